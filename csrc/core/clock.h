@@ -1,0 +1,76 @@
+/* clock: what time it is, in ticks, as cheaply as the machine allows; and how
+ * many nanoseconds a tick has.
+ *
+ * The time stamp counter is used where the processor says that it is invariant
+ * (constant_tsc and nonstop_tsc: CPUID 0x80000007, EDX bit 8; Intel SDM vol. 3,
+ * "Invariant TSC"), the virtual counter on arm64, else CLOCK_MONOTONIC.  The
+ * scale is taken over the whole time from fp_clock_init to the question, never
+ * over microseconds: two bracketed readings some milliseconds apart are exact
+ * to better than 1e-4, and get better the longer the program runs.
+ *
+ * Tests put in a reader of their own. */
+#ifndef FP_CORE_CLOCK_H
+#define FP_CORE_CLOCK_H
+
+#include "core/base.h"
+
+#if defined(__x86_64__)
+#include <x86intrin.h>
+#endif
+
+typedef enum fp_clock_kind {
+    FP_CLOCK_MONOTONIC,
+    FP_CLOCK_COUNTER, /* TSC or cntvct_el0 */
+    FP_CLOCK_READER,  /* handed in */
+} fp_clock_kind;
+
+/* May be called from any thread; must not block. */
+typedef int64_t (*fp_clock_reader)(void *ctx);
+
+typedef struct fp_clock {
+    fp_clock_kind kind;
+    fp_clock_reader reader;
+    void *ctx;             /* borrowed */
+    double reader_scale;   /* ns per tick of the reader */
+    int64_t base_ticks;    /* both read at the same moment in fp_clock_init */
+    int64_t base_ns;
+} fp_clock;
+
+void
+fp_clock_init(fp_clock *c);
+
+/* Ticks come from [reader]; one tick is [ns_per_tick] nanoseconds. */
+void
+fp_clock_init_reader(fp_clock *c, fp_clock_reader reader, void *ctx,
+                     double ns_per_tick);
+
+int64_t
+fp_clock_now_slow(const fp_clock *c);
+
+static inline int64_t
+fp_clock_now(const fp_clock *c)
+{
+#if defined(__x86_64__)
+    if (FP_LIKELY(c->kind == FP_CLOCK_COUNTER)) {
+        return (int64_t)__rdtsc();
+    }
+#elif defined(__aarch64__)
+    if (FP_LIKELY(c->kind == FP_CLOCK_COUNTER)) {
+        uint64_t ticks;
+        __asm__ volatile("mrs %0, cntvct_el0" : "=r"(ticks));
+        return (int64_t)ticks;
+    }
+#endif
+    return fp_clock_now_slow(c);
+}
+
+/* Nanoseconds per tick, over the time since fp_clock_init.  Waits (spinning, a
+ * few ms at most, once) when that was so short that the scale would be poor. */
+double
+fp_clock_ns_per_tick(const fp_clock *c);
+
+/* "tsc", "cntvct", "monotonic" or "external". */
+const char *
+fp_clock_name(const fp_clock *c);
+
+#endif

@@ -1,0 +1,45 @@
+/* hist: log-linear histogram of durations in constant memory.
+ *
+ * Values below 64 have a bucket each; above, every power of two is cut in 64
+ * equal parts, so a bucket is at most 1/64 of its lower bound wide and its
+ * middle is within 0.8 % of any value in it (the scheme of HdrHistogram, two
+ * significant digits).  An octave's counters are allocated when it is first
+ * hit: after warm-up nothing is allocated. */
+#ifndef FP_CORE_HIST_H
+#define FP_CORE_HIST_H
+
+#include "core/alloc.h"
+#include "core/base.h"
+
+enum { FP_HIST_SUB_BITS = 6, FP_HIST_SUB = 1 << FP_HIST_SUB_BITS };
+enum { FP_HIST_OCTAVES = 64 - FP_HIST_SUB_BITS };
+
+typedef struct fp_hist {
+    uint64_t *octave[FP_HIST_OCTAVES]; /* owned, NULL until hit */
+    uint64_t lost;                     /* not stored: no memory */
+} fp_hist;
+
+/* All zero bytes is an empty histogram. */
+void
+fp_hist_fini(fp_hist *h, const fp_alloc *a);
+
+/* Negative values count as 0. */
+void
+fp_hist_add(fp_hist *h, const fp_alloc *a, int64_t value);
+
+void
+fp_hist_merge(fp_hist *into, const fp_alloc *a, const fp_hist *from);
+
+/* One nonempty bucket: values v with low <= v < high. */
+typedef struct fp_hist_row {
+    int64_t low;
+    int64_t high;
+    uint64_t count;
+} fp_hist_row;
+
+/* Number of nonempty buckets; the first [capacity] of them, ascending, go to
+ * [rows]. */
+uint32_t
+fp_hist_rows(const fp_hist *h, fp_hist_row *rows, uint32_t capacity);
+
+#endif

@@ -1,0 +1,132 @@
+#include "core/phases.h"
+
+void
+fp_phases_fini(fp_phases *p, const fp_alloc *a)
+{
+    fp_alloc_give(a, p->loader, p->capacity, sizeof(*p->loader));
+    p->loader = NULL;
+    p->capacity = 0;
+}
+
+fp_status
+fp_phases_reserve(fp_phases *p, const fp_alloc *a, int32_t tag)
+{
+    uint32_t wanted = (uint32_t)(tag + 2);
+    if (wanted <= p->capacity) {
+        return FP_OK;
+    }
+    uint32_t capacity = p->capacity ? p->capacity : 4;
+    while (capacity < wanted) {
+        capacity *= 2;
+    }
+    fp_loader *loader = fp_alloc_grow(a, p->loader, p->capacity, capacity,
+                                      sizeof(*loader));
+    if (loader == NULL) {
+        return FP_ENOMEM;
+    }
+    p->loader = loader;
+    p->capacity = capacity;
+    return FP_OK;
+}
+
+static fp_loader *
+loader_of(fp_phases *p, int32_t tag)
+{
+    uint32_t i = (uint32_t)(tag + 1);
+    return i < p->capacity ? &p->loader[i] : NULL;
+}
+
+static void
+add(fp_loader *ld, fp_phase phase, int64_t ticks)
+{
+    ld->since_take[phase].ticks += ticks;
+    ld->since_take[phase].count++;
+    ld->total[phase].ticks += ticks;
+    ld->total[phase].count++;
+}
+
+void
+fp_phases_add(fp_phases *p, fp_phase phase, int64_t ticks)
+{
+    fp_loader *ld = loader_of(p, p->tag);
+    if (ld != NULL) {
+        add(ld, phase, ticks);
+    }
+}
+
+void
+fp_phases_mark_end(fp_phases *p, int64_t now)
+{
+    fp_loader *ld = loader_of(p, p->tag);
+    if (ld == NULL) {
+        return;
+    }
+    ld->batch_end = now;
+    ld->ended = 1;
+    fp_loader *any = &p->loader[0];
+    any->batch_end = now;
+    any->ended = 1;
+}
+
+/* With no work seen on the last batch, it ended when the next was asked for. */
+static void
+end_unless_ended(fp_loader *ld, int64_t now)
+{
+    if (!ld->ended) {
+        ld->batch_end = now;
+        ld->ended = 1;
+    }
+}
+
+void
+fp_phases_ask(fp_phases *p, int32_t tag, int64_t now)
+{
+    fp_loader *ld = loader_of(p, tag);
+    if (ld == NULL) {
+        return;
+    }
+    end_unless_ended(ld, now);
+    end_unless_ended(&p->loader[0], now);
+}
+
+static void
+deliver(fp_loader *ld, fp_phase phase, int64_t now)
+{
+    if (ld->delivered && ld->ended) {
+        add(ld, phase, now > ld->batch_end ? now - ld->batch_end : 0);
+    }
+    ld->delivered = 1;
+    ld->ended = 0;
+}
+
+void
+fp_phases_deliver(fp_phases *p, int32_t tag, int64_t now)
+{
+    fp_loader *ld = loader_of(p, tag);
+    if (ld == NULL) {
+        return;
+    }
+    deliver(ld, FP_PHASE_BATCH_WAIT, now);
+    if (ld != &p->loader[0]) {
+        deliver(&p->loader[0], FP_PHASE_ANY_WAIT, now);
+    }
+}
+
+void
+fp_phases_merge(fp_phases *into, const fp_alloc *a, const fp_phases *from)
+{
+    if (from->capacity == 0 ||
+        fp_phases_reserve(into, a, (int32_t)from->capacity - 2) != FP_OK) {
+        return;
+    }
+    for (uint32_t i = 0; i < from->capacity; i++) {
+        for (int ph = 0; ph < FP_PHASE_COUNT; ph++) {
+            const fp_loader *f = &from->loader[i];
+            fp_loader *t = &into->loader[i];
+            t->since_take[ph].ticks += f->since_take[ph].ticks;
+            t->since_take[ph].count += f->since_take[ph].count;
+            t->total[ph].ticks += f->total[ph].ticks;
+            t->total[ph].count += f->total[ph].count;
+        }
+    }
+}

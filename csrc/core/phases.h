@@ -1,0 +1,67 @@
+/* phases: time per (data loader, phase), for the metrics of a trainer.
+ *
+ * A loader is a small number, its tag; tag -1 is "no loader".  Two sums are
+ * kept: since the last take, and since the start. */
+#ifndef FP_CORE_PHASES_H
+#define FP_CORE_PHASES_H
+
+#include "core/alloc.h"
+#include "core/base.h"
+
+typedef enum fp_phase {
+    FP_PHASE_NONE,
+    FP_PHASE_DATA,
+    FP_PHASE_FORWARD,
+    FP_PHASE_BACKWARD,
+    FP_PHASE_OPTIMIZER,
+    FP_PHASE_BATCH_WAIT, /* end of this loader's last batch to its next one */
+    FP_PHASE_ANY_WAIT,   /* end of any batch to the next of any loader */
+    FP_PHASE_COUNT,
+} fp_phase;
+
+typedef struct fp_sum {
+    int64_t ticks;
+    uint64_t count;
+} fp_sum;
+
+typedef struct fp_loader {
+    fp_sum since_take[FP_PHASE_COUNT];
+    fp_sum total[FP_PHASE_COUNT];
+    int64_t batch_end; /* ticks; valid if ended */
+    uint8_t delivered; /* a batch was delivered before */
+    uint8_t ended;     /* work on that batch was seen to end at batch_end */
+} fp_loader;
+
+typedef struct fp_phases {
+    fp_loader *loader; /* owned; index is tag + 1 */
+    uint32_t capacity;
+    int32_t tag; /* of the batch being worked on */
+} fp_phases;
+
+/* All zero bytes, then tag = -1, is an empty table. */
+void
+fp_phases_fini(fp_phases *p, const fp_alloc *a);
+
+/* Room for [tag], so that adding cannot fail.  Tags are below 2^16. */
+fp_status
+fp_phases_reserve(fp_phases *p, const fp_alloc *a, int32_t tag);
+
+/* Adds to the current tag; drops it when there is no room for the tag. */
+void
+fp_phases_add(fp_phases *p, fp_phase phase, int64_t ticks);
+
+/* Work on the current batch ended now (until something later says so). */
+void
+fp_phases_mark_end(fp_phases *p, int64_t now);
+
+/* next() of [tag] begins / has delivered. */
+void
+fp_phases_ask(fp_phases *p, int32_t tag, int64_t now);
+
+void
+fp_phases_deliver(fp_phases *p, int32_t tag, int64_t now);
+
+void
+fp_phases_merge(fp_phases *into, const fp_alloc *a, const fp_phases *from);
+
+#endif

@@ -1,0 +1,37 @@
+#include "core/section.h"
+
+void
+fp_section_record(fp_section *s, const fp_alloc *a, int64_t ticks, int error)
+{
+    if (s->count == 0 || ticks < s->min_ticks) {
+        s->min_ticks = ticks;
+    }
+    if (s->count == 0 || ticks > s->max_ticks) {
+        s->max_ticks = ticks;
+    }
+    s->count++;
+    s->sum_ticks += ticks;
+    s->errors += error ? 1 : 0;
+    fp_hist_add(&s->hist, a, ticks);
+}
+
+void
+fp_section_merge(fp_section *into, const fp_alloc *a, const fp_section *from)
+{
+    if (from->count != 0) {
+        if (into->count == 0 || from->min_ticks < into->min_ticks) {
+            into->min_ticks = from->min_ticks;
+        }
+        if (into->count == 0 || from->max_ticks > into->max_ticks) {
+            into->max_ticks = from->max_ticks;
+        }
+    }
+    into->open += from->open;
+    into->count += from->count;
+    into->errors += from->errors;
+    into->sum_ticks += from->sum_ticks;
+    into->outer_ticks += from->outer_ticks;
+    into->steps_ticks += from->steps_ticks;
+    into->steps += from->steps;
+    fp_hist_merge(&into->hist, a, &from->hist);
+}

@@ -1,0 +1,34 @@
+/* section: what is kept of one section name in one thread.  Plain record; the
+ * thread that owns it writes. */
+#ifndef FP_CORE_SECTION_H
+#define FP_CORE_SECTION_H
+
+#include "core/hist.h"
+
+typedef struct fp_section {
+    uint32_t id;
+    uint32_t open;  /* entries not left yet */
+    uint64_t count; /* entries left */
+    uint64_t errors;
+    int64_t sum_ticks;   /* every entry */
+    int64_t outer_ticks; /* while at least one entry was open */
+    int64_t outer_since; /* since when one is; meaningless if open is 0 */
+    int64_t min_ticks;   /* meaningless while count is 0 */
+    int64_t max_ticks;
+    fp_hist hist;
+    /* Time at the bottom of the section stack, for the rows of a step. */
+    int64_t step_ticks; /* in the step under way */
+    int64_t steps_ticks;
+    uint64_t steps; /* steps in which it ran */
+    uint32_t touched; /* linked in the thread's list for this step */
+    struct fp_section *next_touched; /* borrowed */
+} fp_section;
+
+/* One entry of [ticks] was left. */
+void
+fp_section_record(fp_section *s, const fp_alloc *a, int64_t ticks, int error);
+
+void
+fp_section_merge(fp_section *into, const fp_alloc *a, const fp_section *from);
+
+#endif

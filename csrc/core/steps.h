@@ -1,0 +1,39 @@
+/* steps: durations of training steps in bounded memory.  Pure arithmetic: it
+ * knows neither threads nor sections. */
+#ifndef FP_CORE_STEPS_H
+#define FP_CORE_STEPS_H
+
+#include "core/hist.h"
+
+enum { FP_STEPS_RECENT = 4096 };
+
+typedef struct fp_steps {
+    uint64_t count;   /* all steps */
+    uint64_t skip;    /* the first so many are warm-up: counted, not measured */
+    int64_t start;    /* ticks at which the step under way began */
+    int64_t sum_ticks;
+    double sum_sq; /* of ticks */
+    int64_t min_ticks;
+    int64_t max_ticks;
+    fp_hist hist;
+    int64_t recent[FP_STEPS_RECENT]; /* ring; measured steps only */
+} fp_steps;
+
+/* Steps that were measured: count less the warm-up. */
+static inline uint64_t
+fp_steps_measured(const fp_steps *s)
+{
+    return s->count > s->skip ? s->count - s->skip : 0;
+}
+
+/* Ends the step under way at [now] and begins the next.  1: it was measured,
+ * 0: it was warm-up. */
+int
+fp_steps_end(fp_steps *s, const fp_alloc *a, int64_t now);
+
+/* Copies up to [capacity] of the last durations, oldest first; returns how
+ * many. */
+uint32_t
+fp_steps_recent(const fp_steps *s, int64_t *ticks, uint32_t capacity);
+
+#endif

@@ -1,0 +1,554 @@
+#include "core/thread.h"
+
+#include <string.h>
+
+fp_thread *
+fp_thread_create(const fp_alloc *a, fp_limits limits, int64_t now)
+{
+    fp_thread *t = fp_alloc_zeroed(a, 1, sizeof(*t));
+    if (t == NULL) {
+        return NULL;
+    }
+    t->alloc = *a;
+    t->limits = limits;
+    t->phases.tag = -1;
+    if (fp_tree_init(&t->tree, a) != FP_OK) {
+        fp_alloc_give(a, t, 1, sizeof(*t));
+        return NULL;
+    }
+    t->cur = fp_tree_root(&t->tree);
+    t->last = now;
+    return t;
+}
+
+void
+fp_thread_destroy(fp_thread *t)
+{
+    if (t == NULL) {
+        return;
+    }
+    fp_alloc a = t->alloc;
+    for (uint32_t i = 0; i < t->section_capacity; i++) {
+        if (t->section[i] != NULL) {
+            fp_hist_fini(&t->section[i]->hist, &a);
+            fp_alloc_give(&a, t->section[i], 1, sizeof(fp_section));
+        }
+    }
+    fp_alloc_give(&a, t->section, t->section_capacity, sizeof(*t->section));
+    if (t->steps != NULL) {
+        fp_hist_fini(&t->steps->hist, &a);
+        fp_alloc_give(&a, t->steps, 1, sizeof(*t->steps));
+    }
+    fp_phases_fini(&t->phases, &a);
+    fp_alloc_give(&a, t->over, t->over_capacity, sizeof(*t->over));
+    fp_alloc_give(&a, t->open, t->open_capacity, sizeof(*t->open));
+    fp_alloc_give(&a, t->scratch, t->scratch_capacity, sizeof(*t->scratch));
+    fp_tree_fini(&t->tree);
+    fp_alloc_give(&a, t, 1, sizeof(*t));
+}
+
+/* ---- where a call goes ---- */
+
+/* The truncated node that takes calls made from where the thread stands; NULL
+ * while none is needed yet. */
+static fp_node *
+truncated_here(const fp_thread *t)
+{
+    if (t->over_len == 0) {
+        return fp_tree_find(&t->tree, t->cur, FP_KEY_TRUNCATED);
+    }
+    return t->cur->key == FP_KEY_TRUNCATED ? t->cur : t->cur->parent;
+}
+
+fp_node *
+fp_thread_find(fp_thread *t, fp_key key)
+{
+    if (FP_UNLIKELY(t->over_len != 0)) {
+        return fp_tree_find(&t->tree, truncated_here(t), key);
+    }
+    fp_node *n = fp_tree_find(&t->tree, t->cur, key);
+    if (n != NULL) {
+        fp_tree_learn(t->cur, n);
+    }
+    return n;
+}
+
+/* Beyond a cap.  Twice max_nodes is the end: then even the function's name is
+ * lost and the call is counted on the truncated node itself. */
+static fp_node *
+add_flat(fp_thread *t, fp_key key)
+{
+    int room = t->tree.count < (uint64_t)t->limits.max_nodes * 2;
+    fp_node *truncated = truncated_here(t);
+    if (truncated == NULL && room &&
+        t->tree.count < t->limits.max_nodes) {
+        truncated = fp_tree_add(&t->tree, t->cur, FP_KEY_TRUNCATED);
+        if (truncated != NULL) {
+            truncated->flags |= FP_NODE_FLAT;
+        }
+    }
+    if (truncated == NULL) {
+        truncated = fp_tree_truncated(&t->tree);
+    }
+    fp_node *n = fp_tree_find(&t->tree, truncated, key);
+    if (n == NULL && room) {
+        n = fp_tree_add(&t->tree, truncated, key);
+        if (n != NULL) {
+            n->flags |= FP_NODE_FLAT;
+        }
+    }
+    return n != NULL ? n : truncated;
+}
+
+fp_node *
+fp_thread_add(fp_thread *t, fp_key key)
+{
+    if (t->over_len == 0 && t->tree.count < t->limits.max_nodes &&
+        t->cur->depth + 1u < t->limits.max_depth) {
+        fp_node *n = fp_tree_add(&t->tree, t->cur, key);
+        if (n != NULL) {
+            fp_tree_learn(t->cur, n);
+            return n;
+        }
+        t->counters.dropped++;
+    }
+    return add_flat(t, key);
+}
+
+static fp_status
+push_over(fp_thread *t)
+{
+    if (t->over_len == t->over_capacity) {
+        uint32_t capacity = t->over_capacity ? t->over_capacity * 2 : 64;
+        fp_node **over = fp_alloc_grow(&t->alloc, t->over, t->over_capacity,
+                                       capacity, sizeof(*over));
+        if (over == NULL) {
+            return FP_ENOMEM;
+        }
+        t->over = over;
+        t->over_capacity = capacity;
+    }
+    t->over[t->over_len++] = t->cur;
+    return FP_OK;
+}
+
+fp_status
+fp_thread_enter_flat(fp_thread *t, fp_node *n, int64_t now)
+{
+    fp_thread_charge(t, now);
+    if (push_over(t) != FP_OK) {
+        t->counters.dropped++;
+        return FP_ENOMEM;
+    }
+    t->counters.truncated++;
+    t->cur = n;
+    return FP_OK;
+}
+
+/* ---- rebuilding the path ---- */
+
+/* One element down the path from [n]; [over] is how much of the stack is left. */
+static fp_node *
+below(const fp_thread *t, const fp_node *n, uint32_t *over)
+{
+    return *over > 0 ? t->over[--*over] : n->parent;
+}
+
+static int
+is_section(const fp_node *n)
+{
+    return fp_key_tag(n->key) == FP_TAG_SECTION;
+}
+
+/* Puts [key] on top of the path without counting an entry. */
+static fp_status
+rejoin(fp_thread *t, fp_key key)
+{
+    fp_node *n = fp_thread_find(t, key);
+    if (n == NULL) {
+        n = fp_thread_add(t, key);
+    }
+    if (!fp_node_is_flat(n)) {
+        t->cur = n;
+        return FP_OK;
+    }
+    if (push_over(t) != FP_OK) {
+        t->counters.dropped++;
+        return FP_ENOMEM;
+    }
+    t->cur = n;
+    return FP_OK;
+}
+
+/* Puts the innermost [count] sections that are on the path back on it. */
+static void
+rejoin_sections(fp_thread *t, uint32_t count)
+{
+    uint32_t i = t->open_len;
+    for (uint32_t seen = 0; seen < count && i > 0;) {
+        seen += t->open[--i].on_path;
+    }
+    for (; i < t->open_len; i++) {
+        if (t->open[i].on_path && rejoin(t, t->open[i].key) != FP_OK) {
+            t->open[i].on_path = 0;
+        }
+    }
+}
+
+void
+fp_thread_leave_slow(fp_thread *t, fp_key key, int64_t now)
+{
+    const fp_node *root = fp_tree_root(&t->tree);
+    fp_node *n = t->cur;
+    uint32_t over = t->over_len, sections = 0, functions = 0;
+    /* A truncated node on the path stands for a call whose key was lost. */
+    while (n != root && n->key != key && n->key != FP_KEY_TRUNCATED) {
+        if (is_section(n)) {
+            sections++;
+        }
+        else {
+            functions++;
+        }
+        n = below(t, n, &over);
+    }
+    if (n == root) {
+        /* With no function open, the call began before the recording. */
+        t->counters.unmatched += functions != 0;
+        return;
+    }
+    fp_thread_charge(t, now);
+    t->counters.unbalanced += functions;
+    t->cur = below(t, n, &over);
+    t->over_len = over;
+    /* A generator that yields inside a `with` leaves its frame, not the section:
+     * that stays open and moves down to the caller. */
+    rejoin_sections(t, sections);
+}
+
+int
+fp_thread_in_function(const fp_thread *t)
+{
+    const fp_node *root = fp_tree_root(&t->tree);
+    uint32_t over = t->over_len;
+    for (const fp_node *n = t->cur; n != root; n = below(t, n, &over)) {
+        if (!is_section(n)) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+void
+fp_thread_drop_functions(fp_thread *t, int64_t now)
+{
+    fp_thread_charge(t, now);
+    if (!fp_thread_in_function(t)) {
+        return;
+    }
+    t->cur = fp_tree_root(&t->tree);
+    t->over_len = 0;
+    rejoin_sections(t, t->open_len);
+}
+
+/* ---- closing an element in the middle of the path ---- */
+
+static fp_status
+reserve_scratch(fp_thread *t, uint32_t wanted)
+{
+    if (wanted <= t->scratch_capacity) {
+        return FP_OK;
+    }
+    uint32_t capacity = t->scratch_capacity ? t->scratch_capacity : 64;
+    while (capacity < wanted) {
+        capacity *= 2;
+    }
+    fp_key *scratch = fp_alloc_grow(&t->alloc, t->scratch, t->scratch_capacity,
+                                    capacity, sizeof(*scratch));
+    if (scratch == NULL) {
+        return FP_ENOMEM;
+    }
+    t->scratch = scratch;
+    t->scratch_capacity = capacity;
+    return FP_OK;
+}
+
+/* Takes the section that has [rank] sections above it off the path; what lies
+ * above moves down.  The path is not touched when there is no memory. */
+static fp_status
+take_off_path(fp_thread *t, uint32_t rank)
+{
+    const fp_node *root = fp_tree_root(&t->tree);
+    uint32_t over = t->over_len, above = 0;
+    fp_node *n = t->cur;
+    for (; n != root; n = below(t, n, &over), above++) {
+        if (is_section(n) && rank-- == 0) {
+            break;
+        }
+        if (reserve_scratch(t, above + 1) != FP_OK) {
+            return FP_ENOMEM;
+        }
+        t->scratch[above] = n->key;
+    }
+    if (n == root) {
+        return FP_ENOTFOUND;
+    }
+    t->cur = below(t, n, &over);
+    t->over_len = over;
+    while (above > 0) {
+        rejoin(t, t->scratch[--above]);
+    }
+    return FP_OK;
+}
+
+/* ---- sections ---- */
+
+fp_status
+fp_thread_reserve_section(fp_thread *t, uint32_t id)
+{
+    if (id >= t->section_capacity) {
+        uint32_t capacity = t->section_capacity ? t->section_capacity : 16;
+        while (capacity <= id) {
+            capacity *= 2;
+        }
+        fp_section **section =
+            fp_alloc_grow(&t->alloc, t->section, t->section_capacity, capacity,
+                          sizeof(*section));
+        if (section == NULL) {
+            return FP_ENOMEM;
+        }
+        t->section = section;
+        t->section_capacity = capacity;
+    }
+    if (t->section[id] == NULL) {
+        t->section[id] = fp_alloc_zeroed(&t->alloc, 1, sizeof(fp_section));
+        if (t->section[id] == NULL) {
+            return FP_ENOMEM;
+        }
+        t->section[id]->id = id;
+    }
+    return FP_OK;
+}
+
+static fp_status
+reserve_open(fp_thread *t)
+{
+    if (t->open_len < t->open_capacity) {
+        return FP_OK;
+    }
+    uint32_t capacity = t->open_capacity ? t->open_capacity * 2 : 16;
+    fp_open *open = fp_alloc_grow(&t->alloc, t->open, t->open_capacity,
+                                  capacity, sizeof(*open));
+    if (open == NULL) {
+        return FP_ENOMEM;
+    }
+    t->open = open;
+    t->open_capacity = capacity;
+    return FP_OK;
+}
+
+fp_status
+fp_thread_open_section(fp_thread *t, uint32_t id, fp_phase phase,
+                       const void *owner, int64_t now)
+{
+    int known = id < t->section_capacity && t->section[id] != NULL;
+    if ((FP_UNLIKELY(!known) && fp_thread_reserve_section(t, id) != FP_OK) ||
+        reserve_open(t) != FP_OK) {
+        t->counters.dropped++;
+        return FP_ENOMEM;
+    }
+    fp_key key = fp_key_section(id);
+    fp_node *n = fp_thread_predict(t, key);
+    if (n == NULL) {
+        n = fp_thread_find(t, key);
+    }
+    if (n == NULL) {
+        n = fp_thread_add(t, key);
+    }
+    fp_status on_path = FP_OK;
+    if (FP_UNLIKELY(fp_node_is_flat(n))) {
+        on_path = fp_thread_enter_flat(t, n, now);
+    }
+    else {
+        fp_thread_enter(t, n, now);
+    }
+    n->calls++;
+    fp_section *s = t->section[id];
+    if (s->open++ == 0) {
+        s->outer_since = now;
+    }
+    if (t->open_len == 0) {
+        t->bottom_since = now;
+    }
+    fp_open *entry = &t->open[t->open_len++];
+    entry->section = s;
+    entry->key = key;
+    entry->start = now;
+    entry->owner = owner;
+    entry->on_path = on_path == FP_OK;
+    entry->phase = (uint8_t)phase;
+    return FP_OK;
+}
+
+/* Index of the entry to close, or -1. */
+static int64_t
+find_open(const fp_thread *t, uint32_t id, const void *owner)
+{
+    int64_t any = -1;
+    for (int64_t i = (int64_t)t->open_len - 1; i >= 0; i--) {
+        if (t->open[i].section->id == id) {
+            if (t->open[i].owner == owner) {
+                return i;
+            }
+            if (any < 0) {
+                any = i;
+            }
+        }
+    }
+    return any;
+}
+
+int
+fp_thread_has_open_section(const fp_thread *t, uint32_t id)
+{
+    return find_open(t, id, NULL) >= 0;
+}
+
+/* Time of the section at the bottom of the stack, for the step's rows. */
+static void
+charge_bottom(fp_thread *t, int64_t now)
+{
+    fp_section *s = t->open[0].section;
+    if (t->steps != NULL && now > t->bottom_since) {
+        s->step_ticks += now - t->bottom_since;
+    }
+    if (t->steps != NULL && !s->touched) {
+        s->touched = 1;
+        s->next_touched = t->touched;
+        t->touched = s;
+    }
+    t->bottom_since = now;
+}
+
+static void
+remove_node(fp_thread *t, uint32_t i, int64_t now)
+{
+    fp_open *entry = &t->open[i];
+    fp_node *n = t->cur;
+    fp_thread_charge(t, now);
+    if (FP_LIKELY(i + 1 == t->open_len && n->key == entry->key &&
+                  t->over_len == 0)) {
+        t->cur = n->parent;
+        return;
+    }
+    uint32_t rank = 0;
+    for (uint32_t j = i + 1; j < t->open_len; j++) {
+        rank += t->open[j].on_path;
+    }
+    if (take_off_path(t, rank) != FP_OK) {
+        t->counters.dropped++;
+    }
+}
+
+/* A phase inside the same phase (`forward` in `forward_pass`) is one sample. */
+static int
+phase_is_open(const fp_thread *t, unsigned phase)
+{
+    for (uint32_t i = 0; i < t->open_len; i++) {
+        if (t->open[i].phase == phase) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+fp_status
+fp_thread_close_section(fp_thread *t, uint32_t id, const void *owner,
+                        unsigned flags, int64_t now)
+{
+    int64_t found = find_open(t, id, owner);
+    if (found < 0) {
+        return FP_ENOTFOUND;
+    }
+    uint32_t i = (uint32_t)found;
+    fp_open entry = t->open[i];
+    if (i + 1 != t->open_len && t->open[t->open_len - 1].owner == owner) {
+        t->counters.out_of_order++;
+    }
+    if (entry.on_path) {
+        remove_node(t, i, now);
+    }
+    if (i == 0) {
+        charge_bottom(t, now);
+    }
+    t->open_len--;
+    memmove(&t->open[i], &t->open[i + 1],
+            (t->open_len - i) * sizeof(t->open[0]));
+    fp_section *s = entry.section;
+    s->open--;
+    if (flags & FP_EXIT_CANCEL) {
+        return FP_OK;
+    }
+    int64_t ticks = now > entry.start ? now - entry.start : 0;
+    if (s->open == 0) {
+        s->outer_ticks += now > s->outer_since ? now - s->outer_since : 0;
+    }
+    fp_section_record(s, &t->alloc, ticks, (flags & FP_EXIT_ERROR) != 0);
+    if (entry.phase != FP_PHASE_NONE && !phase_is_open(t, entry.phase)) {
+        fp_phases_add(&t->phases, (fp_phase)entry.phase, ticks);
+        if (entry.phase != FP_PHASE_DATA) {
+            fp_phases_mark_end(&t->phases, now);
+        }
+    }
+    return FP_OK;
+}
+
+void
+fp_thread_drop_sections(fp_thread *t, int64_t now)
+{
+    while (t->open_len > 0) {
+        uint32_t i = t->open_len - 1;
+        if (t->open[i].on_path) {
+            remove_node(t, i, now);
+        }
+        if (i == 0) {
+            charge_bottom(t, now);
+        }
+        t->open_len = i;
+    }
+}
+
+/* ---- steps ---- */
+
+fp_status
+fp_thread_start_steps(fp_thread *t, uint64_t skip, int64_t now)
+{
+    if (t->steps == NULL) {
+        t->steps = fp_alloc_zeroed(&t->alloc, 1, sizeof(*t->steps));
+        if (t->steps == NULL) {
+            return FP_ENOMEM;
+        }
+    }
+    t->steps->skip = skip;
+    t->steps->start = now;
+    t->bottom_since = now;
+    return FP_OK;
+}
+
+void
+fp_thread_end_step(fp_thread *t, int64_t now)
+{
+    if (t->open_len > 0) {
+        charge_bottom(t, now);
+    }
+    int measured = fp_steps_end(t->steps, &t->alloc, now);
+    for (fp_section *s = t->touched; s != NULL; s = s->next_touched) {
+        if (measured) {
+            s->steps_ticks += s->step_ticks;
+            s->steps++;
+        }
+        s->step_ticks = 0;
+        s->touched = 0;
+    }
+    t->touched = NULL;
+    fp_phases_mark_end(&t->phases, now);
+}

@@ -1,0 +1,210 @@
+/* thread: what one thread records: its tree, where it stands in it, the
+ * sections it has open, its steps.  Only the thread itself enters and leaves;
+ * it shares nothing with other threads, so there is no lock.
+ *
+ * The path is the chain from `cur` up to the root: functions and sections in
+ * the order in which they were opened.  Time is charged to `cur` whenever the
+ * path changes, so every tick belongs to exactly one node.
+ *
+ * Beyond the depth or node cap the path goes on as a stack (`over`) of flat
+ * nodes under a truncated node: counts and self times stay exact, only the
+ * context is lost.
+ *
+ *      root - f - g - (truncated) - f      cur = that f,
+ *                                          over = [g, f, h, ...] below it
+ */
+#ifndef FP_CORE_THREAD_H
+#define FP_CORE_THREAD_H
+
+#include "core/clock.h"
+#include "core/phases.h"
+#include "core/section.h"
+#include "core/steps.h"
+#include "core/tree.h"
+
+typedef struct fp_limits {
+    uint32_t max_nodes; /* per thread */
+    uint32_t max_depth; /* below 65 000 */
+} fp_limits;
+
+typedef struct fp_counters {
+    uint64_t unbalanced;    /* calls closed because a caller of theirs ended */
+    uint64_t unmatched;     /* returns of calls that were never seen */
+    uint64_t dropped;       /* events lost for want of memory */
+    uint64_t truncated;     /* calls beyond the depth or node cap */
+    uint64_t out_of_order;  /* sections left while an inner one was open */
+    uint64_t stray_exit;    /* section exits without an entry */
+    uint64_t wrong_thread;  /* ... whose entry was in another thread */
+    uint64_t clock_back;    /* negative intervals, taken as 0 */
+} fp_counters;
+
+typedef struct fp_open {
+    fp_section *section; /* borrowed */
+    fp_key key;
+    int64_t start;
+    const void *owner; /* never followed: tells tasks of one thread apart */
+    uint8_t on_path;   /* has a node on the path */
+    uint8_t phase;     /* fp_phase */
+} fp_open;
+
+typedef struct fp_thread {
+    fp_node *cur;  /* borrowed from tree */
+    int64_t last;  /* ticks up to which time is charged */
+    uint32_t over_len;
+    uint32_t open_len;
+    fp_node **over; /* owned */
+    fp_open *open;  /* owned */
+    uint32_t over_capacity;
+    uint32_t open_capacity;
+    fp_tree tree;
+    fp_alloc alloc;
+    fp_limits limits;
+    fp_section **section; /* owned; index is the section id; NULL if unused */
+    uint32_t section_capacity;
+    fp_section *touched; /* sections that ran in the step under way */
+    int64_t bottom_since; /* since when open[0] is at the bottom */
+    fp_steps *steps;      /* owned; NULL in threads that do not step */
+    fp_phases phases;
+    fp_counters counters;
+    fp_key *scratch; /* owned; path elements while the path is rebuilt */
+    uint32_t scratch_capacity;
+    uint64_t ident;   /* of the thread, as its owner counts them */
+    uint64_t serial;  /* unique; tells a dead thread from a live one */
+    struct fp_thread *next; /* borrowed; the recorder's list */
+} fp_thread;
+
+/* NULL: no memory. */
+fp_thread *
+fp_thread_create(const fp_alloc *a, fp_limits limits, int64_t now);
+
+/* Accepts NULL. */
+void
+fp_thread_destroy(fp_thread *t);
+
+/* Charges the time up to [now] to where the thread stands. */
+static inline void
+fp_thread_charge(fp_thread *t, int64_t now)
+{
+    int64_t ticks = now - t->last;
+    if (FP_UNLIKELY(ticks < 0)) {
+        t->counters.clock_back++;
+        t->last = now;
+        return;
+    }
+    t->cur->self_ticks += ticks;
+    t->last = now;
+}
+
+/* ---- functions ---- */
+
+/* The child of the place where the thread stands; NULL: there is none yet. */
+static inline fp_node *
+fp_thread_predict(fp_thread *t, fp_key key)
+{
+    return fp_tree_predict(t->cur, key);
+}
+
+fp_node *
+fp_thread_find(fp_thread *t, fp_key key);
+
+/* Makes it (it must not exist).  Never NULL: without memory or beyond a cap the
+ * node is a truncated one. */
+fp_node *
+fp_thread_add(fp_thread *t, fp_key key);
+
+/* Steps into a node got from the three above, at [now]. */
+static inline void
+fp_thread_enter(fp_thread *t, fp_node *n, int64_t now)
+{
+    fp_thread_charge(t, now);
+    t->cur = n;
+}
+
+/* The same for a node that is flat.  FP_ENOMEM: not entered, counted as
+ * dropped. */
+fp_status
+fp_thread_enter_flat(fp_thread *t, fp_node *n, int64_t now);
+
+static inline int
+fp_node_is_flat(const fp_node *n)
+{
+    return (n->flags & FP_NODE_FLAT) != 0;
+}
+
+void
+fp_thread_leave_slow(fp_thread *t, fp_key key, int64_t now);
+
+/* The function [key] has ended at [now].  A return without a call is ignored
+ * (and counted unless the call may have been before the recording). */
+static inline void
+fp_thread_leave(fp_thread *t, fp_key key, int64_t now)
+{
+    fp_node *n = t->cur;
+    if (FP_LIKELY(n->key == key && t->over_len == 0)) {
+        fp_thread_charge(t, now);
+        t->cur = n->parent;
+        return;
+    }
+    fp_thread_leave_slow(t, key, now);
+}
+
+/* Is any function open on the path? */
+int
+fp_thread_in_function(const fp_thread *t);
+
+/* Closes every function at [now]; sections stay open. */
+void
+fp_thread_drop_functions(fp_thread *t, int64_t now);
+
+/* ---- sections ---- */
+
+/* Room for section [id]; FP_ENOMEM otherwise. */
+fp_status
+fp_thread_reserve_section(fp_thread *t, uint32_t id);
+
+/* Opens section [id].  [owner] is compared, never followed.  FP_ENOMEM: it is
+ * not open, and was counted as dropped. */
+fp_status
+fp_thread_open_section(fp_thread *t, uint32_t id, fp_phase phase,
+                       const void *owner, int64_t now);
+
+enum {
+    FP_EXIT_ERROR = 1,  /* left by an exception */
+    FP_EXIT_CANCEL = 2, /* keep its time on the path, but it is no sample */
+};
+
+/* Closes the innermost open entry of section [id], one of [owner]'s if there
+ * is one.  FP_ENOTFOUND: this thread has none open; nothing changed. */
+fp_status
+fp_thread_close_section(fp_thread *t, uint32_t id, const void *owner,
+                        unsigned flags, int64_t now);
+
+int
+fp_thread_has_open_section(const fp_thread *t, uint32_t id);
+
+/* Forgets the open sections at [now]; their entries stay counted as open. */
+void
+fp_thread_drop_sections(fp_thread *t, int64_t now);
+
+/* ---- steps ---- */
+
+/* The first step begins at [now]. */
+fp_status
+fp_thread_start_steps(fp_thread *t, uint64_t skip, int64_t now);
+
+/* Ends a step.  fp_thread_start_steps was called. */
+void
+fp_thread_end_step(fp_thread *t, int64_t now);
+
+/* ---- joining ---- */
+
+/* Adds what [from] recorded to [into] (counts, times, sections, phases).
+ * FP_ENOMEM: part of it was lost and counted as dropped. */
+fp_status
+fp_thread_merge(fp_thread *into, const fp_thread *from);
+
+/* Bytes held. */
+size_t
+fp_thread_bytes(const fp_thread *t);
+
+#endif

@@ -1,0 +1,120 @@
+/* Joining what ended threads recorded, and counting bytes: cold code that only
+ * reads one thread and writes another. */
+#include "core/thread.h"
+
+/* The node of [into] that [n] becomes, its parent being [parent] already. */
+static fp_node *
+merged_node(fp_thread *into, fp_node *parent, const fp_node *n)
+{
+    fp_tree *tree = &into->tree;
+    if (fp_node_is_flat(parent) && parent->key != FP_KEY_TRUNCATED) {
+        parent = parent->parent; /* flat nodes have no children */
+    }
+    fp_node *m = fp_tree_find(tree, parent, n->key);
+    if (m != NULL) {
+        return m;
+    }
+    unsigned flat = fp_node_is_flat(n) || fp_node_is_flat(parent);
+    if (tree->count >= into->limits.max_nodes && !flat) {
+        parent = fp_tree_truncated(tree);
+        flat = FP_NODE_FLAT;
+        m = fp_tree_find(tree, parent, n->key);
+        if (m != NULL) {
+            return m;
+        }
+    }
+    if (tree->count >= (uint64_t)into->limits.max_nodes * 2) {
+        return fp_tree_truncated(tree);
+    }
+    m = fp_tree_add(tree, parent, n->key);
+    if (m == NULL) {
+        into->counters.dropped++;
+        return fp_tree_truncated(tree);
+    }
+    m->flags |= flat ? FP_NODE_FLAT : 0;
+    return m;
+}
+
+static fp_status
+merge_trees(fp_thread *into, const fp_thread *from)
+{
+    uint32_t n = from->tree.count;
+    fp_node **became = fp_alloc_zeroed(&into->alloc, n, sizeof(*became));
+    if (became == NULL) {
+        return FP_ENOMEM;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        const fp_node *f = fp_tree_node(&from->tree, i);
+        fp_node *m = i == 0 ? fp_tree_root(&into->tree)
+                            : merged_node(into, became[f->parent->index], f);
+        m->calls += f->calls;
+        m->resumes += f->resumes;
+        m->self_ticks += f->self_ticks;
+        m->flags |= f->flags & FP_NODE_MUTED;
+        became[i] = m;
+    }
+    fp_alloc_give(&into->alloc, became, n, sizeof(*became));
+    return FP_OK;
+}
+
+static fp_status
+merge_sections(fp_thread *into, const fp_thread *from)
+{
+    for (uint32_t i = 0; i < from->section_capacity; i++) {
+        if (from->section[i] == NULL) {
+            continue;
+        }
+        if (fp_thread_reserve_section(into, i) != FP_OK) {
+            return FP_ENOMEM;
+        }
+        fp_section_merge(into->section[i], &into->alloc, from->section[i]);
+    }
+    return FP_OK;
+}
+
+fp_status
+fp_thread_merge(fp_thread *into, const fp_thread *from)
+{
+    fp_counters *c = &into->counters;
+    const fp_counters *f = &from->counters;
+    c->unbalanced += f->unbalanced;
+    c->unmatched += f->unmatched;
+    c->dropped += f->dropped;
+    c->truncated += f->truncated;
+    c->out_of_order += f->out_of_order;
+    c->stray_exit += f->stray_exit;
+    c->wrong_thread += f->wrong_thread;
+    c->clock_back += f->clock_back;
+    fp_phases_merge(&into->phases, &into->alloc, &from->phases);
+    fp_status trees = merge_trees(into, from);
+    fp_status sections = merge_sections(into, from);
+    if (trees != FP_OK || sections != FP_OK) {
+        c->dropped++;
+        return FP_ENOMEM;
+    }
+    return FP_OK;
+}
+
+size_t
+fp_thread_bytes(const fp_thread *t)
+{
+    size_t bytes = sizeof(*t) + fp_tree_bytes(&t->tree);
+    bytes += t->over_capacity * sizeof(*t->over);
+    bytes += t->open_capacity * sizeof(*t->open);
+    bytes += t->scratch_capacity * sizeof(*t->scratch);
+    bytes += t->section_capacity * sizeof(*t->section);
+    bytes += t->phases.capacity * sizeof(*t->phases.loader);
+    bytes += t->steps != NULL ? sizeof(*t->steps) : 0;
+    for (uint32_t i = 0; i < t->section_capacity; i++) {
+        if (t->section[i] == NULL) {
+            continue;
+        }
+        bytes += sizeof(fp_section);
+        for (int o = 0; o < FP_HIST_OCTAVES; o++) {
+            if (t->section[i]->hist.octave[o] != NULL) {
+                bytes += FP_HIST_SUB * sizeof(uint64_t);
+            }
+        }
+    }
+    return bytes;
+}

@@ -1,0 +1,105 @@
+"""The C extension.  Everything here is internal; the public face is ``fastprof``."""
+
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import Any, TypeVar, final
+
+_T = TypeVar("_T")
+
+#: Section phases that carry metrics: 0 none, 1 data, 2 forward, 3 backward, 4 optimizer.
+#: 5 batch_wait is no section: ``next_batch`` measures it (see there).
+PHASES: tuple[str, ...]
+
+class BusyError(RuntimeError):
+    """Another profiler holds the hook; the message names it."""
+
+class Recorder:
+    """Records calls, sections and steps of every thread into calling-context trees."""
+
+    def __init__(
+        self,
+        timer: Callable[[], float] | None = None,
+        timeunit: float = 0.0,
+        subcalls: bool = True,
+        builtins: bool = True,
+        *,
+        backend: str = "auto",  # "auto" | "setprofile" | "monitoring"
+        constructors: bool = False,  # monitoring only: types and callable objects too
+        max_nodes: int = 1_000_000,  # per thread
+        max_depth: int = 1024,
+        skip_steps: int = 3,
+        max_overhead: float = 0.0,  # 0 = no muting; else share of wall time, monitoring only
+    ) -> None: ...
+    # function layer (cProfile's names)
+    def enable(self, subcalls: bool = True, builtins: bool = True) -> None: ...
+    def disable(self) -> None: ...
+    def clear(self) -> None: ...
+    # section layer
+    def start_sections(self) -> None: ...
+    def stop_sections(self) -> None: ...
+    # windows: a flag tested in the callback, nothing is re-instrumented
+    def pause_functions(self) -> None: ...
+    def resume_functions(self) -> None: ...
+    # steps; both return the number of steps so far; called from the training thread
+    def step(self) -> int: ...
+    @property
+    def steps(self) -> int: ...
+    def mark(self) -> None:
+        """Begin the first step now (called once, when the loop's profiler starts)."""
+    # loaders: `tag` is a small integer chosen by the caller; -1 = none
+    def set_loader(self, tag: int) -> None: ...
+    def next_batch(self, tag: int, iterator: Iterator[_T], section: Section) -> _T:
+        """``next(iterator)`` inside `section`; StopIteration is not counted as a sample.
+
+        Makes `tag` the current loader on delivery.  Adds a batch_wait sample to `tag`:
+        from the end of that loader's previous batch (the later of the last phase-section
+        exit and step() seen while it was the current loader; if neither, this call) to
+        the delivery; none for its first batch.  The same from the end of the previous
+        batch of *any* loader goes to tag -1, phase batch_wait (the global wait).
+        When nothing records it is plain ``next(iterator)``.
+        """
+    def take_loaders(self) -> list[tuple[int, int, int, int]]:
+        """[(tag, phase, count, sum_ns)] since the last take, over all threads; resets."""
+    def loader_totals(self) -> list[tuple[int, int, int, int]]:
+        """The same since the start; does not reset."""
+    def calibrate(self) -> tuple[float, float, float, float, float, float] | None:
+        """(python in, out, resume in, out, c in, out) in ns; cached per backend."""
+    def keys(self) -> list[Any]:
+        """Raw key objects by key index: code object, or str label for anything else."""
+    def export(self) -> dict[str, Any]:
+        """Columns of everything recorded; see capture/convert.py for the layout."""
+    @property
+    def active(self) -> bool: ...  # function layer on
+    @property
+    def recording(self) -> bool: ...  # section layer on
+    @property
+    def backend(self) -> str | None: ...  # chosen at the first enable
+    @property
+    def displaced(self) -> bool: ...
+    @property
+    def sync(self) -> bool: ...
+    @sync.setter
+    def sync(self, value: bool) -> None: ...
+
+@final
+class Section:
+    """A section name; context manager and decorator.  One shared object per name."""
+
+    @property
+    def name(self) -> str: ...
+    def __enter__(self) -> Section: ...
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        tb: TracebackType | None,
+        /,
+    ) -> None: ...
+    def __call__(self, function: _T, /) -> _T: ...
+
+def profile_section(name: str, *, sync: bool | None = None) -> Section: ...
+def set_sync_function(function: Callable[[], object] | None) -> None: ...
+def set_decorator_function(function: Callable[[Section, Any], Any]) -> None: ...
+def clock_ns() -> int:
+    """The recorder's clock now, in ns (for tests of the clock)."""
+def clock_name() -> str: ...
