@@ -1,0 +1,80 @@
+"""Builds the one extension module, ``fastprof._core``; everything else is in pyproject.toml.
+
+Switches, all of them environment variables and all off by default:
+
+``FASTPROF_WERROR=1``
+    Compiler warnings are errors.  For development: a newer compiler than ours may warn
+    about something new, and that must not stop a user's installation.
+``FASTPROF_DEBUG=1``
+    ``-O0 -g3`` with assertions on.
+``FASTPROF_SANITIZE=address`` or ``thread``
+    AddressSanitizer with UndefinedBehaviorSanitizer, or ThreadSanitizer.
+"""
+
+from __future__ import annotations
+
+import os
+from glob import glob
+
+from setuptools import Extension, setup
+
+# UBSan reports and goes on unless told otherwise, and the test would pass.
+SANITIZERS = {
+    "address": ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"],
+    "thread": ["-fsanitize=thread"],
+}
+
+
+def switch(name: str) -> bool:
+    return os.environ.get(name, "") not in ("", "0")
+
+
+def flags() -> tuple[list[str], list[str]]:
+    """The compiler's and the linker's arguments."""
+    compile_args = [
+        "-std=c11",
+        "-O2",
+        "-fvisibility=hidden",
+        "-Wall",
+        "-Wextra",
+        # The C API's tables end in partly filled entries and its signatures have
+        # arguments that a function need not use.
+        "-Wno-missing-field-initializers",
+        "-Wno-unused-parameter",
+    ]
+    link_args: list[str] = []
+    if os.uname().sysname == "Linux":
+        # One thread-local pointer is read on every event; the general model would
+        # make that a function call.
+        compile_args.append("-ftls-model=initial-exec")
+    if switch("FASTPROF_WERROR"):
+        compile_args.append("-Werror")
+    if switch("FASTPROF_DEBUG"):
+        compile_args += ["-O0", "-g3", "-UNDEBUG"]
+    sanitizer = os.environ.get("FASTPROF_SANITIZE", "")
+    if sanitizer:
+        if sanitizer not in SANITIZERS:
+            raise SystemExit(
+                f"FASTPROF_SANITIZE must be one of {', '.join(SANITIZERS)}, not {sanitizer!r}"
+            )
+        compile_args += ["-g", "-O1", "-UNDEBUG", "-fno-omit-frame-pointer"]
+        compile_args += SANITIZERS[sanitizer]
+        link_args += SANITIZERS[sanitizer]
+    return compile_args, link_args
+
+
+COMPILE_ARGS, LINK_ARGS = flags()
+
+setup(
+    ext_modules=[
+        Extension(
+            "fastprof._core",
+            sources=sorted(glob("csrc/core/*.c") + glob("csrc/py/*.c")),
+            include_dirs=["csrc"],
+            # Without this a changed header recompiles nothing.
+            depends=sorted(glob("csrc/**/*.h", recursive=True)),
+            extra_compile_args=COMPILE_ARGS,
+            extra_link_args=LINK_ARGS,
+        )
+    ],
+)
