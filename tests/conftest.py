@@ -1,0 +1,53 @@
+"""Fixtures of the whole suite; plain functions are in helpers.py."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from helpers import BACKENDS, GUARD
+
+sys.path.append(str(GUARD))
+import network  # noqa: E402
+
+try:
+    import hypothesis
+except ImportError:
+    hypothesis = None
+else:
+    # No deadline: a test must not depend on the speed of the machine.  In CI the examples
+    # are the same in every run, so that a red branch means a change in the branch.
+    hypothesis.settings.register_profile(
+        "fastprof",
+        deadline=None,
+        derandomize=bool(os.environ.get("CI")),
+        database=None,
+        suppress_health_check=[
+            hypothesis.HealthCheck.too_slow,
+            hypothesis.HealthCheck.function_scoped_fixture,
+        ],
+    )
+    hypothesis.settings.load_profile("fastprof")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_network() -> None:
+    """Promise P6: nothing in the suite may reach beyond this machine."""
+    network.forbid()
+
+
+@pytest.fixture(params=BACKENDS)
+def backend(request: pytest.FixtureRequest) -> str:
+    """Each hook backend of this interpreter: "setprofile", and "monitoring" on 3.12+."""
+    return request.param
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if Path("/dev/nvidiactl").exists():
+        return
+    no_gpu = pytest.mark.skip(reason="no NVIDIA driver on this machine")
+    for item in items:
+        if item.get_closest_marker("gpu") is not None:
+            item.add_marker(no_gpu)

@@ -1,0 +1,163 @@
+"""What several test files need: child processes that may crash or hang, and the backends."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+GUARD = ROOT / "tests" / "guard"
+
+#: Hook backends of this interpreter.
+BACKENDS = ("setprofile", "monitoring") if sys.version_info >= (3, 12) else ("setprofile",)
+
+MIB = 1 << 20
+
+
+def sanitized() -> bool:
+    """True when this interpreter runs under a preloaded sanitizer."""
+    return any(name in os.environ.get("LD_PRELOAD", "") for name in ("asan", "tsan"))
+
+
+def time_scale() -> float:
+    """By how much limits against hanging are stretched (valgrind and sanitizers are slow)."""
+    return float(os.environ.get("FASTPROF_TEST_TIME_SCALE", "1"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildResult:
+    """How a child process ended.
+
+    `end` is "ok" (status 0), "status" (any other exit status), "crash" (a signal, or
+    "Fatal Python error") or "hang" (it had to be killed).
+    """
+
+    end: str
+    returncode: int
+    stdout: str
+    stderr: str
+
+    def check(self, *, returncode: int = 0) -> ChildResult:
+        """Fail the test, showing what the child wrote, unless it ended with `returncode`."""
+        if self.end in ("crash", "hang") or self.returncode != returncode:
+            raise AssertionError(
+                f"the child ended with {self.end}, exit status {self.returncode}, "
+                f"not {returncode}\n--- stdout\n{self.stdout[-8000:]}"
+                f"\n--- stderr\n{self.stderr[-8000:]}"
+            )
+        return self
+
+
+def child_env(env: Mapping[str, str] | None = None, *, guard: bool = True) -> dict[str, str]:
+    """This process's environment without FASTPROF variables, plus `env`.
+
+    With `guard` the child refuses network connections, as the test process does.
+    """
+    result = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("FASTPROF") or name == "FASTPROF_TEST_TIME_SCALE"
+    }
+    result.update(env or {})
+    if guard:
+        paths = [str(GUARD), *filter(None, [result.get("PYTHONPATH")])]
+        result["PYTHONPATH"] = os.pathsep.join(paths)
+    return result
+
+
+def _limits(rlimit_as: int | None) -> None:
+    # A crash is expected in some tests; its core file would fill the disk.
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if rlimit_as is not None:
+        resource.setrlimit(resource.RLIMIT_AS, (rlimit_as, rlimit_as))
+
+
+def run_command(
+    command: Sequence[str],
+    *,
+    timeout: float = 60.0,
+    env: Mapping[str, str] | None = None,
+    rlimit_as: int | None = None,
+    cwd: str | os.PathLike[str] | None = None,
+    stdin: str | None = None,
+    guard: bool = True,
+) -> ChildResult:
+    """Run `command` and say how it ended.
+
+    Arguments:
+        timeout: seconds after which it counts as a hang; only ever a limit, so generous.
+        env: variables added to `child_env()`.
+        rlimit_as: address space in bytes; ignored under a sanitizer, whose shadow memory
+            takes terabytes of it.
+        stdin: text for its standard input; without it there is none.
+        guard: whether the child refuses network connections.  Turn it off where every
+            allocation of the child counts, and under ``-I`` or ``-E``, where it cannot work.
+    """
+    limit = None if sanitized() else rlimit_as
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        encoding="utf-8",
+        errors="backslashreplace",
+        env=child_env(env, guard=guard),
+        cwd=cwd,
+        # Its own group, so that a hanging child goes with its own children.
+        start_new_session=True,
+        preexec_fn=lambda: _limits(limit),
+    ) as process:
+        try:
+            stdout, stderr = process.communicate(stdin, timeout=timeout * time_scale())
+            end = "ok" if process.returncode == 0 else "status"
+        except subprocess.TimeoutExpired:
+            # SIGABRT makes faulthandler show where it hangs.
+            os.killpg(process.pid, signal.SIGABRT)
+            try:
+                stdout, stderr = process.communicate(timeout=10.0)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                stdout, stderr = process.communicate()
+            end = "hang"
+    if end == "status" and (process.returncode < 0 or "Fatal Python error" in stderr):
+        end = "crash"
+    return ChildResult(end=end, returncode=process.returncode, stdout=stdout, stderr=stderr)
+
+
+def run_child(
+    code: str,
+    *args: str,
+    timeout: float = 60.0,
+    env: Mapping[str, str] | None = None,
+    rlimit_as: int | None = None,
+    cwd: str | os.PathLike[str] | None = None,
+    stdin: str | None = None,
+    options: Sequence[str] = (),
+    guard: bool = True,
+) -> ChildResult:
+    """Run `code` as a script in a new interpreter, faulthandler on; see `run_command`.
+
+    `args` are the script's own arguments, `options` the interpreter's.  The code is in a
+    file, not in ``-c``, so that tracebacks and profiles have its lines.
+    """
+    with tempfile.TemporaryDirectory(prefix="fastprof-child-") as folder:
+        script = Path(folder) / "child.py"
+        script.write_text(code, encoding="utf-8")
+        command = [sys.executable, "-X", "faulthandler", *options, str(script), *args]
+        return run_command(
+            command,
+            timeout=timeout,
+            env=env,
+            rlimit_as=rlimit_as,
+            cwd=cwd,
+            stdin=stdin,
+            guard=guard,
+        )

@@ -1,0 +1,125 @@
+"""Builds the C core with its own tests and runs them, without Python.h.
+
+    python3 tools/ctest.py                     plain build
+    python3 tools/ctest.py plain asan tsan     several
+    python3 tools/ctest.py all                 every mode that this machine can run
+
+Modes: ``plain`` (-O2 -DNDEBUG, warnings are errors), ``asan`` (AddressSanitizer and
+UndefinedBehaviorSanitizer), ``tsan`` (ThreadSanitizer) and ``valgrind`` (the plain build
+under memcheck).  Needs Python >= 3.10 and a C compiler ($CC, or cc); nothing else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+TESTS = ROOT / "tests" / "c"
+WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Werror"]
+MODES = {
+    # The suite's checks must survive NDEBUG, and the core is shipped with it.
+    "plain": ["-O2", "-DNDEBUG"],
+    "asan": ["-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"],
+    "tsan": ["-g", "-O1", "-fsanitize=thread"],
+    "valgrind": ["-g", "-O1"],
+}
+
+
+def sources() -> list[Path]:
+    return sorted((ROOT / "csrc" / "core").glob("*.c")) + sorted(TESTS.glob("*.c"))
+
+
+def unregistered(tests: Path = TESTS) -> list[str]:
+    """What is wrong between the tests and list.h: one sentence for each difference."""
+    defined: list[str] = []
+    for path in sorted(tests.glob("test_*.c")):
+        defined += re.findall(r"^FP_TEST\((\w+)\)", path.read_text(encoding="utf-8"), re.M)
+    text = (tests / "list.h").read_text(encoding="utf-8")
+    listed = re.findall(r"^X\((\w+)\)", text, re.M)
+    if not defined:
+        return ["tests/c has no test_*.c with a test in it"]
+    once = set(listed)
+    return [
+        *(f"{n} is not in tests/c/list.h: it would never run" for n in defined if n not in once),
+        *(f"{n} is in tests/c/list.h but no such test exists" for n in listed if n not in defined),
+        *(f"{n} is in tests/c/list.h twice" for n in sorted(once) if listed.count(n) > 1),
+    ]
+
+
+def runner(mode: str) -> list[str] | None:
+    """The command in front of the test program; None when the mode cannot run here."""
+    if mode == "valgrind":
+        if shutil.which("valgrind") is None:
+            return None
+        return ["valgrind", "-q", "--error-exitcode=9", "--leak-check=full"]
+    if mode == "tsan" and shutil.which("setarch") is not None:
+        # TSan's fixed shadow addresses collide with a highly randomised address space.
+        command = ["setarch", platform.machine(), "-R"]
+        if subprocess.run([*command, "true"], check=False, capture_output=True).returncode == 0:
+            return command
+    return []
+
+
+def run_mode(mode: str, build: Path, compiler: list[str]) -> bool:
+    """Build and run one mode; True when it passed or cannot run here."""
+    command = runner(mode)
+    if command is None:
+        print(f"{mode}: skipped, no {mode} on this machine", flush=True)
+        return True
+    program = build / f"fp_tests-{mode}"
+    compile_command = [
+        *compiler,
+        "-std=c11",
+        *WARNINGS,
+        *MODES[mode],
+        "-I",
+        str(ROOT / "csrc"),
+        "-I",
+        str(TESTS),
+        *map(str, sources()),
+        "-o",
+        str(program),
+        "-pthread",
+        "-lm",
+    ]
+    if subprocess.run(compile_command, check=False).returncode != 0:
+        print(f"{mode}: does not compile", flush=True)
+        return False
+    print(f"{mode}: ", end="", flush=True)
+    return subprocess.run([*command, str(program)], check=False).returncode == 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Build and run the C tests.")
+    parser.add_argument(
+        "modes", nargs="*", metavar="MODE", default=["plain"], help=", ".join([*MODES, "all"])
+    )
+    arguments = parser.parse_args()
+    modes = list(MODES) if "all" in arguments.modes else arguments.modes
+    for mode in modes:
+        if mode not in MODES:
+            parser.error(f"no mode {mode!r}; there are {', '.join([*MODES, 'all'])}")
+    wrong = unregistered()
+    for line in wrong:
+        print(line, file=sys.stderr)
+    if wrong:
+        return 1
+    compiler = shlex.split(os.environ.get("CC", "cc"))
+    with tempfile.TemporaryDirectory(prefix="fastprof-ctest-") as build:
+        failed = [mode for mode in modes if not run_mode(mode, Path(build), compiler)]
+    if failed:
+        print(f"failed: {' '.join(failed)}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
