@@ -1,0 +1,75 @@
+"""The floor: hooks and a section that record nothing, built on demand with the C compiler.
+
+``load()`` returns the extension module, or the reason why there is none.  It is compiled
+once per source text, interpreter and compiler, into a cache folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.machinery
+import importlib.util
+import os
+import shlex
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from pathlib import Path
+from types import ModuleType
+
+_SOURCE = Path(__file__).with_name("_baseline.c")
+
+
+def _cache_dir() -> Path:
+    root = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return Path(root) / "fastprof-benchmarks"
+
+
+def _config(name: str, default: str = "") -> list[str]:
+    return shlex.split(str(sysconfig.get_config_var(name) or default))
+
+
+def _build(target: Path) -> None:
+    """Compile with the flags CPython was built with, as an installed extension would be."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    command = [
+        *(shlex.split(os.environ.get("CC", "")) or _config("CC", "cc")),
+        *_config("CFLAGS", "-O3 -DNDEBUG"),
+        *_config("CCSHARED", "-fPIC"),
+        "-I" + sysconfig.get_path("include"),
+        "-I" + sysconfig.get_path("platinclude"),
+        str(_SOURCE),
+        "-shared",
+        *(["-undefined", "dynamic_lookup"] if sys.platform == "darwin" else []),
+    ]
+    # Two benchmarks may build at once: each into its own file, the last rename wins.
+    handle, made = tempfile.mkstemp(dir=target.parent, suffix=".so")
+    os.close(handle)
+    try:
+        subprocess.run([*command, "-o", made], check=True, capture_output=True, text=True)
+        os.replace(made, target)
+    except BaseException:
+        os.unlink(made)
+        raise
+
+
+def load() -> ModuleType | str:
+    """Return the extension, built now if needed, or a sentence saying why it is missing."""
+    flags = " ".join([*_config("CC"), *_config("CFLAGS"), sys.version])
+    digest = hashlib.sha256(_SOURCE.read_bytes() + flags.encode()).hexdigest()[:16]
+    suffix = importlib.machinery.EXTENSION_SUFFIXES[0]
+    target = _cache_dir() / digest / ("_baseline" + suffix)
+    try:
+        if not target.exists():
+            _build(target)
+        spec = importlib.util.spec_from_file_location("_baseline", target)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    except subprocess.CalledProcessError as error:
+        lines = (error.stderr or "no message").strip().splitlines()
+        return "the C compiler failed: " + lines[-1]
+    except (OSError, ImportError) as error:
+        return f"not built: {error}"
+    return module

@@ -1,0 +1,179 @@
+"""How things are timed and shown: interleaved rounds, minima, ratios, one table.
+
+On a shared machine the speed drifts by more than what is to be measured.  So the
+candidates of a case take turns, round by round, within one run; each is represented by
+its fastest slice, because everything that disturbs a slice makes it slower; and what is
+quoted is the ratio of two minima of the same run, not an absolute time.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+Cell = str | float | int | None
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line asked for."""
+
+    quick: bool = False
+    rounds: int | None = None
+
+    def pick(self, full: int, quick: int) -> int:
+        """``full`` or ``quick``, for a size that ``--quick`` makes smaller."""
+        return quick if self.quick else full
+
+    def round_count(self, full: int, quick: int) -> int:
+        return self.rounds if self.rounds is not None else self.pick(full, quick)
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows under headers, with a caption above and remarks below."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    remarks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class CaseResult:
+    """One case: what is shown, and the numbers behind it for the JSON file."""
+
+    name: str
+    tables: tuple[Table, ...]
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Case(Protocol):
+    """A module of ``cases/``."""
+
+    def run(self, options: Options) -> CaseResult: ...
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Something that takes part.  ``missing`` says why it cannot, else it is empty."""
+
+    name: str
+    start: Callable[[], object] = lambda: None
+    stop: Callable[[], object] = lambda: None
+    missing: str = ""
+
+
+@dataclass
+class Samples:
+    """Durations of one candidate's slices, in seconds."""
+
+    seconds: list[float] = field(default_factory=list)
+
+    @property
+    def best(self) -> float:
+        return min(self.seconds)
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.seconds)
+
+
+def time_slice(candidate: Candidate, run: Callable[[int], object], repeat: int) -> float:
+    """Seconds of ``run(repeat)`` while the candidate is on, after a warm-up while it is on.
+
+    The warm-up is what makes interleaving fair: switching a hook on or off makes the
+    interpreter instrument or specialise every code object again at its next call.
+    """
+    candidate.start()
+    try:
+        run(max(1, repeat // 3))
+        begin = time.perf_counter()
+        run(repeat)
+        return time.perf_counter() - begin
+    finally:
+        candidate.stop()
+
+
+def interleave(
+    candidates: Sequence[Candidate], run: Callable[[int], object], repeat: int, rounds: int
+) -> dict[str, Samples]:
+    """Time every candidate once a round; who begins moves on from round to round."""
+    present = [c for c in candidates if not c.missing]
+    samples = {c.name: Samples() for c in present}
+    for number in range(rounds):
+        first = number % len(present)
+        for candidate in present[first:] + present[:first]:
+            samples[candidate.name].seconds.append(time_slice(candidate, run, repeat))
+    return samples
+
+
+def settle() -> None:
+    """Take what exists now out of garbage collection: its scans would hit slices at random."""
+    gc.collect()
+    gc.freeze()
+
+
+def child_command(program: str, *arguments: object) -> list[str]:
+    """The command that runs a program of ``children.py`` in a process of its own."""
+    script = str(Path(__file__).with_name("children.py"))
+    return [sys.executable, script, program, *map(str, arguments)]
+
+
+def ratio(value: float | None, base: float | None) -> float | None:
+    """``value / base``; None where either is missing or the base is not above zero."""
+    if value is None or base is None or base <= 0:
+        return None
+    return value / base
+
+
+def machine() -> dict[str, Cell]:
+    """What a reader needs to judge the numbers."""
+    model = platform.processor() or platform.machine()
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as stream:
+            names = [line.split(":", 1)[1].strip() for line in stream if "model name" in line]
+        model = names[0] if names else model
+    except OSError:
+        pass
+    return {
+        "python": platform.python_version(),
+        "compiler": platform.python_compiler(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "processor": model,
+        "cpus": os.cpu_count(),
+        "load": round(os.getloadavg()[0], 2),
+        "implementation": sys.implementation.name,
+    }
+
+
+def show(value: Cell) -> str:
+    if value is None:
+        return "n/a"
+    if isinstance(value, float):
+        digits = 2 if abs(value) < 10 else 1 if abs(value) < 1000 else 0
+        return f"{value:,.{digits}f}"
+    return f"{value:,}" if isinstance(value, int) else value
+
+
+def render(table: Table) -> str:
+    """The table as text: first column to the left, numbers to the right."""
+    cells = [table.columns, *[tuple(show(c) for c in row) for row in table.rows]]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(table.columns))]
+    lines = [table.title]
+    for number, row in enumerate(cells):
+        parts = [row[0].ljust(widths[0])]
+        parts += [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
+        lines.append("  " + "  ".join(parts).rstrip())
+        if number == 0:
+            lines.append("  " + "  ".join("-" * width for width in widths))
+    lines += ["  " + remark for remark in table.remarks]
+    return "\n".join(lines)
