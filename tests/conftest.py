@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
+import network
 import pytest
-from helpers import BACKENDS, GUARD
-
-sys.path.append(str(GUARD))
-import network  # noqa: E402
+from helpers import BACKENDS
 
 try:
     import hypothesis

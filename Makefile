@@ -1,0 +1,49 @@
+# Every target is one line that can be typed by hand; `make help` lists them.
+PYTHON ?= python3
+VENV ?= .venv
+BIN = $(VENV)/bin
+C_FILES = $(wildcard csrc/*/*.[ch] tests/c/*.[ch])
+PY_FILES = setup.py python tests tools benchmarks
+
+.PHONY: help test ctest dev build lint format demo clean
+
+help:  ## this list
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
+
+test:  ## everything: virtual environment, C tests, pytest
+	VENV=$(VENV) $(PYTHON) tools/run_tests.py
+
+ctest:  ## the C core: plain, ASan+UBSan, TSan, valgrind
+	$(PYTHON) tools/ctest.py all
+
+dev:  ## a virtual environment with the pinned tools
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install -e '.[dev]'
+
+build:  ## the extension in place, warnings as errors
+	FASTPROF_WERROR=1 $(BIN)/python setup.py -q build_ext --inplace
+
+lint:  ## what CI's lint phase checks, apart from the build
+	$(BIN)/ruff check $(PY_FILES)
+	$(BIN)/ruff format --check $(PY_FILES)
+	$(BIN)/mypy
+	$(BIN)/clang-format --dry-run -Werror $(C_FILES)
+	$(BIN)/python tools/layers_c.py
+	$(BIN)/python tools/layers_python.py
+
+format:  ## rewrite the sources in the one style
+	$(BIN)/ruff check --fix $(PY_FILES)
+	$(BIN)/ruff format $(PY_FILES)
+	$(BIN)/clang-format -i $(C_FILES)
+
+demo: $(BIN)/fastprof  ## train a small network under the profiler
+	$(BIN)/fastprof demo
+
+$(BIN)/fastprof:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install .
+
+clean:  ## what builds and tests leave behind
+	rm -rf build dist .ci/work .pytest_cache .mypy_cache .ruff_cache .hypothesis python/*.egg-info
+	find python tests tools benchmarks -name __pycache__ -prune -exec rm -rf {} +
+	rm -f python/fastprof/_core*.so

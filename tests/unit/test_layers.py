@@ -1,0 +1,190 @@
+"""The layers of csrc/ and of the package hold, and each check finds what it is for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import ctest
+import layers_c
+import layers_python
+import pytest
+from helpers import ROOT
+
+
+def write(root: Path, name: str, text: str) -> None:
+    path = root / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+def test_c_sources_follow_their_layers():
+    assert layers_c.violations(ROOT) == []
+    assert list((ROOT / "csrc" / "core").glob("*.c")), "the check looked at nothing"
+
+
+def test_python_modules_follow_their_layers():
+    assert layers_python.violations(ROOT) == []
+    assert (ROOT / "python" / "fastprof" / "snapshot.py").exists(), "the check looked at nothing"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("csrc/core/a.c", '#include "py/state.h"\n'),
+        ("csrc/core/a.h", '#include "gpu/buffers.h"\n'),
+        ("csrc/gpu/a.c", '#  include "py/state.h"\n'),
+        ("csrc/core/a.c", '#include "tree.h"\n'),
+        ("csrc/core/a.c", "#include <Python.h>\n"),
+        ("csrc/gpu/a.h", "#include <internal/pycore_frame.h>\n"),
+        ("csrc/other/a.c", "int f(void);\n"),
+    ],
+)
+def test_an_include_against_the_direction_is_found(tmp_path, name, text):
+    write(tmp_path, name, text)
+    assert len(layers_c.include_violations(tmp_path)) == 1
+
+
+def test_includes_in_the_direction_are_accepted(tmp_path):
+    write(tmp_path, "csrc/core/a.c", '#include "core/a.h"\n#include <string.h>\n')
+    write(tmp_path, "csrc/gpu/a.c", '#include "core/a.h"\n/* #include <Python.h> */\n')
+    write(tmp_path, "csrc/py/a.c", '#include <Python.h>\n#include "gpu/a.h"\n')
+    assert layers_c.include_violations(tmp_path) == []
+
+
+@pytest.mark.parametrize("test", ["PY_VERSION_HEX >= 0x030C0000", "defined(Py_GIL_DISABLED)"])
+def test_a_version_test_is_found_everywhere_but_in_pycompat(tmp_path, test):
+    for name in ("csrc/py/pycompat.h", "csrc/py/recorder.c"):
+        write(tmp_path, name, f"#include <Python.h>\n#if {test}\n#endif\n")
+    found = layers_c.version_violations(tmp_path)
+    assert [line.split(":")[0] for line in found] == ["csrc/py/recorder.c"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "int counter;\n",
+        "static uint64_t total = 0;\n",
+        "static const char *last;\n",
+        "static struct pool {int a;} pool;\n",
+        "static void (*callback)(int);\n",
+        "static int\nf(void)\n{\n    static int calls = 0;\n    return ++calls;\n}\n",
+        "static int f(void) {return 1;}\nint after_a_function[3];\n",
+    ],
+)
+def test_a_mutable_global_in_the_core_is_found(tmp_path, text):
+    write(tmp_path, "csrc/core/a.c", text)
+    assert len(layers_c.global_violations(tmp_path)) == 1
+
+
+def test_constants_types_and_prototypes_are_no_mutable_globals(tmp_path):
+    write(
+        tmp_path,
+        "csrc/core/a.c",
+        "#include <stdint.h>\n#define N \\\n    3\n/* int gone; */\n// int gone;\n"
+        "typedef struct fp_a {\n    int x;\n} fp_a;\nstruct fp_b;\nenum { A = 1 };\n"
+        'static const char *const names[] = {"a;b", "{"};\nstatic const int table[] = {1, 2};\n'
+        'extern int elsewhere;\n_Static_assert(sizeof(int) == 4, "int");\n'
+        "static inline int\nf(int x, void (*g)(int));\n"
+        "static int\nf(int x)\n{\n    static const int c = 1;\n    int y = x;\n    return y;\n}\n",
+    )
+    assert layers_c.global_violations(tmp_path) == []
+
+
+def test_a_second_thread_local_is_found(tmp_path):
+    write(tmp_path, "csrc/py/a.c", "_Thread_local int *one;\n")
+    write(tmp_path, "csrc/py/a.h", "extern _Thread_local int *one;\n")
+    assert layers_c.thread_local_violations(tmp_path) == []
+    write(tmp_path, "csrc/py/b.c", "static __thread int two;\n")
+    assert len(layers_c.thread_local_violations(tmp_path)) == 1
+
+
+@pytest.mark.parametrize("call", ['printf("%d", 1)', "malloc(8)", "free(p)"])
+def test_printing_and_a_foreign_allocation_in_the_core_are_found(tmp_path, call):
+    text = f"void\nf(void *p)\n{{\n    {call};\n}}\n"
+    write(tmp_path, "csrc/core/a.c", text)
+    write(tmp_path, "csrc/py/a.c", text)
+    found = layers_c.purity_violations(tmp_path)
+    assert [line.split(":")[0] for line in found] == ["csrc/core/a.c"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("capture/a.py", "from fastprof.report import build\n"),
+        ("capture/a.py", "from ..report import build\n"),
+        ("report/a.py", "import fastprof.capture.sections\n"),
+        ("report/a.py", "from fastprof import exporters\n"),
+        ("report/__init__.py", "from ..exporters import text\n"),
+        ("exporters/a.py", "from fastprof.analysis import compare\n"),
+        ("session/a.py", "def f():\n    import fastprof.cli\n"),
+        ("session/a.py", "from fastprof import Profiler\n"),
+        ("snapshot.py", "from .report import build\n"),
+        ("report/a.py", "import importlib\nimportlib.import_module('fastprof.session')\n"),
+        ("report/a.py", "if TYPE_CHECKING:\n    from fastprof.session import x\n"),
+        ("somewhere/a.py", "import json\n"),
+    ],
+)
+def test_an_import_against_the_direction_is_found(tmp_path, name, text):
+    write(tmp_path, f"python/fastprof/{name}", text)
+    assert len(layers_python.direction_violations(tmp_path)) == 1
+
+
+def test_imports_in_the_direction_are_accepted(tmp_path):
+    for name, text in {
+        "capture/a.py": "from fastprof import _core\nfrom ..snapshot import Snapshot\n",
+        "report/a.py": "from .b import x\nfrom fastprof.snapshot import Snapshot\n",
+        "session/a.py": "from fastprof.capture import sections\nfrom .. import exporters\n",
+        "cli/a.py": "import fastprof\nfrom fastprof.session import profiler\n",
+        "__init__.py": "from .session.profiler import Profiler\n",
+    }.items():
+        write(tmp_path, f"python/fastprof/{name}", text)
+    assert layers_python.violations(tmp_path) == []
+
+
+@pytest.mark.parametrize("layer", ["session", "report", "cli"])
+def test_the_extension_is_imported_by_capture_only(tmp_path, layer):
+    write(tmp_path, "python/fastprof/capture/a.py", "from fastprof._core import Recorder\n")
+    write(tmp_path, f"python/fastprof/{layer}/a.py", "from fastprof._core import Recorder\n")
+    found = layers_python.extension_violations(tmp_path)
+    assert [line.split(":")[0] for line in found] == [f"python/fastprof/{layer}/a.py"]
+
+
+def test_a_dependency_at_import_time_is_found(tmp_path):
+    write(tmp_path, "python/fastprof/exporters/a.py", "try:\n    import rich.table\nfinally: ...\n")
+    write(
+        tmp_path,
+        "python/fastprof/exporters/b.py",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import torch\n"
+        "def f():\n    import rich\n",
+    )
+    found = layers_python.dependency_violations(tmp_path)
+    assert [line.split(":")[0] for line in found] == ["python/fastprof/exporters/a.py"]
+
+
+def test_every_c_test_is_registered():
+    assert ctest.unregistered() == []
+
+
+def test_an_unregistered_c_test_is_found(tmp_path):
+    write(tmp_path, "test_a.c", "FP_TEST(a_one)\n{\n}\nFP_TEST(a_two)\n{\n}\n")
+    write(tmp_path, "list.h", "X(a_two)\nX(a_three)\nX(a_two)\n")
+    found = ctest.unregistered(tmp_path)
+    assert [line.split()[0] for line in found] == ["a_one", "a_three", "a_two"]
+
+
+def gil_promise_is_backed(root: Path) -> bool:
+    """False when the extension says that it needs no GIL and no CI job tries that."""
+    declared = any(
+        "Py_MOD_GIL_NOT_USED" in layers_c.without_comments(path.read_text(encoding="utf-8"))
+        for path in (root / "csrc").rglob("*.[ch]")
+    )
+    return not declared or "job_free_threaded()" in (root / ".ci/run").read_text(encoding="utf-8")
+
+
+def test_f39_no_promise_about_the_gil_without_its_job(tmp_path):
+    assert gil_promise_is_backed(ROOT)
+    write(tmp_path, ".ci/run", "job_pythons() {\n}\n")
+    write(tmp_path, "csrc/py/module.c", "{Py_mod_gil, Py_MOD_GIL_NOT_USED},\n")
+    assert not gil_promise_is_backed(tmp_path)
+    write(tmp_path, ".ci/run", "job_free_threaded() {\n}\n")
+    assert gil_promise_is_backed(tmp_path)

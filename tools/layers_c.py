@@ -1,0 +1,177 @@
+"""Checks the rules of csrc/ that the compiler does not: directions, versions, globals.
+
+    python3 tools/layers_c.py [ROOT]
+
+prints one line for each violation; exit status 1 when there is any.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+#: Layer -> layers whose headers it may include.
+MAY_INCLUDE = {
+    "core": ("core",),
+    "gpu": ("core", "gpu"),
+    "py": ("core", "gpu", "py"),
+}
+#: The only file that may look at the interpreter's version or build.
+COMPAT = "csrc/py/pycompat.h"
+#: Headers that come with the interpreter; none of them outside csrc/py.
+PYTHON_HEADERS = re.compile(
+    r"(Python|patchlevel|pyconfig|pythread|structmember|frameobject)\.h|(cpython|internal)/.*"
+)
+VERSION_TEST = re.compile(r"\b(PY_VERSION_HEX|PY_M\w+_VERSION|Py_GIL_DISABLED|Py_DEBUG)\b")
+PRINTING = re.compile(r"\b(v?f?printf|puts|fputs|putchar|perror|fwrite)\s*\(")
+ALLOCATING = re.compile(r"\b(malloc|calloc|realloc|free|strdup)\s*\(")
+
+_COMMENT_OR_LITERAL = re.compile(
+    r"""/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'""", re.S
+)
+_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]', re.M)
+_DIRECTIVE = re.compile(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", re.M)
+
+
+def without_comments(text: str, *, literals: bool = False) -> str:
+    """`text` with comments (and string and character literals) blanked, line by line."""
+
+    def blank(match: re.Match[str]) -> str:
+        found = match.group()
+        if found[0] in "\"'":
+            return '""' if literals else found
+        return " " + "\n" * found.count("\n")
+
+    return _COMMENT_OR_LITERAL.sub(blank, text)
+
+
+def _files(root: Path) -> Iterator[tuple[str, str, str]]:
+    """(path from the root, layer, text without comments) of every C file."""
+    source = root / "csrc"
+    for path in sorted(source.rglob("*.[ch]")):
+        layer = path.relative_to(source).parts[0]
+        text = without_comments(path.read_text(encoding="utf-8"))
+        yield path.relative_to(root).as_posix(), layer, text
+
+
+def include_violations(root: Path) -> list[str]:
+    """Includes that go up or sideways, and interpreter headers outside csrc/py."""
+    found = []
+    for name, layer, text in _files(root):
+        allowed = MAY_INCLUDE.get(layer)
+        if allowed is None:
+            found.append(f"{name}: {layer} is no layer; there are {', '.join(MAY_INCLUDE)}")
+            continue
+        for bracket, header in _INCLUDE.findall(text):
+            if PYTHON_HEADERS.fullmatch(header):
+                if layer != "py":
+                    found.append(f"{name}: {header} belongs to csrc/py only")
+            elif bracket == '"' and header.split("/")[0] not in allowed:
+                found.append(f'{name}: {layer} may not include "{header}"')
+    return found
+
+
+def version_violations(root: Path) -> list[str]:
+    """Tests of the interpreter's version or build outside pycompat.h."""
+    return [
+        f"{name}: {test} belongs to {COMPAT}"
+        for name, _, text in _files(root)
+        if name != COMPAT
+        for test in sorted(set(VERSION_TEST.findall(text)))
+    ]
+
+
+def _file_level(text: str) -> Iterator[str]:
+    """Declarations and definitions at file level, each with its braces' content left out."""
+    text = _DIRECTIVE.sub("", without_comments(text, literals=True))
+    depth = 0
+    statement = ""
+    for character in text:
+        if character == "{":
+            depth += 1
+            if depth == 1:
+                statement += "{}"
+        elif character == "}":
+            depth -= 1
+            # A function's body ends a statement without a semicolon.
+            if depth == 0 and re.search(r"\)\s*\{\}$", statement):
+                statement = ""
+        elif depth == 0:
+            if character == ";":
+                yield " ".join(statement.split())
+                statement = ""
+            else:
+                statement += character
+
+
+def _is_mutable_variable(declaration: str) -> bool:
+    if not declaration or re.match(r"(typedef|extern|_Static_assert|static_assert)\b", declaration):
+        return False
+    if re.fullmatch(r"(struct|union|enum)( \w+)?( \{\})?", declaration):
+        return False
+    declarator = declaration.split("=")[0]
+    if re.match(r"[^(]*\((?!\s*\*)", declarator):
+        return False  # a prototype; a pointer to a function opens with "(*"
+    # What is constant is the thing itself: of a pointer, what follows the last asterisk.
+    return re.search(r"\bconst\b", declarator.rpartition("*")[2]) is None
+
+
+def global_violations(root: Path) -> list[str]:
+    """Mutable file-level variables in the pure layers, and `static` ones in functions."""
+    found = []
+    for name, layer, text in _files(root):
+        if layer not in ("core", "gpu"):
+            continue
+        for declaration in _file_level(text):
+            if _is_mutable_variable(declaration):
+                found.append(f"{name}: mutable at file level: {declaration}")
+        for local in re.findall(r"^[ \t]+static\s+([^;({]*)[;=]", text, re.M):
+            if re.search(r"\bconst\b", local.rpartition("*")[2]) is None:
+                found.append(f"{name}: mutable static: {' '.join(local.split())}")
+    return found
+
+
+def thread_local_violations(root: Path) -> list[str]:
+    """More than the one thread-local variable that the design allows."""
+    defined = [
+        name
+        for name, _, text in _files(root)
+        for declaration in _file_level(text)
+        if re.search(r"\b(_Thread_local|__thread)\b", declaration)
+        and not declaration.startswith("extern")
+    ]
+    return [f"{name}: a second thread-local variable" for name in defined[1:]]
+
+
+def purity_violations(root: Path) -> list[str]:
+    """Printing in the pure layers, and memory not taken from the allocator handed in."""
+    found = []
+    for name, layer, text in _files(root):
+        if layer not in ("core", "gpu"):
+            continue
+        text = without_comments(text, literals=True)
+        for call in sorted(set(PRINTING.findall(text))):
+            found.append(f"{name}: {call}() prints")
+        if not name.endswith("/alloc.c"):
+            for call in sorted(set(ALLOCATING.findall(text))):
+                found.append(f"{name}: {call}() goes round the allocator")
+    return found
+
+
+def violations(root: Path) -> list[str]:
+    """Everything above, for the tree below `root`."""
+    return [
+        *include_violations(root),
+        *version_violations(root),
+        *global_violations(root),
+        *thread_local_violations(root),
+        *purity_violations(root),
+    ]
+
+
+if __name__ == "__main__":
+    lines = violations(Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parents[1]))
+    print("\n".join(lines) if lines else "csrc: every rule of the layers holds")
+    sys.exit(1 if lines else 0)

@@ -1,0 +1,153 @@
+"""Checks the import directions of the package.
+
+    python3 tools/layers_python.py [ROOT]
+
+prints one line for each violation; exit status 1 when there is any.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+PACKAGE = "fastprof"
+BASE = ("snapshot", "errors", "names", "_version")
+#: First part of a module's name -> first parts that it may import, beside itself.
+#: `capture` and `report` meet only through `snapshot`.
+MAY_IMPORT: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(BASE, BASE),
+    "capture": (*BASE, "_core"),
+    "report": BASE,
+    "exporters": (*BASE, "report"),
+    "analysis": (*BASE, "report"),
+    "session": (*BASE, "capture", "report", "exporters", "analysis"),
+    "integrations": (*BASE, "capture", "report", "exporters", "analysis", "session"),
+}
+#: These stand above all layers; nothing below may import them.
+TOP = ("", "__main__", "cli")
+
+
+def _module_name(path: Path, package: Path) -> str:
+    """Dotted name below the package; "" for the package itself."""
+    parts = list(path.relative_to(package).with_suffix("").parts)
+    if parts[-1] == "__init__":
+        parts.pop()
+    return ".".join(parts)
+
+
+def _absolute(node: ast.ImportFrom, module: str, *, is_package: bool) -> str:
+    """The module that a from-import names, absolute."""
+    if node.level == 0:
+        return node.module or ""
+    inside = [PACKAGE, *filter(None, module.split("."))]
+    up = node.level - 1 if is_package else node.level
+    base = inside[: len(inside) - up]
+    return ".".join([*base, *filter(None, [node.module])])
+
+
+def imports(tree: ast.AST, module: str, *, is_package: bool) -> Iterator[str]:
+    """Absolute names that the module imports, also by importlib and for typing only."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = _absolute(node, module, is_package=is_package)
+            if base == PACKAGE:
+                yield from (f"{PACKAGE}.{alias.name}" for alias in node.names)
+            else:
+                yield base
+        elif isinstance(node, ast.Call) and node.args:
+            name = getattr(node.func, "attr", None) or getattr(node.func, "id", None)
+            target = node.args[0]
+            if (
+                name in ("import_module", "__import__")
+                and isinstance(target, ast.Constant)
+                and isinstance(target.value, str)
+            ):
+                yield target.value
+
+
+def _at_import(tree: ast.Module) -> Iterator[ast.stmt]:
+    """Import statements that run when the module is imported."""
+    waiting: list[ast.AST] = list(tree.body)
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            yield node
+        elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            waiting.extend(node.orelse)
+        elif not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            waiting.extend(ast.iter_child_nodes(node))
+
+
+def _modules(root: Path) -> Iterator[tuple[str, str, ast.Module, bool]]:
+    """(path from the root, dotted name, tree, is it a package) of every module."""
+    package = root / "python" / PACKAGE
+    for path in sorted(package.rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
+        name = _module_name(path, package)
+        yield path.relative_to(root).as_posix(), name, tree, path.name == "__init__.py"
+
+
+def direction_violations(root: Path) -> list[str]:
+    """Imports against the layers, and modules that are in no layer."""
+    found = []
+    for path, module, tree, is_package in _modules(root):
+        layer = module.split(".")[0]
+        if layer in TOP:
+            continue
+        if layer not in MAY_IMPORT:
+            found.append(f"{path}: {layer} is in no layer; see tools/layers_python.py")
+            continue
+        for name in sorted(set(imports(tree, module, is_package=is_package))):
+            parts = name.split(".")
+            if parts[0] != PACKAGE:
+                continue
+            target = parts[1] if len(parts) > 1 else ""
+            if target != layer and target not in MAY_IMPORT[layer]:
+                found.append(f"{path}: {layer} may not import {name}")
+    return found
+
+
+def extension_violations(root: Path) -> list[str]:
+    """Imports of the extension from anywhere but `capture`, the layers above included."""
+    return [
+        f"{path}: only capture may import {PACKAGE}._core"
+        for path, module, tree, is_package in _modules(root)
+        if module.split(".")[0] != "capture"
+        and any(
+            name == f"{PACKAGE}._core" or name.startswith(f"{PACKAGE}._core.")
+            for name in imports(tree, module, is_package=is_package)
+        )
+    ]
+
+
+def dependency_violations(root: Path) -> list[str]:
+    """Imports at import time of anything but the standard library and the package."""
+    found = []
+    for path, module, tree, is_package in _modules(root):
+        if module.split(".")[0] == "integrations":
+            continue
+        for statement in _at_import(tree):
+            for name in imports(statement, module, is_package=is_package):
+                top = name.split(".")[0]
+                if top != PACKAGE and top not in sys.stdlib_module_names:
+                    found.append(f"{path}: imports {name} when it is imported")
+    return found
+
+
+def violations(root: Path) -> list[str]:
+    """Everything above, for the tree below `root`."""
+    return [
+        *direction_violations(root),
+        *extension_violations(root),
+        *dependency_violations(root),
+    ]
+
+
+if __name__ == "__main__":
+    lines = violations(Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parents[1]))
+    print("\n".join(lines) if lines else "python: every rule of the layers holds")
+    sys.exit(1 if lines else 0)

@@ -1,0 +1,44 @@
+"""Runs every test on a machine that has a C compiler and Python, and nothing else.
+
+    python3 tools/run_tests.py [PYTEST ARGUMENT...]
+
+Makes the virtual environment .venv (or $VENV) where there is none, installs fastprof with
+its test requirements into it, then runs the C tests and pytest.  May be run again and again.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def run(*command: str | Path) -> None:
+    """Run a command in the repository's root; end with its status if it fails."""
+    print("+", *command, flush=True)
+    status = subprocess.run([str(part) for part in command], check=False, cwd=ROOT).returncode
+    if status != 0:
+        sys.exit(status)
+
+
+def main(pytest_arguments: list[str]) -> None:
+    if sys.version_info < (3, 10):
+        sys.exit("fastprof needs CPython 3.10 or newer")
+    venv = ROOT / os.environ.get("VENV", ".venv")
+    python = venv / "bin" / "python"
+    if not python.exists():
+        run(sys.executable, "-m", "venv", venv)
+    # pip builds in the tree; a module that was deleted since would be installed from there.
+    for stale in (ROOT / "build").glob("lib*"):
+        shutil.rmtree(stale)
+    run(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", ".[test]")
+    run(python, "tools/ctest.py", "plain")
+    run(python, "-m", "pytest", *pytest_arguments)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
