@@ -1,0 +1,1 @@
+"""Outputs of a report, one module per format; each has ``write(report, stream)``."""

@@ -1,0 +1,181 @@
+"""A report as tables of finished cells, for plain text and for terminals alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from fastprof.names import ascii_name
+from fastprof.report.model import FunctionRow, Report, StepTable
+
+#: Longest name in a table; more would push the figures of a row off the screen.
+NAME_WIDTH = 60
+#: Functions listed unless more are asked for.
+FUNCTION_ROWS = 25
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Cells of printable ASCII.  Columns in ``left`` are aligned left, the rest right."""
+
+    title: str
+    headers: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    left: frozenset[int] = frozenset({0})
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """Format a number with so many decimals, or ``n/a``."""
+    return "n/a" if value is None else f"{value:.{digits}f}"
+
+
+def percent(share: float | None) -> str:
+    """Format a fraction of 1 in percent with one decimal, or ``n/a``."""
+    return "n/a" if share is None else f"{100 * share:.1f}"
+
+
+def short(name: str) -> str:
+    """Return ``name`` in printable ASCII, no wider than a column."""
+    return ascii_name(ascii_name(name, 1000), NAME_WIDTH)
+
+
+def place(row: FunctionRow) -> str:
+    """Return where a function is defined: the last two parts of its path, and its line."""
+    if row.kind == "section":
+        return "(section)"
+    if not row.line:
+        return "(C)" if row.file in ("", "~") else short(row.file)
+    parts = row.file.replace("\\", "/").split("/")
+    return f"{short('/'.join(parts[-2:]))}:{row.line}"
+
+
+def summary(report: Report) -> list[str]:
+    """Return the lines at the top: what was recorded, where, for how long."""
+    meta = report.meta
+    what = []
+    for key, label in (
+        ("python", "Python"),
+        ("platform", ""),
+        ("backend", "backend"),
+        ("clock", "clock"),
+        ("pid", "pid"),
+        ("rank", "rank"),
+    ):
+        if meta.get(key) is not None:
+            what.append(f"{label} {short(str(meta[key]))}".strip())
+    lines = [f"fastprof report: {number(report.wall_ms)} ms recorded"]
+    if what:
+        lines.append(", ".join(what))
+    return lines
+
+
+def steps_line(steps: StepTable) -> str:
+    """Return the statistics of single steps in one line."""
+    if steps.wall_ns is None:
+        return f"{steps.count} steps, all of them warm-up"
+    return (
+        f"{steps.measured} steps measured, {steps.skipped} skipped; ms per step: "
+        f"mean {number(steps.mean_ms)}, min {number(steps.min_ms)}, p50 {number(steps.p50_ms)}, "
+        f"p95 {number(steps.p95_ms)}, p99 {number(steps.p99_ms)}, max {number(steps.max_ms)}, "
+        f"cv {percent(steps.cv)}{'' if steps.cv is None else ' %'}"
+    )
+
+
+def all_tables(report: Report, function_limit: int = FUNCTION_ROWS) -> list[Table]:
+    """Return the tables that have rows, in reading order."""
+    made = (
+        _steps(report),
+        _sections(report),
+        functions(report.functions, "Functions, most self time first ({} of {})", function_limit),
+        _loaders(report),
+        _threads(report),
+    )
+    return [table for table in made if table.rows]
+
+
+def _steps(report: Report) -> Table:
+    if report.steps.wall_ns is None:
+        return Table("", (), ())
+    rows = [
+        (short(r.name), "" if r.steps is None else str(r.steps), number(r.total_ms),
+         number(r.mean_ms), percent(r.share))
+        for r in report.steps.rows
+    ]  # fmt: skip
+    rows.append(
+        ("step", str(report.steps.measured), number(report.steps.wall_ms),
+         number(report.steps.mean_ms), "100.0")
+    )  # fmt: skip
+    headers = ("section", "steps", "total ms", "ms per step", "share %")
+    return Table("Where a step goes (wall time as measured)", headers, tuple(rows))
+
+
+def _sections(report: Report) -> Table:
+    headers = (
+        "section", "count", "total ms", "self ms", "share %", "mean ms", "min ms",
+        "p50 ms", "p95 ms", "p99 ms", "max ms", "errors",
+    )  # fmt: skip
+    rows = tuple(
+        (short(r.name), str(r.count), number(r.total_ms), number(r.self_ms), percent(r.share),
+         number(r.mean_ms), number(r.min_ms), number(r.p50_ms), number(r.p95_ms),
+         number(r.p99_ms), number(r.max_ms), str(r.errors))
+        for r in report.sections
+    )  # fmt: skip
+    return Table("Sections, in order of first use", headers, rows)
+
+
+def functions(rows: Sequence[FunctionRow], title: str, limit: int) -> Table:
+    """Return a table of the first ``limit`` functions; ``title`` has places for two counts."""
+    shown = rows if limit < 0 else rows[:limit]
+    has_resumes = any(r.resumes for r in shown)
+    columns: list[tuple[str, Callable[[FunctionRow], str]]] = [
+        ("function", lambda r: short(r.qualname or r.name)),
+        ("calls", calls),
+        ("resumes", lambda r: str(r.resumes)),
+        ("self ms", lambda r: number(r.self_ms)),
+        ("share %", lambda r: percent(r.share)),
+        ("cum ms", lambda r: number(r.cum_ms)),
+        ("raw self ms", lambda r: number(r.raw_self_ms)),
+        ("raw cum ms", lambda r: number(r.raw_cum_ms)),
+        ("defined at", place),
+    ]
+    if not has_resumes:
+        columns = [column for column in columns if column[0] != "resumes"]
+    return Table(
+        title.format(len(shown), len(rows)),
+        tuple(header for header, _ in columns),
+        tuple(tuple(cell(r) for _, cell in columns) for r in shown),
+        left=frozenset({0, len(columns) - 1}),
+    )
+
+
+def calls(row: FunctionRow) -> str:
+    """Return the calls of a function, as ``total/primitive`` if it was recursive."""
+    recursive = row.primitive_calls != row.calls
+    return f"{row.calls}/{row.primitive_calls}" if recursive else str(row.calls)
+
+
+def _loaders(report: Report) -> Table:
+    headers = (
+        "loader", "split", "batches", "realized %", "weight", "data ms", "forward ms",
+        "backward ms", "optimizer ms", "batch wait ms",
+    )  # fmt: skip
+    rows = tuple(
+        (short(r.name), short(r.split), str(r.batches), percent(r.realized),
+         number(r.weight, 2), number(r.data_ms), number(r.forward_ms), number(r.backward_ms),
+         number(r.optimizer_ms), number(r.batch_wait_ms))
+        for r in report.loaders
+    )  # fmt: skip
+    return Table("Data loaders (means)", headers, rows, left=frozenset({0, 1}))
+
+
+def _threads(report: Report) -> Table:
+    if len(report.threads) < 2:
+        return Table("", (), ())
+    headers = ("thread", "total ms", "raw total ms", "functions", "most self time in")
+    rows = tuple(
+        (short(t.name) + (" (ended)" if t.ended else ""), number(t.total_ms),
+         number(t.raw_total_ms), str(len(t.functions)),
+         short(t.functions[0].qualname) if t.functions else "")
+        for t in report.threads
+    )  # fmt: skip
+    return Table("Threads", headers, rows, left=frozenset({0, 4}))

@@ -1,0 +1,52 @@
+"""A report on a terminal: drawn with ``rich`` where that is installed, else plain text."""
+
+from __future__ import annotations
+
+import sys
+from typing import TextIO
+
+from fastprof.exporters import text
+from fastprof.exporters.tables import FUNCTION_ROWS, all_tables
+from fastprof.report.model import Report
+
+
+def show(report: Report, stream: TextIO | None = None, *, functions: int = FUNCTION_ROWS) -> None:
+    """Write the report to ``stream`` (None: ``sys.stdout``).
+
+    Args:
+        report: what to write.
+        stream: where to; plain text unless it is a terminal.
+        functions: how many functions to list; -1 lists all.
+    """
+    stream = sys.stdout if stream is None else stream
+    if not (stream.isatty() and _draw(report, stream, functions)):
+        text.write(report, stream, functions=functions)
+
+
+def _draw(report: Report, stream: TextIO, functions: int) -> bool:
+    try:
+        from rich.console import Console
+        from rich.table import Table as RichTable
+        from rich.text import Text
+    except ImportError:
+        return False
+    console = Console(file=stream, markup=False, highlight=False, emoji=False)
+
+    # Text objects, because in a plain string a name such as "[red]" would be markup.
+    for line in text.head_lines(report):
+        console.print(Text(line))
+    for table in all_tables(report, functions):
+        drawn = RichTable(title=Text(table.title), title_justify="left")
+        for i, header in enumerate(table.headers):
+            left = i in table.left
+            drawn.add_column(
+                Text(header), justify="left" if left else "right", no_wrap=not left,
+                overflow="fold",
+            )  # fmt: skip
+        for row in table.rows:
+            drawn.add_row(*(Text(cell) for cell in row))
+        console.print()
+        console.print(drawn)
+    for line in text.tail_lines(report):
+        console.print(Text(line))
+    return True

@@ -1,0 +1,138 @@
+"""Files: written completely or not at all, read within bounds."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from fastprof.errors import LoadError
+
+_CHUNK = 1 << 20
+
+#: Directories whose links name the process's own streams; only root can plant one there.
+_STREAM_DIRECTORIES = ("/dev", "/dev/fd", "/proc/self/fd")
+
+
+def resolve_output(path: str | os.PathLike[str]) -> str:
+    """Return an output path as an absolute one, so that a later ``os.chdir`` is harmless.
+
+    Raises:
+        TypeError: not a path.
+        ValueError: empty, or with a NUL.
+        IsADirectoryError: a directory.
+    """
+    name = os.fspath(path)
+    if not isinstance(name, str):
+        raise TypeError(f"path is {path!r:.80}, expected a str or a path of str")
+    if not name or "\0" in name:
+        raise ValueError(f"path is {name!r:.80}, expected the path of a file")
+    full = Path(name).absolute()
+    if full.is_dir():
+        raise IsADirectoryError(f"{str(full)!r} is a directory, expected the path of a file")
+    return str(full)
+
+
+@contextmanager
+def atomic_write(path: str) -> Iterator[BinaryIO]:
+    """Give a stream whose content becomes ``path`` when the block ends without an error.
+
+    The content goes to a new file in the same directory, readable by its owner alone,
+    which replaces ``path`` after it has reached the disk; whoever reads ``path`` at any
+    moment sees all of the old or all of the new content.  On an error the new file is
+    removed and ``path`` is as it was.  A symbolic link at ``path`` is replaced, not
+    followed.  Devices and pipes are written directly, as there is nothing to replace.
+
+    Raises:
+        OSError: the file cannot be made or written.
+    """
+    if _is_stream(path):
+        with _open_stream(path) as stream:
+            yield stream
+        return
+    directory = Path(path).parent
+    temporary = directory / f".fastprof-{os.getpid()}-{secrets.token_hex(8)}.tmp"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)
+    fd = os.open(temporary, flags, 0o600)
+    try:
+        with open(fd, "wb") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        temporary.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink()
+        raise
+    _sync_directory(directory)
+
+
+def _is_stream(path: str) -> bool:
+    try:
+        mode = Path(path).lstat().st_mode
+        if stat.S_ISLNK(mode) and str(Path(path).parent) in _STREAM_DIRECTORIES:
+            return not stat.S_ISDIR(Path(path).stat().st_mode)
+    except OSError:
+        return False  # opening the file will tell what is wrong
+    return stat.S_ISCHR(mode) or stat.S_ISFIFO(mode) or stat.S_ISBLK(mode) or stat.S_ISSOCK(mode)
+
+
+def _open_stream(path: str) -> BinaryIO:
+    # O_NONBLOCK: a pipe that nobody reads is an error and not an endless wait.
+    fd = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    try:
+        mode = os.fstat(fd).st_mode
+        if stat.S_ISBLK(mode):
+            raise OSError(f"{path!r} is a block device; fastprof does not write to disks")
+        os.set_blocking(fd, True)
+        return open(fd, "wb")
+    except BaseException:
+        os.close(fd)
+        raise
+
+
+def _sync_directory(directory: Path) -> None:
+    """Make the rename itself durable, where the system offers that."""
+    with suppress(OSError):
+        fd = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
+def read_bounded(path: str | os.PathLike[str], *, max_bytes: int) -> bytes:
+    """Return the content of a regular file of at most ``max_bytes`` bytes.
+
+    Raises:
+        LoadError: (a ValueError) larger, not a regular file, or a NUL in the path.
+        OSError: it cannot be read.
+    """
+    if "\0" in os.fsdecode(path):
+        raise LoadError("a path cannot hold a NUL character")
+    # O_NONBLOCK: opening a pipe that nobody writes to must not wait for ever.
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    with open(fd, "rb", buffering=0) as raw:
+        status = os.fstat(raw.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise LoadError(f"{_show(path)}: not a regular file")
+        if status.st_size > max_bytes:
+            raise LoadError(
+                f"{_show(path)}: {status.st_size} bytes, more than max_bytes={max_bytes}"
+            )
+        parts: list[bytes] = []
+        size = 0
+        while chunk := raw.read(min(_CHUNK, max_bytes + 1 - size)):
+            parts.append(chunk)
+            size += len(chunk)
+            if size > max_bytes:
+                raise LoadError(f"{_show(path)}: more than max_bytes={max_bytes} bytes")
+        return b"".join(parts)
+
+
+def _show(path: str | os.PathLike[str]) -> str:
+    return repr(os.fsdecode(path))

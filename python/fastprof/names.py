@@ -1,0 +1,62 @@
+"""Names come from the profiled program and may be anything: make them fit for output.
+
+Raw names stay in memory; every exporter passes them through one of these functions.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+#: Longest name an export writes; a longer one is cut and marked with a short hash.
+MAX_NAME = 4096
+
+_CONTROLS = {i: f"\\x{i:02x}" for i in (*range(32), 127)}
+
+
+def _short_hash(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+
+
+def cut(text: str, limit: int = MAX_NAME) -> str:
+    """Shorten ``text`` to ``limit`` characters; two different names stay different."""
+    if len(text) <= limit:
+        return text
+    mark = f"...#{_short_hash(text)}"
+    return text[: max(0, limit - len(mark))] + mark
+
+
+def ascii_name(text: str, limit: int = MAX_NAME) -> str:
+    r"""Return ``text`` as printable ASCII: everything else as ``\xNN`` or ``\uNNNN``.
+
+    For terminals: no control, bidi mark or surrogate survives, and printing cannot fail
+    whatever the terminal's encoding is.
+    """
+    if text.isascii() and text.isprintable() and len(text) <= limit:
+        return text
+    return cut(text, limit).translate(_CONTROLS).encode("ascii", "backslashreplace").decode()
+
+
+def printable_name(text: str, limit: int = MAX_NAME) -> str:
+    r"""Return ``text`` with everything that does not print as ``\xNN`` or ``\uNNNN``.
+
+    For UTF-8 files read by other tools: letters of any script stay, controls, bidi
+    marks, line separators and lone surrogates do not.
+    """
+    if text.isprintable() and len(text) <= limit:
+        return text
+    return "".join(c if c.isprintable() else _escape(c) for c in cut(text, limit))
+
+
+def _escape(char: str) -> str:
+    code = ord(char)
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def without_surrogates(text: str, limit: int = MAX_NAME) -> str:
+    r"""Return ``text`` with lone surrogates as ``\uNNNN``; for JSON, which escapes the rest."""
+    text = cut(text, limit)
+    if text.isascii():
+        return text
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")

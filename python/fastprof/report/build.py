@@ -1,0 +1,248 @@
+"""Make a :class:`Report` from a :class:`Snapshot`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fastprof.report.correct import Correction, correct
+from fastprof.report.flat import TRANSPARENT, Flat, flatten, node_groups
+from fastprof.report.functions import function_rows, section_table, thread_tables
+from fastprof.report.model import (
+    UNACCOUNTED,
+    FunctionRow,
+    LoaderRow,
+    Overhead,
+    Report,
+    SectionRow,
+    StepSection,
+    StepTable,
+    ThreadTable,
+)
+from fastprof.report.notes import has_functions, make_notes
+from fastprof.report.stats import (
+    coefficient_of_variation,
+    exact_quantiles,
+    histogram_quantiles,
+    merge_histograms,
+)
+from fastprof.snapshot import LoaderStats, SectionStats, Snapshot, Steps
+
+_QUANTILES = (0.50, 0.95, 0.99)
+
+
+def build_report(snapshot: Snapshot, *, correct_times: bool = True) -> Report:
+    """Compute every table of a recording.
+
+    Args:
+        snapshot: what was recorded.
+        correct_times: subtract the hook's calibrated cost; False leaves times as
+            recorded.  Without calibration, or with an external timer, they always are.
+    """
+    correction = correct(snapshot, enabled=correct_times)
+    tables = thread_tables(snapshot, correction.self_ns)
+    total = Flat()
+    threads = []
+    for tree, column, table in zip(snapshot.threads, correction.self_ns, tables, strict=True):
+        total.add(table)
+        threads.append(
+            ThreadTable(
+                ident=tree.ident,
+                name=tree.name,
+                ended=tree.ended,
+                total_ms=sum(column) / 1e6,
+                raw_total_ms=sum(tree.nodes.self_ns) / 1e6,
+                functions=function_rows(snapshot, table),
+            )
+        )
+    return Report(
+        meta=dict(snapshot.meta),
+        wall_ms=snapshot.duration_ns / 1e6,
+        sections=_section_rows(snapshot, correction),
+        steps=_step_table(snapshot),
+        functions=threads[0].functions if len(threads) == 1 else function_rows(snapshot, total),
+        threads=tuple(threads),
+        loaders=_loader_rows(snapshot.loaders),
+        overhead=_overhead(snapshot, correction),
+        notes=make_notes(snapshot),
+        snapshot=snapshot,
+    )
+
+
+def functions_in(report: Report, section: str) -> tuple[FunctionRow, ...]:
+    """Return the functions inside the section recorded as ``section``."""
+    columns = correct(report.snapshot, enabled=report.overhead.corrected).self_ns
+    return function_rows(report.snapshot, section_table(report.snapshot, columns, section))
+
+
+def _ms(ns: float | None) -> float | None:
+    return None if ns is None else ns / 1e6
+
+
+# ---- sections ----
+
+
+def _section_rows(snapshot: Snapshot, correction: Correction) -> tuple[SectionRow, ...]:
+    parts: dict[str, list[SectionStats]] = {}
+    for stats in sorted(snapshot.sections, key=lambda s: s.key):  # order of first use
+        parts.setdefault(snapshot.keys[stats.key].name, []).append(stats)
+    first = {name: stats[0].key for name, stats in parts.items()}
+    groups = [
+        first.get(key.name, TRANSPARENT) if key.kind == "section" else TRANSPARENT
+        for key in snapshot.keys
+    ]
+    tree = Flat()
+    threads = snapshot.threads if parts else ()
+    for thread, column in zip(threads, correction.self_ns, strict=False):
+        tree.add(flatten(thread.nodes, node_groups(thread.nodes, groups), column))
+    wall_ns = _corrected_wall_ns(snapshot, correction)
+    return tuple(
+        _section_row(name, stats, tree, first[name], wall_ns) for name, stats in parts.items()
+    )
+
+
+def _corrected_wall_ns(snapshot: Snapshot, correction: Correction) -> int:
+    """Wall time without the hook: threads overlap, so take what the busiest one lost."""
+    removed = [
+        sum(tree.nodes.self_ns) - sum(column)
+        for tree, column in zip(snapshot.threads, correction.self_ns, strict=True)
+    ]
+    return max(0, snapshot.duration_ns - max(removed, default=0))
+
+
+def _section_row(
+    name: str, parts: Sequence[SectionStats], tree: Flat, group: int, wall_ns: int
+) -> SectionRow:
+    count = sum(p.count for p in parts)
+    errors = sum(p.errors for p in parts)
+    still_open = sum(p.open for p in parts)
+    used = [p for p in parts if p.count]
+    if not used:
+        nothing = (None,) * 9
+        return SectionRow(name, 0, *nothing, errors=errors, open=still_open, raw_total_ms=None)
+    in_tree = tree.rows.get(group)
+    outer_ns = sum(p.outer_ns for p in used)
+    hook_ns = in_tree.raw_cum_ns - in_tree.cum_ns if in_tree else 0
+    total_ns = max(0, outer_ns - hook_ns)
+    # Single entries are corrected in proportion: which entry paid how much is not known.
+    ratio = total_ns / outer_ns if outer_ns else 1.0
+    low, high = min(p.min_ns for p in used), max(p.max_ns for p in used)
+    quantiles = histogram_quantiles(
+        merge_histograms(p.hist for p in used), _QUANTILES, low=low, high=high
+    )
+    p50, p95, p99 = (None if q is None else q * ratio / 1e6 for q in quantiles)
+    return SectionRow(
+        name=name,
+        count=count,
+        total_ms=total_ns / 1e6,
+        self_ms=_ms(in_tree.self_ns if in_tree else None),
+        mean_ms=sum(p.sum_ns for p in used) / count * ratio / 1e6,
+        min_ms=low * ratio / 1e6,
+        max_ms=high * ratio / 1e6,
+        p50_ms=p50,
+        p95_ms=p95,
+        p99_ms=p99,
+        share=total_ns / wall_ns if wall_ns else None,
+        errors=errors,
+        open=still_open,
+        raw_total_ms=outer_ns / 1e6,
+    )
+
+
+# ---- steps ----
+
+
+def _step_table(snapshot: Snapshot) -> StepTable:
+    steps = snapshot.steps
+    n = max(0, steps.count - steps.skipped)
+    if n == 0:
+        return StepTable(steps.count, steps.skipped, *(None,) * 8, rows=())
+    if len(steps.recent_ns) == n:  # all of them were kept
+        quantiles = exact_quantiles(steps.recent_ns, _QUANTILES)
+    else:
+        quantiles = histogram_quantiles(steps.hist, _QUANTILES, low=steps.min_ns, high=steps.max_ns)
+    p50, p95, p99 = (_ms(q) for q in quantiles)
+    return StepTable(
+        count=steps.count,
+        skipped=steps.skipped,
+        wall_ns=steps.sum_ns,
+        mean_ms=steps.sum_ns / n / 1e6,
+        min_ms=steps.min_ns / 1e6,
+        max_ms=steps.max_ns / 1e6,
+        p50_ms=p50,
+        p95_ms=p95,
+        p99_ms=p99,
+        cv=coefficient_of_variation(n, steps.sum_ns, steps.sum_sq),
+        rows=_step_rows(snapshot, steps, n),
+    )
+
+
+def _step_rows(snapshot: Snapshot, steps: Steps, n: int) -> tuple[StepSection, ...]:
+    totals: dict[str, tuple[int, int]] = {}
+    for row in sorted(steps.rows, key=lambda r: r.key):
+        name = snapshot.keys[row.key].name
+        count, sum_ns = totals.get(name, (0, 0))
+        totals[name] = (count + row.steps, sum_ns + row.sum_ns)
+
+    def make(name: str, count: int | None, ns: int) -> StepSection:
+        share = ns / steps.sum_ns if steps.sum_ns else None
+        return StepSection(name, count, ns, ns / n / 1e6, share)
+
+    rows = [make(name, count, ns) for name, (count, ns) in totals.items()]
+    rest = steps.sum_ns - sum(ns for _, ns in totals.values())
+    return (*rows, make(UNACCOUNTED, None, rest))
+
+
+# ---- loaders ----
+
+
+def _loader_rows(loaders: Sequence[LoaderStats]) -> tuple[LoaderRow, ...]:
+    batches: dict[str, int] = {}
+    for loader in loaders:
+        batches[loader.split] = batches.get(loader.split, 0) + loader.batches
+
+    def make(loader: LoaderStats) -> LoaderRow:
+        def mean(phase: str) -> float | None:
+            count, sum_ns = loader.phases.get(phase, (0, 0))
+            return sum_ns / count / 1e6 if count else None
+
+        of_split = batches[loader.split]
+        return LoaderRow(
+            name=loader.name,
+            split=loader.split,
+            batches=loader.batches,
+            realized=loader.batches / of_split if of_split else None,
+            weight=loader.weight,
+            data_ms=mean("data"),
+            forward_ms=mean("forward"),
+            backward_ms=mean("backward"),
+            optimizer_ms=mean("optimizer"),
+            batch_wait_ms=mean("batch_wait"),
+        )
+
+    return tuple(make(loader) for loader in loaders)
+
+
+# ---- overhead ----
+
+
+def _overhead(snapshot: Snapshot, correction: Correction) -> Overhead:
+    if not has_functions(snapshot):
+        return Overhead(None, None, False, 0.0, "Functions were not recorded.")
+    if correction.overhead_ns is None:
+        text = f"Times are as recorded, profiler overhead included: {correction.reason}."
+        return Overhead(None, None, False, 0.0, text)
+    estimate_ms = correction.overhead_ns / 1e6
+    clamped_ms = correction.clamped_ns / 1e6
+    share = correction.overhead_ns / snapshot.duration_ns if snapshot.duration_ns else None
+    of_wall = "" if share is None else f" ({share:.1%} of wall time)"
+    text = f"The function hook cost an estimated {estimate_ms:.3f} ms{of_wall}"
+    if not correction.applied:
+        text += f"; it is included in all times: {correction.reason}."
+    elif correction.clamped_ns:
+        text += (
+            f"; it was subtracted from all function and section times, except {clamped_ms:.3f} ms "
+            "where a time would have become negative."
+        )
+    else:
+        text += "; it was subtracted from all function and section times."
+    return Overhead(estimate_ms, share, correction.applied, clamped_ms, text)

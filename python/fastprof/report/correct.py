@@ -1,0 +1,96 @@
+"""Subtract the hook's own cost from a snapshot's times.
+
+A hooked call costs time in two places: inside the callee's interval and outside it, in
+the caller's.  What a node lost to the hook is therefore known from counts alone::
+
+    corrected = raw - own entries x inside cost - children's entries x outside cost
+
+with the costs per event kind from the calibration.  A node cannot have taken less than
+nothing, so a negative result becomes 0 and what that hides is stated.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fastprof.snapshot import EventCost, Snapshot, ThreadTree
+
+
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """Corrected exclusive times in ns, one column per thread, and what was subtracted.
+
+    ``overhead_ns`` is the estimated cost of the hook over all threads, whether it was
+    subtracted or not, or None when it was never calibrated.  ``clamped_ns`` is the part
+    that could not be subtracted because a time would have become negative.
+    ``reason`` says why nothing was corrected; empty when it was.
+    """
+
+    self_ns: tuple[tuple[int, ...], ...]
+    applied: bool
+    overhead_ns: int | None
+    clamped_ns: int
+    reason: str
+
+
+def correct(snapshot: Snapshot, *, enabled: bool = True) -> Correction:
+    """Compute the corrected exclusive time of every node.
+
+    With ``enabled=False``, without calibration, or with an external timer (whose unit
+    and cost are not the clock's) the times are returned as recorded.
+    """
+    raw = tuple(t.nodes.self_ns for t in snapshot.threads)
+    if snapshot.meta.get("timer") == "external":
+        return Correction(raw, False, None, 0, "an external timer was used")
+    if snapshot.calibration is None:
+        return Correction(raw, False, None, 0, "the hook's cost was not calibrated")
+    costs = _key_costs(snapshot)
+    resume = snapshot.calibration.resume
+    columns: list[tuple[int, ...]] = []
+    overhead = 0.0
+    clamped = 0.0
+    for tree in snapshot.threads:
+        need = _hook_ns(tree, snapshot, costs, resume)
+        overhead += sum(need)
+        column: list[int] = []
+        for self_ns, cost in zip(tree.nodes.self_ns, need, strict=True):
+            left = self_ns - cost
+            if left < 0:
+                clamped -= left
+                column.append(0)
+            else:
+                column.append(round(left) if cost else self_ns)
+        columns.append(tuple(column))
+    if not enabled:
+        return Correction(raw, False, round(overhead), 0, "correction was switched off")
+    return Correction(tuple(columns), True, round(overhead), round(clamped), "")
+
+
+def _key_costs(snapshot: Snapshot) -> list[EventCost | None]:
+    """Per key: the cost of one call of it, or None for what the hook does not see."""
+    calibration = snapshot.calibration
+    assert calibration is not None
+    # Constructors are seen through the same events as C functions.
+    by_kind = {"python": calibration.python, "c": calibration.c, "type": calibration.c}
+    return [by_kind.get(key.kind) for key in snapshot.keys]
+
+
+def _hook_ns(
+    tree: ThreadTree, snapshot: Snapshot, costs: list[EventCost | None], resume: EventCost
+) -> list[float]:
+    """Per node: how much of its exclusive time is the hook's."""
+    nodes = tree.nodes
+    truncated = [key.kind == "truncated" for key in snapshot.keys]
+    need = [0.0] * len(nodes)
+    for i in range(1, len(nodes)):
+        cost = costs[nodes.key[i]]
+        if cost is None:
+            continue
+        calls, resumes = nodes.calls[i], nodes.resumes[i]
+        need[i] += calls * cost.inside_ns + resumes * resume.inside_ns
+        # Below a truncated node the real caller is unknown, and most often it is one of
+        # the node's own siblings: the truncated node itself has no time to take it from.
+        parent = nodes.parent[i]
+        payer = i if truncated[nodes.key[parent]] else parent
+        need[payer] += calls * cost.outside_ns + resumes * resume.outside_ns
+    return need

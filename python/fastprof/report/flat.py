@@ -1,0 +1,193 @@
+"""From calling-context trees to the flat function table with its callers.
+
+The rules are cProfile's.  Cumulative time is counted at the outermost activation of a
+function only, so that recursion does not count time twice; an edge (caller, callee) has
+its own recursion level, and its cumulative time is counted at the outermost activation
+of that pair.  A resume of a generator is an activation like a call.
+
+What is not a function in the view at hand is *transparent*: its time belongs to the
+function around it, and what it calls has that function as its caller.
+
+Nothing recurses: a tree may be as deep as it has nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+from fastprof.snapshot import NodeTable
+
+_K = TypeVar("_K")
+
+#: Group number of a key that is transparent in the view at hand.
+TRANSPARENT = -1
+
+
+class Row:
+    """Totals of one group; times in ns, raw ones as recorded."""
+
+    __slots__ = (
+        "calls",
+        "cum_ns",
+        "primitive_calls",
+        "primitive_resumes",
+        "raw_cum_ns",
+        "raw_self_ns",
+        "resumes",
+        "self_ns",
+    )
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.resumes = 0
+        #: Those that were not inside another activation of the same group.
+        self.primitive_calls = 0
+        self.primitive_resumes = 0
+        self.self_ns = 0
+        self.cum_ns = 0
+        self.raw_self_ns = 0
+        self.raw_cum_ns = 0
+
+
+class Flat:
+    """Rows by group and edges by (caller group, callee group); grows by :func:`add_tree`."""
+
+    __slots__ = ("edges", "rows")
+
+    def __init__(self) -> None:
+        self.rows: dict[int, Row] = {}
+        self.edges: dict[tuple[int, int], Row] = {}
+
+    def add(self, other: Flat) -> None:
+        """Add another table of the same groups."""
+        for group, row in other.rows.items():
+            _add(self.rows.setdefault(group, Row()), row)
+        for pair, row in other.edges.items():
+            _add(self.edges.setdefault(pair, Row()), row)
+
+
+def _add(into: Row, row: Row) -> None:
+    into.calls += row.calls
+    into.resumes += row.resumes
+    into.primitive_calls += row.primitive_calls
+    into.primitive_resumes += row.primitive_resumes
+    into.self_ns += row.self_ns
+    into.cum_ns += row.cum_ns
+    into.raw_self_ns += row.raw_self_ns
+    into.raw_cum_ns += row.raw_cum_ns
+
+
+def subtree_sums(parent: Sequence[int], self_ns: Sequence[int]) -> list[int]:
+    """Inclusive time of every node: the sum of exclusive times over its subtree."""
+    sums = list(self_ns)
+    for i in range(len(sums) - 1, 0, -1):
+        sums[parent[i]] += sums[i]
+    return sums
+
+
+def node_groups(nodes: NodeTable, group_of_key: Sequence[int]) -> list[int]:
+    """Group of every node; the root is transparent."""
+    groups = [group_of_key[k] for k in nodes.key]
+    groups[0] = TRANSPARENT
+    return groups
+
+
+def flatten(nodes: NodeTable, groups: Sequence[int], corrected_ns: Sequence[int]) -> Flat:
+    """Make one tree's table.
+
+    Args:
+        nodes: the tree.
+        groups: per node, which row it counts to, or :data:`TRANSPARENT`.
+        corrected_ns: per node, its corrected exclusive time.
+    """
+    table = Flat()
+    parent = nodes.parent
+    n = len(nodes)
+    rows: list[Row | None] = [None] * n
+    edges: list[Row | None] = [None] * n
+    owner = [0] * n  # the node itself, or the nearest one above that is not transparent
+    for i in range(1, n):
+        above = owner[parent[i]]
+        group = groups[i]
+        if group < 0:
+            owner[i] = above
+            continue
+        owner[i] = i
+        row = rows[i] = _get(table.rows, group)
+        row.calls += nodes.calls[i]
+        row.resumes += nodes.resumes[i]
+        if above:
+            edge = edges[i] = _get(table.edges, (groups[above], group))
+            edge.calls += nodes.calls[i]
+            edge.resumes += nodes.resumes[i]
+    for i in range(n):
+        row_, edge_ = rows[owner[i]], edges[owner[i]]
+        for total in (row_, edge_):
+            if total is not None:
+                total.self_ns += corrected_ns[i]
+                total.raw_self_ns += nodes.self_ns[i]
+    _add_outermost(nodes, rows, edges, subtree_sums(parent, corrected_ns))
+    return table
+
+
+def _get(table: dict[_K, Row], key: _K) -> Row:
+    row = table.get(key)
+    if row is None:
+        row = table[key] = Row()
+    return row
+
+
+def _add_outermost(
+    nodes: NodeTable,
+    rows: list[Row | None],
+    edges: list[Row | None],
+    inclusive_ns: list[int],
+) -> None:
+    """Walk the tree and count what only an outermost activation counts."""
+    parent, calls, resumes = nodes.parent, nodes.calls, nodes.resumes
+    raw_inclusive_ns = subtree_sums(parent, nodes.self_ns)
+    n = len(nodes)
+    first_child = [0] * n  # 0 is the root, which is nobody's child: "none"
+    sibling = [0] * n
+    for i in range(n - 1, 0, -1):
+        above = parent[i]
+        sibling[i] = first_child[above]
+        first_child[above] = i
+    active: set[Row] = set()
+    opened: list[tuple[Row | None, Row | None]] = [(None, None)] * n
+    i = 0
+    while True:
+        row, edge = rows[i], edges[i]
+        if row is not None and row not in active:
+            active.add(row)
+            row.primitive_calls += calls[i]
+            row.primitive_resumes += resumes[i]
+            row.cum_ns += inclusive_ns[i]
+            row.raw_cum_ns += raw_inclusive_ns[i]
+        else:
+            row = None
+        if edge is not None and edge not in active:
+            active.add(edge)
+            edge.primitive_calls += calls[i]
+            edge.primitive_resumes += resumes[i]
+            edge.cum_ns += inclusive_ns[i]
+            edge.raw_cum_ns += raw_inclusive_ns[i]
+        else:
+            edge = None
+        opened[i] = (row, edge)
+        if first_child[i]:
+            i = first_child[i]
+            continue
+        while True:
+            row, edge = opened[i]
+            if row is not None:
+                active.discard(row)
+            if edge is not None:
+                active.discard(edge)
+            if sibling[i]:
+                i = sibling[i]
+                break
+            i = parent[i]
+            if i <= 0:
+                return

@@ -1,0 +1,103 @@
+"""Which output formats there are, and where their writers live.
+
+Exporters use reports, so a report must not import them.  This table names their modules;
+one is loaded only when its format is asked for.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import os
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from fastprof.errors import UnknownFormatError
+
+if TYPE_CHECKING:
+    from fastprof.report.model import Report
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """An output format: ``write(report, stream)`` of ``module`` makes it."""
+
+    name: str
+    suffixes: tuple[str, ...]
+    module: str
+    binary: bool = False
+
+
+#: A longer suffix stands before a shorter one that it ends in.
+FORMATS = (
+    Format("speedscope", (".speedscope.json",), "fastprof.exporters.speedscope"),
+    Format("fprof", (".fprof",), "fastprof.exporters.fprof", binary=True),
+    Format("pstats", (".stats", ".prof", ".pstats"), "fastprof.exporters.pstats_", binary=True),
+    Format("json", (".json",), "fastprof.exporters.json_"),
+    Format("text", (".txt",), "fastprof.exporters.text"),
+    Format("collapsed", (".collapsed", ".folded"), "fastprof.exporters.collapsed"),
+)
+
+
+def format_of(path: str | os.PathLike[str]) -> Format:
+    """Return the format that a path's suffix names (case does not matter).
+
+    Raises:
+        UnknownFormatError: none has that suffix.
+    """
+    name = Path(path).name
+    for item in FORMATS:
+        if name.lower().endswith(item.suffixes):
+            return item
+    known = " ".join(suffix for item in FORMATS for suffix in item.suffixes)
+    raise UnknownFormatError(f"cannot tell the format of {name!r:.120}; use one of: {known}")
+
+
+def format_named(name: str) -> Format:
+    """Return the format called ``name``.
+
+    Raises:
+        UnknownFormatError: there is none.
+    """
+    for item in FORMATS:
+        if item.name == name:
+            return item
+    known = ", ".join(item.name for item in FORMATS)
+    raise UnknownFormatError(f"no output format {name!r:.80}; there are: {known}")
+
+
+def render(report: Report, name: str) -> str:
+    """Return a report in the text format called ``name``."""
+    stream = io.StringIO()
+    _module(format_named(name).module).write(report, stream)
+    return stream.getvalue()
+
+
+def save(report: Report, path: str | os.PathLike[str]) -> None:
+    """Write a report to a file; see :meth:`Report.save`."""
+    from fastprof.fileio import atomic_write, resolve_output
+
+    item = format_of(path)
+    write = _module(item.module).write
+    with atomic_write(resolve_output(path)) as raw:
+        if item.binary:
+            write(report, raw)
+        else:
+            text = io.TextIOWrapper(raw, encoding="utf-8", newline="\n")
+            try:
+                write(report, text)
+                text.flush()
+            finally:
+                with suppress(OSError):  # detaching flushes what failed to be written
+                    text.detach()
+
+
+def show(report: Report, stream: TextIO | None) -> None:
+    """Draw a report on a terminal or write it as text; see :meth:`Report.show`."""
+    _module("fastprof.exporters.terminal").show(report, stream)
+
+
+def _module(name: str) -> Any:
+    return importlib.import_module(name)

@@ -1,0 +1,102 @@
+"""Function rows: of a whole recording, of each thread, and of one section."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fastprof.report.flat import TRANSPARENT, Flat, Row, flatten, node_groups
+from fastprof.report.model import EdgeRow, FunctionRow
+from fastprof.snapshot import Key, Snapshot
+
+_FUNCTIONS = ("python", "c", "type")
+
+
+def function_groups(snapshot: Snapshot) -> list[int]:
+    """Per key the number of its row: the first key that reads the same."""
+    first: dict[Key, int] = {}
+    return [
+        first.setdefault(key, i) if key.kind in _FUNCTIONS else TRANSPARENT
+        for i, key in enumerate(snapshot.keys)
+    ]
+
+
+def thread_tables(snapshot: Snapshot, columns: Sequence[Sequence[int]]) -> list[Flat]:
+    """One function table per thread; ``columns`` are the corrected exclusive times."""
+    groups = function_groups(snapshot)
+    return [
+        flatten(tree.nodes, node_groups(tree.nodes, groups), column)
+        for tree, column in zip(snapshot.threads, columns, strict=True)
+    ]
+
+
+def section_table(snapshot: Snapshot, columns: Sequence[Sequence[int]], name: str) -> Flat:
+    """The functions inside the section ``name``, and a row for the section itself."""
+    groups = function_groups(snapshot)
+    own = {i for i, key in enumerate(snapshot.keys) if key.kind == "section" and key.name == name}
+    total = Flat()
+    if not own:
+        return total
+    own_group = min(own)
+    for tree, column in zip(snapshot.threads, columns, strict=True):
+        nodes = tree.nodes
+        node_group = [TRANSPARENT] * len(nodes)
+        inside = [False] * len(nodes)
+        for i in range(1, len(nodes)):
+            above = inside[nodes.parent[i]]
+            inside[i] = above or nodes.key[i] in own
+            if above:  # the section inside itself is transparent like any other section
+                node_group[i] = groups[nodes.key[i]]
+            elif inside[i]:
+                node_group[i] = own_group
+        total.add(flatten(nodes, node_group, column))
+    return total
+
+
+def function_rows(snapshot: Snapshot, table: Flat) -> tuple[FunctionRow, ...]:
+    """Turn a table into rows, most self time first."""
+    callers: dict[int, list[EdgeRow]] = {}
+    callees: dict[int, list[EdgeRow]] = {}
+    for (caller, callee), edge in table.edges.items():
+        callers.setdefault(callee, []).append(_edge(snapshot.keys[caller], edge))
+        callees.setdefault(caller, []).append(_edge(snapshot.keys[callee], edge))
+    all_self = sum(row.self_ns for row in table.rows.values())
+    rows = []
+    for group, row in sorted(table.rows.items(), key=lambda item: (-item[1].self_ns, item[0])):
+        key = snapshot.keys[group]
+        rows.append(
+            FunctionRow(
+                qualname=key.qualname,
+                name=key.name,
+                file=key.file,
+                line=key.line,
+                kind=key.kind,
+                calls=row.calls,
+                primitive_calls=row.primitive_calls,
+                resumes=row.resumes,
+                self_ms=row.self_ns / 1e6,
+                cum_ms=row.cum_ns / 1e6,
+                raw_self_ms=row.raw_self_ns / 1e6,
+                raw_cum_ms=row.raw_cum_ns / 1e6,
+                share=row.self_ns / all_self if all_self else None,
+                callers=_by_time(callers.get(group, [])),
+                callees=_by_time(callees.get(group, [])),
+            )
+        )
+    return tuple(rows)
+
+
+def _edge(key: Key, edge: Row) -> EdgeRow:
+    return EdgeRow(
+        qualname=key.qualname,
+        file=key.file,
+        line=key.line,
+        calls=edge.calls,
+        primitive_calls=edge.primitive_calls,
+        resumes=edge.resumes,
+        self_ms=edge.self_ns / 1e6,
+        cum_ms=edge.cum_ns / 1e6,
+    )
+
+
+def _by_time(edges: list[EdgeRow]) -> tuple[EdgeRow, ...]:
+    return tuple(sorted(edges, key=lambda e: (-e.cum_ms, e.file, e.line, e.qualname)))

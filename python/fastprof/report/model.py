@@ -1,0 +1,286 @@
+"""What a recording means: the frozen :class:`Report` and the rows of its tables.
+
+Times are milliseconds, shares are fractions of 1, and what is not known is None, never
+0.  Behaviour is in :mod:`fastprof.report.build`; outputs are in ``fastprof.exporters``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TextIO
+
+from fastprof.errors import UnknownSectionError
+from fastprof.report import formats
+from fastprof.snapshot import Snapshot
+
+#: The two names that each of the four phases may have.
+ALIASES: Mapping[str, str] = {
+    "data": "data_loading",
+    "forward": "forward_pass",
+    "backward": "backward_pass",
+    "optimizer": "optimizer_step",
+    "data_loading": "data",
+    "forward_pass": "forward",
+    "backward_pass": "backward",
+    "optimizer_step": "optimizer",
+}
+
+#: Name of what the top-level sections of a step leave over.
+UNACCOUNTED = "(unaccounted)"
+
+
+@dataclass(frozen=True, slots=True)
+class SectionRow:
+    """One section name, over all threads.
+
+    ``total_ms`` is the time during which the section was open (recursion counted once),
+    with the hook's own cost subtracted; ``raw_total_ms`` is the same as measured.
+    ``self_ms`` leaves out the sections nested in it.  ``mean_ms`` to ``p99_ms`` describe
+    single entries, corrected in the same proportion as the total.  ``share`` is of the
+    recorded wall time; with several threads the shares may add up to more than 1.
+    Everything is None that a section left no sample for; the last three need a GPU.
+    """
+
+    name: str
+    count: int
+    total_ms: float | None
+    self_ms: float | None
+    mean_ms: float | None
+    min_ms: float | None
+    max_ms: float | None
+    p50_ms: float | None
+    p95_ms: float | None
+    p99_ms: float | None
+    share: float | None
+    errors: int
+    open: int
+    raw_total_ms: float | None
+    gpu_ms: float | None = None
+    kernels: int | None = None
+    blocked_ms: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepSection:
+    """A top-level section inside the measured steps, or ``(unaccounted)``.
+
+    ``mean_ms`` is per measured step, whether the section ran in it or not; ``steps`` is
+    in how many it ran (None for ``(unaccounted)``).
+    """
+
+    name: str
+    steps: int | None
+    total_ns: int
+    mean_ms: float
+    share: float | None
+
+    @property
+    def total_ms(self) -> float:
+        """Time over all measured steps in ms."""
+        return self.total_ns / 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class StepTable:
+    """Steps of the training thread, as measured (nothing subtracted).
+
+    ``count`` steps ended; all but the first ``skipped`` were measured.  ``rows`` add up
+    to ``wall_ns`` exactly.  ``cv`` is standard deviation over mean.
+    """
+
+    count: int
+    skipped: int
+    wall_ns: int | None
+    mean_ms: float | None
+    min_ms: float | None
+    max_ms: float | None
+    p50_ms: float | None
+    p95_ms: float | None
+    p99_ms: float | None
+    cv: float | None
+    rows: tuple[StepSection, ...]
+
+    @property
+    def measured(self) -> int:
+        """Number of steps the figures are over."""
+        return max(0, self.count - self.skipped)
+
+    @property
+    def wall_ms(self) -> float | None:
+        """Wall time of all measured steps in ms."""
+        return None if self.wall_ns is None else self.wall_ns / 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeRow:
+    """A caller of a function, or a function it calls, with what the calls took."""
+
+    qualname: str
+    file: str
+    line: int
+    calls: int
+    primitive_calls: int
+    resumes: int
+    self_ms: float
+    cum_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionRow:
+    """One function.
+
+    ``calls`` are entries, of which ``primitive_calls`` were not inside another activation
+    of the function; ``resumes`` are continuations of a generator or coroutine.  ``share``
+    is ``self_ms`` over the self time of all functions.  ``kind`` is ``python``, ``c``,
+    ``type`` (a constructor) or, for what a section does itself in
+    :meth:`Report.functions_in`, ``section``.
+    """
+
+    qualname: str
+    name: str
+    file: str
+    line: int
+    kind: str
+    calls: int
+    primitive_calls: int
+    resumes: int
+    self_ms: float
+    cum_ms: float
+    raw_self_ms: float
+    raw_cum_ms: float
+    share: float | None
+    callers: tuple[EdgeRow, ...]
+    callees: tuple[EdgeRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadTable:
+    """The functions of one thread; ``ident`` 0 is all ended threads together."""
+
+    ident: int
+    name: str
+    ended: bool
+    total_ms: float
+    raw_total_ms: float
+    functions: tuple[FunctionRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LoaderRow:
+    """One data loader; the ``_ms`` are means per sample of that phase.
+
+    ``realized`` is its part of all batches of the same split, ``weight`` the configured
+    one.
+    """
+
+    name: str
+    split: str
+    batches: int
+    realized: float | None
+    weight: float | None
+    data_ms: float | None
+    forward_ms: float | None
+    backward_ms: float | None
+    optimizer_ms: float | None
+    batch_wait_ms: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Overhead:
+    """The profiler's own cost: estimated from call counts and the calibrated hook.
+
+    ``estimated_ms`` and ``share`` (of wall time) are None when it was not calibrated.
+    ``corrected`` says whether it was subtracted; ``clamped_ms`` is what could not be.
+    """
+
+    estimated_ms: float | None
+    share: float | None
+    corrected: bool
+    clamped_ms: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Everything one recording says.
+
+    ``snapshot`` is what it was made from.  ``has_tree`` is False for a report read from
+    a ``.stats`` file, which knows functions and their callers but no contexts.
+    """
+
+    meta: Mapping[str, str | int | float | bool | None]
+    wall_ms: float
+    sections: tuple[SectionRow, ...]
+    steps: StepTable
+    functions: tuple[FunctionRow, ...]
+    threads: tuple[ThreadTable, ...]
+    loaders: tuple[LoaderRow, ...]
+    overhead: Overhead
+    notes: tuple[str, ...]
+    snapshot: Snapshot
+    has_tree: bool = True
+
+    def section(self, name: str) -> SectionRow:
+        """Return the row of a section; each phase is found by either of its two names.
+
+        Raises:
+            UnknownSectionError: (a KeyError) no such section; the message lists them.
+        """
+        name = self.section_name(name)
+        return next(row for row in self.sections if row.name == name)
+
+    def section_name(self, name: str) -> str:
+        """Return the name under which the section ``name`` was recorded.
+
+        Raises:
+            UnknownSectionError: as :meth:`section`.
+        """
+        names = [row.name for row in self.sections]
+        for candidate in (name, ALIASES.get(name)):
+            if candidate in names:
+                return str(candidate)
+        known = ", ".join(repr(n) for n in names) or "none"
+        raise UnknownSectionError(f"no section {name!r:.80} was recorded; there are: {known}")
+
+    def functions_in(self, section: str) -> tuple[FunctionRow, ...]:
+        """Return the functions that ran inside a section, nested sections included.
+
+        A row of kind ``section`` holds what the section's own code took, so the self
+        times add up to the section's total.
+
+        Raises:
+            UnknownSectionError: as :meth:`section`.
+        """
+        from fastprof.report.build import functions_in
+
+        return functions_in(self, self.section_name(section))
+
+    def to_text(self) -> str:
+        """Return the report as plain ASCII text."""
+        return formats.render(self, "text")
+
+    def to_json(self) -> str:
+        """Return the report as JSON; see ``fastprof.exporters.json_`` for its layout."""
+        return formats.render(self, "json")
+
+    def show(self, stream: TextIO | None = None) -> None:
+        """Write the report to ``stream`` (None: ``sys.stdout``), drawn if it is a terminal."""
+        formats.show(self, stream)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a file in the format its suffix names, completely or not at all.
+
+        ``.fprof`` (the run itself), ``.stats`` ``.prof`` ``.pstats``, ``.json``,
+        ``.txt``, ``.speedscope.json``, ``.collapsed`` ``.folded``.
+
+        Raises:
+            UnknownFormatError: (a ValueError) another suffix.
+            NoTreeError: (a ValueError) the format needs contexts this report lacks.
+            OSError: the file cannot be written; what was there before is untouched.
+        """
+        formats.save(self, path)
+
+    def __str__(self) -> str:
+        return self.to_text()

@@ -1,0 +1,78 @@
+"""Sentences a reader of the figures must know: faults survived, limits, choices made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fastprof.names import ascii_name
+from fastprof.snapshot import Snapshot
+
+#: What each counter of the recorder counts.
+_COUNTERS = {
+    "unbalanced": "{n} calls were closed because a caller of theirs had ended",
+    "unmatched": "{n} returns came from calls that were never seen",
+    "dropped": "{n} events were lost for want of memory",
+    "truncated": "{n} calls were beyond the depth or node cap: they are counted and timed, "
+    "but stand under (truncated) and not under their caller",
+    "out_of_order": "{n} sections were left while an inner one was still open",
+    "stray_exit": "{n} section exits had no entry and were ignored",
+    "wrong_thread": "{n} section exits came in another thread than their entry and were ignored",
+    "clock_back": "{n} times the clock went back; those intervals count as 0",
+}
+
+_MUTED_SHOWN = 10
+
+
+def make_notes(snapshot: Snapshot) -> tuple[str, ...]:
+    """Return the notes of a snapshot: its own first, then what its fields imply."""
+    notes = [*snapshot.notes]
+    notes += _hook_notes(snapshot)
+    if snapshot.meta.get("sync") or snapshot.meta.get("synchronized"):
+        notes.append(
+            "Synchronized: sections wait for the GPU before each clock reading, so their times "
+            "include GPU work and the loop runs slower than without."
+        )
+    if snapshot.steps.skipped:
+        notes.append(
+            f"Step statistics leave out the first {snapshot.steps.skipped} steps (warm-up)."
+        )
+    for name, count in snapshot.counters.items():
+        if count:
+            sentence = _COUNTERS.get(name, "{n} times: " + name.replace("_", " "))
+            notes.append(sentence.replace("{n}", str(count)) + ".")
+    notes += _muted_notes(snapshot)
+    opened = sum(section.open for section in snapshot.sections)
+    if opened:
+        notes.append(f"{opened} section entries were still open: their time is not in the table.")
+    return tuple(dict.fromkeys(notes))
+
+
+def has_functions(snapshot: Snapshot) -> bool:
+    """Whether function calls were recorded, not sections alone."""
+    return any(key.kind in ("python", "c", "type") for key in snapshot.keys)
+
+
+def _hook_notes(snapshot: Snapshot) -> Iterable[str]:
+    python = str(snapshot.meta.get("python", ""))
+    on_311 = python == "3.11" or python.startswith("3.11.")
+    if on_311 and snapshot.meta.get("backend") == "setprofile" and has_functions(snapshot):
+        yield (
+            "On Python 3.11 an active profile hook slows every bytecode, not only calls: times "
+            "are biased towards pure Python code, and calibration cannot correct that."
+        )
+
+
+def _muted_notes(snapshot: Snapshot) -> Iterable[str]:
+    if not snapshot.muted:
+        return
+    names = [
+        f"{ascii_name(snapshot.keys[m.key].qualname, 200)} (after {m.calls_before} calls)"
+        for m in snapshot.muted[:_MUTED_SHOWN]
+    ]
+    more = len(snapshot.muted) - len(names)
+    if more:
+        names.append(f"and {more} more")
+    yield (
+        f"{len(snapshot.muted)} functions were muted to stay within the overhead budget; from "
+        f"then on their time counts to their callers: {', '.join(names)}."
+    )

@@ -1,0 +1,72 @@
+"""Statistics of durations from what the recorder kept: histograms, sums, recent values."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate
+
+from fastprof.snapshot import Histogram
+
+
+def merge_histograms(parts: Iterable[Histogram]) -> Histogram:
+    """Add histograms of the same bucket layout, as every thread of one process has."""
+    counts: dict[tuple[int, int], int] = {}
+    for part in parts:
+        for low, high, count in part.rows:
+            counts[(low, high)] = counts.get((low, high), 0) + count
+    return Histogram(tuple((low, high, n) for (low, high), n in sorted(counts.items())))
+
+
+def histogram_quantiles(
+    hist: Histogram, quantiles: Sequence[float], *, low: int, high: int
+) -> tuple[float | None, ...]:
+    """Return quantiles (0..1) in ns, interpolated between ranks as ``numpy.percentile`` does.
+
+    Each rank's value is its bucket's middle, within 0.8 % of the truth, kept inside the
+    known extremes ``low`` and ``high`` (ns).  An empty histogram gives ``None``.
+    """
+    rows = [row for row in hist.rows if row[2] > 0]
+    if not rows:
+        return (None,) * len(quantiles)
+    ends = list(accumulate(count for _, _, count in rows))
+    total = ends[-1]
+
+    def value_at(rank: int) -> float:
+        if rank == 0:
+            return float(low)
+        if rank == total - 1:
+            return float(high)
+        bucket_low, bucket_high, _ = rows[bisect_right(ends, rank)]
+        # A bucket holds the integers low .. high - 1.
+        return min(max((bucket_low + bucket_high - 1) / 2, low), high)
+
+    return tuple(_interpolate(q * (total - 1), value_at, total) for q in quantiles)
+
+
+def exact_quantiles(values: Sequence[int], quantiles: Sequence[float]) -> tuple[float | None, ...]:
+    """The same from the values themselves, without the bucket error."""
+    if not values:
+        return (None,) * len(quantiles)
+    ordered = sorted(values)
+    return tuple(
+        _interpolate(q * (len(ordered) - 1), lambda rank: float(ordered[rank]), len(ordered))
+        for q in quantiles
+    )
+
+
+def _interpolate(position: float, value_at: Callable[[int], float], total: int) -> float:
+    below = min(int(position), total - 1)
+    above = min(below + 1, total - 1)
+    first = value_at(below)
+    return first + (position - below) * (value_at(above) - first)
+
+
+def coefficient_of_variation(count: int, sum_ns: int, sum_sq_s2: float) -> float | None:
+    """Standard deviation over mean; ``None`` when fewer than 2 values or their mean is 0."""
+    if count < 2 or sum_ns <= 0:
+        return None
+    mean_s = sum_ns / count / 1e9
+    variance = max(0.0, sum_sq_s2 / count - mean_s * mean_s)
+    return math.sqrt(variance) / mean_s

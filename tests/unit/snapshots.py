@@ -1,0 +1,147 @@
+"""Hand-made snapshots: trees written as nested tuples, with round numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fastprof.snapshot import (
+    Calibration,
+    EventCost,
+    Histogram,
+    Key,
+    NodeTable,
+    SectionStats,
+    Snapshot,
+    ThreadTree,
+)
+
+MS = 1_000_000
+
+ROOT = Key("root", "", 0, "(root)", "(root)")
+TRUNCATED = Key("truncated", "", 0, "(truncated)", "(truncated)")
+
+
+def py(name: str, line: int = 1, file: str = "prog.py", qualname: str | None = None) -> Key:
+    return Key("python", file, line, name, name if qualname is None else qualname)
+
+
+def c(name: str) -> Key:
+    label = f"<built-in method builtins.{name}>"
+    return Key("c", "~", 0, label, name)
+
+
+def type_(name: str) -> Key:
+    return Key("type", "~", 0, f"<class '{name}'>", name)
+
+
+def section(name: str) -> Key:
+    return Key("section", "", 0, name, name)
+
+
+@dataclass
+class Node:
+    """``Node(key, calls, self_ns, children)``; ``resumes`` by keyword."""
+
+    key: Key
+    calls: int = 1
+    self_ns: int = 0
+    children: Sequence[Node] = ()
+    resumes: int = 0
+
+
+@dataclass
+class Builder:
+    """Collects keys in order of first use and turns trees into columns."""
+
+    keys: list[Key] = field(default_factory=lambda: [ROOT])
+    threads: list[ThreadTree] = field(default_factory=list)
+
+    def key(self, key: Key) -> int:
+        if key not in self.keys:
+            self.keys.append(key)
+        return self.keys.index(key)
+
+    def thread(
+        self,
+        *children: Node,
+        root_ns: int = 0,
+        ident: int = 1,
+        name: str = "MainThread",
+        ended: bool = False,
+    ) -> Builder:
+        columns: list[list[int]] = [[-1], [0], [0], [0], [root_ns]]
+        todo = [(0, node) for node in reversed(children)]
+        while todo:
+            above, node = todo.pop()
+            row = (above, self.key(node.key), node.calls, node.resumes, node.self_ns)
+            here = len(columns[0])
+            for column, value in zip(columns, row, strict=True):
+                column.append(value)
+            todo += [(here, child) for child in reversed(node.children)]
+        nodes = NodeTable(*(tuple(column) for column in columns))
+        self.threads.append(ThreadTree(ident, name, ended, nodes))
+        return self
+
+    def snapshot(self, **fields: Any) -> Snapshot:
+        total = max((sum(t.nodes.self_ns) for t in self.threads), default=0)
+        fields = {"meta": {"python": "3.12.1"}, "duration_ns": total, **fields}
+        return Snapshot(keys=tuple(self.keys), threads=tuple(self.threads), **fields)
+
+    def stats(self, name: str, durations: Sequence[int], thread: int = 0, **fields: Any) -> Any:
+        """SectionStats of entries that took ``durations`` ns, none inside another."""
+        total = sum(durations)
+        made: dict[str, Any] = {
+            "key": self.key(section(name)),
+            "thread": thread,
+            "count": len(durations),
+            "sum_ns": total,
+            "outer_ns": total,
+            "min_ns": min(durations, default=0),
+            "max_ns": max(durations, default=0),
+            "errors": 0,
+            "open": 0,
+            "hist": histogram(durations),
+        }
+        return SectionStats(**{**made, **fields})
+
+
+def bucket(value: int) -> tuple[int, int]:
+    """The recorder's bucket of a value: exact below 64, then 64 per power of two."""
+    if value < 64:
+        return value, value + 1
+    width = 1 << (value.bit_length() - 7)
+    low = value // width * width
+    return low, low + width
+
+
+def histogram(values: Sequence[int]) -> Histogram:
+    counts: dict[tuple[int, int], int] = {}
+    for value in values:
+        counts[bucket(value)] = counts.get(bucket(value), 0) + 1
+    return Histogram(tuple((low, high, n) for (low, high), n in sorted(counts.items())))
+
+
+def tree(*children: Node, root_ns: int = 0, **fields: Any) -> Snapshot:
+    """A snapshot of one thread."""
+    return Builder().thread(*children, root_ns=root_ns).snapshot(**fields)
+
+
+def cost(
+    python: tuple[float, float] = (0, 0),
+    resume: tuple[float, float] = (0, 0),
+    c: tuple[float, float] = (0, 0),
+) -> Calibration:
+    return Calibration(EventCost(*python), EventCost(*resume), EventCost(*c))
+
+
+def replaced(snapshot: Snapshot, **fields: Any) -> Snapshot:
+    values = {name: getattr(snapshot, name) for name in Snapshot.__dataclass_fields__}
+    return Snapshot(**{**values, **fields})
+
+
+def by_name(rows: Sequence[Any]) -> Mapping[str, Any]:
+    found = {row.name: row for row in rows}
+    assert len(found) == len(rows)
+    return found
