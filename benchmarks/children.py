@@ -114,10 +114,13 @@ def calls(name: str, workload: str, count: int) -> dict[str, Any]:
 
 def section_uses(name: str, count: int) -> dict[str, Any]:
     """Use sections: the empty C one (``floor``), fastprof's ``on`` or ``off``."""
-    native = baseline.load()
-    if name == "floor" and isinstance(native, str):
-        return {"missing": native}
-    factory = native.empty_section if name == "floor" else fastprof_adapter.profile_section()
+    if name == "floor":
+        native = baseline.load()
+        if isinstance(native, str):
+            return {"missing": native}
+        factory = native.empty_section
+    else:
+        factory = fastprof_adapter.profile_section()
 
     def run(n: int) -> None:
         for _ in range(n):

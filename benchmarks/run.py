@@ -48,7 +48,7 @@ def main(argv: list[str] | None = None) -> int:
     print(", ".join(f"{name} {value}" for name, value in about.items()))
     results = {}
     for name in names:
-        case: Case = importlib.import_module(_CASES[name])  # type: ignore[assignment]
+        case: Case = importlib.import_module(_CASES[name])
         result = case.run(options)
         for table in result.tables:
             print("\n" + render(table), flush=True)

@@ -22,8 +22,8 @@ _SOURCE = Path(__file__).with_name("_baseline.c")
 
 
 def _cache_dir() -> Path:
-    root = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    return Path(root) / "fastprof-benchmarks"
+    root = os.environ.get("XDG_CACHE_HOME")
+    return (Path(root) if root else Path.home() / ".cache") / "fastprof-benchmarks"
 
 
 def _config(name: str, default: str = "") -> list[str]:
@@ -44,14 +44,11 @@ def _build(target: Path) -> None:
         *(["-undefined", "dynamic_lookup"] if sys.platform == "darwin" else []),
     ]
     # Two benchmarks may build at once: each into its own file, the last rename wins.
-    handle, made = tempfile.mkstemp(dir=target.parent, suffix=".so")
-    os.close(handle)
-    try:
-        subprocess.run([*command, "-o", made], check=True, capture_output=True, text=True)
-        os.replace(made, target)
-    except BaseException:
-        os.unlink(made)
-        raise
+    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+        made = Path(folder) / target.name
+        command += ["-o", str(made)]
+        subprocess.run(command, check=True, capture_output=True, text=True)
+        made.replace(target)
 
 
 def load() -> ModuleType | str:
@@ -64,7 +61,8 @@ def load() -> ModuleType | str:
         if not target.exists():
             _build(target)
         spec = importlib.util.spec_from_file_location("_baseline", target)
-        assert spec is not None and spec.loader is not None
+        assert spec is not None
+        assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
     except subprocess.CalledProcessError as error:

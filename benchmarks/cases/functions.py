@@ -9,7 +9,7 @@ import fastprof_adapter
 import harness
 import peers
 import workloads
-from harness import Candidate, CaseResult, Options, Table
+from harness import Candidate, CaseResult, Cell, Options, Table
 
 TARGET_RATIO = 1.25
 
@@ -61,7 +61,7 @@ def run(options: Options) -> CaseResult:
         base = per_call[peers.NONE]
         cost = {n: v - base for n, v in per_call.items() if n != peers.NONE}
         costs[workload.name] = cost
-        rows = []
+        rows: list[tuple[Cell, ...]] = []
         for candidate in everyone:
             if candidate.name == peers.NONE:
                 continue

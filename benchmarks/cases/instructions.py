@@ -16,7 +16,7 @@ from typing import Any
 import fastprof_adapter
 import harness
 import peers
-from harness import CaseResult, Options, Table
+from harness import CaseResult, Cell, Options, Table
 
 _WORKLOADS = {"calls": 20_000, "ccalls": 10_000, "mod": 200}
 _SECTIONS = {"floor": "empty C context manager", "off": "fastprof, off", "on": "fastprof, on"}
@@ -62,7 +62,7 @@ def run(options: Options) -> CaseResult:
     data["sections"] = {
         title: _per_call("section_uses", name, [], size) for name, title in _SECTIONS.items()
     }
-    rows = []
+    rows: list[tuple[Cell, ...]] = []
     for workload in _WORKLOADS:
         base = data[workload][peers.NONE]
         clocked = data[workload][peers.CLOCKED]

@@ -50,8 +50,8 @@ def run(options: Options) -> CaseResult:
         tuple(rows),
         (
             "Target: none over sections and steps.",
-            f"Contexts: {contexts['bytes_per_context']:.1f} bytes each; target "
-            f"<= {TARGET_BYTES_PER_CONTEXT:g} each and 1 MiB, here {allowed:,.0f} bytes in all.",
+            f"Contexts: {contexts['bytes_per_context']:.1f} bytes each.",
+            f"Target: <= {TARGET_BYTES_PER_CONTEXT:g} each and 1 MiB, here {allowed:,.0f} in all.",
         ),
     )
     return CaseResult("memory", (table,), data)

@@ -60,10 +60,11 @@ class _ActionProfiler:
             self.stop(action)
 
 
+_class_totals: dict[str, float] = defaultdict(float)
+
+
 class _ClassSection:
     """A plain Python class with ``__enter__`` and ``__exit__``, made anew at every use."""
-
-    totals: dict[str, float] = defaultdict(float)
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -72,7 +73,7 @@ class _ClassSection:
         self._begin = time.perf_counter()
 
     def __exit__(self, *exc: object) -> None:
-        self.totals[self._name] += time.perf_counter() - self._begin
+        _class_totals[self._name] += time.perf_counter() - self._begin
 
 
 def _loop(n: int) -> None:

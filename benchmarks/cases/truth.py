@@ -122,7 +122,7 @@ def _cprofile(run: Callable[[], object]) -> Stats:
     run()
     profile.disable()
     profile.create_stats()
-    stats: Stats = profile.stats  # type: ignore[attr-defined]
+    stats: Stats = profile.stats
     return stats
 
 

@@ -1,0 +1,290 @@
+"""``fastprof demo``: train a small real network for a few seconds and show its report."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import math
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol, TextIO
+
+import fastprof
+from fastprof import profile_section
+
+_LOG_EVERY = 25
+_DEFAULT_SECONDS = 3.0
+#: The loss is compared between the first and the last so many steps.
+_WINDOW = 10
+
+
+class Loss(Protocol):
+    """What a forward pass yields."""
+
+    def backward(self) -> object: ...
+
+    def item(self) -> float: ...
+
+
+class Task(Protocol):
+    """A network with its data; PyTorch's and the one in pure Python."""
+
+    @property
+    def description(self) -> str: ...
+
+    @property
+    def batches(self) -> Iterable[Any]: ...
+
+    def loss(self, batch: Any) -> Loss: ...
+
+    def update(self) -> None: ...
+
+
+class LastMetrics:
+    """A logger as trainers have one; it keeps the last values and where they belong."""
+
+    def __init__(self) -> None:
+        self.metrics: dict[str, float] = {}
+        self.step = 0
+
+    def log_metrics(self, metrics: Mapping[str, float], step: int) -> None:
+        self.metrics.update(metrics)
+        self.step = step
+
+
+class Limit:
+    """When to stop: after a number of steps or, without one, after some seconds."""
+
+    def __init__(self, steps: int | None, seconds: float) -> None:
+        self._steps = steps
+        self._seconds = seconds
+        self._begin = time.monotonic()
+
+    def share(self, done: int) -> float:
+        """How much of the run is over, from 0 to 1."""
+        if self._steps is not None:
+            return min(1.0, done / self._steps)
+        return min(1.0, (time.monotonic() - self._begin) / self._seconds)
+
+
+class Progress(Protocol):
+    """Shows how far the training is; ``share`` goes from 0 to 1."""
+
+    def show(self, share: float, step: int, loss: float) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class QuarterLines:
+    """For files and pipes: a line at the first step and at every quarter of the run."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._next = 0.0
+
+    def show(self, share: float, step: int, loss: float) -> None:
+        if share >= self._next:
+            self._next = math.floor(share * 4 + 1) / 4
+            print(f"step {step}: loss {loss:.3f} ({share:.0%})", file=self._stream, flush=True)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class UpdatingLine:
+    """For terminals: one line, written anew about ten times a second."""
+
+    _WIDTH = 30
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._shown = -1.0
+
+    def show(self, share: float, step: int, loss: float) -> None:
+        now = time.monotonic()
+        if now - self._shown < 0.1 and share < 1.0:
+            return
+        self._shown = now
+        bar = ("#" * round(share * self._WIDTH)).ljust(self._WIDTH)
+        self._stream.write(f"\r[{bar}] step {step}  loss {loss:.3f} ")
+        self._stream.flush()
+
+    def close(self) -> None:
+        self._stream.write("\n")
+        self._stream.flush()
+
+
+class RichBar:
+    """For terminals when rich is installed.
+
+    It is drawn by the training loop, not by rich's own thread: a thread would be one more
+    in the profile.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, TaskProgressColumn, TextColumn
+        from rich.progress import Progress as Bar
+
+        self._bar = Bar(
+            TextColumn("training"),
+            BarColumn(),
+            TaskProgressColumn(),
+            TextColumn("step {task.fields[step]}  loss {task.fields[loss]:.3f}"),
+            console=Console(file=stream),
+            auto_refresh=False,
+        )
+        self._task = self._bar.add_task("training", total=1.0, step=0, loss=math.nan)
+        self._shown = -1.0
+        self._bar.start()
+
+    def show(self, share: float, step: int, loss: float) -> None:
+        now = time.monotonic()
+        if now - self._shown < 0.1 and share < 1.0:
+            return
+        self._shown = now
+        self._bar.update(self._task, completed=share, step=step, loss=loss, refresh=True)
+
+    def close(self) -> None:
+        self._bar.stop()
+
+
+def make_progress(stream: TextIO) -> Progress:
+    """The progress display that suits ``stream``."""
+    if not stream.isatty():
+        return QuarterLines(stream)
+    if importlib.util.find_spec("rich") is not None:
+        return RichBar(stream)
+    return UpdatingLine(stream)
+
+
+def make_task(backend: str | None) -> Task:
+    """The network to train: ``"torch"``, ``"pure"``, or None for the best there is.
+
+    Raises:
+        ImportError: PyTorch is asked for and cannot be imported.
+    """
+    if backend is None:
+        backend = "torch" if importlib.util.find_spec("torch") is not None else "pure"
+    if backend == "torch":
+        from fastprof.cli.demo_torch import TorchTask
+
+        return TorchTask()
+    from fastprof.cli.demo_pure import PureTask
+
+    return PureTask()
+
+
+def _endless(batches: Iterable[Any]) -> Iterator[Any]:
+    while True:
+        yield from batches
+
+
+def train(
+    task: Task, profiler: fastprof.Profiler, limit: Limit, progress: Progress, losses: list[float]
+) -> None:
+    """The loop as a user would write it; the loss of every step is put into ``losses``."""
+    loader = profiler.loader(task.batches, name="main")
+    for step, batch in enumerate(_endless(loader), start=1):
+        with profile_section("forward"):
+            loss = task.loss(batch)
+        with profile_section("backward"):
+            loss.backward()
+        with profile_section("optimizer"):
+            task.update()
+        with profile_section("callbacks"):
+            losses.append(loss.item())
+            share = limit.share(step)
+            progress.show(share, step, losses[-1])
+        profiler.step()
+        if share >= 1.0:
+            break
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _summary(losses: Sequence[float]) -> str:
+    if not losses:
+        return "no step was completed"
+    window = min(_WINDOW, len(losses))
+    first, last = _mean(losses[:window]), _mean(losses[-window:])
+    return f"{len(losses)} steps, loss {first:.3f} -> {last:.3f}"
+
+
+def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="fastprof demo",
+        description="Train a small real network for a few seconds and print its report.",
+    )
+    parser.add_argument("--steps", type=int, metavar="N", help="train this many steps")
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        metavar="S",
+        default=_DEFAULT_SECONDS,
+        help="without --steps: train this long (default: %(default)g)",
+    )
+    parser.add_argument(
+        "--backend",
+        choices=("pure", "torch"),
+        help="pure Python, or PyTorch (default: PyTorch if it is installed)",
+    )
+    parser.add_argument("--save", metavar="PATH", help="also save the run, e.g. demo.fprof")
+    options = parser.parse_args(argv)
+    if options.steps is not None and options.steps < 1:
+        parser.error(f"--steps is {options.steps}, expected at least 1")
+    if not (options.seconds > 0 and math.isfinite(options.seconds)):
+        parser.error(f"--seconds is {options.seconds:g}, expected a positive number")
+    return options
+
+
+def run_demo(argv: Sequence[str] | None = None) -> int:
+    """Run the demo: progress on stderr; report and metrics on stdout.
+
+    Args:
+        argv: arguments after ``fastprof demo``; None: those of the process.
+
+    Returns:
+        0; 1 if PyTorch was asked for and is missing or the run could not be saved; 130 if
+        interrupted from the keyboard (what was recorded until then is shown).
+
+    Raises:
+        SystemExit: wrong arguments, or help was asked for.
+    """
+    options = _parse(argv)
+    try:
+        task = make_task(options.backend)
+    except ImportError as error:
+        print(f"fastprof demo: {error}; try --backend pure", file=sys.stderr)
+        return 1
+    print(f"Training {task.description}.", file=sys.stderr)
+    logger = LastMetrics()
+    losses: list[float] = []
+    code = 0
+    progress = make_progress(sys.stderr)
+    profiler = fastprof.Profiler(logger=logger, log_every=_LOG_EVERY)
+    try:
+        with profiler:
+            train(task, profiler, Limit(options.steps, options.seconds), progress, losses)
+    except KeyboardInterrupt:
+        code = 130
+    finally:
+        progress.close()
+    report = profiler.report()
+    print(f"\n{_summary(losses)}\n")
+    print(report)
+    if logger.metrics:
+        print(f"\nMetrics as the logger received them last, at step {logger.step}:")
+        for key, value in logger.metrics.items():
+            print(f"{key}: {value:.2f}")
+    if options.save is not None:
+        try:
+            report.save(options.save)
+        except OSError as error:
+            print(f"fastprof demo: the run was not saved: {error}", file=sys.stderr)
+            return 1
+        print(f"\nSaved: {options.save}")
+    return code

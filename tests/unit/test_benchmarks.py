@@ -1,0 +1,125 @@
+"""benchmarks/run.py: every case runs and says what it measured; no figure is judged."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+_RUN = Path(__file__).resolve().parents[2] / "benchmarks" / "run.py"
+
+
+def _run(tmp_path: Path, *arguments: str) -> tuple[str, dict[str, Any]]:
+    result = tmp_path / "result.json"
+    command = [sys.executable, str(_RUN), *arguments, "--json", str(result)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    written: dict[str, Any] = json.loads(result.read_text(encoding="utf-8"))
+    return done.stdout, written
+
+
+def _quick(tmp_path: Path, case: str) -> tuple[str, dict[str, Any]]:
+    out, written = _run(tmp_path, case, "--quick", "--rounds", "1")
+    assert list(written["cases"]) == [case]
+    assert written["machine"]["python"] == sys.version.split()[0]
+    return out, written["cases"][case]["data"]
+
+
+def test_functions_compares_all_candidates_on_all_workloads(tmp_path: Path) -> None:
+    out, data = _quick(tmp_path, "functions")
+    assert list(data["workloads"]) == [
+        "calls",
+        "ccalls",
+        "mod",
+        "recursion",
+        "generators",
+        "few",
+        "many",
+    ]
+    for workload in data["workloads"].values():
+        candidates = workload["candidates"]
+        assert {"none", "fastprof", "cProfile"} <= set(candidates)
+        # Who is not measured is named with the reason.
+        for peer in ("yappi (wall)", "viztracer", "pyinstrument (1 ms)", "empty hook"):
+            assert (peer in candidates) != (peer in workload["missing"])
+        assert workload["base_ns"] > 0
+        for figures in candidates.values():
+            assert 0 < figures["min_ns"] <= figures["median_ns"] < math.inf
+        assert candidates["cProfile"]["of_cprofile"] in (None, 1.0)
+    assert "functions / growth" in out
+
+
+def test_sections_compares_the_ways_to_time_a_block(tmp_path: Path) -> None:
+    out, data = _quick(tmp_path, "sections")
+    expected = {"empty loop", "perf_counter pair", "fastprof, recording", "@contextmanager"}
+    assert expected <= set(data["candidates"])
+    for name in ("torch record_function (no profiler on)", "nvtx.annotate (no tool attached)"):
+        assert (name in data["candidates"]) != (data["missing"].get(name) == "not installed")
+    assert "empty C context manager" in out
+
+
+def test_truth_gives_every_component_a_share(tmp_path: Path) -> None:
+    _, data = _quick(tmp_path, "truth")
+    for program in data["programs"].values():
+        true_shares = program["true_shares"]
+        assert sum(true_shares.values()) == pytest.approx(100)
+        assert set(program["profilers"]) == {"fastprof", "fastprof, raw", "cProfile"}
+        for figures in program["profilers"].values():
+            assert set(figures["shares"]) == set(true_shares)
+            assert sum(figures["shares"].values()) == pytest.approx(100)
+            assert 0 <= figures["max_error_points"] <= 100
+            assert figures["self_sum_over_wall"] > 0
+
+
+def test_e2e_trains_with_and_without_workers(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    _, data = _quick(tmp_path, "e2e")
+    for workers in ("workers_0", "workers_2"):
+        assert set(data[workers]) == {
+            "none",
+            "fastprof, sections",
+            "fastprof, sections + functions",
+            "cProfile",
+        }
+        assert data[workers]["none"]["ratio"] == 1.0
+    assert data["instrumentation_us_per_step"] > 0
+
+
+def test_import_loads_no_framework(tmp_path: Path) -> None:
+    _, data = _quick(tmp_path, "import")
+    assert data["heavy_modules"] == []
+    assert data["importtime_ms"] > 0
+    assert data["bare_ms"] > 0
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_memory_counts_what_it_asked_for(tmp_path: Path) -> None:
+    _, data = _quick(tmp_path, "memory")
+    assert data["sections"]["count"] == 200_000
+    assert data["steps"]["count"] == 20_000
+    contexts = data["contexts"]
+    assert contexts["contexts"] == 98 * 101
+    assert contexts["bytes_per_context"] * contexts["contexts"] == pytest.approx(
+        contexts["grown_bytes"]
+    )
+
+
+def test_a_case_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    command = [sys.executable, str(_RUN), "nonsense"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert "nonsense" in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("valgrind") is None, reason="needs valgrind")
+def test_instructions_are_counted(tmp_path: Path) -> None:
+    _, data = _quick(tmp_path, "instructions")
+    calls = data["per_call"]["calls"]
+    assert 0 < calls["none"] < calls["fastprof"]
