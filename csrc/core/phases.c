@@ -90,10 +90,11 @@ fp_phases_ask(fp_phases *p, int32_t tag, int64_t now)
 }
 
 static void
-deliver(fp_loader *ld, fp_phase phase, int64_t now)
+deliver(fp_loader *ld, int64_t now)
 {
     if (ld->delivered && ld->ended) {
-        add(ld, phase, now > ld->batch_end ? now - ld->batch_end : 0);
+        add(ld, FP_PHASE_BATCH_WAIT,
+            now > ld->batch_end ? now - ld->batch_end : 0);
     }
     ld->delivered = 1;
     ld->ended = 0;
@@ -106,9 +107,9 @@ fp_phases_deliver(fp_phases *p, int32_t tag, int64_t now)
     if (ld == NULL) {
         return;
     }
-    deliver(ld, FP_PHASE_BATCH_WAIT, now);
+    deliver(ld, now);
     if (ld != &p->loader[0]) {
-        deliver(&p->loader[0], FP_PHASE_ANY_WAIT, now);
+        deliver(&p->loader[0], now);
     }
 }
 

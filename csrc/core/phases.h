@@ -14,8 +14,9 @@ typedef enum fp_phase {
     FP_PHASE_FORWARD,
     FP_PHASE_BACKWARD,
     FP_PHASE_OPTIMIZER,
-    FP_PHASE_BATCH_WAIT, /* end of this loader's last batch to its next one */
-    FP_PHASE_ANY_WAIT,   /* end of any batch to the next of any loader */
+    /* End of this loader's last batch to its next one; with tag -1: end of any
+     * batch to the next of any loader. */
+    FP_PHASE_BATCH_WAIT,
     FP_PHASE_COUNT,
 } fp_phase;
 

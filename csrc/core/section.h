@@ -8,11 +8,13 @@
 typedef struct fp_section {
     uint32_t id;
     uint32_t open;  /* entries not left yet */
+    uint32_t lost;  /* of these, the ones that can never be left any more */
+    uint32_t touched; /* linked in the thread's list for this step */
     uint64_t count; /* entries left */
     uint64_t errors;
     int64_t sum_ticks;   /* every entry */
     int64_t outer_ticks; /* while at least one entry was open */
-    int64_t outer_since; /* since when one is; meaningless if open is 0 */
+    int64_t outer_since; /* since when one is; meaningless if none is */
     int64_t min_ticks;   /* meaningless while count is 0 */
     int64_t max_ticks;
     fp_hist hist;
@@ -20,7 +22,6 @@ typedef struct fp_section {
     int64_t step_ticks; /* in the step under way */
     int64_t steps_ticks;
     uint64_t steps; /* steps in which it ran */
-    uint32_t touched; /* linked in the thread's list for this step */
     struct fp_section *next_touched; /* borrowed */
 } fp_section;
 

@@ -160,17 +160,30 @@ is_section(const fp_node *n)
     return fp_key_tag(n->key) == FP_TAG_SECTION;
 }
 
+/* The node of [key] above where the thread stands. */
+static fp_node *
+node_above(fp_thread *t, fp_key key)
+{
+    if (key == FP_KEY_TRUNCATED) {
+        /* Stands for a call whose key was lost: never a context of its own. */
+        fp_node *truncated = truncated_here(t);
+        return truncated != NULL ? truncated : fp_tree_truncated(&t->tree);
+    }
+    fp_node *n = fp_thread_find(t, key);
+    return n != NULL ? n : fp_thread_add(t, key);
+}
+
 /* Puts [key] on top of the path without counting an entry. */
 static fp_status
 rejoin(fp_thread *t, fp_key key)
 {
-    fp_node *n = fp_thread_find(t, key);
-    if (n == NULL) {
-        n = fp_thread_add(t, key);
-    }
+    fp_node *n = node_above(t, key);
     if (!fp_node_is_flat(n)) {
         t->cur = n;
         return FP_OK;
+    }
+    if (n->key != key && fp_key_tag(key) == FP_TAG_SECTION) {
+        return FP_ENOMEM; /* see fp_thread_open_section */
     }
     if (push_over(t) != FP_OK) {
         t->counters.dropped++;
@@ -180,19 +193,26 @@ rejoin(fp_thread *t, fp_key key)
     return FP_OK;
 }
 
-/* Puts the innermost [count] sections that are on the path back on it. */
+/* Puts the sections from entry [first] on back on the path. */
 static void
-rejoin_sections(fp_thread *t, uint32_t count)
+rejoin_from(fp_thread *t, uint32_t first)
 {
-    uint32_t i = t->open_len;
-    for (uint32_t seen = 0; seen < count && i > 0;) {
-        seen += t->open[--i].on_path;
-    }
-    for (; i < t->open_len; i++) {
+    for (uint32_t i = first; i < t->open_len; i++) {
         if (t->open[i].on_path && rejoin(t, t->open[i].key) != FP_OK) {
             t->open[i].on_path = 0;
         }
     }
+}
+
+/* Puts the innermost [count] sections that are on the path back on it. */
+static void
+rejoin_sections(fp_thread *t, uint32_t count)
+{
+    uint32_t first = t->open_len;
+    for (uint32_t seen = 0; seen < count && first > 0;) {
+        seen += t->open[--first].on_path;
+    }
+    rejoin_from(t, first);
 }
 
 void
@@ -247,7 +267,7 @@ fp_thread_drop_functions(fp_thread *t, int64_t now)
     }
     t->cur = fp_tree_root(&t->tree);
     t->over_len = 0;
-    rejoin_sections(t, t->open_len);
+    rejoin_from(t, 0);
 }
 
 /* ---- closing an element in the middle of the path ---- */
@@ -272,32 +292,52 @@ reserve_scratch(fp_thread *t, uint32_t wanted)
     return FP_OK;
 }
 
-/* Takes the section that has [rank] sections above it off the path; what lies
- * above moves down.  The path is not touched when there is no memory. */
-static fp_status
-take_off_path(fp_thread *t, uint32_t rank)
+/* Takes the section of entry [i], which is on the path, off it; what lies above
+ * moves down.  The sections on the path are the entries that say so, in the same
+ * order: that is how its node is found, and must hold afterwards.  So without
+ * memory to remember the calls above, those are closed and counted as dropped. */
+static void
+take_off_path(fp_thread *t, uint32_t i)
 {
     const fp_node *root = fp_tree_root(&t->tree);
-    uint32_t over = t->over_len, above = 0;
+    uint32_t over = t->over_len, above = 0, functions = 0, rank = 0;
+    for (uint32_t j = i + 1; j < t->open_len; j++) {
+        rank += t->open[j].on_path;
+    }
     fp_node *n = t->cur;
+    fp_status room = FP_OK;
     for (; n != root; n = below(t, n, &over), above++) {
-        if (is_section(n) && rank-- == 0) {
+        if (!is_section(n)) {
+            functions++;
+        }
+        else if (rank-- == 0) {
             break;
         }
-        if (reserve_scratch(t, above + 1) != FP_OK) {
-            return FP_ENOMEM;
+        room = room == FP_OK ? reserve_scratch(t, above + 1) : room;
+        if (room == FP_OK) {
+            t->scratch[above] = n->key;
         }
-        t->scratch[above] = n->key;
     }
     if (n == root) {
-        return FP_ENOTFOUND;
+        return; /* it was on the path, so this cannot be */
     }
     t->cur = below(t, n, &over);
     t->over_len = over;
-    while (above > 0) {
-        rejoin(t, t->scratch[--above]);
+    if (room != FP_OK) {
+        t->counters.dropped += functions;
+        rejoin_from(t, i + 1);
+        return;
     }
-    return FP_OK;
+    while (above > 0) {
+        fp_key key = t->scratch[--above];
+        fp_status joined = rejoin(t, key);
+        if (fp_key_tag(key) == FP_TAG_SECTION) {
+            do {
+                i++;
+            } while (!t->open[i].on_path);
+            t->open[i].on_path = joined == FP_OK;
+        }
+    }
 }
 
 /* ---- sections ---- */
@@ -365,7 +405,14 @@ fp_thread_open_section(fp_thread *t, uint32_t id, fp_phase phase,
         n = fp_thread_add(t, key);
     }
     fp_status on_path = FP_OK;
-    if (FP_UNLIKELY(fp_node_is_flat(n))) {
+    if (FP_UNLIKELY(n->key == FP_KEY_TRUNCATED)) {
+        /* Not even its name found room.  Its time stays where it was opened:
+         * a node without a name could not be told from a call when it is
+         * closed. */
+        on_path = FP_ENOMEM;
+        t->counters.truncated++;
+    }
+    else if (FP_UNLIKELY(fp_node_is_flat(n))) {
         on_path = fp_thread_enter_flat(t, n, now);
     }
     else {
@@ -373,7 +420,7 @@ fp_thread_open_section(fp_thread *t, uint32_t id, fp_phase phase,
     }
     n->calls++;
     fp_section *s = t->section[id];
-    if (s->open++ == 0) {
+    if (s->open++ == s->lost) {
         s->outer_since = now;
     }
     if (t->open_len == 0) {
@@ -440,13 +487,7 @@ remove_node(fp_thread *t, uint32_t i, int64_t now)
         t->cur = n->parent;
         return;
     }
-    uint32_t rank = 0;
-    for (uint32_t j = i + 1; j < t->open_len; j++) {
-        rank += t->open[j].on_path;
-    }
-    if (take_off_path(t, rank) != FP_OK) {
-        t->counters.dropped++;
-    }
+    take_off_path(t, i);
 }
 
 /* A phase inside the same phase (`forward` in `forward_pass`) is one sample. */
@@ -489,7 +530,7 @@ fp_thread_close_section(fp_thread *t, uint32_t id, const void *owner,
         return FP_OK;
     }
     int64_t ticks = now > entry.start ? now - entry.start : 0;
-    if (s->open == 0) {
+    if (s->open == s->lost) {
         s->outer_ticks += now > s->outer_since ? now - s->outer_since : 0;
     }
     fp_section_record(s, &t->alloc, ticks, (flags & FP_EXIT_ERROR) != 0);
@@ -513,6 +554,7 @@ fp_thread_drop_sections(fp_thread *t, int64_t now)
         if (i == 0) {
             charge_bottom(t, now);
         }
+        t->open[i].section->lost++;
         t->open_len = i;
     }
 }

@@ -69,8 +69,9 @@ typedef struct fp_thread {
     fp_key *scratch; /* owned; path elements while the path is rebuilt */
     uint32_t scratch_capacity;
     uint64_t ident;   /* of the thread, as its owner counts them */
-    uint64_t serial;  /* unique; tells a dead thread from a live one */
-    struct fp_thread *next; /* borrowed; the recorder's list */
+    uint64_t serial;  /* order of first appearance */
+    void *user;       /* the owner's; not touched here */
+    struct fp_thread *next; /* borrowed; the owner's list */
 } fp_thread;
 
 /* NULL: no memory. */
@@ -85,13 +86,16 @@ fp_thread_destroy(fp_thread *t);
 static inline void
 fp_thread_charge(fp_thread *t, int64_t now)
 {
-    int64_t ticks = now - t->last;
-    if (FP_UNLIKELY(ticks < 0)) {
+    if (FP_UNLIKELY(now < t->last)) {
         t->counters.clock_back++;
-        t->last = now;
-        return;
     }
-    t->cur->self_ticks += ticks;
+    else {
+        /* Unsigned, because an external timer may answer anything and signed
+         * overflow is undefined. */
+        uint64_t ticks = (uint64_t)now - (uint64_t)t->last;
+        ticks += (uint64_t)t->cur->self_ticks;
+        t->cur->self_ticks = (int64_t)ticks;
+    }
     t->last = now;
 }
 

@@ -10,6 +10,9 @@ merged_node(fp_thread *into, fp_node *parent, const fp_node *n)
     if (fp_node_is_flat(parent) && parent->key != FP_KEY_TRUNCATED) {
         parent = parent->parent; /* flat nodes have no children */
     }
+    if (n->key == FP_KEY_TRUNCATED && parent->key == FP_KEY_TRUNCATED) {
+        return parent; /* calls beyond a cap, below what is beyond ours */
+    }
     fp_node *m = fp_tree_find(tree, parent, n->key);
     if (m != NULL) {
         return m;
@@ -58,6 +61,18 @@ merge_trees(fp_thread *into, const fp_thread *from)
 }
 
 static fp_status
+merge_phases(fp_thread *into, const fp_thread *from)
+{
+    if (from->phases.capacity != 0 &&
+        fp_phases_reserve(&into->phases, &into->alloc,
+                          (int32_t)from->phases.capacity - 2) != FP_OK) {
+        return FP_ENOMEM;
+    }
+    fp_phases_merge(&into->phases, &into->alloc, &from->phases);
+    return FP_OK;
+}
+
+static fp_status
 merge_sections(fp_thread *into, const fp_thread *from)
 {
     for (uint32_t i = 0; i < from->section_capacity; i++) {
@@ -85,14 +100,24 @@ fp_thread_merge(fp_thread *into, const fp_thread *from)
     c->stray_exit += f->stray_exit;
     c->wrong_thread += f->wrong_thread;
     c->clock_back += f->clock_back;
-    fp_phases_merge(&into->phases, &into->alloc, &from->phases);
+    fp_status phases = merge_phases(into, from);
     fp_status trees = merge_trees(into, from);
     fp_status sections = merge_sections(into, from);
-    if (trees != FP_OK || sections != FP_OK) {
+    if (phases != FP_OK || trees != FP_OK || sections != FP_OK) {
         c->dropped++;
         return FP_ENOMEM;
     }
     return FP_OK;
+}
+
+static size_t
+hist_bytes(const fp_hist *h)
+{
+    size_t bytes = 0;
+    for (int o = 0; o < FP_HIST_OCTAVES; o++) {
+        bytes += h->octave[o] != NULL ? FP_HIST_SUB * sizeof(uint64_t) : 0;
+    }
+    return bytes;
 }
 
 size_t
@@ -104,16 +129,12 @@ fp_thread_bytes(const fp_thread *t)
     bytes += t->scratch_capacity * sizeof(*t->scratch);
     bytes += t->section_capacity * sizeof(*t->section);
     bytes += t->phases.capacity * sizeof(*t->phases.loader);
-    bytes += t->steps != NULL ? sizeof(*t->steps) : 0;
+    if (t->steps != NULL) {
+        bytes += sizeof(*t->steps) + hist_bytes(&t->steps->hist);
+    }
     for (uint32_t i = 0; i < t->section_capacity; i++) {
-        if (t->section[i] == NULL) {
-            continue;
-        }
-        bytes += sizeof(fp_section);
-        for (int o = 0; o < FP_HIST_OCTAVES; o++) {
-            if (t->section[i]->hist.octave[o] != NULL) {
-                bytes += FP_HIST_SUB * sizeof(uint64_t);
-            }
+        if (t->section[i] != NULL) {
+            bytes += sizeof(fp_section) + hist_bytes(&t->section[i]->hist);
         }
     }
     return bytes;

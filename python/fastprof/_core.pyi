@@ -1,13 +1,13 @@
 """The C extension.  Everything here is internal; the public face is ``fastprof``."""
 
 from collections.abc import Callable, Iterator
-from types import TracebackType
+from types import CodeType, TracebackType
 from typing import Any, TypeVar, final
 
 _T = TypeVar("_T")
 
-#: Section phases that carry metrics: 0 none, 1 data, 2 forward, 3 backward, 4 optimizer.
-#: 5 batch_wait is no section: ``next_batch`` measures it (see there).
+#: Names of loader phases by number: "", data, forward, backward, optimizer, batch_wait; the last
+#: is no section: ``next_batch`` measures it (see there).
 PHASES: tuple[str, ...]
 
 class BusyError(RuntimeError):
@@ -62,12 +62,14 @@ class Recorder:
         """[(tag, phase, count, sum_ns)] since the last take, over all threads; resets."""
     def loader_totals(self) -> list[tuple[int, int, int, int]]:
         """The same since the start; does not reset."""
-    def calibrate(self) -> tuple[float, float, float, float, float, float] | None:
-        """(python in, out, resume in, out, c in, out) in ns; cached per backend."""
-    def keys(self) -> list[Any]:
-        """Raw key objects by key index: code object, or str label for anything else."""
+    def set_costs(self, python_ns: float, c_ns: float, /) -> None:
+        """Cost of one recorded call, for max_overhead."""
     def export(self) -> dict[str, Any]:
         """Columns of everything recorded; see capture/convert.py for the layout."""
+    def code_objects(self) -> list[CodeType]:
+        """Code objects that were called."""
+    def memory(self) -> dict[str, int]:
+        """Bytes, nodes and threads held."""
     @property
     def active(self) -> bool: ...  # function layer on
     @property
@@ -76,6 +78,10 @@ class Recorder:
     def backend(self) -> str | None: ...  # chosen at the first enable
     @property
     def displaced(self) -> bool: ...
+    @property
+    def external_timer(self) -> bool: ...
+    @property
+    def subcalls(self) -> bool: ...
     @property
     def sync(self) -> bool: ...
     @sync.setter

@@ -1,0 +1,472 @@
+/* export: everything a recorder holds, as one dict of plain lists; nothing is
+ * changed, so it may be called while recording. */
+#include "py/recorder.h"
+
+#include <math.h>
+
+typedef struct export_ctx {
+    fp_recorder *r;
+    double ns_per_tick;
+    PyObject *key_index;  /* dict: key number -> index; owned */
+    PyObject *keys;       /* list of descriptions; owned */
+} export_ctx;
+
+static int64_t
+to_ns(const export_ctx *x, int64_t ticks)
+{
+    return (int64_t)llround((double)ticks * x->ns_per_tick);
+}
+
+/* Sets [d][name] and lets go of [value]; -1 with an exception. */
+static int
+put(PyObject *d, const char *name, PyObject *value)
+{
+    int rc = value == NULL ? -1 : PyDict_SetItemString(d, name, value);
+    Py_XDECREF(value);
+    return rc;
+}
+
+static PyObject *
+describe(const export_ctx *x, fp_key key)
+{
+    if (key == FP_KEY_ROOT) {
+        return Py_BuildValue("(ssiss)", "root", "", 0, "(thread)", "(thread)");
+    }
+    if (key == FP_KEY_TRUNCATED) {
+        return Py_BuildValue("(ssiss)", "truncated", "", 0, "(truncated)",
+                             "(truncated)");
+    }
+    if (fp_key_tag(key) == FP_TAG_SECTION) {
+        PyObject *name = PyList_GetItem(x->r->state->section_names,
+                                        fp_key_section_id(key));
+        return name ? Py_BuildValue("(ssiOO)", "section", "", 0, name, name)
+                    : NULL;
+    }
+    const fp_keyent *e = fp_keytab_find(&x->r->keys, key);
+    if (e == NULL) {
+        PyErr_SetString(PyExc_SystemError, "fastprof: a node without a key");
+        return NULL;
+    }
+    /* Describing runs Python code, which may add keys and move the table. */
+    fp_keyent copy = *e;
+    Py_XINCREF(copy.object);
+    Py_XINCREF((PyObject *)copy.type);
+    Py_XINCREF(copy.module);
+    PyObject *text = fp_keyent_describe(&copy);
+    Py_XDECREF(copy.object);
+    Py_XDECREF((PyObject *)copy.type);
+    Py_XDECREF(copy.module);
+    return text;
+}
+
+/* Index of [key] among the described keys, describing it when it is new; -1
+ * with an exception. */
+static Py_ssize_t
+index_of(export_ctx *x, fp_key key)
+{
+    PyObject *number = PyLong_FromUnsignedLongLong(key);
+    if (number == NULL) {
+        return -1;
+    }
+    Py_ssize_t index = -1;
+    PyObject *known = PyDict_GetItemWithError(x->key_index, number);
+    if (known != NULL) {
+        index = PyLong_AsSsize_t(known);
+    }
+    else if (!PyErr_Occurred()) {
+        PyObject *text = describe(x, key);
+        if (text != NULL && PyList_Append(x->keys, text) == 0) {
+            Py_ssize_t n = PyList_GET_SIZE(x->keys) - 1;
+            PyObject *value = PyLong_FromSsize_t(n);
+            if (value && PyDict_SetItem(x->key_index, number, value) == 0) {
+                index = n;
+            }
+            Py_XDECREF(value);
+        }
+        Py_XDECREF(text);
+    }
+    Py_DECREF(number);
+    return index;
+}
+
+/* ---- trees ---- */
+
+/* A copy of what a thread holds, made without running Python code, so that the
+ * columns belong to one moment. */
+typedef struct row {
+    fp_key key;
+    int64_t parent;
+    uint64_t calls;
+    uint64_t resumes;
+    int64_t self_ticks;
+} row;
+
+static row *
+copy_rows(const export_ctx *x, const fp_thread *t, int64_t now, uint32_t *count)
+{
+    uint32_t n = t->tree.count;
+    row *rows = fp_alloc_zeroed(&x->r->alloc, n, sizeof(*rows));
+    if (rows == NULL) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        const fp_node *f = fp_tree_node(&t->tree, i);
+        rows[i].key = f->key;
+        rows[i].parent = i == 0 ? -1 : (int64_t)f->parent->index;
+        rows[i].calls = f->calls;
+        rows[i].resumes = f->resumes;
+        rows[i].self_ticks = f->self_ticks;
+    }
+    if (now > t->last && t->last != INT64_MIN) {
+        rows[t->cur->index].self_ticks += now - t->last;
+    }
+    *count = n;
+    return rows;
+}
+
+static PyObject *
+tree_columns(export_ctx *x, const row *rows, uint32_t count)
+{
+    PyObject *columns = PyTuple_New(5);
+    for (int c = 0; columns != NULL && c < 5; c++) {
+        PyObject *list = PyList_New(count);
+        if (list == NULL) {
+            Py_CLEAR(columns);
+            break;
+        }
+        PyTuple_SET_ITEM(columns, c, list);
+        for (uint32_t i = 0; i < count; i++) {
+            const row *w = &rows[i];
+            Py_ssize_t index = c == 1 ? index_of(x, w->key) : 0;
+            PyObject *v = NULL;
+            if (index >= 0) {
+                v = c == 0   ? PyLong_FromLongLong(w->parent)
+                    : c == 1 ? PyLong_FromSsize_t(index)
+                    : c == 2 ? PyLong_FromUnsignedLongLong(w->calls)
+                    : c == 3 ? PyLong_FromUnsignedLongLong(w->resumes)
+                             : PyLong_FromLongLong(to_ns(x, w->self_ticks));
+            }
+            if (v == NULL) {
+                Py_CLEAR(columns);
+                return NULL;
+            }
+            PyList_SET_ITEM(list, i, v);
+        }
+    }
+    return columns;
+}
+
+/* The truncated node under the root always exists; nobody wants to see it when
+ * it is empty.  It is row 1. */
+static uint32_t
+drop_empty_truncated(row *rows, uint32_t count)
+{
+    if (rows[1].calls || rows[1].self_ticks) {
+        return count;
+    }
+    for (uint32_t i = 2; i < count; i++) {
+        if (rows[i].parent == 1) {
+            return count;
+        }
+    }
+    for (uint32_t i = 2; i < count; i++) {
+        rows[i - 1] = rows[i];
+        rows[i - 1].parent -= rows[i].parent > 1;
+    }
+    return count - 1;
+}
+
+static PyObject *
+export_thread(export_ctx *x, const fp_thread *t, int64_t now, int ended)
+{
+    uint32_t count;
+    unsigned long long ident = ended ? 0 : t->ident;
+    row *rows = copy_rows(x, t, now, &count);
+    if (rows == NULL) {
+        return NULL;
+    }
+    uint32_t shown = drop_empty_truncated(rows, count);
+    PyObject *columns = tree_columns(x, rows, shown);
+    fp_alloc_give(&x->r->alloc, rows, count, sizeof(*rows));
+    return columns ? Py_BuildValue("(KiN)", ident, ended, columns) : NULL;
+}
+
+/* ---- sections, steps, loaders ---- */
+
+static PyObject *
+export_hist(const export_ctx *x, const fp_hist *h)
+{
+    uint32_t n = fp_hist_rows(h, NULL, 0);
+    fp_hist_row *rows = fp_alloc_zeroed(&x->r->alloc, n + 1, sizeof(*rows));
+    PyObject *list = rows ? PyList_New(0) : PyErr_NoMemory();
+    if (list == NULL) {
+        fp_alloc_give(&x->r->alloc, rows, n + 1, sizeof(*rows));
+        return NULL;
+    }
+    fp_hist_rows(h, rows, n);
+    int64_t last = 0;
+    for (uint32_t i = 0; i < n && list != NULL; i++) {
+        /* Rounding must not make a bucket empty or let two overlap. */
+        int64_t low = to_ns(x, rows[i].low), high = to_ns(x, rows[i].high);
+        low = low < last ? last : low;
+        high = high <= low ? low + 1 : high;
+        last = high;
+        PyObject *one = Py_BuildValue("(LLK)", (long long)low, (long long)high,
+                                      (unsigned long long)rows[i].count);
+        if (one == NULL || PyList_Append(list, one) < 0) {
+            Py_CLEAR(list);
+        }
+        Py_XDECREF(one);
+    }
+    fp_alloc_give(&x->r->alloc, rows, n + 1, sizeof(*rows));
+    return list;
+}
+
+static int
+export_sections(export_ctx *x, const fp_thread *t, Py_ssize_t thread,
+                PyObject *list)
+{
+    for (uint32_t i = 0; i < t->section_capacity; i++) {
+        const fp_section *s = t->section[i];
+        if (s == NULL || (s->count == 0 && s->open == 0)) {
+            continue;
+        }
+        Py_ssize_t index = index_of(x, fp_key_section(s->id));
+        PyObject *hist = index < 0 ? NULL : export_hist(x, &s->hist);
+        if (hist == NULL) {
+            return -1;
+        }
+        PyObject *one = Py_BuildValue(
+            "(nnKLLLLKIN)", index, thread, (unsigned long long)s->count,
+            (long long)to_ns(x, s->sum_ticks),
+            (long long)to_ns(x, s->outer_ticks),
+            (long long)to_ns(x, s->min_ticks),
+            (long long)to_ns(x, s->max_ticks), (unsigned long long)s->errors,
+            (unsigned int)s->open, hist);
+        int rc = one == NULL ? -1 : PyList_Append(list, one);
+        Py_XDECREF(one);
+        if (rc < 0) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static PyObject *
+export_recent(const export_ctx *x, const fp_steps *s)
+{
+    int64_t *ticks = fp_alloc_zeroed(&x->r->alloc, FP_STEPS_RECENT,
+                                     sizeof(*ticks));
+    if (ticks == NULL) {
+        return PyErr_NoMemory();
+    }
+    uint32_t n = fp_steps_recent(s, ticks, FP_STEPS_RECENT);
+    PyObject *list = PyList_New(n);
+    for (uint32_t i = 0; i < n && list != NULL; i++) {
+        PyObject *v = PyLong_FromLongLong(to_ns(x, ticks[i]));
+        if (v == NULL) {
+            Py_CLEAR(list);
+            break;
+        }
+        PyList_SET_ITEM(list, i, v);
+    }
+    fp_alloc_give(&x->r->alloc, ticks, FP_STEPS_RECENT, sizeof(*ticks));
+    return list;
+}
+
+static PyObject *
+export_step_rows(export_ctx *x, const fp_thread *t)
+{
+    PyObject *list = PyList_New(0);
+    for (uint32_t i = 0; list != NULL && i < t->section_capacity; i++) {
+        const fp_section *s = t->section[i];
+        if (s == NULL || s->steps == 0) {
+            continue;
+        }
+        Py_ssize_t index = index_of(x, fp_key_section(s->id));
+        PyObject *one =
+            index < 0 ? NULL
+                      : Py_BuildValue("(nKL)", index,
+                                      (unsigned long long)s->steps,
+                                      (long long)to_ns(x, s->steps_ticks));
+        if (one == NULL || PyList_Append(list, one) < 0) {
+            Py_CLEAR(list);
+        }
+        Py_XDECREF(one);
+    }
+    return list;
+}
+
+static PyObject *
+export_steps(export_ctx *x)
+{
+    const fp_thread *t = x->r->stepper;
+    if (t == NULL || t->steps == NULL) {
+        Py_RETURN_NONE;
+    }
+    const fp_steps *s = t->steps;
+    PyObject *d = PyDict_New();
+    if (d == NULL) {
+        return NULL;
+    }
+    double seconds = x->ns_per_tick * 1e-9;
+    uint64_t skipped = s->count < s->skip ? s->count : s->skip;
+    if (put(d, "count", PyLong_FromUnsignedLongLong(s->count)) < 0 ||
+        put(d, "skipped", PyLong_FromUnsignedLongLong(skipped)) < 0 ||
+        put(d, "sum_ns", PyLong_FromLongLong(to_ns(x, s->sum_ticks))) < 0 ||
+        put(d, "sum_sq",
+            PyFloat_FromDouble(s->sum_sq * seconds * seconds)) < 0 ||
+        put(d, "min_ns", PyLong_FromLongLong(to_ns(x, s->min_ticks))) < 0 ||
+        put(d, "max_ns", PyLong_FromLongLong(to_ns(x, s->max_ticks))) < 0 ||
+        put(d, "recent_ns", export_recent(x, s)) < 0 ||
+        put(d, "hist", export_hist(x, &s->hist)) < 0 ||
+        put(d, "rows", export_step_rows(x, t)) < 0) {
+        Py_CLEAR(d);
+    }
+    return d;
+}
+
+static PyObject *
+export_counters(const fp_recorder *r)
+{
+    fp_counters c = {0};
+    for (int which = 0; which < 2; which++) {
+        const fp_thread *t = which ? r->ended : r->threads;
+        for (; t != NULL; t = which ? NULL : t->next) {
+            c.unbalanced += t->counters.unbalanced;
+            c.unmatched += t->counters.unmatched;
+            c.dropped += t->counters.dropped;
+            c.truncated += t->counters.truncated;
+            c.out_of_order += t->counters.out_of_order;
+            c.stray_exit += t->counters.stray_exit;
+            c.wrong_thread += t->counters.wrong_thread;
+            c.clock_back += t->counters.clock_back;
+        }
+    }
+    typedef unsigned long long ull;
+    return Py_BuildValue(
+        "{sKsKsKsKsKsKsKsKsKsKsKsKsKsi}", "unbalanced", (ull)c.unbalanced,
+        "unmatched", (ull)c.unmatched, "dropped", (ull)c.dropped, "truncated",
+        (ull)c.truncated, "out_of_order", (ull)c.out_of_order, "stray_exit",
+        (ull)c.stray_exit, "wrong_thread", (ull)c.wrong_thread, "clock_back",
+        (ull)c.clock_back, "timer_errors", (ull)r->timer_errors,
+        "sync_errors", (ull)r->sync_errors, "wrong_step_thread",
+        (ull)r->wrong_step_thread, "dropped_threads",
+        (ull)r->dropped_threads, "names_dropped",
+        (ull)r->state->names_dropped, "displaced", (int)r->displaced);
+}
+
+static PyObject *
+export_muted(export_ctx *x)
+{
+    PyObject *list = PyList_New(0);
+    for (uint32_t i = 0; list != NULL && i < x->r->keys.count; i++) {
+        fp_keyent e = x->r->keys.entry[i];
+        if (!e.muted) {
+            continue;
+        }
+        Py_ssize_t index = index_of(x, e.key);
+        PyObject *one =
+            index < 0 ? NULL
+                      : Py_BuildValue("(nK)", index,
+                                      (unsigned long long)e.calls_before_mute);
+        if (one == NULL || PyList_Append(list, one) < 0) {
+            Py_CLEAR(list);
+        }
+        Py_XDECREF(one);
+    }
+    return list;
+}
+
+/* ---- all of it ---- */
+
+/* Oldest first: the list has the newest in front. */
+static fp_thread *
+thread_by_age(const fp_recorder *r, uint64_t after)
+{
+    fp_thread *oldest = NULL;
+    for (fp_thread *t = r->threads; t != NULL; t = t->next) {
+        if (t->serial > after &&
+            (oldest == NULL || t->serial < oldest->serial)) {
+            oldest = t;
+        }
+    }
+    return oldest;
+}
+
+static int
+export_threads(export_ctx *x, PyObject *threads, PyObject *sections)
+{
+    fp_recorder *r = x->r;
+    int recording = r->functions_on || r->sections_on;
+    uint64_t after = 0;
+    for (;;) {
+        fp_thread *t = thread_by_age(r, after);
+        int ended = t == NULL;
+        if (ended && (t = r->ended) == NULL) {
+            return 0;
+        }
+        after = t->serial;
+        int64_t now = !recording || ended || r->timer != NULL
+                          ? t->last
+                          : fp_clock_now(&r->clock);
+        Py_ssize_t index = PyList_GET_SIZE(threads);
+        PyObject *one = export_thread(x, t, now, ended);
+        int rc = one == NULL ? -1 : PyList_Append(threads, one);
+        Py_XDECREF(one);
+        if (rc < 0 || export_sections(x, t, index, sections) < 0) {
+            return -1;
+        }
+        if (ended) {
+            return 0;
+        }
+    }
+}
+
+static int
+export_into(export_ctx *x, PyObject *d)
+{
+    fp_recorder *r = x->r;
+    PyObject *threads = PyList_New(0), *sections = PyList_New(0);
+    if (threads == NULL || sections == NULL ||
+        export_threads(x, threads, sections) < 0) {
+        Py_XDECREF(threads);
+        Py_XDECREF(sections);
+        return -1;
+    }
+    int64_t ticks = r->recorded_ticks;
+    if ((r->functions_on || r->sections_on) && r->timer == NULL) {
+        ticks += fp_clock_now(&r->clock) - r->started;
+    }
+    static const char *const backends[] = {NULL, "setprofile", "monitoring"};
+    int rc = put(d, "threads", threads);
+    rc |= put(d, "sections", sections);
+    rc |= put(d, "steps", export_steps(x));
+    rc |= put(d, "muted", export_muted(x));
+    rc |= put(d, "counters", export_counters(r));
+    rc |= put(d, "duration_ns", PyLong_FromLongLong(to_ns(x, ticks)));
+    rc |= put(d, "clock", PyUnicode_FromString(fp_clock_name(&r->clock)));
+    rc |= put(d, "backend", Py_BuildValue("z", backends[r->backend]));
+    rc |= put(d, "fell_back", PyBool_FromLong(r->fell_back));
+    rc |= put(d, "ended_threads",
+              PyLong_FromUnsignedLongLong(r->ended_threads));
+    rc |= put(d, "keys", Py_NewRef(x->keys));
+    return rc;
+}
+
+PyObject *
+fp_recorder_export(fp_recorder *r)
+{
+    export_ctx x = {r, fp_clock_ns_per_tick(&r->clock), NULL, NULL};
+    PyObject *d = PyDict_New();
+    x.key_index = PyDict_New();
+    x.keys = PyList_New(0);
+    if (d == NULL || x.key_index == NULL || x.keys == NULL ||
+        export_into(&x, d) < 0) {
+        Py_CLEAR(d);
+    }
+    Py_XDECREF(x.key_index);
+    Py_XDECREF(x.keys);
+    return d;
+}

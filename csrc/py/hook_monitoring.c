@@ -1,0 +1,481 @@
+/* hook_monitoring: events of sys.monitoring (3.12 and later).
+ *
+ * One callback object per event, each an own type with a vectorcall: cheaper
+ * than a builtin method, and it needs no argument parsing.  A callback gets the
+ * code object, so no frame is ever made.
+ *
+ * What a CALL event is followed by, and what is done about it:
+ *   builtin, method descriptor     C_RETURN or C_RAISE    enter, leave
+ *   Python function                PY_START ...           ignored
+ *   type, callable object          C_RETURN or C_RAISE    only if asked for
+ *   bound method over a builtin    C_RETURN of the builtin, or (3.13, called
+ *     (every pybind11 method)      with *args) nothing: see enter_bound
+ */
+#include "py/recorder.h"
+#include "py/section_type.h"
+
+#if FP_HAVE_MONITORING
+
+typedef struct fp_callback {
+    PyObject_HEAD
+    vectorcallfunc vectorcall;
+    fp_recorder *recorder; /* borrowed; NULL: do nothing */
+} fp_callback;
+
+/* ---- Python functions ---- */
+
+/* The interpreter passes (code, offset, ...); anybody else may pass junk. */
+static inline fp_recorder *
+recorder_for(PyObject *self, PyObject *const *args, size_t nargsf)
+{
+    fp_recorder *r = ((fp_callback *)self)->recorder;
+    if (FP_UNLIKELY(r == NULL || PyVectorcall_NARGS(nargsf) < 2 ||
+                    !PyCode_Check(args[0]))) {
+        return NULL;
+    }
+    return r;
+}
+
+static PyObject *
+on_start(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kw)
+{
+    (void)kw;
+    fp_recorder *r = recorder_for(self, args, nargsf);
+    if (r != NULL) {
+        if (FP_UNLIKELY(r->any_muted) && fp_recorder_is_muted(r, (fp_key)args[0])) {
+            return Py_NewRef(r->state->disable);
+        }
+        fp_recorder_enter(r, (fp_key)args[0], args[0], 0);
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+on_resume(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kw)
+{
+    (void)kw;
+    fp_recorder *r = recorder_for(self, args, nargsf);
+    if (r != NULL) {
+        fp_recorder_enter(r, (fp_key)args[0], args[0], 1);
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+on_leave(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kw)
+{
+    (void)kw;
+    fp_recorder *r = recorder_for(self, args, nargsf);
+    if (r != NULL) {
+        fp_recorder_leave(r, (fp_key)args[0]);
+    }
+    Py_RETURN_NONE;
+}
+
+/* As on_leave, for events that may be switched off at their place. */
+static PyObject *
+on_return(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kw)
+{
+    (void)kw;
+    fp_recorder *r = recorder_for(self, args, nargsf);
+    if (r != NULL) {
+        if (FP_UNLIKELY(r->any_muted) && fp_recorder_is_muted(r, (fp_key)args[0]) &&
+            !fp_recorder_stands_in(r, (fp_key)args[0])) {
+            return Py_NewRef(r->state->disable);
+        }
+        fp_recorder_leave(r, (fp_key)args[0]);
+    }
+    Py_RETURN_NONE;
+}
+
+/* ---- C functions ---- */
+
+/* One predicate for both sides of a call.  0: not recorded. */
+static inline fp_key
+key_of(const fp_recorder *r, PyObject *callable, PyObject *arg0)
+{
+    PyTypeObject *type = Py_TYPE(callable);
+    if (type == &PyFunction_Type) {
+        return 0;
+    }
+    fp_key key = fp_c_function_key(callable);
+    if (key != 0) {
+        if (FP_UNLIKELY(fp_is_quiet(fp_key_method(key))) ||
+            (type == &PyMethodDescr_Type && arg0 == r->state->missing)) {
+            return 0;
+        }
+        return key;
+    }
+    if (!r->constructors || type == &PyMethod_Type) {
+        return 0;
+    }
+    if (PyType_Check(callable)) {
+        return (fp_key)callable | FP_TAG_TYPE;
+    }
+    return (fp_key)type | FP_TAG_CALLABLE;
+}
+
+/* A call site, for the table of those that have returned once. */
+static fp_key
+site_key(PyObject *code, long offset)
+{
+    return ((fp_key)code ^ ((fp_key)offset << 48)) | FP_TAG_SPECIAL;
+}
+
+/* A bound method over a builtin.  Whether a C_RETURN will come depends on the
+ * version and the form of the call, so the first call at a site is only
+ * counted; if a C_RETURN follows, the site is learned and later calls are
+ * timed. */
+static void
+enter_bound(fp_recorder *r, PyObject *function, PyObject *const *args)
+{
+    fp_key key = fp_c_function_key(function);
+    if (key == 0 || fp_is_quiet(fp_key_method(key))) {
+        return;
+    }
+    long offset = PyLong_AsLong(args[1]);
+    if (fp_keytab_find(&r->sites, site_key(args[0], offset)) != NULL) {
+        fp_recorder_enter(r, key, function, 0);
+        return;
+    }
+    fp_thread *t = fp_recorder_here(r);
+    fp_node *n = t ? fp_recorder_node(r, t, key, function) : NULL;
+    if (n != NULL) {
+        n->calls++;
+        fp_this_thread.pending_code = args[0];
+        fp_this_thread.pending_offset = offset;
+    }
+}
+
+/* Was this the return of a call that enter_bound only counted? */
+static int
+learned(fp_recorder *r, PyObject *const *args)
+{
+    if (fp_this_thread.pending_code != args[0] ||
+        PyLong_AsLong(args[1]) != fp_this_thread.pending_offset) {
+        return 0;
+    }
+    fp_this_thread.pending_code = NULL;
+    fp_key site = site_key(args[0], fp_this_thread.pending_offset);
+    if (fp_keytab_find(&r->sites, site) == NULL) {
+        (void)fp_keytab_add(&r->sites, site, args[0]);
+    }
+    return 1;
+}
+
+static PyObject *
+on_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kw)
+{
+    (void)kw;
+    fp_recorder *r = recorder_for(self, args, nargsf);
+    if (r == NULL || PyVectorcall_NARGS(nargsf) < 4) {
+        Py_RETURN_NONE;
+    }
+    fp_key key = key_of(r, args[2], args[3]);
+    if (FP_LIKELY(key != 0)) {
+        if (FP_UNLIKELY(r->any_muted) && fp_recorder_is_muted(r, key)) {
+            /* The place, not the function: see budget.c. */
+            return Py_NewRef(r->state->disable);
+        }
+        fp_recorder_enter(r, key, args[2], 0);
+    }
+    else if (Py_TYPE(args[2]) == &PyMethod_Type) {
+        enter_bound(r, PyMethod_GET_FUNCTION(args[2]), args);
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+on_c_return(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kw)
+{
+    (void)kw;
+    fp_recorder *r = recorder_for(self, args, nargsf);
+    if (r == NULL || PyVectorcall_NARGS(nargsf) < 4) {
+        Py_RETURN_NONE;
+    }
+    fp_key key = key_of(r, args[2], args[3]);
+    if (key == 0 && Py_TYPE(args[2]) == &PyMethod_Type) {
+        key = fp_c_function_key(PyMethod_GET_FUNCTION(args[2]));
+        key = key && fp_is_quiet(fp_key_method(key)) ? 0 : key;
+    }
+    if (FP_UNLIKELY(fp_this_thread.pending_code != NULL) && learned(r, args)) {
+        Py_RETURN_NONE;
+    }
+    if (FP_LIKELY(key != 0)) {
+        fp_recorder_leave(r, key);
+    }
+    Py_RETURN_NONE;
+}
+
+/* ---- the table of events ---- */
+
+typedef struct event {
+    const char *name;
+    vectorcallfunc call;
+    int builtins; /* only with builtins */
+} event;
+
+static const event events[FP_EVENTS] = {
+    {"PY_START", on_start, 0},   {"PY_RESUME", on_resume, 0},
+    {"PY_THROW", on_resume, 0},  {"PY_RETURN", on_return, 0},
+    {"PY_YIELD", on_leave, 0},   {"PY_UNWIND", on_leave, 0},
+    {"CALL", on_call, 1},        {"C_RETURN", on_c_return, 1},
+    {"C_RAISE", on_c_return, 1},
+};
+
+static const char tool_name[] = "fastprof";
+
+/* 2 is for profilers and 5 for optimisers; 3 and 4 belong to nobody, so there
+ * we are in no one's way. */
+static const int tool_ids[] = {3, 4, 2, 5};
+
+static PyObject *
+monitoring_module(void)
+{
+    PyObject *m = PySys_GetObject("monitoring"); /* borrowed */
+    if (m == NULL) {
+        PyErr_SetString(PyExc_RuntimeError, "sys.monitoring is missing");
+    }
+    return m;
+}
+
+static int
+event_mask(PyObject *monitoring, const char *name, long *mask)
+{
+    PyObject *all = PyObject_GetAttrString(monitoring, "events");
+    PyObject *one = all ? PyObject_GetAttrString(all, name) : NULL;
+    Py_XDECREF(all);
+    if (one == NULL) {
+        return -1;
+    }
+    *mask = PyLong_AsLong(one);
+    Py_DECREF(one);
+    return *mask == -1 && PyErr_Occurred() ? -1 : 0;
+}
+
+/* Calls a function of sys.monitoring for nothing but its effect. */
+static int
+done(PyObject *result)
+{
+    Py_XDECREF(result);
+    return result == NULL ? -1 : 0;
+}
+
+static int
+take_tool_id(fp_recorder *r, PyObject *monitoring)
+{
+    char holders[256] = "";
+    for (size_t i = 0; i < sizeof(tool_ids) / sizeof(tool_ids[0]); i++) {
+        PyObject *got = PyObject_CallMethod(monitoring, "use_tool_id", "is",
+                                            tool_ids[i], tool_name);
+        if (got != NULL) {
+            Py_DECREF(got);
+            r->tool_id = tool_ids[i];
+            return 0;
+        }
+        if (!PyErr_ExceptionMatches(PyExc_ValueError)) {
+            return -1;
+        }
+        PyErr_Clear();
+        PyObject *who =
+            PyObject_CallMethod(monitoring, "get_tool", "i", tool_ids[i]);
+        const char *name = who && PyUnicode_Check(who) ? PyUnicode_AsUTF8(who)
+                                                       : NULL;
+        size_t len = strlen(holders);
+        snprintf(holders + len, sizeof(holders) - len, "%s%d is %.40s",
+                 len ? ", " : "", tool_ids[i], name ? name : "taken");
+        PyErr_Clear();
+        Py_XDECREF(who);
+    }
+    PyErr_Format(r->state->busy_error,
+                 "every sys.monitoring tool id is taken (%s): stop one of "
+                 "these tools, or use backend=\"setprofile\"",
+                 holders);
+    return -1;
+}
+
+/* Everything that start did, as far as it got.  Clears exceptions. */
+static void
+take_back(fp_recorder *r, PyObject *monitoring)
+{
+    fp_monitoring_forget(r);
+    done(PyObject_CallMethod(monitoring, "set_events", "ii", r->tool_id, 0));
+    PyErr_Clear();
+    for (int i = 0; i < FP_EVENTS; i++) {
+        long mask;
+        if (event_mask(monitoring, events[i].name, &mask) == 0) {
+            done(PyObject_CallMethod(monitoring, "register_callback", "ilO",
+                                     r->tool_id, mask, Py_None));
+        }
+        PyErr_Clear();
+    }
+    done(PyObject_CallMethod(monitoring, "free_tool_id", "i", r->tool_id));
+    PyErr_Clear();
+    r->tool_id = -1;
+}
+
+static int
+register_events(fp_recorder *r, PyObject *monitoring)
+{
+    long set = 0;
+    for (int i = 0; i < FP_EVENTS; i++) {
+        if (events[i].builtins && !r->builtins) {
+            continue;
+        }
+        fp_callback *cb = PyObject_New(fp_callback, r->state->callback_type);
+        if (cb == NULL) {
+            return -1;
+        }
+        cb->vectorcall = events[i].call;
+        cb->recorder = r;
+        r->callback[i] = (PyObject *)cb;
+        long mask;
+        if (event_mask(monitoring, events[i].name, &mask) < 0 ||
+            done(PyObject_CallMethod(monitoring, "register_callback", "ilO",
+                                     r->tool_id, mask, cb)) < 0) {
+            return -1;
+        }
+        set |= mask;
+    }
+    return done(PyObject_CallMethod(monitoring, "set_events", "il", r->tool_id,
+                                    set));
+}
+
+int
+fp_monitoring_start(fp_recorder *r)
+{
+    PyObject *monitoring = monitoring_module();
+    if (monitoring == NULL || take_tool_id(r, monitoring) < 0) {
+        return -1;
+    }
+    if (r->restart_events) {
+        /* Functions muted by an earlier recording send events again. */
+        r->restart_events = 0;
+        done(PyObject_CallMethod(monitoring, "restart_events", NULL));
+        PyErr_Clear();
+    }
+    if (register_events(r, monitoring) < 0) {
+        PyObject *type, *exc, *tb;
+        PyErr_Fetch(&type, &exc, &tb);
+        take_back(r, monitoring);
+        PyErr_Restore(type, exc, tb);
+        return -1;
+    }
+    return 0;
+}
+
+static int
+still_ours(fp_recorder *r, PyObject *monitoring)
+{
+    PyObject *who =
+        PyObject_CallMethod(monitoring, "get_tool", "i", r->tool_id);
+    int ours = who != NULL && PyUnicode_Check(who) &&
+               PyUnicode_CompareWithASCIIString(who, tool_name) == 0;
+    Py_XDECREF(who);
+    PyErr_Clear();
+    return ours;
+}
+
+void
+fp_monitoring_stop(fp_recorder *r)
+{
+    PyObject *monitoring = PySys_GetObject("monitoring");
+    if (monitoring == NULL) {
+        fp_monitoring_forget(r); /* the interpreter is going down */
+        return;
+    }
+    if (!still_ours(r, monitoring)) {
+        /* Somebody freed the id or took it: what is there is not ours. */
+        r->displaced = 1;
+        fp_monitoring_forget(r);
+        return;
+    }
+    take_back(r, monitoring);
+}
+
+void
+fp_monitoring_forget(fp_recorder *r)
+{
+    for (int i = 0; i < FP_EVENTS; i++) {
+        if (r->callback[i] != NULL) {
+            ((fp_callback *)r->callback[i])->recorder = NULL;
+            Py_CLEAR(r->callback[i]);
+        }
+    }
+}
+
+/* ---- type ---- */
+
+static PyMemberDef callback_members[] = {
+    {"__vectorcalloffset__", T_PYSSIZET, offsetof(fp_callback, vectorcall),
+     READONLY, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static void
+callback_dealloc(PyObject *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    PyObject_Free(self);
+    Py_DECREF((PyObject *)type);
+}
+
+static PyType_Slot callback_slots[] = {
+    {Py_tp_dealloc, callback_dealloc},
+    {Py_tp_call, PyVectorcall_Call},
+    {Py_tp_members, callback_members},
+    {0, NULL},
+};
+
+static PyType_Spec callback_spec = {
+    .name = "fastprof._core._Callback",
+    .basicsize = sizeof(fp_callback),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL |
+             Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = callback_slots,
+};
+
+int
+fp_monitoring_add_type(PyObject *module, fp_state *st)
+{
+    st->callback_type = (PyTypeObject *)PyType_FromModuleAndSpec(
+        module, &callback_spec, NULL);
+    PyObject *monitoring = monitoring_module();
+    if (st->callback_type == NULL || monitoring == NULL) {
+        return -1;
+    }
+    st->missing = PyObject_GetAttrString(monitoring, "MISSING");
+    st->disable = PyObject_GetAttrString(monitoring, "DISABLE");
+    return st->missing != NULL && st->disable != NULL ? 0 : -1;
+}
+
+#else /* no sys.monitoring */
+
+int
+fp_monitoring_start(fp_recorder *r)
+{
+    PyErr_SetString(r->state->busy_error, "sys.monitoring needs Python 3.12");
+    return -1;
+}
+
+void
+fp_monitoring_stop(fp_recorder *r)
+{
+    (void)r;
+}
+
+void
+fp_monitoring_forget(fp_recorder *r)
+{
+    (void)r;
+}
+
+int
+fp_monitoring_add_type(PyObject *module, fp_state *st)
+{
+    (void)module;
+    (void)st;
+    return 0;
+}
+
+#endif

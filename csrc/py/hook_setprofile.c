@@ -1,0 +1,345 @@
+/* hook_setprofile: events of PyEval_SetProfile.
+ *
+ * The hook's argument is an object of our own, so that sys.getprofile() returns
+ * something that can be put back with sys.setprofile(), and so that a hook left
+ * behind in another thread can tell that its recording is over: it then takes
+ * itself out, on its own thread. */
+#include "py/recorder.h"
+#include "py/section_type.h"
+
+typedef struct fp_hook {
+    PyObject_HEAD
+    fp_recorder *recorder; /* borrowed; NULL: over */
+    unsigned long home;    /* thread that started the recording */
+} fp_hook;
+
+/* ---- generators: a call, or the continuation of one? ---- */
+
+enum {
+    SUSPENDABLE = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR |
+                  CO_ITERABLE_COROUTINE,
+};
+
+/* Offset of the first RESUME: the only one that starts the function. */
+static int32_t
+find_first_resume(fp_recorder *r, PyCodeObject *code)
+{
+    PyObject *type, *exc, *tb;
+    PyErr_Fetch(&type, &exc, &tb);
+    PyObject *bytes = fp_compat_code_bytes(code);
+    int32_t found = -2; /* none: every event is a start */
+    if (bytes != NULL && PyBytes_Check(bytes)) {
+        const unsigned char *op = (unsigned char *)PyBytes_AS_STRING(bytes);
+        for (Py_ssize_t i = 0; i + 1 < PyBytes_GET_SIZE(bytes); i += 2) {
+            if (op[i] == r->state->resume_opcode) {
+                found = (int32_t)i;
+                break;
+            }
+        }
+    }
+    Py_XDECREF(bytes);
+    PyErr_Restore(type, exc, tb);
+    return found;
+}
+
+static int
+is_resume(fp_recorder *r, PyCodeObject *code, PyFrameObject *frame)
+{
+    if (!(code->co_flags & SUSPENDABLE)) {
+        return 0;
+    }
+    int lasti = fp_compat_frame_lasti(frame);
+    if (!FP_HAVE_RESUME_OPCODE) {
+        return lasti >= 0;
+    }
+    fp_keyent *e = fp_keytab_find(&r->keys, (fp_key)code);
+    if (e == NULL) {
+        if (fp_keytab_add(&r->keys, (fp_key)code, (PyObject *)code) != FP_OK) {
+            return 0;
+        }
+        e = fp_keytab_find(&r->keys, (fp_key)code);
+    }
+    if (e->first_resume == -1) {
+        e->first_resume = find_first_resume(r, code);
+    }
+    return e->first_resume >= 0 && lasti > e->first_resume;
+}
+
+/* ---- events ---- */
+
+static void
+call_event(fp_recorder *r, PyFrameObject *frame)
+{
+    PyObject *code = fp_compat_frame_code(frame);
+    int resume = is_resume(r, (PyCodeObject *)code, frame);
+    fp_recorder_enter(r, (fp_key)code, code, resume);
+}
+
+static void
+c_call_event(fp_recorder *r, PyObject *function)
+{
+    fp_key key = r->builtins ? fp_c_function_key(function) : 0;
+    if (key != 0 && !fp_is_quiet(fp_key_method(key))) {
+        fp_recorder_enter(r, key, function, 0);
+    }
+}
+
+/* A return whose call was not announced, from a frame that we saw begin: a
+ * bound method over a builtin.  It can be counted, not timed. */
+static int
+count_lone_return(fp_recorder *r, PyFrameObject *frame, fp_key key,
+                  PyObject *function)
+{
+    fp_thread *t = fp_recorder_here(r);
+    if (t == NULL || t->cur->key == key ||
+        t->cur->key != (fp_key)fp_compat_frame_code(frame)) {
+        return 0;
+    }
+    fp_node *n = fp_recorder_node(r, t, key, function);
+    if (n != NULL) {
+        n->calls++;
+    }
+    return 1;
+}
+
+static void
+c_return_event(fp_recorder *r, PyFrameObject *frame, PyObject *function)
+{
+    fp_key key = r->builtins ? fp_c_function_key(function) : 0;
+    if (key == 0 || fp_is_quiet(fp_key_method(key))) {
+        return;
+    }
+    if (FP_LONE_C_RETURN && count_lone_return(r, frame, key, function)) {
+        return;
+    }
+    fp_recorder_leave(r, key);
+}
+
+static int
+on_event(PyObject *self, PyFrameObject *frame, int what, PyObject *arg)
+{
+    fp_recorder *r = ((fp_hook *)self)->recorder;
+    if (FP_UNLIKELY(r == NULL)) {
+        PyEval_SetProfile(NULL, NULL);
+        return 0;
+    }
+    switch (what) {
+    case PyTrace_CALL:
+        call_event(r, frame);
+        break;
+    case PyTrace_RETURN:
+        fp_recorder_leave(r, (fp_key)fp_compat_frame_code(frame));
+        break;
+    case PyTrace_C_CALL:
+        c_call_event(r, arg);
+        break;
+    case PyTrace_C_RETURN:
+    case PyTrace_C_EXCEPTION:
+        c_return_event(r, frame, arg);
+        break;
+    default:
+        break;
+    }
+    return 0;
+}
+
+/* ---- called as a Python profile function ---- */
+
+static const char *const event_names[] = {
+    [PyTrace_CALL] = "call",         [PyTrace_RETURN] = "return",
+    [PyTrace_C_CALL] = "c_call",     [PyTrace_C_RETURN] = "c_return",
+    [PyTrace_C_EXCEPTION] = "c_exception",
+};
+
+static int
+event_of(PyObject *name)
+{
+    for (int i = 0; i < (int)(sizeof(event_names) / sizeof(char *)); i++) {
+        if (event_names[i] != NULL &&
+            PyUnicode_CompareWithASCIIString(name, event_names[i]) == 0) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+/* The first event of a new thread (threading.setprofile put us there), or of
+ * one where the user put us back.  From now on the thread calls C directly. */
+static PyObject *
+hook_call(PyObject *self, PyObject *args, PyObject *kwargs)
+{
+    PyObject *frame, *event, *arg;
+    static char *names[] = {"frame", "event", "arg", NULL};
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!UO", names,
+                                     &PyFrame_Type, &frame, &event, &arg)) {
+        return NULL;
+    }
+    int what = event_of(event);
+    if (what >= 0) {
+        on_event(self, (PyFrameObject *)frame, what, arg);
+        if (((fp_hook *)self)->recorder != NULL) {
+            PyEval_SetProfile(on_event, self);
+        }
+    }
+    Py_RETURN_NONE;
+}
+
+/* ---- on and off ---- */
+
+static int
+is_hook(const fp_recorder *r, PyObject *object)
+{
+    return object != NULL && Py_TYPE(object) == r->state->hook_type;
+}
+
+/* A hook whose recording is over does not count as another profiler. */
+static int
+is_dead_hook(const fp_recorder *r, PyObject *object)
+{
+    return is_hook(r, object) && ((fp_hook *)object)->recorder == NULL;
+}
+
+static int
+refuse_other(fp_recorder *r, PyObject *other)
+{
+    PyErr_Format(r->state->busy_error,
+                 "another profile function is active in this thread (%.100s "
+                 "object): stop it first, it would be replaced",
+                 other != NULL ? Py_TYPE(other)->tp_name : "a C");
+    return -1;
+}
+
+/* threading's hook for new threads: NULL without an exception if it is free or
+ * a dead one of ours, else a new reference. */
+static PyObject *
+threading_hook(fp_recorder *r, PyObject *threading)
+{
+    PyObject *hook = PyObject_CallMethod(threading, "getprofile", NULL);
+    if (hook == NULL) {
+        PyErr_Clear();
+        return NULL;
+    }
+    if (hook == Py_None || is_dead_hook(r, hook)) {
+        Py_CLEAR(hook);
+    }
+    return hook;
+}
+
+static int
+set_threading_hook(PyObject *threading, PyObject *hook)
+{
+    PyObject *done = PyObject_CallMethod(threading, "setprofile", "O", hook);
+    Py_XDECREF(done);
+    return done == NULL ? -1 : 0;
+}
+
+int
+fp_setprofile_start(fp_recorder *r)
+{
+    PyObject *other;
+    if (fp_compat_has_profile_func(&other) && !is_dead_hook(r, other)) {
+        return refuse_other(r, other);
+    }
+    int rc = -1;
+    PyObject *threading = PyImport_ImportModule("threading");
+    PyObject *theirs = threading ? threading_hook(r, threading) : NULL;
+    fp_hook *hook = NULL;
+    if (threading == NULL) {
+        goto done;
+    }
+    if (theirs != NULL) {
+        refuse_other(r, theirs);
+        goto done;
+    }
+    hook = PyObject_New(fp_hook, r->state->hook_type);
+    if (hook == NULL) {
+        goto done;
+    }
+    hook->recorder = r;
+    hook->home = PyThread_get_thread_ident();
+    if (set_threading_hook(threading, (PyObject *)hook) < 0) {
+        hook->recorder = NULL;
+        goto done;
+    }
+    r->hook = Py_NewRef((PyObject *)hook);
+    fp_compat_set_profile_elsewhere(on_event, (PyObject *)hook);
+    PyEval_SetProfile(on_event, (PyObject *)hook);
+    PyErr_Clear(); /* an audit hook that objects keeps us out: no events */
+    rc = 0;
+done:
+    Py_XDECREF((PyObject *)hook);
+    Py_XDECREF(theirs);
+    Py_XDECREF(threading);
+    return rc;
+}
+
+void
+fp_setprofile_stop(fp_recorder *r)
+{
+    PyObject *hook = r->hook, *current;
+    if (hook == NULL) {
+        return;
+    }
+    int home = ((fp_hook *)hook)->home == PyThread_get_thread_ident();
+    int set = fp_compat_has_profile_func(&current);
+    if (set && current == hook) {
+        PyEval_SetProfile(NULL, NULL);
+    }
+    else if (home) {
+        /* Somebody took the slot, or emptied it; it is theirs now. */
+        r->displaced = 1;
+    }
+    PyObject *threading = PyImport_ImportModule("threading");
+    if (threading != NULL) {
+        PyObject *theirs =
+            PyObject_CallMethod(threading, "getprofile", NULL);
+        if (theirs == hook) {
+            set_threading_hook(threading, Py_None);
+        }
+        Py_XDECREF(theirs);
+        Py_DECREF(threading);
+    }
+    PyErr_Clear();
+    fp_setprofile_forget(r);
+}
+
+void
+fp_setprofile_forget(fp_recorder *r)
+{
+    if (r->hook != NULL) {
+        ((fp_hook *)r->hook)->recorder = NULL;
+        Py_CLEAR(r->hook);
+    }
+}
+
+/* ---- type ---- */
+
+static void
+hook_dealloc(PyObject *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    PyObject_Free(self);
+    Py_DECREF((PyObject *)type);
+}
+
+static PyType_Slot hook_slots[] = {
+    {Py_tp_dealloc, hook_dealloc},
+    {Py_tp_call, hook_call},
+    {0, NULL},
+};
+
+static PyType_Spec hook_spec = {
+    .name = "fastprof._core._Hook",
+    .basicsize = sizeof(fp_hook),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION |
+             Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = hook_slots,
+};
+
+int
+fp_setprofile_add_type(PyObject *module, fp_state *st)
+{
+    st->hook_type =
+        (PyTypeObject *)PyType_FromModuleAndSpec(module, &hook_spec, NULL);
+    return st->hook_type != NULL ? 0 : -1;
+}

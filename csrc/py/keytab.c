@@ -1,0 +1,246 @@
+#include "py/keytab.h"
+
+#include <string.h>
+
+void
+fp_keytab_init(fp_keytab *k, const fp_alloc *a)
+{
+    memset(k, 0, sizeof(*k));
+    k->alloc = *a;
+}
+
+void
+fp_keytab_clear(fp_keytab *k)
+{
+    fp_keytab old = *k;
+    fp_keytab_init(k, &old.alloc);
+    for (uint32_t i = 0; i < old.count; i++) {
+        Py_XDECREF(old.entry[i].object);
+        Py_XDECREF(old.entry[i].module);
+        Py_XDECREF((PyObject *)old.entry[i].type);
+    }
+    fp_alloc_give(&old.alloc, old.entry, old.capacity, sizeof(*old.entry));
+    fp_alloc_give(&old.alloc, old.slot, old.slots, sizeof(*old.slot));
+}
+
+int
+fp_keytab_traverse(fp_keytab *k, visitproc visit, void *arg)
+{
+    for (uint32_t i = 0; i < k->count; i++) {
+        Py_VISIT(k->entry[i].object);
+        Py_VISIT(k->entry[i].module);
+        Py_VISIT((PyObject *)k->entry[i].type);
+    }
+    return 0;
+}
+
+static uint32_t
+hash(fp_key key)
+{
+    return (uint32_t)(((uint64_t)key * 0x9E3779B97F4A7C15u) >> 32);
+}
+
+fp_keyent *
+fp_keytab_find(const fp_keytab *k, fp_key key)
+{
+    if (k->slots == 0) {
+        return NULL;
+    }
+    uint32_t mask = k->slots - 1;
+    for (uint32_t i = hash(key) & mask; k->slot[i] != 0; i = (i + 1) & mask) {
+        fp_keyent *e = &k->entry[k->slot[i] - 1];
+        if (e->key == key) {
+            return e;
+        }
+    }
+    return NULL;
+}
+
+static void
+put(uint32_t *slot, uint32_t slots, fp_key key, uint32_t index)
+{
+    uint32_t mask = slots - 1;
+    uint32_t i = hash(key) & mask;
+    while (slot[i] != 0) {
+        i = (i + 1) & mask;
+    }
+    slot[i] = index + 1;
+}
+
+static fp_status
+reserve(fp_keytab *k)
+{
+    if (k->count == k->capacity) {
+        uint32_t capacity = k->capacity ? k->capacity * 2 : 64;
+        fp_keyent *entry = fp_alloc_grow(&k->alloc, k->entry, k->capacity,
+                                         capacity, sizeof(*entry));
+        if (entry == NULL) {
+            return FP_ENOMEM;
+        }
+        k->entry = entry;
+        k->capacity = capacity;
+    }
+    if (k->count * 2 >= k->slots) {
+        uint32_t slots = k->slots ? k->slots * 2 : 256;
+        uint32_t *slot = fp_alloc_zeroed(&k->alloc, slots, sizeof(*slot));
+        if (slot == NULL) {
+            return FP_ENOMEM;
+        }
+        for (uint32_t i = 0; i < k->count; i++) {
+            put(slot, slots, k->entry[i].key, i);
+        }
+        fp_alloc_give(&k->alloc, k->slot, k->slots, sizeof(*k->slot));
+        k->slot = slot;
+        k->slots = slots;
+    }
+    return FP_OK;
+}
+
+/* A method table lives as long as the module, the capsule (pybind11 frees it
+ * with the capsule) or the type that it belongs to. */
+static void
+own_c_function(fp_keyent *e, PyObject *callable)
+{
+    e->method = fp_key_method(e->key);
+    if (!PyCFunction_Check(callable)) {
+        e->object = Py_NewRef(callable); /* a method descriptor */
+        return;
+    }
+    PyCFunctionObject *f = (PyCFunctionObject *)callable;
+    e->module = Py_XNewRef(f->m_module);
+    if (f->m_self == NULL) {
+        return;
+    }
+    e->type = (PyTypeObject *)Py_NewRef((PyObject *)Py_TYPE(f->m_self));
+    if (PyModule_Check(f->m_self) || PyCapsule_CheckExact(f->m_self) ||
+        PyType_Check(f->m_self)) {
+        e->object = Py_NewRef(f->m_self);
+    }
+}
+
+fp_status
+fp_keytab_add(fp_keytab *k, fp_key key, PyObject *object)
+{
+    if (reserve(k) != FP_OK) {
+        return FP_ENOMEM;
+    }
+    fp_keyent *e = &k->entry[k->count];
+    memset(e, 0, sizeof(*e));
+    e->key = key;
+    e->first_resume = -1;
+    switch (fp_key_tag(key)) {
+    case FP_TAG_C:
+        own_c_function(e, object);
+        break;
+    case FP_TAG_CALLABLE:
+        e->object = Py_NewRef((PyObject *)Py_TYPE(object));
+        break;
+    default:
+        e->object = Py_NewRef(object);
+    }
+    put(k->slot, k->slots, key, k->count);
+    k->count++;
+    return FP_OK;
+}
+
+/* ---- names ---- */
+
+static PyObject *
+describe_code(const fp_keyent *e)
+{
+    PyCodeObject *code = (PyCodeObject *)e->object;
+    return Py_BuildValue("(sOiON)", "python", code->co_filename,
+                         code->co_firstlineno, code->co_name,
+                         fp_compat_code_qualname(code));
+}
+
+/* cProfile's label: the repr of the method as its type has it, else the
+ * function's module and name. */
+static PyObject *
+c_label(const fp_keyent *e)
+{
+    if (e->object != NULL && Py_TYPE(e->object) == &PyMethodDescr_Type) {
+        return PyObject_Repr(e->object);
+    }
+    if (e->type != NULL) {
+        PyObject *method = PyObject_GetAttrString((PyObject *)e->type,
+                                                  e->method->ml_name);
+        PyObject *label = method ? PyObject_Repr(method) : NULL;
+        Py_XDECREF(method);
+        if (label != NULL) {
+            return label;
+        }
+        PyErr_Clear();
+    }
+    PyObject *module = e->module;
+    if (module != NULL && PyUnicode_Check(module)) {
+        return PyUnicode_FromFormat("<built-in method %U.%s>", module,
+                                    e->method->ml_name);
+    }
+    return PyUnicode_FromFormat("<built-in method %s>", e->method->ml_name);
+}
+
+/* What a reader wants to see: `list.append`, `math.sqrt`. */
+static PyObject *
+c_qualname(const fp_keyent *e)
+{
+    const char *name = e->method->ml_name;
+    if (e->object != NULL && Py_TYPE(e->object) == &PyMethodDescr_Type) {
+        return PyUnicode_FromFormat("%s.%s",
+                                    PyDescr_TYPE(e->object)->tp_name, name);
+    }
+    if (e->object != NULL && PyType_Check(e->object)) {
+        return PyUnicode_FromFormat("%s.%s",
+                                    ((PyTypeObject *)e->object)->tp_name, name);
+    }
+    if (e->module != NULL && PyUnicode_Check(e->module)) {
+        return PyUnicode_FromFormat("%U.%s", e->module, name);
+    }
+    if (e->type != NULL && e->type != &PyModule_Type &&
+        e->type != &PyCapsule_Type) {
+        return PyUnicode_FromFormat("%s.%s", e->type->tp_name, name);
+    }
+    return PyUnicode_FromString(name);
+}
+
+static PyObject *
+describe_c(const fp_keyent *e)
+{
+    PyObject *label = c_label(e);
+    if (label == NULL) {
+        return NULL;
+    }
+    PyObject *qualname = c_qualname(e);
+    if (qualname == NULL) {
+        Py_DECREF(label);
+        return NULL;
+    }
+    return Py_BuildValue("(ssiNN)", "c", "~", 0, label, qualname);
+}
+
+static PyObject *
+describe_type(const fp_keyent *e, const char *format)
+{
+    PyObject *label = PyUnicode_FromFormat(
+        format, ((PyTypeObject *)e->object)->tp_name);
+    if (label == NULL) {
+        return NULL;
+    }
+    return Py_BuildValue("(ssiNs)", "type", "~", 0, label,
+                         ((PyTypeObject *)e->object)->tp_name);
+}
+
+PyObject *
+fp_keyent_describe(const fp_keyent *e)
+{
+    switch (fp_key_tag(e->key)) {
+    case FP_TAG_PYTHON:
+        return describe_code(e);
+    case FP_TAG_C:
+        return describe_c(e);
+    case FP_TAG_TYPE:
+        return describe_type(e, "<class '%s'>");
+    default:
+        return describe_type(e, "<callable '%s' object>");
+    }
+}

@@ -1,0 +1,293 @@
+/* module: tables, and what happens to a recording when the process forks or
+ * ends. */
+#include "py/recorder.h"
+#include "py/section_type.h"
+#include "py/thread_life.h"
+
+/* ---- functions ---- */
+
+static PyObject *
+set_callable(PyObject **slot, PyObject *value)
+{
+    if (value != Py_None && !PyCallable_Check(value)) {
+        return PyErr_Format(PyExc_TypeError,
+                            "a callable or None is needed, not %.100s",
+                            Py_TYPE(value)->tp_name);
+    }
+    Py_XSETREF(*slot, value == Py_None ? NULL : Py_NewRef(value));
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+set_sync_function(PyObject *module, PyObject *value)
+{
+    return set_callable(&fp_state_of(module)->sync_function, value);
+}
+
+static PyObject *
+set_decorator_function(PyObject *module, PyObject *value)
+{
+    return set_callable(&fp_state_of(module)->decorator_function, value);
+}
+
+static PyObject *
+clock_ns(PyObject *module, PyObject *Py_UNUSED(ignored))
+{
+    const fp_clock *c = &fp_state_of(module)->clock;
+    double ns = (double)(fp_clock_now(c) - c->base_ticks) *
+                fp_clock_ns_per_tick(c);
+    return PyLong_FromLongLong(c->base_ns + (int64_t)ns);
+}
+
+static PyObject *
+clock_name(PyObject *module, PyObject *Py_UNUSED(ignored))
+{
+    return PyUnicode_FromString(fp_clock_name(&fp_state_of(module)->clock));
+}
+
+static void
+stop_all(fp_state *st)
+{
+    if (st->function_owner != NULL) {
+        fp_recorder *r = st->function_owner;
+        Py_INCREF((PyObject *)r);
+        fp_recorder_stop_functions(r);
+        Py_DECREF((PyObject *)r);
+    }
+    if (st->section_owner != NULL) {
+        fp_recorder *r = st->section_owner;
+        Py_INCREF((PyObject *)r);
+        fp_recorder_stop_sections(r);
+        Py_DECREF((PyObject *)r);
+    }
+}
+
+static PyObject *
+at_exit(PyObject *module, PyObject *Py_UNUSED(ignored))
+{
+    stop_all(fp_state_of(module));
+    Py_RETURN_NONE;
+}
+
+static void
+forget_records(fp_recorder *r)
+{
+    if (r != NULL) {
+        fp_recorder_free_threads(r);
+        r->recorded_ticks = 0;
+    }
+}
+
+/* In a forked child: recording stops, and what the parent recorded is the
+ * parent's alone.  The child may start its own. */
+static PyObject *
+after_fork_child(PyObject *module, PyObject *Py_UNUSED(ignored))
+{
+    fp_state *st = fp_state_of(module);
+    fp_recorder *functions = st->function_owner;
+    fp_recorder *sections = st->section_owner;
+    Py_XINCREF((PyObject *)functions);
+    Py_XINCREF((PyObject *)sections);
+    stop_all(st);
+    forget_records(functions);
+    forget_records(sections);
+    Py_XDECREF((PyObject *)functions);
+    Py_XDECREF((PyObject *)sections);
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef module_methods[] = {
+    {"set_sync_function", set_sync_function, METH_O,
+     "set_sync_function($module, function, /)\n--\n\n"
+     "Called by sections that synchronize; its exceptions are counted."},
+    {"set_decorator_function", set_decorator_function, METH_O,
+     "set_decorator_function($module, function, /)\n--\n\n"
+     "function(section, target) makes the decorated target."},
+    {"clock_ns", clock_ns, METH_NOARGS,
+     "clock_ns($module, /)\n--\n\nThe recorder's clock now, in ns."},
+    {"clock_name", clock_name, METH_NOARGS,
+     "clock_name($module, /)\n--\n\n\"tsc\", \"cntvct\" or \"monotonic\"."},
+    {"_at_exit", at_exit, METH_NOARGS,
+     "_at_exit($module, /)\n--\n\nStop whatever records."},
+    {"_after_fork_child", after_fork_child, METH_NOARGS,
+     "_after_fork_child($module, /)\n--\n\n"
+     "Stop whatever records and forget the parent's records."},
+    {NULL, NULL, 0, NULL},
+};
+
+/* ---- loading ---- */
+
+static int
+refuse_subinterpreter(void)
+{
+    if (PyInterpreterState_Get() == PyInterpreterState_Main()) {
+        return 0;
+    }
+    PyErr_SetString(PyExc_ImportError,
+                    "fastprof records the main interpreter only: import it "
+                    "there, not in a subinterpreter");
+    return -1;
+}
+
+static int
+call_with(const char *module, const char *function, const char *keyword,
+          PyObject *callback)
+{
+    PyObject *m = PyImport_ImportModule(module);
+    PyObject *f = m ? PyObject_GetAttrString(m, function) : NULL;
+    PyObject *args = f ? PyTuple_New(0) : NULL;
+    PyObject *kwargs = args && keyword
+                           ? Py_BuildValue("{sO}", keyword, callback)
+                           : NULL;
+    PyObject *done = NULL;
+    if (args != NULL) {
+        done = keyword ? PyObject_Call(f, args, kwargs)
+                       : PyObject_CallOneArg(f, callback);
+    }
+    Py_XDECREF(done);
+    Py_XDECREF(kwargs);
+    Py_XDECREF(args);
+    Py_XDECREF(f);
+    Py_XDECREF(m);
+    return done == NULL ? -1 : 0;
+}
+
+static int
+register_exits(PyObject *module)
+{
+    PyObject *exit = PyObject_GetAttrString(module, "_at_exit");
+    PyObject *fork = PyObject_GetAttrString(module, "_after_fork_child");
+    int rc = exit == NULL || fork == NULL ? -1 : 0;
+    if (rc == 0) {
+        rc = call_with("atexit", "register", NULL, exit);
+    }
+#ifndef _WIN32
+    if (rc == 0) {
+        rc = call_with("os", "register_at_fork", "after_in_child", fork);
+    }
+#endif
+    Py_XDECREF(exit);
+    Py_XDECREF(fork);
+    return rc;
+}
+
+static int
+find_resume_opcode(fp_state *st)
+{
+    st->resume_opcode = -1;
+    if (!FP_HAVE_RESUME_OPCODE) {
+        return 0;
+    }
+    PyObject *opcode = PyImport_ImportModule("opcode");
+    PyObject *map = opcode ? PyObject_GetAttrString(opcode, "opmap") : NULL;
+    PyObject *number = map ? PyMapping_GetItemString(map, "RESUME") : NULL;
+    if (number != NULL) {
+        st->resume_opcode = (int)PyLong_AsLong(number);
+    }
+    int rc = number == NULL ? -1 : 0;
+    Py_XDECREF(number);
+    Py_XDECREF(map);
+    Py_XDECREF(opcode);
+    return rc;
+}
+
+static int
+add_phases(PyObject *module)
+{
+    PyObject *phases =
+        Py_BuildValue("(ssssss)", "", "data", "forward", "backward",
+                      "optimizer", "batch_wait");
+    if (phases == NULL) {
+        return -1;
+    }
+    int rc = PyModule_AddObjectRef(module, "PHASES", phases);
+    Py_DECREF(phases);
+    return rc;
+}
+
+static int
+module_exec(PyObject *module)
+{
+    fp_state *st = fp_state_of(module);
+    st->sections = PyDict_New();
+    st->section_names = PyList_New(0);
+    st->busy_error = PyErr_NewExceptionWithDoc(
+        "fastprof.BusyError",
+        "Another profiler holds the hook; the message names it.",
+        PyExc_RuntimeError, NULL);
+    if (refuse_subinterpreter() < 0 || st->sections == NULL ||
+        st->section_names == NULL || st->busy_error == NULL ||
+        PyModule_AddObjectRef(module, "BusyError", st->busy_error) < 0 ||
+        fp_monitoring_add_type(module, st) < 0 ||
+        fp_setprofile_add_type(module, st) < 0 ||
+        fp_recorder_add_type(module, st) < 0 ||
+        fp_section_add_type(module, st) < 0 || add_phases(module) < 0 ||
+        find_resume_opcode(st) < 0 || register_exits(module) < 0) {
+        return -1;
+    }
+    fp_clock_init(&st->clock);
+    (void)fp_life_init(st); /* without it ended threads are kept apart */
+    return 0;
+}
+
+static int
+module_traverse(PyObject *module, visitproc visit, void *arg)
+{
+    fp_state *st = fp_state_of(module);
+    Py_VISIT((PyObject *)st->recorder_type);
+    Py_VISIT((PyObject *)st->section_type);
+    Py_VISIT((PyObject *)st->callback_type);
+    Py_VISIT((PyObject *)st->hook_type);
+    Py_VISIT(st->busy_error);
+    Py_VISIT(st->sections);
+    Py_VISIT(st->section_names);
+    Py_VISIT(st->sync_function);
+    Py_VISIT(st->decorator_function);
+    Py_VISIT(st->missing);
+    Py_VISIT(st->disable);
+    return 0;
+}
+
+static int
+module_clear(PyObject *module)
+{
+    fp_state *st = fp_state_of(module);
+    stop_all(st);
+    Py_CLEAR(st->recorder_type);
+    Py_CLEAR(st->section_type);
+    Py_CLEAR(st->callback_type);
+    Py_CLEAR(st->hook_type);
+    Py_CLEAR(st->busy_error);
+    Py_CLEAR(st->sections);
+    Py_CLEAR(st->section_names);
+    Py_CLEAR(st->sync_function);
+    Py_CLEAR(st->decorator_function);
+    Py_CLEAR(st->missing);
+    Py_CLEAR(st->disable);
+    return 0;
+}
+
+static PyModuleDef_Slot module_slots[] = {
+    {Py_mod_exec, module_exec},
+#ifdef Py_mod_multiple_interpreters
+    {Py_mod_multiple_interpreters, Py_MOD_MULTIPLE_INTERPRETERS_NOT_SUPPORTED},
+#endif
+    {0, NULL},
+};
+
+struct PyModuleDef fp_module_def = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "fastprof._core",
+    .m_doc = "fastprof's recorder; use the fastprof package.",
+    .m_size = sizeof(fp_state),
+    .m_methods = module_methods,
+    .m_slots = module_slots,
+    .m_traverse = module_traverse,
+    .m_clear = module_clear,
+};
+
+PyMODINIT_FUNC
+PyInit__core(void)
+{
+    return PyModuleDef_Init(&fp_module_def);
+}

@@ -1,0 +1,178 @@
+/* pycompat: every difference between the CPythons we build for, as functions
+ * named after what they do.  The only file with a version test. */
+#ifndef FP_PY_PYCOMPAT_H
+#define FP_PY_PYCOMPAT_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <frameobject.h>
+#include <pythread.h>
+#include <structmember.h>
+
+#if PY_VERSION_HEX >= 0x030C0000
+#define FP_HAVE_MONITORING 1
+#else
+#define FP_HAVE_MONITORING 0
+#endif
+
+/* A c_return without a c_call reaches the profile function when a bound method
+ * over a builtin (every pybind11 method) is called. */
+#if PY_VERSION_HEX >= 0x030C0000
+#define FP_LONE_C_RETURN 1
+#else
+#define FP_LONE_C_RETURN 0
+#endif
+
+/* An active profile function keeps the interpreter from specialising. */
+#if PY_VERSION_HEX >= 0x030B0000 && PY_VERSION_HEX < 0x030C0000
+#define FP_HOOK_SLOWS_BYTECODE 1
+#else
+#define FP_HOOK_SLOWS_BYTECODE 0
+#endif
+
+/* The context of the running task: a new one in every asyncio task.  Borrowed,
+ * compared only. */
+static inline const void *
+fp_compat_context(void)
+{
+    return PyThreadState_Get()->context;
+}
+
+/* Is a profile function set in this thread, and is [arg] its argument?  The
+ * public sys.getprofile() cannot see a function set without an argument. */
+static inline int
+fp_compat_has_profile_func(PyObject **arg)
+{
+    PyThreadState *ts = PyThreadState_Get();
+    *arg = ts->c_profileobj;
+    return ts->c_profilefunc != NULL;
+}
+
+/* Code of [frame]; borrowed: the frame keeps it alive. */
+static inline PyObject *
+fp_compat_frame_code(PyFrameObject *frame)
+{
+    PyCodeObject *code = PyFrame_GetCode(frame);
+    Py_DECREF(code);
+    return (PyObject *)code;
+}
+
+/* Byte offset of the last instruction; -1 if none has run. */
+static inline int
+fp_compat_frame_lasti(PyFrameObject *frame)
+{
+#if PY_VERSION_HEX >= 0x030B0000
+    return PyFrame_GetLasti(frame);
+#else
+    return frame->f_lasti;
+#endif
+}
+
+/* In 3.11 a generator's first instruction that can be traced is its first
+ * RESUME; before, an unstarted frame simply has no last instruction. */
+#if PY_VERSION_HEX >= 0x030B0000
+#define FP_HAVE_RESUME_OPCODE 1
+#else
+#define FP_HAVE_RESUME_OPCODE 0
+#endif
+
+static inline PyObject *
+fp_compat_code_qualname(PyCodeObject *code)
+{
+#if PY_VERSION_HEX >= 0x030B0000
+    return Py_NewRef(code->co_qualname);
+#else
+    return Py_NewRef(code->co_name);
+#endif
+}
+
+/* Original bytecode (new bytes object). */
+static inline PyObject *
+fp_compat_code_bytes(PyCodeObject *code)
+{
+#if PY_VERSION_HEX >= 0x030B0000
+    return PyCode_GetCode(code);
+#else
+    return Py_NewRef(code->co_code);
+#endif
+}
+
+/* The module of [type] or of the base class that [def] made; borrowed, NULL
+ * with an exception. */
+static inline PyObject *
+fp_compat_module_by_def(PyTypeObject *type, PyModuleDef *def)
+{
+#if PY_VERSION_HEX >= 0x030B0000
+    return PyType_GetModuleByDef(type, def);
+#else
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(type->tp_mro); i++) {
+        PyObject *base = PyTuple_GET_ITEM(type->tp_mro, i);
+        if (!PyType_HasFeature((PyTypeObject *)base, Py_TPFLAGS_HEAPTYPE)) {
+            continue;
+        }
+        PyObject *module = ((PyHeapTypeObject *)base)->ht_module;
+        if (module != NULL && PyModule_GetDef(module) == def) {
+            return module;
+        }
+    }
+    PyErr_SetString(PyExc_TypeError, "not one of fastprof's types");
+    return NULL;
+#endif
+}
+
+#if PY_VERSION_HEX < 0x030E0000
+/* Exported by every CPython from 3.9 to 3.13 though no header declares it. */
+PyAPI_FUNC(int) _PyEval_SetProfile(PyThreadState *, Py_tracefunc, PyObject *);
+#endif
+
+static inline int
+fp_compat_thread_lives(PyThreadState *ts, uint64_t id)
+{
+    PyThreadState *t = PyInterpreterState_ThreadHead(PyInterpreterState_Get());
+    for (; t != NULL; t = PyThreadState_Next(t)) {
+        if (t == ts) {
+            return t->id == id;
+        }
+    }
+    return 0;
+}
+
+/* Sets [func] in every thread but this one.  Threads that have a profile
+ * function already keep it.  PyEval_SetProfileAllThreads walks a list that may
+ * change while it runs (gh-137400), so before its repair in 3.14 each thread is
+ * looked up again before it is touched. */
+static inline void
+fp_compat_set_profile_elsewhere(Py_tracefunc func, PyObject *arg)
+{
+#if PY_VERSION_HEX >= 0x030E0000
+    PyEval_SetProfileAllThreads(func, arg);
+#else
+    enum { MAX_THREADS = 4096 };
+    PyThreadState *me = PyThreadState_Get();
+    PyThreadState *t = PyInterpreterState_ThreadHead(PyInterpreterState_Get());
+    struct {
+        PyThreadState *ts;
+        uint64_t id;
+    } *seen = PyMem_RawMalloc(MAX_THREADS * sizeof(*seen));
+    int n = 0;
+    if (seen == NULL) {
+        return;
+    }
+    for (; t != NULL && n < MAX_THREADS; t = PyThreadState_Next(t)) {
+        if (t != me) {
+            seen[n].ts = t;
+            seen[n++].id = t->id;
+        }
+    }
+    for (int i = 0; i < n; i++) {
+        if (fp_compat_thread_lives(seen[i].ts, seen[i].id) &&
+            seen[i].ts->c_profilefunc == NULL &&
+            _PyEval_SetProfile(seen[i].ts, func, arg) < 0) {
+            PyErr_Clear();
+        }
+    }
+    PyMem_RawFree(seen);
+#endif
+}
+
+#endif

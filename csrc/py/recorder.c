@@ -1,0 +1,296 @@
+#include "py/recorder.h"
+
+#include "py/section_type.h"
+#include "py/thread_life.h"
+
+_Thread_local fp_tls fp_this_thread;
+
+/* ---- threads ---- */
+
+enum { FIRST_SWEEP = 32 };
+
+static fp_thread *
+find_own(fp_recorder *r)
+{
+    /* The two layers of one recorder share a thread's record. */
+    if (fp_this_thread.sections.epoch == r->section_epoch) {
+        return fp_this_thread.sections.thread;
+    }
+    if (fp_this_thread.functions.epoch == r->function_epoch) {
+        return fp_this_thread.functions.thread;
+    }
+    /* A layer was switched off and on since. */
+    fp_life *mine = fp_life_acquire(r->state);
+    unsigned long ident = PyThread_get_thread_ident();
+    fp_thread *t = r->threads;
+    while (t != NULL && !(mine ? t->user == mine : t->ident == ident)) {
+        t = t->next;
+    }
+    fp_life_release(mine);
+    return t;
+}
+
+static fp_thread *
+create_own(fp_recorder *r)
+{
+    if (r->thread_count >= r->sweep_at) {
+        fp_recorder_sweep(r);
+        r->sweep_at = r->thread_count * 2 + FIRST_SWEEP;
+    }
+    /* An external timer is not read here: cProfile reads it once per event. */
+    int64_t now = r->timer != NULL ? INT64_MIN : fp_clock_now(&r->clock);
+    fp_thread *t = fp_thread_create(&r->alloc, r->limits, now);
+    if (t == NULL) {
+        r->dropped_threads++;
+        return NULL;
+    }
+    t->ident = PyThread_get_thread_ident();
+    t->serial = ++r->threads_seen;
+    t->user = fp_life_acquire(r->state);
+    t->next = r->threads;
+    r->threads = t;
+    r->thread_count++;
+    return t;
+}
+
+static fp_thread *
+own_thread(fp_recorder *r)
+{
+    fp_thread *t = find_own(r);
+    return t != NULL ? t : create_own(r);
+}
+
+fp_thread *
+fp_recorder_function_thread(fp_recorder *r)
+{
+    if (r->function_epoch == FP_EPOCH_OFF) {
+        return NULL;
+    }
+    fp_thread *t = own_thread(r);
+    if (t != NULL) {
+        fp_this_thread.functions.thread = t;
+        fp_this_thread.functions.epoch = r->function_epoch;
+    }
+    return t;
+}
+
+fp_thread *
+fp_recorder_section_thread_slow(fp_recorder *r)
+{
+    if (r->section_epoch == FP_EPOCH_OFF) {
+        return NULL;
+    }
+    fp_thread *t = own_thread(r);
+    if (t != NULL) {
+        fp_this_thread.sections.thread = t;
+        fp_this_thread.sections.epoch = r->section_epoch;
+    }
+    return t;
+}
+
+static void
+free_thread(fp_thread *t)
+{
+    fp_life_release(t->user);
+    fp_thread_destroy(t);
+}
+
+void
+fp_recorder_free_threads(fp_recorder *r)
+{
+    fp_thread *t = r->threads;
+    r->threads = NULL;
+    r->stepper = NULL;
+    while (t != NULL) {
+        fp_thread *next = t->next;
+        free_thread(t);
+        t = next;
+    }
+    r->thread_count = 0;
+    r->sweep_at = FIRST_SWEEP;
+    fp_thread_destroy(r->ended);
+    r->ended = NULL;
+}
+
+void
+fp_recorder_sweep(fp_recorder *r)
+{
+    fp_thread **link = &r->threads;
+    while (*link != NULL) {
+        fp_thread *t = *link;
+        /* Steps cannot be joined with anybody's: a thread that stepped stays. */
+        int go = fp_life_ended(t->user) && t != r->stepper;
+        if (go && r->ended == NULL) {
+            r->ended = fp_thread_create(&r->alloc, r->limits, t->last);
+        }
+        if (!go || r->ended == NULL) {
+            link = &t->next;
+            continue;
+        }
+        fp_thread_merge(r->ended, t);
+        *link = t->next;
+        free_thread(t);
+        r->thread_count--;
+        r->ended_threads++;
+    }
+}
+
+/* ---- events ---- */
+
+static fp_status
+keep_key(fp_recorder *r, fp_key key, PyObject *object)
+{
+    if (fp_keytab_find(&r->keys, key) != NULL) {
+        return FP_OK;
+    }
+    return fp_keytab_add(&r->keys, key, object);
+}
+
+fp_node *
+fp_recorder_node(fp_recorder *r, fp_thread *t, fp_key key, PyObject *object)
+{
+    fp_node *n = fp_thread_find(t, key);
+    if (n != NULL) {
+        return n;
+    }
+    /* The reference first: a node whose key may dangle must not exist. */
+    if (keep_key(r, key, object) != FP_OK) {
+        t->counters.dropped++;
+        return NULL;
+    }
+    return fp_thread_add(t, key);
+}
+
+static void
+enter_at(fp_thread *t, fp_node *n, int resume, int64_t now)
+{
+    if (resume) {
+        n->resumes++;
+    }
+    else {
+        n->calls++;
+    }
+    if (fp_node_is_flat(n)) {
+        (void)fp_thread_enter_flat(t, n, now); /* a failure is counted */
+    }
+    else {
+        fp_thread_enter(t, n, now);
+    }
+}
+
+void
+fp_recorder_enter_slow(fp_recorder *r, fp_thread *t, fp_key key,
+                       PyObject *object, int resume)
+{
+    fp_node *n = fp_recorder_node(r, t, key, object);
+    if (n != NULL) {
+        enter_at(t, n, resume, fp_clock_now(&r->clock));
+    }
+}
+
+/* ---- external timer ---- */
+
+/* The timer's answer as ticks; 0 and an exception for what is no time. */
+static int64_t
+timer_ticks(const fp_recorder *r, PyObject *value)
+{
+    if (r->timer_unit > 0.0 && PyLong_Check(value)) {
+        return PyLong_AsLongLong(value);
+    }
+    double v = PyFloat_AsDouble(value);
+    if (v == -1.0 && PyErr_Occurred()) {
+        return 0;
+    }
+    if (r->timer_unit <= 0.0) {
+        v *= 1e9; /* seconds: one tick is 1 ns */
+    }
+    if (!(v > -9.2e18 && v < 9.2e18)) {
+        PyErr_SetString(PyExc_OverflowError, "timer value out of range");
+        return 0;
+    }
+    return (int64_t)v;
+}
+
+/* Reads the external timer.  It is Python code: it may switch threads, drop the
+ * last reference to the recorder or fail.  0: *now is valid and the layer is as
+ * it was; -1: forget the event. */
+static int
+read_timer(fp_recorder *r, int64_t *now)
+{
+    uint64_t epoch = r->function_epoch;
+    PyObject *type, *exc, *tb;
+    PyErr_Fetch(&type, &exc, &tb);
+    Py_INCREF((PyObject *)r);
+    fp_this_thread.in_timer++;
+    r->busy_timer++;
+    PyObject *value = PyObject_CallNoArgs(r->timer);
+    int64_t ticks = value != NULL ? timer_ticks(r, value) : 0;
+    Py_XDECREF(value);
+    r->busy_timer--;
+    fp_this_thread.in_timer--;
+    if (PyErr_Occurred()) {
+        /* As cProfile does: say it, go on with time 0. */
+        PyErr_WriteUnraisable(r->timer);
+        r->timer_errors++;
+        ticks = 0;
+    }
+    /* The timer may have dropped the last reference but this one. */
+    int same = r->function_epoch == epoch && Py_REFCNT((PyObject *)r) > 1;
+    Py_DECREF((PyObject *)r);
+    PyErr_Restore(type, exc, tb);
+    *now = ticks;
+    return same ? 0 : -1;
+}
+
+/* The first event a thread sees only sets its clock. */
+static void
+first_reading(fp_thread *t, int64_t now)
+{
+    if (t->last == INT64_MIN) {
+        t->last = now;
+    }
+}
+
+void
+fp_recorder_enter_timed(fp_recorder *r, fp_key key, PyObject *object,
+                        int resume)
+{
+    int64_t now;
+    if (fp_this_thread.in_timer || read_timer(r, &now) < 0) {
+        return;
+    }
+    fp_thread *t = fp_recorder_here(r);
+    fp_node *n = t != NULL ? fp_recorder_node(r, t, key, object) : NULL;
+    if (n != NULL) {
+        first_reading(t, now);
+        enter_at(t, n, resume, now);
+    }
+}
+
+void
+fp_recorder_leave_timed(fp_recorder *r, fp_key key)
+{
+    int64_t now;
+    fp_thread *t = fp_recorder_here(r);
+    if (t == NULL || fp_this_thread.in_timer || !fp_thread_in_function(t)) {
+        return; /* a return without a call reads no clock */
+    }
+    if (read_timer(r, &now) < 0 || (t = fp_recorder_here(r)) == NULL) {
+        return;
+    }
+    first_reading(t, now);
+    fp_thread_leave(t, key, now);
+}
+
+int
+fp_recorder_guard_timer(fp_recorder *r, const char *what, int whole)
+{
+    if (fp_this_thread.in_timer || (whole && r->busy_timer)) {
+        PyErr_Format(PyExc_RuntimeError,
+                     "%s() called from inside the profiler's timer: "
+                     "a timer may only return the time",
+                     what);
+        return -1;
+    }
+    return 0;
+}

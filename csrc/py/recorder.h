@@ -1,0 +1,261 @@
+/* recorder: one recording, its threads and its switches; what the hooks, the
+ * sections and the type share.  All of it runs under the GIL. */
+#ifndef FP_PY_RECORDER_H
+#define FP_PY_RECORDER_H
+
+#include "py/keytab.h"
+#include "py/state.h"
+
+typedef enum fp_backend {
+    FP_BACKEND_NONE, /* not chosen yet */
+    FP_BACKEND_SETPROFILE,
+    FP_BACKEND_MONITORING,
+} fp_backend;
+
+enum { FP_EVENTS = 9 };
+
+typedef struct fp_recorder {
+    PyObject_HEAD
+    fp_state *state; /* borrowed: the type keeps the module alive */
+    PyObject *weakrefs;
+    uint64_t function_epoch; /* FP_EPOCH_OFF: off or paused */
+    uint64_t section_epoch;
+    fp_clock clock;
+    PyObject *timer; /* owned or NULL: external timer */
+    double timer_unit;
+    PyObject *callback[FP_EVENTS]; /* owned; monitoring */
+    PyObject *hook;                /* owned; setprofile */
+    fp_alloc alloc;
+    fp_limits limits;
+    fp_thread *threads; /* owned; newest first; user = its fp_life */
+    fp_thread *ended;   /* owned: what ended threads recorded; may be NULL */
+    fp_thread *stepper; /* borrowed: the thread that steps */
+    uint32_t thread_count;
+    uint32_t sweep_at; /* look for ended threads at this many */
+    uint64_t threads_seen;
+    fp_keytab keys;
+    fp_keytab sites; /* call sites of bound builtins that do return */
+    fp_backend wanted;
+    fp_backend backend;
+    int tool_id;
+    int64_t started; /* ticks, while a layer is on */
+    int64_t recorded_ticks;
+    uint64_t skip_steps;
+    double max_overhead; /* share of wall time; 0: no limit */
+    double cost_python_ns; /* per call, from calibration; 0: not known */
+    double cost_c_ns;
+    int64_t budget_ticks; /* when the budget was last looked at */
+    uint64_t budget_python; /* calls recorded until then */
+    uint64_t budget_c;
+    uint64_t timer_errors;
+    uint64_t sync_errors;
+    uint64_t wrong_step_thread;
+    uint64_t dropped_threads; /* threads not recorded for want of memory */
+    uint64_t ended_threads;   /* joined into `ended` */
+    uint8_t initialised;
+    uint8_t functions_on;
+    uint8_t sections_on;
+    uint8_t paused;
+    uint8_t builtins;
+    uint8_t subcalls;
+    uint8_t constructors;
+    uint8_t sync;
+    uint8_t displaced;
+    uint8_t fell_back; /* no free tool id: setprofile instead */
+    uint8_t busy_timer; /* threads inside the external timer */
+    uint8_t stopping;
+    uint8_t any_muted;
+    uint8_t restart_events; /* places were switched off: re-arm them first */
+} fp_recorder;
+
+/* ---- threads ---- */
+
+/* This thread's record for a layer that is on; NULL when the layer is off or
+ * paused, or without memory (counted). */
+fp_thread *
+fp_recorder_function_thread(fp_recorder *r);
+
+fp_thread *
+fp_recorder_section_thread_slow(fp_recorder *r);
+
+static inline fp_thread *
+fp_recorder_section_thread(fp_recorder *r)
+{
+    if (FP_LIKELY(fp_this_thread.sections.epoch == r->section_epoch)) {
+        return fp_this_thread.sections.thread;
+    }
+    return fp_recorder_section_thread_slow(r);
+}
+
+/* Frees every thread's record.  No layer's slots may match afterwards: the
+ * caller takes new epochs. */
+void
+fp_recorder_free_threads(fp_recorder *r);
+
+/* Joins ended threads into `ended` and frees them. */
+void
+fp_recorder_sweep(fp_recorder *r);
+
+/* ---- events ---- */
+
+/* The node for [key] below where [t] stands, made if need be; NULL: no memory
+ * for the key (counted). */
+fp_node *
+fp_recorder_node(fp_recorder *r, fp_thread *t, fp_key key, PyObject *object);
+
+void
+fp_recorder_enter_slow(fp_recorder *r, fp_thread *t, fp_key key,
+                       PyObject *object, int resume);
+
+/* With an external timer. */
+void
+fp_recorder_enter_timed(fp_recorder *r, fp_key key, PyObject *object,
+                        int resume);
+
+void
+fp_recorder_leave_timed(fp_recorder *r, fp_key key);
+
+/* The thread's own record while it is inside a hook; NULL: not recording. */
+static inline fp_thread *
+fp_recorder_here(fp_recorder *r)
+{
+    if (FP_LIKELY(fp_this_thread.functions.epoch == r->function_epoch)) {
+        return fp_this_thread.functions.thread;
+    }
+    return fp_recorder_function_thread(r);
+}
+
+/* [object] is what the key table needs when it sees [key] first. */
+static inline void
+fp_recorder_enter(fp_recorder *r, fp_key key, PyObject *object, int resume)
+{
+    fp_thread *t = fp_recorder_here(r);
+    if (FP_UNLIKELY(t == NULL)) {
+        return;
+    }
+    if (FP_UNLIKELY(r->timer != NULL)) {
+        fp_recorder_enter_timed(r, key, object, resume);
+        return;
+    }
+    fp_node *n = fp_thread_predict(t, key);
+    if (FP_UNLIKELY(n == NULL)) {
+        fp_recorder_enter_slow(r, t, key, object, resume);
+        return;
+    }
+    if (resume) {
+        n->resumes++;
+    }
+    else {
+        n->calls++;
+    }
+    fp_thread_enter(t, n, fp_clock_now(&r->clock));
+}
+
+static inline void
+fp_recorder_leave(fp_recorder *r, fp_key key)
+{
+    fp_thread *t = fp_recorder_here(r);
+    if (FP_UNLIKELY(t == NULL)) {
+        return;
+    }
+    if (FP_UNLIKELY(r->timer != NULL)) {
+        fp_recorder_leave_timed(r, key);
+        return;
+    }
+    fp_thread_leave(t, key, fp_clock_now(&r->clock));
+}
+
+/* ---- switches; 0, or -1 with an exception and nothing changed ---- */
+
+int
+fp_recorder_start_functions(fp_recorder *r);
+
+/* Never fails, keeps a live exception. */
+void
+fp_recorder_stop_functions(fp_recorder *r);
+
+int
+fp_recorder_start_sections(fp_recorder *r);
+
+void
+fp_recorder_stop_sections(fp_recorder *r);
+
+void
+fp_recorder_pause(fp_recorder *r);
+
+void
+fp_recorder_resume(fp_recorder *r);
+
+/* -1 with RuntimeError when called from inside this thread's external timer, or
+ * ([whole]) while any thread is inside it. */
+int
+fp_recorder_guard_timer(fp_recorder *r, const char *what, int whole);
+
+/* ---- the two hooks ---- */
+
+int
+fp_monitoring_start(fp_recorder *r);
+
+void
+fp_monitoring_stop(fp_recorder *r);
+
+int
+fp_setprofile_start(fp_recorder *r);
+
+void
+fp_setprofile_stop(fp_recorder *r);
+
+/* Callbacks and hooks outlive their recorder in the interpreter's tables; they
+ * are told to do nothing before it goes. */
+void
+fp_monitoring_forget(fp_recorder *r);
+
+void
+fp_setprofile_forget(fp_recorder *r);
+
+int
+fp_monitoring_add_type(PyObject *module, fp_state *st);
+
+int
+fp_setprofile_add_type(PyObject *module, fp_state *st);
+
+/* ---- values ---- */
+
+/* The dict of Recorder.export(). */
+PyObject *
+fp_recorder_export(fp_recorder *r);
+
+int
+fp_recorder_add_type(PyObject *module, fp_state *st);
+
+/* Mutes hot trivial functions if the recording costs more than max_overhead. */
+void
+fp_recorder_check_budget(fp_recorder *r);
+
+int
+fp_recorder_is_muted_slow(fp_recorder *r, fp_key key);
+
+/* Were the events of [key] switched off?  Only asked when any are. */
+static inline int
+fp_recorder_is_muted(fp_recorder *r, fp_key key)
+{
+    fp_thread *t = fp_recorder_here(r);
+    if (t == NULL) {
+        return 0;
+    }
+    const fp_node *n = fp_thread_predict(t, key);
+    if (n != NULL) {
+        return (n->flags & FP_NODE_MUTED) != 0;
+    }
+    return fp_recorder_is_muted_slow(r, key);
+}
+
+/* Does this thread stand in a call of [key]? */
+static inline int
+fp_recorder_stands_in(fp_recorder *r, fp_key key)
+{
+    fp_thread *t = fp_recorder_here(r);
+    return t != NULL && t->cur->key == key;
+}
+
+#endif

@@ -1,0 +1,36 @@
+/* section_type: `with profile_section("forward")`. */
+#ifndef FP_PY_SECTION_TYPE_H
+#define FP_PY_SECTION_TYPE_H
+
+#include "py/recorder.h"
+
+typedef struct fp_section_object {
+    PyObject_HEAD
+    fp_state *state; /* borrowed */
+    PyObject *name;  /* owned */
+    uint32_t id;
+    uint8_t phase; /* fp_phase */
+    int8_t sync;   /* -1: as the recorder says */
+} fp_section_object;
+
+int
+fp_section_add_type(PyObject *module, fp_state *st);
+
+/* Methods that hooks do not record: they are the profiler's own, and run in
+ * the middle of what they measure. */
+extern PyMethodDef fp_quiet_methods[];
+
+enum { FP_QUIET_METHODS = 5 };
+
+static inline int
+fp_is_quiet(const PyMethodDef *m)
+{
+    return m >= fp_quiet_methods && m < fp_quiet_methods + FP_QUIET_METHODS;
+}
+
+/* PyIter_Next in the section, for Recorder.next_batch. */
+PyObject *
+fp_section_next_batch(fp_recorder *r, int32_t tag, PyObject *iterator,
+                      fp_section_object *section);
+
+#endif

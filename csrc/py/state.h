@@ -1,0 +1,65 @@
+/* state: what hangs on the module, and the one thread-local. */
+#ifndef FP_PY_STATE_H
+#define FP_PY_STATE_H
+
+#include "core/thread.h"
+#include "py/pycompat.h"
+
+#include <pthread.h>
+
+struct fp_recorder;
+
+typedef struct fp_state {
+    PyTypeObject *recorder_type; /* owned, as all objects here */
+    PyTypeObject *section_type;
+    PyTypeObject *callback_type;
+    PyTypeObject *hook_type;
+    PyObject *busy_error;
+    PyObject *sections;      /* dict: name or (name, sync) -> Section */
+    PyObject *section_names; /* list: id -> str */
+    PyObject *sync_function;
+    PyObject *decorator_function;
+    PyObject *missing; /* sys.monitoring.MISSING */
+    PyObject *disable; /* sys.monitoring.DISABLE */
+    struct fp_recorder *function_owner; /* borrowed; layer is on */
+    struct fp_recorder *section_owner;  /* borrowed; layer is on */
+    fp_clock clock; /* begins at import: the longest baseline for its scale */
+    uint64_t next_epoch;
+    uint64_t names_dropped; /* section names beyond the limit */
+    int resume_opcode;
+    pthread_key_t thread_key; /* see thread_life.h */
+    int have_thread_key;
+} fp_state;
+
+/* No layer has this epoch, so a thread's slot never matches a layer that is
+ * off. */
+#define FP_EPOCH_OFF UINT64_MAX
+
+typedef struct fp_slot {
+    uint64_t epoch;
+    fp_thread *thread; /* borrowed from the recorder; valid iff epoch matches */
+} fp_slot;
+
+/* What this thread knows about itself.  Nothing in it is owned, so nothing has
+ * to be torn down when a thread ends: a slot whose epoch is not the layer's is
+ * never followed. */
+typedef struct fp_tls {
+    fp_slot functions;
+    fp_slot sections;
+    unsigned in_timer;      /* nested calls of an external timer */
+    PyObject *pending_code; /* never followed; see hook_monitoring.c */
+    long pending_offset;
+} fp_tls;
+
+extern _Thread_local fp_tls fp_this_thread;
+
+/* The module's state; NULL without an exception when [module] is not ours. */
+static inline fp_state *
+fp_state_of(PyObject *module)
+{
+    return (fp_state *)PyModule_GetState(module);
+}
+
+extern struct PyModuleDef fp_module_def;
+
+#endif

@@ -1,0 +1,193 @@
+/* switches: turning the layers of a recorder on and off. */
+#include "py/recorder.h"
+#include "py/section_type.h"
+
+static int64_t
+now_of(fp_recorder *r, const fp_thread *t)
+{
+    /* An external timer is Python code; closing calls at the last time it gave
+     * needs none. */
+    return r->timer != NULL ? t->last : fp_clock_now(&r->clock);
+}
+
+static void
+account_start(fp_recorder *r)
+{
+    if (!r->functions_on && !r->sections_on && r->timer == NULL) {
+        r->started = fp_clock_now(&r->clock);
+    }
+}
+
+static void
+account_stop(fp_recorder *r)
+{
+    if (!r->functions_on && !r->sections_on && r->timer == NULL) {
+        r->recorded_ticks += fp_clock_now(&r->clock) - r->started;
+    }
+}
+
+static int
+busy(fp_state *st, const char *layer)
+{
+    PyErr_Format(st->busy_error,
+                 "another fastprof recorder is recording %s; stop it first, "
+                 "only one can at a time",
+                 layer);
+    return -1;
+}
+
+static int
+start_backend(fp_recorder *r)
+{
+#if FP_HAVE_MONITORING
+    if (r->wanted != FP_BACKEND_SETPROFILE) {
+        int rc = fp_monitoring_start(r);
+        if (rc == 0) {
+            r->backend = FP_BACKEND_MONITORING;
+            return 0;
+        }
+        if (r->wanted == FP_BACKEND_MONITORING ||
+            !PyErr_ExceptionMatches(r->state->busy_error)) {
+            return -1;
+        }
+        /* Every tool id is taken: the older hook is free, perhaps. */
+        PyErr_Clear();
+        r->fell_back = 1;
+    }
+#endif
+    if (fp_setprofile_start(r) < 0) {
+        return -1;
+    }
+    r->backend = FP_BACKEND_SETPROFILE;
+    return 0;
+}
+
+int
+fp_recorder_start_functions(fp_recorder *r)
+{
+    fp_state *st = r->state;
+    if (r->functions_on) {
+        return 0;
+    }
+    if (st->function_owner != NULL) {
+        return busy(st, "functions");
+    }
+    if (r->stopping) {
+        PyErr_SetString(PyExc_RuntimeError,
+                        "enable() called while the recorder is being stopped");
+        return -1;
+    }
+    uint64_t epoch = ++st->next_epoch;
+    /* Recording begins before the hook is in place, so that the first event
+     * finds it; a failure takes everything back. */
+    account_start(r);
+    r->function_epoch = epoch;
+    r->functions_on = 1;
+    r->paused = 0;
+    st->function_owner = r;
+    if (start_backend(r) < 0) {
+        r->functions_on = 0;
+        r->function_epoch = FP_EPOCH_OFF;
+        st->function_owner = NULL;
+        account_stop(r);
+        return -1;
+    }
+    return 0;
+}
+
+/* Every thread's open calls end here; sections stay open. */
+static void
+drop_all_functions(fp_recorder *r)
+{
+    for (fp_thread *t = r->threads; t != NULL; t = t->next) {
+        if (t->last != INT64_MIN) {
+            fp_thread_drop_functions(t, now_of(r, t));
+        }
+    }
+}
+
+void
+fp_recorder_stop_functions(fp_recorder *r)
+{
+    if (!r->functions_on || r->stopping) {
+        return;
+    }
+    /* Taking a hook out runs Python code, which may come back here. */
+    r->stopping = 1;
+    PyObject *type, *exc, *tb;
+    PyErr_Fetch(&type, &exc, &tb);
+    drop_all_functions(r);
+    r->function_epoch = FP_EPOCH_OFF;
+    if (r->backend == FP_BACKEND_MONITORING) {
+        fp_monitoring_stop(r);
+    }
+    else {
+        fp_setprofile_stop(r);
+    }
+    r->functions_on = 0;
+    if (r->state->function_owner == r) {
+        r->state->function_owner = NULL;
+    }
+    account_stop(r);
+    PyErr_Restore(type, exc, tb);
+    r->stopping = 0;
+}
+
+int
+fp_recorder_start_sections(fp_recorder *r)
+{
+    fp_state *st = r->state;
+    if (r->sections_on) {
+        return 0;
+    }
+    if (r->timer != NULL) {
+        PyErr_SetString(PyExc_ValueError,
+                        "sections cannot be timed with an external timer; "
+                        "make a Recorder without one");
+        return -1;
+    }
+    if (st->section_owner != NULL) {
+        return busy(st, "sections");
+    }
+    account_start(r);
+    r->section_epoch = ++st->next_epoch;
+    r->sections_on = 1;
+    st->section_owner = r;
+    return 0;
+}
+
+void
+fp_recorder_stop_sections(fp_recorder *r)
+{
+    if (!r->sections_on) {
+        return;
+    }
+    for (fp_thread *t = r->threads; t != NULL; t = t->next) {
+        fp_thread_drop_sections(t, now_of(r, t));
+    }
+    r->section_epoch = FP_EPOCH_OFF;
+    r->sections_on = 0;
+    if (r->state->section_owner == r) {
+        r->state->section_owner = NULL;
+    }
+    account_stop(r);
+}
+
+void
+fp_recorder_pause(fp_recorder *r)
+{
+    if (r->functions_on && !r->paused) {
+        drop_all_functions(r);
+        r->paused = 1;
+        r->function_epoch = FP_EPOCH_OFF;
+    }
+}
+
+void
+fp_recorder_resume(fp_recorder *r)
+{
+    if (r->functions_on && r->paused) {
+        r->paused = 0;
+        r->function_epoch = ++r->state->next_epoch;
+    }
+}

@@ -1,0 +1,63 @@
+#include "py/thread_life.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+
+struct fp_life {
+    atomic_int ended;
+    atomic_int references;
+};
+
+static void
+thread_ended(void *arg)
+{
+    fp_life *life = arg;
+    atomic_store(&life->ended, 1);
+    fp_life_release(life);
+}
+
+int
+fp_life_init(fp_state *st)
+{
+    st->have_thread_key =
+        pthread_key_create(&st->thread_key, thread_ended) == 0;
+    return st->have_thread_key ? 0 : -1;
+}
+
+fp_life *
+fp_life_acquire(fp_state *st)
+{
+    if (!st->have_thread_key) {
+        return NULL;
+    }
+    fp_life *life = pthread_getspecific(st->thread_key);
+    if (life == NULL) {
+        /* Not Python's allocator: freed without the GIL. */
+        life = malloc(sizeof(*life));
+        if (life == NULL) {
+            return NULL;
+        }
+        atomic_init(&life->ended, 0);
+        atomic_init(&life->references, 1); /* the thread's own */
+        if (pthread_setspecific(st->thread_key, life) != 0) {
+            free(life);
+            return NULL;
+        }
+    }
+    atomic_fetch_add(&life->references, 1);
+    return life;
+}
+
+int
+fp_life_ended(fp_life *life)
+{
+    return life != NULL && atomic_load(&life->ended);
+}
+
+void
+fp_life_release(fp_life *life)
+{
+    if (life != NULL && atomic_fetch_sub(&life->references, 1) == 1) {
+        free(life);
+    }
+}

@@ -1,0 +1,150 @@
+"""What the hook itself costs, on this machine and interpreter.
+
+A hooked call is longer than the same call alone.  Part of the surplus lies between the
+two clock reads and is booked on the callee (*inside*), the rest before the first and
+after the second is booked on the caller (*outside*).  Both are measured here by running
+small loops with and without the hook:
+
+    surplus = (hooked loop - plain loop) / calls - what the loop's own bytecode gained
+    inside  = callee's recorded self time / calls - what the callee truly takes
+    outside = surplus - inside
+
+The minimum of several rounds is taken, as the smallest is the least disturbed.  The idea
+of measuring and subtracting is that of ``profile.Profile.calibrate`` in the standard
+library, which has one figure for everything; here Python calls, continuations of
+generators and C calls each have their own two.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from fastprof._core import BusyError, Recorder
+from fastprof.snapshot import Calibration, EventCost
+
+_ROUNDS = 7
+_CALLS = 1000
+
+#: Bytecode that an empty function runs between its two events, in ns; it is the
+#: callee's own and stays with it.
+_EMPTY_BODY_NS = 2.0
+
+_cache: dict[str, Calibration | None] = {}
+
+
+def calibration(backend: str) -> Calibration | None:
+    """Return the hook's cost for ``backend``, measured once per process.
+
+    Takes a few milliseconds the first time.  None when it cannot be measured now because
+    another profiler records; a later call tries again.
+    """
+    if backend not in _cache:
+        try:
+            _cache[backend] = _measure(backend)
+        except BusyError:
+            return None
+    return _cache[backend]
+
+
+@dataclass(frozen=True)
+class _Loop:
+    """A loop of ``_CALLS`` calls; ``label`` is the callee's name in the recorder."""
+
+    run: Callable[[], None]
+    label: str
+
+
+def _empty() -> None:
+    pass
+
+
+def _python_calls() -> None:
+    call = _empty
+    for _ in range(_CALLS):
+        call()
+
+
+def _c_calls() -> None:
+    values: list[int] = []
+    call = values.clear
+    for _ in range(_CALLS):
+        call()
+
+
+def _yields() -> Iterator[None]:
+    for _ in range(_CALLS):
+        yield
+
+
+def _resumes() -> None:
+    for _ in _yields():
+        pass
+
+
+def _nothing() -> None:
+    for _ in range(_CALLS):
+        pass
+
+
+_LOOPS = (
+    _Loop(_python_calls, "_empty"),
+    _Loop(_resumes, "_yields"),
+    _Loop(_c_calls, "list.clear"),
+)
+
+
+def _wall_ns(run: Callable[[], None]) -> int:
+    start = time.perf_counter_ns()
+    run()
+    return time.perf_counter_ns() - start
+
+
+def _self_ns(recorder: Recorder, label: str) -> int:
+    """Self time of the function whose qualified name ends in ``label``."""
+    data = recorder.export()
+    wanted = {i for i, key in enumerate(data["keys"]) if key[4].split(".<locals>.")[-1] == label}
+    total = 0
+    for _ident, _ended, (_parent, key, _calls, _resumes, self_ns) in data["threads"]:
+        total += sum(ns for k, ns in zip(key, self_ns) if k in wanted)
+    return total
+
+
+def _measure(backend: str) -> Calibration:
+    plain = {loop.label: min(_wall_ns(loop.run) for _ in range(_ROUNDS)) for loop in _LOOPS}
+    plain_nothing = min(_wall_ns(_nothing) for _ in range(_ROUNDS))
+    # Without its own thread's share of other threads' events: they cost, too, but the
+    # minimum over rounds leaves them out.
+    hooked: dict[str, int] = {}
+    inside: dict[str, int] = {}
+    hooked_nothing = 2**62
+    for _ in range(_ROUNDS):
+        for loop in _LOOPS:
+            recorder = Recorder(backend=backend)
+            recorder.enable()
+            try:
+                wall = _wall_ns(loop.run)
+                nothing = _wall_ns(_nothing)
+            finally:
+                recorder.disable()
+            own = _self_ns(recorder, loop.label)
+            hooked[loop.label] = min(wall, hooked.get(loop.label, wall))
+            inside[loop.label] = min(own, inside.get(loop.label, own))
+            hooked_nothing = min(hooked_nothing, nothing)
+    # 3.11 runs every bytecode slower under a hook; that is not the calls' cost.
+    loop_gain = max(0, hooked_nothing - plain_nothing)
+
+    def cost(label: str, body_ns: float) -> EventCost:
+        surplus = max(0.0, (hooked[label] - plain[label] - loop_gain) / _CALLS)
+        within = min(surplus, max(0.0, inside[label] / _CALLS - body_ns))
+        return EventCost(inside_ns=within, outside_ns=surplus - within)
+
+    # What a generator does per item and what a C function does is the plain loop's time
+    # less the empty loop's, all of it the callee's.
+    body = {loop.label: max(0.0, (plain[loop.label] - plain_nothing) / _CALLS) for loop in _LOOPS}
+    return Calibration(
+        python=cost("_empty", _EMPTY_BODY_NS),
+        resume=cost("_yields", body["_yields"] / 2),
+        c=cost("list.clear", body["list.clear"] / 2),
+    )

@@ -1,0 +1,150 @@
+"""From the C recorder to the frozen :class:`~fastprof.snapshot.Snapshot`.
+
+The layout of ``Recorder.export()``: a dict of plain values.
+
+=============  ==========================================================================
+keys           [(kind, file, line, name, qualname)]
+threads        [(ident, ended, (parent, key, calls, resumes, self_ns))], oldest first; the
+               one with ended=1 is the sum of threads that have ended
+sections       [(key, thread, count, sum_ns, outer_ns, min_ns, max_ns, errors, open,
+               [(low_ns, high_ns, count)])]
+steps          None or a dict with the fields of ``snapshot.Steps``
+muted          [(key, calls before)]
+counters       {name: count}
+=============  ==========================================================================
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fastprof._core import PHASES, Recorder
+from fastprof.capture.calibrate import calibration
+from fastprof.snapshot import (
+    Histogram,
+    Key,
+    LoaderStats,
+    Muted,
+    NodeTable,
+    SectionStats,
+    Snapshot,
+    StepRow,
+    Steps,
+    ThreadTree,
+)
+
+MetaValue = str | int | float | bool | None
+
+
+def take_snapshot(
+    recorder: Recorder,
+    *,
+    meta: Mapping[str, MetaValue] | None = None,
+    loaders: Sequence[tuple[str, str, float | None]] = (),
+    notes: Sequence[str] = (),
+) -> Snapshot:
+    """Freeze what ``recorder`` holds; it may go on recording.
+
+    Args:
+        recorder: the recorder to read.
+        meta: facts to add to those found here (rank, start time ...).
+        loaders: (name, split, configured weight) of loader tag 0, 1, ...
+        notes: sentences for the reader of the report.
+    """
+    # First, since measuring uses the hook: with this recorder active it cannot.
+    cost = None
+    if recorder.backend is not None and not recorder.external_timer:
+        cost = calibration(recorder.backend)
+    data = recorder.export()
+    return Snapshot(
+        meta={**_meta(recorder, data), **(meta or {})},
+        duration_ns=max(0, data["duration_ns"]),
+        keys=tuple(Key(*key) for key in data["keys"]),
+        threads=_threads(data["threads"]),
+        sections=tuple(_section(row) for row in data["sections"]),
+        steps=_steps(data["steps"]),
+        loaders=_loaders(recorder, loaders),
+        calibration=cost,
+        muted=tuple(Muted(key, calls) for key, calls in data["muted"]),
+        counters={name: n for name, n in data["counters"].items() if n},
+        notes=tuple(notes),
+    )
+
+
+def _meta(recorder: Recorder, data: Mapping[str, Any]) -> dict[str, MetaValue]:
+    return {
+        "python": platform.python_version(),
+        "implementation": sys.implementation.name,
+        "platform": sys.platform,
+        "machine": platform.machine(),
+        "pid": os.getpid(),
+        "backend": data["backend"],
+        "clock": data["clock"],
+        "timer": "external" if recorder.external_timer else "internal",
+        "fell_back": data["fell_back"],
+        "ended_threads": data["ended_threads"],
+        "sync": recorder.sync,
+    }
+
+
+def _threads(rows: Sequence[Any]) -> tuple[ThreadTree, ...]:
+    # The registry is read without threading's lock: a snapshot may be taken in a signal
+    # handler that interrupted somebody who holds it.
+    names = {ident: t.name for ident, t in dict(getattr(threading, "_active", {})).items()}
+    trees = []
+    for ident, ended, columns in rows:
+        if ended:
+            name = "(ended threads)"
+        else:
+            name = names.get(ident, f"thread {ident}")
+        trees.append(
+            ThreadTree(
+                ident=ident,
+                name=name,
+                ended=bool(ended) or ident not in names,
+                nodes=NodeTable(*map(tuple, columns)),
+            )
+        )
+    return tuple(trees)
+
+
+def _histogram(rows: Sequence[Sequence[int]]) -> Histogram:
+    return Histogram(tuple((low, high, count) for low, high, count in rows))
+
+
+def _section(row: Sequence[Any]) -> SectionStats:
+    *numbers, hist = row
+    return SectionStats(*numbers, hist=_histogram(hist))
+
+
+def _steps(data: Mapping[str, Any] | None) -> Steps:
+    if data is None:
+        return Steps()
+    fields = dict(data)
+    hist = _histogram(fields.pop("hist"))
+    rows = tuple(StepRow(*row) for row in fields.pop("rows"))
+    recent = tuple(fields.pop("recent_ns"))
+    return Steps(**fields, recent_ns=recent, hist=hist, rows=rows)
+
+
+def _loaders(
+    recorder: Recorder, names: Sequence[tuple[str, str, float | None]]
+) -> tuple[LoaderStats, ...]:
+    phases: dict[int, dict[str, tuple[int, int]]] = {}
+    for tag, phase, count, sum_ns in recorder.loader_totals():
+        phases.setdefault(tag, {})[PHASES[phase]] = (count, sum_ns)
+    return tuple(
+        LoaderStats(
+            name=name,
+            split=split,
+            batches=phases.get(tag, {}).get("data", (0, 0))[0],
+            phases=phases.get(tag, {}),
+            weight=weight,
+        )
+        for tag, (name, split, weight) in enumerate(names)
+    )
