@@ -26,8 +26,6 @@ def run(*command: str | Path) -> None:
 
 
 def main(pytest_arguments: list[str]) -> None:
-    if sys.version_info < (3, 10):
-        sys.exit("fastprof needs CPython 3.10 or newer")
     venv = ROOT / os.environ.get("VENV", ".venv")
     python = venv / "bin" / "python"
     if not python.exists():

@@ -157,6 +157,7 @@ def test_a_dependency_at_import_time_is_found(tmp_path):
         "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import torch\n"
         "def f():\n    import rich\n",
     )
+    write(tmp_path, "python/fastprof/cli/demo_torch.py", "import torch.nn\n")
     found = layers_python.dependency_violations(tmp_path)
     assert [line.split(":")[0] for line in found] == ["python/fastprof/exporters/a.py"]
 

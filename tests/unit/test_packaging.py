@@ -1,0 +1,120 @@
+"""What is installed, and what importing it does."""
+
+from __future__ import annotations
+
+import ast
+import importlib.metadata
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import check_stub
+import fastprof
+import pytest
+from helpers import ROOT, run_child
+
+
+def test_the_version_stands_in_one_place():
+    assert re.fullmatch(r"\d+\.\d+\.\d+\S*", fastprof.__version__)
+    for name in ("pyproject.toml", "setup.py"):
+        text = (ROOT / name).read_text(encoding="utf-8")
+        assert fastprof.__version__ not in text
+
+
+def installed() -> importlib.metadata.Distribution:
+    """The installed distribution; in-place builds have none."""
+    try:
+        return importlib.metadata.distribution("fastprof")
+    except importlib.metadata.PackageNotFoundError:
+        pytest.skip("fastprof is built in place, not installed")
+
+
+def test_the_metadata_agree_with_the_package():
+    distribution = installed()
+    assert distribution.version == fastprof.__version__
+    assert distribution.metadata["Requires-Python"] == ">=3.10"
+    scripts = {e.name: e.value for e in distribution.entry_points if e.group == "console_scripts"}
+    assert scripts == {"fastprof": "fastprof.cli:main"}
+
+
+def test_nothing_is_required_beyond_the_standard_library():
+    required = [r for r in installed().requires or [] if "extra ==" not in r]
+    assert required == []
+
+
+@pytest.mark.parametrize("name", ["py.typed", "_core.pyi"])
+def test_type_information_is_beside_the_package(name):
+    assert (Path(fastprof.__file__).parent / name).is_file()
+
+
+def test_the_stub_names_what_the_extension_has():
+    assert fastprof.profile_section("packaging").name == "packaging"
+    stub = ast.parse(check_stub.STUB.read_text(encoding="utf-8"))
+    assert check_stub.differences(stub, sys.modules["fastprof._core"]) == []
+
+
+def test_a_difference_between_stub_and_extension_is_found():
+    module = type(sys)("module")
+    module.both = module.extension = 1
+    module.Class = type("Class", (), {"both": 1, "extension": 1})
+    stub = ast.parse("both: int\nstub: int\nclass Class:\n    both: int\n    def stub(self): ...\n")
+    assert check_stub.differences(stub, module) == [
+        "stub: in the stub only",
+        "extension: in the extension only",
+        "Class.stub: in the stub only",
+        "Class.extension: in the extension only",
+    ]
+
+
+def test_importing_loads_only_the_standard_library_and_leaves_nothing_behind():
+    code = (
+        "import sys, threading\n"
+        "before = set(sys.modules)\n"
+        "import fastprof\n"
+        "new = {name.split('.')[0] for name in set(sys.modules) - before}\n"
+        "print(sorted(new - set(sys.stdlib_module_names) - {'fastprof'}))\n"
+        "print(threading.active_count(), sys.getprofile(), sys.gettrace())\n"
+    )
+    assert run_child(code).check().stdout == "[]\n1 None None\n"
+
+
+def test_importing_prints_nothing_and_warns_of_nothing():
+    result = run_child("import fastprof\n", options=("-W", "error")).check()
+    assert (result.stdout, result.stderr) == ("", "")
+
+
+def test_the_installation_holds_the_package_and_nothing_else():
+    names = {str(path) for path in installed().files or [] if ".." not in path.parts}
+    names = {name for name in names if "__pycache__" not in name}
+    assert any(name.endswith("/LICENSE") for name in names)
+    assert {"fastprof/py.typed", "fastprof/_core.pyi", "fastprof/__init__.py"} <= names
+    assert {name.split("/")[0].split("-")[0] for name in names} == {"fastprof"}
+
+
+def test_a_source_distribution_is_complete(tmp_path):
+    pytest.importorskip("setuptools")
+    source = tmp_path / "source"
+    expected = set()
+    for pattern in (
+        *("setup.py", "pyproject.toml", "MANIFEST.in", "LICENSE", "*.md", "tests/*.py"),
+        *("csrc/**/*.[ch]", "tests/c/*", "tools/*.py", "python/fastprof/**/*.py"),
+        *("python/fastprof/_core.pyi", "python/fastprof/py.typed"),
+    ):
+        for path in ROOT.glob(pattern):
+            name = path.relative_to(ROOT)
+            (source / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, source / name)
+            expected.add(name.as_posix())
+    subprocess.run(
+        [sys.executable, "setup.py", "-q", "sdist", "--dist-dir", tmp_path],
+        cwd=source,
+        check=True,
+        capture_output=True,
+    )
+    (archive,) = tmp_path.glob("fastprof-*.tar.gz")
+    with tarfile.open(archive) as tar:
+        packed = {name.partition("/")[2] for name in tar.getnames()}
+    assert expected - packed == set()
