@@ -11,8 +11,9 @@ children, counters not negative); whatever is not raises :class:`SnapshotError`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Mapping, Sequence
+from typing import Any
 
 SCHEMA = "fastprof/1"
 
@@ -277,6 +278,9 @@ class Snapshot:
 #: A count or a time that does not fit in a signed 64-bit integer is damage, not data.
 _MAX_INT = 2**63 - 1
 
+#: No hooked event costs a second; a cost beyond that would make every time 0.
+_MAX_COST_NS = 1e9
+
 
 class _Reader:
     """Checks every field on the way in, so that reports need not check any."""
@@ -288,7 +292,7 @@ class _Reader:
         top = _dict(self._data, "file")
         schema = top.get("schema")
         if schema != SCHEMA:
-            raise SnapshotError(f"schema is {schema!r:.80}, this fastprof reads {SCHEMA!r}")
+            raise SnapshotError(f"schema is {_show(schema)}, this fastprof reads {SCHEMA!r}")
         keys = tuple(_key(k, i) for i, k in enumerate(_list(top.get("keys"), "keys")))
         threads = tuple(
             _thread(t, i, keys) for i, t in enumerate(_list(top.get("threads"), "threads"))
@@ -313,7 +317,7 @@ class _Reader:
                 for i, m in enumerate(_list(top.get("muted"), "muted"))
             ),
             counters={
-                _str(k, "counters key"): _int(v, f"counters[{k!r:.80}]")
+                _str(k, "counters key"): _int(v, f"counters[{_show(k)}]")
                 for k, v in _dict(top.get("counters"), "counters").items()
             },
             notes=tuple(_str(n, "notes[]") for n in _list(top.get("notes"), "notes")),
@@ -321,7 +325,20 @@ class _Reader:
 
 
 def _fail(where: str, value: object, wanted: str) -> SnapshotError:
-    return SnapshotError(f"{where} is {value!r:.80}, expected {wanted}")
+    return SnapshotError(f"{where} is {_show(value)}, expected {wanted}")
+
+
+def _show(value: object) -> str:
+    """A short form of any value: ``repr`` of a hostile one may be huge, deep, or fail."""
+    if isinstance(value, str):
+        return repr(value[:80])
+    if value is None or type(value) in (bool, float):
+        return repr(value)
+    if type(value) is int:
+        return repr(value) if value.bit_length() <= 256 else "a huge integer"
+    if isinstance(value, (list, dict)):
+        return f"{'an object' if isinstance(value, dict) else 'a list'} of {len(value)}"
+    return f"a {type(value).__name__}"
 
 
 def _dict(value: object, where: str) -> dict[Any, Any]:
@@ -343,6 +360,9 @@ def _str(value: object, where: str) -> str:
 
 
 def _int(value: object, where: str, low: int = 0, high: int = _MAX_INT) -> int:
+    # Above 2**53 saved runs hold integers as strings, as many JSON readers have no others.
+    if type(value) is str and len(value) <= 20 and value.isascii() and value.isdecimal():
+        value = int(value)
     if type(value) is not int or not low <= value <= high:
         raise _fail(where, value, f"an integer from {low} to {high}")
     return value
@@ -351,7 +371,10 @@ def _int(value: object, where: str, low: int = 0, high: int = _MAX_INT) -> int:
 def _float(value: object, where: str) -> float:
     if type(value) not in (int, float):
         raise _fail(where, value, "a number")
-    number = float(value)  # type: ignore[arg-type]
+    try:
+        number = float(value)  # type: ignore[arg-type]
+    except OverflowError:
+        raise _fail(where, value, "a finite number") from None
     if not number - number == 0.0:  # nan or infinite
         raise _fail(where, value, "a finite number")
     return number
@@ -371,10 +394,13 @@ def _meta(value: object) -> dict[str, str | int | float | bool | None]:
     out: dict[str, str | int | float | bool | None] = {}
     for k, v in _dict(value, "meta").items():
         if v is not None and type(v) not in (str, int, float, bool):
-            raise _fail(f"meta[{k!r:.80}]", v, "a string, number, true, false or null")
+            raise _fail(f"meta[{_show(k)}]", v, "a string, number, true, false or null")
         if type(v) is float:
-            _float(v, f"meta[{k!r:.80}]")
-        out[_str(k, "meta key")] = v
+            _float(v, f"meta[{_show(k)}]")
+        name = _str(k, "meta key")
+        # Wall clock times are above 2**53 ns and therefore strings in a file, see _int().
+        is_time = name.endswith("_ns") and type(v) is str
+        out[name] = _int(v, f"meta[{_show(k)}]") if is_time else v
     return out
 
 
@@ -393,34 +419,44 @@ def _key(value: object, i: int) -> Key:
     )
 
 
-def _column(t: Mapping[str, object], name: str, where: str, n: int) -> tuple[int, ...]:
+def _column(
+    t: Mapping[str, object], name: str, where: str, n: int, high: int = _MAX_INT
+) -> tuple[int, ...]:
     items = _list(t.get(name), f"{where}.{name}")
     if len(items) != n:
         raise _fail(f"{where}.{name}", len(items), f"{n} rows")
-    return tuple([_int(v, f"{where}.{name}") for v in items])
+    # Columns may have a million rows: look for the one that is wrong only if there is one.
+    if set(map(type, items)) == {int} and min(items) >= 0 and max(items) <= high:
+        return tuple(items)
+    return tuple([_int(v, f"{where}.{name}[{i}]", 0, high) for i, v in enumerate(items)])
+
+
+def _parents(value: object, where: str) -> tuple[int, ...]:
+    items = _list(value, where)
+    if not items or type(items[0]) is not int or items[0] != -1:
+        raise _fail(where, items[0] if items else items, "a root row with parent -1 first")
+    for row, above in enumerate(items):
+        if row and not (type(above) is int and 0 <= above < row):
+            raise _fail(f"{where}[{row}]", above, "an earlier row")
+    return tuple(items)
 
 
 def _thread(value: object, i: int, keys: Sequence[Key]) -> ThreadTree:
     where = f"threads[{i}]"
     t = _dict(value, where)
-    parent = _list(t.get("parent"), f"{where}.parent")
+    parent = _parents(t.get("parent"), f"{where}.parent")
     n = len(parent)
-    if n == 0 or parent[0] != -1:
-        raise _fail(f"{where}.parent", parent[:1], "a root row with parent -1 first")
-    for row in range(1, n):
-        _int(parent[row], f"{where}.parent[{row}]", 0, row - 1)
-    key = _column(t, "key", where, n)
+    key = _column(t, "key", where, n, len(keys) - 1)
+    roots = {k for k, item in enumerate(keys) if item.kind == "root"}
     for row, k in enumerate(key):
-        if k >= len(keys):
-            raise _fail(f"{where}.key[{row}]", k, f"a key index below {len(keys)}")
-        if (keys[k].kind == "root") != (row == 0):
+        if (k in roots) != (row == 0):
             raise _fail(f"{where}.key[{row}]", keys[k].kind, "kind root in row 0 and only there")
     return ThreadTree(
         ident=_int(t.get("ident"), f"{where}.ident", 0, 2**64 - 1),
         name=_str(t.get("name"), f"{where}.name"),
         ended=t.get("ended") is True,
         nodes=NodeTable(
-            parent=tuple(parent),
+            parent=parent,
             key=key,
             calls=_column(t, "calls", where, n),
             resumes=_column(t, "resumes", where, n),
@@ -481,7 +517,7 @@ def _loader(value: object, i: int) -> LoaderStats:
     v = _dict(value, where)
     phases: dict[str, tuple[int, int]] = {}
     for name, pair in _dict(v.get("phases"), f"{where}.phases").items():
-        count, sum_ns = _ints(pair, f"{where}.phases[{name!r:.80}]", 2)
+        count, sum_ns = _ints(pair, f"{where}.phases[{_show(name)}]", 2)
         phases[_str(name, f"{where}.phases key")] = (count, sum_ns)
     weight = v.get("weight")
     return LoaderStats(
@@ -503,8 +539,8 @@ def _calibration(value: object) -> Calibration | None:
         if len(pair) != 2:
             raise _fail(f"calibration.{name}", pair, "two numbers")
         inside, outside = (_float(v, f"calibration.{name}") for v in pair)
-        if inside < 0 or outside < 0:
-            raise _fail(f"calibration.{name}", pair, "two numbers that are not negative")
+        if not (0 <= inside <= _MAX_COST_NS and 0 <= outside <= _MAX_COST_NS):
+            raise _fail(f"calibration.{name}", [inside, outside], "two times of 0 to 1 s")
         return EventCost(inside, outside)
 
     return Calibration(cost("python"), cost("resume"), cost("c"))

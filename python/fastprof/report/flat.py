@@ -86,6 +86,17 @@ def subtree_sums(parent: Sequence[int], self_ns: Sequence[int]) -> list[int]:
     return sums
 
 
+def child_links(parent: Sequence[int]) -> tuple[list[int], list[int]]:
+    """Return per node its first child and its next sibling; 0, the root, means "none"."""
+    first_child = [0] * len(parent)
+    sibling = [0] * len(parent)
+    for i in range(len(parent) - 1, 0, -1):
+        above = parent[i]
+        sibling[i] = first_child[above]
+        first_child[above] = i
+    return first_child, sibling
+
+
 def node_groups(nodes: NodeTable, group_of_key: Sequence[int]) -> list[int]:
     """Group of every node; the root is transparent."""
     groups = [group_of_key[k] for k in nodes.key]
@@ -147,15 +158,9 @@ def _add_outermost(
     """Walk the tree and count what only an outermost activation counts."""
     parent, calls, resumes = nodes.parent, nodes.calls, nodes.resumes
     raw_inclusive_ns = subtree_sums(parent, nodes.self_ns)
-    n = len(nodes)
-    first_child = [0] * n  # 0 is the root, which is nobody's child: "none"
-    sibling = [0] * n
-    for i in range(n - 1, 0, -1):
-        above = parent[i]
-        sibling[i] = first_child[above]
-        first_child[above] = i
+    first_child, sibling = child_links(parent)
     active: set[Row] = set()
-    opened: list[tuple[Row | None, Row | None]] = [(None, None)] * n
+    opened: list[tuple[Row | None, Row | None]] = [(None, None)] * len(nodes)
     i = 0
     while True:
         row, edge = rows[i], edges[i]

@@ -1,0 +1,77 @@
+"""A report as JSON in ASCII.
+
+One object with the fields of :class:`fastprof.report.model.Report`, each named and
+meaning what it does there::
+
+    {
+      "schema": "fastprof.report/1",
+      "meta": {...}, "wall_ms": 1234.5,
+      "sections":  [{"name", "count", "total_ms", "self_ms", ...}],
+      "steps":     {"count", "skipped", "measured", "wall_ms", "mean_ms", ...,
+                    "rows": [{"name", "steps", "total_ms", "mean_ms", "share"}]},
+      "functions": [{"qualname", "name", "file", "line", "kind", "calls", ...,
+                     "callers": [{"qualname", ...}], "callees": [...]}],
+      "threads":   [{"ident", "name", "ended", "total_ms", "raw_total_ms", "functions"}],
+      "loaders":   [{"name", "split", "batches", ...}],
+      "overhead":  {"estimated_ms", "share", "corrected", "clamped_ms", "text"},
+      "notes":     ["..."]
+    }
+
+Times are milliseconds, shares fractions of 1.  What is not known is null, as is what is
+not finite.  Integers above 2**53 are strings.  Fields may be added without a new schema.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import fields, is_dataclass
+from typing import Any, TextIO
+
+from fastprof.names import without_surrogates
+from fastprof.report.model import Report, StepSection, StepTable
+
+SCHEMA = "fastprof.report/1"
+
+_EXACT = 2**53
+#: Fields that only serve the value in memory.
+_LEFT_OUT = frozenset({"snapshot", "has_tree", "wall_ns", "total_ns"})
+
+
+def write(report: Report, stream: TextIO) -> None:
+    """Write the report, one line per top-level field and table row."""
+    stream.write('{"schema": ' + json.dumps(SCHEMA))
+    for name, value in _plain(report).items():
+        stream.write(f",\n{json.dumps(name)}: ")
+        if isinstance(value, list) and value:
+            stream.write("[\n" + ",\n".join(_dumps(row) for row in value) + "\n]")
+        else:
+            stream.write(_dumps(value))
+    stream.write("\n}\n")
+
+
+def _dumps(value: Any) -> str:
+    return json.dumps(value, allow_nan=False)
+
+
+def _plain(value: Any) -> Any:
+    if type(value) is str:
+        return without_surrogates(value)
+    if type(value) is int:
+        return value if -_EXACT <= value <= _EXACT else str(value)
+    if type(value) is float:
+        return value if math.isfinite(value) else None
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {without_surrogates(str(k)): _plain(v) for k, v in value.items()}
+    if is_dataclass(value):
+        out = {
+            f.name: _plain(getattr(value, f.name)) for f in fields(value) if f.name not in _LEFT_OUT
+        }
+        if isinstance(value, StepTable):
+            out.update(measured=value.measured, wall_ms=_plain(value.wall_ms))
+        elif isinstance(value, StepSection):
+            out.update(total_ms=_plain(value.total_ms))
+        return out
+    return value

@@ -1,0 +1,104 @@
+"""A speedscope file: an exact flame graph per thread.
+
+The calling-context tree has sums and no moments, so its contexts are laid out side by
+side: each begins where the one before it ended, its own time first, then what it called.
+speedscope's "evented" form holds that in one event pair per context, however deep the
+tree is.  Its "left heavy" and "sandwich" views are the ones that mean something.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, TextIO
+
+from fastprof.exporters.base import require_tree
+from fastprof.exporters.frames import frame_name
+from fastprof.names import printable_name
+from fastprof.report.correct import correct
+from fastprof.report.flat import child_links, subtree_sums
+from fastprof.report.model import Report
+from fastprof.snapshot import Key, ThreadTree
+
+SCHEMA = "https://www.speedscope.app/file-format-schema.json"
+
+#: JavaScript has no integers above 2**53; a longer profile gets a coarser unit.
+_EXACT = 2**53
+_UNITS = (("nanoseconds", 1), ("microseconds", 10**3), ("milliseconds", 10**6), ("seconds", 10**9))
+
+
+def write(report: Report, stream: TextIO) -> None:
+    """Write one profile per thread."""
+    require_tree(report, "a speedscope file")
+    snapshot = report.snapshot
+    columns = correct(snapshot, enabled=report.overhead.corrected).self_ns
+    frames = [_frame(key) for key in snapshot.keys]
+    # One more frame per thread: its root, under the thread's name.
+    frames += [{"name": _thread_name(tree)} for tree in snapshot.threads]
+    head = {
+        "$schema": SCHEMA,
+        "exporter": "fastprof",
+        "name": "fastprof",
+        "activeProfileIndex": 0,
+        "shared": {"frames": frames},
+    }
+    stream.write(_dumps(head)[:-1] + ',"profiles":[')
+    for i, (tree, column) in enumerate(zip(snapshot.threads, columns, strict=True)):
+        stream.write("," if i else "")
+        _write_thread(tree, column, len(snapshot.keys) + i, stream)
+    stream.write("]}\n")
+
+
+def _dumps(value: Any) -> str:
+    return json.dumps(value, allow_nan=False, separators=(",", ":"))
+
+
+def _frame(key: Key) -> dict[str, Any]:
+    frame: dict[str, Any] = {"name": frame_name(key)}
+    if key.kind == "python":
+        frame.update(file=printable_name(key.file), line=key.line)
+    return frame
+
+
+def _thread_name(tree: ThreadTree) -> str:
+    return printable_name(tree.name or f"thread {tree.ident}") + (" (ended)" if tree.ended else "")
+
+
+def _write_thread(
+    tree: ThreadTree, column: tuple[int, ...], root_frame: int, stream: TextIO
+) -> None:
+    parent, key = tree.nodes.parent, tree.nodes.key
+    inclusive = subtree_sums(parent, column)
+    unit, divisor = next(u for u in _UNITS if inclusive[0] // u[1] <= _EXACT or u is _UNITS[-1])
+    head = {
+        "type": "evented",
+        "name": _thread_name(tree),
+        "unit": unit,
+        "startValue": 0,
+        "endValue": inclusive[0] // divisor,
+    }
+    stream.write(_dumps(head)[:-1] + ',"events":[')
+    first_child, sibling = child_links(parent)
+    now = 0
+    i = 0
+    comma = ""
+
+    def event(kind: str) -> None:
+        frame = key[i] if i else root_frame
+        stream.write(f'{comma}{{"type":"{kind}","frame":{frame},"at":{now // divisor}}}')
+
+    while True:
+        if inclusive[i]:  # what took no time cannot be seen
+            event("O")
+            comma = ","
+            now += column[i]
+            if first_child[i]:
+                i = first_child[i]
+                continue
+            event("C")
+        while not sibling[i]:
+            i = parent[i]
+            if i < 0:
+                stream.write("]}")
+                return
+            event("C")
+        i = sibling[i]
