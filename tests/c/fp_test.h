@@ -95,8 +95,7 @@ fp_test_str(const char *file, int line, const char *what, const char *got,
 #define CHECK_INT(got, want) \
     fp_test_int(__FILE__, __LINE__, #got, (intmax_t)(got), (intmax_t)(want))
 #define CHECK_UINT(got, want) \
-    fp_test_uint(__FILE__, __LINE__, #got, (uintmax_t)(got), \
-                 (uintmax_t)(want))
+    fp_test_uint(__FILE__, __LINE__, #got, (uintmax_t)(got), (uintmax_t)(want))
 #define CHECK_NEAR(got, want, within) \
     fp_test_near(__FILE__, __LINE__, #got, (double)(got), (double)(want), \
                  (double)(within))
