@@ -1,0 +1,125 @@
+"""A profiler for training loops: sections, functions and steps in one report.
+
+::
+
+    import fastprof
+    from fastprof import profile_section
+
+    with fastprof.Profiler() as prof:
+        for batch in prof.loader(batches, name="main"):
+            with profile_section("forward"):
+                ...
+            prof.step()
+    print(prof.report())
+
+Importing it loads the extension and the standard library's smallest parts; everything
+else is loaded when it is first used.
+"""
+
+from __future__ import annotations
+
+from fastprof._version import __version__
+from fastprof.capture.sections import (
+    BACKWARD_PASS,
+    CANONICAL_SECTIONS,
+    CHECKPOINTING,
+    DATA_LOADING,
+    EMA_UPDATE,
+    FORWARD_PASS,
+    METRICS_COMPUTATION,
+    OPTIMIZER_STEP,
+    SAMPLING,
+    SYNCHRONIZATION,
+    profile_section,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from fastprof.capture.options import BusyError
+    from fastprof.errors import StateError
+    from fastprof.exporters.loading import load
+    from fastprof.report import Report
+    from fastprof.session.cprofile import Profile, run, runctx
+    from fastprof.session.profiler import Profiler
+    from fastprof.session.schedule import Schedule
+    from fastprof.session.training import start_training_profiling, step
+    from fastprof.snapshot import Snapshot, SnapshotError
+
+#: Public names that are loaded at their first use, and where they are.
+_LAZY = {
+    "BusyError": "fastprof.capture.options",
+    "Profile": "fastprof.session.cprofile",
+    "Profiler": "fastprof.session.profiler",
+    "Report": "fastprof.report",
+    "Schedule": "fastprof.session.schedule",
+    "Snapshot": "fastprof.snapshot",
+    "SnapshotError": "fastprof.snapshot",
+    "StateError": "fastprof.errors",
+    "load": "fastprof.exporters.loading",
+    "run": "fastprof.session.cprofile",
+    "runctx": "fastprof.session.cprofile",
+    "start_training_profiling": "fastprof.session.training",
+    "step": "fastprof.session.training",
+}
+
+__all__ = [
+    "BACKWARD_PASS",
+    "CANONICAL_SECTIONS",
+    "CHECKPOINTING",
+    "DATA_LOADING",
+    "EMA_UPDATE",
+    "FORWARD_PASS",
+    "METRICS_COMPUTATION",
+    "OPTIMIZER_STEP",
+    "SAMPLING",
+    "SYNCHRONIZATION",
+    "BusyError",
+    "Profile",
+    "Profiler",
+    "Report",
+    "Schedule",
+    "Snapshot",
+    "SnapshotError",
+    "StateError",
+    "__version__",
+    "load",
+    "profile_section",
+    "run",
+    "runctx",
+    "start_training_profiling",
+    "step",
+]
+
+
+def __getattr__(name: str) -> Any:
+    module = _LAZY.get(name)
+    if module is None:
+        raise AttributeError(f"module 'fastprof' has no attribute {name!r}")
+    import importlib
+
+    value = getattr(importlib.import_module(module), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+def _start_if_asked() -> None:
+    from fastprof.session.switch import MODE
+
+    if MODE == "on":
+        try:
+            from fastprof.session import auto
+
+            auto.start()
+        except Exception as error:  # the program goes on without
+            import warnings
+
+            warnings.warn(f"FASTPROF=1 did not work: {error}", RuntimeWarning, stacklevel=3)
+
+
+_start_if_asked()

@@ -1,0 +1,88 @@
+"""What a recorder can be told, checked before anything starts."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from fastprof._core import PHASES, BusyError, Recorder
+
+__all__ = ["PHASES", "BusyError", "Recorder", "RecorderOptions", "check_float", "check_int"]
+
+BACKENDS = ("auto", "setprofile", "monitoring")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecorderOptions:
+    """Options of one recording.
+
+    Attributes:
+        backend: how function calls are seen: ``"setprofile"``, ``"monitoring"``
+            (CPython 3.12 and later) or ``"auto"``, the cheaper one that works here.
+        skip_steps: first steps that stay out of the step statistics (warm-up).
+        max_overhead: largest share of wall time that hooking may cost before trivial hot
+            functions are muted, 0 to 1; 0 mutes nothing.  Monitoring only.
+        max_nodes: calling contexts kept per thread; more are counted as truncated.
+        max_depth: calling depth kept; deeper calls are counted as truncated.
+
+    Raises:
+        TypeError, ValueError: a value of the wrong type or out of range.
+    """
+
+    backend: str = "auto"
+    skip_steps: int = 3
+    max_overhead: float = 0.03
+    max_nodes: int = 1_000_000
+    max_depth: int = 1024
+
+    def __post_init__(self) -> None:
+        if self.backend not in BACKENDS:
+            raise ValueError(f"backend is {self.backend!r:.80}, expected one of {BACKENDS}")
+        check_int("skip_first", self.skip_steps, low=0)
+        check_int("max_nodes", self.max_nodes, low=1)
+        check_int("max_depth", self.max_depth, low=1)
+        share = check_float("max_overhead", self.max_overhead)
+        if not 0.0 <= share < 1.0:
+            raise ValueError(f"max_overhead is {share}, expected a share from 0 to below 1")
+
+    def create(self) -> Recorder:
+        """Return a recorder with these options; nothing is recorded before it is started."""
+        return Recorder(
+            backend=self.backend,
+            skip_steps=self.skip_steps,
+            max_overhead=float(self.max_overhead),
+            max_nodes=self.max_nodes,
+            max_depth=self.max_depth,
+        )
+
+
+def check_int(name: str, value: object, *, low: int, high: int = 2**31 - 1) -> int:
+    """Return ``value`` if it is an integer from ``low`` to ``high``.
+
+    Raises:
+        TypeError: it is not an integer (a bool is not one).
+        ValueError: it is out of range.
+    """
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} is {value!r:.80}, expected an integer")
+    if not low <= value <= high:
+        raise ValueError(f"{name} is {value!r:.80}, expected {low} to {high}")
+    return value
+
+
+def check_float(name: str, value: object) -> float:
+    """Return ``value`` as a finite float.
+
+    Raises:
+        TypeError: it is not a number (a bool is not one).
+        ValueError: it is infinite or not a number.
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{name} is {value!r:.80}, expected a number")
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise ValueError(f"{name} is {value!r:.80}, expected a finite number")
+    return number

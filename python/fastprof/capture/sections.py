@@ -1,0 +1,169 @@
+"""``profile_section`` and what it does when it is used as a decorator.
+
+The section itself is a C type.  What it needs Python for is registered here: wrapping a
+function so that its signature, its kind (plain, coroutine, generator, async generator)
+and its docstring stay what they were.
+"""
+
+from __future__ import annotations
+
+from fastprof import _core
+from fastprof._core import profile_section
+
+# This module is loaded by ``import fastprof``, which promises to be quick: typing,
+# functools and inspect are not loaded before somebody needs them.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Generator
+    from typing import Any, TypeVar
+
+    from fastprof._core import Section
+
+    _F = TypeVar("_F", bound=Callable[..., Any])
+
+__all__ = [
+    "BACKWARD_PASS",
+    "CANONICAL_SECTIONS",
+    "CHECKPOINTING",
+    "DATA_LOADING",
+    "EMA_UPDATE",
+    "FORWARD_PASS",
+    "METRICS_COMPUTATION",
+    "OPTIMIZER_STEP",
+    "SAMPLING",
+    "SYNCHRONIZATION",
+    "profile_section",
+]
+
+DATA_LOADING = "data_loading"
+FORWARD_PASS = "forward_pass"
+BACKWARD_PASS = "backward_pass"
+METRICS_COMPUTATION = "metrics_computation"
+OPTIMIZER_STEP = "optimizer_step"
+EMA_UPDATE = "ema_update"
+SAMPLING = "sampling"
+CHECKPOINTING = "checkpointing"
+SYNCHRONIZATION = "synchronization"
+
+#: The canonical section names, in the order of a training step.
+CANONICAL_SECTIONS = (
+    DATA_LOADING,
+    FORWARD_PASS,
+    BACKWARD_PASS,
+    METRICS_COMPUTATION,
+    OPTIMIZER_STEP,
+    EMA_UPDATE,
+    SAMPLING,
+    CHECKPOINTING,
+    SYNCHRONIZATION,
+)
+
+
+def decorate(section: Section, function: Any) -> Any:
+    """Wrap ``function`` so that every call of it runs inside ``section``.
+
+    A coroutine function is timed from its first to its last instruction, waiting
+    included.  Of a generator (async or not) only the time it runs is counted, one entry
+    per resumption: while it is suspended, its consumer runs, and that time is not its
+    own.
+
+    Raises:
+        TypeError: ``function`` is a class or not callable.
+    """
+    if isinstance(function, (staticmethod, classmethod)):
+        return type(function)(decorate(section, function.__func__))
+    if isinstance(function, type):
+        raise TypeError(
+            f"profile_section({section.name!r:.80}) cannot decorate the class "
+            f"{function.__qualname__}; decorate its methods"
+        )
+    if not callable(function):
+        raise TypeError(
+            f"profile_section({section.name!r:.80}) decorates functions, "
+            f"not {type(function).__name__}"
+        )
+    import inspect
+
+    if inspect.iscoroutinefunction(function):
+        return _coroutine(section, function)
+    if inspect.isasyncgenfunction(function):
+        return _async_generator(section, function)
+    if inspect.isgeneratorfunction(function):
+        return _generator(section, function)
+    return _plain(section, function)
+
+
+def _like(function: Callable[..., Any]) -> Callable[[_F], _F]:
+    """Return ``functools.wraps(function)``."""
+    import functools
+
+    # functools promises another type than it got; what is wrapped here stays a function.
+    return functools.wraps(function)  # type: ignore[return-value]
+
+
+def _plain(section: Section, function: Callable[..., Any]) -> Callable[..., Any]:
+    @_like(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with section:
+            return function(*args, **kwargs)
+
+    return call
+
+
+def _coroutine(section: Section, function: Callable[..., Any]) -> Callable[..., Any]:
+    @_like(function)
+    async def call(*args: Any, **kwargs: Any) -> Any:
+        with section:
+            return await function(*args, **kwargs)
+
+    return call
+
+
+def _generator(section: Section, function: Callable[..., Any]) -> Callable[..., Any]:
+    @_like(function)
+    def call(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
+        inner = function(*args, **kwargs)
+        resume, value = inner.send, None
+        while True:
+            # The end is caught inside the section: it is a result, not an error.
+            with section:
+                try:
+                    item = resume(value)
+                except StopIteration as stop:
+                    return stop.value
+            try:
+                resume, value = inner.send, (yield item)
+            except GeneratorExit:
+                with section:
+                    inner.close()
+                raise
+            except BaseException as error:  # goes into the generator
+                resume, value = inner.throw, error
+
+    return call
+
+
+def _async_generator(section: Section, function: Callable[..., Any]) -> Callable[..., Any]:
+    @_like(function)
+    async def call(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
+        inner = function(*args, **kwargs)
+        resume, value = inner.asend, None
+        while True:
+            with section:
+                try:
+                    item = await resume(value)
+                except StopAsyncIteration:
+                    return
+            try:
+                resume, value = inner.asend, (yield item)
+            except GeneratorExit:
+                with section:
+                    await inner.aclose()
+                raise
+            except BaseException as error:  # goes into the generator
+                resume, value = inner.athrow, error
+
+    return call
+
+
+_core.set_decorator_function(decorate)

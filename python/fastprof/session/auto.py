@@ -1,0 +1,65 @@
+"""The run that ``FASTPROF=1`` starts when fastprof is imported."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from pathlib import Path
+
+from fastprof.session.periodic import final_report, timings
+from fastprof.session.profiler import Profiler
+
+
+class AutomaticProfiler(Profiler):
+    """A run with default options that reports to ``sys.stderr`` when the program ends.
+
+    It makes way for a run that the program itself starts, which then reports as its own
+    options say.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gives_way = True
+
+    def stop_at_exit(self) -> None:
+        """End the run, and print the report and the section summary."""
+        self.stop()
+        if not self._is_primary() or _is_worker():
+            return
+        self._protect("report", self._print_at_exit)
+
+    def _print_at_exit(self) -> None:
+        rows = timings(self.snapshot())
+        text = f"{self.report().to_text()}\n\n{final_report(rows, self.steps)}"
+        sys.stderr.write(text)
+        sys.stderr.flush()
+
+
+def start() -> None:
+    """Start the run, unless this process is fastprof's own command or a worker.
+
+    A worker process (of a DataLoader, a pool, ...) inherits the environment, but what
+    the user wants to see is the training process.
+    """
+    if _is_own_command() or _is_worker():
+        return
+    AutomaticProfiler().start()
+
+
+def _is_own_command() -> bool:
+    """Whether this is ``python -m fastprof`` or ``fastprof``, which start their own run."""
+    for option, module in itertools.pairwise(sys.orig_argv):
+        if option == "-m":
+            return module.partition(".")[0] == "fastprof"
+    return bool(sys.argv) and Path(sys.argv[0]).stem == "fastprof"
+
+
+def _is_worker() -> bool:
+    processes = sys.modules.get("multiprocessing.process")
+    if processes is None:
+        return False
+    # A spawned worker imports the program before it knows its parent process; until
+    # then it is told apart by a mark on its process object.
+    return processes.parent_process() is not None or bool(
+        getattr(processes.current_process(), "_inheriting", False)
+    )

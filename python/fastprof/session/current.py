@@ -1,0 +1,96 @@
+"""The one run of this process: who holds it, and what ends it besides ``stop()``.
+
+Sections, the profiling hook and the clock are the process's own, so there is one run at a
+time.  A fork ends it in the child, silently; the end of the interpreter ends it as
+``stop()`` would, so that nothing recorded is lost.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+from typing import Protocol
+
+from fastprof.errors import StateError
+
+
+class Run(Protocol):
+    """What is asked of the holder."""
+
+    #: It was started by FASTPROF=1, and makes way for a run that the program starts.
+    gives_way: bool
+    started_at: str
+
+    def stop(self) -> None: ...
+    def stop_at_exit(self) -> None: ...
+    def stop_in_child(self) -> None: ...
+
+
+_lock = threading.Lock()
+_running: Run | None = None
+_fork_hook_set = False
+
+
+def running() -> Run | None:
+    """Return the run that is going on in this process."""
+    return _running
+
+
+def claim(run: Run) -> None:
+    """Make ``run`` the process's run.
+
+    Raises:
+        StateError: another one is going on; the message says where it was started.
+    """
+    global _running, _fork_hook_set
+    with _lock:
+        if _running is not None and not _running.gives_way:
+            raise StateError(
+                f"a fastprof run is going on already, started at {_running.started_at}; "
+                "stop() it before starting another"
+            )
+        earlier, _running = _running, run
+        if not _fork_hook_set:
+            os.register_at_fork(after_in_child=_after_fork_in_child)
+            _fork_hook_set = True
+    if earlier is not None:
+        earlier.stop()
+    atexit.register(_at_exit)
+
+
+def release(run: Run) -> None:
+    """Forget ``run``, if it is the process's run."""
+    global _running
+    with _lock:
+        if _running is not run:
+            return
+        _running = None
+    atexit.unregister(_at_exit)
+
+
+def caller() -> str:
+    """Return ``file:line`` of the code outside fastprof that is calling."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None:
+        if str(frame.f_globals.get("__name__", "")).partition(".")[0] != "fastprof":
+            break
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def _after_fork_in_child() -> None:
+    global _lock, _running
+    # The lock may have been held by a thread that does not exist here.
+    _lock = threading.Lock()
+    run, _running = _running, None
+    if run is not None:
+        atexit.unregister(_at_exit)
+        run.stop_in_child()
+
+
+def _at_exit() -> None:
+    run = _running
+    if run is not None:
+        run.stop_at_exit()

@@ -1,0 +1,58 @@
+"""Hands the metrics of a run to its logger."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from fastprof.session.metrics import LogCall, Metric, MetricWindow
+
+if TYPE_CHECKING:
+    from fastprof.capture.options import Recorder
+    from fastprof.session.faults import Faults
+
+
+class MetricEmitter:
+    """Takes what the recorder has accumulated and logs it, one call per emission.
+
+    Only the primary rank calls the logger.  A logger that raises is told about once and
+    not called again.
+    """
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        window: MetricWindow,
+        log: LogCall | None,
+        is_primary: Callable[[], bool],
+        faults: Faults,
+    ) -> None:
+        self._recorder = recorder
+        self._window = window
+        self._log = log
+        self._is_primary = is_primary
+        self._faults = faults
+        #: The latest metric of every key.
+        self.last: dict[str, Metric] = {}
+
+    def collect(self, *, validating: bool = False) -> None:
+        """Move what the recorder has accumulated into the window."""
+        self._window.add(self._recorder.take_loaders(), validating=validating)
+
+    def emit(self, split: str) -> None:
+        """Log the metrics of ``split`` since its last emission, if there are any."""
+        self.collect(validating=split == "val")
+        taken = self._window.take(split)
+        if not taken:
+            return
+        self.last.update(taken)
+        if self._log is None or not self._is_primary():
+            return
+        values = {key: metric.value_ms for key, metric in taken.items()}
+        try:
+            self._log(values, self._recorder.steps)
+        except Exception as error:  # whatever a user's logger raises
+            self._log = None
+            self._faults.add(
+                "logger_errors", "The metrics logger failed and was switched off", error
+            )

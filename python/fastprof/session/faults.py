@@ -1,0 +1,45 @@
+"""Faults survived while a run is going: told once, counted, never raised."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+
+class Faults:
+    """Collects what went wrong around the recorder, for the log and for the report.
+
+    The first fault of a kind is logged through ``logging.getLogger("fastprof")`` and
+    becomes a note of the report; the others of that kind are only counted.
+    """
+
+    __slots__ = ("counts", "notes")
+
+    def __init__(self) -> None:
+        #: Number of faults by kind, as in the counters of a snapshot.
+        self.counts: Counter[str] = Counter()
+        #: Sentences for the reader of the report.
+        self.notes: list[str] = []
+
+    def add(self, kind: str, what: str, error: BaseException) -> None:
+        """Count a fault of ``kind``; tell ``what`` happened if it is the first."""
+        self.counts[kind] += 1
+        if self.counts[kind] == 1:
+            self.tell(f"{what}: {_describe(error)}")
+
+    def tell(self, sentence: str) -> None:
+        """Log ``sentence`` and make it a note of the report."""
+        self.notes.append(sentence)
+        try:
+            import logging
+
+            logging.getLogger("fastprof").warning("%s", sentence)
+        except Exception:  # a broken log handler; the note remains
+            self.counts["log_errors"] += 1
+
+
+def _describe(error: BaseException) -> str:
+    try:
+        text = str(error)
+    except Exception:  # an exception whose __str__ raises
+        text = ""
+    return f"{type(error).__name__}: {text:.200}" if text else type(error).__name__

@@ -1,0 +1,253 @@
+"""Data loaders under observation: their names, and the iterators that time ``next()``."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Protocol
+
+from fastprof.session.names import component_among
+
+if TYPE_CHECKING:
+    from fastprof.capture import Section
+
+SPLITS = ("train", "val")
+
+#: The recorder's tag for work on a batch of no known loader, and its name in keys.
+NO_LOADER = -1
+UNKNOWN = "unknown"
+
+
+class LoaderEntry:
+    """One loader as the recorder and the metric keys know it."""
+
+    __slots__ = ("batches", "name", "split", "tag", "weight")
+
+    def __init__(self, tag: int, name: str, split: str) -> None:
+        self.tag = tag
+        self.name = name
+        self.split = split
+        #: Configured share in a mixture of loaders, if the user stated one.
+        self.weight: float | None = None
+        self.batches = 0
+
+
+class LoaderRegistry:
+    """Gives every loader its tag and its name.
+
+    The same name (and split) is the same loader, whatever object comes with it.  An
+    unnamed loader is ``loader{i}``, in the order of appearance within its split; the
+    same object keeps its number, and an object that takes the place of a dead one of
+    the same type takes over its number: a generator made anew in each epoch is one
+    loader, not one per epoch.
+    """
+
+    def __init__(self) -> None:
+        self.entries: list[LoaderEntry] = []
+        self._named: dict[tuple[str, str], LoaderEntry] = {}
+        self._unnamed: list[tuple[LoaderEntry, _Holder]] = []
+        self._taken: dict[str, set[str]] = {split: set() for split in SPLITS}
+        # The name of work without a loader is not to be had by a loader.
+        self._taken["train"].add(UNKNOWN)
+
+    def entry(self, iterable: object, name: str | None, split: str) -> LoaderEntry:
+        """Return the entry of ``iterable``, a new one if it is not known."""
+        if name is None:
+            return self._entry_of_object(iterable, split)
+        # Names can be megabytes: what is kept of one is bounded.
+        key = (split, hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest())
+        entry = self._named.get(key)
+        if entry is None:
+            entry = self._named[key] = self._new(name, split)
+        return entry
+
+    def _entry_of_object(self, iterable: object, split: str) -> LoaderEntry:
+        free = None
+        for i, (entry, holder) in enumerate(self._unnamed):
+            if entry.split != split:
+                continue
+            if holder.holds(iterable):
+                return entry
+            if free is None and holder.is_free_for(iterable):
+                free = i
+        if free is not None:
+            entry = self._unnamed[free][0]
+            self._unnamed[free] = (entry, _Holder(iterable))
+            return entry
+        count = sum(1 for entry, _ in self._unnamed if entry.split == split)
+        while f"loader{count}" in self._taken[split]:
+            count += 1
+        entry = self._new(f"loader{count}", split)
+        self._unnamed.append((entry, _Holder(iterable)))
+        return entry
+
+    def _new(self, name: str, split: str) -> LoaderEntry:
+        taken = self._taken[split]
+        clean = component_among(name, taken)
+        taken.add(clean)
+        entry = LoaderEntry(len(self.entries), clean, split)
+        self.entries.append(entry)
+        return entry
+
+
+class _Holder:
+    """Remembers an object without keeping it alive."""
+
+    __slots__ = ("_id", "_ref", "_type")
+
+    def __init__(self, target: object) -> None:
+        self._id = id(target)
+        self._type = type(target)
+        self._ref: weakref.ref[object] | None
+        try:
+            self._ref = weakref.ref(target)
+        except TypeError:
+            # A list, say.  Its address alone identifies it: if it has died and another
+            # list took the address, that one takes over the number as well.
+            self._ref = None
+
+    def holds(self, target: object) -> bool:
+        if self._ref is None:
+            return self._id == id(target) and self._type is type(target)
+        return self._ref() is target
+
+    def is_free_for(self, target: object) -> bool:
+        return self._ref is not None and self._ref() is None and self._type is type(target)
+
+
+class LoopState(Protocol):
+    """What a loader's iterator needs of the run it belongs to."""
+
+    counting: bool
+    train_tag: int
+
+    @property
+    def next_batch(self) -> Callable[[int, Iterator[Any], Section], Any]: ...
+    @property
+    def data_section(self) -> Section: ...
+    def validation_begins(self) -> None: ...
+    def validation_ends(self) -> None: ...
+
+
+class TimedLoader:
+    """An iterable whose iterators are timed; everything else is the iterable's own.
+
+    It can be iterated again and again, ``len()`` passes through, and attributes are read
+    from and written to the wrapped loader (``loader.sampler.set_epoch(epoch)``).
+    """
+
+    __slots__ = ("_fp_entry", "_fp_loader", "_fp_run")
+
+    def __init__(self, run: LoopState, entry: LoaderEntry, loader: Iterable[Any]) -> None:
+        self._fp_run = run
+        self._fp_entry = entry
+        self._fp_loader = loader
+
+    def __iter__(self) -> TimedIterator:
+        return timed_iterator(self._fp_run, self._fp_entry, iter(self._fp_loader))
+
+    def __len__(self) -> int:
+        return len(self._fp_loader)
+
+    def __bool__(self) -> bool:
+        # Without this, a loader that has no len() could not stand in a condition.
+        return bool(self._fp_loader)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._fp_loader[index]
+
+    def __getattr__(self, name: str) -> Any:
+        # A half-made object, as copy and pickle make one, must not look for itself.
+        if name.startswith("_fp_"):
+            raise AttributeError(name)
+        return getattr(self._fp_loader, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name.startswith("_fp_"):  # copy fills a copy this way
+            object.__setattr__(self, name, value)
+            return
+        setattr(self._fp_loader, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        delattr(self._fp_loader, name)
+
+    def __repr__(self) -> str:
+        return f"<fastprof loader {self._fp_entry.name!r} of {self._fp_loader!r}>"
+
+
+class TimedIterator:
+    """One pass over a loader; ``next()`` is timed as section ``data``."""
+
+    __slots__ = ("_fp_entry", "_fp_iterator", "_fp_next", "_fp_run", "_fp_section")
+
+    def __init__(self, run: LoopState, entry: LoaderEntry, iterator: Iterator[Any]) -> None:
+        self._fp_run = run
+        self._fp_entry = entry
+        self._fp_iterator = iterator
+        self._fp_next = run.next_batch
+        self._fp_section = run.data_section
+
+    def __iter__(self) -> TimedIterator:
+        return self
+
+    def __next__(self) -> Any:
+        entry = self._fp_entry
+        batch = self._fp_next(entry.tag, self._fp_iterator, self._fp_section)
+        run = self._fp_run
+        run.train_tag = entry.tag
+        if run.counting:
+            entry.batches += 1
+        return batch
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_fp_"):
+            raise AttributeError(name)
+        return getattr(self._fp_iterator, name)
+
+
+class ValidationIterator(TimedIterator):
+    """One pass over a validation loader; its end, or its being dropped, ends the pass."""
+
+    __slots__ = ("_fp_open", "_fp_thread")
+
+    def __init__(self, run: LoopState, entry: LoaderEntry, iterator: Iterator[Any]) -> None:
+        super().__init__(run, entry, iterator)
+        self._fp_thread = threading.get_ident()
+        self._fp_open = False
+
+    def __next__(self) -> Any:
+        entry = self._fp_entry
+        if not self._fp_open:
+            self._fp_open = True
+            self._fp_run.validation_begins()
+        try:
+            batch = self._fp_next(entry.tag, self._fp_iterator, self._fp_section)
+        except StopIteration:
+            self._fp_close()
+            raise
+        if self._fp_run.counting:
+            entry.batches += 1
+        return batch
+
+    def _fp_close(self) -> None:
+        if self._fp_open:
+            self._fp_open = False
+            self._fp_run.validation_ends()
+
+    def __del__(self) -> None:
+        # A loop left by ``break`` drops its iterator at once.  Dropped later, by the
+        # garbage collector in whatever thread, the pass is left to the end of the run:
+        # a logger is not to be called from there.
+        try:
+            if self._fp_open and threading.get_ident() == self._fp_thread:
+                self._fp_close()
+        except Exception:  # half-made, or the interpreter is going down
+            pass
+
+
+def timed_iterator(run: LoopState, entry: LoaderEntry, iterator: Iterator[Any]) -> TimedIterator:
+    """Return an iterator over ``iterator`` that is timed as ``entry``'s."""
+    kind = ValidationIterator if entry.split == "val" else TimedIterator
+    return kind(run, entry, iterator)

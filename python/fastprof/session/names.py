@@ -1,0 +1,44 @@
+"""Loader names as one path component of a metric key, each its own."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+_NOT_ALLOWED = re.compile(r"[^A-Za-z0-9._-]")
+_LONGEST = 100
+
+
+def component(name: str) -> str:
+    """Return ``name`` as a component of ``[A-Za-z0-9._-]``, at most 100 characters.
+
+    Other characters become ``_``.  A name of nothing but dots becomes as many ``_``, since
+    ``.`` and ``..`` are no names.  A longer name is cut and ends in a hash of the whole.
+    """
+    clean = _NOT_ALLOWED.sub("_", name[: _LONGEST + 1])
+    if not clean.strip("."):
+        clean = "_" * len(clean)
+    return clean if len(clean) <= _LONGEST else _marked(clean, f"_{_short_hash(name)}")
+
+
+def component_among(name: str, taken: set[str]) -> str:
+    """Return :func:`component` of ``name`` such that it is not in ``taken``.
+
+    Loaders turn up one by one, and a name once in use cannot change any more; so where two
+    would become the same, the later one gets a short hash of its name.
+    """
+    stem = clean = component(name)
+    mark, count = f"_{_short_hash(name)}", 1
+    while clean in taken:
+        clean = _marked(stem, mark)
+        count += 1
+        mark = f"_{_short_hash(name)}-{count}"
+    return clean
+
+
+def _marked(stem: str, mark: str) -> str:
+    return stem[: _LONGEST - len(mark)] + mark
+
+
+def _short_hash(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:8]

@@ -1,0 +1,69 @@
+"""What a :class:`~fastprof.Profiler` can be told, checked before anything starts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from fastprof.capture.options import RecorderOptions, check_float, check_int
+from fastprof.session.output import Pathish
+from fastprof.session.periodic import SORTS
+from fastprof.session.schedule import Schedule
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """Options of one run; their meaning is told at :class:`~fastprof.Profiler`.
+
+    Raises:
+        TypeError, ValueError: a value of the wrong type or out of range.
+    """
+
+    functions: bool | Literal["auto"]
+    gpu: bool | Literal["auto"]
+    sync: bool | Literal["cuda"]
+    logger: Any
+    log_every: int | None
+    metrics: bool
+    batch_wait: bool
+    schedule: Schedule | None
+    report_every: int | None
+    sort: str
+    stream: Any
+    output: Pathish | Sequence[Pathish] | None
+    save_every: float | None
+    rank: int | None
+    recorder: RecorderOptions
+
+    def __post_init__(self) -> None:
+        _one_of("functions", self.functions, (True, False, "auto"))
+        if self.gpu is True or self.gpu not in (False, "auto"):
+            raise ValueError(
+                f"gpu is {self.gpu!r:.80}: this version of fastprof has no GPU collection; "
+                'use gpu="auto" (GPU times where the version has them) or gpu=False'
+            )
+        _one_of("sync", self.sync, (True, False, "cuda"))
+        for name in ("metrics", "batch_wait"):
+            if not isinstance(getattr(self, name), bool):
+                raise TypeError(f"{name} is {getattr(self, name)!r:.80}, expected True or False")
+        for name in ("log_every", "report_every"):
+            if getattr(self, name) is not None:
+                check_int(name, getattr(self, name), low=1)
+        if self.rank is not None:
+            check_int("rank", self.rank, low=0)
+        if self.schedule is not None and not isinstance(self.schedule, Schedule):
+            raise TypeError(
+                f"schedule is {type(self.schedule).__name__}, expected fastprof.Schedule"
+            )
+        _one_of("sort", self.sort, SORTS)
+        if self.stream is not None and not callable(getattr(self.stream, "write", None)):
+            raise TypeError(f"stream is {type(self.stream).__name__}, expected a text stream")
+        if self.save_every is not None and check_float("save_every", self.save_every) <= 0:
+            raise ValueError(f"save_every is {self.save_every!r}, expected seconds above 0")
+
+
+def _one_of(name: str, value: object, allowed: tuple[object, ...]) -> None:
+    # 1 == True, but only the value itself is meant.
+    if not any(value is item or (isinstance(item, str) and value == item) for item in allowed):
+        raise ValueError(f"{name} is {value!r:.80}, expected one of {allowed}")

@@ -1,0 +1,426 @@
+"""The profiler of a training loop."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from fastprof.capture.options import RecorderOptions, check_float
+from fastprof.capture.sections import profile_section
+from fastprof.capture.sync import CudaSync
+from fastprof.errors import StateError
+from fastprof.session import current, switch
+from fastprof.session.emitter import MetricEmitter
+from fastprof.session.faults import Faults
+from fastprof.session.loaders import NO_LOADER, SPLITS, LoaderRegistry, TimedLoader, timed_iterator
+from fastprof.session.metrics import Metric, MetricWindow, loader_stats, log_call
+from fastprof.session.options import Options
+from fastprof.session.output import Outputs, Pathish, resolve
+from fastprof.session.printer import ReportPrinter
+from fastprof.session.rank import find_rank, find_world_size
+from fastprof.session.schedule import Schedule
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from fastprof.capture import Section
+    from fastprof.report import Report
+    from fastprof.snapshot import Snapshot
+
+_T = TypeVar("_T")
+
+_NEW, _RUNNING, _STOPPED, _OFF, _FORKED = "new", "running", "stopped", "off", "forked"
+
+
+class Profiler:
+    """Records one run of a training loop; a context manager, or ``start()`` and ``stop()``.
+
+    There is one run per process at a time.  Once it has started, no fault of the
+    profiler reaches the training code: a logger, stream or file that fails is reported
+    once through ``logging.getLogger("fastprof")``, noted in the report and switched off.
+
+    Args:
+        functions: record function calls.  ``"auto"``: yes, unless another profiler holds
+            the interpreter's hook, which becomes a note in the report; ``True``: yes, or
+            :class:`~fastprof.BusyError`; ``False``: no.
+        gpu: ``"auto"`` or False.  This version has no GPU collection.
+        sync: ``"cuda"`` (or True) calls ``torch.cuda.synchronize()`` before each section's
+            two clock readings, once CUDA is in use.  It changes what it measures.
+        logger: receives the metrics: an object with ``log_metrics(dict, step)`` or
+            ``log(dict, step)``, or a function of these two.  Called on rank 0 only.
+        log_every: metrics are logged at every step that is a multiple of this; None: every
+            step.
+        metrics: False: no metrics at all.
+        batch_wait: False: no ``time_batch_wait_ms`` metrics.
+        schedule: steps in which functions are recorded; None: all.
+        skip_first: first steps left out of the step statistics.
+        max_overhead: largest share of wall time that function hooks may cost before
+            trivial hot functions are muted (CPython 3.12 and later); 0: never mute.
+        backend: ``"auto"``, ``"setprofile"`` or ``"monitoring"``.
+        max_nodes: calling contexts kept per thread.
+        max_depth: calling depth kept.
+        report_every: print a text report of the sections every this many steps, and a
+            final one at the end.
+        sort: order of its rows: ``"first"`` (use) or ``"total"`` (time).
+        stream: where these reports go; None: ``sys.stdout``.
+        output: path, or paths, to save the run to at the end; the suffix chooses the
+            format.  In a distributed job ``rank{r}_`` is put before the file name.
+        save_every: with ``output``: save also during the run, about every this many
+            seconds, taking no more than 1 % of the time; None: only at the end.
+        rank: this process's rank; None: from ``RANK``, else torch.distributed, else 0.
+        enabled: False: record nothing and let every method do nothing.
+
+    Raises:
+        TypeError, ValueError: an argument of the wrong type or out of range.
+        OSError: ``output`` names a directory, or a file in one that does not exist.
+    """
+
+    def __init__(
+        self,
+        *,
+        functions: bool | Literal["auto"] = "auto",
+        gpu: bool | Literal["auto"] = "auto",
+        sync: bool | Literal["cuda"] = False,
+        logger: Any = None,
+        log_every: int | None = 50,
+        metrics: bool = True,
+        batch_wait: bool = True,
+        schedule: Schedule | None = None,
+        skip_first: int = 3,
+        max_overhead: float = 0.03,
+        backend: str = "auto",
+        max_nodes: int = 1_000_000,
+        max_depth: int = 1024,
+        report_every: int | None = None,
+        sort: str = "first",
+        stream: Any = None,
+        output: Pathish | Sequence[Pathish] | None = None,
+        save_every: float | None = 60.0,
+        rank: int | None = None,
+        enabled: bool = True,
+    ) -> None:
+        self._options = options = Options(
+            functions=functions,
+            gpu=gpu,
+            sync=sync,
+            logger=logger,
+            log_every=log_every,
+            metrics=metrics,
+            batch_wait=batch_wait,
+            schedule=schedule,
+            report_every=report_every,
+            sort=sort,
+            stream=stream,
+            output=output,
+            save_every=save_every,
+            rank=rank,
+            recorder=RecorderOptions(
+                backend=backend,
+                skip_steps=skip_first,
+                max_overhead=max_overhead,
+                max_nodes=max_nodes,
+                max_depth=max_depth,
+            ),
+        )
+        log = None if logger is None else log_call(logger)
+        self._faults = Faults()
+        self._outputs = Outputs(resolve(output), save_every, self._faults)
+        self._state = _NEW if enabled and switch.MODE != "off" else _OFF
+        self._recorder = options.recorder.create()
+        self._sync = CudaSync()
+        self._registry = LoaderRegistry()
+        self._metrics = MetricEmitter(
+            self._recorder,
+            MetricWindow(self._registry, batch_wait=batch_wait),
+            log,
+            self._is_primary,
+            self._faults,
+        )
+        self._printer = ReportPrinter(report_every, sort, stream, self._is_primary, self._faults)
+        self._recording_functions = False
+        self._next_event = 1
+        #: Where the run was started, as ``file:line``; empty before.
+        self.started_at = ""
+        #: True for the run of FASTPROF=1, which makes way for one the program starts.
+        self.gives_way = False
+        # Read by the iterators of loaders at every batch.
+        self.next_batch = self._recorder.next_batch
+        # How long a batch takes to fetch is the CPU's affair: never wait for the GPU there.
+        self.data_section = profile_section("data", sync=False)
+        self.counting = False
+        self.train_tag = NO_LOADER
+
+    # -- the run ---------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.stop()
+
+    def start(self) -> Self:
+        """Begin recording, and the first step.
+
+        Raises:
+            StateError: this profiler was started before, or another is running.
+            BusyError: ``functions=True`` and another profiler holds the hook.
+        """
+        if self._state == _OFF:
+            return self
+        if self._state == _RUNNING:
+            raise StateError(f"this Profiler is running already, started at {self.started_at}")
+        if self._state != _NEW:
+            raise StateError("a Profiler records one run and this one is over; make a new one")
+        self.started_at = current.caller()
+        current.claim(self)
+        try:
+            self._open()
+        except BaseException:
+            self._close()
+            current.release(self)
+            raise
+        self._state = _RUNNING
+        self.counting = True
+        return self
+
+    def _open(self) -> None:
+        recorder, options = self._recorder, self._options
+        self._sync.install()
+        recorder.sync = bool(options.sync)
+        recorder.start_sections()
+        recorder.set_loader(NO_LOADER)
+        if options.functions is not False:
+            try:
+                recorder.enable()
+                self._recording_functions = True
+            except Exception as error:  # BusyError, or no memory
+                if options.functions is True:
+                    raise
+                self._faults.notes.append(f"Functions were not recorded: {error}")
+        if self._recording_functions and options.schedule and not options.schedule.records(0):
+            recorder.pause_functions()
+        self._outputs.begin()
+        recorder.mark()
+        self._next_event = self._event_after(0)
+
+    def _close(self) -> None:
+        self._recorder.disable()
+        self._recorder.stop_sections()
+        self._sync.uninstall()
+
+    def stop(self) -> None:
+        """End the run: log what is left, print the final report and save, as configured.
+
+        Does nothing if the run is not going on.
+        """
+        if self._state != _RUNNING:
+            return
+        self._state = _STOPPED
+        self.counting = False
+        try:
+            self._close()
+        finally:
+            current.release(self)
+        if self._options.metrics:
+            self._protect("metrics", self._metrics.emit, "val")
+        self._protect("report", self._printer.print_final, self.snapshot, self._recorder.steps)
+        self._protect("save", self._outputs.save_all, self.report, self._rank())
+
+    def stop_at_exit(self) -> None:
+        """End the run because the interpreter exits.
+
+        If nothing is configured to receive the result, the report goes to ``sys.stderr``.
+        """
+        has_reader = self._printer.every is not None or bool(self._outputs.paths)
+        self.stop()
+        if not has_reader and self._is_primary():
+            self._protect("report", lambda: sys.stderr.write(self.report().to_text() + "\n"))
+
+    def stop_in_child(self) -> None:
+        """End the run in a forked child: the parent goes on with it, the child forgets it."""
+        self._state = _FORKED
+        self.counting = False
+        self._protect("fork", self._close)
+
+    # -- the loop --------------------------------------------------------------
+
+    def step(self) -> int:
+        """End a step and begin the next; return the number of steps so far.
+
+        Call it once per optimizer step, after it: with gradient accumulation that is once
+        per several batches.
+
+        Raises:
+            StateError: the profiler is not running.
+        """
+        if self._state != _RUNNING:
+            return self._step_outside()
+        count = self._recorder.step()
+        if count >= self._next_event:
+            self._after_step(count)
+        return count
+
+    def _step_outside(self) -> int:
+        if self._state in (_OFF, _FORKED):
+            return self._recorder.steps
+        when = "before start()" if self._state == _NEW else "after stop()"
+        raise StateError(
+            f'Profiler.step() was called {when}: call it inside "with fastprof.Profiler() as prof:"'
+        )
+
+    def loader(
+        self,
+        iterable: Iterable[_T],
+        name: str | None = None,
+        *,
+        split: str = "train",
+        weight: float | None = None,
+    ) -> Iterable[_T]:
+        """Return ``iterable`` such that fetching a batch is timed as section ``data``.
+
+        Everything else (``len()``, attributes, iterating again) is the iterable's own.
+        What follows in the same thread is counted as work on that loader's batch, until
+        another loader delivers one.  Can be called before ``start()``.
+
+        Args:
+            iterable: a DataLoader, a list, a generator, ...
+            name: names the loader in metric keys; None: ``loader0``, ``loader1``, ...
+            split: ``"train"`` or ``"val"``; metrics of a validation loader are logged when
+                it is exhausted or its loop is left.
+            weight: configured share of this loader among several; shown in the report.
+
+        Raises:
+            TypeError, ValueError: an argument of the wrong type or out of range.
+        """
+        if name is not None and not isinstance(name, str):
+            raise TypeError(f"loader name is {name!r:.80}, expected a string")
+        if name == "":
+            raise ValueError("loader name is empty; leave it out for loader0, loader1, ...")
+        if split not in SPLITS:
+            raise ValueError(f"loader split is {split!r:.80}, expected one of {SPLITS}")
+        if weight is not None and check_float("loader weight", weight) < 0:
+            raise ValueError(f"loader weight is {weight!r:.80}, expected 0 or more")
+        if not hasattr(iterable, "__iter__") and not hasattr(iterable, "__getitem__"):
+            raise TypeError(f"loader is {type(iterable).__name__}, which cannot be iterated")
+        if self._state == _OFF:
+            return iterable
+        entry = self._registry.entry(iterable, name, split)
+        if weight is not None:
+            entry.weight = float(weight)
+        if isinstance(iterable, Iterator):
+            return timed_iterator(self, entry, iterable)
+        return TimedLoader(self, entry, iterable)
+
+    def section(self, name: str, *, sync: bool | None = None) -> Section:
+        """Return ``profile_section(name, sync=sync)``."""
+        return profile_section(name, sync=sync)
+
+    def validation_begins(self) -> None:
+        """A pass over a validation loader begins (called by its iterator)."""
+        if self._state == _RUNNING and self._options.metrics:
+            self._protect("metrics", self._metrics.collect)
+
+    def validation_ends(self) -> None:
+        """A pass over a validation loader has ended (called by its iterator)."""
+        if self._state != _RUNNING:
+            return
+        if self._options.metrics:
+            self._protect("metrics", self._metrics.emit, "val")
+        # A batch of the training loader may still be under way.
+        self._recorder.set_loader(self.train_tag)
+
+    # -- what comes out --------------------------------------------------------
+
+    @property
+    def steps(self) -> int:
+        """Number of steps so far."""
+        return self._recorder.steps
+
+    @property
+    def running(self) -> bool:
+        """Whether the run is going on."""
+        return self._state == _RUNNING
+
+    @property
+    def last_metrics(self) -> Mapping[str, Metric]:
+        """The latest value, sum and count of every metric key emitted so far."""
+        return dict(self._metrics.last)
+
+    def snapshot(self) -> Snapshot:
+        """Return what was recorded so far, raw."""
+        from fastprof.capture.convert import take_snapshot
+
+        meta: dict[str, str | int | float | bool | None] = {
+            "rank": self._rank(),
+            "world_size": find_world_size(),
+            "functions": self._recording_functions,
+        }
+        counts = dict(self._faults.counts)
+        if self._sync.failures:
+            counts["sync_errors"] = self._sync.failures
+        notes = list(self._faults.notes)
+        if self._state == _OFF:
+            notes.append("Nothing was recorded: the profiler was switched off.")
+        snapshot = take_snapshot(self._recorder, meta=meta, notes=notes)
+        return replace(
+            snapshot,
+            loaders=loader_stats(self._registry, self._recorder.loader_totals()),
+            counters={**snapshot.counters, **counts},
+        )
+
+    def report(self) -> Report:
+        """Return what was recorded so far as a :class:`~fastprof.Report`."""
+        from fastprof.report import build_report
+
+        return build_report(self.snapshot())
+
+    # -- between steps ---------------------------------------------------------
+
+    def _event_after(self, count: int) -> int:
+        """Return the next step count at which there may be something to do."""
+        options = self._options
+        due = [sys.maxsize]
+        if self._outputs.periodic:
+            due.append(count + 1)
+        if options.metrics:
+            every = options.log_every or 1
+            due.append((count // every + 1) * every)
+        if self._printer.every is not None:
+            due.append((count // self._printer.every + 1) * self._printer.every)
+        schedule = options.schedule
+        if schedule is not None and self._recording_functions:
+            cycles = schedule.repeat * (schedule.wait + schedule.warmup + schedule.active)
+            if not cycles or count <= schedule.skip_first + cycles:
+                due.append(count + 1)
+        return min(due)
+
+    def _after_step(self, count: int) -> None:
+        options = self._options
+        if options.schedule is not None and self._recording_functions:
+            # The step that begins now has the number of those that have ended.
+            if options.schedule.records(count):
+                self._recorder.resume_functions()
+            else:
+                self._recorder.pause_functions()
+        if options.metrics and count % (options.log_every or 1) == 0:
+            self._protect("metrics", self._metrics.emit, "train")
+        if self._printer.every is not None and count % self._printer.every == 0:
+            self._protect("report", self._printer.print_periodic, self.snapshot, count)
+        if self._outputs.periodic:
+            self._protect("save", self._outputs.save_if_due, self.report, self._rank())
+        self._next_event = self._event_after(count)
+
+    def _protect(self, kind: str, action: Callable[..., object], *args: Any) -> None:
+        """Run ``action``; what it raises becomes a fault and goes no further."""
+        try:
+            action(*args)
+        except Exception as error:  # nothing may reach the training code
+            self._faults.add(f"{kind}_errors", f"fastprof: {kind} failed", error)
+
+    def _rank(self) -> int:
+        return find_rank() if self._options.rank is None else self._options.rank
+
+    def _is_primary(self) -> bool:
+        return self._rank() == 0

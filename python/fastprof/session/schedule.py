@@ -1,0 +1,59 @@
+"""Windows of steps in which functions are recorded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from fastprof.capture.options import check_int
+
+#: What a step is used for; the values are the names torch.profiler gives its actions.
+NONE = "none"
+WARMUP = "warmup"
+RECORD = "record"
+RECORD_AND_SAVE = "record_and_save"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """Which steps have their functions recorded, counted from 0.
+
+    After ``skip_first`` steps comes a cycle of ``wait`` steps off, ``warmup`` steps off,
+    ``active`` steps on; it runs ``repeat`` times, or to the end if ``repeat`` is 0.  The
+    same five numbers give ``torch.profiler.schedule`` the same steps.  Only the function
+    layer follows the schedule: sections, steps and metrics stay on.  A warm-up step is
+    off here as well, and exists so that a schedule written for torch can be used as it is.
+
+    Example: ``Schedule(skip_first=5, wait=2, warmup=1, active=3, repeat=2)`` records
+    steps 8, 9, 10 and 14, 15, 16.
+
+    Raises:
+        TypeError, ValueError: a value that is not an integer or out of range.
+    """
+
+    skip_first: int = 1
+    wait: int = 0
+    warmup: int = 1
+    active: int = 3
+    repeat: int = 1
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            low = 1 if field.name == "active" else 0
+            check_int(f"schedule {field.name}", getattr(self, field.name), low=low)
+
+    def action(self, step: int) -> str:
+        """Return what step number ``step`` (from 0) is used for."""
+        position = step - self.skip_first
+        cycle = self.wait + self.warmup + self.active
+        if position < 0 or (self.repeat and position >= self.repeat * cycle):
+            return NONE
+        position %= cycle
+        if position < self.wait:
+            return NONE
+        if position < self.wait + self.warmup:
+            return WARMUP
+        return RECORD if position < cycle - 1 else RECORD_AND_SAVE
+
+    def records(self, step: int) -> bool:
+        """Whether functions are recorded in step number ``step`` (from 0)."""
+        return self.action(step) in (RECORD, RECORD_AND_SAVE)

@@ -1,0 +1,89 @@
+"""Section reports for a training loop that only has ``profile_section`` in it."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from fastprof.capture.options import check_int
+from fastprof.session import current
+from fastprof.session.profiler import Profiler
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+class TrainingProfiling:
+    """A run that prints a text report every N steps and at the end.
+
+    Made by :func:`start_training_profiling`; a context manager that stops it.
+    """
+
+    def __init__(self, profiler: Profiler) -> None:
+        #: The run itself, for ``report()`` and ``snapshot()``.
+        self.profiler = profiler
+
+    def step(self) -> int:
+        """End a step; return the number of steps so far."""
+        return self.profiler.step()
+
+    def stop(self) -> None:
+        """End the run and print the final report; does nothing the second time."""
+        self.profiler.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+
+def start_training_profiling(
+    log_every: int = 50,
+    *,
+    sort: str = "first",
+    stream: Any = None,
+    functions: bool = False,
+    rank: int | None = None,
+) -> TrainingProfiling:
+    """Start a run that reports its sections as text, and return its handle.
+
+    End each training step with ``handle.step()`` or :func:`step`.  The final report is
+    printed by ``handle.stop()``, or when the interpreter exits.
+
+    Args:
+        log_every: steps between reports.
+        sort: order of the rows: ``"first"`` (use) or ``"total"`` (time).
+        stream: where the reports go; None: ``sys.stdout``.
+        functions: record function calls as well, for ``handle.profiler.report()``.
+        rank: this process's rank; None: found as by :class:`~fastprof.Profiler`.
+
+    Raises:
+        TypeError, ValueError: an argument of the wrong type or out of range.
+        StateError: another run is going on.
+    """
+    check_int("log_every", log_every, low=1)
+    profiler = Profiler(
+        functions=functions,
+        report_every=log_every,
+        sort=sort,
+        stream=stream,
+        rank=rank,
+        metrics=False,
+    )
+    return TrainingProfiling(profiler.start())
+
+
+def step() -> int:
+    """End a step of the run that is going on; return the number of steps so far.
+
+    Does nothing and returns 0 when no run is going on, as sections do: it may stay in the
+    code.
+    """
+    run = current.running()
+    return run.step() if isinstance(run, Profiler) else 0

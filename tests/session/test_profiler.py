@@ -1,0 +1,407 @@
+"""The run itself: start, stop, options, errors, and faults that are survived."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import threading
+import time
+
+import fastprof
+import pytest
+from fastprof import profile_section
+from fastprof.session.periodic import timings
+
+
+def counts(prof: fastprof.Profiler) -> dict[str, int]:
+    return {row.name: row.count for row in timings(prof.snapshot())}
+
+
+def test_sections_and_steps_are_recorded_between_start_and_stop() -> None:
+    with profile_section("before"):
+        pass
+    with fastprof.Profiler() as prof:
+        assert prof.running
+        for _ in range(10):
+            with profile_section("forward"), prof.section("inner"):
+                pass
+            prof.step()
+    assert not prof.running
+    with profile_section("after"):
+        pass
+    assert counts(prof) == {"forward": 10, "inner": 10}
+    assert prof.steps == 10
+    assert prof.snapshot().steps.count == 10
+    assert prof.snapshot().steps.skipped == 3
+
+
+def test_start_and_stop_work_as_the_context_manager_does() -> None:
+    prof = fastprof.Profiler(functions=False)
+    assert prof.start() is prof
+    with profile_section("x"):
+        pass
+    prof.stop()
+    prof.stop()
+    assert counts(prof) == {"x": 1}
+
+
+def test_starting_twice_is_a_clear_error() -> None:
+    with fastprof.Profiler(functions=False) as prof:
+        with pytest.raises(fastprof.StateError, match=r"running already, started at .*test_prof"):
+            prof.start()
+        assert prof.running
+    with pytest.raises(fastprof.StateError, match="make a new one"):
+        prof.start()
+
+
+def test_a_second_profiler_is_told_where_the_first_was_started() -> None:
+    with fastprof.Profiler(functions=False) as first:
+        with pytest.raises(fastprof.StateError, match=r"started at .*test_profiler\.py:\d+"):
+            fastprof.Profiler().start()
+        with profile_section("x"):
+            pass
+        assert first.step() == 1
+    assert counts(first) == {"x": 1}
+    with fastprof.Profiler(functions=False):
+        pass
+
+
+def test_step_outside_a_run_is_a_clear_error() -> None:
+    prof = fastprof.Profiler(functions=False)
+    with pytest.raises(fastprof.StateError, match=r"before start\(\)"):
+        prof.step()
+    with prof:
+        prof.step()
+    with pytest.raises(fastprof.StateError, match=r"after stop\(\)"):
+        prof.step()
+
+
+def test_the_module_function_step_does_nothing_when_nothing_records() -> None:
+    assert fastprof.step() == 0
+    with fastprof.Profiler(functions=False) as prof:
+        assert fastprof.step() == 1
+        assert prof.step() == 2
+    assert fastprof.step() == 0
+
+
+def test_enabled_false_makes_every_method_do_nothing() -> None:
+    prof = fastprof.Profiler(enabled=False, report_every=1)
+    batches = [1, 2]
+    with prof:
+        assert prof.loader(batches, "main") is batches
+        with profile_section("x"):
+            pass
+        assert prof.step() == 0
+        with fastprof.Profiler(functions=False) as other:
+            prof.step()
+    assert other.steps == 0
+    assert prof.snapshot().sections == ()
+    assert any("switched off" in note for note in prof.snapshot().notes)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "error"),
+    [
+        ("functions", "yes", ValueError),
+        ("functions", 1, ValueError),
+        ("gpu", True, ValueError),
+        ("gpu", "cupti", ValueError),
+        ("sync", "rocm", ValueError),
+        ("log_every", 0, ValueError),
+        ("log_every", 2.5, TypeError),
+        ("log_every", True, TypeError),
+        ("report_every", -1, ValueError),
+        ("skip_first", -1, ValueError),
+        ("skip_first", "3", TypeError),
+        ("max_overhead", 1.0, ValueError),
+        ("max_overhead", float("nan"), ValueError),
+        ("max_overhead", "3%", TypeError),
+        ("backend", "ptrace", ValueError),
+        ("max_nodes", 0, ValueError),
+        ("max_depth", None, TypeError),
+        ("schedule", {"wait": 1}, TypeError),
+        ("sort", "name", ValueError),
+        ("stream", "out.txt", TypeError),
+        ("rank", -1, ValueError),
+        ("rank", "0", TypeError),
+        ("metrics", 1, TypeError),
+        ("batch_wait", None, TypeError),
+        ("save_every", 0, ValueError),
+        ("save_every", "1m", TypeError),
+        ("output", 5, TypeError),
+        ("output", "", ValueError),
+        ("output", "a\0b", ValueError),
+        ("output", [b"x"], TypeError),
+        ("output", "/no/such/directory/x.fprof", FileNotFoundError),
+        ("output", "/", IsADirectoryError),
+    ],
+)
+def test_bad_options_are_refused_before_anything_starts(option, value, error) -> None:
+    with pytest.raises(error, match=option):
+        fastprof.Profiler(**{option: value})
+
+
+def test_gpu_auto_is_accepted_and_true_names_the_reason() -> None:
+    fastprof.Profiler(gpu="auto")
+    fastprof.Profiler(gpu=False)
+    with pytest.raises(ValueError, match="no GPU collection"):
+        fastprof.Profiler(gpu=True)
+
+
+def test_options_are_keyword_only() -> None:
+    with pytest.raises(TypeError):
+        fastprof.Profiler(True)  # type: ignore[misc]
+
+
+def test_functions_are_recorded_under_the_section_that_called_them() -> None:
+    def work() -> int:
+        return sum(range(10))
+
+    with fastprof.Profiler(functions=True, max_overhead=0) as prof:
+        for _ in range(5):
+            with profile_section("forward"):
+                work()
+    snapshot = prof.snapshot()
+    parents = set()
+    calls = 0
+    for thread in snapshot.threads:
+        for row, key in enumerate(thread.nodes.key):
+            if snapshot.keys[key].name == "work":
+                calls += thread.nodes.calls[row]
+                parents.add(snapshot.keys[thread.nodes.key[thread.nodes.parent[row]]].name)
+    assert calls == 5
+    assert parents == {"forward"}
+
+
+def busy_hook():
+    """A context in which another fastprof recorder holds the hook."""
+    from fastprof.capture.options import RecorderOptions
+
+    return RecorderOptions().create()
+
+
+def test_f7_functions_auto_goes_on_without_when_the_hook_is_taken() -> None:
+    other = busy_hook()
+    other.enable()
+    try:
+        with fastprof.Profiler(functions="auto") as prof:
+            with profile_section("x"):
+                pass
+        assert counts(prof) == {"x": 1}
+        assert any("Functions were not recorded" in note for note in prof.snapshot().notes)
+    finally:
+        other.disable()
+
+
+def test_f7_functions_true_raises_and_leaves_nothing_behind() -> None:
+    other = busy_hook()
+    other.enable()
+    try:
+        with pytest.raises(fastprof.BusyError):
+            fastprof.Profiler(functions=True).start()
+        with fastprof.Profiler(functions=False) as prof:
+            with profile_section("x"):
+                pass
+        assert counts(prof) == {"x": 1}
+    finally:
+        other.disable()
+
+
+def test_f1_an_exception_leaves_the_run_stopped_and_its_time_recorded() -> None:
+    prof = fastprof.Profiler(functions=False)
+
+    def train() -> None:
+        with prof, profile_section("x"):
+            time.sleep(0.002)
+            raise LookupError
+
+    with pytest.raises(LookupError):
+        train()
+    assert not prof.running
+    (row,) = prof.snapshot().sections
+    assert (row.count, row.errors) == (1, 1)
+    assert row.sum_ns >= 2_000_000
+
+
+def test_report_can_be_had_during_the_run() -> None:
+    with fastprof.Profiler(functions=False) as prof:
+        for step in range(1, 4):
+            with profile_section("x"):
+                pass
+            prof.step()
+            assert prof.report().section("x").count == step
+    assert "x" in prof.report().to_text()
+
+
+def test_sections_of_other_threads_are_in_the_report() -> None:
+    def work() -> None:
+        for _ in range(100):
+            with profile_section("in_thread"):
+                pass
+
+    with fastprof.Profiler(functions=False) as prof:
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert counts(prof) == {"in_thread": 400}
+
+
+class Broken(io.StringIO):
+    def write(self, text: str) -> int:
+        raise OSError("broken pipe")
+
+
+def test_f40_a_broken_stream_is_told_about_once_and_the_training_goes_on(caplog) -> None:
+    with fastprof.Profiler(functions=False, report_every=2, stream=Broken()) as prof:
+        for _ in range(10):
+            prof.step()
+    assert prof.steps == 10
+    assert [r.name for r in caplog.records] == ["fastprof"]
+    assert prof.snapshot().counters["stream_errors"] == 1
+
+
+def test_p9_even_a_broken_log_handler_does_not_reach_the_training(monkeypatch) -> None:
+    import logging
+
+    def raising(*args, **kwargs):
+        raise ValueError("no log")
+
+    monkeypatch.setattr(logging.getLogger("fastprof"), "warning", raising)
+
+    class BadError(Exception):
+        def __str__(self) -> str:
+            raise ValueError("no text")
+
+    def logger(metrics, step):
+        raise BadError
+
+    with fastprof.Profiler(functions=False, logger=logger, log_every=1) as prof:
+        for _ in range(3):
+            with profile_section("forward"):
+                pass
+            prof.step()
+    assert prof.steps == 3
+    assert prof.snapshot().counters["logger_errors"] == 1
+
+
+def test_p9_an_interrupt_in_the_logger_is_the_users_and_passes(caplog) -> None:
+    def logger(metrics, step):
+        raise KeyboardInterrupt
+
+    prof = fastprof.Profiler(functions=False, logger=logger, log_every=1)
+    with prof:
+        with profile_section("forward"):
+            pass
+        with pytest.raises(KeyboardInterrupt):
+            prof.step()
+        assert prof.running
+
+
+def test_output_is_saved_at_the_end_and_f41_means_what_it_meant_at_the_start(
+    tmp_path, monkeypatch
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(tmp_path)
+    with fastprof.Profiler(functions=False, output=["run.fprof", "run.json"]) as prof:
+        with profile_section("x"):
+            pass
+        os.chdir(elsewhere)
+    assert sorted(p.name for p in tmp_path.iterdir() if p.is_file()) == ["run.fprof", "run.json"]
+    assert list(elsewhere.iterdir()) == []
+    assert fastprof.load(tmp_path / "run.fprof").section("x").count == 1
+    json.loads((tmp_path / "run.json").read_text(), parse_constant=pytest.fail)
+    assert prof.snapshot().notes == fastprof.load(tmp_path / "run.fprof").snapshot.notes
+
+
+def test_f40_output_that_cannot_be_written_costs_the_file_not_the_training(
+    tmp_path, caplog
+) -> None:
+    target = tmp_path / "gone" / "run.fprof"
+    target.parent.mkdir()
+    with fastprof.Profiler(functions=False, output=target) as prof:
+        with profile_section("x"):
+            pass
+        target.parent.rmdir()
+    assert not target.exists()
+    assert [r.name for r in caplog.records] == ["fastprof"]
+    assert prof.snapshot().counters["save_errors"] == 1
+    prof.report().save(tmp_path / "saved_elsewhere.fprof")
+    assert fastprof.load(tmp_path / "saved_elsewhere.fprof").section("x").count == 1
+
+
+def test_f42_every_rank_has_its_own_file(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    for rank in ("0", "1"):
+        monkeypatch.setenv("RANK", rank)
+        with fastprof.Profiler(functions=False, output=tmp_path / "run.fprof"):
+            pass
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["rank0_run.fprof", "rank1_run.fprof"]
+
+
+def test_f22_the_run_is_saved_in_between(tmp_path) -> None:
+    target = tmp_path / "run.fprof"
+    with fastprof.Profiler(functions=False, output=target, save_every=1e-6) as prof:
+        prof.step()
+        assert fastprof.load(target).steps.count == 1
+    assert prof.snapshot().counters.get("save_errors") is None
+
+
+def test_f22_saving_in_between_takes_one_percent_of_the_time_at_most() -> None:
+    from fastprof.session.faults import Faults
+    from fastprof.session.output import Outputs
+
+    now = [0.0]
+    saved = []
+
+    class SlowReport:
+        def save(self, path) -> None:
+            saved.append(now[0])
+            now[0] += 5.0
+
+    outputs = Outputs((__file__,), 60.0, Faults(), clock=lambda: now[0])
+    outputs.begin()
+    while now[0] < 2000:
+        outputs.save_if_due(SlowReport, 0)
+        now[0] += 1.0
+    # 5 s of saving are 1 % of the 500 s to the next one.
+    assert saved == [60.0, 565.0, 1070.0, 1575.0]
+
+
+@pytest.mark.parametrize("junk", ["", "abc", "-1", "1e9", "99999999999999999999", "½", "../0"])
+def test_f48_a_junk_rank_in_the_environment_is_rank_0(junk, monkeypatch) -> None:
+    from fastprof.session.rank import find_rank, find_world_size
+
+    monkeypatch.setenv("RANK", junk)
+    monkeypatch.setenv("WORLD_SIZE", junk)
+    assert (find_rank(), find_world_size()) == (0, 1)
+
+
+def test_the_rank_is_in_the_snapshot() -> None:
+    prof = fastprof.Profiler(functions=False, rank=3)
+    assert prof.snapshot().meta["rank"] == 3
+
+
+def test_f45_a_run_without_anything_is_a_report_without_nan(tmp_path) -> None:
+    with fastprof.Profiler(functions=False) as prof:
+        pass
+    text = prof.report().to_text()
+    assert "nan" not in text.lower().replace("financ", "")
+    json.loads(prof.report().to_json(), parse_constant=pytest.fail)
+
+
+def test_p7_arguments_locals_and_environment_are_not_recorded(monkeypatch) -> None:
+    secret = "s3cr3t-" + "token"
+    monkeypatch.setenv("API_TOKEN", secret)
+
+    def work(argument: str) -> int:
+        local = argument.upper().lower()
+        return len(local)
+
+    with fastprof.Profiler(functions=True) as prof:
+        with profile_section("x"):
+            work(secret)
+    assert secret not in json.dumps(prof.snapshot().to_dict())

@@ -1,0 +1,121 @@
+"""Sections in many threads."""
+
+from __future__ import annotations
+
+import resource
+import sys
+import threading
+
+import fastprof
+import pytest
+from fastprof import profile_section
+from fastprof.session.periodic import timings
+
+
+def counts(prof) -> dict[str, int]:
+    return {row.name: row.count for row in timings(prof.snapshot())}
+
+
+def run_threads(target, count: int) -> None:
+    threads = [threading.Thread(target=target, args=(i,)) for i in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def test_f3_a_section_left_in_another_thread_is_refused_and_counted() -> None:
+    with fastprof.Profiler(functions=False) as prof:
+        section = profile_section("x")
+        with section:
+            run_threads(lambda _: section.__exit__(None, None, None), 1)
+            with profile_section("inner"):
+                pass
+        with profile_section("x"):
+            pass
+    snapshot = prof.snapshot()
+    assert counts(prof) == {"x": 2, "inner": 1}
+    assert snapshot.counters["wrong_thread"] == 1
+    assert snapshot.counters.get("out_of_order", 0) == 0
+
+
+def test_f15_threads_that_end_keep_their_figures() -> None:
+    def work(i: int) -> None:
+        for _ in range(10):
+            with profile_section("x"):
+                pass
+        profile_section("left_open").__enter__()
+
+    with fastprof.Profiler(functions=False) as prof:
+        run_threads(work, 50)
+    assert counts(prof)["x"] == 500
+
+
+def test_f16_two_thousand_short_threads_take_bounded_memory() -> None:
+    def work(_: int) -> None:
+        with profile_section("x"):
+            pass
+
+    with fastprof.Profiler(functions=False) as prof:
+        for _ in range(20):
+            run_threads(work, 10)
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        for _ in range(180):
+            run_threads(work, 10)
+        after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        snapshot = prof.snapshot()
+    assert sum(s.count for s in snapshot.sections) == 2000
+    assert after - before < 8 * 1024, "KiB for 1800 threads"
+    assert len(snapshot.threads) < 100
+
+
+def test_f17_eight_threads_switching_all_the_time_are_counted_exactly() -> None:
+    old = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+
+        def work(i: int) -> None:
+            for _ in range(2000):
+                with profile_section("shared"), profile_section(f"own{i}"):
+                    pass
+
+        with fastprof.Profiler(functions=False) as prof:
+            run_threads(work, 8)
+    finally:
+        sys.setswitchinterval(old)
+    expected = {"shared": 16000} | {f"own{i}": 2000 for i in range(8)}
+    assert counts(prof) == expected
+    assert not any(prof.snapshot().counters.values())
+
+
+def test_sections_open_when_the_run_starts_and_stops_are_handled() -> None:
+    outer = profile_section("outer")
+    with outer:
+        with fastprof.Profiler(functions=False) as prof:
+            with profile_section("x"):
+                pass
+            profile_section("open").__enter__()
+    profile_section("open").__exit__(None, None, None)
+    assert counts(prof) == {"x": 1}
+    with fastprof.Profiler(functions=False) as prof, profile_section("open"):
+        pass
+    assert counts(prof) == {} or counts(prof) == {"open": 1}
+
+
+@pytest.mark.parametrize("loaders", [1, 3])
+def test_loaders_in_threads_are_counted_apart(loaders) -> None:
+    with fastprof.Profiler(functions=False, log_every=None) as prof:
+
+        def work(i: int) -> None:
+            for _ in prof.loader(range(100), f"t{i}"):
+                with profile_section("forward"):
+                    pass
+
+        run_threads(work, loaders)
+        prof.step()
+    rows = {row.name: row for row in prof.snapshot().loaders}
+    for i in range(loaders):
+        assert rows[f"t{i}"].batches == 100
+        assert rows[f"t{i}"].phases["data"][0] == 100
+        assert rows[f"t{i}"].phases["forward"][0] == 100
+        assert prof.last_metrics[f"profile/train/dl_t{i}/time_forward_ms"].count == 100
