@@ -53,11 +53,12 @@ def _resolve(item: object) -> Path:
     return absolute
 
 
-def path_of_rank(path: Path, rank: int) -> Path:
+def path_of_rank(path: str, rank: int) -> str:
     """Return ``path`` for this rank: every process of a distributed job has its own file."""
     if find_world_size() == 1:
         return path
-    return path.with_name(f"rank{rank}_{path.name}")
+    whole = Path(path)
+    return str(whole.with_name(f"rank{rank}_{whole.name}"))
 
 
 class Outputs:
@@ -114,7 +115,7 @@ class Outputs:
             return
         for path in paths:
             try:
-                made.save(path_of_rank(path, rank))
+                made.save(path_of_rank(str(path), rank))
             except Exception as error:  # full disk, no permission, ...
                 self._failing.add(path)
                 self._faults.add("save_errors", f"Saving the run to {str(path)!r} failed", error)
