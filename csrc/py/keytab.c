@@ -154,13 +154,42 @@ describe_code(const fp_keyent *e)
                          fp_compat_code_qualname(code));
 }
 
+/* The method descriptor that [e] was bound from, looked up past overrides of the
+ * same name; new reference, NULL without an exception if there is none. */
+static PyObject *
+own_descriptor(const fp_keyent *e)
+{
+    PyObject *mro = e->type != NULL ? e->type->tp_mro : NULL;
+    for (Py_ssize_t i = 0; mro != NULL && i < PyTuple_GET_SIZE(mro); i++) {
+        PyObject *names = PyObject_GetAttrString(PyTuple_GET_ITEM(mro, i),
+                                                 "__dict__");
+        PyObject *found =
+            names ? PyMapping_GetItemString(names, e->method->ml_name) : NULL;
+        Py_XDECREF(names);
+        PyErr_Clear();
+        if (found != NULL && Py_TYPE(found) == &PyMethodDescr_Type &&
+            ((PyMethodDescrObject *)found)->d_method == e->method) {
+            return found;
+        }
+        Py_XDECREF(found);
+    }
+    return NULL;
+}
+
 /* cProfile's label: the repr of the method as its type has it, else the
- * function's module and name. */
+ * function's module and name.  (Where a subclass overrides the method, cProfile
+ * shows the override, with its address; here it is the method that ran.) */
 static PyObject *
 c_label(const fp_keyent *e)
 {
     if (e->object != NULL && Py_TYPE(e->object) == &PyMethodDescr_Type) {
         return PyObject_Repr(e->object);
+    }
+    PyObject *descriptor = own_descriptor(e);
+    if (descriptor != NULL) {
+        PyObject *label = PyObject_Repr(descriptor);
+        Py_DECREF(descriptor);
+        return label;
     }
     if (e->type != NULL) {
         PyObject *method = PyObject_GetAttrString((PyObject *)e->type,

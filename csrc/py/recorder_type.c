@@ -112,7 +112,7 @@ recorder_init(PyObject *self, PyObject *args, PyObject *kwargs)
     fp_recorder *r = cast(self);
     PyObject *timer = Py_None;
     double timeunit = 0.0, max_overhead = 0.0;
-    int subcalls = 1, builtins = 1, constructors = 0;
+    int subcalls = 1, builtins = 1, constructors = 1;
     const char *backend_name = "auto";
     unsigned int max_nodes = 1000000, max_depth = 1024;
     unsigned long long skip_steps = 3;

@@ -24,7 +24,7 @@ class Recorder:
         builtins: bool = True,
         *,
         backend: str = "auto",  # "auto" | "setprofile" | "monitoring"
-        constructors: bool = False,  # monitoring only: types and callable objects too
+        constructors: bool = True,  # monitoring only: types and callable objects too
         max_nodes: int = 1_000_000,  # per thread
         max_depth: int = 1024,
         skip_steps: int = 3,

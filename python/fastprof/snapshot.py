@@ -163,6 +163,9 @@ class Calibration:
     python: EventCost
     resume: EventCost
     c: EventCost
+    #: A method of a builtin type (``<method 'append' of 'list' objects>``): binding it
+    #: costs extra under some hooks.
+    method: EventCost
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,6 +261,7 @@ class Snapshot:
                 "python": [self.calibration.python.inside_ns, self.calibration.python.outside_ns],
                 "resume": [self.calibration.resume.inside_ns, self.calibration.resume.outside_ns],
                 "c": [self.calibration.c.inside_ns, self.calibration.c.outside_ns],
+                "method": [self.calibration.method.inside_ns, self.calibration.method.outside_ns],
             },
             "muted": [[m.key, m.calls_before] for m in self.muted],
             "counters": dict(self.counters),
@@ -543,4 +547,4 @@ def _calibration(value: object) -> Calibration | None:
             raise _fail(f"calibration.{name}", [inside, outside], "two times of 0 to 1 s")
         return EventCost(inside, outside)
 
-    return Calibration(cost("python"), cost("resume"), cost("c"))
+    return Calibration(cost("python"), cost("resume"), cost("c"), cost("method"))

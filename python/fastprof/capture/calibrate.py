@@ -9,6 +9,10 @@ small loops with and without the hook:
     inside  = callee's recorded self time / calls - what the callee truly takes
     outside = surplus - inside
 
+A loop that does one thing is kind to caches and branch prediction; programs are not.  So
+a small program of nested and mixed calls is measured, too, and all costs are scaled by
+what it shows.
+
 The minimum of several rounds is taken, as the smallest is the least disturbed.  The idea
 of measuring and subtracting is that of ``profile.Profile.calibrate`` in the standard
 library, which has one figure for everything; here Python calls, continuations of
@@ -30,6 +34,9 @@ _CALLS = 1000
 #: Bytecode that an empty function runs between its two events, in ns; it is the
 #: callee's own and stays with it.
 _EMPTY_BODY_NS = 2.0
+
+#: More than this is a disturbed measurement, not what caches do.
+_MAX_SCALE = 1.5
 
 _cache: dict[str, Calibration | None] = {}
 
@@ -67,10 +74,15 @@ def _python_calls() -> None:
 
 
 def _c_calls() -> None:
-    values: list[int] = []
-    call = values.clear
+    values = [1, 2, 3]
     for _ in range(_CALLS):
-        call()
+        len(values)
+
+
+def _method_calls() -> None:
+    values = [1, 2, 3]
+    for _ in range(_CALLS):
+        values.count(2)
 
 
 def _yields() -> Iterator[None]:
@@ -91,8 +103,41 @@ def _nothing() -> None:
 _LOOPS = (
     _Loop(_python_calls, "_empty"),
     _Loop(_resumes, "_yields"),
-    _Loop(_c_calls, "list.clear"),
+    _Loop(_c_calls, "builtins.len"),
+    _Loop(_method_calls, "list.count"),
 )
+
+
+class _Layer:
+    """Calls as a network of objects makes them: several deep, of several kinds."""
+
+    def __init__(self, below: list[_Layer]) -> None:
+        self.below = below
+        self.options: dict[str, int] = {}
+
+    def run(self, value: int) -> int:
+        if self.options.get("skip") is None:
+            value = self.forward(value)
+        return value
+
+    def forward(self, value: int) -> int:
+        if len(self.below):
+            for layer in self.below:
+                value = layer.run(value)
+        return self.leaf(value)
+
+    def leaf(self, value: int) -> int:
+        return abs(value) + 1
+
+
+_NETWORK = _Layer([_Layer([_Layer([]) for _ in range(3)]) for _ in range(3)])
+_LAYERS = 13
+_MIXED_RUNS = 40
+
+
+def _mixed() -> None:
+    for _ in range(_MIXED_RUNS):
+        _NETWORK.run(1)
 
 
 def _wall_ns(run: Callable[[], None]) -> int:
@@ -113,12 +158,13 @@ def _self_ns(recorder: Recorder, label: str) -> int:
 
 def _measure(backend: str) -> Calibration:
     plain = {loop.label: min(_wall_ns(loop.run) for _ in range(_ROUNDS)) for loop in _LOOPS}
+    plain_mixed = min(_wall_ns(_mixed) for _ in range(_ROUNDS))
     plain_nothing = min(_wall_ns(_nothing) for _ in range(_ROUNDS))
     # Without its own thread's share of other threads' events: they cost, too, but the
     # minimum over rounds leaves them out.
     hooked: dict[str, int] = {}
     inside: dict[str, int] = {}
-    hooked_nothing = 2**62
+    hooked_nothing = hooked_mixed = 2**62
     for _ in range(_ROUNDS):
         for loop in _LOOPS:
             recorder = Recorder(backend=backend)
@@ -126,12 +172,14 @@ def _measure(backend: str) -> Calibration:
             try:
                 wall = _wall_ns(loop.run)
                 nothing = _wall_ns(_nothing)
+                mixed = _wall_ns(_mixed)
             finally:
                 recorder.disable()
             own = _self_ns(recorder, loop.label)
             hooked[loop.label] = min(wall, hooked.get(loop.label, wall))
             inside[loop.label] = min(own, inside.get(loop.label, own))
             hooked_nothing = min(hooked_nothing, nothing)
+            hooked_mixed = min(hooked_mixed, mixed)
     # 3.11 runs every bytecode slower under a hook; that is not the calls' cost.
     loop_gain = max(0, hooked_nothing - plain_nothing)
 
@@ -143,8 +191,24 @@ def _measure(backend: str) -> Calibration:
     # What a generator does per item and what a C function does is the plain loop's time
     # less the empty loop's, all of it the callee's.
     body = {loop.label: max(0.0, (plain[loop.label] - plain_nothing) / _CALLS) for loop in _LOOPS}
+    python = cost("_empty", _EMPTY_BODY_NS)
+    c = cost("builtins.len", body["builtins.len"] / 2)
+    method = cost("list.count", body["list.count"] / 2)
+    # Per layer: run, forward, leaf; len, abs; dict.get.
+    expected = _LAYERS * (3 * _total(python) + 2 * _total(c) + _total(method))
+    surplus = (hooked_mixed - plain_mixed) / _MIXED_RUNS
+    scale = min(_MAX_SCALE, max(1.0, surplus / expected)) if expected else 1.0
     return Calibration(
-        python=cost("_empty", _EMPTY_BODY_NS),
-        resume=cost("_yields", body["_yields"] / 2),
-        c=cost("list.clear", body["list.clear"] / 2),
+        python=_scaled(python, scale),
+        resume=_scaled(cost("_yields", body["_yields"] / 2), scale),
+        c=_scaled(c, scale),
+        method=_scaled(method, scale),
     )
+
+
+def _total(cost: EventCost) -> float:
+    return cost.inside_ns + cost.outside_ns
+
+
+def _scaled(cost: EventCost, scale: float) -> EventCost:
+    return EventCost(cost.inside_ns * scale, cost.outside_ns * scale)

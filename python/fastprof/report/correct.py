@@ -15,6 +15,9 @@ from dataclasses import dataclass
 
 from fastprof.snapshot import EventCost, Snapshot, ThreadTree
 
+#: How the label of a builtin type's method begins.
+_METHOD = "<method "
+
 
 @dataclass(frozen=True, slots=True)
 class Correction:
@@ -72,7 +75,12 @@ def _key_costs(snapshot: Snapshot) -> list[EventCost | None]:
     assert calibration is not None
     # Constructors are seen through the same events as C functions.
     by_kind = {"python": calibration.python, "c": calibration.c, "type": calibration.c}
-    return [by_kind.get(key.kind) for key in snapshot.keys]
+    return [
+        calibration.method
+        if key.kind == "c" and key.name.startswith("<method ")
+        else by_kind.get(key.kind)
+        for key in snapshot.keys
+    ]
 
 
 def _hook_ns(
