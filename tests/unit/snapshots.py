@@ -32,6 +32,10 @@ def c(name: str) -> Key:
     return Key("c", "~", 0, label, name)
 
 
+def method(name: str) -> Key:
+    return Key("c", "~", 0, f"<method '{name}' of 'list' objects>", f"list.{name}")
+
+
 def type_(name: str) -> Key:
     return Key("type", "~", 0, f"<class '{name}'>", name)
 
@@ -132,8 +136,9 @@ def cost(
     python: tuple[float, float] = (0, 0),
     resume: tuple[float, float] = (0, 0),
     c: tuple[float, float] = (0, 0),
+    method: tuple[float, float] = (0, 0),
 ) -> Calibration:
-    return Calibration(EventCost(*python), EventCost(*resume), EventCost(*c))
+    return Calibration(*(EventCost(*pair) for pair in (python, resume, c, method)))
 
 
 def replaced(snapshot: Snapshot, **fields: Any) -> Snapshot:

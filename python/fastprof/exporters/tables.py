@@ -173,9 +173,14 @@ def _threads(report: Report) -> Table:
         return Table("", (), ())
     headers = ("thread", "total ms", "raw total ms", "functions", "most self time in")
     rows = tuple(
-        (short(t.name) + (" (ended)" if t.ended else ""), number(t.total_ms),
+        (_thread_name(t.name, t.ended), number(t.total_ms),
          number(t.raw_total_ms), str(len(t.functions)),
          short(t.functions[0].qualname) if t.functions else "")
         for t in report.threads
     )  # fmt: skip
     return Table("Threads", headers, rows, left=frozenset({0, 4}))
+
+
+def _thread_name(name: str, ended: bool) -> str:
+    # All ended threads together have a name that says so.
+    return short(name) + (" (ended)" if ended and "ended" not in name else "")

@@ -53,6 +53,11 @@ def has_functions(snapshot: Snapshot) -> bool:
 
 
 def _hook_notes(snapshot: Snapshot) -> Iterable[str]:
+    if snapshot.meta.get("fell_back"):
+        yield (
+            "No sys.monitoring tool id was free, so the slower PyEval_SetProfile hook was used; "
+            "the correction takes that into account."
+        )
     python = str(snapshot.meta.get("python", ""))
     on_311 = python == "3.11" or python.startswith("3.11.")
     if on_311 and snapshot.meta.get("backend") == "setprofile" and has_functions(snapshot):

@@ -1,0 +1,154 @@
+"""Subtracting the hook's own cost."""
+
+from __future__ import annotations
+
+from fastprof.report import build_report
+from fastprof.report.correct import correct
+from hypothesis import given
+from hypothesis import strategies as st
+from unit.cprofile_model import replay
+from unit.snapshots import (
+    MS,
+    TRUNCATED,
+    Builder,
+    Node,
+    by_name,
+    c,
+    cost,
+    method,
+    py,
+    replaced,
+    section,
+    tree,
+    type_,
+)
+
+
+def test_each_kind_of_call_costs_its_callee_and_its_caller():
+    callees = [
+        Node(py("g", 2), 10, 5000),
+        Node(c("len"), 20, 5000),
+        Node(type_("Thing"), 30, 5000),
+        Node(py("gen", 3), 1, 5000, resumes=40),
+        Node(method("append"), 50, 5000),
+    ]
+    snapshot = tree(
+        Node(py("f"), 1, 100_000, callees),
+        root_ns=500,
+        calibration=cost(python=(3, 5), resume=(7, 11), c=(13, 17), method=(19, 23)),
+    )
+    result = correct(snapshot)
+    assert result.applied
+    assert result.self_ns[0] == (
+        500 - 5,  # called f
+        100_000 - 3 - 10 * 5 - 20 * 17 - 30 * 17 - (1 * 5 + 40 * 11) - 50 * 23,
+        5000 - 10 * 3,
+        5000 - 20 * 13,
+        5000 - 30 * 13,
+        5000 - (1 * 3 + 40 * 7),
+        5000 - 50 * 19,
+    )
+    assert result.overhead_ns == 8 + 80 + 600 + 900 + 8 + 720 + 2100
+    assert result.clamped_ns == 0
+    assert sum(snapshot.threads[0].nodes.self_ns) - sum(result.self_ns[0]) == result.overhead_ns
+
+
+def test_a_section_pays_for_the_calls_made_in_it_and_nothing_for_itself():
+    snapshot = tree(
+        Node(section("forward"), 100, 1000, [Node(py("f"), 10, 1000)]),
+        root_ns=50,
+        calibration=cost(python=(1, 2)),
+    )
+    assert correct(snapshot).self_ns[0] == (50, 1000 - 20, 1000 - 10)
+
+
+def test_calls_below_a_truncated_node_pay_both_parts_themselves():
+    snapshot = tree(
+        Node(TRUNCATED, 0, 0, [Node(py("f"), 10, 1000)]), calibration=cost(python=(1, 2))
+    )
+    result = correct(snapshot)
+    assert result.self_ns[0] == (0, 0, 970)
+    assert result.clamped_ns == 0
+
+
+def test_no_time_becomes_negative_and_what_that_hides_is_stated():
+    snapshot = tree(
+        Node(py("f"), 1000, 1 * MS, [Node(c("len"), 1000, 10_000)]),
+        calibration=cost(python=(10, 10), c=(50, 20)),
+    )
+    result = correct(snapshot)
+    # The root cannot pay for the calls of f, nor len for its own.
+    assert result.self_ns[0] == (0, 1 * MS - 10_000 - 20_000, 0)
+    assert result.clamped_ns == 10_000 + 40_000
+    overhead = build_report(snapshot).overhead
+    assert overhead.clamped_ms == 0.05
+    assert "0.050 ms" in overhead.text
+    assert overhead.estimated_ms == 0.09
+
+
+def test_without_calibration_nothing_is_corrected_and_the_report_says_so():
+    snapshot = tree(Node(py("f"), 10, 1000))
+    assert correct(snapshot).self_ns == (snapshot.threads[0].nodes.self_ns,)
+    overhead = build_report(snapshot).overhead
+    assert (overhead.estimated_ms, overhead.share, overhead.corrected) == (None, None, False)
+    assert "not calibrated" in overhead.text
+    assert overhead.text in str(build_report(snapshot))
+
+
+def test_an_external_timer_is_never_corrected():
+    snapshot = tree(
+        Node(py("f"), 10, 1000), calibration=cost(python=(5, 5)), meta={"timer": "external"}
+    )
+    report = build_report(snapshot)
+    assert report.functions[0].self_ms == report.functions[0].raw_self_ms == 0.001
+    assert "external timer" in report.overhead.text
+
+
+def test_correction_can_be_switched_off_and_its_size_is_still_told():
+    snapshot = tree(Node(py("f"), 10, 1 * MS), calibration=cost(python=(5, 5)))
+    report = build_report(snapshot, correct_times=False)
+    assert report.functions[0].self_ms == 1.0
+    assert not report.overhead.corrected
+    assert report.overhead.estimated_ms == 0.0001
+    assert "included" in report.overhead.text
+
+
+def test_raw_and_corrected_times_stand_side_by_side():
+    builder = Builder().thread(
+        Node(section("forward"), 10, 0, [Node(py("f"), 1000, 10 * MS)]), root_ns=90 * MS
+    )
+    snapshot = builder.snapshot(
+        calibration=cost(python=(1000, 0)), sections=(builder.stats("forward", [MS] * 10),)
+    )
+    report = build_report(snapshot)
+    (row,) = report.functions
+    assert (row.raw_self_ms, row.self_ms, row.raw_cum_ms, row.cum_ms) == (10, 9, 10, 9)
+    forward = by_name(report.sections)["forward"]
+    assert (forward.raw_total_ms, forward.total_ms, forward.self_ms) == (10, 9, 9)
+    # Single entries are corrected in proportion, so that count x mean stays the total.
+    assert (forward.mean_ms, forward.min_ms, forward.p50_ms, forward.max_ms) == (0.9,) * 4
+    assert forward.share == 9 / 99
+    assert report.overhead.share == 1 / 100
+
+
+events = st.lists(
+    st.tuples(
+        st.sampled_from(["call", "resume", "section", "type", "leave"]),
+        st.integers(0, 5),
+        st.integers(0, 1000),
+    ),
+    max_size=40,
+)
+costs = st.tuples(st.floats(0, 500), st.floats(0, 500))
+
+
+@given(st.lists(events, max_size=2), costs, costs, costs)
+def test_nothing_is_lost_between_raw_overhead_and_clamped(threads, python, resume, builtin):
+    _, snapshot = replay(threads)
+    snapshot = replaced(snapshot, calibration=cost(python, resume, builtin, builtin))
+    result = correct(snapshot)
+    raw = sum(sum(t.nodes.self_ns) for t in snapshot.threads)
+    corrected = sum(sum(column) for column in result.self_ns)
+    nodes = sum(len(t.nodes) for t in snapshot.threads)
+    assert all(ns >= 0 for column in result.self_ns for ns in column)
+    assert abs(raw - corrected - (result.overhead_ns - result.clamped_ns)) <= nodes / 2 + 1

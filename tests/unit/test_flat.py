@@ -1,0 +1,98 @@
+"""The flat table: recursion, transparency, depth."""
+
+from __future__ import annotations
+
+import numpy
+from fastprof.report.flat import TRANSPARENT, child_links, flatten, node_groups, subtree_sums
+from fastprof.report.functions import section_table
+from fastprof.snapshot import NodeTable, Snapshot, ThreadTree
+from hypothesis import given
+from hypothesis import strategies as st
+from unit.snapshots import MS, ROOT, TRUNCATED, Node, c, py, section, tree
+
+
+def table_of(snapshot):
+    nodes = snapshot.threads[0].nodes
+    kinds = ("python", "c")
+    groups = [i if k.kind in kinds else TRANSPARENT for i, k in enumerate(snapshot.keys)]
+    table = flatten(nodes, node_groups(nodes, groups), nodes.self_ns)
+    names = [k.name for k in snapshot.keys]
+    rows = {names[g]: row for g, row in table.rows.items()}
+    edges = {(names[a], names[b]): row for (a, b), row in table.edges.items()}
+    return rows, edges
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.integers(0, 10**6)), max_size=50))
+def test_subtree_sums_are_the_sums_over_all_paths_below(choices):
+    parent = [-1] + [int(where * i) for i, (where, _) in enumerate(choices)]
+    own = [7] + [ns for _, ns in choices]
+    reach = numpy.eye(len(parent), dtype=object)
+    for i in range(len(parent) - 1, 0, -1):
+        reach[parent[i]] += reach[i]
+    assert subtree_sums(parent, own) == list(reach @ numpy.array(own, dtype=object))
+
+
+def test_child_links_keep_the_order_of_rows():
+    first, sibling = child_links([-1, 0, 1, 0, 1])
+    assert first == [1, 2, 0, 0, 0]
+    assert sibling == [0, 3, 4, 0, 0]
+
+
+def test_a_section_and_a_truncated_node_are_transparent():
+    inside = Node(py("g", 2), 5, 2 * MS)
+    hidden = Node(TRUNCATED, 0, 0, [Node(py("h", 3), 7, 1 * MS)])
+    rows, edges = table_of(
+        tree(Node(py("f"), 1, 1 * MS, [Node(section("forward"), 1, 4 * MS, [inside, hidden])]))
+    )
+    assert rows["f"].self_ns == 5 * MS
+    assert rows["f"].cum_ns == 8 * MS
+    assert {pair: row.calls for pair, row in edges.items()} == {("f", "g"): 5, ("f", "h"): 7}
+
+
+def test_what_is_called_from_no_function_has_no_caller():
+    rows, edges = table_of(tree(Node(section("data"), 1, 3, [Node(py("f"), 1, 4)]), root_ns=5))
+    assert (rows["f"].self_ns, rows["f"].cum_ns) == (4, 4)
+    assert edges == {}
+
+
+def test_mutual_recursion_counts_cumulative_time_once():
+    inner = Node(py("a"), 1, 1, [Node(py("b"), 1, 1)])
+    rows, edges = table_of(tree(Node(py("a"), 1, 1, [Node(py("b"), 1, 1, [inner])])))
+    assert (rows["a"].calls, rows["a"].primitive_calls, rows["a"].cum_ns) == (2, 1, 4)
+    assert (rows["b"].calls, rows["b"].primitive_calls, rows["b"].cum_ns) == (2, 1, 3)
+    edge = edges[("a", "b")]
+    assert (edge.calls, edge.primitive_calls, edge.cum_ns, edge.self_ns) == (2, 1, 3, 2)
+    assert edges[("b", "a")].cum_ns == 2
+
+
+def test_f29_a_tree_as_deep_as_it_has_nodes_needs_no_recursion():
+    depth = 100_000
+    nodes = NodeTable(
+        tuple(range(-1, depth)), (0, *[1 + i % 2 for i in range(depth)]), (1,) * (depth + 1),
+        (0,) * (depth + 1), (10,) * (depth + 1),
+    )  # fmt: skip
+    snapshot = Snapshot(
+        {}, depth * 10, (ROOT, py("a"), c("b")), (ThreadTree(1, "main", False, nodes),)
+    )
+    rows, edges = table_of(snapshot)
+    half = depth // 2
+    assert (rows["a"].calls, rows["a"].primitive_calls) == (half, 1)
+    assert rows["a"].cum_ns == depth * 10
+    assert sum(row.self_ns for row in rows.values()) == depth * 10
+    assert edges[("a", "<built-in method builtins.b>")].cum_ns == (depth - 1) * 10
+
+
+def test_the_table_of_a_section_adds_up_to_the_section():
+    work = Node(py("work", 2), 4, 6, [Node(section("inner"), 4, 2, [Node(c("len"), 8, 1)])])
+    again = Node(section("forward"), 1, 3, [Node(c("len"), 1, 5)])
+    snapshot = tree(
+        Node(py("train"), 1, 100, [Node(section("forward"), 2, 10, [work, again])]),
+        Node(py("work", 2), 9, 900),
+    )
+    table = section_table(snapshot, [snapshot.threads[0].nodes.self_ns], "forward")
+    rows = {snapshot.keys[g].name: row for g, row in table.rows.items()}
+    assert set(rows) == {"forward", "work", "<built-in method builtins.len>"}
+    assert (rows["work"].calls, rows["work"].self_ns, rows["work"].cum_ns) == (4, 8, 9)
+    # The section inside itself is part of it, like any nested section.
+    assert (rows["forward"].calls, rows["forward"].self_ns) == (2, 13)
+    assert rows["forward"].cum_ns == sum(row.self_ns for row in rows.values()) == 27

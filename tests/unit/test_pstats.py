@@ -1,0 +1,242 @@
+"""The .stats file: cProfile's rules, and what its readers need."""
+
+from __future__ import annotations
+
+import cProfile
+import io
+import marshal
+import pstats
+import sys
+from pstats import SortKey
+
+import pytest
+from fastprof.exporters import stats_reader
+from fastprof.exporters.limits import Limits
+from fastprof.exporters.pstats_ import stats_dict
+from fastprof.report import build_report
+from helpers import run_command
+from hypothesis import given
+from hypothesis import strategies as st
+from unit.cprofile_model import replay
+from unit.snapshots import MS, Builder, Node, c, cost, py, replaced, section, tree, type_
+
+events = st.lists(
+    st.tuples(
+        st.sampled_from(["call", "call", "resume", "section", "type", "leave", "leave"]),
+        st.integers(0, 5),
+        st.integers(0, 1000),
+    ),
+    max_size=60,
+)
+
+
+def in_ns(stats):
+    def ns(row):
+        return (*row[:2], round(row[2] * 1e9), round(row[3] * 1e9))
+
+    return {
+        function: (*ns(row), {caller: ns(edge) for caller, edge in row[4].items()})
+        for function, row in stats.items()
+    }
+
+
+@given(st.lists(events, max_size=3))
+def test_s0_08_counts_and_times_are_those_of_a_model_of_cprofile(threads):
+    expected, snapshot = replay(threads)
+    assert in_ns(stats_dict(snapshot)) == expected
+
+
+def test_s0_08_the_model_agrees_with_cprofile_itself():
+    # The model is only worth something if it is right: the same calls, really made.
+    def f0(depth):
+        if depth:
+            f2(depth - 1)
+            f0(depth - 1)
+
+    def f2(depth):
+        f0(depth)
+        f0(0)
+
+    profile = cProfile.Profile(builtins=False)
+    profile.enable()
+    f0(4)
+    f2(2)
+    profile.disable()
+    profile.create_stats()
+    names = {"f0": ("prog.py", 1, "f0"), "f2": ("prog.py", 3, "f2")}
+    real = {
+        names[function[2]]: (
+            row[0],
+            row[1],
+            {names[k[2]]: v[:2] for k, v in row[4].items() if k[2] in names},
+        )
+        for function, row in profile.stats.items()
+        if function[2] in names
+    }
+
+    made = []
+
+    def e0(depth):
+        made.append(("call", 0, 1))
+        if depth:
+            e2(depth - 1)
+            e0(depth - 1)
+        made.append(("leave", 0, 1))
+
+    def e2(depth):
+        made.append(("call", 2, 1))
+        e0(depth)
+        e0(0)
+        made.append(("leave", 0, 1))
+
+    e0(4)
+    e2(2)
+    model, snapshot = replay([made])
+    counts = {
+        function: (row[0], row[1], {k: v[:2] for k, v in row[4].items()})
+        for function, row in model.items()
+    }
+    assert counts == real
+    assert in_ns(stats_dict(snapshot)) == model
+
+
+def program():
+    """main -> work x10 -> len x100; main -> fib, which is recursive; all in ms."""
+    fib = Node(py("fib", 20), 4, 4 * MS, [Node(c("len"), 4, 1 * MS)])
+    fib = Node(py("fib", 20), 1, 1 * MS, [fib])
+    work = Node(py("work", 10), 10, 30 * MS, [Node(c("len"), 100, 10 * MS)])
+    return tree(Node(py("main", 1), 1, 2 * MS, [work, fib]))
+
+
+@pytest.fixture
+def stats_file(tmp_path):
+    path = tmp_path / "out.stats"
+    build_report(program()).save(path)
+    return str(path)
+
+
+def printed(path, command):
+    stream = io.StringIO()
+    command(pstats.Stats(path, stream=stream))
+    return stream.getvalue()
+
+
+def test_s0_05_pstats_loads_the_file_and_its_browser_commands_work(stats_file):
+    assert pstats.Stats(stats_file).total_calls == 1 + 10 + 104 + 5
+    child = run_command(
+        [sys.executable, "-m", "pstats", stats_file],
+        stdin="sort cumtime\nstats 30\ncallers len\nquit\n",
+    ).check()
+    assert "5/1" in child.stdout
+    assert "prog.py:10(work)" in child.stdout
+    assert "was called by..." in child.stdout
+
+
+def test_s0_06_top_functions_by_cumulative_and_by_own_time(stats_file):
+    def rows(key, n):
+        text = printed(stats_file, lambda s: s.strip_dirs().sort_stats(key).print_stats(n))
+        lines = text[text.index("filename:lineno") :].splitlines()[1:]
+        return [line.split(maxsplit=5)[5] for line in lines if line]
+
+    length = "{built-in method builtins.len}"
+    work, main, fib = "prog.py:10(work)", "prog.py:1(main)", "prog.py:20(fib)"
+    assert rows(SortKey.CUMULATIVE, 30) == [main, work, length, fib]
+    assert rows(SortKey.TIME, 30) == [work, length, fib, main]
+    assert rows(SortKey.TIME, 2) == [work, length]
+
+
+def test_s0_07_callers_and_callees_have_counts_and_times(stats_file):
+    callers = printed(stats_file, lambda s: s.print_callers("len"))
+    assert "100    0.010    0.010  prog.py:10(work)" in callers
+    assert "4    0.001    0.001  prog.py:20(fib)" in callers
+    callees = printed(stats_file, lambda s: s.print_callees("fib"))
+    assert "4    0.001    0.001  {built-in method builtins.len}" in callees
+
+
+def test_s0_08_recursion_is_shown_and_own_times_add_up(stats_file):
+    stats = pstats.Stats(stats_file)
+    assert stats.total_tt == pytest.approx(0.048)
+    assert stats.stats[("prog.py", 20, "fib")][:4] == (1, 5, 0.005, 0.006)
+    # The inner calls of fib are an edge of their own, outermost in that pair.
+    assert stats.stats[("prog.py", 20, "fib")][4] == {
+        ("prog.py", 1, "main"): (1, 1, 0.001, 0.006),
+        ("prog.py", 20, "fib"): (4, 4, 0.004, 0.005),
+    }
+
+
+def test_functions_of_one_label_are_added_up_and_never_overwritten():
+    first = py("__init__", 2, "<string>", "A.__init__")
+    second = py("__init__", 2, "<string>", "B.__init__")
+    snapshot = tree(Node(first, 1000, 3 * MS), Node(second, 10, 2 * MS))
+    assert stats_dict(snapshot) == {("<string>", 2, "__init__"): (1010, 1010, 0.005, 0.005, {})}
+    assert {r.qualname: r.calls for r in build_report(snapshot).functions} == {
+        "A.__init__": 1000,
+        "B.__init__": 10,
+    }
+
+
+def test_one_label_inside_itself_counts_its_time_once():
+    first = py("__init__", 2, "<string>", "A.__init__")
+    second = py("__init__", 2, "<string>", "B.__init__")
+    stats = stats_dict(tree(Node(first, 1, 3 * MS, [Node(second, 1, 2 * MS)])))
+    assert stats[("<string>", 2, "__init__")][:4] == (1, 2, 0.005, 0.005)
+
+
+def test_constructors_and_sections_are_folded_into_their_caller():
+    made = Node(type_("Thing"), 3, 2 * MS, [Node(py("__init__", 5), 3, 1 * MS)])
+    snapshot = tree(Node(py("main"), 1, 1 * MS, [Node(section("forward"), 1, 4 * MS, [made])]))
+    main, init = ("prog.py", 1, "main"), ("prog.py", 5, "__init__")
+    assert stats_dict(snapshot) == {
+        main: (1, 1, 0.007, 0.008, {}),
+        init: (3, 3, 0.001, 0.001, {main: (3, 3, 0.001, 0.001)}),
+    }
+    rows = {r.qualname: r for r in build_report(snapshot).functions}
+    assert rows["Thing"].kind == "type"
+    assert rows["Thing"].callers[0].qualname == "main"
+    assert rows["__init__"].callers[0].qualname == "Thing"
+
+
+def test_threads_are_added_up():
+    worker = Node(py("worker"), 1, 100 * MS)
+    builder = Builder()
+    for ident in range(1, 9):
+        builder.thread(worker, ident=ident)
+    assert stats_dict(builder.snapshot()) == {("prog.py", 1, "worker"): (8, 8, 0.8, 0.8, {})}
+
+
+def test_a_function_whose_entry_was_not_seen_has_no_row():
+    snapshot = tree(Node(py("outer"), 0, 5 * MS, [Node(py("inner", 2), 1, 1 * MS)]))
+    assert stats_dict(snapshot) == {("prog.py", 2, "inner"): (1, 1, 0.001, 0.001, {})}
+
+
+def test_resumes_count_as_calls_here_and_apart_in_the_report():
+    snapshot = tree(Node(py("gen"), 2, 1 * MS, resumes=10))
+    assert stats_dict(snapshot)[("prog.py", 1, "gen")][:2] == (12, 12)
+    (row,) = build_report(snapshot).functions
+    assert (row.calls, row.primitive_calls, row.resumes) == (2, 2, 10)
+
+
+def test_times_are_corrected_unless_asked_otherwise():
+    snapshot = tree(Node(py("f"), 1000, 1 * MS), calibration=cost(python=(100, 0)))
+    function = ("prog.py", 1, "f")
+    assert stats_dict(snapshot)[function][2] == pytest.approx(0.0009)
+    assert stats_dict(snapshot, correct_times=False)[function][2] == pytest.approx(0.001)
+
+
+@given(st.lists(events, max_size=2), st.integers(0, 200), st.integers(0, 200))
+def test_the_contract_with_readers_holds(threads, inside, outside):
+    _, snapshot = replay(threads)
+    costs = (inside, outside)
+    snapshot = replaced(snapshot, calibration=cost(costs, costs, costs))
+    stats = stats_dict(snapshot)
+    for function, (cc, nc, tt, ct, callers) in stats.items():
+        assert [type(part) for part in function] == [str, int, str]
+        assert 0 < cc <= nc
+        assert 0 <= tt <= ct + 1e-12
+        assert set(callers) <= set(stats)
+        assert all(len(edge) == 4 for edge in callers.values())
+        assert sum(edge[0] for edge in callers.values()) <= nc
+        assert sum(edge[2] for edge in callers.values()) <= tt + 1e-9
+    # What is written is what both kinds of reader read.
+    data = marshal.dumps(stats)
+    assert stats_reader.parse(data, Limits()) == marshal.loads(data) == stats
