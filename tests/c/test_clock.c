@@ -1,0 +1,68 @@
+#define _POSIX_C_SOURCE 200809L
+
+#include "core/clock.h"
+#include "fake.h"
+
+#include <time.h>
+
+FP_TEST(clock_reads_what_it_is_handed)
+{
+    int64_t now = 42;
+    fp_clock c;
+    fp_clock_init_reader(&c, fake_clock_read, &now, 0.25);
+    CHECK_INT(fp_clock_now(&c), 42);
+    now = -7; /* a clock that goes back is passed on as it is */
+    CHECK_INT(fp_clock_now(&c), -7);
+    now = INT64_MAX;
+    CHECK_INT(fp_clock_now(&c), INT64_MAX);
+    CHECK_NEAR(fp_clock_ns_per_tick(&c), 0.25, 0);
+    CHECK_STR(fp_clock_name(&c), "external");
+}
+
+static int64_t
+monotonic_ns(void)
+{
+    struct timespec ts;
+    CHECK_INT(clock_gettime(CLOCK_MONOTONIC, &ts), 0);
+    return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
+}
+
+/* An interval by the clock lies between the tightest and the loosest that the
+ * system's clock allows, however slow the machine is. */
+static void
+agrees_with_the_system(const fp_clock *c)
+{
+    int64_t a0 = monotonic_ns();
+    int64_t begin = fp_clock_now(c);
+    int64_t a1 = monotonic_ns();
+    while (monotonic_ns() - a1 < 20000000) {
+    }
+    int64_t b0 = monotonic_ns();
+    int64_t end = fp_clock_now(c);
+    int64_t b1 = monotonic_ns();
+    double ns = (double)(end - begin) * fp_clock_ns_per_tick(c);
+    CHECK(ns >= 0.99 * (double)(b0 - a1));
+    CHECK(ns <= 1.01 * (double)(b1 - a0));
+}
+
+FP_TEST(clock_of_this_machine_agrees_with_the_system)
+{
+    fp_clock c;
+    fp_clock_init(&c);
+    CHECK(c.kind != FP_CLOCK_READER);
+    CHECK(strcmp(fp_clock_name(&c), "external") != 0);
+    agrees_with_the_system(&c);
+}
+
+FP_TEST(clock_without_a_counter_is_the_monotonic_one)
+{
+    fp_clock c;
+    fp_clock_init(&c);
+    c.kind = FP_CLOCK_MONOTONIC;
+    CHECK_STR(fp_clock_name(&c), "monotonic");
+    CHECK_NEAR(fp_clock_ns_per_tick(&c), 1.0, 0);
+    int64_t before = monotonic_ns();
+    int64_t now = fp_clock_now(&c);
+    CHECK(before <= now && now <= monotonic_ns());
+    agrees_with_the_system(&c);
+}
