@@ -174,7 +174,11 @@ def test_s3_14_a_backward_far_longer_than_forward_is_remarked_on() -> None:
 
 
 def test_s3_15_advice_on_high_forward_and_high_synchronization() -> None:
-    rows = [("forward_pass", 10, 700, 70, 70), ("synchronization", 10, 300, 30, 30)]
+    rows = [
+        ("forward_pass", 10, 700, 70, 70),
+        ("backward_pass", 10, 100, 10, 10),
+        ("synchronization", 10, 200, 20, 20),
+    ]
     text = final_report(timings(snapshot(rows)), 10)
     for word in ("distillation", "quantization", "architecture", "AMP", "checkpointing", "network"):
         assert word in text

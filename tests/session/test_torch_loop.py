@@ -216,3 +216,22 @@ def test_s4_13_an_unnamed_dataloader_made_anew_each_epoch_is_one_loader() -> Non
                 prof.step()
     (row,) = prof.snapshot().loaders
     assert (row.name, row.batches) == ("loader0", 6)
+
+
+def test_s4_08_torch_distributed_says_which_process_this_is(tmp_path, monkeypatch) -> None:
+    fake_pg = pytest.importorskip("torch.testing._internal.distributed.fake_pg")
+    monkeypatch.delenv("RANK", raising=False)
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    log = Recording()
+    output = tmp_path / "run.fprof"
+    torch.distributed.init_process_group(
+        backend="fake", rank=1, world_size=2, store=fake_pg.FakeStore()
+    )
+    try:
+        with fastprof.Profiler(functions=False, logger=log, log_every=1, output=output) as prof:
+            for _ in prof.loader(dataset(2), "main"):
+                prof.step()
+    finally:
+        torch.distributed.destroy_process_group()
+    assert log.calls == []
+    assert [path.name for path in tmp_path.iterdir()] == ["rank1_run.fprof"]

@@ -143,7 +143,7 @@ class TimedLoader:
     def __init__(self, run: LoopState, entry: LoaderEntry, loader: Iterable[Any]) -> None:
         self._fp_run = run
         self._fp_entry = entry
-        self._fp_loader = loader
+        self._fp_loader: Any = loader
 
     def __iter__(self) -> TimedIterator:
         return timed_iterator(self._fp_run, self._fp_entry, iter(self._fp_loader))

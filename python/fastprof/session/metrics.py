@@ -121,7 +121,7 @@ def _mean(count: int, sum_ns: int) -> Metric:
 def loader_stats(registry: LoaderRegistry, totals: Rows) -> tuple[LoaderStats, ...]:
     """Return every loader's whole run, from ``Recorder.loader_totals``.
 
-    Work on batches of no known loader is a row named ``unknown``, if there was any.
+    Beside known loaders, work on batches of none of them is a row named ``unknown``.
     """
     phases: dict[int, dict[str, tuple[int, int]]] = {}
     for tag, number, count, sum_ns in totals:
@@ -138,7 +138,7 @@ def loader_stats(registry: LoaderRegistry, totals: Rows) -> tuple[LoaderStats, .
         )
         for entry in registry.entries
     ]
-    if NO_LOADER in phases:
+    if rows and NO_LOADER in phases:
         rows.append(LoaderStats(UNKNOWN, "train", 0, phases[NO_LOADER]))
     return tuple(rows)
 

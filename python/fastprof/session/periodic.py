@@ -133,7 +133,8 @@ def insights(rows: Sequence[Timing], limits: InsightLimits) -> list[str]:
     if data:
         lines.append(_data_insight(_total(data) / whole if whole else 0.0, limits))
     forward, backward = _named(rows, _FORWARD), _named(rows, _BACKWARD)
-    if forward and whole and _total(forward) > limits.forward_share * whole:
+    # Without a backward to compare with, much forward says nothing.
+    if forward and backward and _total(forward) > limits.forward_share * whole:
         lines.append(
             f"Forward pass takes {_percent(_total(forward), whole):.1f}% of total time: "
             "consider distillation, quantization, a smaller architecture, mixed precision "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from fastprof.capture.options import RecorderOptions, check_float
 from fastprof.capture.sections import profile_section
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from fastprof.report import Report
     from fastprof.snapshot import Snapshot
 
-_T = TypeVar("_T")
+_L = TypeVar("_L", bound=Iterable[Any])
 
 _NEW, _RUNNING, _STOPPED, _OFF, _FORKED = "new", "running", "stopped", "off", "forked"
 
@@ -272,12 +272,12 @@ class Profiler:
 
     def loader(
         self,
-        iterable: Iterable[_T],
+        iterable: _L,
         name: str | None = None,
         *,
         split: str = "train",
         weight: float | None = None,
-    ) -> Iterable[_T]:
+    ) -> _L:
         """Return ``iterable`` such that fetching a batch is timed as section ``data``.
 
         Everything else (``len()``, attributes, iterating again) is the iterable's own.
@@ -309,9 +309,10 @@ class Profiler:
         entry = self._registry.entry(iterable, name, split)
         if weight is not None:
             entry.weight = float(weight)
+        # Typed as what is wrapped, since all of that can be used.
         if isinstance(iterable, Iterator):
-            return timed_iterator(self, entry, iterable)
-        return TimedLoader(self, entry, iterable)
+            return cast(_L, timed_iterator(self, entry, iterable))
+        return cast(_L, TimedLoader(self, entry, iterable))
 
     def section(self, name: str, *, sync: bool | None = None) -> Section:
         """Return ``profile_section(name, sync=sync)``."""
