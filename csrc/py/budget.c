@@ -78,7 +78,7 @@ mute(fp_recorder *r, const usage *u)
         }
     }
     r->any_muted = 1;
-    r->restart_events = 1;
+    r->state->restart_events = 1;
 }
 
 /* Mutes until [excess_ns] of the cost since the last look is gone.  [share] is

@@ -348,9 +348,9 @@ fp_monitoring_start(fp_recorder *r)
     if (monitoring == NULL || take_tool_id(r, monitoring) < 0) {
         return -1;
     }
-    if (r->restart_events) {
+    if (r->state->restart_events) {
         /* Functions muted by an earlier recording send events again. */
-        r->restart_events = 0;
+        r->state->restart_events = 0;
         done(PyObject_CallMethod(monitoring, "restart_events", NULL));
         PyErr_Clear();
     }

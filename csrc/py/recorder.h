@@ -65,7 +65,6 @@ typedef struct fp_recorder {
     uint8_t busy_timer; /* threads inside the external timer */
     uint8_t stopping;
     uint8_t any_muted;
-    uint8_t restart_events; /* places were switched off: re-arm them first */
 } fp_recorder;
 
 /* ---- threads ---- */

@@ -27,6 +27,7 @@ typedef struct fp_state {
     uint64_t next_epoch;
     uint64_t names_dropped; /* section names beyond the limit */
     int resume_opcode;
+    int restart_events; /* places were switched off: re-arm them first */
     pthread_key_t thread_key; /* see thread_life.h */
     int have_thread_key;
 } fp_state;

@@ -1,0 +1,102 @@
+"""`max_overhead`: hot trivial functions are muted, named, and send events again later."""
+
+from __future__ import annotations
+
+import pytest
+from helpers import BACKENDS
+from trees import counts
+
+from fastprof.capture import Recorder
+from fastprof.capture.convert import take_snapshot
+from fastprof.snapshot import Snapshot
+
+pytestmark = pytest.mark.skipif("monitoring" not in BACKENDS, reason="needs sys.monitoring")
+
+
+def trivial() -> None:
+    pass
+
+
+def heavy() -> int:
+    # No call in here, so nothing of it can be muted away.
+    total = 0
+    for i in range(20_000):
+        total += i
+    return total
+
+
+def hot(n: int) -> None:
+    for _ in range(n):
+        trivial()
+
+
+def train(recorder: Recorder, steps: int) -> None:
+    for _ in range(steps):
+        hot(2000)
+        heavy()
+        recorder.step()
+
+
+def run(max_overhead: float, steps: int = 40) -> Snapshot:
+    recorder = Recorder(backend="monitoring", max_overhead=max_overhead)
+    # The cost is given, not measured: 50 ns make 2000 calls a fifth of this step or more.
+    recorder.set_costs(50.0, 40.0)
+    recorder.start_sections()
+    recorder.mark()
+    recorder.enable()
+    train(recorder, steps)
+    recorder.disable()
+    recorder.stop_sections()
+    return take_snapshot(recorder)
+
+
+def test_without_a_budget_nothing_is_muted() -> None:
+    snapshot = run(0.0)
+    assert snapshot.muted == ()
+    assert counts(snapshot, "trivial") == (80_000, 0)
+
+
+def test_a_hot_trivial_function_is_muted_and_named() -> None:
+    snapshot = run(0.0001)
+    muted = {snapshot.keys[m.key].name: m.calls_before for m in snapshot.muted}
+    assert "trivial" in muted
+    assert "heavy" not in muted
+    assert muted["trivial"] >= 2000
+    # Calls after that were not recorded; those before were.
+    assert muted["trivial"] <= counts(snapshot, "trivial")[0] < 80_000
+    assert counts(snapshot, "heavy") == (40, 0)
+
+
+def test_a_muted_function_is_recorded_again_by_the_next_recording() -> None:
+    assert run(0.0001).muted
+    assert counts(run(0.0), "trivial") == (80_000, 0)
+
+
+def test_a_muted_function_that_raises_stays_balanced() -> None:
+    def fail(n: int) -> None:
+        if n:
+            raise KeyError
+
+    def careful(n: int) -> None:
+        try:
+            fail(n)
+        except KeyError:
+            trivial()
+
+    recorder = Recorder(backend="monitoring", max_overhead=1e-6)
+    recorder.set_costs(50.0, 40.0)
+    recorder.start_sections()
+    recorder.mark()
+    recorder.enable()
+    for step in range(64):
+        for i in range(200):
+            careful(i % 2)
+        heavy()
+        recorder.step()
+    recorder.disable()
+    recorder.stop_sections()
+    snapshot = take_snapshot(recorder)
+    assert snapshot.muted
+    # An unwinding event cannot be switched off before 3.15; it must not close callers.
+    assert counts(snapshot, "heavy") == (64, 0)
+    assert "unbalanced" not in snapshot.counters
