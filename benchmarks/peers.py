@@ -5,6 +5,7 @@ from __future__ import annotations
 import cProfile
 import importlib.util
 import sys
+import threading
 from types import ModuleType
 from typing import Any
 
@@ -102,6 +103,13 @@ class _VizTracer:
         import viztracer
 
         self._tracer: Any = viztracer.VizTracer(verbose=0)
+        self._clear_hooks()
+
+    @staticmethod
+    def _clear_hooks() -> None:
+        """Before 3.12 it sets hooks when it is made and leaves one behind when it stops."""
+        sys.setprofile(None)
+        threading.setprofile(None)
 
     def start(self) -> None:
         self._tracer.start()
@@ -109,6 +117,7 @@ class _VizTracer:
     def stop(self) -> None:
         self._tracer.stop()
         self._tracer.clear()
+        self._clear_hooks()
 
 
 class _Pyinstrument:

@@ -23,6 +23,9 @@ SLOW = {("many", "yappi (wall)")}
 def candidates() -> list[Candidate]:
     """fastprof beside the others; on 3.12+ also its second backend."""
     own = [fastprof_adapter.function_candidate()]
+    if sys.version_info >= (3, 12):
+        other = "fastprof, setprofile"
+        own.append(fastprof_adapter.function_candidate(other, backend="setprofile"))
     return [*peers.floor(), *own, *peers.profilers()]
 
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol, TextIO
 import fastprof
 from fastprof import profile_section
 
-_LOG_EVERY = 25
+_LOG_EVERY = 10
 _DEFAULT_SECONDS = 3.0
 #: The loss is compared between the first and the last so many steps.
 _WINDOW = 10
@@ -265,7 +265,8 @@ def run_demo(argv: Sequence[str] | None = None) -> int:
     losses: list[float] = []
     code = 0
     progress = make_progress(sys.stderr)
-    profiler = fastprof.Profiler(logger=logger, log_every=_LOG_EVERY)
+    every = min(_LOG_EVERY, options.steps or _LOG_EVERY)
+    profiler = fastprof.Profiler(logger=logger, log_every=every)
     try:
         with profiler:
             train(task, profiler, Limit(options.steps, options.seconds), progress, losses)

@@ -23,7 +23,8 @@ _MOMENTUM = 0.9
 
 
 def _dot(a: Sequence[float], b: Sequence[float]) -> float:
-    return sum(map(mul, a, b))
+    total: float = sum(map(mul, a, b))
+    return total
 
 
 class HalfMoons:

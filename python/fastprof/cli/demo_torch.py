@@ -85,6 +85,8 @@ class TorchTask:
 
     def __init__(self) -> None:
         torch.manual_seed(0)
+        # The layers are so small that further threads would only wait for each other.
+        torch.set_num_threads(1)
         self.batches: Any = DataLoader(Additions(), batch_size=_BATCH_SIZE, shuffle=True)
         self._model = Transformer()
         self._criterion = nn.CrossEntropyLoss()
