@@ -116,34 +116,39 @@ def _unpack(data: bytes, limits: Limits) -> bytes:
 
 def _check_shape(text: bytes, limits: Limits) -> None:
     """Refuse JSON that would need too much, from its punctuation alone."""
-    if len(text) > limits.max_memory:
-        raise LoadError(f"needs more than max_memory={limits.max_memory} bytes")
-    structure = bytearray()
-    strings = 0
-    after = 0
     # Without escapes every quote begins or ends a string.
     bare = text.replace(b"\\\\", b"").replace(b'\\"', b"")
+    strings = bare.count(b'"') // 2
+    _check_memory(len(text) + _STRING * strings, limits)
+    structure = bytearray()
+    after = 0
     for match in re.finditer(rb'"[^"]*"', bare):
         if match.end() - match.start() - 2 > limits.max_name:
             raise LoadError(f"a name is longer than max_name={limits.max_name}")
         structure += bare[after : match.start()]
         after = match.end()
-        strings += 1
     structure += bare[after:]
     lists, objects = structure.count(b"["), structure.count(b"{")
     values = structure.count(b",") + lists + objects + 1
     if values > limits.max_entries:
         raise LoadError(f"holds more values than max_entries={limits.max_entries}")
-    # Bytes per object of CPython on 64 bits, rounded up; integers fill a list slot too.
-    memory = len(text) + 44 * values + 64 * lists + 240 * objects + 72 * strings
-    if memory > limits.max_memory:
-        raise LoadError(f"needs more than max_memory={limits.max_memory} bytes")
+    _check_memory(
+        len(text) + _STRING * strings + _LIST * lists + _OBJECT * objects + _VALUE * values, limits
+    )
     depth = 0
     for byte in structure.translate(None, _NOT_BRACKETS):
         depth += 1 if byte in b"[{" else -1
         if depth > limits.max_depth:
             raise LoadError(f"nested deeper than max_depth={limits.max_depth}")
 
+
+def _check_memory(estimate: int, limits: Limits) -> None:
+    if estimate > limits.max_memory:
+        raise LoadError(f"needs more than max_memory={limits.max_memory} bytes")
+
+
+#: Bytes per object of CPython on 64 bits, rounded up; a value is an integer and its slot.
+_STRING, _LIST, _OBJECT, _VALUE = 72, 64, 240, 44
 
 _NOT_BRACKETS = bytes(i for i in range(256) if i not in b"[]{}")
 

@@ -89,7 +89,7 @@ class _Reader:
         if code == "{":
             return self._dict(depth)
         if code in "()":
-            n = self._byte() if code == ")" else self._length(_MAX_TUPLE)
+            n = self._byte() if code == ")" else self._length()
             if n > _MAX_TUPLE:
                 raise LoadError(f"not a profile: a tuple of {n} items")
             return tuple([self.value(depth + 1) for _ in range(n)])
@@ -104,9 +104,9 @@ class _Reader:
         if code in "zZ":
             return self._text(self._byte(), "ascii")
         if code in "aA":
-            return self._text(self._length(self._limits.max_name), "ascii")
+            return self._text(self._length(), "ascii")
         if code in "ut":
-            return self._text(self._length(self._limits.max_name), "utf-8")
+            return self._text(self._length(), "utf-8")
         raise LoadError(f"not a profile: a value of type {code!r}")
 
     def _reference(self) -> Any:
@@ -145,12 +145,10 @@ class _Reader:
         self.at += 4
         return int(number)
 
-    def _length(self, most: int) -> int:
+    def _length(self) -> int:
         n = self._int32()
         if not 0 <= n <= len(self._data) - self.at:
             raise LoadError("cut short, or a length is wrong")
-        if n > most:
-            raise LoadError(f"a length of {n}, more than {most}")
         return n
 
     def _long(self) -> int:
@@ -170,6 +168,8 @@ class _Reader:
         return out if n >= 0 else -out
 
     def _text(self, n: int, encoding: str) -> str:
+        if n > self._limits.max_name:
+            raise LoadError(f"a name is longer than max_name={self._limits.max_name}")
         raw = self._data[self.at : self.at + n]
         if len(raw) != n:
             raise LoadError("cut short")

@@ -12,7 +12,7 @@ import os
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 
 from fastprof.errors import UnknownFormatError
 
@@ -80,18 +80,23 @@ def save(report: Report, path: str | os.PathLike[str]) -> None:
     from fastprof.fileio import atomic_write, resolve_output
 
     item = format_of(path)
-    write = _module(item.module).write
-    with atomic_write(resolve_output(path)) as raw:
-        if item.binary:
-            write(report, raw)
-        else:
-            text = io.TextIOWrapper(raw, encoding="utf-8", newline="\n")
-            try:
-                write(report, text)
-                text.flush()
-            finally:
-                with suppress(OSError):  # detaching flushes what failed to be written
-                    text.detach()
+    with atomic_write(resolve_output(path)) as stream:
+        write(report, item, stream)
+
+
+def write(report: Report, item: Format, stream: BinaryIO) -> None:
+    """Write a report in a format to a binary stream, which stays open."""
+    exporter = _module(item.module)
+    if item.binary:
+        exporter.write(report, stream)
+        return
+    text = io.TextIOWrapper(stream, encoding="utf-8", newline="\n")
+    try:
+        exporter.write(report, text)
+        text.flush()
+    finally:
+        with suppress(OSError):  # detaching flushes what failed to be written
+            text.detach()
 
 
 def show(report: Report, stream: TextIO | None) -> None:

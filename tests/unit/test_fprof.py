@@ -1,0 +1,364 @@
+"""Saved runs: exact both ways, and nothing that a damaged one can do."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import random
+import sys
+
+import pytest
+from fastprof.errors import LoadError
+from fastprof.exporters import fprof, loading
+from fastprof.exporters.limits import Limits
+from fastprof.report import build_report
+from fastprof.snapshot import LoaderStats, Muted, Snapshot, StepRow, Steps
+from helpers import MIB, run_child
+from hypothesis import given
+from hypothesis import strategies as st
+from unit.cprofile_model import replay
+from unit.hostile import snapshot_with
+from unit.snapshots import MS, Builder, Node, c, cost, histogram, py, section, tree
+
+
+def rich_snapshot():
+    builder = Builder()
+    builder.thread(
+        Node(py("main"), 1, 5 * MS, [Node(section("forward"), 3, MS, [Node(c("len"), 9, MS)])]),
+        root_ns=7,
+    )
+    builder.thread(Node(py("worker", 5), 1, 9 * MS, resumes=4), ident=2**63 + 5, name="w")
+    builder.key(section("data"))
+    return builder.snapshot(
+        meta={"python": "3.11.7", "rank": 3, "x": 1.5, "sync": True, "none": None,
+              "started_unix_ns": 1_790_000_000_123_456_789},
+        sections=(builder.stats("forward", [1, 70, 5000]), builder.stats("data", [], thread=1)),
+        steps=Steps(9, 3, 60, 0.25, 5, 20, (5, 15, 20), histogram([5, 15, 20]),
+                    (StepRow(builder.key(section("forward")), 6, 50),)),
+        loaders=(LoaderStats("main", "train", 9, {"data": (9, 90)}, 0.7),
+                 LoaderStats("val", "val", 2, {}, None)),
+        calibration=cost((1.5, 2.5), (3, 4), (5, 6), (7, 8)),
+        muted=(Muted(1, 1000),),
+        counters={"dropped": 4},
+        notes=("a note",),
+    )  # fmt: skip
+
+
+def packed(snapshot) -> bytes:
+    stream = io.BytesIO()
+    fprof.write_snapshot(snapshot, stream)
+    return stream.getvalue()
+
+
+def plain(snapshot) -> dict:
+    return json.loads(gzip.decompress(packed(snapshot)))
+
+
+def parse_dict(data, **limits):
+    text = data if isinstance(data, bytes) else json.dumps(data).encode()
+    return fprof.parse(gzip.compress(text), Limits(**limits))
+
+
+def test_a_run_is_read_back_exactly(tmp_path):
+    report = build_report(rich_snapshot())
+    report.save(tmp_path / "run.fprof")
+    loaded = loading.load(tmp_path / "run.fprof")
+    assert loaded.snapshot == rich_snapshot()
+    assert loaded == report
+    assert str(loaded) == str(report)
+
+
+def test_the_same_run_gives_the_same_bytes():
+    assert packed(rich_snapshot()) == packed(rich_snapshot())
+
+
+events = st.lists(
+    st.tuples(
+        st.sampled_from(["call", "resume", "section", "type", "leave"]),
+        st.integers(0, 5),
+        st.integers(0, 2**62),
+    ),
+    max_size=30,
+)
+
+
+@given(st.lists(events, max_size=3))
+def test_any_tree_is_read_back_exactly(threads):
+    _, snapshot = replay(threads)
+    assert fprof.parse(packed(snapshot), Limits()) == snapshot
+
+
+@pytest.mark.parametrize("value", [2**31, 2**32, 2**53, 2**53 + 1, 2**63 - 1])
+def test_f35_large_counters_and_times_stay_exact_for_every_json_reader(value):
+    snapshot = tree(Node(py("f"), value, value), counters={"dropped": value})
+    data = plain(snapshot)
+    calls = data["threads"][0]["calls"][1]
+    assert calls == (value if value <= 2**53 else str(value))
+    assert int(float(calls)) == int(calls) or isinstance(calls, str)
+    assert fprof.parse(packed(snapshot), Limits()) == snapshot
+    report = build_report(snapshot)
+    assert report.functions[0].calls == value
+    out = json.loads(report.to_json())["functions"][0]["calls"]
+    assert out == (value if value <= 2**53 else str(value))
+
+
+@pytest.mark.parametrize("value", [2**63, -1, 1.0, True, None, "5x", "\u0665", "1" * 21, [1]])
+def test_f35_what_is_no_64_bit_count_is_refused(value):
+    data = plain(rich_snapshot())
+    for where in (data["threads"][0]["calls"], data["threads"][0]["self_ns"]):
+        kept, where[1] = where[1], value
+        with pytest.raises(ValueError, match=r"threads\[0\]"):
+            parse_dict(data)
+        where[1] = kept
+    data["duration_ns"] = value
+    with pytest.raises(ValueError, match="duration_ns"):
+        parse_dict(data)
+
+
+def test_f45_what_is_not_finite_is_null():
+    snapshot = tree(Node(py('a"b\\c')), meta={"nan": float("nan"), "inf": float("-inf")})
+    for text in (gzip.decompress(packed(snapshot)).decode(), build_report(snapshot).to_json()):
+        meta = json.loads(text, parse_constant=lambda _: pytest.fail("not strict"))["meta"]
+        assert meta == {"nan": None, "inf": None}
+
+
+def test_f45_a_step_of_no_length_and_an_empty_window_are_strict_json():
+    empty = Snapshot(meta={}, duration_ns=0)
+    steps = Steps(count=2, sum_ns=0, recent_ns=(0, 0))
+    for snapshot in (empty, Snapshot(meta={}, duration_ns=0, steps=steps)):
+        report = build_report(snapshot)
+        data = json.loads(report.to_json(), parse_constant=lambda _: pytest.fail("not strict"))
+        assert data["steps"]["cv"] is None
+        assert fprof.parse(packed(snapshot), Limits()) == snapshot
+    assert "n/a" in str(report)
+    assert json.loads(build_report(empty).to_json())["steps"]["wall_ms"] is None
+
+
+# ---- hostile files ----
+
+
+def test_f46_a_file_cut_at_every_byte_is_refused():
+    data = packed(rich_snapshot())
+    for n in range(len(data)):
+        with pytest.raises(LoadError):
+            fprof.parse(data[:n], Limits())
+    with pytest.raises(LoadError):
+        fprof.parse(data + b"more", Limits())
+
+
+def test_f46_json_cut_at_every_byte_is_refused():
+    data = gzip.decompress(packed(rich_snapshot()))
+    for n in range(len(data)):
+        with pytest.raises(ValueError):
+            parse_dict(data[:n])
+
+
+def test_f46_damaged_files_are_refused_or_valid():
+    data = packed(rich_snapshot())
+    text = gzip.decompress(data)
+    dice = random.Random(46)
+    for i in range(3000):
+        source = bytearray(text if i % 2 else data)
+        for _ in range(dice.randint(1, 4)):
+            source[dice.randrange(len(source))] = dice.choice(b'0123456789-.,:"[]{}en\xff')
+        try:
+            found = parse_dict(bytes(source)) if i % 2 else fprof.parse(bytes(source), Limits())
+        except ValueError:
+            continue
+        build_report(found).to_json()
+        str(build_report(found))
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (["schema"], "fastprof/2"),
+        (["schema"], None),
+        (["keys", 0], ["root", "", 0, "r"]),
+        (["keys", 0, 0], "unknown"),
+        (["keys", 1, 3], 7),
+        (["threads", 0, "parent"], []),
+        (["threads", 0, "parent", 0], -1.0),
+        (["threads", 0, "parent", 1], 1),
+        (["threads", 0, "parent", 1], "0"),
+        (["threads", 0, "parent", 2], True),
+        (["threads", 0, "key", 1], 99),
+        (["threads", 0, "key", 1], 0),
+        (["threads", 0, "calls"], [1]),
+        (["threads", 0, "name"], None),
+        (["sections", 0, "key"], 99),
+        (["sections", 0, "thread"], 2),
+        (["sections", 0, "hist", 0], [5, 5, 1]),
+        (["sections", 0, "hist", 1], [0, 1, 1]),
+        (["steps", "sum_sq"], "x"),
+        (["steps", "sum_sq"], 10**400),
+        (["steps", "rows", 0], [99, 1, 1]),
+        (["loaders", 0, "phases"], [1]),
+        (["loaders", 0, "phases", "data"], [1]),
+        (["calibration", "c"], [1]),
+        (["calibration", "c"], [-1, 1]),
+        (["calibration", "c"], [1e300, 1]),
+        (["calibration", "method"], None),
+        (["muted", 0], [99, 1]),
+        (["meta", "rank"], [1]),
+        (["meta", "started_unix_ns"], "soon"),
+        (["counters", "dropped"], -1),
+        (["notes", 0], 5),
+        (["notes"], {}),
+    ],
+)
+def test_f46_every_field_is_checked(path, value):
+    data = plain(rich_snapshot())
+    parse_dict(data)
+    inner = data
+    for step in path[:-1]:
+        inner = inner[step]
+    inner[path[-1]] = value
+    with pytest.raises(ValueError) as caught:
+        parse_dict(data)
+    assert len(str(caught.value)) < 300
+    assert "\n" not in str(caught.value)
+
+
+def test_f46_every_field_must_be_there():
+    data = plain(rich_snapshot())
+    for name in data.keys() - {"calibration"}:  # without it there is none
+        with pytest.raises(ValueError):
+            parse_dict({k: v for k, v in data.items() if k != name})
+    for value in ([], "x", 5, None, {}):
+        with pytest.raises(ValueError):
+            parse_dict(value)
+
+
+def test_f46_a_key_that_stands_twice_is_refused():
+    text = json.dumps(plain(rich_snapshot())).encode()
+    with pytest.raises(LoadError, match="twice"):
+        parse_dict(text.replace(b'"notes":', b'"notes": [], "notes":', 1))
+
+
+def test_f46_constants_that_are_not_json_are_refused():
+    text = json.dumps(plain(rich_snapshot())).encode()
+    for constant in (b"NaN", b"Infinity", b"-Infinity"):
+        with pytest.raises(ValueError):
+            parse_dict(text.replace(b'"x": 1.5', b'"x": ' + constant, 1))
+    with pytest.raises(ValueError, match="finite"):
+        parse_dict(text.replace(b'"x": 1.5', b'"x": 1e999', 1))
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("max_unpacked_bytes", 1000),
+        ("max_entries", 50),
+        ("max_depth", 3),
+        ("max_name", 10),
+        ("max_memory", 10_000),
+    ],
+)
+def test_f46_each_limit_is_an_option_that_its_error_names(option, value):
+    data = packed(rich_snapshot())
+    with pytest.raises(LoadError, match=f"{option}={value}"):
+        fprof.parse(data, Limits(**{option: value}))
+
+
+def test_f46_brackets_and_quotes_inside_names_are_no_structure():
+    name = '[[[[[[[[[[[[[[[[[[[[{{{{{{{{,,,,\\"\\\\"'
+    snapshot = tree(Node(py(name)))
+    assert fprof.parse(packed(snapshot), Limits()) == snapshot
+
+
+HOSTILE = """
+import gzip, io, sys, tracemalloc
+from fastprof.exporters.loading import load
+{make}
+with open(sys.argv[1], "wb") as file:
+    file.write(data)
+del data
+try:
+    load(sys.argv[1])
+except ValueError as error:
+    assert str(error).startswith(repr(sys.argv[1])), error
+    assert "\\n" not in str(error)
+    print("refused")
+"""
+
+#: 600 MiB in 600 KiB.
+GZIP_BOMB = """
+packed = io.BytesIO()
+with gzip.GzipFile("", "wb", 9, packed) as file:
+    for _ in range(600):
+        file.write(bytes(1 << 20))
+data = packed.getvalue()
+"""
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        GZIP_BOMB,
+        "data = gzip.compress(b'[' * 1_000_000)",
+        "data = gzip.compress(b'[' * 1_000_000 + b']' * 1_000_000)",
+        "data = gzip.compress(b'[' + b'[],' * 20_000_000 + b'[]]')",
+        "data = gzip.compress(b'[' + b'{},' * 20_000_000 + b'{}]')",
+        "data = gzip.compress(b'[' + b'300,' * 20_000_000 + b'3]')",
+        "data = gzip.compress(b'[' + b'\"abc\",' * 15_000_000 + b'3]')",
+        "data = gzip.compress(b'\"' + b'a' * 100_000_000 + b'\"')",
+        "data = gzip.compress(b'1' * 50_000_000)",
+        "data = gzip.compress(b'{\"schema\":' + b'9' * 5000 + b'}')",
+        "data = gzip.compress(b'\"' * 50_000_001)",
+        "data = gzip.compress(b'\\\\' * 50_000_001)",
+        # marshal: a tuple header that announces 200 000 000 items.
+        "data = b'(\\x00\\xc2\\xeb\\x0b'",
+        "data = b'{(\\x00\\xc2\\xeb\\x0b'",
+        "data = b''",
+        "data = b'PK\\x03\\x04' + bytes(100)",
+    ],
+)
+def test_f46_hostile_files_are_refused_in_bounded_memory(tmp_path, make):
+    child = run_child(
+        HOSTILE.format(make=make),
+        str(tmp_path / "in"),
+        rlimit_as=512 * MIB,
+        timeout=120,
+        env={"PYTHONPATH": os.pathsep.join(sys.path)},
+    ).check()
+    assert child.stdout == "refused\n"
+
+
+def test_p2_nothing_in_a_file_is_executed(tmp_path):
+    # A pickle whose loading would call os.system, alone and inside gzip.
+    bomb = b"cposix\nsystem\n(S'touch " + str(tmp_path / "owned").encode() + b"'\ntR."
+    for data in (bomb, gzip.compress(bomb)):
+        (tmp_path / "in").write_bytes(data)
+        with pytest.raises(LoadError):
+            loading.load(tmp_path / "in")
+    assert not (tmp_path / "owned").exists()
+
+
+def test_p2_readers_use_nothing_that_can_execute():
+    child = run_child(
+        "import sys, builtins\n"
+        "from fastprof.exporters import loading\n"
+        "found = {'pickle', 'marshal', 'yaml', 'shelve'} & set(sys.modules)\n"
+        "print(sorted(found - {'marshal'}))\n"
+        "import fastprof.exporters.stats_reader as r, fastprof.exporters.fprof as f\n"
+        "print([n for m in (r, f, loading) for n in ('marshal', 'pickle') if hasattr(m, n)])\n",
+        env={"PYTHONPATH": os.pathsep.join(sys.path)},
+    ).check()
+    assert child.stdout == "[]\n[]\n"
+
+
+def test_p7_a_saved_run_holds_what_was_recorded_and_nothing_of_the_process(tmp_path, monkeypatch):
+    secret = "hunter2" * 3  # in the source, in an argument, in the environment
+    monkeypatch.setenv("SECRET", secret)
+    monkeypatch.setattr(sys, "argv", ["prog", secret])
+    report = build_report(snapshot_with("f"))
+    for suffix in (".fprof", ".stats", ".json", ".txt", ".collapsed", ".speedscope.json"):
+        path = tmp_path / f"run{suffix}"
+        report.save(path)
+        data = path.read_bytes()
+        data = gzip.decompress(data) if suffix == ".fprof" else data
+        assert secret.encode() not in data
+        assert str(tmp_path).encode() not in data
