@@ -9,15 +9,14 @@ from fastprof.snapshot import Snapshot
 
 #: What each counter of the recorder counts.
 _COUNTERS = {
-    "unbalanced": "{n} calls were closed because a caller of theirs had ended",
-    "unmatched": "{n} returns came from calls that were never seen",
-    "dropped": "{n} events were lost for want of memory",
-    "truncated": "{n} calls were beyond the depth or node cap: they are counted and timed, "
-    "but stand under (truncated) and not under their caller",
-    "out_of_order": "{n} sections were left while an inner one was still open",
-    "stray_exit": "{n} section exits had no entry and were ignored",
-    "wrong_thread": "{n} section exits came in another thread than their entry and were ignored",
-    "clock_back": "{n} times the clock went back; those intervals count as 0",
+    "unbalanced": "Calls closed because a caller of theirs had ended",
+    "unmatched": "Returns of calls that were never seen, ignored",
+    "dropped": "Events lost for want of memory",
+    "truncated": "Calls beyond the depth or node cap (counted and timed, but without their caller)",
+    "out_of_order": "Sections left while an inner one was still open",
+    "stray_exit": "Section exits without an entry, ignored",
+    "wrong_thread": "Section exits in another thread than the entry, ignored",
+    "clock_back": "Times the clock went back (the interval counts as 0)",
 }
 
 _MUTED_SHOWN = 10
@@ -34,16 +33,16 @@ def make_notes(snapshot: Snapshot) -> tuple[str, ...]:
         )
     if snapshot.steps.skipped:
         notes.append(
-            f"Step statistics leave out the first {snapshot.steps.skipped} steps (warm-up)."
+            f"Left out of the step statistics as warm-up: the first {snapshot.steps.skipped} steps."
         )
     for name, count in snapshot.counters.items():
         if count:
-            sentence = _COUNTERS.get(name, "{n} times: " + name.replace("_", " "))
-            notes.append(sentence.replace("{n}", str(count)) + ".")
+            what = _COUNTERS.get(name, name.replace("_", " ").capitalize())
+            notes.append(f"{what}: {count}.")
     notes += _muted_notes(snapshot)
     opened = sum(section.open for section in snapshot.sections)
     if opened:
-        notes.append(f"{opened} section entries were still open: their time is not in the table.")
+        notes.append(f"Section entries still open, whose time is not in the table: {opened}.")
     return tuple(dict.fromkeys(notes))
 
 
@@ -78,6 +77,6 @@ def _muted_notes(snapshot: Snapshot) -> Iterable[str]:
     if more:
         names.append(f"and {more} more")
     yield (
-        f"{len(snapshot.muted)} functions were muted to stay within the overhead budget; from "
-        f"then on their time counts to their callers: {', '.join(names)}."
+        "Functions muted to stay within the overhead budget, whose time from then on counts to "
+        f"their callers: {', '.join(names)}."
     )
