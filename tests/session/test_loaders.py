@@ -121,6 +121,15 @@ def test_a_loader_can_be_made_before_start_and_used_after_stop() -> None:
     assert rows(prof)["train", "main"].phases["data"][0] == 3
 
 
+def test_a_loader_wrapped_twice_is_timed_once(prof) -> None:
+    loader = prof.loader(Batches(3), "main")
+    assert prof.loader(loader) is loader
+    assert list(prof.loader(loader, "again")) == [0, 1, 2]
+    assert ("train", "main") in rows(prof)
+    assert rows(prof)["train", "main"].batches == 0
+    assert rows(prof)["train", "again"].batches == 3
+
+
 def test_old_style_iteration_by_index(prof) -> None:
     class Old:
         def __getitem__(self, index):

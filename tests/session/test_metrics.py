@@ -513,6 +513,33 @@ def test_work_after_a_validation_pass_belongs_to_the_training_batch_again() -> N
     assert rows["held_out", "val"].phases["forward"][0] == 2
 
 
+def test_work_on_one_batch_taken_from_a_validation_loader_is_validation() -> None:
+    log = Recording()
+    with profiler(log) as prof:
+        batches = iter(prof.loader(range(4), "main"))
+        next(batches)
+        next(iter(prof.loader(range(9), "held_out", split="val")))
+        with profile_section("forward"):
+            pass
+        next(batches)
+        prof.step()
+    assert val_keys("held_out") <= log.keys
+    assert "profile/train/dl_main/time_forward_ms" not in log.keys
+
+
+def test_a_data_section_around_next_is_not_counted_twice() -> None:
+    with profiler(log_every=4) as prof:
+        batches = iter(prof.loader(slow(range(4), 0.002), "main"))
+        for _ in range(4):
+            with profile_section("data"):
+                next(batches)
+            prof.step()
+    data = prof.last_metrics["profile/train/dl_main/time_data_ms"]
+    assert data.count == 4
+    outer = prof.snapshot().sections[0].outer_ns
+    assert data.sum_ms == pytest.approx(outer / 1e6, rel=1e-6)
+
+
 def test_design_all_keys_of_a_step_come_in_one_call() -> None:
     log = Recording()
     with profiler(log, log_every=3) as prof:

@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
+from fastprof.capture.options import check_float
 from fastprof.session.names import component_among
 
 if TYPE_CHECKING:
@@ -129,6 +130,7 @@ class LoopState(Protocol):
     def data_section(self) -> Section: ...
     def validation_begins(self) -> None: ...
     def validation_ends(self) -> None: ...
+    def leave_validation(self) -> None: ...
 
 
 class TimedLoader:
@@ -226,6 +228,7 @@ class ValidationIterator(TimedIterator):
             batch = self._fp_next(entry.tag, self._fp_iterator, self._fp_section)
         except StopIteration:
             self._fp_close()
+            self._fp_run.leave_validation()
             raise
         if self._fp_run.counting:
             entry.batches += 1
@@ -239,7 +242,8 @@ class ValidationIterator(TimedIterator):
     def __del__(self) -> None:
         # A loop left by ``break`` drops its iterator at once.  Dropped later, by the
         # garbage collector in whatever thread, the pass is left to the end of the run:
-        # a logger is not to be called from there.
+        # a logger is not to be called from there.  Work that follows still belongs to the
+        # batch fetched last: ``batch = next(iter(loader))`` drops its iterator as well.
         try:
             if self._fp_open and threading.get_ident() == self._fp_thread:
                 self._fp_close()
@@ -251,3 +255,42 @@ def timed_iterator(run: LoopState, entry: LoaderEntry, iterator: Iterator[Any]) 
     """Return an iterator over ``iterator`` that is timed as ``entry``'s."""
     kind = ValidationIterator if entry.split == "val" else TimedIterator
     return kind(run, entry, iterator)
+
+
+def check_loader(iterable: object, name: object, split: object, weight: object) -> None:
+    """Check the arguments of ``Profiler.loader``.
+
+    Raises:
+        TypeError, ValueError: one of the wrong type or out of range.
+    """
+    if name is not None and not isinstance(name, str):
+        raise TypeError(f"loader name is {name!r:.80}, expected a string")
+    if name == "":
+        raise ValueError("loader name is empty; leave it out for loader0, loader1, ...")
+    if split not in SPLITS:
+        raise ValueError(f"loader split is {split!r:.80}, expected one of {SPLITS}")
+    if weight is not None and check_float("loader weight", weight) < 0:
+        raise ValueError(f"loader weight is {weight!r:.80}, expected 0 or more")
+    if not hasattr(iterable, "__iter__") and not hasattr(iterable, "__getitem__"):
+        raise TypeError(f"loader is {type(iterable).__name__}, which cannot be iterated")
+
+
+def wrap(
+    run: LoopState,
+    registry: LoaderRegistry,
+    iterable: Iterable[Any],
+    name: str | None,
+    split: str,
+    weight: float | None,
+) -> Iterable[Any]:
+    """Return ``iterable`` timed as the loader of that name; see ``Profiler.loader``."""
+    if isinstance(iterable, TimedLoader):
+        if name is None:
+            return iterable
+        iterable = iterable._fp_loader
+    entry = registry.entry(iterable, name, split)
+    if weight is not None:
+        entry.weight = float(weight)
+    if isinstance(iterable, Iterator):
+        return timed_iterator(run, entry, iterable)
+    return TimedLoader(run, entry, iterable)

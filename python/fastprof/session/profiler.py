@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
-from fastprof.capture.options import RecorderOptions, check_float
+from fastprof.capture.options import RecorderOptions
 from fastprof.capture.sections import profile_section
 from fastprof.capture.sync import CudaSync
 from fastprof.errors import StateError
 from fastprof.session import current, switch
 from fastprof.session.emitter import MetricEmitter
 from fastprof.session.faults import Faults
-from fastprof.session.loaders import NO_LOADER, SPLITS, LoaderRegistry, TimedLoader, timed_iterator
+from fastprof.session.loaders import NO_LOADER, LoaderRegistry, check_loader, wrap
 from fastprof.session.metrics import Metric, MetricWindow, loader_stats, log_call
 from fastprof.session.options import Options
 from fastprof.session.output import Outputs, Pathish, resolve
@@ -219,10 +219,8 @@ class Profiler:
             return
         self._state = _STOPPED
         self.counting = False
-        try:
-            self._close()
-        finally:
-            current.release(self)
+        self._protect("stop", self._close)
+        current.release(self)
         if self._options.metrics:
             self._protect("metrics", self._metrics.emit, "val")
         self._protect("report", self._printer.print_final, self.snapshot, self._recorder.steps)
@@ -280,7 +278,8 @@ class Profiler:
     ) -> _L:
         """Return ``iterable`` such that fetching a batch is timed as section ``data``.
 
-        Everything else (``len()``, attributes, iterating again) is the iterable's own.
+        Everything else (``len()``, attributes, iterating again) is the iterable's own.  One
+        that is wrapped already is not timed twice.
         What follows in the same thread is counted as work on that loader's batch, until
         another loader delivers one.  Can be called before ``start()``.
 
@@ -294,25 +293,11 @@ class Profiler:
         Raises:
             TypeError, ValueError: an argument of the wrong type or out of range.
         """
-        if name is not None and not isinstance(name, str):
-            raise TypeError(f"loader name is {name!r:.80}, expected a string")
-        if name == "":
-            raise ValueError("loader name is empty; leave it out for loader0, loader1, ...")
-        if split not in SPLITS:
-            raise ValueError(f"loader split is {split!r:.80}, expected one of {SPLITS}")
-        if weight is not None and check_float("loader weight", weight) < 0:
-            raise ValueError(f"loader weight is {weight!r:.80}, expected 0 or more")
-        if not hasattr(iterable, "__iter__") and not hasattr(iterable, "__getitem__"):
-            raise TypeError(f"loader is {type(iterable).__name__}, which cannot be iterated")
+        check_loader(iterable, name, split, weight)
         if self._state == _OFF:
             return iterable
-        entry = self._registry.entry(iterable, name, split)
-        if weight is not None:
-            entry.weight = float(weight)
         # Typed as what is wrapped, since all of that can be used.
-        if isinstance(iterable, Iterator):
-            return cast(_L, timed_iterator(self, entry, iterable))
-        return cast(_L, TimedLoader(self, entry, iterable))
+        return cast(_L, wrap(self, self._registry, iterable, name, split, weight))
 
     def section(self, name: str, *, sync: bool | None = None) -> Section:
         """Return ``profile_section(name, sync=sync)``."""
@@ -325,12 +310,13 @@ class Profiler:
 
     def validation_ends(self) -> None:
         """A pass over a validation loader has ended (called by its iterator)."""
-        if self._state != _RUNNING:
-            return
-        if self._options.metrics:
+        if self._state == _RUNNING and self._options.metrics:
             self._protect("metrics", self._metrics.emit, "val")
-        # A batch of the training loader may still be under way.
-        self._recorder.set_loader(self.train_tag)
+
+    def leave_validation(self) -> None:
+        """What follows is work on the training batch again (called by the iterator)."""
+        if self._state == _RUNNING:
+            self._protect("metrics", self._recorder.set_loader, self.train_tag)
 
     # -- what comes out --------------------------------------------------------
 
