@@ -15,9 +15,12 @@ typedef enum fp_status {
 #if defined(__GNUC__)
 #define FP_LIKELY(x) __builtin_expect(!!(x), 1)
 #define FP_UNLIKELY(x) __builtin_expect(!!(x), 0)
+/* Never inlined, so that what calls it last saves no registers for it. */
+#define FP_COLD __attribute__((noinline, cold))
 #else
 #define FP_LIKELY(x) (x)
 #define FP_UNLIKELY(x) (x)
+#define FP_COLD
 #endif
 
 #endif

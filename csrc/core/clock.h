@@ -30,9 +30,9 @@ typedef int64_t (*fp_clock_reader)(void *ctx);
 typedef struct fp_clock {
     fp_clock_kind kind;
     fp_clock_reader reader;
-    void *ctx;             /* borrowed */
-    double reader_scale;   /* ns per tick of the reader */
-    int64_t base_ticks;    /* both read at the same moment in fp_clock_init */
+    void *ctx;           /* borrowed */
+    double reader_scale; /* ns per tick of the reader */
+    int64_t base_ticks;  /* both read at the same moment in fp_clock_init */
     int64_t base_ns;
 } fp_clock;
 
@@ -47,20 +47,27 @@ fp_clock_init_reader(fp_clock *c, fp_clock_reader reader, void *ctx,
 int64_t
 fp_clock_now_slow(const fp_clock *c);
 
+/* The counter of a clock whose kind is FP_CLOCK_COUNTER. */
+static inline int64_t
+fp_clock_counter(void)
+{
+#if defined(__x86_64__)
+    return (int64_t)__rdtsc();
+#elif defined(__aarch64__)
+    uint64_t ticks;
+    __asm__ volatile("mrs %0, cntvct_el0" : "=r"(ticks));
+    return (int64_t)ticks;
+#else
+    return 0; /* no clock is of that kind here */
+#endif
+}
+
 static inline int64_t
 fp_clock_now(const fp_clock *c)
 {
-#if defined(__x86_64__)
     if (FP_LIKELY(c->kind == FP_CLOCK_COUNTER)) {
-        return (int64_t)__rdtsc();
+        return fp_clock_counter();
     }
-#elif defined(__aarch64__)
-    if (FP_LIKELY(c->kind == FP_CLOCK_COUNTER)) {
-        uint64_t ticks;
-        __asm__ volatile("mrs %0, cntvct_el0" : "=r"(ticks));
-        return (int64_t)ticks;
-    }
-#endif
     return fp_clock_now_slow(c);
 }
 

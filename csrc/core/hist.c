@@ -21,16 +21,8 @@ octave_of(fp_hist *h, const fp_alloc *a, int octave)
 }
 
 void
-fp_hist_add(fp_hist *h, const fp_alloc *a, int64_t value)
+fp_hist_add_slow(fp_hist *h, const fp_alloc *a, int octave, uint32_t sub)
 {
-    uint64_t v = value > 0 ? (uint64_t)value : 0;
-    int octave = 0;
-    uint64_t sub = v;
-    if (v >= FP_HIST_SUB) {
-        int top = 63 - __builtin_clzll(v);
-        octave = top - FP_HIST_SUB_BITS + 1;
-        sub = (v >> (top - FP_HIST_SUB_BITS)) & (FP_HIST_SUB - 1);
-    }
     uint64_t *counts = octave_of(h, a, octave);
     if (FP_UNLIKELY(counts == NULL)) {
         h->lost++;

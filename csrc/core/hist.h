@@ -23,9 +23,28 @@ typedef struct fp_hist {
 void
 fp_hist_fini(fp_hist *h, const fp_alloc *a);
 
-/* Negative values count as 0. */
+/* With the octave's counters to be made first. */
 void
-fp_hist_add(fp_hist *h, const fp_alloc *a, int64_t value);
+fp_hist_add_slow(fp_hist *h, const fp_alloc *a, int octave, uint32_t sub);
+
+/* Negative values count as 0. */
+static inline void
+fp_hist_add(fp_hist *h, const fp_alloc *a, int64_t value)
+{
+    uint64_t v = value > 0 ? (uint64_t)value : 0;
+    int octave = 0;
+    uint32_t sub = (uint32_t)(v & (FP_HIST_SUB - 1));
+    if (FP_LIKELY(v >= FP_HIST_SUB)) {
+        int top = 63 - __builtin_clzll(v);
+        octave = top - FP_HIST_SUB_BITS + 1;
+        sub = (uint32_t)(v >> (top - FP_HIST_SUB_BITS)) & (FP_HIST_SUB - 1);
+    }
+    if (FP_UNLIKELY(h->octave[octave] == NULL)) {
+        fp_hist_add_slow(h, a, octave, sub);
+        return;
+    }
+    h->octave[octave][sub]++;
+}
 
 void
 fp_hist_merge(fp_hist *into, const fp_alloc *a, const fp_hist *from);

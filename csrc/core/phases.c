@@ -19,8 +19,8 @@ fp_phases_reserve(fp_phases *p, const fp_alloc *a, int32_t tag)
     while (capacity < wanted) {
         capacity *= 2;
     }
-    fp_loader *loader = fp_alloc_grow(a, p->loader, p->capacity, capacity,
-                                      sizeof(*loader));
+    fp_loader *loader =
+        fp_alloc_grow(a, p->loader, p->capacity, capacity, sizeof(*loader));
     if (loader == NULL) {
         return FP_ENOMEM;
     }

@@ -1,21 +1,6 @@
 #include "core/section.h"
 
 void
-fp_section_record(fp_section *s, const fp_alloc *a, int64_t ticks, int error)
-{
-    if (s->count == 0 || ticks < s->min_ticks) {
-        s->min_ticks = ticks;
-    }
-    if (s->count == 0 || ticks > s->max_ticks) {
-        s->max_ticks = ticks;
-    }
-    s->count++;
-    s->sum_ticks += ticks;
-    s->errors += error ? 1 : 0;
-    fp_hist_add(&s->hist, a, ticks);
-}
-
-void
 fp_section_merge(fp_section *into, const fp_alloc *a, const fp_section *from)
 {
     if (from->count != 0) {

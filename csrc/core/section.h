@@ -7,10 +7,10 @@
 
 typedef struct fp_section {
     uint32_t id;
-    uint32_t open;  /* entries not left yet */
-    uint32_t lost;  /* of these, the ones that can never be left any more */
+    uint32_t open;    /* entries not left yet */
+    uint32_t lost;    /* of these, the ones that can never be left any more */
     uint32_t touched; /* linked in the thread's list for this step */
-    uint64_t count; /* entries left */
+    uint64_t count;   /* entries left */
     uint64_t errors;
     int64_t sum_ticks;   /* every entry */
     int64_t outer_ticks; /* while at least one entry was open */
@@ -21,13 +21,25 @@ typedef struct fp_section {
     /* Time at the bottom of the section stack, for the rows of a step. */
     int64_t step_ticks; /* in the step under way */
     int64_t steps_ticks;
-    uint64_t steps; /* steps in which it ran */
+    uint64_t steps;                  /* steps in which it ran */
     struct fp_section *next_touched; /* borrowed */
 } fp_section;
 
 /* One entry of [ticks] was left. */
-void
-fp_section_record(fp_section *s, const fp_alloc *a, int64_t ticks, int error);
+static inline void
+fp_section_record(fp_section *s, const fp_alloc *a, int64_t ticks, int error)
+{
+    if (s->count == 0 || ticks < s->min_ticks) {
+        s->min_ticks = ticks;
+    }
+    if (s->count == 0 || ticks > s->max_ticks) {
+        s->max_ticks = ticks;
+    }
+    s->count++;
+    s->sum_ticks += ticks;
+    s->errors += error ? 1 : 0;
+    fp_hist_add(&s->hist, a, ticks);
+}
 
 void
 fp_section_merge(fp_section *into, const fp_alloc *a, const fp_section *from);

@@ -8,9 +8,9 @@
 enum { FP_STEPS_RECENT = 4096 };
 
 typedef struct fp_steps {
-    uint64_t count;   /* all steps */
-    uint64_t skip;    /* the first so many are warm-up: counted, not measured */
-    int64_t start;    /* ticks at which the step under way began */
+    uint64_t count; /* all steps */
+    uint64_t skip;  /* the first so many are warm-up: counted, not measured */
+    int64_t start;  /* ticks at which the step under way began */
     int64_t sum_ticks;
     double sum_sq; /* of ticks */
     int64_t min_ticks;

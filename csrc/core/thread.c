@@ -80,8 +80,7 @@ add_flat(fp_thread *t, fp_key key)
 {
     int room = t->tree.count < (uint64_t)t->limits.max_nodes * 2;
     fp_node *truncated = truncated_here(t);
-    if (truncated == NULL && room &&
-        t->tree.count < t->limits.max_nodes) {
+    if (truncated == NULL && room && t->tree.count < t->limits.max_nodes) {
         truncated = fp_tree_add(&t->tree, t->cur, FP_KEY_TRUNCATED);
         if (truncated != NULL) {
             truncated->flags |= FP_NODE_FLAT;
@@ -506,37 +505,46 @@ fp_status
 fp_thread_close_section(fp_thread *t, uint32_t id, const void *owner,
                         unsigned flags, int64_t now)
 {
-    int64_t found = find_open(t, id, owner);
-    if (found < 0) {
+    if (FP_UNLIKELY(t->open_len == 0)) {
         return FP_ENOTFOUND;
     }
-    uint32_t i = (uint32_t)found;
-    fp_open entry = t->open[i];
-    if (i + 1 != t->open_len && t->open[t->open_len - 1].owner == owner) {
-        t->counters.out_of_order++;
+    uint32_t i = t->open_len - 1;
+    if (FP_UNLIKELY(t->open[i].section->id != id ||
+                    t->open[i].owner != owner)) {
+        int64_t found = find_open(t, id, owner);
+        if (found < 0) {
+            return FP_ENOTFOUND;
+        }
+        i = (uint32_t)found;
+        t->counters.out_of_order +=
+            i + 1 != t->open_len && t->open[t->open_len - 1].owner == owner;
     }
-    if (entry.on_path) {
+    fp_section *s = t->open[i].section;
+    int64_t start = t->open[i].start;
+    fp_phase phase = (fp_phase)t->open[i].phase;
+    if (FP_LIKELY(t->open[i].on_path)) {
         remove_node(t, i, now);
     }
     if (i == 0) {
         charge_bottom(t, now);
     }
+    if (FP_UNLIKELY(i + 1 != t->open_len)) {
+        memmove(&t->open[i], &t->open[i + 1],
+                (t->open_len - 1 - i) * sizeof(t->open[0]));
+    }
     t->open_len--;
-    memmove(&t->open[i], &t->open[i + 1],
-            (t->open_len - i) * sizeof(t->open[0]));
-    fp_section *s = entry.section;
     s->open--;
     if (flags & FP_EXIT_CANCEL) {
         return FP_OK;
     }
-    int64_t ticks = now > entry.start ? now - entry.start : 0;
+    int64_t ticks = now > start ? now - start : 0;
     if (s->open == s->lost) {
         s->outer_ticks += now > s->outer_since ? now - s->outer_since : 0;
     }
     fp_section_record(s, &t->alloc, ticks, (flags & FP_EXIT_ERROR) != 0);
-    if (entry.phase != FP_PHASE_NONE && !phase_is_open(t, entry.phase)) {
-        fp_phases_add(&t->phases, (fp_phase)entry.phase, ticks);
-        if (entry.phase != FP_PHASE_DATA) {
+    if (phase != FP_PHASE_NONE && !phase_is_open(t, phase)) {
+        fp_phases_add(&t->phases, phase, ticks);
+        if (phase != FP_PHASE_DATA) {
             fp_phases_mark_end(&t->phases, now);
         }
     }

@@ -28,14 +28,14 @@ typedef struct fp_limits {
 } fp_limits;
 
 typedef struct fp_counters {
-    uint64_t unbalanced;    /* calls closed because a caller of theirs ended */
-    uint64_t unmatched;     /* returns of calls that were never seen */
-    uint64_t dropped;       /* events lost for want of memory */
-    uint64_t truncated;     /* calls beyond the depth or node cap */
-    uint64_t out_of_order;  /* sections left while an inner one was open */
-    uint64_t stray_exit;    /* section exits without an entry */
-    uint64_t wrong_thread;  /* ... whose entry was in another thread */
-    uint64_t clock_back;    /* negative intervals, taken as 0 */
+    uint64_t unbalanced;   /* calls closed because a caller of theirs ended */
+    uint64_t unmatched;    /* returns of calls that were never seen */
+    uint64_t dropped;      /* events lost for want of memory */
+    uint64_t truncated;    /* calls beyond the depth or node cap */
+    uint64_t out_of_order; /* sections left while an inner one was open */
+    uint64_t stray_exit;   /* section exits without an entry */
+    uint64_t wrong_thread; /* ... whose entry was in another thread */
+    uint64_t clock_back;   /* negative intervals, taken as 0 */
 } fp_counters;
 
 typedef struct fp_open {
@@ -48,8 +48,8 @@ typedef struct fp_open {
 } fp_open;
 
 typedef struct fp_thread {
-    fp_node *cur;  /* borrowed from tree */
-    int64_t last;  /* ticks up to which time is charged */
+    fp_node *cur; /* borrowed from tree */
+    int64_t last; /* ticks up to which time is charged */
     uint32_t over_len;
     uint32_t open_len;
     fp_node **over; /* owned */
@@ -61,16 +61,16 @@ typedef struct fp_thread {
     fp_limits limits;
     fp_section **section; /* owned; index is the section id; NULL if unused */
     uint32_t section_capacity;
-    fp_section *touched; /* sections that ran in the step under way */
+    fp_section *touched;  /* sections that ran in the step under way */
     int64_t bottom_since; /* since when open[0] is at the bottom */
     fp_steps *steps;      /* owned; NULL in threads that do not step */
     fp_phases phases;
     fp_counters counters;
     fp_key *scratch; /* owned; path elements while the path is rebuilt */
     uint32_t scratch_capacity;
-    uint64_t ident;   /* of the thread, as its owner counts them */
-    uint64_t serial;  /* order of first appearance */
-    void *user;       /* the owner's; not touched here */
+    uint64_t ident;         /* of the thread, as its owner counts them */
+    uint64_t serial;        /* order of first appearance */
+    void *user;             /* the owner's; not touched here */
     struct fp_thread *next; /* borrowed; the owner's list */
 } fp_thread;
 

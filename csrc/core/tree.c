@@ -99,8 +99,8 @@ grow_arena(fp_tree *t)
         t->chunk = chunk;
         t->chunk_capacity = capacity;
     }
-    fp_node *nodes = fp_alloc_zeroed(&t->alloc, chunk_size(t->chunks),
-                                     sizeof(fp_node));
+    fp_node *nodes =
+        fp_alloc_zeroed(&t->alloc, chunk_size(t->chunks), sizeof(fp_node));
     if (nodes == NULL) {
         return FP_ENOMEM;
     }
@@ -170,6 +170,5 @@ size_t
 fp_tree_bytes(const fp_tree *t)
 {
     return arena_capacity(t) * sizeof(fp_node) +
-           t->chunk_capacity * sizeof(*t->chunk) +
-           t->slots * sizeof(*t->slot);
+           t->chunk_capacity * sizeof(*t->chunk) + t->slots * sizeof(*t->slot);
 }

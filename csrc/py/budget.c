@@ -89,8 +89,8 @@ mute_most_called(fp_recorder *r, usage *u, double excess_ns, double share,
 {
     qsort(u, r->keys.count, sizeof(*u), by_calls);
     int muted = 0;
-    for (uint32_t i = 0; i < r->keys.count && excess_ns > 0.0 &&
-                         muted < MAX_MUTED_AT_ONCE;
+    for (uint32_t i = 0;
+         i < r->keys.count && excess_ns > 0.0 && muted < MAX_MUTED_AT_ONCE;
          i++) {
         double cost = is_c(u[i].entry->key) ? r->cost_c_ns : r->cost_python_ns;
         double self_ns = (double)u[i].self_ticks * scale;
@@ -123,8 +123,8 @@ fp_recorder_check_budget(fp_recorder *r)
     uint64_t new_python =
         python > r->budget_python ? python - r->budget_python : 0;
     uint64_t new_c = c > r->budget_c ? c - r->budget_c : 0;
-    double cost_ns = (double)new_python * r->cost_python_ns +
-                     (double)new_c * r->cost_c_ns;
+    double cost_ns =
+        (double)new_python * r->cost_python_ns + (double)new_c * r->cost_c_ns;
     double allowed_ns = wall_ns * r->max_overhead;
     if (r->budget_ticks != 0 && cost_ns > allowed_ns && python + c > 0) {
         double share = (double)(new_python + new_c) / (double)(python + c);

@@ -7,8 +7,8 @@
 typedef struct export_ctx {
     fp_recorder *r;
     double ns_per_tick;
-    PyObject *key_index;  /* dict: key number -> index; owned */
-    PyObject *keys;       /* list of descriptions; owned */
+    PyObject *key_index; /* dict: key number -> index; owned */
+    PyObject *keys;      /* list of descriptions; owned */
 } export_ctx;
 
 static int64_t
@@ -37,8 +37,8 @@ describe(const export_ctx *x, fp_key key)
                              "(truncated)");
     }
     if (fp_key_tag(key) == FP_TAG_SECTION) {
-        PyObject *name = PyList_GetItem(x->r->state->section_names,
-                                        fp_key_section_id(key));
+        PyObject *name =
+            PyList_GetItem(x->r->state->section_names, fp_key_section_id(key));
         return name ? Py_BuildValue("(ssiOO)", "section", "", 0, name, name)
                     : NULL;
     }
@@ -102,7 +102,8 @@ typedef struct row {
 } row;
 
 static row *
-copy_rows(const export_ctx *x, const fp_thread *t, int64_t now, uint32_t *count)
+copy_rows(const export_ctx *x, const fp_thread *t, int64_t now,
+          uint32_t *count)
 {
     uint32_t n = t->tree.count;
     row *rows = fp_alloc_zeroed(&x->r->alloc, n, sizeof(*rows));
@@ -256,8 +257,8 @@ export_sections(export_ctx *x, const fp_thread *t, Py_ssize_t thread,
 static PyObject *
 export_recent(const export_ctx *x, const fp_steps *s)
 {
-    int64_t *ticks = fp_alloc_zeroed(&x->r->alloc, FP_STEPS_RECENT,
-                                     sizeof(*ticks));
+    int64_t *ticks =
+        fp_alloc_zeroed(&x->r->alloc, FP_STEPS_RECENT, sizeof(*ticks));
     if (ticks == NULL) {
         return PyErr_NoMemory();
     }
@@ -286,10 +287,10 @@ export_step_rows(export_ctx *x, const fp_thread *t)
         }
         Py_ssize_t index = index_of(x, fp_key_section(s->id));
         PyObject *one =
-            index < 0 ? NULL
-                      : Py_BuildValue("(nKL)", index,
-                                      (unsigned long long)s->steps,
-                                      (long long)to_ns(x, s->steps_ticks));
+            index < 0
+                ? NULL
+                : Py_BuildValue("(nKL)", index, (unsigned long long)s->steps,
+                                (long long)to_ns(x, s->steps_ticks));
         if (one == NULL || PyList_Append(list, one) < 0) {
             Py_CLEAR(list);
         }
@@ -315,8 +316,8 @@ export_steps(export_ctx *x)
     if (put(d, "count", PyLong_FromUnsignedLongLong(s->count)) < 0 ||
         put(d, "skipped", PyLong_FromUnsignedLongLong(skipped)) < 0 ||
         put(d, "sum_ns", PyLong_FromLongLong(to_ns(x, s->sum_ticks))) < 0 ||
-        put(d, "sum_sq",
-            PyFloat_FromDouble(s->sum_sq * seconds * seconds)) < 0 ||
+        put(d, "sum_sq", PyFloat_FromDouble(s->sum_sq * seconds * seconds)) <
+            0 ||
         put(d, "min_ns", PyLong_FromLongLong(to_ns(x, s->min_ticks))) < 0 ||
         put(d, "max_ns", PyLong_FromLongLong(to_ns(x, s->max_ticks))) < 0 ||
         put(d, "recent_ns", export_recent(x, s)) < 0 ||
@@ -350,10 +351,9 @@ export_counters(const fp_recorder *r)
         "unmatched", (ull)c.unmatched, "dropped", (ull)c.dropped, "truncated",
         (ull)c.truncated, "out_of_order", (ull)c.out_of_order, "stray_exit",
         (ull)c.stray_exit, "wrong_thread", (ull)c.wrong_thread, "clock_back",
-        (ull)c.clock_back, "timer_errors", (ull)r->timer_errors,
-        "sync_errors", (ull)r->sync_errors, "wrong_step_thread",
-        (ull)r->wrong_step_thread, "dropped_threads",
-        (ull)r->dropped_threads, "names_dropped",
+        (ull)c.clock_back, "timer_errors", (ull)r->timer_errors, "sync_errors",
+        (ull)r->sync_errors, "wrong_step_thread", (ull)r->wrong_step_thread,
+        "dropped_threads", (ull)r->dropped_threads, "names_dropped",
         (ull)r->state->names_dropped, "displaced", (int)r->displaced);
 }
 
@@ -449,8 +449,9 @@ export_into(export_ctx *x, PyObject *d)
     rc |= put(d, "clock", PyUnicode_FromString(fp_clock_name(&r->clock)));
     rc |= put(d, "backend", Py_BuildValue("z", backends[r->backend]));
     rc |= put(d, "fell_back", PyBool_FromLong(r->fell_back));
-    rc |= put(d, "ended_threads",
-              PyLong_FromUnsignedLongLong(r->ended_threads));
+    rc |= put(d, "new_threads_lost", PyBool_FromLong(r->new_threads_lost));
+    rc |=
+        put(d, "ended_threads", PyLong_FromUnsignedLongLong(r->ended_threads));
     rc |= put(d, "keys", Py_NewRef(x->keys));
     return rc;
 }

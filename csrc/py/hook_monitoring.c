@@ -20,6 +20,8 @@ typedef struct fp_callback {
     PyObject_HEAD
     vectorcallfunc vectorcall;
     fp_recorder *recorder; /* borrowed; NULL: do nothing */
+    fp_recorder *plain;    /* the same, or NULL: see fp_plain_recorder */
+    PyObject *missing;     /* borrowed: sys.monitoring.MISSING */
 } fp_callback;
 
 /* ---- Python functions ---- */
@@ -36,13 +38,14 @@ recorder_for(PyObject *self, PyObject *const *args, size_t nargsf)
     return r;
 }
 
-static PyObject *
-on_start(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kw)
+static FP_COLD PyObject *
+slow_start(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kw)
 {
     (void)kw;
     fp_recorder *r = recorder_for(self, args, nargsf);
     if (r != NULL) {
-        if (FP_UNLIKELY(r->any_muted) && fp_recorder_is_muted(r, (fp_key)args[0])) {
+        if (FP_UNLIKELY(r->any_muted) &&
+            fp_recorder_is_muted(r, (fp_key)args[0])) {
             return Py_NewRef(r->state->disable);
         }
         fp_recorder_enter(r, (fp_key)args[0], args[0], 0);
@@ -50,8 +53,8 @@ on_start(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kw)
     Py_RETURN_NONE;
 }
 
-static PyObject *
-on_resume(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kw)
+static FP_COLD PyObject *
+slow_resume(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kw)
 {
     (void)kw;
     fp_recorder *r = recorder_for(self, args, nargsf);
@@ -61,8 +64,8 @@ on_resume(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kw)
     Py_RETURN_NONE;
 }
 
-static PyObject *
-on_leave(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kw)
+static FP_COLD PyObject *
+slow_leave(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kw)
 {
     (void)kw;
     fp_recorder *r = recorder_for(self, args, nargsf);
@@ -72,14 +75,15 @@ on_leave(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kw)
     Py_RETURN_NONE;
 }
 
-/* As on_leave, for events that may be switched off at their place. */
-static PyObject *
-on_return(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kw)
+/* As slow_leave, for events that may be switched off at their place. */
+static FP_COLD PyObject *
+slow_return(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kw)
 {
     (void)kw;
     fp_recorder *r = recorder_for(self, args, nargsf);
     if (r != NULL) {
-        if (FP_UNLIKELY(r->any_muted) && fp_recorder_is_muted(r, (fp_key)args[0]) &&
+        if (FP_UNLIKELY(r->any_muted) &&
+            fp_recorder_is_muted(r, (fp_key)args[0]) &&
             !fp_recorder_stands_in(r, (fp_key)args[0])) {
             return Py_NewRef(r->state->disable);
         }
@@ -163,8 +167,8 @@ learned(fp_recorder *r, PyObject *const *args)
     return 1;
 }
 
-static PyObject *
-on_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kw)
+static FP_COLD PyObject *
+slow_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kw)
 {
     (void)kw;
     fp_recorder *r = recorder_for(self, args, nargsf);
@@ -185,8 +189,9 @@ on_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kw)
     Py_RETURN_NONE;
 }
 
-static PyObject *
-on_c_return(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kw)
+static FP_COLD PyObject *
+slow_c_return(PyObject *self, PyObject *const *args, size_t nargsf,
+              PyObject *kw)
 {
     (void)kw;
     fp_recorder *r = recorder_for(self, args, nargsf);
@@ -205,6 +210,101 @@ on_c_return(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kw)
         fp_recorder_leave(r, key);
     }
     Py_RETURN_NONE;
+}
+
+/* ---- the callbacks: the plain path, else the slow one ---- */
+
+static inline fp_thread *
+plain_thread(PyObject *self, size_t nargsf, Py_ssize_t needed)
+{
+    if (FP_UNLIKELY(PyVectorcall_NARGS(nargsf) < needed)) {
+        return NULL;
+    }
+    return fp_plain_thread(((fp_callback *)self)->plain);
+}
+
+static PyObject *
+on_start(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kw)
+{
+    fp_thread *t = plain_thread(self, nargsf, 2);
+    if (FP_LIKELY(t != NULL && fp_plain_enter(t, (fp_key)args[0], 0))) {
+        Py_RETURN_NONE;
+    }
+    return slow_start(self, args, nargsf, kw);
+}
+
+static PyObject *
+on_resume(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kw)
+{
+    fp_thread *t = plain_thread(self, nargsf, 2);
+    if (FP_LIKELY(t != NULL && fp_plain_enter(t, (fp_key)args[0], 1))) {
+        Py_RETURN_NONE;
+    }
+    return slow_resume(self, args, nargsf, kw);
+}
+
+static PyObject *
+on_leave(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kw)
+{
+    fp_thread *t = plain_thread(self, nargsf, 2);
+    if (FP_LIKELY(t != NULL && fp_plain_leave(t, (fp_key)args[0]))) {
+        Py_RETURN_NONE;
+    }
+    return slow_leave(self, args, nargsf, kw);
+}
+
+static PyObject *
+on_return(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kw)
+{
+    fp_thread *t = plain_thread(self, nargsf, 2);
+    if (FP_LIKELY(t != NULL && fp_plain_leave(t, (fp_key)args[0]))) {
+        Py_RETURN_NONE;
+    }
+    return slow_return(self, args, nargsf, kw);
+}
+
+/* As key_of, for what most calls call; 0: not on this path. */
+static inline fp_key
+plain_c_key(PyObject *self, PyObject *const *args)
+{
+    PyTypeObject *type = Py_TYPE(args[2]);
+    if (type == &PyCFunction_Type) {
+        return (fp_key)((PyCFunctionObject *)args[2])->m_ml | FP_TAG_C;
+    }
+    if (type == &PyMethodDescr_Type &&
+        args[3] != ((fp_callback *)self)->missing) {
+        return (fp_key)((PyMethodDescrObject *)args[2])->d_method | FP_TAG_C;
+    }
+    return 0;
+}
+
+static PyObject *
+on_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kw)
+{
+    fp_thread *t = plain_thread(self, nargsf, 4);
+    if (FP_LIKELY(t != NULL)) {
+        if (Py_TYPE(args[2]) == &PyFunction_Type) {
+            Py_RETURN_NONE; /* PY_START follows */
+        }
+        fp_key key = plain_c_key(self, args);
+        if (FP_LIKELY(key != 0 && fp_plain_enter(t, key, 0))) {
+            Py_RETURN_NONE;
+        }
+    }
+    return slow_call(self, args, nargsf, kw);
+}
+
+static PyObject *
+on_c_return(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kw)
+{
+    fp_thread *t = plain_thread(self, nargsf, 4);
+    if (FP_LIKELY(t != NULL)) {
+        fp_key key = plain_c_key(self, args);
+        if (FP_LIKELY(key != 0 && fp_plain_leave(t, key))) {
+            Py_RETURN_NONE;
+        }
+    }
+    return slow_c_return(self, args, nargsf, kw);
 }
 
 /* ---- the table of events ---- */
@@ -279,8 +379,8 @@ take_tool_id(fp_recorder *r, PyObject *monitoring)
         PyErr_Clear();
         PyObject *who =
             PyObject_CallMethod(monitoring, "get_tool", "i", tool_ids[i]);
-        const char *name = who && PyUnicode_Check(who) ? PyUnicode_AsUTF8(who)
-                                                       : NULL;
+        const char *name =
+            who && PyUnicode_Check(who) ? PyUnicode_AsUTF8(who) : NULL;
         size_t len = strlen(holders);
         snprintf(holders + len, sizeof(holders) - len, "%s%d is %.40s",
                  len ? ", " : "", tool_ids[i], name ? name : "taken");
@@ -328,6 +428,8 @@ register_events(fp_recorder *r, PyObject *monitoring)
         }
         cb->vectorcall = events[i].call;
         cb->recorder = r;
+        cb->plain = fp_plain_recorder(r);
+        cb->missing = r->state->missing;
         r->callback[i] = (PyObject *)cb;
         long mask;
         if (event_mask(monitoring, events[i].name, &mask) < 0 ||
@@ -337,8 +439,8 @@ register_events(fp_recorder *r, PyObject *monitoring)
         }
         set |= mask;
     }
-    return done(PyObject_CallMethod(monitoring, "set_events", "il", r->tool_id,
-                                    set));
+    return done(
+        PyObject_CallMethod(monitoring, "set_events", "il", r->tool_id, set));
 }
 
 int
@@ -399,6 +501,7 @@ fp_monitoring_forget(fp_recorder *r)
     for (int i = 0; i < FP_EVENTS; i++) {
         if (r->callback[i] != NULL) {
             ((fp_callback *)r->callback[i])->recorder = NULL;
+            ((fp_callback *)r->callback[i])->plain = NULL;
             Py_CLEAR(r->callback[i]);
         }
     }
@@ -438,8 +541,8 @@ static PyType_Spec callback_spec = {
 int
 fp_monitoring_add_type(PyObject *module, fp_state *st)
 {
-    st->callback_type = (PyTypeObject *)PyType_FromModuleAndSpec(
-        module, &callback_spec, NULL);
+    st->callback_type =
+        (PyTypeObject *)PyType_FromModuleAndSpec(module, &callback_spec, NULL);
     PyObject *monitoring = monitoring_module();
     if (st->callback_type == NULL || monitoring == NULL) {
         return -1;

@@ -10,6 +10,7 @@
 typedef struct fp_hook {
     PyObject_HEAD
     fp_recorder *recorder; /* borrowed; NULL: over */
+    fp_recorder *plain;    /* the same, or NULL: see fp_plain_recorder */
     unsigned long home;    /* thread that started the recording */
 } fp_hook;
 
@@ -115,8 +116,8 @@ c_return_event(fp_recorder *r, PyFrameObject *frame, PyObject *function)
     fp_recorder_leave(r, key);
 }
 
-static int
-on_event(PyObject *self, PyFrameObject *frame, int what, PyObject *arg)
+static FP_COLD int
+slow_event(PyObject *self, PyFrameObject *frame, int what, PyObject *arg)
 {
     fp_recorder *r = ((fp_hook *)self)->recorder;
     if (FP_UNLIKELY(r == NULL)) {
@@ -143,11 +144,47 @@ on_event(PyObject *self, PyFrameObject *frame, int what, PyObject *arg)
     return 0;
 }
 
+/* The plain path: 1 if it was enough. */
+static inline int
+plain_event(fp_thread *t, PyFrameObject *frame, int what, PyObject *arg)
+{
+    PyCodeObject *code;
+    switch (what) {
+    case PyTrace_CALL:
+        code = (PyCodeObject *)fp_compat_frame_code(frame);
+        return !(code->co_flags & SUSPENDABLE) &&
+               fp_plain_enter(t, (fp_key)code, 0);
+    case PyTrace_RETURN:
+        return fp_plain_leave(t, (fp_key)fp_compat_frame_code(frame));
+    case PyTrace_C_CALL:
+        return Py_TYPE(arg) == &PyCFunction_Type &&
+               fp_plain_enter(t, fp_c_function_key(arg), 0);
+    case PyTrace_C_RETURN:
+    case PyTrace_C_EXCEPTION:
+        return Py_TYPE(arg) == &PyCFunction_Type &&
+               fp_plain_leave(t, fp_c_function_key(arg));
+    default:
+        return 0;
+    }
+}
+
+static int
+on_event(PyObject *self, PyFrameObject *frame, int what, PyObject *arg)
+{
+    fp_thread *t = fp_plain_thread(((fp_hook *)self)->plain);
+    if (FP_LIKELY(t != NULL && plain_event(t, frame, what, arg))) {
+        return 0;
+    }
+    return slow_event(self, frame, what, arg);
+}
+
 /* ---- called as a Python profile function ---- */
 
 static const char *const event_names[] = {
-    [PyTrace_CALL] = "call",         [PyTrace_RETURN] = "return",
-    [PyTrace_C_CALL] = "c_call",     [PyTrace_C_RETURN] = "c_return",
+    [PyTrace_CALL] = "call",
+    [PyTrace_RETURN] = "return",
+    [PyTrace_C_CALL] = "c_call",
+    [PyTrace_C_RETURN] = "c_return",
     [PyTrace_C_EXCEPTION] = "c_exception",
 };
 
@@ -209,20 +246,15 @@ refuse_other(fp_recorder *r, PyObject *other)
     return -1;
 }
 
-/* threading's hook for new threads: NULL without an exception if it is free or
- * a dead one of ours, else a new reference. */
-static PyObject *
-threading_hook(fp_recorder *r, PyObject *threading)
+/* Is threading's hook for new threads somebody else's? */
+static int
+threading_hook_taken(fp_recorder *r, PyObject *threading)
 {
     PyObject *hook = PyObject_CallMethod(threading, "getprofile", NULL);
-    if (hook == NULL) {
-        PyErr_Clear();
-        return NULL;
-    }
-    if (hook == Py_None || is_dead_hook(r, hook)) {
-        Py_CLEAR(hook);
-    }
-    return hook;
+    int taken = hook != NULL && hook != Py_None && !is_dead_hook(r, hook);
+    Py_XDECREF(hook);
+    PyErr_Clear();
+    return taken;
 }
 
 static int
@@ -242,13 +274,8 @@ fp_setprofile_start(fp_recorder *r)
     }
     int rc = -1;
     PyObject *threading = PyImport_ImportModule("threading");
-    PyObject *theirs = threading ? threading_hook(r, threading) : NULL;
     fp_hook *hook = NULL;
     if (threading == NULL) {
-        goto done;
-    }
-    if (theirs != NULL) {
-        refuse_other(r, theirs);
         goto done;
     }
     hook = PyObject_New(fp_hook, r->state->hook_type);
@@ -256,9 +283,14 @@ fp_setprofile_start(fp_recorder *r)
         goto done;
     }
     hook->recorder = r;
+    hook->plain = fp_plain_recorder(r);
     hook->home = PyThread_get_thread_ident();
-    if (set_threading_hook(threading, (PyObject *)hook) < 0) {
-        hook->recorder = NULL;
+    /* One that a tool left behind after its end is no reason to refuse; but it
+     * is not ours to take, so threads started from now on are not seen. */
+    r->new_threads_lost = threading_hook_taken(r, threading);
+    if (!r->new_threads_lost &&
+        set_threading_hook(threading, (PyObject *)hook) < 0) {
+        hook->recorder = hook->plain = NULL;
         goto done;
     }
     r->hook = Py_NewRef((PyObject *)hook);
@@ -268,7 +300,6 @@ fp_setprofile_start(fp_recorder *r)
     rc = 0;
 done:
     Py_XDECREF((PyObject *)hook);
-    Py_XDECREF(theirs);
     Py_XDECREF(threading);
     return rc;
 }
@@ -291,8 +322,7 @@ fp_setprofile_stop(fp_recorder *r)
     }
     PyObject *threading = PyImport_ImportModule("threading");
     if (threading != NULL) {
-        PyObject *theirs =
-            PyObject_CallMethod(threading, "getprofile", NULL);
+        PyObject *theirs = PyObject_CallMethod(threading, "getprofile", NULL);
         if (theirs == hook) {
             set_threading_hook(threading, Py_None);
         }
@@ -308,6 +338,7 @@ fp_setprofile_forget(fp_recorder *r)
 {
     if (r->hook != NULL) {
         ((fp_hook *)r->hook)->recorder = NULL;
+        ((fp_hook *)r->hook)->plain = NULL;
         Py_CLEAR(r->hook);
     }
 }

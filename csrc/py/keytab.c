@@ -161,8 +161,8 @@ own_descriptor(const fp_keyent *e)
 {
     PyObject *mro = e->type != NULL ? e->type->tp_mro : NULL;
     for (Py_ssize_t i = 0; mro != NULL && i < PyTuple_GET_SIZE(mro); i++) {
-        PyObject *names = PyObject_GetAttrString(PyTuple_GET_ITEM(mro, i),
-                                                 "__dict__");
+        PyObject *names =
+            PyObject_GetAttrString(PyTuple_GET_ITEM(mro, i), "__dict__");
         PyObject *found =
             names ? PyMapping_GetItemString(names, e->method->ml_name) : NULL;
         Py_XDECREF(names);
@@ -192,8 +192,8 @@ c_label(const fp_keyent *e)
         return label;
     }
     if (e->type != NULL) {
-        PyObject *method = PyObject_GetAttrString((PyObject *)e->type,
-                                                  e->method->ml_name);
+        PyObject *method =
+            PyObject_GetAttrString((PyObject *)e->type, e->method->ml_name);
         PyObject *label = method ? PyObject_Repr(method) : NULL;
         Py_XDECREF(method);
         if (label != NULL) {
@@ -215,12 +215,12 @@ c_qualname(const fp_keyent *e)
 {
     const char *name = e->method->ml_name;
     if (e->object != NULL && Py_TYPE(e->object) == &PyMethodDescr_Type) {
-        return PyUnicode_FromFormat("%s.%s",
-                                    PyDescr_TYPE(e->object)->tp_name, name);
+        return PyUnicode_FromFormat("%s.%s", PyDescr_TYPE(e->object)->tp_name,
+                                    name);
     }
     if (e->object != NULL && PyType_Check(e->object)) {
-        return PyUnicode_FromFormat("%s.%s",
-                                    ((PyTypeObject *)e->object)->tp_name, name);
+        return PyUnicode_FromFormat(
+            "%s.%s", ((PyTypeObject *)e->object)->tp_name, name);
     }
     if (e->module != NULL && PyUnicode_Check(e->module)) {
         return PyUnicode_FromFormat("%U.%s", e->module, name);
@@ -250,8 +250,8 @@ describe_c(const fp_keyent *e)
 static PyObject *
 describe_type(const fp_keyent *e, const char *format)
 {
-    PyObject *label = PyUnicode_FromFormat(
-        format, ((PyTypeObject *)e->object)->tp_name);
+    PyObject *label =
+        PyUnicode_FromFormat(format, ((PyTypeObject *)e->object)->tp_name);
     if (label == NULL) {
         return NULL;
     }

@@ -13,10 +13,10 @@
 
 typedef struct fp_keyent {
     fp_key key;
-    PyObject *object;     /* owned: code object, type, module, capsule, descr */
-    PyObject *module;     /* owned or NULL: __module__ of a builtin */
-    PyTypeObject *type;   /* owned or NULL: type of a builtin's self */
-    PyMethodDef *method;  /* borrowed, C functions: kept alive by the above */
+    PyObject *object;    /* owned: code object, type, module, capsule, descr */
+    PyObject *module;    /* owned or NULL: __module__ of a builtin */
+    PyTypeObject *type;  /* owned or NULL: type of a builtin's self */
+    PyMethodDef *method; /* borrowed, C functions: kept alive by the above */
     int32_t first_resume; /* byte offset, generators under setprofile */
     uint8_t muted;
     uint64_t calls_before_mute;

@@ -34,8 +34,8 @@ static PyObject *
 clock_ns(PyObject *module, PyObject *Py_UNUSED(ignored))
 {
     const fp_clock *c = &fp_state_of(module)->clock;
-    double ns = (double)(fp_clock_now(c) - c->base_ticks) *
-                fp_clock_ns_per_tick(c);
+    double ns =
+        (double)(fp_clock_now(c) - c->base_ticks) * fp_clock_ns_per_tick(c);
     return PyLong_FromLongLong(c->base_ns + (int64_t)ns);
 }
 
@@ -136,9 +136,8 @@ call_with(const char *module, const char *function, const char *keyword,
     PyObject *m = PyImport_ImportModule(module);
     PyObject *f = m ? PyObject_GetAttrString(m, function) : NULL;
     PyObject *args = f ? PyTuple_New(0) : NULL;
-    PyObject *kwargs = args && keyword
-                           ? Py_BuildValue("{sO}", keyword, callback)
-                           : NULL;
+    PyObject *kwargs =
+        args && keyword ? Py_BuildValue("{sO}", keyword, callback) : NULL;
     PyObject *done = NULL;
     if (args != NULL) {
         done = keyword ? PyObject_Call(f, args, kwargs)
@@ -194,9 +193,8 @@ find_resume_opcode(fp_state *st)
 static int
 add_phases(PyObject *module)
 {
-    PyObject *phases =
-        Py_BuildValue("(ssssss)", "", "data", "forward", "backward",
-                      "optimizer", "batch_wait");
+    PyObject *phases = Py_BuildValue("(ssssss)", "", "data", "forward",
+                                     "backward", "optimizer", "batch_wait");
     if (phases == NULL) {
         return -1;
     }

@@ -41,10 +41,10 @@ typedef struct fp_recorder {
     int64_t started; /* ticks, while a layer is on */
     int64_t recorded_ticks;
     uint64_t skip_steps;
-    double max_overhead; /* share of wall time; 0: no limit */
+    double max_overhead;   /* share of wall time; 0: no limit */
     double cost_python_ns; /* per call, from calibration; 0: not known */
     double cost_c_ns;
-    int64_t budget_ticks; /* when the budget was last looked at */
+    int64_t budget_ticks;   /* when the budget was last looked at */
     uint64_t budget_python; /* calls recorded until then */
     uint64_t budget_c;
     uint64_t timer_errors;
@@ -61,8 +61,9 @@ typedef struct fp_recorder {
     uint8_t constructors;
     uint8_t sync;
     uint8_t displaced;
-    uint8_t fell_back; /* no free tool id: setprofile instead */
-    uint8_t busy_timer; /* threads inside the external timer */
+    uint8_t fell_back;        /* no free tool id: setprofile instead */
+    uint8_t new_threads_lost; /* threading's hook was somebody else's */
+    uint8_t busy_timer;       /* threads inside the external timer */
     uint8_t stopping;
     uint8_t any_muted;
 } fp_recorder;
@@ -162,6 +163,62 @@ fp_recorder_leave(fp_recorder *r, fp_key key)
         return;
     }
     fp_thread_leave(t, key, fp_clock_now(&r->clock));
+}
+
+/* ---- the plain path ----
+ *
+ * What nearly every event needs: this thread is known, the node is the expected
+ * one, its flags say nothing odd, the clock is the counter.  A key that equals a
+ * node's was checked when the node was made, so nothing is checked again.
+ * Whatever else there is to do is done, for the whole event, by the functions
+ * above; the hooks call them last. */
+
+/* The recorder, if its events may take the plain path at all; else NULL. */
+static inline fp_recorder *
+fp_plain_recorder(fp_recorder *r)
+{
+    return r->timer == NULL && r->clock.kind == FP_CLOCK_COUNTER ? r : NULL;
+}
+
+/* NULL: not this path. */
+static inline fp_thread *
+fp_plain_thread(const fp_recorder *plain)
+{
+    if (FP_UNLIKELY(plain == NULL ||
+                    fp_this_thread.functions.epoch != plain->function_epoch)) {
+        return NULL;
+    }
+    return fp_this_thread.functions.thread;
+}
+
+/* 1: done; 0: nothing was done. */
+static inline int
+fp_plain_enter(fp_thread *t, fp_key key, int resume)
+{
+    fp_node *n = fp_thread_predict(t, key);
+    if (FP_UNLIKELY(n == NULL || n->flags != 0)) {
+        return 0;
+    }
+    if (resume) {
+        n->resumes++;
+    }
+    else {
+        n->calls++;
+    }
+    fp_thread_enter(t, n, fp_clock_counter());
+    return 1;
+}
+
+static inline int
+fp_plain_leave(fp_thread *t, fp_key key)
+{
+    fp_node *n = t->cur;
+    if (FP_UNLIKELY(n->key != key || n->flags != 0)) {
+        return 0;
+    }
+    fp_thread_charge(t, fp_clock_counter());
+    t->cur = n->parent;
+    return 1;
 }
 
 /* ---- switches; 0, or -1 with an exception and nothing changed ---- */

@@ -117,9 +117,9 @@ recorder_init(PyObject *self, PyObject *args, PyObject *kwargs)
     unsigned int max_nodes = 1000000, max_depth = 1024;
     unsigned long long skip_steps = 3;
     fp_backend backend;
-    static char *names[] = {"timer",     "timeunit",     "subcalls",
-                            "builtins",  "backend",      "constructors",
-                            "max_nodes", "max_depth",    "skip_steps",
+    static char *names[] = {"timer",        "timeunit",  "subcalls",
+                            "builtins",     "backend",   "constructors",
+                            "max_nodes",    "max_depth", "skip_steps",
                             "max_overhead", NULL};
     if (!PyArg_ParseTupleAndKeywords(
             args, kwargs, "|Odpp$spIIKd:Recorder", names, &timer, &timeunit,
@@ -344,8 +344,8 @@ recorder_mark(PyObject *self, PyObject *Py_UNUSED(ignored))
             r->wrong_step_thread++;
             Py_RETURN_NONE;
         }
-        if (fp_thread_start_steps(t, r->skip_steps,
-                                  fp_clock_now(&r->clock)) != FP_OK) {
+        if (fp_thread_start_steps(t, r->skip_steps, fp_clock_now(&r->clock)) !=
+            FP_OK) {
             return PyErr_NoMemory();
         }
         r->stepper = t;
@@ -413,8 +413,7 @@ recorder_set_loader(PyObject *self, PyObject *value)
         return NULL;
     }
     fp_thread *t = r->initialised ? fp_recorder_section_thread(r) : NULL;
-    if (t != NULL &&
-        fp_phases_reserve(&t->phases, &t->alloc, tag) == FP_OK) {
+    if (t != NULL && fp_phases_reserve(&t->phases, &t->alloc, tag) == FP_OK) {
         t->phases.tag = tag;
     }
     Py_RETURN_NONE;
@@ -433,8 +432,7 @@ recorder_next_batch(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
     if (tag_of(args[0], &tag) < 0) {
         return NULL;
     }
-    if (!PyIter_Check(args[1]) ||
-        Py_TYPE(args[2]) != r->state->section_type) {
+    if (!PyIter_Check(args[1]) || Py_TYPE(args[2]) != r->state->section_type) {
         return PyErr_Format(PyExc_TypeError,
                             "next_batch() takes an iterator and a Section, "
                             "not %.80s and %.80s",
@@ -474,8 +472,8 @@ loader_rows(fp_recorder *r, int total)
 {
     loader_sums all = {NULL, 0};
     for (fp_thread *t = r->threads; t != NULL; t = t->next) {
-        all.tags = t->phases.capacity > all.tags ? t->phases.capacity
-                                                 : all.tags;
+        all.tags =
+            t->phases.capacity > all.tags ? t->phases.capacity : all.tags;
     }
     if (r->ended != NULL && r->ended->phases.capacity > all.tags) {
         all.tags = r->ended->phases.capacity;
@@ -712,7 +710,8 @@ static PyType_Slot recorder_slots[] = {
     {Py_tp_methods, recorder_methods},
     {Py_tp_getset, recorder_getset},
     {Py_tp_members, recorder_members},
-    {Py_tp_doc, "Records calls, sections and steps into calling-context trees."},
+    {Py_tp_doc,
+     "Records calls, sections and steps into calling-context trees."},
     {0, NULL},
 };
 

@@ -186,8 +186,8 @@ make_section(fp_state *st, PyObject *key, PyObject *name, int sync)
     if (id < 0) {
         return NULL;
     }
-    fp_section_object *s = PyObject_GC_New(fp_section_object,
-                                           st->section_type);
+    fp_section_object *s =
+        PyObject_GC_New(fp_section_object, st->section_type);
     if (s == NULL) {
         return NULL;
     }
@@ -216,8 +216,8 @@ short_name(PyObject *name)
     if (head == NULL) {
         return NULL;
     }
-    PyObject *cut = PyUnicode_FromFormat("%U... (%zd characters)", head,
-                                         length);
+    PyObject *cut =
+        PyUnicode_FromFormat("%U... (%zd characters)", head, length);
     Py_DECREF(head);
     return cut;
 }
@@ -225,8 +225,8 @@ short_name(PyObject *name)
 static PyObject *
 find_or_make(fp_state *st, PyObject *name, int sync)
 {
-    PyObject *key = sync < 0 ? Py_NewRef(name)
-                             : Py_BuildValue("(Oi)", name, sync);
+    PyObject *key =
+        sync < 0 ? Py_NewRef(name) : Py_BuildValue("(Oi)", name, sync);
     if (key == NULL) {
         return NULL;
     }
@@ -351,8 +351,8 @@ section_reduce(PyObject *self, PyObject *Py_UNUSED(ignored))
     /* Copying or pickling gives the one object of that name back. */
     fp_section_object *s = (fp_section_object *)self;
     PyObject *module = PyImport_ImportModule("fastprof._core");
-    PyObject *make = module ? PyObject_GetAttrString(module, "profile_section")
-                            : NULL;
+    PyObject *make =
+        module ? PyObject_GetAttrString(module, "profile_section") : NULL;
     Py_XDECREF(module);
     return make ? Py_BuildValue("(N(O))", make, s->name) : NULL;
 }

@@ -19,15 +19,15 @@ typedef struct fp_state {
     PyObject *section_names; /* list: id -> str */
     PyObject *sync_function;
     PyObject *decorator_function;
-    PyObject *missing; /* sys.monitoring.MISSING */
-    PyObject *disable; /* sys.monitoring.DISABLE */
+    PyObject *missing;                  /* sys.monitoring.MISSING */
+    PyObject *disable;                  /* sys.monitoring.DISABLE */
     struct fp_recorder *function_owner; /* borrowed; layer is on */
     struct fp_recorder *section_owner;  /* borrowed; layer is on */
     fp_clock clock; /* begins at import: the longest baseline for its scale */
     uint64_t next_epoch;
     uint64_t names_dropped; /* section names beyond the limit */
     int resume_opcode;
-    int restart_events; /* places were switched off: re-arm them first */
+    int restart_events;       /* places were switched off: re-arm them first */
     pthread_key_t thread_key; /* see thread_life.h */
     int have_thread_key;
 } fp_state;
@@ -38,7 +38,8 @@ typedef struct fp_state {
 
 typedef struct fp_slot {
     uint64_t epoch;
-    fp_thread *thread; /* borrowed from the recorder; valid iff epoch matches */
+    fp_thread
+        *thread; /* borrowed from the recorder; valid iff epoch matches */
 } fp_slot;
 
 /* What this thread knows about itself.  Nothing in it is owned, so nothing has

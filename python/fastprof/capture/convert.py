@@ -87,6 +87,7 @@ def _meta(recorder: Recorder, data: Mapping[str, Any]) -> dict[str, MetaValue]:
         "clock": data["clock"],
         "timer": "external" if recorder.external_timer else "internal",
         "fell_back": data["fell_back"],
+        "new_threads_lost": data["new_threads_lost"],
         "ended_threads": data["ended_threads"],
         "sync": recorder.sync,
     }
