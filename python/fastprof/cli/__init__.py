@@ -1,0 +1,75 @@
+"""The command ``fastprof``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+
+#: Exit status for bad arguments and bad input files, as argparse has it.
+USAGE_ERROR = 2
+
+_HELP = """\
+usage: fastprof COMMAND ...
+
+commands:
+  run       profile a training job: sections, steps and functions in one report
+  report    show a saved run (.fprof or .stats), or convert it
+  doctor    tell what can be recorded here, what cannot, and why
+  demo      train a small network and show its report
+
+options:
+  -h, --help   show this text, or that of a command
+  --version    show the version
+
+`python -m fastprof [-o FILE] [-s KEY] [-m MODULE | SCRIPT] ARGS` is cProfile's command line.
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line ``argv`` (without the program's name; None: this process's).
+
+    Returns the exit status: 2 for bad arguments or a bad input file, with one line on
+    ``sys.stderr``.  ``run`` lets what the profiled program raises pass through.
+    """
+    args = list(sys.argv[1:] if argv is None else argv)
+    if not args:
+        sys.stderr.write(_HELP)
+        return USAGE_ERROR
+    name, rest = args[0], args[1:]
+    if name in ("-h", "--help"):
+        sys.stdout.write(_HELP)
+        return 0
+    if name == "--version":
+        from fastprof._version import __version__
+
+        sys.stdout.write(f"fastprof {__version__}\n")
+        return 0
+    command = _command(name)
+    if command is None:
+        sys.stderr.write(
+            f"fastprof: no command {ascii(name)}; there are: run, report, doctor, demo "
+            "(fastprof --help)\n"
+        )
+        return USAGE_ERROR
+    return command(rest)
+
+
+def _command(name: str) -> Callable[[Sequence[str]], int] | None:
+    # Imported here: a command loads no more than it needs.
+    if name == "run":
+        from fastprof.cli.run_command import run
+
+        return run
+    if name == "report":
+        from fastprof.cli.report_command import run as report
+
+        return report
+    if name == "doctor":
+        from fastprof.cli.doctor import run as doctor
+
+        return doctor
+    if name == "demo":
+        from fastprof.cli.demo import run_demo
+
+        return run_demo
+    return None

@@ -1,0 +1,127 @@
+"""``python -m fastprof``: cProfile's command line, with every ending of the program kept.
+
+Exit statuses: the program's own, whatever happens to the profile; 2 when the program was
+not started (bad arguments, an output that cannot be written, another profiler active).
+"""
+
+from __future__ import annotations
+
+import optparse
+import os
+import pstats
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from fastprof.capture.options import BusyError
+from fastprof.cli.endings import Endings, complain
+from fastprof.cli.output import check_output, save_or_keep
+from fastprof.cli.target import TargetError, hide_own_frames, prepare
+from fastprof.session.cprofile import Profile
+from fastprof.session.output import path_of_rank
+from fastprof.session.rank import find_rank
+
+_USAGE = "python -m fastprof [-o output_file_path] [-s sort] [-m module | scriptfile] [arg] ..."
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Profile the program that ``argv`` names (None: ``sys.argv[1:]``).
+
+    Returns 0 when the program fell off its end; what it raises passes through.
+    """
+    options, args = _parse(list(sys.argv[1:] if argv is None else argv))
+    return profile_target(args, as_module=options.module, output=options.outfile, sort=options.sort)
+
+
+def _parse(argv: list[str]) -> tuple[Any, list[str]]:
+    parser = optparse.OptionParser(usage=_USAGE, prog="fastprof")
+    parser.disable_interspersed_args()
+    parser.add_option(
+        "-o",
+        "--outfile",
+        metavar="FILE",
+        help="save the statistics to FILE (.fprof: as a run of fastprof, else for pstats) "
+        "instead of printing them",
+    )
+    parser.add_option(
+        "-s",
+        "--sort",
+        default=2,  # cumulative
+        choices=sorted(pstats.Stats.sort_arg_dict_default),
+        metavar="KEY",
+        help="order of the printed table: a key of pstats.Stats.sort_stats",
+    )
+    parser.add_option(
+        "-m",
+        dest="module",
+        action="store_true",
+        default=False,
+        help="profile a library module, as python -m does",
+    )
+    options, args = parser.parse_args(argv)
+    if not args:
+        parser.print_usage(sys.stderr)
+        parser.exit(2)
+    return options, args
+
+
+def profile_target(
+    args: Sequence[str], *, as_module: bool, output: str | None, sort: str | int
+) -> int:
+    """Run a program under a :class:`~fastprof.Profile`; save or print its statistics."""
+    if output is not None:
+        # The program may change its directory: the path means what it means now.
+        output = os.path.abspath(output)
+        problem = check_output(output)
+        if problem is not None:
+            complain(problem)
+            return 2
+    try:
+        target = prepare(args, as_module=as_module)
+    except TargetError as error:
+        complain(str(error))
+        return 1 if as_module else 2  # what python itself ends with
+
+    profile = Profile()
+
+    def save() -> None:
+        profile.create_stats()
+        if output is None:
+            _print(profile, sort)
+        else:
+            # Ranks of one job have the same command line.
+            save_or_keep(path_of_rank(output, find_rank()), lambda path: _save(profile, path))
+
+    hide_own_frames(target)
+    # Everything of our own happens before enable() and after disable(): the table has the
+    # program's rows only.
+    endings = Endings(profile.disable, save)
+    with endings:
+        try:
+            profile.enable()
+        except BusyError as error:
+            endings.cancel()
+            complain(str(error))
+            return 2
+        try:
+            exec(target.code, target.namespace)
+        finally:
+            profile.disable()
+    return 0
+
+
+def _save(profile: Profile, path: str) -> None:
+    if path.endswith(".fprof"):
+        profile.report().save(path)
+    else:
+        profile.dump_stats(path)
+
+
+def _print(profile: Profile, sort: str | int) -> None:
+    try:
+        profile.print_stats(sort)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader has seen enough.  Without a stream the interpreter does not complain
+        # at exit either.
+        sys.stdout = None  # type: ignore[assignment]

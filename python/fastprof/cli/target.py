@@ -1,0 +1,118 @@
+"""The profiled program: found, loaded and set up as ``python`` itself would."""
+
+from __future__ import annotations
+
+import builtins
+import importlib.machinery
+import importlib.util
+import io
+import os
+import sys
+import types
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+class TargetError(Exception):
+    """There is no such program; the message is one line for the user."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Code to ``exec`` in ``namespace``; ``is_module`` tells ``-m`` from a script."""
+
+    code: types.CodeType
+    namespace: dict[str, Any]
+    is_module: bool
+
+
+def prepare(args: Sequence[str], *, as_module: bool) -> Target:
+    """Set up ``sys.argv``, ``sys.path`` and ``__main__`` for the program in ``args[0]``.
+
+    Raises:
+        TargetError: it does not exist or cannot be read.
+        SyntaxError: it is not a Python program.
+    """
+    return _module(args) if as_module else _script(args)
+
+
+def _script(args: Sequence[str]) -> Target:
+    path = args[0]
+    try:
+        # Not open(): an audit hook sees that code is read.
+        with io.open_code(os.path.abspath(path)) as file:
+            source = file.read()
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise TargetError(f"can't open file {ascii(path)}: {reason}") from None
+    # The name as it was given is what cProfile's tables have.
+    code = compile(source, path, "exec", dont_inherit=True)
+    absolute = os.path.abspath(path)
+    sys.argv[:] = args
+    if not getattr(sys.flags, "safe_path", False):
+        sys.path.insert(0, os.path.dirname(os.path.realpath(path)))
+    # A real module, so that pickle and multiprocessing find what it defines.
+    module = types.ModuleType("__main__")
+    module.__dict__.update(
+        __file__=absolute,
+        __cached__=None,
+        __loader__=importlib.machinery.SourceFileLoader("__main__", absolute),
+        # None as in any script: a spawned worker then runs the file by its path.
+        __spec__=None,
+        __builtins__=builtins,
+    )
+    sys.modules["__main__"] = module
+    return Target(code, module.__dict__, is_module=False)
+
+
+def _module(args: Sequence[str]) -> Target:
+    name = args[0]
+    if not getattr(sys.flags, "safe_path", False) and sys.path[:1] not in ([""], [os.getcwd()]):
+        sys.path.insert(0, os.getcwd())
+    try:
+        # Only the first part: looking for the rest runs the package's own code, which
+        # belongs into the profile.
+        found = importlib.util.find_spec(name.partition(".")[0])
+    except (ImportError, ValueError):
+        found = None
+    if found is None:
+        raise TargetError(f"no module named {ascii(name)}")
+    sys.argv[:] = args
+    import runpy
+
+    code = compile(
+        "run_module(modname, run_name='__main__', alter_sys=True)",
+        "<string>",
+        "exec",
+        dont_inherit=True,
+    )
+    return Target(code, {"run_module": runpy.run_module, "modname": name}, is_module=True)
+
+
+def hide_own_frames(target: Target) -> None:
+    """Let a traceback that ends the process begin where the profiled program begins."""
+    show = sys.excepthook
+
+    def excepthook(
+        kind: type[BaseException], error: BaseException, tb: types.TracebackType | None
+    ) -> None:
+        show(kind, error.with_traceback(_of_target(tb, target)), error.__traceback__)
+
+    sys.excepthook = excepthook
+
+
+def _of_target(
+    traceback: types.TracebackType | None, target: Target
+) -> types.TracebackType | None:
+    tb = traceback
+    while tb is not None and tb.tb_frame.f_code is not target.code:
+        tb = tb.tb_next
+    if tb is None:
+        return traceback  # not the program's: a fault of our own
+    if not target.is_module:
+        return tb
+    tb = tb.tb_next
+    while tb is not None and tb.tb_frame.f_globals.get("__name__") == "runpy":
+        tb = tb.tb_next
+    return tb

@@ -1,0 +1,253 @@
+"""cProfile's face: ``import fastprof as cProfile`` works.
+
+The table has cProfile's labels and counts, over all threads; where cProfile loses data
+(threads, functions of one label, pybind11 methods) it has them.  What differs on purpose
+is told in ``docs/cprofile-compat.md``.
+"""
+
+# No "from __future__" here: exec() of a string would pass it on to the profiled code.
+
+import os
+import types
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+from fastprof.capture.options import Recorder
+from fastprof.exporters.stats_reader import Entry, Function
+
+_T = TypeVar("_T")
+_Sort = int | str | tuple[int | str, ...]
+
+
+class ProfilerSubentry(NamedTuple):
+    """Calls of one function by another; times in seconds."""
+
+    code: types.CodeType | str
+    callcount: int
+    reccallcount: int
+    totaltime: float
+    inlinetime: float
+
+
+class ProfilerEntry(NamedTuple):
+    """One function; times in seconds.
+
+    ``code`` is a code object, or the label of a C function.  ``callcount`` includes
+    resumes of generators, ``reccallcount`` are the calls inside another call of the
+    same function.  ``calls`` are the functions it calls, or None.
+    """
+
+    code: types.CodeType | str
+    callcount: int
+    reccallcount: int
+    totaltime: float
+    inlinetime: float
+    calls: list[ProfilerSubentry] | None
+
+
+class Profile(Recorder):
+    """A function profiler with cProfile's methods; also a context manager.
+
+    ``enable()``, ``disable()`` and ``clear()`` are the recorder's own.  Every thread is
+    recorded.  Recordings add up until ``clear()``.
+
+    Args:
+        timer: returns the time; called at every event instead of reading the clock.
+        timeunit: seconds per unit of ``timer``; 0.0: it returns seconds.
+        subcalls: tell who called whom.
+        builtins: record C functions, too.
+        correct: subtract the profiler's own cost, measured on this machine, from all
+            times; never done with a ``timer``.
+        backend: ``"auto"``, ``"setprofile"``, or ``"monitoring"`` (CPython 3.12 and later).
+
+    Raises:
+        TypeError, ValueError: an argument of the wrong type or out of range.
+    """
+
+    #: Class attributes, so that a subclass that forgot ``super().__init__()`` meets the
+    #: recorder's error and no other.
+    _correct = True
+    stats: dict[Function, Entry]
+
+    def __init__(
+        self,
+        timer: Callable[[], float] | None = None,
+        timeunit: float = 0.0,
+        subcalls: bool = True,
+        builtins: bool = True,
+        *,
+        correct: bool = True,
+        backend: str = "auto",
+    ) -> None:
+        super().__init__(timer, timeunit, subcalls, builtins, backend=backend)
+        self._correct = bool(correct)
+
+    # -- running something -----------------------------------------------------
+
+    def __enter__(self) -> "Profile":
+        self.enable()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.disable()
+
+    def run(self, cmd: str | types.CodeType) -> "Profile":
+        """Profile ``exec(cmd)`` in the namespace of ``__main__``; return this profiler."""
+        import __main__
+
+        namespace = __main__.__dict__
+        return self.runctx(cmd, namespace, namespace)
+
+    def runctx(
+        self,
+        cmd: str | types.CodeType,
+        globals: dict[str, Any],  # noqa: A002 - cProfile's name
+        locals: Any,  # noqa: A002
+    ) -> "Profile":
+        """Profile ``exec(cmd, globals, locals)``; return this profiler."""
+        self.enable()
+        try:
+            exec(cmd, globals, locals)
+        finally:
+            self.disable()
+        return self
+
+    def runcall(self, func: Callable[..., _T], /, *args: Any, **kw: Any) -> _T:
+        """Profile ``func(*args, **kw)``; return what it returns."""
+        self.enable()
+        try:
+            return func(*args, **kw)
+        finally:
+            self.disable()
+
+    # -- what comes out --------------------------------------------------------
+
+    def create_stats(self) -> None:
+        """Stop recording and set ``stats``."""
+        self.disable()
+        self.snapshot_stats()
+
+    def snapshot_stats(self) -> None:
+        """Set ``stats``; a recording goes on."""
+        self.stats = self._table()
+
+    def getstats(self) -> list[ProfilerEntry]:
+        """Return the functions with what each of them calls.
+
+        Functions of one file, line and name are one entry.
+        """
+        stats = self._table()
+        codes: dict[Function, types.CodeType | str] = {}
+        for code in self.code_objects():
+            codes.setdefault(_label(code), code)
+        callees: dict[Function, list[ProfilerSubentry]] = {}
+        for label, (_, _, _, _, callers) in stats.items():
+            code_or_name = codes.get(label, label[2])
+            for caller, edge in callers.items():
+                assert isinstance(edge, tuple)
+                calls, primitive, own, cumulative = edge
+                callees.setdefault(caller, []).append(
+                    ProfilerSubentry(code_or_name, calls, calls - primitive, cumulative, own)
+                )
+        return [
+            ProfilerEntry(
+                codes.get(label, label[2]), calls, calls - primitive, cumulative, own,
+                callees.get(label),
+            )
+            for label, (primitive, calls, own, cumulative, _) in stats.items()
+        ]  # fmt: skip
+
+    def print_stats(self, sort: _Sort = -1) -> None:
+        """Stop recording and print the table, and what a reader of it must know.
+
+        Args:
+            sort: a key of :meth:`pstats.Stats.sort_stats`, or a tuple of them.
+        """
+        import pstats
+        import sys
+
+        keys = sort if isinstance(sort, tuple) else (sort,)
+        pstats.Stats(self).strip_dirs().sort_stats(*keys).print_stats()
+        report = self.report()
+        if report.functions:
+            from fastprof.names import ascii_name
+
+            lines = [report.overhead.text, *report.notes]
+            sys.stdout.writelines(f"{ascii_name(line)}\n" for line in lines)
+            sys.stdout.write("\n")
+
+    def dump_stats(self, file: str | os.PathLike[str]) -> None:
+        """Stop recording and write ``stats`` for :mod:`pstats`, completely or not at all.
+
+        Raises:
+            OSError: ``file`` cannot be written; ``stats`` is there and can be saved
+                elsewhere.
+            ValueError: a NUL in its name.
+        """
+        import marshal
+
+        from fastprof.fileio import atomic_write, resolve_output
+
+        self.create_stats()
+        with atomic_write(resolve_output(file)) as stream:
+            stream.write(marshal.dumps(self.stats))
+
+    def snapshot(self) -> Any:
+        """Return what was recorded so far as a :class:`~fastprof.Snapshot`."""
+        from fastprof.capture.convert import take_snapshot
+
+        return take_snapshot(self)
+
+    def report(self) -> Any:
+        """Return what was recorded so far as a :class:`~fastprof.Report`."""
+        from fastprof.report import build_report
+
+        return build_report(self.snapshot(), correct_times=self._correct)
+
+    def _table(self) -> dict[Function, Entry]:
+        from fastprof.exporters.pstats_ import stats_dict
+
+        stats = stats_dict(self.snapshot(), correct_times=self._correct)
+        if not self.subcalls:
+            stats = {label: (*row[:4], {}) for label, row in stats.items()}
+        return stats
+
+
+def run(statement: str | types.CodeType, filename: Any = None, sort: _Sort = -1) -> None:
+    """Profile ``statement`` in the namespace of ``__main__``, then print or save the table.
+
+    Args:
+        statement: what to ``exec``; a ``SystemExit`` in it just ends it.
+        filename: where to save the table for :mod:`pstats`; None: print it.
+        sort: order of the printed table, a key of :meth:`pstats.Stats.sort_stats`.
+    """
+    import __main__
+
+    namespace = __main__.__dict__
+    runctx(statement, namespace, namespace, filename, sort)
+
+
+def runctx(
+    statement: str | types.CodeType,
+    globals: dict[str, Any],  # noqa: A002 - cProfile's name
+    locals: Any,  # noqa: A002
+    filename: Any = None,
+    sort: _Sort = -1,
+) -> None:
+    """Like :func:`run`, in a namespace of the caller's choice."""
+    profiler = Profile()
+    try:
+        profiler.runctx(statement, globals, locals)
+    except SystemExit:
+        pass
+    finally:
+        if filename is None:
+            profiler.print_stats(sort)
+        else:
+            profiler.dump_stats(filename)
+
+
+def _label(code: types.CodeType) -> Function:
+    from fastprof.names import printable_name
+
+    return (printable_name(code.co_filename), code.co_firstlineno, printable_name(code.co_name))
