@@ -69,8 +69,8 @@ def runner(mode: str) -> list[str] | None:
     return []
 
 
-def run_mode(mode: str, build: Path, compiler: list[str]) -> bool:
-    """Build and run one mode; True when it passed or cannot run here."""
+def run_mode(mode: str, build: Path, compiler: list[str]) -> bool | None:
+    """Build and run one mode; True when it passed or cannot run here, None: not built."""
     command = runner(mode)
     if command is None:
         print(f"{mode}: skipped, no {mode} on this machine", flush=True)
@@ -93,7 +93,7 @@ def run_mode(mode: str, build: Path, compiler: list[str]) -> bool:
     ]
     if subprocess.run(compile_command, check=False).returncode != 0:
         print(f"{mode}: does not compile", flush=True)
-        return False
+        return None
     print(f"{mode}: ", end="", flush=True)
     return subprocess.run([*command, str(program)], check=False).returncode == 0
 
@@ -115,7 +115,14 @@ def main() -> int:
         return 1
     compiler = shlex.split(os.environ.get("CC", "cc"))
     with tempfile.TemporaryDirectory(prefix="fastprof-ctest-") as build:
-        failed = [mode for mode in modes if not run_mode(mode, Path(build), compiler)]
+        failed: list[str] = []
+        for mode in modes:
+            passed = run_mode(mode, Path(build), compiler)
+            if passed is False:
+                failed.append(mode)
+            elif passed is None:
+                # The other modes would show the same errors again.
+                return 1
     if failed:
         print(f"failed: {' '.join(failed)}", file=sys.stderr)
     return 1 if failed else 0
