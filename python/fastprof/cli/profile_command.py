@@ -17,6 +17,7 @@ from fastprof.capture.options import BusyError
 from fastprof.cli.endings import Endings, complain
 from fastprof.cli.output import check_output, save_or_keep
 from fastprof.cli.target import TargetError, hide_own_frames, prepare
+from fastprof.session import switch
 from fastprof.session.cprofile import Profile
 from fastprof.session.output import path_of_rank
 from fastprof.session.rank import find_rank
@@ -93,6 +94,10 @@ def profile_target(
             save_or_keep(path_of_rank(output, find_rank()), lambda path: _save(profile, path))
 
     hide_own_frames(target)
+    if switch.MODE == "off":
+        complain("FASTPROF=0: the program runs without being profiled")
+        exec(target.code, target.namespace)
+        return 0
     # Everything of our own happens before enable() and after disable(): the table has the
     # program's rows only.
     endings = Endings(profile.disable, save)

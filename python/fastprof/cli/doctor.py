@@ -1,0 +1,134 @@
+"""``fastprof doctor``: what can be recorded here, what cannot, and why."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from fastprof._version import __version__
+
+_ENABLE = (
+    "nothing is recorded unless you ask for it: FASTPROF=1 python SCRIPT, "
+    "fastprof run SCRIPT, or `with fastprof.Profiler() as prof:` in the program"
+)
+
+
+def run(argv: Sequence[str]) -> int:
+    """Print one line per capability; 1 if the extension does not load, else 0."""
+    argparse.ArgumentParser(
+        prog="fastprof doctor",
+        description="Tell what can be recorded here, what cannot, and why.",
+    ).parse_args(argv)
+    rows = [
+        ("fastprof", __version__),
+        (
+            "python",
+            f"{platform.python_implementation()} {platform.python_version()}, "
+            f"{sys.platform} {platform.machine()}",
+        ),
+    ]
+    try:
+        rows += _recorder()
+    except ImportError as error:
+        rows.append(("extension", f"does not load: {error}"))
+        _print(rows)
+        return 1
+    rows += [
+        ("switch", _switch()),
+        ("torch", _package("torch", "fastprof demo trains a network in pure Python")),
+        ("rich", _package("rich", "reports in the terminal are plain text")),
+        ("gpu", "not recorded by this version; sections can wait for it with sync=True"),
+    ]
+    _print(rows)
+    return 0
+
+
+def _print(rows: list[tuple[str, str]]) -> None:
+    width = max(len(name) for name, _ in rows)
+    for name, text in rows:
+        print(f"{name.ljust(width)}  {ascii(text)[1:-1]}")
+
+
+def _recorder() -> list[tuple[str, str]]:
+    from fastprof.capture.calibrate import calibration
+    from fastprof.capture.convert import take_snapshot
+    from fastprof.capture.options import BusyError, Recorder
+
+    recorder = Recorder()
+    rows = [("extension", "loaded"), ("clock", str(take_snapshot(recorder).meta["clock"]))]
+    try:
+        recorder.enable()
+    except BusyError as error:
+        return [*rows, ("functions", f"cannot be recorded now: {error}"), *_tools()]
+    recorder.disable()
+    backend = recorder.backend or "none"
+    why = {
+        "monitoring": "sys.monitoring, the cheaper hook",
+        "setprofile": "PyEval_SetProfile"
+        + ("; no tool id of sys.monitoring is free" if sys.version_info >= (3, 12) else
+           ", the only hook before Python 3.12"),
+    }  # fmt: skip
+    rows.append(("functions", f"can be recorded: backend {backend} ({why.get(backend, '')})"))
+    cost = calibration(backend)
+    if cost is not None:
+        python, c = cost.python, cost.c
+        rows.append(
+            (
+                "hook cost",
+                f"{python.inside_ns + python.outside_ns:.0f} ns per Python call, "
+                f"{c.inside_ns + c.outside_ns:.0f} ns per C call; subtracted from reports",
+            )
+        )
+    if sys.version_info[:2] == (3, 11):
+        rows.append(
+            (
+                "bias",
+                "Python 3.11 runs every bytecode slower under a profile hook; times are "
+                "biased towards pure Python code",
+            )
+        )
+    return [*rows, *_tools()]
+
+
+def _tools() -> list[tuple[str, str]]:
+    """Who holds the hooks of this interpreter."""
+    used = []
+    if sys.getprofile() is not None:
+        used.append(f"sys.setprofile: {type(sys.getprofile()).__name__}")
+    if sys.gettrace() is not None:
+        used.append(f"sys.settrace: {type(sys.gettrace()).__name__}")
+    monitoring: Any = getattr(sys, "monitoring", None)
+    if monitoring is not None:
+        for tool_id in range(6):
+            name = monitoring.get_tool(tool_id)
+            if name is not None:
+                used.append(f"sys.monitoring tool {tool_id}: {name}")
+    return [("other tools", ", ".join(used) or "none active")]
+
+
+def _switch() -> str:
+    from fastprof.session.switch import MODE
+
+    if MODE == "on":
+        return "FASTPROF=1: a run starts at `import fastprof` and reports at exit"
+    if MODE == "off":
+        return "FASTPROF=0: everything is forced off; unset it to record"
+    value = os.environ.get("FASTPROF")
+    state = f"FASTPROF={value} is ignored, it can be 1 or 0" if value else "FASTPROF is not set"
+    return f"{state}: {_ENABLE}"
+
+
+def _package(name: str, otherwise: str) -> str:
+    """Version of a package, found without importing it."""
+    try:
+        if importlib.util.find_spec(name) is None:
+            return f"not installed: {otherwise}"
+        return importlib.metadata.version(name)
+    except (ImportError, ValueError):
+        return "installed, version unknown"

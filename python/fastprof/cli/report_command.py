@@ -1,0 +1,63 @@
+"""``fastprof report``: show a saved run, or write it in another format."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from fastprof.cli.endings import complain
+from fastprof.exporters.loading import load
+from fastprof.fileio import atomic_write, resolve_output
+from fastprof.report import Report, formats
+
+_FORMATS = ("text", "json", "pstats", "speedscope", "collapsed")
+
+
+def run(argv: Sequence[str]) -> int:
+    """Show or convert the saved run that ``argv`` names; 2 when that is not possible."""
+    parser = argparse.ArgumentParser(
+        prog="fastprof report", description="Show a saved run, or write it in another format."
+    )
+    parser.add_argument("file", metavar="F", help="a saved run: .fprof, or .stats of any profiler")
+    parser.add_argument(
+        "--format",
+        choices=_FORMATS,
+        help="default: what the suffix of -o says, else text",
+    )
+    parser.add_argument("-o", "--output", metavar="FILE", help="write here and not to the terminal")
+    parser.add_argument(
+        "--raw", action="store_true", help="do not subtract the profiler's own cost"
+    )
+    options = parser.parse_args(argv)
+    try:
+        report = load(options.file, correct_times=not options.raw)
+        if options.output is not None:
+            _write_file(report, options.output, options.format)
+        else:
+            _write_terminal(report, options.format or "text")
+    except BrokenPipeError:
+        # The reader has seen enough; see profile_command.
+        sys.stdout = None  # type: ignore[assignment]
+    except (OSError, ValueError) as error:
+        complain(str(error))
+        return 2
+    return 0
+
+
+def _write_file(report: Report, path: str, name: str | None) -> None:
+    if name is None:
+        report.save(path)
+        return
+    with atomic_write(resolve_output(path)) as stream:
+        formats.write(report, formats.format_named(name), stream)
+
+
+def _write_terminal(report: Report, name: str) -> None:
+    if name == "text":
+        report.show(sys.stdout)
+    elif formats.format_named(name).binary:
+        raise ValueError(f"{name} is not text: say with -o where to write it")
+    else:
+        sys.stdout.write(formats.render(report, name))
+    sys.stdout.flush()

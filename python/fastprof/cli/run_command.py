@@ -1,0 +1,164 @@
+"""``fastprof run``: a whole training job under the profiler, without an edit to it.
+
+Exit statuses: the program's own, whatever happens to the profile; 2 when it was not
+started (bad arguments, no place for the output, another profiler active).
+"""
+
+from __future__ import annotations
+
+import optparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fastprof.capture.options import BusyError
+from fastprof.cli.endings import Endings, complain
+from fastprof.cli.output import check_output, save_or_keep
+from fastprof.cli.summary import print_summary
+from fastprof.cli.target import Target, TargetError, hide_own_frames, prepare
+from fastprof.exporters.pstats_ import stats_dict
+from fastprof.report import Report
+from fastprof.session import switch
+from fastprof.session.cprofile import Profile
+from fastprof.session.output import path_of_rank
+from fastprof.session.profiler import Profiler
+from fastprof.session.rank import find_rank
+
+OUTPUT = "fastprof_out"
+FILES = ("train_profile.stats", "train_profile.fprof")
+
+_USAGE = "fastprof run [--functions] [-o DIR] [-m MODULE | SCRIPT] [ARG] ..."
+
+
+def run(argv: Sequence[str]) -> int:
+    """Profile the program that ``argv`` names; what it raises passes through."""
+    options, args = _parse(list(argv))
+    # The program may change its directory: the path means what it means now.
+    folder = os.path.abspath(options.output)
+    try:
+        os.makedirs(folder, exist_ok=True)
+    except OSError as error:
+        complain(f"cannot write to {ascii(folder)}: {error.strerror}")
+        return 2
+    paths = [os.path.join(folder, name) for name in FILES]
+    for path in paths:
+        problem = check_output(path)
+        if problem is not None:
+            complain(problem)
+            return 2
+    try:
+        target = prepare(args, as_module=options.module)
+    except TargetError as error:
+        complain(str(error))
+        return 1 if options.module else 2  # what python itself ends with
+    hide_own_frames(target)
+    if switch.MODE == "off":
+        complain("FASTPROF=0: the program runs without being profiled")
+        exec(target.code, target.namespace)
+        return 0
+    return _run_functions(target, paths) if options.functions else _run_all(target, paths)
+
+
+def _parse(argv: list[str]) -> tuple[Any, list[str]]:
+    parser = optparse.OptionParser(usage=_USAGE, prog="fastprof run")
+    parser.disable_interspersed_args()
+    parser.add_option(
+        "-o",
+        "--output",
+        metavar="DIR",
+        default=OUTPUT,
+        help=f"where {' and '.join(FILES)} go (default: ./{OUTPUT})",
+    )
+    parser.add_option(
+        "--functions",
+        action="store_true",
+        default=False,
+        help="functions only, each call counted; sections in the code stay dormant",
+    )
+    parser.add_option(
+        "-m",
+        dest="module",
+        action="store_true",
+        default=False,
+        help="profile a library module, as python -m does",
+    )
+    options, args = parser.parse_args(argv)
+    if not args:
+        parser.print_usage(sys.stderr)
+        parser.exit(2)
+    return options, args
+
+
+def _run_functions(target: Target, paths: Sequence[str]) -> int:
+    profile = Profile()
+
+    def save() -> None:
+        _finish(profile.report(), paths)
+
+    return _execute(target, profile.enable, profile.disable, save)
+
+
+def _run_all(target: Target, paths: Sequence[str]) -> int:
+    profiler = Profiler(functions=True)
+    # A program with a Profiler of its own must run as it does without us.
+    profiler.gives_way = True
+
+    gave_way = False
+
+    def stop() -> None:
+        nonlocal gave_way
+        gave_way = gave_way or not (profiler.running or stopped)
+        profiler.stop()
+        stopped.append(True)
+
+    def save() -> None:
+        if gave_way:
+            complain("the program started a Profiler of its own: this profile ends there")
+        _finish(profiler.report(), paths)
+
+    stopped: list[bool] = []
+    return _execute(target, profiler.start, stop, save)
+
+
+def _execute(
+    target: Target,
+    start: Callable[[], object],
+    stop: Callable[[], None],
+    save: Callable[[], None],
+) -> int:
+    # The same order as in profile_command: the table has the program's rows only.
+    endings = Endings(stop, save)
+    with endings:
+        try:
+            start()
+        except BusyError as error:
+            endings.cancel()
+            complain(str(error))
+            return 2
+        try:
+            exec(target.code, target.namespace)
+        finally:
+            stop()
+    return 0
+
+
+def _finish(report: Report, paths: Sequence[str]) -> None:
+    """Write the files, and on the first rank the report and the summary."""
+    rank = find_rank()
+    written = [path_of_rank(path, rank) for path in paths]
+    for path in written:
+        save_or_keep(path, report.save)
+    if rank != 0:
+        return
+    try:
+        report.show(sys.stdout)
+        sys.stdout.write("\n")
+        print_summary(
+            stats_dict(report.snapshot, correct_times=report.overhead.corrected), sys.stdout
+        )
+        sys.stdout.write("".join(f"Saved {ascii(path)[1:-1]}\n" for path in written))
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader has seen enough; see profile_command.
+        sys.stdout = None  # type: ignore[assignment]
