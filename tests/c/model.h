@@ -57,8 +57,8 @@ model_new_context(model *m, int parent, fp_key key)
 {
     if (m->contexts == m->capacity) {
         m->capacity = m->capacity * 2 + 64;
-        m->context = realloc(m->context,
-                             (size_t)m->capacity * sizeof(*m->context));
+        m->context =
+            realloc(m->context, (size_t)m->capacity * sizeof(*m->context));
         CHECK(m->context != NULL);
     }
     int c = m->contexts++;
@@ -235,8 +235,8 @@ model_close(model *m, uint32_t id, const void *owner, unsigned flags,
         return FP_ENOTFOUND;
     }
     model_pass(m, now);
-    m->out_of_order += i + 1 < m->entry_len &&
-                       m->entry[m->entry_len - 1].owner == owner;
+    m->out_of_order +=
+        i + 1 < m->entry_len && m->entry[m->entry_len - 1].owner == owner;
     int64_t ticks = now - m->entry[i].start;
     model_remove_entry(m, i);
     if (flags & FP_EXIT_CANCEL) {

@@ -98,6 +98,21 @@ FP_TEST(phases_s4_04_without_work_the_batch_ends_when_the_next_is_asked_for)
     fp_phases_fini(&p, &a);
 }
 
+FP_TEST(phases_e13_without_work_any_batch_ends_when_any_is_asked_for)
+{
+    fake_memory m = {0};
+    fp_alloc a = fake_alloc(&m);
+    fp_phases p = phases_for(&a, 1);
+    int64_t now = next_batch(&p, 0, 0, 10);
+    now = next_batch(&p, 1, now + 1000, 25);
+    check_wait(&p, 1, 0, 0);
+    check_wait(&p, -1, 25, 1);
+    next_batch(&p, 0, now + 1000, 5);
+    check_wait(&p, 0, 5, 1); /* no work was seen on its batch at all */
+    check_wait(&p, -1, 30, 2);
+    fp_phases_fini(&p, &a);
+}
+
 FP_TEST(phases_s4_04_a_second_ask_for_one_batch_does_not_move_its_end)
 {
     fake_memory m = {0};
@@ -105,7 +120,7 @@ FP_TEST(phases_s4_04_a_second_ask_for_one_batch_does_not_move_its_end)
     fp_phases p = phases_for(&a, 0);
     int64_t now = next_batch(&p, 0, 0, 10);
     fp_phases_mark_end(&p, now + 10);
-    fp_phases_ask(&p, 0, now + 20); /* StopIteration: nothing delivered */
+    fp_phases_ask(&p, 0, now + 20);   /* StopIteration: nothing delivered */
     next_batch(&p, 0, now + 100, 30); /* the next epoch's first */
     check_wait(&p, 0, 120, 1);
     fp_phases_fini(&p, &a);
@@ -117,10 +132,10 @@ FP_TEST(phases_e13_interleaved_loaders_wait_for_each_other)
     fp_alloc a = fake_alloc(&m);
     fp_phases p = phases_for(&a, 1);
     int64_t now = next_batch(&p, 0, 0, 10);
-    fp_phases_mark_end(&p, now + 100); /* work on 0's batch: 100 */
+    fp_phases_mark_end(&p, now + 100);     /* work on 0's batch: 100 */
     now = next_batch(&p, 1, now + 100, 4); /* 1's first batch */
     check_wait(&p, 1, 0, 0);
-    check_wait(&p, -1, 4, 1); /* but not the first of all */
+    check_wait(&p, -1, 4, 1);          /* but not the first of all */
     fp_phases_mark_end(&p, now + 200); /* work on 1's batch: 200 */
     now = next_batch(&p, 0, now + 200, 6);
     check_wait(&p, 0, 4 + 200 + 6, 1); /* contains 1's work, as documented */
@@ -197,6 +212,7 @@ FP_TEST(phases_merge_is_the_sum)
     fp_phases_merge(&into, &a, &from);
     fp_phases_merge(&into, &a, &none);
     check_sum(row(&into, 0)->total[FP_PHASE_DATA], 11, 2);
+    check_sum(row(&into, 0)->since_take[FP_PHASE_DATA], 11, 2);
     check_sum(row(&into, 9)->total[FP_PHASE_OPTIMIZER], 7, 1);
     check_sum(row(&into, 9)->since_take[FP_PHASE_OPTIMIZER], 7, 0);
     CHECK_INT(into.tag, 0);

@@ -397,6 +397,20 @@ FP_TEST(thread_steps_give_their_time_to_the_section_at_the_bottom)
     finish(t, &m, 400);
 }
 
+FP_TEST(thread_the_first_step_has_no_time_from_before_it)
+{
+    fake_memory m = {0};
+    fp_thread *t = thread_from(&m, 0);
+    kit_open(t, DATA, 10);
+    CHECK_INT(fp_thread_start_steps(t, 0, 100), FP_OK);
+    kit_close(t, DATA, 140);
+    fp_thread_end_step(t, 200);
+    CHECK_INT(t->section[DATA]->steps_ticks, 40);
+    CHECK_INT(t->steps->sum_ticks, 100);
+    fp_thread_charge(t, 200);
+    finish(t, &m, 200);
+}
+
 static fp_sum
 phase_total(const fp_thread *t, int32_t tag, fp_phase phase)
 {
@@ -443,6 +457,25 @@ FP_TEST(thread_s4_04_phase_sections_end_the_batch)
     CHECK_UINT(phase_total(t, -1, FP_PHASE_FORWARD).count, 0);
     fp_thread_charge(t, 3000);
     finish(t, &m, 3000);
+}
+
+FP_TEST(thread_s4_04_getting_a_batch_is_no_work_on_it)
+{
+    fake_memory m = {0};
+    fp_thread *t = thread_from(&m, 0);
+    CHECK_INT(fp_phases_reserve(&t->phases, &t->alloc, 0), FP_OK);
+    t->phases.tag = 0;
+    for (int64_t at = 0; at < 2000; at += 1000) {
+        CHECK_INT(fp_thread_open_section(t, DATA, FP_PHASE_DATA, NULL, at),
+                  FP_OK);
+        fp_phases_ask(&t->phases, 0, at);
+        fp_phases_deliver(&t->phases, 0, at + 20);
+        kit_close(t, DATA, at + 21);
+    }
+    /* From the question, not from the exit of the section before. */
+    CHECK_INT(phase_total(t, 0, FP_PHASE_BATCH_WAIT).ticks, 20);
+    fp_thread_charge(t, 2000);
+    finish(t, &m, 2000);
 }
 
 FP_TEST(thread_a_phase_inside_the_same_phase_is_one_sample)

@@ -223,8 +223,8 @@ FP_TEST(limits_f35_counts_go_past_32_bits)
     for (int i = 0; i < 3; i++) {
         CHECK_INT(fp_thread_merge(sum, t), FP_OK);
     }
-    const fp_node *g = fp_tree_find(&sum->tree, fp_tree_root(&sum->tree),
-                                    kit_function(0));
+    const fp_node *g =
+        fp_tree_find(&sum->tree, fp_tree_root(&sum->tree), kit_function(0));
     CHECK_UINT(g->calls, 3 * past);
     CHECK_UINT(g->resumes, 3 * (uint64_t)UINT32_MAX);
     CHECK_INT(g->self_ticks, 3 * (((int64_t)1 << 53) + 1));

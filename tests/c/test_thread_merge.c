@@ -187,6 +187,17 @@ FP_TEST(merge_of_a_merge_is_the_same_sum)
     CHECK_UINT(m.bytes, 0);
 }
 
+/* Nodes that have a context: all but the flat ones. */
+static uint32_t
+contexts(const fp_thread *t)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < t->tree.count; i++) {
+        count += !fp_node_is_flat(fp_tree_node(&t->tree, i));
+    }
+    return count;
+}
+
 /* Whatever the caps of both sides are, no call and no tick is lost. */
 FP_TEST(merge_beyond_a_cap_keeps_the_sums)
 {
@@ -208,6 +219,7 @@ FP_TEST(merge_beyond_a_cap_keeps_the_sums)
         }
         check_adds_up(into, from, THREADS);
         CHECK(into->tree.count <= 2 * cap);
+        CHECK(contexts(into) <= cap);
         for (int k = 0; k < THREADS; k++) {
             fp_thread_destroy(from[k]);
         }

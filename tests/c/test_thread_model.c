@@ -31,7 +31,9 @@ close_one(pair *p)
         owner = p->model.entry[open - 1].owner;
     }
     uint32_t kind = fake_below(&p->random, 8);
-    unsigned flags = kind == 0 ? FP_EXIT_CANCEL : kind == 1 ? FP_EXIT_ERROR : 0;
+    unsigned flags = kind == 0   ? FP_EXIT_CANCEL
+                     : kind == 1 ? FP_EXIT_ERROR
+                                 : 0;
     CHECK_INT(fp_thread_close_section(p->thread, id, owner, flags, p->now),
               model_close(&p->model, id, owner, flags, p->now));
 }
@@ -163,8 +165,8 @@ same_contexts(const pair *p)
             node[c] = fp_tree_root(&p->thread->tree);
         }
         else if (node[want->parent] != NULL) {
-            node[c] = fp_tree_find(&p->thread->tree, node[want->parent],
-                                   want->key);
+            node[c] =
+                fp_tree_find(&p->thread->tree, node[want->parent], want->key);
         }
         if (node[c] == NULL) {
             CHECK(want->calls == 0 && want->self == 0);
@@ -184,8 +186,8 @@ same_per_key(const pair *p)
 {
     const model *m = &p->model;
     for (uint32_t i = 0; i < FUNCTIONS + MODEL_SECTIONS; i++) {
-        fp_key key = i < FUNCTIONS ? kit_function(i)
-                                   : fp_key_section(i - FUNCTIONS);
+        fp_key key =
+            i < FUNCTIONS ? kit_function(i) : fp_key_section(i - FUNCTIONS);
         uint64_t calls = 0;
         int64_t self = 0;
         for (int c = 1; c < m->contexts; c++) {

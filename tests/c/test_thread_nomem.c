@@ -163,6 +163,37 @@ FP_TEST(nomem_f36_each_allocation_beyond_the_node_cap)
     fail_each((fp_limits){200, 20});
 }
 
+/* Without memory to move the calls above a section, they are closed, each is
+ * counted, and the sections among them stay. */
+FP_TEST(nomem_f36_calls_above_a_section_are_dropped_by_number)
+{
+    fake_memory m = {0};
+    fp_alloc a = fake_alloc(&m);
+    fp_thread *t = fp_thread_create(&a, kit_wide, 0);
+    CHECK(t != NULL);
+    int64_t now = 0;
+    kit_enter(t, kit_function(0), ++now);
+    kit_open(t, 0, ++now);
+    for (uint32_t i = 0; i < PILE; i++) {
+        kit_enter(t, kit_function(1), ++now);
+    }
+    kit_open(t, 1, ++now);
+    m.fail_at = m.takes + 1;
+    kit_close(t, 0, now += 5);
+    CHECK_UINT(m.failures, 1);
+    CHECK_UINT(t->counters.dropped, PILE);
+    fp_key path[2];
+    CHECK_UINT(kit_path(t, path, 2), 2);
+    CHECK(path[0] == fp_key_section(1) && path[1] == kit_function(0));
+    CHECK_UINT(t->section[0]->count, 1);
+    kit_close(t, 1, ++now);
+    fp_thread_leave(t, kit_function(0), ++now);
+    CHECK_UINT(t->counters.unbalanced, 0);
+    check_complete(t, &m, now);
+    fp_thread_destroy(t);
+    CHECK_UINT(m.bytes, 0);
+}
+
 static fp_thread *
 recorded(fake_memory *m, uint32_t shift, int64_t *now)
 {
@@ -245,13 +276,19 @@ FP_TEST(nomem_f36_random_failures_under_a_random_program)
             default:
                 kit_enter(t, kit_function(k), now);
                 break;
-            case 6: case 7: case 8:
+            case 6:
+            case 7:
+            case 8:
                 fp_thread_leave(t, kit_function(k), now);
                 break;
-            case 9: case 10: case 11:
+            case 9:
+            case 10:
+            case 11:
                 open_any(t, k, (fp_phase)(k % 5), now);
                 break;
-            case 12: case 13: case 14:
+            case 12:
+            case 13:
+            case 14:
                 close_any(t, k, now);
                 break;
             case 15:
