@@ -81,6 +81,16 @@ def test_s4_03_validation_is_logged_when_the_loader_is_exhausted() -> None:
     assert len(log.calls) == 1
 
 
+def test_s4_03_an_exhausted_iterator_that_is_kept_is_logged_at_once() -> None:
+    log = Recording()
+    with profiler(log) as prof:
+        kept = iter(prof.loader(range(3), "main", split="val"))
+        assert list(kept) == [0, 1, 2]
+        assert log.keys == {"profile/val/dl_main/time_data_ms"}
+        assert list(kept) == []
+    assert len(log.calls) == 1
+
+
 def test_s4_03_validation_is_logged_when_its_loop_is_left_early() -> None:
     log = Recording()
     with profiler(log) as prof:
@@ -223,6 +233,18 @@ def test_s4_09_logged_at_multiples_of_n_counted_after_the_increment(log_every, e
             train_step()
             prof.step()
     assert log.steps == expected
+
+
+def test_s4_09_other_work_at_every_step_does_not_change_the_frequency(tmp_path) -> None:
+    log = Recording()
+    schedule = fastprof.Schedule(repeat=0)
+    with profiler(
+        log, log_every=4, functions="auto", schedule=schedule, output=tmp_path / "run.fprof"
+    ) as prof:
+        for _ in range(9):
+            train_step_without_sleep()
+            prof.step()
+    assert log.steps == [4, 8]
 
 
 def test_s4_09_frequency_2_and_2_steps_is_step_2_only() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import io
 import json
 import os
@@ -331,6 +332,29 @@ def test_f40_output_that_cannot_be_written_costs_the_file_not_the_training(
     assert prof.snapshot().counters["save_errors"] == 1
     prof.report().save(tmp_path / "saved_elsewhere.fprof")
     assert fastprof.load(tmp_path / "saved_elsewhere.fprof").section("x").count == 1
+
+
+def test_f40_a_path_that_fails_in_between_is_tried_again_only_at_the_end(tmp_path, caplog) -> None:
+    target = tmp_path / "gone" / "run.fprof"
+    target.parent.mkdir()
+    kept = tmp_path / "kept.fprof"
+    with fastprof.Profiler(functions=False, output=[target, kept], save_every=1e-9) as prof:
+        target.parent.rmdir()
+        for _ in range(5):
+            prof.step()
+        assert prof.snapshot().counters["save_errors"] == 1
+        target.parent.mkdir()
+    assert len(caplog.records) == 1
+    assert fastprof.load(target).steps.count == fastprof.load(kept).steps.count == 5
+
+
+def test_f37_runs_do_not_pile_up_exit_handlers() -> None:
+    with fastprof.Profiler(functions=False):
+        before = atexit._ncallbacks()
+    for _ in range(20):
+        with fastprof.Profiler(functions=False):
+            pass
+    assert atexit._ncallbacks() == before
 
 
 def test_f42_every_rank_has_its_own_file(tmp_path, monkeypatch) -> None:

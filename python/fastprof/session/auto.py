@@ -24,9 +24,8 @@ class AutomaticProfiler(Profiler):
     def stop_at_exit(self) -> None:
         """End the run, and print the report and the section summary."""
         self.stop()
-        if not self._is_primary() or _is_worker():
-            return
-        self._protect("report", self._print_at_exit)
+        if self._is_primary():
+            self._protect("report", self._print_at_exit)
 
     def _print_at_exit(self) -> None:
         rows = timings(self.snapshot())

@@ -28,9 +28,10 @@ class Run(Protocol):
     def stop_in_child(self) -> None: ...
 
 
-_lock = threading.Lock()
+# Recursive, since a signal handler may start or stop a run while this one does.
+_lock = threading.RLock()
 _running: Run | None = None
-_fork_hook_set = False
+_hooks_set = False
 
 
 def running() -> Run | None:
@@ -44,7 +45,7 @@ def claim(run: Run) -> None:
     Raises:
         StateError: another one is going on; the message says where it was started.
     """
-    global _running, _fork_hook_set
+    global _running, _hooks_set
     with _lock:
         if _running is not None and not _running.gives_way:
             raise StateError(
@@ -52,22 +53,21 @@ def claim(run: Run) -> None:
                 "stop() it before starting another"
             )
         earlier, _running = _running, run
-        if not _fork_hook_set:
+        if not _hooks_set:
+            # Once and for good: neither can be taken back without a trace.
             os.register_at_fork(after_in_child=_after_fork_in_child)
-            _fork_hook_set = True
+            atexit.register(_at_exit)
+            _hooks_set = True
     if earlier is not None:
         earlier.stop()
-    atexit.register(_at_exit)
 
 
 def release(run: Run) -> None:
     """Forget ``run``, if it is the process's run."""
     global _running
     with _lock:
-        if _running is not run:
-            return
-        _running = None
-    atexit.unregister(_at_exit)
+        if _running is run:
+            _running = None
 
 
 def caller() -> str:
@@ -83,10 +83,9 @@ def caller() -> str:
 def _after_fork_in_child() -> None:
     global _lock, _running
     # The lock may have been held by a thread that does not exist here.
-    _lock = threading.Lock()
+    _lock = threading.RLock()
     run, _running = _running, None
     if run is not None:
-        atexit.unregister(_at_exit)
         run.stop_in_child()
 
 

@@ -147,8 +147,7 @@ class Profiler:
         self.gives_way = False
         # Read by the iterators of loaders at every batch.
         self.next_batch = self._recorder.next_batch
-        # How long a batch takes to fetch is the CPU's affair: never wait for the GPU there.
-        self.data_section = profile_section("data", sync=False)
+        self.data_section = profile_section("data")
         self.counting = False
         self.train_tag = NO_LOADER
 
