@@ -240,9 +240,9 @@ def _overhead(snapshot: Snapshot, correction: Correction) -> Overhead:
         text += f"; it is included in all times: {correction.reason}."
     elif correction.clamped_ns:
         text += (
-            f"; it was subtracted from all function and section times, except {clamped_ms:.3f} ms "
-            "where a time would have become negative."
+            "; it was subtracted from all function and section times (steps stay as measured), "
+            f"except {clamped_ms:.3f} ms where a time would have become negative."
         )
     else:
-        text += "; it was subtracted from all function and section times."
+        text += "; it was subtracted from all function and section times (steps stay as measured)."
     return Overhead(estimate_ms, share, correction.applied, clamped_ms, text)
