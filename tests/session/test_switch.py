@@ -79,6 +79,21 @@ with fastprof.start_training_profiling(1, stream=sys.stderr):
     assert headers == ["Profiling Report (Step 1)", "Final Profiling Summary (1 steps)"]
 
 
+def test_s3_02_the_programs_own_function_profiler_gets_the_hook() -> None:
+    code = """
+import fastprof
+profile = fastprof.Profile()
+profile.enable()
+with fastprof.profile_section("x"):
+    sorted([2, 1])
+profile.disable()
+assert any("sorted" in str(entry.code) for entry in profile.getstats())
+"""
+    result = run_child(code, env={"FASTPROF": "1"}).check()
+    assert "Recording of functions ended early" in result.stderr
+    assert "x: count=1" in result.stderr
+
+
 def test_s3_02_worker_processes_do_not_report() -> None:
     code = """
 import multiprocessing as mp

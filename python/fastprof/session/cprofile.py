@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from fastprof.capture.options import Recorder
 from fastprof.exporters.stats_reader import Entry, Function
+from fastprof.session import current
 
 _T = TypeVar("_T")
 _Sort = int | str | tuple[int | str, ...]
@@ -79,6 +80,8 @@ class Profile(Recorder):
         correct: bool = True,
         backend: str = "auto",
     ) -> None:
+        # The run that FASTPROF=1 has started does not keep the hook from the program.
+        current.free_functions()
         super().__init__(timer, timeunit, subcalls, builtins, backend=backend)
         self._correct = bool(correct)
 

@@ -24,6 +24,7 @@ class Run(Protocol):
     started_at: str
 
     def stop(self) -> None: ...
+    def stop_functions(self, why: str) -> None: ...
     def stop_at_exit(self) -> None: ...
     def stop_in_child(self) -> None: ...
 
@@ -68,6 +69,13 @@ def release(run: Run) -> None:
     with _lock:
         if _running is run:
             _running = None
+
+
+def free_functions() -> None:
+    """Let a function profiler that the program makes have the hook of FASTPROF=1's run."""
+    run = _running
+    if run is not None and run.gives_way:
+        run.stop_functions("the program made a function profiler of its own")
 
 
 def caller() -> str:

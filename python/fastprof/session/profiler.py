@@ -225,6 +225,13 @@ class Profiler:
         self._protect("report", self._printer.print_final, self.snapshot, self._recorder.steps)
         self._protect("save", self._outputs.save_all, self.report, self._rank())
 
+    def stop_functions(self, why: str) -> None:
+        """Record no more functions; sections, steps and metrics go on."""
+        if self._state == _RUNNING and self._recording_functions:
+            self._recording_functions = False
+            self._protect("stop", self._recorder.disable)
+            self._faults.notes.append(f"Recording of functions ended early: {why}.")
+
     def stop_at_exit(self) -> None:
         """End the run because the interpreter exits.
 
@@ -341,7 +348,7 @@ class Profiler:
         meta: dict[str, str | int | float | bool | None] = {
             "rank": self._rank(),
             "world_size": find_world_size(),
-            "functions": self._recording_functions,
+            "functions": self._recorder.backend is not None,
         }
         counts = dict(self._faults.counts)
         if self._sync.failures:
