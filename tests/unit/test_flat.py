@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import numpy
+import pytest
 from fastprof.report.flat import TRANSPARENT, child_links, flatten, node_groups, subtree_sums
 from fastprof.report.functions import section_table
 from fastprof.snapshot import NodeTable, Snapshot, ThreadTree
@@ -24,6 +24,7 @@ def table_of(snapshot):
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.integers(0, 10**6)), max_size=50))
 def test_subtree_sums_are_the_sums_over_all_paths_below(choices):
+    numpy = pytest.importorskip("numpy")
     parent = [-1] + [int(where * i) for i, (where, _) in enumerate(choices)]
     own = [7] + [ns for _, ns in choices]
     reach = numpy.eye(len(parent), dtype=object)

@@ -54,7 +54,7 @@ class Block(nn.Module):
         normal = self.before_attention(x)
         attended, _ = self.attention(normal, normal, normal, attn_mask=mask, need_weights=False)
         x = x + attended
-        return x + self.feed_forward(x)  # type: ignore[no-any-return]
+        return x + self.feed_forward(x)
 
 
 class Transformer(nn.Module):
@@ -75,7 +75,7 @@ class Transformer(nn.Module):
         x = self.characters(tokens) + self.positions
         for block in self.blocks:
             x = block(x, self.mask)
-        return self.head(x)  # type: ignore[no-any-return]
+        return self.head(x)
 
 
 class TorchTask:
@@ -95,7 +95,7 @@ class TorchTask:
     def loss(self, batch: Any) -> Tensor:
         inputs, targets = batch
         logits = self._model(inputs)
-        return self._criterion(logits.flatten(0, 1), targets.flatten())  # type: ignore[no-any-return]
+        return self._criterion(logits.flatten(0, 1), targets.flatten())
 
     def update(self) -> None:
         self._optimizer.step()
