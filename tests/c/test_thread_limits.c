@@ -1,13 +1,7 @@
 /* The ends of the range: deep, wide, long, and far past 32 bits. */
 #include "thread_kit.h"
 
-/* Sanitizers make every access cost many; the claim is the same. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { ENTRIES = 1000000, LONG_STEPS = 100000 };
-#else
 enum { ENTRIES = 10000000, LONG_STEPS = 1000000 };
-#endif
-
 enum { OUTER = 8, RECURSIVE = 9, DEEP = 100000 };
 
 static fp_thread *

@@ -252,14 +252,14 @@ run(uint64_t seed, fp_limits limits, bool exact_contexts)
 
 FP_TEST(thread_does_what_the_model_does)
 {
-    for (uint64_t seed = 1; seed <= 60; seed++) {
+    for (uint64_t seed = 1; seed <= 300; seed++) {
         run(seed, kit_wide, true);
     }
 }
 
 FP_TEST(thread_is_exact_per_function_beyond_the_depth_cap)
 {
-    for (uint64_t seed = 100; seed < 130; seed++) {
+    for (uint64_t seed = 100; seed < 200; seed++) {
         fp_limits limits = {1000000, 2 + (uint32_t)(seed % 9)};
         run(seed, limits, false);
     }
@@ -267,7 +267,7 @@ FP_TEST(thread_is_exact_per_function_beyond_the_depth_cap)
 
 FP_TEST(thread_is_exact_per_function_beyond_the_node_cap)
 {
-    for (uint64_t seed = 200; seed < 230; seed++) {
+    for (uint64_t seed = 200; seed < 300; seed++) {
         fp_limits limits = {16 + (uint32_t)(seed % 50), 1024};
         run(seed, limits, false);
     }
