@@ -32,7 +32,8 @@ class Endings:
         self._stop = stop
         self._save = save
         self._pid = os.getpid()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # SIGTERM may come while this thread has it
+        self._saver: int | None = None  # the thread that saves
         self._claimed = False
         self._terminated = False
         self._real_exit = os._exit
@@ -70,9 +71,13 @@ class Endings:
         self._claimed = True
 
     def _end(self) -> None:
-        # Not a blocking lock: SIGTERM may come while this very thread is saving.
-        if os.getpid() != self._pid or not self._lock.acquire(blocking=False):
+        if os.getpid() != self._pid:
             return
+        with self._lock:  # waits for another thread that saves (os._exit)
+            self._end_locked()
+
+    def _end_locked(self) -> None:
+        self._saver = threading.get_ident()
         try:
             if self._claimed:
                 return
@@ -82,13 +87,13 @@ class Endings:
             except Exception as error:  # noqa: BLE001 - see the class
                 complain(f"the profile could not be written: {error}")
         finally:
-            self._lock.release()
+            self._saver = None
             if self._terminated and threading.current_thread() is threading.main_thread():
                 self._die()  # in another thread it is os._exit, which follows
 
     def _on_sigterm(self, signum: int, frame: object) -> None:
-        if self._lock.locked():
-            # It is being saved this moment; whoever does it ends the process then.
+        if self._saver == threading.get_ident():
+            # It came in the middle of saving, which ends the process when it is done.
             self._terminated = True
             return
         self._stop()
