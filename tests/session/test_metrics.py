@@ -129,13 +129,13 @@ def test_s4_04_batch_wait_is_really_emitted_and_measures_the_time_between_batche
 
 def test_s4_04_work_on_the_batch_is_not_waiting() -> None:
     log = Recording()
-    with profiler(log) as prof:
+    with profiler(log, log_every=3) as prof:
         for _ in prof.loader(range(3), "main"):
             train_step(forward=0.050)
             prof.step()
     total = prof.last_metrics["profile/train/dl_main/time_batch_wait_ms"]
     forward = prof.last_metrics["profile/train/dl_main/time_forward_ms"]
-    assert total.value_ms < forward.value_ms
+    assert total.sum_ms < forward.sum_ms
 
 
 def test_s4_04_batch_wait_can_be_left_out() -> None:
@@ -499,10 +499,10 @@ def test_e13_a_loaders_wait_contains_the_other_loaders_work_and_the_global_one_d
             for iterator in (a, b):
                 next(iterator)
                 with profile_section("forward"):
-                    time.sleep(0.020)
+                    time.sleep(0.040)
                 prof.step()
     values = prof.last_metrics
-    assert values["profile/train/dl_a/time_batch_wait_ms"].value_ms >= 20
+    assert values["profile/train/dl_a/time_batch_wait_ms"].value_ms >= 40
     assert values[GLOBAL_WAIT].count == 5
     assert values[GLOBAL_WAIT].value_ms < values["profile/train/dl_a/time_batch_wait_ms"].value_ms
 
