@@ -56,11 +56,8 @@ def run(options: Options) -> CaseResult:
         if slow and any(c.name in slow and not c.missing for c in everyone):
             late = [c for c in everyone if c.name in slow]
             samples.update(harness.interleave(late, workload.run, 1, 1))
-        calls = workload.calls(repeat)
-        per_call = {
-            name: s.best * 1e9 / (workload.calls(1) if name in slow else calls)
-            for name, s in samples.items()
-        }
+        calls = workload.calls(1)
+        per_call = {name: s.best * 1e9 / calls for name, s in samples.items()}
         base = per_call[peers.NONE]
         cost = {n: v - base for n, v in per_call.items() if n != peers.NONE}
         costs[workload.name] = cost
@@ -91,12 +88,12 @@ def run(options: Options) -> CaseResult:
             )
         )
         data[workload.name] = {
-            "calls": calls,
+            "calls_per_slice": calls * repeat,
             "base_ns": base,
             "candidates": {
                 name: {
                     "min_ns": per_call[name],
-                    "median_ns": s.median * 1e9 / (workload.calls(1) if name in slow else calls),
+                    "median_ns": s.median * 1e9 / calls,
                     "cost_ns": cost.get(name),
                     "of_clock_reads": harness.ratio(cost.get(name), cost.get(peers.CLOCKED)),
                     "of_cprofile": harness.ratio(cost.get(name), cost.get(peers.CPROFILE)),

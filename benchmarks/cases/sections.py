@@ -187,7 +187,7 @@ def run(options: Options) -> CaseResult:
             if not candidate.missing:
                 one = samples.setdefault(candidate.name, harness.Samples())
                 one.seconds.append(harness.time_slice(candidate, loop, repeat))
-    nanoseconds = {name: s.best * 1e9 / repeat for name, s in samples.items()}
+    nanoseconds = {name: s.best * 1e9 for name, s in samples.items()}
     cost = {n: v - nanoseconds[EMPTY_LOOP] for n, v in nanoseconds.items() if n != EMPTY_LOOP}
     rows = []
     for candidate, _ in entries:
@@ -208,7 +208,7 @@ def run(options: Options) -> CaseResult:
         "candidates": {
             name: {
                 "min_ns": nanoseconds[name],
-                "median_ns": s.median * 1e9 / repeat,
+                "median_ns": s.median * 1e9,
                 "cost_ns": cost.get(name),
                 "of_floor": harness.ratio(cost.get(name), cost.get(FLOOR)),
             }

@@ -86,18 +86,19 @@ def modules(n: int) -> float:
     return x
 
 
-#: Name of the program -> components and how often each repeats (each some milliseconds).
+#: Name of the program -> components and how often each repeats: one or two milliseconds
+#: each, so that some rounds pass between two interruptions.
 PROGRAMS: dict[str, tuple[tuple[Component, int], ...]] = {
-    "loop + Python calls": ((spin, 200_000), (small_calls, 300_000)),
-    "loop + C calls": ((spin, 200_000), (c_calls, 150_000)),
-    "long C calls + modules": ((big_c_call, 700), (modules, 3_000)),
+    "loop + Python calls": ((spin, 40_000), (small_calls, 60_000)),
+    "loop + C calls": ((spin, 40_000), (c_calls, 30_000)),
+    "long C calls + modules": ((big_c_call, 140), (modules, 600)),
     "everything": (
-        (spin, 200_000),
-        (small_calls, 200_000),
-        (c_calls, 120_000),
-        (big_c_call, 500),
-        (generator, 200_000),
-        (modules, 2_000),
+        (spin, 40_000),
+        (small_calls, 40_000),
+        (c_calls, 24_000),
+        (big_c_call, 100),
+        (generator, 40_000),
+        (modules, 400),
     ),
 }
 
@@ -182,7 +183,7 @@ def _measure(
 
 def run(options: Options) -> CaseResult:
     """Compare the shares that profilers give with those measured without one."""
-    rounds = options.round_count(11, 2)
+    rounds = options.round_count(61, 2)
     harness.settle()
     rows = []
     details = []
