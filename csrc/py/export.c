@@ -328,6 +328,17 @@ export_steps(export_ctx *x)
     return d;
 }
 
+/* Durations that no histogram had memory for. */
+static uint64_t
+lost_samples(const fp_thread *t)
+{
+    uint64_t lost = t->steps != NULL ? t->steps->hist.lost : 0;
+    for (uint32_t i = 0; i < t->section_capacity; i++) {
+        lost += t->section[i] != NULL ? t->section[i]->hist.lost : 0;
+    }
+    return lost;
+}
+
 static PyObject *
 export_counters(const fp_recorder *r)
 {
@@ -343,6 +354,7 @@ export_counters(const fp_recorder *r)
             c.stray_exit += t->counters.stray_exit;
             c.wrong_thread += t->counters.wrong_thread;
             c.clock_back += t->counters.clock_back;
+            c.dropped += lost_samples(t);
         }
     }
     typedef unsigned long long ull;

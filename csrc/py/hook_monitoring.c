@@ -329,16 +329,6 @@ static const char tool_name[] = "fastprof";
  * we are in no one's way. */
 static const int tool_ids[] = {3, 4, 2, 5};
 
-static PyObject *
-monitoring_module(void)
-{
-    PyObject *m = PySys_GetObject("monitoring"); /* borrowed */
-    if (m == NULL) {
-        PyErr_SetString(PyExc_RuntimeError, "sys.monitoring is missing");
-    }
-    return m;
-}
-
 static int
 event_mask(PyObject *monitoring, const char *name, long *mask)
 {
@@ -446,8 +436,8 @@ register_events(fp_recorder *r, PyObject *monitoring)
 int
 fp_monitoring_start(fp_recorder *r)
 {
-    PyObject *monitoring = monitoring_module();
-    if (monitoring == NULL || take_tool_id(r, monitoring) < 0) {
+    PyObject *monitoring = r->state->monitoring;
+    if (take_tool_id(r, monitoring) < 0) {
         return -1;
     }
     if (r->state->restart_events) {
@@ -481,7 +471,7 @@ still_ours(fp_recorder *r, PyObject *monitoring)
 void
 fp_monitoring_stop(fp_recorder *r)
 {
-    PyObject *monitoring = PySys_GetObject("monitoring");
+    PyObject *monitoring = r->state->monitoring;
     if (monitoring == NULL) {
         fp_monitoring_forget(r); /* the interpreter is going down */
         return;
@@ -543,12 +533,12 @@ fp_monitoring_add_type(PyObject *module, fp_state *st)
 {
     st->callback_type =
         (PyTypeObject *)PyType_FromModuleAndSpec(module, &callback_spec, NULL);
-    PyObject *monitoring = monitoring_module();
-    if (st->callback_type == NULL || monitoring == NULL) {
+    st->monitoring = Py_XNewRef(PySys_GetObject("monitoring"));
+    if (st->callback_type == NULL || st->monitoring == NULL) {
         return -1;
     }
-    st->missing = PyObject_GetAttrString(monitoring, "MISSING");
-    st->disable = PyObject_GetAttrString(monitoring, "DISABLE");
+    st->missing = PyObject_GetAttrString(st->monitoring, "MISSING");
+    st->disable = PyObject_GetAttrString(st->monitoring, "DISABLE");
     return st->missing != NULL && st->disable != NULL ? 0 : -1;
 }
 

@@ -265,6 +265,35 @@ set_threading_hook(PyObject *threading, PyObject *hook)
     return done == NULL ? -1 : 0;
 }
 
+static int
+is_set(PyObject *hook)
+{
+    PyObject *current;
+    int set = fp_compat_has_profile_func(&current);
+    return hook != NULL ? set && current == hook : !set;
+}
+
+/* Sets or ([hook] is NULL) removes our function in this thread.  An audit hook
+ * that objects, or no memory for its event, makes CPython do nothing and say
+ * nothing; 3.11 then refuses once more.  So look, and try again.  -1 with an
+ * exception when it did not work. */
+static int
+set_here(PyObject *hook)
+{
+    for (int attempt = 0; attempt < 3; attempt++) {
+        PyEval_SetProfile(hook != NULL ? on_event : NULL, hook);
+        if (is_set(hook)) {
+            PyErr_Clear();
+            return 0;
+        }
+    }
+    if (!PyErr_Occurred()) {
+        PyErr_SetString(PyExc_RuntimeError,
+                        "the interpreter refused to set the profile function");
+    }
+    return -1;
+}
+
 int
 fp_setprofile_start(fp_recorder *r)
 {
@@ -293,10 +322,13 @@ fp_setprofile_start(fp_recorder *r)
         hook->recorder = hook->plain = NULL;
         goto done;
     }
+    if (set_here((PyObject *)hook) < 0) {
+        /* New threads find a hook whose recording is over. */
+        hook->recorder = hook->plain = NULL;
+        goto done;
+    }
     r->hook = Py_NewRef((PyObject *)hook);
     fp_compat_set_profile_elsewhere(on_event, (PyObject *)hook);
-    PyEval_SetProfile(on_event, (PyObject *)hook);
-    PyErr_Clear(); /* an audit hook that objects keeps us out: no events */
     rc = 0;
 done:
     Py_XDECREF((PyObject *)hook);
@@ -314,7 +346,9 @@ fp_setprofile_stop(fp_recorder *r)
     int home = ((fp_hook *)hook)->home == PyThread_get_thread_ident();
     int set = fp_compat_has_profile_func(&current);
     if (set && current == hook) {
-        PyEval_SetProfile(NULL, NULL);
+        /* If even this fails, the hook takes itself out at its next event. */
+        (void)set_here(NULL);
+        PyErr_Clear();
     }
     else if (home) {
         /* Somebody took the slot, or emptied it; it is theirs now. */

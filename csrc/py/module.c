@@ -241,6 +241,7 @@ module_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(st->section_names);
     Py_VISIT(st->sync_function);
     Py_VISIT(st->decorator_function);
+    Py_VISIT(st->monitoring);
     Py_VISIT(st->missing);
     Py_VISIT(st->disable);
     return 0;
@@ -260,6 +261,7 @@ module_clear(PyObject *module)
     Py_CLEAR(st->section_names);
     Py_CLEAR(st->sync_function);
     Py_CLEAR(st->decorator_function);
+    Py_CLEAR(st->monitoring);
     Py_CLEAR(st->missing);
     Py_CLEAR(st->disable);
     return 0;

@@ -82,6 +82,10 @@ fp_recorder_section_thread_slow(fp_recorder *r)
     }
     fp_thread *t = own_thread(r);
     if (t != NULL) {
+        /* Phases before any loader count for "no loader". */
+        if (fp_phases_reserve(&t->phases, &t->alloc, -1) != FP_OK) {
+            t->counters.dropped++;
+        }
         fp_this_thread.sections.thread = t;
         fp_this_thread.sections.epoch = r->section_epoch;
     }
@@ -194,8 +198,14 @@ fp_recorder_enter_slow(fp_recorder *r, fp_thread *t, fp_key key,
 static int64_t
 timer_ticks(const fp_recorder *r, PyObject *value)
 {
+    /* Half of the range, so that no difference of two readings overflows. */
+    const double limit = 4.6e18;
     if (r->timer_unit > 0.0 && PyLong_Check(value)) {
-        return PyLong_AsLongLong(value);
+        int overflow;
+        int64_t ticks = PyLong_AsLongLongAndOverflow(value, &overflow);
+        if (!overflow && ticks < (int64_t)limit && ticks > -(int64_t)limit) {
+            return ticks;
+        }
     }
     double v = PyFloat_AsDouble(value);
     if (v == -1.0 && PyErr_Occurred()) {
@@ -204,7 +214,7 @@ timer_ticks(const fp_recorder *r, PyObject *value)
     if (r->timer_unit <= 0.0) {
         v *= 1e9; /* seconds: one tick is 1 ns */
     }
-    if (!(v > -9.2e18 && v < 9.2e18)) {
+    if (!(v > -limit && v < limit)) {
         PyErr_SetString(PyExc_OverflowError, "timer value out of range");
         return 0;
     }

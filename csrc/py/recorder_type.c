@@ -112,7 +112,7 @@ recorder_init(PyObject *self, PyObject *args, PyObject *kwargs)
     fp_recorder *r = cast(self);
     PyObject *timer = Py_None;
     double timeunit = 0.0, max_overhead = 0.0;
-    int subcalls = 1, builtins = 1, constructors = 1;
+    int subcalls = 1, builtins = 1, constructors = -1;
     const char *backend_name = "auto";
     unsigned int max_nodes = 1000000, max_depth = 1024;
     unsigned long long skip_steps = 3;
@@ -162,7 +162,9 @@ recorder_init(PyObject *self, PyObject *args, PyObject *kwargs)
     r->timer_unit = timeunit;
     r->subcalls = (uint8_t)subcalls;
     r->builtins = (uint8_t)builtins;
-    r->constructors = (uint8_t)constructors;
+    /* cProfile reads its timer for calls it shows only. */
+    r->constructors =
+        (uint8_t)(constructors < 0 ? timer == Py_None : constructors);
     r->wanted = backend;
     r->backend = FP_BACKEND_NONE;
     r->limits.max_nodes = max_nodes;

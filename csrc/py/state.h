@@ -19,6 +19,7 @@ typedef struct fp_state {
     PyObject *section_names; /* list: id -> str */
     PyObject *sync_function;
     PyObject *decorator_function;
+    PyObject *monitoring;               /* the module sys.monitoring */
     PyObject *missing;                  /* sys.monitoring.MISSING */
     PyObject *disable;                  /* sys.monitoring.DISABLE */
     struct fp_recorder *function_owner; /* borrowed; layer is on */

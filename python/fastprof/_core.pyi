@@ -24,7 +24,7 @@ class Recorder:
         builtins: bool = True,
         *,
         backend: str = "auto",  # "auto" | "setprofile" | "monitoring"
-        constructors: bool = True,  # monitoring only: types and callable objects too
+        constructors: bool = ...,  # types and callable objects, too; monitoring without timer
         max_nodes: int = 1_000_000,  # per thread
         max_depth: int = 1024,
         skip_steps: int = 3,
