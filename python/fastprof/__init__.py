@@ -13,25 +13,31 @@
     print(prof.report())
 
 Importing it loads the extension and the standard library's smallest parts; everything
-else is loaded when it is first used.
+else is loaded when it is first used.  Without the extension, saved runs can be read.
 """
 
 from __future__ import annotations
 
 from fastprof._version import __version__
-from fastprof.capture.sections import (
-    BACKWARD_PASS,
-    CANONICAL_SECTIONS,
-    CHECKPOINTING,
-    DATA_LOADING,
-    EMA_UPDATE,
-    FORWARD_PASS,
-    METRICS_COMPUTATION,
-    OPTIMIZER_STEP,
-    SAMPLING,
-    SYNCHRONIZATION,
-    profile_section,
-)
+
+try:
+    from fastprof.capture.sections import (
+        BACKWARD_PASS,
+        CANONICAL_SECTIONS,
+        CHECKPOINTING,
+        DATA_LOADING,
+        EMA_UPDATE,
+        FORWARD_PASS,
+        METRICS_COMPUTATION,
+        OPTIMIZER_STEP,
+        SAMPLING,
+        SYNCHRONIZATION,
+        profile_section,
+    )
+except ImportError:
+    # Where the extension is missing, saved runs can still be read.  Whoever asks for one
+    # of these names then gets the reason, from __getattr__.
+    pass
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -49,15 +55,26 @@ if TYPE_CHECKING:
 
 #: Public names that are loaded at their first use, and where they are.
 _LAZY = {
+    "BACKWARD_PASS": "fastprof.capture.sections",
     "BusyError": "fastprof.capture.options",
+    "CANONICAL_SECTIONS": "fastprof.capture.sections",
+    "CHECKPOINTING": "fastprof.capture.sections",
+    "DATA_LOADING": "fastprof.capture.sections",
+    "EMA_UPDATE": "fastprof.capture.sections",
+    "FORWARD_PASS": "fastprof.capture.sections",
+    "METRICS_COMPUTATION": "fastprof.capture.sections",
+    "OPTIMIZER_STEP": "fastprof.capture.sections",
     "Profile": "fastprof.session.cprofile",
     "Profiler": "fastprof.session.profiler",
     "Report": "fastprof.report",
+    "SAMPLING": "fastprof.capture.sections",
+    "SYNCHRONIZATION": "fastprof.capture.sections",
     "Schedule": "fastprof.session.schedule",
     "Snapshot": "fastprof.snapshot",
     "SnapshotError": "fastprof.snapshot",
     "StateError": "fastprof.errors",
     "load": "fastprof.exporters.loading",
+    "profile_section": "fastprof.capture.sections",
     "run": "fastprof.session.cprofile",
     "runctx": "fastprof.session.cprofile",
     "start_training_profiling": "fastprof.session.training",

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from helpers import BACKENDS
-from trees import counts
-
 from fastprof.capture import Recorder
 from fastprof.capture.convert import take_snapshot
 from fastprof.snapshot import Snapshot
+from helpers import BACKENDS
+from trees import counts
 
 pytestmark = pytest.mark.skipif("monitoring" not in BACKENDS, reason="needs sys.monitoring")
 

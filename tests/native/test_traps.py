@@ -11,11 +11,10 @@ from contextlib import suppress
 from types import CodeType
 
 import pytest
-from helpers import BACKENDS, run_child
-from trees import counts, paths, record
-
 from fastprof.capture import Recorder
 from fastprof.capture.convert import take_snapshot
+from helpers import BACKENDS, run_child
+from trees import counts, paths, record
 
 
 def leaf() -> None:

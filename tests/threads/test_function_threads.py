@@ -9,11 +9,10 @@ import time
 from collections.abc import Callable
 
 import pytest
-from helpers import run_child
-from trees import counts
-
 from fastprof.capture import BusyError, Recorder
 from fastprof.capture.convert import take_snapshot
+from helpers import run_child
+from trees import counts
 
 
 def leaf() -> None:

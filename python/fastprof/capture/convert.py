@@ -47,6 +47,7 @@ def take_snapshot(
     meta: Mapping[str, MetaValue] | None = None,
     loaders: Sequence[tuple[str, str, float | None]] = (),
     notes: Sequence[str] = (),
+    fold_own: bool = False,
 ) -> Snapshot:
     """Freeze what ``recorder`` holds; it may go on recording.
 
@@ -55,12 +56,15 @@ def take_snapshot(
         meta: facts to add to those found here (rank, start time ...).
         loaders: (name, split, configured weight) of loader tag 0, 1, ...
         notes: sentences for the reader of the report.
+        fold_own: show fastprof's own functions as one, ``(fastprof)``.
     """
     # First, since measuring uses the hook: with this recorder active it cannot.
     cost = None
     if recorder.backend is not None and not recorder.external_timer:
         cost = calibration(recorder.backend)
     data = recorder.export()
+    if fold_own:
+        _fold_own(data)
     return Snapshot(
         meta={**_meta(recorder, data), **(meta or {})},
         duration_ns=max(0, data["duration_ns"]),
@@ -74,6 +78,29 @@ def take_snapshot(
         counters={name: n for name, n in data["counters"].items() if n},
         notes=tuple(notes),
     )
+
+
+#: The package's folder: code in it is the profiler's own.
+_OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+
+
+def _fold_own(data: dict[str, Any]) -> None:
+    """Give fastprof's functions, and the C functions they call, one key between them.
+
+    What the profiler does in the loop (emitting metrics, handing out batches) is time of
+    the loop and stays in the table, but not as twenty rows about the profiler.  Functions
+    of the program that it calls (a logger, a dataset) keep their names.
+    """
+    own = {i for i, k in enumerate(data["keys"]) if k[0] == "python" and k[1].startswith(_OWN)}
+    if not own:
+        return
+    c_kinds = {i for i, k in enumerate(data["keys"]) if k[0] in ("c", "type")}
+    folded = len(data["keys"])
+    data["keys"] = [*data["keys"], ("python", "", 0, "(fastprof)", "(fastprof)")]
+    for _ident, _ended, (parent, key, _calls, _resumes, _self_ns) in data["threads"]:
+        for i in range(1, len(key)):
+            if key[i] in own or (key[i] in c_kinds and key[parent[i]] == folded):
+                key[i] = folded
 
 
 def _meta(recorder: Recorder, data: Mapping[str, Any]) -> dict[str, MetaValue]:
@@ -119,8 +146,8 @@ def _histogram(rows: Sequence[Sequence[int]]) -> Histogram:
 
 
 def _section(row: Sequence[Any]) -> SectionStats:
-    *numbers, hist = row
-    return SectionStats(*numbers, hist=_histogram(hist))
+    *numbers, rows = row
+    return SectionStats(*numbers, _histogram(rows))
 
 
 def _steps(data: Mapping[str, Any] | None) -> Steps:

@@ -356,7 +356,7 @@ class Profiler:
         notes = list(self._faults.notes)
         if self._state == _OFF:
             notes.append("Nothing was recorded: the profiler was switched off.")
-        snapshot = take_snapshot(self._recorder, meta=meta, notes=notes)
+        snapshot = take_snapshot(self._recorder, meta=meta, notes=notes, fold_own=True)
         return replace(
             snapshot,
             loaders=loader_stats(self._registry, self._recorder.loader_totals()),
