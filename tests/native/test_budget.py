@@ -87,7 +87,7 @@ def test_a_muted_function_that_raises_stays_balanced() -> None:
     recorder.start_sections()
     recorder.mark()
     recorder.enable()
-    for step in range(64):
+    for _ in range(64):
         for i in range(200):
             careful(i % 2)
         heavy()

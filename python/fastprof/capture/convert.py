@@ -126,10 +126,7 @@ def _threads(rows: Sequence[Any]) -> tuple[ThreadTree, ...]:
     names = {ident: t.name for ident, t in dict(getattr(threading, "_active", {})).items()}
     trees = []
     for ident, ended, columns in rows:
-        if ended:
-            name = "(ended threads)"
-        else:
-            name = names.get(ident, f"thread {ident}")
+        name = "(ended threads)" if ended else names.get(ident, f"thread {ident}")
         trees.append(
             ThreadTree(
                 ident=ident,
@@ -146,8 +143,7 @@ def _histogram(rows: Sequence[Sequence[int]]) -> Histogram:
 
 
 def _section(row: Sequence[Any]) -> SectionStats:
-    *numbers, rows = row
-    return SectionStats(*numbers, _histogram(rows))
+    return SectionStats(*row[:-1], _histogram(row[-1]))
 
 
 def _steps(data: Mapping[str, Any] | None) -> Steps:
