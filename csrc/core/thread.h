@@ -190,6 +190,14 @@ fp_thread_has_open_section(const fp_thread *t, uint32_t id);
 void
 fp_thread_drop_sections(fp_thread *t, int64_t now);
 
+/* For thread_sections.c.  Takes the section of entry [i], which is on the path,
+ * off it; what lies above moves down.  The sections on the path are the entries
+ * that say so, in the same order: that is how its node is found, and must hold
+ * afterwards.  So without memory to remember the calls above, those are closed
+ * and counted as dropped. */
+void
+fp_thread_take_off_path(fp_thread *t, uint32_t i);
+
 /* ---- steps ---- */
 
 /* The first step begins at [now]. */

@@ -143,7 +143,10 @@ def _histogram(rows: Sequence[Sequence[int]]) -> Histogram:
 
 
 def _section(row: Sequence[Any]) -> SectionStats:
-    return SectionStats(*row[:-1], _histogram(row[-1]))
+    key, thread, count, sum_ns, outer_ns, min_ns, max_ns, errors, open_, hist = row
+    return SectionStats(
+        key, thread, count, sum_ns, outer_ns, min_ns, max_ns, errors, open_, _histogram(hist)
+    )
 
 
 def _steps(data: Mapping[str, Any] | None) -> Steps:

@@ -1,0 +1,268 @@
+/* Opening and closing sections, and the steps that they are rows of. */
+#include "core/thread.h"
+
+#include <string.h>
+
+/* ---- sections ---- */
+
+fp_status
+fp_thread_reserve_section(fp_thread *t, uint32_t id)
+{
+    if (id >= t->section_capacity) {
+        uint32_t capacity = t->section_capacity ? t->section_capacity : 16;
+        while (capacity <= id) {
+            capacity *= 2;
+        }
+        fp_section **section =
+            fp_alloc_grow(&t->alloc, t->section, t->section_capacity, capacity,
+                          sizeof(*section));
+        if (section == NULL) {
+            return FP_ENOMEM;
+        }
+        t->section = section;
+        t->section_capacity = capacity;
+    }
+    if (t->section[id] == NULL) {
+        t->section[id] = fp_alloc_zeroed(&t->alloc, 1, sizeof(fp_section));
+        if (t->section[id] == NULL) {
+            return FP_ENOMEM;
+        }
+        t->section[id]->id = id;
+    }
+    return FP_OK;
+}
+
+static fp_status
+reserve_open(fp_thread *t)
+{
+    if (t->open_len < t->open_capacity) {
+        return FP_OK;
+    }
+    uint32_t capacity = t->open_capacity ? t->open_capacity * 2 : 16;
+    fp_open *open = fp_alloc_grow(&t->alloc, t->open, t->open_capacity,
+                                  capacity, sizeof(*open));
+    if (open == NULL) {
+        return FP_ENOMEM;
+    }
+    t->open = open;
+    t->open_capacity = capacity;
+    return FP_OK;
+}
+
+fp_status
+fp_thread_open_section(fp_thread *t, uint32_t id, fp_phase phase,
+                       const void *owner, int64_t now)
+{
+    int known = id < t->section_capacity && t->section[id] != NULL;
+    if ((FP_UNLIKELY(!known) && fp_thread_reserve_section(t, id) != FP_OK) ||
+        reserve_open(t) != FP_OK) {
+        t->counters.dropped++;
+        return FP_ENOMEM;
+    }
+    fp_key key = fp_key_section(id);
+    fp_node *n = fp_thread_predict(t, key);
+    if (n == NULL) {
+        n = fp_thread_find(t, key);
+    }
+    if (n == NULL) {
+        n = fp_thread_add(t, key);
+    }
+    fp_status on_path = FP_OK;
+    if (FP_UNLIKELY(n->key == FP_KEY_TRUNCATED)) {
+        /* Not even its name found room.  Its time stays where it was opened:
+         * a node without a name could not be told from a call when it is
+         * closed. */
+        on_path = FP_ENOMEM;
+        t->counters.truncated++;
+    }
+    else if (FP_UNLIKELY(fp_node_is_flat(n))) {
+        on_path = fp_thread_enter_flat(t, n, now);
+    }
+    else {
+        fp_thread_enter(t, n, now);
+    }
+    n->calls++;
+    fp_section *s = t->section[id];
+    if (s->open++ == s->lost) {
+        s->outer_since = now;
+    }
+    if (t->open_len == 0) {
+        t->bottom_since = now;
+    }
+    fp_open *entry = &t->open[t->open_len++];
+    entry->section = s;
+    entry->key = key;
+    entry->start = now;
+    entry->owner = owner;
+    entry->on_path = on_path == FP_OK;
+    entry->phase = (uint8_t)phase;
+    return FP_OK;
+}
+
+/* Index of the entry to close, or -1. */
+static int64_t
+find_open(const fp_thread *t, uint32_t id, const void *owner)
+{
+    int64_t any = -1;
+    for (int64_t i = (int64_t)t->open_len - 1; i >= 0; i--) {
+        if (t->open[i].section->id == id) {
+            if (t->open[i].owner == owner) {
+                return i;
+            }
+            if (any < 0) {
+                any = i;
+            }
+        }
+    }
+    return any;
+}
+
+int
+fp_thread_has_open_section(const fp_thread *t, uint32_t id)
+{
+    return find_open(t, id, NULL) >= 0;
+}
+
+/* Time of the section at the bottom of the stack, for the step's rows. */
+static void
+charge_bottom(fp_thread *t, int64_t now)
+{
+    fp_section *s = t->open[0].section;
+    if (t->steps != NULL && now > t->bottom_since) {
+        s->step_ticks += now - t->bottom_since;
+    }
+    if (t->steps != NULL && !s->touched) {
+        s->touched = 1;
+        s->next_touched = t->touched;
+        t->touched = s;
+    }
+    t->bottom_since = now;
+}
+
+static void
+remove_node(fp_thread *t, uint32_t i, int64_t now)
+{
+    fp_open *entry = &t->open[i];
+    fp_node *n = t->cur;
+    fp_thread_charge(t, now);
+    if (FP_LIKELY(i + 1 == t->open_len && n->key == entry->key &&
+                  t->over_len == 0)) {
+        t->cur = n->parent;
+        return;
+    }
+    fp_thread_take_off_path(t, i);
+}
+
+/* A phase inside the same phase (`forward` in `forward_pass`) is one sample. */
+static int
+phase_is_open(const fp_thread *t, unsigned phase)
+{
+    for (uint32_t i = 0; i < t->open_len; i++) {
+        if (t->open[i].phase == phase) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+fp_status
+fp_thread_close_section(fp_thread *t, uint32_t id, const void *owner,
+                        unsigned flags, int64_t now)
+{
+    if (FP_UNLIKELY(t->open_len == 0)) {
+        return FP_ENOTFOUND;
+    }
+    uint32_t i = t->open_len - 1;
+    if (FP_UNLIKELY(t->open[i].section->id != id ||
+                    t->open[i].owner != owner)) {
+        int64_t found = find_open(t, id, owner);
+        if (found < 0) {
+            return FP_ENOTFOUND;
+        }
+        i = (uint32_t)found;
+        t->counters.out_of_order +=
+            i + 1 != t->open_len && t->open[t->open_len - 1].owner == owner;
+    }
+    fp_section *s = t->open[i].section;
+    int64_t start = t->open[i].start;
+    fp_phase phase = (fp_phase)t->open[i].phase;
+    if (FP_LIKELY(t->open[i].on_path)) {
+        remove_node(t, i, now);
+    }
+    if (i == 0) {
+        charge_bottom(t, now);
+    }
+    if (FP_UNLIKELY(i + 1 != t->open_len)) {
+        memmove(&t->open[i], &t->open[i + 1],
+                (t->open_len - 1 - i) * sizeof(t->open[0]));
+    }
+    t->open_len--;
+    s->open--;
+    if (flags & FP_EXIT_CANCEL) {
+        return FP_OK;
+    }
+    int64_t ticks = now > start ? now - start : 0;
+    if (s->open == s->lost) {
+        s->outer_ticks += now > s->outer_since ? now - s->outer_since : 0;
+    }
+    fp_section_record(s, &t->alloc, ticks, (flags & FP_EXIT_ERROR) != 0);
+    if (phase != FP_PHASE_NONE && !phase_is_open(t, phase)) {
+        fp_phases_add(&t->phases, phase, ticks);
+        if (phase != FP_PHASE_DATA) {
+            fp_phases_mark_end(&t->phases, now);
+        }
+    }
+    return FP_OK;
+}
+
+void
+fp_thread_drop_sections(fp_thread *t, int64_t now)
+{
+    while (t->open_len > 0) {
+        uint32_t i = t->open_len - 1;
+        if (t->open[i].on_path) {
+            remove_node(t, i, now);
+        }
+        if (i == 0) {
+            charge_bottom(t, now);
+        }
+        t->open[i].section->lost++;
+        t->open_len = i;
+    }
+}
+
+/* ---- steps ---- */
+
+fp_status
+fp_thread_start_steps(fp_thread *t, uint64_t skip, int64_t now)
+{
+    if (t->steps == NULL) {
+        t->steps = fp_alloc_zeroed(&t->alloc, 1, sizeof(*t->steps));
+        if (t->steps == NULL) {
+            return FP_ENOMEM;
+        }
+    }
+    t->steps->skip = skip;
+    t->steps->start = now;
+    t->bottom_since = now;
+    return FP_OK;
+}
+
+void
+fp_thread_end_step(fp_thread *t, int64_t now)
+{
+    if (t->open_len > 0) {
+        charge_bottom(t, now);
+    }
+    int measured = fp_steps_end(t->steps, &t->alloc, now);
+    for (fp_section *s = t->touched; s != NULL; s = s->next_touched) {
+        if (measured) {
+            s->steps_ticks += s->step_ticks;
+            s->steps++;
+        }
+        s->step_ticks = 0;
+        s->touched = 0;
+    }
+    t->touched = NULL;
+    fp_phases_mark_end(&t->phases, now);
+}
