@@ -1,0 +1,214 @@
+"""Keeps docs/requirements.md: for every row, the tests that are named after it.
+
+    python tools/requirements.py           write the page
+    python tools/requirements.py --check   fail if the page is not what this would write
+
+A test shows the row whose id is in its name (``test_s3_05_...``, ``test_f21_...``), or a
+row that ``ALSO`` below gives it, where one test shows several.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import re
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "requirements.md"
+
+#: Row -> what it asks for, in short; or why there is no test yet.
+ROWS: dict[str, str] = {
+    "S0-02": "one layer alone: functions here, operators with the trainer integrations",
+    "S0-04": "cProfile's command line",
+    "S0-05": "files that pstats reads",
+    "S0-06": "sorting by cumulative and by own time as cProfile",
+    "S0-07": "callers and callees",
+    "S0-08": "tottime, cumtime, ncalls, percall; recursion as total/primitive",
+    "S0-09": "the four summary blocks after a run",
+    "S0-10": "output directory",
+    "S0-14": "the six schedule keys",
+    "S0-15": "which steps a schedule records",
+    "S2-05": "repeated cycles",
+    "S2-06": "first steps left out of the statistics",
+    "S3-01": "canonical section names",
+    "S3-02": "the FASTPROF switch",
+    "S3-03": "section as context manager and decorator",
+    "S3-04": "report every N steps",
+    "S3-05": "layout of the periodic report",
+    "S3-06": "rows of the breakdown",
+    "S3-07": "rows of the distribution",
+    "S3-08": "the report can be searched by line",
+    "S3-09": "order of rows",
+    "S3-10": "final report",
+    "S3-11": "slowest component",
+    "S3-12": "is data loading efficient",
+    "S3-13": "data are cumulative",
+    "S3-14": "backward against forward: with the findings, not in this version",
+    "S3-15": "advice texts: with the findings, not in this version",
+    "S3-16": "sections skipped on some steps",
+    "S3-17": "overhead: no timed test; `python benchmarks/overhead_onoff.py`",
+    "S3-18": "short runs",
+    "S3-19": "no output: how to enable",
+    "S4-01": "metrics are on by default",
+    "S4-02": "training keys",
+    "S4-03": "validation keys",
+    "S4-04": "batch wait",
+    "S4-05": "data is the time of next()",
+    "S4-06": "forward includes the loss",
+    "S4-07": "optional synchronize",
+    "S4-08": "only the primary rank logs",
+    "S4-09": "logging frequency",
+    "S4-10": "emission at optimizer boundaries",
+    "S4-11": "several loaders",
+    "S4-12": "loader names",
+    "S4-13": "names made safe",
+    "S4-14": "an exhausted loader",
+    "S4-15": "optimizer time goes to the last loader",
+    "S4-16": "values are float ms",
+    "S4-17": "a row per loader",
+    "S4-18": "a failing logger",
+    "S4-19": "loggers",
+    "S4-20": "overhead procedure: `python benchmarks/overhead_onoff.py`",
+    "S4-21": "nothing grows while not logging",
+    "S4-22": "on CUDA: needs a GPU; the synchronize path is tested with a stand-in (S4-07)",
+    "E12": "the mean per micro-batch, sum and count beside it",
+    "E13": "per-loader and global batch wait",
+    **{f"F{i}": "" for i in range(1, 51)},
+    **{f"P{i}": "" for i in range(1, 10)},
+}
+
+ROWS.update(
+    F1="exceptions through sections and calls",
+    F2="sections left out of order, twice or never",
+    F3="section left in another thread",
+    F4="enable and disable twice",
+    F5="enabled and disabled at different depths",
+    F6="disabled in another thread",
+    F7="two profilers",
+    F8="the program removes the hook",
+    F9="the program takes the hook",
+    F10="a profile function was there before",
+    F11="sys.setprofile(sys.getprofile())",
+    F12="other tools beside us",
+    F13="errors near the callback",
+    F14="timers that misbehave",
+    F15="threads end while recorded",
+    F16="many short threads",
+    F17="several profilers and threads",
+    F18="threads start and end while the hook is set",
+    F19="fork with threads",
+    F20="worker processes",
+    F21="killed while writing",
+    F22="SIGINT and SIGTERM",
+    F23="signal handlers",
+    F24="interpreter exit",
+    F25="profiler dropped while enabled",
+    F26="greenlets",
+    F27="asyncio",
+    F28="generators closed by the collector",
+    F29="recursion 100 000 deep",
+    F30="RecursionError",
+    F31="very many functions",
+    F32="very many sections",
+    F33="code objects and arguments",
+    F34="clocks that go back",
+    F35="overflow",
+    F36="no memory",
+    F37="leaks",
+    F38="subinterpreters",
+    F39="no claim for free-threaded builds",
+    F40="files that cannot be written",
+    F41="working directory changed",
+    F42="two ranks, one file name",
+    F43="strange names",
+    F44="names in keys and file names",
+    F45="nan and infinity",
+    F46="hostile input",
+    F47="damaged .stats files",
+    F48="environment variables",
+    F49="CUPTI: comes with the GPU collectors",
+    F50="constructor abuse",
+    P1="the threat model: SECURITY.md, a text",
+    P2="opening a profile executes nothing, in bounded memory",
+    P3="HTML report: there is none in this version",
+    P4="names are harmless in every output",
+    P5="how files are written",
+    P6="no server, no network",
+    P7="no source text, arguments, command line or environment recorded",
+    P8="where libcupti is loaded from: comes with the GPU collectors",
+    P9="a fault costs data, not the run",
+)
+
+#: Tests that show a row their name does not say.
+ALSO: dict[str, list[str]] = {
+    "P9": ["tests/session/test_metrics.py::test_s4_18_a_failing_logger_is_told_about_once_and_switched_off"],
+}
+
+_ID = re.compile(r"_(?:(s[0-4])_(\d\d)|([efp]\d{1,2}))(?=_|$)")
+_C_TEST = re.compile(r"^TEST\((\w+)\)", re.MULTILINE)
+
+
+def rows_of(name: str) -> list[str]:
+    """Ids of the rows that a test called ``name`` shows."""
+    return [
+        f"{m[1].upper()}-{m[2]}" if m[1] else m[3].upper() for m in _ID.finditer("_" + name)
+    ]
+
+
+def tests() -> Iterator[tuple[str, str]]:
+    """(file, name) of every test of the suite, Python and C."""
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                if node.name.startswith("test_"):
+                    yield path.relative_to(ROOT).as_posix(), node.name
+    listed = (ROOT / "tests" / "c" / "list.h").read_text(encoding="utf-8")
+    for path in sorted((ROOT / "tests" / "c").glob("test_*.c")):
+        for word in re.findall(r"\w+", path.read_text(encoding="utf-8")):
+            if rows_of(word) and re.search(rf"\b{word}\b", listed):
+                yield path.relative_to(ROOT).as_posix(), word
+
+
+def page() -> str:
+    found: dict[str, set[str]] = defaultdict(set)
+    for file, name in tests():
+        for row in rows_of(name):
+            found[row].add(f"{file}::{name}")
+    for row, names in ALSO.items():
+        found[row].update(names)
+    lines = [
+        "# Which test shows which requirement",
+        "",
+        "Written by `python tools/requirements.py` from the names of the tests; CI checks that it",
+        "is current.  S-rows are what the product does, E-rows corrections to them, F-rows failures",
+        "it survives, P-rows security promises.  Rows that are not here belong to parts that do not",
+        "exist yet (GPU, trainer integrations, findings, comparison, HTML).",
+        "",
+        "| row | what | tests |",
+        "|---|---|---|",
+    ]
+    for row, what in ROWS.items():
+        shown = "<br>".join(f"`{name}`" for name in sorted(found.get(row, ()))) or "-"
+        lines.append(f"| {row} | {what} | {shown} |")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="fail if the page is not current")
+    if parser.parse_args().check:
+        if PAGE.read_text(encoding="utf-8") == page():
+            return 0
+        print(f"{PAGE.relative_to(ROOT)} is not current: run python tools/requirements.py")
+        return 1
+    PAGE.write_text(page(), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
