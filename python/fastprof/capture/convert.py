@@ -96,7 +96,7 @@ def _fold_own(data: dict[str, Any]) -> None:
         return
     c_kinds = {i for i, k in enumerate(data["keys"]) if k[0] in ("c", "type")}
     folded = len(data["keys"])
-    data["keys"] = [*data["keys"], ("python", "", 0, "(fastprof)", "(fastprof)")]
+    data["keys"] = [*data["keys"], ("python", "~", 0, "(fastprof)", "(fastprof)")]
     for _ident, _ended, (parent, key, _calls, _resumes, _self_ns) in data["threads"]:
         for i in range(1, len(key)):
             if key[i] in own or (key[i] in c_kinds and key[parent[i]] == folded):
