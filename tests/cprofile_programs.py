@@ -6,6 +6,7 @@ programs.  Each is a function without arguments that does the same in every run.
 
 from __future__ import annotations
 
+import _pydecimal
 import argparse
 import ast
 import asyncio
@@ -39,8 +40,6 @@ import tokenize
 import urllib.parse
 from collections.abc import Callable, Iterator
 
-import _pydecimal
-
 PROGRAMS: dict[str, Callable[[], object]] = {}
 
 
@@ -73,7 +72,12 @@ def pickle_in_python() -> object:
 @program
 def regular_expressions() -> object:
     re.purge()
-    patterns = (r"(?P<a>\w+)@(\w+\.)+[a-z]{2,}", r"^\s*(#.*)?$", r"(a|b)*?c{1,3}(?=d)", r"[^\W\d_]+")
+    patterns = (
+        r"(?P<a>\w+)@(\w+\.)+[a-z]{2,}",
+        r"^\s*(#.*)?$",
+        r"(a|b)*?c{1,3}(?=d)",
+        r"[^\W\d_]+",
+    )
     text = "mail x@y.example.org and aabcccd\n  # note\n"
     return [[m.group() for m in re.finditer(p, text)] for p in patterns]
 
@@ -109,7 +113,9 @@ def syntax_trees() -> object:
 @program
 def text_wrapping() -> object:
     text = " ".join(_WORDS * 8)
-    return textwrap.dedent(textwrap.indent(textwrap.fill(text, 40), "    ")), textwrap.shorten(text, 50)
+    return textwrap.dedent(textwrap.indent(textwrap.fill(text, 40), "    ")), textwrap.shorten(
+        text, 50
+    )
 
 
 @program
@@ -117,7 +123,7 @@ def decimals_in_python() -> object:
     with _pydecimal.localcontext() as context:
         context.prec = 30
         two = _pydecimal.Decimal(2)
-        return str(two.sqrt() + two.ln() * two.exp() / 3), f"{two ** 70:,.3f}"
+        return str(two.sqrt() + two.ln() * two.exp() / 3), f"{two**70:,.3f}"
 
 
 @program
@@ -142,8 +148,9 @@ def mail() -> object:
     message["To"] = "Someone <someone@example.org>, other@example.org"
     message.set_content("hello\n" * 5)
     message.add_alternative("<b>hello</b>", subtype="html")
-    parsed = email.parser.Parser(policy=email.policy.default).parsestr(message.as_string(policy=
-        email.policy.default.clone(max_line_length=60)))
+    parsed = email.parser.Parser(policy=email.policy.default).parsestr(
+        message.as_string(policy=email.policy.default.clone(max_line_length=60))
+    )
     return str(parsed["To"]), [part.get_content_type() for part in parsed.walk()]
 
 
@@ -291,7 +298,11 @@ def web_addresses() -> object:
 @program
 def calendars() -> object:
     parsed = [datetime.datetime.strptime(f"2024-0{m}-11", "%Y-%m-%d") for m in range(1, 10)]
-    return calendar.TextCalendar().formatyear(2024), calendar.HTMLCalendar().formatmonth(2024, 2), parsed
+    return (
+        calendar.TextCalendar().formatyear(2024),
+        calendar.HTMLCalendar().formatmonth(2024, 2),
+        parsed,
+    )
 
 
 @program

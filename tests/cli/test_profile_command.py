@@ -12,10 +12,9 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
+import fastprof
 import pytest
 from helpers import ChildResult, child_env, run_command, time_scale
-
-import fastprof
 
 SOURCE_PATH = str(Path(fastprof.__file__).parent.parent)
 ENV = {"PYTHONPATH": os.pathsep.join(filter(None, [SOURCE_PATH, os.environ.get("PYTHONPATH")]))}
@@ -24,6 +23,9 @@ WORK = """
 import sys
 def fact(n):
     return 1 if n <= 1 else n * fact(n - 1)
+def wait():
+    import threading
+    threading.Event().wait()
 def work():
     return [fact(5), len(sys.argv)]
 work()
@@ -130,11 +132,7 @@ def test_without_o_the_table_is_printed(script: Any, tmp_path: Path) -> None:
         ("import os; os._exit(9)", 9),
         ("import os, signal; os.kill(os.getpid(), signal.SIGINT)", -signal.SIGINT),
         ("import os, signal; os.kill(os.getpid(), signal.SIGTERM)", -signal.SIGTERM),
-        (
-            "import threading, os; threading.Thread(target=os._exit, args=(5,)).start(); "
-            "threading.Event().wait()",
-            5,
-        ),
+        ("import threading, os; threading.Thread(target=os._exit, args=(5,)).start(); wait()", 5),
     ],
 )
 @pytest.mark.parametrize("form", ["script", "module"])
@@ -360,7 +358,7 @@ def test_s0_05_python_m_pstats_reads_it(script: Any, tmp_path: Path) -> None:
         stdin="sort cumtime\nstats 30\ncallers fact\ncallees work\nquit\n",
     ).check()  # fmt: skip
     assert "Ordered by: cumulative time" in result.stdout
-    assert "train.py:5(work)" in result.stdout
+    assert "train.py:8(work)" in result.stdout
     assert "was called by..." in result.stdout
     assert "called..." in result.stdout
 
@@ -372,6 +370,6 @@ def test_s0_07_callers_and_callees(script: Any, tmp_path: Path) -> None:
     stats.print_callers("fact")
     stats.print_callees("work")
     text = stream.getvalue()
-    assert "train.py:5(work)" in text
+    assert "train.py:8(work)" in text
     assert "train.py:3(fact)" in text
     assert "4/1" in text

@@ -10,10 +10,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import fastprof
 import pytest
 from cprofile_programs import PROGRAMS
-
-import fastprof
 
 Label = tuple[str, int, str]
 

@@ -8,10 +8,9 @@ import pstats
 from pathlib import Path
 from typing import Any
 
+import fastprof
 import pytest
 from cprofile_programs import PROGRAMS
-
-import fastprof
 
 
 @pytest.fixture
@@ -19,7 +18,10 @@ def dump(tmp_path: Path, backend: str) -> Path:
     profiler = fastprof.Profile(backend=backend)
     # exec: a name that no reader would expect in a table.
     scope: dict[str, Any] = {}
-    exec(compile("def \u00e9tat(): return [len(str(i)) for i in range(5)]", "<caf\u00e9>", "exec"), scope)
+    exec(
+        compile("def \u00e9tat(): return [len(str(i)) for i in range(5)]", "<caf\u00e9>", "exec"),
+        scope,
+    )
     profiler.enable()
     for run in PROGRAMS.values():
         run()

@@ -13,9 +13,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import pytest
-
 import fastprof
+import pytest
 from fastprof.capture.convert import take_snapshot
 from fastprof.capture.options import Recorder
 from fastprof.report import build_report
@@ -148,8 +147,7 @@ def test_one_label_inside_itself_counts_time_once(backend: str) -> None:
 
 def test_a_resume_is_a_call_in_the_table_and_not_in_the_report(backend: str) -> None:
     def numbers() -> Iterator[int]:
-        for i in range(5):
-            yield i
+        yield from range(5)
 
     def run() -> None:
         for _ in numbers():

@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     command = _command(name)
     if command is None:
         sys.stderr.write(
-            f"fastprof: no command {ascii(name)}; there are: run, report, doctor, demo "
+            f"fastprof: no command {name!a}; there are: run, report, doctor, demo "
             "(fastprof --help)\n"
         )
         return USAGE_ERROR

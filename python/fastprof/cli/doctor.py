@@ -13,6 +13,10 @@ from typing import Any
 
 from fastprof._version import __version__
 
+_BIAS = (
+    "Python 3.11 runs every bytecode slower under a profile hook; times are biased towards "
+    "pure Python code"
+)
 _ENABLE = (
     "nothing is recorded unless you ask for it: FASTPROF=1 python SCRIPT, "
     "fastprof run SCRIPT, or `with fastprof.Profiler() as prof:` in the program"
@@ -25,13 +29,10 @@ def run(argv: Sequence[str]) -> int:
         prog="fastprof doctor",
         description="Tell what can be recorded here, what cannot, and why.",
     ).parse_args(argv)
+    python = f"{platform.python_implementation()} {platform.python_version()}"
     rows = [
         ("fastprof", __version__),
-        (
-            "python",
-            f"{platform.python_implementation()} {platform.python_version()}, "
-            f"{sys.platform} {platform.machine()}",
-        ),
+        ("python", f"{python}, {sys.platform} {platform.machine()}"),
     ]
     try:
         rows += _recorder()
@@ -77,22 +78,11 @@ def _recorder() -> list[tuple[str, str]]:
     rows.append(("functions", f"can be recorded: backend {backend} ({why.get(backend, '')})"))
     cost = calibration(backend)
     if cost is not None:
-        python, c = cost.python, cost.c
-        rows.append(
-            (
-                "hook cost",
-                f"{python.inside_ns + python.outside_ns:.0f} ns per Python call, "
-                f"{c.inside_ns + c.outside_ns:.0f} ns per C call; subtracted from reports",
-            )
-        )
+        python = f"{cost.python.inside_ns + cost.python.outside_ns:.0f} ns per Python call"
+        c = f"{cost.c.inside_ns + cost.c.outside_ns:.0f} ns per C call"
+        rows.append(("hook cost", f"{python}, {c}; subtracted from reports"))
     if sys.version_info[:2] == (3, 11):
-        rows.append(
-            (
-                "bias",
-                "Python 3.11 runs every bytecode slower under a profile hook; times are "
-                "biased towards pure Python code",
-            )
-        )
+        rows.append(("bias", _BIAS))
     return [*rows, *_tools()]
 
 

@@ -15,6 +15,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, NoReturn
 
 
@@ -40,7 +41,7 @@ class Endings:
         self._installed: Any = None
         self._handles_sigterm = False
 
-    def __enter__(self) -> Endings:
+    def __enter__(self) -> Endings:  # noqa: PYI034 - Self is new in 3.11
         stop, end, real_exit = self._stop, self._end, self._real_exit
 
         def _exit(status: int) -> NoReturn:
@@ -84,7 +85,7 @@ class Endings:
             self._claimed = True
             try:
                 self._save()
-            except Exception as error:  # noqa: BLE001 - see the class
+            except Exception as error:
                 complain(f"the profile could not be written: {error}")
         finally:
             self._saver = None
@@ -122,13 +123,11 @@ def complain(message: str) -> None:
     try:
         sys.stderr.write(f"fastprof: {line}\n")
         sys.stderr.flush()
-    except Exception:  # noqa: BLE001 - closed or full: there is nobody left to tell
+    except Exception:
         pass
 
 
 def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
-        try:
+        with suppress(Exception):
             stream.flush()
-        except Exception:  # noqa: BLE001 - as above
-            pass

@@ -18,9 +18,9 @@ def check_output(path: str) -> str | None:
         return f"cannot write the profile: {error}"
     directory = os.path.dirname(path)
     if not os.path.isdir(directory):
-        return f"cannot write the profile: there is no directory {ascii(directory)}"
+        return f"cannot write the profile: there is no directory {directory!a}"
     if not os.access(directory, os.W_OK | os.X_OK):
-        return f"cannot write the profile: no permission to write in {ascii(directory)}"
+        return f"cannot write the profile: no permission to write in {directory!a}"
     return None
 
 
@@ -34,7 +34,7 @@ def save_or_keep(path: str, write: Callable[[str], None]) -> None:
         write(path)
         return
     except OSError as error:
-        problem = f"cannot write {ascii(path)}: {error.strerror or error}"
+        problem = f"cannot write {path!a}: {error.strerror or error}"
     suffix = "-" + os.path.basename(path)
     try:
         fd, other = tempfile.mkstemp(prefix="fastprof-", suffix=suffix)
@@ -46,4 +46,4 @@ def save_or_keep(path: str, write: Callable[[str], None]) -> None:
             raise
     except OSError as error:
         raise OSError(f"{problem}; nor to a temporary file: {error.strerror or error}") from None
-    complain(f"{problem}; the profile is in {ascii(other)} instead")
+    complain(f"{problem}; the profile is in {other!a} instead")

@@ -129,4 +129,4 @@ def _print(profile: Profile, sort: str | int) -> None:
     except BrokenPipeError:
         # The reader has seen enough.  Without a stream the interpreter does not complain
         # at exit either.
-        sys.stdout = None  # type: ignore[assignment]
+        sys.stdout = None

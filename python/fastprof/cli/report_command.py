@@ -38,7 +38,7 @@ def run(argv: Sequence[str]) -> int:
             _write_terminal(report, options.format or "text")
     except BrokenPipeError:
         # The reader has seen enough; see profile_command.
-        sys.stdout = None  # type: ignore[assignment]
+        sys.stdout = None
     except (OSError, ValueError) as error:
         complain(str(error))
         return 2

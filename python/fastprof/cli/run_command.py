@@ -39,7 +39,7 @@ def run(argv: Sequence[str]) -> int:
     try:
         os.makedirs(folder, exist_ok=True)
     except OSError as error:
-        complain(f"cannot write to {ascii(folder)}: {error.strerror}")
+        complain(f"cannot write to {folder!a}: {error.strerror}")
         return 2
     paths = [os.path.join(folder, name) for name in FILES]
     for path in paths:
@@ -161,4 +161,4 @@ def _finish(report: Report, paths: Sequence[str]) -> None:
         sys.stdout.flush()
     except BrokenPipeError:
         # The reader has seen enough; see profile_command.
-        sys.stdout = None  # type: ignore[assignment]
+        sys.stdout = None

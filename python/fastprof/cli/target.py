@@ -45,7 +45,7 @@ def _script(args: Sequence[str]) -> Target:
             source = file.read()
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        raise TargetError(f"can't open file {ascii(path)}: {reason}") from None
+        raise TargetError(f"can't open file {path!a}: {reason}") from None
     # The name as it was given is what cProfile's tables have.
     code = compile(source, path, "exec", dont_inherit=True)
     absolute = os.path.abspath(path)
@@ -77,7 +77,7 @@ def _module(args: Sequence[str]) -> Target:
     except (ImportError, ValueError):
         found = None
     if found is None:
-        raise TargetError(f"no module named {ascii(name)}")
+        raise TargetError(f"no module named {name!a}")
     sys.argv[:] = args
     import runpy
 
@@ -102,9 +102,7 @@ def hide_own_frames(target: Target) -> None:
     sys.excepthook = excepthook
 
 
-def _of_target(
-    traceback: types.TracebackType | None, target: Target
-) -> types.TracebackType | None:
+def _of_target(traceback: types.TracebackType | None, target: Target) -> types.TracebackType | None:
     tb = traceback
     while tb is not None and tb.tb_frame.f_code is not target.code:
         tb = tb.tb_next

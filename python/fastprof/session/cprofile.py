@@ -87,7 +87,7 @@ class Profile(Recorder):
 
     # -- running something -----------------------------------------------------
 
-    def __enter__(self) -> "Profile":
+    def __enter__(self) -> "Profile":  # noqa: PYI034 - Self is new in 3.11
         self.enable()
         return self
 
@@ -169,8 +169,9 @@ class Profile(Recorder):
         import pstats
         import sys
 
-        keys = sort if isinstance(sort, tuple) else (sort,)
-        pstats.Stats(self).strip_dirs().sort_stats(*keys).print_stats()
+        keys: Any = sort if isinstance(sort, tuple) else (sort,)
+        profiler: Any = self  # typeshed knows the standard library's profilers only
+        pstats.Stats(profiler).strip_dirs().sort_stats(*keys).print_stats()
         report = self.report()
         if report.functions:
             from fastprof.names import ascii_name

@@ -1,0 +1,225 @@
+"""The command ``fastprof`` and its subcommands report, doctor and the dispatch to them."""
+
+from __future__ import annotations
+
+import json
+import os
+import pstats
+import sys
+from pathlib import Path
+from typing import Any
+
+import fastprof
+import pytest
+from fastprof.cli import main
+from helpers import ChildResult, child_env, run_child
+
+SOURCE_PATH = str(Path(fastprof.__file__).parent.parent)
+ENV = {"PYTHONPATH": os.pathsep.join(filter(None, [SOURCE_PATH, os.environ.get("PYTHONPATH")]))}
+
+COMMAND = "import sys\nfrom fastprof.cli import main\nsys.exit(main(sys.argv[1:]))\n"
+
+
+def fastprof_command(*args: object, **options: Any) -> ChildResult:
+    env = {**ENV, **options.pop("env", {})}
+    return run_child(COMMAND, *map(str, args), env=env, **options)
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> dict[str, Path]:
+    def fact(n: int) -> int:
+        return 1 if n <= 1 else n * fact(n - 1)
+
+    profile = fastprof.Profile()
+    profile.runcall(fact, 5)
+    paths = {"fprof": tmp_path / "run.fprof", "stats": tmp_path / "run.stats"}
+    profile.report().save(paths["fprof"])
+    profile.dump_stats(paths["stats"])
+    return paths
+
+
+def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"fastprof {fastprof.__version__}\n"
+    assert main(["--help"]) == 0
+    text = capsys.readouterr().out
+    for command in ("run", "report", "doctor", "demo"):
+        assert f"\n  {command} " in text
+    for later in ("targets", "compare", "merge", "quickcheck"):
+        assert later not in text
+    for command in ("run", "report", "doctor"):
+        with pytest.raises(SystemExit) as exit_info:
+            main([command, "-h"])
+        assert exit_info.value.code == 0
+        assert "sage: " in capsys.readouterr().out
+
+
+def test_no_or_an_unknown_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    assert "usage: fastprof" in capsys.readouterr().err
+    assert main(["comapre\x1b"]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "'comapre\\x1b'" in error
+
+
+@pytest.mark.parametrize("kind", ["fprof", "stats"])
+def test_report_shows_a_saved_run(
+    saved: dict[str, Path], kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", str(saved[kind])]) == 0
+    text = capsys.readouterr().out
+    assert "fact" in text
+    assert "5/1" in text
+
+
+@pytest.mark.parametrize("name", ["text", "json", "speedscope", "collapsed"])
+def test_report_writes_the_format_asked_for(
+    saved: dict[str, Path], name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", str(saved["fprof"]), "--format", name]) == 0
+    shown = capsys.readouterr().out
+    assert "fact" in shown
+    if name in ("json", "speedscope"):
+        json.loads(shown)
+    path = tmp_path / "out.x"
+    assert main(["report", str(saved["fprof"]), "--format", name, "-o", str(path)]) == 0
+    assert "fact" in path.read_text(encoding="utf-8")
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("args", [["-o", "x.stats"], ["--format", "pstats", "-o", "x.anything"]])
+def test_report_converts_to_pstats(
+    saved: dict[str, Path], tmp_path: Path, args: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["report", str(saved["fprof"]), *args]) == 0
+    converted: Any = pstats.Stats(str(tmp_path / args[-1]))
+    direct: Any = pstats.Stats(str(saved["stats"]))
+    assert converted.stats.keys() == direct.stats.keys()
+
+
+def test_report_raw_subtracts_nothing(
+    saved: dict[str, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", "--raw", str(saved["fprof"])]) == 0
+    assert "it is included in all times" in capsys.readouterr().out
+
+
+def bad_inputs(folder: Path) -> dict[str, Path]:
+    made = {
+        "missing": folder / "missing.fprof",
+        "folder": folder,
+        "empty": folder / "empty.fprof",
+        "text": folder / "text.fprof",
+        "json": folder / "json.fprof",
+        "bomb": folder / "bomb.stats",
+        "pipe": folder / "pipe.fprof",
+        "device": Path("/dev/zero"),
+    }
+    made["empty"].write_bytes(b"")
+    made["text"].write_text("hello\n" * 100)
+    made["json"].write_text('{"schema": "other"}')
+    made["bomb"].write_bytes(b"(\xff\xff\xff\x0b")
+    os.mkfifo(made["pipe"])
+    return made
+
+
+@pytest.mark.parametrize(
+    "kind", ["missing", "folder", "empty", "text", "json", "bomb", "pipe", "device"]
+)
+def test_f46_bad_input_is_one_line_and_status_2(kind: str, tmp_path: Path) -> None:
+    result = fastprof_command(
+        "report", bad_inputs(tmp_path)[kind], rlimit_as=2 << 30, timeout=60
+    ).check(returncode=2)
+    assert result.stdout == ""
+    assert result.stderr.startswith("fastprof: ")
+    assert result.stderr.count("\n") == 1
+
+
+def test_f46_a_cut_file_is_one_line_and_status_2(
+    saved: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for kind, path in saved.items():
+        data = path.read_bytes()
+        for size in range(1, len(data), max(1, len(data) // 60)):
+            cut = tmp_path / f"cut.{kind}"
+            cut.write_bytes(data[:size])
+            assert main(["report", str(cut)]) == 2, (kind, size)
+            captured = capsys.readouterr()
+            assert captured.out == ""
+            assert captured.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--format", "pstats"], "say with -o where"),
+        (["-o", "x.unknown"], "cannot tell the format"),
+        (["-o", ".", "--format", "json"], "is a directory"),
+        (["-o", "none/x.json"], "No such file"),
+        (["-o", "/dev/full", "--format", "json"], "No space left"),
+    ],
+)
+def test_bad_output_is_one_line_and_status_2(
+    saved: dict[str, Path],
+    tmp_path: Path,
+    args: list[str],
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["report", str(saved["fprof"]), *args]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_a_stats_file_has_no_flame_graph(
+    saved: dict[str, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", str(saved["stats"]), "--format", "collapsed"]) == 2
+    assert "calling contexts" in capsys.readouterr().err
+
+
+def test_s3_19_doctor_tells_what_there_is_and_how_to_enable() -> None:
+    result = fastprof_command("doctor").check()
+    rows = dict(line.split(None, 1) for line in result.stdout.splitlines())
+    assert rows["fastprof"] == fastprof.__version__
+    assert rows["extension"] == "loaded"
+    version = ".".join(map(str, sys.version_info[:3]))
+    assert f"CPython {version}" in rows["python"]
+    backend = "monitoring" if sys.version_info >= (3, 12) else "setprofile"
+    assert f"backend {backend}" in rows["functions"]
+    assert "FASTPROF=1" in rows["switch"]
+    assert "fastprof run" in rows["switch"]
+    assert {"torch", "rich", "gpu", "clock", "other"} <= set(rows)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [("0", "FASTPROF=0: everything is forced off"), ("7", "FASTPROF=7 is ignored")],
+)
+def test_s3_19_doctor_tells_what_the_switch_does(value: str, text: str) -> None:
+    result = fastprof_command("doctor", env={"FASTPROF": value}).check()
+    assert text in result.stdout
+
+
+def test_doctor_names_who_holds_the_hook() -> None:
+    code = "import cProfile\nheld = cProfile.Profile()\nheld.enable()\n" + COMMAND
+    result = run_child(code, "doctor", env=ENV).check()
+    if sys.version_info >= (3, 12):
+        assert "sys.monitoring tool 2: cProfile" in result.stdout
+        assert "can be recorded: backend monitoring" in result.stdout
+    else:
+        assert "cannot be recorded now: " in result.stdout
+        assert "sys.setprofile: Profile" in result.stdout
+
+
+def test_doctor_does_not_import_torch() -> None:
+    code = (
+        "import sys\nfrom fastprof.cli import main\nmain(['doctor'])\n"
+        "assert 'torch' not in sys.modules\n"
+    )
+    run_child(code, env=child_env(ENV)).check()

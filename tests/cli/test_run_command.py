@@ -1,0 +1,206 @@
+"""``fastprof run``: a training job as it is, its report, its files and its summary."""
+
+from __future__ import annotations
+
+import io
+import os
+import pstats
+import signal
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import fastprof
+import pytest
+from helpers import ChildResult, run_child
+
+SOURCE_PATH = str(Path(fastprof.__file__).parent.parent)
+ENV = {"PYTHONPATH": os.pathsep.join(filter(None, [SOURCE_PATH, os.environ.get("PYTHONPATH")]))}
+COMMAND = "import sys\nfrom fastprof.cli import main\nsys.exit(main(['run', *sys.argv[1:]]))\n"
+
+TRAIN = """
+import sys, time
+from fastprof import profile_section
+
+class _Loader:
+    def __iter__(self):
+        yield from range(5)
+        self._shutdown_workers()
+    def _shutdown_workers(self):
+        time.sleep(0.01)
+
+def train():
+    total = 0
+    for batch in _Loader():
+        with profile_section("forward"):
+            total += step(batch)
+        with profile_section("backward"):
+            time.sleep(0.001)
+    return total
+
+def step(batch):
+    return sum(range(batch))
+
+print("trained", train(), sys.argv[1:])
+"""
+
+HEADINGS = [
+    "=== TOP 25 BY CUMULATIVE TIME ===",
+    "=== TOP 25 BY SELF TIME ===",
+    "=== DATALOADER SHUTDOWN ===",
+    "=== TENSOR.ITEM() CALLERS ===",
+]
+
+
+def fastprof_run(*args: object, cwd: Path, **options: Any) -> ChildResult:
+    env = {**ENV, **options.pop("env", {})}
+    return run_child(COMMAND, *map(str, args), env=env, cwd=cwd, **options)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "train.py").write_text(TRAIN)
+    return tmp_path
+
+
+def functions(path: Path) -> dict[str, int]:
+    stats: Any = pstats.Stats(str(path), stream=io.StringIO())
+    return {label[2]: row[1] for label, row in stats.stats.items()}
+
+
+def test_s0_09_the_report_and_then_the_four_blocks(folder: Path) -> None:
+    text = fastprof_run("train.py", "--lr", "1", cwd=folder).check().stdout
+    assert text.startswith("trained 10 ['--lr', '1']\n")
+    places = [text.index(heading) for heading in HEADINGS]
+    assert places == sorted(places)
+    assert text.index("Sections, in order of first use") < places[0]
+    sections = text[text.index("Sections, in order") :]
+    assert sections.index("forward") < sections.index("backward")
+    # Who called _shutdown_workers: the loader's iterator.
+    shutdown = text[places[2] : places[3]]
+    assert "(_shutdown_workers)" in shutdown
+    assert "(__iter__)" in shutdown
+    assert "Tensor.item was not called" in text[places[3] :]
+
+
+def test_s0_09_callers_of_tensor_item(folder: Path) -> None:
+    pytest.importorskip("torch")
+    (folder / "train.py").write_text(
+        "import torch\ndef log(loss): return loss.item()\n"
+        "for i in range(4): log(torch.tensor(1.0))\n"
+    )
+    text = fastprof_run("train.py", cwd=folder, timeout=180).check().stdout
+    callers = text[text.index(HEADINGS[3]) :]
+    assert "'item'" in callers
+    assert "train.py:2(log)" in callers
+
+
+def test_s0_10_the_files_are_in_fastprof_out(folder: Path) -> None:
+    result = fastprof_run("train.py", cwd=folder).check()
+    out = folder / "fastprof_out"
+    assert sorted(path.name for path in out.iterdir()) == [
+        "train_profile.fprof",
+        "train_profile.stats",
+    ]
+    assert functions(out / "train_profile.stats")["step"] == 5
+    report = fastprof.load(out / "train_profile.fprof")
+    assert report.section("forward").count == 5
+    assert report.section("backward").total_ms >= 5
+    for name in ("train_profile.stats", "train_profile.fprof"):
+        assert f"Saved {out / name}\n" in result.stdout
+
+
+def test_s0_10_the_directory_can_be_chosen(folder: Path) -> None:
+    (folder / "train.py").write_text(TRAIN + "import os; os.chdir('/')\n")
+    fastprof_run("-o", "deep/er", "train.py", cwd=folder).check()
+    assert (folder / "deep/er/train_profile.stats").exists()
+
+
+def test_s0_02_functions_only(folder: Path) -> None:
+    text = fastprof_run("--functions", "-m", "train", cwd=folder).check().stdout
+    assert "Sections, in order" not in text
+    report = fastprof.load(folder / "fastprof_out/train_profile.fprof")
+    assert report.sections == ()
+    assert [f.calls for f in report.functions if f.name == "step"] == [5]
+    assert all(heading in text for heading in HEADINGS)
+
+
+@pytest.mark.parametrize("options", [[], ["--functions"]])
+@pytest.mark.parametrize(
+    ("ending", "status"),
+    [
+        ("sys.exit(7)", 7),
+        ("raise ValueError('boom')", 1),
+        ("raise KeyboardInterrupt", -signal.SIGINT),
+        ("import os; os._exit(9)", 9),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGTERM)", -signal.SIGTERM),
+    ],
+)
+def test_every_ending_keeps_its_status_and_writes(
+    folder: Path, options: list[str], ending: str, status: int
+) -> None:
+    (folder / "train.py").write_text(TRAIN + textwrap.dedent(ending) + "\n")
+    result = fastprof_run(*options, "train.py", cwd=folder)
+    assert result.returncode == status
+    assert functions(folder / "fastprof_out/train_profile.stats")["step"] == 5
+    assert HEADINGS[3] in result.stdout
+
+
+def test_f42_two_ranks_with_the_same_arguments(folder: Path) -> None:
+    for rank in (0, 1):
+        env = {"RANK": str(rank), "WORLD_SIZE": "2"}
+        result = fastprof_run("train.py", cwd=folder, env=env).check()
+        assert (HEADINGS[0] in result.stdout) == (rank == 0)
+    assert sorted(path.name for path in (folder / "fastprof_out").iterdir()) == [
+        "rank0_train_profile.fprof",
+        "rank0_train_profile.stats",
+        "rank1_train_profile.fprof",
+        "rank1_train_profile.stats",
+    ]
+
+
+def test_a_program_with_a_profiler_of_its_own_runs_as_ever(folder: Path) -> None:
+    program = """
+import fastprof
+def step(): pass
+step()
+with fastprof.Profiler() as prof:
+    step()
+    prof.step()
+print("own report:", prof.report().steps.count)
+"""
+    (folder / "train.py").write_text(program)
+    result = fastprof_run("train.py", cwd=folder).check()
+    assert "own report: 1" in result.stdout
+    assert "started a Profiler of its own" in result.stderr
+    assert functions(folder / "fastprof_out/train_profile.stats")["step"] == 1
+
+
+@pytest.mark.parametrize(
+    ("args", "status", "message"),
+    [
+        ([], 2, "sage: "),
+        (["-m"], 2, "sage: "),
+        (["none.py"], 2, "can't open file 'none.py'"),
+        (["-m", "no_such_module_xyz"], 1, "no module named"),
+        (["--nonsense", "train.py"], 2, "no such option"),
+        (["-o", "train.py", "train.py"], 2, "cannot write to"),
+        (["-o", "/proc/1/x", "train.py"], 2, "cannot write"),
+    ],
+)
+def test_bad_arguments(folder: Path, args: list[str], status: int, message: str) -> None:
+    result = fastprof_run(*args, cwd=folder).check(returncode=status)
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
+    assert "trained" not in result.stdout
+
+
+def test_another_profiler_is_named_and_nothing_runs(folder: Path) -> None:
+    code = (
+        "import sys\nif sys.version_info >= (3, 12):\n"
+        "    for i in range(6): sys.monitoring.use_tool_id(i, 'other')\n"
+        "sys.setprofile(lambda *a: None)\n" + COMMAND
+    )
+    result = run_child(code, "train.py", env=ENV, cwd=folder).check(returncode=2)
+    assert "trained" not in result.stdout
+    assert result.stderr.startswith("fastprof: another profile function is active")

@@ -1,0 +1,61 @@
+"""Children that use a hook in a way that may crash or hang; see the reliability tests."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import fastprof
+from helpers import ChildResult, run_child
+
+ENV = {
+    "PYTHONPATH": os.pathsep.join(
+        filter(None, [str(Path(fastprof.__file__).parent.parent), os.environ.get("PYTHONPATH")])
+    )
+}
+
+PRELUDE = """
+import gc, itertools, sys, threading, time
+import fastprof
+BACKEND = sys.argv[1]
+MONITORING = BACKEND == "monitoring"
+
+def new(*args, **kwargs):
+    return fastprof.Profile(*args, backend=BACKEND, **kwargs)
+
+def f():
+    return None
+
+def calls(n):
+    for _ in range(n):
+        f()
+
+def rows(prof):
+    prof.create_stats()
+    table = {}
+    for (file, line, name), row in prof.stats.items():
+        cc, nc, tt, ct, callers = row
+        assert 0 < cc <= nc, (name, row)
+        assert tt >= 0 and ct >= 0, (name, row)
+        table[name] = table.get(name, 0) + nc
+    return table
+
+def exact(n=100):
+    "A recording from the beginning is exact: nothing of what went before is left."
+    prof = new()
+    prof.enable()
+    calls(n)
+    prof.disable()
+    assert rows(prof)["f"] == n, rows(prof)
+    assert sys.getprofile() is None
+    if hasattr(sys, "monitoring"):
+        assert not any(sys.monitoring.get_tool(i) for i in range(6))
+"""
+
+
+def child(code: str, backend: str, *, timeout: float = 60.0) -> ChildResult:
+    return run_child(PRELUDE + code, backend, env=ENV, timeout=timeout)
+
+
+def ok(code: str, backend: str, *, timeout: float = 60.0) -> ChildResult:
+    return child(code + "\nexact()\n", backend, timeout=timeout).check()
