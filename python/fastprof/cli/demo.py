@@ -131,11 +131,11 @@ class RichBar:
             TextColumn("training"),
             BarColumn(),
             TaskProgressColumn(),
-            TextColumn("step {task.fields[step]}  loss {task.fields[loss]:.3f}"),
+            TextColumn("step {task.fields[step]}  loss {task.fields[loss]}"),
             console=Console(file=stream),
             auto_refresh=False,
         )
-        self._task = self._bar.add_task("training", total=1.0, step=0, loss=math.nan)
+        self._task = self._bar.add_task("training", total=1.0, step=0, loss="-")
         self._shown = -1.0
         self._bar.start()
 
@@ -144,7 +144,7 @@ class RichBar:
         if now - self._shown < 0.1 and share < 1.0:
             return
         self._shown = now
-        self._bar.update(self._task, completed=share, step=step, loss=loss, refresh=True)
+        self._bar.update(self._task, completed=share, step=step, loss=f"{loss:.3f}", refresh=True)
 
     def close(self) -> None:
         self._bar.stop()
