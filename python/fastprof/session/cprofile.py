@@ -10,11 +10,15 @@ is told in ``docs/cprofile-compat.md``.
 import os
 import types
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from fastprof.capture.options import Recorder
 from fastprof.exporters.stats_reader import Entry, Function
 from fastprof.session import current
+
+if TYPE_CHECKING:
+    from fastprof.report import Report
+    from fastprof.snapshot import Snapshot
 
 _T = TypeVar("_T")
 _Sort = int | str | tuple[int | str, ...]
@@ -196,13 +200,13 @@ class Profile(Recorder):
         with atomic_write(resolve_output(file)) as stream:
             stream.write(marshal.dumps(self.stats))
 
-    def snapshot(self) -> Any:
+    def snapshot(self) -> "Snapshot":
         """Return what was recorded so far as a :class:`~fastprof.Snapshot`."""
         from fastprof.capture.convert import take_snapshot
 
         return take_snapshot(self)
 
-    def report(self) -> Any:
+    def report(self) -> "Report":
         """Return what was recorded so far as a :class:`~fastprof.Report`."""
         from fastprof.report import build_report
 
