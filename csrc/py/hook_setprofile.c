@@ -72,6 +72,7 @@ static void
 call_event(fp_recorder *r, PyFrameObject *frame)
 {
     PyObject *code = fp_compat_frame_code(frame);
+    /* Asked again after the plain path failed: rare, and without effect. */
     int resume = is_resume(r, (PyCodeObject *)code, frame);
     fp_recorder_enter(r, (fp_key)code, code, resume);
 }
@@ -146,14 +147,14 @@ slow_event(PyObject *self, PyFrameObject *frame, int what, PyObject *arg)
 
 /* The plain path: 1 if it was enough. */
 static inline int
-plain_event(fp_thread *t, PyFrameObject *frame, int what, PyObject *arg)
+plain_event(fp_recorder *r, fp_thread *t, PyFrameObject *frame, int what,
+            PyObject *arg)
 {
     PyCodeObject *code;
     switch (what) {
     case PyTrace_CALL:
         code = (PyCodeObject *)fp_compat_frame_code(frame);
-        return !(code->co_flags & SUSPENDABLE) &&
-               fp_plain_enter(t, (fp_key)code, 0);
+        return fp_plain_enter(t, (fp_key)code, is_resume(r, code, frame));
     case PyTrace_RETURN:
         return fp_plain_leave(t, (fp_key)fp_compat_frame_code(frame));
     case PyTrace_C_CALL:
@@ -171,8 +172,9 @@ plain_event(fp_thread *t, PyFrameObject *frame, int what, PyObject *arg)
 static int
 on_event(PyObject *self, PyFrameObject *frame, int what, PyObject *arg)
 {
-    fp_thread *t = fp_plain_thread(((fp_hook *)self)->plain);
-    if (FP_LIKELY(t != NULL && plain_event(t, frame, what, arg))) {
+    fp_recorder *r = ((fp_hook *)self)->plain;
+    fp_thread *t = fp_plain_thread(r);
+    if (FP_LIKELY(t != NULL && plain_event(r, t, frame, what, arg))) {
         return 0;
     }
     return slow_event(self, frame, what, arg);

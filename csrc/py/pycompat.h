@@ -52,9 +52,13 @@ fp_compat_has_profile_func(PyObject **arg)
 static inline PyObject *
 fp_compat_frame_code(PyFrameObject *frame)
 {
+#if PY_VERSION_HEX >= 0x030B0000
     PyCodeObject *code = PyFrame_GetCode(frame);
     Py_DECREF(code);
     return (PyObject *)code;
+#else
+    return (PyObject *)frame->f_code;
+#endif
 }
 
 /* Byte offset of the last instruction; -1 if none has run. */

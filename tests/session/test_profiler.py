@@ -6,6 +6,7 @@ import atexit
 import io
 import json
 import os
+import sys
 import threading
 import time
 
@@ -429,3 +430,18 @@ def test_p7_arguments_locals_and_environment_are_not_recorded(monkeypatch) -> No
         with profile_section("x"):
             work(secret)
     assert secret not in json.dumps(prof.snapshot().to_dict())
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="muting needs sys.monitoring")
+def test_the_overhead_budget_knows_what_a_call_costs() -> None:
+    def tiny() -> None:
+        pass
+
+    with fastprof.Profiler(functions=True, max_overhead=1e-6) as prof:
+        for _ in range(64):
+            for _ in range(500):
+                tiny()
+            prof.step()
+    muted = {prof.snapshot().keys[m.key].name for m in prof.snapshot().muted}
+    assert "tiny" in muted
+    assert any("muted" in note.lower() and "tiny" in note for note in prof.report().notes)

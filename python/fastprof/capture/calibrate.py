@@ -21,6 +21,7 @@ generators and C calls each have their own two.
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -53,6 +54,21 @@ def calibration(backend: str) -> Calibration | None:
         except BusyError:
             return None
     return _cache[backend]
+
+
+def tell_costs(recorder: Recorder, backend: str) -> None:
+    """Tell ``recorder`` what a call costs, so that it can keep its ``max_overhead``.
+
+    To be called before it is enabled: measuring needs the hook.  ``backend`` is the one
+    asked for; nothing happens when its cost cannot be measured now.
+    """
+    if backend == "auto":
+        backend = "monitoring" if sys.version_info >= (3, 12) else "setprofile"
+    cost = calibration(backend)
+    if cost is not None:
+        recorder.set_costs(
+            cost.python.inside_ns + cost.python.outside_ns, cost.c.inside_ns + cost.c.outside_ns
+        )
 
 
 @dataclass(frozen=True)

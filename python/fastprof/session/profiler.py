@@ -188,6 +188,8 @@ class Profiler:
         recorder, options = self._recorder, self._options
         self._sync.install()
         recorder.sync = bool(options.sync)
+        if options.functions is not False:
+            self._measure_hook()
         recorder.start_sections()
         recorder.set_loader(NO_LOADER)
         if options.functions is not False:
@@ -203,6 +205,14 @@ class Profiler:
         self._outputs.begin()
         recorder.mark()
         self._next_event = self._event_after(0)
+
+    def _measure_hook(self) -> None:
+        from fastprof.capture.calibrate import tell_costs
+
+        try:
+            tell_costs(self._recorder, self._options.recorder.backend)
+        except Exception as error:  # the run goes on, uncorrected
+            self._faults.notes.append(f"The hook's cost could not be measured: {error}")
 
     def _close(self) -> None:
         self._recorder.disable()
