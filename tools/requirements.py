@@ -145,7 +145,10 @@ ROWS.update(
 
 #: Tests that show a row their name does not say.
 ALSO: dict[str, list[str]] = {
-    "P9": ["tests/session/test_metrics.py::test_s4_18_a_failing_logger_is_told_about_once_and_switched_off"],
+    "P9": [
+        "tests/session/test_metrics.py"
+        "::test_s4_18_a_failing_logger_is_told_about_once_and_switched_off"
+    ],
 }
 
 _ID = re.compile(r"_(?:(s[0-4])_(\d\d)|([efp]\d{1,2}))(?=_|$)")
@@ -154,9 +157,7 @@ _C_TEST = re.compile(r"^TEST\((\w+)\)", re.MULTILINE)
 
 def rows_of(name: str) -> list[str]:
     """Ids of the rows that a test called ``name`` shows."""
-    return [
-        f"{m[1].upper()}-{m[2]}" if m[1] else m[3].upper() for m in _ID.finditer("_" + name)
-    ]
+    return [f"{m[1].upper()}-{m[2]}" if m[1] else m[3].upper() for m in _ID.finditer("_" + name)]
 
 
 def tests() -> Iterator[tuple[str, str]]:
@@ -164,9 +165,9 @@ def tests() -> Iterator[tuple[str, str]]:
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         for node in ast.walk(tree):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                if node.name.startswith("test_"):
-                    yield path.relative_to(ROOT).as_posix(), node.name
+            function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+            if function and node.name.startswith("test_"):
+                yield path.relative_to(ROOT).as_posix(), node.name
     listed = (ROOT / "tests" / "c" / "list.h").read_text(encoding="utf-8")
     for path in sorted((ROOT / "tests" / "c").glob("test_*.c")):
         for word in re.findall(r"\w+", path.read_text(encoding="utf-8")):
@@ -184,10 +185,10 @@ def page() -> str:
     lines = [
         "# Which test shows which requirement",
         "",
-        "Written by `python tools/requirements.py` from the names of the tests; CI checks that it",
-        "is current.  S-rows are what the product does, E-rows corrections to them, F-rows failures",
-        "it survives, P-rows security promises.  Rows that are not here belong to parts that do not",
-        "exist yet (GPU, trainer integrations, findings, comparison, HTML).",
+        "Written by `python tools/requirements.py` from the names of the tests; a test checks that",
+        "it is current.  S-rows are what the product does, E-rows corrections to them, F-rows",
+        "failures it survives, P-rows security promises.  Rows that are not here belong to parts",
+        "that do not exist yet (GPU, trainer integrations, findings, comparison, HTML).",
         "",
         "| row | what | tests |",
         "|---|---|---|",

@@ -8,8 +8,9 @@
 #ifndef FP_PY_KEYTAB_H
 #define FP_PY_KEYTAB_H
 
+#include "py/pycompat.h" /* Python.h goes first */
+
 #include "core/tree.h"
-#include "py/pycompat.h"
 
 typedef struct fp_keyent {
     fp_key key;

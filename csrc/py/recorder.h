@@ -33,6 +33,7 @@ typedef struct fp_recorder {
     uint32_t thread_count;
     uint32_t sweep_at; /* look for ended threads at this many */
     uint64_t threads_seen;
+    unsigned long switcher; /* that thread */
     fp_keytab keys;
     fp_keytab sites; /* call sites of bound builtins that do return */
     fp_backend wanted;
@@ -64,7 +65,7 @@ typedef struct fp_recorder {
     uint8_t fell_back;        /* no free tool id: setprofile instead */
     uint8_t new_threads_lost; /* threading's hook was somebody else's */
     uint8_t busy_timer;       /* threads inside the external timer */
-    uint8_t stopping;
+    uint8_t switching;        /* a thread is setting or removing the hook */
     uint8_t any_muted;
 } fp_recorder;
 

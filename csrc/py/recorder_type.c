@@ -127,7 +127,7 @@ recorder_init(PyObject *self, PyObject *args, PyObject *kwargs)
             &max_depth, &skip_steps, &max_overhead)) {
         return -1;
     }
-    if (r->functions_on || r->sections_on || r->stopping || r->busy_timer) {
+    if (r->functions_on || r->sections_on || r->switching || r->busy_timer) {
         PyErr_SetString(PyExc_RuntimeError,
                         "__init__() called while recording; stop first");
         return -1;

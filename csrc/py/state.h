@@ -2,8 +2,9 @@
 #ifndef FP_PY_STATE_H
 #define FP_PY_STATE_H
 
+#include "py/pycompat.h" /* Python.h goes first */
+
 #include "core/thread.h"
-#include "py/pycompat.h"
 
 #include <pthread.h>
 

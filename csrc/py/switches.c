@@ -2,6 +2,8 @@
 #include "py/recorder.h"
 #include "py/section_type.h"
 
+#include <time.h>
+
 static int64_t
 now_of(fp_recorder *r, const fp_thread *t)
 {
@@ -62,21 +64,47 @@ start_backend(fp_recorder *r)
     return 0;
 }
 
+/* Setting and removing a hook runs Python code, so another thread may come in
+ * between: it waits, as its own calls would be lost or its own removal undone.
+ * Not for ever, since what runs there is not ours. */
+static void
+wait_for_other_switch(const fp_recorder *r)
+{
+    enum { PATIENCE = 10000, NAP_NS = 50000 };
+    const struct timespec nap = {0, NAP_NS};
+    for (int i = 0; i < PATIENCE && r->switching &&
+                    r->switcher != PyThread_get_thread_ident();
+         i++) {
+        Py_BEGIN_ALLOW_THREADS
+        nanosleep(&nap, NULL);
+        Py_END_ALLOW_THREADS
+    }
+}
+
+static void
+begin_switch(fp_recorder *r)
+{
+    r->switching = 1;
+    r->switcher = PyThread_get_thread_ident();
+}
+
 int
 fp_recorder_start_functions(fp_recorder *r)
 {
     fp_state *st = r->state;
+    wait_for_other_switch(r);
     if (r->functions_on) {
         return 0;
     }
     if (st->function_owner != NULL) {
         return busy(st, "functions");
     }
-    if (r->stopping) {
+    if (r->switching) {
         PyErr_SetString(PyExc_RuntimeError,
                         "enable() called while the recorder is being stopped");
         return -1;
     }
+    begin_switch(r);
     uint64_t epoch = ++st->next_epoch;
     /* Recording begins before the hook is in place, so that the first event
      * finds it; a failure takes everything back. */
@@ -85,7 +113,9 @@ fp_recorder_start_functions(fp_recorder *r)
     r->functions_on = 1;
     r->paused = 0;
     st->function_owner = r;
-    if (start_backend(r) < 0) {
+    int rc = start_backend(r);
+    r->switching = 0;
+    if (rc < 0) {
         r->functions_on = 0;
         r->function_epoch = FP_EPOCH_OFF;
         st->function_owner = NULL;
@@ -109,13 +139,14 @@ drop_all_functions(fp_recorder *r)
 void
 fp_recorder_stop_functions(fp_recorder *r)
 {
-    if (!r->functions_on || r->stopping) {
-        return;
-    }
-    /* Taking a hook out runs Python code, which may come back here. */
-    r->stopping = 1;
     PyObject *type, *exc, *tb;
     PyErr_Fetch(&type, &exc, &tb);
+    wait_for_other_switch(r);
+    if (!r->functions_on || r->switching) {
+        PyErr_Restore(type, exc, tb);
+        return;
+    }
+    begin_switch(r);
     drop_all_functions(r);
     r->function_epoch = FP_EPOCH_OFF;
     if (r->backend == FP_BACKEND_MONITORING) {
@@ -130,7 +161,7 @@ fp_recorder_stop_functions(fp_recorder *r)
     }
     account_stop(r);
     PyErr_Restore(type, exc, tb);
-    r->stopping = 0;
+    r->switching = 0;
 }
 
 int

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from fastprof._version import __version__
 
-try:
+try:  # noqa: SIM105 - contextlib would make the import slower
     from fastprof.capture.sections import (
         BACKWARD_PASS,
         CANONICAL_SECTIONS,

@@ -5,11 +5,10 @@ from __future__ import annotations
 import gc
 
 import pytest
-from trees import counts
-
 from fastprof import profile_section
 from fastprof.capture import Recorder
 from fastprof.capture.convert import take_snapshot
+from trees import counts
 
 greenlet = pytest.importorskip("greenlet")
 

@@ -17,7 +17,17 @@ _COUNTERS = {
     "stray_exit": "Section exits without an entry, ignored",
     "wrong_thread": "Section exits in another thread than the entry, ignored",
     "clock_back": "Times the clock went back (the interval counts as 0)",
+    "timer_errors": "Readings of the external timer that failed (taken as 0)",
+    "sync_errors": "GPU synchronizations that failed",
+    "wrong_step_thread": "step() calls from another thread than the first, ignored",
+    "dropped_threads": "Events of threads that were not recorded, for want of memory",
+    "names_dropped": "Uses of section names beyond the limit, counted as (other sections)",
 }
+
+_DISPLACED = (
+    "Another tool took the profiler's hook away or replaced it during the run: calls after that "
+    "are missing."
+)
 
 _MUTED_SHOWN = 10
 
@@ -36,7 +46,10 @@ def make_notes(snapshot: Snapshot) -> tuple[str, ...]:
             f"Left out of the step statistics as warm-up: the first {snapshot.steps.skipped} steps."
         )
     for name, count in snapshot.counters.items():
-        if count:
+        if name == "displaced":
+            if count:
+                notes.append(_DISPLACED)
+        elif count:
             what = _COUNTERS.get(name, name.replace("_", " ").capitalize())
             notes.append(f"{what}: {count}.")
     notes += _muted_notes(snapshot)
@@ -56,6 +69,11 @@ def _hook_notes(snapshot: Snapshot) -> Iterable[str]:
         yield (
             "No sys.monitoring tool id was free, so the slower PyEval_SetProfile hook was used; "
             "the correction takes that into account."
+        )
+    if snapshot.meta.get("new_threads_lost"):
+        yield (
+            "threading.setprofile() was taken by another tool: threads that started during the "
+            "run are missing."
         )
     python = str(snapshot.meta.get("python", ""))
     on_311 = python == "3.11" or python.startswith("3.11.")
