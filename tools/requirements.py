@@ -75,6 +75,7 @@ ROWS: dict[str, str] = {
     "S4-20": "overhead procedure: `python benchmarks/overhead_onoff.py`",
     "S4-21": "nothing grows while not logging",
     "S4-22": "on CUDA: needs a GPU; the synchronize path is tested with a stand-in (S4-07)",
+    "E11": "batch wait is really emitted",
     "E12": "the mean per micro-batch, sum and count beside it",
     "E13": "per-loader and global batch wait",
     **{f"F{i}": "" for i in range(1, 51)},
@@ -143,12 +144,11 @@ ROWS.update(
     P9="a fault costs data, not the run",
 )
 
+_METRICS = "tests/session/test_metrics.py"
+
 #: Tests that show a row their name does not say.
 ALSO: dict[str, list[str]] = {
-    "P9": [
-        "tests/session/test_metrics.py"
-        "::test_s4_18_a_failing_logger_is_told_about_once_and_switched_off"
-    ],
+    "P9": [f"{_METRICS}::test_s4_18_a_failing_logger_is_told_about_once_and_switched_off"],
 }
 
 _ID = re.compile(r"_(?:(s[0-4])_(\d\d)|([efp]\d{1,2}))(?=_|$)")
