@@ -8,7 +8,7 @@ import pstats
 import resource
 import signal
 from collections.abc import Iterator
-from contextlib import redirect_stdout
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -25,15 +25,20 @@ def profile() -> fastprof.Profile:
     return made
 
 
-@pytest.fixture
+@contextmanager
 def small_files_only() -> Iterator[None]:
-    """RLIMIT_FSIZE of 100 bytes, as an error of write() and not as a signal."""
+    """RLIMIT_FSIZE of 100 bytes, as an error of write() and not as a signal.
+
+    For as short a time as can be: pytest's own output may go to a file.
+    """
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    signal.signal(signal.SIGXFSZ, handler)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
 
 
 def stats_in(path: Path) -> Any:
@@ -64,13 +69,12 @@ def test_f40_what_cannot_be_written_raises_and_stays_in_memory(
     assert stats_in(tmp_path / "elsewhere.stats")[LEN][:2] == (1, 1)
 
 
-@pytest.mark.usefixtures("small_files_only")
 def test_f40_a_file_size_limit_leaves_what_was_there(
     profile: fastprof.Profile, tmp_path: Path
 ) -> None:
     path = tmp_path / "p.stats"
     path.write_bytes(b"before")
-    with pytest.raises(OSError, match="File too large"):
+    with small_files_only(), pytest.raises(OSError, match="File too large"):
         profile.dump_stats(path)
     assert path.read_bytes() == b"before"
     assert list(tmp_path.iterdir()) == [path]

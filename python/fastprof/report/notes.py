@@ -25,7 +25,7 @@ _COUNTERS = {
 }
 
 _DISPLACED = (
-    "Another tool took the profiler's hook away or replaced it during the run: calls after that "
+    "The hook was displaced: another tool took or replaced it during the run, so calls after that "
     "are missing."
 )
 
