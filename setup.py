@@ -14,6 +14,7 @@ Switches, all of them environment variables and all off by default:
 from __future__ import annotations
 
 import os
+import platform
 from glob import glob
 
 from setuptools import Extension, setup
@@ -43,9 +44,9 @@ def flags() -> tuple[list[str], list[str]]:
         "-Wno-unused-parameter",
     ]
     link_args: list[str] = []
-    if os.uname().sysname == "Linux":
+    if platform.libc_ver()[0] == "glibc":
         # One thread-local pointer is read on every event; the general model would
-        # make that a function call.
+        # make that a function call.  Other C libraries refuse to load this one late.
         compile_args.append("-ftls-model=initial-exec")
     if switch("FASTPROF_WERROR"):
         compile_args.append("-Werror")

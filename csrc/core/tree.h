@@ -25,6 +25,8 @@
 
 typedef uintptr_t fp_key;
 
+_Static_assert(sizeof(fp_key) == 8, "fastprof needs a 64-bit machine");
+
 enum {
     FP_TAG_PYTHON = 0,
     FP_TAG_C = 1,

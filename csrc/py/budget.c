@@ -42,7 +42,11 @@ sum_usage(fp_recorder *r, usage *u, uint64_t *python, uint64_t *c)
     for (uint32_t i = 0; i < r->keys.count; i++) {
         u[i].entry = &r->keys.entry[i];
     }
-    for (fp_thread *t = r->threads; t != NULL; t = t->next) {
+    /* Ended threads, too, or the totals would fall when they are joined. */
+    for (fp_thread *t = r->threads ? r->threads : r->ended; t != NULL;
+         t = t == r->ended ? NULL
+             : t->next     ? t->next
+                           : r->ended) {
         for (uint32_t i = 0; i < t->tree.count; i++) {
             const fp_node *n = fp_tree_node(&t->tree, i);
             const fp_keyent *e = fp_keytab_find(&r->keys, n->key);
@@ -55,6 +59,20 @@ sum_usage(fp_recorder *r, usage *u, uint64_t *python, uint64_t *c)
             *(is_c(n->key) ? c : python) += n->calls + n->resumes;
         }
     }
+}
+
+/* A generator's places are reached by calls and by resumes; muting one kind
+ * would leave the other without its return. */
+static int
+can_be_muted(const fp_keyent *e)
+{
+    enum {
+        SUSPENDABLE = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR |
+                      CO_ITERABLE_COROUTINE,
+    };
+    return !e->muted &&
+           (fp_key_tag(e->key) != FP_TAG_PYTHON ||
+            !(((PyCodeObject *)e->object)->co_flags & SUSPENDABLE));
 }
 
 static int
@@ -94,7 +112,7 @@ mute_most_called(fp_recorder *r, usage *u, double excess_ns, double share,
          i++) {
         double cost = is_c(u[i].entry->key) ? r->cost_c_ns : r->cost_python_ns;
         double self_ns = (double)u[i].self_ticks * scale;
-        if (u[i].entry->muted || u[i].calls == 0 ||
+        if (!can_be_muted(u[i].entry) || u[i].calls == 0 ||
             self_ns > (double)u[i].calls * cost * TRIVIAL) {
             continue;
         }

@@ -475,10 +475,13 @@ fp_recorder_export(fp_recorder *r)
     PyObject *d = PyDict_New();
     x.key_index = PyDict_New();
     x.keys = PyList_New(0);
+    /* Describing keys runs Python code; what is being read must stay. */
+    r->exporting++;
     if (d == NULL || x.key_index == NULL || x.keys == NULL ||
         export_into(&x, d) < 0) {
         Py_CLEAR(d);
     }
+    r->exporting--;
     Py_XDECREF(x.key_index);
     Py_XDECREF(x.keys);
     return d;

@@ -32,7 +32,7 @@ recorder_for(PyObject *self, PyObject *const *args, size_t nargsf)
 {
     fp_recorder *r = ((fp_callback *)self)->recorder;
     if (FP_UNLIKELY(r == NULL || PyVectorcall_NARGS(nargsf) < 2 ||
-                    !PyCode_Check(args[0]))) {
+                    !PyCode_Check(args[0]) || !PyLong_Check(args[1]))) {
         return NULL;
     }
     return r;
@@ -148,14 +148,16 @@ enter_bound(fp_recorder *r, PyObject *function, PyObject *const *args)
         n->calls++;
         fp_this_thread.pending_code = args[0];
         fp_this_thread.pending_offset = offset;
+        fp_this_thread.pending_key = key;
     }
 }
 
 /* Was this the return of a call that enter_bound only counted? */
 static int
-learned(fp_recorder *r, PyObject *const *args)
+learned(fp_recorder *r, fp_key key, PyObject *const *args)
 {
     if (fp_this_thread.pending_code != args[0] ||
+        fp_this_thread.pending_key != key || fp_recorder_stands_in(r, key) ||
         PyLong_AsLong(args[1]) != fp_this_thread.pending_offset) {
         return 0;
     }
@@ -175,6 +177,8 @@ slow_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kw)
     if (r == NULL || PyVectorcall_NARGS(nargsf) < 4) {
         Py_RETURN_NONE;
     }
+    /* The call before is over if this is another. */
+    fp_this_thread.pending_code = NULL;
     fp_key key = key_of(r, args[2], args[3]);
     if (FP_LIKELY(key != 0)) {
         if (FP_UNLIKELY(r->any_muted) && fp_recorder_is_muted(r, key)) {
@@ -203,7 +207,8 @@ slow_c_return(PyObject *self, PyObject *const *args, size_t nargsf,
         key = fp_c_function_key(PyMethod_GET_FUNCTION(args[2]));
         key = key && fp_is_quiet(fp_key_method(key)) ? 0 : key;
     }
-    if (FP_UNLIKELY(fp_this_thread.pending_code != NULL) && learned(r, args)) {
+    if (FP_UNLIKELY(fp_this_thread.pending_code != NULL) &&
+        learned(r, key, args)) {
         Py_RETURN_NONE;
     }
     if (FP_LIKELY(key != 0)) {
@@ -433,6 +438,14 @@ register_events(fp_recorder *r, PyObject *monitoring)
         PyObject_CallMethod(monitoring, "set_events", "il", r->tool_id, set));
 }
 
+void
+fp_monitoring_rearm(fp_recorder *r)
+{
+    r->state->restart_events = 0;
+    done(PyObject_CallMethod(r->state->monitoring, "restart_events", NULL));
+    PyErr_Clear();
+}
+
 int
 fp_monitoring_start(fp_recorder *r)
 {
@@ -442,9 +455,7 @@ fp_monitoring_start(fp_recorder *r)
     }
     if (r->state->restart_events) {
         /* Functions muted by an earlier recording send events again. */
-        r->state->restart_events = 0;
-        done(PyObject_CallMethod(monitoring, "restart_events", NULL));
-        PyErr_Clear();
+        fp_monitoring_rearm(r);
     }
     if (register_events(r, monitoring) < 0) {
         PyObject *type, *exc, *tb;
@@ -559,6 +570,12 @@ fp_monitoring_stop(fp_recorder *r)
 
 void
 fp_monitoring_forget(fp_recorder *r)
+{
+    (void)r;
+}
+
+void
+fp_monitoring_rearm(fp_recorder *r)
 {
     (void)r;
 }

@@ -122,7 +122,7 @@ slow_event(PyObject *self, PyFrameObject *frame, int what, PyObject *arg)
 {
     fp_recorder *r = ((fp_hook *)self)->recorder;
     if (FP_UNLIKELY(r == NULL)) {
-        PyEval_SetProfile(NULL, NULL);
+        fp_compat_set_profile_directly(PyThreadState_Get(), NULL, NULL);
         return 0;
     }
     switch (what) {
@@ -215,12 +215,32 @@ hook_call(PyObject *self, PyObject *args, PyObject *kwargs)
     }
     int what = event_of(event);
     if (what >= 0) {
+        Py_INCREF(self); /* an external timer may take us out of the slot */
         on_event(self, (PyFrameObject *)frame, what, arg);
         if (((fp_hook *)self)->recorder != NULL) {
-            PyEval_SetProfile(on_event, self);
+            fp_compat_set_profile_directly(PyThreadState_Get(), on_event,
+                                           self);
         }
+        Py_DECREF(self);
     }
     Py_RETURN_NONE;
+}
+
+/* A new thread asks whether there is a hook before it calls sys.setprofile() with
+ * it (threading.Thread._bootstrap_inner).  Where that call may fail, and the
+ * thread with it, we set ourselves here and say no. */
+static int
+hook_bool(PyObject *self)
+{
+    PyObject *current;
+    if (!FP_DIRECT_PROFILE) {
+        return 1;
+    }
+    if (((fp_hook *)self)->recorder != NULL &&
+        !fp_compat_has_profile_func(&current)) {
+        fp_compat_set_profile_directly(PyThreadState_Get(), on_event, self);
+    }
+    return 0;
 }
 
 /* ---- on and off ---- */
@@ -392,6 +412,7 @@ hook_dealloc(PyObject *self)
 static PyType_Slot hook_slots[] = {
     {Py_tp_dealloc, hook_dealloc},
     {Py_tp_call, hook_call},
+    {Py_nb_bool, hook_bool},
     {0, NULL},
 };
 

@@ -9,11 +9,18 @@ fp_keytab_init(fp_keytab *k, const fp_alloc *a)
     k->alloc = *a;
 }
 
-void
-fp_keytab_clear(fp_keytab *k)
+fp_keytab
+fp_keytab_take(fp_keytab *k)
 {
     fp_keytab old = *k;
     fp_keytab_init(k, &old.alloc);
+    return old;
+}
+
+void
+fp_keytab_clear(fp_keytab *k)
+{
+    fp_keytab old = fp_keytab_take(k);
     for (uint32_t i = 0; i < old.count; i++) {
         Py_XDECREF(old.entry[i].object);
         Py_XDECREF(old.entry[i].module);
@@ -159,8 +166,11 @@ describe_code(const fp_keyent *e)
 static PyObject *
 own_descriptor(const fp_keyent *e)
 {
-    PyObject *mro = e->type != NULL ? e->type->tp_mro : NULL;
-    for (Py_ssize_t i = 0; mro != NULL && i < PyTuple_GET_SIZE(mro); i++) {
+    /* Owned: a metaclass's code may change the type's bases meanwhile. */
+    PyObject *mro = e->type != NULL ? Py_XNewRef(e->type->tp_mro) : NULL;
+    PyObject *method = NULL;
+    for (Py_ssize_t i = 0; mro != NULL && i < PyTuple_GET_SIZE(mro) && !method;
+         i++) {
         PyObject *names =
             PyObject_GetAttrString(PyTuple_GET_ITEM(mro, i), "__dict__");
         PyObject *found =
@@ -169,11 +179,12 @@ own_descriptor(const fp_keyent *e)
         PyErr_Clear();
         if (found != NULL && Py_TYPE(found) == &PyMethodDescr_Type &&
             ((PyMethodDescrObject *)found)->d_method == e->method) {
-            return found;
+            method = Py_NewRef(found);
         }
         Py_XDECREF(found);
     }
-    return NULL;
+    Py_XDECREF(mro);
+    return method;
 }
 
 /* cProfile's label: the repr of the method as its type has it, else the

@@ -35,6 +35,10 @@ typedef struct fp_keytab {
 void
 fp_keytab_init(fp_keytab *k, const fp_alloc *a);
 
+/* What [k] held, to be cleared by the caller; [k] is empty and usable. */
+fp_keytab
+fp_keytab_take(fp_keytab *k);
+
 /* Gives back every reference; may run arbitrary code.  The table is empty and
  * usable before the first reference goes. */
 void

@@ -69,6 +69,18 @@ at_exit(PyObject *module, PyObject *Py_UNUSED(ignored))
     Py_RETURN_NONE;
 }
 
+/* Other threads are gone, and with them what they were in the middle of. */
+static void
+forget_other_threads(fp_recorder *r)
+{
+    if (r != NULL) {
+        r->switching = 0;
+        r->stop_wanted = 0;
+        r->busy_timer = 0;
+        r->exporting = 0;
+    }
+}
+
 static void
 forget_records(fp_recorder *r)
 {
@@ -78,8 +90,9 @@ forget_records(fp_recorder *r)
     }
 }
 
-/* In a forked child: recording stops, and what the parent recorded is the
- * parent's alone.  The child may start its own. */
+/* In a forked child: recording stops, and what was recorded so far is the
+ * parent's alone.  The child may start its own.  (A recorder that was not
+ * recording is a value like any other: the child has a copy.) */
 static PyObject *
 after_fork_child(PyObject *module, PyObject *Py_UNUSED(ignored))
 {
@@ -88,6 +101,9 @@ after_fork_child(PyObject *module, PyObject *Py_UNUSED(ignored))
     fp_recorder *sections = st->section_owner;
     Py_XINCREF((PyObject *)functions);
     Py_XINCREF((PyObject *)sections);
+    fp_this_thread.in_timer = 0;
+    forget_other_threads(functions);
+    forget_other_threads(sections);
     stop_all(st);
     forget_records(functions);
     forget_records(sections);
@@ -127,6 +143,24 @@ refuse_subinterpreter(void)
                     "fastprof records the main interpreter only: import it "
                     "there, not in a subinterpreter");
     return -1;
+}
+
+/* A free-threaded build takes the GIL back when it loads us, unless it was told
+ * not to. */
+static int
+refuse_without_gil(void)
+{
+    PyObject *ask = PySys_GetObject("_is_gil_enabled"); /* borrowed */
+    PyObject *answer = ask != NULL ? PyObject_CallNoArgs(ask) : NULL;
+    int off = answer == Py_False;
+    Py_XDECREF(answer);
+    PyErr_Clear();
+    if (off) {
+        PyErr_SetString(PyExc_ImportError,
+                        "fastprof needs the GIL: do not run Python with "
+                        "PYTHON_GIL=0 or -X gil=0");
+    }
+    return off ? -1 : 0;
 }
 
 static int
@@ -213,8 +247,9 @@ module_exec(PyObject *module)
         "fastprof.BusyError",
         "Another profiler holds the hook; the message names it.",
         PyExc_RuntimeError, NULL);
-    if (refuse_subinterpreter() < 0 || st->sections == NULL ||
-        st->section_names == NULL || st->busy_error == NULL ||
+    if (refuse_subinterpreter() < 0 || refuse_without_gil() < 0 ||
+        st->sections == NULL || st->section_names == NULL ||
+        st->busy_error == NULL ||
         PyModule_AddObjectRef(module, "BusyError", st->busy_error) < 0 ||
         fp_monitoring_add_type(module, st) < 0 ||
         fp_setprofile_add_type(module, st) < 0 ||

@@ -23,13 +23,6 @@
 #define FP_LONE_C_RETURN 0
 #endif
 
-/* An active profile function keeps the interpreter from specialising. */
-#if PY_VERSION_HEX >= 0x030B0000 && PY_VERSION_HEX < 0x030C0000
-#define FP_HOOK_SLOWS_BYTECODE 1
-#else
-#define FP_HOOK_SLOWS_BYTECODE 0
-#endif
-
 /* The context of the running task: a new one in every asyncio task.  Borrowed,
  * compared only. */
 static inline const void *
@@ -124,11 +117,45 @@ fp_compat_module_by_def(PyTypeObject *type, PyModuleDef *def)
 #endif
 }
 
-#if PY_VERSION_HEX < 0x030E0000
-/* Exported by every CPython from 3.9 to 3.13 though no header declares it. */
+#if FP_HAVE_MONITORING && PY_VERSION_HEX < 0x030E0000
+/* Exported by CPython 3.12 and 3.13 though no header declares it. */
 PyAPI_FUNC(int) _PyEval_SetProfile(PyThreadState *, Py_tracefunc, PyObject *);
 #endif
 
+/* Before 3.12 a thread's profile function is three fields of its state.  Writing
+ * them is all that PyEval_SetProfile does, but for an audit event; and while that
+ * event runs Python code, 3.11 makes every other thread that sets a profile
+ * function fail with RuntimeError.  A thread of the program must not die of that,
+ * so threads other than the one that starts a recording are set directly. */
+#if PY_VERSION_HEX < 0x030C0000
+#define FP_DIRECT_PROFILE 1
+#else
+#define FP_DIRECT_PROFILE 0
+#endif
+
+static inline void
+fp_compat_set_profile_directly(PyThreadState *ts, Py_tracefunc func,
+                               PyObject *arg)
+{
+#if FP_DIRECT_PROFILE
+    PyObject *old = ts->c_profileobj;
+    int on = func != NULL || ts->c_tracefunc != NULL;
+    ts->c_profileobj = Py_XNewRef(arg);
+    ts->c_profilefunc = func;
+#if PY_VERSION_HEX >= 0x030B0000
+    ts->cframe->use_tracing = on ? 255 : 0;
+#else
+    ts->cframe->use_tracing = on;
+#endif
+    Py_XDECREF(old);
+#else
+    (void)ts;
+    PyEval_SetProfile(func, arg);
+    PyErr_Clear();
+#endif
+}
+
+#if FP_HAVE_MONITORING
 static inline int
 fp_compat_thread_lives(PyThreadState *ts, uint64_t id)
 {
@@ -140,16 +167,28 @@ fp_compat_thread_lives(PyThreadState *ts, uint64_t id)
     }
     return 0;
 }
+#endif
 
-/* Sets [func] in every thread but this one.  Threads that have a profile
- * function already keep it.  PyEval_SetProfileAllThreads walks a list that may
- * change while it runs (gh-137400), so before its repair in 3.14 each thread is
- * looked up again before it is touched. */
+/* Sets [func] in every other thread.  Before 3.14 threads that have a profile
+ * function already keep it; there is no way to ask for that later.
+ * PyEval_SetProfileAllThreads walks a list that may change while it runs
+ * (gh-137400), so before its repair in 3.14 each thread is looked up again before
+ * it is touched. */
 static inline void
 fp_compat_set_profile_elsewhere(Py_tracefunc func, PyObject *arg)
 {
 #if PY_VERSION_HEX >= 0x030E0000
     PyEval_SetProfileAllThreads(func, arg);
+#elif FP_DIRECT_PROFILE
+    /* Nothing here lets go of the GIL, so the list stays as it is. */
+    PyThreadState *me = PyThreadState_Get();
+    PyThreadState *t = PyInterpreterState_ThreadHead(PyInterpreterState_Get());
+    for (; t != NULL; t = PyThreadState_Next(t)) {
+        if (t != me && t->c_profilefunc == NULL && t->c_profileobj == NULL &&
+            t->cframe != NULL) {
+            fp_compat_set_profile_directly(t, func, arg);
+        }
+    }
 #else
     enum { MAX_THREADS = 4096 };
     PyThreadState *me = PyThreadState_Get();

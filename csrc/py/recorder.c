@@ -5,6 +5,13 @@
 
 _Thread_local fp_tls fp_this_thread;
 
+uint64_t
+fp_new_epoch(void)
+{
+    static uint64_t last; /* guarded by the GIL */
+    return ++last;
+}
+
 /* ---- threads ---- */
 
 enum { FIRST_SWEEP = 32 };
@@ -33,7 +40,7 @@ find_own(fp_recorder *r)
 static fp_thread *
 create_own(fp_recorder *r)
 {
-    if (r->thread_count >= r->sweep_at) {
+    if (r->thread_count >= r->sweep_at && !r->exporting) {
         fp_recorder_sweep(r);
         r->sweep_at = r->thread_count * 2 + FIRST_SWEEP;
     }
@@ -156,6 +163,9 @@ fp_recorder_node(fp_recorder *r, fp_thread *t, fp_key key, PyObject *object)
     fp_node *n = fp_thread_find(t, key);
     if (n != NULL) {
         return n;
+    }
+    if (t->tree.count >= (uint64_t)r->limits.max_nodes * 2) {
+        return fp_thread_add(t, key); /* full: the key will not be kept */
     }
     /* The reference first: a node whose key may dangle must not exist. */
     if (keep_key(r, key, object) != FP_OK) {

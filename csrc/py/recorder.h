@@ -64,7 +64,9 @@ typedef struct fp_recorder {
     uint8_t displaced;
     uint8_t fell_back;        /* no free tool id: setprofile instead */
     uint8_t new_threads_lost; /* threading's hook was somebody else's */
-    uint8_t busy_timer;       /* threads inside the external timer */
+    uint32_t busy_timer;      /* threads inside the external timer */
+    uint32_t exporting;       /* exports under way: records must not go */
+    uint8_t stop_wanted;      /* disable() came while the hook was being set */
     uint8_t switching;        /* a thread is setting or removing the hook */
     uint8_t any_muted;
 } fp_recorder;
@@ -255,6 +257,10 @@ fp_monitoring_start(fp_recorder *r);
 
 void
 fp_monitoring_stop(fp_recorder *r);
+
+/* Places that were switched off send events again. */
+void
+fp_monitoring_rearm(fp_recorder *r);
 
 int
 fp_setprofile_start(fp_recorder *r);

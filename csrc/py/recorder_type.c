@@ -127,7 +127,8 @@ recorder_init(PyObject *self, PyObject *args, PyObject *kwargs)
             &max_depth, &skip_steps, &max_overhead)) {
         return -1;
     }
-    if (r->functions_on || r->sections_on || r->switching || r->busy_timer) {
+    if (r->functions_on || r->sections_on || r->switching || r->busy_timer ||
+        r->exporting) {
         PyErr_SetString(PyExc_RuntimeError,
                         "__init__() called while recording; stop first");
         return -1;
@@ -213,6 +214,10 @@ recorder_dealloc(PyObject *self)
     fp_recorder *r = cast(self);
     PyTypeObject *type = Py_TYPE(self);
     PyObject_GC_UnTrack(self);
+    /* A subclass's __del__ takes the finalizer's place, and one that was brought
+     * back to life and started again is not finalized a second time. */
+    fp_recorder_stop_functions(r);
+    fp_recorder_stop_sections(r);
     if (r->weakrefs != NULL) {
         PyObject_ClearWeakRefs(self);
     }
@@ -265,12 +270,17 @@ recorder_clear(PyObject *self, PyObject *Py_UNUSED(ignored))
     if (fp_recorder_guard_timer(r, "clear", 1) < 0) {
         return NULL;
     }
+    if (r->exporting) {
+        PyErr_SetString(PyExc_RuntimeError,
+                        "clear() called while the recorder is being read");
+        return NULL;
+    }
     /* Threads that record now must not find their old records. */
     if (r->function_epoch != FP_EPOCH_OFF) {
-        r->function_epoch = ++r->state->next_epoch;
+        r->function_epoch = fp_new_epoch();
     }
     if (r->section_epoch != FP_EPOCH_OFF) {
-        r->section_epoch = ++r->state->next_epoch;
+        r->section_epoch = fp_new_epoch();
     }
     fp_recorder_free_threads(r);
     r->recorded_ticks = 0;
@@ -278,14 +288,22 @@ recorder_clear(PyObject *self, PyObject *Py_UNUSED(ignored))
         r->started = fp_clock_now(&r->clock);
     }
     r->ended_threads = 0;
+    int rearm = r->any_muted && r->functions_on;
     r->any_muted = 0;
     r->displaced = 0;
     r->timer_errors = r->sync_errors = r->wrong_step_thread = 0;
     r->dropped_threads = 0;
     r->budget_ticks = 0;
     r->budget_python = r->budget_c = 0;
-    fp_keytab_clear(&r->sites);
-    fp_keytab_clear(&r->keys); /* last: may run Python code */
+    /* Letting go of code objects may run Python code, which is recorded again:
+     * so both tables are empty before the first reference goes. */
+    fp_keytab sites = fp_keytab_take(&r->sites);
+    fp_keytab keys = fp_keytab_take(&r->keys);
+    if (rearm) {
+        fp_monitoring_rearm(r);
+    }
+    fp_keytab_clear(&sites);
+    fp_keytab_clear(&keys);
     Py_RETURN_NONE;
 }
 
@@ -441,8 +459,8 @@ recorder_next_batch(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
                             Py_TYPE(args[1])->tp_name,
                             Py_TYPE(args[2])->tp_name);
     }
-    if (!r->initialised) {
-        return Py_TYPE(args[1])->tp_iternext(args[1]);
+    if (ready(r) < 0) {
+        return NULL;
     }
     return fp_section_next_batch(r, tag, args[1],
                                  (fp_section_object *)args[2]);
@@ -554,8 +572,8 @@ static PyObject *
 recorder_memory(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
     fp_recorder *r = cast(self);
-    size_t bytes = r->keys.capacity * sizeof(fp_keyent) +
-                   r->keys.slots * sizeof(uint32_t);
+    size_t bytes = (r->keys.capacity + r->sites.capacity) * sizeof(fp_keyent) +
+                   (r->keys.slots + r->sites.slots) * sizeof(uint32_t);
     uint64_t nodes = 0;
     for (fp_thread *t = r->threads; t != NULL; t = t->next) {
         bytes += fp_thread_bytes(t);

@@ -18,12 +18,22 @@ synchronize(fp_recorder *r, const fp_section_object *s)
     if (!wanted || r->state->sync_function == NULL) {
         return;
     }
-    PyObject *done = PyObject_CallNoArgs(r->state->sync_function);
-    if (done == NULL) {
+    /* It may drop the last reference to either. */
+    PyObject *function = Py_NewRef(r->state->sync_function);
+    Py_INCREF((PyObject *)r);
+    PyObject *done = PyObject_CallNoArgs(function);
+    if (done == NULL && PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) {
+        /* Ctrl-C is the program's: let it come again, outside of here. */
+        PyErr_Clear();
+        PyErr_SetInterrupt();
+    }
+    else if (done == NULL) {
         PyErr_Clear();
         r->sync_errors++;
     }
     Py_XDECREF(done);
+    Py_DECREF((PyObject *)r);
+    Py_DECREF(function);
 }
 
 static inline int
@@ -348,13 +358,29 @@ PyDoc_STRVAR(profile_section_doc,
 static PyObject *
 section_reduce(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
-    /* Copying or pickling gives the one object of that name back. */
+    /* Copying or pickling gives the one object of that name and sync back: by
+     * calling functools.partial(profile_section, name, sync=...). */
     fp_section_object *s = (fp_section_object *)self;
     PyObject *module = PyImport_ImportModule("fastprof._core");
+    PyObject *functools = PyImport_ImportModule("functools");
     PyObject *make =
         module ? PyObject_GetAttrString(module, "profile_section") : NULL;
+    PyObject *partial =
+        functools ? PyObject_GetAttrString(functools, "partial") : NULL;
+    PyObject *args = make ? Py_BuildValue("(OO)", make, s->name) : NULL;
+    PyObject *sync =
+        s->sync < 0 ? Py_NewRef(Py_None) : PyBool_FromLong(s->sync);
+    PyObject *kwargs = Py_BuildValue("{sN}", "sync", sync);
+    PyObject *call = partial && args && kwargs
+                         ? PyObject_Call(partial, args, kwargs)
+                         : NULL;
+    Py_XDECREF(kwargs);
+    Py_XDECREF(args);
+    Py_XDECREF(partial);
+    Py_XDECREF(make);
+    Py_XDECREF(functools);
     Py_XDECREF(module);
-    return make ? Py_BuildValue("(N(O))", make, s->name) : NULL;
+    return call ? Py_BuildValue("(N())", call) : NULL;
 }
 
 PyMethodDef fp_quiet_methods[] = {

@@ -26,7 +26,6 @@ typedef struct fp_state {
     struct fp_recorder *function_owner; /* borrowed; layer is on */
     struct fp_recorder *section_owner;  /* borrowed; layer is on */
     fp_clock clock; /* begins at import: the longest baseline for its scale */
-    uint64_t next_epoch;
     uint64_t names_dropped; /* section names beyond the limit */
     int resume_opcode;
     int restart_events;       /* places were switched off: re-arm them first */
@@ -53,9 +52,15 @@ typedef struct fp_tls {
     unsigned in_timer;      /* nested calls of an external timer */
     PyObject *pending_code; /* never followed; see hook_monitoring.c */
     long pending_offset;
+    fp_key pending_key;
 } fp_tls;
 
 extern _Thread_local fp_tls fp_this_thread;
+
+/* Never given twice in this process: like the thread-locals it guards, it
+ * outlives a module that is imported anew. */
+uint64_t
+fp_new_epoch(void);
 
 /* The module's state; NULL without an exception when [module] is not ours. */
 static inline fp_state *

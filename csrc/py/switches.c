@@ -41,6 +41,7 @@ busy(fp_state *st, const char *layer)
 static int
 start_backend(fp_recorder *r)
 {
+    r->fell_back = 0;
 #if FP_HAVE_MONITORING
     if (r->wanted != FP_BACKEND_SETPROFILE) {
         int rc = fp_monitoring_start(r);
@@ -93,19 +94,20 @@ fp_recorder_start_functions(fp_recorder *r)
 {
     fp_state *st = r->state;
     wait_for_other_switch(r);
+    if (r->switching) {
+        PyErr_SetString(PyExc_RuntimeError,
+                        "enable() called from code that runs while the hook "
+                        "is being set or removed");
+        return -1;
+    }
     if (r->functions_on) {
         return 0;
     }
     if (st->function_owner != NULL) {
         return busy(st, "functions");
     }
-    if (r->switching) {
-        PyErr_SetString(PyExc_RuntimeError,
-                        "enable() called while the recorder is being stopped");
-        return -1;
-    }
     begin_switch(r);
-    uint64_t epoch = ++st->next_epoch;
+    uint64_t epoch = fp_new_epoch();
     /* Recording begins before the hook is in place, so that the first event
      * finds it; a failure takes everything back. */
     account_start(r);
@@ -121,6 +123,9 @@ fp_recorder_start_functions(fp_recorder *r)
         st->function_owner = NULL;
         account_stop(r);
         return -1;
+    }
+    if (r->stop_wanted) {
+        fp_recorder_stop_functions(r);
     }
     return 0;
 }
@@ -143,6 +148,7 @@ fp_recorder_stop_functions(fp_recorder *r)
     PyErr_Fetch(&type, &exc, &tb);
     wait_for_other_switch(r);
     if (!r->functions_on || r->switching) {
+        r->stop_wanted = r->switching; /* done when the switch is */
         PyErr_Restore(type, exc, tb);
         return;
     }
@@ -162,6 +168,7 @@ fp_recorder_stop_functions(fp_recorder *r)
     account_stop(r);
     PyErr_Restore(type, exc, tb);
     r->switching = 0;
+    r->stop_wanted = 0;
 }
 
 int
@@ -181,7 +188,7 @@ fp_recorder_start_sections(fp_recorder *r)
         return busy(st, "sections");
     }
     account_start(r);
-    r->section_epoch = ++st->next_epoch;
+    r->section_epoch = fp_new_epoch();
     r->sections_on = 1;
     st->section_owner = r;
     return 0;
@@ -219,6 +226,6 @@ fp_recorder_resume(fp_recorder *r)
 {
     if (r->functions_on && r->paused) {
         r->paused = 0;
-        r->function_epoch = ++r->state->next_epoch;
+        r->function_epoch = fp_new_epoch();
     }
 }

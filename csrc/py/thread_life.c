@@ -12,6 +12,10 @@ static void
 thread_ended(void *arg)
 {
     fp_life *life = arg;
+    /* Destructors that run after this one may run Python code in this thread;
+     * it then gets a record of its own. */
+    fp_this_thread.functions.epoch = 0;
+    fp_this_thread.sections.epoch = 0;
     atomic_store(&life->ended, 1);
     fp_life_release(life);
 }

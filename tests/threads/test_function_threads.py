@@ -255,3 +255,39 @@ def test_times_are_of_the_thread_that_spent_them(backend: str) -> None:
                 spent.append(thread.nodes.self_ns[i])
     assert len(spent) == 4
     assert min(spent) >= 0.05e9
+
+
+def test_p9_a_thread_of_the_program_never_dies_of_its_hook(backend: str) -> None:
+    """Up to 3.11 sys.setprofile() fails in a thread while another one is in it.
+
+    With an audit hook in Python, or without luck, that is when threads start at once.
+    """
+    result = run_child(
+        f"""
+import sys, threading, time
+from fastprof.capture import Recorder
+from fastprof.capture.convert import take_snapshot
+
+def audit(event, args):
+    if event == "sys.setprofile":
+        time.sleep(0.001)
+
+sys.addaudithook(audit)
+
+def leaf():
+    pass
+
+recorder = Recorder(backend={backend!r})
+recorder.enable()
+for _ in range(10):
+    threads = [threading.Thread(target=leaf) for _ in range(8)]
+    for t in threads: t.start()
+    for t in threads: t.join()
+recorder.disable()
+s = take_snapshot(recorder)
+calls = sum(n for t in s.threads for k, n in zip(t.nodes.key, t.nodes.calls)
+            if s.keys[k].name == "leaf")
+assert calls == 80, calls
+"""
+    ).check()
+    assert result.stderr == ""

@@ -39,8 +39,8 @@ class RecorderOptions:
         if self.backend not in BACKENDS:
             raise ValueError(f"backend is {self.backend!r:.80}, expected one of {BACKENDS}")
         check_int("skip_first", self.skip_steps, low=0)
-        check_int("max_nodes", self.max_nodes, low=1)
-        check_int("max_depth", self.max_depth, low=1)
+        check_int("max_nodes", self.max_nodes, low=16, high=500_000_000)
+        check_int("max_depth", self.max_depth, low=4, high=60_000)
         share = check_float("max_overhead", self.max_overhead)
         if not 0.0 <= share < 1.0:
             raise ValueError(f"max_overhead is {share}, expected a share from 0 to below 1")

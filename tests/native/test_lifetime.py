@@ -1,0 +1,408 @@
+"""Recorders, hooks and keys that go while they are in use; every case once crashed or lost data.
+
+Each runs in a child, since the failure was a crash.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from helpers import BACKENDS, run_child
+
+monitoring_only = pytest.mark.skipif("monitoring" not in BACKENDS, reason="needs sys.monitoring")
+
+
+def check(code: str, backend: str = "setprofile", timeout: float = 60) -> None:
+    run_child(f"BACKEND = {backend!r}\n{code}", timeout=timeout).check()
+
+
+def test_a_module_imported_anew_never_finds_old_records(backend: str) -> None:
+    check(
+        """
+import sys
+import fastprof._core as a
+def f(): pass
+r = a.Recorder(backend=BACKEND); r.enable(); f(); r.disable(); r.clear(); del r
+for m in [m for m in sys.modules if m.startswith("fastprof")]: del sys.modules[m]
+import fastprof._core as b
+assert a is not b
+r = b.Recorder(backend=BACKEND); r.enable()
+for _ in range(1000): f()
+r.disable()
+assert len(r.export()["threads"]) == 1
+""",
+        backend,
+    )
+
+
+def test_f25_a_subclass_with_del_is_stopped_when_it_goes(backend: str) -> None:
+    check(
+        """
+import gc
+from fastprof._core import Recorder, profile_section
+class R(Recorder):
+    def __del__(self): pass
+r = R(backend=BACKEND); r.start_sections(); r.enable()
+del r; gc.collect()
+junk = [bytearray(700) for _ in range(1000)]
+other = Recorder(backend=BACKEND); other.enable(); other.disable()
+for i in range(100):
+    with profile_section("x"): pass
+""",
+        backend,
+    )
+
+
+def test_f25_a_recorder_brought_back_to_life_is_stopped_when_it_goes(backend: str) -> None:
+    check(
+        """
+import gc
+from fastprof._core import Recorder, profile_section
+keep = []
+class C:
+    def __del__(self): keep.append(self.r)
+class R(Recorder): pass
+r = R(backend=BACKEND); c = C(); c.r = r; r.c = c
+del r, c; gc.collect()
+r = keep.pop(); del r.c
+r.start_sections(); r.enable(); del r; gc.collect()
+junk = [bytearray(700) for _ in range(1000)]
+for i in range(100):
+    with profile_section("x"): pass
+other = Recorder(backend=BACKEND); other.enable(); other.disable()
+""",
+        backend,
+    )
+
+
+def test_clear_while_the_recorder_is_being_read_is_refused(backend: str) -> None:
+    check(
+        """
+from fastprof._core import Recorder, profile_section
+said = []
+class Evil:
+    def __repr__(self):
+        try: r.clear()
+        except RuntimeError as error: said.append(str(error))
+        return "evil"
+class M(type): fromkeys = Evil()
+class D(dict, metaclass=M): pass
+r = Recorder(backend=BACKEND); r.start_sections(); r.enable()
+for i in range(50):
+    with profile_section("s%d" % i): pass
+D.fromkeys([1])
+r.disable()
+assert len(r.export()["sections"]) == 50
+assert said and "being read" in said[0], said
+r.clear()
+""",
+        backend,
+    )
+
+
+def test_threads_may_come_and_go_while_the_recorder_is_being_read(backend: str) -> None:
+    check(
+        """
+import threading
+from fastprof._core import Recorder, profile_section
+go = threading.Event(); done = threading.Event()
+class Slow:
+    def __repr__(self):
+        go.set(); done.wait(20); return "slow"
+class M(type): fromkeys = Slow()
+class D(dict, metaclass=M): pass
+r = Recorder(backend=BACKEND); r.start_sections(); r.enable()
+def work():
+    for i in range(50):
+        with profile_section("s%d" % i): pass
+    D.fromkeys([1])
+def short():
+    with profile_section("z"): pass
+def spawn():
+    go.wait(20)
+    for i in range(80):
+        t = threading.Thread(target=short); t.start(); t.join()
+    done.set()
+s = threading.Thread(target=spawn); s.start()
+t = threading.Thread(target=work); t.start(); t.join()
+r.disable()
+assert len(r.export()["sections"]) >= 50
+s.join()
+""",
+        backend,
+    )
+
+
+def test_the_synchronize_function_may_drop_the_recorder() -> None:
+    check(
+        """
+import fastprof._core as c
+def sync():
+    global r
+    r = None
+    raise ValueError
+r = c.Recorder(); r.start_sections(); c.set_sync_function(sync)
+with c.profile_section("x", sync=True): pass
+""",
+    )
+
+
+def test_f22_ctrl_c_inside_the_synchronize_function_reaches_the_program() -> None:
+    check(
+        """
+import fastprof._core as c
+pressed = [1]
+def sync():
+    if pressed: pressed.pop(); raise KeyboardInterrupt
+r = c.Recorder(); r.start_sections(); c.set_sync_function(sync)
+try:
+    with c.profile_section("x", sync=True):
+        for _ in range(1000): pass
+except KeyboardInterrupt:
+    pass
+else:
+    raise AssertionError("swallowed")
+""",
+    )
+
+
+def test_python_code_in_the_last_destructors_of_a_thread_is_safe() -> None:
+    check(
+        """
+import ctypes, threading, time
+import fastprof._core as c
+lib = ctypes.CDLL(None)
+F = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+r = c.Recorder()
+ended = threading.Event()
+def short():
+    with c.profile_section("z"): pass
+def last(p):
+    for i in range(80):
+        t = threading.Thread(target=short); t.start(); t.join()
+    for i in range(100):
+        with c.profile_section("in destructor"): pass
+    ended.set()
+callback = F(last); key = ctypes.c_uint()
+assert lib.pthread_key_create(ctypes.byref(key), callback) == 0
+def work():
+    with c.profile_section("w"): pass
+    lib.pthread_setspecific(key, ctypes.c_void_p(1))
+r.start_sections()
+t = threading.Thread(target=work); t.start(); t.join()
+assert ended.wait(30)
+r.export()
+""",
+    )
+
+
+def test_f14_a_timer_that_removes_the_hook_in_a_new_thread() -> None:
+    check(
+        """
+import sys, threading, fastprof._core as c
+main = threading.get_ident()
+def timer():
+    global r
+    if threading.get_ident() != main and r is not None:
+        sys.setprofile(None); threading.setprofile(None)
+        r = None
+    return 1.0
+r = c.Recorder(timer, backend="setprofile")
+def work(): pass
+t = threading.Thread(target=work)
+r.enable(); sys.setprofile(None); t.start(); t.join()
+""",
+    )
+
+
+def test_f19_a_fork_while_another_thread_sets_the_hook() -> None:
+    check(
+        """
+import os, threading, time, warnings
+import fastprof._core as c
+warnings.simplefilter("ignore", DeprecationWarning)
+r = c.Recorder(backend="setprofile"); inside = threading.Event(); go = threading.Event()
+real = threading.setprofile
+def slow(hook): inside.set(); go.wait(20); return real(hook)
+threading.setprofile = slow
+t = threading.Thread(target=r.enable); t.start(); inside.wait(20)
+pid = os.fork()
+if pid == 0:
+    threading.setprofile = real
+    assert not r.active
+    c.Recorder(backend="setprofile").enable()
+    r.clear()
+    os._exit(0)
+assert os.waitpid(pid, 0)[1] == 0
+go.set(); t.join(); r.disable()
+""",
+    )
+
+
+def test_f4_disable_and_enable_from_inside_a_switch() -> None:
+    check(
+        """
+import sys, threading, fastprof._core as c
+r = c.Recorder(backend="setprofile")
+real = threading.setprofile
+def stop_inside(hook):
+    r.disable(); return real(hook)
+threading.setprofile = stop_inside; r.enable(); threading.setprofile = real
+assert not r.active and sys.getprofile() is None
+r.enable()
+said = []
+real_get = threading.getprofile
+def start_inside():
+    try: r.enable()
+    except RuntimeError as error: said.append(error)
+    return real_get()
+threading.getprofile = start_inside; r.disable(); threading.getprofile = real_get
+assert said and not r.active
+r.enable(); r.disable()
+""",
+    )
+
+
+def test_f33_the_table_of_keys_is_bounded_as_the_tree_is(backend: str) -> None:
+    check(
+        """
+import fastprof._core as c
+r = c.Recorder(max_nodes=16, builtins=False, backend=BACKEND); r.enable()
+for i in range(2000): exec(compile("pass", f"f{i}", "exec"))
+r.disable()
+assert len(r.code_objects()) <= 32, len(r.code_objects())
+""",
+        backend,
+    )
+
+
+def test_f50_next_batch_without_init() -> None:
+    check(
+        """
+import copy, pickle, fastprof._core as c
+r = c.Recorder.__new__(c.Recorder)
+try: r.next_batch(0, iter([]), c.profile_section("data"))
+except RuntimeError as error: assert "super().__init__" in str(error)
+else: raise AssertionError
+for sync in (None, True, False):
+    s = c.profile_section("a", sync=sync)
+    assert copy.copy(s) is s and pickle.loads(pickle.dumps(s)) is s
+""",
+    )
+
+
+@monitoring_only
+def test_a_generic_call_site_never_learns_from_another_functions_return() -> None:
+    check(
+        """
+import types, fastprof._core as c
+bound = types.MethodType(len, [1, 2])
+def dispatch(calls, n):
+    for _ in range(n):
+        for f, args in calls: f(*args)
+r = c.Recorder(backend="monitoring"); r.enable()
+dispatch([(bound, ()), (int, ("3",)), (abs, (3,))], 100)
+r.disable()
+d = r.export()
+assert d["counters"]["unbalanced"] == 0, d["counters"]
+assert len(d["threads"][0][2][0]) < 12
+""",
+        "monitoring",
+    )
+
+
+@monitoring_only
+def test_clear_while_recording_brings_muted_functions_back() -> None:
+    check(
+        """
+import fastprof._core as c
+def tiny(): pass
+def loop():
+    for _ in range(20000): tiny()
+r = c.Recorder(backend="monitoring", max_overhead=0.001, skip_steps=0); r.set_costs(200., 100.)
+r.start_sections(); r.mark(); r.enable()
+for _ in range(20): loop(); r.step()
+assert r.export()["muted"]
+r.clear()
+loop()
+d = r.export()
+assert not d["muted"] and "tiny" in [k[4] for k in d["keys"]]
+""",
+        "monitoring",
+    )
+
+
+@monitoring_only
+def test_generators_are_never_muted() -> None:
+    check(
+        """
+import fastprof._core as c
+def g(n):
+    for i in range(n): yield i
+def loop():
+    for _ in range(3000):
+        for x in g(1): pass
+r = c.Recorder(backend="monitoring", max_overhead=1e-6, skip_steps=0); r.set_costs(2000., 100.)
+r.start_sections(); r.mark(); r.enable()
+for _ in range(20): loop(); r.step()
+d = r.export()
+assert d["muted"] == [] or "g" not in [d["keys"][k][4] for k, n in d["muted"]]
+""",
+        "monitoring",
+    )
+
+
+@monitoring_only
+def test_what_runs_while_the_tables_are_cleared_is_recorded_whole() -> None:
+    check(
+        """
+import types, weakref, fastprof._core as c
+def g(): return 1
+fired = []
+def callback(w): fired.append(1); g()
+ns = dict(c=c, types=types)
+code = compile('''
+m = types.MethodType(len, [1])
+r = c.Recorder(backend="monitoring"); r.enable()
+for _ in range(3): m()
+''', "dyn", "exec")
+w = weakref.ref(code, callback)
+exec(code, ns); r = ns["r"]; g(); callback(0); del fired[:]
+del code
+r.clear()
+assert fired
+r.disable()
+r.export()
+""",
+        "monitoring",
+    )
+
+
+@monitoring_only
+def test_a_fallback_is_forgotten_when_a_tool_id_is_free_again() -> None:
+    check(
+        """
+import sys, fastprof._core as c
+for i in (2, 3, 4, 5): sys.monitoring.use_tool_id(i, "x")
+r = c.Recorder(); r.enable(); r.disable()
+assert r.backend == "setprofile" and r.export()["fell_back"]
+for i in (2, 3, 4, 5): sys.monitoring.free_tool_id(i)
+r.clear(); r.enable(); r.disable()
+assert r.backend == "monitoring" and not r.export()["fell_back"]
+""",
+        "monitoring",
+    )
+
+
+@pytest.mark.skipif(sys.version_info < (3, 13), reason="only 3.13 can run without its lock")
+def test_f39_a_build_without_the_lock_is_refused() -> None:
+    check(
+        """
+import sys
+sys._is_gil_enabled = lambda: False
+try: import fastprof._core
+except ImportError as error: assert "GIL" in str(error)
+else: raise AssertionError
+""",
+    )
