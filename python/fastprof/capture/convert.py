@@ -80,8 +80,14 @@ def take_snapshot(
     )
 
 
-#: The package's folder: code in it is the profiler's own.
-_OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+#: Folders whose code is the profiler's own work in a loop.  Not all of the package: the
+#: demo's network is a program like any other.
+_OWN = tuple(
+    os.path.join(_PACKAGE, folder) + os.sep
+    for folder in ("capture", "exporters", "report", "session")
+)
 
 
 def _fold_own(data: dict[str, Any]) -> None:
