@@ -69,7 +69,10 @@ slow_leave(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kw)
 {
     (void)kw;
     fp_recorder *r = recorder_for(self, args, nargsf);
-    if (r != NULL) {
+    /* Unwinding cannot be switched off: a muted call was not entered. */
+    if (r != NULL && !(FP_UNLIKELY(r->any_muted) &&
+                       !fp_recorder_stands_in(r, (fp_key)args[0]) &&
+                       fp_recorder_is_muted_slow(r, (fp_key)args[0]))) {
         fp_recorder_leave(r, (fp_key)args[0]);
     }
     Py_RETURN_NONE;

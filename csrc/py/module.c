@@ -31,6 +31,13 @@ set_decorator_function(PyObject *module, PyObject *value)
 }
 
 static PyObject *
+force_off(PyObject *module, PyObject *Py_UNUSED(ignored))
+{
+    fp_state_of(module)->forced_off = 1;
+    Py_RETURN_NONE;
+}
+
+static PyObject *
 clock_ns(PyObject *module, PyObject *Py_UNUSED(ignored))
 {
     const fp_clock *c = &fp_state_of(module)->clock;
@@ -119,6 +126,9 @@ static PyMethodDef module_methods[] = {
     {"set_decorator_function", set_decorator_function, METH_O,
      "set_decorator_function($module, function, /)\n--\n\n"
      "function(section, target) makes the decorated target."},
+    {"force_off", force_off, METH_NOARGS,
+     "force_off($module, /)\n--\n\n"
+     "From now on starting a recorder does nothing (FASTPROF=0)."},
     {"clock_ns", clock_ns, METH_NOARGS,
      "clock_ns($module, /)\n--\n\nThe recorder's clock now, in ns."},
     {"clock_name", clock_name, METH_NOARGS,

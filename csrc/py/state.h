@@ -28,6 +28,7 @@ typedef struct fp_state {
     fp_clock clock; /* begins at import: the longest baseline for its scale */
     uint64_t names_dropped; /* section names beyond the limit */
     int resume_opcode;
+    int forced_off;           /* FASTPROF=0: starting does nothing */
     int restart_events;       /* places were switched off: re-arm them first */
     pthread_key_t thread_key; /* see thread_life.h */
     int have_thread_key;

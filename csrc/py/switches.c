@@ -100,7 +100,7 @@ fp_recorder_start_functions(fp_recorder *r)
                         "is being set or removed");
         return -1;
     }
-    if (r->functions_on) {
+    if (r->functions_on || st->forced_off) {
         return 0;
     }
     if (st->function_owner != NULL) {
@@ -175,7 +175,7 @@ int
 fp_recorder_start_sections(fp_recorder *r)
 {
     fp_state *st = r->state;
-    if (r->sections_on) {
+    if (r->sections_on || st->forced_off) {
         return 0;
     }
     if (r->timer != NULL) {

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from fastprof.capture.options import BusyError
-    from fastprof.errors import StateError
+    from fastprof.errors import LoadError, StateError
     from fastprof.exporters.loading import load
     from fastprof.report import Report
     from fastprof.session.cprofile import Profile, run, runctx
@@ -63,6 +63,7 @@ _LAZY = {
     "EMA_UPDATE": "fastprof.capture.sections",
     "FORWARD_PASS": "fastprof.capture.sections",
     "METRICS_COMPUTATION": "fastprof.capture.sections",
+    "LoadError": "fastprof.errors",
     "OPTIMIZER_STEP": "fastprof.capture.sections",
     "Profile": "fastprof.session.cprofile",
     "Profiler": "fastprof.session.profiler",
@@ -93,6 +94,7 @@ __all__ = [
     "SAMPLING",
     "SYNCHRONIZATION",
     "BusyError",
+    "LoadError",
     "Profile",
     "Profiler",
     "Report",
@@ -128,7 +130,13 @@ def __dir__() -> list[str]:
 def _start_if_asked() -> None:
     from fastprof.session.switch import MODE
 
-    if MODE == "on":
+    if MODE == "off":
+        try:
+            from fastprof.capture import force_off
+        except ImportError:  # no extension: nothing can be recorded anyway
+            return
+        force_off()
+    elif MODE == "on":
         try:
             from fastprof.session import auto
 

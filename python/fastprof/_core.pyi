@@ -106,6 +106,9 @@ class Section:
 def profile_section(name: str, *, sync: bool | None = None) -> Section: ...
 def set_sync_function(function: Callable[[], object] | None) -> None: ...
 def set_decorator_function(function: Callable[[Section, Any], Any]) -> None: ...
+def force_off() -> None:
+    """From now on starting a recorder does nothing (FASTPROF=0)."""
+
 def clock_ns() -> int:
     """The recorder's clock now, in ns (for tests of the clock)."""
 

@@ -116,10 +116,11 @@ def read_bounded(path: str | os.PathLike[str], *, max_bytes: int) -> bytes:
         raise LoadError("a path cannot hold a NUL character")
     # O_NONBLOCK: opening a pipe that nobody writes to must not wait for ever.
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    status = os.fstat(fd)
+    if not stat.S_ISREG(status.st_mode):
+        os.close(fd)
+        raise LoadError(f"{_show(path)}: not a regular file")
     with open(fd, "rb", buffering=0) as raw:
-        status = os.fstat(raw.fileno())
-        if not stat.S_ISREG(status.st_mode):
-            raise LoadError(f"{_show(path)}: not a regular file")
         if status.st_size > max_bytes:
             raise LoadError(
                 f"{_show(path)}: {status.st_size} bytes, more than max_bytes={max_bytes}"

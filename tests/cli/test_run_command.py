@@ -204,3 +204,17 @@ def test_another_profiler_is_named_and_nothing_runs(folder: Path) -> None:
     result = run_child(code, "train.py", env=ENV, cwd=folder).check(returncode=2)
     assert "trained" not in result.stdout
     assert result.stderr.startswith("fastprof: another profile function is active")
+
+
+def test_names_that_standard_output_cannot_write_are_escaped(tmp_path: Path) -> None:
+    (tmp_path / "work.py").write_text(
+        "from fastprof import profile_section\n"
+        "def t\u00e2che():\n"
+        "    with profile_section('donn\u00e9es'): pass\n"
+        "t\u00e2che()\n",
+        encoding="utf-8",
+    )
+    result = run_child(COMMAND, "work.py", cwd=tmp_path, env={"PYTHONIOENCODING": "ascii"}).check()
+    assert "t\\xe2che" in result.stdout
+    assert "=== TENSOR.ITEM() CALLERS ===" in result.stdout
+    assert result.stderr == ""

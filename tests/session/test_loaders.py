@@ -203,3 +203,38 @@ def test_a_ten_megabyte_name_is_not_kept() -> None:
     entry = registry.entry([], "x" * 10_000_000, "train")
     assert len(entry.name) == 100
     assert all(len(part) < 100 for key in registry._named for part in key)
+
+
+def test_an_iterator_that_is_a_loader_keeps_its_own_face() -> None:
+    class Pipeline:
+        def __init__(self) -> None:
+            self.left = 3
+            self.epoch = 0
+
+        def __iter__(self):
+            return self
+
+        def __next__(self):
+            if not self.left:
+                raise StopIteration
+            self.left -= 1
+            return self.left
+
+        def __len__(self) -> int:
+            return 3
+
+        def __getitem__(self, i: int) -> int:
+            return i
+
+    pipeline = Pipeline()
+    with fastprof.Profiler(functions=False) as prof:
+        loader = prof.loader(pipeline, name="p")
+        assert len(loader) == 3
+        assert loader[1] == 1
+        loader.epoch = 5
+        assert pipeline.epoch == 5
+        assert prof.loader(loader) is loader
+        assert len(list(loader)) == 3
+    assert prof.report().section("data").count == 3
+    with pytest.raises(TypeError, match="len"):
+        len(prof.loader(iter([1])))

@@ -572,3 +572,35 @@ def test_design_all_keys_of_a_step_come_in_one_call() -> None:
                 train_step_without_sleep()
             prof.step()
     assert log.steps == [3, 6, 9]
+
+
+def test_e12_sections_that_are_no_whole_number_per_batch() -> None:
+    """A discriminator trained every batch, a generator every other one."""
+    log = []
+    with fastprof.Profiler(
+        functions=False, log_every=20, logger=lambda d, s: log.append(d)
+    ) as prof:
+        for i, _ in enumerate(prof.loader(range(20), name="main")):
+            for _ in range(1 + i % 2):
+                with fastprof.profile_section("forward"):
+                    pass
+            prof.step()
+    forward = prof.report().loaders[0]
+    sum_ms = prof.last_metrics["profile/train/dl_main/time_forward_ms"].sum_ms
+    assert log[0]["profile/train/dl_main/time_forward_ms"] == pytest.approx(sum_ms / 20)
+    assert forward.batches == 20
+
+
+def test_e12_the_optimizers_mean_is_per_step() -> None:
+    log = []
+    with fastprof.Profiler(
+        functions=False, log_every=10, logger=lambda d, s: log.append(d)
+    ) as prof:
+        for i, _ in enumerate(prof.loader(range(20), name="main")):
+            if i % 2:
+                for _ in range(2):
+                    with fastprof.profile_section("optimizer"):
+                        pass
+                prof.step()
+    key = "profile/train/dl_main/time_optimizer_ms"
+    assert log[0][key] == pytest.approx(prof.last_metrics[key].sum_ms / 10)

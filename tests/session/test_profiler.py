@@ -9,6 +9,7 @@ import os
 import sys
 import threading
 import time
+from pathlib import Path
 
 import fastprof
 import pytest
@@ -445,3 +446,24 @@ def test_the_overhead_budget_knows_what_a_call_costs() -> None:
     muted = {prof.snapshot().keys[m.key].name for m in prof.snapshot().muted}
     assert "tiny" in muted
     assert any("muted" in note.lower() and "tiny" in note for note in prof.report().notes)
+
+
+def test_an_output_of_no_known_format_is_refused_before_the_run(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"run\.csv"):
+        fastprof.Profiler(output=tmp_path / "run.csv")
+
+
+def test_f22_an_interrupt_while_stopping_still_saves_and_lets_the_next_one_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prof = fastprof.Profiler(functions=False, output=tmp_path / "run.fprof").start()
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(prof._metrics, "emit", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        prof.stop()
+    assert (tmp_path / "run.fprof").exists()
+    with fastprof.Profiler(functions=False):
+        pass

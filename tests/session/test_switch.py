@@ -179,3 +179,31 @@ def test_every_public_name_is_there_and_a_missing_one_is_an_attribute_error() ->
     with pytest.raises(AttributeError, match="no_such_name"):
         _ = fastprof.no_such_name
     assert re.match(r"\d+\.\d+", fastprof.__version__)
+
+
+def test_s3_02_zero_also_keeps_a_profile_from_recording() -> None:
+    result = run_child(
+        "import fastprof\n"
+        "p = fastprof.Profile(); p.enable(); len(()); p.disable(); p.create_stats()\n"
+        "print(p.stats)\n",
+        env={"FASTPROF": "0"},
+    ).check()
+    assert result.stdout == "{}\n"
+
+
+def test_f48_junk_with_warnings_as_errors_does_not_end_the_import() -> None:
+    result = run_child(
+        "import fastprof; print('on')", env={"FASTPROF": "junk"}, options=["-W", "error"]
+    ).check()
+    assert result.stdout == "on\n"
+    assert "is ignored" in result.stderr
+
+
+def test_an_m_among_the_scripts_arguments_is_not_the_interpreters() -> None:
+    from fastprof.session.auto import _module_run
+
+    assert _module_run(["train.py", "-m", "fastprof.big"]) is None
+    assert _module_run(["-X", "dev", "-um", "fastprof", "x.py"]) == "fastprof"
+    assert _module_run(["-mfastprof.cli", "run"]) == "fastprof.cli"
+    assert _module_run(["-c", "pass", "-m", "fastprof"]) is None
+    assert _module_run([]) is None

@@ -362,3 +362,11 @@ def test_p7_a_saved_run_holds_what_was_recorded_and_nothing_of_the_process(tmp_p
         data = gzip.decompress(data) if suffix == ".fprof" else data
         assert secret.encode() not in data
         assert str(tmp_path).encode() not in data
+
+
+def test_a_directory_is_refused_by_name_and_leaks_nothing(tmp_path):
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(5):
+        with pytest.raises(LoadError, match="not a regular file"):
+            loading.load(tmp_path)
+    assert len(os.listdir("/proc/self/fd")) == before

@@ -23,12 +23,11 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fastprof._core import PHASES, Recorder
+from fastprof._core import Recorder
 from fastprof.capture.calibrate import calibration
 from fastprof.snapshot import (
     Histogram,
     Key,
-    LoaderStats,
     Muted,
     NodeTable,
     SectionStats,
@@ -45,7 +44,6 @@ def take_snapshot(
     recorder: Recorder,
     *,
     meta: Mapping[str, MetaValue] | None = None,
-    loaders: Sequence[tuple[str, str, float | None]] = (),
     notes: Sequence[str] = (),
     fold_own: bool = False,
 ) -> Snapshot:
@@ -54,7 +52,6 @@ def take_snapshot(
     Args:
         recorder: the recorder to read.
         meta: facts to add to those found here (rank, start time ...).
-        loaders: (name, split, configured weight) of loader tag 0, 1, ...
         notes: sentences for the reader of the report.
         fold_own: show fastprof's own functions as one, ``(fastprof)``.
     """
@@ -72,7 +69,6 @@ def take_snapshot(
         threads=_threads(data["threads"]),
         sections=tuple(_section(row) for row in data["sections"]),
         steps=_steps(data["steps"]),
-        loaders=_loaders(recorder, loaders),
         calibration=cost,
         muted=tuple(Muted(key, calls) for key, calls in data["muted"]),
         counters={name: n for name, n in data["counters"].items() if n},
@@ -163,21 +159,3 @@ def _steps(data: Mapping[str, Any] | None) -> Steps:
     rows = tuple(StepRow(*row) for row in fields.pop("rows"))
     recent = tuple(fields.pop("recent_ns"))
     return Steps(**fields, recent_ns=recent, hist=hist, rows=rows)
-
-
-def _loaders(
-    recorder: Recorder, names: Sequence[tuple[str, str, float | None]]
-) -> tuple[LoaderStats, ...]:
-    phases: dict[int, dict[str, tuple[int, int]]] = {}
-    for tag, phase, count, sum_ns in recorder.loader_totals():
-        phases.setdefault(tag, {})[PHASES[phase]] = (count, sum_ns)
-    return tuple(
-        LoaderStats(
-            name=name,
-            split=split,
-            batches=phases.get(tag, {}).get("data", (0, 0))[0],
-            phases=phases.get(tag, {}),
-            weight=weight,
-        )
-        for tag, (name, split, weight) in enumerate(names)
-    )

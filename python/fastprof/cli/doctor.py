@@ -68,7 +68,9 @@ def _recorder() -> list[tuple[str, str]]:
     except BusyError as error:
         return [*rows, ("functions", f"cannot be recorded now: {error}"), *_tools()]
     recorder.disable()
-    backend = recorder.backend or "none"
+    backend = recorder.backend
+    if backend is None:
+        return [*rows, ("functions", "not recorded: FASTPROF=0"), *_tools()]
     why = {
         "monitoring": "sys.monitoring, the cheaper hook",
         "setprofile": "PyEval_SetProfile"

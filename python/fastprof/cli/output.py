@@ -4,10 +4,27 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TextIO
 
 from fastprof.cli.endings import complain
 from fastprof.fileio import resolve_output
+
+
+@contextmanager
+def any_text(stream: TextIO) -> Iterator[None]:
+    """Let ``stream`` take names that its encoding cannot write, escaped."""
+    reconfigure = getattr(stream, "reconfigure", None)
+    if reconfigure is None:
+        yield
+        return
+    errors = stream.errors
+    reconfigure(errors="backslashreplace")
+    try:
+        yield
+    finally:
+        reconfigure(errors=errors)
 
 
 def check_output(path: str) -> str | None:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from fastprof.cli.endings import complain
+from fastprof.cli.output import any_text
 from fastprof.exporters.loading import load
 from fastprof.fileio import atomic_write, resolve_output
 from fastprof.report import Report, formats
@@ -59,5 +60,7 @@ def _write_terminal(report: Report, name: str) -> None:
     elif formats.format_named(name).binary:
         raise ValueError(f"{name} is not text: say with -o where to write it")
     else:
-        sys.stdout.write(formats.render(report, name))
+        with any_text(sys.stdout):
+            sys.stdout.write(formats.render(report, name))
+            sys.stdout.flush()
     sys.stdout.flush()

@@ -14,7 +14,7 @@ from typing import Any
 
 from fastprof.capture.options import BusyError
 from fastprof.cli.endings import Endings, complain
-from fastprof.cli.output import check_output, save_or_keep
+from fastprof.cli.output import any_text, check_output, save_or_keep
 from fastprof.cli.summary import print_summary
 from fastprof.cli.target import Target, TargetError, hide_own_frames, prepare
 from fastprof.exporters.pstats_ import stats_dict
@@ -152,13 +152,14 @@ def _finish(report: Report, paths: Sequence[str]) -> None:
     if rank != 0:
         return
     try:
-        report.show(sys.stdout)
-        sys.stdout.write("\n")
-        print_summary(
-            stats_dict(report.snapshot, correct_times=report.overhead.corrected), sys.stdout
-        )
-        sys.stdout.write("".join(f"Saved {ascii(path)[1:-1]}\n" for path in written))
-        sys.stdout.flush()
+        with any_text(sys.stdout):
+            report.show(sys.stdout)
+            sys.stdout.write("\n")
+            print_summary(
+                stats_dict(report.snapshot, correct_times=report.overhead.corrected), sys.stdout
+            )
+            sys.stdout.write("".join(f"Saved {ascii(path)[1:-1]}\n" for path in written))
+            sys.stdout.flush()
     except BrokenPipeError:
         # The reader has seen enough; see profile_command.
         sys.stdout = None

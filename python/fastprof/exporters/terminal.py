@@ -6,7 +6,7 @@ import sys
 from typing import TextIO
 
 from fastprof.exporters import text
-from fastprof.exporters.tables import FUNCTION_ROWS, all_tables
+from fastprof.exporters.tables import FUNCTION_ROWS, Table, all_tables
 from fastprof.report.model import Report
 
 
@@ -31,11 +31,15 @@ def _draw(report: Report, stream: TextIO, functions: int) -> bool:
     except ImportError:
         return False
     console = Console(file=stream, markup=False, highlight=False, emoji=False)
+    tables = all_tables(report, functions)
+    if any(_width(table) > console.width for table in tables):
+        # Squeezed columns would cut figures and names; plain lines wrap and lose nothing.
+        return False
 
     # Text objects, because in a plain string a name such as "[red]" would be markup.
     for line in text.head_lines(report):
         console.print(Text(line))
-    for table in all_tables(report, functions):
+    for table in tables:
         drawn = RichTable(title=Text(table.title), title_justify="left")
         for i, header in enumerate(table.headers):
             left = i in table.left
@@ -50,3 +54,14 @@ def _draw(report: Report, stream: TextIO, functions: int) -> bool:
     for line in text.tail_lines(report):
         console.print(Text(line))
     return True
+
+
+def _width(table: Table) -> int:
+    """Columns that the table needs on a terminal; a path may fold in half of its own."""
+    cells = [table.headers, *table.rows]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(table.headers))]
+    last = len(widths) - 1
+    if last in table.left:
+        widths[last] = (widths[last] + 1) // 2
+    # One space on each side of a cell and a line between cells and around them.
+    return sum(widths) + 3 * len(widths) + 1

@@ -121,8 +121,13 @@ def _section_row(
         return SectionRow(name, 0, *nothing, errors=errors, open=still_open, raw_total_ms=None)
     in_tree = tree.rows.get(group)
     outer_ns = sum(p.outer_ns for p in used)
-    hook_ns = in_tree.raw_cum_ns - in_tree.cum_ns if in_tree else 0
-    total_ns = max(0, outer_ns - hook_ns)
+    hook_ns = 0.0
+    if in_tree and in_tree.raw_cum_ns:
+        hook_ns = in_tree.raw_cum_ns - in_tree.cum_ns
+        # The tree has the time of entries that are still open, too; their part of the
+        # hook's cost is not these entries'.
+        hook_ns *= min(1.0, outer_ns / in_tree.raw_cum_ns)
+    total_ns = max(0, round(outer_ns - hook_ns))
     # Single entries are corrected in proportion: which entry paid how much is not known.
     ratio = total_ns / outer_ns if outer_ns else 1.0
     low, high = min(p.min_ns for p in used), max(p.max_ns for p in used)
@@ -134,7 +139,7 @@ def _section_row(
         name=name,
         count=count,
         total_ms=total_ns / 1e6,
-        self_ms=_ms(in_tree.self_ns if in_tree else None),
+        self_ms=_ms(min(in_tree.self_ns, total_ns) if in_tree else None),
         mean_ms=sum(p.sum_ns for p in used) / count * ratio / 1e6,
         min_ms=low * ratio / 1e6,
         max_ms=high * ratio / 1e6,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import sys
 from pathlib import Path
 
@@ -47,10 +46,32 @@ def start() -> None:
 
 def _is_own_command() -> bool:
     """Whether this is ``python -m fastprof`` or ``fastprof``, which start their own run."""
-    for option, module in itertools.pairwise(sys.orig_argv):
-        if option == "-m":
-            return module.partition(".")[0] == "fastprof"
+    module = _module_run(sys.orig_argv[1:])
+    if module is not None:
+        return module.partition(".")[0] == "fastprof"
     return bool(sys.argv) and Path(sys.argv[0]).stem == "fastprof"
+
+
+def _module_run(arguments: list[str]) -> str | None:
+    """What ``-m`` names in the interpreter's own arguments, those before the script."""
+    rest = iter(arguments)
+    for argument in rest:
+        if not argument.startswith("-") or argument == "-":
+            return None
+        if argument.startswith("--"):
+            if argument == "--check-hash-based-pycs":
+                next(rest, None)
+            continue
+        for i, letter in enumerate(argument[1:], 2):
+            if letter == "m":
+                return argument[i:] or next(rest, "")
+            if letter == "c":
+                return None
+            if letter in "WX":
+                if not argument[i:]:
+                    next(rest, None)
+                break
+    return None
 
 
 def _is_worker() -> bool:

@@ -37,7 +37,9 @@ class MetricEmitter:
 
     def collect(self, *, validating: bool = False) -> None:
         """Move what the recorder has accumulated into the window."""
-        self._window.add(self._recorder.take_loaders(), validating=validating)
+        self._window.add(
+            self._recorder.take_loaders(), steps=self._recorder.steps, validating=validating
+        )
 
     def emit(self, split: str) -> None:
         """Log the metrics of ``split`` since its last emission, if there are any."""

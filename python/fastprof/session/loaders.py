@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import operator
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
@@ -203,10 +204,30 @@ class TimedIterator:
             entry.batches += 1
         return batch
 
+    # Iterators that are loaders themselves have these, and programs use them.
+
+    def __len__(self) -> int:
+        return len(self._fp_iterator)  # type: ignore[arg-type]
+
+    def __length_hint__(self) -> int:
+        return operator.length_hint(self._fp_iterator)
+
+    def __bool__(self) -> bool:
+        return bool(self._fp_iterator)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._fp_iterator[index]  # type: ignore[index]
+
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_fp_"):
             raise AttributeError(name)
         return getattr(self._fp_iterator, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name.startswith("_fp_"):
+            object.__setattr__(self, name, value)
+            return
+        setattr(self._fp_iterator, name, value)
 
 
 class ValidationIterator(TimedIterator):
@@ -284,10 +305,11 @@ def wrap(
     weight: float | None,
 ) -> Iterable[Any]:
     """Return ``iterable`` timed as the loader of that name; see ``Profiler.loader``."""
-    if isinstance(iterable, TimedLoader):
+    if isinstance(iterable, (TimedLoader, TimedIterator)):
         if name is None:
             return iterable
-        iterable = iterable._fp_loader
+        wrapped = iterable
+        iterable = wrapped._fp_loader if isinstance(wrapped, TimedLoader) else wrapped._fp_iterator
     entry = registry.entry(iterable, name, split)
     if weight is not None:
         entry.weight = float(weight)

@@ -53,12 +53,15 @@ class MetricWindow:
         self._batch_wait = batch_wait
         self._pending: dict[tuple[int, str], list[int]] = {}
         self._counts: dict[tuple[int, str], int] = {}
+        self._steps = 0
 
-    def add(self, rows: Rows, *, validating: bool = False) -> None:
-        """Accumulate ``rows``; ``validating``: batches came from a validation loader.
+    def add(self, rows: Rows, *, steps: int = 0, validating: bool = False) -> None:
+        """Accumulate ``rows``, the run having made ``steps`` steps.
 
-        The global wait is one of training, so that of a validation pass is left out.
+        ``validating``: batches came from a validation loader.  The global wait is one of
+        training, so that of a validation pass is left out.
         """
+        self._steps = steps
         for tag, number, count, sum_ns in rows:
             phase = PHASES[number]
             key = (tag, phase)
@@ -100,22 +103,26 @@ class MetricWindow:
             yield NO_LOADER, None
 
     def _metric(self, entry: LoaderEntry | None, phase: str, count: int, sum_ns: int) -> Metric:
-        """Return the mean per micro-batch.
+        """Return the mean per micro-batch; that of the optimizer, per step.
 
         Usually a phase has one section per micro-batch and the mean is that of the
-        sections.  Where it has several (two models, say), their times add up to the
-        phase's.  How many it has is judged over the whole run, as a window may begin or
-        end in the middle of a batch.
+        sections.  Where it has more (two models, a discriminator trained more often),
+        their times add up to the phase's.  How many it has is judged over the whole run,
+        as a window may begin or end in the middle of a batch.
         """
-        per_batch = 1
-        if entry is not None and entry.batches and phase != "batch_wait":
-            per_batch = max(1, round(self._counts[entry.tag, phase] / entry.batches))
-        return _mean(max(1, round(count / per_batch)), sum_ns)
+        sections, units = 0, 0
+        if phase == "optimizer":
+            sections = sum(n for (_, name), n in self._counts.items() if name == phase)
+            units = self._steps
+        elif entry is not None and phase != "batch_wait":
+            sections, units = self._counts[entry.tag, phase], entry.batches
+        return _mean(count, sum_ns, max(1.0, sections / units) if units else 1.0)
 
 
-def _mean(count: int, sum_ns: int) -> Metric:
+def _mean(count: int, sum_ns: int, per_unit: float = 1.0) -> Metric:
+    """``per_unit``: sections that make up one micro-batch's (or step's) phase."""
     sum_ms = sum_ns / _NS_PER_MS
-    return Metric(sum_ms / count, sum_ms, count)
+    return Metric(sum_ms * per_unit / count, sum_ms, max(1, round(count / per_unit)))
 
 
 def loader_stats(registry: LoaderRegistry, totals: Rows) -> tuple[LoaderStats, ...]:

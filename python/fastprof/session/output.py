@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fastprof.report.formats import format_of
 from fastprof.session.rank import find_world_size
 
 if TYPE_CHECKING:
@@ -25,7 +26,8 @@ def resolve(output: Pathish | Sequence[Pathish] | None) -> tuple[Path, ...]:
 
     Raises:
         TypeError: something that is not a path.
-        ValueError: a path with a NUL in it, or an empty one.
+        ValueError: a path with a NUL in it, or an empty one, or one whose suffix names no
+            format.
         IsADirectoryError: a path that is a directory.
         FileNotFoundError: the directory of a path does not exist.
     """
@@ -50,6 +52,7 @@ def _resolve(item: object) -> Path:
         raise IsADirectoryError(f"output {path!r} is a directory, expected the path of a file")
     if not absolute.parent.is_dir():
         raise FileNotFoundError(f"output {path!r}: there is no directory {str(absolute.parent)!r}")
+    format_of(path)
     return absolute
 
 

@@ -47,7 +47,10 @@ class ReportPrinter:
         try:
             # Looked up now: programs and test runners exchange sys.stdout.
             stream = sys.stdout if self._stream is None else self._stream
-            stream.write(text + "\n")
+            try:
+                stream.write(text + "\n")
+            except UnicodeEncodeError:  # a name that the stream's encoding cannot write
+                stream.write(text.encode("ascii", "backslashreplace").decode("ascii") + "\n")
             flush = getattr(stream, "flush", None)
             if flush is not None:
                 flush()

@@ -215,12 +215,17 @@ class Profiler:
             self._faults.notes.append(f"The hook's cost could not be measured: {error}")
 
     def _close(self) -> None:
-        self._recorder.disable()
-        self._recorder.stop_sections()
-        self._sync.uninstall()
+        # Each whatever the one before raised: an interrupt may come at any point.
+        try:
+            self._recorder.disable()
+        finally:
+            try:
+                self._recorder.stop_sections()
+            finally:
+                self._sync.uninstall()
 
     def stop(self) -> None:
-        """End the run: log what is left, print the final report and save, as configured.
+        """End the run: log an unfinished validation pass, print and save, as configured.
 
         Does nothing if the run is not going on.
         """
@@ -228,12 +233,24 @@ class Profiler:
             return
         self._state = _STOPPED
         self.counting = False
-        self._protect("stop", self._close)
-        current.release(self)
-        if self._options.metrics:
-            self._protect("metrics", self._metrics.emit, "val")
-        self._protect("report", self._printer.print_final, self.snapshot, self._recorder.steps)
-        self._protect("save", self._outputs.save_all, self.report, self._rank())
+        try:
+            self._protect("stop", self._close)
+        finally:
+            current.release(self)
+            self._finish()
+
+    def _finish(self) -> None:
+        """What is left to log, print and save; an interrupt costs one of them, not all."""
+        try:
+            if self._options.metrics:
+                self._protect("metrics", self._metrics.emit, "val")
+        finally:
+            try:
+                self._protect(
+                    "report", self._printer.print_final, self.snapshot, self._recorder.steps
+                )
+            finally:
+                self._protect("save", self._outputs.save_all, self.report, self._rank())
 
     def stop_functions(self, why: str) -> None:
         """Record no more functions; sections, steps and metrics go on."""

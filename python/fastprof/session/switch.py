@@ -25,12 +25,15 @@ def read() -> str:
     if value:
         import warnings
 
-        warnings.warn(
-            f"{_VARIABLE}={ascii(value)[:40]} is ignored: use {_VARIABLE}=1 to profile "
-            f"or {_VARIABLE}=0 to force profiling off",
-            RuntimeWarning,
-            stacklevel=2,
-        )
+        try:
+            warnings.warn(
+                f"{_VARIABLE}={ascii(value)[:40]} is ignored: use {_VARIABLE}=1 to profile "
+                f"or {_VARIABLE}=0 to force profiling off",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        except RuntimeWarning as warning:  # -W error: an import is no place to end for this
+            sys.stderr.write(f"{warning}\n")
     return "unset"
 
 
