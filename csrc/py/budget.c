@@ -66,13 +66,8 @@ sum_usage(fp_recorder *r, usage *u, uint64_t *python, uint64_t *c)
 static int
 can_be_muted(const fp_keyent *e)
 {
-    enum {
-        SUSPENDABLE = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR |
-                      CO_ITERABLE_COROUTINE,
-    };
-    return !e->muted &&
-           (fp_key_tag(e->key) != FP_TAG_PYTHON ||
-            !(((PyCodeObject *)e->object)->co_flags & SUSPENDABLE));
+    return !e->muted && (fp_key_tag(e->key) != FP_TAG_PYTHON ||
+                         !fp_code_can_suspend((PyCodeObject *)e->object));
 }
 
 static int

@@ -16,11 +16,6 @@ typedef struct fp_hook {
 
 /* ---- generators: a call, or the continuation of one? ---- */
 
-enum {
-    SUSPENDABLE = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR |
-                  CO_ITERABLE_COROUTINE,
-};
-
 /* Offset of the first RESUME: the only one that starts the function. */
 static int32_t
 find_first_resume(fp_recorder *r, PyCodeObject *code)
@@ -46,7 +41,7 @@ find_first_resume(fp_recorder *r, PyCodeObject *code)
 static int
 is_resume(fp_recorder *r, PyCodeObject *code, PyFrameObject *frame)
 {
-    if (!(code->co_flags & SUSPENDABLE)) {
+    if (!fp_code_can_suspend(code)) {
         return 0;
     }
     int lasti = fp_compat_frame_lasti(frame);

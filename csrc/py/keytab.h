@@ -79,6 +79,17 @@ fp_c_function_key(PyObject *callable)
     return 0;
 }
 
+/* Can a call of [code] be suspended and resumed? */
+static inline int
+fp_code_can_suspend(const PyCodeObject *code)
+{
+    enum {
+        SUSPENDABLE = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR |
+                      CO_ITERABLE_COROUTINE,
+    };
+    return (code->co_flags & SUSPENDABLE) != 0;
+}
+
 static inline PyMethodDef *
 fp_key_method(fp_key key)
 {

@@ -16,7 +16,7 @@ from typing import Any
 from fastprof.capture.options import BusyError
 from fastprof.cli.endings import Endings, complain
 from fastprof.cli.output import check_output, save_or_keep
-from fastprof.cli.target import TargetError, hide_own_frames, prepare
+from fastprof.cli.target import TargetError, hide_own_frames, parse_target, prepare
 from fastprof.session import switch
 from fastprof.session.cprofile import Profile
 from fastprof.session.output import path_of_rank
@@ -52,18 +52,7 @@ def _parse(argv: list[str]) -> tuple[Any, list[str]]:
         metavar="KEY",
         help="order of the printed table: a key of pstats.Stats.sort_stats",
     )
-    parser.add_option(
-        "-m",
-        dest="module",
-        action="store_true",
-        default=False,
-        help="profile a library module, as python -m does",
-    )
-    options, args = parser.parse_args(argv)
-    if not args:
-        parser.print_usage(sys.stderr)
-        parser.exit(2)
-    return options, args
+    return parse_target(parser, argv)
 
 
 def profile_target(

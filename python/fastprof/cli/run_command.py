@@ -16,7 +16,7 @@ from fastprof.capture.options import BusyError
 from fastprof.cli.endings import Endings, complain
 from fastprof.cli.output import any_text, check_output, save_or_keep
 from fastprof.cli.summary import print_summary
-from fastprof.cli.target import Target, TargetError, hide_own_frames, prepare
+from fastprof.cli.target import Target, TargetError, hide_own_frames, parse_target, prepare
 from fastprof.exporters.pstats_ import stats_dict
 from fastprof.report import Report
 from fastprof.session import switch
@@ -76,18 +76,7 @@ def _parse(argv: list[str]) -> tuple[Any, list[str]]:
         default=False,
         help="functions only, each call counted; sections in the code stay dormant",
     )
-    parser.add_option(
-        "-m",
-        dest="module",
-        action="store_true",
-        default=False,
-        help="profile a library module, as python -m does",
-    )
-    options, args = parser.parse_args(argv)
-    if not args:
-        parser.print_usage(sys.stderr)
-        parser.exit(2)
-    return options, args
+    return parse_target(parser, argv)
 
 
 def _run_functions(target: Target, paths: Sequence[str]) -> int:

@@ -6,6 +6,7 @@ import builtins
 import importlib.machinery
 import importlib.util
 import io
+import optparse
 import os
 import sys
 import types
@@ -25,6 +26,24 @@ class Target:
     code: types.CodeType
     namespace: dict[str, Any]
     is_module: bool
+
+
+def parse_target(
+    parser: optparse.OptionParser, argv: Sequence[str]
+) -> tuple[optparse.Values, list[str]]:
+    """Parse a command's options and ``[-m MODULE | SCRIPT] ARGS``; exits without a program."""
+    parser.add_option(
+        "-m",
+        dest="module",
+        action="store_true",
+        default=False,
+        help="profile a library module, as python -m does",
+    )
+    options, args = parser.parse_args(list(argv))
+    if not args:
+        parser.print_usage(sys.stderr)
+        parser.exit(2)
+    return options, args
 
 
 def prepare(args: Sequence[str], *, as_module: bool) -> Target:
