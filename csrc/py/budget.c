@@ -43,10 +43,8 @@ sum_usage(fp_recorder *r, usage *u, uint64_t *python, uint64_t *c)
         u[i].entry = &r->keys.entry[i];
     }
     /* Ended threads, too, or the totals would fall when they are joined. */
-    for (fp_thread *t = r->threads ? r->threads : r->ended; t != NULL;
-         t = t == r->ended ? NULL
-             : t->next     ? t->next
-                           : r->ended) {
+    fp_thread *t = NULL;
+    while ((t = fp_recorder_next(r, t)) != NULL) {
         for (uint32_t i = 0; i < t->tree.count; i++) {
             const fp_node *n = fp_tree_node(&t->tree, i);
             const fp_keyent *e = fp_keytab_find(&r->keys, n->key);

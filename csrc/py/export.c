@@ -343,19 +343,17 @@ static PyObject *
 export_counters(const fp_recorder *r)
 {
     fp_counters c = {0};
-    for (int which = 0; which < 2; which++) {
-        const fp_thread *t = which ? r->ended : r->threads;
-        for (; t != NULL; t = which ? NULL : t->next) {
-            c.unbalanced += t->counters.unbalanced;
-            c.unmatched += t->counters.unmatched;
-            c.dropped += t->counters.dropped;
-            c.truncated += t->counters.truncated;
-            c.out_of_order += t->counters.out_of_order;
-            c.stray_exit += t->counters.stray_exit;
-            c.wrong_thread += t->counters.wrong_thread;
-            c.clock_back += t->counters.clock_back;
-            c.dropped += lost_samples(t);
-        }
+    const fp_thread *t = NULL;
+    while ((t = fp_recorder_next(r, t)) != NULL) {
+        c.unbalanced += t->counters.unbalanced;
+        c.unmatched += t->counters.unmatched;
+        c.dropped += t->counters.dropped;
+        c.truncated += t->counters.truncated;
+        c.out_of_order += t->counters.out_of_order;
+        c.stray_exit += t->counters.stray_exit;
+        c.wrong_thread += t->counters.wrong_thread;
+        c.clock_back += t->counters.clock_back;
+        c.dropped += lost_samples(t);
     }
     typedef unsigned long long ull;
     return Py_BuildValue(

@@ -95,6 +95,18 @@ fp_recorder_section_thread(fp_recorder *r)
 void
 fp_recorder_free_threads(fp_recorder *r);
 
+/* Walks every record: those of live threads, then that of ended ones.  Begins
+ * with [t] NULL, ends with NULL. */
+static inline fp_thread *
+fp_recorder_next(const fp_recorder *r, const fp_thread *t)
+{
+    if (t != NULL && t == r->ended) {
+        return NULL;
+    }
+    fp_thread *next = t == NULL ? r->threads : t->next;
+    return next != NULL ? next : r->ended;
+}
+
 /* Joins ended threads into `ended` and frees them. */
 void
 fp_recorder_sweep(fp_recorder *r);

@@ -491,12 +491,10 @@ static PyObject *
 loader_rows(fp_recorder *r, int total)
 {
     loader_sums all = {NULL, 0};
-    for (fp_thread *t = r->threads; t != NULL; t = t->next) {
+    fp_thread *t = NULL;
+    while ((t = fp_recorder_next(r, t)) != NULL) {
         all.tags =
             t->phases.capacity > all.tags ? t->phases.capacity : all.tags;
-    }
-    if (r->ended != NULL && r->ended->phases.capacity > all.tags) {
-        all.tags = r->ended->phases.capacity;
     }
     size_t n = (size_t)all.tags * FP_PHASE_COUNT;
     all.sum = fp_alloc_zeroed(&r->alloc, n + 1, sizeof(*all.sum));
@@ -505,11 +503,8 @@ loader_rows(fp_recorder *r, int total)
         fp_alloc_give(&r->alloc, all.sum, n + 1, sizeof(*all.sum));
         return NULL;
     }
-    for (fp_thread *t = r->threads; t != NULL; t = t->next) {
+    while ((t = fp_recorder_next(r, t)) != NULL) {
         add_loaders(&all, t, total);
-    }
-    if (r->ended != NULL) {
-        add_loaders(&all, r->ended, total);
     }
     double scale = fp_clock_ns_per_tick(&r->clock);
     for (size_t i = 0; i < n && list != NULL; i++) {
@@ -575,13 +570,10 @@ recorder_memory(PyObject *self, PyObject *Py_UNUSED(ignored))
     size_t bytes = (r->keys.capacity + r->sites.capacity) * sizeof(fp_keyent) +
                    (r->keys.slots + r->sites.slots) * sizeof(uint32_t);
     uint64_t nodes = 0;
-    for (fp_thread *t = r->threads; t != NULL; t = t->next) {
+    fp_thread *t = NULL;
+    while ((t = fp_recorder_next(r, t)) != NULL) {
         bytes += fp_thread_bytes(t);
         nodes += t->tree.count;
-    }
-    if (r->ended != NULL) {
-        bytes += fp_thread_bytes(r->ended);
-        nodes += r->ended->tree.count;
     }
     return Py_BuildValue("{sKsKsI}", "bytes", (unsigned long long)bytes,
                          "nodes", (unsigned long long)nodes, "threads",
