@@ -70,7 +70,7 @@ setup(
     ext_modules=[
         Extension(
             "fastprof._core",
-            sources=sorted(glob("csrc/core/*.c") + glob("csrc/py/*.c")),
+            sources=sorted(glob("csrc/core/*.c") + glob("csrc/gpu/*.c") + glob("csrc/py/*.c")),
             include_dirs=["csrc"],
             # Without this a changed header recompiles nothing.
             depends=sorted(glob("csrc/**/*.h", recursive=True)),

@@ -35,7 +35,8 @@ MODES = {
 
 
 def sources() -> list[Path]:
-    return sorted((ROOT / "csrc" / "core").glob("*.c")) + sorted(TESTS.glob("*.c"))
+    layers = [path for layer in ("core", "gpu") for path in (ROOT / "csrc" / layer).glob("*.c")]
+    return sorted(layers) + sorted(TESTS.glob("*.c"))
 
 
 def unregistered(tests: Path = TESTS) -> list[str]:
@@ -89,6 +90,7 @@ def run_mode(mode: str, build: Path, compiler: list[str]) -> bool | None:
         "-o",
         str(program),
         "-pthread",
+        "-ldl",
         "-lm",
     ]
     if subprocess.run(compile_command, check=False).returncode != 0:

@@ -1,0 +1,45 @@
+/* cuda_driver: is there a working CUDA driver in this process, and what devices
+ * does it have?  Asked before the first CUPTI call, because CUPTI without a
+ * driver fails slowly or crashes. */
+#ifndef FP_GPU_CUDA_DRIVER_H
+#define FP_GPU_CUDA_DRIVER_H
+
+#include "gpu/cupti_lib.h"
+
+enum { FP_GPU_DEVICES = 16, FP_GPU_NAME = 64 };
+
+typedef struct fp_gpu_device {
+    char name[FP_GPU_NAME];
+    uint64_t memory_bytes;
+    int32_t capability_major;
+    int32_t capability_minor;
+    int32_t multiprocessors;
+    int32_t threads_per_multiprocessor;
+    int32_t blocks_per_multiprocessor;
+    int32_t registers_per_multiprocessor;
+    int32_t shared_bytes_per_multiprocessor;
+    int32_t warp_size;
+} fp_gpu_device;
+
+typedef struct fp_cuda_driver {
+    void *handle;    /* never closed */
+    int32_t version; /* 12080 is CUDA 12.8 */
+    int32_t devices; /* at most FP_GPU_DEVICES are described */
+    fp_gpu_device device[FP_GPU_DEVICES];
+} fp_cuda_driver;
+
+typedef enum fp_driver_state {
+    FP_DRIVER_READY,   /* initialised; [d] is filled */
+    FP_DRIVER_WAITING, /* there, but the program has not initialised it yet */
+    FP_DRIVER_NONE,    /* no driver, or a broken one: [why] */
+} fp_driver_state;
+
+/* [path]: NULL looks for libcuda.so.1 by the loader's rules, and only where a
+ * device file says that there may be a GPU; else an absolute path.
+ * [initialise]: call cuInit(0) if nobody did.  Not before it is needed: a
+ * process that forks after cuInit cannot use CUDA in its children. */
+fp_driver_state
+fp_cuda_driver_open(fp_cuda_driver *d, const char *path, int initialise,
+                    fp_why *why);
+
+#endif

@@ -1,0 +1,63 @@
+/* cupti_lib: libcupti as a table of functions, found at run time.  Nothing is
+ * linked and no NVIDIA header is needed; a function that this release lacks is
+ * NULL.  All of them return a CUptiResult. */
+#ifndef FP_GPU_CUPTI_LIB_H
+#define FP_GPU_CUPTI_LIB_H
+
+#include "core/base.h"
+
+#include <stddef.h>
+
+enum { FP_WHY_LENGTH = 320 };
+
+/* Why something cannot be had: one sentence for the user; empty: it can. */
+typedef struct fp_why {
+    char text[FP_WHY_LENGTH];
+} fp_why;
+
+typedef void (*fp_cupti_callback)(void *user, int domain, uint32_t cbid,
+                                  const void *data);
+typedef void (*fp_cupti_request)(uint8_t **buffer, size_t *size,
+                                 size_t *max_records);
+typedef void (*fp_cupti_complete)(void *context, uint32_t stream,
+                                  uint8_t *buffer, size_t size, size_t valid);
+
+typedef struct fp_cupti {
+    void *handle; /* never closed: CUPTI may still own buffers and threads */
+    uint32_t version;
+    /* needed */
+    int (*get_version)(uint32_t *version);
+    int (*get_result_string)(int result, const char **text);
+    int (*subscribe)(void **subscriber, fp_cupti_callback f, void *user);
+    int (*unsubscribe)(void *subscriber);
+    int (*enable_callback)(uint32_t enable, void *subscriber, int domain,
+                           uint32_t cbid);
+    int (*register_buffers)(fp_cupti_request request,
+                            fp_cupti_complete complete);
+    int (*enable)(int kind);
+    int (*disable)(int kind);
+    int (*flush_all)(uint32_t flags);
+    int (*next_record)(uint8_t *buffer, size_t valid, uint8_t **record);
+    int (*dropped)(void *context, uint32_t stream, size_t *count);
+    int (*get_timestamp)(uint64_t *ns);
+    /* wanted; NULL where this release has none */
+    int (*push_external)(int kind, uint64_t id);
+    int (*pop_external)(int kind, uint64_t *last);
+    int (*enable_runtime_api)(uint32_t cbid, uint8_t enable); /* 12.6 */
+    int (*enable_driver_api)(uint32_t cbid, uint8_t enable);  /* 12.6 */
+    int (*get_graph_node_id)(void *node, uint64_t *id);
+} fp_cupti;
+
+/* Opens the library at [path] (absolute, or a bare file name for the loader's
+ * own search; anything else is refused: the working directory is no place to
+ * load code from) and asks its version.  The CUDA driver must be initialised
+ * already: some releases crash in cuptiGetVersion otherwise.  0, or -1 with
+ * [why]. */
+int
+fp_cupti_open(fp_cupti *c, const char *path, fp_why *why);
+
+/* "code (name)" of a CUptiResult, for a sentence. */
+void
+fp_cupti_describe(const fp_cupti *c, int result, char *text, size_t size);
+
+#endif

@@ -1,0 +1,103 @@
+/* timeline: when a device was busy, and with what, against what the training
+ * thread was doing meanwhile.
+ *
+ * Activities arrive in any order and late; host events (the outermost section
+ * of the training thread, the end of a step) arrive in order.  Both are kept
+ * until fp_timeline_fold(until) says that nothing earlier will come any more;
+ * then they are swept once, summed up and forgotten.  An activity that comes
+ * later all the same loses the part before that point to `late_ns`.  Times are
+ * CUPTI's nanoseconds.  One thread at a time. */
+#ifndef FP_GPU_TIMELINE_H
+#define FP_GPU_TIMELINE_H
+
+#include "core/alloc.h"
+#include "core/base.h"
+
+typedef enum fp_gpu_class {
+    FP_GPU_COMPUTE,
+    FP_GPU_COMMUNICATION,
+    FP_GPU_COPY,
+    FP_GPU_MEMSET,
+    FP_GPU_CLASSES,
+} fp_gpu_class;
+
+/* Section 0: the training thread was in no section. */
+enum { FP_TIMELINE_SECTIONS = 64 };
+
+/* wall = busy + idle, idle = sum of idle_ns[]. */
+typedef struct fp_timeline_sums {
+    int64_t wall_ns;
+    int64_t busy_ns;          /* any activity */
+    int64_t kernel_ns;        /* compute or communication */
+    int64_t compute_ns;       /* at least one compute kernel */
+    int64_t communication_ns; /* at least one communication kernel */
+    int64_t overlap_ns;       /* both at once */
+    int64_t copy_ns;          /* at least one copy or memset */
+    int64_t copy_alone_ns;    /* ... and no kernel */
+    /* By the section the training thread was in; those beyond the last are
+     * counted in the last. */
+    int64_t idle_ns[FP_TIMELINE_SECTIONS];
+} fp_timeline_sums;
+
+typedef struct fp_interval {
+    int64_t start;
+    int64_t end;
+    uint8_t gpu_class;
+} fp_interval;
+
+typedef struct fp_host_event {
+    int64_t at;
+    uint32_t section; /* from here on; valid if !is_step */
+    uint8_t is_step;  /* a step ends here */
+    uint8_t measured; /* ... and counts in the statistics (no warm-up) */
+} fp_host_event;
+
+typedef struct fp_timeline {
+    fp_alloc alloc;
+    fp_interval *interval; /* owned; unordered */
+    uint32_t intervals;
+    uint32_t interval_capacity;
+    fp_host_event *event; /* owned; ascending */
+    uint32_t events;
+    uint32_t event_capacity;
+    int64_t begin;                /* of the recording */
+    int64_t folded;               /* everything before is final */
+    uint32_t section;             /* at `folded` */
+    fp_timeline_sums step_so_far; /* the step under way */
+    fp_timeline_sums whole;       /* from begin to folded */
+    fp_timeline_sums steps;       /* measured steps that are over */
+    uint64_t step_count;          /* ... so many */
+    int64_t late_ns;
+    uint64_t late;
+    uint64_t lost; /* activities or events there was no memory for */
+} fp_timeline;
+
+/* At most this many intervals or events are kept; beyond, they are folded up to
+ * half of the waiting span at once (so a long silence cannot eat the memory). */
+enum { FP_TIMELINE_WAITING = 1 << 20 };
+
+void
+fp_timeline_init(fp_timeline *t, const fp_alloc *a, int64_t begin);
+
+void
+fp_timeline_fini(fp_timeline *t);
+
+void
+fp_timeline_add(fp_timeline *t, int64_t start, int64_t end, fp_gpu_class c);
+
+void
+fp_timeline_section(fp_timeline *t, int64_t at, uint32_t section);
+
+/* A step ends at [at], the next begins. */
+void
+fp_timeline_step(fp_timeline *t, int64_t at, int measured);
+
+/* Time in which nothing was recorded (another client had the device's records):
+ * it is in no sum.  Everything before [from] is folded first. */
+void
+fp_timeline_gap(fp_timeline *t, int64_t from, int64_t to);
+
+void
+fp_timeline_fold(fp_timeline *t, int64_t until);
+
+#endif
