@@ -14,7 +14,7 @@ fp_thread_create(const fp_alloc *a, fp_limits limits, int64_t now)
         fp_alloc_give(a, t, 1, sizeof(*t));
         return NULL;
     }
-    t->cur = fp_tree_root(&t->tree);
+    fp_thread_stand(t, fp_tree_root(&t->tree));
     t->last = now;
     return t;
 }
@@ -138,7 +138,7 @@ fp_thread_enter_flat(fp_thread *t, fp_node *n, int64_t now)
         return FP_ENOMEM;
     }
     t->counters.truncated++;
-    t->cur = n;
+    fp_thread_stand(t, n);
     return FP_OK;
 }
 
@@ -176,7 +176,7 @@ rejoin(fp_thread *t, fp_key key)
 {
     fp_node *n = node_above(t, key);
     if (!fp_node_is_flat(n)) {
-        t->cur = n;
+        fp_thread_stand(t, n);
         return FP_OK;
     }
     if (n->key != key && fp_key_tag(key) == FP_TAG_SECTION) {
@@ -186,7 +186,7 @@ rejoin(fp_thread *t, fp_key key)
         t->counters.dropped++;
         return FP_ENOMEM;
     }
-    t->cur = n;
+    fp_thread_stand(t, n);
     return FP_OK;
 }
 
@@ -235,7 +235,7 @@ fp_thread_leave_slow(fp_thread *t, fp_key key, int64_t now)
     }
     fp_thread_charge(t, now);
     t->counters.unbalanced += functions;
-    t->cur = below(t, n, &over);
+    fp_thread_stand(t, below(t, n, &over));
     t->over_len = over;
     /* A generator that yields inside a `with` leaves its frame, not the section:
      * that stays open and moves down to the caller. */
@@ -262,7 +262,7 @@ fp_thread_drop_functions(fp_thread *t, int64_t now)
     if (!fp_thread_in_function(t)) {
         return;
     }
-    t->cur = fp_tree_root(&t->tree);
+    fp_thread_stand(t, fp_tree_root(&t->tree));
     t->over_len = 0;
     rejoin_from(t, 0);
 }
@@ -314,7 +314,7 @@ fp_thread_take_off_path(fp_thread *t, uint32_t i)
     if (n == root) {
         return; /* it was on the path, so this cannot be */
     }
-    t->cur = below(t, n, &over);
+    fp_thread_stand(t, below(t, n, &over));
     t->over_len = over;
     if (room != FP_OK) {
         t->counters.dropped += functions;

@@ -82,6 +82,23 @@ fp_thread_create(const fp_alloc *a, fp_limits limits, int64_t now);
 void
 fp_thread_destroy(fp_thread *t);
 
+/* The thread stands in [n] from here on.  Another thread may look at any moment
+ * (fp_thread_stands), and must then find the node complete; on x86 that is an
+ * ordinary store. */
+static inline void
+fp_thread_stand(fp_thread *t, fp_node *n)
+{
+    __atomic_store_n(&t->cur, n, __ATOMIC_RELEASE);
+}
+
+/* For other threads: of the node, only key, parent, depth and index may be
+ * read, and only while the trees are kept. */
+static inline const fp_node *
+fp_thread_stands(const fp_thread *t)
+{
+    return __atomic_load_n(&t->cur, __ATOMIC_ACQUIRE);
+}
+
 /* Charges the time up to [now] to where the thread stands. */
 static inline void
 fp_thread_charge(fp_thread *t, int64_t now)
@@ -121,7 +138,7 @@ static inline void
 fp_thread_enter(fp_thread *t, fp_node *n, int64_t now)
 {
     fp_thread_charge(t, now);
-    t->cur = n;
+    fp_thread_stand(t, n);
 }
 
 /* The same for a node that is flat.  FP_ENOMEM: not entered, counted as
@@ -146,7 +163,7 @@ fp_thread_leave(fp_thread *t, fp_key key, int64_t now)
     fp_node *n = t->cur;
     if (FP_LIKELY(n->key == key && t->over_len == 0)) {
         fp_thread_charge(t, now);
-        t->cur = n->parent;
+        fp_thread_stand(t, n->parent);
         return;
     }
     fp_thread_leave_slow(t, key, now);

@@ -147,7 +147,7 @@ remove_node(fp_thread *t, uint32_t i, int64_t now)
     fp_thread_charge(t, now);
     if (FP_LIKELY(i + 1 == t->open_len && n->key == entry->key &&
                   t->over_len == 0)) {
-        t->cur = n->parent;
+        fp_thread_stand(t, n->parent);
         return;
     }
     fp_thread_take_off_path(t, i);

@@ -232,7 +232,7 @@ fp_plain_leave(fp_thread *t, fp_key key)
         return 0;
     }
     fp_thread_charge(t, fp_clock_counter());
-    t->cur = n->parent;
+    fp_thread_stand(t, n->parent);
     return 1;
 }
 

@@ -1,0 +1,156 @@
+#include "gpu/lane.h"
+
+#include <sched.h>
+
+void
+fp_lanes_init(fp_lanes *all, const fp_alloc *a)
+{
+    *all = (fp_lanes){.alloc = *a};
+}
+
+static fp_chunk *
+take_chunk(fp_lanes *all)
+{
+    if (atomic_fetch_add(&all->chunks, 1) >= FP_LANE_CHUNKS) {
+        atomic_fetch_sub(&all->chunks, 1);
+        return NULL;
+    }
+    fp_chunk *c = all->alloc.take(all->alloc.ctx, sizeof(*c));
+    if (c == NULL) {
+        atomic_fetch_sub(&all->chunks, 1);
+        return NULL;
+    }
+    atomic_init(&c->next, NULL);
+    atomic_init(&c->filled, 0);
+    return c;
+}
+
+static void
+give_chunk(fp_lanes *all, fp_chunk *c)
+{
+    fp_alloc_give(&all->alloc, c, 1, sizeof(*c));
+    atomic_fetch_sub(&all->chunks, 1);
+}
+
+static void
+free_lane(fp_lane *lane)
+{
+    fp_chunk *c = lane->head;
+    while (c != NULL) {
+        fp_chunk *next = atomic_load_explicit(&c->next, memory_order_acquire);
+        give_chunk(lane->all, c);
+        c = next;
+    }
+    fp_alloc_give(&lane->all->alloc, lane, 1, sizeof(*lane));
+}
+
+void
+fp_lanes_fini(fp_lanes *all)
+{
+    fp_lane *lane = atomic_load(&all->first);
+    atomic_store(&all->first, NULL);
+    while (lane != NULL) {
+        fp_lane *next = lane->next;
+        free_lane(lane);
+        lane = next;
+    }
+}
+
+fp_lane *
+fp_lane_create(fp_lanes *all)
+{
+    fp_lane *lane = fp_alloc_zeroed(&all->alloc, 1, sizeof(*lane));
+    if (lane == NULL) {
+        return NULL;
+    }
+    lane->all = all;
+    lane->owner = -1;
+    lane->head = lane->tail = take_chunk(all);
+    if (lane->head == NULL) {
+        fp_alloc_give(&all->alloc, lane, 1, sizeof(*lane));
+        return NULL;
+    }
+    lane->next = atomic_load(&all->first);
+    while (!atomic_compare_exchange_weak(&all->first, &lane->next, lane)) {
+    }
+    return lane;
+}
+
+int
+fp_lane_write(fp_lane *lane, const fp_event *e)
+{
+    fp_chunk *c = lane->tail;
+    uint32_t n = atomic_load_explicit(&c->filled, memory_order_relaxed);
+    int full = n == FP_LANE_CHUNK;
+    if (FP_UNLIKELY(full)) {
+        fp_chunk *more = take_chunk(lane->all);
+        if (more == NULL) {
+            atomic_fetch_add_explicit(&lane->all->lost, 1,
+                                      memory_order_relaxed);
+            return 1;
+        }
+        more->event[0] = *e;
+        atomic_store_explicit(&more->filled, 1, memory_order_relaxed);
+        lane->tail = more;
+        atomic_store_explicit(&c->next, more, memory_order_release);
+        return 1;
+    }
+    c->event[n] = *e;
+    atomic_store_explicit(&c->filled, n + 1, memory_order_release);
+    return 0;
+}
+
+const fp_event *
+fp_lane_read(fp_lane *lane)
+{
+    fp_chunk *c = lane->head;
+    if (lane->read == FP_LANE_CHUNK) {
+        fp_chunk *next = atomic_load_explicit(&c->next, memory_order_acquire);
+        if (next == NULL) {
+            return NULL;
+        }
+        /* The writer left this chunk when it linked the next one. */
+        give_chunk(lane->all, c);
+        lane->head = c = next;
+        lane->read = 0;
+    }
+    uint32_t filled = atomic_load_explicit(&c->filled, memory_order_acquire);
+    return lane->read < filled ? &c->event[lane->read++] : NULL;
+}
+
+static int
+is_empty(const fp_lane *lane)
+{
+    const fp_chunk *c = lane->head;
+    return lane->read ==
+               atomic_load_explicit(&c->filled, memory_order_acquire) &&
+           atomic_load_explicit(&c->next, memory_order_acquire) == NULL;
+}
+
+void
+fp_lanes_sweep(fp_lanes *all)
+{
+    /* The first lane stays: its link is where new lanes come in. */
+    fp_lane *before = atomic_load(&all->first);
+    while (before != NULL && before->next != NULL) {
+        fp_lane *lane = before->next;
+        if (atomic_load(&lane->ended) && is_empty(lane)) {
+            before->next = lane->next;
+            free_lane(lane);
+        }
+        else {
+            before = lane;
+        }
+    }
+}
+
+void
+fp_lanes_quiesce(fp_lanes *all, const fp_lane *self)
+{
+    for (fp_lane *lane = atomic_load(&all->first); lane != NULL;
+         lane = lane->next) {
+        while (lane != self && atomic_load(&lane->busy)) {
+            sched_yield();
+        }
+    }
+}

@@ -1,0 +1,132 @@
+/* The second half of owners.h: who owned a launch, as told afterwards. */
+#include "gpu/owners.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void
+fp_owner_log_init(fp_owner_log *l, const fp_alloc *a)
+{
+    *l = (fp_owner_log){.alloc = *a, .sorted = 1};
+}
+
+void
+fp_owner_log_fini(fp_owner_log *l)
+{
+    fp_alloc_give(&l->alloc, l->event, l->capacity, sizeof(*l->event));
+    *l = (fp_owner_log){.alloc = l->alloc, .sorted = 1};
+}
+
+static void
+apply(fp_owner_log *l, fp_owner_state *state, const fp_owner_event *e)
+{
+    fp_owner_state *s = &state[e->slot];
+    if (e->section != s->section) {
+        s->opened = ++l->opened;
+    }
+    s->section = e->section;
+    s->backward = e->backward;
+    s->is_backward_phase = e->is_backward_phase;
+}
+
+static void
+drop_first(fp_owner_log *l, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        apply(l, l->state, &l->event[i]);
+    }
+    memmove(l->event, l->event + n, (l->events - n) * sizeof(*l->event));
+    l->events -= n;
+}
+
+static int
+event_order(const void *a, const void *b)
+{
+    int64_t x = ((const fp_owner_event *)a)->ticks;
+    int64_t y = ((const fp_owner_event *)b)->ticks;
+    return (x > y) - (x < y);
+}
+
+/* Events of one thread must keep their order at equal times, which qsort does
+ * not promise: insertion, which is linear for what is nearly sorted. */
+static void
+sort_events(fp_owner_log *l)
+{
+    for (uint32_t i = 1; !l->sorted && i < l->events; i++) {
+        fp_owner_event e = l->event[i];
+        uint32_t j = i;
+        for (; j > 0 && event_order(&l->event[j - 1], &e) > 0; j--) {
+            l->event[j] = l->event[j - 1];
+        }
+        l->event[j] = e;
+    }
+    l->sorted = 1;
+}
+
+void
+fp_owner_log_add(fp_owner_log *l, const fp_owner_event *e)
+{
+    if (l->events == l->capacity && l->capacity < FP_OWNER_EVENTS) {
+        uint32_t more = l->capacity != 0 ? l->capacity * 2 : 256;
+        fp_owner_event *grown = fp_alloc_grow(&l->alloc, l->event, l->capacity,
+                                              more, sizeof(*l->event));
+        if (grown != NULL) {
+            l->event = grown;
+            l->capacity = more;
+        }
+    }
+    if (l->events == l->capacity) {
+        if (l->events == 0) {
+            l->lost++;
+            return;
+        }
+        sort_events(l);
+        uint32_t half = (l->events + 1) / 2;
+        l->lost += half;
+        drop_first(l, half);
+    }
+    if (l->events != 0 && l->event[l->events - 1].ticks > e->ticks) {
+        l->sorted = 0;
+    }
+    l->event[l->events++] = *e;
+}
+
+static int
+query_order(const void *a, const void *b)
+{
+    int64_t x = ((const fp_owner_query *)a)->ticks;
+    int64_t y = ((const fp_owner_query *)b)->ticks;
+    return (x > y) - (x < y);
+}
+
+void
+fp_owner_log_ask(fp_owner_log *l, fp_owner_query *q, uint32_t n,
+                 int functions_known)
+{
+    sort_events(l);
+    qsort(q, n, sizeof(*q), query_order);
+    fp_owner_state state[FP_OWNERS];
+    memcpy(state, l->state, sizeof(state));
+    uint64_t opened = l->opened;
+    uint32_t next = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        while (next < l->events && l->event[next].ticks <= q[i].ticks) {
+            apply(l, state, &l->event[next++]);
+        }
+        q[i].answer = fp_owner_choose(state, FP_OWNERS, functions_known);
+    }
+    l->opened = opened; /* the replay must not age what is kept */
+}
+
+void
+fp_owner_log_forget(fp_owner_log *l, int64_t ticks)
+{
+    sort_events(l);
+    uint32_t n = 0;
+    while (n < l->events && l->event[n].ticks < ticks) {
+        n++;
+    }
+    if (n != 0) {
+        drop_first(l, n);
+    }
+}

@@ -1,0 +1,50 @@
+/* site: the place in a calling-context tree that gave the device work.
+ *
+ * A place is a thread's serial number and the index of a node in its tree:
+ * never a pointer, so it may outlive the tree, and costs nothing to keep.
+ *
+ *   63           32 31           0
+ *   +--------------+--------------+
+ *   | serial >= 1  | node index   |       0: no place
+ *   +--------------+--------------+ */
+#ifndef FP_GPU_SITE_H
+#define FP_GPU_SITE_H
+
+#include "core/thread.h"
+
+typedef uint64_t fp_place;
+
+/* How the place of an activity was found. */
+typedef enum fp_how {
+    FP_HOW_OWN,       /* the launching thread stood there */
+    FP_HOW_INHERITED, /* ... had no section; `via` is whose work it did */
+    FP_HOW_CAPTURED,  /* replay of a graph; `via` is where it was captured */
+    FP_HOW_OTHER,     /* a thread that nothing is known about */
+    FP_HOW_UNKNOWN,   /* no launch is known */
+} fp_how;
+
+typedef struct fp_site {
+    fp_place place;
+    fp_place via;
+    fp_how how;
+} fp_site;
+
+static inline fp_place
+fp_place_of(const fp_thread *t, const fp_node *n)
+{
+    return (fp_place)t->serial << 32 | n->index;
+}
+
+static inline uint32_t
+fp_place_thread(fp_place p)
+{
+    return (uint32_t)(p >> 32);
+}
+
+static inline uint32_t
+fp_place_node(fp_place p)
+{
+    return (uint32_t)p;
+}
+
+#endif
