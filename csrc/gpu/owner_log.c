@@ -99,6 +99,21 @@ query_order(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+/* The rule, without the launching thread itself. */
+static fp_place
+choose_but(const fp_owner_state *state, fp_place launcher, int functions_known)
+{
+    fp_owner_state others[FP_OWNERS];
+    uint32_t n = 0, self = fp_place_thread(launcher);
+    for (uint32_t i = 0; i < FP_OWNERS; i++) {
+        if (self == 0 || (fp_place_thread(state[i].section) != self &&
+                          fp_place_thread(state[i].backward) != self)) {
+            others[n++] = state[i];
+        }
+    }
+    return fp_owner_choose(others, n, functions_known);
+}
+
 void
 fp_owner_log_ask(fp_owner_log *l, fp_owner_query *q, uint32_t n,
                  int functions_known)
@@ -113,7 +128,7 @@ fp_owner_log_ask(fp_owner_log *l, fp_owner_query *q, uint32_t n,
         while (next < l->events && l->event[next].ticks <= q[i].ticks) {
             apply(l, state, &l->event[next++]);
         }
-        q[i].answer = fp_owner_choose(state, FP_OWNERS, functions_known);
+        q[i].answer = choose_but(state, q[i].launcher, functions_known);
     }
     l->opened = opened; /* the replay must not age what is kept */
 }

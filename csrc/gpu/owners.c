@@ -29,21 +29,18 @@ fp_owner_choose(const fp_owner_state *states, uint32_t n, int functions_known)
 int
 fp_owners_join(fp_owners *o, const fp_thread *t)
 {
-    int free_slot = -1;
     for (int i = 0; i < FP_OWNERS; i++) {
-        const fp_thread *u = atomic_load(&o->slot[i].thread);
-        if (u == t) {
+        if (atomic_load(&o->slot[i].thread) == t) {
             return i;
         }
-        if (u == NULL && free_slot < 0) {
-            free_slot = i;
+    }
+    for (int i = 0; i < FP_OWNERS; i++) {
+        const fp_thread *nobody = NULL;
+        if (atomic_compare_exchange_strong(&o->slot[i].thread, &nobody, t)) {
+            return i;
         }
     }
-    if (free_slot >= 0) {
-        fp_owners_section(o, free_slot, 0, 0);
-        atomic_store(&o->slot[free_slot].thread, t);
-    }
-    return free_slot;
+    return -1;
 }
 
 void
@@ -82,14 +79,14 @@ fp_owners_backward_node(const fp_owners *o, const fp_node *n)
 }
 
 fp_place
-fp_owners_find(const fp_owners *o)
+fp_owners_find(const fp_owners *o, const fp_thread *self)
 {
     fp_owner_state state[FP_OWNERS];
     uint32_t n = 0;
     for (int i = 0; i < FP_OWNERS; i++) {
         const fp_owner *s = &o->slot[i];
         const fp_thread *t = atomic_load(&s->thread);
-        if (t == NULL) {
+        if (t == NULL || t == self) {
             continue;
         }
         fp_owner_state *now = &state[n++];

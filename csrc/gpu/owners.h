@@ -48,7 +48,8 @@ typedef struct fp_owners {
     int (*is_backward)(fp_key key);
 } fp_owners;
 
-/* The slot of [t], taken if it has none; -1: none is free, [t] is no owner. */
+/* The slot of [t], taken if it has none; -1: none is free, [t] is no owner.
+ * Only on [t]'s own thread. */
 int
 fp_owners_join(fp_owners *o, const fp_thread *t);
 
@@ -59,9 +60,10 @@ fp_owners_leave(fp_owners *o, const fp_thread *t);
 void
 fp_owners_section(fp_owners *o, int slot, fp_place section, int backward);
 
-/* Any thread that is inside fp_lane_enter. */
+/* Whose work a thread does that is not [self] (or NULL).  Any thread that is
+ * inside fp_lane_enter. */
 fp_place
-fp_owners_find(const fp_owners *o);
+fp_owners_find(const fp_owners *o, const fp_thread *self);
 
 /* The node of the backward call that [n] is in, itself included; or NULL. */
 const fp_node *
@@ -102,7 +104,8 @@ fp_owner_log_add(fp_owner_log *l, const fp_owner_event *e);
 
 typedef struct fp_owner_query {
     int64_t ticks;
-    uint32_t tag; /* the asker's */
+    uint32_t tag;      /* the asker's */
+    fp_place launcher; /* a place in the launching thread: it is no owner */
     fp_place answer;
 } fp_owner_query;
 

@@ -1,0 +1,105 @@
+#include "gpu/buffers.h"
+
+fp_status
+fp_buffers_init(fp_buffers *b, const fp_alloc *a)
+{
+    *b = (fp_buffers){.alloc = *a};
+    b->spare = fp_alloc_zeroed(a, FP_SPARE_BYTES, 1);
+    return b->spare != NULL ? FP_OK : FP_ENOMEM;
+}
+
+void
+fp_buffers_fini(fp_buffers *b)
+{
+    for (int i = 0; i < FP_BUFFERS; i++) {
+        fp_alloc_give(&b->alloc, b->slot[i].data, FP_BUFFER_BYTES, 1);
+        b->slot[i].data = NULL;
+    }
+    fp_alloc_give(&b->alloc, b->spare, FP_SPARE_BYTES, 1);
+    b->spare = NULL;
+}
+
+uint8_t *
+fp_buffers_lend(fp_buffers *b, size_t *size)
+{
+    for (int i = 0; i < FP_BUFFERS; i++) {
+        fp_buffer *s = &b->slot[i];
+        int is = FP_BUFFER_FREE;
+        if (!atomic_compare_exchange_strong(&s->state, &is,
+                                            FP_BUFFER_CLAIMED)) {
+            continue;
+        }
+        if (s->data == NULL) {
+            s->data = b->alloc.take(b->alloc.ctx, FP_BUFFER_BYTES);
+        }
+        if (s->data != NULL) {
+            *size = FP_BUFFER_BYTES;
+            atomic_store(&s->state, FP_BUFFER_LENT);
+            return s->data;
+        }
+        atomic_store(&s->state, FP_BUFFER_FREE);
+        break;
+    }
+    atomic_fetch_add(&b->lent_spares, 1);
+    *size = FP_SPARE_BYTES;
+    return b->spare;
+}
+
+int
+fp_buffers_accept(fp_buffers *b, uint8_t *data, size_t valid, void *context,
+                  uint32_t stream)
+{
+    for (int i = 0; i < FP_BUFFERS; i++) {
+        fp_buffer *s = &b->slot[i];
+        if (atomic_load(&s->state) != FP_BUFFER_LENT || s->data != data) {
+            continue;
+        }
+        s->valid = valid < FP_BUFFER_BYTES ? valid : FP_BUFFER_BYTES;
+        s->context = context;
+        s->stream = stream;
+        s->order = atomic_fetch_add(&b->completed, 1);
+        atomic_store_explicit(&s->state,
+                              valid != 0 ? FP_BUFFER_FULL : FP_BUFFER_FREE,
+                              memory_order_release);
+        return valid != 0;
+    }
+    if (data == b->spare && valid != 0) {
+        atomic_fetch_add(&b->discarded, 1);
+    }
+    return 0; /* or not ours: nothing to do with it */
+}
+
+uint32_t
+fp_buffers_take_full(fp_buffers *b, fp_buffer *taken[FP_BUFFERS])
+{
+    uint32_t n = 0;
+    for (int i = 0; i < FP_BUFFERS; i++) {
+        fp_buffer *s = &b->slot[i];
+        int is = FP_BUFFER_FULL;
+        if (!atomic_compare_exchange_strong(&s->state, &is, FP_BUFFER_TAKEN)) {
+            continue;
+        }
+        uint32_t at = n++;
+        for (; at > 0 && taken[at - 1]->order > s->order; at--) {
+            taken[at] = taken[at - 1];
+        }
+        taken[at] = s;
+    }
+    return n;
+}
+
+void
+fp_buffers_give_back(fp_buffer *taken)
+{
+    atomic_store_explicit(&taken->state, FP_BUFFER_FREE, memory_order_release);
+}
+
+uint32_t
+fp_buffers_lent(const fp_buffers *b)
+{
+    uint32_t n = 0;
+    for (int i = 0; i < FP_BUFFERS; i++) {
+        n += atomic_load(&b->slot[i].state) == FP_BUFFER_LENT;
+    }
+    return n;
+}

@@ -1,0 +1,77 @@
+/* buffers: the memory that CUPTI writes records into.
+ *
+ * CUPTI asks for a buffer on whatever thread needs one and gives it back, full
+ * or flushed, on whatever thread; both only change one slot's state, so neither
+ * waits.  When every slot is in use, a small buffer is lent whose records are
+ * thrown away and counted: refusing is what makes some releases crash.
+ *
+ *   FREE -> LENT (CUPTI writes) -> FULL (to be decoded) -> FREE */
+#ifndef FP_GPU_BUFFERS_H
+#define FP_GPU_BUFFERS_H
+
+#include "core/alloc.h"
+#include "core/base.h"
+
+#include <stdatomic.h>
+
+enum {
+    FP_BUFFERS = 32,
+    FP_BUFFER_BYTES = 1 << 20, /* about 3 700 launches */
+    FP_SPARE_BYTES = 1 << 16,
+};
+
+enum {
+    FP_BUFFER_FREE,
+    FP_BUFFER_CLAIMED, /* about to be lent; data may be changing */
+    FP_BUFFER_LENT,
+    FP_BUFFER_FULL,
+    FP_BUFFER_TAKEN,
+};
+
+typedef struct fp_buffer {
+    _Atomic int state;
+    uint8_t *data; /* owned; made when first lent, kept for good */
+    size_t valid;  /* bytes, while FULL */
+    void *context;
+    uint32_t stream;
+    uint64_t order; /* of completion */
+} fp_buffer;
+
+typedef struct fp_buffers {
+    fp_buffer slot[FP_BUFFERS];
+    uint8_t *spare; /* owned; lent any number of times, never read */
+    _Atomic uint64_t completed;
+    _Atomic uint64_t lent_spares;
+    _Atomic uint64_t discarded; /* buffers whose records were thrown away */
+    fp_alloc alloc;             /* any thread may use it */
+} fp_buffers;
+
+/* FP_ENOMEM: nothing is held. */
+fp_status
+fp_buffers_init(fp_buffers *b, const fp_alloc *a);
+
+/* Only when CUPTI holds none: for tests. */
+void
+fp_buffers_fini(fp_buffers *b);
+
+/* Any thread.  Never NULL. */
+uint8_t *
+fp_buffers_lend(fp_buffers *b, size_t *size);
+
+/* Any thread.  1 if there is something to decode now. */
+int
+fp_buffers_accept(fp_buffers *b, uint8_t *data, size_t valid, void *context,
+                  uint32_t stream);
+
+/* The decoder: buffers to decode, oldest first; it gives each back. */
+uint32_t
+fp_buffers_take_full(fp_buffers *b, fp_buffer *taken[FP_BUFFERS]);
+
+void
+fp_buffers_give_back(fp_buffer *taken);
+
+/* How many CUPTI holds. */
+uint32_t
+fp_buffers_lent(const fp_buffers *b);
+
+#endif

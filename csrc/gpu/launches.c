@@ -1,0 +1,158 @@
+#include "gpu/launches.h"
+
+#include <string.h>
+
+enum { FIRST_CAPACITY = 1 << 12 };
+
+void
+fp_launches_init(fp_launches *l, const fp_alloc *a)
+{
+    *l = (fp_launches){.alloc = *a};
+}
+
+void
+fp_launches_fini(fp_launches *l)
+{
+    fp_alloc_give(&l->alloc, l->slot, l->capacity, sizeof(*l->slot));
+    *l = (fp_launches){.alloc = l->alloc};
+}
+
+/* How far the entry in slot [i] is from its own place. */
+static uint32_t
+distance(const fp_launches *l, uint32_t i)
+{
+    return (i - l->slot[i].corr) & (l->capacity - 1);
+}
+
+fp_launch *
+fp_launches_find(fp_launches *l, uint32_t corr)
+{
+    if (l->count == 0) {
+        return NULL;
+    }
+    uint32_t mask = l->capacity - 1;
+    uint32_t i = corr & mask;
+    for (uint32_t far = 0;; far++, i = (i + 1) & mask) {
+        fp_launch *e = &l->slot[i];
+        if (e->corr == corr && e->occupied) {
+            e->generation = l->generation;
+            return e;
+        }
+        if (!e->occupied || distance(l, i) < far) {
+            return NULL;
+        }
+    }
+}
+
+/* [entry] is not in the table yet, and there is room. */
+static fp_launch *
+place(fp_launches *l, fp_launch entry)
+{
+    uint32_t mask = l->capacity - 1;
+    uint32_t i = entry.corr & mask;
+    fp_launch *where = NULL;
+    for (uint32_t far = 0;; far++, i = (i + 1) & mask) {
+        fp_launch *e = &l->slot[i];
+        if (!e->occupied) {
+            *e = entry;
+            l->count++;
+            return where != NULL ? where : e;
+        }
+        uint32_t its = distance(l, i);
+        if (its < far) {
+            fp_launch pushed = *e;
+            *e = entry;
+            where = where != NULL ? where : e;
+            entry = pushed;
+            far = its;
+        }
+    }
+}
+
+static int
+grow(fp_launches *l)
+{
+    uint32_t old_capacity = l->capacity;
+    fp_launch *old = l->slot;
+    uint32_t more = old_capacity != 0 ? old_capacity * 2 : FIRST_CAPACITY;
+    if (more > FP_LAUNCHES_MAX) {
+        return -1;
+    }
+    fp_launch *slot = fp_alloc_zeroed(&l->alloc, more, sizeof(*slot));
+    if (slot == NULL) {
+        return -1;
+    }
+    l->slot = slot;
+    l->capacity = more;
+    l->count = 0;
+    for (uint32_t i = 0; i < old_capacity; i++) {
+        if (old[i].occupied) {
+            (void)place(l, old[i]);
+        }
+    }
+    fp_alloc_give(&l->alloc, old, old_capacity, sizeof(*old));
+    return 0;
+}
+
+fp_launch *
+fp_launches_put(fp_launches *l, uint32_t corr)
+{
+    fp_launch *e = fp_launches_find(l, corr);
+    if (e != NULL) {
+        return e;
+    }
+    /* Three quarters full at most, so that probing always ends. */
+    if (l->count >= l->capacity / 4 * 3 && grow(l) < 0 &&
+        l->count >= l->capacity / 8 * 7) {
+        l->lost++;
+        return NULL;
+    }
+    fp_launch fresh = {
+        .corr = corr, .generation = l->generation, .occupied = 1};
+    return place(l, fresh);
+}
+
+void
+fp_launches_remove(fp_launches *l, fp_launch *entry)
+{
+    uint32_t mask = l->capacity - 1;
+    uint32_t i = (uint32_t)(entry - l->slot);
+    for (;;) {
+        uint32_t next = (i + 1) & mask;
+        if (!l->slot[next].occupied || distance(l, next) == 0) {
+            break;
+        }
+        l->slot[i] = l->slot[next];
+        i = next;
+    }
+    l->slot[i].occupied = 0;
+    l->count--;
+}
+
+uint64_t
+fp_launches_age(fp_launches *l, uint32_t age)
+{
+    uint64_t unheard = 0;
+    l->generation++;
+    for (uint32_t i = 0; i < l->capacity;) {
+        fp_launch *e = &l->slot[i];
+        int heard = (e->flags & (FP_LAUNCH_HIT | FP_LAUNCH_WAITED)) != 0;
+        if (!e->occupied ||
+            l->generation - e->generation <= (heard ? 1 : age)) {
+            i++;
+            continue;
+        }
+        unheard += !heard;
+        fp_launches_remove(l, e); /* another may have moved here: look again */
+    }
+    return unheard;
+}
+
+void
+fp_launches_clear(fp_launches *l)
+{
+    if (l->capacity != 0) {
+        memset(l->slot, 0, l->capacity * sizeof(*l->slot));
+    }
+    l->count = 0;
+}

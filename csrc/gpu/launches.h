@@ -1,0 +1,76 @@
+/* launches: what the device was asked to do and has not reported yet, found by
+ * correlation id.
+ *
+ * Ids come nearly in order, so the table is indexed by the id itself: a lookup
+ * touches one line, and neighbours share it.  (Robin Hood probing: no entry is
+ * further from its place than the one it would push away; a lookup for an id
+ * that is not there ends as early as one that is.)  One call may have several
+ * activities (a graph, a copy in pieces), so an entry is not removed by the
+ * first; it goes when it was not asked for over some generations. */
+#ifndef FP_GPU_LAUNCHES_H
+#define FP_GPU_LAUNCHES_H
+
+#include "core/alloc.h"
+#include "gpu/site.h"
+
+enum {
+    FP_LAUNCH_HAS_SITE = 1,
+    FP_LAUNCH_HAS_TIME = 2,
+    FP_LAUNCH_COUNTED = 4, /* is in the host's sums */
+    FP_LAUNCH_HIT = 8,     /* some activity of it came */
+    FP_LAUNCH_WAITED = 16, /* the host waited: no activity need come */
+    FP_LAUNCH_ALONE = 32,  /* its thread has no section: look for an owner */
+};
+
+enum { FP_LAUNCHES_MAX = 1 << 21 };
+
+typedef struct fp_launch {
+    fp_place place;
+    fp_place via;
+    int64_t at_ns;      /* device clock, as all */
+    int64_t blocked_ns; /* valid if WAITED */
+    int64_t ticks;      /* for the owner log; valid if !HAS_SITE or ALONE */
+    uint32_t corr;
+    uint32_t generation; /* when it was last used */
+    uint8_t flags;
+    uint8_t how;
+    uint8_t occupied;
+} fp_launch;
+
+typedef struct fp_launches {
+    fp_alloc alloc;
+    fp_launch *slot;   /* owned */
+    uint32_t capacity; /* power of two */
+    uint32_t count;
+    uint32_t generation;
+    uint64_t lost; /* no memory or too many */
+} fp_launches;
+
+void
+fp_launches_init(fp_launches *l, const fp_alloc *a);
+
+void
+fp_launches_fini(fp_launches *l);
+
+/* NULL: there is none.  Valid until the next put, remove or expire. */
+fp_launch *
+fp_launches_find(fp_launches *l, uint32_t corr);
+
+/* The entry of [corr], made if there is none; NULL: no room (counted). */
+fp_launch *
+fp_launches_put(fp_launches *l, uint32_t corr);
+
+void
+fp_launches_remove(fp_launches *l, fp_launch *entry);
+
+/* A new generation begins.  Entries that had an activity go when none came for a
+ * generation (a graph's launch has many), others after [age] generations.  How
+ * many of the latter. */
+uint64_t
+fp_launches_age(fp_launches *l, uint32_t age);
+
+/* Forgets all. */
+void
+fp_launches_clear(fp_launches *l);
+
+#endif
