@@ -4,9 +4,11 @@
  * Activities arrive in any order and late; host events (the outermost section
  * of the training thread, the end of a step) arrive in order.  Both are kept
  * until fp_timeline_fold(until) says that nothing earlier will come any more;
- * then they are swept once, summed up and forgotten.  An activity that comes
- * later all the same loses the part before that point to `late_ns`.  Times are
- * CUPTI's nanoseconds.  One thread at a time. */
+ * then they are swept once, summed up and forgotten: all that stays of the
+ * activities is until when each class is busy.  An activity that comes later all
+ * the same loses the part before that point to `late_ns`; a host event that does
+ * holds from that point on.  Times are CUPTI's nanoseconds.  One thread at a
+ * time. */
 #ifndef FP_GPU_TIMELINE_H
 #define FP_GPU_TIMELINE_H
 
@@ -54,26 +56,28 @@ typedef struct fp_host_event {
 
 typedef struct fp_timeline {
     fp_alloc alloc;
-    fp_interval *interval; /* owned; unordered */
+    fp_interval *interval; /* owned */
     uint32_t intervals;
     uint32_t interval_capacity;
+    uint8_t unordered;    /* interval[] does not ascend by start */
     fp_host_event *event; /* owned; ascending */
     uint32_t events;
     uint32_t event_capacity;
-    int64_t begin;                /* of the recording */
-    int64_t folded;               /* everything before is final */
-    uint32_t section;             /* at `folded` */
-    fp_timeline_sums step_so_far; /* the step under way */
-    fp_timeline_sums whole;       /* from begin to folded */
-    fp_timeline_sums steps;       /* measured steps that are over */
-    uint64_t step_count;          /* ... so many */
+    int64_t folded;                     /* everything before is final */
+    int64_t busy_until[FP_GPU_CLASSES]; /* by activities begun before */
+    uint32_t section;                   /* at `folded` */
+    fp_timeline_sums step_so_far;       /* the step under way */
+    fp_timeline_sums whole;             /* from the beginning to `folded` */
+    fp_timeline_sums steps;             /* measured steps that are over */
+    uint64_t step_count;                /* ... so many */
     int64_t late_ns;
     uint64_t late;
     uint64_t lost; /* activities or events there was no memory for */
 } fp_timeline;
 
-/* At most this many intervals or events are kept; beyond, they are folded up to
- * half of the waiting span at once (so a long silence cannot eat the memory). */
+/* At most this many intervals, and as many events, are kept.  When there are
+ * more, or no memory for more, half of them are folded at once: so a long silence
+ * cannot eat the memory. */
 enum { FP_TIMELINE_WAITING = 1 << 20 };
 
 void
@@ -82,9 +86,12 @@ fp_timeline_init(fp_timeline *t, const fp_alloc *a, int64_t begin);
 void
 fp_timeline_fini(fp_timeline *t);
 
+/* An activity from [start] to [end]; one that does not end after its start is
+ * ignored. */
 void
 fp_timeline_add(fp_timeline *t, int64_t start, int64_t end, fp_gpu_class c);
 
+/* From [at] on the training thread is in [section]. */
 void
 fp_timeline_section(fp_timeline *t, int64_t at, uint32_t section);
 
@@ -93,10 +100,13 @@ void
 fp_timeline_step(fp_timeline *t, int64_t at, int measured);
 
 /* Time in which nothing was recorded (another client had the device's records):
- * it is in no sum.  Everything before [from] is folded first. */
+ * it is in no sum, though steps end and sections change in it.  Everything before
+ * [from] is folded first; of a gap that begins before what is folded already only
+ * the rest counts as one. */
 void
 fp_timeline_gap(fp_timeline *t, int64_t from, int64_t to);
 
+/* Nothing from before [until] will come any more. */
 void
 fp_timeline_fold(fp_timeline *t, int64_t until);
 

@@ -1,0 +1,133 @@
+#include "gpu/clock_map.h"
+
+#include <string.h>
+
+enum { TRIES = 32 };
+
+/* A step is more than slewing can be: chrony's fastest is 1/12. */
+enum { SLEW_PART = 10, STEP_NS = 100000 };
+
+/* Brackets are some 100 ns wide: over this long that makes 1e-6, which is
+ * better than the scale that the clock starts with. */
+enum { BASELINE_NS = 100000000 };
+
+void
+fp_clock_map_init(fp_clock_map *m, double ns_per_tick)
+{
+    *m = (fp_clock_map){.ns_per_tick = ns_per_tick, .slope = ns_per_tick};
+}
+
+int
+fp_clock_map_sample(fp_clock_map *m, const fp_clock *ours,
+                    fp_gpu_time_reader theirs)
+{
+    int64_t best_gap = INT64_MAX, ticks = 0;
+    uint64_t gpu_ns = 0;
+    for (int i = 0; i < TRIES; i++) {
+        uint64_t ns;
+        int64_t before = fp_clock_now(ours);
+        if (theirs(&ns) != 0) {
+            return -1;
+        }
+        int64_t gap = fp_clock_now(ours) - before;
+        if (gap >= 0 && gap < best_gap) {
+            best_gap = gap;
+            ticks = before + gap / 2;
+            gpu_ns = ns;
+        }
+    }
+    if (best_gap == INT64_MAX) {
+        return -1;
+    }
+    if ((uint64_t)best_gap > m->worst_gap_ticks) {
+        m->worst_gap_ticks = (uint64_t)best_gap;
+    }
+    fp_clock_map_add(m, ticks, (int64_t)gpu_ns);
+    return 0;
+}
+
+static int
+is_step(const fp_clock_map *m, const fp_clock_pair *a, int64_t ticks,
+        int64_t gpu_ns)
+{
+    double ns = (double)(gpu_ns - a->gpu_ns);
+    double expected = (double)(ticks - a->ticks) * m->ns_per_tick;
+    double off = ns > expected ? ns - expected : expected - ns;
+    return ns < 0 || off > expected / SLEW_PART + STEP_NS;
+}
+
+/* Over all pairs since the last step. */
+static void
+measure_slope(fp_clock_map *m)
+{
+    const fp_clock_pair *last = &m->pair[m->pairs - 1], *first = last;
+    while (first > m->pair && !first->stepped) {
+        first--;
+    }
+    double ns = (double)(last->gpu_ns - first->gpu_ns);
+    m->slope = ns >= BASELINE_NS ? ns / (double)(last->ticks - first->ticks)
+                                 : m->ns_per_tick;
+}
+
+void
+fp_clock_map_add(fp_clock_map *m, int64_t ticks, int64_t gpu_ns)
+{
+    int stepped = 0;
+    if (m->pairs != 0) {
+        const fp_clock_pair *last = &m->pair[m->pairs - 1];
+        if (ticks <= last->ticks) {
+            return;
+        }
+        stepped = is_step(m, last, ticks, gpu_ns);
+    }
+    if (m->pairs == FP_CLOCK_PAIRS) {
+        m->pairs--;
+        memmove(m->pair, m->pair + 1, m->pairs * sizeof(m->pair[0]));
+    }
+    m->pair[m->pairs++] = (fp_clock_pair){ticks, gpu_ns, stepped != 0};
+    m->steps += stepped != 0;
+    measure_slope(m);
+}
+
+/* Only differences become floating-point numbers: those are exact to far less
+ * than 1 ns for days. */
+static int64_t
+along(const fp_clock_pair *from, int64_t ticks, double slope)
+{
+    double ns = (double)(ticks - from->ticks) * slope;
+    int64_t nearest = ns < 0 ? -(int64_t)(0.5 - ns) : (int64_t)(ns + 0.5);
+    return from->gpu_ns + nearest;
+}
+
+static int64_t
+between(const fp_clock_map *m, const fp_clock_pair *a, const fp_clock_pair *b,
+        int64_t ticks)
+{
+    if (b->stepped) {
+        int64_t to_a = ticks - a->ticks, to_b = b->ticks - ticks;
+        return along(to_a < to_b ? a : b, ticks, m->slope);
+    }
+    double ns = (double)(b->gpu_ns - a->gpu_ns);
+    return along(a, ticks, ns / (double)(b->ticks - a->ticks));
+}
+
+int64_t
+fp_clock_map_to_gpu(const fp_clock_map *m, int64_t ticks)
+{
+    if (m->pairs == 0) {
+        return 0;
+    }
+    /* From the back: what is asked for has just happened. */
+    uint32_t after = m->pairs;
+    while (after > 0 && m->pair[after - 1].ticks > ticks) {
+        after--;
+    }
+    if (after == 0) {
+        return along(&m->pair[0], ticks, m->slope);
+    }
+    const fp_clock_pair *a = &m->pair[after - 1];
+    if (after == m->pairs) {
+        return along(a, ticks, m->slope);
+    }
+    return between(m, a, a + 1, ticks);
+}

@@ -1,0 +1,377 @@
+#include "gpu/timeline.h"
+
+#include <string.h>
+
+enum {
+    FIRST_CAPACITY = 1024,
+    /* Streams run side by side, so neighbours come in swapped.  Further than
+     * this it is another buffer's turn: the merge sort's work. */
+    MOVES = 16,
+    /* Each set of active classes. */
+    SETS = 1 << FP_GPU_CLASSES,
+};
+
+void
+fp_timeline_init(fp_timeline *t, const fp_alloc *a, int64_t begin)
+{
+    *t = (fp_timeline){.alloc = *a, .folded = begin};
+    for (int c = 0; c < FP_GPU_CLASSES; c++) {
+        t->busy_until[c] = begin;
+    }
+}
+
+void
+fp_timeline_fini(fp_timeline *t)
+{
+    fp_alloc_give(&t->alloc, t->interval, t->interval_capacity,
+                  sizeof(*t->interval));
+    fp_alloc_give(&t->alloc, t->event, t->event_capacity, sizeof(*t->event));
+    t->interval = NULL;
+    t->event = NULL;
+    t->intervals = t->interval_capacity = 0;
+    t->events = t->event_capacity = 0;
+}
+
+/* ---- order ---- */
+
+/* Where the ascending run that begins at [i] ends. */
+static uint32_t
+run_end(const fp_interval *v, uint32_t i, uint32_t n)
+{
+    for (i++; i < n && v[i - 1].start <= v[i].start; i++) {
+    }
+    return i;
+}
+
+static void
+merge(const fp_interval *a, const fp_interval *a_end, const fp_interval *b,
+      const fp_interval *b_end, fp_interval *to)
+{
+    while (a < a_end && b < b_end) {
+        *to++ = b->start < a->start ? *b++ : *a++;
+    }
+    memcpy(to, a, (size_t)(a_end - a) * sizeof(*a));
+    memcpy(to + (a_end - a), b, (size_t)(b_end - b) * sizeof(*b));
+}
+
+/* Each two neighbouring runs become one; returns how many are left. */
+static uint32_t
+merge_runs(const fp_interval *from, fp_interval *to, uint32_t n)
+{
+    uint32_t runs = 0;
+    for (uint32_t i = 0, middle, end; i < n; i = end, runs++) {
+        middle = run_end(from, i, n);
+        end = middle < n ? run_end(from, middle, n) : n;
+        merge(from + i, from + middle, from + middle, from + end, to + i);
+    }
+    return runs;
+}
+
+/* Shell's sort, with Ciura's distances and on by 9/4: it needs no memory. */
+static void
+sort_in_place(fp_interval *v, uint32_t n)
+{
+    static const uint32_t gaps[] = {
+        1045268, 464564, 206473, 91766, 40785, 18127, 8056, 3581, 1591,
+        707,     301,    132,    57,    23,    10,    4,    1};
+    for (size_t g = 0; g < sizeof(gaps) / sizeof(gaps[0]); g++) {
+        uint32_t gap = gaps[g];
+        for (uint32_t i = gap; i < n; i++) {
+            fp_interval x = v[i];
+            uint32_t k = i;
+            for (; k >= gap && v[k - gap].start > x.start; k -= gap) {
+                v[k] = v[k - gap];
+            }
+            v[k] = x;
+        }
+    }
+}
+
+static void
+sort_intervals(fp_timeline *t)
+{
+    if (!t->unordered) {
+        return;
+    }
+    uint32_t n = t->intervals;
+    size_t size_bytes = n * sizeof(fp_interval);
+    fp_interval *spare = t->alloc.take(t->alloc.ctx, size_bytes);
+    if (spare == NULL) {
+        sort_in_place(t->interval, n);
+    }
+    else {
+        uint32_t runs;
+        do {
+            merge_runs(t->interval, spare, n);
+            runs = merge_runs(spare, t->interval, n);
+        } while (runs > 1);
+        t->alloc.give(t->alloc.ctx, spare, size_bytes);
+    }
+    t->unordered = 0;
+}
+
+/* ---- the sweep ---- */
+
+typedef struct sweep {
+    int64_t now;
+    int64_t busy_until[FP_GPU_CLASSES];
+    int64_t ns[SETS]; /* by which classes were active */
+} sweep;
+
+/* Nothing begins before [to]. */
+static inline void
+advance(sweep *s, int64_t to)
+{
+    while (s->now < to) {
+        int64_t next = to;
+        unsigned active = 0;
+        for (unsigned c = 0; c < FP_GPU_CLASSES; c++) {
+            if (s->busy_until[c] > s->now) {
+                active |= 1u << c;
+                next = s->busy_until[c] < next ? s->busy_until[c] : next;
+            }
+        }
+        s->ns[active] += next - s->now;
+        s->now = next;
+    }
+}
+
+static void
+add_set(fp_timeline_sums *sums, unsigned set, int64_t ns, uint32_t section)
+{
+    int compute = (set >> FP_GPU_COMPUTE & 1) != 0;
+    int communication = (set >> FP_GPU_COMMUNICATION & 1) != 0;
+    int copy =
+        (set >> FP_GPU_COPY & 1) != 0 || (set >> FP_GPU_MEMSET & 1) != 0;
+    int kernel = compute || communication;
+    sums->wall_ns += ns;
+    sums->busy_ns += set != 0 ? ns : 0;
+    sums->kernel_ns += kernel ? ns : 0;
+    sums->compute_ns += compute ? ns : 0;
+    sums->communication_ns += communication ? ns : 0;
+    sums->overlap_ns += compute && communication ? ns : 0;
+    sums->copy_ns += copy ? ns : 0;
+    sums->copy_alone_ns += copy && !kernel ? ns : 0;
+    sums->idle_ns[section] += set == 0 ? ns : 0;
+}
+
+static void
+add_sums(fp_timeline_sums *to, const fp_timeline_sums *from)
+{
+    to->wall_ns += from->wall_ns;
+    to->busy_ns += from->busy_ns;
+    to->kernel_ns += from->kernel_ns;
+    to->compute_ns += from->compute_ns;
+    to->communication_ns += from->communication_ns;
+    to->overlap_ns += from->overlap_ns;
+    to->copy_ns += from->copy_ns;
+    to->copy_alone_ns += from->copy_alone_ns;
+    for (int i = 0; i < FP_TIMELINE_SECTIONS; i++) {
+        to->idle_ns[i] += from->idle_ns[i];
+    }
+}
+
+/* What was swept since the last time goes into the sums. */
+static void
+settle(fp_timeline *t, sweep *s, int recorded)
+{
+    for (unsigned set = 0; set < SETS; set++) {
+        if (recorded && s->ns[set] != 0) {
+            add_set(&t->step_so_far, set, s->ns[set], t->section);
+            add_set(&t->whole, set, s->ns[set], t->section);
+        }
+        s->ns[set] = 0;
+    }
+}
+
+static void
+apply_event(fp_timeline *t, const fp_host_event *e)
+{
+    if (!e->is_step) {
+        t->section = e->section;
+        return;
+    }
+    if (e->measured) {
+        add_sums(&t->steps, &t->step_so_far);
+        t->step_count++;
+    }
+    t->step_so_far = (fp_timeline_sums){0};
+}
+
+/* Sweeps the events up to and at [to]; returns how many, from [first] on. */
+static uint32_t
+sweep_events(fp_timeline *t, sweep *s, uint32_t first, int64_t to,
+             int recorded)
+{
+    for (; first < t->events && t->event[first].at <= to; first++) {
+        advance(s, t->event[first].at);
+        settle(t, s, recorded);
+        apply_event(t, &t->event[first]);
+    }
+    return first;
+}
+
+static void
+sweep_to(fp_timeline *t, int64_t to, int recorded)
+{
+    to = to > t->folded ? to : t->folded;
+    sort_intervals(t);
+    sweep s = {.now = t->folded};
+    memcpy(s.busy_until, t->busy_until, sizeof(s.busy_until));
+    uint32_t i = 0, e = 0;
+    for (; i < t->intervals && t->interval[i].start < to; i++) {
+        const fp_interval *v = &t->interval[i];
+        if (e < t->events && t->event[e].at <= v->start) {
+            e = sweep_events(t, &s, e, v->start, recorded);
+        }
+        advance(&s, v->start);
+        if (v->end > s.busy_until[v->gpu_class]) {
+            s.busy_until[v->gpu_class] = v->end;
+        }
+    }
+    e = sweep_events(t, &s, e, to, recorded);
+    advance(&s, to);
+    settle(t, &s, recorded);
+    memcpy(t->busy_until, s.busy_until, sizeof(s.busy_until));
+    t->folded = to;
+    t->intervals -= i;
+    t->events -= e;
+    if (i != 0) {
+        memmove(t->interval, t->interval + i,
+                t->intervals * sizeof(*t->interval));
+    }
+    if (e != 0) {
+        memmove(t->event, t->event + e, t->events * sizeof(*t->event));
+    }
+}
+
+void
+fp_timeline_fold(fp_timeline *t, int64_t until)
+{
+    sweep_to(t, until, 1);
+}
+
+void
+fp_timeline_gap(fp_timeline *t, int64_t from, int64_t to)
+{
+    sweep_to(t, from, 1);
+    sweep_to(t, to, 0);
+}
+
+/* ---- what comes in ---- */
+
+/* The block when it is twice as large now, or NULL: no memory, or none wanted. */
+static void *
+grow(const fp_alloc *a, void *block, uint32_t *capacity, size_t size)
+{
+    uint32_t more = *capacity != 0 ? 2 * *capacity : FIRST_CAPACITY;
+    if (more > FP_TIMELINE_WAITING) {
+        return NULL;
+    }
+    void *bigger = fp_alloc_grow(a, block, *capacity, more, size);
+    if (bigger != NULL) {
+        *capacity = more;
+    }
+    return bigger;
+}
+
+/* Room for one more: 0, or there is not even memory for the first ones. */
+static FP_COLD int
+interval_room(fp_timeline *t)
+{
+    fp_interval *bigger = grow(&t->alloc, t->interval, &t->interval_capacity,
+                               sizeof(*t->interval));
+    if (bigger != NULL) {
+        t->interval = bigger;
+    }
+    else if (t->intervals != 0) {
+        sort_intervals(t);
+        int64_t first = t->interval[0].start;
+        int64_t middle = t->interval[t->intervals / 2].start;
+        fp_timeline_fold(t, middle > first ? middle : first + 1);
+    }
+    return t->intervals < t->interval_capacity ? 0 : -1;
+}
+
+static FP_COLD int
+event_room(fp_timeline *t)
+{
+    fp_host_event *bigger =
+        grow(&t->alloc, t->event, &t->event_capacity, sizeof(*t->event));
+    if (bigger != NULL) {
+        t->event = bigger;
+    }
+    else if (t->events != 0) {
+        fp_timeline_fold(t, t->event[t->events / 2].at);
+    }
+    return t->events < t->event_capacity ? 0 : -1;
+}
+
+/* From the back into place, if that is near. */
+static inline void
+insert(fp_timeline *t, fp_interval x)
+{
+    fp_interval *v = t->interval;
+    uint32_t i = t->intervals++;
+    if (i > 0 && v[i - 1].start > x.start) {
+        if (i > MOVES && v[i - MOVES].start > x.start) {
+            t->unordered = 1;
+        }
+        else {
+            for (; i > 0 && v[i - 1].start > x.start; i--) {
+                v[i] = v[i - 1];
+            }
+        }
+    }
+    v[i] = x;
+}
+
+void
+fp_timeline_add(fp_timeline *t, int64_t start, int64_t end, fp_gpu_class c)
+{
+    if (end <= start) {
+        return;
+    }
+    if (FP_UNLIKELY(t->intervals == t->interval_capacity) &&
+        interval_room(t) != 0) {
+        t->lost++;
+        return;
+    }
+    if (FP_UNLIKELY(start < t->folded)) {
+        t->late++;
+        t->late_ns += (end < t->folded ? end : t->folded) - start;
+        start = t->folded;
+        if (end <= start) {
+            return;
+        }
+    }
+    insert(t, (fp_interval){start, end, (uint8_t)c});
+}
+
+static void
+add_event(fp_timeline *t, fp_host_event e)
+{
+    if (t->events == t->event_capacity && event_room(t) != 0) {
+        t->lost++;
+        return;
+    }
+    /* Clocks that were brought into line may go back a little. */
+    int64_t last = t->events != 0 ? t->event[t->events - 1].at : t->folded;
+    e.at = e.at > last ? e.at : last;
+    t->event[t->events++] = e;
+}
+
+void
+fp_timeline_section(fp_timeline *t, int64_t at, uint32_t section)
+{
+    uint32_t last = FP_TIMELINE_SECTIONS - 1;
+    add_event(t, (fp_host_event){.at = at,
+                                 .section = section < last ? section : last});
+}
+
+void
+fp_timeline_step(fp_timeline *t, int64_t at, int measured)
+{
+    add_event(
+        t, (fp_host_event){.at = at, .is_step = 1, .measured = measured != 0});
+}
