@@ -8,7 +8,7 @@
 typedef enum fp_api_class {
     FP_API_NONE,      /* of no interest */
     FP_API_LAUNCH,    /* kernel, copy or memset that the device does later */
-    FP_API_GRAPH,     /* one call, many kernels */
+    FP_API_GRAPH,     /* one call, many activities */
     FP_API_SYNC,      /* the host waits for the device */
     FP_API_COPY_SYNC, /* both: a copy that returns when it is done */
 } fp_api_class;

@@ -4,7 +4,7 @@
 #ifndef FP_GPU_CUDA_DRIVER_H
 #define FP_GPU_CUDA_DRIVER_H
 
-#include "gpu/cupti_lib.h"
+#include "gpu/library.h"
 
 enum { FP_GPU_DEVICES = 16, FP_GPU_NAME = 64 };
 
@@ -24,7 +24,7 @@ typedef struct fp_gpu_device {
 typedef struct fp_cuda_driver {
     void *handle;    /* never closed */
     int32_t version; /* 12080 is CUDA 12.8 */
-    int32_t devices; /* at most FP_GPU_DEVICES are described */
+    int32_t devices; /* described; those beyond FP_GPU_DEVICES are not */
     fp_gpu_device device[FP_GPU_DEVICES];
 } fp_cuda_driver;
 

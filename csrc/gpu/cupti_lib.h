@@ -5,15 +5,9 @@
 #define FP_GPU_CUPTI_LIB_H
 
 #include "core/base.h"
+#include "gpu/library.h"
 
 #include <stddef.h>
-
-enum { FP_WHY_LENGTH = 320 };
-
-/* Why something cannot be had: one sentence for the user; empty: it can. */
-typedef struct fp_why {
-    char text[FP_WHY_LENGTH];
-} fp_why;
 
 typedef void (*fp_cupti_callback)(void *user, int domain, uint32_t cbid,
                                   const void *data);
@@ -48,9 +42,7 @@ typedef struct fp_cupti {
     int (*get_graph_node_id)(void *node, uint64_t *id);
 } fp_cupti;
 
-/* Opens the library at [path] (absolute, or a bare file name for the loader's
- * own search; anything else is refused: the working directory is no place to
- * load code from) and asks its version.  The CUDA driver must be initialised
+/* Opens the library at [path] (see fp_library_open) and asks its version.  The CUDA driver must be initialised
  * already: some releases crash in cuptiGetVersion otherwise.  0, or -1 with
  * [why]. */
 int

@@ -1,0 +1,68 @@
+#include "gpu/cupti_lib.h"
+
+#include "gpu/cupti_abi.h"
+
+#include <stdio.h>
+
+#define NEEDED(name, field) {name, offsetof(fp_cupti, field), 1}
+#define WANTED(name, field) {name, offsetof(fp_cupti, field), 0}
+
+static const fp_symbol symbols[] = {
+    NEEDED("cuptiGetVersion", get_version),
+    NEEDED("cuptiGetResultString", get_result_string),
+    NEEDED("cuptiSubscribe", subscribe),
+    NEEDED("cuptiUnsubscribe", unsubscribe),
+    NEEDED("cuptiEnableCallback", enable_callback),
+    NEEDED("cuptiActivityRegisterCallbacks", register_buffers),
+    NEEDED("cuptiActivityEnable", enable),
+    NEEDED("cuptiActivityDisable", disable),
+    NEEDED("cuptiActivityFlushAll", flush_all),
+    NEEDED("cuptiActivityGetNextRecord", next_record),
+    NEEDED("cuptiActivityGetNumDroppedRecords", dropped),
+    NEEDED("cuptiGetTimestamp", get_timestamp),
+    WANTED("cuptiActivityPushExternalCorrelationId", push_external),
+    WANTED("cuptiActivityPopExternalCorrelationId", pop_external),
+    WANTED("cuptiActivityEnableRuntimeApi", enable_runtime_api),
+    WANTED("cuptiActivityEnableDriverApi", enable_driver_api),
+    WANTED("cuptiGetGraphNodeId", get_graph_node_id),
+};
+
+int
+fp_cupti_open(fp_cupti *c, const char *path, fp_why *why)
+{
+    *c = (fp_cupti){0};
+    why->text[0] = '\0';
+    c->handle = fp_library_open(path, why);
+    if (c->handle == NULL) {
+        return -1;
+    }
+    const char *missing = fp_library_find(
+        c->handle, symbols, sizeof(symbols) / sizeof(symbols[0]), c);
+    if (missing != NULL) {
+        fp_why_set(why, "%.200s has no function %s: it is no libcupti", path,
+                   missing);
+        return -1;
+    }
+    int result = c->get_version(&c->version);
+    if (result != FP_CUPTI_SUCCESS) {
+        char text[80];
+        fp_cupti_describe(c, result, text, sizeof(text));
+        fp_why_set(why, "cuptiGetVersion of %.160s failed with %s", path,
+                   text);
+        return -1;
+    }
+    return 0;
+}
+
+void
+fp_cupti_describe(const fp_cupti *c, int result, char *text, size_t size)
+{
+    const char *name = NULL;
+    if (c->get_result_string(result, &name) == FP_CUPTI_SUCCESS &&
+        name != NULL) {
+        (void)snprintf(text, size, "%d (%s)", result, name);
+    }
+    else {
+        (void)snprintf(text, size, "%d", result);
+    }
+}

@@ -1,0 +1,57 @@
+#include "gpu/library.h"
+
+#include <dlfcn.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+void
+fp_why_set(fp_why *why, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(why->text, sizeof(why->text), format, args);
+    va_end(args);
+}
+
+/* An empty name would open the program itself. */
+static int
+is_safe(const char *path)
+{
+    return path[0] == '/' || (path[0] != '\0' && strchr(path, '/') == NULL);
+}
+
+void *
+fp_library_open(const char *path, fp_why *why)
+{
+    if (!is_safe(path)) {
+        fp_why_set(
+            why,
+            "\"%.200s\" is not loaded: give an absolute path, or a file "
+            "name without a directory",
+            path);
+        return NULL;
+    }
+    void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (handle == NULL) {
+        const char *error = dlerror();
+        fp_why_set(why, "cannot be loaded: %.250s",
+                   error != NULL ? error : path);
+    }
+    return handle;
+}
+
+const char *
+fp_library_find(void *handle, const fp_symbol *symbols, size_t n, void *table)
+{
+    const char *missing = NULL;
+    for (size_t i = 0; i < n; i++) {
+        void *function = dlsym(handle, symbols[i].name);
+        /* C has no cast from an object's pointer to a function's. */
+        memcpy((char *)table + symbols[i].offset, &function, sizeof(function));
+        if (function == NULL && symbols[i].is_needed && missing == NULL) {
+            missing = symbols[i].name;
+        }
+    }
+    return missing;
+}
