@@ -136,7 +136,8 @@ fp_launches_age(fp_launches *l, uint32_t age)
     l->generation++;
     for (uint32_t i = 0; i < l->capacity;) {
         fp_launch *e = &l->slot[i];
-        int heard = (e->flags & (FP_LAUNCH_HIT | FP_LAUNCH_WAITED)) != 0;
+        int heard =
+            (e->flags & FP_LAUNCH_HIT) || !(e->flags & FP_LAUNCH_GIVES);
         if (!e->occupied ||
             l->generation - e->generation <= (heard ? 1 : age)) {
             i++;
@@ -146,6 +147,19 @@ fp_launches_age(fp_launches *l, uint32_t age)
         fp_launches_remove(l, e); /* another may have moved here: look again */
     }
     return unheard;
+}
+
+void
+fp_launches_rename(fp_launches *l, uint32_t from, uint32_t to,
+                   const uint32_t *became, uint32_t nodes)
+{
+    for (uint32_t i = 0; i < l->capacity; i++) {
+        fp_launch *e = &l->slot[i];
+        if (e->occupied) {
+            e->place = fp_place_renamed(e->place, from, to, became, nodes);
+            e->via = fp_place_renamed(e->via, from, to, became, nodes);
+        }
+    }
 }
 
 void

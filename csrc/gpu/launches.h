@@ -18,8 +18,10 @@ enum {
     FP_LAUNCH_HAS_TIME = 2,
     FP_LAUNCH_COUNTED = 4, /* is in the host's sums */
     FP_LAUNCH_HIT = 8,     /* some activity of it came */
-    FP_LAUNCH_WAITED = 16, /* the host waited: no activity need come */
+    FP_LAUNCH_WAITED = 16, /* the host waited in it */
     FP_LAUNCH_ALONE = 32,  /* its thread has no section: look for an owner */
+    FP_LAUNCH_GIVES = 64,  /* gives the device work: activities must come */
+    FP_LAUNCH_GRAPH = 128,
 };
 
 enum { FP_LAUNCHES_MAX = 1 << 21 };
@@ -29,7 +31,6 @@ typedef struct fp_launch {
     fp_place via;
     int64_t at_ns;      /* device clock, as all */
     int64_t blocked_ns; /* valid if WAITED */
-    int64_t ticks;      /* for the owner log; valid if !HAS_SITE or ALONE */
     uint32_t corr;
     uint32_t generation; /* when it was last used */
     uint8_t flags;
@@ -68,6 +69,11 @@ fp_launches_remove(fp_launches *l, fp_launch *entry);
  * many of the latter. */
 uint64_t
 fp_launches_age(fp_launches *l, uint32_t age);
+
+/* Nodes of thread [from] are now nodes of thread [to]. */
+void
+fp_launches_rename(fp_launches *l, uint32_t from, uint32_t to,
+                   const uint32_t *became, uint32_t nodes);
 
 /* Forgets all. */
 void

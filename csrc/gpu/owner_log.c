@@ -42,8 +42,8 @@ drop_first(fp_owner_log *l, uint32_t n)
 static int
 event_order(const void *a, const void *b)
 {
-    int64_t x = ((const fp_owner_event *)a)->ticks;
-    int64_t y = ((const fp_owner_event *)b)->ticks;
+    int64_t x = ((const fp_owner_event *)a)->at;
+    int64_t y = ((const fp_owner_event *)b)->at;
     return (x > y) - (x < y);
 }
 
@@ -85,7 +85,7 @@ fp_owner_log_add(fp_owner_log *l, const fp_owner_event *e)
         l->lost += half;
         drop_first(l, half);
     }
-    if (l->events != 0 && l->event[l->events - 1].ticks > e->ticks) {
+    if (l->events != 0 && l->event[l->events - 1].at > e->at) {
         l->sorted = 0;
     }
     l->event[l->events++] = *e;
@@ -94,8 +94,8 @@ fp_owner_log_add(fp_owner_log *l, const fp_owner_event *e)
 static int
 query_order(const void *a, const void *b)
 {
-    int64_t x = ((const fp_owner_query *)a)->ticks;
-    int64_t y = ((const fp_owner_query *)b)->ticks;
+    int64_t x = ((const fp_owner_query *)a)->at;
+    int64_t y = ((const fp_owner_query *)b)->at;
     return (x > y) - (x < y);
 }
 
@@ -125,7 +125,7 @@ fp_owner_log_ask(fp_owner_log *l, fp_owner_query *q, uint32_t n,
     uint64_t opened = l->opened;
     uint32_t next = 0;
     for (uint32_t i = 0; i < n; i++) {
-        while (next < l->events && l->event[next].ticks <= q[i].ticks) {
+        while (next < l->events && l->event[next].at <= q[i].at) {
             apply(l, state, &l->event[next++]);
         }
         q[i].answer = choose_but(state, q[i].launcher, functions_known);
@@ -134,11 +134,11 @@ fp_owner_log_ask(fp_owner_log *l, fp_owner_query *q, uint32_t n,
 }
 
 void
-fp_owner_log_forget(fp_owner_log *l, int64_t ticks)
+fp_owner_log_forget(fp_owner_log *l, int64_t at)
 {
     sort_events(l);
     uint32_t n = 0;
-    while (n < l->events && l->event[n].ticks < ticks) {
+    while (n < l->events && l->event[n].at < at) {
         n++;
     }
     if (n != 0) {

@@ -72,7 +72,7 @@ fp_owners_backward_node(const fp_owners *o, const fp_node *n);
 /* ---- as it was some time ago; one thread at a time ---- */
 
 typedef struct fp_owner_event {
-    int64_t ticks;
+    int64_t at; /* device clock */
     fp_place section;
     fp_place backward;
     uint32_t slot;
@@ -103,7 +103,7 @@ void
 fp_owner_log_add(fp_owner_log *l, const fp_owner_event *e);
 
 typedef struct fp_owner_query {
-    int64_t ticks;
+    int64_t at;
     uint32_t tag;      /* the asker's */
     fp_place launcher; /* a place in the launching thread: it is no owner */
     fp_place answer;
@@ -114,8 +114,8 @@ void
 fp_owner_log_ask(fp_owner_log *l, fp_owner_query *q, uint32_t n,
                  int functions_known);
 
-/* Nobody will ask about times before [ticks] any more. */
+/* Nobody will ask about times before [at] any more. */
 void
-fp_owner_log_forget(fp_owner_log *l, int64_t ticks);
+fp_owner_log_forget(fp_owner_log *l, int64_t at);
 
 #endif

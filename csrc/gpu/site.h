@@ -47,4 +47,17 @@ fp_place_node(fp_place p)
     return (uint32_t)p;
 }
 
+/* [p] after the nodes of thread [from] have become those of thread [to]: node i
+ * is now became[i]. */
+static inline fp_place
+fp_place_renamed(fp_place p, uint32_t from, uint32_t to,
+                 const uint32_t *became, uint32_t nodes)
+{
+    if (fp_place_thread(p) != from) {
+        return p;
+    }
+    uint32_t node = fp_place_node(p);
+    return (fp_place)to << 32 | (node < nodes ? became[node] : 0);
+}
+
 #endif

@@ -170,17 +170,6 @@ fp_sums_host(fp_sums *s, const fp_site *site)
 
 /* ---- renaming ---- */
 
-static fp_place
-renamed(fp_place p, uint32_t from, uint32_t to, const uint32_t *became,
-        uint32_t nodes)
-{
-    if (fp_place_thread(p) != from) {
-        return p;
-    }
-    uint32_t node = fp_place_node(p);
-    return (fp_place)to << 32 | (node < nodes ? became[node] : 0);
-}
-
 static void
 add_host(fp_sums *s, const fp_host_sum *h)
 {
@@ -226,14 +215,14 @@ fp_sums_rename(fp_sums *s, uint32_t from, uint32_t to, const uint32_t *became,
     }
     for (uint32_t i = 0; i < old[0].count; i++) {
         fp_activity_sum a = *(fp_activity_sum *)row_at(&old[0], i);
-        a.site.place = renamed(a.site.place, from, to, became, nodes);
-        a.site.via = renamed(a.site.via, from, to, became, nodes);
+        a.site.place = fp_place_renamed(a.site.place, from, to, became, nodes);
+        a.site.via = fp_place_renamed(a.site.via, from, to, became, nodes);
         add_activity(s, &a);
     }
     for (uint32_t i = 0; i < old[1].count; i++) {
         fp_host_sum h = *(fp_host_sum *)row_at(&old[1], i);
-        h.site.place = renamed(h.site.place, from, to, became, nodes);
-        h.site.via = renamed(h.site.via, from, to, became, nodes);
+        h.site.place = fp_place_renamed(h.site.place, from, to, became, nodes);
+        h.site.via = fp_place_renamed(h.site.via, from, to, became, nodes);
         add_host(s, &h);
     }
     free_table(&old[0]);

@@ -1,0 +1,129 @@
+/* ledger: everything that is known about the device's work: what was launched
+ * where, what came of it, how long it took.  The one decoder for both ways of
+ * correlation:
+ *
+ *   lanes (launch callbacks) ------------\
+ *                                         > launches -> sums, kernels, timelines
+ *   API + external correlation records --/
+ *
+ * One thread at a time. */
+#ifndef FP_GPU_LEDGER_H
+#define FP_GPU_LEDGER_H
+
+#include "gpu/clock_map.h"
+#include "gpu/cuda_driver.h"
+#include "gpu/graph_nodes.h"
+#include "gpu/kernels.h"
+#include "gpu/lane.h"
+#include "gpu/launches.h"
+#include "gpu/owners.h"
+#include "gpu/sums.h"
+#include "gpu/timeline.h"
+
+typedef struct fp_gpu_counters {
+    uint64_t records;
+    uint64_t kernels;
+    uint64_t copies;
+    uint64_t memsets;
+    uint64_t launches;
+    uint64_t graph_launches;
+    uint64_t syncs;
+    /* faults */
+    uint64_t dropped;    /* CUPTI says it lost them */
+    uint64_t incomplete; /* still running when flushed: no end */
+    uint64_t zero_time;
+    uint64_t invalid; /* end before start */
+    uint64_t unknown_kind;
+    uint64_t truncated; /* a buffer ended inside a record */
+    uint64_t stale;     /* from before the recording, or after its end */
+    uint64_t expired_launches;
+    uint64_t negative_delay;
+} fp_gpu_counters;
+
+/* An activity whose launch is not known yet (external correlation only: its
+ * records come in any order). */
+typedef struct fp_parked {
+    int64_t start;
+    int64_t ns;
+    uint64_t bytes;
+    uint64_t graph_node;
+    uint32_t corr;
+    int32_t what;
+    uint32_t generation;
+} fp_parked;
+
+enum { FP_PARKED_MAX = 1 << 20 };
+
+/* Bit in an external correlation id: the thread has no section. */
+#define FP_EXTERNAL_ALONE ((uint64_t)1 << 63)
+
+typedef struct fp_ledger {
+    fp_alloc alloc;
+    fp_clock_map clock;
+    fp_launches launches;
+    fp_kernels kernels;
+    fp_sums sums;
+    fp_graph_nodes graphs;
+    fp_owner_log owners;
+    fp_timeline *timeline; /* owned; one per device that did anything, below */
+    uint32_t timelines;
+    fp_parked *parked; /* owned */
+    uint32_t parked_count;
+    uint32_t parked_capacity;
+    uint32_t *fresh; /* owned; ids to settle */
+    uint32_t fresh_count;
+    uint32_t fresh_capacity;
+    /* Outermost sections, as the timelines number them; slot 0 is none. */
+    uint16_t section[FP_TIMELINE_SECTIONS]; /* section id + 1 */
+    uint32_t sections;
+    int external;         /* which of the two ways */
+    int functions_known;  /* for the owner rule */
+    int64_t begin_ns;     /* of the recording; device clock */
+    int64_t end_ns;       /* ... INT64_MAX while it goes on */
+    uint64_t outstanding; /* launches without an activity so far */
+    fp_gpu_counters counters;
+} fp_ledger;
+
+/* [devices] timelines.  FP_ENOMEM: nothing is held. */
+fp_status
+fp_ledger_init(fp_ledger *l, const fp_alloc *a, uint32_t devices,
+               double ns_per_tick);
+
+void
+fp_ledger_fini(fp_ledger *l);
+
+/* The recording begins, at [begin_ns] of the device's clock. */
+void
+fp_ledger_begin(fp_ledger *l, int64_t begin_ns);
+
+/* Takes what a lane has to say. */
+void
+fp_ledger_event(fp_ledger *l, const fp_event *e);
+
+/* First pass over records, external correlation only. */
+void
+fp_ledger_correlate(fp_ledger *l, const uint8_t *record);
+
+/* After that pass: launches get their sites. */
+void
+fp_ledger_settle(fp_ledger *l);
+
+/* Second pass, or the only one. */
+void
+fp_ledger_record(fp_ledger *l, const uint8_t *record);
+
+/* A flush period is over: ages what waits, folds timelines up to [until].
+ * [last]: nothing more will come, nothing may wait any longer. */
+void
+fp_ledger_age(fp_ledger *l, int64_t until, int last);
+
+/* Nothing was recorded between these two (device clock). */
+void
+fp_ledger_gap(fp_ledger *l, int64_t from, int64_t to);
+
+/* Nodes of thread [from] are now nodes of thread [to]. */
+void
+fp_ledger_rename(fp_ledger *l, uint32_t from, uint32_t to,
+                 const uint32_t *became, uint32_t nodes);
+
+#endif
