@@ -1,5 +1,6 @@
 /* module: tables, and what happens to a recording when the process forks or
  * ends. */
+#include "py/gpu_probe.h"
 #include "py/recorder.h"
 #include "py/section_type.h"
 #include "py/thread_life.h"
@@ -265,6 +266,7 @@ module_exec(PyObject *module)
         fp_setprofile_add_type(module, st) < 0 ||
         fp_recorder_add_type(module, st) < 0 ||
         fp_section_add_type(module, st) < 0 || add_phases(module) < 0 ||
+        PyModule_AddFunctions(module, fp_gpu_probe_methods) < 0 ||
         find_resume_opcode(st) < 0 || register_exits(module) < 0) {
         return -1;
     }

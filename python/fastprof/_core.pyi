@@ -1,6 +1,6 @@
 """The C extension.  Everything here is internal; the public face is ``fastprof``."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import CodeType, TracebackType
 from typing import Any, TypeVar, final
 
@@ -113,3 +113,12 @@ def clock_ns() -> int:
     """The recorder's clock now, in ns (for tests of the clock)."""
 
 def clock_name() -> str: ...
+def gpu_probe(
+    driver_path: str | None, cupti_paths: Sequence[str], initialise: bool, /
+) -> dict[str, Any]:
+    """What the CUDA driver and, if it works, each libcupti say.
+
+    ``{"driver": {"state": "ready" | "waiting" | "none", "reason": str, "version": int | None,
+    "devices": [...]}, "cupti": [{"path": str, "version": int | None, "reason": str}]}``.
+    Opening a libcupti may crash the process: do it in a child.
+    """

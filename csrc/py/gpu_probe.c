@@ -1,0 +1,146 @@
+#include "py/gpu_probe.h"
+
+#include "gpu/cupti_lib.h"
+
+static PyObject *
+text_of(const char *text)
+{
+    return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
+}
+
+PyObject *
+fp_why_text(const fp_why *why)
+{
+    return text_of(why->text);
+}
+
+static PyObject *
+device_dict(const fp_gpu_device *d, int index)
+{
+    return Py_BuildValue(
+        "{sisNsisKsisisisisis(ii)}", "index", index, "name", text_of(d->name),
+        "multiprocessors", (int)d->multiprocessors, "memory_bytes",
+        (unsigned long long)d->memory_bytes, "threads_per_multiprocessor",
+        (int)d->threads_per_multiprocessor, "blocks_per_multiprocessor",
+        (int)d->blocks_per_multiprocessor, "registers_per_multiprocessor",
+        (int)d->registers_per_multiprocessor,
+        "shared_bytes_per_multiprocessor",
+        (int)d->shared_bytes_per_multiprocessor, "warp_size",
+        (int)d->warp_size, "capability", (int)d->capability_major,
+        (int)d->capability_minor);
+}
+
+PyObject *
+fp_gpu_devices(const fp_cuda_driver *d)
+{
+    PyObject *list = PyList_New(0);
+    for (int i = 0; list != NULL && i < d->devices; i++) {
+        PyObject *one = device_dict(&d->device[i], i);
+        if (one == NULL || PyList_Append(list, one) < 0) {
+            Py_CLEAR(list);
+        }
+        Py_XDECREF(one);
+    }
+    return list;
+}
+
+static PyObject *
+version_or_none(long version)
+{
+    return version > 0 ? PyLong_FromLong(version) : Py_NewRef(Py_None);
+}
+
+static PyObject *
+probe_driver(const char *path, int initialise, fp_driver_state *state)
+{
+    static const char *const names[] = {"ready", "waiting", "none"};
+    fp_cuda_driver d;
+    fp_why why;
+    Py_BEGIN_ALLOW_THREADS
+    *state = fp_cuda_driver_open(&d, path, initialise, &why);
+    Py_END_ALLOW_THREADS
+    return Py_BuildValue(
+        "{sssNsNsN}", "state", names[*state], "reason", fp_why_text(&why),
+        "version", version_or_none(d.version), "devices", fp_gpu_devices(&d));
+}
+
+/* [path]: bytes for the loader and str for the reader are the same name. */
+static PyObject *
+probe_cupti(PyObject *path)
+{
+    PyObject *bytes = NULL;
+    if (!PyUnicode_FSConverter(path, &bytes)) {
+        return NULL;
+    }
+    const char *name = PyBytes_AS_STRING(bytes);
+    fp_cupti c;
+    fp_why why;
+    Py_BEGIN_ALLOW_THREADS(void)
+    fp_cupti_open(&c, name, &why);
+    Py_END_ALLOW_THREADS
+    Py_DECREF(bytes);
+    long version = why.text[0] == '\0' ? (long)c.version : 0;
+    return Py_BuildValue("{sOsNsN}", "path", path, "version",
+                         version_or_none(version), "reason",
+                         fp_why_text(&why));
+}
+
+static PyObject *
+probe_all(PyObject *paths)
+{
+    PyObject *list = PyList_New(0);
+    for (Py_ssize_t i = 0; list != NULL && i < PyTuple_GET_SIZE(paths); i++) {
+        PyObject *one = probe_cupti(PyTuple_GET_ITEM(paths, i));
+        if (one == NULL || PyList_Append(list, one) < 0) {
+            Py_CLEAR(list);
+        }
+        Py_XDECREF(one);
+    }
+    return list;
+}
+
+static PyObject *
+probe(const char *driver_path, PyObject *paths, int initialise)
+{
+    fp_driver_state state;
+    PyObject *driver = probe_driver(driver_path, initialise, &state);
+    if (driver == NULL) {
+        return NULL;
+    }
+    /* Without a working driver some releases of CUPTI crash. */
+    return Py_BuildValue("{sNsN}", "driver", driver, "cupti",
+                         state == FP_DRIVER_READY ? probe_all(paths)
+                                                  : PyList_New(0));
+}
+
+static PyObject *
+gpu_probe(PyObject *module, PyObject *args)
+{
+    PyObject *path;
+    PyObject *paths;
+    int initialise;
+    if (!PyArg_ParseTuple(args, "OOp:gpu_probe", &path, &paths, &initialise)) {
+        return NULL;
+    }
+    PyObject *bytes = NULL;
+    if (path != Py_None && !PyUnicode_FSConverter(path, &bytes)) {
+        return NULL;
+    }
+    /* Our own: nobody changes it while the GIL is released. */
+    PyObject *mine = PySequence_Tuple(paths);
+    PyObject *result = NULL;
+    if (mine != NULL) {
+        result = probe(bytes != NULL ? PyBytes_AS_STRING(bytes) : NULL, mine,
+                       initialise);
+        Py_DECREF(mine);
+    }
+    Py_XDECREF(bytes);
+    return result;
+}
+
+PyMethodDef fp_gpu_probe_methods[] = {
+    {"gpu_probe", gpu_probe, METH_VARARGS,
+     "gpu_probe($module, driver_path, cupti_paths, initialise, /)\n--\n\n"
+     "What the CUDA driver and each libcupti say; {\"driver\", \"cupti\"}."},
+    {NULL, NULL, 0, NULL},
+};
