@@ -7,16 +7,14 @@ enum {
     /* Streams run side by side, so neighbours come in swapped.  Further than
      * this it is another buffer's turn: the merge sort's work. */
     MOVES = 16,
-    /* Each set of active classes. */
-    SETS = 1 << FP_GPU_CLASSES,
 };
 
 void
 fp_timeline_init(fp_timeline *t, const fp_alloc *a, int64_t begin)
 {
     *t = (fp_timeline){.alloc = *a, .folded = begin};
-    for (int c = 0; c < FP_GPU_CLASSES; c++) {
-        t->busy_until[c] = begin;
+    for (int u = 0; u < FP_TIMELINE_UNIONS; u++) {
+        t->busy_until[u] = begin;
     }
 }
 
@@ -112,47 +110,39 @@ sort_intervals(fp_timeline *t)
 
 /* ---- the sweep ---- */
 
+/* Each sum is the length of a union of intervals.  A union's end is enough to
+ * go on with it, because starts ascend. */
 typedef struct sweep {
-    int64_t now;
-    int64_t busy_until[FP_GPU_CLASSES];
-    int64_t ns[SETS]; /* by which classes were active */
+    int64_t since; /* what is before has been settled */
+    int64_t busy_until[FP_TIMELINE_UNIONS];
+    int64_t ns[FP_TIMELINE_UNIONS]; /* from `since` to busy_until */
 } sweep;
 
-/* Nothing begins before [to]. */
 static inline void
-advance(sweep *s, int64_t to)
+cover(sweep *s, int u, const fp_interval *v)
 {
-    while (s->now < to) {
-        int64_t next = to;
-        unsigned active = 0;
-        for (unsigned c = 0; c < FP_GPU_CLASSES; c++) {
-            if (s->busy_until[c] > s->now) {
-                active |= 1u << c;
-                next = s->busy_until[c] < next ? s->busy_until[c] : next;
-            }
-        }
-        s->ns[active] += next - s->now;
-        s->now = next;
-    }
+    int64_t until = s->busy_until[u];
+    int64_t from = until > v->start ? until : v->start;
+    int64_t end = v->end > from ? v->end : from;
+    s->ns[u] += end - from;
+    s->busy_until[u] = end;
 }
 
-static void
-add_set(fp_timeline_sums *sums, unsigned set, int64_t ns, uint32_t section)
+/* A table, because the class of the next activity is anybody's guess.  To cover
+ * twice is to cover once. */
+static inline void
+cover_all(sweep *s, const fp_interval *v)
 {
-    int compute = (set >> FP_GPU_COMPUTE & 1) != 0;
-    int communication = (set >> FP_GPU_COMMUNICATION & 1) != 0;
-    int copy =
-        (set >> FP_GPU_COPY & 1) != 0 || (set >> FP_GPU_MEMSET & 1) != 0;
-    int kernel = compute || communication;
-    sums->wall_ns += ns;
-    sums->busy_ns += set != 0 ? ns : 0;
-    sums->kernel_ns += kernel ? ns : 0;
-    sums->compute_ns += compute ? ns : 0;
-    sums->communication_ns += communication ? ns : 0;
-    sums->overlap_ns += compute && communication ? ns : 0;
-    sums->copy_ns += copy ? ns : 0;
-    sums->copy_alone_ns += copy && !kernel ? ns : 0;
-    sums->idle_ns[section] += set == 0 ? ns : 0;
+    static const uint8_t more[FP_GPU_CLASSES][2] = {
+        [FP_GPU_COMPUTE] = {FP_TIMELINE_KERNEL, FP_TIMELINE_COMPUTE},
+        [FP_GPU_COMMUNICATION] = {FP_TIMELINE_KERNEL,
+                                  FP_TIMELINE_COMMUNICATION},
+        [FP_GPU_COPY] = {FP_TIMELINE_COPY, FP_TIMELINE_COPY},
+        [FP_GPU_MEMSET] = {FP_TIMELINE_COPY, FP_TIMELINE_COPY},
+    };
+    cover(s, FP_TIMELINE_ANY, v);
+    cover(s, more[v->gpu_class][0], v);
+    cover(s, more[v->gpu_class][1], v);
 }
 
 static void
@@ -171,17 +161,38 @@ add_sums(fp_timeline_sums *to, const fp_timeline_sums *from)
     }
 }
 
-/* What was swept since the last time goes into the sums. */
 static void
-settle(fp_timeline *t, sweep *s, int recorded)
+add_unions(fp_timeline_sums *to, const int64_t *ns, int64_t wall_ns,
+           uint32_t section)
 {
-    for (unsigned set = 0; set < SETS; set++) {
-        if (recorded && s->ns[set] != 0) {
-            add_set(&t->step_so_far, set, s->ns[set], t->section);
-            add_set(&t->whole, set, s->ns[set], t->section);
-        }
-        s->ns[set] = 0;
+    int64_t kernel_ns = ns[FP_TIMELINE_KERNEL];
+    to->wall_ns += wall_ns;
+    to->busy_ns += ns[FP_TIMELINE_ANY];
+    to->kernel_ns += kernel_ns;
+    to->compute_ns += ns[FP_TIMELINE_COMPUTE];
+    to->communication_ns += ns[FP_TIMELINE_COMMUNICATION];
+    to->overlap_ns +=
+        ns[FP_TIMELINE_COMPUTE] + ns[FP_TIMELINE_COMMUNICATION] - kernel_ns;
+    to->copy_ns += ns[FP_TIMELINE_COPY];
+    to->copy_alone_ns += ns[FP_TIMELINE_ANY] - kernel_ns;
+    to->idle_ns[section] += wall_ns - ns[FP_TIMELINE_ANY];
+}
+
+/* What is before [to] goes into the sums; nothing begins before it any more. */
+static void
+settle(fp_timeline *t, sweep *s, int64_t to, int recorded)
+{
+    int64_t ns[FP_TIMELINE_UNIONS];
+    for (int u = 0; u < FP_TIMELINE_UNIONS; u++) {
+        int64_t beyond = s->busy_until[u] > to ? s->busy_until[u] - to : 0;
+        ns[u] = s->ns[u] - beyond;
+        s->ns[u] = beyond;
     }
+    if (recorded) {
+        add_unions(&t->step_so_far, ns, to - s->since, t->section);
+        add_unions(&t->whole, ns, to - s->since, t->section);
+    }
+    s->since = to;
 }
 
 static void
@@ -204,11 +215,21 @@ sweep_events(fp_timeline *t, sweep *s, uint32_t first, int64_t to,
              int recorded)
 {
     for (; first < t->events && t->event[first].at <= to; first++) {
-        advance(s, t->event[first].at);
-        settle(t, s, recorded);
+        settle(t, s, t->event[first].at, recorded);
         apply_event(t, &t->event[first]);
     }
     return first;
+}
+
+static sweep
+begin_sweep(const fp_timeline *t)
+{
+    sweep s = {.since = t->folded};
+    for (int u = 0; u < FP_TIMELINE_UNIONS; u++) {
+        s.busy_until[u] = t->busy_until[u];
+        s.ns[u] = s.busy_until[u] > s.since ? s.busy_until[u] - s.since : 0;
+    }
+    return s;
 }
 
 static void
@@ -216,22 +237,17 @@ sweep_to(fp_timeline *t, int64_t to, int recorded)
 {
     to = to > t->folded ? to : t->folded;
     sort_intervals(t);
-    sweep s = {.now = t->folded};
-    memcpy(s.busy_until, t->busy_until, sizeof(s.busy_until));
+    sweep s = begin_sweep(t);
     uint32_t i = 0, e = 0;
     for (; i < t->intervals && t->interval[i].start < to; i++) {
         const fp_interval *v = &t->interval[i];
         if (e < t->events && t->event[e].at <= v->start) {
             e = sweep_events(t, &s, e, v->start, recorded);
         }
-        advance(&s, v->start);
-        if (v->end > s.busy_until[v->gpu_class]) {
-            s.busy_until[v->gpu_class] = v->end;
-        }
+        cover_all(&s, v);
     }
     e = sweep_events(t, &s, e, to, recorded);
-    advance(&s, to);
-    settle(t, &s, recorded);
+    settle(t, &s, to, recorded);
     memcpy(t->busy_until, s.busy_until, sizeof(s.busy_until));
     t->folded = to;
     t->intervals -= i;

@@ -5,7 +5,7 @@
  * of the training thread, the end of a step) arrive in order.  Both are kept
  * until fp_timeline_fold(until) says that nothing earlier will come any more;
  * then they are swept once, summed up and forgotten: all that stays of the
- * activities is until when each class is busy.  An activity that comes later all
+ * activities is until when each union is busy.  An activity that comes later all
  * the same loses the part before that point to `late_ns`; a host event that does
  * holds from that point on.  Times are CUPTI's nanoseconds.  One thread at a
  * time. */
@@ -22,6 +22,16 @@ typedef enum fp_gpu_class {
     FP_GPU_MEMSET,
     FP_GPU_CLASSES,
 } fp_gpu_class;
+
+/* Activities that are added up as one: time in which two run counts once. */
+typedef enum fp_timeline_union {
+    FP_TIMELINE_ANY,
+    FP_TIMELINE_KERNEL, /* compute or communication */
+    FP_TIMELINE_COMPUTE,
+    FP_TIMELINE_COMMUNICATION,
+    FP_TIMELINE_COPY, /* or memset */
+    FP_TIMELINE_UNIONS,
+} fp_timeline_union;
 
 /* Section 0: the training thread was in no section. */
 enum { FP_TIMELINE_SECTIONS = 64 };
@@ -63,13 +73,13 @@ typedef struct fp_timeline {
     fp_host_event *event; /* owned; ascending */
     uint32_t events;
     uint32_t event_capacity;
-    int64_t folded;                     /* everything before is final */
-    int64_t busy_until[FP_GPU_CLASSES]; /* by activities begun before */
-    uint32_t section;                   /* at `folded` */
-    fp_timeline_sums step_so_far;       /* the step under way */
-    fp_timeline_sums whole;             /* from the beginning to `folded` */
-    fp_timeline_sums steps;             /* measured steps that are over */
-    uint64_t step_count;                /* ... so many */
+    int64_t folded;                         /* everything before is final */
+    int64_t busy_until[FP_TIMELINE_UNIONS]; /* by what began before */
+    uint32_t section;                       /* at `folded` */
+    fp_timeline_sums step_so_far;           /* the step under way */
+    fp_timeline_sums whole; /* from the beginning to `folded` */
+    fp_timeline_sums steps; /* measured steps that are over */
+    uint64_t step_count;    /* ... so many */
     int64_t late_ns;
     uint64_t late;
     uint64_t lost; /* activities or events there was no memory for */
