@@ -13,7 +13,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 PACKAGE = "fastprof"
-BASE = ("snapshot", "errors", "names", "fileio", "_version")
+BASE = (
+    "snapshot",
+    "snapshot_fields",
+    "snapshot_gpu",
+    "snapshot_memory",
+    "errors",
+    "names",
+    "fileio",
+    "_version",
+)
 #: First part of a module's name -> first parts that it may import, beside itself.
 #: `capture` and `report` meet only through `snapshot`.
 MAY_IMPORT: dict[str, tuple[str, ...]] = {

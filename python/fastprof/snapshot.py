@@ -15,16 +15,27 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from fastprof.snapshot_fields import SnapshotError as SnapshotError
+from fastprof.snapshot_fields import (
+    as_column,
+    as_dict,
+    as_float,
+    as_int,
+    as_ints,
+    as_list,
+    as_str,
+    fail,
+    show,
+)
+from fastprof.snapshot_gpu import GpuSnapshot, read_gpu
+from fastprof.snapshot_memory import MemorySnapshot, read_memory
+
 SCHEMA = "fastprof/1"
 
 #: Kinds of tree keys.  ``root`` is the thread itself, ``truncated`` stands for contexts
 #: beyond the depth or node cap, ``type`` is a constructor or other callable object that
 #: only the monitoring backend can see.
 KINDS = ("root", "truncated", "python", "c", "type", "section")
-
-
-class SnapshotError(ValueError):
-    """A saved run is damaged or not one; the message names the field and the value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +194,8 @@ class Snapshot:
     ``meta`` holds strings and numbers only (python, platform, pid, rank, backend, clock,
     started_unix_ns, ...).  ``duration_ns`` is recorded wall time.  ``counters`` are the
     faults that were survived (``unbalanced``, ``dropped``, ``wrong_thread`` ...): nonzero
-    ones belong in every report.  ``notes`` are sentences for the reader.
+    ones belong in every report.  ``notes`` are sentences for the reader.  ``gpu`` and
+    ``memory`` are None where that layer was not asked for.
     """
 
     meta: Mapping[str, str | int | float | bool | None]
@@ -198,6 +210,8 @@ class Snapshot:
     counters: Mapping[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     schema: str = SCHEMA
+    gpu: GpuSnapshot | None = None
+    memory: MemorySnapshot | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain dicts, lists, strings and numbers: what ``json.dumps`` accepts."""
@@ -266,6 +280,8 @@ class Snapshot:
             "muted": [[m.key, m.calls_before] for m in self.muted],
             "counters": dict(self.counters),
             "notes": list(self.notes),
+            "gpu": None if self.gpu is None else self.gpu.to_dict(),
+            "memory": None if self.memory is None else self.memory.to_dict(),
         }
 
     @staticmethod
@@ -279,9 +295,6 @@ class Snapshot:
         return _Reader(data).snapshot()
 
 
-#: A count or a time that does not fit in a signed 64-bit integer is damage, not data.
-_MAX_INT = 2**63 - 1
-
 #: No hooked event costs a second; a cost beyond that would make every time 0.
 _MAX_COST_NS = 1e9
 
@@ -293,178 +306,103 @@ class _Reader:
         self._data = data
 
     def snapshot(self) -> Snapshot:
-        top = _dict(self._data, "file")
+        top = as_dict(self._data, "file")
         schema = top.get("schema")
         if schema != SCHEMA:
-            raise SnapshotError(f"schema is {_show(schema)}, this fastprof reads {SCHEMA!r}")
-        keys = tuple(_key(k, i) for i, k in enumerate(_list(top.get("keys"), "keys")))
+            raise SnapshotError(f"schema is {show(schema)}, this fastprof reads {SCHEMA!r}")
+        keys = tuple(_key(k, i) for i, k in enumerate(as_list(top.get("keys"), "keys")))
         threads = tuple(
-            _thread(t, i, keys) for i, t in enumerate(_list(top.get("threads"), "threads"))
+            _thread(t, i, keys) for i, t in enumerate(as_list(top.get("threads"), "threads"))
         )
         n_keys = len(keys)
         return Snapshot(
             meta=_meta(top.get("meta")),
-            duration_ns=_int(top.get("duration_ns"), "duration_ns"),
+            duration_ns=as_int(top.get("duration_ns"), "duration_ns"),
             keys=keys,
             threads=threads,
             sections=tuple(
                 _section(s, i, n_keys, len(threads))
-                for i, s in enumerate(_list(top.get("sections"), "sections"))
+                for i, s in enumerate(as_list(top.get("sections"), "sections"))
             ),
             steps=_steps(top.get("steps"), n_keys),
             loaders=tuple(
-                _loader(v, i) for i, v in enumerate(_list(top.get("loaders"), "loaders"))
+                _loader(v, i) for i, v in enumerate(as_list(top.get("loaders"), "loaders"))
             ),
             calibration=_calibration(top.get("calibration")),
             muted=tuple(
-                Muted(*_ints(m, f"muted[{i}]", 2, first_below=n_keys))
-                for i, m in enumerate(_list(top.get("muted"), "muted"))
+                Muted(*as_ints(m, f"muted[{i}]", 2, first_below=n_keys))
+                for i, m in enumerate(as_list(top.get("muted"), "muted"))
             ),
             counters={
-                _str(k, "counters key"): _int(v, f"counters[{_show(k)}]")
-                for k, v in _dict(top.get("counters"), "counters").items()
+                as_str(k, "counters key"): as_int(v, f"counters[{show(k)}]")
+                for k, v in as_dict(top.get("counters"), "counters").items()
             },
-            notes=tuple(_str(n, "notes[]") for n in _list(top.get("notes"), "notes")),
+            notes=tuple(as_str(n, "notes[]") for n in as_list(top.get("notes"), "notes")),
+            # Runs saved before there was a GPU layer lack both.
+            gpu=read_gpu(top.get("gpu"), n_keys, [len(t.nodes) for t in threads]),
+            memory=read_memory(top.get("memory")),
         )
-
-
-def _fail(where: str, value: object, wanted: str) -> SnapshotError:
-    return SnapshotError(f"{where} is {_show(value)}, expected {wanted}")
-
-
-def _show(value: object) -> str:
-    """A short form of any value: ``repr`` of a hostile one may be huge, deep, or fail."""
-    if isinstance(value, str):
-        return repr(value[:80])
-    if value is None or type(value) in (bool, float):
-        return repr(value)
-    if type(value) is int:
-        return repr(value) if value.bit_length() <= 256 else "a huge integer"
-    if isinstance(value, (list, dict)):
-        return f"{'an object' if isinstance(value, dict) else 'a list'} of {len(value)}"
-    return f"a {type(value).__name__}"
-
-
-def _dict(value: object, where: str) -> dict[Any, Any]:
-    if not isinstance(value, dict):
-        raise _fail(where, value, "an object")
-    return value
-
-
-def _list(value: object, where: str) -> list[Any]:
-    if not isinstance(value, list):
-        raise _fail(where, value, "a list")
-    return value
-
-
-def _str(value: object, where: str) -> str:
-    if not isinstance(value, str):
-        raise _fail(where, value, "a string")
-    return value
-
-
-def _int(value: object, where: str, low: int = 0, high: int = _MAX_INT) -> int:
-    # Above 2**53 saved runs hold integers as strings, as many JSON readers have no others.
-    if type(value) is str and len(value) <= 20 and value.isascii() and value.isdecimal():
-        value = int(value)
-    if type(value) is not int or not low <= value <= high:
-        raise _fail(where, value, f"an integer from {low} to {high}")
-    return value
-
-
-def _float(value: object, where: str) -> float:
-    if type(value) not in (int, float):
-        raise _fail(where, value, "a number")
-    try:
-        number = float(value)  # type: ignore[arg-type]
-    except OverflowError:
-        raise _fail(where, value, "a finite number") from None
-    if not number - number == 0.0:  # nan or infinite
-        raise _fail(where, value, "a finite number")
-    return number
-
-
-def _ints(value: object, where: str, n: int, first_below: int | None = None) -> list[int]:
-    items = _list(value, where)
-    if len(items) != n:
-        raise _fail(where, value, f"{n} integers")
-    out = [_int(v, where) for v in items]
-    if first_below is not None and out[0] >= first_below:
-        raise _fail(where, out[0], f"a key index below {first_below}")
-    return out
 
 
 def _meta(value: object) -> dict[str, str | int | float | bool | None]:
     out: dict[str, str | int | float | bool | None] = {}
-    for k, v in _dict(value, "meta").items():
+    for k, v in as_dict(value, "meta").items():
         if v is not None and type(v) not in (str, int, float, bool):
-            raise _fail(f"meta[{_show(k)}]", v, "a string, number, true, false or null")
+            raise fail(f"meta[{show(k)}]", v, "a string, number, true, false or null")
         if type(v) is float:
-            _float(v, f"meta[{_show(k)}]")
-        name = _str(k, "meta key")
-        # Wall clock times are above 2**53 ns and therefore strings in a file, see _int().
+            as_float(v, f"meta[{show(k)}]")
+        name = as_str(k, "meta key")
+        # Wall clock times are above 2**53 ns and therefore strings in a file, see as_int().
         is_time = name.endswith("_ns") and type(v) is str
-        out[name] = _int(v, f"meta[{_show(k)}]") if is_time else v
+        out[name] = as_int(v, f"meta[{show(k)}]") if is_time else v
     return out
 
 
 def _key(value: object, i: int) -> Key:
-    items = _list(value, f"keys[{i}]")
+    items = as_list(value, f"keys[{i}]")
     if len(items) != 5 or items[0] not in KINDS:
-        raise _fail(f"keys[{i}]", value, f"[kind, file, line, name, qualname], kind in {KINDS}")
+        raise fail(f"keys[{i}]", value, f"[kind, file, line, name, qualname], kind in {KINDS}")
     kind, file, line, name, qualname = items
     where = f"keys[{i}]"
     return Key(
-        _str(kind, where),
-        _str(file, where),
-        _int(line, where),
-        _str(name, where),
-        _str(qualname, where),
+        as_str(kind, where),
+        as_str(file, where),
+        as_int(line, where),
+        as_str(name, where),
+        as_str(qualname, where),
     )
 
 
-def _column(
-    t: Mapping[str, object], name: str, where: str, n: int, high: int = _MAX_INT
-) -> tuple[int, ...]:
-    items = _list(t.get(name), f"{where}.{name}")
-    if len(items) != n:
-        raise _fail(f"{where}.{name}", len(items), f"{n} rows")
-    # Columns may have a million rows: look for the one that is wrong only if there is one.
-    if set(map(type, items)) == {int} and min(items) >= 0 and max(items) <= high:
-        return tuple(items)
-    return tuple([_int(v, f"{where}.{name}[{i}]", 0, high) for i, v in enumerate(items)])
-
-
 def _parents(value: object, where: str) -> tuple[int, ...]:
-    items = _list(value, where)
+    items = as_list(value, where)
     if not items or type(items[0]) is not int or items[0] != -1:
-        raise _fail(where, items[0] if items else items, "a root row with parent -1 first")
+        raise fail(where, items[0] if items else items, "a root row with parent -1 first")
     for row, above in enumerate(items):
         if row and not (type(above) is int and 0 <= above < row):
-            raise _fail(f"{where}[{row}]", above, "an earlier row")
+            raise fail(f"{where}[{row}]", above, "an earlier row")
     return tuple(items)
 
 
 def _thread(value: object, i: int, keys: Sequence[Key]) -> ThreadTree:
     where = f"threads[{i}]"
-    t = _dict(value, where)
+    t = as_dict(value, where)
     parent = _parents(t.get("parent"), f"{where}.parent")
     n = len(parent)
-    key = _column(t, "key", where, n, len(keys) - 1)
+    key = as_column(t, "key", where, n, len(keys) - 1)
     roots = {k for k, item in enumerate(keys) if item.kind == "root"}
     for row, k in enumerate(key):
         if (k in roots) != (row == 0):
-            raise _fail(f"{where}.key[{row}]", keys[k].kind, "kind root in row 0 and only there")
+            raise fail(f"{where}.key[{row}]", keys[k].kind, "kind root in row 0 and only there")
     return ThreadTree(
-        ident=_int(t.get("ident"), f"{where}.ident", 0, 2**64 - 1),
-        name=_str(t.get("name"), f"{where}.name"),
+        ident=as_int(t.get("ident"), f"{where}.ident", 0, 2**64 - 1),
+        name=as_str(t.get("name"), f"{where}.name"),
         ended=t.get("ended") is True,
         nodes=NodeTable(
             parent=parent,
             key=key,
-            calls=_column(t, "calls", where, n),
-            resumes=_column(t, "resumes", where, n),
-            self_ns=_column(t, "self_ns", where, n),
+            calls=as_column(t, "calls", where, n),
+            resumes=as_column(t, "resumes", where, n),
+            self_ns=as_column(t, "self_ns", where, n),
         ),
     )
 
@@ -472,10 +410,10 @@ def _thread(value: object, i: int, keys: Sequence[Key]) -> ThreadTree:
 def _hist(value: object, where: str) -> Histogram:
     rows: list[tuple[int, int, int]] = []
     last = 0
-    for i, item in enumerate(_list(value, where)):
-        low, high, count = _ints(item, f"{where}[{i}]", 3)
+    for i, item in enumerate(as_list(value, where)):
+        low, high, count = as_ints(item, f"{where}[{i}]", 3)
         if low < last or high <= low:
-            raise _fail(f"{where}[{i}]", item, "ascending buckets that do not overlap")
+            raise fail(f"{where}[{i}]", item, "ascending buckets that do not overlap")
         last = high
         rows.append((low, high, count))
     return Histogram(tuple(rows))
@@ -483,68 +421,68 @@ def _hist(value: object, where: str) -> Histogram:
 
 def _section(value: object, i: int, n_keys: int, n_threads: int) -> SectionStats:
     where = f"sections[{i}]"
-    s = _dict(value, where)
+    s = as_dict(value, where)
     number = {
-        name: _int(s.get(name), f"{where}.{name}")
+        name: as_int(s.get(name), f"{where}.{name}")
         for name in ("count", "sum_ns", "outer_ns", "min_ns", "max_ns", "errors", "open")
     }
     return SectionStats(
-        key=_int(s.get("key"), f"{where}.key", 0, n_keys - 1),
-        thread=_int(s.get("thread"), f"{where}.thread", 0, n_threads - 1),
+        key=as_int(s.get("key"), f"{where}.key", 0, n_keys - 1),
+        thread=as_int(s.get("thread"), f"{where}.thread", 0, n_threads - 1),
         hist=_hist(s.get("hist"), f"{where}.hist"),
         **number,
     )
 
 
 def _steps(value: object, n_keys: int) -> Steps:
-    s = _dict(value, "steps")
+    s = as_dict(value, "steps")
     return Steps(
-        count=_int(s.get("count"), "steps.count"),
-        skipped=_int(s.get("skipped"), "steps.skipped"),
-        sum_ns=_int(s.get("sum_ns"), "steps.sum_ns"),
-        sum_sq=_float(s.get("sum_sq"), "steps.sum_sq"),
-        min_ns=_int(s.get("min_ns"), "steps.min_ns"),
-        max_ns=_int(s.get("max_ns"), "steps.max_ns"),
+        count=as_int(s.get("count"), "steps.count"),
+        skipped=as_int(s.get("skipped"), "steps.skipped"),
+        sum_ns=as_int(s.get("sum_ns"), "steps.sum_ns"),
+        sum_sq=as_float(s.get("sum_sq"), "steps.sum_sq"),
+        min_ns=as_int(s.get("min_ns"), "steps.min_ns"),
+        max_ns=as_int(s.get("max_ns"), "steps.max_ns"),
         recent_ns=tuple(
-            _int(v, "steps.recent_ns") for v in _list(s.get("recent_ns"), "steps.recent_ns")
+            as_int(v, "steps.recent_ns") for v in as_list(s.get("recent_ns"), "steps.recent_ns")
         ),
         hist=_hist(s.get("hist"), "steps.hist"),
         rows=tuple(
-            StepRow(*_ints(r, f"steps.rows[{i}]", 3, first_below=n_keys))
-            for i, r in enumerate(_list(s.get("rows"), "steps.rows"))
+            StepRow(*as_ints(r, f"steps.rows[{i}]", 3, first_below=n_keys))
+            for i, r in enumerate(as_list(s.get("rows"), "steps.rows"))
         ),
     )
 
 
 def _loader(value: object, i: int) -> LoaderStats:
     where = f"loaders[{i}]"
-    v = _dict(value, where)
+    v = as_dict(value, where)
     phases: dict[str, tuple[int, int]] = {}
-    for name, pair in _dict(v.get("phases"), f"{where}.phases").items():
-        count, sum_ns = _ints(pair, f"{where}.phases[{_show(name)}]", 2)
-        phases[_str(name, f"{where}.phases key")] = (count, sum_ns)
+    for name, pair in as_dict(v.get("phases"), f"{where}.phases").items():
+        count, sum_ns = as_ints(pair, f"{where}.phases[{show(name)}]", 2)
+        phases[as_str(name, f"{where}.phases key")] = (count, sum_ns)
     weight = v.get("weight")
     return LoaderStats(
-        name=_str(v.get("name"), f"{where}.name"),
-        split=_str(v.get("split"), f"{where}.split"),
-        batches=_int(v.get("batches"), f"{where}.batches"),
+        name=as_str(v.get("name"), f"{where}.name"),
+        split=as_str(v.get("split"), f"{where}.split"),
+        batches=as_int(v.get("batches"), f"{where}.batches"),
         phases=phases,
-        weight=None if weight is None else _float(weight, f"{where}.weight"),
+        weight=None if weight is None else as_float(weight, f"{where}.weight"),
     )
 
 
 def _calibration(value: object) -> Calibration | None:
     if value is None:
         return None
-    c = _dict(value, "calibration")
+    c = as_dict(value, "calibration")
 
     def cost(name: str) -> EventCost:
-        pair = _list(c.get(name), f"calibration.{name}")
+        pair = as_list(c.get(name), f"calibration.{name}")
         if len(pair) != 2:
-            raise _fail(f"calibration.{name}", pair, "two numbers")
-        inside, outside = (_float(v, f"calibration.{name}") for v in pair)
+            raise fail(f"calibration.{name}", pair, "two numbers")
+        inside, outside = (as_float(v, f"calibration.{name}") for v in pair)
         if not (0 <= inside <= _MAX_COST_NS and 0 <= outside <= _MAX_COST_NS):
-            raise _fail(f"calibration.{name}", [inside, outside], "two times of 0 to 1 s")
+            raise fail(f"calibration.{name}", [inside, outside], "two times of 0 to 1 s")
         return EventCost(inside, outside)
 
     return Calibration(cost("python"), cost("resume"), cost("c"), cost("method"))

@@ -16,8 +16,19 @@ from fastprof.snapshot import (
     Snapshot,
     ThreadTree,
 )
+from fastprof.snapshot_gpu import (
+    GpuActivity,
+    GpuDevice,
+    GpuHost,
+    GpuKernel,
+    GpuSnapshot,
+    GpuTimeline,
+)
+from fastprof.snapshot_memory import MemorySnapshot
 
 MS = 1_000_000
+US = 1_000
+MIB = 1 << 20
 
 ROOT = Key("root", "", 0, "(root)", "(root)")
 TRUNCATED = Key("truncated", "", 0, "(truncated)", "(truncated)")
@@ -139,6 +150,84 @@ def cost(
     method: tuple[float, float] = (0, 0),
 ) -> Calibration:
     return Calibration(*(EventCost(*pair) for pair in (python, resume, c, method)))
+
+
+#: Where an activity that has no site was launched.
+NOWHERE = (-1, -1)
+
+
+def kernel(name: str, sum_ns: int, count: int = 1, **fields: Any) -> GpuKernel:
+    """One configuration of a kernel: 256 threads, 32 registers, one block per SM."""
+    made: dict[str, Any] = {
+        "device": 0, "block_x": 256, "block_y": 1, "block_z": 1, "registers": 32,
+        "static_shared": 0, "dynamic_shared": 0, "grid_x": 132, "grid_y": 1, "grid_z": 1,
+        "grid_varied": False, "min_ns": sum_ns // max(1, count),
+        "max_ns": -(-sum_ns // max(1, count)), "small_count": 0, "small_ns": 0,
+        "blocks_ns": 132.0 * sum_ns,
+    }  # fmt: skip
+    return GpuKernel(name=name, count=count, sum_ns=sum_ns, **{**made, **fields})
+
+
+def activity(
+    what: int,
+    sum_ns: int,
+    site: tuple[int, int] = NOWHERE,
+    *,
+    how: int = 0,
+    via: tuple[int, int] = NOWHERE,
+    count: int = 1,
+    size: int = 0,
+) -> GpuActivity:
+    return GpuActivity(*site, *via, how, what, count, sum_ns, size)
+
+
+def waits(
+    site: tuple[int, int],
+    *,
+    how: int = 0,
+    via: tuple[int, int] = NOWHERE,
+    launches: int = 0,
+    delays: int = 0,
+    delay_ns: int = 0,
+    delay_max_ns: int = 0,
+    syncs: int = 0,
+    blocked_ns: int = 0,
+) -> GpuHost:
+    return GpuHost(
+        *site, *via, how, launches, delays, delay_ns, delay_max_ns, syncs, blocked_ns
+    )  # fmt: skip
+
+
+def timeline(busy_ns: int, *idle: tuple[int, int], **fields: int) -> GpuTimeline:
+    wall = busy_ns + sum(ns for _, ns in idle)
+    return GpuTimeline(wall, busy_ns, **{"kernel_ns": busy_ns, "compute_ns": busy_ns, **fields},
+                       idle=tuple(idle))  # fmt: skip
+
+
+def h200(**fields: Any) -> GpuDevice:
+    made: dict[str, Any] = {
+        "index": 0, "name": "NVIDIA H200", "multiprocessors": 132, "memory_bytes": 141 << 30,
+        "threads_per_multiprocessor": 2048, "blocks_per_multiprocessor": 32,
+        "registers_per_multiprocessor": 65536, "shared_bytes_per_multiprocessor": 233472,
+        "warp_size": 32, "capability": (9, 0),
+    }  # fmt: skip
+    return GpuDevice(**{**made, **fields})
+
+
+def gpu(*activities: GpuActivity, **fields: Any) -> GpuSnapshot:
+    """A GPU layer that was on and saw ``activities``."""
+    made: dict[str, Any] = {"status": "on", "tier": "callbacks", "devices": (h200(),)}
+    total = sum(a.sum_ns for a in activities)
+    return GpuSnapshot(**{**made, "activity": activities, "sum_ns": total, **fields})
+
+
+def memory(**fields: Any) -> MemorySnapshot:
+    made: dict[str, Any] = {
+        "device": 0, "total_bytes": 40960 * MIB, "current_allocated": 10240 * MIB,
+        "current_reserved": 12288 * MIB, "peak_allocated": 20480 * MIB,
+        "peak_reserved": 24576 * MIB,
+    }  # fmt: skip
+    return MemorySnapshot(**{**made, **fields})
 
 
 def replaced(snapshot: Snapshot, **fields: Any) -> Snapshot:

@@ -11,6 +11,7 @@ sections       [(key, thread, count, sum_ns, outer_ns, min_ns, max_ns, errors, o
 steps          None or a dict with the fields of ``snapshot.Steps``
 muted          [(key, calls before)]
 counters       {name: count}
+gpu            absent, None, or a dict with the fields of ``snapshot_gpu.GpuSnapshot``
 =============  ==========================================================================
 """
 
@@ -36,6 +37,9 @@ from fastprof.snapshot import (
     Steps,
     ThreadTree,
 )
+from fastprof.snapshot_fields import SnapshotError
+from fastprof.snapshot_gpu import GpuSnapshot, read_gpu
+from fastprof.snapshot_memory import MemorySnapshot, read_memory
 
 MetaValue = str | int | float | bool | None
 
@@ -46,6 +50,7 @@ def take_snapshot(
     meta: Mapping[str, MetaValue] | None = None,
     notes: Sequence[str] = (),
     fold_own: bool = False,
+    memory: Mapping[str, Any] | None = None,
 ) -> Snapshot:
     """Freeze what ``recorder`` holds; it may go on recording.
 
@@ -54,6 +59,7 @@ def take_snapshot(
         meta: facts to add to those found here (rank, start time ...).
         notes: sentences for the reader of the report.
         fold_own: show fastprof's own functions as one, ``(fastprof)``.
+        memory: the fields of :class:`~fastprof.snapshot_memory.MemorySnapshot`, or None.
     """
     # First, since measuring uses the hook: with this recorder active it cannot.
     cost = None
@@ -62,18 +68,48 @@ def take_snapshot(
     data = recorder.export()
     if fold_own:
         _fold_own(data)
+    threads = _threads(data["threads"])
+    more_notes: list[str] = []
     return Snapshot(
         meta={**_meta(recorder, data), **(meta or {})},
         duration_ns=max(0, data["duration_ns"]),
         keys=tuple(Key(*key) for key in data["keys"]),
-        threads=_threads(data["threads"]),
+        threads=threads,
         sections=tuple(_section(row) for row in data["sections"]),
         steps=_steps(data["steps"]),
         calibration=cost,
         muted=tuple(Muted(key, calls) for key, calls in data["muted"]),
         counters={name: n for name, n in data["counters"].items() if n},
-        notes=tuple(notes),
+        gpu=gpu_snapshot(data.get("gpu"), len(data["keys"]), [len(t.nodes) for t in threads]),
+        memory=_memory(memory, more_notes),
+        notes=(*notes, *more_notes),
     )
+
+
+def gpu_snapshot(
+    data: Mapping[str, Any] | None, n_keys: int, tree_sizes: Sequence[int]
+) -> GpuSnapshot | None:
+    """Freeze what the collector delivered; what does not fit is no reason to fail.
+
+    The same checks as for a saved run: else a run could be saved and not be read back.
+
+    Args:
+        data: the field ``gpu`` of an export.
+        n_keys: number of keys.
+        tree_sizes: number of nodes per thread.
+    """
+    try:
+        return read_gpu(data, n_keys, tree_sizes)
+    except SnapshotError as error:
+        return GpuSnapshot("off", f"What the collector delivered does not fit together: {error}.")
+
+
+def _memory(data: Mapping[str, Any] | None, notes: list[str]) -> MemorySnapshot | None:
+    try:
+        return read_memory(data)
+    except SnapshotError as error:
+        notes.append(f"GPU memory was left out, because its figures do not fit together: {error}.")
+        return None
 
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
