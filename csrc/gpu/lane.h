@@ -65,6 +65,7 @@ typedef struct fp_lane {
     fp_chunk *tail;
     uint32_t last_corr; /* of the call the thread is inside of */
     int owner;          /* its slot in fp_owners, or -1 */
+    int has_sections;   /* it has opened one: it works for itself */
     uint32_t pushed;    /* external correlation ids on CUPTI's stack */
     int64_t sync_since;
     uint32_t sync_depth;

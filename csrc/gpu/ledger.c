@@ -55,6 +55,24 @@ fp_ledger_begin(fp_ledger *l, int64_t begin_ns)
     }
 }
 
+void
+fp_ledger_clear(fp_ledger *l, int64_t ticks)
+{
+    for (uint32_t i = 0; i < l->timelines; i++) {
+        fp_timeline_fini(&l->timeline[i]);
+    }
+    fp_sums_fini(&l->sums);
+    fp_kernels_fini(&l->kernels);
+    fp_graph_nodes_fini(&l->graphs);
+    fp_launches_clear(&l->launches);
+    l->parked_count = l->fresh_count = 0;
+    l->outstanding = 0;
+    memset(&l->counters, 0, sizeof(l->counters));
+    if (l->begin_ns != 0) {
+        fp_ledger_begin(l, fp_clock_map_to_gpu(&l->clock, ticks));
+    }
+}
+
 /* ---- what lanes say ---- */
 
 static void

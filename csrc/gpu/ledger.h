@@ -96,6 +96,11 @@ fp_ledger_fini(fp_ledger *l);
 void
 fp_ledger_begin(fp_ledger *l, int64_t begin_ns);
 
+/* Forgets what was added up; what is under way keeps its launch, not its place.
+ * The recording begins anew at [ticks] of the host's clock. */
+void
+fp_ledger_clear(fp_ledger *l, int64_t ticks);
+
 /* Takes what a lane has to say. */
 void
 fp_ledger_event(fp_ledger *l, const fp_event *e);

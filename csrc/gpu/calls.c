@@ -1,0 +1,139 @@
+/* The part of the collector that runs inside CUPTI's callbacks: on the
+ * program's threads, under whatever locks they hold.  It writes to the thread's
+ * lane and to nothing else, waits for nothing and takes no memory but for the
+ * lane's next chunk. */
+#include "gpu/api_calls.h"
+#include "gpu/collector.h"
+#include "gpu/cupti_abi.h"
+
+fp_site
+fp_gpu_site(fp_gpu *g, fp_lane *lane, const fp_thread *self)
+{
+    fp_site site = {0, 0, FP_HOW_OWN};
+    if (self != NULL) {
+        if (lane->owner < 0) {
+            lane->owner = fp_owners_join(&g->owners, self);
+        }
+        const fp_node *n = fp_thread_stands(self);
+        if (lane->has_sections || n->parent != NULL) {
+            site.place = fp_place_of(self, n);
+        }
+        if (lane->has_sections) {
+            return site;
+        }
+    }
+    site.via = fp_owners_find(&g->owners, self);
+    if (site.via != 0) {
+        site.how = FP_HOW_INHERITED;
+    }
+    else if (site.place == 0) {
+        site.how = FP_HOW_OTHER;
+    }
+    return site;
+}
+
+static void
+write(fp_gpu *g, fp_lane *lane, const fp_event *e)
+{
+    if (FP_UNLIKELY(fp_lane_write(lane, e))) {
+        fp_gpu_wake(g);
+    }
+}
+
+static void
+write_launch(fp_gpu *g, fp_lane *lane, const fp_thread *self, uint32_t corr,
+             int is_graph)
+{
+    if (corr == lane->last_corr) {
+        return; /* the driver's call inside the runtime's */
+    }
+    lane->last_corr = corr;
+    fp_site site = fp_gpu_site(g, lane, self);
+    write(g, lane,
+          &(fp_event){
+              .kind = is_graph ? FP_EVENT_GRAPH_LAUNCH : FP_EVENT_LAUNCH,
+              .corr = corr,
+              .ticks = fp_clock_now(&g->clock),
+              .place = site.place,
+              .via = site.via,
+              .how = (uint8_t)site.how,
+          });
+}
+
+static int64_t
+write_sync(fp_gpu *g, fp_lane *lane, const fp_thread *self)
+{
+    int64_t now = fp_clock_now(&g->clock);
+    fp_site site = fp_gpu_site(g, lane, self);
+    write(g, lane,
+          &(fp_event){
+              .kind = FP_EVENT_SYNC,
+              .ticks = lane->sync_since,
+              .until = now,
+              .place = site.place,
+              .via = site.via,
+              .how = (uint8_t)site.how,
+          });
+    return now - lane->sync_since;
+}
+
+static int64_t
+on_api(fp_gpu *g, fp_lane *lane, const fp_thread *self, fp_api_class what,
+       const fp_cupti_call *call)
+{
+    int waits = what == FP_API_SYNC || what == FP_API_COPY_SYNC;
+    if (call->site == FP_CUPTI_API_ENTER) {
+        if (what != FP_API_SYNC) {
+            write_launch(g, lane, self, call->correlation,
+                         what == FP_API_GRAPH);
+        }
+        if (waits && lane->sync_depth++ == 0) {
+            lane->sync_since = fp_clock_now(&g->clock);
+        }
+    }
+    else if (waits && lane->sync_depth != 0 && --lane->sync_depth == 0) {
+        return write_sync(g, lane, self);
+    }
+    return 0;
+}
+
+static void
+on_graph_node(fp_gpu *g, fp_lane *lane, const fp_thread *self, uint32_t cbid,
+              const fp_cupti_resource *resource)
+{
+    const fp_cupti_graph *graph = resource->descriptor;
+    uint64_t id = 0, original = 0;
+    if (g->cupti.get_graph_node_id == NULL || graph == NULL ||
+        g->cupti.get_graph_node_id(graph->node, &id) != FP_CUPTI_SUCCESS) {
+        return;
+    }
+    if (cbid == FP_CUPTI_GRAPHNODE_CREATED) {
+        fp_site site = fp_gpu_site(g, lane, self);
+        write(g, lane,
+              &(fp_event){.kind = FP_EVENT_CAPTURE,
+                          .id = id,
+                          .place = site.place != 0 ? site.place : site.via});
+    }
+    else if (g->cupti.get_graph_node_id(graph->original_node, &original) ==
+             FP_CUPTI_SUCCESS) {
+        write(g, lane,
+              &(fp_event){.kind = FP_EVENT_CLONE,
+                          .id = id,
+                          .until = (int64_t)original});
+    }
+}
+
+int64_t
+fp_gpu_on_call(fp_gpu *g, fp_lane *lane, const fp_thread *self, int domain,
+               uint32_t cbid, const void *data)
+{
+    if (domain == FP_CUPTI_DOMAIN_RESOURCE) {
+        if (cbid == FP_CUPTI_GRAPHNODE_CREATED ||
+            cbid == FP_CUPTI_GRAPHNODE_CLONED) {
+            on_graph_node(g, lane, self, cbid, data);
+        }
+        return 0;
+    }
+    fp_api_class what = fp_api_class_of(domain, cbid);
+    return what != FP_API_NONE ? on_api(g, lane, self, what, data) : 0;
+}

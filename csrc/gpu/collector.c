@@ -1,0 +1,253 @@
+#define _POSIX_C_SOURCE 200809L
+
+#include "gpu/collector.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static const int64_t second_ns = 1000000000;
+
+fp_status
+fp_gpu_init(fp_gpu *g, const fp_alloc *a, const fp_clock *clock,
+            const fp_gpu_entries *entries, int (*is_backward)(fp_key))
+{
+    memset(g, 0, sizeof(*g));
+    g->alloc = *a;
+    g->clock = *clock;
+    g->entries = *entries;
+    g->owners.is_backward = is_backward;
+    fp_lanes_init(&g->lanes, a);
+    if (fp_buffers_init(&g->buffers, a) != FP_OK) {
+        return FP_ENOMEM;
+    }
+    if (pthread_mutex_init(&g->control, NULL) != 0 ||
+        pthread_mutex_init(&g->lock, NULL) != 0 ||
+        pthread_mutex_init(&g->talk, NULL) != 0 ||
+        pthread_cond_init(&g->answer, NULL) != 0 || pipe(g->wake) != 0) {
+        return FP_ENOMEM;
+    }
+    for (int i = 0; i < 2; i++) {
+        (void)fcntl(g->wake[i], F_SETFL, O_NONBLOCK);
+        (void)fcntl(g->wake[i], F_SETFD, FD_CLOEXEC);
+    }
+    return FP_OK;
+}
+
+void
+fp_gpu_wake(fp_gpu *g)
+{
+    /* Not a semaphore or a condition: this must neither wait nor take a lock. */
+    if (atomic_exchange(&g->woken, 1) == 0) {
+        ssize_t written = write(g->wake[1], "", 1);
+        (void)written; /* a full pipe wakes as well */
+    }
+}
+
+/* ---- asking the thread ---- */
+
+/* By the wall clock, as conditions are everywhere; if that is stepped, the wait
+ * is shorter or longer, not endless. */
+static struct timespec
+deadline(int64_t ns)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += (time_t)(ns / second_ns);
+    until.tv_nsec += (long)(ns % second_ns);
+    if (until.tv_nsec >= second_ns) {
+        until.tv_sec++;
+        until.tv_nsec -= (long)second_ns;
+    }
+    return until;
+}
+
+/* -1: it does not answer in time. */
+static int
+ask(fp_gpu *g, fp_gpu_request request, int64_t patience_ns)
+{
+    struct timespec until = deadline(patience_ns);
+    int rc = 0;
+    pthread_mutex_lock(&g->talk);
+    while (g->answered != g->asked && rc == 0) {
+        rc = pthread_cond_timedwait(&g->answer, &g->talk, &until);
+    }
+    if (rc == 0) {
+        g->request = request;
+        g->asked++;
+        fp_gpu_wake(g);
+    }
+    while (g->answered != g->asked && rc == 0) {
+        rc = pthread_cond_timedwait(&g->answer, &g->talk, &until);
+    }
+    pthread_mutex_unlock(&g->talk);
+    return rc == 0 ? 0 : -1;
+}
+
+/* The thread hangs inside CUPTI.  It may come back any time, so nothing it uses
+ * is freed; nothing will be asked of it again. */
+static void
+abandon(fp_gpu *g, const char *doing)
+{
+    atomic_store(&g->accept, 0);
+    atomic_store(&g->state, FP_GPU_DEAD);
+    fp_why_set(&g->why,
+               "CUPTI did not answer while %s; the GPU was not recorded "
+               "from there on",
+               doing);
+}
+
+static int
+begin_ledger(fp_gpu *g)
+{
+    pthread_mutex_lock(&g->lock);
+    if (g->has_ledger) {
+        fp_ledger_fini(&g->ledger);
+    }
+    uint32_t devices = (uint32_t)g->driver.devices;
+    devices = devices < FP_GPU_DEVICES ? devices : FP_GPU_DEVICES;
+    g->has_ledger = fp_ledger_init(&g->ledger, &g->alloc, devices,
+                                   fp_clock_ns_per_tick(&g->clock)) == FP_OK;
+    g->cupti_errors = g->taken = g->pauses = 0;
+    g->paused_ns = 0;
+    g->why.text[0] = '\0';
+    pthread_mutex_unlock(&g->lock);
+    return g->has_ledger ? 0 : -1;
+}
+
+int
+fp_gpu_start(fp_gpu *g, const fp_gpu_options *o)
+{
+    pthread_mutex_lock(&g->control);
+    int rc = -1;
+    if (atomic_load(&g->state) != FP_GPU_OFF) {
+        rc = atomic_load(&g->state) == FP_GPU_DEAD ? -1 : 0;
+        goto out;
+    }
+    g->options = *o;
+    if (begin_ledger(g) < 0) {
+        fp_why_set(&g->why, "there is no memory for GPU records");
+        goto out;
+    }
+    if (fp_gpu_begin_thread(g) != 0) {
+        fp_why_set(&g->why, "no thread could be made to drain GPU records");
+        goto out;
+    }
+    if (ask(g, FP_GPU_ATTACH, o->patience_ns) != 0) {
+        abandon(g, "being switched on");
+        goto out;
+    }
+    if (g->attached) {
+        atomic_store(&g->state, FP_GPU_ON);
+        rc = 0;
+        goto out;
+    }
+    if (ask(g, FP_GPU_FINISH, o->patience_ns) != 0) {
+        abandon(g, "being switched off");
+        goto out;
+    }
+    pthread_join(g->thread, NULL);
+out:
+    pthread_mutex_unlock(&g->control);
+    return rc;
+}
+
+void
+fp_gpu_stop(fp_gpu *g, int64_t grace_ns)
+{
+    pthread_mutex_lock(&g->control);
+    int state = atomic_load(&g->state);
+    if (state == FP_GPU_ON || state == FP_GPU_PAUSED) {
+        g->grace_ns = grace_ns;
+        if (ask(g, FP_GPU_FINISH, grace_ns + g->options.patience_ns) != 0) {
+            abandon(g, "being switched off");
+        }
+        else {
+            pthread_join(g->thread, NULL);
+            atomic_store(&g->state, FP_GPU_OFF);
+        }
+    }
+    pthread_mutex_unlock(&g->control);
+}
+
+void
+fp_gpu_pause(fp_gpu *g, int64_t grace_ns)
+{
+    pthread_mutex_lock(&g->control);
+    if (atomic_load(&g->state) == FP_GPU_ON) {
+        g->grace_ns = grace_ns;
+        if (ask(g, FP_GPU_DETACH, grace_ns + g->options.patience_ns) != 0) {
+            abandon(g, "making way for another profiler");
+        }
+        else {
+            atomic_store(&g->state, FP_GPU_PAUSED);
+        }
+    }
+    pthread_mutex_unlock(&g->control);
+}
+
+void
+fp_gpu_resume(fp_gpu *g)
+{
+    pthread_mutex_lock(&g->control);
+    if (atomic_load(&g->state) == FP_GPU_PAUSED) {
+        if (ask(g, FP_GPU_ATTACH, g->options.patience_ns) != 0) {
+            abandon(g, "being switched on again");
+        }
+        else if (g->attached) {
+            atomic_store(&g->state, FP_GPU_ON);
+        }
+    }
+    pthread_mutex_unlock(&g->control);
+}
+
+int
+fp_gpu_flush(fp_gpu *g, int64_t patience_ns)
+{
+    int rc = -1;
+    /* A start or stop under way brings things up to date itself. */
+    if (pthread_mutex_trylock(&g->control) != 0) {
+        return -1;
+    }
+    if (atomic_load(&g->state) == FP_GPU_ON) {
+        rc = ask(g, FP_GPU_FLUSH, patience_ns);
+    }
+    pthread_mutex_unlock(&g->control);
+    return rc;
+}
+
+void
+fp_gpu_forked(fp_gpu *g)
+{
+    atomic_store(&g->accept, 0);
+    atomic_store(&g->tier, FP_TIER_NONE);
+    atomic_store(&g->state, FP_GPU_DEAD);
+    /* Whoever held them is not in this process. */
+    pthread_mutex_init(&g->control, NULL);
+    pthread_mutex_init(&g->lock, NULL);
+    pthread_mutex_init(&g->talk, NULL);
+}
+
+void
+fp_gpu_clear(fp_gpu *g)
+{
+    pthread_mutex_lock(&g->lock);
+    if (g->has_ledger) {
+        fp_ledger_clear(&g->ledger, fp_clock_now(&g->clock));
+        g->cupti_errors = g->taken = g->pauses = 0;
+        g->paused_ns = 0;
+    }
+    pthread_mutex_unlock(&g->lock);
+}
+
+void
+fp_gpu_forget(fp_gpu *g)
+{
+    pthread_mutex_lock(&g->lock);
+    if (g->has_ledger && atomic_load(&g->state) == FP_GPU_OFF) {
+        fp_ledger_fini(&g->ledger);
+        g->has_ledger = 0;
+    }
+    pthread_mutex_unlock(&g->lock);
+}
