@@ -76,6 +76,7 @@ FP_TEST(clock_map_one_pair_goes_on_at_the_given_scale)
     CHECK_INT(fp_clock_map_to_gpu(&m, 1000), NOW_NS);
     CHECK_INT(fp_clock_map_to_gpu(&m, 1002), NOW_NS + 1);
     CHECK_INT(fp_clock_map_to_gpu(&m, 998), NOW_NS - 1);
+    CHECK_INT(fp_clock_map_to_gpu(&m, 997), NOW_NS - 2); /* rounded */
     CHECK_INT(fp_clock_map_to_gpu(&m, 7200000001000), NOW_NS + 3600000000000);
 }
 
@@ -205,6 +206,10 @@ FP_TEST(clock_map_a_pair_that_does_not_ascend_is_refused)
     fp_clock_map_add(&m, 1001, NOW_NS + 80);
     CHECK_UINT(m.pairs, 2);
     CHECK_UINT(m.steps, 0);
+    /* ... but a device's clock that went back always is. */
+    fp_clock_map_add(&m, 1002, NOW_NS + 79);
+    CHECK_UINT(m.pairs, 3);
+    CHECK_UINT(m.steps, 1);
 }
 
 /* The device's clock is stepped by [by] ns at 5.7 s; we look every second. */
