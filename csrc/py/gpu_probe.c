@@ -18,7 +18,7 @@ static PyObject *
 device_dict(const fp_gpu_device *d, int index)
 {
     return Py_BuildValue(
-        "{sisNsisKsisisisisis(ii)}", "index", index, "name", text_of(d->name),
+        "{sisNsisKsisisisisis[ii]}", "index", index, "name", text_of(d->name),
         "multiprocessors", (int)d->multiprocessors, "memory_bytes",
         (unsigned long long)d->memory_bytes, "threads_per_multiprocessor",
         (int)d->threads_per_multiprocessor, "blocks_per_multiprocessor",
