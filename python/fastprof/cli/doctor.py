@@ -44,7 +44,7 @@ def run(argv: Sequence[str]) -> int:
         ("switch", _switch()),
         ("torch", _package("torch", "fastprof demo trains a network in pure Python")),
         ("rich", _package("rich", "reports in the terminal are plain text")),
-        ("gpu", "not recorded by this version; sections can wait for it with sync=True"),
+        *_gpu(),
     ]
     _print(rows)
     return 0
@@ -54,6 +54,12 @@ def _print(rows: list[tuple[str, str]]) -> None:
     width = max(len(name) for name, _ in rows)
     for name, text in rows:
         print(f"{name.ljust(width)}  {ascii(text)[1:-1]}")
+
+
+def _gpu() -> list[tuple[str, str]]:
+    from fastprof.cli.doctor_gpu import gpu_rows  # needs the extension
+
+    return gpu_rows()
 
 
 def _recorder() -> list[tuple[str, str]]:

@@ -1,0 +1,153 @@
+"""What ``fastprof doctor`` tells about the GPU.
+
+The driver and each libcupti are asked in child processes: initialising CUDA takes memory
+of the device and spoils later forks, and some releases of libcupti crash.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import fastprof
+from fastprof.capture.gpu_find import (
+    Candidate,
+    attached_tool,
+    cupti_candidates,
+    driver_path,
+    usable,
+)
+
+#: Seconds for one child; initialising CUDA on a machine with many devices takes some.
+LIMIT_S = 60.0
+
+# What a library prints goes elsewhere, and a crash leaves no core file.
+_CHILD = """\
+import json, os, resource, sys
+answer = os.fdopen(os.dup(1), "w")
+os.dup2(2, 1)
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+if sys.argv[1] not in sys.path:
+    sys.path.insert(0, sys.argv[1])
+from fastprof import _core
+json.dump(_core.gpu_probe(*json.loads(sys.argv[2]), True), answer)
+answer.close()
+"""
+_CAN_BE_RECORDED = (
+    "can be recorded, by launch callbacks; by external correlation where the program has "
+    "a CUPTI subscriber of its own"
+)
+_NVTX = "NVTX_INJECTION64_PATH"
+
+Row = tuple[str, str]
+
+
+def gpu_rows() -> list[Row]:
+    """Return the lines on the GPU: one if it cannot be used, and why."""
+    driver = driver_path()
+    told = _ask(driver, ())
+    if isinstance(told, str):
+        return [("gpu", f"n/a, because the CUDA driver {told} when it was asked")]
+    about = told["driver"]
+    if about["state"] != "ready":
+        return [("gpu", f"n/a, because {about['reason']}")]
+    devices = about["devices"]
+    found = f"{len(devices)} device{'s' if len(devices) != 1 else ''}"
+    rows = [("gpu", f"driver of CUDA {_cuda(about['version'])}, {found}")]
+    rows += [(f"gpu {device['index']}", _describe(device)) for device in devices]
+    return [*rows, *_cupti_rows(driver, about["version"]), *_nvtx_row()]
+
+
+def _cupti_rows(driver: str | None, version: int) -> list[Row]:
+    tool = attached_tool()
+    kept, rejected = usable(cupti_candidates(), version)
+    rows = []
+    for candidate in kept:
+        cupti, problem = _try(driver, candidate)
+        if cupti is not None:
+            rows.append(("libcupti", f"{candidate.path}, version {cupti}, {candidate.origin}"))
+            break
+        if os.path.isabs(candidate.path) or "cannot open shared object" not in problem:
+            rows.append(("libcupti", f"not used: {problem} ({candidate.origin})"))
+    else:
+        rows += [("libcupti", f"not used: {c.path} is {why} ({c.origin})") for c, why in rejected]
+        return [*rows, ("gpu times", f"cannot be recorded: {_remedy(version)}")]
+    if tool is not None:
+        why = f"{tool} is attached and has the GPU's activity records to itself"
+        return [*rows, ("gpu times", f"not recorded now: {why}")]
+    return [*rows, ("gpu times", _CAN_BE_RECORDED)]
+
+
+def _try(driver: str | None, candidate: Candidate) -> tuple[int | None, str]:
+    """The version of a libcupti; or None and what is wrong."""
+    told = _ask(driver, (candidate.path,))
+    if isinstance(told, str):
+        return None, f"libcupti at {candidate.path} {told} when asked its version"
+    if not told["cupti"]:  # the driver has stopped working since
+        return None, f"{candidate.path} was not tried: {told['driver']['reason']}"
+    answer = told["cupti"][0]
+    return answer["version"], answer["reason"]
+
+
+def _ask(driver: str | None, cupti: Sequence[str]) -> dict[str, Any] | str:
+    """What the probe says, in a child that may crash or hang; else what the child did."""
+    root = str(Path(fastprof.__file__).resolve().parent.parent)
+    command = [sys.executable, "-I", "-c", _CHILD, root, json.dumps([driver, list(cupti)])]
+    try:
+        child = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=LIMIT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return f"did not answer within {LIMIT_S:.0f} s"
+    except OSError as error:
+        return f"could not be asked ({error.strerror})"
+    if child.returncode < 0:
+        return f"crashed ({_signal_name(-child.returncode)})"
+    try:
+        told: dict[str, Any] = json.loads(child.stdout)
+    except ValueError:
+        return f"ended the process with status {child.returncode}"
+    return told
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _cuda(version: int | None) -> str:
+    return f"{version // 1000}.{version % 1000 // 10}" if version else "?"
+
+
+def _describe(device: Mapping[str, Any]) -> str:
+    major, minor = device["capability"]
+    return (
+        f"{device['name']}, {device['multiprocessors']} multiprocessors, "
+        f"{device['memory_bytes'] / (1 << 30):.1f} GiB, compute capability {major}.{minor}"
+    )
+
+
+def _remedy(version: int | None) -> str:
+    major = version // 1000 if version else 13
+    package = "nvidia-cuda-cupti" if major >= 13 else f"nvidia-cuda-cupti-cu{major}"
+    return (
+        f"no libcupti here works with this driver; pip install {package}, or "
+        f"FASTPROF_CUPTI=/path/to/libcupti.so.{major}"
+    )
+
+
+def _nvtx_row() -> list[Row]:
+    value = os.environ.get(_NVTX, "")
+    return [("nvtx", f"{_NVTX}={value}: NVTX ranges go there")] if value else []
