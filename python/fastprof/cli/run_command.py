@@ -10,7 +10,7 @@ import optparse
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from fastprof.capture.options import BusyError
 from fastprof.cli.endings import Endings, complain
@@ -28,7 +28,10 @@ from fastprof.session.rank import find_rank
 OUTPUT = "fastprof_out"
 FILES = ("train_profile.stats", "train_profile.fprof")
 
-_USAGE = "fastprof run [--functions] [-o DIR] [-m MODULE | SCRIPT] [ARG] ..."
+_USAGE = "fastprof run [--functions] [--gpu MODE] [-o DIR] [-m MODULE | SCRIPT] [ARG] ..."
+
+#: ``--gpu`` as the option of the same name of ``Profiler``.
+_GPU: dict[str, bool | Literal["auto"]] = {"auto": "auto", "on": True, "off": False}
 
 
 def run(argv: Sequence[str]) -> int:
@@ -57,7 +60,9 @@ def run(argv: Sequence[str]) -> int:
         complain("FASTPROF=0: the program runs without being profiled")
         exec(target.code, target.namespace)
         return 0
-    return _run_functions(target, paths) if options.functions else _run_all(target, paths)
+    if options.functions:
+        return _run_functions(target, paths)
+    return _run_all(target, paths, _GPU[options.gpu])
 
 
 def _parse(argv: list[str]) -> tuple[Any, list[str]]:
@@ -76,6 +81,15 @@ def _parse(argv: list[str]) -> tuple[Any, list[str]]:
         default=False,
         help="functions only, each call counted; sections in the code stay dormant",
     )
+    parser.add_option(
+        "--gpu",
+        type="choice",
+        choices=list(_GPU),
+        metavar="MODE",
+        default="auto",
+        help="auto: record the GPU from when the program uses CUDA (default); on: from the "
+        "start, which initialises CUDA; off: not at all",
+    )
     return parse_target(parser, argv)
 
 
@@ -88,8 +102,8 @@ def _run_functions(target: Target, paths: Sequence[str]) -> int:
     return _execute(target, profile.enable, profile.disable, save)
 
 
-def _run_all(target: Target, paths: Sequence[str]) -> int:
-    profiler = Profiler(functions=True)
+def _run_all(target: Target, paths: Sequence[str], gpu: bool | Literal["auto"]) -> int:
+    profiler = Profiler(functions=True, gpu=gpu)
     # A program with a Profiler of its own must run as it does without us.
     profiler.gives_way = True
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from fastprof.capture.options import RecorderOptions, check_float, check_int
+from fastprof.session.memory import MODES, MemoryMode
 from fastprof.session.output import Pathish
 from fastprof.session.periodic import SORTS
 from fastprof.session.schedule import Schedule
@@ -22,6 +23,8 @@ class Options:
 
     functions: bool | Literal["auto"]
     gpu: bool | Literal["auto"]
+    memory: MemoryMode
+    nvtx: bool | Literal["auto"]
     sync: bool | Literal["cuda"]
     logger: Any
     log_every: int | None
@@ -37,12 +40,9 @@ class Options:
     recorder: RecorderOptions
 
     def __post_init__(self) -> None:
-        _one_of("functions", self.functions, (True, False, "auto"))
-        if self.gpu is True or self.gpu not in (False, "auto"):
-            raise ValueError(
-                f"gpu is {self.gpu!r:.80}: this version of fastprof has no GPU collection; "
-                'use gpu="auto" (GPU times where the version has them) or gpu=False'
-            )
+        for name in ("functions", "gpu", "nvtx"):
+            _one_of(name, getattr(self, name), (True, False, "auto"))
+        _one_of("memory", self.memory, MODES)
         _one_of("sync", self.sync, (True, False, "cuda"))
         for name in ("metrics", "batch_wait"):
             if not isinstance(getattr(self, name), bool):

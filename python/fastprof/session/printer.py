@@ -33,10 +33,17 @@ class ReportPrinter:
         self._is_primary = is_primary
         self._faults = faults
 
-    def print_periodic(self, take: Callable[[], Snapshot], step: int) -> None:
-        """Print the report after ``step`` steps."""
+    def print_periodic(
+        self,
+        take: Callable[[], Snapshot],
+        step: int,
+        memory_line: Callable[[int], str | None] | None = None,
+    ) -> None:
+        """Print the report after ``step`` steps, and what ``memory_line`` says of it."""
         if self.every is not None and self._is_primary():
-            self._print(periodic_report(timings(take(), self._sort), step))
+            text = periodic_report(timings(take(), self._sort), step)
+            line = memory_line(step) if memory_line is not None else None
+            self._print(text if line is None else f"{text}\n{line}\n")
 
     def print_final(self, take: Callable[[], Snapshot], steps: int) -> None:
         """Print the report of the whole run."""
