@@ -1,0 +1,106 @@
+"""Builds the fake libcupti, the fake driver and the module that uses them.
+
+    python3 tests/gpu/build_fake.py DIRECTORY     all three, for use by hand
+
+Needs a C compiler ($CC, or cc) and the interpreter's headers; nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterable
+from pathlib import Path
+
+SOURCES = Path(__file__).resolve().parent / "fake"
+WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"]
+CUPTI = [
+    SOURCES / name
+    for name in (
+        "fake_buffers.c",
+        "fake_control.c",
+        "fake_cupti.c",
+        "fake_device.c",
+        "fake_records.c",
+    )
+]
+# As setup.py: a library that is used by a sanitized extension is sanitized too.
+SANITIZERS = {
+    "": [],
+    "address": ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"],
+    "thread": ["-fsanitize=thread"],
+}
+# Functions and the first release of CUDA whose CUPTI has them.
+SINCE = {
+    "cuptiGetErrorMessage": 12020,
+    "cuptiGetGraphExecId": 12040,
+    "cuptiActivityEnableRuntimeApi": 12060,
+    "cuptiActivityEnableDriverApi": 12060,
+    "cuptiSubscribe_v2": 13000,
+}
+
+
+def compile_c(
+    sources: Iterable[Path], target: Path, options: Iterable[str] = (), shared: bool = True
+) -> Path:
+    """Compile C files into one library or program; a failure shows what the compiler said."""
+    sanitizer = SANITIZERS[os.environ.get("FASTPROF_SANITIZE", "")]
+    command = [
+        *shlex.split(os.environ.get("CC", "cc")),
+        "-std=c11",
+        "-D_GNU_SOURCE",
+        "-g",
+        "-O1",
+        *WARNINGS,
+        *sanitizer,
+        *(["-shared", "-fPIC", "-fvisibility=hidden"] if shared else []),
+        "-I",
+        str(SOURCES),
+        *map(str, sources),
+        *options,
+        "-o",
+        str(target),
+        "-pthread",
+        "-ldl",
+    ]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise RuntimeError(f"{shlex.join(command)}\n{done.stdout}{done.stderr}")
+    return target
+
+
+def missing_in(release: int) -> list[str]:
+    """The functions that the fake has and CUPTI of that release has not."""
+    return [name for name, since in SINCE.items() if release < since]
+
+
+def build_cupti(directory: Path, without: Iterable[str] = ()) -> Path:
+    """The fake libcupti; the functions named in ``without`` are not exported."""
+    hidden = [f"-D{name}=hidden_{name}" for name in without]
+    return compile_c(CUPTI, directory / "libcupti.so", hidden)
+
+
+def build_cuda(directory: Path) -> Path:
+    """The fake driver.  Its SONAME is the real one's: the fake libcupti looks for it so."""
+    return compile_c(
+        [SOURCES / "fake_cuda.c"], directory / "libcuda.so.1", ["-Wl,-soname,libcuda.so.1"]
+    )
+
+
+def build_module(directory: Path) -> Path:
+    """The Python module ``fakegpu`` for the running interpreter."""
+    suffix = sysconfig.get_config_var("EXT_SUFFIX")
+    options = ["-Wno-unused-parameter", "-Wno-missing-field-initializers", "-Wno-pedantic"]
+    for key in ("include", "platinclude"):
+        options += ["-isystem", sysconfig.get_path(key)]
+    return compile_c([SOURCES / "fake_torch.c"], directory / f"fakegpu{suffix}", options)
+
+
+if __name__ == "__main__":
+    folder = Path(sys.argv[1])
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in (build_cupti(folder), build_cuda(folder), build_module(folder)):
+        print(path)

@@ -1,0 +1,33 @@
+"""What the GPU tests share: the fake driver and libcupti, built once per session.
+
+``fake_gpu``    paths, the environment of a child process, variants (fake_handles.FakeGpu)
+``fake_cupti``  the fake libcupti in this process, reset for the test (fake_handles.Control)
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+# build_fake and fake_handles, for the tests as well.
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import build_fake
+from fake_handles import Control, FakeGpu
+
+
+@pytest.fixture(scope="session")
+def fake_gpu(tmp_path_factory: pytest.TempPathFactory) -> FakeGpu:
+    directory = tmp_path_factory.mktemp("fake_gpu")
+    build_fake.build_module(directory)
+    return FakeGpu(directory, build_fake.build_cupti(directory), build_fake.build_cuda(directory))
+
+
+@pytest.fixture
+def fake_cupti(fake_gpu: FakeGpu) -> Iterator[Control]:
+    control = Control(fake_gpu.cupti)
+    control.reset()
+    yield control
+    control.reset()

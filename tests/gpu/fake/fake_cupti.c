@@ -1,0 +1,598 @@
+/* fake_cupti: the functions that CUPTI exports, with its names and signatures.
+ * Results and enums are int here, as they are on the wire. */
+#include "fake_state.h"
+
+#include <dlfcn.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Of the calling thread: its external correlation ids. */
+static _Thread_local struct {
+    uint64_t epoch;
+    uint32_t depth[FAKE_EXTERNAL_KINDS];
+    uint64_t id[FAKE_EXTERNAL_KINDS][FAKE_EXTERNAL_DEPTH];
+} external;
+
+/* The process in which the fake driver was seen to be initialised. */
+static _Atomic int ready_in;
+
+/* Has the program, or the client, initialised the fake driver? */
+static int
+is_driver_ready(void)
+{
+    if (atomic_load(&ready_in) == (int)getpid()) {
+        return 1;
+    }
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+    if (driver == NULL) {
+        return 0;
+    }
+    int (*is_ready)(void);
+    *(void **)&is_ready = dlsym(driver, "fake_cuda_is_initialised");
+    int ready = is_ready != NULL && is_ready();
+    dlclose(driver);
+    if (ready) {
+        atomic_store(&ready_in, (int)getpid());
+    }
+    return ready;
+}
+
+/* Counts a call of the client's; what it must return, or 0 to go on. */
+static int
+enter(fake_function f)
+{
+    pthread_mutex_lock(&fake.lock);
+    fake_plan *plan = &fake.plan[f];
+    plan->calls++;
+    int code = plan->calls > plan->after ? plan->code : 0;
+    int64_t slow_ms = plan->slow_ms;
+    int needs_driver = fake.option.needs_driver != 0;
+    int locked = fake.option.lock_callbacks != 0;
+    pthread_mutex_unlock(&fake.lock);
+    if (slow_ms > 0) {
+        fake_sleep_ns(slow_ms * 1000000);
+    }
+    if (needs_driver && !is_driver_ready()) {
+        pthread_mutex_lock(&fake.lock);
+        fake_count(FAKE_CTR_before_init, 1);
+        pthread_mutex_unlock(&fake.lock);
+        return FAKE_NOT_INITIALIZED;
+    }
+    if (locked) { /* waits for a callback under way */
+        pthread_mutex_lock(&fake.outer);
+        pthread_mutex_unlock(&fake.outer);
+    }
+    return code;
+}
+
+#define ENTER(name) \
+    do { \
+        int code_ = enter(FAKE_FN_##name); \
+        if (code_ != FAKE_OK) { \
+            return code_; \
+        } \
+    } while (0)
+
+/* ---- about the library ---- */
+
+FAKE_EXPORT int
+cuptiGetVersion(uint32_t *version)
+{
+    ENTER(cuptiGetVersion);
+    pthread_mutex_lock(&fake.lock);
+    *version = fake_version_of((int)fake.option.release);
+    pthread_mutex_unlock(&fake.lock);
+    return FAKE_OK;
+}
+
+static const char *
+result_name(int result)
+{
+    switch (result) {
+    case FAKE_OK:
+        return "CUPTI_SUCCESS";
+    case FAKE_INVALID_PARAMETER:
+        return "CUPTI_ERROR_INVALID_PARAMETER";
+    case FAKE_MAX_LIMIT:
+        return "CUPTI_ERROR_MAX_LIMIT_REACHED";
+    case FAKE_NOT_INITIALIZED:
+        return "CUPTI_ERROR_NOT_INITIALIZED";
+    case FAKE_INVALID_KIND:
+        return "CUPTI_ERROR_INVALID_KIND";
+    case FAKE_MULTIPLE_SUBSCRIBERS:
+        return "CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED";
+    case FAKE_UNKNOWN:
+        return "CUPTI_ERROR_UNKNOWN";
+    default:
+        return NULL;
+    }
+}
+
+FAKE_EXPORT int
+cuptiGetResultString(int result, const char **text)
+{
+    ENTER(cuptiGetResultString);
+    *text = result_name(result);
+    return *text != NULL ? FAKE_OK : FAKE_INVALID_PARAMETER;
+}
+
+FAKE_EXPORT int
+cuptiGetErrorMessage(int result, const char **text)
+{
+    ENTER(cuptiGetErrorMessage);
+    *text = result_name(result);
+    return *text != NULL ? FAKE_OK : FAKE_INVALID_PARAMETER;
+}
+
+FAKE_EXPORT int
+cuptiGetLastError(void)
+{
+    ENTER(cuptiGetLastError);
+    return FAKE_OK;
+}
+
+FAKE_EXPORT int
+cuptiFinalize(void)
+{
+    ENTER(cuptiFinalize);
+    pthread_mutex_lock(&fake.lock);
+    fake_count(FAKE_CTR_finalized, 1);
+    pthread_mutex_unlock(&fake.lock);
+    return FAKE_OK;
+}
+
+FAKE_EXPORT int
+cuptiGetTimestamp(uint64_t *ns)
+{
+    ENTER(cuptiGetTimestamp);
+    *ns = (uint64_t)fake_cupti_now();
+    return FAKE_OK;
+}
+
+/* ---- the subscriber ---- */
+
+/* What a handle points to: there is one. */
+static char the_subscriber;
+
+static int
+subscribe(void **subscriber, fake_callback f, void *user)
+{
+    pthread_mutex_lock(&fake.lock);
+    int taken = fake.is_subscribed || fake.holder[0] != 0;
+    if (!taken) {
+        fake.is_subscribed = 1;
+        fake.callback = f;
+        fake.callback_user = user;
+        *subscriber = &the_subscriber;
+    }
+    pthread_mutex_unlock(&fake.lock);
+    return taken ? FAKE_MULTIPLE_SUBSCRIBERS : FAKE_OK;
+}
+
+FAKE_EXPORT int
+cuptiSubscribe(void **subscriber, fake_callback f, void *user)
+{
+    ENTER(cuptiSubscribe);
+    return subscribe(subscriber, f, user);
+}
+
+typedef struct subscriber_params { /* CUpti_SubscriberParams */
+    size_t struct_size;
+    const char *name;
+    char *old_name;
+    size_t old_size;
+} subscriber_params;
+
+FAKE_EXPORT int
+cuptiSubscribe_v2(void **subscriber, fake_callback f, void *user,
+                  subscriber_params *params)
+{
+    ENTER(cuptiSubscribe_v2);
+    int result = subscribe(subscriber, f, user);
+    if (result != FAKE_OK && params != NULL && params->old_name != NULL &&
+        params->old_size > 0) {
+        pthread_mutex_lock(&fake.lock);
+        strncpy(params->old_name, fake.holder, params->old_size - 1);
+        params->old_name[params->old_size - 1] = 0;
+        pthread_mutex_unlock(&fake.lock);
+    }
+    return result;
+}
+
+FAKE_EXPORT int
+cuptiUnsubscribe(void *subscriber)
+{
+    ENTER(cuptiUnsubscribe);
+    pthread_mutex_lock(&fake.lock);
+    int known = fake.is_subscribed && subscriber == &the_subscriber;
+    if (known) {
+        fake.is_subscribed = 0;
+        fake.callback = NULL;
+        memset(fake.callback_on, 0, sizeof(fake.callback_on));
+        fake.correlation = (uint32_t)fake.option.correlation;
+    }
+    pthread_mutex_unlock(&fake.lock);
+    return known ? FAKE_OK : FAKE_INVALID_PARAMETER;
+}
+
+void
+fake_cupti_hold_subscriber(const char *name)
+{
+    pthread_mutex_lock(&fake.lock);
+    memset(fake.holder, 0, sizeof(fake.holder));
+    if (name != NULL) {
+        strncpy(fake.holder, name, sizeof(fake.holder) - 1);
+    }
+    pthread_mutex_unlock(&fake.lock);
+}
+
+static int
+enable_callbacks(uint32_t enable, const void *subscriber, int domain,
+                 uint32_t first, uint32_t last)
+{
+    if (domain <= 0 || domain >= FAKE_DOMAINS || last >= FAKE_CBIDS) {
+        return FAKE_INVALID_PARAMETER;
+    }
+    pthread_mutex_lock(&fake.lock);
+    int known = fake.is_subscribed && subscriber == &the_subscriber;
+    for (uint32_t cbid = first; known && cbid <= last; cbid++) {
+        fake.callback_on[domain][cbid] = enable != 0;
+    }
+    pthread_mutex_unlock(&fake.lock);
+    return known ? FAKE_OK : FAKE_INVALID_PARAMETER;
+}
+
+FAKE_EXPORT int
+cuptiEnableCallback(uint32_t enable, void *subscriber, int domain,
+                    uint32_t cbid)
+{
+    ENTER(cuptiEnableCallback);
+    return enable_callbacks(enable, subscriber, domain, cbid, cbid);
+}
+
+FAKE_EXPORT int
+cuptiEnableDomain(uint32_t enable, void *subscriber, int domain)
+{
+    ENTER(cuptiEnableDomain);
+    return enable_callbacks(enable, subscriber, domain, 0, FAKE_CBIDS - 1);
+}
+
+FAKE_EXPORT int
+cuptiEnableAllDomains(uint32_t enable, void *subscriber)
+{
+    ENTER(cuptiEnableAllDomains);
+    int result = FAKE_OK;
+    for (int d = 1; d < FAKE_DOMAINS && result == FAKE_OK; d++) {
+        result = enable_callbacks(enable, subscriber, d, 0, FAKE_CBIDS - 1);
+    }
+    return result;
+}
+
+/* ---- activities ---- */
+
+FAKE_EXPORT int
+cuptiActivityRegisterCallbacks(fake_request request, fake_complete complete)
+{
+    ENTER(cuptiActivityRegisterCallbacks);
+    if (request == NULL || complete == NULL) {
+        return FAKE_INVALID_PARAMETER;
+    }
+    fake_register(request, complete);
+    return FAKE_OK;
+}
+
+static int
+set_kind(int kind, int on)
+{
+    if (kind <= 0 || kind >= FAKE_KINDS) {
+        return FAKE_INVALID_KIND;
+    }
+    pthread_mutex_lock(&fake.lock);
+    fake.kind_on[kind] = (uint8_t)on;
+    pthread_mutex_unlock(&fake.lock);
+    if (!on) {
+        fake_forget((uint32_t)kind);
+    }
+    return FAKE_OK;
+}
+
+FAKE_EXPORT int
+cuptiActivityEnable(int kind)
+{
+    ENTER(cuptiActivityEnable);
+    return set_kind(kind, 1);
+}
+
+FAKE_EXPORT int
+cuptiActivityDisable(int kind)
+{
+    ENTER(cuptiActivityDisable);
+    return set_kind(kind, 0);
+}
+
+void
+fake_cupti_other_enable(int kind, int on)
+{
+    set_kind(kind, on);
+}
+
+static int
+set_api(int domain, uint32_t cbid, uint8_t enable)
+{
+    if (cbid >= FAKE_CBIDS) {
+        return FAKE_INVALID_PARAMETER;
+    }
+    pthread_mutex_lock(&fake.lock);
+    fake.api_on[domain][cbid] = enable ? 1 : 2;
+    pthread_mutex_unlock(&fake.lock);
+    return FAKE_OK;
+}
+
+FAKE_EXPORT int
+cuptiActivityEnableRuntimeApi(uint32_t cbid, uint8_t enable)
+{
+    ENTER(cuptiActivityEnableRuntimeApi);
+    return set_api(FAKE_DOMAIN_RUNTIME, cbid, enable);
+}
+
+FAKE_EXPORT int
+cuptiActivityEnableDriverApi(uint32_t cbid, uint8_t enable)
+{
+    ENTER(cuptiActivityEnableDriverApi);
+    return set_api(FAKE_DOMAIN_DRIVER, cbid, enable);
+}
+
+FAKE_EXPORT int
+cuptiActivityFlushAll(uint32_t flags)
+{
+    ENTER(cuptiActivityFlushAll);
+    if (fake_in_callback()) {
+        pthread_mutex_lock(&fake.lock);
+        fake_count(FAKE_CTR_in_callback, 1);
+        pthread_mutex_unlock(&fake.lock);
+        return FAKE_INVALID_OPERATION;
+    }
+    fake_flush(flags);
+    return FAKE_OK;
+}
+
+FAKE_EXPORT int
+cuptiActivityFlushPeriod(uint32_t milliseconds)
+{
+    ENTER(cuptiActivityFlushPeriod);
+    fake_worker_start();
+    pthread_mutex_lock(&fake.lock);
+    fake.flush_period_ms = milliseconds;
+    pthread_cond_signal(&fake.wake);
+    pthread_mutex_unlock(&fake.lock);
+    return FAKE_OK;
+}
+
+FAKE_EXPORT int
+cuptiActivityGetNextRecord(uint8_t *buffer, size_t valid, uint8_t **record)
+{
+    ENTER(cuptiActivityGetNextRecord);
+    if (buffer == NULL || record == NULL) {
+        return FAKE_INVALID_PARAMETER;
+    }
+    pthread_mutex_lock(&fake.lock);
+    int release = (int)fake.option.release;
+    pthread_mutex_unlock(&fake.lock);
+    uint32_t kind;
+    size_t at = 0;
+    if (*record != NULL) {
+        memcpy(&kind, *record, sizeof(kind));
+        at =
+            (size_t)(*record - buffer) + fake_cupti_record_size(release, kind);
+    }
+    if (at + sizeof(kind) > valid) {
+        return FAKE_MAX_LIMIT;
+    }
+    memcpy(&kind, buffer + at, sizeof(kind));
+    size_t size = fake_cupti_record_size(release, kind);
+    if (size == 0) {
+        return release < 12040 ? FAKE_UNKNOWN : FAKE_INVALID_KIND;
+    }
+    if (at + size > valid) {
+        return FAKE_MAX_LIMIT;
+    }
+    *record = buffer + at;
+    return FAKE_OK;
+}
+
+FAKE_EXPORT int
+cuptiActivityGetNumDroppedRecords(void *context, uint32_t stream,
+                                  size_t *dropped)
+{
+    ENTER(cuptiActivityGetNumDroppedRecords);
+    (void)context;
+    (void)stream;
+    pthread_mutex_lock(&fake.lock);
+    *dropped = fake.dropped;
+    fake.dropped = 0;
+    pthread_mutex_unlock(&fake.lock);
+    return FAKE_OK;
+}
+
+enum {
+    FAKE_ATTRIBUTES = 16,
+    FAKE_ATTRIBUTE_ZEROED = 5,
+    FAKE_ATTRIBUTE_PER_THREAD = 9,
+};
+
+/* Two are bytes, the others sizes. */
+static size_t
+attribute_size(int attribute)
+{
+    int is_byte = attribute == FAKE_ATTRIBUTE_ZEROED ||
+                  attribute == FAKE_ATTRIBUTE_PER_THREAD;
+    return is_byte ? 1 : sizeof(uint64_t);
+}
+
+static int
+check_attribute(int attribute, const size_t *size, const void *value)
+{
+    if (attribute < 0 || attribute >= FAKE_ATTRIBUTES || size == NULL ||
+        value == NULL) {
+        return FAKE_INVALID_PARAMETER;
+    }
+    return *size < attribute_size(attribute) ? FAKE_PARAMETER_SIZE : FAKE_OK;
+}
+
+FAKE_EXPORT int
+cuptiActivityGetAttribute(int attribute, size_t *size, void *value)
+{
+    ENTER(cuptiActivityGetAttribute);
+    int result = check_attribute(attribute, size, value);
+    if (result == FAKE_OK) {
+        *size = attribute_size(attribute);
+        pthread_mutex_lock(&fake.lock);
+        memcpy(value, &fake.attribute[attribute], *size);
+        pthread_mutex_unlock(&fake.lock);
+    }
+    return result;
+}
+
+FAKE_EXPORT int
+cuptiActivitySetAttribute(int attribute, size_t *size, void *value)
+{
+    ENTER(cuptiActivitySetAttribute);
+    int result = check_attribute(attribute, size, value);
+    if (result == FAKE_OK) {
+        pthread_mutex_lock(&fake.lock);
+        fake.attribute[attribute] = 0;
+        memcpy(&fake.attribute[attribute], value, attribute_size(attribute));
+        if (attribute == FAKE_ATTRIBUTE_PER_THREAD) {
+            fake.option.per_thread = (int64_t)fake.attribute[attribute];
+        }
+        pthread_mutex_unlock(&fake.lock);
+    }
+    return result;
+}
+
+FAKE_EXPORT int
+cuptiSetThreadIdType(int type)
+{
+    ENTER(cuptiSetThreadIdType);
+    if (type != 0 && type != 1) {
+        return FAKE_INVALID_PARAMETER;
+    }
+    pthread_mutex_lock(&fake.lock);
+    fake.thread_id_type = type;
+    pthread_mutex_unlock(&fake.lock);
+    return FAKE_OK;
+}
+
+FAKE_EXPORT int
+cuptiGetThreadIdType(int *type)
+{
+    ENTER(cuptiGetThreadIdType);
+    pthread_mutex_lock(&fake.lock);
+    *type = fake.thread_id_type;
+    pthread_mutex_unlock(&fake.lock);
+    return FAKE_OK;
+}
+
+/* ---- external correlation ---- */
+
+static void
+fresh_externals(void)
+{
+    pthread_mutex_lock(&fake.lock);
+    uint64_t epoch = fake.epoch;
+    pthread_mutex_unlock(&fake.lock);
+    if (external.epoch != epoch) {
+        memset(external.depth, 0, sizeof(external.depth));
+        external.epoch = epoch;
+    }
+}
+
+FAKE_EXPORT int
+cuptiActivityPushExternalCorrelationId(int kind, uint64_t id)
+{
+    ENTER(cuptiActivityPushExternalCorrelationId);
+    if (kind <= 0 || kind >= FAKE_EXTERNAL_KINDS) {
+        return FAKE_INVALID_PARAMETER;
+    }
+    fresh_externals();
+    if (external.depth[kind] == FAKE_EXTERNAL_DEPTH) {
+        return FAKE_OUT_OF_MEMORY;
+    }
+    external.id[kind][external.depth[kind]++] = id;
+    return FAKE_OK;
+}
+
+FAKE_EXPORT int
+cuptiActivityPopExternalCorrelationId(int kind, uint64_t *last)
+{
+    ENTER(cuptiActivityPopExternalCorrelationId);
+    if (kind <= 0 || kind >= FAKE_EXTERNAL_KINDS) {
+        return FAKE_INVALID_PARAMETER;
+    }
+    fresh_externals();
+    if (external.depth[kind] == 0) {
+        return FAKE_QUEUE_EMPTY;
+    }
+    uint64_t id = external.id[kind][--external.depth[kind]];
+    if (last != NULL) {
+        *last = id;
+    }
+    return FAKE_OK;
+}
+
+size_t
+fake_externals(fake_record *r, uint32_t correlation)
+{
+    size_t n = 0;
+    fresh_externals();
+    for (uint32_t kind = 0; kind < FAKE_EXTERNAL_KINDS; kind++) {
+        if (external.depth[kind] > 0) {
+            memset(&r[n], 0, sizeof(r[n]));
+            r[n].kind = FAKE_EXTERNAL;
+            r[n].type = kind;
+            r[n].bytes = external.id[kind][external.depth[kind] - 1];
+            r[n].correlation = correlation;
+            n++;
+        }
+    }
+    return n;
+}
+
+/* ---- graphs ---- */
+
+FAKE_EXPORT int
+cuptiGetGraphNodeId(void *node, uint64_t *id)
+{
+    ENTER(cuptiGetGraphNodeId);
+    if (node == NULL || id == NULL) {
+        return FAKE_INVALID_PARAMETER;
+    }
+    *id = ((const fake_node *)node)->id;
+    return FAKE_OK;
+}
+
+static int
+graph_id(const void *graph, uint32_t *id)
+{
+    if (graph == NULL || id == NULL) {
+        return FAKE_INVALID_PARAMETER;
+    }
+    *id = ((const fake_graph *)graph)->id;
+    return FAKE_OK;
+}
+
+FAKE_EXPORT int
+cuptiGetGraphId(void *graph, uint32_t *id)
+{
+    ENTER(cuptiGetGraphId);
+    return graph_id(graph, id);
+}
+
+FAKE_EXPORT int
+cuptiGetGraphExecId(void *exec, uint32_t *id)
+{
+    ENTER(cuptiGetGraphExecId);
+    return graph_id(exec, id);
+}
