@@ -14,8 +14,14 @@ meaning what it does there::
       "threads":   [{"ident", "name", "ended", "total_ms", "raw_total_ms", "functions"}],
       "loaders":   [{"name", "split", "batches", ...}],
       "overhead":  {"estimated_ms", "share", "corrected", "clamped_ms", "text"},
-      "notes":     ["..."]
+      "notes":     ["..."],
+      "gpu":       {"status", "reason", "devices": [...], "totals": {...}, "use": {...},
+                    "classes": [...], "small": {...}, "lines": [...], "captured": [...], ...},
+      "kernels":   [{"name", "device", "kind", "count", "total_ms", "blocks_per_sm", ...}],
+      "memory":    {"total_bytes", "peak_reserved", "slope_bytes_per_step", ...}
     }
+
+A row of a section or a function has what it gave the GPU to do under "gpu".
 
 Times are milliseconds, shares fractions of 1.  What is not known is null, as is what is
 not finite.  Integers above 2**53 are strings.  Fields may be added without a new schema.
@@ -29,13 +35,32 @@ from dataclasses import fields, is_dataclass
 from typing import Any, TextIO
 
 from fastprof.names import without_surrogates
-from fastprof.report.model import Report, StepSection, StepTable
+from fastprof.report.model import Report, SectionRow, StepTable
+from fastprof.report.model_gpu import (
+    BlockingLine,
+    GpuDeviceRow,
+    GpuReport,
+    GpuTimelineRow,
+    GpuUse,
+    KernelRow,
+)
 
 SCHEMA = "fastprof.report/1"
 
 _EXACT = 2**53
 #: Fields that only serve the value in memory.
-_LEFT_OUT = frozenset({"snapshot", "has_tree", "wall_ns", "total_ns"})
+_LEFT_OUT = frozenset({"snapshot", "has_tree"})
+#: Properties that are written beside the fields.
+_DERIVED: dict[type, tuple[str, ...]] = {
+    StepTable: ("measured",),
+    SectionRow: ("gpu_ms", "kernels", "blocked_ms"),
+    GpuUse: ("delay_ms",),  # the mean, not the sum
+    GpuTimelineRow: ("utilization", "idle_data_share", "copy_share", "overlap"),
+    GpuDeviceRow: ("utilization",),
+    GpuReport: ("utilization",),
+    BlockingLine: ("text",),
+    KernelRow: ("blocks_rating",),
+}
 
 
 def write(report: Report, stream: TextIO) -> None:
@@ -66,12 +91,16 @@ def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {without_surrogates(str(k)): _plain(v) for k, v in value.items()}
     if is_dataclass(value):
-        out = {
-            f.name: _plain(getattr(value, f.name)) for f in fields(value) if f.name not in _LEFT_OUT
-        }
-        if isinstance(value, StepTable):
-            out.update(measured=value.measured, wall_ms=_plain(value.wall_ms))
-        elif isinstance(value, StepSection):
-            out.update(total_ms=_plain(value.total_ms))
+        out = {}
+        for f in fields(value):
+            if f.name in _LEFT_OUT:
+                continue
+            held = getattr(value, f.name)
+            if f.name.endswith("_ns"):
+                out[f.name[:-3] + "_ms"] = None if held is None else _plain(held / 1e6)
+            else:
+                out[f.name] = _plain(held)
+        for name in _DERIVED.get(type(value), ()):
+            out[name] = _plain(getattr(value, name))
         return out
     return value

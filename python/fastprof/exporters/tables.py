@@ -3,40 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
-from fastprof.names import ascii_name
-from fastprof.report.model import FunctionRow, Report, StepTable
+from fastprof.exporters.cells import Table, number, percent, short
+from fastprof.exporters.tables_gpu import gpu_tables, has_gpu
+from fastprof.report.model import FunctionRow, Report, SectionRow, StepTable
+from fastprof.report.model_gpu import HasGpu
 
-#: Longest name in a table; more would push the figures of a row off the screen.
-NAME_WIDTH = 60
 #: Functions listed unless more are asked for.
 FUNCTION_ROWS = 25
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """Cells of printable ASCII.  Columns in ``left`` are aligned left, the rest right."""
-
-    title: str
-    headers: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    left: frozenset[int] = frozenset({0})
-
-
-def number(value: float | None, digits: int = 3) -> str:
-    """Format a number with so many decimals, or ``n/a``."""
-    return "n/a" if value is None else f"{value:.{digits}f}"
-
-
-def percent(share: float | None) -> str:
-    """Format a fraction of 1 in percent with one decimal, or ``n/a``."""
-    return "n/a" if share is None else f"{100 * share:.1f}"
-
-
-def short(name: str) -> str:
-    """Return ``name`` in printable ASCII, no wider than a column."""
-    return ascii_name(ascii_name(name, 1000), NAME_WIDTH)
 
 
 def place(row: FunctionRow) -> str:
@@ -87,6 +61,7 @@ def all_tables(report: Report, function_limit: int = FUNCTION_ROWS) -> list[Tabl
         _steps(report),
         _sections(report),
         functions(report.functions, "Functions, most self time first ({} of {})", function_limit),
+        *gpu_tables(report),
         _loaders(report),
         _threads(report),
     )
@@ -110,17 +85,34 @@ def _steps(report: Report) -> Table:
 
 
 def _sections(report: Report) -> Table:
-    headers = (
-        "section", "count", "total ms", "self ms", "share %", "mean ms", "min ms",
-        "p50 ms", "p95 ms", "p99 ms", "max ms", "errors",
-    )  # fmt: skip
-    rows = tuple(
-        (short(r.name), str(r.count), number(r.total_ms), number(r.self_ms), percent(r.share),
-         number(r.mean_ms), number(r.min_ms), number(r.p50_ms), number(r.p95_ms),
-         number(r.p99_ms), number(r.max_ms), str(r.errors))
-        for r in report.sections
-    )  # fmt: skip
-    return Table("Sections, in order of first use", headers, rows)
+    columns: list[tuple[str, Callable[[SectionRow], str]]] = [
+        ("section", lambda r: short(r.name)),
+        ("count", lambda r: str(r.count)),
+        ("total ms", lambda r: number(r.total_ms)),
+        ("self ms", lambda r: number(r.self_ms)),
+        ("share %", lambda r: percent(r.share)),
+        ("mean ms", lambda r: number(r.mean_ms)),
+        ("min ms", lambda r: number(r.min_ms)),
+        ("p50 ms", lambda r: number(r.p50_ms)),
+        ("p95 ms", lambda r: number(r.p95_ms)),
+        ("p99 ms", lambda r: number(r.p99_ms)),
+        ("max ms", lambda r: number(r.max_ms)),
+        *(_GPU_COLUMNS if has_gpu(report) else ()),
+        ("errors", lambda r: str(r.errors)),
+    ]
+    return Table(
+        "Sections, in order of first use",
+        tuple(header for header, _ in columns),
+        tuple(tuple(cell(r) for _, cell in columns) for r in report.sections),
+    )
+
+
+#: Of sections and functions; with what is below them.
+_GPU_COLUMNS: tuple[tuple[str, Callable[[HasGpu], str]], ...] = (
+    ("gpu ms", lambda r: number(r.gpu_ms)),
+    ("kernels", lambda r: "n/a" if r.kernels is None else str(r.kernels)),
+    ("blocked ms", lambda r: number(r.blocked_ms)),
+)
 
 
 def functions(rows: Sequence[FunctionRow], title: str, limit: int) -> Table:
@@ -136,6 +128,7 @@ def functions(rows: Sequence[FunctionRow], title: str, limit: int) -> Table:
         ("cum ms", lambda r: number(r.cum_ms)),
         ("raw self ms", lambda r: number(r.raw_self_ms)),
         ("raw cum ms", lambda r: number(r.raw_cum_ms)),
+        *(_GPU_COLUMNS if any(r.gpu for r in shown) else ()),
         ("defined at", place),
     ]
     if not has_resumes:

@@ -6,7 +6,8 @@ import sys
 from typing import TextIO
 
 from fastprof.exporters import text
-from fastprof.exporters.tables import FUNCTION_ROWS, Table, all_tables
+from fastprof.exporters.cells import Table
+from fastprof.exporters.tables import FUNCTION_ROWS, all_tables
 from fastprof.report.model import Report
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TextIO
 
+from fastprof.exporters.cells import Table
 from fastprof.exporters.tables import (
     FUNCTION_ROWS,
-    Table,
     all_tables,
     steps_line,
     summary,
 )
+from fastprof.exporters.tables_gpu import gpu_lines
 from fastprof.names import ascii_name
 from fastprof.report.model import Report
 
@@ -38,7 +39,7 @@ def head_lines(report: Report) -> list[str]:
     lines = summary(report)
     if report.steps.count:
         lines.append(steps_line(report.steps))
-    return lines
+    return lines + gpu_lines(report)
 
 
 def tail_lines(report: Report) -> list[str]:

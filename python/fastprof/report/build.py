@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from fastprof.report.correct import Correction, correct
-from fastprof.report.flat import TRANSPARENT, Flat, flatten, node_groups
-from fastprof.report.functions import function_rows, section_table, thread_tables
+from fastprof.report.flat import TRANSPARENT, Flat, Row, flatten, node_groups
+from fastprof.report.functions import (
+    function_groups,
+    function_rows,
+    section_groups,
+    section_table,
+    thread_tables,
+)
+from fastprof.report.gpu import GpuTables, gpu_report, measured, use_of
+from fastprof.report.gpu_tree import Use
+from fastprof.report.kernels import kernel_rows, launched_below
+from fastprof.report.memory import memory_report
 from fastprof.report.model import (
     UNACCOUNTED,
     FunctionRow,
@@ -18,6 +28,7 @@ from fastprof.report.model import (
     StepTable,
     ThreadTable,
 )
+from fastprof.report.model_gpu import GpuUse, KernelUse
 from fastprof.report.notes import has_functions, make_notes
 from fastprof.report.stats import (
     coefficient_of_variation,
@@ -39,11 +50,81 @@ def build_report(snapshot: Snapshot, *, correct_times: bool = True) -> Report:
             recorded.  Without calibration, or with an external timer, they always are.
     """
     correction = correct(snapshot, enabled=correct_times)
+    gpu_tables = GpuTables(snapshot)
+    threads, functions = _functions(snapshot, correction, gpu_tables)
+    groups = _section_groups(snapshot)
+    section_use = gpu_tables.by_group([node_groups(t.nodes, groups) for t in snapshot.threads])
+    gpu = measured(snapshot)
+    kernels = () if gpu is None else kernel_rows(gpu)
+    gpu_part = gpu_report(snapshot, gpu_tables, section_use, kernels)
+    return Report(
+        meta=dict(snapshot.meta),
+        wall_ms=snapshot.duration_ns / 1e6,
+        sections=_section_rows(snapshot, correction, groups, section_use),
+        steps=_step_table(snapshot),
+        functions=functions,
+        threads=threads,
+        loaders=_loader_rows(snapshot.loaders),
+        overhead=_overhead(snapshot, correction),
+        notes=make_notes(snapshot, gpu_part),
+        snapshot=snapshot,
+        gpu=gpu_part,
+        kernels=kernels,
+        memory=memory_report(snapshot),
+    )
+
+
+def functions_in(report: Report, section: str) -> tuple[FunctionRow, ...]:
+    """Return the functions inside the section recorded as ``section``."""
+    snapshot = report.snapshot
+    columns = correct(snapshot, enabled=report.overhead.corrected).self_ns
+    table = section_table(snapshot, columns, section)
+    # What another thread did for this section is here the work of who waited for it.
+    gpu = GpuTables(snapshot).by_group(section_groups(snapshot, section), own_path=False)
+    return function_rows(snapshot, table, gpu)
+
+
+def kernels_in(report: Report, section: str) -> tuple[KernelUse, ...]:
+    """Return the kernels launched inside the section recorded as ``section``."""
+    keys = report.snapshot.keys
+    own = {i for i, key in enumerate(keys) if key.kind == "section" and key.name == section}
+    return launched_below(report.snapshot, own)
+
+
+def kernels_of(report: Report, function: FunctionRow) -> tuple[KernelUse, ...]:
+    """Return the kernels launched by the functions that read as ``function`` does."""
+    wanted = (function.kind, function.file, function.line, function.name, function.qualname)
+    own = {
+        i
+        for i, k in enumerate(report.snapshot.keys)
+        if (k.kind, k.file, k.line, k.name, k.qualname) == wanted
+    }
+    return launched_below(report.snapshot, own)
+
+
+# ---- functions and threads ----
+
+
+def _functions(
+    snapshot: Snapshot, correction: Correction, gpu: GpuTables
+) -> tuple[tuple[ThreadTable, ...], tuple[FunctionRow, ...]]:
     tables = thread_tables(snapshot, correction.self_ns)
+    groups = [node_groups(t.nodes, function_groups(snapshot)) for t in snapshot.threads]
+    n = len(snapshot.keys)
+    # Functions of different threads are different groups here.
+    apart = [[g if g < 0 else g + i * n for g in of_thread] for i, of_thread in enumerate(groups)]
+    by_thread = gpu.by_group(apart)
     total = Flat()
     threads = []
-    for tree, column, table in zip(snapshot.threads, correction.self_ns, tables, strict=True):
+    for i, (tree, column, table) in enumerate(
+        zip(snapshot.threads, correction.self_ns, tables, strict=True)
+    ):
         total.add(table)
+        use = (
+            None
+            if by_thread is None
+            else {g - i * n: u for g, u in by_thread.items() if i * n <= g < (i + 1) * n}
+        )
         threads.append(
             ThreadTable(
                 ident=tree.ident,
@@ -51,27 +132,12 @@ def build_report(snapshot: Snapshot, *, correct_times: bool = True) -> Report:
                 ended=tree.ended,
                 total_ms=sum(column) / 1e6,
                 raw_total_ms=sum(tree.nodes.self_ns) / 1e6,
-                functions=function_rows(snapshot, table),
+                functions=function_rows(snapshot, table, use),
             )
         )
-    return Report(
-        meta=dict(snapshot.meta),
-        wall_ms=snapshot.duration_ns / 1e6,
-        sections=_section_rows(snapshot, correction),
-        steps=_step_table(snapshot),
-        functions=threads[0].functions if len(threads) == 1 else function_rows(snapshot, total),
-        threads=tuple(threads),
-        loaders=_loader_rows(snapshot.loaders),
-        overhead=_overhead(snapshot, correction),
-        notes=make_notes(snapshot),
-        snapshot=snapshot,
-    )
-
-
-def functions_in(report: Report, section: str) -> tuple[FunctionRow, ...]:
-    """Return the functions inside the section recorded as ``section``."""
-    columns = correct(report.snapshot, enabled=report.overhead.corrected).self_ns
-    return function_rows(report.snapshot, section_table(report.snapshot, columns, section))
+    if len(threads) == 1:
+        return tuple(threads), threads[0].functions
+    return tuple(threads), function_rows(snapshot, total, gpu.by_group(groups))
 
 
 def _ms(ns: float | None) -> float | None:
@@ -81,22 +147,40 @@ def _ms(ns: float | None) -> float | None:
 # ---- sections ----
 
 
-def _section_rows(snapshot: Snapshot, correction: Correction) -> tuple[SectionRow, ...]:
-    parts: dict[str, list[SectionStats]] = {}
-    for stats in sorted(snapshot.sections, key=lambda s: s.key):  # order of first use
-        parts.setdefault(snapshot.keys[stats.key].name, []).append(stats)
-    first = {name: stats[0].key for name, stats in parts.items()}
-    groups = [
+def _section_groups(snapshot: Snapshot) -> list[int]:
+    """Per key the number of its row in the sections table: the first key of the name."""
+    first = _first_keys(snapshot)
+    return [
         first.get(key.name, TRANSPARENT) if key.kind == "section" else TRANSPARENT
         for key in snapshot.keys
     ]
+
+
+def _first_keys(snapshot: Snapshot) -> dict[str, int]:
+    first: dict[str, int] = {}
+    for stats in sorted(snapshot.sections, key=lambda s: s.key):  # order of first use
+        first.setdefault(snapshot.keys[stats.key].name, stats.key)
+    return first
+
+
+def _section_rows(
+    snapshot: Snapshot,
+    correction: Correction,
+    groups: Sequence[int],
+    gpu: Mapping[int, Use] | None,
+) -> tuple[SectionRow, ...]:
+    first = _first_keys(snapshot)
+    parts: dict[str, list[SectionStats]] = {name: [] for name in first}
+    for stats in snapshot.sections:
+        parts[snapshot.keys[stats.key].name].append(stats)
     tree = Flat()
     threads = snapshot.threads if parts else ()
     for thread, column in zip(threads, correction.self_ns, strict=False):
         tree.add(flatten(thread.nodes, node_groups(thread.nodes, groups), column))
     wall_ns = _corrected_wall_ns(snapshot, correction)
     return tuple(
-        _section_row(name, stats, tree, first[name], wall_ns) for name, stats in parts.items()
+        _section_row(name, stats, tree.rows.get(first[name]), wall_ns, use_of(gpu, first[name]))
+        for name, stats in parts.items()
     )
 
 
@@ -110,7 +194,11 @@ def _corrected_wall_ns(snapshot: Snapshot, correction: Correction) -> int:
 
 
 def _section_row(
-    name: str, parts: Sequence[SectionStats], tree: Flat, group: int, wall_ns: int
+    name: str,
+    parts: Sequence[SectionStats],
+    in_tree: Row | None,
+    wall_ns: int,
+    gpu: GpuUse | None,
 ) -> SectionRow:
     count = sum(p.count for p in parts)
     errors = sum(p.errors for p in parts)
@@ -118,8 +206,9 @@ def _section_row(
     used = [p for p in parts if p.count]
     if not used:
         nothing = (None,) * 9
-        return SectionRow(name, 0, *nothing, errors=errors, open=still_open, raw_total_ms=None)
-    in_tree = tree.rows.get(group)
+        return SectionRow(
+            name, 0, *nothing, errors=errors, open=still_open, raw_total_ms=None, gpu=gpu
+        )
     outer_ns = sum(p.outer_ns for p in used)
     hook_ns = 0.0
     if in_tree and in_tree.raw_cum_ns:
@@ -150,6 +239,7 @@ def _section_row(
         errors=errors,
         open=still_open,
         raw_total_ms=outer_ns / 1e6,
+        gpu=gpu,
     )
 
 

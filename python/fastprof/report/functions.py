@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from fastprof.report.flat import TRANSPARENT, Flat, Row, flatten, node_groups
+from fastprof.report.gpu import use_of
+from fastprof.report.gpu_tree import Use
 from fastprof.report.model import EdgeRow, FunctionRow
 from fastprof.snapshot import Key, Snapshot
 
@@ -29,15 +31,15 @@ def thread_tables(snapshot: Snapshot, columns: Sequence[Sequence[int]]) -> list[
     ]
 
 
-def section_table(snapshot: Snapshot, columns: Sequence[Sequence[int]], name: str) -> Flat:
-    """The functions inside the section ``name``, and a row for the section itself."""
+def section_groups(snapshot: Snapshot, name: str) -> list[list[int]]:
+    """Groups per thread and node: functions inside the section ``name``, and the section.
+
+    What is outside of it is transparent.
+    """
     groups = function_groups(snapshot)
     own = {i for i, key in enumerate(snapshot.keys) if key.kind == "section" and key.name == name}
-    total = Flat()
-    if not own:
-        return total
-    own_group = min(own)
-    for tree, column in zip(snapshot.threads, columns, strict=True):
+    out = []
+    for tree in snapshot.threads:
         nodes = tree.nodes
         node_group = [TRANSPARENT] * len(nodes)
         inside = [False] * len(nodes)
@@ -47,13 +49,25 @@ def section_table(snapshot: Snapshot, columns: Sequence[Sequence[int]], name: st
             if above:  # the section inside itself is transparent like any other section
                 node_group[i] = groups[nodes.key[i]]
             elif inside[i]:
-                node_group[i] = own_group
-        total.add(flatten(nodes, node_group, column))
+                node_group[i] = min(own)
+        out.append(node_group)
+    return out
+
+
+def section_table(snapshot: Snapshot, columns: Sequence[Sequence[int]], name: str) -> Flat:
+    """The functions inside the section ``name``, and a row for the section itself."""
+    total = Flat()
+    for tree, node_group, column in zip(
+        snapshot.threads, section_groups(snapshot, name), columns, strict=True
+    ):
+        total.add(flatten(tree.nodes, node_group, column))
     return total
 
 
-def function_rows(snapshot: Snapshot, table: Flat) -> tuple[FunctionRow, ...]:
-    """Turn a table into rows, most self time first."""
+def function_rows(
+    snapshot: Snapshot, table: Flat, gpu: Mapping[int, Use] | None = None
+) -> tuple[FunctionRow, ...]:
+    """Turn a table into rows, most self time first; ``gpu`` is the GPU work per group."""
     callers: dict[int, list[EdgeRow]] = {}
     callees: dict[int, list[EdgeRow]] = {}
     for (caller, callee), edge in table.edges.items():
@@ -80,6 +94,7 @@ def function_rows(snapshot: Snapshot, table: Flat) -> tuple[FunctionRow, ...]:
                 share=row.self_ns / all_self if all_self else None,
                 callers=_by_time(callers.get(group, [])),
                 callees=_by_time(callees.get(group, [])),
+                gpu=use_of(gpu, group),
             )
         )
     return tuple(rows)

@@ -13,6 +13,14 @@ from typing import TextIO
 
 from fastprof.errors import UnknownSectionError
 from fastprof.report import formats
+from fastprof.report.model_gpu import (
+    GpuReport,
+    GpuUse,
+    HasGpu,
+    KernelRow,
+    KernelUse,
+    MemoryReport,
+)
 from fastprof.snapshot import Snapshot
 
 #: The two names that each of the four phases may have.
@@ -32,7 +40,7 @@ UNACCOUNTED = "(unaccounted)"
 
 
 @dataclass(frozen=True, slots=True)
-class SectionRow:
+class SectionRow(HasGpu):
     """One section name, over all threads.
 
     ``total_ms`` is the time during which the section was open (recursion counted once),
@@ -40,7 +48,9 @@ class SectionRow:
     ``self_ms`` leaves out the sections nested in it.  ``mean_ms`` to ``p99_ms`` describe
     single entries, corrected in the same proportion as the total.  ``share`` is of the
     recorded wall time; with several threads the shares may add up to more than 1.
-    Everything is None that a section left no sample for; the last three need a GPU.
+    Everything is None that a section left no sample for.  ``gpu`` is what it gave the GPU
+    to do, None where there was no GPU layer; ``gpu_ms``, ``kernels``, ``blocked_ms`` are
+    its main figures.
     """
 
     name: str
@@ -57,9 +67,7 @@ class SectionRow:
     errors: int
     open: int
     raw_total_ms: float | None
-    gpu_ms: float | None = None
-    kernels: int | None = None
-    blocked_ms: float | None = None
+    gpu: GpuUse | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,14 +136,15 @@ class EdgeRow:
 
 
 @dataclass(frozen=True, slots=True)
-class FunctionRow:
+class FunctionRow(HasGpu):
     """One function.
 
     ``calls`` are entries, of which ``primitive_calls`` were not inside another activation
     of the function; ``resumes`` are continuations of a generator or coroutine.  ``share``
     is ``self_ms`` over the self time of all functions.  ``kind`` is ``python``, ``c``,
     ``type`` (a constructor) or, for what a section does itself in
-    :meth:`Report.functions_in`, ``section``.
+    :meth:`Report.functions_in`, ``section``.  ``gpu`` is what it gave the GPU to do, None
+    where there was no GPU layer.
     """
 
     qualname: str
@@ -153,6 +162,7 @@ class FunctionRow:
     share: float | None
     callers: tuple[EdgeRow, ...]
     callees: tuple[EdgeRow, ...]
+    gpu: GpuUse | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +217,8 @@ class Report:
     """Everything one recording says.
 
     ``snapshot`` is what it was made from.  ``has_tree`` is False for a report read from
-    a ``.stats`` file, which knows functions and their callers but no contexts.
+    a ``.stats`` file, which knows functions and their callers but no contexts.  ``gpu`` is
+    None where no GPU layer was asked for, ``memory`` where memory was not recorded.
     """
 
     meta: Mapping[str, str | int | float | bool | None]
@@ -221,6 +232,9 @@ class Report:
     notes: tuple[str, ...]
     snapshot: Snapshot
     has_tree: bool = True
+    gpu: GpuReport | None = None
+    kernels: tuple[KernelRow, ...] = ()
+    memory: MemoryReport | None = None
 
     def section(self, name: str) -> SectionRow:
         """Return the row of a section; each phase is found by either of its two names.
@@ -257,6 +271,27 @@ class Report:
 
         return functions_in(self, self.section_name(section))
 
+    def kernels_in(self, section: str) -> tuple[KernelUse, ...]:
+        """Return the kernels launched inside a section, nested sections included.
+
+        Empty without a GPU layer.
+
+        Raises:
+            UnknownSectionError: as :meth:`section`.
+        """
+        from fastprof.report.build import kernels_in
+
+        return kernels_in(self, self.section_name(section))
+
+    def kernels_of(self, function: FunctionRow) -> tuple[KernelUse, ...]:
+        """Return the kernels launched by a function of the table, or below it.
+
+        Empty without a GPU layer.
+        """
+        from fastprof.report.build import kernels_of
+
+        return kernels_of(self, function)
+
     def to_text(self) -> str:
         """Return the report as plain ASCII text."""
         return formats.render(self, "text")
@@ -273,7 +308,8 @@ class Report:
         """Write a file in the format its suffix names, completely or not at all.
 
         ``.fprof`` (the run itself), ``.stats`` ``.prof`` ``.pstats``, ``.json``,
-        ``.txt``, ``.speedscope.json``, ``.collapsed`` ``.folded``.
+        ``.txt``, ``.speedscope.json``, ``.collapsed`` ``.folded``; the latter two by GPU
+        time: ``.gpu.speedscope.json``, ``.gpu.collapsed`` ``.gpu.folded``.
 
         Raises:
             UnknownFormatError: (a ValueError) another suffix.

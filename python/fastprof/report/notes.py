@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fastprof.names import ascii_name
+from fastprof.report.gpu_notes import gpu_notes
+from fastprof.report.model_gpu import GpuReport
 from fastprof.snapshot import Snapshot
 
 #: What each counter of the recorder counts.
@@ -32,7 +34,7 @@ _DISPLACED = (
 _MUTED_SHOWN = 10
 
 
-def make_notes(snapshot: Snapshot) -> tuple[str, ...]:
+def make_notes(snapshot: Snapshot, gpu: GpuReport | None = None) -> tuple[str, ...]:
     """Return the notes of a snapshot: its own first, then what its fields imply."""
     notes = [*snapshot.notes]
     notes += _hook_notes(snapshot)
@@ -41,6 +43,7 @@ def make_notes(snapshot: Snapshot) -> tuple[str, ...]:
             "Synchronized: sections wait for the GPU before each clock reading, so their times "
             "include GPU work and the loop runs slower than without."
         )
+    notes += gpu_notes(snapshot, gpu)
     if snapshot.steps.skipped:
         notes.append(
             f"Left out of the step statistics as warm-up: the first {snapshot.steps.skipped} steps."

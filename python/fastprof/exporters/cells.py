@@ -1,0 +1,35 @@
+"""What tables are made of: finished cells in printable ASCII."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fastprof.names import ascii_name
+
+#: Longest name in a table; more would push the figures of a row off the screen.
+NAME_WIDTH = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Cells of printable ASCII.  Columns in ``left`` are aligned left, the rest right."""
+
+    title: str
+    headers: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    left: frozenset[int] = frozenset({0})
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """Format a number with so many decimals, or ``n/a``."""
+    return "n/a" if value is None else f"{value:.{digits}f}"
+
+
+def percent(share: float | None) -> str:
+    """Format a fraction of 1 in percent with one decimal, or ``n/a``."""
+    return "n/a" if share is None else f"{100 * share:.1f}"
+
+
+def short(name: str) -> str:
+    """Return ``name`` in printable ASCII, no wider than a column."""
+    return ascii_name(ascii_name(name, 1000), NAME_WIDTH)

@@ -1,0 +1,96 @@
+"""Sentences a reader of the GPU's figures must know."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fastprof.report.model_gpu import GpuReport
+from fastprof.snapshot import Snapshot
+from fastprof.snapshot_gpu import GpuSnapshot
+
+#: What is counted of normal work, and is no fault.
+_WORK = frozenset(
+    {"records", "kernels", "copies", "memsets", "launches", "syncs", "graph_launches"}
+)
+
+#: What each fault means for the figures.
+_FAULTS = {
+    "dropped": "GPU records that CUPTI lost (their time is missing)",
+    "discarded": "Buffers of GPU records thrown away because none was free (their time is missing)",
+    "incomplete": "GPU activities still running at the end, left out",
+    "zero_time": "GPU records without a time, left out (CUPTI had no memory on the device)",
+    "invalid": "GPU records that end before they begin, left out",
+    "unknown_kind": "GPU records of a kind that was not asked for, ignored",
+    "truncated": "Buffers that ended inside a GPU record (the rest of each is missing)",
+    "late": "GPU activities that came too late for the busy and idle times (all others have them)",
+    "stale": "GPU records from before the recording, left out",
+    "lost_launches": "GPU launches that there was no memory for (their work is unattributed)",
+    "expired_launches": "GPU launches whose work was never seen",
+    "negative_delay": "GPU activities that seem to start before their launch (a delay of 0)",
+    "cupti_errors": "Calls of CUPTI that failed",
+    "taken": "Launches whose GPU records went to another profiler",
+    "rows_dropped": "GPU activities beyond the limit on rows, counted without their place",
+    "names_dropped": "Kernels beyond the limit on names, counted as (other kernels)",
+    "timeline_lost": "GPU activities missing from the busy and idle times, for want of memory",
+    "clock_steps": "Times the GPU's clock was stepped (delays and idle times near them are off)",
+}  # fmt: skip
+
+
+def gpu_notes(snapshot: Snapshot, report: GpuReport | None) -> Iterator[str]:
+    """Yield what must be known about the GPU's figures: nothing without a GPU layer."""
+    gpu = snapshot.gpu
+    if gpu is None or report is None:
+        return
+    if gpu.status == "on":
+        if gpu.reason:
+            yield gpu.reason
+        yield from _meaning(snapshot, gpu, report)
+    for pause in report.pauses:
+        yield (
+            f"The GPU was not observed for {pause.paused_ns / 1e6:.3f} ms: {pause.why}. What ran "
+            "then is in no figure."
+        )
+    if report.paused_ns > sum(pause.paused_ns for pause in report.pauses):
+        yield f"The GPU was not observed for {report.paused_ns / 1e6:.3f} ms altogether."
+    for name, count in gpu.counters.items():
+        if count and name not in _WORK:
+            what = _FAULTS.get(name, f"GPU: {name.replace('_', ' ')}")
+            yield f"{what}: {count}."
+
+
+def _meaning(snapshot: Snapshot, gpu: GpuSnapshot, report: GpuReport) -> Iterator[str]:
+    yield (
+        "GPU work counts for the section and function that launched it, not for the one during "
+        "which it ran; activities that run at the same time count each."
+    )
+    totals = report.totals
+    if totals is not None and totals.inherited_ns:
+        yield (
+            f"Inherited: {totals.inherited_ns / 1e6:.3f} ms of GPU time were launched by threads "
+            "without a section (autograd) and count for the thread whose backward they ran."
+        )
+    if totals is not None and totals.other_threads_ns:
+        yield (
+            f"Other threads: {totals.other_threads_ns / 1e6:.3f} ms of GPU time were launched by "
+            "threads in no section while nobody was in backward; they are in no row."
+        )
+    if totals is not None and totals.unattributed_ns:
+        yield (
+            f"Unattributed: of {totals.unattributed_ns / 1e6:.3f} ms of GPU time no launch was "
+            "seen; they are in no row."
+        )
+    if totals is not None and totals.replayed_ns:
+        yield (
+            f"CUDA graphs: {totals.replayed_ns / 1e6:.3f} ms of GPU time count for where the graph "
+            "was replayed, not where it was captured."
+        )
+    if not (snapshot.meta.get("sync") or snapshot.meta.get("synchronized")):
+        yield (
+            "Not synchronized: GPU times come from the device's own records, and fastprof never "
+            "waited for it."
+        )
+    if any(device.step_count for device in gpu.devices):
+        yield (
+            "GPU time by section is over the whole recording, steps or not; only busy and idle "
+            "times are known for the measured steps alone."
+        )

@@ -1,0 +1,273 @@
+"""From sites to the rows of a table: what each section or function gave the GPU to do.
+
+An activity counts to every group on the path of its site, once however often the group
+stands there, and as "own" to the innermost one.  Work that was inherited has two paths,
+one behind the other: that of the thread whose work it is, then what the launching thread
+itself stood in (a function that autograd called).  Work of unknown threads, and of no
+known launch, has no path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+
+from fastprof.report.flat import TRANSPARENT, child_links
+from fastprof.report.model_gpu import GpuUse
+from fastprof.snapshot import Snapshot
+from fastprof.snapshot_gpu import (
+    COPY_D2D,
+    COPY_D2H,
+    COPY_H2D,
+    COPY_P2P,
+    HOW_CAPTURED,
+    HOW_INHERITED,
+    HOW_OTHER,
+    MEMSET,
+    OTHER_KERNELS,
+    GpuActivity,
+    GpuHost,
+    GpuSnapshot,
+)
+
+#: (thread, node)
+Site = tuple[int, int]
+
+#: Groups of every node: per thread, per node.
+Groups = Sequence[Sequence[int]]
+
+#: Levels of the launching thread's own stack that are looked at, from the innermost.  It
+#: is short in truth: the functions that autograd calls.  A damaged file must not make
+#: the work grow with rows times depth.
+_MAX_OWN = 64
+
+
+@dataclass(slots=True)
+class Sums:
+    """Amounts that add up, by the names of :class:`GpuUse`."""
+
+    gpu_ns: int = 0
+    kernels: int = 0
+    kernel_ns: int = 0
+    copy_ns: int = 0
+    memset_ns: int = 0
+    transfer_ns: int = 0
+    copies: int = 0
+    h2d_bytes: int = 0
+    d2h_bytes: int = 0
+    d2d_bytes: int = 0
+    p2p_bytes: int = 0
+    other_bytes: int = 0
+    memset_bytes: int = 0
+    launches: int = 0
+    delays: int = 0
+    delay_ns: int = 0
+    syncs: int = 0
+    blocked_ns: int = 0
+    inherited_ns: int = 0
+    replayed_ns: int = 0
+
+    def add(self, other: Sums) -> None:
+        """Add another value to this one."""
+        for name in _NAMES:
+            amount = getattr(other, name)
+            if amount:
+                setattr(self, name, getattr(self, name) + amount)
+
+    def add_activity(self, row: GpuActivity) -> None:
+        """Add activities."""
+        self.gpu_ns += row.sum_ns
+        if row.how == HOW_INHERITED:
+            self.inherited_ns += row.sum_ns
+        elif row.how == HOW_CAPTURED:
+            self.replayed_ns += row.sum_ns
+        if row.what >= 0 or row.what == OTHER_KERNELS:
+            self.kernels += row.count
+            self.kernel_ns += row.sum_ns
+        elif row.what == MEMSET:
+            self.memset_ns += row.sum_ns
+            self.memset_bytes += row.bytes
+        else:
+            self.copies += row.count
+            self.copy_ns += row.sum_ns
+            name = _BYTES.get(row.what, "other_bytes")
+            setattr(self, name, getattr(self, name) + row.bytes)
+            if row.what in (COPY_H2D, COPY_D2H):
+                self.transfer_ns += row.sum_ns
+
+    def add_host(self, row: GpuHost) -> None:
+        """Add calls of the host."""
+        self.launches += row.launches
+        self.delays += row.delays
+        self.delay_ns += row.delay_ns
+        self.syncs += row.syncs
+        self.blocked_ns += row.blocked_ns
+
+
+_NAMES = tuple(f.name for f in fields(Sums))
+
+_BYTES = {
+    COPY_H2D: "h2d_bytes",
+    COPY_D2H: "d2h_bytes",
+    COPY_D2D: "d2d_bytes",
+    COPY_P2P: "p2p_bytes",
+}
+
+
+class Use:
+    """One row's work: launched by itself, and with what is below it."""
+
+    __slots__ = ("below", "own")
+
+    def __init__(self) -> None:
+        self.own = Sums()
+        self.below = Sums()
+
+    def freeze(self) -> GpuUse:
+        """Return the row's value."""
+        amounts = {name: getattr(self.below, name) for name in _NAMES}
+        return GpuUse(self_ns=self.own.gpu_ns, self_kernels=self.own.kernels, **amounts)
+
+
+def where(row: GpuActivity | GpuHost) -> tuple[Site | None, Site | None]:
+    """Return the site a row counts to, and with inherited work the launching thread's own.
+
+    None, None for work that belongs to no known thread.
+    """
+    if row.how >= HOW_OTHER:
+        return None, None
+    site = (row.thread, row.node) if row.thread >= 0 else None
+    if row.how == HOW_INHERITED and row.via_thread >= 0:
+        return (row.via_thread, row.via_node), site
+    return site, None
+
+
+def sums_by_site(gpu: GpuSnapshot) -> dict[tuple[Site | None, Site | None], Sums]:
+    """Add up activities and waits by where they count to, see :func:`where`."""
+    found: dict[tuple[Site | None, Site | None], Sums] = {}
+    for activity in gpu.activity:
+        found.setdefault(where(activity), Sums()).add_activity(activity)
+    for host in gpu.host:
+        found.setdefault(where(host), Sums()).add_host(host)
+    return found
+
+
+def uses(
+    snapshot: Snapshot,
+    sums: Mapping[tuple[Site | None, Site | None], Sums],
+    groups: Groups,
+    *,
+    own_path: bool = True,
+) -> dict[int, Use]:
+    """Return the work of every group that has any; group -1 holds what no group launched.
+
+    Args:
+        snapshot: the recording.
+        sums: as :func:`sums_by_site` returns them.
+        groups: per thread and node the group, or TRANSPARENT.
+        own_path: count inherited work to the launching thread's own functions, too; if
+            not, it is only the work of the thread that it was inherited from.
+    """
+    table: dict[int, Use] = {}
+    by_thread: dict[int, dict[int, list[tuple[Site | None, Sums]]]] = {}
+    for (site, own), amount in sums.items():
+        if site is None:
+            continue
+        by_thread.setdefault(site[0], {}).setdefault(site[1], []).append(
+            (own if own_path else None, amount)
+        )
+    for thread, at in by_thread.items():
+        _walk(snapshot, thread, at, groups, table)
+    return table
+
+
+def _walk(
+    snapshot: Snapshot,
+    thread: int,
+    at: Mapping[int, list[tuple[Site | None, Sums]]],
+    groups: Groups,
+    table: dict[int, Use],
+) -> None:
+    """Count one thread's work: each node's subtree to its group where that is outermost."""
+    parent = snapshot.threads[thread].nodes.parent
+    mine = groups[thread]
+    below: dict[int, Sums] = {}
+    for node, parts in at.items():
+        total = below[node] = Sums()
+        for _, amount in parts:
+            total.add(amount)
+    for node in range(len(parent) - 1, 0, -1):
+        if node in below:
+            below.setdefault(parent[node], Sums()).add(below[node])
+
+    def enter(node: int, active: set[int], owner: int) -> None:
+        for own, amount in at.get(node, ()):
+            inner = owner
+            if own is not None:
+                path = _own_path(snapshot, own, groups)
+                for group in {*path} - active:
+                    table.setdefault(group, Use()).below.add(amount)
+                inner = path[0] if path else owner
+            table.setdefault(inner, Use()).own.add(amount)
+
+    _visit(parent, mine, below, table, enter)
+
+
+def _visit(
+    parent: Sequence[int],
+    groups: Sequence[int],
+    below: Mapping[int, Sums],
+    table: dict[int, Use],
+    enter: Callable[[int, set[int], int], None],
+) -> None:
+    """Walk the part of a tree that has work, with the groups that are open at each node."""
+    first_child, sibling = child_links(parent)
+    active: set[int] = set()
+    opened: dict[int, int] = {}  # node -> the group it opened
+    owner = [TRANSPARENT] * len(parent)
+    node = 0
+    while True:
+        skip = node not in below
+        if not skip:
+            group = groups[node]
+            owner[node] = group if group >= 0 else owner[parent[node]] if node else TRANSPARENT
+            if group >= 0 and group not in active:
+                active.add(group)
+                opened[node] = group
+                table.setdefault(group, Use()).below.add(below[node])
+            enter(node, active, owner[node])
+            if first_child[node]:
+                node = first_child[node]
+                continue
+        while True:
+            if node in opened:
+                active.discard(opened.pop(node))
+            if node == 0:
+                return
+            if sibling[node]:
+                node = sibling[node]
+                break
+            node = parent[node]
+
+
+def _own_path(snapshot: Snapshot, site: Site, groups: Groups) -> list[int]:
+    """Groups on the path of a site, innermost first."""
+    thread, node = site
+    parent = snapshot.threads[thread].nodes.parent
+    path: list[int] = []
+    for _ in range(_MAX_OWN):
+        if node <= 0:
+            break
+        if groups[thread][node] >= 0:
+            path.append(groups[thread][node])
+        node = parent[node]
+    return path
+
+
+def total_use(sums: Iterable[Sums]) -> GpuUse:
+    """Return everything together, as if one row had launched it."""
+    use = Use()
+    for amount in sums:
+        use.own.add(amount)
+    use.below.add(use.own)
+    return use.freeze()

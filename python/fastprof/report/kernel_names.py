@@ -1,0 +1,87 @@
+"""What kind of work a kernel does and whether on tensor cores, as far as its name tells.
+
+The parts of names are those that cuBLAS, cuDNN, CUTLASS, PyTorch, Triton, FlashAttention
+and NCCL give their kernels.  Nothing else is known about a kernel, so a wrong guess is
+possible and "unknown" is an answer.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+#: Every kind that :func:`kind_of` may return.
+KINDS = (
+    "gemm", "convolution", "attention", "fused", "normalization", "copy", "communication", "other",
+)  # fmt: skip
+
+
+def _any(*patterns: str) -> re.Pattern[str]:
+    return re.compile("|".join(patterns), re.IGNORECASE)
+
+
+#: Inductor names a kernel after everything fused into it; only templates (``tem``) are the
+#: operation that they are named after.
+_TRITON_FUSED = _any(r"triton_(?!tem_)\w*fused")
+
+#: In this order: the first that matches is the kind.
+_KINDS: tuple[tuple[str, re.Pattern[str]], ...] = (
+    ("communication", _any("nccl", "nvshmem", "all_?reduce", "all_?gather", "reduce_?scatter")),
+    ("fused", _TRITON_FUSED),
+    ("attention", _any("fmha", "attention", "flash", "sdpa", r"(?<![a-z])mha_")),
+    (
+        "copy",
+        _any("memcpy", "memset", r"direct_copy", r"copy_kernel", r"copy_device", "CatArray",
+             "FillFunctor"),
+    ),
+    ("normalization", _any(r"layer_?norm", r"batch_?norm", r"group_?norm", r"rms_?norm",
+                           r"(?<![a-z])bn_(?:fw|bw)", "softmax", r"welford")),
+    (
+        "convolution",
+        _any(r"conv(?!ert)", "fprop", "dgrad", "wgrad", "winograd", "implicit_gemm"),
+    ),
+    (
+        "gemm",
+        _any("gemm", "gemv", "nvjet", "cutlass", r"split_?k_?reduce", r"matmul", r"xmma",
+             r"(?<![a-z])(?:b|add|baddb|scaled_)?mm(?![a-z])"),
+    ),
+    ("fused", _any(r"(?<!un)(?<!non_)fused")),
+)  # fmt: skip
+
+#: Matrix instructions of each generation, and libraries that use nothing else.
+_TENSOR = _any(
+    r"[hsic]884", r"[hsic]1688", r"16816", r"i?8816", r"16832", r"(?<![a-z])[hidbq]?g?mma(?![a-z])",
+    r"wgmma", "hmma", "imma", "bmma", "dmma", "utc[a-z]*mma", "tcgen05", "nvjet", "tensor_?op",
+    r"xmma_(?!.*simt)", "flash_(?:fwd|bwd)", "FlashAttn", "fmha_cutlass", r"sm90_\w*gmma",
+)  # fmt: skip
+
+#: Matrix products on the ordinary units.
+_SIMT = _any(r"simt", r"(?:volta|ampere|maxwell|turing|pascal|kepler)_[sdcz]gemm", "gemv")
+
+#: Kernels of PyTorch that work element by element or reduce.
+_PLAIN = _any(r"elementwise", r"reduce_kernel", r"multi_tensor_apply", r"softmax", r"layer_?norm")
+
+
+@lru_cache(maxsize=4096)
+def kind_of(name: str) -> str:
+    """Return the kind of a kernel, one of :data:`KINDS`."""
+    for kind, pattern in _KINDS:
+        if pattern.search(name):
+            return kind
+    return "other"
+
+
+@lru_cache(maxsize=4096)
+def uses_tensor_cores(name: str) -> bool | None:
+    """Whether a kernel uses tensor cores; None where its name does not tell.
+
+    As PyTorch's TensorBoard plugin did: by the matrix instruction in the name.
+    """
+    if _SIMT.search(name):
+        return False
+    kind = kind_of(name)
+    if kind in ("copy", "communication"):
+        return False
+    if kind in ("gemm", "convolution", "attention", "fused", "other") and _TENSOR.search(name):
+        return True
+    return False if kind != "attention" and _PLAIN.search(name) else None

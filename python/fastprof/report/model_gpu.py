@@ -1,0 +1,440 @@
+"""The rows about the GPU and its memory in a :class:`~fastprof.report.model.Report`.
+
+Times are integer nanoseconds where they must add up exactly, with the same in
+milliseconds beside them; shares are fractions of 1; what is not known is None.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+#: Name of the kernels that there was no row for any more.
+OTHER_KERNELS_NAME = "(other kernels)"
+
+
+@dataclass(frozen=True, slots=True)
+class GpuUse:
+    """What a section or a function gave the GPU to do, and how long it waited for it.
+
+    Work counts for what launched it, not for what the host did while it ran.  ``gpu_ns``
+    is the duration of all activities launched in it or below, recursion counted once,
+    and equals ``kernel_ns`` + ``copy_ns`` + ``memset_ns``; ``self_ns`` are those launched
+    by itself.  Activities that run at the same time count each, so a sum may exceed the
+    time in which the GPU was busy.
+
+    ``kernels`` and ``self_kernels`` are counts.  Bytes are copied from host to device
+    (h2d), back (d2h), within a device (d2d), between devices (p2p), or otherwise;
+    ``transfer_ns`` is the part of ``copy_ns`` between host and device.  ``delays`` says of
+    how many activities the time from launch to start is known, ``delay_ns`` is its sum.
+    ``syncs`` are calls in which the host waited for the GPU, ``blocked_ns`` how long.
+    ``inherited_ns`` is the part of ``gpu_ns`` that other threads launched for it (autograd
+    for ``backward()``), ``replayed_ns`` the part that came from CUDA graphs.
+    """
+
+    gpu_ns: int
+    self_ns: int
+    kernels: int
+    self_kernels: int
+    kernel_ns: int
+    copy_ns: int
+    memset_ns: int
+    transfer_ns: int
+    copies: int
+    h2d_bytes: int
+    d2h_bytes: int
+    d2d_bytes: int
+    p2p_bytes: int
+    other_bytes: int
+    memset_bytes: int
+    launches: int
+    delays: int
+    delay_ns: int
+    syncs: int
+    blocked_ns: int
+    inherited_ns: int
+    replayed_ns: int
+
+    @property
+    def gpu_ms(self) -> float:
+        """Time of all activities launched here or below, in ms."""
+        return self.gpu_ns / 1e6
+
+    @property
+    def self_ms(self) -> float:
+        """Time of the activities launched by the section or function itself, in ms."""
+        return self.self_ns / 1e6
+
+    @property
+    def copy_ms(self) -> float:
+        """Time of copies in any direction, in ms."""
+        return self.copy_ns / 1e6
+
+    @property
+    def delay_ms(self) -> float | None:
+        """Mean time from launch to start in ms, or None if it is known of no activity."""
+        return self.delay_ns / self.delays / 1e6 if self.delays else None
+
+    @property
+    def blocked_ms(self) -> float:
+        """Time the host waited for the GPU, in ms."""
+        return self.blocked_ns / 1e6
+
+    @property
+    def inherited_ms(self) -> float:
+        """The part of ``gpu_ms`` that other threads launched, in ms."""
+        return self.inherited_ns / 1e6
+
+
+class HasGpu:
+    """What rows with a field ``gpu`` say at once; None where there was no GPU layer."""
+
+    __slots__ = ()
+
+    def _use(self) -> GpuUse | None:
+        use: GpuUse | None = self.gpu  # type: ignore[attr-defined]
+        return use
+
+    @property
+    def gpu_ms(self) -> float | None:
+        """GPU time of everything launched here or below, in ms."""
+        use = self._use()
+        return None if use is None else use.gpu_ms
+
+    @property
+    def gpu_self_ms(self) -> float | None:
+        """GPU time of what was launched here and not below, in ms."""
+        use = self._use()
+        return None if use is None else use.self_ms
+
+    @property
+    def kernels(self) -> int | None:
+        """Number of kernels launched here or below."""
+        use = self._use()
+        return None if use is None else use.kernels
+
+    @property
+    def blocked_ms(self) -> float | None:
+        """Time the host waited for the GPU here or below, in ms."""
+        use = self._use()
+        return None if use is None else use.blocked_ms
+
+
+@dataclass(frozen=True, slots=True)
+class IdleRow:
+    """Time in which a device had nothing to do while the training thread was in ``section``.
+
+    ``section`` is the outermost one, or ``(no section)``.
+    """
+
+    section: str
+    idle_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class GpuTimelineRow:
+    """How a device spent a span of time; wall = busy + idle.
+
+    ``idle_data_ns`` is the part of ``idle_ns`` in which the training thread was fetching
+    or moving data (sections ``data``, ``data_loading``, ``h2d``).  ``communication_ns`` is
+    time with a communication kernel, ``overlap_ns`` the part of it with a compute kernel
+    as well.  ``copy_ns`` is time with a copy or memset, ``copy_alone_ns`` without a kernel
+    beside it.
+    """
+
+    wall_ns: int
+    busy_ns: int
+    idle_ns: int
+    idle_data_ns: int
+    kernel_ns: int
+    compute_ns: int
+    communication_ns: int
+    overlap_ns: int
+    copy_ns: int
+    copy_alone_ns: int
+    idle: tuple[IdleRow, ...]
+
+    def _of_wall(self, ns: int) -> float | None:
+        return ns / self.wall_ns if self.wall_ns else None
+
+    @property
+    def utilization(self) -> float | None:
+        """Fraction of the time in which at least one activity ran."""
+        return self._of_wall(self.busy_ns)
+
+    @property
+    def idle_data_share(self) -> float | None:
+        """Fraction of the time in which the device waited for data."""
+        return self._of_wall(self.idle_data_ns)
+
+    @property
+    def copy_share(self) -> float | None:
+        """Fraction of the time in which a copy or memset ran."""
+        return self._of_wall(self.copy_ns)
+
+    @property
+    def overlap(self) -> float | None:
+        """Fraction of communication that compute kernels hid; None without communication."""
+        return self.overlap_ns / self.communication_ns if self.communication_ns else None
+
+
+@dataclass(frozen=True, slots=True)
+class GpuDeviceRow:
+    """One device; ``steps`` is over the ``step_count`` measured steps, None without any."""
+
+    index: int
+    name: str
+    capability: str
+    multiprocessors: int
+    memory_bytes: int
+    step_count: int
+    whole: GpuTimelineRow
+    steps: GpuTimelineRow | None
+
+    @property
+    def utilization(self) -> float | None:
+        """Busy fraction of the measured steps, or of the whole recording without any."""
+        return (self.steps or self.whole).utilization
+
+
+@dataclass(frozen=True, slots=True)
+class GpuTotals:
+    """Where the GPU time went: the four parts add up to ``gpu_ns`` exactly.
+
+    ``sections_ns`` was launched inside sections, ``outside_ns`` by known threads outside
+    all sections, ``other_threads_ns`` by threads that nothing is known about; of
+    ``unattributed_ns`` no launch is known.  ``*_count`` are numbers of activities.
+    ``inherited_ns`` and ``replayed_ns`` are parts of the first two.
+    """
+
+    gpu_ns: int
+    sections_ns: int
+    outside_ns: int
+    other_threads_ns: int
+    other_threads_count: int
+    unattributed_ns: int
+    unattributed_count: int
+    inherited_ns: int
+    replayed_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class BlockingLine:
+    """A source line in which the host waited for the GPU.
+
+    ``per_step_ms`` is over all steps, None if there were none.
+    """
+
+    file: str
+    line: int
+    function: str
+    section: str | None
+    syncs: int
+    blocked_ns: int
+    per_step_ms: float | None
+
+    @property
+    def text(self) -> str:
+        """The line in a sentence: ``train at train.py:88 blocks 41.000 ms per step``."""
+        place = self.file.replace("\\", "/").rsplit("/", 1)[-1]
+        took = self.blocked_ns / 1e6 if self.per_step_ms is None else self.per_step_ms
+        per = "" if self.per_step_ms is None else " per step"
+        return f"{self.function} at {place}:{self.line} blocks {took:.3f} ms{per}"
+
+
+@dataclass(frozen=True, slots=True)
+class CapturedRow:
+    """Work of CUDA graphs: where they were replayed, and where that work was captured."""
+
+    replayed_in: str
+    captured_in: str
+    kernels: int
+    gpu_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class PauseRow:
+    """Time in which the GPU was not observed, and why."""
+
+    why: str
+    paused_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class KernelClassRow:
+    """All kernels of one class; ``share`` is of all kernels' time."""
+
+    name: str
+    count: int
+    total_ns: int
+    share: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class SmallKernels:
+    """Kernels that ran below 100 us, as fractions of their number and of their time."""
+
+    count: int
+    of_count: float | None
+    of_time: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class GpuReport:
+    """The GPU layer as a whole; everything below ``driver_version`` is empty if it was off.
+
+    ``use`` adds up what the rows of the tables have parts of.  ``delay_max_ns`` is the
+    longest time from a launch to its start.
+    """
+
+    status: str
+    reason: str
+    tier: str | None
+    cupti_version: int | None
+    driver_version: int | None
+    devices: tuple[GpuDeviceRow, ...] = ()
+    totals: GpuTotals | None = None
+    use: GpuUse | None = None
+    delay_max_ns: int | None = None
+    classes: tuple[KernelClassRow, ...] = ()
+    small: SmallKernels | None = None
+    lines: tuple[BlockingLine, ...] = ()
+    captured: tuple[CapturedRow, ...] = ()
+    paused_ns: int = 0
+    pauses: tuple[PauseRow, ...] = ()
+
+    @property
+    def utilization(self) -> float | None:
+        """Busy fraction of all devices' time: of the measured steps where there are any."""
+        spans = [device.steps or device.whole for device in self.devices]
+        wall = sum(span.wall_ns for span in spans)
+        return sum(span.busy_ns for span in spans) / wall if wall else None
+
+
+@dataclass(frozen=True, slots=True)
+class KernelRow:
+    """One kernel name on one device, over all its configurations.
+
+    ``share`` is of all kernels' time.  ``blocks_per_sm`` is the mean number of blocks per
+    multiprocessor, weighted by duration: below 1 there are multiprocessors without work.
+    ``occupancy`` is estimated from it, see :mod:`fastprof.report.occupancy`.
+    ``tensor_cores`` goes by the name and is None where that does not tell.
+    ``block``, ``grid``, ``registers`` (per thread) and ``shared_bytes`` (per block) are
+    those of the configuration with most time, one of ``configurations``; of a grid that
+    varied it is the last one.
+    """
+
+    name: str
+    device: int | None
+    kind: str
+    tensor_cores: bool | None
+    count: int
+    total_ns: int
+    share: float | None
+    mean_us: float | None
+    min_us: float | None
+    max_us: float | None
+    small_count: int | None
+    small_ns: int | None
+    blocks_per_sm: float | None
+    occupancy: float | None
+    block: tuple[int, int, int] | None
+    grid: tuple[int, int, int] | None
+    grid_varied: bool | None
+    registers: int | None
+    shared_bytes: int | None
+    configurations: int
+
+    @property
+    def total_ms(self) -> float:
+        """Time of all launches, in ms."""
+        return self.total_ns / 1e6
+
+    @property
+    def blocks_rating(self) -> str | None:
+        """``good`` above 1 block per multiprocessor, ``poor`` below 0.5, else ``fair``."""
+        if self.blocks_per_sm is None:
+            return None
+        return "good" if self.blocks_per_sm > 1 else "poor" if self.blocks_per_sm < 0.5 else "fair"
+
+
+@dataclass(frozen=True, slots=True)
+class KernelUse:
+    """What one section or function launched of one kernel; ``share`` is of all it launched."""
+
+    name: str
+    device: int | None
+    kind: str
+    tensor_cores: bool | None
+    count: int
+    total_ns: int
+    share: float | None
+    mean_us: float | None
+
+    @property
+    def total_ms(self) -> float:
+        """Time of these launches, in ms."""
+        return self.total_ns / 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySampleRow:
+    """Bytes at the end of one step."""
+
+    step: int
+    allocated: int
+    reserved: int
+    peak_allocated: int
+    peak_reserved: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySectionRow:
+    """Memory over all entries of one section.
+
+    ``grown_bytes`` is allocated memory at the end less that at the beginning, added up;
+    ``self_grown_bytes`` leaves out sections nested in it, and is None where they also run
+    outside of it.
+    """
+
+    name: str
+    count: int
+    peak_allocated: int
+    peak_reserved: int
+    last_allocated: int
+    grown_bytes: int
+    self_grown_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryReport:
+    """One device's memory as PyTorch's caching allocator tells it, in bytes.
+
+    ``share`` is the peak of reserved memory over ``total_bytes``.  ``slope_bytes_per_step``
+    is by how much allocated memory changed from step to step: the median over all pairs of
+    samples (Theil-Sen), which a jump at the start does not bend; ``rising`` the fraction of
+    samples that are above the one before.  ``mean_peak_allocated`` is None unless the peaks
+    are of single steps.  ``device_allocs`` and ``device_frees`` count cudaMalloc and
+    cudaFree, also per step; ``retries`` are allocations that had to empty the cache first.
+    """
+
+    device: int
+    total_bytes: int | None
+    current_allocated: int
+    current_reserved: int
+    peak_allocated: int
+    peak_reserved: int
+    share: float | None
+    steps: int
+    mean_peak_allocated: float | None
+    grown_bytes: int | None
+    slope_bytes_per_step: float | None
+    rising: float | None
+    retries: int
+    ooms: int
+    device_allocs: int
+    device_frees: int
+    device_allocs_per_step: float | None
+    device_frees_per_step: float | None
+    peaks_reset: bool
+    samples: tuple[MemorySampleRow, ...]
+    sections: tuple[MemorySectionRow, ...]
