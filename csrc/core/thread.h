@@ -232,6 +232,12 @@ fp_thread_end_step(fp_thread *t, int64_t now);
 fp_status
 fp_thread_merge(fp_thread *into, const fp_thread *from);
 
+/* The same; node i of [from] has become node became[i] of [into].  [became] has
+ * from->tree.count zeroes before (node 0 is the root); may be NULL. */
+fp_status
+fp_thread_merge_mapped(fp_thread *into, const fp_thread *from,
+                       uint32_t *became);
+
 /* Bytes held. */
 size_t
 fp_thread_bytes(const fp_thread *t);

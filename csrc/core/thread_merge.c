@@ -39,7 +39,7 @@ merged_node(fp_thread *into, fp_node *parent, const fp_node *n)
 }
 
 static fp_status
-merge_trees(fp_thread *into, const fp_thread *from)
+merge_trees(fp_thread *into, const fp_thread *from, uint32_t *index)
 {
     uint32_t n = from->tree.count;
     fp_node **became = fp_alloc_zeroed(&into->alloc, n, sizeof(*became));
@@ -55,6 +55,9 @@ merge_trees(fp_thread *into, const fp_thread *from)
         m->self_ticks += f->self_ticks;
         m->flags |= f->flags & FP_NODE_MUTED;
         became[i] = m;
+        if (index != NULL) {
+            index[i] = m->index;
+        }
     }
     fp_alloc_give(&into->alloc, became, n, sizeof(*became));
     return FP_OK;
@@ -90,6 +93,13 @@ merge_sections(fp_thread *into, const fp_thread *from)
 fp_status
 fp_thread_merge(fp_thread *into, const fp_thread *from)
 {
+    return fp_thread_merge_mapped(into, from, NULL);
+}
+
+fp_status
+fp_thread_merge_mapped(fp_thread *into, const fp_thread *from,
+                       uint32_t *became)
+{
     fp_counters *c = &into->counters;
     const fp_counters *f = &from->counters;
     c->unbalanced += f->unbalanced;
@@ -101,7 +111,7 @@ fp_thread_merge(fp_thread *into, const fp_thread *from)
     c->wrong_thread += f->wrong_thread;
     c->clock_back += f->clock_back;
     fp_status phases = merge_phases(into, from);
-    fp_status trees = merge_trees(into, from);
+    fp_status trees = merge_trees(into, from, became);
     fp_status sections = merge_sections(into, from);
     if (phases != FP_OK || trees != FP_OK || sections != FP_OK) {
         c->dropped++;

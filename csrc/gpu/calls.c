@@ -6,14 +6,29 @@
 #include "gpu/collector.h"
 #include "gpu/cupti_abi.h"
 
+void
+fp_gpu_lane_for(fp_gpu *g, fp_lane *lane, const fp_thread *self)
+{
+    uint64_t recording =
+        atomic_load_explicit(&g->recording, memory_order_relaxed) << 32;
+    recording |= (uint32_t)self->serial;
+    if (lane->recording != recording) {
+        lane->recording = recording;
+        lane->has_sections = 0;
+        lane->outermost = 0;
+        lane->owner = -1;
+    }
+    if (lane->owner < 0) {
+        lane->owner = fp_owners_join(&g->owners, self);
+    }
+}
+
 fp_site
 fp_gpu_site(fp_gpu *g, fp_lane *lane, const fp_thread *self)
 {
     fp_site site = {0, 0, FP_HOW_OWN};
     if (self != NULL) {
-        if (lane->owner < 0) {
-            lane->owner = fp_owners_join(&g->owners, self);
-        }
+        fp_gpu_lane_for(g, lane, self);
         const fp_node *n = fp_thread_stands(self);
         if (lane->has_sections || n->parent != NULL) {
             site.place = fp_place_of(self, n);

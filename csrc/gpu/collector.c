@@ -112,6 +112,8 @@ begin_ledger(fp_gpu *g)
     g->cupti_errors = g->taken = g->pauses = 0;
     g->paused_ns = 0;
     g->why.text[0] = '\0';
+    atomic_fetch_add(&g->recording, 1);
+    atomic_store(&g->push_errors, 0);
     pthread_mutex_unlock(&g->lock);
     return g->has_ledger ? 0 : -1;
 }

@@ -67,6 +67,7 @@ typedef struct fp_gpu {
     /* callbacks look at these */
     _Atomic int accept; /* launches are recorded */
     _Atomic int tier;
+    _Atomic uint64_t recording; /* counts them */
     int wake[2]; /* pipe; a byte in it: there is something to do */
     _Atomic int woken;
     /* who asks */
@@ -94,6 +95,7 @@ typedef struct fp_gpu {
     int has_ledger;
     fp_gpu_tier used; /* tier of this recording */
     uint64_t cupti_errors;
+    _Atomic uint64_t push_errors; /* external correlation was given up */
     uint64_t taken; /* periods in which launches had no records at all */
     int64_t paused_ns;
     uint64_t pauses;
@@ -155,6 +157,10 @@ fp_gpu_wake(fp_gpu *g);
 /* The thread, for the collector alone.  0, or -1: it does not run. */
 int
 fp_gpu_begin_thread(fp_gpu *g);
+
+/* What the lane remembers about its thread is about [self], in this recording. */
+void
+fp_gpu_lane_for(fp_gpu *g, fp_lane *lane, const fp_thread *self);
 
 /* Where a launch by this thread belongs. */
 fp_site

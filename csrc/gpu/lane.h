@@ -66,6 +66,8 @@ typedef struct fp_lane {
     uint32_t last_corr; /* of the call the thread is inside of */
     int owner;          /* its slot in fp_owners, or -1 */
     int has_sections;   /* it has opened one: it works for itself */
+    uint64_t recording; /* what it remembers belongs to; 0: nothing */
+    uint16_t outermost; /* section it was in when it said so last; + 1 */
     uint32_t pushed;    /* external correlation ids on CUPTI's stack */
     int64_t sync_since;
     uint32_t sync_depth;

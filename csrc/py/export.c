@@ -1,5 +1,6 @@
 /* export: everything a recorder holds, as one dict of plain lists; nothing is
  * changed, so it may be called while recording. */
+#include "py/gpu_layer.h"
 #include "py/recorder.h"
 
 #include <math.h>
@@ -7,8 +8,11 @@
 typedef struct export_ctx {
     fp_recorder *r;
     double ns_per_tick;
-    PyObject *key_index; /* dict: key number -> index; owned */
-    PyObject *keys;      /* list of descriptions; owned */
+    PyObject *key_index;        /* dict: key number -> index; owned */
+    PyObject *keys;             /* list of descriptions; owned */
+    fp_exported_thread *thread; /* owned; as exported */
+    uint32_t threads;
+    uint32_t thread_capacity;
 } export_ctx;
 
 static int64_t
@@ -178,6 +182,26 @@ drop_empty_truncated(row *rows, uint32_t count)
     return count - 1;
 }
 
+/* For what refers to nodes of [t]. */
+static int
+note_thread(export_ctx *x, const fp_thread *t, uint32_t nodes, uint32_t shown)
+{
+    if (x->threads == x->thread_capacity) {
+        uint32_t more = x->threads * 2 + 8;
+        fp_exported_thread *grown = fp_alloc_grow(
+            &x->r->alloc, x->thread, x->thread_capacity, more, sizeof(*grown));
+        if (grown == NULL) {
+            PyErr_NoMemory();
+            return -1;
+        }
+        x->thread = grown;
+        x->thread_capacity = more;
+    }
+    x->thread[x->threads++] = (fp_exported_thread){(uint32_t)t->serial, nodes,
+                                                   (uint8_t)(shown != nodes)};
+    return 0;
+}
+
 static PyObject *
 export_thread(export_ctx *x, const fp_thread *t, int64_t now, int ended)
 {
@@ -188,7 +212,9 @@ export_thread(export_ctx *x, const fp_thread *t, int64_t now, int ended)
         return NULL;
     }
     uint32_t shown = drop_empty_truncated(rows, count);
-    PyObject *columns = tree_columns(x, rows, shown);
+    PyObject *columns = note_thread(x, t, count, shown) == 0
+                            ? tree_columns(x, rows, shown)
+                            : NULL;
     fp_alloc_give(&x->r->alloc, rows, count, sizeof(*rows));
     return columns ? Py_BuildValue("(KiN)", ident, ended, columns) : NULL;
 }
@@ -434,8 +460,26 @@ export_threads(export_ctx *x, PyObject *threads, PyObject *sections)
     }
 }
 
+static Py_ssize_t
+section_key(void *ctx, uint32_t section)
+{
+    return index_of(ctx, fp_key_section(section));
+}
+
+/* None: no GPU layer was asked for. */
+static PyObject *
+export_gpu(export_ctx *x, const fp_gpu_view *view)
+{
+    if (view == NULL) {
+        Py_RETURN_NONE;
+    }
+    const fp_exported exported = {x->thread, x->threads, x->ns_per_tick,
+                                  section_key, x};
+    return fp_gpu_view_export(x->r, view, &exported);
+}
+
 static int
-export_into(export_ctx *x, PyObject *d)
+export_into(export_ctx *x, PyObject *d, const fp_gpu_view *view)
 {
     fp_recorder *r = x->r;
     PyObject *threads = PyList_New(0), *sections = PyList_New(0);
@@ -454,6 +498,7 @@ export_into(export_ctx *x, PyObject *d)
     rc |= put(d, "sections", sections);
     rc |= put(d, "steps", export_steps(x));
     rc |= put(d, "muted", export_muted(x));
+    rc |= put(d, "gpu", export_gpu(x, view));
     rc |= put(d, "counters", export_counters(r));
     rc |= put(d, "duration_ns", PyLong_FromLongLong(to_ns(x, ticks)));
     rc |= put(d, "clock", PyUnicode_FromString(fp_clock_name(&r->clock)));
@@ -469,16 +514,19 @@ export_into(export_ctx *x, PyObject *d)
 PyObject *
 fp_recorder_export(fp_recorder *r)
 {
-    export_ctx x = {r, fp_clock_ns_per_tick(&r->clock), NULL, NULL};
+    export_ctx x = {.r = r, .ns_per_tick = fp_clock_ns_per_tick(&r->clock)};
     PyObject *d = PyDict_New();
     x.key_index = PyDict_New();
     x.keys = PyList_New(0);
     /* Describing keys runs Python code; what is being read must stay. */
     r->exporting++;
+    fp_gpu_view *view = fp_gpu_view_take(r);
     if (d == NULL || x.key_index == NULL || x.keys == NULL ||
-        export_into(&x, d) < 0) {
+        (view == NULL && PyErr_Occurred()) || export_into(&x, d, view) < 0) {
         Py_CLEAR(d);
     }
+    fp_gpu_view_free(view);
+    fp_alloc_give(&r->alloc, x.thread, x.thread_capacity, sizeof(*x.thread));
     r->exporting--;
     Py_XDECREF(x.key_index);
     Py_XDECREF(x.keys);

@@ -500,6 +500,16 @@ fp_monitoring_stop(fp_recorder *r)
 }
 
 void
+fp_monitoring_replan(fp_recorder *r)
+{
+    for (int i = 0; i < FP_EVENTS; i++) {
+        if (r->callback[i] != NULL) {
+            ((fp_callback *)r->callback[i])->plain = fp_plain_recorder(r);
+        }
+    }
+}
+
+void
 fp_monitoring_forget(fp_recorder *r)
 {
     for (int i = 0; i < FP_EVENTS; i++) {
@@ -579,6 +589,12 @@ fp_monitoring_forget(fp_recorder *r)
 
 void
 fp_monitoring_rearm(fp_recorder *r)
+{
+    (void)r;
+}
+
+void
+fp_monitoring_replan(fp_recorder *r)
 {
     (void)r;
 }

@@ -385,6 +385,14 @@ fp_setprofile_stop(fp_recorder *r)
 }
 
 void
+fp_setprofile_replan(fp_recorder *r)
+{
+    if (r->hook != NULL) {
+        ((fp_hook *)r->hook)->plain = fp_plain_recorder(r);
+    }
+}
+
+void
 fp_setprofile_forget(fp_recorder *r)
 {
     if (r->hook != NULL) {

@@ -1,5 +1,6 @@
 /* module: tables, and what happens to a recording when the process forks or
  * ends. */
+#include "py/gpu_layer.h"
 #include "py/gpu_probe.h"
 #include "py/recorder.h"
 #include "py/section_type.h"
@@ -56,6 +57,7 @@ clock_name(PyObject *module, PyObject *Py_UNUSED(ignored))
 static void
 stop_all(fp_state *st)
 {
+    fp_gpu_layer_end_any();
     if (st->function_owner != NULL) {
         fp_recorder *r = st->function_owner;
         Py_INCREF((PyObject *)r);
@@ -110,6 +112,7 @@ after_fork_child(PyObject *module, PyObject *Py_UNUSED(ignored))
     Py_XINCREF((PyObject *)functions);
     Py_XINCREF((PyObject *)sections);
     fp_this_thread.in_timer = 0;
+    fp_gpu_layer_forked();
     forget_other_threads(functions);
     forget_other_threads(sections);
     stop_all(st);

@@ -1,5 +1,6 @@
 #include "py/recorder.h"
 
+#include "py/gpu_layer.h"
 #include "py/section_type.h"
 #include "py/thread_life.h"
 
@@ -16,8 +17,8 @@ fp_new_epoch(void)
 
 enum { FIRST_SWEEP = 32 };
 
-static fp_thread *
-find_own(fp_recorder *r)
+fp_thread *
+fp_recorder_own_thread(fp_recorder *r)
 {
     /* The two layers of one recorder share a thread's record. */
     if (fp_this_thread.sections.epoch == r->section_epoch) {
@@ -63,7 +64,7 @@ create_own(fp_recorder *r)
 static fp_thread *
 own_thread(fp_recorder *r)
 {
-    fp_thread *t = find_own(r);
+    fp_thread *t = fp_recorder_own_thread(r);
     return t != NULL ? t : create_own(r);
 }
 
@@ -109,6 +110,7 @@ free_thread(fp_thread *t)
 void
 fp_recorder_free_threads(fp_recorder *r)
 {
+    fp_gpu_layer_hide_all(r);
     fp_thread *t = r->threads;
     r->threads = NULL;
     r->stepper = NULL;
@@ -121,6 +123,22 @@ fp_recorder_free_threads(fp_recorder *r)
     r->sweep_at = FIRST_SWEEP;
     fp_thread_destroy(r->ended);
     r->ended = NULL;
+    fp_gpu_layer_epochs(r);
+}
+
+/* Joins the record of a thread that has ended. */
+static void
+join(fp_recorder *r, fp_thread *t)
+{
+    uint32_t nodes = t->tree.count;
+    uint32_t *became =
+        r->gpu_on ? fp_alloc_zeroed(&r->alloc, nodes, sizeof(*became)) : NULL;
+    fp_gpu_layer_hide(r, t);
+    fp_thread_merge_mapped(r->ended, t, became);
+    if (became != NULL) {
+        fp_gpu_layer_renamed(r, t, r->ended, became);
+        fp_alloc_give(&r->alloc, became, nodes, sizeof(*became));
+    }
 }
 
 void
@@ -133,12 +151,15 @@ fp_recorder_sweep(fp_recorder *r)
         int go = fp_life_ended(t->user) && t != r->stepper;
         if (go && r->ended == NULL) {
             r->ended = fp_thread_create(&r->alloc, r->limits, t->last);
+            if (r->ended != NULL) {
+                r->ended->serial = FP_ENDED_SERIAL;
+            }
         }
         if (!go || r->ended == NULL) {
             link = &t->next;
             continue;
         }
-        fp_thread_merge(r->ended, t);
+        join(r, t);
         *link = t->next;
         free_thread(t);
         r->thread_count--;

@@ -69,9 +69,23 @@ typedef struct fp_recorder {
     uint8_t stop_wanted;      /* disable() came while the hook was being set */
     uint8_t switching;        /* a thread is setting or removing the hook */
     uint8_t any_muted;
+    /* the GPU layer, see gpu_layer.h */
+    uint8_t gpu_on;       /* launches are attributed to this recorder */
+    uint8_t gpu_external; /* ... by ids that are pushed at every boundary */
+    uint8_t gpu_asked;    /* gpu_start() was called */
+    uint8_t gpu_partial;  /* it began within the step under way */
+    uint8_t gpu_switching;
+    PyObject *gpu_reason;       /* owned; str or NULL */
+    PyObject *gpu_pause_reason; /* owned; str or NULL */
+    PyObject *gpu_path;         /* owned; str or NULL */
+    PyObject *gpu_lines;        /* owned; dict or NULL: see gpu_lines.c */
 } fp_recorder;
 
 /* ---- threads ---- */
+
+/* This thread's record, if it has one. */
+fp_thread *
+fp_recorder_own_thread(fp_recorder *r);
 
 /* This thread's record for a layer that is on; NULL when the layer is off or
  * paused, or without memory (counted). */
@@ -107,6 +121,9 @@ fp_recorder_next(const fp_recorder *r, const fp_thread *t)
     return next != NULL ? next : r->ended;
 }
 
+/* Serial number of `ended`. */
+#define FP_ENDED_SERIAL 0x7FFFFFFF
+
 /* Joins ended threads into `ended` and frees them. */
 void
 fp_recorder_sweep(fp_recorder *r);
@@ -130,6 +147,14 @@ fp_recorder_enter_timed(fp_recorder *r, fp_key key, PyObject *object,
 void
 fp_recorder_leave_timed(fp_recorder *r, fp_key key);
 
+/* While CUPTI must be told where the thread stands. */
+void
+fp_recorder_enter_external(fp_recorder *r, fp_thread *t, fp_key key,
+                           PyObject *object, int resume);
+
+void
+fp_recorder_leave_external(fp_recorder *r, fp_thread *t, fp_key key);
+
 /* The thread's own record while it is inside a hook; NULL: not recording. */
 static inline fp_thread *
 fp_recorder_here(fp_recorder *r)
@@ -150,6 +175,10 @@ fp_recorder_enter(fp_recorder *r, fp_key key, PyObject *object, int resume)
     }
     if (FP_UNLIKELY(r->timer != NULL)) {
         fp_recorder_enter_timed(r, key, object, resume);
+        return;
+    }
+    if (FP_UNLIKELY(r->gpu_external)) {
+        fp_recorder_enter_external(r, t, key, object, resume);
         return;
     }
     fp_node *n = fp_thread_predict(t, key);
@@ -177,6 +206,10 @@ fp_recorder_leave(fp_recorder *r, fp_key key)
         fp_recorder_leave_timed(r, key);
         return;
     }
+    if (FP_UNLIKELY(r->gpu_external)) {
+        fp_recorder_leave_external(r, t, key);
+        return;
+    }
     fp_thread_leave(t, key, fp_clock_now(&r->clock));
 }
 
@@ -192,7 +225,10 @@ fp_recorder_leave(fp_recorder *r, fp_key key)
 static inline fp_recorder *
 fp_plain_recorder(fp_recorder *r)
 {
-    return r->timer == NULL && r->clock.kind == FP_CLOCK_COUNTER ? r : NULL;
+    return r->timer == NULL && r->clock.kind == FP_CLOCK_COUNTER &&
+                   !r->gpu_external
+               ? r
+               : NULL;
 }
 
 /* NULL: not this path. */
@@ -279,6 +315,13 @@ fp_setprofile_start(fp_recorder *r);
 
 void
 fp_setprofile_stop(fp_recorder *r);
+
+/* What fp_plain_recorder answers has changed. */
+void
+fp_monitoring_replan(fp_recorder *r);
+
+void
+fp_setprofile_replan(fp_recorder *r);
 
 /* Callbacks and hooks outlive their recorder in the interpreter's tables; they
  * are told to do nothing before it goes. */

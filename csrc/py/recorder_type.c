@@ -1,3 +1,4 @@
+#include "py/gpu_layer.h"
 #include "py/recorder.h"
 #include "py/section_type.h"
 
@@ -203,6 +204,7 @@ recorder_finalize(PyObject *self)
     fp_recorder *r = cast(self);
     fp_recorder_stop_functions(r);
     fp_recorder_stop_sections(r);
+    fp_gpu_layer_end(r);
 }
 
 static void
@@ -218,6 +220,7 @@ recorder_dealloc(PyObject *self)
      * back to life and started again is not finalized a second time. */
     fp_recorder_stop_functions(r);
     fp_recorder_stop_sections(r);
+    fp_gpu_layer_end(r);
     if (r->weakrefs != NULL) {
         PyObject_ClearWeakRefs(self);
     }
@@ -227,6 +230,10 @@ recorder_dealloc(PyObject *self)
     fp_keytab_clear(&r->keys);
     fp_keytab_clear(&r->sites);
     Py_CLEAR(r->timer);
+    Py_CLEAR(r->gpu_reason);
+    Py_CLEAR(r->gpu_pause_reason);
+    Py_CLEAR(r->gpu_path);
+    Py_CLEAR(r->gpu_lines);
     type->tp_free(self);
     Py_DECREF((PyObject *)type);
 }
@@ -288,6 +295,7 @@ recorder_clear(PyObject *self, PyObject *Py_UNUSED(ignored))
         r->started = fp_clock_now(&r->clock);
     }
     r->ended_threads = 0;
+    fp_gpu_layer_cleared(r);
     int rearm = r->any_muted && r->functions_on;
     r->any_muted = 0;
     r->displaced = 0;
@@ -393,7 +401,11 @@ recorder_step(PyObject *self, PyObject *Py_UNUSED(ignored))
     fp_recorder *r = cast(self);
     fp_thread *t = r->initialised ? fp_recorder_section_thread(r) : NULL;
     if (t != NULL && t == r->stepper) {
-        fp_thread_end_step(t, fp_clock_now(&r->clock));
+        int64_t now = fp_clock_now(&r->clock);
+        fp_thread_end_step(t, now);
+        if (r->gpu_on) {
+            fp_gpu_layer_step(r, t, now);
+        }
         if (budget_is_due(t->steps->count)) {
             fp_recorder_check_budget(r);
         }
@@ -697,6 +709,29 @@ static PyMethodDef recorder_methods[] = {
      "[(tag, phase, count, sum_ns)] since the last take."},
     {"loader_totals", recorder_loader_totals, METH_NOARGS,
      "loader_totals($self, /)\n--\n\nThe same since the start."},
+    {"gpu_start", KEYWORDS(fp_gpu_layer_start), METH_VARARGS | METH_KEYWORDS,
+     "gpu_start($self, cupti_paths, driver_path, *, initialise=False,\n"
+     "          tier=\"auto\", period_s=1.0, patience_s=15.0)\n--\n\n"
+     "Attribute GPU work to this recorder; {\"state\", \"reason\", "
+     "\"tier\"}.\n"
+     "state: \"on\", \"off\" (reason says why) or \"waiting\": the program "
+     "has\n"
+     "not initialised CUDA so far, ask again later.\n\n"
+     "Raises:\n    TypeError, ValueError: an argument is wrong."},
+    {"gpu_stop", KEYWORDS(fp_gpu_layer_stop), METH_VARARGS | METH_KEYWORDS,
+     "gpu_stop($self, timeout_s=2.0)\n--\n\n"
+     "Wait for what the device still does, without synchronizing; let go of\n"
+     "CUPTI.  What was recorded stays."},
+    {"gpu_pause", fp_gpu_layer_pause, METH_VARARGS,
+     "gpu_pause($self, why, /)\n--\n\nLet go of CUPTI for another client."},
+    {"gpu_resume", fp_gpu_layer_resume, METH_NOARGS,
+     "gpu_resume($self, /)\n--\n\nGo on after gpu_pause()."},
+    {"gpu_flush", fp_gpu_layer_flush, METH_VARARGS,
+     "gpu_flush($self, timeout_s=1.0, /)\n--\n\n"
+     "Bring what is recorded up to date; whether that was done in time."},
+    {"gpu_status", fp_gpu_layer_status, METH_NOARGS,
+     "gpu_status($self, /)\n--\n\n"
+     "{\"state\", \"reason\", \"tier\"}; state may also be \"paused\"."},
     {"export", recorder_export, METH_NOARGS,
      "export($self, /)\n--\n\nEverything recorded, as plain lists."},
     {"code_objects", recorder_code_objects, METH_NOARGS,

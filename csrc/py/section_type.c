@@ -1,5 +1,7 @@
 #include "py/section_type.h"
 
+#include "py/gpu_layer.h"
+
 #include <string.h>
 
 /* Names beyond this many share one section: a name that carries a step number
@@ -55,9 +57,12 @@ section_open(fp_section_object *s)
     }
     fp_thread *t = fp_recorder_section_thread(r);
     if (FP_LIKELY(t != NULL)) {
+        int64_t now = fp_clock_now(&r->clock);
         (void)fp_thread_open_section(t, s->id, (fp_phase)s->phase,
-                                     fp_compat_context(),
-                                     fp_clock_now(&r->clock));
+                                     fp_compat_context(), now);
+        if (FP_UNLIKELY(r->gpu_on)) {
+            fp_gpu_layer_section(r, t, now);
+        }
     }
 }
 
@@ -92,6 +97,9 @@ section_close(fp_section_object *s, unsigned flags)
     if (FP_UNLIKELY(fp_thread_close_section(t, s->id, fp_compat_context(),
                                             flags, now) != FP_OK)) {
         count_stray(r, t, s->id);
+    }
+    if (FP_UNLIKELY(r->gpu_on)) {
+        fp_gpu_layer_section(r, t, now);
     }
 }
 

@@ -54,6 +54,7 @@ typedef struct fp_tls {
     PyObject *pending_code; /* never followed; see hook_monitoring.c */
     long pending_offset;
     fp_key pending_key;
+    struct fp_lane *lane; /* its lane to the GPU collector; lives as long */
 } fp_tls;
 
 extern _Thread_local fp_tls fp_this_thread;

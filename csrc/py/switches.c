@@ -1,4 +1,5 @@
 /* switches: turning the layers of a recorder on and off. */
+#include "py/gpu_layer.h"
 #include "py/recorder.h"
 #include "py/section_type.h"
 
@@ -124,6 +125,7 @@ fp_recorder_start_functions(fp_recorder *r)
         account_stop(r);
         return -1;
     }
+    fp_gpu_layer_epochs(r);
     if (r->stop_wanted) {
         fp_recorder_stop_functions(r);
     }
@@ -155,6 +157,7 @@ fp_recorder_stop_functions(fp_recorder *r)
     begin_switch(r);
     drop_all_functions(r);
     r->function_epoch = FP_EPOCH_OFF;
+    fp_gpu_layer_epochs(r);
     if (r->backend == FP_BACKEND_MONITORING) {
         fp_monitoring_stop(r);
     }
@@ -162,6 +165,7 @@ fp_recorder_stop_functions(fp_recorder *r)
         fp_setprofile_stop(r);
     }
     r->functions_on = 0;
+    fp_gpu_layer_epochs(r);
     if (r->state->function_owner == r) {
         r->state->function_owner = NULL;
     }
@@ -190,6 +194,7 @@ fp_recorder_start_sections(fp_recorder *r)
     account_start(r);
     r->section_epoch = fp_new_epoch();
     r->sections_on = 1;
+    fp_gpu_layer_epochs(r);
     st->section_owner = r;
     return 0;
 }
@@ -204,6 +209,7 @@ fp_recorder_stop_sections(fp_recorder *r)
         fp_thread_drop_sections(t, now_of(r, t));
     }
     r->section_epoch = FP_EPOCH_OFF;
+    fp_gpu_layer_epochs(r);
     r->sections_on = 0;
     if (r->state->section_owner == r) {
         r->state->section_owner = NULL;
@@ -218,6 +224,7 @@ fp_recorder_pause(fp_recorder *r)
         drop_all_functions(r);
         r->paused = 1;
         r->function_epoch = FP_EPOCH_OFF;
+        fp_gpu_layer_epochs(r);
     }
 }
 
@@ -227,5 +234,6 @@ fp_recorder_resume(fp_recorder *r)
     if (r->functions_on && r->paused) {
         r->paused = 0;
         r->function_epoch = fp_new_epoch();
+        fp_gpu_layer_epochs(r);
     }
 }

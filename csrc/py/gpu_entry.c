@@ -1,0 +1,169 @@
+/* gpu_entry: the functions that CUPTI calls, and the one collector they are for.
+ * CUPTI's callbacks for buffers carry no pointer, and buffers may come back when
+ * the recording is long over: so it is one per process, for good. */
+#include "py/gpu_layer.h"
+
+#include <stdlib.h>
+
+#ifdef __linux__
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+static fp_gpu *collector; /* owned; written once, under the GIL */
+static _Atomic uint64_t function_epoch = FP_EPOCH_OFF;
+static _Atomic uint64_t section_epoch = FP_EPOCH_OFF;
+static pthread_key_t lane_key;
+
+fp_gpu *
+fp_gpu_if_any(void)
+{
+    return collector;
+}
+
+void
+fp_gpu_set_epochs(uint64_t functions, uint64_t sections)
+{
+    atomic_store(&function_epoch, functions);
+    atomic_store(&section_epoch, sections);
+}
+
+/* ---- threads ---- */
+
+static void
+thread_ended(void *lane)
+{
+    fp_this_thread.lane = NULL;
+    atomic_store(&((fp_lane *)lane)->ended, 1);
+}
+
+fp_lane *
+fp_gpu_own_lane(fp_gpu *g)
+{
+    fp_lane *lane = fp_this_thread.lane;
+    if (FP_UNLIKELY(lane == NULL)) {
+        lane = fp_lane_create(&g->lanes);
+        if (lane != NULL && pthread_setspecific(lane_key, lane) == 0) {
+            fp_this_thread.lane = lane;
+        }
+        else if (lane != NULL) {
+            atomic_store(&lane->ended, 1);
+            lane = NULL;
+        }
+    }
+    return lane;
+}
+
+/* The calling thread's record with the recorder whose epochs are set. */
+static const fp_thread *
+own_record(void)
+{
+    const fp_tls *me = &fp_this_thread;
+    if (me->sections.epoch == atomic_load(&section_epoch)) {
+        return me->sections.thread;
+    }
+    if (me->functions.epoch == atomic_load(&function_epoch)) {
+        return me->functions.thread;
+    }
+    return NULL;
+}
+
+/* Python's main thread, as a rule; only there does it look at a line for us. */
+static int
+is_main_thread(void)
+{
+#ifdef __linux__
+    return syscall(SYS_gettid) == getpid();
+#else
+    return 0;
+#endif
+}
+
+/* ---- what CUPTI calls ---- */
+
+static void
+on_call(void *user, int domain, uint32_t cbid, const void *data)
+{
+    fp_gpu *g = user;
+    if (!atomic_load_explicit(&g->accept, memory_order_relaxed)) {
+        return;
+    }
+    fp_lane *lane = fp_gpu_own_lane(g);
+    if (lane == NULL) {
+        atomic_fetch_add(&g->lanes.lost, 1);
+        return;
+    }
+    fp_lane_enter(lane);
+    const fp_thread *self = own_record();
+    int64_t blocked = fp_gpu_on_call(g, lane, self, domain, cbid, data);
+    fp_place place = blocked != 0 && self != NULL
+                         ? fp_place_of(self, fp_thread_stands(self))
+                         : 0;
+    fp_lane_exit(lane);
+    if (place != 0 && is_main_thread()) {
+        fp_gpu_lines_note(place, blocked);
+    }
+}
+
+static void
+on_request(uint8_t **buffer, size_t *size, size_t *max_records)
+{
+    *buffer = fp_buffers_lend(&collector->buffers, size);
+    *max_records = 0; /* as many as fit */
+}
+
+static void
+on_complete(void *context, uint32_t stream, uint8_t *buffer, size_t size,
+            size_t valid)
+{
+    (void)size;
+    if (fp_buffers_accept(&collector->buffers, buffer, valid, context,
+                          stream)) {
+        fp_gpu_wake(collector);
+    }
+}
+
+/* ---- backward ---- */
+
+/* torch._C._EngineBase.run_backward, and whoever calls itself so.  The key is the
+ * address of a method's definition, which is never freed while it is a key. */
+static int
+is_backward(fp_key key)
+{
+    const char *name = fp_key_method(key)->ml_name;
+    return name != NULL && strcmp(name, "run_backward") == 0;
+}
+
+/* ---- life ---- */
+
+static void
+forked(void)
+{
+    fp_gpu_set_epochs(FP_EPOCH_OFF, FP_EPOCH_OFF);
+    fp_gpu_forked(collector);
+    fp_this_thread.lane = NULL;
+}
+
+fp_gpu *
+fp_gpu_the_collector(const fp_clock *clock)
+{
+    if (collector != NULL) {
+        return collector;
+    }
+    static const fp_gpu_entries entries = {on_call, on_request, on_complete};
+    /* Not Python's allocator: tracing it takes the GIL. */
+    fp_alloc libc = fp_alloc_libc();
+    fp_gpu *g = calloc(1, sizeof(*g));
+    if (g == NULL ||
+        fp_gpu_init(g, &libc, clock, &entries, is_backward) != FP_OK) {
+        free(g);
+        return NULL;
+    }
+    if (pthread_key_create(&lane_key, thread_ended) != 0) {
+        free(g);
+        return NULL;
+    }
+    collector = g;
+    pthread_atfork(NULL, NULL, forked);
+    return g;
+}

@@ -1,0 +1,707 @@
+#include "py/gpu_layer.h"
+
+#include "gpu/cupti_abi.h"
+
+static const double second_ns = 1e9;
+
+static fp_recorder *owner; /* borrowed; whose launches are attributed */
+
+int
+fp_gpu_layer_owns(const fp_recorder *r)
+{
+    return r == owner;
+}
+
+/* ---- where threads stand ---- */
+
+void
+fp_gpu_layer_epochs(fp_recorder *r)
+{
+    if (r != owner || !r->gpu_on) {
+        return;
+    }
+    fp_gpu *g = fp_gpu_if_any();
+    int known = r->functions_on && !r->paused && r->builtins;
+    atomic_store(&g->owners.functions_known, known);
+    fp_gpu_set_epochs(r->function_epoch, r->section_epoch);
+}
+
+static void
+wait_for_callbacks(fp_gpu *g)
+{
+    /* The drain thread frees lanes under this lock; it never takes the GIL. */
+    pthread_mutex_lock(&g->lock);
+    fp_lanes_quiesce(&g->lanes, fp_this_thread.lane);
+    pthread_mutex_unlock(&g->lock);
+}
+
+void
+fp_gpu_layer_hide_all(fp_recorder *r)
+{
+    if (r != owner) {
+        return;
+    }
+    fp_gpu *g = fp_gpu_if_any();
+    fp_gpu_set_epochs(FP_EPOCH_OFF, FP_EPOCH_OFF);
+    for (const fp_thread *t = r->threads; t != NULL; t = t->next) {
+        fp_owners_leave(&g->owners, t);
+    }
+    wait_for_callbacks(g);
+}
+
+void
+fp_gpu_layer_hide(fp_recorder *r, const fp_thread *t)
+{
+    if (r == owner) {
+        fp_gpu *g = fp_gpu_if_any();
+        fp_owners_leave(&g->owners, t);
+        wait_for_callbacks(g);
+    }
+}
+
+void
+fp_gpu_layer_renamed(fp_recorder *r, const fp_thread *from,
+                     const fp_thread *to, const uint32_t *became)
+{
+    fp_gpu *g = fp_gpu_if_any();
+    if (r == owner && g->has_ledger) {
+        pthread_mutex_lock(&g->lock);
+        fp_ledger_rename(&g->ledger, (uint32_t)from->serial,
+                         (uint32_t)to->serial, became, from->tree.count);
+        pthread_mutex_unlock(&g->lock);
+    }
+}
+
+void
+fp_gpu_layer_cleared(fp_recorder *r)
+{
+    if (r == owner) {
+        fp_gpu_clear(fp_gpu_if_any());
+        if (r->gpu_lines != NULL) {
+            PyDict_Clear(r->gpu_lines);
+        }
+        r->gpu_partial = 1;
+    }
+}
+
+/* ---- external correlation: CUPTI is told where the thread stands ---- */
+
+/* An error turns it off: each failing call would cost as much as a launch. */
+static void
+check_push(fp_gpu *g, fp_recorder *r, int result)
+{
+    if (result != FP_CUPTI_SUCCESS) {
+        r->gpu_external = 0;
+        atomic_fetch_add(&g->push_errors, 1);
+    }
+}
+
+static void
+pop(fp_gpu *g, fp_recorder *r, fp_lane *lane)
+{
+    uint64_t last;
+    lane->pushed--;
+    check_push(g, r, g->cupti.pop_external(FP_CUPTI_EXTERNAL_CUSTOM2, &last));
+}
+
+static void
+push(fp_gpu *g, fp_recorder *r, fp_lane *lane, const fp_thread *t)
+{
+    uint64_t id = fp_place_of(t, t->cur);
+    id |= lane->has_sections ? 0 : FP_EXTERNAL_ALONE;
+    check_push(g, r, g->cupti.push_external(FP_CUPTI_EXTERNAL_CUSTOM2, id));
+    lane->pushed++;
+}
+
+static int
+pushes(const fp_gpu *g)
+{
+    return atomic_load(&g->tier) == FP_TIER_EXTERNAL;
+}
+
+/* Sections may close in any order, so the stack is made anew. */
+static void
+push_anew(fp_gpu *g, fp_recorder *r, fp_lane *lane, const fp_thread *t)
+{
+    while (lane->pushed != 0 && r->gpu_external) {
+        pop(g, r, lane);
+    }
+    if (r->gpu_external) {
+        push(g, r, lane, t);
+    }
+}
+
+static const fp_node *
+innermost_section(const fp_thread *t)
+{
+    const fp_node *n = t->open_len != 0 ? t->cur : NULL;
+    while (n != NULL && fp_key_tag(n->key) != FP_TAG_SECTION) {
+        n = n->parent;
+    }
+    return n;
+}
+
+static int
+in_backward_phase(const fp_thread *t)
+{
+    for (uint32_t i = 0; i < t->open_len; i++) {
+        if (t->open[i].phase == FP_PHASE_BACKWARD) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static void
+tell(fp_gpu *g, fp_lane *lane, const fp_event *e)
+{
+    if (fp_lane_write(lane, e)) {
+        fp_gpu_wake(g);
+    }
+}
+
+/* For the log of owners. */
+static void
+tell_owner(fp_gpu *g, fp_lane *lane, const fp_thread *t, int64_t now)
+{
+    const fp_node *section = innermost_section(t);
+    const fp_node *backward = fp_owners_backward_node(&g->owners, t->cur);
+    tell(g, lane,
+         &(fp_event){
+             .kind = FP_EVENT_OWNER,
+             .ticks = now,
+             .place = section != NULL ? fp_place_of(t, section) : 0,
+             .via = backward != NULL ? fp_place_of(t, backward) : 0,
+             .corr = (uint32_t)lane->owner,
+             .section = (uint16_t)in_backward_phase(t),
+         });
+}
+
+static fp_lane *
+lane_of(fp_gpu *g, const fp_thread *t)
+{
+    fp_lane *lane = fp_gpu_own_lane(g);
+    if (lane != NULL) {
+        fp_gpu_lane_for(g, lane, t);
+    }
+    return lane;
+}
+
+void
+fp_recorder_enter_external(fp_recorder *r, fp_thread *t, fp_key key,
+                           PyObject *object, int resume)
+{
+    fp_recorder_enter_slow(r, t, key, object, resume);
+    fp_gpu *g = fp_gpu_if_any();
+    /* Work is given to the device inside C calls only. */
+    if (fp_key_tag(key) == FP_TAG_PYTHON || !pushes(g) || t->cur->key != key) {
+        return;
+    }
+    fp_lane *lane = lane_of(g, t);
+    if (lane == NULL) {
+        return;
+    }
+    push(g, r, lane, t);
+    if (lane->owner >= 0 && fp_key_tag(key) == FP_TAG_C &&
+        g->owners.is_backward(key)) {
+        tell_owner(g, lane, t, fp_clock_now(&r->clock));
+    }
+}
+
+void
+fp_recorder_leave_external(fp_recorder *r, fp_thread *t, fp_key key)
+{
+    int paired = t->cur->key == key;
+    fp_thread_leave(t, key, fp_clock_now(&r->clock));
+    fp_gpu *g = fp_gpu_if_any();
+    if (fp_key_tag(key) == FP_TAG_PYTHON || !pushes(g)) {
+        return;
+    }
+    fp_lane *lane = lane_of(g, t);
+    if (lane == NULL) {
+        return;
+    }
+    if (paired && lane->pushed > 1) {
+        pop(g, r, lane);
+    }
+    else {
+        push_anew(g, r, lane, t);
+    }
+    if (lane->owner >= 0 && fp_key_tag(key) == FP_TAG_C &&
+        g->owners.is_backward(key)) {
+        tell_owner(g, lane, t, fp_clock_now(&r->clock));
+    }
+}
+
+/* ---- sections and steps ---- */
+
+static uint16_t
+outermost_section(const fp_thread *t)
+{
+    return t->open_len == 0
+               ? 0
+               : (uint16_t)(fp_key_section_id(t->open[0].key) + 1);
+}
+
+void
+fp_gpu_layer_section(fp_recorder *r, fp_thread *t, int64_t now)
+{
+    fp_gpu *g = fp_gpu_if_any();
+    fp_lane *lane = lane_of(g, t);
+    if (lane == NULL) {
+        return;
+    }
+    lane->has_sections = 1;
+    if (lane->owner >= 0) {
+        const fp_node *n = innermost_section(t);
+        fp_owners_section(&g->owners, lane->owner,
+                          n != NULL ? fp_place_of(t, n) : 0,
+                          in_backward_phase(t));
+    }
+    if (r->gpu_external && pushes(g)) {
+        push_anew(g, r, lane, t);
+        if (lane->owner >= 0) {
+            tell_owner(g, lane, t, now);
+        }
+    }
+    uint16_t outermost = outermost_section(t);
+    if (t == r->stepper && outermost != lane->outermost) {
+        lane->outermost = outermost;
+        tell(g, lane,
+             &(fp_event){.kind = FP_EVENT_SECTION,
+                         .ticks = now,
+                         .section = outermost});
+    }
+}
+
+void
+fp_gpu_layer_step(fp_recorder *r, const fp_thread *t, int64_t now)
+{
+    fp_gpu *g = fp_gpu_if_any();
+    fp_lane *lane = lane_of(g, t);
+    if (lane != NULL) {
+        int measured = t->steps->count > t->steps->skip && !r->gpu_partial;
+        r->gpu_partial = 0;
+        tell(g, lane,
+             &(fp_event){.kind = FP_EVENT_STEP,
+                         .ticks = now,
+                         .section = (uint16_t)measured});
+    }
+}
+
+/* ---- switches ---- */
+
+static void
+set_reason(fp_recorder *r, const char *text)
+{
+    PyObject *reason =
+        PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
+    if (reason == NULL) {
+        PyErr_Clear();
+    }
+    Py_XSETREF(r->gpu_reason, reason);
+}
+
+static void
+replan(fp_recorder *r)
+{
+    fp_monitoring_replan(r);
+    fp_setprofile_replan(r);
+}
+
+/* The collector runs: this recorder's launches from here on. */
+static void
+adopt(fp_recorder *r, fp_gpu *g)
+{
+    owner = r;
+    r->gpu_on = 1;
+    r->gpu_partial = 1;
+    r->gpu_external = g->used == FP_TIER_EXTERNAL;
+    replan(r);
+    if (r->gpu_lines == NULL) {
+        r->gpu_lines = PyDict_New();
+        PyErr_Clear();
+    }
+    fp_gpu_lines_for(r);
+    fp_gpu_layer_epochs(r);
+    fp_thread *t = fp_recorder_own_thread(r);
+    if (t != NULL && t->open_len != 0) {
+        fp_gpu_layer_section(r, t, fp_clock_now(&r->clock));
+    }
+}
+
+/* The collector does not run any more; its sums are still this recorder's. */
+static void
+let_go(fp_recorder *r, fp_gpu *g)
+{
+    if (!r->gpu_on) {
+        return;
+    }
+    fp_gpu_layer_hide_all(r);
+    r->gpu_on = 0;
+    r->gpu_external = 0;
+    replan(r);
+    fp_gpu_lines_for(NULL);
+    set_reason(r, g->why.text);
+}
+
+static int
+open_driver(fp_recorder *r, fp_gpu *g, const char *path, int initialise)
+{
+    fp_driver_state state;
+    fp_why why = {""};
+    Py_BEGIN_ALLOW_THREADS
+    state = fp_cuda_driver_open(&g->driver, path, initialise, &why);
+    Py_END_ALLOW_THREADS
+    set_reason(r, state == FP_DRIVER_WAITING
+                      ? "the program has not used CUDA so far"
+                      : why.text);
+    return state;
+}
+
+/* CUPTI of a newer major release than the driver's does not work. */
+static int
+fits_driver(const fp_gpu *g, fp_why *why)
+{
+    int major =
+        g->cupti.version >= 130000 ? (int)(g->cupti.version / 10000) : 0;
+    if (major == 0 || major <= g->driver.version / 1000) {
+        return 1;
+    }
+    fp_why_set(why, "this CUPTI is of CUDA %d, the driver knows CUDA %d.%d",
+               major, g->driver.version / 1000, g->driver.version % 1000 / 10);
+    return 0;
+}
+
+/* 1: one is open; 0: none, the reason is set; -1: exception. */
+static int
+open_cupti(fp_recorder *r, fp_gpu *g, PyObject *paths)
+{
+    PyObject *reasons = PyUnicode_FromString("");
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(paths); i++) {
+        PyObject *path = PySequence_Fast_GET_ITEM(paths, i);
+        const char *name = PyUnicode_AsUTF8(path);
+        if (name == NULL || reasons == NULL) {
+            Py_XDECREF(reasons);
+            return -1;
+        }
+        int opened;
+        fp_why why = {""};
+        Py_BEGIN_ALLOW_THREADS
+        opened = fp_cupti_open(&g->cupti, name, &why) == 0;
+        Py_END_ALLOW_THREADS
+        if (opened && fits_driver(g, &why)) {
+            Py_XSETREF(r->gpu_path, Py_NewRef(path));
+            Py_DECREF(reasons);
+            return 1;
+        }
+        /* The first ones are those that the program itself uses. */
+        if (i < 3) {
+            Py_SETREF(reasons, PyUnicode_FromFormat(
+                                   "%U%s%s", reasons,
+                                   PyUnicode_GET_LENGTH(reasons) ? "; " : "",
+                                   why.text));
+        }
+    }
+    if (reasons != NULL && PyUnicode_GET_LENGTH(reasons) == 0) {
+        Py_SETREF(reasons, PyUnicode_FromString("no libcupti was found"));
+    }
+    Py_XSETREF(r->gpu_reason, reasons);
+    return reasons != NULL ? 0 : -1;
+}
+
+static int
+tier_of(const char *name, fp_gpu_tier *tier)
+{
+    if (strcmp(name, "auto") == 0) {
+        *tier = FP_TIER_NONE;
+    }
+    else if (strcmp(name, "callbacks") == 0) {
+        *tier = FP_TIER_CALLBACKS;
+    }
+    else if (strcmp(name, "external") == 0) {
+        *tier = FP_TIER_EXTERNAL;
+    }
+    else {
+        PyErr_Format(PyExc_ValueError,
+                     "tier is '%s': use \"auto\", \"callbacks\" or "
+                     "\"external\"",
+                     name);
+        return -1;
+    }
+    return 0;
+}
+
+static const char *const tier_names[] = {NULL, "callbacks", "external"};
+
+static PyObject *
+answer(const fp_recorder *r, const char *state)
+{
+    const fp_gpu *g = fp_gpu_if_any();
+    const char *tier = r->gpu_on ? tier_names[g->used] : NULL;
+    PyObject *reason = r->gpu_reason != NULL ? Py_NewRef(r->gpu_reason)
+                                             : PyUnicode_FromString("");
+    return Py_BuildValue("{sssNsz}", "state", state, "reason", reason, "tier",
+                         tier);
+}
+
+/* Why this recorder cannot have the collector at all; NULL: it can. */
+static const char *
+refusal(const fp_recorder *r)
+{
+    if (r->state->forced_off) {
+        return "FASTPROF=0";
+    }
+    if (r->timer != NULL) {
+        return "an external timer cannot be compared with the GPU's clock";
+    }
+    if (owner != NULL && owner != r && owner->gpu_on) {
+        return "another fastprof recording has the GPU";
+    }
+    return NULL;
+}
+
+static PyObject *
+start(fp_recorder *r, PyObject *paths, const char *driver_path, int initialise,
+      const fp_gpu_options *o)
+{
+    fp_gpu *g = fp_gpu_the_collector(&r->clock);
+    if (g == NULL || atomic_load(&g->state) == FP_GPU_DEAD) {
+        set_reason(r, g == NULL ? "there is no memory for GPU records"
+                      : g->why.text[0]
+                          ? g->why.text
+                          : "this process was forked from one that had the "
+                            "GPU; CUDA does not work here");
+        return answer(r, "off");
+    }
+    int state = open_driver(r, g, driver_path, initialise);
+    if (state != FP_DRIVER_READY) {
+        return answer(r, state == FP_DRIVER_WAITING ? "waiting" : "off");
+    }
+    int found = open_cupti(r, g, paths);
+    if (found <= 0) {
+        return found < 0 ? NULL : answer(r, "off");
+    }
+    if (owner != NULL && owner != r) {
+        fp_gpu_layer_hide_all(owner);
+        owner = NULL;
+    }
+    int rc;
+    Py_BEGIN_ALLOW_THREADS
+    rc = fp_gpu_start(g, o);
+    Py_END_ALLOW_THREADS
+    set_reason(r, g->why.text);
+    if (rc != 0) {
+        return answer(r, "off");
+    }
+    adopt(r, g);
+    return answer(r, "on");
+}
+
+PyObject *
+fp_gpu_layer_start(PyObject *self, PyObject *args, PyObject *kwargs)
+{
+    fp_recorder *r = (fp_recorder *)self;
+    PyObject *paths;
+    const char *driver_path, *tier_name = "auto";
+    int initialise = 0;
+    double period_s = 1.0, patience_s = 15.0;
+    fp_gpu_options o;
+    static char *names[] = {"cupti_paths", "driver_path", "initialise", "tier",
+                            "period_s",    "patience_s",  NULL};
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "Oz|$psdd:gpu_start", names,
+                                     &paths, &driver_path, &initialise,
+                                     &tier_name, &period_s, &patience_s) ||
+        tier_of(tier_name, &o.tier) < 0) {
+        return NULL;
+    }
+    if (!r->initialised) {
+        PyErr_SetString(PyExc_RuntimeError,
+                        "the recorder is not initialised: a subclass must "
+                        "call super().__init__()");
+        return NULL;
+    }
+    if (!(period_s >= 0.001 && period_s <= 3600.0 && patience_s >= 0.0 &&
+          patience_s <= 3600.0)) {
+        PyErr_SetString(PyExc_ValueError,
+                        "period_s must be 0.001 to 3600 and patience_s 0 to "
+                        "3600 seconds");
+        return NULL;
+    }
+    o.period_ns = (int64_t)(period_s * second_ns);
+    o.patience_ns = (int64_t)(patience_s * second_ns);
+    if (r->gpu_on) {
+        return answer(r, "on");
+    }
+    r->gpu_asked = 1;
+    const char *why = refusal(r);
+    if (why == NULL && r->gpu_switching) {
+        why = "another thread is switching it on";
+    }
+    if (why != NULL) {
+        set_reason(r, why);
+        return answer(r, "off");
+    }
+    PyObject *sequence =
+        PySequence_Fast(paths, "cupti_paths must be a sequence of str");
+    if (sequence == NULL) {
+        return NULL;
+    }
+    r->gpu_switching = 1;
+    PyObject *result = start(r, sequence, driver_path, initialise, &o);
+    r->gpu_switching = 0;
+    Py_DECREF(sequence);
+    return result;
+}
+
+static void
+stop(fp_recorder *r, double grace_s)
+{
+    fp_gpu *g = fp_gpu_if_any();
+    if (!r->gpu_on || r->gpu_switching) {
+        return;
+    }
+    r->gpu_switching = 1;
+    Py_BEGIN_ALLOW_THREADS
+    fp_gpu_stop(g, (int64_t)(grace_s * second_ns));
+    Py_END_ALLOW_THREADS
+    r->gpu_switching = 0;
+    let_go(r, g);
+}
+
+static int
+seconds_of(PyObject *args, PyObject *kwargs, const char *format, double *value)
+{
+    static char *names[] = {"timeout_s", NULL};
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, format, names, value)) {
+        return -1;
+    }
+    if (!(*value >= 0.0 && *value <= 3600.0)) {
+        PyErr_SetString(PyExc_ValueError,
+                        "timeout_s must be 0 to 3600 seconds");
+        return -1;
+    }
+    return 0;
+}
+
+PyObject *
+fp_gpu_layer_stop(PyObject *self, PyObject *args, PyObject *kwargs)
+{
+    double grace_s = 2.0;
+    if (seconds_of(args, kwargs, "|d:gpu_stop", &grace_s) < 0) {
+        return NULL;
+    }
+    stop((fp_recorder *)self, grace_s);
+    Py_RETURN_NONE;
+}
+
+PyObject *
+fp_gpu_layer_pause(PyObject *self, PyObject *args)
+{
+    fp_recorder *r = (fp_recorder *)self;
+    fp_gpu *g = fp_gpu_if_any();
+    const char *why;
+    if (!PyArg_ParseTuple(args, "s:gpu_pause", &why)) {
+        return NULL;
+    }
+    if (r->gpu_on && !r->gpu_switching) {
+        r->gpu_switching = 1;
+        Py_BEGIN_ALLOW_THREADS
+        fp_gpu_pause(g, (int64_t)second_ns);
+        Py_END_ALLOW_THREADS
+        r->gpu_switching = 0;
+        /* Ids are not CUPTI's to keep; threads push anew afterwards. */
+        r->gpu_external = 0;
+        set_reason(r, why);
+        Py_XSETREF(r->gpu_pause_reason, Py_XNewRef(r->gpu_reason));
+    }
+    Py_RETURN_NONE;
+}
+
+PyObject *
+fp_gpu_layer_resume(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    fp_recorder *r = (fp_recorder *)self;
+    fp_gpu *g = fp_gpu_if_any();
+    if (r->gpu_on && !r->gpu_switching) {
+        r->gpu_switching = 1;
+        Py_BEGIN_ALLOW_THREADS
+        fp_gpu_resume(g);
+        Py_END_ALLOW_THREADS
+        r->gpu_switching = 0;
+        r->gpu_external = atomic_load(&g->tier) == FP_TIER_EXTERNAL;
+        replan(r);
+        set_reason(r, g->why.text);
+    }
+    Py_RETURN_NONE;
+}
+
+PyObject *
+fp_gpu_layer_flush(PyObject *self, PyObject *args)
+{
+    fp_recorder *r = (fp_recorder *)self;
+    fp_gpu *g = fp_gpu_if_any();
+    double patience_s = 1.0;
+    if (seconds_of(args, NULL, "|d:gpu_flush", &patience_s) < 0) {
+        return NULL;
+    }
+    int rc = -1;
+    if (r->gpu_on) {
+        Py_BEGIN_ALLOW_THREADS
+        rc = fp_gpu_flush(g, (int64_t)(patience_s * second_ns));
+        Py_END_ALLOW_THREADS
+    }
+    return PyBool_FromLong(rc == 0);
+}
+
+PyObject *
+fp_gpu_layer_status(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    const fp_recorder *r = (fp_recorder *)self;
+    static const char *const names[] = {"off", "on", "paused", "off"};
+    fp_gpu *g = fp_gpu_if_any();
+    return answer(r, r->gpu_on ? names[atomic_load(&g->state)] : "off");
+}
+
+/* ---- ends ---- */
+
+static void
+stop_quietly(fp_recorder *r)
+{
+    PyObject *type, *exc, *tb;
+    PyErr_Fetch(&type, &exc, &tb);
+    stop(r, 0.5);
+    PyErr_Restore(type, exc, tb);
+}
+
+void
+fp_gpu_layer_end(fp_recorder *r)
+{
+    stop_quietly(r);
+    if (owner == r) {
+        owner = NULL;
+        fp_gpu_forget(fp_gpu_if_any());
+    }
+}
+
+void
+fp_gpu_layer_end_any(void)
+{
+    if (owner != NULL) {
+        fp_recorder *r = owner;
+        Py_INCREF((PyObject *)r);
+        stop_quietly(r);
+        Py_DECREF((PyObject *)r);
+    }
+}
+
+void
+fp_gpu_layer_forked(void)
+{
+    /* The collector itself was told by pthread_atfork. */
+    if (owner != NULL) {
+        owner->gpu_on = owner->gpu_external = owner->gpu_switching = 0;
+        owner = NULL;
+        fp_gpu_lines_for(NULL);
+    }
+}
