@@ -64,6 +64,31 @@ class Recorder:
         """The same since the start; does not reset."""
     def set_costs(self, python_ns: float, c_ns: float, /) -> None:
         """Cost of one recorded call, for max_overhead."""
+    def gpu_start(
+        self,
+        cupti_paths: Sequence[str],
+        driver_path: str | None,
+        *,
+        initialise: bool = False,
+        tier: str = "auto",
+        period_s: float = 1.0,
+        patience_s: float = 15.0,
+    ) -> dict[str, Any]:
+        """Attribute GPU work to this recorder: ``{"state", "reason", "tier"}``.
+
+        ``state`` is "on", "off" (``reason`` says why) or "waiting": the program has not
+        initialised CUDA so far, ask again later.
+        """
+    def gpu_stop(self, timeout_s: float = 2.0) -> None:
+        """Wait for what the device still does, without synchronizing; let go of CUPTI."""
+    def gpu_pause(self, why: str, /) -> None:
+        """Let go of CUPTI for another client."""
+    def gpu_resume(self) -> None:
+        """Go on after gpu_pause()."""
+    def gpu_flush(self, timeout_s: float = 1.0, /) -> bool:
+        """Bring what is recorded up to date; whether that was done in time."""
+    def gpu_status(self) -> dict[str, Any]:
+        """``{"state", "reason", "tier"}``; state may also be "paused"."""
     def export(self) -> dict[str, Any]:
         """Columns of everything recorded; see capture/convert.py for the layout."""
     def code_objects(self) -> list[CodeType]:
