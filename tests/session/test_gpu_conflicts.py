@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 import types
 
@@ -223,6 +224,19 @@ def test_proton_calls_that_do_nothing_or_need_no_cupti(conflicts, calls, proton)
     assert calls == ["pause triton.profiler", "resume"]
 
 
+def test_p9_arguments_that_make_no_sense_are_the_other_profiler_s_to_refuse(
+    conflicts, calls, proton
+) -> None:
+    conflicts.install()
+    proton.start("a")
+    proton.finalize(["no", "session"])  # this one does not mind
+    with pytest.raises(TypeError, match="unexpected keyword"):
+        proton.finalize(sessions=1)
+    proton.start("b")
+    proton.finalize()
+    assert calls == ["pause triton.profiler", "resume"] * 2
+
+
 def test_proton_s_own_module_is_watched_as_well_and_both_are_restored(
     conflicts, calls, proton
 ) -> None:
@@ -356,6 +370,18 @@ def test_a_flush_leaves_the_other_profiler_s_records_alone(fake, torch) -> None:
         torch._prepare_profiler(None, ["CUDA"])
         prof.report()
     assert "flush" not in fake.names
+
+
+def test_time_of_the_other_profiler_is_not_fastprof_s(fake, torch) -> None:
+    torch._disable_profiler = os.getpid
+    with fastprof.Profiler() as prof:
+        torch.window()
+    snapshot = prof.snapshot()
+    keys = [(key.name, key.kind) for key in snapshot.keys]
+    called = {keys[k][0] for thread in snapshot.threads for k in thread.nodes.key}
+    assert "<built-in method posix.getpid>" in called
+    assert "call_through" in called
+    assert "_was_disabled" not in called
 
 
 # -- the real torch -------------------------------------------------------------------

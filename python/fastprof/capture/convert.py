@@ -120,6 +120,8 @@ _OWN = tuple(
     os.path.join(_PACKAGE, folder) + os.sep
     for folder in ("capture", "exporters", "report", "session")
 )
+#: Calls functions of other packages in their stead; the time is theirs.
+_STAND_IN = os.path.join(_PACKAGE, "session", "wrapping.py")
 
 
 def _fold_own(data: dict[str, Any]) -> None:
@@ -129,7 +131,11 @@ def _fold_own(data: dict[str, Any]) -> None:
     the loop and stays in the table, but not as twenty rows about the profiler.  Functions
     of the program that it calls (a logger, a dataset) keep their names.
     """
-    own = {i for i, k in enumerate(data["keys"]) if k[0] == "python" and k[1].startswith(_OWN)}
+    own = {
+        i
+        for i, k in enumerate(data["keys"])
+        if k[0] == "python" and k[1].startswith(_OWN) and k[1] != _STAND_IN
+    }
     if not own:
         return
     c_kinds = {i for i, k in enumerate(data["keys"]) if k[0] in ("c", "type")}

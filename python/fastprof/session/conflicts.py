@@ -11,17 +11,12 @@ else changes for the program: arguments, results and exceptions are passed on as
 
 from __future__ import annotations
 
-import functools
 import sys
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-_Function = Callable[..., Any]
-_Args = tuple[Any, ...]
-_Kwargs = dict[str, Any]
-#: Called in place of a function of another profiler, which is the first argument.
-_Around = Callable[[_Function, _Args, _Kwargs], Any]
+from fastprof.session.wrapping import FAILED, After, Args, Before, Kwargs, wrap
 
 
 class Conflicts:
@@ -85,8 +80,8 @@ class _Watch:
         # (module, attribute, what it was, what it is now)
         self._replaced: list[tuple[Any, str, Any, Any]] = []
 
-    def around(self) -> Mapping[str, _Around]:
-        """Return what stands for each function."""
+    def calls(self) -> Mapping[str, tuple[Before | None, After]]:
+        """Return what to do before and after each of the functions."""
         raise NotImplementedError
 
     def busy(self) -> bool:
@@ -95,18 +90,19 @@ class _Watch:
 
     def adopt(self, module: Any) -> None:
         """Find out whether it was busy before the first call was seen."""
+        raise NotImplementedError
 
     def install(self) -> None:
         """Wrap the functions, if their modules are imported and complete."""
         if self._replaced:
             return
         modules = [sys.modules.get(name) for name in self.modules]
-        wanted = self.around()
-        if any(not hasattr(module, name) for module in modules for name in wanted):
+        calls = self.calls()
+        if any(not hasattr(module, name) for module in modules for name in calls):
             return
-        for name, around in wanted.items():
+        for name, (before, after) in calls.items():
             original = getattr(modules[0], name)
-            wrapper = _wrap(original, around)
+            wrapper = wrap(original, before, after)
             for module in modules:
                 if getattr(module, name) is original:
                     setattr(module, name, wrapper)
@@ -123,7 +119,7 @@ class _Watch:
                 setattr(module, name, original)
         self._holding = False
 
-    def _hold(self) -> None:
+    def _hold(self, args: Args = (), kwargs: Kwargs | None = None) -> None:
         # A wrapper can outlive uninstall() where the program has kept it.
         if self._replaced and not self._holding:
             self._holding = True
@@ -133,14 +129,6 @@ class _Watch:
         if self._holding and not self.busy():
             self._holding = False
             self._conflicts.release(self.name)
-
-
-def _wrap(original: _Function, around: _Around) -> _Function:
-    @functools.wraps(original)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        return around(original, args, kwargs)
-
-    return call
 
 
 class Torch(_Watch):
@@ -157,53 +145,45 @@ class Torch(_Watch):
     def __init__(self, conflicts: Conflicts) -> None:
         super().__init__(conflicts)
         self._prepared = False
-        self._enabled: list[bool] = []  # of each window: is it one that uses CUPTI
+        self._windows: list[bool] = []  # those enabled: does it use CUPTI
 
-    def around(self) -> Mapping[str, _Around]:
+    def calls(self) -> Mapping[str, tuple[Before | None, After]]:
         return {
-            "_prepare_profiler": self._prepare,
-            "_enable_profiler": self._enable,
-            "_disable_profiler": self._disable,
+            "_prepare_profiler": (self._prepare, self._was_prepared),
+            "_enable_profiler": (self._enable, self._was_enabled),
+            "_disable_profiler": (None, self._was_disabled),
         }
 
     def busy(self) -> bool:
-        return self._prepared or any(self._enabled)
+        return self._prepared or any(self._windows)
 
     def adopt(self, module: Any) -> None:
         self._prepared = False
-        self._enabled = [True] if getattr(module, "_is_profiler_enabled", False) else []
+        self._windows = [True] if getattr(module, "_is_profiler_enabled", False) else []
 
-    def _prepare(self, original: _Function, args: _Args, kwargs: _Kwargs) -> Any:
+    def _prepare(self, args: Args, kwargs: Kwargs) -> None:
         self._hold()
         self._prepared = True
-        try:
-            return original(*args, **kwargs)
-        except BaseException:
-            self._prepared = False
-            self._settle()
-            raise
 
-    def _enable(self, original: _Function, args: _Args, kwargs: _Kwargs) -> Any:
+    def _was_prepared(self, args: Args, kwargs: Kwargs, result: Any) -> None:
+        if result is FAILED:
+            self._prepared = False
+        self._settle()
+
+    def _enable(self, args: Args, kwargs: Kwargs) -> None:
         uses_cupti = bool(kwargs.get("activities", args[1:2] and args[1]))
         if uses_cupti:
             self._hold()
             self._prepared = False
-        self._enabled.append(uses_cupti)
-        try:
-            return original(*args, **kwargs)
-        except BaseException:
-            self._leave()
-            raise
+        self._windows.append(uses_cupti)
 
-    def _disable(self, original: _Function, args: _Args, kwargs: _Kwargs) -> Any:
-        try:
-            return original(*args, **kwargs)
-        finally:
-            self._leave()
+    def _was_enabled(self, args: Args, kwargs: Kwargs, result: Any) -> None:
+        if result is FAILED:
+            self._was_disabled(args, kwargs, result)
 
-    def _leave(self) -> None:
-        if self._enabled:
-            self._enabled.pop()
+    def _was_disabled(self, args: Args, kwargs: Kwargs, result: Any) -> None:
+        if self._windows:
+            self._windows.pop()
         self._settle()
 
 
@@ -218,12 +198,12 @@ class Proton(_Watch):
         self._sessions: set[Any] = set()
         self._active: set[Any] = set()
 
-    def around(self) -> Mapping[str, _Around]:
+    def calls(self) -> Mapping[str, tuple[Before | None, After]]:
         return {
-            "start": self._start,
-            "activate": self._activate,
-            "deactivate": self._deactivate,
-            "finalize": self._finalize,
+            "start": (self._start, self._was_started),
+            "activate": (self._activate, self._was_activated),
+            "deactivate": (None, self._was_deactivated),
+            "finalize": (None, self._was_finalized),
         }
 
     def busy(self) -> bool:
@@ -234,50 +214,44 @@ class Proton(_Watch):
         self._sessions.clear()
         self._active.clear()
 
-    def _start(self, original: _Function, args: _Args, kwargs: _Kwargs) -> Any:
-        if kwargs.get("backend") not in (None, "cupti"):
-            return original(*args, **kwargs)
-        self._hold()
-        try:
-            session = original(*args, **kwargs)
-            if session is not None:  # None: the call did nothing
-                self._sessions.add(session)
-                self._active.add(session)
-            return session
-        finally:
-            self._settle()
-
-    def _activate(self, original: _Function, args: _Args, kwargs: _Kwargs) -> Any:
-        named = self._named(args, kwargs)
-        if named:
+    def _start(self, args: Args, kwargs: Kwargs) -> None:
+        if _uses_cupti(kwargs):
             self._hold()
-        try:
-            result = original(*args, **kwargs)
-            self._active |= named
-            return result
-        finally:
-            self._settle()
 
-    def _deactivate(self, original: _Function, args: _Args, kwargs: _Kwargs) -> Any:
-        try:
-            return original(*args, **kwargs)
-        finally:
-            self._active -= self._named(args, kwargs)
-            self._settle()
+    def _was_started(self, args: Args, kwargs: Kwargs, result: Any) -> None:
+        # None: the call did nothing.
+        if result is not FAILED and result is not None and _uses_cupti(kwargs):
+            self._sessions.add(result)
+            self._active.add(result)
+        self._settle()
 
-    def _finalize(self, original: _Function, args: _Args, kwargs: _Kwargs) -> Any:
-        try:
-            return original(*args, **kwargs)
-        finally:
-            named = self._named(args, kwargs)
-            self._active -= named
-            self._sessions -= named
-            self._settle()
+    def _activate(self, args: Args, kwargs: Kwargs) -> None:
+        if self._named(args, kwargs):
+            self._hold()
 
-    def _named(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> set[Any]:
+    def _was_activated(self, args: Args, kwargs: Kwargs, result: Any) -> None:
+        if result is not FAILED:
+            self._active |= self._named(args, kwargs)
+        self._settle()
+
+    def _was_deactivated(self, args: Args, kwargs: Kwargs, result: Any) -> None:
+        self._active -= self._named(args, kwargs)
+        self._settle()
+
+    def _was_finalized(self, args: Args, kwargs: Kwargs, result: Any) -> None:
+        ended = self._named(args, kwargs)
+        self._active -= ended
+        self._sessions -= ended
+        self._settle()
+
+    def _named(self, args: Args, kwargs: Kwargs) -> set[Any]:
         """Return the sessions that a call means; without an argument it means all."""
         session = args[0] if args else kwargs.get("session")
         return set(self._sessions) if session is None else {session} & self._sessions
+
+
+def _uses_cupti(kwargs: Kwargs) -> bool:
+    return kwargs.get("backend") in (None, "cupti")
 
 
 class Jax(_Watch):
@@ -290,8 +264,11 @@ class Jax(_Watch):
         super().__init__(conflicts)
         self._tracing = False
 
-    def around(self) -> Mapping[str, _Around]:
-        return {"start_trace": self._start, "stop_trace": self._stop}
+    def calls(self) -> Mapping[str, tuple[Before | None, After]]:
+        return {
+            "start_trace": (self._hold, self._was_started),
+            "stop_trace": (None, self._was_stopped),
+        }
 
     def busy(self) -> bool:
         return self._tracing
@@ -300,18 +277,11 @@ class Jax(_Watch):
         state = getattr(module, "_profile_state", None)
         self._tracing = getattr(state, "profile_session", None) is not None
 
-    def _start(self, original: _Function, args: _Args, kwargs: _Kwargs) -> Any:
-        self._hold()
-        try:
-            result = original(*args, **kwargs)
+    def _was_started(self, args: Args, kwargs: Kwargs, result: Any) -> None:
+        if result is not FAILED:
             self._tracing = True
-            return result
-        finally:
-            self._settle()
+        self._settle()
 
-    def _stop(self, original: _Function, args: _Args, kwargs: _Kwargs) -> Any:
-        try:
-            return original(*args, **kwargs)
-        finally:
-            self._tracing = False
-            self._settle()
+    def _was_stopped(self, args: Args, kwargs: Kwargs, result: Any) -> None:
+        self._tracing = False
+        self._settle()

@@ -1,0 +1,48 @@
+"""Standing in for a function of another package, to know when it is called.
+
+Alone in its file because of the function table: time in here is that package's, and only
+what is done before and after is fastprof's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable
+from typing import Any
+
+Args = tuple[Any, ...]
+Kwargs = dict[str, Any]
+
+#: Called with the arguments before the function is.
+Before = Callable[[Args, Kwargs], None]
+#: Called afterwards with the arguments and the result, :data:`FAILED` if it raised.
+After = Callable[[Args, Kwargs, Any], None]
+
+FAILED = object()
+
+
+def wrap(original: Callable[..., Any], before: Before | None, after: After) -> Callable[..., Any]:
+    """Return what does the same as ``original``, between ``before`` and ``after``.
+
+    An exception of these two goes no further: a call that makes no sense is for
+    ``original`` to refuse.
+    """
+
+    @functools.wraps(original)
+    def call_through(*args: Any, **kwargs: Any) -> Any:
+        result: Any = FAILED
+        if before is not None:
+            _quietly(before, args, kwargs)
+        try:
+            result = original(*args, **kwargs)
+        finally:
+            _quietly(after, args, kwargs, result)
+        return result
+
+    return call_through
+
+
+def _quietly(action: Callable[..., None], *args: Any) -> None:
+    with contextlib.suppress(Exception):
+        action(*args)
