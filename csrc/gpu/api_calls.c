@@ -4,7 +4,9 @@
 
 /* X(number, class, name).  A memset and a copy between two places on devices do
  * not wait, whatever their names say.  A batch of copies and a launch on many
- * devices give more than one activity for one call, as a graph does. */
+ * devices give more than one activity for one call, as a graph does.  As of CUDA
+ * 13.5; older libraries do not know the last ones.  The calls that CUDA 3.2
+ * replaced (cu64..., cuMemcpy_v2) are in no driver that CUPTI works with. */
 
 #define RUNTIME_CALLS(X) \
     X(13, LAUNCH, cudaLaunch) \
@@ -90,71 +92,50 @@
     X(509, GRAPH, cudaMemcpyBatchAsync) \
     X(510, GRAPH, cudaMemcpyBatchAsync_ptsz) \
     X(511, GRAPH, cudaMemcpy3DBatchAsync) \
-    X(512, GRAPH, cudaMemcpy3DBatchAsync_ptsz)
+    X(512, GRAPH, cudaMemcpy3DBatchAsync_ptsz) \
+    X(534, SYNC, cudaExecutionCtxSynchronize) \
+    X(554, LAUNCH, cudaMemcpyWithAttributesAsync) \
+    X(555, LAUNCH, cudaMemcpyWithAttributesAsync_ptsz) \
+    X(556, LAUNCH, cudaMemcpy3DWithAttributesAsync) \
+    X(557, LAUNCH, cudaMemcpy3DWithAttributesAsync_ptsz)
 
 #define DRIVER_CALLS(X) \
     X(17, SYNC, cuCtxSynchronize) \
     X(43, COPY_SYNC, cuMemcpyHtoD) \
-    X(44, COPY_SYNC, cu64MemcpyHtoD) \
     X(45, COPY_SYNC, cuMemcpyDtoH) \
-    X(46, COPY_SYNC, cu64MemcpyDtoH) \
     X(47, LAUNCH, cuMemcpyDtoD) \
-    X(48, LAUNCH, cu64MemcpyDtoD) \
     X(49, LAUNCH, cuMemcpyDtoA) \
-    X(50, LAUNCH, cu64MemcpyDtoA) \
     X(51, LAUNCH, cuMemcpyAtoD) \
-    X(52, LAUNCH, cu64MemcpyAtoD) \
     X(53, COPY_SYNC, cuMemcpyHtoA) \
     X(54, COPY_SYNC, cuMemcpyAtoH) \
     X(55, LAUNCH, cuMemcpyAtoA) \
     X(56, COPY_SYNC, cuMemcpy2D) \
     X(57, COPY_SYNC, cuMemcpy2DUnaligned) \
     X(58, COPY_SYNC, cuMemcpy3D) \
-    X(59, COPY_SYNC, cu64Memcpy3D) \
     X(60, LAUNCH, cuMemcpyHtoDAsync) \
-    X(61, LAUNCH, cu64MemcpyHtoDAsync) \
     X(62, LAUNCH, cuMemcpyDtoHAsync) \
-    X(63, LAUNCH, cu64MemcpyDtoHAsync) \
     X(64, LAUNCH, cuMemcpyDtoDAsync) \
-    X(65, LAUNCH, cu64MemcpyDtoDAsync) \
     X(66, LAUNCH, cuMemcpyHtoAAsync) \
     X(67, LAUNCH, cuMemcpyAtoHAsync) \
     X(68, LAUNCH, cuMemcpy2DAsync) \
     X(69, LAUNCH, cuMemcpy3DAsync) \
-    X(70, LAUNCH, cu64Memcpy3DAsync) \
     X(71, LAUNCH, cuMemsetD8) \
-    X(72, LAUNCH, cu64MemsetD8) \
     X(73, LAUNCH, cuMemsetD16) \
-    X(74, LAUNCH, cu64MemsetD16) \
     X(75, LAUNCH, cuMemsetD32) \
-    X(76, LAUNCH, cu64MemsetD32) \
     X(77, LAUNCH, cuMemsetD2D8) \
-    X(78, LAUNCH, cu64MemsetD2D8) \
     X(79, LAUNCH, cuMemsetD2D16) \
-    X(80, LAUNCH, cu64MemsetD2D16) \
     X(81, LAUNCH, cuMemsetD2D32) \
-    X(82, LAUNCH, cu64MemsetD2D32) \
     X(115, LAUNCH, cuLaunch) \
     X(116, LAUNCH, cuLaunchGrid) \
     X(117, LAUNCH, cuLaunchGridAsync) \
     X(121, SYNC, cuEventSynchronize) \
     X(126, SYNC, cuStreamSynchronize) \
     X(216, LAUNCH, cuMemsetD8Async) \
-    X(217, LAUNCH, cu64MemsetD8Async) \
     X(218, LAUNCH, cuMemsetD16Async) \
-    X(219, LAUNCH, cu64MemsetD16Async) \
     X(220, LAUNCH, cuMemsetD32Async) \
-    X(221, LAUNCH, cu64MemsetD32Async) \
     X(222, LAUNCH, cuMemsetD2D8Async) \
-    X(223, LAUNCH, cu64MemsetD2D8Async) \
     X(224, LAUNCH, cuMemsetD2D16Async) \
-    X(225, LAUNCH, cu64MemsetD2D16Async) \
     X(226, LAUNCH, cuMemsetD2D32Async) \
-    X(227, LAUNCH, cu64MemsetD2D32Async) \
-    X(232, COPY_SYNC, cu64Memcpy2D) \
-    X(233, COPY_SYNC, cu64Memcpy2DUnaligned) \
-    X(234, LAUNCH, cu64Memcpy2DAsync) \
-    X(248, COPY_SYNC, cuMemcpy_v2) \
     X(249, LAUNCH, cuMemsetD8_v2) \
     X(250, LAUNCH, cuMemsetD16_v2) \
     X(251, LAUNCH, cuMemsetD32_v2) \
@@ -239,7 +220,11 @@
     X(797, GRAPH, cuMemcpyBatchAsync_v2_ptsz) \
     X(798, GRAPH, cuMemcpy3DBatchAsync_v2) \
     X(799, GRAPH, cuMemcpy3DBatchAsync_v2_ptsz) \
-    X(800, SYNC, cuCtxSynchronize_v2)
+    X(800, SYNC, cuCtxSynchronize_v2) \
+    X(837, LAUNCH, cuMemcpyWithAttributesAsync) \
+    X(838, LAUNCH, cuMemcpyWithAttributesAsync_ptsz) \
+    X(839, LAUNCH, cuMemcpy3DWithAttributesAsync) \
+    X(840, LAUNCH, cuMemcpy3DWithAttributesAsync_ptsz)
 
 #define RUNTIME_ROW(number, what, name) \
     {FP_CUPTI_DOMAIN_RUNTIME, FP_API_##what, number},

@@ -19,7 +19,8 @@ typedef struct fp_api_call {
     uint16_t cbid;
 } fp_api_call;
 
-/* All of them, per-thread-default-stream twins included. */
+/* All of them, per-thread-default-stream twins included.  A library refuses the
+ * numbers of calls that are newer than itself. */
 extern const fp_api_call fp_api_calls[];
 extern const uint32_t fp_api_call_count;
 
