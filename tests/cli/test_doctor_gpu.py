@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -52,14 +53,12 @@ int cuGetErrorString(int result, const char **text) { *text = "a text"; return 0
 """
 
 CUPTI = r"""
-#include <signal.h>
 #include <stdint.h>
 #include <stdlib.h>
 int cuptiGetVersion(uint32_t *version) {
     *version = 26;
 #ifdef CRASH
-    signal(SIGSEGV, SIG_DFL);
-    raise(SIGSEGV);
+    abort();
 #endif
 #ifdef LEAVE
     _Exit(0);
@@ -71,13 +70,24 @@ int cuptiGetResultString(int result, const char **text) {
     return RESULT;
 }
 #define MORE(name) int name(void) { return RESULT; }
-MORE(cuptiSubscribe) MORE(cuptiUnsubscribe) MORE(cuptiEnableCallback)
-MORE(cuptiActivityRegisterCallbacks) MORE(cuptiActivityEnable) MORE(cuptiActivityDisable)
+#ifdef SUBSCRIBE
+int cuptiSubscribe(void) { return SUBSCRIBE; }
+#else
+MORE(cuptiSubscribe)
+#endif
+MORE(cuptiUnsubscribe) MORE(cuptiEnableCallback)
+MORE(cuptiActivityRegisterCallbacks) MORE(cuptiActivityDisable)
+#ifdef START
+int cuptiActivityEnable(int kind) { START; }
+#else
+MORE(cuptiActivityEnable)
+#endif
 MORE(cuptiActivityFlushAll) MORE(cuptiActivityGetNextRecord)
 MORE(cuptiActivityGetNumDroppedRecords)
 #ifndef OLD
-MORE(cuptiGetTimestamp)
+int cuptiGetTimestamp(uint64_t *ns) { *ns = 1; return RESULT; }
 #endif
+MORE(cuptiActivityPushExternalCorrelationId) MORE(cuptiActivityPopExternalCorrelationId)
 """
 
 Make = Callable[..., str]
@@ -159,7 +169,7 @@ def test_f49_a_library_that_is_no_driver(make: Make, monkeypatch: pytest.MonkeyP
 def test_f49_a_driver_that_hangs_is_given_up(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FASTPROF_CUDA_DRIVER", make("libcuda.so.1", DRIVER, "INIT=-1"))
     monkeypatch.setattr(doctor_gpu, "LIMIT_S", 1.0)
-    why = "the CUDA driver did not answer within 1 s when it was asked"
+    why = "the process did not answer within 1 s when the CUDA driver was asked"
     assert doctor_gpu.gpu_rows() == [("gpu", f"n/a, because {why}")]
 
 
@@ -174,18 +184,45 @@ def test_what_works_is_told(make: Make, monkeypatch: pytest.MonkeyPatch) -> None
         ("gpu 1", "Made-up GPU 1, 161 multiprocessors, 24.0 GiB, compute capability 9.0"),
         ("libcupti", f"{cupti}, version 26, FASTPROF_CUPTI"),
     ]
-    assert rows[-1][0] == "gpu times"
-    assert rows[-1][1].startswith("can be recorded, by launch callbacks")
+    assert rows[-1] == ("gpu times", "can be recorded, by launch callbacks")
+
+
+@pytest.mark.parametrize(
+    ("define", "text"),
+    [
+        ("START=return 15", "cannot be recorded: .* 15 (CUPTI_ERROR_UNKNOWN)"),
+        (
+            "START=abort()",
+            "cannot be recorded: the process crashed (SIGABRT) when it was tried",
+        ),
+        ("START=_Exit(3)", "cannot be recorded: the process ended with status 3 when it was tried"),
+        ("SUBSCRIBE=39", "can be recorded, by external correlation, because .*subscriber.* 39 .*"),
+    ],
+)
+@pytest.mark.usefixtures("driver")
+def test_f49_a_libcupti_that_opens_and_refuses_then(
+    make: Make, define: str, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = make("my-cupti.so", CUPTI, "RESULT=0", define)
+    monkeypatch.setenv("FASTPROF_CUPTI", path)
+    rows = doctor_gpu.gpu_rows()
+    assert rows[2] == ("libcupti", f"{path}, version 26, FASTPROF_CUPTI")
+    assert rows[3][0] == "gpu times"
+    pattern = text.replace("(", r"\(").replace(")", r"\)")
+    assert re.fullmatch(pattern, rows[3][1]), rows[3]
 
 
 @pytest.mark.parametrize(
     ("defines", "problem"),
     [
         (["RESULT=999"], "cuptiGetVersion of {path} failed with 999"),
-        (["RESULT=0", "CRASH"], "libcupti at {path} crashed (SIGSEGV) when asked its version"),
+        (
+            ["RESULT=0", "CRASH"],
+            "the process crashed (SIGABRT) when {path} was asked its version",
+        ),
         (
             ["RESULT=0", "LEAVE"],
-            "libcupti at {path} ended the process with status 0 when asked its version",
+            "the process ended with status 0 when {path} was asked its version",
         ),
         (["RESULT=0", "OLD"], "{path} has no function cuptiGetTimestamp: it is no libcupti"),
     ],

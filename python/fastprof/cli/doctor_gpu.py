@@ -13,7 +13,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import fastprof
 from fastprof.capture.gpu_find import (
@@ -36,13 +36,17 @@ resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 if sys.argv[1] not in sys.path:
     sys.path.insert(0, sys.argv[1])
 from fastprof import _core
-json.dump(_core.gpu_probe(*json.loads(sys.argv[2]), True), answer)
+driver, cupti = json.loads(sys.argv[2])
+if sys.argv[3] == "probe":
+    told = _core.gpu_probe(driver, cupti, True)
+else:
+    recorder = _core.Recorder()
+    told = recorder.gpu_start(cupti, driver, initialise=True, tier="auto")
+    recorder.gpu_stop()
+json.dump(told, answer)
 answer.close()
 """
-_CAN_BE_RECORDED = (
-    "can be recorded, by launch callbacks; by external correlation where the program has "
-    "a CUPTI subscriber of its own"
-)
+_TIERS = {"callbacks": "launch callbacks", "external": "external correlation"}
 _NVTX = "NVTX_INJECTION64_PATH"
 
 Row = tuple[str, str]
@@ -53,7 +57,7 @@ def gpu_rows() -> list[Row]:
     driver = driver_path()
     told = _ask(driver, ())
     if isinstance(told, str):
-        return [("gpu", f"n/a, because the CUDA driver {told} when it was asked")]
+        return [("gpu", f"n/a, because the process {told} when the CUDA driver was asked")]
     about = told["driver"]
     if about["state"] != "ready":
         return [("gpu", f"n/a, because {about['reason']}")]
@@ -65,40 +69,51 @@ def gpu_rows() -> list[Row]:
 
 
 def _cupti_rows(driver: str | None, version: int) -> list[Row]:
-    tool = attached_tool()
     kept, rejected = usable(cupti_candidates(), version)
-    rows = []
+    rows: list[Row] = []
     for candidate in kept:
-        cupti, problem = _try(driver, candidate)
+        cupti, problem = _open(driver, candidate)
         if cupti is not None:
-            rows.append(("libcupti", f"{candidate.path}, version {cupti}, {candidate.origin}"))
-            break
+            found = f"{candidate.path}, version {cupti}, {candidate.origin}"
+            return [*rows, ("libcupti", found), ("gpu times", _times(driver, candidate))]
         if os.path.isabs(candidate.path) or "cannot open shared object" not in problem:
             rows.append(("libcupti", f"not used: {problem} ({candidate.origin})"))
-    else:
-        rows += [("libcupti", f"not used: {c.path} is {why} ({c.origin})") for c, why in rejected]
-        return [*rows, ("gpu times", f"cannot be recorded: {_remedy(version)}")]
-    if tool is not None:
-        why = f"{tool} is attached and has the GPU's activity records to itself"
-        return [*rows, ("gpu times", f"not recorded now: {why}")]
-    return [*rows, ("gpu times", _CAN_BE_RECORDED)]
+    rows += [("libcupti", f"not used: {c.path} is {why} ({c.origin})") for c, why in rejected]
+    return [*rows, ("gpu times", f"cannot be recorded: {_remedy(version)}")]
 
 
-def _try(driver: str | None, candidate: Candidate) -> tuple[int | None, str]:
+def _open(driver: str | None, candidate: Candidate) -> tuple[int | None, str]:
     """The version of a libcupti; or None and what is wrong."""
     told = _ask(driver, (candidate.path,))
     if isinstance(told, str):
-        return None, f"libcupti at {candidate.path} {told} when asked its version"
+        return None, f"the process {told} when {candidate.path} was asked its version"
     if not told["cupti"]:  # the driver has stopped working since
         return None, f"{candidate.path} was not tried: {told['driver']['reason']}"
     answer = told["cupti"][0]
     return answer["version"], answer["reason"]
 
 
-def _ask(driver: str | None, cupti: Sequence[str]) -> dict[str, Any] | str:
-    """What the probe says, in a child that may crash or hang; else what the child did."""
+def _times(driver: str | None, candidate: Candidate) -> str:
+    """Whether a recording gets the GPU's times, and how; it is tried."""
+    tool = attached_tool()
+    if tool is not None:
+        return f"not recorded now: {tool} is attached and has the GPU's activity records to itself"
+    told = _ask(driver, (candidate.path,), "start")
+    if isinstance(told, str):
+        return f"cannot be recorded: the process {told} when it was tried"
+    if told["state"] != "on":
+        return f"cannot be recorded: {told['reason']}"
+    because = f", because {told['reason']}" if told["reason"] else ""
+    return f"can be recorded, by {_TIERS[told['tier']]}{because}"
+
+
+def _ask(
+    driver: str | None, cupti: Sequence[str], what: Literal["probe", "start"] = "probe"
+) -> dict[str, Any] | str:
+    """What the extension says, in a child that may crash or hang; else what the child did."""
     root = str(Path(fastprof.__file__).resolve().parent.parent)
-    command = [sys.executable, "-I", "-c", _CHILD, root, json.dumps([driver, list(cupti)])]
+    arguments = json.dumps([driver, list(cupti)])
+    command = [sys.executable, "-I", "-c", _CHILD, root, arguments, what]
     try:
         child = subprocess.run(
             command,
@@ -116,7 +131,7 @@ def _ask(driver: str | None, cupti: Sequence[str]) -> dict[str, Any] | str:
     try:
         told: dict[str, Any] = json.loads(child.stdout)
     except ValueError:
-        return f"ended the process with status {child.returncode}"
+        return f"ended with status {child.returncode}"
     return told
 
 
