@@ -26,6 +26,10 @@ class NoTreeError(ValueError):
     """The output needs a calling-context tree, and this report was read from a file without."""
 
 
+class NoGpuError(ValueError):
+    """The output is about the GPU, and this recording has no figures of one."""
+
+
 class UnknownSectionError(KeyError):
     """No section has that name; the message lists those there are."""
 

@@ -3,7 +3,23 @@
 from __future__ import annotations
 
 from fastprof.snapshot import LoaderStats, Snapshot, StepRow, Steps
-from unit.snapshots import MS, Builder, Key, Node, cost, section
+from fastprof.snapshot_gpu import GpuLine
+from fastprof.snapshot_memory import MemorySection
+from unit.snapshots import (
+    MS,
+    Builder,
+    Key,
+    Node,
+    activity,
+    cost,
+    gpu,
+    h200,
+    kernel,
+    memory,
+    section,
+    timeline,
+    waits,
+)
 
 NAMES = {
     "lone surrogate": "a\ud800b",
@@ -51,4 +67,16 @@ def snapshot_with(name: str) -> Snapshot:
         calibration=cost(python=(50, 50)),
         counters={name: 3},
         notes=(f"note about {name}",),
+        gpu=gpu(
+            activity(0, 3 * MS, (0, 3)),
+            reason=name,
+            devices=(h200(name=name, whole=timeline(3 * MS, (stats.key, MS))),),
+            kernels=(kernel(name, 3 * MS),),
+            host=(waits((0, 3), syncs=1, blocked_ns=MS),),
+            lines=(GpuLine(0, 3, name, 7, name, 1, MS),),
+            pauses=((name, MS),),
+            paused_ns=MS,
+            counters={name: 4},
+        ),
+        memory=memory(sections=(MemorySection(name, 1, 2, 3, 4, 5),)),
     )  # fmt: skip

@@ -20,7 +20,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from unit.hostile import NAMES, snapshot_with
 
-SUFFIXES = (".fprof", ".stats", ".json", ".txt", ".speedscope.json", ".collapsed")
+SUFFIXES = (".fprof", ".stats", ".json", ".txt", ".speedscope.json", ".collapsed",
+            ".gpu.speedscope.json", ".gpu.collapsed")  # fmt: skip
 any_name = st.text(st.characters(), max_size=30)
 
 

@@ -26,13 +26,13 @@ def write(report: Report, stream: TextIO) -> None:
     """Write every context that took time."""
     require_tree(report, "a collapsed-stack file")
     snapshot = report.snapshot
-    labels = [_escaped(frame_label(key)) for key in snapshot.keys]
+    labels = [escaped(frame_label(key)) for key in snapshot.keys]
     columns = correct(snapshot, enabled=report.overhead.corrected).self_ns
     for tree, column in zip(snapshot.threads, columns, strict=True):
         _write_thread(tree, column, labels, stream)
 
 
-def _escaped(frame: str) -> str:
+def escaped(frame: str) -> str:
     return frame.replace(";", "\\x3b")
 
 
@@ -53,7 +53,7 @@ def _write_thread(
         else:
             depth[i] = depth[above] + 1
     first_child, sibling = child_links(parent)
-    stack = [_escaped(printable_name(tree.name or f"thread {tree.ident}", 500))]
+    stack = [escaped(printable_name(tree.name or f"thread {tree.ident}", 500))]
     i = 0
     while True:
         if i and place[i] == i:

@@ -23,7 +23,7 @@ SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 
 #: JavaScript has no integers above 2**53; a longer profile gets a coarser unit.
 _EXACT = 2**53
-_UNITS = (("nanoseconds", 1), ("microseconds", 10**3), ("milliseconds", 10**6), ("seconds", 10**9))
+UNITS = (("nanoseconds", 1), ("microseconds", 10**3), ("milliseconds", 10**6), ("seconds", 10**9))
 
 
 def write(report: Report, stream: TextIO) -> None:
@@ -48,6 +48,11 @@ def write(report: Report, stream: TextIO) -> None:
     stream.write("]}\n")
 
 
+def exact(value: int) -> bool:
+    """Whether a viewer, which has no integers, holds this number exactly."""
+    return value <= _EXACT
+
+
 def _dumps(value: Any) -> str:
     return json.dumps(value, allow_nan=False, separators=(",", ":"))
 
@@ -68,7 +73,7 @@ def _write_thread(
 ) -> None:
     parent, key = tree.nodes.parent, tree.nodes.key
     inclusive = subtree_sums(parent, column)
-    unit, divisor = next(u for u in _UNITS if inclusive[0] // u[1] <= _EXACT or u is _UNITS[-1])
+    unit, divisor = next(u for u in UNITS if exact(inclusive[0] // u[1]) or u is UNITS[-1])
     head = {
         "type": "evented",
         "name": _thread_name(tree),

@@ -32,11 +32,13 @@ class Format:
 
 #: A longer suffix stands before a shorter one that it ends in.
 FORMATS = (
+    Format("speedscope-gpu", (".gpu.speedscope.json",), "fastprof.exporters.speedscope_gpu"),
     Format("speedscope", (".speedscope.json",), "fastprof.exporters.speedscope"),
     Format("fprof", (".fprof",), "fastprof.exporters.fprof", binary=True),
     Format("pstats", (".stats", ".prof", ".pstats"), "fastprof.exporters.pstats_", binary=True),
     Format("json", (".json",), "fastprof.exporters.json_"),
     Format("text", (".txt",), "fastprof.exporters.text"),
+    Format("collapsed-gpu", (".gpu.collapsed", ".gpu.folded"), "fastprof.exporters.collapsed_gpu"),
     Format("collapsed", (".collapsed", ".folded"), "fastprof.exporters.collapsed"),
 )
 

@@ -38,7 +38,7 @@ _KINDS: tuple[tuple[str, re.Pattern[str]], ...] = (
                            r"(?<![a-z])bn_(?:fw|bw)", "softmax", r"welford")),
     (
         "convolution",
-        _any(r"conv(?!ert)", "fprop", "dgrad", "wgrad", "winograd", "implicit_gemm"),
+        _any(r"conv(?!er)", "fprop", "dgrad", "wgrad", "winograd", "implicit_gemm"),
     ),
     (
         "gemm",

@@ -314,6 +314,7 @@ class Report:
         Raises:
             UnknownFormatError: (a ValueError) another suffix.
             NoTreeError: (a ValueError) the format needs contexts this report lacks.
+            NoGpuError: (a ValueError) the format is about the GPU, and there is none.
             OSError: the file cannot be written; what was there before is untouched.
         """
         formats.save(self, path)

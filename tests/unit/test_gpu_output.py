@@ -1,0 +1,272 @@
+"""The GPU in text, JSON and flame graphs."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+from fastprof.errors import NoGpuError, NoTreeError
+from fastprof.exporters import tables_gpu, terminal
+from fastprof.exporters.gpu_stacks import MAX_DEPTH
+from fastprof.exporters.tables import all_tables
+from fastprof.exporters.tables_gpu import memory_by_section, memory_line, size_text
+from fastprof.report import build_report, formats
+from fastprof.report.model_gpu import MemorySectionRow
+from fastprof.snapshot_gpu import COPY_H2D, HOW_INHERITED, GpuSnapshot
+from hypothesis import given
+from unit.gpu_runs import ADD, FLASH, GEMM, SGEMM, gpu_training_run
+from unit.snapshots import MS, Builder, Node, activity, gpu, kernel, memory, py, replaced, tree
+from unit.test_gpu_report import made_run, random_runs
+from unit.test_report import GOLDEN
+
+
+@pytest.fixture(scope="module")
+def report():
+    return build_report(gpu_training_run())
+
+
+@pytest.mark.parametrize("name", ["gpu_report.txt", "gpu_report.json"])
+def test_the_gpu_report_is_the_golden_one(report, name):
+    made = report.to_text() if name.endswith("txt") else report.to_json()
+    assert made == (GOLDEN / name).read_text(encoding="ascii")
+
+
+def titles(report):
+    return [table.title.split(" (")[0].split(",")[0].split(":")[0] for table in all_tables(report)]
+
+
+def test_s1_01_gpu_tables_and_columns_are_there_only_with_a_gpu(report):
+    gpu_titles = {
+        "GPU devices", "GPU kernels", "Where the host waits for the GPU", "GPU memory",
+        "While the GPU had nothing to do", "Where GPU work was launched", "CUDA graphs",
+    }  # fmt: skip
+    assert gpu_titles <= set(titles(report))
+    columns = ("gpu ms", "kernels", "blocked ms")
+    for with_gpu, snapshot in (
+        (True, gpu_training_run()),
+        (False, replaced(gpu_training_run(), gpu=None, memory=None)),
+        (False, replaced(gpu_training_run(), gpu=GpuSnapshot("off", "x"), memory=None)),
+    ):
+        found = build_report(snapshot)
+        for table in all_tables(found):
+            if table.title.startswith(("Sections", "Functions")):
+                assert [h in table.headers for h in columns] == [with_gpu] * 3
+        assert any("GPU" in title for title in titles(found)) == with_gpu
+
+
+def test_s1_12_the_kernel_table_has_every_column(report):
+    table = tables_gpu.kernels(report.kernels, report.gpu, 2)
+    assert table.title.startswith("GPU kernels, most time first (2 of 6; 80.3 % ran below 100 us")
+    row = dict(zip(table.headers, table.rows[1], strict=True))
+    assert row == {
+        "kernel": SGEMM, "device": "0", "count": "2000", "total ms": "100.000", "share %": "13.7",
+        "mean us": "50.000", "blocks/SM": "0.12 poor", "est. occupancy %": "1.5",
+        "tensor cores (by name)": "no", "kind": "gemm", "grid": "16x1x1", "block": "256x1x1",
+        "registers": "32",
+    }  # fmt: skip
+    assert len(tables_gpu.kernels(report.kernels, report.gpu, -1).rows) == 6
+
+
+def test_every_header_of_a_gpu_figure_has_its_unit(report):
+    for table in tables_gpu.gpu_tables(report):
+        for i, header in enumerate(table.headers):
+            cells = [row[i] for row in table.rows]
+            if any(cell.replace(".", "", 1).isdigit() and "." in cell for cell in cells):
+                assert header.endswith((" ms", " %", " us", "MiB", "per step")) or "/SM" in header
+
+
+@pytest.mark.parametrize(
+    ("reason", "line"),
+    [
+        ("There is no CUDA driver.", "GPU: n/a, because there is no CUDA driver."),
+        ("CUPTI could not be found", "GPU: n/a, because CUPTI could not be found."),
+        ("", "GPU: n/a, because it was switched off."),
+    ],
+)
+def test_s1_01_a_gpu_that_was_off_is_one_line_with_the_cause(reason, line):
+    text = str(build_report(tree(Node(py("f")), gpu=GpuSnapshot("off", reason))))
+    assert [each for each in text.splitlines() if "GPU" in each] == [line]
+
+
+def test_a_gpu_that_did_nothing_is_n_a():
+    text = str(build_report(tree(Node(py("f")), gpu=gpu())))
+    assert "GPU: NVIDIA H200; busy n/a of the recording" in text
+    text = str(build_report(tree(Node(py("f")), gpu=gpu(devices=()))))
+    assert "GPU: no device; busy n/a" in text
+
+
+def test_memory_without_a_gpu_layer_is_told_as_well():
+    text = str(build_report(tree(Node(py("f")), memory=memory(total_bytes=None))))
+    assert "GPU memory: 24.00 of n/a GiB reserved at the peak\n" in text
+    assert "GPU kernels" not in text
+
+
+def test_a_terminal_and_a_pipe_say_the_same(report):
+    stream = io.StringIO()
+    terminal.show(report, stream)
+    assert stream.getvalue() == report.to_text()
+
+
+# ---- memory ----
+
+
+def test_s1_33_the_periodic_memory_line_is_that_of_training_logs():
+    gb = 1 << 30
+    line = memory_line(0, 10, int(24.52 * gb), int(25.12 * gb), int(24.89 * gb))
+    assert line == "[Step 10] GPU 0: Allocated: 24.52GB, Reserved: 25.12GB, Peak: 24.89GB"
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (0, "0 b"), (1023, "1023 b"), (1024, "1.00 Kb"), (512 << 20, "512.00 Mb"),
+        (3 << 29, "1.50 Gb"), (-(1 << 20), "-1.00 Mb"),
+    ],
+)  # fmt: skip
+def test_s2_12_sizes_are_written_as_the_profiler_of_pytorch_does(size, text):
+    assert size_text(size) == text
+
+
+def test_s2_12_the_memory_table_is_sorted_by_own_memory_and_cut():
+    rows = [MemorySectionRow(f"s{i}", 1, 0, 0, 0, i << 20, i << 20) for i in range(12)]
+    rows.append(MemorySectionRow("split", 1, 0, 0, 0, 512 << 20, None))
+    table = memory_by_section(rows)
+    assert table.headers == ("Name", "CPU Mem", "CUDA Mem", "Self CUDA Mem")
+    assert len(table.rows) == 10
+    assert table.rows[0] == ("s11", "n/a", "11.00 Mb", "11.00 Mb")
+    assert memory_by_section(rows, row_limit=13).rows[-1] == ("split", "n/a", "512.00 Mb", "n/a")
+
+
+# ---- JSON ----
+
+
+def test_json_has_all_of_the_gpu(report):
+    data = json.loads(report.to_json())
+    forward = data["sections"][1]
+    assert (forward["gpu_ms"], forward["kernels"], forward["blocked_ms"]) == (441, 2420, 400)
+    assert forward["gpu"]["delay_ms"] == pytest.approx(485 / 2430)
+    assert forward["gpu"]["self_ms"] == 441
+    assert data["gpu"]["utilization"] == 0.75
+    assert data["gpu"]["devices"][0]["steps"]["idle"][0] == {"section": "data", "idle_ms": 140}
+    assert data["gpu"]["totals"]["unattributed_ms"] == 5
+    assert data["gpu"]["lines"][0]["text"].startswith("train at train.py:88 blocks 36.000 ms")
+    assert data["kernels"][1]["blocks_rating"] == "poor"
+    assert data["memory"]["slope_bytes_per_step"] == 50 << 20
+    assert not any(name.endswith("_ns") for name in names(data))
+
+
+def names(value):
+    if isinstance(value, dict):
+        yield from value
+        value = list(value.values())
+    if isinstance(value, list):
+        for item in value:
+            yield from names(item)
+
+
+def test_json_of_a_run_without_gpu_has_nothing_that_looks_measured():
+    found = build_report(replaced(gpu_training_run(), gpu=None, memory=None))
+    data = json.loads(found.to_json())
+    assert (data["gpu"], data["kernels"], data["memory"]) == (None, [], None)
+    assert data["sections"][0]["gpu_ms"] is data["sections"][0]["gpu"] is None
+
+
+# ---- flame graphs ----
+
+
+def collapsed(report):
+    total = {}
+    for line in formats.render(report, "collapsed-gpu").splitlines():
+        stack, weight = line.rsplit(" ", 1)
+        path = tuple(stack.split(";"))
+        total[path] = total.get(path, 0) + int(weight)
+    return total
+
+
+def speedscope(report):
+    data = json.loads(formats.render(report, "speedscope-gpu"))
+    frames = [frame["name"] for frame in data["shared"]["frames"]]
+    (profile,) = data["profiles"]
+    assert profile["type"] == "sampled"
+    assert profile["endValue"] == sum(profile["weights"])
+    total = {}
+    for sample, weight in zip(profile["samples"], profile["weights"], strict=True):
+        path = tuple(frames[i] for i in sample)
+        total[path] = total.get(path, 0) + weight
+    return total
+
+
+def test_stacks_by_gpu_time_end_in_kernels_and_copies(report):
+    found = collapsed(report)
+    main = ("MainThread", "train (/x/train.py:1)")
+    model = (*main, "[forward]", "Model.forward (/x/model.py:30)")
+    assert found[(*model, GEMM)] == 300 * MS
+    assert found[(*model, FLASH)] == 40 * MS
+    assert found[(*main, "[data]", "(copy host to device)")] == 30 * MS
+    backward = (*main, "[backward]", "run_backward")
+    assert found[(*backward, GEMM)] == 200 * MS
+    assert found[(*backward, "Scale.backward (/x/model.py:90)", ADD)] == 10 * MS
+    assert found[("(other threads)", ADD)] == 4 * MS
+    assert found[("(unattributed)", "(other kernels)")] == 5 * MS
+    assert sum(found.values()) == gpu_training_run().gpu.sum_ns
+    assert speedscope(report) == found
+
+
+@given(random_runs())
+def test_stacks_by_gpu_time_add_up_to_all_of_it(run):
+    snapshot = made_run(*run)
+    report = build_report(snapshot)
+    assert sum(collapsed(report).values()) == snapshot.gpu.sum_ns
+    assert speedscope(report) == collapsed(report)
+
+
+def test_stacks_are_cut_at_a_depth_and_lose_no_time():
+    node = Node(py("f"), 1, 1)
+    for _ in range(3000):
+        node = Node(py("f"), 1, 1, [node])
+    deep = activity(COPY_H2D, 7, (0, 3000))
+    builder = Builder().thread(node).thread(Node(py("g"), 1, 1), ident=2)
+    inherited = activity(COPY_H2D, 5, (1, 1), how=HOW_INHERITED, via=(0, 2999))
+    found = collapsed(build_report(builder.snapshot(gpu=gpu(deep, inherited))))
+    assert sorted(found.values()) == [5, 7]
+    assert {len(stack) for stack in found} == {MAX_DEPTH + 2, MAX_DEPTH + 3}
+
+
+def test_a_kernel_name_with_a_semicolon_is_one_frame():
+    layer = gpu(activity(0, 5, (0, 1)), kernels=(kernel("a;b 7", 5),))
+    text = formats.render(build_report(tree(Node(py("f", 1)), gpu=layer)), "collapsed-gpu")
+    assert text == "MainThread;f (prog.py:1);a\\x3bb 7 5\n"
+
+
+@pytest.mark.parametrize("name", ["collapsed-gpu", "speedscope-gpu"])
+def test_stacks_by_gpu_time_need_a_gpu_and_contexts(report, name, tmp_path):
+    for layer in (None, GpuSnapshot("off", "x")):
+        with pytest.raises(NoGpuError, match="no"):
+            formats.render(build_report(tree(Node(py("f")), gpu=layer)), name)
+    report.save(tmp_path / "run.stats")
+    from fastprof.exporters.loading import load
+
+    with pytest.raises(NoTreeError):
+        formats.render(load(tmp_path / "run.stats"), name)
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("a.gpu.collapsed", "collapsed-gpu"),
+        ("a.gpu.folded", "collapsed-gpu"),
+        ("a.gpu.speedscope.json", "speedscope-gpu"),
+        ("gpu.collapsed", "collapsed"),
+        ("a.speedscope.json", "speedscope"),
+    ],
+)
+def test_suffixes_choose_what_a_flame_graph_weighs(path, name):
+    assert formats.format_of(path).name == name
+
+
+def test_pstats_files_know_nothing_of_a_gpu(tmp_path):
+    with_gpu, without = tmp_path / "a.stats", tmp_path / "b.stats"
+    build_report(gpu_training_run()).save(with_gpu)
+    build_report(replaced(gpu_training_run(), gpu=None, memory=None)).save(without)
+    assert with_gpu.read_bytes() == without.read_bytes()
