@@ -342,7 +342,7 @@ def test_a_run_inside_another_profiler_s_window_says_who_had_the_records(fake, t
     with fastprof.Profiler(functions=False) as prof:
         prof.step()
     assert run_names(fake) == []
-    assert prof.snapshot().gpu.reason == "torch.profiler had the GPU's activity records."
+    assert prof.snapshot().gpu.reason == "torch.profiler had the GPU's activity records"
 
 
 def test_a_window_while_waiting_for_cuda_does_not_pause_what_is_not_there(fake, torch) -> None:

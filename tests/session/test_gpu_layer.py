@@ -6,6 +6,7 @@ import importlib.util
 import logging
 import os
 import sys
+import threading
 import types
 
 import fastprof
@@ -82,7 +83,7 @@ def test_nothing_is_asked_with_gpu_false_or_when_switched_off(fake, monkeypatch)
 
 
 def test_one_answer_off_ends_it(fake) -> None:
-    fake.answers, fake.reason = ["off"], "There is no NVIDIA driver."
+    fake.answers, fake.reason = ["off"], "no NVIDIA driver"
     before = list(sys.meta_path)
     prof = run(1000)
     assert gpu_calls(fake) == ["start"]
@@ -235,16 +236,56 @@ def test_fastprof_run_has_the_option(monkeypatch, tmp_path, mode, wanted) -> Non
     assert asked == [{"functions": True, "gpu": wanted}]
 
 
+def test_two_threads_do_not_ask_at_the_same_time(layer) -> None:
+    """One that initialises CUDA and one that makes steps."""
+    fake = FakeGpu()
+    fake.answers = ["waiting", "on"]
+    waiting = layer(fake)
+    waiting.start()
+    first = fake.gpu_start
+
+    def slow(*args, **kwargs):
+        other = threading.Thread(target=waiting.poll)
+        other.start()
+        other.join()
+        return first(*args, **kwargs)
+
+    fake.gpu_start = slow
+    waiting.poll()
+    assert fake.names == ["start", "start"]
+    assert waiting.state == "on"
+
+
+def test_a_run_stopped_while_it_was_starting_is_stopped(layer) -> None:
+    fake = FakeGpu()
+    starting = layer(fake)
+    first = fake.gpu_start
+
+    def stopped_meanwhile(*args, **kwargs):
+        starting.stop()
+        return first(*args, **kwargs)
+
+    fake.gpu_start = stopped_meanwhile
+    starting.start()
+    assert fake.names == ["start", "stop"]
+    assert starting.state == "off"
+
+
 # -- what cannot be had ---------------------------------------------------------------
 
 
 def test_f49_asked_for_and_not_there_is_a_line_with_its_cause(fake, caplog) -> None:
-    fake.answers, fake.reason = ["off"], "There is no NVIDIA driver (libcuda.so.1)."
+    fake.answers, fake.reason = ["off"], "no libcupti was found"
     with caplog.at_level(logging.WARNING, "fastprof"):
         prof = run(3, gpu=True)
-    told = "GPU times were not recorded: There is no NVIDIA driver (libcuda.so.1)."
-    assert prof.snapshot().notes == (told,)
-    assert [r.getMessage() for r in caplog.records] == [told]
+    assert [r.getMessage() for r in caplog.records] == [
+        "GPU times are not recorded: no libcupti was found"
+    ]
+    assert "GPU: n/a, because no libcupti was found." in prof.report().to_text()
+    caplog.clear()
+    prof = run(3, gpu="auto")
+    assert not caplog.records
+    assert "GPU: n/a, because no libcupti was found." in prof.report().to_text()
 
 
 def test_f49_a_degraded_layer_is_on_and_says_so(layer) -> None:
@@ -261,7 +302,7 @@ def test_f49_an_attached_tool_keeps_cupti_to_itself(fake, monkeypatch) -> None:
     assert gpu_calls(fake) == []
     gpu = prof.snapshot().gpu
     assert gpu.status == "off"
-    assert gpu.reason == "The GPU's activity records belong to Nsight Systems."
+    assert gpu.reason == "the GPU's activity records belong to Nsight Systems"
 
 
 @pytest.mark.parametrize("method", ["start", "stop", "flush"])

@@ -29,6 +29,10 @@ class Faults:
     def tell(self, sentence: str) -> None:
         """Log ``sentence`` and make it a note of the report."""
         self.notes.append(sentence)
+        self.log(sentence)
+
+    def log(self, sentence: str) -> None:
+        """Log ``sentence`` as a warning."""
         try:
             import logging
 

@@ -8,6 +8,7 @@ not work becomes a sentence with its cause and never an exception in the trainin
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -63,6 +64,7 @@ class GpuLayer:
         self._faults = faults
         self._conflicts = Conflicts(self._pause, self._resume)
         self._cuda_init = CudaInit(self.poll)
+        self._asking = threading.Lock()
         #: ``"off"``, ``"waiting"`` for the program to use CUDA, or ``"on"``.
         self.state = OFF
         #: Why it is off or waiting, or what was degraded; empty if there is nothing to say.
@@ -72,7 +74,7 @@ class GpuLayer:
 
     def start(self) -> None:
         """Begin to collect, or to wait."""
-        if self._wanted is False or not hasattr(self._recorder, "gpu_start"):
+        if self._wanted is False:
             return
         from fastprof.capture import gpu_find
 
@@ -80,7 +82,7 @@ class GpuLayer:
         tool: str | None = self._guard(gpu_find.attached_tool)
         self.tool = tool or ""
         if self.tool:
-            self._leave(f"The GPU's activity records belong to {self.tool}.")
+            self._leave(f"the GPU's activity records belong to {self.tool}")
         elif self.state == WAITING:
             self._ask()
 
@@ -119,9 +121,17 @@ class GpuLayer:
     # -- what happens in between -------------------------------------------------
 
     def _ask(self) -> None:
+        # A thread that initialises CUDA may come while the one that makes steps is at it.
+        if self._asking.acquire(blocking=False):
+            try:
+                self._ask_once()
+            finally:
+                self._asking.release()
+
+    def _ask_once(self) -> None:
         self._conflicts.install()
         if self._conflicts.holder:
-            self.reason = f"{self._conflicts.holder} had the GPU's activity records."
+            self.reason = f"{self._conflicts.holder} had the GPU's activity records"
             return
         answer = self._guard(self._start_recorder)
         if answer is None:
@@ -160,11 +170,12 @@ class GpuLayer:
             self._ask()
 
     def _leave(self, reason: str) -> None:
-        """Collect nothing in this run; say why, if it was asked for."""
+        """Collect nothing in this run; warn, if it was asked for."""
         self.state, self.reason = OFF, reason
         self._forget()
         if self._wanted is True:
-            self._faults.tell(f"GPU times were not recorded: {reason}")
+            # The report has the reason anyway.
+            self._faults.log(f"GPU times are not recorded: {reason}")
 
     def _forget(self) -> None:
         self._cuda_init.forget()
@@ -176,7 +187,7 @@ class GpuLayer:
             return action(*args)
         except Exception as error:  # nothing may reach the training code
             was, self.state = self.state, OFF
-            self.reason = f"The collector failed: {type(error).__name__}."
+            self.reason = f"the collector failed: {type(error).__name__}"
             self._forget()
             self._faults.add("gpu_errors", "GPU collection failed and was switched off", error)
             if was == ON:

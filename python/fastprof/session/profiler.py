@@ -14,7 +14,7 @@ from fastprof.errors import StateError
 from fastprof.session import current, switch
 from fastprof.session.emitter import MetricEmitter
 from fastprof.session.faults import Faults
-from fastprof.session.gpu import GpuLayer, GpuRecorder
+from fastprof.session.gpu import GpuLayer
 from fastprof.session.loaders import NO_LOADER, LoaderRegistry, check_loader, wrap
 from fastprof.session.memory import MemoryMode, MemorySampler, SampledSection
 from fastprof.session.metrics import Metric, MetricWindow, loader_stats, log_call
@@ -149,7 +149,7 @@ class Profiler:
         self._state = _NEW if enabled and switch.MODE != "off" else _OFF
         self._recorder = options.recorder.create()
         self._sync = CudaSync()
-        self._gpu = GpuLayer(cast(GpuRecorder, self._recorder), gpu, self._faults)
+        self._gpu = GpuLayer(self._recorder, gpu, self._faults)
         self._memory = MemorySampler(memory, log_every or _MEMORY_EVERY, self._faults)
         self._registry = LoaderRegistry()
         self._metrics = MetricEmitter(
