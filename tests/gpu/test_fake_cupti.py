@@ -395,6 +395,14 @@ def test_a_record_of_any_kind_can_be_put_in(client: Client) -> None:
     assert client.cupti.count("51.sum_ns") == 3
 
 
+def test_a_release_knows_no_call_that_came_later(client: Client) -> None:
+    client.cupti.set_options(release=12080)
+    handle = client.subscribe(RUNTIME)
+    enable = client.cupti.cuptiEnableCallback
+    assert [enable(1, handle, RUNTIME, cbid) for cbid in (211, 486, 487)] == [0, 0, 1]
+    assert client.cupti.cuptiActivityEnableDriverApi(782, 1) == 1
+
+
 def test_a_variant_lacks_functions(fake_gpu: FakeGpu) -> None:
     old = ctypes.CDLL(str(fake_gpu.release(11080)))
     assert not hasattr(old, "cuptiActivityEnableRuntimeApi")

@@ -222,7 +222,7 @@ fake_cupti_set(const char *option, int64_t value)
 int
 fake_cupti_set_version(uint32_t version)
 {
-    int release = fake_release_of(version);
+    int release = fake_cupti_release_of(version);
     return release < 0 ? -1 : fake_cupti_set("release", release);
 }
 

@@ -228,20 +228,23 @@ fake_cupti_hold_subscriber(const char *name)
     pthread_mutex_unlock(&fake.lock);
 }
 
+/* Calls [first] to [last] that the release knows; the lock is held. */
 static int
 enable_callbacks(uint32_t enable, const void *subscriber, int domain,
                  uint32_t first, uint32_t last)
 {
-    if (domain <= 0 || domain >= FAKE_DOMAINS || last >= FAKE_CBIDS) {
+    int known = fake.is_subscribed && subscriber == &the_subscriber;
+    if (!known || domain <= 0 || domain >= FAKE_DOMAINS) {
         return FAKE_INVALID_PARAMETER;
     }
-    pthread_mutex_lock(&fake.lock);
-    int known = fake.is_subscribed && subscriber == &the_subscriber;
-    for (uint32_t cbid = first; known && cbid <= last; cbid++) {
+    uint32_t cbids = fake_cbids_of((int)fake.option.release, domain);
+    if (first >= cbids) {
+        return FAKE_INVALID_PARAMETER;
+    }
+    for (uint32_t cbid = first; cbid <= last && cbid < cbids; cbid++) {
         fake.callback_on[domain][cbid] = enable != 0;
     }
-    pthread_mutex_unlock(&fake.lock);
-    return known ? FAKE_OK : FAKE_INVALID_PARAMETER;
+    return FAKE_OK;
 }
 
 FAKE_EXPORT int
@@ -249,14 +252,21 @@ cuptiEnableCallback(uint32_t enable, void *subscriber, int domain,
                     uint32_t cbid)
 {
     ENTER(cuptiEnableCallback);
-    return enable_callbacks(enable, subscriber, domain, cbid, cbid);
+    pthread_mutex_lock(&fake.lock);
+    int result = enable_callbacks(enable, subscriber, domain, cbid, cbid);
+    pthread_mutex_unlock(&fake.lock);
+    return result;
 }
 
 FAKE_EXPORT int
 cuptiEnableDomain(uint32_t enable, void *subscriber, int domain)
 {
     ENTER(cuptiEnableDomain);
-    return enable_callbacks(enable, subscriber, domain, 0, FAKE_CBIDS - 1);
+    pthread_mutex_lock(&fake.lock);
+    int result =
+        enable_callbacks(enable, subscriber, domain, 0, FAKE_CBIDS - 1);
+    pthread_mutex_unlock(&fake.lock);
+    return result;
 }
 
 FAKE_EXPORT int
@@ -264,9 +274,11 @@ cuptiEnableAllDomains(uint32_t enable, void *subscriber)
 {
     ENTER(cuptiEnableAllDomains);
     int result = FAKE_OK;
+    pthread_mutex_lock(&fake.lock);
     for (int d = 1; d < FAKE_DOMAINS && result == FAKE_OK; d++) {
         result = enable_callbacks(enable, subscriber, d, 0, FAKE_CBIDS - 1);
     }
+    pthread_mutex_unlock(&fake.lock);
     return result;
 }
 
@@ -321,13 +333,13 @@ fake_cupti_other_enable(int kind, int on)
 static int
 set_api(int domain, uint32_t cbid, uint8_t enable)
 {
-    if (cbid >= FAKE_CBIDS) {
-        return FAKE_INVALID_PARAMETER;
-    }
     pthread_mutex_lock(&fake.lock);
-    fake.api_on[domain][cbid] = enable ? 1 : 2;
+    int known = cbid < fake_cbids_of((int)fake.option.release, domain);
+    if (known) {
+        fake.api_on[domain][cbid] = enable ? 1 : 2;
+    }
     pthread_mutex_unlock(&fake.lock);
-    return FAKE_OK;
+    return known ? FAKE_OK : FAKE_INVALID_PARAMETER;
 }
 
 FAKE_EXPORT int

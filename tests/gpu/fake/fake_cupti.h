@@ -164,6 +164,11 @@ typedef struct fake_record {
 FAKE_EXPORT size_t
 fake_cupti_record_size(int release, uint32_t kind);
 
+/* The first release with that version of CUPTI (of CUDA 13: with that minor
+ * version); -1: none is known. */
+FAKE_EXPORT int
+fake_cupti_release_of(uint32_t version);
+
 /* Lays [r] out at [at], which has room; returns its size. */
 FAKE_EXPORT size_t
 fake_cupti_write_record(int release, const fake_record *r, uint8_t *at);

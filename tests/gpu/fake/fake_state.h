@@ -189,8 +189,9 @@ fake_count(fake_counter c, int64_t n)
 uint32_t
 fake_version_of(int release);
 
-int
-fake_release_of(uint32_t version);
+/* One more than the greatest callback id of a domain. */
+uint32_t
+fake_cbids_of(int release, int domain);
 
 uint32_t
 fake_context_of(uint32_t device);
