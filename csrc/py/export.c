@@ -1,6 +1,7 @@
 /* export: everything a recorder holds, as one dict of plain lists; nothing is
  * changed, so it may be called while recording. */
 #include "py/gpu_layer.h"
+#include "py/nvtx_in.h"
 #include "py/recorder.h"
 
 #include <math.h>
@@ -383,14 +384,17 @@ export_counters(const fp_recorder *r)
     }
     typedef unsigned long long ull;
     return Py_BuildValue(
-        "{sKsKsKsKsKsKsKsKsKsKsKsKsKsi}", "unbalanced", (ull)c.unbalanced,
-        "unmatched", (ull)c.unmatched, "dropped", (ull)c.dropped, "truncated",
-        (ull)c.truncated, "out_of_order", (ull)c.out_of_order, "stray_exit",
-        (ull)c.stray_exit, "wrong_thread", (ull)c.wrong_thread, "clock_back",
-        (ull)c.clock_back, "timer_errors", (ull)r->timer_errors, "sync_errors",
-        (ull)r->sync_errors, "wrong_step_thread", (ull)r->wrong_step_thread,
-        "dropped_threads", (ull)r->dropped_threads, "names_dropped",
-        (ull)r->state->names_dropped, "displaced", (int)r->displaced);
+        "{sKsKsKsKsKsKsKsKsKsKsKsKsKsKsKsKsi}", "unbalanced",
+        (ull)c.unbalanced, "unmatched", (ull)c.unmatched, "dropped",
+        (ull)c.dropped, "truncated", (ull)c.truncated, "out_of_order",
+        (ull)c.out_of_order, "stray_exit", (ull)c.stray_exit, "wrong_thread",
+        (ull)c.wrong_thread, "clock_back", (ull)c.clock_back, "timer_errors",
+        (ull)r->timer_errors, "sync_errors", (ull)r->sync_errors,
+        "wrong_step_thread", (ull)r->wrong_step_thread, "dropped_threads",
+        (ull)r->dropped_threads, "names_dropped", (ull)r->state->names_dropped,
+        "nvtx_without_gil", (ull)r->nvtx_without_gil, "nvtx_unmatched",
+        (ull)r->nvtx_unmatched, "nvtx_unbalanced", (ull)r->nvtx_unbalanced,
+        "displaced", (int)r->displaced);
 }
 
 static PyObject *
@@ -499,6 +503,7 @@ export_into(export_ctx *x, PyObject *d, const fp_gpu_view *view)
     rc |= put(d, "steps", export_steps(x));
     rc |= put(d, "muted", export_muted(x));
     rc |= put(d, "gpu", export_gpu(x, view));
+    fp_nvtx_in_collect(r);
     rc |= put(d, "counters", export_counters(r));
     rc |= put(d, "duration_ns", PyLong_FromLongLong(to_ns(x, ticks)));
     rc |= put(d, "clock", PyUnicode_FromString(fp_clock_name(&r->clock)));

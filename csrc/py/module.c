@@ -2,6 +2,7 @@
  * ends. */
 #include "py/gpu_layer.h"
 #include "py/gpu_probe.h"
+#include "py/nvtx_glue.h"
 #include "py/recorder.h"
 #include "py/section_type.h"
 #include "py/thread_life.h"
@@ -36,6 +37,7 @@ static PyObject *
 force_off(PyObject *module, PyObject *Py_UNUSED(ignored))
 {
     fp_state_of(module)->forced_off = 1;
+    fp_nvtx_forbid(fp_state_of(module));
     Py_RETURN_NONE;
 }
 
@@ -113,6 +115,7 @@ after_fork_child(PyObject *module, PyObject *Py_UNUSED(ignored))
     Py_XINCREF((PyObject *)sections);
     fp_this_thread.in_timer = 0;
     fp_gpu_layer_forked();
+    fp_nvtx_switch_off(st);
     forget_other_threads(functions);
     forget_other_threads(sections);
     stop_all(st);
@@ -268,7 +271,8 @@ module_exec(PyObject *module)
         fp_monitoring_add_type(module, st) < 0 ||
         fp_setprofile_add_type(module, st) < 0 ||
         fp_recorder_add_type(module, st) < 0 ||
-        fp_section_add_type(module, st) < 0 || add_phases(module) < 0 ||
+        fp_section_add_type(module, st) < 0 ||
+        fp_nvtx_add_functions(module, st) < 0 || add_phases(module) < 0 ||
         PyModule_AddFunctions(module, fp_gpu_probe_methods) < 0 ||
         find_resume_opcode(st) < 0 || register_exits(module) < 0) {
         return -1;
@@ -302,6 +306,7 @@ module_clear(PyObject *module)
 {
     fp_state *st = fp_state_of(module);
     stop_all(st);
+    fp_nvtx_forbid(st);
     Py_CLEAR(st->recorder_type);
     Py_CLEAR(st->section_type);
     Py_CLEAR(st->callback_type);

@@ -31,6 +31,22 @@ fp_compat_context(void)
     return PyThreadState_Get()->context;
 }
 
+/* Does this thread hold the GIL, in the main interpreter?  For code that may run
+ * on any thread; PyGILState_Check() says yes to all of them once there was a
+ * subinterpreter. */
+static inline int
+fp_compat_holds_gil(void)
+{
+#if PY_VERSION_HEX >= 0x030D0000
+    PyThreadState *ts = PyThreadState_GetUnchecked();
+#else
+    PyThreadState *ts = _PyThreadState_UncheckedGet();
+#endif
+    /* Before 3.12 that is whichever thread holds it. */
+    return ts != NULL && ts == PyGILState_GetThisThreadState() &&
+           ts->interp == PyInterpreterState_Main();
+}
+
 /* Is a profile function set in this thread, and is [arg] its argument?  The
  * public sys.getprofile() cannot see a function set without an argument. */
 static inline int

@@ -300,6 +300,7 @@ recorder_clear(PyObject *self, PyObject *Py_UNUSED(ignored))
     r->any_muted = 0;
     r->displaced = 0;
     r->timer_errors = r->sync_errors = r->wrong_step_thread = 0;
+    r->nvtx_without_gil = r->nvtx_unmatched = r->nvtx_unbalanced = 0;
     r->dropped_threads = 0;
     r->budget_ticks = 0;
     r->budget_python = r->budget_c = 0;

@@ -1,6 +1,7 @@
 #include "py/section_type.h"
 
 #include "py/gpu_layer.h"
+#include "py/nvtx_glue.h"
 
 #include <string.h>
 
@@ -38,32 +39,44 @@ synchronize(fp_recorder *r, const fp_section_object *s)
     Py_DECREF(function);
 }
 
+/* Is there more to do than to read the clock? */
 static inline int
-may_synchronize(const fp_recorder *r, const fp_section_object *s)
+has_extras(const fp_recorder *r, const fp_section_object *s)
 {
-    return s->sync > 0 || (s->sync < 0 && r->sync);
+    return s->sync > 0 || (r->sync | s->state->nvtx_out) != 0;
+}
+
+inline fp_thread *
+fp_section_begin(fp_recorder *r, const fp_section_object *s)
+{
+    fp_thread *t = fp_recorder_section_thread(r);
+    if (FP_UNLIKELY(t == NULL)) {
+        return NULL;
+    }
+    int64_t now = fp_clock_now(&r->clock);
+    fp_status status = fp_thread_open_section(t, s->id, (fp_phase)s->phase,
+                                              fp_compat_context(), now);
+    if (FP_UNLIKELY(r->gpu_on)) {
+        fp_gpu_layer_section(r, t, now);
+    }
+    return status == FP_OK ? t : NULL;
 }
 
 static void
 section_open(fp_section_object *s)
 {
     fp_recorder *r = s->state->section_owner;
-    if (FP_UNLIKELY(may_synchronize(r, s))) {
+    if (FP_UNLIKELY(has_extras(r, s))) {
         synchronize(r, s);
         r = s->state->section_owner; /* Python code ran */
         if (r == NULL) {
             return;
         }
-    }
-    fp_thread *t = fp_recorder_section_thread(r);
-    if (FP_LIKELY(t != NULL)) {
-        int64_t now = fp_clock_now(&r->clock);
-        (void)fp_thread_open_section(t, s->id, (fp_phase)s->phase,
-                                     fp_compat_context(), now);
-        if (FP_UNLIKELY(r->gpu_on)) {
-            fp_gpu_layer_section(r, t, now);
+        if (s->state->nvtx_out) {
+            fp_nvtx_section_opens(s);
         }
     }
+    (void)fp_section_begin(r, s);
 }
 
 static void
@@ -82,7 +95,8 @@ static void
 section_close(fp_section_object *s, unsigned flags)
 {
     fp_recorder *r = s->state->section_owner;
-    if (FP_UNLIKELY(may_synchronize(r, s))) {
+    int extras = has_extras(r, s);
+    if (FP_UNLIKELY(extras)) {
         synchronize(r, s);
         r = s->state->section_owner;
         if (r == NULL) {
@@ -100,6 +114,9 @@ section_close(fp_section_object *s, unsigned flags)
     }
     if (FP_UNLIKELY(r->gpu_on)) {
         fp_gpu_layer_section(r, t, now);
+    }
+    if (FP_UNLIKELY(extras) && s->state->nvtx_out) {
+        fp_nvtx_section_closed(s, r);
     }
 }
 
@@ -289,6 +306,12 @@ section_for(fp_state *st, PyObject *name, int sync)
     }
     Py_XDECREF(cut);
     return section;
+}
+
+PyObject *
+fp_section_named(fp_state *st, PyObject *name)
+{
+    return section_for(st, name, -1);
 }
 
 /* sync=None, True or False as -1, 1 or 0; -2 with an exception. */

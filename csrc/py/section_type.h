@@ -13,6 +13,15 @@ typedef struct fp_section_object {
     int8_t sync;   /* -1: as the recorder says */
 } fp_section_object;
 
+/* The section called [name], not empty; new reference or NULL with an exception. */
+PyObject *
+fp_section_named(fp_state *st, PyObject *name);
+
+/* Opens it in this thread, without waiting for the GPU; the thread's record, or
+ * NULL where it was not opened. */
+fp_thread *
+fp_section_begin(fp_recorder *r, const fp_section_object *s);
+
 int
 fp_section_add_type(PyObject *module, fp_state *st);
 

@@ -29,6 +29,7 @@ typedef struct fp_state {
     uint64_t names_dropped; /* section names beyond the limit */
     int resume_opcode;
     int forced_off;           /* FASTPROF=0: starting does nothing */
+    uint8_t nvtx_out;         /* sections are NVTX ranges, too */
     int restart_events;       /* places were switched off: re-arm them first */
     pthread_key_t thread_key; /* see thread_life.h */
     int have_thread_key;
@@ -55,6 +56,7 @@ typedef struct fp_tls {
     long pending_offset;
     fp_key pending_key;
     struct fp_lane *lane; /* its lane to the GPU collector; lives as long */
+    struct fp_nvtx_thread *nvtx; /* see nvtx_thread.h; NULL: none yet */
 } fp_tls;
 
 extern _Thread_local fp_tls fp_this_thread;

@@ -1,5 +1,6 @@
 /* switches: turning the layers of a recorder on and off. */
 #include "py/gpu_layer.h"
+#include "py/nvtx_in.h"
 #include "py/recorder.h"
 #include "py/section_type.h"
 
@@ -205,6 +206,7 @@ fp_recorder_stop_sections(fp_recorder *r)
     if (!r->sections_on) {
         return;
     }
+    fp_nvtx_in_collect(r);
     for (fp_thread *t = r->threads; t != NULL; t = t->next) {
         fp_thread_drop_sections(t, now_of(r, t));
     }

@@ -134,6 +134,15 @@ def set_decorator_function(function: Callable[[Section, Any], Any]) -> None: ...
 def force_off() -> None:
     """From now on starting a recorder does nothing (FASTPROF=0)."""
 
+def nvtx_in(on: bool, /) -> None:
+    """Do NVTX ranges of other libraries become sections?"""
+
+def nvtx_out(on: bool, /) -> str | None:
+    """Do sections become NVTX ranges?  Why they do not, or None."""
+
+def nvtx_tool() -> str | None:
+    """NVTX_INJECTION64_PATH as libraries see it."""
+
 def clock_ns() -> int:
     """The recorder's clock now, in ns (for tests of the clock)."""
 

@@ -23,6 +23,9 @@ _COUNTERS = {
     "sync_errors": "GPU synchronizations that failed",
     "wrong_step_thread": "step() calls from another thread than the first, ignored",
     "dropped_threads": "Events of threads that were not recorded, for want of memory",
+    "nvtx_without_gil": "NVTX ranges not timed, because their thread did not hold the GIL",
+    "nvtx_unmatched": "Ends of NVTX ranges that nobody began, ignored",
+    "nvtx_unbalanced": "NVTX ranges that ended with the section around them, before their own",
     "names_dropped": "Uses of section names beyond the limit, counted as (other sections)",
 }
 

@@ -1,0 +1,591 @@
+#include "py/nvtx_in.h"
+
+#include "py/gpu_layer.h"
+#include "py/nvtx_thread.h"
+#include "py/section_type.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+
+/* Names that ranges may bring in beside those of sections: programs like to put
+ * a step's number into them. */
+enum { MAX_NEW_NAMES = 500 };
+enum { MAX_LEVELS = 65536, MAX_PROCESS_RANGES = 256 };
+
+/* NVTX has one tool per process, and hands its functions no pointer of ours. */
+static atomic_int may_attach;
+static atomic_int is_on;
+static atomic_uint_fast64_t without_gil;
+static atomic_uint_fast64_t unmatched;
+
+/* Under the GIL: */
+static fp_state *state;
+static uint64_t generation; /* of what is kept in fp_nvtx_name */
+static Py_ssize_t new_names;
+
+typedef struct message {
+    fp_nvtx_name *registered; /* or NULL */
+    const char *text;         /* or NULL */
+} message;
+
+/* ---- sections; all of it under the GIL ---- */
+
+static PyObject *
+make_name(const fp_nvtx_name *domain, const char *text)
+{
+    Py_ssize_t length = (Py_ssize_t)fp_nvtx_length(text);
+    PyObject *name = PyUnicode_DecodeUTF8(text, length, "replace");
+    if (name != NULL && domain != NULL) {
+        Py_SETREF(name, PyUnicode_FromFormat("%s/%U", domain->text, name));
+    }
+    return name;
+}
+
+/* Borrowed: sections are kept as long as the module. */
+static fp_section_object *
+look_up(const fp_nvtx_name *domain, const char *text)
+{
+    Py_ssize_t before = PyList_GET_SIZE(state->section_names);
+    PyObject *name = make_name(domain, text);
+    int known = name != NULL ? PyDict_Contains(state->sections, name) : -1;
+    if (known == 0 && new_names >= MAX_NEW_NAMES) {
+        Py_SETREF(name, PyUnicode_FromString("(other NVTX ranges)"));
+    }
+    PyObject *section =
+        known >= 0 && name != NULL ? fp_section_named(state, name) : NULL;
+    Py_XDECREF(name);
+    new_names += PyList_GET_SIZE(state->section_names) - before;
+    if (section == NULL) {
+        PyErr_Clear(); /* no memory: no section */
+        return NULL;
+    }
+    Py_DECREF(section);
+    return (fp_section_object *)section;
+}
+
+static fp_section_object *
+section_of(const fp_nvtx_name *domain, const message *m)
+{
+    fp_nvtx_name *kept = m->registered;
+    if (kept != NULL && kept->generation == generation) {
+        return kept->section;
+    }
+    const char *text = kept != NULL ? kept->text : m->text;
+    if (text == NULL || text[0] == '\0') {
+        text = "(unnamed NVTX range)";
+    }
+    PyObject *type, *exc, *tb;
+    PyErr_Fetch(&type, &exc, &tb);
+    /* A collection could run Python code, here in the middle of a library. */
+    int collects = PyGC_Disable();
+    fp_section_object *s = look_up(domain, text);
+    if (collects) {
+        PyGC_Enable();
+    }
+    PyErr_Restore(type, exc, tb);
+    if (kept != NULL && s != NULL) {
+        kept->section = s;
+        kept->generation = generation;
+    }
+    return s;
+}
+
+static fp_nvtx_range
+open_section(const fp_nvtx_name *domain, const message *m)
+{
+    fp_nvtx_range range = {0};
+    fp_section_object *s = section_of(domain, m);
+    fp_recorder *r = state->section_owner;
+    fp_thread *t = s != NULL ? fp_section_begin(r, s) : NULL;
+    if (t != NULL) {
+        range.epoch = r->section_epoch;
+        range.serial = t->serial;
+        range.owner = fp_compat_context();
+        range.id = s->id;
+    }
+    return range;
+}
+
+/* Perhaps on another thread than it was opened on: with the GIL that is safe,
+ * and stopping a recording does the same. */
+static void
+close_section(fp_nvtx_range range, unsigned flags)
+{
+    fp_recorder *r = state != NULL ? state->section_owner : NULL;
+    if (r == NULL || r->section_epoch != range.epoch) {
+        return; /* stopping closed it */
+    }
+    fp_thread *own = fp_recorder_section_thread(r);
+    fp_thread *t = own;
+    if (t == NULL || t->serial != range.serial) {
+        t = r->threads;
+        while (t != NULL && t->serial != range.serial) {
+            t = t->next;
+        }
+    }
+    if (t == NULL) {
+        return; /* its thread has ended */
+    }
+    int64_t now = fp_clock_now(&r->clock);
+    (void)fp_thread_close_section(t, range.id, range.owner, flags, now);
+    if (r->gpu_on && t == own) {
+        fp_gpu_layer_section(r, t, now);
+    }
+}
+
+/* ---- ranges of the process ----
+ *
+ * They have a number, begin and end anywhere and need not nest.  The lowest bit
+ * says whether there is a section. */
+
+typedef struct process_range {
+    uint64_t number; /* 0: free */
+    fp_nvtx_range range;
+} process_range;
+
+static process_range process_ranges[MAX_PROCESS_RANGES]; /* under the GIL */
+static atomic_uint_fast64_t last_number;
+
+static int
+is_free(const process_range *p)
+{
+    /* Those of a recording that is over will not end, perhaps. */
+    return p->number == 0 ||
+           p->range.epoch != state->section_owner->section_epoch;
+}
+
+/* NULL: all are taken. */
+static process_range *
+free_slot(uint64_t number)
+{
+    for (uint64_t i = 0; i < MAX_PROCESS_RANGES; i++) {
+        uint64_t at = (number / 2 + i) % MAX_PROCESS_RANGES;
+        if (is_free(&process_ranges[at])) {
+            return &process_ranges[at];
+        }
+    }
+    return NULL;
+}
+
+static void
+close_process_range(uint64_t number, unsigned flags)
+{
+    for (uint64_t i = 0; i < MAX_PROCESS_RANGES; i++) {
+        uint64_t at = (number / 2 + i) % MAX_PROCESS_RANGES;
+        if (process_ranges[at].number == number) {
+            process_ranges[at].number = 0;
+            close_section(process_ranges[at].range, flags);
+            return;
+        }
+    }
+}
+
+/* ---- ends without the GIL ----
+ *
+ * They are put on a list, and the next range that begins or ends with the GIL
+ * closes their sections, without a duration: it is not known any more. */
+
+typedef struct ending {
+    struct ending *next;
+    uint64_t number; /* of a process range; 0: [range] */
+    fp_nvtx_range range;
+} ending;
+
+static _Atomic(ending *) endings;
+
+static void
+end_later(uint64_t number, fp_nvtx_range range)
+{
+    atomic_fetch_add_explicit(&without_gil, 1, memory_order_relaxed);
+    ending *e = malloc(sizeof(*e));
+    if (e == NULL) {
+        return; /* its section is open until the recording stops */
+    }
+    e->number = number;
+    e->range = range;
+    e->next = atomic_load_explicit(&endings, memory_order_relaxed);
+    while (!atomic_compare_exchange_weak_explicit(
+        &endings, &e->next, e, memory_order_release, memory_order_relaxed)) {
+    }
+}
+
+static void
+end_those_now(void)
+{
+    if (atomic_load_explicit(&endings, memory_order_relaxed) == NULL) {
+        return;
+    }
+    ending *e = atomic_exchange_explicit(&endings, NULL, memory_order_acquire);
+    while (e != NULL) {
+        ending *next = e->next;
+        if (e->number != 0) {
+            close_process_range(e->number, FP_EXIT_CANCEL);
+        }
+        else {
+            close_section(e->range, FP_EXIT_CANCEL);
+        }
+        free(e);
+        e = next;
+    }
+}
+
+/* ---- begin and end, on any thread ---- */
+
+static fp_nvtx_range
+begin_range(const fp_nvtx_name *domain, const message *m)
+{
+    if (!atomic_load_explicit(&is_on, memory_order_relaxed)) {
+        return (fp_nvtx_range){0};
+    }
+    if (!fp_compat_holds_gil()) {
+        atomic_fetch_add_explicit(&without_gil, 1, memory_order_relaxed);
+        return (fp_nvtx_range){0};
+    }
+    end_those_now();
+    if (state == NULL || state->section_owner == NULL) {
+        return (fp_nvtx_range){0};
+    }
+    return open_section(domain, m);
+}
+
+static void
+end_range(fp_nvtx_range range)
+{
+    if (range.epoch == 0) {
+        return;
+    }
+    if (!fp_compat_holds_gil()) {
+        end_later(0, range);
+        return;
+    }
+    end_those_now();
+    close_section(range, 0);
+}
+
+static int
+has_room(fp_nvtx_levels *l)
+{
+    if (l->beyond > 0) {
+        return 0;
+    }
+    if (l->length < l->capacity) {
+        return 1;
+    }
+    uint32_t capacity = l->capacity != 0 ? l->capacity * 2 : 16;
+    fp_nvtx_range *range = capacity <= MAX_LEVELS
+                               ? realloc(l->range, capacity * sizeof(*range))
+                               : NULL;
+    if (range == NULL) {
+        return 0;
+    }
+    l->range = range;
+    l->capacity = capacity;
+    return 1;
+}
+
+static int
+push(const fp_nvtx_name *domain, message m)
+{
+    fp_nvtx_levels *l = fp_nvtx_thread_levels(domain, 1);
+    if (l == NULL) {
+        return FP_NVTX_NO_LEVELS;
+    }
+    if (!has_room(l)) {
+        l->beyond++;
+        return (int)(l->length + l->beyond - 1);
+    }
+    l->range[l->length] = begin_range(domain, &m);
+    return (int)l->length++;
+}
+
+static int
+pop(const fp_nvtx_name *domain)
+{
+    fp_nvtx_levels *l = fp_nvtx_thread_levels(domain, 0);
+    if (l == NULL || l->length + l->beyond == 0) {
+        if (atomic_load_explicit(&is_on, memory_order_relaxed)) {
+            atomic_fetch_add_explicit(&unmatched, 1, memory_order_relaxed);
+        }
+        return -1;
+    }
+    if (l->beyond > 0) {
+        l->beyond--;
+        return (int)(l->length + l->beyond);
+    }
+    end_range(l->range[--l->length]);
+    return (int)l->length;
+}
+
+static uint64_t
+start(const fp_nvtx_name *domain, message m)
+{
+    uint64_t number = (atomic_fetch_add(&last_number, 1) + 1) * 2;
+    fp_nvtx_range range = begin_range(domain, &m);
+    if (range.epoch == 0) {
+        return number;
+    }
+    process_range *slot = free_slot(number);
+    if (slot == NULL) {
+        close_section(range, FP_EXIT_CANCEL);
+        return number;
+    }
+    slot->number = number | 1;
+    slot->range = range;
+    return number | 1;
+}
+
+static void
+end(uint64_t number)
+{
+    if ((number & 1) == 0) {
+        return;
+    }
+    if (!fp_compat_holds_gil()) {
+        end_later(number, (fp_nvtx_range){0});
+        return;
+    }
+    end_those_now();
+    close_process_range(number, 0);
+}
+
+/* ---- NVTX's functions ---- */
+
+typedef fp_nvtx_name *domain_handle;
+
+static message
+message_of(const fp_nvtx_event *e, char *buffer)
+{
+    message m = {0};
+    if (e == NULL || e->size < sizeof(*e)) {
+        return m;
+    }
+    if (e->message_type == FP_NVTX_MESSAGE_ASCII) {
+        m.text = e->message.ascii;
+    }
+    else if (e->message_type == FP_NVTX_MESSAGE_REGISTERED) {
+        /* A handle of ours. */
+        m.registered = (fp_nvtx_name *)(uintptr_t)e->message.registered;
+    }
+    else if (e->message_type == FP_NVTX_MESSAGE_WIDE &&
+             e->message.wide != NULL) {
+        fp_nvtx_from_wide(buffer, e->message.wide);
+        m.text = buffer;
+    }
+    return m;
+}
+
+static int
+domain_range_push_ex(domain_handle domain, const fp_nvtx_event *event)
+{
+    char buffer[FP_NVTX_MAX_TEXT + 1];
+    return push(domain, message_of(event, buffer));
+}
+
+static int
+domain_range_pop(domain_handle domain)
+{
+    return pop(domain);
+}
+
+static int
+range_push_ex(const fp_nvtx_event *event)
+{
+    return domain_range_push_ex(NULL, event);
+}
+
+static int
+range_push_a(const char *text)
+{
+    return push(NULL, (message){.text = text});
+}
+
+static int
+range_push_w(const wchar_t *wide)
+{
+    const fp_nvtx_event event = {.size = sizeof(event),
+                                 .message_type = FP_NVTX_MESSAGE_WIDE,
+                                 .message.wide = wide};
+    return domain_range_push_ex(NULL, &event);
+}
+
+static int
+range_pop(void)
+{
+    return pop(NULL);
+}
+
+static uint64_t
+domain_range_start_ex(domain_handle domain, const fp_nvtx_event *event)
+{
+    char buffer[FP_NVTX_MAX_TEXT + 1];
+    return start(domain, message_of(event, buffer));
+}
+
+static uint64_t
+range_start_ex(const fp_nvtx_event *event)
+{
+    return domain_range_start_ex(NULL, event);
+}
+
+static uint64_t
+range_start_a(const char *text)
+{
+    return start(NULL, (message){.text = text});
+}
+
+static uint64_t
+range_start_w(const wchar_t *wide)
+{
+    const fp_nvtx_event event = {.size = sizeof(event),
+                                 .message_type = FP_NVTX_MESSAGE_WIDE,
+                                 .message.wide = wide};
+    return domain_range_start_ex(NULL, &event);
+}
+
+static void
+range_end(uint64_t number)
+{
+    end(number);
+}
+
+static void
+domain_range_end(domain_handle domain, uint64_t number)
+{
+    (void)domain;
+    end(number);
+}
+
+static fp_nvtx_name *
+domain_register_string_a(domain_handle domain, const char *text)
+{
+    return fp_nvtx_name_of(FP_NVTX_IS_STRING, domain, text ? text : "");
+}
+
+static fp_nvtx_name *
+domain_register_string_w(domain_handle domain, const wchar_t *wide)
+{
+    char buffer[FP_NVTX_MAX_TEXT + 1];
+    fp_nvtx_from_wide(buffer, wide ? wide : L"");
+    return fp_nvtx_name_of(FP_NVTX_IS_STRING, domain, buffer);
+}
+
+static fp_nvtx_name *
+domain_create_a(const char *text)
+{
+    return fp_nvtx_name_of(FP_NVTX_IS_DOMAIN, NULL, text ? text : "");
+}
+
+static fp_nvtx_name *
+domain_create_w(const wchar_t *wide)
+{
+    char buffer[FP_NVTX_MAX_TEXT + 1];
+    fp_nvtx_from_wide(buffer, wide ? wide : L"");
+    return fp_nvtx_name_of(FP_NVTX_IS_DOMAIN, NULL, buffer);
+}
+
+/* What is not here (marks, names of threads, ...) the client leaves out. */
+#define ENTRY(module, id, function) \
+    {module, id, (fp_nvtx_function)(void (*)(void))function}
+static const struct {
+    int module;
+    unsigned id;
+    fp_nvtx_function function;
+} functions[] = {
+    ENTRY(FP_NVTX_CORE, FP_NVTX_RANGE_START_EX, range_start_ex),
+    ENTRY(FP_NVTX_CORE, FP_NVTX_RANGE_START_A, range_start_a),
+    ENTRY(FP_NVTX_CORE, FP_NVTX_RANGE_START_W, range_start_w),
+    ENTRY(FP_NVTX_CORE, FP_NVTX_RANGE_END, range_end),
+    ENTRY(FP_NVTX_CORE, FP_NVTX_RANGE_PUSH_EX, range_push_ex),
+    ENTRY(FP_NVTX_CORE, FP_NVTX_RANGE_PUSH_A, range_push_a),
+    ENTRY(FP_NVTX_CORE, FP_NVTX_RANGE_PUSH_W, range_push_w),
+    ENTRY(FP_NVTX_CORE, FP_NVTX_RANGE_POP, range_pop),
+    ENTRY(FP_NVTX_CORE2, FP_NVTX_DOMAIN_RANGE_START_EX, domain_range_start_ex),
+    ENTRY(FP_NVTX_CORE2, FP_NVTX_DOMAIN_RANGE_END, domain_range_end),
+    ENTRY(FP_NVTX_CORE2, FP_NVTX_DOMAIN_RANGE_PUSH_EX, domain_range_push_ex),
+    ENTRY(FP_NVTX_CORE2, FP_NVTX_DOMAIN_RANGE_POP, domain_range_pop),
+    ENTRY(FP_NVTX_CORE2, FP_NVTX_DOMAIN_REGISTER_STRING_A,
+          domain_register_string_a),
+    ENTRY(FP_NVTX_CORE2, FP_NVTX_DOMAIN_REGISTER_STRING_W,
+          domain_register_string_w),
+    ENTRY(FP_NVTX_CORE2, FP_NVTX_DOMAIN_CREATE_A, domain_create_a),
+    ENTRY(FP_NVTX_CORE2, FP_NVTX_DOMAIN_CREATE_W, domain_create_w),
+};
+#undef ENTRY
+
+/* An older client has fewer functions. */
+static int
+attach(const fp_nvtx_callbacks *callbacks)
+{
+    int attached = 0;
+    for (size_t i = 0; i < sizeof(functions) / sizeof(functions[0]); i++) {
+        fp_nvtx_table table = NULL;
+        unsigned count = 0;
+        if (callbacks->get_module(functions[i].module, &table, &count) &&
+            table != NULL && functions[i].id < count &&
+            table[functions[i].id] != NULL) {
+            *table[functions[i].id] = functions[i].function;
+            attached = 1;
+        }
+    }
+    return attached;
+}
+
+__attribute__((visibility("default"))) int
+InitializeInjectionNvtx2(fp_nvtx_get_export get_export)
+{
+    /* A process that loads this library without importing fastprof must get
+     * nothing, and no function of Python may be called. */
+    if (!atomic_load(&may_attach) || get_export == NULL) {
+        return 0;
+    }
+    const fp_nvtx_callbacks *callbacks = get_export(FP_NVTX_EXPORT_CALLBACKS);
+    if (callbacks == NULL || callbacks->size < sizeof(*callbacks) ||
+        callbacks->get_module == NULL) {
+        return 0;
+    }
+    const fp_nvtx_version_info *version = get_export(FP_NVTX_EXPORT_VERSION);
+    if (version != NULL && version->size >= sizeof(*version) &&
+        version->set_tool_version != NULL) {
+        version->set_tool_version(FP_NVTX_VERSION);
+    }
+    return attach(callbacks);
+}
+
+/* ---- switches, under the GIL ---- */
+
+void
+fp_nvtx_in_allow(fp_state *st)
+{
+    state = st;
+    atomic_store(&may_attach, 1);
+}
+
+void
+fp_nvtx_in_forbid(const fp_state *st)
+{
+    if (state == st) { /* not of one that was imported anew */
+        atomic_store(&may_attach, 0);
+        atomic_store(&is_on, 0);
+        state = NULL;
+    }
+}
+
+void
+fp_nvtx_in_switch(int on)
+{
+    if (on) {
+        generation = fp_new_epoch();
+        atomic_store(&without_gil, 0);
+        atomic_store(&unmatched, 0);
+    }
+    atomic_store(&is_on, on);
+}
+
+void
+fp_nvtx_in_collect(fp_recorder *r)
+{
+    if (r == r->state->section_owner) {
+        r->nvtx_without_gil += atomic_exchange(&without_gil, 0);
+        r->nvtx_unmatched += atomic_exchange(&unmatched, 0);
+    }
+}

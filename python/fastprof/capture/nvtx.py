@@ -1,0 +1,94 @@
+"""NVTX, both ways: ranges of other libraries become sections, and sections become ranges.
+
+A library that emits NVTX ranges looks for a listener once, at its first range, in the
+environment variable ``NVTX_INJECTION64_PATH``.  While a run listens, the variable names
+fastprof's extension, so a library must emit its first range after :func:`begin`.  A value
+that somebody else has set is never touched: a process has one listener.
+
+Nothing here raises: these functions are called in the middle of somebody's training.
+"""
+
+from __future__ import annotations
+
+import os
+
+from fastprof import _core
+
+_VARIABLE = "NVTX_INJECTION64_PATH"
+
+#: Variables that tools set in the processes they watch.
+_TOOLS = {
+    "NSYS_PROFILING_SESSION_ID": "Nsight Systems",
+    "CUDA_INJECTION64_PATH": "another tool",
+}
+
+#: What the variable was set to by :func:`begin`; None: it was not.
+_set: str | None = None
+
+
+def begin() -> str | None:
+    """Let NVTX ranges become sections.
+
+    Returns:
+        None, or why they do not.
+    """
+    global _set
+    try:
+        own = os.path.abspath(_core.__file__)
+        current = _core.nvtx_tool()
+        if current is None:
+            reason = _attached()
+            if reason is not None:
+                return reason
+            os.environ[_VARIABLE] = own
+            _set = own
+        elif not _is_same_file(current, own):
+            return f"NVTX ranges go to {current}, which {_VARIABLE} names"
+        _core.nvtx_in(True)
+    except Exception as error:
+        return f"listening to NVTX failed: {error}"
+    return None
+
+
+def end() -> None:
+    """Let NVTX ranges become sections no more, and unset the variable if :func:`begin` set it."""
+    global _set
+    try:
+        _core.nvtx_in(False)
+        if _set is not None and _core.nvtx_tool() == _set:
+            del os.environ[_VARIABLE]
+    except Exception:
+        # Without the variable there is nothing to take back.
+        pass
+    _set = None
+
+
+def begin_out() -> str | None:
+    """Let sections become NVTX ranges, if a tool listens.
+
+    Returns:
+        None, or why they do not.
+    """
+    try:
+        return _core.nvtx_out(True)
+    except Exception as error:
+        return f"NVTX: {error}"
+
+
+def end_out() -> None:
+    """Let sections become NVTX ranges no more; those that this thread has open end."""
+    _core.nvtx_out(False)
+
+
+def _attached() -> str | None:
+    for variable, name in _TOOLS.items():
+        if os.environ.get(variable):
+            return f"{name} is attached ({variable} is set)"
+    return None
+
+
+def _is_same_file(a: str, b: str) -> bool:
+    try:
+        return os.path.samefile(a, b)
+    except OSError:
+        return False

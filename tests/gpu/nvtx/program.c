@@ -1,0 +1,11 @@
+/* A program without Python that emits an NVTX range and says what level it got. */
+#include <stdio.h>
+
+int push_a(const char *text);
+
+int
+main(void)
+{
+    printf("%d\n", push_a("alone"));
+    return 0;
+}
