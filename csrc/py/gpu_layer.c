@@ -380,16 +380,17 @@ open_cupti(fp_recorder *r, fp_gpu *g, PyObject *paths)
     PyObject *reasons = PyUnicode_FromString("");
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(paths); i++) {
         PyObject *path = PySequence_Fast_GET_ITEM(paths, i);
-        const char *name = PyUnicode_AsUTF8(path);
-        if (name == NULL || reasons == NULL) {
+        PyObject *name = NULL; /* a file's name need not be UTF-8 */
+        if (reasons == NULL || !PyUnicode_FSConverter(path, &name)) {
             Py_XDECREF(reasons);
             return -1;
         }
         int opened;
         fp_why why = {""};
         Py_BEGIN_ALLOW_THREADS
-        opened = fp_cupti_open(&g->cupti, name, &why) == 0;
+        opened = fp_cupti_open(&g->cupti, PyBytes_AS_STRING(name), &why) == 0;
         Py_END_ALLOW_THREADS
+        Py_DECREF(name);
         if (opened && fits_driver(g, &why)) {
             Py_XSETREF(r->gpu_path, Py_NewRef(path));
             Py_DECREF(reasons);
