@@ -59,10 +59,10 @@ static void
 write_launch(fp_gpu *g, fp_lane *lane, const fp_thread *self, uint32_t corr,
              int is_graph)
 {
-    if (corr == lane->last_corr) {
+    if (corr == lane->last_call) {
         return; /* the driver's call inside the runtime's */
     }
-    lane->last_corr = corr;
+    lane->last_call = corr;
     fp_site site = fp_gpu_site(g, lane, self);
     write(g, lane,
           &(fp_event){
@@ -92,10 +92,24 @@ write_sync(fp_gpu *g, fp_lane *lane, const fp_thread *self)
     return now - lane->sync_since;
 }
 
+/* When CUPTI is let go of, its ids start again, and of a wait under way the end
+ * is never told. */
+static void
+forget_calls_of_before(const fp_gpu *g, fp_lane *lane)
+{
+    uint32_t now = atomic_load_explicit(&g->attachments, memory_order_relaxed);
+    if (FP_UNLIKELY(lane->attachment != now)) {
+        lane->attachment = now;
+        lane->last_call = UINT64_MAX;
+        lane->sync_depth = 0;
+    }
+}
+
 static int64_t
 on_api(fp_gpu *g, fp_lane *lane, const fp_thread *self, fp_api_class what,
        const fp_cupti_call *call)
 {
+    forget_calls_of_before(g, lane);
     int waits = what == FP_API_SYNC || what == FP_API_COPY_SYNC;
     if (call->site == FP_CUPTI_API_ENTER) {
         if (what != FP_API_SYNC) {

@@ -67,7 +67,8 @@ typedef struct fp_gpu {
     /* callbacks look at these */
     _Atomic int accept; /* launches are recorded */
     _Atomic int tier;
-    _Atomic uint64_t recording; /* counts them */
+    _Atomic uint64_t recording;   /* counts them */
+    _Atomic uint32_t attachments; /* to CUPTI: counts them */
     int wake[2]; /* pipe; a byte in it: there is something to do */
     _Atomic int woken;
     /* who asks */

@@ -63,14 +63,15 @@ typedef struct fp_lane {
     struct fp_lane *next;
     /* the writer's */
     fp_chunk *tail;
-    uint32_t last_corr; /* of the call the thread is inside of */
+    uint32_t attachment; /* to CUPTI, that the three below belong to */
+    uint64_t last_call;  /* that launched: its id, or UINT64_MAX */
+    uint32_t sync_depth;
+    int64_t sync_since;
     int owner;          /* its slot in fp_owners, or -1 */
     int has_sections;   /* it has opened one: it works for itself */
     uint64_t recording; /* what it remembers belongs to; 0: nothing */
     uint16_t outermost; /* section it was in when it said so last; + 1 */
     uint32_t pushed;    /* external correlation ids on CUPTI's stack */
-    int64_t sync_since;
-    uint32_t sync_depth;
     /* the reader's */
     fp_chunk *head;
     uint32_t read;
