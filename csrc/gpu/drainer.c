@@ -38,6 +38,14 @@ check(fp_gpu *g, int result)
     return result;
 }
 
+/* The same for a call that is made for each CUDA call: a release need not know
+ * all of them. */
+static int
+check_known(fp_gpu *g, int result)
+{
+    return result == FP_CUPTI_INVALID_PARAMETER ? result : check(g, result);
+}
+
 /* ---- decoding ---- */
 
 static void
@@ -198,11 +206,18 @@ enable_callbacks(fp_gpu *g)
             rc);
         return -1;
     }
+    uint32_t known = 0;
     for (uint32_t i = 0; i < fp_api_call_count; i++) {
         const fp_api_call *call = &fp_api_calls[i];
-        /* A release need not know every call. */
-        check(g, g->cupti.enable_callback(1, g->subscriber, call->domain,
-                                          call->cbid));
+        rc = check_known(g, g->cupti.enable_callback(
+                                1, g->subscriber, call->domain, call->cbid));
+        known += rc == FP_CUPTI_SUCCESS;
+    }
+    if (known == 0) {
+        say(g, "CUPTI refused every launch callback", rc);
+        check(g, g->cupti.unsubscribe(g->subscriber));
+        g->subscriber = NULL;
+        return -1;
     }
     if (g->cupti.get_graph_node_id != NULL) {
         check(g, g->cupti.enable_callback(1, g->subscriber,
@@ -232,7 +247,7 @@ enable_api_records(fp_gpu *g, int on)
         int one = call->domain == FP_CUPTI_DOMAIN_RUNTIME
                       ? c->enable_runtime_api(call->cbid, (uint8_t)on)
                       : c->enable_driver_api(call->cbid, (uint8_t)on);
-        worked += check(g, one) == FP_CUPTI_SUCCESS;
+        worked += check_known(g, one) == FP_CUPTI_SUCCESS;
         rc = one != FP_CUPTI_SUCCESS ? one : rc;
     }
     return worked != 0 ? FP_CUPTI_SUCCESS : rc;
@@ -317,11 +332,17 @@ disable_activities(fp_gpu *g)
 }
 
 /* A recording begins, or goes on after a pause. */
-static void
+static int
 begin_time(fp_gpu *g)
 {
     pthread_mutex_lock(&g->lock);
     sample_clock(g);
+    if (g->ledger.clock.pairs == 0) {
+        pthread_mutex_unlock(&g->lock);
+        fp_why_set(&g->why, "CUPTI does not tell its time, so nothing can be "
+                            "said about when the GPU did what");
+        return -1;
+    }
     int64_t now = device_now(g);
     if (g->ledger.begin_ns == 0) {
         fp_ledger_begin(&g->ledger, now);
@@ -332,6 +353,7 @@ begin_time(fp_gpu *g)
         g->ledger.end_ns = INT64_MAX;
     }
     pthread_mutex_unlock(&g->lock);
+    return 0;
 }
 
 /* Buffers and events from before this recording. */
@@ -361,8 +383,7 @@ attach(fp_gpu *g)
     if (tier == FP_TIER_NONE) {
         return;
     }
-    begin_time(g);
-    if (enable_activities(g) < 0) {
+    if (begin_time(g) < 0 || enable_activities(g) < 0) {
         disable_activities(g);
         disable_correlation(g, tier);
         return;
@@ -372,6 +393,7 @@ attach(fp_gpu *g)
     g->attached = 1;
     g->next_flush = monotonic_ns() + g->options.period_ns;
     atomic_store(&g->tier, tier);
+    atomic_fetch_add(&g->attachments, 1);
     atomic_store(&g->accept, 1);
 }
 
@@ -518,9 +540,15 @@ run(void *collector)
 int
 fp_gpu_begin_thread(fp_gpu *g)
 {
-    /* Signals are for the program's threads. */
+    /* Signals are for the program's threads, but for those that a fault in here
+     * raises: blocked, they would end the process without a word. */
+    static const int faults[] = {SIGSEGV, SIGBUS,  SIGFPE, SIGILL,
+                                 SIGABRT, SIGTRAP, SIGSYS};
     sigset_t all, before;
     sigfillset(&all);
+    for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++) {
+        sigdelset(&all, faults[i]);
+    }
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int rc = pthread_create(&g->thread, NULL, run, g);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
