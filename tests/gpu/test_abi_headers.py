@@ -53,21 +53,21 @@ FIELDS = {
     "KIND": "externalKind",
     "ID": "externalId",
 }
-# Our constants and the headers' names for them.
+# What the headers put before a name of ours without FP_CUPTI_, by the enum it is in ...
+PREFIXES = {
+    "CUpti_ActivityKind": "CUPTI_ACTIVITY_KIND_",
+    "CUptiResult": "CUPTI_ERROR_",
+    "CUpti_CallbackDomain": "CUPTI_CB_",
+    "CUpti_CallbackIdResource": "CUPTI_CBID_RESOURCE_",
+    "CUpti_ApiCallbackSite": "CUPTI_",
+    "CUpti_ActivityMemcpyKind": "CUPTI_ACTIVITY_MEMCPY_KIND_",
+}
+# ... and the names that are not made that way.
 VALUES = {
     "FP_CUPTI_SUCCESS": "CUPTI_SUCCESS",
-    "FP_CUPTI_MAX_LIMIT_REACHED": "CUPTI_ERROR_MAX_LIMIT_REACHED",
-    "FP_CUPTI_NOT_INITIALIZED": "CUPTI_ERROR_NOT_INITIALIZED",
-    "FP_CUPTI_INVALID_KIND": "CUPTI_ERROR_INVALID_KIND",
     "FP_CUPTI_MULTIPLE_SUBSCRIBERS": "CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED",
-    "FP_CUPTI_UNKNOWN": "CUPTI_ERROR_UNKNOWN",
     "FP_CUPTI_DOMAIN_DRIVER": "CUPTI_CB_DOMAIN_DRIVER_API",
     "FP_CUPTI_DOMAIN_RUNTIME": "CUPTI_CB_DOMAIN_RUNTIME_API",
-    "FP_CUPTI_DOMAIN_RESOURCE": "CUPTI_CB_DOMAIN_RESOURCE",
-    "FP_CUPTI_GRAPHNODE_CREATED": "CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED",
-    "FP_CUPTI_GRAPHNODE_CLONED": "CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED",
-    "FP_CUPTI_API_ENTER": "CUPTI_API_ENTER",
-    "FP_CUPTI_API_EXIT": "CUPTI_API_EXIT",
     "FP_CUPTI_FLUSH_FORCED": "CUPTI_ACTIVITY_FLAG_FLUSH_FORCED",
     "FP_CUPTI_EXTERNAL_CUSTOM2": "CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM2",
 }
@@ -99,7 +99,6 @@ CALLBACK_STRUCTS = {
         "exec": "graphExec",
     },
 }
-COPIES = {"HTOD", "DTOH", "HTOA", "ATOH", "ATOA", "ATOD", "DTOA", "DTOD", "HTOH", "PTOP"}
 
 
 def name_of(include: Path) -> str:
@@ -121,18 +120,17 @@ def compile_against(
     )
 
 
-def constants(prefix: str) -> list[str]:
-    return re.findall(rf"^\s+({prefix}\w+) = \d+,", ABI, re.M)
-
-
-def header_value(name: str) -> str:
-    """The headers' name of one of our constants."""
-    if name in VALUES:
-        return VALUES[name]
-    if name.startswith("FP_COPY_"):
-        assert name[8:] in COPIES
-        return f"CUPTI_ACTIVITY_MEMCPY_KIND_{name[8:]}"
-    return "CUPTI_ACTIVITY_KIND_" + name.removeprefix("FP_CUPTI_")
+def constants() -> dict[str, str]:
+    """Every constant of ours: its name and the headers' expression for it, or ""."""
+    found = {}
+    enums = re.findall(r"(?:/\* (\w+)[^*]*\*/\n)?enum \{(?: /\* (\w+) \*/)?(.*?)\n?\};", ABI, re.S)
+    enums += re.findall(r"(?:/\* (\w+)[^*]*\*/\n)?enum ()\{ (.*?) \};", ABI)
+    for before, inside, body in enums:
+        prefix = PREFIXES.get(inside or before, "")
+        for name in re.findall(r"\b(FP_\w+) = \d+", body):
+            plain_name = re.sub(r"^FP_(CUPTI|COPY)_", "", name)
+            found[name] = VALUES.get(name, prefix + plain_name if prefix else "")
+    return found
 
 
 def offset_of(name: str, include: Path) -> str:
@@ -146,15 +144,15 @@ def offset_of(name: str, include: Path) -> str:
 @pytest.mark.parametrize("include", HEADERS, ids=name_of)
 def test_every_number_of_ours_is_the_headers_number(include: Path, tmp_path: Path) -> None:
     lines = ['#include "gpu/cupti_abi.h"']
-    offsets = constants("FP_AT_")
-    values = constants("FP_CUPTI_") + constants("FP_COPY_")
-    assert len(offsets) > 40
-    assert len(values) > 25
+    ours = constants()
+    assert len(ours) == len(re.findall(r"\bFP_\w+ = \d+", ABI)) > 70
+    offsets = [name for name in ours if name.startswith("FP_AT_")]
     equal = [(name, offset_of(name, include)) for name in offsets]
-    equal += [(name, f"(int){header_value(name)}") for name in values]
-    for (ours, theirs), fields in CALLBACK_STRUCTS.items():
-        equal += [(f"offsetof({ours}, {o})", f"offsetof({theirs}, {t})") for o, t in fields.items()]
-    lines += [f'_Static_assert({a} == {b}, "{a} is {b}");'.replace("\n", " ") for a, b in equal]
+    equal += [(name, f"(int){theirs}") for name, theirs in ours.items() if name not in offsets]
+    for (struct, theirs), fields in CALLBACK_STRUCTS.items():
+        pairs = fields.items()
+        equal += [(f"offsetof({struct}, {o})", f"offsetof({theirs}, {t})") for o, t in pairs]
+    lines += [f'_Static_assert({a} == {b}, "{a} is {b}");' for a, b in equal]
     lines.append("int main(void) { return 0; }")
     compile_against(include, "\n".join(lines), tmp_path)
 
