@@ -165,6 +165,7 @@ def our_calls() -> dict[str, dict[int, tuple[str, str]]]:
         body = text.split(f"#define {domain}_CALLS(X)")[1].split("\n\n")[0]
         rows = re.findall(r"X\((\d+), (\w+), (\w+)\)", body)
         tables[domain.lower()] = {int(n): (kind, name) for n, kind, name in rows}
+        assert len(tables[domain.lower()]) == len(rows), "a number is there twice"
     return tables
 
 
