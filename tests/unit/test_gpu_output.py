@@ -10,7 +10,7 @@ from fastprof.errors import NoGpuError, NoTreeError
 from fastprof.exporters import tables_gpu, terminal
 from fastprof.exporters.gpu_stacks import MAX_DEPTH
 from fastprof.exporters.tables import all_tables
-from fastprof.exporters.tables_gpu import memory_by_section, memory_line, size_text
+from fastprof.exporters.tables_gpu import memory_by_section, size_text
 from fastprof.report import build_report, formats
 from fastprof.report.model_gpu import MemorySectionRow
 from fastprof.snapshot_gpu import COPY_H2D, HOW_INHERITED, GpuSnapshot
@@ -109,12 +109,6 @@ def test_a_terminal_and_a_pipe_say_the_same(report):
 
 
 # ---- memory ----
-
-
-def test_s1_33_the_periodic_memory_line_is_that_of_training_logs():
-    gb = 1 << 30
-    line = memory_line(0, 10, int(24.52 * gb), int(25.12 * gb), int(24.89 * gb))
-    assert line == "[Step 10] GPU 0: Allocated: 24.52GB, Reserved: 25.12GB, Peak: 24.89GB"
 
 
 @pytest.mark.parametrize(

@@ -326,6 +326,15 @@ def test_s1_15_transfers_and_cuda_malloc_are_told_where_they_happen(report):
     assert report.memory.retries == 1
 
 
+def test_s1_15_calls_per_step_are_over_steps_and_not_over_samples():
+    sampled = memory(steps=3, device_allocs=40, sum_peak_allocated=30, peaks_reset=True)
+    report = build_report(replaced(gpu_training_run(), memory=sampled))
+    assert report.memory.device_allocs_per_step == 4
+    assert (report.memory.mean_peak_allocated, report.memory.sample_count) == (10, 3)
+    without_steps = build_report(Snapshot(meta={}, duration_ns=0, memory=sampled)).memory
+    assert without_steps.device_allocs_per_step is None
+
+
 def test_without_measured_steps_a_device_has_its_whole_time_only():
     device = h200(whole=timeline(30, (-1, 70)))
     row = build_report(tree(Node(py("f"), 1, 5), gpu=gpu(devices=(device,)))).gpu.devices[0]

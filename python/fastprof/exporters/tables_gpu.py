@@ -61,17 +61,6 @@ def _memory_line(memory: MemoryReport) -> str:
     )
 
 
-def memory_line(device: int, step: int, allocated: int, reserved: int, peak: int) -> str:
-    """Return the line of a periodic memory report, as training logs have it.
-
-    Amounts are bytes and shown in units of 2**30, which those logs call GB.
-    """
-    return (
-        f"[Step {step}] GPU {device}: Allocated: {allocated / _GIB:.2f}GB, "
-        f"Reserved: {reserved / _GIB:.2f}GB, Peak: {peak / _GIB:.2f}GB"
-    )
-
-
 def gpu_tables(report: Report) -> list[Table]:
     """Return the tables about the GPU and its memory, in reading order; some have no rows."""
     made = []

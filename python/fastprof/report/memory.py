@@ -18,7 +18,9 @@ def memory_report(snapshot: Snapshot) -> MemoryReport | None:
     memory = snapshot.memory
     if memory is None:
         return None
-    steps = memory.steps
+    taken = memory.steps
+    # Samples may be fewer than steps; calls are counted from the start.
+    steps = snapshot.steps.count
     return MemoryReport(
         device=memory.device,
         total_bytes=memory.total_bytes,
@@ -27,11 +29,11 @@ def memory_report(snapshot: Snapshot) -> MemoryReport | None:
         peak_allocated=memory.peak_allocated,
         peak_reserved=memory.peak_reserved,
         share=memory.peak_reserved / memory.total_bytes if memory.total_bytes else None,
-        steps=steps,
-        mean_peak_allocated=memory.sum_peak_allocated / steps
-        if steps and memory.peaks_reset
+        sample_count=taken,
+        mean_peak_allocated=memory.sum_peak_allocated / taken
+        if taken and memory.peaks_reset
         else None,
-        grown_bytes=memory.last_allocated - memory.first_allocated if steps else None,
+        grown_bytes=memory.last_allocated - memory.first_allocated if taken else None,
         slope_bytes_per_step=_slope(memory.samples),
         rising=_rising(memory.samples),
         retries=memory.retries,

@@ -413,8 +413,9 @@ class MemoryReport:
     is by how much allocated memory changed from step to step: the median over all pairs of
     samples (Theil-Sen), which a jump at the start does not bend; ``rising`` the fraction of
     samples that are above the one before.  ``mean_peak_allocated`` is None unless the peaks
-    are of single steps.  ``device_allocs`` and ``device_frees`` count cudaMalloc and
-    cudaFree, also per step; ``retries`` are allocations that had to empty the cache first.
+    are of single samples.  ``device_allocs`` and ``device_frees`` count cudaMalloc and
+    cudaFree, also per step (None without steps); ``retries`` are allocations that had to
+    empty the cache first.
     """
 
     device: int
@@ -424,7 +425,7 @@ class MemoryReport:
     peak_allocated: int
     peak_reserved: int
     share: float | None
-    steps: int
+    sample_count: int
     mean_peak_allocated: float | None
     grown_bytes: int | None
     slope_bytes_per_step: float | None

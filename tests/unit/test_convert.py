@@ -1,0 +1,85 @@
+"""From a recorder's export to a snapshot: the GPU's and the memory's part."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from fastprof.capture.convert import take_snapshot
+from fastprof.exporters import fprof
+from fastprof.exporters.limits import Limits
+from fastprof.report import build_report
+from unit.gpu_runs import gpu_training_run
+from unit.test_snapshot_gpu import packed
+
+
+@dataclass
+class FakeRecorder:
+    """What ``take_snapshot`` asks of a recorder."""
+
+    data: dict[str, Any]
+    backend: None = None
+    external_timer: bool = False
+    sync: bool = False
+
+    def export(self) -> dict[str, Any]:
+        return dict(self.data)
+
+
+def exported(**more: Any) -> FakeRecorder:
+    """An export with the trees of the hand-made GPU run."""
+    run = gpu_training_run()
+    names = ("backend", "clock", "fell_back", "new_threads_lost", "ended_threads")
+    threads = [
+        (t.ident, 0, [t.nodes.parent, t.nodes.key, t.nodes.calls, t.nodes.resumes, t.nodes.self_ns])
+        for t in run.threads
+    ]
+    return FakeRecorder(
+        {
+            **dict.fromkeys(names, 0),
+            "duration_ns": run.duration_ns,
+            "keys": [(k.kind, k.file, k.line, k.name, k.qualname) for k in run.keys],
+            "threads": threads,
+            "sections": [],
+            "steps": None,
+            "muted": [],
+            "counters": {},
+            **more,
+        }
+    )
+
+
+def test_what_the_collector_delivers_is_frozen_as_it_is():
+    layer = gpu_training_run().gpu
+    snapshot = take_snapshot(exported(gpu=layer.to_dict()))
+    assert snapshot.gpu == layer
+    assert fprof.parse(packed(snapshot), Limits()).gpu == layer
+
+
+@pytest.mark.parametrize("more", [{}, {"gpu": None}])
+def test_without_a_gpu_layer_there_is_none(more):
+    snapshot = take_snapshot(exported(**more))
+    assert (snapshot.gpu, snapshot.memory) == (None, None)
+
+
+def test_p9_figures_of_the_gpu_that_do_not_fit_cost_the_gpu_and_nothing_else():
+    data = gpu_training_run().gpu.to_dict()
+    data["sum_ns"] += 1
+    snapshot = take_snapshot(exported(gpu=data))
+    assert snapshot.gpu.status == "off"
+    assert "gpu.sum_ns" in snapshot.gpu.reason
+    assert fprof.parse(packed(snapshot), Limits()) == snapshot
+    text = str(build_report(snapshot))
+    assert "GPU: n/a, because what the collector delivered does not fit together" in text
+    assert "Model.forward" in text
+
+
+def test_p9_figures_of_the_memory_that_do_not_fit_cost_the_memory_and_nothing_else():
+    data = gpu_training_run().memory.to_dict()
+    assert take_snapshot(exported(), memory=data).memory == gpu_training_run().memory
+    data["device"] = -1
+    snapshot = take_snapshot(exported(), memory=data, notes=("first",))
+    assert snapshot.memory is None
+    assert snapshot.notes[0] == "first"
+    assert "memory.device" in snapshot.notes[1]
