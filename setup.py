@@ -72,6 +72,8 @@ setup(
             "fastprof._core",
             sources=sorted(glob("csrc/core/*.c") + glob("csrc/gpu/*.c") + glob("csrc/py/*.c")),
             include_dirs=["csrc"],
+            # dlopen: part of libc itself only since glibc 2.34.
+            libraries=["dl"] if platform.libc_ver()[0] == "glibc" else [],
             # Without this a changed header recompiles nothing.
             depends=sorted(glob("csrc/**/*.h", recursive=True)),
             extra_compile_args=COMPILE_ARGS,

@@ -225,6 +225,8 @@ fp_gpu_forked(fp_gpu *g)
     atomic_store(&g->accept, 0);
     atomic_store(&g->tier, FP_TIER_NONE);
     atomic_store(&g->state, FP_GPU_DEAD);
+    fp_why_set(&g->why, "this process was forked from one that recorded the "
+                        "GPU, and CUDA does not work in it");
     /* Whoever held them is not in this process. */
     pthread_mutex_init(&g->control, NULL);
     pthread_mutex_init(&g->lock, NULL);

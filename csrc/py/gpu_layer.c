@@ -86,22 +86,13 @@ fp_gpu_layer_cleared(fp_recorder *r)
 
 /* ---- external correlation: CUPTI is told where the thread stands ---- */
 
-/* An error turns it off: each failing call would cost as much as a launch. */
 static void
-check_push(fp_gpu *g, fp_recorder *r, int result)
-{
-    if (result != FP_CUPTI_SUCCESS) {
-        r->gpu_external = 0;
-        atomic_fetch_add(&g->push_errors, 1);
-    }
-}
-
-static void
-pop(fp_gpu *g, fp_recorder *r, fp_lane *lane)
+pop(fp_gpu *g, fp_lane *lane)
 {
     uint64_t last;
-    lane->pushed--;
-    check_push(g, r, g->cupti.pop_external(FP_CUPTI_EXTERNAL_CUSTOM2, &last));
+    /* If CUPTI has forgotten them meanwhile, there is nothing to take back. */
+    int result = g->cupti.pop_external(FP_CUPTI_EXTERNAL_CUSTOM2, &last);
+    lane->pushed = result == FP_CUPTI_SUCCESS ? lane->pushed - 1 : 0;
 }
 
 static void
@@ -109,7 +100,13 @@ push(fp_gpu *g, fp_recorder *r, fp_lane *lane, const fp_thread *t)
 {
     uint64_t id = fp_place_of(t, t->cur);
     id |= lane->has_sections ? 0 : FP_EXTERNAL_ALONE;
-    check_push(g, r, g->cupti.push_external(FP_CUPTI_EXTERNAL_CUSTOM2, id));
+    if (g->cupti.push_external(FP_CUPTI_EXTERNAL_CUSTOM2, id) !=
+        FP_CUPTI_SUCCESS) {
+        /* Each failing call would cost as much as a launch. */
+        r->gpu_external = 0;
+        atomic_fetch_add(&g->push_errors, 1);
+        return;
+    }
     lane->pushed++;
 }
 
@@ -123,8 +120,8 @@ pushes(const fp_gpu *g)
 static void
 push_anew(fp_gpu *g, fp_recorder *r, fp_lane *lane, const fp_thread *t)
 {
-    while (lane->pushed != 0 && r->gpu_external) {
-        pop(g, r, lane);
+    while (lane->pushed != 0) {
+        pop(g, lane);
     }
     if (r->gpu_external) {
         push(g, r, lane, t);
@@ -222,7 +219,7 @@ fp_recorder_leave_external(fp_recorder *r, fp_thread *t, fp_key key)
         return;
     }
     if (paired && lane->pushed > 1) {
-        pop(g, r, lane);
+        pop(g, lane);
     }
     else {
         push_anew(g, r, lane, t);
