@@ -18,6 +18,7 @@ from fastprof.session.gpu import GpuLayer
 from fastprof.session.loaders import NO_LOADER, LoaderRegistry, check_loader, wrap
 from fastprof.session.memory import MemoryMode, MemorySampler, SampledSection
 from fastprof.session.metrics import Metric, MetricWindow, loader_stats, log_call
+from fastprof.session.nvtx import NvtxRanges
 from fastprof.session.options import Options
 from fastprof.session.output import Outputs, Pathish, resolve
 from fastprof.session.printer import ReportPrinter
@@ -59,8 +60,10 @@ class Profiler:
             and around each outermost section made with ``section()``; ``False``: no.  A
             sample takes 0.1 to 0.2 ms.  ``"step"`` and ``"section"`` call
             ``torch.cuda.reset_peak_memory_stats()``: the program's own peaks are lost.
-        nvtx: emit sections as NVTX ranges.  ``"auto"``: if a tool that shows them (Nsight
-            Systems, Nsight Compute) is attached; ``True``: always; ``False``: never.
+        nvtx: ``"auto"``: emit sections as NVTX ranges if a tool that shows them (Nsight
+            Systems, Nsight Compute) is attached; ``True``: if there is none, let the NVTX
+            ranges of libraries become sections, for which ``NVTX_INJECTION64_PATH`` is
+            set during the run; ``False``: neither.
         sync: ``"cuda"`` (or True) calls ``torch.cuda.synchronize()`` before each section's
             two clock readings, once CUDA is in use.  It changes what it measures.
         logger: receives the metrics: an object with ``log_metrics(dict, step)`` or
@@ -150,6 +153,7 @@ class Profiler:
         self._recorder = options.recorder.create()
         self._sync = CudaSync()
         self._gpu = GpuLayer(self._recorder, gpu, self._faults)
+        self._nvtx = NvtxRanges(nvtx, self._faults)
         self._memory = MemorySampler(memory, log_every or _MEMORY_EVERY, self._faults)
         self._registry = LoaderRegistry()
         self._metrics = MetricEmitter(
@@ -215,6 +219,7 @@ class Profiler:
         # Before sections and functions: how these are recorded may depend on it.
         self._gpu.start()
         self._next_poll = self._gpu.poll_after(0)
+        self._protect("nvtx", self._nvtx.start, self._gpu.tool)
         self._memory.begin()
         recorder.start_sections()
         recorder.set_loader(NO_LOADER)
@@ -249,6 +254,7 @@ class Profiler:
                 self._recorder.stop_sections()
             finally:
                 try:
+                    self._protect("nvtx", self._nvtx.stop)
                     self._gpu.stop()
                 finally:
                     self._sync.uninstall()
