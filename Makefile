@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
-C_FILES = $(wildcard csrc/*/*.[ch] tests/c/*.[ch])
+C_FILES = $(wildcard csrc/*/*.[ch] tests/c/*.[ch] tests/gpu/*/*.[ch])
 PY_FILES = setup.py python tests tools benchmarks
 
 .PHONY: help test ctest dev build lint format demo clean
