@@ -403,6 +403,12 @@ def test_s1_12_kernels_beyond_the_cap_have_a_row_without_figures_of_their_own(re
     assert {lost.device, lost.blocks_per_sm, lost.occupancy, lost.block, lost.min_us} == {None}
 
 
+def test_s1_12_kernels_whose_place_was_lost_are_not_counted_twice():
+    layer = gpu(activity(0, 5, (0, 1)), activity(OTHER_KERNELS, 7), kernels=(kernel("k", 12, 2),))
+    (row,) = build_report(tree(Node(py("f")), gpu=layer)).kernels
+    assert (row.name, row.count, row.total_ns, row.share) == ("k", 2, 12, 1)
+
+
 def test_s1_13_small_kernels_and_poor_blocks_per_sm_are_told(report):
     small = report.gpu.small
     assert small.count == 2600
@@ -518,6 +524,7 @@ def test_f49_every_fault_of_the_gpu_is_a_sentence_and_work_is_not():
         "dropped", "discarded", "incomplete", "zero_time", "invalid", "unknown_kind", "truncated",
         "late", "stale", "lost_launches", "expired_launches", "negative_delay", "cupti_errors",
         "taken", "rows_dropped", "names_dropped", "timeline_lost", "clock_steps",
+        "graph_nodes_lost", "owners_lost",
     ]  # fmt: skip
     work = ["records", "kernels", "copies", "memsets", "launches", "syncs", "graph_launches"]
 
@@ -536,8 +543,11 @@ def test_f49_pauses_and_what_had_to_be_done_differently_are_told():
     layer = gpu(reason="The slot is held by x.", paused_ns=5 * MS, pauses=(("torch", 3 * MS),))
     notes = build_report(tree(Node(py("f")), gpu=layer)).notes
     assert "The slot is held by x." in notes
-    assert any("3.000 ms: torch" in note for note in notes)
+    assert any("3.000 ms: torch. What" in note for note in notes)
     assert any("5.000 ms altogether" in note for note in notes)
+    layer = gpu(paused_ns=3 * MS, pauses=(("", 3 * MS),))
+    notes = build_report(tree(Node(py("f")), gpu=layer)).notes
+    assert "The GPU was not observed for 3.000 ms. What ran then is in no figure." in notes
 
 
 def test_an_off_layer_has_no_notes_of_what_was_not_measured():

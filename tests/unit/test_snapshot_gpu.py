@@ -5,11 +5,12 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import random
 
 import pytest
 from fastprof.exporters import fprof
 from fastprof.exporters.limits import Limits
-from fastprof.report import build_report
+from fastprof.report import build_report, formats
 from fastprof.snapshot import Snapshot, SnapshotError
 from fastprof.snapshot_gpu import (
     COPY_H2D,
@@ -194,3 +195,35 @@ def test_a_layer_that_was_off_says_why():
     off = GpuSnapshot("off", "There is no CUDA driver.")
     snapshot = replaced(gpu_run(), gpu=off)
     assert fprof.parse(packed(snapshot), Limits()).gpu == off
+
+
+def test_f46_damaged_gpu_parts_are_refused_or_have_a_report():
+    text = gzip.decompress(packed(gpu_run()))
+    start = text.index(b'"gpu":')
+    dice = random.Random(49)
+    read = 0
+    for _ in range(3000):
+        source = bytearray(text)
+        for _ in range(dice.randint(1, 3)):
+            source[dice.randrange(start, len(source))] = dice.choice(b'0123456789-.,:"[]{}en')
+        try:
+            found = fprof.parse(gzip.compress(bytes(source), 1), Limits())
+        except ValueError:
+            continue
+        read += 1
+        report = build_report(found)
+        json.loads(report.to_json(), parse_constant=lambda _: pytest.fail("not strict"))
+        assert report.to_text().isascii()
+        if found.gpu and found.gpu.status == "on":
+            formats.render(report, "collapsed-gpu")
+    assert read > 100
+
+
+def test_f46_huge_numbers_of_a_device_or_kernel_give_no_error():
+    for name in ("multiprocessors", "registers_per_multiprocessor", "warp_size"):
+        device = h200(**{name: 2**63 - 1})
+        huge = kernel("k", 2**62, block_x=2**62, block_y=2**62, registers=2**62, blocks_ns=1e308)
+        snapshot = replaced(gpu_run(), gpu=gpu(devices=(device,), kernels=(huge, huge, huge)))
+        read = fprof.parse(packed(snapshot), Limits())
+        text = build_report(read).to_json()
+        json.loads(text, parse_constant=lambda _: pytest.fail("not strict"))

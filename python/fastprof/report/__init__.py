@@ -12,11 +12,25 @@ from fastprof.report.model import (
     StepTable,
     ThreadTable,
 )
+from fastprof.report.model_gpu import (
+    GpuDeviceRow,
+    GpuReport,
+    GpuUse,
+    KernelRow,
+    KernelUse,
+    MemoryReport,
+)
 
 __all__ = [
     "EdgeRow",
     "FunctionRow",
+    "GpuDeviceRow",
+    "GpuReport",
+    "GpuUse",
+    "KernelRow",
+    "KernelUse",
     "LoaderRow",
+    "MemoryReport",
     "Overhead",
     "Report",
     "SectionRow",

@@ -32,6 +32,8 @@ _FAULTS = {
     "rows_dropped": "GPU activities beyond the limit on rows, counted without their place",
     "names_dropped": "Kernels beyond the limit on names, counted as (other kernels)",
     "timeline_lost": "GPU activities missing from the busy and idle times, for want of memory",
+    "graph_nodes_lost": "Nodes of CUDA graphs captured at an unknown place, for want of memory",
+    "owners_lost": "Changes of whose work other threads do that were lost, for want of memory",
     "clock_steps": "Times the GPU's clock was stepped (delays and idle times near them are off)",
 }  # fmt: skip
 
@@ -47,8 +49,8 @@ def gpu_notes(snapshot: Snapshot, report: GpuReport | None) -> Iterator[str]:
         yield from _meaning(snapshot, gpu, report)
     for pause in report.pauses:
         yield (
-            f"The GPU was not observed for {pause.paused_ns / 1e6:.3f} ms: {pause.why}. What ran "
-            "then is in no figure."
+            f"The GPU was not observed for {pause.paused_ns / 1e6:.3f} ms"
+            f"{': ' + pause.why.rstrip('. ') if pause.why else ''}. What ran then is in no figure."
         )
     if report.paused_ns > sum(pause.paused_ns for pause in report.pauses):
         yield f"The GPU was not observed for {report.paused_ns / 1e6:.3f} ms altogether."

@@ -23,9 +23,13 @@ def kernel_rows(gpu: GpuSnapshot) -> tuple[KernelRow, ...]:
     parts: dict[tuple[str, int], list[GpuKernel]] = {}
     for kernel in gpu.kernels:
         parts.setdefault((kernel.name, kernel.device), []).append(kernel)
-    lost = [a for a in gpu.activity if a.what == OTHER_KERNELS]
-    lost_ns = sum(a.sum_ns for a in lost)
-    total_ns = sum(k.sum_ns for k in gpu.kernels) + lost_ns
+    table_ns = sum(k.sum_ns for k in gpu.kernels)
+    # What the table had no room for.  Not simply the activities without a kernel: where
+    # there was no room for a site, they stand for kernels that are in the table as well.
+    launched = [a for a in gpu.activity if a.what >= 0 or a.what == OTHER_KERNELS]
+    lost_count = sum(a.count for a in launched) - sum(k.count for k in gpu.kernels)
+    lost_ns = max(0, sum(a.sum_ns for a in launched) - table_ns)
+    total_ns = table_ns + lost_ns
     devices = {device.index: device for device in gpu.devices}
     rows = []
     for (name, index), kernels in parts.items():
@@ -58,8 +62,8 @@ def kernel_rows(gpu: GpuSnapshot) -> tuple[KernelRow, ...]:
                 configurations=len(kernels),
             )
         )
-    if lost:
-        rows.append(_lost_row(sum(a.count for a in lost), lost_ns, total_ns))
+    if lost_count > 0:
+        rows.append(_lost_row(lost_count, lost_ns, total_ns))
     return tuple(sorted(rows, key=lambda r: (-r.total_ns, r.name, r.device or 0)))
 
 
