@@ -37,27 +37,6 @@ find_init(void *library)
     return init;
 }
 
-/* -1: the tool listens to no ranges. */
-static int
-choose_functions(fp_nvtx_out *o)
-{
-    const fp_nvtx_function *core = o->function[FP_NVTX_CORE];
-    const fp_nvtx_function *core2 = o->function[FP_NVTX_CORE2];
-    o->push_ex = (int (*)(
-        void *, const fp_nvtx_event *))core2[FP_NVTX_DOMAIN_RANGE_PUSH_EX];
-    o->pop_ex = (int (*)(void *))core2[FP_NVTX_DOMAIN_RANGE_POP];
-    if (o->push_ex != NULL && o->pop_ex != NULL) {
-        void *(*create)(const char *) =
-            (void *(*)(const char *))core2[FP_NVTX_DOMAIN_CREATE_A];
-        o->domain = create != NULL ? create("fastprof") : NULL;
-        return 0;
-    }
-    o->push_ex = NULL;
-    o->push = (int (*)(const char *))core[FP_NVTX_RANGE_PUSH_A];
-    o->pop = (int (*)(void))core[FP_NVTX_RANGE_POP];
-    return o->push != NULL && o->pop != NULL ? 0 : -1;
-}
-
 int
 fp_nvtx_out_open(fp_nvtx_out *o, const char *path,
                  fp_nvtx_get_export get_export, fp_nvtx_init own, fp_why *why)
@@ -78,10 +57,6 @@ fp_nvtx_out_open(fp_nvtx_out *o, const char *path,
     }
     if (init(get_export) == 0) {
         fp_why_set(why, "the NVTX tool %.250s did not start", path);
-        return -1;
-    }
-    if (choose_functions(o) < 0) {
-        fp_why_set(why, "the NVTX tool %.250s takes no ranges", path);
         return -1;
     }
     return 0;
@@ -106,20 +81,61 @@ make_room(fp_nvtx_stack *s, const fp_alloc *a)
     return 0;
 }
 
+static fp_nvtx_function
+tool_function(const fp_nvtx_out *o, int module, int id)
+{
+    return __atomic_load_n(&o->function[module][id], __ATOMIC_ACQUIRE);
+}
+
+/* The module whose stack takes the range; 0: the tool takes none. */
+static uint32_t
+begin(fp_nvtx_out *o, const char *name)
+{
+    fp_nvtx_function push =
+        tool_function(o, FP_NVTX_CORE2, FP_NVTX_DOMAIN_RANGE_PUSH_EX);
+    if (push == NULL) {
+        push = tool_function(o, FP_NVTX_CORE, FP_NVTX_RANGE_PUSH_A);
+        if (push != NULL) {
+            (void)((int (*)(const char *))push)(name);
+        }
+        return push != NULL ? FP_NVTX_CORE : 0;
+    }
+    fp_nvtx_function create =
+        tool_function(o, FP_NVTX_CORE2, FP_NVTX_DOMAIN_CREATE_A);
+    if (o->domain == NULL && create != NULL) {
+        o->domain = ((void *(*)(const char *))create)("fastprof");
+    }
+    const fp_nvtx_event event = {
+        .version = FP_NVTX_VERSION,
+        .size = sizeof(event),
+        .message_type = FP_NVTX_MESSAGE_ASCII,
+        .message.ascii = name,
+    };
+    (void)((int (*)(void *, const fp_nvtx_event *))push)(o->domain, &event);
+    return FP_NVTX_CORE2;
+}
+
 static void
 pop_one(const fp_nvtx_out *o, fp_nvtx_stack *s)
 {
-    s->length--;
-    if (o->push_ex != NULL) {
-        (void)o->pop_ex(o->domain);
+    uint32_t module = s->open[--s->length].module;
+    fp_nvtx_function pop;
+    if (module == FP_NVTX_CORE2) {
+        pop = tool_function(o, FP_NVTX_CORE2, FP_NVTX_DOMAIN_RANGE_POP);
+        if (pop != NULL) {
+            (void)((int (*)(void *))pop)(o->domain);
+        }
     }
-    else {
-        (void)o->pop();
+    else if (module == FP_NVTX_CORE) {
+        pop = tool_function(o, FP_NVTX_CORE, FP_NVTX_RANGE_POP);
+        if (pop != NULL) {
+            (void)((int (*)(void))pop)();
+        }
     }
 }
 
 void
-fp_nvtx_out_push(const fp_nvtx_out *o, fp_nvtx_stack *s, const fp_alloc *a,
+fp_nvtx_out_push(fp_nvtx_out *o, fp_nvtx_stack *s, const fp_alloc *a,
                  const char *name, fp_nvtx_open what)
 {
     if (s->length > 0 && s->open[s->length - 1].epoch != what.epoch) {
@@ -128,18 +144,8 @@ fp_nvtx_out_push(const fp_nvtx_out *o, fp_nvtx_stack *s, const fp_alloc *a,
     if (make_room(s, a) < 0) {
         return;
     }
+    what.module = begin(o, name);
     s->open[s->length++] = what;
-    if (o->push_ex == NULL) {
-        (void)o->push(name);
-        return;
-    }
-    const fp_nvtx_event event = {
-        .version = FP_NVTX_VERSION,
-        .size = sizeof(event),
-        .message_type = FP_NVTX_MESSAGE_ASCII,
-        .message.ascii = name,
-    };
-    (void)o->push_ex(o->domain, &event);
 }
 
 uint32_t
@@ -147,8 +153,9 @@ fp_nvtx_out_pop(const fp_nvtx_out *o, fp_nvtx_stack *s, fp_nvtx_open what)
 {
     for (uint32_t i = s->length; i > 0; i--) {
         const fp_nvtx_open *open = &s->open[i - 1];
-        if (open->id == what.id && open->owner == what.owner &&
-            open->epoch == what.epoch) {
+        /* A thread may get its context while a section is open. */
+        int same_task = open->owner == what.owner || open->owner == NULL;
+        if (open->id == what.id && open->epoch == what.epoch && same_task) {
             uint32_t inner = s->length - i;
             while (s->length >= i) {
                 pop_one(o, s);

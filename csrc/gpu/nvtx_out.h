@@ -1,7 +1,7 @@
 /* nvtx_out: sections as NVTX ranges: a client of whatever tool listens.
  *
  * Ranges go into a domain of our own, so that they cannot be mixed up with the
- * program's own pushes and pops.  A domain has one stack per thread; sections
+ * program's own pushes and pops; for a tool without domains, into the default one.  A domain has one stack per thread; sections
  * need not nest.  So a range ends with the section around it at the latest. */
 #ifndef FP_GPU_NVTX_OUT_H
 #define FP_GPU_NVTX_OUT_H
@@ -13,12 +13,9 @@
 
 typedef struct fp_nvtx_out {
     void *library; /* never closed: the tool may have threads */
-    void *domain;  /* the tool's; NULL: its default one */
-    int (*push_ex)(void *domain, const fp_nvtx_event *event);
-    int (*pop_ex)(void *domain);
-    int (*push)(const char *name); /* for tools that know no domains */
-    int (*pop)(void);
-    /* What the tool fills, and the tables through which it does. */
+    void *domain;  /* the tool's handle; NULL: none was made so far */
+    /* What the tool fills, some of them (CUPTI) later and from another thread,
+     * and the tables through which it does. */
     fp_nvtx_function function[FP_NVTX_MODULES][FP_NVTX_MAX_FUNCTIONS];
     fp_nvtx_function *entry[FP_NVTX_MODULES][FP_NVTX_MAX_FUNCTIONS + 1];
 } fp_nvtx_out;
@@ -37,9 +34,11 @@ fp_nvtx_out_module(fp_nvtx_out *o, int module, fp_nvtx_table *table,
 
 /* A range that a thread has open. */
 typedef struct fp_nvtx_open {
-    const void *owner; /* compared only: the task */
+    const void *owner; /* compared only: the task; NULL: before any */
     uint64_t epoch;    /* of the recording */
     uint32_t id;       /* of the section */
+    uint32_t
+        module; /* set by fp_nvtx_out_push: whose stack it is on; 0: none */
 } fp_nvtx_open;
 
 typedef struct fp_nvtx_stack {
@@ -50,7 +49,7 @@ typedef struct fp_nvtx_stack {
 
 /* Begins a range called [name] (UTF-8); without memory there is none. */
 void
-fp_nvtx_out_push(const fp_nvtx_out *o, fp_nvtx_stack *s, const fp_alloc *a,
+fp_nvtx_out_push(fp_nvtx_out *o, fp_nvtx_stack *s, const fp_alloc *a,
                  const char *name, fp_nvtx_open what);
 
 /* Ends the innermost such range, if there is one.  Returns how many inner ranges

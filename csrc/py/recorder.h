@@ -54,8 +54,8 @@ typedef struct fp_recorder {
     uint64_t nvtx_without_gil; /* ranges that became no section, or no time */
     uint64_t nvtx_unmatched;   /* ends of ranges that nobody began */
     uint64_t nvtx_unbalanced;  /* ranges of ours that ended too early */
-    uint64_t dropped_threads; /* threads not recorded for want of memory */
-    uint64_t ended_threads;   /* joined into `ended` */
+    uint64_t dropped_threads;  /* threads not recorded for want of memory */
+    uint64_t ended_threads;    /* joined into `ended` */
     uint8_t initialised;
     uint8_t functions_on;
     uint8_t sections_on;

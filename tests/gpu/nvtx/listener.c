@@ -3,6 +3,8 @@
  *     LISTENER=refuse    it does not start
  *     LISTENER=core      it knows no domains
  *     LISTENER=deaf      it takes no ranges
+ *     LISTENER=late      it takes them after attach_now()
+ *     LISTENER=strict    it starts only for a complete client
  */
 #include "gpu/nvtx_abi.h"
 
@@ -19,6 +21,7 @@ static size_t length;
 static char domains[DOMAINS][64];
 static int domain_count;
 static unsigned starts, threads;
+static const fp_nvtx_callbacks *known;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static _Thread_local unsigned thread, depth;
 
@@ -73,13 +76,12 @@ domain_create(const char *name)
 }
 
 static int
-attach(const fp_nvtx_callbacks *callbacks, int module, unsigned id,
-       fp_nvtx_function f)
+attach(int module, unsigned id, fp_nvtx_function f)
 {
     fp_nvtx_table table;
     unsigned count;
-    if (!callbacks->get_module(module, &table, &count) || id >= count ||
-        table[0] != NULL || *table[id] != NULL) {
+    if (!known->get_module(module, &table, &count) || id >= count ||
+        table[0] != NULL) {
         return 0;
     }
     *table[id] = f;
@@ -87,42 +89,72 @@ attach(const fp_nvtx_callbacks *callbacks, int module, unsigned id,
 }
 
 #define ATTACH(module, id, f) \
-    attach(callbacks, module, id, (fp_nvtx_function)(void (*)(void))f)
+    attach(module, id, (fp_nvtx_function)(void (*)(void))f)
 
-__attribute__((visibility("default"))) int
-InitializeInjectionNvtx2(fp_nvtx_get_export get_export)
+static int
+attach_core(void)
 {
-    const char *mode = getenv("LISTENER");
-    const fp_nvtx_callbacks *callbacks = get_export(FP_NVTX_EXPORT_CALLBACKS);
+    return ATTACH(FP_NVTX_CORE, FP_NVTX_RANGE_PUSH_A, push) &&
+           ATTACH(FP_NVTX_CORE, FP_NVTX_RANGE_POP, pop);
+}
+
+static int
+attach_domains(void)
+{
+    return ATTACH(FP_NVTX_CORE2, FP_NVTX_DOMAIN_RANGE_PUSH_EX, domain_push) &&
+           ATTACH(FP_NVTX_CORE2, FP_NVTX_DOMAIN_RANGE_POP, domain_pop) &&
+           ATTACH(FP_NVTX_CORE2, FP_NVTX_DOMAIN_CREATE_A, domain_create);
+}
+
+/* What a client built on NVIDIA's headers offers. */
+static int
+is_complete(fp_nvtx_get_export get_export, const fp_nvtx_callbacks *callbacks)
+{
     const fp_nvtx_version_info *info = get_export(FP_NVTX_EXPORT_VERSION);
-    starts++;
-    if (mode != NULL && strcmp(mode, "refuse") == 0) {
-        return 0;
-    }
-    if (get_export(99) != NULL || info->size != sizeof(*info) ||
-        callbacks->get_module(0, NULL, NULL) ||
-        callbacks->get_module(7, NULL, NULL)) {
+    if (info == NULL || info->size != sizeof(*info) || info->version != 3) {
         return 0;
     }
     info->set_tool_version(3);
     for (int module = 1; module < 7; module++) {
-        if (!callbacks->get_module(module, NULL, NULL)) {
+        fp_nvtx_table table;
+        unsigned count = 0;
+        if (!callbacks->get_module(module, &table, &count) || count < 7 ||
+            !callbacks->get_module(module, NULL, NULL)) {
             return 0;
         }
+        for (unsigned id = 1; id < count; id++) {
+            if (table[id] == NULL) {
+                return 0;
+            }
+        }
     }
-    if (mode != NULL && strcmp(mode, "deaf") == 0) {
-        return 1;
-    }
-    if (!ATTACH(FP_NVTX_CORE, FP_NVTX_RANGE_PUSH_A, push) ||
-        !ATTACH(FP_NVTX_CORE, FP_NVTX_RANGE_POP, pop)) {
+    return get_export(99) == NULL && !callbacks->get_module(0, NULL, NULL) &&
+           !callbacks->get_module(7, NULL, NULL);
+}
+
+__attribute__((visibility("default"))) int
+InitializeInjectionNvtx2(fp_nvtx_get_export get_export)
+{
+    const char *mode = getenv("LISTENER") ? getenv("LISTENER") : "";
+    const fp_nvtx_callbacks *callbacks = get_export(FP_NVTX_EXPORT_CALLBACKS);
+    starts++;
+    if (strcmp(mode, "refuse") == 0) {
         return 0;
     }
-    if (mode != NULL && strcmp(mode, "core") == 0) {
+    if (strcmp(mode, "strict") == 0 && !is_complete(get_export, callbacks)) {
+        return 0;
+    }
+    known = callbacks;
+    if (strcmp(mode, "deaf") == 0 || strcmp(mode, "late") == 0) {
         return 1;
     }
-    return ATTACH(FP_NVTX_CORE2, FP_NVTX_DOMAIN_RANGE_PUSH_EX, domain_push) &&
-           ATTACH(FP_NVTX_CORE2, FP_NVTX_DOMAIN_RANGE_POP, domain_pop) &&
-           ATTACH(FP_NVTX_CORE2, FP_NVTX_DOMAIN_CREATE_A, domain_create);
+    return attach_core() && (strcmp(mode, "core") == 0 || attach_domains());
+}
+
+__attribute__((visibility("default"))) int
+attach_now(void)
+{
+    return attach_core() && attach_domains();
 }
 
 __attribute__((visibility("default"))) const char *
