@@ -392,8 +392,8 @@ attach(fp_gpu *g)
     g->ledger.external = tier == FP_TIER_EXTERNAL;
     g->attached = 1;
     g->next_flush = monotonic_ns() + g->options.period_ns;
+    g->ledger.attachment = atomic_fetch_add(&g->attachments, 1) + 1;
     atomic_store(&g->tier, tier);
-    atomic_fetch_add(&g->attachments, 1);
     atomic_store(&g->accept, 1);
 }
 

@@ -183,6 +183,44 @@ fp_ledger_event(fp_ledger *l, const fp_event *e)
 
 /* ---- external correlation ---- */
 
+enum { NODE_BITS = 28, THREAD_BITS = 24, ATTACHMENT_BITS = 11 };
+
+#define LOW_BITS(n) (((uint64_t)1 << (n)) - 1)
+
+uint64_t
+fp_external_id(uint32_t attachment, fp_place place, int alone)
+{
+    uint64_t thread = fp_place_thread(place), node = fp_place_node(place);
+    if (thread > LOW_BITS(THREAD_BITS) || node > LOW_BITS(NODE_BITS)) {
+        thread = node = 0; /* told as one that nothing is known about */
+        alone = 1;
+    }
+    return (uint64_t)(alone != 0) << 63 |
+           (attachment & LOW_BITS(ATTACHMENT_BITS))
+               << (THREAD_BITS + NODE_BITS) |
+           thread << NODE_BITS | node;
+}
+
+static void
+external_record(fp_ledger *l, const uint8_t *record)
+{
+    uint64_t id = fp_read_u64(record, FP_AT_EXTERNAL_ID);
+    uint64_t attachment = id >> (THREAD_BITS + NODE_BITS);
+    if (fp_read_u32(record, FP_AT_EXTERNAL_KIND) !=
+            FP_CUPTI_EXTERNAL_CUSTOM2 ||
+        ((attachment ^ l->attachment) & LOW_BITS(ATTACHMENT_BITS)) != 0) {
+        return; /* somebody else's, or an old one */
+    }
+    fp_launch *e = fp_launches_put(
+        &l->launches, fp_read_u32(record, FP_AT_EXTERNAL_CORRELATION));
+    if (e != NULL) {
+        e->place = (id >> NODE_BITS & LOW_BITS(THREAD_BITS)) << 32 |
+                   (id & LOW_BITS(NODE_BITS));
+        e->flags |= FP_LAUNCH_HAS_SITE;
+        e->flags |= id >> 63 ? FP_LAUNCH_ALONE : 0;
+    }
+}
+
 static void
 refresh(fp_ledger *l, uint32_t corr)
 {
@@ -248,22 +286,10 @@ fp_ledger_correlate(fp_ledger *l, const uint8_t *record)
         l->counters.records++;
         api_record(l, record, FP_CUPTI_DOMAIN_DRIVER);
         break;
-    case FP_CUPTI_EXTERNAL_CORRELATION: {
+    case FP_CUPTI_EXTERNAL_CORRELATION:
         l->counters.records++;
-        if (fp_read_u32(record, FP_AT_EXTERNAL_KIND) !=
-            FP_CUPTI_EXTERNAL_CUSTOM2) {
-            return; /* somebody else's */
-        }
-        fp_launch *e = fp_launches_put(
-            &l->launches, fp_read_u32(record, FP_AT_EXTERNAL_CORRELATION));
-        if (e != NULL) {
-            uint64_t id = fp_read_u64(record, FP_AT_EXTERNAL_ID);
-            e->place = id & ~FP_EXTERNAL_ALONE;
-            e->flags |= FP_LAUNCH_HAS_SITE;
-            e->flags |= id & FP_EXTERNAL_ALONE ? FP_LAUNCH_ALONE : 0;
-        }
+        external_record(l, record);
         break;
-    }
     default:
         break;
     }
@@ -290,7 +316,7 @@ count_launch(fp_ledger *l, fp_launch *e)
 static void
 ask_owners(fp_ledger *l, fp_owner_query *query, uint32_t n)
 {
-    fp_owner_log_ask(&l->owners, query, n, l->functions_known);
+    fp_owner_log_ask(&l->owners, query, n);
     for (uint32_t i = 0; i < n; i++) {
         fp_launch *e = fp_launches_find(&l->launches, query[i].tag);
         if (e == NULL) {

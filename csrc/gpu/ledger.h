@@ -54,8 +54,15 @@ typedef struct fp_parked {
 
 enum { FP_PARKED_MAX = 1 << 20 };
 
-/* Bit in an external correlation id: the thread has no section. */
-#define FP_EXTERNAL_ALONE ((uint64_t)1 << 63)
+/* What CUPTI is told as external correlation id.  A thread that did nothing since
+ * may still have one of an earlier attachment on CUPTI's stack.
+ *
+ *   63      62          52 51       28 27      0
+ *   +-------+-------------+-----------+---------+
+ *   | alone | attachment  | thread    | node    |   alone: without a section
+ *   +-------+-------------+-----------+---------+ */
+uint64_t
+fp_external_id(uint32_t attachment, fp_place place, int alone);
 
 typedef struct fp_ledger {
     fp_alloc alloc;
@@ -77,7 +84,7 @@ typedef struct fp_ledger {
     uint16_t section[FP_TIMELINE_SECTIONS]; /* section id + 1 */
     uint32_t sections;
     int external;         /* which of the two ways */
-    int functions_known;  /* for the owner rule */
+    uint32_t attachment;  /* ids of others are not told by this one */
     int64_t begin_ns;     /* of the recording; device clock */
     int64_t end_ns;       /* ... INT64_MAX while it goes on */
     uint64_t outstanding; /* launches without an activity so far */

@@ -101,7 +101,7 @@ query_order(const void *a, const void *b)
 
 /* The rule, without the launching thread itself. */
 static fp_place
-choose_but(const fp_owner_state *state, fp_place launcher, int functions_known)
+choose_but(const fp_owner_state *state, fp_place launcher)
 {
     fp_owner_state others[FP_OWNERS];
     uint32_t n = 0, self = fp_place_thread(launcher);
@@ -111,16 +111,16 @@ choose_but(const fp_owner_state *state, fp_place launcher, int functions_known)
             others[n++] = state[i];
         }
     }
-    return fp_owner_choose(others, n, functions_known);
+    return fp_owner_choose(others, n,
+                           state[FP_OWNER_FUNCTIONS].is_backward_phase);
 }
 
 void
-fp_owner_log_ask(fp_owner_log *l, fp_owner_query *q, uint32_t n,
-                 int functions_known)
+fp_owner_log_ask(fp_owner_log *l, fp_owner_query *q, uint32_t n)
 {
     sort_events(l);
     qsort(q, n, sizeof(*q), query_order);
-    fp_owner_state state[FP_OWNERS];
+    fp_owner_state state[FP_OWNERS + 1];
     memcpy(state, l->state, sizeof(state));
     uint64_t opened = l->opened;
     uint32_t next = 0;
@@ -128,7 +128,7 @@ fp_owner_log_ask(fp_owner_log *l, fp_owner_query *q, uint32_t n,
         while (next < l->events && l->event[next].at <= q[i].at) {
             apply(l, state, &l->event[next++]);
         }
-        q[i].answer = choose_but(state, q[i].launcher, functions_known);
+        q[i].answer = choose_but(state, q[i].launcher);
     }
     l->opened = opened; /* the replay must not age what is kept */
 }

@@ -71,6 +71,10 @@ fp_owners_backward_node(const fp_owners *o, const fp_node *n);
 
 /* ---- as it was some time ago; one thread at a time ---- */
 
+/* Slot of an event that tells, as is_backward_phase, whether functions are
+ * recorded. */
+enum { FP_OWNER_FUNCTIONS = FP_OWNERS };
+
 typedef struct fp_owner_event {
     int64_t at; /* device clock */
     fp_place section;
@@ -87,8 +91,8 @@ typedef struct fp_owner_log {
     uint32_t events;
     uint32_t capacity;
     int sorted;
-    fp_owner_state state[FP_OWNERS]; /* before event[0] */
-    uint64_t opened;                 /* counts within `state` and the log */
+    fp_owner_state state[FP_OWNERS + 1]; /* before event[0] */
+    uint64_t opened; /* counts within `state` and the log */
     uint64_t lost;
 } fp_owner_log;
 
@@ -111,8 +115,7 @@ typedef struct fp_owner_query {
 
 /* Answers [n] queries; they are left in the order of their times. */
 void
-fp_owner_log_ask(fp_owner_log *l, fp_owner_query *q, uint32_t n,
-                 int functions_known);
+fp_owner_log_ask(fp_owner_log *l, fp_owner_query *q, uint32_t n);
 
 /* Nobody will ask about times before [at] any more. */
 void

@@ -12,6 +12,14 @@ fp_gpu_layer_owns(const fp_recorder *r)
     return r == owner;
 }
 
+static void
+tell(fp_gpu *g, fp_lane *lane, const fp_event *e)
+{
+    if (fp_lane_write(lane, e)) {
+        fp_gpu_wake(g);
+    }
+}
+
 /* ---- where threads stand ---- */
 
 void
@@ -24,6 +32,14 @@ fp_gpu_layer_epochs(fp_recorder *r)
     int known = r->functions_on && !r->paused && r->builtins;
     atomic_store(&g->owners.functions_known, known);
     fp_gpu_set_epochs(r->function_epoch, r->section_epoch);
+    fp_lane *lane = fp_gpu_own_lane(g);
+    if (lane != NULL) {
+        tell(g, lane,
+             &(fp_event){.kind = FP_EVENT_OWNER,
+                         .ticks = fp_clock_now(&r->clock),
+                         .corr = FP_OWNER_FUNCTIONS,
+                         .section = (uint16_t)known});
+    }
 }
 
 static void
@@ -98,8 +114,8 @@ pop(fp_gpu *g, fp_lane *lane)
 static void
 push(fp_gpu *g, fp_recorder *r, fp_lane *lane, const fp_thread *t)
 {
-    uint64_t id = fp_place_of(t, t->cur);
-    id |= lane->has_sections ? 0 : FP_EXTERNAL_ALONE;
+    uint64_t id = fp_external_id(atomic_load(&g->attachments),
+                                 fp_place_of(t, t->cur), !lane->has_sections);
     if (g->cupti.push_external(FP_CUPTI_EXTERNAL_CUSTOM2, id) !=
         FP_CUPTI_SUCCESS) {
         /* Each failing call would cost as much as a launch. */
@@ -147,14 +163,6 @@ in_backward_phase(const fp_thread *t)
         }
     }
     return 0;
-}
-
-static void
-tell(fp_gpu *g, fp_lane *lane, const fp_event *e)
-{
-    if (fp_lane_write(lane, e)) {
-        fp_gpu_wake(g);
-    }
 }
 
 /* For the log of owners. */
