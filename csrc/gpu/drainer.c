@@ -399,9 +399,14 @@ attach(fp_gpu *g)
 
 /* ---- switching off ---- */
 
+/* Of external correlation nothing is known before CUPTI gives the buffer back,
+ * and that is when the activities in it are over. */
 static int
 something_is_outstanding(fp_gpu *g)
 {
+    if (g->used == FP_TIER_EXTERNAL && fp_buffers_lent(&g->buffers) != 0) {
+        return 1;
+    }
     pthread_mutex_lock(&g->lock);
     int outstanding =
         g->ledger.outstanding != 0 || g->ledger.parked_count != 0;
