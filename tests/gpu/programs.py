@@ -176,8 +176,10 @@ class Tables:
         assert sum(row[12] for row in self.gpu["kernels"]) <= c["kernels"]
         assert len({tuple(row[:6]) for row in rows}) == len(rows)
         for row in rows:
-            assert row[6] > 0 and row[7] >= 0, row
-            self.path(*row[:2]), self.path(*row[2:4])
+            assert row[6] > 0, row
+            assert row[7] >= 0, row
+            self.path(*row[:2])
+            self.path(*row[2:4])
         for device in self.gpu["devices"]:
             for line in (device["whole"], device["steps"]):
                 idle = sum(ns for _, ns in line["idle"])

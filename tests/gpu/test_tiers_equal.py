@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
+import children
 import pytest
 from fake_handles import FakeGpu
-from helpers import run_child
 
 pytest.importorskip("hypothesis")
 
 # Runs in a child, both tiers one after the other for each example.
 CHILD = """
-import sys
 from hypothesis import given, settings, strategies as st
-from programs import *
-from fastprof._core import profile_section
 
 EXAMPLES, FUNCTIONS = int(sys.argv[1]), sys.argv[2] == "functions"
 engine = fakegpu.Engine()
@@ -111,14 +108,25 @@ same()
 """
 
 
+def run(fake_gpu: FakeGpu, examples: int, what: str, timeout: float) -> None:
+    children.ok(
+        fake_gpu,
+        CHILD,
+        str(examples),
+        what,
+        timeout=timeout,
+        FAKE_CUDA_DEVICES="2",
+        # A start before the launch would be a fault of the fake's.
+        FAKE_CUPTI_SET="launch_latency_ns=20000",
+    )
+
+
 @pytest.mark.parametrize("what", ["functions", "sections"])
 def test_equal_tables_of_random_programs(fake_gpu: FakeGpu, what: str) -> None:
-    env = fake_gpu.env(FAKE_CUDA_DEVICES="2")
-    run_child(CHILD, "25", what, env=env, timeout=240).check()
+    run(fake_gpu, 25, what, 240)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", ["functions", "sections"])
 def test_equal_tables_of_many_random_programs(fake_gpu: FakeGpu, what: str) -> None:
-    env = fake_gpu.env(FAKE_CUDA_DEVICES="2")
-    run_child(CHILD, "300", what, env=env, timeout=600).check()
+    run(fake_gpu, 300, what, 600)
