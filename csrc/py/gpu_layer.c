@@ -541,12 +541,12 @@ fp_gpu_layer_start(PyObject *self, PyObject *args, PyObject *kwargs)
     }
     r->gpu_asked = 1;
     const char *why = refusal(r);
-    if (why == NULL && r->gpu_switching) {
-        why = "another thread is switching it on";
-    }
     if (why != NULL) {
         set_reason(r, why);
         return answer(r, "off");
+    }
+    if (r->gpu_switching) {
+        return answer(r, "waiting"); /* for another thread */
     }
     PyObject *sequence =
         PySequence_Fast(paths, "cupti_paths must be a sequence of str");
