@@ -21,7 +21,7 @@ c = client(path)
 free = client(path, gil=False)  # the same library, called without the GIL
 
 def record():
-    return fastprof.Profiler(functions=False, skip_first=0)
+    return fastprof.Profiler(functions=False, nvtx=False, skip_first=0)
 """
 
 
@@ -406,7 +406,7 @@ def test_ranges_never_synchronize(own: str) -> None:
         HEAD
         + """
 calls = []
-with fastprof.Profiler(functions=False, sync="cuda") as prof:
+with fastprof.Profiler(functions=False, nvtx=False, sync="cuda") as prof:
     _core.set_sync_function(lambda: calls.append(1))
     c.push_a(b"range")
     c.pop()

@@ -18,7 +18,7 @@ from nvtx_child import *
 tool = listener(sys.argv[1])
 
 def record():
-    return fastprof.Profiler(functions=False, skip_first=0)
+    return fastprof.Profiler(functions=False, nvtx=False, skip_first=0)
 
 def open_ranges():
     depth = {}
@@ -310,7 +310,7 @@ def test_with_synchronization(tool: str) -> None:
     run(
         ON
         + """
-with fastprof.Profiler(functions=False, sync="cuda") as prof:
+with fastprof.Profiler(functions=False, nvtx=False, sync="cuda") as prof:
     _core.set_sync_function(lambda: order.append(len(heard(tool))))
     order = []
     with profile_section("a"):
@@ -374,7 +374,7 @@ from fastprof import profile_section
 from fastprof.capture import nvtx as capture
 reason = capture.begin_out()
 assert reason is None, reason
-with fastprof.Profiler(functions=False) as prof:
+with fastprof.Profiler(functions=False, nvtx=False) as prof:
     for _ in range(100):
         with profile_section("a"), profile_section("b"):
             pass

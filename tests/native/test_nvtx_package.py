@@ -38,7 +38,7 @@ def in_a_thread():
         nvtx.push_range("thread")
         nvtx.pop_range()
 
-with fastprof.Profiler(functions=False, skip_first=0) as prof:
+with fastprof.Profiler(functions=False, nvtx=False, skip_first=0) as prof:
     for i in range(5):
         with profile_section("step"):
             with nvtx.annotate("forward", payload=i):
@@ -84,7 +84,9 @@ def work():
         for _ in range(3):
             leaf()
 
-with fastprof.Profiler(functions=True, skip_first=0, backend=sys.argv[1], max_overhead=0) as prof:
+with fastprof.Profiler(
+    functions=True, nvtx=False, backend=sys.argv[1], max_overhead=0
+) as prof:
     for _ in range(20):
         work()
 report = prof.report()
@@ -119,7 +121,7 @@ assert capture.begin_out() is None
 import nvtx
 tool = listener(sys.argv[1])
 # The listener of the tests takes plain messages, the package sends registered ones.
-with fastprof.Profiler(functions=False) as prof:
+with fastprof.Profiler(functions=False, nvtx=False) as prof:
     with profile_section("section"):
         with nvtx.annotate("library"):
             pass
