@@ -258,6 +258,9 @@ enable_external(fp_gpu *g)
 {
     const fp_cupti *c = &g->cupti;
     if (c->push_external == NULL || c->pop_external == NULL) {
+        if (g->why.text[0] == '\0') {
+            fp_why_set(&g->why, "this CUPTI knows no external correlation");
+        }
         return -1;
     }
     int rc = c->enable(FP_CUPTI_EXTERNAL_CORRELATION);
