@@ -12,7 +12,15 @@ from fastprof.exporters.loading import load
 from fastprof.fileio import atomic_write, resolve_output
 from fastprof.report import Report, formats
 
-_FORMATS = ("text", "json", "pstats", "speedscope", "collapsed")
+_FORMATS = (
+    "text",
+    "json",
+    "pstats",
+    "speedscope",
+    "speedscope-gpu",
+    "collapsed",
+    "collapsed-gpu",
+)
 
 
 def run(argv: Sequence[str]) -> int:
