@@ -18,6 +18,7 @@ BASE = (
     "snapshot_fields",
     "snapshot_gpu",
     "snapshot_memory",
+    "snapshot_operators",
     "errors",
     "names",
     "fileio",

@@ -29,6 +29,7 @@ from fastprof.snapshot_fields import (
 )
 from fastprof.snapshot_gpu import GpuSnapshot, read_gpu
 from fastprof.snapshot_memory import MemorySnapshot, read_memory
+from fastprof.snapshot_operators import OperatorSnapshot, read_operators
 
 SCHEMA = "fastprof/1"
 
@@ -194,8 +195,8 @@ class Snapshot:
     ``meta`` holds strings and numbers only (python, platform, pid, rank, backend, clock,
     started_unix_ns, ...).  ``duration_ns`` is recorded wall time.  ``counters`` are the
     faults that were survived (``unbalanced``, ``dropped``, ``wrong_thread`` ...): nonzero
-    ones belong in every report.  ``notes`` are sentences for the reader.  ``gpu`` and
-    ``memory`` are None where that layer was not asked for.
+    ones belong in every report.  ``notes`` are sentences for the reader.  ``gpu``,
+    ``memory`` and ``operators`` are None where that layer was not asked for.
     """
 
     meta: Mapping[str, str | int | float | bool | None]
@@ -212,6 +213,7 @@ class Snapshot:
     schema: str = SCHEMA
     gpu: GpuSnapshot | None = None
     memory: MemorySnapshot | None = None
+    operators: OperatorSnapshot | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain dicts, lists, strings and numbers: what ``json.dumps`` accepts."""
@@ -282,6 +284,7 @@ class Snapshot:
             "notes": list(self.notes),
             "gpu": None if self.gpu is None else self.gpu.to_dict(),
             "memory": None if self.memory is None else self.memory.to_dict(),
+            "operators": None if self.operators is None else self.operators.to_dict(),
         }
 
     @staticmethod
@@ -338,9 +341,10 @@ class _Reader:
                 for k, v in as_dict(top.get("counters"), "counters").items()
             },
             notes=tuple(as_str(n, "notes[]") for n in as_list(top.get("notes"), "notes")),
-            # Runs saved before there was a GPU layer lack both.
+            # Runs saved before there were these layers lack them.
             gpu=read_gpu(top.get("gpu"), n_keys, [len(t.nodes) for t in threads]),
             memory=read_memory(top.get("memory")),
+            operators=read_operators(top.get("operators")),
         )
 
 
