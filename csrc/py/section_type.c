@@ -92,17 +92,8 @@ count_stray(fp_recorder *r, fp_thread *t, uint32_t id)
 }
 
 static void
-section_close(fp_section_object *s, unsigned flags)
+close_here(fp_recorder *r, fp_section_object *s, unsigned flags)
 {
-    fp_recorder *r = s->state->section_owner;
-    int extras = has_extras(r, s);
-    if (FP_UNLIKELY(extras)) {
-        synchronize(r, s);
-        r = s->state->section_owner;
-        if (r == NULL) {
-            return;
-        }
-    }
     fp_thread *t = fp_recorder_section_thread(r);
     if (FP_UNLIKELY(t == NULL)) {
         return;
@@ -115,9 +106,31 @@ section_close(fp_section_object *s, unsigned flags)
     if (FP_UNLIKELY(r->gpu_on)) {
         fp_gpu_layer_section(r, t, now);
     }
-    if (FP_UNLIKELY(extras) && s->state->nvtx_out) {
+}
+
+FP_COLD static void
+close_with_extras(fp_recorder *r, fp_section_object *s, unsigned flags)
+{
+    synchronize(r, s);
+    r = s->state->section_owner;
+    if (r == NULL) {
+        return;
+    }
+    close_here(r, s, flags);
+    if (s->state->nvtx_out) {
         fp_nvtx_section_closed(s, r);
     }
+}
+
+static void
+section_close(fp_section_object *s, unsigned flags)
+{
+    fp_recorder *r = s->state->section_owner;
+    if (FP_UNLIKELY(has_extras(r, s))) {
+        close_with_extras(r, s, flags);
+        return;
+    }
+    close_here(r, s, flags);
 }
 
 static PyObject *
