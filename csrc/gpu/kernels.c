@@ -162,12 +162,26 @@ find_by_text(fp_kernels *k, const char *name, const fp_kernel_shape *shape)
     return add(k, name, length, hash, shape);
 }
 
+/* Where the memo of a kernel is.  Not hash_shape: this runs for each record, and
+ * these products do not wait for each other. */
+static uint32_t
+memo_slot(const char *name, const fp_kernel_shape *s)
+{
+    uint64_t h = (uint64_t)(uintptr_t)name * 0x9E3779B97F4A7C15u;
+    h += (uint64_t)(uint32_t)s->block[0] * 0xBF58476D1CE4E5B9u;
+    h += (uint64_t)(uint32_t)s->block[1] * 0x94D049BB133111EBu;
+    h += (uint64_t)(uint32_t)s->block[2] * 0xD6E8FEB86659FD93u;
+    h += ((uint64_t)s->device << 32 | s->registers) * 0xC2B2AE3D27D4EB4Fu;
+    h += ((uint64_t)s->static_shared << 32 | s->dynamic_shared) *
+         0xA0761D6478BD642Fu;
+    return (uint32_t)(h >> 40) & (FP_KERNEL_CACHE - 1);
+}
+
 int32_t
 fp_kernels_find(fp_kernels *k, const char *name, const fp_kernel_shape *shape)
 {
     name = name != NULL ? name : "(unnamed kernel)";
-    uint32_t h = mix(hash_shape(shape), (uint32_t)((uintptr_t)name >> 3));
-    fp_kernel_memo *memo = &k->memo[h & (FP_KERNEL_CACHE - 1)];
+    fp_kernel_memo *memo = &k->memo[memo_slot(name, shape)];
     if (FP_LIKELY(memo->kernel != 0 && memo->name == name)) {
         const fp_kernel *row = &k->row[memo->kernel - 1];
         /* The text, too: the address may have been used for another. */

@@ -33,6 +33,7 @@ typedef struct fp_launch {
     int64_t blocked_ns; /* valid if WAITED */
     uint32_t corr;
     uint32_t generation; /* when it was last used */
+    uint32_t host_row;   /* of its site, most likely */
     uint8_t flags;
     uint8_t how;
     uint8_t occupied;

@@ -79,7 +79,8 @@ static void
 launched(fp_ledger *l, const fp_event *e)
 {
     fp_site site = {e->place, e->via, (fp_how)e->how};
-    fp_sums_host(&l->sums, &site)->launches++;
+    uint32_t row = UINT32_MAX;
+    fp_sums_host_near(&l->sums, &site, &row)->launches++;
     l->counters.launches++;
     l->counters.graph_launches += e->kind == FP_EVENT_GRAPH_LAUNCH;
     fp_launch *launch = fp_launches_put(&l->launches, e->corr);
@@ -94,6 +95,7 @@ launched(fp_ledger *l, const fp_event *e)
     launch->place = e->place;
     launch->via = e->via;
     launch->how = e->how;
+    launch->host_row = row;
     launch->at_ns = fp_clock_map_to_gpu(&l->clock, e->ticks);
 }
 
@@ -377,7 +379,7 @@ hit(fp_ledger *l, fp_launch *e, const activity *a)
     }
     e->flags |= FP_LAUNCH_HIT;
     fp_site site = {e->place, e->via, (fp_how)e->how};
-    fp_host_sum *host = fp_sums_host(&l->sums, &site);
+    fp_host_sum *host = fp_sums_host_near(&l->sums, &site, &e->host_row);
     int64_t delay = a->start - e->at_ns;
     if (FP_UNLIKELY(delay < 0)) {
         l->counters.negative_delay++;

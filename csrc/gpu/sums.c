@@ -86,7 +86,7 @@ make_room(fp_sum_table *t)
         t->row = row;
         t->capacity = more;
     }
-    if (t->count * 2 >= t->index_capacity) {
+    if (t->count * 4 >= t->index_capacity) {
         uint32_t more = t->index_capacity != 0 ? t->index_capacity * 2 : 1024;
         uint32_t *index = fp_alloc_zeroed(&t->alloc, more, sizeof(*index));
         if (index == NULL) {
@@ -166,6 +166,20 @@ fp_sums_host(fp_sums *s, const fp_site *site)
         return &s->no_room_host;
     }
     return row;
+}
+
+fp_host_sum *
+fp_sums_host_near(fp_sums *s, const fp_site *site, uint32_t *row)
+{
+    fp_host_sum *rows = s->host.row;
+    if (FP_LIKELY(*row < s->host.count && same_site(&rows[*row].site, site))) {
+        return &rows[*row];
+    }
+    fp_host_sum *found = fp_sums_host(s, site);
+    if (found != &s->no_room_host) {
+        *row = (uint32_t)(found - (fp_host_sum *)s->host.row);
+    }
+    return found;
 }
 
 /* ---- renaming ---- */

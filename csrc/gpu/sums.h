@@ -73,6 +73,10 @@ fp_sums_activity(fp_sums *s, const fp_site *site, int32_t what, int64_t ns,
 fp_host_sum *
 fp_sums_host(fp_sums *s, const fp_site *site);
 
+/* The same; [row] says where the row was the last time, and may be wrong. */
+fp_host_sum *
+fp_sums_host_near(fp_sums *s, const fp_site *site, uint32_t *row);
+
 /* The nodes of thread [from] have become those of thread [to]: node i is now
  * became[i].  Without memory the sums stay right, their places get lost. */
 void
