@@ -217,7 +217,7 @@ fp_thread_take_off_path(fp_thread *t, uint32_t i);
 
 /* ---- steps ---- */
 
-/* The first step begins at [now]. */
+/* A step begins at [now]: the first, or one instead of the step under way. */
 fp_status
 fp_thread_start_steps(fp_thread *t, uint64_t skip, int64_t now);
 

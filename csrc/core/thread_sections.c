@@ -242,6 +242,12 @@ fp_thread_start_steps(fp_thread *t, uint64_t skip, int64_t now)
             return FP_ENOMEM;
         }
     }
+    /* Of a step given up for this one nothing is left. */
+    for (fp_section *s = t->touched; s != NULL; s = s->next_touched) {
+        s->step_ticks = 0;
+        s->touched = 0;
+    }
+    t->touched = NULL;
     t->steps->skip = skip;
     t->steps->start = now;
     t->bottom_since = now;

@@ -411,6 +411,26 @@ FP_TEST(thread_the_first_step_has_no_time_from_before_it)
     finish(t, &m, 200);
 }
 
+FP_TEST(thread_a_step_begun_anew_has_nothing_of_the_one_given_up)
+{
+    fake_memory m = {0};
+    fp_thread *t = thread_from(&m, 0);
+    CHECK_INT(fp_thread_start_steps(t, 0, 0), FP_OK);
+    kit_open(t, DATA, 10);
+    kit_close(t, DATA, 30);
+    kit_open(t, FORWARD, 40); /* open when the new step begins */
+    CHECK_INT(fp_thread_start_steps(t, 0, 50), FP_OK);
+    kit_close(t, FORWARD, 70);
+    fp_thread_end_step(t, 100);
+    CHECK_UINT(t->steps->count, 1);
+    CHECK_INT(t->steps->sum_ticks, 50);
+    CHECK_UINT(t->section[DATA]->steps, 0);
+    CHECK_INT(t->section[DATA]->steps_ticks, 0);
+    CHECK_INT(t->section[FORWARD]->steps_ticks, 20);
+    fp_thread_charge(t, 100);
+    finish(t, &m, 100);
+}
+
 static fp_sum
 phase_total(const fp_thread *t, int32_t tag, fp_phase phase)
 {
