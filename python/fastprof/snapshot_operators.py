@@ -11,8 +11,9 @@ from typing import Any
 
 from fastprof.snapshot_fields import as_dict, as_int, as_ints, as_list, as_str, fail
 
-#: What a row is: an operator, something that ran on the device, a ``record_function``.
-OPERATOR_KINDS = ("op", "device", "annotation")
+#: What a row is: an operator, something that ran on the device, a ``record_function`` as
+#: the host saw it, and what it covers on the device.
+OPERATOR_KINDS = ("op", "device", "annotation", "device_annotation")
 
 #: No program has so much memory; what is freed is negative.
 _MAX_BYTES = 2**53

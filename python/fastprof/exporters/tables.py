@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from fastprof.exporters.cells import Table, number, percent, short
 from fastprof.exporters.tables_gpu import gpu_tables, has_gpu
+from fastprof.exporters.tables_operators import operator_tables
 from fastprof.report.model import FunctionRow, Report, SectionRow, StepTable
 from fastprof.report.model_gpu import HasGpu
 
@@ -62,6 +63,7 @@ def all_tables(report: Report, function_limit: int = FUNCTION_ROWS) -> list[Tabl
         _sections(report),
         functions(report.functions, "Functions, most self time first ({} of {})", function_limit),
         *gpu_tables(report),
+        *operator_tables(report),
         _loaders(report),
         _threads(report),
     )

@@ -28,7 +28,7 @@ def write(report: Report, stream: TextIO, *, functions: int = FUNCTION_ROWS) -> 
         stream.write(line + "\n")
     for table in all_tables(report, functions):
         stream.write("\n" + table.title + "\n")
-        for line in _lines(table):
+        for line in table_lines(table):
             stream.write(line + "\n")
     for line in tail_lines(report):
         stream.write(line + "\n")
@@ -50,7 +50,8 @@ def tail_lines(report: Report) -> list[str]:
     return lines
 
 
-def _lines(table: Table) -> list[str]:
+def table_lines(table: Table) -> list[str]:
+    """Return a table as lines: the headers, a rule, the rows."""
     cells = [table.headers, *table.rows]
     widths = [max(len(row[i]) for row in cells) for i in range(len(table.headers))]
     out = []

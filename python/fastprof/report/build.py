@@ -30,6 +30,7 @@ from fastprof.report.model import (
 )
 from fastprof.report.model_gpu import GpuUse, KernelUse
 from fastprof.report.notes import has_functions, make_notes
+from fastprof.report.operators import operator_report
 from fastprof.report.stats import (
     coefficient_of_variation,
     exact_quantiles,
@@ -71,6 +72,7 @@ def build_report(snapshot: Snapshot, *, correct_times: bool = True) -> Report:
         gpu=gpu_part,
         kernels=kernels,
         memory=memory_report(snapshot),
+        operators=operator_report(snapshot),
     )
 
 

@@ -21,6 +21,7 @@ from fastprof.report.model_gpu import (
     KernelUse,
     MemoryReport,
 )
+from fastprof.report.operators import OperatorReport
 from fastprof.snapshot import Snapshot
 
 #: The two names that each of the four phases may have.
@@ -218,7 +219,8 @@ class Report:
 
     ``snapshot`` is what it was made from.  ``has_tree`` is False for a report read from
     a ``.stats`` file, which knows functions and their callers but no contexts.  ``gpu`` is
-    None where no GPU layer was asked for, ``memory`` where memory was not recorded.
+    None where no GPU layer was asked for, ``memory`` and ``operators`` where these were not
+    recorded.
     """
 
     meta: Mapping[str, str | int | float | bool | None]
@@ -235,6 +237,7 @@ class Report:
     gpu: GpuReport | None = None
     kernels: tuple[KernelRow, ...] = ()
     memory: MemoryReport | None = None
+    operators: OperatorReport | None = None
 
     def section(self, name: str) -> SectionRow:
         """Return the row of a section; each phase is found by either of its two names.
