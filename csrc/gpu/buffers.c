@@ -37,8 +37,7 @@ fp_buffers_lend(fp_buffers *b, size_t *size)
             atomic_store(&s->state, FP_BUFFER_LENT);
             return s->data;
         }
-        atomic_store(&s->state, FP_BUFFER_FREE);
-        break;
+        atomic_store(&s->state, FP_BUFFER_FREE); /* others may have memory */
     }
     atomic_fetch_add(&b->lent_spares, 1);
     *size = FP_SPARE_BYTES;

@@ -7,6 +7,9 @@
  * launch. */
 enum { LAUNCH_PATIENCE = 60, PARKED_PATIENCE = 3 };
 
+/* Nothing takes two weeks; sums of what CUPTI makes up must not overflow. */
+#define LONGEST_NS (INT64_C(1) << 50)
+
 fp_status
 fp_ledger_init(fp_ledger *l, const fp_alloc *a, uint32_t devices,
                double ns_per_tick)
@@ -105,8 +108,9 @@ waited(fp_ledger *l, const fp_event *e)
     fp_site site = {e->place, e->via, (fp_how)e->how};
     fp_host_sum *host = fp_sums_host(&l->sums, &site);
     host->syncs++;
-    host->blocked_ns += fp_clock_map_to_gpu(&l->clock, e->until) -
-                        fp_clock_map_to_gpu(&l->clock, e->ticks);
+    /* By our clock: the device's may be stepped meanwhile. */
+    double ns = (double)(e->until - e->ticks) * l->clock.slope;
+    host->blocked_ns += ns > 0 ? (int64_t)(ns + 0.5) : 0;
     l->counters.syncs++;
 }
 
@@ -381,8 +385,8 @@ hit(fp_ledger *l, fp_launch *e, const activity *a)
     fp_site site = {e->place, e->via, (fp_how)e->how};
     fp_host_sum *host = fp_sums_host_near(&l->sums, &site, &e->host_row);
     int64_t delay = a->start - e->at_ns;
-    if (FP_UNLIKELY(delay < 0)) {
-        l->counters.negative_delay++;
+    if (FP_UNLIKELY(delay < 0 || delay > LONGEST_NS)) {
+        l->counters.negative_delay += delay < 0;
         delay = 0;
     }
     host->delays++;
@@ -501,7 +505,8 @@ read_times(fp_ledger *l, const uint8_t *record, const layout *at, activity *a)
         c->invalid += start != 0;
         return 0;
     }
-    if (FP_UNLIKELY(end == 0 || end < start)) {
+    if (FP_UNLIKELY(end == 0 || end < start ||
+                    end - start > (uint64_t)LONGEST_NS)) {
         c->incomplete += end == 0;
         c->invalid += end != 0;
         return 0;
@@ -643,6 +648,9 @@ fp_ledger_age(fp_ledger *l, int64_t until, int last)
         fp_launches_age(&l->launches, last ? 0 : LAUNCH_PATIENCE);
     l->counters.expired_launches += expired;
     l->outstanding -= expired < l->outstanding ? expired : l->outstanding;
+    if (last) {
+        fp_launches_clear(&l->launches); /* their ids may be given anew */
+    }
     for (uint32_t i = 0; i < l->timelines; i++) {
         fp_timeline_fold(&l->timeline[i], until);
     }

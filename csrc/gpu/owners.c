@@ -49,6 +49,8 @@ fp_owners_leave(fp_owners *o, const fp_thread *t)
     for (int i = 0; i < FP_OWNERS; i++) {
         if (atomic_load(&o->slot[i].thread) == t) {
             atomic_store(&o->slot[i].section, 0);
+            atomic_store(&o->slot[i].opened, 0);
+            atomic_store(&o->slot[i].is_backward_phase, 0);
             atomic_store(&o->slot[i].thread, NULL);
         }
     }
