@@ -1,0 +1,26 @@
+"""Trainers and frameworks: one line each.
+
+::
+
+    from fastprof.integrations.lightning import FastprofProfiler  # Trainer(profiler=...)
+    from fastprof.integrations.transformers import attach  # attach(trainer)
+    from fastprof.integrations.accelerate import attach  # attach(accelerator)
+
+Nothing of a framework is imported before its module here is.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from typing import Any
+
+
+def __getattr__(name: str) -> Any:
+    if not name.startswith("_") and name in __dir__():
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_"))

@@ -1,0 +1,395 @@
+"""What the integrations share: the run they record into, and standing in for methods.
+
+Nothing here raises into the training: a hook that fails is told about once, becomes a
+note of the report, and from then on the hooks do nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from types import MethodType
+from typing import TYPE_CHECKING, Any
+
+from fastprof.session import current
+from fastprof.session.profiler import Profiler
+from fastprof.session.schedule import Schedule
+
+if TYPE_CHECKING:
+    from fastprof.capture import Section
+    from fastprof.report import Report
+
+#: Activities that torch.profiler knows, as Accelerate's ProfileKwargs names them.
+ACTIVITIES = ("cpu", "cuda", "xpu", "mtia", "hpu")
+_SCHEDULE_KEYS = ("wait", "warmup", "active", "repeat", "skip_first")
+
+
+def check_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keywords of a :class:`~fastprof.Profiler`, checked before training starts.
+
+    ``profile_training=False`` means the same as ``enabled=False``.
+
+    Raises:
+        TypeError, ValueError, OSError: as ``Profiler`` does.
+    """
+    checked = dict(options)
+    if not checked.pop("profile_training", True):
+        checked["enabled"] = False
+    Profiler(**checked)
+    return checked
+
+
+def operator_options(
+    *,
+    activities: Sequence[str] | None = None,
+    schedule_option: Mapping[str, int] | None = None,
+    on_trace_ready: Callable[[Any], object] | None = None,
+    record_shapes: bool = False,
+    profile_memory: bool = False,
+    with_stack: bool = False,
+    with_flops: bool = False,
+    with_modules: bool = False,
+    output_trace_dir: str | None = None,
+) -> dict[str, Any]:
+    """Return the ``Profiler`` keywords for an Accelerate user's ``ProfileKwargs`` fields.
+
+    The one place where these fields are translated.  ``schedule_option`` becomes
+    ``schedule``, with torch.profiler's defaults for what it leaves out.  The other fields
+    are about operators: they become ``operators``, a dict of the same names, if this
+    ``Profiler`` records operators, and are left out if it does not.
+
+    Raises:
+        TypeError, ValueError: an unknown activity or schedule key, or a bad number.
+    """
+    for activity in activities or ():
+        if activity not in ACTIVITIES:
+            raise ValueError(f"activity is {activity!r:.80}, expected one of {ACTIVITIES}")
+    keywords: dict[str, Any] = {}
+    if schedule_option is not None:
+        unknown = sorted(set(schedule_option) - set(_SCHEDULE_KEYS))
+        if unknown:
+            raise ValueError(f"schedule_option has {unknown[0]!r}, expected {_SCHEDULE_KEYS}")
+        # torch.profiler's own defaults, not Schedule's.
+        keywords["schedule"] = Schedule(**{"skip_first": 0, "repeat": 0, **schedule_option})
+    if "operators" in inspect.signature(Profiler).parameters:
+        keywords["operators"] = {
+            "activities": None if activities is None else tuple(activities),
+            "on_trace_ready": on_trace_ready,
+            "record_shapes": record_shapes,
+            "profile_memory": profile_memory,
+            "with_stack": with_stack,
+            "with_flops": with_flops,
+            "with_modules": with_modules,
+            "output_trace_dir": output_trace_dir,
+        }
+    return keywords
+
+
+class ScalarLogger:
+    """Hands metrics to ``log(values)``; the framework knows its own global step."""
+
+    __slots__ = ("_log",)
+
+    def __init__(self, log: Callable[[Mapping[str, float]], object]) -> None:
+        self._log = log
+
+    def log_metrics(self, values: Mapping[str, float], step: int) -> None:
+        self._log(values)
+
+
+class _Entry:
+    """An action under way: its section, and whether that was open when another began."""
+
+    __slots__ = ("key", "late", "name", "section", "was_open")
+
+    def __init__(self, key: object, name: str, section: Section | None, late: bool) -> None:
+        self.key = key
+        self.name = name
+        self.section = section
+        self.late = late
+        self.was_open = False
+
+
+class Session:
+    """The run of one training job, as an integration's hooks see it.
+
+    If the program has started a run of its own, the hooks record into that one; its
+    options count, and it is not ended here.
+
+    Phases of a step lie side by side, never inside each other, although the calls do:
+    Lightning's ``optimizer_step`` contains forward and backward.  So when a phase begins,
+    the one under way is closed, and opened again afterwards.
+
+    Args:
+        options: what the user told the integration, checked.
+        defaults: what holds where the user said nothing.
+    """
+
+    def __init__(self, options: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
+        running = current.running()
+        enabled = options.get("enabled", True)
+        self.owner = not (enabled and isinstance(running, Profiler) and not running.gives_way)
+        if isinstance(running, Profiler) and not self.owner:
+            self.profiler = running
+        else:
+            self.profiler = Profiler(**{**defaults, **options})
+        #: Whether the hooks do anything.
+        self.alive = False
+        self._sections: dict[str, Section] = {}
+        self._stack: list[_Entry] = []
+        self._open: Section | None = None
+        self._container: Section | None = None
+        self._outside = True
+        self._thread = threading.get_ident()
+        self._steps_before = 0
+
+    # -- the run
+
+    def start(self) -> None:
+        """Start the run, or join the one that is going on."""
+        try:
+            if self.owner:
+                self.profiler.start()
+            self.alive = self.profiler.running
+            self._steps_before = self.profiler.steps
+        except Exception as error:  # the training goes on without
+            self.fail("The run could not be started", error)
+
+    def stop(self) -> None:
+        """Close what is open and end the run, if it was started here."""
+        if self.alive:
+            self._close_all()
+        self.alive = False
+        if self.owner:
+            self.profiler.stop()
+
+    def fail(self, what: str, error: BaseException) -> None:
+        """Say once what failed; from now on the hooks do nothing."""
+        self.alive = False
+        self._close_all()
+        self.profiler._faults.add("integration_errors", f"fastprof: {what}", error)
+
+    def quietly(self, what: str, action: Callable[..., Any], *args: Any) -> Any:
+        """Return ``action(*args)``; an exception of it goes no further, the result is None."""
+        if not self.alive:
+            return None
+        try:
+            return action(*args)
+        except Exception as error:  # nothing may reach the training
+            self.fail(what, error)
+        return None
+
+    # -- steps
+
+    @property
+    def steps(self) -> int:
+        """Steps of this job: an earlier one may have recorded into the same run."""
+        return self.profiler.steps - self._steps_before
+
+    def step(self) -> None:
+        """End a step."""
+        if self.alive:
+            self.quietly("A step could not be ended", self.profiler.step)
+
+    def leave_steps(self) -> None:
+        """What follows is in no step, until :meth:`begin_step`."""
+        self._outside = True
+
+    def begin_step(self) -> None:
+        """Begin a step now if none is under way."""
+        if self._outside and self.alive:
+            self._outside = False
+            self.quietly("A step could not be begun", self.profiler._recorder.mark)
+
+    # -- sections
+
+    def section(self, name: str) -> Section:
+        """Return the section of that name."""
+        section = self._sections.get(name)
+        if section is None:
+            section = self._sections[name] = self.profiler.section(name)
+        return section
+
+    def open(self, key: object, name: str = "", *, late: bool = False) -> None:
+        """Begin the action ``key``: section ``name``, or none, in place of the one under way.
+
+        Args:
+            key: what :meth:`close` will name; several of a name may be under way.
+            name: section; empty: none is open while the action lasts.
+            late: not at once, but when a ``backward`` in it has ended.
+        """
+        if not self.alive or threading.get_ident() != self._thread:
+            return
+        try:
+            if self._stack:
+                self._stack[-1].was_open = self._open is not None
+            entry = _Entry(key, name, self.section(name) if name else None, late)
+            self._stack.append(entry)
+            self._switch(None if late else entry.section)
+        except Exception as error:
+            self.fail("A section could not be opened", error)
+
+    def close(self, key: object, *exc_info: Any) -> None:
+        """End the action ``key``, and with it those begun in it that did not end."""
+        if not self.alive or threading.get_ident() != self._thread:
+            return
+        try:
+            stack = self._stack
+            i = len(stack) - 1
+            while i >= 0 and stack[i].key != key:
+                i -= 1
+            if i < 0:
+                return
+            name = stack[i].name
+            del stack[i:]
+            self._switch(_section_after(stack[-1], name) if stack else None, *exc_info)
+        except Exception as error:
+            self.fail("A section could not be closed", error)
+
+    def open_late(self) -> None:
+        """Open the section of the innermost action if it is one that opens late."""
+        if self.alive and self._stack and self._stack[-1].late and self._open is None:
+            self.quietly("A section could not be opened", self._switch, self._stack[-1].section)
+
+    def enter_container(self, name: str) -> None:
+        """Begin section ``name``, inside which the phases of an evaluation lie."""
+        self._switch(None)
+        self._stack.clear()
+        if self._container is None:
+            self._container = self.section(name).__enter__()
+
+    def leave_container(self) -> None:
+        """End the section that :meth:`enter_container` began, if it has not ended."""
+        container, self._container = self._container, None
+        if container is not None:
+            self._switch(None)
+            self._stack.clear()
+            container.__exit__(None, None, None)
+
+    def _switch(self, section: Section | None, *exc_info: Any) -> None:
+        old, self._open = self._open, None
+        if old is not None:
+            old.__exit__(*(exc_info or (None, None, None)))
+        if section is not None:
+            section.__enter__()
+            self._open = section
+
+    def _close_all(self) -> None:
+        self._stack.clear()
+        try:
+            self._switch(None)
+            self.leave_container()
+        except Exception as error:
+            self.profiler._faults.add("integration_errors", "fastprof: closing failed", error)
+
+    def around(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Return ``original`` in section ``name``."""
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            key = object()
+            self.open(key, name)
+            try:
+                result = original(*args, **kwargs)
+            except BaseException:
+                self.close(key, *sys.exc_info())
+                raise
+            self.close(key)
+            return result
+
+        return call
+
+
+def _section_after(entry: _Entry, child: str) -> Section | None:
+    """What is open in ``entry`` once its child has ended."""
+    if entry.late:
+        # Between forward and backward of a closure the optimizer does nothing.
+        again = child == "backward" or (child != "forward" and entry.was_open)
+    else:
+        again = entry.was_open
+    return entry.section if again else None
+
+
+class Patches:
+    """Methods that were replaced on objects, and how to put them back exactly.
+
+    Where somebody else has wrapped ours in the meantime, ours stays below theirs; it
+    passes calls through, since its session is over.
+    """
+
+    def __init__(self) -> None:
+        self._undo: list[Callable[[], None]] = []
+
+    def method(
+        self, target: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]
+    ) -> None:
+        """Let ``target.name`` be ``make(what it was)``; nothing if there is no such method."""
+        original = getattr(target, name, None)
+        if not callable(original):
+            return
+        call = make(original)
+
+        @functools.wraps(original)
+        def stand_in(_self: Any, /, *args: Any, **kwargs: Any) -> Any:
+            return call(*args, **kwargs)
+
+        # A bound method, as what it replaces: torch's schedulers ask for its __func__.
+        self.attribute(target, name, MethodType(stand_in, target))
+
+    def attribute(self, target: Any, name: str, value: Any) -> None:
+        """Let ``target.name`` be ``value``."""
+        own = vars(target)
+        was_own, old = name in own, own.get(name)
+        setattr(target, name, value)
+
+        def undo() -> None:
+            if vars(target).get(name) is not value:
+                return
+            if was_own:
+                setattr(target, name, old)
+            else:
+                delattr(target, name)
+
+        self._undo.append(undo)
+
+    def on_undo(self, action: Callable[[], None]) -> None:
+        """Call ``action`` when everything is put back."""
+        self._undo.append(action)
+
+    def undo(self) -> None:
+        """Put everything back, the last one first."""
+        while self._undo:
+            self._undo.pop()()
+
+
+class Attachment:
+    """What ``attach()`` returns: the run, and the way to end it early."""
+
+    def __init__(self) -> None:
+        self._session: Session | None = None
+        self._patches = Patches()
+
+    @property
+    def profiler(self) -> Profiler:
+        """The :class:`~fastprof.Profiler` of the run.
+
+        Raises:
+            RuntimeError: training has not begun.
+        """
+        if self._session is None:
+            raise RuntimeError("there is no run yet: it starts with the training")
+        return self._session.profiler
+
+    def report(self) -> Report:
+        """Return what was recorded, as ``profiler.report()`` does."""
+        return self.profiler.report()
+
+    def detach(self) -> None:
+        """End the run and put back everything that was replaced."""
+        try:
+            if self._session is not None:
+                self._session.stop()
+        finally:
+            self._patches.undo()

@@ -1,0 +1,474 @@
+"""Lightning: ``Trainer(profiler=FastprofProfiler())``, or ``callbacks=[FastprofCallback()]``.
+
+Both import names work, ``lightning.pytorch`` and ``pytorch_lightning``; the two classes
+are made, at first use, for those that the program has imported.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from fastprof.integrations._common import Patches, ScalarLogger, Session, check_options
+from fastprof.session.loaders import TimedIterator
+
+if TYPE_CHECKING:
+    from fastprof.report import Report
+    from fastprof.session.profiler import Profiler
+
+    FastprofProfiler: Any
+    FastprofCallback: Any
+
+__all__ = ["FastprofCallback", "FastprofProfiler"]
+
+_NAMESPACES = ("lightning.pytorch", "pytorch_lightning")
+
+#: Last part of an action's name -> section, for what the strategy does.
+_STRATEGY = {
+    "batch_to_device": "h2d",
+    "training_step": "forward",
+    "validation_step": "forward",
+    "test_step": "forward",
+    "predict_step": "forward",
+    "backward": "backward",
+}
+_EVAL_ENDS = ("on_validation_end", "on_test_end", "on_predict_end")
+
+#: What an action means: how to begin it and how to end it.
+_Handler = tuple[Callable[[str], None], Callable[[str], None]]
+
+
+def _nothing(action: str) -> None:
+    pass
+
+
+class _ProfilerMethods:
+    """Records a Lightning run in a :class:`fastprof.Profiler`.
+
+    Args:
+        loader_names: names of the training loaders in metric keys; several make one
+            name, as each batch has a part of every one of them.
+        val_loader_names: names of the validation (test, predict) loaders.
+        **options: keywords of :class:`fastprof.Profiler`; ``profile_training=False`` is
+            ``enabled=False``.  Without ``logger``, metrics go to ``trainer.loggers``;
+            without ``log_every``, every ``trainer.log_every_n_steps`` steps.
+
+    Raises:
+        TypeError, ValueError, OSError: as :class:`fastprof.Profiler`.
+    """
+
+    #: Set by the trainer before ``setup()``.
+    _lightning_module: Any
+    #: A profiler that the trainer had before this one took its place.
+    _other: Any = None
+
+    def __init__(
+        self,
+        *,
+        loader_names: Sequence[str] = (),
+        val_loader_names: Sequence[str] = (),
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        self._names = {"train": tuple(loader_names), "val": tuple(val_loader_names)}
+        self._options = check_options(options)
+        self._session: Session | None = None
+        self._patches = Patches()
+        self._handlers: dict[str, _Handler] = {}
+        self._trainer: Any = None
+        self._global_step = 0
+
+    # -- Lightning's interface
+
+    def setup(self, stage: str, local_rank: int | None = None, log_dir: str | None = None) -> None:
+        """Start a run (called by the trainer)."""
+        super().setup(stage, local_rank, log_dir)  # type: ignore[misc]
+        self._begin(self._lightning_module.trainer)
+
+    def start(self, action_name: str) -> None:
+        """An action begins (called by the trainer)."""
+        if self._other is not None:
+            self._other.start(action_name)
+        session = self._session
+        if session is not None and session.alive:
+            handler = self._handlers.get(action_name) or self._new_handler(session, action_name)
+            session.quietly("An action could not be begun", handler[0], action_name)
+
+    def stop(self, action_name: str) -> None:
+        """An action ends (called by the trainer)."""
+        session = self._session
+        if session is not None and session.alive:
+            handler = self._handlers.get(action_name)
+            if handler is not None:
+                session.quietly("An action could not be ended", handler[1], action_name)
+        if self._other is not None:
+            self._other.stop(action_name)
+
+    def summary(self) -> str:
+        """End the run and return its report; the trainer writes it to its log."""
+        if self._session is None or not self._options.get("enabled", True):
+            return ""
+        self._end()
+        return "\n" + self.report().to_text()
+
+    def teardown(self, stage: str | None) -> None:
+        """End the run (called by the trainer, and when this is collected)."""
+        if getattr(self, "_session", None) is not None:
+            self._end()
+        super().teardown(stage)  # type: ignore[misc]
+
+    # -- what comes out
+
+    @property
+    def profiler(self) -> Profiler:
+        """The run of the latest ``fit()``, ``validate()``, ...
+
+        Raises:
+            RuntimeError: there was none.
+        """
+        if self._session is None:
+            raise RuntimeError("there is no run yet: it starts with Trainer.fit()")
+        return self._session.profiler
+
+    def report(self) -> Report:
+        """Return what was recorded, as ``profiler.report()`` does."""
+        return self.profiler.report()
+
+    # -- the run
+
+    def _begin(self, trainer: Any) -> None:
+        self._end()
+        self._trainer = trainer
+        self._handlers = {}
+        every = getattr(trainer, "log_every_n_steps", 0)
+        defaults = {
+            "logger": ScalarLogger(self._log),
+            "log_every": every if isinstance(every, int) and every > 0 else 50,
+            "rank": trainer.global_rank,
+        }
+        self._session = session = Session(self._options, defaults)
+        session.start()
+        self._global_step = session.quietly("The step is unknown", self._steps_done) or 0
+        session.quietly("The trainer could not be observed", self._observe, session, trainer)
+
+    def _end(self) -> None:
+        session = self._session
+        if session is not None and session.alive:
+            session.quietly("The last step could not be ended", self._end_step)
+        try:
+            if session is not None:
+                session.stop()
+        finally:
+            self._patches.undo()
+            # Neither keeps the trainer alive, nor hinders pickling.
+            self._trainer = None
+            self._handlers = {}
+
+    def _log(self, values: Mapping[str, float]) -> None:
+        trainer = self._trainer
+        if trainer is None or trainer.sanity_checking:
+            return
+        for logger in trainer.loggers:
+            logger.log_metrics(metrics=dict(values), step=trainer.global_step)
+
+    def _observe(self, session: Session, trainer: Any) -> None:
+        """Replace the few methods around which there is no action."""
+        patches = self._patches
+        # Only this is called if the training raises, too.
+        patches.method(trainer, "_teardown", self._ending)
+        fit = trainer.fit_loop
+        for loop in (fit.epoch_loop.val_loop, trainer.validate_loop, trainer.test_loop):
+            patches.method(loop, "run", self._evaluation)
+        patches.method(trainer.predict_loop, "run", self._evaluation)
+        # Starting workers (once, or in every epoch) is before the first fetch.
+        patches.method(fit, "setup_data", functools.partial(self._start_up, self._will_set_up))
+        patches.method(
+            fit.epoch_loop, "on_run_start", functools.partial(self._start_up, self._will_restart)
+        )
+        if not self._lightning_module.automatic_optimization:
+            patches.method(
+                trainer.strategy, "backward", functools.partial(session.around, "backward")
+            )
+
+    def _ending(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def teardown(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return original(*args, **kwargs)
+            finally:
+                self._end()
+
+        return teardown
+
+    def _evaluation(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """An evaluation's run: section ``eval``, in no step."""
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            session = self._session
+            if session is None or not session.alive:
+                return original(*args, **kwargs)
+            session.quietly("A step could not be ended", self._begin_evaluation, session)
+            try:
+                return original(*args, **kwargs)
+            finally:
+                session.quietly("An evaluation could not be ended", self._end_evaluation)
+                profiler = session.profiler
+                session.quietly("Metrics could not be emitted", profiler.validation_ends)
+                session.quietly("A loader could not be left", profiler.leave_validation)
+
+        return run
+
+    def _begin_evaluation(self, session: Session) -> None:
+        self._end_step()
+        session.leave_steps()
+        session.profiler.validation_begins()
+        session.enter_container("eval")
+
+    def _end_evaluation(self) -> None:
+        if self._session is not None:
+            self._session.leave_container()
+
+    def _start_up(
+        self, applies: Callable[[], bool], original: Callable[..., Any]
+    ) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            session = self._session
+            if session is None or not session.quietly("The loop could not be read", applies):
+                return original(*args, **kwargs)
+            return session.around("loader_startup", original)(*args, **kwargs)
+
+        return call
+
+    def _will_set_up(self) -> bool:
+        fit = self._trainer.fit_loop
+        return fit._combined_loader is None or bool(fit._should_reload_train_dl)
+
+    def _will_restart(self) -> bool:
+        return bool(self._trainer.current_epoch > 0)
+
+    # -- steps
+
+    def _steps_done(self) -> int:
+        return int(self._trainer.fit_loop.epoch_loop.global_step)
+
+    def _end_step(self) -> None:
+        """End the step under way, if the optimizer has stepped since the last end."""
+        session = self._session
+        if session is None or self._trainer is None:
+            return
+        done = self._steps_done()
+        if done != self._global_step:
+            self._global_step = done
+            session.step()
+
+    # -- actions
+
+    def _new_handler(self, session: Session, action: str) -> _Handler:
+        handler = self._handlers[action] = self._handler(session, action)
+        return handler
+
+    def _handler(self, session: Session, action: str) -> _Handler:
+        """Decide, once per name, what an action is."""
+        head, _, hook = action.rpartition(".")
+        section = ""
+        if action == "run_training_epoch":
+            return _nothing, self._epoch_ended
+        if hook == "train_dataloader_next":
+            return self._before_fetch, session.close
+        if hook in ("val_next", "test_next", "predict_next"):
+            return self._before_val_fetch, session.close
+        if action == "save_checkpoint":
+            section = "checkpoint"
+        elif action == "optimizer_step":  # of manual optimization
+            section = "optimizer"
+        elif head.startswith("[Strategy]"):
+            section = _STRATEGY.get(hook, "")
+        elif head.startswith("[LightningModule]") and hook == "optimizer_step":
+            return functools.partial(session.open, name="optimizer", late=True), session.close
+        elif head.startswith("[LightningModule]") and hook == "on_before_optimizer_step":
+            return self._before_optimizer, _nothing
+        elif head.startswith("[Callback]") and self._is_overridden(head[len("[Callback]") :], hook):
+            section = "callbacks"
+        if hook in _EVAL_ENDS:
+            return self._after_evaluation(section), session.close if section else _nothing
+        if not section:
+            return _nothing, _nothing
+        return functools.partial(session.open, name=section), session.close
+
+    def _after_evaluation(self, section: str) -> Callable[[str], None]:
+        # Callbacks that save or stop early are called when the evaluation has ended.
+        def begin(action: str) -> None:
+            self._end_evaluation()
+            if section and self._session is not None:
+                self._session.open(action, section)
+
+        return begin
+
+    def _is_overridden(self, key: str, hook: str) -> bool:
+        """Whether a callback of that key does anything in ``hook``."""
+        bases = [
+            getattr(sys.modules[f"{name}.callbacks"], "Callback", None)
+            for name in _NAMESPACES
+            if f"{name}.callbacks" in sys.modules
+        ]
+        inherited = [getattr(base, hook, None) for base in bases]
+        return any(
+            callback.state_key == key
+            and not isinstance(callback, _CallbackMethods)
+            and (hook in vars(callback) or getattr(type(callback), hook, None) not in inherited)
+            for callback in self._trainer.callbacks
+        )
+
+    def _epoch_ended(self, action: str) -> None:
+        self._end_step()
+        if self._session is not None:
+            self._session.leave_steps()
+
+    def _before_optimizer(self, action: str) -> None:
+        if self._session is not None:
+            self._session.open_late()
+
+    def _before_fetch(self, action: str) -> None:
+        session = self._session
+        if session is None:
+            return
+        self._end_step()
+        session.begin_step()
+        fetcher = self._trainer.fit_loop._data_fetcher
+        if not isinstance(fetcher.iterator, TimedIterator):
+            names = self._loader_names(self._trainer.fit_loop._combined_loader, "train")
+            fetcher.iterator = session.profiler.loader(fetcher.iterator, name="+".join(names))
+        # The iterator has its own section, ``data``.
+        session.open(action)
+
+    def _before_val_fetch(self, action: str) -> None:
+        session = self._session
+        if session is None:
+            return
+        loop = self._trainer._active_loop
+        if loop is not None and loop._data_fetcher is not None:
+            combined = loop._combined_loader
+            names = self._loader_names(combined, "val")
+            if getattr(combined, "_mode", "") == "sequential":
+                self._time_each(session, combined._iterator, names)
+            elif not isinstance(loop._data_fetcher.iterator, TimedIterator):
+                loop._data_fetcher.iterator = session.profiler.loader(
+                    loop._data_fetcher.iterator, name="+".join(names), split="val"
+                )
+        session.open(action)
+
+    def _time_each(self, session: Session, mode: Any, names: Sequence[str]) -> None:
+        """Time the iterators of loaders that are read one after the other."""
+
+        def time_current() -> None:
+            i = mode._iterator_idx
+            if mode.iterators and not isinstance(mode.iterators[0], TimedIterator):
+                mode.iterators = [
+                    session.profiler.loader(mode.iterators[0], name=names[i], split="val")
+                ]
+
+        def then_time(original: Callable[..., Any]) -> Callable[..., Any]:
+            def load() -> None:
+                original()
+                session.quietly("A loader could not be timed", time_current)
+
+            return load
+
+        time_current()
+        if "_load_current_iterator" not in vars(mode):
+            self._patches.method(mode, "_load_current_iterator", then_time)
+
+    def _loader_names(self, combined: Any, split: str) -> list[str]:
+        names = list(self._names[split])
+        count = len(combined.flattened)
+        iterables = combined.iterables
+        if not names and isinstance(iterables, dict) and len(iterables) == count:
+            names = [str(key) for key in iterables]
+        return [names[i] if i < len(names) else f"loader{i}" for i in range(count)]
+
+
+class _CallbackMethods:
+    """Puts a :class:`FastprofProfiler` into the trainer, for who can only add a callback.
+
+    A profiler that the trainer has already goes on beside it.  The arguments are the
+    profiler's.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__()
+        #: The profiler; ``.report()`` is its report.
+        self.plugin = _class("FastprofProfiler")(**options)
+        self._replaced: Any = None
+
+    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        """Take the place of the trainer's profiler (called by the trainer)."""
+        plugin = self.plugin
+        if isinstance(trainer.profiler, _ProfilerMethods):
+            return
+        self._replaced = trainer.profiler
+        if type(trainer.profiler).__name__ != "PassThroughProfiler":
+            plugin._other = trainer.profiler
+        plugin._lightning_module = trainer.lightning_module
+        trainer.profiler = plugin
+        plugin.setup(
+            stage=stage,
+            local_rank=trainer.local_rank if trainer.world_size > 1 else None,
+            log_dir=trainer.log_dir,
+        )
+
+    def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        """Write the report and put the trainer's own profiler back (called by the trainer)."""
+        self._put_back(trainer)
+        self.plugin.describe()
+
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        """Put the trainer's own profiler back (called by the trainer)."""
+        self._put_back(trainer)
+
+    def _put_back(self, trainer: Any) -> None:
+        if self._replaced is not None and trainer.profiler is self.plugin:
+            trainer.profiler = self._replaced
+        self._replaced = self.plugin._other = None
+
+    def report(self) -> Report:
+        """Return what was recorded."""
+        report: Report = self.plugin.report()
+        return report
+
+
+_PARTS = {
+    "FastprofProfiler": (_ProfilerMethods, "profilers", "Profiler"),
+    "FastprofCallback": (_CallbackMethods, "callbacks", "Callback"),
+}
+
+
+def _class(name: str) -> Any:
+    imported = tuple(n for n in _NAMESPACES if n in sys.modules)
+    if not imported:
+        for namespace in _NAMESPACES:
+            with contextlib.suppress(ImportError):
+                importlib.import_module(namespace)
+                imported = (namespace,)
+                break
+        else:
+            raise ImportError(
+                "neither lightning nor pytorch_lightning can be imported; install one of them"
+            )
+    return _make(name, imported)
+
+
+@functools.cache
+def _make(name: str, namespaces: tuple[str, ...]) -> Any:
+    methods, module, base = _PARTS[name]
+    bases = [getattr(importlib.import_module(f"{n}.{module}"), base) for n in namespaces]
+    body = {"__module__": __name__, "__doc__": methods.__doc__, "__qualname__": name}
+    return type(name, (methods, *bases), body)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PARTS:
+        return _class(name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
