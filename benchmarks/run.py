@@ -2,7 +2,7 @@
 
     python benchmarks/run.py [CASE ...] [--quick] [--rounds N] [--json FILE]
 
-Cases: functions, sections, truth, e2e, import, memory, instructions; default is all but
+Cases: functions, sections, truth, e2e, import, memory, gpu, instructions; default is all but
 ``instructions``, which needs valgrind and minutes.
 """
 
@@ -22,6 +22,7 @@ _CASES = {
     "e2e": "cases.e2e",
     "import": "cases.import_time",
     "memory": "cases.memory",
+    "gpu": "cases.gpu",
     "instructions": "cases.instructions",
 }
 _DEFAULT = [name for name in _CASES if name != "instructions"]
