@@ -56,6 +56,11 @@ typedef struct fp_recorder {
     uint64_t nvtx_unbalanced;  /* ranges of ours that ended too early */
     uint64_t dropped_threads;  /* threads not recorded for want of memory */
     uint64_t ended_threads;    /* joined into `ended` */
+    /* A section that another one may end; see leave_later(). */
+    const struct fp_section_object *lingers; /* borrowed from the state */
+    uint64_t lingers_epoch;
+    const fp_thread *lingers_in; /* meaningless in another epoch */
+    uint8_t lingering;
     uint8_t initialised;
     uint8_t functions_on;
     uint8_t sections_on;

@@ -400,6 +400,7 @@ static PyObject *
 recorder_step(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
     fp_recorder *r = cast(self);
+    fp_section_end_lingering(r);
     fp_thread *t = r->initialised ? fp_recorder_section_thread(r) : NULL;
     if (t != NULL && t == r->stepper) {
         int64_t now = fp_clock_now(&r->clock);

@@ -43,7 +43,7 @@ synchronize(fp_recorder *r, const fp_section_object *s)
 static inline int
 has_extras(const fp_recorder *r, const fp_section_object *s)
 {
-    return s->sync > 0 || (r->sync | s->state->nvtx_out) != 0;
+    return s->sync > 0 || (r->sync | r->lingering | s->state->nvtx_out) != 0;
 }
 
 inline fp_thread *
@@ -62,13 +62,25 @@ fp_section_begin(fp_recorder *r, const fp_section_object *s)
     return status == FP_OK ? t : NULL;
 }
 
+/* What there is to do before a section opens; NULL if nothing records any more. */
+FP_COLD static fp_recorder *
+open_extras(fp_recorder *r, const fp_section_object *s)
+{
+    if (s->phase != FP_PHASE_NONE) {
+        fp_section_end_lingering(r);
+    }
+    if (s->state->section_owner == r) {
+        synchronize(r, s);
+    }
+    return s->state->section_owner; /* Python code ran */
+}
+
 static void
 section_open(fp_section_object *s)
 {
     fp_recorder *r = s->state->section_owner;
     if (FP_UNLIKELY(has_extras(r, s))) {
-        synchronize(r, s);
-        r = s->state->section_owner; /* Python code ran */
+        r = open_extras(r, s);
         if (r == NULL) {
             return;
         }
@@ -92,7 +104,7 @@ count_stray(fp_recorder *r, fp_thread *t, uint32_t id)
 }
 
 static void
-close_here(fp_recorder *r, fp_section_object *s, unsigned flags)
+close_here(fp_recorder *r, const fp_section_object *s, unsigned flags)
 {
     fp_thread *t = fp_recorder_section_thread(r);
     if (FP_UNLIKELY(t == NULL)) {
@@ -108,10 +120,16 @@ close_here(fp_recorder *r, fp_section_object *s, unsigned flags)
     }
 }
 
+static void
+end_lingering_inside(fp_recorder *r, const fp_section_object *s);
+
 FP_COLD static void
-close_with_extras(fp_recorder *r, fp_section_object *s, unsigned flags)
+close_with_extras(fp_recorder *r, const fp_section_object *s, unsigned flags)
 {
-    synchronize(r, s);
+    end_lingering_inside(r, s);
+    if (s->state->section_owner == r) {
+        synchronize(r, s);
+    }
     r = s->state->section_owner;
     if (r == NULL) {
         return;
@@ -119,6 +137,46 @@ close_with_extras(fp_recorder *r, fp_section_object *s, unsigned flags)
     close_here(r, s, flags);
     if (s->state->nvtx_out) {
         fp_nvtx_section_closed(s, r);
+    }
+}
+
+/* ---- a section that lingers ends where another begins or ends ---- */
+
+static int
+lingers_here(fp_recorder *r)
+{
+    return r->lingering && r->lingers_epoch == r->section_epoch &&
+           r->lingers_in == fp_recorder_section_thread(r);
+}
+
+void
+fp_section_end_lingering(fp_recorder *r)
+{
+    if (!lingers_here(r)) {
+        return;
+    }
+    const fp_section_object *s = r->lingers;
+    r->lingering = 0;
+    if (s->sync > 0 || (r->sync | s->state->nvtx_out) != 0) {
+        close_with_extras(r, s, 0);
+    }
+    else {
+        close_here(r, s, 0);
+    }
+}
+
+/* If it is on top of [s], which ends now. */
+static void
+end_lingering_inside(fp_recorder *r, const fp_section_object *s)
+{
+    if (!lingers_here(r) || r->lingers == s) {
+        return;
+    }
+    const fp_thread *t = r->lingers_in;
+    if (t->open_len > 0 &&
+        t->open[t->open_len - 1].section->id == r->lingers->id &&
+        fp_thread_has_open_section(t, s->id)) {
+        fp_section_end_lingering(r);
     }
 }
 
@@ -154,10 +212,63 @@ section_exit(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
     Py_RETURN_NONE;
 }
 
+static int
+phase_is_open(const fp_thread *t, unsigned phase)
+{
+    for (uint32_t i = 0; t != NULL && i < t->open_len; i++) {
+        if (t->open[i].phase == phase) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static PyObject *
+section_enter_phase(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    fp_section_object *s = (fp_section_object *)self;
+    fp_recorder *r = s->state->section_owner;
+    if (r == NULL ||
+        (s->phase != FP_PHASE_NONE &&
+         phase_is_open(fp_recorder_section_thread(r), s->phase))) {
+        Py_RETURN_FALSE;
+    }
+    section_open(s);
+    Py_RETURN_TRUE;
+}
+
+static PyObject *
+section_leave_later(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    fp_section_object *s = (fp_section_object *)self;
+    fp_recorder *r = s->state->section_owner;
+    fp_thread *t = r == NULL ? NULL : fp_recorder_section_thread(r);
+    if (t != NULL && fp_thread_has_open_section(t, s->id)) {
+        r->lingers = s;
+        r->lingers_in = t;
+        r->lingers_epoch = r->section_epoch;
+        r->lingering = 1;
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+section_leave_now(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    fp_section_object *s = (fp_section_object *)self;
+    fp_recorder *r = s->state->section_owner;
+    if (r != NULL && r->lingers == s) {
+        fp_section_end_lingering(r);
+    }
+    Py_RETURN_NONE;
+}
+
 PyObject *
 fp_section_next_batch(fp_recorder *r, int32_t tag, PyObject *iterator,
                       fp_section_object *s)
 {
+    /* It belongs to the batch before. */
+    fp_section_end_lingering(r);
     fp_thread *t = fp_recorder_section_thread(r);
     if (t != NULL && fp_phases_reserve(&t->phases, &t->alloc, tag) == FP_OK) {
         t->phases.tag = tag;
@@ -435,6 +546,17 @@ PyMethodDef fp_quiet_methods[] = {
     {"__exit__", (PyCFunction)(void (*)(void))section_exit, METH_FASTCALL,
      "__exit__($self, exc_type=None, exc=None, tb=None, /)\n--\n\n"
      "Close it; exceptions pass through."},
+    {"enter_phase", section_enter_phase, METH_NOARGS,
+     "enter_phase($self, /)\n--\n\n"
+     "Open it, unless a section of its phase is open in this thread; whether "
+     "it was."},
+    {"leave_later", section_leave_later, METH_NOARGS,
+     "leave_later($self, /)\n--\n\n"
+     "Close it when another phase begins, what is around it is closed, or "
+     "the step ends."},
+    {"leave_now", section_leave_now, METH_NOARGS,
+     "leave_now($self, /)\n--\n\n"
+     "Close it if that has not happened after leave_later()."},
     {"__reduce__", section_reduce, METH_NOARGS,
      "__reduce__($self, /)\n--\n\nBy name."},
     {NULL, NULL, 0, NULL},

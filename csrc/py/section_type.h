@@ -22,6 +22,10 @@ fp_section_named(fp_state *st, PyObject *name);
 fp_thread *
 fp_section_begin(fp_recorder *r, const fp_section_object *s);
 
+/* Closes the section that lingers in this thread, if there is one. */
+void
+fp_section_end_lingering(fp_recorder *r);
+
 int
 fp_section_add_type(PyObject *module, fp_state *st);
 
@@ -29,7 +33,7 @@ fp_section_add_type(PyObject *module, fp_state *st);
  * the middle of what they measure. */
 extern PyMethodDef fp_quiet_methods[];
 
-enum { FP_QUIET_METHODS = 5 };
+enum { FP_QUIET_METHODS = 8 };
 
 static inline int
 fp_is_quiet(const PyMethodDef *m)

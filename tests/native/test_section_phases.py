@@ -1,0 +1,95 @@
+"""Sections that automatic instrumentation opens: once per phase, open until the next one."""
+
+from __future__ import annotations
+
+import time
+
+import fastprof
+import pytest
+from fastprof import profile_section
+
+FORWARD, BACKWARD = profile_section("forward"), profile_section("backward")
+
+
+def counts(prof: fastprof.Profiler) -> dict[str, int]:
+    assert prof.snapshot().counters == {}, "nothing was left out of order, or twice"
+    return {row.name: row.count for row in prof.report().sections}
+
+
+@pytest.fixture
+def prof():
+    with fastprof.Profiler(functions=False, skip_first=0) as profiler:
+        yield profiler
+
+
+@pytest.mark.parametrize("name", ["forward", "forward_pass"])
+def test_a_phase_is_not_entered_while_one_of_its_sections_is_open(prof, name) -> None:
+    with profile_section(name):
+        assert FORWARD.enter_phase() is False
+        with profile_section("inner"):
+            assert FORWARD.enter_phase() is False
+            assert BACKWARD.enter_phase() is True
+            BACKWARD.__exit__()
+    assert counts(prof) == {name: 1, "inner": 1, "backward": 1}
+
+
+def test_without_a_run_nothing_is_entered() -> None:
+    assert FORWARD.enter_phase() is False
+    FORWARD.leave_later()
+    FORWARD.leave_now()
+
+
+def test_it_lasts_until_the_next_phase_and_contains_other_sections(prof) -> None:
+    FORWARD.enter_phase()
+    FORWARD.leave_later()
+    with profile_section("loss"):
+        time.sleep(0.002)
+    with BACKWARD:
+        time.sleep(0.002)
+    prof.step()
+    assert counts(prof) == {"forward": 1, "loss": 1, "backward": 1}
+    rows = {row.name: row.total_ms for row in prof.report().steps.rows}
+    assert set(rows) == {"forward", "backward", "(unaccounted)"}
+    assert rows["forward"] >= 2 <= rows["backward"]
+
+
+def test_it_ends_with_the_section_around_it(prof) -> None:
+    with profile_section("around"):
+        FORWARD.enter_phase()
+        FORWARD.leave_later()
+    time.sleep(0.01)
+    assert counts(prof) == {"around": 1, "forward": 1}
+    report = prof.report()
+    assert report.section("forward").total_ms <= report.section("around").total_ms
+
+
+def test_it_ends_with_the_step_and_belongs_to_the_batch_before(prof) -> None:
+    loader = iter(prof.loader([1, 2], "main"))
+    next(loader)
+    for end in (prof.step, lambda: next(loader), FORWARD.leave_now):
+        FORWARD.enter_phase()
+        FORWARD.leave_later()
+        end()
+        assert FORWARD.enter_phase() is True
+        FORWARD.__exit__()
+    prof.step()
+    assert counts(prof)["forward"] == 6
+
+
+def test_a_loop_that_alternates_loaders_charges_the_one_before(prof) -> None:
+    first, second = (iter(prof.loader([1, 2], name)) for name in ("first", "second"))
+    next(first)
+    FORWARD.enter_phase()
+    FORWARD.leave_later()
+    next(second)
+    phases = {row.name: row.phases for row in prof.snapshot().loaders}
+    assert phases["first"]["forward"][0] == 1
+    assert "forward" not in phases["second"]
+
+
+def test_leaving_it_twice_is_once(prof) -> None:
+    FORWARD.enter_phase()
+    FORWARD.leave_later()
+    FORWARD.leave_now()
+    FORWARD.leave_now()
+    assert counts(prof) == {"forward": 1}
