@@ -78,6 +78,12 @@ fp_ledger_clear(fp_ledger *l, int64_t ticks)
 
 /* ---- what lanes say ---- */
 
+static int
+is_outstanding(const fp_launch *e)
+{
+    return (e->flags & (FP_LAUNCH_GIVES | FP_LAUNCH_HIT)) == FP_LAUNCH_GIVES;
+}
+
 static void
 launched(fp_ledger *l, const fp_event *e)
 {
@@ -91,8 +97,7 @@ launched(fp_ledger *l, const fp_event *e)
         return; /* counted there */
     }
     /* An id that is used again after 2^32 others is a new launch. */
-    l->outstanding +=
-        launch->flags == 0 || (launch->flags & FP_LAUNCH_HIT) != 0;
+    l->outstanding += (uint64_t)!is_outstanding(launch);
     launch->flags = FP_LAUNCH_HAS_SITE | FP_LAUNCH_HAS_TIME |
                     FP_LAUNCH_COUNTED | FP_LAUNCH_GIVES;
     launch->place = e->place;
@@ -269,8 +274,9 @@ api_record(fp_ledger *l, const uint8_t *record, int domain)
     }
     if (!(e->flags & FP_LAUNCH_HAS_TIME)) {
         refresh(l, corr);
-        l->outstanding += what != FP_API_SYNC;
     }
+    l->outstanding +=
+        what != FP_API_SYNC && !(e->flags & (FP_LAUNCH_GIVES | FP_LAUNCH_HIT));
     e->flags |= FP_LAUNCH_HAS_TIME;
     e->flags |=
         what == FP_API_SYNC || what == FP_API_COPY_SYNC ? FP_LAUNCH_WAITED : 0;
@@ -378,9 +384,7 @@ typedef struct activity {
 static void
 hit(fp_ledger *l, fp_launch *e, const activity *a)
 {
-    if (!(e->flags & FP_LAUNCH_HIT)) {
-        l->outstanding -= l->outstanding != 0;
-    }
+    l->outstanding -= (uint64_t)is_outstanding(e);
     e->flags |= FP_LAUNCH_HIT;
     fp_site site = {e->place, e->via, (fp_how)e->how};
     fp_host_sum *host = fp_sums_host_near(&l->sums, &site, &e->host_row);
@@ -647,7 +651,7 @@ fp_ledger_age(fp_ledger *l, int64_t until, int last)
     uint64_t expired =
         fp_launches_age(&l->launches, last ? 0 : LAUNCH_PATIENCE);
     l->counters.expired_launches += expired;
-    l->outstanding -= expired < l->outstanding ? expired : l->outstanding;
+    l->outstanding -= expired;
     if (last) {
         fp_launches_clear(&l->launches); /* their ids may be given anew */
     }
