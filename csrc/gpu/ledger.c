@@ -28,6 +28,7 @@ fp_ledger_init(fp_ledger *l, const fp_alloc *a, uint32_t devices,
     fp_sums_init(&l->sums, a);
     fp_graph_nodes_init(&l->graphs, a);
     fp_owner_log_init(&l->owners, a);
+    fp_renames_init(&l->renames, a);
     return FP_OK;
 }
 
@@ -46,6 +47,7 @@ fp_ledger_fini(fp_ledger *l)
     fp_sums_fini(&l->sums);
     fp_graph_nodes_fini(&l->graphs);
     fp_owner_log_fini(&l->owners);
+    fp_renames_fini(&l->renames);
 }
 
 void
@@ -68,6 +70,7 @@ fp_ledger_clear(fp_ledger *l, int64_t ticks)
     fp_kernels_fini(&l->kernels);
     fp_graph_nodes_fini(&l->graphs);
     fp_launches_clear(&l->launches);
+    fp_renames_fini(&l->renames);
     l->parked_count = l->fresh_count = 0;
     l->outstanding = 0;
     memset(&l->counters, 0, sizeof(l->counters));
@@ -157,8 +160,11 @@ host_moved(fp_ledger *l, const fp_event *e)
 }
 
 void
-fp_ledger_event(fp_ledger *l, const fp_event *e)
+fp_ledger_event(fp_ledger *l, const fp_event *said)
 {
+    fp_event now = *said, *e = &now;
+    e->place = fp_renames_apply(&l->renames, e->place);
+    e->via = fp_renames_apply(&l->renames, e->via);
     switch ((fp_event_kind)e->kind) {
     case FP_EVENT_LAUNCH:
     case FP_EVENT_GRAPH_LAUNCH:
@@ -225,8 +231,9 @@ external_record(fp_ledger *l, const uint8_t *record)
     fp_launch *e = fp_launches_put(
         &l->launches, fp_read_u32(record, FP_AT_EXTERNAL_CORRELATION));
     if (e != NULL) {
-        e->place = (id >> NODE_BITS & LOW_BITS(THREAD_BITS)) << 32 |
-                   (id & LOW_BITS(NODE_BITS));
+        fp_place place = (id >> NODE_BITS & LOW_BITS(THREAD_BITS)) << 32 |
+                         (id & LOW_BITS(NODE_BITS));
+        e->place = fp_renames_apply(&l->renames, place);
         e->flags |= FP_LAUNCH_HAS_SITE;
         e->flags |= id >> 63 ? FP_LAUNCH_ALONE : 0;
     }
@@ -660,6 +667,7 @@ fp_ledger_age(fp_ledger *l, int64_t until, int last)
     }
     /* Beyond that nobody asks: launches have settled. */
     fp_owner_log_forget(&l->owners, until);
+    fp_renames_age(&l->renames, LAUNCH_PATIENCE);
 }
 
 void
@@ -677,4 +685,6 @@ fp_ledger_rename(fp_ledger *l, uint32_t from, uint32_t to,
     fp_sums_rename(&l->sums, from, to, became, nodes);
     fp_graph_nodes_rename(&l->graphs, from, to, became, nodes);
     fp_launches_rename(&l->launches, from, to, became, nodes);
+    fp_owner_log_rename(&l->owners, from, to, became, nodes);
+    fp_renames_put(&l->renames, from, to, became, nodes);
 }

@@ -17,6 +17,7 @@
 #include "gpu/lane.h"
 #include "gpu/launches.h"
 #include "gpu/owners.h"
+#include "gpu/renames.h"
 #include "gpu/sums.h"
 #include "gpu/timeline.h"
 
@@ -72,6 +73,7 @@ typedef struct fp_ledger {
     fp_sums sums;
     fp_graph_nodes graphs;
     fp_owner_log owners;
+    fp_renames renames;
     fp_timeline *timeline; /* owned; one per device that did anything, below */
     uint32_t timelines;
     fp_parked *parked; /* owned */

@@ -145,3 +145,19 @@ fp_owner_log_forget(fp_owner_log *l, int64_t at)
         drop_first(l, n);
     }
 }
+
+void
+fp_owner_log_rename(fp_owner_log *l, uint32_t from, uint32_t to,
+                    const uint32_t *became, uint32_t nodes)
+{
+    for (uint32_t i = 0; i < FP_OWNERS; i++) {
+        fp_owner_state *s = &l->state[i];
+        s->section = fp_place_renamed(s->section, from, to, became, nodes);
+        s->backward = fp_place_renamed(s->backward, from, to, became, nodes);
+    }
+    for (uint32_t i = 0; i < l->events; i++) {
+        fp_owner_event *e = &l->event[i];
+        e->section = fp_place_renamed(e->section, from, to, became, nodes);
+        e->backward = fp_place_renamed(e->backward, from, to, became, nodes);
+    }
+}

@@ -117,6 +117,11 @@ typedef struct fp_owner_query {
 void
 fp_owner_log_ask(fp_owner_log *l, fp_owner_query *q, uint32_t n);
 
+/* Nodes of thread [from] are now nodes of thread [to]. */
+void
+fp_owner_log_rename(fp_owner_log *l, uint32_t from, uint32_t to,
+                    const uint32_t *became, uint32_t nodes);
+
 /* Nobody will ask about times before [at] any more. */
 void
 fp_owner_log_forget(fp_owner_log *l, int64_t at);

@@ -131,8 +131,9 @@ static void
 join(fp_recorder *r, fp_thread *t)
 {
     uint32_t nodes = t->tree.count;
-    uint32_t *became =
-        r->gpu_on ? fp_alloc_zeroed(&r->alloc, nodes, sizeof(*became)) : NULL;
+    uint32_t *became = fp_gpu_layer_owns(r)
+                           ? fp_alloc_zeroed(&r->alloc, nodes, sizeof(*became))
+                           : NULL;
     fp_gpu_layer_hide(r, t);
     fp_thread_merge_mapped(r->ended, t, became);
     if (became != NULL) {
