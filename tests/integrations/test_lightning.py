@@ -43,14 +43,16 @@ class Recorded:
         base = importlib.import_module(f"{pl.__name__}.loggers.logger").Logger
         self.calls: list[tuple[dict[str, float], int]] = []
 
+        calls = self.calls
+
         class Keep(base):  # type: ignore[misc, valid-type]
             name, version = "kept", 0
 
-            def log_hyperparams(logger, *args: Any, **kwargs: Any) -> None:
+            def log_hyperparams(self, *args: Any, **kwargs: Any) -> None:
                 pass
 
-            def log_metrics(logger, metrics: dict[str, float], step: int) -> None:
-                self.calls.append((dict(metrics), step))
+            def log_metrics(self, metrics: dict[str, float], step: int) -> None:
+                calls.append((dict(metrics), step))
 
         self.logger = Keep()
 

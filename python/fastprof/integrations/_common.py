@@ -57,9 +57,8 @@ def operator_options(
     """Return the ``Profiler`` keywords for an Accelerate user's ``ProfileKwargs`` fields.
 
     The one place where these fields are translated.  ``schedule_option`` becomes
-    ``schedule``, with torch.profiler's defaults for what it leaves out.  The other fields
-    are about operators: they become ``operators``, a dict of the same names, if this
-    ``Profiler`` records operators, and are left out if it does not.
+    ``schedule``, with torch.profiler's defaults for what it leaves out; all of them
+    become ``operators``, which records operators in the same steps.
 
     Raises:
         TypeError, ValueError: an unknown activity or schedule key, or a bad number.
@@ -75,16 +74,21 @@ def operator_options(
         # torch.profiler's own defaults, not Schedule's.
         keywords["schedule"] = Schedule(**{"skip_first": 0, "repeat": 0, **schedule_option})
     if "operators" in inspect.signature(Profiler).parameters:
-        keywords["operators"] = {
-            "activities": None if activities is None else tuple(activities),
-            "on_trace_ready": on_trace_ready,
-            "record_shapes": record_shapes,
-            "profile_memory": profile_memory,
-            "with_stack": with_stack,
-            "with_flops": with_flops,
-            "with_modules": with_modules,
-            "output_trace_dir": output_trace_dir,
-        }
+        from fastprof.session.operators import OperatorProfile
+
+        keywords["operators"] = OperatorProfile.from_profile_kwargs(
+            {
+                "activities": activities,
+                "schedule_option": schedule_option,
+                "on_trace_ready": on_trace_ready,
+                "record_shapes": record_shapes,
+                "profile_memory": profile_memory,
+                "with_stack": with_stack,
+                "with_flops": with_flops,
+                "with_modules": with_modules,
+                "output_trace_dir": output_trace_dir,
+            }
+        )
     return keywords
 
 
@@ -142,6 +146,7 @@ class Session:
         self._stack: list[_Entry] = []
         self._open: Section | None = None
         self._container: Section | None = None
+        self._numbered: dict[str, list[Any]] = {}
         self._outside = True
         self._thread = threading.get_ident()
         self._steps_before = 0
@@ -163,6 +168,7 @@ class Session:
         if self.alive:
             self._close_all()
         self.alive = False
+        self._numbered.clear()
         if self.owner:
             self.profiler.stop()
 
@@ -285,12 +291,43 @@ class Session:
         except Exception as error:
             self.profiler._faults.add("integration_errors", "fastprof: closing failed", error)
 
-    def around(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Return ``original`` in section ``name``."""
+    def is_under_way(self, key: object) -> bool:
+        """Whether the action ``key`` has begun and not ended."""
+        return any(entry.key == key for entry in self._stack)
+
+    def number_of(self, loader: Any, split: str) -> str:
+        """Return ``loader0``, ``loader1``, ... for a loader without a name.
+
+        Iterators are made anew in every epoch, so it goes by the data: ``loader.dataset``.
+        """
+        data = getattr(loader, "dataset", loader)
+        known = self._numbered.setdefault(split, [])
+        for i, other in enumerate(known):
+            if other is data:
+                return f"loader{i}"
+        known.append(data)
+        return f"loader{len(known) - 1}"
+
+    def inside(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Return ``original`` in section ``name``, within whatever section is open."""
+
+        @functools.wraps(original)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if not self.alive:
+                return original(*args, **kwargs)
+            with self.section(name):
+                return original(*args, **kwargs)
+
+        return call
+
+    def around(
+        self, name: str, original: Callable[..., Any], *, late: bool = False
+    ) -> Callable[..., Any]:
+        """Return ``original`` in section ``name``; see :meth:`open` for ``late``."""
 
         def call(*args: Any, **kwargs: Any) -> Any:
             key = object()
-            self.open(key, name)
+            self.open(key, name, late=late)
             try:
                 result = original(*args, **kwargs)
             except BaseException:

@@ -1,0 +1,495 @@
+"""Accelerate: ``attach(accelerator)``, and an Accelerate user's ``ProfileKwargs``.
+
+::
+
+    accelerator = Accelerator()
+    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+    profiling = attach(accelerator, loaders={"main": loader})
+    ...  # the loop as it is
+    print(profiling.report())
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any
+
+import accelerate.data_loader
+from accelerate.utils import ProfileKwargs
+
+from fastprof.integrations._common import (
+    Attachment,
+    Patches,
+    ScalarLogger,
+    Session,
+    check_options,
+    operator_options,
+)
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from typing_extensions import Self
+
+    from fastprof.report import Report
+
+__all__ = ["AcceleratorAttachment", "FastprofKwargs", "attach", "profile"]
+
+#: The forward under way in training: it ends when backward begins.
+_FORWARD = "forward"
+
+
+def attach(
+    accelerator: Any,
+    *,
+    loaders: Mapping[str, Any] | None = None,
+    val_loaders: Mapping[str, Any] | None = None,
+    align_ranks: bool = False,
+    **options: Any,
+) -> AcceleratorAttachment:
+    """Start a run that records ``accelerator``'s training loop, without changing the loop.
+
+    It ends with ``accelerator.end_training()``, ``detach()``, the ``with`` block that it
+    is used for, or the program.  What is prepared later is recorded, too.
+
+    Args:
+        accelerator: the ``Accelerator``, before or after ``prepare()``.
+        loaders: names of training loaders in metric keys, as ``{"main": loader}``.
+        val_loaders: names of loaders that are always for validation.  A loader that is
+            not named belongs to training if the first prepared model is in training mode
+            when its loop begins.
+        align_ranks: call ``accelerator.wait_for_everyone()`` before the run starts.
+        **options: keywords of :class:`fastprof.Profiler`; ``profile_training=False`` is
+            ``enabled=False``.  Without ``logger``, metrics go to ``accelerator.log()``.
+
+    Raises:
+        TypeError, ValueError, OSError: as :class:`fastprof.Profiler`.
+    """
+    attachment = AcceleratorAttachment(
+        accelerator, dict(loaders or {}), dict(val_loaders or {}), check_options(options)
+    )
+    if align_ranks:
+        accelerator.wait_for_everyone()
+    attachment._begin()
+    return attachment
+
+
+@contextmanager
+def profile(
+    accelerator: Any, handler: Any = None, **options: Any
+) -> Iterator[AcceleratorAttachment]:
+    """What ``accelerator.profile()`` is, with fastprof and :func:`attach`.
+
+    ``with profile(accelerator) as prof:`` around the loop, ``prof.step()`` at each step
+    boundary.  With ``output_trace_dir``, each process saves ``profile_{rank}.fprof`` there.
+
+    Args:
+        accelerator: the ``Accelerator``; its ``ProfileKwargs`` count.
+        handler: other ``ProfileKwargs`` instead of these.
+        **options: as for :func:`attach`.
+    """
+    handler = handler or accelerator.profile_handler or ProfileKwargs()
+    keywords = {**operator_options(**_fields_of(handler)), **getattr(handler, "options", {})}
+    attachment = attach(accelerator, **{**keywords, **options})
+    attachment._manual = True
+    try:
+        yield attachment
+    finally:
+        attachment.detach()
+    folder = handler.output_trace_dir
+    if folder is not None and attachment._recorded:
+        session = attachment._session
+        if session is not None:
+            _save(session, os.path.join(folder, f"profile_{accelerator.process_index}"))
+        accelerator.wait_for_everyone()
+
+
+def _fields_of(handler: Any) -> dict[str, Any]:
+    known = inspect.signature(operator_options).parameters
+    return {f.name: getattr(handler, f.name) for f in fields(ProfileKwargs) if f.name in known}
+
+
+def _save(session: Session, stem: str) -> None:
+    try:
+        os.makedirs(os.path.dirname(stem) or ".", exist_ok=True)
+        session.profiler.report().save(f"{stem}.fprof")
+    except Exception as error:  # a finished training does not end for this
+        session.profiler._faults.add("save_errors", "fastprof: save failed", error)
+
+
+@dataclass
+class FastprofKwargs(ProfileKwargs):  # type: ignore[misc]
+    """``ProfileKwargs`` that make ``accelerator.profile()`` a fastprof run.
+
+    The fields and defaults are those of the installed Accelerate; ``options`` are keywords
+    of :class:`fastprof.Profiler`.  ``Accelerator(kwargs_handlers=[FastprofKwargs()])``, then
+    ``with accelerator.profile() as prof:`` and ``prof.step()`` as ever.  After
+    ``attach(accelerator)`` it records into that run.
+    """
+
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_options({**operator_options(**_fields_of(self)), **self.options})
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        # Accelerator looks a handler up by its exact class.
+        return ProfileKwargs
+
+    def build(self) -> _Window:  # type: ignore[override, unused-ignore]
+        """Return what ``accelerator.profile()`` enters (called by Accelerate)."""
+        options = {**operator_options(**_fields_of(self)), **self.options}
+        return _Window(Session(check_options(options), {}))
+
+
+class _Window:
+    """The ``prof`` of ``with accelerator.profile() as prof:``."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._recorded = False
+
+    @property
+    def profiler(self) -> Any:
+        """The :class:`fastprof.Profiler`."""
+        return self._session.profiler
+
+    def __enter__(self) -> Self:
+        self._session.start()
+        self._recorded = self._session.alive
+        self._session.begin_step()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._session.stop()
+
+    def step(self) -> None:
+        """End a step."""
+        self._session.step()
+
+    def report(self) -> Report:
+        """Return what was recorded."""
+        return self._session.profiler.report()
+
+    def export_chrome_trace(self, path: str) -> None:
+        """Save the run beside ``path``, as ``.fprof`` (called by Accelerate)."""
+        if self._recorded:
+            _save(self._session, os.path.splitext(path)[0])
+
+
+class AcceleratorAttachment(Attachment):
+    """A run that records an ``Accelerator``'s loop; a context manager that ends it."""
+
+    def __init__(
+        self,
+        accelerator: Any,
+        loaders: dict[str, Any],
+        val_loaders: dict[str, Any],
+        options: dict[str, Any],
+    ) -> None:
+        super().__init__()
+        self._accelerator = accelerator
+        self._named = [(n, "train", x) for n, x in loaders.items()]
+        self._named += [(n, "val", x) for n, x in val_loaders.items()]
+        self._options = options
+        self._seen: list[Any] = []
+        self._stepped = False
+        #: Steps are ended by the program, with ``step()``.
+        self._manual = False
+        self._fetches = False
+        self._recorded = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        self.detach()
+
+    def step(self) -> None:
+        """End a step.  From the first call on, steps end nowhere else."""
+        if self._session is not None and self._session.alive:
+            if not self._manual:
+                self._manual, self._stepped = True, False
+            self._session.step()
+
+    def detach(self) -> None:
+        """End the run and put back everything that was replaced."""
+        session = self._session
+        if session is not None and session.alive:
+            session.quietly("The last step could not be ended", self._end_step)
+        super().detach()
+        self._seen.clear()
+
+    # -- what is replaced
+
+    def _begin(self) -> None:
+        accelerator = self._accelerator
+        defaults = {"logger": ScalarLogger(self._log), "rank": accelerator.process_index}
+        self._session = session = Session(self._options, defaults)
+        session.start()
+        self._recorded = session.alive
+        session.quietly("The accelerator could not be observed", self._observe, session)
+
+    def _log(self, values: Mapping[str, float]) -> None:
+        if self._session is not None and self._accelerator.trackers:
+            self._accelerator.log(dict(values), step=self._session.steps)
+
+    def _observe(self, session: Session) -> None:
+        patches, accelerator = self._patches, self._accelerator
+        patches.method(accelerator, "backward", self._backward)
+        for name, section in (
+            ("clip_grad_norm_", "clip_grad"),
+            ("clip_grad_value_", "clip_grad"),
+            ("save_state", "checkpoint"),
+        ):
+            patches.method(accelerator, name, functools.partial(session.around, section))
+        for name in ("prepare", "prepare_model", "prepare_optimizer"):
+            patches.method(accelerator, name, self._preparing)
+        patches.method(accelerator, "end_training", self._ending)
+        time_prepared_loaders(patches, session, self._kind_of, self)
+        self._instrument()
+
+    def _preparing(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def prepare(*args: Any, **kwargs: Any) -> Any:
+            prepared = original(*args, **kwargs)
+            if self._session is not None:
+                self._session.quietly("What was prepared is not observed", self._instrument)
+            return prepared
+
+        return prepare
+
+    def _ending(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def end_training(*args: Any, **kwargs: Any) -> Any:
+            # Before the trackers are closed: the last metrics go there.
+            self.detach()
+            return original(*args, **kwargs)
+
+        return end_training
+
+    def _instrument(self) -> None:
+        """Observe the models and optimizers that were prepared since the last time."""
+        session = self._session
+        if session is None:
+            return
+        for model in self._accelerator._models:
+            if self._is_new(model):
+                observe_model(
+                    self._patches, session, model, self._before_forward, self._after_forward
+                )
+        for optimizer in self._accelerator._optimizers:
+            if self._is_new(optimizer):
+                self._patches.method(optimizer, "step", self._optimizer_step)
+
+    def _is_new(self, item: Any) -> bool:
+        if any(item is seen for seen in self._seen):
+            return False
+        self._seen.append(item)
+        return True
+
+    # -- phases
+
+    def _before_forward(self, module: Any) -> None:
+        session = self._session
+        if session is None:
+            return
+        if not is_training(module):
+            session.open(id(module), "forward")
+            return
+        if not self._fetches:  # no loader that tells where a step begins
+            self._end_step()
+            session.begin_step()
+        if not session.is_under_way(_FORWARD):
+            session.open(_FORWARD, "forward")
+
+    def _after_forward(self, module: Any) -> None:
+        if self._session is not None:
+            self._session.close(id(module))
+
+    def _backward(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def backward(*args: Any, **kwargs: Any) -> Any:
+            session = self._session
+            if session is None:
+                return original(*args, **kwargs)
+            session.close(_FORWARD)
+            return session.around("backward", original)(*args, **kwargs)
+
+        return backward
+
+    def _optimizer_step(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def step(*args: Any, **kwargs: Any) -> Any:
+            session = self._session
+            if session is None or not session.alive or not self._accelerator.sync_gradients:
+                return original(*args, **kwargs)
+            session.close(_FORWARD)
+            closure = args[0] if args else kwargs.get("closure")
+            try:
+                late = closure is not None
+                return session.around("optimizer", original, late=late)(*args, **kwargs)
+            finally:
+                self._stepped = True
+
+        return step
+
+    # -- steps and loaders
+
+    def _end_step(self) -> None:
+        if self._stepped and self._session is not None:
+            self._stepped = False
+            if not self._manual:
+                self._session.step()
+
+    def _kind_of(self, loader: Any) -> tuple[str | None, str]:
+        dataset = getattr(loader, "dataset", None)
+        for name, split, named in self._named:
+            # skip_first_batches() makes another loader over the same data.
+            if named is loader or (
+                dataset is not None and getattr(named, "dataset", None) is dataset
+            ):
+                return name, split
+        models = self._accelerator._models
+        return None, "train" if not models or models[0].training else "val"
+
+    def before_fetch(self, split: str) -> None:
+        """A batch is about to be fetched (called by the loader's iterator)."""
+        session = self._session
+        if session is None:
+            return
+        session.close(_FORWARD)
+        self._end_step()
+        if split == "train":
+            self._fetches = True
+            session.begin_step()
+        else:
+            session.leave_steps()
+
+    def after_pass(self, split: str) -> None:
+        """A loader is exhausted (called by the loader's iterator)."""
+        if self._session is not None and split == "train":
+            self._end_step()
+            self._session.leave_steps()
+
+
+def is_training(module: Any) -> bool:
+    """Whether a forward of ``module`` is followed by a backward, as far as can be told."""
+    import torch
+
+    return bool(module.training and torch.is_grad_enabled())
+
+
+def observe_model(
+    patches: Patches,
+    session: Session,
+    model: Any,
+    before: Callable[[Any], None],
+    after: Callable[[Any], None],
+) -> None:
+    """Call ``before`` and ``after`` around each call of ``model``, the outermost module."""
+
+    def pre(module: Any, args: Any) -> None:
+        session.quietly("A forward could not be begun", before, module)
+
+    def post(module: Any, args: Any, output: Any) -> None:
+        session.quietly("A forward could not be ended", after, module)
+
+    for handle in (
+        model.register_forward_pre_hook(pre),
+        model.register_forward_hook(post, always_call=True),
+    ):
+        patches.on_undo(handle.remove)
+
+
+def time_prepared_loaders(
+    patches: Patches,
+    session: Session,
+    kind_of: Callable[[Any], tuple[str | None, str]],
+    observer: Any,
+) -> None:
+    """Time the loaders that Accelerate makes: fetching as ``data``, moving as ``h2d``.
+
+    Their ``__iter__`` is a generator that reads one batch ahead and moves the batch to the
+    device, so both are inside ``next()`` of it.  A class's ``__iter__`` is replaced since
+    an object's own would not be looked at.
+
+    Args:
+        patches: where to note what was replaced.
+        session: the run.
+        kind_of: gives a loader's name (None: by number) and split.
+        observer: its ``before_fetch(split)`` and ``after_pass(split)`` are called.
+    """
+    module = accelerate.data_loader
+
+    def timing(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def timed(loader: Any) -> Any:
+            iterator = original(loader)
+            name, split = kind_of(loader)
+            # The loader numbers itself by what stays the same in every epoch.
+            named = session.profiler.loader(
+                iterator, name=name or session.number_of(loader, split), split=split
+            )
+            return _Fetching(session, named, split, observer)
+
+        def __iter__(loader: Any) -> Any:  # noqa: N807
+            made = session.quietly("A loader could not be timed", timed, loader)
+            return original(loader) if made is None else made
+
+        return __iter__
+
+    for name in ("DataLoaderShard", "DataLoaderDispatcher"):
+        cls = getattr(module, name, None)
+        if cls is not None:
+            patches.attribute(cls, "__iter__", timing(vars(cls)["__iter__"]))
+    patches.attribute(module, "send_to_device", session.inside("h2d", module.send_to_device))
+
+
+class _Fetching:
+    """One pass over a prepared loader."""
+
+    def __init__(self, session: Session, timed: Any, split: str, observer: Any) -> None:
+        self._session = session
+        self._timed = timed
+        self._split = split
+        self._observer = observer
+        self._evaluating = False
+        self._thread = threading.get_ident()
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Any:
+        session, split = self._session, self._split
+        session.quietly("A step could not be ended", self._observer.before_fetch, split)
+        if split == "val" and not self._evaluating:
+            self._evaluating = True
+            session.quietly("An evaluation could not be begun", session.enter_container, "eval")
+        session.open(self)
+        try:
+            return next(self._timed)
+        except StopIteration:
+            session.close(self)
+            self._leave()
+            session.quietly("A pass could not be ended", self._observer.after_pass, split)
+            raise
+        finally:
+            session.close(self)
+
+    def _leave(self) -> None:
+        if self._evaluating:
+            self._evaluating = False
+            self._session.quietly("An evaluation could not be ended", self._session.leave_container)
+
+    def __del__(self) -> None:
+        # A loop left by ``break`` drops its iterator.
+        if self._evaluating and threading.get_ident() == self._thread:
+            self._leave()
