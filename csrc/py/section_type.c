@@ -212,11 +212,14 @@ section_exit(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
     Py_RETURN_NONE;
 }
 
+/* Is it open in this thread, or another section of its phase? */
 static int
-phase_is_open(const fp_thread *t, unsigned phase)
+is_open(fp_recorder *r, const fp_section_object *s)
 {
+    const fp_thread *t = fp_recorder_section_thread(r);
     for (uint32_t i = 0; t != NULL && i < t->open_len; i++) {
-        if (t->open[i].phase == phase) {
+        if (t->open[i].section->id == s->id ||
+            (s->phase != FP_PHASE_NONE && t->open[i].phase == s->phase)) {
             return 1;
         }
     }
@@ -228,13 +231,19 @@ section_enter_phase(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
     fp_section_object *s = (fp_section_object *)self;
     fp_recorder *r = s->state->section_owner;
-    if (r == NULL ||
-        (s->phase != FP_PHASE_NONE &&
-         phase_is_open(fp_recorder_section_thread(r), s->phase))) {
+    if (r == NULL || is_open(r, s)) {
         Py_RETURN_FALSE;
     }
     section_open(s);
     Py_RETURN_TRUE;
+}
+
+static PyObject *
+section_phase_is_open(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    fp_section_object *s = (fp_section_object *)self;
+    fp_recorder *r = s->state->section_owner;
+    return PyBool_FromLong(r != NULL && is_open(r, s));
 }
 
 static PyObject *
@@ -548,8 +557,10 @@ PyMethodDef fp_quiet_methods[] = {
      "Close it; exceptions pass through."},
     {"enter_phase", section_enter_phase, METH_NOARGS,
      "enter_phase($self, /)\n--\n\n"
-     "Open it, unless a section of its phase is open in this thread; whether "
-     "it was."},
+     "Open it, unless phase_is_open(); whether it was opened."},
+    {"phase_is_open", section_phase_is_open, METH_NOARGS,
+     "phase_is_open($self, /)\n--\n\n"
+     "Is it open in this thread, or another section of its phase?"},
     {"leave_later", section_leave_later, METH_NOARGS,
      "leave_later($self, /)\n--\n\n"
      "Close it when another phase begins, what is around it is closed, or "

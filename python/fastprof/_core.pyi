@@ -128,7 +128,9 @@ class Section:
     ) -> None: ...
     def __call__(self, function: _T, /) -> _T: ...
     def enter_phase(self) -> bool:
-        """Open it, unless a section of its phase is open in this thread; whether it was."""
+        """Open it, unless phase_is_open(); whether it was opened."""
+    def phase_is_open(self) -> bool:
+        """Is it open in this thread, or another section of its phase?"""
     def leave_later(self) -> None:
         """Close it when another phase begins, what is around it closes, or the step ends."""
     def leave_now(self) -> None:

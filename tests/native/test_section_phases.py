@@ -33,7 +33,20 @@ def test_a_phase_is_not_entered_while_one_of_its_sections_is_open(prof, name) ->
     assert counts(prof) == {name: 1, "inner": 1, "backward": 1}
 
 
+def test_a_section_without_a_phase_is_not_entered_twice(prof) -> None:
+    save = profile_section("checkpoint")
+    assert save.enter_phase() is True
+    assert save.phase_is_open() is True
+    assert save.enter_phase() is False
+    assert profile_section("h2d").enter_phase() is True
+    profile_section("h2d").__exit__()
+    save.__exit__()
+    assert save.phase_is_open() is False
+    assert counts(prof) == {"checkpoint": 1, "h2d": 1}
+
+
 def test_without_a_run_nothing_is_entered() -> None:
+    assert FORWARD.phase_is_open() is False
     assert FORWARD.enter_phase() is False
     FORWARD.leave_later()
     FORWARD.leave_now()
