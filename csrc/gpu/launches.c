@@ -2,7 +2,9 @@
 
 #include <string.h>
 
-enum { FIRST_CAPACITY = 1 << 12 };
+/* PROBES: ids are neighbours, so a full table is one long run of entries.  To
+ * insert into it would move each of them; beyond that many there is no room. */
+enum { FIRST_CAPACITY = 1 << 12, PROBES = 256 };
 
 void
 fp_launches_init(fp_launches *l, const fp_alloc *a)
@@ -94,6 +96,18 @@ grow(fp_launches *l)
     return 0;
 }
 
+static int
+has_room(const fp_launches *l, uint32_t corr)
+{
+    uint32_t mask = l->capacity - 1;
+    for (uint32_t far = 0; far < PROBES; far++) {
+        if (!l->slot[(corr + far) & mask].occupied) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
 fp_launch *
 fp_launches_put(fp_launches *l, uint32_t corr)
 {
@@ -106,6 +120,12 @@ fp_launches_put(fp_launches *l, uint32_t corr)
         l->count >= l->capacity / 8 * 7) {
         l->lost++;
         return NULL;
+    }
+    while (FP_UNLIKELY(!has_room(l, corr))) {
+        if (grow(l) < 0) {
+            l->lost++;
+            return NULL;
+        }
     }
     fp_launch fresh = {
         .corr = corr, .generation = l->generation, .occupied = 1};

@@ -225,3 +225,29 @@ FP_TEST(gpu_launches_f36_without_memory_what_is_there_is_still_found)
     fp_launches_fini(&l);
     CHECK_UINT(memory.bytes, 0);
 }
+
+/* Records that another client takes leave launches behind, more than the table
+ * holds.  Each further one used to move all of them. */
+FP_TEST(gpu_launches_f35_a_full_run_is_not_moved_by_each_id)
+{
+    fake_memory memory = {.fail_at = 3, .fail_on = true};
+    fp_alloc a = fake_alloc(&memory);
+    fp_launches l;
+    fp_launches_init(&l, &a);
+    for (uint32_t i = 0; i < 7000; i++) {
+        CHECK(fp_launches_put(&l, i) != NULL);
+    }
+    for (uint32_t i = 0; i < 100; i++) {
+        CHECK(fp_launches_put(&l, l.capacity + i) == NULL);
+    }
+    CHECK_UINT(l.lost, 100);
+    for (uint32_t i = 0; i < 7000; i++) {
+        CHECK_UINT(l.slot[i].corr, i);
+    }
+    memory.fail_at = 0;
+    CHECK(fp_launches_put(&l, 8192) !=
+          NULL); /* in a larger one there is room */
+    check_places(&l);
+    fp_launches_fini(&l);
+    CHECK_UINT(memory.bytes, 0);
+}
