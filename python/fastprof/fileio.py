@@ -37,6 +37,25 @@ def resolve_output(path: str | os.PathLike[str]) -> str:
     return str(full)
 
 
+def resolve_directory(path: str | os.PathLike[str]) -> str:
+    """Return the path of a directory, which need not exist yet, as an absolute one.
+
+    Raises:
+        TypeError: not a path.
+        ValueError: empty, or with a NUL.
+        NotADirectoryError: something else is there.
+    """
+    name = os.fspath(path)
+    if not isinstance(name, str):
+        raise TypeError(f"path is {path!r:.80}, expected a str or a path of str")
+    if not name or "\0" in name:
+        raise ValueError(f"path is {name!r:.80}, expected the path of a directory")
+    full = Path(name).absolute()
+    if full.exists() and not full.is_dir():
+        raise NotADirectoryError(f"{str(full)!r} is a file, expected the path of a directory")
+    return str(full)
+
+
 @contextmanager
 def atomic_write(path: str) -> Iterator[BinaryIO]:
     """Give a stream whose content becomes ``path`` when the block ends without an error.

@@ -72,7 +72,7 @@ def build_report(snapshot: Snapshot, *, correct_times: bool = True) -> Report:
         gpu=gpu_part,
         kernels=kernels,
         memory=memory_report(snapshot),
-        operators=operator_report(snapshot),
+        operators=operator_report(snapshot.operators),
     )
 
 

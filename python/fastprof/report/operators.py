@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from fastprof.snapshot import Snapshot
 from fastprof.snapshot_operators import Operator, OperatorSnapshot
 
 _NS_PER_MS = 1e6
@@ -99,9 +98,8 @@ def _sorted(rows: Sequence[OperatorRow], key: str) -> tuple[OperatorRow, ...]:
     return tuple(sorted(rows, key=lambda r: (-value(r), r.name, r.kind, r.shapes)))
 
 
-def operator_report(snapshot: Snapshot) -> OperatorReport | None:
+def operator_report(recorded: OperatorSnapshot | None) -> OperatorReport | None:
     """Make the report's part about operators; None if they were not recorded."""
-    recorded = snapshot.operators
     if recorded is None:
         return None
     by_name: dict[tuple[str, str], list[Operator]] = {}

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from fastprof.capture.options import RecorderOptions, check_float, check_int
 from fastprof.session.memory import MODES, MemoryMode
+from fastprof.session.operators import OperatorProfile
 from fastprof.session.output import Pathish
 from fastprof.session.periodic import SORTS
 from fastprof.session.schedule import Schedule
@@ -31,6 +32,7 @@ class Options:
     metrics: bool
     batch_wait: bool
     schedule: Schedule | None
+    operators: OperatorProfile | None
     report_every: int | None
     sort: str
     stream: Any
@@ -55,6 +57,10 @@ class Options:
         if self.schedule is not None and not isinstance(self.schedule, Schedule):
             raise TypeError(
                 f"schedule is {type(self.schedule).__name__}, expected fastprof.Schedule"
+            )
+        if self.operators is not None and not isinstance(self.operators, OperatorProfile):
+            raise TypeError(
+                f"operators is {type(self.operators).__name__}, expected fastprof.OperatorProfile"
             )
         _one_of("sort", self.sort, SORTS)
         if self.stream is not None and not callable(getattr(self.stream, "write", None)):

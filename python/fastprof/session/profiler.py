@@ -19,6 +19,8 @@ from fastprof.session.loaders import NO_LOADER, LoaderRegistry, check_loader, wr
 from fastprof.session.memory import MemoryMode, MemorySampler, SampledSection
 from fastprof.session.metrics import Metric, MetricWindow, loader_stats, log_call
 from fastprof.session.nvtx import NvtxRanges
+from fastprof.session.operators import OperatorProfile
+from fastprof.session.operators_windows import FunctionHook, OperatorWindows
 from fastprof.session.options import Options
 from fastprof.session.output import Outputs, Pathish, resolve
 from fastprof.session.printer import ReportPrinter
@@ -73,6 +75,7 @@ class Profiler:
         metrics: False: no metrics at all.
         batch_wait: False: no ``time_batch_wait_ms`` metrics.
         schedule: steps in which functions are recorded; None: all.
+        operators: windows of steps in which torch.profiler records operators; None: none.
         skip_first: first steps left out of the step statistics.
         max_overhead: largest share of wall time that function hooks may cost before
             trivial hot functions are muted (CPython 3.12 and later); 0: never mute.
@@ -108,6 +111,7 @@ class Profiler:
         metrics: bool = True,
         batch_wait: bool = True,
         schedule: Schedule | None = None,
+        operators: OperatorProfile | None = None,
         skip_first: int = 3,
         max_overhead: float = 0.03,
         backend: str = "auto",
@@ -132,6 +136,7 @@ class Profiler:
             metrics=metrics,
             batch_wait=batch_wait,
             schedule=schedule,
+            operators=operators,
             report_every=report_every,
             sort=sort,
             stream=stream,
@@ -165,6 +170,12 @@ class Profiler:
         )
         self._printer = ReportPrinter(report_every, sort, stream, self._is_primary, self._faults)
         self._recording_functions = False
+        self._operators = OperatorWindows(
+            operators,
+            self._faults,
+            FunctionHook(self._recorder, schedule, lambda: self._recording_functions),
+            self._rank,
+        )
         self._next_event = 1
         self._next_poll = sys.maxsize
         #: Where the run was started, as ``file:line``; empty before.
@@ -234,6 +245,7 @@ class Profiler:
         if self._recording_functions and options.schedule and not options.schedule.records(0):
             recorder.pause_functions()
         self._outputs.begin()
+        self._operators.begin()
         recorder.mark()
         self._next_event = self._event_after(0)
 
@@ -269,8 +281,11 @@ class Profiler:
         self._state = _STOPPED
         self.counting = False
         try:
+            steps = self._recorder.steps
+            self._protect("operator", self._operators.end, steps)
             self._protect("stop", self._close)
-            self._protect("memory", self._memory.end, self._recorder.steps)
+            self._protect("operator", self._operators.finish, steps)
+            self._protect("memory", self._memory.end, steps)
         finally:
             current.release(self)
             self._finish()
@@ -310,6 +325,7 @@ class Profiler:
         self._state = _FORKED
         self.counting = False
         self._gpu.stop_in_child()
+        self._operators.forget()
         self._protect("fork", self._close)
 
     # -- the loop --------------------------------------------------------------
@@ -441,6 +457,7 @@ class Profiler:
         return replace(
             snapshot,
             gpu=gpu,
+            operators=self._operators.recorded(),
             loaders=loader_stats(self._registry, self._recorder.loader_totals()),
             counters={**snapshot.counters, **counts},
         )
@@ -466,6 +483,7 @@ class Profiler:
             due.append((count // self._printer.every + 1) * self._printer.every)
         due.append(self._next_poll)
         due.append(self._memory.next_step(count))
+        due.append(self._operators.next_step(count))
         schedule = options.schedule
         if schedule is not None and self._recording_functions:
             cycles = schedule.repeat * (schedule.wait + schedule.warmup + schedule.active)
@@ -491,6 +509,8 @@ class Profiler:
             self._protect("report", self._print_periodic, count)
         if self._outputs.periodic:
             self._protect("save", self._outputs.save_if_due, self.report, self._rank())
+        # The last: what it takes is left out of the step that begins.
+        self._protect("operator", self._operators.at_step, count)
         self._next_event = self._event_after(count)
 
     def _print_periodic(self, count: int) -> None:

@@ -19,6 +19,12 @@ def find_world_size() -> int:
     return max(1, _find("WORLD_SIZE", "get_world_size", 1))
 
 
+def find_local_rank() -> int:
+    """Return this process's number on its machine: ``LOCAL_RANK``, else 0."""
+    value = os.environ.get("LOCAL_RANK", "")
+    return int(value) if value.isascii() and value.isdigit() and len(value) < 10 else 0
+
+
 def _find(variable: str, function: str, default: int) -> int:
     value = os.environ.get(variable, "")
     if value.isascii() and value.isdigit() and len(value) < 10:
