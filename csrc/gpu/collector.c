@@ -110,7 +110,11 @@ begin_ledger(fp_gpu *g)
     g->has_ledger = fp_ledger_init(&g->ledger, &g->alloc, devices,
                                    fp_clock_ns_per_tick(&g->clock)) == FP_OK;
     g->cupti_errors = g->taken = g->pauses = 0;
-    g->paused_ns = 0;
+    g->paused_ns = g->detached_ns = 0;
+    g->seen_records = g->seen_launches = 0;
+    g->silent_periods = 0;
+    atomic_store(&g->lanes.lost, 0);
+    atomic_store(&g->buffers.discarded, 0);
     g->why.text[0] = '\0';
     atomic_fetch_add(&g->recording, 1);
     atomic_store(&g->push_errors, 0);
@@ -239,6 +243,9 @@ fp_gpu_clear(fp_gpu *g)
     pthread_mutex_lock(&g->lock);
     if (g->has_ledger) {
         fp_ledger_clear(&g->ledger, fp_clock_now(&g->clock));
+        g->detached_ns = g->ledger.begin_ns; /* of a pause: from here on */
+        atomic_store(&g->lanes.lost, 0);
+        atomic_store(&g->buffers.discarded, 0);
         g->cupti_errors = g->taken = g->pauses = 0;
         g->paused_ns = 0;
     }

@@ -95,11 +95,11 @@ typedef struct fp_gpu {
     fp_ledger ledger;
     int has_ledger;
     fp_gpu_tier used; /* tier of this recording */
-    uint64_t cupti_errors;
+    _Atomic uint64_t cupti_errors;
     _Atomic uint64_t push_errors; /* external correlation was given up */
     uint64_t taken; /* periods in which launches had no records at all */
     int64_t paused_ns;
-    uint64_t pauses;
+    _Atomic uint64_t pauses;
     fp_why why; /* why it is off, or what is worse than it could be */
 } fp_gpu;
 

@@ -48,13 +48,17 @@ check_known(fp_gpu *g, int result)
 
 /* ---- decoding ---- */
 
+/* All that is there now, and not for ever what comes meanwhile: who launches
+ * faster than this reads must not keep it from everything else. */
 static void
 read_lanes(fp_gpu *g)
 {
+    uint64_t most = (uint64_t)atomic_load(&g->lanes.chunks) * FP_LANE_CHUNK;
     for (fp_lane *lane = atomic_load(&g->lanes.first); lane != NULL;
          lane = lane->next) {
         const fp_event *e;
-        while ((e = fp_lane_read(lane)) != NULL) {
+        for (uint64_t n = 0; n < most && (e = fp_lane_read(lane)) != NULL;
+             n++) {
             fp_ledger_event(&g->ledger, e);
         }
     }
@@ -93,13 +97,12 @@ walk(fp_gpu *g, const fp_buffer *b, record_reader read)
     }
 }
 
-static void
-count_dropped(fp_gpu *g, const fp_buffer *b)
+static size_t
+dropped_before(fp_gpu *g, const fp_buffer *b)
 {
     size_t dropped = 0;
-    if (check(g, g->cupti.dropped(b->context, b->stream, &dropped)) == 0) {
-        g->ledger.counters.dropped += dropped;
-    }
+    int rc = check(g, g->cupti.dropped(b->context, b->stream, &dropped));
+    return rc == FP_CUPTI_SUCCESS ? dropped : 0;
 }
 
 /* Decodes what CUPTI has given back.  Launches are read after the buffers were
@@ -119,9 +122,10 @@ drain(fp_gpu *g)
     }
     pthread_mutex_unlock(&g->lock);
     for (uint32_t i = 0; i < n; i++) {
+        size_t dropped = dropped_before(g, full[i]); /* may wait: no lock */
         pthread_mutex_lock(&g->lock);
         walk(g, full[i], fp_ledger_record);
-        count_dropped(g, full[i]);
+        g->ledger.counters.dropped += dropped;
         pthread_mutex_unlock(&g->lock);
         fp_buffers_give_back(full[i]);
     }
@@ -238,8 +242,8 @@ enable_api_records(fp_gpu *g, int on)
     const fp_cupti *c = &g->cupti;
     if (c->enable_runtime_api == NULL || c->enable_driver_api == NULL) {
         int (*turn)(int) = on ? c->enable : c->disable;
-        int rc = turn(FP_CUPTI_RUNTIME);
-        return rc != FP_CUPTI_SUCCESS ? rc : turn(FP_CUPTI_DRIVER);
+        int runtime = turn(FP_CUPTI_RUNTIME), driver = turn(FP_CUPTI_DRIVER);
+        return runtime != FP_CUPTI_SUCCESS ? runtime : driver;
     }
     int worked = 0, rc = FP_CUPTI_SUCCESS;
     for (uint32_t i = 0; i < fp_api_call_count; i++) {
@@ -267,7 +271,8 @@ enable_external(fp_gpu *g)
     if (rc == FP_CUPTI_SUCCESS) {
         rc = enable_api_records(g, 1);
         if (rc != FP_CUPTI_SUCCESS) {
-            c->disable(FP_CUPTI_EXTERNAL_CORRELATION);
+            (void)enable_api_records(g, 0);
+            (void)c->disable(FP_CUPTI_EXTERNAL_CORRELATION);
         }
     }
     if (rc != FP_CUPTI_SUCCESS) {
@@ -334,6 +339,17 @@ disable_activities(fp_gpu *g)
     }
 }
 
+/* The lock is held. */
+static void
+count_pause(fp_gpu *g, int64_t now)
+{
+    if (g->detached_ns != 0) {
+        g->paused_ns += now - g->detached_ns;
+        fp_ledger_gap(&g->ledger, g->detached_ns, now);
+        g->detached_ns = now; /* the rest, should attaching fail */
+    }
+}
+
 /* A recording begins, or goes on after a pause. */
 static int
 begin_time(fp_gpu *g)
@@ -351,8 +367,7 @@ begin_time(fp_gpu *g)
         fp_ledger_begin(&g->ledger, now);
     }
     else {
-        g->paused_ns += now - g->detached_ns;
-        fp_ledger_gap(&g->ledger, g->detached_ns, now);
+        count_pause(g, now);
         g->ledger.end_ns = INT64_MAX;
     }
     pthread_mutex_unlock(&g->lock);
@@ -387,15 +402,17 @@ attach(fp_gpu *g)
         return;
     }
     if (begin_time(g) < 0 || enable_activities(g) < 0) {
-        disable_activities(g);
+        /* No kind is on by us; disabled, it would be so for all clients. */
         disable_correlation(g, tier);
         return;
     }
+    pthread_mutex_lock(&g->lock);
     g->used = tier;
     g->ledger.external = tier == FP_TIER_EXTERNAL;
+    g->ledger.attachment = atomic_fetch_add(&g->attachments, 1) + 1;
+    pthread_mutex_unlock(&g->lock);
     g->attached = 1;
     g->next_flush = monotonic_ns() + g->options.period_ns;
-    g->ledger.attachment = atomic_fetch_add(&g->attachments, 1) + 1;
     atomic_store(&g->tier, tier);
     atomic_store(&g->accept, 1);
 }
@@ -417,6 +434,15 @@ something_is_outstanding(fp_gpu *g)
     return outstanding;
 }
 
+static uint64_t
+count_records(fp_gpu *g)
+{
+    pthread_mutex_lock(&g->lock);
+    uint64_t records = g->ledger.counters.records;
+    pthread_mutex_unlock(&g->lock);
+    return records;
+}
+
 /* Waits for activities of what was launched, without synchronizing: until they
  * have come, none comes any more, or the time is over. */
 static void
@@ -429,8 +455,8 @@ await_activities(fp_gpu *g)
     for (;;) {
         flush(g, 0);
         int64_t now = monotonic_ns();
-        if (g->ledger.counters.records != records) {
-            records = g->ledger.counters.records;
+        if (count_records(g) != records) {
+            records = count_records(g);
             heard = now;
         }
         if (!something_is_outstanding(g) || now - begin >= g->grace_ns ||
@@ -463,6 +489,17 @@ detach(fp_gpu *g)
     fp_ledger_age(&g->ledger, g->detached_ns, 1);
     pthread_mutex_unlock(&g->lock);
     g->attached = 0;
+}
+
+static void
+finish(fp_gpu *g)
+{
+    if (!g->attached) {
+        pthread_mutex_lock(&g->lock);
+        count_pause(g, device_now(g));
+        pthread_mutex_unlock(&g->lock);
+    }
+    detach(g);
 }
 
 /* ---- the thread ---- */
@@ -521,7 +558,7 @@ run(void *collector)
             flush(g, 0);
             break;
         case FP_GPU_FINISH:
-            detach(g);
+            finish(g);
             break;
         case FP_GPU_NOTHING:
             break;
@@ -530,6 +567,10 @@ run(void *collector)
             answer(g);
         }
         if (request == FP_GPU_FINISH) {
+            return NULL;
+        }
+        if (atomic_load(&g->state) == FP_GPU_DEAD) {
+            detach(g); /* nobody waits for it any more */
             return NULL;
         }
         sleep_until_needed(g);
