@@ -1,0 +1,400 @@
+"""transformers' ``Trainer``: ``attach(trainer)``, or ``callbacks=[FastprofCallback()]``.
+
+``attach`` sees every phase and logs through the trainer.  The callback needs no trainer
+and sees what a callback can: see docs/integrations/transformers.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from transformers import TrainerCallback
+
+from fastprof.integrations._common import (
+    Attachment,
+    Patches,
+    ScalarLogger,
+    Session,
+    check_options,
+)
+
+if TYPE_CHECKING:
+    from fastprof.report import Report
+    from fastprof.session.profiler import Profiler
+
+__all__ = ["FastprofCallback", "TrainerAttachment", "attach"]
+
+_FORWARD = "forward"
+_OPTIMIZER = "optimizer"
+
+
+def attach(trainer: Any, *, loader_name: str = "loader0", **options: Any) -> TrainerAttachment:
+    """Record the next ``trainer.train()``.
+
+    The methods that are replaced for it are put back when it ends, whichever way.
+
+    Args:
+        trainer: a ``transformers.Trainer`` or a subclass of it.
+        loader_name: name of the training loader in metric keys.
+        **options: keywords of :class:`fastprof.Profiler`; ``profile_training=False`` is
+            ``enabled=False``.  Without ``logger``, metrics go through ``trainer.log()``;
+            without ``log_every``, every ``logging_steps`` steps.
+
+    Raises:
+        TypeError, ValueError, OSError: as :class:`fastprof.Profiler`.
+    """
+    return TrainerAttachment(trainer, loader_name, check_options(options))
+
+
+def _logging_steps(args: Any) -> int:
+    """The trainer's own rhythm; a share of all steps is not known yet."""
+    steps = args.logging_steps
+    by_steps = str(getattr(args.logging_strategy, "value", args.logging_strategy)) == "steps"
+    return int(steps) if by_steps and steps >= 1 else 50
+
+
+class TrainerAttachment(Attachment):
+    """What :func:`attach` returns."""
+
+    def __init__(self, trainer: Any, loader_name: str, options: dict[str, Any]) -> None:
+        super().__init__()
+        self._trainer = trainer
+        self._loader_name = loader_name
+        self._options = options
+        self._pending: dict[str, float] = {}
+        self._log: Callable[..., Any] | None = None
+        self._timed: tuple[Any, Any] | None = None
+        self._evaluating = 0
+        if options.get("enabled", True):
+            # The one method that is always left, also by an exception.
+            self._patches.method(trainer, "_inner_training_loop", self._training)
+
+    def _training(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def inner_training_loop(*args: Any, **kwargs: Any) -> Any:
+            self._begin()
+            try:
+                return original(*args, **kwargs)
+            finally:
+                self.detach()
+
+        return inner_training_loop
+
+    def detach(self) -> None:
+        """End the run and put back everything that was replaced."""
+        session = self._session
+        if session is not None and session.alive:
+            # Metrics of an unfinished evaluation are emitted by this, and logged below.
+            session.stop()
+            self._flush()
+        super().detach()
+        self._timed = self._log = None
+
+    # -- what is replaced
+
+    def _begin(self) -> None:
+        trainer = self._trainer
+        self._log = trainer.log
+        defaults = {
+            "logger": ScalarLogger(self._pending.update),
+            "log_every": _logging_steps(trainer.args),
+            "rank": trainer.args.process_index,
+        }
+        self._session = session = Session(self._options, defaults)
+        session.start()
+        session.quietly("The trainer could not be observed", self._observe, session)
+
+    def _observe(self, session: Session) -> None:
+        patches, trainer = self._patches, self._trainer
+
+        def section(target: Any, method: str, name: str) -> None:
+            patches.method(target, method, lambda original: session.around(name, original))
+
+        section(trainer.accelerator, "backward", "backward")
+        section(trainer, "_clip_grad_norm", "clip_grad")
+        section(trainer, "_save_checkpoint", "checkpoint")
+        section(trainer.callback_handler, "call_event", "callbacks")
+        patches.method(trainer.callback_handler, "call_event", self._event)
+        patches.method(trainer, "get_batch_samples", self._fetching)
+        patches.method(trainer, "_prepare_inputs", self._moving)
+        patches.method(trainer, "compute_loss", self._computing)
+        patches.method(trainer, "prediction_step", self._predicting)
+        patches.method(trainer, "evaluation_loop", self._evaluation)
+        patches.method(trainer, "log", self._logging)
+        patches.method(trainer, "_maybe_log_save_evaluate", self._between_steps)
+
+    # -- phases
+
+    def _fetching(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """All batches of a step are fetched before it; each is timed on its own."""
+
+        def get_batch_samples(epoch_iterator: Any, *args: Any, **kwargs: Any) -> Any:
+            session = self._session
+            if session is not None:
+                session.begin_step()
+                made = session.quietly("A loader could not be timed", self._time, epoch_iterator)
+                epoch_iterator = epoch_iterator if made is None else made
+            return original(epoch_iterator, *args, **kwargs)
+
+        return get_batch_samples
+
+    def _time(self, iterator: Any) -> Any:
+        if self._session is None:
+            return None
+        if self._timed is None or self._timed[0] is not iterator:
+            timed = self._session.profiler.loader(iterator, name=self._loader_name)
+            self._timed = (iterator, timed)
+        return self._timed[1]
+
+    def _moving(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        return self._in_training("h2d", original)
+
+    def _computing(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        return self._in_training("forward", original)
+
+    def _in_training(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        """``original`` in section ``name``; an evaluation step is one section already."""
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            session = self._session
+            if session is None or self._evaluating:
+                return original(*args, **kwargs)
+            return session.around(name, original)(*args, **kwargs)
+
+        return call
+
+    def _predicting(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def prediction_step(*args: Any, **kwargs: Any) -> Any:
+            session = self._session
+            if session is None:
+                return original(*args, **kwargs)
+            return session.around("forward", original)(*args, **kwargs)
+
+        return prediction_step
+
+    def _evaluation(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def evaluation_loop(dataloader: Any, *args: Any, **kwargs: Any) -> Any:
+            session = self._session
+            if session is None or not session.alive:
+                return original(dataloader, *args, **kwargs)
+            prefix = str(kwargs.get("metric_key_prefix", "eval"))
+            name = prefix.removeprefix("eval_") if prefix != "eval" else "loader0"
+            timed = session.quietly("A loader could not be timed", self._time_val, dataloader, name)
+            session.leave_steps()
+            session.quietly("An evaluation could not be begun", session.enter_container, "eval")
+            self._evaluating += 1
+            try:
+                return original(dataloader if timed is None else timed, *args, **kwargs)
+            finally:
+                self._evaluating -= 1
+                session.quietly("An evaluation could not be ended", session.leave_container)
+
+        return evaluation_loop
+
+    def _time_val(self, dataloader: Any, name: str) -> Any:
+        if self._session is None:
+            return None
+        return self._session.profiler.loader(dataloader, name=name, split="val")
+
+    # -- steps and metrics
+
+    def _event(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def call_event(event: str, *args: Any, **kwargs: Any) -> Any:
+            session = self._session
+            if session is None:
+                return original(event, *args, **kwargs)
+            if event == "on_pre_optimizer_step":
+                result = original(event, *args, **kwargs)
+                # The trainer calls nothing between this and on_optimizer_step but step().
+                session.open(_OPTIMIZER, "optimizer")
+                return result
+            if event == "on_optimizer_step":
+                session.close(_OPTIMIZER)
+            result = original(event, *args, **kwargs)
+            if event == "on_step_end":
+                session.step()
+            elif event == "on_epoch_end":
+                session.leave_steps()
+            return result
+
+        return call_event
+
+    def _logging(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Metrics go with what the trainer logs: one entry of the history, one line."""
+
+        def log(logs: dict[str, float], *args: Any, **kwargs: Any) -> Any:
+            session = self._session
+            if session is None or not session.alive:
+                return original(logs, *args, **kwargs)
+            pending, merged = self._take_pending(), dict(logs)
+            merged.update(pending)
+            try:
+                return session.around("logging", original)(merged, *args, **kwargs)
+            finally:
+                # The trainer's own additions go where the caller looks for them.
+                logs.update((k, v) for k, v in merged.items() if k not in pending)
+
+        return log
+
+    def _between_steps(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def maybe_log_save_evaluate(*args: Any, **kwargs: Any) -> Any:
+            result = original(*args, **kwargs)
+            self._flush()
+            return result
+
+        return maybe_log_save_evaluate
+
+    def _take_pending(self) -> dict[str, float]:
+        pending = dict(self._pending)
+        self._pending.clear()
+        return pending
+
+    def _flush(self) -> None:
+        """Log what the trainer itself had no occasion to log."""
+        session, log = self._session, self._log
+        if session is not None and log is not None and self._pending:
+            pending = self._take_pending()
+            try:
+                log(pending)
+            except Exception as error:  # a reporter that fails must not end the training
+                session.profiler._faults.add(
+                    "logger_errors", "The trainer could not log the metrics", error
+                )
+
+
+class FastprofCallback(TrainerCallback):  # type: ignore[misc]
+    """Records ``Trainer(callbacks=[FastprofCallback()])`` without the trainer.
+
+    Steps, fetching, forward (the model's, without a loss computed outside of it),
+    backward and optimizer; metrics go into ``trainer.state.log_history``, not to the
+    reporters, which a callback cannot reach: give it a ``logger``, or use :func:`attach`.
+
+    Args:
+        loader_name: name of the training loader in metric keys.
+        **options: as for :func:`attach`.
+
+    Raises:
+        TypeError, ValueError, OSError: as :class:`fastprof.Profiler`.
+    """
+
+    def __init__(self, *, loader_name: str = "loader0", **options: Any) -> None:
+        self._loader_name = loader_name
+        self._options = check_options(options)
+        self._session: Session | None = None
+        self._patches = Patches()
+        self._pending: dict[str, float] = {}
+        self._loader: Any = None
+
+    @property
+    def profiler(self) -> Profiler:
+        """The run of the latest ``train()``.
+
+        Raises:
+            RuntimeError: there was none.
+        """
+        if self._session is None:
+            raise RuntimeError("there is no run yet: it starts with Trainer.train()")
+        return self._session.profiler
+
+    def report(self) -> Report:
+        """Return what was recorded, as ``profiler.report()`` does."""
+        return self.profiler.report()
+
+    # -- the trainer's events
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Start a run."""
+        self._end()
+        defaults = {
+            "logger": ScalarLogger(self._pending.update),
+            "log_every": _logging_steps(args),
+            "rank": args.process_index,
+        }
+        self._session = session = Session(self._options, defaults)
+        session.start()
+        session.quietly("The training could not be observed", self._observe, session, kwargs)
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """The optimizer begins."""
+        if self._session is not None:
+            self._session.close(_FORWARD)
+            self._session.open(_OPTIMIZER, "optimizer")
+
+    def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """The optimizer has stepped."""
+        if self._session is not None:
+            self._session.close(_OPTIMIZER)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """A step ends."""
+        if self._session is not None:
+            self._session.step()
+
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """What follows is in no step."""
+        if self._session is not None:
+            self._session.leave_steps()
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
+        """Add the metrics to the entry that the trainer has just made."""
+        if self._pending and state.log_history:
+            state.log_history[-1].update(self._pending)
+            self._pending.clear()
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """End the run."""
+        self._end()
+        self.on_log(args, state, control)
+
+    def _end(self) -> None:
+        try:
+            if self._session is not None:
+                self._session.stop()
+        finally:
+            self._patches.undo()
+            self._loader = None
+
+    # -- what a callback is given
+
+    def _observe(self, session: Session, given: Mapping[str, Any]) -> None:
+        from accelerate import Accelerator
+
+        from fastprof.integrations.accelerate import observe_model, time_prepared_loaders
+
+        self._loader = given.get("train_dataloader")
+        if given.get("model") is not None:
+            observe_model(
+                self._patches, session, given["model"], self._before_forward, self._after_forward
+            )
+        # Its object is the trainer's, and the class everybody's: while training lasts.
+        self._patches.attribute(
+            Accelerator, "backward", session.function("backward", Accelerator.backward)
+        )
+        time_prepared_loaders(self._patches, session, self._kind_of, self)
+
+    def _kind_of(self, loader: Any) -> tuple[str | None, str]:
+        if loader is self._loader or getattr(loader, "dataset", None) is getattr(
+            self._loader, "dataset", self
+        ):
+            return self._loader_name, "train"
+        return None, "val"
+
+    def before_fetch(self, split: str) -> None:
+        """A batch is about to be fetched (called by the loader's iterator)."""
+        session = self._session
+        if session is not None:
+            if split == "train":
+                session.begin_step()
+            else:
+                session.leave_steps()
+
+    def after_pass(self, split: str) -> None:
+        """A loader is exhausted (called by the loader's iterator)."""
+
+    def _before_forward(self, module: Any) -> None:
+        if self._session is not None:
+            self._session.open(id(module), "forward")
+
+    def _after_forward(self, module: Any) -> None:
+        if self._session is not None:
+            self._session.close(id(module))
