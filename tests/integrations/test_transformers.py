@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import pytest
@@ -264,6 +265,51 @@ def test_an_exception_in_the_loop_passes_and_everything_is_put_back(planted, tmp
     assert fastprof.load(tmp_path / "run.fprof").section("backward").count == 2
     assert {"log", "_inner_training_loop", "compute_loss"}.isdisjoint(vars(t))
     assert "backward" not in vars(t.accelerator)
+
+
+def test_a_batch_size_that_is_found_by_trying_is_recorded_from_its_start(planted, tmp_path) -> None:
+    class Tight(Trainer):
+        def training_step(self, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+            if len(inputs["x"]) > 2:
+                raise RuntimeError("CUDA out of memory. planted")
+            return super().training_step(model, inputs, *args, **kwargs)
+
+    t = trainer(
+        planted,
+        tmp_path,
+        8,
+        kind=Tight,
+        auto_find_batch_size=True,
+        per_device_train_batch_size=8,
+    )
+    before = inspect.signature(t._inner_training_loop)
+    profiling = attach(t, **options())
+    assert inspect.signature(t._inner_training_loop) == before
+    t.train()
+    assert profiling.profiler.steps == t.state.global_step >= 4
+    assert profiling.report().section("forward").count == t.state.global_step
+
+
+def test_the_look_ahead_is_paid_for_by_the_step_that_makes_it(planted, tmp_path) -> None:
+    class OneSlow(DictItems):
+        def __getitem__(self, i: int) -> Any:
+            self.planted.sleep("data", 80 if i == 3 else 1)
+            return {"x": torch.ones(4), "labels": torch.ones(1)}
+
+    from torch.utils.data import SequentialSampler
+
+    class InOrder(Trainer):
+        def _get_train_sampler(self, *args: Any) -> Any:
+            return SequentialSampler(self.train_dataset)
+
+    t = trainer(planted, tmp_path, 6, kind=InOrder)
+    t.train_dataset = OneSlow(planted, 6, 0)
+    attach(t, **options())
+    t.train()
+    data = [e[TRAIN[0]] for e in t.state.log_history if TRAIN[0] in e]
+    # The fourth sample is read ahead, in the third step.
+    assert data[2] >= 80
+    assert len(data) == 6
 
 
 def test_s4_01_switched_off_there_are_no_keys_and_nothing_is_touched(planted, tmp_path) -> None:

@@ -371,8 +371,14 @@ class Patches:
         if not callable(original):
             return
         call = make(original)
+        function = getattr(original, "__func__", None)
+        if function is None:
+            # An object's own function, which torch's schedulers make of a method.
+            self.attribute(target, name, functools.wraps(original)(call))
+            return
 
-        @functools.wraps(original)
+        # Wrapped is the function, so that inspect finds the method's own signature.
+        @functools.wraps(function)
         def stand_in(_self: Any, /, *args: Any, **kwargs: Any) -> Any:
             return call(*args, **kwargs)
 
