@@ -144,6 +144,7 @@ fp_gpu_start(fp_gpu *g, const fp_gpu_options *o)
         abandon(g, "being switched on");
         goto out;
     }
+    g->why = g->found;
     if (g->attached) {
         atomic_store(&g->state, FP_GPU_ON);
         rc = 0;
@@ -201,8 +202,9 @@ fp_gpu_resume(fp_gpu *g)
         if (ask(g, FP_GPU_ATTACH, g->options.patience_ns) != 0) {
             abandon(g, "being switched on again");
         }
-        else if (g->attached) {
-            atomic_store(&g->state, FP_GPU_ON);
+        else {
+            g->why = g->found;
+            atomic_store(&g->state, g->attached ? FP_GPU_ON : FP_GPU_PAUSED);
         }
     }
     pthread_mutex_unlock(&g->control);

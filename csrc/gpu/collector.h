@@ -83,6 +83,7 @@ typedef struct fp_gpu {
     pthread_t thread;
     void *subscriber;
     int attached;
+    fp_why found; /* like `why`, of the last attempt to attach */
     int64_t next_flush;
     int64_t grace_ns;    /* to wait for what is under way when detaching */
     int64_t detached_ns; /* device clock */

@@ -192,7 +192,7 @@ say(fp_gpu *g, const char *what, int result)
 {
     char error[96];
     fp_cupti_describe(&g->cupti, result, error, sizeof(error));
-    fp_why_set(&g->why, "%s: CUPTI error %s", what, error);
+    fp_why_set(&g->found, "%s: CUPTI error %s", what, error);
 }
 
 /* The launch callbacks; nothing of it is left behind on failure. */
@@ -262,8 +262,8 @@ enable_external(fp_gpu *g)
 {
     const fp_cupti *c = &g->cupti;
     if (c->push_external == NULL || c->pop_external == NULL) {
-        if (g->why.text[0] == '\0') {
-            fp_why_set(&g->why, "this CUPTI knows no external correlation");
+        if (g->found.text[0] == '\0') {
+            fp_why_set(&g->found, "this CUPTI knows no external correlation");
         }
         return -1;
     }
@@ -358,8 +358,9 @@ begin_time(fp_gpu *g)
     sample_clock(g);
     if (g->ledger.clock.pairs == 0) {
         pthread_mutex_unlock(&g->lock);
-        fp_why_set(&g->why, "CUPTI does not tell its time, so nothing can be "
-                            "said about when the GPU did what");
+        fp_why_set(&g->found,
+                   "CUPTI does not tell its time, so nothing can be "
+                   "said about when the GPU did what");
         return -1;
     }
     int64_t now = device_now(g);
@@ -393,7 +394,7 @@ discard_old(fp_gpu *g)
 static void
 attach(fp_gpu *g)
 {
-    g->why.text[0] = '\0';
+    g->found.text[0] = '\0';
     if (g->ledger.begin_ns == 0) {
         discard_old(g);
     }

@@ -59,6 +59,7 @@ fp_gpu_layer_hide_all(fp_recorder *r)
     }
     fp_gpu *g = fp_gpu_if_any();
     fp_gpu_set_epochs(FP_EPOCH_OFF, FP_EPOCH_OFF);
+    wait_for_callbacks(g); /* one under way may still join the owners */
     for (const fp_thread *t = r->threads; t != NULL; t = t->next) {
         fp_owners_leave(&g->owners, t);
     }

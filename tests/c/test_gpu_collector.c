@@ -6,6 +6,7 @@
 
 #include <pthread.h>
 #include <time.h>
+#include <unistd.h>
 
 /* ---- a CUPTI of a few lines ---- */
 
@@ -309,6 +310,19 @@ make_collector(void)
         .enable_driver_api = stub_enable_api,
     };
     return made;
+}
+
+/* Only while OFF. */
+static void
+drop_collector(void)
+{
+    fp_gpu_forget(g);
+    fp_lanes_fini(&g->lanes);
+    fp_buffers_fini(&g->buffers);
+    close(g->wake[0]);
+    close(g->wake[1]);
+    free(g);
+    my_lane = NULL;
 }
 
 static void
@@ -863,9 +877,9 @@ FP_TEST(gpu_collector_f36_each_allocation)
         memory.takes = 0;
         memory.fail_at = at;
         memory.fail_on = at % 2;
-        my_lane = NULL;
         if (make_collector() != FP_OK) {
             CHECK_UINT(at, 1);
+            free(g);
             continue;
         }
         if (fp_gpu_start(g, &any_tier) == 0) {
@@ -886,5 +900,6 @@ FP_TEST(gpu_collector_f36_each_allocation)
         launch(1);
         stop();
         CHECK_UINT(total().count, 1);
+        drop_collector();
     }
 }
