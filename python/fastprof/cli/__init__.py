@@ -12,10 +12,11 @@ _HELP = """\
 usage: fastprof COMMAND ...
 
 commands:
-  run       profile a training job: sections, steps and functions in one report
-  report    show a saved run (.fprof or .stats), or convert it
-  doctor    tell what can be recorded here, what cannot, and why
-  demo      train a small network and show its report
+  run         profile a training job: sections, steps and functions in one report
+  report      show a saved run (.fprof or .stats), or convert it
+  doctor      tell what can be recorded here, what cannot, and why
+  quickcheck  what the four phases of a step take here, with a small network
+  demo        train a small network and show its report
 
 options:
   -h, --help   show this text, or that of a command
@@ -47,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     command = _command(name)
     if command is None:
         sys.stderr.write(
-            f"fastprof: no command {name!a}; there are: run, report, doctor, demo "
+            f"fastprof: no command {name!a}; there are: run, report, doctor, quickcheck, demo "
             "(fastprof --help)\n"
         )
         return USAGE_ERROR
@@ -68,6 +69,10 @@ def _command(name: str) -> Callable[[Sequence[str]], int] | None:
         from fastprof.cli.doctor import run as doctor
 
         return doctor
+    if name == "quickcheck":
+        from fastprof.cli.quickcheck_command import run as quickcheck
+
+        return quickcheck
     if name == "demo":
         from fastprof.cli.demo import run_demo
 
