@@ -47,7 +47,7 @@ def _resident_bytes() -> int:
         return int(stream.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def _launch(count: int) -> None:
+def _launch(count: int, pause_s: float = 0.0) -> None:
     """Kernels so short that the fake's device keeps up, under four sections."""
     import fakegpu
 
@@ -56,6 +56,8 @@ def _launch(count: int) -> None:
         for name in ("data", "forward", "backward", "optimizer"):
             with profile_section(name):
                 fakegpu.launch(f"kernel_{i % 40}", 1, count=part)
+        if pause_s:
+            time.sleep(pause_s)
 
 
 def burst(tier: str, count: int) -> dict[str, Any]:
@@ -81,12 +83,14 @@ def burst(tier: str, count: int) -> dict[str, Any]:
 def memory(count: int) -> dict[str, Any]:
     """Growth of the resident set over ``count`` launches, after a tenth of them."""
     recorder = _recorder("callbacks")
-    _launch(count // 10)
+    pause_s = 0.004  # at most 250 000 launches a second
+    _launch(count // 10, pause_s)
     before = _resident_bytes()
-    _launch(count)
+    _launch(count, pause_s)
     grown = _resident_bytes() - before
     recorder.gpu_stop(10.0)
-    return {"count": count, "grown_bytes": grown}
+    counters = recorder.export()["gpu"]["counters"]
+    return {"count": count, "grown_bytes": grown, "discarded": counters["discarded"]}
 
 
 def sections(rounds: int, repeat: int) -> dict[str, Any]:
