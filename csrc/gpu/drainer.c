@@ -50,9 +50,11 @@ check_known(fp_gpu *g, int result)
 
 /* All that is there now, and not for ever what comes meanwhile: who launches
  * faster than this reads must not keep it from everything else. */
+/* Up to now, no further: threads may write as fast as this one reads. */
 static void
 read_lanes(fp_gpu *g)
 {
+    int64_t now = fp_clock_now(&g->clock);
     uint64_t most = (uint64_t)atomic_load(&g->lanes.chunks) * FP_LANE_CHUNK;
     for (fp_lane *lane = atomic_load(&g->lanes.first); lane != NULL;
          lane = lane->next) {
@@ -60,6 +62,9 @@ read_lanes(fp_gpu *g)
         for (uint64_t n = 0; n < most && (e = fp_lane_read(lane)) != NULL;
              n++) {
             fp_ledger_event(&g->ledger, e);
+            if (e->ticks > now) {
+                break;
+            }
         }
     }
     fp_lanes_sweep(&g->lanes);

@@ -42,24 +42,22 @@ drop_first(fp_owner_log *l, uint32_t n)
 static int
 event_order(const void *a, const void *b)
 {
-    int64_t x = ((const fp_owner_event *)a)->at;
-    int64_t y = ((const fp_owner_event *)b)->at;
-    return (x > y) - (x < y);
+    const fp_owner_event *x = a, *y = b;
+    return x->at != y->at ? (x->at > y->at) - (x->at < y->at)
+                          : (x->order > y->order) - (x->order < y->order);
 }
 
-/* Events of one thread must keep their order at equal times, which qsort does
- * not promise: insertion, which is linear for what is nearly sorted. */
+/* Events of one thread must keep their order at equal times. */
 static void
 sort_events(fp_owner_log *l)
 {
-    for (uint32_t i = 1; !l->sorted && i < l->events; i++) {
-        fp_owner_event e = l->event[i];
-        uint32_t j = i;
-        for (; j > 0 && event_order(&l->event[j - 1], &e) > 0; j--) {
-            l->event[j] = l->event[j - 1];
-        }
-        l->event[j] = e;
+    if (l->sorted) {
+        return;
     }
+    for (uint32_t i = 0; i < l->events; i++) {
+        l->event[i].order = i;
+    }
+    qsort(l->event, l->events, sizeof(*l->event), event_order);
     l->sorted = 1;
 }
 

@@ -81,6 +81,7 @@ typedef struct fp_owner_event {
     fp_place backward;
     uint32_t slot;
     int is_backward_phase;
+    uint32_t order; /* the log's, while it sorts */
 } fp_owner_event;
 
 enum { FP_OWNER_EVENTS = 1 << 16 };

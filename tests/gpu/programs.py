@@ -163,15 +163,19 @@ class Tables:
             counts[key[2]] += row[0]
         return dict(counts)
 
-    def check(self) -> None:
-        """What holds of any table, whatever went wrong."""
+    def check(self, *, final: bool = True) -> None:
+        """What holds of any table, whatever went wrong.
+
+        Until the end, an activity may wait for its launch (external correlation).
+        """
         rows = self.gpu["activity"]
         c = self.counters
         assert sum(row[7] for row in rows) == self.gpu["sum_ns"]
         without_time = c["incomplete"] + c["zero_time"] + c["invalid"] + c["stale"]
         attributed = sum(row[6] for row in rows)
         known = c["kernels"] + c["copies"] + c["memsets"]
-        assert known - without_time <= attributed <= known, (attributed, c)
+        assert attributed <= known, (attributed, c)
+        assert attributed >= known - without_time or not final, (attributed, c)
         assert sum(row[5] for row in self.gpu["host"]) == c["launches"]
         assert sum(row[9] for row in self.gpu["host"]) == c["syncs"]
         assert sum(row[12] for row in self.gpu["kernels"]) <= c["kernels"]
