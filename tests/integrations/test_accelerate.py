@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import re
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +18,7 @@ from accelerate import Accelerator  # noqa: E402
 from accelerate.utils import ProfileKwargs  # noqa: E402
 from fastprof.integrations._common import operator_options  # noqa: E402
 from fastprof.integrations.accelerate import FastprofKwargs, attach, profile  # noqa: E402
+from helpers import run_command  # noqa: E402
 from torch.utils.data import DataLoader  # noqa: E402
 from trainer_kit import Items, Net, Planted, SlowSGD, mean_loss, rows_add_up  # noqa: E402
 
@@ -406,3 +410,13 @@ def test_bad_fields_are_refused_with_the_name() -> None:
         FastprofKwargs(schedule_option={"activ": 3})
     with pytest.raises(TypeError, match="no_such"):
         FastprofKwargs(options={"no_such": 1})
+
+
+@pytest.mark.slow
+def test_the_example_runs(tmp_path) -> None:
+    script = Path(__file__).parents[2] / "examples" / "accelerate_loop.py"
+    command = [sys.executable, "-W", "ignore", str(script)]
+    out = run_command(command, timeout=300, cwd=tmp_path).check().stdout
+    assert "32 steps" in out or "29 steps measured, 3 skipped" in out
+    for name in ("data", "forward", "backward", "optimizer"):
+        assert re.search(rf"^{name} +29 ", out, re.MULTILINE), out

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import importlib
 import pickle
+import re
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +15,7 @@ torch = pytest.importorskip("torch")
 
 import fastprof  # noqa: E402
 import fastprof.integrations.lightning as adapter  # noqa: E402
+from helpers import run_command  # noqa: E402
 from torch.utils.data import DataLoader  # noqa: E402
 from trainer_kit import Items, Net, Planted, SlowSGD, mean_loss, rows_add_up  # noqa: E402
 
@@ -389,3 +393,13 @@ def test_prefetching_without_a_length_counts_each_batch_once(pl, planted, tmp_pa
     assert report.section("data").count == 4
     assert report.section("loader_startup").total_ms >= planted.ms["data"][0]
     assert report.steps.count == 5
+
+
+@pytest.mark.slow
+def test_the_example_runs(tmp_path) -> None:
+    script = Path(__file__).parents[2] / "examples" / "lightning_trainer.py"
+    command = [sys.executable, "-W", "ignore", str(script), "--out", str(tmp_path)]
+    out = run_command(command, timeout=300, cwd=tmp_path).check().stdout
+    assert "64 steps" in out or "61 steps measured, 3 skipped" in out
+    for name in ("data", "forward", "backward", "optimizer"):
+        assert re.search(rf"^{name} +61 ", out, re.MULTILINE), out

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import re
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +16,7 @@ pytest.importorskip("accelerate")
 
 import fastprof  # noqa: E402
 from fastprof.integrations.transformers import FastprofCallback, attach  # noqa: E402
+from helpers import run_command  # noqa: E402
 from trainer_kit import (  # noqa: E402
     DictItems,
     Net,
@@ -468,3 +472,13 @@ def test_s4_01_the_callback_switched_off(planted, tmp_path) -> None:
     t.train()
     assert not emitted(t)
     assert callback.profiler.steps == 0
+
+
+@pytest.mark.slow
+def test_the_example_runs(tmp_path) -> None:
+    script = Path(__file__).parents[2] / "examples" / "transformers_trainer.py"
+    command = [sys.executable, "-W", "ignore", str(script), "--out", str(tmp_path)]
+    out = run_command(command, timeout=300, cwd=tmp_path).check().stdout
+    assert "16 steps" in out or "13 steps measured, 3 skipped" in out
+    for name in ("data", "forward", "backward", "optimizer"):
+        assert re.search(rf"^{name} +13 ", out, re.MULTILINE), out
