@@ -32,6 +32,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "report": BASE,
     "exporters": (*BASE, "report"),
     "analysis": (*BASE, "report"),
+    "loggers": BASE,
     "session": (*BASE, "capture", "report", "exporters", "analysis"),
     "integrations": (*BASE, "capture", "report", "exporters", "analysis", "session"),
 }

@@ -1,0 +1,44 @@
+"""Loggers for ``Profiler(logger=...)``: each takes all metrics of a step in one call.
+
+A logger is any object with ``log_metrics(dict, step)`` or ``log(dict, step)``, so most
+trainers' own work as they are.  These hand the metrics to something that has another
+interface, or write files.  A package is imported when its logger is made, not before.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from fastprof.loggers.files import CSV, JSONLines
+    from fastprof.loggers.mlflow import MLflow
+    from fastprof.loggers.prometheus import Prometheus
+    from fastprof.loggers.tensorboard import TensorBoard
+    from fastprof.loggers.wandb import WandB
+
+_LAZY = {
+    "CSV": "files",
+    "JSONLines": "files",
+    "MLflow": "mlflow",
+    "Prometheus": "prometheus",
+    "TensorBoard": "tensorboard",
+    "WandB": "wandb",
+}
+
+__all__ = ["CSV", "JSONLines", "MLflow", "Prometheus", "TensorBoard", "WandB"]
+
+
+def __getattr__(name: str) -> Any:
+    module = _LAZY.get(name)
+    if module is None:
+        raise AttributeError(f"module 'fastprof.loggers' has no attribute {name!r}")
+    import importlib
+
+    value = getattr(importlib.import_module(f"fastprof.loggers.{module}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

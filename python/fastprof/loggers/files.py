@@ -1,0 +1,66 @@
+"""Metrics in a file: a row, or a line of JSON, per emission."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import os
+from collections.abc import Mapping
+
+from fastprof.fileio import resolve_output
+
+
+class JSONLines:
+    """Appends one JSON object per emission: ``{"step": 50, "profile/...": 1.5}``.
+
+    Args:
+        path: the file; it is appended to, and made at the first emission.
+
+    Raises:
+        TypeError, ValueError, OSError: not the path of a file.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = resolve_output(path)
+
+    def log_metrics(self, metrics: Mapping[str, float], step: int) -> None:
+        """Append the metrics of one step; a value that is not finite is null."""
+        finite = {name: v if math.isfinite(v) else None for name, v in metrics.items()}
+        _append(self._path, json.dumps({"step": step, **finite}, allow_nan=False) + "\n")
+
+
+class CSV:
+    """Appends a row per value, ``step,name,value``: any emission has any names.
+
+    Args:
+        path: the file; it is appended to, and made at the first emission.
+
+    Raises:
+        TypeError, ValueError, OSError: not the path of a file.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = resolve_output(path)
+
+    def log_metrics(self, metrics: Mapping[str, float], step: int) -> None:
+        """Append the metrics of one step; a value that is not finite is an empty cell."""
+        text = io.StringIO()
+        rows = csv.writer(text, lineterminator="\n")
+        try:
+            empty = os.stat(self._path).st_size == 0
+        except FileNotFoundError:
+            empty = True
+        if empty:
+            rows.writerow(("step", "name", "value"))
+        for name, value in metrics.items():
+            rows.writerow((step, name, repr(float(value)) if math.isfinite(value) else ""))
+        _append(self._path, text.getvalue())
+
+
+def _append(path: str, text: str) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)
+    # In one write: whoever reads meanwhile sees whole lines.
+    with open(os.open(path, flags, 0o600), "ab", buffering=0) as stream:
+        stream.write(text.encode("utf-8", "backslashreplace"))

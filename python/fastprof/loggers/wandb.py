@@ -1,0 +1,57 @@
+"""Metrics in Weights & Biases."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+
+class WandB:
+    """Logs to a run with ``step``, all metrics of a step in one call.
+
+    Weights & Biases drops what comes for a step before one that it has seen.  So the
+    program is to log with the same steps (optimizer steps, from 1) or none; where it
+    counts differently, ``own_axis`` draws the metrics over ``profile/step``.
+
+    Args:
+        run: the run; None: the one that ``wandb.init()`` has made, when it is needed.
+        own_axis: log without ``step``, in a row of its own, with ``profile/step`` beside.
+
+    Raises:
+        TypeError: ``run`` has no ``log``.
+        ImportError: ``run`` is None and wandb is not installed.
+    """
+
+    def __init__(self, run: Any = None, *, own_axis: bool = False) -> None:
+        if run is None:
+            try:
+                self._module = importlib.import_module("wandb")
+            except ImportError as error:
+                raise ImportError("WandB needs wandb: pip install wandb") from error
+        elif not callable(getattr(run, "log", None)):
+            raise TypeError(f"run is {type(run).__name__}, expected a run of wandb")
+        self._run = run
+        self._own_axis = own_axis
+        self._defined = False
+
+    def log_metrics(self, metrics: Mapping[str, float], step: int) -> None:
+        """Log the metrics of one step.
+
+        Raises:
+            RuntimeError: there is no run.
+        """
+        run = self._module.run if self._run is None else self._run
+        if run is None:
+            raise RuntimeError("there is no run: call wandb.init() before training")
+        self._run = run
+        if not self._own_axis:
+            run.log(dict(metrics), step=step)
+            return
+        if not self._defined:
+            self._defined = True
+            define = getattr(run, "define_metric", None)
+            if define is not None:
+                define("profile/step")
+                define("profile/*", step_metric="profile/step")
+        run.log({**metrics, "profile/step": step})

@@ -1,0 +1,102 @@
+"""The loggers with the real packages, offline, through a run."""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import fastprof
+import pytest
+from fastprof import loggers, profile_section
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # theirs
+
+KEYS = {
+    "profile/train/dl_main/time_data_ms",
+    "profile/train/dl_main/time_forward_ms",
+}
+
+
+def train(logger: Any, **options: Any) -> fastprof.Profiler:
+    prof = fastprof.Profiler(
+        functions=False, gpu=False, logger=logger, log_every=2, batch_wait=False, **options
+    )
+    with prof:
+        for _ in prof.loader(range(4), "main"):
+            with profile_section("forward"):
+                pass
+            prof.step()
+    return prof
+
+
+def test_s4_19_tensorboard(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    prof = train(loggers.TensorBoard(tmp_path / "tb"))
+    assert prof.report().notes == train(None).report().notes
+    events = EventAccumulator(str(tmp_path / "tb"))
+    events.Reload()
+    assert set(events.Tags()["scalars"]) == KEYS
+    for key in KEYS:
+        assert [event.step for event in events.Scalars(key)] == [2, 4]
+        assert events.Scalars(key)[1].value == pytest.approx(prof.last_metrics[key].value_ms)
+
+
+@pytest.fixture
+def wandb_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    # Before it is imported: even offline it reports its own errors.
+    monkeypatch.setenv("WANDB_ERROR_REPORTING", "false")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    wandb = pytest.importorskip("wandb")
+    run = wandb.init(mode="offline", dir=str(tmp_path), project="fastprof-tests")
+    yield run
+    run.finish()
+
+
+def test_s4_19_wandb(wandb_run: Any) -> None:
+    prof = train(loggers.WandB())
+    assert not prof.report().snapshot.counters.get("logger_errors")
+    assert set(dict(wandb_run.summary)) >= KEYS
+    assert wandb_run.step >= 4
+
+
+def test_s4_19_mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mlflow = pytest.importorskip("mlflow")
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
+    mlflow.set_tracking_uri((tmp_path / "mlruns").as_uri())
+    with mlflow.start_run() as run:
+        prof = train(loggers.MLflow())
+    assert not prof.report().snapshot.counters.get("logger_errors")
+    client = mlflow.tracking.MlflowClient()
+    for key in KEYS:
+        history = client.get_metric_history(run.info.run_id, key)
+        assert [metric.step for metric in history] == [2, 4]
+        assert history[1].value == pytest.approx(prof.last_metrics[key].value_ms)
+
+
+def test_s4_19_files(tmp_path: Path) -> None:
+    train(loggers.JSONLines(tmp_path / "m.jsonl"))
+    train(loggers.CSV(tmp_path / "m.csv"))
+    train(loggers.Prometheus(tmp_path / "m.prom"))
+    assert len((tmp_path / "m.jsonl").read_text().splitlines()) == 2
+    assert len((tmp_path / "m.csv").read_text().splitlines()) == 1 + 2 * len(KEYS)
+    assert "fastprof_step 4\n" in (tmp_path / "m.prom").read_text()
+    assert not glob.glob(str(tmp_path / ".fastprof*"))
+
+
+def test_s4_08_another_rank_logs_nothing(tmp_path: Path) -> None:
+    train(loggers.JSONLines(tmp_path / "m.jsonl"), rank=1)
+    assert not (tmp_path / "m.jsonl").exists()
+
+
+def test_s4_18_a_logger_that_fails_is_switched_off(tmp_path: Path) -> None:
+    logger = loggers.JSONLines(tmp_path / "m.jsonl")
+    (tmp_path / "m.jsonl").mkdir()
+    prof = train(logger)
+    assert prof.report().snapshot.counters["logger_errors"] == 1
+    assert prof.report().steps.count == 4
