@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from fastprof.capture.options import BusyError
     from fastprof.errors import LoadError, StateError
     from fastprof.exporters.loading import load
+    from fastprof.integrations.torch_data import wrap
     from fastprof.report import Report
     from fastprof.session.cprofile import Profile, run, runctx
     from fastprof.session.profiler import Profiler
@@ -80,6 +81,7 @@ _LAZY = {
     "runctx": "fastprof.session.cprofile",
     "start_training_profiling": "fastprof.session.training",
     "step": "fastprof.session.training",
+    "wrap": "fastprof.integrations.torch_data",
 }
 
 __all__ = [
@@ -109,6 +111,7 @@ __all__ = [
     "runctx",
     "start_training_profiling",
     "step",
+    "wrap",
 ]
 
 
@@ -140,7 +143,11 @@ def _start_if_asked() -> None:
         try:
             from fastprof.session import auto
 
-            auto.start()
+            profiler = auto.start()
+            if profiler is not None:
+                from fastprof.integrations import torch_loop
+
+                torch_loop.attach(profiler)
         except Exception as error:  # the program goes on without
             import warnings
 

@@ -118,7 +118,7 @@ _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 #: demo's network is a program like any other.
 _OWN = tuple(
     os.path.join(_PACKAGE, folder) + os.sep
-    for folder in ("capture", "exporters", "report", "session")
+    for folder in ("capture", "exporters", "integrations", "report", "session")
 )
 #: Calls functions of other packages in their stead; the time is theirs.
 _STAND_IN = os.path.join(_PACKAGE, "session", "wrapping.py")

@@ -18,6 +18,7 @@ from fastprof.cli.output import any_text, check_output, save_or_keep
 from fastprof.cli.summary import print_summary
 from fastprof.cli.target import Target, TargetError, hide_own_frames, parse_target, prepare
 from fastprof.exporters.pstats_ import stats_dict
+from fastprof.integrations import torch_loop
 from fastprof.report import Report
 from fastprof.session import switch
 from fastprof.session.cprofile import Profile
@@ -121,7 +122,12 @@ def _run_all(target: Target, paths: Sequence[str], gpu: bool | Literal["auto"]) 
         _finish(profiler.report(), paths)
 
     stopped: list[bool] = []
-    return _execute(target, profiler.start, stop, save)
+
+    def start() -> None:
+        profiler.start()
+        torch_loop.attach(profiler)
+
+    return _execute(target, start, stop, save)
 
 
 def _execute(

@@ -33,15 +33,15 @@ class AutomaticProfiler(Profiler):
         sys.stderr.flush()
 
 
-def start() -> None:
-    """Start the run, unless this process is fastprof's own command or a worker.
+def start() -> Profiler | None:
+    """Start the run and return it, unless this process is fastprof's own command or a worker.
 
     A worker process (of a DataLoader, a pool, ...) inherits the environment, but what
     the user wants to see is the training process.
     """
     if _is_own_command() or _is_worker():
-        return
-    AutomaticProfiler().start()
+        return None
+    return AutomaticProfiler().start()
 
 
 def _is_own_command() -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, cast
 
 from fastprof.capture.options import RecorderOptions
 from fastprof.capture.sections import profile_section
@@ -40,6 +40,16 @@ _L = TypeVar("_L", bound=Iterable[Any])
 _MEMORY_EVERY = 50
 
 _NEW, _RUNNING, _STOPPED, _OFF, _FORKED = "new", "running", "stopped", "off", "forked"
+
+
+class Part(Protocol):
+    """Something that records into a run through hooks in other packages."""
+
+    def end(self) -> None:
+        """The run is about to end."""
+
+    def forget(self) -> None:
+        """The run has ended in this forked child."""
 
 
 class Profiler:
@@ -178,6 +188,8 @@ class Profiler:
         )
         self._next_event = 1
         self._next_poll = sys.maxsize
+        #: What is put into other packages for this run, and taken out when it ends.
+        self.parts: list[Part] = []
         #: Where the run was started, as ``file:line``; empty before.
         self.started_at = ""
         #: True for the run of FASTPROF=1, which makes way for one the program starts.
@@ -278,6 +290,7 @@ class Profiler:
         """
         if self._state != _RUNNING:
             return
+        self._end_parts()
         self._state = _STOPPED
         self.counting = False
         try:
@@ -289,6 +302,10 @@ class Profiler:
         finally:
             current.release(self)
             self._finish()
+
+    def _end_parts(self) -> None:
+        while self.parts:
+            self._protect("integration", self.parts.pop().end)
 
     def _finish(self) -> None:
         """What is left to log, print and save; an interrupt costs one of them, not all."""
@@ -324,6 +341,8 @@ class Profiler:
         """End the run in a forked child: the parent goes on with it, the child forgets it."""
         self._state = _FORKED
         self.counting = False
+        for part in self.parts:
+            self._protect("integration", part.forget)
         self._gpu.stop_in_child()
         self._operators.forget()
         self._protect("fork", self._close)

@@ -1,0 +1,201 @@
+"""Batches of ``torch.utils.data.DataLoader`` under observation, without an edit.
+
+The iterators' ``__next__`` is replaced on their class, so it does not matter who holds the
+loader.  ``next()`` is timed as by :meth:`fastprof.Profiler.loader`; a loader that is timed
+that way already is left alone.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from fastprof.capture.sections import profile_section
+from fastprof.session import current
+from fastprof.session.loaders import LoaderEntry, check_loader
+from fastprof.session.profiler import Profiler
+from fastprof.session.wrapping import FAILED
+
+if TYPE_CHECKING:
+    from fastprof.integrations.torch_phases import Phases
+
+_L = TypeVar("_L", bound=Iterable[Any])
+
+DATA = profile_section("data")
+STARTUP = profile_section("data_startup")
+
+#: What the user said of a loader: name, split ("" is to be found out) and weight.
+_told: weakref.WeakKeyDictionary[Any, tuple[str | None, str, float | None]]
+_told = weakref.WeakKeyDictionary()
+
+
+def wrap(
+    loader: _L, name: str | None = None, *, split: str | None = None, weight: float | None = None
+) -> _L:
+    """Name a data loader, for the run that is going on or one that comes.
+
+    ``for batch in fastprof.wrap(loader, name="main")``: that is all a loop needs under
+    ``fastprof run`` or ``FASTPROF=1``.  A ``torch.utils.data.DataLoader`` is returned as it
+    is: its batches are timed anyway, under that name.  Any other iterable is timed as by
+    :meth:`fastprof.Profiler.loader` if a run is going on, else returned as it is.
+
+    Args:
+        loader: what is iterated.
+        name: its name in metric keys; None: ``loader0``, ``loader1``, ...
+        split: ``"train"`` or ``"val"``; None: by whether gradients are off and the model is
+            in evaluation mode (for other iterables: ``"train"``).
+        weight: its configured share in a mixture, shown in the report.
+
+    Raises:
+        TypeError, ValueError: an argument of the wrong type or out of range.
+    """
+    check_loader(loader, name, split or "train", weight)
+    if is_data_loader(loader):
+        _told[loader] = (name, split or "", weight)
+        return loader
+    run = current.running()
+    if not isinstance(run, Profiler):
+        return loader
+    return run.loader(loader, name, split=split or "train", weight=weight)
+
+
+def is_data_loader(loader: object) -> bool:
+    """Whether it is one of torch's, without importing torch."""
+    return any(
+        base.__module__ == "torch.utils.data.dataloader" and base.__name__ == "DataLoader"
+        for base in type(loader).__mro__
+    )
+
+
+class _Pass:
+    """One iterator: whose it is, and its entries as a training and a validation loader."""
+
+    __slots__ = ("entries", "loader")
+
+    def __init__(self, loader: Any) -> None:
+        # Not kept alive: a persistent iterator is kept by its loader.
+        self.loader = weakref.ref(loader)
+        self.entries: dict[str, LoaderEntry] = {}
+
+
+class Loaders:
+    """Times the batches of every DataLoader in the training thread.
+
+    Args:
+        profiler: the run.
+        phases: told of every fetch.
+        fail: called with what failed and the exception; batches are then left alone.
+    """
+
+    def __init__(
+        self, profiler: Profiler, phases: Phases, fail: Callable[[str, BaseException], None]
+    ) -> None:
+        self._profiler = profiler
+        self._phases = phases
+        self._fail = fail
+        self._passes: weakref.WeakKeyDictionary[Any, _Pass] = weakref.WeakKeyDictionary()
+        self._fetching = False
+        self._starting = 0
+        self._on = True
+
+    # -- DataLoader.__iter__
+
+    def start_begins(self, args: Any, kwargs: Any) -> None:
+        """``iter(loader)`` is called: workers start here."""
+        if not self._on or not self._phases.here():
+            return
+        self._starting += 1
+        if self._starting == 1 and not self._fetching and self._phases.aside():
+            self._phases.fetch_begins(self._validates(args[0]))
+            if STARTUP.enter_phase():
+                # Ended by the next phase, should `iter()` not come back here.
+                STARTUP.leave_later()
+
+    def start_ends(self, args: Any, kwargs: Any, result: Any) -> None:
+        """``iter(loader)`` has returned ``result``."""
+        if not self._on or not self._starting or not self._phases.here():
+            return
+        self._starting -= 1
+        if self._starting == 0:
+            STARTUP.leave_now()
+        if result is not FAILED:
+            self._passes[result] = _Pass(args[0])
+
+    # -- _BaseDataLoaderIter.__next__
+
+    def next(self, iterator: Any, original: Callable[[Any], Any]) -> Any:
+        """Return the iterator's next batch, timed if it is the program that asks."""
+        if not self._on or self._fetching or not self._phases.here():
+            return original(iterator)
+        try:
+            entry = self._before(iterator)
+        except StopIteration:
+            raise
+        except Exception as error:  # the batches must come
+            self._give_up(error)
+            entry = None
+        if entry is None:
+            return original(iterator)
+        self._fetching = True
+        try:
+            batch = self._profiler.next_batch(entry.tag, iterator, DATA)
+        except StopIteration:
+            self._after_last(entry)
+            raise
+        finally:
+            self._fetching = False
+        profiler = self._profiler
+        if entry.split == "train":
+            profiler.train_tag = entry.tag
+        if profiler.counting:
+            entry.batches += 1
+        return batch
+
+    def _before(self, iterator: Any) -> LoaderEntry | None:
+        """Whose batch it is; None if somebody else times it.
+
+        Raises:
+            StopIteration: the run has made as many steps as it was to make.
+        """
+        limit = getattr(self._profiler, "max_steps", None)
+        if limit is not None and self._profiler.steps >= limit:
+            self._phases.end_evaluation()
+            raise StopIteration
+        if DATA.phase_is_open():  # by Profiler.loader, or a section of the program
+            return None
+        known = self._passes.get(iterator)
+        if known is None:  # made before the hooks were there
+            known = self._passes[iterator] = _Pass(iterator)
+        loader = known.loader()
+        validates = self._validates(loader)
+        self._phases.fetch_begins(validates)
+        return self._entry(known, loader, "val" if validates else "train")
+
+    def _validates(self, loader: Any) -> bool:
+        told = _told.get(loader) if loader is not None else None
+        if told is not None and told[1]:
+            return told[1] == "val"
+        return self._phases.validates()
+
+    def _entry(self, known: _Pass, loader: Any, split: str) -> LoaderEntry:
+        entry = known.entries.get(split)
+        if entry is None:
+            name, _, weight = _told.get(loader, (None, "", None))
+            entry = self._profiler._registry.entry(loader, name, split)
+            if weight is not None:
+                entry.weight = float(weight)
+            known.entries[split] = entry
+        return entry
+
+    def _after_last(self, entry: LoaderEntry) -> None:
+        if entry.split == "val":
+            self._phases.end_evaluation()
+
+    def _give_up(self, error: BaseException) -> None:
+        self._on = False
+        self._fail("batches could not be timed", error)
+
+    def close(self) -> None:
+        """Nothing is timed from now on."""
+        self._on = False

@@ -1,0 +1,348 @@
+"""The hooks on torch that tell :class:`~fastprof.integrations.torch_phases.Phases`.
+
+They are put in when torch is there and taken out exactly.  One that fails is told about
+once, becomes a note of the report and tells nothing any more; the training goes on.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from fastprof.capture.sections import profile_section
+from fastprof.integrations.torch_data import Loaders
+from fastprof.integrations.torch_modules import Hook, ModuleRows
+from fastprof.session.cuda_init import CudaInit
+from fastprof.session.wrapping import FAILED, After, Before, wrap
+
+if TYPE_CHECKING:
+    from fastprof.integrations.torch_phases import Phases
+
+CHECKPOINT = profile_section("checkpoint")
+H2D = profile_section("h2d")
+
+Fail = Callable[[str, BaseException], None]
+
+
+class Hooks:
+    """Everything that is put into torch for one run.
+
+    Args:
+        torch: the module.
+        phases: is told what happens.
+        loaders: is asked for batches.
+        rows: is shown every model.
+        fail: called with what failed and the exception.
+    """
+
+    def __init__(
+        self, torch: Any, phases: Phases, loaders: Loaders, rows: ModuleRows, fail: Fail
+    ) -> None:
+        self._torch = torch
+        self._phases = phases
+        self._loaders = loaders
+        self._rows = rows
+        self._fail = fail
+        self._undo: list[Callable[[], object]] = []
+        self._off: set[str] = set()
+        self._compiling: Callable[[], bool] = compiling_test(torch)
+        # The global hook on modules, where it is kept, and its key there.
+        self._before: dict[int, Any] = {}
+        self._before_key = -1
+        # The hook on the module that is running.
+        self._after: Any = None
+        self._cuda = CudaInit(lambda: self._part("copies", self._install_copies))
+
+    def install(self) -> None:
+        """Put them in; what this torch does not have is left out."""
+        self._part("data", self._install_data)
+        self._part("forward", self._install_forward)
+        self._part("backward", self._install_backward)
+        self._part("optimizer", self._install_optimizer)
+        self._part("checkpoint", self._install_checkpoint)
+        cuda = getattr(self._torch, "cuda", None)
+        if cuda is not None and cuda.is_initialized():
+            self._part("copies", self._install_copies)
+        else:
+            self._cuda.watch()
+            self._undo.append(self._cuda.forget)
+
+    def remove_later(self, action: Callable[[], object]) -> None:
+        """Call ``action`` when the hooks are taken out."""
+        self._undo.append(action)
+
+    def uninstall(self) -> None:
+        """Take them out, the last first."""
+        while self._undo:
+            self._part("removal", self._undo.pop())
+
+    # -- guarding
+
+    def _part(self, part: str, action: Callable[..., Any], *args: Any) -> Any:
+        """Return ``action(*args)``; what it raises switches ``part`` off."""
+        if part in self._off:
+            return None
+        try:
+            return action(*args)
+        except Exception as error:  # nothing may reach the training
+            self._off.add(part)
+            self._fail(f"the automatic sections of {part} were switched off", error)
+        return None
+
+    def _replace(
+        self, part: str, owner: Any, name: str, before: Before | None, after: After
+    ) -> None:
+        """Let ``owner.name`` call ``before`` and ``after``, until it is undone."""
+        original = getattr(owner, name)
+
+        def guarded_before(args: Any, kwargs: Any) -> None:
+            self._part(part, before, args, kwargs)  # type: ignore[arg-type]
+
+        def guarded_after(args: Any, kwargs: Any, result: Any) -> None:
+            self._part(part, after, args, kwargs, result)
+
+        self._put(owner, name, wrap(original, before and guarded_before, guarded_after), original)
+
+    def _put(self, owner: Any, name: str, new: Any, original: Any) -> None:
+        inherited = name not in vars(owner)
+        setattr(owner, name, new)
+
+        def undo() -> None:
+            # Not over what somebody else has put there since.
+            if vars(owner).get(name) is not new:
+                return
+            if inherited:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, original)
+
+        self._undo.append(undo)
+
+    # -- data
+
+    def _install_data(self) -> None:
+        module = sys.modules["torch.utils.data.dataloader"]
+        loaders, iterators = self._loaders, module._BaseDataLoaderIter
+        original = vars(iterators)["__next__"]
+
+        @functools.wraps(original)
+        def next_batch(iterator: Any) -> Any:
+            return loaders.next(iterator, original)
+
+        self._put(iterators, "__next__", next_batch, original)
+        self._replace(
+            "data",
+            module.DataLoader,
+            "__iter__",
+            loaders.start_begins,
+            loaders.start_ends,
+        )
+
+    # -- forward: a hook on all modules that is only there while none is running
+
+    def _install_forward(self) -> None:
+        module = sys.modules["torch.nn.modules.module"]
+        compiling, part, begins = self._compiling, self._part, self._module_begins
+
+        def before_forward(module: Any, args: Any) -> None:
+            if not compiling():
+                part("forward", begins, module)
+
+        handle = module.register_module_forward_pre_hook(before_forward)
+        hooks = handle.hooks_dict_ref()
+        if hooks is None or hooks.get(handle.id) is not before_forward:
+            handle.remove()
+            raise RuntimeError("hooks of modules are not kept where they were expected")
+        self._before, self._before_key, self._before_hook = hooks, handle.id, before_forward
+        self._undo.append(self._disarm)
+        self._left = Hook(self._module_left)
+        self._replace("forward", module.Module, "compile", None, self._was_compiled)
+
+    def _arm(self) -> None:
+        # Under the same key each time: torch.compile guards on it.
+        if self._before_key >= 0 and self._phases.on:
+            self._before[self._before_key] = self._before_hook
+
+    def _disarm(self) -> None:
+        self._before.pop(self._before_key, None)
+
+    def _module_begins(self, module: Any) -> None:
+        if self._after is not None:  # of a call that raised
+            self._after.remove()
+            self._after = None
+        if not self._phases.module_begins(module):
+            return
+        try:
+            self._rows.look_at(module)
+            self._after = module.register_forward_hook(self._left, always_call=True)
+        except BaseException:
+            self._phases.module_ends()
+            raise
+        self._disarm()
+
+    def _module_left(self, module: Any) -> None:
+        self._part("forward", self._module_ends)
+
+    def _module_ends(self) -> None:
+        after = self._after
+        # torch goes through the hooks themselves when one of them is called for an
+        # exception; this one is then taken out at the next opportunity.
+        if after is not None and sys.exc_info()[0] is None:
+            after.remove()
+            self._after = None
+        self._arm()
+        self._phases.module_ends()
+
+    def _was_compiled(self, args: Any, kwargs: Any, result: Any) -> None:
+        """``Module.compile()``: hooks would be compiled with it, so the result is wrapped."""
+        module = args[0]
+        compiled = getattr(module, "_compiled_call_impl", None)
+        if result is FAILED or compiled is None:
+            return
+        begun: list[bool] = []
+        seen = weakref.ref(module)
+
+        def begins(args: Any, kwargs: Any) -> None:
+            target = seen()
+            begun.append(bool(self._part("forward", self._phases.module_begins, target)))
+            if begun[-1]:
+                self._disarm()
+
+        def ends(args: Any, kwargs: Any, result: Any) -> None:
+            if begun.pop():
+                self._arm()
+                self._part("forward", self._phases.module_ends)
+
+        wrapped = wrap(compiled, begins, ends)
+        module._compiled_call_impl = wrapped
+
+        def undo() -> None:
+            target = seen()
+            if target is not None and target._compiled_call_impl is wrapped:
+                target._compiled_call_impl = compiled
+
+        self._undo.append(undo)
+
+    # -- backward: what Tensor.backward, autograd.backward and autograd.grad all call
+
+    def _install_backward(self) -> None:
+        autograd = self._torch.autograd
+        names = [name for name in ("_engine_run_backward",) if name in vars(autograd)]
+        for name in names or ["backward", "grad"]:
+            self._replace("backward", autograd, name, self._backward_begins, self._backward_ends)
+
+    def _backward_begins(self, args: Any, kwargs: Any) -> None:
+        # Modules that are called in it (checkpointing) are part of it.
+        self._disarm()
+        self._phases.backward_begins()
+
+    def _backward_ends(self, args: Any, kwargs: Any, result: Any) -> None:
+        self._phases.backward_ends(*(sys.exc_info() if result is FAILED else ()))
+        if self._phases.idle:
+            self._arm()
+
+    # -- optimizer
+
+    def _install_optimizer(self) -> None:
+        optimizers = sys.modules["torch.optim.optimizer"]
+        for handle in (
+            optimizers.register_optimizer_step_pre_hook(self._before_step),
+            optimizers.register_optimizer_step_post_hook(self._after_step),
+        ):
+            self._undo.append(handle.remove)
+        scaler = getattr(sys.modules.get("torch.amp.grad_scaler"), "GradScaler", None)
+        if scaler is not None:
+            # It looks for infinities first, which waits for the GPU.
+            self._replace(
+                "optimizer",
+                scaler,
+                "step",
+                lambda args, kwargs: self._phases.optimizer_begins(args[0]),
+                lambda args, kwargs, result: self._phases.optimizer_ends(args[0]),
+            )
+
+    def _before_step(self, optimizer: Any, args: Any, kwargs: Any) -> Any:
+        if self._compiling():
+            return None
+        return self._part("optimizer", self._step_begins, optimizer, args, kwargs)
+
+    def _step_begins(self, optimizer: Any, args: Any, kwargs: Any) -> Any:
+        by_name = "closure" in kwargs
+        closure = kwargs["closure"] if by_name else (args[1] if len(args) > 1 else None)
+        self._phases.optimizer_begins(optimizer, closure=callable(closure))
+        if not callable(closure):
+            return None
+        apart = wrap(
+            closure,
+            lambda args, kwargs: self._part("optimizer", self._closure_begins),
+            lambda args, kwargs, result: self._part("optimizer", self._phases.closure_ends),
+        )
+        if by_name:
+            return args, {**kwargs, "closure": apart}
+        return (args[0], apart, *args[2:]), kwargs
+
+    def _closure_begins(self) -> None:
+        self._phases.closure_begins()
+        self._arm()
+
+    def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        if not self._compiling():
+            self._part("optimizer", self._step_ends, optimizer)
+
+    def _step_ends(self, optimizer: Any) -> None:
+        self._phases.optimizer_ends(optimizer, stepped=optimizer)
+        self._arm()
+
+    # -- saving, and copies to the GPU
+
+    def _install_checkpoint(self) -> None:
+        begins, ends = self._aside(CHECKPOINT)
+        for owner in (self._torch, sys.modules["torch.serialization"]):
+            self._replace("checkpoint", owner, "save", begins, ends)
+
+    def _install_copies(self) -> None:
+        tensor = self._torch.Tensor
+        self._replace("copies", tensor, "cuda", *self._aside(H2D, _is_outside))
+        self._replace("copies", tensor, "to", *self._aside(H2D, _goes_to_gpu))
+
+    def _aside(
+        self, section: Any, wanted: Callable[[Any, Any], bool] | None = None
+    ) -> tuple[Before, After]:
+        """Return what opens and closes a section beside the phases."""
+        phases = self._phases
+        opened: list[bool] = []
+
+        def begins(args: Any, kwargs: Any) -> None:
+            if phases.here():
+                opened.append(
+                    (wanted is None or wanted(args, kwargs))
+                    and phases.aside()
+                    and section.enter_phase()
+                )
+
+        def ends(args: Any, kwargs: Any, result: Any) -> None:
+            if phases.here() and opened and opened.pop():
+                section.__exit__(*(sys.exc_info() if result is FAILED else (None, None, None)))
+
+        return begins, ends
+
+
+def _is_outside(args: Any, kwargs: Any) -> bool:
+    return not args[0].is_cuda
+
+
+def _goes_to_gpu(args: Any, kwargs: Any) -> bool:
+    if args[0].is_cuda:
+        return False
+    target = kwargs.get("device", args[1] if len(args) > 1 else kwargs.get("other"))
+    target = getattr(target, "device", target)  # of to(other)
+    return isinstance(target, int) or str(target).startswith("cuda")
+
+
+def compiling_test(torch: Any) -> Callable[[], bool]:
+    """Return ``torch.compiler.is_compiling``, or what says no where there is none."""
+    compiler = getattr(torch, "compiler", None)
+    return getattr(compiler, "is_compiling", None) or (lambda: False)

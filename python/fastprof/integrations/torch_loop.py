@@ -1,0 +1,162 @@
+"""Automatic sections for a training loop in plain PyTorch, without an edit to it.
+
+::
+
+    import fastprof.integrations.torch_loop
+
+    with fastprof.integrations.torch_loop.attach():
+        train()  # forward, backward, optimizer, data, eval, checkpoint, and the steps
+
+``fastprof run train.py`` and ``FASTPROF=1`` do the same.  See docs/integrations/pytorch.md.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from fastprof.errors import StateError
+from fastprof.integrations.torch_data import Loaders
+from fastprof.integrations.torch_hooks import Hooks, compiling_test
+from fastprof.integrations.torch_import import TorchImport
+from fastprof.integrations.torch_modules import ModuleRows
+from fastprof.integrations.torch_phases import Phases
+from fastprof.session import current
+from fastprof.session.profiler import Profiler
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from fastprof.report import Report
+
+__all__ = ["TorchLoop", "attach"]
+
+
+class TorchLoop:
+    """The automatic sections of one run; made by :func:`attach`.
+
+    A context manager that detaches.
+    """
+
+    def __init__(
+        self, profiler: Profiler, *, owner: bool, modules: Sequence[str], steps: bool
+    ) -> None:
+        #: The run.
+        self.profiler = profiler
+        self._owner = owner
+        self._patterns = modules
+        self._steps = steps
+        self._hooks: Hooks | None = None
+        self._phases: Phases | None = None
+        self._import = TorchImport(self._install)
+
+    def watch(self) -> None:
+        """Put the hooks in, now or when torch is imported."""
+        self.profiler.parts.append(self)
+        self._import.watch()
+
+    def detach(self) -> None:
+        """Take every hook out; ends the run if ``attach()`` started it."""
+        self.end()
+        if self in self.profiler.parts:
+            self.profiler.parts.remove(self)
+        if self._owner:
+            self.profiler.stop()
+
+    def report(self) -> Report:
+        """Return what was recorded, as ``profiler.report()`` does."""
+        return self.profiler.report()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        self.detach()
+
+    # -- what the run calls
+
+    def end(self) -> None:
+        """The run ends: close what is open, take the hooks out."""
+        self._import.forget()
+        if self._phases is not None:
+            self._phases.close()
+        if self._hooks is not None:
+            self._hooks.uninstall()
+
+    def forget(self) -> None:
+        """This is a forked child: the hooks stay, and do nothing."""
+        self._import.forget()
+        if self._phases is not None:
+            self._phases.on = False
+
+    # -- torch is there
+
+    def _install(self) -> None:
+        try:
+            torch: Any = sys.modules["torch"]
+            phases = Phases(self.profiler, self._steps, torch.is_grad_enabled)
+            rows = ModuleRows(self._patterns, phases.here, compiling_test(torch))
+            loaders = Loaders(self.profiler, phases, self._fail)
+            self._phases = phases
+            self._hooks = Hooks(torch, phases, loaders, rows, self._fail)
+            self._hooks.remove_later(rows.remove)
+            self._hooks.install()
+        except Exception as error:  # the training goes on without
+            self._fail("there are no automatic sections", error)
+
+    def _fail(self, what: str, error: BaseException) -> None:
+        self.profiler._faults.add("integration_errors", f"fastprof: {what}", error)
+
+
+def attach(
+    profiler: Profiler | None = None,
+    *,
+    modules: str | Sequence[str] = (),
+    steps: bool = True,
+    **options: Any,
+) -> TorchLoop:
+    """Open and close the sections of a PyTorch loop by hooks on torch.
+
+    Call it in the thread that trains.  torch need not be imported yet, and is not imported
+    by this.
+
+    Args:
+        profiler: the run, started; None: the one that is going on, else a new one, which
+            ``detach()`` ends.
+        modules: path patterns of modules that get sections of their own inside
+            ``forward``, such as ``"layers.*"``.
+        steps: end a step after the optimizer's; False: the program calls ``step()``.
+        options: of the new :class:`~fastprof.Profiler`.
+
+    Raises:
+        StateError: the profiler is not running, or has its automatic sections already.
+        TypeError, ValueError: an argument of the wrong type or out of range.
+    """
+    patterns: tuple[Any, ...] = (modules,) if isinstance(modules, str) else tuple(modules)
+    for pattern in patterns:
+        if not isinstance(pattern, str) or not pattern:
+            raise TypeError(f"modules has {pattern!r:.80}, expected patterns such as 'layers.*'")
+    running = current.running()
+    owner = False
+    if profiler is None and isinstance(running, Profiler) and not running.gives_way:
+        profiler = running
+    if profiler is None:
+        profiler, owner = Profiler(**options).start(), True
+    elif options:
+        raise TypeError(f"{sorted(options)[0]!r} is for a new Profiler, and one is running")
+    loop = TorchLoop(profiler, owner=owner, modules=patterns, steps=steps)
+    if owner and not profiler.running:  # enabled=False, or FASTPROF=0
+        return loop
+    if not profiler.running:
+        raise StateError("the profiler is not running; start() it before attaching to it")
+    if any(isinstance(part, TorchLoop) for part in profiler.parts):
+        raise StateError("the profiler has automatic sections already")
+    loop.watch()
+    return loop

@@ -1,0 +1,109 @@
+"""Rows for modules inside the model, on request: sections named by their path.
+
+Hooks stay on the chosen modules for the run.  A model may be copied or saved meanwhile, so
+what is copied or saved of a hook is a function of the standard library that does nothing.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from fnmatch import fnmatchcase
+from typing import Any
+
+from fastprof.capture.sections import profile_section
+
+#: Attributes by which wrappers (DDP, compiled modules) hold the module they wrap.
+_WRAPPERS = ("module.", "_orig_mod.", "_fsdp_wrapped_module.")
+
+
+class Hook:
+    """A function for a module, which does not go with copies of that module."""
+
+    def __init__(self, call: Callable[..., Any]) -> None:
+        self._call = call
+
+    def __call__(self, module: Any, args: Any, result: Any = None) -> None:
+        self._call(module)
+
+    def __reduce__(self) -> Any:
+        return getattr, (nullcontext(), "__exit__")
+
+
+class ModuleRows:
+    """Sections for the modules whose path matches one of ``patterns``.
+
+    Args:
+        patterns: as in a shell: ``"layers.*"``; ``*`` matches dots, too.  Paths are those
+            of ``model.named_modules()`` without what wrappers add.
+        wanted: whether sections are to be opened now, in this thread.
+        compiling: whether the call is traced by ``torch.compile``.
+    """
+
+    def __init__(
+        self,
+        patterns: Sequence[str],
+        wanted: Callable[[], bool],
+        compiling: Callable[[], bool],
+    ) -> None:
+        self._patterns = tuple(patterns)
+        self._wanted = wanted
+        self._compiling = compiling
+        self._seen: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._handles: list[Any] = []
+
+    def look_at(self, model: Any) -> None:
+        """Put hooks into ``model``; does nothing the second time."""
+        if not self._patterns or model in self._seen:
+            return
+        self._seen.add(model)
+        compiled: tuple[str, ...] = ()
+        for path, module in model.named_modules():
+            # What is inside a compiled module runs as one.
+            if path.startswith(compiled):
+                continue
+            if hasattr(type(module), "dynamo_ctx") or "_orig_mod" in module._modules:
+                compiled = (*compiled, f"{path}." if path else "_orig_mod")
+            name = _plain(path)
+            if name and any(fnmatchcase(name, pattern) for pattern in self._patterns):
+                self._add(module, name)
+
+    def remove(self) -> None:
+        """Take every hook out."""
+        handles, self._handles = self._handles, []
+        for handle in handles:
+            handle.remove()
+
+    def _add(self, module: Any, name: str) -> None:
+        if module in self._seen:
+            return
+        self._seen.add(module)
+        section = profile_section(name)
+        open_now: list[bool] = []
+
+        def begins(_: Any) -> None:
+            if not self._compiling():
+                opened = self._wanted()
+                open_now.append(opened)
+                if opened:
+                    section.__enter__()
+
+        def ends(_: Any) -> None:
+            if not self._compiling() and open_now and open_now.pop():
+                section.__exit__(None, None, None)
+
+        self._handles.append(module.register_forward_pre_hook(Hook(begins)))
+        self._handles.append(module.register_forward_hook(Hook(ends), always_call=True))
+
+
+def _plain(path: str) -> str:
+    cut = True
+    while cut:
+        cut = False
+        for wrapper in _WRAPPERS:
+            if path.startswith(wrapper):
+                path, cut = path[len(wrapper) :], True
+            elif path == wrapper[:-1]:
+                return ""
+    return path

@@ -1,0 +1,30 @@
+"""Who drives the automatic sections: a trainer's integration, or the hooks of a bare loop.
+
+An integration that knows the trainer (Lightning, transformers, Accelerate) says what
+happens better than hooks on torch can.  While one has claimed the process, those hooks do
+nothing, so that no phase is counted twice.
+"""
+
+from __future__ import annotations
+
+_claims: list[object] = []
+
+
+def claim(owner: object) -> None:
+    """Let ``owner`` make the sections from now on; the hooks of a bare loop are silent."""
+    if not any(claimed is owner for claimed in _claims):
+        _claims.append(owner)
+
+
+def release(owner: object) -> None:
+    """End :func:`claim`; does nothing if ``owner`` has not claimed."""
+    _claims[:] = [claimed for claimed in _claims if claimed is not owner]
+
+
+def choose() -> object | None:
+    """Return the integration whose sections count, or None: the hooks of a bare loop."""
+    return _claims[-1] if _claims else None
+
+
+#: Read at every event: empty means that the hooks of a bare loop are in charge.
+claims = _claims
