@@ -123,3 +123,13 @@ def test_instructions_are_counted(tmp_path: Path) -> None:
     _, data = _quick(tmp_path, "instructions")
     calls = data["per_call"]["calls"]
     assert 0 < calls["none"] < calls["fastprof"]
+
+
+def test_gpu_measures_on_the_simulated_device(tmp_path: Path) -> None:
+    if not sys.platform.startswith("linux"):
+        pytest.skip("the collector is for Linux")
+    out, data = _quick(tmp_path, "gpu")
+    assert "M records/s per core" in out
+    assert data["decode"]["record_ns"] > 0
+    assert data["burst"]["callbacks"]["count"] == 50_000
+    assert data["memory"]["count"] == 100_000

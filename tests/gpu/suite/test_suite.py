@@ -95,13 +95,14 @@ def test_a_kernel_that_sleeps_four_times_as_long_is_four_times_as_long(run: Any)
     assert ns["long"] / ns["short"] == pytest.approx(result["truth"]["ratio"], rel=0.25)
 
 
-def test_kernels_and_gaps_are_the_time_between_two_events(run: Any) -> None:
+def test_kernels_and_gaps_are_the_time_between_two_events(device: str, run: Any) -> None:
     """One stream: the kernels cannot take longer than the events say, and are most of it."""
     result = run("elapsed")
     (ms,) = result["truth"]["ms"]
     kernels_ms = result["sections"]["timed"]["ns"] / 1e6
     assert kernels_ms <= ms * 1.01
-    assert kernels_ms >= ms * 0.5
+    if device == "torch":  # the simulated device's events wait for the host
+        assert kernels_ms >= ms * 0.5
 
 
 def test_copied_bytes_by_direction(run: Any) -> None:
