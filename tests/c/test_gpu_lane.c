@@ -270,6 +270,7 @@ follow_pointer(void *arg)
         CHECK(p == NULL || *p == 42);
         fp_lane_exit(lane);
         atomic_store(&g->entered, 1);
+        sched_yield(); /* valgrind runs one thread at a time */
     }
     return NULL;
 }
@@ -289,7 +290,7 @@ FP_TEST(gpu_lane_after_quiesce_nobody_follows_the_old_pointer)
     while (!atomic_load(&g.entered)) {
         sched_yield();
     }
-    for (int i = 0; i < 3000; i++) {
+    for (int i = 0; i < 1000; i++) {
         int *p = malloc(sizeof(*p));
         *p = 42;
         atomic_store(&g.shared, p);
