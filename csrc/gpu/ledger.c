@@ -3,9 +3,10 @@
 #include "gpu/api_calls.h"
 #include "gpu/cupti_abi.h"
 
-/* Flush periods that a launch may wait for its activity, and an activity for its
- * launch. */
-enum { LAUNCH_PATIENCE = 60, PARKED_PATIENCE = 3 };
+/* Flush periods that a launch may wait for its activity (less when so many do
+ * that the table might fill up), and an activity for its launch. */
+enum { LAUNCH_PATIENCE = 60, CROWDED_PATIENCE = 4, PARKED_PATIENCE = 3 };
+enum { CROWD = FP_LAUNCHES_MAX / 8 };
 
 /* Nothing takes two weeks; sums of what CUPTI makes up must not overflow. */
 #define LONGEST_NS (INT64_C(1) << 50)
@@ -655,8 +656,9 @@ void
 fp_ledger_age(fp_ledger *l, int64_t until, int last)
 {
     retry_parked(l, last);
-    uint64_t expired =
-        fp_launches_age(&l->launches, last ? 0 : LAUNCH_PATIENCE);
+    uint32_t patience =
+        l->launches.count > CROWD ? CROWDED_PATIENCE : LAUNCH_PATIENCE;
+    uint64_t expired = fp_launches_age(&l->launches, last ? 0 : patience);
     l->counters.expired_launches += expired;
     l->outstanding -= expired;
     if (last) {

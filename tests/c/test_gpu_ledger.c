@@ -530,6 +530,22 @@ FP_TEST(gpu_ledger_launches_nothing_came_of_expire)
     tear_down(&s);
 }
 
+FP_TEST(gpu_ledger_a_crowd_of_launches_nothing_came_of_expires_sooner)
+{
+    enum { CROWD = 300000 };
+    setting s;
+    fp_ledger *l = set_up(&s, 0);
+    for (uint32_t id = 1; id <= CROWD; id++) {
+        launch_at(l, id, own(1, 1), 0);
+    }
+    for (int i = 0; i < 5; i++) {
+        fp_ledger_age(l, BASE_NS, 0);
+    }
+    CHECK_UINT(l->counters.expired_launches, CROWD);
+    CHECK_UINT(l->outstanding, 0);
+    tear_down(&s);
+}
+
 FP_TEST(gpu_ledger_clear_begins_anew)
 {
     setting s;
