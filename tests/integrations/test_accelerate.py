@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 import sys
 from pathlib import Path
@@ -420,3 +421,52 @@ def test_the_example_runs(tmp_path) -> None:
     assert "32 steps" in out or "29 steps measured, 3 skipped" in out
     for name in ("data", "forward", "backward", "optimizer"):
         assert re.search(rf"^{name} +29 ", out, re.MULTILINE), out
+
+
+def test_functions_of_the_program_keep_their_names_and_ours_are_one(planted) -> None:
+    accelerator = Accelerator(cpu=True)
+    model, optimizer, batches = job(accelerator, planted, loader(planted, 3, 1))
+    with attach(accelerator, **options(functions=True)) as profiling:
+        train(accelerator, planted, model, optimizer, batches)
+    functions = profiling.report().functions
+    assert not [f.qualname for f in functions if "fastprof/integrations/" in f.file]
+    (forward,) = [f for f in functions if f.qualname == "Net.forward"]
+    assert forward.calls == 3
+
+
+TWO_PROCESSES = """
+import json, torch
+from accelerate import Accelerator
+from torch.utils.data import DataLoader, TensorDataset
+from fastprof.integrations.accelerate import attach
+accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
+net = torch.nn.Linear(4, 1)
+logged = []
+model, optimizer, loader = accelerator.prepare(
+    net,
+    torch.optim.SGD(net.parameters(), lr=0.1),
+    DataLoader(TensorDataset(torch.ones(24, 4)), batch_size=2),
+)
+with attach(
+    accelerator, functions=False, log_every=1, logger=lambda values, step: logged.append(step)
+) as profiling:
+    for (x,) in loader:
+        with accelerator.accumulate(model):
+            accelerator.backward(model(x).sum())
+            optimizer.step()
+            optimizer.zero_grad()
+report = profiling.report()
+counts = [report.section(name).count for name in ("data", "forward", "backward", "optimizer")]
+print("RESULT", json.dumps([accelerator.process_index, type(model).__name__, logged, counts]))
+"""
+
+
+@pytest.mark.slow
+def test_s4_08_of_two_real_processes_one_logs(tmp_path) -> None:
+    (tmp_path / "job.py").write_text(TWO_PROCESSES)
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+    command = [sys.executable, "-W", "ignore", *launch, str(tmp_path / "job.py")]
+    out = run_command(command, timeout=300, guard=False).check().stdout
+    results = sorted(json.loads(x[7:]) for x in out.splitlines() if x.startswith("RESULT "))
+    ddp = "DistributedDataParallel"
+    assert results == [[0, ddp, [1, 2, 3], [6, 6, 6, 3]], [1, ddp, [], [6, 6, 6, 3]]]

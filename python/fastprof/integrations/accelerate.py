@@ -14,23 +14,21 @@ from __future__ import annotations
 import functools
 import inspect
 import os
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
-import accelerate.data_loader
 from accelerate.utils import ProfileKwargs
 
-from fastprof.integrations._common import (
-    Attachment,
-    Patches,
-    ScalarLogger,
-    Session,
-    check_options,
-    operator_options,
+from fastprof.integrations._common import ScalarLogger, check_options, operator_options
+from fastprof.integrations._common_accelerate import (
+    is_training,
+    observe_model,
+    time_prepared_loaders,
 )
+from fastprof.integrations._common_patches import Attachment
+from fastprof.integrations._common_session import Session
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -379,117 +377,3 @@ class AcceleratorAttachment(Attachment):
         if self._session is not None and split == "train":
             self._end_step()
             self._session.leave_steps()
-
-
-def is_training(module: Any) -> bool:
-    """Whether a forward of ``module`` is followed by a backward, as far as can be told."""
-    import torch
-
-    return bool(module.training and torch.is_grad_enabled())
-
-
-def observe_model(
-    patches: Patches,
-    session: Session,
-    model: Any,
-    before: Callable[[Any], None],
-    after: Callable[[Any], None],
-) -> None:
-    """Call ``before`` and ``after`` around each call of ``model``, the outermost module."""
-
-    def pre(module: Any, args: Any) -> None:
-        session.quietly("A forward could not be begun", before, module)
-
-    def post(module: Any, args: Any, output: Any) -> None:
-        session.quietly("A forward could not be ended", after, module)
-
-    for handle in (
-        model.register_forward_pre_hook(pre),
-        model.register_forward_hook(post, always_call=True),
-    ):
-        patches.on_undo(handle.remove)
-
-
-def time_prepared_loaders(
-    patches: Patches,
-    session: Session,
-    kind_of: Callable[[Any], tuple[str | None, str]],
-    observer: Any,
-) -> None:
-    """Time the loaders that Accelerate makes: fetching as ``data``, moving as ``h2d``.
-
-    Their ``__iter__`` is a generator that reads one batch ahead and moves the batch to the
-    device, so both are inside ``next()`` of it.  A class's ``__iter__`` is replaced since
-    an object's own would not be looked at.
-
-    Args:
-        patches: where to note what was replaced.
-        session: the run.
-        kind_of: gives a loader's name (None: by number) and split.
-        observer: its ``before_fetch(split)`` and ``after_pass(split)`` are called.
-    """
-    module = accelerate.data_loader
-
-    def timing(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        def timed(loader: Any) -> Any:
-            iterator = original(loader)
-            name, split = kind_of(loader)
-            # The loader numbers itself by what stays the same in every epoch.
-            named = session.profiler.loader(
-                iterator, name=name or session.number_of(loader, split), split=split
-            )
-            return _Fetching(session, named, split, observer)
-
-        def __iter__(loader: Any) -> Any:  # noqa: N807
-            made = session.quietly("A loader could not be timed", timed, loader)
-            return original(loader) if made is None else made
-
-        return __iter__
-
-    for name in ("DataLoaderShard", "DataLoaderDispatcher"):
-        cls = getattr(module, name, None)
-        if cls is not None:
-            patches.attribute(cls, "__iter__", timing(vars(cls)["__iter__"]))
-    patches.attribute(module, "send_to_device", session.inside("h2d", module.send_to_device))
-
-
-class _Fetching:
-    """One pass over a prepared loader."""
-
-    def __init__(self, session: Session, timed: Any, split: str, observer: Any) -> None:
-        self._session = session
-        self._timed = timed
-        self._split = split
-        self._observer = observer
-        self._evaluating = False
-        self._thread = threading.get_ident()
-
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> Any:
-        session, split = self._session, self._split
-        session.quietly("A step could not be ended", self._observer.before_fetch, split)
-        if split == "val" and not self._evaluating:
-            self._evaluating = True
-            session.quietly("An evaluation could not be begun", session.enter_container, "eval")
-        session.open(self)
-        try:
-            return next(self._timed)
-        except StopIteration:
-            session.close(self)
-            self._leave()
-            session.quietly("A pass could not be ended", self._observer.after_pass, split)
-            raise
-        finally:
-            session.close(self)
-
-    def _leave(self) -> None:
-        if self._evaluating:
-            self._evaluating = False
-            self._session.quietly("An evaluation could not be ended", self._session.leave_container)
-
-    def __del__(self) -> None:
-        # A loop left by ``break`` drops its iterator.
-        if self._evaluating and threading.get_ident() == self._thread:
-            self._leave()

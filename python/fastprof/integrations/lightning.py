@@ -13,7 +13,15 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fastprof.integrations._common import Patches, ScalarLogger, Session, check_options
+from fastprof.integrations._common import ScalarLogger, check_options
+from fastprof.integrations._common_lightning import (
+    NAMESPACES,
+    is_overridden,
+    loader_names,
+    time_each,
+)
+from fastprof.integrations._common_patches import Patches
+from fastprof.integrations._common_session import Session
 from fastprof.session.loaders import TimedIterator
 
 if TYPE_CHECKING:
@@ -25,7 +33,6 @@ if TYPE_CHECKING:
 
 __all__ = ["FastprofCallback", "FastprofProfiler"]
 
-_NAMESPACES = ("lightning.pytorch", "pytorch_lightning")
 
 #: Last part of an action's name -> section, for what the strategy does.
 _STRATEGY = {
@@ -290,7 +297,9 @@ class _ProfilerMethods:
             return functools.partial(session.open, name="optimizer", late=True), session.close
         elif head.startswith("[LightningModule]") and hook == "on_before_optimizer_step":
             return self._before_optimizer, _nothing
-        elif head.startswith("[Callback]") and self._is_overridden(head[len("[Callback]") :], hook):
+        elif head.startswith("[Callback]") and is_overridden(
+            self._trainer.callbacks, head[len("[Callback]") :], hook
+        ):
             section = "callbacks"
         if hook in _EVAL_ENDS:
             return self._after_evaluation(section), session.close if section else _nothing
@@ -306,21 +315,6 @@ class _ProfilerMethods:
                 self._session.open(action, section)
 
         return begin
-
-    def _is_overridden(self, key: str, hook: str) -> bool:
-        """Whether a callback of that key does anything in ``hook``."""
-        bases = [
-            getattr(sys.modules[f"{name}.callbacks"], "Callback", None)
-            for name in _NAMESPACES
-            if f"{name}.callbacks" in sys.modules
-        ]
-        inherited = [getattr(base, hook, None) for base in bases]
-        return any(
-            callback.state_key == key
-            and not isinstance(callback, _CallbackMethods)
-            and (hook in vars(callback) or getattr(type(callback), hook, None) not in inherited)
-            for callback in self._trainer.callbacks
-        )
 
     def _epoch_ended(self, action: str) -> None:
         self._end_step()
@@ -339,7 +333,7 @@ class _ProfilerMethods:
         session.begin_step()
         fetcher = self._trainer.fit_loop._data_fetcher
         if not isinstance(fetcher.iterator, TimedIterator):
-            names = self._loader_names(self._trainer.fit_loop._combined_loader, "train")
+            names = loader_names(self._names["train"], self._trainer.fit_loop._combined_loader)
             fetcher.iterator = session.profiler.loader(fetcher.iterator, name="+".join(names))
         # The iterator has its own section, ``data``.
         session.open(action)
@@ -351,43 +345,14 @@ class _ProfilerMethods:
         loop = self._trainer._active_loop
         if loop is not None and loop._data_fetcher is not None:
             combined = loop._combined_loader
-            names = self._loader_names(combined, "val")
+            names = loader_names(self._names["val"], combined)
             if getattr(combined, "_mode", "") == "sequential":
-                self._time_each(session, combined._iterator, names)
+                time_each(self._patches, session, combined._iterator, names)
             elif not isinstance(loop._data_fetcher.iterator, TimedIterator):
                 loop._data_fetcher.iterator = session.profiler.loader(
                     loop._data_fetcher.iterator, name="+".join(names), split="val"
                 )
         session.open(action)
-
-    def _time_each(self, session: Session, mode: Any, names: Sequence[str]) -> None:
-        """Time the iterators of loaders that are read one after the other."""
-
-        def time_current() -> None:
-            i = mode._iterator_idx
-            if mode.iterators and not isinstance(mode.iterators[0], TimedIterator):
-                mode.iterators = [
-                    session.profiler.loader(mode.iterators[0], name=names[i], split="val")
-                ]
-
-        def then_time(original: Callable[..., Any]) -> Callable[..., Any]:
-            def load() -> None:
-                original()
-                session.quietly("A loader could not be timed", time_current)
-
-            return load
-
-        time_current()
-        if "_load_current_iterator" not in vars(mode):
-            self._patches.method(mode, "_load_current_iterator", then_time)
-
-    def _loader_names(self, combined: Any, split: str) -> list[str]:
-        names = list(self._names[split])
-        count = len(combined.flattened)
-        iterables = combined.iterables
-        if not names and isinstance(iterables, dict) and len(iterables) == count:
-            names = [str(key) for key in iterables]
-        return [names[i] if i < len(names) else f"loader{i}" for i in range(count)]
 
 
 class _CallbackMethods:
@@ -446,9 +411,9 @@ _PARTS = {
 
 
 def _class(name: str) -> Any:
-    imported = tuple(n for n in _NAMESPACES if n in sys.modules)
+    imported = tuple(n for n in NAMESPACES if n in sys.modules)
     if not imported:
-        for namespace in _NAMESPACES:
+        for namespace in NAMESPACES:
             with contextlib.suppress(ImportError):
                 importlib.import_module(namespace)
                 imported = (namespace,)
