@@ -15,6 +15,7 @@ from typing import Any, Literal
 from fastprof.capture.options import BusyError
 from fastprof.cli.endings import Endings, complain
 from fastprof.cli.output import any_text, check_output, save_or_keep
+from fastprof.cli.progress import Progress
 from fastprof.cli.summary import print_summary
 from fastprof.cli.target import Target, TargetError, hide_own_frames, parse_target, prepare
 from fastprof.exporters.pstats_ import stats_dict
@@ -22,6 +23,8 @@ from fastprof.integrations import torch_loop
 from fastprof.report import Report
 from fastprof.session import switch
 from fastprof.session.cprofile import Profile
+from fastprof.session.limits import VARIABLE
+from fastprof.session.operators import OperatorProfile
 from fastprof.session.output import path_of_rank
 from fastprof.session.profiler import Profiler
 from fastprof.session.rank import find_rank
@@ -29,7 +32,22 @@ from fastprof.session.rank import find_rank
 OUTPUT = "fastprof_out"
 FILES = ("train_profile.stats", "train_profile.fprof")
 
-_USAGE = "fastprof run [--functions] [--gpu MODE] [-o DIR] [-m MODULE | SCRIPT] [ARG] ..."
+STATS, RUN = FILES
+
+_USAGE = (
+    "fastprof run [--functions | --operators] [--steps N] [--operator KEY=VALUE] [--gpu MODE] "
+    "[-o DIR] [-m MODULE | SCRIPT] [ARG] ..."
+)
+
+#: Unless told otherwise: a window of three steps, after one left out and one of warm-up.
+_OPERATORS = {
+    "enable_cpu_profiling": True,
+    "enable_cuda_profiling": "auto",
+    "schedule.enable_schedule": True,
+}
+
+#: Steps between metrics, which the progress line is made of.
+_PROGRESS_EVERY = 10
 
 #: ``--gpu`` as the option of the same name of ``Profiler``.
 _GPU: dict[str, bool | Literal["auto"]] = {"auto": "auto", "on": True, "off": False}
@@ -45,7 +63,23 @@ def run(argv: Sequence[str]) -> int:
     except OSError as error:
         complain(f"cannot write to {folder!a}: {error.strerror}")
         return 2
-    paths = [os.path.join(folder, name) for name in FILES]
+    # Given both, or neither: both layers.
+    functions = options.functions or not options.operators
+    operators = None
+    if options.operators or not options.functions:
+        try:
+            operators = _operator_profile(options.operator, folder)
+        except (TypeError, ValueError, OSError) as error:
+            complain(str(error))
+            return 2
+    elif options.operator:
+        complain("--operator has no meaning with --functions")
+        return 2
+    if options.steps is not None and options.steps < 1:
+        complain(f"--steps is {options.steps}, expected 1 or more")
+        return 2
+    # A stats file without functions would be an empty table.
+    paths = [os.path.join(folder, name) for name in (FILES if functions else (RUN,))]
     for path in paths:
         problem = check_output(path)
         if problem is not None:
@@ -61,9 +95,38 @@ def run(argv: Sequence[str]) -> int:
         complain("FASTPROF=0: the program runs without being profiled")
         exec(target.code, target.namespace)
         return 0
-    if options.functions:
+    if options.steps is not None:
+        # For the program, and for the processes that it starts.
+        os.environ[VARIABLE] = str(options.steps)
+    if operators is None and options.steps is None:
         return _run_functions(target, paths)
-    return _run_all(target, paths, _GPU[options.gpu])
+    is_terminal = sys.stderr is not None and sys.stderr.isatty()
+    profiler = Profiler(
+        functions=functions,
+        gpu=_GPU[options.gpu],
+        operators=operators,
+        max_steps=options.steps,
+        logger=Progress(sys.stderr) if is_terminal else None,
+        log_every=_PROGRESS_EVERY if is_terminal else 50,
+        # Functions alone: each call is counted.
+        max_overhead=0.0 if operators is None else 0.03,
+    )
+    return _run_all(target, paths, profiler)
+
+
+def _operator_profile(settings: Sequence[str], folder: str) -> OperatorProfile:
+    """Return what torch.profiler is to record.
+
+    Raises:
+        TypeError, ValueError, OSError: a setting that is none.
+    """
+    config: dict[str, Any] = {**_OPERATORS, "save_dir": folder}
+    for setting in settings:
+        key, equals, value = setting.partition("=")
+        if not equals:
+            raise ValueError(f"--operator is {setting!r:.80}, expected KEY=VALUE")
+        config[key] = value
+    return OperatorProfile.from_config(config)
 
 
 def _parse(argv: list[str]) -> tuple[Any, list[str]]:
@@ -81,6 +144,27 @@ def _parse(argv: list[str]) -> tuple[Any, list[str]]:
         action="store_true",
         default=False,
         help="functions only, each call counted; sections in the code stay dormant",
+    )
+    parser.add_option(
+        "--operators",
+        action="store_true",
+        default=False,
+        help="operators of torch, without functions",
+    )
+    parser.add_option(
+        "--steps",
+        type="int",
+        metavar="N",
+        help="end training after so many steps: data loaders deliver no more, and FASTPROF_STEPS "
+        "is N for programs that read it",
+    )
+    parser.add_option(
+        "--operator",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="an option of fastprof.OperatorProfile, such as record_shapes=true, "
+        "schedule.skip_first=10, schedule.enable_schedule=false; can be repeated",
     )
     parser.add_option(
         "--gpu",
@@ -103,8 +187,7 @@ def _run_functions(target: Target, paths: Sequence[str]) -> int:
     return _execute(target, profile.enable, profile.disable, save)
 
 
-def _run_all(target: Target, paths: Sequence[str], gpu: bool | Literal["auto"]) -> int:
-    profiler = Profiler(functions=True, gpu=gpu)
+def _run_all(target: Target, paths: Sequence[str], profiler: Profiler) -> int:
     # A program with a Profiler of its own must run as it does without us.
     profiler.gives_way = True
 
@@ -164,9 +247,10 @@ def _finish(report: Report, paths: Sequence[str]) -> None:
         with any_text(sys.stdout):
             report.show(sys.stdout)
             sys.stdout.write("\n")
-            print_summary(
-                stats_dict(report.snapshot, correct_times=report.overhead.corrected), sys.stdout
-            )
+            if any(path.endswith(STATS) for path in written):
+                print_summary(
+                    stats_dict(report.snapshot, correct_times=report.overhead.corrected), sys.stdout
+                )
             sys.stdout.write("".join(f"Saved {ascii(path)[1:-1]}\n" for path in written))
             sys.stdout.flush()
     except BrokenPipeError:

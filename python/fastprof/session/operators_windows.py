@@ -372,7 +372,9 @@ class OperatorWindows:
             return
         if not self._windows:
             if not self._lost:
-                self._faults.tell(self._why_nothing(count))
+                # Without torch there is nothing to miss: no warning.
+                tell = self._faults.tell if "torch" in sys.modules else self._faults.notes.append
+                tell(self._why_nothing(count))
             return
         if options.save_dir is None:
             return
@@ -390,6 +392,11 @@ class OperatorWindows:
         if schedule is None or (not self._saw_torch and _first_of_cycle(schedule, 0) < count):
             return f"Operators were not recorded: torch was imported too late, in step {count}."
         first = schedule.skip_first + schedule.wait + schedule.warmup
+        if count == 0:
+            return (
+                "Operators were not recorded: no step ended. Steps end with an optimizer's "
+                "step() under fastprof run, or with fastprof.step()."
+            )
         return (
             f"Operators were not recorded: the run ended in step {count}, and the first window "
             f"begins with step {first} (skip_first {schedule.skip_first}, wait {schedule.wait}, "

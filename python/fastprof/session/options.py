@@ -33,6 +33,7 @@ class Options:
     batch_wait: bool
     schedule: Schedule | None
     operators: OperatorProfile | None
+    max_steps: int | None
     report_every: int | None
     sort: str
     stream: Any
@@ -49,7 +50,7 @@ class Options:
         for name in ("metrics", "batch_wait"):
             if not isinstance(getattr(self, name), bool):
                 raise TypeError(f"{name} is {getattr(self, name)!r:.80}, expected True or False")
-        for name in ("log_every", "report_every"):
+        for name in ("log_every", "report_every", "max_steps"):
             if getattr(self, name) is not None:
                 check_int(name, getattr(self, name), low=1)
         if self.rank is not None:

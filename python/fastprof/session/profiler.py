@@ -15,6 +15,7 @@ from fastprof.session import current, switch
 from fastprof.session.emitter import MetricEmitter
 from fastprof.session.faults import Faults
 from fastprof.session.gpu import GpuLayer
+from fastprof.session.limits import limited, steps_wanted
 from fastprof.session.loaders import NO_LOADER, LoaderRegistry, check_loader, wrap
 from fastprof.session.memory import MemoryMode, MemorySampler, SampledSection
 from fastprof.session.metrics import Metric, MetricWindow, loader_stats, log_call
@@ -87,6 +88,8 @@ class Profiler:
         schedule: steps in which functions are recorded; None: all.
         operators: windows of steps in which torch.profiler records operators; None: none.
         skip_first: first steps left out of the step statistics.
+        max_steps: after so many steps data loaders deliver no more batches; None: as
+            ``FASTPROF_STEPS`` says, else no limit.
         max_overhead: largest share of wall time that function hooks may cost before
             trivial hot functions are muted (CPython 3.12 and later); 0: never mute.
         backend: ``"auto"``, ``"setprofile"`` or ``"monitoring"``.
@@ -123,6 +126,7 @@ class Profiler:
         schedule: Schedule | None = None,
         operators: OperatorProfile | None = None,
         skip_first: int = 3,
+        max_steps: int | None = None,
         max_overhead: float = 0.03,
         backend: str = "auto",
         max_nodes: int = 1_000_000,
@@ -147,6 +151,7 @@ class Profiler:
             batch_wait=batch_wait,
             schedule=schedule,
             operators=operators,
+            max_steps=max_steps,
             report_every=report_every,
             sort=sort,
             stream=stream,
@@ -195,7 +200,9 @@ class Profiler:
         #: True for the run of FASTPROF=1, which makes way for one the program starts.
         self.gives_way = False
         # Read by the iterators of loaders at every batch.
-        self.next_batch = self._recorder.next_batch
+        #: After so many steps loaders deliver nothing; None: no limit.
+        self.max_steps = steps_wanted() if max_steps is None else max_steps
+        self.next_batch = limited(self._recorder.next_batch, lambda: self.steps, self.max_steps)
         self.data_section = profile_section("data")
         self.counting = False
         self.train_tag = NO_LOADER

@@ -1,0 +1,38 @@
+"""How many steps a run is to make, as ``fastprof run --steps N`` says.
+
+Data loaders deliver no more batches after so many steps, so loops end as they do when
+their data ends.  A program that reads ``FASTPROF_STEPS`` can set up its trainer for it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+VARIABLE = "FASTPROF_STEPS"
+
+
+def steps_wanted() -> int | None:
+    """Return the number in ``FASTPROF_STEPS``; None if there is none."""
+    value = os.environ.get(VARIABLE, "")
+    if value.isascii() and value.isdigit() and len(value) < 10 and int(value) > 0:
+        return int(value)
+    return None
+
+
+def limited(
+    next_batch: Callable[[int, Iterator[Any], Any], Any],
+    steps: Callable[[], int],
+    max_steps: int | None,
+) -> Callable[[int, Iterator[Any], Any], Any]:
+    """Return ``next_batch`` as it is, or one that delivers nothing after ``max_steps`` steps."""
+    if max_steps is None:
+        return next_batch
+
+    def next_within_limit(tag: int, iterator: Iterator[Any], section: Any) -> Any:
+        if steps() >= max_steps:
+            raise StopIteration
+        return next_batch(tag, iterator, section)
+
+    return next_within_limit

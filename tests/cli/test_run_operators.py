@@ -1,0 +1,234 @@
+"""``fastprof run``: operators beside functions or alone, a number of steps, progress."""
+
+from __future__ import annotations
+
+import io
+import os
+from pathlib import Path
+from typing import Any
+
+import fastprof
+import pytest
+from fastprof.cli.progress import Progress
+from fastprof.session.limits import steps_wanted
+from helpers import ChildResult, run_child
+
+SOURCE_PATH = str(Path(fastprof.__file__).parent.parent)
+ENV = {"PYTHONPATH": os.pathsep.join(filter(None, [SOURCE_PATH, os.environ.get("PYTHONPATH")]))}
+COMMAND = "import sys\nfrom fastprof.cli import main\nsys.exit(main(['run', *sys.argv[1:]]))\n"
+
+TRAIN = """
+import os, sys
+import torch, fastprof
+torch.set_num_threads(1)
+
+def train():
+    for step in range(8):
+        torch.mm(torch.ones(8, 8), torch.ones(8, 8))
+        fastprof.step()
+
+train()
+print("trained", sys.argv[1:], os.environ.get("FASTPROF_STEPS"))
+"""
+
+PLAIN = """
+import os, sys
+import fastprof
+from fastprof.session import current
+seen = 0
+for epoch in range(3):
+    loader = range(10)
+    run = current.running()
+    if run is not None:
+        loader = run.loader(loader, "main")
+    for batch in loader:
+        seen += 1
+        fastprof.step()
+print("batches", seen, "wanted", os.environ.get("FASTPROF_STEPS"), sys.argv[1:])
+"""
+
+STATS = "train_profile.stats"
+RUN = "train_profile.fprof"
+HEADING = "=== TOP 25 BY CUMULATIVE TIME ==="
+
+
+def fastprof_run(*args: object, cwd: Path, **options: Any) -> ChildResult:
+    env = {**ENV, **options.pop("env", {})}
+    return run_child(COMMAND, *map(str, args), env=env, cwd=cwd, timeout=180, **options)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "train.py").write_text(TRAIN)
+    (tmp_path / "plain.py").write_text(PLAIN)
+    return tmp_path
+
+
+@pytest.fixture
+def needs_torch() -> None:
+    pytest.importorskip("torch")
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in (folder / "fastprof_out").iterdir()}
+
+
+OPERATOR_FILES = {
+    "prof_000_local_00_cpu_time_total.txt",
+    "prof_000_local_00_self_cpu_time_total.txt",
+    "prof_000_local_00_pt_trace.json.gz",
+    "profile_stats.txt",
+}
+
+
+@pytest.mark.usefixtures("needs_torch")
+def test_s0_01_both_layers_by_default(folder: Path) -> None:
+    text = fastprof_run("train.py", "--lr", "1", cwd=folder).check().stdout
+    assert text.startswith("trained ['--lr', '1'] None\n")
+    assert names(folder) == {STATS, RUN} | OPERATOR_FILES
+    assert HEADING in text
+    report = fastprof.load(folder / "fastprof_out" / RUN)
+    assert report.operators is not None
+    assert report.operators.windows == ((2, 4),)
+    assert next(row.calls for row in report.operators.rows if row.name == "aten::mm") == 3
+    assert [row.calls for row in report.functions if row.name == "train"] == [1]
+
+
+@pytest.mark.usefixtures("needs_torch")
+def test_s0_02_operators_only(folder: Path) -> None:
+    text = fastprof_run("--operators", "-m", "train", cwd=folder).check().stdout
+    assert names(folder) == {RUN} | OPERATOR_FILES
+    assert HEADING not in text
+    report = fastprof.load(folder / "fastprof_out" / RUN)
+    assert report.functions == ()
+    assert report.operators is not None
+    assert report.operators.rows
+
+
+@pytest.mark.usefixtures("needs_torch")
+def test_s0_02_functions_only(folder: Path) -> None:
+    fastprof_run("--functions", "train.py", cwd=folder).check()
+    assert names(folder) == {STATS, RUN}
+
+
+@pytest.mark.usefixtures("needs_torch")
+def test_s0_11_options_of_operators(folder: Path) -> None:
+    settings = ["record_shapes=true", "row_limit=2", "schedule.skip_first=0", "schedule.active=1"]
+    options = [word for setting in settings for word in ("--operator", setting)]
+    fastprof_run(*options, "train.py", cwd=folder).check()
+    assert "prof_000_local_00_cpu_time_total_by_shape.txt" in names(folder)
+    operators = fastprof.load(folder / "fastprof_out" / RUN).operators
+    assert operators is not None
+    assert operators.windows == ((1, 1),)
+    assert operators.row_limit == 2
+
+
+@pytest.mark.usefixtures("needs_torch")
+def test_s0_17_files_of_each_rank_and_one_report(folder: Path) -> None:
+    for rank in (0, 1):
+        env = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"}
+        result = fastprof_run("train.py", cwd=folder, env=env).check()
+        assert (HEADING in result.stdout) == (rank == 0)
+    made = names(folder)
+    for rank in (0, 1):
+        assert f"prof_00{rank}_local_0{rank}_pt_trace.json.gz" in made
+        assert {f"rank{rank}_{name}" for name in (STATS, RUN, "profile_stats.txt")} <= made
+
+
+@pytest.mark.usefixtures("needs_torch")
+@pytest.mark.parametrize(
+    ("ending", "status"),
+    [("raise ValueError('boom')", 1), ("sys.exit(7)", 7), ("os._exit(9)", 9)],
+)
+def test_an_early_end_keeps_the_window_so_far(folder: Path, ending: str, status: int) -> None:
+    program = TRAIN.replace("fastprof.step()", f"fastprof.step()\n        if step == 3: {ending}")
+    (folder / "train.py").write_text(program)
+    fastprof_run("train.py", cwd=folder).check(returncode=status)
+    assert names(folder) >= OPERATOR_FILES
+    operators = fastprof.load(folder / "fastprof_out" / RUN).operators
+    assert operators is not None
+    assert operators.windows == ((2, 3),)
+
+
+def test_a_program_without_torch_is_told_in_one_line(folder: Path) -> None:
+    result = fastprof_run("plain.py", cwd=folder).check()
+    assert result.stderr == ""
+    assert (
+        result.stdout.count("Operators were not recorded: the program did not import torch.") == 1
+    )
+    assert names(folder) == {STATS, RUN}
+
+
+def test_s0_03_steps_end_the_training(folder: Path) -> None:
+    text = (
+        fastprof_run("--steps", "12", "plain.py", "--config", "a.yaml", cwd=folder).check().stdout
+    )
+    assert text.startswith("batches 12 wanted 12 ['--config', 'a.yaml']\n")
+    assert fastprof.load(folder / "fastprof_out" / RUN).steps.count == 12
+    text = fastprof_run("plain.py", cwd=folder).check().stdout
+    assert text.startswith("batches 30 wanted None []\n")
+
+
+def test_s0_03_steps_with_functions_only(folder: Path) -> None:
+    text = fastprof_run("--functions", "--steps", "4", "plain.py", cwd=folder).check().stdout
+    assert text.startswith("batches 4 wanted 4 []\n")
+    assert names(folder) == {STATS, RUN}
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--steps", "0"], "--steps is 0"),
+        (["--steps", "many"], "invalid integer"),
+        (["--operator", "row_limit"], "expected KEY=VALUE"),
+        (["--operator", "rows=1"], "no option 'rows'"),
+        (["--operator", "schedule.active=0"], "active"),
+        (["--functions", "--operator", "row_limit=1"], "no meaning"),
+        (["--unknown"], "no such option"),
+    ],
+)
+def test_s0_03_bad_options_before_training_starts(
+    folder: Path, args: list[str], message: str
+) -> None:
+    result = fastprof_run(*args, "plain.py", cwd=folder).check(returncode=2)
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
+    assert "batches" not in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("value", "wanted"), [("", None), ("0", None), ("-1", None), ("x", None), ("50", 50)]
+)
+def test_f48_fastprof_steps(
+    value: str, wanted: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FASTPROF_STEPS", value)
+    assert steps_wanted() == wanted
+
+
+def test_f50_max_steps_out_of_range() -> None:
+    for bad in (0, -1, 1.5, True):
+        with pytest.raises((TypeError, ValueError), match="max_steps"):
+            fastprof.Profiler(max_steps=bad)  # type: ignore[arg-type]
+
+
+def test_progress_is_a_line_every_ten_seconds() -> None:
+    now = [100.0]
+    stream = io.StringIO()
+    progress = Progress(stream, lambda: now[0])
+    values = {
+        "profile/train/dl_main/time_forward_ms": 2.0,
+        "profile/train/dl_aux/time_backward_ms": 3.5,
+        "profile/train/time_batch_wait_ms": 900.0,
+        "profile/val/dl_main/time_data_ms": 900.0,
+    }
+    for second in range(1, 26):
+        now[0] += 1.0
+        progress.log_metrics(values, second * 4)
+    assert stream.getvalue().splitlines() == [
+        "fastprof: step 40, 4 steps/s, most in backward (3.50 ms)",
+        "fastprof: step 80, 4 steps/s, most in backward (3.50 ms)",
+    ]
+    now[0] += 10
+    progress.log_metrics({}, 110)
+    assert stream.getvalue().splitlines()[2] == "fastprof: step 110, 2 steps/s"
