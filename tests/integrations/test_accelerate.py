@@ -470,3 +470,25 @@ def test_s4_08_of_two_real_processes_one_logs(tmp_path) -> None:
     results = sorted(json.loads(x[7:]) for x in out.splitlines() if x.startswith("RESULT "))
     ddp = "DistributedDataParallel"
     assert results == [[0, ddp, [1, 2, 3], [6, 6, 6, 3]], [1, ddp, [], [6, 6, 6, 3]]]
+
+
+@pytest.mark.parametrize("kind", [ProfileKwargs, FastprofKwargs])
+def test_s2_05_each_cycle_keeps_its_trace(planted, tmp_path, kind) -> None:
+    fired: list[int] = []
+    handler = kind(
+        activities=["cpu"],
+        schedule_option={"wait": 1, "warmup": 1, "active": 3, "repeat": 2},
+        on_trace_ready=lambda prof: fired.append(prof.step_num),
+        output_trace_dir=str(tmp_path / "traces"),
+    )
+    accelerator = Accelerator(cpu=True, kwargs_handlers=[handler])
+    model, optimizer, batches = job(accelerator, planted, loader(planted, 11, 1))
+    theirs = kind is FastprofKwargs
+    with accelerator.profile() if theirs else profile(accelerator) as prof:
+        for batch in batches:
+            train(accelerator, planted, model, optimizer, [batch])
+            prof.step()
+    assert fired == [5, 10]
+    names = [p.name for p in (tmp_path / "traces").iterdir()]
+    assert len([name for name in names if "trace" in name]) == 2
+    assert "profile_0.fprof" in names
