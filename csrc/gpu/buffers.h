@@ -15,8 +15,8 @@
 #include <stdatomic.h>
 
 enum {
-    FP_BUFFERS = 32,
-    FP_BUFFER_BYTES = 1 << 20, /* about 3 700 launches */
+    FP_BUFFERS = 64, /* since CUDA 13 each thread that launches holds one */
+    FP_BUFFER_BYTES = 1 << 19, /* about 1 800 launches */
     FP_SPARE_BYTES = 1 << 16,
 };
 

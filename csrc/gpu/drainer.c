@@ -123,8 +123,8 @@ drain(fp_gpu *g)
         for (uint32_t i = 0; i < n; i++) {
             walk(g, full[i], fp_ledger_correlate);
         }
-        fp_ledger_settle(&g->ledger);
     }
+    fp_ledger_settle(&g->ledger);
     pthread_mutex_unlock(&g->lock);
     for (uint32_t i = 0; i < n; i++) {
         size_t dropped = dropped_before(g, full[i]); /* may wait: no lock */

@@ -72,7 +72,7 @@ fp_ledger_clear(fp_ledger *l, int64_t ticks)
     fp_graph_nodes_fini(&l->graphs);
     fp_launches_clear(&l->launches);
     fp_renames_fini(&l->renames);
-    l->parked_count = l->fresh_count = 0;
+    l->parked_count = l->fresh_count = l->clones = 0;
     l->outstanding = 0;
     memset(&l->counters, 0, sizeof(l->counters));
     if (l->begin_ns != 0) {
@@ -160,6 +160,30 @@ host_moved(fp_ledger *l, const fp_event *e)
     }
 }
 
+static void
+cloned(fp_ledger *l, const fp_graph_clone *c)
+{
+    fp_place place = fp_graph_nodes_find(&l->graphs, c->original);
+    if (place != 0) {
+        fp_graph_nodes_put(&l->graphs, c->id, place);
+    }
+    else if (l->clones < FP_CLONES_WAITING) {
+        l->clone[l->clones++] = *c;
+    }
+}
+
+/* Those whose originals did not come either have none that is known. */
+static void
+settle_clones(fp_ledger *l)
+{
+    uint32_t n = l->clones;
+    l->clones = FP_CLONES_WAITING; /* none waits again */
+    for (uint32_t i = 0; i < n; i++) {
+        cloned(l, &l->clone[i]);
+    }
+    l->clones = 0;
+}
+
 void
 fp_ledger_event(fp_ledger *l, const fp_event *said)
 {
@@ -192,9 +216,7 @@ fp_ledger_event(fp_ledger *l, const fp_event *said)
         fp_graph_nodes_put(&l->graphs, e->id, e->place);
         break;
     case FP_EVENT_CLONE:
-        fp_graph_nodes_put(
-            &l->graphs, e->id,
-            fp_graph_nodes_find(&l->graphs, (uint64_t)e->until));
+        cloned(l, &(fp_graph_clone){e->id, (uint64_t)e->until});
         break;
     }
 }
@@ -353,6 +375,7 @@ ask_owners(fp_ledger *l, fp_owner_query *query, uint32_t n)
 void
 fp_ledger_settle(fp_ledger *l)
 {
+    settle_clones(l);
     enum { BATCH = 256 };
     fp_owner_query query[BATCH];
     uint32_t n = 0;

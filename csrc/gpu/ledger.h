@@ -55,6 +55,15 @@ typedef struct fp_parked {
 
 enum { FP_PARKED_MAX = 1 << 20 };
 
+/* A graph's node may be captured on one thread and copied on another, whose lane
+ * is read first. */
+typedef struct fp_graph_clone {
+    uint64_t id;
+    uint64_t original;
+} fp_graph_clone;
+
+enum { FP_CLONES_WAITING = 256 };
+
 /* What CUPTI is told as external correlation id.  A thread that did nothing since
  * may still have one of an earlier attachment on CUPTI's stack.
  *
@@ -79,6 +88,8 @@ typedef struct fp_ledger {
     fp_parked *parked; /* owned */
     uint32_t parked_count;
     uint32_t parked_capacity;
+    fp_graph_clone clone[FP_CLONES_WAITING]; /* their originals are to come */
+    uint32_t clones;
     uint32_t *fresh; /* owned; ids to settle */
     uint32_t fresh_count;
     uint32_t fresh_capacity;
@@ -105,7 +116,7 @@ fp_ledger_fini(fp_ledger *l);
 void
 fp_ledger_begin(fp_ledger *l, int64_t begin_ns);
 
-/* Forgets what was added up; what is under way keeps its launch, not its place.
+/* Forgets everything; the activities of what is under way will be unattributed.
  * The recording begins anew at [ticks] of the host's clock. */
 void
 fp_ledger_clear(fp_ledger *l, int64_t ticks);
@@ -118,7 +129,8 @@ fp_ledger_event(fp_ledger *l, const fp_event *e);
 void
 fp_ledger_correlate(fp_ledger *l, const uint8_t *record);
 
-/* After that pass: launches get their sites. */
+/* When all lanes were read, and after that pass: what needed others of them finds
+ * them now. */
 void
 fp_ledger_settle(fp_ledger *l);
 

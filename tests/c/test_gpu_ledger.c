@@ -530,6 +530,30 @@ FP_TEST(gpu_ledger_launches_nothing_came_of_expire)
     tear_down(&s);
 }
 
+FP_TEST(gpu_ledger_a_graph_may_be_copied_before_its_capture_is_read)
+{
+    setting s;
+    fp_ledger *l = set_up(&s, 0);
+    fp_place captured = kit_place(1, 9);
+    fp_ledger_event(
+        l, &(fp_event){.kind = FP_EVENT_CLONE, .id = 71, .until = 70});
+    fp_ledger_event(
+        l, &(fp_event){.kind = FP_EVENT_CLONE, .id = 81, .until = 80});
+    fp_ledger_event(
+        l, &(fp_event){.kind = FP_EVENT_CAPTURE, .id = 70, .place = captured});
+    fp_ledger_settle(l);
+    CHECK_UINT(fp_graph_nodes_find(&l->graphs, 71), captured);
+    CHECK_UINT(fp_graph_nodes_find(&l->graphs, 81), 0);
+    CHECK_UINT(l->clones, 0);
+    for (uint32_t i = 0; i < 2 * FP_CLONES_WAITING; i++) {
+        fp_ledger_event(
+            l,
+            &(fp_event){.kind = FP_EVENT_CLONE, .id = 1000 + i, .until = 9});
+    }
+    CHECK_UINT(l->clones, FP_CLONES_WAITING);
+    tear_down(&s);
+}
+
 FP_TEST(gpu_ledger_a_crowd_of_launches_nothing_came_of_expires_sooner)
 {
     enum { CROWD = 300000 };
