@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from fastprof.session.operators import OperatorProfile
 from fastprof.session.profiler import Profiler
 from fastprof.session.schedule import Schedule
 
-#: Activities that torch.profiler knows, as Accelerate's ProfileKwargs names them.
-ACTIVITIES = ("cpu", "cuda", "xpu", "mtia", "hpu")
 _SCHEDULE_KEYS = ("wait", "warmup", "active", "repeat", "skip_first")
 
 
@@ -50,9 +48,6 @@ def operator_options(
     Raises:
         TypeError, ValueError: an unknown activity or schedule key, or a bad number.
     """
-    for activity in activities or ():
-        if activity not in ACTIVITIES:
-            raise ValueError(f"activity is {activity!r:.80}, expected one of {ACTIVITIES}")
     keywords: dict[str, Any] = {}
     if schedule_option is not None:
         unknown = sorted(set(schedule_option) - set(_SCHEDULE_KEYS))
@@ -60,22 +55,19 @@ def operator_options(
             raise ValueError(f"schedule_option has {unknown[0]!r}, expected {_SCHEDULE_KEYS}")
         # torch.profiler's own defaults, not Schedule's.
         keywords["schedule"] = Schedule(**{"skip_first": 0, "repeat": 0, **schedule_option})
-    if "operators" in inspect.signature(Profiler).parameters:
-        from fastprof.session.operators import OperatorProfile
-
-        keywords["operators"] = OperatorProfile.from_profile_kwargs(
-            {
-                "activities": activities,
-                "schedule_option": schedule_option,
-                "on_trace_ready": on_trace_ready,
-                "record_shapes": record_shapes,
-                "profile_memory": profile_memory,
-                "with_stack": with_stack,
-                "with_flops": with_flops,
-                "with_modules": with_modules,
-                "output_trace_dir": output_trace_dir,
-            }
-        )
+    keywords["operators"] = OperatorProfile.from_profile_kwargs(
+        {
+            "activities": activities,
+            "schedule_option": schedule_option,
+            "on_trace_ready": on_trace_ready,
+            "record_shapes": record_shapes,
+            "profile_memory": profile_memory,
+            "with_stack": with_stack,
+            "with_flops": with_flops,
+            "with_modules": with_modules,
+            "output_trace_dir": output_trace_dir,
+        }
+    )
     return keywords
 
 
