@@ -4,7 +4,9 @@
 
 static const double second_ns = 1e9;
 
+/* Both under the GIL: */
 static fp_recorder *owner; /* borrowed; whose launches are attributed */
+static int starting; /* some recorder is; the GIL is let go of meanwhile */
 
 int
 fp_gpu_layer_owns(const fp_recorder *r)
@@ -352,12 +354,13 @@ let_go(fp_recorder *r, fp_gpu *g)
 }
 
 static int
-open_driver(fp_recorder *r, fp_gpu *g, const char *path, int initialise)
+open_driver(fp_recorder *r, fp_cuda_driver *driver, const char *path,
+            int initialise)
 {
     fp_driver_state state;
     fp_why why = {""};
     Py_BEGIN_ALLOW_THREADS
-    state = fp_cuda_driver_open(&g->driver, path, initialise, &why);
+    state = fp_cuda_driver_open(driver, path, initialise, &why);
     Py_END_ALLOW_THREADS
     set_reason(r, state == FP_DRIVER_WAITING
                       ? "the program has not used CUDA so far"
@@ -367,25 +370,25 @@ open_driver(fp_recorder *r, fp_gpu *g, const char *path, int initialise)
 
 /* CUPTI of a newer major release than the driver's does not work. */
 static int
-fits_driver(const fp_gpu *g, fp_why *why)
+fits_driver(const fp_cupti *c, int driver, fp_why *why)
 {
-    int major =
-        g->cupti.version >= 130000 ? (int)(g->cupti.version / 10000) : 0;
-    if (major == 0 || major <= g->driver.version / 1000) {
+    int major = c->version >= 130000 ? (int)(c->version / 10000) : 0;
+    if (major == 0 || major <= driver / 1000) {
         return 1;
     }
     fp_why_set(why, "this CUPTI is of CUDA %d, the driver knows CUDA %d.%d",
-               major, g->driver.version / 1000, g->driver.version % 1000 / 10);
+               major, driver / 1000, driver % 1000 / 10);
     return 0;
 }
 
-/* 1: one is open; 0: none, the reason is set; -1: exception. */
+/* The first of [paths], a tuple, that works with the driver of this version.
+ * 1: one is open; 0: none, the reason is set; -1: exception. */
 static int
-open_cupti(fp_recorder *r, fp_gpu *g, PyObject *paths)
+open_cupti(fp_recorder *r, fp_cupti *c, int driver, PyObject *paths)
 {
     PyObject *reasons = PyUnicode_FromString("");
-    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(paths); i++) {
-        PyObject *path = PySequence_Fast_GET_ITEM(paths, i);
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(paths); i++) {
+        PyObject *path = PyTuple_GET_ITEM(paths, i);
         PyObject *name = NULL; /* a file's name need not be UTF-8 */
         if (reasons == NULL || !PyUnicode_FSConverter(path, &name)) {
             Py_XDECREF(reasons);
@@ -394,14 +397,16 @@ open_cupti(fp_recorder *r, fp_gpu *g, PyObject *paths)
         int opened;
         fp_why why = {""};
         Py_BEGIN_ALLOW_THREADS
-        opened = fp_cupti_open(&g->cupti, PyBytes_AS_STRING(name), &why) == 0;
+        opened = fp_cupti_open(c, PyBytes_AS_STRING(name), &why) == 0;
         Py_END_ALLOW_THREADS
-        Py_DECREF(name);
-        if (opened && fits_driver(g, &why)) {
-            Py_XSETREF(r->gpu_path, Py_NewRef(path));
+        if (opened && fits_driver(c, driver, &why)) {
+            Py_XSETREF(r->gpu_path,
+                       PyUnicode_DecodeFSDefault(PyBytes_AS_STRING(name)));
+            Py_DECREF(name);
             Py_DECREF(reasons);
-            return 1;
+            return r->gpu_path != NULL ? 1 : -1;
         }
+        Py_DECREF(name);
         /* The first ones are those that the program itself uses. */
         if (i < 3) {
             Py_SETREF(reasons, PyUnicode_FromFormat(
@@ -468,6 +473,17 @@ refusal(const fp_recorder *r)
     return NULL;
 }
 
+/* The collector is nobody's now, and what it holds is of no use to anybody. */
+static void
+take_from_owner(fp_recorder *r)
+{
+    if (owner != NULL && owner != r) {
+        fp_gpu_layer_hide_all(owner);
+        set_reason(owner, "another fastprof recording has had the GPU since");
+        owner = NULL;
+    }
+}
+
 static PyObject *
 start(fp_recorder *r, PyObject *paths, const char *driver_path, int initialise,
       const fp_gpu_options *o)
@@ -481,18 +497,21 @@ start(fp_recorder *r, PyObject *paths, const char *driver_path, int initialise,
                             "GPU; CUDA does not work here");
         return answer(r, "off");
     }
-    int state = open_driver(r, g, driver_path, initialise);
+    /* Not the collector's own before all is well: they are part of what the
+     * recording before has to say. */
+    fp_cuda_driver driver;
+    fp_cupti cupti;
+    int state = open_driver(r, &driver, driver_path, initialise);
     if (state != FP_DRIVER_READY) {
         return answer(r, state == FP_DRIVER_WAITING ? "waiting" : "off");
     }
-    int found = open_cupti(r, g, paths);
+    int found = open_cupti(r, &cupti, driver.version, paths);
     if (found <= 0) {
         return found < 0 ? NULL : answer(r, "off");
     }
-    if (owner != NULL && owner != r) {
-        fp_gpu_layer_hide_all(owner);
-        owner = NULL;
-    }
+    take_from_owner(r);
+    g->driver = driver;
+    g->cupti = cupti;
     int rc;
     Py_BEGIN_ALLOW_THREADS
     rc = fp_gpu_start(g, o);
@@ -503,6 +522,28 @@ start(fp_recorder *r, PyObject *paths, const char *driver_path, int initialise,
     }
     adopt(r, g);
     return answer(r, "on");
+}
+
+static PyObject *
+start_if_free(fp_recorder *r, PyObject *paths, const char *driver_path,
+              int initialise, const fp_gpu_options *o)
+{
+    if (r->gpu_on) {
+        return answer(r, "on");
+    }
+    r->gpu_asked = 1;
+    const char *why = refusal(r);
+    if (why != NULL) {
+        set_reason(r, why);
+        return answer(r, "off");
+    }
+    if (starting) {
+        return answer(r, "waiting"); /* for another thread */
+    }
+    starting = r->gpu_switching = 1;
+    PyObject *result = start(r, paths, driver_path, initialise, o);
+    starting = r->gpu_switching = 0;
+    return result;
 }
 
 PyObject *
@@ -537,27 +578,13 @@ fp_gpu_layer_start(PyObject *self, PyObject *args, PyObject *kwargs)
     }
     o.period_ns = (int64_t)(period_s * second_ns);
     o.patience_ns = (int64_t)(patience_s * second_ns);
-    if (r->gpu_on) {
-        return answer(r, "on");
-    }
-    r->gpu_asked = 1;
-    const char *why = refusal(r);
-    if (why != NULL) {
-        set_reason(r, why);
-        return answer(r, "off");
-    }
-    if (r->gpu_switching) {
-        return answer(r, "waiting"); /* for another thread */
-    }
-    PyObject *sequence =
-        PySequence_Fast(paths, "cupti_paths must be a sequence of str");
-    if (sequence == NULL) {
+    /* Our own: nobody changes it while the GIL is released. */
+    PyObject *mine = PySequence_Tuple(paths);
+    if (mine == NULL) {
         return NULL;
     }
-    r->gpu_switching = 1;
-    PyObject *result = start(r, sequence, driver_path, initialise, &o);
-    r->gpu_switching = 0;
-    Py_DECREF(sequence);
+    PyObject *result = start_if_free(r, mine, driver_path, initialise, &o);
+    Py_DECREF(mine);
     return result;
 }
 
@@ -687,7 +714,9 @@ fp_gpu_layer_end(fp_recorder *r)
     stop_quietly(r);
     if (owner == r) {
         owner = NULL;
-        fp_gpu_forget(fp_gpu_if_any());
+        if (!starting) {
+            fp_gpu_forget(fp_gpu_if_any());
+        }
     }
 }
 
@@ -706,6 +735,7 @@ void
 fp_gpu_layer_forked(void)
 {
     /* The collector itself was told by pthread_atfork. */
+    starting = 0;
     if (owner != NULL) {
         owner->gpu_on = owner->gpu_external = owner->gpu_switching = 0;
         owner = NULL;

@@ -128,8 +128,8 @@ recorder_init(PyObject *self, PyObject *args, PyObject *kwargs)
             &max_depth, &skip_steps, &max_overhead)) {
         return -1;
     }
-    if (r->functions_on || r->sections_on || r->gpu_on || r->switching ||
-        r->busy_timer || r->exporting) {
+    if (r->functions_on || r->sections_on || r->gpu_on || r->gpu_switching ||
+        r->switching || r->busy_timer || r->exporting) {
         PyErr_SetString(PyExc_RuntimeError,
                         "__init__() called while recording; stop first");
         return -1;
