@@ -73,9 +73,11 @@ class _Pass:
 
     __slots__ = ("entries", "loader")
 
-    def __init__(self, loader: Any) -> None:
-        # Not kept alive: a persistent iterator is kept by its loader.
-        self.loader = weakref.ref(loader)
+    def __init__(self, iterator: Any, loader: Any) -> None:
+        # An iterator may outlive its loader, which is then kept for it; but one that its
+        # loader keeps must not be kept by this.
+        kept = loader is iterator or getattr(loader, "_iterator", None) is iterator
+        self.loader: Callable[[], Any] = weakref.ref(loader) if kept else lambda: loader
         self.entries: dict[str, LoaderEntry] = {}
 
 
@@ -120,7 +122,7 @@ class Loaders:
         if self._starting == 0:
             STARTUP.leave_now()
         if result is not FAILED:
-            self._passes[result] = _Pass(args[0])
+            self._passes[result] = _Pass(result, args[0])
 
     # -- _BaseDataLoaderIter.__next__
 
@@ -166,14 +168,16 @@ class Loaders:
             return None
         known = self._passes.get(iterator)
         if known is None:  # made before the hooks were there
-            known = self._passes[iterator] = _Pass(iterator)
+            known = self._passes[iterator] = _Pass(iterator, iterator)
         loader = known.loader()
+        if loader is None:
+            loader = iterator
         validates = self._validates(loader)
         self._phases.fetch_begins(validates)
         return self._entry(known, loader, "val" if validates else "train")
 
     def _validates(self, loader: Any) -> bool:
-        told = _told.get(loader) if loader is not None else None
+        told = _told.get(loader)
         if told is not None and told[1]:
             return told[1] == "val"
         return self._phases.validates()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastprof.capture.sections import profile_section
 from fastprof.integrations.torch_data import Loaders
+from fastprof.integrations.torch_dynamo import leave_alone
 from fastprof.integrations.torch_modules import Hook, ModuleRows
 from fastprof.session.cuda_init import CudaInit
 from fastprof.session.wrapping import FAILED, After, Before, wrap
@@ -52,12 +53,14 @@ class Hooks:
         # The global hook on modules, where it is kept, and its key there.
         self._before: dict[int, Any] = {}
         self._before_key = -1
+        self._watches_compiled = False
         # The hook on the module that is running.
         self._after: Any = None
         self._cuda = CudaInit(lambda: self._part("copies", self._install_copies))
 
     def install(self) -> None:
         """Put them in; what this torch does not have is left out."""
+        self._part("compiled code", leave_alone, self._torch)
         self._part("data", self._install_data)
         self._part("forward", self._install_forward)
         self._part("backward", self._install_backward)
@@ -104,10 +107,10 @@ class Hooks:
         def guarded_after(args: Any, kwargs: Any, result: Any) -> None:
             self._part(part, after, args, kwargs, result)
 
-        self._put(owner, name, wrap(original, before and guarded_before, guarded_after), original)
+        self._put(owner, name, wrap(original, before and guarded_before, guarded_after))
 
-    def _put(self, owner: Any, name: str, new: Any, original: Any) -> None:
-        inherited = name not in vars(owner)
+    def _put(self, owner: Any, name: str, new: Any) -> None:
+        inherited, original = name not in vars(owner), getattr(owner, name)
         setattr(owner, name, new)
 
         def undo() -> None:
@@ -132,7 +135,7 @@ class Hooks:
         def next_batch(iterator: Any) -> Any:
             return loaders.next(iterator, original)
 
-        self._put(iterators, "__next__", next_batch, original)
+        self._put(iterators, "__next__", next_batch)
         self._replace(
             "data",
             module.DataLoader,
@@ -160,6 +163,9 @@ class Hooks:
         self._undo.append(self._disarm)
         self._left = Hook(self._module_left)
         self._replace("forward", module.Module, "compile", None, self._was_compiled)
+        if hasattr(self._torch, "compile"):
+            self._replace("forward", self._torch, "compile", None, self._watch_compiled)
+        self._watch_compiled()
 
     def _arm(self) -> None:
         # Under the same key each time: torch.compile guards on it.
@@ -202,21 +208,8 @@ class Hooks:
         compiled = getattr(module, "_compiled_call_impl", None)
         if result is FAILED or compiled is None:
             return
-        begun: list[bool] = []
         seen = weakref.ref(module)
-
-        def begins(args: Any, kwargs: Any) -> None:
-            target = seen()
-            begun.append(bool(self._part("forward", self._phases.module_begins, target)))
-            if begun[-1]:
-                self._disarm()
-
-        def ends(args: Any, kwargs: Any, result: Any) -> None:
-            if begun.pop():
-                self._arm()
-                self._part("forward", self._phases.module_ends)
-
-        wrapped = wrap(compiled, begins, ends)
+        wrapped = wrap(compiled, *self._around_call(lambda args: seen()))
         module._compiled_call_impl = wrapped
 
         def undo() -> None:
@@ -225,6 +218,37 @@ class Hooks:
                 target._compiled_call_impl = compiled
 
         self._undo.append(undo)
+
+    def _watch_compiled(self, *_: Any) -> None:
+        """``torch.compile(module)``: what it returns looks for hooks on all modules."""
+        module = sys.modules.get("torch._dynamo.eval_frame")
+        compiled = getattr(module, "OptimizedModule", None)
+        if compiled is not None and not self._watches_compiled:
+            self._watches_compiled = True
+            begins, ends = self._around_call(lambda args: args[0])
+            self._put(compiled, "__call__", wrap(compiled.__call__, begins, ends))
+
+    def _around_call(self, target: Callable[[Any], Any]) -> tuple[Before, After]:
+        """Return what is told of a call for which hooks on modules are no use."""
+        begun: list[bool] = []
+
+        def begins(args: Any, kwargs: Any) -> None:
+            begun.append(False)
+            if not self._compiling():
+                begun[-1] = bool(self._part("forward", self._call_begins, target(args)))
+
+        def ends(args: Any, kwargs: Any, result: Any) -> None:
+            if begun.pop():
+                self._arm()
+                self._part("forward", self._phases.module_ends)
+
+        return begins, ends
+
+    def _call_begins(self, module: Any) -> bool:
+        begins = self._phases.module_begins(module)
+        if begins:
+            self._disarm()
+        return begins
 
     # -- backward: what Tensor.backward, autograd.backward and autograd.grad all call
 

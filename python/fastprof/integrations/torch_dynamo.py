@@ -1,0 +1,58 @@
+"""Keeps ``torch.compile`` from compiling fastprof's own functions.
+
+Where compiled code falls back to Python, the compiler looks at every function that is
+called there, hooks included.  It is told to run ours as they are, by the list in which it
+keeps its own exceptions.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from types import CodeType, FunctionType
+from typing import Any
+
+
+def leave_alone(torch: Any) -> None:
+    """Exempt what is loaded of fastprof; does nothing if this torch has no such list."""
+    frames = getattr(getattr(torch._C, "_dynamo", None), "eval_frame", None)
+    skip = getattr(frames, "skip_code", None)  # torch before 2.6
+    if skip is None:
+        set_strategy = getattr(frames, "set_code_exec_strategy", None)
+        action, strategy = (getattr(frames, f"_Frame{n}", None) for n in ("Action", "ExecStrategy"))
+        if set_strategy is None or action is None or strategy is None:
+            return
+        own = strategy(action.SKIP, action.DEFAULT)
+
+        def skip(code: CodeType) -> None:
+            set_strategy(code, own)
+
+    for code in _codes():
+        skip(code)
+
+
+def _codes() -> Iterator[CodeType]:
+    for name, module in list(sys.modules.items()):
+        if name.startswith("fastprof.") and module is not None:
+            for value in list(vars(module).values()):
+                yield from _codes_of(value, name)
+
+
+def _codes_of(value: Any, module: str) -> Iterator[CodeType]:
+    if isinstance(value, FunctionType) and value.__module__ == module:
+        yield from _nested(value.__code__)
+    elif isinstance(value, property):
+        yield from _codes_of(value.fget, module)
+    elif isinstance(value, (staticmethod, classmethod)):
+        yield from _codes_of(value.__func__, module)
+    elif isinstance(value, type) and value.__module__ == module:
+        for inner in list(vars(value).values()):
+            if not isinstance(inner, type):
+                yield from _codes_of(inner, module)
+
+
+def _nested(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _nested(constant)

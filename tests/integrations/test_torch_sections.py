@@ -1,0 +1,649 @@
+"""Automatic sections of a plain PyTorch loop, against what the loop itself measured."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+import io
+import pickle
+import sys
+import time
+
+import fastprof
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from fastprof import profile_section  # noqa: E402
+from fastprof.integrations import torch_loop, torch_owner  # noqa: E402
+from loops import Recording, train_keys, val_keys  # noqa: E402
+from torch_programs import Items, Model, SlowSGD, Truth, loader  # noqa: E402
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    # Once: torch imports and initialises a lot at its first step.
+    truth = Truth()
+    model = Model(truth)
+    optimizer = SlowSGD(model.parameters(), truth)
+    model(torch.ones(2, 4)).sum().backward()
+    optimizer.step()
+    yield
+    torch.set_num_threads(threads)
+
+
+def hooks_of_torch() -> list[object]:
+    """Everything that the hooks change."""
+    module = sys.modules["torch.nn.modules.module"]
+    optimizer = sys.modules["torch.optim.optimizer"]
+    data = sys.modules["torch.utils.data.dataloader"]
+    return [
+        dict(module._global_forward_pre_hooks),
+        dict(module._global_forward_hooks),
+        dict(optimizer._global_optimizer_pre_hooks),
+        dict(optimizer._global_optimizer_post_hooks),
+        data._BaseDataLoaderIter.__next__,
+        data.DataLoader.__iter__,
+        torch.autograd._engine_run_backward,
+        torch.save,
+        torch.serialization.save,
+        torch.amp.GradScaler.step,
+        torch.nn.Module.compile,
+        "to" in vars(torch.Tensor),
+        "cuda" in vars(torch.Tensor),
+        list(sys.meta_path),
+    ]
+
+
+@pytest.fixture(autouse=True)
+def torch_is_left_as_it_was():
+    before = hooks_of_torch()
+    yield
+    assert hooks_of_torch() == before
+
+
+def attach(**options):
+    return torch_loop.attach(**{"functions": False, "skip_first": 0, "log_every": 1, **options})
+
+
+def counts(loop) -> dict[str, int]:
+    snapshot = loop.profiler.snapshot()
+    assert snapshot.counters == {}, "nothing failed, was out of order or left open"
+    return {row.name: row.count for row in loop.report().sections}
+
+
+def rows(loop) -> dict[str, float]:
+    """Milliseconds per section within steps; they add up to the steps' wall time."""
+    steps = loop.report().steps
+    found = {row.name: row.total_ns for row in steps.rows}
+    assert sum(found.values()) == steps.wall_ns
+    assert found["(unaccounted)"] >= 0
+    return {name: ns / 1e6 for name, ns in found.items()}
+
+
+class Delayed(Exception):
+    """More was measured than was planted; on a busy machine that is no fault of ours."""
+
+
+def near(measured: float, true: float, events: int) -> None:
+    """At least what was planted, and above it 5 % or 1 ms for each event.
+
+    Raises:
+        Delayed: it is above.
+    """
+    assert measured >= true - 0.01, (measured, true, events)
+    if measured > true + max(0.05 * true, 1.0 * events):
+        raise Delayed(f"{measured} ms instead of {true} ms")
+
+
+def patiently(test):
+    """Run ``test`` again, some times, if it raises ``Delayed``."""
+
+    @functools.wraps(test)
+    def run(*args, **kwargs):
+        for _ in range(7):
+            with contextlib.suppress(Delayed):
+                return test(*args, **kwargs)
+        return test(*args, **kwargs)
+
+    return run
+
+
+def fit(truth, model, optimizer, batches, *, loss: float = 0.0, epochs: int = 1, every: int = 1):
+    for _ in range(epochs):
+        for i, batch in enumerate(batches):
+            output = model(batch)
+            with truth.of("loss", loss):
+                value = output.sum()
+            value.backward()
+            if i % every == every - 1:
+                optimizer.step()
+                optimizer.zero_grad()
+
+
+def made(truth, **seconds):
+    model = Model(truth, seconds.get("forward", 0.0), seconds.get("backward", 0.0))
+    return model, SlowSGD(model.parameters(), truth, seconds.get("optimizer", 0.0))
+
+
+@patiently
+def test_s4_06_every_phase_is_as_long_as_what_was_planted_in_it(tmp_path) -> None:
+    truth = Truth()
+    model, optimizer = made(truth, forward=0.005, backward=0.006, optimizer=0.004)
+    train, held_out = loader(Items(truth, 12, 0.002)), loader(Items(None, 4, 0.002))
+    log = Recording()
+    with attach(logger=log) as loop:
+        for _ in range(2):
+            model.train()
+            fit(truth, model, optimizer, train, loss=0.003)
+            model.eval()
+            with truth.of("eval"), torch.no_grad():
+                for batch in held_out:
+                    model(batch)
+            with truth.of("checkpoint"):
+                torch.save(model.state_dict(), tmp_path / "model.pt")
+    phases = {
+        row.name: row.phases for row in loop.profiler.snapshot().loaders if row.split == "train"
+    }
+    measured = {phase: ns / 1e6 for phase, (_, ns) in phases["loader0"].items()}
+    near(measured["data"], truth.ms["data"], 12)
+    near(measured["forward"], truth.ms["forward"] + truth.ms["loss"], 12)
+    near(measured["backward"], truth.ms["backward"], 12)
+    near(measured["optimizer"], truth.ms["optimizer"], 12)
+    report = loop.report()
+    assert report.section("eval").total_ms >= truth.ms["eval_forward"]
+    near(truth.ms["eval"], report.section("eval").total_ms, 2)
+    near(truth.ms["checkpoint"], report.section("checkpoint").total_ms, 2)
+    found = counts(loop)
+    assert found == {
+        "data_startup": 4, "data": 16, "forward": 16, "backward": 12, "optimizer": 12, "eval": 2,
+        "checkpoint": 2,
+    }  # fmt: skip
+    assert report.steps.count == 12
+    assert set(rows(loop)) == {*found, "(unaccounted)"}
+    waits = train_keys("loader0", "batch_wait") | {"profile/train/time_batch_wait_ms"}
+    assert log.keys == train_keys("loader0") | waits | val_keys("loader0")
+
+
+def test_s1_21_accumulation_counts_32_32_1() -> None:
+    truth = Truth()
+    model, optimizer = made(truth)
+    with attach() as loop:
+        fit(truth, model, optimizer, loader(Items(truth, 128)), every=32)
+    found = counts(loop)
+    assert (found["forward"], found["backward"], found["optimizer"]) == (64, 64, 2)
+    assert loop.report().steps.count == 2
+
+
+def test_s4_11_two_loaders_interleaved_and_one_runs_out() -> None:
+    truth = Truth()
+    model, optimizer = made(truth)
+    main = fastprof.wrap(loader(Items(truth, 12)), name="main", weight=0.75)
+    aux = fastprof.wrap(loader(Items(truth, 4)), name="aux")
+    assert isinstance(main, torch.utils.data.DataLoader), "a DataLoader stays what it is"
+    log = Recording()
+    with attach(logger=log) as loop:
+        others = iter(aux)
+        for batch in main:
+            model(batch).sum().backward()
+            optimizer.step()
+            batch = next(others, None)
+            if batch is not None:
+                model(batch).sum().backward()
+                optimizer.step()
+    loaders = {row.name: row for row in loop.profiler.snapshot().loaders}
+    assert {name: row.batches for name, row in loaders.items()} == {"main": 6, "aux": 2}
+    assert loaders["main"].weight == 0.75
+    for row in loaders.values():
+        for phase in ("data", "forward", "backward", "optimizer"):
+            assert row.phases[phase][0] == row.batches
+    assert train_keys("main") | train_keys("aux") <= log.keys
+
+
+def test_s4_12_the_name_of_a_validation_loader_and_evaluation_mode_alone() -> None:
+    truth = Truth()
+    model, optimizer = made(truth)
+    held_out = fastprof.wrap(loader(Items(truth, 4)), name="val_main")
+    log = Recording()
+    with attach(logger=log) as loop:
+        fit(truth, model, optimizer, loader(Items(truth, 8)))
+        model.eval()
+        for batch in held_out:  # gradients are on: the mode says what this is
+            model(batch)
+        model.train()
+        fit(truth, model, optimizer, loader(Items(truth, 8)))
+    assert val_keys("val_main") <= log.keys
+    assert counts(loop)["eval"] == 1
+    splits = {(row.split, row.name): row.batches for row in loop.profiler.snapshot().loaders}
+    assert splits["val", "val_main"] == 2
+
+
+def test_training_in_evaluation_mode_is_training() -> None:
+    truth = Truth()
+    model, optimizer = made(truth)
+    model.eval()
+    with attach() as loop:
+        fit(truth, model, optimizer, loader(Items(truth, 8)), epochs=2)
+    assert "eval" not in counts(loop)
+    assert [row.split for row in loop.profiler.snapshot().loaders] == ["train"]
+
+
+def test_an_evaluation_that_is_left_early_ends_with_the_next_training_batch() -> None:
+    truth = Truth()
+    model, optimizer = made(truth)
+    train = loader(Items(truth, 4))
+    with attach() as loop:
+        for _ in range(2):
+            fit(truth, model, optimizer, train)
+            with torch.no_grad():
+                for batch in loader(Items(truth, 8)):
+                    model(batch)
+                    break
+    found = counts(loop)
+    assert (found["eval"], found["backward"]) == (2, 4)
+    assert found["forward"] == 4 + 2
+
+
+def test_s4_05_a_loader_that_is_timed_already_is_not_timed_twice() -> None:
+    truth = Truth()
+    model, optimizer = made(truth)
+    with attach() as loop:
+        fit(truth, model, optimizer, loop.profiler.loader(loader(Items(truth, 8)), "mine"))
+    assert counts(loop)["data"] == 4
+    (row,) = loop.profiler.snapshot().loaders
+    assert (row.name, row.batches, row.phases["data"][0]) == ("mine", 4, 4)
+
+
+def test_sections_of_the_program_are_not_doubled() -> None:
+    truth = Truth()
+    model, optimizer = made(truth)
+    with attach() as loop:
+        for batch in loader(Items(truth, 8)):
+            with profile_section("forward"):
+                value = model(batch).sum()
+            with profile_section("backward_pass"):
+                value.backward()
+            with profile_section("optimizer"):
+                optimizer.step()
+    found = counts(loop)
+    assert (found["forward"], found["backward_pass"], found["optimizer"]) == (4, 4, 4)
+    assert "backward" not in found
+
+
+def test_a_backward_section_of_the_program_ends_our_forward() -> None:
+    truth = Truth()
+    model, optimizer = made(truth)
+    with attach() as loop:
+        for batch in loader(Items(truth, 8)):
+            with profile_section("train"):
+                value = model(batch).sum()
+                with profile_section("backward"):
+                    value.backward()
+            optimizer.step()
+    found = counts(loop)
+    assert (found["train"], found["forward"], found["backward"]) == (4, 4, 4)
+    assert set(rows(loop)) == {"data_startup", "data", "train", "optimizer", "(unaccounted)"}
+
+
+def test_a_program_that_ends_its_steps_itself_has_the_say() -> None:
+    truth = Truth()
+    model, optimizer = made(truth)
+    with attach(steps=False) as loop:
+        for batch in loader(Items(truth, 8)):
+            model(batch).sum().backward()
+            optimizer.step()
+            loop.profiler.step()
+    assert loop.report().steps.count == 4
+
+
+def test_a_gan_has_one_step_per_round() -> None:
+    truth = Truth()
+    (painter, first), (judge, second) = made(truth), made(truth)
+    with attach() as loop:
+        for batch in loader(Items(truth, 12)):
+            (judge(batch).sum() + judge(painter(batch).detach()).sum()).backward()
+            second.step()
+            judge(painter(batch)).sum().backward()
+            first.step()
+    found = counts(loop)
+    assert (found["forward"], found["backward"], found["optimizer"]) == (12, 12, 12)
+    assert loop.report().steps.count == 6
+
+
+def test_another_optimizer_takes_over_when_the_first_one_rests() -> None:
+    truth = Truth()
+    model, first = made(truth)
+    second = torch.optim.Adam(model.parameters())
+    with attach() as loop:
+        fit(truth, model, first, loader(Items(truth, 6)))
+        fit(truth, model, second, loader(Items(truth, 6)))
+    # Its first step could still have been one of the same round.
+    assert loop.report().steps.count == 3 + 2
+
+
+@pytest.mark.parametrize("by_name", [False, True])
+@patiently
+def test_a_closure_is_forward_and_backward(by_name) -> None:
+    truth = Truth()
+    model, optimizer = made(truth, forward=0.004, backward=0.004)
+    with attach() as loop:
+        for batch in loader(Items(truth, 8)):
+
+            def closure(batch=batch):
+                optimizer.zero_grad()
+                value = model(batch).sum()
+                value.backward()
+                return value
+
+            optimizer.step(closure=closure) if by_name else optimizer.step(closure)
+    found = counts(loop)
+    assert (found["forward"], found["backward"], found["optimizer"]) == (4, 4, 4)
+    measured = rows(loop)
+    near(measured["forward"], truth.ms["forward"], 4)
+    near(measured["backward"], truth.ms["backward"], 4)
+    assert measured["optimizer"] < measured["forward"] / 2
+    assert loop.report().steps.count == 4
+
+
+def test_lbfgs_calls_its_closure_many_times() -> None:
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=3)
+    calls = []
+
+    def closure():
+        optimizer.zero_grad()
+        value = (model(torch.ones(2, 4)) - 3).square().sum()
+        value.backward()
+        calls.append(1)
+        return value
+
+    with attach() as loop:
+        optimizer.step(closure)
+    assert len(calls) > 1
+    found = counts(loop)
+    assert found["forward"] == found["backward"] == found["optimizer"] == len(calls)
+    assert loop.report().steps.count == 1
+
+
+def test_a_grad_scaler_that_skips_a_step() -> None:
+    truth = Truth()
+    model, optimizer = made(truth)
+    scaler = torch.amp.GradScaler("cpu")
+    with attach() as loop:
+        for i, batch in enumerate(loader(Items(truth, 8))):
+            value = model(batch).sum()
+            scaler.scale(value * (float("inf") if i == 1 else 1.0)).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+    found = counts(loop)
+    assert (found["forward"], found["backward"], found["optimizer"]) == (4, 4, 4)
+    assert truth.counts["optimizer"] == 3
+    assert loop.report().steps.count == 3
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_a_checkpointed_forward_in_backward_belongs_to_backward(reentrant) -> None:
+    from torch.utils.checkpoint import checkpoint
+
+    truth = Truth()
+    inner = Model(truth, 0.004)
+
+    class Outer(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = inner
+
+        def forward(self, x):
+            x = x.requires_grad_()
+            return checkpoint(self.inner, x, use_reentrant=reentrant)
+
+    model = Outer()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with attach() as loop:
+        for batch in loader(Items(truth, 8)):
+            model(batch).sum().backward()
+            optimizer.step()
+    found = counts(loop)
+    assert (found["forward"], found["backward"], found["optimizer"]) == (4, 4, 4)
+    assert rows(loop)["backward"] >= 4 * 4
+
+
+def test_gradients_inside_a_model_are_part_of_its_forward() -> None:
+    class Forces(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.energy = torch.nn.Linear(4, 1)
+
+        def forward(self, x):
+            x = x.requires_grad_()
+            (force,) = torch.autograd.grad(self.energy(x).sum(), x, create_graph=True)
+            return force
+
+    model = Forces()
+    with attach() as loop:
+        for _ in range(3):
+            model(torch.ones(2, 4)).sum().backward()
+    assert counts(loop) == {"forward": 3, "backward": 3}
+
+
+def test_a_gradient_penalty_is_a_backward_of_its_own() -> None:
+    from torch.autograd import grad  # a name of its own
+
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with attach() as loop:
+        for _ in range(3):
+            x = torch.ones(2, 4, requires_grad=True)
+            output = model(x).sum()
+            (slope,) = grad(output, x, create_graph=True)
+            (output + slope.square().sum()).backward()
+            optimizer.step()
+    assert counts(loop) == {"forward": 3, "backward": 6, "optimizer": 3}
+
+
+@pytest.mark.parametrize("place", ["data", "forward", "loss", "backward", "optimizer", "closure"])
+def test_p9_an_exception_passes_and_the_loop_goes_on(place) -> None:
+    class Planted(Exception):
+        pass
+
+    class Wrong(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, grad):
+            raise Planted
+
+    class WrongModel(torch.nn.Linear):
+        def forward(self, x):
+            if place == "forward" and x[0, 0] < 0:
+                raise Planted
+            y = super().forward(x)
+            return Wrong.apply(y) if place == "backward" and x[0, 0] < 0 else y
+
+    class WrongSGD(torch.optim.SGD):
+        def step(self, closure=None):
+            if place == "optimizer" and bad:
+                raise Planted
+            return super().step(closure)
+
+    class WrongItems(Items):
+        def __getitem__(self, i):
+            if place == "data" and i == 2:
+                raise Planted
+            return super().__getitem__(i) * 0 + (-1.0 if i == 2 else 1.0)
+
+    model = WrongModel(4, 4)
+    optimizer = WrongSGD(model.parameters(), lr=0.1)
+    caught = 0
+    with attach() as loop:
+        for _ in range(2):
+            batches = iter(loader(WrongItems(None, 4), batch_size=1))
+            while True:
+                try:
+                    batch = next(batches, None)
+                    if batch is None:
+                        break
+                    bad = bool(batch[0, 0] < 0)
+                    value = model(batch).sum()
+                    if place == "loss" and bad:
+                        raise Planted
+                    value.backward()
+                    if place == "closure" and bad:
+
+                        def closure():
+                            raise Planted
+
+                        optimizer.step(closure)
+                    optimizer.step()
+                except Planted:
+                    caught += 1
+    assert caught == 2
+    found = counts(loop)
+    assert found["optimizer"] - (place in ("optimizer", "closure")) * 2 == 6
+    assert found["data"] == 8
+    assert loop.report().steps.count == 6
+    rows(loop)
+    assert not model._forward_hooks
+
+
+@pytest.mark.parametrize("context", ["fork", "spawn"])
+def test_f20_worker_processes_of_a_loader(context) -> None:
+    truth = Truth()
+    model, optimizer = made(truth)
+    batches = loader(
+        Items(None, 8, 0.001), num_workers=2, multiprocessing_context=context, batch_size=2
+    )
+    with attach() as loop:
+        fit(truth, model, optimizer, batches, epochs=2)
+    found = counts(loop)
+    assert (found["data"], found["forward"], found["data_startup"]) == (8, 8, 2)
+    assert loop.report().section("data_startup").total_ms > 0.1
+    (row,) = loop.profiler.snapshot().loaders
+    assert row.batches == 8
+
+
+def test_rows_for_modules_inside_the_model() -> None:
+    truth = Truth()
+    model, optimizer = made(truth)
+    with attach(modules="layers.*") as loop:
+        fit(truth, torch.nn.Sequential(model), optimizer, loader(Items(truth, 8)))
+        fit(truth, model, optimizer, loader(Items(truth, 8)))
+    found = counts(loop)
+    assert found["layers.0"] == found["layers.1"] == 4
+    assert not any(name.startswith("0.") for name in found), "the path is the outermost module's"
+    assert "layers.0" not in rows(loop), "they are inside forward"
+    assert not model.layers[0]._forward_hooks
+    assert not model.layers[0]._forward_pre_hooks
+
+
+def test_models_may_be_copied_and_saved_while_hooks_are_in_them(tmp_path) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4))
+    with attach(modules=["*"]) as loop:
+        model(torch.ones(1, 4))
+        twin = copy.deepcopy(model)
+        again = pickle.loads(pickle.dumps(model))
+        torch.save(model, tmp_path / "model.pt")
+        stored = io.BytesIO((tmp_path / "model.pt").read_bytes())
+        loaded = torch.load(stored, weights_only=False)
+        for other in (twin, again, loaded):
+            assert torch.equal(other(torch.ones(1, 4)), model(torch.ones(1, 4)))
+    assert b"fastprof" not in pickle.dumps(model)
+    # Once before, and each of the three copies beside the model.
+    assert counts(loop)["0"] == 1 + 2 * 3
+
+
+def test_a_trainers_integration_that_claims_the_process_is_alone() -> None:
+    truth = Truth()
+    model, optimizer = made(truth)
+    owner = object()
+    with attach() as loop:
+        torch_owner.claim(owner)
+        assert torch_owner.choose() is owner
+        try:
+            fit(truth, model, optimizer, loader(Items(truth, 4)))
+        finally:
+            torch_owner.release(owner)
+        assert torch_owner.choose() is None
+        assert counts(loop) == {}
+        fit(truth, model, optimizer, loader(Items(truth, 4)))
+    assert counts(loop)["forward"] == 2
+
+
+def test_p9_a_hook_that_fails_is_told_once_and_costs_its_section_only(monkeypatch, caplog) -> None:
+    truth = Truth()
+    model, optimizer = made(truth)
+
+    def fail(*_):
+        raise RuntimeError("planted")
+
+    with attach() as loop:
+        monkeypatch.setattr(loop._phases, "module_begins", fail)
+        fit(truth, model, optimizer, loader(Items(truth, 8)))
+    assert loop.profiler.snapshot().counters == {"integration_errors": 1}
+    assert len([r for r in caplog.records if "planted" in r.getMessage()]) == 1
+    found = {row.name: row.count for row in loop.report().sections}
+    assert (found["data"], found["backward"], found["optimizer"]) == (4, 4, 4)
+    assert "forward" not in found
+
+
+def test_max_steps_ends_the_loaders() -> None:
+    truth = Truth()
+    model, optimizer = made(truth)
+    with attach() as loop:
+        loop.profiler.max_steps = 3
+        fit(truth, model, optimizer, loader(Items(truth, 100)), epochs=4)
+    assert loop.report().steps.count == 3
+    assert truth.counts["optimizer"] == 3
+
+
+def test_the_copies_of_a_tensor_are_wrapped_only_when_cuda_is_in_use() -> None:
+    with attach() as loop:
+        assert "to" not in vars(torch.Tensor)
+        loop._hooks._install_copies()
+        x = torch.ones(2)
+        assert x.to(torch.float64).to("cpu").dtype == torch.float64
+        with pytest.raises((RuntimeError, AssertionError)):
+            x.cuda()
+        with pytest.raises((RuntimeError, AssertionError)):
+            x.to("cuda:0")
+    report = loop.report()
+    assert (report.section("h2d").count, report.section("h2d").errors) == (2, 2)
+
+
+def test_wrap_of_what_is_no_dataloader() -> None:
+    batches = [1, 2, 3]
+    assert fastprof.wrap(batches, name="main") is batches
+    with attach() as loop:
+        assert list(fastprof.wrap(batches, name="main")) == batches
+    (row,) = loop.profiler.snapshot().loaders
+    assert (row.name, row.batches) == ("main", 3)
+    with pytest.raises(ValueError, match="split"):
+        fastprof.wrap(batches, split="test")
+
+
+def test_attach_says_what_is_wrong() -> None:
+    with attach() as loop:
+        with pytest.raises(fastprof.StateError, match="already"):
+            torch_loop.attach()
+        with pytest.raises(TypeError, match="log_every"):
+            torch_loop.attach(log_every=3)
+    with pytest.raises(fastprof.StateError, match="not running"):
+        torch_loop.attach(loop.profiler)
+    with pytest.raises(TypeError, match="modules"):
+        torch_loop.attach(modules=[1])
+
+
+def test_a_run_of_its_own_ends_with_the_hooks_and_anothers_does_not() -> None:
+    with fastprof.Profiler(functions=False) as prof:
+        with torch_loop.attach(prof) as loop:
+            time.sleep(0)
+        assert prof.running
+        assert prof.parts == []
+        torch_loop.attach(prof)
+    assert loop.profiler is prof
