@@ -75,8 +75,9 @@ function(int module, int id)
 }
 
 #define CALL(module, id, missing, type, ...) \
-    (function(module, id) == NULL ? missing \
-                                  : ((type)function(module, id))(__VA_ARGS__))
+    (function(module, id) == NULL \
+         ? missing \
+         : ((type)function(module, id))(__VA_ARGS__))
 
 #define nvtxRangePushA(text) \
     CALL(FP_NVTX_CORE, FP_NVTX_RANGE_PUSH_A, -2, int (*)(const char *), text)
@@ -84,7 +85,8 @@ function(int module, int id)
     CALL(FP_NVTX_CORE, FP_NVTX_RANGE_PUSH_W, -2, int (*)(const wchar_t *), \
          text)
 #define nvtxRangePushEx(e) \
-    CALL(FP_NVTX_CORE, FP_NVTX_RANGE_PUSH_EX, -2, int (*)(const event_type *), e)
+    CALL(FP_NVTX_CORE, FP_NVTX_RANGE_PUSH_EX, -2, \
+         int (*)(const event_type *), e)
 #define nvtxRangePop() CALL(FP_NVTX_CORE, FP_NVTX_RANGE_POP, -2, int (*)(void))
 #define nvtxRangeStartA(text) \
     CALL(FP_NVTX_CORE, FP_NVTX_RANGE_START_A, 0, uint64_t (*)(const char *), \

@@ -1,7 +1,8 @@
 /* A program without Python that emits an NVTX range and says what level it got. */
 #include <stdio.h>
 
-int push_a(const char *text);
+int
+push_a(const char *text);
 
 int
 main(void)
