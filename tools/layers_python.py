@@ -17,6 +17,7 @@ BASE = (
     "snapshot",
     "snapshot_fields",
     "snapshot_gpu",
+    "snapshot_loaders",
     "snapshot_memory",
     "snapshot_operators",
     "errors",

@@ -28,6 +28,7 @@ from fastprof.snapshot_fields import (
     show,
 )
 from fastprof.snapshot_gpu import GpuSnapshot, read_gpu
+from fastprof.snapshot_loaders import WorkerStats, read_workers
 from fastprof.snapshot_memory import MemorySnapshot, read_memory
 from fastprof.snapshot_operators import OperatorSnapshot, read_operators
 
@@ -158,6 +159,8 @@ class LoaderStats:
     batches: int
     phases: Mapping[str, tuple[int, int]]
     weight: float | None = None
+    #: Of loaders of torch's only.
+    workers: WorkerStats | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +217,9 @@ class Snapshot:
     gpu: GpuSnapshot | None = None
     memory: MemorySnapshot | None = None
     operators: OperatorSnapshot | None = None
+    #: One tree per loader: the functions in its worker processes, all of them together.
+    #: It is no part of this process's time.
+    worker_threads: tuple[ThreadTree, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain dicts, lists, strings and numbers: what ``json.dumps`` accepts."""
@@ -222,19 +228,7 @@ class Snapshot:
             "meta": dict(self.meta),
             "duration_ns": self.duration_ns,
             "keys": [[k.kind, k.file, k.line, k.name, k.qualname] for k in self.keys],
-            "threads": [
-                {
-                    "ident": t.ident,
-                    "name": t.name,
-                    "ended": t.ended,
-                    "parent": list(t.nodes.parent),
-                    "key": list(t.nodes.key),
-                    "calls": list(t.nodes.calls),
-                    "resumes": list(t.nodes.resumes),
-                    "self_ns": list(t.nodes.self_ns),
-                }
-                for t in self.threads
-            ],
+            "threads": [_tree_dict(t) for t in self.threads],
             "sections": [
                 {
                     "key": s.key,
@@ -267,6 +261,7 @@ class Snapshot:
                     "split": ld.split,
                     "batches": ld.batches,
                     "weight": ld.weight,
+                    "workers": None if ld.workers is None else ld.workers.to_dict(),
                     "phases": {k: list(v) for k, v in ld.phases.items()},
                 }
                 for ld in self.loaders
@@ -285,6 +280,7 @@ class Snapshot:
             "gpu": None if self.gpu is None else self.gpu.to_dict(),
             "memory": None if self.memory is None else self.memory.to_dict(),
             "operators": None if self.operators is None else self.operators.to_dict(),
+            "worker_threads": [_tree_dict(t) for t in self.worker_threads],
         }
 
     @staticmethod
@@ -296,6 +292,19 @@ class Snapshot:
                 inconsistent; the message names the field.
         """
         return _Reader(data).snapshot()
+
+
+def _tree_dict(tree: ThreadTree) -> dict[str, Any]:
+    return {
+        "ident": tree.ident,
+        "name": tree.name,
+        "ended": tree.ended,
+        "parent": list(tree.nodes.parent),
+        "key": list(tree.nodes.key),
+        "calls": list(tree.nodes.calls),
+        "resumes": list(tree.nodes.resumes),
+        "self_ns": list(tree.nodes.self_ns),
+    }
 
 
 #: No hooked event costs a second; a cost beyond that would make every time 0.
@@ -315,7 +324,8 @@ class _Reader:
             raise SnapshotError(f"schema is {show(schema)}, this fastprof reads {SCHEMA!r}")
         keys = tuple(_key(k, i) for i, k in enumerate(as_list(top.get("keys"), "keys")))
         threads = tuple(
-            _thread(t, i, keys) for i, t in enumerate(as_list(top.get("threads"), "threads"))
+            _thread(t, f"threads[{i}]", keys)
+            for i, t in enumerate(as_list(top.get("threads"), "threads"))
         )
         n_keys = len(keys)
         return Snapshot(
@@ -345,6 +355,10 @@ class _Reader:
             gpu=read_gpu(top.get("gpu"), n_keys, [len(t.nodes) for t in threads]),
             memory=read_memory(top.get("memory")),
             operators=read_operators(top.get("operators")),
+            worker_threads=tuple(
+                _thread(t, f"worker_threads[{i}]", keys)
+                for i, t in enumerate(as_list(top.get("worker_threads", []), "worker_threads"))
+            ),
         )
 
 
@@ -387,8 +401,7 @@ def _parents(value: object, where: str) -> tuple[int, ...]:
     return tuple(items)
 
 
-def _thread(value: object, i: int, keys: Sequence[Key]) -> ThreadTree:
-    where = f"threads[{i}]"
+def _thread(value: object, where: str, keys: Sequence[Key]) -> ThreadTree:
     t = as_dict(value, where)
     parent = _parents(t.get("parent"), f"{where}.parent")
     n = len(parent)
@@ -472,6 +485,7 @@ def _loader(value: object, i: int) -> LoaderStats:
         batches=as_int(v.get("batches"), f"{where}.batches"),
         phases=phases,
         weight=None if weight is None else as_float(weight, f"{where}.weight"),
+        workers=read_workers(v.get("workers"), f"{where}.workers"),
     )
 
 

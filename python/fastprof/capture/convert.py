@@ -67,7 +67,7 @@ def take_snapshot(
         cost = calibration(recorder.backend)
     data = recorder.export()
     if fold_own:
-        _fold_own(data)
+        fold_own_functions(data)
     threads = _threads(data["threads"])
     more_notes: list[str] = []
     return Snapshot(
@@ -124,7 +124,7 @@ _OWN = tuple(
 _STAND_IN = os.path.join(_PACKAGE, "session", "wrapping.py")
 
 
-def _fold_own(data: dict[str, Any]) -> None:
+def fold_own_functions(data: dict[str, Any]) -> None:
     """Give fastprof's functions, and the C functions they call, one key between them.
 
     What the profiler does in the loop (emitting metrics, handing out batches) is time of

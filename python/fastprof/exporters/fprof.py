@@ -42,9 +42,10 @@ def write(report: Report, stream: BinaryIO) -> None:
 def write_snapshot(snapshot: Snapshot, stream: BinaryIO) -> None:
     """Write a snapshot; the same snapshot always gives the same bytes."""
     data = snapshot.to_dict()
-    threads = data.pop("threads")
+    trees = {name: data.pop(name) for name in ("threads", "worker_threads")}
     plain = _plain(data)
-    plain["threads"] = [_thread(thread) for thread in threads]
+    for name, threads in trees.items():
+        plain[name] = [_thread(thread) for thread in threads]
     text = json.dumps(plain, allow_nan=False, separators=(",", ":"))
     with gzip.GzipFile("", "wb", 6, stream, mtime=0) as packed:
         packed.write(text.encode("ascii"))

@@ -20,7 +20,8 @@ meaning what it does there::
       "kernels":   [{"name", "device", "kind", "count", "total_ms", "blocks_per_sm", ...}],
       "memory":    {"total_bytes", "peak_reserved", "slope_bytes_per_step", ...},
       "operators": {"device", "steps", "windows", "rows": [{"name", "kind", "calls",
-                    "self_cpu_ms", "self_device_ms", ...}], "by_shape": [...], ...}
+                    "self_cpu_ms", "self_device_ms", ...}], "by_shape": [...], ...},
+      "worker_functions": [like "threads"]
     }
 
 A row of a section or a function has what it gave the GPU to do under "gpu".

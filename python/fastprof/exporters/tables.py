@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from fastprof.exporters.cells import Table, number, percent, short
 from fastprof.exporters.tables_gpu import gpu_tables, has_gpu
+from fastprof.exporters.tables_loaders import loader_tables
 from fastprof.exporters.tables_operators import operator_tables
 from fastprof.report.model import FunctionRow, Report, SectionRow, StepTable
 from fastprof.report.model_gpu import HasGpu
@@ -64,8 +65,9 @@ def all_tables(report: Report, function_limit: int = FUNCTION_ROWS) -> list[Tabl
         functions(report.functions, "Functions, most self time first ({} of {})", function_limit),
         *gpu_tables(report),
         *operator_tables(report),
-        _loaders(report),
+        *loader_tables(report),
         _threads(report),
+        *_worker_functions(report, function_limit),
     )
     return [table for table in made if table.rows]
 
@@ -149,20 +151,6 @@ def calls(row: FunctionRow) -> str:
     return f"{row.calls}/{row.primitive_calls}" if recursive else str(row.calls)
 
 
-def _loaders(report: Report) -> Table:
-    headers = (
-        "loader", "split", "batches", "realized %", "weight", "data ms", "forward ms",
-        "backward ms", "optimizer ms", "batch wait ms",
-    )  # fmt: skip
-    rows = tuple(
-        (short(r.name), short(r.split), str(r.batches), percent(r.realized),
-         number(r.weight, 2), number(r.data_ms), number(r.forward_ms), number(r.backward_ms),
-         number(r.optimizer_ms), number(r.batch_wait_ms))
-        for r in report.loaders
-    )  # fmt: skip
-    return Table("Data loaders (means)", headers, rows, left=frozenset({0, 1}))
-
-
 def _threads(report: Report) -> Table:
     if len(report.threads) < 2:
         return Table("", (), ())
@@ -174,6 +162,15 @@ def _threads(report: Report) -> Table:
         for t in report.threads
     )  # fmt: skip
     return Table("Threads", headers, rows, left=frozenset({0, 4}))
+
+
+def _worker_functions(report: Report, limit: int) -> list[Table]:
+    # The names stand for themselves, whatever is in them.
+    names = [short(t.name).replace("{", "{{").replace("}", "}}") for t in report.worker_functions]
+    return [
+        functions(t.functions, f"Functions in other processes: {name} ({{}} of {{}})", limit)
+        for t, name in zip(report.worker_functions, names, strict=True)
+    ]
 
 
 def _thread_name(name: str, ended: bool) -> str:

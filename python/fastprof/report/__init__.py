@@ -1,10 +1,10 @@
 """What a recording means; needs neither the extension nor the process it was made in."""
 
 from fastprof.report.build import build_report
+from fastprof.report.loaders import LoaderRow, WorkerLoad, WorkerRow
 from fastprof.report.model import (
     EdgeRow,
     FunctionRow,
-    LoaderRow,
     Overhead,
     Report,
     SectionRow,
@@ -37,5 +37,7 @@ __all__ = [
     "StepSection",
     "StepTable",
     "ThreadTable",
+    "WorkerLoad",
+    "WorkerRow",
     "build_report",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from fastprof.report.correct import Correction, correct
 from fastprof.report.flat import TRANSPARENT, Flat, Row, flatten, node_groups
@@ -16,11 +17,11 @@ from fastprof.report.functions import (
 from fastprof.report.gpu import GpuTables, gpu_report, measured, use_of
 from fastprof.report.gpu_tree import Use
 from fastprof.report.kernels import kernel_rows, launched_below
+from fastprof.report.loaders import loader_notes, loader_rows
 from fastprof.report.memory import memory_report
 from fastprof.report.model import (
     UNACCOUNTED,
     FunctionRow,
-    LoaderRow,
     Overhead,
     Report,
     SectionRow,
@@ -37,7 +38,7 @@ from fastprof.report.stats import (
     histogram_quantiles,
     merge_histograms,
 )
-from fastprof.snapshot import LoaderStats, SectionStats, Snapshot, Steps
+from fastprof.snapshot import SectionStats, Snapshot, Steps
 
 _QUANTILES = (0.50, 0.95, 0.99)
 
@@ -58,6 +59,7 @@ def build_report(snapshot: Snapshot, *, correct_times: bool = True) -> Report:
     gpu = measured(snapshot)
     kernels = () if gpu is None else kernel_rows(gpu)
     gpu_part = gpu_report(snapshot, gpu_tables, section_use, kernels)
+    loaders = loader_rows(snapshot)
     return Report(
         meta=dict(snapshot.meta),
         wall_ms=snapshot.duration_ns / 1e6,
@@ -65,13 +67,14 @@ def build_report(snapshot: Snapshot, *, correct_times: bool = True) -> Report:
         steps=_step_table(snapshot),
         functions=functions,
         threads=threads,
-        loaders=_loader_rows(snapshot.loaders),
+        loaders=loaders,
         overhead=_overhead(snapshot, correction),
-        notes=make_notes(snapshot, gpu_part),
+        notes=(*loader_notes(snapshot, loaders), *make_notes(snapshot, gpu_part)),
         snapshot=snapshot,
         gpu=gpu_part,
         kernels=kernels,
         memory=memory_report(snapshot),
+        worker_functions=_worker_tables(snapshot, enabled=correct_times),
         operators=operator_report(snapshot.operators),
     )
 
@@ -140,6 +143,13 @@ def _functions(
     if len(threads) == 1:
         return tuple(threads), threads[0].functions
     return tuple(threads), function_rows(snapshot, total, gpu.by_group(groups))
+
+
+def _worker_tables(snapshot: Snapshot, *, enabled: bool) -> tuple[ThreadTable, ...]:
+    if not snapshot.worker_threads:
+        return ()
+    apart = replace(snapshot, threads=snapshot.worker_threads, sections=(), gpu=None)
+    return _functions(apart, correct(apart, enabled=enabled), GpuTables(apart))[0]
 
 
 def _ms(ns: float | None) -> float | None:
@@ -287,36 +297,6 @@ def _step_rows(snapshot: Snapshot, steps: Steps, n: int) -> tuple[StepSection, .
     rows = [make(name, count, ns) for name, (count, ns) in totals.items()]
     rest = steps.sum_ns - sum(ns for _, ns in totals.values())
     return (*rows, make(UNACCOUNTED, None, rest))
-
-
-# ---- loaders ----
-
-
-def _loader_rows(loaders: Sequence[LoaderStats]) -> tuple[LoaderRow, ...]:
-    batches: dict[str, int] = {}
-    for loader in loaders:
-        batches[loader.split] = batches.get(loader.split, 0) + loader.batches
-
-    def make(loader: LoaderStats) -> LoaderRow:
-        def mean(phase: str) -> float | None:
-            count, sum_ns = loader.phases.get(phase, (0, 0))
-            return sum_ns / count / 1e6 if count else None
-
-        of_split = batches[loader.split]
-        return LoaderRow(
-            name=loader.name,
-            split=loader.split,
-            batches=loader.batches,
-            realized=loader.batches / of_split if of_split else None,
-            weight=loader.weight,
-            data_ms=mean("data"),
-            forward_ms=mean("forward"),
-            backward_ms=mean("backward"),
-            optimizer_ms=mean("optimizer"),
-            batch_wait_ms=mean("batch_wait"),
-        )
-
-    return tuple(make(loader) for loader in loaders)
 
 
 # ---- overhead ----

@@ -13,6 +13,7 @@ from typing import TextIO
 
 from fastprof.errors import UnknownSectionError
 from fastprof.report import formats
+from fastprof.report.loaders import LoaderRow
 from fastprof.report.model_gpu import (
     GpuReport,
     GpuUse,
@@ -179,26 +180,6 @@ class ThreadTable:
 
 
 @dataclass(frozen=True, slots=True)
-class LoaderRow:
-    """One data loader; the ``_ms`` are means per sample of that phase.
-
-    ``realized`` is its part of all batches of the same split, ``weight`` the configured
-    one.
-    """
-
-    name: str
-    split: str
-    batches: int
-    realized: float | None
-    weight: float | None
-    data_ms: float | None
-    forward_ms: float | None
-    backward_ms: float | None
-    optimizer_ms: float | None
-    batch_wait_ms: float | None
-
-
-@dataclass(frozen=True, slots=True)
 class Overhead:
     """The profiler's own cost: estimated from call counts and the calibrated hook.
 
@@ -238,6 +219,8 @@ class Report:
     kernels: tuple[KernelRow, ...] = ()
     memory: MemoryReport | None = None
     operators: OperatorReport | None = None
+    #: One table per loader: the functions in its worker processes, beside this one's time.
+    worker_functions: tuple[ThreadTable, ...] = ()
 
     def section(self, name: str) -> SectionRow:
         """Return the row of a section; each phase is found by either of its two names.

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from fastprof.capture.options import check_float
 from fastprof.session.names import component_among
+from fastprof.session.worker_stats import watched
 
 if TYPE_CHECKING:
     from fastprof.capture import Section
+    from fastprof.session.worker_stats import Watches
 
 SPLITS = ("train", "val")
 
@@ -129,6 +131,8 @@ class LoopState(Protocol):
     def next_batch(self) -> Callable[[int, Iterator[Any], Section], Any]: ...
     @property
     def data_section(self) -> Section: ...
+    @property
+    def watches(self) -> Watches: ...
     def validation_begins(self) -> None: ...
     def validation_ends(self) -> None: ...
     def leave_validation(self) -> None: ...
@@ -149,7 +153,8 @@ class TimedLoader:
         self._fp_loader: Any = loader
 
     def __iter__(self) -> TimedIterator:
-        return timed_iterator(self._fp_run, self._fp_entry, iter(self._fp_loader))
+        run, entry = self._fp_run, self._fp_entry
+        return timed_iterator(run, entry, run.watches.of(entry.tag).open(self._fp_loader))
 
     def __len__(self) -> int:
         return len(self._fp_loader)
@@ -183,7 +188,7 @@ class TimedLoader:
 class TimedIterator:
     """One pass over a loader; ``next()`` is timed as section ``data``."""
 
-    __slots__ = ("_fp_entry", "_fp_iterator", "_fp_next", "_fp_run", "_fp_section")
+    __slots__ = ("_fp_entry", "_fp_iterator", "_fp_next", "_fp_pass", "_fp_run", "_fp_section")
 
     def __init__(self, run: LoopState, entry: LoaderEntry, iterator: Iterator[Any]) -> None:
         self._fp_run = run
@@ -191,17 +196,31 @@ class TimedIterator:
         self._fp_iterator = iterator
         self._fp_next = run.next_batch
         self._fp_section = run.data_section
+        #: How its workers are watched; None for what is no iterator of torch's loaders.
+        self._fp_pass = watched(iterator)
 
     def __iter__(self) -> TimedIterator:
         return self
 
     def __next__(self) -> Any:
         entry = self._fp_entry
-        batch = self._fp_next(entry.tag, self._fp_iterator, self._fp_section)
+        if self._fp_pass is None:
+            batch = self._fp_next(entry.tag, self._fp_iterator, self._fp_section)
+        else:
+            batch = self._fp_fetch(entry.tag)
         run = self._fp_run
         run.train_tag = entry.tag
         if run.counting:
             entry.batches += 1
+        return batch
+
+    def _fp_fetch(self, tag: int) -> Any:
+        iterator, watch = self._fp_iterator, self._fp_pass
+        if watch is None:
+            return self._fp_next(tag, iterator, self._fp_section)
+        watch.before(iterator)
+        batch = self._fp_next(tag, iterator, self._fp_section)
+        watch.after(iterator)
         return batch
 
     # Iterators that are loaders themselves have these, and programs use them.
@@ -246,7 +265,7 @@ class ValidationIterator(TimedIterator):
             self._fp_open = True
             self._fp_run.validation_begins()
         try:
-            batch = self._fp_next(entry.tag, self._fp_iterator, self._fp_section)
+            batch = self._fp_fetch(entry.tag)
         except StopIteration:
             self._fp_close()
             self._fp_run.leave_validation()
@@ -314,5 +333,7 @@ def wrap(
     if weight is not None:
         entry.weight = float(weight)
     if isinstance(iterable, Iterator):
+        if watched(iterable) is None:
+            run.watches.of(entry.tag).begin(iterable)
         return timed_iterator(run, entry, iterable)
     return TimedLoader(run, entry, iterable)

@@ -12,6 +12,7 @@ from typing import Any
 
 from fastprof.capture.options import PHASES
 from fastprof.session.loaders import NO_LOADER, UNKNOWN, LoaderEntry, LoaderRegistry
+from fastprof.session.worker_stats import Watches
 from fastprof.snapshot import LoaderStats
 
 _NS_PER_MS = 1e6
@@ -125,10 +126,13 @@ def _mean(count: int, sum_ns: int, per_unit: float = 1.0) -> Metric:
     return Metric(sum_ms * per_unit / count, sum_ms, max(1, round(count / per_unit)))
 
 
-def loader_stats(registry: LoaderRegistry, totals: Rows) -> tuple[LoaderStats, ...]:
+def loader_stats(
+    registry: LoaderRegistry, totals: Rows, watches: Watches | None = None
+) -> tuple[LoaderStats, ...]:
     """Return every loader's whole run, from ``Recorder.loader_totals``.
 
-    Beside known loaders, work on batches of none of them is a row named ``unknown``.
+    ``watches`` has what is known of their workers.  Beside known loaders, work on batches
+    of none of them is a row named ``unknown``.
     """
     phases: dict[int, dict[str, tuple[int, int]]] = {}
     for tag, number, count, sum_ns in totals:
@@ -142,6 +146,7 @@ def loader_stats(registry: LoaderRegistry, totals: Rows) -> tuple[LoaderStats, .
             batches=entry.batches,
             phases=phases.get(entry.tag, {}),
             weight=entry.weight,
+            workers=None if watches is None else watches.stats(entry.tag),
         )
         for entry in registry.entries
     ]

@@ -31,6 +31,7 @@ class Options:
     log_every: int | None
     metrics: bool
     batch_wait: bool
+    worker_functions: bool
     schedule: Schedule | None
     operators: OperatorProfile | None
     max_steps: int | None
@@ -47,7 +48,7 @@ class Options:
             _one_of(name, getattr(self, name), (True, False, "auto"))
         _one_of("memory", self.memory, MODES)
         _one_of("sync", self.sync, (True, False, "cuda"))
-        for name in ("metrics", "batch_wait"):
+        for name in ("metrics", "batch_wait", "worker_functions"):
             if not isinstance(getattr(self, name), bool):
                 raise TypeError(f"{name} is {getattr(self, name)!r:.80}, expected True or False")
         for name in ("log_every", "report_every", "max_steps"):

@@ -27,6 +27,8 @@ from fastprof.session.output import Outputs, Pathish, resolve
 from fastprof.session.printer import ReportPrinter
 from fastprof.session.rank import find_rank, find_world_size
 from fastprof.session.schedule import Schedule
+from fastprof.session.worker_profiles import WorkerProfiles
+from fastprof.session.worker_stats import Watches
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -85,6 +87,8 @@ class Profiler:
             step.
         metrics: False: no metrics at all.
         batch_wait: False: no ``time_batch_wait_ms`` metrics.
+        worker_functions: True: record the functions in the worker processes of loaders
+            made by torch, too.  They are a table of their own in the report.
         schedule: steps in which functions are recorded; None: all.
         operators: windows of steps in which torch.profiler records operators; None: none.
         skip_first: first steps left out of the step statistics.
@@ -123,6 +127,7 @@ class Profiler:
         log_every: int | None = 50,
         metrics: bool = True,
         batch_wait: bool = True,
+        worker_functions: bool = False,
         schedule: Schedule | None = None,
         operators: OperatorProfile | None = None,
         skip_first: int = 3,
@@ -149,6 +154,7 @@ class Profiler:
             log_every=log_every,
             metrics=metrics,
             batch_wait=batch_wait,
+            worker_functions=worker_functions,
             schedule=schedule,
             operators=operators,
             max_steps=max_steps,
@@ -176,6 +182,9 @@ class Profiler:
         self._nvtx = NvtxRanges(nvtx, self._faults)
         self._memory = MemorySampler(memory, log_every or _MEMORY_EVERY, self._faults)
         self._registry = LoaderRegistry()
+        self._profiles = WorkerProfiles(worker_functions, backend, max_depth, self._faults)
+        #: How loaders come by their batches; used by their iterators.
+        self.watches = Watches(self, self._faults, self._profiles)
         self._metrics = MetricEmitter(
             self._recorder,
             MetricWindow(self._registry, batch_wait=batch_wait),
@@ -304,9 +313,11 @@ class Profiler:
             steps = self._recorder.steps
             self._protect("operator", self._operators.end, steps)
             self._protect("stop", self._close)
+            self._protect("loader", self.watches.close)
             self._protect("operator", self._operators.finish, steps)
             self._protect("memory", self._memory.end, steps)
         finally:
+            self.watches.restore()
             current.release(self)
             self._finish()
 
@@ -350,6 +361,7 @@ class Profiler:
         self.counting = False
         for part in self.parts:
             self._protect("integration", part.forget)
+        self.watches.restore()
         self._gpu.stop_in_child()
         self._operators.forget()
         self._protect("fork", self._close)
@@ -480,11 +492,12 @@ class Profiler:
         gpu = snapshot.gpu
         if gpu is None and self._gpu.reason:
             gpu = GpuSnapshot("off", self._gpu.reason)
+        snapshot = self._profiles.add_to(snapshot, [e.name for e in self._registry.entries])
         return replace(
             snapshot,
             gpu=gpu,
             operators=self._operators.recorded(),
-            loaders=loader_stats(self._registry, self._recorder.loader_totals()),
+            loaders=loader_stats(self._registry, self._recorder.loader_totals(), self.watches),
             counters={**snapshot.counters, **counts},
         )
 

@@ -1,0 +1,270 @@
+"""The loaders' part of a report: what batches cost, whether workers keep up, what they need.
+
+**Workers needed.**  Workers load in parallel, so ``w`` of them deliver a batch every
+``load / w``.  The loop never waits if that is no longer than a step takes without waiting::
+
+    needed = ceil(load time per batch / time between batches without the data section)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from fastprof.names import ascii_name
+from fastprof.snapshot import LoaderStats, Snapshot
+from fastprof.snapshot_loaders import WorkerStats
+
+#: Fewer batches than these (the merged threshold table's minimum) say nothing.
+MIN_SAMPLES = 20
+
+#: The loop is said to wait if it waits for this part of its batches, or its own loading
+#: takes this part of a step: "bad" and "good" limits of Accelerate's profiling guide.
+BLOCKED_SHARE = 0.30
+DATA_SHARE = 0.10
+
+_DATA = ("data", "data_loading")
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerLoad:
+    """Load time per batch of one worker, over ``count`` batches."""
+
+    worker: int
+    count: int
+    mean_ms: float
+    max_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerRow:
+    """The workers of one loader of torch's, and what it costs outside the step.
+
+    Of ``ready + blocked`` calls of ``next()`` (first batches left out), ``blocked`` waited,
+    ``blocked_ms`` in all; ``blocked_share`` is their part.  ``depth`` says how often so many
+    batches were ready, as ``(at least, times)``.
+
+    ``load_ms`` is the mean load time per batch in one worker, over ``load_samples``: taken
+    in the workers if ``measured``, else seen from the loop while it waited; without
+    workers, what ``next()`` takes.  ``step_ms`` is the time between two batches of this
+    loader less all loading, ``needed`` how many workers would keep up with it; None where
+    too little is known.  ``advice`` is a sentence, empty if there is nothing to say.
+
+    ``passes`` is the number of epochs.  ``start_ms`` (of iterating that starts workers),
+    ``resume_ms`` (with workers that were kept), ``first_ms`` (the first batch) and
+    ``shutdown_ms`` are means; ``outside_ms`` is the sum of all of these over the run.
+    """
+
+    workers: int
+    prefetch: int | None
+    batch_size: int | None
+    persistent: bool
+    start_method: str | None
+    cpus: int | None
+    ready: int
+    blocked: int
+    blocked_share: float | None
+    blocked_ms: float
+    depth: tuple[tuple[int, int], ...]
+    load_ms: float | None
+    load_max_ms: float | None
+    load_samples: int
+    measured: bool
+    by_worker: tuple[WorkerLoad, ...]
+    step_ms: float | None
+    needed: int | None
+    advice: str
+    passes: int
+    starts: int
+    start_ms: float | None
+    resumes: int
+    resume_ms: float | None
+    first_ms: float | None
+    shutdowns: int
+    shutdown_ms: float | None
+    outside_ms: float
+    died: int
+    processes: int
+    profiled: int
+
+
+@dataclass(frozen=True, slots=True)
+class LoaderRow:
+    """One data loader; the ``_ms`` are means per sample of that phase.
+
+    ``realized`` is its part of all batches of the same split, ``weight`` the configured
+    one.  ``workers`` is None for what is no loader of torch's.
+    """
+
+    name: str
+    split: str
+    batches: int
+    realized: float | None
+    weight: float | None
+    data_ms: float | None
+    forward_ms: float | None
+    backward_ms: float | None
+    optimizer_ms: float | None
+    batch_wait_ms: float | None
+    workers: WorkerRow | None = None
+
+
+def loader_rows(snapshot: Snapshot) -> tuple[LoaderRow, ...]:
+    """Return a row per loader."""
+    batches: dict[str, int] = {}
+    for loader in snapshot.loaders:
+        batches[loader.split] = batches.get(loader.split, 0) + loader.batches
+    return tuple(
+        _loader_row(snapshot, loader, batches[loader.split]) for loader in snapshot.loaders
+    )
+
+
+def _loader_row(snapshot: Snapshot, loader: LoaderStats, of_split: int) -> LoaderRow:
+    def mean(phase: str) -> float | None:
+        return _mean_ms(loader.phases.get(phase, (0, 0)))
+
+    return LoaderRow(
+        name=loader.name,
+        split=loader.split,
+        batches=loader.batches,
+        realized=loader.batches / of_split if of_split else None,
+        weight=loader.weight,
+        data_ms=mean("data"),
+        forward_ms=mean("forward"),
+        backward_ms=mean("backward"),
+        optimizer_ms=mean("optimizer"),
+        batch_wait_ms=mean("batch_wait"),
+        workers=None if loader.workers is None else _worker_row(snapshot, loader, loader.workers),
+    )
+
+
+def _mean_ms(pair: tuple[int, int]) -> float | None:
+    count, sum_ns = pair
+    return sum_ns / count / 1e6 if count else None
+
+
+def _worker_row(snapshot: Snapshot, loader: LoaderStats, w: WorkerStats) -> WorkerRow:
+    asked = w.ready + w.blocked
+    if w.workers:
+        load = (sum(t.count for t in w.loads), sum(t.sum_ns for t in w.loads))
+        longest = max((t.max_ns for t in w.loads), default=None)
+    else:
+        load, longest = loader.phases.get("data", (0, 0)), None
+    load_ms = _mean_ms(load)
+    step_ms = _step_ms(snapshot, loader)
+    needed = None
+    if load_ms is not None and step_ms and min(loader.batches, load[0]) >= MIN_SAMPLES:
+        needed = max(1, math.ceil(load_ms / step_ms))
+    row = WorkerRow(
+        workers=w.workers,
+        prefetch=w.prefetch,
+        batch_size=w.batch_size,
+        persistent=w.persistent,
+        start_method=w.start_method,
+        cpus=w.cpus,
+        ready=w.ready,
+        blocked=w.blocked,
+        blocked_share=w.blocked / asked if asked else None,
+        blocked_ms=w.blocked_ns / 1e6,
+        depth=tuple((1 << i >> 1, n) for i, n in enumerate(w.depth) if n),
+        load_ms=load_ms,
+        load_max_ms=None if longest is None else longest / 1e6,
+        load_samples=load[0],
+        measured=w.measured or not w.workers,
+        by_worker=tuple(
+            WorkerLoad(t.worker, t.count, t.sum_ns / t.count / 1e6, t.max_ns / 1e6)
+            for t in w.loads
+            if t.count
+        ),
+        step_ms=step_ms,
+        needed=needed,
+        advice="",
+        passes=w.firsts[0],
+        starts=w.starts[0],
+        start_ms=_mean_ms(w.starts),
+        resumes=w.resumes[0],
+        resume_ms=_mean_ms(w.resumes),
+        first_ms=_mean_ms(w.firsts),
+        shutdowns=w.shutdowns[0],
+        shutdown_ms=_mean_ms(w.shutdowns),
+        outside_ms=sum(ns for _, ns in (w.starts, w.resumes, w.firsts, w.shutdowns)) / 1e6,
+        died=w.died,
+        processes=w.processes,
+        profiled=w.profiled,
+    )
+    return replace(row, advice=_advice(loader.name, row))
+
+
+def _step_ms(snapshot: Snapshot, loader: LoaderStats) -> float | None:
+    """Time from one batch of ``loader`` to its next, less all loading."""
+    steps = snapshot.steps
+    measured = steps.count - steps.skipped
+    if loader.split != "train" or measured <= 0 or not loader.batches:
+        return None
+    loading = sum(r.sum_ns for r in steps.rows if snapshot.keys[r.key].name in _DATA)
+    return (steps.sum_ns - loading) / measured * steps.count / loader.batches / 1e6
+
+
+def _advice(name: str, row: WorkerRow) -> str:
+    """The arithmetic in a sentence, if the loop waits; else nothing."""
+    if row.needed is None or row.load_ms is None or not row.step_ms:
+        return ""
+    loader = ascii_name(name, 60)
+    load, step = f"{row.load_ms:.4g} ms per batch", f"a {row.step_ms:.4g} ms step"
+    if not row.workers:
+        if row.load_ms < DATA_SHARE * (row.load_ms + row.step_ms):
+            return ""
+        return (
+            f"{loader}: no workers, so the loop loads its batches itself, {load} against {step}: "
+            f"{_workers(row.needed)} would load them meanwhile{_cpus(row)}."
+        )
+    if row.blocked_share is None or row.blocked_share < BLOCKED_SHARE:
+        return ""
+    have = f"{loader}: {_workers(row.workers)} x {load} against {step}"
+    if row.needed > row.workers:
+        return f"{have}: you need {row.needed}{_cpus(row)}."
+    return (
+        f"{have} would do, but the loop waited for {row.blocked_share:.0%} of its batches: load "
+        f"times vary{_longest(row)}, which a higher prefetch_factor evens out."
+    )
+
+
+def _workers(count: int) -> str:
+    return f"{count} worker{'s' if count != 1 else ''}"
+
+
+def _cpus(row: WorkerRow) -> str:
+    if row.cpus is None or row.needed is None or row.needed < row.cpus:
+        return ""
+    return (
+        f" (this process may use {row.cpus} CPU{'s' if row.cpus != 1 else ''}: if loading "
+        "computes rather than waits, make it cheaper instead)"
+    )
+
+
+def _longest(row: WorkerRow) -> str:
+    return "" if row.load_max_ms is None else f" (up to {row.load_max_ms:.4g} ms)"
+
+
+def loader_notes(snapshot: Snapshot, rows: Sequence[LoaderRow]) -> list[str]:
+    """Return what a reader of the tables must know, the advice first."""
+    notes = [row.workers.advice for row in rows if row.workers and row.workers.advice]
+    for row in rows:
+        w = row.workers
+        if w is None:
+            continue
+        name = ascii_name(row.name, 60)
+        if w.died:
+            notes.append(f"Worker processes of {name} that died: {w.died}.")
+        if w.profiled and w.profiled < w.processes:
+            notes.append(
+                f"Functions were recorded in {w.profiled} of {w.processes} worker processes of "
+                f"{name}; the others left nothing behind."
+            )
+    if snapshot.worker_threads:
+        notes.append(
+            "Functions of worker processes are tables of their own: their time passes beside "
+            "that of this process and is in none of its figures."
+        )
+    return notes

@@ -1,0 +1,221 @@
+"""What the report says of loaders, on hand-made snapshots."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+
+import pytest
+from fastprof.exporters import fprof
+from fastprof.exporters.limits import Limits
+from fastprof.report import build_report
+from fastprof.snapshot import (
+    LoaderStats,
+    NodeTable,
+    Snapshot,
+    SnapshotError,
+    StepRow,
+    Steps,
+    ThreadTree,
+)
+from fastprof.snapshot_loaders import LoadTime, WorkerStats
+from unit.snapshots import MS, ROOT, py, section
+
+BATCHES = 100
+STEP_MS = 30
+
+
+def workers(count: int = 4, load_ms: int = 180, **changes) -> WorkerStats:
+    """Workers of a loop that waits for nine of ten batches."""
+    values = {
+        "prefetch": 2,
+        "batch_size": 8,
+        "start_method": "fork",
+        "cpus": 64,
+        "ready": 10,
+        "blocked": 89,
+        "blocked_ns": 89 * 15 * MS,
+        "depth": (89, 10, 0, 0, 0, 0, 0, 0),
+        "loads": tuple(LoadTime(w, 25, 25 * load_ms * MS, 2 * load_ms * MS) for w in range(count)),
+        "starts": (2, 80 * MS),
+        "firsts": (2, 500 * MS),
+        "shutdowns": (2, 20 * MS),
+        "processes": 2 * count,
+    }
+    return WorkerStats(count, **{**values, **changes})
+
+
+def run(stats: WorkerStats | None, batches: int = BATCHES, step_ms: int = STEP_MS, **changes):
+    """A snapshot of a loop whose step takes ``step_ms`` besides 15 ms of data."""
+    loader = LoaderStats(
+        "main", "train", batches, {"data": (batches, 15 * MS * batches)}, workers=stats
+    )
+    steps = Steps(
+        count=BATCHES,
+        sum_ns=BATCHES * (step_ms + 15) * MS,
+        min_ns=MS,
+        max_ns=MS,
+        rows=(StepRow(1, BATCHES, BATCHES * 15 * MS),),
+    )
+    return Snapshot(
+        meta={},
+        duration_ns=steps.sum_ns,
+        keys=(ROOT, section("data")),
+        threads=(ThreadTree(1, "MainThread", False, NodeTable((-1,), (0,), (0,), (0,), (0,))),),
+        steps=steps,
+        loaders=(replace(loader, **changes),),
+    )
+
+
+def row(snapshot: Snapshot):
+    return build_report(snapshot).loaders[0].workers
+
+
+def test_s4_17_four_workers_of_180_ms_against_30_ms_need_six() -> None:
+    report = build_report(run(workers()))
+    loader = report.loaders[0].workers
+    assert (loader.load_ms, loader.step_ms, loader.needed) == (180.0, 30.0, 6)
+    sentence = "main: 4 workers x 180 ms per batch against a 30 ms step: you need 6."
+    assert loader.advice == sentence
+    assert sentence in report.to_text()
+    assert json.loads(report.to_json())["loaders"][0]["workers"]["needed"] == 6
+
+
+@pytest.mark.parametrize(
+    ("load_ms", "step_ms", "needed"), [(180, 29, 7), (181, 30, 7), (5, 30, 1), (31, 30, 2)]
+)
+def test_s2_07_workers_needed_is_load_time_over_step_rounded_up(load_ms, step_ms, needed) -> None:
+    assert row(run(workers(load_ms=load_ms), step_ms=step_ms)).needed == needed
+
+
+def test_several_batches_per_step_share_its_time() -> None:
+    # Accumulation of 2: a batch every 15 ms.
+    assert row(run(workers(), batches=2 * BATCHES)).needed == 12
+
+
+def test_s1_08_nothing_is_said_without_enough_samples() -> None:
+    few = row(run(workers(loads=(LoadTime(0, 19, 19 * 180 * MS, MS),))))
+    assert few.needed is None
+    assert few.advice == ""
+    assert row(run(workers(), batches=19)).needed is None
+
+
+def test_nothing_is_said_where_the_loop_does_not_wait() -> None:
+    ready = row(run(workers(ready=80, blocked=19)))
+    assert ready.needed == 6
+    assert ready.advice == ""
+
+
+def test_nothing_is_said_of_a_validation_loader_or_without_steps() -> None:
+    assert row(run(workers(), split="val")).needed is None
+    assert row(replace(run(workers()), steps=Steps())).step_ms is None
+
+
+def test_a_loop_that_waits_though_there_are_enough_workers_is_told_of_long_loads() -> None:
+    loader = row(run(workers(load_ms=90)))
+    assert loader.needed == 3
+    assert "load times vary (up to 180 ms)" in loader.advice
+    assert "you need" not in loader.advice
+
+
+def test_more_workers_than_cpus_are_not_advised_without_a_warning() -> None:
+    advice = row(run(workers(cpus=2))).advice
+    assert "you need 6" in advice
+    assert "may use 2 CPUs" in advice
+
+
+def test_a_loop_that_loads_itself_is_told_how_many_workers_would_hide_it() -> None:
+    none = workers(0, loads=(), ready=0, blocked=0, depth=(0,) * 8, start_method=None)
+    loader = row(run(none))
+    assert (loader.load_ms, loader.needed, loader.blocked_share) == (15.0, 1, None)
+    assert "1 worker would load them meanwhile" in loader.advice
+    assert row(run(none, step_ms=1000)).advice == ""  # 1.5 % of a step
+
+
+def test_costs_outside_the_step_are_a_table() -> None:
+    report = build_report(run(workers(resumes=(1, 7 * MS), died=3, profiled=2)))
+    loader = report.loaders[0].workers
+    assert (loader.start_ms, loader.resume_ms, loader.first_ms, loader.shutdown_ms) == (
+        40.0,
+        7.0,
+        250.0,
+        10.0,
+    )
+    assert loader.outside_ms == 607.0
+    text = report.to_text()
+    assert "What the loaders cost outside the step" in text
+    assert "Worker processes of main that died: 3." in text
+    assert "recorded in 2 of 8 worker processes of main" in text
+
+
+def test_depths_are_named_by_their_range() -> None:
+    loader = row(run(workers(depth=(1, 2, 3, 4, 0, 0, 0, 5))))
+    assert loader.depth == ((0, 1), (1, 2), (2, 3), (4, 4), (64, 5))
+    assert "2-3: 20.0" in build_report(run(workers(depth=(1, 2, 3, 4, 0, 0, 0, 5)))).to_text()
+
+
+def test_a_loader_of_another_kind_has_no_such_rows() -> None:
+    report = build_report(run(None))
+    assert report.loaders[0].workers is None
+    assert "Workers of the loaders" not in report.to_text()
+
+
+def with_worker_tree(snapshot: Snapshot, name: str = "(workers of main)") -> Snapshot:
+    tree = NodeTable((-1, 0), (0, 2), (0, 7), (0, 0), (0, 5000 * MS))
+    return replace(
+        snapshot,
+        keys=(*snapshot.keys, py("__getitem__")),
+        worker_threads=(ThreadTree(0, name, True, tree),),
+    )
+
+
+def test_f20_worker_functions_are_kept_apart_from_the_process_itself() -> None:
+    report = build_report(with_worker_tree(run(workers())))
+    assert [f.name for t in report.worker_functions for f in t.functions] == ["__getitem__"]
+    assert report.functions == ()
+    assert len(report.threads) == 1
+    text = report.to_text()
+    assert "Functions in other processes: (workers of main) (1 of 1)" in text
+    assert "in none of its figures" in text
+
+
+def test_names_of_worker_trees_stand_for_themselves() -> None:
+    assert "{0} {x" in build_report(with_worker_tree(run(workers()), "{0} {x")).to_text()
+
+
+def saved(snapshot: Snapshot) -> bytes:
+    stream = io.BytesIO()
+    fprof.write_snapshot(snapshot, stream)
+    return stream.getvalue()
+
+
+def test_workers_survive_saving_and_files_without_them_are_read() -> None:
+    snapshot = with_worker_tree(run(workers()))
+    assert fprof.parse(saved(snapshot), Limits()) == snapshot
+    data = snapshot.to_dict()
+    del data["worker_threads"], data["loaders"][0]["workers"]
+    old = Snapshot.from_dict(data)
+    assert old.loaders[0].workers is None
+    assert old.worker_threads == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("workers", -1),
+        ("workers", 10**9),
+        ("depth", [1, 2]),
+        ("loads", [[0, 1, 2]]),
+        ("starts", [1]),
+        ("measured", 1),
+        ("prefetch", "two"),
+        ("start_method", 5),
+        ("blocked_ns", None),
+    ],
+)
+def test_f46_wrong_values_in_a_saved_loader_are_refused(name: str, value: object) -> None:
+    data = run(workers()).to_dict()
+    data["loaders"][0]["workers"][name] = value
+    with pytest.raises(SnapshotError, match=rf"loaders\[0\]\.workers\.{name}"):
+        Snapshot.from_dict(data)
