@@ -49,10 +49,14 @@ if TYPE_CHECKING:
     from fastprof.integrations.torch_data import wrap
     from fastprof.report import Report
     from fastprof.session.cprofile import Profile, run, runctx
+    from fastprof.session.operators import OperatorProfile
     from fastprof.session.profiler import Profiler
     from fastprof.session.schedule import Schedule
     from fastprof.session.training import start_training_profiling, step
     from fastprof.snapshot import Snapshot, SnapshotError
+
+#: Packages that are loaded at their first use.
+_PACKAGES = ("integrations", "loggers")
 
 #: Public names that are loaded at their first use, and where they are.
 _LAZY = {
@@ -66,6 +70,7 @@ _LAZY = {
     "METRICS_COMPUTATION": "fastprof.capture.sections",
     "LoadError": "fastprof.errors",
     "OPTIMIZER_STEP": "fastprof.capture.sections",
+    "OperatorProfile": "fastprof.session.operators",
     "Profile": "fastprof.session.cprofile",
     "Profiler": "fastprof.session.profiler",
     "Report": "fastprof.report",
@@ -97,6 +102,7 @@ __all__ = [
     "SYNCHRONIZATION",
     "BusyError",
     "LoadError",
+    "OperatorProfile",
     "Profile",
     "Profiler",
     "Report",
@@ -117,17 +123,19 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     module = _LAZY.get(name)
-    if module is None:
+    if module is None and name not in _PACKAGES:
         raise AttributeError(f"module 'fastprof' has no attribute {name!r}")
     import importlib
 
+    if module is None:
+        return importlib.import_module(f"fastprof.{name}")
     value = getattr(importlib.import_module(module), name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, *_PACKAGES})
 
 
 def _start_if_asked() -> None:

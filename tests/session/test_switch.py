@@ -207,3 +207,14 @@ def test_an_m_among_the_scripts_arguments_is_not_the_interpreters() -> None:
     assert _module_run(["-mfastprof.cli", "run"]) == "fastprof.cli"
     assert _module_run(["-c", "pass", "-m", "fastprof"]) is None
     assert _module_run([]) is None
+
+
+def test_packages_are_there_after_a_plain_import() -> None:
+    code = (
+        "import sys, fastprof\n"
+        "assert 'fastprof.loggers' not in sys.modules\n"
+        "assert {'loggers', 'integrations'} <= set(dir(fastprof))\n"
+        "fastprof.loggers.JSONLines, fastprof.integrations.torch_loop.attach\n"
+        "assert 'torch' not in sys.modules\n"
+    )
+    run_child(code).check()
