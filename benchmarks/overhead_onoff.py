@@ -12,6 +12,7 @@ The job is a small transformer if torch is installed, otherwise a network in pur
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import math
 import platform
@@ -24,13 +25,17 @@ from typing import Any
 
 import fastprof
 from fastprof import profile_section
+from fastprof.integrations import torch_loop
 
-#: Name, and what Profiler is told; None: no profiler, and sections left in the code.
+#: Name, and what Profiler is told; None: no profiler.
 MODES: dict[str, dict[str, Any] | None] = {
     "off": None,
     "sections": {"functions": False},
+    "automatic": {"functions": False},
     "default": {},
 }
+#: In these the loop itself has no sections: hooks on torch open them.
+AUTOMATIC = "automatic"
 
 Job = Callable[[fastprof.Profiler | None, int], None]
 
@@ -50,13 +55,14 @@ def torch_job(torch: Any) -> Job:
         criterion = torch.nn.CrossEntropyLoss()
         tokens = torch.randint(256, (8 * steps, 33))
         batches = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(tokens), batch_size=8)
+        section = profile_section if prof is not None else contextlib.nullcontext
         for (batch,) in batches if prof is None else prof.loader(batches, "main"):
-            with profile_section("forward"):
+            with section("forward"):
                 logits = model(batch[:, :-1])
                 loss = criterion(logits.flatten(0, 1), batch[:, 1:].flatten())
-            with profile_section("backward"):
+            with section("backward"):
                 loss.backward()
-            with profile_section("optimizer"):
+            with section("optimizer"):
                 optimizer.step()
                 optimizer.zero_grad()
             if prof is not None:
@@ -97,12 +103,18 @@ def python_job(prof: fastprof.Profiler | None, steps: int) -> None:
             prof.step()
 
 
-def run(job: Job, options: dict[str, Any] | None, steps: int) -> float:
-    """Return the steps per second of one run."""
+def run(job: Job, name: str, steps: int) -> float:
+    """Return the steps per second of one run in the mode ``name``."""
+    options = MODES[name]
     if options is None:
         began = time.perf_counter()
         job(None, steps)
         return steps / (time.perf_counter() - began)
+    if name == AUTOMATIC:
+        with torch_loop.attach(logger=lambda metrics, step: None, **options):
+            began = time.perf_counter()
+            job(None, steps)
+            return steps / (time.perf_counter() - began)
     with fastprof.Profiler(logger=lambda metrics, step: None, **options) as prof:
         began = time.perf_counter()
         job(prof, steps)
@@ -112,14 +124,15 @@ def run(job: Job, options: dict[str, Any] | None, steps: int) -> float:
 def measure(job: Job, rounds: int, steps: int) -> dict[str, list[float]]:
     """Return the steps per second of every round, by mode."""
     order = random.Random(0)
-    for options in MODES.values():  # warm-up: imports, allocators, specialised bytecode
-        run(job, options, max(1, steps // 10))
-    speeds: dict[str, list[float]] = {name: [] for name in MODES}
+    modes = [name for name in MODES if name != AUTOMATIC or job is not python_job]
+    for name in modes:  # warm-up: imports, allocators, specialised bytecode
+        run(job, name, max(1, steps // 10))
+    speeds: dict[str, list[float]] = {name: [] for name in modes}
     for _ in range(rounds):
-        names = list(MODES)
+        names = list(modes)
         order.shuffle(names)
         for name in names:
-            speeds[name].append(run(job, MODES[name], steps))
+            speeds[name].append(run(job, name, steps))
     return speeds
 
 

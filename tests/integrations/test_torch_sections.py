@@ -84,7 +84,7 @@ def rows(loop) -> dict[str, float]:
     return {name: ns / 1e6 for name, ns in found.items()}
 
 
-class Delayed(Exception):
+class TooLateError(Exception):
     """More was measured than was planted; on a busy machine that is no fault of ours."""
 
 
@@ -92,20 +92,20 @@ def near(measured: float, true: float, events: int) -> None:
     """At least what was planted, and above it 5 % or 1 ms for each event.
 
     Raises:
-        Delayed: it is above.
+        TooLateError: it is above.
     """
     assert measured >= true - 0.01, (measured, true, events)
     if measured > true + max(0.05 * true, 1.0 * events):
-        raise Delayed(f"{measured} ms instead of {true} ms")
+        raise TooLateError(f"{measured} ms instead of {true} ms")
 
 
 def patiently(test):
-    """Run ``test`` again, some times, if it raises ``Delayed``."""
+    """Run ``test`` again, some times, if it raises ``TooLateError``."""
 
     @functools.wraps(test)
     def run(*args, **kwargs):
         for _ in range(7):
-            with contextlib.suppress(Delayed):
+            with contextlib.suppress(TooLateError):
                 return test(*args, **kwargs)
         return test(*args, **kwargs)
 
@@ -447,7 +447,7 @@ def test_a_gradient_penalty_is_a_backward_of_its_own() -> None:
 
 @pytest.mark.parametrize("place", ["data", "forward", "loss", "backward", "optimizer", "closure"])
 def test_p9_an_exception_passes_and_the_loop_goes_on(place) -> None:
-    class Planted(Exception):
+    class PlantedError(Exception):
         pass
 
     class Wrong(torch.autograd.Function):
@@ -457,25 +457,25 @@ def test_p9_an_exception_passes_and_the_loop_goes_on(place) -> None:
 
         @staticmethod
         def backward(ctx, grad):
-            raise Planted
+            raise PlantedError
 
     class WrongModel(torch.nn.Linear):
         def forward(self, x):
             if place == "forward" and x[0, 0] < 0:
-                raise Planted
+                raise PlantedError
             y = super().forward(x)
             return Wrong.apply(y) if place == "backward" and x[0, 0] < 0 else y
 
     class WrongSGD(torch.optim.SGD):
         def step(self, closure=None):
             if place == "optimizer" and bad:
-                raise Planted
+                raise PlantedError
             return super().step(closure)
 
     class WrongItems(Items):
         def __getitem__(self, i):
             if place == "data" and i == 2:
-                raise Planted
+                raise PlantedError
             return super().__getitem__(i) * 0 + (-1.0 if i == 2 else 1.0)
 
     model = WrongModel(4, 4)
@@ -492,16 +492,16 @@ def test_p9_an_exception_passes_and_the_loop_goes_on(place) -> None:
                     bad = bool(batch[0, 0] < 0)
                     value = model(batch).sum()
                     if place == "loss" and bad:
-                        raise Planted
+                        raise PlantedError
                     value.backward()
                     if place == "closure" and bad:
 
                         def closure():
-                            raise Planted
+                            raise PlantedError
 
                         optimizer.step(closure)
                     optimizer.step()
-                except Planted:
+                except PlantedError:
                     caught += 1
     assert caught == 2
     found = counts(loop)
