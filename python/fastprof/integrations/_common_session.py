@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from fastprof.integrations import torch_owner
 from fastprof.session import current
 from fastprof.session.profiler import Profiler
 
@@ -74,6 +75,8 @@ class Session:
             if self.owner:
                 self.profiler.start()
             self.alive = self.profiler.running
+            if self.alive:
+                torch_owner.claim(self)
             self._steps_before = self.profiler.steps
         except Exception as error:  # the training goes on without
             self.fail("The run could not be started", error)
@@ -83,6 +86,7 @@ class Session:
         if self.alive:
             self._close_all()
         self.alive = False
+        torch_owner.release(self)
         self._numbered.clear()
         if self.owner:
             self.profiler.stop()
@@ -90,6 +94,7 @@ class Session:
     def fail(self, what: str, error: BaseException) -> None:
         """Say once what failed; from now on the hooks do nothing."""
         self.alive = False
+        torch_owner.release(self)
         self._close_all()
         self.profiler._faults.add("integration_errors", f"fastprof: {what}", error)
 
