@@ -738,6 +738,7 @@ fp_gpu_layer_forked(void)
     starting = 0;
     if (owner != NULL) {
         owner->gpu_on = owner->gpu_external = owner->gpu_switching = 0;
+        set_reason(owner, "this process was forked from one that had the GPU");
         owner = NULL;
         fp_gpu_lines_for(NULL);
     }
