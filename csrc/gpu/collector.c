@@ -233,6 +233,8 @@ fp_gpu_forked(fp_gpu *g)
     atomic_store(&g->state, FP_GPU_DEAD);
     fp_why_set(&g->why, "this process was forked from one that recorded the "
                         "GPU, and CUDA does not work in it");
+    /* Nor will a callback of another thread ever end. */
+    atomic_store(&g->lanes.first, NULL);
     /* Whoever held them is not in this process. */
     pthread_mutex_init(&g->control, NULL);
     pthread_mutex_init(&g->lock, NULL);

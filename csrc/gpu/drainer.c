@@ -7,7 +7,7 @@
 
 #include <poll.h>
 #include <signal.h>
-#include <stdio.h>
+#include <time.h>
 #include <unistd.h>
 
 /* Activities become final this long after their end: buffers that are not full
@@ -154,22 +154,26 @@ watch(fp_gpu *g)
     g->seen_launches = c->launches;
 }
 
+/* CUPTI is asked without the lock, which others wait for with the GIL.  Only this
+ * thread changes the map. */
 static void
 sample_clock(fp_gpu *g)
 {
-    if (fp_clock_map_sample(&g->ledger.clock, &g->clock,
-                            g->cupti.get_timestamp) != 0) {
+    fp_clock_map map = g->ledger.clock;
+    if (fp_clock_map_sample(&map, &g->clock, g->cupti.get_timestamp) != 0) {
         g->cupti_errors++;
+        return;
     }
+    pthread_mutex_lock(&g->lock);
+    g->ledger.clock = map;
+    pthread_mutex_unlock(&g->lock);
 }
 
 static void
 flush(fp_gpu *g, uint32_t how)
 {
     check(g, g->cupti.flush_all(how));
-    pthread_mutex_lock(&g->lock);
     sample_clock(g);
-    pthread_mutex_unlock(&g->lock);
     drain(g);
 }
 
@@ -359,8 +363,8 @@ count_pause(fp_gpu *g, int64_t now)
 static int
 begin_time(fp_gpu *g)
 {
-    pthread_mutex_lock(&g->lock);
     sample_clock(g);
+    pthread_mutex_lock(&g->lock);
     if (g->ledger.clock.pairs == 0) {
         pthread_mutex_unlock(&g->lock);
         fp_why_set(&g->found,
@@ -480,8 +484,8 @@ detach(fp_gpu *g)
         return;
     }
     atomic_store(&g->accept, 0);
-    pthread_mutex_lock(&g->lock);
     sample_clock(g);
+    pthread_mutex_lock(&g->lock);
     g->ledger.end_ns = g->detached_ns = device_now(g);
     pthread_mutex_unlock(&g->lock);
     await_activities(g);

@@ -722,6 +722,21 @@ FP_TEST(gpu_collector_f49_a_flush_that_never_returns_costs_the_recording)
     CHECK_INT(atomic_load(&g->state), FP_GPU_DEAD);
 }
 
+FP_TEST(gpu_collector_f49_a_clock_that_hangs_holds_up_nobody_who_reads)
+{
+    CHECK_INT(make_collector(), FP_OK);
+    start();
+    launch(1);
+    CHECK_INT(fp_gpu_flush(g, 100 * second_ns), 0);
+    atomic_store(&stub.hangs, TIMESTAMP + 1);
+    CHECK_INT(fp_gpu_flush(g, 10000000), -1);
+    await_hanging();
+    CHECK_INT(pthread_mutex_trylock(&g->lock), 0);
+    pthread_mutex_unlock(&g->lock);
+    atomic_store(&stub.hangs, 0);
+    stop();
+}
+
 static void
 check_let_go_after_hanging(int function, int pausing)
 {
@@ -767,7 +782,12 @@ FP_TEST(gpu_collector_f17_a_forked_child_calls_nothing)
      * that somebody held. */
     atomic_store(&g->state, FP_GPU_ON);
     pthread_mutex_lock(&g->control);
+    fp_lane *other = fp_lane_create(&g->lanes);
+    CHECK(other != NULL);
+    fp_lane_enter(other); /* a thread that was in a callback */
     fp_gpu_forked(g);
+    fp_lanes_quiesce(&g->lanes, NULL);
+    atomic_store(&g->lanes.first, other); /* no leak, but the child's */
     atomic_store(&stub.over, 1);
     CHECK_INT(fp_gpu_start(g, &any_tier), -1);
     CHECK_INT(fp_gpu_flush(g, second_ns), -1);
