@@ -9,7 +9,8 @@
 struct fp_gpu_view {
     fp_activity_sum *activity;
     fp_host_sum *host;
-    fp_kernel *kernel;     /* names belong to the ledger, which lives on */
+    fp_kernel *kernel;
+    char *names;           /* of the kernels */
     fp_timeline *timeline; /* sums only */
     uint32_t activities, hosts, kernels, timelines;
     uint16_t section[FP_TIMELINE_SECTIONS];
@@ -33,6 +34,7 @@ fp_gpu_view_free(fp_gpu_view *v)
         free(v->activity);
         free(v->host);
         free(v->kernel);
+        free(v->names);
         free(v->timeline);
         free(v);
     }
@@ -49,6 +51,24 @@ copy(const void *rows, size_t count, size_t bytes, size_t more)
     return made;
 }
 
+/* Another recording may begin meanwhile, and the ledger's names go. */
+static int
+copy_names(fp_gpu_view *v)
+{
+    size_t bytes = 1;
+    for (uint32_t i = 0; i < v->kernels; i++) {
+        bytes += v->kernel[i].name_bytes;
+    }
+    char *at = v->names = malloc(bytes);
+    for (uint32_t i = 0; at != NULL && i < v->kernels; i++) {
+        fp_kernel *k = &v->kernel[i];
+        memcpy(at, k->name, k->name_bytes);
+        k->name = at;
+        at += k->name_bytes;
+    }
+    return at != NULL ? 0 : -1;
+}
+
 static int
 copy_tables(fp_gpu_view *v, const fp_ledger *l)
 {
@@ -63,7 +83,7 @@ copy_tables(fp_gpu_view *v, const fp_ledger *l)
     v->kernel = copy(l->kernels.row, v->kernels, sizeof(*v->kernel), 0);
     v->timeline = copy(l->timeline, v->timelines, sizeof(*v->timeline), 0);
     if (v->activity == NULL || v->host == NULL || v->kernel == NULL ||
-        v->timeline == NULL) {
+        v->timeline == NULL || copy_names(v) < 0) {
         return -1;
     }
     for (int how = 0; how <= FP_HOW_UNKNOWN; how++) {
@@ -298,10 +318,12 @@ export_host(const fp_gpu_view *v, const fp_exported *x)
 static PyObject *
 export_lines(const fp_recorder *r, const fp_exported *x)
 {
-    PyObject *list = PyList_New(0), *key, *value;
+    /* A wait that ends meanwhile adds to the dict. */
+    PyObject *lines =
+        r->gpu_lines != NULL ? PyDict_Copy(r->gpu_lines) : PyDict_New();
+    PyObject *list = lines != NULL ? PyList_New(0) : NULL, *key, *value;
     Py_ssize_t at = 0;
-    while (list != NULL && r->gpu_lines != NULL &&
-           PyDict_Next(r->gpu_lines, &at, &key, &value)) {
+    while (list != NULL && PyDict_Next(lines, &at, &key, &value)) {
         ull place, count;
         sll ticks;
         PyObject *file, *name;
@@ -318,6 +340,7 @@ export_lines(const fp_recorder *r, const fp_exported *x)
             Py_CLEAR(list);
         }
     }
+    Py_XDECREF(lines);
     return list;
 }
 

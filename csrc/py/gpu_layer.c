@@ -53,6 +53,14 @@ wait_for_callbacks(fp_gpu *g)
     pthread_mutex_unlock(&g->lock);
 }
 
+static void
+empty_slots(fp_gpu *g, const fp_recorder *r)
+{
+    for (const fp_thread *t = r->threads; t != NULL; t = t->next) {
+        fp_owners_leave(&g->owners, t);
+    }
+}
+
 void
 fp_gpu_layer_hide_all(fp_recorder *r)
 {
@@ -62,10 +70,10 @@ fp_gpu_layer_hide_all(fp_recorder *r)
     fp_gpu *g = fp_gpu_if_any();
     fp_gpu_set_epochs(FP_EPOCH_OFF, FP_EPOCH_OFF);
     wait_for_callbacks(g); /* one under way may still join the owners */
-    for (const fp_thread *t = r->threads; t != NULL; t = t->next) {
-        fp_owners_leave(&g->owners, t);
-    }
+    empty_slots(g, r);
     wait_for_callbacks(g);
+    /* A callback that had found its record before may have taken a slot. */
+    empty_slots(g, r);
 }
 
 void
@@ -288,7 +296,8 @@ fp_gpu_layer_step(fp_recorder *r, const fp_thread *t, int64_t now)
     fp_gpu *g = fp_gpu_if_any();
     fp_lane *lane = lane_of(g, t);
     if (lane != NULL) {
-        int measured = t->steps->count > t->steps->skip && !r->gpu_partial;
+        int measured = t->steps->count > t->steps->skip && !r->gpu_partial &&
+                       atomic_load(&g->state) == FP_GPU_ON;
         r->gpu_partial = 0;
         tell(g, lane,
              &(fp_event){.kind = FP_EVENT_STEP,
@@ -592,15 +601,17 @@ static void
 stop(fp_recorder *r, double grace_s)
 {
     fp_gpu *g = fp_gpu_if_any();
-    if (!r->gpu_on || r->gpu_switching) {
+    if (!r->gpu_on) {
         return;
     }
-    r->gpu_switching = 1;
+    /* A pause in another thread ends first. */
     Py_BEGIN_ALLOW_THREADS
     fp_gpu_stop(g, (int64_t)(grace_s * second_ns));
     Py_END_ALLOW_THREADS
-    r->gpu_switching = 0;
-    let_go(r, g);
+    int state = atomic_load(&g->state);
+    if (state == FP_GPU_OFF || state == FP_GPU_DEAD) { /* not begun anew */
+        let_go(r, g);
+    }
 }
 
 static int
@@ -646,8 +657,11 @@ fp_gpu_layer_pause(PyObject *self, PyObject *args)
         r->gpu_switching = 0;
         /* Ids are not CUPTI's to keep; threads push anew afterwards. */
         r->gpu_external = 0;
-        set_reason(r, why);
-        Py_XSETREF(r->gpu_pause_reason, Py_XNewRef(r->gpu_reason));
+        r->gpu_partial = 1;
+        if (atomic_load(&g->state) == FP_GPU_PAUSED) {
+            set_reason(r, why);
+            Py_XSETREF(r->gpu_pause_reason, Py_XNewRef(r->gpu_reason));
+        }
     }
     Py_RETURN_NONE;
 }
@@ -663,7 +677,8 @@ fp_gpu_layer_resume(PyObject *self, PyObject *Py_UNUSED(ignored))
         fp_gpu_resume(g);
         Py_END_ALLOW_THREADS
         r->gpu_switching = 0;
-        r->gpu_external = atomic_load(&g->tier) == FP_TIER_EXTERNAL;
+        r->gpu_external = r->gpu_on && pushes(g);
+        r->gpu_partial = 1;
         replan(r);
         set_reason(r, g->why.text);
     }
@@ -728,6 +743,11 @@ fp_gpu_layer_end_any(void)
         Py_INCREF((PyObject *)r);
         stop_quietly(r);
         Py_DECREF((PyObject *)r);
+    }
+    if (starting) { /* in a thread that will not come to its end */
+        Py_BEGIN_ALLOW_THREADS
+        fp_gpu_stop(fp_gpu_if_any(), 0);
+        Py_END_ALLOW_THREADS
     }
 }
 

@@ -1,4 +1,4 @@
-"""Switches of the GPU layer thrown by several threads, by several recorders, and while it is read."""
+"""Switches of the GPU layer thrown by several threads and recorders, and while it is read."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ TIERS = ["callbacks", "external"]
 each_tier = pytest.mark.parametrize("tier", TIERS)
 
 COMMON = """
+fakegpu.set("launch_latency_ns", 20000)
 tier = sys.argv[1]
 def at_once(*functions):
     barrier, results = threading.Barrier(len(functions)), []
@@ -89,3 +90,71 @@ for wrong in (5, None, [5], [None]):
     assert False, wrong
 """
     check(fake_gpu, "auto", code)
+
+
+@each_tier
+def test_a_recording_that_begins_while_another_is_read(fake_gpu: FakeGpu, tier: str) -> None:
+    code = """
+begun = []
+class Meta(type):
+    def __getattribute__(cls, name):
+        if armed and not begun:
+            begun.append(Recorder())
+            assert attach(begun[0], tier)["state"] == "on"
+            for i in range(50):
+                fakegpu.launch(f"other{i}" * 20, 1000)
+            begun[0].gpu_stop()
+        return super().__getattribute__(name)
+class Items(list, metaclass=Meta):
+    pass
+armed, append = False, Items().append
+with recorded(tier) as it:
+    with profile_section("work"):
+        append(1)
+        for i in range(50):
+            fakegpu.launch(f"k{i}", 1000)
+names = [row[0] for row in it.tables.gpu["kernels"]]
+armed = True
+assert [row[0] for row in Tables(it.recorder).gpu["kernels"]] == names and len(names) == 50
+assert begun and len(Tables(begun[0]).gpu["kernels"]) == 50
+"""
+    check(fake_gpu, tier, code)
+
+
+@each_tier
+def test_a_stop_while_another_thread_pauses(fake_gpu: FakeGpu, tier: str) -> None:
+    code = """
+r = begin(tier)
+fakegpu.launch("long", 400_000_000)
+thread = threading.Thread(target=r.gpu_pause, args=("x",))
+thread.start()
+time.sleep(0.05)
+r.gpu_stop()
+assert r.gpu_status()["state"] == "off"
+thread.join()
+assert r.gpu_status()["state"] == "off" and r.gpu_status()["reason"] != "x"
+with silence():
+    fakegpu.launch("k", 1000)
+end(r).check()
+with recorded(tier):
+    fakegpu.launch("k", 1000)
+"""
+    check(fake_gpu, tier, code)
+
+
+@each_tier
+def test_steps_of_a_pause_are_no_measured_steps(fake_gpu: FakeGpu, tier: str) -> None:
+    code = """
+r = begin(tier)
+def steps(n):
+    for _ in range(n):
+        fakegpu.launch("k", 1000)
+        r.step()
+steps(4)  # the first began before the recording
+r.gpu_pause("x")
+steps(5)
+r.gpu_resume()
+steps(3)  # the first began in the pause
+assert end(r).gpu["devices"][0]["step_count"] == 3 + 2
+"""
+    check(fake_gpu, tier, code)
