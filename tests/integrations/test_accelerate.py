@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import json
+import pickle
 import re
 import sys
 from pathlib import Path
@@ -492,3 +494,17 @@ def test_s2_05_each_cycle_keeps_its_trace(planted, tmp_path, kind) -> None:
     names = [p.name for p in (tmp_path / "traces").iterdir()]
     assert len([name for name in names if "trace" in name]) == 2
     assert "profile_0.fprof" in names
+
+
+def test_a_model_can_be_saved_and_copied_while_it_is_observed(planted) -> None:
+    accelerator = Accelerator(cpu=True)
+    model, optimizer = accelerator.prepare(torch.nn.Linear(1, 1), SlowSGD([torch.ones(1)], planted))
+    batch = torch.ones(1, 1)
+    with attach(accelerator, functions=False) as attachment:
+        accelerator.backward(model(batch).sum())
+        optimizer.step()
+        twin, again = copy.deepcopy(model), pickle.loads(pickle.dumps(model))
+        assert b"fastprof" not in pickle.dumps(model)
+        twin(batch), again(batch)
+    forward = next(row for row in attachment.report().sections if row.name == "forward")
+    assert forward.count == 1

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import accelerate.data_loader
 
+from fastprof.integrations.torch_modules import Hook
+
 if TYPE_CHECKING:
     from typing_extensions import Self
 
@@ -31,15 +33,16 @@ def observe_model(
 ) -> None:
     """Call ``before`` and ``after`` around each call of ``model``, the outermost module."""
 
-    def pre(module: Any, args: Any) -> None:
+    def pre(module: Any) -> None:
         session.quietly("A forward could not be begun", before, module)
 
-    def post(module: Any, args: Any, output: Any) -> None:
+    def post(module: Any) -> None:
         session.quietly("A forward could not be ended", after, module)
 
+    # The program may copy or save the model meanwhile: these do not go with it.
     for handle in (
-        model.register_forward_pre_hook(pre),
-        model.register_forward_hook(post, always_call=True),
+        model.register_forward_pre_hook(Hook(pre)),
+        model.register_forward_hook(Hook(post), always_call=True),
     ):
         patches.on_undo(handle.remove)
 
