@@ -11,7 +11,7 @@ from collections.abc import Callable
 from importlib.machinery import ModuleSpec
 from typing import Any
 
-from fastprof.session.wrapping import wrap
+from fastprof.session.wrapping import FAILED, wrap
 
 
 def is_complete(name: str) -> bool:
@@ -43,9 +43,10 @@ class TorchImport:
     def forget(self) -> None:
         """Wait no longer."""
         self._waiting = False
-        # Another list in its place: the import system may be going through this one.
         if self in sys.meta_path:
-            sys.meta_path.remove(self)
+            # Another list in its place: an import that is going through this one, here or
+            # in another thread, would leave out a finder.
+            sys.meta_path = [finder for finder in sys.meta_path if finder is not self]
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         """Find torch as the other finders do; find nothing else."""
@@ -71,7 +72,8 @@ class TorchImport:
 
         def has_run(args: Any, kwargs: Any, result: Any) -> None:
             vars(loader).pop("exec_module", None)
-            self._arrived()
+            if result is not FAILED:
+                self._arrived()
 
         try:
             loader.exec_module = wrap(run, None, has_run)

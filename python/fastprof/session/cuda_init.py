@@ -36,7 +36,9 @@ class CudaInit:
         """Take back what was put anywhere."""
         self._watching = False
         if self in sys.meta_path:
-            sys.meta_path.remove(self)
+            # Another list in its place: an import that is going through this one, here or
+            # in another thread, would leave out a finder.
+            sys.meta_path = [finder for finder in sys.meta_path if finder is not self]
         if self._queue is not None and self._entry in self._queue:
             self._queue.remove(self._entry)
         self._queue = None

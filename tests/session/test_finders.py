@@ -1,0 +1,49 @@
+"""Waiting for torch on ``sys.meta_path``, in the middle of other imports."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from importlib.machinery import ModuleSpec
+from typing import Any
+
+import pytest
+from fastprof.integrations.torch_import import TorchImport
+from fastprof.session.cuda_init import CudaInit
+
+
+class Empty:
+    """Finds one module, which has nothing in it."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        return ModuleSpec(name, self) if name == "only_one_finds_this" else None
+
+    def create_module(self, spec: ModuleSpec) -> None:
+        return None
+
+    def exec_module(self, module: Any) -> None:
+        return None
+
+
+@pytest.mark.parametrize("make", [TorchImport, CudaInit])
+def test_an_import_during_which_the_waiting_ends_finds_its_module(make, monkeypatch) -> None:
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    monkeypatch.delitem(sys.modules, "torch.cuda", raising=False)
+    before = list(sys.meta_path)
+    waiting = make(lambda: None)
+
+    class Ends:
+        """As another thread may do in the middle of an import."""
+
+        def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
+            waiting.forget()
+
+    ends, only = Ends(), Empty()
+    waiting.watch()
+    sys.meta_path[1:1] = [ends, only]
+    try:
+        importlib.import_module("only_one_finds_this")
+    finally:
+        sys.modules.pop("only_one_finds_this", None)
+    assert sys.meta_path == [ends, only, *before]
