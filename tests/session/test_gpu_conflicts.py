@@ -12,6 +12,7 @@ import pytest
 from fake_gpu import FakeGpu, found, recorder_with
 from fastprof import capture
 from fastprof.session.conflicts import Conflicts
+from fastprof.session.operators_foreign import ForeignProfiler
 
 
 class Torch(types.ModuleType):
@@ -431,3 +432,16 @@ def test_torch_s_own_error_comes_through(fake) -> None:
             torch.ones(2) + 1
     assert any(e.name == "aten::add" for e in other.events())
     assert run_names(fake) == ["start", *["pause", "resume"] * 2, "stop"]
+
+
+@pytest.mark.parametrize("above_first", [True, False])
+def test_two_watches_of_one_module_leave_nothing_in_either_order(
+    conflicts, torch, above_first
+) -> None:
+    own = torch._enable_profiler
+    foreign = ForeignProfiler(lambda: None)
+    conflicts.install()
+    foreign.install()
+    for watch in (foreign, conflicts) if above_first else (conflicts, foreign):
+        watch.uninstall()
+    assert torch._enable_profiler is own

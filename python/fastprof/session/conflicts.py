@@ -13,10 +13,14 @@ from __future__ import annotations
 
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from fastprof.session.wrapping import FAILED, After, Args, Before, Kwargs, wrap
+
+#: Wrappers that stayed below somebody else's at their end, and what they stand for.
+_left: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
 
 class Conflicts:
@@ -116,7 +120,12 @@ class _Watch:
         replaced, self._replaced = self._replaced, []
         for module, name, original, wrapper in replaced:
             if getattr(module, name, None) is wrapper:
+                # Two watches of one run may end in either order.
+                while original in _left:
+                    original = _left[original]
                 setattr(module, name, original)
+            else:
+                _left[wrapper] = original
         self._holding = False
 
     def _hold(self, args: Args = (), kwargs: Kwargs | None = None) -> None:
