@@ -508,3 +508,15 @@ def test_a_model_can_be_saved_and_copied_while_it_is_observed(planted) -> None:
         twin(batch), again(batch)
     forward = next(row for row in attachment.report().sections if row.name == "forward")
     assert forward.count == 1
+
+
+def test_attached_twice_each_step_counts_once(planted) -> None:
+    accelerator = Accelerator(cpu=True)
+    model, optimizer, batches = job(accelerator, planted, loader(planted, 4, 1))
+    with attach(accelerator, functions=False) as first, attach(accelerator) as second:
+        train(accelerator, planted, model, optimizer, batches)
+    report = first.report()
+    assert first.profiler is second.profiler
+    assert first.profiler.steps == 4
+    assert {row.count for row in report.sections if row.name in PHASES[1:]} == {4}
+    assert any("Two integrations" in note for note in report.snapshot.notes)

@@ -43,12 +43,19 @@ class Session:
     Lightning's ``optimizer_step`` contains forward and backward.  So when a phase begins,
     the one under way is closed, and opened again afterwards.
 
+    Where another integration's hooks record into that run already, these do nothing: each
+    step and phase would be counted twice.
+
     Args:
         options: what the user told the integration, checked.
         defaults: what holds where the user said nothing.
+        hooks: False: steps are ended by the program alone, whoever has hooks.
     """
 
-    def __init__(self, options: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
+    def __init__(
+        self, options: Mapping[str, Any], defaults: Mapping[str, Any], *, hooks: bool = True
+    ) -> None:
+        self._hooks = hooks
         running = current.running()
         enabled = options.get("enabled", True)
         self.owner = not (enabled and isinstance(running, Profiler) and not running.gives_way)
@@ -74,12 +81,22 @@ class Session:
         try:
             if self.owner:
                 self.profiler.start()
+            if self._hooks and self._is_second():
+                self.profiler._faults.tell(
+                    "Two integrations were attached to one run: the second records nothing, "
+                    "detach() the first before attaching another"
+                )
+                return
             self.alive = self.profiler.running
             if self.alive:
                 torch_owner.claim(self)
             self._steps_before = self.profiler.steps
         except Exception as error:  # the training goes on without
             self.fail("The run could not be started", error)
+
+    def _is_second(self) -> bool:
+        first = torch_owner.choose()
+        return isinstance(first, Session) and first.alive and first.profiler is self.profiler
 
     def stop(self) -> None:
         """Close what is open and end the run, if it was started here."""

@@ -144,7 +144,7 @@ class FastprofKwargs(ProfileKwargs):  # type: ignore[misc]
     def build(self) -> _Window:  # type: ignore[override, unused-ignore]
         """Return what ``accelerator.profile()`` enters (called by Accelerate)."""
         options = {**operator_options(**_fields_of(self)), **self.options}
-        return _Window(Session(check_options(options), {}))
+        return _Window(Session(check_options(options), {}, hooks=False))
 
 
 class _Window:
