@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import gc
 import json
 import pickle
 import re
 import sys
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -520,3 +522,15 @@ def test_attached_twice_each_step_counts_once(planted) -> None:
     assert first.profiler.steps == 4
     assert {row.count for row in report.sections if row.name in PHASES[1:]} == {4}
     assert any("Two integrations" in note for note in report.snapshot.notes)
+
+
+def test_what_the_program_frees_is_freed_while_it_is_observed(planted) -> None:
+    accelerator = Accelerator(cpu=True)
+    with attach(accelerator, functions=False):
+        model, optimizer, batches = job(accelerator, planted, loader(planted, 2, 1))
+        train(accelerator, planted, model, optimizer, batches)
+        refs = [weakref.ref(item) for item in (model, optimizer, batches.dataset)]
+        accelerator.free_memory()
+        del model, optimizer, batches
+        gc.collect()
+        assert [ref() for ref in refs] == [None] * 3

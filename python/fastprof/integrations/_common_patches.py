@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable
 from types import MethodType
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,8 @@ class Patches:
     """Methods that were replaced on objects, and how to put them back exactly.
 
     Where somebody else has wrapped ours in the meantime, ours stays below theirs; it
-    passes calls through, since its session is over.
+    passes calls through, since its session is over.  Nothing here keeps an object alive: a
+    program may free a model and its optimizer while they are observed.
     """
 
     def __init__(self) -> None:
@@ -50,14 +52,16 @@ class Patches:
         own = vars(target)
         was_own, old = name in own, own.get(name)
         setattr(target, name, value)
+        target_of, value_of = weakref.ref(target), weakref.ref(value)
 
         def undo() -> None:
-            if vars(target).get(name) is not value:
+            there, ours = target_of(), value_of()
+            if there is None or ours is None or vars(there).get(name) is not ours:
                 return
             if was_own:
-                setattr(target, name, old)
+                setattr(there, name, old)
             else:
-                delattr(target, name)
+                delattr(there, name)
 
         self._undo.append(undo)
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastprof.integrations import torch_owner
 from fastprof.session import current
+from fastprof.session.loaders import Holder
 from fastprof.session.profiler import Profiler
 
 if TYPE_CHECKING:
@@ -62,14 +63,14 @@ class Session:
         if isinstance(running, Profiler) and not self.owner:
             self.profiler = running
         else:
-            self.profiler = Profiler(**{**defaults, **options})
+            self.profiler = _new_profiler({**defaults, **options})
         #: Whether the hooks do anything.
         self.alive = False
         self._sections: dict[str, Section] = {}
         self._stack: list[_Entry] = []
         self._open: Section | None = None
         self._container: Section | None = None
-        self._numbered: dict[str, list[Any]] = {}
+        self._numbered: dict[str, list[Holder]] = {}
         self._outside = True
         self._thread = threading.get_ident()
         self._steps_before = 0
@@ -236,13 +237,16 @@ class Session:
         """Return ``loader0``, ``loader1``, ... for a loader without a name.
 
         Iterators are made anew in every epoch, so it goes by the data: ``loader.dataset``.
+        Data made anew, too, takes over the number of what has died of the same type.
         """
         data = getattr(loader, "dataset", loader)
         known = self._numbered.setdefault(split, [])
-        for i, other in enumerate(known):
-            if other is data:
-                return f"loader{i}"
-        known.append(data)
+        for test in (Holder.holds, Holder.is_free_for):
+            for i, other in enumerate(known):
+                if test(other, data):
+                    known[i] = Holder(data)
+                    return f"loader{i}"
+        known.append(Holder(data))
         return f"loader{len(known) - 1}"
 
     def inside(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -278,6 +282,15 @@ class Session:
             return result
 
         return call
+
+
+def _new_profiler(options: dict[str, Any]) -> Profiler:
+    try:
+        return Profiler(**options)
+    except OSError as error:  # the directory was there when the options were checked
+        profiler = Profiler(**{**options, "output": None})
+        profiler._faults.add("save_errors", "fastprof: the run will not be saved", error)
+        return profiler
 
 
 def _section_after(entry: _Entry, child: str) -> Section | None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import functools
 import inspect
 import os
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
@@ -197,7 +198,7 @@ class AcceleratorAttachment(Attachment):
         self._named = [(n, "train", x) for n, x in loaders.items()]
         self._named += [(n, "val", x) for n, x in val_loaders.items()]
         self._options = options
-        self._seen: list[Any] = []
+        self._seen: list[weakref.ref[Any]] = []
         self._stepped = False
         #: Steps are ended by the program, with ``step()``.
         self._manual = False
@@ -291,9 +292,10 @@ class AcceleratorAttachment(Attachment):
                 self._patches.method(optimizer, "step", self._optimizer_step)
 
     def _is_new(self, item: Any) -> bool:
-        if any(item is seen for seen in self._seen):
+        self._seen = [seen for seen in self._seen if seen() is not None]
+        if any(item is seen() for seen in self._seen):
             return False
-        self._seen.append(item)
+        self._seen.append(weakref.ref(item))
         return True
 
     # -- phases

@@ -51,7 +51,7 @@ class LoaderRegistry:
     def __init__(self) -> None:
         self.entries: list[LoaderEntry] = []
         self._named: dict[tuple[str, str], LoaderEntry] = {}
-        self._unnamed: list[tuple[LoaderEntry, _Holder]] = []
+        self._unnamed: list[tuple[LoaderEntry, Holder]] = []
         self._taken: dict[str, set[str]] = {split: set() for split in SPLITS}
         # The name of work without a loader is not to be had by a loader.
         self._taken["train"].add(UNKNOWN)
@@ -78,13 +78,13 @@ class LoaderRegistry:
                 free = i
         if free is not None:
             entry = self._unnamed[free][0]
-            self._unnamed[free] = (entry, _Holder(iterable))
+            self._unnamed[free] = (entry, Holder(iterable))
             return entry
         count = sum(1 for entry, _ in self._unnamed if entry.split == split)
         while f"loader{count}" in self._taken[split]:
             count += 1
         entry = self._new(f"loader{count}", split)
-        self._unnamed.append((entry, _Holder(iterable)))
+        self._unnamed.append((entry, Holder(iterable)))
         return entry
 
     def _new(self, name: str, split: str) -> LoaderEntry:
@@ -96,7 +96,7 @@ class LoaderRegistry:
         return entry
 
 
-class _Holder:
+class Holder:
     """Remembers an object without keeping it alive."""
 
     __slots__ = ("_id", "_ref", "_type")
