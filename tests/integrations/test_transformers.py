@@ -482,3 +482,23 @@ def test_the_example_runs(tmp_path) -> None:
     assert "16 steps" in out or "13 steps measured, 3 skipped" in out
     for name in ("data", "forward", "backward", "optimizer"):
         assert re.search(rf"^{name} +13 ", out, re.MULTILINE), out
+
+
+def test_an_output_is_where_it_was_when_attached(planted, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    t = trainer(planted, tmp_path, 1)
+    attach(t, **options(output="run.fprof"))
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    t.train()
+    assert (tmp_path / "run.fprof").exists()
+
+
+def test_an_output_directory_that_has_gone_does_not_stop_training(planted, tmp_path) -> None:
+    (tmp_path / "gone").mkdir()
+    t = trainer(planted, tmp_path, 1)
+    profiling = attach(t, **options(output=tmp_path / "gone" / "run.fprof"))
+    (tmp_path / "gone").rmdir()
+    t.train()
+    assert profiling.profiler.steps == 1
+    assert any("will not be saved" in note for note in profiling.report().snapshot.notes)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fastprof.session.operators import OperatorProfile
+from fastprof.session.output import resolve
 from fastprof.session.profiler import Profiler
 from fastprof.session.schedule import Schedule
 
@@ -24,6 +25,8 @@ def check_options(options: Mapping[str, Any]) -> dict[str, Any]:
     if not checked.pop("profile_training", True):
         checked["enabled"] = False
     Profiler(**checked)
+    # The run begins later, and the program may change its directory before.
+    checked["output"] = resolve(checked.get("output"))
     return checked
 
 
