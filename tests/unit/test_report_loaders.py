@@ -110,6 +110,8 @@ def test_nothing_is_said_where_the_loop_does_not_wait() -> None:
 def test_nothing_is_said_of_a_validation_loader_or_without_steps() -> None:
     assert row(run(workers(), split="val")).needed is None
     assert row(replace(run(workers()), steps=Steps())).step_ms is None
+    # More loading than there was time for: a file that was made up.
+    assert row(run(workers(), step_ms=-1)).step_ms is None
 
 
 def test_a_loop_that_waits_though_there_are_enough_workers_is_told_of_long_loads() -> None:

@@ -203,6 +203,8 @@ def _step_ms(snapshot: Snapshot, loader: LoaderStats) -> float | None:
     if loader.split != "train" or measured <= 0 or not loader.batches:
         return None
     loading = sum(r.sum_ns for r in steps.rows if snapshot.keys[r.key].name in _DATA)
+    if loading >= steps.sum_ns:  # nothing but loading, or a file that was made up
+        return None
     return (steps.sum_ns - loading) / measured * steps.count / loader.batches / 1e6
 
 
