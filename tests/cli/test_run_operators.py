@@ -212,6 +212,16 @@ def test_f50_max_steps_out_of_range() -> None:
             fastprof.Profiler(max_steps=bad)  # type: ignore[arg-type]
 
 
+def test_after_the_run_loaders_deliver_again() -> None:
+    with fastprof.Profiler(functions=False, max_steps=2) as prof:
+        batches = prof.loader([1, 2, 3])
+        for _ in batches:
+            prof.step()
+        assert list(batches) == []
+    assert prof.steps == 2
+    assert list(batches) == [1, 2, 3]
+
+
 def test_progress_is_a_line_every_ten_seconds() -> None:
     now = [100.0]
     stream = io.StringIO()

@@ -92,8 +92,8 @@ class Profiler:
         schedule: steps in which functions are recorded; None: all.
         operators: windows of steps in which torch.profiler records operators; None: none.
         skip_first: first steps left out of the step statistics.
-        max_steps: after so many steps data loaders deliver no more batches; None: as
-            ``FASTPROF_STEPS`` says, else no limit.
+        max_steps: after so many steps data loaders deliver no more batches until the run
+            ends; None: as ``FASTPROF_STEPS`` says, else no limit.
         max_overhead: largest share of wall time that function hooks may cost before
             trivial hot functions are muted (CPython 3.12 and later); 0: never mute.
         backend: ``"auto"``, ``"setprofile"`` or ``"monitoring"``.
@@ -211,7 +211,7 @@ class Profiler:
         # Read by the iterators of loaders at every batch.
         #: After so many steps loaders deliver nothing; None: no limit.
         self.max_steps = steps_wanted() if max_steps is None else max_steps
-        self.next_batch = limited(self._recorder.next_batch, lambda: self.steps, self.max_steps)
+        self.next_batch = limited(self._recorder.next_batch, self._steps_made, self.max_steps)
         self.data_section = profile_section("data")
         self.counting = False
         self.train_tag = NO_LOADER
@@ -561,6 +561,10 @@ class Profiler:
             action(*args)
         except Exception as error:  # nothing may reach the training code
             self._faults.add(f"{kind}_errors", f"fastprof: {kind} failed", error)
+
+    def _steps_made(self) -> int:
+        """Steps as the limit on them sees it: a run that is over limits nothing."""
+        return self._recorder.steps if self._state == _RUNNING else 0
 
     def _rank(self) -> int:
         return find_rank() if self._options.rank is None else self._options.rank
