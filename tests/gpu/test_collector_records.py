@@ -386,17 +386,17 @@ def test_a_full_set_of_buffers_discards_and_says_so(fake_gpu: FakeGpu) -> None:
     code = """
 fakegpu.set("hold_buffers", 10**6)
 r = begin("callbacks", period_s=10)
-for _ in range(50):
-    fakegpu.launch("k", 0, count=100)
+for _ in range(400):
+    fakegpu.launch("k", 0, count=10)
     assert r.gpu_flush(10.0)
-assert fakegpu.get("buffers_held") == 50
+assert fakegpu.get("buffers_held") == 400
 fakegpu.deliver_held()
 t = end(r)
 t.check()
-# 32 buffers are ours, the others were lent to be thrown away.
-assert t.counters["discarded"] == 50 - 32
-assert t.counters["kernels"] == 32 * 100
-assert t.counters["launches"] == 5000
+# Some are ours, the others were lent to be thrown away.
+assert 0 < t.counters["discarded"] < 400
+assert t.counters["kernels"] == 4000 - 10 * t.counters["discarded"]
+assert t.counters["launches"] == 4000
 """
     children.ok(fake_gpu, code)
 
