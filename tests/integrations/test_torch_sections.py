@@ -8,7 +8,9 @@ import functools
 import io
 import pickle
 import sys
+import threading
 import time
+from typing import Any
 
 import fastprof
 import pytest
@@ -647,3 +649,41 @@ def test_a_run_of_its_own_ends_with_the_hooks_and_anothers_does_not() -> None:
         assert prof.parts == []
         torch_loop.attach(prof)
     assert loop.profiler is prof
+
+
+def test_a_hook_that_cannot_be_taken_out_leaves_no_other_behind() -> None:
+    def raises() -> None:
+        raise RuntimeError("cannot")
+
+    save, backward = torch.save, vars(torch.autograd).get("_engine_run_backward")
+    loop = attach()
+    assert torch.save is not save
+    loop._hooks.remove_later(raises)
+    loop._hooks.remove_later(raises)
+    loop.detach()
+    assert torch.save is save
+    assert vars(torch.autograd).get("_engine_run_backward") is backward
+
+
+def test_calls_in_another_thread_do_not_end_those_of_the_training_thread() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4))
+    with attach(modules=["0"]) as loop:
+        begins, ends = loop._hooks._around_call(lambda args: args[0])
+        model(torch.ones(1, 4))
+        inner = model[0]
+        pre = next(iter(inner._forward_pre_hooks.values()))
+        post = next(iter(inner._forward_hooks.values()))
+
+        def elsewhere(*calls: Any) -> None:
+            thread = threading.Thread(target=lambda: [call() for call in calls])
+            thread.start()
+            thread.join()
+
+        begins((model,), {})
+        pre(inner, ())
+        elsewhere(lambda: begins((model,), {}), lambda: pre(inner, ()))
+        post(inner, (), None)
+        ends((model,), {}, None)
+        assert loop._phases.idle
+        elsewhere(lambda: post(inner, (), None), lambda: ends((model,), {}, None))
+    assert counts(loop)["0"] == 2

@@ -80,7 +80,10 @@ class Hooks:
     def uninstall(self) -> None:
         """Take them out, the last first."""
         while self._undo:
-            self._part("removal", self._undo.pop())
+            try:
+                self._undo.pop()()
+            except Exception as error:  # the others are still to be taken out
+                self._fail("a hook could not be taken out", error)
 
     # -- guarding
 
@@ -231,14 +234,16 @@ class Hooks:
     def _around_call(self, target: Callable[[Any], Any]) -> tuple[Before, After]:
         """Return what is told of a call for which hooks on modules are no use."""
         begun: list[bool] = []
+        here = self._phases.here  # calls in other threads are not to be mixed up with ours
 
         def begins(args: Any, kwargs: Any) -> None:
-            begun.append(False)
-            if not self._compiling():
-                begun[-1] = bool(self._part("forward", self._call_begins, target(args)))
+            if here():
+                begun.append(False)
+                if not self._compiling():
+                    begun[-1] = bool(self._part("forward", self._call_begins, target(args)))
 
         def ends(args: Any, kwargs: Any, result: Any) -> None:
-            if begun.pop():
+            if here() and begun and begun.pop():
                 self._arm()
                 self._part("forward", self._phases.module_ends)
 

@@ -80,17 +80,19 @@ class ModuleRows:
             return
         self._seen.add(module)
         section = profile_section(name)
-        open_now: list[bool] = []
+        open_now = 0
 
         def begins(_: Any) -> None:
-            if not self._compiling():
-                opened = self._wanted()
-                open_now.append(opened)
-                if opened:
-                    section.__enter__()
+            nonlocal open_now
+            if not self._compiling() and self._wanted():
+                open_now += 1
+                section.__enter__()
 
         def ends(_: Any) -> None:
-            if not self._compiling() and open_now and open_now.pop():
+            nonlocal open_now
+            # Asked again: another thread may leave the module meanwhile.
+            if open_now and not self._compiling() and self._wanted():
+                open_now -= 1
                 section.__exit__(None, None, None)
 
         self._handles.append(module.register_forward_pre_hook(Hook(begins)))
