@@ -534,3 +534,13 @@ def test_what_the_program_frees_is_freed_while_it_is_observed(planted) -> None:
         del model, optimizer, batches
         gc.collect()
         assert [ref() for ref in refs] == [None] * 3
+
+
+def test_a_loader_that_the_program_times_is_not_timed_twice(planted) -> None:
+    accelerator = Accelerator(cpu=True)
+    model, optimizer, batches = job(accelerator, planted, loader(planted, 4, 1))
+    with fastprof.Profiler(functions=False) as prof, attach(accelerator):
+        train(accelerator, planted, model, optimizer, prof.loader(batches, name="mine"))
+    assert prof.report().section("data").count == 4
+    assert [(row.name, row.batches) for row in prof.snapshot().loaders] == [("mine", 4)]
+    assert prof.steps == 4

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import accelerate.data_loader
 
+from fastprof.capture.sections import profile_section
 from fastprof.integrations.torch_modules import Hook
 
 if TYPE_CHECKING:
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
     from fastprof.integrations._common_patches import Patches
     from fastprof.integrations._common_session import Session
+
+_DATA = profile_section("data")
 
 
 def is_training(module: Any) -> bool:
@@ -69,13 +72,10 @@ def time_prepared_loaders(
 
     def timing(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def timed(loader: Any) -> Any:
-            iterator = original(loader)
             name, split = kind_of(loader)
             # The loader numbers itself by what stays the same in every epoch.
-            named = session.profiler.loader(
-                iterator, name=name or session.number_of(loader, split), split=split
-            )
-            return _Fetching(session, named, split, observer)
+            name = name or session.number_of(loader, split)
+            return _Fetching(session, original(loader), name, split, observer)
 
         def __iter__(loader: Any) -> Any:  # noqa: N807
             made = session.quietly("A loader could not be timed", timed, loader)
@@ -93,9 +93,13 @@ def time_prepared_loaders(
 class _Fetching:
     """One pass over a prepared loader."""
 
-    def __init__(self, session: Session, timed: Any, split: str, observer: Any) -> None:
+    def __init__(
+        self, session: Session, iterator: Any, name: str, split: str, observer: Any
+    ) -> None:
         self._session = session
-        self._timed = timed
+        self._iterator = iterator
+        self._timed: Any = None
+        self._name = name
         self._split = split
         self._observer = observer
         self._evaluating = False
@@ -112,7 +116,7 @@ class _Fetching:
             session.quietly("An evaluation could not be begun", session.enter_container, "eval")
         session.open(self)
         try:
-            return next(self._timed)
+            return next(self._source())
         except StopIteration:
             session.close(self)
             self._leave()
@@ -120,6 +124,17 @@ class _Fetching:
             raise
         finally:
             session.close(self)
+
+    def _source(self) -> Any:
+        if _DATA.phase_is_open():  # by Profiler.loader() of the program, which counts it
+            return self._iterator
+        if self._timed is None:
+            timed = self._session.quietly("A loader could not be timed", self._time)
+            self._timed = self._iterator if timed is None else timed
+        return self._timed
+
+    def _time(self) -> Any:
+        return self._session.profiler.loader(self._iterator, name=self._name, split=self._split)
 
     def _leave(self) -> None:
         if self._evaluating:
