@@ -472,3 +472,29 @@ def test_between_windows_nothing_is_due() -> None:
     assert windows.next_step(0) == 7
     assert windows.next_step(10) == 13
     assert windows.next_step(16) == sys.maxsize
+
+
+def test_a_hook_that_was_given_to_another_profiler_is_not_taken_back() -> None:
+    class Recorder:
+        backend = "setprofile"
+        steps = 0
+        enabled = True
+
+        def enable(self) -> None:
+            self.enabled = True
+
+        def disable(self) -> None:
+            self.enabled = False
+
+        def pause_functions(self) -> None:
+            pass
+
+        resume_functions = mark = pause_functions
+
+    recorder, recording = Recorder(), [True]
+    hook = operators_windows.FunctionHook(recorder, None, lambda: recording[0])
+    assert hook.take_away()
+    recording[0] = False  # Profiler.stop_functions()
+    with hook.aside():
+        hook.put_back()
+    assert not recorder.enabled

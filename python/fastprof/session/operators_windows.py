@@ -58,8 +58,9 @@ class FunctionHook:
         finally:
             if self._returned:
                 self._taken = self._returned = False
-                self._recorder.enable()
-                self._recorder.pause_functions()
+                if self._recording():  # else somebody else has the hook by now
+                    self._recorder.enable()
+                    self._recorder.pause_functions()
             schedule = self._schedule
             if self._recording() and (schedule is None or schedule.records(self._recorder.steps)):
                 self._recorder.resume_functions()
