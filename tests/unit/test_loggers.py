@@ -160,6 +160,10 @@ def test_wandb_finds_the_run_when_it_is_needed(monkeypatch: pytest.MonkeyPatch) 
     module.run = run = Run()
     log.log_metrics(FIRST, 2)
     assert run.calls == [(FIRST, {"step": 2})]
+    module.run = second = Run()  # of a sweep in one process
+    log.log_metrics(SECOND, 1)
+    assert len(run.calls) == 1
+    assert second.calls == [(SECOND, {"step": 1})]
 
 
 def test_mlflow_gets_names_that_it_takes() -> None:

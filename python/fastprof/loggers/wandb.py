@@ -24,6 +24,7 @@ class WandB:
     """
 
     def __init__(self, run: Any = None, *, own_axis: bool = False) -> None:
+        self._module: Any = None
         if run is None:
             try:
                 self._module = importlib.import_module("wandb")
@@ -33,7 +34,7 @@ class WandB:
             raise TypeError(f"run is {type(run).__name__}, expected a run of wandb")
         self._run = run
         self._own_axis = own_axis
-        self._defined = False
+        self._defined_for: Any = None
 
     def log_metrics(self, metrics: Mapping[str, float], step: int) -> None:
         """Log the metrics of one step.
@@ -41,15 +42,17 @@ class WandB:
         Raises:
             RuntimeError: there is no run.
         """
-        run = self._module.run if self._run is None else self._run
+        # A program may make one run after another.
+        newest = getattr(self._module, "run", None)
+        run = self._run if newest is None else newest
         if run is None:
             raise RuntimeError("there is no run: call wandb.init() before training")
         self._run = run
         if not self._own_axis:
             run.log(dict(metrics), step=step)
             return
-        if not self._defined:
-            self._defined = True
+        if self._defined_for is not run:
+            self._defined_for = run
             define = getattr(run, "define_metric", None)
             if define is not None:
                 define("profile/step")
