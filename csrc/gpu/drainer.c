@@ -48,9 +48,8 @@ check_known(fp_gpu *g, int result)
 
 /* ---- decoding ---- */
 
-/* All that is there now, and not for ever what comes meanwhile: who launches
- * faster than this reads must not keep it from everything else. */
-/* Up to now, no further: threads may write as fast as this one reads. */
+/* What is there now, no further: who launches faster than this reads must not
+ * keep it from everything else. */
 static void
 read_lanes(fp_gpu *g)
 {
@@ -379,6 +378,7 @@ begin_time(fp_gpu *g)
     else {
         count_pause(g, now);
         g->ledger.end_ns = INT64_MAX;
+        g->ledger.settled = 0;
     }
     pthread_mutex_unlock(&g->lock);
     return 0;
@@ -550,6 +550,18 @@ sleep_until_needed(fp_gpu *g)
     atomic_store(&g->woken, 0);
 }
 
+/* Sections and steps go on in a pause, and must not fill the lanes. */
+static void
+read_while_paused(fp_gpu *g)
+{
+    pthread_mutex_lock(&g->lock);
+    if (g->has_ledger && g->ledger.begin_ns != 0 && g->detached_ns != 0) {
+        read_lanes(g);
+        count_pause(g, device_now(g));
+    }
+    pthread_mutex_unlock(&g->lock);
+}
+
 static void *
 run(void *collector)
 {
@@ -585,6 +597,7 @@ run(void *collector)
         }
         sleep_until_needed(g);
         if (!g->attached) {
+            read_while_paused(g);
             continue;
         }
         if (monotonic_ns() >= g->next_flush) {

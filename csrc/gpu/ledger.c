@@ -56,6 +56,7 @@ fp_ledger_begin(fp_ledger *l, int64_t begin_ns)
 {
     l->begin_ns = begin_ns;
     l->end_ns = INT64_MAX;
+    l->settled = 0;
     for (uint32_t i = 0; i < l->timelines; i++) {
         fp_timeline_init(&l->timeline[i], &l->alloc, begin_ns);
     }
@@ -686,6 +687,7 @@ fp_ledger_age(fp_ledger *l, int64_t until, int last)
     l->outstanding -= expired;
     if (last) {
         fp_launches_clear(&l->launches); /* their ids may be given anew */
+        l->settled = 1;
     }
     for (uint32_t i = 0; i < l->timelines; i++) {
         fp_timeline_fold(&l->timeline[i], until);
@@ -711,5 +713,7 @@ fp_ledger_rename(fp_ledger *l, uint32_t from, uint32_t to,
     fp_graph_nodes_rename(&l->graphs, from, to, became, nodes);
     fp_launches_rename(&l->launches, from, to, became, nodes);
     fp_owner_log_rename(&l->owners, from, to, became, nodes);
-    fp_renames_put(&l->renames, from, to, became, nodes);
+    if (!l->settled) {
+        fp_renames_put(&l->renames, from, to, became, nodes);
+    }
 }

@@ -96,6 +96,7 @@ typedef struct fp_ledger {
     /* Outermost sections, as the timelines number them; slot 0 is none. */
     uint16_t section[FP_TIMELINE_SECTIONS]; /* section id + 1 */
     uint32_t sections;
+    int settled;          /* nothing is under way: no place can still come */
     int external;         /* which of the two ways */
     uint32_t attachment;  /* ids of others are not told by this one */
     int64_t begin_ns;     /* of the recording; device clock */

@@ -14,6 +14,7 @@ static void
 free_slot(fp_renames *r, fp_rename *s)
 {
     fp_alloc_give(&r->alloc, s->became, s->nodes, sizeof(*s->became));
+    r->bytes -= s->nodes * sizeof(*s->became);
     s->from = 0;
 }
 
@@ -79,13 +80,17 @@ void
 fp_renames_put(fp_renames *r, uint32_t from, uint32_t to,
                const uint32_t *became, uint32_t nodes)
 {
-    uint32_t *own = from != 0 && nodes != 0 && make_room(r) == 0
-                        ? fp_alloc_zeroed(&r->alloc, nodes, sizeof(*own))
-                        : NULL;
+    size_t bytes = nodes * sizeof(*became);
+    if (from == 0 || nodes == 0 || r->bytes + bytes > FP_RENAMES_BYTES ||
+        make_room(r) < 0) {
+        return;
+    }
+    uint32_t *own = fp_alloc_zeroed(&r->alloc, nodes, sizeof(*own));
     if (own == NULL) {
         return;
     }
-    memcpy(own, became, nodes * sizeof(*own));
+    memcpy(own, became, bytes);
+    r->bytes += bytes;
     fp_rename *s = slot_of(r->slot, r->capacity, from);
     if (s->from != 0) {
         free_slot(r, s);

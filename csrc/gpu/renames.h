@@ -10,7 +10,7 @@
 #include "core/alloc.h"
 #include "gpu/site.h"
 
-enum { FP_RENAMES_MAX = 1 << 16 };
+enum { FP_RENAMES_MAX = 1 << 16, FP_RENAMES_BYTES = 1 << 24 };
 
 typedef struct fp_rename {
     uint32_t *became; /* owned; node i is now became[i] of thread `to` */
@@ -26,6 +26,7 @@ typedef struct fp_renames {
     uint32_t capacity; /* power of two */
     uint32_t count;
     uint32_t generation;
+    size_t bytes; /* of all tables */
 } fp_renames;
 
 void
@@ -35,7 +36,8 @@ fp_renames_init(fp_renames *r, const fp_alloc *a);
 void
 fp_renames_fini(fp_renames *r);
 
-/* Copies [became].  Without memory places of [from] are nobody's. */
+/* Copies [became].  Without memory, or beyond FP_RENAMES_BYTES, places of [from]
+ * are nobody's. */
 void
 fp_renames_put(fp_renames *r, uint32_t from, uint32_t to,
                const uint32_t *became, uint32_t nodes);

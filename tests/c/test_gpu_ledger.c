@@ -554,6 +554,28 @@ FP_TEST(gpu_ledger_a_graph_may_be_copied_before_its_capture_is_read)
     tear_down(&s);
 }
 
+FP_TEST(gpu_ledger_tables_of_ended_threads_are_bounded)
+{
+    enum { NODES = 1 << 20 };
+    setting s;
+    fp_ledger *l = set_up(&s, 0);
+    fp_alloc a = fp_alloc_libc();
+    uint32_t *became = fp_alloc_zeroed(&a, NODES, sizeof(*became));
+    CHECK(became != NULL);
+    for (uint32_t thread = 1; thread <= 10; thread++) {
+        fp_ledger_rename(l, thread, 100, became, NODES);
+    }
+    CHECK(l->renames.bytes <= FP_RENAMES_BYTES);
+    CHECK_UINT(l->renames.count, FP_RENAMES_BYTES / NODES / 4);
+    /* When nothing is under way, nothing can come that needs one. */
+    fp_renames_fini(&l->renames);
+    fp_ledger_age(l, BASE_NS, 1);
+    fp_ledger_rename(l, 11, 100, became, 1);
+    CHECK_UINT(l->renames.count, 0);
+    fp_alloc_give(&a, became, NODES, sizeof(*became));
+    tear_down(&s);
+}
+
 FP_TEST(gpu_ledger_a_crowd_of_launches_nothing_came_of_expires_sooner)
 {
     enum { CROWD = 300000 };
