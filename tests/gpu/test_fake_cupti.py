@@ -84,8 +84,10 @@ class Client:
             if result != 0:
                 break
             (kind,) = struct.unpack("I", ctypes.string_at(record, 4))
-            size_of = self.cupti.record_size(13000, kind)
-            records.append(ctypes.string_at(record, size_of))
+            # Not beyond the buffer: records of older releases are smaller.
+            left = buffer + valid - record.value
+            size = min(self.cupti.record_size(13000, kind), left)
+            records.append(ctypes.string_at(record, size))
         self.results.append(result)
         self.buffers.append(records)
 
