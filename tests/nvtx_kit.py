@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from helpers import ROOT, ChildResult, run_child
 
-SOURCES = ROOT / "tests" / "gpu" / "nvtx"
+SOURCES = ROOT / "tests" / "gpu" / "nvtx_parts"
 VARIABLE = "NVTX_INJECTION64_PATH"
 
 
