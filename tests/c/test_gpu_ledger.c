@@ -887,6 +887,36 @@ FP_TEST(gpu_ledger_the_rows_are_the_total_whatever_comes)
     }
 }
 
+FP_TEST(gpu_ledger_a_million_random_records_add_up)
+{
+    enum { RECORDS = 1000000 };
+    setting s;
+    for (int external = 0; external < 2; external++) {
+        fp_ledger *l = set_up(&s, external);
+        uint64_t state = 42;
+        for (int i = 0; i < RECORDS; i++) {
+            if (external && i % 2 == 0) {
+                random_correlation(l, &state);
+            }
+            else if (i % 2 == 0) {
+                random_event(l, &state);
+            }
+            random_record(l, &state);
+            if (i % 4096 == 0) {
+                fp_ledger_settle(l);
+                fp_ledger_age(l, BASE_NS, 0);
+            }
+        }
+        fp_ledger_age(l, BASE_NS + 200000, 1);
+        check_whole(l);
+        check_timelines(l);
+        CHECK(l->counters.records > RECORDS / 4);
+        CHECK_UINT(l->parked_count, 0);
+        CHECK_UINT(l->outstanding, 0);
+        tear_down(&s);
+    }
+}
+
 FP_TEST(gpu_ledger_f36_random_failures_leave_the_total_whole)
 {
     setting s;

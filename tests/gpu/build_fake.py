@@ -56,13 +56,7 @@ def compile_c(
         "-O1",
         *WARNINGS,
         *sanitizer,
-        # As the extension: the general model's first access allocates, which TSan sees
-        # and takes for a race when the thread ends.
-        *(
-            ["-shared", "-fPIC", "-fvisibility=hidden", "-ftls-model=initial-exec"]
-            if shared
-            else []
-        ),
+        *(["-shared", "-fPIC", "-fvisibility=hidden"] if shared else []),
         "-I",
         str(SOURCES),
         *map(str, sources),
