@@ -166,6 +166,7 @@ def test_p8_a_library_in_the_working_directory_is_not_loaded(tmp_path: Path) -> 
         from fastprof import _core
         from fastprof.capture import gpu_find
         gpu_find._TOOLKITS = "/nowhere*"
+        gpu_find._wheel_folders = list
         found = [c.path for c in gpu_find.cupti_candidates()]
         assert not any("/" in path for path in found), found
         assert _core.gpu_probe(None, [*found, "./libcupti.so.13"], True)["cupti"] == []
