@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from fastprof.names import ascii_name
+
+_Row = TypeVar("_Row")
 
 #: Longest name in a table; more would push the figures of a row off the screen.
 NAME_WIDTH = 60
@@ -18,6 +22,21 @@ class Table:
     headers: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     left: frozenset[int] = frozenset({0})
+
+
+def table_of(
+    title: str,
+    columns: Sequence[tuple[str, Callable[[_Row], str]]],
+    rows: Iterable[_Row],
+    left: frozenset[int] = frozenset({0}),
+) -> Table:
+    """Return the table whose columns are headers and what makes a cell of a row."""
+    return Table(
+        title,
+        tuple(header for header, _ in columns),
+        tuple(tuple(cell(row) for _, cell in columns) for row in rows),
+        left,
+    )
 
 
 def number(value: float | None, digits: int = 3) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from fastprof.exporters.cells import Table, number, percent, short
+from fastprof.exporters.cells import Table, number, percent, short, table_of
 from fastprof.exporters.tables_gpu import gpu_tables, has_gpu
 from fastprof.exporters.tables_loaders import loader_tables
 from fastprof.exporters.tables_operators import operator_tables
@@ -104,11 +104,7 @@ def _sections(report: Report) -> Table:
         *(_GPU_COLUMNS if has_gpu(report) else ()),
         ("errors", lambda r: str(r.errors)),
     ]
-    return Table(
-        "Sections, in order of first use",
-        tuple(header for header, _ in columns),
-        tuple(tuple(cell(r) for _, cell in columns) for r in report.sections),
-    )
+    return table_of("Sections, in order of first use", columns, report.sections)
 
 
 #: Of sections and functions; with what is below them.
@@ -137,11 +133,8 @@ def functions(rows: Sequence[FunctionRow], title: str, limit: int) -> Table:
     ]
     if not has_resumes:
         columns = [column for column in columns if column[0] != "resumes"]
-    return Table(
-        title.format(len(shown), len(rows)),
-        tuple(header for header, _ in columns),
-        tuple(tuple(cell(r) for _, cell in columns) for r in shown),
-        left=frozenset({0, len(columns) - 1}),
+    return table_of(
+        title.format(len(shown), len(rows)), columns, shown, frozenset({0, len(columns) - 1})
     )
 
 

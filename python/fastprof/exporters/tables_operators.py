@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-from fastprof.exporters.cells import Table, number, percent, short
+from fastprof.exporters.cells import Table, number, percent, short, table_of
 from fastprof.report.model import Report
 from fastprof.report.operators import OperatorReport, OperatorRow
 
@@ -56,7 +56,7 @@ def operator_table(operators: OperatorReport, sort: str, limit: int) -> Table:
         f"Operators, most {_WORDS[sort].format(short(operators.device) or 'device')} first "
         f"({len(shown)} of {len(rows)}), in {steps_text(operators)}"
     )
-    return _table(title, columns, shown)
+    return table_of(title, columns, shown)
 
 
 _WORDS = {
@@ -96,7 +96,7 @@ def memory_table(operators: OperatorReport, limit: int) -> Table:
     if not operators.device:
         columns.insert(2, ("Self CPU Mem", lambda r: memory(r.self_cpu_bytes)))
     where = f"self {device}" if operators.device else "self CPU"
-    return _table(f"Memory of operators, most {where} memory first", columns, rows[:limit])
+    return table_of(f"Memory of operators, most {where} memory first", columns, rows[:limit])
 
 
 def memory(size: int | None) -> str:
@@ -107,15 +107,3 @@ def memory(size: int | None) -> str:
         if abs(size) >= unit:
             return f"{size / unit:.2f} {name}"
     return f"{size} b"
-
-
-def _table(
-    title: str,
-    columns: Sequence[tuple[str, Callable[[OperatorRow], str]]],
-    rows: Sequence[OperatorRow],
-) -> Table:
-    return Table(
-        title,
-        tuple(header for header, _ in columns),
-        tuple(tuple(cell(row) for _, cell in columns) for row in rows),
-    )
