@@ -172,6 +172,30 @@ def test_s4_06_every_phase_is_as_long_as_what_was_planted_in_it(tmp_path) -> Non
     assert log.keys == train_keys("loader0") | waits | val_keys("loader0")
 
 
+def test_a_step_that_calls_its_hooked_base_is_one_step() -> None:
+    truth = Truth()
+    model, optimizer = made(truth, optimizer=0.001)
+    # Its base's step has hooks of its own as soon as there is one of that class.
+    torch.optim.SGD(model.parameters(), lr=0.1)
+    assert torch.optim.SGD.step.hooked
+
+    optimizer.register_step_post_hook(lambda *args: time.sleep(0.002))
+    with attach() as loop:
+        fit(truth, model, optimizer, loader(Items(truth, 8)))
+        with pytest.raises(RuntimeError, match="planted"):
+            fit(truth, model, Raising(model.parameters(), lr=0.1), loader(Items(truth, 2)))
+        fit(truth, model, optimizer, loader(Items(truth, 8)))
+    assert counts(loop)["optimizer"] == 9
+    assert loop.report().steps.count == 8
+    assert loop.report().section("optimizer").total_ms >= truth.ms["optimizer"]
+
+
+class Raising(torch.optim.SGD):
+    def step(self, closure: Any = None) -> Any:
+        super().step(closure)
+        raise RuntimeError("planted")
+
+
 def test_s1_21_accumulation_counts_32_32_1() -> None:
     truth = Truth()
     model, optimizer = made(truth)

@@ -54,6 +54,8 @@ class Hooks:
         self._before: dict[int, Any] = {}
         self._before_key = -1
         self._watches_compiled = False
+        # How many steps run within another one of the same optimizer.
+        self._inner_steps = 0
         # The hook on the module that is running.
         self._after: Any = None
         self._cuda = CudaInit(lambda: self._part("copies", self._install_copies))
@@ -296,6 +298,10 @@ class Hooks:
     def _before_step(self, optimizer: Any, args: Any, kwargs: Any) -> Any:
         if self._compiling():
             return None
+        if self._phases.steps_already(optimizer) and _is_within_its_step(optimizer):
+            self._inner_steps += 1
+            return None
+        self._inner_steps = 0  # one that raised has no end
         return self._part("optimizer", self._step_begins, optimizer, args, kwargs)
 
     def _step_begins(self, optimizer: Any, args: Any, kwargs: Any) -> Any:
@@ -318,8 +324,12 @@ class Hooks:
         self._arm()
 
     def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        if not self._compiling():
-            self._part("optimizer", self._step_ends, optimizer)
+        if self._compiling():
+            return
+        if self._inner_steps:
+            self._inner_steps -= 1
+            return
+        self._part("optimizer", self._step_ends, optimizer)
 
     def _step_ends(self, optimizer: Any) -> None:
         self._phases.optimizer_ends(optimizer, stepped=optimizer)
@@ -357,6 +367,22 @@ class Hooks:
                 section.__exit__(*(sys.exc_info() if result is FAILED else (None, None, None)))
 
         return begins, ends
+
+
+def _is_within_its_step(optimizer: Any) -> bool:
+    """Whether torch's wrapper of ``step`` runs twice for it: a subclass called its base's.
+
+    Looked for only while it is known to step, as one whose step raised is as well.
+    """
+    wrappers = 0
+    module = vars(sys.modules["torch.optim.optimizer"])
+    frame = sys._getframe(2)
+    while frame is not None and wrappers < 2:
+        if frame.f_globals is module and frame.f_code.co_varnames[:1] == ("args",):
+            args = frame.f_locals["args"]
+            wrappers += isinstance(args, tuple) and len(args) > 0 and args[0] is optimizer
+        frame = frame.f_back  # type: ignore[assignment]
+    return wrappers == 2
 
 
 def _is_outside(args: Any, kwargs: Any) -> bool:

@@ -127,11 +127,15 @@ class Phases:
 
     # -- optimizer
 
+    def steps_already(self, who: object) -> bool:
+        """Whether a step of ``who`` has begun and not ended, or raised."""
+        return id(who) in self._optimizers
+
     def optimizer_begins(self, who: object, *, closure: bool = False) -> None:
         """``who`` is about to step.  With a closure the section begins when that has run."""
         if not self.here():
             return
-        if id(who) in self._optimizers:  # its last step raised
+        if self.steps_already(who):  # its last step raised
             self._optimizers.clear()
         self._optimizers.append(id(who))
         if len(self._optimizers) == 1:
@@ -156,7 +160,7 @@ class Phases:
 
     def optimizer_ends(self, who: object, *, stepped: Any = None) -> None:
         """``who`` has stepped; ``stepped`` is the optimizer, if it did not merely try."""
-        if not self.here() or id(who) not in self._optimizers:
+        if not self.here() or not self.steps_already(who):
             return
         del self._optimizers[self._optimizers.index(id(who)) :]
         if stepped is not None:
