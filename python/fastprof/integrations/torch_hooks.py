@@ -376,12 +376,12 @@ def _is_within_its_step(optimizer: Any) -> bool:
     """
     wrappers = 0
     module = vars(sys.modules["torch.optim.optimizer"])
-    frame = sys._getframe(2)
+    frame: FrameType | None = sys._getframe(2)
     while frame is not None and wrappers < 2:
         if frame.f_globals is module and frame.f_code.co_varnames[:1] == ("args",):
             args = frame.f_locals["args"]
             wrappers += isinstance(args, tuple) and len(args) > 0 and args[0] is optimizer
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     return wrappers == 2
 
 
