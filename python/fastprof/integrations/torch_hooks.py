@@ -20,6 +20,8 @@ from fastprof.session.cuda_init import CudaInit
 from fastprof.session.wrapping import FAILED, After, Before, wrap
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from fastprof.integrations.torch_phases import Phases
 
 CHECKPOINT = profile_section("checkpoint")
