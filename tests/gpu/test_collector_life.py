@@ -362,17 +362,18 @@ assert all(site[-3:] == names for site, _, _ in t.of("k"))
 @pytest.mark.parametrize("functions", ["True", "False"])
 def test_f16_500_short_threads(fake_gpu: FakeGpu, tier: str, functions: str) -> None:
     code = f"""
-in_thread(int)  # a sanitizer starts one of its own with the first
+in_thread(int)  # a sanitizer starts one of its own with the first one
 threads = len(os.listdir("/proc/self/task"))
 with recorded(tier, functions={functions}) as it:
     for _ in range(20):
         in_thread(lambda: work("k", 2), threads=25)
 t = it.tables
 assert t.gpu["sum_ns"] == 1_000_000
-assert t.hows() == {{OWN: 1000}}
+assert t.hows() == {{OWN: 1000}}, (t.hows(), t.counters)
 # Those that ended are one tree, or their number would grow without end.
 assert len(t.all["threads"]) < 200, len(t.all["threads"])
-assert len(os.listdir("/proc/self/task")) == threads
+# A joined thread is listed there for another moment.
+until(lambda: len(os.listdir("/proc/self/task")) <= threads)
 """
     check(fake_gpu, tier, code)
 
@@ -390,7 +391,7 @@ with recorded(tier) as it:
 t = it.tables
 assert t.gpu["sum_ns"] == 8 * 100 * (5 * 1000 + 10)
 assert t.counters["syncs"] == 800
-assert t.hows() == {OWN: 8 * 600}
+assert t.hows() == {OWN: 8 * 600}, (t.hows(), t.counters)
 """
     check(fake_gpu, tier, code)
 

@@ -410,7 +410,7 @@ some(50)
 before = rss()
 some(150)
 assert rss() - before < 8 << 20, rss() - before
-assert len(os.listdir("/proc/self/task")) == 1
+until(lambda: len(os.listdir("/proc/self/task")) == 1)  # a joined one is there for a moment
 assert len(os.listdir("/proc/self/fd")) < 20
 """
     check(fake_gpu, "auto", code, timeout=240)
