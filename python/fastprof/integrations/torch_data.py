@@ -7,14 +7,17 @@ that way already is left alone.
 
 from __future__ import annotations
 
+import contextlib
+import time
 import weakref
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from fastprof.capture.sections import profile_section
 from fastprof.session import current
 from fastprof.session.loaders import LoaderEntry, check_loader
 from fastprof.session.profiler import Profiler
+from fastprof.session.worker_stats import Pass as WatchedPass
 from fastprof.session.wrapping import FAILED
 
 if TYPE_CHECKING:
@@ -71,14 +74,32 @@ def is_data_loader(loader: object) -> bool:
 class _Pass:
     """One iterator: whose it is, and its entries as a training and a validation loader."""
 
-    __slots__ = ("entries", "loader")
+    __slots__ = ("entries", "is_new", "loader", "resumed", "took_ns", "watch")
 
-    def __init__(self, iterator: Any, loader: Any) -> None:
+    def __init__(
+        self, iterator: Any, loader: Any, took_ns: int | None = None, *, resumed: bool = False
+    ) -> None:
         # An iterator may outlive its loader, which is then kept for it; but one that its
         # loader keeps must not be kept by this.
         kept = loader is iterator or getattr(loader, "_iterator", None) is iterator
         self.loader: Callable[[], Any] = weakref.ref(loader) if kept else lambda: loader
         self.entries: dict[str, LoaderEntry] = {}
+        #: How long ``iter()`` took in ns, and whether its workers were there before.
+        self.took_ns = took_ns
+        self.resumed = resumed
+        #: Whether nothing was fetched yet; its workers are watched from the first batch on.
+        self.is_new = took_ns is not None
+        self.watch: WatchedPass | None = None
+
+
+class _Start(NamedTuple):
+    """A call of ``iter(loader)`` under way."""
+
+    #: The iterator that a loader with persistent workers keeps.
+    kept: Any
+    #: Undone when it returns.
+    workers: contextlib.ExitStack
+    began: int
 
 
 class Loaders:
@@ -99,6 +120,7 @@ class Loaders:
         self._passes: weakref.WeakKeyDictionary[Any, _Pass] = weakref.WeakKeyDictionary()
         self._fetching = False
         self._starting = 0
+        self._start: _Start | None = None
         self._on = True
 
     # -- DataLoader.__iter__
@@ -109,7 +131,9 @@ class Loaders:
             return
         self._starting += 1
         if self._starting == 1 and not self._fetching and self._phases.aside():
-            self._phases.fetch_begins(self._validates(args[0]))
+            validates = self._validates(args[0])
+            self._phases.fetch_begins(validates)
+            self._start = self._start_of(args[0], validates)
             if STARTUP.enter_phase():
                 # Ended by the next phase, should `iter()` not come back here.
                 STARTUP.leave_later()
@@ -119,10 +143,26 @@ class Loaders:
         if not self._on or not self._starting or not self._phases.here():
             return
         self._starting -= 1
+        start = None
         if self._starting == 0:
             STARTUP.leave_now()
+            start, self._start = self._start, None
+            if start is not None:
+                start.workers.close()
         if result is not FAILED:
-            self._passes[result] = _Pass(result, args[0])
+            took_ns = None if start is None else time.perf_counter_ns() - start.began
+            resumed = start is not None and start.kept is result
+            self._passes[result] = _Pass(result, args[0], took_ns, resumed=resumed)
+
+    def _start_of(self, loader: Any, validates: bool) -> _Start:
+        kept = getattr(loader, "_iterator", None)
+        workers = contextlib.ExitStack()
+        profiles = self._profiler.watches.profiles
+        if kept is None and profiles.on:
+            # They must be told before they start, and so whose they are.
+            entry = self._entry({}, loader, "val" if validates else "train")
+            workers.enter_context(profiles.recorded(loader, entry.tag))
+        return _Start(kept, workers, time.perf_counter_ns())
 
     # -- _BaseDataLoaderIter.__next__
 
@@ -131,17 +171,21 @@ class Loaders:
         if not self._on or self._fetching or not self._phases.here():
             return original(iterator)
         try:
-            entry = self._before(iterator)
+            entry, watch = self._before(iterator)
         except StopIteration:
             raise
         except Exception as error:  # the batches must come
             self._give_up(error)
-            entry = None
+            entry = watch = None
         if entry is None:
             return original(iterator)
         self._fetching = True
         try:
+            if watch is not None:
+                watch.before(iterator)
             batch = self._profiler.next_batch(entry.tag, iterator, DATA)
+            if watch is not None:
+                watch.after(iterator)
         except StopIteration:
             self._after_last(entry)
             raise
@@ -154,8 +198,8 @@ class Loaders:
             entry.batches += 1
         return batch
 
-    def _before(self, iterator: Any) -> LoaderEntry | None:
-        """Whose batch it is; None if somebody else times it.
+    def _before(self, iterator: Any) -> tuple[LoaderEntry | None, WatchedPass | None]:
+        """Whose batch it is, None if somebody else times it; and how it is watched.
 
         Raises:
             StopIteration: the run has made as many steps as it was to make.
@@ -165,7 +209,7 @@ class Loaders:
             self._phases.end_evaluation()
             raise StopIteration
         if DATA.phase_is_open():  # by Profiler.loader, or a section of the program
-            return None
+            return None, None
         known = self._passes.get(iterator)
         if known is None:  # made before the hooks were there
             known = self._passes[iterator] = _Pass(iterator, iterator)
@@ -174,7 +218,12 @@ class Loaders:
             loader = iterator
         validates = self._validates(loader)
         self._phases.fetch_begins(validates)
-        return self._entry(known, loader, "val" if validates else "train")
+        entry = self._entry(known.entries, loader, "val" if validates else "train")
+        if known.is_new:
+            known.is_new = False
+            watch = self._profiler.watches.of(entry.tag)
+            known.watch = watch.begin(iterator, known.took_ns, loader, resumed=known.resumed)
+        return entry, known.watch
 
     def _validates(self, loader: Any) -> bool:
         told = _told.get(loader)
@@ -182,14 +231,14 @@ class Loaders:
             return told[1] == "val"
         return self._phases.validates()
 
-    def _entry(self, known: _Pass, loader: Any, split: str) -> LoaderEntry:
-        entry = known.entries.get(split)
+    def _entry(self, known: dict[str, LoaderEntry], loader: Any, split: str) -> LoaderEntry:
+        entry = known.get(split)
         if entry is None:
             name, _, weight = _told.get(loader, (None, "", None))
             entry = self._profiler._registry.entry(loader, name, split)
             if weight is not None:
                 entry.weight = float(weight)
-            known.entries[split] = entry
+            known[split] = entry
         return entry
 
     def _after_last(self, entry: LoaderEntry) -> None:
