@@ -8,8 +8,9 @@ from fastprof.exporters.cells import Table, number, percent, short, table_of
 from fastprof.exporters.tables_gpu import gpu_tables, has_gpu
 from fastprof.exporters.tables_loaders import loader_tables
 from fastprof.exporters.tables_operators import operator_tables
-from fastprof.report.model import FunctionRow, Report, SectionRow, StepTable
+from fastprof.report.model import UNACCOUNTED, FunctionRow, Report, SectionRow, StepTable
 from fastprof.report.model_gpu import HasGpu
+from fastprof.report.targets import STEP_TARGETS, target_of
 
 #: Functions listed unless more are asked for.
 FUNCTION_ROWS = 25
@@ -77,15 +78,29 @@ def _steps(report: Report) -> Table:
         return Table("", (), ())
     rows = [
         (short(r.name), "" if r.steps is None else str(r.steps), number(r.total_ms),
-         number(r.mean_ms), percent(r.share))
+         number(r.mean_ms), percent(r.share), _target(r.name))
         for r in report.steps.rows
     ]  # fmt: skip
     rows.append(
         ("step", str(report.steps.measured), number(report.steps.wall_ms),
-         number(report.steps.mean_ms), "100.0")
+         number(report.steps.mean_ms), "100.0", "")
     )  # fmt: skip
-    headers = ("section", "steps", "total ms", "ms per step", "share %")
+    headers: tuple[str, ...] = (
+        "section",
+        "steps",
+        "total ms",
+        "ms per step",
+        "share %",
+        "target %",
+    )
+    if not any(r.name in STEP_TARGETS and r.name != UNACCOUNTED for r in report.steps.rows):
+        headers, rows = headers[:-1], [row[:-1] for row in rows]
     return Table("Where a step goes (wall time as measured)", headers, tuple(rows))
+
+
+def _target(section: str) -> str:
+    target = target_of(section)
+    return "" if target is None else target.text
 
 
 def _sections(report: Report) -> Table:

@@ -40,6 +40,7 @@ FORMATS = (
     Format("text", (".txt",), "fastprof.exporters.text"),
     Format("collapsed-gpu", (".gpu.collapsed", ".gpu.folded"), "fastprof.exporters.collapsed_gpu"),
     Format("collapsed", (".collapsed", ".folded"), "fastprof.exporters.collapsed"),
+    Format("callgrind", (".callgrind",), "fastprof.exporters.callgrind"),
 )
 
 
