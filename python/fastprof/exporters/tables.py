@@ -76,7 +76,7 @@ def all_tables(report: Report, function_limit: int = FUNCTION_ROWS) -> list[Tabl
 def _steps(report: Report) -> Table:
     if report.steps.wall_ns is None:
         return Table("", (), ())
-    rows = [
+    rows: list[tuple[str, ...]] = [
         (short(r.name), "" if r.steps is None else str(r.steps), number(r.total_ms),
          number(r.mean_ms), percent(r.share), _target(r.name))
         for r in report.steps.rows
@@ -85,17 +85,11 @@ def _steps(report: Report) -> Table:
         ("step", str(report.steps.measured), number(report.steps.wall_ms),
          number(report.steps.mean_ms), "100.0", "")
     )  # fmt: skip
-    headers: tuple[str, ...] = (
-        "section",
-        "steps",
-        "total ms",
-        "ms per step",
-        "share %",
-        "target %",
-    )
+    headers = ["section", "steps", "total ms", "ms per step", "share %", "target %"]
     if not any(r.name in STEP_TARGETS and r.name != UNACCOUNTED for r in report.steps.rows):
-        headers, rows = headers[:-1], [row[:-1] for row in rows]
-    return Table("Where a step goes (wall time as measured)", headers, tuple(rows))
+        headers.pop()
+        rows = [row[:-1] for row in rows]
+    return Table("Where a step goes (wall time as measured)", tuple(headers), tuple(rows))
 
 
 def _target(section: str) -> str:
