@@ -31,6 +31,7 @@ from fastprof.snapshot_gpu import GpuSnapshot, read_gpu
 from fastprof.snapshot_loaders import WorkerStats, read_workers
 from fastprof.snapshot_memory import MemorySnapshot, read_memory
 from fastprof.snapshot_operators import OperatorSnapshot, read_operators
+from fastprof.snapshot_steps import SplitPlace, StepSeries, read_split
 
 SCHEMA = "fastprof/1"
 
@@ -145,6 +146,16 @@ class Steps:
     recent_ns: tuple[int, ...] = ()
     hist: Histogram = Histogram()
     rows: tuple[StepRow, ...] = ()
+    #: The last steps one by one.
+    series: StepSeries = field(default_factory=StepSeries)
+    #: (kind, ns) over all measured steps; they add up to ``sum_ns``.  See
+    #: :data:`~fastprof.snapshot_steps.SPLIT_KINDS`.  Empty: not known.
+    split: tuple[tuple[str, int], ...] = ()
+    #: Which kinds have no row, and why: a sentence each.
+    split_missing: tuple[str, ...] = ()
+    split_places: tuple[SplitPlace, ...] = ()
+    #: Garbage collections in the measured steps per generation; empty: not known.
+    gc_runs: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,6 +265,11 @@ class Snapshot:
                 "recent_ns": list(self.steps.recent_ns),
                 "hist": [list(r) for r in self.steps.hist.rows],
                 "rows": [[r.key, r.steps, r.sum_ns] for r in self.steps.rows],
+                "series": self.steps.series.to_dict(),
+                "split": [list(row) for row in self.steps.split],
+                "split_missing": list(self.steps.split_missing),
+                "split_places": [[p.kind, p.thread, p.node, p.ns] for p in self.steps.split_places],
+                "gc_runs": list(self.steps.gc_runs),
             },
             "loaders": [
                 {
@@ -337,7 +353,7 @@ class _Reader:
                 _section(s, i, n_keys, len(threads))
                 for i, s in enumerate(as_list(top.get("sections"), "sections"))
             ),
-            steps=_steps(top.get("steps"), n_keys),
+            steps=_steps(top.get("steps"), n_keys, [len(t.nodes) for t in threads]),
             loaders=tuple(
                 _loader(v, i) for i, v in enumerate(as_list(top.get("loaders"), "loaders"))
             ),
@@ -451,8 +467,9 @@ def _section(value: object, i: int, n_keys: int, n_threads: int) -> SectionStats
     )
 
 
-def _steps(value: object, n_keys: int) -> Steps:
+def _steps(value: object, n_keys: int, tree_sizes: Sequence[int]) -> Steps:
     s = as_dict(value, "steps")
+    more = read_split(s, n_keys, as_int(s.get("sum_ns"), "steps.sum_ns"), tree_sizes)
     return Steps(
         count=as_int(s.get("count"), "steps.count"),
         skipped=as_int(s.get("skipped"), "steps.skipped"),
@@ -468,6 +485,11 @@ def _steps(value: object, n_keys: int) -> Steps:
             StepRow(*as_ints(r, f"steps.rows[{i}]", 3, first_below=n_keys))
             for i, r in enumerate(as_list(s.get("rows"), "steps.rows"))
         ),
+        series=more.series,
+        split=more.split,
+        split_missing=more.split_missing,
+        split_places=more.split_places,
+        gc_runs=more.gc_runs,
     )
 
 

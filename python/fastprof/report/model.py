@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TextIO
 
 from fastprof.errors import UnknownSectionError
@@ -23,6 +23,7 @@ from fastprof.report.model_gpu import (
     MemoryReport,
 )
 from fastprof.report.operators import OperatorReport
+from fastprof.report.steps import SplitRow, StepSeriesView
 from fastprof.snapshot import Snapshot
 
 #: The two names that each of the four phases may have.
@@ -97,7 +98,8 @@ class StepTable:
     """Steps of the training thread, as measured (nothing subtracted).
 
     ``count`` steps ended; all but the first ``skipped`` were measured.  ``rows`` add up
-    to ``wall_ns`` exactly.  ``cv`` is standard deviation over mean.
+    to ``wall_ns`` exactly, as do those of ``split``: what the time was spent on.  What it
+    lacks and why is in ``split_missing``.  ``cv`` is standard deviation over mean.
     """
 
     count: int
@@ -111,6 +113,11 @@ class StepTable:
     p99_ms: float | None
     cv: float | None
     rows: tuple[StepSection, ...]
+    series: StepSeriesView = field(default_factory=StepSeriesView)
+    split: tuple[SplitRow, ...] = ()
+    split_missing: tuple[str, ...] = ()
+    #: Garbage collections in the measured steps per generation; empty: not known.
+    gc_runs: tuple[int, ...] = ()
 
     @property
     def measured(self) -> int:
