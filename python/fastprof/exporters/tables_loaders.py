@@ -25,16 +25,17 @@ def loader_tables(report: Report) -> list[Table]:
 
 def _loaders(loaders: tuple[LoaderRow, ...]) -> Table:
     headers = (
-        "loader", "split", "batches", "realized %", "weight", "data ms", "forward ms",
+        "loader", "split", "batches", "realized %", "weight", "time %", "data ms", "forward ms",
         "backward ms", "optimizer ms", "batch wait ms",
     )  # fmt: skip
     rows = tuple(
         (short(r.name), short(r.split), str(r.batches), percent(r.realized),
-         number(r.weight, 2), number(r.data_ms), number(r.forward_ms), number(r.backward_ms),
-         number(r.optimizer_ms), number(r.batch_wait_ms))
+         number(r.weight, 2), percent(r.time_share), number(r.data_ms), number(r.forward_ms),
+         number(r.backward_ms), number(r.optimizer_ms), number(r.batch_wait_ms))
         for r in loaders
     )  # fmt: skip
-    return Table("Data loaders (means)", headers, rows, left=frozenset({0, 1}))
+    title = "Data loaders (means per batch; time %: of what the split's batches took)"
+    return Table(title, headers, rows, left=frozenset({0, 1}))
 
 
 def _workers(watched: list[tuple[str, WorkerRow]]) -> Table:

@@ -18,6 +18,7 @@ from fastprof.report.gpu import GpuTables, gpu_report, measured, use_of
 from fastprof.report.gpu_tree import Use
 from fastprof.report.kernels import kernel_rows, launched_below
 from fastprof.report.loaders import loader_notes, loader_rows
+from fastprof.report.loaders_compared import compared
 from fastprof.report.memory import memory_report
 from fastprof.report.model import (
     UNACCOUNTED,
@@ -69,7 +70,11 @@ def build_report(snapshot: Snapshot, *, correct_times: bool = True) -> Report:
         threads=threads,
         loaders=loaders,
         overhead=_overhead(snapshot, correction),
-        notes=(*loader_notes(snapshot, loaders), *make_notes(snapshot, gpu_part)),
+        notes=(
+            *loader_notes(snapshot, loaders),
+            *compared(loaders),
+            *make_notes(snapshot, gpu_part),
+        ),
         snapshot=snapshot,
         gpu=gpu_part,
         kernels=kernels,

@@ -25,6 +25,8 @@ BLOCKED_SHARE = 0.30
 DATA_SHARE = 0.10
 
 _DATA = ("data", "data_loading")
+#: What a batch's time is spent on; the wait for the next one is beside these.
+PHASES = ("data", "forward", "backward", "optimizer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,9 @@ class LoaderRow:
     """One data loader; the ``_ms`` are means per sample of that phase.
 
     ``realized`` is its part of all batches of the same split, ``weight`` the configured
-    one.  ``workers`` is None for what is no loader of torch's.
+    one (any positive number: weights count relative to each other), ``time_share`` its part
+    of the time that the split's batches took in the four phases.  ``workers`` is None for
+    what is no loader of torch's.
     """
 
     name: str
@@ -108,19 +112,29 @@ class LoaderRow:
     optimizer_ms: float | None
     batch_wait_ms: float | None
     workers: WorkerRow | None = None
+    time_share: float | None = None
 
 
 def loader_rows(snapshot: Snapshot) -> tuple[LoaderRow, ...]:
     """Return a row per loader."""
     batches: dict[str, int] = {}
+    times: dict[str, int] = {}
     for loader in snapshot.loaders:
         batches[loader.split] = batches.get(loader.split, 0) + loader.batches
+        times[loader.split] = times.get(loader.split, 0) + _time_ns(loader)
     return tuple(
-        _loader_row(snapshot, loader, batches[loader.split]) for loader in snapshot.loaders
+        _loader_row(snapshot, loader, batches[loader.split], times[loader.split])
+        for loader in snapshot.loaders
     )
 
 
-def _loader_row(snapshot: Snapshot, loader: LoaderStats, of_split: int) -> LoaderRow:
+def _time_ns(loader: LoaderStats) -> int:
+    return sum(loader.phases.get(phase, (0, 0))[1] for phase in PHASES)
+
+
+def _loader_row(
+    snapshot: Snapshot, loader: LoaderStats, of_split: int, time_of_split: int
+) -> LoaderRow:
     def mean(phase: str) -> float | None:
         return _mean_ms(loader.phases.get(phase, (0, 0)))
 
@@ -136,6 +150,7 @@ def _loader_row(snapshot: Snapshot, loader: LoaderStats, of_split: int) -> Loade
         optimizer_ms=mean("optimizer"),
         batch_wait_ms=mean("batch_wait"),
         workers=None if loader.workers is None else _worker_row(snapshot, loader, loader.workers),
+        time_share=_time_ns(loader) / time_of_split if time_of_split else None,
     )
 
 

@@ -1,0 +1,78 @@
+"""Loaders against each other: which one is slow, in which phase, and how often it was used."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from fastprof.names import ascii_name
+from fastprof.report.loaders import MIN_SAMPLES, PHASES, LoaderRow
+
+#: A loader stands out if a phase takes so many times that of another loader, and the
+#: difference is this part of the time of its whole batch.  Both are ours.
+_TIMES, _PART = 1.5, 0.1
+
+#: What a phase that takes longer for one loader than for another points to.
+_REASONS = {
+    "data": "its reading or preprocessing takes longer",
+    "forward": "its shapes or sequence lengths differ",
+    "backward": "its shapes or sequence lengths differ",
+}
+
+#: Realized shares further from the weights than chance explains, in standard deviations.
+_DEVIATIONS = 4.0
+
+
+def compared(rows: Sequence[LoaderRow]) -> list[str]:
+    """Return what the loaders of one split say beside each other, a sentence each.
+
+    Loaders with fewer batches than :data:`MIN_SAMPLES` are left out.
+    """
+    out: list[str] = []
+    for split in dict.fromkeys(row.split for row in rows):
+        known = [r for r in rows if r.split == split and r.batches >= MIN_SAMPLES]
+        if len(known) > 1:
+            out += [text for row in known for text in _standing_out(row, known)]
+        of_split = [r for r in rows if r.split == split and r.batches]
+        out += _realized_otherwise(of_split)
+    return out
+
+
+def _standing_out(row: LoaderRow, rows: Sequence[LoaderRow]) -> list[str]:
+    """The slowest phase of a loader against the loader that is quickest in it."""
+    whole = sum(getattr(row, f"{phase}_ms") or 0.0 for phase in PHASES)
+    for phase, reason in _REASONS.items():
+        here = getattr(row, f"{phase}_ms")
+        others = [r for r in rows if getattr(r, f"{phase}_ms") is not None]
+        if here is None or len(others) < 2:
+            continue
+        quick = min(others, key=lambda r: float(getattr(r, f"{phase}_ms")))
+        there = getattr(quick, f"{phase}_ms")
+        if here < _TIMES * there or here - there < _PART * whole:
+            continue
+        text = (
+            f"{ascii_name(row.name, 60)}: {phase} takes {here:.4g} ms per batch against "
+            f"{there:.4g} ms of {ascii_name(quick.name, 60)}: {reason}"
+        )
+        if row.time_share is not None and row.realized is not None:
+            text += f" (it has {row.time_share:.0%} of the time for {row.realized:.0%} of batches)"
+        return [f"{text}."]
+    return []
+
+
+def _realized_otherwise(rows: Sequence[LoaderRow]) -> list[str]:
+    """Loaders whose share of batches is not the configured one."""
+    weights = sum(row.weight or 0.0 for row in rows)
+    batches = sum(row.batches for row in rows)
+    if not weights or any(row.weight is None for row in rows):
+        return []
+    out = []
+    for row in rows:
+        wanted, got = (row.weight or 0.0) / weights, row.batches / batches
+        spread = math.sqrt(wanted * (1 - wanted) / batches)
+        if abs(got - wanted) > max(_DEVIATIONS * spread, 0.01):
+            out.append(
+                f"{ascii_name(row.name, 60)}: {got:.1%} of the batches came from it, its weight "
+                f"asks for {wanted:.1%}."
+            )
+    return out
