@@ -183,7 +183,7 @@ print("own report:", prof.report().steps.count)
         (["-m"], 2, "sage: "),
         (["none.py"], 2, "can't open file 'none.py'"),
         (["-m", "no_such_module_xyz"], 1, "no module named"),
-        (["--nonsense", "train.py"], 2, "no such option"),
+        (["--nonsense", "train.py"], 1, "no such option"),
         (["-o", "train.py", "train.py"], 2, "cannot write to"),
         (["-o", "/proc/1/x", "train.py"], 2, "cannot write"),
     ],

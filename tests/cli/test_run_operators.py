@@ -111,6 +111,29 @@ def test_s0_02_functions_only(folder: Path) -> None:
     assert names(folder) == {STATS, RUN}
 
 
+MODEL = """
+import torch
+model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh())
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(6):
+    model(torch.ones(2, 4)).sum().backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.usefixtures("needs_torch")
+def test_chosen_modules_are_sections_of_their_own(folder: Path) -> None:
+    (folder / "model.py").write_text(MODEL)
+    fastprof_run("--modules", "0", "--modules", "none", "model.py", cwd=folder).check()
+    report = fastprof.load(folder / "fastprof_out" / RUN)
+    assert {row.name: row.count for row in report.sections} == {
+        "forward": 6,
+        "0": 6,
+        "backward": 6,
+        "optimizer": 6,
+    }
+
+
 @pytest.mark.usefixtures("needs_torch")
 def test_s0_11_options_of_operators(folder: Path) -> None:
     settings = ["record_shapes=true", "row_limit=2", "schedule.skip_first=0", "schedule.active=1"]
@@ -176,21 +199,23 @@ def test_s0_03_steps_with_functions_only(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("args", "message"),
+    ("args", "status", "message"),
     [
-        (["--steps", "0"], "--steps is 0"),
-        (["--steps", "many"], "invalid integer"),
-        (["--operator", "row_limit"], "expected KEY=VALUE"),
-        (["--operator", "rows=1"], "no option 'rows'"),
-        (["--operator", "schedule.active=0"], "active"),
-        (["--functions", "--operator", "row_limit=1"], "no meaning"),
-        (["--unknown"], "no such option"),
+        (["--steps", "0"], 2, "--steps is 0"),
+        (["--steps", "many"], 1, "invalid integer"),
+        (["--operator", "row_limit"], 2, "expected KEY=VALUE"),
+        (["--operator", "rows=1"], 2, "no option 'rows'"),
+        (["--operator", "schedule.active=0"], 2, "active"),
+        (["--functions", "--operator", "row_limit=1"], 2, "no meaning"),
+        (["--functions", "--gpu", "on"], 2, "--gpu has no meaning"),
+        (["--functions", "--modules", "layers.*"], 2, "--modules has no meaning"),
+        (["--unknown"], 1, "no such option"),
     ],
 )
 def test_s0_03_bad_options_before_training_starts(
-    folder: Path, args: list[str], message: str
+    folder: Path, args: list[str], status: int, message: str
 ) -> None:
-    result = fastprof_run(*args, "plain.py", cwd=folder).check(returncode=2)
+    result = fastprof_run(*args, "plain.py", cwd=folder).check(returncode=status)
     assert message in result.stderr
     assert "Traceback" not in result.stderr
     assert "batches" not in result.stdout

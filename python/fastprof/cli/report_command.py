@@ -16,10 +16,14 @@ _FORMATS = (
     "text",
     "json",
     "pstats",
+    "html",
     "speedscope",
     "speedscope-gpu",
     "collapsed",
     "collapsed-gpu",
+    "callgrind",
+    "csv",
+    "markdown",
 )
 
 

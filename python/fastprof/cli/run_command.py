@@ -1,7 +1,8 @@
 """``fastprof run``: a whole training job under the profiler, without an edit to it.
 
-Exit statuses: the program's own, whatever happens to the profile; 2 when it was not
-started (bad arguments, no place for the output, another profiler active).
+Exit statuses: the program's own, whatever happens to the profile; 1 for an option that is
+none; 2 when it was not started for another reason (a value that makes no sense, no place
+for the output, another profiler active).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import optparse
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 from fastprof.capture.options import BusyError
 from fastprof.cli.endings import Endings, complain
@@ -36,7 +37,7 @@ STATS, RUN = FILES
 
 _USAGE = (
     "fastprof run [--functions | --operators] [--steps N] [--operator KEY=VALUE] [--gpu MODE] "
-    "[-o DIR] [-m MODULE | SCRIPT] [ARG] ..."
+    "[--modules PATTERN] [-o DIR] [-m MODULE | SCRIPT] [ARG] ..."
 )
 
 #: Unless told otherwise: a window of three steps, after one left out and one of warm-up.
@@ -75,6 +76,12 @@ def run(argv: Sequence[str]) -> int:
     elif options.operator:
         complain("--operator has no meaning with --functions")
         return 2
+    if operators is None and options.steps is None:
+        # These are of the sections, which are then left alone.
+        for name in ("gpu", "modules"):
+            if getattr(options, name):
+                complain(f"--{name} has no meaning with --functions alone; leave one of them out")
+                return 2
     if options.steps is not None and options.steps < 1:
         complain(f"--steps is {options.steps}, expected 1 or more")
         return 2
@@ -103,7 +110,7 @@ def run(argv: Sequence[str]) -> int:
     is_terminal = sys.stderr is not None and sys.stderr.isatty()
     profiler = Profiler(
         functions=functions,
-        gpu=_GPU[options.gpu],
+        gpu=_GPU[options.gpu or "auto"],
         operators=operators,
         max_steps=options.steps,
         logger=Progress(sys.stderr) if is_terminal else None,
@@ -111,7 +118,7 @@ def run(argv: Sequence[str]) -> int:
         # Functions alone: each call is counted.
         max_overhead=0.0 if operators is None else 0.03,
     )
-    return _run_all(target, paths, profiler)
+    return _run_all(target, paths, profiler, options.modules)
 
 
 def _operator_profile(settings: Sequence[str], folder: str) -> OperatorProfile:
@@ -129,8 +136,17 @@ def _operator_profile(settings: Sequence[str], folder: str) -> OperatorProfile:
     return OperatorProfile.from_config(config)
 
 
+class _Options(optparse.OptionParser):
+    """Ends with status 1, not optparse's 2, over an option that is none."""
+
+    def error(self, msg: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        sys.stderr.write(f"fastprof run: error: {msg}\n")
+        sys.exit(1)
+
+
 def _parse(argv: list[str]) -> tuple[Any, list[str]]:
-    parser = optparse.OptionParser(usage=_USAGE, prog="fastprof run")
+    parser = _Options(usage=_USAGE, prog="fastprof run")
     parser.disable_interspersed_args()
     parser.add_option(
         "-o",
@@ -171,9 +187,16 @@ def _parse(argv: list[str]) -> tuple[Any, list[str]]:
         type="choice",
         choices=list(_GPU),
         metavar="MODE",
-        default="auto",
         help="auto: record the GPU from when the program uses CUDA (default); on: from the "
         "start, which initialises CUDA; off: not at all",
+    )
+    parser.add_option(
+        "--modules",
+        action="append",
+        default=[],
+        metavar="PATTERN",
+        help="modules that get sections of their own inside forward, by their path in the model, "
+        "such as 'layers.*'; can be repeated",
     )
     return parse_target(parser, argv)
 
@@ -187,7 +210,9 @@ def _run_functions(target: Target, paths: Sequence[str]) -> int:
     return _execute(target, profile.enable, profile.disable, save)
 
 
-def _run_all(target: Target, paths: Sequence[str], profiler: Profiler) -> int:
+def _run_all(
+    target: Target, paths: Sequence[str], profiler: Profiler, modules: Sequence[str]
+) -> int:
     # A program with a Profiler of its own must run as it does without us.
     profiler.gives_way = True
 
@@ -208,7 +233,7 @@ def _run_all(target: Target, paths: Sequence[str], profiler: Profiler) -> int:
 
     def start() -> None:
         profiler.start()
-        torch_loop.attach(profiler)
+        torch_loop.attach(profiler, modules=modules)
 
     return _execute(target, start, stop, save)
 
