@@ -1,4 +1,4 @@
-#include "core/thread.h"
+#include "core/trace.h"
 
 fp_thread *
 fp_thread_create(const fp_alloc *a, fp_limits limits, int64_t now)
@@ -26,6 +26,7 @@ fp_thread_destroy(fp_thread *t)
         return;
     }
     fp_alloc a = t->alloc;
+    fp_trace_free(t);
     for (uint32_t i = 0; i < t->section_capacity; i++) {
         if (t->section[i] != NULL) {
             fp_hist_fini(&t->section[i]->hist, &a);

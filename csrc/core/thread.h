@@ -68,8 +68,10 @@ typedef struct fp_thread {
     fp_counters counters;
     fp_key *scratch; /* owned; path elements while the path is rebuilt */
     uint32_t scratch_capacity;
-    uint64_t ident;         /* of the thread, as its owner counts them */
-    uint64_t serial;        /* order of first appearance */
+    uint64_t ident;  /* of the thread, as its owner counts them */
+    uint64_t serial; /* order of first appearance */
+    uint64_t native; /* of the thread, as the kernel counts them; or 0 */
+    struct fp_trace *trace; /* owned; NULL: never traced; see trace.h */
     void *user;             /* the owner's; not touched here */
     struct fp_thread *next; /* borrowed; the owner's list */
 } fp_thread;

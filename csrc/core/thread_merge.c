@@ -1,6 +1,6 @@
 /* Joining what ended threads recorded, and counting bytes: cold code that only
  * reads one thread and writes another. */
-#include "core/thread.h"
+#include "core/trace.h"
 
 /* The node of [into] that [n] becomes, its parent being [parent] already. */
 static fp_node *
@@ -139,6 +139,10 @@ fp_thread_bytes(const fp_thread *t)
     bytes += t->scratch_capacity * sizeof(*t->scratch);
     bytes += t->section_capacity * sizeof(*t->section);
     bytes += t->phases.capacity * sizeof(*t->phases.loader);
+    if (t->trace != NULL) {
+        bytes += sizeof(*t->trace) +
+                 t->trace->capacity * sizeof(*t->trace->frame);
+    }
     if (t->steps != NULL) {
         bytes += sizeof(*t->steps) + hist_bytes(&t->steps->hist);
     }

@@ -482,8 +482,15 @@ export_gpu(export_ctx *x, const fp_gpu_view *view)
     return fp_gpu_view_export(x->r, view, &exported);
 }
 
+static Py_ssize_t
+any_key(void *ctx, fp_key key)
+{
+    return index_of(ctx, key);
+}
+
 static int
-export_into(export_ctx *x, PyObject *d, const fp_gpu_view *view)
+export_into(export_ctx *x, PyObject *d, const fp_gpu_view *view,
+            int with_trace)
 {
     fp_recorder *r = x->r;
     PyObject *threads = PyList_New(0), *sections = PyList_New(0);
@@ -503,6 +510,10 @@ export_into(export_ctx *x, PyObject *d, const fp_gpu_view *view)
     rc |= put(d, "steps", export_steps(x));
     rc |= put(d, "muted", export_muted(x));
     rc |= put(d, "gpu", export_gpu(x, view));
+    rc |= put(d, "trace",
+              with_trace
+                  ? fp_recorder_export_trace(r, x->ns_per_tick, any_key, x)
+                  : Py_NewRef(Py_None));
     fp_nvtx_in_collect(r);
     rc |= put(d, "counters", export_counters(r));
     rc |= put(d, "duration_ns", PyLong_FromLongLong(to_ns(x, ticks)));
@@ -517,7 +528,7 @@ export_into(export_ctx *x, PyObject *d, const fp_gpu_view *view)
 }
 
 PyObject *
-fp_recorder_export(fp_recorder *r)
+fp_recorder_export(fp_recorder *r, int with_trace)
 {
     export_ctx x = {.r = r, .ns_per_tick = fp_clock_ns_per_tick(&r->clock)};
     PyObject *d = PyDict_New();
@@ -527,7 +538,8 @@ fp_recorder_export(fp_recorder *r)
     r->exporting++;
     fp_gpu_view *view = fp_gpu_view_take(r);
     if (d == NULL || x.key_index == NULL || x.keys == NULL ||
-        (view == NULL && PyErr_Occurred()) || export_into(&x, d, view) < 0) {
+        (view == NULL && PyErr_Occurred()) ||
+        export_into(&x, d, view, with_trace) < 0) {
         Py_CLEAR(d);
     }
     fp_gpu_view_free(view);

@@ -128,6 +128,7 @@ close_section(fp_nvtx_range range, unsigned flags)
     }
     int64_t now = fp_clock_now(&r->clock);
     (void)fp_thread_close_section(t, range.id, range.owner, flags, now);
+    fp_recorder_trace(r, t, now);
     if (r->gpu_on && t == own) {
         fp_gpu_layer_section(r, t, now);
     }

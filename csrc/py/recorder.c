@@ -54,10 +54,16 @@ create_own(fp_recorder *r)
     }
     t->ident = PyThread_get_thread_ident();
     t->serial = ++r->threads_seen;
+#ifdef PY_HAVE_THREAD_NATIVE_ID
+    t->native = PyThread_get_thread_native_id();
+#endif
     t->user = fp_life_acquire(r->state);
     t->next = r->threads;
     r->threads = t;
     r->thread_count++;
+    if (r->tracing) {
+        fp_trace_begin(&r->trace, t);
+    }
     return t;
 }
 
@@ -130,6 +136,7 @@ fp_recorder_free_threads(fp_recorder *r)
 static void
 join(fp_recorder *r, fp_thread *t)
 {
+    fp_recorder_trace_ended(r, t);
     uint32_t nodes = t->tree.count;
     uint32_t *became = fp_gpu_layer_owns(r)
                            ? fp_alloc_zeroed(&r->alloc, nodes, sizeof(*became))
@@ -222,6 +229,35 @@ fp_recorder_enter_slow(fp_recorder *r, fp_thread *t, fp_key key,
     if (n != NULL) {
         enter_at(t, n, resume, fp_clock_now(&r->clock));
     }
+}
+
+void
+fp_recorder_enter_followed(fp_recorder *r, fp_thread *t, fp_key key,
+                           PyObject *object, int resume)
+{
+    fp_node *n;
+    if (r->gpu_external) {
+        fp_recorder_enter_external(r, t, key, object, resume);
+    }
+    else if ((n = fp_thread_predict(t, key)) != NULL) {
+        enter_at(t, n, resume, fp_clock_now(&r->clock));
+    }
+    else {
+        fp_recorder_enter_slow(r, t, key, object, resume);
+    }
+    fp_recorder_trace(r, t, t->last);
+}
+
+void
+fp_recorder_leave_followed(fp_recorder *r, fp_thread *t, fp_key key)
+{
+    if (r->gpu_external) {
+        fp_recorder_leave_external(r, t, key);
+    }
+    else {
+        fp_thread_leave(t, key, fp_clock_now(&r->clock));
+    }
+    fp_recorder_trace(r, t, t->last);
 }
 
 /* ---- external timer ---- */

@@ -6,6 +6,8 @@
 #include "py/keytab.h"
 #include "py/state.h"
 
+#include "core/trace.h"
+
 typedef enum fp_backend {
     FP_BACKEND_NONE, /* not chosen yet */
     FP_BACKEND_SETPROFILE,
@@ -77,6 +79,10 @@ typedef struct fp_recorder {
     uint8_t stop_wanted;      /* disable() came while the hook was being set */
     uint8_t switching;        /* a thread is setting or removing the hook */
     uint8_t any_muted;
+    uint8_t tracing;      /* a window of the trace is open */
+    uint8_t has_trace;    /* trace_open() was called */
+    fp_trace_log trace;   /* see trace_layer.c */
+    int64_t trace_origin; /* ticks; its times are since then */
     /* the GPU layer, see gpu_layer.h */
     uint8_t gpu_on;       /* launches are attributed to this recorder */
     uint8_t gpu_external; /* ... by ids that are pushed at every boundary */
@@ -155,7 +161,15 @@ fp_recorder_enter_timed(fp_recorder *r, fp_key key, PyObject *object,
 void
 fp_recorder_leave_timed(fp_recorder *r, fp_key key);
 
-/* While CUPTI must be told where the thread stands. */
+/* While a trace is taken, or CUPTI must be told where the thread stands. */
+void
+fp_recorder_enter_followed(fp_recorder *r, fp_thread *t, fp_key key,
+                           PyObject *object, int resume);
+
+void
+fp_recorder_leave_followed(fp_recorder *r, fp_thread *t, fp_key key);
+
+/* The latter. */
 void
 fp_recorder_enter_external(fp_recorder *r, fp_thread *t, fp_key key,
                            PyObject *object, int resume);
@@ -185,8 +199,8 @@ fp_recorder_enter(fp_recorder *r, fp_key key, PyObject *object, int resume)
         fp_recorder_enter_timed(r, key, object, resume);
         return;
     }
-    if (FP_UNLIKELY(r->gpu_external)) {
-        fp_recorder_enter_external(r, t, key, object, resume);
+    if (FP_UNLIKELY((r->gpu_external | r->tracing) != 0)) {
+        fp_recorder_enter_followed(r, t, key, object, resume);
         return;
     }
     fp_node *n = fp_thread_predict(t, key);
@@ -214,8 +228,8 @@ fp_recorder_leave(fp_recorder *r, fp_key key)
         fp_recorder_leave_timed(r, key);
         return;
     }
-    if (FP_UNLIKELY(r->gpu_external)) {
-        fp_recorder_leave_external(r, t, key);
+    if (FP_UNLIKELY((r->gpu_external | r->tracing) != 0)) {
+        fp_recorder_leave_followed(r, t, key);
         return;
     }
     fp_thread_leave(t, key, fp_clock_now(&r->clock));
@@ -234,7 +248,7 @@ static inline fp_recorder *
 fp_plain_recorder(fp_recorder *r)
 {
     return r->timer == NULL && r->clock.kind == FP_CLOCK_COUNTER &&
-                   !r->gpu_external
+                   (r->gpu_external | r->tracing) == 0
                ? r
                : NULL;
 }
@@ -345,11 +359,49 @@ fp_monitoring_add_type(PyObject *module, fp_state *st);
 int
 fp_setprofile_add_type(PyObject *module, fp_state *st);
 
+/* ---- the trace (trace_layer.c) ---- */
+
+/* The path of [t] has changed while a window is open. */
+static inline void
+fp_recorder_trace(fp_recorder *r, fp_thread *t, int64_t now)
+{
+    if (FP_UNLIKELY(r->tracing)) {
+        fp_trace_moved(&r->trace, t, now);
+    }
+}
+
+/* The record of [t], whose thread has ended, is about to go. */
+void
+fp_recorder_trace_ended(fp_recorder *r, fp_thread *t);
+
+/* The window ends, if one is open. */
+void
+fp_recorder_trace_close(fp_recorder *r);
+
+/* What was recorded is forgotten. */
+void
+fp_recorder_trace_cleared(fp_recorder *r);
+
+/* Methods of the type. */
+PyObject *
+fp_recorder_trace_open_method(PyObject *self, PyObject *args,
+                              PyObject *kwargs);
+
+PyObject *
+fp_recorder_trace_close_method(PyObject *self, PyObject *ignored);
+
+/* The dict of export()["trace"]; [index] is what numbers keys, -1 with an
+ * exception.  None: nothing was traced. */
+PyObject *
+fp_recorder_export_trace(fp_recorder *r, double ns_per_tick,
+                         Py_ssize_t (*index)(void *ctx, fp_key key),
+                         void *ctx);
+
 /* ---- values ---- */
 
 /* The dict of Recorder.export(). */
 PyObject *
-fp_recorder_export(fp_recorder *r);
+fp_recorder_export(fp_recorder *r, int with_trace);
 
 int
 fp_recorder_add_type(PyObject *module, fp_state *st);

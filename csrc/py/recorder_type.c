@@ -62,6 +62,7 @@ recorder_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     r->sweep_at = 32;
     fp_keytab_init(&r->keys, &r->alloc);
     fp_keytab_init(&r->sites, &r->alloc);
+    fp_trace_log_init(&r->trace, &r->alloc, 0, 0);
     return (PyObject *)r;
 }
 
@@ -158,6 +159,8 @@ recorder_init(PyObject *self, PyObject *args, PyObject *kwargs)
         return -1;
     }
     fp_recorder_free_threads(r);
+    fp_trace_log_fini(&r->trace);
+    r->has_trace = 0;
     fp_keytab_clear(&r->keys);
     fp_keytab_clear(&r->sites);
     Py_XSETREF(r->timer, timer == Py_None ? NULL : Py_NewRef(timer));
@@ -227,6 +230,7 @@ recorder_dealloc(PyObject *self)
     fp_monitoring_forget(r);
     fp_setprofile_forget(r);
     fp_recorder_free_threads(r);
+    fp_trace_log_fini(&r->trace);
     fp_keytab_clear(&r->keys);
     fp_keytab_clear(&r->sites);
     Py_CLEAR(r->timer);
@@ -295,6 +299,7 @@ recorder_clear(PyObject *self, PyObject *Py_UNUSED(ignored))
         r->started = fp_clock_now(&r->clock);
     }
     r->ended_threads = 0;
+    fp_recorder_trace_cleared(r);
     fp_gpu_layer_cleared(r);
     int rearm = r->any_muted && r->functions_on;
     r->any_muted = 0;
@@ -403,8 +408,11 @@ recorder_step(PyObject *self, PyObject *Py_UNUSED(ignored))
     fp_section_end_lingering(r);
     fp_thread *t = r->initialised ? fp_recorder_section_thread(r) : NULL;
     if (t != NULL && t == r->stepper) {
-        int64_t now = fp_clock_now(&r->clock);
+        int64_t now = fp_clock_now(&r->clock), began = t->steps->start;
         fp_thread_end_step(t, now);
+        if (r->tracing) {
+            fp_trace_step(&r->trace, t, t->steps->count - 1, began, now);
+        }
         if (r->gpu_on) {
             fp_gpu_layer_step(r, t, now);
         }
@@ -553,13 +561,19 @@ recorder_loader_totals(PyObject *self, PyObject *Py_UNUSED(ignored))
 /* ---- reading ---- */
 
 static PyObject *
-recorder_export(PyObject *self, PyObject *Py_UNUSED(ignored))
+recorder_export(PyObject *self, PyObject *args, PyObject *kwargs)
 {
     fp_recorder *r = cast(self);
+    int with_trace = 0;
+    static char *names[] = {"trace", NULL};
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$p:export", names,
+                                     &with_trace)) {
+        return NULL;
+    }
     if (ready(r) < 0 || fp_recorder_guard_timer(r, "export", 0) < 0) {
         return NULL;
     }
-    return fp_recorder_export(r);
+    return fp_recorder_export(r, with_trace);
 }
 
 static PyObject *
@@ -582,7 +596,8 @@ recorder_memory(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
     fp_recorder *r = cast(self);
     size_t bytes = (r->keys.capacity + r->sites.capacity) * sizeof(fp_keyent) +
-                   (r->keys.slots + r->sites.slots) * sizeof(uint32_t);
+                   (r->keys.slots + r->sites.slots) * sizeof(uint32_t) +
+                   fp_trace_bytes(&r->trace);
     uint64_t nodes = 0;
     fp_thread *t = NULL;
     while ((t = fp_recorder_next(r, t)) != NULL) {
@@ -734,8 +749,16 @@ static PyMethodDef recorder_methods[] = {
     {"gpu_status", fp_gpu_layer_status, METH_NOARGS,
      "gpu_status($self, /)\n--\n\n"
      "{\"state\", \"reason\", \"tier\"}; state may also be \"paused\"."},
-    {"export", recorder_export, METH_NOARGS,
-     "export($self, /)\n--\n\nEverything recorded, as plain lists."},
+    {"trace_open", KEYWORDS(fp_recorder_trace_open_method),
+     METH_VARARGS | METH_KEYWORDS,
+     "trace_open($self, *, min_ns=50000, max_events=200000)\n--\n\n"
+     "Begin a window of the trace: when sections, steps and functions of\n"
+     "min_ns or longer begin and end.  The first call's limits hold."},
+    {"trace_close", fp_recorder_trace_close_method, METH_NOARGS,
+     "trace_close($self, /)\n--\n\nEnd the window."},
+    {"export", KEYWORDS(recorder_export), METH_VARARGS | METH_KEYWORDS,
+     "export($self, *, trace=False)\n--\n\n"
+     "Everything recorded, as plain lists; the trace if asked for."},
     {"code_objects", recorder_code_objects, METH_NOARGS,
      "code_objects($self, /)\n--\n\nCode objects that were called."},
     {"memory", recorder_memory, METH_NOARGS,

@@ -46,6 +46,16 @@ has_extras(const fp_recorder *r, const fp_section_object *s)
     return s->sync > 0 || (r->sync | r->lingering | s->state->nvtx_out) != 0;
 }
 
+/* Tells those who follow where the thread stands. */
+FP_COLD static void
+section_changed(fp_recorder *r, fp_thread *t, int64_t now)
+{
+    fp_recorder_trace(r, t, now);
+    if (r->gpu_on) {
+        fp_gpu_layer_section(r, t, now);
+    }
+}
+
 inline fp_thread *
 fp_section_begin(fp_recorder *r, const fp_section_object *s)
 {
@@ -56,8 +66,8 @@ fp_section_begin(fp_recorder *r, const fp_section_object *s)
     int64_t now = fp_clock_now(&r->clock);
     fp_status status = fp_thread_open_section(t, s->id, (fp_phase)s->phase,
                                               fp_compat_context(), now);
-    if (FP_UNLIKELY(r->gpu_on)) {
-        fp_gpu_layer_section(r, t, now);
+    if (FP_UNLIKELY((r->gpu_on | r->tracing) != 0)) {
+        section_changed(r, t, now);
     }
     return status == FP_OK ? t : NULL;
 }
@@ -115,8 +125,8 @@ close_here(fp_recorder *r, const fp_section_object *s, unsigned flags)
                                             flags, now) != FP_OK)) {
         count_stray(r, t, s->id);
     }
-    if (FP_UNLIKELY(r->gpu_on)) {
-        fp_gpu_layer_section(r, t, now);
+    if (FP_UNLIKELY((r->gpu_on | r->tracing) != 0)) {
+        section_changed(r, t, now);
     }
 }
 

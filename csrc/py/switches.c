@@ -140,6 +140,7 @@ drop_all_functions(fp_recorder *r)
     for (fp_thread *t = r->threads; t != NULL; t = t->next) {
         if (t->last != INT64_MIN) {
             fp_thread_drop_functions(t, now_of(r, t));
+            fp_recorder_trace(r, t, t->last);
         }
     }
 }
@@ -207,6 +208,7 @@ fp_recorder_stop_sections(fp_recorder *r)
         return;
     }
     fp_nvtx_in_collect(r);
+    fp_recorder_trace_close(r);
     for (fp_thread *t = r->threads; t != NULL; t = t->next) {
         fp_thread_drop_sections(t, now_of(r, t));
     }

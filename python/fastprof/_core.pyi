@@ -89,7 +89,11 @@ class Recorder:
         """Bring what is recorded up to date; whether that was done in time."""
     def gpu_status(self) -> dict[str, Any]:
         """``{"state", "reason", "tier"}``; state may also be "paused"."""
-    def export(self) -> dict[str, Any]:
+    def trace_open(self, *, min_ns: int = 50_000, max_events: int = 200_000) -> None:
+        """Begin a window of the trace; the limits of the first call hold."""
+    def trace_close(self) -> None:
+        """End the window; what is open is cut there."""
+    def export(self, *, trace: bool = False) -> dict[str, Any]:
         """Columns of everything recorded; see capture/convert.py for the layout."""
     def code_objects(self) -> list[CodeType]:
         """Code objects that were called."""
