@@ -23,6 +23,8 @@ typedef struct fp_section {
     int64_t steps_ticks;
     uint64_t steps;                  /* steps in which it ran */
     struct fp_section *next_touched; /* borrowed */
+    uint8_t has_column;              /* see steps_series.h */
+    uint8_t cover;                   /* fp_kind of all time in it; or 0 */
 } fp_section;
 
 /* One entry of [ticks] was left. */

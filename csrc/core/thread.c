@@ -1,3 +1,4 @@
+#include "core/steps_split.h"
 #include "core/trace.h"
 
 fp_thread *
@@ -34,6 +35,8 @@ fp_thread_destroy(fp_thread *t)
         }
     }
     fp_alloc_give(&a, t->section, t->section_capacity, sizeof(*t->section));
+    fp_split_destroy(t);
+    fp_waits_fini(&t->waits, &a);
     if (t->steps != NULL) {
         fp_hist_fini(&t->steps->hist, &a);
         fp_alloc_give(&a, t->steps, 1, sizeof(*t->steps));

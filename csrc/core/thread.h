@@ -20,7 +20,7 @@
 #include "core/phases.h"
 #include "core/section.h"
 #include "core/steps.h"
-#include "core/tree.h"
+#include "core/waits.h"
 
 typedef struct fp_limits {
     uint32_t max_nodes; /* per thread */
@@ -45,6 +45,7 @@ typedef struct fp_open {
     const void *owner; /* never followed: tells tasks of one thread apart */
     uint8_t on_path;   /* has a node on the path */
     uint8_t phase;     /* fp_phase */
+    uint8_t cover;     /* fp_kind; see steps_split.h */
 } fp_open;
 
 typedef struct fp_thread {
@@ -61,9 +62,11 @@ typedef struct fp_thread {
     fp_limits limits;
     fp_section **section; /* owned; index is the section id; NULL if unused */
     uint32_t section_capacity;
-    fp_section *touched;  /* sections that ran in the step under way */
-    int64_t bottom_since; /* since when open[0] is at the bottom */
-    fp_steps *steps;      /* owned; NULL in threads that do not step */
+    fp_section *touched;    /* sections that ran in the step under way */
+    int64_t bottom_since;   /* since when open[0] is at the bottom */
+    fp_steps *steps;        /* owned; NULL in threads that do not step */
+    struct fp_split *split; /* owned; the same; see steps_split.h */
+    fp_waits waits;
     fp_phases phases;
     fp_counters counters;
     fp_key *scratch; /* owned; path elements while the path is rebuilt */

@@ -1,5 +1,6 @@
 /* Joining what ended threads recorded, and counting bytes: cold code that only
  * reads one thread and writes another. */
+#include "core/steps_split.h"
 #include "core/trace.h"
 
 /* The node of [into] that [n] becomes, its parent being [parent] already. */
@@ -140,8 +141,12 @@ fp_thread_bytes(const fp_thread *t)
     bytes += t->section_capacity * sizeof(*t->section);
     bytes += t->phases.capacity * sizeof(*t->phases.loader);
     if (t->trace != NULL) {
-        bytes += sizeof(*t->trace) +
-                 t->trace->capacity * sizeof(*t->trace->frame);
+        bytes +=
+            sizeof(*t->trace) + t->trace->capacity * sizeof(*t->trace->frame);
+    }
+    bytes += t->waits.capacity * sizeof(*t->waits.wait);
+    if (t->split != NULL) {
+        bytes += fp_split_bytes(t->split);
     }
     if (t->steps != NULL) {
         bytes += sizeof(*t->steps) + hist_bytes(&t->steps->hist);

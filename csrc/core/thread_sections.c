@@ -1,5 +1,5 @@
 /* Opening and closing sections, and the steps that they are rows of. */
-#include "core/thread.h"
+#include "core/steps_split.h"
 
 #include <string.h>
 
@@ -96,6 +96,10 @@ fp_thread_open_section(fp_thread *t, uint32_t id, fp_phase phase,
     entry->owner = owner;
     entry->on_path = on_path == FP_OK;
     entry->phase = (uint8_t)phase;
+    entry->cover = phase == FP_PHASE_DATA ? FP_KIND_DATA : s->cover;
+    if (entry->cover != FP_KIND_NONE && t->split != NULL) {
+        fp_split_cover(t, (fp_kind)entry->cover, now);
+    }
     return FP_OK;
 }
 
@@ -135,6 +139,9 @@ charge_bottom(fp_thread *t, int64_t now)
         s->touched = 1;
         s->next_touched = t->touched;
         t->touched = s;
+        if (FP_UNLIKELY(!s->has_column) && t->split != NULL) {
+            fp_series_add_column(&t->split->series, &t->alloc, s);
+        }
     }
     t->bottom_since = now;
 }
@@ -186,6 +193,9 @@ fp_thread_close_section(fp_thread *t, uint32_t id, const void *owner,
     fp_section *s = t->open[i].section;
     int64_t start = t->open[i].start;
     fp_phase phase = (fp_phase)t->open[i].phase;
+    if (t->open[i].cover != FP_KIND_NONE && t->split != NULL) {
+        fp_split_uncover(t, now);
+    }
     if (FP_LIKELY(t->open[i].on_path)) {
         remove_node(t, i, now);
     }
@@ -226,6 +236,9 @@ fp_thread_drop_sections(fp_thread *t, int64_t now)
         if (i == 0) {
             charge_bottom(t, now);
         }
+        if (t->open[i].cover != FP_KIND_NONE && t->split != NULL) {
+            fp_split_uncover(t, now);
+        }
         t->open[i].section->lost++;
         t->open_len = i;
     }
@@ -251,6 +264,7 @@ fp_thread_start_steps(fp_thread *t, uint64_t skip, int64_t now)
     t->steps->skip = skip;
     t->steps->start = now;
     t->bottom_since = now;
+    fp_split_start(t, now);
     return FP_OK;
 }
 
@@ -260,7 +274,11 @@ fp_thread_end_step(fp_thread *t, int64_t now)
     if (t->open_len > 0) {
         charge_bottom(t, now);
     }
+    int64_t start = t->steps->start;
     int measured = fp_steps_end(t->steps, &t->alloc, now);
+    if (t->split != NULL) {
+        fp_split_end_step(t, start, now, measured);
+    }
     for (fp_section *s = t->touched; s != NULL; s = s->next_touched) {
         if (measured) {
             s->steps_ticks += s->step_ticks;

@@ -61,6 +61,8 @@ fp_key_section_id(fp_key key)
 enum {
     FP_NODE_FLAT = 1,  /* child of a truncated node: has no children */
     FP_NODE_MUTED = 2, /* its events were switched off */
+    /* Above these is a number: see waits.h. */
+    FP_NODE_FLAG_BITS = 4,
 };
 
 /* 64 bytes on 64-bit machines: one cache line. */

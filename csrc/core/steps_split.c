@@ -1,0 +1,303 @@
+#include "core/steps_split.h"
+
+/* ---- places ---- */
+
+/* The slot of (node, kind); NULL: the table is full. */
+static fp_split_place *
+place_of(fp_split *s, const fp_node *n, fp_kind kind)
+{
+    enum { MASK = FP_SPLIT_PLACES - 1 };
+    uint32_t i = (n->index * 2654435761u >> 16) + (uint32_t)kind;
+    for (uint32_t tries = 0; tries < FP_SPLIT_PLACES; tries++, i++) {
+        fp_split_place *p = &s->place[i & MASK];
+        if (p->node == n && p->kind == kind) {
+            return p;
+        }
+        if (p->node == NULL) {
+            /* Nearly full, finding a place takes longer than it is worth. */
+            if (s->places == FP_SPLIT_PLACES - FP_SPLIT_PLACES / 8) {
+                return NULL;
+            }
+            s->places++;
+            p->node = n;
+            p->kind = (uint8_t)kind;
+            return p;
+        }
+    }
+    return NULL;
+}
+
+static void
+add(fp_split *s, const fp_node *n, fp_kind kind, int64_t ticks)
+{
+    s->step.kind[kind] += ticks;
+    fp_split_place *p = place_of(s, n, kind);
+    if (p == NULL) {
+        return;
+    }
+    p->step_ticks += ticks;
+    if (!p->used) {
+        p->used = 1;
+        p->next = s->used;
+        s->used = (uint16_t)(p - s->place + 1);
+    }
+}
+
+static void
+end_places(fp_split *s, int measured)
+{
+    for (uint32_t at = s->used; at != 0;) {
+        fp_split_place *p = &s->place[at - 1];
+        p->sum_ticks += measured ? p->step_ticks : 0;
+        p->step_ticks = 0;
+        p->used = 0;
+        at = p->next;
+    }
+    s->used = 0;
+}
+
+/* ---- sections that cover ---- */
+
+static void
+begin_cover(fp_split *s, const fp_node *n, int64_t now)
+{
+    s->cover_since = now;
+    s->cover_cpu_ns = fp_usage_cpu(&s->usage);
+    s->cover_node = n;
+}
+
+/* Charges what the cover has had since it began. */
+static void
+end_cover(fp_split *s, int64_t now)
+{
+    int64_t ticks = now > s->cover_since ? now - s->cover_since : 0;
+    int64_t cpu_ns = fp_usage_cpu(&s->usage) - s->cover_cpu_ns;
+    add(s, s->cover_node, s->cover_kind, ticks);
+    s->step.covered_ticks += ticks;
+    s->step.covered_cpu_ns += cpu_ns > 0 ? cpu_ns : 0;
+}
+
+void
+fp_split_cover(fp_thread *t, fp_kind kind, int64_t now)
+{
+    fp_split *s = t->split;
+    if (s->covers++ == 0) {
+        s->cover_kind = kind;
+        begin_cover(s, t->cur, now);
+    }
+}
+
+void
+fp_split_uncover(fp_thread *t, int64_t now)
+{
+    if (--t->split->covers == 0) {
+        end_cover(t->split, now);
+    }
+}
+
+/* Counts the covers among the open sections anew. */
+static void
+find_covers(fp_thread *t)
+{
+    fp_split *s = t->split;
+    s->covers = 0;
+    for (uint32_t i = 0; i < t->open_len; i++) {
+        if (t->open[i].cover != FP_KIND_NONE && s->covers++ == 0) {
+            s->cover_kind = (fp_kind)t->open[i].cover;
+        }
+    }
+}
+
+/* ---- the garbage collector ---- */
+
+static void
+charge_gc(fp_thread *t, int64_t now)
+{
+    fp_split *s = t->split;
+    int64_t ticks = now > s->gc_since ? now - s->gc_since : 0;
+    s->gc_since = now;
+    add(s, s->gc_node, FP_KIND_GC, ticks);
+    if (s->covers != 0) {
+        int64_t cpu_ns = fp_usage_cpu(&s->usage);
+        s->cover_since += ticks;
+        s->cover_cpu_ns += cpu_ns - s->gc_cpu_ns;
+        s->gc_cpu_ns = cpu_ns;
+    }
+    else {
+        fp_waits_take(&t->waits, s->gc_node, ticks);
+    }
+}
+
+void
+fp_split_gc_begin(fp_thread *t, int64_t now)
+{
+    fp_split *s = t->split;
+    if (!s->in_gc) {
+        s->in_gc = 1;
+        s->gc_since = now;
+        s->gc_node = t->cur;
+        s->gc_cpu_ns = s->covers != 0 ? fp_usage_cpu(&s->usage) : 0;
+    }
+}
+
+void
+fp_split_gc_end(fp_thread *t, int64_t now, int generation)
+{
+    fp_split *s = t->split;
+    if (!s->in_gc) {
+        return;
+    }
+    charge_gc(t, now);
+    s->in_gc = 0;
+    if (generation >= 0 && generation < FP_GC_GENERATIONS) {
+        s->step.gc_runs[generation]++;
+    }
+}
+
+/* ---- the GPU ---- */
+
+void
+fp_split_gpu(fp_thread *t, int64_t ticks)
+{
+    fp_split *s = t->split;
+    if (s->covers == 0 && ticks > 0) {
+        s->step.kind[FP_KIND_GPU] += ticks;
+        fp_waits_take(&t->waits, t->cur, ticks);
+    }
+}
+
+/* ---- functions that wait ---- */
+
+void
+fp_thread_list_wait(fp_thread *t, fp_node *n, fp_kind kind)
+{
+    if (n->key == FP_KEY_TRUNCATED || fp_waits_number(n) != 0) {
+        return; /* stands for others, too; or is known */
+    }
+    for (uint32_t i = 0; i < t->open_len; i++) {
+        if (t->open[i].cover != FP_KIND_NONE) {
+            return; /* a node is one path: it always will be covered */
+        }
+    }
+    fp_waits_add(&t->waits, &t->alloc, n, kind);
+}
+
+/* ---- steps ---- */
+
+/* Brings every sum of the step under way up to [now]. */
+static void
+charge_all(fp_thread *t, int64_t now, int measured)
+{
+    fp_split *s = t->split;
+    if (now > t->last) {
+        fp_thread_charge(t, now);
+    }
+    if (s->in_gc) {
+        charge_gc(t, now);
+    }
+    if (s->covers != 0) {
+        end_cover(s, now);
+        begin_cover(s, s->cover_node, now);
+    }
+    fp_waits_end_step(&t->waits, s->step.kind, measured);
+    end_places(s, measured);
+}
+
+static void
+add_sums(fp_split_sums *into, const fp_split_sums *from)
+{
+    for (int k = 0; k < FP_KIND_COUNT; k++) {
+        into->kind[k] += from->kind[k];
+    }
+    into->covered_ticks += from->covered_ticks;
+    into->covered_cpu_ns += from->covered_cpu_ns;
+    for (int g = 0; g < FP_GC_GENERATIONS; g++) {
+        into->gc_runs[g] += from->gc_runs[g];
+    }
+}
+
+/* [after] - [before], or -1 if either is not known. */
+static int64_t
+spent(int64_t before, int64_t after)
+{
+    return before < 0 || after < before ? -1 : after - before;
+}
+
+static void
+put_row(fp_split *s, uint32_t row, int64_t start, const fp_usage *now)
+{
+    fp_series *series = &s->series;
+    int64_t cpu_ns = spent(s->at.cpu_ns, now->cpu_ns);
+    series->start[row] = start;
+    series->cpu_ns[row] = cpu_ns;
+    series->gc_ticks[row] = s->step.kind[FP_KIND_GC];
+    series->switches[row] = spent(s->at.switches, now->switches);
+    series->faults[row] = spent(s->at.faults, now->faults);
+    fp_series_put_sections(series, row);
+    if (cpu_ns >= 0) {
+        s->cpu_ns += cpu_ns;
+        s->cpu_steps++;
+    }
+}
+
+void
+fp_split_end_step(fp_thread *t, int64_t start, int64_t now, int measured)
+{
+    fp_split *s = t->split;
+    charge_all(t, now, measured);
+    fp_usage usage = fp_usage_now(&s->usage);
+    unsigned watched = s->signals & s->signals_before;
+    if (measured) {
+        add_sums(&s->sum, &s->step);
+        for (int i = 0; i < FP_SIGNALS; i++) {
+            s->signal_steps[i] += watched >> i & 1;
+        }
+        uint64_t n = fp_steps_measured(t->steps);
+        put_row(s, (uint32_t)((n - 1) % FP_STEPS_RECENT), start, &usage);
+    }
+    s->at = usage;
+    s->signals_before = s->signals;
+    s->step = (fp_split_sums){{0}, 0, 0, {0}};
+}
+
+void
+fp_split_start(fp_thread *t, int64_t now)
+{
+    if (t->split == NULL) {
+        t->split = fp_alloc_zeroed(&t->alloc, 1, sizeof(*t->split));
+        if (t->split == NULL) {
+            return;
+        }
+        t->split->usage = fp_usage_of_thread();
+        find_covers(t);
+        begin_cover(t->split, t->cur, now);
+    }
+    charge_all(t, now, 0);
+    t->split->step = (fp_split_sums){{0}, 0, 0, {0}};
+    t->split->signals_before = t->split->signals;
+    t->split->at = fp_usage_now(&t->split->usage);
+}
+
+void
+fp_split_set_usage(fp_thread *t, fp_usage_source source)
+{
+    t->split->usage = source;
+    t->split->at = fp_usage_now(&source);
+    t->split->cover_cpu_ns = fp_usage_cpu(&source);
+}
+
+void
+fp_split_destroy(fp_thread *t)
+{
+    if (t->split != NULL) {
+        fp_series_fini(&t->split->series, &t->alloc);
+        fp_alloc_give(&t->alloc, t->split, 1, sizeof(*t->split));
+        t->split = NULL;
+    }
+}
+
+size_t
+fp_split_bytes(const fp_split *s)
+{
+    return sizeof(*s) + s->series.columns * FP_STEPS_RECENT * sizeof(int64_t);
+}

@@ -1,0 +1,122 @@
+/* steps_split: what the time of a thread's steps was spent on.
+ *
+ * Every tick is of one kind.  Which one is decided where it is spent:
+ *
+ *   - gc takes from whatever it interrupts;
+ *   - a section that covers (data, communication) has all of its time, whatever
+ *     runs in it; of two, the outer one;
+ *   - waiting for the GPU takes from the function that waits;
+ *   - a listed function (see waits.h) outside of these has its own time.
+ *
+ * What is left is computing, or being off the CPU for no reason known here.  All
+ * of it is called by the thread that steps. */
+#ifndef FP_CORE_STEPS_SPLIT_H
+#define FP_CORE_STEPS_SPLIT_H
+
+#include "core/steps_series.h"
+#include "core/thread.h"
+#include "core/usage.h"
+
+enum {
+    FP_SPLIT_PLACES = 256, /* a power of two */
+    FP_GC_GENERATIONS = 3,
+};
+
+/* Who watched during a step; the thread's owner says who does now. */
+enum {
+    FP_SIGNAL_FUNCTIONS = 1,
+    FP_SIGNAL_GC = 2,
+    FP_SIGNAL_GPU = 4,
+    FP_SIGNALS = 3, /* how many */
+};
+
+/* Time of one kind in one node, of what is not in fp_waits. */
+typedef struct fp_split_place {
+    const fp_node *node; /* borrowed from the tree; NULL: free */
+    int64_t step_ticks;
+    int64_t sum_ticks;
+    uint16_t next; /* used in this step, too: index + 1; 0: none */
+    uint8_t kind;
+    uint8_t used;
+} fp_split_place;
+
+/* Sums of one step, or of all measured ones. */
+typedef struct fp_split_sums {
+    int64_t kind[FP_KIND_COUNT]; /* ticks */
+    int64_t covered_ticks;       /* by sections: part of the above */
+    int64_t covered_cpu_ns;
+    uint64_t gc_runs[FP_GC_GENERATIONS];
+} fp_split_sums;
+
+typedef struct fp_split {
+    fp_split_sums step; /* the one under way */
+    fp_split_sums sum;
+    int64_t cpu_ns;                    /* measured steps */
+    uint64_t cpu_steps;                /* ... of which it is known */
+    uint64_t signal_steps[FP_SIGNALS]; /* ... in which each watched */
+    unsigned signals;                  /* who watches now */
+    unsigned signals_before;           /* ... and at the last end of a step */
+    uint32_t covers;                   /* open sections that cover */
+    fp_kind cover_kind;                /* of the outermost */
+    int64_t cover_since;
+    int64_t cover_cpu_ns;
+    const fp_node *cover_node;
+    uint8_t in_gc;
+    int64_t gc_since;
+    int64_t gc_cpu_ns;
+    const fp_node *gc_node;
+    fp_usage_source usage;
+    fp_usage at; /* at the beginning of the step */
+    fp_split_place place[FP_SPLIT_PLACES];
+    uint32_t places;
+    uint16_t used; /* places of this step: index + 1 of the first */
+    fp_series series;
+} fp_split;
+
+/* A step begins at [now], and what is known of one under way is dropped.  Made
+ * if need be; without memory the thread has none. */
+void
+fp_split_start(fp_thread *t, int64_t now);
+
+/* [source] instead of the operating system. */
+void
+fp_split_set_usage(fp_thread *t, fp_usage_source source);
+
+void
+fp_split_destroy(fp_thread *t);
+
+size_t
+fp_split_bytes(const fp_split *s);
+
+/* The step that began at [start] has ended; the sections' times of it are still
+ * there.  [t] has a split. */
+void
+fp_split_end_step(fp_thread *t, int64_t start, int64_t now, int measured);
+
+/* A section that covers was opened, or will be closed. */
+void
+fp_split_cover(fp_thread *t, fp_kind kind, int64_t now);
+
+void
+fp_split_uncover(fp_thread *t, int64_t now);
+
+/* The collector begins and ends.  One that is told of twice, or of whose begin
+ * nobody told, is nothing. */
+void
+fp_split_gc_begin(fp_thread *t, int64_t now);
+
+void
+fp_split_gc_end(fp_thread *t, int64_t now, int generation);
+
+/* The function in which the thread stands waited for the GPU; without the lock
+ * that readers of the sums hold. */
+void
+fp_split_gpu(fp_thread *t, int64_t ticks);
+
+/* ---- functions that wait ---- */
+
+/* Lists [n], a new node for a function that waits, unless a section covers. */
+void
+fp_thread_list_wait(fp_thread *t, fp_node *n, fp_kind kind);
+
+#endif

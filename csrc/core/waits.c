@@ -1,0 +1,70 @@
+#include "core/waits.h"
+
+void
+fp_waits_fini(fp_waits *w, const fp_alloc *a)
+{
+    fp_alloc_give(a, w->wait, w->capacity, sizeof(*w->wait));
+    w->wait = NULL;
+    w->count = w->capacity = w->entered = 0;
+}
+
+static fp_status
+reserve(fp_waits *w, const fp_alloc *a)
+{
+    if (w->count < w->capacity) {
+        return FP_OK;
+    }
+    if (w->count == FP_WAITS_MAX) {
+        return FP_ENOMEM;
+    }
+    uint32_t capacity = w->capacity ? w->capacity * 2 : 16;
+    capacity = capacity < FP_WAITS_MAX ? capacity : FP_WAITS_MAX;
+    fp_wait *wait =
+        fp_alloc_grow(a, w->wait, w->capacity, capacity, sizeof(*wait));
+    if (wait == NULL) {
+        return FP_ENOMEM;
+    }
+    w->wait = wait;
+    w->capacity = capacity;
+    return FP_OK;
+}
+
+void
+fp_waits_add(fp_waits *w, const fp_alloc *a, fp_node *n, fp_kind kind)
+{
+    if (reserve(w, a) != FP_OK) {
+        w->left_out++;
+        return;
+    }
+    w->wait[w->count++] = (fp_wait){
+        .node = n, .seen_ticks = n->self_ticks, .kind = (uint8_t)kind};
+    n->flags = (uint16_t)(n->flags | w->count << FP_NODE_FLAG_BITS);
+}
+
+void
+fp_waits_end_step(fp_waits *w, int64_t step[FP_KIND_COUNT], int measured)
+{
+    uint32_t before = 0; /* number of the last one that stays entered */
+    for (uint32_t at = w->entered; at != 0;) {
+        fp_wait *wait = &w->wait[at - 1];
+        uint32_t next = wait->next;
+        int64_t ticks = wait->node->self_ticks - wait->seen_ticks;
+        wait->seen_ticks = wait->node->self_ticks;
+        step[wait->kind] += ticks;
+        wait->sum_ticks += measured ? ticks : 0;
+        /* One that took time may be open still: look at it once more. */
+        if (ticks != 0) {
+            before = at;
+        }
+        else {
+            wait->entered = 0;
+            if (before == 0) {
+                w->entered = next;
+            }
+            else {
+                w->wait[before - 1].next = (uint16_t)next;
+            }
+        }
+        at = next;
+    }
+}
