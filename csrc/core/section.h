@@ -21,6 +21,7 @@ typedef struct fp_section {
     /* Time at the bottom of the section stack, for the rows of a step. */
     int64_t step_ticks; /* in the step under way */
     int64_t steps_ticks;
+    int64_t usual_ticks;             /* in steps that were not slow */
     uint64_t steps;                  /* steps in which it ran */
     struct fp_section *next_touched; /* borrowed */
     uint8_t has_column;              /* see steps_series.h */

@@ -1,3 +1,4 @@
+#include "core/outliers.h"
 #include "core/steps_split.h"
 #include "core/trace.h"
 
@@ -41,6 +42,7 @@ fp_thread_destroy(fp_thread *t)
         fp_hist_fini(&t->steps->hist, &a);
         fp_alloc_give(&a, t->steps, 1, sizeof(*t->steps));
     }
+    fp_outliers_destroy(t->outliers);
     fp_phases_fini(&t->phases, &a);
     fp_alloc_give(&a, t->over, t->over_capacity, sizeof(*t->over));
     fp_alloc_give(&a, t->open, t->open_capacity, sizeof(*t->open));

@@ -69,6 +69,7 @@ typedef struct fp_thread {
     fp_waits waits;
     fp_phases phases;
     fp_counters counters;
+    struct fp_outliers *outliers; /* owned; NULL: no slow step is kept */
     fp_key *scratch; /* owned; path elements while the path is rebuilt */
     uint32_t scratch_capacity;
     uint64_t ident;  /* of the thread, as its owner counts them */
@@ -225,6 +226,12 @@ fp_thread_take_off_path(fp_thread *t, uint32_t i);
 /* A step begins at [now]: the first, or one instead of the step under way. */
 fp_status
 fp_thread_start_steps(fp_thread *t, uint64_t skip, int64_t now);
+
+/* Keeps the [limit] slowest steps from here on, with the first one beginning at
+ * [now]; [clock] stays as long as the thread.  FP_ENOMEM: counted as dropped. */
+fp_status
+fp_thread_keep_outliers(fp_thread *t, uint32_t limit, const fp_clock *clock,
+                        int64_t now);
 
 /* Ends a step.  fp_thread_start_steps was called. */
 void

@@ -1,5 +1,6 @@
 /* Joining what ended threads recorded, and counting bytes: cold code that only
  * reads one thread and writes another. */
+#include "core/outliers.h"
 #include "core/steps_split.h"
 #include "core/trace.h"
 
@@ -151,6 +152,7 @@ fp_thread_bytes(const fp_thread *t)
     if (t->steps != NULL) {
         bytes += sizeof(*t->steps) + hist_bytes(&t->steps->hist);
     }
+    bytes += fp_outliers_bytes(t->outliers);
     for (uint32_t i = 0; i < t->section_capacity; i++) {
         if (t->section[i] != NULL) {
             bytes += sizeof(fp_section) + hist_bytes(&t->section[i]->hist);

@@ -1,4 +1,5 @@
 /* Opening and closing sections, and the steps that they are rows of. */
+#include "core/outliers.h"
 #include "core/steps_split.h"
 
 #include <string.h>
@@ -246,6 +247,26 @@ fp_thread_drop_sections(fp_thread *t, int64_t now)
 
 /* ---- steps ---- */
 
+/* The next step is looked at from here on. */
+static void
+begin_outliers(fp_thread *t, int64_t now)
+{
+    if (t->outliers != NULL) {
+        fp_thread_charge(t, now);
+        fp_outliers_begin(t->outliers, &t->tree, now);
+    }
+}
+
+static void
+end_outlier(fp_thread *t, int64_t start, int64_t now)
+{
+    if (t->outliers != NULL) {
+        fp_thread_charge(t, now);
+        fp_outliers_end_step(t->outliers, &t->tree, t->touched,
+                             t->steps->count - 1, start, now);
+    }
+}
+
 fp_status
 fp_thread_start_steps(fp_thread *t, uint64_t skip, int64_t now)
 {
@@ -265,6 +286,22 @@ fp_thread_start_steps(fp_thread *t, uint64_t skip, int64_t now)
     t->steps->start = now;
     t->bottom_since = now;
     fp_split_start(t, now);
+    begin_outliers(t, now);
+    return FP_OK;
+}
+
+fp_status
+fp_thread_keep_outliers(fp_thread *t, uint32_t limit, const fp_clock *clock,
+                        int64_t now)
+{
+    if (t->outliers == NULL) {
+        t->outliers = fp_outliers_create(&t->alloc, clock, limit, now);
+        if (t->outliers == NULL) {
+            t->counters.dropped++;
+            return FP_ENOMEM;
+        }
+        begin_outliers(t, now);
+    }
     return FP_OK;
 }
 
@@ -276,6 +313,12 @@ fp_thread_end_step(fp_thread *t, int64_t now)
     }
     int64_t start = t->steps->start;
     int measured = fp_steps_end(t->steps, &t->alloc, now);
+    if (measured) {
+        end_outlier(t, start, now);
+    }
+    else if (t->steps->count == t->steps->skip) {
+        begin_outliers(t, now); /* the warm-up is over */
+    }
     if (t->split != NULL) {
         fp_split_end_step(t, start, now, measured);
     }

@@ -1,5 +1,6 @@
 /* export: everything a recorder holds, as one dict of plain lists; nothing is
  * changed, so it may be called while recording. */
+#include "py/export_outliers.h"
 #include "py/gpu_layer.h"
 #include "py/nvtx_in.h"
 #include "py/recorder.h"
@@ -470,6 +471,20 @@ section_key(void *ctx, uint32_t section)
     return index_of(ctx, fp_key_section(section));
 }
 
+static fp_exported
+exported_by(export_ctx *x)
+{
+    return (fp_exported){x->thread, x->threads, x->ns_per_tick, section_key,
+                         x};
+}
+
+static PyObject *
+export_outliers(export_ctx *x)
+{
+    const fp_exported exported = exported_by(x);
+    return fp_outliers_export(x->r, &exported);
+}
+
 /* None: no GPU layer was asked for. */
 static PyObject *
 export_gpu(export_ctx *x, const fp_gpu_view *view)
@@ -477,8 +492,7 @@ export_gpu(export_ctx *x, const fp_gpu_view *view)
     if (view == NULL) {
         Py_RETURN_NONE;
     }
-    const fp_exported exported = {x->thread, x->threads, x->ns_per_tick,
-                                  section_key, x};
+    const fp_exported exported = exported_by(x);
     return fp_gpu_view_export(x->r, view, &exported);
 }
 
@@ -507,6 +521,8 @@ export_into(export_ctx *x, PyObject *d, const fp_gpu_view *view,
     static const char *const backends[] = {NULL, "setprofile", "monitoring"};
     int rc = put(d, "threads", threads);
     rc |= put(d, "sections", sections);
+    /* Before the steps, which then count every step that is kept. */
+    rc |= put(d, "outliers", export_outliers(x));
     rc |= put(d, "steps", export_steps(x));
     rc |= put(d, "muted", export_muted(x));
     rc |= put(d, "gpu", export_gpu(x, view));

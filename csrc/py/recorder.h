@@ -44,6 +44,7 @@ typedef struct fp_recorder {
     int64_t started; /* ticks, while a layer is on */
     int64_t recorded_ticks;
     uint64_t skip_steps;
+    uint32_t outliers;     /* slowest steps to keep; 0: none */
     double max_overhead;   /* share of wall time; 0: no limit */
     double cost_python_ns; /* per call, from calibration; 0: not known */
     double cost_c_ns;

@@ -108,6 +108,8 @@ set_clock(fp_recorder *r)
     fp_clock_init_reader(&r->clock, no_reading, NULL, unit_s * 1e9);
 }
 
+enum { MAX_OUTLIERS = 100 };
+
 static int
 recorder_init(PyObject *self, PyObject *args, PyObject *kwargs)
 {
@@ -116,17 +118,17 @@ recorder_init(PyObject *self, PyObject *args, PyObject *kwargs)
     double timeunit = 0.0, max_overhead = 0.0;
     int subcalls = 1, builtins = 1, constructors = -1;
     const char *backend_name = "auto";
-    unsigned int max_nodes = 1000000, max_depth = 1024;
+    unsigned int max_nodes = 1000000, max_depth = 1024, outliers = 0;
     unsigned long long skip_steps = 3;
     fp_backend backend;
     static char *names[] = {"timer",        "timeunit",  "subcalls",
                             "builtins",     "backend",   "constructors",
                             "max_nodes",    "max_depth", "skip_steps",
-                            "max_overhead", NULL};
+                            "max_overhead", "outliers",  NULL};
     if (!PyArg_ParseTupleAndKeywords(
-            args, kwargs, "|Odpp$spIIKd:Recorder", names, &timer, &timeunit,
+            args, kwargs, "|Odpp$spIIKdI:Recorder", names, &timer, &timeunit,
             &subcalls, &builtins, &backend_name, &constructors, &max_nodes,
-            &max_depth, &skip_steps, &max_overhead)) {
+            &max_depth, &skip_steps, &max_overhead, &outliers)) {
         return -1;
     }
     if (r->functions_on || r->sections_on || r->gpu_on || r->gpu_switching ||
@@ -153,6 +155,11 @@ recorder_init(PyObject *self, PyObject *args, PyObject *kwargs)
                         "negative");
         return -1;
     }
+    if (outliers > MAX_OUTLIERS) {
+        PyErr_Format(PyExc_ValueError, "outliers is %u: allowed are 0 to %d",
+                     outliers, MAX_OUTLIERS);
+        return -1;
+    }
     if (timer != Py_None && !PyCallable_Check(timer)) {
         PyErr_Format(PyExc_TypeError, "timer must be callable, not %.100s",
                      Py_TYPE(timer)->tp_name);
@@ -175,6 +182,7 @@ recorder_init(PyObject *self, PyObject *args, PyObject *kwargs)
     r->limits.max_nodes = max_nodes;
     r->limits.max_depth = max_depth;
     r->skip_steps = skip_steps;
+    r->outliers = outliers;
     r->max_overhead = max_overhead;
     r->recorded_ticks = 0;
     set_clock(r);
@@ -378,9 +386,13 @@ recorder_mark(PyObject *self, PyObject *Py_UNUSED(ignored))
             r->wrong_step_thread++;
             Py_RETURN_NONE;
         }
-        if (fp_thread_start_steps(t, r->skip_steps, fp_clock_now(&r->clock)) !=
-            FP_OK) {
+        int64_t now = fp_clock_now(&r->clock);
+        if (fp_thread_start_steps(t, r->skip_steps, now) != FP_OK) {
             return PyErr_NoMemory();
+        }
+        if (r->outliers != 0) {
+            /* Without memory steps go on without; it was counted. */
+            (void)fp_thread_keep_outliers(t, r->outliers, &r->clock, now);
         }
         r->stepper = t;
     }

@@ -29,6 +29,7 @@ class Recorder:
         max_depth: int = 1024,
         skip_steps: int = 3,
         max_overhead: float = 0.0,  # 0 = no muting; else share of wall time, monitoring only
+        outliers: int = 0,  # slowest steps to keep in detail, at most 100
     ) -> None: ...
     # function layer (cProfile's names)
     def enable(self, subcalls: bool = True, builtins: bool = True) -> None: ...

@@ -1,0 +1,352 @@
+#include "core/outliers.h"
+
+#include <string.h>
+
+enum { FIRST_MARKS = 1024 };
+
+fp_outliers *
+fp_outliers_create(const fp_alloc *a, const fp_clock *clock, uint32_t limit,
+                   int64_t now)
+{
+    fp_outliers *o = fp_alloc_zeroed(a, 1, sizeof(*o));
+    if (o == NULL) {
+        return NULL;
+    }
+    o->alloc = *a;
+    o->clock = clock;
+    o->limit = limit;
+    o->origin = now;
+    o->kept = fp_alloc_zeroed(a, limit, sizeof(*o->kept));
+    size_t rows = (size_t)limit * FP_OUTLIERS_ROWS;
+    o->block = fp_alloc_zeroed(a, rows, sizeof(*o->block));
+    if (o->kept == NULL || o->block == NULL) {
+        fp_outliers_destroy(o);
+        return NULL;
+    }
+    for (uint32_t i = 0; i < limit; i++) {
+        o->kept[i].row = o->block + (size_t)i * FP_OUTLIERS_ROWS;
+    }
+    return o;
+}
+
+void
+fp_outliers_destroy(fp_outliers *o)
+{
+    if (o == NULL) {
+        return;
+    }
+    fp_alloc a = o->alloc;
+    size_t rows = (size_t)o->limit * FP_OUTLIERS_ROWS;
+    fp_alloc_give(&a, o->kept, o->limit, sizeof(*o->kept));
+    fp_alloc_give(&a, o->block, rows, sizeof(*o->block));
+    fp_alloc_give(&a, o->mark, o->marks, sizeof(*o->mark));
+    fp_alloc_give(&a, o, 1, sizeof(*o));
+}
+
+size_t
+fp_outliers_bytes(const fp_outliers *o)
+{
+    if (o == NULL) {
+        return 0;
+    }
+    size_t rows = (size_t)o->limit * FP_OUTLIERS_ROWS;
+    return sizeof(*o) + o->limit * sizeof(*o->kept) +
+           rows * sizeof(*o->block) + o->marks * sizeof(*o->mark);
+}
+
+/* ---- what is slow ---- */
+
+/* Half as long again as the median of the last steps. */
+static int
+is_slow(const fp_outliers *o, int64_t ticks)
+{
+    if (o->recent_count == 0) {
+        return 0;
+    }
+    int64_t median = o->sorted[(o->recent_count - 1) / 2];
+    return ticks - median > median / 2;
+}
+
+static void
+insert_sorted(int64_t *sorted, uint32_t count, int64_t ticks)
+{
+    uint32_t i = count;
+    for (; i > 0 && sorted[i - 1] > ticks; i--) {
+        sorted[i] = sorted[i - 1];
+    }
+    sorted[i] = ticks;
+}
+
+static void
+remove_sorted(int64_t *sorted, uint32_t count, int64_t ticks)
+{
+    uint32_t i = 0;
+    while (sorted[i] != ticks) {
+        i++;
+    }
+    memmove(&sorted[i], &sorted[i + 1], (count - 1 - i) * sizeof(sorted[0]));
+}
+
+static void
+remember(fp_outliers *o, int64_t ticks)
+{
+    if (o->recent_count == FP_OUTLIERS_RECENT) {
+        remove_sorted(o->sorted, o->recent_count--, o->recent[o->recent_next]);
+    }
+    insert_sorted(o->sorted, o->recent_count++, ticks);
+    o->recent[o->recent_next] = ticks;
+    o->recent_next = (o->recent_next + 1) % FP_OUTLIERS_RECENT;
+}
+
+/* ---- rows of a kept step: the largest, as a heap with the least in front ---- */
+
+static void
+swap_rows(fp_outlier_row *a, fp_outlier_row *b)
+{
+    fp_outlier_row c = *a;
+    *a = *b;
+    *b = c;
+}
+
+static void
+sift_up(fp_outlier_row *row, uint32_t i)
+{
+    while (i > 0 && row[i].ticks < row[(i - 1) / 2].ticks) {
+        swap_rows(&row[i], &row[(i - 1) / 2]);
+        i = (i - 1) / 2;
+    }
+}
+
+static void
+sift_down(fp_outlier_row *row, uint32_t count)
+{
+    for (uint32_t i = 0, least; 2 * i + 1 < count; i = least) {
+        least = 2 * i + 1;
+        if (least + 1 < count && row[least + 1].ticks < row[least].ticks) {
+            least++;
+        }
+        if (row[i].ticks <= row[least].ticks) {
+            return;
+        }
+        swap_rows(&row[i], &row[least]);
+    }
+}
+
+static void
+keep_row(fp_outlier *into, const fp_outlier_row *row)
+{
+    if (into->row_count < FP_OUTLIERS_ROWS) {
+        into->row[into->row_count] = *row;
+        sift_up(into->row, into->row_count++);
+    }
+    else if (row->ticks > into->row[0].ticks) {
+        into->row[0] = *row;
+        sift_down(into->row, into->row_count);
+    }
+}
+
+/* ---- looking ---- */
+
+static void
+mark_node(fp_outlier_mark *m, const fp_node *n)
+{
+    m->ticks = n->self_ticks;
+    m->calls = n->calls;
+    m->resumes = n->resumes;
+}
+
+/* Marks for the nodes there are; without memory, for those there were. */
+static void
+cover(fp_outliers *o, const fp_tree *tree)
+{
+    uint32_t wanted = tree->count;
+    wanted = wanted < FP_OUTLIERS_NODES ? wanted : FP_OUTLIERS_NODES;
+    if (wanted <= o->marks) {
+        return;
+    }
+    uint32_t marks = o->marks ? o->marks : FIRST_MARKS;
+    while (marks < wanted) {
+        marks *= 2;
+    }
+    fp_outlier_mark *mark =
+        fp_alloc_grow(&o->alloc, o->mark, o->marks, marks, sizeof(*mark));
+    if (mark == NULL) {
+        return;
+    }
+    /* Nodes that earlier looks had no mark for: what they hold is not of this
+     * window alone. */
+    for (uint32_t i = o->marks; i < o->looked && i < marks; i++) {
+        mark_node(&mark[i], fp_tree_node(tree, i));
+        mark[i].unusual_ticks = mark[i].ticks;
+        mark[i].unusual_calls = mark[i].calls;
+    }
+    o->mark = mark;
+    o->marks = marks;
+}
+
+static int64_t
+minus(int64_t a, int64_t b)
+{
+    return (int64_t)((uint64_t)a - (uint64_t)b);
+}
+
+static void
+see(fp_outlier_mark *m, const fp_node *n, int unusual, fp_outlier *into)
+{
+    const fp_outlier_row row = {
+        .ticks = minus(n->self_ticks, m->ticks),
+        .calls = n->calls - m->calls,
+        .resumes = n->resumes - m->resumes,
+        .node = n->index,
+    };
+    mark_node(m, n);
+    if (unusual) {
+        m->unusual_ticks += row.ticks;
+        m->unusual_calls += row.calls;
+    }
+    if (into != NULL && row.ticks > 0) {
+        keep_row(into, &row);
+    }
+}
+
+static void
+look(fp_outliers *o, const fp_tree *tree, int unusual, fp_outlier *into)
+{
+    cover(o, tree);
+    uint32_t end = tree->count < o->marks ? tree->count : o->marks;
+    uint32_t together;
+    for (uint32_t i = 0; i < end; i += together) {
+        const fp_node *n = fp_tree_run(tree, i, &together);
+        together = together < end - i ? together : end - i;
+        fp_outlier_mark *m = &o->mark[i];
+        for (uint32_t k = 0; k < together; k++) {
+            /* A call without time was within one tick. */
+            if (n[k].self_ticks != m[k].ticks || n[k].calls != m[k].calls ||
+                n[k].resumes != m[k].resumes) {
+                see(&m[k], &n[k], unusual, into);
+            }
+        }
+    }
+    o->looked = tree->count;
+}
+
+/* Ends the window at [now].  Its rows go to [into]; may be NULL. */
+static void
+end_window(fp_outliers *o, const fp_tree *tree, fp_outlier *into, int64_t now)
+{
+    int64_t before = fp_clock_now(o->clock);
+    look(o, tree, o->window_slow, into);
+    if (into == NULL) {
+        int64_t cost = fp_clock_now(o->clock) - before;
+        cost = cost > 0 ? cost : 0;
+        /* One that was interrupted is no measure. */
+        o->cost = o->cost > 0 && cost / 4 > o->cost ? o->cost * 4 : cost;
+    }
+    else {
+        into->steps = o->window_steps;
+        into->window_ticks = o->window_ticks;
+        into->rows_usual = !o->window_slow;
+        int64_t sum = 0;
+        for (uint32_t i = 0; i < into->row_count; i++) {
+            sum += into->row[i].ticks;
+        }
+        if (sum > o->window_ticks) {
+            into->row_count = 0; /* the clock went back */
+        }
+    }
+    o->seen_steps += o->window_slow ? 0 : o->window_steps;
+    o->window_steps = 0;
+    o->window_ticks = 0;
+    o->window_slow = 0;
+    o->looked_at = now;
+}
+
+/* ---- steps ---- */
+
+/* Where a step that took [ticks] is kept; NULL: it is none of the slowest. */
+static fp_outlier *
+place_for(fp_outliers *o, int64_t ticks)
+{
+    if (o->count < o->limit) {
+        return &o->kept[o->count++];
+    }
+    fp_outlier *least = &o->kept[0];
+    for (uint32_t i = 1; i < o->count; i++) {
+        least = o->kept[i].ticks < least->ticks ? &o->kept[i] : least;
+    }
+    return ticks > least->ticks ? least : NULL;
+}
+
+static void
+keep_section(fp_outlier *into, const fp_section *s)
+{
+    fp_outlier_section *place = &into->section[0];
+    if (into->section_count < FP_OUTLIERS_SECTIONS) {
+        place = &into->section[into->section_count++];
+    }
+    else {
+        for (uint32_t i = 1; i < FP_OUTLIERS_SECTIONS; i++) {
+            place = into->section[i].ticks < place->ticks ? &into->section[i]
+                                                          : place;
+        }
+        if (s->step_ticks <= place->ticks) {
+            return;
+        }
+    }
+    *place = (fp_outlier_section){s->step_ticks, s->id};
+}
+
+void
+fp_outliers_begin(fp_outliers *o, const fp_tree *tree, int64_t now)
+{
+    o->window_steps = 0;
+    o->window_slow = 1; /* nothing in it is usual */
+    end_window(o, tree, NULL, now);
+}
+
+void
+fp_outliers_end_step(fp_outliers *o, const fp_tree *tree, fp_section *touched,
+                     uint64_t index, int64_t start, int64_t now)
+{
+    int64_t ticks = now > start ? now - start : 0;
+    int slow = is_slow(o, ticks);
+    remember(o, ticks);
+    o->window_steps++;
+    o->window_ticks += ticks;
+    o->window_slow |= (uint8_t)slow;
+    if (!slow) {
+        o->usual_steps++;
+        o->usual_ticks += ticks;
+        for (fp_section *s = touched; s != NULL; s = s->next_touched) {
+            s->usual_ticks += s->step_ticks;
+        }
+    }
+    fp_outlier *into = place_for(o, ticks);
+    if (into != NULL) {
+        fp_outlier_row *row = into->row;
+        *into = (fp_outlier){.index = index,
+                             .start = minus(start, o->origin),
+                             .ticks = ticks,
+                             .usual = (uint8_t)!slow,
+                             .row = row};
+        for (fp_section *s = touched; s != NULL; s = s->next_touched) {
+            keep_section(into, s);
+        }
+    }
+    int due = minus(now, o->looked_at) / FP_OUTLIERS_SHARE >= o->cost;
+    if (due || (into != NULL && slow)) {
+        end_window(o, tree, into, now);
+    }
+}
+
+fp_outlier_row
+fp_outliers_usual(const fp_outliers *o, uint32_t index)
+{
+    fp_outlier_row row = {.node = index};
+    if (index < o->marks) {
+        const fp_outlier_mark *m = &o->mark[index];
+        row.ticks = minus(m->ticks, m->unusual_ticks);
+        row.calls = m->calls - m->unusual_calls;
+    }
+    return row;
+}
