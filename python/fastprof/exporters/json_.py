@@ -21,7 +21,10 @@ meaning what it does there::
       "memory":    {"total_bytes", "peak_reserved", "slope_bytes_per_step", ...},
       "operators": {"device", "steps", "windows", "rows": [{"name", "kind", "calls",
                     "self_cpu_ms", "self_device_ms", ...}], "by_shape": [...], ...},
-      "worker_functions": [like "threads"]
+      "worker_functions": [like "threads"],
+      "examination": {"findings": [{"rule", "severity", "title", "value", "unit", "threshold",
+                    "source", "evidence", "fix", "saving_ms", "saving_share"}], "notes": [like
+                    "findings"], "abstained": [[rule, reason]], "explained", "checked"}
     }
 
 A row of a section or a function has what it gave the GPU to do under "gpu".
@@ -55,6 +58,7 @@ _EXACT = 2**53
 _LEFT_OUT = frozenset({"snapshot", "has_tree"})
 #: Properties that are written beside the fields.
 _DERIVED: dict[type, tuple[str, ...]] = {
+    Report: ("examination",),
     StepTable: ("measured",),
     SectionRow: ("gpu_ms", "kernels", "blocked_ms"),
     GpuUse: ("delay_ms",),  # the mean, not the sum

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TextIO
 
 from fastprof.exporters.cells import Table
+from fastprof.exporters.findings_lines import findings_lines
 from fastprof.exporters.tables import (
     FUNCTION_ROWS,
     all_tables,
@@ -39,7 +40,9 @@ def head_lines(report: Report) -> list[str]:
     lines = summary(report)
     if report.steps.count:
         lines.append(steps_line(report.steps))
-    return lines + gpu_lines(report)
+    lines += gpu_lines(report)
+    found = findings_lines(report)
+    return [*lines, "", *found] if found else lines
 
 
 def tail_lines(report: Report) -> list[str]:

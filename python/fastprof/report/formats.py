@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 from fastprof.errors import UnknownFormatError
 
 if TYPE_CHECKING:
+    from fastprof.report.findings import Examination
     from fastprof.report.model import Report
 
 
@@ -105,6 +106,12 @@ def write(report: Report, item: Format, stream: BinaryIO) -> None:
 def show(report: Report, stream: TextIO | None) -> None:
     """Draw a report on a terminal or write it as text; see :meth:`Report.show`."""
     _module("fastprof.exporters.terminal").show(report, stream)
+
+
+def examine(report: Report) -> Examination:
+    """Return what the rules say of a report; see :attr:`Report.examination`."""
+    found: Examination = _module("fastprof.analysis.findings").examine(report)
+    return found
 
 
 def _module(name: str) -> Any:

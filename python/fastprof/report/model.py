@@ -13,6 +13,7 @@ from typing import TextIO
 
 from fastprof.errors import UnknownSectionError
 from fastprof.report import formats
+from fastprof.report.findings import Examination, Finding
 from fastprof.report.loaders import LoaderRow
 from fastprof.report.model_gpu import (
     GpuReport,
@@ -284,6 +285,16 @@ class Report:
         from fastprof.report.build import kernels_of
 
         return kernels_of(self, function)
+
+    @property
+    def examination(self) -> Examination:
+        """Every rule's answer; see :class:`~fastprof.report.findings.Examination`."""
+        return formats.examine(self)
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What to change, most saving first; empty where nothing needs to be."""
+        return self.examination.findings
 
     def to_text(self) -> str:
         """Return the report as plain ASCII text."""

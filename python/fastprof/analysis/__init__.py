@@ -1,0 +1,1 @@
+"""What a report means for the one who reads it: findings, targets, a checklist."""

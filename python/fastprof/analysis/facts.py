@@ -1,0 +1,307 @@
+"""What the rules ask a report, worked out once.
+
+Times are in ms per *span*: per step where steps were measured, else over the whole
+recording.  Shares are of the span.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from fastprof.analysis.groups import GROUPS, OPENED, PHASES
+from fastprof.analysis.walk import GroupTime, walk
+from fastprof.names import ascii_name
+from fastprof.report.correct import correct
+from fastprof.report.model import UNACCOUNTED, FunctionRow, Report
+from fastprof.report.model_gpu import GpuReport
+from fastprof.snapshot import Key, ThreadTree
+
+_MS = 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Where calls come from: a text such as ``train (train.py:12)``; figures per span."""
+
+    text: str
+    ms: float
+    calls: float
+    own_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What a group of functions took: ms and calls per span, ``total_ms`` over the recording.
+
+    ``places`` splits ``ms`` by the outermost section, ``within`` and ``calls_within`` by
+    groups around it.
+    """
+
+    ms: float
+    calls: float
+    total_ms: float
+    places: Mapping[str, float]
+    within: Mapping[str, float]
+    calls_within: Mapping[str, float]
+    callers: tuple[Caller, ...]
+
+
+NOTHING = Use(0.0, 0.0, 0.0, {}, {}, {}, ())
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """The GPU in ms per span, all devices together, and what the waiting was for."""
+
+    busy_ms: float
+    idle_ms: float
+    idle_data_ms: float
+    communication_ms: float
+    overlap_ms: float
+    copy_alone_ms: float
+    idle: tuple[tuple[str, float], ...]
+
+
+class Facts:
+    """A report as the rules see it; every property is computed at most once."""
+
+    def __init__(self, report: Report) -> None:
+        self.report = report
+        steps = report.steps
+        #: Steps that the figures are over, 0 if none was measured.
+        self.steps = steps.measured if steps.wall_ns else 0
+        #: A step's mean wall time, or the recording's.
+        self.span_ms = (steps.mean_ms or 0.0) if self.steps else report.wall_ms
+        self.per = "step" if self.steps else "recording"
+
+    def share(self, ms: float) -> float:
+        """Return a time as a fraction of the span."""
+        return ms / self.span_ms if self.span_ms > 0 else 0.0
+
+    # ---- phases ----
+
+    @cached_property
+    def rows(self) -> Mapping[str, float]:
+        """The rows of the step table: name -> ms per step."""
+        return {row.name: row.mean_ms for row in self.report.steps.rows}
+
+    @cached_property
+    def nested(self) -> Mapping[str, float]:
+        """Sections of the whole recording: name -> ms per step, inside others or not."""
+        count = self.report.steps.count or 1
+        return {s.name: s.total_ms / count for s in self.report.sections if s.total_ms is not None}
+
+    def phase(self, name: str) -> float | None:
+        """Return the ms per span of a phase; None if none of its sections was seen.
+
+        A phase that is at the top level of steps counts as it stands there, else as it
+        is inside other sections.
+        """
+        names = PHASES[name]
+        at_top = [ms for row, ms in self.rows.items() if row in names]
+        if at_top:
+            return sum(at_top)
+        inside = [ms for row, ms in self.nested.items() if row in names]
+        return sum(inside) if inside and self.report.steps.count else None
+
+    def section_count(self, names: frozenset[str]) -> int:
+        """Return how often sections of these names were entered."""
+        return sum(s.count for s in self.report.sections if s.name in names)
+
+    # ---- functions ----
+
+    @cached_property
+    def has_functions(self) -> bool:
+        """Whether function calls were recorded."""
+        return any(row.kind in ("python", "c") for row in self.report.functions)
+
+    @cached_property
+    def _trained(self) -> int:
+        """Index of the thread whose steps were counted: where the sections of steps ran."""
+        snapshot = self.report.snapshot
+        in_steps = {row.key for row in snapshot.steps.rows}
+        ns: dict[int, int] = {}
+        for s in snapshot.sections:
+            if s.key in in_steps:
+                ns[s.thread] = ns.get(s.thread, 0) + s.outer_ns
+        return max(ns, key=lambda thread: ns[thread]) if ns else 0
+
+    @property
+    def thread(self) -> ThreadTree | None:
+        """The training thread."""
+        threads = self.report.snapshot.threads
+        return threads[self._trained] if threads else None
+
+    @cached_property
+    def _groups(self) -> Mapping[str, GroupTime]:
+        thread = self.thread
+        if thread is None:
+            return {}
+        snapshot = self.report.snapshot
+        columns = correct(snapshot, enabled=self.report.overhead.corrected).self_ns
+        return walk(thread.nodes, columns[self._trained], snapshot.keys, GROUPS, OPENED)
+
+    def use(self, group: str) -> Use:
+        """Return what a group of functions took inside of steps."""
+        if not self.report.has_tree:
+            return self._from_table(group)
+        found = self._groups.get(group)
+        if found is None or not found.ns:
+            return NOTHING
+        return self._use(found)
+
+    def _use(self, found: GroupTime) -> Use:
+        keys = self.report.snapshot.keys
+        count = self.report.steps.count if self.steps else 1
+        places: dict[str, float] = {}
+        for key, ns in found.by_section.items():
+            name = keys[key].name if key >= 0 else UNACCOUNTED
+            if self.steps and key >= 0 and name not in self.rows:
+                continue  # validation, say: not in a step
+            places[name] = places.get(name, 0.0) + ns / _MS / count
+        if self.steps and UNACCOUNTED in places:
+            # What ran in no section ran outside of steps as far as it does not fit in.
+            places[UNACCOUNTED] = min(places[UNACCOUNTED], self.rows.get(UNACCOUNTED, 0.0))
+        ms = sum(places.values())
+        scale = ms / (found.ns / _MS)  # from the recording to the span
+        callers = (
+            Caller(
+                self._place(*place),
+                site.ns / _MS * scale,
+                site.calls * scale,
+                site.own_ns / _MS * scale,
+            )
+            for place, site in found.sites.items()
+        )
+        return Use(
+            ms,
+            found.calls * scale,
+            found.ns / _MS,
+            places,
+            {name: ns / _MS * scale for name, ns in found.within.items()},
+            {name: calls * scale for name, calls in found.calls_within.items()},
+            tuple(sorted(callers, key=lambda c: -c.ms)),
+        )
+
+    def _place(self, key: int, above: int) -> str:
+        keys = self.report.snapshot.keys
+        at = keys[key]
+        if at.kind == "section":
+            inside = f" in {where(keys[above])}" if above >= 0 else ""
+            return f"section {ascii_name(at.name, 60)}{inside}"
+        return where(at) if at.kind in ("python", "c", "type") else "the top level"
+
+    def _from_table(self, group: str) -> Use:
+        """A table without contexts: cumulative times of what matches, as if none nested."""
+        match = GROUPS[group]
+        rows = [row for row in self.report.functions if match(_key(row))]
+        if not rows:
+            return NOTHING
+        total = min(sum(row.cum_ms for row in rows), self.report.wall_ms)
+        callers: dict[str, tuple[float, int]] = {}
+        for row in rows:
+            for edge in row.callers:
+                text = located(edge.qualname, edge.file, edge.line)
+                ms, calls = callers.get(text, (0.0, 0))
+                callers[text] = (ms + edge.cum_ms, calls + edge.calls)
+        sites = (Caller(text, ms, calls, 0.0) for text, (ms, calls) in callers.items())
+        return Use(
+            total, sum(r.calls for r in rows), total, {}, {}, {},
+            tuple(sorted(sites, key=lambda c: -c.ms)),
+        )  # fmt: skip
+
+    def inside(self, group: str) -> Sequence[tuple[Key, float, float]]:
+        """Return what ran in a group: key, own ms per span and calls, most time first.
+
+        Only for the groups in :data:`fastprof.analysis.groups.OPENED`.
+        """
+        found = self._groups.get(group) if self.report.has_tree else None
+        if found is None or not found.ns:
+            return ()
+        keys = self.report.snapshot.keys
+        scale = self.use(group).ms / (found.ns / _MS)
+        rows = [
+            (keys[key], ns / _MS * scale, calls * scale)
+            for key, (ns, calls) in found.inside.items()
+        ]
+        return sorted(rows, key=lambda row: -row[1])
+
+    # ---- GPU ----
+
+    @property
+    def gpu(self) -> GpuReport | None:
+        """The GPU layer, None where it was not on."""
+        gpu = self.report.gpu
+        return gpu if gpu is not None and gpu.status == "on" and gpu.devices else None
+
+    @cached_property
+    def timeline(self) -> Timeline | None:
+        """How the devices spent a span; several count as one that is as busy as their mean."""
+        gpu = self.gpu
+        if gpu is None:
+            return None
+        spans = [d.steps or d.whole for d in gpu.devices]
+        wall = sum(s.wall_ns for s in spans)
+        if not wall or not self.span_ms:
+            return None
+        factor = self.span_ms / wall
+        idle: dict[str, float] = {}
+        for s in spans:
+            for row in s.idle:
+                idle[row.section] = idle.get(row.section, 0.0) + row.idle_ns * factor
+        return Timeline(
+            sum(s.busy_ns for s in spans) * factor,
+            sum(s.idle_ns for s in spans) * factor,
+            sum(s.idle_data_ns for s in spans) * factor,
+            sum(s.communication_ns for s in spans) * factor,
+            sum(s.overlap_ns for s in spans) * factor,
+            sum(s.copy_alone_ns for s in spans) * factor,
+            tuple(sorted(idle.items(), key=lambda item: -item[1])),
+        )
+
+    # ---- other signals ----
+
+    @cached_property
+    def split(self) -> Mapping[str, float]:
+        """The exclusive split of a step: kind -> ms per step; empty where not known."""
+        rows = getattr(self.report.steps, "split", ())
+        return {row.name: row.mean_ms for row in rows}
+
+    @cached_property
+    def framework(self) -> str:
+        """The trainer in use: torch, lightning, transformers or accelerate."""
+        told = self.report.meta.get("framework")
+        if told in FRAMEWORKS:
+            return str(told)
+        files = {row.file.replace("\\", "/") for row in self.report.functions}
+        for name, part in (
+            ("lightning", "/lightning/pytorch/trainer/"),
+            ("lightning", "/pytorch_lightning/trainer/"),
+            ("transformers", "/transformers/trainer.py"),
+            ("accelerate", "/accelerate/accelerator.py"),
+        ):
+            if any(part in file for file in files):
+                return name
+        return "torch"
+
+
+FRAMEWORKS = ("torch", "lightning", "transformers", "accelerate")
+
+
+def where(key: Key) -> str:
+    """Return a function with its place: ``Trainer.fit (train.py:12)``."""
+    return located(key.qualname or key.name, key.file, key.line)
+
+
+def located(name: str, file: str, line: int) -> str:
+    """Return a name with file and line, in printable ASCII of bounded length."""
+    text = ascii_name(name, 80)
+    if not line:
+        return text
+    return f"{text} ({ascii_name(file.replace(chr(92), '/').rsplit('/', 1)[-1], 60)}:{line})"
+
+
+def _key(row: FunctionRow) -> Key:
+    return Key(row.kind, row.file, row.line, row.name, row.qualname)

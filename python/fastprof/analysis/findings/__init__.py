@@ -1,0 +1,131 @@
+"""Findings: what to change in a training run, ranked by the most that it can save.
+
+``examine`` runs every rule on a report.  How two rules share the same milliseconds is in
+:mod:`fastprof.analysis.findings.draft`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from fastprof.analysis.facts import Facts
+from fastprof.analysis.findings import rules_data, rules_gpu, rules_steps
+from fastprof.analysis.findings.draft import Abstain, Draft, Rule, part_of
+from fastprof.report.findings import SEVERITIES, Examination, Finding
+from fastprof.report.model import Report
+
+#: From the specific to the general: an earlier rule's time is taken off a later one's.
+RULES: tuple[Rule, ...] = (
+    rules_data.WORKER_SHUTDOWN,
+    rules_data.TOKEN_COUNTING,
+    rules_data.LOADER_RECREATED,
+    rules_data.SAMPLER_TIME,
+    rules_data.DATA_LOADING,
+    rules_steps.OPTIMIZER_SHARE,
+    rules_steps.FORWARD_SHARE,
+    rules_steps.BACKWARD_SHARE,
+    rules_steps.STEP_TIME_VARIATION,
+    rules_gpu.GPU_UTILIZATION,
+)
+
+#: Rule id -> a paragraph on what it is about.
+WHY: Mapping[str, str] = {rule.id: rule.why for rule in RULES}
+
+__all__ = ["RULES", "SEVERITIES", "WHY", "Examination", "Finding", "examine"]
+
+
+def examine(report: Report) -> Examination:
+    """Run every rule on a report.
+
+    A rule that fails on what it did not expect abstains and says so; it cannot cost the
+    report.
+    """
+    facts = Facts(report)
+    fired: list[tuple[Rule, Draft]] = []
+    found: list[Finding] = []
+    abstained: list[tuple[str, str]] = []
+    explained: list[tuple[str, tuple[str, ...]]] = []
+    checked: list[str] = []
+    for rule in RULES:
+        try:
+            draft = rule.check(facts)
+        except Abstain as reason:
+            abstained.append((rule.id, str(reason)))
+            continue
+        except Exception as error:
+            abstained.append((rule.id, f"the rule failed: {type(error).__name__}: {error}"))
+            continue
+        checked.append(rule.id)
+        if draft is None:
+            continue
+        rest, by = _reduced(rule, draft, fired)
+        if rest is None:
+            explained.append((rule.id, by))
+            continue
+        found.append(_finding(facts, rule, rest, by))
+        if rest.severity != "note":
+            fired.append((rule, rest))
+    return Examination(
+        findings=tuple(sorted((f for f in found if f.severity != "note"), key=_rank)),
+        notes=tuple(f for f in found if f.severity == "note"),
+        abstained=tuple(abstained),
+        explained=tuple(explained),
+        checked=tuple(checked),
+    )
+
+
+def _reduced(
+    rule: Rule, draft: Draft, fired: list[tuple[Rule, Draft]]
+) -> tuple[Draft | None, tuple[str, ...]]:
+    """The draft less what earlier findings account for, and who they are."""
+    causes = tuple(r.id for r, _ in fired if r.id in draft.yields_to)
+    if causes:
+        return None, causes
+    if draft.ms is None:
+        return draft, ()
+    parts = [(r.id, part_of(earlier, draft, rule.id)) for r, earlier in fired]
+    by = tuple(name for name, ms in parts if ms > 0)
+    rest = max(0.0, draft.ms - sum(ms for _, ms in parts))
+    if not by:
+        return draft, ()
+    severity = draft.severity if draft.grade is None else draft.grade(rest)
+    if severity is None or rest <= 0:
+        return None, by
+    scale = rest / draft.ms
+    return (
+        replace(
+            draft,
+            ms=rest,
+            severity=severity,
+            places={name: ms * scale for name, ms in draft.places.items()},
+            within={name: ms * scale for name, ms in draft.within.items()},
+            claims={name: ms * scale for name, ms in draft.claims.items()},
+        ),
+        by,
+    )
+
+
+def _finding(facts: Facts, rule: Rule, draft: Draft, by: tuple[str, ...]) -> Finding:
+    evidence = draft.evidence
+    if by:
+        evidence += (f"What {', '.join(by)} would save is taken off the saving.",)
+    share = None if draft.ms is None else min(1.0, facts.share(draft.ms))
+    return Finding(
+        rule=rule.id,
+        severity=draft.severity,
+        title=draft.title,
+        value=draft.value,
+        unit=draft.unit,
+        threshold=draft.threshold,
+        source=draft.source,
+        evidence=evidence,
+        fix=draft.fix,
+        saving_ms=draft.ms if facts.per == "step" else None,
+        saving_share=share,
+    )
+
+
+def _rank(finding: Finding) -> tuple[float, int]:
+    share = -1.0 if finding.saving_share is None else finding.saving_share
+    return -share, SEVERITIES.index(finding.severity)

@@ -1,0 +1,245 @@
+"""Rules about how batches come to the training loop."""
+
+from __future__ import annotations
+
+from fastprof.analysis.facts import Facts, where
+from fastprof.analysis.findings.draft import (
+    Abstain,
+    Draft,
+    Rule,
+    callers,
+    capped,
+    need_functions,
+    need_sample,
+    percent,
+    share_draft,
+    span_text,
+)
+from fastprof.analysis.groups import DATA, WAITS
+from fastprof.analysis.thresholds import LIMITS, Limit
+from fastprof.names import ascii_name
+from fastprof.report.loaders import LoaderRow, WorkerRow
+
+_OVERHEAD = LIMITS["overhead-share"]
+#: torch waits so long for a worker that does not end.
+_JOIN_MS = 5000.0
+#: Counting tokens takes 10 to 15 s where it is seen.
+_TOKENS_MS = 10_000.0
+
+
+def data_loading(facts: Facts) -> Draft | None:
+    """Share of the step in the section data: what perfect prefetching would save.
+
+    On a GPU only the part in which the GPU was idle counts: what is hidden behind work on
+    the GPU costs nothing.
+    """
+    need_sample(facts)
+    use = facts.use("data")
+    ms = facts.phase("data") if facts.steps else use.ms or None
+    if ms is None:
+        ms = use.ms or None
+    if ms is None:
+        raise Abstain("no section data or data_loading ran, and no torch DataLoader was seen")
+    measured, stalled = ms, ""
+    if facts.timeline is not None:
+        ms = min(ms, facts.timeline.idle_data_ms)
+        stalled = f"The GPU is idle for {span_text(ms, facts)} of it."
+    limit = LIMITS["data-share"]
+    severity = capped(limit.grade(facts.share(ms)), facts)
+    loud = severity in ("warning", "critical")
+    title = "Data loading is a bottleneck: {share} of the step" if loud else (
+        "Data loading takes {share} of the step"
+    )  # fmt: skip
+    return share_draft(
+        facts, limit, ms,
+        rule="data-loading",
+        title=title,
+        value=facts.share(measured),
+        evidence=(
+            f"Sections data and data_loading take {span_text(measured, facts)}.",
+            stalled,
+            *(row.workers.advice for row in facts.report.loaders if row.workers),
+            _content(facts) if severity else "",
+        ),
+        group="data",
+        sections=DATA,
+    )  # fmt: skip
+
+
+def _content(facts: Facts) -> str:
+    """What the time in the data section is spent on: it changes the fix."""
+    rows = [row for row in facts.inside("data") if row[0].kind in ("python", "c")]
+    total = sum(ms for _, ms, _ in rows)
+    if total <= 0:
+        return ""
+    waiting = sum(ms for key, ms, _ in rows if WAITS(key))
+    top = max((row for row in rows if row[0].kind == "python"), key=lambda r: r[1], default=None)
+    named = "" if top is None or top[1] < 0.1 * total else (
+        f"; most of Python's own time is in {where(top[0])}"
+    )  # fmt: skip
+    if waiting > total / 2:
+        workers = any(row.workers and row.workers.workers for row in facts.report.loaders)
+        what = "workers" if workers else "files, the network or sleep"
+        return (
+            f"{percent(waiting / total)} of it waits for {what}, the CPU is not the limit{named}."
+        )
+    return f"{percent(1 - waiting / total)} of it computes: preprocessing is the limit{named}."
+
+
+def worker_shutdown(facts: Facts) -> Draft | None:
+    """Time until worker processes have ended, per step of the run."""
+    need_sample(facts)
+    use = facts.use("shutdown")
+    watched = [(row, row.workers) for row in facts.report.loaders if row.workers]
+    seen = sum((w.shutdown_ms or 0.0) * w.shutdowns for _, w in watched)
+    times = max(sum(w.shutdowns for _, w in watched), 2 if use.total_ms else 0)
+    total = max(use.total_ms, seen)
+    group = "shutdown"
+    if not total and not facts.use("data").ms:
+        # Without the name: a wait for a process is a poll.
+        poll = facts.use("poll")
+        if poll.total_ms >= _JOIN_MS:
+            total, times, group = poll.total_ms, 1, "poll"
+    if not total:
+        if not facts.has_functions and not watched:
+            raise Abstain("neither functions nor a loader of torch's were recorded")
+        return None
+    if total < _JOIN_MS and times < 2:
+        return None
+    name = "poll()" if group == "poll" else "_shutdown_workers"
+    return share_draft(
+        facts, _floor(facts, total, _JOIN_MS), _per_span(facts, total),
+        rule="worker-shutdown",
+        title=f"DataLoader workers are shut down for {total / 1e3:.3g} s: {{share}}",
+        evidence=(
+            (f"{total:.5g} ms in {name}: torch waits up to 5 s for each worker to end, after "
+            "each epoch unless the workers are kept."),
+            callers(facts, group),
+        ),
+        claims={"data-loading": use.within.get("data", 0.0)},
+    )  # fmt: skip
+
+
+def _per_span(facts: Facts, total_ms: float) -> float:
+    """A time of the whole recording, spread over its steps."""
+    return total_ms / facts.report.steps.count if facts.steps else total_ms
+
+
+def _floor(facts: Facts, total_ms: float, enough_ms: float) -> Limit:
+    """The limit for what is overhead, which so much time of a run passes in any case."""
+    if total_ms < enough_ms:
+        return _OVERHEAD
+    share = facts.share(_per_span(facts, total_ms))
+    return Limit(
+        _OVERHEAD.metric, "%", None, min(0.05, share * 0.99), 0.15,
+        f"{_OVERHEAD.origin}, or {enough_ms / 1e3:g} s of a run",
+    )  # fmt: skip
+
+
+def loader_recreated(facts: Facts) -> Draft | None:
+    """What starting workers anew costs: starts, slow first batches and shutdowns.
+
+    A first batch counts with what it takes beyond the load time of any batch.
+    """
+    need_sample(facts)
+    watched = [(row, row.workers) for row in facts.report.loaders if row.workers]
+    if not watched:
+        raise Abstain("no loader of torch's was watched")
+    costs = [(row, w, *_starting(w)) for row, w in watched if w.starts >= 2 and w.workers]
+    if not costs:
+        return None
+    total = sum(outside + first for _, _, outside, first in costs)
+    in_data = sum(first for *_, first in costs)
+    return share_draft(
+        facts, _OVERHEAD, _per_span(facts, total),
+        rule="loader-recreated",
+        title="Worker processes are started anew each epoch: {share} of the step",
+        evidence=tuple(_start_text(row, w) for row, w, _, _ in costs),
+        claims={"data-loading": _per_span(facts, in_data)},
+    )  # fmt: skip
+
+
+def _starting(w: WorkerRow) -> tuple[float, float]:
+    """Time of starts and shutdowns, and of first batches, all but once."""
+    again = 1 - 1 / w.starts
+    outside = (w.start_ms or 0.0) * w.starts + (w.shutdown_ms or 0.0) * w.shutdowns
+    first = max(0.0, (w.first_ms or 0.0) - (w.load_ms or 0.0)) * w.passes
+    return outside * again, first * again
+
+
+def _start_text(row: LoaderRow, w: WorkerRow) -> str:
+    def ms(value: float | None) -> str:
+        return "n/a" if value is None else f"{value:.4g} ms"
+
+    kept = "" if w.persistent else ", persistent_workers is off"
+    return (
+        f"{ascii_name(row.name, 60)}: {w.workers} workers were started {w.starts} times in "
+        f"{w.passes} passes{kept}; a start takes {ms(w.start_ms)}, the first batch "
+        f"{ms(w.first_ms)}, a shutdown {ms(w.shutdown_ms)}."
+    )
+
+
+def token_counting(facts: Facts) -> Draft | None:
+    """Time in functions that count tokens by iterating over the loader, per step."""
+    need_functions(facts)
+    use = facts.use("tokens")
+    if not use.total_ms:
+        return None
+    return share_draft(
+        facts, _floor(facts, use.total_ms, _TOKENS_MS), _per_span(facts, use.total_ms),
+        rule="token-counting",
+        title=f"Tokens are counted for {use.total_ms / 1e3:.3g} s: {{share}}",
+        evidence=(
+            f"{use.total_ms:.5g} ms in num_tokens: it iterates over the whole loader.",
+            callers(facts, "tokens"),
+        ),
+        claims={"data-loading": use.within.get("data", 0.0)},
+    )  # fmt: skip
+
+
+def sampler_time(facts: Facts) -> Draft | None:
+    """Time of samplers and bucketing in the training process: cached indices take none."""
+    need_functions(facts)
+    use = facts.use("sampler")
+    if not use.ms:
+        return None
+    return share_draft(
+        facts, _OVERHEAD, use.ms,
+        rule="sampler-time",
+        title="Choosing the samples takes {share} of the step",
+        evidence=(
+            f"Samplers and bucketing take {span_text(use.ms, facts)} in the training process.",
+            callers(facts, "sampler"),
+        ),
+        group="sampler",
+    )  # fmt: skip
+
+
+WORKER_SHUTDOWN = Rule(
+    "worker-shutdown", worker_shutdown,
+    "When an epoch ends, a DataLoader without persistent_workers stops its worker processes and "
+    "waits for each, up to five seconds. With many workers or short epochs that is seconds in "
+    "which nothing trains. It shows as time in _shutdown_workers, or in poll() below it.",
+)  # fmt: skip
+LOADER_RECREATED = Rule(
+    "loader-recreated", loader_recreated,
+    "Starting worker processes takes tens of milliseconds by fork and seconds by spawn, where "
+    "each worker imports the program again, and the first batch waits for all of that. A loader "
+    "that is built anew for each epoch, or that does not keep its workers, pays every time.",
+)  # fmt: skip
+TOKEN_COUNTING = Rule(
+    "token-counting", token_counting,
+    "To report tokens per second, a trainer may count the tokens of the whole dataset by "
+    "iterating over the loader before it trains: every batch is loaded once for nothing.",
+)  # fmt: skip
+SAMPLER_TIME = Rule(
+    "sampler-time", sampler_time,
+    "Samplers run in the training process, whatever the number of workers. One that sorts or "
+    "buckets by length at every epoch or batch delays all workers; its result can be cached.",
+)  # fmt: skip
+DATA_LOADING = Rule(
+    "data-loading", data_loading,
+    "The loop waits in next() for its batches. Without workers it loads them itself, while the "
+    "GPU has nothing to do; with too few, or with slow storage, the queue runs empty. Prefetching "
+    "enough hides the whole of it, so the time in the data section is what can be saved.",
+)  # fmt: skip

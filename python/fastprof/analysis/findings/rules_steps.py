@@ -1,0 +1,217 @@
+"""Rules about a step as a whole and its phases."""
+
+from __future__ import annotations
+
+from fastprof.analysis.facts import Facts
+from fastprof.analysis.findings.draft import (
+    Abstain,
+    Draft,
+    Rule,
+    capped,
+    need_steps,
+    percent,
+    sentences,
+    share_draft,
+    span_text,
+)
+from fastprof.analysis.fixes import fixes
+from fastprof.analysis.groups import BACKWARD, FORWARD, OPTIMIZER
+from fastprof.analysis.thresholds import LIMITS, USUAL
+
+#: Steps that a variation needs.
+_CV_STEPS = 10
+#: A few slow steps are outliers, not variation: as many must be slow, by p95 over p50.
+_SPREAD = 1.1
+
+
+def step_time_variation(facts: Facts) -> Draft | None:
+    """Coefficient of variation of the step time; saved if all steps took the median.
+
+    Left alone: outliers (the 95th percentile is close to the median), and a training
+    thread whose CPU time is steady while it waits for nothing of its own: then other
+    programs on the machine make the steps differ, which is a note.
+    """
+    need_steps(facts, _CV_STEPS)
+    steps = facts.report.steps
+    cv, p50, p95, mean = steps.cv, steps.p50_ms, steps.p95_ms, steps.mean_ms
+    if cv is None or p50 is None or p95 is None or mean is None:
+        raise Abstain("the step times are not known")
+    limit = LIMITS["step-cv"]
+    severity = capped(limit.grade(cv), facts)
+    if severity is None:
+        return None
+    elsewhere = _disturbed(facts)
+    if elsewhere or (p50 > 0 and p95 < _SPREAD * p50):
+        severity = "note"
+    ms = max(mean - p50, 0.0)
+    return Draft(
+        value=100 * cv, unit="%",
+        title=f"Step times vary by {percent(cv)}",
+        severity=severity,
+        threshold=limit.text("warning" if severity == "note" else severity),
+        source=limit.origin,
+        evidence=sentences(
+            f"Of {steps.measured} steps p50 is {p50:.4g} ms, p95 {p95:.4g} ms, the longest "
+            f"{steps.max_ms:.4g} ms.",
+            elsewhere or "Usual causes: data loading, dynamic batch sizes, memory fragmentation.",
+            _what_varies(facts),
+        ),
+        fix=fixes("step-time-variation", facts.framework),
+        ms=ms, everywhere=True,
+        yields_to=_IRREGULAR,
+    )  # fmt: skip
+
+
+#: What makes some steps longer than others; where one of these is found, it is the cause.
+_IRREGULAR = frozenset({
+    "data-loading", "checkpoint-often", "loader-recreated", "worker-shutdown", "gc-pressure",
+    "logging-share", "lock-contention", "memory-fragmentation", "sampler-time",
+})  # fmt: skip
+
+
+def _cv(values: tuple[float, ...]) -> float:
+    mean = sum(values) / len(values)
+    if mean <= 0:
+        return 0.0
+    return float((sum((v - mean) ** 2 for v in values) / len(values)) ** 0.5 / mean)
+
+
+def _disturbed(facts: Facts) -> str:
+    """A sentence if the thread's own CPU time is steady and no device or worker is waited for."""
+    series = facts.report.steps.series
+    if facts.gpu is not None or len(series.cpu_ms) < _CV_STEPS or not sum(series.cpu_ms):
+        return ""
+    waits = sum(facts.split.get(kind, 0.0) for kind in ("data", "gpu_wait", "communication", "io"))
+    cv = _cv(series.cpu_ms)
+    if cv > (LIMITS["step-cv"].warning or 0) or facts.share(waits) > 0.05:
+        return ""
+    return (
+        f"CPU time per step varies by {percent(cv)} only: other programs on this machine take "
+        "the rest."
+    )
+
+
+def _what_varies(facts: Facts) -> str:
+    """Which section differs most between short and long steps."""
+    series = facts.report.steps.series
+    if len(series.wall_ms) < _CV_STEPS:
+        return ""
+    order = sorted(range(len(series.wall_ms)), key=lambda i: series.wall_ms[i])
+    tenth = max(1, len(order) // 10)
+    quick, slow = order[:tenth], order[-tenth:]
+    grown = {
+        name: (sum(column[i] for i in slow) - sum(column[i] for i in quick)) / tenth
+        for name, column in series.names.items()
+    }
+    name = max(grown, key=lambda n: grown[n], default=None)
+    if name is None or grown[name] <= 0:
+        return ""
+    return (
+        f"The longest tenth of the steps spends {grown[name]:.4g} ms more in {name} than the "
+        "shortest."
+    )
+
+
+def optimizer_share(facts: Facts) -> Draft | None:
+    """Optimizer's share of the step; saved if it came down to 10 % of what would be left.
+
+    With o of a step s and the limit l: (s - o) / (1 - l) is the step then.
+    """
+    need_steps(facts)
+    ms = facts.phase("optimizer")
+    if ms is None:
+        raise Abstain("no section optimizer or optimizer_step ran in the measured steps")
+    return share_draft(
+        facts, LIMITS["optimizer-share"], ms,
+        rule="optimizer-share",
+        title="The optimizer takes {share} of the step",
+        evidence=(f"Section optimizer takes {span_text(ms, facts)}.",),
+        group="optimizer", sections=OPTIMIZER,
+    )  # fmt: skip
+
+
+def forward_share(facts: Facts) -> Draft | None:
+    """A note if forward is outside of its usual share."""
+    return _unusual(facts, "forward")
+
+
+def backward_share(facts: Facts) -> Draft | None:
+    """Backward above 3 times forward; saved if it took as long as forward.
+
+    Not if activations are recomputed (torch.utils.checkpoint): then backward contains a
+    forward.  Outside of its usual share it is a note.
+    """
+    need_steps(facts)
+    forward, backward = facts.phase("forward"), facts.phase("backward")
+    if forward is None or backward is None:
+        raise Abstain("no sections forward and backward ran in the measured steps")
+    limit = LIMITS["backward-to-forward"]
+    ratio = backward / forward if forward else 0.0
+    if recomputes(facts):
+        return None
+    if limit.grade(ratio) is None:
+        return _unusual(facts, "backward")
+
+    def grade(rest: float) -> str | None:
+        return limit.grade((rest + forward) / forward)
+
+    return Draft(
+        value=ratio, unit="times",
+        title=f"Backward takes {ratio:.1f} times as long as forward",
+        severity="warning", threshold=limit.text("warning"), source=limit.origin,
+        evidence=(
+            (f"Backward takes {span_text(backward, facts)}, forward {span_text(forward, facts)}; "
+            "they are roughly equal as a rule. No recomputation was seen."),
+        ),
+        fix=fixes("backward-share", facts.framework),
+        ms=backward - forward, grade=grade, sections=BACKWARD,
+    )  # fmt: skip
+
+
+def recomputes(facts: Facts) -> bool:
+    """Whether activations are checkpointed: functions of torch.utils.checkpoint ran."""
+    told = facts.report.meta.get("gradient_checkpointing")
+    return bool(told) or facts.use("recompute").calls > 0
+
+
+def _unusual(facts: Facts, phase: str) -> Draft | None:
+    need_steps(facts)
+    usual, ms = USUAL[phase], facts.phase(phase)
+    if ms is None:
+        raise Abstain(f"no section {phase} or {phase}_pass ran in the measured steps")
+    share = facts.share(ms)
+    if usual.low <= share <= usual.high:
+        return None
+    return Draft(
+        value=100 * share, unit="%",
+        title=f"{phase.capitalize()} takes {percent(share)} of the step",
+        severity="note",
+        threshold=f"usually {usual.text}", source=usual.origin,
+        evidence=(f"Section {phase} takes {span_text(ms, facts)}.",),
+        fix=fixes(f"{phase}-share", facts.framework),
+        sections=FORWARD if phase == "forward" else BACKWARD,
+    )  # fmt: skip
+
+
+OPTIMIZER_SHARE = Rule(
+    "optimizer-share", optimizer_share,
+    "Updating the weights should take a tenth of a step. More comes from an optimizer that works "
+    "parameter by parameter, or that steps after every small micro-batch.",
+)  # fmt: skip
+FORWARD_SHARE = Rule(
+    "forward-share", forward_share,
+    "Forward usually takes a third of a step. Much more or less is worth a look, not an alarm: "
+    "a frozen backbone or a heavy loss is healthy.",
+)  # fmt: skip
+BACKWARD_SHARE = Rule(
+    "backward-share", backward_share,
+    "Backward takes one to two times as long as forward. Three times and more points to memory "
+    "pressure, gradient synchronization or recomputation; the latter is deliberate, so the rule "
+    "is silent where torch.utils.checkpoint ran.",
+)  # fmt: skip
+STEP_TIME_VARIATION = Rule(
+    "step-time-variation", step_time_variation,
+    "Steps of one training run do the same work and should take the same time. Where they do not, "
+    "something irregular is in the way: batches that come late, shapes that change, memory that is "
+    "given back and taken again.",
+)  # fmt: skip

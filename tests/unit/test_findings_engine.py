@@ -1,0 +1,128 @@
+"""How findings are made of rules: order, sharing of time, abstaining, minimum samples."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from fastprof.analysis import findings
+from fastprof.analysis.findings import RULES, WHY, Examination, examine
+from fastprof.analysis.findings.draft import Abstain, Draft, Rule
+from fastprof.report import build_report
+from fastprof.snapshot import Snapshot
+from unit.gpu_runs import gpu_training_run
+
+SPAN_MS = 100.0
+
+
+def draft(share: float, **fields):
+    """A draft that saves ``share`` of a step of 100 ms; a warning above 5 ms."""
+    made = {
+        "value": 100 * share, "unit": "%", "title": "t", "severity": "warning",
+        "threshold": "above 5 %", "source": "s", "evidence": ("e",), "fix": ("f",),
+        "ms": share * SPAN_MS, "grade": lambda ms: "warning" if ms > 5 else None,
+    }  # fmt: skip
+    return Draft(**{**made, **fields})
+
+
+def examined(monkeypatch: pytest.MonkeyPatch, **drafts: Draft | Exception | None) -> Examination:
+    """The examination of a run with steps of 100 ms by rules that return ``drafts``."""
+
+    def rule(name: str, answer: Draft | Exception | None) -> Rule:
+        def check(facts: object) -> Draft | None:
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+        return Rule(name, check, "why")
+
+    monkeypatch.setattr(findings, "RULES", tuple(rule(n, d) for n, d in drafts.items()))
+    return examine(build_report(gpu_training_run()))
+
+
+def test_findings_are_ordered_by_what_they_save(monkeypatch):
+    found = examined(monkeypatch, small=draft(0.1), none=draft(0.2, ms=None), big=draft(0.4))
+    assert [f.rule for f in found.findings] == ["big", "small", "none"]
+    assert [f.saving_ms for f in found.findings] == [40.0, 10.0, None]
+    assert [f.saving_share for f in found.findings] == [0.4, 0.1, None]
+
+
+def test_time_of_a_specific_rule_is_taken_off_a_general_one(monkeypatch):
+    found = examined(
+        monkeypatch,
+        specific=draft(0.25, places={"data": 25.0}),
+        general=draft(0.40, sections=frozenset({"data"})),
+        elsewhere=draft(0.30, sections=frozenset({"forward"})),
+    )
+    saved = {f.rule: f.saving_ms for f in found.findings}
+    assert saved == pytest.approx({"specific": 25.0, "general": 15.0, "elsewhere": 30.0})
+    assert [f.rule for f in found.findings] == ["elsewhere", "specific", "general"]
+    assert "specific" in next(f for f in found.findings if f.rule == "general").evidence[-1]
+
+
+def test_a_rule_whose_time_others_explain_is_no_finding(monkeypatch):
+    found = examined(
+        monkeypatch,
+        specific=draft(0.38, group="item", within={"data": 38.0}),
+        general=draft(0.40, group="data"),
+        everything=draft(0.41, everywhere=True),
+    )
+    assert [f.rule for f in found.findings] == ["specific"]
+    assert found.explained == (("general", ("specific",)), ("everything", ("specific",)))
+
+
+def test_what_an_outer_group_holds_of_an_earlier_one_counts_once(monkeypatch):
+    found = examined(
+        monkeypatch,
+        save=draft(0.3, group="checkpoint"),
+        log=draft(0.35, group="logging", within={"checkpoint": 30.0}),
+    )
+    assert [f.rule for f in found.findings] == ["save"]
+
+
+def test_a_cause_explains_all_of_what_yields_to_it(monkeypatch):
+    found = examined(
+        monkeypatch, cause=draft(0.1), effect=draft(0.5, yields_to=frozenset({"cause"}))
+    )
+    assert [f.rule for f in found.findings] == ["cause"]
+    assert found.explained == (("effect", ("cause",)),)
+
+
+def test_a_note_is_no_finding_and_explains_nothing(monkeypatch):
+    found = examined(
+        monkeypatch,
+        note=draft(0.3, severity="note", places={"data": 30.0}),
+        general=draft(0.4, sections=frozenset({"data"})),
+    )
+    assert [f.rule for f in found.findings] == ["general"]
+    assert found.findings[0].saving_ms == 40.0
+    assert [f.rule for f in found.notes] == ["note"]
+
+
+def test_a_rule_without_its_signal_abstains_and_says_why(monkeypatch):
+    found = examined(monkeypatch, lacking=Abstain("no signal"), sound=None)
+    assert found == Examination(abstained=(("lacking", "no signal"),), checked=("sound",))
+
+
+def test_p9_a_rule_that_fails_costs_its_own_answer_only(monkeypatch):
+    found = examined(monkeypatch, broken=ZeroDivisionError("x"), sound=draft(0.4))
+    assert [f.rule for f in found.findings] == ["sound"]
+    assert found.abstained == (("broken", "the rule failed: ZeroDivisionError: x"),)
+
+
+def test_every_rule_has_its_own_id_and_says_why():
+    assert len({rule.id for rule in RULES}) == len(RULES)
+    assert set(WHY) == {rule.id for rule in RULES}
+    assert all(len(why) > 80 for why in WHY.values())
+
+
+def test_an_empty_recording_has_no_finding_and_no_rule_fails_on_it():
+    found = build_report(Snapshot(meta={}, duration_ns=0)).examination
+    assert found.findings == found.notes == ()
+    assert not [reason for _, reason in found.abstained if "failed" in reason]
+
+
+def test_findings_are_in_the_json_and_in_the_text():
+    report = build_report(gpu_training_run())
+    assert json.loads(report.to_json())["examination"]["notes"][0]["rule"] == "data-loading"
+    assert "\nFindings: none (" in report.to_text()
