@@ -40,12 +40,19 @@ def run(argv: Sequence[str]) -> int:
     )
     parser.add_argument("-o", "--output", metavar="FILE", help="write here and not to the terminal")
     parser.add_argument(
+        "--table",
+        metavar="NAME",
+        help="with CSV: functions (default), sections, step_sections, steps, kernels or loaders",
+    )
+    parser.add_argument(
         "--raw", action="store_true", help="do not subtract the profiler's own cost"
     )
     options = parser.parse_args(argv)
     try:
         report = load(options.file, correct_times=not options.raw)
-        if options.output is not None:
+        if options.table is not None:
+            _write_table(report, options)
+        elif options.output is not None:
             _write_file(report, options.output, options.format)
         else:
             _write_terminal(report, options.format or "text")
@@ -64,6 +71,22 @@ def _write_file(report: Report, path: str, name: str | None) -> None:
         return
     with atomic_write(resolve_output(path)) as stream:
         formats.write(report, formats.format_named(name), stream)
+
+
+def _write_table(report: Report, options: argparse.Namespace) -> None:
+    format_ = options.format
+    if format_ is None:
+        format_ = "csv" if options.output is None else formats.format_of(options.output).name
+    if format_ != "csv":
+        raise ValueError(f"--table is of CSV files, not of {format_}; use -o FILE.csv")
+    text = report.to_csv(options.table)
+    if options.output is None:
+        with any_text(sys.stdout):
+            sys.stdout.write(text)
+            sys.stdout.flush()
+        return
+    with atomic_write(resolve_output(options.output)) as stream:
+        stream.write(text.encode("utf-8"))
 
 
 def _write_terminal(report: Report, name: str) -> None:

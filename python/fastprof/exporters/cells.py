@@ -52,3 +52,11 @@ def percent(share: float | None) -> str:
 def short(name: str) -> str:
     """Return ``name`` in printable ASCII, no wider than a column."""
     return ascii_name(ascii_name(name, 1000), NAME_WIDTH)
+
+
+def shortened(text: str, limit: int) -> str:
+    """Return a sentence in printable ASCII, cut between two words if it is too long."""
+    text = ascii_name(text, 10 * limit)
+    if len(text) <= limit:
+        return text
+    return text[: limit - 3].rsplit(" ", 1)[0] + "..."

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from fastprof.exporters.cells import Table, number, percent, short, table_of
+from fastprof.exporters.overview import overview
 from fastprof.exporters.tables_gpu import gpu_tables, has_gpu
 from fastprof.exporters.tables_loaders import loader_tables
 from fastprof.exporters.tables_operators import operator_tables
@@ -61,7 +62,8 @@ def steps_line(steps: StepTable) -> str:
 def all_tables(report: Report, function_limit: int = FUNCTION_ROWS) -> list[Table]:
     """Return the tables that have rows, in reading order."""
     made = (
-        _steps(report),
+        _overview(report),
+        steps_table(report),
         _sections(report),
         functions(report.functions, "Functions, most self time first ({} of {})", function_limit),
         *gpu_tables(report),
@@ -73,7 +75,15 @@ def all_tables(report: Report, function_limit: int = FUNCTION_ROWS) -> list[Tabl
     return [table for table in made if table.rows]
 
 
-def _steps(report: Report) -> Table:
+def _overview(report: Report) -> Table:
+    if report.steps.mean_ms is None and report.gpu is None:
+        return Table("", (), ())
+    rows = tuple((figure.name, figure.value) for figure in overview(report))
+    return Table("Overview", ("figure", "value"), rows, left=frozenset({0, 1}))
+
+
+def steps_table(report: Report) -> Table:
+    """Return where a step goes; without rows if no step was measured."""
     if report.steps.wall_ns is None:
         return Table("", (), ())
     rows: list[tuple[str, ...]] = [

@@ -50,6 +50,8 @@ def format_of(path: str | os.PathLike[str]) -> Format:
 
     Raises:
         UnknownFormatError: none has that suffix.
+    Format("csv", (".csv",), "fastprof.exporters.csv_"),
+    Format("markdown", (".md",), "fastprof.exporters.markdown"),
     """
     name = Path(path).name
     for item in FORMATS:
@@ -86,6 +88,25 @@ def save(report: Report, path: str | os.PathLike[str]) -> None:
     item = format_of(path)
     with atomic_write(resolve_output(path)) as stream:
         write(report, item, stream)
+
+def render_csv(report: Report, table: str) -> str:
+    """Return one table of a report as CSV."""
+    stream = io.StringIO()
+    _module(format_named("csv").module).write(report, stream, table=table)
+    return stream.getvalue()
+
+
+def render_notebook(report: Report) -> str:
+    """Return a report as a notebook shows it."""
+    stream = io.StringIO()
+    _module("fastprof.exporters.notebook").write(report, stream)
+    return stream.getvalue()
+
+
+def frame(report: Report, table: str) -> Any:
+    """Return one table of a report as a pandas ``DataFrame``."""
+    return _module("fastprof.exporters.pandas_").frame(report, table)
+
 
 
 def write(report: Report, item: Format, stream: BinaryIO) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TextIO
+from typing import Any, TextIO
 
 from fastprof.errors import UnknownSectionError
 from fastprof.report import formats
@@ -304,6 +304,32 @@ class Report:
         """Return the report as JSON; see ``fastprof.exporters.json_`` for its layout."""
         return formats.render(self, "json")
 
+    def to_markdown(self) -> str:
+        """Return a summary of at most 60 lines and 4 kB, for a ticket."""
+        return formats.render(self, "markdown")
+
+    def to_csv(self, table: str = "functions") -> str:
+        """Return one table as CSV: ``"functions"``, ``"sections"``, ``"step_sections"``,
+        ``"steps"`` (one row each, the last 4096), ``"kernels"`` or ``"loaders"``.
+
+        Raises:
+            ValueError: no such table.
+        """
+        return formats.render_csv(self, table)
+
+    def to_frame(self, table: str = "functions") -> Any:
+        """Return one table as a pandas ``DataFrame``; tables are those of :meth:`to_csv`.
+
+        Raises:
+            ValueError: no such table.
+            ImportError: pandas is not installed.
+        """
+        return formats.frame(self, table)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        return formats.render_notebook(self)
+
     def show(self, stream: TextIO | None = None) -> None:
         """Write the report to ``stream`` (None: ``sys.stdout``), drawn if it is a terminal."""
         formats.show(self, stream)
@@ -312,8 +338,9 @@ class Report:
         """Write a file in the format its suffix names, completely or not at all.
 
         ``.fprof`` (the run itself), ``.stats`` ``.prof`` ``.pstats``, ``.json``,
-        ``.txt``, ``.speedscope.json``, ``.collapsed`` ``.folded``; the latter two by GPU
-        time: ``.gpu.speedscope.json``, ``.gpu.collapsed`` ``.gpu.folded``.
+        ``.txt``, ``.html``, ``.speedscope.json``, ``.collapsed`` ``.folded``; the latter two by GPU
+        time: ``.gpu.speedscope.json``, ``.gpu.collapsed`` ``.gpu.folded``; ``.callgrind``,
+        ``.csv`` (functions) and ``.md`` (a summary).
 
         Raises:
             UnknownFormatError: (a ValueError) another suffix.
