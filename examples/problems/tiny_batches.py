@@ -1,0 +1,37 @@
+"""Two samples per batch: every step costs the same few calls, and computes next to nothing.
+
+    fastprof run examples/problems/tiny_batches.py            # the problem
+    fastprof run examples/problems/tiny_batches.py --healthy  # 256 samples per batch
+
+Rule: small-batch.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import torch
+
+HEALTHY = "--healthy" in sys.argv
+FEATURES, SAMPLES = 256, 256 * 10
+BATCH = 256 if HEALTHY else 2
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    samples = torch.randn(SAMPLES, FEATURES)
+    model = torch.nn.Sequential(
+        torch.nn.Linear(FEATURES, 384), torch.nn.ReLU(), torch.nn.Linear(384, FEATURES)
+    )
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(12 if HEALTHY else 1):
+        for batch in samples.split(BATCH):
+            loss = (model(batch) - batch).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+
+
+if __name__ == "__main__":
+    main()
