@@ -1,31 +1,19 @@
 /* export: everything a recorder holds, as one dict of plain lists; nothing is
  * changed, so it may be called while recording. */
+#include "py/export.h"
 #include "py/export_outliers.h"
-#include "py/gpu_layer.h"
 #include "py/nvtx_in.h"
-#include "py/recorder.h"
 
 #include <math.h>
 
-typedef struct export_ctx {
-    fp_recorder *r;
-    double ns_per_tick;
-    PyObject *key_index;        /* dict: key number -> index; owned */
-    PyObject *keys;             /* list of descriptions; owned */
-    fp_exported_thread *thread; /* owned; as exported */
-    uint32_t threads;
-    uint32_t thread_capacity;
-} export_ctx;
-
-static int64_t
-to_ns(const export_ctx *x, int64_t ticks)
+int64_t
+fp_export_ns(const fp_export *x, int64_t ticks)
 {
     return (int64_t)llround((double)ticks * x->ns_per_tick);
 }
 
-/* Sets [d][name] and lets go of [value]; -1 with an exception. */
-static int
-put(PyObject *d, const char *name, PyObject *value)
+int
+fp_export_put(PyObject *d, const char *name, PyObject *value)
 {
     int rc = value == NULL ? -1 : PyDict_SetItemString(d, name, value);
     Py_XDECREF(value);
@@ -33,7 +21,7 @@ put(PyObject *d, const char *name, PyObject *value)
 }
 
 static PyObject *
-describe(const export_ctx *x, fp_key key)
+describe(const fp_export *x, fp_key key)
 {
     if (key == FP_KEY_ROOT) {
         return Py_BuildValue("(ssiss)", "root", "", 0, "(thread)", "(thread)");
@@ -65,10 +53,8 @@ describe(const export_ctx *x, fp_key key)
     return text;
 }
 
-/* Index of [key] among the described keys, describing it when it is new; -1
- * with an exception. */
-static Py_ssize_t
-index_of(export_ctx *x, fp_key key)
+Py_ssize_t
+fp_export_key(fp_export *x, fp_key key)
 {
     PyObject *number = PyLong_FromUnsignedLongLong(key);
     if (number == NULL) {
@@ -108,7 +94,7 @@ typedef struct row {
 } row;
 
 static row *
-copy_rows(const export_ctx *x, const fp_thread *t, int64_t now,
+copy_rows(const fp_export *x, const fp_thread *t, int64_t now,
           uint32_t *count)
 {
     uint32_t n = t->tree.count;
@@ -133,7 +119,7 @@ copy_rows(const export_ctx *x, const fp_thread *t, int64_t now,
 }
 
 static PyObject *
-tree_columns(export_ctx *x, const row *rows, uint32_t count)
+tree_columns(fp_export *x, const row *rows, uint32_t count)
 {
     PyObject *columns = PyTuple_New(5);
     for (int c = 0; columns != NULL && c < 5; c++) {
@@ -145,14 +131,14 @@ tree_columns(export_ctx *x, const row *rows, uint32_t count)
         PyTuple_SET_ITEM(columns, c, list);
         for (uint32_t i = 0; i < count; i++) {
             const row *w = &rows[i];
-            Py_ssize_t index = c == 1 ? index_of(x, w->key) : 0;
+            Py_ssize_t index = c == 1 ? fp_export_key(x, w->key) : 0;
             PyObject *v = NULL;
             if (index >= 0) {
                 v = c == 0   ? PyLong_FromLongLong(w->parent)
                     : c == 1 ? PyLong_FromSsize_t(index)
                     : c == 2 ? PyLong_FromUnsignedLongLong(w->calls)
                     : c == 3 ? PyLong_FromUnsignedLongLong(w->resumes)
-                             : PyLong_FromLongLong(to_ns(x, w->self_ticks));
+                             : PyLong_FromLongLong(fp_export_ns(x, w->self_ticks));
             }
             if (v == NULL) {
                 Py_CLEAR(columns);
@@ -186,7 +172,7 @@ drop_empty_truncated(row *rows, uint32_t count)
 
 /* For what refers to nodes of [t]. */
 static int
-note_thread(export_ctx *x, const fp_thread *t, uint32_t nodes, uint32_t shown)
+note_thread(fp_export *x, const fp_thread *t, uint32_t nodes, uint32_t shown)
 {
     if (x->threads == x->thread_capacity) {
         uint32_t more = x->threads * 2 + 8;
@@ -204,8 +190,24 @@ note_thread(export_ctx *x, const fp_thread *t, uint32_t nodes, uint32_t shown)
     return 0;
 }
 
+int
+fp_export_node(const fp_export *x, const fp_thread *t, const fp_node *n,
+               uint32_t *thread, uint32_t *row)
+{
+    for (uint32_t i = 0; i < x->threads; i++) {
+        const fp_exported_thread *e = &x->thread[i];
+        if (e->serial == (uint32_t)t->serial) {
+            /* Row 1 may have been left out; see drop_empty_truncated(). */
+            *thread = i;
+            *row = n->index - (e->without_truncated && n->index > 1);
+            return n->index < e->nodes && !(e->without_truncated && n->index == 1);
+        }
+    }
+    return 0;
+}
+
 static PyObject *
-export_thread(export_ctx *x, const fp_thread *t, int64_t now, int ended)
+export_thread(fp_export *x, const fp_thread *t, int64_t now, int ended)
 {
     uint32_t count;
     unsigned long long ident = ended ? 0 : t->ident;
@@ -223,8 +225,8 @@ export_thread(export_ctx *x, const fp_thread *t, int64_t now, int ended)
 
 /* ---- sections, steps, loaders ---- */
 
-static PyObject *
-export_hist(const export_ctx *x, const fp_hist *h)
+PyObject *
+fp_export_hist(const fp_export *x, const fp_hist *h)
 {
     uint32_t n = fp_hist_rows(h, NULL, 0);
     fp_hist_row *rows = fp_alloc_zeroed(&x->r->alloc, n + 1, sizeof(*rows));
@@ -237,7 +239,7 @@ export_hist(const export_ctx *x, const fp_hist *h)
     int64_t last = 0;
     for (uint32_t i = 0; i < n && list != NULL; i++) {
         /* Rounding must not make a bucket empty or let two overlap. */
-        int64_t low = to_ns(x, rows[i].low), high = to_ns(x, rows[i].high);
+        int64_t low = fp_export_ns(x, rows[i].low), high = fp_export_ns(x, rows[i].high);
         low = low < last ? last : low;
         high = high <= low ? low + 1 : high;
         last = high;
@@ -252,8 +254,23 @@ export_hist(const export_ctx *x, const fp_hist *h)
     return list;
 }
 
+PyObject *
+fp_export_times(const fp_export *x, const int64_t *ticks, uint32_t n)
+{
+    PyObject *list = PyList_New(n);
+    for (uint32_t i = 0; i < n && list != NULL; i++) {
+        PyObject *v = PyLong_FromLongLong(fp_export_ns(x, ticks[i]));
+        if (v == NULL) {
+            Py_CLEAR(list);
+            break;
+        }
+        PyList_SET_ITEM(list, i, v);
+    }
+    return list;
+}
+
 static int
-export_sections(export_ctx *x, const fp_thread *t, Py_ssize_t thread,
+export_sections(fp_export *x, const fp_thread *t, Py_ssize_t thread,
                 PyObject *list)
 {
     for (uint32_t i = 0; i < t->section_capacity; i++) {
@@ -261,17 +278,17 @@ export_sections(export_ctx *x, const fp_thread *t, Py_ssize_t thread,
         if (s == NULL || (s->count == 0 && s->open == 0)) {
             continue;
         }
-        Py_ssize_t index = index_of(x, fp_key_section(s->id));
-        PyObject *hist = index < 0 ? NULL : export_hist(x, &s->hist);
+        Py_ssize_t index = fp_export_key(x, fp_key_section(s->id));
+        PyObject *hist = index < 0 ? NULL : fp_export_hist(x, &s->hist);
         if (hist == NULL) {
             return -1;
         }
         PyObject *one = Py_BuildValue(
             "(nnKLLLLKIN)", index, thread, (unsigned long long)s->count,
-            (long long)to_ns(x, s->sum_ticks),
-            (long long)to_ns(x, s->outer_ticks),
-            (long long)to_ns(x, s->min_ticks),
-            (long long)to_ns(x, s->max_ticks), (unsigned long long)s->errors,
+            (long long)fp_export_ns(x, s->sum_ticks),
+            (long long)fp_export_ns(x, s->outer_ticks),
+            (long long)fp_export_ns(x, s->min_ticks),
+            (long long)fp_export_ns(x, s->max_ticks), (unsigned long long)s->errors,
             (unsigned int)s->open, hist);
         int rc = one == NULL ? -1 : PyList_Append(list, one);
         Py_XDECREF(one);
@@ -280,80 +297,6 @@ export_sections(export_ctx *x, const fp_thread *t, Py_ssize_t thread,
         }
     }
     return 0;
-}
-
-static PyObject *
-export_recent(const export_ctx *x, const fp_steps *s)
-{
-    int64_t *ticks =
-        fp_alloc_zeroed(&x->r->alloc, FP_STEPS_RECENT, sizeof(*ticks));
-    if (ticks == NULL) {
-        return PyErr_NoMemory();
-    }
-    uint32_t n = fp_steps_recent(s, ticks, FP_STEPS_RECENT);
-    PyObject *list = PyList_New(n);
-    for (uint32_t i = 0; i < n && list != NULL; i++) {
-        PyObject *v = PyLong_FromLongLong(to_ns(x, ticks[i]));
-        if (v == NULL) {
-            Py_CLEAR(list);
-            break;
-        }
-        PyList_SET_ITEM(list, i, v);
-    }
-    fp_alloc_give(&x->r->alloc, ticks, FP_STEPS_RECENT, sizeof(*ticks));
-    return list;
-}
-
-static PyObject *
-export_step_rows(export_ctx *x, const fp_thread *t)
-{
-    PyObject *list = PyList_New(0);
-    for (uint32_t i = 0; list != NULL && i < t->section_capacity; i++) {
-        const fp_section *s = t->section[i];
-        if (s == NULL || s->steps == 0) {
-            continue;
-        }
-        Py_ssize_t index = index_of(x, fp_key_section(s->id));
-        PyObject *one =
-            index < 0
-                ? NULL
-                : Py_BuildValue("(nKL)", index, (unsigned long long)s->steps,
-                                (long long)to_ns(x, s->steps_ticks));
-        if (one == NULL || PyList_Append(list, one) < 0) {
-            Py_CLEAR(list);
-        }
-        Py_XDECREF(one);
-    }
-    return list;
-}
-
-static PyObject *
-export_steps(export_ctx *x)
-{
-    const fp_thread *t = x->r->stepper;
-    if (t == NULL || t->steps == NULL) {
-        Py_RETURN_NONE;
-    }
-    const fp_steps *s = t->steps;
-    PyObject *d = PyDict_New();
-    if (d == NULL) {
-        return NULL;
-    }
-    double seconds = x->ns_per_tick * 1e-9;
-    uint64_t skipped = s->count < s->skip ? s->count : s->skip;
-    if (put(d, "count", PyLong_FromUnsignedLongLong(s->count)) < 0 ||
-        put(d, "skipped", PyLong_FromUnsignedLongLong(skipped)) < 0 ||
-        put(d, "sum_ns", PyLong_FromLongLong(to_ns(x, s->sum_ticks))) < 0 ||
-        put(d, "sum_sq", PyFloat_FromDouble(s->sum_sq * seconds * seconds)) <
-            0 ||
-        put(d, "min_ns", PyLong_FromLongLong(to_ns(x, s->min_ticks))) < 0 ||
-        put(d, "max_ns", PyLong_FromLongLong(to_ns(x, s->max_ticks))) < 0 ||
-        put(d, "recent_ns", export_recent(x, s)) < 0 ||
-        put(d, "hist", export_hist(x, &s->hist)) < 0 ||
-        put(d, "rows", export_step_rows(x, t)) < 0) {
-        Py_CLEAR(d);
-    }
-    return d;
 }
 
 /* Durations that no histogram had memory for. */
@@ -399,7 +342,7 @@ export_counters(const fp_recorder *r)
 }
 
 static PyObject *
-export_muted(export_ctx *x)
+export_muted(fp_export *x)
 {
     PyObject *list = PyList_New(0);
     for (uint32_t i = 0; list != NULL && i < x->r->keys.count; i++) {
@@ -407,7 +350,7 @@ export_muted(export_ctx *x)
         if (!e.muted) {
             continue;
         }
-        Py_ssize_t index = index_of(x, e.key);
+        Py_ssize_t index = fp_export_key(x, e.key);
         PyObject *one =
             index < 0 ? NULL
                       : Py_BuildValue("(nK)", index,
@@ -437,7 +380,7 @@ thread_by_age(const fp_recorder *r, uint64_t after)
 }
 
 static int
-export_threads(export_ctx *x, PyObject *threads, PyObject *sections)
+export_threads(fp_export *x, PyObject *threads, PyObject *sections)
 {
     fp_recorder *r = x->r;
     int recording = r->functions_on || r->sections_on;
@@ -468,18 +411,18 @@ export_threads(export_ctx *x, PyObject *threads, PyObject *sections)
 static Py_ssize_t
 section_key(void *ctx, uint32_t section)
 {
-    return index_of(ctx, fp_key_section(section));
+    return fp_export_key(ctx, fp_key_section(section));
 }
 
 static fp_exported
-exported_by(export_ctx *x)
+exported_by(fp_export *x)
 {
     return (fp_exported){x->thread, x->threads, x->ns_per_tick, section_key,
                          x};
 }
 
 static PyObject *
-export_outliers(export_ctx *x)
+export_outliers(fp_export *x)
 {
     const fp_exported exported = exported_by(x);
     return fp_outliers_export(x->r, &exported);
@@ -487,7 +430,7 @@ export_outliers(export_ctx *x)
 
 /* None: no GPU layer was asked for. */
 static PyObject *
-export_gpu(export_ctx *x, const fp_gpu_view *view)
+export_gpu(fp_export *x, const fp_gpu_view *view)
 {
     if (view == NULL) {
         Py_RETURN_NONE;
@@ -499,11 +442,11 @@ export_gpu(export_ctx *x, const fp_gpu_view *view)
 static Py_ssize_t
 any_key(void *ctx, fp_key key)
 {
-    return index_of(ctx, key);
+    return fp_export_key(ctx, key);
 }
 
 static int
-export_into(export_ctx *x, PyObject *d, const fp_gpu_view *view,
+export_into(fp_export *x, PyObject *d, const fp_gpu_view *view,
             int with_trace)
 {
     fp_recorder *r = x->r;
@@ -519,34 +462,34 @@ export_into(export_ctx *x, PyObject *d, const fp_gpu_view *view,
         ticks += fp_clock_now(&r->clock) - r->started;
     }
     static const char *const backends[] = {NULL, "setprofile", "monitoring"};
-    int rc = put(d, "threads", threads);
-    rc |= put(d, "sections", sections);
+    int rc = fp_export_put(d, "threads", threads);
+    rc |= fp_export_put(d, "sections", sections);
     /* Before the steps, which then count every step that is kept. */
-    rc |= put(d, "outliers", export_outliers(x));
-    rc |= put(d, "steps", export_steps(x));
-    rc |= put(d, "muted", export_muted(x));
-    rc |= put(d, "gpu", export_gpu(x, view));
-    rc |= put(d, "trace",
+    rc |= fp_export_put(d, "outliers", export_outliers(x));
+    rc |= fp_export_put(d, "steps", fp_export_steps(x));
+    rc |= fp_export_put(d, "muted", export_muted(x));
+    rc |= fp_export_put(d, "gpu", export_gpu(x, view));
+    rc |= fp_export_put(d, "trace",
               with_trace
                   ? fp_recorder_export_trace(r, x->ns_per_tick, any_key, x)
                   : Py_NewRef(Py_None));
     fp_nvtx_in_collect(r);
-    rc |= put(d, "counters", export_counters(r));
-    rc |= put(d, "duration_ns", PyLong_FromLongLong(to_ns(x, ticks)));
-    rc |= put(d, "clock", PyUnicode_FromString(fp_clock_name(&r->clock)));
-    rc |= put(d, "backend", Py_BuildValue("z", backends[r->backend]));
-    rc |= put(d, "fell_back", PyBool_FromLong(r->fell_back));
-    rc |= put(d, "new_threads_lost", PyBool_FromLong(r->new_threads_lost));
+    rc |= fp_export_put(d, "counters", export_counters(r));
+    rc |= fp_export_put(d, "duration_ns", PyLong_FromLongLong(fp_export_ns(x, ticks)));
+    rc |= fp_export_put(d, "clock", PyUnicode_FromString(fp_clock_name(&r->clock)));
+    rc |= fp_export_put(d, "backend", Py_BuildValue("z", backends[r->backend]));
+    rc |= fp_export_put(d, "fell_back", PyBool_FromLong(r->fell_back));
+    rc |= fp_export_put(d, "new_threads_lost", PyBool_FromLong(r->new_threads_lost));
     rc |=
-        put(d, "ended_threads", PyLong_FromUnsignedLongLong(r->ended_threads));
-    rc |= put(d, "keys", Py_NewRef(x->keys));
+        fp_export_put(d, "ended_threads", PyLong_FromUnsignedLongLong(r->ended_threads));
+    rc |= fp_export_put(d, "keys", Py_NewRef(x->keys));
     return rc;
 }
 
 PyObject *
 fp_recorder_export(fp_recorder *r, int with_trace)
 {
-    export_ctx x = {.r = r, .ns_per_tick = fp_clock_ns_per_tick(&r->clock)};
+    fp_export x = {.r = r, .ns_per_tick = fp_clock_ns_per_tick(&r->clock)};
     PyObject *d = PyDict_New();
     x.key_index = PyDict_New();
     x.keys = PyList_New(0);

@@ -3,6 +3,8 @@
  * the recording is long over: so it is one per process, for good. */
 #include "py/gpu_layer.h"
 
+#include "core/steps_split.h"
+
 #include <stdlib.h>
 
 #ifdef __linux__
@@ -55,7 +57,7 @@ fp_gpu_own_lane(fp_gpu *g)
 }
 
 /* The calling thread's record with the recorder whose epochs are set. */
-static const fp_thread *
+static fp_thread *
 own_record(void)
 {
     const fp_tls *me = &fp_this_thread;
@@ -94,11 +96,14 @@ on_call(void *user, int domain, uint32_t cbid, const void *data)
         return;
     }
     fp_lane_enter(lane);
-    const fp_thread *self = own_record();
+    fp_thread *self = own_record();
     int64_t blocked = fp_gpu_on_call(g, lane, self, domain, cbid, data);
     fp_place place = blocked != 0 && self != NULL
                          ? fp_place_of(self, fp_thread_stands(self))
                          : 0;
+    if (blocked != 0 && self != NULL && self->split != NULL) {
+        fp_split_gpu(self, blocked);
+    }
     fp_lane_exit(lane);
     if (place != 0 && is_main_thread()) {
         fp_gpu_lines_note(place, blocked);

@@ -1,5 +1,7 @@
 #include "py/keytab.h"
 
+#include "py/wait_class.h"
+
 #include <string.h>
 
 void
@@ -138,6 +140,7 @@ fp_keytab_add(fp_keytab *k, fp_key key, PyObject *object)
     switch (fp_key_tag(key)) {
     case FP_TAG_C:
         own_c_function(e, object);
+        e->wait = (uint8_t)fp_wait_class(e);
         break;
     case FP_TAG_CALLABLE:
         e->object = Py_NewRef((PyObject *)Py_TYPE(object));

@@ -1,5 +1,6 @@
 /* module: tables, and what happens to a recording when the process forks or
  * ends. */
+#include "py/gc_hook.h"
 #include "py/gpu_layer.h"
 #include "py/gpu_probe.h"
 #include "py/nvtx_glue.h"
@@ -270,6 +271,7 @@ module_exec(PyObject *module)
         PyModule_AddObjectRef(module, "BusyError", st->busy_error) < 0 ||
         fp_monitoring_add_type(module, st) < 0 ||
         fp_setprofile_add_type(module, st) < 0 ||
+        fp_gc_hook_add_type(module, st) < 0 ||
         fp_recorder_add_type(module, st) < 0 ||
         fp_section_add_type(module, st) < 0 ||
         fp_nvtx_add_functions(module, st) < 0 || add_phases(module) < 0 ||
@@ -290,6 +292,7 @@ module_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT((PyObject *)st->section_type);
     Py_VISIT((PyObject *)st->callback_type);
     Py_VISIT((PyObject *)st->hook_type);
+    Py_VISIT((PyObject *)st->gc_hook_type);
     Py_VISIT(st->busy_error);
     Py_VISIT(st->sections);
     Py_VISIT(st->section_names);
@@ -298,6 +301,7 @@ module_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(st->monitoring);
     Py_VISIT(st->missing);
     Py_VISIT(st->disable);
+    Py_VISIT(st->gc_callbacks);
     return 0;
 }
 
@@ -311,6 +315,7 @@ module_clear(PyObject *module)
     Py_CLEAR(st->section_type);
     Py_CLEAR(st->callback_type);
     Py_CLEAR(st->hook_type);
+    Py_CLEAR(st->gc_hook_type);
     Py_CLEAR(st->busy_error);
     Py_CLEAR(st->sections);
     Py_CLEAR(st->section_names);
@@ -319,6 +324,7 @@ module_clear(PyObject *module)
     Py_CLEAR(st->monitoring);
     Py_CLEAR(st->missing);
     Py_CLEAR(st->disable);
+    Py_CLEAR(st->gc_callbacks);
     return 0;
 }
 

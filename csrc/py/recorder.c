@@ -1,8 +1,11 @@
 #include "py/recorder.h"
 
+#include "py/gc_hook.h"
 #include "py/gpu_layer.h"
 #include "py/section_type.h"
 #include "py/thread_life.h"
+
+#include "core/steps_split.h"
 
 _Thread_local fp_tls fp_this_thread;
 
@@ -177,13 +180,15 @@ fp_recorder_sweep(fp_recorder *r)
 
 /* ---- events ---- */
 
-static fp_status
+/* NULL: no memory. */
+static const fp_keyent *
 keep_key(fp_recorder *r, fp_key key, PyObject *object)
 {
-    if (fp_keytab_find(&r->keys, key) != NULL) {
-        return FP_OK;
+    const fp_keyent *known = fp_keytab_find(&r->keys, key);
+    if (known != NULL || fp_keytab_add(&r->keys, key, object) != FP_OK) {
+        return known;
     }
-    return fp_keytab_add(&r->keys, key, object);
+    return fp_keytab_find(&r->keys, key);
 }
 
 fp_node *
@@ -197,11 +202,16 @@ fp_recorder_node(fp_recorder *r, fp_thread *t, fp_key key, PyObject *object)
         return fp_thread_add(t, key); /* full: the key will not be kept */
     }
     /* The reference first: a node whose key may dangle must not exist. */
-    if (keep_key(r, key, object) != FP_OK) {
+    const fp_keyent *e = keep_key(r, key, object);
+    if (e == NULL) {
         t->counters.dropped++;
         return NULL;
     }
-    return fp_thread_add(t, key);
+    n = fp_thread_add(t, key);
+    if (e->wait != FP_KIND_NONE) {
+        fp_thread_list_wait(t, n, (fp_kind)e->wait);
+    }
+    return n;
 }
 
 static void
@@ -213,6 +223,7 @@ enter_at(fp_thread *t, fp_node *n, int resume, int64_t now)
     else {
         n->calls++;
     }
+    fp_waits_enter(&t->waits, n);
     if (fp_node_is_flat(n)) {
         (void)fp_thread_enter_flat(t, n, now); /* a failure is counted */
     }
@@ -258,6 +269,25 @@ fp_recorder_leave_followed(fp_recorder *r, fp_thread *t, fp_key key)
         fp_thread_leave(t, key, fp_clock_now(&r->clock));
     }
     fp_recorder_trace(r, t, t->last);
+}
+
+/* ---- steps ---- */
+
+unsigned
+fp_recorder_signals(const fp_recorder *r)
+{
+    unsigned signals = 0;
+    if (r->function_epoch != FP_EPOCH_OFF && r->builtins) {
+        signals |= FP_SIGNAL_FUNCTIONS;
+    }
+    if (fp_gc_hook_is_in(r)) {
+        signals |= FP_SIGNAL_GC;
+    }
+    /* Told by ids alone, a wait is known long after its step. */
+    if (r->gpu_on && !r->gpu_external) {
+        signals |= FP_SIGNAL_GPU;
+    }
+    return signals;
 }
 
 /* ---- external timer ---- */

@@ -42,6 +42,7 @@ typedef struct fp_recorder {
     fp_backend backend;
     int tool_id;
     int64_t started; /* ticks, while a layer is on */
+    int64_t origin;  /* when one was switched on first; 0: never */
     int64_t recorded_ticks;
     uint64_t skip_steps;
     uint32_t outliers;     /* slowest steps to keep; 0: none */
@@ -57,6 +58,8 @@ typedef struct fp_recorder {
     uint64_t nvtx_without_gil; /* ranges that became no section, or no time */
     uint64_t nvtx_unmatched;   /* ends of ranges that nobody began */
     uint64_t nvtx_unbalanced;  /* ranges of ours that ended too early */
+    PyObject *gc_hook;         /* owned or NULL; see gc_hook.h */
+    uint64_t gc_elsewhere;     /* collections in other threads */
     uint64_t dropped_threads;  /* threads not recorded for want of memory */
     uint64_t ended_threads;    /* joined into `ended` */
     /* A section that another one may end; see leave_later(). */
@@ -215,6 +218,7 @@ fp_recorder_enter(fp_recorder *r, fp_key key, PyObject *object, int resume)
     else {
         n->calls++;
     }
+    fp_waits_enter(&t->waits, n);
     fp_thread_enter(t, n, fp_clock_now(&r->clock));
 }
 
@@ -320,6 +324,10 @@ fp_recorder_resume(fp_recorder *r);
  * ([whole]) while any thread is inside it. */
 int
 fp_recorder_guard_timer(fp_recorder *r, const char *what, int whole);
+
+/* Who watches now: FP_SIGNAL_... of core/steps_split.h. */
+unsigned
+fp_recorder_signals(const fp_recorder *r);
 
 /* ---- the two hooks ---- */
 

@@ -2,6 +2,8 @@
 #include "py/recorder.h"
 #include "py/section_type.h"
 
+#include "core/steps_split.h"
+
 #include <math.h>
 
 static fp_recorder *
@@ -184,7 +186,7 @@ recorder_init(PyObject *self, PyObject *args, PyObject *kwargs)
     r->skip_steps = skip_steps;
     r->outliers = outliers;
     r->max_overhead = max_overhead;
-    r->recorded_ticks = 0;
+    r->recorded_ticks = r->origin = 0;
     set_clock(r);
     r->initialised = 1;
     return 0;
@@ -304,7 +306,7 @@ recorder_clear(PyObject *self, PyObject *Py_UNUSED(ignored))
     fp_recorder_free_threads(r);
     r->recorded_ticks = 0;
     if (r->timer == NULL && r->initialised) {
-        r->started = fp_clock_now(&r->clock);
+        r->origin = r->started = fp_clock_now(&r->clock);
     }
     r->ended_threads = 0;
     fp_recorder_trace_cleared(r);
@@ -314,7 +316,7 @@ recorder_clear(PyObject *self, PyObject *Py_UNUSED(ignored))
     r->displaced = 0;
     r->timer_errors = r->sync_errors = r->wrong_step_thread = 0;
     r->nvtx_without_gil = r->nvtx_unmatched = r->nvtx_unbalanced = 0;
-    r->dropped_threads = 0;
+    r->dropped_threads = r->gc_elsewhere = 0;
     r->budget_ticks = 0;
     r->budget_python = r->budget_c = 0;
     /* Letting go of code objects may run Python code, which is recorded again:
@@ -395,6 +397,10 @@ recorder_mark(PyObject *self, PyObject *Py_UNUSED(ignored))
             (void)fp_thread_keep_outliers(t, r->outliers, &r->clock, now);
         }
         r->stepper = t;
+        if (t->split != NULL) {
+            t->split->signals = fp_recorder_signals(r);
+            t->split->signals_before = t->split->signals;
+        }
     }
     Py_RETURN_NONE;
 }
@@ -421,6 +427,9 @@ recorder_step(PyObject *self, PyObject *Py_UNUSED(ignored))
     fp_thread *t = r->initialised ? fp_recorder_section_thread(r) : NULL;
     if (t != NULL && t == r->stepper) {
         int64_t now = fp_clock_now(&r->clock), began = t->steps->start;
+        if (t->split != NULL) {
+            t->split->signals = fp_recorder_signals(r);
+        }
         fp_thread_end_step(t, now);
         if (r->tracing) {
             fp_trace_step(&r->trace, t, t->steps->count - 1, began, now);

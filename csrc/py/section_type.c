@@ -63,6 +63,10 @@ fp_section_begin(fp_recorder *r, const fp_section_object *s)
     if (FP_UNLIKELY(t == NULL)) {
         return NULL;
     }
+    if (FP_UNLIKELY(s->cover != FP_KIND_NONE) &&
+        fp_thread_reserve_section(t, s->id) == FP_OK) {
+        t->section[s->id]->cover = s->cover;
+    }
     int64_t now = fp_clock_now(&r->clock);
     fp_status status = fp_thread_open_section(t, s->id, (fp_phase)s->phase,
                                               fp_compat_context(), now);
@@ -374,6 +378,9 @@ make_section(fp_state *st, PyObject *key, PyObject *name, int sync)
     s->id = (uint32_t)id;
     s->phase = (uint8_t)phase_of(name);
     s->sync = (int8_t)sync;
+    int communicates =
+        PyUnicode_CompareWithASCIIString(name, "synchronization") == 0;
+    s->cover = communicates ? FP_KIND_COMMUNICATION : FP_KIND_NONE;
     PyObject_GC_Track(s);
     if (PyDict_SetItem(st->sections, key, (PyObject *)s) < 0) {
         Py_DECREF(s);

@@ -11,6 +11,7 @@ typedef struct fp_section_object {
     uint32_t id;
     uint8_t phase; /* fp_phase */
     int8_t sync;   /* -1: as the recorder says */
+    uint8_t cover; /* fp_kind of all time in it, beside its phase; or 0 */
 } fp_section_object;
 
 /* The section called [name], not empty; new reference or NULL with an exception. */

@@ -15,6 +15,7 @@ typedef struct fp_state {
     PyTypeObject *section_type;
     PyTypeObject *callback_type;
     PyTypeObject *hook_type;
+    PyTypeObject *gc_hook_type;
     PyObject *busy_error;
     PyObject *sections;      /* dict: name or (name, sync) -> Section */
     PyObject *section_names; /* list: id -> str */
@@ -23,6 +24,7 @@ typedef struct fp_state {
     PyObject *monitoring;               /* the module sys.monitoring */
     PyObject *missing;                  /* sys.monitoring.MISSING */
     PyObject *disable;                  /* sys.monitoring.DISABLE */
+    PyObject *gc_callbacks;             /* gc.callbacks, or NULL */
     struct fp_recorder *function_owner; /* borrowed; layer is on */
     struct fp_recorder *section_owner;  /* borrowed; layer is on */
     fp_clock clock; /* begins at import: the longest baseline for its scale */

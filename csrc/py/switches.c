@@ -1,4 +1,5 @@
 /* switches: turning the layers of a recorder on and off. */
+#include "py/gc_hook.h"
 #include "py/gpu_layer.h"
 #include "py/nvtx_in.h"
 #include "py/recorder.h"
@@ -19,6 +20,7 @@ account_start(fp_recorder *r)
 {
     if (!r->functions_on && !r->sections_on && r->timer == NULL) {
         r->started = fp_clock_now(&r->clock);
+        r->origin = r->origin != 0 ? r->origin : r->started;
     }
 }
 
@@ -198,6 +200,7 @@ fp_recorder_start_sections(fp_recorder *r)
     r->sections_on = 1;
     fp_gpu_layer_epochs(r);
     st->section_owner = r;
+    fp_gc_hook_start(r);
     return 0;
 }
 
@@ -207,6 +210,7 @@ fp_recorder_stop_sections(fp_recorder *r)
     if (!r->sections_on) {
         return;
     }
+    fp_gc_hook_stop(r);
     fp_nvtx_in_collect(r);
     fp_recorder_trace_close(r);
     for (fp_thread *t = r->threads; t != NULL; t = t->next) {

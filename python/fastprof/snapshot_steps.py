@@ -27,7 +27,7 @@ SPLIT_KINDS = ("compute", "gpu_wait", "data", "gc", "lock", "communication", "io
 #: Rows of a series.
 MAX_SERIES = 4096
 _MAX_SECTIONS = 64
-_MAX_PLACES = 4096
+_MAX_PLACES = 8192
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,8 @@ threads        [(ident, ended, (parent, key, calls, resumes, self_ns))], oldest 
                one with ended=1 is the sum of threads that have ended
 sections       [(key, thread, count, sum_ns, outer_ns, min_ns, max_ns, errors, open,
                [(low_ns, high_ns, count)])]
-steps          None or a dict with the fields of ``snapshot.Steps``
+steps          None or a dict with the fields of ``snapshot.Steps``, and ``spent``: what
+               :mod:`fastprof.capture.split` divides (None: no memory)
 muted          [(key, calls before)]
 counters       {name: count}
 gpu            absent, None, or a dict with the fields of ``snapshot_gpu.GpuSnapshot``
@@ -22,10 +23,12 @@ import platform
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from fastprof._core import Recorder
 from fastprof.capture.calibrate import calibration
+from fastprof.capture.split import make_split
 from fastprof.snapshot import (
     Histogram,
     Key,
@@ -40,6 +43,7 @@ from fastprof.snapshot import (
 from fastprof.snapshot_fields import SnapshotError
 from fastprof.snapshot_gpu import GpuSnapshot, read_gpu
 from fastprof.snapshot_memory import MemorySnapshot, read_memory
+from fastprof.snapshot_steps import SplitPlace, StepSeries
 
 MetaValue = str | int | float | bool | None
 
@@ -200,4 +204,34 @@ def _steps(data: Mapping[str, Any] | None) -> Steps:
     hist = _histogram(fields.pop("hist"))
     rows = tuple(StepRow(*row) for row in fields.pop("rows"))
     recent = tuple(fields.pop("recent_ns"))
-    return Steps(**fields, recent_ns=recent, hist=hist, rows=rows)
+    series = fields.pop("series", None)
+    spent = fields.pop("spent", None)
+    steps = Steps(**fields, recent_ns=recent, hist=hist, rows=rows)
+    if series is None:
+        return steps
+    n = max(0, steps.count - steps.skipped)
+    split = make_split(spent, n, steps.sum_ns)
+    has_gc = spent is not None and n > 0 and spent["gc_steps"] == n
+    kinds = {name for name, _ns in split.rows}
+    return replace(
+        steps,
+        series=_series(series, has_gc=has_gc),
+        split=split.rows,
+        split_missing=split.missing,
+        split_places=tuple(
+            SplitPlace(*place) for place in (spent or {}).get("places", ()) if place[0] in kinds
+        ),
+        gc_runs=tuple(spent["gc_runs"]) if spent is not None and has_gc else (),
+    )
+
+
+def _series(data: Mapping[str, Any], *, has_gc: bool) -> StepSeries:
+    if not data:
+        return StepSeries()
+    fields: dict[str, Any] = {
+        name: tuple(v) if isinstance(v, list) else v for name, v in data.items()
+    }
+    fields["sections"] = tuple((key, tuple(column)) for key, column in data["sections"])
+    if not has_gc:
+        fields["gc_ns"] = ()
+    return StepSeries(**fields)

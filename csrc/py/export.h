@@ -1,0 +1,47 @@
+/* export: what the parts of Recorder.export() share. */
+#ifndef FP_PY_EXPORT_H
+#define FP_PY_EXPORT_H
+
+#include "py/gpu_layer.h"
+#include "py/recorder.h"
+
+typedef struct fp_export {
+    fp_recorder *r;
+    double ns_per_tick;
+    PyObject *key_index;        /* dict: key number -> index; owned */
+    PyObject *keys;             /* list of descriptions; owned */
+    fp_exported_thread *thread; /* owned; as exported */
+    uint32_t threads;
+    uint32_t thread_capacity;
+} fp_export;
+
+int64_t
+fp_export_ns(const fp_export *x, int64_t ticks);
+
+/* Sets [d][name] and lets go of [value]; -1 with an exception. */
+int
+fp_export_put(PyObject *d, const char *name, PyObject *value);
+
+/* Index of [key] among the described keys, describing it when it is new; -1
+ * with an exception.  May run Python code. */
+Py_ssize_t
+fp_export_key(fp_export *x, fp_key key);
+
+PyObject *
+fp_export_hist(const fp_export *x, const fp_hist *h);
+
+/* A list of [n] times. */
+PyObject *
+fp_export_times(const fp_export *x, const int64_t *ticks, uint32_t n);
+
+/* Row of [n] in the exported tree of [t], and which of the threads that is;
+ * false: it was not exported. */
+int
+fp_export_node(const fp_export *x, const fp_thread *t, const fp_node *n,
+               uint32_t *thread, uint32_t *row);
+
+/* None, or the dict of the thread that steps. */
+PyObject *
+fp_export_steps(fp_export *x);
+
+#endif

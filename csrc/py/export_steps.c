@@ -1,0 +1,333 @@
+/* export_steps: the steps of a recorder as plain values. */
+#include "py/export.h"
+
+#include "core/steps_split.h"
+
+#include <string.h>
+
+/* What belongs to one moment: copied without running Python code, during which
+ * the thread may end another step. */
+typedef struct copy {
+    fp_steps steps; /* its histogram is borrowed */
+    fp_split_sums sum;
+    int64_t cpu_ns;
+    uint64_t cpu_steps;
+    uint64_t signal_steps[FP_SIGNALS];
+    fp_series series; /* its columns' ticks are in `ticks` */
+    fp_split_place place[FP_SPLIT_PLACES];
+    fp_wait wait[FP_WAITS_MAX];
+    uint32_t waits;
+    uint32_t columns; /* as many as there is room for in `ticks` */
+    uint8_t has_split;
+    int64_t line[FP_STEPS_RECENT]; /* a ring put straight */
+    int64_t ticks[];
+} copy;
+
+static size_t
+size_of(uint32_t columns)
+{
+    return sizeof(copy) + columns * FP_STEPS_RECENT * sizeof(int64_t);
+}
+
+static void
+copy_split(copy *c, const fp_thread *t)
+{
+    const fp_split *s = t->split;
+    c->has_split = 1;
+    c->sum = s->sum;
+    c->cpu_ns = s->cpu_ns;
+    c->cpu_steps = s->cpu_steps;
+    memcpy(c->signal_steps, s->signal_steps, sizeof(c->signal_steps));
+    memcpy(&c->series, &s->series, sizeof(c->series));
+    memcpy(c->place, s->place, sizeof(c->place));
+    for (uint32_t i = 0; i < c->columns; i++) {
+        memcpy(&c->ticks[(size_t)i * FP_STEPS_RECENT],
+               s->series.column[i].ticks, FP_STEPS_RECENT * sizeof(int64_t));
+    }
+    /* Not the whole list: the GPU's callbacks write to other parts of it. */
+    c->waits = t->waits.count;
+    for (uint32_t i = 0; i < c->waits; i++) {
+        const fp_wait *w = &t->waits.wait[i];
+        c->wait[i].node = w->node;
+        c->wait[i].kind = w->kind;
+        c->wait[i].sum_ticks = w->sum_ticks;
+    }
+}
+
+static copy *
+take_copy(const fp_export *x, const fp_thread *t)
+{
+    uint32_t columns = t->split != NULL ? t->split->series.columns : 0;
+    copy *c = fp_alloc_zeroed(&x->r->alloc, 1, size_of(columns));
+    if (c == NULL) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    c->columns = columns;
+    c->steps = *t->steps;
+    if (t->split != NULL) {
+        copy_split(c, t);
+    }
+    return c;
+}
+
+static uint32_t
+kept(const copy *c)
+{
+    uint64_t n = fp_steps_measured(&c->steps);
+    return n < FP_STEPS_RECENT ? (uint32_t)n : FP_STEPS_RECENT;
+}
+
+/* The rows of [ring], oldest first; valid until the next call. */
+static const int64_t *
+straight(copy *c, const int64_t *ring)
+{
+    uint64_t n = fp_steps_measured(&c->steps);
+    uint32_t rows = kept(c);
+    for (uint32_t i = 0; i < rows; i++) {
+        c->line[i] = ring[(n - rows + i) % FP_STEPS_RECENT];
+    }
+    return c->line;
+}
+
+/* ---- the series ---- */
+
+static PyObject *
+times(const fp_export *x, copy *c, const int64_t *ring)
+{
+    return fp_export_times(x, straight(c, ring), kept(c));
+}
+
+/* Plain numbers; an empty list where one is not known. */
+static PyObject *
+numbers(copy *c, const int64_t *ring)
+{
+    const int64_t *line = straight(c, ring);
+    uint32_t n = kept(c);
+    for (uint32_t i = 0; i < n; i++) {
+        if (line[i] < 0) {
+            return PyList_New(0);
+        }
+    }
+    PyObject *list = PyList_New(n);
+    for (uint32_t i = 0; i < n && list != NULL; i++) {
+        PyObject *v = PyLong_FromLongLong(line[i]);
+        if (v == NULL) {
+            Py_CLEAR(list);
+            break;
+        }
+        PyList_SET_ITEM(list, i, v);
+    }
+    return list;
+}
+
+static PyObject *
+starts(const fp_export *x, copy *c)
+{
+    for (uint32_t i = 0; i < FP_STEPS_RECENT; i++) {
+        int64_t since = c->series.start[i] - x->r->origin;
+        c->series.start[i] = since > 0 ? since : 0;
+    }
+    return times(x, c, c->series.start);
+}
+
+static PyObject *
+columns(fp_export *x, copy *c)
+{
+    PyObject *list = PyList_New(0);
+    for (uint32_t i = 0; list != NULL && i < c->columns; i++) {
+        fp_key key = fp_key_section(c->series.column[i].section->id);
+        Py_ssize_t index = fp_export_key(x, key);
+        PyObject *ns =
+            index < 0
+                ? NULL
+                : times(x, c, &c->ticks[(size_t)i * FP_STEPS_RECENT]);
+        PyObject *one = ns != NULL ? Py_BuildValue("(nN)", index, ns) : NULL;
+        if (one == NULL || PyList_Append(list, one) < 0) {
+            Py_CLEAR(list);
+        }
+        Py_XDECREF(one);
+    }
+    return list;
+}
+
+/* An empty dict: there was no memory for single steps. */
+static PyObject *
+series(fp_export *x, copy *c)
+{
+    PyObject *d = PyDict_New();
+    if (d == NULL || !c->has_split) {
+        return d;
+    }
+    fp_series *s = &c->series;
+    uint64_t first = c->steps.count - kept(c);
+    if (fp_export_put(d, "first", PyLong_FromUnsignedLongLong(first)) < 0 ||
+        fp_export_put(d, "start_ns", starts(x, c)) < 0 ||
+        fp_export_put(d, "wall_ns", times(x, c, c->steps.recent)) < 0 ||
+        fp_export_put(d, "sections", columns(x, c)) < 0 ||
+        fp_export_put(d, "cpu_ns", numbers(c, s->cpu_ns)) < 0 ||
+        fp_export_put(d, "gc_ns", times(x, c, s->gc_ticks)) < 0 ||
+        fp_export_put(d, "switches", numbers(c, s->switches)) < 0 ||
+        fp_export_put(d, "faults", numbers(c, s->faults)) < 0 ||
+        fp_export_put(d, "sections_left_out",
+                      PyLong_FromUnsignedLong(s->left_out)) < 0) {
+        Py_CLEAR(d);
+    }
+    return d;
+}
+
+/* ---- kinds of time ---- */
+
+static const char *const kind_names[FP_KIND_COUNT] = {
+    [FP_KIND_DATA] = "data", [FP_KIND_COMMUNICATION] = "communication",
+    [FP_KIND_LOCK] = "lock", [FP_KIND_IO] = "io",
+    [FP_KIND_GPU] = "gpu_wait", [FP_KIND_GC] = "gc",
+};
+
+static int
+add_place(const fp_export *x, const fp_thread *t, PyObject *list, int kind,
+          const fp_node *n, int64_t ticks)
+{
+    uint32_t thread, row;
+    if (ticks <= 0 || !fp_export_node(x, t, n, &thread, &row)) {
+        return 0;
+    }
+    PyObject *one = Py_BuildValue("(sIIL)", kind_names[kind], thread, row,
+                                  (long long)fp_export_ns(x, ticks));
+    int rc = one == NULL ? -1 : PyList_Append(list, one);
+    Py_XDECREF(one);
+    return rc;
+}
+
+static PyObject *
+places(const fp_export *x, const copy *c, const fp_thread *t)
+{
+    PyObject *list = PyList_New(0);
+    for (uint32_t i = 0; list != NULL && i < c->waits; i++) {
+        const fp_wait *w = &c->wait[i];
+        if (add_place(x, t, list, w->kind, w->node, w->sum_ticks) < 0) {
+            Py_CLEAR(list);
+        }
+    }
+    for (uint32_t i = 0; list != NULL && i < FP_SPLIT_PLACES; i++) {
+        const fp_split_place *p = &c->place[i];
+        if (p->node != NULL &&
+            add_place(x, t, list, p->kind, p->node, p->sum_ticks) < 0) {
+            Py_CLEAR(list);
+        }
+    }
+    return list;
+}
+
+static PyObject *
+kinds(const fp_export *x, const copy *c)
+{
+    PyObject *d = PyDict_New();
+    for (int k = FP_KIND_NONE + 1; d != NULL && k < FP_KIND_COUNT; k++) {
+        if (fp_export_put(
+                d, kind_names[k],
+                PyLong_FromLongLong(fp_export_ns(x, c->sum.kind[k]))) < 0) {
+            Py_CLEAR(d);
+        }
+    }
+    return d;
+}
+
+/* What time was spent on, and how much of it somebody watched. */
+static PyObject *
+spent(const fp_export *x, const copy *c, const fp_thread *t)
+{
+    if (!c->has_split) {
+        Py_RETURN_NONE;
+    }
+    typedef unsigned long long ull;
+    const uint64_t *runs = c->sum.gc_runs, *seen = c->signal_steps;
+    PyObject *by_kind = kinds(x, c), *by_place = places(x, c, t);
+    if (by_kind == NULL || by_place == NULL) {
+        Py_XDECREF(by_kind);
+        Py_XDECREF(by_place);
+        return NULL;
+    }
+    return Py_BuildValue(
+        "{sNsNsLsLsLsKsKsKsKs(KKK)sK}", "kinds", by_kind, "places", by_place,
+        "covered_ns", (long long)fp_export_ns(x, c->sum.covered_ticks),
+        "covered_cpu_ns", (long long)c->sum.covered_cpu_ns, "cpu_ns",
+        (long long)c->cpu_ns, "cpu_steps", (ull)c->cpu_steps,
+        "function_steps", (ull)seen[0], "gc_steps", (ull)seen[1], "gpu_steps",
+        (ull)seen[2], "gc_runs", (ull)runs[0], (ull)runs[1], (ull)runs[2],
+        "waits_left_out", (ull)t->waits.left_out);
+}
+
+/* ---- all of it ---- */
+
+static PyObject *
+step_rows(fp_export *x, const fp_thread *t)
+{
+    PyObject *list = PyList_New(0);
+    for (uint32_t i = 0; list != NULL && i < t->section_capacity; i++) {
+        const fp_section *s = t->section[i];
+        if (s == NULL || s->steps == 0) {
+            continue;
+        }
+        Py_ssize_t index = fp_export_key(x, fp_key_section(s->id));
+        PyObject *one =
+            index < 0
+                ? NULL
+                : Py_BuildValue("(nKL)", index, (unsigned long long)s->steps,
+                                (long long)fp_export_ns(x, s->steps_ticks));
+        if (one == NULL || PyList_Append(list, one) < 0) {
+            Py_CLEAR(list);
+        }
+        Py_XDECREF(one);
+    }
+    return list;
+}
+
+static PyObject *
+as_dict(fp_export *x, const fp_thread *t, copy *c)
+{
+    PyObject *d = PyDict_New();
+    if (d == NULL) {
+        return NULL;
+    }
+    const fp_steps *s = &c->steps;
+    double seconds = x->ns_per_tick * 1e-9;
+    uint64_t skipped = s->count < s->skip ? s->count : s->skip;
+    double sum_sq = s->sum_sq * seconds * seconds;
+    if (fp_export_put(d, "count", PyLong_FromUnsignedLongLong(s->count)) < 0 ||
+        fp_export_put(d, "skipped", PyLong_FromUnsignedLongLong(skipped)) <
+            0 ||
+        fp_export_put(d, "sum_ns",
+                      PyLong_FromLongLong(fp_export_ns(x, s->sum_ticks))) <
+            0 ||
+        fp_export_put(d, "sum_sq", PyFloat_FromDouble(sum_sq)) < 0 ||
+        fp_export_put(d, "min_ns",
+                      PyLong_FromLongLong(fp_export_ns(x, s->min_ticks))) <
+            0 ||
+        fp_export_put(d, "max_ns",
+                      PyLong_FromLongLong(fp_export_ns(x, s->max_ticks))) <
+            0 ||
+        fp_export_put(d, "recent_ns", times(x, c, s->recent)) < 0 ||
+        fp_export_put(d, "hist", fp_export_hist(x, &s->hist)) < 0 ||
+        fp_export_put(d, "rows", step_rows(x, t)) < 0 ||
+        fp_export_put(d, "series", series(x, c)) < 0 ||
+        fp_export_put(d, "spent", spent(x, c, t)) < 0) {
+        Py_CLEAR(d);
+    }
+    return d;
+}
+
+PyObject *
+fp_export_steps(fp_export *x)
+{
+    const fp_thread *t = x->r->stepper;
+    if (t == NULL || t->steps == NULL) {
+        Py_RETURN_NONE;
+    }
+    copy *c = take_copy(x, t);
+    PyObject *d = c != NULL ? as_dict(x, t, c) : NULL;
+    if (c != NULL) {
+        fp_alloc_give(&x->r->alloc, c, 1, size_of(c->columns));
+    }
+    return d;
+}

@@ -1,0 +1,96 @@
+"""What the time of the measured steps was spent on: kinds that add up exactly.
+
+The recorder hands over sums per kind that do not overlap, but each was measured on its
+own.  They are granted one after another, in the order below, as far as the steps' wall
+time reaches; what is left is computing.  The one sum that is no measurement of an
+interval is ``other``::
+
+    off   = wall - CPU time of the thread
+    known = lock + io + gpu_wait + communication outside of sections
+            + (wall - CPU time) of the sections data and synchronization
+    other = off - known, if that is positive
+
+A function that waits may use the CPU as well (a write copies, a wait for the GPU spins),
+so ``other`` is a lower bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+#: Who is served first.  What is measured best comes first.
+ORDER = ("gc", "data", "communication", "gpu_wait", "lock", "io", "other")
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Kinds and their ns, adding up to the wall time; and a sentence per kind without."""
+
+    rows: tuple[tuple[str, int], ...]
+    missing: tuple[str, ...]
+
+
+def make_split(spent: Mapping[str, Any] | None, steps: int, sum_ns: int) -> Split:
+    """Divide ``sum_ns`` of wall time.
+
+    Args:
+        spent: the field ``steps.spent`` of an export; None if there was no memory for it.
+        steps: number of measured steps.
+        sum_ns: their wall time.
+    """
+    if steps <= 0:
+        return Split((), ())
+    if spent is None:
+        return Split((), ("all: there was no memory to record single steps",))
+    kinds: dict[str, int] = {name: max(0, ns) for name, ns in spent["kinds"].items()}
+    missing = _missing(spent, steps, kinds)
+    for name in missing:
+        kinds.pop(name, None)
+    if "other" not in missing:
+        kinds["other"] = _other(spent, kinds, sum_ns)
+    rows = []
+    left = max(0, sum_ns)
+    for name in ORDER:
+        if name in kinds:
+            granted = min(kinds[name], left)
+            left -= granted
+            rows.append((name, granted))
+    return Split((("compute", left), *rows), tuple(f"{k}: {why}" for k, why in missing.items()))
+
+
+def _other(spent: Mapping[str, Any], kinds: Mapping[str, int], sum_ns: int) -> int:
+    covered: int = spent["covered_ns"]
+    waiting = sum(kinds.get(name, 0) for name in ("lock", "io", "gpu_wait"))
+    waiting += max(0, kinds.get("communication", 0) + kinds.get("data", 0) - covered)
+    waiting += max(0, covered - spent["covered_cpu_ns"])
+    cpu_ns: int = spent["cpu_ns"]
+    other: int = sum_ns - cpu_ns - waiting
+    return max(0, other)
+
+
+def _missing(spent: Mapping[str, Any], steps: int, kinds: Mapping[str, int]) -> dict[str, str]:
+    out: dict[str, str] = {}
+    if not kinds["data"]:
+        out["data"] = "no section named data or data_loading ran in the steps"
+    functions = _unseen(spent["function_steps"], steps, "functions were")
+    if functions:
+        out["lock"] = out["io"] = functions
+        if not kinds["communication"]:
+            out["communication"] = f"{functions}, and no section named synchronization ran"
+    collector = _unseen(spent["gc_steps"], steps, "the garbage collector was")
+    if collector:
+        out["gc"] = collector
+    gpu = _unseen(spent["gpu_steps"], steps, "waiting for the GPU was")
+    if gpu:
+        out["gpu_wait"] = gpu
+    if spent["cpu_steps"] < steps:
+        out["other"] = "the CPU time of the thread is not known"
+    return out
+
+
+def _unseen(seen: int, steps: int, what: str) -> str:
+    if seen >= steps:
+        return ""
+    return f"{what} not recorded" if not seen else f"{what} recorded in {seen} of {steps} steps"
