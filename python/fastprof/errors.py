@@ -30,6 +30,10 @@ class NoGpuError(ValueError):
     """The output is about the GPU, and this recording has no figures of one."""
 
 
+class MissingExtraError(ValueError):
+    """The output needs a package that is not installed; the message names the extra to install."""
+
+
 class UnknownSectionError(KeyError):
     """No section has that name; the message lists those there are."""
 

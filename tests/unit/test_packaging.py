@@ -94,6 +94,32 @@ def test_the_installation_holds_the_package_and_nothing_else():
     assert {name.split("/")[0].split("-")[0] for name in names} == {"fastprof"}
 
 
+HTML = "python/fastprof/exporters/html"
+
+
+def test_the_parts_of_html_reports_are_installed(tmp_path):
+    pytest.importorskip("setuptools")
+    source = tmp_path / "source"
+    shutil.copytree(
+        ROOT / "python", source / "python", ignore=shutil.ignore_patterns("*.so", "__pycache__")
+    )
+    for name in ("setup.py", "pyproject.toml", "README.md"):
+        shutil.copyfile(ROOT / name, source / name)
+    built = tmp_path / "built"
+    subprocess.run(
+        [sys.executable, "setup.py", "-q", "build_py", "--build-lib", built],
+        cwd=source,
+        check=True,
+        capture_output=True,
+    )
+    here, there = (
+        {p.relative_to(root).as_posix() for p in root.glob("[!_]*/*") if p.is_file()}
+        for root in (ROOT / HTML, built / "fastprof/exporters/html")
+    )
+    assert here == there
+    assert {"templates/report.html", "css/page.css", "js/page.js"} <= here
+
+
 def test_a_source_distribution_is_complete(tmp_path):
     pytest.importorskip("setuptools")
     source = tmp_path / "source"
@@ -102,6 +128,7 @@ def test_a_source_distribution_is_complete(tmp_path):
         *("setup.py", "pyproject.toml", "MANIFEST.in", "LICENSE", "*.md", "tests/*.py"),
         *("csrc/**/*.[ch]", "tests/c/*", "tools/*.py", "python/fastprof/**/*.py"),
         *("python/fastprof/_core.pyi", "python/fastprof/py.typed"),
+        *(f"{HTML}/templates/*.html", f"{HTML}/css/*.css", f"{HTML}/js/*.js"),
     ):
         for path in ROOT.glob(pattern):
             name = path.relative_to(ROOT)

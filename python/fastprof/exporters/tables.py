@@ -69,8 +69,8 @@ def all_tables(report: Report, function_limit: int = FUNCTION_ROWS) -> list[Tabl
         *gpu_tables(report),
         *operator_tables(report),
         *loader_tables(report),
-        _threads(report),
-        *_worker_functions(report, function_limit),
+        threads_table(report),
+        *worker_function_tables(report, function_limit),
     )
     return [table for table in made if table.rows]
 
@@ -163,7 +163,8 @@ def calls(row: FunctionRow) -> str:
     return f"{row.calls}/{row.primitive_calls}" if recursive else str(row.calls)
 
 
-def _threads(report: Report) -> Table:
+def threads_table(report: Report) -> Table:
+    """Return what each thread did; without rows if there was one only."""
     if len(report.threads) < 2:
         return Table("", (), ())
     headers = ("thread", "total ms", "raw total ms", "functions", "most self time in")
@@ -176,7 +177,8 @@ def _threads(report: Report) -> Table:
     return Table("Threads", headers, rows, left=frozenset({0, 4}))
 
 
-def _worker_functions(report: Report, limit: int) -> list[Table]:
+def worker_function_tables(report: Report, limit: int) -> list[Table]:
+    """Return the functions of other processes, one table per loader."""
     # The names stand for themselves, whatever is in them.
     names = [short(t.name).replace("{", "{{").replace("}", "}}") for t in report.worker_functions]
     return [

@@ -39,6 +39,7 @@ FORMATS = (
     Format("pstats", (".stats", ".prof", ".pstats"), "fastprof.exporters.pstats_", binary=True),
     Format("json", (".json",), "fastprof.exporters.json_"),
     Format("text", (".txt",), "fastprof.exporters.text"),
+    Format("html", (".html", ".htm"), "fastprof.exporters.html"),
     Format("collapsed-gpu", (".gpu.collapsed", ".gpu.folded"), "fastprof.exporters.collapsed_gpu"),
     Format("collapsed", (".collapsed", ".folded"), "fastprof.exporters.collapsed"),
     Format("callgrind", (".callgrind",), "fastprof.exporters.callgrind"),

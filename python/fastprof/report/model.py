@@ -346,6 +346,7 @@ class Report:
             UnknownFormatError: (a ValueError) another suffix.
             NoTreeError: (a ValueError) the format needs contexts this report lacks.
             NoGpuError: (a ValueError) the format is about the GPU, and there is none.
+            MissingExtraError: (a ValueError) the format needs a package that is missing.
             OSError: the file cannot be written; what was there before is untouched.
         """
         formats.save(self, path)

@@ -1,0 +1,25 @@
+// Light, dark, or as the system says.  What draws itself listens with onTheme().
+
+const themeListeners = [];
+
+/** Call `listener` whenever the colours have changed. */
+function onTheme(listener) {
+  themeListeners.push(listener);
+}
+
+function setTheme(theme) {
+  const root = document.documentElement;
+  if (theme === "auto") root.removeAttribute("data-theme");
+  else root.setAttribute("data-theme", theme);
+  for (const listener of themeListeners) listener();
+}
+
+function startTheme() {
+  const chosen = () => document.querySelector("input[name=theme]:checked").value;
+  document.getElementById("theme").addEventListener("change", () => setTheme(chosen()));
+  const system = matchMedia("(prefers-color-scheme: dark)");
+  system.addEventListener("change", () => setTheme(chosen()));
+  // Paper is white.
+  addEventListener("beforeprint", () => setTheme("light"));
+  addEventListener("afterprint", () => setTheme(chosen()));
+}

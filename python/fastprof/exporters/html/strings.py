@@ -1,0 +1,22 @@
+"""The string table of a page: a name is written once, however many rows have it."""
+
+from __future__ import annotations
+
+from fastprof.names import printable_name
+
+_MAX_NAME = 1000
+
+
+class Strings:
+    """Numbers names in order of first use; what does not print is escaped."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+
+    def number(self, text: str) -> int:
+        """Return the number of a string."""
+        return self._numbers.setdefault(text, len(self._numbers))
+
+    def table(self) -> list[str]:
+        """Return the strings, fit for display, each at its number."""
+        return [printable_name(text, _MAX_NAME) for text in self._numbers]

@@ -1,0 +1,120 @@
+"""The tables of a page: those of the text report, with names in full where it cuts them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fastprof.exporters.cells import Table, number, percent, table_of
+from fastprof.exporters.html.limits import LIMITS
+from fastprof.exporters.tables import threads_table, worker_function_tables
+from fastprof.exporters.tables_gpu import gpu_tables, has_gpu, kernels
+from fastprof.exporters.tables_loaders import loader_tables
+from fastprof.exporters.tables_operators import operator_table, operator_tables
+from fastprof.names import printable_name
+from fastprof.report.model import Report, SectionRow, StepSection
+from fastprof.report.targets import target_of
+
+_MAX_NAME = 1000
+
+
+def name(text: str) -> str:
+    """Return a name fit for display, whatever is in it; an empty one has quotes."""
+    return printable_name(text, _MAX_NAME) or '""'
+
+
+def part(table: Table, names: Sequence[str] | None = None) -> dict[str, Any]:
+    """Return a table as the page wants it; ``names`` take the place of its first column."""
+    rows = [list(row) for row in table.rows]
+    for row, text in zip(rows, names or (), strict=False):
+        row[0] = name(text)
+    return {
+        "kind": "table",
+        "title": table.title,
+        "headers": list(table.headers),
+        "left": sorted(table.left),
+        "rows": rows,
+    }
+
+
+def step_table(report: Report) -> dict[str, Any]:
+    """What each section takes of a step, beside its target."""
+    steps = report.steps
+    columns: list[tuple[str, Callable[[StepSection], str]]] = [
+        ("section", lambda r: name(r.name)),
+        ("steps", lambda r: str(steps.measured if r.steps is None else r.steps)),
+        ("total ms", lambda r: number(r.total_ms)),
+        ("ms per step", lambda r: number(r.mean_ms)),
+        ("share %", lambda r: percent(r.share)),
+        ("target %", lambda r: _target(r.name)),
+    ]
+    table = table_of("Sections of a step (wall time as measured)", columns, steps.rows)
+    whole = ("step", str(steps.measured), number(steps.wall_ms), number(steps.mean_ms), "100.0", "")
+    return part(table) | {"total": list(whole)}
+
+
+def _target(section: str) -> str:
+    target = target_of(section)
+    return "" if target is None else target.text
+
+
+def section_table(report: Report) -> dict[str, Any]:
+    """All sections with the statistics of single entries."""
+    columns: list[tuple[str, Callable[[SectionRow], str]]] = [
+        ("section", lambda r: name(r.name)),
+        ("count", lambda r: str(r.count)),
+        ("total ms", lambda r: number(r.total_ms)),
+        ("self ms", lambda r: number(r.self_ms)),
+        ("share %", lambda r: percent(r.share)),
+        ("step target %", lambda r: _target(r.name)),
+        ("mean ms", lambda r: number(r.mean_ms)),
+        ("min ms", lambda r: number(r.min_ms)),
+        ("p50 ms", lambda r: number(r.p50_ms)),
+        ("p95 ms", lambda r: number(r.p95_ms)),
+        ("p99 ms", lambda r: number(r.p99_ms)),
+        ("max ms", lambda r: number(r.max_ms)),
+    ]
+    if has_gpu(report):
+        columns += [
+            ("gpu ms", lambda r: number(r.gpu_ms)),
+            ("kernels", lambda r: "n/a" if r.kernels is None else str(r.kernels)),
+            ("blocked ms", lambda r: number(r.blocked_ms)),
+        ]
+    columns.append(("errors", lambda r: str(r.errors)))
+    return part(table_of("Sections, in order of first use", columns, report.sections))
+
+
+def kernel_table(report: Report) -> list[dict[str, Any]]:
+    """All kernels, up to the limit."""
+    if report.gpu is None or not report.kernels:
+        return []
+    table = kernels(report.kernels, report.gpu, LIMITS.rows)
+    return [part(table, [row.name for row in report.kernels])]
+
+
+def gpu_parts(report: Report) -> list[dict[str, Any]]:
+    """Devices, totals, copies, waits, memory; kernels have a chapter of their own."""
+    return [part(t) for t in gpu_tables(report) if t.rows and t.headers[0] != "kernel"]
+
+
+def operator_parts(report: Report) -> list[dict[str, Any]]:
+    """Operators up to the limit, and their memory."""
+    operators = report.operators
+    made = operator_tables(report)
+    if operators is None or not made:
+        return []
+    sort = "self_device" if operators.device else "self_cpu"
+    rows = [row.name for row in operators.sorted_by(sort) if not row.on_device]
+    whole = part(operator_table(operators, sort, LIMITS.rows), rows)
+    return [whole, *(part(table) for table in made[1:] if table.rows)]
+
+
+def loader_parts(report: Report) -> list[dict[str, Any]]:
+    """Loaders and their workers."""
+    return [part(table) for table in loader_tables(report) if table.rows]
+
+
+def other_parts(report: Report) -> list[dict[str, Any]]:
+    """Threads, and the functions of worker processes."""
+    made = [threads_table(report), *worker_function_tables(report, LIMITS.rows)]
+    return [part(table) for table in made if table.rows]

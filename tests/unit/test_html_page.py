@@ -1,0 +1,378 @@
+"""HTML reports in a real browser: what they show, that they can be used, that names do nothing."""
+
+from __future__ import annotations
+
+import re
+import sys
+from itertools import product
+from pathlib import Path
+
+import pytest
+from browser import Browser, browser, find_browser
+from fastprof.exporters.html import SCRIPTS
+from unit.pages import MARKUP, hostile, large, report_of, training
+
+pytest.importorskip("jinja2", reason="fastprof[html] is not installed")
+if find_browser() is None:
+    pytest.skip("no Chromium was found", allow_module_level=True)
+
+WIDE, PHONE = (1400, 900), (360, 740)
+
+#: All that a page may consist of; a name that became an element or attribute is not in it.
+ELEMENTS = set(
+    """html head meta title style script body a header div h1 h2 h3 h4 p fieldset legend label
+    input span nav main dl dt dd section figure figcaption ul ol li table thead tbody tfoot tr th
+    td button select option canvas output strong details summary article noscript""".split()
+)
+ATTRIBUTES = set(
+    """lang charset http-equiv content name class id href type value checked tabindex for scope
+    role title style hidden disabled colspan placeholder autocomplete spellcheck width height
+    open""".split()
+)
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    with browser() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("pages")
+
+
+@pytest.fixture(scope="module")
+def training_page(folder) -> Path:
+    report_of(training()).save(folder / "training.html")
+    return folder / "training.html"
+
+
+@pytest.fixture(scope="module")
+def large_page(folder) -> Path:
+    report_of(large(3000, 12_000)).save(folder / "large.html")
+    return folder / "large.html"
+
+
+@pytest.fixture(scope="module")
+def hostile_page(folder) -> Path:
+    report_of(hostile()).save(folder / "hostile.html")
+    return folder / "hostile.html"
+
+
+@pytest.fixture
+def page(chromium, training_page) -> Browser:
+    return opened(chromium, training_page)
+
+
+@pytest.fixture
+def many(chromium, large_page) -> Browser:
+    return opened(chromium, large_page)
+
+
+def opened(chromium: Browser, path: Path, size=WIDE, **options) -> Browser:
+    chromium.console.clear()
+    chromium.requests.clear()
+    chromium.size(*size, **options)
+    chromium.open(path)
+    return chromium
+
+
+def texts(page: Browser, selector: str) -> list[str]:
+    return page.run(f"[...document.querySelectorAll({selector!r})].map((e) => e.textContent)")
+
+
+def type_into(page: Browser, selector: str, text: str) -> None:
+    page.run(
+        f"(() => {{ const e = document.querySelector({selector!r}); e.value = {text!a};"
+        " e.dispatchEvent(new Event('input')); })()"
+    )
+
+
+# ---- the whole page ----
+
+
+def test_p6_the_page_loads_nothing_and_says_nothing_on_the_console(page, training_page):
+    assert page.console == []
+    assert [url for url in page.requests if not url.startswith(("blob:", "data:"))] == [
+        training_page.as_uri()
+    ]
+
+
+def test_all_chapters_are_there_and_the_links_lead_to_them(page):
+    titles = texts(page, "h2")
+    assert titles == texts(page, "nav a")
+    wanted = ["Steps", "Sections", "Flame graph", "Functions", "Kernels", "GPU"]
+    assert [title for title in titles if title in wanted] == wanted
+    links = page.run("[...document.querySelectorAll('nav a')].map((a) => a.getAttribute('href'))")
+    assert all(page.run(f"document.querySelector({link!r}) !== null") for link in links)
+
+
+def test_the_figures_are_those_of_the_report(page):
+    rows = texts(page, "#sections tbody tr")
+    assert len(rows) == 2
+    assert rows[0].startswith("data20100.000")
+    assert "Net.inner" in texts(page, "#functions tbody th")[0]
+
+
+def test_the_charts_are_drawn_by_the_library(page):
+    pytest.importorskip("plotly")
+    assert page.run("document.querySelectorAll('.chart svg.main-svg').length") >= 2
+    assert page.run("document.querySelectorAll('.chart .bars .point').length") > 0
+
+
+def test_without_the_library_the_page_says_so_and_works(chromium, folder, monkeypatch):
+    monkeypatch.setitem(sys.modules, "plotly.offline", None)
+    path = folder / "plain.html"
+    report_of(training()).save(path)
+    page = opened(chromium, path)
+    assert page.console == []
+    assert "pip install 'fastprof[html]'" in " ".join(texts(page, "#steps p"))
+    assert texts(page, "#functions tbody th")
+
+
+@pytest.mark.parametrize(("size", "dark"), list(product((WIDE, PHONE), (False, True))))
+def test_nothing_is_wider_than_the_screen(chromium, training_page, size, dark):
+    page = opened(chromium, training_page, size, dark=dark)
+    assert page.run("document.documentElement.scrollWidth") == size[0]
+    assert page.console == []
+
+
+def test_the_switch_changes_the_colours_and_the_system_may_decide(chromium, training_page):
+    def background(page):
+        return page.run("getComputedStyle(document.body).backgroundColor")
+
+    def choose(theme):
+        page.run(f"document.querySelector('input[value={theme}]').click()")
+
+    page = opened(chromium, training_page)
+    light = background(page)
+    choose("dark")
+    dark = background(page)
+    assert light != dark
+    page = opened(chromium, training_page, dark=True)
+    assert background(page) == dark
+    choose("light")
+    assert background(page) == light
+    assert page.console == []
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_text_has_enough_contrast(chromium, training_page, dark):
+    page = opened(chromium, training_page, dark=dark)
+    style = "getComputedStyle(document.documentElement)"
+
+    def luminance(name):
+        text = page.run(f"{style}.getPropertyValue('--{name}').trim()")
+        parts = [int(text[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+        return sum(f * p for f, p in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+    def contrast(a, b):
+        low, high = sorted((luminance(a), luminance(b)))
+        return (high + 0.05) / (low + 0.05)
+
+    fills = [
+        *(f"flame-{kind}-{i}" for kind in ("section", "python", "c", "kernel") for i in range(3)),
+        *("flame-type", "flame-place", "flame-root", "flame-small", "flame-match"),
+    ]
+    pairs = [
+        *product(("text", "minor", "accent"), ("background", "surface", "raised")),
+        *product(("critical", "warning", "note"), ("surface",)),
+        *product(("flame-text",), fills),
+        *product(("text", "accent"), ("mark",)),
+    ]
+    # Level AA of the Web Content Accessibility Guidelines, small text.
+    assert {pair: round(contrast(*pair), 2) for pair in pairs if contrast(*pair) < 4.5} == {}
+
+
+def test_controls_have_names_and_header_cells_a_scope(page):
+    assert page.run("[...document.querySelectorAll('th:not([scope])')].length") == 0
+    named = "(e.labels && e.labels.length) || e.textContent.trim() || e.ariaLabel"
+    controls = "[...document.querySelectorAll('button:not([hidden]), input, select')]"
+    assert page.run(f"{controls}.filter((e) => !({named})).map((e) => e.outerHTML)") == []
+    regions = "[...document.querySelectorAll('[role=region], [role=img], [role=application]')]"
+    assert page.run(f"{regions}.filter((e) => !e.ariaLabel).length") == 0
+    ids = page.run("[...document.querySelectorAll('[id]')].map((e) => e.id)")
+    assert len(ids) == len(set(ids))
+
+
+def test_printing_opens_the_function_table(many):
+    many.run("dispatchEvent(new Event('beforeprint'))")
+    printed = len(texts(many, ".virtual tbody tr:not(.spacer)"))
+    many.run("dispatchEvent(new Event('afterprint'))")
+    assert printed == 60 > len(texts(many, ".virtual tbody tr:not(.spacer)"))
+    assert many.console == []
+
+
+# ---- tables ----
+
+
+def test_a_header_sorts_and_says_so(page):
+    header = "#sections thead th:nth-child(4)"
+    for direction, first in (("descending", 0), ("ascending", -1)):
+        page.run(f"document.querySelector({header + ' button'!r}).click()")
+        assert page.run(f"document.querySelector({header!r}).ariaSort") == direction
+        cells = [float(t) for t in texts(page, "#sections tbody td:nth-child(4)")]
+        assert cells[first] == max(cells)
+
+
+def test_of_many_functions_only_those_in_view_are_in_the_page(many):
+    def rows():
+        return many.run(
+            "[...document.querySelectorAll('.virtual tbody tr:not(.spacer)')]"
+            ".map((r) => Number(r.ariaRowIndex))"
+        )
+
+    assert many.run("document.querySelector('.virtual').ariaRowCount") == "3001"
+    assert rows()[0] == 2
+    assert len(rows()) < 80
+    many.run("document.querySelector('.tall').scrollTop = 1e9")
+    many.wait("document.querySelector('.virtual tbody tr:nth-last-child(2)').ariaRowIndex == 3001")
+    assert len(rows()) < 80
+
+
+def test_the_function_table_is_filtered_and_sorted(many):
+    type_into(many, "#function-filter", "WORK_77")
+    many.wait("document.querySelector('#functions output').textContent.startsWith('11 of 3,000')")
+    found = texts(many, ".virtual tbody th")
+    assert {"work_77", "work_770", "work_779"} <= set(found)
+    many.run("document.querySelector('.virtual thead button').click()")
+    assert texts(many, ".virtual tbody th") == sorted(found)
+    many.run("document.querySelector('.virtual thead th:nth-child(2) button').click()")
+    times = [float(t.replace(",", "")) for t in texts(many, ".virtual tbody td:nth-child(2)")]
+    assert times == sorted(times, reverse=True)
+
+
+def test_a_chosen_function_shows_its_callers_and_callees(page):
+    click = "[...document.querySelectorAll('.virtual button.name')].find((b) => b.title === {!r})"
+    page.run(click.format("Net.inner") + ".click()")
+    assert texts(page, ".calls h3") == ["Net.inner"]
+    assert texts(page, ".calls tbody th") == ["Net.forward", "sum"]
+    page.run("document.querySelector('.calls tbody button').click()")
+    assert texts(page, ".calls h3") == ["Net.forward"]
+    assert texts(page, ".calls tbody th") == ["train", "Net.inner"]
+
+
+# ---- flame graph ----
+
+
+def detail(page: Browser) -> str:
+    return page.run("document.querySelector('#flame-detail').textContent")
+
+
+def press(page: Browser, *keys: str) -> str:
+    page.run("document.querySelector('.flame').focus()")
+    for key in keys:
+        page.key(key)
+    return detail(page)
+
+
+def test_the_flame_graph_is_drawn(page):
+    painted = page.run(
+        "(() => { const c = document.querySelector('.flame canvas');"
+        " const data = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;"
+        " const seen = new Set(); for (let i = 0; i < data.length; i += 4)"
+        " if (data[i + 3] === 255) seen.add(data.slice(i, i + 3).join()); return seen.size; })()"
+    )
+    assert painted > 4
+
+
+def test_the_flame_graph_is_used_by_keyboard(page):
+    assert press(page, "ArrowDown") == "MainThread: 262.0 ms (100.0 %), 2.000 ms itself"
+    assert press(page, "ArrowDown").startswith("train: 260.0 ms (99.2 %), 4.000 ms itself, 1 calls")
+    assert press(page, "ArrowDown").startswith("[forward]: 156.0 ms")
+    assert press(page, "ArrowRight").startswith("[data]: 100.0 ms")
+    assert press(page, "ArrowLeft").startswith("[forward]")
+    assert press(page, "ArrowUp").startswith("train")
+    assert page.run("document.querySelector('.controls > button').disabled") is True
+    press(page, "ArrowDown", "Enter")
+    assert page.run("document.querySelector('.controls > button').disabled") is False
+    press(page, "Escape")
+    assert page.run("document.querySelector('.controls > button').disabled") is True
+
+
+def test_a_click_zooms_and_the_button_resets(page):
+    page.run("document.querySelector('.flame').scrollIntoView({ block: 'center' })")
+    x, y = page.run(
+        "(() => { const r = document.querySelector('.flame canvas').getBoundingClientRect();"
+        " return [r.left + r.width * 0.8, r.top + 50]; })()"
+    )
+    page.click(x, y)
+    assert detail(page).startswith("[data]: 100.0 ms")
+    # It is as wide as the view now, so the same level begins with it.
+    page.click(x - 0.75 * 1300, y)
+    assert detail(page).startswith("[data]")
+    page.run("document.querySelector('.controls > button').click()")
+    assert detail(page).startswith("MainThread")
+
+
+def test_a_search_says_what_part_of_the_time_matches(page):
+    type_into(page, "#flame-search", "INNER")
+    page.wait("document.querySelector('output[for=flame-search]').textContent")
+    # 121 of 262 ms, what it calls included.
+    found = texts(page, "output[for=flame-search]")
+    assert found == ["46.2 % of the time in 1 contexts"]
+
+
+def test_there_is_a_graph_per_thread_and_by_gpu_time(page):
+    graphs = texts(page, "#flame-graph option")
+    assert graphs == ["Time: MainThread", "Time: watcher", "GPU time: MainThread"]
+    choice = "document.querySelector('#flame-graph')"
+    page.run(f"{choice}.value = 2; {choice}.dispatchEvent(new Event('change'))")
+    assert detail(page) == "MainThread: 40.00 ms (100.0 %), 0.000 ms itself"
+
+
+def test_the_flame_graph_leads_to_the_function_table(page):
+    press(page, "ArrowDown", "ArrowDown", "ArrowDown", "ArrowDown", "ArrowDown", "f")
+    assert texts(page, ".calls h3") == ["Net.inner"]
+    assert page.run("document.activeElement.title") == "Net.inner"
+
+
+# ---- hostile names ----
+
+
+def test_p3_no_name_becomes_markup(chromium, hostile_page):
+    page = opened(chromium, hostile_page)
+    for text in ("<script", "onerror", "'", "__proto__", "\u202e"):
+        type_into(page, "#flame-search", text)
+        type_into(page, "#function-filter", text)
+    type_into(page, "#function-filter", "")
+    page.wait("document.querySelector('#functions output').textContent.includes('functions')")
+    for i in range(12):
+        page.run(f"document.querySelectorAll('.virtual button.name')[{i}].click()")
+    press(page, "ArrowDown", "ArrowDown", "ArrowDown", "ArrowRight", "ArrowRight")
+    page.run("for (const d of document.querySelectorAll('details')) d.open = true")
+    page.run("for (const b of document.querySelectorAll('.more')) b.click()")
+
+    assert page.console == []
+    assert page.run("'broken' in window") is False
+    charts = "'.chart, #js-plotly-tester'"
+    outside = f"[...document.querySelectorAll('*')].filter((e) => !e.closest({charts}))"
+    tags = page.run(f"[...new Set({outside}.map((e) => e.localName))]")
+    assert set(tags) <= ELEMENTS
+    attributes = page.run(f"[...new Set({outside}.flatMap((e) => e.getAttributeNames()))]")
+    assert {a for a in attributes if not a.startswith(("aria-", "data-"))} <= ATTRIBUTES
+    assert set(page.run("[...document.links].map((a) => a.getAttribute('href')[0])")) == {"#"}
+    in_charts = "[...document.querySelectorAll('.chart *')].flatMap((e) => e.getAttributeNames())"
+    assert not [a for a in page.run(in_charts) if a.startswith("on")]
+
+
+def test_p3_names_are_shown_as_they_are_with_controls_escaped(chromium, hostile_page):
+    page = opened(chromium, hostile_page)
+    page.run("for (const b of document.querySelectorAll('.more')) b.click()")
+    shown = texts(page, "#sections tbody th")
+    assert set(MARKUP) <= set(shown)
+    assert '""' in shown
+    assert "a\\u202eb\\u2066c\\u200f" in shown
+    assert "a\\u2028b\\u2029c" in shown
+    text = page.run("document.body.textContent")
+    assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]", text)
+
+
+# ---- scripts ----
+
+
+def test_the_scripts_are_all_in_the_page(page):
+    folder = Path(sys.modules["fastprof.exporters.html"].__file__).parent / "js"
+    assert {path.name for path in folder.iterdir()} == set(SCRIPTS)
