@@ -20,6 +20,7 @@ BASE = (
     "snapshot_loaders",
     "snapshot_memory",
     "snapshot_operators",
+    "snapshot_outliers",
     "snapshot_steps",
     "errors",
     "names",

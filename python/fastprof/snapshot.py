@@ -31,6 +31,7 @@ from fastprof.snapshot_gpu import GpuSnapshot, read_gpu
 from fastprof.snapshot_loaders import WorkerStats, read_workers
 from fastprof.snapshot_memory import MemorySnapshot, read_memory
 from fastprof.snapshot_operators import OperatorSnapshot, read_operators
+from fastprof.snapshot_outliers import OutlierSnapshot, read_outliers
 from fastprof.snapshot_steps import SplitPlace, StepSeries, read_split
 
 SCHEMA = "fastprof/1"
@@ -228,6 +229,8 @@ class Snapshot:
     gpu: GpuSnapshot | None = None
     memory: MemorySnapshot | None = None
     operators: OperatorSnapshot | None = None
+    #: The slowest steps in detail; None: they were not kept.
+    outliers: OutlierSnapshot | None = None
     #: One tree per loader: the functions in its worker processes, all of them together.
     #: It is no part of this process's time.
     worker_threads: tuple[ThreadTree, ...] = ()
@@ -296,6 +299,7 @@ class Snapshot:
             "gpu": None if self.gpu is None else self.gpu.to_dict(),
             "memory": None if self.memory is None else self.memory.to_dict(),
             "operators": None if self.operators is None else self.operators.to_dict(),
+            "outliers": None if self.outliers is None else self.outliers.to_dict(),
             "worker_threads": [_tree_dict(t) for t in self.worker_threads],
         }
 
@@ -344,6 +348,8 @@ class _Reader:
             for i, t in enumerate(as_list(top.get("threads"), "threads"))
         )
         n_keys = len(keys)
+        sizes = [len(t.nodes) for t in threads]
+        steps = _steps(top.get("steps"), n_keys, sizes)
         return Snapshot(
             meta=_meta(top.get("meta")),
             duration_ns=as_int(top.get("duration_ns"), "duration_ns"),
@@ -353,7 +359,7 @@ class _Reader:
                 _section(s, i, n_keys, len(threads))
                 for i, s in enumerate(as_list(top.get("sections"), "sections"))
             ),
-            steps=_steps(top.get("steps"), n_keys, [len(t.nodes) for t in threads]),
+            steps=steps,
             loaders=tuple(
                 _loader(v, i) for i, v in enumerate(as_list(top.get("loaders"), "loaders"))
             ),
@@ -368,9 +374,12 @@ class _Reader:
             },
             notes=tuple(as_str(n, "notes[]") for n in as_list(top.get("notes"), "notes")),
             # Runs saved before there were these layers lack them.
-            gpu=read_gpu(top.get("gpu"), n_keys, [len(t.nodes) for t in threads]),
+            gpu=read_gpu(top.get("gpu"), n_keys, sizes),
             memory=read_memory(top.get("memory")),
             operators=read_operators(top.get("operators")),
+            outliers=read_outliers(
+                top.get("outliers"), n_keys, sizes, range(steps.skipped, steps.count)
+            ),
             worker_threads=tuple(
                 _thread(t, f"worker_threads[{i}]", keys)
                 for i, t in enumerate(as_list(top.get("worker_threads", []), "worker_threads"))

@@ -12,6 +12,7 @@ steps          None or a dict with the fields of ``snapshot.Steps``, and ``spent
                :mod:`fastprof.capture.split` divides (None: no memory)
 muted          [(key, calls before)]
 counters       {name: count}
+outliers       None or a dict with the fields of ``snapshot_outliers.OutlierSnapshot``
 gpu            absent, None, or a dict with the fields of ``snapshot_gpu.GpuSnapshot``
 =============  ==========================================================================
 """
@@ -43,6 +44,7 @@ from fastprof.snapshot import (
 from fastprof.snapshot_fields import SnapshotError
 from fastprof.snapshot_gpu import GpuSnapshot, read_gpu
 from fastprof.snapshot_memory import MemorySnapshot, read_memory
+from fastprof.snapshot_outliers import OutlierSnapshot, read_outliers
 from fastprof.snapshot_steps import SplitPlace, StepSeries
 
 MetaValue = str | int | float | bool | None
@@ -74,18 +76,20 @@ def take_snapshot(
         fold_own_functions(data)
     threads = _threads(data["threads"])
     more_notes: list[str] = []
+    steps = _steps(data["steps"])
     return Snapshot(
         meta={**_meta(recorder, data), **(meta or {})},
         duration_ns=max(0, data["duration_ns"]),
         keys=tuple(Key(*key) for key in data["keys"]),
         threads=threads,
         sections=tuple(_section(row) for row in data["sections"]),
-        steps=_steps(data["steps"]),
+        steps=steps,
         calibration=cost,
         muted=tuple(Muted(key, calls) for key, calls in data["muted"]),
         counters={name: n for name, n in data["counters"].items() if n},
         gpu=gpu_snapshot(data.get("gpu"), len(data["keys"]), [len(t.nodes) for t in threads]),
         memory=_memory(memory, more_notes),
+        outliers=_outliers(data, threads, steps, more_notes),
         notes=(*notes, *more_notes),
     )
 
@@ -113,6 +117,18 @@ def _memory(data: Mapping[str, Any] | None, notes: list[str]) -> MemorySnapshot 
         return read_memory(data)
     except SnapshotError as error:
         notes.append(f"GPU memory was left out, because its figures do not fit together: {error}.")
+        return None
+
+
+def _outliers(
+    data: Mapping[str, Any], threads: Sequence[ThreadTree], steps: Steps, notes: list[str]
+) -> OutlierSnapshot | None:
+    sizes = [len(t.nodes) for t in threads]
+    measured = range(steps.skipped, steps.count)
+    try:
+        return read_outliers(data.get("outliers"), len(data["keys"]), sizes, measured)
+    except SnapshotError as error:
+        notes.append(f"The slowest steps were left out: their figures do not fit: {error}.")
         return None
 
 

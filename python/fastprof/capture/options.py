@@ -24,6 +24,7 @@ class RecorderOptions:
             functions are muted, 0 to 1; 0 mutes nothing.  Monitoring only.
         max_nodes: calling contexts kept per thread; more are counted as truncated.
         max_depth: calling depth kept; deeper calls are counted as truncated.
+        outliers: slowest steps that keep what each function took in them; 0: none.
 
     Raises:
         TypeError, ValueError: a value of the wrong type or out of range.
@@ -34,6 +35,7 @@ class RecorderOptions:
     max_overhead: float = 0.03
     max_nodes: int = 1_000_000
     max_depth: int = 1024
+    outliers: int = 5
 
     def __post_init__(self) -> None:
         if self.backend not in BACKENDS:
@@ -41,6 +43,7 @@ class RecorderOptions:
         check_int("skip_first", self.skip_steps, low=0)
         check_int("max_nodes", self.max_nodes, low=16, high=500_000_000)
         check_int("max_depth", self.max_depth, low=4, high=60_000)
+        check_int("outliers", self.outliers, low=0, high=100)
         share = check_float("max_overhead", self.max_overhead)
         if not 0.0 <= share < 1.0:
             raise ValueError(f"max_overhead is {share}, expected a share from 0 to below 1")
@@ -53,6 +56,7 @@ class RecorderOptions:
             max_overhead=float(self.max_overhead),
             max_nodes=self.max_nodes,
             max_depth=self.max_depth,
+            outliers=self.outliers,
         )
 
 

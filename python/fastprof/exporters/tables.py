@@ -9,6 +9,7 @@ from fastprof.exporters.overview import overview
 from fastprof.exporters.tables_gpu import gpu_tables, has_gpu
 from fastprof.exporters.tables_loaders import loader_tables
 from fastprof.exporters.tables_operators import operator_tables
+from fastprof.names import ascii_name
 from fastprof.report.model import UNACCOUNTED, FunctionRow, Report, SectionRow, StepTable
 from fastprof.report.model_gpu import HasGpu
 from fastprof.report.targets import STEP_TARGETS, target_of
@@ -64,6 +65,7 @@ def all_tables(report: Report, function_limit: int = FUNCTION_ROWS) -> list[Tabl
     made = (
         _overview(report),
         steps_table(report),
+        _outliers(report),
         _sections(report),
         functions(report.functions, "Functions, most self time first ({} of {})", function_limit),
         *gpu_tables(report),
@@ -105,6 +107,26 @@ def steps_table(report: Report) -> Table:
 def _target(section: str) -> str:
     target = target_of(section)
     return "" if target is None else target.text
+
+
+def _outliers(report: Report) -> Table:
+    rows: list[tuple[str, ...]] = []
+    for outlier in report.steps.outliers:
+        first = (
+            str(outlier.index),
+            number(outlier.wall_ms),
+            number(outlier.typical_ms),
+            number(outlier.ratio, 1),
+        )
+        # The first sentence says the same as these cells.
+        for i, sentence in enumerate(outlier.sentences[1:] or ("",)):
+            rows.append((*(first if i == 0 else ("",) * 4), ascii_name(sentence, 1000)))
+    return Table(
+        "Slowest steps and what was different (steps counted from 0)",
+        ("step", "ms", "usual ms", "times", "what was different"),
+        tuple(rows),
+        left=frozenset({4}),
+    )
 
 
 def _sections(report: Report) -> Table:

@@ -33,6 +33,7 @@ from fastprof.report.model import (
 from fastprof.report.model_gpu import GpuUse, KernelUse
 from fastprof.report.notes import has_functions, make_notes
 from fastprof.report.operators import operator_report
+from fastprof.report.outliers import find_outliers
 from fastprof.report.stats import (
     coefficient_of_variation,
     exact_quantiles,
@@ -285,6 +286,7 @@ def _step_table(snapshot: Snapshot) -> StepTable:
         p99_ms=p99,
         cv=coefficient_of_variation(n, steps.sum_ns, steps.sum_sq),
         rows=_step_rows(snapshot, steps, n),
+        outliers=find_outliers(snapshot, p50),
     )
 
 

@@ -90,6 +90,7 @@ def save(report: Report, path: str | os.PathLike[str]) -> None:
     with atomic_write(resolve_output(path)) as stream:
         write(report, item, stream)
 
+
 def render_csv(report: Report, table: str) -> str:
     """Return one table of a report as CSV."""
     stream = io.StringIO()
@@ -107,7 +108,6 @@ def render_notebook(report: Report) -> str:
 def frame(report: Report, table: str) -> Any:
     """Return one table of a report as a pandas ``DataFrame``."""
     return _module("fastprof.exporters.pandas_").frame(report, table)
-
 
 
 def write(report: Report, item: Format, stream: BinaryIO) -> None:

@@ -24,6 +24,7 @@ from fastprof.report.model_gpu import (
     MemoryReport,
 )
 from fastprof.report.operators import OperatorReport
+from fastprof.report.outliers import Outlier
 from fastprof.report.steps import SplitRow, StepSeriesView
 from fastprof.snapshot import Snapshot
 
@@ -119,6 +120,8 @@ class StepTable:
     split_missing: tuple[str, ...] = ()
     #: Garbage collections in the measured steps per generation; empty: not known.
     gc_runs: tuple[int, ...] = ()
+    #: Steps that took more than 1.5 times the median, slowest first.
+    outliers: tuple[Outlier, ...] = ()
 
     @property
     def measured(self) -> int:

@@ -99,6 +99,8 @@ class Profiler:
         backend: ``"auto"``, ``"setprofile"`` or ``"monitoring"``.
         max_nodes: calling contexts kept per thread.
         max_depth: calling depth kept.
+        outliers: of how many of the slowest steps to keep what each function took in them, so
+            that the report can say what was different; 0: none.
         report_every: print a text report of the sections every this many steps, and a
             final one at the end.
         sort: order of its rows: ``"first"`` (use) or ``"total"`` (time).
@@ -136,6 +138,7 @@ class Profiler:
         backend: str = "auto",
         max_nodes: int = 1_000_000,
         max_depth: int = 1024,
+        outliers: int = 5,
         report_every: int | None = None,
         sort: str = "first",
         stream: Any = None,
@@ -170,6 +173,7 @@ class Profiler:
                 max_overhead=max_overhead,
                 max_nodes=max_nodes,
                 max_depth=max_depth,
+                outliers=outliers,
             ),
         )
         log = None if logger is None else log_call(logger)

@@ -1,0 +1,376 @@
+"""The slowest steps, and what was different in them.
+
+What is usual is the mean of the steps that were not slow; a step is an outlier if it took
+more than 1.5 times the median.  Of an outlier, every calling context has what it took and
+what it usually takes; the difference is summed up per function and top-level section.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+
+from fastprof.names import ascii_name
+from fastprof.report.notes import has_functions
+from fastprof.snapshot import Key, Snapshot
+from fastprof.snapshot_outliers import OutlierSnapshot, OutlierStep
+
+#: Slower than so many times the median is an outlier.
+SLOW = 1.5
+#: Functions listed per outlier.
+_FUNCTIONS = 20
+#: Parts below this share of what the step took too long are not worth a sentence.
+_WORTH = 0.05
+#: ... and functions below this are not listed.
+_LISTED = 0.01
+_NAMED = 3
+#: Where no section was open.
+OUTSIDE = "(unaccounted)"
+
+
+@dataclass(frozen=True, slots=True)
+class OutlierSection:
+    """A top-level section in an outlier, or ``(unaccounted)``; usually it takes ``typical_ms``."""
+
+    name: str
+    ms: float
+    typical_ms: float
+    excess_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class OutlierFunction:
+    """What a function itself took in an outlier, in one top-level section.
+
+    ``kind`` is as of :class:`~fastprof.report.model.FunctionRow`, or ``section`` (its own
+    code) or ``root`` (no function that was seen).  ``section`` is empty outside of sections;
+    ``caller`` is ``name (file:line)`` of the Python function that called a C function.
+    """
+
+    qualname: str
+    name: str
+    file: str
+    line: int
+    kind: str
+    section: str
+    caller: str
+    ms: float
+    typical_ms: float
+    excess_ms: float
+    calls: int
+    typical_calls: float
+
+
+@dataclass(frozen=True, slots=True)
+class Outlier:
+    """One step that was much slower than usual, as measured.
+
+    ``index`` counts all steps from 0, ``start_ms`` is since the first step began.
+    ``sections`` add up to ``wall_ms``.  ``functions`` are those that took longer than usual
+    by at least 1 % of what the step did, longest first; they are of the last
+    ``window_steps`` steps, this one included: more than one where the tree is too large to
+    be looked at after each step, 0 where nobody looked.  ``gc_ms``, ``cpu_ms`` and
+    ``switches`` are None where not known.  ``sentences`` say it in words.
+    """
+
+    index: int
+    start_ms: float
+    wall_ms: float
+    typical_ms: float
+    ratio: float
+    sections: tuple[OutlierSection, ...]
+    functions: tuple[OutlierFunction, ...]
+    window_steps: int
+    gc_ms: float | None
+    cpu_ms: float | None
+    switches: int | None
+    sentences: tuple[str, ...]
+
+
+def find_outliers(snapshot: Snapshot, median_ms: float | None) -> tuple[Outlier, ...]:
+    """Return the kept steps that took more than 1.5 times ``median_ms``, slowest first."""
+    kept = snapshot.outliers
+    if kept is None or median_ms is None:
+        return ()
+    slow = [step for step in kept.kept if step.wall_ns > SLOW * median_ms * 1e6]
+    if not slow:
+        return ()
+    usual = _Usual(snapshot, kept, slow, median_ms)
+    slow.sort(key=lambda step: (-step.wall_ns, step.index))
+    return tuple(_outlier(snapshot, usual, step) for step in slow)
+
+
+class _Usual:
+    """What steps usually take: sums of the usual ones, less the outliers among these."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        kept: OutlierSnapshot,
+        slow: Sequence[OutlierStep],
+        median_ms: float,
+    ) -> None:
+        self.tree = snapshot.threads[kept.thread].nodes
+        self.in_section = _top_sections(snapshot, kept.thread)
+        among = [step for step in slow if step.usual]
+        steps = kept.usual_steps - len(among)
+        self.wall_ms = median_ms
+        self.sections: dict[str, float] = {}
+        if steps > 0:
+            ns = kept.usual_ns - sum(step.wall_ns for step in among)
+            self.wall_ms = max(0, ns) / steps / 1e6
+            self.sections = _by_name(snapshot, kept.usual_sections)
+            for step in among:
+                for name, ms in _by_name(snapshot, step.sections).items():
+                    self.sections[name] = max(0.0, self.sections.get(name, 0.0) - ms)
+            self.sections = {name: ms / steps for name, ms in self.sections.items()}
+        windows = [step for step in slow if step.window_usual]
+        self.row_steps = kept.usual_row_steps - sum(step.window_steps for step in windows)
+        self._among: dict[int, tuple[int, int]] = {}
+        for row in (row for step in windows for row in step.rows):
+            ns, calls = self._among.get(row.node, (0, 0))
+            self._among[row.node] = (ns + row.self_ns, calls + row.calls)
+
+    def of_node(self, node: int, usual_ns: int, usual_calls: int) -> tuple[float, float]:
+        """What the node takes in a usual step: ns, calls."""
+        ns, calls = self._among.get(node, (0, 0))
+        return (
+            max(0, usual_ns - ns) / self.row_steps,
+            max(0, usual_calls - calls) / self.row_steps,
+        )
+
+
+def _by_name(snapshot: Snapshot, rows: Iterable[tuple[int, int]]) -> dict[str, float]:
+    out: dict[str, float] = {}
+    for key, ns in rows:
+        name = snapshot.keys[key].name
+        out[name] = out.get(name, 0.0) + ns / 1e6
+    return out
+
+
+def _top_sections(snapshot: Snapshot, thread: int) -> list[str]:
+    """Per node the outermost section it is in; empty: in none."""
+    nodes = snapshot.threads[thread].nodes
+    out = [""] * len(nodes)
+    for i in range(1, len(nodes)):
+        key = snapshot.keys[nodes.key[i]]
+        out[i] = out[nodes.parent[i]] or (key.name if key.kind == "section" else "")
+    return out
+
+
+def _outlier(snapshot: Snapshot, usual: _Usual, step: OutlierStep) -> Outlier:
+    wall_ms = step.wall_ns / 1e6
+    context = _context(snapshot, step.index)
+    sections = _section_rows(snapshot, usual, step)
+    functions = _function_rows(snapshot, usual, step) if usual.row_steps > 0 else ()
+    return Outlier(
+        index=step.index,
+        start_ms=step.start_ns / 1e6,
+        wall_ms=wall_ms,
+        typical_ms=usual.wall_ms,
+        ratio=wall_ms / usual.wall_ms if usual.wall_ms else 0.0,
+        sections=sections,
+        functions=functions,
+        window_steps=step.window_steps,
+        gc_ms=context.gc_ms,
+        cpu_ms=context.cpu_ms,
+        switches=None if context.switches is None else round(context.switches),
+        sentences=_sentences(
+            step, usual.wall_ms, sections, functions if has_functions(snapshot) else (), context
+        ),
+    )
+
+
+# ---- what the series of steps says of one ----
+
+
+@dataclass(frozen=True, slots=True)
+class _Context:
+    gc_ms: float | None
+    gc_typical_ms: float
+    cpu_ms: float | None
+    cpu_typical_ms: float
+    switches: float | None
+    switches_typical: float
+
+
+def _context(snapshot: Snapshot, index: int) -> _Context:
+    series = snapshot.steps.series
+    row = index - series.first
+
+    def of(column: Sequence[int], scale: float) -> tuple[float | None, float]:
+        if not 0 <= row < len(column):
+            return None, 0.0
+        return column[row] / scale, median(column) / scale
+
+    return _Context(*of(series.gc_ns, 1e6), *of(series.cpu_ns, 1e6), *of(series.switches, 1.0))
+
+
+# ---- rows ----
+
+
+def _section_rows(
+    snapshot: Snapshot, usual: _Usual, step: OutlierStep
+) -> tuple[OutlierSection, ...]:
+    here = _by_name(snapshot, step.sections)
+    names = dict.fromkeys([*here, *usual.sections])
+    rows = [
+        OutlierSection(n, ms, typical, ms - typical)
+        for n in names
+        for ms, typical in [(here.get(n, 0.0), usual.sections.get(n, 0.0))]
+    ]
+    ms = step.wall_ns / 1e6 - sum(here.values())
+    typical = usual.wall_ms - sum(usual.sections.values())
+    rows.append(OutlierSection(OUTSIDE, ms, typical, ms - typical))
+    return tuple(sorted(rows, key=lambda r: -r.excess_ms))
+
+
+@dataclass(slots=True)
+class _Sum:
+    ns: float = 0.0
+    typical_ns: float = 0.0
+    calls: int = 0
+    typical_calls: float = 0.0
+
+
+@dataclass(slots=True)
+class _Sums:
+    rows: dict[tuple[Key, str, str], _Sum] = field(default_factory=dict)
+
+    def add(
+        self, group: tuple[Key, str, str], ns: int, calls: int, typical: Sequence[float]
+    ) -> None:
+        row = self.rows.setdefault(group, _Sum())
+        row.ns += ns
+        row.calls += calls
+        row.typical_ns += typical[0]
+        row.typical_calls += typical[1]
+
+
+def _function_rows(
+    snapshot: Snapshot, usual: _Usual, step: OutlierStep
+) -> tuple[OutlierFunction, ...]:
+    sums = _Sums()
+    least_ms = _LISTED * (step.wall_ns / 1e6 - usual.wall_ms)
+    for row in step.rows:
+        key = snapshot.keys[usual.tree.key[row.node]]
+        caller = (
+            "" if key.kind in ("python", "section", "root") else _caller(snapshot, usual, row.node)
+        )
+        typical = usual.of_node(row.node, row.usual_ns, row.usual_calls)
+        in_window = [value * step.window_steps for value in typical]
+        sums.add((key, usual.in_section[row.node], caller), row.self_ns, row.calls, in_window)
+    rows = [
+        OutlierFunction(
+            qualname=key.qualname,
+            name=key.name,
+            file=key.file,
+            line=key.line,
+            kind=key.kind,
+            section=section,
+            caller=caller,
+            ms=s.ns / 1e6,
+            typical_ms=s.typical_ns / 1e6,
+            excess_ms=(s.ns - s.typical_ns) / 1e6,
+            calls=s.calls,
+            typical_calls=s.typical_calls,
+        )
+        for (key, section, caller), s in sums.rows.items()
+        if s.ns / 1e6 - s.typical_ns / 1e6 >= least_ms
+    ]
+    return tuple(sorted(rows, key=lambda r: -r.excess_ms)[:_FUNCTIONS])
+
+
+def _caller(snapshot: Snapshot, usual: _Usual, node: int) -> str:
+    """The next Python function above."""
+    while node > 0:
+        node = usual.tree.parent[node]
+        key = snapshot.keys[usual.tree.key[node]]
+        if key.kind == "python":
+            return _place(key.qualname or key.name, key.file, key.line)
+    return ""
+
+
+# ---- words ----
+
+
+def _place(name: str, file: str, line: int) -> str:
+    base = file.replace("\\", "/").rsplit("/", 1)[-1]
+    return (
+        f"{ascii_name(name, 60)} ({ascii_name(base, 40)}:{line})" if line else ascii_name(name, 60)
+    )
+
+
+def _time(ms: float) -> str:
+    if abs(ms) >= 1000:
+        return f"{ms / 1000:.2f} s"
+    return f"{ms:.0f} ms" if abs(ms) >= 100 else f"{ms:.3g} ms"
+
+
+def _function_text(row: OutlierFunction) -> str:
+    if row.kind == "root":
+        return "code outside of the functions seen"
+    if row.kind == "section":
+        return f"code of section {ascii_name(row.name, 60)} itself"
+    text = _place(row.qualname or row.name, row.file, row.line)
+    return f"{text} called by {row.caller}" if row.caller else text
+
+
+def _excess_text(row: OutlierFunction) -> str:
+    text = f"{_function_text(row)} +{_time(row.excess_ms)}"
+    if row.calls > 2 * row.typical_calls + 1:
+        text += f" ({row.calls} calls instead of {row.typical_calls:.3g})"
+    return text
+
+
+def _sentences(
+    step: OutlierStep,
+    typical_ms: float,
+    sections: Sequence[OutlierSection],
+    functions: Sequence[OutlierFunction],
+    context: _Context,
+) -> tuple[str, ...]:
+    wall_ms = step.wall_ns / 1e6
+    excess = wall_ms - typical_ms
+    factor = f" ({wall_ms / typical_ms:.1f}x)" if typical_ms else ""
+    out = [f"step {step.index}: {_time(wall_ms)} instead of {_time(typical_ms)}{factor}"]
+    for section in sections:
+        if section.excess_ms < _WORTH * excess:
+            continue
+        inside = "" if section.name == OUTSIDE else section.name
+        named = [
+            _excess_text(row)
+            for row in functions
+            if row.section == inside and row.excess_ms >= _WORTH * excess
+        ][:_NAMED]
+        where = f"in {ascii_name(section.name, 60)}" if inside else "outside of sections"
+        out.append(
+            f"+{_time(section.excess_ms)} {where}" + (": " if named else "") + "; ".join(named)
+        )
+    out += _context_sentences(context, excess)
+    if step.window_steps > 1:
+        out.append(
+            f"the functions are those of the {step.window_steps} steps up to it: there are too "
+            "many calling contexts to look at after each step"
+        )
+    elif step.window_steps == 0:
+        out.append(
+            "what its functions did is not known: there are too many calling contexts to look "
+            "at after each step"
+        )
+    return tuple(out)
+
+
+def _context_sentences(context: _Context, excess_ms: float) -> Iterable[str]:
+    if context.gc_ms is not None:
+        more = context.gc_ms - context.gc_typical_ms
+        if more >= _WORTH * excess_ms:
+            yield f"garbage collection took +{_time(more)} of it"
+    if context.cpu_ms is not None:
+        on_cpu = max(0.0, context.cpu_ms - context.cpu_typical_ms)
+        if on_cpu < 0.5 * excess_ms:
+            yield f"only {_time(on_cpu)} of it more were spent on the CPU: the thread waited"
+    usually = context.switches_typical
+    if context.switches is not None and context.switches >= 10 * (usually + 1):
+        yield f"taken off the CPU {context.switches:.0f} times (usually {usually:.0f})"
