@@ -57,6 +57,7 @@ fp_ledger_begin(fp_ledger *l, int64_t begin_ns)
     l->begin_ns = begin_ns;
     l->end_ns = INT64_MAX;
     l->settled = 0;
+    memset(l->aged, 0, sizeof(l->aged));
     for (uint32_t i = 0; i < l->timelines; i++) {
         fp_timeline_init(&l->timeline[i], &l->alloc, begin_ns);
     }
@@ -254,7 +255,7 @@ external_record(fp_ledger *l, const uint8_t *record)
     }
     fp_launch *e = fp_launches_put(
         &l->launches, fp_read_u32(record, FP_AT_EXTERNAL_CORRELATION));
-    if (e != NULL) {
+    if (e != NULL && !(e->flags & FP_LAUNCH_COUNTED)) {
         fp_place place = (id >> NODE_BITS & LOW_BITS(THREAD_BITS)) << 32 |
                          (id & LOW_BITS(NODE_BITS));
         e->place = fp_renames_apply(&l->renames, place);
@@ -268,7 +269,7 @@ refresh(fp_ledger *l, uint32_t corr)
 {
     if (l->fresh_count == l->fresh_capacity) {
         uint32_t more = l->fresh_capacity != 0 ? l->fresh_capacity * 2 : 1024;
-        uint32_t *grown = fp_alloc_grow(&l->alloc, l->fresh, l->fresh_capacity,
+        fp_fresh *grown = fp_alloc_grow(&l->alloc, l->fresh, l->fresh_capacity,
                                         more, sizeof(*grown));
         if (grown == NULL) {
             return; /* its activities will be unattributed */
@@ -276,7 +277,7 @@ refresh(fp_ledger *l, uint32_t corr)
         l->fresh = grown;
         l->fresh_capacity = more;
     }
-    l->fresh[l->fresh_count++] = corr;
+    l->fresh[l->fresh_count++] = (fp_fresh){corr, l->launches.generation};
 }
 
 static void
@@ -373,15 +374,15 @@ ask_owners(fp_ledger *l, fp_owner_query *query, uint32_t n)
     }
 }
 
-void
-fp_ledger_settle(fp_ledger *l)
+static void
+settle_launches(fp_ledger *l, int last)
 {
-    settle_clones(l);
     enum { BATCH = 256 };
     fp_owner_query query[BATCH];
-    uint32_t n = 0;
+    uint32_t n = 0, kept = 0;
     for (uint32_t i = 0; i < l->fresh_count; i++) {
-        fp_launch *e = fp_launches_find(&l->launches, l->fresh[i]);
+        fp_fresh f = l->fresh[i];
+        fp_launch *e = fp_launches_find(&l->launches, f.corr);
         if (e == NULL || (e->flags & FP_LAUNCH_COUNTED)) {
             continue;
         }
@@ -389,6 +390,11 @@ fp_ledger_settle(fp_ledger *l)
             FP_LAUNCH_HAS_SITE) {
             e->how = FP_HOW_OWN;
             count_launch(l, e);
+            continue;
+        }
+        if (!(e->flags & FP_LAUNCH_HAS_SITE) && !last &&
+            l->launches.generation - f.generation < FP_PLACE_PATIENCE) {
+            l->fresh[kept++] = f;
             continue;
         }
         query[n++] = (fp_owner_query){
@@ -399,7 +405,14 @@ fp_ledger_settle(fp_ledger *l)
         }
     }
     ask_owners(l, query, n);
-    l->fresh_count = 0;
+    l->fresh_count = kept;
+}
+
+void
+fp_ledger_settle(fp_ledger *l)
+{
+    settle_clones(l);
+    settle_launches(l, 0);
 }
 
 /* ---- activities ---- */
@@ -679,6 +692,7 @@ fp_ledger_record(fp_ledger *l, const uint8_t *record)
 void
 fp_ledger_age(fp_ledger *l, int64_t until, int last)
 {
+    settle_launches(l, last);
     retry_parked(l, last);
     uint32_t patience =
         l->launches.count > CROWD ? CROWDED_PATIENCE : LAUNCH_PATIENCE;
@@ -692,8 +706,10 @@ fp_ledger_age(fp_ledger *l, int64_t until, int last)
     for (uint32_t i = 0; i < l->timelines; i++) {
         fp_timeline_fold(&l->timeline[i], until);
     }
-    /* Beyond that nobody asks: launches have settled. */
-    fp_owner_log_forget(&l->owners, until);
+    /* Launches from before that have settled, so nobody asks. */
+    fp_owner_log_forget(&l->owners, l->aged[0]);
+    memmove(l->aged, l->aged + 1, sizeof(l->aged) - sizeof(l->aged[0]));
+    l->aged[FP_PLACE_PATIENCE - 1] = until;
     fp_renames_age(&l->renames, LAUNCH_PATIENCE);
 }
 

@@ -41,6 +41,9 @@ typedef struct fp_gpu_counters {
     uint64_t negative_delay;
 } fp_gpu_counters;
 
+/* Flush periods that a launch waits for its place: buffers may come out of order. */
+enum { FP_PLACE_PATIENCE = 2 };
+
 /* An activity whose launch is not known yet (external correlation only: its
  * records come in any order). */
 typedef struct fp_parked {
@@ -52,6 +55,12 @@ typedef struct fp_parked {
     int32_t what;
     uint32_t generation;
 } fp_parked;
+
+/* A launch whose place is to be found out, and since when. */
+typedef struct fp_fresh {
+    uint32_t corr;
+    uint32_t generation;
+} fp_fresh;
 
 enum { FP_PARKED_MAX = 1 << 20 };
 
@@ -90,9 +99,11 @@ typedef struct fp_ledger {
     uint32_t parked_capacity;
     fp_graph_clone clone[FP_CLONES_WAITING]; /* their originals are to come */
     uint32_t clones;
-    uint32_t *fresh; /* owned; ids to settle */
+    fp_fresh *fresh; /* owned; launches to settle */
     uint32_t fresh_count;
     uint32_t fresh_capacity;
+    /* Times up to which the last calls of fp_ledger_age() folded, oldest first. */
+    int64_t aged[FP_PLACE_PATIENCE];
     /* Outermost sections, as the timelines number them; slot 0 is none. */
     uint16_t section[FP_TIMELINE_SECTIONS]; /* section id + 1 */
     uint32_t sections;
@@ -131,7 +142,8 @@ void
 fp_ledger_correlate(fp_ledger *l, const uint8_t *record);
 
 /* When all lanes were read, and after that pass: what needed others of them finds
- * them now. */
+ * them now.  Buffers may come out of order, so a launch whose place did not come
+ * yet waits for some flush periods. */
 void
 fp_ledger_settle(fp_ledger *l);
 

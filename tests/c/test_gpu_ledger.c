@@ -335,6 +335,42 @@ FP_TEST(gpu_ledger_a_driver_call_inside_a_runtime_call_is_one_launch)
     }
 }
 
+/* Settles what has no place of its own, too: that is not sure at once. */
+static void
+settle_in_time(fp_ledger *l)
+{
+    fp_ledger_settle(l);
+    for (int i = 0; i <= FP_PLACE_PATIENCE; i++) {
+        fp_ledger_age(l, BASE_NS, 0);
+    }
+}
+
+FP_TEST(gpu_ledger_a_place_may_come_after_its_launch)
+{
+    for (int late = 0; late <= FP_PLACE_PATIENCE; late++) {
+        setting s;
+        fp_ledger *l = set_up(&s, 1);
+        correlate(l, kit_api(FP_CUPTI_RUNTIME, CBID_LAUNCH, 1, BASE_NS + 1,
+                             BASE_NS + 2));
+        fp_ledger_settle(l);
+        record(l, kit_kernel(1, BASE_NS + 10, BASE_NS + 30, "k"));
+        for (int i = 0; i < late; i++) {
+            fp_ledger_age(l, BASE_NS, 0);
+            fp_ledger_settle(l);
+        }
+        CHECK_UINT(l->counters.launches, late == FP_PLACE_PATIENCE);
+        correlate(l, kit_external(FP_CUPTI_EXTERNAL_CUSTOM2, id_of(1, 7), 1));
+        fp_ledger_settle(l);
+        fp_ledger_age(l, BASE_NS, 1);
+        CHECK_UINT(l->counters.launches, 1);
+        const fp_site other = {0, 0, FP_HOW_OTHER};
+        fp_site want = late < FP_PLACE_PATIENCE ? own(1, 7) : other;
+        CHECK_INT(kit_activity(&l->sums, want, 0)->ns, 20);
+        CHECK_UINT(kit_host(&l->sums, want)->launches, 1);
+        tear_down(&s);
+    }
+}
+
 FP_TEST(gpu_ledger_calls_of_no_interest_are_none)
 {
     setting s;
@@ -353,7 +389,7 @@ FP_TEST(gpu_ledger_calls_of_no_interest_are_none)
     correlate(l, kit_api(FP_CUPTI_RUNTIME, CBID_GRAPH, 6, BASE_NS + 40,
                          BASE_NS + 50));
     correlate(l, kit_api(FP_CUPTI_DRIVER, 514, 6, BASE_NS + 41, BASE_NS + 49));
-    fp_ledger_settle(l);
+    settle_in_time(l);
     CHECK_UINT(l->outstanding, 1);
     CHECK_UINT(l->counters.launches, 1);
     CHECK_UINT(l->counters.graph_launches, 1);
@@ -400,7 +436,7 @@ FP_TEST(gpu_ledger_who_has_no_section_works_for_its_owner)
                               fp_external_id(3, kit_place(1, 2), 1), 9));
     correlate(l, kit_api(FP_CUPTI_RUNTIME, CBID_LAUNCH, 9, BASE_NS + 250,
                          BASE_NS + 251));
-    fp_ledger_settle(l);
+    settle_in_time(l);
     static const uint32_t all[] = {1, 2, 3, 4, 9};
     for (int i = 0; i < 5; i++) {
         record(l, kit_kernel(all[i], BASE_NS + 500, BASE_NS + 501, "k"));
@@ -426,7 +462,7 @@ FP_TEST(gpu_ledger_many_ask_at_once)
         correlate(l, kit_api(FP_CUPTI_DRIVER, CBID_DRIVER_LAUNCH, i,
                              BASE_NS + i, BASE_NS + i + 1));
     }
-    fp_ledger_settle(l);
+    settle_in_time(l);
     fp_site want = {0, kit_place(1, 5), FP_HOW_INHERITED};
     CHECK_UINT(kit_host(&l->sums, want)->launches, 3000);
     CHECK_UINT(l->outstanding, 3000);
