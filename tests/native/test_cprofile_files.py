@@ -165,7 +165,9 @@ def test_corrected_times_are_the_default_and_never_larger() -> None:
         assert row[:2] == raw[label][:2]
         assert row[2] <= raw[label][2] + 1e-9
         assert row[3] <= raw[label][3] + 1e-9
-    assert corrected[LEN][2] < raw[LEN][2]
+    cost = profile.snapshot().calibration
+    # On a busy machine the calibration may find that C calls cost nothing inside.
+    assert (corrected[LEN][2] < raw[LEN][2]) == (cost is not None and cost.c.inside_ns > 0)
 
 
 def test_pstats_takes_the_profiler_itself(profile: fastprof.Profile) -> None:
