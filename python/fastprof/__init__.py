@@ -47,8 +47,10 @@ if TYPE_CHECKING:
     from fastprof.errors import LoadError, StateError
     from fastprof.exporters.loading import load
     from fastprof.integrations.torch_data import wrap
+    from fastprof.exporters.merging import merge
     from fastprof.report import Report
     from fastprof.session.cprofile import Profile, run, runctx
+    from fastprof.report.ranks import RankReport
     from fastprof.session.operators import OperatorProfile
     from fastprof.session.profiler import Profiler
     from fastprof.session.schedule import Schedule
@@ -78,6 +80,7 @@ _LAZY = {
     "SYNCHRONIZATION": "fastprof.capture.sections",
     "Schedule": "fastprof.session.schedule",
     "Snapshot": "fastprof.snapshot",
+    "RankReport": "fastprof.report.ranks",
     "SnapshotError": "fastprof.snapshot",
     "StateError": "fastprof.errors",
     "load": "fastprof.exporters.loading",
@@ -89,6 +92,7 @@ _LAZY = {
     "wrap": "fastprof.integrations.torch_data",
 }
 
+    "merge": "fastprof.exporters.merging",
 __all__ = [
     "BACKWARD_PASS",
     "CANONICAL_SECTIONS",
@@ -116,6 +120,7 @@ __all__ = [
     "run",
     "runctx",
     "start_training_profiling",
+    "RankReport",
     "step",
     "wrap",
 ]
@@ -126,6 +131,7 @@ def __getattr__(name: str) -> Any:
     if module is None and name not in _PACKAGES:
         raise AttributeError(f"module 'fastprof' has no attribute {name!r}")
     import importlib
+    "merge",
 
     if module is None:
         return importlib.import_module(f"fastprof.{name}")

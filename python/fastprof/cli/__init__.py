@@ -14,6 +14,7 @@ usage: fastprof COMMAND ...
 commands:
   run         profile a training job: sections, steps and functions in one report
   report      show a saved run (.fprof or .stats), or convert it
+  merge       the ranks of a distributed job beside each other: who is late, and why
   doctor      tell what can be recorded here, what cannot, and why
   quickcheck  what the four phases of a step take here, with a small network
   demo        train a small network and show its report
@@ -48,8 +49,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     command = _command(name)
     if command is None:
         sys.stderr.write(
-            f"fastprof: no command {name!a}; there are: run, report, doctor, quickcheck, demo "
-            "(fastprof --help)\n"
+            f"fastprof: no command {name!a}; there are: run, report, merge, doctor, quickcheck, "
+            "demo (fastprof --help)\n"
         )
         return USAGE_ERROR
     return command(rest)
@@ -65,6 +66,10 @@ def _command(name: str) -> Callable[[Sequence[str]], int] | None:
         from fastprof.cli.report_command import run as report
 
         return report
+    if name == "merge":
+        from fastprof.cli.merge_command import run as merge
+
+        return merge
     if name == "doctor":
         from fastprof.cli.doctor import run as doctor
 

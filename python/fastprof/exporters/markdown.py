@@ -52,7 +52,7 @@ def _fits(lines: Sequence[str]) -> bool:
 
 def _page(report: Report, rows: int) -> list[str]:
     lines = [f"### fastprof: {_headline(report)}", ""]
-    lines += _table(("", ""), [(f.name, sentence(f.value)) for f in overview(report)])
+    lines += pipe_table(("", ""), [(f.name, sentence(f.value)) for f in overview(report)])
     for part in (_steps(report, rows), _split(report), _functions(report, rows)):
         lines += ["", *part] if part else []
     lines += _findings(report, min(rows, 5))
@@ -82,7 +82,7 @@ def _steps(report: Report, limit: int) -> list[str]:
         cells.append(
             (code(name), number(ms), percent(share), sentence(target.text) if target else "")
         )
-    return _table(titles, cells[:limit])
+    return pipe_table(titles, cells[:limit])
 
 
 def _split(report: Report) -> list[str]:
@@ -99,7 +99,7 @@ def _functions(report: Report, limit: int) -> list[str]:
         (code(r.qualname or r.name), number(r.self_ms), percent(r.share), calls(r), code(place(r)))
         for r in report.functions[:limit]
     ]
-    return _table(("function", "self ms", "share %", "calls", "defined at"), cells)
+    return pipe_table(("function", "self ms", "share %", "calls", "defined at"), cells)
 
 
 def _findings(report: Report, limit: int) -> list[str]:
@@ -130,7 +130,8 @@ def _origin(report: Report) -> str:
     return f"{', '.join(parts)}. {report.overhead.text}"
 
 
-def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+def pipe_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return a table as lines; its cells are Markdown already."""
     if not rows:
         return []
     rule = ["---", *("---:" for _ in titles[1:])] if titles[0] else ["---"] * len(titles)

@@ -19,6 +19,7 @@ from fastprof.errors import UnknownFormatError
 if TYPE_CHECKING:
     from fastprof.report.findings import Examination
     from fastprof.report.model import Report
+    from fastprof.report.ranks import RankReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +104,13 @@ def render_notebook(report: Report) -> str:
     stream = io.StringIO()
     _module("fastprof.exporters.notebook").write(report, stream)
     return stream.getvalue()
+def render_ranks(report: RankReport, name: str) -> str:
+    """Return several ranks as ``"text"``, ``"json"`` or ``"markdown"``."""
+    stream = io.StringIO()
+    getattr(_module("fastprof.exporters.ranks"), f"write_{name}")(report, stream)
+    return stream.getvalue()
+
+
 
 
 def frame(report: Report, table: str) -> Any:

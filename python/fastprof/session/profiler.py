@@ -25,7 +25,7 @@ from fastprof.session.operators_windows import FunctionHook, OperatorWindows
 from fastprof.session.options import Options
 from fastprof.session.output import Outputs, Pathish, resolve
 from fastprof.session.printer import ReportPrinter
-from fastprof.session.rank import find_rank, find_world_size
+from fastprof.session.rank import find_host, find_rank, find_world_size
 from fastprof.session.schedule import Schedule
 from fastprof.session.worker_profiles import WorkerProfiles
 from fastprof.session.worker_stats import Watches
@@ -492,6 +492,7 @@ class Profiler:
             notes.append("Nothing was recorded: the profiler was switched off.")
         snapshot = take_snapshot(
             self._recorder, meta=meta, notes=notes, fold_own=True, memory=self._memory.to_dict()
+            "hostname": find_host(),
         )
         gpu = snapshot.gpu
         if gpu is None and self._gpu.reason:

@@ -25,6 +25,11 @@ def find_local_rank() -> int:
     return int(value) if value.isascii() and value.isdigit() and len(value) < 10 else 0
 
 
+def find_host() -> str | None:
+    """Return this machine's name if it is one of several processes, as ranks are told by it."""
+    return os.uname().nodename if find_world_size() > 1 else None
+
+
 def _find(variable: str, function: str, default: int) -> int:
     value = os.environ.get(variable, "")
     if value.isascii() and value.isdigit() and len(value) < 10:

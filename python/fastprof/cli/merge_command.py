@@ -1,0 +1,58 @@
+"""``fastprof merge``: the ranks of a distributed job beside each other."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from fastprof.cli.endings import complain
+from fastprof.cli.output import any_text
+from fastprof.exporters.merging import merge
+from fastprof.fileio import atomic_write, resolve_output
+from fastprof.report import formats
+
+_SUFFIXES = {".txt": "text", ".json": "json", ".md": "markdown"}
+
+
+def run(argv: Sequence[str]) -> int:
+    """Merge the saved runs that ``argv`` names; 2 when that is not possible."""
+    parser = argparse.ArgumentParser(
+        prog="fastprof merge",
+        description="Put the ranks of a distributed job beside each other: who is late, and why.",
+    )
+    parser.add_argument("files", metavar="F", nargs="+", help="the .fprof file of each rank")
+    parser.add_argument(
+        "--format",
+        choices=tuple(_SUFFIXES.values()),
+        help="default: what the suffix of -o says (.txt, .json, .md), else text",
+    )
+    parser.add_argument("-o", "--output", metavar="FILE", help="write here and not to the terminal")
+    options = parser.parse_args(argv)
+    try:
+        name = options.format or _format_of(options.output)
+        text = formats.render_ranks(merge(options.files), name)
+        if options.output is not None:
+            with atomic_write(resolve_output(options.output)) as stream:
+                stream.write(text.encode("utf-8"))
+        else:
+            with any_text(sys.stdout):
+                sys.stdout.write(text)
+                sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader has seen enough; see profile_command.
+        sys.stdout = None
+    except (OSError, ValueError) as error:
+        complain(str(error))
+        return 2
+    return 0
+
+
+def _format_of(path: str | None) -> str:
+    if path is None:
+        return "text"
+    suffix = Path(path).suffix.lower()
+    if suffix not in _SUFFIXES:
+        raise ValueError(f"cannot tell the format of {path!a}; use one of: {' '.join(_SUFFIXES)}")
+    return _SUFFIXES[suffix]

@@ -1,0 +1,73 @@
+"""What the reader of several ranks must know: who is missing, and what is not the same."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean
+
+from fastprof.report.ranks import RankRow, named
+
+#: Step times of ranks that wait for each other are within this part of their mean.
+_IN_STEP = 0.05
+
+
+def rank_notes(
+    rows: Sequence[RankRow],
+    missing: Sequence[int],
+    signal: str,
+    works: Sequence[float],
+    why_not: str,
+) -> list[str]:
+    """Return the sentences; ``why_not`` says why no rank is late, if none is."""
+    notes = [why_not] if why_not else []
+    if missing:
+        notes.append(f"Without a file: {named(missing)}.")
+    if works and signal == "backward":
+        notes.append(
+            "No rank tells communication apart, so waiting for other ranks is taken to be in "
+            "backward and in what no section covers; a rank that is slow there itself is missed."
+        )
+    elif works and signal == "none":
+        notes.append(
+            "Nothing tells how long ranks wait for each other: own work is the whole step."
+        )
+    notes += _different_steps(rows)
+    notes += _different_setup(rows)
+    return notes
+
+
+def _different_steps(rows: Sequence[RankRow]) -> list[str]:
+    notes = []
+    counts = {row.rank: str(row.steps) for row in rows}
+    if len(set(counts.values())) > 1:
+        notes.append(f"Measured steps differ: {_by_value(counts)}. Times are means per step.")
+    known = [(row.step_ms, row.rank) for row in rows if row.step_ms]
+    if len(known) > 1:
+        mean = fmean(ms for ms, _ in known)
+        (low, low_rank), (high, high_rank) = min(known), max(known)
+        if high - low > _IN_STEP * mean:
+            notes.append(
+                f"Steps do not take equally long ({low:.4g} ms on rank {low_rank}, {high:.4g} ms "
+                f"on rank {high_rank}): the ranks do not wait for each other in every step, or "
+                "different steps were recorded."
+            )
+    return notes
+
+
+def _different_setup(rows: Sequence[RankRow]) -> list[str]:
+    notes = []
+    for what in dict.fromkeys(name for row in rows for name, _ in row.setup):
+        values = {row.rank: dict(row.setup).get(what, "n/a") for row in rows}
+        if len(set(values.values())) > 1:
+            notes.append(f"Not the same on all ranks: {what} ({_by_value(values)}).")
+    return notes
+
+
+def _by_value(values: dict[int, str]) -> str:
+    """``100 on ranks 0, 1; 80 on rank 2``, the most frequent value first."""
+    groups: dict[str, list[int]] = {}
+    for rank, value in values.items():
+        groups.setdefault(value, []).append(rank)
+    most = sorted(groups.items(), key=lambda item: -len(item[1]))
+    text = "; ".join(f"{value} on {named(ranks)}" for value, ranks in most[:3])
+    return text + (f"; {len(most) - 3} more values" if len(most) > 3 else "")

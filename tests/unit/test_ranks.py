@@ -1,0 +1,370 @@
+"""Row S1-22: the ranks of a job beside each other, on hand-made runs of known truth."""
+
+from __future__ import annotations
+
+import json
+import re
+import tracemalloc
+
+import fastprof
+import pytest
+from fastprof.cli import main
+from fastprof.errors import LoadError
+from fastprof.exporters import merging
+from fastprof.exporters.merging import merge
+from fastprof.report import build_report
+from fastprof.report.ranks_build import is_communication, rank_report, rank_row
+from fastprof.snapshot import LoaderStats, StepRow, Steps
+from fastprof.snapshot_loaders import WorkerStats
+from unit.hostile import NAMES
+from unit.snapshots import (
+    MIB,
+    MS,
+    Builder,
+    Node,
+    gpu,
+    h200,
+    memory,
+    py,
+    replaced,
+    section,
+    timeline,
+)
+
+STEPS = 20
+
+
+def run(rank, world=4, *, steps=STEPS, jitter_ms=0.0, whole_ms=None, meta=(), **sections):
+    """A run of one rank; ``sections`` are ms per step, what they leave is unaccounted."""
+    builder = Builder()
+    ms = {name.replace("_", "-") if "_" in name else name: v for name, v in sections.items()}
+    whole = sum(ms.values()) if whole_ms is None else whole_ms
+    rows = tuple(
+        StepRow(builder.key(section(name)), steps, round(value * MS) * steps)
+        for name, value in ms.items()
+    )
+    builder.thread(Node(py("train"), 1, round(whole * MS) * steps))
+    one = round(whole * MS)
+    squares = steps * ((whole / 1e3) ** 2 + (jitter_ms / 1e3) ** 2)
+    return builder.snapshot(
+        meta={"rank": rank, "world_size": world, "python": "3.12.1", **dict(meta)},
+        steps=Steps(steps, 0, one * steps, squares, one, one, (one,) * steps, rows=rows),
+    )
+
+
+def waiting(rank, data=5.0, **fields):
+    """A rank of DDP without a GPU layer: backward takes what is left of 100 ms."""
+    return run(rank, data=data, forward=20, backward=70 - data, optimizer=10, **fields)
+
+
+def ranks(*snapshots):
+    return rank_report(
+        [rank_row(build_report(s), f"rank{s.meta['rank']}.fprof") for s in snapshots]
+    )
+
+
+def test_s1_22_the_rank_that_loads_slowly_is_named_with_its_section_and_the_wait():
+    made = ranks(*(waiting(r, data=35 if r == 2 else 5) for r in range(4)))
+    late = made.straggler
+    assert (late.rank, late.section) == (2, "data")
+    assert (late.section_ms, late.section_others_ms) == (35, 5)
+    assert late.late_ms == pytest.approx(30)
+    assert late.late_share == pytest.approx(0.3)
+    assert dict(late.waits) == pytest.approx({0: 30, 1: 30, 3: 30})
+    assert late.text == (
+        "Rank 2 is late: its own work takes 65 ms per step, that of the others 35 ms (median); "
+        "data takes 35 ms against 5. The others wait for it at most 30 ms per step (30% of the "
+        "step)."
+    )
+    assert made.imbalance == pytest.approx(65 / ((65 + 3 * 35) / 4) - 1)
+    assert made.signal == "backward"
+    assert any("a rank that is slow there itself is missed" in note for note in made.notes)
+
+
+def test_s1_22_the_table_has_a_row_per_rank():
+    made = ranks(
+        *(
+            replaced(
+                waiting(r, meta={"hostname": f"node{r // 2}"}), memory=memory(peak_reserved=r << 30)
+            )
+            for r in (3, 1, 0, 2)
+        )
+    )
+    lines = made.to_text().splitlines()
+    assert lines[0] == "fastprof ranks: 4 of 4 on 2 hosts"
+    at = next(i for i, line in enumerate(lines) if line.startswith("rank"))
+    header, rows = re.split(r"  +", lines[at]), [line.split() for line in lines[at + 2 : at + 6]]
+    found = [dict(zip([h.strip() for h in header], row)) for row in rows]
+    assert [row["rank"] for row in found] == ["0", "1", "2", "3"]
+    assert [row["memory GiB"] for row in found] == ["0.00", "1.00", "2.00", "3.00"]
+    assert found[3] == {
+        "rank": "3", "host": "node1", "steps": "20", "step": "100.000", "p95": "100.000",
+        "own work": "35.000", "data": "5.000", "forward": "20.000", "backward": "65.000",
+        "optimizer": "10.000", "communication": "n/a", "GPU busy %": "n/a", "GPU compute": "n/a",
+        "GPU waits per step": "n/a", "memory GiB": "3.00",
+    }  # fmt: skip
+
+
+def on_gpu(rank, compute, **fields):
+    """A rank whose GPU computes so many ms of a step of 100 and communicates the rest."""
+    builder_run = waiting(rank, **fields)
+    communication = round((90 - compute) * MS) * STEPS
+    span = timeline(
+        round(90 * MS) * STEPS, (-1, round(10 * MS) * STEPS),
+        compute_ns=round(compute * MS) * STEPS, communication_ns=communication,
+    )  # fmt: skip
+    device = h200(whole=span, steps=span, step_count=STEPS)
+    return replaced(builder_run, gpu=gpu(devices=(device,)))
+
+
+def test_s1_22_a_slow_gpu_is_the_one_that_waits_least_in_all_reduce():
+    made = ranks(*(on_gpu(r, 80 if r == 1 else 50) for r in range(4)))
+    assert made.signal == "gpu"
+    late = made.straggler
+    assert (late.rank, late.section) == (1, "GPU")
+    assert (late.section_ms, late.section_others_ms) == (80, 50)
+    assert late.wait_ms == pytest.approx(30)
+    assert "work on the GPU takes 80 ms against 50." in late.text
+    assert [row.gpu_communication_ms for row in made.rows] == [40, 10, 40, 40]
+
+
+def test_communication_that_other_work_hides_is_no_waiting():
+    span = timeline(90 * MS * STEPS, (-1, 10 * MS * STEPS), compute_ns=90 * MS * STEPS,
+                    communication_ns=40 * MS * STEPS, overlap_ns=40 * MS * STEPS)  # fmt: skip
+    device = h200(whole=span, steps=span, step_count=STEPS)
+    made = ranks(*(replaced(waiting(r), gpu=gpu(devices=(device,))) for r in range(2)))
+    assert (made.signal, made.work_ms) == ("gpu", (100.0, 100.0))
+
+
+def test_a_section_named_as_communication_is_waiting():
+    def one(rank, forward):
+        return run(rank, 2, data=5, forward=forward, synchronization=50 - forward, backward=20)
+
+    made = ranks(one(0, 10), one(1, 30))
+    assert (made.signal, made.straggler.rank, made.straggler.section) == ("sections", 1, "forward")
+    assert made.straggler.late_ms == pytest.approx(20)
+    assert [is_communication(n) for n in ("all_reduce", "Gradient-Sync", "sync_batchnorm")] == [
+        True, True, False,
+    ]  # fmt: skip
+
+
+def test_healthy_ranks_have_no_straggler():
+    made = ranks(*(waiting(r, data=5 + 0.5 * r) for r in range(8)))
+    assert made.straggler is None
+    assert made.notes[0].startswith("No rank is late: the most own work, that of rank 7, is ")
+    assert made.to_text().splitlines()[2].startswith("No straggler. Imbalance of own work: ")
+
+
+def test_a_difference_within_the_noise_is_no_straggler():
+    # 8 ms late; of 20 steps that vary by 40 ms the mean has an error of 9 ms.
+    noisy = ranks(*(waiting(r, data=13 if r == 2 else 5, jitter_ms=40) for r in range(4)))
+    assert noisy.straggler is None
+    quiet = ranks(*(waiting(r, data=13 if r == 2 else 5, jitter_ms=4) for r in range(4)))
+    assert quiet.straggler.rank == 2
+
+
+def test_several_late_ranks_are_all_named():
+    made = ranks(*(waiting(r, data=40 if r in (1, 6) else 5, world=8) for r in range(8)))
+    assert {made.straggler.rank, *made.straggler.also} == {1, 6}
+    assert re.search(r"Late as well: rank [16]\.$", made.straggler.text)
+    assert made.straggler.wait_ms == pytest.approx(35 * 6 / 7)
+
+
+def test_ranks_that_recorded_nothing_else_than_steps_are_compared_by_them():
+    made = ranks(run(0, 2, work=50), run(1, 2, work=80))
+    assert (made.signal, made.straggler.rank, made.straggler.section) == ("none", 1, "work")
+    assert any(note.startswith("Steps do not take equally long (50 ms") for note in made.notes)
+
+
+def test_too_few_steps_say_nothing():
+    made = ranks(waiting(0), waiting(1, data=60, steps=3))
+    assert made.straggler is None
+    assert "fewer than 5 steps were measured in rank 1." in made.notes[0]
+    none = ranks(waiting(0), replaced(waiting(1), steps=Steps()))
+    assert none.straggler is None
+    assert none.notes[0] == "Who is late is not known: no steps were measured in rank 1."
+    assert ranks(waiting(0)).notes[0] == "One rank alone waits for nobody."
+
+
+def test_different_numbers_of_steps_and_options_are_told():
+    def loader(workers):
+        stats = WorkerStats(workers, batch_size=8)
+        return (LoaderStats("main", "train", STEPS, {}, workers=stats),)
+
+    made = ranks(
+        replaced(waiting(0, meta={"functions": True}), loaders=loader(4)),
+        replaced(waiting(1, meta={"functions": True}), loaders=loader(4)),
+        replaced(waiting(3, steps=15, meta={"functions": False}), loaders=loader(2)),
+    )
+    notes = "\n".join(made.notes)
+    assert "Without a file: rank 2." in notes
+    assert "Measured steps differ: 20 on ranks 0, 1; 15 on rank 3. Times are means" in notes
+    assert (
+        "Not the same on all ranks: functions recorded (yes on ranks 0, 1; no on rank 3)" in notes
+    )
+    assert "workers of loader main (4 on ranks 0, 1; 2 on rank 3)" in notes
+    assert "batch size" not in notes
+
+
+# ---- reading the files
+
+
+@pytest.fixture
+def saved(tmp_path):
+    def save(snapshot, name=None):
+        path = tmp_path / (name or f"rank{snapshot.meta['rank']}_run.fprof")
+        build_report(snapshot).save(path)
+        return str(path)
+
+    return save
+
+
+def test_merging_reads_the_files_in_any_order(saved):
+    paths = [saved(waiting(r, data=35 if r == 2 else 5)) for r in (2, 0, 3, 1)]
+    made = fastprof.merge(paths)
+    assert isinstance(made, fastprof.RankReport)
+    assert [row.rank for row in made.rows] == [0, 1, 2, 3]
+    assert made.straggler.rank == 2
+    assert [row.path for row in made.rows] == sorted(paths)
+
+
+def test_functions_of_all_ranks_are_added_up(saved):
+    def one(rank, own):
+        builder = Builder()
+        builder.thread(Node(py("train"), 1, own * MS, [Node(py(f"only{rank}", 9), 3, 7 * MS)]))
+        return builder.snapshot(meta={"rank": rank, "world_size": 3})
+
+    made = merge([saved(one(r, own)) for r, own in enumerate((10, 40, 20))])
+    train = made.functions[0]
+    assert (train.qualname, train.ranks, train.calls, train.self_ms) == ("train", 3, 3, 70)
+    assert (train.cum_ms, train.max_self_ms, train.max_rank) == (91, 40, 1)
+    assert {f.qualname: f.ranks for f in made.functions[1:]} == {f"only{r}": 1 for r in range(3)}
+
+
+def test_more_functions_than_are_kept_are_one_row(saved, monkeypatch):
+    monkeypatch.setattr(merging, "MAX_FUNCTIONS", 2)
+    builder = Builder()
+    builder.thread(*(Node(py(f"f{i}", i), 1, (10 - i) * MS) for i in range(5)))
+    run_ = builder.snapshot(meta={"rank": 0, "world_size": 2})
+    made = merge([saved(run_), saved(replaced(run_, meta={"rank": 1, "world_size": 2}))])
+    found = {f.qualname: (f.ranks, f.calls, f.self_ms) for f in made.functions}
+    assert found == {"f0": (2, 2, 20), "f1": (2, 2, 18), "(other functions)": (2, 6, 42)}
+
+
+def test_a_rank_twice_is_refused_with_both_files(saved):
+    paths = [saved(waiting(1), "a.fprof"), saved(waiting(1), "b.fprof")]
+    with pytest.raises(ValueError, match=r"rank 1 is in two files: '.*a\.fprof' and '.*b\.fprof'"):
+        merge(paths)
+    alone = [saved(waiting(0, world=1), "c.fprof"), saved(waiting(0, world=1), "d.fprof")]
+    with pytest.raises(ValueError, match=r"tells its rank by RANK or Profiler\(rank=\.\.\.\)$"):
+        merge(alone)
+
+
+def test_ranks_of_different_jobs_are_refused(saved):
+    paths = [saved(waiting(0, world=4)), saved(waiting(1, world=8))]
+    with pytest.raises(ValueError, match=r"different jobs: '.*' is of 4 ranks, '.*' of 8"):
+        merge(paths)
+
+
+def test_what_is_no_ranks_file_is_refused(saved, tmp_path):
+    stats = saved(waiting(0), "x.stats")
+    with pytest.raises(LoadError, match=r"x\.stats': does not say of which rank it is"):
+        merge([stats])
+    (tmp_path / "y.fprof").write_bytes(b"nothing")
+    with pytest.raises(LoadError, match=r"y\.fprof': neither"):
+        merge([tmp_path / "y.fprof"])
+    with pytest.raises(ValueError, match="no ranks to merge"):
+        merge([])
+    with pytest.raises(TypeError, match="expected several paths, one per rank"):
+        merge(stats)
+
+
+def test_own_rank_numbers_without_a_world_size_are_enough(saved):
+    made = merge([saved(waiting(r, world=1)) for r in range(3)])
+    assert (made.world_size, made.missing, len(made.rows)) == (None, (), 3)
+
+
+@pytest.mark.slow
+def test_p8_a_thousand_ranks_take_little_memory(saved, monkeypatch):
+    path = saved(waiting(0, world=1000))
+    runs = iter(range(1000))
+
+    def load(path, *, limits):
+        # The same file, as of another rank: its reading and building are the real ones.
+        made = fastprof.load(path, limits=limits)
+        return build_report(
+            replaced(made.snapshot, meta={**made.meta, "rank": next(runs)}), correct_times=True
+        )
+
+    monkeypatch.setattr(merging, "load", load)
+    tracemalloc.start()
+    made = merge([path] * 1000)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (len(made.rows), made.missing) == (1000, ())
+    assert peak < 16 * MIB
+    text = made.to_text()
+    assert "Ranks (ms per step; 64 of 1000, most own work first)" in text
+    assert len(text) < 20_000
+    assert len(made.to_markdown()) < 8192
+    assert len(json.loads(made.to_json())["rows"]) == 1000
+
+
+# ---- outputs
+
+
+@pytest.fixture
+def late():
+    return ranks(*(waiting(r, data=35 if r == 2 else 5) for r in range(4)))
+
+
+def test_json_has_every_field(late):
+    data = json.loads(late.to_json())
+    assert data["schema"] == "fastprof.ranks/1"
+    assert data["straggler"]["rank"] == 2
+    assert data["straggler"]["text"] == late.straggler.text
+    assert [row["rank"] for row in data["rows"]] == [0, 1, 2, 3]
+    assert data["sections"][0]["max_rank"] == 2
+
+
+def test_markdown_is_a_table_of_ranks(late):
+    text = late.to_markdown()
+    assert text.startswith("### fastprof ranks: 4 of 4\n\nRank 2 is late: ")
+    assert "\n| 2 | `n/a` | 20 | 100.000 |" in text
+
+
+@pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
+def test_f43_hostile_names_of_hosts_and_sections(name):
+    made = ranks(*(waiting(r, meta={"hostname": name}, **{name: 60 * r}) for r in range(2)))
+    assert made.straggler is not None
+    for text in (made.to_text(), made.to_markdown()):
+        assert text.isascii()
+        assert all(line.isprintable() for line in text.splitlines())
+        assert len(text) < 20_000
+    json.loads(made.to_json())
+
+
+def test_the_command_shows_and_writes_the_ranks(saved, tmp_path, capsys):
+    paths = [saved(waiting(r, data=35 if r == 2 else 5)) for r in range(4)]
+    assert main(["merge", *paths]) == 0
+    shown = capsys.readouterr().out
+    assert "Rank 2 is late" in shown
+    for suffix, begin in ((".txt", shown), (".json", "{"), (".md", "### fastprof ranks: 4 of 4")):
+        out = tmp_path / f"ranks{suffix}"
+        assert main(["merge", *paths, "-o", str(out)]) == 0
+        assert out.read_text().startswith(begin)
+    assert main(["merge", *paths, "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["straggler"]["rank"] == 2
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [(["{0}", "{0}"], "rank 0 is in two files"), (["{0}", "-o", "x.csv"], "use one of: .txt"),
+     (["nowhere.fprof"], "No such file")],
+)  # fmt: skip
+def test_what_cannot_be_merged_is_one_line_and_status_2(args, said, saved, capsys):
+    path = saved(waiting(0))
+    assert main(["merge", *(arg.format(path) for arg in args)]) == 2
+    captured = capsys.readouterr()
+    assert said in captured.err
+    assert (captured.out, captured.err.count("\n")) == ("", 1)
