@@ -84,6 +84,7 @@ _LAZY = {
     "SnapshotError": "fastprof.snapshot",
     "StateError": "fastprof.errors",
     "load": "fastprof.exporters.loading",
+    "merge": "fastprof.exporters.merging",
     "profile_section": "fastprof.capture.sections",
     "run": "fastprof.session.cprofile",
     "runctx": "fastprof.session.cprofile",
@@ -92,7 +93,6 @@ _LAZY = {
     "wrap": "fastprof.integrations.torch_data",
 }
 
-    "merge": "fastprof.exporters.merging",
 __all__ = [
     "BACKWARD_PASS",
     "CANONICAL_SECTIONS",
