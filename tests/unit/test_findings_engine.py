@@ -63,7 +63,7 @@ def test_time_of_a_specific_rule_is_taken_off_a_general_one(monkeypatch):
 def test_a_rule_whose_time_others_explain_is_no_finding(monkeypatch):
     found = examined(
         monkeypatch,
-        specific=draft(0.38, group="item", within={"data": 38.0}),
+        specific=draft(0.38, group="item", shared={"data": 38.0}),
         general=draft(0.40, group="data"),
         everything=draft(0.41, everywhere=True),
     )
@@ -75,7 +75,7 @@ def test_what_an_outer_group_holds_of_an_earlier_one_counts_once(monkeypatch):
     found = examined(
         monkeypatch,
         save=draft(0.3, group="checkpoint"),
-        log=draft(0.35, group="logging", within={"checkpoint": 30.0}),
+        log=draft(0.35, group="logging", shared={"checkpoint": 30.0}),
     )
     assert [f.rule for f in found.findings] == ["save"]
 
@@ -124,5 +124,5 @@ def test_an_empty_recording_has_no_finding_and_no_rule_fails_on_it():
 
 def test_findings_are_in_the_json_and_in_the_text():
     report = build_report(gpu_training_run())
-    assert json.loads(report.to_json())["examination"]["notes"][0]["rule"] == "data-loading"
-    assert "\nFindings: none (" in report.to_text()
+    assert json.loads(report.to_json())["examination"]["findings"][0]["rule"] == report.findings[0].rule
+    assert "\n1. WARNING: " in report.to_text()

@@ -35,15 +35,15 @@ class Caller:
 class Use:
     """What a group of functions took: ms and calls per span, ``total_ms`` over the recording.
 
-    ``places`` splits ``ms`` by the outermost section, ``within`` and ``calls_within`` by
-    groups around it.
+    ``places`` splits ``ms`` by the outermost section, ``shared`` by
+    the other groups that it is also of, ``calls_within`` by the groups around the calls.
     """
 
     ms: float
     calls: float
     total_ms: float
     places: Mapping[str, float]
-    within: Mapping[str, float]
+    shared: Mapping[str, float]
     calls_within: Mapping[str, float]
     callers: tuple[Caller, ...]
 
@@ -180,7 +180,7 @@ class Facts:
             found.calls * scale,
             found.ns / _MS,
             places,
-            {name: ns / _MS * scale for name, ns in found.within.items()},
+            {name: ns / _MS * scale for name, ns in found.shared.items()},
             {name: calls * scale for name, calls in found.calls_within.items()},
             tuple(sorted(callers, key=lambda c: -c.ms)),
         )

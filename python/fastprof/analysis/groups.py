@@ -101,7 +101,10 @@ GROUPS: Mapping[str, Match] = {
         _section(OPTIMIZER), _python(r"torch/optim/", r"(?:\w+\.)?step|.*profile_hook_step.*")
     ),
     "tensor-calls": _c(r"(?:of 'torch\._C\.TensorBase|method torch\.)"),
-    "item": _c(rf"'(?:{_READS})' of 'torch", r"torch\._local_scalar_dense>"),
+    "item": _either(
+        _c(rf"'(?:{_READS})' of 'torch", r"torch\._local_scalar_dense>"),
+        _python(r"torch/_tensor\.py$", r"(?:Tensor\.)?__iter__"),
+    ),
     "shutdown": _python(r"", r"(?:.*\.)?_shutdown_workers"),
     "poll": _c(r"'poll' of 'select\."),
     "loader-start": _either(

@@ -1,7 +1,7 @@
 """How long the training thread was in groups of functions and sections, in one walk.
 
-A group is a name and a test on a key.  Its time is that of its outermost nodes with
-everything below, so nothing counts twice; what runs below an ``import`` counts for no
+A group is a name and a test on a key.  Its time is that of the nodes that pass and of
+everything below them, once; what runs below an ``import`` counts for no
 group, because the first step of a program imports what it needs.
 """
 
@@ -13,6 +13,10 @@ from dataclasses import dataclass, field
 from fastprof.snapshot import Key, NodeTable
 
 Match = Callable[[Key], bool]
+
+
+def _imports(key: Key) -> bool:
+    return key.kind == "python" and "importlib._bootstrap>" in key.file
 
 
 @dataclass(slots=True)
@@ -32,24 +36,20 @@ class Site:
 class GroupTime:
     """Time of one group in ns.
 
-    ``by_section`` splits it by the outermost section (a key, -1 outside of all), ``within``
-    has the part below nodes of another group (a name) and ``calls_within`` its calls;
-    ``sites`` says who called, as (key of the caller, key of the nearest Python function
-    above, or -1).  ``inside`` is what ran in the group: per key self time and calls; only
-    for groups that were asked for.
+    ``by_section`` splits it by the outermost section (a key, -1 outside of all); ``shared``
+    is the part that is also another group's (a name), ``calls_within`` how many of the
+    group's calls are made in that one.  ``sites`` says who called, as (key of the caller,
+    key of the nearest Python function above, or -1).  ``inside`` is what ran in the group:
+    per key own time and calls; only for groups that were asked for.
     """
 
     ns: float = 0.0
     calls: int = 0
     by_section: dict[int, float] = field(default_factory=dict)
-    within: dict[str, float] = field(default_factory=dict)
+    shared: dict[str, float] = field(default_factory=dict)
     calls_within: dict[str, int] = field(default_factory=dict)
     inside: dict[int, tuple[float, int]] = field(default_factory=dict)
     sites: dict[tuple[int, int], Site] = field(default_factory=dict)
-
-
-def _imports(key: Key) -> bool:
-    return key.kind == "python" and "importlib._bootstrap>" in key.file
 
 
 def walk(
@@ -80,44 +80,69 @@ def walk(
     for i in range(n - 1, 0, -1):
         cum[nodes.parent[i]] += cum[i]
     mask, outer, above = [0] * n, [-1] * n, [-1] * n
+    #: Own time by (groups that a node is in, outermost section).
+    spent: dict[tuple[int, int], float] = {}
     for i in range(1, n):
         parent, key = nodes.parent[i], nodes.key[i]
         inherited = mask[parent]
-        mask[i] = inherited | bits[key]
+        mask[i] = here = inherited | bits[key]
         outer[i] = key if outer[parent] < 0 and section[key] else outer[parent]
         above[i] = key if python[key] else above[parent]
-        if mask[i] & imports:
+        if not here or here & imports:
             continue
+        spent[here, outer[i]] = spent.get((here, outer[i]), 0.0) + self_ns[i]
         for bit, inside in looked_into:
-            if mask[i] & bit:
+            if here & bit:
                 ns, times = inside.get(key, (0.0, 0))
                 inside[key] = (ns + self_ns[i], times + nodes.calls[i])
-        new = bits[key] & ~inherited
-        if not new:
-            continue
-        calls = nodes.calls[i] + (nodes.resumes[i] if not nodes.calls[i] else 0)
-        for number, name in enumerate(names):
-            if not new >> number & 1:
-                continue
-            group = found[name]
-            group.ns += cum[i]
-            group.calls += calls
-            group.by_section[outer[i]] = group.by_section.get(outer[i], 0.0) + cum[i]
-            around = mask[i] & ~(1 << number)
-            for other, other_name in enumerate(names):
-                if around >> other & 1:
-                    group.within[other_name] = group.within.get(other_name, 0.0) + cum[i]
-                    group.calls_within[other_name] = group.calls_within.get(other_name, 0) + calls
+        new = here & ~inherited
+        if new:
             place = (nodes.key[parent], above[parent])
-            site = group.sites.get(place)
-            if site is None:
-                site = group.sites[place] = Site()
-            site.ns += cum[i]
-            site.calls += calls
-            if parent not in site.parents:
-                site.parents.add(parent)
-                site.own_ns += self_ns[parent]
+            calls = nodes.calls[i] or nodes.resumes[i]
+            for name in _names(new, names):
+                _enter(found[name], names, here, place, cum[i], calls)
+                _at(found[name], place, parent, self_ns)
+    for (of, section_key), ns in spent.items():
+        inside_of = _names(of, names)
+        for name in inside_of:
+            group = found[name]
+            group.ns += ns
+            group.by_section[section_key] = group.by_section.get(section_key, 0.0) + ns
+            for other in inside_of:
+                if other != name:
+                    group.shared[other] = group.shared.get(other, 0.0) + ns
     return found
+
+
+def _enter(
+    group: GroupTime,
+    names: Sequence[str],
+    here: int,
+    place: tuple[int, int],
+    ns: float,
+    calls: int,
+) -> None:
+    """Count the calls of an outermost node of a group."""
+    group.calls += calls
+    for other in _names(here, names):
+        group.calls_within[other] = group.calls_within.get(other, 0) + calls
+    site = group.sites.get(place)
+    if site is None:
+        site = group.sites[place] = Site()
+    site.ns += ns
+    site.calls += calls
+
+
+def _at(group: GroupTime, place: tuple[int, int], parent: int, self_ns: Sequence[float]) -> None:
+    """Count the own time of the node that calls a group, once."""
+    site = group.sites[place]
+    if parent not in site.parents:
+        site.parents.add(parent)
+        site.own_ns += self_ns[parent]
+
+
+def _names(bits: int, names: Sequence[str]) -> list[str]:
+    return [name for i, name in enumerate(names) if bits >> i & 1]
 
 
 def _bits(key: Key, groups: Mapping[str, Match], imports: int) -> int:

@@ -10,18 +10,45 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from fastprof.analysis.facts import Facts
-from fastprof.analysis.findings import rules_data, rules_gpu, rules_steps
+from fastprof.analysis.findings import (
+    rules_data,
+    rules_gpu,
+    rules_host,
+    rules_kernels,
+    rules_memory,
+    rules_steps,
+)
 from fastprof.analysis.findings.draft import Abstain, Draft, Rule, part_of
 from fastprof.report.findings import SEVERITIES, Examination, Finding
 from fastprof.report.model import Report
 
 #: From the specific to the general: an earlier rule's time is taken off a later one's.
 RULES: tuple[Rule, ...] = (
+    rules_data.LOADER_RECREATED,
     rules_data.WORKER_SHUTDOWN,
     rules_data.TOKEN_COUNTING,
-    rules_data.LOADER_RECREATED,
     rules_data.SAMPLER_TIME,
+    rules_host.CHECKPOINT_OFTEN,
+    rules_host.GC_PRESSURE,
+    rules_host.LOCK_CONTENTION,
+    rules_host.SYNC_ITEM,
+    rules_host.HOST_DEVICE_TRANSFERS,
+    rules_host.TENSOR_COPIES,
+    rules_host.MIXED_PRECISION_SCALER,
+    rules_host.OPTIMIZER_UNFUSED,
+    rules_host.LOGGING_SHARE,
+    rules_memory.MEMORY_LEAK,
+    rules_memory.MEMORY_FRAGMENTATION,
     rules_data.DATA_LOADING,
+    rules_kernels.ALL_REDUCE_SHARE,
+    rules_kernels.ATTENTION_UNFUSED,
+    rules_kernels.KERNEL_LAUNCH_OVERHEAD,
+    rules_kernels.SMALL_BATCH,
+    rules_kernels.SMALL_KERNELS,
+    rules_kernels.BLOCKS_PER_SM,
+    rules_kernels.OCCUPANCY,
+    rules_memory.GPU_MEMORY_LOW,
+    rules_memory.GPU_MEMORY_HIGH,
     rules_steps.OPTIMIZER_SHARE,
     rules_steps.FORWARD_SHARE,
     rules_steps.BACKWARD_SHARE,
@@ -99,7 +126,7 @@ def _reduced(
             ms=rest,
             severity=severity,
             places={name: ms * scale for name, ms in draft.places.items()},
-            within={name: ms * scale for name, ms in draft.within.items()},
+            shared={name: ms * scale for name, ms in draft.shared.items()},
             claims={name: ms * scale for name, ms in draft.claims.items()},
         ),
         by,

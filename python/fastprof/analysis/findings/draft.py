@@ -30,7 +30,7 @@ class Draft:
     ``ms`` is the gross saving per span and ``grade`` the severity of a rest of it.
     ``group`` names the functions whose time it is, ``sections`` the sections it is about;
     ``everywhere`` if it is about the whole span.  ``places`` splits ``ms`` by outermost
-    section, ``within`` by group, where that is known; ``claims`` says outright how many ms
+    section, ``shared`` by group, where that is known; ``claims`` says outright how many ms
     of another rule's time this explains.  Any finding of the rules in ``yields_to``
     explains all of it.
     """
@@ -49,7 +49,7 @@ class Draft:
     sections: frozenset[str] = frozenset()
     everywhere: bool = False
     places: Mapping[str, float] = field(default_factory=dict)
-    within: Mapping[str, float] = field(default_factory=dict)
+    shared: Mapping[str, float] = field(default_factory=dict)
     claims: Mapping[str, float] = field(default_factory=dict)
     yields_to: frozenset[str] = frozenset()
 
@@ -73,9 +73,11 @@ def part_of(earlier: Draft, later: Draft, rule: str) -> float:
         return min(earlier.ms, later.ms)
     inside = sum(earlier.places.get(name, 0.0) for name in later.sections)
     if later.group is not None:
-        inside = max(inside, earlier.within.get(later.group, 0.0))
+        inside = max(inside, earlier.shared.get(later.group, 0.0))
+        if later.group == earlier.group:
+            inside = later.ms
     if earlier.group is not None:
-        inside = max(inside, later.within.get(earlier.group, 0.0))
+        inside = max(inside, later.shared.get(earlier.group, 0.0))
     return min(inside, earlier.ms, later.ms)
 
 
@@ -185,7 +187,7 @@ def share_draft(
         group=group,
         sections=sections,
         places={k: v * scale for k, v in use.places.items()} if use else {},
-        within={k: v * scale for k, v in use.within.items()} if use else {},
+        shared={k: v * scale for k, v in use.shared.items()} if use else {},
         claims=claims or {},
     )
 

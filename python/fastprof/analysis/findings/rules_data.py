@@ -116,7 +116,7 @@ def worker_shutdown(facts: Facts) -> Draft | None:
             "each epoch unless the workers are kept."),
             callers(facts, group),
         ),
-        claims={"data-loading": use.within.get("data", 0.0)},
+        claims={"data-loading": use.shared.get("data", 0.0)},
     )  # fmt: skip
 
 
@@ -149,13 +149,21 @@ def loader_recreated(facts: Facts) -> Draft | None:
     if not costs:
         return None
     total = sum(outside + first for _, _, outside, first in costs)
-    in_data = sum(first for *_, first in costs)
+    shutdown = sum((w.shutdown_ms or 0.0) * (w.shutdowns - 1) for _, w, *_ in costs)
+    if shutdown > total / 2:  # then the other rule says it better
+        total, shutdown = total - shutdown, 0.0
+    in_data = _per_span(facts, sum(first for *_, first in costs))
+    if shutdown:  # by the last next() of a pass
+        in_data += facts.use("shutdown").shared.get("data", 0.0)
     return share_draft(
         facts, _OVERHEAD, _per_span(facts, total),
         rule="loader-recreated",
         title="Worker processes are started anew each epoch: {share} of the step",
         evidence=tuple(_start_text(row, w) for row, w, _, _ in costs),
-        claims={"data-loading": _per_span(facts, in_data)},
+        claims={
+            "data-loading": in_data,
+            "worker-shutdown": _per_span(facts, shutdown),
+        },
     )  # fmt: skip
 
 
@@ -193,7 +201,7 @@ def token_counting(facts: Facts) -> Draft | None:
             f"{use.total_ms:.5g} ms in num_tokens: it iterates over the whole loader.",
             callers(facts, "tokens"),
         ),
-        claims={"data-loading": use.within.get("data", 0.0)},
+        claims={"data-loading": use.shared.get("data", 0.0)},
     )  # fmt: skip
 
 
@@ -240,6 +248,7 @@ SAMPLER_TIME = Rule(
 DATA_LOADING = Rule(
     "data-loading", data_loading,
     "The loop waits in next() for its batches. Without workers it loads them itself, while the "
-    "GPU has nothing to do; with too few, or with slow storage, the queue runs empty. Prefetching "
-    "enough hides the whole of it, so the time in the data section is what can be saved.",
+    "GPU has nothing to do; with too few, or with slow storage, the queue runs empty. "
+    "Prefetching enough hides the whole of it, so the time in the data section is what can be "
+    "saved.",
 )  # fmt: skip

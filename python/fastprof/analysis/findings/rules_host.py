@@ -1,0 +1,466 @@
+"""Rules about what the training thread does beside the four phases, or in them for nothing."""
+
+from __future__ import annotations
+
+from fastprof.analysis.facts import Caller, Facts
+from fastprof.analysis.findings.draft import (
+    Abstain,
+    Draft,
+    Rule,
+    callers,
+    need_functions,
+    need_sample,
+    need_steps,
+    percent,
+    share_draft,
+    span_text,
+)
+from fastprof.analysis.groups import BACKWARD, CHECKPOINT, FORWARD, LOGGING, OPTIMIZER
+from fastprof.analysis.thresholds import LIMITS, Limit
+from fastprof.names import ascii_name
+from fastprof.report.operators import OperatorRow
+
+_OVERHEAD = LIMITS["overhead-share"]
+
+#: From so many calls per span on, reading values is a loop over elements, whose own Python
+#: counts as well, with at most so much per call.
+_LOOP_CALLS = 16
+_LOOP_MS = 0.01
+
+
+def sync_item(facts: Facts) -> Draft | None:
+    """Time of reading values of tensors one by one, and of waiting for the GPU for it.
+
+    On a GPU: the time in which the host is blocked, as far as the GPU is idle meanwhile or
+    later for want of work (the smaller of the two): waiting for a busy GPU costs nothing.
+    Elsewhere: Tensor.item() and its like, and the own time of a loop that calls them (at
+    most 10 us per call).
+    """
+    need_sample(facts)
+    blocked = _blocked(facts)
+    if blocked is not None:
+        return blocked
+    use = facts.use("item")
+    operators = _operator_ms(facts, "aten::_local_scalar_dense", "aten::item")
+    if not facts.has_functions and operators is None:
+        raise Abstain("neither functions, operators nor the GPU were recorded")
+    loops = sum(_loop_ms(c) for c in use.callers)
+    ms = max(use.ms + loops, operators or 0.0)
+    seen = (
+        f"{use.calls:.4g} reads per {facts.per} take {span_text(use.ms, facts)}, the loops "
+        f"around them {span_text(loops, facts)}."
+    )
+    if operators is not None and operators > use.ms + loops:
+        seen = f"aten::_local_scalar_dense takes {span_text(operators, facts)}."
+    return share_draft(
+        facts, _OVERHEAD, ms,
+        rule="sync-item",
+        title="Reading tensors' values with .item() takes {share} of the step",
+        evidence=(seen, callers(facts, "item"), _split_places(facts, "gpu_wait")),
+        group="item",
+    )  # fmt: skip
+
+
+def _loop_ms(caller: Caller) -> float:
+    return min(caller.own_ms, caller.calls * _LOOP_MS) if caller.calls >= _LOOP_CALLS else 0.0
+
+
+def _blocked(facts: Facts) -> Draft | None:
+    """The draft from the GPU's waits, None where there was no GPU or too little waiting."""
+    gpu, timeline = facts.gpu, facts.timeline
+    if gpu is None or gpu.use is None or timeline is None:
+        return None
+    waited = gpu.use.blocked_ms / (facts.report.steps.count if facts.steps else 1)
+    ms = min(waited, timeline.idle_ms)
+    lines = [f"{ascii_name(line.text, 160)}." for line in gpu.lines[:3]]
+    return share_draft(
+        facts, _OVERHEAD, ms,
+        rule="sync-item",
+        title="Waiting for the GPU to read values (.item() and its like) takes {share} of the step",
+        value=facts.share(waited),
+        evidence=(
+            (f"The host is blocked for {span_text(waited, facts)}, the GPU idle for "
+            f"{span_text(timeline.idle_ms, facts)}."),
+            " ".join(lines) or callers(facts, "item"),
+        ),
+    )  # fmt: skip
+
+
+def _operator_ms(facts: Facts, *names: str, own: bool = False) -> float | None:
+    """CPU time of operators per step of their windows; None if they were not recorded.
+
+    The first name that was seen counts: the others contain it.
+    """
+    operators = facts.report.operators
+    if operators is None or not operators.steps:
+        return None
+    for name in names:
+        rows = [row for row in operators.rows if row.name == name]
+        if rows:
+            return sum(_cpu_ms(row, own=own) for row in rows) / operators.steps
+    return 0.0
+
+
+def _cpu_ms(row: OperatorRow, *, own: bool) -> float:
+    return row.self_cpu_ms if own else row.cpu_ms
+
+
+def _split_places(facts: Facts, kind: str, most: int = 3) -> str:
+    """Where time of a kind was spent, from the split of the steps; empty if not known."""
+    for row in facts.report.steps.split:
+        if row.name == kind and row.places:
+            count = max(1, facts.steps)
+            parts = [
+                f"{ascii_name(text, 100)} {span_text(ns / 1e6 / count, facts)}"
+                for text, ns in row.places[:most]
+            ]
+            return f"Most of it: {'; '.join(parts)}."
+    return ""
+
+
+def tensor_copies(facts: Facts) -> Draft | None:
+    """Own time of operators and methods that copy or convert tensors."""
+    need_sample(facts)
+    use = facts.use("copies")
+    parts = [
+        _operator_ms(facts, name, own=True)
+        for name in ("aten::copy_", "aten::to", "aten::_to_copy", "aten::clone", "aten::contiguous")
+    ]
+    operators = sum(ms for ms in parts if ms is not None)
+    if not facts.has_functions and facts.report.operators is None:
+        raise Abstain("neither functions nor operators were recorded")
+    ms = max(use.ms, operators)
+    seen = f".to(), .copy_() and the like: {use.calls:.4g} calls per {facts.per}, " + span_text(
+        use.ms, facts
+    )
+    if operators > use.ms:
+        seen = f"aten::copy_, aten::to and their like take {span_text(operators, facts)}"
+    return share_draft(
+        facts, LIMITS["copy-share"], ms,
+        rule="tensor-copies",
+        title="Copies and conversions of tensors (aten::copy_, aten::to) take {share} of the step",
+        evidence=(f"{seen}: moves between devices or dtypes.", callers(facts, "copies")),
+        group="copies",
+    )  # fmt: skip
+
+
+def host_device_transfers(facts: Facts) -> Draft | None:
+    """Time of copies between host and GPU; without a GPU layer, of .cpu(), .cuda() and pinning.
+
+    At most all of it is saved, or as far as no kernel ran beside it if that is known.
+    """
+    need_sample(facts)
+    gpu, timeline = facts.gpu, facts.timeline
+    if gpu is not None and gpu.use is not None and timeline is not None:
+        wall = sum(d.whole.wall_ns for d in gpu.devices)
+        ms = gpu.use.transfer_ns / wall * facts.span_ms if wall else 0.0
+        made = share_draft(
+            facts, LIMITS["transfer-share"], ms,
+            rule="host-device-transfers",
+            title="Copies between host and GPU take {share} of the time",
+            evidence=(
+                (f"{_mib(gpu.use.h2d_bytes)} to the GPU and {_mib(gpu.use.d2h_bytes)} back in "
+                f"{gpu.use.copies} copies, {span_text(ms, facts)}."),
+                _copying_sections(facts),
+            ),
+            claims={"gpu-utilization": 0.0},  # the GPU is busy while it copies
+        )  # fmt: skip
+        if made is not None:
+            return made
+    need_functions(facts)
+    use = facts.use("transfers")
+    return share_draft(
+        facts, LIMITS["transfer-share"], use.ms,
+        rule="host-device-transfers",
+        title="Moving tensors between host and device takes {share} of the step",
+        evidence=(
+            (f".cpu(), .cuda() and pinning: {use.calls:.4g} calls per {facts.per}, "
+            f"{span_text(use.ms, facts)}."),
+            callers(facts, "transfers"),
+        ),
+        group="transfers",
+    )  # fmt: skip
+
+
+def _mib(size: int) -> str:
+    return f"{size / (1 << 20):.1f} MiB"
+
+
+def _copying_sections(facts: Facts) -> str:
+    rows = [(s.gpu.transfer_ns, s) for s in facts.report.sections if s.gpu is not None]
+    rows = sorted((r for r in rows if r[0]), key=lambda r: -r[0])[:3]
+    parts = [f"{ascii_name(s.name, 60)} {ns / 1e6:.4g} ms" for ns, s in rows]
+    return f"By section, over the recording: {', '.join(parts)}." if parts else ""
+
+
+def logging_share(facts: Facts) -> Draft | None:
+    """Time of logging, callbacks, metrics and of writing files, but for checkpoints and data."""
+    need_sample(facts)
+    use = facts.use("logging")
+    phase = facts.phase("logging")
+    if not facts.has_functions and phase is None:
+        raise Abstain("no section logging or callbacks ran, and functions were not recorded")
+    ms = max(use.ms - use.shared.get("checkpoint", 0.0) - use.shared.get("data", 0.0), 0.0)
+    return share_draft(
+        facts, _OVERHEAD, max(ms, phase or 0.0),
+        rule="logging-share",
+        title="Logging takes {share} of the step",
+        evidence=(
+            (f"Logging, callbacks and writing files take {span_text(ms, facts)} in the training "
+            f"thread ({use.calls:.4g} calls)."),
+            callers(facts, "logging"),
+        ),
+        group="logging", sections=LOGGING,
+    )  # fmt: skip
+
+
+def checkpoint_often(facts: Facts) -> Draft | None:
+    """Time of saving checkpoints within steps."""
+    need_sample(facts)
+    use = facts.use("checkpoint")
+    phase = facts.phase("checkpoint")
+    if not facts.has_functions and phase is None:
+        raise Abstain("no section checkpoint ran, and functions were not recorded")
+    ms = max(use.ms, (phase or 0.0) if facts.steps else 0.0)
+    if not ms:
+        return None
+    calls = use.calls if use.ms else facts.section_count(CHECKPOINT) / facts.report.steps.count
+    if facts.steps and calls:
+        often = "every step" if calls > 0.9 else f"every {1 / calls:.0f} steps"
+        each = f"{ms / calls:.4g} ms each"
+    else:
+        often, each = f"{calls:.0f} times", f"{ms / max(calls, 1):.4g} ms each"
+    return share_draft(
+        facts, _OVERHEAD, ms,
+        rule="checkpoint-often",
+        title=f"Checkpoints are saved {often}: {{share}} of the step",
+        evidence=(f"Saved {often}, {each}.", callers(facts, "checkpoint")),
+        group="checkpoint", sections=CHECKPOINT,
+    )  # fmt: skip
+
+
+def gc_pressure(facts: Facts) -> Draft | None:
+    """Time of garbage collections in the training thread, asked for or not."""
+    need_sample(facts)
+    use = facts.use("gc")
+    series = facts.report.steps.series.gc_ms
+    known = facts.split.get("gc", sum(series) / len(series) if series else None)
+    if known is None and not facts.has_functions:
+        raise Abstain("garbage collections were not recorded")
+    ms = max(known or 0.0, use.ms)
+    runs = facts.report.steps.gc_runs
+    told = (
+        f"Collections in the measured steps: {', '.join(str(n) for n in runs)} of generation "
+        f"0, 1 and 2; {span_text(ms, facts)}."
+        if any(runs)
+        else f"Collections take {span_text(ms, facts)}."
+    )
+    asked = callers(facts, "gc")
+    return share_draft(
+        facts, LIMITS["gc-share"], ms,
+        rule="gc-pressure",
+        title="Garbage collection takes {share} of the step",
+        evidence=(
+            told,
+            f"{use.calls:.2g} gc.collect() per {facts.per}. {asked}" if asked else "",
+            _split_places(facts, "gc"),
+        ),
+        group="gc" if use.ms >= ms / 2 else None,
+    )  # fmt: skip
+
+
+def lock_contention(facts: Facts) -> Draft | None:
+    """Time in which the training thread waits for a lock that another thread holds.
+
+    Waits inside of data loading are left to that rule.
+    """
+    need_sample(facts)
+    use = facts.use("lock")
+    acquired = max(use.ms - use.shared.get("data", 0.0) - use.shared.get("logging", 0.0), 0.0)
+    known = facts.split.get("lock")
+    if known is None and not facts.has_functions:
+        raise Abstain("waits for locks were not recorded: functions are off")
+    ms = max(known or 0.0, acquired)
+    others = [t for t in facts.report.threads if facts.thread and t.ident != facts.thread.ident]
+    busy = sorted(others, key=lambda t: -t.total_ms)[:2]
+    named = "; ".join(
+        f"{ascii_name(t.name, 60)} (most in {ascii_name(t.functions[0].qualname, 60)})"
+        for t in busy
+        if t.functions
+    )
+    return share_draft(
+        facts, _OVERHEAD, ms,
+        rule="lock-contention",
+        title="The training thread waits for a lock {share} of the step",
+        evidence=(
+            f"Waiting for locks takes {span_text(ms, facts)}.",
+            callers(facts, "lock") or _split_places(facts, "lock"),
+            f"Other threads: {named}." if named else "",
+        ),
+        group="lock" if acquired >= ms / 2 else None,
+    )  # fmt: skip
+
+
+#: Calls on tensors per step, in the optimizer, that a fused one does not make.
+_UNFUSED_CALLS = 40
+
+
+def optimizer_unfused(facts: Facts) -> Draft | None:
+    """An optimizer above its share that makes many small calls, parameter by parameter.
+
+    Saved is at most all of its time.
+    """
+    need_functions(facts)
+    need_steps(facts)
+    use = facts.use("optimizer")
+    ms = facts.phase("optimizer")
+    ms = use.ms if ms is None else ms
+    if not ms:
+        raise Abstain("no section optimizer and no optimizer of torch's was seen")
+    calls = facts.use("tensor-calls").calls_within.get("optimizer", 0.0)
+    kernels = _kernels_per_step(facts, OPTIMIZER)
+    small = max(calls, kernels or 0.0)
+    if small < _UNFUSED_CALLS:
+        return None
+    what = "kernels" if kernels and kernels > calls else "calls on tensors"
+    made = share_draft(
+        facts, LIMITS["optimizer-share"], ms,
+        rule="optimizer-unfused",
+        title=f"The optimizer makes {small:.0f} {what} per step, parameter by parameter: {{share}}",
+        evidence=(
+            (f"The optimizer takes {span_text(ms, facts)} for {small:.0f} {what}, "
+            f"{1e3 * ms / small:.3g} us each."),
+            callers(facts, "tensor-calls") if calls else "",
+        ),
+        group="optimizer", sections=OPTIMIZER,
+    )  # fmt: skip
+    return made if made is None or made.severity != "note" else None
+
+
+def _kernels_per_step(facts: Facts, names: frozenset[str]) -> float | None:
+    counts = [s.kernels for s in facts.report.sections if s.name in names and s.kernels is not None]
+    return sum(counts) / max(1, facts.report.steps.count) if counts else None
+
+
+#: Calls that take less are mostly the cost of calling.
+_SMALL_CALL_MS = 0.05
+#: Batches above this are not small, whatever the calls take.
+_SMALL_BATCH = 16
+#: Where the batch size is not known: what PyTorch needs for any step is a good part of one
+#: that is shorter than this, and nearly all of forward must be the cost of calls.
+_SHORT_STEP_MS = 2.0
+_ALMOST_ALL = 0.8
+
+
+def small_batch_on_cpu(facts: Facts, sizes: list[int]) -> Draft | None:
+    """Share of forward that is Python and calls below 50 us: a larger batch spreads it.
+
+    The same share of backward and all of the optimizer are spread as well, so they count.
+    """
+    rows = facts.inside("forward")
+    total = facts.use("forward").ms
+    if not rows or not total:
+        raise Abstain("no section forward ran, so the cost of its calls is not known")
+    spread = sum(
+        ms for key, ms, calls in rows if key.kind != "c" or (calls and ms / calls < _SMALL_CALL_MS)
+    )
+    part = spread / total
+    limit = LIMITS["call-overhead"]
+    known = bool(sizes)
+    if (known and min(sizes) > _SMALL_BATCH) or limit.grade(part) is None:
+        return None
+    if not known and (part < _ALMOST_ALL or facts.span_ms > _SHORT_STEP_MS):
+        return None
+    backward, optimizer = facts.phase("backward") or 0.0, facts.phase("optimizer") or 0.0
+    ms = spread + part * backward + optimizer
+    calls = sum(n for key, _, n in rows if key.kind == "c")
+    size = f"Batches hold {min(sizes)} samples. " if known else ""
+    return share_draft(
+        facts, _ANY, ms,
+        rule="small-batch",
+        title="Batches are too small: {share} of the step is the cost of calls",
+        evidence=(
+            (f"{size}{percent(part)} of forward is Python and calls of less than 50 us "
+            f"({calls:.0f} calls per {facts.per})."),
+        ),
+        group="forward", sections=FORWARD | BACKWARD | OPTIMIZER,
+    )  # fmt: skip
+
+
+#: Any share above 15 %; what decides is the limit of the share of forward.
+_ANY = Limit(LIMITS["call-overhead"].metric, "%", None, 0.15, None, LIMITS["call-overhead"].origin)
+
+
+def mixed_precision_scaler(facts: Facts) -> Draft | None:
+    """Time of a GradScaler: scale, unscale_ and update."""
+    need_functions(facts)
+    use = facts.use("scaler")
+    if not use.ms:
+        return None
+    return share_draft(
+        facts, LIMITS["scaler-share"], use.ms,
+        rule="mixed-precision-scaler",
+        title="Scaling gradients for float16 takes {share} of the step",
+        evidence=(
+            f"scaler.scale, unscale_ and update take {span_text(use.ms, facts)}.",
+            callers(facts, "scaler"),
+        ),
+        group="scaler",
+    )  # fmt: skip
+
+
+SYNC_ITEM = Rule(
+    "sync-item", sync_item,
+    "item(), tolist(), bool() and float() of a tensor need its value: on a GPU the host waits "
+    "until all work before it is done and can launch nothing meanwhile; on a CPU each read is a "
+    "call, and a loop over elements makes thousands. Metrics computed at every step are the "
+    "usual place.",
+)  # fmt: skip
+TENSOR_COPIES = Rule(
+    "tensor-copies", tensor_copies,
+    "Tensors that have the wrong dtype, layout or device are copied before they are used, often "
+    "at every step and unseen. One dtype throughout, and data that is where it is needed, make "
+    "most of these copies go away.",
+)  # fmt: skip
+HOST_DEVICE_TRANSFERS = Rule(
+    "host-device-transfers", host_device_transfers,
+    "Copies between host and GPU go over a bus that is a hundred times slower than GPU memory, "
+    "and from memory that is not pinned the host waits for each. What goes back and forth within "
+    "a step should stay on the GPU.",
+)  # fmt: skip
+LOGGING_SHARE = Rule(
+    "logging-share", logging_share,
+    "Logging in the loop is training time: formatting, writing and flushing a line, sending it "
+    "to a tracker, running callbacks. Once per hundred steps it is nothing, at every step it may "
+    "be a good part of a short step.",
+)  # fmt: skip
+CHECKPOINT_OFTEN = Rule(
+    "checkpoint-often", checkpoint_often,
+    "A checkpoint copies the model and the optimizer's state to the host and writes them out "
+    "while training stands still. How often is a matter of how much work may be lost; minutes "
+    "are usual, every step is not.",
+)  # fmt: skip
+GC_PRESSURE = Rule(
+    "gc-pressure", gc_pressure,
+    "Python's collector runs when enough containers were made, and looks at all of them when the "
+    "old generation is due: with a large program that takes 10 to 100 ms in the middle of a "
+    "step, on each rank at another time. Freezing what stays and collecting at chosen steps "
+    "avoids it.",
+)  # fmt: skip
+LOCK_CONTENTION = Rule(
+    "lock-contention", lock_contention,
+    "A lock that a background thread holds while it works stops the training thread, and a "
+    "thread that computes in Python takes the interpreter from it. Hold locks for copies only, "
+    "and put work into processes.",
+)  # fmt: skip
+OPTIMIZER_UNFUSED = Rule(
+    "optimizer-unfused", optimizer_unfused,
+    "An update written as a loop over parameters makes several small calls for each; hundreds of "
+    "them take longer than the arithmetic. Fused and foreach optimizers do it in one call for "
+    "all.",
+)  # fmt: skip
+MIXED_PRECISION_SCALER = Rule(
+    "mixed-precision-scaler", mixed_precision_scaler,
+    "float16 needs its loss scaled, its gradients unscaled and checked for infinities at every "
+    "step. With small models that costs more than float16 saves; bfloat16 needs none of it.",
+)  # fmt: skip
