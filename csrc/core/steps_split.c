@@ -115,13 +115,15 @@ charge_gc(fp_thread *t, int64_t now)
 {
     fp_split *s = t->split;
     int64_t ticks = now > s->gc_since ? now - s->gc_since : 0;
+    int64_t cpu_ns = fp_usage_cpu(&s->usage), used_ns = cpu_ns - s->gc_cpu_ns;
+    used_ns = used_ns > 0 ? used_ns : 0;
     s->gc_since = now;
+    s->gc_cpu_ns = cpu_ns;
     add(s, s->gc_node, FP_KIND_GC, ticks);
+    s->step.gc_cpu_ns += used_ns;
     if (s->covers != 0) {
-        int64_t cpu_ns = fp_usage_cpu(&s->usage);
         s->cover_since += ticks;
-        s->cover_cpu_ns += cpu_ns - s->gc_cpu_ns;
-        s->gc_cpu_ns = cpu_ns;
+        s->cover_cpu_ns += used_ns;
     }
     else {
         fp_waits_take(&t->waits, s->gc_node, ticks);
@@ -136,7 +138,7 @@ fp_split_gc_begin(fp_thread *t, int64_t now)
         s->in_gc = 1;
         s->gc_since = now;
         s->gc_node = t->cur;
-        s->gc_cpu_ns = s->covers != 0 ? fp_usage_cpu(&s->usage) : 0;
+        s->gc_cpu_ns = fp_usage_cpu(&s->usage);
     }
 }
 
@@ -211,6 +213,7 @@ add_sums(fp_split_sums *into, const fp_split_sums *from)
     }
     into->covered_ticks += from->covered_ticks;
     into->covered_cpu_ns += from->covered_cpu_ns;
+    into->gc_cpu_ns += from->gc_cpu_ns;
     for (int g = 0; g < FP_GC_GENERATIONS; g++) {
         into->gc_runs[g] += from->gc_runs[g];
     }
@@ -257,7 +260,7 @@ fp_split_end_step(fp_thread *t, int64_t start, int64_t now, int measured)
     }
     s->at = usage;
     s->signals_before = s->signals;
-    s->step = (fp_split_sums){{0}, 0, 0, {0}};
+    s->step = (fp_split_sums){{0}, 0, 0, 0, {0}};
 }
 
 void
@@ -273,7 +276,7 @@ fp_split_start(fp_thread *t, int64_t now)
         begin_cover(t->split, t->cur, now);
     }
     charge_all(t, now, 0);
-    t->split->step = (fp_split_sums){{0}, 0, 0, {0}};
+    t->split->step = (fp_split_sums){{0}, 0, 0, 0, {0}};
     t->split->signals_before = t->split->signals;
     t->split->at = fp_usage_now(&t->split->usage);
 }

@@ -45,6 +45,7 @@ typedef struct fp_split_sums {
     int64_t kind[FP_KIND_COUNT]; /* ticks */
     int64_t covered_ticks;       /* by sections: part of the above */
     int64_t covered_cpu_ns;
+    int64_t gc_cpu_ns;
     uint64_t gc_runs[FP_GC_GENERATIONS];
 } fp_split_sums;
 

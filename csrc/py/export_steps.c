@@ -139,9 +139,8 @@ columns(fp_export *x, copy *c)
         fp_key key = fp_key_section(c->series.column[i].section->id);
         Py_ssize_t index = fp_export_key(x, key);
         PyObject *ns =
-            index < 0
-                ? NULL
-                : times(x, c, &c->ticks[(size_t)i * FP_STEPS_RECENT]);
+            index < 0 ? NULL
+                      : times(x, c, &c->ticks[(size_t)i * FP_STEPS_RECENT]);
         PyObject *one = ns != NULL ? Py_BuildValue("(nN)", index, ns) : NULL;
         if (one == NULL || PyList_Append(list, one) < 0) {
             Py_CLEAR(list);
@@ -179,8 +178,8 @@ series(fp_export *x, copy *c)
 /* ---- kinds of time ---- */
 
 static const char *const kind_names[FP_KIND_COUNT] = {
-    [FP_KIND_DATA] = "data", [FP_KIND_COMMUNICATION] = "communication",
-    [FP_KIND_LOCK] = "lock", [FP_KIND_IO] = "io",
+    [FP_KIND_DATA] = "data",    [FP_KIND_COMMUNICATION] = "communication",
+    [FP_KIND_LOCK] = "lock",    [FP_KIND_IO] = "io",
     [FP_KIND_GPU] = "gpu_wait", [FP_KIND_GC] = "gc",
 };
 
@@ -249,13 +248,14 @@ spent(const fp_export *x, const copy *c, const fp_thread *t)
         return NULL;
     }
     return Py_BuildValue(
-        "{sNsNsLsLsLsKsKsKsKs(KKK)sK}", "kinds", by_kind, "places", by_place,
+        "{sNsNsLsLsLsLsKsKsKsKs(KKK)sK}", "kinds", by_kind, "places", by_place,
         "covered_ns", (long long)fp_export_ns(x, c->sum.covered_ticks),
-        "covered_cpu_ns", (long long)c->sum.covered_cpu_ns, "cpu_ns",
-        (long long)c->cpu_ns, "cpu_steps", (ull)c->cpu_steps,
-        "function_steps", (ull)seen[0], "gc_steps", (ull)seen[1], "gpu_steps",
-        (ull)seen[2], "gc_runs", (ull)runs[0], (ull)runs[1], (ull)runs[2],
-        "waits_left_out", (ull)t->waits.left_out);
+        "covered_cpu_ns", (long long)c->sum.covered_cpu_ns, "gc_cpu_ns",
+        (long long)c->sum.gc_cpu_ns, "cpu_ns", (long long)c->cpu_ns,
+        "cpu_steps", (ull)c->cpu_steps, "function_steps", (ull)seen[0],
+        "gc_steps", (ull)seen[1], "gpu_steps", (ull)seen[2], "gc_runs",
+        (ull)runs[0], (ull)runs[1], (ull)runs[2], "waits_left_out",
+        (ull)t->waits.left_out);
 }
 
 /* ---- all of it ---- */

@@ -7,7 +7,7 @@ interval is ``other``::
 
     off   = wall - CPU time of the thread
     known = lock + io + gpu_wait + communication outside of sections
-            + (wall - CPU time) of the sections data and synchronization
+            + (wall - CPU time) of the sections data and synchronization, and of gc
     other = off - known, if that is positive
 
 A function that waits may use the CPU as well (a write copies, a wait for the GPU spins),
@@ -65,6 +65,7 @@ def _other(spent: Mapping[str, Any], kinds: Mapping[str, int], sum_ns: int) -> i
     waiting = sum(kinds.get(name, 0) for name in ("lock", "io", "gpu_wait"))
     waiting += max(0, kinds.get("communication", 0) + kinds.get("data", 0) - covered)
     waiting += max(0, covered - spent["covered_cpu_ns"])
+    waiting += max(0, kinds.get("gc", 0) - spent["gc_cpu_ns"])
     cpu_ns: int = spent["cpu_ns"]
     other: int = sum_ns - cpu_ns - waiting
     return max(0, other)

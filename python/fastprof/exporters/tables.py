@@ -9,6 +9,7 @@ from fastprof.exporters.overview import overview
 from fastprof.exporters.tables_gpu import gpu_tables, has_gpu
 from fastprof.exporters.tables_loaders import loader_tables
 from fastprof.exporters.tables_operators import operator_tables
+from fastprof.exporters.tables_steps import split_table
 from fastprof.names import ascii_name
 from fastprof.report.model import UNACCOUNTED, FunctionRow, Report, SectionRow, StepTable
 from fastprof.report.model_gpu import HasGpu
@@ -65,6 +66,7 @@ def all_tables(report: Report, function_limit: int = FUNCTION_ROWS) -> list[Tabl
     made = (
         _overview(report),
         steps_table(report),
+        split_table(report),
         _outliers(report),
         _sections(report),
         functions(report.functions, "Functions, most self time first ({} of {})", function_limit),

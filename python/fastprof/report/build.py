@@ -40,6 +40,7 @@ from fastprof.report.stats import (
     histogram_quantiles,
     merge_histograms,
 )
+from fastprof.report.steps import series_view, split_rows
 from fastprof.snapshot import SectionStats, Snapshot, Steps
 
 _QUANTILES = (0.50, 0.95, 0.99)
@@ -287,6 +288,10 @@ def _step_table(snapshot: Snapshot) -> StepTable:
         cv=coefficient_of_variation(n, steps.sum_ns, steps.sum_sq),
         rows=_step_rows(snapshot, steps, n),
         outliers=find_outliers(snapshot, p50),
+        series=series_view(snapshot),
+        split=split_rows(snapshot),
+        split_missing=steps.split_missing,
+        gc_runs=steps.gc_runs,
     )
 
 

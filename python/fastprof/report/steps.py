@@ -5,6 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from fastprof.snapshot import NodeTable, Snapshot
+
+#: Places kept of one kind of time.
+PLACES = 10
+
 
 @dataclass(frozen=True, slots=True)
 class StepSeriesView:
@@ -48,3 +53,98 @@ class SplitRow:
     def total_ms(self) -> float:
         """Time over all measured steps in ms."""
         return self.total_ns / 1e6
+
+
+def series_view(snapshot: Snapshot) -> StepSeriesView:
+    """Return the snapshot's series with names, in ms; sections of one name are one."""
+    series = snapshot.steps.series
+    names: dict[str, tuple[float, ...]] = {}
+    for key, column in series.sections:
+        name = snapshot.keys[key].name
+        ms = _ms(column)
+        known = names.get(name)
+        names[name] = ms if known is None else tuple(map(sum, zip(known, ms, strict=True)))
+    return StepSeriesView(
+        first=series.first,
+        start_ms=_ms(series.start_ns),
+        wall_ms=_ms(series.wall_ns),
+        names=names,
+        cpu_ms=_ms(series.cpu_ns),
+        gc_ms=_ms(series.gc_ns),
+        switches=series.switches,
+        faults=series.faults,
+    )
+
+
+def _ms(column: tuple[int, ...]) -> tuple[float, ...]:
+    return tuple(ns / 1e6 for ns in column)
+
+
+def split_rows(snapshot: Snapshot) -> tuple[SplitRow, ...]:
+    """Return what the measured steps' time was spent on, largest first."""
+    steps = snapshot.steps
+    n = max(0, steps.count - steps.skipped)
+    if not n:
+        return ()
+    places = _places(snapshot)
+    rows = [
+        SplitRow(
+            name=name,
+            total_ns=ns,
+            mean_ms=ns / n / 1e6,
+            share=ns / steps.sum_ns if steps.sum_ns else None,
+            places=_largest(places.get(name, {}), ns),
+        )
+        for name, ns in steps.split
+    ]
+    return tuple(sorted(rows, key=lambda r: -r.total_ns))
+
+
+def _largest(places: Mapping[str, int], total_ns: int) -> tuple[tuple[str, int], ...]:
+    # Measured apart from the total, or over more than the steps: no part is more than all.
+    whole = sum(places.values())
+    if whole > total_ns:
+        places = {text: ns * total_ns // whole for text, ns in places.items()}
+    ranked = sorted(places.items(), key=lambda item: (-item[1], item[0]))
+    return tuple((text, ns) for text, ns in ranked if ns > 0)[:PLACES]
+
+
+def _places(snapshot: Snapshot) -> dict[str, dict[str, int]]:
+    out: dict[str, dict[str, int]] = {}
+    for place in snapshot.steps.split_places:
+        text = _text(snapshot, snapshot.threads[place.thread].nodes, place.node)
+        of_kind = out.setdefault(place.kind, {})
+        of_kind[text] = of_kind.get(text, 0) + place.ns
+    lines = snapshot.gpu.lines if snapshot.gpu is not None else ()
+    for line in lines:
+        text = f"{line.function} {_file(line.file)}:{line.line}"
+        of_kind = out.setdefault("gpu_wait", {})
+        of_kind[text] = of_kind.get(text, 0) + line.blocked_ns
+    return out
+
+
+#: Parts of the paths of code that is not the program's own.
+_LIBRARY = ("/lib/python3", "/site-packages/", "/dist-packages/", "<frozen", "\\lib\\", "\\Lib\\")
+
+
+def _text(snapshot: Snapshot, nodes: NodeTable, node: int) -> str:
+    """What ``node`` is, and which function of the program is the nearest above it."""
+    own = snapshot.keys[nodes.key[node]]
+    caller = None
+    above = node
+    while above >= 0:
+        key = snapshot.keys[nodes.key[above]]
+        if key.kind == "python":
+            caller = key if caller is None else caller
+            if not any(part in key.file for part in _LIBRARY):
+                caller = key
+                break
+        above = nodes.parent[above]
+    if own.kind == "section" or caller is None:
+        return "(thread)" if own.kind == "root" else own.qualname or own.name
+    where = f"{caller.qualname or caller.name} {_file(caller.file)}:{caller.line}"
+    return where if own is caller else f"{own.qualname or own.name} in {where}"
+
+
+def _file(path: str) -> str:
+    return path.replace("\\", "/").rsplit("/", 1)[-1]
