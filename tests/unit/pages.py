@@ -6,11 +6,13 @@ import io
 import json
 import random
 import re
+from dataclasses import replace
 from typing import Any
 
 from fastprof.exporters.html import write
 from fastprof.report import Report
 from fastprof.report.build import build_report
+from fastprof.report.outliers import Outlier, OutlierFunction, OutlierSection
 from fastprof.snapshot import Key, NodeTable, Snapshot, StepRow, Steps, ThreadTree
 from fastprof.snapshot_steps import StepSeries
 from unit.hostile import NAMES
@@ -170,3 +172,15 @@ def large(functions: int, contexts: int) -> Snapshot:
 def report_of(snapshot: Snapshot) -> Report:
     """The report of a snapshot, times as recorded."""
     return build_report(snapshot, correct_times=False)
+
+
+def with_outlier(report: Report) -> Report:
+    """The report with one step that was slower than usual."""
+    function = OutlierFunction(
+        "open", "open", "~", 0, "c", "load", "", 6.0, 1.0, 5.0, 3, 1.0
+    )  # fmt: skip
+    step = Outlier(
+        9, 90.0, 17.0, 13.0, 1.3, (OutlierSection("data", 9.0, 5.0, 4.0),), (function,), 1,
+        None, None, None, ("data took longer.",),
+    )  # fmt: skip
+    return replace(report, steps=replace(report.steps, outliers=(step,)))

@@ -80,7 +80,10 @@ def test_p6_the_page_names_no_other_place(page):
     assert re.findall(r"https?:|\bsrc=|url\(|@import|<link|<iframe|fetch\(|XMLHttp", own) == []
 
 
-@pytest.mark.parametrize("name", [*NAMES.values(), *MARKUP], ids=lambda name: ascii(name)[:30])
+SHORT = [name for name in NAMES.values() if len(name) < 1000]
+
+
+@pytest.mark.parametrize("name", [*SHORT, *MARKUP], ids=lambda name: ascii(name)[:30])
 def test_p3_names_begin_no_markup(name, monkeypatch):
     monkeypatch.setattr(html, "load_library", lambda: None)
     page = text_of(report_of(snapshot_with(name)))
@@ -193,6 +196,34 @@ def test_a_report_of_a_stats_file_has_functions_and_no_flame_graph():
     titles = [chapter["id"] for chapter in data["chapters"]]
     assert "functions" in titles
     assert "flame" not in titles
+
+
+def test_the_series_has_each_step_and_what_no_section_covers(report):
+    part = part_of(page_data(report), "steps")
+    assert part["first"] == 3
+    assert [s["name"] for s in part["sections"]] == ["data", "forward", "(unaccounted)"]
+    sums = [sum(values) for values in zip(*(s["ms"] for s in part["sections"]), strict=True)]
+    assert sums == pytest.approx(part["wall"])
+
+
+def test_the_split_is_the_report_s_and_says_what_is_missing(report):
+    data = page_data(report)
+    bars = [p for c in data["chapters"] for p in c["parts"] if p["kind"] == "bar"]
+    assert [bar["of"] for bar in bars] == ["split", "sections"]
+    assert [row[0] for row in bars[0]["rows"]] == [row.name for row in report.steps.split]
+    assert bars[0]["missing"] == ["lock: functions were not recorded"]
+    assert sum(float(row[2]) for row in bars[0]["rows"]) == pytest.approx(100, abs=0.2)
+
+
+def test_sections_beyond_those_a_chart_can_show_are_one(report):
+    names = {f"s{i}": (float(i),) * 20 for i in range(1, 13)}
+    series = replace(report.steps.series, names=names, wall_ms=(100.0,) * 20)
+    many = replace(report, steps=replace(report.steps, series=series))
+    part = part_of(page_data(many), "steps")
+    assert [s["name"] for s in part["sections"]] == [
+        *(f"s{i}" for i in range(4, 13)), "(3 other sections)", "(unaccounted)",
+    ]  # fmt: skip
+    assert [s["ms"][0] for s in part["sections"]][-2:] == [6, 22]
 
 
 def test_the_page_is_what_save_writes(report, tmp_path):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from browser import Browser, browser, find_browser
 from fastprof.exporters.html import SCRIPTS
-from unit.pages import MARKUP, hostile, large, report_of, training
+from unit.pages import MARKUP, hostile, large, report_of, training, with_outlier
 
 pytest.importorskip("jinja2", reason="fastprof[html] is not installed")
 if find_browser() is None:
@@ -44,7 +44,7 @@ def folder(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def training_page(folder) -> Path:
-    report_of(training()).save(folder / "training.html")
+    with_outlier(report_of(training())).save(folder / "training.html")
     return folder / "training.html"
 
 
@@ -203,6 +203,17 @@ def test_printing_opens_the_function_table(many):
     many.run("dispatchEvent(new Event('afterprint'))")
     assert printed == 60 > len(texts(many, ".virtual tbody tr:not(.spacer)"))
     assert many.console == []
+
+
+def test_the_split_and_the_slowest_steps_are_shown(page):
+    assert [t.strip() for t in texts(page, "#steps figcaption")][:2] == [
+        "Where a step's time goes", "Sections of a step",
+    ]  # fmt: skip
+    legend = texts(page, "#steps .legend:first-of-type li")
+    assert any(text.startswith("waiting for the GPU10.8 %") for text in legend)
+    assert texts(page, ".outlier summary li") == ["data took longer."]
+    cells = texts(page, ".outlier tbody tr")
+    assert cells == ["data9.0005.0004.000", "openload6.0001.0005.00031.0"]
 
 
 # ---- tables ----

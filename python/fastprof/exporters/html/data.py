@@ -6,6 +6,7 @@ decided here, so a part that is missing was not recorded.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from fastprof.exporters.cells import number, percent
@@ -112,12 +113,26 @@ def _steps(report: Report) -> list[Part]:
             [row.name, number(row.mean_ms), percent(row.share), _places(row.places)]
             for row in steps.split
         ]
-        parts.append({"kind": "bar", "title": "Where a step's time goes", "rows": rows})
-        parts.append({"kind": "notes", "rows": [tables.name(t) for t in steps.split_missing]})
+        missing = [tables.name(text) for text in steps.split_missing]
+        title = "Where a step's time goes"
+        parts.append(
+            {"kind": "bar", "title": title, "rows": rows, "of": "split", "missing": missing}
+        )
     rows = [[tables.name(r.name), number(r.mean_ms), percent(r.share), []] for r in steps.rows]
-    parts.append({"kind": "bar", "title": "Sections of a step", "rows": rows})
+    parts.append(
+        {
+            "kind": "bar",
+            "title": "Sections of a step",
+            "rows": rows,
+            "of": "sections",
+            "missing": [],
+        }
+    )
     parts.append(_series(report))
     parts.append(tables.step_table(report))
+    if steps.outliers:
+        rows_ = [tables.outlier(step) for step in steps.outliers]
+        parts.append({"kind": "outliers", "title": "Slowest steps", "rows": rows_})
     return parts
 
 
@@ -130,8 +145,11 @@ def _series(report: Report) -> Part:
     wall = series.wall_ms or tuple(ns / 1e6 for ns in report.snapshot.steps.recent_ns)
     # Without a series of their own the last steps kept are the last ones of all.
     first = series.first if series.wall_ms else max(steps.skipped, steps.count - len(wall))
-    names = sorted(series.names.items(), key=lambda item: -sum(item[1]))
-    shown, rest = names[:CHART_SECTIONS], names[CHART_SECTIONS:]
+    largest = sorted(series.names, key=lambda name: -sum(series.names[name]))
+    shown = [
+        (text, column) for text, column in series.names.items() if text in largest[:CHART_SECTIONS]
+    ]
+    rest = [(text, series.names[text]) for text in largest[CHART_SECTIONS:]]
     columns = [(tables.name(text), list(column)) for text, column in shown]
     if rest:
         other = [sum(values) for values in zip(*(column for _, column in rest), strict=True)]
@@ -145,13 +163,22 @@ def _series(report: Report) -> Part:
         "first": first,
         "wall": _rounded(wall),
         "sections": [{"name": text, "ms": _rounded(column)} for text, column in columns],
-        "gc": _rounded(series.gc_ms),
+        "extra": [
+            [text, _rounded(column), unit]
+            for text, column, unit in (
+                ("garbage collection", series.gc_ms, " ms"),
+                ("CPU time", series.cpu_ms, " ms"),
+                ("involuntary context switches", series.switches, ""),
+                ("major page faults", series.faults, ""),
+            )
+            if any(column)
+        ],
         "median": ms(steps.p50_ms),
         "p95": ms(steps.p95_ms),
     }
 
 
-def _rounded(column: tuple[float, ...] | list[float]) -> list[float]:
+def _rounded(column: Sequence[float]) -> list[float]:
     return [round(value, 4) for value in column]
 
 

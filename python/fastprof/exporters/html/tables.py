@@ -13,6 +13,7 @@ from fastprof.exporters.tables_loaders import loader_tables
 from fastprof.exporters.tables_operators import operator_table, operator_tables
 from fastprof.names import printable_name
 from fastprof.report.model import Report, SectionRow, StepSection
+from fastprof.report.outliers import Outlier, OutlierFunction, OutlierSection
 from fastprof.report.targets import target_of
 
 _MAX_NAME = 1000
@@ -82,6 +83,38 @@ def section_table(report: Report) -> dict[str, Any]:
         ]
     columns.append(("errors", lambda r: str(r.errors)))
     return part(table_of("Sections, in order of first use", columns, report.sections))
+
+
+def outlier(step: Outlier) -> dict[str, Any]:
+    """One of the slowest steps: what was different in it, and its tables."""
+    sections: list[tuple[str, Callable[[OutlierSection], str]]] = [
+        ("section", lambda r: name(r.name)),
+        ("ms", lambda r: number(r.ms)),
+        ("usually ms", lambda r: number(r.typical_ms)),
+        ("more ms", lambda r: number(r.excess_ms)),
+    ]
+    functions: list[tuple[str, Callable[[OutlierFunction], str]]] = [
+        ("function", lambda r: name(r.qualname or r.name)),
+        ("in section", lambda r: name(r.section) if r.section else ""),
+        ("self ms", lambda r: number(r.ms)),
+        ("usually ms", lambda r: number(r.typical_ms)),
+        ("more ms", lambda r: number(r.excess_ms)),
+        ("calls", lambda r: str(r.calls)),
+        ("usually calls", lambda r: number(r.typical_calls, 1)),
+        ("called by", lambda r: name(r.caller) if r.caller else ""),
+    ]
+    made = [table_of("Sections", sections, step.sections)]
+    if step.functions:
+        title = (
+            f"Functions, over {step.window_steps} steps" if step.window_steps > 1 else "Functions"
+        )
+        made.append(table_of(title, functions, step.functions, frozenset({0, 1, 7})))
+    return {
+        "title": f"Step {step.index}: {number(step.wall_ms)} ms, {number(step.ratio, 1)} times "
+        f"the usual {number(step.typical_ms)} ms",
+        "sentences": [name(text) for text in step.sentences],
+        "tables": [part(table) for table in made],
+    }
 
 
 def kernel_table(report: Report) -> list[dict[str, Any]]:

@@ -1,24 +1,38 @@
 // One bar that is divided: shares of a step, with a legend that is also the table.
 
-/** A bar part: {title, rows: [name, ms, per cent, places]}. */
+const SPLIT_LABELS = {
+  compute: "computing on the host",
+  gpu_wait: "waiting for the GPU",
+  data: "loading data",
+  gc: "garbage collection",
+  lock: "waiting for another thread",
+  communication: "communicating",
+  io: "sleeping, reading, writing",
+  other: "off the CPU for another reason",
+};
+
+/** A bar part: {title, of, rows: [name, ms, per cent, places], missing}. */
 function barPart(part) {
   const bar = el("div", { class: "bar", "aria-hidden": "true" });
   const list = el("ul", { class: "legend" });
+  const numbers = seriesNumbers(part.rows.map(([name]) => name));
+  const label = (name) => (part.of === "split" && SPLIT_LABELS[name]) || name;
   part.rows.forEach(([name, ms, share, places], i) => {
-    const number = seriesNumber(name, i);
-    const piece = el("span", { class: `piece series-${number}` });
+    const piece = el("span", { class: `piece series-${numbers[i]}` });
     piece.style.flexGrow = String(Math.max(0, parseFloat(share) || 0));
-    piece.title = `${name}: ${share} %`;
+    piece.title = `${label(name)}: ${share} %`;
     bar.append(piece);
     const text = [
-      el("span", { class: `swatch series-${number}` }),
-      el("span", { class: "what" }, name),
+      el("span", { class: `swatch series-${numbers[i]}` }),
+      el("span", { class: "what" }, label(name)),
       el("span", { class: "figure" }, `${share} %`),
       el("span", { class: "figure minor" }, `${ms} ms per step`),
     ];
     list.append(el("li", {}, places.length ? placesOf(text, places) : text));
   });
-  return el("figure", { class: "part" }, el("figcaption", {}, part.title), bar, list);
+  const missing = part.missing.map((text) => el("li", {}, `Not known: ${text}`));
+  const known = missing.length ? el("ul", { class: "minor" }, missing) : null;
+  return el("figure", { class: "part" }, el("figcaption", {}, part.title), bar, list, known);
 }
 
 /** Where most of it was spent, opened on demand. */

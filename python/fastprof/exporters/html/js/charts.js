@@ -68,12 +68,13 @@ class Chart {
 }
 
 function legend(names) {
+  const numbers = seriesNumbers(names);
   return el("ul", { class: "legend" }, names.map((name, i) => el("li", {},
-    el("span", { class: `swatch series-${seriesNumber(name, i)}` }),
+    el("span", { class: `swatch series-${numbers[i]}` }),
     el("span", { class: "what" }, name))));
 }
 
-/** A steps part: {first, wall, sections: [{name, ms}], gc, median, p95}, in ms. */
+/** A steps part: {first, wall, sections: [{name, ms}], extra, median, p95}, in ms. */
 function stepsPart(part, charts) {
   const steps = part.wall.map((_, i) => part.first + i);
   const label = `${formatCount(steps.length)} steps from ${formatCount(part.first)} on: `
@@ -92,15 +93,17 @@ function stepsPart(part, charts) {
 function stepText(part, i) {
   const parts = part.sections.filter(({ ms }) => ms[i] > 0)
     .map(({ name, ms }) => `${name} ${formatMs(ms[i])}`);
-  if (part.gc.length && part.gc[i] > 0) parts.push(`garbage collection ${formatMs(part.gc[i])}`);
   const inside = parts.length ? `: ${parts.join(", ")}` : "";
-  return `Step ${formatCount(part.first + i)}, ${formatMs(part.wall[i])} ms${inside}`;
+  const extra = part.extra.filter(([, column]) => column[i] > 0).map(([name, column, unit]) =>
+    `; ${name} ${unit ? formatMs(column[i]) : formatCount(column[i])}${unit}`);
+  return `Step ${formatCount(part.first + i)}, ${formatMs(part.wall[i])} ms${inside}${extra.join("")}`;
 }
 
 function timelineChart(part, steps) {
   const line = (y, more) => ({ x: steps, y, type: "scatter", mode: "lines", hoverinfo: "none", ...more });
-  const traces = part.sections.map(({ name, ms }, i) => {
-    const fill = seriesColour(seriesNumber(name, i));
+  const numbers = seriesNumbers(part.sections.map(({ name }) => name));
+  const traces = part.sections.map(({ ms }, i) => {
+    const fill = seriesColour(numbers[i]);
     return line(ms, { stackgroup: "step", line: { width: 0, color: fill }, fillcolor: fill });
   });
   if (!traces.length) traces.push(line(part.wall, { line: { width: 1.5, color: seriesColour(0) } }));

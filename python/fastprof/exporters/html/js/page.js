@@ -4,6 +4,7 @@ const PARTS = {
   bar: barPart,
   findings: findingsPart,
   notes: notesPart,
+  outliers: outliersPart,
   pairs: pairsPart,
   table: tablePart,
 };

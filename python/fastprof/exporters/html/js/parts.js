@@ -25,9 +25,17 @@ function findingsPart(part) {
   const none = found.length ? null : el("p", {}, `Nothing to change was found; ${part.answered}.`);
   const missing = part.missing.map((text) => el("li", {}, text));
   const unchecked = missing.length
-    ? el("details", {}, el("summary", {}, `${missing.length} rules lacked a signal`), el("ul", {}, missing))
+    ? el("details", {}, el("summary", {}, `Not checked for lack of a signal: ${missing.length}`), el("ul", {}, missing))
     : null;
   return el("div", { class: "part findings" }, none, found, unchecked);
+}
+
+/** An outliers part: {title, rows: [{title, sentences, tables}]}, opened one by one. */
+function outliersPart(part) {
+  const steps = part.rows.map((row) => el("details", { class: "outlier" },
+    el("summary", {}, row.title, el("ul", {}, row.sentences.map((text) => el("li", {}, text)))),
+    el("div", { class: "tables" }, row.tables.map(tablePart))));
+  return el("div", { class: "part" }, el("h3", {}, part.title), steps);
 }
 
 /** A notes part: {rows}, sentences. */

@@ -18,8 +18,13 @@ function startTheme() {
   const chosen = () => document.querySelector("input[name=theme]:checked").value;
   document.getElementById("theme").addEventListener("change", () => setTheme(chosen()));
   const system = matchMedia("(prefers-color-scheme: dark)");
-  system.addEventListener("change", () => setTheme(chosen()));
-  // Paper is white.
-  addEventListener("beforeprint", () => setTheme("light"));
-  addEventListener("afterprint", () => setTheme(chosen()));
+  let printing = false;
+  const show = () => setTheme(printing ? "light" : chosen()); // paper is white
+  system.addEventListener("change", show);
+  for (const event of ["beforeprint", "afterprint"]) {
+    addEventListener(event, () => {
+      printing = event === "beforeprint";
+      show();
+    });
+  }
 }
