@@ -40,10 +40,53 @@ def test_s4_19_tensorboard(tmp_path: Path) -> None:
     assert prof.report().notes == train(None).report().notes
     events = EventAccumulator(str(tmp_path / "tb"))
     events.Reload()
-    assert set(events.Tags()["scalars"]) == KEYS
+    assert set(events.Tags()["scalars"]) == KEYS | {
+        "fastprof/step_ms",
+        "fastprof/step_p95_ms",
+        "fastprof/step/data_ms",
+        "fastprof/step/forward_ms",
+        "fastprof/step/(unaccounted)_ms",
+    }
     for key in KEYS:
         assert [event.step for event in events.Scalars(key)] == [2, 4]
         assert events.Scalars(key)[1].value == pytest.approx(prof.last_metrics[key].value_ms)
+
+
+def test_s1_36_tensorboard_shows_the_report_without_a_plugin(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    prof = train(loggers.TensorBoard(tmp_path / "tb"), skip_first=1)
+    events = EventAccumulator(str(tmp_path / "tb"))
+    events.Reload()
+    (text,) = events.Tensors("fastprof/report/text_summary")
+    assert text.step == 4
+    (shown,) = text.tensor_proto.string_val
+    # Its times are those of that moment, so the names must do.
+    assert shown.decode().startswith("### fastprof: ")
+    assert "`forward`" in shown.decode()
+    steps = prof.report().steps
+    (mean,) = events.Scalars("fastprof/step_ms")
+    assert (mean.step, mean.value) == (4, pytest.approx(steps.mean_ms))
+    parts = [tag for tag in events.Tags()["scalars"] if tag.startswith("fastprof/step/")]
+    total = sum(events.Scalars(tag)[0].value for tag in parts)
+    assert total == pytest.approx(steps.mean_ms, rel=1e-5)
+
+
+def test_e15_a_text_that_cannot_be_written_costs_the_training_nothing(tmp_path: Path) -> None:
+    class Writer:
+        def add_scalar(self, *args: Any) -> None:
+            pass
+
+        def add_text(self, *args: Any) -> None:
+            raise OSError("no space left")
+
+        def flush(self) -> None:
+            pass
+
+    prof = train(loggers.TensorBoard(Writer()))
+    assert prof.report().snapshot.counters["logger_errors"] == 1
 
 
 @pytest.fixture

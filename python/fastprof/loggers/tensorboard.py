@@ -1,4 +1,4 @@
-"""Metrics as scalars in TensorBoard."""
+"""Metrics as scalars in TensorBoard, and the report's summary as text."""
 
 from __future__ import annotations
 
@@ -7,9 +7,16 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from fastprof.names import ascii_name
+
 
 class TensorBoard:
-    """Writes each metric as a scalar.
+    """Writes each metric as a scalar and, when the run ends, a summary of its report.
+
+    The summary is the text ``fastprof/report`` (Markdown, which TensorBoard shows as such);
+    its main figures are scalars beside it: ``fastprof/step_ms``, ``fastprof/step_p95_ms``,
+    ``fastprof/step/<section>_ms``, ``fastprof/gpu_utilization_pct`` and
+    ``fastprof/gpu_memory_gib``, each where it is known.
 
     Args:
         target: a ``SummaryWriter`` that the program has (torch's or tensorboardX's), or
@@ -35,6 +42,26 @@ class TensorBoard:
         for name, value in metrics.items():
             self._writer.add_scalar(name, value, step)
         self._writer.flush()
+
+    def log_report(self, report: Any, step: int) -> None:
+        """Write the summary of a :class:`~fastprof.Report` as of ``step``."""
+        add_text = getattr(self._writer, "add_text", None)
+        if callable(add_text):
+            add_text("fastprof/report", report.to_markdown(), step)
+        self.log_metrics(_figures(report), step)
+
+
+def _figures(report: Any) -> dict[str, float]:
+    """The report's main figures by tag; what is not known has none."""
+    steps, gpu, memory = report.steps, report.gpu, report.memory
+    utilization = None if gpu is None else gpu.utilization
+    found = {"step_ms": steps.mean_ms, "step_p95_ms": steps.p95_ms}
+    for row in steps.rows:
+        # A tag's slashes and other characters are made into folders and underscores.
+        found[f"step/{ascii_name(row.name, 60)}_ms"] = row.mean_ms
+    found["gpu_utilization_pct"] = None if utilization is None else 100 * utilization
+    found["gpu_memory_gib"] = None if memory is None else memory.peak_reserved / (1 << 30)
+    return {f"fastprof/{name}": value for name, value in found.items() if value is not None}
 
 
 def _writer_class() -> Any:

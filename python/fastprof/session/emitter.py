@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fastprof.session.metrics import LogCall, Metric, MetricWindow
 
 if TYPE_CHECKING:
     from fastprof.capture.options import Recorder
+    from fastprof.report import Report
     from fastprof.session.faults import Faults
 
 
@@ -26,12 +27,15 @@ class MetricEmitter:
         log: LogCall | None,
         is_primary: Callable[[], bool],
         faults: Faults,
+        logger: Any = None,
     ) -> None:
         self._recorder = recorder
         self._window = window
         self._log = log
         self._is_primary = is_primary
         self._faults = faults
+        #: A logger that wants the report of the run as well.
+        self._log_report = getattr(logger, "log_report", None)
         #: The latest metric of every key.
         self.last: dict[str, Metric] = {}
 
@@ -51,8 +55,16 @@ class MetricEmitter:
         if self._log is None or not self._is_primary():
             return
         values = {key: metric.value_ms for key, metric in taken.items()}
+        self._guarded(self._log, values)
+
+    def emit_report(self, report: Callable[[], Report]) -> None:
+        """Hand the report of the run to a logger that has ``log_report(report, step)``."""
+        if callable(self._log_report) and self._log is not None and self._is_primary():
+            self._guarded(self._log_report, report())
+
+    def _guarded(self, log: Callable[[Any, int], object], what: object) -> None:
         try:
-            self._log(values, self._recorder.steps)
+            log(what, self._recorder.steps)
         except Exception as error:  # whatever a user's logger raises
             self._log = None
             self._faults.add(

@@ -201,6 +201,7 @@ class Profiler:
         self._operators = OperatorWindows(
             operators,
             self._faults,
+            logger,
             FunctionHook(self._recorder, schedule, lambda: self._recording_functions),
             self._rank,
         )
@@ -343,6 +344,7 @@ class Profiler:
                 self._protect("save", self._outputs.save_all, self.report, self._rank())
 
     def stop_functions(self, why: str) -> None:
+                self._protect("metrics", self._metrics.emit_report, self.report)
         """Record no more functions; sections, steps and metrics go on."""
         if self._state == _RUNNING and self._recording_functions:
             self._recording_functions = False

@@ -1,0 +1,70 @@
+"""Two real ranks that exchange gradients: the one that loads slowly is found (row S1-22)."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from fastprof.exporters.merging import merge
+from helpers import child_env, time_scale
+
+pytest.importorskip("torch.distributed")
+
+PROGRAM = """
+import sys, time
+import torch
+from torch import nn
+import torch.distributed as dist
+import fastprof
+from fastprof import profile_section
+
+rank, folder = int(sys.argv[1]), sys.argv[2]
+dist.init_process_group(
+    "gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2
+)
+torch.manual_seed(0)
+model = nn.parallel.DistributedDataParallel(nn.Linear(4, 1))
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+with fastprof.Profiler(functions=False, gpu=False, output=f"{folder}/run.fprof") as prof:
+    for _ in range(12):
+        with profile_section("data"):
+            time.sleep(0.1 if rank == 1 else 0.005)
+        with profile_section("forward"):
+            loss = model(torch.ones(2, 4)).sum()
+        with profile_section("backward"):
+            loss.backward()
+        with profile_section("optimizer"):
+            optimizer.step()
+            optimizer.zero_grad()
+        prof.step()
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.slow
+def test_s1_22_the_late_one_of_two_real_ranks_is_named_with_its_section(tmp_path: Path) -> None:
+    children = [
+        subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, str(rank), str(tmp_path)],
+            env=child_env({"OMP_NUM_THREADS": "1", "PYTHONPATH": ":".join(sys.path)}, guard=False),
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )
+        for rank in (0, 1)
+    ]  # fmt: skip
+    try:
+        said = [child.communicate(timeout=120 * time_scale())[0] for child in children]
+    finally:
+        for child in children:
+            child.kill()
+    assert [child.returncode for child in children] == [0, 0], said
+    made = merge(tmp_path.glob("rank*_run.fprof"))
+    assert [(row.rank, row.world_size, row.steps) for row in made.rows] == [(0, 2, 9), (1, 2, 9)]
+    assert len({row.host for row in made.rows}) == 1
+    late = made.straggler
+    assert late is not None
+    assert (late.rank, late.section) == (1, "data")
+    assert [rank for rank, _ in late.waits] == [0]
+    assert late.section_ms is not None
+    assert late.section_ms >= 100  # the sleep
