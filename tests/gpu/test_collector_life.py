@@ -390,7 +390,7 @@ with recorded(tier) as it:
     in_thread(busy, threads=8)
 t = it.tables
 assert t.gpu["sum_ns"] == 8 * 100 * (5 * 1000 + 10)
-assert t.counters["syncs"] == 800
+assert t.counters["syncs"] == 800, (t.hows(), t.counters)
 assert t.hows() == {OWN: 8 * 600}, (t.hows(), t.counters)
 """
     check(fake_gpu, tier, code)
