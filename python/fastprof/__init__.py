@@ -43,17 +43,19 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from fastprof.analysis.compare import Comparison, check, compare
     from fastprof.capture.options import BusyError
-    from fastprof.errors import LoadError, StateError
+    from fastprof.errors import CheckError, ConditionError, LoadError, StateError
     from fastprof.exporters.loading import load
-    from fastprof.integrations.torch_data import wrap
     from fastprof.exporters.merging import merge
+    from fastprof.integrations.torch_data import wrap
     from fastprof.report import Report
-    from fastprof.session.cprofile import Profile, run, runctx
     from fastprof.report.ranks import RankReport
+    from fastprof.session.cprofile import Profile, run, runctx
     from fastprof.session.operators import OperatorProfile
     from fastprof.session.profiler import Profiler
     from fastprof.session.schedule import Schedule
+    from fastprof.session.trace import TraceOptions
     from fastprof.session.training import start_training_profiling, step
     from fastprof.snapshot import Snapshot, SnapshotError
 
@@ -66,6 +68,9 @@ _LAZY = {
     "BusyError": "fastprof.capture.options",
     "CANONICAL_SECTIONS": "fastprof.capture.sections",
     "CHECKPOINTING": "fastprof.capture.sections",
+    "CheckError": "fastprof.errors",
+    "Comparison": "fastprof.analysis.compare",
+    "ConditionError": "fastprof.errors",
     "DATA_LOADING": "fastprof.capture.sections",
     "EMA_UPDATE": "fastprof.capture.sections",
     "FORWARD_PASS": "fastprof.capture.sections",
@@ -75,14 +80,17 @@ _LAZY = {
     "OperatorProfile": "fastprof.session.operators",
     "Profile": "fastprof.session.cprofile",
     "Profiler": "fastprof.session.profiler",
+    "RankReport": "fastprof.report.ranks",
     "Report": "fastprof.report",
     "SAMPLING": "fastprof.capture.sections",
     "SYNCHRONIZATION": "fastprof.capture.sections",
     "Schedule": "fastprof.session.schedule",
     "Snapshot": "fastprof.snapshot",
-    "RankReport": "fastprof.report.ranks",
     "SnapshotError": "fastprof.snapshot",
     "StateError": "fastprof.errors",
+    "TraceOptions": "fastprof.session.trace",
+    "check": "fastprof.analysis.compare",
+    "compare": "fastprof.analysis.compare",
     "load": "fastprof.exporters.loading",
     "merge": "fastprof.exporters.merging",
     "profile_section": "fastprof.capture.sections",
@@ -105,22 +113,29 @@ __all__ = [
     "SAMPLING",
     "SYNCHRONIZATION",
     "BusyError",
+    "CheckError",
+    "Comparison",
+    "ConditionError",
     "LoadError",
     "OperatorProfile",
     "Profile",
     "Profiler",
+    "RankReport",
     "Report",
     "Schedule",
     "Snapshot",
     "SnapshotError",
     "StateError",
+    "TraceOptions",
     "__version__",
+    "check",
+    "compare",
     "load",
+    "merge",
     "profile_section",
     "run",
     "runctx",
     "start_training_profiling",
-    "RankReport",
     "step",
     "wrap",
 ]
@@ -131,7 +146,6 @@ def __getattr__(name: str) -> Any:
     if module is None and name not in _PACKAGES:
         raise AttributeError(f"module 'fastprof' has no attribute {name!r}")
     import importlib
-    "merge",
 
     if module is None:
         return importlib.import_module(f"fastprof.{name}")

@@ -22,12 +22,28 @@ class UnknownFormatError(ValueError):
     """No output format has that name or file suffix; the message lists those there are."""
 
 
+class ConditionError(ValueError):
+    """A condition cannot be understood, or is about something that was not recorded."""
+
+
+class CheckError(AssertionError):
+    """A report does not hold what was asked of it; a line per condition, with its values."""
+
+
 class NoTreeError(ValueError):
     """The output needs a calling-context tree, and this report was read from a file without."""
 
 
 class NoGpuError(ValueError):
     """The output is about the GPU, and this recording has no figures of one."""
+
+
+class NoTraceError(ValueError):
+    """The output is a trace, and this recording has none."""
+
+
+class MergeError(ValueError):
+    """A trace of torch.profiler cannot be merged; the message says why."""
 
 
 class MissingExtraError(ValueError):

@@ -14,7 +14,10 @@ usage: fastprof COMMAND ...
 commands:
   run         profile a training job: sections, steps and functions in one report
   report      show a saved run (.fprof or .stats), or convert it
+  compare     what changed between saved runs, and whether it is more than chance
+  check       conditions on a saved run, for continuous integration
   merge       the ranks of a distributed job beside each other: who is late, and why
+  targets     what a healthy run looks like, and where findings begin
   doctor      tell what can be recorded here, what cannot, and why
   quickcheck  what the four phases of a step take here, with a small network
   demo        train a small network and show its report
@@ -49,8 +52,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     command = _command(name)
     if command is None:
         sys.stderr.write(
-            f"fastprof: no command {name!a}; there are: run, report, merge, doctor, quickcheck, "
-            "demo (fastprof --help)\n"
+            f"fastprof: no command {name!a}; there are: run, report, compare, check, merge, "
+            "targets, doctor, quickcheck, demo (fastprof --help)\n"
         )
         return USAGE_ERROR
     return command(rest)
@@ -66,10 +69,22 @@ def _command(name: str) -> Callable[[Sequence[str]], int] | None:
         from fastprof.cli.report_command import run as report
 
         return report
+    if name == "compare":
+        from fastprof.cli.compare_command import run_compare
+
+        return run_compare
+    if name == "check":
+        from fastprof.cli.compare_command import run_check
+
+        return run_check
     if name == "merge":
         from fastprof.cli.merge_command import run as merge
 
         return merge
+    if name == "targets":
+        from fastprof.cli.targets_command import run as targets
+
+        return targets
     if name == "doctor":
         from fastprof.cli.doctor import run as doctor
 

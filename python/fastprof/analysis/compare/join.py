@@ -1,0 +1,97 @@
+"""Which function of one run is which of another.
+
+A function is known by its kind, its qualified name and the name of its file without
+directories, so that moved lines and renamed directories do not matter.  Several functions of
+one run may read alike (lambdas, local functions, the same class in two directories of a package).
+Those of one such group are paired by, in this order: the same path and line; as many directories
+in common as possible, counted from the file; the nearest line.  A group too large for that is
+paired in the order of path and line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fastprof.report.model import FunctionRow
+
+#: Pairs that are looked at one by one.
+_MOST_PAIRS = 10_000
+
+_Group = tuple[str, str, str]
+
+
+def join(tables: Sequence[Sequence[FunctionRow]]) -> list[tuple[FunctionRow | None, ...]]:
+    """Return one tuple per function, with its row in each table or None.
+
+    The order is that of the first table, then what only later ones have.
+    """
+    entries: list[list[FunctionRow | None]] = []
+    groups: dict[_Group, list[int]] = {}
+    for column, table in enumerate(tables):
+        rows: dict[_Group, list[FunctionRow]] = {}
+        for row in table:
+            rows.setdefault(_group(row), []).append(row)
+        for group, found in rows.items():
+            known = groups.setdefault(group, [])
+            pairs = _pairs([_first(entries[i]) for i in known], found)
+            for number, row in enumerate(found):
+                if number in pairs:
+                    entries[known[pairs[number]]][column] = row
+                else:
+                    known.append(len(entries))
+                    entries.append([None] * len(tables))
+                    entries[-1][column] = row
+    return [tuple(entry) for entry in entries]
+
+
+def file_name(path: str) -> str:
+    """Return the last part of a path, of whichever system it is."""
+    return path.replace("\\", "/").rsplit("/", 1)[-1]
+
+
+def _group(row: FunctionRow) -> _Group:
+    return (row.kind, row.qualname or row.name, file_name(row.file))
+
+
+def _first(entry: Sequence[FunctionRow | None]) -> FunctionRow:
+    return next(row for row in entry if row is not None)
+
+
+def _pairs(known: Sequence[FunctionRow], found: Sequence[FunctionRow]) -> dict[int, int]:
+    """Number in ``found`` -> number in ``known``; each at most once."""
+    if len(known) == 1 and len(found) == 1:
+        return {0: 0}
+    if len(known) * len(found) > _MOST_PAIRS:
+        return dict(zip(_in_order(found), _in_order(known), strict=False))
+    ranked = sorted(
+        (_distance(known[k], found[f]), k, f) for k in range(len(known)) for f in range(len(found))
+    )
+    pairs: dict[int, int] = {}
+    taken: set[int] = set()
+    for _, k, f in ranked:
+        if f not in pairs and k not in taken:
+            pairs[f] = k
+            taken.add(k)
+    return pairs
+
+
+def _in_order(rows: Sequence[FunctionRow]) -> list[int]:
+    return sorted(range(len(rows)), key=lambda i: _place(rows[i]))
+
+
+def _place(row: FunctionRow) -> tuple[str, int]:
+    return (row.file, row.line)
+
+
+def _distance(a: FunctionRow, b: FunctionRow) -> tuple[bool, int, int]:
+    return (_place(a) != _place(b), -_common(a.file, b.file), abs(a.line - b.line))
+
+
+def _common(a: str, b: str) -> int:
+    """How many parts two paths have in common, counted from their ends."""
+    count = 0
+    for x, y in zip(*(reversed(p.replace("\\", "/").split("/")) for p in (a, b)), strict=False):
+        if x != y:
+            break
+        count += 1
+    return count

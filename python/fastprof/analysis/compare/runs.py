@@ -1,0 +1,155 @@
+"""One saved run as a comparison needs it: figures per step, and its steps one by one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from fastprof.analysis.compare.significance import Series
+from fastprof.analysis.compare.transient import transient
+from fastprof.exporters.loading import load
+from fastprof.exporters.pstats_ import stats_dict
+from fastprof.report.from_stats import report_from_stats
+from fastprof.report.model import FunctionRow, Report
+
+#: What comparisons take: a report, or the path of a saved run.
+Source = Report | str | os.PathLike[str]
+
+#: Being taken off the CPU costs at most about this long before one is put back.
+_SLICE_MS = 4.0
+#: A machine is called busy if that cost more than this part of the steps.
+_BUSY = 0.05
+
+STEP = "step"
+CPU = "step (CPU)"
+
+
+@dataclass(frozen=True)
+class Run:
+    """A report and its name."""
+
+    label: str
+    report: Report
+
+    @property
+    def steps(self) -> int:
+        """All steps that ended; what totals over the recording are divided by."""
+        return self.report.steps.count
+
+    @cached_property
+    def left_out(self) -> int | None:
+        """Steps at the beginning that had not settled; None: the run never settles."""
+        return transient(self._columns[STEP]) if STEP in self._columns else 0
+
+    @cached_property
+    def _columns(self) -> Mapping[str, Sequence[float]]:
+        snapshot = self.report.snapshot
+        series = snapshot.steps.series
+        # Runs saved before there was a series have the steps' durations.
+        wall = series.wall_ns or snapshot.steps.recent_ns
+        if not wall:
+            return {}
+        columns: dict[str, Sequence[float]] = {STEP: _ms(wall)}
+        if series.cpu_ns:
+            columns[CPU] = _ms(series.cpu_ns)
+        for key, column in series.sections:
+            name = "section " + snapshot.keys[key].name
+            values: Sequence[float] = _ms(column)
+            if name in columns:  # two keys may have one name
+                values = [a + b for a, b in zip(columns[name], values, strict=True)]
+            columns[name] = values
+        return columns
+
+    @cached_property
+    def series(self) -> Mapping[str, Series]:
+        """ms per settled step: ``step``, ``step (CPU)``, and ``section `` with each name."""
+        cut = self.left_out or 0
+        return {name: Series(values[cut:], cut) for name, values in self._columns.items()}
+
+    @cached_property
+    def interrupted(self) -> float | None:
+        """At most this part of the steps' time went to others on the machine, or None.
+
+        From involuntary context switches, of which each costs up to a time slice, and no
+        more than the time in which the thread was not on the CPU.
+        """
+        series = self.report.snapshot.steps.series
+        wall = sum(series.wall_ns) / 1e6
+        if not series.switches or not wall:
+            return None
+        lost = sum(series.switches) * _SLICE_MS
+        if series.cpu_ns:
+            lost = min(lost, max(0.0, wall - sum(series.cpu_ns) / 1e6))
+        return lost / wall
+
+    @property
+    def busy(self) -> bool:
+        """Whether other programs took enough of the machine to be seen in the steps."""
+        return (self.interrupted or 0.0) > _BUSY
+
+    @property
+    def functions(self) -> tuple[FunctionRow, ...]:
+        """The functions of all threads."""
+        return self.report.functions
+
+    @cached_property
+    def muted(self) -> frozenset[tuple[str, int, str]]:
+        """File, line and name of the functions that were muted to keep the overhead low."""
+        snapshot = self.report.snapshot
+        keys = (snapshot.keys[muted.key] for muted in snapshot.muted)
+        return frozenset((key.file, key.line, key.name) for key in keys)
+
+    @property
+    def samples_per_step(self) -> float | None:
+        """Samples that this process trains on in a step, if its loaders tell."""
+        if not self.steps:
+            return None
+        total = 0
+        for loader in self.report.loaders:
+            if loader.split != "train" or not loader.batches:
+                continue
+            if loader.workers is None or loader.workers.batch_size is None:
+                return None
+            total += loader.batches * loader.workers.batch_size
+        return total / self.steps if total else None
+
+    @property
+    def memory(self) -> tuple[int, int | None] | None:
+        """Peak of reserved GPU memory and its size in bytes, or None."""
+        found = self.report.memory
+        return None if found is None else (found.peak_reserved, found.total_bytes)
+
+    @property
+    def gpu_util(self) -> float | None:
+        """Part of the time in which the GPUs were busy, or None."""
+        return None if self.report.gpu is None else self.report.gpu.utilization
+
+
+def _ms(column: Sequence[int]) -> list[float]:
+    return [ns / 1e6 for ns in column]
+
+
+def open_run(source: Source) -> Run:
+    """Return the run that ``source`` is.
+
+    Raises:
+        TypeError: neither a report nor a path.
+        LoadError: (a ValueError) the file is not a saved run.
+        OSError: it cannot be read.
+    """
+    if isinstance(source, Report):
+        return Run("report", source)
+    if isinstance(source, (str, os.PathLike)):
+        return Run(os.path.basename(os.fsdecode(source)), load(source))
+    raise TypeError(f"{source!r:.80} is neither a Report nor the path of a saved run")
+
+
+def as_pstats_sees_it(run: Run) -> Run:
+    """Return the run with the functions that a ``.stats`` file of it would have."""
+    if not run.report.has_tree:
+        return run
+    stats = stats_dict(run.report.snapshot, correct_times=run.report.overhead.corrected)
+    functions = report_from_stats(stats).functions
+    return Run(run.label, replace(run.report, functions=functions))

@@ -1,0 +1,157 @@
+"""``fastprof compare`` and ``fastprof check``: what changed, and conditions for CI."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from fastprof.analysis.compare.build import LEVEL, NOISE, compare_runs, open_sides
+from fastprof.analysis.compare.check import examine
+from fastprof.analysis.compare.conditions import Outcome, outcome
+from fastprof.analysis.compare.expressions import Condition, parse
+from fastprof.analysis.compare.model import Comparison
+from fastprof.analysis.compare.output import renderer
+from fastprof.analysis.compare.runs import Run
+from fastprof.cli.endings import complain
+from fastprof.cli.output import any_text, check_output
+
+#: Exit status: a condition of --fail-if is met, or one of ``check`` does not hold.
+MET = 1
+_BAD_INPUT = 2
+
+_EPILOG = """\
+conditions of --fail-if:
+  step>+3%%          the mean step became more than 3 %% longer, and that is more than chance
+  data>+0.5ms       a section took more than 0.5 ms more per step
+  "p99(step)>+10%%"  also p50, p95, min, max, count, self, share, gpu
+  gpu_util<-5points gpu_util<80%%  memory>+1GiB  throughput<-5%%  count(forward)>+0
+Without a sign the condition is about the run after alone.  Names with blanks or brackets
+stand in quotes.
+
+exit status: 0 fine, 1 a condition is met, 2 bad arguments or a bad file
+"""
+
+
+def run_compare(argv: Sequence[str]) -> int:
+    """Compare the saved runs that ``argv`` names; 1 if a condition is met, 2 for bad input."""
+    parser = argparse.ArgumentParser(
+        prog="fastprof compare",
+        description="Say what changed between saved runs, and whether it is more than chance.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "files", metavar="F", nargs="*", help="two or more runs (.fprof, .stats), against the first"
+    )
+    parser.add_argument("--before", metavar="F", nargs="+", help="several runs of one program")
+    parser.add_argument("--after", metavar="F", nargs="+", help="several runs of the other")
+    parser.add_argument(
+        "--fail-if", metavar="COND", action="append", default=[], help="exit with 1 if so"
+    )
+    parser.add_argument(
+        "--undecided",
+        choices=("pass", "fail"),
+        default="pass",
+        help="what a condition does that the runs cannot decide (default: %(default)s)",
+    )
+    parser.add_argument("--json", action="store_true", help="JSON and not text")
+    parser.add_argument("-o", "--output", metavar="FILE", help="write a .txt, .md or .json")
+    parser.add_argument(
+        "--level", type=float, default=LEVEL, help="of intervals (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--noise",
+        type=float,
+        default=100 * NOISE,
+        metavar="PERCENT",
+        help="change that single runs of one program may show (default: %(default)g)",
+    )
+    options = parser.parse_args(argv)
+    outcomes: list[Outcome] = []
+    try:
+        conditions = [parse(text, changes=True) for text in options.fail_if]
+        write = None if options.output is None else renderer(options.output)
+        problem = None if options.output is None else check_output(options.output)
+        if problem is not None:
+            raise ValueError(problem)
+        sides = open_sides(_sides(options))
+        noise = options.noise / 100
+        comparison = compare_runs(sides, level=options.level, noise=noise)
+        outcomes = _outcomes(conditions, sides, comparison)
+        if write is not None:
+            comparison.save(options.output)
+        else:
+            _print(comparison.to_json() if options.json else comparison.to_text())
+        _tell(outcomes)
+    except BrokenPipeError:
+        # The reader has seen enough; see profile_command.
+        sys.stdout = None
+    except (OSError, ValueError) as error:
+        complain(str(error))
+        return _BAD_INPUT
+    return MET if _any_met(outcomes, options.undecided) else 0
+
+
+def run_check(argv: Sequence[str]) -> int:
+    """Check conditions on a saved run; 1 if one does not hold, 2 for bad input."""
+    parser = argparse.ArgumentParser(
+        prog="fastprof check",
+        description="Check conditions on a saved run, e.g. 'data<10%%' 'p99(step)<1.5*p50(step)'.",
+        epilog="exit status: 0 all hold, 1 one does not, 2 bad arguments or a bad file",
+    )
+    parser.add_argument("file", metavar="F", help="a saved run: .fprof, or .stats of any profiler")
+    parser.add_argument("conditions", metavar="COND", nargs="+")
+    options = parser.parse_args(argv)
+    try:
+        rows = examine(options.file, *options.conditions)
+        _print("".join(f"{'ok' if r.holds else 'FAILED'}  {r.condition}: {r.text}\n" for r in rows))
+    except BrokenPipeError:
+        sys.stdout = None
+    except (OSError, ValueError) as error:
+        complain(str(error))
+        return _BAD_INPUT
+    return 0 if all(row.holds for row in rows) else MET
+
+
+def _sides(options: argparse.Namespace) -> list[list[str]]:
+    if options.before is None and options.after is None:
+        return [[path] for path in options.files]
+    if options.files or options.before is None or options.after is None:
+        raise ValueError("give either two or more files, or both --before and --after")
+    return [options.before, options.after]
+
+
+def _outcomes(
+    conditions: Sequence[Condition], sides: Sequence[Sequence[Run]], comparison: Comparison
+) -> list[Outcome]:
+    single = {len(side) for side in sides} == {1}
+    return [
+        outcome(
+            condition,
+            sides[0],
+            sides[i],
+            pair,
+            level=comparison.level,
+            noise=comparison.noise if single else 0.0,
+        )
+        for condition in conditions
+        for i, pair in enumerate(comparison.pairs, 1)
+    ]
+
+
+def _any_met(outcomes: Sequence[Outcome], undecided: str) -> bool:
+    return any(o.met or (o.met is None and undecided == "fail") for o in outcomes)
+
+
+def _print(text: str) -> None:
+    with any_text(sys.stdout):
+        sys.stdout.write(text)
+        sys.stdout.flush()
+
+
+def _tell(outcomes: Sequence[Outcome]) -> None:
+    # On stderr, so that --json stays JSON and a log shows it either way.
+    words = {True: "met", False: "not met", None: "undecided"}
+    for item in outcomes:
+        complain(f"--fail-if {item.condition}: {words[item.met]}: {item.text}")

@@ -1,0 +1,164 @@
+"""``fastprof compare`` and ``fastprof check``."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import fastprof
+import pytest
+from fastprof.cli import main
+from fastprof.cli.compare_command import MET
+from unit.comparisons import function, normal, run
+
+N = 200
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Runs of equal programs (a, a2) and one whose forward takes 20 % longer (b)."""
+    folder = tmp_path_factory.mktemp("runs")
+    paths = {}
+    for name, ms, seed in (("a", 8.0, 1), ("a2", 8.0, 2), ("b", 9.6, 3), ("b2", 9.6, 4)):
+        forward = normal(ms, N, seed)
+        report = run(
+            [v + 2 for v in forward], {"data": [1.0] * N, "forward": forward},
+            functions=[function("work", 10 * ms)],
+        )  # fmt: skip
+        paths[name] = str(folder / f"{name}.fprof")
+        report.save(paths[name])
+        report.save(folder / f"{name}.stats")
+    return paths
+
+
+def train(path: Path, layers: int, steps: int = 100) -> None:
+    """A loop of 100 steps, whose forward calls ``layer`` so many times."""
+
+    def layer() -> None:
+        time.sleep(0.0005)
+
+    def forward() -> None:
+        for _ in range(layers):
+            layer()
+
+    with fastprof.Profiler(functions=True, max_overhead=1.0, output=path) as profiler:
+        for _ in profiler.loader(range(steps), name="main"):
+            with fastprof.profile_section("forward"):
+                forward()
+            profiler.step()
+
+
+def test_s0_25_two_saved_runs_of_100_steps_with_a_planted_change(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # As in the guide: both runs write the same name, and the first is renamed.
+    train(tmp_path / "train.fprof", layers=6)
+    (tmp_path / "train.fprof").rename(tmp_path / "baseline.fprof")
+    train(tmp_path / "train.fprof", layers=2)
+    (tmp_path / "train.fprof").rename(tmp_path / "optimized.fprof")
+    output = tmp_path / "changes.json"
+    files = [str(tmp_path / "baseline.fprof"), str(tmp_path / "optimized.fprof")]
+    assert main(["compare", *files, "-o", str(output)]) == 0
+    (pair,) = json.loads(output.read_text())["pairs"]
+    rows = {r["name"].rsplit(".", 1)[-1]: r["figures"] for r in pair["functions"]}
+    assert rows["layer"]["calls"]["before"] == 6
+    assert rows["layer"]["calls"]["after"] == 2
+    # Sleeping takes no less than asked for; how much more is the machine's affair.
+    assert rows["forward"]["cum_ms"]["before"] >= 3.0
+    assert [r["name"] for r in pair["loaders"]] == ["main (train)"]
+    step = next(e for e in pair["effects"] if e["kind"] == "step")
+    assert step["steps"][0] + step["left_out"][0] == 97
+    assert main(["compare", *files]) == 0
+    text = capsys.readouterr().out
+    assert text.index("=== BASELINE ===") < text.index("=== OPTIMIZED ===")
+    assert main(["compare", *files, "--fail-if", "count('train.<locals>.layer')<0"]) == 2
+
+
+def test_the_text_goes_to_stdout_and_conditions_to_stderr(
+    saved: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["compare", saved["a"], saved["b"]]) == 0
+    shown = capsys.readouterr()
+    assert "Step time: slower" in shown.out
+    assert shown.err == ""
+    assert main(["compare", saved["a"], saved["b"], "--fail-if", "step>+3%", "--json"]) == MET
+    shown = capsys.readouterr()
+    assert json.loads(shown.out)["changed"] is True
+    assert "fastprof: --fail-if step>+3%: met: step 10." in shown.err
+
+
+@pytest.mark.parametrize(
+    ("after", "conditions", "code"),
+    [
+        ("b", ["step>+3%"], 1),
+        ("b", ["step>+30%"], 0),
+        ("b", ["step>+30%", "forward>+10%"], 1),
+        ("a2", ["step>+0.1%", "forward>+0.1%", "data>+0.1%"], 0),
+        ("b", ["step>12s"], 0),
+        ("b", ["step>1ms"], 1),
+    ],
+)
+def test_the_exit_status_says_whether_a_condition_is_met(
+    saved: dict[str, str], after: str, conditions: list[str], code: int
+) -> None:
+    options = [part for text in conditions for part in ("--fail-if", text)]
+    assert main(["compare", saved["a"], saved[after], *options]) == code
+
+
+def test_what_cannot_be_decided_passes_unless_it_shall_not(tmp_path: Path) -> None:
+    paths = [str(tmp_path / name) for name in ("a.fprof", "b.fprof")]
+    for path, ms in zip(paths, (10.0, 20.0)):
+        run([ms] * 9).save(path)
+    assert main(["compare", *paths, "--fail-if", "step>+3%"]) == 0
+    assert main(["compare", *paths, "--fail-if", "step>+3%", "--undecided", "fail"]) == MET
+
+
+def test_several_runs_per_side(saved: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    sides = ["--before", saved["a"], saved["a2"], "--after", saved["b"], saved["b2"]]
+    assert main(["compare", *sides, "--fail-if", "work>+3%"]) == MET
+    shown = capsys.readouterr()
+    assert "a.fprof and 1 more -> b.fprof and 1 more" in shown.out
+    assert "significant over the runs" in shown.err
+
+
+@pytest.mark.parametrize("suffix", ["txt", "md", "json"])
+def test_output_files(saved: dict[str, str], tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"out.{suffix}"
+    assert main(["compare", saved["a"], saved["b"], "-o", str(path)]) == 0
+    assert "forward" in path.read_text()
+
+
+def test_bad_input_is_exit_status_2_and_one_line(
+    saved: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a, b = saved["a"], saved["b"]
+    (tmp_path / "bad.fprof").write_bytes(b"{}")
+    for args, what in (
+        ([a], "1 runs to compare"),
+        ([], "0 runs to compare"),
+        ([a, "--before", b], "either two or more files, or both"),
+        (["--before", a], "either two or more files, or both"),
+        ([a, str(tmp_path / "missing.fprof")], "missing.fprof"),
+        ([a, str(tmp_path / "bad.fprof")], "neither a saved run"),
+        ([a, b, "--fail-if", "step>>3"], "condition 'step>>3'"),
+        ([a, b, "--fail-if", "nothing>+3%"], "nothing is called 'nothing'"),
+        ([a, b, "-o", str(tmp_path / "x.html")], "cannot tell the format of"),
+        ([a, b, "-o", str(tmp_path / "no" / "x.md")], "there is no directory"),
+        ([a, b, "--level", "7"], "level is 7"),
+        ([a, b, "--noise", "-1"], "noise is -0.01"),
+    ):
+        assert main(["compare", *args]) == 2, args
+        shown = capsys.readouterr()
+        assert what in shown.err
+        assert shown.err.count("\n") == 1
+        assert shown.out == ""
+
+
+def test_check(saved: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", saved["a"], "data<11%", "p99(step)<1.5*p50(step)"]) == 0
+    assert capsys.readouterr().out.startswith("ok  data<11%: data is 10.")
+    assert main(["check", saved["a"], "step<1ms", "steps==200"]) == MET
+    assert capsys.readouterr().out.splitlines()[0].startswith("FAILED  step<1ms: step is ")
+    assert main(["check", saved["a"], "nonsense"]) == 2
+    assert main(["check", saved["a"] + "x", "step<1s"]) == 2

@@ -1,0 +1,386 @@
+"""Comparisons of saved runs: what is joined with what, what is said, and how it is written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import fastprof
+import pytest
+from fastprof.analysis.compare import join
+from fastprof.errors import LoadError, UnknownFormatError
+from fastprof.report import build_report
+from fastprof.snapshot import Muted
+from unit.comparisons import SKIPPED, function, normal, run, training
+from unit.hostile import NAMES
+from unit.snapshots import MS, Node, c, cost, gpu, kernel, py
+
+N = 200
+
+
+def row(comparison, name, table="functions"):
+    return next(r for r in getattr(comparison.pairs[0], table) if r.name == name)
+
+
+def pair_of(before, after, **options):
+    return fastprof.compare(before, after, **options).pairs[0]
+
+
+@pytest.fixture(scope="module")
+def slower():
+    """forward takes 20 % longer; data, and with it everything else, stays as it was."""
+    data, before = normal(2.0, N, 1), normal(10.0, N, 2)
+    data2, after = normal(2.0, N, 3), normal(12.0, N, 4)
+    return fastprof.compare(
+        run([a + b + 1 for a, b in zip(data, before)], {"data": data, "forward": before}),
+        run([a + b + 1 for a, b in zip(data2, after)], {"data": data2, "forward": after}),
+    )
+
+
+# ---- what is said ----
+
+
+def test_s0_20_both_blocks_and_a_joined_difference():
+    names = [f"f{i:02}" for i in range(14)]
+    before = run([10.0] * N, functions=[function(n, 100 - i, file="/home/a/train.py")
+                                        for i, n in enumerate(names)])  # fmt: skip
+    after = run([8.0] * N, functions=[function(n, 50 - i, file="/srv/b/train.py")
+                                      for i, n in enumerate(names)])  # fmt: skip
+    text = fastprof.compare(before, after).to_text()
+    first, second = text.index("=== BASELINE ==="), text.index("=== OPTIMIZED ===")
+    joined = text.index("Functions, largest difference of self time first")
+    assert first < second < joined
+    for block in (text[first:second], text[second:joined]):
+        assert "Ordered by: cumulative time" in block
+        assert block.count("train.py:1(f") == 10
+        assert "/home" not in block
+        assert "/srv" not in block
+    assert text[joined:].count("\nf0") + text[joined:].count("\nf1") == 14
+
+
+def test_s1_34_relative_changes_of_the_four_figures():
+    # 252 samples in 2.1 s are 120 a second, 259 in 1.4 s are 185.
+    comparison = fastprof.compare(
+        training(2100.0, 252, 0.65, 30.0), training(1400.0, 259, 0.88, 36.0)
+    )
+    rows = {r.name: r for r in comparison.pairs[0].summary}
+    text = comparison.to_text()
+    lines = {line.split("  ")[0]: line.split() for line in text.splitlines()}
+    assert lines["Throughput"] == ["Throughput", "120", "samples/s", "185", "samples/s", "+54%"]
+    assert lines["GPU util"] == ["GPU", "util", "65", "%", "88", "%", "+35%"]
+    assert lines["Step time"] == ["Step", "time", "2.1", "s", "1.4", "s", "-33%"]
+    assert lines["Memory"] == ["Memory", "30/80", "GiB", "36/80", "GiB", "+20%"]
+    assert rows["GPU util"].change.relative == pytest.approx(0.23 / 0.65)
+
+
+def test_e14_the_change_of_utilization_is_relative_and_not_in_points():
+    pair = pair_of(training(100.0, 8, 0.65, 1.0), training(100.0, 8, 0.88, 1.0))
+    change = next(r for r in pair.summary if r.name == "GPU util").change
+    assert f"{change.relative:+.0%}" == "+35%"
+
+
+def test_s1_20_uniformity_of_steps_is_compared():
+    even = run(normal(10.0, 400, 1, spread=0.02))
+    uneven = run(normal(10.0, 400, 2, spread=0.4))
+    moved = {r.name: r.change for r in pair_of(even, uneven).uniformity}
+    assert moved["step time, cv"].before == pytest.approx(0.02, rel=0.2)
+    assert moved["step time, cv"].after == pytest.approx(0.4, rel=0.2)
+    assert "step time, cv" in fastprof.compare(even, uneven).to_text()
+
+
+def test_what_changed_is_named_and_what_did_not_is_not(slower):
+    pair = slower.pairs[0]
+    assert {e.name: e.verdict for e in pair.effects} == {
+        "step": "slower", "data": "no significant change", "forward": "slower",
+    }  # fmt: skip
+    step = pair.step
+    assert step.low_ms < 2.0 < step.high_ms
+    assert step.p_adjusted >= step.p
+    assert step.median.difference_ms == pytest.approx(2.0, abs=0.3)
+    assert slower.changed
+    text = slower.to_text()
+    assert "Step time: slower, " in text
+    assert "forward: slower, " in text
+    assert "data: " not in text.split("Before and after")[0]
+
+
+def test_no_significant_change_is_an_answer_and_says_what_would_not_be_seen():
+    comparison = fastprof.compare(run(normal(10.0, N, 1)), run(normal(10.0, N, 2)))
+    assert not comparison.changed
+    first = comparison.to_text().splitlines()[1]
+    assert "no significant change" in first
+    assert "a change below " in first
+
+
+def test_a_phase_is_the_same_section_by_either_name():
+    values = normal(5.0, N, 1)
+    pair = pair_of(run(values, {"forward": values}), run(values, {"forward_pass": values}))
+    assert [e.name for e in pair.effects] == ["step", "forward"]
+    assert [(r.name, r.status) for r in pair.sections] == [("forward", "both")]
+
+
+def test_runs_saved_without_a_series_still_have_their_steps():
+    before = run(normal(10.0, N, 1), {"data": [1.0] * N}, with_series=False)
+    pair = pair_of(before, run(normal(15.0, N, 2), {"data": [1.0] * N}))
+    assert [(e.name, e.verdict) for e in pair.effects] == [("step", "slower")]
+
+
+def test_few_steps_give_figures_and_no_verdict():
+    pair = pair_of(run([10.0] * 12), run([20.0] * 12))
+    assert pair.step.verdict == "not tested"
+    assert "too few steps: 12" in pair.step.reason
+    assert pair.step.difference_ms == 10.0
+
+
+def test_a_busy_machine_withholds_the_verdict():
+    def busy(n):
+        return {"cpu_ns": tuple([5 * MS] * N), "switches": tuple([n] * N)}
+
+    quiet = run(normal(10.0, N, 1), series=busy(0))
+    disturbed = run(normal(15.0, N, 2), series=busy(2))
+    pair = pair_of(quiet, disturbed)
+    assert pair.step.verdict == "not tested"
+    assert "the machine was busy: other programs took up to" in pair.step.reason
+    assert any("busy during the run after" in note for note in pair.notes)
+    assert pair_of(quiet, run(normal(15.0, N, 2), series=busy(0))).step.verdict == "slower"
+    # Waiting (for a GPU, a disk) is not being interrupted.
+    assert [e.kind for e in pair.effects] == ["step", "cpu"]
+
+
+def test_steps_that_have_not_settled_are_left_out_and_said_to_be():
+    steps = normal(10.0, 400, 1)
+    warming = [v + (20 if i < 60 else 0) for i, v in enumerate(steps)]
+    pair = pair_of(run(warming), run(normal(10.0, 400, 2)))
+    assert pair.step.verdict == "no significant change"
+    assert pair.step.left_out == (60, 0)
+    assert any("not yet settled: 60 steps" in note for note in pair.notes)
+
+
+def test_several_runs_per_side_are_tested_by_their_means_and_functions_too():
+    def side(ms, seeds):
+        return [
+            run(normal(ms + seed % 3 / 100, 50, seed),
+                functions=[function("work", 100 * ms + seed), function("same", 50 + seed % 2)])
+            for seed in seeds
+        ]  # fmt: skip
+
+    comparison = fastprof.compare(side(10.0, range(4)), side(11.0, range(4, 8)))
+    assert comparison.runs == (4, 4)
+    step = comparison.step
+    assert (step.verdict, step.steps, step.blocks) == ("slower", (4, 4), None)
+    assert row(comparison, "work").verdict == "slower"
+    assert row(comparison, "same").verdict == "no significant change"
+    assert "verdict" in comparison.to_text().split("Functions")[1].splitlines()[1]
+
+
+def test_functions_of_single_runs_claim_nothing():
+    comparison = fastprof.compare(
+        run([10.0] * N, functions=[function("work", 100)]),
+        run([10.0] * N, functions=[function("work", 900)]),
+    )
+    assert (row(comparison, "work").verdict, row(comparison, "work").p_adjusted) == ("", None)
+    assert any("They describe" in note for note in comparison.pairs[0].notes)
+
+
+def test_figures_are_per_step_of_however_many_steps_there_were():
+    comparison = fastprof.compare(
+        run([10.0] * 97, functions=[function("work", 100)]),
+        run([10.0] * 197, functions=[function("work", 200)]),
+    )
+    change = row(comparison, "work").figures["self_ms"]
+    assert (change.before, change.after) == (1.0, 1.0)
+    assert comparison.basis == "step"
+    assert ("steps measured", "97", "197") in [
+        (s.name, s.before, s.after) for s in comparison.pairs[0].settings
+    ]
+
+
+def test_muted_functions_are_marked_and_come_last():
+    before = run([10.0] * N, functions=[function("tiny", 1), function("work", 100)])
+    report = run([10.0] * N, functions=[function("tiny", 500), function("work", 110)])
+    keys = [k.name for k in report.snapshot.keys]
+    muted = (Muted(keys.index("tiny"), 1000),)
+    after = run([10.0] * N, functions=[function("tiny", 500), function("work", 110)], muted=muted)
+    comparison = fastprof.compare(before, after)
+    assert [(r.name, r.status) for r in comparison.functions] == [
+        ("work", "both"), ("tiny", "muted"),
+    ]  # fmt: skip
+    assert any("max_overhead=1" in note for note in comparison.pairs[0].notes)
+
+
+def test_kernels_and_loaders_are_joined_by_name():
+    before = run([10.0] * N, gpu=gpu(kernels=(kernel("gemm", 80 * MS, 4), kernel("old", 9 * MS))))
+    after = run([10.0] * N, gpu=gpu(kernels=(kernel("gemm", 40 * MS, 4), kernel("gemm", 10 * MS))))
+    rows = {r.name: r for r in pair_of(before, after).kernels}
+    assert rows["gemm"].figures["total_ms"].relative == pytest.approx(-30 / 80)
+    assert rows["old"].status == "gone"
+    loaders = pair_of(training(10.0, 8, 0.5, 1.0), training(10.0, 16, 0.5, 1.0))
+    assert [r.name for r in loaders.loaders] == ["main (train)"]
+    assert ("loader main (train): batch size", "8", "16") in [
+        (s.name, s.before, s.after) for s in loaders.settings
+    ]
+
+
+def test_settings_that_differ_are_listed_and_those_that_matter_come_first():
+    before = run([10.0] * N, meta={"python": "3.11.9", "sync": False, "command": "a", "pid": 1})
+    after = run([10.0] * N, meta={"python": "3.12.1", "sync": True, "command": "b", "pid": 2})
+    found = pair_of(before, after).settings
+    assert [s.name for s in found] == ["Python", "synchronized with the GPU", "command line"]
+    assert (found[1].before, found[1].after) == ("no", "yes")
+    assert "overlaps" in found[1].matters
+    after = run([10.0] * N, functions=[function("work", 5)], calibration=cost((40, 60)))
+    raw = build_report(after.snapshot, correct_times=False)
+    assert "hook's cost subtracted" in [s.name for s in pair_of(after, raw).settings]
+
+
+# ---- joining ----
+
+
+def joined(before, after):
+    tables = [run([1.0], functions=nodes).functions for nodes in (before, after)]
+    return {
+        tuple(None if r is None else (r.file, r.line) for r in rows) for rows in join.join(tables)
+    }
+
+
+def test_moved_lines_and_renamed_directories_do_not_matter():
+    before = [function("step", 1, 10, "/old/place/train.py")]
+    after = [function("step", 1, 99, "C:\\new\\train.py")]
+    assert joined(before, after) == {(("/old/place/train.py", 10), ("C:\\new\\train.py", 99))}
+
+
+def test_another_file_or_class_is_another_function():
+    before = [function("step", 1, 10, "train.py")]
+    after = [function("step", 1, 10, "eval.py"), function("step", 1, 10, qualname="A.step")]
+    assert len(joined(before, after)) == 3
+
+
+def test_functions_that_read_alike_are_paired_by_directory_and_nearest_line():
+    def both(*places):
+        return [function("<lambda>", 1, line, file) for file, line in places]
+
+    assert joined(
+        both(("p/a/m.py", 10), ("p/a/m.py", 50), ("p/b/m.py", 10)),
+        both(("q/b/m.py", 11), ("q/a/m.py", 52), ("q/a/m.py", 12), ("q/a/m.py", 90)),
+    ) == {
+        (("p/a/m.py", 10), ("q/a/m.py", 12)),
+        (("p/a/m.py", 50), ("q/a/m.py", 52)),
+        (("p/b/m.py", 10), ("q/b/m.py", 11)),
+        (None, ("q/a/m.py", 90)),
+    }
+
+
+def test_many_functions_that_read_alike_are_paired_in_order():
+    nodes = [function("<lambda>", 1, line, "m.py") for line in range(1, 302)]
+    moved = [function("<lambda>", 1, line + 1000, "m.py") for line in range(1, 302)]
+    assert joined(nodes, moved) == {(("m.py", i), ("m.py", i + 1000)) for i in range(1, 302)}
+
+
+def test_stats_files_are_compared_with_runs(tmp_path: Path):
+    report = run(
+        [10.0] * N,
+        functions=[
+            Node(py("forward", 3, "/a/m.py", "Net.forward"), 10, 50 * MS, [Node(c("len"), 5, MS)])
+        ],
+    )  # fmt: skip
+    report.save(tmp_path / "a.fprof")
+    report.save(tmp_path / "b.stats")
+    for names in (("a.fprof", "b.stats"), ("b.stats", "a.fprof"), ("b.stats", "b.stats")):
+        comparison = fastprof.compare(*(tmp_path / name for name in names))
+        assert comparison.basis == "run"
+        assert {r.status for r in comparison.functions} == {"both"}
+        assert all(
+            r.figures["self_ms"].difference == pytest.approx(0) for r in comparison.functions
+        )
+        assert "=== BASELINE ===" in comparison.to_text()
+        assert any("nothing is tested" in note for note in comparison.pairs[0].notes)
+
+
+# ---- three and more ----
+
+
+def test_three_runs_have_a_column_each_against_the_first():
+    runs = [
+        run(normal(ms, N, i), functions=[function("work", 10 * ms)])
+        for i, ms in enumerate((10.0, 12.0, 9.0))
+    ]
+    comparison = fastprof.compare(*runs)
+    assert comparison.labels == ("report (1)", "report (2)", "report (3)")
+    assert [p.step.verdict for p in comparison.pairs] == ["slower", "faster"]
+    line = next(x for x in comparison.to_text().splitlines() if x.startswith("step "))
+    assert "(+20% slower)" in line
+    assert "(-10% faster)" in line
+    work = next(x for x in comparison.to_text().splitlines() if x.startswith("work "))
+    assert "(+20%)" in work
+    assert "(-10%)" in work
+    assert comparison.to_markdown().count("report (2)") >= 3
+
+
+# ---- outputs ----
+
+
+def test_json_has_what_the_text_has(slower, tmp_path: Path):
+    data = json.loads(slower.to_json())
+    assert data["schema"] == "fastprof.comparison/1"
+    assert data["changed"] is True
+    effects = {e["name"]: e for e in data["pairs"][0]["effects"]}
+    assert effects["forward"]["verdict"] == "slower"
+    assert effects["forward"]["change"] == pytest.approx(0.2, abs=0.02)
+    assert effects["forward"]["median"]["low_ms"] is not None
+    for suffix, text in ((".json", slower.to_json()), (".md", slower.to_markdown()),
+                         (".txt", slower.to_text())):  # fmt: skip
+        slower.save(tmp_path / f"c{suffix}")
+        assert (tmp_path / f"c{suffix}").read_text(encoding="utf-8") == text
+    with pytest.raises(UnknownFormatError, match=r"\.txt \.md \.json"):
+        slower.save(tmp_path / "c.html")
+
+
+@pytest.mark.parametrize("name", NAMES.values(), ids=NAMES.keys())
+def test_f43_hostile_names_reach_no_output(name):
+    before = run([10.0] * N, {name: [1.0] * N}, functions=[Node(py(name, 1, name), 1, 5 * MS)],
+                 meta={"command": name})  # fmt: skip
+    after = run([10.0] * N, {name: [1.0] * N}, functions=[Node(py(name, 2, name), 1, 9 * MS)],
+                meta={"command": name + "2"})  # fmt: skip
+    comparison = fastprof.compare(before, after)
+    for text in (comparison.to_text(), comparison.to_markdown()):
+        assert all(line.isprintable() and line.isascii() for line in text.splitlines())
+    for line in comparison.to_markdown().splitlines():
+        assert "<" not in line or line.startswith("    "), line
+    json.loads(comparison.to_json())
+
+
+def test_every_line_of_a_table_fits_its_header(slower):
+    lines = slower.to_text().splitlines()
+    rule = next(i for i, line in enumerate(lines) if line.startswith("ms per step"))
+    assert set(lines[rule + 1]) == {"-", " "}
+
+
+# ---- bad input ----
+
+
+def test_bad_input_is_named(tmp_path: Path):
+    report = run([10.0] * 5)
+    with pytest.raises(ValueError, match="1 runs to compare"):
+        fastprof.compare(report)
+    with pytest.raises(TypeError, match="neither a Report nor the path"):
+        fastprof.compare(report, 5)
+    with pytest.raises(ValueError, match="has no run"):
+        fastprof.compare(report, [])
+    with pytest.raises(ValueError, match="level is 2"):
+        fastprof.compare(report, report, level=2)
+    with pytest.raises(ValueError, match="noise is nan"):
+        fastprof.compare(report, report, noise=float("nan"))
+    (tmp_path / "x.fprof").write_bytes(b"\x1f\x8b nonsense")
+    with pytest.raises(LoadError, match=r"x\.fprof"):
+        fastprof.compare(report, tmp_path / "x.fprof")
+    with pytest.raises(FileNotFoundError):
+        fastprof.compare(report, tmp_path / "missing.fprof")
+
+
+def test_runs_that_measured_nothing_are_compared_as_far_as_they_go():
+    empty = build_report(fastprof.Snapshot(meta={}, duration_ns=0))
+    comparison = fastprof.compare(empty, run([10.0] * N))
+    assert comparison.step is None
+    assert comparison.basis == "run"
+    assert "fastprof compare" in comparison.to_text()
+    assert SKIPPED == 3

@@ -1,0 +1,281 @@
+"""Conditions: their language, ``fastprof.check`` and ``compare --fail-if``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import fastprof
+import pytest
+from fastprof.analysis.compare.build import compare_runs, open_sides
+from fastprof.analysis.compare.check import examine
+from fastprof.analysis.compare.conditions import outcome
+from fastprof.analysis.compare.expressions import Literal, Name, Operation, parse
+from fastprof.errors import CheckError, ConditionError
+from hypothesis import given
+from hypothesis import strategies as st
+from unit.comparisons import function, normal, run, training
+from unit.snapshots import MS, gpu, kernel
+
+N = 200
+
+
+def decide(text, before, after, **options):
+    sides = open_sides([before, after])
+    options = {"level": 0.95, "noise": 0.02, **options}
+    pair = compare_runs(sides, **options).pairs[0]
+    return outcome(parse(text, changes=True), *sides, pair, **options)
+
+
+@pytest.fixture(scope="module")
+def report():
+    """Steps of 10 ms: 2 ms data, 7 ms forward."""
+    return run(
+        [10.0] * 99 + [20.0],
+        {"data": [2.0] * 100, "forward": [7.0] * 100},
+        functions=[function("work", 100), function("twin", 1, 3, "a.py"),
+                   function("twin", 2, 9, "b.py")],
+        gpu=gpu(kernels=(kernel("gemm", 50 * MS, 200),)),
+    )  # fmt: skip
+
+
+# ---- the language ----
+
+
+def test_conditions_are_read():
+    found = parse("p99(step) < 1.5*p50(step)")
+    assert found.left == Name("p99", "step")
+    assert found.right == Operation("*", Literal(1.5, "number", "1.5"), Name("p50", "step"))
+    assert parse("data<10%").right == Literal(0.1, "share", "10%")
+    assert parse("a+b*2<3ms").left == Operation(
+        "+", Name("", "a"), Operation("*", Name("", "b"), Literal(2.0, "number", "2"))
+    )
+    assert parse('"a b"<1s').left == Name("", "a b")
+    assert parse("self('<lambda>')<1us").left == Name("self", "<lambda>")
+    assert parse("train.py:Net.forward<1ms").left == Name("", "train.py:Net.forward")
+
+
+def test_a_sign_makes_a_change_only_where_changes_are_meant():
+    change = parse("step>+3%", changes=True)
+    assert (change.is_change, change.right) == (True, Literal(0.03, "relative", "+3%"))
+    assert parse("gpu_util<-5points", changes=True).right.value == -0.05
+    assert not parse("step>3ms", changes=True).is_change
+    with pytest.raises(ConditionError, match="expected a number or a name"):
+        parse("step>+3%")
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("", "expected a number or a name at its end"),
+        ("step", "expected one of < <= > >= == at its end"),
+        ("step>", "expected a number or a name at its end"),
+        ("step>3%%", "expected nothing more at '%'"),
+        ("step>3parsec", "expected a unit (%, ns, us, ms"),
+        ("step=>3", "cannot be read at '=>3'"),
+        ("step>3; import os", "cannot be read at '; import os'"),
+        ("__import__('os')>1", "no such figure (mean, median"),
+        ("eval(step)>1", "no such figure"),
+        ("p99(step>1", "expected )"),
+        ("p99(5)>1", "expected a name"),
+        ("(" * 60 + "1>2", "too many brackets"),
+        ("step>1e999", "number out of range"),
+        ("'a>1", "cannot be read"),
+        ("step>5points", "points are of changes"),
+        ("\x1b[31m>1", r"cannot be read at '\x1b[31m>1'"),
+    ],
+)
+def test_what_cannot_be_read_is_said_with_its_place(text, what):
+    with pytest.raises(ConditionError) as caught:
+        parse(text)
+    assert what in str(caught.value)
+    assert str(caught.value).isprintable()
+
+
+def test_conditions_are_bounded():
+    with pytest.raises(ConditionError, match="at most 500"):
+        parse("1+" * 5000 + "1>2")
+    with pytest.raises(ConditionError, match="expected a string"):
+        parse(5)
+    with pytest.raises(ConditionError, match="not with =="):
+        parse("step==+3%", changes=True)
+
+
+@given(st.text(max_size=60) | st.text("step()+-*/<>=%.0123456789msp'\" ", max_size=60))
+def test_any_text_is_a_condition_or_a_clear_error(report, text):
+    for changes in (False, True):
+        try:
+            said = parse(text, changes=changes).operator
+        except ConditionError as error:
+            said = str(error)
+        assert said.isprintable()
+
+
+@given(st.text("step()+-*/<>=%.0123456789m ", min_size=5, max_size=30))
+def test_whatever_can_be_read_has_a_value_or_a_clear_error(report, text):
+    try:
+        rows = examine(report, text)
+    except ConditionError:
+        return
+    assert rows[0].holds in (True, False)
+
+
+# ---- check ----
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "step<11ms", "step>10ms", "step==10.1ms", "p50(step)==10ms", "max(step)==20ms",
+        "p99(step)<=2*p50(step)", "count(step)==100", "steps==100", "total(step)==1.01s",
+        "data<20%", "data>19%", "data==2ms", "share(data)<20%", "data_loading==2ms",
+        "data+forward<9.5ms", "(data+forward)/step>0.88", "count(forward)==100",
+        "mean(forward)==7ms", "p95(forward)<8ms", "max(forward)==7ms", "forward-data==5ms",
+        "section(data)<2.1ms", "total(data)==200ms", "self(data)<2ms", "work<1ms", "self(work)<1ms",
+        "count(work)<1", "total(work)==100ms", "mean(work)==10ms", "share(work)<10%",
+        "a.py:twin<b.py:twin", "gemm>0.4ms", "count(gemm)>1.9", "mean(gemm)==250us",
+        "total(gemm)==50ms", "kernel(gemm)<50%", "wall>1s", "throughput>98",
+        "'(unaccounted)'>1ms", "step/2<1s", "10%*step<2ms", "step<200%", "2<3", "gpu(data)<1ms",
+    ],
+)  # fmt: skip
+def test_conditions_that_hold(report, text):
+    assert [row.holds for row in fastprof.check(report, text)] == [True]
+
+
+def test_conditions_that_do_not_hold_are_told_with_their_values(report, tmp_path: Path):
+    report.save(tmp_path / "run.fprof")
+    with pytest.raises(CheckError) as caught:
+        fastprof.check(tmp_path / "run.fprof", "data<10%", "step<1s", "p99(step)<1.005*p50(step)")
+    message = str(caught.value)
+    assert "data<10% does not hold: data is 19.8 %" in message
+    assert "p99(step) is 10.1" in message
+    assert "1.005 * p50(step) is 10.050 ms" in message
+    assert "step<1s" not in message
+    assert isinstance(caught.value, AssertionError)
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("nothing<3", "nothing is called 'nothing'"),
+        ("gpu_util<3", "'gpu_util' was not recorded"),
+        ("memory<3GiB", "'memory' was not recorded"),
+        ("p99(gpu_util)<3", "p99() is not known of gpu_util"),
+        ("p99(work)<3ms", "p99() is not known of the function 'work'"),
+        ("twin<3ms", "2 functions are called 'twin'; name one of them: 'a.py:twin', 'b.py:twin'"),
+        ("step<3", "compares a time (write its unit, e.g. 5ms) with a plain number"),
+        ("step+1<3ms", "adds a time"),
+        ("step*step<3ms", "multiplies a time"),
+        ("1/step<3", "divides a plain number"),
+        ("step/0<3ms", "divides by 0"),
+    ],
+)
+def test_conditions_that_mean_nothing(report, text, what):
+    report = run([10.0] * 100, {"data": [1.0] * 100},
+                 functions=[function("work", 1), function("twin", 1, 3, "a.py"),
+                            function("twin", 2, 9, "b.py")])  # fmt: skip
+    with pytest.raises(ConditionError) as caught:
+        fastprof.check(report, text)
+    assert what in str(caught.value)
+
+
+def test_check_needs_a_condition(report):
+    with pytest.raises(ConditionError, match="no condition"):
+        fastprof.check(report)
+
+
+# ---- fail-if ----
+
+
+@pytest.fixture(scope="module")
+def sides():
+    """The step takes 5 % longer, all of it in forward."""
+    base = normal(10.0, 400, 1)
+    slow = normal(10.5, 400, 2)
+    return (
+        run(base, {"data": [1.0] * 400, "forward": [v - 2 for v in base]},
+            functions=[function("work", 100)]),
+        run(slow, {"data": [1.0] * 400, "forward": [v - 2 for v in slow]},
+            functions=[function("work", 150)]),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "met"),
+    [
+        ("step>+3%", True),
+        ("step>+4%", True),
+        ("step>+6%", False),
+        ("step<-3%", False),
+        ("step<+6%", True),
+        ("step>+0.3ms", True),
+        ("step>+700us", False),
+        ("forward>+3%", True),
+        ("data>+1%", False),
+        ("p50(step)>+3%", True),
+        ("median(forward)>+3%", True),
+        ("throughput<-3%", True),
+        ("work>+40%", True),
+        ("self(work)>+60%", False),
+        ("count(forward)>+0", False),
+        ("step>5ms", True),
+        ("p99(step)>1.5*p50(step)", False),
+        ("data<10%", True),
+    ],
+)
+def test_a_condition_is_met_if_the_change_is_beyond_the_limit_and_real(sides, text, met):
+    assert decide(text, *sides).met is met
+
+
+def test_a_change_beyond_the_limit_that_may_be_chance_does_not_fail():
+    rough = [run(normal(10.0, 100, seed, spread=0.5)) for seed in (1, 2)]
+    sign, limit = (">", "+0.1%") if rough[1].steps.mean_ms > rough[0].steps.mean_ms else (
+        "<", "-0.1%")  # fmt: skip
+    found = decide(f"step{sign}{limit}", *rough)
+    assert found.met is False
+    assert "no significant change" in found.text
+
+
+def test_what_the_steps_cannot_decide_is_undecided():
+    found = decide("step>+3%", run([10.0] * 9), run([20.0] * 9))
+    assert found.met is None
+    assert "too few steps" in found.text
+    assert decide("step>+300%", run([10.0] * 9), run([20.0] * 9)).met is False
+
+
+def test_figures_without_statistics_decide_themselves_and_say_so(sides):
+    found = decide("work>+40%", *sides)
+    assert "not tested, the figures themselves decide" in found.text
+
+
+def test_the_noise_of_single_runs_is_allowed_for(sides):
+    assert decide("step>+3%", *sides, noise=0.2).met is False
+    assert decide("step>+3%", *sides, noise=0.0).met is True
+
+
+def test_several_runs_decide_every_figure():
+    def side(ms, seeds):
+        return [
+            run(normal(ms, 80, seed), functions=[function("work", 10 * ms + seed % 2)])
+            for seed in seeds
+        ]
+
+    before, after = side(10.0, range(4)), side(12.0, range(4, 8))
+    for text in ("step>+3%", "work>+3%", "p50(step)>+3%", "throughput<-3%"):
+        found = decide(text, before, after)
+        assert found.met is True, found
+    same = decide("work>+0.1%", before, side(10.001, range(8, 12)))
+    assert same.met is False
+
+
+def test_changes_in_points_and_in_other_units():
+    before, after = training(100.0, 8, 0.65, 30.0), training(100.0, 8, 0.55, 36.0)
+    assert decide("gpu_util<-5points", before, after).met is True
+    assert decide("gpu_util<-11points", before, after).met is False
+    assert decide("gpu_util<-15%", before, after).met is True
+    assert decide("memory>+5GiB", before, after).met is True
+    assert decide("memory_share>+10points", before, after).met is False
+    assert decide("gpu_util<60%", before, after).met is True
+    with pytest.raises(ConditionError, match="in % or points"):
+        decide("gpu_util<-5ms", before, after)
+    with pytest.raises(ConditionError, match="in % or ms"):
+        decide("step>+5GiB", before, after)

@@ -1,0 +1,305 @@
+"""The statistics of comparisons: against references, and on series whose truth is known."""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+from itertools import pairwise
+
+import pytest
+from fastprof.analysis.compare import blocks, bootstrap, quantiles, significance, student
+from fastprof.analysis.compare.significance import Series
+from fastprof.analysis.compare.transient import transient
+from hypothesis import given
+from hypothesis import strategies as st
+
+LEVEL = 0.95
+
+
+def ar(phi, n, seed, mean=100.0):
+    """A first-order autoregressive series: each value is ``phi`` of the last one plus noise."""
+    source = random.Random(seed)
+    x = source.gauss(0, 1) / math.sqrt(1 - phi * phi)
+    values = []
+    for _ in range(n):
+        values.append(mean + x)
+        x = phi * x + source.gauss(0, 1)
+    return values
+
+
+def verdict_of(before, after, noise=0.0):
+    effect = significance.effect_of_steps(
+        "step", "step", Series(before, 0), Series(after, 0), level=LEVEL, noise=noise
+    )
+    return significance.decide([effect], level=LEVEL, noise=noise)[0]
+
+
+# ---- Student's distribution ----
+
+
+@pytest.mark.parametrize("df", [0.7, 1, 2, 3.3, 10, 50, 300])
+def test_student_p_and_critical_values_are_those_of_scipy(df):
+    stats = pytest.importorskip("scipy.stats")
+    for t in (0.0, 0.01, 0.5, 1, 2, 5, 20, 1e3):
+        assert student.two_sided_p(t, df) == pytest.approx(2 * stats.t.sf(t, df), abs=1e-10)
+    for level in (0.5, 0.9, 0.95, 0.999):
+        assert student.critical(level, df) == pytest.approx(stats.t.ppf((1 + level) / 2, df))
+
+
+def test_student_with_known_values():
+    assert student.critical(0.95, 1) == pytest.approx(12.7062, abs=1e-4)
+    assert student.critical(0.95, 10) == pytest.approx(2.22814, abs=1e-5)
+    assert student.two_sided_p(1.0, 1) == pytest.approx(0.5)
+    assert student.two_sided_p(math.inf, 3) == 0.0
+
+
+# ---- blocks ----
+
+
+def test_autocovariances_are_those_of_numpy():
+    np = pytest.importorskip("numpy")
+    values = ar(0.6, 500, 1)
+    x = np.array(values) - np.mean(values)
+    expected = [float((x[: len(x) - k] * x[k:]).mean()) * (len(x) - k) / len(x) for k in range(20)]
+    assert blocks.autocovariances(values, 19) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("phi", "n"), [(0.5, 4000), (0.8, 4000)])
+def test_the_block_length_is_that_of_the_formula_for_a_known_process(phi, n):
+    # For AR(1): G / g(0) = 2 phi / (1 - phi^2), and length = (1.5 (G/g)^2 n)^(1/3).
+    expected = (1.5 * (2 * phi / (1 - phi * phi)) ** 2 * n) ** (1 / 3)
+    found = statistics.mean(blocks.dependence(ar(phi, n, seed))[0] for seed in range(8))
+    assert found == pytest.approx(expected, rel=0.25)
+
+
+def test_independent_steps_need_no_blocks_but_short_ones():
+    assert statistics.median(blocks.dependence(ar(0, 1000, s))[0] for s in range(9)) < 3
+    assert blocks.blocks_of(ar(0, 100, 1)).length == blocks.SHORTEST
+    assert blocks.blocks_of(ar(0, 4096, 1)).length == math.ceil(4096 / blocks.MOST)
+
+
+def test_block_means_are_those_of_circular_blocks():
+    values = [1.0, 2.0, 4.0, 8.0, 16.0]
+    for length in range(1, 6):
+        expected = [sum(values[(i + j) % 5] for j in range(length)) / length for i in range(5)]
+        assert sorted(blocks.block_means(values, length)) == pytest.approx(sorted(expected))
+
+
+def test_the_variance_of_a_mean_of_independent_values_is_theirs_over_n():
+    values = ar(0, 4000, 3)
+    found = blocks.blocks_of(values)
+    variance = blocks.variance_of_mean(blocks.block_means(values, found.length), found)
+    assert variance == pytest.approx(statistics.variance(values) / 4000, rel=0.35)
+
+
+def test_the_variance_of_a_mean_knows_that_steps_depend_on_each_other():
+    values = [ar(0.8, 2000, seed) for seed in range(20)]
+    means = []
+    for series in values:
+        found = blocks.blocks_of(series)
+        means.append(blocks.variance_of_mean(blocks.block_means(series, found.length), found))
+    # Of AR(1): 1 / (1 - phi)^2 / n; as if independent it would be 9 times less.
+    assert statistics.mean(means) == pytest.approx(25 / 2000, rel=0.25)
+
+
+@given(st.lists(st.floats(0.001, 1e9), min_size=2, max_size=300))
+def test_any_series_can_be_cut(values):
+    found = blocks.blocks_of(values)
+    assert found.length >= 1
+    assert found.correction >= 1
+    if found.enough:
+        assert found.length * blocks.FEWEST <= len(values)
+
+
+# ---- the bootstrap ----
+
+
+def test_the_same_seed_gives_the_same_interval():
+    before, after = ar(0.3, 200, 1), ar(0.3, 200, 2)
+    cut = blocks.blocks_of(before), blocks.blocks_of(after)
+    one, two = (
+        bootstrap.difference_of_means(before, after, cut, level=LEVEL, seed=5) for _ in range(2)
+    )
+    assert one == two
+    assert one.low < one.estimate < one.high
+    assert one.estimate == pytest.approx(statistics.mean(after) - statistics.mean(before))
+
+
+def test_independent_normal_steps_get_the_interval_of_the_t_test():
+    before, after = ar(0, 1000, 1), ar(0, 1000, 2)
+    effect = verdict_of(before, after)
+    classical = 1.96 * math.sqrt(
+        statistics.variance(before) / 1000 + statistics.variance(after) / 1000
+    )
+    assert (effect.high_ms - effect.low_ms) / 2 == pytest.approx(classical, rel=0.25)
+
+
+@pytest.mark.parametrize(
+    "series",
+    [
+        pytest.param(lambda seed: ar(0.0, 200, seed), id="independent"),
+        pytest.param(lambda seed: ar(0.5, 300, seed), id="AR 0.5"),
+        pytest.param(lambda seed: ar(0.9, 1000, seed), id="AR 0.9"),
+        pytest.param(
+            lambda seed: [100 + random.Random(seed * 1000 + i).paretovariate(2.5)
+                          for i in range(200)], id="heavy tail"),
+        pytest.param(
+            lambda seed: [v + (50 if (i + seed) % 20 == 0 else 0)
+                          for i, v in enumerate(ar(0, 200, seed))], id="checkpoints"),
+    ],
+)  # fmt: skip
+def test_equal_programs_are_called_different_no_more_often_than_stated(series):
+    effects = [_quick(series(2 * seed), series(2 * seed + 1)) for seed in range(150)]
+    tested = [p for p in effects if p is not None]
+    assert len(tested) > 100
+    # 5 % of 150 is 7.5; more than 15 would be one run of this test in 300 at 5 %.
+    assert sum(p <= 0.05 for p in tested) <= 15
+
+
+def _quick(before, after):
+    cut = blocks.blocks_of(before), blocks.blocks_of(after)
+    if not (cut[0].enough and cut[1].enough):
+        return None
+    found = bootstrap.difference_of_means(before, after, cut, level=LEVEL, seed=1, draws=199)
+    return found.p
+
+
+def test_a_change_of_the_size_called_detectable_is_found_most_of_the_time():
+    found = 0
+    for seed in range(60):
+        before = ar(0.3, 300, 2 * seed)
+        reach = verdict_of(before, ar(0.3, 300, 2 * seed + 1)).detectable_ms
+        after = ar(0.3, 300, 2 * seed + 1001, mean=100 + reach)
+        found += verdict_of(before, after).significant
+    assert found >= 40  # 80 % of 60 is 48
+
+
+def test_a_change_beyond_the_noise_is_found_and_one_within_it_is_none():
+    before = ar(0, 1000, 1)
+    assert verdict_of(before, [v * 1.05 for v in ar(0, 1000, 2)], noise=0.02).verdict == "slower"
+    assert verdict_of(before, [v * 0.95 for v in ar(0, 1000, 2)], noise=0.02).verdict == "faster"
+    within = verdict_of(before, [v * 1.01 for v in ar(0, 1000, 2)], noise=0.02)
+    assert within.verdict == "no significant change"
+    assert "no more than runs of the same program may (2.0%)" in within.reason
+    assert verdict_of(before, [v * 1.01 for v in ar(0, 1000, 2)]).verdict == "slower"
+
+
+def test_too_few_steps_or_steps_that_depend_too_long_are_not_tested():
+    few = verdict_of(ar(0, 20, 1), ar(0, 300, 2))
+    assert (few.verdict, few.p) == ("not tested", None)
+    assert few.reason == f"too few steps: 20, at least {blocks.FEWEST_STEPS} are needed"
+    assert few.difference_ms is not None
+    slow = verdict_of(ar(0.99, 200, 1), ar(0.99, 200, 2))
+    assert slow.verdict == "not tested"
+    assert "depend on each other" in slow.reason
+
+
+@pytest.mark.parametrize(("after", "verdict"), [(5.0, "no significant change"), (6.0, "slower")])
+def test_steps_that_all_take_the_same_time(after, verdict):
+    effect = verdict_of([5.0] * 100, [after] * 100)
+    assert effect.verdict == verdict
+    assert effect.low_ms == effect.high_ms == after - 5.0
+
+
+def test_a_section_that_never_ran_on_both_sides_did_not_change():
+    assert verdict_of([0.0] * 100, [0.0] * 100).verdict == "no significant change"
+
+
+# ---- quantiles ----
+
+
+def test_the_interval_of_a_median_covers_it():
+    covered = 0
+    for seed in range(100):
+        values = ar(0.3, 300, seed)
+        found = quantiles.quantile(values, 0.5, blocks.blocks_of(values), LEVEL)
+        if found.low is not None:
+            covered += found.low <= 100 <= found.high
+    assert covered >= 88
+
+
+def test_quantiles_are_those_of_numpy_and_far_ones_need_many_steps():
+    np = pytest.importorskip("numpy")
+    values = ar(0, 300, 5)
+    cut = blocks.blocks_of(values)
+    for q in (0.5, 0.95, 0.99):
+        assert quantiles.quantile(values, q, cut, LEVEL).estimate == pytest.approx(
+            np.percentile(values, 100 * q)
+        )
+    assert quantiles.quantile(values, 0.99, cut, LEVEL).low is None
+    many = ar(0, 4000, 5)
+    far = quantiles.quantile(many, 0.95, blocks.blocks_of(many), LEVEL)
+    assert far.low < far.estimate < far.high
+
+
+# ---- many rows ----
+
+
+def test_holm_and_benjamini_hochberg_by_hand():
+    assert significance.holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    assert significance.holm([]) == []
+    assert significance.benjamini_hochberg([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.04, 0.04])
+    assert significance.benjamini_hochberg([0.9, 0.8]) == pytest.approx([0.9, 0.9])
+
+
+@given(st.lists(st.floats(0, 1), max_size=40))
+def test_corrected_values_are_no_smaller_and_in_the_same_order(values):
+    for adjusted in (significance.holm(values), significance.benjamini_hochberg(values)):
+        assert all(p - 1e-12 <= a <= 1 for p, a in zip(values, adjusted))
+        order = sorted(range(len(values)), key=lambda i: values[i])
+        ranked = [adjusted[i] for i in order]
+        assert all(a <= b + 1e-12 for a, b in pairwise(ranked))
+
+
+def test_twenty_equal_rows_name_none_of_them_though_one_alone_would_be():
+    effects = [
+        significance.effect_of_steps(
+            str(i), "section", Series(ar(0, 200, i), 0), Series(ar(0, 200, i + 100), 0),
+            level=LEVEL, noise=0,
+        )
+        for i in range(20)
+    ]  # fmt: skip
+    assert min(e.p for e in effects) < 0.1
+    assert not any(e.significant for e in significance.decide(effects, level=LEVEL, noise=0))
+
+
+# ---- several runs per side ----
+
+
+def test_several_runs_are_welchs_test():
+    stats = pytest.importorskip("scipy.stats")
+    a, b = [10.0, 11.0, 10.5, 9.8], [12.0, 14.0, 13.1]
+    found = significance.welch(a, b, level=LEVEL)
+    expected = stats.ttest_ind(b, a, equal_var=False)
+    assert found.p == pytest.approx(expected.pvalue)
+    interval = expected.confidence_interval(LEVEL)
+    assert (found.low, found.high) == pytest.approx((interval.low, interval.high))
+
+
+def test_one_run_beside_several_varies_as_they_do():
+    found = significance.welch([10.0, 10.2, 9.8, 10.1], [10.3], level=LEVEL)
+    assert found.p > 0.05
+    assert significance.welch([10.0, 10.2, 9.8, 10.1], [13.0], level=LEVEL).p < 0.01
+    assert significance.welch([1.0], [2.0], level=LEVEL) is None
+
+
+# ---- warm-up ----
+
+
+def test_a_longer_transient_is_left_out_and_a_single_spike_is_not():
+    steady = ar(0, 400, 1)
+    assert transient(steady) == 0
+    assert transient([300.0, *steady[1:]]) == 0
+    warming = [v + 80 * math.exp(-i / 15) for i, v in enumerate(steady)]
+    assert 40 <= transient(warming) <= 120
+    cooling = [v - (30 if i < 60 else 0) for i, v in enumerate(steady)]
+    assert transient(cooling) == 60
+    assert transient([v + (30 if i < 200 else 0) for i, v in enumerate(steady)]) is None
+    assert transient(steady[:30]) == 0
+
+
+@given(st.lists(st.floats(0, 1e9), max_size=300))
+def test_at_most_half_of_any_series_is_left_out(values):
+    found = transient(values)
+    assert found is None or 0 <= found <= len(values) / 2
