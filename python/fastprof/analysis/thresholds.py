@@ -125,7 +125,7 @@ _ALL = {
     ),
     # What trains nothing and could be somewhere else: the line that is drawn for transfers.
     "overhead-share": Limit(
-        "share of the step", "%", None, 0.05, 0.15,
+        "share of logging, saving, reading, waiting", "%", None, 0.05, 0.15,
         f"{_OWN}: the line that {_MERGED} draws for transfers",
     ),
     "copy-share": Limit(
@@ -153,7 +153,8 @@ _ALL = {
         f"{_OWN}: TraceML's 10 and 20 % for what is no phase",
     ),
     "imbalance": Limit(
-        "slowest over median rank", "%", None, 0.10, 0.20, "TraceML's 10 and 20 % for stragglers"
+        "work of the busiest rank over the mean", "%", None, 0.10, 0.20,
+        "TraceML's 10 and 20 % for stragglers",
     ),
 }  # fmt: skip
 LIMITS: Mapping[str, Limit] = _ALL

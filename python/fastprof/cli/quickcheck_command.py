@@ -8,15 +8,11 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from fastprof.analysis.thresholds import EXPECTED
 from fastprof.cli.endings import complain
 
 #: The four phases in the order of a step, and the usual share of each in percent.
-PHASES = (
-    ("Data loading", "5-10"),
-    ("Forward pass", "30-40"),
-    ("Backward pass", "40-50"),
-    ("Optimizer step", "5-10"),
-)
+PHASES = EXPECTED
 RUNS = 100
 _WARM_UP = 5
 

@@ -6,8 +6,10 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from fastprof.analysis.checklist import checklist
 from fastprof.cli.endings import complain
 from fastprof.cli.output import any_text
+from fastprof.exporters.findings_lines import all_findings
 from fastprof.exporters.loading import load
 from fastprof.fileio import atomic_write, resolve_output
 from fastprof.report import Report, formats
@@ -47,10 +49,21 @@ def run(argv: Sequence[str]) -> int:
     parser.add_argument(
         "--raw", action="store_true", help="do not subtract the profiler's own cost"
     )
+    parser.add_argument(
+        "--findings",
+        action="store_true",
+        help="only the findings, in full, and what is not known",
+    )
+    parser.add_argument(
+        "--checklist", action="store_true", help="only seven questions, answered yes, no or n/a"
+    )
     options = parser.parse_args(argv)
     try:
         report = load(options.file, correct_times=not options.raw)
-        if options.table is not None:
+        if options.findings or options.checklist:
+            sys.stdout.write("\n".join(_advice(report, options)) + "\n")
+            sys.stdout.flush()
+        elif options.table is not None:
             _write_table(report, options)
         elif options.output is not None:
             _write_file(report, options.output, options.format)
@@ -63,6 +76,13 @@ def run(argv: Sequence[str]) -> int:
         complain(str(error))
         return 2
     return 0
+
+
+def _advice(report: Report, options: argparse.Namespace) -> list[str]:
+    lines = all_findings(report) if options.findings else []
+    if options.checklist:
+        lines += [*([""] if lines else []), *(check.line for check in checklist(report))]
+    return lines
 
 
 def _write_file(report: Report, path: str, name: str | None) -> None:

@@ -16,6 +16,7 @@ from fastprof.analysis.findings import (
     rules_host,
     rules_kernels,
     rules_memory,
+    rules_ranks,
     rules_steps,
 )
 from fastprof.analysis.findings.draft import Abstain, Draft, Rule, part_of
@@ -41,6 +42,7 @@ RULES: tuple[Rule, ...] = (
     rules_memory.MEMORY_FRAGMENTATION,
     rules_data.DATA_LOADING,
     rules_kernels.ALL_REDUCE_SHARE,
+    rules_ranks.IMBALANCE,
     rules_kernels.ATTENTION_UNFUSED,
     rules_kernels.KERNEL_LAUNCH_OVERHEAD,
     rules_kernels.SMALL_BATCH,
