@@ -181,6 +181,6 @@ def with_outlier(report: Report) -> Report:
     )  # fmt: skip
     step = Outlier(
         9, 90.0, 17.0, 13.0, 1.3, (OutlierSection("data", 9.0, 5.0, 4.0),), (function,), 1,
-        None, None, None, ("data took longer.",),
+        None, None, None, ("step 9: 17 ms.", "data took longer."),
     )  # fmt: skip
     return replace(report, steps=replace(report.steps, outliers=(step,)))

@@ -112,7 +112,8 @@ def outlier(step: Outlier) -> dict[str, Any]:
     return {
         "title": f"Step {step.index}: {number(step.wall_ms)} ms, {number(step.ratio, 1)} times "
         f"the usual {number(step.typical_ms)} ms",
-        "sentences": [name(text) for text in step.sentences],
+        # The first one says again what the title does.
+        "sentences": [name(text) for text in step.sentences[1:]],
         "tables": [part(table) for table in made],
     }
 

@@ -53,6 +53,8 @@ class FlameView {
   }
 
   layout() {
+    // As high as the whole graph at most, so that a zoom moves nothing below.
+    this.box.style.height = `${this.tree.levels.length * LEVEL_HEIGHT + 2}px`;
     this.width = this.inside.clientWidth;
     const least = (this.span * LEAST_WIDTH) / Math.max(1, this.width);
     this.depth = this.tree.depthOf(this.root, least) + 1;

@@ -46,6 +46,7 @@ class FunctionTable {
     this.count = el("output", { class: "minor", for: "function-filter" });
     this.headers = this.columns.map((c, i) =>
       headerCell(c.title, i, c.isText, (column) => this.sortBy(column)));
+    this.columns.forEach(({ column }, i) => this.headers[i].classList.add(`of-${column}`));
     markSorted(this.headers, this.sorted.i, this.sorted.ascending);
     this.body = el("tbody");
     this.table = el("table", { class: "virtual", "aria-label": "Functions" },
