@@ -1,0 +1,130 @@
+"""No finding on a healthy run, whatever it looks like within the limits."""
+
+from __future__ import annotations
+
+from fastprof.report import build_report
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from unit.findings_runs import (
+    c_function,
+    calls,
+    filled,
+    found,
+    gpu_layer,
+    loader,
+    loads,
+    noted,
+    operators,
+    run,
+    tensor,
+    torch_py,
+)
+from unit.snapshots import MS, kernel, py
+
+FRAMEWORKS = st.sampled_from(["torch", "lightning", "transformers", "accelerate", None])
+
+
+@st.composite
+def healthy_phases(draw):
+    """Shares of a step within the limits, in ms of 100."""
+    phases = {
+        "data": draw(st.floats(0.1, 9)),
+        "forward": draw(st.floats(30.1, 36)),
+        "backward": draw(st.floats(40.1, 44)),
+        "optimizer": draw(st.floats(1, 9)),
+    }
+    if draw(st.booleans()):
+        phases["logging"] = draw(st.floats(0.1, 1.9))
+    return phases
+
+
+@st.composite
+def healthy_functions(draw):
+    """What any training loop calls, each below its limit."""
+    return {
+        "data": [calls(torch_py("torch/utils/data/dataloader.py", "_next_index"), 0.05)],
+        "forward": [calls(py("forward", 5, "/x/model.py", "Model.forward"), 0.5, 1,
+                          calls(c_function("<built-in method torch._C._nn.linear>", "linear"),
+                                20, 40))],
+        "backward": [calls(tensor("run_backward"), 20)],
+        "optimizer": [calls(torch_py("torch/optim/adam.py", "Adam.step"), 0.2, 1,
+                            calls(tensor("addcdiv_"), 0.5, draw(st.integers(1, 30))))],
+        "": [
+            calls(tensor("item"), draw(st.floats(0.001, 0.5)), draw(st.integers(1, 10))),
+            calls(c_function("<built-in method builtins.print>", "print"),
+                  draw(st.floats(0.001, 0.9))),
+            calls(c_function("<built-in method gc.collect>", "gc.collect"), 0.1),
+            calls(torch_py("torch/serialization.py", "save"), draw(st.floats(0.01, 1))),
+            calls(tensor("to"), 0.2, 4),
+        ],
+    }  # fmt: skip
+
+
+@st.composite
+def healthy_lengths(draw):
+    """Steps of about 100 ms that vary by less than 9 %."""
+    return draw(st.lists(st.floats(92, 108), min_size=40, max_size=40))
+
+
+@given(healthy_phases(), healthy_functions(), healthy_lengths(), FRAMEWORKS, st.integers(0, 3))
+@settings(max_examples=60, deadline=None)
+def test_a_healthy_run_on_a_cpu_has_no_finding(phases, functions, lengths, framework, skipped):
+    share = sum(lengths) / 40 / 100
+    made = run(
+        {name: ms * share for name, ms in phases.items()}, step_ms=100 * share, skipped=skipped,
+        inside=functions, durations=lengths, cpu_ms=lengths, loaders=(loader(phases["data"]),),
+        meta={"framework": framework} if framework else {},
+    )  # fmt: skip
+    assert found(made) == {}
+    assert set(noted(made)) <= {"forward-share", "backward-share"}
+
+
+@given(
+    healthy_phases(), healthy_functions(), FRAMEWORKS, st.floats(0.81, 0.99),
+    st.floats(0.86, 0.949), st.floats(0.1, 4), st.booleans(), st.floats(0, 60),
+)  # fmt: skip
+@settings(max_examples=60, deadline=None)
+def test_a_healthy_run_on_a_gpu_has_no_finding(
+    phases, functions, framework, busy, memory, copies, attention, blocked
+):
+    # A host that waits for a busy GPU runs ahead of it, as it should.
+    total = round(busy * 100 * 40 * MS)
+    kernels = [
+        kernel("sm90_xmma_gemm_bf16bf16_bf16f32", total // 2, 4000, blocks_ns=132.0 * total / 2),
+        kernel("flash_fwd_kernel" if attention else "triton_poi_fused_add_1", total - total // 2,
+               4000, blocks_ns=1056.0 * total / 2),
+    ]  # fmt: skip
+    made = run(
+        phases, inside=functions, memory=filled(memory),
+        layer=gpu_layer(busy, {"data": (1 - busy) * 50}, kernels=kernels, h2d_ms=copies,
+                        blocked_ms=min(blocked, 3 if busy < 0.95 else blocked)),
+        loaders=(loader(phases["data"], workers=4, ready=39, blocked=1, persistent=True,
+                        loads=loads(20)),),
+        operators=operators({"aten::mm": 20, "aten::copy_": 1, "cudaLaunchKernel": 2}, "cuda"),
+        meta={"framework": framework} if framework else {},
+    )  # fmt: skip
+    assert found(made) == {}
+
+
+def test_a_healthy_run_says_so():
+    made = run()
+    assert found(made) == {}
+    assert noted(made) == {}
+    text = build_report(made).to_text()
+    assert "Findings: none (" in text
+    assert "No ->" not in text
+
+
+def test_one_outlier_is_no_variation():
+    made = run(durations=[100] * 39 + [400], step_ms=107.5, layer=gpu_layer(0.9, step_ms=107.5))
+    assert "step-time-variation" not in found(made)
+    assert "step-time-variation" in noted(made)
+
+
+def test_steps_that_other_programs_disturb_are_no_finding():
+    lengths = [60, 140] * 20
+    steady = run(durations=lengths, cpu_ms=[50] * 40)
+    assert "step-time-variation" not in found(steady)
+    assert "other programs" in noted(steady)["step-time-variation"].evidence[1]
+    own = run(durations=lengths, cpu_ms=[20, 140] * 20)
+    assert "step-time-variation" in found(own)
