@@ -1,0 +1,267 @@
+"""Rules about the GPU, its kernels and its memory, and about ranks; named after their rows."""
+
+from __future__ import annotations
+
+import pytest
+from fastprof.analysis.findings.rules_ranks import rank_finding
+from fastprof.report import build_report
+from fastprof.report.ranks import RankReport, RankRow, Straggler
+from unit.findings_runs import (
+    HEALTHY,
+    calls,
+    filled,
+    found,
+    gpu_layer,
+    growing,
+    noted,
+    operators,
+    reason,
+    run,
+    tensor,
+)
+from unit.snapshots import MS, kernel, py
+
+GEMM = "ampere_sgemm_128x64_tn"
+
+
+def kernels(us: float, ms: float = 90, name: str = GEMM, **fields):
+    """Kernels of ``us`` each that take ``ms`` per step of forty."""
+    total = round(ms * 40 * MS)
+    small = {"small_count": round(ms * 1e3 / us) * 40, "small_ns": total} if us < 100 else {}
+    made = {"blocks_ns": 264.0 * total, **small, **fields}
+    return kernel(name, total, round(ms * 1e3 / us) * 40, **made)
+
+
+@pytest.mark.parametrize(
+    ("percent", "severity", "words"),
+    [(85, None, ""), (75, "note", "below the target"), (65, "warning", "CPU bottleneck"),
+     (45, "critical", "serious bottleneck")],
+)  # fmt: skip
+def test_s1_02_s2_11_gpu_utilization_has_its_bands(percent, severity, words):
+    made = run(layer=gpu_layer(percent / 100, {"forward": 5}))
+    rule = {**found(made), **noted(made)}.get("gpu-utilization")
+    assert (rule and rule.severity) == severity
+    if rule:
+        assert rule.value == pytest.approx(percent)
+        assert words in rule.title
+        assert rule.saving_ms == pytest.approx(100 - percent)
+        assert "forward 5 ms per step" in rule.evidence[0]
+
+
+def test_what_others_find_is_taken_off_the_idle_time():
+    phases = {"data": 40, "forward": 30, "backward": 30}
+    rules = found(run(phases, layer=gpu_layer(0.30, {"data": 40})))
+    assert list(rules) == ["data-loading", "gpu-utilization"]
+    assert rules["gpu-utilization"].saving_ms == pytest.approx(30)
+    assert "data-loading" in rules["gpu-utilization"].evidence[-1]
+
+
+@pytest.mark.parametrize(
+    ("percent", "rule"),
+    [(30, "gpu-memory-low"), (49, "gpu-memory-low"), (60, None), (90, None), (97, "note"),
+     (99, "gpu-memory-high")],
+)  # fmt: skip
+def test_s1_04_gpu_memory_has_its_bands(percent, rule):
+    made = run(layer=gpu_layer(0.9), memory=filled(percent / 100))
+    if rule == "note":
+        assert "OOM" in noted(made)["gpu-memory-high"].title
+        return
+    assert list(found(made)) == ([rule] if rule else [])
+    if rule == "gpu-memory-low":
+        assert "batch" in found(made)[rule].fix[0]
+    if rule == "gpu-memory-high":
+        assert found(made)[rule].severity == "critical"
+        assert "OOM" in found(made)[rule].title
+
+
+def test_s1_18_out_of_memory_names_batch_checkpointing_and_amp():
+    rule = found(run(memory=filled(0.9, ooms=2)))["gpu-memory-high"]
+    assert rule.severity == "critical"
+    for word in ("batch", "checkpointing", "AMP"):
+        assert word in rule.fix[0]
+
+
+def test_s1_18_memory_that_grows_is_a_leak():
+    rule = found(run(memory=growing(50)))["memory-leak"]
+    assert rule.value == pytest.approx(50)
+    assert rule.unit == "MiB per step"
+    assert "detach()" in rule.fix[0]
+    assert "lists that grow" in rule.fix[0]
+    assert "memory-leak" not in found(run(memory=growing(0)))
+    assert "samples" in reason(run(memory=growing(50, 5)), "memory-leak")
+
+
+def test_s1_15_s1_18_frequent_cuda_malloc_and_free_are_fragmentation():
+    made = run(memory=filled(0.9, device_allocs=400, device_frees=200))
+    rule = found(made)["memory-fragmentation"]
+    assert rule.value == pytest.approx(5)
+    assert "empty_cache() sparingly" in rule.fix[0]
+    assert "memory-fragmentation" not in found(run(memory=filled(0.9, device_allocs=400)))
+
+
+def test_s1_13_s2_10_kernel_rules_and_their_limits():
+    few = [kernels(500, blocks_ns=0.4 * 132 * 90 * 40 * MS)]
+    rule = found(run(layer=gpu_layer(0.9, kernels=few), memory=filled(0.9)))["blocks-per-sm"]
+    assert rule.severity == "critical"
+    assert rule.value == pytest.approx(0.4)
+    assert rule.saving_ms == pytest.approx(0.6 * 90)
+    some = [kernels(500, blocks_ns=0.8 * 132 * 90 * 40 * MS)]
+    made = run(layer=gpu_layer(0.9, kernels=some), memory=filled(0.9))
+    assert found(made)["blocks-per-sm"].severity == "warning"
+
+
+def test_s2_10_low_occupancy_of_plain_kernels_is_found():
+    plain = "void at::native::vectorized_elementwise_kernel<4>(int)"
+    low = [kernels(500, name=plain, blocks_ns=1.1 * 132 * 90 * 40 * MS)]
+    rule = found(run(layer=gpu_layer(0.9, kernels=low), memory=filled(0.9)))["occupancy"]
+    assert rule.value < 50
+    fix = " ".join(rule.fix)
+    assert "larger batch" in fix
+    assert "accumulation" in fix
+    assert "micro-batch" in fix
+    by_design = [kernels(500, blocks_ns=1.1 * 132 * 90 * 40 * MS)]
+    made = run(layer=gpu_layer(0.9, kernels=by_design), memory=filled(0.9))
+    assert found(made) == {}
+    assert "20 %" in reason(made, "occupancy")
+
+
+def test_s1_05_kernel_efficiency_is_low_is_said_verbatim():
+    made = run(layer=gpu_layer(0.9, kernels=[kernels(50)]), memory=filled(0.9))
+    assert "Kernel efficiency is low" in build_report(made).to_text()
+    assert list(found(made)) == ["small-kernels"]
+
+
+def test_s1_25_s1_31_the_second_worked_example_is_a_small_batch():
+    before = run(layer=gpu_layer(0.75, kernels=[kernels(50, 75)]), memory=filled(0.30))
+    rules = found(before)
+    assert list(rules) == ["small-batch"]
+    evidence = " ".join(rules["small-batch"].evidence)
+    assert "the mean is 50 us" in evidence
+    assert "75.0 %" in evidence
+    assert "30.0 %" in rules["small-batch"].title
+    assert "batch size" in rules["small-batch"].fix[0]
+    after = run(layer=gpu_layer(0.92, kernels=[kernels(150, 92)]), memory=filled(0.87))
+    assert found(after) == {}
+    hf = run(layer=gpu_layer(0.75, kernels=[kernels(50, 75)]), memory=filled(0.30),
+             meta={"framework": "transformers"})  # fmt: skip
+    fix = " ".join(found(hf)["small-batch"].fix)
+    assert "per_device_train_batch_size" in fix
+    assert "tokens per batch" in fix
+
+
+def test_s1_11_time_of_cuda_launch_kernel_is_found():
+    made = run(operators=operators({"cudaLaunchKernel": 15, "aten::mm": 60}, "cuda"),
+               layer=gpu_layer(0.9))  # fmt: skip
+    rule = found(made)["kernel-launch-overhead"]
+    assert rule.value == pytest.approx(15)
+    assert "fusion" in rule.fix[0].lower()
+    assert "gradient checkpointing" in rule.fix[0]
+
+
+def test_s1_26_attention_by_bmm_is_found():
+    of_step = {"aten::bmm": 30, "aten::_softmax": 10, "aten::mm": 40}
+    made = run(operators=operators(of_step))
+    rule = found(made)["attention-unfused"]
+    assert rule.value == pytest.approx(37.5)
+    fix = rule.fix[0]
+    assert "flash attention" in fix
+    assert "kernels' names" in fix
+    assert "bucketing" in fix
+    fused = {**of_step, "aten::scaled_dot_product_attention": 1}
+    assert "attention-unfused" not in found(run(operators=operators(fused)))
+
+
+def test_s1_07_operators_within_their_usual_shares_are_no_finding():
+    usual = {"aten::mm": 40, "aten::bmm": 10, "aten::native_layer_norm": 8, "aten::_softmax": 8}
+    assert found(run(operators=operators(usual))) == {}
+
+
+@pytest.mark.parametrize(
+    ("percent", "severity"), [(3, None), (5, None), (6, "warning"), (15, "warning"),
+                              (16, "critical")],
+)  # fmt: skip
+def test_s1_15_s2_11_transfers_have_their_bands(percent, severity):
+    made = run(layer=gpu_layer(0.9, h2d_ms=percent / 2, d2h_ms=percent / 2))
+    rule = found(made).get("host-device-transfers")
+    assert (rule and rule.severity) == severity
+    if rule:
+        assert rule.value == pytest.approx(percent)
+        fix = " ".join(rule.fix)
+        assert "Keep tensors on the GPU" in fix
+        assert "pin_memory" in fix
+
+
+def test_transfers_are_found_by_functions_where_there_is_no_gpu_layer():
+    move = calls(py("features", 9, "/x/m.py"), 1, 1, calls(tensor("cpu"), 12, 8))
+    rule = found(run(step_ms=115, inside={"": [move]}))["host-device-transfers"]
+    assert "features (m.py:9)" in " ".join(rule.evidence)
+
+
+def test_s1_15_gradient_accumulation_makes_a_long_optimizer_step_normal():
+    # 32 forward and backward passes, and an optimizer step of 9 % of the whole.
+    assert found(run({"data": 5, "forward": 38, "backward": 45, "optimizer": 9})) == {}
+
+
+def test_s1_15_a_gap_between_backward_and_forward_points_to_data():
+    phases = {"data": 20, "forward": 36, "backward": 43}
+    rules = found(run(phases, layer=gpu_layer(0.78, {"data": 20})))
+    assert list(rules) == ["data-loading"]
+    assert "num_workers" in rules["data-loading"].fix[0]
+
+
+@pytest.mark.parametrize(
+    ("percent", "severity"), [(14, None), (16, "warning"), (30, "warning"), (31, "critical"),
+                              (60, "critical")],
+)  # fmt: skip
+def test_s2_08_s2_11_all_reduce_has_its_bands(percent, severity):
+    spent = HEALTHY["backward"] * percent / 100
+    made = run(layer=gpu_layer(0.9, communication_ns=spent))
+    rule = found(made).get("all-reduce-share")
+    assert (rule and rule.severity) == severity
+    if rule:
+        assert rule.value == pytest.approx(percent)
+        fix = rule.fix[0]
+        for words in (
+            "gradient_as_bucket_view=True",
+            "bucket_cap_mb=100 (default 25)",
+            "interconnect",
+        ):
+            assert words in fix
+
+
+def test_s1_22_communication_that_computation_hides_is_a_note():
+    made = run(layer=gpu_layer(0.9, communication_ns=20, overlap_ns=19))
+    assert "all-reduce-share" not in found(made)
+    assert "hides 95.0 %" in noted(made)["all-reduce-share"].evidence[0]
+
+
+def test_s2_08_waiting_for_other_ranks_is_found_without_a_gpu():
+    phases = {"data": 5, "forward": 30, "backward": 40, "synchronization": 20}
+    assert found(run(phases))["all-reduce-share"].saving_ms == pytest.approx(20)
+
+
+def ranks(imbalance: float, steps: int = 40):
+    row = RankRow(0, 8, None, "a.fprof", steps, 0, 100.0, 100.0, 0.0, (), (), None, None, None,
+                  None, None, None, ())  # fmt: skip
+    late = Straggler(3, "node1", 130, 100, 30, 0.3, "data", 40, 10, ((0, 30.0),), ())
+    return RankReport((row,), 8, (), (), "gpu", (), imbalance, late, (), ())
+
+
+@pytest.mark.parametrize(
+    ("imbalance", "steps", "severity"),
+    [(0.05, 40, None), (0.15, 40, "warning"), (0.3, 40, "critical"), (0.3, 10, "warning"),
+     (0.3, 3, None)],
+)  # fmt: skip
+def test_s1_22_ranks_that_work_unequally_are_found(imbalance, steps, severity):
+    rule = rank_finding(ranks(imbalance, steps))
+    assert (rule and rule.severity) == severity
+    if rule:
+        assert rule.rule == "imbalance"
+        assert rule.saving_ms == 30
+        assert "Rank 3 (node1) is late" in rule.evidence[0]
+
+
+def test_findings_on_a_gpu_stand_in_every_output():
+    made = build_report(run(layer=gpu_layer(0.45, {"forward": 40})))
+    assert "serious bottleneck" in made.to_text()
+    assert "serious bottleneck" in made.to_json()
