@@ -153,7 +153,7 @@ def hostile() -> Snapshot:
 
 
 def large(functions: int, contexts: int) -> Snapshot:
-    """A random tree of that many contexts, each function used in turn."""
+    """A random tree of that many contexts, each function used in turn, and 4096 steps."""
     rnd = random.Random(1)
     keys = (ROOT, *(py(f"work_{i}", i, f"module_{i % 97}.py") for i in range(1, functions + 1)))
     parent = [-1, *(rnd.randrange(max(0, i - 300), i) for i in range(1, contexts))]
@@ -161,11 +161,14 @@ def large(functions: int, contexts: int) -> Snapshot:
     calls = [0, *(rnd.randint(1, 9) for _ in range(1, contexts))]
     own = [0, *(rnd.randint(1, MS) for _ in range(1, contexts))]
     nodes = NodeTable(tuple(parent), tuple(key), tuple(calls), (0,) * contexts, tuple(own))
+    wall = tuple(rnd.randint(50 * MS, 60 * MS) for _ in range(4096))
+    steps = Steps(4096, 0, sum(wall), 0.0, min(wall), max(wall), wall, histogram(wall))
     return Snapshot(
         meta={"python": "3.12.1"},
         duration_ns=sum(own),
         keys=keys,
         threads=(ThreadTree(1, "MainThread", False, nodes),),
+        steps=steps,
     )
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 from browser import Browser, browser, find_browser
-from fastprof.exporters.html import SCRIPTS
+from fastprof.exporters.html import SCRIPTS, flames, functions
+from fastprof.exporters.html.limits import PageLimits
 from unit.pages import MARKUP, hostile, large, report_of, training, with_outlier
 
 pytest.importorskip("jinja2", reason="fastprof[html] is not installed")
@@ -338,6 +339,21 @@ def test_the_flame_graph_leads_to_the_function_table(page):
     press(page, "ArrowDown", "ArrowDown", "ArrowDown", "ArrowDown", "ArrowDown", "f")
     assert texts(page, ".calls h3") == ["Net.inner"]
     assert page.run("document.activeElement.title") == "Net.inner"
+
+
+def test_what_had_no_room_is_said(chromium, folder, monkeypatch):
+    limits = PageLimits(contexts=50, functions=20, edges=10)
+    for function in (flames.flame_columns, functions.function_columns):
+        monkeypatch.setattr(function, "__defaults__", (limits,))
+    path = folder / "limited.html"
+    report_of(large(40, 400)).save(path)
+    page = opened(chromium, path)
+    page.run("document.querySelector('.virtual button.name').click()")
+    text = page.run("document.body.innerText")
+    assert "20 of 20 functions (the first 20 of 40)" in text
+    assert re.search(r"\d+ small contexts are drawn together", text)
+    assert re.search(r"\d+ pairs of caller and callee with little time are left out", text)
+    assert page.console == []
 
 
 # ---- hostile names ----

@@ -72,6 +72,7 @@ def _edges(rows: Sequence[FunctionRow], limits: PageLimits) -> dict[str, Any]:
     """Each edge once, in the order of the called functions.
 
     ``count`` is how many callers each function has; the other columns are by edge.
+    ``left_out`` edges, those with least time, had no room.
     """
     numbers: dict[_Identity, int] = {}
     for i, row in enumerate(rows):
@@ -82,7 +83,8 @@ def _edges(rows: Sequence[FunctionRow], limits: PageLimits) -> dict[str, Any]:
         for edge in row.callers
         if _identity(edge) in numbers
     ]
-    if len(found) > limits.edges:
+    total = len(found)
+    if total > limits.edges:
         found.sort(key=lambda item: -item[2].cum_ms)
         del found[limits.edges :]
         found.sort(key=lambda item: item[0])
@@ -90,6 +92,7 @@ def _edges(rows: Sequence[FunctionRow], limits: PageLimits) -> dict[str, Any]:
     for callee, _, _ in found:
         count[callee] += 1
     return {
+        "left_out": total - len(found),
         "count": count,
         "caller": [caller for _, caller, _ in found],
         "calls": [edge.calls for _, _, edge in found],

@@ -33,6 +33,9 @@ class CallsPanel {
     this.callees = new EdgeIndex(caller, count.length);
     this.node = el("div", { class: "calls", "aria-live": "polite" },
       el("p", { class: "minor" }, "Choose a function to see its callers and callees."));
+    this.leftOut = functions.edges.left_out
+      ? `${formatCount(functions.edges.left_out)} pairs of caller and callee with little time are left out.`
+      : "";
   }
 
   show(i) {
@@ -56,7 +59,8 @@ class CallsPanel {
       el("dl", { class: "facts" }, facts_),
       el("div", { class: "pair" },
         this.list("Called by", this.callers.of(i), f.edges.caller),
-        this.list("Calls", this.callees.of(i), this.callee)));
+        this.list("Calls", this.callees.of(i), this.callee)),
+      el("p", { class: "minor" }, this.leftOut));
   }
 
   list(title, edges, other) {

@@ -69,6 +69,7 @@ class Flame {
       class: "flame", tabindex: "0", role: "application", "aria-label": "Flame graph",
       "aria-roledescription": "flame graph", "aria-describedby": "flame-help flame-detail",
     }, this.inside);
+    this.leftOut = el("p", { class: "minor", hidden: true });
     this.detail = el("p", { class: "detail", id: "flame-detail", "aria-live": "polite" });
     this.tableButton = el("button", {
       type: "button", on: { click: () => this.toFunction() },
@@ -80,7 +81,7 @@ class Flame {
         this.resetButton),
       this.box,
       el("div", { class: "details" }, this.detail, this.tableButton),
-      el("p", { class: "minor", id: "flame-help" }, FLAME_HELP));
+      this.leftOut, el("p", { class: "minor", id: "flame-help" }, FLAME_HELP));
     this.listen();
   }
 
@@ -109,6 +110,9 @@ class Flame {
     if (!this.trees.has(i)) this.trees.set(i, new FlameTree(this.part.graphs[i]));
     this.tree = this.trees.get(i);
     this.view.setTree(this.tree);
+    const few = this.part.graphs[i].left_out;
+    this.leftOut.hidden = !few;
+    this.leftOut.textContent = `${formatCount(few)} small contexts are drawn together with their neighbours.`;
     this.resetButton.disabled = true;
     this.search();
     this.describe(0);
