@@ -33,6 +33,7 @@ from fastprof.snapshot_memory import MemorySnapshot, read_memory
 from fastprof.snapshot_operators import OperatorSnapshot, read_operators
 from fastprof.snapshot_outliers import OutlierSnapshot, read_outliers
 from fastprof.snapshot_steps import SplitPlace, StepSeries, read_split
+from fastprof.snapshot_trace import TraceSnapshot, read_trace
 
 SCHEMA = "fastprof/1"
 
@@ -234,6 +235,8 @@ class Snapshot:
     #: One tree per loader: the functions in its worker processes, all of them together.
     #: It is no part of this process's time.
     worker_threads: tuple[ThreadTree, ...] = ()
+    #: None: no trace was asked for.
+    trace: TraceSnapshot | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain dicts, lists, strings and numbers: what ``json.dumps`` accepts."""
@@ -301,6 +304,7 @@ class Snapshot:
             "operators": None if self.operators is None else self.operators.to_dict(),
             "outliers": None if self.outliers is None else self.outliers.to_dict(),
             "worker_threads": [_tree_dict(t) for t in self.worker_threads],
+            "trace": None if self.trace is None else self.trace.to_dict(),
         }
 
     @staticmethod
@@ -350,6 +354,8 @@ class _Reader:
         n_keys = len(keys)
         sizes = [len(t.nodes) for t in threads]
         steps = _steps(top.get("steps"), n_keys, sizes)
+        # Runs saved before there were these layers lack them.
+        gpu = read_gpu(top.get("gpu"), n_keys, sizes)
         return Snapshot(
             meta=_meta(top.get("meta")),
             duration_ns=as_int(top.get("duration_ns"), "duration_ns"),
@@ -373,8 +379,7 @@ class _Reader:
                 for k, v in as_dict(top.get("counters"), "counters").items()
             },
             notes=tuple(as_str(n, "notes[]") for n in as_list(top.get("notes"), "notes")),
-            # Runs saved before there were these layers lack them.
-            gpu=read_gpu(top.get("gpu"), n_keys, sizes),
+            gpu=gpu,
             memory=read_memory(top.get("memory")),
             operators=read_operators(top.get("operators")),
             outliers=read_outliers(
@@ -384,6 +389,7 @@ class _Reader:
                 _thread(t, f"worker_threads[{i}]", keys)
                 for i, t in enumerate(as_list(top.get("worker_threads", []), "worker_threads"))
             ),
+            trace=read_trace(top.get("trace"), n_keys, 0 if gpu is None else len(gpu.kernels)),
         )
 
 

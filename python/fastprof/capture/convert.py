@@ -14,6 +14,7 @@ muted          [(key, calls before)]
 counters       {name: count}
 outliers       None or a dict with the fields of ``snapshot_outliers.OutlierSnapshot``
 gpu            absent, None, or a dict with the fields of ``snapshot_gpu.GpuSnapshot``
+trace          None, or a dict: see ``snapshot_trace.trace_from_export``
 =============  ==========================================================================
 """
 
@@ -44,6 +45,7 @@ from fastprof.snapshot import (
 from fastprof.snapshot_fields import SnapshotError
 from fastprof.snapshot_gpu import GpuSnapshot, read_gpu
 from fastprof.snapshot_memory import MemorySnapshot, read_memory
+from fastprof.snapshot_trace import TraceSnapshot, read_trace, trace_from_export
 from fastprof.snapshot_outliers import OutlierSnapshot, read_outliers
 from fastprof.snapshot_steps import SplitPlace, StepSeries
 
@@ -57,6 +59,7 @@ def take_snapshot(
     notes: Sequence[str] = (),
     fold_own: bool = False,
     memory: Mapping[str, Any] | None = None,
+    trace_names: Mapping[int, str] | None = None,
 ) -> Snapshot:
     """Freeze what ``recorder`` holds; it may go on recording.
 
@@ -66,16 +69,18 @@ def take_snapshot(
         notes: sentences for the reader of the report.
         fold_own: show fastprof's own functions as one, ``(fastprof)``.
         memory: the fields of :class:`~fastprof.snapshot_memory.MemorySnapshot`, or None.
+        trace_names: with the trace; names of threads that may have ended, by ident.
     """
     # First, since measuring uses the hook: with this recorder active it cannot.
     cost = None
     if recorder.backend is not None and not recorder.external_timer:
         cost = calibration(recorder.backend)
-    data = recorder.export()
+    data = recorder.export(trace=trace_names is not None)
     if fold_own:
         fold_own_functions(data)
     threads = _threads(data["threads"])
     more_notes: list[str] = []
+    gpu = gpu_snapshot(data.get("gpu"), len(data["keys"]), [len(t.nodes) for t in threads])
     steps = _steps(data["steps"])
     return Snapshot(
         meta={**_meta(recorder, data), **(meta or {})},
@@ -87,8 +92,9 @@ def take_snapshot(
         calibration=cost,
         muted=tuple(Muted(key, calls) for key, calls in data["muted"]),
         counters={name: n for name, n in data["counters"].items() if n},
-        gpu=gpu_snapshot(data.get("gpu"), len(data["keys"]), [len(t.nodes) for t in threads]),
+        gpu=gpu,
         memory=_memory(memory, more_notes),
+        trace=_trace(data, gpu, trace_names or {}, more_notes),
         outliers=_outliers(data, threads, steps, more_notes),
         notes=(*notes, *more_notes),
     )
@@ -110,6 +116,26 @@ def gpu_snapshot(
         return read_gpu(data, n_keys, tree_sizes)
     except SnapshotError as error:
         return GpuSnapshot("off", f"What the collector delivered does not fit together: {error}.")
+
+
+def _trace(
+    data: Mapping[str, Any],
+    gpu: GpuSnapshot | None,
+    names: Mapping[int, str],
+    notes: list[str],
+) -> TraceSnapshot | None:
+    if data.get("trace") is None:
+        return None
+    value = trace_from_export(
+        data["trace"],
+        {**names, **thread_names()},
+        max(0, data["duration_ns"]),
+    )
+    try:
+        return read_trace(value, len(data["keys"]), 0 if gpu is None else len(gpu.kernels))
+    except SnapshotError as error:
+        notes.append(f"The trace was left out, because it does not fit together: {error}.")
+        return None
 
 
 def _memory(data: Mapping[str, Any] | None, notes: list[str]) -> MemorySnapshot | None:
@@ -165,6 +191,9 @@ def fold_own_functions(data: dict[str, Any]) -> None:
         for i in range(1, len(key)):
             if key[i] in own or (key[i] in c_kinds and key[parent[i]] == folded):
                 key[i] = folded
+    if data.get("trace") is not None:
+        keys, *rest = data["trace"]["events"]
+        data["trace"]["events"] = ([folded if k in own else k for k in keys], *rest)
 
 
 def _meta(recorder: Recorder, data: Mapping[str, Any]) -> dict[str, MetaValue]:
@@ -184,10 +213,15 @@ def _meta(recorder: Recorder, data: Mapping[str, Any]) -> dict[str, MetaValue]:
     }
 
 
-def _threads(rows: Sequence[Any]) -> tuple[ThreadTree, ...]:
+def thread_names() -> dict[int, str]:
+    """Return the names of Python's threads by their ident."""
     # The registry is read without threading's lock: a snapshot may be taken in a signal
     # handler that interrupted somebody who holds it.
-    names = {ident: t.name for ident, t in dict(getattr(threading, "_active", {})).items()}
+    return {ident: t.name for ident, t in dict(getattr(threading, "_active", {})).items()}
+
+
+def _threads(rows: Sequence[Any]) -> tuple[ThreadTree, ...]:
+    names = thread_names()
     trees = []
     for ident, ended, columns in rows:
         name = "(ended threads)" if ended else names.get(ident, f"thread {ident}")

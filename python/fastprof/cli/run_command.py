@@ -29,6 +29,7 @@ from fastprof.session.operators import OperatorProfile
 from fastprof.session.output import path_of_rank
 from fastprof.session.profiler import Profiler
 from fastprof.session.rank import find_rank
+from fastprof.session.trace import TraceOptions
 
 OUTPUT = "fastprof_out"
 FILES = ("train_profile.stats", "train_profile.fprof")
@@ -36,8 +37,8 @@ FILES = ("train_profile.stats", "train_profile.fprof")
 STATS, RUN = FILES
 
 _USAGE = (
-    "fastprof run [--functions | --operators] [--steps N] [--operator KEY=VALUE] [--gpu MODE] "
-    "[--modules PATTERN] [-o DIR] [-m MODULE | SCRIPT] [ARG] ..."
+    "fastprof run [--functions | --operators] [--trace] [--steps N] [--operator KEY=VALUE] "
+    "[--gpu MODE] [--modules PATTERN] [-o DIR] [-m MODULE | SCRIPT] [ARG] ..."
 )
 
 #: Unless told otherwise: a window of three steps, after one left out and one of warm-up.
@@ -76,7 +77,7 @@ def run(argv: Sequence[str]) -> int:
     elif options.operator:
         complain("--operator has no meaning with --functions")
         return 2
-    if operators is None and options.steps is None:
+    if operators is None and options.steps is None and not options.trace:
         # These are of the sections, which are then left alone.
         for name in ("gpu", "modules"):
             if getattr(options, name):
@@ -105,13 +106,14 @@ def run(argv: Sequence[str]) -> int:
     if options.steps is not None:
         # For the program, and for the processes that it starts.
         os.environ[VARIABLE] = str(options.steps)
-    if operators is None and options.steps is None:
+    if operators is None and options.steps is None and not options.trace:
         return _run_functions(target, paths)
     is_terminal = sys.stderr is not None and sys.stderr.isatty()
     profiler = Profiler(
         functions=functions,
         gpu=_GPU[options.gpu or "auto"],
         operators=operators,
+        trace=TraceOptions(save_dir=folder) if options.trace else False,
         max_steps=options.steps,
         logger=Progress(sys.stderr) if is_terminal else None,
         log_every=_PROGRESS_EVERY if is_terminal else 50,
@@ -166,6 +168,12 @@ def _parse(argv: list[str]) -> tuple[Any, list[str]]:
         action="store_true",
         default=False,
         help="operators of torch, without functions",
+    )
+    parser.add_option(
+        "--trace",
+        action="store_true",
+        default=False,
+        help="also write when things happened, for Perfetto: rank{r}_trace.json.gz in DIR",
     )
     parser.add_option(
         "--steps",

@@ -36,6 +36,13 @@ class Format:
 FORMATS = (
     Format("speedscope-gpu", (".gpu.speedscope.json",), "fastprof.exporters.speedscope_gpu"),
     Format("speedscope", (".speedscope.json",), "fastprof.exporters.speedscope"),
+    Format(
+        "trace-gz",
+        (".trace.json.gz", "_trace.json.gz"),
+        "fastprof.exporters.trace_gz",
+        binary=True,
+    ),
+    Format("trace", (".trace.json", "_trace.json"), "fastprof.exporters.trace"),
     Format("fprof", (".fprof",), "fastprof.exporters.fprof", binary=True),
     Format("pstats", (".stats", ".prof", ".pstats"), "fastprof.exporters.pstats_", binary=True),
     Format("json", (".json",), "fastprof.exporters.json_"),

@@ -59,6 +59,8 @@ def make_notes(snapshot: Snapshot, gpu: GpuReport | None = None) -> tuple[str, .
             what = _COUNTERS.get(name, name.replace("_", " ").capitalize())
             notes.append(f"{what}: {count}.")
     notes += _muted_notes(snapshot)
+    if snapshot.trace is not None:
+        notes += snapshot.trace.notes()
     opened = sum(section.open for section in snapshot.sections)
     if opened:
         notes.append(f"Section entries still open, whose time is not in the table: {opened}.")

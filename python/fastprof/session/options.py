@@ -12,6 +12,7 @@ from fastprof.session.operators import OperatorProfile
 from fastprof.session.output import Pathish
 from fastprof.session.periodic import SORTS
 from fastprof.session.schedule import Schedule
+from fastprof.session.trace import TraceOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +35,7 @@ class Options:
     worker_functions: bool
     schedule: Schedule | None
     operators: OperatorProfile | None
+    trace: TraceOptions | None
     max_steps: int | None
     report_every: int | None
     sort: str

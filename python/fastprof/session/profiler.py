@@ -27,6 +27,7 @@ from fastprof.session.output import Outputs, Pathish, resolve
 from fastprof.session.printer import ReportPrinter
 from fastprof.session.rank import find_host, find_rank, find_world_size
 from fastprof.session.schedule import Schedule
+from fastprof.session.trace import TraceOptions, TraceWindows, trace_options
 from fastprof.session.worker_profiles import WorkerProfiles
 from fastprof.session.worker_stats import Watches
 
@@ -91,6 +92,9 @@ class Profiler:
             made by torch, too.  They are a table of their own in the report.
         schedule: steps in which functions are recorded; None: all.
         operators: windows of steps in which torch.profiler records operators; None: none.
+        trace: True, :class:`~fastprof.TraceOptions` or a dict of them: keep when sections,
+            steps and longer calls began and ended, in the active steps of ``schedule`` or in
+            all; ``output`` with the suffix ``.trace.json.gz`` writes it for Perfetto.
         skip_first: first steps left out of the step statistics.
         max_steps: after so many steps data loaders deliver no more batches until the run
             ends; None: as ``FASTPROF_STEPS`` says, else no limit.
@@ -132,6 +136,7 @@ class Profiler:
         worker_functions: bool = False,
         schedule: Schedule | None = None,
         operators: OperatorProfile | None = None,
+        trace: bool | TraceOptions | Mapping[str, Any] = False,
         skip_first: int = 3,
         max_steps: int | None = None,
         max_overhead: float = 0.03,
@@ -160,6 +165,7 @@ class Profiler:
             worker_functions=worker_functions,
             schedule=schedule,
             operators=operators,
+            trace=trace_options(trace),
             max_steps=max_steps,
             report_every=report_every,
             sort=sort,
@@ -195,16 +201,17 @@ class Profiler:
             log,
             self._is_primary,
             self._faults,
+            logger,
         )
         self._printer = ReportPrinter(report_every, sort, stream, self._is_primary, self._faults)
         self._recording_functions = False
         self._operators = OperatorWindows(
             operators,
             self._faults,
-            logger,
             FunctionHook(self._recorder, schedule, lambda: self._recording_functions),
             self._rank,
         )
+        self._trace = TraceWindows(options.trace, schedule, self._recorder)
         self._next_event = 1
         self._next_poll = sys.maxsize
         #: What is put into other packages for this run, and taken out when it ends.
@@ -279,6 +286,7 @@ class Profiler:
             recorder.pause_functions()
         self._outputs.begin()
         self._operators.begin()
+        self._protect("trace", self._trace.begin)
         recorder.mark()
         self._next_event = self._event_after(0)
 
@@ -317,6 +325,7 @@ class Profiler:
         try:
             steps = self._recorder.steps
             self._protect("operator", self._operators.end, steps)
+            self._protect("trace", self._trace.close)
             self._protect("stop", self._close)
             self._protect("loader", self.watches.close)
             self._protect("operator", self._operators.finish, steps)
@@ -335,6 +344,7 @@ class Profiler:
         try:
             if self._options.metrics:
                 self._protect("metrics", self._metrics.emit, "val")
+                self._protect("metrics", self._metrics.emit_report, self.report)
         finally:
             try:
                 self._protect(
@@ -342,9 +352,9 @@ class Profiler:
                 )
             finally:
                 self._protect("save", self._outputs.save_all, self.report, self._rank())
+                self._protect("trace", self._trace.save, self.report, self._rank())
 
     def stop_functions(self, why: str) -> None:
-                self._protect("metrics", self._metrics.emit_report, self.report)
         """Record no more functions; sections, steps and metrics go on."""
         if self._state == _RUNNING and self._recording_functions:
             self._recording_functions = False
@@ -474,9 +484,9 @@ class Profiler:
     def snapshot(self) -> Snapshot:
         """Return what was recorded so far, raw."""
         self._gpu.flush()
-        return self._snapshot()
+        return self._snapshot(trace=True)
 
-    def _snapshot(self) -> Snapshot:
+    def _snapshot(self, *, trace: bool = False) -> Snapshot:
         """Return what the recorder holds, without asking the GPU for more."""
         from fastprof.capture.convert import take_snapshot
         from fastprof.snapshot_gpu import GpuSnapshot
@@ -484,6 +494,7 @@ class Profiler:
         meta: dict[str, str | int | float | bool | None] = {
             "rank": self._rank(),
             "world_size": find_world_size(),
+            "hostname": find_host(),
             "functions": self._recorder.backend is not None,
         }
         counts = dict(self._faults.counts)
@@ -493,8 +504,12 @@ class Profiler:
         if self._state == _OFF:
             notes.append("Nothing was recorded: the profiler was switched off.")
         snapshot = take_snapshot(
-            self._recorder, meta=meta, notes=notes, fold_own=True, memory=self._memory.to_dict()
-            "hostname": find_host(),
+            self._recorder,
+            meta=meta,
+            notes=notes,
+            fold_own=True,
+            memory=self._memory.to_dict(),
+            trace_names=self._trace.names if trace else None,
         )
         gpu = snapshot.gpu
         if gpu is None and self._gpu.reason:
@@ -531,7 +546,7 @@ class Profiler:
         due.append(self._memory.next_step(count))
         due.append(self._operators.next_step(count))
         schedule = options.schedule
-        if schedule is not None and self._recording_functions:
+        if schedule is not None and (self._recording_functions or self._trace.on):
             cycles = schedule.repeat * (schedule.wait + schedule.warmup + schedule.active)
             if not cycles or count <= schedule.skip_first + cycles:
                 due.append(count + 1)
@@ -539,6 +554,8 @@ class Profiler:
 
     def _after_step(self, count: int) -> None:
         options = self._options
+        if self._trace.on:
+            self._protect("trace", self._trace.at_step, count)
         if options.schedule is not None and self._recording_functions:
             # The step that begins now has the number of those that have ended.
             if options.schedule.records(count):

@@ -1,0 +1,232 @@
+"""A trace in Chrome's event format, for Perfetto, chrome://tracing, HTA and others.
+
+The format is the one described in "Trace Event Format" (Google, 2016); names of
+categories, of steps and of arguments are those of torch.profiler, so that its readers find
+theirs.  Events are written one by one, so a large trace needs no large string.
+
+==================  ======================================================================
+category            what
+==================  ======================================================================
+user_annotation     sections, in their thread; steps as ``ProfilerStep#N`` in a track of
+                    their own, as a step may begin and end at any depth of calls
+python_function     Python functions
+cpu_op              C functions, which is what torch's operators are to Python
+cuda_runtime        calls that gave a device work or waited for it
+kernel, gpu_memcpy, what the devices did; process = device, thread = stream
+gpu_memset
+ac2g                arrows from a call to what it started
+==================  ======================================================================
+
+``ts`` is microseconds since the recording began; ``baseTimeNanoseconds`` is that moment
+on the wall clock.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any, TextIO
+
+from fastprof.errors import NoTraceError
+from fastprof.exporters.trace_events import STEPS_TID, Process, counter, instant, metadata, span
+from fastprof.exporters.trace_gpu import gpu_events, gpu_metadata
+from fastprof.names import printable_name
+from fastprof.report.model import Report
+from fastprof.snapshot import Key, Snapshot
+from fastprof.snapshot_trace import TraceSnapshot, TraceWindow
+
+_MAX_LABEL = 500
+
+_CATEGORY = {"section": "user_annotation", "python": "python_function"}
+
+
+def write(report: Report, stream: TextIO) -> None:
+    """Write all windows of a report's trace.
+
+    Raises:
+        NoTraceError: (a ValueError) there is none.
+    """
+    write_window(report, stream, None)
+
+
+def trace_of(report: Report) -> TraceSnapshot:
+    """Return the trace of a report.
+
+    Raises:
+        NoTraceError: (a ValueError) there is none.
+    """
+    if report.has_tree and report.snapshot.trace is not None:
+        return report.snapshot.trace
+    raise NoTraceError(
+        "this run has no trace: record it with fastprof.Profiler(trace=True) or "
+        "with fastprof run --trace"
+    )
+
+
+def write_window(
+    report: Report, stream: TextIO, number: int | None, more: Iterable[str] = ()
+) -> None:
+    """Write one window, counted from 0, or all if ``number`` is None.
+
+    Args:
+        report: with a trace.
+        stream: where to.
+        number: of the window.
+        more: further events, as JSON, that are written behind ours.
+
+    Raises:
+        NoTraceError: (a ValueError) there is none.
+        IndexError: there is no such window.
+    """
+    trace, snapshot = trace_of(report), report.snapshot
+    windows = trace.windows if number is None else (trace.windows[number],)
+    # With spaces: HTA looks for the rank with a pattern that wants them.
+    head = json.dumps(_head(snapshot, trace, windows), allow_nan=False)
+    stream.write(head[:-1] + ', "traceEvents":[\n')
+    comma = ""
+    for event in _events(snapshot, trace, windows):
+        stream.write(comma + event)
+        comma = ",\n"
+    for event in more:
+        stream.write(comma + event)
+        comma = ",\n"
+    stream.write("\n]}\n")
+
+
+def base_ns(windows: Iterable[TraceWindow]) -> int:
+    """Return the wall clock's time at ``ts`` 0; 0 if it is not known."""
+    return next((w.wall_ns - w.start_ns for w in windows if w.wall_ns > w.start_ns), 0)
+
+
+def _dumps(value: Any) -> str:
+    return json.dumps(value, allow_nan=False, separators=(",", ":"))
+
+
+def _head(
+    snapshot: Snapshot, trace: TraceSnapshot, windows: tuple[TraceWindow, ...]
+) -> dict[str, Any]:
+    meta = snapshot.meta
+    return {
+        "schemaVersion": 1,
+        "displayTimeUnit": "ms",
+        "baseTimeNanoseconds": base_ns(windows),
+        "traceName": "fastprof",
+        "distributedInfo": {"rank": meta.get("rank", 0), "world_size": meta.get("world_size", 1)},
+        "deviceProperties": [
+            {
+                "id": d.index,
+                "name": printable_name(d.name),
+                "totalGlobalMem": d.memory_bytes,
+                "computeMajor": d.capability[0],
+                "computeMinor": d.capability[1],
+                "numSms": d.multiprocessors,
+                "warpSize": d.warp_size,
+            }
+            for d in (snapshot.gpu.devices if snapshot.gpu is not None else ())
+        ],
+        "fastprof": {
+            "windows": [[w.start_ns, w.end_ns, w.first_step] for w in windows],
+            "notes": list(trace.notes()),
+        },
+    }
+
+
+def _events(
+    snapshot: Snapshot, trace: TraceSnapshot, windows: tuple[TraceWindow, ...]
+) -> Iterator[str]:
+    process = Process.of(snapshot, trace)
+    yield from _metadata(snapshot, trace, process)
+    yield from gpu_metadata(trace, process)
+    for window in windows:
+        yield from _window_marks(trace, window, process)
+        yield from _steps(trace, window, process)
+        yield from _host(snapshot, trace, window, process)
+        yield from _memory(snapshot, trace, window, process)
+        following = [w.start_ns for w in trace.windows if w.start_ns >= window.end_ns]
+        last = min(following) if following else None
+        yield from gpu_events(snapshot, trace, window.start_ns, last, process)
+
+
+def _metadata(snapshot: Snapshot, trace: TraceSnapshot, process: Process) -> Iterator[str]:
+    rank = snapshot.meta.get("rank", 0)
+    yield metadata("process_name", process.pid, 0, name=f"python (rank {rank})")
+    yield metadata("process_labels", process.pid, 0, labels="CPU")
+    yield metadata("process_sort_index", process.pid, 0, sort_index=0)
+    yield metadata("thread_name", process.pid, STEPS_TID, name="steps")
+    yield metadata("thread_sort_index", process.pid, STEPS_TID, sort_index=-1)
+    for i, thread in enumerate(trace.threads):
+        name = printable_name(thread.name, _MAX_LABEL) or f"thread {process.tid(i)}"
+        yield metadata("thread_name", process.pid, process.tid(i), name=name)
+        yield metadata("thread_sort_index", process.pid, process.tid(i), sort_index=i + 1)
+
+
+def _window_marks(trace: TraceSnapshot, window: TraceWindow, process: Process) -> Iterator[str]:
+    yield instant("trace begins", process.pid, STEPS_TID, window.start_ns)
+    for until, what in (
+        (trace.lost_until_ns if trace.lost else 0, "events"),
+        (trace.gpu_lost_until_ns if trace.gpu_lost else 0, "GPU records"),
+    ):
+        if window.start_ns < until:
+            at = min(until, window.end_ns)
+            yield instant(f"{what} before this are incomplete", process.pid, STEPS_TID, at)
+    yield instant("trace ends", process.pid, STEPS_TID, window.end_ns)
+
+
+def _inside(starts: tuple[int, ...], ns: tuple[int, ...], window: TraceWindow) -> list[int]:
+    """Rows within a window, in the order of a timeline: what holds others comes first."""
+    rows = [
+        i
+        for i, start in enumerate(starts)
+        if window.start_ns <= start and start + ns[i] <= window.end_ns
+    ]
+    # Of two that are equal the later one holds the other: it ended later.
+    rows.sort(key=lambda i: (starts[i], -ns[i], -i))
+    return rows
+
+
+def _steps(trace: TraceSnapshot, window: TraceWindow, process: Process) -> Iterator[str]:
+    t = trace.steps
+    for i in _inside(t.start_ns, t.ns, window):
+        name = _dumps(f"ProfilerStep#{t.number[i]}")
+        yield span(name, "user_annotation", process.pid, STEPS_TID, t.start_ns[i], t.ns[i])
+
+
+def _host(
+    snapshot: Snapshot, trace: TraceSnapshot, window: TraceWindow, process: Process
+) -> Iterator[str]:
+    t = trace.events
+    labels: dict[int, tuple[str, str, str]] = {}
+    for i in _inside(t.start_ns, t.ns, window):
+        key = t.key[i]
+        if key not in labels:
+            labels[key] = _label(snapshot.keys[key])
+        name, category, args = labels[key]
+        yield span(
+            name, category, process.pid, process.tid(t.thread[i]), t.start_ns[i], t.ns[i], args
+        )
+
+
+def _label(key: Key) -> tuple[str, str, str]:
+    """Return the name, the category and the arguments of a key's events, as JSON."""
+    name = _dumps(printable_name(key.qualname or key.name, _MAX_LABEL))
+    args = ""
+    if key.kind == "python":
+        args = _dumps({"source": f"{printable_name(key.file, _MAX_LABEL)}:{key.line}"})
+    return name, _CATEGORY.get(key.kind, "cpu_op"), args
+
+
+def _memory(
+    snapshot: Snapshot, trace: TraceSnapshot, window: TraceWindow, process: Process
+) -> Iterator[str]:
+    """Samples of GPU memory, which are taken at the ends of steps."""
+    memory = snapshot.memory
+    if memory is None:
+        return
+    t = trace.steps
+    # A sample's step is how many had ended.
+    ends = {t.number[i] + 1: t.start_ns[i] + t.ns[i] for i in range(len(t))}
+    for sample in memory.samples:
+        at = ends.get(sample.step)
+        if at is not None and window.start_ns <= at <= window.end_ns:
+            values = {"allocated": sample.allocated, "reserved": sample.reserved}
+            yield counter(f"GPU {memory.device} memory (bytes)", process.pid, at, values)

@@ -1,0 +1,32 @@
+"""The trace of :mod:`fastprof.exporters.trace`, compressed."""
+
+from __future__ import annotations
+
+import gzip
+import io
+from collections.abc import Iterable
+from typing import BinaryIO
+
+from fastprof.exporters import trace
+from fastprof.report.model import Report
+
+
+def write(report: Report, stream: BinaryIO) -> None:
+    """Write all windows of a report's trace; the same report always gives the same bytes.
+
+    Raises:
+        NoTraceError: (a ValueError) there is none.
+    """
+    write_window(report, stream, None)
+
+
+def write_window(
+    report: Report, stream: BinaryIO, number: int | None, more: Iterable[str] = ()
+) -> None:
+    """Write one window, see :func:`fastprof.exporters.trace.write_window`."""
+    trace.trace_of(report)
+    with (
+        gzip.GzipFile("", "wb", 6, stream, mtime=0) as packed,
+        io.TextIOWrapper(packed, encoding="utf-8", newline="\n") as text,
+    ):
+        trace.write_window(report, text, number, more)

@@ -1,0 +1,362 @@
+"""Traces of real runs: what is in them is what happened, whatever happened."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import fastprof
+import pytest
+import trace_kit
+from fastprof import Profiler, Schedule, TraceOptions, profile_section
+from fastprof._core import Recorder
+
+LONG = 0.002
+
+
+def long_call() -> None:
+    time.sleep(LONG)
+
+
+def step() -> None:
+    with profile_section("forward"):
+        long_call()
+
+
+def trace_of(profiler: Profiler) -> Any:
+    made = profiler.snapshot()
+    assert made.trace is not None
+    return made, made.trace
+
+
+def names(profiler: Profiler) -> list[str]:
+    made, trace = trace_of(profiler)
+    return [made.keys[key].qualname for key in trace.events.key]
+
+
+def saved(profiler: Profiler, path: Path) -> dict[str, Any]:
+    profiler.report().save(path)
+    data = trace_kit.load(path)
+    trace_kit.check(data)
+    return data
+
+
+@pytest.fixture(params=["setprofile", "monitoring"])
+def backend(request: pytest.FixtureRequest) -> str:
+    if request.param == "monitoring" and not hasattr(sys, "monitoring"):
+        pytest.skip("needs sys.monitoring")
+    return str(request.param)
+
+
+def test_s0_18_a_run_as_a_trace(tmp_path: Path, backend: str) -> None:
+    with Profiler(trace=True, backend=backend, output=tmp_path / "a.trace.json.gz") as profiler:
+        for _ in range(3):
+            step()
+            profiler.step()
+    data = trace_kit.load(tmp_path / "a.trace.json.gz")
+    trace_kit.check(data)
+    for name in ("forward", "long_call", "step"):
+        assert len([e for e in trace_kit.spans(data, name) if e["dur"] >= LONG * 1e6]) == 3, name
+    steps = [e["name"] for e in trace_kit.spans(data) if e["name"].startswith("Profiler")]
+    assert steps == ["ProfilerStep#0", "ProfilerStep#1", "ProfilerStep#2"]
+    forward, call = trace_kit.spans(data, "forward")[0], trace_kit.spans(data, "long_call")[0]
+    assert forward["ts"] <= call["ts"]
+    assert call["ts"] + call["dur"] <= forward["ts"] + forward["dur"] + 0.001
+    # The wall clock's time of an event is right to well below a second.
+    at = data["baseTimeNanoseconds"] + forward["ts"] * 1000
+    assert abs(at - time.time_ns()) < 100e9
+
+
+def test_without_it_nothing_is_traced() -> None:
+    with Profiler() as profiler:
+        step()
+    assert profiler.snapshot().trace is None
+
+
+def test_e1_windows_are_those_of_the_schedule() -> None:
+    schedule = Schedule(skip_first=2, wait=1, warmup=1, active=3, repeat=2)
+    with Profiler(trace=True, schedule=schedule) as profiler:
+        for _ in range(14):
+            step()
+            profiler.step()
+    _, trace = trace_of(profiler)
+    assert trace.steps.number == (4, 5, 6, 9, 10, 11)
+    assert [w.first_step for w in trace.windows] == [4, 9]
+    assert names(profiler).count("long_call") == 6
+    for window in trace.windows:
+        assert window.end_ns - window.start_ns >= 3 * LONG * 1e9
+
+
+def test_e1_cycles_without_a_pause_are_windows_of_their_own() -> None:
+    schedule = Schedule(skip_first=0, wait=0, warmup=0, active=2, repeat=2)
+    with Profiler(trace=True, schedule=schedule) as profiler:
+        for _ in range(6):
+            step()
+            profiler.step()
+    _, trace = trace_of(profiler)
+    assert [w.first_step for w in trace.windows] == [0, 2]
+    assert trace.steps.number == (0, 1, 2, 3)
+
+
+def test_e6_every_cycle_is_kept(tmp_path: Path) -> None:
+    schedule = Schedule(skip_first=0, wait=1, warmup=0, active=1, repeat=3)
+    options = TraceOptions(save_dir=tmp_path / "traces")
+    with Profiler(trace=options, schedule=schedule, rank=2) as profiler:
+        for _ in range(8):
+            step()
+            profiler.step()
+    files = sorted(path.name for path in (tmp_path / "traces").iterdir())
+    assert files == ["rank2_trace.json.gz", "rank2_trace_2.json.gz", "rank2_trace_3.json.gz"]
+    for i, name in enumerate(files):
+        data = trace_kit.load(tmp_path / "traces" / name)
+        trace_kit.check(data)
+        assert data["distributedInfo"]["rank"] == 2
+        assert trace_kit.spans(data, f"ProfilerStep#{2 * i + 1}")
+
+
+def test_calls_below_the_limit_are_counted_and_sections_kept() -> None:
+    with Profiler(trace={"min_us": 1000}) as profiler:
+        for _ in range(50):
+            with profile_section("short"):
+                abs(1)
+        long_call()
+    _, trace = trace_of(profiler)
+    assert names(profiler).count("short") == 50
+    assert names(profiler).count("long_call") == 1
+    assert trace.brief > 50
+    assert "abs" not in names(profiler)
+    assert any("took less than 1000 us" in note for note in profiler.report().notes)
+
+
+def test_f13_an_exception_ends_what_it_leaves(tmp_path: Path, backend: str) -> None:
+    def fails() -> None:
+        with profile_section("risky"):
+            time.sleep(LONG)
+            raise KeyError
+
+    with Profiler(trace=True, backend=backend) as profiler:
+        for _ in range(3):
+            with pytest.raises(KeyError):
+                fails()
+        long_call()
+    data = saved(profiler, tmp_path / "x.trace.json")
+    assert len(trace_kit.spans(data, "risky")) == 3
+    risky = trace_kit.spans(data, "risky")[-1]
+    (call,) = trace_kit.spans(data, "long_call")
+    assert call["ts"] >= risky["ts"] + risky["dur"]
+
+
+def test_f14_generators_that_yield_inside_a_section(tmp_path: Path, backend: str) -> None:
+    def batches() -> Any:
+        for _ in range(3):
+            with profile_section("inside"):
+                time.sleep(LONG)
+                yield
+                time.sleep(LONG)
+
+    with Profiler(trace=True, backend=backend) as profiler:
+        for _ in batches():
+            long_call()
+    data = saved(profiler, tmp_path / "x.trace.json")
+    inside = sum(e["dur"] for e in trace_kit.spans(data, "inside"))
+    assert inside >= 9 * LONG * 1e6 * 0.99
+    assert len(trace_kit.spans(data, "long_call")) == 3
+
+
+def test_f15_threads_have_tracks_and_names(tmp_path: Path, backend: str) -> None:
+    def work() -> None:
+        with profile_section("beside"):
+            long_call()
+
+    with Profiler(trace=True, backend=backend) as profiler:
+        threads = [threading.Thread(target=work, name=f"worker {i}") for i in range(3)]
+        for thread in threads:
+            thread.start()
+        profiler.step()
+        for thread in threads:
+            thread.join()
+    data = saved(profiler, tmp_path / "x.trace.json")
+    assert len({e["tid"] for e in trace_kit.spans(data, "beside")}) == 3
+    assert len({e["tid"] for e in trace_kit.spans(data, "long_call")}) == 3
+
+
+def test_f33_many_threads_that_end_keep_their_events(tmp_path: Path) -> None:
+    with Profiler(trace={"min_us": 0}, functions=False) as profiler:
+        for _ in range(200):
+            thread = threading.Thread(target=profile_section("one")(abs), args=(1,))
+            thread.start()
+            thread.join()
+    data = saved(profiler, tmp_path / "x.trace.json")
+    assert len(trace_kit.spans(data, "one")) == 200
+
+
+def test_what_is_open_when_it_starts_and_stops_is_cut_there(tmp_path: Path, backend: str) -> None:
+    def outer(depth: int) -> None:
+        if depth:
+            outer(depth - 1)
+            return
+        profiler.start()
+        profile_section("never left").__enter__()
+        long_call()
+        profiler.stop()
+
+    profiler = Profiler(trace=True, backend=backend)
+    outer(5)
+    data = saved(profiler, tmp_path / "x.trace.json")
+    (open_,) = trace_kit.spans(data, "never left")
+    assert open_["dur"] >= LONG * 1e6
+    assert trace_kit.spans(data, "long_call")
+    # It began before the recording: its call was not seen.
+    assert not [e for e in trace_kit.spans(data) if e["name"].endswith(".outer")]
+
+
+def test_a_function_under_way_when_a_window_begins_is_in_it(backend: str) -> None:
+    recorder = Recorder(backend=backend)
+
+    def program() -> None:
+        time.sleep(0)
+        recorder.trace_open(min_ns=0)
+        long_call()
+        recorder.trace_close()
+
+    recorder.start_sections()
+    recorder.enable()
+    program()
+    recorder.disable()
+    recorder.stop_sections()
+    data = recorder.export(trace=True)
+    keys, _, start, end = data["trace"]["events"]
+    found = {data["keys"][key][3]: (a, b) for key, a, b in zip(keys, start, end, strict=True)}
+    window = data["trace"]["windows"][0]
+    assert found["program"] == (window[0], window[1])
+
+
+def test_f32_a_full_trace_keeps_the_last_and_says_so(tmp_path: Path) -> None:
+    with Profiler(trace={"max_events": 100, "min_us": 0}, functions=False) as profiler:
+        for _ in range(500):
+            with profile_section("many"):
+                pass
+        with profile_section("last"):
+            pass
+    made, trace = trace_of(profiler)
+    assert len(trace.events) == 100
+    assert (trace.kept, trace.lost) == (501, 401)
+    assert made.keys[trace.events.key[-1]].name == "last"
+    assert trace.lost_until_ns <= trace.events.start_ns[0] + trace.events.ns[0]
+    assert any("401 earlier events" in note for note in profiler.report().notes)
+    saved(profiler, tmp_path / "x.trace.json")
+
+
+def test_memory_of_a_trace_is_bounded_and_told() -> None:
+    recorder = Recorder()
+    recorder.start_sections()
+    before = recorder.memory()["bytes"]
+    recorder.trace_open(min_ns=0, max_events=1000)
+    section = profile_section("bounded")
+    for _ in range(20_000):
+        with section:
+            pass
+    grown = recorder.memory()["bytes"] - before
+    recorder.stop_sections()
+    assert 1000 * 32 <= grown < 200_000
+
+
+def test_f17_a_forked_child_writes_no_trace(tmp_path: Path) -> None:
+    with Profiler(trace={"save_dir": tmp_path}) as profiler:
+        step()
+        child = os.fork()
+        if child == 0:
+            step()
+            profiler.stop()
+            os._exit(0 if not os.listdir(tmp_path) else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        step()
+        profiler.step()
+    assert os.listdir(tmp_path) == ["rank0_trace.json.gz"]
+    trace_kit.check(trace_kit.load(tmp_path / "rank0_trace.json.gz"))
+
+
+def test_p1_a_directory_that_cannot_be_written_costs_the_file(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    place = tmp_path / "traces"
+    with Profiler(trace={"save_dir": place}) as profiler:
+        place.write_text("in the way")
+        step()
+    assert "trace" in caplog.text
+    assert profiler.snapshot().counters["trace_errors"] == 1
+
+
+def test_f4_functions_may_be_switched_off_within_a_window(tmp_path: Path, backend: str) -> None:
+    def outer() -> None:
+        long_call()
+        profiler.stop_functions("of the test")
+        time.sleep(LONG)
+
+    with Profiler(trace=True, backend=backend) as profiler:
+        outer()
+        step()
+    data = saved(profiler, tmp_path / "x.trace.json")
+    (call,) = [e for e in trace_kit.spans(data) if e["name"].endswith(".outer")]
+    assert LONG * 1e6 <= call["dur"] < 2 * LONG * 1e6 * 50
+    (forward,) = trace_kit.spans(data, "forward")
+    assert forward["ts"] >= call["ts"] + call["dur"]
+
+
+def test_a_snapshot_may_be_taken_within_a_window(tmp_path: Path) -> None:
+    with Profiler(trace=True) as profiler:
+        step()
+        profiler.step()
+        _, early = trace_of(profiler)
+        step()
+        profiler.step()
+    _, late = trace_of(profiler)
+    assert early.steps.number == (0,)
+    assert late.steps.number == (0, 1)
+    assert early.windows[0].end_ns < late.windows[0].end_ns
+    saved(profiler, tmp_path / "x.trace.json")
+
+
+def test_a_recorder_refuses_what_it_cannot_trace() -> None:
+    with pytest.raises(RuntimeError, match="nothing is recorded"):
+        Recorder().trace_open()
+    with pytest.raises(ValueError, match="timer"):
+        Recorder(time.perf_counter).trace_open()
+    recorder = Recorder()
+    recorder.start_sections()
+    for wrong in ({"min_ns": -1}, {"max_events": 0}):
+        with pytest.raises(ValueError, match="min_ns is"):
+            recorder.trace_open(**wrong)
+    recorder.trace_close()
+    recorder.trace_open()
+    recorder.trace_open()
+    recorder.clear()
+    with profile_section("after"):
+        pass
+    recorder.stop_sections()
+    data = recorder.export(trace=True)
+    assert [data["keys"][key][3] for key in data["trace"]["events"][0]] == ["after"]
+    assert len(data["trace"]["windows"]) == 1
+    assert recorder.export()["trace"] is None
+
+
+def test_s0_18_run_with_trace(tmp_path: Path) -> None:
+    from helpers import run_command
+
+    program = tmp_path / "train.py"
+    program.write_text(
+        "import time\ndef work():\n    time.sleep(0.002)\nfor _ in range(3):\n    work()\n"
+    )
+    command = "import sys; from fastprof.cli import main; sys.exit(main(sys.argv[1:]))"
+    arguments = ["run", "--trace", "--functions", "-o", "out", str(program)]
+    done = run_command([sys.executable, "-c", command, *arguments], cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    data = trace_kit.load(tmp_path / "out" / "rank0_trace.json.gz")
+    trace_kit.check(data)
+    assert len(trace_kit.spans(data, "work")) == 3
+    loaded = fastprof.load(tmp_path / "out" / "train_profile.fprof")
+    assert loaded.snapshot.trace is not None

@@ -1,0 +1,421 @@
+"""Traces: the part of a saved run, and Chrome's format of it."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import fastprof
+import pytest
+import trace_kit
+from fastprof.errors import MergeError, NoTraceError
+from fastprof.exporters import fprof, trace, trace_merge
+from fastprof.exporters.limits import Limits
+from fastprof.exporters.trace_files import file_name, save_windows
+from fastprof.report import build_report
+from fastprof.session.trace import TraceOptions, trace_options
+from fastprof.snapshot import Key, Snapshot, SnapshotError
+from fastprof.snapshot_memory import MemorySample
+from fastprof.snapshot_trace import (
+    CallTable,
+    EventTable,
+    GpuTable,
+    StepTable,
+    TraceSnapshot,
+    TraceThread,
+    TraceWindow,
+    read_trace,
+)
+from unit.hostile import NAMES
+from unit.snapshots import MS, Builder, gpu, h200, kernel, memory
+
+US = 1000
+WALL = 1_700_000_000_000_000_000
+
+KEYS = (
+    Key("root", "", 0, "(thread)", "(thread)"),
+    Key("section", "", 0, "forward", "forward"),
+    Key("python", "train.py", 12, "step", "Model.step"),
+    Key("c", "~", 0, "<built-in method torch._C._nn.linear>", "linear"),
+)
+
+#: Two windows; in the first a step with a section, a function and a C function, which
+#: launches a kernel that runs after the window; a copy; a wait.
+TRACE = TraceSnapshot(
+    min_ns=50 * US,
+    max_events=1000,
+    windows=(
+        TraceWindow(1 * MS, 5 * MS, 8, WALL + 1 * MS),
+        TraceWindow(9 * MS, 12 * MS, 14, WALL + 9 * MS),
+    ),
+    threads=(TraceThread(77, 4711, "MainThread"), TraceThread(78, 0, "")),
+    events=EventTable(
+        key=(3, 2, 1, 2, 1),
+        thread=(0, 0, 0, 1, 0),
+        start_ns=(1_200_000, 1_100_000, 1_000_000, 1_000_000, 9_000_000),
+        ns=(300_000, 500_000, 900_000, 4_000_000, 3_000_000),
+    ),
+    steps=StepTable((8, 14), (0, 0), (1 * MS, 9 * MS), (2 * MS, 3 * MS)),
+    gpu=GpuTable(
+        what=(0, -1, -7, -8),
+        device=(0, 0, 0, 1),
+        stream=(7, 7, 8, 9),
+        start_ns=(5_500_000, 2 * MS, 3 * MS, 10 * MS),
+        ns=(700_000, 100_000, 10_000, 5_000),
+        bytes=(0, 4096, 64, 0),
+        x=(2, 0, 0, 1),
+        y=(3, 0, 0, 1),
+        z=(1, 0, 0, 1),
+        launch=(0, 1, -1, -1),
+    ),
+    calls=CallTable(
+        kind=(0, 0, 2),
+        thread=(0, 1, -1),
+        start_ns=(1_300_000, 1_900_000, 4 * MS),
+        ns=(5_000, 0, 500_000),
+        correlation=(21, 22, 23),
+    ),
+    kept=12,
+    brief=5,
+)
+
+
+def snapshot(**changes: Any) -> Snapshot:
+    made = Builder().thread(root_ns=MS).snapshot()
+    return replace(
+        made,
+        keys=KEYS,
+        meta={**made.meta, "pid": 4700, "rank": 3, "world_size": 8},
+        trace=replace(TRACE, **changes),
+        gpu=gpu(devices=(h200(),), kernels=(kernel("gemm<float>", MS),)),
+        memory=memory(samples=(MemorySample(9, 100, 200, 150, 250),), steps=1),
+    )
+
+
+def written(made: Snapshot, number: int | None = None) -> dict[str, Any]:
+    stream = io.StringIO()
+    trace.write_window(build_report(made), stream, number)
+    data = dict(json.loads(stream.getvalue()))
+    trace_kit.check(data)
+    return data
+
+
+def test_a_trace_goes_through_json_and_back_unchanged() -> None:
+    assert Snapshot.from_dict(json.loads(json.dumps(snapshot().to_dict()))) == snapshot()
+
+
+def test_a_saved_run_keeps_the_trace(tmp_path: Path) -> None:
+    build_report(snapshot()).save(tmp_path / "run.fprof")
+    again = fastprof.load(tmp_path / "run.fprof")
+    assert again.snapshot.trace == TRACE
+    again.save(tmp_path / "x.trace.json.gz")
+    assert trace_kit.load(tmp_path / "x.trace.json.gz") == written(snapshot())
+
+
+def test_runs_saved_before_there_were_traces_load() -> None:
+    data = snapshot().to_dict()
+    del data["trace"]
+    assert Snapshot.from_dict(data).trace is None
+    data = snapshot().to_dict()
+    for name in ("gpu", "calls"):
+        del data["trace"][name]
+    assert Snapshot.from_dict(data).trace == replace(TRACE, gpu=GpuTable(), calls=CallTable())
+
+
+def _damages() -> list[tuple[str, str, Any]]:
+    out: list[tuple[str, str, Any]] = []
+    for table in ("events", "steps", "gpu", "calls"):
+        for field in fields(getattr(TRACE, table)):
+            out += [
+                (table, field.name, "x"),
+                (table, field.name, [0]),
+                (table, field.name, [2**70] * len(getattr(TRACE, table))),
+                (table, field.name, [-99] * len(getattr(TRACE, table))),
+                (table, field.name, [0.5] * len(getattr(TRACE, table))),
+            ]
+    return out
+
+
+@pytest.mark.parametrize(("table", "column", "value"), _damages())
+def test_f41_a_damaged_column_is_refused(table: str, column: str, value: Any) -> None:
+    data = json.loads(json.dumps(TRACE.to_dict()))
+    data[table][column] = value
+    with pytest.raises(SnapshotError, match=table):
+        read_trace(data, len(KEYS), 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("windows", [[0, 5, 0, 0], [4, 6, 0, 0]]),
+        ("windows", [[5, 4, 0, 0]]),
+        ("windows", [[1, 2]]),
+        ("windows", None),
+        ("threads", [[1, 2]]),
+        ("threads", [[1, 2, 3]]),
+        ("threads", []),
+        ("min_ns", -1),
+        ("kept", "many"),
+        ("events", [1]),
+    ],
+)
+def test_f41_a_damaged_field_is_refused(name: str, value: Any) -> None:
+    data = {**json.loads(json.dumps(TRACE.to_dict())), name: value}
+    with pytest.raises(SnapshotError, match="trace"):
+        read_trace(data, len(KEYS), 1)
+
+
+def test_a_trace_without_keys_or_kernels_is_refused() -> None:
+    data = json.loads(json.dumps(TRACE.to_dict()))
+    for n_keys, n_kernels in ((0, 1), (len(KEYS), 0)):
+        with pytest.raises(SnapshotError):
+            read_trace(data, n_keys, n_kernels)
+
+
+# -- Chrome's format -----------------------------------------------------------------------
+
+
+def test_s0_18_every_event_has_what_perfetto_needs() -> None:
+    data = written(snapshot())
+    assert data["displayTimeUnit"] == "ms"
+    assert data["distributedInfo"] == {"rank": 3, "world_size": 8}
+    assert data["baseTimeNanoseconds"] == WALL
+    for event in data["traceEvents"]:
+        if event["ph"] == "X":
+            assert {"name", "ts", "dur", "pid", "tid", "cat"} <= event.keys()
+
+
+def test_events_are_named_as_their_readers_expect() -> None:
+    data = written(snapshot(), 0)
+    (section,) = trace_kit.spans(data, "forward")
+    assert section["cat"] == "user_annotation"
+    assert (section["ts"], section["dur"], section["pid"], section["tid"]) == (
+        1000,
+        900,
+        4700,
+        4711,
+    )
+    first, second = trace_kit.spans(data, "Model.step")
+    assert first["cat"] == "python_function"
+    assert first["args"] == {"source": "train.py:12"}
+    assert {first["tid"], second["tid"]} == {4711, 2}
+    assert trace_kit.spans(data, "linear")[0]["cat"] == "cpu_op"
+    (step,) = trace_kit.spans(data, "ProfilerStep#8")
+    assert (step["ts"], step["dur"], step["cat"]) == (1000, 2000, "user_annotation")
+    names = [e["args"]["name"] for e in data["traceEvents"] if e["name"] == "thread_name"]
+    assert names[:3] == ["steps", "MainThread", "thread 2"]
+
+
+def test_s0_19_the_gpu_is_shown_with_what_started_it() -> None:
+    data = written(snapshot(), 0)
+    (run,) = trace_kit.spans(data, cat="kernel")
+    assert run["name"] == "gemm<float>"
+    assert (run["ts"], run["dur"], run["pid"], run["tid"]) == (5500, 700, 0, 7)
+    assert run["args"]["correlation"] == 21
+    assert run["args"]["grid"] == [2, 3, 1]
+    assert run["args"]["device"] == 0
+    assert run["args"]["stream"] == 7
+    (copy,) = trace_kit.spans(data, cat="gpu_memcpy")
+    assert copy["name"] == "Memcpy HtoD"
+    assert copy["args"]["bytes"] == 4096
+    assert trace_kit.spans(data, cat="gpu_memset")[0]["args"]["bytes"] == 64
+    launch, copying, wait = trace_kit.spans(data, cat="cuda_runtime")
+    assert (launch["name"], launch["tid"]) == ("cudaLaunchKernel", 4711)
+    assert launch["args"]["correlation"] == 21
+    assert copying["name"] == "cudaMemcpyAsync"
+    assert (wait["name"], wait["dur"]) == ("cudaSynchronize", 500)
+    arrows = [(e["ph"], e["id"], e["ts"]) for e in data["traceEvents"] if e["ph"] in "sf"]
+    assert ("s", 21, 1300) in arrows
+    assert ("f", 21, 5500) in arrows
+    counters = [e for e in data["traceEvents"] if e["ph"] == "C"]
+    assert {"allocated": 100, "reserved": 200} in [e["args"] for e in counters]
+    busy = [e for e in counters if e["name"] == "GPU 0 busy (%)"]
+    assert busy[0]["args"] == {"busy": 100.0}
+    assert busy[-1]["args"] == {"busy": 0.0}
+
+
+def test_e6_every_window_is_a_file_of_its_own(tmp_path: Path) -> None:
+    names = save_windows(build_report(snapshot()), tmp_path / "new", 3)
+    assert names == ["rank3_trace.json.gz", "rank3_trace_2.json.gz"]
+    first, second = (trace_kit.load(tmp_path / "new" / name) for name in names)
+    trace_kit.check(first)
+    trace_kit.check(second)
+    assert trace_kit.spans(first, "ProfilerStep#8")
+    assert not trace_kit.spans(first, "ProfilerStep#14")
+    assert trace_kit.spans(second, "ProfilerStep#14")
+    assert not trace_kit.spans(second, "gemm<float>")
+    assert trace_kit.spans(second, "(other kernels)")
+    # The other window of a file is not told twice.
+    assert len(trace_kit.spans(first)) + len(trace_kit.spans(second)) == len(
+        trace_kit.spans(written(snapshot()))
+    )
+
+
+def test_s2_15_files_are_named_by_rank() -> None:
+    assert file_name(0, 0) == "rank0_trace.json.gz"
+    assert file_name(12, 2) == "rank12_trace_3.json.gz"
+
+
+def test_f32_what_was_left_out_is_told() -> None:
+    made = snapshot(lost=7, lost_until_ns=2 * MS, gpu_lost=3, gpu_lost_until_ns=MS, no_memory=1)
+    notes = build_report(made).notes
+    assert any("5 calls that took less than 50 us" in note for note in notes)
+    assert any("from 0.002 s" in note and "7 earlier events" in note for note in notes)
+    assert any("3 earlier records of the GPU" in note for note in notes)
+    assert any("1 events for want of memory" in note for note in notes)
+    marks = [e["name"] for e in written(made)["traceEvents"] if e["ph"] == "i"]
+    assert "events before this are incomplete" in marks
+
+
+@pytest.mark.parametrize("name", NAMES.values(), ids=NAMES.keys())
+def test_f43_names_cannot_break_a_trace(name: str) -> None:
+    made = snapshot(threads=(TraceThread(77, 4711, name), TraceThread(78, 0, name)))
+    keys = tuple(replace(key, name=name, qualname=name) for key in KEYS[1:])
+    made = replace(
+        made,
+        keys=(KEYS[0], *keys),
+        gpu=gpu(devices=(h200(name=name),), kernels=(kernel(name, MS),)),
+    )
+    data = written(made)
+    assert "</script" not in json.dumps(data).lower() or name == NAMES["markup"]
+    assert len(trace_kit.spans(data)) == len(trace_kit.spans(written(snapshot())))
+
+
+def test_numbers_of_threads_never_meet() -> None:
+    threads = (TraceThread(1, 5, "a"), TraceThread(2, 5, "b"), TraceThread(3, 2**60, "c"))
+    made = snapshot(threads=threads)
+    made = replace(made, meta={**made.meta, "pid": 1})
+    data = written(made)
+    tids = [e["tid"] for e in data["traceEvents"] if e["name"] == "thread_name"]
+    assert len(set(tids[:4])) == 4
+    # A container's process 1 is not device 1.
+    assert trace_kit.spans(data, "forward")[0]["pid"] == 1_000_001
+
+
+def test_a_run_without_a_trace_says_how_to_get_one(tmp_path: Path) -> None:
+    made = replace(snapshot(), trace=None)
+    with pytest.raises(NoTraceError, match="trace=True"):
+        build_report(made).save(tmp_path / "x.trace.json.gz")
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_same_run_gives_the_same_bytes(tmp_path: Path) -> None:
+    for name in ("a.trace.json.gz", "b.trace.json.gz", "c_trace.json.gz"):
+        build_report(snapshot()).save(tmp_path / name)
+    first, *others = (path.read_bytes() for path in tmp_path.iterdir())
+    assert all(other == first for other in others)
+    build_report(snapshot()).save(tmp_path / "d.trace.json")
+    assert gzip.decompress(first) == (tmp_path / "d.trace.json").read_bytes()
+
+
+def test_a_large_trace_is_saved_within_the_readers_limits() -> None:
+    n = 200_000
+    events = EventTable((2,) * n, (0,) * n, tuple(range(n)), (1,) * n)
+    made = snapshot(events=events, windows=(TraceWindow(0, 2 * n, 0, WALL),))
+    stream = io.BytesIO()
+    fprof.write(build_report(made), stream)
+    assert fprof.parse(stream.getvalue(), Limits()).trace == made.trace
+
+
+# -- options -------------------------------------------------------------------------------
+
+
+def test_options_are_checked() -> None:
+    assert trace_options(False) is None
+    assert trace_options(True) == TraceOptions()
+    assert trace_options({"min_us": 5, "max_events": 10}) == TraceOptions(min_us=5, max_events=10)
+    for wrong in ({"min_us": -1}, {"max_events": 0}, {"merge": "x"}, {"min_us": float("nan")}):
+        with pytest.raises(ValueError, match=r"min_us|max_events|merge"):
+            trace_options(wrong)
+    for wrong_type in ("yes", 1, {"min": 5}, {"max_events": True}):
+        with pytest.raises(TypeError, match="trace"):
+            trace_options(wrong_type)
+
+
+# -- merging -------------------------------------------------------------------------------
+
+BASE = WALL - 10 * MS
+
+
+def torch_trace(path: Path, **changes: Any) -> Path:
+    def at(ns: int) -> float:
+        return (WALL + ns - BASE) / 1000
+
+    data = {
+        "schemaVersion": 1,
+        "baseTimeNanoseconds": BASE,
+        "traceEvents": [
+            {"ph": "M", "name": "process_name", "pid": 4700, "tid": 0, "args": {"name": "python"}},
+            {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 4700, "tid": 4711,
+             "ts": at(2 * MS), "dur": 12.5, "args": {"External id": 1}},
+            {"ph": "X", "cat": "cpu_op", "name": "outside", "pid": 4700, "tid": 4711,
+             "ts": at(6 * MS), "dur": 12.5},
+            {"ph": "s", "id": 5, "pid": 4700, "tid": 4711, "ts": at(2 * MS), "cat": "ac2g",
+             "name": "ac2g"},
+            {"ph": "f", "id": 5, "pid": 0, "tid": 7, "ts": at(3 * MS), "cat": "ac2g",
+             "name": "ac2g", "bp": "e"},
+            {"ph": "i", "name": "Iteration Start", "pid": "Traces", "tid": "x", "ts": at(2 * MS)},
+            "junk",
+            {"ph": "X", "name": "no time", "pid": 1, "ts": float("nan")},
+            {"ph": "X", "name": "nowhere", "ts": 1.0},
+        ],
+        **changes,
+    }  # fmt: skip
+    path.write_text(json.dumps(data), encoding="utf-8")
+    return path
+
+
+def test_a_trace_of_torch_is_put_at_its_time(tmp_path: Path) -> None:
+    source = torch_trace(tmp_path / "torch.json")
+    out = tmp_path / "both.trace.json.gz"
+    trace_merge.merge(build_report(snapshot()), source, out)
+    data = trace_kit.load(out)
+    (mm,) = trace_kit.spans(data, "aten::mm")
+    assert mm["ts"] == 2000.0
+    assert mm["dur"] == 12.5
+    assert mm["pid"] not in (0, 4700)
+    assert not trace_kit.spans(data, "outside")
+    assert not trace_kit.spans(data, "no time")
+    labels = [e["args"]["name"] for e in data["traceEvents"] if e["name"] == "process_name"]
+    assert "torch.profiler: python" in labels
+    # Our own events are all there, and arrows of both do not meet.
+    assert len(trace_kit.spans(data)) == len(trace_kit.spans(written(snapshot()))) + 1
+    assert len({e["id"] for e in data["traceEvents"] if e["ph"] == "s"}) == 3
+
+
+def test_a_trace_of_an_old_torch_has_absolute_times(tmp_path: Path) -> None:
+    source = torch_trace(
+        tmp_path / "torch.json",
+        baseTimeNanoseconds=0,
+        traceEvents=[
+            {"ph": "X", "name": "old", "pid": 1, "tid": 1, "ts": (WALL + 2 * MS) / 1000, "dur": 1}
+        ],
+    )
+    out = tmp_path / "both.trace.json"
+    trace_merge.merge(build_report(snapshot()), source, out)
+    assert trace_kit.spans(trace_kit.load(out), "old")[0]["ts"] == 2000.0
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"", "not JSON"),
+        (b"[]", "not a trace"),
+        (b"{}", "not a trace"),
+        (b'{"traceEvents": 5}', "not a trace"),
+        (b'{"traceEvents": [], "baseTimeNanoseconds": 1}', "another run"),
+        (b'{"traceEvents": [{"ph": "X", "pid": 1, "ts": 5}]}', "began at"),
+        (b"\x1f\x8b\x08damaged", "damaged"),
+        (b"[" * 100_000, "JSON|damaged"),
+    ],
+)
+def test_f41_what_is_no_trace_of_torch_is_refused(tmp_path: Path, content: bytes, why: str) -> None:
+    source = tmp_path / "torch.json"
+    source.write_bytes(content)
+    with pytest.raises(MergeError, match=why):
+        trace_merge.merge(build_report(snapshot()), source, tmp_path / "out.trace.json")
+    assert not (tmp_path / "out.trace.json").exists()
