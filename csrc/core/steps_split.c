@@ -70,7 +70,8 @@ begin_cover(fp_split *s, const fp_node *n, int64_t now)
 static void
 end_cover(fp_split *s, int64_t now)
 {
-    int64_t ticks = now > s->cover_since ? now - s->cover_since : 0;
+    int64_t end = s->in_gc ? s->gc_since : now;
+    int64_t ticks = end > s->cover_since ? end - s->cover_since : 0;
     int64_t cpu_ns = fp_usage_cpu(&s->usage) - s->cover_cpu_ns;
     add(s, s->cover_node, s->cover_kind, ticks);
     s->step.covered_ticks += ticks;
@@ -117,17 +118,17 @@ charge_gc(fp_thread *t, int64_t now)
     int64_t ticks = now > s->gc_since ? now - s->gc_since : 0;
     int64_t cpu_ns = fp_usage_cpu(&s->usage), used_ns = cpu_ns - s->gc_cpu_ns;
     used_ns = used_ns > 0 ? used_ns : 0;
+    s->cover_since =
+        s->cover_since < s->gc_since ? s->cover_since + ticks : now;
+    s->cover_cpu_ns += used_ns;
     s->gc_since = now;
     s->gc_cpu_ns = cpu_ns;
     add(s, s->gc_node, FP_KIND_GC, ticks);
     s->step.gc_cpu_ns += used_ns;
-    if (s->covers != 0) {
-        s->cover_since += ticks;
-        s->cover_cpu_ns += used_ns;
-    }
-    else {
-        fp_waits_take(&t->waits, s->gc_node, ticks);
-    }
+    fp_thread_charge(t, now);
+    fp_waits_take(&t->waits, s->gc_node,
+                  s->gc_node->self_ticks - s->gc_self_ticks);
+    s->gc_self_ticks = s->gc_node->self_ticks;
 }
 
 void
@@ -135,9 +136,11 @@ fp_split_gc_begin(fp_thread *t, int64_t now)
 {
     fp_split *s = t->split;
     if (!s->in_gc) {
-        s->in_gc = 1;
+        fp_thread_charge(t, now);
+        s->in_gc = t->waits.deaf = 1;
         s->gc_since = now;
         s->gc_node = t->cur;
+        s->gc_self_ticks = t->cur->self_ticks;
         s->gc_cpu_ns = fp_usage_cpu(&s->usage);
     }
 }
@@ -150,7 +153,7 @@ fp_split_gc_end(fp_thread *t, int64_t now, int generation)
         return;
     }
     charge_gc(t, now);
-    s->in_gc = 0;
+    s->in_gc = t->waits.deaf = 0;
     if (generation >= 0 && generation < FP_GC_GENERATIONS) {
         s->step.gc_runs[generation]++;
     }

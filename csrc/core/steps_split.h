@@ -2,7 +2,7 @@
  *
  * Every tick is of one kind.  Which one is decided where it is spent:
  *
- *   - gc takes from whatever it interrupts;
+ *   - gc takes from whatever it interrupts, and what runs in it is gc;
  *   - a section that covers (data, communication) has all of its time, whatever
  *     runs in it; of two, the outer one;
  *   - waiting for the GPU takes from the function that waits;
@@ -65,6 +65,7 @@ typedef struct fp_split {
     uint8_t in_gc;
     int64_t gc_since;
     int64_t gc_cpu_ns;
+    int64_t gc_self_ticks; /* own time of gc_node before */
     const fp_node *gc_node;
     fp_usage_source usage;
     fp_usage at; /* at the beginning of the step */

@@ -40,6 +40,7 @@ typedef struct fp_waits {
     uint32_t count;
     uint32_t capacity;
     uint32_t entered;  /* number of the first entered one; 0: none */
+    uint8_t deaf;      /* what is entered now is not noted */
     uint64_t left_out; /* nodes for which there was no room */
 } fp_waits;
 
@@ -63,9 +64,11 @@ static inline void
 fp_waits_enter(fp_waits *w, const fp_node *n)
 {
     uint32_t number = fp_waits_number(n);
-    if (number != 0 && !w->wait[number - 1].entered) {
-        w->wait[number - 1].entered = 1;
-        w->wait[number - 1].next = (uint16_t)w->entered;
+    if (number != 0 && !w->wait[number - 1].entered && !w->deaf) {
+        fp_wait *wait = &w->wait[number - 1];
+        wait->seen_ticks = n->self_ticks;
+        wait->entered = 1;
+        wait->next = (uint16_t)w->entered;
         w->entered = number;
     }
 }

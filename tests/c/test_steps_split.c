@@ -1,0 +1,418 @@
+/* What the time of steps is spent on: kinds, the ring of single steps. */
+#include "core/steps_split.h"
+
+#include "thread_kit.h"
+
+enum { DATA = 1, FORWARD = 2, SYNC = 3 };
+
+/* CPU time, switches and faults as the test says. */
+static int64_t
+told_cpu(void *ctx)
+{
+    return ((const fp_usage *)ctx)->cpu_ns;
+}
+
+static void
+told_counts(void *ctx, fp_usage *out)
+{
+    out->switches = ((const fp_usage *)ctx)->switches;
+    out->faults = ((const fp_usage *)ctx)->faults;
+}
+
+static fp_usage_source
+told(fp_usage *usage)
+{
+    return (fp_usage_source){told_cpu, told_counts, usage};
+}
+
+/* A thread that steps from [now] on. */
+static fp_thread *
+stepping(fake_memory *m, uint64_t skip, fp_usage *usage, int64_t now)
+{
+    fp_alloc a = fake_alloc(m);
+    fp_thread *t = fp_thread_create(&a, kit_wide, now);
+    CHECK(t != NULL);
+    CHECK_INT(fp_thread_start_steps(t, skip, now), FP_OK);
+    CHECK(t->split != NULL);
+    fp_split_set_usage(t, told(usage));
+    return t;
+}
+
+static void
+finish(fp_thread *t, const fake_memory *m)
+{
+    check_consistent(t);
+    CHECK_UINT(fp_thread_bytes(t), m->bytes);
+    fp_thread_destroy(t);
+    CHECK_UINT(m->bytes, 0);
+}
+
+/* A call of a function that waits, as the extension makes it. */
+static void
+enter_wait(fp_thread *t, uint32_t function, fp_kind kind, int64_t now)
+{
+    fp_key key = kit_function(function);
+    fp_node *n = fp_thread_predict(t, key);
+    n = n != NULL ? n : fp_thread_find(t, key);
+    if (n == NULL) {
+        n = fp_thread_add(t, key);
+        fp_thread_list_wait(t, n, kind);
+    }
+    n->calls++;
+    fp_waits_enter(&t->waits, n);
+    fp_thread_enter(t, n, now);
+}
+
+static void
+open_data(fp_thread *t, int64_t now)
+{
+    CHECK_INT(fp_thread_open_section(t, DATA, FP_PHASE_DATA, NULL, now),
+              FP_OK);
+}
+
+static int64_t
+of(const fp_thread *t, fp_kind kind)
+{
+    return t->split->sum.kind[kind];
+}
+
+static int64_t
+at_place(const fp_thread *t, const fp_node *n, fp_kind kind)
+{
+    for (uint32_t i = 0; i < FP_SPLIT_PLACES; i++) {
+        const fp_split_place *p = &t->split->place[i];
+        if (p->node == n && p->kind == kind) {
+            return p->sum_ticks;
+        }
+    }
+    return -1;
+}
+
+FP_TEST(split_each_tick_is_of_one_kind)
+{
+    fake_memory m = {0};
+    fp_usage u = {0, 0, 0};
+    fp_thread *t = stepping(&m, 0, &u, 0);
+    open_data(t, 10);
+    enter_wait(t, 1, FP_KIND_LOCK, 20); /* within data: data */
+    fp_thread_leave(t, kit_function(1), 50);
+    fp_thread_close_section(t, DATA, NULL, 0, 110); /* data: 100 */
+    enter_wait(t, 3, FP_KIND_LOCK, 120);
+    fp_thread_leave(t, kit_function(3), 150); /* lock: 30 */
+    enter_wait(t, 5, FP_KIND_IO, 150);
+    kit_enter(t, kit_function(0), 155); /* somebody else's time */
+    fp_thread_leave(t, kit_function(0), 165);
+    fp_thread_leave(t, kit_function(5), 170); /* io: 10 */
+    fp_split_gc_begin(t, 170);
+    fp_split_gc_end(t, 175, 2); /* gc: 5 */
+    fp_split_gpu(t, 7);
+    fp_thread_end_step(t, 200);
+    CHECK_INT(of(t, FP_KIND_DATA), 100);
+    CHECK_INT(of(t, FP_KIND_LOCK), 30);
+    CHECK_INT(of(t, FP_KIND_IO), 10);
+    CHECK_INT(of(t, FP_KIND_GC), 5);
+    CHECK_INT(of(t, FP_KIND_GPU), 7);
+    CHECK_INT(of(t, FP_KIND_COMMUNICATION), 0);
+    CHECK_INT(t->split->sum.covered_ticks, 100);
+    CHECK_UINT(t->split->sum.gc_runs[2], 1);
+    CHECK_UINT(t->waits.count, 2);
+    CHECK_INT(t->waits.wait[0].sum_ticks, 30);
+    CHECK_INT(t->waits.wait[1].sum_ticks, 10);
+    finish(t, &m);
+}
+
+FP_TEST(split_a_kind_takes_from_what_it_interrupts)
+{
+    fake_memory m = {0};
+    fp_usage u = {1000, 0, 0};
+    fp_thread *t = stepping(&m, 0, &u, 0);
+    open_data(t, 0);
+    const fp_node *data = t->cur;
+    fp_split_gc_begin(t, 10);
+    u.cpu_ns = 1020;
+    fp_split_gc_end(t, 30, 0);
+    fp_split_gpu(t, 5); /* data stays data */
+    u.cpu_ns = 1050;
+    fp_thread_close_section(t, DATA, NULL, 0, 100);
+    enter_wait(t, 1, FP_KIND_LOCK, 100);
+    const fp_node *lock = t->cur;
+    fp_split_gc_begin(t, 110);
+    fp_split_gc_begin(t, 115); /* told of twice */
+    fp_split_gc_end(t, 120, 1);
+    fp_split_gc_end(t, 125, 1); /* nobody told that it began */
+    fp_split_gpu(t, 40);
+    fp_thread_leave(t, kit_function(1), 200);
+    fp_thread_end_step(t, 200);
+    CHECK_INT(of(t, FP_KIND_DATA), 80);
+    CHECK_INT(at_place(t, data, FP_KIND_DATA), 80);
+    CHECK_INT(t->split->sum.covered_cpu_ns, 30);
+    CHECK_INT(of(t, FP_KIND_GC), 30);
+    CHECK_INT(t->split->sum.gc_cpu_ns, 20);
+    CHECK_INT(at_place(t, data, FP_KIND_GC), 20);
+    CHECK_INT(at_place(t, lock, FP_KIND_GC), 10);
+    CHECK_INT(of(t, FP_KIND_GPU), 40);
+    CHECK_INT(of(t, FP_KIND_LOCK), 50);
+    CHECK_UINT(t->split->sum.gc_runs[0], 1);
+    CHECK_UINT(t->split->sum.gc_runs[1], 1);
+    finish(t, &m);
+}
+
+FP_TEST(split_of_sections_that_cover_the_outer_one_counts)
+{
+    fake_memory m = {0};
+    fp_usage u = {0, 0, 0};
+    fp_thread *t = stepping(&m, 0, &u, 0);
+    CHECK_INT(fp_thread_reserve_section(t, SYNC), FP_OK);
+    t->section[SYNC]->cover = FP_KIND_COMMUNICATION;
+    kit_open(t, SYNC, 10);
+    open_data(t, 20);
+    fp_thread_close_section(t, DATA, NULL, 0, 30);
+    kit_close(t, SYNC, 60);
+    kit_open(t, FORWARD, 60);
+    open_data(t, 70); /* in a section that does not */
+    fp_thread_end_step(t, 80);
+    CHECK_INT(of(t, FP_KIND_COMMUNICATION), 50);
+    CHECK_INT(of(t, FP_KIND_DATA), 10);
+    fp_thread_end_step(t, 90);
+    CHECK_INT(of(t, FP_KIND_DATA), 20);
+    fp_thread_drop_sections(t, 95);
+    CHECK_UINT(t->split->covers, 0);
+    fp_thread_end_step(t, 100);
+    CHECK_INT(of(t, FP_KIND_DATA), 25);
+    finish(t, &m);
+}
+
+FP_TEST(split_warm_up_and_steps_given_up_are_not_in_it)
+{
+    fake_memory m = {0};
+    fp_usage u = {0, 0, 0};
+    fp_thread *t = stepping(&m, 1, &u, 0);
+    for (int64_t at = 0; at < 300; at += 100) {
+        open_data(t, at);
+        fp_thread_close_section(t, DATA, NULL, 0, at + 10);
+        enter_wait(t, 1, FP_KIND_LOCK, at + 10);
+        fp_thread_leave(t, kit_function(1), at + 30);
+        fp_split_gc_begin(t, at + 30);
+        fp_split_gc_end(t, at + 34, 0);
+        if (at == 100) {
+            CHECK_INT(fp_thread_start_steps(t, 1, at + 100), FP_OK);
+        }
+        else {
+            fp_thread_end_step(t, at + 100);
+        }
+    }
+    CHECK_UINT(fp_steps_measured(t->steps), 1);
+    CHECK_INT(of(t, FP_KIND_DATA), 10);
+    CHECK_INT(of(t, FP_KIND_LOCK), 20);
+    CHECK_INT(of(t, FP_KIND_GC), 4);
+    CHECK_UINT(t->split->sum.gc_runs[0], 1);
+    CHECK_INT(t->waits.wait[0].sum_ticks, 20);
+    finish(t, &m);
+}
+
+FP_TEST(split_waits_before_the_first_step_are_not_in_it)
+{
+    fake_memory m = {0};
+    fp_alloc a = fake_alloc(&m);
+    fp_usage u = {0, 0, 0};
+    fp_thread *t = fp_thread_create(&a, kit_wide, 0);
+    enter_wait(t, 1, FP_KIND_LOCK, 0);
+    fp_thread_leave(t, kit_function(1), 50);
+    open_data(t, 50);
+    CHECK_INT(fp_thread_start_steps(t, 0, 100), FP_OK);
+    fp_split_set_usage(t, told(&u));
+    fp_thread_close_section(t, DATA, NULL, 0, 130);
+    enter_wait(t, 1, FP_KIND_LOCK, 130);
+    fp_thread_leave(t, kit_function(1), 131);
+    fp_thread_end_step(t, 200);
+    CHECK_INT(of(t, FP_KIND_DATA), 30);
+    CHECK_INT(of(t, FP_KIND_LOCK), 1);
+    finish(t, &m);
+}
+
+FP_TEST(split_who_watched_is_counted_per_step)
+{
+    fake_memory m = {0};
+    fp_usage u = {0, 0, 0};
+    fp_thread *t = stepping(&m, 1, &u, 0);
+    static const unsigned told_at[] = {0, FP_SIGNAL_GC, 7, 7,
+                                       FP_SIGNAL_FUNCTIONS};
+    for (int i = 0; i < 5; i++) {
+        t->split->signals = told_at[i];
+        fp_thread_end_step(t, 10 * i + 10);
+    }
+    /* A step was watched if somebody did at both of its ends. */
+    CHECK_UINT(t->split->signal_steps[0], 2);
+    CHECK_UINT(t->split->signal_steps[1], 2);
+    CHECK_UINT(t->split->signal_steps[2], 1);
+    finish(t, &m);
+}
+
+FP_TEST(series_has_a_row_per_measured_step)
+{
+    fake_memory m = {0};
+    fp_usage u = {100, 5, 1};
+    fp_thread *t = stepping(&m, 1, &u, 0);
+    const fp_series *s = &t->split->series;
+    for (int64_t i = 0; i < FP_STEPS_RECENT + 10; i++) {
+        int64_t at = i * 100;
+        u.cpu_ns += i;
+        u.switches += i % 3;
+        u.faults += i % 2;
+        if (i >= 20) { /* a section that comes later */
+            kit_open(t, FORWARD, at);
+            kit_close(t, FORWARD, at + i % 7);
+        }
+        fp_thread_end_step(t, at + 100);
+        if (i == 0) {
+            continue;
+        }
+        uint32_t row = (uint32_t)((i - 1) % FP_STEPS_RECENT);
+        CHECK_INT(s->start[row], at);
+        CHECK_INT(s->cpu_ns[row], i);
+        CHECK_INT(s->switches[row], i % 3);
+        CHECK_INT(s->faults[row], i % 2);
+        CHECK_INT(t->steps->recent[row], 100);
+        CHECK_UINT(s->columns, i >= 20);
+        CHECK_INT(i >= 20 ? s->column[0].ticks[row] : 0, i >= 20 ? i % 7 : 0);
+    }
+
+    CHECK_UINT(t->split->cpu_steps, FP_STEPS_RECENT + 9);
+    finish(t, &m);
+}
+
+FP_TEST(series_what_is_not_known_is_said)
+{
+    fake_memory m = {0};
+    fp_usage u = {-1, -1, 3};
+    fp_thread *t = stepping(&m, 0, &u, 0);
+    fp_thread_end_step(t, 100);
+    CHECK_INT(t->split->series.cpu_ns[0], -1);
+    CHECK_INT(t->split->series.switches[0], -1);
+    CHECK_INT(t->split->series.faults[0], 0);
+    CHECK_UINT(t->split->cpu_steps, 0);
+    finish(t, &m);
+}
+
+FP_TEST(series_f32_sections_beyond_its_columns_are_counted)
+{
+    fake_memory m = {0};
+    fp_usage u = {0, 0, 0};
+    fp_thread *t = stepping(&m, 0, &u, 0);
+    for (uint32_t id = 0; id < FP_SERIES_COLUMNS + 6; id++) {
+        for (int again = 0; again < 2; again++) {
+            kit_open(t, id, id);
+            kit_close(t, id, id);
+        }
+    }
+    fp_thread_end_step(t, 1000);
+    CHECK_UINT(t->split->series.columns, FP_SERIES_COLUMNS);
+    CHECK_UINT(t->split->series.left_out, 6);
+    finish(t, &m);
+}
+
+FP_TEST(split_f36_without_memory_steps_are_counted_all_the_same)
+{
+    for (uint64_t fail = 1; fail < 12; fail++) {
+        fake_memory m = {0};
+        fp_alloc a = fake_alloc(&m);
+        fp_thread *t = fp_thread_create(&a, kit_wide, 0);
+        m.fail_at = m.takes + fail;
+        m.fail_on = true;
+        if (fp_thread_start_steps(t, 0, 0) == FP_OK) {
+            enter_wait(t, 1, FP_KIND_LOCK, 10);
+            fp_thread_leave_slow(t, kit_function(1), 20);
+            (void)fp_thread_open_section(t, DATA, FP_PHASE_DATA, NULL, 20);
+            (void)fp_thread_close_section(t, DATA, NULL, 0, 30);
+            fp_thread_end_step(t, 100);
+            CHECK_INT(t->steps->sum_ticks, 100);
+        }
+        check_consistent(t);
+        CHECK_UINT(fp_thread_bytes(t), m.bytes);
+        fp_thread_destroy(t);
+        CHECK_UINT(m.bytes, 0);
+    }
+}
+
+FP_TEST(waits_f32_beyond_the_list_are_counted)
+{
+    fake_memory m = {0};
+    fp_usage u = {0, 0, 0};
+    fp_thread *t = stepping(&m, 0, &u, 0);
+    for (uint32_t i = 0; i < FP_WAITS_MAX + 3; i++) {
+        enter_wait(t, i, FP_KIND_IO, i);
+        fp_thread_leave(t, kit_function(i), i + 1);
+    }
+    fp_thread_end_step(t, FP_WAITS_MAX + 3);
+    CHECK_UINT(t->waits.count, FP_WAITS_MAX);
+    CHECK_UINT(t->waits.left_out, 3);
+    CHECK_INT(of(t, FP_KIND_IO), FP_WAITS_MAX);
+    finish(t, &m);
+}
+
+/* Steps, waits, collections, covers at random: the kinds never exceed the wall
+ * time, and no interval is counted twice. */
+FP_TEST(split_whatever_happens_kinds_fit_in_the_wall_time)
+{
+    for (uint64_t seed = 1; seed <= 40; seed++) {
+        fake_memory m = {0};
+        fp_usage u = {0, 0, 0};
+        fp_thread *t = stepping(&m, 2, &u, 0);
+        uint64_t state = seed;
+        int64_t now = 0;
+        const fp_node *gc_node = NULL;
+        for (int i = 0; i < 3000; i++) {
+            now += fake_below(&state, 50);
+            u.cpu_ns += fake_below(&state, 20);
+            /* What runs in the collector is called from there only. */
+            uint32_t f = fake_below(&state, 6) * 2 + 1;
+            f += gc_node != NULL ? 20 : 0;
+            switch (fake_below(&state, 9)) {
+            case 0:
+                if (t->open_len < 4 && gc_node == NULL) {
+                    open_data(t, now);
+                }
+                break;
+            case 1:
+                if (gc_node == NULL) {
+                    (void)fp_thread_close_section(t, DATA, NULL, 0, now);
+                }
+                break;
+            case 2:
+            case 3:
+                enter_wait(t, f, f % 4 == 1 ? FP_KIND_LOCK : FP_KIND_IO, now);
+                break;
+            case 4:
+            case 5:
+                if (t->cur != gc_node && fp_key_tag(t->cur->key) == FP_TAG_C) {
+                    fp_thread_leave(t, t->cur->key, now);
+                }
+                break;
+            case 6:
+                if (gc_node == NULL) {
+                    gc_node = t->cur;
+                    fp_split_gc_begin(t, now);
+                }
+                else if (t->cur == gc_node) {
+                    gc_node = NULL;
+                    fp_split_gc_end(t, now, 0);
+                }
+                break;
+            case 7:
+                if (fake_below(&state, 20) == 0) {
+                    CHECK_INT(fp_thread_start_steps(t, 2, now), FP_OK);
+                }
+                break;
+            default:
+                fp_thread_end_step(t, now);
+            }
+        }
+        int64_t all = 0;
+        for (int k = 0; k < FP_KIND_COUNT; k++) {
+            CHECK(of(t, (fp_kind)k) >= 0);
+            all += of(t, (fp_kind)k);
+        }
+        CHECK(all <= t->steps->sum_ticks);
+        finish(t, &m);
+    }
+}
