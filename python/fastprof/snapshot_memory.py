@@ -52,7 +52,9 @@ class MemorySnapshot:
     ``samples`` are a thinned selection (bounded) of ``steps`` samples taken, one per step;
     ``sum_peak_allocated`` is over all of them.  ``retries`` are allocations that succeeded
     only after the cache was emptied, ``ooms`` those that failed, ``device_allocs`` and
-    ``device_frees`` calls of cudaMalloc and cudaFree, all during the recording.
+    ``device_frees`` calls of cudaMalloc and cudaFree, all during the recording.  ``parts``
+    are parameters that optimizers have, their gradients, and the optimizers' state; None
+    if no optimizer was seen.
     """
 
     device: int
@@ -72,6 +74,7 @@ class MemorySnapshot:
     device_allocs: int = 0
     device_frees: int = 0
     sections: tuple[MemorySection, ...] = ()
+    parts: tuple[int, int, int] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain dicts, lists, strings and numbers: what ``json.dumps`` accepts."""
@@ -81,13 +84,14 @@ class MemorySnapshot:
             "peaks_reset": self.peaks_reset,
             "samples": [_row(sample) for sample in self.samples],
             "sections": [_row(section) for section in self.sections],
+            "parts": None if self.parts is None else list(self.parts),
         }
 
 
 _NUMBERS = tuple(
     f.name
     for f in fields(MemorySnapshot)
-    if f.name not in ("total_bytes", "peaks_reset", "samples", "sections")
+    if f.name not in ("total_bytes", "peaks_reset", "samples", "sections", "parts")
 )
 
 
@@ -127,8 +131,16 @@ def read_memory(value: object) -> MemorySnapshot | None:
         sections=tuple(
             _section(v, i) for i, v in enumerate(as_list(top.get("sections"), "memory.sections"))
         ),
+        parts=_parts(top.get("parts")),
         **numbers,
     )
+
+
+def _parts(value: object) -> tuple[int, int, int] | None:
+    if value is None:  # or a run saved before they were known
+        return None
+    parameters, gradients, state = as_ints(value, "memory.parts", 3)
+    return parameters, gradients, state
 
 
 def _section(value: object, i: int) -> MemorySection:

@@ -80,7 +80,7 @@ def all_tables(report: Report, function_limit: int = FUNCTION_ROWS) -> list[Tabl
 
 
 def _overview(report: Report) -> Table:
-    if report.steps.mean_ms is None and report.gpu is None:
+    if report.steps.mean_ms is None and not has_gpu(report):
         return Table("", (), ())
     rows = tuple((figure.name, figure.value) for figure in overview(report))
     return Table("Overview", ("figure", "value"), rows, left=frozenset({0, 1}))

@@ -77,7 +77,11 @@ def gpu_tables(report: Report) -> list[Table]:
             _captured(gpu),
         ]
     if report.memory is not None:
-        made += [_memory(report.memory), memory_by_section(report.memory.sections)]
+        made += [
+            _memory(report.memory),
+            _memory_parts(report.memory),
+            memory_by_section(report.memory.sections),
+        ]
     return made
 
 
@@ -242,6 +246,26 @@ def _memory(memory: MemoryReport) -> Table:
         str(memory.retries), str(memory.ooms),
     )  # fmt: skip
     return Table("GPU memory (PyTorch's allocator)", headers, (row,))
+
+
+def _memory_parts(memory: MemoryReport) -> Table:
+    parts = memory.parts
+    if parts is None:
+        return _NO_TABLE
+    named = (
+        ("parameters", parts.parameters),
+        ("gradients", parts.gradients),
+        ("optimizer state", parts.optimizer_state),
+        ("activations and other", parts.activations),
+        ("allocated", memory.peak_allocated),
+    )
+    rows = tuple(
+        (name, number(size / _MIB, 1), _share(size, memory.peak_allocated),
+         number(size / parts.parameters if parts.parameters else None, 2))
+        for name, size in named
+    )  # fmt: skip
+    headers = ("held by", "MiB", "share %", "times the parameters")
+    return Table("GPU memory at its peak", headers, rows)
 
 
 def memory_by_section(rows: Sequence[MemorySectionRow], row_limit: int = 10) -> Table:

@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-from fastprof.report.model_gpu import MemoryReport, MemorySampleRow, MemorySectionRow
+from fastprof.report.model_gpu import (
+    MemoryParts,
+    MemoryReport,
+    MemorySampleRow,
+    MemorySectionRow,
+)
 from fastprof.snapshot import Snapshot
-from fastprof.snapshot_memory import MemorySample, MemorySection
+from fastprof.snapshot_memory import MemorySample, MemorySection, MemorySnapshot
 
 #: Samples that the slope is computed from; the number of their pairs grows with the square.
 _MAX_POINTS = 256
@@ -48,7 +53,15 @@ def memory_report(snapshot: Snapshot) -> MemoryReport | None:
             for s in memory.samples
         ),
         sections=_sections(snapshot, memory.sections),
+        parts=_parts(memory),
     )
+
+
+def _parts(memory: MemorySnapshot) -> MemoryParts | None:
+    """Divide the peak; None if it was less than its parts, which were then not there at once."""
+    if memory.parts is None or sum(memory.parts) > memory.peak_allocated:
+        return None
+    return MemoryParts(*memory.parts, activations=memory.peak_allocated - sum(memory.parts))
 
 
 def _slope(samples: Sequence[MemorySample]) -> float | None:

@@ -406,6 +406,22 @@ class MemorySectionRow:
 
 
 @dataclass(frozen=True, slots=True)
+class MemoryParts:
+    """What the peak of allocated memory held, in bytes; the four add up to it.
+
+    ``parameters`` are those that optimizers have.  ``activations`` is all that is none of
+    the others: activations, parameters that are not trained, buffers, batches, workspace.
+    Gradients count as if all of them were there at the peak; where some were not yet,
+    activations had their room.
+    """
+
+    parameters: int
+    gradients: int
+    optimizer_state: int
+    activations: int
+
+
+@dataclass(frozen=True, slots=True)
 class MemoryReport:
     """One device's memory as PyTorch's caching allocator tells it, in bytes.
 
@@ -415,7 +431,7 @@ class MemoryReport:
     samples that are above the one before.  ``mean_peak_allocated`` is None unless the peaks
     are of single samples.  ``device_allocs`` and ``device_frees`` count cudaMalloc and
     cudaFree, also per step (None without steps); ``retries`` are allocations that had to
-    empty the cache first.
+    empty the cache first.  ``parts`` is None if no optimizer was seen.
     """
 
     device: int
@@ -439,3 +455,4 @@ class MemoryReport:
     peaks_reset: bool
     samples: tuple[MemorySampleRow, ...]
     sections: tuple[MemorySectionRow, ...]
+    parts: MemoryParts | None = None

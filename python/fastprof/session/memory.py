@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from fastprof.session.faults import Faults
+from fastprof.session.memory_parts import OptimizerMemory
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -133,6 +134,7 @@ class MemorySampler:
         self._resets = mode in ("step", "section")
         self._device: int | None = None
         self._total: int | None = None
+        self._optimizers = OptimizerMemory(self._optimizers_failed)
         self._before = Reading()
         self._first: Reading | None = None
         self._latest = Reading()
@@ -156,6 +158,7 @@ class MemorySampler:
         """The run begins: what the program did so far does not count."""
         self._thread = threading.get_ident()
         if self._mode:
+            self._optimizers.watch()
             self._before = self._read() or Reading()
             if self._resets:
                 self._reset()
@@ -180,6 +183,7 @@ class MemorySampler:
         reading = self._note() if self._mode else None
         if reading is None or step == self._last_step:
             return
+        self._optimizers.watch()  # torch may have come later than the run
         peak_allocated, peak_reserved = self._window.peak_allocated, self._window.peak_reserved
         self._window = Reading()
         if self._resets:
@@ -196,6 +200,7 @@ class MemorySampler:
         """Take the last sample; what comes later does not count."""
         self.sample(step)
         self._mode = False
+        self._optimizers.end()
 
     def line(self, step: int) -> str | None:
         """Return the memory after ``step`` steps as a line of text; 1 GB is 2**30 bytes."""
@@ -244,7 +249,7 @@ class MemorySampler:
         """Return what was sampled, in the layout of a saved run; None: nothing was."""
         if self._first is None or self._device is None:
             return None
-        now, before = self._latest, self._before
+        now, before, sizes = self._latest, self._before, self._optimizers.sizes()
         return {
             "device": self._device,
             "total_bytes": self._total,
@@ -267,6 +272,7 @@ class MemorySampler:
                  row.grown]
                 for name, row in list(self._sections.items())
             ],
+            "parts": None if sizes is None else list(sizes),
         }  # fmt: skip
 
     # -- torch -------------------------------------------------------------------
@@ -294,7 +300,7 @@ class MemorySampler:
             if self._device is None:
                 device = int(cuda.current_device())
                 self._total = int(cuda.get_device_properties(device).total_memory)
-                self._device = device
+                self._device = self._optimizers.device = device
             stats = cuda.memory_stats(self._device)
             return Reading(**{name: int(stats.get(key, 0)) for name, key in _KEYS.items()})
         except Exception as error:
@@ -314,6 +320,9 @@ class MemorySampler:
         """Return ``torch.cuda`` if the program uses it by now."""
         cuda = getattr(sys.modules.get("torch"), "cuda", None)
         return cuda if cuda is not None and cuda.is_initialized() else None
+
+    def _optimizers_failed(self, error: Exception) -> None:
+        self._faults.add("memory_errors", "What GPU memory holds is not known", error)
 
     def _fail(self, error: Exception) -> None:
         self._mode = False
