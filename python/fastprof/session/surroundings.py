@@ -1,0 +1,67 @@
+"""What a run was made with, for whoever compares it with another.
+
+What is found: versions of the libraries that the program has imported, how many CPUs it may
+use, its command line and those environment variables that change how fast it is.  Nothing is
+imported for it.  A value of an option or variable whose name speaks of a secret is not kept.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Mapping, Sequence
+
+#: Library -> name of the fact.  Only those in ``sys.modules`` are asked.
+_LIBRARIES = ("torch", "lightning", "pytorch_lightning", "transformers", "accelerate")
+
+#: Beginnings of names of variables that change how fast a program is.
+_VARIABLES = (
+    "OMP_", "MKL_", "OPENBLAS_", "KMP_", "GOMP_", "CUDA_", "CUDNN_", "CUBLAS_", "NCCL_", "PYTORCH_",
+    "TORCH_", "TORCHINDUCTOR_", "TOKENIZERS_PARALLELISM", "PYTHONHASHSEED", "PYTHONMALLOC",
+    "PYTHONOPTIMIZE", "PYTHONDEVMODE", "PYTHON_GIL", "PYTHON_JIT", "MALLOC_", "LD_PRELOAD",
+)  # fmt: skip
+_SECRET = re.compile(r"token|secret|passw|credential|auth|api[-_]?key|private", re.IGNORECASE)
+_MOST_VARIABLES = 50
+_MOST_CHARACTERS = 1000
+
+Facts = dict[str, str | int | float | bool | None]
+
+
+def surroundings() -> Facts:
+    """Return the facts; what cannot be found out is not among them."""
+    facts: Facts = {}
+    try:
+        for name in _LIBRARIES:
+            version = getattr(sys.modules.get(name), "__version__", None)
+            if version is not None:
+                facts[name] = str(version)[:100]
+        if hasattr(os, "sched_getaffinity"):
+            facts["cpus"] = len(os.sched_getaffinity(0))
+        facts["command"] = command_line(sys.argv)
+        facts.update(variables(os.environ))
+    except Exception:  # a module or argv that the program has put something strange into
+        pass
+    return facts
+
+
+def command_line(argv: Sequence[str]) -> str:
+    """Return the arguments as one line, without the program's directory and without secrets."""
+    words = [os.path.basename(argv[0])] if argv else []
+    hide = False
+    for word in argv[1:]:
+        option, equals, _ = word.partition("=")
+        if hide and not word.startswith("-"):
+            words.append("***")
+            hide = False
+            continue
+        secret = _SECRET.search(option) is not None
+        words.append(f"{option}=***" if secret and equals else word)
+        hide = secret and not equals and option.startswith("-")
+    return " ".join(words)[:_MOST_CHARACTERS]
+
+
+def variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that change how fast a program is, as ``env NAME`` -> value."""
+    names = sorted(n for n in environment if n.startswith(_VARIABLES) and not _SECRET.search(n))
+    return {f"env {n}": environment[n][:_MOST_CHARACTERS] for n in names[:_MOST_VARIABLES]}
