@@ -489,6 +489,7 @@ class Profiler:
     def _snapshot(self, *, trace: bool = False) -> Snapshot:
         """Return what the recorder holds, without asking the GPU for more."""
         from fastprof.capture.convert import take_snapshot
+        from fastprof.session.surroundings import surroundings
         from fastprof.snapshot_gpu import GpuSnapshot
 
         meta: dict[str, str | int | float | bool | None] = {
@@ -496,6 +497,7 @@ class Profiler:
             "world_size": find_world_size(),
             "hostname": find_host(),
             "functions": self._recorder.backend is not None,
+            **surroundings(),
         }
         counts = dict(self._faults.counts)
         if self._sync.failures:
