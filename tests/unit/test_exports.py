@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import csv
+import html
 import html.parser
 import io
 import math
 import sys
 from dataclasses import replace
 
+import fastprof
 import pytest
 from fastprof.exporters.columns import TABLES
 from fastprof.exporters.loading import load
@@ -321,6 +323,12 @@ def test_a_notebook_shows_the_overview_and_the_tables(gpu_report):
     for text in ("GPU utilization", "75.0 %", "forward", "35-40", "Model.forward"):
         assert text in tags.texts
     assert len(shown) < 20_000
+
+
+def test_a_notebook_shows_a_comparison(report):
+    made = fastprof.compare(report, report)
+    shown = made._repr_html_()
+    assert html.unescape(shown) == f"<pre>{made.to_text()}</pre>"
 
 
 @pytest.mark.parametrize("name", [*NAMES.values(), *MARKUP])

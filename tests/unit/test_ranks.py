@@ -327,6 +327,15 @@ def test_json_has_every_field(late):
     assert data["sections"][0]["max_rank"] == 2
 
 
+def test_ranks_are_saved_by_suffix_and_shown_in_notebooks(late, tmp_path):
+    for suffix, text in ((".txt", late.to_text()), (".json", late.to_json())):
+        late.save(tmp_path / f"ranks{suffix}")
+        assert (tmp_path / f"ranks{suffix}").read_text() == text
+    with pytest.raises(ValueError, match=r"cannot tell the format of 'ranks.csv'; use one of: "):
+        late.save(tmp_path / "ranks.csv")
+    assert late._repr_html_().startswith("<pre>fastprof ranks: 4 of 4")
+
+
 def test_markdown_is_a_table_of_ranks(late):
     text = late.to_markdown()
     assert text.startswith("### fastprof ranks: 4 of 4\n\nRank 2 is late: ")

@@ -5,15 +5,12 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from fastprof.cli.endings import complain
 from fastprof.cli.output import any_text
 from fastprof.exporters.merging import merge
 from fastprof.fileio import atomic_write, resolve_output
 from fastprof.report import formats
-
-_SUFFIXES = {".txt": "text", ".json": "json", ".md": "markdown"}
 
 
 def run(argv: Sequence[str]) -> int:
@@ -25,13 +22,15 @@ def run(argv: Sequence[str]) -> int:
     parser.add_argument("files", metavar="F", nargs="+", help="the .fprof file of each rank")
     parser.add_argument(
         "--format",
-        choices=tuple(_SUFFIXES.values()),
+        choices=tuple(formats.RANK_FORMATS.values()),
         help="default: what the suffix of -o says (.txt, .json, .md), else text",
     )
     parser.add_argument("-o", "--output", metavar="FILE", help="write here and not to the terminal")
     options = parser.parse_args(argv)
     try:
-        name = options.format or _format_of(options.output)
+        name = options.format
+        if name is None:
+            name = "text" if options.output is None else formats.rank_format_of(options.output)
         text = formats.render_ranks(merge(options.files), name)
         if options.output is not None:
             with atomic_write(resolve_output(options.output)) as stream:
@@ -47,12 +46,3 @@ def run(argv: Sequence[str]) -> int:
         complain(str(error))
         return 2
     return 0
-
-
-def _format_of(path: str | None) -> str:
-    if path is None:
-        return "text"
-    suffix = Path(path).suffix.lower()
-    if suffix not in _SUFFIXES:
-        raise ValueError(f"cannot tell the format of {path!a}; use one of: {' '.join(_SUFFIXES)}")
-    return _SUFFIXES[suffix]

@@ -51,6 +51,8 @@ FORMATS = (
     Format("collapsed-gpu", (".gpu.collapsed", ".gpu.folded"), "fastprof.exporters.collapsed_gpu"),
     Format("collapsed", (".collapsed", ".folded"), "fastprof.exporters.collapsed"),
     Format("callgrind", (".callgrind",), "fastprof.exporters.callgrind"),
+    Format("csv", (".csv",), "fastprof.exporters.csv_"),
+    Format("markdown", (".md",), "fastprof.exporters.markdown"),
 )
 
 
@@ -59,8 +61,6 @@ def format_of(path: str | os.PathLike[str]) -> Format:
 
     Raises:
         UnknownFormatError: none has that suffix.
-    Format("csv", (".csv",), "fastprof.exporters.csv_"),
-    Format("markdown", (".md",), "fastprof.exporters.markdown"),
     """
     name = Path(path).name
     for item in FORMATS:
@@ -90,15 +90,6 @@ def render(report: Report, name: str) -> str:
     return stream.getvalue()
 
 
-def save(report: Report, path: str | os.PathLike[str]) -> None:
-    """Write a report to a file; see :meth:`Report.save`."""
-    from fastprof.fileio import atomic_write, resolve_output
-
-    item = format_of(path)
-    with atomic_write(resolve_output(path)) as stream:
-        write(report, item, stream)
-
-
 def render_csv(report: Report, table: str) -> str:
     """Return one table of a report as CSV."""
     stream = io.StringIO()
@@ -111,6 +102,8 @@ def render_notebook(report: Report) -> str:
     stream = io.StringIO()
     _module("fastprof.exporters.notebook").write(report, stream)
     return stream.getvalue()
+
+
 def render_ranks(report: RankReport, name: str) -> str:
     """Return several ranks as ``"text"``, ``"json"`` or ``"markdown"``."""
     stream = io.StringIO()
@@ -118,11 +111,45 @@ def render_ranks(report: RankReport, name: str) -> str:
     return stream.getvalue()
 
 
+#: Suffixes of files about several ranks.
+RANK_FORMATS = {".txt": "text", ".json": "json", ".md": "markdown"}
+
+
+def save_ranks(report: RankReport, path: str | os.PathLike[str]) -> None:
+    """Write several ranks to a file; see :meth:`RankReport.save`."""
+    from fastprof.fileio import atomic_write, resolve_output
+
+    text = render_ranks(report, rank_format_of(path))
+    with atomic_write(resolve_output(path)) as stream:
+        stream.write(text.encode("utf-8"))
+
+
+def rank_format_of(path: str | os.PathLike[str]) -> str:
+    """Return the format of several ranks that a path's suffix names.
+
+    Raises:
+        UnknownFormatError: none has that suffix.
+    """
+    name = Path(path).name
+    found = RANK_FORMATS.get(Path(name).suffix.lower())
+    if found is None:
+        known = " ".join(RANK_FORMATS)
+        raise UnknownFormatError(f"cannot tell the format of {name!r:.120}; use one of: {known}")
+    return found
 
 
 def frame(report: Report, table: str) -> Any:
     """Return one table of a report as a pandas ``DataFrame``."""
     return _module("fastprof.exporters.pandas_").frame(report, table)
+
+
+def save(report: Report, path: str | os.PathLike[str]) -> None:
+    """Write a report to a file; see :meth:`Report.save`."""
+    from fastprof.fileio import atomic_write, resolve_output
+
+    item = format_of(path)
+    with atomic_write(resolve_output(path)) as stream:
+        write(report, item, stream)
 
 
 def write(report: Report, item: Format, stream: BinaryIO) -> None:

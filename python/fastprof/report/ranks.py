@@ -14,6 +14,8 @@ gradients, and the report says so.
 
 from __future__ import annotations
 
+import html
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -181,8 +183,21 @@ class RankReport:
         """Return it as Markdown, for a ticket."""
         return formats.render_ranks(self, "markdown")
 
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write ``.txt``, ``.json`` or ``.md``, completely or not at all.
+
+        Raises:
+            UnknownFormatError: (a ValueError) another suffix.
+            OSError: the file cannot be written; what was there before is untouched.
+        """
+        formats.save_ranks(self, path)
+
     def __str__(self) -> str:
         return self.to_text()
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        return f"<pre>{html.escape(self.to_text())}</pre>"
 
 
 def named(ranks: Sequence[int]) -> str:

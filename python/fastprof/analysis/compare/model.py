@@ -6,6 +6,7 @@ what is not known is None.
 
 from __future__ import annotations
 
+import html
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -234,6 +235,10 @@ class Comparison:
         from fastprof.analysis.compare.output import to_json
 
         return to_json(self)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        return f"<pre>{html.escape(self.to_text())}</pre>"
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write ``.txt``, ``.md`` or ``.json``, completely or not at all.
