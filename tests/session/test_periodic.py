@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from fastprof.analysis.thresholds import LIMITS, USUAL
 from fastprof.session.periodic import InsightLimits, final_report, periodic_report, timings
 from fastprof.snapshot import (
     Histogram,
@@ -185,6 +186,15 @@ def test_s3_15_advice_on_high_forward_and_high_synchronization() -> None:
     calm = final_report(timings(snapshot(SAMPLE)), 50)
     assert "distillation" not in calm
     assert "network" not in calm
+
+
+def test_s3_12_s3_14_the_limits_are_those_of_the_findings() -> None:
+    limits = InsightLimits()
+    data = LIMITS["data-share"]
+    assert (limits.data_efficient, limits.data_bottleneck) == (data.warning, data.critical)
+    assert limits.backward_to_forward == LIMITS["backward-to-forward"].warning == 3
+    assert limits.forward_share == 2 * USUAL["forward"].low == 0.6
+    assert limits.synchronization_share == LIMITS["all-reduce-share"].warning
 
 
 def test_s3_16_a_skipped_section_has_its_own_count_and_minimum() -> None:

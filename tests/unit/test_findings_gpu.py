@@ -48,6 +48,12 @@ def test_s1_02_s2_11_gpu_utilization_has_its_bands(percent, severity, words):
         assert "forward 5 ms per step" in rule.evidence[0]
 
 
+def test_s3_15_low_utilization_points_to_batch_and_pipeline():
+    fix = found(run(layer=gpu_layer(0.6)))["gpu-utilization"].fix[0]
+    assert "larger batches" in fix
+    assert "input pipeline" in fix
+
+
 def test_what_others_find_is_taken_off_the_idle_time():
     phases = {"data": 40, "forward": 30, "backward": 30}
     rules = found(run(phases, layer=gpu_layer(0.30, {"data": 40})))

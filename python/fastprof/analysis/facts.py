@@ -270,6 +270,16 @@ class Facts:
         return {row.name: row.mean_ms for row in rows}
 
     @cached_property
+    def disturbed(self) -> bool:
+        """Whether other programs took the CPU from the training thread again and again.
+
+        Then the times of a few steps are chance: a time slice is some milliseconds.
+        """
+        series = self.report.steps.series
+        wall_s = sum(series.wall_ms) / 1e3
+        return bool(series.switches) and sum(series.switches) > BUSY_SWITCHES * wall_s
+
+    @cached_property
     def framework(self) -> str:
         """The trainer in use: torch, lightning, transformers or accelerate."""
         told = self.report.meta.get("framework")
@@ -286,6 +296,9 @@ class Facts:
                 return name
         return "torch"
 
+
+#: Involuntary context switches per second; an idle machine has a few.
+BUSY_SWITCHES = 20.0
 
 FRAMEWORKS = ("torch", "lightning", "transformers", "accelerate")
 

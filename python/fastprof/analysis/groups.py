@@ -134,6 +134,8 @@ GROUPS: Mapping[str, Match] = {
         r"'(?:acquire|__enter__|acquire_lock)' of '_(?:thread|multiprocessing)\.\w*[lL]ock",
         r"'acquire' of '_multiprocessing\.SemLock", r"'__enter__' of '_multiprocessing\.SemLock",
     ),
+    # `with lock:` calls __enter__ without telling a profiler; only its end is seen.
+    "unlock": _c(r"'__exit__' of '_thread\.(?:lock|RLock)"),
     "communication": _either(
         _section(COMMUNICATION),
         _python(
@@ -148,7 +150,7 @@ GROUPS: Mapping[str, Match] = {
 }  # fmt: skip
 
 #: Groups whose insides are of interest.
-OPENED = ("data", "forward")
+OPENED = ("data", "forward", "optimizer")
 
 #: C functions that wait rather than compute.
 WAITS = _c(

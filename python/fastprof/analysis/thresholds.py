@@ -159,6 +159,20 @@ _ALL = {
 }  # fmt: skip
 LIMITS: Mapping[str, Limit] = _ALL
 
+
+def line(name: str, severity: str) -> float:
+    """Return where a limit of :data:`LIMITS` draws the line for a severity.
+
+    Raises:
+        KeyError: no such limit.
+        ValueError: it draws none for that severity.
+    """
+    value: float | None = getattr(LIMITS[name], severity)
+    if value is None:
+        raise ValueError(f"{name} has no line for {severity}")
+    return value
+
+
 #: Shares outside these are a note.
 USUAL: Mapping[str, Usual] = {
     "forward": Usual("forward share of the step", 0.30, 0.40, f"{_MERGED}, forward share"),

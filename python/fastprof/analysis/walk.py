@@ -7,12 +7,21 @@ group, because the first step of a program imports what it needs.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fastprof.snapshot import Key, NodeTable
 
 Match = Callable[[Key], bool]
+
+
+#: What wraps functions of the program: it calls nothing by itself.
+_OWN = re.compile(r"/fastprof/(?:session|integrations|capture|cli)/[^/]+\.py$")
+
+
+def _is_own(key: Key) -> bool:
+    return key.name == "(fastprof)" or _OWN.search(key.file.replace("\\", "/")) is not None
 
 
 def _imports(key: Key) -> bool:
@@ -73,13 +82,16 @@ def walk(
     imports = 1 << len(names)
     bits = [_bits(key, groups, imports) for key in keys]
     section = [key.kind == "section" for key in keys]
-    python = [key.kind == "python" for key in keys]
+    own = [_is_own(key) for key in keys]
+    python = [key.kind == "python" and not own[i] for i, key in enumerate(keys)]
     looked_into = [(1 << names.index(name), found[name].inside) for name in opened]
     n = len(nodes)
     cum = list(self_ns)
     for i in range(n - 1, 0, -1):
         cum[nodes.parent[i]] += cum[i]
     mask, outer, above = [0] * n, [-1] * n, [-1] * n
+    #: The nearest node, from each on upwards, that is the program's.
+    theirs = list(range(n))
     #: Own time by (groups that a node is in, outermost section).
     spent: dict[tuple[int, int], float] = {}
     for i in range(1, n):
@@ -88,6 +100,8 @@ def walk(
         mask[i] = here = inherited | bits[key]
         outer[i] = key if outer[parent] < 0 and section[key] else outer[parent]
         above[i] = key if python[key] else above[parent]
+        if own[key]:
+            theirs[i] = theirs[parent]
         if not here or here & imports:
             continue
         spent[here, outer[i]] = spent.get((here, outer[i]), 0.0) + self_ns[i]
@@ -97,11 +111,12 @@ def walk(
                 inside[key] = (ns + self_ns[i], times + nodes.calls[i])
         new = here & ~inherited
         if new:
-            place = (nodes.key[parent], above[parent])
+            caller = theirs[parent]
+            place = (nodes.key[caller], above[caller])
             calls = nodes.calls[i] or nodes.resumes[i]
             for name in _names(new, names):
                 _enter(found[name], names, here, place, cum[i], calls)
-                _at(found[name], place, parent, self_ns)
+                _at(found[name], place, caller, self_ns)
     for (of, section_key), ns in spent.items():
         inside_of = _names(of, names)
         for name in inside_of:

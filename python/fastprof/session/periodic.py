@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from fastprof.analysis.thresholds import USUAL, line
 from fastprof.names import printable_name
 from fastprof.snapshot import Snapshot
 
@@ -46,18 +47,17 @@ class Timing:
 class InsightLimits:
     """When the final report remarks on something; shares are of the sum of all sections.
 
-    The defaults and where they come from: data loading efficient below 15 % and a
-    bottleneck above 30 % (rectified-flow guide, Accelerate guide); backward unusual above
-    3 times forward (project's merged table); forward remarked on above 60 %, twice the
-    lower end of the usual 30 to 40 %; synchronization above 15 %, the limit the
-    Accelerate guide sets for all-reduce.
+    The defaults are the limits of the findings (:mod:`fastprof.analysis.thresholds`, with
+    their origin): data loading is efficient below 15 % and a bottleneck above 30 %,
+    backward is unusual above 3 times forward, forward above twice the lower end of its
+    usual 30 to 40 %, synchronization above the 15 % of all-reduce.
     """
 
-    data_efficient: float = 0.15
-    data_bottleneck: float = 0.30
-    backward_to_forward: float = 3.0
-    forward_share: float = 0.60
-    synchronization_share: float = 0.15
+    data_efficient: float = line("data-share", "warning")
+    data_bottleneck: float = line("data-share", "critical")
+    backward_to_forward: float = line("backward-to-forward", "warning")
+    forward_share: float = 2 * USUAL["forward"].low
+    synchronization_share: float = line("all-reduce-share", "warning")
 
 
 def timings(snapshot: Snapshot, sort: str = "first") -> list[Timing]:

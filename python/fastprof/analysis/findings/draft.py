@@ -125,7 +125,12 @@ def callers(facts: Facts, group: str, most: int = 3) -> str:
     found = facts.use(group).callers[:most]
     if not found:
         return ""
-    parts = [f"{c.text} ({_times(c.calls)}, {span_text(c.ms, facts)})" for c in found]
+    parts = [
+        f"{c.text} ({_times(c.calls)}, {span_text(c.ms, facts)})"
+        if c.calls
+        else f"{c.text} ({span_text(c.ms, facts)})"
+        for c in found
+    ]
     return f"Called from {'; '.join(parts)}."
 
 

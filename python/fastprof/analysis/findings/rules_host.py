@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastprof.analysis.facts import Caller, Facts
+from fastprof.analysis.facts import Caller, Facts, located, where
 from fastprof.analysis.findings.draft import (
     Abstain,
     Draft,
@@ -89,10 +89,11 @@ def _blocked(facts: Facts) -> Draft | None:
 def _operator_ms(facts: Facts, *names: str, own: bool = False) -> float | None:
     """CPU time of operators per step of their windows; None if they were not recorded.
 
-    The first name that was seen counts: the others contain it.
+    The first name that was seen counts: the others contain it.  On a disturbed machine
+    these few steps say nothing of single operators.
     """
     operators = facts.report.operators
-    if operators is None or not operators.steps:
+    if operators is None or not operators.steps or facts.disturbed:
         return None
     for name in names:
         rows = [row for row in operators.rows if row.name == name]
@@ -162,6 +163,7 @@ def host_device_transfers(facts: Facts) -> Draft | None:
                 (f"{_mib(gpu.use.h2d_bytes)} to the GPU and {_mib(gpu.use.d2h_bytes)} back in "
                 f"{gpu.use.copies} copies, {span_text(ms, facts)}."),
                 _copying_sections(facts),
+                _copying_functions(facts),
             ),
             claims={"gpu-utilization": 0.0},  # the GPU is busy while it copies
         )  # fmt: skip
@@ -191,6 +193,19 @@ def _copying_sections(facts: Facts) -> str:
     rows = sorted((r for r in rows if r[0]), key=lambda r: -r[0])[:3]
     parts = [f"{ascii_name(s.name, 60)} {ns / 1e6:.4g} ms" for ns, s in rows]
     return f"By section, over the recording: {', '.join(parts)}." if parts else ""
+
+
+def _copying_functions(facts: Facts) -> str:
+    """The innermost Python functions that asked for copies, most time first."""
+    rows = [
+        (f.gpu.transfer_ns, -f.gpu.gpu_ns, -f.cum_ms, f)
+        for f in facts.report.functions
+        if f.kind == "python" and f.gpu is not None and f.gpu.transfer_ns
+    ]
+    if not rows:
+        return ""
+    f = max(rows, key=lambda row: row[:3])[3]
+    return f"Asked for in {located(f.qualname, f.file, f.line)}."
 
 
 def logging_share(facts: Facts) -> Draft | None:
@@ -272,7 +287,10 @@ def gc_pressure(facts: Facts) -> Draft | None:
 def lock_contention(facts: Facts) -> Draft | None:
     """Time in which the training thread waits for a lock that another thread holds.
 
-    Waits inside of data loading are left to that rule.
+    Waits inside of data loading are left to that rule.  An interpreter does not tell a
+    profiler that `with lock:` begins, only that it ends: of a function in which it ends,
+    the own time counts if it is above 1 ms per call, as far as the thread was off the CPU
+    for no other reason.
     """
     need_sample(facts)
     use = facts.use("lock")
@@ -280,7 +298,11 @@ def lock_contention(facts: Facts) -> Draft | None:
     known = facts.split.get("lock")
     if known is None and not facts.has_functions:
         raise Abstain("waits for locks were not recorded: functions are off")
-    ms = max(known or 0.0, acquired)
+    behind = _behind_with(facts)
+    waited = sum(c.own_ms for c in behind)
+    if facts.split:
+        waited = min(waited, facts.split.get("other", 0.0))
+    ms = max(known or 0.0, acquired) + waited
     others = [t for t in facts.report.threads if facts.thread and t.ident != facts.thread.ident]
     busy = sorted(others, key=lambda t: -t.total_ms)[:2]
     named = "; ".join(
@@ -294,11 +316,28 @@ def lock_contention(facts: Facts) -> Draft | None:
         title="The training thread waits for a lock {share} of the step",
         evidence=(
             f"Waiting for locks takes {span_text(ms, facts)}.",
+            *(
+                f"{c.text} stands at its `with lock:` for {span_text(c.own_ms, facts)}."
+                for c in behind[:3]
+            ),
             callers(facts, "lock") or _split_places(facts, "lock"),
             f"Other threads: {named}." if named else "",
         ),
         group="lock" if acquired >= ms / 2 else None,
     )  # fmt: skip
+
+
+#: Own time per call from which on a function with a `with lock:` waits there.
+_WITH_LOCK_MS = 1.0
+
+
+def _behind_with(facts: Facts) -> list[Caller]:
+    """Functions that seem to wait at a `with lock:`, longest first; empty without a split."""
+    if not facts.split:
+        return []
+    found = facts.use("unlock").callers
+    waiting = [c for c in found if c.calls and c.own_ms > _WITH_LOCK_MS * c.calls]
+    return sorted(waiting, key=lambda c: -c.own_ms)
 
 
 #: Calls on tensors per step, in the optimizer, that a fused one does not make.
@@ -330,11 +369,20 @@ def optimizer_unfused(facts: Facts) -> Draft | None:
         evidence=(
             (f"The optimizer takes {span_text(ms, facts)} for {small:.0f} {what}, "
             f"{1e3 * ms / small:.3g} us each."),
-            callers(facts, "tensor-calls") if calls else "",
+            _python_in(facts, "optimizer"),
         ),
         group="optimizer", sections=OPTIMIZER,
     )  # fmt: skip
     return made if made is None or made.severity != "note" else None
+
+
+def _python_in(facts: Facts, group: str) -> str:
+    """The program's Python function with most own time in a group."""
+    rows = [row for row in facts.inside(group) if row[0].kind == "python"]
+    if not rows:
+        return ""
+    key, ms, _ = rows[0]
+    return f"Most of Python's own time in it: {where(key)}, {span_text(ms, facts)}."
 
 
 def _kernels_per_step(facts: Facts, names: frozenset[str]) -> float | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from fastprof.analysis.facts import Facts
 from fastprof.analysis.findings.draft import (
     Abstain,
@@ -34,10 +36,10 @@ def step_time_variation(facts: Facts) -> Draft | None:
     make the steps differ.  Both are a note.
     """
     need_steps(facts, _CV_STEPS)
-    steps = facts.report.steps
-    cv, p50, p95, mean = steps.cv, steps.p50_ms, steps.p95_ms, steps.mean_ms
-    if cv is None or p50 is None or p95 is None or mean is None:
+    times = _step_times(facts)
+    if times is None:
         raise Abstain("the step times are not known")
+    cv, p50, p95, mean, longest = times
     limit = LIMITS["step-cv"]
     severity = capped(limit.grade(cv), facts)
     if severity is None:
@@ -53,8 +55,8 @@ def step_time_variation(facts: Facts) -> Draft | None:
         threshold=limit.text("warning" if severity == "note" else severity),
         source=limit.origin,
         evidence=sentences(
-            f"Of {steps.measured} steps p50 is {p50:.4g} ms, p95 {p95:.4g} ms, the longest "
-            f"{steps.max_ms:.4g} ms.",
+            f"Of {facts.steps} steps p50 is {p50:.4g} ms, p95 {p95:.4g} ms, the longest "
+            f"{longest:.4g} ms.",
             elsewhere or "Usual causes: data loading, dynamic batch sizes, memory fragmentation.",
             _what_varies(facts),
         ),
@@ -71,7 +73,32 @@ _IRREGULAR = frozenset({
 })  # fmt: skip
 
 
-def _cv(values: tuple[float, ...]) -> float:
+def _own_steps(facts: Facts, column: Sequence[float]) -> list[float]:
+    """A column of the series without the steps that torch.profiler slowed down."""
+    operators, first = facts.report.operators, facts.report.steps.series.first
+    windows = operators.windows if operators is not None else ()
+    return [
+        value
+        for i, value in enumerate(column, first)
+        if not any(low <= i <= high for low, high in windows)
+    ]
+
+
+def _step_times(facts: Facts) -> tuple[float, float, float, float, float] | None:
+    """Variation, median, 95th percentile, mean and maximum, in ms; None if not known."""
+    steps = facts.report.steps
+    values = sorted(_own_steps(facts, steps.series.wall_ms))
+    if len(values) >= _CV_STEPS:
+        mean = sum(values) / len(values)
+        p50, p95 = values[len(values) // 2], values[int(0.95 * len(values))]
+        return _cv(values), p50, p95, mean, values[-1]
+    known = (steps.cv, steps.p50_ms, steps.p95_ms, steps.mean_ms, steps.max_ms)
+    if any(value is None for value in known):
+        return None
+    return tuple(value or 0.0 for value in known)  # type: ignore[return-value]
+
+
+def _cv(values: Sequence[float]) -> float:
     mean = sum(values) / len(values)
     if mean <= 0:
         return 0.0
@@ -85,7 +112,7 @@ def _disturbed(facts: Facts) -> str:
     series = facts.report.steps.series
     if len(series.cpu_ms) < _CV_STEPS or not sum(series.cpu_ms):
         return "CPU times of the steps were not recorded, so it may be other programs."
-    cv = _cv(series.cpu_ms)
+    cv = _cv(_own_steps(facts, series.cpu_ms))
     if cv > _SHARED_CORES:
         return ""
     return (
