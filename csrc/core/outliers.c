@@ -230,19 +230,21 @@ look(fp_outliers *o, const fp_tree *tree, int unusual, fp_outlier *into)
     o->looked = tree->count;
 }
 
-/* Ends the window at [now].  Its rows go to [into]; may be NULL. */
+/* Ends the window at [now].  Its rows go to [into]; may be NULL.  What a look
+ * costs is told by those that only look. */
 static void
 end_window(fp_outliers *o, const fp_tree *tree, fp_outlier *into, int64_t now)
 {
     int64_t before = fp_clock_now(o->clock);
+    uint32_t marks = o->marks;
     look(o, tree, o->window_slow, into);
-    if (into == NULL) {
+    if (into == NULL && o->marks == marks) {
         int64_t cost = fp_clock_now(o->clock) - before;
         cost = cost > 0 ? cost : 0;
         /* One that was interrupted is no measure. */
         o->cost = o->cost > 0 && cost / 4 > o->cost ? o->cost * 4 : cost;
     }
-    else {
+    if (into != NULL) {
         into->steps = o->window_steps;
         into->window_ticks = o->window_ticks;
         into->rows_usual = !o->window_slow;

@@ -355,7 +355,10 @@ FP_TEST(outliers_an_interrupted_look_is_no_measure)
     slow_clock c;
     init_clock(&c, 1);
     fp_thread *t = stepping(&m, &c, 0, 1);
-    int64_t now = one_step(t, 0, 10000, 10);
+    int64_t now = one_step(t, 0, 10000, 10); /* kept: that is no measure */
+    CHECK_INT(t->outliers->cost, 0);
+    now = one_step(t, now, 10000, 10);
+    CHECK_INT(t->outliers->cost, 1);
     c.per_reading = 1000000;
     now = one_step(t, now, 10000, 10);
     c.per_reading = 1;

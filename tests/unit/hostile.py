@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastprof.snapshot import LoaderStats, Snapshot, StepRow, Steps
 from fastprof.snapshot_gpu import GpuLine
 from fastprof.snapshot_memory import MemorySection
+from fastprof.snapshot_outliers import OutlierRow, OutlierSnapshot, OutlierStep
 from unit.snapshots import (
     MS,
     Builder,
@@ -78,5 +79,10 @@ def snapshot_with(name: str) -> Snapshot:
             paused_ns=MS,
             counters={name: 4},
         ),
+        outliers=OutlierSnapshot(0, 5, 9, 27 * MS, ((stats.key, 9 * MS),), 9, (
+            OutlierStep(5, 0, 30 * MS, False, ((stats.key, 20 * MS),), 1, 30 * MS, False, (
+                OutlierRow(3, 20 * MS, 1, 0, 9, 9), OutlierRow(4, 10 * MS, 1, 0, 9, 9),
+            ), 0),
+        )),
         memory=memory(sections=(MemorySection(name, 1, 2, 3, 4, 5),)),
     )  # fmt: skip

@@ -177,7 +177,12 @@ def _outlier(snapshot: Snapshot, usual: _Usual, step: OutlierStep) -> Outlier:
         cpu_ms=context.cpu_ms,
         switches=None if context.switches is None else round(context.switches),
         sentences=_sentences(
-            step, usual.wall_ms, sections, functions if has_functions(snapshot) else (), context
+            step,
+            usual.wall_ms,
+            sections,
+            functions if has_functions(snapshot) else (),
+            context,
+            usual.row_steps > 0,
         ),
     )
 
@@ -295,11 +300,14 @@ def _caller(snapshot: Snapshot, usual: _Usual, node: int) -> str:
 # ---- words ----
 
 
+def _short(name: str, limit: int = 50) -> str:
+    # Escapes make a name longer.
+    return ascii_name(ascii_name(name, 1000), limit)
+
+
 def _place(name: str, file: str, line: int) -> str:
     base = file.replace("\\", "/").rsplit("/", 1)[-1]
-    return (
-        f"{ascii_name(name, 60)} ({ascii_name(base, 40)}:{line})" if line else ascii_name(name, 60)
-    )
+    return f"{_short(name)} ({_short(base, 30)}:{line})" if line else _short(name)
 
 
 def _time(ms: float) -> str:
@@ -312,7 +320,7 @@ def _function_text(row: OutlierFunction) -> str:
     if row.kind == "root":
         return "code outside of the functions seen"
     if row.kind == "section":
-        return f"code of section {ascii_name(row.name, 60)} itself"
+        return f"code of section {_short(row.name)} itself"
     text = _place(row.qualname or row.name, row.file, row.line)
     return f"{text} called by {row.caller}" if row.caller else text
 
@@ -330,6 +338,7 @@ def _sentences(
     sections: Sequence[OutlierSection],
     functions: Sequence[OutlierFunction],
     context: _Context,
+    usual_known: bool,
 ) -> tuple[str, ...]:
     wall_ms = step.wall_ns / 1e6
     excess = wall_ms - typical_ms
@@ -344,12 +353,14 @@ def _sentences(
             for row in functions
             if row.section == inside and row.excess_ms >= _WORTH * excess
         ][:_NAMED]
-        where = f"in {ascii_name(section.name, 60)}" if inside else "outside of sections"
-        out.append(
-            f"+{_time(section.excess_ms)} {where}" + (": " if named else "") + "; ".join(named)
-        )
+        where = f"in {_short(section.name, 30)}" if inside else "outside of sections"
+        first = f"+{_time(section.excess_ms)} {where}"
+        out.append(f"{first}: {named[0]}" if named else first)
+        out += [f"... {where}: {text}" for text in named[1:]]
     out += _context_sentences(context, excess)
-    if step.window_steps > 1:
+    if step.window_steps and not usual_known:
+        out.append("what its functions usually take is not known: there was no other look at them")
+    elif step.window_steps > 1:
         out.append(
             f"the functions are those of the {step.window_steps} steps up to it: there are too "
             "many calling contexts to look at after each step"
