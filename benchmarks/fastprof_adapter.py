@@ -67,6 +67,13 @@ def training_profiler(functions: bool) -> Any:
     return fastprof.Profiler(functions="auto" if functions else False)
 
 
+def stepping(outliers: int) -> Any:
+    """A profiler of functions that keeps so many slow steps; a context manager."""
+    return fastprof.Profiler(
+        functions=True, gpu=False, memory=False, metrics=False, max_overhead=0, outliers=outliers
+    )
+
+
 def loader(profiler: Any, batches: Iterable[_T]) -> Iterable[_T]:
     wrapped: Iterable[_T] = profiler.loader(batches, name="main")
     return wrapped

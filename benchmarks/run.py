@@ -2,8 +2,8 @@
 
     python benchmarks/run.py [CASE ...] [--quick] [--rounds N] [--json FILE]
 
-Cases: functions, sections, truth, e2e, import, memory, gpu, instructions; default is all but
-``instructions``, which needs valgrind and minutes.
+Cases: functions, sections, truth, e2e, import, memory, outliers, gpu, instructions; default
+is all but ``instructions``, which needs valgrind and minutes.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ _CASES = {
     "e2e": "cases.e2e",
     "import": "cases.import_time",
     "memory": "cases.memory",
+    "outliers": "cases.outliers",
     "gpu": "cases.gpu",
     "instructions": "cases.instructions",
 }

@@ -110,6 +110,15 @@ def test_memory_counts_what_it_asked_for(tmp_path: Path) -> None:
     )
 
 
+def test_outliers_measures_the_step_with_and_without(tmp_path: Path) -> None:
+    _, data = _quick(tmp_path, "outliers")
+    assert len(data) == 4
+    for found in data.values():
+        assert found["steps"] > 0
+        assert found["without_us"] > 0
+        assert found["with_us"] > 0
+
+
 def test_a_case_that_is_not_there_is_refused(tmp_path: Path) -> None:
     command = [sys.executable, str(_RUN), "nonsense"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
