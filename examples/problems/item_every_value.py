@@ -13,7 +13,7 @@ import sys
 import torch
 
 HEALTHY = "--healthy" in sys.argv
-FEATURES, SAMPLES = 64, 1024
+FEATURES, SAMPLES = 32, 2048
 
 
 class Meter:
@@ -34,11 +34,11 @@ def main() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     model = torch.nn.Sequential(
-        torch.nn.Linear(FEATURES, 128), torch.nn.ReLU(), torch.nn.Linear(128, FEATURES)
+        torch.nn.Linear(FEATURES, 64), torch.nn.ReLU(), torch.nn.Linear(64, FEATURES)
     )
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    batches = torch.randn(5, SAMPLES, FEATURES)
-    for _ in range(24):
+    batches = torch.randn(15, SAMPLES, FEATURES)
+    for _ in range(8):
         meter = Meter()
         for batch in batches:
             losses = (model(batch) - batch).square().mean(1)

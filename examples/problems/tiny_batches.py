@@ -11,22 +11,36 @@ from __future__ import annotations
 import sys
 
 import torch
+from torch.utils.data import DataLoader, Dataset
 
 HEALTHY = "--healthy" in sys.argv
 FEATURES, SAMPLES = 256, 256 * 10
-BATCH = 256 if HEALTHY else 2
+
+
+class Samples(Dataset):
+    """Samples in memory, which a loader takes batch by batch."""
+
+    def __init__(self) -> None:
+        self.samples = torch.randn(SAMPLES, FEATURES)
+
+    def __len__(self) -> int:
+        return SAMPLES
+
+    def __getitems__(self, indices: list[int]) -> torch.Tensor:
+        return self.samples[indices]
 
 
 def main() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    samples = torch.randn(SAMPLES, FEATURES)
+    batch_size = 256 if HEALTHY else 2
+    loader = DataLoader(Samples(), batch_size, shuffle=True, collate_fn=lambda batch: batch)
     model = torch.nn.Sequential(
         torch.nn.Linear(FEATURES, 384), torch.nn.ReLU(), torch.nn.Linear(384, FEATURES)
     )
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for _ in range(12 if HEALTHY else 1):
-        for batch in samples.split(BATCH):
+        for batch in loader:
             loss = (model(batch) - batch).square().mean()
             optimizer.zero_grad()
             loss.backward()

@@ -71,6 +71,8 @@ def _blocked(facts: Facts) -> Draft | None:
     if gpu is None or gpu.use is None or timeline is None:
         return None
     waited = gpu.use.blocked_ms / (facts.report.steps.count if facts.steps else 1)
+    # Waits of the whole recording; a slow first step makes their mean longer than a step.
+    waited = min(waited, facts.span_ms)
     ms = min(waited, timeline.idle_ms)
     lines = [f"{ascii_name(line.text, 160)}." for line in gpu.lines[:3]]
     return share_draft(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import median
 
 from fastprof.analysis.facts import Facts
 from fastprof.analysis.findings.draft import (
@@ -19,6 +20,7 @@ from fastprof.analysis.findings.draft import (
 from fastprof.analysis.fixes import fixes
 from fastprof.analysis.groups import BACKWARD, FORWARD, OPTIMIZER
 from fastprof.analysis.thresholds import LIMITS, USUAL
+from fastprof.names import ascii_name
 
 #: Steps that a variation needs.
 _CV_STEPS = 10
@@ -88,9 +90,9 @@ def _step_times(facts: Facts) -> tuple[float, float, float, float, float] | None
     """Variation, median, 95th percentile, mean and maximum, in ms; None if not known."""
     steps = facts.report.steps
     values = sorted(_own_steps(facts, steps.series.wall_ms))
-    if len(values) >= _CV_STEPS:
+    if _CV_STEPS <= len(values) < len(steps.series):
         mean = sum(values) / len(values)
-        p50, p95 = values[len(values) // 2], values[int(0.95 * len(values))]
+        p50, p95 = median(values), values[int(0.95 * len(values))]
         return _cv(values), p50, p95, mean, values[-1]
     known = (steps.cv, steps.p50_ms, steps.p95_ms, steps.mean_ms, steps.max_ms)
     if any(value is None for value in known):
@@ -137,7 +139,8 @@ def _what_varies(facts: Facts) -> str:
     if name is None or grown[name] <= 0:
         return ""
     return (
-        f"The longest tenth of the steps spends {grown[name]:.4g} ms more in {name} than the "
+        f"The longest tenth of the steps spends {grown[name]:.4g} ms more in "
+        f"{ascii_name(name, 60)} than the "
         "shortest."
     )
 

@@ -1,0 +1,102 @@
+"""Ten training scripts with one planted problem each: it is the first finding, and its remedy
+leaves none."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import fastprof
+import pytest
+from helpers import ROOT, run_command
+
+HERE = Path(__file__).resolve().parent
+EXAMPLES = ROOT / "examples" / "problems"
+SOURCE_PATH = str(Path(fastprof.__file__).parent.parent)
+
+pytestmark = pytest.mark.slow
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is planted in a script: the rule that finds it, and words of its evidence."""
+
+    script: str
+    rule: str
+    evidence: tuple[str, ...]
+
+
+PROBLEMS = (
+    Problem("slow_dataset", "data-loading", ("Lines.__getitem__", "slow_dataset.py:")),
+    Problem("item_every_value", "sync-item", ("Meter.update", "item_every_value.py:")),
+    Problem("tiny_batches", "small-batch", ("operator",)),
+    Problem("checkpoint_every_step", "checkpoint-often", ("save (checkpoint_every_step.py:",)),
+    Problem("synchronous_logging", "logging-share", ("log_metrics (synchronous_logging.py:",)),
+    Problem("loader_recreated", "loader-recreated", ("worker",)),
+    Problem("gc_pressure", "gc-pressure", ("collect",)),
+    Problem("unfused_optimizer", "optimizer-unfused", ("_single_tensor_adam",)),
+    Problem("lock_contention", "lock-contention", ("Statistics.add (lock_contention.py:",)),
+)
+NAMES = [problem.script for problem in PROBLEMS]
+
+
+def test_every_example_is_tested() -> None:
+    assert {path.stem for path in EXAMPLES.glob("*.py")} == set(NAMES)
+    for path in EXAMPLES.glob("*.py"):
+        lines = path.read_text(encoding="utf-8").splitlines()
+        assert len(lines) < 60, path.name
+        rule = next(problem.rule for problem in PROBLEMS if problem.script == path.stem)
+        assert f"Rule: {rule}." in lines
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with NAME and NAME-healthy, the output of each script's two runs."""
+    if importlib.util.find_spec("torch") is None:
+        pytest.skip("torch is not installed")
+    folder = tmp_path_factory.mktemp("problems")
+    arguments: list[str] = []
+    for name in NAMES:
+        script = str(EXAMPLES / f"{name}.py")
+        arguments += [name, script, "--", f"{name}-healthy", script, "--healthy", "--"]
+    path = os.pathsep.join(filter(None, [SOURCE_PATH, os.environ.get("PYTHONPATH")]))
+    command = [sys.executable, str(HERE / "runner.py"), *arguments]
+    # Whichever failed lacks its file, and its test says so.
+    run_command(command, cwd=folder, env={"PYTHONPATH": path}, timeout=900)
+    return folder
+
+
+def load(folder: Path) -> fastprof.Report:
+    path = folder / "train_profile.fprof"
+    assert path.exists(), (folder / "log.txt").read_text(errors="replace")[-4000:]
+    return fastprof.load(path)
+
+
+def check_planted(report: fastprof.Report, problem: Problem) -> None:
+    assert report.findings, report
+    first = report.findings[0]
+    assert first.rule == problem.rule, report.findings
+    evidence = "\n".join(first.evidence)
+    for words in problem.evidence:
+        assert words in evidence
+    assert first.fix
+    assert first.saving_ms is not None
+    assert 0 < first.saving_ms <= report.steps.mean_ms
+
+
+def check_healthy(report: fastprof.Report) -> None:
+    assert report.findings == (), report
+
+
+@pytest.mark.parametrize("problem", PROBLEMS, ids=NAMES)
+def test_the_planted_problem_is_the_first_finding(runs: Path, problem: Problem) -> None:
+    check_planted(load(runs / problem.script), problem)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_healthy_version_has_no_finding(runs: Path, name: str) -> None:
+    check_healthy(load(runs / f"{name}-healthy"))

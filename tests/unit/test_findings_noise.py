@@ -1,0 +1,94 @@
+"""Rules on machines where other programs run, and evidence that names the program's lines."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from fastprof.snapshot import Snapshot
+from unit.findings_runs import (
+    HEALTHY,
+    MS,
+    STEPS,
+    Key,
+    c_function,
+    calls,
+    found,
+    noted,
+    operators,
+    run,
+    tensor,
+    torch_py,
+)
+from unit.snapshots import py
+
+
+def of_steps(made: Snapshot, *, switches: int = 0, other_ms: float = 0) -> Snapshot:
+    """With so many involuntary switches per step, and so long off the CPU for no known reason."""
+    steps = made.steps
+    other = round(other_ms * MS) * STEPS
+    split = (("compute", steps.sum_ns - other), ("other", other))
+    series = replace(steps.series, switches=(switches,) * STEPS)
+    return replace(made, steps=replace(steps, series=series, split=split))
+
+
+def test_steps_in_a_window_of_operators_are_no_variation() -> None:
+    lengths = [100.0] * STEPS
+    lengths[5:8] = [900.0] * 3
+    without = run(durations=lengths, cpu_ms=lengths)
+    assert "step-time-variation" in found(without) | noted(without)
+    made = run(durations=lengths, cpu_ms=lengths, operators=operators({"aten::mm": 1}))
+    assert "step-time-variation" not in found(made) | noted(made)
+
+
+@pytest.mark.parametrize(("switches", "rules"), [(0, {"tensor-copies"}), (3, set())])
+def test_operators_of_few_steps_say_nothing_on_a_disturbed_machine(
+    switches: int, rules: set[str]
+) -> None:
+    made = run(operators=operators({"aten::copy_": 15, "aten::mm": 60}))
+    assert set(found(of_steps(made, switches=switches))) == rules
+
+
+UNLOCK = c_function("<method '__exit__' of '_thread.lock' objects>", "_thread.lock.__exit__")
+
+
+def with_lock(own_ms: float, count: int = 1) -> Snapshot:
+    add = calls(py("Statistics.add", 24, "/x/m.py"), own_ms, count, calls(UNLOCK, 0.001, count))
+    return run(step_ms=120, inside={"": [add]})
+
+
+def test_a_wait_at_a_with_statement_is_found_by_the_function_around_it() -> None:
+    rule = found(of_steps(with_lock(18), other_ms=19))["lock-contention"]
+    assert rule.saving_ms == pytest.approx(18, rel=0.01)
+    assert "Statistics.add (m.py:24)" in rule.evidence[1]
+
+
+def test_a_function_with_a_lock_that_computes_waits_for_nothing() -> None:
+    assert "lock-contention" not in found(of_steps(with_lock(18), other_ms=1))
+    # Many short calls are no wait either.
+    assert "lock-contention" not in found(of_steps(with_lock(18, 100), other_ms=19))
+    # Without a split nobody knows.
+    assert "lock-contention" not in found(with_lock(18))
+
+
+def test_callers_are_the_programs_functions_and_not_the_wrappers_around_them() -> None:
+    wrapper = Key("python", "/y/fastprof/session/wrapping.py", 32, "call_through", "call_through")
+    write = torch_py("torch/serialization.py", "save", 900)
+    save = calls(py("save", 21, "/x/m.py"), 0, 1, calls(wrapper, 0, 1, calls(write, 20)))
+    evidence = " ".join(found(run(step_ms=120, inside={"": [save]}))["checkpoint-often"].evidence)
+    assert "save (m.py:21)" in evidence
+    assert "wrapping" not in evidence
+
+
+def test_an_unfused_optimizer_is_named_and_not_who_else_calls_tensors() -> None:
+    loop = torch_py("torch/optim/adam.py", "_single_tensor_adam", 347)
+    linear = calls(torch_py("torch/nn/linear.py", "Linear.forward", 130), 30, 1,
+                   calls(tensor("matmul"), 5, 900))  # fmt: skip
+    made = run(
+        {**HEALTHY, "optimizer": 30}, step_ms=121,
+        inside={"optimizer": [calls(loop, 5, 1, calls(tensor("mul_"), 20, 200))],
+                "forward": [linear]},
+    )  # fmt: skip
+    evidence = " ".join(found(made)["optimizer-unfused"].evidence)
+    assert "_single_tensor_adam (adam.py:347)" in evidence
+    assert "Linear" not in evidence
