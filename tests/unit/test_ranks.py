@@ -318,6 +318,22 @@ def late():
     return ranks(*(waiting(r, data=35 if r == 2 else 5) for r in range(4)))
 
 
+def test_s1_22_unequal_ranks_are_a_finding_and_equal_ones_are_not(late):
+    found = late.finding
+    assert (found.rule, found.severity) == ("imbalance", "critical")
+    assert found.value == pytest.approx(100 * late.imbalance)
+    assert found.evidence == (late.straggler.text,)
+    assert found.saving_ms == pytest.approx(30)
+    assert f"Finding (critical): {found.title}" in late.to_text()
+    assert json.loads(late.to_json())["finding"]["rule"] == "imbalance"
+    healthy = ranks(*(waiting(r, data=5 + 0.5 * r) for r in range(8)))
+    assert healthy.finding is None
+    # Far apart, but each step varies by more: chance explains it.
+    noisy = ranks(*(waiting(r, data=13 if r == 2 else 5, jitter_ms=40) for r in range(4)))
+    assert noisy.imbalance > 0.1
+    assert noisy.finding is None
+
+
 def test_json_has_every_field(late):
     data = json.loads(late.to_json())
     assert data["schema"] == "fastprof.ranks/1"

@@ -27,6 +27,7 @@ def write_text(report: RankReport, stream: TextIO) -> None:
     """Write plain ASCII text."""
     stream.write(f"fastprof ranks: {_headline(report)}\n\n")
     stream.write(f"{_verdict(report)}\n")
+    stream.writelines(f"{line}\n" for line in _finding(report))
     for table in (_ranks(report, TEXT_RANKS), _sections(report), _functions(report)):
         if table.rows:
             stream.write(f"\n{table.title}\n")
@@ -39,6 +40,7 @@ def write_text(report: RankReport, stream: TextIO) -> None:
 def write_markdown(report: RankReport, stream: TextIO) -> None:
     """Write a summary for a ticket."""
     stream.write(f"### fastprof ranks: {_headline(report)}\n\n{sentence(_verdict(report), 600)}\n")
+    stream.writelines(f"\n{sentence(line, 600)}\n" for line in _finding(report))
     for table in (_ranks(report, MARKDOWN_RANKS), _sections(report)):
         if table.rows:
             cells = [
@@ -53,10 +55,12 @@ def write_markdown(report: RankReport, stream: TextIO) -> None:
 
 
 def write_json(report: RankReport, stream: TextIO) -> None:
-    """Write JSON with the fields of :class:`~fastprof.report.ranks.RankReport`."""
+    """Write JSON with the fields and the finding of a ``RankReport``."""
     fields = asdict(report)
     if report.straggler is not None:
         fields["straggler"] |= {"wait_ms": report.straggler.wait_ms, "text": report.straggler.text}
+    finding = report.finding
+    fields["finding"] = None if finding is None else asdict(finding)
     json.dump(_plain({"schema": SCHEMA, **fields}), stream, allow_nan=False, indent=1)
     stream.write("\n")
 
@@ -85,6 +89,14 @@ def _verdict(report: RankReport) -> str:
             f"waiting is told by {SIGNALS[report.signal]})."
         )
     return text
+
+
+def _finding(report: RankReport) -> list[str]:
+    finding = report.finding
+    if finding is None:
+        return []
+    line = f"Finding ({finding.severity}): {finding.title} ({finding.threshold})."
+    return [ascii_name(line), f"Fix: {ascii_name(' '.join(finding.fix))}"]
 
 
 def _ranks(report: RankReport, limit: int) -> Table:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 from fastprof.errors import UnknownFormatError
 
 if TYPE_CHECKING:
-    from fastprof.report.findings import Examination
+    from fastprof.report.findings import Examination, Finding
     from fastprof.report.model import Report
     from fastprof.report.ranks import RankReport
 
@@ -102,6 +102,12 @@ def render_notebook(report: Report) -> str:
     stream = io.StringIO()
     _module("fastprof.exporters.notebook").write(report, stream)
     return stream.getvalue()
+
+
+def examine_ranks(report: RankReport) -> Finding | None:
+    """Return what the rule about ranks says; see :attr:`RankReport.finding`."""
+    found: Finding | None = _module("fastprof.analysis.findings.rules_ranks").rank_finding(report)
+    return found
 
 
 def render_ranks(report: RankReport, name: str) -> str:

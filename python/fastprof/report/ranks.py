@@ -22,6 +22,7 @@ from statistics import fmean
 
 from fastprof.names import ascii_name
 from fastprof.report import formats
+from fastprof.report.findings import Finding
 
 SIGNALS = {
     "gpu": "GPU communication that no other work hides",
@@ -170,6 +171,11 @@ class RankReport:
     straggler: Straggler | None
     functions: tuple[FunctionTotal, ...]
     notes: tuple[str, ...]
+
+    @property
+    def finding(self) -> Finding | None:
+        """What to do about unequal ranks; None if they are equal enough."""
+        return formats.examine_ranks(self)
 
     def to_text(self) -> str:
         """Return it as plain ASCII text."""

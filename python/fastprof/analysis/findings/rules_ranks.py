@@ -25,7 +25,9 @@ def rank_finding(ranks: RankReport, framework: str = "torch") -> Finding | None:
         ranks: what ``fastprof.merge`` returns.
         framework: whose options the fix names.
     """
-    if ranks.imbalance is None or not ranks.rows:
+    late = ranks.straggler
+    # Without a late rank the difference is within what chance explains.
+    if ranks.imbalance is None or late is None:
         return None
     limit = LIMITS["imbalance"]
     steps = min(row.steps for row in ranks.rows)
@@ -34,7 +36,6 @@ def rank_finding(ranks: RankReport, framework: str = "torch") -> Finding | None:
         return None
     if steps < CRITICAL_STEPS:
         severity = "warning"
-    late = ranks.straggler
     return Finding(
         rule="imbalance",
         severity=severity,
@@ -43,10 +44,10 @@ def rank_finding(ranks: RankReport, framework: str = "torch") -> Finding | None:
         unit="%",
         threshold=limit.text(severity),
         source=limit.origin,
-        evidence=() if late is None else (late.text,),
+        evidence=(late.text,),
         fix=fixes("imbalance", framework),
-        saving_ms=None if late is None else late.late_ms,
-        saving_share=None if late is None else late.late_share,
+        saving_ms=late.late_ms,
+        saving_share=late.late_share,
     )
 
 
