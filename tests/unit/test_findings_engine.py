@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import json
+import math
 
 import pytest
 from fastprof.analysis import findings
 from fastprof.analysis.findings import RULES, WHY, Examination, examine
 from fastprof.analysis.findings.draft import Abstain, Draft, Rule
+from fastprof.exporters.findings_lines import all_findings
+from fastprof.exporters.loading import load
 from fastprof.report import build_report
-from fastprof.snapshot import Snapshot
+from fastprof.snapshot import Snapshot, Steps
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from unit.gpu_runs import gpu_training_run
+from unit.hostile import NAMES, snapshot_with
+from unit.snapshots import replaced
+from unit.test_gpu_report import made_run, random_runs
+from unit.test_report import training_run
 
 SPAN_MS = 100.0
 
@@ -124,5 +133,52 @@ def test_an_empty_recording_has_no_finding_and_no_rule_fails_on_it():
 
 def test_findings_are_in_the_json_and_in_the_text():
     report = build_report(gpu_training_run())
-    assert json.loads(report.to_json())["examination"]["findings"][0]["rule"] == report.findings[0].rule
+    assert (
+        json.loads(report.to_json())["examination"]["findings"][0]["rule"]
+        == report.findings[0].rule
+    )
     assert "\n1. WARNING: " in report.to_text()
+
+
+@pytest.mark.parametrize("name", NAMES, ids=list(NAMES))
+def test_p4_f43_names_in_findings_are_harmless(name):
+    report = build_report(snapshot_with(NAMES[name]))
+    no_rule_failed(report)
+    for text in (report.to_text(), "\n".join(all_findings(report))):
+        assert text.isascii()
+        assert all(line.isprintable() for line in text.splitlines())
+    json.loads(report.to_json())
+
+
+def test_p2_a_name_made_to_keep_patterns_busy_costs_nothing():
+    # A pattern that tries every "Sampler" of these would take hours.
+    report = build_report(snapshot_with("Sampler." * 100_000))
+    no_rule_failed(report)
+
+
+def no_rule_failed(report):
+    assert not [reason for _, reason in report.examination.abstained if "failed" in reason]
+
+
+@given(random_runs(), st.integers(0, 60), st.integers(0, 60), st.integers(0, 10**12))
+@settings(max_examples=100, deadline=None)
+def test_no_run_makes_a_rule_fail_or_save_more_than_there_is(run, count, skipped, sum_ns):
+    made = made_run(*run)
+    steps = Steps(count, min(count, skipped), sum_ns, sum_ns**2 / 1e18, 0, sum_ns)
+    report = build_report(replaced(made, steps=steps, duration_ns=sum_ns))
+    no_rule_failed(report)
+    for finding in (*report.findings, *report.examination.notes):
+        assert math.isfinite(finding.value)
+        assert finding.saving_ms is None or finding.saving_ms >= 0
+        assert finding.saving_share is None or 0 <= finding.saving_share <= 1
+    json.loads(report.to_json())
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "title"), [(gpu_training_run, "leak"), (training_run, "Data")]
+)
+def test_a_saved_run_has_the_findings_of_the_run(snapshot, title, tmp_path):
+    report = build_report(snapshot())
+    report.save(tmp_path / "run.fprof")
+    assert load(tmp_path / "run.fprof").findings == report.findings
+    assert any(title in finding.title for finding in report.findings)

@@ -39,10 +39,19 @@ def _path(key: Key) -> str:
     return key.file.replace("\\", "/")
 
 
+#: No function that is looked for has a longer name, file or label.
+_LONGEST = 1000
+
+
+def _short(key: Key) -> bool:
+    """Whether a key's names may be matched: a saved run may hold any, of any length."""
+    return max(len(key.name), len(key.qualname), len(key.file)) <= _LONGEST
+
+
 def _c(*patterns: str) -> Match:
     """C functions whose label matches one of the patterns."""
     any_of = re.compile("|".join(patterns))
-    return lambda key: key.kind == "c" and any_of.search(key.name) is not None
+    return lambda key: key.kind == "c" and _short(key) and any_of.search(key.name) is not None
 
 
 def _python(files: str, qualnames: str) -> Match:
@@ -55,6 +64,7 @@ def _python(files: str, qualnames: str) -> Match:
     def match(key: Key) -> bool:
         return (
             key.kind == "python"
+            and _short(key)
             and (named.fullmatch(key.qualname) or named.fullmatch(key.name)) is not None
             and in_file.search(_path(key)) is not None
         )
