@@ -156,12 +156,15 @@ def _effects(before: _Side, after: _Side, *, level: float, noise: float) -> tupl
             continue
         x, y = ([s for s in side if s is not None] for side in (a, b))
         if single:
-            effect = effect_of_steps(shown, kind, x[0], y[0], level=level, noise=noise)
+            lost_ms = 0.0 if kind == "cpu" else max(before[0].lost_ms, after[0].lost_ms)
+            effect = effect_of_steps(
+                shown, kind, x[0], y[0], level=level, noise=noise, lost_ms=lost_ms
+            )
             effects.append(_doubted(effect, before[0], after[0]))
         else:
             means = [[sum(s.values) / len(s.values) for s in side] for side in (x, y)]
             effects.append(effect_of_runs(shown, kind, *means, level=level))
-    return decide(effects, level=level, noise=noise)
+    return decide(effects, level=level)
 
 
 def _series_names(runs: Iterable[Run]) -> dict[str, tuple[str, ...]]:

@@ -193,7 +193,7 @@ def _of_quantile(
         return _Moved(*values, TIME, None, False, "not tested: see the notes of the comparison")
     if found.low is None or found.high is None:
         return _Moved(*values, TIME, None, False, "too few steps for this quantile")
-    margin = noise * values[0]
+    margin = noise * values[0] + max(before.lost_ms, after.lost_ms)
     real = found.low > margin or found.high < -margin
     why = f"{level:.0%} interval {found.low:+.3f} to {found.high:+.3f} ms"
     return _Moved(*values, TIME, real, True, why)

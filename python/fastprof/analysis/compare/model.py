@@ -36,9 +36,10 @@ class Effect:
     ``section``.  ``low_ms`` and ``high_ms`` are the interval of ``difference_ms`` at the
     comparison's level; ``p_adjusted`` is ``p`` after Holm's correction for all rows.
     ``detectable_ms`` is the smallest true change that would be found 4 times out of 5, had
-    this row been tested alone.  ``reason`` says why a row was not tested, or why a difference
-    is no change.  ``steps`` are those used, of which ``left_out`` were not settled; with
-    several runs per side they are runs.  ``blocks`` are steps per block of each side.
+    this row been tested alone; ``margin_ms`` is what counts as no change.  ``reason`` says why
+    a row was not tested, or why a difference is no change.  ``steps`` are those used, of which
+    ``left_out`` were not settled; with several runs per side they are runs.  ``blocks`` are
+    steps per block of each side.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Effect:
     p: float | None = None
     p_adjusted: float | None = None
     detectable_ms: float | None = None
+    margin_ms: float | None = None
     verdict: str = NOT_TESTED
     reason: str = ""
     median: MedianChange | None = None

@@ -54,9 +54,11 @@ def _of_run(side: str, run: Run) -> list[str]:
             f"Of the run {side} ({run.label}), the last {used} of {measured} measured steps were "
             "kept one by one; the statistics are of those."
         )
-    if run.busy:
+    if run.interrupted:
+        busy = "The machine was busy" if run.busy else "Others used the machine"
         out.append(
-            f"The machine was busy during the run {side} ({run.label}): other programs took up "
-            f"to {run.interrupted:.0%} of the steps' time."
+            f"{busy} during the run {side} ({run.label}): by the times that its thread was taken "
+            f"off the CPU, they took up to {run.interrupted:.1%} of the steps' time. That counts "
+            "as no change."
         )
     return out

@@ -19,8 +19,9 @@ Source = Report | str | os.PathLike[str]
 
 #: Being taken off the CPU costs at most about this long before one is put back.
 _SLICE_MS = 4.0
-#: A machine is called busy if that cost more than this part of the steps.
-_BUSY = 0.05
+#: A machine is called busy if that cost more than this part of the steps: neighbours then
+#: slow a program down even while it has the CPU, by sharing caches and cores.
+_BUSY = 0.1
 
 STEP = "step"
 CPU = "step (CPU)"
@@ -83,6 +84,12 @@ class Run:
         if series.cpu_ns:
             lost = min(lost, max(0.0, wall - sum(series.cpu_ns) / 1e6))
         return lost / wall
+
+    @property
+    def lost_ms(self) -> float:
+        """The same in ms per step, 0 where it is not known."""
+        wall = self.report.snapshot.steps.series.wall_ns
+        return (self.interrupted or 0.0) * sum(wall) / 1e6 / len(wall) if wall else 0.0
 
     @property
     def busy(self) -> bool:

@@ -2,7 +2,8 @@
 
 One run per side: the block bootstrap over steps, see :mod:`~.bootstrap`.  It knows how steps
 vary within these two runs; what makes one run of the same program slower than the next (memory
-layout, clock frequency, neighbours) it cannot see, so a change of up to ``noise`` counts as none.
+layout, clock frequency) it cannot see, so a change of up to ``noise`` counts as none, and
+neither does what other programs on the machine may have taken from the steps.
 Several runs per side: Welch's t test over the runs' means, which do show that variation.
 
 All rows of a comparison are corrected together by Holm's method: the chance that a comparison
@@ -21,7 +22,7 @@ from statistics import NormalDist, mean, variance
 
 from fastprof.analysis.compare import quantiles
 from fastprof.analysis.compare.blocks import FEWEST_STEPS, blocks_of
-from fastprof.analysis.compare.bootstrap import Difference, difference_of_means
+from fastprof.analysis.compare.bootstrap import DRAWS, Difference, difference_of_means
 from fastprof.analysis.compare.model import (
     FASTER,
     NO_CHANGE,
@@ -45,9 +46,26 @@ class Series:
 
 
 def effect_of_steps(
-    name: str, kind: str, before: Series, after: Series, *, level: float, noise: float
+    name: str,
+    kind: str,
+    before: Series,
+    after: Series,
+    *,
+    level: float,
+    noise: float,
+    lost_ms: float = 0.0,
+    draws: int = DRAWS,
 ) -> Effect:
-    """Return how a time per step changed between two runs."""
+    """Return how a time per step changed between two runs.
+
+    Args:
+        name, kind: of the row.
+        before, after: the steps.
+        level: of the interval.
+        noise: the part of the time before that counts as no change.
+        lost_ms: time per step that other programs may have taken, which is no change either.
+        draws: of the bootstrap.
+    """
     steps = (len(before.values), len(after.values))
     fact = Effect(
         name, kind, steps, *_means(before.values, after.values),
@@ -69,14 +87,15 @@ def effect_of_steps(
         (a, b),
         level=level,
         seed=zlib.crc32(name.encode("utf-8", "surrogatepass")),
-        margin=noise * (fact.before_ms or 0.0),
+        margin=noise * (fact.before_ms or 0.0) + lost_ms,
+        draws=draws,
     )
     middles = [
         quantiles.quantile(series.values, 0.5, blocks, level)
         for series, blocks in ((before, a), (after, b))
     ]
     moved = quantiles.difference(*middles)
-    tested = _tested(fact, found, noise)
+    tested = _tested(fact, found, noise * (fact.before_ms or 0.0) + lost_ms)
     return replace(
         tested,
         blocks=(a.length, b.length),
@@ -129,28 +148,27 @@ def welch(before: Sequence[float], after: Sequence[float], *, level: float) -> D
     )
 
 
-def decide(effects: Sequence[Effect], *, level: float, noise: float) -> tuple[Effect, ...]:
+def decide(effects: Sequence[Effect], *, level: float) -> tuple[Effect, ...]:
     """Give every tested row its verdict, corrected for all of them together (Holm)."""
     tested = [i for i, effect in enumerate(effects) if effect.p is not None]
     adjusted = holm([effects[i].p or 0.0 for i in tested])
     out = list(effects)
     for i, p in zip(tested, adjusted, strict=True):
-        out[i] = _verdict(effects[i], p, level, noise)
+        out[i] = _verdict(effects[i], p, level)
     return tuple(out)
 
 
-def _verdict(effect: Effect, p: float, level: float, noise: float) -> Effect:
+def _verdict(effect: Effect, p: float, level: float) -> Effect:
     estimate = effect.difference_ms or 0.0
     if p <= 1 - level and estimate:
         return replace(effect, p_adjusted=p, verdict=SLOWER if estimate > 0 else FASTER)
     reason = ""
-    beyond = effect.low_ms is not None and effect.high_ms is not None
-    if beyond and noise and (effect.low_ms or 0.0) * (effect.high_ms or 0.0) > 0:
+    known = effect.low_ms is not None and effect.high_ms is not None
+    if known and effect.margin_ms and (effect.low_ms or 0.0) * (effect.high_ms or 0.0) > 0:
+        surely = "" if abs(estimate) <= effect.margin_ms else "surely "
         reason = (
-            f"these runs differ, but not surely by more than runs of the same program may "
-            f"({noise:.1%})"
-            if abs(estimate) > noise * (effect.before_ms or 0.0)
-            else f"these runs differ, by no more than runs of the same program may ({noise:.1%})"
+            f"these runs differ, but not {surely}by more than the {effect.margin_ms:.3f} ms that "
+            "runs of the same program may"
         )
     return replace(effect, p_adjusted=p, verdict=NO_CHANGE, reason=reason)
 
@@ -188,13 +206,13 @@ def _untested(effect: Effect, reason: str) -> Effect:
     return replace(effect, verdict=NOT_TESTED, reason=reason)
 
 
-def _tested(effect: Effect, found: Difference, noise: float) -> Effect:
-    margin = noise * (effect.before_ms or 0.0)
+def _tested(effect: Effect, found: Difference, margin: float) -> Effect:
     return replace(
         effect,
         difference_ms=found.estimate,
         low_ms=found.low,
         high_ms=found.high,
         p=found.p,
+        margin_ms=margin,
         detectable_ms=margin + (found.limit + NormalDist().inv_cdf(_POWER)) * found.error,
     )

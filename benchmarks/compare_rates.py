@@ -1,0 +1,219 @@
+"""How often ``fastprof compare`` is wrong: simulated steps of known truth, and a real loop.
+
+    python benchmarks/compare_rates.py simulated [--pairs 1000] [--jobs 2]
+    python benchmarks/compare_rates.py real [--runs 40] [--steps 300] [--folder DIR]
+
+``simulated`` compares pairs of series whose means are known.  Columns: how often steps were not
+tested; of those tested, how often equal means were called different, and how often the intervals
+of the mean and of the median held the true difference; how often a change of the size called
+detectable was found.  All at level 0.95 and without allowance for noise between runs.
+
+``real`` runs ``fastprof demo`` again and again (or reads the runs in DIR), compares runs of the
+same program with each other, one against the next and four against four, and counts what is
+called a change.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import random
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from itertools import pairwise
+from pathlib import Path
+
+import fastprof
+from fastprof.analysis.compare.significance import Series, decide, effect_of_steps
+
+LEVEL = 0.95
+SHIFT = 0.05
+#: Half of what comparisons draw, to save time.
+DRAWS = 1000
+STEPS = (100, 400, 4096)
+
+
+def autoregressive(phi: float) -> Callable[[random.Random, int], list[float]]:
+    """Steps of 100 ms; each deviation is ``phi`` of the last one plus noise of 1 ms."""
+
+    def make(source: random.Random, n: int) -> list[float]:
+        x = source.gauss(0, 1 / math.sqrt(1 - phi * phi))
+        out = []
+        for _ in range(n):
+            out.append(100 + x)
+            x = phi * x + source.gauss(0, 1)
+        return out
+
+    return make
+
+
+def pareto(source: random.Random, n: int) -> list[float]:
+    """Heavy tail: of Pareto's distribution with exponent 2.5, whose third moment is infinite."""
+    return [100 + source.paretovariate(2.5) for _ in range(n)]
+
+
+def log_normal(source: random.Random, n: int) -> list[float]:
+    """Skewed."""
+    return [100 + math.exp(source.gauss(0, 1)) for _ in range(n)]
+
+
+def checkpoints(source: random.Random, n: int) -> list[float]:
+    """Every 50th step takes half as long again."""
+    phase = source.randrange(50)
+    return [100 + source.gauss(0, 1) + (50 if (i + phase) % 50 == 0 else 0) for i in range(n)]
+
+
+def stalls(source: random.Random, n: int) -> list[float]:
+    """One step in 50 takes half as long again, at random."""
+    return [100 + source.gauss(0, 1) + (50 if source.random() < 0.02 else 0) for _ in range(n)]
+
+
+def drift(source: random.Random, n: int) -> list[float]:
+    """3 % slower from the first step to the last."""
+    return [100 + source.gauss(0, 1) + 3 * (i / n - 0.5) for i in range(n)]
+
+
+SERIES: dict[str, Callable[[random.Random, int], list[float]]] = {
+    "independent": autoregressive(0.0),
+    "AR(1), 0.3": autoregressive(0.3),
+    "AR(1), 0.6": autoregressive(0.6),
+    "AR(1), 0.9": autoregressive(0.9),
+    "AR(1), -0.5": autoregressive(-0.5),
+    "Pareto 2.5": pareto,
+    "log-normal": log_normal,
+    "checkpoints": checkpoints,
+    "stalls": stalls,
+    "drift": drift,
+}
+
+
+def simulate(job: tuple[str, int, int]) -> tuple[str, int, list[int]]:
+    """Counts: tested, called different, mean covered, medians known, covered, tried, found."""
+    name, n, pairs = job
+    make = SERIES[name]
+    source = random.Random(f"{name} {n}")
+    counts = [0] * 7
+    for i in range(pairs):
+        before, after = make(source, n), make(source, n)
+        equal = effect(before, after)
+        if equal.p is None:
+            continue
+        counts[0] += 1
+        counts[1] += equal.significant
+        moved = effect(before, [v + 100 * SHIFT for v in after])
+        counts[2] += moved.low_ms <= 100 * SHIFT <= moved.high_ms
+        if moved.median is not None and moved.median.low_ms is not None:
+            counts[3] += 1
+            counts[4] += moved.median.low_ms <= 100 * SHIFT <= moved.median.high_ms
+        if i % 4 == 0:
+            counts[5] += 1
+            larger = [v + equal.detectable_ms for v in after]
+            counts[6] += effect(before, larger).significant
+    return name, n, counts
+
+
+def effect(before: Sequence[float], after: Sequence[float]):
+    """The row of a comparison of two series, decided alone."""
+    row = effect_of_steps(
+        "step", "step", Series(before, 0), Series(after, 0), level=LEVEL, noise=0.0, draws=DRAWS
+    )
+    return decide([row], level=LEVEL)[0]
+
+
+def many_rows(pairs: int) -> float:
+    """How often one of ten equal rows is called different."""
+    source = random.Random("rows")
+    wrong = 0
+    for _ in range(pairs):
+        rows = [
+            effect_of_steps(
+                str(i), "section", Series(autoregressive(0.3)(source, 200), 0),
+                Series(autoregressive(0.3)(source, 200), 0), level=LEVEL, noise=0.0,
+            )
+            for i in range(10)
+        ]  # fmt: skip
+        wrong += any(row.significant for row in decide(rows, level=LEVEL))
+    return wrong / pairs
+
+
+def simulated(pairs: int, jobs: int) -> None:
+    """Print the table, in Markdown."""
+    work = [(name, n, pairs if n < 1000 else pairs // 8) for name in SERIES for n in STEPS]
+    print("| steps | n | pairs | not tested | called different | mean covered | median covered "
+          "| detectable found |\n|:--|--:|--:|--:|--:|--:|--:|--:|")  # fmt: skip
+    with ProcessPoolExecutor(jobs) as pool:
+        for job, (name, n, counts) in zip(work, pool.map(simulate, work), strict=True):
+            tested, wrong, covered, medians, covered_median, tried, found = counts
+            cells = [
+                share(job[2] - tested, job[2]), share(wrong, tested), share(covered, tested),
+                share(covered_median, medians), share(found, tried),
+            ]  # fmt: skip
+            print(f"| {name} | {n} | {job[2]} | {' | '.join(cells)} |", flush=True)
+    print(f"\nAny of ten equal rows called different: {many_rows(pairs // 2):.1%}")
+
+
+def share(part: int, whole: int) -> str:
+    """``part`` of ``whole`` in percent; too few to say are given as they are."""
+    return f"{part / whole:.1%}" if whole >= 50 else f"{part} of {whole}"
+
+
+def record(folder: Path, runs: int, steps: int) -> None:
+    """Save ``runs`` runs of the demo's loop."""
+    folder.mkdir(parents=True, exist_ok=True)
+    code = "import sys; from fastprof.cli import main; sys.exit(main(sys.argv[1:]))"
+    for i in range(runs):
+        path = folder / f"run{i:03}.fprof"
+        args = ["demo", "--backend", "pure", "--steps", str(steps), "--save", str(path)]
+        subprocess.run(
+            [sys.executable, "-c", code, *args], check=True, capture_output=True, timeout=600
+        )
+
+
+def real(folder: Path, runs: int, steps: int) -> None:
+    """Compare runs of one program with each other."""
+    if not any(folder.glob("*.fprof")):
+        record(folder, runs, steps)
+    reports = [fastprof.load(path) for path in sorted(folder.glob("*.fprof"))]
+    means = [report.steps.mean_ms or 0.0 for report in reports]
+    print(f"{len(reports)} runs, mean step {min(means):.2f} to {max(means):.2f} ms")
+    tally("one against the next", [fastprof.compare(a, b) for a, b in pairwise(reports)])
+    groups = [reports[i : i + 4] for i in range(0, len(reports) - 3, 4)]
+    # Taken in turns, so that a load that comes and goes is on both sides.
+    turns = [
+        fastprof.compare([*a[::2], *b[::2]], [*a[1::2], *b[1::2]])
+        for a, b in zip(groups[::2], groups[1::2], strict=False)
+    ]
+    tally("four against four, taken in turns", turns)
+
+
+def tally(name: str, comparisons: Sequence[fastprof.Comparison]) -> None:
+    """Print how many comparisons of equal programs claim a change."""
+    steps = [c.step for c in comparisons if c.step is not None]
+    tested = [step for step in steps if step.p is not None]
+    wrong = sum(step.significant for step in tested)
+    anything = sum(c.changed for c in comparisons)
+    print(
+        f"{name}: {len(comparisons)} comparisons, step tested in {len(tested)}, called different "
+        f"in {wrong}; any row called different in {anything} ({share(anything, len(comparisons))})"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Error rates of fastprof compare.")
+    parser.add_argument("what", choices=("simulated", "real"))
+    parser.add_argument("--pairs", type=int, default=1000)
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--runs", type=int, default=40)
+    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--folder", type=Path, default=Path("compare-runs"))
+    options = parser.parse_args()
+    if options.what == "simulated":
+        simulated(options.pairs, options.jobs)
+    else:
+        real(options.folder, options.runs, options.steps)
+
+
+if __name__ == "__main__":
+    main()
