@@ -74,8 +74,11 @@ belongs_to(const fp_keyent *e, const char *name)
     if (e->object != NULL && Py_TYPE(e->object) == &PyMethodDescr_Type) {
         return strcmp(PyDescr_TYPE(e->object)->tp_name, name) == 0;
     }
-    if (e->type != NULL && strcmp(e->type->tp_name, name) == 0) {
-        return 1;
+    /* A bound method is known by its object's type, which may inherit it. */
+    for (const PyTypeObject *t = e->type; t != NULL; t = t->tp_base) {
+        if (strcmp(t->tp_name, name) == 0) {
+            return 1;
+        }
     }
     return e->module != NULL && PyUnicode_Check(e->module) &&
            PyUnicode_CompareWithASCIIString(e->module, name) == 0;
@@ -90,8 +93,7 @@ fp_wait_class(const fp_keyent *e)
         return FP_KIND_NONE;
     }
     for (size_t i = 0; i < sizeof(owners) / sizeof(owners[0]); i++) {
-        if (is_among(name, owners[i].waits) &&
-            belongs_to(e, owners[i].name)) {
+        if (is_among(name, owners[i].waits) && belongs_to(e, owners[i].name)) {
             return owners[i].kind;
         }
     }

@@ -1,0 +1,486 @@
+"""What the time of steps was spent on: each kind is at least what was planted, and all add up."""
+
+from __future__ import annotations
+
+import gc
+import os
+import queue
+import select
+import socket
+import threading
+import time
+import tracemalloc
+import types
+
+import pytest
+from fastprof._core import Recorder, profile_section
+from fastprof.capture.convert import take_snapshot
+from fastprof.report import build_report
+from fastprof.snapshot import Snapshot
+from hook_child import ok
+
+MS = 1_000_000
+#: The clock's scale is known to 1e-4, the operating system's clocks to less.
+NEARLY = 0.99
+
+
+class Steps:
+    """A recorder that steps; ``with Steps(backend) as run: ...; run.step()``."""
+
+    def __init__(self, backend, *, skip=0, functions=True, **options):
+        self.recorder = Recorder(backend=backend, skip_steps=skip, **options)
+        self.functions = functions
+
+    def __enter__(self):
+        self.recorder.start_sections()
+        if self.functions:
+            self.recorder.enable()
+        self.recorder.mark()
+        self.step = self.recorder.step
+        return self
+
+    def __exit__(self, *error):
+        self.recorder.disable()
+        self.recorder.stop_sections()
+
+    def snapshot(self):
+        snapshot = take_snapshot(self.recorder)
+        steps = snapshot.steps
+        if steps.split:
+            assert sum(ns for _, ns in steps.split) == steps.sum_ns
+        assert all(ns >= 0 for _, ns in steps.split)
+        assert Snapshot.from_dict(snapshot.to_dict()) == snapshot
+        return snapshot
+
+
+def spent(run):
+    return dict(run.snapshot().steps.split)
+
+
+def burn(seconds):
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+
+
+def slow_gc(phase, info):
+    if phase == "start":
+        time.sleep(0.01)
+
+
+@pytest.fixture(autouse=True)
+def _no_collection_of_its_own():
+    gc.disable()
+    yield
+    gc.enable()
+    assert not [entry for entry in gc.callbacks if "fastprof" in repr(entry)]
+
+
+def planted(run):
+    lock = threading.Lock()
+    lock.acquire()
+    for _ in range(3):
+        with profile_section("data"):
+            time.sleep(0.01)
+        lock.acquire(timeout=0.01)
+        time.sleep(0.01)
+        with profile_section("synchronization"):
+            time.sleep(0.01)
+        gc.collect()
+        burn(0.01)
+        run.step()
+
+
+def test_each_kind_is_at_least_what_was_planted(backend):
+    gc.callbacks.append(slow_gc)
+    try:
+        with Steps(backend) as run:
+            planted(run)
+    finally:
+        gc.callbacks.remove(slow_gc)
+    split = spent(run)
+    for kind in ("data", "lock", "io", "communication", "gc", "compute"):
+        assert split[kind] >= 30 * MS * NEARLY, (kind, split)
+    steps = run.snapshot().steps
+    assert steps.gc_runs == (0, 0, 3)
+    assert [sentence.partition(":")[0] for sentence in steps.split_missing] == ["gpu_wait"]
+
+
+def test_both_hooks_find_the_same_places(backend):
+    gc.callbacks.append(slow_gc)
+    try:
+        with Steps(backend) as run:
+            planted(run)
+    finally:
+        gc.callbacks.remove(slow_gc)
+    snapshot = run.snapshot()
+    nodes, keys = snapshot.threads[0].nodes, snapshot.keys
+    found = {(p.kind, keys[nodes.key[p.node]].qualname) for p in snapshot.steps.split_places}
+    assert {p.thread for p in snapshot.steps.split_places} == {0}
+    assert found == {
+        ("data", "data"),
+        ("lock", "_thread.lock.acquire"),
+        ("io", "time.sleep"),
+        ("communication", "synchronization"),
+        ("gc", "gc.collect"),
+    }
+
+
+def test_a_lock_that_another_thread_holds_is_waited_for(backend):
+    lock, held, wanted = threading.Lock(), threading.Event(), threading.Event()
+
+    def hold():
+        with lock:
+            held.set()
+            wanted.wait()
+            time.sleep(0.02)
+
+    def ask():
+        wanted.set()
+        lock.acquire()
+        lock.release()
+
+    with Steps(backend) as run:
+        thread = threading.Thread(target=hold)
+        thread.start()
+        held.wait()
+        ask()
+        thread.join()
+        run.step()
+    rows = [row for row in build_report(run.snapshot()).steps.split if row.name == "lock"]
+    # The holder may begin its nap before we ask, so how long is not sure.
+    assert rows[0].total_ns > 0
+    assert any("<locals>.ask test_step_split.py:" in text for text, _ns in rows[0].places), rows
+
+
+def test_waiting_in_the_data_section_is_data(backend):
+    with Steps(backend) as run:
+        with profile_section("data_loading"):
+            queue.SimpleQueue().put(1)
+            time.sleep(0.02)
+        run.step()
+    split = spent(run)
+    assert split["data"] >= 20 * MS * NEARLY
+    assert split["io"] == split["lock"] == 0
+
+
+def simple_queue():
+    with pytest.raises(queue.Empty):
+        queue.SimpleQueue().get(timeout=0.001)
+
+
+def rlock():
+    lock = threading.RLock()
+    lock.acquire()
+
+
+def pipes():
+    read, write = os.pipe()
+    os.write(write, b"x")
+    os.read(read, 1)
+    os.close(read)
+    os.close(write)
+
+
+def sockets():
+    a, b = socket.socketpair()
+    a.sendall(b"x")
+    b.recv(1)
+    a.close()
+    b.close()
+
+
+def files(path):
+    stream = open(path, "wb")  # noqa: SIM115
+    stream.write(b"x" * 100_000)
+    os.fsync(stream.fileno())
+    stream.close()
+
+
+@pytest.mark.parametrize(
+    ("kind", "wait", "names"),
+    [
+        ("lock", simple_queue, {"SimpleQueue.get"}),
+        ("lock", rlock, {"RLock.acquire"}),
+        ("io", pipes, {"posix.read", "posix.write"}),
+        ("io", sockets, {"socket.sendall", "socket.recv"}),
+        ("io", files, {"BufferedWriter.write", "BufferedWriter.close", "posix.fsync"}),
+        ("io", lambda: select.select([], [], [], 0.001), {"select.select"}),
+    ],
+)
+def test_functions_that_wait_are_known_by_name(backend, kind, wait, names, tmp_path):
+    arguments = (str(tmp_path / "file"),) if wait is files else ()
+    with Steps(backend) as run:
+        for _ in range(20):
+            wait(*arguments)
+        run.step()
+    snapshot = run.snapshot()
+    nodes, keys = snapshot.threads[0].nodes, snapshot.keys
+    found = {
+        keys[nodes.key[p.node]].qualname for p in snapshot.steps.split_places if p.kind == kind
+    }
+    assert names <= {".".join(name.split(".")[-2:]) for name in found}, found
+
+
+def test_time_off_the_cpu_for_no_known_reason_is_other(backend):
+    lock = threading.Lock()
+
+    def hold():
+        with lock:
+            held.set()
+            time.sleep(0.05)
+
+    held = threading.Event()
+    with Steps(backend, functions=False) as run:
+        thread = threading.Thread(target=hold)
+        thread.start()
+        held.wait()
+        with lock:  # no call that a hook could see
+            pass
+        thread.join()
+        run.step()
+    split = spent(run)
+    assert split["other"] >= 40 * MS
+    assert "lock" not in split
+
+
+def test_without_its_signal_a_kind_has_no_row(backend):
+    with Steps(backend, functions=False) as run:
+        time.sleep(0.01)
+        run.step()
+    steps = run.snapshot().steps
+    assert steps.split_missing == (
+        "data: no section named data or data_loading ran in the steps",
+        "lock: functions were not recorded",
+        "io: functions were not recorded",
+        "communication: functions were not recorded, and no section named synchronization ran",
+        "gpu_wait: waiting for the GPU was not recorded",
+    )
+    assert [kind for kind, _ in steps.split] == ["compute", "gc", "other"]
+
+
+def test_functions_in_some_steps_only_are_not_enough(backend):
+    with Steps(backend) as run:
+        run.step()
+        run.recorder.disable()
+        run.step()
+        run.step()
+        run.recorder.enable()
+        run.step()
+        run.step()
+    missing = dict(s.split(": ", 1) for s in run.snapshot().steps.split_missing)
+    assert missing["lock"] == "functions were recorded in 2 of 5 steps"
+
+
+def test_warm_up_is_in_no_kind(backend):
+    with Steps(backend, skip=1) as run:
+        time.sleep(0.05)
+        run.step()
+        time.sleep(0.001)
+        run.step()
+    steps = run.snapshot().steps
+    assert dict(steps.split)["io"] <= steps.sum_ns
+    assert steps.series.first == 1
+    assert len(steps.series) == 1
+
+
+def test_the_series_has_a_row_per_step(backend):
+    with Steps(backend, skip=2) as run:
+        for i in range(10):
+            with profile_section("forward"):
+                burn(0.001)
+            if i % 2:
+                with profile_section("sometimes"):
+                    gc.collect()
+            run.step()
+    snapshot = run.snapshot()
+    steps, series = snapshot.steps, snapshot.steps.series
+    assert series.wall_ns == steps.recent_ns
+    assert series.first == 2
+    assert abs(sum(series.wall_ns) - steps.sum_ns) <= len(series)
+    columns = {snapshot.keys[key].name: column for key, column in series.sections}
+    for row in steps.rows:
+        column = columns[snapshot.keys[row.key].name]
+        assert abs(sum(column) - row.sum_ns) <= len(series)
+    assert [ns > 0 for ns in columns["sometimes"]] == [False, True] * 4
+    assert [ns > 0 for ns in series.gc_ns] == [False, True] * 4
+    assert min(series.cpu_ns) >= 1 * MS * NEARLY
+    assert len(series.switches) == len(series.faults) == 8
+    for i, start in enumerate(series.start_ns[1:]):
+        assert abs(start - series.start_ns[i] - series.wall_ns[i]) <= 2
+    view = build_report(snapshot).steps.series
+    assert view.names["sometimes"] == tuple(ns / 1e6 for ns in columns["sometimes"])
+
+
+# ---- the collector ----
+
+
+def test_f41_the_hook_does_nothing_it_should_not(backend):
+    before = list(gc.callbacks)
+    with Steps(backend) as run:
+        (hook,) = [entry for entry in gc.callbacks if entry not in before]
+        for arguments in (
+            (), ("start",), (1, 2), ("start", {}), ("stop", None), ("stop", {}),
+            ("stop", {"generation": "x"}), ("start", {}), ("start", {}),
+            ("stop", {"generation": 10**30}), ("stop", {"generation": -1}), ("x", {}),
+        ):  # fmt: skip
+            assert hook(*arguments) is None
+        run.step()
+    assert gc.callbacks == before
+    assert run.snapshot().steps.gc_runs == (0, 0, 0)
+    assert hook("start", {}) is None
+
+
+def test_f41_finalizers_may_do_anything_in_a_collection(backend):
+    class Loop:
+        def __init__(self):
+            self.itself = self
+
+        def __del__(self):
+            with profile_section("in a finalizer"):
+                time.sleep(0.005)
+            [[] for _ in range(10_000)]
+            gc.collect()
+            run.step()
+
+    with Steps(backend) as run:
+        run.step()
+        Loop()
+        gc.collect()
+        run.step()
+    split = spent(run)
+    assert split["gc"] >= 5 * MS * NEARLY
+    assert split["io"] <= run.snapshot().steps.sum_ns - split["gc"]
+
+
+def test_whoever_empties_the_callbacks_is_told_of(backend):
+    with Steps(backend) as run:
+        gc.callbacks.clear()
+        gc.collect()
+        run.step()
+    steps = run.snapshot().steps
+    assert "gc: the garbage collector was not recorded" in steps.split_missing
+    assert steps.series.gc_ns == ()
+    assert steps.gc_runs == ()
+
+
+def test_callbacks_copied_and_put_back_count_once(backend):
+    saved = list(gc.callbacks)
+    with Steps(backend) as run:
+        gc.callbacks[:] = gc.callbacks * 2
+        gc.collect()
+        run.step()
+    assert gc.callbacks == saved
+    assert run.snapshot().steps.gc_runs == (0, 0, 1)
+
+
+def test_collections_in_other_threads_are_not_the_training_thread_s(backend):
+    with Steps(backend) as run:
+        thread = threading.Thread(target=gc.collect)
+        thread.start()
+        thread.join()
+        run.step()
+    assert spent(run)["gc"] == 0
+    assert run.snapshot().steps.gc_runs == (0, 0, 0)
+
+
+def test_two_recorders_have_a_hook_each(backend):
+    with Steps(backend) as first:
+        gc.collect()
+        first.step()
+    with Steps(backend) as second:
+        gc.collect()
+        gc.collect()
+        second.step()
+    assert first.snapshot().steps.gc_runs == (0, 0, 1)
+    assert second.snapshot().steps.gc_runs == (0, 0, 2)
+
+
+def test_f25_a_recorder_that_goes_takes_its_hook_along(backend):
+    before = list(gc.callbacks)
+    run = Steps(backend)
+    run.__enter__()
+    assert len(gc.callbacks) == len(before) + 1
+    hook = gc.callbacks[-1]
+    del run.step
+    del run
+    assert gc.callbacks == before
+    assert hook("start", {}) is None
+
+
+def test_f17_a_forked_child_has_no_hook(backend):
+    ok(
+        """
+import gc, os, warnings
+warnings.simplefilter("ignore")
+from fastprof._core import Recorder
+before = len(gc.callbacks)
+r = Recorder(backend=BACKEND, skip_steps=0); r.start_sections(); r.enable(); r.mark()
+gc.collect(); r.step()
+pid = os.fork()
+if pid == 0:
+    assert len(gc.callbacks) == before
+    gc.collect()
+    r.start_sections(); r.mark(); gc.collect(); r.step(); r.stop_sections()
+    assert r.export()["steps"]["spent"]["gc_runs"] == (0, 0, 1)
+    os._exit(0)
+assert os.waitpid(pid, 0)[1] == 0
+gc.collect(); r.step()
+assert r.export()["steps"]["spent"]["gc_runs"] == (0, 0, 2)
+r.disable(); r.stop_sections()
+""",
+        backend,
+    )
+
+
+def test_f33_recorders_that_step_leave_nothing_behind(backend):
+    def once():
+        with Steps(backend) as run:
+            for i in range(5):
+                with profile_section(f"part {i}"):
+                    time.sleep(0)
+                run.step()
+        run.recorder.export()
+
+    once()
+    gc.collect()
+    tracemalloc.start()
+    try:
+        once()
+        before = tracemalloc.get_traced_memory()[0]
+        for _ in range(20):
+            once()
+        grown = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    # One series alone has 160 KiB.
+    assert grown < 100_000
+
+
+def test_f36_clear_while_stepping_forgets_the_steps(backend):
+    with Steps(backend) as run:
+        gc.collect()
+        time.sleep(0.01)
+        run.step()
+        run.recorder.clear()
+        run.step()
+        run.recorder.mark()
+        run.step()
+    steps = run.snapshot().steps
+    assert steps.gc_runs == (0, 0, 0)
+    assert dict(steps.split)["io"] == 0
+    assert steps.count == 1
+
+
+def test_waits_in_deep_or_many_contexts_are_only_left_out(backend):
+    def deep(n):
+        if n:
+            deep(n - 1)
+        time.sleep(0)
+
+    with Steps(backend, max_depth=16, max_nodes=64) as run:
+        for i in range(50):
+            types.FunctionType(deep.__code__.replace(co_name=f"deep{i}"), globals(), "d", None,
+                               deep.__closure__)(30)  # fmt: skip
+            run.step()
+    assert spent(run)["io"] >= 0
