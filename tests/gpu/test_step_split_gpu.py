@@ -1,0 +1,70 @@
+"""Waiting for the GPU within steps, with the fake CUPTI."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import fastprof
+from fake_handles import FakeGpu
+from fastprof.report.build import build_report
+
+SOURCE = str(Path(fastprof.__file__).parents[1])
+HERE = str(Path(__file__).parent)
+LOOP = """
+import sys, fakegpu, fastprof
+from fastprof import profile_section
+from fastprof.capture import gpu_find
+
+gpu_find._TOOLKITS = "/nowhere*"
+gpu_find.SONAMES = ()
+gpu_find._wheel_folders = list
+
+def step(prof):
+    with profile_section("data"):
+        fakegpu.item()
+    with profile_section("forward"):
+        fakegpu.launch("ampere_sgemm_128x64", duration_ns=200_000)
+        loss = fakegpu.item()
+    prof.step()
+
+with fastprof.Profiler(gpu=True, skip_first=2, output=sys.argv[1]) as prof:
+    for _ in range(6):
+        step(prof)
+"""
+
+LATE = """
+import fakegpu
+from programs import begin, end
+
+r = begin("external")
+fakegpu.launch("k", duration_ns=200_000)
+fakegpu.item()
+r.step()
+spent = r.export()["steps"]["spent"]
+assert spent["gpu_steps"] == 0 and spent["kinds"]["gpu_wait"] == 0, spent
+end(r)
+"""
+
+
+def test_waiting_for_the_gpu_in_measured_steps_is_a_kind(fake_gpu: FakeGpu, tmp_path: Path) -> None:
+    path = tmp_path / "run.fprof"
+    paths = f"{SOURCE}:{fake_gpu.directory}"
+    done = fake_gpu.run(LOOP, str(path), PYTHONPATH=paths, CUDA_HOME="")
+    assert done.returncode == 0, done.stderr
+    report = fastprof.load(path)
+    snapshot = report.snapshot
+    split = dict(snapshot.steps.split)
+    assert sum(split.values()) == snapshot.steps.sum_ns
+    assert snapshot.gpu is not None
+    blocked_ns = sum(row.blocked_ns for row in snapshot.gpu.host)
+    # Neither what is data nor what was warm-up.
+    assert 0 < split["gpu_wait"] < blocked_ns
+    assert not snapshot.steps.split_missing
+    row = next(row for row in report.steps.split if row.name == "gpu_wait")
+    assert row.places[0][0].startswith("step <string>:")
+    assert build_report(snapshot).steps.split == report.steps.split
+
+
+def test_waits_that_are_told_of_late_are_in_no_step(fake_gpu: FakeGpu) -> None:
+    done = fake_gpu.run(LATE, PYTHONPATH=f"{SOURCE}:{fake_gpu.directory}:{HERE}")
+    assert done.returncode == 0, done.stderr
