@@ -378,5 +378,5 @@ def test_the_number_of_functions_listed_can_be_chosen(report):
 
 def test_formats_are_told_by_name_and_unknown_ones_refused():
     assert formats.format_named("pstats").suffixes == (".stats", ".prof", ".pstats")
-    with pytest.raises(UnknownFormatError, match="speedscope, fprof, pstats"):
+    with pytest.raises(UnknownFormatError, match="trace, fprof, pstats"):
         formats.format_named("xml")
