@@ -72,6 +72,7 @@ def test_p3_the_policy_allows_nothing_but_the_scripts_written_here(page):
         "style-src 'unsafe-inline'",
         "base-uri 'none'",
         "form-action 'none'",
+        *(["img-src data:"] if library else []),
     ]
 
 

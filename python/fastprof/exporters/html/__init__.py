@@ -67,11 +67,17 @@ def _content(report: Report) -> dict[str, Any]:
     script = "(() => {\n" + "\n".join(_asset("js", name) for name in SCRIPTS) + "})();\n"
     library = load_library()
     scripts = [script] if library is None else [script, library.text]
+    rules = [
+        "default-src 'none'",
+        "script-src " + " ".join(map(_source, scripts)),
+        "style-src 'unsafe-inline'",
+        "base-uri 'none'",
+        "form-action 'none'",
+    ]
+    if library is not None:
+        rules.append("img-src data:")  # plotly before 7 tries one of its own
     return {
-        "policy": (
-            "default-src 'none'; script-src " + " ".join(map(_source, scripts)) + "; "
-            "style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
-        ),
+        "policy": "; ".join(rules),
         "style": markup("\n".join(_asset("css", name) for name in STYLES)),
         "script": markup(script),
         "library": "" if library is None else library.packed,
