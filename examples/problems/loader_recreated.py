@@ -14,14 +14,14 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 HEALTHY = "--healthy" in sys.argv
-TOKENS = 256
+TOKENS = 384
 
 
 class Tokens(Dataset):
-    """Sixteen batches of token numbers."""
+    """Batches of token numbers."""
 
     def __len__(self) -> int:
-        return 16
+        return 24
 
     def __getitem__(self, i: int) -> list[int]:
         return list(range(i, i + TOKENS))
@@ -39,9 +39,9 @@ def main() -> None:
         torch.nn.Linear(256, 512), torch.nn.ReLU(), torch.nn.Linear(512, 256)
     )
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    embedding = torch.randn(TOKENS + 16, 256)
+    embedding = torch.randn(TOKENS + 24, 256)
     loader = make_loader()
-    for _ in range(6):
+    for _ in range(4):
         if not HEALTHY:
             loader = make_loader()
         for tokens in loader:

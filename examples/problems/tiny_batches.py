@@ -1,7 +1,7 @@
 """Two samples per batch: every step costs the same few calls, and computes next to nothing.
 
     fastprof run examples/problems/tiny_batches.py            # the problem
-    fastprof run examples/problems/tiny_batches.py --healthy  # 256 samples per batch
+    fastprof run examples/problems/tiny_batches.py --healthy  # 512 samples per batch
 
 Rule: small-batch.
 """
@@ -14,7 +14,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 HEALTHY = "--healthy" in sys.argv
-FEATURES, SAMPLES = 256, 256 * 10
+FEATURES, SAMPLES = 128, 512 * 5
 
 
 class Samples(Dataset):
@@ -33,13 +33,13 @@ class Samples(Dataset):
 def main() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    batch_size = 256 if HEALTHY else 2
-    loader = DataLoader(Samples(), batch_size, shuffle=True, collate_fn=lambda batch: batch)
-    model = torch.nn.Sequential(
-        torch.nn.Linear(FEATURES, 384), torch.nn.ReLU(), torch.nn.Linear(384, FEATURES)
-    )
+    batch_size = 512 if HEALTHY else 2
+    loader = DataLoader(Samples(), batch_size, collate_fn=lambda batch: batch)
+    model = torch.nn.Sequential()
+    for _ in range(3):
+        model.append(torch.nn.Linear(FEATURES, FEATURES)).append(torch.nn.ReLU())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    for _ in range(12 if HEALTHY else 1):
+    for _ in range(24 if HEALTHY else 1):
         for batch in loader:
             loss = (model(batch) - batch).square().mean()
             optimizer.zero_grad()

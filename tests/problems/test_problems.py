@@ -33,11 +33,11 @@ class Problem:
 PROBLEMS = (
     Problem("slow_dataset", "data-loading", ("Lines.__getitem__", "slow_dataset.py:")),
     Problem("item_every_value", "sync-item", ("Meter.update", "item_every_value.py:")),
-    Problem("tiny_batches", "small-batch", ("operator",)),
+    Problem("tiny_batches", "small-batch", ("Batches hold 2 samples",)),
     Problem("checkpoint_every_step", "checkpoint-often", ("save (checkpoint_every_step.py:",)),
     Problem("synchronous_logging", "logging-share", ("log_metrics (synchronous_logging.py:",)),
-    Problem("loader_recreated", "loader-recreated", ("worker",)),
-    Problem("gc_pressure", "gc-pressure", ("collect",)),
+    Problem("loader_recreated", "loader-recreated", ("started 4 times in 4 passes",)),
+    Problem("gc_pressure", "gc-pressure", ("Collections in", "sentence gc_pressure.py:")),
     Problem("unfused_optimizer", "optimizer-unfused", ("_single_tensor_adam",)),
     Problem("lock_contention", "lock-contention", ("Statistics.add (lock_contention.py:",)),
 )
