@@ -153,13 +153,15 @@ uint64_t
 fp_launches_age(fp_launches *l, uint32_t age)
 {
     uint64_t unheard = 0;
+    /* A call's second record, or a second activity, may be in a later buffer. */
+    uint32_t age_heard = age / 16 + 1;
     l->generation++;
     for (uint32_t i = 0; i < l->capacity;) {
         fp_launch *e = &l->slot[i];
         int heard =
             (e->flags & FP_LAUNCH_HIT) || !(e->flags & FP_LAUNCH_GIVES);
         if (!e->occupied ||
-            l->generation - e->generation <= (heard ? 1 : age)) {
+            l->generation - e->generation <= (heard ? age_heard : age)) {
             i++;
             continue;
         }

@@ -65,9 +65,9 @@ fp_launches_put(fp_launches *l, uint32_t corr);
 void
 fp_launches_remove(fp_launches *l, fp_launch *entry);
 
-/* A new generation begins.  Entries that had an activity go when none came for a
- * generation (a graph's launch has many), others after [age] generations.  How
- * many of the latter. */
+/* A new generation begins.  Entries that had an activity, or have none to come, go
+ * when nothing came for [age] / 16 + 1 generations (a graph's launch has many
+ * activities), others after [age] generations.  How many of the latter. */
 uint64_t
 fp_launches_age(fp_launches *l, uint32_t age);
 
