@@ -56,23 +56,43 @@ write(fp_gpu *g, fp_lane *lane, const fp_event *e)
 }
 
 static void
-write_launch(fp_gpu *g, fp_lane *lane, const fp_thread *self, uint32_t corr,
-             int is_graph)
+write_launch(fp_gpu *g, fp_lane *lane, const fp_thread *self, int domain,
+             uint32_t corr, int is_graph)
 {
     if (corr == lane->last_call) {
         return; /* the driver's call inside the runtime's */
     }
     lane->last_call = corr;
+    lane->called = fp_clock_now(&g->clock);
+    lane->caller = self != NULL ? (uint32_t)self->serial : 0;
+    lane->call_is_graph = (uint8_t)is_graph;
+    lane->call_domain = (uint8_t)domain;
     fp_site site = fp_gpu_site(g, lane, self);
     write(g, lane,
           &(fp_event){
               .kind = is_graph ? FP_EVENT_GRAPH_LAUNCH : FP_EVENT_LAUNCH,
               .corr = corr,
-              .ticks = fp_clock_now(&g->clock),
+              .ticks = lane->called,
               .place = site.place,
               .via = site.via,
               .how = (uint8_t)site.how,
           });
+}
+
+/* For the trace: how long the call took. */
+static void
+write_call(fp_gpu *g, fp_lane *lane, int domain, uint32_t corr)
+{
+    if (corr != lane->last_call || domain != lane->call_domain) {
+        return; /* the driver's call inside the runtime's */
+    }
+    write(g, lane,
+          &(fp_event){.kind = FP_EVENT_CALL,
+                      .corr = corr,
+                      .ticks = lane->called,
+                      .until = fp_clock_now(&g->clock),
+                      .id = lane->caller,
+                      .section = lane->call_is_graph});
 }
 
 static int64_t
@@ -85,6 +105,7 @@ write_sync(fp_gpu *g, fp_lane *lane, const fp_thread *self)
               .kind = FP_EVENT_SYNC,
               .ticks = lane->sync_since,
               .until = now,
+              .id = self != NULL ? (uint32_t)self->serial : 0,
               .place = site.place,
               .via = site.via,
               .how = (uint8_t)site.how,
@@ -106,22 +127,29 @@ forget_calls_of_before(const fp_gpu *g, fp_lane *lane)
 }
 
 static int64_t
-on_api(fp_gpu *g, fp_lane *lane, const fp_thread *self, fp_api_class what,
-       const fp_cupti_call *call)
+on_api(fp_gpu *g, fp_lane *lane, const fp_thread *self, int domain,
+       fp_api_class what, const fp_cupti_call *call)
 {
     forget_calls_of_before(g, lane);
     int waits = what == FP_API_SYNC || what == FP_API_COPY_SYNC;
     if (call->site == FP_CUPTI_API_ENTER) {
         if (what != FP_API_SYNC) {
-            write_launch(g, lane, self, call->correlation,
+            write_launch(g, lane, self, domain, call->correlation,
                          what == FP_API_GRAPH);
         }
         if (waits && lane->sync_depth++ == 0) {
             lane->sync_since = fp_clock_now(&g->clock);
         }
     }
-    else if (waits && lane->sync_depth != 0 && --lane->sync_depth == 0) {
-        return write_sync(g, lane, self);
+    else {
+        int64_t blocked = 0;
+        if (waits && lane->sync_depth != 0 && --lane->sync_depth == 0) {
+            blocked = write_sync(g, lane, self);
+        }
+        if (what != FP_API_SYNC && atomic_load(&g->tracing)) {
+            write_call(g, lane, domain, call->correlation);
+        }
+        return blocked;
     }
     return 0;
 }
@@ -164,5 +192,5 @@ fp_gpu_on_call(fp_gpu *g, fp_lane *lane, const fp_thread *self, int domain,
         return 0;
     }
     fp_api_class what = fp_api_class_of(domain, cbid);
-    return what != FP_API_NONE ? on_api(g, lane, self, what, data) : 0;
+    return what != FP_API_NONE ? on_api(g, lane, self, domain, what, data) : 0;
 }

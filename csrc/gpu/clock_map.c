@@ -131,3 +131,20 @@ fp_clock_map_to_gpu(const fp_clock_map *m, int64_t ticks)
     }
     return between(m, a, a + 1, ticks);
 }
+
+int64_t
+fp_clock_map_to_ticks(const fp_clock_map *m, int64_t gpu_ns)
+{
+    if (m->pairs == 0) {
+        return 0;
+    }
+    /* The slopes hardly differ, so each guess is thousands of times better. */
+    enum { GUESSES = 4 };
+    int64_t ticks = m->pair[m->pairs - 1].ticks;
+    for (int i = 0; i < GUESSES; i++) {
+        double off = (double)(gpu_ns - fp_clock_map_to_gpu(m, ticks));
+        off /= m->slope;
+        ticks += (int64_t)(off < 0 ? off - 0.5 : off + 0.5);
+    }
+    return ticks;
+}

@@ -52,4 +52,9 @@ fp_clock_map_add(fp_clock_map *m, int64_t ticks, int64_t gpu_ns);
 int64_t
 fp_clock_map_to_gpu(const fp_clock_map *m, int64_t ticks);
 
+/* Our ticks at [gpu_ns], to a nanosecond; near a step of the device's clock, one
+ * of the moments that it may have been.  With no pair at all, 0. */
+int64_t
+fp_clock_map_to_ticks(const fp_clock_map *m, int64_t gpu_ns);
+
 #endif

@@ -105,6 +105,8 @@ begin_ledger(fp_gpu *g)
     if (g->has_ledger) {
         fp_ledger_fini(&g->ledger);
     }
+    fp_trace_records_fini(&g->trace);
+    atomic_store(&g->tracing, 0);
     uint32_t devices = (uint32_t)g->driver.devices;
     devices = devices < FP_GPU_DEVICES ? devices : FP_GPU_DEVICES;
     g->has_ledger = fp_ledger_init(&g->ledger, &g->alloc, devices,
@@ -246,7 +248,9 @@ fp_gpu_clear(fp_gpu *g)
 {
     pthread_mutex_lock(&g->lock);
     if (g->has_ledger) {
-        fp_ledger_clear(&g->ledger, fp_clock_now(&g->clock));
+        int64_t now = fp_clock_now(&g->clock);
+        fp_ledger_clear(&g->ledger, now);
+        fp_trace_records_clear(&g->trace, now);
         g->detached_ns = g->ledger.begin_ns; /* of a pause: from here on */
         atomic_store(&g->lanes.lost, 0);
         atomic_store(&g->buffers.discarded, 0);
@@ -257,11 +261,36 @@ fp_gpu_clear(fp_gpu *g)
 }
 
 void
+fp_gpu_trace_open(fp_gpu *g, uint64_t limit, int64_t now)
+{
+    pthread_mutex_lock(&g->lock);
+    if (g->has_ledger) {
+        if (g->ledger.trace == NULL) {
+            fp_trace_records_init(&g->trace, &g->alloc, limit);
+            g->ledger.trace = &g->trace;
+        }
+        fp_trace_records_open(&g->trace, now);
+        atomic_store(&g->tracing, 1);
+    }
+    pthread_mutex_unlock(&g->lock);
+}
+
+void
+fp_gpu_trace_close(fp_gpu *g, int64_t now)
+{
+    pthread_mutex_lock(&g->lock);
+    fp_trace_records_close(&g->trace, now);
+    atomic_store(&g->tracing, 0);
+    pthread_mutex_unlock(&g->lock);
+}
+
+void
 fp_gpu_forget(fp_gpu *g)
 {
     pthread_mutex_lock(&g->lock);
     if (g->has_ledger && atomic_load(&g->state) == FP_GPU_OFF) {
         fp_ledger_fini(&g->ledger);
+        fp_trace_records_fini(&g->trace);
         g->has_ledger = 0;
     }
     pthread_mutex_unlock(&g->lock);

@@ -65,7 +65,8 @@ typedef struct fp_gpu {
     fp_lanes lanes;
     fp_owners owners;
     /* callbacks look at these */
-    _Atomic int accept; /* launches are recorded */
+    _Atomic int accept;  /* launches are recorded */
+    _Atomic int tracing; /* ... and how long they take */
     _Atomic int tier;
     _Atomic uint64_t recording;   /* counts them */
     _Atomic uint32_t attachments; /* to CUPTI: counts them */
@@ -95,7 +96,8 @@ typedef struct fp_gpu {
     pthread_mutex_t lock; /* guards the ledger and what follows */
     fp_ledger ledger;
     int has_ledger;
-    fp_gpu_tier used; /* tier of this recording */
+    fp_trace_records trace; /* of the windows of its owner's trace */
+    fp_gpu_tier used;       /* tier of this recording */
     _Atomic uint64_t cupti_errors;
     _Atomic uint64_t push_errors; /* external correlation was given up */
     uint64_t taken; /* periods in which launches had no records at all */
@@ -138,6 +140,14 @@ fp_gpu_forked(fp_gpu *g);
 /* Forgets what is recorded, keeps recording. */
 void
 fp_gpu_clear(fp_gpu *g);
+
+/* A window of the trace begins, at [now]; [limit] records are kept at most, as
+ * the first window says. */
+void
+fp_gpu_trace_open(fp_gpu *g, uint64_t limit, int64_t now);
+
+void
+fp_gpu_trace_close(fp_gpu *g, int64_t now);
 
 /* Frees what is recorded, if that can be done; only while OFF. */
 void

@@ -24,6 +24,7 @@ typedef enum fp_event_kind {
     FP_EVENT_OWNER,        /* where the thread stands, see owners.h */
     FP_EVENT_CAPTURE,      /* graph node `id` made at site */
     FP_EVENT_CLONE,        /* graph node `id` is a copy of `until` */
+    FP_EVENT_CALL,         /* trace: a launch took from ticks to until */
 } fp_event_kind;
 
 typedef struct fp_event {
@@ -65,6 +66,10 @@ typedef struct fp_lane {
     fp_chunk *tail;
     uint32_t attachment; /* to CUPTI, that the three below belong to */
     uint64_t last_call;  /* that launched: its id, or UINT64_MAX */
+    int64_t called;      /* ... when */
+    uint32_t caller;     /* ... serial number of the thread, or 0 */
+    uint8_t call_is_graph;
+    uint8_t call_domain;
     uint32_t sync_depth;
     int64_t sync_since;
     int owner;          /* its slot in fp_owners, or -1 */

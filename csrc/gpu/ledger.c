@@ -91,6 +91,20 @@ is_outstanding(const fp_launch *e)
 }
 
 static void
+called(fp_ledger *l, const fp_event *e, fp_trace_call_kind kind)
+{
+    if (FP_UNLIKELY(l->trace != NULL)) {
+        fp_trace_records_call(l->trace, &(fp_trace_call){
+                                            .start = e->ticks,
+                                            .end = e->until,
+                                            .corr = e->corr,
+                                            .thread = (uint32_t)e->id,
+                                            .kind = (uint8_t)kind,
+                                        });
+    }
+}
+
+static void
 launched(fp_ledger *l, const fp_event *e)
 {
     fp_site site = {e->place, e->via, (fp_how)e->how};
@@ -199,6 +213,7 @@ fp_ledger_event(fp_ledger *l, const fp_event *said)
         break;
     case FP_EVENT_SYNC:
         waited(l, e);
+        called(l, e, FP_TRACE_SYNC);
         break;
     case FP_EVENT_SECTION:
     case FP_EVENT_STEP:
@@ -219,6 +234,9 @@ fp_ledger_event(fp_ledger *l, const fp_event *said)
         break;
     case FP_EVENT_CLONE:
         cloned(l, &(fp_graph_clone){e->id, (uint64_t)e->until});
+        break;
+    case FP_EVENT_CALL:
+        called(l, e, e->section ? FP_TRACE_GRAPH : FP_TRACE_LAUNCH);
         break;
     }
 }
@@ -280,6 +298,22 @@ refresh(fp_ledger *l, uint32_t corr)
     l->fresh[l->fresh_count++] = (fp_fresh){corr, l->launches.generation};
 }
 
+/* For the trace; whose thread it was is told by the place, if at all. */
+static FP_COLD void
+trace_api(fp_ledger *l, uint32_t corr, fp_api_class what, int64_t start,
+          int64_t end)
+{
+    fp_trace_call call = {
+        .start = fp_clock_map_to_ticks(&l->clock, start),
+        .end = fp_clock_map_to_ticks(&l->clock, end),
+        .corr = corr,
+        .kind = what == FP_API_SYNC    ? FP_TRACE_SYNC
+                : what == FP_API_GRAPH ? FP_TRACE_GRAPH
+                                       : FP_TRACE_LAUNCH,
+    };
+    fp_trace_records_call(l->trace, &call);
+}
+
 static void
 api_record(fp_ledger *l, const uint8_t *record, int domain)
 {
@@ -306,6 +340,9 @@ api_record(fp_ledger *l, const uint8_t *record, int domain)
     }
     if (!(e->flags & FP_LAUNCH_HAS_TIME)) {
         refresh(l, corr);
+    }
+    if (FP_UNLIKELY(l->trace != NULL)) {
+        trace_api(l, corr, what, start, end);
     }
     l->outstanding +=
         what != FP_API_SYNC && !(e->flags & (FP_LAUNCH_GIVES | FP_LAUNCH_HIT));
@@ -526,21 +563,59 @@ retry_parked(fp_ledger *l, int last)
 
 /* Where the times of a record are; the rest differs. */
 typedef struct layout {
-    uint16_t start, end, device, correlation, graph_node;
+    uint16_t start, end, device, stream, correlation, graph_node;
+    uint16_t grid; /* 0: has none */
 } layout;
 
 static const layout kernel_layout = {
-    FP_AT_KERNEL_START, FP_AT_KERNEL_END, FP_AT_KERNEL_DEVICE,
-    FP_AT_KERNEL_CORRELATION, FP_AT_KERNEL_GRAPH_NODE};
-static const layout memcpy_layout = {
-    FP_AT_MEMCPY_START, FP_AT_MEMCPY_END, FP_AT_MEMCPY_DEVICE,
-    FP_AT_MEMCPY_CORRELATION, FP_AT_MEMCPY_GRAPH_NODE};
-static const layout memcpy2_layout = {
-    FP_AT_MEMCPY2_START, FP_AT_MEMCPY2_END, FP_AT_MEMCPY2_DEVICE,
-    FP_AT_MEMCPY2_CORRELATION, FP_AT_MEMCPY2_GRAPH_NODE};
-static const layout memset_layout = {
-    FP_AT_MEMSET_START, FP_AT_MEMSET_END, FP_AT_MEMSET_DEVICE,
-    FP_AT_MEMSET_CORRELATION, FP_AT_MEMSET_GRAPH_NODE};
+    FP_AT_KERNEL_START,  FP_AT_KERNEL_END,         FP_AT_KERNEL_DEVICE,
+    FP_AT_KERNEL_STREAM, FP_AT_KERNEL_CORRELATION, FP_AT_KERNEL_GRAPH_NODE,
+    FP_AT_KERNEL_GRID};
+static const layout memcpy_layout = {FP_AT_MEMCPY_START,
+                                     FP_AT_MEMCPY_END,
+                                     FP_AT_MEMCPY_DEVICE,
+                                     FP_AT_MEMCPY_STREAM,
+                                     FP_AT_MEMCPY_CORRELATION,
+                                     FP_AT_MEMCPY_GRAPH_NODE,
+                                     0};
+static const layout memcpy2_layout = {FP_AT_MEMCPY2_START,
+                                      FP_AT_MEMCPY2_END,
+                                      FP_AT_MEMCPY2_DEVICE,
+                                      FP_AT_MEMCPY2_STREAM,
+                                      FP_AT_MEMCPY2_CORRELATION,
+                                      FP_AT_MEMCPY2_GRAPH_NODE,
+                                      0};
+static const layout memset_layout = {FP_AT_MEMSET_START,
+                                     FP_AT_MEMSET_END,
+                                     FP_AT_MEMSET_DEVICE,
+                                     FP_AT_MEMSET_STREAM,
+                                     FP_AT_MEMSET_CORRELATION,
+                                     FP_AT_MEMSET_GRAPH_NODE,
+                                     0};
+
+/* For the trace. */
+static FP_COLD void
+trace(fp_ledger *l, const uint8_t *record, const layout *at, const activity *a)
+{
+    const fp_launch *e = fp_launches_find(&l->launches, a->corr);
+    int64_t launched = INT64_MIN;
+    if (e != NULL && (e->flags & FP_LAUNCH_HAS_TIME)) {
+        launched = fp_clock_map_to_ticks(&l->clock, e->at_ns);
+    }
+    fp_trace_record r = {
+        .start = fp_clock_map_to_ticks(&l->clock, a->start),
+        .end = fp_clock_map_to_ticks(&l->clock, a->start + a->ns),
+        .bytes = a->bytes,
+        .corr = a->corr,
+        .device = fp_read_u32(record, at->device),
+        .stream = fp_read_u32(record, at->stream),
+        .what = a->what,
+    };
+    if (at->grid != 0) {
+        memcpy(r.grid, record + at->grid, sizeof(r.grid));
+    }
+    fp_trace_records_add(l->trace, &r, launched);
+}
 
 /* 0: its times are no times; counted. */
 static int
@@ -610,6 +685,9 @@ kernel_record(fp_ledger *l, const uint8_t *record)
         c = k->communicates ? FP_GPU_COMMUNICATION : FP_GPU_COMPUTE;
     }
     on_timeline(l, record, &kernel_layout, &a, c);
+    if (FP_UNLIKELY(l->trace != NULL)) {
+        trace(l, record, &kernel_layout, &a);
+    }
     attribute(l, &a);
 }
 
@@ -646,6 +724,9 @@ copy_record(fp_ledger *l, const uint8_t *record, const layout *at,
         a.what = what;
         a.bytes = fp_read_u64(record, bytes_at);
         on_timeline(l, record, at, &a, c);
+        if (FP_UNLIKELY(l->trace != NULL)) {
+            trace(l, record, at, &a);
+        }
         attribute(l, &a);
     }
 }

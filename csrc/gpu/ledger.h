@@ -20,6 +20,7 @@
 #include "gpu/renames.h"
 #include "gpu/sums.h"
 #include "gpu/timeline.h"
+#include "gpu/trace_records.h"
 
 typedef struct fp_gpu_counters {
     uint64_t records;
@@ -92,6 +93,7 @@ typedef struct fp_ledger {
     fp_graph_nodes graphs;
     fp_owner_log owners;
     fp_renames renames;
+    fp_trace_records *trace; /* borrowed; NULL: no trace is taken */
     fp_timeline *timeline; /* owned; one per device that did anything, below */
     uint32_t timelines;
     fp_parked *parked; /* owned */

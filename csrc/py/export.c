@@ -94,8 +94,7 @@ typedef struct row {
 } row;
 
 static row *
-copy_rows(const fp_export *x, const fp_thread *t, int64_t now,
-          uint32_t *count)
+copy_rows(const fp_export *x, const fp_thread *t, int64_t now, uint32_t *count)
 {
     uint32_t n = t->tree.count;
     row *rows = fp_alloc_zeroed(&x->r->alloc, n, sizeof(*rows));
@@ -137,8 +136,9 @@ tree_columns(fp_export *x, const row *rows, uint32_t count)
                 v = c == 0   ? PyLong_FromLongLong(w->parent)
                     : c == 1 ? PyLong_FromSsize_t(index)
                     : c == 2 ? PyLong_FromUnsignedLongLong(w->calls)
-                    : c == 3 ? PyLong_FromUnsignedLongLong(w->resumes)
-                             : PyLong_FromLongLong(fp_export_ns(x, w->self_ticks));
+                    : c == 3
+                        ? PyLong_FromUnsignedLongLong(w->resumes)
+                        : PyLong_FromLongLong(fp_export_ns(x, w->self_ticks));
             }
             if (v == NULL) {
                 Py_CLEAR(columns);
@@ -200,7 +200,8 @@ fp_export_node(const fp_export *x, const fp_thread *t, const fp_node *n,
             /* Row 1 may have been left out; see drop_empty_truncated(). */
             *thread = i;
             *row = n->index - (e->without_truncated && n->index > 1);
-            return n->index < e->nodes && !(e->without_truncated && n->index == 1);
+            return n->index < e->nodes &&
+                   !(e->without_truncated && n->index == 1);
         }
     }
     return 0;
@@ -239,7 +240,8 @@ fp_export_hist(const fp_export *x, const fp_hist *h)
     int64_t last = 0;
     for (uint32_t i = 0; i < n && list != NULL; i++) {
         /* Rounding must not make a bucket empty or let two overlap. */
-        int64_t low = fp_export_ns(x, rows[i].low), high = fp_export_ns(x, rows[i].high);
+        int64_t low = fp_export_ns(x, rows[i].low),
+                high = fp_export_ns(x, rows[i].high);
         low = low < last ? last : low;
         high = high <= low ? low + 1 : high;
         last = high;
@@ -288,8 +290,8 @@ export_sections(fp_export *x, const fp_thread *t, Py_ssize_t thread,
             (long long)fp_export_ns(x, s->sum_ticks),
             (long long)fp_export_ns(x, s->outer_ticks),
             (long long)fp_export_ns(x, s->min_ticks),
-            (long long)fp_export_ns(x, s->max_ticks), (unsigned long long)s->errors,
-            (unsigned int)s->open, hist);
+            (long long)fp_export_ns(x, s->max_ticks),
+            (unsigned long long)s->errors, (unsigned int)s->open, hist);
         int rc = one == NULL ? -1 : PyList_Append(list, one);
         Py_XDECREF(one);
         if (rc < 0) {
@@ -445,9 +447,22 @@ any_key(void *ctx, fp_key key)
     return fp_export_key(ctx, key);
 }
 
+static PyObject *
+export_trace(fp_export *x, const fp_gpu_view *view)
+{
+    fp_recorder *r = x->r;
+    PyObject *d = fp_recorder_export_trace(r, x->ns_per_tick, any_key, x);
+    if (d != NULL && d != Py_None &&
+        fp_export_put(
+            d, "gpu",
+            fp_gpu_view_trace(view, r->trace_origin, x->ns_per_tick)) < 0) {
+        Py_CLEAR(d);
+    }
+    return d;
+}
+
 static int
-export_into(fp_export *x, PyObject *d, const fp_gpu_view *view,
-            int with_trace)
+export_into(fp_export *x, PyObject *d, const fp_gpu_view *view, int with_trace)
 {
     fp_recorder *r = x->r;
     PyObject *threads = PyList_New(0), *sections = PyList_New(0);
@@ -469,19 +484,21 @@ export_into(fp_export *x, PyObject *d, const fp_gpu_view *view,
     rc |= fp_export_put(d, "steps", fp_export_steps(x));
     rc |= fp_export_put(d, "muted", export_muted(x));
     rc |= fp_export_put(d, "gpu", export_gpu(x, view));
-    rc |= fp_export_put(d, "trace",
-              with_trace
-                  ? fp_recorder_export_trace(r, x->ns_per_tick, any_key, x)
-                  : Py_NewRef(Py_None));
+    rc |= fp_export_put(
+        d, "trace", with_trace ? export_trace(x, view) : Py_NewRef(Py_None));
     fp_nvtx_in_collect(r);
     rc |= fp_export_put(d, "counters", export_counters(r));
-    rc |= fp_export_put(d, "duration_ns", PyLong_FromLongLong(fp_export_ns(x, ticks)));
-    rc |= fp_export_put(d, "clock", PyUnicode_FromString(fp_clock_name(&r->clock)));
-    rc |= fp_export_put(d, "backend", Py_BuildValue("z", backends[r->backend]));
-    rc |= fp_export_put(d, "fell_back", PyBool_FromLong(r->fell_back));
-    rc |= fp_export_put(d, "new_threads_lost", PyBool_FromLong(r->new_threads_lost));
+    rc |= fp_export_put(d, "duration_ns",
+                        PyLong_FromLongLong(fp_export_ns(x, ticks)));
+    rc |= fp_export_put(d, "clock",
+                        PyUnicode_FromString(fp_clock_name(&r->clock)));
     rc |=
-        fp_export_put(d, "ended_threads", PyLong_FromUnsignedLongLong(r->ended_threads));
+        fp_export_put(d, "backend", Py_BuildValue("z", backends[r->backend]));
+    rc |= fp_export_put(d, "fell_back", PyBool_FromLong(r->fell_back));
+    rc |= fp_export_put(d, "new_threads_lost",
+                        PyBool_FromLong(r->new_threads_lost));
+    rc |= fp_export_put(d, "ended_threads",
+                        PyLong_FromUnsignedLongLong(r->ended_threads));
     rc |= fp_export_put(d, "keys", Py_NewRef(x->keys));
     return rc;
 }
@@ -495,7 +512,7 @@ fp_recorder_export(fp_recorder *r, int with_trace)
     x.keys = PyList_New(0);
     /* Describing keys runs Python code; what is being read must stay. */
     r->exporting++;
-    fp_gpu_view *view = fp_gpu_view_take(r);
+    fp_gpu_view *view = fp_gpu_view_take(r, with_trace);
     if (d == NULL || x.key_index == NULL || x.keys == NULL ||
         (view == NULL && PyErr_Occurred()) ||
         export_into(&x, d, view, with_trace) < 0) {

@@ -24,7 +24,12 @@ struct fp_gpu_view {
     int driver_version;
     fp_gpu_tier tier;
     fp_gpu_device device[FP_GPU_DEVICES];
-    int empty; /* nothing was ever recorded */
+    int empty;               /* nothing was ever recorded */
+    fp_trace_record *record; /* of the trace, and what follows */
+    fp_trace_call *call;
+    uint64_t records, calls, trace_lost, trace_no_memory;
+    int64_t trace_lost_until;
+    int traced;
 };
 
 void
@@ -36,6 +41,8 @@ fp_gpu_view_free(fp_gpu_view *v)
         free(v->kernel);
         free(v->names);
         free(v->timeline);
+        free(v->record);
+        free(v->call);
         free(v);
     }
 }
@@ -127,8 +134,31 @@ copy_ledger(fp_gpu_view *v, fp_gpu *g)
     return 0;
 }
 
+static int
+copy_trace(fp_gpu_view *v, const fp_trace_records *t)
+{
+    v->records = fp_ring_count(&t->record);
+    v->calls = fp_ring_count(&t->call);
+    v->record = calloc(v->records + 1, sizeof(*v->record));
+    v->call = calloc(v->calls + 1, sizeof(*v->call));
+    if (v->record == NULL || v->call == NULL) {
+        return -1;
+    }
+    for (uint64_t i = 0; i < v->records; i++) {
+        v->record[i] = *(fp_trace_record *)fp_ring_at(&t->record, i);
+    }
+    for (uint64_t i = 0; i < v->calls; i++) {
+        v->call[i] = *(fp_trace_call *)fp_ring_at(&t->call, i);
+    }
+    v->trace_lost = t->lost;
+    v->trace_lost_until = t->lost_until;
+    v->trace_no_memory = t->no_memory;
+    v->traced = 1;
+    return 0;
+}
+
 fp_gpu_view *
-fp_gpu_view_take(fp_recorder *r)
+fp_gpu_view_take(fp_recorder *r, int with_trace)
 {
     if (!r->gpu_asked) {
         return NULL;
@@ -140,6 +170,9 @@ fp_gpu_view_take(fp_recorder *r)
         pthread_mutex_lock(&g->lock);
         v->empty = !g->has_ledger || g->ledger.begin_ns == 0;
         ok = v->empty || copy_ledger(v, g) == 0;
+        if (ok && with_trace && g->ledger.trace != NULL && !v->empty) {
+            ok = copy_trace(v, &g->trace) == 0;
+        }
         pthread_mutex_unlock(&g->lock);
     }
     else if (ok) {
@@ -234,6 +267,75 @@ export_kernels(const fp_gpu_view *v)
         }
     }
     return list;
+}
+
+/* ---- trace ---- */
+
+static PyObject *
+since(int64_t ticks, int64_t origin, double scale)
+{
+    double ns = ticks > origin ? (double)(ticks - origin) * scale : 0;
+    return PyLong_FromLongLong((sll)(ns + 0.5));
+}
+
+static PyObject *
+record_row(const fp_trace_record *r, int64_t origin, double scale)
+{
+    PyObject *start = since(r->start, origin, scale);
+    PyObject *end = since(r->end, origin, scale);
+    if (start == NULL || end == NULL) {
+        Py_XDECREF(start);
+        Py_XDECREF(end);
+        return NULL;
+    }
+    return Py_BuildValue("(iIINNKiiiI)", r->what, r->device, r->stream, start,
+                         end, (ull)r->bytes, r->grid[0], r->grid[1],
+                         r->grid[2], r->corr);
+}
+
+static PyObject *
+call_row(const fp_trace_call *c, int64_t origin, double scale)
+{
+    PyObject *start = since(c->start, origin, scale);
+    PyObject *end = since(c->end, origin, scale);
+    if (start == NULL || end == NULL) {
+        Py_XDECREF(start);
+        Py_XDECREF(end);
+        return NULL;
+    }
+    return Py_BuildValue("(iINNI)", (int)c->kind, c->thread, start, end,
+                         c->corr);
+}
+
+PyObject *
+fp_gpu_view_trace(const fp_gpu_view *v, int64_t origin, double ns_per_tick)
+{
+    if (v == NULL || !v->traced) {
+        Py_RETURN_NONE;
+    }
+    PyObject *records = PyList_New(0), *calls = PyList_New(0);
+    for (uint64_t i = 0; records != NULL && i < v->records; i++) {
+        if (append(records, record_row(&v->record[i], origin, ns_per_tick)) <
+            0) {
+            Py_CLEAR(records);
+        }
+    }
+    for (uint64_t i = 0; calls != NULL && i < v->calls; i++) {
+        if (append(calls, call_row(&v->call[i], origin, ns_per_tick)) < 0) {
+            Py_CLEAR(calls);
+        }
+    }
+    PyObject *until = since(v->trace_lost != 0 ? v->trace_lost_until : 0,
+                            origin, ns_per_tick);
+    if (records == NULL || calls == NULL || until == NULL) {
+        Py_XDECREF(records);
+        Py_XDECREF(calls);
+        Py_XDECREF(until);
+        return NULL;
+    }
+    return Py_BuildValue("{sNsNsKsNsK}", "records", records, "calls", calls,
+                         "lost", (ull)v->trace_lost, "lost_until_ns", until,
+                         "no_memory", (ull)v->trace_no_memory);
 }
 
 /* ---- sites ---- */

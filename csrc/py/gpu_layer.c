@@ -306,6 +306,20 @@ fp_gpu_layer_step(fp_recorder *r, const fp_thread *t, int64_t now)
     }
 }
 
+void
+fp_gpu_layer_trace(fp_recorder *r, int64_t now)
+{
+    if (r != owner) {
+        return;
+    }
+    if (r->tracing && r->gpu_on) {
+        fp_gpu_trace_open(fp_gpu_if_any(), r->trace.events.limit, now);
+    }
+    else {
+        fp_gpu_trace_close(fp_gpu_if_any(), now);
+    }
+}
+
 /* ---- switches ---- */
 
 static void
@@ -341,6 +355,7 @@ adopt(fp_recorder *r, fp_gpu *g)
     }
     fp_gpu_lines_for(r);
     fp_gpu_layer_epochs(r);
+    fp_gpu_layer_trace(r, fp_clock_now(&r->clock));
     fp_thread *t = fp_recorder_own_thread(r);
     if (t != NULL && t->open_len != 0) {
         fp_gpu_layer_section(r, t, fp_clock_now(&r->clock));

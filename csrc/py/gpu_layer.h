@@ -60,6 +60,10 @@ fp_gpu_layer_section(fp_recorder *r, fp_thread *t, int64_t now);
 void
 fp_gpu_layer_step(fp_recorder *r, const fp_thread *t, int64_t now);
 
+/* A window of the recorder's trace begins or ends. */
+void
+fp_gpu_layer_trace(fp_recorder *r, int64_t now);
+
 /* The recorder goes: ends its layer, waiting for little.  Never fails. */
 void
 fp_gpu_layer_end(fp_recorder *r);
@@ -115,7 +119,11 @@ typedef struct fp_gpu_view fp_gpu_view;
  * exported, so that every place has its node.  NULL without an exception: no GPU
  * layer was asked for; with one: no memory. */
 fp_gpu_view *
-fp_gpu_view_take(fp_recorder *r);
+fp_gpu_view_take(fp_recorder *r, int with_trace);
+
+/* Its part of the trace: a dict, or None.  Times are since [origin]. */
+PyObject *
+fp_gpu_view_trace(const fp_gpu_view *v, int64_t origin, double ns_per_tick);
 
 void
 fp_gpu_view_free(fp_gpu_view *v);

@@ -1,6 +1,6 @@
 /* trace_layer: a recorder's trace: its windows, and what is in them as the dict
  * of Recorder.export(). */
-#include "py/recorder.h"
+#include "py/gpu_layer.h"
 #include "py/thread_life.h"
 
 #include <math.h>
@@ -108,6 +108,7 @@ fp_recorder_trace_open_method(PyObject *self, PyObject *args, PyObject *kwargs)
     for (fp_thread *t = r->threads; t != NULL; t = t->next) {
         fp_trace_begin(&r->trace, t);
     }
+    fp_gpu_layer_trace(r, now);
     replan(r);
     Py_RETURN_NONE;
 }
@@ -124,6 +125,7 @@ fp_recorder_trace_close(fp_recorder *r)
     }
     fp_trace_close(&r->trace, now);
     r->tracing = 0;
+    fp_gpu_layer_trace(r, now);
     replan(r);
 }
 
