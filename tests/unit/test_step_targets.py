@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from fastprof.analysis.thresholds import TARGETS
 from fastprof.exporters.tables import all_tables
 from fastprof.report import build_report
 from fastprof.report.targets import target_of
@@ -54,3 +55,12 @@ def test_s1_17_steps_without_the_four_phases_have_no_target():
 def test_s1_17_either_name_of_a_phase_has_its_target(short, long):
     assert target_of(short) == target_of(long) is not None
     assert target_of("validation") is None
+
+
+def test_s1_17_the_targets_table_has_the_same_figures():
+    printed = {row.metric: row.target for row in TARGETS}
+    assert printed["Forward pass"] == f"{target_of('forward').text} %"
+    assert printed["Backward pass"] == f"{target_of('backward').text} %"
+    assert printed["Data loading"] == f"{target_of('data').text} %"
+    # The guide's targets table has the upper limit alone.
+    assert printed["Optimizer"] == f"<{target_of('optimizer').text.split('-')[1]} %"
