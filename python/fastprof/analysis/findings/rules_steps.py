@@ -26,12 +26,15 @@ from fastprof.names import ascii_name
 _CV_STEPS = 10
 #: On a busy machine the CPU time of steady work was seen to vary by up to 24 %.
 _SHARED_CORES = 0.4
+#: A time slice of the scheduler is a few ms, as long as several of such steps.
+_SHORT_MS = 2.0
 #: A few slow steps are outliers, not variation: as many must be slow, by p95 over p50.
 _SPREAD = 1.1
 
 
 def step_time_variation(facts: Facts) -> Draft | None:
-    """Coefficient of variation of the step time; saved if all steps took the median.
+    """Coefficient of variation of the step time; saved if all steps took what the
+    quickest quarter does at most.
 
     Left alone are outliers (the 95th percentile is close to the median), and without a GPU
     what the training thread's CPU time does not show: then other programs on the machine
@@ -41,15 +44,15 @@ def step_time_variation(facts: Facts) -> Draft | None:
     times = _step_times(facts)
     if times is None:
         raise Abstain("the step times are not known")
-    cv, p50, p95, mean, longest = times
+    cv, quick, p50, p95, mean, longest = times
     limit = LIMITS["step-cv"]
     severity = capped(limit.grade(cv), facts)
     if severity is None:
         return None
-    elsewhere = _disturbed(facts)
+    elsewhere = _disturbed(facts, p50)
     if elsewhere or (p50 > 0 and p95 < _SPREAD * p50):
         severity = "note"
-    ms = max(mean - p50, 0.0)
+    ms = max(mean - quick, 0.0)
     return Draft(
         value=100 * cv, unit="%",
         title=f"Step times vary by {percent(cv)}",
@@ -71,7 +74,7 @@ def step_time_variation(facts: Facts) -> Draft | None:
 #: What makes some steps longer than others; where one of these is found, it is the cause.
 _IRREGULAR = frozenset({
     "data-loading", "checkpoint-often", "loader-recreated", "worker-shutdown", "gc-pressure",
-    "logging-share", "lock-contention", "memory-fragmentation", "sampler-time",
+    "logging-share", "lock-contention", "memory-fragmentation", "sampler-time", "small-batch",
 })  # fmt: skip
 
 
@@ -86,15 +89,18 @@ def _own_steps(facts: Facts, column: Sequence[float]) -> list[float]:
     ]
 
 
-def _step_times(facts: Facts) -> tuple[float, float, float, float, float] | None:
-    """Variation, median, 95th percentile, mean and maximum, in ms; None if not known."""
+def _step_times(facts: Facts) -> tuple[float, float, float, float, float, float] | None:
+    """Variation, lower quartile, median, 95th percentile, mean and maximum; None if not known.
+
+    Without single steps the median stands for the quartile.
+    """
     steps = facts.report.steps
     values = sorted(_own_steps(facts, steps.series.wall_ms))
     if _CV_STEPS <= len(values) < len(steps.series):
         mean = sum(values) / len(values)
         p50, p95 = median(values), values[int(0.95 * len(values))]
-        return _cv(values), p50, p95, mean, values[-1]
-    known = (steps.cv, steps.p50_ms, steps.p95_ms, steps.mean_ms, steps.max_ms)
+        return _cv(values), values[len(values) // 4], p50, p95, mean, values[-1]
+    known = (steps.cv, steps.p50_ms, steps.p50_ms, steps.p95_ms, steps.mean_ms, steps.max_ms)
     if any(value is None for value in known):
         return None
     return tuple(value or 0.0 for value in known)  # type: ignore[return-value]
@@ -107,14 +113,18 @@ def _cv(values: Sequence[float]) -> float:
     return float((sum((v - mean) ** 2 for v in values) / len(values)) ** 0.5 / mean)
 
 
-def _disturbed(facts: Facts) -> str:
+def _disturbed(facts: Facts, p50: float) -> str:
     """A sentence if, without a GPU, the thread's own CPU time hardly varies or is not known."""
     if facts.gpu is not None:
         return ""
+    if p50 < _SHORT_MS:
+        return f"Steps below {_SHORT_MS:g} ms are shorter than the time slices of other programs."
     series = facts.report.steps.series
     if len(series.cpu_ms) < _CV_STEPS or not sum(series.cpu_ms):
         return "CPU times of the steps were not recorded, so it may be other programs."
     cv = _cv(_own_steps(facts, series.cpu_ms))
+    if facts.disturbed:
+        return "The training thread was taken off the CPU again and again: other programs run."
     if cv > _SHARED_CORES:
         return ""
     return (
