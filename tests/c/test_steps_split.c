@@ -350,6 +350,28 @@ FP_TEST(waits_f32_beyond_the_list_are_counted)
     finish(t, &m);
 }
 
+FP_TEST(split_f34_a_clock_that_goes_back_takes_nothing_away)
+{
+    fake_memory m = {0};
+    fp_usage u = {50, 9, 9};
+    fp_thread *t = stepping(&m, 0, &u, 1000);
+    open_data(t, 900);
+    u = (fp_usage){10, 3, 3};
+    fp_split_gc_begin(t, 800);
+    fp_split_gc_end(t, 700, 0);
+    fp_thread_close_section(t, DATA, NULL, 0, 600);
+    enter_wait(t, 1, FP_KIND_LOCK, 500);
+    fp_thread_leave(t, kit_function(1), 400);
+    fp_split_gpu(t, -5);
+    fp_thread_end_step(t, 300);
+    for (int k = 0; k < FP_KIND_COUNT; k++) {
+        CHECK_INT(of(t, (fp_kind)k), 0);
+    }
+    CHECK_INT(t->split->series.cpu_ns[0], -1);
+    CHECK_INT(t->split->series.switches[0], -1);
+    finish(t, &m);
+}
+
 /* Steps, waits, collections, covers at random: the kinds never exceed the wall
  * time, and no interval is counted twice. */
 FP_TEST(split_whatever_happens_kinds_fit_in_the_wall_time)

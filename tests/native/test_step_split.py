@@ -315,7 +315,7 @@ def test_the_series_has_a_row_per_step(backend):
 # ---- the collector ----
 
 
-def test_f41_the_hook_does_nothing_it_should_not(backend):
+def test_f13_the_hook_does_nothing_it_should_not(backend):
     before = list(gc.callbacks)
     with Steps(backend) as run:
         (hook,) = [entry for entry in gc.callbacks if entry not in before]
@@ -331,7 +331,7 @@ def test_f41_the_hook_does_nothing_it_should_not(backend):
     assert hook("start", {}) is None
 
 
-def test_f41_finalizers_may_do_anything_in_a_collection(backend):
+def test_finalizers_may_do_anything_in_a_collection(backend):
     class Loop:
         def __init__(self):
             self.itself = self
@@ -408,7 +408,7 @@ def test_f25_a_recorder_that_goes_takes_its_hook_along(backend):
     assert hook("start", {}) is None
 
 
-def test_f17_a_forked_child_has_no_hook(backend):
+def test_f19_a_forked_child_has_no_hook(backend):
     ok(
         """
 import gc, os, warnings
@@ -433,7 +433,7 @@ r.disable(); r.stop_sections()
     )
 
 
-def test_f33_recorders_that_step_leave_nothing_behind(backend):
+def test_f37_recorders_that_step_leave_nothing_behind(backend):
     def once():
         with Steps(backend) as run:
             for i in range(5):
@@ -457,7 +457,7 @@ def test_f33_recorders_that_step_leave_nothing_behind(backend):
     assert grown < 100_000
 
 
-def test_f36_clear_while_stepping_forgets_the_steps(backend):
+def test_clear_while_stepping_forgets_the_steps(backend):
     with Steps(backend) as run:
         gc.collect()
         time.sleep(0.01)
