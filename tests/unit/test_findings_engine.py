@@ -15,6 +15,7 @@ from fastprof.report import build_report
 from fastprof.snapshot import Snapshot, Steps
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from unit.findings_runs import c_function, calls, run
 from unit.gpu_runs import gpu_training_run
 from unit.hostile import NAMES, snapshot_with
 from unit.snapshots import replaced
@@ -119,6 +120,18 @@ def test_p9_a_rule_that_fails_costs_its_own_answer_only(monkeypatch):
     assert found.abstained == (("broken", "the rule failed: ZeroDivisionError: x"),)
 
 
+def test_a_program_that_trains_nothing_has_no_finding():
+    work = {
+        "": [
+            calls(c_function("<built-in method builtins.print>", "print"), 40),
+            calls(c_function("<method 'acquire' of '_thread.lock' objects>", "acquire"), 30),
+            calls(c_function("<built-in method gc.collect>", "gc.collect"), 10),
+        ]
+    }
+    report = build_report(replaced(run({}, inside=work), steps=Steps()))
+    assert report.findings == report.examination.notes == ()
+
+
 def test_every_rule_has_its_own_id_and_says_why():
     assert len({rule.id for rule in RULES}) == len(RULES)
     assert set(WHY) == {rule.id for rule in RULES}
@@ -162,8 +175,8 @@ def no_rule_failed(report):
 
 @given(random_runs(), st.integers(0, 60), st.integers(0, 60), st.integers(0, 10**12))
 @settings(max_examples=100, deadline=None)
-def test_no_run_makes_a_rule_fail_or_save_more_than_there_is(run, count, skipped, sum_ns):
-    made = made_run(*run)
+def test_no_run_makes_a_rule_fail_or_save_more_than_there_is(shape, count, skipped, sum_ns):
+    made = made_run(*shape)
     steps = Steps(count, min(count, skipped), sum_ns, sum_ns**2 / 1e18, 0, sum_ns)
     report = build_report(replaced(made, steps=steps, duration_ns=sum_ns))
     no_rule_failed(report)

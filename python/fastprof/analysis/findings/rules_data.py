@@ -11,6 +11,7 @@ from fastprof.analysis.findings.draft import (
     capped,
     need_functions,
     need_sample,
+    need_steps,
     percent,
     share_draft,
     span_text,
@@ -208,6 +209,7 @@ def token_counting(facts: Facts) -> Draft | None:
 def sampler_time(facts: Facts) -> Draft | None:
     """Time of samplers and bucketing in the training process: cached indices take none."""
     need_functions(facts)
+    need_steps(facts)
     use = facts.use("sampler")
     if not use.ms:
         return None

@@ -212,7 +212,7 @@ def _copying_functions(facts: Facts) -> str:
 
 def logging_share(facts: Facts) -> Draft | None:
     """Time of logging, callbacks, metrics and of writing files, but for checkpoints and data."""
-    need_sample(facts)
+    need_steps(facts)
     use = facts.use("logging")
     phase = facts.phase("logging")
     if not facts.has_functions and phase is None:
@@ -233,20 +233,19 @@ def logging_share(facts: Facts) -> Draft | None:
 
 def checkpoint_often(facts: Facts) -> Draft | None:
     """Time of saving checkpoints within steps."""
-    need_sample(facts)
+    need_steps(facts)
     use = facts.use("checkpoint")
     phase = facts.phase("checkpoint")
     if not facts.has_functions and phase is None:
         raise Abstain("no section checkpoint ran, and functions were not recorded")
-    ms = max(use.ms, (phase or 0.0) if facts.steps else 0.0)
+    ms = max(use.ms, phase or 0.0)
     if not ms:
         return None
     calls = use.calls if use.ms else facts.section_count(CHECKPOINT) / facts.report.steps.count
-    if facts.steps and calls:
+    often, each = "now and then", span_text(ms, facts)
+    if calls:
         often = "every step" if calls > 0.9 else f"every {1 / calls:.0f} steps"
         each = f"{ms / calls:.4g} ms each"
-    else:
-        often, each = f"{calls:.0f} times", f"{ms / max(calls, 1):.4g} ms each"
     return share_draft(
         facts, _OVERHEAD, ms,
         rule="checkpoint-often",
@@ -258,7 +257,7 @@ def checkpoint_often(facts: Facts) -> Draft | None:
 
 def gc_pressure(facts: Facts) -> Draft | None:
     """Time of garbage collections in the training thread, asked for or not."""
-    need_sample(facts)
+    need_steps(facts)
     use = facts.use("gc")
     series = facts.report.steps.series.gc_ms
     known = facts.split.get("gc", sum(series) / len(series) if series else None)
@@ -294,7 +293,7 @@ def lock_contention(facts: Facts) -> Draft | None:
     the own time counts if it is above 1 ms per call, as far as the thread was off the CPU
     for no other reason.
     """
-    need_sample(facts)
+    need_steps(facts)
     use = facts.use("lock")
     acquired = max(use.ms - use.shared.get("data", 0.0) - use.shared.get("logging", 0.0), 0.0)
     known = facts.split.get("lock")
