@@ -138,9 +138,9 @@ def many_rows(pairs: int) -> float:
     return wrong / pairs
 
 
-def simulated(pairs: int, jobs: int) -> None:
+def simulated(pairs: int, jobs: int, numbers: Sequence[int]) -> None:
     """Print the table, in Markdown."""
-    work = [(name, n, pairs if n < 1000 else pairs // 8) for name in SERIES for n in STEPS]
+    work = [(name, n, pairs if n < 1000 else pairs // 8) for n in numbers for name in SERIES]
     print("| steps | n | pairs | not tested | called different | mean covered | median covered "
           "| detectable found |\n|:--|--:|--:|--:|--:|--:|--:|--:|")  # fmt: skip
     with ProcessPoolExecutor(jobs) as pool:
@@ -179,11 +179,10 @@ def real(folder: Path, runs: int, steps: int) -> None:
     means = [report.steps.mean_ms or 0.0 for report in reports]
     print(f"{len(reports)} runs, mean step {min(means):.2f} to {max(means):.2f} ms")
     tally("one against the next", [fastprof.compare(a, b) for a, b in pairwise(reports)])
-    groups = [reports[i : i + 4] for i in range(0, len(reports) - 3, 4)]
-    # Taken in turns, so that a load that comes and goes is on both sides.
+    # Eight neighbouring runs, taken in turns: a load that comes and goes is on both sides.
     turns = [
-        fastprof.compare([*a[::2], *b[::2]], [*a[1::2], *b[1::2]])
-        for a, b in zip(groups[::2], groups[1::2], strict=False)
+        fastprof.compare(reports[i : i + 8 : 2], reports[i + 1 : i + 8 : 2])
+        for i in range(len(reports) - 7)
     ]
     tally("four against four, taken in turns", turns)
 
@@ -204,13 +203,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Error rates of fastprof compare.")
     parser.add_argument("what", choices=("simulated", "real"))
     parser.add_argument("--pairs", type=int, default=1000)
+    parser.add_argument("-n", type=int, nargs="+", default=STEPS, help="steps per run")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--runs", type=int, default=40)
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--folder", type=Path, default=Path("compare-runs"))
     options = parser.parse_args()
     if options.what == "simulated":
-        simulated(options.pairs, options.jobs)
+        simulated(options.pairs, options.jobs, options.n)
     else:
         real(options.folder, options.runs, options.steps)
 

@@ -76,7 +76,8 @@ def test_the_block_length_is_that_of_the_formula_for_a_known_process(phi, n):
 
 def test_independent_steps_need_no_blocks_but_short_ones():
     assert statistics.median(blocks.dependence(ar(0, 1000, s))[0] for s in range(9)) < 3
-    assert blocks.blocks_of(ar(0, 100, 1)).length == blocks.SHORTEST
+    assert blocks.blocks_of(ar(0, 100, 1)).length == 10
+    assert blocks.blocks_of(ar(0, 64, 1)).length == blocks.SHORTEST
     assert blocks.blocks_of(ar(0, 4096, 1)).length == math.ceil(4096 / blocks.MOST)
 
 
@@ -141,7 +142,7 @@ def test_independent_normal_steps_get_the_interval_of_the_t_test():
     [
         pytest.param(lambda seed: ar(0.0, 200, seed), id="independent"),
         pytest.param(lambda seed: ar(0.5, 300, seed), id="AR 0.5"),
-        pytest.param(lambda seed: ar(0.9, 800, seed), id="AR 0.9"),
+        pytest.param(lambda seed: ar(0.9, 1000, seed), id="AR 0.9"),
         pytest.param(
             lambda seed: [100 + random.Random(seed * 1000 + i).paretovariate(2.5)
                           for i in range(200)], id="heavy tail"),
