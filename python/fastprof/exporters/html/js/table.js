@@ -37,7 +37,7 @@ function markSorted(headers, i, ascending) {
 function tableRow(cells, left, tag) {
   return el("tr", {}, cells.map((cell, i) => {
     const kind = left.has(i) ? "text" : "number";
-    if (i === 0) return el(tag, { scope: "row", class: kind }, cell);
+    if (i === 0) return el(tag, { scope: "row", class: kind, title: cell }, cell);
     return el("td", { class: cell === NA ? `${kind} na` : kind }, cell);
   }));
 }
