@@ -49,7 +49,7 @@ def check(data: dict[str, Any]) -> None:
         assert isinstance(event["pid"], int)
         assert isinstance(event["tid"], int)
         assert event["pid"] >= 0
-        assert 0 <= event["tid"] < 2**53
+        assert 0 <= event["tid"] < 2**31
         assert event["ts"] >= 0
         phase = event["ph"]
         if phase == "M":

@@ -14,6 +14,7 @@ import pytest
 import trace_kit
 from fastprof import Profiler, Schedule, TraceOptions, profile_section
 from fastprof._core import Recorder
+from fastprof.session.trace import trace_options
 
 LONG = 0.002
 
@@ -360,3 +361,15 @@ def test_s0_18_run_with_trace(tmp_path: Path) -> None:
     assert len(trace_kit.spans(data, "work")) == 3
     loaded = fastprof.load(tmp_path / "out" / "train_profile.fprof")
     assert loaded.snapshot.trace is not None
+
+
+def test_options_are_checked() -> None:
+    assert trace_options(False) is None
+    assert trace_options(True) == TraceOptions()
+    assert trace_options({"min_us": 5, "max_events": 10}) == TraceOptions(min_us=5, max_events=10)
+    for wrong in ({"min_us": -1}, {"max_events": 0}, {"merge": "x"}, {"min_us": float("nan")}):
+        with pytest.raises(ValueError, match=r"min_us|max_events|merge"):
+            trace_options(wrong)
+    for wrong_type in ("yes", 1, {"min": 5}, {"max_events": True}):
+        with pytest.raises(TypeError, match="trace"):
+            trace_options(wrong_type)

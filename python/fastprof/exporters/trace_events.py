@@ -9,14 +9,16 @@ from dataclasses import dataclass
 from fastprof.snapshot import Snapshot
 from fastprof.snapshot_trace import TraceSnapshot
 
-#: Track of the steps and of marks; no thread has that number.
-STEPS_TID = 0
+#: Tracks of the steps and marks, and of threads that are not known.  Not 0, which readers
+#: take for the idle thread.
+STEPS_TID, UNKNOWN_TID = 1, 2
 
 #: Devices are processes of these numbers, as with torch.profiler.
 MAX_DEVICES = 64
 
-#: Where JavaScript has no exact integers any more.
-_EXACT = 2**53
+#: Threads without a number of the kernel's are counted from here; others may have the
+#: number of one that ended before.  Perfetto keeps 32 bits.
+_FIRST_TID, _NEXT_TID, _MAX_TID = 1000, 10_000_000, 2**31
 
 
 def us(ns: int) -> str:
@@ -38,20 +40,20 @@ class Process:
         number = pid if type(pid) is int and pid > 0 else 1
         # In a container the process may have the number of a device.
         number = number + 1_000_000 if number < MAX_DEVICES else number
-        used = {STEPS_TID}
+        used = {STEPS_TID, UNKNOWN_TID}
         tids = []
         for i, thread in enumerate(trace.threads):
-            tid = thread.native if 0 < thread.native < _EXACT else i + 1
+            tid = thread.native if 0 < thread.native < _MAX_TID else _FIRST_TID + i
             # A thread that ended may have left its number to another.
             while tid in used:
-                tid += 10_000_000
+                tid = (tid + _NEXT_TID) % _MAX_TID
             used.add(tid)
             tids.append(tid)
         return Process(number, tuple(tids))
 
     def tid(self, thread: int) -> int:
         """Return the number of a row of the trace's threads; -1: of an unknown one."""
-        return self.tids[thread] if thread >= 0 else _EXACT - 1
+        return self.tids[thread] if thread >= 0 else UNKNOWN_TID
 
 
 def metadata(kind: str, pid: int, tid: int, **args: object) -> str:
