@@ -177,6 +177,21 @@ def test_s1_01_without_a_gpu_its_figures_are_not_available_and_not_zero(report):
     assert overview(unknown)["GPU memory"] == "24.00 of n/a GiB"
 
 
+def test_the_rules_look_at_a_report_once_whatever_is_made_of_it(monkeypatch):
+    from fastprof.report import formats
+
+    made, real = [], formats.examine
+    monkeypatch.setattr(formats, "examine", lambda report: made.append(report) or real(report))
+    first = build_report(training_run())
+    for make in (first.to_text, first.to_markdown, first.to_json, first._repr_html_):
+        make()
+    assert len(made) == 1
+    # A report made from it is another one.
+    changed = replace(first, steps=replace(first.steps, rows=()))
+    assert changed.findings != first.findings
+    assert len(made) == 2
+
+
 # ---- Markdown
 
 

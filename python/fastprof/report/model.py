@@ -232,6 +232,10 @@ class Report:
     operators: OperatorReport | None = None
     #: One table per loader: the functions in its worker processes, beside this one's time.
     worker_functions: tuple[ThreadTable, ...] = ()
+    # The rules walk the tree, and one output asks for them in several places.
+    _examined: list[Examination] = field(
+        default_factory=list, init=False, repr=False, compare=False
+    )
 
     def section(self, name: str) -> SectionRow:
         """Return the row of a section; each phase is found by either of its two names.
@@ -292,7 +296,9 @@ class Report:
     @property
     def examination(self) -> Examination:
         """Every rule's answer; see :class:`~fastprof.report.findings.Examination`."""
-        return formats.examine(self)
+        if not self._examined:
+            self._examined.append(formats.examine(self))
+        return self._examined[0]
 
     @property
     def findings(self) -> tuple[Finding, ...]:
