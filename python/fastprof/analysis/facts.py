@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from fastprof.analysis.groups import GROUPS, OPENED, PHASES
+from fastprof.analysis.groups import GROUPS, OPENED, PHASES, sought
 from fastprof.analysis.walk import GroupTime, walk
 from fastprof.names import ascii_name
 from fastprof.report.correct import correct
@@ -141,7 +141,7 @@ class Facts:
             return {}
         snapshot = self.report.snapshot
         columns = correct(snapshot, enabled=self.report.overhead.corrected).self_ns
-        return walk(thread.nodes, columns[self._trained], snapshot.keys, GROUPS, OPENED)
+        return walk(thread.nodes, columns[self._trained], snapshot.keys, GROUPS, OPENED, sought)
 
     def use(self, group: str) -> Use:
         """Return what a group of functions took inside of steps."""
@@ -193,10 +193,15 @@ class Facts:
             return f"section {ascii_name(at.name, 60)}{inside}"
         return where(at) if at.kind in ("python", "c", "type") else "the top level"
 
+    @cached_property
+    def _table(self) -> Sequence[tuple[FunctionRow, Key]]:
+        """The functions that may be of a group."""
+        keyed = ((row, _key(row)) for row in self.report.functions)
+        return [(row, key) for row, key in keyed if sought(key)]
+
     def _from_table(self, group: str) -> Use:
         """A table without contexts: cumulative times of what matches, as if none nested."""
-        match = GROUPS[group]
-        rows = [row for row in self.report.functions if match(_key(row))]
+        rows = [row for row, key in self._table if GROUPS[group](key)]
         if not rows:
             return NOTHING
         total = min(sum(row.cum_ms for row in rows), self.report.wall_ms)

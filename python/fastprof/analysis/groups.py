@@ -39,19 +39,19 @@ def _path(key: Key) -> str:
     return key.file.replace("\\", "/")
 
 
-#: No function that is looked for has a longer name, file or label.
-_LONGEST = 1000
+#: No function that is looked for has a longer name; a path may be longer.
+_LONGEST, _LONGEST_PATH = 300, 4096
 
-
-def _short(key: Key) -> bool:
-    """Whether a key's names may be matched: a saved run may hold any, of any length."""
-    return max(len(key.name), len(key.qualname), len(key.file)) <= _LONGEST
+#: All patterns of the groups below, to pass over most keys at once.
+_C_PATTERNS: list[str] = []
+_QUALNAMES: list[str] = []
 
 
 def _c(*patterns: str) -> Match:
     """C functions whose label matches one of the patterns."""
     any_of = re.compile("|".join(patterns))
-    return lambda key: key.kind == "c" and _short(key) and any_of.search(key.name) is not None
+    _C_PATTERNS.extend(patterns)
+    return lambda key: key.kind == "c" and any_of.search(key.name) is not None
 
 
 def _python(files: str, qualnames: str) -> Match:
@@ -60,11 +60,11 @@ def _python(files: str, qualnames: str) -> Match:
     A ``.stats`` file has bare names only.
     """
     in_file, named = re.compile(files), re.compile(qualnames)
+    _QUALNAMES.append(qualnames)
 
     def match(key: Key) -> bool:
         return (
             key.kind == "python"
-            and _short(key)
             and (named.fullmatch(key.qualname) or named.fullmatch(key.name)) is not None
             and in_file.search(_path(key)) is not None
         )
@@ -154,10 +154,26 @@ GROUPS: Mapping[str, Match] = {
         ),
     ),
     "recompute": _python(
-        r"torch/utils/checkpoint\.py$", r".*"
+        r"torch/utils/checkpoint\.py$", r"(?:.*\.)?\w*[cC]heckpoint\w*(?:\..*)?"
     ),
     "bmm": _c(r"torch\.(?:bmm|baddbmm)>", r"'(?:bmm|baddbmm)' of 'torch"),
 }  # fmt: skip
+
+_ANY_C = re.compile("|".join(_C_PATTERNS))
+_ANY_PYTHON = re.compile("|".join(f"(?:{pattern})" for pattern in _QUALNAMES))
+
+
+def sought(key: Key) -> bool:
+    """Whether a key may be of any group; most are not, and a saved run may hold any name."""
+    if key.kind == "section":
+        return True
+    if max(len(key.name), len(key.qualname)) > _LONGEST or len(key.file) > _LONGEST_PATH:
+        return False
+    if key.kind == "c":
+        return _ANY_C.search(key.name) is not None
+    found = _ANY_PYTHON.fullmatch(key.qualname) or _ANY_PYTHON.fullmatch(key.name)
+    return key.kind == "python" and found is not None
+
 
 #: Groups whose insides are of interest.
 OPENED = ("data", "forward", "optimizer")

@@ -67,6 +67,7 @@ def walk(
     keys: Sequence[Key],
     groups: Mapping[str, Match],
     opened: Sequence[str] = (),
+    sought: Match = lambda key: True,
 ) -> dict[str, GroupTime]:
     """Return the time of every group.
 
@@ -76,11 +77,12 @@ def walk(
         keys: what the tree's keys stand for.
         groups: name -> test.
         opened: the groups whose insides are wanted.
+        sought: whether a key may be of any group: a quick test before the others.
     """
     names = list(groups)
     found = {name: GroupTime() for name in names}
     imports = 1 << len(names)
-    bits = [_bits(key, groups, imports) for key in keys]
+    bits = [imports if _imports(key) else _bits(key, groups) if sought(key) else 0 for key in keys]
     section = [key.kind == "section" for key in keys]
     own = [_is_own(key) for key in keys]
     python = [key.kind == "python" and not own[i] for i, key in enumerate(keys)]
@@ -160,7 +162,5 @@ def _names(bits: int, names: Sequence[str]) -> list[str]:
     return [name for i, name in enumerate(names) if bits >> i & 1]
 
 
-def _bits(key: Key, groups: Mapping[str, Match], imports: int) -> int:
-    if _imports(key):
-        return imports
+def _bits(key: Key, groups: Mapping[str, Match]) -> int:
     return sum(1 << i for i, match in enumerate(groups.values()) if match(key))
