@@ -6,7 +6,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,7 +53,7 @@ def test_every_example_is_tested() -> None:
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with NAME and NAME-healthy, the output of each script's two runs."""
     if importlib.util.find_spec("torch") is None:
         pytest.skip("torch is not installed")
@@ -66,13 +65,15 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     path = os.pathsep.join(filter(None, [SOURCE_PATH, os.environ.get("PYTHONPATH")]))
     command = [sys.executable, str(HERE / "runner.py"), *arguments]
     # Whichever failed lacks its file, and its test says so.
-    run_command(command, cwd=folder, env={"PYTHONPATH": path}, timeout=900)
+    done = run_command(command, cwd=folder, env={"PYTHONPATH": path}, timeout=900)
+    assert done.end in ("ok", "status"), done.stderr
     return folder
 
 
 def load(folder: Path) -> fastprof.Report:
     path = folder / "train_profile.fprof"
-    assert path.exists(), (folder / "log.txt").read_text(errors="replace")[-4000:]
+    log = folder / "log.txt"
+    assert path.exists(), log.read_text(errors="replace")[-4000:] if log.exists() else "no run"
     return fastprof.load(path)
 
 
