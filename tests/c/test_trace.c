@@ -181,7 +181,7 @@ FP_TEST(trace_a_section_that_outlives_its_frame_is_told_in_two_parts)
     end(&x);
 }
 
-FP_TEST(trace_f12_calls_closed_with_their_caller_end_with_it)
+FP_TEST(trace_f1_calls_closed_with_their_caller_end_with_it)
 {
     traced x;
     begin(&x, MANY, 0);
@@ -283,7 +283,7 @@ FP_TEST(trace_calls_beyond_the_depth_cap_are_not_told)
     end(&x);
 }
 
-FP_TEST(trace_f33_threads_that_ended_keep_their_names)
+FP_TEST(trace_f15_threads_that_ended_keep_their_names)
 {
     traced x;
     begin(&x, MANY, 0);

@@ -133,7 +133,7 @@ def test_calls_below_the_limit_are_counted_and_sections_kept() -> None:
     assert any("took less than 1000 us" in note for note in profiler.report().notes)
 
 
-def test_f13_an_exception_ends_what_it_leaves(tmp_path: Path, backend: str) -> None:
+def test_f1_an_exception_ends_what_it_leaves(tmp_path: Path, backend: str) -> None:
     def fails() -> None:
         with profile_section("risky"):
             time.sleep(LONG)
@@ -151,7 +151,7 @@ def test_f13_an_exception_ends_what_it_leaves(tmp_path: Path, backend: str) -> N
     assert call["ts"] >= risky["ts"] + risky["dur"]
 
 
-def test_f14_generators_that_yield_inside_a_section(tmp_path: Path, backend: str) -> None:
+def test_generators_that_yield_inside_a_section(tmp_path: Path, backend: str) -> None:
     def batches() -> Any:
         for _ in range(3):
             with profile_section("inside"):
@@ -185,7 +185,7 @@ def test_f15_threads_have_tracks_and_names(tmp_path: Path, backend: str) -> None
     assert len({e["tid"] for e in trace_kit.spans(data, "long_call")}) == 3
 
 
-def test_f33_many_threads_that_end_keep_their_events(tmp_path: Path) -> None:
+def test_f16_many_threads_that_end_keep_their_events(tmp_path: Path) -> None:
     with Profiler(trace={"min_us": 0}, functions=False) as profiler:
         for _ in range(200):
             thread = threading.Thread(target=profile_section("one")(abs), args=(1,))
@@ -266,7 +266,7 @@ def test_memory_of_a_trace_is_bounded_and_told() -> None:
     assert 1000 * 32 <= grown < 200_000
 
 
-def test_f17_a_forked_child_writes_no_trace(tmp_path: Path) -> None:
+def test_f19_a_forked_child_writes_no_trace(tmp_path: Path) -> None:
     with Profiler(trace={"save_dir": tmp_path}) as profiler:
         step()
         child = os.fork()
@@ -281,7 +281,7 @@ def test_f17_a_forked_child_writes_no_trace(tmp_path: Path) -> None:
     trace_kit.check(trace_kit.load(tmp_path / "rank0_trace.json.gz"))
 
 
-def test_p1_a_directory_that_cannot_be_written_costs_the_file(
+def test_f40_a_directory_that_cannot_be_written_costs_the_file(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     place = tmp_path / "traces"
@@ -292,7 +292,7 @@ def test_p1_a_directory_that_cannot_be_written_costs_the_file(
     assert profiler.snapshot().counters["trace_errors"] == 1
 
 
-def test_f4_functions_may_be_switched_off_within_a_window(tmp_path: Path, backend: str) -> None:
+def test_f5_functions_may_be_switched_off_within_a_window(tmp_path: Path, backend: str) -> None:
     def outer() -> None:
         long_call()
         profiler.stop_functions("of the test")
@@ -373,3 +373,22 @@ def test_options_are_checked() -> None:
     for wrong_type in ("yes", 1, {"min": 5}, {"max_events": True}):
         with pytest.raises(TypeError, match="trace"):
             trace_options(wrong_type)
+
+
+def test_a_trace_of_torch_profiler_is_put_at_its_time(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    from fastprof.exporters.trace_merge import merge
+
+    theirs = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU])
+    with Profiler(trace=True, functions=False, gpu=False) as profiler, theirs:
+        for i in range(20):
+            with torch.profiler.record_function(f"torch {i}"), profile_section(f"ours {i}"):
+                time.sleep(LONG)
+    theirs.export_chrome_trace(str(tmp_path / "torch.json"))
+    merge(profiler.report(), tmp_path / "torch.json", tmp_path / "both.trace.json.gz")
+    found = {e["name"]: e for e in trace_kit.spans(trace_kit.load(tmp_path / "both.trace.json.gz"))}
+    for i in range(1, 20):
+        outer, inner = found[f"torch {i}"], found[f"ours {i}"]
+        # One is inside the other, but for what the two clocks differ.
+        assert outer["ts"] <= inner["ts"] + 500
+        assert inner["ts"] + inner["dur"] <= outer["ts"] + outer["dur"] + 500

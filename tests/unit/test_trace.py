@@ -140,7 +140,7 @@ def _damages() -> list[tuple[str, str, Any]]:
 
 
 @pytest.mark.parametrize(("table", "column", "value"), _damages())
-def test_f41_a_damaged_column_is_refused(table: str, column: str, value: Any) -> None:
+def test_f46_a_damaged_column_is_refused(table: str, column: str, value: Any) -> None:
     data = json.loads(json.dumps(TRACE.to_dict()))
     data[table][column] = value
     with pytest.raises(SnapshotError, match=table):
@@ -162,7 +162,7 @@ def test_f41_a_damaged_column_is_refused(table: str, column: str, value: Any) ->
         ("events", [1]),
     ],
 )
-def test_f41_a_damaged_field_is_refused(name: str, value: Any) -> None:
+def test_f46_a_damaged_field_is_refused(name: str, value: Any) -> None:
     data = {**json.loads(json.dumps(TRACE.to_dict())), name: value}
     with pytest.raises(SnapshotError, match="trace"):
         read_trace(data, len(KEYS), 1)
@@ -397,7 +397,7 @@ def test_a_trace_of_an_old_torch_has_absolute_times(tmp_path: Path) -> None:
         (b"[" * 100_000, "JSON|damaged"),
     ],
 )
-def test_f41_what_is_no_trace_of_torch_is_refused(tmp_path: Path, content: bytes, why: str) -> None:
+def test_f46_what_is_no_trace_of_torch_is_refused(tmp_path: Path, content: bytes, why: str) -> None:
     source = tmp_path / "torch.json"
     source.write_bytes(content)
     with pytest.raises(MergeError, match=why):
