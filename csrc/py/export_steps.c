@@ -248,14 +248,15 @@ spent(const fp_export *x, const copy *c, const fp_thread *t)
         return NULL;
     }
     return Py_BuildValue(
-        "{sNsNsLsLsLsLsKsKsKsKs(KKK)sK}", "kinds", by_kind, "places", by_place,
-        "covered_ns", (long long)fp_export_ns(x, c->sum.covered_ticks),
-        "covered_cpu_ns", (long long)c->sum.covered_cpu_ns, "gc_cpu_ns",
+        "{sNsNsLsLsLsLsKsKsKsKs(KKK)sKsK}", "kinds", by_kind, "places",
+        by_place, "covered_ns",
+        (long long)fp_export_ns(x, c->sum.covered_ticks), "covered_cpu_ns",
+        (long long)c->sum.covered_cpu_ns, "gc_cpu_ns",
         (long long)c->sum.gc_cpu_ns, "cpu_ns", (long long)c->cpu_ns,
         "cpu_steps", (ull)c->cpu_steps, "function_steps", (ull)seen[0],
         "gc_steps", (ull)seen[1], "gpu_steps", (ull)seen[2], "gc_runs",
-        (ull)runs[0], (ull)runs[1], (ull)runs[2], "waits_left_out",
-        (ull)t->waits.left_out);
+        (ull)runs[0], (ull)runs[1], (ull)runs[2], "gc_elsewhere",
+        (ull)x->r->gc_elsewhere, "waits_left_out", (ull)t->waits.left_out);
 }
 
 /* ---- all of it ---- */

@@ -38,9 +38,8 @@ ends(fp_recorder *r, PyObject *info)
         return;
     }
     int64_t now = fp_clock_now(&r->clock);
-    PyObject *value = PyDict_Check(info)
-                          ? PyDict_GetItemString(info, "generation")
-                          : NULL;
+    PyObject *value =
+        PyDict_Check(info) ? PyDict_GetItemString(info, "generation") : NULL;
     int generation = value != NULL && PyLong_CheckExact(value)
                          ? (int)PyLong_AsLong(value)
                          : -1;
