@@ -100,6 +100,7 @@ def test_s4_02_each_phase_has_the_time_planted_in_it(planted) -> None:
     assert report.section("h2d").count == 8
     assert report.steps.count == 8
     rows_add_up(report)
+    assert report.meta["framework"] == "accelerate"
     assert [step for _, step in kept.calls] == list(range(1, 9))
     assert sorted(kept.calls[0][0]) == sorted(f"profile/train/dl_main/time_{p}_ms" for p in PHASES)
     assert sorted(kept.calls[1][0]) == sorted(

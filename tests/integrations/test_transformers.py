@@ -130,6 +130,7 @@ def test_s4_02_each_phase_has_the_time_planted_in_it(planted, tmp_path) -> None:
     assert report.section("callbacks").total_ms >= planted.total("callback") * 0.999
     assert report.steps.count == 6
     rows_add_up(report)
+    assert report.meta["framework"] == "transformers"
     assert [step for step, _ in emitted(t)] == [1, 2, 3, 4, 5, 6]
     assert emitted(t)[1][1] == sorted(k.replace("loader0", "main") for k in TRAIN)
     # In the entry of the trainer's own log, not in one of their own.

@@ -50,13 +50,20 @@ class Session:
     Args:
         options: what the user told the integration, checked.
         defaults: what holds where the user said nothing.
+        trainer: whose hooks these are; the report's advice names its options.
         hooks: False: steps are ended by the program alone, whoever has hooks.
     """
 
     def __init__(
-        self, options: Mapping[str, Any], defaults: Mapping[str, Any], *, hooks: bool = True
+        self,
+        options: Mapping[str, Any],
+        defaults: Mapping[str, Any],
+        *,
+        trainer: str,
+        hooks: bool = True,
     ) -> None:
         self._hooks = hooks
+        self._trainer = trainer
         running = current.running()
         enabled = options.get("enabled", True)
         self.owner = not (enabled and isinstance(running, Profiler) and not running.gives_way)
@@ -91,6 +98,7 @@ class Session:
             self.alive = self.profiler.running
             if self.alive:
                 torch_owner.claim(self)
+                self.profiler.framework = self._trainer
             self._steps_before = self.profiler.steps
         except Exception as error:  # the training goes on without
             self.fail("The run could not be started", error)

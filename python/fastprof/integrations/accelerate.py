@@ -145,7 +145,7 @@ class FastprofKwargs(ProfileKwargs):  # type: ignore[misc]
     def build(self) -> _Window:  # type: ignore[override, unused-ignore]
         """Return what ``accelerator.profile()`` enters (called by Accelerate)."""
         options = {**operator_options(**_fields_of(self)), **self.options}
-        return _Window(Session(check_options(options), {}, hooks=False))
+        return _Window(Session(check_options(options), {}, trainer="accelerate", hooks=False))
 
 
 class _Window:
@@ -236,7 +236,7 @@ class AcceleratorAttachment(Attachment):
     def _begin(self) -> None:
         accelerator = self._accelerator
         defaults = {"logger": ScalarLogger(self._log), "rank": accelerator.process_index}
-        self._session = session = Session(self._options, defaults)
+        self._session = session = Session(self._options, defaults, trainer="accelerate")
         session.start()
         self._recorded = session.alive
         session.quietly("The accelerator could not be observed", self._observe, session)

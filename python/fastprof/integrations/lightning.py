@@ -157,7 +157,7 @@ class _ProfilerMethods:
             "log_every": every if isinstance(every, int) and every > 0 else 50,
             "rank": trainer.global_rank,
         }
-        self._session = session = Session(self._options, defaults)
+        self._session = session = Session(self._options, defaults, trainer="lightning")
         session.start()
         self._global_step = session.quietly("The step is unknown", self._steps_done) or 0
         session.quietly("The trainer could not be observed", self._observe, session, trainer)

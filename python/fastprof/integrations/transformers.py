@@ -96,7 +96,7 @@ class TrainerAttachment(Attachment):
             "log_every": _logging_steps(trainer.args),
             "rank": trainer.args.process_index,
         }
-        self._session = session = Session(self._options, defaults)
+        self._session = session = Session(self._options, defaults, trainer="transformers")
         session.start()
         session.quietly("The trainer could not be observed", self._observe, session)
 
@@ -306,7 +306,7 @@ class FastprofCallback(TrainerCallback):  # type: ignore[misc]
             "log_every": _logging_steps(args),
             "rank": args.process_index,
         }
-        self._session = session = Session(self._options, defaults)
+        self._session = session = Session(self._options, defaults, trainer="transformers")
         session.start()
         session.quietly("The training could not be observed", self._observe, session, kwargs)
 

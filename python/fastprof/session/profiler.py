@@ -220,6 +220,8 @@ class Profiler:
         self.started_at = ""
         #: True for the run of FASTPROF=1, which makes way for one the program starts.
         self.gives_way = False
+        #: The trainer whose hooks record into this run, if one does; stands in the report.
+        self.framework: str | None = None
         # Read by the iterators of loaders at every batch.
         #: After so many steps loaders deliver nothing; None: no limit.
         self.max_steps = steps_wanted() if max_steps is None else max_steps
@@ -499,6 +501,8 @@ class Profiler:
             "functions": self._recorder.backend is not None,
             **surroundings(),
         }
+        if self.framework:
+            meta["framework"] = self.framework
         counts = dict(self._faults.counts)
         if self._sync.failures:
             counts["sync_errors"] = self._sync.failures
