@@ -23,7 +23,7 @@ class FakeRecorder:
     external_timer: bool = False
     sync: bool = False
 
-    def export(self) -> dict[str, Any]:
+    def export(self, **_wanted: Any) -> dict[str, Any]:
         return dict(self.data)
 
 
