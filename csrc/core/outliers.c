@@ -335,8 +335,12 @@ fp_outliers_end_step(fp_outliers *o, const fp_tree *tree, fp_section *touched,
             keep_section(into, s);
         }
     }
-    int due = minus(now, o->looked_at) / FP_OUTLIERS_SHARE >= o->cost;
-    if (due || (into != NULL && slow)) {
+    int share =
+        into != NULL && slow ? FP_OUTLIERS_SLOW_SHARE : FP_OUTLIERS_SHARE;
+    if (now < o->looked_at) {
+        o->looked_at = now; /* the clock went back */
+    }
+    if (minus(now, o->looked_at) / share >= o->cost) {
         end_window(o, tree, into, now);
     }
 }

@@ -4,8 +4,9 @@
  * a node got in one step is the difference of two looks at it, so the marks hold
  * what the last look saw.  A look costs time in proportion to the nodes; so that
  * it stays below 1/1000 of the run it is put off until that much time has
- * passed since the last one.  The steps since then are a window: what is kept of
- * a slow step is then that of its window, which ends with it.
+ * passed since the last one; 1/100 will do after a step that is slow.  The steps
+ * since then are a window: what is kept of a slow step is that of its window,
+ * which ends with it.
  *
  *      look    step   step   slow step   look
  *       |-------------window --------------|   rows add up to its time exactly
@@ -26,8 +27,10 @@ enum {
     FP_OUTLIERS_NODES = 1 << 16, /* those that are looked at */
     FP_OUTLIERS_ROWS = 512,      /* of one kept step, largest first to stay */
     FP_OUTLIERS_SECTIONS = 32,
-    FP_OUTLIERS_RECENT = 31,  /* steps whose median says what is slow */
-    FP_OUTLIERS_SHARE = 1000, /* looks take one part in so many, at most */
+    FP_OUTLIERS_RECENT = 31, /* steps whose median says what is slow */
+    /* Looks take one part in so many at most, those at slow steps, too. */
+    FP_OUTLIERS_SHARE = 1000,
+    FP_OUTLIERS_SLOW_SHARE = 100,
 };
 
 typedef struct fp_outlier_row {

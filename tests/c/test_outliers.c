@@ -348,6 +348,27 @@ FP_TEST(outliers_dear_looks_are_put_off)
     CHECK_UINT(m.bytes, 0);
 }
 
+/* Not even for a slow step more than a hundredth: it is kept without rows. */
+FP_TEST(outliers_a_slow_step_has_no_rows_that_cost_too_much)
+{
+    fake_memory m = {0};
+    slow_clock c;
+    init_clock(&c, 100);
+    fp_thread *t = stepping(&m, &c, 0, 1);
+    int64_t now = one_step(t, 0, 1000, 300);
+    now = one_step(t, now, 1000, 300);
+    CHECK_INT(t->outliers->cost, 100);
+    now = one_step(t, now, 9000, 300);
+    CHECK_UINT(kept_step(t, 2)->steps, 0);
+    CHECK_UINT(kept_step(t, 2)->row_count, 0);
+    now = one_step(t, now, 10000, 300);
+    CHECK_UINT(kept_step(t, 3)->steps, 2);
+    CHECK_INT(sum_of_rows(kept_step(t, 3)), 19000);
+    check_outliers(t);
+    fp_thread_destroy(t);
+    CHECK_UINT(m.bytes, 0);
+}
+
 /* One that was interrupted does not stop the looks for long. */
 FP_TEST(outliers_an_interrupted_look_is_no_measure)
 {
