@@ -84,8 +84,8 @@ def recorder_with(fake: FakeGpu) -> type[Recorder]:
             fake.calls.append(("stop_sections",))
             super().stop_sections()
 
-        def export(self):
-            return {**super().export(), "gpu": None}
+        def export(self, **wanted):
+            return {**super().export(**wanted), "gpu": None}
 
     return WithFakeGpu
 
