@@ -33,7 +33,7 @@ def test_s2_17_expected_shares_are_printed_with_the_targets(capsys):
     ) in capsys.readouterr().out
 
 
-def test_every_limit_is_printed_with_its_origin(capsys):
+def test_e10_every_limit_is_printed_with_its_origin(capsys):
     main(["targets"])
     lines = capsys.readouterr().out.splitlines()
     for limit in LIMITS.values():

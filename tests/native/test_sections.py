@@ -45,7 +45,7 @@ def test_dormant_sections_do_nothing() -> None:
     assert counts(prof) == {}
 
 
-def test_s3_03_context_manager_and_decorator(prof) -> None:
+def test_s3_03_e9_context_manager_and_decorator(prof) -> None:
     with profile_section("x"):
         pass
 

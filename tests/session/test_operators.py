@@ -137,7 +137,7 @@ def test_s2_01_fields_of_profile_kwargs() -> None:
     )
 
 
-def test_s2_02_the_defaults_of_profile_kwargs() -> None:
+def test_s2_02_e5_the_defaults_of_profile_kwargs() -> None:
     accelerate = pytest.importorskip("accelerate")
     handler = accelerate.utils.ProfileKwargs()
     assert OperatorProfile.from_profile_kwargs(handler) == OperatorProfile(

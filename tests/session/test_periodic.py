@@ -114,7 +114,7 @@ def test_s3_06_rounding_of_a_row(sum_ms, count, low, high, row) -> None:
     assert f"\nx: {row}\n" in text
 
 
-def test_s3_07_distribution_sums_to_100() -> None:
+def test_s3_07_e3_distribution_sums_to_100() -> None:
     text = periodic_report(timings(snapshot(SAMPLE)), 50)
     shares = [float(v) for v in re.findall(r"^\w+: ([0-9.]+)%$", text, re.MULTILINE)]
     assert shares == [8.7, 56.9, 33.4, 0.5, 0.3, 0.2]

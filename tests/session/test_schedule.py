@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 small = st.integers(min_value=0, max_value=6)
 
 
-def test_s0_15_records_steps_8_to_10_and_14_to_16_counted_from_0() -> None:
+def test_s0_15_e1_records_steps_8_to_10_and_14_to_16_counted_from_0() -> None:
     schedule = Schedule(skip_first=5, wait=2, warmup=1, active=3, repeat=2)
     assert [s for s in range(40) if schedule.records(s)] == [8, 9, 10, 14, 15, 16]
     assert [s for s in range(40) if schedule.action(s) == WARMUP] == [7, 13]
     assert all(schedule.action(s) == NONE for s in range(17, 40))
 
 
-def test_s2_05_two_cycles_of_wait_1_warmup_1_active_3() -> None:
+def test_s2_05_e2_two_cycles_of_wait_1_warmup_1_active_3() -> None:
     schedule = Schedule(skip_first=0, wait=1, warmup=1, active=3, repeat=2)
     assert {s for s in range(30) if schedule.records(s)} == {2, 3, 4, 7, 8, 9}
 

@@ -41,7 +41,7 @@ def test_s3_01_canonical_names_are_constants_and_any_name_is_allowed() -> None:
     assert prof.report().section("my custom operation / ünïcode").count == 1
 
 
-def test_s3_04_a_report_every_n_steps_and_50_by_default() -> None:
+def test_s3_04_e8_a_report_every_n_steps_and_50_by_default() -> None:
     assert HEADER.findall(train(150)) == [
         "Profiling Report (Step 50)",
         "Profiling Report (Step 100)",
