@@ -45,9 +45,9 @@ from fastprof.snapshot import (
 from fastprof.snapshot_fields import SnapshotError
 from fastprof.snapshot_gpu import GpuSnapshot, read_gpu
 from fastprof.snapshot_memory import MemorySnapshot, read_memory
-from fastprof.snapshot_trace import TraceSnapshot, read_trace, trace_from_export
 from fastprof.snapshot_outliers import OutlierSnapshot, read_outliers
 from fastprof.snapshot_steps import SplitPlace, StepSeries
+from fastprof.snapshot_trace import TraceSnapshot, read_trace, trace_from_export
 
 MetaValue = str | int | float | bool | None
 
