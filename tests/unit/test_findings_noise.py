@@ -92,3 +92,9 @@ def test_an_unfused_optimizer_is_named_and_not_who_else_calls_tensors() -> None:
     evidence = " ".join(found(made)["optimizer-unfused"].evidence)
     assert "_single_tensor_adam (adam.py:347)" in evidence
     assert "Linear" not in evidence
+
+
+def test_launching_backward_for_a_moment_longer_is_no_finding() -> None:
+    made = run({"forward": 0.1, "backward": 0.4, "sync": 99}, step_ms=100)
+    assert "backward-share" not in found(made)
+    assert "backward-share" in found(run({"forward": 15, "backward": 60}, step_ms=100))

@@ -28,6 +28,8 @@ _CV_STEPS = 10
 _SHARED_CORES = 0.4
 #: A time slice of the scheduler is a few ms, as long as several of such steps.
 _SHORT_MS = 2.0
+#: Less of the step is not worth a finding.
+_WORTH = 0.05
 #: A few slow steps are outliers, not variation: as many must be slow, by p95 over p50.
 _SPREAD = 1.1
 
@@ -192,7 +194,8 @@ def backward_share(facts: Facts) -> Draft | None:
     ratio = backward / forward if forward else 0.0
     if recomputes(facts):
         return None
-    if limit.grade(ratio) is None:
+    # Where a GPU does the work, both may be the microseconds of launching it.
+    if limit.grade(ratio) is None or facts.share(backward - forward) < _WORTH:
         return _unusual(facts, "backward")
 
     def grade(rest: float) -> str | None:
