@@ -218,3 +218,27 @@ def test_names_that_standard_output_cannot_write_are_escaped(tmp_path: Path) -> 
     assert "t\\xe2che" in result.stdout
     assert "=== TENSOR.ITEM() CALLERS ===" in result.stdout
     assert result.stderr == ""
+
+
+def test_the_table_of_functions_is_made_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from fastprof.cli import run_command
+    from fastprof.exporters import pstats_
+
+    profile = fastprof.Profile()
+    profile.runcall(sorted, [3, 1, 2], key=abs)
+    made: list[object] = []
+
+    def counted(*args: Any, **options: Any) -> Any:
+        made.append(args)
+        return original(*args, **options)
+
+    original = pstats_.stats_dict
+    monkeypatch.setattr(pstats_, "stats_dict", counted)
+    monkeypatch.setattr(run_command, "stats_dict", counted)
+    paths = [str(tmp_path / name) for name in run_command.FILES]
+    run_command._finish(profile.report(), paths)
+    assert len(made) == 1
+    assert pstats.Stats(paths[0]).total_calls >= 1
+    assert HEADINGS[0] in capsys.readouterr().out

@@ -97,3 +97,37 @@ def test_the_table_of_a_section_adds_up_to_the_section():
     # The section inside itself is part of it, like any nested section.
     assert (rows["forward"].calls, rows["forward"].self_ns) == (2, 13)
     assert rows["forward"].cum_ns == sum(row.self_ns for row in rows.values()) == 27
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.integers(-1, 3), st.integers(0, 9)), max_size=30))
+def test_only_outermost_activations_count_as_such_in_any_tree(choices):
+    parent = [-1] + [int(where * i) for i, (where, _, _) in enumerate(choices)]
+    groups = [TRANSPARENT] + [group for _, group, _ in choices]
+    ns = [0] + [own for _, _, own in choices]
+    n = len(parent)
+    zeros = [0] * n
+    nodes = NodeTable(*map(tuple, (parent, zeros, [1] * n, zeros, ns)))
+    own = [0] * n
+    for i in range(1, n):
+        own[i] = i if groups[i] >= 0 else own[parent[i]]
+    expected: dict[int, tuple[int, int]] = {}
+    pairs: dict[tuple[int, int], tuple[int, int]] = {}
+    sums = subtree_sums(parent, ns)
+    for i in range(1, n):
+        if groups[i] < 0:
+            continue
+        path = []
+        above = own[parent[i]]
+        pair = (groups[above], groups[i]) if above else None
+        while above:
+            path.append((groups[own[parent[above]]] if own[parent[above]] else None, groups[above]))
+            above = own[parent[above]]
+        if groups[i] not in [callee for _, callee in path]:
+            calls, total = expected.get(groups[i], (0, 0))
+            expected[groups[i]] = (calls + 1, total + sums[i])
+        if pair is not None and pair not in path:
+            calls, total = pairs.get(pair, (0, 0))
+            pairs[pair] = (calls + 1, total + sums[i])
+    table = flatten(nodes, groups, ns)
+    assert {g: (r.primitive_calls, r.cum_ns) for g, r in table.rows.items()} == expected
+    assert {g: (r.primitive_calls, r.cum_ns) for g, r in table.edges.items()} == pairs

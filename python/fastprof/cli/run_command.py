@@ -11,6 +11,7 @@ import optparse
 import os
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Literal, NoReturn
 
 from fastprof.capture.options import BusyError
@@ -19,7 +20,9 @@ from fastprof.cli.output import any_text, check_output, save_or_keep
 from fastprof.cli.progress import Progress
 from fastprof.cli.summary import print_summary
 from fastprof.cli.target import Target, TargetError, hide_own_frames, parse_target, prepare
-from fastprof.exporters.pstats_ import stats_dict
+from fastprof.exporters.pstats_ import stats_dict, write_stats
+from fastprof.exporters.stats_reader import Entry, Function
+from fastprof.fileio import atomic_write, resolve_output
 from fastprof.integrations import torch_loop
 from fastprof.report import Report
 from fastprof.session import switch
@@ -272,20 +275,28 @@ def _finish(report: Report, paths: Sequence[str]) -> None:
     """Write the files, and on the first rank the report and the summary."""
     rank = find_rank()
     written = [path_of_rank(path, rank) for path in paths]
+    stats: dict[Function, Entry] | None = None
     for path in written:
-        save_or_keep(path, report.save)
+        if path.endswith(STATS):
+            stats = stats_dict(report.snapshot, correct_times=report.overhead.corrected)
+            save_or_keep(path, partial(_save_stats, stats))
+        else:
+            save_or_keep(path, report.save)
     if rank != 0:
         return
     try:
         with any_text(sys.stdout):
             report.show(sys.stdout)
             sys.stdout.write("\n")
-            if any(path.endswith(STATS) for path in written):
-                print_summary(
-                    stats_dict(report.snapshot, correct_times=report.overhead.corrected), sys.stdout
-                )
+            if stats is not None:
+                print_summary(stats, sys.stdout)
             sys.stdout.write("".join(f"Saved {ascii(path)[1:-1]}\n" for path in written))
             sys.stdout.flush()
     except BrokenPipeError:
         # The reader has seen enough; see profile_command.
         sys.stdout = None
+
+
+def _save_stats(stats: dict[Function, Entry], path: str) -> None:
+    with atomic_write(resolve_output(path)) as stream:
+        write_stats(stats, stream)

@@ -32,7 +32,11 @@ _FUNCTIONS = ("python", "c")
 def write(report: Report, stream: BinaryIO) -> None:
     """Write a report's functions; times are corrected if the report's are."""
     require_tree(report, "a .stats file")
-    stats = stats_dict(report.snapshot, correct_times=report.overhead.corrected)
+    write_stats(stats_dict(report.snapshot, correct_times=report.overhead.corrected), stream)
+
+
+def write_stats(stats: dict[Function, Entry], stream: BinaryIO) -> None:
+    """Write a table as :func:`stats_dict` makes it."""
     stream.write(marshal.dumps(stats))
 
 

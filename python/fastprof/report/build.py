@@ -131,7 +131,8 @@ def _functions(
     for i, (tree, column, table) in enumerate(
         zip(snapshot.threads, correction.self_ns, tables, strict=True)
     ):
-        total.add(table)
+        if len(tables) > 1:
+            total.add(table)
         use = (
             None
             if by_thread is None

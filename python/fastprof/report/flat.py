@@ -14,11 +14,8 @@ Nothing recurses: a tree may be as deep as it has nodes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
 
 from fastprof.snapshot import NodeTable
-
-_K = TypeVar("_K")
 
 #: Group number of a key that is transparent in the view at hand.
 TRANSPARENT = -1
@@ -30,6 +27,7 @@ class Row:
     __slots__ = (
         "calls",
         "cum_ns",
+        "end",
         "primitive_calls",
         "primitive_resumes",
         "raw_cum_ns",
@@ -48,6 +46,8 @@ class Row:
         self.cum_ns = 0
         self.raw_self_ns = 0
         self.raw_cum_ns = 0
+        #: While a table is made: where in its order the last outermost activation ends.
+        self.end = 0
 
 
 class Flat:
@@ -113,40 +113,47 @@ def flatten(nodes: NodeTable, groups: Sequence[int], corrected_ns: Sequence[int]
         corrected_ns: per node, its corrected exclusive time.
     """
     table = Flat()
-    parent = nodes.parent
+    rows_of, edges_of = table.rows, table.edges
+    parent, node_calls, node_resumes, raw_ns = (
+        nodes.parent, nodes.calls, nodes.resumes, nodes.self_ns
+    )  # fmt: skip
     n = len(nodes)
     rows: list[Row | None] = [None] * n
     edges: list[Row | None] = [None] * n
     owner = [0] * n  # the node itself, or the nearest one above that is not transparent
+    # A run has some 100,000 contexts: what is done for each of them is spelled out here.
     for i in range(1, n):
-        above = owner[parent[i]]
+        at = above = owner[parent[i]]
         group = groups[i]
-        if group < 0:
-            owner[i] = above
-            continue
-        owner[i] = i
-        row = rows[i] = _get(table.rows, group)
-        row.calls += nodes.calls[i]
-        row.resumes += nodes.resumes[i]
-        if above:
-            edge = edges[i] = _get(table.edges, (groups[above], group))
-            edge.calls += nodes.calls[i]
-            edge.resumes += nodes.resumes[i]
-    for i in range(n):
-        row_, edge_ = rows[owner[i]], edges[owner[i]]
-        for total in (row_, edge_):
-            if total is not None:
-                total.self_ns += corrected_ns[i]
-                total.raw_self_ns += nodes.self_ns[i]
+        if group >= 0:
+            at = i
+            row = rows_of.get(group)
+            if row is None:
+                row = rows_of[group] = Row()
+            rows[i] = row
+            calls, resumes = node_calls[i], node_resumes[i]
+            row.calls += calls
+            row.resumes += resumes
+            if above:
+                pair = (groups[above], group)
+                edge = edges_of.get(pair)
+                if edge is None:
+                    edge = edges_of[pair] = Row()
+                edges[i] = edge
+                edge.calls += calls
+                edge.resumes += resumes
+        owner[i] = at
+        owning = rows[at]
+        if owning is not None:
+            own, raw = corrected_ns[i], raw_ns[i]
+            owning.self_ns += own
+            owning.raw_self_ns += raw
+            edge = edges[at]
+            if edge is not None:
+                edge.self_ns += own
+                edge.raw_self_ns += raw
     _add_outermost(nodes, rows, edges, subtree_sums(parent, corrected_ns))
     return table
-
-
-def _get(table: dict[_K, Row], key: _K) -> Row:
-    row = table.get(key)
-    if row is None:
-        row = table[key] = Row()
-    return row
 
 
 def _add_outermost(
@@ -155,44 +162,44 @@ def _add_outermost(
     edges: list[Row | None],
     inclusive_ns: list[int],
 ) -> None:
-    """Walk the tree and count what only an outermost activation counts."""
+    """Walk the tree, callers first, and count what only an outermost activation counts.
+
+    In that order a subtree is a run of neighbours, so an activation is inside another one
+    of its row as long as that one's run has not ended.
+    """
     parent, calls, resumes = nodes.parent, nodes.calls, nodes.resumes
     raw_inclusive_ns = subtree_sums(parent, nodes.self_ns)
-    first_child, sibling = child_links(parent)
-    active: set[Row] = set()
-    opened: list[tuple[Row | None, Row | None]] = [(None, None)] * len(nodes)
-    i = 0
-    while True:
-        row, edge = rows[i], edges[i]
-        if row is not None and row not in active:
-            active.add(row)
+    order, sizes = _callers_first(parent)
+    for place, i in enumerate(order):
+        row = rows[i]
+        if row is None:
+            continue
+        if place >= row.end:
+            row.end = place + sizes[i]
             row.primitive_calls += calls[i]
             row.primitive_resumes += resumes[i]
             row.cum_ns += inclusive_ns[i]
             row.raw_cum_ns += raw_inclusive_ns[i]
-        else:
-            row = None
-        if edge is not None and edge not in active:
-            active.add(edge)
+        edge = edges[i]
+        if edge is not None and place >= edge.end:
+            edge.end = place + sizes[i]
             edge.primitive_calls += calls[i]
             edge.primitive_resumes += resumes[i]
             edge.cum_ns += inclusive_ns[i]
             edge.raw_cum_ns += raw_inclusive_ns[i]
-        else:
-            edge = None
-        opened[i] = (row, edge)
-        if first_child[i]:
-            i = first_child[i]
-            continue
-        while True:
-            row, edge = opened[i]
-            if row is not None:
-                active.discard(row)
-            if edge is not None:
-                active.discard(edge)
-            if sibling[i]:
-                i = sibling[i]
-                break
-            i = parent[i]
-            if i <= 0:
-                return
+
+
+def _callers_first(parent: Sequence[int]) -> tuple[list[int], list[int]]:
+    """Return the nodes so that each is followed by its subtree, and the subtrees' sizes."""
+    n = len(parent)
+    sizes = subtree_sums(parent, [1] * n)
+    order = [0] * n
+    #: Per node the place after what of its subtree was placed already.
+    free = [1] * n
+    for i in range(1, n):
+        above = parent[i]
+        place = free[above]
+        free[above] = place + sizes[i]
+        free[i] = place + 1
+        order[place] = i
+    return order, sizes
