@@ -17,6 +17,35 @@ def test_the_command_line_has_no_directory_and_no_secret():
     assert len(command_line(["t", "x" * 10_000])) == 1000
 
 
+@pytest.mark.parametrize(
+    ("word", "kept"),
+    [
+        ("--env=HF_TOKEN=abc", "--env=HF_TOKEN=***"),
+        ("Authorization: Bearer abc", "Authorization:***"),
+        ('{"lr": 1, "api_key": "abc"}', '{"lr": 1, "api_key":***'),
+        ("wandb.api_key=abc", "wandb.api_key=***"),
+        ("--aws-access-key-id=abc", "--aws-access-key-id=***"),
+        ("--wandb_key=abc", "--wandb_key=***"),
+        ("--db=postgres://me:abc@host:5432/runs", "--db=postgres://***@host:5432/runs"),
+        ("--tokenizer=gpt2", "--tokenizer=gpt2"),
+        ("--data=s3://bucket/tokens/a=1", "--data=s3://bucket/tokens/a=1"),
+        ("--monkey=3", "--monkey=3"),
+    ],
+)
+def test_a_secret_inside_of_a_word_is_not_kept(word: str, kept: str):
+    assert command_line(["t", word]) == f"t {kept}"
+
+
+def test_a_secret_that_begins_with_a_dash_is_not_kept():
+    assert command_line(["t", "--password", "-abc", "-v"]) == "t --password *** -v"
+
+
+def test_tokenizers_are_no_secret():
+    assert command_line(["t", "--tokenizer", "gpt2"]) == "t --tokenizer gpt2"
+    found = variables({"TOKENIZERS_PARALLELISM": "false", "TORCH_TOKEN": "x"})
+    assert found == {"env TOKENIZERS_PARALLELISM": "false"}
+
+
 def test_variables_are_those_that_change_speed():
     found = variables(
         {"OMP_NUM_THREADS": "4", "HOME": "/x", "TORCH_AUTH": "s", "NCCL_ALGO": "Ring"}

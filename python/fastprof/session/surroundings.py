@@ -21,7 +21,16 @@ _VARIABLES = (
     "TORCH_", "TORCHINDUCTOR_", "TOKENIZERS_PARALLELISM", "PYTHONHASHSEED", "PYTHONMALLOC",
     "PYTHONOPTIMIZE", "PYTHONDEVMODE", "PYTHON_GIL", "PYTHON_JIT", "MALLOC_", "LD_PRELOAD",
 )  # fmt: skip
-_SECRET = re.compile(r"token|secret|passw|credential|auth|api[-_]?key|private", re.IGNORECASE)
+#: Names of secrets; not tokenizers.
+_SECRET = re.compile(
+    r"token(?!i[sz])|secret|passw|passphrase|pwd|credential|auth|private"
+    r"|(?:api|access|account|ssh|wandb|license)[-_]?key",
+    re.IGNORECASE,
+)
+#: A secret's name in a word, up to its value: ``--env=HF_TOKEN=``, ``Authorization: ``.
+_NAMED = re.compile(rf"(?:{_SECRET.pattern})[^=:\s/]*[=:]", re.IGNORECASE)
+#: User and password of an address.
+_LOGIN = re.compile(r"(://)[^/@\s]+@")
 _MOST_VARIABLES = 50
 _MOST_CHARACTERS = 1000
 
@@ -49,15 +58,15 @@ def command_line(argv: Sequence[str]) -> str:
     """Return the arguments as one line, without the program's directory and without secrets."""
     words = [os.path.basename(argv[0])] if argv else []
     hide = False
-    for word in argv[1:]:
-        option, equals, _ = word.partition("=")
-        if hide and not word.startswith("-"):
+    for word in (word[:_MOST_CHARACTERS] for word in argv[1:]):
+        # With one dash it may well be what was hidden: some tokens begin so.
+        if hide and not word.startswith("--"):
             words.append("***")
             hide = False
             continue
-        secret = _SECRET.search(option) is not None
-        words.append(f"{option}=***" if secret and equals else word)
-        hide = secret and not equals and option.startswith("-")
+        named = _NAMED.search(word)
+        words.append(_LOGIN.sub(r"\1***@", word if named is None else word[: named.end()] + "***"))
+        hide = named is None and word.startswith("-") and _SECRET.search(word) is not None
     return " ".join(words)[:_MOST_CHARACTERS]
 
 
