@@ -273,6 +273,10 @@ def test_what_is_no_ranks_file_is_refused(saved, tmp_path):
     (tmp_path / "y.fprof").write_bytes(b"nothing")
     with pytest.raises(LoadError, match=r"y\.fprof': neither"):
         merge([tmp_path / "y.fprof"])
+    # A list of those that are missing would fill the memory.
+    for meta in ({"rank": 0, "world_size": 2**53}, {"rank": 10**7}):
+        with pytest.raises(LoadError, match="expected at most 1000000 ranks"):
+            merge([saved(replaced(waiting(0), meta=meta), "huge.fprof")])
     with pytest.raises(ValueError, match="no ranks to merge"):
         merge([])
     with pytest.raises(TypeError, match="expected several paths, one per rank"):
@@ -349,6 +353,10 @@ def test_ranks_are_saved_by_suffix_and_shown_in_notebooks(late, tmp_path):
         assert (tmp_path / f"ranks{suffix}").read_text() == text
     with pytest.raises(ValueError, match=r"cannot tell the format of 'ranks.csv'; use one of: "):
         late.save(tmp_path / "ranks.csv")
+    # Elsewhere these suffixes are traces and flame graphs, which ranks have not.
+    for name in ("x.trace.json", "x_trace.json", "x.speedscope.json"):
+        with pytest.raises(ValueError, match="cannot tell the format"):
+            late.save(tmp_path / name)
     assert late._repr_html_().startswith("<pre>fastprof ranks: 4 of 4")
 
 

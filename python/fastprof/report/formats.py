@@ -137,8 +137,9 @@ def rank_format_of(path: str | os.PathLike[str]) -> str:
         UnknownFormatError: none has that suffix.
     """
     name = Path(path).name
-    found = RANK_FORMATS.get(Path(name).suffix.lower())
-    if found is None:
+    # The whole suffix: x.trace.json is no report of ranks, and nothing else reads one.
+    found = next((f.name for f in FORMATS if name.lower().endswith(f.suffixes)), None)
+    if found is None or found not in RANK_FORMATS.values():
         known = " ".join(RANK_FORMATS)
         raise UnknownFormatError(f"cannot tell the format of {name!r:.120}; use one of: {known}")
     return found

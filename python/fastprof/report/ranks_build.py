@@ -19,6 +19,7 @@ from fastprof.report.ranks import (
     named,
 )
 from fastprof.report.ranks_notes import rank_notes
+from fastprof.snapshot_fields import show
 
 #: Fewer measured steps than these on any rank say nothing about who is late.
 MIN_STEPS = 5
@@ -30,6 +31,8 @@ _ERRORS = 3.0
 _ALSO_LATE = 0.5
 #: A section explains a delay if it accounts for this part of it.
 _EXPLAINS = 0.25
+#: No job has more ranks than these; the ones that are missing are listed one by one.
+MAX_RANKS = 1_000_000
 _BACKWARD = ("backward", "backward_pass")
 _COMMUNICATION = frozenset(
     {"synchronization", "sync", "communication", "allreduce", "gradientsync", "barrier"}
@@ -43,12 +46,16 @@ def rank_row(report: Report, path: str) -> RankRow:
     """Return what one rank's report says of it; ``path`` is where it was read from.
 
     Raises:
-        ValueError: it does not say which rank it is.
+        ValueError: it does not say which rank it is, or of more than :data:`MAX_RANKS`.
     """
     meta, steps = report.meta, report.steps
     rank, world = _integer(meta.get("rank")), _integer(meta.get("world_size"))
     if rank is None:
         raise ValueError("does not say of which rank it is; a saved run (.fprof) does")
+    if max(rank, world or 0) > MAX_RANKS:
+        raise ValueError(
+            f"is of rank {show(rank)} of {show(world)}, expected at most {MAX_RANKS} ranks"
+        )
     host, memory = meta.get("hostname"), report.memory
     use = None if report.gpu is None else report.gpu.use
     spans = [d.steps for d in report.gpu.devices if d.steps] if report.gpu is not None else []
