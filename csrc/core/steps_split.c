@@ -159,6 +159,12 @@ fp_split_gc_end(fp_thread *t, int64_t now, int generation)
     }
 }
 
+void
+fp_split_gc_forget(fp_thread *t)
+{
+    t->split->in_gc = t->waits.deaf = 0;
+}
+
 /* ---- the GPU ---- */
 
 void
@@ -167,7 +173,7 @@ fp_split_gpu(fp_thread *t, int64_t ticks)
     fp_split *s = t->split;
     if (s->covers == 0 && ticks > 0) {
         s->step.kind[FP_KIND_GPU] += ticks;
-        fp_waits_take(&t->waits, t->cur, ticks);
+        fp_waits_take(&t->waits, fp_thread_stands(t), ticks);
     }
 }
 

@@ -110,6 +110,10 @@ fp_split_gc_begin(fp_thread *t, int64_t now);
 void
 fp_split_gc_end(fp_thread *t, int64_t now, int generation);
 
+/* Nobody will tell of the end.  [t] has a split; any thread may call. */
+void
+fp_split_gc_forget(fp_thread *t);
+
 /* The function in which the thread stands waited for the GPU; without the lock
  * that readers of the sums hold. */
 void

@@ -99,6 +99,7 @@ forget_records(fp_recorder *r)
 {
     if (r != NULL) {
         fp_recorder_free_threads(r);
+        fp_recorder_trace_cleared(r);
         r->recorded_ticks = 0;
     }
 }

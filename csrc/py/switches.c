@@ -5,6 +5,8 @@
 #include "py/recorder.h"
 #include "py/section_type.h"
 
+#include "core/steps_split.h"
+
 #include <time.h>
 
 static int64_t
@@ -159,6 +161,9 @@ fp_recorder_stop_functions(fp_recorder *r)
         return;
     }
     begin_switch(r);
+    if (!r->sections_on) {
+        fp_recorder_trace_close(r);
+    }
     drop_all_functions(r);
     r->function_epoch = FP_EPOCH_OFF;
     fp_gpu_layer_epochs(r);
@@ -211,6 +216,9 @@ fp_recorder_stop_sections(fp_recorder *r)
         return;
     }
     fp_gc_hook_stop(r);
+    if (r->stepper != NULL && r->stepper->split != NULL) {
+        fp_split_gc_forget(r->stepper); /* it may be running in that thread */
+    }
     fp_nvtx_in_collect(r);
     fp_recorder_trace_close(r);
     for (fp_thread *t = r->threads; t != NULL; t = t->next) {

@@ -372,6 +372,23 @@ FP_TEST(split_f34_a_clock_that_goes_back_takes_nothing_away)
     finish(t, &m);
 }
 
+FP_TEST(split_a_collection_whose_end_is_not_told_goes_on_no_more)
+{
+    fake_memory m = {0};
+    fp_usage u = {0, 0, 0};
+    fp_thread *t = stepping(&m, 0, &u, 0);
+    fp_split_gc_begin(t, 10);
+    fp_split_gc_forget(t);
+    enter_wait(t, 1, FP_KIND_LOCK, 20);
+    fp_thread_leave(t, kit_function(1), 50);
+    fp_split_gc_end(t, 60, 0);
+    fp_thread_end_step(t, 100);
+    CHECK_INT(of(t, FP_KIND_GC), 0);
+    CHECK_INT(of(t, FP_KIND_LOCK), 30);
+    CHECK_UINT(t->split->sum.gc_runs[0], 0);
+    finish(t, &m);
+}
+
 /* Steps, waits, collections, covers at random: the kinds never exceed the wall
  * time, and no interval is counted twice. */
 FP_TEST(split_whatever_happens_kinds_fit_in_the_wall_time)

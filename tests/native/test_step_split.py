@@ -485,3 +485,24 @@ def test_waits_in_deep_or_many_contexts_are_only_left_out(backend):
                                deep.__closure__)(30)  # fmt: skip
             run.step()
     assert spent(run)["io"] >= 0
+
+
+def test_a_collection_in_which_the_recording_ends_is_over_for_the_next_one():
+    class Stops:
+        def __del__(self):
+            run.recorder.stop_sections()
+
+    with Steps("auto", functions=False) as run:
+        cycle = Stops()
+        cycle.itself = cycle
+        del cycle
+        gc.collect()
+        assert not run.recorder.recording
+        run.recorder.start_sections()
+        run.recorder.mark()
+        for _ in range(3):
+            burn(0.002)
+            run.step()
+        split = spent(run)
+    assert split.get("gc", 0) == 0
+    assert run.snapshot().steps.gc_runs == (0, 0, 0)

@@ -281,6 +281,50 @@ def test_f19_a_forked_child_writes_no_trace(tmp_path: Path) -> None:
     trace_kit.check(trace_kit.load(tmp_path / "rank0_trace.json.gz"))
 
 
+def test_f19_a_forked_child_has_no_events_of_its_parent() -> None:
+    recorder = Recorder()
+    recorder.start_sections()
+    recorder.trace_open(min_ns=0)
+    step()
+    child = os.fork()
+    if child == 0:
+        ours = recorder.export(trace=True)["trace"]
+        os._exit(0 if ours["kept"] == 0 and ours["windows"] == ours["events"][0] == [] else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    recorder.stop_sections()
+    assert recorder.export(trace=True)["trace"]["kept"] == 1
+
+
+def test_a_window_ends_with_the_last_layer(backend: str) -> None:
+    recorder = Recorder(backend=backend)
+    recorder.enable()
+    recorder.trace_open(min_ns=0)
+    long_call()
+    recorder.disable()
+    ((_start, end, _step, _wall),) = recorder.export(trace=True)["trace"]["windows"]
+    assert end is not None
+    # A window that stayed open had no log any more after the second __init__().
+    recorder.__init__(backend=backend)  # type: ignore[misc]
+    recorder.enable()
+    long_call()
+    recorder.disable()
+    assert recorder.export(trace=True)["trace"] is None
+
+
+def test_a_window_outlives_one_of_two_layers(backend: str) -> None:
+    recorder = Recorder(backend=backend)
+    recorder.start_sections()
+    recorder.enable()
+    recorder.trace_open(min_ns=0)
+    recorder.disable()
+    step()
+    ((_start, end, _step, _wall),) = recorder.export(trace=True)["trace"]["windows"]
+    assert end is None
+    recorder.stop_sections()
+    ((_start, end, _step, _wall),) = recorder.export(trace=True)["trace"]["windows"]
+    assert end is not None
+
+
 def test_f40_a_directory_that_cannot_be_written_costs_the_file(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
