@@ -25,6 +25,9 @@ from fastprof.snapshot_fields import (
 #: By so much the device's clock may seem to be ahead of ours.
 _CLOCKS_NS = 1_000_000
 
+#: Windows kept by the recorder, which forgets the oldest.
+MAX_WINDOWS = 1024
+
 #: Start plus duration still fits in 64 bits.
 _MAX_TIME = MAX_INT // 2
 
@@ -186,6 +189,11 @@ class TraceSnapshot:
                     f"{lost} earlier {what} made room for later ones (max_events of the option "
                     f"trace is {self.max_events})."
                 )
+        if len(self.windows) >= MAX_WINDOWS:
+            notes.append(
+                f"The trace has the last {MAX_WINDOWS} windows; what was in earlier ones is not "
+                "in it."
+            )
         if self.no_memory:
             notes.append(f"The trace lacks {self.no_memory} events for want of memory.")
         return tuple(notes)
@@ -311,7 +319,10 @@ def _thread(value: object, i: int) -> TraceThread:
 def _windows(value: object) -> tuple[TraceWindow, ...]:
     windows = []
     last = 0
-    for i, item in enumerate(as_list(value, "trace.windows")):
+    items = as_list(value, "trace.windows")
+    if len(items) > MAX_WINDOWS:
+        raise fail("trace.windows", len(items), f"at most {MAX_WINDOWS} windows")
+    for i, item in enumerate(items):
         window = TraceWindow(*as_ints(item, f"trace.windows[{i}]", 4))
         if not last <= window.start_ns <= window.end_ns <= _MAX_TIME:
             raise fail(f"trace.windows[{i}]", item, "windows one after the other")

@@ -12,14 +12,16 @@ from typing import Any
 import fastprof
 import pytest
 import trace_kit
-from fastprof.errors import MergeError, NoTraceError
+from fastprof.errors import MergeError, NoTraceError, UnknownFormatError
 from fastprof.exporters import fprof, trace, trace_merge
 from fastprof.exporters.limits import Limits
+from fastprof.exporters.trace_events import Process
 from fastprof.exporters.trace_files import file_name, save_windows
 from fastprof.report import build_report
 from fastprof.snapshot import Key, Snapshot, SnapshotError
 from fastprof.snapshot_memory import MemorySample
 from fastprof.snapshot_trace import (
+    MAX_WINDOWS,
     CallTable,
     EventTable,
     GpuTable,
@@ -254,6 +256,46 @@ def test_e6_every_window_is_a_file_of_its_own(tmp_path: Path) -> None:
     )
 
 
+def test_a_thousand_windows_are_written_in_one_look_at_the_events() -> None:
+    windows = tuple(
+        TraceWindow(i * MS, i * MS + 900_000, i, WALL + i * MS) for i in range(MAX_WINDOWS)
+    )
+    each = 100
+    rows = range(each * len(windows))
+    starts = tuple(i // each * MS + i % each * US for i in rows)
+    events = EventTable((2,) * len(rows), (0,) * len(rows), starts, (500,) * len(rows))
+    made = snapshot(windows=windows, events=events, steps=StepTable())
+    looks = 0
+
+    class Counted(tuple):
+        def __getitem__(self, i: Any) -> Any:
+            nonlocal looks
+            looks += 1
+            return super().__getitem__(i)
+
+    assert made.trace is not None
+    counted = replace(made.trace.events, start_ns=Counted(starts))
+    made = replace(made, trace=replace(made.trace, events=counted))
+    found = trace_kit.spans(written(made), "Model.step")
+    assert [trace_kit._ns(e["ts"]) for e in found] == list(starts)
+    assert looks < 10 * len(rows)
+    assert any("last 1024 windows" in note for note in made.trace.notes())  # type: ignore[union-attr]
+
+
+def test_f46_more_windows_than_there_can_be_are_refused() -> None:
+    data = snapshot().to_dict()
+    data["trace"]["windows"] = [[0, 0, 0, 0]] * (MAX_WINDOWS + 1)
+    with pytest.raises(SnapshotError, match="at most 1024 windows"):
+        Snapshot.from_dict(data)
+
+
+def test_many_threads_of_one_number_have_numbers_of_their_own() -> None:
+    threads = tuple(TraceThread(i, 5, "") for i in range(20_000))
+    tids = Process.of(snapshot(), replace(TRACE, threads=threads)).tids
+    assert len(set(tids)) == len(threads)
+    assert max(tids) < 2**31
+
+
 def test_s2_15_files_are_named_by_rank() -> None:
     assert file_name(0, 0) == "rank0_trace.json.gz"
     assert file_name(12, 2) == "rank12_trace_3.json.gz"
@@ -382,6 +424,47 @@ def test_a_trace_of_an_old_torch_has_absolute_times(tmp_path: Path) -> None:
     out = tmp_path / "both.trace.json"
     trace_merge.merge(build_report(snapshot()), source, out)
     assert trace_kit.spans(trace_kit.load(out), "old")[0]["ts"] == 2000.0
+
+
+def test_each_window_has_what_torch_recorded_in_it(tmp_path: Path) -> None:
+    # Torch was there in the first window only.
+    source = torch_trace(tmp_path / "torch.json")
+    names = save_windows(build_report(snapshot()), tmp_path, 0, merge=source)
+    first, second = (trace_kit.load(tmp_path / name) for name in names)
+    assert trace_kit.spans(first, "aten::mm")
+    assert not trace_kit.spans(second, "aten::mm")
+    assert trace_kit.spans(second, "ProfilerStep#14")
+
+
+@pytest.mark.parametrize("content", [None, b"junk", b'{"traceEvents": []}'])
+def test_files_of_windows_do_not_need_torch_s(tmp_path: Path, content: bytes | None) -> None:
+    if content is not None:
+        (tmp_path / "torch.json").write_bytes(content)
+    with pytest.raises((MergeError, FileNotFoundError)):
+        save_windows(build_report(snapshot()), tmp_path, 0, merge=tmp_path / "torch.json")
+    for number in (0, 1):
+        assert trace_kit.spans(trace_kit.load(tmp_path / file_name(0, number)))
+
+
+def test_a_merged_trace_has_the_suffix_of_one(tmp_path: Path) -> None:
+    source = torch_trace(tmp_path / "torch.json")
+    trace_merge.merge(build_report(snapshot()), source, tmp_path / "BOTH.TRACE.JSON.GZ")
+    assert (tmp_path / "BOTH.TRACE.JSON.GZ").read_bytes().startswith(b"\x1f\x8b")
+    for name in ("x.json", "x.html", "x.json.gz"):
+        with pytest.raises(UnknownFormatError):
+            trace_merge.merge(build_report(snapshot()), source, tmp_path / name)
+        assert not (tmp_path / name).exists()
+
+
+def test_no_process_of_ours_has_a_number_of_torch_s(tmp_path: Path) -> None:
+    source = torch_trace(tmp_path / "torch.json")
+    # Linux counts processes up to 2**22.
+    made = replace(snapshot(), meta={**snapshot().meta, "pid": 3_000_000})
+    trace_merge.merge(build_report(made), source, tmp_path / "both.trace.json")
+    data = trace_kit.load(tmp_path / "both.trace.json")
+    (mm,) = trace_kit.spans(data, "aten::mm")
+    assert mm["pid"] > 2**22
+    assert trace_kit.spans(data, "forward")[0]["pid"] == 3_000_000
 
 
 @pytest.mark.parametrize(

@@ -24,15 +24,26 @@ on the wall clock.
 from __future__ import annotations
 
 import json
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Any, TextIO
 
 from fastprof.errors import NoTraceError
-from fastprof.exporters.trace_events import STEPS_TID, Process, counter, instant, metadata, span
-from fastprof.exporters.trace_gpu import gpu_events, gpu_metadata
+from fastprof.exporters.trace_events import (
+    STEPS_TID,
+    Process,
+    Timeline,
+    counter,
+    instant,
+    metadata,
+    span,
+)
+from fastprof.exporters.trace_gpu import GpuEvents, gpu_metadata
 from fastprof.names import printable_name
 from fastprof.report.model import Report
 from fastprof.snapshot import Key, Snapshot
+from fastprof.snapshot_memory import MemorySample
 from fastprof.snapshot_trace import TraceSnapshot, TraceWindow
 
 _MAX_LABEL = 500
@@ -78,19 +89,90 @@ def write_window(
         NoTraceError: (a ValueError) there is none.
         IndexError: there is no such window.
     """
-    trace, snapshot = trace_of(report), report.snapshot
-    windows = trace.windows if number is None else (trace.windows[number],)
-    # With spaces: HTA looks for the rank with a pattern that wants them.
-    head = json.dumps(_head(snapshot, trace, windows), allow_nan=False)
-    stream.write(head[:-1] + ', "traceEvents":[\n')
-    comma = ""
-    for event in _events(snapshot, trace, windows):
-        stream.write(comma + event)
-        comma = ",\n"
-    for event in more:
-        stream.write(comma + event)
-        comma = ",\n"
-    stream.write("\n]}\n")
+    Writer(report).write(stream, number, more)
+
+
+class Writer:
+    """Writes windows of one report's trace, whose rows are put in order once.
+
+    Raises:
+        NoTraceError: (a ValueError) it has none.
+    """
+
+    def __init__(self, report: Report) -> None:
+        self._trace, self._snapshot = trace_of(report), report.snapshot
+        trace = self._trace
+        self._process = Process.of(self._snapshot, trace)
+        self._steps = Timeline(trace.steps.start_ns, trace.steps.ns)
+        self._host = Timeline(trace.events.start_ns, trace.events.ns)
+        self._gpu = GpuEvents(self._snapshot, trace, self._process)
+        self._samples = _samples(self._snapshot, trace)
+        self._labels: dict[int, tuple[str, str, str]] = {}
+
+    def write(self, stream: TextIO, number: int | None, more: Iterable[str] = ()) -> None:
+        """Write one window, see :func:`write_window`.
+
+        Raises:
+            IndexError: there is no such window.
+        """
+        trace = self._trace
+        windows = trace.windows if number is None else (trace.windows[number],)
+        # With spaces: HTA looks for the rank with a pattern that wants them.
+        head = json.dumps(_head(self._snapshot, trace, windows), allow_nan=False)
+        stream.write(head[:-1] + ', "traceEvents":[\n')
+        comma = ""
+        for event in chain(self._events(windows), more):
+            stream.write(comma + event)
+            comma = ",\n"
+        stream.write("\n]}\n")
+
+    def _events(self, windows: tuple[TraceWindow, ...]) -> Iterator[str]:
+        trace, process = self._trace, self._process
+        yield from _metadata(self._snapshot, trace, process)
+        yield from gpu_metadata(trace, process)
+        starts = [w.start_ns for w in trace.windows]
+        for window in windows:
+            yield from _window_marks(trace, window, process)
+            yield from self._step_events(window)
+            yield from self._host_events(window)
+            yield from self._memory_events(window)
+            following = bisect_left(starts, window.end_ns)
+            last = starts[following] if following < len(starts) else None
+            yield from self._gpu.between(window.start_ns, last)
+
+    def _step_events(self, window: TraceWindow) -> Iterator[str]:
+        t, pid = self._trace.steps, self._process.pid
+        for i in self._steps.inside(window.start_ns, window.end_ns):
+            name = _dumps(f"ProfilerStep#{t.number[i]}")
+            yield span(name, "user_annotation", pid, STEPS_TID, t.start_ns[i], t.ns[i])
+
+    def _host_events(self, window: TraceWindow) -> Iterator[str]:
+        t, process, labels = self._trace.events, self._process, self._labels
+        for i in self._host.inside(window.start_ns, window.end_ns):
+            key = t.key[i]
+            if key not in labels:
+                labels[key] = _label(self._snapshot.keys[key])
+            name, category, args = labels[key]
+            tid = process.tid(t.thread[i])
+            yield span(name, category, process.pid, tid, t.start_ns[i], t.ns[i], args)
+
+    def _memory_events(self, window: TraceWindow) -> Iterator[str]:
+        memory = self._snapshot.memory
+        for at, sample in self._samples:
+            if memory is not None and window.start_ns <= at <= window.end_ns:
+                values = {"allocated": sample.allocated, "reserved": sample.reserved}
+                name = f"GPU {memory.device} memory (bytes)"
+                yield counter(name, self._process.pid, at, values)
+
+
+def _samples(snapshot: Snapshot, trace: TraceSnapshot) -> list[tuple[int, MemorySample]]:
+    """Samples of GPU memory with their moments: they are taken at the ends of steps."""
+    if snapshot.memory is None:
+        return []
+    t = trace.steps
+    # A sample's step is how many had ended.
+    ends = {t.number[i] + 1: t.start_ns[i] + t.ns[i] for i in range(len(t))}
+    return [(ends[s.step], s) for s in snapshot.memory.samples if s.step in ends]
 
 
 def base_ns(windows: Iterable[TraceWindow]) -> int:
@@ -131,22 +213,6 @@ def _head(
     }
 
 
-def _events(
-    snapshot: Snapshot, trace: TraceSnapshot, windows: tuple[TraceWindow, ...]
-) -> Iterator[str]:
-    process = Process.of(snapshot, trace)
-    yield from _metadata(snapshot, trace, process)
-    yield from gpu_metadata(trace, process)
-    for window in windows:
-        yield from _window_marks(trace, window, process)
-        yield from _steps(trace, window, process)
-        yield from _host(snapshot, trace, window, process)
-        yield from _memory(snapshot, trace, window, process)
-        following = [w.start_ns for w in trace.windows if w.start_ns >= window.end_ns]
-        last = min(following) if following else None
-        yield from gpu_events(snapshot, trace, window.start_ns, last, process)
-
-
 def _metadata(snapshot: Snapshot, trace: TraceSnapshot, process: Process) -> Iterator[str]:
     rank = snapshot.meta.get("rank", 0)
     yield metadata("process_name", process.pid, 0, name=f"python (rank {rank})")
@@ -172,40 +238,6 @@ def _window_marks(trace: TraceSnapshot, window: TraceWindow, process: Process) -
     yield instant("trace ends", process.pid, STEPS_TID, window.end_ns)
 
 
-def _inside(starts: tuple[int, ...], ns: tuple[int, ...], window: TraceWindow) -> list[int]:
-    """Rows within a window, in the order of a timeline: what holds others comes first."""
-    rows = [
-        i
-        for i, start in enumerate(starts)
-        if window.start_ns <= start and start + ns[i] <= window.end_ns
-    ]
-    # Of two that are equal the later one holds the other: it ended later.
-    rows.sort(key=lambda i: (starts[i], -ns[i], -i))
-    return rows
-
-
-def _steps(trace: TraceSnapshot, window: TraceWindow, process: Process) -> Iterator[str]:
-    t = trace.steps
-    for i in _inside(t.start_ns, t.ns, window):
-        name = _dumps(f"ProfilerStep#{t.number[i]}")
-        yield span(name, "user_annotation", process.pid, STEPS_TID, t.start_ns[i], t.ns[i])
-
-
-def _host(
-    snapshot: Snapshot, trace: TraceSnapshot, window: TraceWindow, process: Process
-) -> Iterator[str]:
-    t = trace.events
-    labels: dict[int, tuple[str, str, str]] = {}
-    for i in _inside(t.start_ns, t.ns, window):
-        key = t.key[i]
-        if key not in labels:
-            labels[key] = _label(snapshot.keys[key])
-        name, category, args = labels[key]
-        yield span(
-            name, category, process.pid, process.tid(t.thread[i]), t.start_ns[i], t.ns[i], args
-        )
-
-
 def _label(key: Key) -> tuple[str, str, str]:
     """Return the name, the category and the arguments of a key's events, as JSON."""
     name = _dumps(printable_name(key.qualname or key.name, _MAX_LABEL))
@@ -213,20 +245,3 @@ def _label(key: Key) -> tuple[str, str, str]:
     if key.kind == "python":
         args = _dumps({"source": f"{printable_name(key.file, _MAX_LABEL)}:{key.line}"})
     return name, _CATEGORY.get(key.kind, "cpu_op"), args
-
-
-def _memory(
-    snapshot: Snapshot, trace: TraceSnapshot, window: TraceWindow, process: Process
-) -> Iterator[str]:
-    """Samples of GPU memory, which are taken at the ends of steps."""
-    memory = snapshot.memory
-    if memory is None:
-        return
-    t = trace.steps
-    # A sample's step is how many had ended.
-    ends = {t.number[i] + 1: t.start_ns[i] + t.ns[i] for i in range(len(t))}
-    for sample in memory.samples:
-        at = ends.get(sample.step)
-        if at is not None and window.start_ns <= at <= window.end_ns:
-            values = {"allocated": sample.allocated, "reserved": sample.reserved}
-            yield counter(f"GPU {memory.device} memory (bytes)", process.pid, at, values)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fastprof.snapshot import Snapshot
@@ -17,7 +18,7 @@ STEPS_TID, UNKNOWN_TID = 1, 2
 MAX_DEVICES = 64
 
 #: Threads without a number of the kernel's are counted from here; others may have the
-#: number of one that ended before.  Perfetto keeps 32 bits.
+#: number of one that ended before.  Perfetto keeps 32 bits, Linux counts to 2**22.
 _FIRST_TID, _NEXT_TID, _MAX_TID = 1000, 10_000_000, 2**31
 
 
@@ -45,8 +46,10 @@ class Process:
         for i, thread in enumerate(trace.threads):
             tid = thread.native if 0 < thread.native < _MAX_TID else _FIRST_TID + i
             # A thread that ended may have left its number to another.
+            if tid in used:
+                tid = _NEXT_TID + i
             while tid in used:
-                tid = (tid + _NEXT_TID) % _MAX_TID
+                tid += len(trace.threads)
             used.add(tid)
             tids.append(tid)
         return Process(number, tuple(tids))
@@ -54,6 +57,39 @@ class Process:
     def tid(self, thread: int) -> int:
         """Return the number of a row of the trace's threads; -1: of an unknown one."""
         return self.tids[thread] if thread >= 0 else UNKNOWN_TID
+
+
+class Timeline:
+    """Rows of a table in the order of time, found fast however many windows there are.
+
+    Args:
+        starts: when each row begins.
+        ns: how long each takes: of two that begin together the one that holds the other
+            comes first.  Of two that are equal that is the later one: it ended later.
+    """
+
+    def __init__(self, starts: Sequence[int], ns: Sequence[int] = ()) -> None:
+        self._ns = ns
+        rows = range(len(starts))
+        if ns:
+            self._rows = sorted(rows, key=lambda i: (starts[i], -ns[i], -i))
+        else:
+            self._rows = sorted(rows, key=starts.__getitem__)
+        self._starts = [starts[i] for i in self._rows]
+
+    def inside(self, first: int, last: int) -> list[int]:
+        """Return the rows that begin at ``first`` or later and end at ``last`` or before."""
+        low, high = bisect_left(self._starts, first), bisect_right(self._starts, last)
+        return [
+            row
+            for row, start in zip(self._rows[low:high], self._starts[low:high], strict=True)
+            if start + self._ns[row] <= last
+        ]
+
+    def between(self, first: int, last: int | None) -> list[int]:
+        """Return the rows that begin at ``first`` or later, and before ``last``."""
+        low = bisect_left(self._starts, first)
+        return self._rows[low : None if last is None else bisect_left(self._starts, last)]
 
 
 def metadata(kind: str, pid: int, tid: int, **args: object) -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 
+from fastprof.errors import MergeError
 from fastprof.exporters import trace, trace_gz
-from fastprof.exporters.trace_merge import events_for
+from fastprof.exporters.trace_merge import TorchTrace
 from fastprof.fileio import atomic_write
 from fastprof.report.model import Report
 
@@ -32,16 +33,28 @@ def save_windows(
 
     Raises:
         NoTraceError: (a ValueError) the report has no trace.
-        OSError: a file cannot be written.
-        MergeError: (a ValueError) ``merge`` is not such a trace.
+        OSError: a file cannot be written, or ``merge`` not be read.
+        MergeError: (a ValueError) ``merge`` is not such a trace, or nothing in it is of the
+            windows.  Ours are written all the same.
     """
     found = trace.trace_of(report)
     os.makedirs(directory, exist_ok=True)
+    writer = trace.Writer(report)
+    theirs: TorchTrace | None = None
+    problem: OSError | MergeError | None = None
+    if merge is not None:
+        try:
+            theirs = TorchTrace(merge)
+            theirs.check(found.windows)
+        except (OSError, MergeError) as error:
+            theirs, problem = None, error
     names = []
     for number, window in enumerate(found.windows):
-        more = () if merge is None else events_for(merge, (window,))
+        more = () if theirs is None else theirs.events((window,))
         name = file_name(rank, number)
         with atomic_write(os.path.join(os.path.abspath(directory), name)) as stream:
-            trace_gz.write_window(report, stream, number, more)
+            trace_gz.write_window(writer, stream, number, more)
         names.append(name)
+    if problem is not None:
+        raise problem
     return names

@@ -6,7 +6,15 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from fastprof.exporters.trace_events import MAX_DEVICES, Process, arrow, counter, metadata, span
+from fastprof.exporters.trace_events import (
+    MAX_DEVICES,
+    Process,
+    Timeline,
+    arrow,
+    counter,
+    metadata,
+    span,
+)
 from fastprof.names import printable_name
 from fastprof.snapshot import Snapshot
 from fastprof.snapshot_trace import CALLS, WHATS, GpuTable, TraceSnapshot
@@ -52,30 +60,36 @@ def gpu_metadata(trace: TraceSnapshot, process: Process) -> Iterator[str]:
 
 
 def _pid(device: int) -> int:
-    return device if device < MAX_DEVICES else 2_000_000 + device
+    return device if device < MAX_DEVICES else 5_000_000 + device
 
 
-def gpu_events(
-    snapshot: Snapshot, trace: TraceSnapshot, first: int, last: int | None, process: Process
-) -> Iterator[str]:
-    """What was called and ran from ``first`` on, and before ``last``."""
-    t, calls = trace.gpu, trace.calls
+class GpuEvents:
+    """What was called and ran, window by window."""
 
-    def inside(at: int) -> bool:
-        return first <= at and (last is None or at < last)
+    def __init__(self, snapshot: Snapshot, trace: TraceSnapshot, process: Process) -> None:
+        self._snapshot, self._trace, self._process = snapshot, trace, process
+        t, calls = trace.gpu, trace.calls
+        self._categories = {
+            launch: _category(t.what[i]) for i, launch in enumerate(t.launch) if launch >= 0
+        }
+        self._calls = Timeline(calls.start_ns)
+        # Work belongs to the window in which it was launched.
+        self._work = Timeline(
+            [
+                calls.start_ns[launch] if launch >= 0 else start
+                for start, launch in zip(t.start_ns, t.launch, strict=True)
+            ]
+        )
 
-    categories = {launch: _category(t.what[i]) for i, launch in enumerate(t.launch) if launch >= 0}
-    for i, start in enumerate(calls.start_ns):
-        if inside(start):
-            yield _call(trace, i, categories.get(i, "kernel"), process)
-    rows = []
-    for i, start in enumerate(t.start_ns):
-        launch = t.launch[i]
-        at = calls.start_ns[launch] if launch >= 0 else start
-        if inside(at):
-            rows.append(i)
-            yield from _activity(snapshot, trace, i, process)
-    yield from _busy(t, rows)
+    def between(self, first: int, last: int | None) -> Iterator[str]:
+        """What was called and launched from ``first`` on, and before ``last``."""
+        trace, process = self._trace, self._process
+        for i in self._calls.between(first, last):
+            yield _call(trace, i, self._categories.get(i, "kernel"), process)
+        rows = sorted(self._work.between(first, last))
+        for i in rows:
+            yield from _activity(self._snapshot, trace, i, process)
+        yield from _busy(trace.gpu, rows)
 
 
 def _call(trace: TraceSnapshot, i: int, category: str, process: Process) -> str:
@@ -129,9 +143,11 @@ def _kernel(snapshot: Snapshot, t: GpuTable, i: int, args: dict[str, Any]) -> st
 
 def _busy(t: GpuTable, rows: list[int]) -> Iterator[str]:
     """How busy each device was, in per cent of slices of time."""
-    for device in sorted({t.device[i] for i in rows}):
-        own = [i for i in rows if t.device[i] == device]
-        mine = sorted((t.start_ns[i], t.start_ns[i] + t.ns[i]) for i in own)
+    by_device: dict[int, list[tuple[int, int]]] = {}
+    for i in rows:
+        by_device.setdefault(t.device[i], []).append((t.start_ns[i], t.start_ns[i] + t.ns[i]))
+    for device, mine in sorted(by_device.items()):
+        mine.sort()
         begin, end = mine[0][0], max(stop for _, stop in mine)
         width = max((end - begin) // _BUSY_POINTS, _BUSY_FINEST_NS)
         slices = [0] * ((end - begin) // width + 1)

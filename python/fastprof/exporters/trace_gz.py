@@ -17,16 +17,15 @@ def write(report: Report, stream: BinaryIO) -> None:
     Raises:
         NoTraceError: (a ValueError) there is none.
     """
-    write_window(report, stream, None)
+    write_window(trace.Writer(report), stream, None)
 
 
 def write_window(
-    report: Report, stream: BinaryIO, number: int | None, more: Iterable[str] = ()
+    writer: trace.Writer, stream: BinaryIO, number: int | None, more: Iterable[str] = ()
 ) -> None:
     """Write one window, see :func:`fastprof.exporters.trace.write_window`."""
-    trace.trace_of(report)
     with (
         gzip.GzipFile("", "wb", 6, stream, mtime=0) as packed,
         io.TextIOWrapper(packed, encoding="utf-8", newline="\n") as text,
     ):
-        trace.write_window(report, text, number, more)
+        writer.write(text, number, more)

@@ -22,17 +22,18 @@ import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from fastprof.errors import LoadError, MergeError
+from fastprof.errors import LoadError, MergeError, UnknownFormatError
 from fastprof.exporters import trace, trace_gz
 from fastprof.fileio import atomic_write, read_bounded, resolve_output
+from fastprof.report.formats import format_of
 from fastprof.report.model import Report
 from fastprof.snapshot_trace import TraceWindow
 
 #: Largest trace that is read, packed and unpacked.
 MAX_BYTES = 2 << 30
 
-#: Processes of a merged trace are numbered from here on.
-_FIRST_PID = 3_000_000
+#: Processes of a merged trace are numbered from here on: Linux counts to 2**22.
+_FIRST_PID = 10_000_000
 
 #: Added to the numbers of its arrows, so that they are not ours.
 _ARROWS = 1 << 40
@@ -58,46 +59,79 @@ def merge(
         NoTraceError: (a ValueError) the report has no trace.
         MergeError: (a ValueError) ``torch_trace`` is not such a file, or nothing in it was
             recorded at the time of our windows.
+        UnknownFormatError: (a ValueError) ``output`` has another suffix.
         OSError: a file cannot be read or written.
     """
+    item = format_of(output)
+    if item.name not in ("trace", "trace-gz"):
+        raise UnknownFormatError(
+            f"output is {os.fsdecode(output)!r:.200}, expected .trace.json or .trace.json.gz"
+        )
     windows = trace.trace_of(report).windows
-    events = list(events_for(torch_trace, windows))
-    path = resolve_output(output)
-    with atomic_write(path) as stream:
-        if path.endswith(".gz"):
-            trace_gz.write_window(report, stream, None, events)
+    theirs = TorchTrace(torch_trace)
+    theirs.check(windows)
+    events, writer = theirs.events(windows), trace.Writer(report)
+    with atomic_write(resolve_output(output)) as stream:
+        if item.binary:
+            trace_gz.write_window(writer, stream, None, events)
         else:
             text = io.TextIOWrapper(stream, encoding="utf-8", newline="\n")
             try:
-                trace.write_window(report, text, None, events)
+                writer.write(text, None, events)
             finally:
                 text.detach()
 
 
-def events_for(path: str | os.PathLike[str], windows: Sequence[TraceWindow]) -> Iterator[str]:
-    """Return the events of torch.profiler's file that lie in ``windows``, as JSON.
+class TorchTrace:
+    """A file of torch.profiler.
 
     Raises:
-        MergeError: (a ValueError) see :func:`merge`.
+        MergeError: (a ValueError) it is none.
         OSError: it cannot be read.
     """
-    data = _read(path)
-    base = data.get("baseTimeNanoseconds", 0)
-    events = data.get("traceEvents")
-    name = os.fsdecode(path)
-    if type(base) is not int or not isinstance(events, list):
-        raise MergeError(f"{name!r:.200}: not a trace of torch.profiler")
-    ours = trace.base_ns(windows)
-    if not ours:
-        raise MergeError("the wall clock's time of our trace is not known")
-    moved = _Moved(base - ours, absolute=not base)
-    found = [text for event in events if (text := moved.event(event, windows)) is not None]
-    if not moved.taken:
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._name = os.fsdecode(path)
+        data = _read(path)
+        base, events = data.get("baseTimeNanoseconds", 0), data.get("traceEvents")
+        if type(base) is not int or not isinstance(events, list):
+            raise MergeError(f"{self._name!r:.200}: not a trace of torch.profiler")
+        self._base: int = base
+        self._events: list[Any] = events
+
+    def check(self, windows: Sequence[TraceWindow]) -> None:
+        """Make sure that something in it is of these windows.
+
+        Raises:
+            MergeError: (a ValueError) nothing is, or it does not say when it was.
+        """
+        moved = self._moved(windows)
+        if moved is None:
+            raise MergeError("the wall clock's time of our trace is not known")
+        for event in self._events:
+            moved.event(event, windows)
+            if moved.taken:
+                return
+        if moved.early:
+            raise MergeError("the torch trace does not say which time its events began at")
         raise MergeError(
-            f"{name!r:.200}: nothing in it was recorded in the windows of the trace: it is of "
-            "another run, or of other steps"
+            f"{self._name!r:.200}: nothing in it was recorded in the windows of the trace: it "
+            "is of another run, or of other steps"
         )
-    return iter(found)
+
+    def events(self, windows: Sequence[TraceWindow]) -> Iterator[str]:
+        """Give the events that lie in ``windows``, moved to our time, as JSON."""
+        moved = self._moved(windows)
+        if moved is None:
+            return
+        for event in self._events:
+            text = moved.event(event, windows)
+            if text is not None:
+                yield text
+
+    def _moved(self, windows: Sequence[TraceWindow]) -> _Moved | None:
+        ours = trace.base_ns(windows)
+        return _Moved(self._base - ours, absolute=not self._base) if ours else None
 
 
 def _read(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -131,8 +165,8 @@ class _Moved:
         self._offset = offset_ns
         self._absolute = absolute
         self._pids: dict[object, int] = {}
-        #: Events with a moment that were taken.
-        self.taken = 0
+        #: Events with a moment that were taken, and those whose moment cannot be.
+        self.taken = self.early = 0
 
     def event(self, event: object, windows: Sequence[TraceWindow]) -> str | None:
         """Return an event as JSON; None: it is none, or in no window."""
@@ -149,7 +183,8 @@ class _Moved:
         if not isinstance(ts, (int, float)) or isinstance(ts, bool) or not math.isfinite(ts):
             return None
         if self._absolute and ts < _LATE:
-            raise MergeError("the torch trace does not say which time its events began at")
+            self.early += 1
+            return None
         # In two parts: microseconds since 1970 have no room for fractions in a float.
         whole = math.floor(ts)
         at = whole * 1000 + round((ts - whole) * 1000) + self._offset
