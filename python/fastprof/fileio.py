@@ -76,7 +76,10 @@ def atomic_write(path: str) -> Iterator[BinaryIO]:
     directory = Path(path).parent
     temporary = directory / f".fastprof-{os.getpid()}-{secrets.token_hex(8)}.tmp"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)
-    fd = os.open(temporary, flags, 0o600)
+    try:
+        fd = os.open(temporary, flags, 0o600)
+    except OSError as error:  # the name that was asked for says more
+        raise OSError(error.errno, error.strerror, path) from None
     try:
         with open(fd, "wb") as stream:
             yield stream

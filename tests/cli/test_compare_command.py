@@ -162,3 +162,13 @@ def test_check(saved: dict[str, str], capsys: pytest.CaptureFixture[str]) -> Non
     assert capsys.readouterr().out.splitlines()[0].startswith("FAILED  step<1ms: step is ")
     assert main(["check", saved["a"], "nonsense"]) == 2
     assert main(["check", saved["a"] + "x", "step<1s"]) == 2
+
+
+def test_json_into_a_file_of_another_format_is_refused(
+    saved: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = [saved["a"], saved["a2"]]
+    assert main(["compare", *files, "--json", "-o", str(tmp_path / "c.md")]) == 2
+    assert "-o FILE.json" in capsys.readouterr().err
+    assert main(["compare", *files, "--json", "-o", str(tmp_path / "c.json")]) == 0
+    assert json.loads((tmp_path / "c.json").read_text())["runs"] == [1, 1]

@@ -240,3 +240,52 @@ def test_doctor_does_not_import_torch() -> None:
         "assert 'torch' not in sys.modules\n"
     )
     run_child(code, env=child_env(ENV)).check()
+
+
+def test_findings_go_where_the_output_is_to_go(
+    saved: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "findings.txt"
+    assert main(["report", str(saved["fprof"]), "--findings", "-o", str(path)]) == 0
+    assert capsys.readouterr().out == ""
+    assert "Not checked:" in path.read_text()
+    for other in (["--format", "json"], ["--table", "steps"]):
+        assert main(["report", str(saved["fprof"]), "--checklist", *other]) == 2
+        assert "are text" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--version"],
+        ["targets"],
+        ["report", "F"],
+        ["check", "F", "wall>0ms"],
+        ["compare", "F", "F"],
+    ],
+)
+def test_the_status_counts_without_standard_output(
+    arguments: list[str], saved: dict[str, Path]
+) -> None:
+    closed = f"import sys\nsys.stdout = None\n{COMMAND}"
+    words = [str(saved["fprof"]) if word == "F" else word for word in arguments]
+    result = run_child(closed, *words, env=ENV)
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_f40_an_error_names_the_file_that_was_asked_for(
+    saved: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(tmp_path / "none" / "x.json")
+    assert main(["report", str(saved["fprof"]), "-o", path]) == 2
+    assert capsys.readouterr().err.endswith(f"{path!r}\n")
+
+
+@pytest.mark.parametrize("command", ["compare", "check"])
+def test_help_has_single_percent_signs(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([command, "--help"])
+    assert ended.value.code == 0
+    text = capsys.readouterr().out
+    assert "%" in text
+    assert "%%" not in text

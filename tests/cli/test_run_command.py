@@ -242,3 +242,21 @@ def test_the_table_of_functions_is_made_once(
     assert len(made) == 1
     assert pstats.Stats(paths[0]).total_calls >= 1
     assert HEADINGS[0] in capsys.readouterr().out
+
+
+def test_a_program_without_standard_output_has_its_files(tmp_path: Path) -> None:
+    (tmp_path / "quiet.py").write_text("sorted([2, 1])\n")
+    closed = f"import sys\nsys.stdout = None\n{COMMAND}"
+    result = run_child(closed, "--functions", "quiet.py", env=ENV, cwd=tmp_path)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert sorted(os.listdir(tmp_path / "fastprof_out")) == [
+        "train_profile.fprof", "train_profile.stats"
+    ]  # fmt: skip
+
+
+def test_f40_a_full_disk_behind_standard_output_does_not_deny_the_files(tmp_path: Path) -> None:
+    (tmp_path / "quiet.py").write_text("sorted([2, 1])\n")
+    full = f"import sys\nsys.stdout = open('/dev/full', 'w')\n{COMMAND}"
+    result = run_child(full, "--functions", "quiet.py", env=ENV, cwd=tmp_path)
+    assert "train_profile.fprof' written, but not shown" in result.stderr
+    assert (tmp_path / "fastprof_out" / "train_profile.fprof").exists()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
 
 #: Exit status for bad arguments and bad input files, as argparse has it.
 USAGE_ERROR = 2
@@ -37,6 +39,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     ``sys.stderr``.  ``run`` lets what the profiled program raises pass through.
     """
     args = list(sys.argv[1:] if argv is None else argv)
+    if sys.stdout is None and args[:1] != ["run"]:
+        # Nobody reads it (>&-), but the exit status still counts.
+        with open(os.devnull, "w") as nobody, redirect_stdout(nobody):
+            return _main(args)
+    return _main(args)
+
+
+def _main(args: list[str]) -> int:
     if not args:
         sys.stderr.write(_HELP)
         return USAGE_ERROR

@@ -11,7 +11,7 @@ from fastprof.analysis.compare.check import examine
 from fastprof.analysis.compare.conditions import Outcome, outcome
 from fastprof.analysis.compare.expressions import Condition, parse
 from fastprof.analysis.compare.model import Comparison
-from fastprof.analysis.compare.output import renderer
+from fastprof.analysis.compare.output import renderer, to_json
 from fastprof.analysis.compare.runs import Run
 from fastprof.cli.endings import complain
 from fastprof.cli.output import any_text, check_output
@@ -22,10 +22,10 @@ _BAD_INPUT = 2
 
 _EPILOG = """\
 conditions of --fail-if:
-  step>+3%%          the mean step became more than 3 %% longer, and that is more than chance
+  step>+3%          the mean step became more than 3 % longer, and that is more than chance
   data>+0.5ms       a section took more than 0.5 ms more per step
-  "p99(step)>+10%%"  also p50, p95, min, max, count, self, share, gpu
-  gpu_util<-5points gpu_util<80%%  memory>+1GiB  throughput<-5%%  count(forward)>+0
+  "p99(step)>+10%"  also p50, p95, min, max, count, self, share, gpu
+  gpu_util<-5points gpu_util<80%  memory>+1GiB  throughput<-5%  count(forward)>+0
 Without a sign the condition is about the run after alone.  Names with blanks or brackets
 stand in quotes.
 
@@ -72,6 +72,8 @@ def run_compare(argv: Sequence[str]) -> int:
     try:
         conditions = [parse(text, changes=True) for text in options.fail_if]
         write = None if options.output is None else renderer(options.output)
+        if write is not None and options.json and write is not to_json:
+            raise ValueError(f"--json and {options.output!a}: say -o FILE.json")
         problem = None if options.output is None else check_output(options.output)
         if problem is not None:
             raise ValueError(problem)
@@ -97,7 +99,7 @@ def run_check(argv: Sequence[str]) -> int:
     """Check conditions on a saved run; 1 if one does not hold, 2 for bad input."""
     parser = argparse.ArgumentParser(
         prog="fastprof check",
-        description="Check conditions on a saved run, e.g. 'data<10%%' 'p99(step)<1.5*p50(step)'.",
+        description="Check conditions on a saved run, e.g. 'data<10%' 'p99(step)<1.5*p50(step)'.",
         epilog="exit status: 0 all hold, 1 one does not, 2 bad arguments or a bad file",
     )
     parser.add_argument("file", metavar="F", help="a saved run: .fprof, or .stats of any profiler")

@@ -59,10 +59,12 @@ def run(argv: Sequence[str]) -> int:
     )
     options = parser.parse_args(argv)
     try:
+        advice = options.findings or options.checklist
+        if advice and (options.table is not None or options.format not in (None, "text")):
+            raise ValueError("--findings and --checklist are text: leave out --table and --format")
         report = load(options.file, correct_times=not options.raw)
-        if options.findings or options.checklist:
-            sys.stdout.write("\n".join(_advice(report, options)) + "\n")
-            sys.stdout.flush()
+        if advice:
+            _write_text("\n".join(_advice(report, options)) + "\n", options.output)
         elif options.table is not None:
             _write_table(report, options)
         elif options.output is not None:
@@ -99,13 +101,16 @@ def _write_table(report: Report, options: argparse.Namespace) -> None:
         format_ = "csv" if options.output is None else formats.format_of(options.output).name
     if format_ != "csv":
         raise ValueError(f"--table is of CSV files, not of {format_}; use -o FILE.csv")
-    text = report.to_csv(options.table)
-    if options.output is None:
+    _write_text(report.to_csv(options.table), options.output)
+
+
+def _write_text(text: str, path: str | None) -> None:
+    if path is None:
         with any_text(sys.stdout):
             sys.stdout.write(text)
             sys.stdout.flush()
         return
-    with atomic_write(resolve_output(options.output)) as stream:
+    with atomic_write(resolve_output(path)) as stream:
         stream.write(text.encode("utf-8"))
 
 

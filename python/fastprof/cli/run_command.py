@@ -282,7 +282,7 @@ def _finish(report: Report, paths: Sequence[str]) -> None:
             save_or_keep(path, partial(_save_stats, stats))
         else:
             save_or_keep(path, report.save)
-    if rank != 0:
+    if rank != 0 or sys.stdout is None:
         return
     try:
         with any_text(sys.stdout):
@@ -295,6 +295,8 @@ def _finish(report: Report, paths: Sequence[str]) -> None:
     except BrokenPipeError:
         # The reader has seen enough; see profile_command.
         sys.stdout = None
+    except OSError as error:
+        complain(f"{', '.join(map(ascii, written))} written, but not shown: {error}")
 
 
 def _save_stats(stats: dict[Function, Entry], path: str) -> None:
