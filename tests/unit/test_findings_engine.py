@@ -120,6 +120,21 @@ def test_p9_a_rule_that_fails_costs_its_own_answer_only(monkeypatch):
     assert found.abstained == (("broken", "the rule failed: ZeroDivisionError: x"),)
 
 
+def test_p9_so_does_one_that_fails_when_what_is_left_is_graded(monkeypatch):
+    def fails(ms: float) -> str:
+        raise ZeroDivisionError(f"at {ms}")
+
+    found = examined(
+        monkeypatch,
+        inner=draft(0.1, group="item"),
+        outer=draft(0.4, shared={"item": 10.0}, grade=fails),
+        sound=draft(0.2),
+    )
+    assert [f.rule for f in found.findings] == ["sound", "inner"]
+    assert [rule for rule, _ in found.abstained] == ["outer"]
+    assert "the rule failed: ZeroDivisionError" in found.abstained[0][1]
+
+
 def test_a_program_that_trains_nothing_has_no_finding():
     work = {
         "": [

@@ -79,6 +79,8 @@ def examine(report: Report) -> Examination:
     for rule in RULES:
         try:
             draft = rule.check(facts)
+            rest, by = (None, ()) if draft is None else _reduced(rule, draft, fired)
+            finding = None if rest is None else _finding(facts, rule, rest, by)
         except Abstain as reason:
             abstained.append((rule.id, str(reason)))
             continue
@@ -86,15 +88,12 @@ def examine(report: Report) -> Examination:
             abstained.append((rule.id, f"the rule failed: {type(error).__name__}: {error}"))
             continue
         checked.append(rule.id)
-        if draft is None:
-            continue
-        rest, by = _reduced(rule, draft, fired)
-        if rest is None:
+        if finding is not None and rest is not None:
+            found.append(finding)
+            if rest.severity != "note":
+                fired.append((rule, rest))
+        elif draft is not None:
             explained.append((rule.id, by))
-            continue
-        found.append(_finding(facts, rule, rest, by))
-        if rest.severity != "note":
-            fired.append((rule, rest))
     return Examination(
         findings=tuple(sorted((f for f in found if f.severity != "note"), key=_rank)),
         notes=tuple(f for f in found if f.severity == "note"),
