@@ -38,6 +38,7 @@ NAMES = {
     "quotes": "\"'\\`${x}{{y}}",
     "markup": "[red]bold[/red]</ScRiPt><img src=x onerror=alert(1)>",
     "formula": "=cmd|' /C calc'!A0",
+    "wide formula": "\uff1dcmd|' /C calc'!A0",
     "path": "../../etc/passwd",
     "prototype": "__proto__",
     "percent": "%s%n%(x)s{0}",

@@ -12,17 +12,18 @@ from dataclasses import replace
 
 import fastprof
 import pytest
-from fastprof.exporters.columns import TABLES
+from fastprof.exporters.columns import TABLES, columns
 from fastprof.exporters.loading import load
 from fastprof.exporters.markdown import MAX_BYTES, MAX_LINES, code, sentence
 from fastprof.exporters.tables import all_tables
 from fastprof.report import build_report
 from fastprof.report.findings import Finding
 from fastprof.report.steps import SplitRow, StepSeriesView
-from fastprof.snapshot import Snapshot
+from fastprof.snapshot import Snapshot, Steps
+from fastprof.snapshot_steps import StepSeries
 from unit.gpu_runs import gpu_training_run
 from unit.hostile import NAMES, snapshot_with
-from unit.snapshots import MS, Node, memory, py, replaced, tree
+from unit.snapshots import MS, Builder, Node, memory, py, replaced, section, tree
 from unit.test_report import training_run
 
 
@@ -92,6 +93,17 @@ def test_steps_are_one_row_each(report):
     ]  # fmt: skip
 
 
+def test_sections_whose_names_look_the_same_have_a_column_each():
+    builder = Builder().thread(Node(py("main"), 1, MS))
+    a, b = (builder.key(section(name)) for name in ("a\n", "a\\x0a"))
+    series = StepSeries(0, (0, MS), (MS, MS), ((a, (1000, 2000)), (b, (3000, 4000))))
+    steps = Steps(2, 0, 2 * MS, 0.0, MS, MS, (MS, MS), series=series)
+    made = build_report(builder.snapshot(steps=steps))
+    (_, *_, first, second), *_ = columns(made, "steps")
+    assert (first, second) == ("section_a\\x0a_ms", "section_a\\x0a'_ms")
+    assert [row[-2:] for row in columns(made, "steps")[1]] == [(0.001, 0.003), (0.002, 0.004)]
+
+
 def test_steps_of_an_old_run_have_their_durations(report):
     rows = read(report.to_csv("steps"))
     assert [int(row["step"]) for row in rows] == list(range(3, 10))
@@ -123,7 +135,7 @@ def test_f43_hostile_names_in_csv(name):
         assert len(text.splitlines()) == len(rows) + 1
         for row in rows:  # no formula: a number may begin with a minus sign
             for value in row.values():
-                assert not value.startswith(("=", "+", "@", "\t", "\r"))
+                assert not value.startswith(("=", "+", "@", "\t", "\r", "\uff1d"))
     assert len(read(made.to_csv())) == len(made.functions)
 
 

@@ -73,7 +73,12 @@ def _steps(report: Report) -> Columns:
         found["start_ms"] = series.start_ms
         found["wall_ms"] = series.wall_ms
         for name, values in series.names.items():
-            found[f"section_{printable_name(name)}_ms"] = values
+            shown = printable_name(name)
+            column = f"section_{shown}_ms"
+            while column in found:  # two names may look the same
+                shown += "'"
+                column = f"section_{shown}_ms"
+            found[column] = values
         for name in ("cpu_ms", "gc_ms", "switches", "faults"):
             found[name] = getattr(series, name)
     else:  # a run that was saved before there were more than the durations

@@ -2,7 +2,7 @@
 
 Numbers are written so that reading them back gives the same value; what is not known is
 an empty cell.  A text that a spreadsheet would take for a formula (it begins with ``=``,
-``+``, ``-`` or ``@``) has a ``'`` put before it.
+``+``, ``-`` or ``@``, or with the wide form of one) has a ``'`` put before it.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from typing import TextIO
 
 from fastprof.exporters.columns import Value, columns
 from fastprof.report.model import Report
+
+_FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 
 def write(report: Report, stream: TextIO, *, table: str = "functions") -> None:
@@ -32,5 +34,5 @@ def _cell(value: Value) -> str:
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return ""
     if isinstance(value, str):
-        return f"'{value}" if value.startswith(("=", "+", "-", "@")) else value
+        return f"'{value}" if value.startswith(_FORMULA) else value
     return str(value)
