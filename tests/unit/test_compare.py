@@ -119,6 +119,28 @@ def test_a_phase_is_the_same_section_by_either_name():
     assert [(r.name, r.status) for r in pair.sections] == [("forward", "both")]
 
 
+def test_both_names_of_a_phase_in_one_run_are_two_sections():
+    sides = [
+        run(normal(10, 200, 1), {"data": [1.0] * 200, "data_loading": [ms] * 200}) for ms in (1, 3)
+    ]
+    found = fastprof.compare(*sides)
+    assert found.pairs[0].effect("data_loading").difference_ms == pytest.approx(2)
+    assert found.pairs[0].effect("data").difference_ms == 0
+    assert [row.name for row in found.pairs[0].sections] == ["data", "data_loading"]
+    rows = fastprof.check(sides[1], "data<1.1ms", "data_loading>2.9ms")
+    assert all(row.holds for row in rows)
+
+
+def test_time_per_call_is_a_mean_over_the_runs_that_have_the_function():
+    def made(seed, *functions):
+        return run(normal(10, 100, seed), functions=functions)
+
+    work = Node(py("work"), 100, 200 * MS)
+    found = fastprof.compare([made(1, work), made(2)], [made(3, work), made(4, work)])
+    figures = found.functions[0].figures["per_call_ms"]
+    assert (figures.before, figures.after) == (2, 2)
+
+
 def test_runs_saved_without_a_series_still_have_their_steps():
     before = run(normal(10.0, N, 1), {"data": [1.0] * N}, with_series=False)
     pair = pair_of(before, run(normal(15.0, N, 2), {"data": [1.0] * N}))

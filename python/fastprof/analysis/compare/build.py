@@ -167,15 +167,22 @@ def _effects(before: _Side, after: _Side, *, level: float, noise: float) -> tupl
     return decide(effects, level=level)
 
 
-def _series_names(runs: Iterable[Run]) -> dict[str, tuple[str, ...]]:
+def _series_names(runs: Sequence[Run]) -> dict[str, tuple[str, ...]]:
     """Name -> the names that it may have in a run; phases have two."""
     names: dict[str, tuple[str, ...]] = {}
     for run in runs:
         for name in run.series:
             other = "section " + ALIASES.get(name.removeprefix("section "), "")
+            if _both(name, other, [r.series for r in runs]):
+                other = name
             if name not in names and other not in names:
                 names[name] = (name, other)
     return names
+
+
+def _both(name: str, other: str, tables: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether two names for the same are of two sections: one run has both."""
+    return any(name in table and other in table for table in tables)
 
 
 def _find(series: Mapping[str, Series], names: Iterable[str]) -> Series | None:
@@ -340,8 +347,11 @@ class _Tables:
         for name in names:
             if name in seen:
                 continue
-            seen.update((name, alias(name)))
-            found = [table.get(name, table.get(alias(name))) for table in tables]
+            other = alias(name)
+            if _both(name, other, tables):
+                other = name
+            seen.update((name, other))
+            found = [table.get(name, table.get(other)) for table in tables]
             row = self._row(i, found, lambda _, name=name: name, lambda *_: "", figures)  # type: ignore[misc]
             if row is not None:
                 rows.append(row)
@@ -386,7 +396,16 @@ def _mean_figures(rows: Sequence[_Figures], runs: int) -> dict[str, float | None
 
 
 _PER_ENTRY = frozenset(
-    {"mean_ms", "p99_ms", "mean_us", "data_ms", "batch_wait_ms", "blocked_share", "load_ms"}
+    {
+        "mean_ms",
+        "p99_ms",
+        "mean_us",
+        "per_call_ms",
+        "data_ms",
+        "batch_wait_ms",
+        "blocked_share",
+        "load_ms",
+    }  # fmt: skip
 )
 
 

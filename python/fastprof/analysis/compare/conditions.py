@@ -158,7 +158,8 @@ def _effect(name: Name, pair: Pair) -> Effect | None:
     if name.function == "mean":  # of single entries, not of steps
         return None
     names = (name.name, ALIASES.get(name.name, name.name))
-    return next((e for e in pair.effects if e.kind == "section" and e.name in names), None)
+    sections = {e.name: e for e in pair.effects if e.kind == "section"}
+    return next((sections[n] for n in names if n in sections), None)
 
 
 def _of_effect(effect: Effect) -> _Moved:

@@ -126,9 +126,10 @@ def span_ms(run: Run) -> float:
 
 
 def _section(run: Run, name: str, function: str) -> _Found:
-    names = (name, ALIASES.get(name, name))
-    in_steps = next((r for r in run.report.steps.rows if r.name in names), None)
-    row: SectionRow | None = next((r for r in run.report.sections if r.name in names), None)
+    if all(r.name != name for r in run.report.sections):
+        name = ALIASES.get(name, name)
+    in_steps = next((r for r in run.report.steps.rows if r.name == name), None)
+    row: SectionRow | None = next((r for r in run.report.sections if r.name == name), None)
     if in_steps is not None and function in ("", "share"):
         return (in_steps.mean_ms, TIME) if not function else (in_steps.share, SHARE)
     if row is None:
