@@ -117,6 +117,16 @@ def test_a_saved_run_keeps_the_trace(tmp_path: Path) -> None:
     assert trace_kit.load(tmp_path / "x.trace.json.gz") == written(snapshot())
 
 
+def test_every_field_of_a_saved_trace_and_run_is_in_its_document() -> None:
+    document = (Path(__file__).parents[2] / "docs/fprof-format.md").read_text(encoding="utf-8")
+    whole = snapshot().to_dict()
+    made = whole["trace"]
+    names = {*whole, *made, *whole["memory"], *whole["gpu"], *whole["steps"]}
+    for table in ("events", "steps", "gpu", "calls"):
+        names.update(made[table])
+    assert sorted(name for name in names if f"`{name}`" not in document) == []
+
+
 def test_runs_saved_before_there_were_traces_load() -> None:
     data = snapshot().to_dict()
     del data["trace"]
