@@ -405,7 +405,7 @@ _PER_ENTRY = frozenset(
         "batch_wait_ms",
         "blocked_share",
         "load_ms",
-    }  # fmt: skip
+    }
 )
 
 
