@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 import pytest
-from fastprof.report.flat import TRANSPARENT, child_links, flatten, node_groups, subtree_sums
+from fastprof.report.flat import (
+    TRANSPARENT,
+    Flat,
+    child_links,
+    flatten,
+    merged,
+    node_groups,
+    subtree_sums,
+)
 from fastprof.report.functions import section_table
 from fastprof.snapshot import NodeTable, Snapshot, ThreadTree
 from hypothesis import given
@@ -131,3 +139,13 @@ def test_only_outermost_activations_count_as_such_in_any_tree(choices):
     table = flatten(nodes, groups, ns)
     assert {g: (r.primitive_calls, r.cum_ns) for g, r in table.rows.items()} == expected
     assert {g: (r.primitive_calls, r.cum_ns) for g, r in table.edges.items()} == pairs
+
+
+def test_tables_of_threads_add_up_and_are_left_as_they_are():
+    nodes = NodeTable((-1, 0, 1), (0, 0, 0), (0, 2, 3), (0, 0, 0), (0, 5, 7))
+    tables = [flatten(nodes, [TRANSPARENT, 0, 1], nodes.self_ns) for _ in range(3)]
+    total = merged(tables)
+    assert (total.rows[0].calls, total.rows[0].cum_ns, total.edges[0, 1].calls) == (6, 36, 9)
+    assert [table.rows[0].calls for table in tables] == [2, 2, 2]
+    assert merged(tables[:1]) is tables[0]
+    assert merged([]).rows == Flat().rows == {}

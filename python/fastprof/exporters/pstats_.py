@@ -22,7 +22,7 @@ from fastprof.exporters.base import require_tree
 from fastprof.exporters.stats_reader import Caller, Entry, Function
 from fastprof.names import printable_name
 from fastprof.report.correct import correct
-from fastprof.report.flat import TRANSPARENT, Flat, Row, flatten
+from fastprof.report.flat import TRANSPARENT, Row, flatten, merged
 from fastprof.report.model import Report
 from fastprof.snapshot import Key, Snapshot, ThreadTree
 
@@ -53,10 +53,11 @@ def stats_dict(snapshot: Snapshot, *, correct_times: bool = True) -> dict[Functi
         first.setdefault(label, i) if key.kind in _FUNCTIONS else TRANSPARENT
         for i, (key, label) in enumerate(zip(snapshot.keys, labels, strict=True))
     ]
-    table = Flat()
     columns = correct(snapshot, enabled=correct_times).self_ns
-    for tree, column in zip(snapshot.threads, columns, strict=True):
-        table.add(flatten(tree.nodes, _entered(tree, groups), column))
+    table = merged(
+        flatten(tree.nodes, _entered(tree, groups), column)
+        for tree, column in zip(snapshot.threads, columns, strict=True)
+    )
     callers: dict[int, dict[Function, Caller]] = {group: {} for group in table.rows}
     for (caller, callee), edge in table.edges.items():
         primitive, calls, own, cumulative = _numbers(edge)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from fastprof.report.correct import Correction, correct
-from fastprof.report.flat import TRANSPARENT, Flat, Row, flatten, node_groups
+from fastprof.report.flat import TRANSPARENT, Row, flatten, merged, node_groups
 from fastprof.report.functions import (
     function_groups,
     function_rows,
@@ -126,13 +126,10 @@ def _functions(
     # Functions of different threads are different groups here.
     apart = [[g if g < 0 else g + i * n for g in of_thread] for i, of_thread in enumerate(groups)]
     by_thread = gpu.by_group(apart)
-    total = Flat()
     threads = []
     for i, (tree, column, table) in enumerate(
         zip(snapshot.threads, correction.self_ns, tables, strict=True)
     ):
-        if len(tables) > 1:
-            total.add(table)
         use = (
             None
             if by_thread is None
@@ -150,7 +147,7 @@ def _functions(
         )
     if len(threads) == 1:
         return tuple(threads), threads[0].functions
-    return tuple(threads), function_rows(snapshot, total, gpu.by_group(groups))
+    return tuple(threads), function_rows(snapshot, merged(tables), gpu.by_group(groups))
 
 
 def _worker_tables(snapshot: Snapshot, *, enabled: bool) -> tuple[ThreadTable, ...]:
@@ -193,10 +190,11 @@ def _section_rows(
     parts: dict[str, list[SectionStats]] = {name: [] for name in first}
     for stats in snapshot.sections:
         parts[snapshot.keys[stats.key].name].append(stats)
-    tree = Flat()
     threads = snapshot.threads if parts else ()
-    for thread, column in zip(threads, correction.self_ns, strict=False):
-        tree.add(flatten(thread.nodes, node_groups(thread.nodes, groups), column))
+    tree = merged(
+        flatten(thread.nodes, node_groups(thread.nodes, groups), column)
+        for thread, column in zip(threads, correction.self_ns, strict=False)
+    )
     wall_ns = _corrected_wall_ns(snapshot, correction)
     return tuple(
         _section_row(name, stats, tree.rows.get(first[name]), wall_ns, use_of(gpu, first[name]))

@@ -13,7 +13,7 @@ Nothing recurses: a tree may be as deep as it has nodes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from fastprof.snapshot import NodeTable
 
@@ -65,6 +65,17 @@ class Flat:
             _add(self.rows.setdefault(group, Row()), row)
         for pair, row in other.edges.items():
             _add(self.edges.setdefault(pair, Row()), row)
+
+
+def merged(tables: Iterable[Flat]) -> Flat:
+    """Return the sum of tables of the same groups; of a single one, that one itself."""
+    first, *others = [*tables] or [Flat()]
+    if not others:
+        return first
+    total = Flat()
+    for table in (first, *others):
+        total.add(table)
+    return total
 
 
 def _add(into: Row, row: Row) -> None:
