@@ -89,10 +89,14 @@ fp_split_cover(fp_thread *t, fp_kind kind, int64_t now)
 }
 
 void
-fp_split_uncover(fp_thread *t, int64_t now)
+fp_split_uncover(fp_thread *t, int64_t now, int elsewhere)
 {
-    if (--t->split->covers == 0) {
-        end_cover(t->split, now);
+    fp_split *s = t->split;
+    if (--s->covers == 0) {
+        if (elsewhere) {
+            s->cover_cpu_ns = fp_usage_cpu(&s->usage); /* so it had none */
+        }
+        end_cover(s, now);
     }
 }
 

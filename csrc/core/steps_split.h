@@ -99,8 +99,9 @@ fp_split_end_step(fp_thread *t, int64_t start, int64_t now, int measured);
 void
 fp_split_cover(fp_thread *t, fp_kind kind, int64_t now);
 
+/* [elsewhere]: another thread calls, so the CPU time is not known. */
 void
-fp_split_uncover(fp_thread *t, int64_t now);
+fp_split_uncover(fp_thread *t, int64_t now, int elsewhere);
 
 /* The collector begins and ends.  One that is told of twice, or of whose begin
  * nobody told, is nothing. */

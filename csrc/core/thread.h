@@ -196,8 +196,9 @@ fp_thread_open_section(fp_thread *t, uint32_t id, fp_phase phase,
                        const void *owner, int64_t now);
 
 enum {
-    FP_EXIT_ERROR = 1,  /* left by an exception */
-    FP_EXIT_CANCEL = 2, /* keep its time on the path, but it is no sample */
+    FP_EXIT_ERROR = 1,     /* left by an exception */
+    FP_EXIT_CANCEL = 2,    /* keep its time on the path, but it is no sample */
+    FP_EXIT_ELSEWHERE = 4, /* another thread calls */
 };
 
 /* Closes the innermost open entry of section [id], one of [owner]'s if there

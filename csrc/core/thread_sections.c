@@ -195,7 +195,7 @@ fp_thread_close_section(fp_thread *t, uint32_t id, const void *owner,
     int64_t start = t->open[i].start;
     fp_phase phase = (fp_phase)t->open[i].phase;
     if (t->open[i].cover != FP_KIND_NONE && t->split != NULL) {
-        fp_split_uncover(t, now);
+        fp_split_uncover(t, now, (flags & FP_EXIT_ELSEWHERE) != 0);
     }
     if (FP_LIKELY(t->open[i].on_path)) {
         remove_node(t, i, now);
@@ -238,7 +238,7 @@ fp_thread_drop_sections(fp_thread *t, int64_t now)
             charge_bottom(t, now);
         }
         if (t->open[i].cover != FP_KIND_NONE && t->split != NULL) {
-            fp_split_uncover(t, now);
+            fp_split_uncover(t, now, 1); /* whoever ends the recording */
         }
         t->open[i].section->lost++;
         t->open_len = i;

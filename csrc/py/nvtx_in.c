@@ -126,6 +126,7 @@ close_section(fp_nvtx_range range, unsigned flags)
     if (t == NULL) {
         return; /* its thread has ended */
     }
+    flags |= t != own ? FP_EXIT_ELSEWHERE : 0;
     int64_t now = fp_clock_now(&r->clock);
     (void)fp_thread_close_section(t, range.id, range.owner, flags, now);
     fp_recorder_trace(r, t, now);

@@ -372,6 +372,24 @@ FP_TEST(split_f34_a_clock_that_goes_back_takes_nothing_away)
     finish(t, &m);
 }
 
+FP_TEST(split_a_cover_that_another_thread_ends_had_no_cpu_time)
+{
+    fake_memory m = {0};
+    fp_usage u = {1000, 0, 0};
+    fp_thread *t = stepping(&m, 0, &u, 0);
+    open_data(t, 0);
+    u.cpu_ns = 1000000; /* that thread's */
+    fp_thread_close_section(t, DATA, NULL, FP_EXIT_ELSEWHERE, 100);
+    u.cpu_ns = 1040;
+    open_data(t, 100);
+    u.cpu_ns = 1060;
+    fp_thread_close_section(t, DATA, NULL, 0, 200);
+    fp_thread_end_step(t, 200);
+    CHECK_INT(of(t, FP_KIND_DATA), 200);
+    CHECK_INT(t->split->sum.covered_cpu_ns, 20);
+    finish(t, &m);
+}
+
 FP_TEST(split_a_collection_whose_end_is_not_told_goes_on_no_more)
 {
     fake_memory m = {0};
