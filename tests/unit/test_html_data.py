@@ -14,11 +14,13 @@ import pytest
 from fastprof.cli import main
 from fastprof.errors import MissingExtraError
 from fastprof.exporters import html
+from fastprof.exporters.cells import Table
 from fastprof.exporters.html.data import page_data
 from fastprof.exporters.html.flames import flame_columns
 from fastprof.exporters.html.functions import function_columns
-from fastprof.exporters.html.limits import PageLimits
+from fastprof.exporters.html.limits import LIMITS, PageLimits
 from fastprof.exporters.html.strings import Strings
+from fastprof.exporters.html.tables import part
 from fastprof.report.from_stats import report_from_stats
 from fastprof.report.model import Report
 from hypothesis import given
@@ -178,6 +180,14 @@ def test_functions_and_edges_beyond_the_limits_are_counted():
     assert sum(edges["count"]) == len(edges["caller"]) == 5
     assert edges["left_out"] > 0
     assert columns["self_total"] == pytest.approx(sum(r.self_ms for r in report.functions), abs=1)
+
+
+def test_rows_of_a_table_beyond_the_limit_are_counted():
+    rows = tuple((f"row {i}", str(i)) for i in range(LIMITS.rows + 1))
+    made = part(Table("Things", ("name", "n"), rows), [f"name {i}" for i in range(len(rows))])
+    assert made["title"] == "Things (the first 500 of 501)"
+    assert made["rows"][-1] == ["name 499", "499"]
+    assert part(Table("Things", ("name", "n"), rows[1:]))["title"] == "Things"
 
 
 def test_what_is_not_known_is_not_available():

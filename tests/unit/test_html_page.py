@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -403,3 +404,12 @@ def test_p3_names_are_shown_as_they_are_with_controls_escaped(chromium, hostile_
 def test_the_scripts_are_all_in_the_page(page):
     folder = Path(sys.modules["fastprof.exporters.html"].__file__).parent / "js"
     assert {path.name for path in folder.iterdir()} == set(SCRIPTS)
+
+
+def test_f46_any_number_of_notes_can_be_opened(chromium, folder):
+    # More than a call in JavaScript can have arguments.
+    notes = tuple(f"note {i}" for i in range(200_000))
+    report_of(replace(training(), notes=notes)).save(folder / "notes.html")
+    page = opened(chromium, folder / "notes.html")
+    assert page.run("document.querySelector('.notes').children.length") > len(notes)
+    assert page.console == []

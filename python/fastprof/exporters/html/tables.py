@@ -25,13 +25,17 @@ def name(text: str) -> str:
 
 
 def part(table: Table, names: Sequence[str] | None = None) -> dict[str, Any]:
-    """Return a table as the page wants it; ``names`` take the place of its first column."""
-    rows = [list(row) for row in table.rows]
+    """Return a table as the page wants it, up to the limit.
+
+    ``names`` take the place of its first column.
+    """
+    rows = [list(row) for row in table.rows[: LIMITS.rows]]
+    cut = f" (the first {len(rows)} of {len(table.rows)})" if len(rows) < len(table.rows) else ""
     for row, text in zip(rows, names or (), strict=False):
         row[0] = name(text)
     return {
         "kind": "table",
-        "title": table.title,
+        "title": table.title + cut,
         "headers": list(table.headers),
         "left": sorted(table.left),
         "rows": rows,

@@ -18,7 +18,10 @@ function el(tag, attributes, ...children) {
       node.setAttribute(name, value);
     }
   }
-  node.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  // One by one: a call takes so many arguments only.
+  for (const child of children.flat()) {
+    if (child !== null && child !== undefined) node.append(child);
+  }
   return node;
 }
 
