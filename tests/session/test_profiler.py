@@ -445,8 +445,8 @@ def test_the_overhead_budget_knows_what_a_call_costs() -> None:
 
 
 def test_an_output_of_no_known_format_is_refused_before_the_run(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"run\.csv"):
-        fastprof.Profiler(output=tmp_path / "run.csv")
+    with pytest.raises(ValueError, match=r"run\.xyz"):
+        fastprof.Profiler(output=tmp_path / "run.xyz")
 
 
 def test_f22_an_interrupt_while_stopping_still_saves_and_lets_the_next_one_start(

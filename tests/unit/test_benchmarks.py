@@ -134,6 +134,7 @@ def test_instructions_are_counted(tmp_path: Path) -> None:
     assert 0 < calls["none"] < calls["fastprof"]
 
 
+@pytest.mark.slow
 def test_gpu_measures_on_the_simulated_device(tmp_path: Path) -> None:
     if not sys.platform.startswith("linux"):
         pytest.skip("the collector is for Linux")
