@@ -196,6 +196,23 @@ class Raising(torch.optim.SGD):
         raise RuntimeError("planted")
 
 
+@pytest.mark.filterwarnings("ignore")  # torch.jit is deprecated, and used
+def test_a_scripted_module_has_its_forward_too() -> None:
+    truth = Truth()
+    layers = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())
+    model = torch.jit.script(layers)
+    optimizer = SlowSGD(model.parameters(), truth)
+    with attach() as loop:
+        fit(truth, model, optimizer, loader(Items(truth, 8)))
+    assert {name: counts(loop)[name] for name in ("forward", "backward", "optimizer")} == {
+        "forward": 4,
+        "backward": 4,
+        "optimizer": 4,
+    }
+    assert not model._forward_hooks
+    assert not model._forward_hooks_always_called
+
+
 def test_s1_21_accumulation_counts_32_32_1() -> None:
     truth = Truth()
     model, optimizer = made(truth)

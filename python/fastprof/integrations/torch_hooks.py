@@ -29,6 +29,9 @@ H2D = profile_section("h2d")
 
 Fail = Callable[[str, BaseException], None]
 
+#: Of the hook on the module that is running; torch gives out keys from 0 up.
+_AFTER_KEY = -1
+
 
 class Hooks:
     """Everything that is put into torch for one run.
@@ -58,8 +61,8 @@ class Hooks:
         self._watches_compiled = False
         # How many steps run within another one of the same optimizer.
         self._inner_steps = 0
-        # The hook on the module that is running.
-        self._after: Any = None
+        # Where the hook on the module that is running stands.
+        self._after: tuple[Any, Any] | None = None
         self._cuda = CudaInit(lambda: self._part("copies", self._install_copies))
 
     def install(self) -> None:
@@ -183,29 +186,36 @@ class Hooks:
         self._before.pop(self._before_key, None)
 
     def _module_begins(self, module: Any) -> None:
-        if self._after is not None:  # of a call that raised
-            self._after.remove()
-            self._after = None
+        self._take_after()  # of a call that raised
         if not self._phases.module_begins(module):
             return
         try:
             self._rows.look_at(module)
-            self._after = module.register_forward_hook(self._left, always_call=True)
+            # As register_forward_hook(always_call=True) does, without a handle's weak
+            # references: it is taken out by each call.
+            after = module._forward_hooks, module._forward_hooks_always_called
+            after[0][_AFTER_KEY] = self._left
+            after[1][_AFTER_KEY] = True
+            self._after = after
         except BaseException:
             self._phases.module_ends()
             raise
         self._disarm()
 
+    def _take_after(self) -> None:
+        if self._after is not None:
+            for hooks in self._after:
+                hooks.pop(_AFTER_KEY, None)
+            self._after = None
+
     def _module_left(self, module: Any) -> None:
         self._part("forward", self._module_ends)
 
     def _module_ends(self) -> None:
-        after = self._after
         # torch goes through the hooks themselves when one of them is called for an
         # exception; this one is then taken out at the next opportunity.
-        if after is not None and sys.exc_info()[0] is None:
-            after.remove()
-            self._after = None
+        if sys.exc_info()[0] is None:
+            self._take_after()
         self._arm()
         self._phases.module_ends()
 
