@@ -57,7 +57,7 @@ def data_loading(facts: Facts) -> Draft | None:
         title=title,
         value=facts.share(measured),
         evidence=(
-            f"Sections data and data_loading take {span_text(measured, facts)}.",
+            f"Fetching batches takes {span_text(measured, facts)}.",
             stalled,
             *(row.workers.advice for row in facts.report.loaders if row.workers),
             _content(facts) if severity else "",

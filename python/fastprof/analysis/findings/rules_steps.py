@@ -220,6 +220,10 @@ def recomputes(facts: Facts) -> bool:
     return bool(told) or facts.use("recompute").calls > 0
 
 
+#: What to do about a phase that takes less than usual.
+_ELSEWHERE = ("Nothing here: other parts of the step take the time.",)
+
+
 def _unusual(facts: Facts, phase: str) -> Draft | None:
     need_steps(facts)
     usual, ms = USUAL[phase], facts.phase(phase)
@@ -228,13 +232,14 @@ def _unusual(facts: Facts, phase: str) -> Draft | None:
     share = facts.share(ms)
     if usual.low <= share <= usual.high:
         return None
+    high = share > usual.high
     return Draft(
         value=100 * share, unit="%",
         title=f"{phase.capitalize()} takes {percent(share)} of the step",
         severity="note",
         threshold=f"usually {usual.text}", source=usual.origin,
         evidence=(f"Section {phase} takes {span_text(ms, facts)}.",),
-        fix=fixes(f"{phase}-share", facts.framework),
+        fix=fixes(f"{phase}-share", facts.framework) if high else _ELSEWHERE,
         sections=FORWARD if phase == "forward" else BACKWARD,
     )  # fmt: skip
 
