@@ -95,9 +95,10 @@ def _hook_notes(snapshot: Snapshot) -> Iterable[str]:
 def _muted_notes(snapshot: Snapshot) -> Iterable[str]:
     if not snapshot.muted:
         return
+    most = sorted(snapshot.muted, key=lambda m: -m.calls_before)[:_MUTED_SHOWN]
     names = [
         f"{ascii_name(snapshot.keys[m.key].qualname, 200)} (after {m.calls_before} calls)"
-        for m in snapshot.muted[:_MUTED_SHOWN]
+        for m in most
     ]
     more = len(snapshot.muted) - len(names)
     if more:
