@@ -462,7 +462,9 @@ with attach(
             optimizer.zero_grad()
 report = profiling.report()
 counts = [report.section(name).count for name in ("data", "forward", "backward", "optimizer")]
-print("RESULT", json.dumps([accelerator.process_index, type(model).__name__, logged, counts]))
+result = json.dumps([accelerator.process_index, type(model).__name__, logged, counts])
+# In one write: both processes have the same pipe, and torchrun switches buffers off.
+print(f"RESULT {result}\\n", end="")
 """
 
 
