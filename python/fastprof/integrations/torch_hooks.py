@@ -101,9 +101,14 @@ class Hooks:
         try:
             return action(*args)
         except Exception as error:  # nothing may reach the training
-            self._off.add(part)
-            self._fail(f"the automatic sections of {part} were switched off", error)
+            self._switch_off(part, error)
         return None
+
+    def _switch_off(self, part: str, error: BaseException) -> None:
+        self._off.add(part)
+        self._fail(f"the automatic sections of {part} were switched off", error)
+
+    # What runs in every step does as _part() without the call.
 
     def _replace(
         self, part: str, owner: Any, name: str, before: Before | None, after: After
@@ -111,11 +116,21 @@ class Hooks:
         """Let ``owner.name`` call ``before`` and ``after``, until it is undone."""
         original = getattr(owner, name)
 
+        off, switch_off = self._off, self._switch_off
+
         def guarded_before(args: Any, kwargs: Any) -> None:
-            self._part(part, before, args, kwargs)  # type: ignore[arg-type]
+            if part not in off:
+                try:
+                    before(args, kwargs)  # type: ignore[misc]
+                except Exception as error:
+                    switch_off(part, error)
 
         def guarded_after(args: Any, kwargs: Any, result: Any) -> None:
-            self._part(part, after, args, kwargs, result)
+            if part not in off:
+                try:
+                    after(args, kwargs, result)
+                except Exception as error:
+                    switch_off(part, error)
 
         self._put(owner, name, wrap(original, before and guarded_before, guarded_after))
 
@@ -158,11 +173,14 @@ class Hooks:
 
     def _install_forward(self) -> None:
         module = sys.modules["torch.nn.modules.module"]
-        compiling, part, begins = self._compiling, self._part, self._module_begins
+        compiling, off, begins = self._compiling, self._off, self._module_begins
 
         def before_forward(module: Any, args: Any) -> None:
-            if not compiling():
-                part("forward", begins, module)
+            if "forward" not in off and not compiling():
+                try:
+                    begins(module)
+                except Exception as error:
+                    self._switch_off("forward", error)
 
         handle = module.register_module_forward_pre_hook(before_forward)
         hooks = handle.hooks_dict_ref()
@@ -209,15 +227,17 @@ class Hooks:
             self._after = None
 
     def _module_left(self, module: Any) -> None:
-        self._part("forward", self._module_ends)
-
-    def _module_ends(self) -> None:
-        # torch goes through the hooks themselves when one of them is called for an
-        # exception; this one is then taken out at the next opportunity.
-        if sys.exc_info()[0] is None:
-            self._take_after()
-        self._arm()
-        self._phases.module_ends()
+        if "forward" in self._off:
+            return
+        try:
+            # torch goes through the hooks themselves when one of them is called for an
+            # exception; this one is then taken out at the next opportunity.
+            if sys.exc_info()[0] is None:
+                self._take_after()
+            self._arm()
+            self._phases.module_ends()
+        except Exception as error:
+            self._switch_off("forward", error)
 
     def _was_compiled(self, args: Any, kwargs: Any, result: Any) -> None:
         """``Module.compile()``: hooks would be compiled with it, so the result is wrapped."""

@@ -28,22 +28,22 @@ def wrap(original: Callable[..., Any], before: Before | None, after: After) -> C
     ``original`` to refuse.
     """
 
+    # Guarded here and not in a function of its own: this runs at every backward.
     @functools.wraps(original)
     def call_through(*args: Any, **kwargs: Any) -> Any:
         result: Any = FAILED
         if before is not None:
-            _quietly(before, args, kwargs)
+            try:  # noqa: SIM105
+                before(args, kwargs)
+            except Exception:
+                pass
         try:
             result = original(*args, **kwargs)
         finally:
-            _quietly(after, args, kwargs, result)
+            try:  # noqa: SIM105
+                after(args, kwargs, result)
+            except Exception:
+                pass
         return result
 
     return call_through
-
-
-def _quietly(action: Callable[..., None], *args: Any) -> None:
-    try:  # noqa: SIM105 - contextlib's way is three more calls, at every backward
-        action(*args)
-    except Exception:
-        pass
