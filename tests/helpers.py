@@ -72,11 +72,8 @@ def child_env(env: Mapping[str, str] | None = None, *, guard: bool = True) -> di
     return result
 
 
-def _limits(rlimit_as: int | None) -> None:
-    # A crash is expected in some tests; its core file would fill the disk.
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    if rlimit_as is not None:
-        resource.setrlimit(resource.RLIMIT_AS, (rlimit_as, rlimit_as))
+# A crash is expected in some tests; its core file would fill the disk.
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 def run_command(
@@ -100,7 +97,14 @@ def run_command(
         guard: whether the child refuses network connections.  Turn it off where every
             allocation of the child counts, and under ``-I`` or ``-E``, where it cannot work.
     """
-    limit = None if sanitized() else rlimit_as
+
+    def limit_memory() -> None:
+        assert rlimit_as is not None
+        resource.setrlimit(resource.RLIMIT_AS, (rlimit_as, rlimit_as))
+
+    # Where it can be left out it must be: it makes the child run Python between fork and
+    # exec, and a sanitizer's allocator may have been locked by another thread at the fork.
+    before_exec = None if rlimit_as is None or sanitized() else limit_memory
     with subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
@@ -113,7 +117,7 @@ def run_command(
         cwd=cwd,
         # Its own group, so that a hanging child goes with its own children.
         start_new_session=True,
-        preexec_fn=lambda: _limits(limit),
+        preexec_fn=before_exec,
     ) as process:
         try:
             stdout, stderr = process.communicate(stdin, timeout=timeout * time_scale())
