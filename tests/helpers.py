@@ -21,9 +21,9 @@ BACKENDS = ("setprofile", "monitoring") if sys.version_info >= (3, 12) else ("se
 MIB = 1 << 20
 
 
-def sanitized() -> bool:
-    """True when this interpreter runs under a preloaded sanitizer."""
-    return any(name in os.environ.get("LD_PRELOAD", "") for name in ("asan", "tsan"))
+def sanitized(*names: str) -> bool:
+    """True when this interpreter runs under a preloaded sanitizer: one of `names`, or any."""
+    return any(name in os.environ.get("LD_PRELOAD", "") for name in names or ("asan", "tsan"))
 
 
 def time_scale() -> float:
