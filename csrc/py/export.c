@@ -20,6 +20,14 @@ fp_export_put(PyObject *d, const char *name, PyObject *value)
     return rc;
 }
 
+int
+fp_export_append(PyObject *list, PyObject *value)
+{
+    int rc = value == NULL ? -1 : PyList_Append(list, value);
+    Py_XDECREF(value);
+    return rc;
+}
+
 static PyObject *
 describe(const fp_export *x, fp_key key)
 {

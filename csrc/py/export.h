@@ -22,6 +22,10 @@ fp_export_ns(const fp_export *x, int64_t ticks);
 int
 fp_export_put(PyObject *d, const char *name, PyObject *value);
 
+/* Appends [value] and lets go of it; -1 with an exception. */
+int
+fp_export_append(PyObject *list, PyObject *value);
+
 /* Index of [key] among the described keys, describing it when it is new; -1
  * with an exception.  May run Python code. */
 Py_ssize_t

@@ -1,6 +1,7 @@
 #include "py/export_outliers.h"
 
 #include "core/outliers.h"
+#include "py/export.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -26,15 +27,6 @@ next_ns(const outliers_ctx *x, int64_t *ticks, int64_t more)
     int64_t before = to_ns(x, *ticks);
     *ticks += more;
     return to_ns(x, *ticks) - before;
-}
-
-/* Appends [one] and lets go of it; -1 with an exception. */
-static int
-append(PyObject *list, PyObject *one)
-{
-    int rc = one == NULL ? -1 : PyList_Append(list, one);
-    Py_XDECREF(one);
-    return rc;
 }
 
 static int
@@ -75,9 +67,10 @@ export_rows(const outliers_ctx *x, fp_outlier *kept, long long *rest)
             fp_outliers_usual(x->stepper->outliers, row->node);
         long long usual_ns = usual.ticks > 0 ? to_ns(x, usual.ticks) : 0;
         long long ns = next_ns(x, &ticks, row->ticks);
-        if (append(list, Py_BuildValue("(lLKKLK)", node, ns, (ull)row->calls,
-                                       (ull)row->resumes, usual_ns,
-                                       (ull)usual.calls)) < 0) {
+        if (fp_export_append(list,
+                             Py_BuildValue("(lLKKLK)", node, ns,
+                                           (ull)row->calls, (ull)row->resumes,
+                                           usual_ns, (ull)usual.calls)) < 0) {
             Py_CLEAR(list);
         }
     }
@@ -94,7 +87,8 @@ export_sections(const outliers_ctx *x, const fp_outlier *kept)
         const fp_outlier_section *s = &kept->section[i];
         Py_ssize_t key = x->exported->section_key(x->exported->ctx, s->id);
         long long ns = next_ns(x, &ticks, s->ticks);
-        if (key < 0 || append(list, Py_BuildValue("(nL)", key, ns)) < 0) {
+        if (key < 0 ||
+            fp_export_append(list, Py_BuildValue("(nL)", key, ns)) < 0) {
             Py_CLEAR(list);
         }
     }
@@ -133,7 +127,7 @@ export_kept(const outliers_ctx *x)
         fp_outlier kept = o->kept[i];
         memcpy(room, kept.row, kept.row_count * sizeof(*room));
         kept.row = room;
-        if (append(list, export_one(x, &kept)) < 0) {
+        if (fp_export_append(list, export_one(x, &kept)) < 0) {
             Py_CLEAR(list);
         }
     }
@@ -153,7 +147,8 @@ usual_sections(const outliers_ctx *x)
         }
         long long ns = to_ns(x, s->usual_ticks);
         Py_ssize_t key = x->exported->section_key(x->exported->ctx, s->id);
-        if (key < 0 || append(list, Py_BuildValue("(nL)", key, ns)) < 0) {
+        if (key < 0 ||
+            fp_export_append(list, Py_BuildValue("(nL)", key, ns)) < 0) {
             Py_CLEAR(list);
         }
     }

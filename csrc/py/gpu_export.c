@@ -1,5 +1,5 @@
 /* gpu_export: what the collector recorded, as the dict of Recorder.export(). */
-#include "py/gpu_layer.h"
+#include "py/export.h"
 
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -188,25 +188,6 @@ fp_gpu_view_take(fp_recorder *r, int with_trace)
 
 /* ---- values ---- */
 
-static int
-put(PyObject *d, const char *name, PyObject *value)
-{
-    if (value == NULL) {
-        return -1;
-    }
-    int rc = PyDict_SetItemString(d, name, value);
-    Py_DECREF(value);
-    return rc;
-}
-
-static int
-append(PyObject *list, PyObject *value)
-{
-    int rc = value == NULL ? -1 : PyList_Append(list, value);
-    Py_XDECREF(value);
-    return rc;
-}
-
 typedef unsigned long long ull;
 typedef long long sll;
 
@@ -262,7 +243,7 @@ export_kernels(const fp_gpu_view *v)
                       (int)k->grid_varied, (ull)k->count, (sll)k->sum_ns,
                       (sll)k->min_ns, (sll)k->max_ns, (ull)k->small_count,
                       (sll)k->small_ns, k->blocks_ns);
-        if (append(list, row) < 0) {
+        if (fp_export_append(list, row) < 0) {
             Py_CLEAR(list);
         }
     }
@@ -315,13 +296,14 @@ fp_gpu_view_trace(const fp_gpu_view *v, int64_t origin, double ns_per_tick)
     }
     PyObject *records = PyList_New(0), *calls = PyList_New(0);
     for (uint64_t i = 0; records != NULL && i < v->records; i++) {
-        if (append(records, record_row(&v->record[i], origin, ns_per_tick)) <
-            0) {
+        if (fp_export_append(
+                records, record_row(&v->record[i], origin, ns_per_tick)) < 0) {
             Py_CLEAR(records);
         }
     }
     for (uint64_t i = 0; calls != NULL && i < v->calls; i++) {
-        if (append(calls, call_row(&v->call[i], origin, ns_per_tick)) < 0) {
+        if (fp_export_append(calls,
+                             call_row(&v->call[i], origin, ns_per_tick)) < 0) {
             Py_CLEAR(calls);
         }
     }
@@ -385,7 +367,7 @@ export_activity(const fp_gpu_view *v, const fp_exported *x)
             Py_BuildValue("[ililiiKLK]", thread, node, via, via_node,
                           how_of(&a->site, thread, via), a->what,
                           (ull)a->count, (sll)a->ns, (ull)a->bytes);
-        if (append(list, row) < 0) {
+        if (fp_export_append(list, row) < 0) {
             Py_CLEAR(list);
         }
     }
@@ -410,7 +392,7 @@ export_host(const fp_gpu_view *v, const fp_exported *x)
                                       (ull)h->launches, (ull)h->delays,
                                       (sll)h->delay_ns, (sll)h->delay_max_ns,
                                       (ull)h->syncs, (sll)h->blocked_ns);
-        if (append(list, row) < 0) {
+        if (fp_export_append(list, row) < 0) {
             Py_CLEAR(list);
         }
     }
@@ -438,7 +420,7 @@ export_lines(const fp_recorder *r, const fp_exported *x)
             row = Py_BuildValue("[ilOiOKL]", thread, node, file, line, name,
                                 count, (sll)((double)ticks * x->ns_per_tick));
         }
-        if (append(list, row) < 0) {
+        if (fp_export_append(list, row) < 0) {
             Py_CLEAR(list);
         }
     }
@@ -465,12 +447,12 @@ export_idle(const fp_gpu_view *v, const fp_timeline_sums *s,
         Py_ssize_t key = x->section_key(x->ctx, v->section[i] - 1u);
         PyObject *row =
             key < 0 ? NULL : Py_BuildValue("[nL]", key, (sll)s->idle_ns[i]);
-        if (append(list, row) < 0) {
+        if (fp_export_append(list, row) < 0) {
             Py_CLEAR(list);
         }
     }
     if (list != NULL && nowhere != 0 &&
-        append(list, Py_BuildValue("[iL]", -1, (sll)nowhere)) < 0) {
+        fp_export_append(list, Py_BuildValue("[iL]", -1, (sll)nowhere)) < 0) {
         Py_CLEAR(list);
     }
     return list;
@@ -524,7 +506,7 @@ export_devices(const fp_gpu_view *v, const fp_exported *x)
 {
     PyObject *list = PyList_New(0);
     for (uint32_t i = 0; list != NULL && i < v->timelines; i++) {
-        if (append(list, export_device(v, i, x)) < 0) {
+        if (fp_export_append(list, export_device(v, i, x)) < 0) {
             Py_CLEAR(list);
         }
     }
@@ -569,8 +551,8 @@ export_counters(const fp_gpu_view *v)
     };
     PyObject *d = PyDict_New();
     for (size_t i = 0; d != NULL && i < sizeof(all) / sizeof(all[0]); i++) {
-        if (put(d, all[i].name, PyLong_FromUnsignedLongLong(all[i].value)) <
-            0) {
+        if (fp_export_put(d, all[i].name,
+                          PyLong_FromUnsignedLongLong(all[i].value)) < 0) {
             Py_CLEAR(d);
         }
     }
@@ -602,27 +584,30 @@ fill(PyObject *d, const fp_recorder *r, const fp_gpu_view *v,
 {
     static const char *const tiers[] = {NULL, "callbacks", "external"};
     PyObject *none = Py_None;
-    int rc = put(d, "status", PyUnicode_FromString(v->empty ? "off" : "on"));
-    rc |= put(d, "reason",
-              r->gpu_reason != NULL ? Py_NewRef(r->gpu_reason)
-                                    : PyUnicode_FromString(""));
-    rc |= put(d, "tier", Py_BuildValue("z", tiers[v->tier]));
-    rc |= put(d, "cupti_version",
-              v->cupti_version ? PyLong_FromUnsignedLongLong(v->cupti_version)
-                               : Py_NewRef(none));
-    rc |= put(d, "cupti_path", text_or_none(v->empty ? NULL : r->gpu_path));
-    rc |= put(d, "driver_version",
-              v->driver_version ? PyLong_FromLong(v->driver_version)
-                                : Py_NewRef(none));
-    rc |= put(d, "devices", export_devices(v, x));
-    rc |= put(d, "kernels", export_kernels(v));
-    rc |= put(d, "activity", export_activity(v, x));
-    rc |= put(d, "host", export_host(v, x));
-    rc |= put(d, "lines", export_lines(r, x));
-    rc |= put(d, "sum_ns", PyLong_FromLongLong(v->total_ns));
-    rc |= put(d, "paused_ns", PyLong_FromLongLong(v->paused_ns));
-    rc |= put(d, "pauses", export_pauses(r, v));
-    rc |= put(d, "counters", export_counters(v));
+    int rc = fp_export_put(d, "status",
+                           PyUnicode_FromString(v->empty ? "off" : "on"));
+    rc |= fp_export_put(d, "reason",
+                        r->gpu_reason != NULL ? Py_NewRef(r->gpu_reason)
+                                              : PyUnicode_FromString(""));
+    rc |= fp_export_put(d, "tier", Py_BuildValue("z", tiers[v->tier]));
+    rc |= fp_export_put(d, "cupti_version",
+                        v->cupti_version
+                            ? PyLong_FromUnsignedLongLong(v->cupti_version)
+                            : Py_NewRef(none));
+    rc |= fp_export_put(d, "cupti_path",
+                        text_or_none(v->empty ? NULL : r->gpu_path));
+    rc |= fp_export_put(d, "driver_version",
+                        v->driver_version ? PyLong_FromLong(v->driver_version)
+                                          : Py_NewRef(none));
+    rc |= fp_export_put(d, "devices", export_devices(v, x));
+    rc |= fp_export_put(d, "kernels", export_kernels(v));
+    rc |= fp_export_put(d, "activity", export_activity(v, x));
+    rc |= fp_export_put(d, "host", export_host(v, x));
+    rc |= fp_export_put(d, "lines", export_lines(r, x));
+    rc |= fp_export_put(d, "sum_ns", PyLong_FromLongLong(v->total_ns));
+    rc |= fp_export_put(d, "paused_ns", PyLong_FromLongLong(v->paused_ns));
+    rc |= fp_export_put(d, "pauses", export_pauses(r, v));
+    rc |= fp_export_put(d, "counters", export_counters(v));
     return rc;
 }
 
