@@ -11,11 +11,11 @@ from __future__ import annotations
 import base64
 import hashlib
 import importlib
-import json
 from importlib.resources import files
 from typing import Any, TextIO
 
 from fastprof.errors import MissingExtraError
+from fastprof.exporters.base import compact_json
 from fastprof.exporters.html.data import page_data
 from fastprof.exporters.html.library import load_library
 from fastprof.report.model import Report
@@ -78,16 +78,21 @@ def _content(report: Report) -> dict[str, Any]:
         rules.append("img-src data:")  # plotly before 7 tries one of its own
     return {
         "policy": "; ".join(rules),
-        "style": markup("\n".join(_asset("css", name) for name in STYLES)),
+        "style": markup(_style()),
         "script": markup(script),
         "library": "" if library is None else library.packed,
         "data": markup(safe_json(page_data(report))),
     }
 
 
+def _style() -> str:
+    text = "\n".join(_asset("css", name) for name in STYLES)
+    return text.replace("/* dark.css */", _asset("css", "dark.css"))
+
+
 def safe_json(value: Any) -> str:
     """Return ASCII JSON that is also safe inside a script element."""
-    text = json.dumps(value, allow_nan=False, separators=(",", ":"))
+    text = compact_json(value)
     return text.translate(_MARKUP)
 
 

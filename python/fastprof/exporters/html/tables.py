@@ -14,7 +14,7 @@ from fastprof.exporters.tables_operators import operator_table, operator_tables
 from fastprof.names import printable_name
 from fastprof.report.model import Report, SectionRow, StepSection
 from fastprof.report.outliers import Outlier, OutlierFunction, OutlierSection
-from fastprof.report.targets import target_of
+from fastprof.report.targets import target_text
 
 _MAX_NAME = 1000
 
@@ -51,16 +51,11 @@ def step_table(report: Report) -> dict[str, Any]:
         ("total ms", lambda r: number(r.total_ms)),
         ("ms per step", lambda r: number(r.mean_ms)),
         ("share %", lambda r: percent(r.share)),
-        ("target %", lambda r: _target(r.name)),
+        ("target %", lambda r: target_text(r.name)),
     ]
     table = table_of("Sections of a step (wall time as measured)", columns, steps.rows)
     whole = ("step", str(steps.measured), number(steps.wall_ms), number(steps.mean_ms), "100.0", "")
     return part(table) | {"total": list(whole)}
-
-
-def _target(section: str) -> str:
-    target = target_of(section)
-    return "" if target is None else target.text
 
 
 def section_table(report: Report) -> dict[str, Any]:
@@ -71,7 +66,7 @@ def section_table(report: Report) -> dict[str, Any]:
         ("total ms", lambda r: number(r.total_ms)),
         ("self ms", lambda r: number(r.self_ms)),
         ("share %", lambda r: percent(r.share)),
-        ("step target %", lambda r: _target(r.name)),
+        ("step target %", lambda r: target_text(r.name)),
         ("mean ms", lambda r: number(r.mean_ms)),
         ("min ms", lambda r: number(r.min_ms)),
         ("p50 ms", lambda r: number(r.p50_ms)),
