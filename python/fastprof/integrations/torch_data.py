@@ -74,7 +74,7 @@ def is_data_loader(loader: object) -> bool:
 class _Pass:
     """One iterator: whose it is, and its entries as a training and a validation loader."""
 
-    __slots__ = ("entries", "is_new", "loader", "resumed", "took_ns", "watch")
+    __slots__ = ("entries", "loader", "resumed", "took_ns", "watch")
 
     def __init__(
         self, iterator: Any, loader: Any, took_ns: int | None = None, *, resumed: bool = False
@@ -84,11 +84,10 @@ class _Pass:
         kept = loader is iterator or getattr(loader, "_iterator", None) is iterator
         self.loader: Callable[[], Any] = weakref.ref(loader) if kept else lambda: loader
         self.entries: dict[str, LoaderEntry] = {}
-        #: How long ``iter()`` took in ns, and whether its workers were there before.
+        #: How long ``iter()`` took in ns, until the first batch: its workers are watched from
+        #: then on.  And whether they were there before.
         self.took_ns = took_ns
         self.resumed = resumed
-        #: Whether nothing was fetched yet; its workers are watched from the first batch on.
-        self.is_new = took_ns is not None
         self.watch: WatchedPass | None = None
 
 
@@ -219,10 +218,10 @@ class Loaders:
         validates = self._validates(loader)
         self._phases.fetch_begins(validates)
         entry = self._entry(known.entries, loader, "val" if validates else "train")
-        if known.is_new:
-            known.is_new = False
+        took_ns, known.took_ns = known.took_ns, None
+        if took_ns is not None:
             watch = self._profiler.watches.of(entry.tag)
-            known.watch = watch.begin(iterator, known.took_ns, loader, resumed=known.resumed)
+            known.watch = watch.begin(iterator, took_ns, loader, resumed=known.resumed)
         return entry, known.watch
 
     def _validates(self, loader: Any) -> bool:
