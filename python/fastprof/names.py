@@ -17,6 +17,11 @@ def _short_hash(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:8]
 
 
+def file_name(path: str) -> str:
+    """Return the last part of a path, of whichever system it is."""
+    return path.replace("\\", "/").rsplit("/", 1)[-1]
+
+
 def cut(text: str, limit: int = MAX_NAME) -> str:
     """Shorten ``text`` to ``limit`` characters; two different names stay different."""
     if len(text) <= limit:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from fastprof.analysis.facts import Facts
+from fastprof.analysis.findings.draft import percent
 from fastprof.analysis.thresholds import LIMITS, USUAL
 from fastprof.report.model import Report
 
@@ -39,23 +40,19 @@ def checklist(report: Report) -> tuple[Check, ...]:
     return tuple(Check(text, *answer(facts), no) for text, answer, no in _CHECKS)
 
 
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %"
-
-
 def _busy(facts: Facts) -> _Answer:
     gpu = facts.gpu
     value = None if gpu is None else gpu.utilization
     if value is None:
         return None, "the GPU was not recorded"
-    return value > (LIMITS["gpu-utilization"].note or 0), _percent(value)
+    return value > (LIMITS["gpu-utilization"].note or 0), percent(value)
 
 
 def _consistent(facts: Facts) -> _Answer:
     cv = facts.report.steps.cv
     if cv is None or not facts.steps:
         return None, "no step was measured"
-    return cv < (LIMITS["step-cv"].warning or 0), f"varies by {_percent(cv)}"
+    return cv < (LIMITS["step-cv"].warning or 0), f"varies by {percent(cv)}"
 
 
 def _filled(facts: Facts) -> _Answer:
@@ -63,7 +60,7 @@ def _filled(facts: Facts) -> _Answer:
     if memory is None or memory.share is None:
         return None, "the GPU's memory was not recorded"
     high = LIMITS["gpu-memory-high"].note or 1
-    return 0.85 <= memory.share <= high, _percent(memory.share)
+    return 0.85 <= memory.share <= high, percent(memory.share)
 
 
 def _dominant(facts: Facts) -> _Answer:
@@ -71,7 +68,7 @@ def _dominant(facts: Facts) -> _Answer:
     if forward is None or backward is None or not facts.steps:
         return None, "no sections forward and backward were recorded"
     share = facts.share(forward + backward)
-    return share >= USUAL["forward"].low + USUAL["backward"].low, _percent(share)
+    return share >= USUAL["forward"].low + USUAL["backward"].low, percent(share)
 
 
 def _flash(facts: Facts) -> _Answer:
@@ -91,7 +88,7 @@ def _transfers(facts: Facts) -> _Answer:
         return None, "the GPU was not recorded"
     wall = sum(device.whole.wall_ns for device in gpu.devices)
     share = gpu.use.transfer_ns / wall if wall else 0.0
-    return share <= (LIMITS["transfer-share"].warning or 0), f"copies take {_percent(share)}"
+    return share <= (LIMITS["transfer-share"].warning or 0), f"copies take {percent(share)}"
 
 
 def _overlapped(facts: Facts) -> _Answer:
@@ -99,7 +96,7 @@ def _overlapped(facts: Facts) -> _Answer:
     if timeline is None or not timeline.communication_ms:
         return None, "no communication was seen"
     part = timeline.overlap_ms / timeline.communication_ms
-    return part >= OVERLAPPED, f"computation hides {_percent(part)} of it"
+    return part >= OVERLAPPED, f"computation hides {percent(part)} of it"
 
 
 _CHECKS: tuple[tuple[str, Callable[[Facts], _Answer], str], ...] = (

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pstats
 import re
-from typing import Any, TextIO
+from typing import TextIO
 
+from fastprof.exporters.pstats_ import as_pstats
 from fastprof.exporters.stats_reader import Entry, Function
 
 ROWS = 25
@@ -15,23 +16,12 @@ ROWS = 25
 _TENSOR_ITEM = r"method 'item' of 'torch"
 
 
-class _Table:
-    """What :class:`pstats.Stats` takes for a profiler."""
-
-    def __init__(self, stats: dict[Function, Entry]) -> None:
-        self.stats = stats
-
-    def create_stats(self) -> None:
-        """Nothing to stop."""
-
-
 def print_summary(stats: dict[Function, Entry], stream: TextIO) -> None:
     """Write the four blocks for a table as :func:`~fastprof.exporters.pstats_.stats_dict` has."""
     if not stats:
         stream.write("No function calls were recorded.\n")
         return
-    table: Any = _Table(stats)
-    shown = pstats.Stats(table, stream=stream).strip_dirs()
+    shown = as_pstats(stats, stream)
     stream.write(f"=== TOP {ROWS} BY CUMULATIVE TIME ===\n")
     shown.sort_stats(pstats.SortKey.CUMULATIVE).print_stats(ROWS)
     stream.write(f"=== TOP {ROWS} BY SELF TIME ===\n")

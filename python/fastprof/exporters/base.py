@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import BinaryIO, Protocol, TextIO
+import json
+from typing import Any, BinaryIO, Protocol, TextIO
 
 from fastprof.errors import NoTreeError
 from fastprof.report.model import Report
@@ -18,6 +19,11 @@ class BinaryExporter(Protocol):
     """Writes a report to a binary stream; the stream's owner opens and closes it."""
 
     def __call__(self, report: Report, stream: BinaryIO, /) -> None: ...
+
+
+def compact_json(value: Any) -> str:
+    """Return strict JSON in one line, without blanks."""
+    return json.dumps(value, allow_nan=False, separators=(",", ":"))
 
 
 def require_tree(report: Report, what: str) -> None:

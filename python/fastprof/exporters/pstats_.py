@@ -16,7 +16,7 @@ here their time belongs to their caller.
 from __future__ import annotations
 
 import marshal
-from typing import BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 
 from fastprof.exporters.base import require_tree
 from fastprof.exporters.stats_reader import Caller, Entry, Function
@@ -26,6 +26,9 @@ from fastprof.report.flat import TRANSPARENT, Row, flatten, merged
 from fastprof.report.model import Report
 from fastprof.snapshot import Key, Snapshot, ThreadTree
 
+if TYPE_CHECKING:
+    import pstats
+
 _FUNCTIONS = ("python", "c")
 
 
@@ -33,6 +36,24 @@ def write(report: Report, stream: BinaryIO) -> None:
     """Write a report's functions; times are corrected if the report's are."""
     require_tree(report, "a .stats file")
     write_stats(stats_dict(report.snapshot, correct_times=report.overhead.corrected), stream)
+
+
+class _Table:
+    """What :class:`pstats.Stats` takes for a profiler."""
+
+    def __init__(self, stats: dict[Function, Entry]) -> None:
+        self.stats = stats
+
+    def create_stats(self) -> None:
+        """Nothing to stop."""
+
+
+def as_pstats(stats: dict[Function, Entry], stream: TextIO) -> pstats.Stats:
+    """Return a table as :func:`stats_dict` makes it, for printing without directories."""
+    import pstats
+
+    table: Any = _Table(stats)
+    return pstats.Stats(table, stream=stream).strip_dirs()
 
 
 def write_stats(stats: dict[Function, Entry], stream: BinaryIO) -> None:

@@ -8,10 +8,9 @@ tree is.  Its "left heavy" and "sandwich" views are the ones that mean something
 
 from __future__ import annotations
 
-import json
 from typing import Any, TextIO
 
-from fastprof.exporters.base import require_tree
+from fastprof.exporters.base import compact_json, require_tree
 from fastprof.exporters.frames import frame_name
 from fastprof.names import printable_name
 from fastprof.report.correct import correct
@@ -41,7 +40,7 @@ def write(report: Report, stream: TextIO) -> None:
         "activeProfileIndex": 0,
         "shared": {"frames": frames},
     }
-    stream.write(_dumps(head)[:-1] + ',"profiles":[')
+    stream.write(compact_json(head)[:-1] + ',"profiles":[')
     for i, (tree, column) in enumerate(zip(snapshot.threads, columns, strict=True)):
         stream.write("," if i else "")
         _write_thread(tree, column, len(snapshot.keys) + i, stream)
@@ -51,10 +50,6 @@ def write(report: Report, stream: TextIO) -> None:
 def exact(value: int) -> bool:
     """Whether a viewer, which has no integers, holds this number exactly."""
     return value <= _EXACT
-
-
-def _dumps(value: Any) -> str:
-    return json.dumps(value, allow_nan=False, separators=(",", ":"))
 
 
 def _frame(key: Key) -> dict[str, Any]:
@@ -81,7 +76,7 @@ def _write_thread(
         "startValue": 0,
         "endValue": inclusive[0] // divisor,
     }
-    stream.write(_dumps(head)[:-1] + ',"events":[')
+    stream.write(compact_json(head)[:-1] + ',"events":[')
     first_child, sibling = child_links(parent)
     now = 0
     i = 0

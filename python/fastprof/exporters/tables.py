@@ -13,7 +13,7 @@ from fastprof.exporters.tables_steps import split_table
 from fastprof.names import ascii_name
 from fastprof.report.model import UNACCOUNTED, FunctionRow, Report, SectionRow, StepTable
 from fastprof.report.model_gpu import HasGpu
-from fastprof.report.targets import STEP_TARGETS, target_of
+from fastprof.report.targets import STEP_TARGETS, target_text
 
 #: Functions listed unless more are asked for.
 FUNCTION_ROWS = 25
@@ -92,7 +92,7 @@ def steps_table(report: Report) -> Table:
         return Table("", (), ())
     rows: list[tuple[str, ...]] = [
         (short(r.name), "" if r.steps is None else str(r.steps), number(r.total_ms),
-         number(r.mean_ms), percent(r.share), _target(r.name))
+         number(r.mean_ms), percent(r.share), target_text(r.name))
         for r in report.steps.rows
     ]  # fmt: skip
     rows.append(
@@ -104,11 +104,6 @@ def steps_table(report: Report) -> Table:
         headers.pop()
         rows = [row[:-1] for row in rows]
     return Table("Where a step goes (wall time as measured)", tuple(headers), tuple(rows))
-
-
-def _target(section: str) -> str:
-    target = target_of(section)
-    return "" if target is None else target.text
 
 
 def _outliers(report: Report) -> Table:

@@ -30,6 +30,7 @@ from itertools import chain
 from typing import Any, TextIO
 
 from fastprof.errors import NoTraceError
+from fastprof.exporters.base import compact_json
 from fastprof.exporters.trace_events import (
     STEPS_TID,
     Process,
@@ -143,7 +144,7 @@ class Writer:
     def _step_events(self, window: TraceWindow) -> Iterator[str]:
         t, pid = self._trace.steps, self._process.pid
         for i in self._steps.inside(window.start_ns, window.end_ns):
-            name = _dumps(f"ProfilerStep#{t.number[i]}")
+            name = compact_json(f"ProfilerStep#{t.number[i]}")
             yield span(name, "user_annotation", pid, STEPS_TID, t.start_ns[i], t.ns[i])
 
     def _host_events(self, window: TraceWindow) -> Iterator[str]:
@@ -178,10 +179,6 @@ def _samples(snapshot: Snapshot, trace: TraceSnapshot) -> list[tuple[int, Memory
 def base_ns(windows: Iterable[TraceWindow]) -> int:
     """Return the wall clock's time at ``ts`` 0; 0 if it is not known."""
     return next((w.wall_ns - w.start_ns for w in windows if w.wall_ns > w.start_ns), 0)
-
-
-def _dumps(value: Any) -> str:
-    return json.dumps(value, allow_nan=False, separators=(",", ":"))
 
 
 def _head(
@@ -240,8 +237,8 @@ def _window_marks(trace: TraceSnapshot, window: TraceWindow, process: Process) -
 
 def _label(key: Key) -> tuple[str, str, str]:
     """Return the name, the category and the arguments of a key's events, as JSON."""
-    name = _dumps(printable_name(key.qualname or key.name, _MAX_LABEL))
+    name = compact_json(printable_name(key.qualname or key.name, _MAX_LABEL))
     args = ""
     if key.kind == "python":
-        args = _dumps({"source": f"{printable_name(key.file, _MAX_LABEL)}:{key.line}"})
+        args = compact_json({"source": f"{printable_name(key.file, _MAX_LABEL)}:{key.line}"})
     return name, _CATEGORY.get(key.kind, "cpu_op"), args

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from fastprof.names import file_name
 from fastprof.snapshot import NodeTable, Snapshot
 
 #: Places kept of one kind of time.
@@ -117,7 +118,7 @@ def _places(snapshot: Snapshot) -> dict[str, dict[str, int]]:
         of_kind[text] = of_kind.get(text, 0) + place.ns
     lines = snapshot.gpu.lines if snapshot.gpu is not None else ()
     for line in lines:
-        text = f"{line.function} {_file(line.file)}:{line.line}"
+        text = f"{line.function} {file_name(line.file)}:{line.line}"
         of_kind = out.setdefault("gpu_wait", {})
         of_kind[text] = of_kind.get(text, 0) + line.blocked_ns
     return out
@@ -142,9 +143,5 @@ def _text(snapshot: Snapshot, nodes: NodeTable, node: int) -> str:
         above = nodes.parent[above]
     if own.kind == "section" or caller is None:
         return "(thread)" if own.kind == "root" else own.qualname or own.name
-    where = f"{caller.qualname or caller.name} {_file(caller.file)}:{caller.line}"
+    where = f"{caller.qualname or caller.name} {file_name(caller.file)}:{caller.line}"
     return where if own is caller else f"{own.qualname or own.name} in {where}"
-
-
-def _file(path: str) -> str:
-    return path.replace("\\", "/").rsplit("/", 1)[-1]

@@ -48,3 +48,9 @@ STEP_TARGETS: Mapping[str, Target] = {
 def target_of(section: str) -> Target | None:
     """Return the target of a section of the step, under either of its names."""
     return STEP_TARGETS.get(section)
+
+
+def target_text(section: str) -> str:
+    """Return the target of a section as a cell of a table; empty if it has none."""
+    target = target_of(section)
+    return "" if target is None else target.text

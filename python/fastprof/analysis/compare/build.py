@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from fastprof.analysis.compare.join import file_name, join
+from fastprof.analysis.compare.join import join
 from fastprof.analysis.compare.model import (
     NOT_TESTED,
     Change,
@@ -28,6 +28,7 @@ from fastprof.analysis.compare.significance import (
 )
 from fastprof.analysis.compare.summary import summary, uniformity
 from fastprof.analysis.compare.tops import tops
+from fastprof.names import file_name
 from fastprof.report.model import ALIASES, FunctionRow
 
 LEVEL = 0.95

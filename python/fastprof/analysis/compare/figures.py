@@ -23,9 +23,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fastprof.analysis.compare.expressions import BYTES, NUMBER, SHARE, TIME, Name
-from fastprof.analysis.compare.join import file_name
 from fastprof.analysis.compare.runs import CPU, Run
 from fastprof.errors import ConditionError
+from fastprof.names import file_name
 from fastprof.report.model import ALIASES, FunctionRow, SectionRow, StepTable
 from fastprof.report.model_gpu import KernelRow
 

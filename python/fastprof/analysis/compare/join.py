@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fastprof.names import file_name
 from fastprof.report.model import FunctionRow
 
 #: Pairs that are looked at one by one.
@@ -42,11 +43,6 @@ def join(tables: Sequence[Sequence[FunctionRow]]) -> list[tuple[FunctionRow | No
                     entries.append([None] * len(tables))
                     entries[-1][column] = row
     return [tuple(entry) for entry in entries]
-
-
-def file_name(path: str) -> str:
-    """Return the last part of a path, of whichever system it is."""
-    return path.replace("\\", "/").rsplit("/", 1)[-1]
 
 
 def _group(row: FunctionRow) -> _Group:

@@ -4,23 +4,11 @@ from __future__ import annotations
 
 import io
 import pstats
-from typing import Any
 
-from fastprof.exporters.pstats_ import stats_dict
-from fastprof.exporters.stats_reader import Entry, Function
+from fastprof.exporters.pstats_ import as_pstats, stats_dict
 from fastprof.report.model import Report
 
 ROWS = 10
-
-
-class _Table:
-    """What :class:`pstats.Stats` takes for a profiler."""
-
-    def __init__(self, stats: dict[Function, Entry]) -> None:
-        self.stats = stats
-
-    def create_stats(self) -> None:
-        """Nothing to stop."""
 
 
 def tops(report: Report) -> str:
@@ -37,7 +25,6 @@ def tops(report: Report) -> str:
     if not stats:
         return ""
     stream = io.StringIO()
-    table: Any = _Table(stats)
-    shown = pstats.Stats(table, stream=stream).strip_dirs()
+    shown = as_pstats(stats, stream)
     shown.sort_stats(pstats.SortKey.CUMULATIVE).print_stats(ROWS)
     return stream.getvalue().strip("\n") + "\n"
