@@ -151,6 +151,17 @@ def test_costs_outside_the_step_are_a_table() -> None:
     assert "recorded in 2 of 8 worker processes of main" in text
 
 
+def test_loaders_of_one_name_are_told_apart_by_their_split() -> None:
+    made = run(workers())
+    (train,) = made.loaders
+    text = build_report(
+        replace(made, loaders=(train, replace(train, split="val", batches=7)))
+    ).to_text()
+    tables = text.split("Data loaders (means", 1)[1].split("\n\n")
+    assert [block.count(" val ") for block in tables[:4]] == [1, 1, 4, 1]
+    assert [block.count(" train ") for block in tables[:4]] == [1, 1, 4, 1]
+
+
 def test_depths_are_named_by_their_range() -> None:
     loader = row(run(workers(depth=(1, 2, 3, 4, 0, 0, 0, 5))))
     assert loader.depth == ((0, 1), (1, 2), (2, 3), (4, 4), (64, 5))

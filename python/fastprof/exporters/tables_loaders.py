@@ -6,26 +6,32 @@ from fastprof.exporters.cells import Table, number, percent, short
 from fastprof.report.loaders import LoaderRow, WorkerRow
 from fastprof.report.model import Report
 
+#: Cells that name a loader: training and validation loaders may share a name.
+_Named = tuple[str, str]
+_NAMED = ("loader", "split")
+
 #: Loaders with more workers than these have no row per worker.
 _WORKER_ROWS = 16
 
 
 def loader_tables(report: Report) -> list[Table]:
     """Return the tables about loaders; those without rows are not to be shown."""
-    rows = [(r.name, r.workers) for r in report.loaders]
-    watched = [(name, w) for name, w in rows if w is not None]
-    with_workers = [(name, w) for name, w in watched if w.workers]
+    watched = [
+        ((short(r.name), short(r.split)), r.workers)
+        for r in report.loaders
+        if r.workers is not None
+    ]
     return [
         _loaders(report.loaders),
         _workers(watched),
-        _by_worker(with_workers),
+        _by_worker([(loader, w) for loader, w in watched if w.workers]),
         _outside(watched),
     ]
 
 
 def _loaders(loaders: tuple[LoaderRow, ...]) -> Table:
     headers = (
-        "loader", "split", "batches", "realized %", "weight", "time %", "data ms", "forward ms",
+        *_NAMED, "batches", "realized %", "weight", "time %", "data ms", "forward ms",
         "backward ms", "optimizer ms", "batch wait ms",
     )  # fmt: skip
     rows = tuple(
@@ -38,20 +44,20 @@ def _loaders(loaders: tuple[LoaderRow, ...]) -> Table:
     return Table(title, headers, rows, left=frozenset({0, 1}))
 
 
-def _workers(watched: list[tuple[str, WorkerRow]]) -> Table:
+def _workers(watched: list[tuple[_Named, WorkerRow]]) -> Table:
     headers = (
-        "loader", "workers", "started by", "prefetch", "batch size", "ready", "blocked",
+        *_NAMED, "workers", "started by", "prefetch", "batch size", "ready", "blocked",
         "blocked %", "blocked ms", "load ms", "step ms", "needed", "load time is",
         "batches ready at next(), % of calls",
     )  # fmt: skip
     rows = tuple(
-        (short(name), str(w.workers), short(w.start_method or ""), _count(w.prefetch),
+        (*loader, str(w.workers), short(w.start_method or ""), _count(w.prefetch),
          _count(w.batch_size), *_waiting(w), number(w.load_ms), number(w.step_ms),
          _count(w.needed), _source(w), _depth(w))
-        for name, w in watched
+        for loader, w in watched
     )  # fmt: skip
     title = "Workers of the loaders (ms: blocked in all; load per batch and worker; step less data)"
-    return Table(title, headers, rows, left=frozenset({0, 2, 12, 13}))
+    return Table(title, headers, rows, left=frozenset({0, 1, 3, 13, 14}))
 
 
 def _waiting(w: WorkerRow) -> tuple[str, str, str, str]:
@@ -78,29 +84,30 @@ def _depth(w: WorkerRow) -> str:
     return ", ".join(cells)
 
 
-def _by_worker(with_workers: list[tuple[str, WorkerRow]]) -> Table:
+def _by_worker(with_workers: list[tuple[_Named, WorkerRow]]) -> Table:
     rows = tuple(
-        (short(name), str(load.worker), str(load.count), number(load.mean_ms), number(load.max_ms))
-        for name, w in with_workers
+        (*loader, str(load.worker), str(load.count), number(load.mean_ms), number(load.max_ms))
+        for loader, w in with_workers
         if len(w.by_worker) <= _WORKER_ROWS
         for load in w.by_worker
     )
-    headers = ("loader", "worker", "batches", "load ms", "longest ms")
-    return Table("Load time per batch, by worker", headers, rows)
+    headers = (*_NAMED, "worker", "batches", "load ms", "longest ms")
+    return Table("Load time per batch, by worker", headers, rows, left=frozenset({0, 1}))
 
 
-def _outside(watched: list[tuple[str, WorkerRow]]) -> Table:
+def _outside(watched: list[tuple[_Named, WorkerRow]]) -> Table:
     headers = (
-        "loader", "passes", "starts", "start ms", "resumes", "resume ms", "first batch ms",
+        *_NAMED, "passes", "starts", "start ms", "resumes", "resume ms", "first batch ms",
         "shutdowns", "shutdown ms", "total ms",
     )  # fmt: skip
     rows = tuple(
-        (short(name), str(w.passes), str(w.starts), number(w.start_ms), str(w.resumes),
+        (*loader, str(w.passes), str(w.starts), number(w.start_ms), str(w.resumes),
          number(w.resume_ms), number(w.first_ms), str(w.shutdowns), number(w.shutdown_ms),
          number(w.outside_ms))
-        for name, w in watched
+        for loader, w in watched
     )  # fmt: skip
-    return Table("What the loaders cost outside the step (means, and their sum)", headers, rows)
+    title = "What the loaders cost outside the step (means, and their sum)"
+    return Table(title, headers, rows, left=frozenset({0, 1}))
 
 
 def _count(value: int | None) -> str:
