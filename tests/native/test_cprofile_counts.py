@@ -12,7 +12,7 @@ from typing import Any
 
 import fastprof
 import pytest
-from cprofile_programs import PROGRAMS
+from cprofile_programs import PROGRAMS, warm
 
 Label = tuple[str, int, str]
 
@@ -33,10 +33,7 @@ def is_disable(label: Label) -> bool:
 
 @pytest.fixture(params=sorted(PROGRAMS))
 def warm_program(request: pytest.FixtureRequest) -> Iterator[Callable[[], object]]:
-    """A program whose caches are filled: from now on every run does the same."""
-    run = PROGRAMS[request.param]
-    run()
-    run()
+    run = warm(request.param)
     # A collection in the middle of a run would call finalizers of earlier tests.
     gc.collect()
     gc.disable()
