@@ -94,3 +94,39 @@ def spans(data: dict[str, Any], name: str | None = None, cat: str | None = None)
         for e in data["traceEvents"]
         if e["ph"] == "X" and name in (None, e["name"]) and cat in (None, e.get("cat"))
     ]
+
+
+def tracks(data: dict[str, Any]) -> dict[tuple[int, int], list[dict[str, Any]]]:
+    """Events with a duration by process and thread, in the order of the file."""
+    out: dict[tuple[int, int], list[dict[str, Any]]] = defaultdict(list)
+    for event in spans(data):
+        out[event["pid"], event["tid"]].append(event)
+    return out
+
+
+def check_pairs(data: dict[str, Any]) -> None:
+    """What ends is what began last, for a reader that counts in floats.
+
+    speedscope's rules (src/import/trace-event.ts): times are counted from the first of a
+    track; beginnings and ends are two queues in the order of time, of equal beginnings
+    the longer first; an end goes before a beginning at the same moment, unless it is of
+    the same name; of equal ends, the one of what is open is taken.
+    """
+    for events in tracks(data).values():
+        first = min(e["ts"] for e in events)
+        begins = sorted((e["ts"] - first, -e["dur"], i) for i, e in enumerate(events))
+        ends = sorted((at - minus, n, i) for n, (at, minus, i) in enumerate(begins))
+        opened: list[int] = []
+        while ends:
+            end, _, ending = ends[0]
+            if begins:
+                at, _, beginning = begins[0]
+                same = events[beginning]["name"] == events[ending]["name"]
+                if at < end or (at == end and same):
+                    opened.append(begins.pop(0)[2])
+                    continue
+            equal = [i for moment, _, i in ends if moment == end]
+            assert opened, events[ending]
+            assert opened[-1] in equal, (events[ending], events[opened[-1]])
+            ends = [e for e in ends if e[2] != opened[-1]]
+            opened.pop()

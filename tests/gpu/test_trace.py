@@ -46,6 +46,7 @@ def traced(
     report.save(tmp_path / "run.trace.json.gz")
     data = trace_kit.load(tmp_path / "run.trace.json.gz")
     trace_kit.check(data)
+    trace_kit.check_pairs(data)
     return data
 
 

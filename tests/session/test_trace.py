@@ -43,6 +43,7 @@ def saved(profiler: Profiler, path: Path) -> dict[str, Any]:
     profiler.report().save(path)
     data = trace_kit.load(path)
     trace_kit.check(data)
+    trace_kit.check_pairs(data)
     return data
 
 

