@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from fastprof.exporters.collapsed import MAX_DEPTH
+from fastprof.exporters.depth import MAX_DEPTH
 from fastprof.report import build_report, formats
 from fastprof.report.correct import correct
 from fastprof.snapshot import Snapshot
@@ -136,16 +136,22 @@ def test_frames_are_told_apart_by_what_they_are():
     }
 
 
-def test_f29_depth_costs_collapsed_stacks_no_more_than_their_limit():
-    depth = 3 * MAX_DEPTH
+def deep_tree(depth):
     node = Node(py("deep"), 1, 10)
     for _ in range(depth - 1):
         node = Node(py("deep"), 1, 10, [node])
-    snapshot = tree(node)
+    return tree(node)
+
+
+def test_f29_a_graph_is_no_deeper_than_its_limit():
+    depth = 3 * MAX_DEPTH
+    snapshot = deep_tree(depth)
     lines = formats.render(build_report(snapshot), "collapsed").splitlines()
     assert max(line.count(";") for line in lines) == MAX_DEPTH
     assert sum(int(line.rsplit(" ", 1)[1]) for line in lines) == depth * 10
-    assert len(speedscope(snapshot)["profiles"][0]["events"]) == 2 * (depth + 1)
+    (profile,) = speedscope(snapshot)["profiles"]
+    assert len(profile["events"]) == 2 * (MAX_DEPTH + 1)
+    assert profile["endValue"] == depth * 10
 
 
 def test_what_took_no_time_is_left_out():

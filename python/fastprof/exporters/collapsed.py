@@ -3,8 +3,7 @@
 What flame graph tools read.  Weights are exclusive nanoseconds, so they add up to the
 recorded thread time exactly.  The first frame is the thread.  A ``;`` in a name is
 written ``\\x3b``, as it would cut the frame in two.  Contexts deeper than
-:data:`MAX_DEPTH` are added to the frame at that depth: a line repeats its whole stack,
-and the file would grow with the square of the depth.
+:data:`MAX_DEPTH` are added to the frame at that depth.
 """
 
 from __future__ import annotations
@@ -12,14 +11,13 @@ from __future__ import annotations
 from typing import TextIO
 
 from fastprof.exporters.base import require_tree
+from fastprof.exporters.depth import MAX_DEPTH, folded
 from fastprof.exporters.frames import frame_label
 from fastprof.names import printable_name
 from fastprof.report.correct import correct
 from fastprof.report.flat import child_links
 from fastprof.report.model import Report
 from fastprof.snapshot import ThreadTree
-
-MAX_DEPTH = 1024
 
 
 def write(report: Report, stream: TextIO) -> None:
@@ -40,23 +38,12 @@ def _write_thread(
     tree: ThreadTree, column: tuple[int, ...], labels: list[str], stream: TextIO
 ) -> None:
     parent, key = tree.nodes.parent, tree.nodes.key
-    depth = [0] * len(parent)
-    place = list(range(len(parent)))  # the node itself, or the one at the greatest depth
-    weight = list(column)
-    for i in range(1, len(parent)):
-        above = parent[i]
-        if depth[above] == MAX_DEPTH:
-            depth[i] = MAX_DEPTH
-            place[i] = place[above]
-            weight[place[i]] += weight[i]
-            weight[i] = 0
-        else:
-            depth[i] = depth[above] + 1
+    depth, weight = folded(parent, column)
     first_child, sibling = child_links(parent)
     stack = [escaped(printable_name(tree.name or f"thread {tree.ident}", 500))]
     i = 0
     while True:
-        if i and place[i] == i:
+        if 0 < depth[i] <= MAX_DEPTH:
             del stack[depth[i] :]
             stack.append(labels[key[i]])
         if weight[i]:

@@ -2,8 +2,9 @@
 
 The calling-context tree has sums and no moments, so its contexts are laid out side by
 side: each begins where the one before it ended, its own time first, then what it called.
-speedscope's "evented" form holds that in one event pair per context, however deep the
-tree is.  Its "left heavy" and "sandwich" views are the ones that mean something.
+speedscope's "evented" form holds that in one event pair per context.  Its "left heavy" and
+"sandwich" views are the ones that mean something.  Contexts deeper than
+:data:`~fastprof.exporters.depth.MAX_DEPTH` are added to the frame at that depth.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from typing import Any, TextIO
 
 from fastprof.exporters.base import compact_json, require_tree
+from fastprof.exporters.depth import folded
 from fastprof.exporters.frames import frame_name
 from fastprof.names import printable_name
 from fastprof.report.correct import correct
@@ -67,7 +69,8 @@ def _write_thread(
     tree: ThreadTree, column: tuple[int, ...], root_frame: int, stream: TextIO
 ) -> None:
     parent, key = tree.nodes.parent, tree.nodes.key
-    inclusive = subtree_sums(parent, column)
+    _, weight = folded(parent, column)
+    inclusive = subtree_sums(parent, weight)
     unit, divisor = next(u for u in UNITS if exact(inclusive[0] // u[1]) or u is UNITS[-1])
     head = {
         "type": "evented",
@@ -90,7 +93,7 @@ def _write_thread(
         if inclusive[i]:  # what took no time cannot be seen
             event("O")
             comma = ","
-            now += column[i]
+            now += weight[i]
             if first_child[i]:
                 i = first_child[i]
                 continue

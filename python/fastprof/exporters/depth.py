@@ -1,0 +1,35 @@
+"""How deep a stack a viewer is given.
+
+Lines of collapsed stacks repeat the whole stack, so a file would grow with the square of
+the depth; speedscope walks a tree by recursion, and one that is several thousand contexts
+deep ends its import with an overflow of JavaScript's stack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+MAX_DEPTH = 1024
+
+
+def folded(parent: Sequence[int], weight: Sequence[int]) -> tuple[list[int], list[int]]:
+    """Add the weight of contexts deeper than :data:`MAX_DEPTH` to the one at that depth.
+
+    Args:
+        parent: of each context, which stands behind it; the root's is not looked at.
+        weight: of each context, exclusive.
+
+    Returns:
+        the depth of each context, and its weight, which is 0 for what is deeper.
+    """
+    depth = [0] * len(parent)
+    place = list(range(len(parent)))  # the context itself, or the one at the greatest depth
+    weights = list(weight)
+    for i in range(1, len(parent)):
+        above = parent[i]
+        depth[i] = depth[above] + 1
+        if depth[i] > MAX_DEPTH:
+            place[i] = place[above]
+            weights[place[i]] += weights[i]
+            weights[i] = 0
+    return depth, weights
