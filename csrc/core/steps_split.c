@@ -56,6 +56,39 @@ end_places(fp_split *s, int measured)
     s->used = 0;
 }
 
+/* ---- ready to run, without a CPU ---- */
+
+/* [after] - [before], or -1 if either is not known. */
+static int64_t
+spent(int64_t before, int64_t after)
+{
+    return before < 0 || after < before ? -1 : after - before;
+}
+
+/* The delay since the last call; 0 where it is not known. */
+static int64_t
+take_delay(fp_split *s)
+{
+    int64_t before = s->delay_at_ns;
+    s->delay_at_ns = fp_usage_delay(&s->usage);
+    int64_t ns = spent(before, s->delay_at_ns);
+    return ns > 0 ? ns : 0;
+}
+
+/* A step ends.  Only who was off the CPU can have waited for one: asking is a
+ * system call that most steps do without.  Nor do sections ask that cover a step
+ * like the last one; in the first that is different, their delay counts for the
+ * step. */
+static void
+end_delay(fp_split *s, const fp_usage *now)
+{
+    s->shares_cpus =
+        now->switches != s->at.switches || now->waits != s->at.waits;
+    if (s->shares_cpus) {
+        s->step.delay_ns += take_delay(s);
+    }
+}
+
 /* ---- sections that cover ---- */
 
 static void
@@ -64,6 +97,9 @@ begin_cover(fp_split *s, const fp_node *n, int64_t now)
     s->cover_since = now;
     s->cover_cpu_ns = fp_usage_cpu(&s->usage);
     s->cover_node = n;
+    if (s->shares_cpus) {
+        s->step.delay_ns += take_delay(s);
+    }
 }
 
 /* Charges what the cover has had since it began. */
@@ -76,6 +112,9 @@ end_cover(fp_split *s, int64_t now)
     add(s, s->cover_node, s->cover_kind, ticks);
     s->step.covered_ticks += ticks;
     s->step.covered_cpu_ns += cpu_ns > 0 ? cpu_ns : 0;
+    if (s->shares_cpus) {
+        s->step.covered_delay_ns += take_delay(s);
+    }
 }
 
 void
@@ -227,16 +266,11 @@ add_sums(fp_split_sums *into, const fp_split_sums *from)
     into->covered_ticks += from->covered_ticks;
     into->covered_cpu_ns += from->covered_cpu_ns;
     into->gc_cpu_ns += from->gc_cpu_ns;
+    into->delay_ns += from->delay_ns;
+    into->covered_delay_ns += from->covered_delay_ns;
     for (int g = 0; g < FP_GC_GENERATIONS; g++) {
         into->gc_runs[g] += from->gc_runs[g];
     }
-}
-
-/* [after] - [before], or -1 if either is not known. */
-static int64_t
-spent(int64_t before, int64_t after)
-{
-    return before < 0 || after < before ? -1 : after - before;
 }
 
 static void
@@ -249,6 +283,9 @@ put_row(fp_split *s, uint32_t row, int64_t start, const fp_usage *now)
     series->gc_ticks[row] = s->step.kind[FP_KIND_GC];
     series->switches[row] = spent(s->at.switches, now->switches);
     series->faults[row] = spent(s->at.faults, now->faults);
+    series->delay_ns[row] =
+        s->delay_at_ns < 0 ? -1 : s->step.delay_ns + s->step.covered_delay_ns;
+    s->delay_steps += s->delay_at_ns >= 0;
     fp_series_put_sections(series, row);
     if (cpu_ns >= 0) {
         s->cpu_ns += cpu_ns;
@@ -262,6 +299,7 @@ fp_split_end_step(fp_thread *t, int64_t start, int64_t now, int measured)
     fp_split *s = t->split;
     charge_all(t, now, measured);
     fp_usage usage = fp_usage_now(&s->usage);
+    end_delay(s, &usage);
     unsigned watched = s->signals & s->signals_before;
     if (measured) {
         add_sums(&s->sum, &s->step);
@@ -273,7 +311,7 @@ fp_split_end_step(fp_thread *t, int64_t start, int64_t now, int measured)
     }
     s->at = usage;
     s->signals_before = s->signals;
-    s->step = (fp_split_sums){{0}, 0, 0, 0, {0}};
+    s->step = (fp_split_sums){{0}, 0, 0, 0, 0, 0, {0}};
 }
 
 void
@@ -284,14 +322,16 @@ fp_split_start(fp_thread *t, int64_t now)
         if (t->split == NULL) {
             return;
         }
-        t->split->usage = fp_usage_of_thread();
+        fp_run_delay_open(&t->split->delay);
+        t->split->usage = fp_usage_of_thread(&t->split->delay);
         find_covers(t);
         begin_cover(t->split, t->cur, now);
     }
     charge_all(t, now, 0);
-    t->split->step = (fp_split_sums){{0}, 0, 0, 0, {0}};
+    t->split->step = (fp_split_sums){{0}, 0, 0, 0, 0, 0, {0}};
     t->split->signals_before = t->split->signals;
     t->split->at = fp_usage_now(&t->split->usage);
+    t->split->delay_at_ns = fp_usage_delay(&t->split->usage);
 }
 
 void
@@ -300,12 +340,14 @@ fp_split_set_usage(fp_thread *t, fp_usage_source source)
     t->split->usage = source;
     t->split->at = fp_usage_now(&source);
     t->split->cover_cpu_ns = fp_usage_cpu(&source);
+    t->split->delay_at_ns = fp_usage_delay(&source);
 }
 
 void
 fp_split_destroy(fp_thread *t)
 {
     if (t->split != NULL) {
+        fp_run_delay_close(&t->split->delay);
         fp_series_fini(&t->split->series, &t->alloc);
         fp_alloc_give(&t->alloc, t->split, 1, sizeof(*t->split));
         t->split = NULL;

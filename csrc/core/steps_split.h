@@ -8,8 +8,9 @@
  *   - waiting for the GPU takes from the function that waits;
  *   - a listed function (see waits.h) outside of these has its own time.
  *
- * What is left is computing, or being off the CPU for no reason known here.  All
- * of it is called by the thread that steps. */
+ * What is left is computing, or being off the CPU for no reason known here: ready
+ * to run while others have the CPUs (see run_delay.h), or something else.  All of
+ * it is called by the thread that steps. */
 #ifndef FP_CORE_STEPS_SPLIT_H
 #define FP_CORE_STEPS_SPLIT_H
 
@@ -46,6 +47,8 @@ typedef struct fp_split_sums {
     int64_t covered_ticks;       /* by sections: part of the above */
     int64_t covered_cpu_ns;
     int64_t gc_cpu_ns;
+    int64_t delay_ns; /* ready to run, without a CPU, outside of covers */
+    int64_t covered_delay_ns;
     uint64_t gc_runs[FP_GC_GENERATIONS];
 } fp_split_sums;
 
@@ -54,6 +57,7 @@ typedef struct fp_split {
     fp_split_sums sum;
     int64_t cpu_ns;                    /* measured steps */
     uint64_t cpu_steps;                /* ... of which it is known */
+    uint64_t delay_steps;              /* ... and of which delay_ns is */
     uint64_t signal_steps[FP_SIGNALS]; /* ... in which each watched */
     unsigned signals;                  /* who watches now */
     unsigned signals_before;           /* ... and at the last end of a step */
@@ -69,6 +73,9 @@ typedef struct fp_split {
     const fp_node *gc_node;
     fp_usage_source usage;
     fp_usage at; /* at the beginning of the step */
+    fp_run_delay delay;
+    int64_t delay_at_ns; /* when it was last looked at; -1: not known */
+    uint8_t shares_cpus; /* was off a CPU: covers look at the delay, too */
     fp_split_place place[FP_SPLIT_PLACES];
     uint32_t places;
     uint16_t used; /* places of this step: index + 1 of the first */

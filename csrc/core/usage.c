@@ -24,6 +24,7 @@ thread_counts(void *ctx, fp_usage *out)
     struct rusage usage;
     if (getrusage(RUSAGE_THREAD, &usage) == 0) {
         out->switches = usage.ru_nivcsw;
+        out->waits = usage.ru_nvcsw;
         out->faults = usage.ru_majflt;
     }
 #else
@@ -31,8 +32,15 @@ thread_counts(void *ctx, fp_usage *out)
 #endif
 }
 
-fp_usage_source
-fp_usage_of_thread(void)
+static int64_t
+thread_delay_ns(void *ctx)
 {
-    return (fp_usage_source){thread_cpu_ns, thread_counts, NULL};
+    return fp_run_delay_ns(ctx);
+}
+
+fp_usage_source
+fp_usage_of_thread(fp_run_delay *delay)
+{
+    return (fp_usage_source){thread_cpu_ns, thread_counts, thread_delay_ns,
+                             delay};
 }

@@ -12,6 +12,7 @@ typedef struct copy {
     fp_split_sums sum;
     int64_t cpu_ns;
     uint64_t cpu_steps;
+    uint64_t delay_steps;
     uint64_t signal_steps[FP_SIGNALS];
     fp_series series; /* its columns' ticks are in `ticks` */
     fp_split_place place[FP_SPLIT_PLACES];
@@ -37,6 +38,7 @@ copy_split(copy *c, const fp_thread *t)
     c->sum = s->sum;
     c->cpu_ns = s->cpu_ns;
     c->cpu_steps = s->cpu_steps;
+    c->delay_steps = s->delay_steps;
     memcpy(c->signal_steps, s->signal_steps, sizeof(c->signal_steps));
     memcpy(&c->series, &s->series, sizeof(c->series));
     memcpy(c->place, s->place, sizeof(c->place));
@@ -168,6 +170,7 @@ series(fp_export *x, copy *c)
         fp_export_put(d, "gc_ns", times(x, c, s->gc_ticks)) < 0 ||
         fp_export_put(d, "switches", numbers(c, s->switches)) < 0 ||
         fp_export_put(d, "faults", numbers(c, s->faults)) < 0 ||
+        fp_export_put(d, "cpu_wait_ns", numbers(c, s->delay_ns)) < 0 ||
         fp_export_put(d, "sections_left_out",
                       PyLong_FromUnsignedLong(s->left_out)) < 0) {
         Py_CLEAR(d);
@@ -248,15 +251,17 @@ spent(const fp_export *x, const copy *c, const fp_thread *t)
         return NULL;
     }
     return Py_BuildValue(
-        "{sNsNsLsLsLsLsKsKsKsKs(KKK)sKsK}", "kinds", by_kind, "places",
+        "{sNsNsLsLsLsLsKsLsLsKsKsKsKs(KKK)sKsK}", "kinds", by_kind, "places",
         by_place, "covered_ns",
         (long long)fp_export_ns(x, c->sum.covered_ticks), "covered_cpu_ns",
         (long long)c->sum.covered_cpu_ns, "gc_cpu_ns",
         (long long)c->sum.gc_cpu_ns, "cpu_ns", (long long)c->cpu_ns,
-        "cpu_steps", (ull)c->cpu_steps, "function_steps", (ull)seen[0],
-        "gc_steps", (ull)seen[1], "gpu_steps", (ull)seen[2], "gc_runs",
-        (ull)runs[0], (ull)runs[1], (ull)runs[2], "gc_elsewhere",
-        (ull)x->r->gc_elsewhere, "waits_left_out", (ull)t->waits.left_out);
+        "cpu_steps", (ull)c->cpu_steps, "delay_ns", (long long)c->sum.delay_ns,
+        "covered_delay_ns", (long long)c->sum.covered_delay_ns, "delay_steps",
+        (ull)c->delay_steps, "function_steps", (ull)seen[0], "gc_steps",
+        (ull)seen[1], "gpu_steps", (ull)seen[2], "gc_runs", (ull)runs[0],
+        (ull)runs[1], (ull)runs[2], "gc_elsewhere", (ull)x->r->gc_elsewhere,
+        "waits_left_out", (ull)t->waits.left_out);
 }
 
 /* ---- all of it ---- */

@@ -20,9 +20,13 @@ from fastprof.snapshot_fields import as_column, as_dict, as_int, as_ints, as_lis
 #: * ``gpu_wait``: a call waited for the GPU;
 #: * ``lock``: a function that waits for another thread (acquire, get, join);
 #: * ``io``: a function that sleeps, polls, reads or writes;
-#: * ``other``: off the CPU for none of these reasons (the GIL, ``with lock:``, the scheduler);
+#: * ``cpu_wait``: off the CPU though ready to run: others had all CPUs, or the container had
+#:   used up its share;
+#: * ``other``: off the CPU for none of these reasons (the GIL, ``with lock:``);
 #: * ``compute``: everything else.
-SPLIT_KINDS = ("compute", "gpu_wait", "data", "gc", "lock", "communication", "io", "other")
+SPLIT_KINDS = (
+    "compute", "gpu_wait", "data", "gc", "lock", "communication", "io", "cpu_wait", "other",
+)  # fmt: skip
 
 #: Rows of a series.
 MAX_SERIES = 4096
@@ -39,7 +43,8 @@ class StepSeries:
     its key and its time in each step (0 where it did not run); ``sections_left_out`` says
     how many sections had no room for a column.  ``cpu_ns`` is CPU time of the training
     thread, ``gc_ns`` garbage collection in it, ``switches`` how often it was taken off the
-    CPU against its will, ``faults`` how many pages it had to wait for the disk for.
+    CPU against its will, ``faults`` how many pages it had to wait for the disk for,
+    ``cpu_wait_ns`` how long it was ready to run and had no CPU.
     """
 
     first: int = 0
@@ -50,6 +55,7 @@ class StepSeries:
     gc_ns: tuple[int, ...] = ()
     switches: tuple[int, ...] = ()
     faults: tuple[int, ...] = ()
+    cpu_wait_ns: tuple[int, ...] = ()
     sections_left_out: int = 0
 
     def __len__(self) -> int:
@@ -64,7 +70,7 @@ class StepSeries:
         return out
 
 
-_COLUMNS = ("start_ns", "wall_ns", "cpu_ns", "gc_ns", "switches", "faults")
+_COLUMNS = ("start_ns", "wall_ns", "cpu_ns", "gc_ns", "switches", "faults", "cpu_wait_ns")
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,17 +12,30 @@ told_cpu(void *ctx)
     return ((const fp_usage *)ctx)->cpu_ns;
 }
 
+/* How long the thread was ready without a CPU, and how often that was asked. */
+static int64_t told_delay_ns;
+static int told_delays;
+
+static int64_t
+told_delay(void *ctx)
+{
+    (void)ctx;
+    told_delays++;
+    return told_delay_ns;
+}
+
 static void
 told_counts(void *ctx, fp_usage *out)
 {
     out->switches = ((const fp_usage *)ctx)->switches;
+    out->waits = ((const fp_usage *)ctx)->waits;
     out->faults = ((const fp_usage *)ctx)->faults;
 }
 
 static fp_usage_source
 told(fp_usage *usage)
 {
-    return (fp_usage_source){told_cpu, told_counts, usage};
+    return (fp_usage_source){told_cpu, told_counts, told_delay, usage};
 }
 
 /* A thread that steps from [now] on. */
@@ -91,7 +104,7 @@ at_place(const fp_thread *t, const fp_node *n, fp_kind kind)
 FP_TEST(split_each_tick_is_of_one_kind)
 {
     fake_memory m = {0};
-    fp_usage u = {0, 0, 0};
+    fp_usage u = {0, 0, 0, 0};
     fp_thread *t = stepping(&m, 0, &u, 0);
     open_data(t, 10);
     enter_wait(t, 1, FP_KIND_LOCK, 20); /* within data: data */
@@ -124,7 +137,7 @@ FP_TEST(split_each_tick_is_of_one_kind)
 FP_TEST(split_a_kind_takes_from_what_it_interrupts)
 {
     fake_memory m = {0};
-    fp_usage u = {1000, 0, 0};
+    fp_usage u = {1000, 0, 0, 0};
     fp_thread *t = stepping(&m, 0, &u, 0);
     open_data(t, 0);
     const fp_node *data = t->cur;
@@ -160,7 +173,7 @@ FP_TEST(split_a_kind_takes_from_what_it_interrupts)
 FP_TEST(split_of_sections_that_cover_the_outer_one_counts)
 {
     fake_memory m = {0};
-    fp_usage u = {0, 0, 0};
+    fp_usage u = {0, 0, 0, 0};
     fp_thread *t = stepping(&m, 0, &u, 0);
     CHECK_INT(fp_thread_reserve_section(t, SYNC), FP_OK);
     t->section[SYNC]->cover = FP_KIND_COMMUNICATION;
@@ -185,7 +198,7 @@ FP_TEST(split_of_sections_that_cover_the_outer_one_counts)
 FP_TEST(split_warm_up_and_steps_given_up_are_not_in_it)
 {
     fake_memory m = {0};
-    fp_usage u = {0, 0, 0};
+    fp_usage u = {0, 0, 0, 0};
     fp_thread *t = stepping(&m, 1, &u, 0);
     for (int64_t at = 0; at < 300; at += 100) {
         open_data(t, at);
@@ -214,7 +227,7 @@ FP_TEST(split_waits_before_the_first_step_are_not_in_it)
 {
     fake_memory m = {0};
     fp_alloc a = fake_alloc(&m);
-    fp_usage u = {0, 0, 0};
+    fp_usage u = {0, 0, 0, 0};
     fp_thread *t = fp_thread_create(&a, kit_wide, 0);
     enter_wait(t, 1, FP_KIND_LOCK, 0);
     fp_thread_leave(t, kit_function(1), 50);
@@ -233,7 +246,7 @@ FP_TEST(split_waits_before_the_first_step_are_not_in_it)
 FP_TEST(split_who_watched_is_counted_per_step)
 {
     fake_memory m = {0};
-    fp_usage u = {0, 0, 0};
+    fp_usage u = {0, 0, 0, 0};
     fp_thread *t = stepping(&m, 1, &u, 0);
     static const unsigned told_at[] = {0, FP_SIGNAL_GC, 7, 7,
                                        FP_SIGNAL_FUNCTIONS};
@@ -251,7 +264,7 @@ FP_TEST(split_who_watched_is_counted_per_step)
 FP_TEST(series_has_a_row_per_measured_step)
 {
     fake_memory m = {0};
-    fp_usage u = {100, 5, 1};
+    fp_usage u = {100, 5, 0, 1};
     fp_thread *t = stepping(&m, 1, &u, 0);
     const fp_series *s = &t->split->series;
     for (int64_t i = 0; i < FP_STEPS_RECENT + 10; i++) {
@@ -284,7 +297,7 @@ FP_TEST(series_has_a_row_per_measured_step)
 FP_TEST(series_what_is_not_known_is_said)
 {
     fake_memory m = {0};
-    fp_usage u = {-1, -1, 3};
+    fp_usage u = {-1, -1, 0, 3};
     fp_thread *t = stepping(&m, 0, &u, 0);
     fp_thread_end_step(t, 100);
     CHECK_INT(t->split->series.cpu_ns[0], -1);
@@ -297,7 +310,7 @@ FP_TEST(series_what_is_not_known_is_said)
 FP_TEST(series_f32_sections_beyond_its_columns_are_counted)
 {
     fake_memory m = {0};
-    fp_usage u = {0, 0, 0};
+    fp_usage u = {0, 0, 0, 0};
     fp_thread *t = stepping(&m, 0, &u, 0);
     for (uint32_t id = 0; id < FP_SERIES_COLUMNS + 6; id++) {
         for (int again = 0; again < 2; again++) {
@@ -337,7 +350,7 @@ FP_TEST(split_f36_without_memory_steps_are_counted_all_the_same)
 FP_TEST(waits_f32_beyond_the_list_are_counted)
 {
     fake_memory m = {0};
-    fp_usage u = {0, 0, 0};
+    fp_usage u = {0, 0, 0, 0};
     fp_thread *t = stepping(&m, 0, &u, 0);
     for (uint32_t i = 0; i < FP_WAITS_MAX + 3; i++) {
         enter_wait(t, i, FP_KIND_IO, i);
@@ -353,10 +366,10 @@ FP_TEST(waits_f32_beyond_the_list_are_counted)
 FP_TEST(split_f34_a_clock_that_goes_back_takes_nothing_away)
 {
     fake_memory m = {0};
-    fp_usage u = {50, 9, 9};
+    fp_usage u = {50, 9, 0, 9};
     fp_thread *t = stepping(&m, 0, &u, 1000);
     open_data(t, 900);
-    u = (fp_usage){10, 3, 3};
+    u = (fp_usage){10, 3, 0, 3};
     fp_split_gc_begin(t, 800);
     fp_split_gc_end(t, 700, 0);
     fp_thread_close_section(t, DATA, NULL, 0, 600);
@@ -375,7 +388,7 @@ FP_TEST(split_f34_a_clock_that_goes_back_takes_nothing_away)
 FP_TEST(split_a_cover_that_another_thread_ends_had_no_cpu_time)
 {
     fake_memory m = {0};
-    fp_usage u = {1000, 0, 0};
+    fp_usage u = {1000, 0, 0, 0};
     fp_thread *t = stepping(&m, 0, &u, 0);
     open_data(t, 0);
     u.cpu_ns = 1000000; /* that thread's */
@@ -393,7 +406,7 @@ FP_TEST(split_a_cover_that_another_thread_ends_had_no_cpu_time)
 FP_TEST(split_a_collection_whose_end_is_not_told_goes_on_no_more)
 {
     fake_memory m = {0};
-    fp_usage u = {0, 0, 0};
+    fp_usage u = {0, 0, 0, 0};
     fp_thread *t = stepping(&m, 0, &u, 0);
     fp_split_gc_begin(t, 10);
     fp_split_gc_forget(t);
@@ -413,7 +426,7 @@ FP_TEST(split_whatever_happens_kinds_fit_in_the_wall_time)
 {
     for (uint64_t seed = 1; seed <= 40; seed++) {
         fake_memory m = {0};
-        fp_usage u = {0, 0, 0};
+        fp_usage u = {0, 0, 0, 0};
         fp_thread *t = stepping(&m, 2, &u, 0);
         uint64_t state = seed;
         int64_t now = 0;
@@ -472,4 +485,82 @@ FP_TEST(split_whatever_happens_kinds_fit_in_the_wall_time)
         CHECK(all <= t->steps->sum_ticks);
         finish(t, &m);
     }
+}
+
+/* ---- ready to run, without a CPU ---- */
+
+/* A step in which the thread waits [before], [in] and [after] a data section. */
+static void
+step_with_delays(fp_thread *t, fp_usage *u, int64_t now, int64_t before,
+                 int64_t in, int64_t after)
+{
+    u->switches += before + in + after > 0;
+    told_delay_ns += before;
+    open_data(t, now + 10);
+    told_delay_ns += in;
+    kit_close(t, DATA, now + 20);
+    told_delay_ns += after;
+    fp_thread_end_step(t, now + 100);
+}
+
+FP_TEST(split_waits_for_a_cpu_are_told_from_those_of_a_data_section)
+{
+    fake_memory m = {0};
+    fp_usage u = {0, 0, 0, 0};
+    told_delay_ns = 5;
+    fp_thread *t = stepping(&m, 0, &u, 0);
+    const fp_split *s = t->split;
+    told_delays = 0;
+    step_with_delays(t, &u, 0, 0, 0, 0);
+    CHECK_INT(told_delays, 0); /* never off the CPU: nobody is asked */
+    CHECK_INT(s->sum.delay_ns, 0);
+    step_with_delays(t, &u, 100, 1, 2, 4);
+    CHECK_INT(told_delays, 1);
+    CHECK_INT(s->sum.delay_ns, 7); /* the first such step is not divided */
+    CHECK_INT(s->sum.covered_delay_ns, 0);
+    step_with_delays(t, &u, 200, 10, 20, 40);
+    CHECK_INT(told_delays, 4);
+    CHECK_INT(s->sum.delay_ns, 57);
+    CHECK_INT(s->sum.covered_delay_ns, 20);
+    step_with_delays(t, &u, 300, 0, 0, 0);
+    step_with_delays(t, &u, 400, 0, 0, 0);
+    CHECK_INT(told_delays, 6); /* sections no more, since the step before */
+    CHECK_UINT(s->delay_steps, 5);
+    CHECK_INT(s->series.delay_ns[1], 7);
+    CHECK_INT(s->series.delay_ns[2], 70);
+    CHECK_INT(s->series.delay_ns[4], 0);
+    u.waits++; /* by itself, and then others had the CPU */
+    told_delay_ns += 100;
+    fp_thread_end_step(t, 600);
+    CHECK_INT(s->sum.delay_ns, 157);
+    finish(t, &m);
+}
+
+FP_TEST(split_a_delay_that_is_not_known_is_none)
+{
+    fake_memory m = {0};
+    fp_usage u = {0, 0, 0, 0};
+    told_delay_ns = -1;
+    fp_thread *t = stepping(&m, 0, &u, 0);
+    const fp_split *s = t->split;
+    step_with_delays(t, &u, 0, 0, 0, 0);
+    CHECK_UINT(s->delay_steps, 0);
+    CHECK_INT(s->series.delay_ns[0], -1);
+    told_delay_ns = 50; /* it is known from now on */
+    u.switches++;
+    fp_thread_end_step(t, 200);
+    told_delay_ns = 53;
+    u.switches++;
+    fp_thread_end_step(t, 300);
+    CHECK_INT(s->sum.delay_ns, 3);
+    told_delay_ns = -1; /* and no more, nor what it was meanwhile */
+    u.switches++;
+    fp_thread_end_step(t, 400);
+    told_delay_ns = 90;
+    u.switches++;
+    fp_thread_end_step(t, 500);
+    CHECK_INT(s->sum.delay_ns, 3);
+    CHECK_INT(s->series.delay_ns[3], -1);
+    told_delay_ns = 0;
+    finish(t, &m);
 }

@@ -20,6 +20,8 @@ from fastprof.snapshot import Snapshot
 from hook_child import ok
 
 MS = 1_000_000
+#: Linux tells how long a thread is ready without a CPU.
+CPU_WAIT = ["cpu_wait"] if os.path.exists("/proc/thread-self/schedstat") else []
 #: The clock's scale is known to 1e-4, the operating system's clocks to less.
 NEARLY = 0.99
 
@@ -256,7 +258,7 @@ def test_without_its_signal_a_kind_has_no_row(backend):
         "communication: functions were not recorded, and no section named synchronization ran",
         "gpu_wait: waiting for the GPU was not recorded",
     )
-    assert [kind for kind, _ in steps.split] == ["compute", "gc", "other"]
+    assert [kind for kind, _ in steps.split] == ["compute", "gc", *CPU_WAIT, "other"]
 
 
 def test_functions_in_some_steps_only_are_not_enough(backend):
@@ -407,6 +409,81 @@ def test_f25_a_recorder_that_goes_takes_its_hook_along(backend):
     del run
     assert gc.callbacks == before
     assert hook("start", {}) is None
+
+
+@pytest.mark.skipif(not CPU_WAIT, reason="this system does not tell")
+def test_time_ready_without_a_cpu_is_told_from_waiting(backend):
+    ok(
+        """
+import os, subprocess, sys, time
+from fastprof._core import Recorder, profile_section
+from fastprof.capture.convert import take_snapshot
+
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+others = [subprocess.Popen([sys.executable, "-c", "print(flush=True)\\nwhile 1: pass"],
+                           stdout=subprocess.PIPE) for _ in range(3)]
+for other in others:
+    other.stdout.readline()
+
+def burn(seconds):
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+
+recorder = Recorder(backend=BACKEND, skip_steps=1)
+recorder.start_sections(); recorder.enable(); recorder.mark()
+for _ in range(6):
+    with profile_section("data"):
+        burn(0.02)
+    burn(0.04)
+    time.sleep(0.001)
+    recorder.step()
+recorder.disable(); recorder.stop_sections()
+for other in others:
+    other.kill()
+    other.communicate()
+steps = take_snapshot(recorder).steps
+split = dict(steps.split)
+# A quarter of the CPU is left for this thread, and it needed 40 ms outside of data.
+assert split["cpu_wait"] > 5 * 40e6, split
+assert split["cpu_wait"] > 2 * split["other"], split
+# What it waited in data is of that kind.
+assert split["data"] > 5 * 40e6, split
+ready = sum(steps.series.cpu_wait_ns)
+assert split["cpu_wait"] * 1.2 < ready <= steps.sum_ns, (ready, split)
+""",
+        backend,
+    )
+
+
+@pytest.mark.skipif(not CPU_WAIT, reason="this system does not tell")
+def test_p9_a_program_that_closes_all_files_loses_that_figure_alone(backend):
+    ok(
+        """
+import os
+from fastprof._core import Recorder
+from fastprof.capture.convert import take_snapshot
+
+recorder = Recorder(backend=BACKEND, skip_steps=0)
+recorder.start_sections(); recorder.enable(); recorder.mark()
+os.closerange(3, 100)
+mine = [os.open("/dev/null", os.O_RDONLY) for _ in range(20)]
+for _ in range(3):
+    os.sched_yield()
+    time_up = [x * x for x in range(1000)]
+    import time; time.sleep(0.001)
+    recorder.step()
+recorder.disable(); recorder.stop_sections()
+steps = take_snapshot(recorder).steps
+assert sum(ns for _, ns in steps.split) == steps.sum_ns
+assert "cpu_wait" not in dict(steps.split), steps.split
+assert any(text.startswith("cpu_wait: ") for text in steps.split_missing)
+del recorder
+for file in mine:
+    os.fstat(file)  # none of them was closed with the recorder
+""",
+        backend,
+    )
 
 
 def test_f19_a_forked_child_has_no_hook(backend):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import fastprof
 import pytest
-from fastprof.session.surroundings import command_line, surroundings, variables
+from fastprof.session.surroundings import command_line, cpu_limit, surroundings, variables
 
 
 def test_the_command_line_has_no_directory_and_no_secret():
@@ -62,6 +63,26 @@ def test_facts_of_this_process_are_in_the_run(monkeypatch: pytest.MonkeyPatch):
     assert meta["command"] == "train.py --steps 5"
     assert meta["env OMP_NUM_THREADS"] == "3"
     assert "torch" not in sys.modules or meta["torch"]
+
+
+@pytest.mark.parametrize(
+    ("files", "limit"),
+    [
+        ({"cpu.max": "150000 100000\n"}, 1.5),
+        ({"cpu.max": "max 100000\n"}, None),
+        ({"cpu.max": "1\n"}, None),
+        ({"cpu.max": "5 0\n"}, None),
+        ({"cpu/cpu.cfs_quota_us": "400000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 4.0),
+        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, None),
+        ({"cpu/cpu.cfs_quota_us": "400000\n"}, None),
+        ({}, None),
+    ],
+)
+def test_the_limit_of_a_container_is_read(tmp_path: Path, files: dict[str, str], limit: object):
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert cpu_limit(str(tmp_path)) == limit
 
 
 @pytest.mark.parametrize("argv", [None, [None], ["a", 5], [b"x"]])

@@ -16,6 +16,7 @@ from unit.findings_runs import (
     found,
     noted,
     operators,
+    reason,
     run,
     tensor,
     torch_py,
@@ -47,6 +48,51 @@ def test_operators_of_few_steps_say_nothing_on_a_disturbed_machine(
 ) -> None:
     made = run(operators=operators({"aten::copy_": 15, "aten::mm": 60}))
     assert set(found(of_steps(made, switches=switches))) == rules
+
+
+def without_a_cpu(ms: float, *, used: float | None, cpus: object = 8, **fields: object) -> Snapshot:
+    """Ready without a CPU for so long per step; the program used so many CPUs."""
+    made = run(**fields)
+    ns = round(ms * MS) * STEPS
+    split = (("compute", made.steps.sum_ns - ns), ("cpu_wait", ns))
+    meta = {**made.meta, "cpus": cpus}
+    if used is not None:
+        meta["process_cpu_ns"] = round(used * made.duration_ns)
+    return replace(made, meta=meta, steps=replace(made.steps, split=split))
+
+
+def test_a_thread_without_a_cpu_is_found_where_the_program_is_in_its_own_way() -> None:
+    rule = found(without_a_cpu(20, used=7))["cpu-contention"]
+    assert (rule.severity, rule.saving_ms) == ("critical", 20)
+    assert "7 of 8 CPUs (87.5 %)" in " ".join(rule.evidence)
+    assert not noted(without_a_cpu(20, used=7)).keys() & {"cpu-contention"}
+    assert "cpu-contention" not in found(without_a_cpu(4, used=7))
+
+
+@pytest.mark.parametrize("used", [2, 6.3, None])
+def test_if_other_programs_have_the_cpus_it_is_a_note(used: float | None) -> None:
+    made = without_a_cpu(20, used=used)
+    assert "cpu-contention" not in found(made)
+    assert "other programs" in " ".join(noted(made)["cpu-contention"].evidence)
+
+
+def test_the_limit_of_a_container_is_what_a_program_may_use() -> None:
+    made = without_a_cpu(20, used=3.5)
+    assert "cpu-contention" not in found(made)
+    limited = replace(made, meta={**made.meta, "cpu_limit": 4.0})
+    assert "3.5 of 4 CPUs" in " ".join(found(limited)["cpu-contention"].evidence)
+
+
+def test_what_a_full_machine_costs_is_not_promised_twice() -> None:
+    phases = {**HEALTHY, "optimizer": 30}
+    alone = found(run(phases=phases, step_ms=130))["optimizer-share"]
+    both = found(without_a_cpu(26, used=7, phases=phases, step_ms=130))
+    assert both["cpu-contention"].saving_ms == 26
+    assert both["optimizer-share"].saving_ms == pytest.approx(0.8 * alone.saving_ms)
+
+
+def test_without_the_figure_the_rule_abstains() -> None:
+    assert "not recorded" in reason(run(), "cpu-contention")
 
 
 UNLOCK = c_function("<method '__exit__' of '_thread.lock' objects>", "_thread.lock.__exit__")

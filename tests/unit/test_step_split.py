@@ -25,6 +25,7 @@ def spent(steps=10, **fields):
     return {
         "kinds": kinds, "places": [], "covered_ns": kinds["data"], "covered_cpu_ns": 0,
         "gc_cpu_ns": kinds["gc"], "cpu_ns": 0, "cpu_steps": steps, "function_steps": steps,
+        "delay_ns": 0, "delay_steps": steps,
         "gc_steps": steps, "gpu_steps": steps, "gc_runs": (0, 0, 0), "waits_left_out": 0, **fields,
     }  # fmt: skip
 
@@ -33,8 +34,12 @@ def spent(steps=10, **fields):
     st.fixed_dictionaries(dict.fromkeys(KINDS, ns)),
     st.fixed_dictionaries(
         {
-            **dict.fromkeys(("covered_ns", "covered_cpu_ns", "gc_cpu_ns", "cpu_ns"), ns),
-            **dict.fromkeys(("cpu_steps", "function_steps", "gc_steps", "gpu_steps"), counts),
+            **dict.fromkeys(
+                ("covered_ns", "covered_cpu_ns", "gc_cpu_ns", "cpu_ns", "delay_ns"), ns
+            ),
+            **dict.fromkeys(
+                ("cpu_steps", "delay_steps", "function_steps", "gc_steps", "gpu_steps"), counts
+            ),
         }
     ),
     st.integers(1, 12),
@@ -54,8 +59,21 @@ def test_what_is_left_is_computing():
     split = dict(make_split(made, 10, 1000).rows)
     # Off the CPU for 600, of which 140 in data and 150 waiting.
     assert split == {"compute": 290, "data": 200, "lock": 30, "io": 20, "gc": 50,
-                     "gpu_wait": 100, "communication": 0, "other": 310}  # fmt: skip
+                     "gpu_wait": 100, "communication": 0, "cpu_wait": 0, "other": 310}  # fmt: skip
     assert split["compute"] == 400 - 60 - 50
+
+
+@pytest.mark.parametrize(("delay_ns", "ready"), [(0, 0), (100, 100), (310, 310), (900, 310)])
+def test_being_ready_without_a_cpu_is_part_of_what_else_is_not_known(delay_ns, ready):
+    made = spent(data=200, lock=30, cpu_ns=460, delay_ns=delay_ns)
+    split = dict(make_split(made, 10, 1000).rows)
+    assert (split["cpu_wait"], split["other"]) == (ready, 310 - ready)
+
+
+def test_a_system_that_does_not_tell_leaves_it_unknown():
+    split = make_split(spent(cpu_ns=400, delay_ns=300, delay_steps=9), 10, 1000)
+    assert dict(split.rows)["other"] == 600
+    assert [m.partition(":")[0] for m in split.missing] == ["data", "cpu_wait"]
 
 
 def test_what_was_measured_best_comes_first_when_there_is_too_much():
@@ -86,7 +104,7 @@ def run(**fields):
         "count": 5, "skipped": 3, "sum_ns": 10 * MS, "sum_sq": 5e-5, "min_ns": 4 * MS,
         "max_ns": 6 * MS, "recent_ns": (4 * MS, 6 * MS),
         "series": StepSeries(3, (0, 4 * MS), (4 * MS, 6 * MS), ((data, (MS, 0)),),
-                             (3 * MS, 2 * MS), (0, 5), (1, 0), (0, 0), 2),
+                             (3 * MS, 2 * MS), (0, 5), (1, 0), (0, 0), (0, MS), 2),
         "split": (("compute", 6 * MS), ("data", 3 * MS), ("lock", MS)),
         "split_missing": ("gc: nobody looked",),
         "split_places": (SplitPlace("lock", 0, 3, 2 * MS), SplitPlace("data", 0, 4, 2 * MS)),

@@ -157,6 +157,14 @@ _FIXES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "Make fewer containers per step; do not keep graphs or lists of Python objects.",
         ),
     },
+    "cpu-contention": {
+        "torch": (
+            ("Fewer threads: torch.set_num_threads(CPUs / processes) or OMP_NUM_THREADS, and no "
+            "more loader workers than CPUs are left."),
+            ("Or more CPUs: the job's request to the scheduler, the container's limit, "
+            "`taskset` and CPU binding of the launcher."),
+        ),
+    },
     "lock-contention": {
         "torch": (
             ("Hold the lock for less: copy what is needed and work outside of it, or hand over "

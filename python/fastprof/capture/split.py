@@ -8,10 +8,13 @@ interval is ``other``::
     off   = wall - CPU time of the thread
     known = lock + io + gpu_wait + communication outside of sections
             + (wall - CPU time) of the sections data and synchronization, and of gc
-    other = off - known, if that is positive
+    rest  = off - known, if that is positive
+    cpu_wait = as much of the rest as the thread was ready to run and had no CPU
+    other = what is left of it
 
 A function that waits may use the CPU as well (a write copies, a wait for the GPU spins),
-so ``other`` is a lower bound.
+so ``rest`` is a lower bound.  Being ready is counted outside of sections that cover, but
+also where a function that waits has got what it waited for: hence the limit.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from dataclasses import dataclass
 from typing import Any
 
 #: Who is served first.  What is measured best comes first.
-ORDER = ("gc", "data", "communication", "gpu_wait", "lock", "io", "other")
+ORDER = ("gc", "data", "communication", "gpu_wait", "lock", "io", "cpu_wait", "other")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +52,10 @@ def make_split(spent: Mapping[str, Any] | None, steps: int, sum_ns: int) -> Spli
     for name in missing:
         kinds.pop(name, None)
     if "other" not in missing:
-        kinds["other"] = _other(spent, kinds, sum_ns)
+        kinds["other"] = _rest(spent, kinds, sum_ns)
+        if "cpu_wait" not in missing:
+            kinds["cpu_wait"] = min(kinds["other"], max(0, spent["delay_ns"]))
+            kinds["other"] -= kinds["cpu_wait"]
     rows = []
     left = max(0, sum_ns)
     for name in ORDER:
@@ -60,15 +66,15 @@ def make_split(spent: Mapping[str, Any] | None, steps: int, sum_ns: int) -> Spli
     return Split((("compute", left), *rows), tuple(f"{k}: {why}" for k, why in missing.items()))
 
 
-def _other(spent: Mapping[str, Any], kinds: Mapping[str, int], sum_ns: int) -> int:
+def _rest(spent: Mapping[str, Any], kinds: Mapping[str, int], sum_ns: int) -> int:
     covered: int = spent["covered_ns"]
     waiting = sum(kinds.get(name, 0) for name in ("lock", "io", "gpu_wait"))
     waiting += max(0, kinds.get("communication", 0) + kinds.get("data", 0) - covered)
     waiting += max(0, covered - spent["covered_cpu_ns"])
     waiting += max(0, kinds.get("gc", 0) - spent["gc_cpu_ns"])
     cpu_ns: int = spent["cpu_ns"]
-    other: int = sum_ns - cpu_ns - waiting
-    return max(0, other)
+    rest: int = sum_ns - cpu_ns - waiting
+    return max(0, rest)
 
 
 def _missing(spent: Mapping[str, Any], steps: int, kinds: Mapping[str, int]) -> dict[str, str]:
@@ -87,7 +93,9 @@ def _missing(spent: Mapping[str, Any], steps: int, kinds: Mapping[str, int]) -> 
     if gpu:
         out["gpu_wait"] = gpu
     if spent["cpu_steps"] < steps:
-        out["other"] = "the CPU time of the thread is not known"
+        out["cpu_wait"] = out["other"] = "the CPU time of the thread is not known"
+    elif spent["delay_steps"] < steps:
+        out["cpu_wait"] = "this system does not tell how long a thread is ready without a CPU"
     return out
 
 

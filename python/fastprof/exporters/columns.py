@@ -79,7 +79,7 @@ def _steps(report: Report) -> Columns:
                 shown += "'"
                 column = f"section_{shown}_ms"
             found[column] = values
-        for name in ("cpu_ms", "gc_ms", "switches", "faults"):
+        for name in ("cpu_ms", "gc_ms", "switches", "faults", "cpu_wait_ms"):
             found[name] = getattr(series, name)
     else:  # a run that was saved before there were more than the durations
         steps = report.snapshot.steps

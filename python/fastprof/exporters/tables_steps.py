@@ -17,6 +17,7 @@ _NAMES = {
     "gc": "garbage collection",
     "lock": "waiting for a lock",
     "io": "sleeping, files, sockets",
+    "cpu_wait": "ready, but without a CPU",
     "other": "off the CPU, reason unknown",
 }
 

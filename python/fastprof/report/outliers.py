@@ -198,6 +198,8 @@ class _Context:
     cpu_typical_ms: float
     switches: float | None
     switches_typical: float
+    cpu_wait_ms: float | None
+    cpu_wait_typical_ms: float
 
 
 def _context(snapshot: Snapshot, index: int) -> _Context:
@@ -209,7 +211,12 @@ def _context(snapshot: Snapshot, index: int) -> _Context:
             return None, 0.0
         return column[row] / scale, median(column) / scale
 
-    return _Context(*of(series.gc_ns, 1e6), *of(series.cpu_ns, 1e6), *of(series.switches, 1.0))
+    return _Context(
+        *of(series.gc_ns, 1e6),
+        *of(series.cpu_ns, 1e6),
+        *of(series.switches, 1.0),
+        *of(series.cpu_wait_ns, 1e6),
+    )
 
 
 # ---- rows ----
@@ -382,6 +389,11 @@ def _context_sentences(context: _Context, excess_ms: float) -> Iterable[str]:
         on_cpu = max(0.0, context.cpu_ms - context.cpu_typical_ms)
         if on_cpu < 0.5 * excess_ms:
             yield f"only {_time(on_cpu)} of it more were spent on the CPU: the thread waited"
+    if context.cpu_wait_ms is not None:
+        more = context.cpu_wait_ms - context.cpu_wait_typical_ms
+        if more >= _WORTH * excess_ms:
+            yield f"{_time(more)} of it it was ready to run, but others had the CPUs"
+            return
     usually = context.switches_typical
     if context.switches is not None and context.switches >= 10 * (usually + 1):
         yield f"taken off the CPU {context.switches:.0f} times (usually {usually:.0f})"

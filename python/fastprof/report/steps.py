@@ -20,7 +20,8 @@ class StepSeriesView:
     top-level section to its ms in each step (0 where it did not run).  ``start_ms`` is
     since the recording began, ``cpu_ms`` is CPU time of the training thread, ``gc_ms``
     garbage collection in it, ``switches`` involuntary context switches, ``faults`` major
-    page faults.  A column that is not known is empty.
+    page faults, ``cpu_wait_ms`` being ready to run without a CPU.
+    A column that is not known is empty.
     """
 
     first: int = 0
@@ -31,6 +32,7 @@ class StepSeriesView:
     gc_ms: tuple[float, ...] = ()
     switches: tuple[int, ...] = ()
     faults: tuple[int, ...] = ()
+    cpu_wait_ms: tuple[float, ...] = ()
 
     def __len__(self) -> int:
         return len(self.wall_ms)
@@ -74,6 +76,7 @@ def series_view(snapshot: Snapshot) -> StepSeriesView:
         gc_ms=_ms(series.gc_ns),
         switches=series.switches,
         faults=series.faults,
+        cpu_wait_ms=_ms(series.cpu_wait_ns),
     )
 
 

@@ -12,6 +12,7 @@ from fastprof.capture.sections import profile_section
 from fastprof.capture.sync import CudaSync
 from fastprof.errors import StateError
 from fastprof.session import current, switch
+from fastprof.session.cpu_use import CpuUse
 from fastprof.session.emitter import MetricEmitter
 from fastprof.session.faults import Faults
 from fastprof.session.gpu import GpuLayer
@@ -190,6 +191,7 @@ class Profiler:
         self._sync = CudaSync()
         self._gpu = GpuLayer(self._recorder, gpu, self._faults)
         self._nvtx = NvtxRanges(nvtx, self._faults)
+        self._cpu_use = CpuUse()
         self._memory = MemorySampler(memory, log_every or _MEMORY_EVERY, self._faults)
         self._registry = LoaderRegistry()
         self._profiles = WorkerProfiles(worker_functions, backend, max_depth, self._faults)
@@ -289,6 +291,7 @@ class Profiler:
         self._outputs.begin()
         self._operators.begin()
         self._protect("trace", self._trace.begin)
+        self._cpu_use.begin()
         recorder.mark()
         self._next_event = self._event_after(0)
 
@@ -321,6 +324,7 @@ class Profiler:
         """
         if self._state != _RUNNING:
             return
+        self._cpu_use.end()
         self._end_parts()
         self._state = _STOPPED
         self.counting = False
@@ -500,6 +504,7 @@ class Profiler:
             "hostname": find_host(),
             "functions": self._recorder.backend is not None,
             **surroundings(),
+            **self._cpu_use.to_meta(),
         }
         if self.framework:
             meta["framework"] = self.framework

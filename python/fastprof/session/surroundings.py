@@ -47,11 +47,43 @@ def surroundings() -> Facts:
                 facts[name] = str(version)[:100]
         if hasattr(os, "sched_getaffinity"):
             facts["cpus"] = len(os.sched_getaffinity(0))
+        limit = cpu_limit()
+        if limit is not None:
+            facts["cpu_limit"] = limit
         facts["command"] = command_line(sys.argv)
         facts.update(variables(os.environ))
+        threads = getattr(sys.modules.get("torch"), "get_num_threads", None)
+        if threads is not None:
+            facts["torch_threads"] = int(threads())
     except Exception:  # a module or argv that the program has put something strange into
         pass
     return facts
+
+
+def cpu_limit(root: str = "/sys/fs/cgroup") -> float | None:
+    """Return how many CPUs' worth of time the container may use; None without a limit.
+
+    From the control group that stands for the whole container, of either version
+    (Documentation/admin-guide/cgroup-v2 and scheduler/sched-bwc of Linux).
+    """
+    try:
+        with open(f"{root}/cpu.max") as file:
+            quota, period = file.read().split()
+    except FileNotFoundError:
+        try:
+            with open(f"{root}/cpu/cpu.cfs_quota_us") as file:
+                quota = file.read()
+            with open(f"{root}/cpu/cpu.cfs_period_us") as file:
+                period = file.read()
+        except OSError:
+            return None
+    except (OSError, ValueError):
+        return None
+    try:
+        limit = int(quota) / int(period)
+    except (ValueError, ZeroDivisionError):  # "max"
+        return None
+    return round(limit, 3) if limit > 0 else None
 
 
 def command_line(argv: Sequence[str]) -> str:

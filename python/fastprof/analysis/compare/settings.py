@@ -20,6 +20,8 @@ _META: Mapping[str, tuple[str, str]] = {
     "platform": ("platform", _OTHER_TIMES),
     "machine": ("machine", _OTHER_TIMES),
     "cpus": ("CPUs", ""),
+    "cpu_limit": ("CPU limit of the container", ""),
+    "torch_threads": ("PyTorch's threads", ""),
     "backend": ("hook", "the hook's cost differs; steps are not corrected for it"),
     "clock": ("clock", ""),
     "timer": ("timer", _OTHER_CLOCK),

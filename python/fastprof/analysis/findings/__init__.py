@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from fastprof.analysis.facts import Facts
 from fastprof.analysis.findings import (
+    rules_cpu,
     rules_data,
     rules_gpu,
     rules_host,
@@ -25,6 +26,7 @@ from fastprof.report.model import Report
 
 #: From the specific to the general: an earlier rule's time is taken off a later one's.
 RULES: tuple[Rule, ...] = (
+    rules_cpu.CPU_CONTENTION,
     rules_data.LOADER_RECREATED,
     rules_data.WORKER_SHUTDOWN,
     rules_data.TOKEN_COUNTING,

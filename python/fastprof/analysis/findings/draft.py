@@ -31,7 +31,8 @@ class Draft:
     ``group`` names the functions whose time it is, ``sections`` the sections it is about;
     ``everywhere`` if it is about the whole span.  ``places`` splits ``ms`` by outermost
     section, ``shared`` by group, where that is known; ``claims`` says outright how many ms
-    of another rule's time this explains.  Any finding of the rules in ``yields_to``
+    of another rule's time this explains, ``thins`` which part of any other rule's, if it is
+    spread over the whole step.  Any finding of the rules in ``yields_to``
     explains all of it.
     """
 
@@ -51,6 +52,7 @@ class Draft:
     places: Mapping[str, float] = field(default_factory=dict)
     shared: Mapping[str, float] = field(default_factory=dict)
     claims: Mapping[str, float] = field(default_factory=dict)
+    thins: float = 0.0
     yields_to: frozenset[str] = frozenset()
 
 
@@ -71,6 +73,8 @@ def part_of(earlier: Draft, later: Draft, rule: str) -> float:
         return min(earlier.claims[rule], later.ms)
     if later.everywhere:
         return min(earlier.ms, later.ms)
+    if earlier.thins:
+        return earlier.thins * later.ms
     inside = sum(earlier.places.get(name, 0.0) for name in later.sections)
     if later.group is not None:
         inside = max(inside, earlier.shared.get(later.group, 0.0))

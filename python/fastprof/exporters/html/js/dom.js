@@ -64,7 +64,7 @@ const KNOWN_NUMBERS = new Map([
   ["data", 0], ["data_loading", 0], ["forward", 1], ["forward_pass", 1], ["backward", 2],
   ["backward_pass", 2], ["optimizer", 3], ["optimizer_step", 3], ["(unaccounted)", REST],
   ["compute", 6], ["gpu_wait", 7], ["gc", 4], ["lock", 5], ["communication", 3], ["io", 1],
-  ["other", REST],
+  ["cpu_wait", 2], ["other", REST],
 ]);
 
 /** The numbers of what `names` stand for: the same in all charts for the usual names. */

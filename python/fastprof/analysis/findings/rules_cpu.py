@@ -1,0 +1,92 @@
+"""The rule about CPUs: more threads want to run than there are CPUs for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fastprof.analysis.facts import Facts
+from fastprof.analysis.findings.draft import (
+    Abstain,
+    Draft,
+    Rule,
+    need_steps,
+    percent,
+    share_draft,
+    span_text,
+)
+from fastprof.analysis.thresholds import LIMITS
+
+#: The program is in its own way if it uses this part of the CPUs that it may use: only then
+#: do fewer threads of its own help.
+_OWN = 0.8
+
+
+def cpu_contention(facts: Facts) -> Draft | None:
+    """Time in which the training thread was ready to run and had no CPU; all of it is saved.
+
+    A finding if the program itself uses the CPUs, with all its threads and workers; a note
+    if others do, or if the container has used up its share.
+    """
+    need_steps(facts)
+    ms = facts.split.get("cpu_wait")
+    if ms is None:
+        raise Abstain("how long the thread was ready without a CPU was not recorded")
+    used, cpus = _used(facts), _cpus(facts)
+    own = used is not None and cpus is not None and used >= _OWN * cpus
+    draft = share_draft(
+        facts, LIMITS["overhead-share"], ms,
+        rule="cpu-contention",
+        title="The training thread is ready to run, but has no CPU for {share} of the step",
+        evidence=(
+            f"It is ready without a CPU for {span_text(ms, facts)}.",
+            _demand(used, cpus),
+            _threads(facts),
+            "" if own else "So it is other programs, or the CPU limit of a container.",
+        ),
+    )  # fmt: skip
+    if draft is None:
+        return None
+    # What is left of the step is what ran meanwhile, thinned out by it.
+    return replace(draft, thins=facts.share(ms)) if own else replace(draft, severity="note")
+
+
+def _used(facts: Facts) -> float | None:
+    """CPUs in use over the recording, on average."""
+    ns = facts.report.meta.get("process_cpu_ns")
+    duration = facts.report.snapshot.duration_ns
+    return ns / duration if isinstance(ns, int) and duration > 0 else None
+
+
+def _cpus(facts: Facts) -> float | None:
+    """CPUs that the program may use."""
+    known = (facts.report.meta.get(name) for name in ("cpus", "cpu_limit"))
+    limits = [float(value) for value in known if isinstance(value, (int, float)) and value > 0]
+    return min(limits, default=None)
+
+
+def _demand(used: float | None, cpus: float | None) -> str:
+    if used is None or cpus is None:
+        return ""
+    share = percent(min(1.0, used / cpus))
+    return f"This program and its workers use {used:.2g} of {cpus:.3g} CPUs ({share})."
+
+
+def _threads(facts: Facts) -> str:
+    """What wants to run: torch's threads and the loaders' workers."""
+    parts = []
+    threads = facts.report.meta.get("torch_threads")
+    if isinstance(threads, int):
+        parts.append(f"PyTorch computes with {threads} thread{'s' if threads != 1 else ''}")
+    workers = sum(row.workers.workers for row in facts.report.loaders if row.workers)
+    if workers:
+        parts.append(f"the loaders have {workers} worker{'s' if workers != 1 else ''}")
+    text = ", ".join(parts)
+    return f"{text[0].upper()}{text[1:]}." if text else ""
+
+
+CPU_CONTENTION = Rule(
+    "cpu-contention", cpu_contention,
+    "A training thread that computes or launches kernels needs a CPU of its own. Where more "
+    "threads want to run than there are CPUs (torch's, one process per GPU, loader workers, "
+    "tokenizers), each of them waits for its turn, and a GPU waits with the one that feeds it.",
+)  # fmt: skip

@@ -1,0 +1,69 @@
+"""How much CPU time a run takes, all threads and worker processes together.
+
+A training thread that is ready to run and has no CPU is in somebody's way, or somebody in
+its: this says whether it is the program itself.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterable
+
+
+class CpuUse:
+    """CPU time between two moments."""
+
+    __slots__ = ("_after", "_before")
+
+    def __init__(self) -> None:
+        self._before: int | None = None
+        self._after: int | None = None
+
+    def begin(self) -> None:
+        """The run begins."""
+        self._before = used_ns()
+
+    def end(self) -> None:
+        """The run ends."""
+        self._after = used_ns()
+
+    def to_meta(self) -> dict[str, int]:
+        """Return the fact ``process_cpu_ns``, so far or of the whole run; nothing if unknown."""
+        after = used_ns() if self._after is None else self._after
+        if self._before is None or after is None:
+            return {}
+        # A worker that was killed by somebody else takes what it had used with it.
+        return {"process_cpu_ns": max(0, after - self._before)}
+
+
+def used_ns() -> int | None:
+    """Return the CPU time of this process, its ended children and its worker processes."""
+    try:
+        ended = os.times()
+        own = time.process_time_ns()
+        living = sum(map(_process_ns, _workers()))
+    except Exception:  # no such clock, a set that grew meanwhile, another multiprocessing
+        return None
+    return own + round((ended.children_user + ended.children_system) * 1e9) + living
+
+
+def _workers() -> Iterable[int]:
+    """Processes that :mod:`multiprocessing` started here.
+
+    Not by ``active_children()``, which waits for those that have ended: that is for the
+    program to do.
+    """
+    module = sys.modules.get("multiprocessing.process")
+    return [pid for p in getattr(module, "_children", ()) if isinstance(pid := p.pid, int)]
+
+
+def _process_ns(pid: int) -> int:
+    """User and system time of a process and of its ended children (proc(5), fields 14 to 17)."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:  # ended, or another system
+        return 0
+    return sum(map(int, fields[11:15])) * (1_000_000_000 // os.sysconf("SC_CLK_TCK"))
