@@ -39,6 +39,13 @@ typedef struct fp_launch {
     uint8_t occupied;
 } fp_launch;
 
+/* Must an activity of it come, and did none so far? */
+static inline int
+fp_launch_is_outstanding(const fp_launch *e)
+{
+    return (e->flags & (FP_LAUNCH_GIVES | FP_LAUNCH_HIT)) == FP_LAUNCH_GIVES;
+}
+
 typedef struct fp_launches {
     fp_alloc alloc;
     fp_launch *slot;   /* owned */

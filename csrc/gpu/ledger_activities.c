@@ -1,0 +1,328 @@
+/* Records of what the device did, and whose launches they came of. */
+#include "gpu/ledger_parts.h"
+
+#include "gpu/cupti_abi.h"
+
+#include <string.h>
+
+/* Flush periods that an activity may wait for its launch. */
+enum { PARKED_PATIENCE = 3 };
+
+/* Nothing takes two weeks; sums of what CUPTI makes up must not overflow. */
+#define LONGEST_NS (INT64_C(1) << 50)
+
+typedef struct activity {
+    int64_t start;
+    int64_t ns;
+    uint64_t bytes;
+    uint64_t graph_node;
+    uint32_t corr;
+    int32_t what;
+} activity;
+
+static void
+hit(fp_ledger *l, fp_launch *e, const activity *a)
+{
+    l->outstanding -= (uint64_t)fp_launch_is_outstanding(e);
+    e->flags |= FP_LAUNCH_HIT;
+    fp_site site = {e->place, e->via, (fp_how)e->how};
+    fp_host_sum *host = fp_sums_host_near(&l->sums, &site, &e->host_row);
+    int64_t delay = a->start - e->at_ns;
+    if (FP_UNLIKELY(delay < 0 || delay > LONGEST_NS)) {
+        l->counters.negative_delay += delay < 0;
+        delay = 0;
+    }
+    host->delays++;
+    host->delay_ns += delay;
+    host->delay_max_ns =
+        delay > host->delay_max_ns ? delay : host->delay_max_ns;
+    fp_place captured = fp_graph_nodes_find(&l->graphs, a->graph_node);
+    if (captured != 0 && site.how == FP_HOW_OWN) {
+        site.how = FP_HOW_CAPTURED;
+        site.via = captured;
+    }
+    fp_sums_activity(&l->sums, &site, a->what, a->ns, a->bytes);
+}
+
+static void
+unattributed(fp_ledger *l, const activity *a)
+{
+    if (a->start >= l->end_ns) {
+        l->counters.stale++; /* launched while the recording was ending */
+        return;
+    }
+    const fp_site nowhere = {0, 0, FP_HOW_UNKNOWN};
+    fp_sums_activity(&l->sums, &nowhere, a->what, a->ns, a->bytes);
+}
+
+static int
+park(fp_ledger *l, const activity *a)
+{
+    if (l->parked_count == l->parked_capacity) {
+        uint32_t more = l->parked_capacity ? l->parked_capacity * 2 : 1024;
+        fp_parked *grown =
+            more > FP_PARKED_MAX
+                ? NULL
+                : fp_alloc_grow(&l->alloc, l->parked, l->parked_capacity, more,
+                                sizeof(*grown));
+        if (grown == NULL) {
+            return -1;
+        }
+        l->parked = grown;
+        l->parked_capacity = more;
+    }
+    l->parked[l->parked_count++] = (fp_parked){
+        a->start,
+        a->ns,
+        a->bytes,
+        a->graph_node,
+        a->corr,
+        a->what,
+        l->launches.generation,
+    };
+    return 0;
+}
+
+static void
+attribute(fp_ledger *l, const activity *a)
+{
+    fp_launch *e = fp_launches_find(&l->launches, a->corr);
+    if (FP_LIKELY(e != NULL && (e->flags & FP_LAUNCH_COUNTED))) {
+        hit(l, e, a);
+    }
+    else if (!l->external || park(l, a) < 0) {
+        unattributed(l, a);
+    }
+}
+
+void
+fp_ledger_retry_parked(fp_ledger *l, int last)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < l->parked_count; i++) {
+        const fp_parked *p = &l->parked[i];
+        const activity a = {p->start,      p->ns,   p->bytes,
+                            p->graph_node, p->corr, p->what};
+        fp_launch *e = fp_launches_find(&l->launches, p->corr);
+        if (e != NULL && (e->flags & FP_LAUNCH_COUNTED)) {
+            hit(l, e, &a);
+        }
+        else if (last ||
+                 l->launches.generation - p->generation >= PARKED_PATIENCE) {
+            unattributed(l, &a);
+        }
+        else {
+            l->parked[kept++] = *p;
+        }
+    }
+    l->parked_count = kept;
+}
+
+/* ---- records ---- */
+
+/* Where the times of a record are; the rest differs. */
+typedef struct layout {
+    uint16_t start, end, device, stream, correlation, graph_node;
+    uint16_t grid; /* 0: has none */
+} layout;
+
+static const layout kernel_layout = {
+    FP_AT_KERNEL_START,  FP_AT_KERNEL_END,         FP_AT_KERNEL_DEVICE,
+    FP_AT_KERNEL_STREAM, FP_AT_KERNEL_CORRELATION, FP_AT_KERNEL_GRAPH_NODE,
+    FP_AT_KERNEL_GRID};
+static const layout memcpy_layout = {FP_AT_MEMCPY_START,
+                                     FP_AT_MEMCPY_END,
+                                     FP_AT_MEMCPY_DEVICE,
+                                     FP_AT_MEMCPY_STREAM,
+                                     FP_AT_MEMCPY_CORRELATION,
+                                     FP_AT_MEMCPY_GRAPH_NODE,
+                                     0};
+static const layout memcpy2_layout = {FP_AT_MEMCPY2_START,
+                                      FP_AT_MEMCPY2_END,
+                                      FP_AT_MEMCPY2_DEVICE,
+                                      FP_AT_MEMCPY2_STREAM,
+                                      FP_AT_MEMCPY2_CORRELATION,
+                                      FP_AT_MEMCPY2_GRAPH_NODE,
+                                      0};
+static const layout memset_layout = {FP_AT_MEMSET_START,
+                                     FP_AT_MEMSET_END,
+                                     FP_AT_MEMSET_DEVICE,
+                                     FP_AT_MEMSET_STREAM,
+                                     FP_AT_MEMSET_CORRELATION,
+                                     FP_AT_MEMSET_GRAPH_NODE,
+                                     0};
+
+/* For the trace. */
+static FP_COLD void
+trace(fp_ledger *l, const uint8_t *record, const layout *at, const activity *a)
+{
+    const fp_launch *e = fp_launches_find(&l->launches, a->corr);
+    int64_t launched = INT64_MIN;
+    if (e != NULL && (e->flags & FP_LAUNCH_HAS_TIME)) {
+        launched = fp_clock_map_to_ticks(&l->clock, e->at_ns);
+    }
+    fp_trace_record r = {
+        .start = fp_clock_map_to_ticks(&l->clock, a->start),
+        .end = fp_clock_map_to_ticks(&l->clock, a->start + a->ns),
+        .bytes = a->bytes,
+        .corr = a->corr,
+        .device = fp_read_u32(record, at->device),
+        .stream = fp_read_u32(record, at->stream),
+        .what = a->what,
+    };
+    if (at->grid != 0) {
+        memcpy(r.grid, record + at->grid, sizeof(r.grid));
+    }
+    fp_trace_records_add(l->trace, &r, launched);
+}
+
+/* 0: its times are no times; counted. */
+static int
+read_times(fp_ledger *l, const uint8_t *record, const layout *at, activity *a)
+{
+    uint64_t start = fp_read_u64(record, at->start);
+    uint64_t end = fp_read_u64(record, at->end);
+    fp_gpu_counters *c = &l->counters;
+    if (FP_UNLIKELY(start == 0 || start > INT64_MAX || end > INT64_MAX)) {
+        c->zero_time += start == 0;
+        c->invalid += start != 0;
+        return 0;
+    }
+    if (FP_UNLIKELY(end == 0 || end < start ||
+                    end - start > (uint64_t)LONGEST_NS)) {
+        c->incomplete += end == 0;
+        c->invalid += end != 0;
+        return 0;
+    }
+    if (FP_UNLIKELY((int64_t)end < l->begin_ns)) {
+        c->stale++;
+        return 0;
+    }
+    a->start = (int64_t)start;
+    a->ns = (int64_t)(end - start);
+    a->corr = fp_read_u32(record, at->correlation);
+    a->graph_node = fp_read_u64(record, at->graph_node);
+    return 1;
+}
+
+static void
+on_timeline(fp_ledger *l, const uint8_t *record, const layout *at,
+            const activity *a, fp_gpu_class c)
+{
+    uint32_t device = fp_read_u32(record, at->device);
+    if (FP_LIKELY(device < l->timelines)) {
+        fp_timeline_add(&l->timeline[device], a->start, a->start + a->ns, c);
+    }
+}
+
+static void
+kernel_record(fp_ledger *l, const uint8_t *record)
+{
+    activity a = {0};
+    l->counters.kernels++;
+    if (!read_times(l, record, &kernel_layout, &a)) {
+        return;
+    }
+    fp_kernel_shape shape = {
+        .device = fp_read_u32(record, FP_AT_KERNEL_DEVICE),
+        .registers = fp_read_u16(record, FP_AT_KERNEL_REGISTERS),
+        .static_shared = fp_read_u32(record, FP_AT_KERNEL_STATIC_SHARED),
+        .dynamic_shared = fp_read_u32(record, FP_AT_KERNEL_DYNAMIC_SHARED),
+    };
+    int32_t grid[3];
+    memcpy(grid, record + FP_AT_KERNEL_GRID, sizeof(grid));
+    memcpy(shape.block, record + FP_AT_KERNEL_BLOCK, sizeof(shape.block));
+    const char *name;
+    memcpy(&name, record + FP_AT_KERNEL_NAME, sizeof(name));
+    int32_t row = fp_kernels_find(&l->kernels, name, &shape);
+    fp_gpu_class c = FP_GPU_COMPUTE;
+    a.what = FP_WHAT_KERNEL;
+    if (FP_LIKELY(row >= 0)) {
+        fp_kernel *k = &l->kernels.row[row];
+        fp_kernels_count(k, grid, a.ns);
+        a.what = row;
+        c = k->communicates ? FP_GPU_COMMUNICATION : FP_GPU_COMPUTE;
+    }
+    on_timeline(l, record, &kernel_layout, &a, c);
+    if (FP_UNLIKELY(l->trace != NULL)) {
+        trace(l, record, &kernel_layout, &a);
+    }
+    attribute(l, &a);
+}
+
+static int32_t
+copy_direction(uint8_t kind)
+{
+    switch (kind) {
+    case FP_COPY_HTOD:
+    case FP_COPY_HTOA:
+        return FP_WHAT_HTOD;
+    case FP_COPY_DTOH:
+    case FP_COPY_ATOH:
+        return FP_WHAT_DTOH;
+    case FP_COPY_DTOD:
+    case FP_COPY_ATOA:
+    case FP_COPY_ATOD:
+    case FP_COPY_DTOA:
+        return FP_WHAT_DTOD;
+    case FP_COPY_HTOH:
+        return FP_WHAT_HTOH;
+    case FP_COPY_PTOP:
+        return FP_WHAT_PTOP;
+    default:
+        return FP_WHAT_COPY;
+    }
+}
+
+static void
+copy_record(fp_ledger *l, const uint8_t *record, const layout *at,
+            int32_t what, size_t bytes_at, fp_gpu_class c)
+{
+    activity a = {0};
+    if (read_times(l, record, at, &a)) {
+        a.what = what;
+        a.bytes = fp_read_u64(record, bytes_at);
+        on_timeline(l, record, at, &a, c);
+        if (FP_UNLIKELY(l->trace != NULL)) {
+            trace(l, record, at, &a);
+        }
+        attribute(l, &a);
+    }
+}
+
+void
+fp_ledger_record(fp_ledger *l, const uint8_t *record)
+{
+    fp_gpu_counters *c = &l->counters;
+    switch (fp_read_u32(record, FP_AT_KIND)) {
+    case FP_CUPTI_CONCURRENT_KERNEL:
+        kernel_record(l, record);
+        break;
+    case FP_CUPTI_MEMCPY:
+        c->copies++;
+        copy_record(l, record, &memcpy_layout,
+                    copy_direction(record[FP_AT_MEMCPY_COPY_KIND]),
+                    FP_AT_MEMCPY_BYTES, FP_GPU_COPY);
+        break;
+    case FP_CUPTI_MEMCPY2:
+        c->copies++;
+        copy_record(l, record, &memcpy2_layout, FP_WHAT_PTOP,
+                    FP_AT_MEMCPY2_BYTES, FP_GPU_COPY);
+        break;
+    case FP_CUPTI_MEMSET:
+        c->memsets++;
+        copy_record(l, record, &memset_layout, FP_WHAT_MEMSET,
+                    FP_AT_MEMSET_BYTES, FP_GPU_MEMSET);
+        break;
+    case FP_CUPTI_RUNTIME:
+    case FP_CUPTI_DRIVER:
+    case FP_CUPTI_EXTERNAL_CORRELATION:
+        /* Of interest in the first pass; another client may have asked for
+         * them. */
+        return;
+    default:
+        c->unknown_kind++;
+        break;
+    }
+    c->records++;
+}
