@@ -1,0 +1,69 @@
+/* drainer: the collector's thread.  Every CUPTI call that can wait is made here.
+ *
+ *   drainer.c         the thread itself
+ *   drainer_decode.c  lanes and buffers are brought to the ledger
+ *   drainer_attach.c  CUPTI is switched on and off
+ *
+ * What these call of each other; on that thread alone, and but for
+ * fp_drainer_read_lanes without the collector's lock. */
+#ifndef FP_GPU_DRAINER_H
+#define FP_GPU_DRAINER_H
+
+#include "gpu/collector.h"
+
+/* ---- drainer_decode.c ---- */
+
+int64_t
+fp_drainer_monotonic_ns(void);
+
+/* By the device's clock. */
+int64_t
+fp_drainer_device_now(const fp_gpu *g);
+
+/* 0 if a CUPTI call succeeded; else counts it. */
+int
+fp_drainer_check(fp_gpu *g, int result);
+
+/* What the lanes hold now.  The lock is held. */
+void
+fp_drainer_read_lanes(fp_gpu *g);
+
+/* Decodes what CUPTI has given back. */
+void
+fp_drainer_drain(fp_gpu *g);
+
+/* Has CUPTI give back what it holds, and drains. */
+void
+fp_drainer_flush(fp_gpu *g, uint32_t how);
+
+/* A pair of both clocks for the ledger. */
+void
+fp_drainer_sample_clock(fp_gpu *g);
+
+/* Do records come at all?  The lock is held. */
+void
+fp_drainer_watch(fp_gpu *g);
+
+/* A fp_drainer_flush period is over. */
+void
+fp_drainer_end_period(fp_gpu *g);
+
+/* ---- drainer_attach.c ---- */
+
+/* A recording begins or goes on; g->attached, or g->found says why not. */
+void
+fp_drainer_attach(fp_gpu *g);
+
+/* It pauses, if it was attached. */
+void
+fp_drainer_detach(fp_gpu *g);
+
+/* It ends. */
+void
+fp_drainer_finish(fp_gpu *g);
+
+/* Sections and steps go on in a pause, and must not fill the lanes. */
+void
+fp_drainer_read_while_paused(fp_gpu *g);
+
+#endif

@@ -1,0 +1,354 @@
+#define _POSIX_C_SOURCE 200809L
+
+/* CUPTI is switched on and off. */
+#include "gpu/api_calls.h"
+#include "gpu/cupti_abi.h"
+#include "gpu/drainer.h"
+
+#include <time.h>
+
+/* fp_drainer_check for a call that is made for each CUDA call: a release need not
+ * know all of them. */
+static int
+check_known(fp_gpu *g, int result)
+{
+    return result == FP_CUPTI_INVALID_PARAMETER ? result
+                                                : fp_drainer_check(g, result);
+}
+
+/* ---- switching on ---- */
+
+static const int activity_kinds[] = {FP_CUPTI_CONCURRENT_KERNEL,
+                                     FP_CUPTI_MEMCPY, FP_CUPTI_MEMCPY2,
+                                     FP_CUPTI_MEMSET};
+enum { ACTIVITY_KINDS = sizeof(activity_kinds) / sizeof(activity_kinds[0]) };
+
+static void
+say(fp_gpu *g, const char *what, int result)
+{
+    char error[96];
+    fp_cupti_describe(&g->cupti, result, error, sizeof(error));
+    fp_why_set(&g->found, "%s: CUPTI error %s", what, error);
+}
+
+/* The launch callbacks; nothing of it is left behind on failure. */
+static int
+enable_callbacks(fp_gpu *g)
+{
+    int rc = g->cupti.subscribe(&g->subscriber, g->entries.on_call, g);
+    if (rc != FP_CUPTI_SUCCESS) {
+        g->subscriber = NULL;
+        say(g,
+            rc == FP_CUPTI_MULTIPLE_SUBSCRIBERS
+                ? "CUPTI's one subscriber slot is held by another client "
+                  "(torch.profiler, Nsight or another profiler)"
+                : "CUPTI refused to be subscribed to",
+            rc);
+        return -1;
+    }
+    uint32_t known = 0;
+    for (uint32_t i = 0; i < fp_api_call_count; i++) {
+        const fp_api_call *call = &fp_api_calls[i];
+        rc = check_known(g, g->cupti.enable_callback(
+                                1, g->subscriber, call->domain, call->cbid));
+        known += rc == FP_CUPTI_SUCCESS;
+    }
+    if (known == 0) {
+        say(g, "CUPTI refused every launch callback", rc);
+        fp_drainer_check(g, g->cupti.unsubscribe(g->subscriber));
+        g->subscriber = NULL;
+        return -1;
+    }
+    if (g->cupti.get_graph_node_id != NULL) {
+        fp_drainer_check(g, g->cupti.enable_callback(
+                                1, g->subscriber, FP_CUPTI_DOMAIN_RESOURCE,
+                                FP_CUPTI_GRAPHNODE_CREATED));
+        fp_drainer_check(g, g->cupti.enable_callback(
+                                1, g->subscriber, FP_CUPTI_DOMAIN_RESOURCE,
+                                FP_CUPTI_GRAPHNODE_CLONED));
+    }
+    return 0;
+}
+
+/* API records: of the calls that matter where CUPTI can tell them apart, else
+ * of all. */
+static int
+enable_api_records(fp_gpu *g, int on)
+{
+    const fp_cupti *c = &g->cupti;
+    if (c->enable_runtime_api == NULL || c->enable_driver_api == NULL) {
+        int (*turn)(int) = on ? c->enable : c->disable;
+        int runtime = turn(FP_CUPTI_RUNTIME), driver = turn(FP_CUPTI_DRIVER);
+        return runtime != FP_CUPTI_SUCCESS ? runtime : driver;
+    }
+    int worked = 0, rc = FP_CUPTI_SUCCESS;
+    for (uint32_t i = 0; i < fp_api_call_count; i++) {
+        const fp_api_call *call = &fp_api_calls[i];
+        int one = call->domain == FP_CUPTI_DOMAIN_RUNTIME
+                      ? c->enable_runtime_api(call->cbid, (uint8_t)on)
+                      : c->enable_driver_api(call->cbid, (uint8_t)on);
+        worked += check_known(g, one) == FP_CUPTI_SUCCESS;
+        rc = one != FP_CUPTI_SUCCESS ? one : rc;
+    }
+    return worked != 0 ? FP_CUPTI_SUCCESS : rc;
+}
+
+static int
+enable_external(fp_gpu *g)
+{
+    const fp_cupti *c = &g->cupti;
+    if (c->push_external == NULL || c->pop_external == NULL) {
+        if (g->found.text[0] == '\0') {
+            fp_why_set(&g->found, "this CUPTI knows no external correlation");
+        }
+        return -1;
+    }
+    int rc = c->enable(FP_CUPTI_EXTERNAL_CORRELATION);
+    if (rc == FP_CUPTI_SUCCESS) {
+        rc = enable_api_records(g, 1);
+        if (rc != FP_CUPTI_SUCCESS) {
+            (void)enable_api_records(g, 0);
+            (void)c->disable(FP_CUPTI_EXTERNAL_CORRELATION);
+        }
+    }
+    if (rc != FP_CUPTI_SUCCESS) {
+        say(g, "CUPTI refused external correlation", rc);
+        return -1;
+    }
+    return 0;
+}
+
+static fp_gpu_tier
+enable_correlation(fp_gpu *g)
+{
+    fp_gpu_tier wanted = g->options.tier;
+    if (wanted != FP_TIER_EXTERNAL && enable_callbacks(g) == 0) {
+        return FP_TIER_CALLBACKS;
+    }
+    if (wanted != FP_TIER_CALLBACKS && enable_external(g) == 0) {
+        return FP_TIER_EXTERNAL;
+    }
+    return FP_TIER_NONE;
+}
+
+static void
+disable_correlation(fp_gpu *g, fp_gpu_tier tier)
+{
+    atomic_store(&g->tier, FP_TIER_NONE);
+    if (tier == FP_TIER_CALLBACKS) {
+        fp_drainer_check(g, g->cupti.unsubscribe(g->subscriber));
+        g->subscriber = NULL;
+    }
+    else if (tier == FP_TIER_EXTERNAL) {
+        fp_drainer_check(g, g->cupti.disable(FP_CUPTI_EXTERNAL_CORRELATION));
+        fp_drainer_check(g, enable_api_records(g, 0));
+    }
+}
+
+static int
+enable_activities(fp_gpu *g)
+{
+    int rc =
+        fp_drainer_check(g, g->cupti.register_buffers(g->entries.on_request,
+                                                      g->entries.on_complete));
+    if (rc != FP_CUPTI_SUCCESS) {
+        say(g, "CUPTI refused our buffers", rc);
+        return -1;
+    }
+    for (int i = 0; i < ACTIVITY_KINDS; i++) {
+        rc = fp_drainer_check(g, g->cupti.enable(activity_kinds[i]));
+        if (rc == FP_CUPTI_SUCCESS) {
+            continue;
+        }
+        if (i == 0) { /* without kernels there is nothing to tell */
+            say(g, "CUPTI refused to record kernels", rc);
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static void
+disable_activities(fp_gpu *g)
+{
+    for (int i = 0; i < ACTIVITY_KINDS; i++) {
+        fp_drainer_check(g, g->cupti.disable(activity_kinds[i]));
+    }
+}
+
+/* The lock is held. */
+static void
+count_pause(fp_gpu *g, int64_t now)
+{
+    if (g->detached_ns != 0) {
+        g->paused_ns += now - g->detached_ns;
+        fp_ledger_gap(&g->ledger, g->detached_ns, now);
+        g->detached_ns = now; /* the rest, should attaching fail */
+    }
+}
+
+/* A recording begins, or goes on after a pause. */
+static int
+begin_time(fp_gpu *g)
+{
+    fp_drainer_sample_clock(g);
+    pthread_mutex_lock(&g->lock);
+    if (g->ledger.clock.pairs == 0) {
+        pthread_mutex_unlock(&g->lock);
+        fp_why_set(&g->found,
+                   "CUPTI does not tell its time, so nothing can be "
+                   "said about when the GPU did what");
+        return -1;
+    }
+    int64_t now = fp_drainer_device_now(g);
+    if (g->ledger.begin_ns == 0) {
+        fp_ledger_begin(&g->ledger, now);
+    }
+    else {
+        count_pause(g, now);
+        g->ledger.end_ns = INT64_MAX;
+        g->ledger.settled = 0;
+    }
+    pthread_mutex_unlock(&g->lock);
+    return 0;
+}
+
+/* Buffers and events from before this recording. */
+static void
+discard_old(fp_gpu *g)
+{
+    fp_buffer *full[FP_BUFFERS];
+    uint32_t n = fp_buffers_take_full(&g->buffers, full);
+    for (uint32_t i = 0; i < n; i++) {
+        fp_buffers_give_back(full[i]);
+    }
+    for (fp_lane *lane = atomic_load(&g->lanes.first); lane != NULL;
+         lane = lane->next) {
+        while (fp_lane_read(lane) != NULL) {
+        }
+    }
+}
+
+void
+fp_drainer_attach(fp_gpu *g)
+{
+    g->found.text[0] = '\0';
+    if (g->ledger.begin_ns == 0) {
+        discard_old(g);
+    }
+    fp_gpu_tier tier = enable_correlation(g);
+    if (tier == FP_TIER_NONE) {
+        return;
+    }
+    if (begin_time(g) < 0 || enable_activities(g) < 0) {
+        /* No kind is on by us; disabled, it would be so for all clients. */
+        disable_correlation(g, tier);
+        return;
+    }
+    pthread_mutex_lock(&g->lock);
+    g->used = tier;
+    g->ledger.external = tier == FP_TIER_EXTERNAL;
+    g->ledger.attachment = atomic_fetch_add(&g->attachments, 1) + 1;
+    pthread_mutex_unlock(&g->lock);
+    g->attached = 1;
+    g->next_flush = fp_drainer_monotonic_ns() + g->options.period_ns;
+    atomic_store(&g->tier, tier);
+    atomic_store(&g->accept, 1);
+}
+
+/* ---- switching off ---- */
+
+/* Of external correlation nothing is known before CUPTI gives the buffer back,
+ * and that is when the activities in it are over. */
+static int
+something_is_outstanding(fp_gpu *g)
+{
+    if (g->used == FP_TIER_EXTERNAL && fp_buffers_lent(&g->buffers) != 0) {
+        return 1;
+    }
+    pthread_mutex_lock(&g->lock);
+    int outstanding =
+        g->ledger.outstanding != 0 || g->ledger.parked_count != 0;
+    pthread_mutex_unlock(&g->lock);
+    return outstanding;
+}
+
+static uint64_t
+count_records(fp_gpu *g)
+{
+    pthread_mutex_lock(&g->lock);
+    uint64_t records = g->ledger.counters.records;
+    pthread_mutex_unlock(&g->lock);
+    return records;
+}
+
+/* Waits for activities of what was launched, without synchronizing: until they
+ * have come, none comes any more, or the time is over. */
+static void
+await_activities(fp_gpu *g)
+{
+    enum { NAP_NS = 2000000, QUIET_NS = 200000000 };
+    const struct timespec nap = {0, NAP_NS};
+    int64_t begin = fp_drainer_monotonic_ns(), heard = begin;
+    uint64_t records = 0;
+    for (;;) {
+        fp_drainer_flush(g, 0);
+        int64_t now = fp_drainer_monotonic_ns();
+        if (count_records(g) != records) {
+            records = count_records(g);
+            heard = now;
+        }
+        if (!something_is_outstanding(g) || now - begin >= g->grace_ns ||
+            now - heard >= QUIET_NS) {
+            return;
+        }
+        nanosleep(&nap, NULL);
+    }
+}
+
+void
+fp_drainer_detach(fp_gpu *g)
+{
+    if (!g->attached) {
+        return;
+    }
+    atomic_store(&g->accept, 0);
+    fp_drainer_sample_clock(g);
+    pthread_mutex_lock(&g->lock);
+    g->ledger.end_ns = g->detached_ns = fp_drainer_device_now(g);
+    pthread_mutex_unlock(&g->lock);
+    await_activities(g);
+    fp_drainer_flush(g, FP_CUPTI_FLUSH_FORCED);
+    /* Only now: disabling a kind drops what was not flushed. */
+    disable_activities(g);
+    disable_correlation(g, g->used);
+    fp_drainer_drain(g);
+    pthread_mutex_lock(&g->lock);
+    fp_drainer_watch(g);
+    fp_ledger_age(&g->ledger, g->detached_ns, 1);
+    pthread_mutex_unlock(&g->lock);
+    g->attached = 0;
+}
+
+void
+fp_drainer_finish(fp_gpu *g)
+{
+    if (!g->attached) {
+        pthread_mutex_lock(&g->lock);
+        count_pause(g, fp_drainer_device_now(g));
+        pthread_mutex_unlock(&g->lock);
+    }
+    fp_drainer_detach(g);
+}
+
+/* Sections and steps go on in a pause, and must not fill the lanes. */
+void
+fp_drainer_read_while_paused(fp_gpu *g)
+{
+    pthread_mutex_lock(&g->lock);
+    if (g->has_ledger && g->ledger.begin_ns != 0 && g->detached_ns != 0) {
+        fp_drainer_read_lanes(g);
+        count_pause(g, fp_drainer_device_now(g));
+    }
+    pthread_mutex_unlock(&g->lock);
+}

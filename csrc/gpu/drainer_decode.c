@@ -1,0 +1,177 @@
+#define _POSIX_C_SOURCE 200809L
+
+/* What lanes and buffers hold is brought to the ledger. */
+#include "gpu/cupti_abi.h"
+#include "gpu/drainer.h"
+
+#include <time.h>
+
+/* Activities become final this long after their end: buffers that are not full
+ * come with the flush after next. */
+enum { FOLD_PERIODS = 2, SILENCE_PERIODS = 2 };
+
+int64_t
+fp_drainer_device_now(const fp_gpu *g)
+{
+    return fp_clock_map_to_gpu(&g->ledger.clock, fp_clock_now(&g->clock));
+}
+
+int64_t
+fp_drainer_monotonic_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* 0 if a CUPTI call succeeded; else counts it. */
+int
+fp_drainer_check(fp_gpu *g, int result)
+{
+    if (result != FP_CUPTI_SUCCESS) {
+        g->cupti_errors++;
+    }
+    return result;
+}
+
+/* What is there now, no further: who launches faster than this reads must not
+ * keep it from everything else. */
+void
+fp_drainer_read_lanes(fp_gpu *g)
+{
+    int64_t now = fp_clock_now(&g->clock);
+    uint64_t most = (uint64_t)atomic_load(&g->lanes.chunks) * FP_LANE_CHUNK;
+    for (fp_lane *lane = atomic_load(&g->lanes.first); lane != NULL;
+         lane = lane->next) {
+        const fp_event *e;
+        for (uint64_t n = 0; n < most && (e = fp_lane_read(lane)) != NULL;
+             n++) {
+            fp_ledger_event(&g->ledger, e);
+            if (e->ticks > now) {
+                break;
+            }
+        }
+    }
+    fp_lanes_sweep(&g->lanes);
+}
+
+typedef void (*record_reader)(fp_ledger *l, const uint8_t *record);
+
+/* Walks a buffer.  The iterator ends a buffer that was cut inside a record as it
+ * ends a whole one; the size of the last record, seen before between two others,
+ * tells them apart. */
+static void
+walk(fp_gpu *g, const fp_buffer *b, record_reader read)
+{
+    uint8_t *record = NULL, *last = NULL;
+    int32_t unknown = 0, *size = &unknown;
+    int result;
+    while ((result = g->cupti.next_record(b->data, b->valid, &record)) ==
+           FP_CUPTI_SUCCESS) {
+        if (last != NULL) {
+            *size = (int32_t)(record - last);
+        }
+        uint32_t kind = fp_read_u32(record, FP_AT_KIND);
+        size = kind < 64 ? &g->size_of_kind[kind] : &unknown;
+        last = record;
+        read(&g->ledger, record);
+    }
+    if (read != fp_ledger_record) {
+        return; /* counted in the pass that every buffer has */
+    }
+    size_t rest =
+        b->valid - (size_t)((last != NULL ? last : b->data) - b->data);
+    if (result != FP_CUPTI_MAX_LIMIT_REACHED ||
+        (last == NULL ? rest != 0 : *size != 0 && rest > (size_t)*size)) {
+        g->ledger.counters.truncated++;
+    }
+}
+
+static size_t
+dropped_before(fp_gpu *g, const fp_buffer *b)
+{
+    size_t dropped = 0;
+    int rc =
+        fp_drainer_check(g, g->cupti.dropped(b->context, b->stream, &dropped));
+    return rc == FP_CUPTI_SUCCESS ? dropped : 0;
+}
+
+/* Decodes what CUPTI has given back.  Launches are read after the buffers were
+ * taken: whatever is in them was launched before. */
+void
+fp_drainer_drain(fp_gpu *g)
+{
+    fp_buffer *full[FP_BUFFERS];
+    uint32_t n = fp_buffers_take_full(&g->buffers, full);
+    pthread_mutex_lock(&g->lock);
+    fp_drainer_read_lanes(g);
+    if (g->used == FP_TIER_EXTERNAL) {
+        for (uint32_t i = 0; i < n; i++) {
+            walk(g, full[i], fp_ledger_correlate);
+        }
+    }
+    fp_ledger_settle(&g->ledger);
+    pthread_mutex_unlock(&g->lock);
+    for (uint32_t i = 0; i < n; i++) {
+        size_t dropped = dropped_before(g, full[i]); /* may wait: no lock */
+        pthread_mutex_lock(&g->lock);
+        walk(g, full[i], fp_ledger_record);
+        g->ledger.counters.dropped += dropped;
+        pthread_mutex_unlock(&g->lock);
+        fp_buffers_give_back(full[i]);
+    }
+}
+
+/* Launches, and never a record of them: somebody else gets the records. */
+void
+fp_drainer_watch(fp_gpu *g)
+{
+    const fp_gpu_counters *c = &g->ledger.counters;
+    uint64_t records = c->kernels + c->copies + c->memsets;
+    if (records != g->seen_records || g->ledger.outstanding == 0) {
+        g->silent_periods = 0;
+        g->taken = 0;
+    }
+    else if (c->launches != g->seen_launches || g->silent_periods != 0) {
+        g->silent_periods++;
+    }
+    g->taken = g->silent_periods > SILENCE_PERIODS ? g->silent_periods : 0;
+    g->seen_records = records;
+    g->seen_launches = c->launches;
+}
+
+/* CUPTI is asked without the lock, which others wait for with the GIL.  Only this
+ * thread changes the map. */
+void
+fp_drainer_sample_clock(fp_gpu *g)
+{
+    fp_clock_map map = g->ledger.clock;
+    if (fp_clock_map_sample(&map, &g->clock, g->cupti.get_timestamp) != 0) {
+        g->cupti_errors++;
+        return;
+    }
+    pthread_mutex_lock(&g->lock);
+    g->ledger.clock = map;
+    pthread_mutex_unlock(&g->lock);
+}
+
+void
+fp_drainer_flush(fp_gpu *g, uint32_t how)
+{
+    fp_drainer_check(g, g->cupti.flush_all(how));
+    fp_drainer_sample_clock(g);
+    fp_drainer_drain(g);
+}
+
+void
+fp_drainer_end_period(fp_gpu *g)
+{
+    fp_drainer_flush(g, 0);
+    pthread_mutex_lock(&g->lock);
+    fp_drainer_watch(g);
+    fp_ledger_age(
+        &g->ledger,
+        fp_drainer_device_now(g) - FOLD_PERIODS * g->options.period_ns, 0);
+    pthread_mutex_unlock(&g->lock);
+    g->next_flush = fp_drainer_monotonic_ns() + g->options.period_ns;
+}
