@@ -1,6 +1,5 @@
-#include "py/gpu_layer.h"
-
-#include "gpu/cupti_abi.h"
+/* Whose the collector is, and its switches. */
+#include "py/gpu_layer_parts.h"
 
 static const double second_ns = 1e9;
 
@@ -14,91 +13,6 @@ fp_gpu_layer_owns(const fp_recorder *r)
     return r == owner;
 }
 
-static void
-tell(fp_gpu *g, fp_lane *lane, const fp_event *e)
-{
-    if (fp_lane_write(lane, e)) {
-        fp_gpu_wake(g);
-    }
-}
-
-/* ---- where threads stand ---- */
-
-void
-fp_gpu_layer_epochs(fp_recorder *r)
-{
-    if (r != owner || !r->gpu_on) {
-        return;
-    }
-    fp_gpu *g = fp_gpu_if_any();
-    int known = r->functions_on && !r->paused && r->builtins;
-    atomic_store(&g->owners.functions_known, known);
-    fp_gpu_set_epochs(r->function_epoch, r->section_epoch);
-    fp_lane *lane = fp_gpu_own_lane(g);
-    if (lane != NULL) {
-        tell(g, lane,
-             &(fp_event){.kind = FP_EVENT_OWNER,
-                         .ticks = fp_clock_now(&r->clock),
-                         .corr = FP_OWNER_FUNCTIONS,
-                         .section = (uint16_t)known});
-    }
-}
-
-static void
-wait_for_callbacks(fp_gpu *g)
-{
-    /* The drain thread frees lanes under this lock; it never takes the GIL. */
-    pthread_mutex_lock(&g->lock);
-    fp_lanes_quiesce(&g->lanes, fp_this_thread.lane);
-    pthread_mutex_unlock(&g->lock);
-}
-
-static void
-empty_slots(fp_gpu *g, const fp_recorder *r)
-{
-    for (const fp_thread *t = r->threads; t != NULL; t = t->next) {
-        fp_owners_leave(&g->owners, t);
-    }
-}
-
-void
-fp_gpu_layer_hide_all(fp_recorder *r)
-{
-    if (r != owner) {
-        return;
-    }
-    fp_gpu *g = fp_gpu_if_any();
-    fp_gpu_set_epochs(FP_EPOCH_OFF, FP_EPOCH_OFF);
-    wait_for_callbacks(g); /* one under way may still join the owners */
-    empty_slots(g, r);
-    wait_for_callbacks(g);
-    /* A callback that had found its record before may have taken a slot. */
-    empty_slots(g, r);
-}
-
-void
-fp_gpu_layer_hide(fp_recorder *r, const fp_thread *t)
-{
-    if (r == owner) {
-        fp_gpu *g = fp_gpu_if_any();
-        fp_owners_leave(&g->owners, t);
-        wait_for_callbacks(g);
-    }
-}
-
-void
-fp_gpu_layer_renamed(fp_recorder *r, const fp_thread *from,
-                     const fp_thread *to, const uint32_t *became)
-{
-    fp_gpu *g = fp_gpu_if_any();
-    if (r == owner && g->has_ledger) {
-        pthread_mutex_lock(&g->lock);
-        fp_ledger_rename(&g->ledger, (uint32_t)from->serial,
-                         (uint32_t)to->serial, became, from->tree.count);
-        pthread_mutex_unlock(&g->lock);
-    }
-}
-
 void
 fp_gpu_layer_cleared(fp_recorder *r)
 {
@@ -108,201 +22,6 @@ fp_gpu_layer_cleared(fp_recorder *r)
             PyDict_Clear(r->gpu_lines);
         }
         r->gpu_partial = 1;
-    }
-}
-
-/* ---- external correlation: CUPTI is told where the thread stands ---- */
-
-static void
-pop(fp_gpu *g, fp_lane *lane)
-{
-    uint64_t last;
-    /* If CUPTI has forgotten them meanwhile, there is nothing to take back. */
-    int result = g->cupti.pop_external(FP_CUPTI_EXTERNAL_CUSTOM2, &last);
-    lane->pushed = result == FP_CUPTI_SUCCESS ? lane->pushed - 1 : 0;
-}
-
-static void
-push(fp_gpu *g, fp_recorder *r, fp_lane *lane, const fp_thread *t)
-{
-    uint64_t id = fp_external_id(atomic_load(&g->attachments),
-                                 fp_place_of(t, t->cur), !lane->has_sections);
-    if (g->cupti.push_external(FP_CUPTI_EXTERNAL_CUSTOM2, id) !=
-        FP_CUPTI_SUCCESS) {
-        /* Each failing call would cost as much as a launch. */
-        r->gpu_external = 0;
-        atomic_fetch_add(&g->push_errors, 1);
-        return;
-    }
-    lane->pushed++;
-}
-
-static int
-pushes(const fp_gpu *g)
-{
-    return atomic_load(&g->tier) == FP_TIER_EXTERNAL;
-}
-
-/* Sections may close in any order, so the stack is made anew. */
-static void
-push_anew(fp_gpu *g, fp_recorder *r, fp_lane *lane, const fp_thread *t)
-{
-    while (lane->pushed != 0) {
-        pop(g, lane);
-    }
-    if (r->gpu_external) {
-        push(g, r, lane, t);
-    }
-}
-
-static const fp_node *
-innermost_section(const fp_thread *t)
-{
-    const fp_node *n = t->open_len != 0 ? t->cur : NULL;
-    while (n != NULL && fp_key_tag(n->key) != FP_TAG_SECTION) {
-        n = n->parent;
-    }
-    return n;
-}
-
-static int
-in_backward_phase(const fp_thread *t)
-{
-    for (uint32_t i = 0; i < t->open_len; i++) {
-        if (t->open[i].phase == FP_PHASE_BACKWARD) {
-            return 1;
-        }
-    }
-    return 0;
-}
-
-/* For the log of owners. */
-static void
-tell_owner(fp_gpu *g, fp_lane *lane, const fp_thread *t, int64_t now)
-{
-    const fp_node *section = innermost_section(t);
-    const fp_node *backward = fp_owners_backward_node(&g->owners, t->cur);
-    tell(g, lane,
-         &(fp_event){
-             .kind = FP_EVENT_OWNER,
-             .ticks = now,
-             .place = section != NULL ? fp_place_of(t, section) : 0,
-             .via = backward != NULL ? fp_place_of(t, backward) : 0,
-             .corr = (uint32_t)lane->owner,
-             .section = (uint16_t)in_backward_phase(t),
-         });
-}
-
-static fp_lane *
-lane_of(fp_gpu *g, const fp_thread *t)
-{
-    fp_lane *lane = fp_gpu_own_lane(g);
-    if (lane != NULL) {
-        fp_gpu_lane_for(g, lane, t);
-    }
-    return lane;
-}
-
-void
-fp_recorder_enter_external(fp_recorder *r, fp_thread *t, fp_key key,
-                           PyObject *object, int resume)
-{
-    fp_recorder_enter_slow(r, t, key, object, resume);
-    fp_gpu *g = fp_gpu_if_any();
-    /* Work is given to the device inside C calls only. */
-    if (fp_key_tag(key) == FP_TAG_PYTHON || !pushes(g) || t->cur->key != key) {
-        return;
-    }
-    fp_lane *lane = lane_of(g, t);
-    if (lane == NULL) {
-        return;
-    }
-    push(g, r, lane, t);
-    if (lane->owner >= 0 && fp_key_tag(key) == FP_TAG_C &&
-        g->owners.is_backward(key)) {
-        tell_owner(g, lane, t, fp_clock_now(&r->clock));
-    }
-}
-
-void
-fp_recorder_leave_external(fp_recorder *r, fp_thread *t, fp_key key)
-{
-    int paired = t->cur->key == key;
-    fp_thread_leave(t, key, fp_clock_now(&r->clock));
-    fp_gpu *g = fp_gpu_if_any();
-    if (fp_key_tag(key) == FP_TAG_PYTHON || !pushes(g)) {
-        return;
-    }
-    fp_lane *lane = lane_of(g, t);
-    if (lane == NULL) {
-        return;
-    }
-    if (paired && lane->pushed > 1) {
-        pop(g, lane);
-    }
-    else {
-        push_anew(g, r, lane, t);
-    }
-    if (lane->owner >= 0 && fp_key_tag(key) == FP_TAG_C &&
-        g->owners.is_backward(key)) {
-        tell_owner(g, lane, t, fp_clock_now(&r->clock));
-    }
-}
-
-/* ---- sections and steps ---- */
-
-static uint16_t
-outermost_section(const fp_thread *t)
-{
-    return t->open_len == 0
-               ? 0
-               : (uint16_t)(fp_key_section_id(t->open[0].key) + 1);
-}
-
-void
-fp_gpu_layer_section(fp_recorder *r, fp_thread *t, int64_t now)
-{
-    fp_gpu *g = fp_gpu_if_any();
-    fp_lane *lane = lane_of(g, t);
-    if (lane == NULL) {
-        return;
-    }
-    lane->has_sections = 1;
-    if (lane->owner >= 0) {
-        const fp_node *n = innermost_section(t);
-        fp_owners_section(&g->owners, lane->owner,
-                          n != NULL ? fp_place_of(t, n) : 0,
-                          in_backward_phase(t));
-    }
-    if (r->gpu_external && pushes(g)) {
-        push_anew(g, r, lane, t);
-        if (lane->owner >= 0) {
-            tell_owner(g, lane, t, now);
-        }
-    }
-    uint16_t outermost = outermost_section(t);
-    if (t == r->stepper && outermost != lane->outermost) {
-        lane->outermost = outermost;
-        tell(g, lane,
-             &(fp_event){.kind = FP_EVENT_SECTION,
-                         .ticks = now,
-                         .section = outermost});
-    }
-}
-
-void
-fp_gpu_layer_step(fp_recorder *r, const fp_thread *t, int64_t now)
-{
-    fp_gpu *g = fp_gpu_if_any();
-    fp_lane *lane = lane_of(g, t);
-    if (lane != NULL) {
-        int measured = t->steps->count > t->steps->skip && !r->gpu_partial &&
-                       atomic_load(&g->state) == FP_GPU_ON;
-        r->gpu_partial = 0;
-        tell(g, lane,
-             &(fp_event){.kind = FP_EVENT_STEP,
-                         .ticks = now,
-                         .section = (uint16_t)measured});
     }
 }
 
@@ -322,8 +41,8 @@ fp_gpu_layer_trace(fp_recorder *r, int64_t now)
 
 /* ---- switches ---- */
 
-static void
-set_reason(fp_recorder *r, const char *text)
+void
+fp_gpu_layer_set_reason(fp_recorder *r, const char *text)
 {
     PyObject *reason =
         PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
@@ -374,76 +93,7 @@ let_go(fp_recorder *r, fp_gpu *g)
     r->gpu_external = 0;
     replan(r);
     fp_gpu_lines_for(NULL);
-    set_reason(r, g->why.text);
-}
-
-static int
-open_driver(fp_recorder *r, fp_cuda_driver *driver, const char *path,
-            int initialise)
-{
-    fp_driver_state state;
-    fp_why why = {""};
-    Py_BEGIN_ALLOW_THREADS
-    state = fp_cuda_driver_open(driver, path, initialise, &why);
-    Py_END_ALLOW_THREADS
-    set_reason(r, state == FP_DRIVER_WAITING
-                      ? "the program has not used CUDA so far"
-                      : why.text);
-    return state;
-}
-
-/* CUPTI of a newer major release than the driver's does not work. */
-static int
-fits_driver(const fp_cupti *c, int driver, fp_why *why)
-{
-    int major = c->version >= 130000 ? (int)(c->version / 10000) : 0;
-    if (major == 0 || major <= driver / 1000) {
-        return 1;
-    }
-    fp_why_set(why, "this CUPTI is of CUDA %d, the driver knows CUDA %d.%d",
-               major, driver / 1000, driver % 1000 / 10);
-    return 0;
-}
-
-/* The first of [paths], a tuple, that works with the driver of this version.
- * 1: one is open; 0: none, the reason is set; -1: exception. */
-static int
-open_cupti(fp_recorder *r, fp_cupti *c, int driver, PyObject *paths)
-{
-    PyObject *reasons = PyUnicode_FromString("");
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(paths); i++) {
-        PyObject *path = PyTuple_GET_ITEM(paths, i);
-        PyObject *name = NULL; /* a file's name need not be UTF-8 */
-        if (reasons == NULL || !PyUnicode_FSConverter(path, &name)) {
-            Py_XDECREF(reasons);
-            return -1;
-        }
-        int opened;
-        fp_why why = {""};
-        Py_BEGIN_ALLOW_THREADS
-        opened = fp_cupti_open(c, PyBytes_AS_STRING(name), &why) == 0;
-        Py_END_ALLOW_THREADS
-        if (opened && fits_driver(c, driver, &why)) {
-            Py_XSETREF(r->gpu_path,
-                       PyUnicode_DecodeFSDefault(PyBytes_AS_STRING(name)));
-            Py_DECREF(name);
-            Py_DECREF(reasons);
-            return r->gpu_path != NULL ? 1 : -1;
-        }
-        Py_DECREF(name);
-        /* The first ones are those that the program itself uses. */
-        if (i < 3) {
-            Py_SETREF(reasons, PyUnicode_FromFormat(
-                                   "%U%s%s", reasons,
-                                   PyUnicode_GET_LENGTH(reasons) ? "; " : "",
-                                   why.text));
-        }
-    }
-    if (reasons != NULL && PyUnicode_GET_LENGTH(reasons) == 0) {
-        Py_SETREF(reasons, PyUnicode_FromString("no libcupti was found"));
-    }
-    Py_XSETREF(r->gpu_reason, reasons);
-    return reasons != NULL ? 0 : -1;
+    fp_gpu_layer_set_reason(r, g->why.text);
 }
 
 static int
@@ -503,7 +153,8 @@ take_from_owner(fp_recorder *r)
 {
     if (owner != NULL && owner != r) {
         fp_gpu_layer_hide_all(owner);
-        set_reason(owner, "another fastprof recording has had the GPU since");
+        fp_gpu_layer_set_reason(
+            owner, "another fastprof recording has had the GPU since");
         owner = NULL;
     }
 }
@@ -514,22 +165,23 @@ start(fp_recorder *r, PyObject *paths, const char *driver_path, int initialise,
 {
     fp_gpu *g = fp_gpu_the_collector(&r->clock);
     if (g == NULL || atomic_load(&g->state) == FP_GPU_DEAD) {
-        set_reason(r, g == NULL ? "there is no memory for GPU records"
-                      : g->why.text[0]
-                          ? g->why.text
-                          : "this process was forked from one that had the "
-                            "GPU; CUDA does not work here");
+        fp_gpu_layer_set_reason(
+            r, g == NULL ? "there is no memory for GPU records"
+               : g->why.text[0]
+                   ? g->why.text
+                   : "this process was forked from one that had the "
+                     "GPU; CUDA does not work here");
         return answer(r, "off");
     }
     /* Not the collector's own before all is well: they are part of what the
      * recording before has to say. */
     fp_cuda_driver driver;
     fp_cupti cupti;
-    int state = open_driver(r, &driver, driver_path, initialise);
+    int state = fp_gpu_layer_open_driver(r, &driver, driver_path, initialise);
     if (state != FP_DRIVER_READY) {
         return answer(r, state == FP_DRIVER_WAITING ? "waiting" : "off");
     }
-    int found = open_cupti(r, &cupti, driver.version, paths);
+    int found = fp_gpu_layer_open_cupti(r, &cupti, driver.version, paths);
     if (found <= 0) {
         return found < 0 ? NULL : answer(r, "off");
     }
@@ -540,7 +192,7 @@ start(fp_recorder *r, PyObject *paths, const char *driver_path, int initialise,
     Py_BEGIN_ALLOW_THREADS
     rc = fp_gpu_start(g, o);
     Py_END_ALLOW_THREADS
-    set_reason(r, g->why.text);
+    fp_gpu_layer_set_reason(r, g->why.text);
     if (rc != 0) {
         return answer(r, "off");
     }
@@ -558,7 +210,7 @@ start_if_free(fp_recorder *r, PyObject *paths, const char *driver_path,
     r->gpu_asked = 1;
     const char *why = refusal(r);
     if (why != NULL) {
-        set_reason(r, why);
+        fp_gpu_layer_set_reason(r, why);
         return answer(r, "off");
     }
     if (starting) {
@@ -674,7 +326,7 @@ fp_gpu_layer_pause(PyObject *self, PyObject *args)
         r->gpu_external = 0;
         r->gpu_partial = 1;
         if (atomic_load(&g->state) == FP_GPU_PAUSED) {
-            set_reason(r, why);
+            fp_gpu_layer_set_reason(r, why);
             Py_XSETREF(r->gpu_pause_reason, Py_XNewRef(r->gpu_reason));
         }
     }
@@ -692,10 +344,10 @@ fp_gpu_layer_resume(PyObject *self, PyObject *Py_UNUSED(ignored))
         fp_gpu_resume(g);
         Py_END_ALLOW_THREADS
         r->gpu_switching = 0;
-        r->gpu_external = r->gpu_on && pushes(g);
+        r->gpu_external = r->gpu_on && fp_gpu_layer_pushes(g);
         r->gpu_partial = 1;
         replan(r);
-        set_reason(r, g->why.text);
+        fp_gpu_layer_set_reason(r, g->why.text);
     }
     Py_RETURN_NONE;
 }
@@ -773,7 +425,8 @@ fp_gpu_layer_forked(void)
     starting = 0;
     if (owner != NULL) {
         owner->gpu_on = owner->gpu_external = owner->gpu_switching = 0;
-        set_reason(owner, "this process was forked from one that had the GPU");
+        fp_gpu_layer_set_reason(
+            owner, "this process was forked from one that had the GPU");
         owner = NULL;
         fp_gpu_lines_for(NULL);
     }

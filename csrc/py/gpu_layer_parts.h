@@ -1,0 +1,45 @@
+/* gpu_layer_parts: what the files of the GPU layer call of each other, beside
+ * gpu_layer.h; for nobody else.  All of it under the GIL.
+ *
+ *   gpu_layer.c      whose the collector is, and its switches
+ *   gpu_libraries.c  driver and CUPTI are found and opened
+ *   gpu_threads.c    what launch callbacks may see of threads
+ *   gpu_places.c     the collector is told where threads stand */
+#ifndef FP_PY_GPU_LAYER_PARTS_H
+#define FP_PY_GPU_LAYER_PARTS_H
+
+#include "py/gpu_layer.h"
+
+/* Why it is off, or what is worse than it could be. */
+void
+fp_gpu_layer_set_reason(fp_recorder *r, const char *text);
+
+/* The driver at [path], opened into [driver]; unless it is FP_DRIVER_READY, the
+ * reason is set. */
+fp_driver_state
+fp_gpu_layer_open_driver(fp_recorder *r, fp_cuda_driver *driver,
+                         const char *path, int initialise);
+
+/* The first of [paths], a tuple, that works with the driver of this version.
+ * 1: one is open; 0: none, the reason is set; -1: exception. */
+int
+fp_gpu_layer_open_cupti(fp_recorder *r, fp_cupti *c, int driver,
+                        PyObject *paths);
+
+/* Written to the calling thread's lane. */
+static inline void
+fp_gpu_layer_tell(fp_gpu *g, fp_lane *lane, const fp_event *e)
+{
+    if (fp_lane_write(lane, e)) {
+        fp_gpu_wake(g);
+    }
+}
+
+/* Is CUPTI told where threads stand? */
+static inline int
+fp_gpu_layer_pushes(const fp_gpu *g)
+{
+    return atomic_load(&g->tier) == FP_TIER_EXTERNAL;
+}
+
+#endif

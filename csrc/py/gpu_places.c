@@ -1,0 +1,196 @@
+/* The collector is told where threads stand: at sections and steps, and with
+ * external correlation at C calls. */
+#include "py/gpu_layer_parts.h"
+
+#include "gpu/cupti_abi.h"
+
+/* ---- external correlation: CUPTI is told where the thread stands ---- */
+
+static void
+pop(fp_gpu *g, fp_lane *lane)
+{
+    uint64_t last;
+    /* If CUPTI has forgotten them meanwhile, there is nothing to take back. */
+    int result = g->cupti.pop_external(FP_CUPTI_EXTERNAL_CUSTOM2, &last);
+    lane->pushed = result == FP_CUPTI_SUCCESS ? lane->pushed - 1 : 0;
+}
+
+static void
+push(fp_gpu *g, fp_recorder *r, fp_lane *lane, const fp_thread *t)
+{
+    uint64_t id = fp_external_id(atomic_load(&g->attachments),
+                                 fp_place_of(t, t->cur), !lane->has_sections);
+    if (g->cupti.push_external(FP_CUPTI_EXTERNAL_CUSTOM2, id) !=
+        FP_CUPTI_SUCCESS) {
+        /* Each failing call would cost as much as a launch. */
+        r->gpu_external = 0;
+        atomic_fetch_add(&g->push_errors, 1);
+        return;
+    }
+    lane->pushed++;
+}
+
+/* Sections may close in any order, so the stack is made anew. */
+static void
+push_anew(fp_gpu *g, fp_recorder *r, fp_lane *lane, const fp_thread *t)
+{
+    while (lane->pushed != 0) {
+        pop(g, lane);
+    }
+    if (r->gpu_external) {
+        push(g, r, lane, t);
+    }
+}
+
+static const fp_node *
+innermost_section(const fp_thread *t)
+{
+    const fp_node *n = t->open_len != 0 ? t->cur : NULL;
+    while (n != NULL && fp_key_tag(n->key) != FP_TAG_SECTION) {
+        n = n->parent;
+    }
+    return n;
+}
+
+static int
+in_backward_phase(const fp_thread *t)
+{
+    for (uint32_t i = 0; i < t->open_len; i++) {
+        if (t->open[i].phase == FP_PHASE_BACKWARD) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* For the log of owners. */
+static void
+tell_owner(fp_gpu *g, fp_lane *lane, const fp_thread *t, int64_t now)
+{
+    const fp_node *section = innermost_section(t);
+    const fp_node *backward = fp_owners_backward_node(&g->owners, t->cur);
+    fp_gpu_layer_tell(
+        g, lane,
+        &(fp_event){
+            .kind = FP_EVENT_OWNER,
+            .ticks = now,
+            .place = section != NULL ? fp_place_of(t, section) : 0,
+            .via = backward != NULL ? fp_place_of(t, backward) : 0,
+            .corr = (uint32_t)lane->owner,
+            .section = (uint16_t)in_backward_phase(t),
+        });
+}
+
+static fp_lane *
+lane_of(fp_gpu *g, const fp_thread *t)
+{
+    fp_lane *lane = fp_gpu_own_lane(g);
+    if (lane != NULL) {
+        fp_gpu_lane_for(g, lane, t);
+    }
+    return lane;
+}
+
+void
+fp_recorder_enter_external(fp_recorder *r, fp_thread *t, fp_key key,
+                           PyObject *object, int resume)
+{
+    fp_recorder_enter_slow(r, t, key, object, resume);
+    fp_gpu *g = fp_gpu_if_any();
+    /* Work is given to the device inside C calls only. */
+    if (fp_key_tag(key) == FP_TAG_PYTHON || !fp_gpu_layer_pushes(g) ||
+        t->cur->key != key) {
+        return;
+    }
+    fp_lane *lane = lane_of(g, t);
+    if (lane == NULL) {
+        return;
+    }
+    push(g, r, lane, t);
+    if (lane->owner >= 0 && fp_key_tag(key) == FP_TAG_C &&
+        g->owners.is_backward(key)) {
+        tell_owner(g, lane, t, fp_clock_now(&r->clock));
+    }
+}
+
+void
+fp_recorder_leave_external(fp_recorder *r, fp_thread *t, fp_key key)
+{
+    int paired = t->cur->key == key;
+    fp_thread_leave(t, key, fp_clock_now(&r->clock));
+    fp_gpu *g = fp_gpu_if_any();
+    if (fp_key_tag(key) == FP_TAG_PYTHON || !fp_gpu_layer_pushes(g)) {
+        return;
+    }
+    fp_lane *lane = lane_of(g, t);
+    if (lane == NULL) {
+        return;
+    }
+    if (paired && lane->pushed > 1) {
+        pop(g, lane);
+    }
+    else {
+        push_anew(g, r, lane, t);
+    }
+    if (lane->owner >= 0 && fp_key_tag(key) == FP_TAG_C &&
+        g->owners.is_backward(key)) {
+        tell_owner(g, lane, t, fp_clock_now(&r->clock));
+    }
+}
+
+/* ---- sections and steps ---- */
+
+static uint16_t
+outermost_section(const fp_thread *t)
+{
+    return t->open_len == 0
+               ? 0
+               : (uint16_t)(fp_key_section_id(t->open[0].key) + 1);
+}
+
+void
+fp_gpu_layer_section(fp_recorder *r, fp_thread *t, int64_t now)
+{
+    fp_gpu *g = fp_gpu_if_any();
+    fp_lane *lane = lane_of(g, t);
+    if (lane == NULL) {
+        return;
+    }
+    lane->has_sections = 1;
+    if (lane->owner >= 0) {
+        const fp_node *n = innermost_section(t);
+        fp_owners_section(&g->owners, lane->owner,
+                          n != NULL ? fp_place_of(t, n) : 0,
+                          in_backward_phase(t));
+    }
+    if (r->gpu_external && fp_gpu_layer_pushes(g)) {
+        push_anew(g, r, lane, t);
+        if (lane->owner >= 0) {
+            tell_owner(g, lane, t, now);
+        }
+    }
+    uint16_t outermost = outermost_section(t);
+    if (t == r->stepper && outermost != lane->outermost) {
+        lane->outermost = outermost;
+        fp_gpu_layer_tell(g, lane,
+                          &(fp_event){.kind = FP_EVENT_SECTION,
+                                      .ticks = now,
+                                      .section = outermost});
+    }
+}
+
+void
+fp_gpu_layer_step(fp_recorder *r, const fp_thread *t, int64_t now)
+{
+    fp_gpu *g = fp_gpu_if_any();
+    fp_lane *lane = lane_of(g, t);
+    if (lane != NULL) {
+        int measured = t->steps->count > t->steps->skip && !r->gpu_partial &&
+                       atomic_load(&g->state) == FP_GPU_ON;
+        r->gpu_partial = 0;
+        fp_gpu_layer_tell(g, lane,
+                          &(fp_event){.kind = FP_EVENT_STEP,
+                                      .ticks = now,
+                                      .section = (uint16_t)measured});
+    }
+}
