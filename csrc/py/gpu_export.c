@@ -1,195 +1,14 @@
 /* gpu_export: what the collector recorded, as the dict of Recorder.export(). */
 #include "py/export.h"
+#include "py/gpu_view.h"
 
 #include <dlfcn.h>
 #include <stdlib.h>
 
-/* A copy, made under the collector's lock: making Python objects may run any
- * code, and the drain thread must not wait for it. */
-struct fp_gpu_view {
-    fp_activity_sum *activity;
-    fp_host_sum *host;
-    fp_kernel *kernel;
-    char *names;           /* of the kernels */
-    fp_timeline *timeline; /* sums only */
-    uint32_t activities, hosts, kernels, timelines;
-    uint16_t section[FP_TIMELINE_SECTIONS];
-    fp_gpu_counters counters;
-    int64_t total_ns;
-    int64_t paused_ns;
-    uint64_t pauses, cupti_errors, taken, lost_launches, rows_dropped,
-        names_dropped, timeline_lost, late, clock_steps, lost_graph_nodes,
-        owners_lost, discarded;
-    uint64_t cupti_version;
-    int driver_version;
-    fp_gpu_tier tier;
-    fp_gpu_device device[FP_GPU_DEVICES];
-    int empty;               /* nothing was ever recorded */
-    fp_trace_record *record; /* of the trace, and what follows */
-    fp_trace_call *call;
-    uint64_t records, calls, trace_lost, trace_no_memory;
-    int64_t trace_lost_until;
-    int traced;
-};
-
-void
-fp_gpu_view_free(fp_gpu_view *v)
-{
-    if (v != NULL) {
-        free(v->activity);
-        free(v->host);
-        free(v->kernel);
-        free(v->names);
-        free(v->timeline);
-        free(v->record);
-        free(v->call);
-        free(v);
-    }
-}
-
-/* [rows] rows of [bytes] and room for [more]; NULL: no memory. */
-static void *
-copy(const void *rows, size_t count, size_t bytes, size_t more)
-{
-    void *made = calloc(count + more + 1, bytes);
-    if (made != NULL && count != 0) {
-        memcpy(made, rows, count * bytes);
-    }
-    return made;
-}
-
-/* Another recording may begin meanwhile, and the ledger's names go. */
-static int
-copy_names(fp_gpu_view *v)
-{
-    size_t bytes = 1;
-    for (uint32_t i = 0; i < v->kernels; i++) {
-        bytes += v->kernel[i].name_bytes;
-    }
-    char *at = v->names = malloc(bytes);
-    for (uint32_t i = 0; at != NULL && i < v->kernels; i++) {
-        fp_kernel *k = &v->kernel[i];
-        memcpy(at, k->name, k->name_bytes);
-        k->name = at;
-        at += k->name_bytes;
-    }
-    return at != NULL ? 0 : -1;
-}
-
-static int
-copy_tables(fp_gpu_view *v, const fp_ledger *l)
-{
-    const fp_sums *s = &l->sums;
-    v->activities = s->activity.count;
-    v->hosts = s->host.count;
-    v->kernels = l->kernels.count;
-    v->timelines = l->timelines;
-    v->activity = copy(s->activity.row, v->activities, sizeof(*v->activity),
-                       FP_HOW_UNKNOWN + 1);
-    v->host = copy(s->host.row, v->hosts, sizeof(*v->host), 1);
-    v->kernel = copy(l->kernels.row, v->kernels, sizeof(*v->kernel), 0);
-    v->timeline = copy(l->timeline, v->timelines, sizeof(*v->timeline), 0);
-    if (v->activity == NULL || v->host == NULL || v->kernel == NULL ||
-        v->timeline == NULL || copy_names(v) < 0) {
-        return -1;
-    }
-    for (int how = 0; how <= FP_HOW_UNKNOWN; how++) {
-        if (s->no_room[how].count != 0) {
-            v->activity[v->activities++] = s->no_room[how];
-        }
-    }
-    v->host[v->hosts++] = s->no_room_host;
-    return 0;
-}
-
-static int
-copy_ledger(fp_gpu_view *v, fp_gpu *g)
-{
-    const fp_ledger *l = &g->ledger;
-    if (copy_tables(v, l) < 0) {
-        return -1;
-    }
-    memcpy(v->section, l->section, sizeof(v->section));
-    memcpy(v->device, g->driver.device, sizeof(v->device));
-    v->counters = l->counters;
-    v->total_ns = l->sums.total_ns;
-    v->paused_ns = g->paused_ns;
-    v->pauses = g->pauses;
-    v->cupti_errors = g->cupti_errors + atomic_load(&g->push_errors);
-    v->taken = g->taken;
-    v->lost_launches = atomic_load(&g->lanes.lost) + l->launches.lost;
-    v->discarded = atomic_load(&g->buffers.discarded);
-    v->rows_dropped = l->sums.dropped;
-    v->names_dropped = l->kernels.dropped;
-    v->clock_steps = l->clock.steps;
-    v->lost_graph_nodes = l->graphs.lost;
-    v->owners_lost = l->owners.lost;
-    for (uint32_t i = 0; i < l->timelines; i++) {
-        v->timeline_lost += l->timeline[i].lost;
-        v->late += l->timeline[i].late;
-    }
-    v->cupti_version = g->cupti.version;
-    v->driver_version = g->driver.version;
-    v->tier = g->used;
-    return 0;
-}
-
-static int
-copy_trace(fp_gpu_view *v, const fp_trace_records *t)
-{
-    v->records = fp_ring_count(&t->record);
-    v->calls = fp_ring_count(&t->call);
-    v->record = calloc(v->records + 1, sizeof(*v->record));
-    v->call = calloc(v->calls + 1, sizeof(*v->call));
-    if (v->record == NULL || v->call == NULL) {
-        return -1;
-    }
-    for (uint64_t i = 0; i < v->records; i++) {
-        v->record[i] = *(fp_trace_record *)fp_ring_at(&t->record, i);
-    }
-    for (uint64_t i = 0; i < v->calls; i++) {
-        v->call[i] = *(fp_trace_call *)fp_ring_at(&t->call, i);
-    }
-    v->trace_lost = t->lost;
-    v->trace_lost_until = t->lost_until;
-    v->trace_no_memory = t->no_memory;
-    v->traced = 1;
-    return 0;
-}
-
-fp_gpu_view *
-fp_gpu_view_take(fp_recorder *r, int with_trace)
-{
-    if (!r->gpu_asked) {
-        return NULL;
-    }
-    fp_gpu *g = fp_gpu_if_any();
-    fp_gpu_view *v = calloc(1, sizeof(*v));
-    int ok = v != NULL;
-    if (ok && g != NULL && fp_gpu_layer_owns(r)) {
-        pthread_mutex_lock(&g->lock);
-        v->empty = !g->has_ledger || g->ledger.begin_ns == 0;
-        ok = v->empty || copy_ledger(v, g) == 0;
-        if (ok && with_trace && g->ledger.trace != NULL && !v->empty) {
-            ok = copy_trace(v, &g->trace) == 0;
-        }
-        pthread_mutex_unlock(&g->lock);
-    }
-    else if (ok) {
-        v->empty = 1;
-    }
-    if (!ok) {
-        fp_gpu_view_free(v);
-        PyErr_NoMemory();
-        return NULL;
-    }
-    return v;
-}
-
-/* ---- values ---- */
-
 typedef unsigned long long ull;
 typedef long long sll;
+
+/* ---- kernels ---- */
 
 /* C++'s own demangler, if the program has loaded it (torch has). */
 typedef char *(*demangler)(const char *name, char *buffer, size_t *size,
@@ -248,76 +67,6 @@ export_kernels(const fp_gpu_view *v)
         }
     }
     return list;
-}
-
-/* ---- trace ---- */
-
-static PyObject *
-since(int64_t ticks, int64_t origin, double scale)
-{
-    double ns = ticks > origin ? (double)(ticks - origin) * scale : 0;
-    return PyLong_FromLongLong((sll)(ns + 0.5));
-}
-
-static PyObject *
-record_row(const fp_trace_record *r, int64_t origin, double scale)
-{
-    PyObject *start = since(r->start, origin, scale);
-    PyObject *end = since(r->end, origin, scale);
-    if (start == NULL || end == NULL) {
-        Py_XDECREF(start);
-        Py_XDECREF(end);
-        return NULL;
-    }
-    return Py_BuildValue("(iIINNKiiiI)", r->what, r->device, r->stream, start,
-                         end, (ull)r->bytes, r->grid[0], r->grid[1],
-                         r->grid[2], r->corr);
-}
-
-static PyObject *
-call_row(const fp_trace_call *c, int64_t origin, double scale)
-{
-    PyObject *start = since(c->start, origin, scale);
-    PyObject *end = since(c->end, origin, scale);
-    if (start == NULL || end == NULL) {
-        Py_XDECREF(start);
-        Py_XDECREF(end);
-        return NULL;
-    }
-    return Py_BuildValue("(iINNI)", (int)c->kind, c->thread, start, end,
-                         c->corr);
-}
-
-PyObject *
-fp_gpu_view_trace(const fp_gpu_view *v, int64_t origin, double ns_per_tick)
-{
-    if (v == NULL || !v->traced) {
-        Py_RETURN_NONE;
-    }
-    PyObject *records = PyList_New(0), *calls = PyList_New(0);
-    for (uint64_t i = 0; records != NULL && i < v->records; i++) {
-        if (fp_export_append(
-                records, record_row(&v->record[i], origin, ns_per_tick)) < 0) {
-            Py_CLEAR(records);
-        }
-    }
-    for (uint64_t i = 0; calls != NULL && i < v->calls; i++) {
-        if (fp_export_append(calls,
-                             call_row(&v->call[i], origin, ns_per_tick)) < 0) {
-            Py_CLEAR(calls);
-        }
-    }
-    PyObject *until = since(v->trace_lost != 0 ? v->trace_lost_until : 0,
-                            origin, ns_per_tick);
-    if (records == NULL || calls == NULL || until == NULL) {
-        Py_XDECREF(records);
-        Py_XDECREF(calls);
-        Py_XDECREF(until);
-        return NULL;
-    }
-    return Py_BuildValue("{sNsNsKsNsK}", "records", records, "calls", calls,
-                         "lost", (ull)v->trace_lost, "lost_until_ns", until,
-                         "no_memory", (ull)v->trace_no_memory);
 }
 
 /* ---- sites ---- */
@@ -512,6 +261,8 @@ export_devices(const fp_gpu_view *v, const fp_exported *x)
     }
     return list;
 }
+
+/* ---- the whole ---- */
 
 static PyObject *
 export_counters(const fp_gpu_view *v)

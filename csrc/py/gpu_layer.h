@@ -111,7 +111,7 @@ fp_gpu_lines_note(fp_place place, int64_t blocked_ticks);
 void
 fp_gpu_lines_for(fp_recorder *r);
 
-/* ---- export (gpu_export.c) ---- */
+/* ---- export (gpu_view.c, gpu_export.c, gpu_export_trace.c) ---- */
 
 typedef struct fp_gpu_view fp_gpu_view;
 

@@ -1,0 +1,36 @@
+/* gpu_view: what the collector recorded, as gpu_view.c has copied it for
+ * gpu_export.c and gpu_export_trace.c. */
+#ifndef FP_PY_GPU_VIEW_H
+#define FP_PY_GPU_VIEW_H
+
+#include "py/gpu_layer.h"
+
+/* A copy, made under the collector's lock: making Python objects may run any
+ * code, and the drain thread must not wait for it. */
+struct fp_gpu_view {
+    fp_activity_sum *activity;
+    fp_host_sum *host;
+    fp_kernel *kernel;
+    char *names;           /* of the kernels */
+    fp_timeline *timeline; /* sums only */
+    uint32_t activities, hosts, kernels, timelines;
+    uint16_t section[FP_TIMELINE_SECTIONS];
+    fp_gpu_counters counters;
+    int64_t total_ns;
+    int64_t paused_ns;
+    uint64_t pauses, cupti_errors, taken, lost_launches, rows_dropped,
+        names_dropped, timeline_lost, late, clock_steps, lost_graph_nodes,
+        owners_lost, discarded;
+    uint64_t cupti_version;
+    int driver_version;
+    fp_gpu_tier tier;
+    fp_gpu_device device[FP_GPU_DEVICES];
+    int empty;               /* nothing was ever recorded */
+    fp_trace_record *record; /* of the trace, and what follows */
+    fp_trace_call *call;
+    uint64_t records, calls, trace_lost, trace_no_memory;
+    int64_t trace_lost_until;
+    int traced;
+};
+
+#endif
