@@ -1,6 +1,7 @@
 #include "py/nvtx_in.h"
 
 #include "py/gpu_layer.h"
+#include "py/nvtx_ranges.h"
 #include "py/nvtx_thread.h"
 #include "py/section_type.h"
 
@@ -22,11 +23,6 @@ static atomic_uint_fast64_t unmatched;
 static fp_state *state;
 static uint64_t generation; /* of what is kept in fp_nvtx_name */
 static Py_ssize_t new_names;
-
-typedef struct message {
-    fp_nvtx_name *registered; /* or NULL */
-    const char *text;         /* or NULL */
-} message;
 
 /* ---- sections; all of it under the GIL ---- */
 
@@ -64,7 +60,7 @@ look_up(const fp_nvtx_name *domain, const char *text)
 }
 
 static fp_section_object *
-section_of(const fp_nvtx_name *domain, const message *m)
+section_of(const fp_nvtx_name *domain, const fp_nvtx_message *m)
 {
     fp_nvtx_name *kept = m->registered;
     if (kept != NULL && kept->generation == generation) {
@@ -91,7 +87,7 @@ section_of(const fp_nvtx_name *domain, const message *m)
 }
 
 static fp_nvtx_range
-open_section(const fp_nvtx_name *domain, const message *m)
+open_section(const fp_nvtx_name *domain, const fp_nvtx_message *m)
 {
     fp_nvtx_range range = {0};
     fp_section_object *s = section_of(domain, m);
@@ -234,7 +230,7 @@ end_those_now(void)
 /* ---- begin and end, on any thread ---- */
 
 static fp_nvtx_range
-begin_range(const fp_nvtx_name *domain, const message *m)
+begin_range(const fp_nvtx_name *domain, const fp_nvtx_message *m)
 {
     if (!atomic_load_explicit(&is_on, memory_order_relaxed)) {
         return (fp_nvtx_range){0};
@@ -285,8 +281,8 @@ has_room(fp_nvtx_levels *l)
     return 1;
 }
 
-static int
-push(const fp_nvtx_name *domain, message m)
+int
+fp_nvtx_in_push(const fp_nvtx_name *domain, fp_nvtx_message m)
 {
     fp_nvtx_levels *l = fp_nvtx_thread_levels(domain, 1);
     if (l == NULL) {
@@ -300,8 +296,8 @@ push(const fp_nvtx_name *domain, message m)
     return (int)l->length++;
 }
 
-static int
-pop(const fp_nvtx_name *domain)
+int
+fp_nvtx_in_pop(const fp_nvtx_name *domain)
 {
     fp_nvtx_levels *l = fp_nvtx_thread_levels(domain, 0);
     if (l == NULL || l->length + l->beyond == 0) {
@@ -318,8 +314,8 @@ pop(const fp_nvtx_name *domain)
     return (int)l->length;
 }
 
-static uint64_t
-start(const fp_nvtx_name *domain, message m)
+uint64_t
+fp_nvtx_in_start(const fp_nvtx_name *domain, fp_nvtx_message m)
 {
     uint64_t number = (atomic_fetch_add(&last_number, 1) + 1) * 2;
     fp_nvtx_range range = begin_range(domain, &m);
@@ -336,8 +332,8 @@ start(const fp_nvtx_name *domain, message m)
     return number | 1;
 }
 
-static void
-end(uint64_t number)
+void
+fp_nvtx_in_end(uint64_t number)
 {
     if ((number & 1) == 0) {
         return;
@@ -350,209 +346,6 @@ end(uint64_t number)
     close_process_range(number, 0);
 }
 
-/* ---- NVTX's functions ---- */
-
-typedef fp_nvtx_name *domain_handle;
-
-static message
-message_of(const fp_nvtx_event *e, char *buffer)
-{
-    message m = {0};
-    if (e == NULL || e->size < sizeof(*e)) {
-        return m;
-    }
-    if (e->message_type == FP_NVTX_MESSAGE_ASCII) {
-        m.text = e->message.ascii;
-    }
-    else if (e->message_type == FP_NVTX_MESSAGE_REGISTERED) {
-        /* A handle of ours. */
-        m.registered = (fp_nvtx_name *)(uintptr_t)e->message.registered;
-    }
-    else if (e->message_type == FP_NVTX_MESSAGE_WIDE &&
-             e->message.wide != NULL) {
-        fp_nvtx_from_wide(buffer, e->message.wide);
-        m.text = buffer;
-    }
-    return m;
-}
-
-static int
-domain_range_push_ex(domain_handle domain, const fp_nvtx_event *event)
-{
-    char buffer[FP_NVTX_MAX_TEXT + 1];
-    return push(domain, message_of(event, buffer));
-}
-
-static int
-domain_range_pop(domain_handle domain)
-{
-    return pop(domain);
-}
-
-static int
-range_push_ex(const fp_nvtx_event *event)
-{
-    return domain_range_push_ex(NULL, event);
-}
-
-static int
-range_push_a(const char *text)
-{
-    return push(NULL, (message){.text = text});
-}
-
-static int
-range_push_w(const wchar_t *wide)
-{
-    const fp_nvtx_event event = {.size = sizeof(event),
-                                 .message_type = FP_NVTX_MESSAGE_WIDE,
-                                 .message.wide = wide};
-    return domain_range_push_ex(NULL, &event);
-}
-
-static int
-range_pop(void)
-{
-    return pop(NULL);
-}
-
-static uint64_t
-domain_range_start_ex(domain_handle domain, const fp_nvtx_event *event)
-{
-    char buffer[FP_NVTX_MAX_TEXT + 1];
-    return start(domain, message_of(event, buffer));
-}
-
-static uint64_t
-range_start_ex(const fp_nvtx_event *event)
-{
-    return domain_range_start_ex(NULL, event);
-}
-
-static uint64_t
-range_start_a(const char *text)
-{
-    return start(NULL, (message){.text = text});
-}
-
-static uint64_t
-range_start_w(const wchar_t *wide)
-{
-    const fp_nvtx_event event = {.size = sizeof(event),
-                                 .message_type = FP_NVTX_MESSAGE_WIDE,
-                                 .message.wide = wide};
-    return domain_range_start_ex(NULL, &event);
-}
-
-static void
-range_end(uint64_t number)
-{
-    end(number);
-}
-
-static void
-domain_range_end(domain_handle domain, uint64_t number)
-{
-    (void)domain;
-    end(number);
-}
-
-static fp_nvtx_name *
-domain_register_string_a(domain_handle domain, const char *text)
-{
-    return fp_nvtx_name_of(FP_NVTX_IS_STRING, domain, text ? text : "");
-}
-
-static fp_nvtx_name *
-domain_register_string_w(domain_handle domain, const wchar_t *wide)
-{
-    char buffer[FP_NVTX_MAX_TEXT + 1];
-    fp_nvtx_from_wide(buffer, wide ? wide : L"");
-    return fp_nvtx_name_of(FP_NVTX_IS_STRING, domain, buffer);
-}
-
-static fp_nvtx_name *
-domain_create_a(const char *text)
-{
-    return fp_nvtx_name_of(FP_NVTX_IS_DOMAIN, NULL, text ? text : "");
-}
-
-static fp_nvtx_name *
-domain_create_w(const wchar_t *wide)
-{
-    char buffer[FP_NVTX_MAX_TEXT + 1];
-    fp_nvtx_from_wide(buffer, wide ? wide : L"");
-    return fp_nvtx_name_of(FP_NVTX_IS_DOMAIN, NULL, buffer);
-}
-
-/* What is not here (marks, names of threads, ...) the client leaves out. */
-#define ENTRY(module, id, function) \
-    {module, id, (fp_nvtx_function)(void (*)(void))function}
-static const struct {
-    int module;
-    unsigned id;
-    fp_nvtx_function function;
-} functions[] = {
-    ENTRY(FP_NVTX_CORE, FP_NVTX_RANGE_START_EX, range_start_ex),
-    ENTRY(FP_NVTX_CORE, FP_NVTX_RANGE_START_A, range_start_a),
-    ENTRY(FP_NVTX_CORE, FP_NVTX_RANGE_START_W, range_start_w),
-    ENTRY(FP_NVTX_CORE, FP_NVTX_RANGE_END, range_end),
-    ENTRY(FP_NVTX_CORE, FP_NVTX_RANGE_PUSH_EX, range_push_ex),
-    ENTRY(FP_NVTX_CORE, FP_NVTX_RANGE_PUSH_A, range_push_a),
-    ENTRY(FP_NVTX_CORE, FP_NVTX_RANGE_PUSH_W, range_push_w),
-    ENTRY(FP_NVTX_CORE, FP_NVTX_RANGE_POP, range_pop),
-    ENTRY(FP_NVTX_CORE2, FP_NVTX_DOMAIN_RANGE_START_EX, domain_range_start_ex),
-    ENTRY(FP_NVTX_CORE2, FP_NVTX_DOMAIN_RANGE_END, domain_range_end),
-    ENTRY(FP_NVTX_CORE2, FP_NVTX_DOMAIN_RANGE_PUSH_EX, domain_range_push_ex),
-    ENTRY(FP_NVTX_CORE2, FP_NVTX_DOMAIN_RANGE_POP, domain_range_pop),
-    ENTRY(FP_NVTX_CORE2, FP_NVTX_DOMAIN_REGISTER_STRING_A,
-          domain_register_string_a),
-    ENTRY(FP_NVTX_CORE2, FP_NVTX_DOMAIN_REGISTER_STRING_W,
-          domain_register_string_w),
-    ENTRY(FP_NVTX_CORE2, FP_NVTX_DOMAIN_CREATE_A, domain_create_a),
-    ENTRY(FP_NVTX_CORE2, FP_NVTX_DOMAIN_CREATE_W, domain_create_w),
-};
-#undef ENTRY
-
-/* An older client has fewer functions. */
-static int
-attach(const fp_nvtx_callbacks *callbacks)
-{
-    int attached = 0;
-    for (size_t i = 0; i < sizeof(functions) / sizeof(functions[0]); i++) {
-        fp_nvtx_table table = NULL;
-        unsigned count = 0;
-        if (callbacks->get_module(functions[i].module, &table, &count) &&
-            table != NULL && functions[i].id < count &&
-            table[functions[i].id] != NULL) {
-            *table[functions[i].id] = functions[i].function;
-            attached = 1;
-        }
-    }
-    return attached;
-}
-
-__attribute__((visibility("default"))) int
-InitializeInjectionNvtx2(fp_nvtx_get_export get_export)
-{
-    /* A process that loads this library without importing fastprof must get
-     * nothing, and no function of Python may be called. */
-    if (!atomic_load(&may_attach) || get_export == NULL) {
-        return 0;
-    }
-    const fp_nvtx_callbacks *callbacks = get_export(FP_NVTX_EXPORT_CALLBACKS);
-    if (callbacks == NULL || callbacks->size < sizeof(*callbacks) ||
-        callbacks->get_module == NULL) {
-        return 0;
-    }
-    const fp_nvtx_version_info *version = get_export(FP_NVTX_EXPORT_VERSION);
-    if (version != NULL && version->size >= sizeof(*version) &&
-        version->set_tool_version != NULL) {
-        version->set_tool_version(FP_NVTX_VERSION);
-    }
-    return attach(callbacks);
-}
-
 /* ---- switches, under the GIL ---- */
 
 void
@@ -560,6 +353,12 @@ fp_nvtx_in_allow(fp_state *st)
 {
     state = st;
     atomic_store(&may_attach, 1);
+}
+
+int
+fp_nvtx_in_may_attach(void)
+{
+    return atomic_load(&may_attach);
 }
 
 void

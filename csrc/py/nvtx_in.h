@@ -27,7 +27,7 @@ fp_nvtx_in_switch(int on);
 void
 fp_nvtx_in_collect(fp_recorder *r);
 
-/* What a client calls at its first range; exported. */
+/* What a client calls at its first range; exported.  In nvtx_entry.c. */
 int
 InitializeInjectionNvtx2(fp_nvtx_get_export get_export);
 
