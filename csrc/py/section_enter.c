@@ -1,0 +1,317 @@
+/* Sections open and close. */
+#include "py/section_methods.h"
+
+#include "py/gpu_layer.h"
+#include "py/nvtx_glue.h"
+
+/* torch.cuda.synchronize(), or whatever was set; never fails. */
+static void
+synchronize(fp_recorder *r, const fp_section_object *s)
+{
+    int wanted = s->sync < 0 ? r->sync && s->phase != FP_PHASE_DATA : s->sync;
+    if (!wanted || r->state->sync_function == NULL) {
+        return;
+    }
+    /* It may drop the last reference to either. */
+    PyObject *function = Py_NewRef(r->state->sync_function);
+    Py_INCREF((PyObject *)r);
+    PyObject *done = PyObject_CallNoArgs(function);
+    if (done == NULL && PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) {
+        /* Ctrl-C is the program's: let it come again, outside of here. */
+        PyErr_Clear();
+        PyErr_SetInterrupt();
+    }
+    else if (done == NULL) {
+        PyErr_Clear();
+        r->sync_errors++;
+    }
+    Py_XDECREF(done);
+    Py_DECREF((PyObject *)r);
+    Py_DECREF(function);
+}
+
+/* Is there more to do than to read the clock? */
+static inline int
+has_extras(const fp_recorder *r, const fp_section_object *s)
+{
+    return s->sync > 0 || (r->sync | r->lingering | s->state->nvtx_out) != 0;
+}
+
+/* Tells those who follow where the thread stands. */
+FP_COLD static void
+section_changed(fp_recorder *r, fp_thread *t, int64_t now)
+{
+    fp_recorder_trace(r, t, now);
+    if (r->gpu_on) {
+        fp_gpu_layer_section(r, t, now);
+    }
+}
+
+inline fp_thread *
+fp_section_begin(fp_recorder *r, const fp_section_object *s)
+{
+    fp_thread *t = fp_recorder_section_thread(r);
+    if (FP_UNLIKELY(t == NULL)) {
+        return NULL;
+    }
+    if (FP_UNLIKELY(s->cover != FP_KIND_NONE) &&
+        fp_thread_reserve_section(t, s->id) == FP_OK) {
+        t->section[s->id]->cover = s->cover;
+    }
+    int64_t now = fp_clock_now(&r->clock);
+    fp_status status = fp_thread_open_section(t, s->id, (fp_phase)s->phase,
+                                              fp_compat_context(), now);
+    if (FP_UNLIKELY((r->gpu_on | r->tracing) != 0)) {
+        section_changed(r, t, now);
+    }
+    return status == FP_OK ? t : NULL;
+}
+
+/* What there is to do before a section opens; NULL if nothing records any more. */
+FP_COLD static fp_recorder *
+open_extras(fp_recorder *r, const fp_section_object *s)
+{
+    if (s->phase != FP_PHASE_NONE) {
+        fp_section_end_lingering(r);
+    }
+    if (s->state->section_owner == r) {
+        synchronize(r, s);
+    }
+    return s->state->section_owner; /* Python code ran */
+}
+
+static void
+section_open(fp_section_object *s)
+{
+    fp_recorder *r = s->state->section_owner;
+    if (FP_UNLIKELY(has_extras(r, s))) {
+        r = open_extras(r, s);
+        if (r == NULL) {
+            return;
+        }
+        if (s->state->nvtx_out) {
+            fp_nvtx_section_opens(s);
+        }
+    }
+    (void)fp_section_begin(r, s);
+}
+
+static void
+count_stray(fp_recorder *r, fp_thread *t, uint32_t id)
+{
+    for (fp_thread *u = r->threads; u != NULL; u = u->next) {
+        if (u != t && fp_thread_has_open_section(u, id)) {
+            t->counters.wrong_thread++;
+            return;
+        }
+    }
+    t->counters.stray_exit++;
+}
+
+static void
+close_here(fp_recorder *r, const fp_section_object *s, unsigned flags)
+{
+    fp_thread *t = fp_recorder_section_thread(r);
+    if (FP_UNLIKELY(t == NULL)) {
+        return;
+    }
+    int64_t now = fp_clock_now(&r->clock);
+    if (FP_UNLIKELY(fp_thread_close_section(t, s->id, fp_compat_context(),
+                                            flags, now) != FP_OK)) {
+        count_stray(r, t, s->id);
+    }
+    if (FP_UNLIKELY((r->gpu_on | r->tracing) != 0)) {
+        section_changed(r, t, now);
+    }
+}
+
+static void
+end_lingering_inside(fp_recorder *r, const fp_section_object *s);
+
+FP_COLD static void
+close_with_extras(fp_recorder *r, const fp_section_object *s, unsigned flags)
+{
+    end_lingering_inside(r, s);
+    if (s->state->section_owner == r) {
+        synchronize(r, s);
+    }
+    r = s->state->section_owner;
+    if (r == NULL) {
+        return;
+    }
+    close_here(r, s, flags);
+    if (s->state->nvtx_out) {
+        fp_nvtx_section_closed(s, r);
+    }
+}
+
+/* ---- a section that lingers ends where another begins or ends ---- */
+
+static int
+lingers_here(fp_recorder *r)
+{
+    return r->lingering && r->lingers_epoch == r->section_epoch &&
+           r->lingers_in == fp_recorder_section_thread(r);
+}
+
+void
+fp_section_end_lingering(fp_recorder *r)
+{
+    if (!lingers_here(r)) {
+        return;
+    }
+    const fp_section_object *s = r->lingers;
+    r->lingering = 0;
+    if (s->sync > 0 || (r->sync | s->state->nvtx_out) != 0) {
+        close_with_extras(r, s, 0);
+    }
+    else {
+        close_here(r, s, 0);
+    }
+}
+
+/* If it is on top of [s], which ends now. */
+static void
+end_lingering_inside(fp_recorder *r, const fp_section_object *s)
+{
+    if (!lingers_here(r) || r->lingers == s) {
+        return;
+    }
+    const fp_thread *t = r->lingers_in;
+    if (t->open_len > 0 &&
+        t->open[t->open_len - 1].section->id == r->lingers->id &&
+        fp_thread_has_open_section(t, s->id)) {
+        fp_section_end_lingering(r);
+    }
+}
+
+static void
+section_close(fp_section_object *s, unsigned flags)
+{
+    fp_recorder *r = s->state->section_owner;
+    if (FP_UNLIKELY(has_extras(r, s))) {
+        close_with_extras(r, s, flags);
+        return;
+    }
+    close_here(r, s, flags);
+}
+
+/* ---- methods ---- */
+
+PyObject *
+fp_section_enter(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    fp_section_object *s = (fp_section_object *)self;
+    if (s->state->section_owner != NULL) {
+        section_open(s);
+    }
+    return Py_NewRef(self);
+}
+
+PyObject *
+fp_section_exit(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    fp_section_object *s = (fp_section_object *)self;
+    if (s->state->section_owner != NULL) {
+        int error = nargs > 0 && args[0] != Py_None;
+        section_close(s, error ? FP_EXIT_ERROR : 0);
+    }
+    Py_RETURN_NONE;
+}
+
+/* Is it open in this thread, or another section of its phase? */
+static int
+is_open(fp_recorder *r, const fp_section_object *s)
+{
+    const fp_thread *t = fp_recorder_section_thread(r);
+    for (uint32_t i = 0; t != NULL && i < t->open_len; i++) {
+        if (t->open[i].section->id == s->id ||
+            (s->phase != FP_PHASE_NONE && t->open[i].phase == s->phase)) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+PyObject *
+fp_section_enter_phase(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    fp_section_object *s = (fp_section_object *)self;
+    fp_recorder *r = s->state->section_owner;
+    if (r == NULL || is_open(r, s)) {
+        Py_RETURN_FALSE;
+    }
+    section_open(s);
+    Py_RETURN_TRUE;
+}
+
+PyObject *
+fp_section_phase_is_open(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    fp_section_object *s = (fp_section_object *)self;
+    fp_recorder *r = s->state->section_owner;
+    return PyBool_FromLong(r != NULL && is_open(r, s));
+}
+
+PyObject *
+fp_section_leave_later(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    fp_section_object *s = (fp_section_object *)self;
+    fp_recorder *r = s->state->section_owner;
+    fp_thread *t = r == NULL ? NULL : fp_recorder_section_thread(r);
+    if (t != NULL && fp_thread_has_open_section(t, s->id)) {
+        r->lingers = s;
+        r->lingers_in = t;
+        r->lingers_epoch = r->section_epoch;
+        r->lingering = 1;
+    }
+    Py_RETURN_NONE;
+}
+
+PyObject *
+fp_section_leave_now(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    fp_section_object *s = (fp_section_object *)self;
+    fp_recorder *r = s->state->section_owner;
+    if (r != NULL && r->lingers == s) {
+        fp_section_end_lingering(r);
+    }
+    Py_RETURN_NONE;
+}
+
+PyObject *
+fp_section_next_batch(fp_recorder *r, int32_t tag, PyObject *iterator,
+                      fp_section_object *s)
+{
+    /* It belongs to the batch before. */
+    fp_section_end_lingering(r);
+    fp_thread *t = fp_recorder_section_thread(r);
+    if (t != NULL && fp_phases_reserve(&t->phases, &t->alloc, tag) == FP_OK) {
+        t->phases.tag = tag;
+        fp_phases_ask(&t->phases, tag, fp_clock_now(&r->clock));
+    }
+    if (s->state->section_owner != NULL) {
+        section_open(s);
+    }
+    PyObject *item = Py_TYPE(iterator)->tp_iternext(iterator);
+    unsigned flags = 0;
+    if (item == NULL) {
+        int end = PyErr_Occurred() == NULL ||
+                  PyErr_ExceptionMatches(PyExc_StopIteration);
+        flags = end ? FP_EXIT_CANCEL : FP_EXIT_ERROR;
+    }
+    PyObject *type, *exc, *tb;
+    PyErr_Fetch(&type, &exc, &tb);
+    if (s->state->section_owner != NULL) {
+        section_close(s, flags);
+    }
+    t = fp_recorder_section_thread(r);
+    if (item != NULL && t != NULL) {
+        fp_phases_deliver(&t->phases, tag, fp_clock_now(&r->clock));
+    }
+    PyErr_Restore(type, exc, tb);
+    if (item == NULL && !PyErr_Occurred()) {
+        PyErr_SetNone(PyExc_StopIteration);
+    }
+    return item;
+}

@@ -1,0 +1,31 @@
+/* section_methods: what section_type.c puts into its table, from fp_section_enter.c
+ * and section_names.c. */
+#ifndef FP_PY_SECTION_METHODS_H
+#define FP_PY_SECTION_METHODS_H
+
+#include "py/section_type.h"
+
+PyObject *
+fp_section_enter(PyObject *self, PyObject *ignored);
+
+PyObject *
+fp_section_exit(PyObject *self, PyObject *const *args, Py_ssize_t nargs);
+
+PyObject *
+fp_section_enter_phase(PyObject *self, PyObject *ignored);
+
+PyObject *
+fp_section_phase_is_open(PyObject *self, PyObject *ignored);
+
+PyObject *
+fp_section_leave_later(PyObject *self, PyObject *ignored);
+
+PyObject *
+fp_section_leave_now(PyObject *self, PyObject *ignored);
+
+/* The module's function. */
+PyObject *
+fp_profile_section(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
+                   PyObject *kwnames);
+
+#endif

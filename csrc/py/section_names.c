@@ -1,0 +1,204 @@
+/* Sections by name: found, or made. */
+#include "py/section_methods.h"
+
+/* Names beyond this many share one section: a name that carries a step number
+ * must not eat the memory. */
+enum { MAX_NAMES = 10000, MAX_NAME_LENGTH = 1000 };
+
+static const char other_name[] = "(other sections)";
+
+static const struct {
+    const char *name;
+    fp_phase phase;
+} phase_names[] = {
+    {"data", FP_PHASE_DATA},           {"data_loading", FP_PHASE_DATA},
+    {"forward", FP_PHASE_FORWARD},     {"forward_pass", FP_PHASE_FORWARD},
+    {"backward", FP_PHASE_BACKWARD},   {"backward_pass", FP_PHASE_BACKWARD},
+    {"optimizer", FP_PHASE_OPTIMIZER}, {"optimizer_step", FP_PHASE_OPTIMIZER},
+};
+
+static fp_phase
+phase_of(PyObject *name)
+{
+    for (size_t i = 0; i < sizeof(phase_names) / sizeof(phase_names[0]); i++) {
+        if (PyUnicode_CompareWithASCIIString(name, phase_names[i].name) == 0) {
+            return phase_names[i].phase;
+        }
+    }
+    return FP_PHASE_NONE;
+}
+
+/* Number of [name]; new names get the next one.  -1 with an exception. */
+static int64_t
+number_of(fp_state *st, PyObject *name)
+{
+    PyObject *plain = PyDict_GetItemWithError(st->sections, name);
+    if (plain != NULL) {
+        return ((fp_section_object *)plain)->id;
+    }
+    if (PyErr_Occurred() || PyList_Append(st->section_names, name) < 0) {
+        return -1;
+    }
+    return PyList_GET_SIZE(st->section_names) - 1;
+}
+
+/* [key] is what the section is found by: the name, or (name, sync). */
+static PyObject *
+make_section(fp_state *st, PyObject *key, PyObject *name, int sync)
+{
+    int64_t id = number_of(st, name);
+    if (id < 0) {
+        return NULL;
+    }
+    fp_section_object *s =
+        PyObject_GC_New(fp_section_object, st->section_type);
+    if (s == NULL) {
+        return NULL;
+    }
+    s->state = st;
+    s->name = Py_NewRef(name);
+    s->id = (uint32_t)id;
+    s->phase = (uint8_t)phase_of(name);
+    s->sync = (int8_t)sync;
+    int communicates =
+        PyUnicode_CompareWithASCIIString(name, "synchronization") == 0;
+    s->cover = communicates ? FP_KIND_COMMUNICATION : FP_KIND_NONE;
+    PyObject_GC_Track(s);
+    if (PyDict_SetItem(st->sections, key, (PyObject *)s) < 0) {
+        Py_DECREF(s);
+        return NULL;
+    }
+    return (PyObject *)s;
+}
+
+/* A very long name is cut, and says so; new reference. */
+static PyObject *
+short_name(PyObject *name)
+{
+    Py_ssize_t length = PyUnicode_GET_LENGTH(name);
+    if (length <= MAX_NAME_LENGTH) {
+        return PyUnicode_FromObject(name);
+    }
+    PyObject *head = PyUnicode_Substring(name, 0, MAX_NAME_LENGTH);
+    if (head == NULL) {
+        return NULL;
+    }
+    PyObject *cut =
+        PyUnicode_FromFormat("%U... (%zd characters)", head, length);
+    Py_DECREF(head);
+    return cut;
+}
+
+static PyObject *
+find_or_make(fp_state *st, PyObject *name, int sync)
+{
+    PyObject *key =
+        sync < 0 ? Py_NewRef(name) : Py_BuildValue("(Oi)", name, sync);
+    if (key == NULL) {
+        return NULL;
+    }
+    PyObject *found = PyDict_GetItemWithError(st->sections, key);
+    PyObject *section = Py_XNewRef(found);
+    if (section == NULL && !PyErr_Occurred()) {
+        section = make_section(st, key, name, sync);
+    }
+    Py_DECREF(key);
+    return section;
+}
+
+static PyObject *
+section_for(fp_state *st, PyObject *name, int sync)
+{
+    if (!PyUnicode_Check(name)) {
+        return PyErr_Format(PyExc_TypeError,
+                            "a section's name must be a str, not %.100s",
+                            Py_TYPE(name)->tp_name);
+    }
+    if (PyUnicode_GET_LENGTH(name) == 0) {
+        PyErr_SetString(PyExc_ValueError, "a section's name is empty: give "
+                                          "one, such as \"forward\"");
+        return NULL;
+    }
+    PyObject *cut = short_name(name);
+    if (cut == NULL) {
+        return NULL;
+    }
+    PyObject *section = NULL;
+    int known = PyDict_Contains(st->sections, cut);
+    if (known == 0 && PyList_GET_SIZE(st->section_names) >= MAX_NAMES) {
+        st->names_dropped++;
+        Py_SETREF(cut, PyUnicode_FromString(other_name));
+    }
+    if (known >= 0 && cut != NULL) {
+        /* The plain one first: it owns the number. */
+        section = find_or_make(st, cut, -1);
+        if (section != NULL && sync >= 0) {
+            Py_SETREF(section, find_or_make(st, cut, sync));
+        }
+    }
+    Py_XDECREF(cut);
+    return section;
+}
+
+PyObject *
+fp_section_named(fp_state *st, PyObject *name)
+{
+    return section_for(st, name, -1);
+}
+
+/* sync=None, True or False as -1, 1 or 0; -2 with an exception. */
+static int
+sync_of(PyObject *value)
+{
+    if (value == Py_None) {
+        return -1;
+    }
+    int truth = PyObject_IsTrue(value);
+    return truth < 0 ? -2 : truth;
+}
+
+PyObject *
+fp_profile_section(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
+                   PyObject *kwnames)
+{
+    fp_state *st = fp_state_of(module);
+    if (FP_LIKELY(nargs == 1 && kwnames == NULL)) {
+        if (FP_LIKELY(PyUnicode_CheckExact(args[0]))) {
+            PyObject *found = PyDict_GetItemWithError(st->sections, args[0]);
+            if (FP_LIKELY(found != NULL)) {
+                return Py_NewRef(found);
+            }
+            if (PyErr_Occurred()) {
+                return NULL;
+            }
+        }
+        return section_for(st, args[0], -1);
+    }
+    PyObject *name = nargs > 0 ? args[0] : NULL;
+    PyObject *sync = Py_None;
+    Py_ssize_t keywords = kwnames != NULL ? PyTuple_GET_SIZE(kwnames) : 0;
+    for (Py_ssize_t i = 0; i < keywords; i++) {
+        PyObject *key = PyTuple_GET_ITEM(kwnames, i);
+        if (PyUnicode_CompareWithASCIIString(key, "sync") == 0) {
+            sync = args[nargs + i];
+        }
+        else if (name == NULL &&
+                 PyUnicode_CompareWithASCIIString(key, "name") == 0) {
+            name = args[nargs + i];
+        }
+        else {
+            return PyErr_Format(PyExc_TypeError,
+                                "profile_section() got an unexpected or "
+                                "repeated argument '%U'",
+                                key);
+        }
+    }
+    if (nargs > 1 || name == NULL) {
+        PyErr_SetString(PyExc_TypeError,
+                        "profile_section() takes one name, and sync= by "
+                        "keyword");
+        return NULL;
+    }
+    int wanted = sync_of(sync);
+    return wanted == -2 ? NULL : section_for(st, name, wanted);
+}
