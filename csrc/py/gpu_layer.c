@@ -1,5 +1,6 @@
 /* Whose the collector is, and its switches. */
 #include "py/gpu_layer_parts.h"
+#include "py/recorder_methods.h"
 
 static const double second_ns = 1e9;
 
@@ -239,10 +240,7 @@ fp_gpu_layer_start(PyObject *self, PyObject *args, PyObject *kwargs)
         tier_of(tier_name, &o.tier) < 0) {
         return NULL;
     }
-    if (!r->initialised) {
-        PyErr_SetString(PyExc_RuntimeError,
-                        "the recorder is not initialised: a subclass must "
-                        "call super().__init__()");
+    if (fp_recorder_ready(r) < 0) {
         return NULL;
     }
     if (!(period_s >= 0.001 && period_s <= 3600.0 && patience_s >= 0.0 &&

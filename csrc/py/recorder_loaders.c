@@ -1,0 +1,137 @@
+/* Loaders: batches, and how long they took, as methods of the Recorder type. */
+#include "py/recorder_methods.h"
+
+#include "py/section_type.h"
+
+#include <math.h>
+
+enum { MAX_TAG = 65535 };
+
+static int
+tag_of(PyObject *value, int32_t *tag)
+{
+    long v = PyLong_AsLong(value);
+    if (v == -1 && PyErr_Occurred()) {
+        return -1;
+    }
+    if (v < -1 || v > MAX_TAG) {
+        PyErr_Format(PyExc_ValueError,
+                     "loader tag is %ld: allowed are -1 to %d", v, MAX_TAG);
+        return -1;
+    }
+    *tag = (int32_t)v;
+    return 0;
+}
+
+PyObject *
+fp_recorder_set_loader_method(PyObject *self, PyObject *value)
+{
+    fp_recorder *r = fp_recorder_cast(self);
+    int32_t tag;
+    if (tag_of(value, &tag) < 0) {
+        return NULL;
+    }
+    fp_thread *t = r->initialised ? fp_recorder_section_thread(r) : NULL;
+    if (t != NULL && fp_phases_reserve(&t->phases, &t->alloc, tag) == FP_OK) {
+        t->phases.tag = tag;
+    }
+    Py_RETURN_NONE;
+}
+
+PyObject *
+fp_recorder_next_batch_method(PyObject *self, PyObject *const *args,
+                              Py_ssize_t nargs)
+{
+    fp_recorder *r = fp_recorder_cast(self);
+    int32_t tag;
+    if (nargs != 3) {
+        PyErr_SetString(PyExc_TypeError,
+                        "next_batch() takes a tag, an iterator and a section");
+        return NULL;
+    }
+    if (tag_of(args[0], &tag) < 0) {
+        return NULL;
+    }
+    if (!PyIter_Check(args[1]) || Py_TYPE(args[2]) != r->state->section_type) {
+        return PyErr_Format(PyExc_TypeError,
+                            "next_batch() takes an iterator and a Section, "
+                            "not %.80s and %.80s",
+                            Py_TYPE(args[1])->tp_name,
+                            Py_TYPE(args[2])->tp_name);
+    }
+    if (fp_recorder_ready(r) < 0) {
+        return NULL;
+    }
+    return fp_section_next_batch(r, tag, args[1],
+                                 (fp_section_object *)args[2]);
+}
+
+typedef struct loader_sums {
+    fp_sum *sum; /* [tags][FP_PHASE_COUNT]; owned */
+    uint32_t tags;
+} loader_sums;
+
+static void
+add_loaders(loader_sums *out, fp_thread *t, int total)
+{
+    for (uint32_t i = 0; i < t->phases.capacity && i < out->tags; i++) {
+        fp_loader *ld = &t->phases.loader[i];
+        for (int ph = 0; ph < FP_PHASE_COUNT; ph++) {
+            fp_sum *from = total ? &ld->total[ph] : &ld->since_take[ph];
+            out->sum[i * FP_PHASE_COUNT + (uint32_t)ph].ticks += from->ticks;
+            out->sum[i * FP_PHASE_COUNT + (uint32_t)ph].count += from->count;
+            if (!total) {
+                *from = (fp_sum){0, 0};
+            }
+        }
+    }
+}
+
+static PyObject *
+loader_rows(fp_recorder *r, int total)
+{
+    loader_sums all = {NULL, 0};
+    fp_thread *t = NULL;
+    while ((t = fp_recorder_next(r, t)) != NULL) {
+        all.tags =
+            t->phases.capacity > all.tags ? t->phases.capacity : all.tags;
+    }
+    size_t n = (size_t)all.tags * FP_PHASE_COUNT;
+    all.sum = fp_alloc_zeroed(&r->alloc, n + 1, sizeof(*all.sum));
+    PyObject *list = all.sum ? PyList_New(0) : PyErr_NoMemory();
+    if (list == NULL) {
+        fp_alloc_give(&r->alloc, all.sum, n + 1, sizeof(*all.sum));
+        return NULL;
+    }
+    while ((t = fp_recorder_next(r, t)) != NULL) {
+        add_loaders(&all, t, total);
+    }
+    double scale = fp_clock_ns_per_tick(&r->clock);
+    for (size_t i = 0; i < n && list != NULL; i++) {
+        if (all.sum[i].count == 0) {
+            continue;
+        }
+        PyObject *one = Py_BuildValue(
+            "(iiKL)", (int)(i / FP_PHASE_COUNT) - 1, (int)(i % FP_PHASE_COUNT),
+            (unsigned long long)all.sum[i].count,
+            (long long)llround((double)all.sum[i].ticks * scale));
+        if (one == NULL || PyList_Append(list, one) < 0) {
+            Py_CLEAR(list);
+        }
+        Py_XDECREF(one);
+    }
+    fp_alloc_give(&r->alloc, all.sum, n + 1, sizeof(*all.sum));
+    return list;
+}
+
+PyObject *
+fp_recorder_take_loaders_method(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    return loader_rows(fp_recorder_cast(self), 0);
+}
+
+PyObject *
+fp_recorder_loader_totals_method(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    return loader_rows(fp_recorder_cast(self), 1);
+}

@@ -1,0 +1,338 @@
+/* The methods of the Recorder type, but for those of its layers. */
+#include "py/recorder_methods.h"
+
+#include "py/gpu_layer.h"
+#include "py/section_type.h"
+
+#include "core/steps_split.h"
+
+/* ---- functions ---- */
+
+static PyObject *
+recorder_enable(PyObject *self, PyObject *args, PyObject *kwargs)
+{
+    fp_recorder *r = fp_recorder_cast(self);
+    int subcalls = r->subcalls, builtins = r->builtins;
+    static char *names[] = {"subcalls", "builtins", NULL};
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|pp:enable", names,
+                                     &subcalls, &builtins) ||
+        fp_recorder_ready(r) < 0 ||
+        fp_recorder_guard_timer(r, "enable", 0) < 0) {
+        return NULL;
+    }
+    r->subcalls = (uint8_t)subcalls;
+    r->builtins = (uint8_t)builtins;
+    if (fp_recorder_start_functions(r) < 0) {
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+recorder_disable(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    fp_recorder *r = fp_recorder_cast(self);
+    if (fp_recorder_guard_timer(r, "disable", 0) < 0) {
+        return NULL;
+    }
+    fp_recorder_stop_functions(r);
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+recorder_clear(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    fp_recorder *r = fp_recorder_cast(self);
+    if (fp_recorder_guard_timer(r, "clear", 1) < 0) {
+        return NULL;
+    }
+    if (r->exporting) {
+        PyErr_SetString(PyExc_RuntimeError,
+                        "clear() called while the recorder is being read");
+        return NULL;
+    }
+    /* Threads that record now must not find their old records. */
+    if (r->function_epoch != FP_EPOCH_OFF) {
+        r->function_epoch = fp_new_epoch();
+    }
+    if (r->section_epoch != FP_EPOCH_OFF) {
+        r->section_epoch = fp_new_epoch();
+    }
+    fp_recorder_free_threads(r);
+    r->recorded_ticks = 0;
+    if (r->timer == NULL && r->initialised) {
+        r->origin = r->started = fp_clock_now(&r->clock);
+    }
+    r->ended_threads = 0;
+    fp_recorder_trace_cleared(r);
+    fp_gpu_layer_cleared(r);
+    int rearm = r->any_muted && r->functions_on;
+    r->any_muted = 0;
+    r->displaced = 0;
+    r->timer_errors = r->sync_errors = r->wrong_step_thread = 0;
+    r->nvtx_without_gil = r->nvtx_unmatched = r->nvtx_unbalanced = 0;
+    r->dropped_threads = r->gc_elsewhere = 0;
+    r->budget_ticks = 0;
+    r->budget_python = r->budget_c = 0;
+    /* Letting go of code objects may run Python code, which is recorded again:
+     * so both tables are empty before the first reference goes. */
+    fp_keytab sites = fp_keytab_take(&r->sites);
+    fp_keytab keys = fp_keytab_take(&r->keys);
+    if (rearm) {
+        fp_monitoring_rearm(r);
+    }
+    fp_keytab_clear(&sites);
+    fp_keytab_clear(&keys);
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+recorder_pause(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    fp_recorder_pause(fp_recorder_cast(self));
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+recorder_resume(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    fp_recorder_resume(fp_recorder_cast(self));
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+recorder_set_costs(PyObject *self, PyObject *args)
+{
+    fp_recorder *r = fp_recorder_cast(self);
+    if (!PyArg_ParseTuple(args, "dd:set_costs", &r->cost_python_ns,
+                          &r->cost_c_ns)) {
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+/* ---- sections, steps ---- */
+
+static PyObject *
+recorder_start_sections(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    fp_recorder *r = fp_recorder_cast(self);
+    if (fp_recorder_ready(r) < 0 || fp_recorder_start_sections(r) < 0) {
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+recorder_stop_sections(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    fp_recorder_stop_sections(fp_recorder_cast(self));
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+recorder_mark(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    fp_recorder *r = fp_recorder_cast(self);
+    fp_thread *t =
+        fp_recorder_ready(r) < 0 ? NULL : fp_recorder_section_thread(r);
+    if (PyErr_Occurred()) {
+        return NULL;
+    }
+    if (t != NULL) {
+        if (r->stepper != NULL && r->stepper != t) {
+            r->wrong_step_thread++;
+            Py_RETURN_NONE;
+        }
+        int64_t now = fp_clock_now(&r->clock);
+        if (fp_thread_start_steps(t, r->skip_steps, now) != FP_OK) {
+            return PyErr_NoMemory();
+        }
+        if (r->outliers != 0) {
+            /* Without memory steps go on without; it was counted. */
+            (void)fp_thread_keep_outliers(t, r->outliers, &r->clock, now);
+        }
+        r->stepper = t;
+        if (t->split != NULL) {
+            t->split->signals = fp_recorder_signals(r);
+            t->split->signals_before = t->split->signals;
+        }
+    }
+    Py_RETURN_NONE;
+}
+
+PyObject *
+fp_recorder_step_count(const fp_recorder *r)
+{
+    return PyLong_FromUnsignedLongLong(r->stepper ? r->stepper->steps->count
+                                                  : 0);
+}
+
+/* Often at first, while the program warms up, then now and then. */
+static int
+budget_is_due(uint64_t step)
+{
+    return step >= 8 && ((step & (step - 1)) == 0 || step % 256 == 0);
+}
+
+static PyObject *
+recorder_step(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    fp_recorder *r = fp_recorder_cast(self);
+    fp_section_end_lingering(r);
+    fp_thread *t = r->initialised ? fp_recorder_section_thread(r) : NULL;
+    if (t != NULL && t == r->stepper) {
+        int64_t now = fp_clock_now(&r->clock), began = t->steps->start;
+        if (t->split != NULL) {
+            t->split->signals = fp_recorder_signals(r);
+        }
+        fp_thread_end_step(t, now);
+        if (r->tracing) {
+            fp_trace_step(&r->trace, t, t->steps->count - 1, began, now);
+        }
+        if (r->gpu_on) {
+            fp_gpu_layer_step(r, t, now);
+        }
+        if (budget_is_due(t->steps->count)) {
+            fp_recorder_check_budget(r);
+        }
+    }
+    else if (t != NULL) {
+        r->wrong_step_thread++;
+    }
+    return fp_recorder_step_count(r);
+}
+
+/* ---- reading ---- */
+
+static PyObject *
+recorder_export(PyObject *self, PyObject *args, PyObject *kwargs)
+{
+    fp_recorder *r = fp_recorder_cast(self);
+    int with_trace = 0;
+    static char *names[] = {"trace", NULL};
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$p:export", names,
+                                     &with_trace)) {
+        return NULL;
+    }
+    if (fp_recorder_ready(r) < 0 ||
+        fp_recorder_guard_timer(r, "export", 0) < 0) {
+        return NULL;
+    }
+    return fp_recorder_export(r, with_trace);
+}
+
+static PyObject *
+recorder_code_objects(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    fp_recorder *r = fp_recorder_cast(self);
+    PyObject *list = PyList_New(0);
+    for (uint32_t i = 0; list != NULL && i < r->keys.count; i++) {
+        PyObject *object = r->keys.entry[i].object;
+        if (fp_key_tag(r->keys.entry[i].key) == FP_TAG_PYTHON &&
+            PyList_Append(list, object) < 0) {
+            Py_CLEAR(list);
+        }
+    }
+    return list;
+}
+
+static PyObject *
+recorder_memory(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    fp_recorder *r = fp_recorder_cast(self);
+    size_t bytes = (r->keys.capacity + r->sites.capacity) * sizeof(fp_keyent) +
+                   (r->keys.slots + r->sites.slots) * sizeof(uint32_t) +
+                   fp_trace_bytes(&r->trace);
+    uint64_t nodes = 0;
+    fp_thread *t = NULL;
+    while ((t = fp_recorder_next(r, t)) != NULL) {
+        bytes += fp_thread_bytes(t);
+        nodes += t->tree.count;
+    }
+    return Py_BuildValue("{sKsKsI}", "bytes", (unsigned long long)bytes,
+                         "nodes", (unsigned long long)nodes, "threads",
+                         r->thread_count);
+}
+
+/* ---- table ---- */
+
+#define KEYWORDS(f) ((PyCFunction)(void (*)(void))(f))
+
+PyMethodDef fp_recorder_methods[] = {
+    {"enable", KEYWORDS(recorder_enable), METH_VARARGS | METH_KEYWORDS,
+     "enable($self, subcalls=True, builtins=True)\n--\n\n"
+     "Record the calls of every thread.\n\n"
+     "Raises:\n    BusyError: another profiler holds the hook; it goes on."},
+    {"disable", recorder_disable, METH_NOARGS,
+     "disable($self, /)\n--\n\nStop recording calls in every thread."},
+    {"clear", recorder_clear, METH_NOARGS,
+     "clear($self, /)\n--\n\nForget everything recorded."},
+    {"pause_functions", recorder_pause, METH_NOARGS,
+     "pause_functions($self, /)\n--\n\n"
+     "Ignore calls without taking the hook out."},
+    {"resume_functions", recorder_resume, METH_NOARGS,
+     "resume_functions($self, /)\n--\n\nEnd a pause."},
+    {"set_costs", recorder_set_costs, METH_VARARGS,
+     "set_costs($self, python_ns, c_ns, /)\n--\n\n"
+     "Cost of one recorded call, for max_overhead."},
+    {"start_sections", recorder_start_sections, METH_NOARGS,
+     "start_sections($self, /)\n--\n\nRecord sections and steps.\n\n"
+     "Raises:\n    BusyError: another recorder does."},
+    {"stop_sections", recorder_stop_sections, METH_NOARGS,
+     "stop_sections($self, /)\n--\n\nStop recording sections."},
+    {"mark", recorder_mark, METH_NOARGS,
+     "mark($self, /)\n--\n\nThe first step begins now, in this thread."},
+    {"step", recorder_step, METH_NOARGS,
+     "step($self, /)\n--\n\nEnd a step; returns the number of steps so far."},
+    {"set_loader", fp_recorder_set_loader_method, METH_O,
+     "set_loader($self, tag, /)\n--\n\n"
+     "Phases of this thread belong to loader `tag` from now on; -1: to none."},
+    {"next_batch", KEYWORDS(fp_recorder_next_batch_method), METH_FASTCALL,
+     "next_batch($self, tag, iterator, section, /)\n--\n\n"
+     "next(iterator) inside the section; the end of the iterator is no "
+     "sample."},
+    {"take_loaders", fp_recorder_take_loaders_method, METH_NOARGS,
+     "take_loaders($self, /)\n--\n\n"
+     "[(tag, phase, count, sum_ns)] since the last take."},
+    {"loader_totals", fp_recorder_loader_totals_method, METH_NOARGS,
+     "loader_totals($self, /)\n--\n\nThe same since the start."},
+    {"gpu_start", KEYWORDS(fp_gpu_layer_start), METH_VARARGS | METH_KEYWORDS,
+     "gpu_start($self, cupti_paths, driver_path, *, initialise=False,\n"
+     "          tier=\"auto\", period_s=1.0, patience_s=15.0)\n--\n\n"
+     "Attribute GPU work to this recorder; {\"state\", \"reason\", "
+     "\"tier\"}.\n"
+     "state: \"on\", \"off\" (reason says why) or \"waiting\": the program "
+     "has\n"
+     "not initialised CUDA so far, ask again later.\n\n"
+     "Raises:\n    TypeError, ValueError: an argument is wrong."},
+    {"gpu_stop", KEYWORDS(fp_gpu_layer_stop), METH_VARARGS | METH_KEYWORDS,
+     "gpu_stop($self, timeout_s=2.0)\n--\n\n"
+     "Wait for what the device still does, without synchronizing; let go of\n"
+     "CUPTI.  What was recorded stays."},
+    {"gpu_pause", fp_gpu_layer_pause, METH_VARARGS,
+     "gpu_pause($self, why, /)\n--\n\nLet go of CUPTI for another client."},
+    {"gpu_resume", fp_gpu_layer_resume, METH_NOARGS,
+     "gpu_resume($self, /)\n--\n\nGo on after gpu_pause()."},
+    {"gpu_flush", fp_gpu_layer_flush, METH_VARARGS,
+     "gpu_flush($self, timeout_s=1.0, /)\n--\n\n"
+     "Bring what is recorded up to date; whether that was done in time."},
+    {"gpu_status", fp_gpu_layer_status, METH_NOARGS,
+     "gpu_status($self, /)\n--\n\n"
+     "{\"state\", \"reason\", \"tier\"}; state may also be \"paused\"."},
+    {"trace_open", KEYWORDS(fp_recorder_trace_open_method),
+     METH_VARARGS | METH_KEYWORDS,
+     "trace_open($self, *, min_ns=50000, max_events=200000)\n--\n\n"
+     "Begin a window of the trace: when sections, steps and functions of\n"
+     "min_ns or longer begin and end.  The first call's limits hold."},
+    {"trace_close", fp_recorder_trace_close_method, METH_NOARGS,
+     "trace_close($self, /)\n--\n\nEnd the window."},
+    {"export", KEYWORDS(recorder_export), METH_VARARGS | METH_KEYWORDS,
+     "export($self, *, trace=False)\n--\n\n"
+     "Everything recorded, as plain lists; the trace if asked for."},
+    {"code_objects", recorder_code_objects, METH_NOARGS,
+     "code_objects($self, /)\n--\n\nCode objects that were called."},
+    {"memory", recorder_memory, METH_NOARGS,
+     "memory($self, /)\n--\n\n{\"bytes\", \"nodes\", \"threads\"} held."},
+    {NULL, NULL, 0, NULL},
+};

@@ -1,0 +1,51 @@
+/* recorder_methods: what the files of the Recorder type have of each other.
+ *
+ *   recorder_type.c     the type, its life and its attributes
+ *   recorder_methods.c  its methods
+ *   recorder_loaders.c  those for loaders */
+#ifndef FP_PY_RECORDER_METHODS_H
+#define FP_PY_RECORDER_METHODS_H
+
+#include "py/recorder.h"
+
+static inline fp_recorder *
+fp_recorder_cast(PyObject *self)
+{
+    return (fp_recorder *)self;
+}
+
+/* -1 with an exception when __init__ was never called. */
+static inline int
+fp_recorder_ready(fp_recorder *r)
+{
+    if (!r->initialised) {
+        PyErr_SetString(PyExc_RuntimeError,
+                        "the recorder is not initialised: a subclass must "
+                        "call super().__init__()");
+        return -1;
+    }
+    return 0;
+}
+
+extern PyMethodDef fp_recorder_methods[];
+
+/* Steps so far. */
+PyObject *
+fp_recorder_step_count(const fp_recorder *r);
+
+/* ---- loaders ---- */
+
+PyObject *
+fp_recorder_set_loader_method(PyObject *self, PyObject *value);
+
+PyObject *
+fp_recorder_next_batch_method(PyObject *self, PyObject *const *args,
+                              Py_ssize_t nargs);
+
+PyObject *
+fp_recorder_take_loaders_method(PyObject *self, PyObject *ignored);
+
+PyObject *
+fp_recorder_loader_totals_method(PyObject *self, PyObject *ignored);
+
+#endif
