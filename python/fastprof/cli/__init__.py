@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import redirect_stdout
+
+from fastprof.cli.output import output_told_of, standard_output
 
 #: Exit status for bad arguments and bad input files, as argparse has it.
 USAGE_ERROR = 2
@@ -37,13 +37,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Returns the exit status: 2 for bad arguments or a bad input file, with one line on
     ``sys.stderr``.  ``run`` lets what the profiled program raises pass through.
+
+    Raises:
+        SystemExit: help was asked for, arguments are wrong, or the output cannot be written.
     """
     args = list(sys.argv[1:] if argv is None else argv)
-    if sys.stdout is None and args[:1] != ["run"]:
-        # Nobody reads it (>&-), but the exit status still counts.
-        with open(os.devnull, "w") as nobody, redirect_stdout(nobody):
-            return _main(args)
-    return _main(args)
+    if args[:1] == ["run"]:
+        return _main(args)
+    with output_told_of():
+        return _main(args)
 
 
 def _main(args: list[str]) -> int:
@@ -52,12 +54,14 @@ def _main(args: list[str]) -> int:
         return USAGE_ERROR
     name, rest = args[0], args[1:]
     if name in ("-h", "--help"):
-        sys.stdout.write(_HELP)
+        with standard_output() as stream:
+            stream.write(_HELP)
         return 0
     if name == "--version":
         from fastprof._version import __version__
 
-        sys.stdout.write(f"fastprof {__version__}\n")
+        with standard_output() as stream:
+            stream.write(f"fastprof {__version__}\n")
         return 0
     command = _command(name)
     if command is None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 
 from fastprof.analysis.compare.build import LEVEL, NOISE, compare_runs, open_sides
@@ -14,7 +13,7 @@ from fastprof.analysis.compare.model import Comparison
 from fastprof.analysis.compare.output import renderer, to_json
 from fastprof.analysis.compare.runs import Run
 from fastprof.cli.endings import complain
-from fastprof.cli.output import any_text, check_output
+from fastprof.cli.output import check_output, standard_output
 
 #: Exit status: a condition of --fail-if is met, or one of ``check`` does not hold.
 MET = 1
@@ -86,9 +85,6 @@ def run_compare(argv: Sequence[str]) -> int:
         else:
             _print(comparison.to_json() if options.json else comparison.to_text())
         _tell(outcomes)
-    except BrokenPipeError:
-        # The reader has seen enough; see profile_command.
-        sys.stdout = None
     except (OSError, ValueError) as error:
         complain(str(error))
         return _BAD_INPUT
@@ -108,8 +104,6 @@ def run_check(argv: Sequence[str]) -> int:
     try:
         rows = examine(options.file, *options.conditions)
         _print("".join(f"{'ok' if r.holds else 'FAILED'}  {r.condition}: {r.text}\n" for r in rows))
-    except BrokenPipeError:
-        sys.stdout = None
     except (OSError, ValueError) as error:
         complain(str(error))
         return _BAD_INPUT
@@ -147,9 +141,8 @@ def _any_met(outcomes: Sequence[Outcome], undecided: str) -> bool:
 
 
 def _print(text: str) -> None:
-    with any_text(sys.stdout):
-        sys.stdout.write(text)
-        sys.stdout.flush()
+    with standard_output() as stream:
+        stream.write(text)
 
 
 def _tell(outcomes: Sequence[Outcome]) -> None:

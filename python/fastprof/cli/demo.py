@@ -12,6 +12,7 @@ from typing import Any, Protocol, TextIO
 
 import fastprof
 from fastprof import profile_section
+from fastprof.cli.output import standard_output
 
 _LOG_EVERY = 10
 _DEFAULT_SECONDS = 3.0
@@ -275,17 +276,18 @@ def run_demo(argv: Sequence[str] | None = None) -> int:
     finally:
         progress.close()
     report = profiler.report()
-    print(f"\n{_summary(losses)}\n")
-    print(report)
-    if logger.metrics:
-        print(f"\nMetrics as the logger received them last, at step {logger.step}:")
-        for key, value in logger.metrics.items():
-            print(f"{key}: {value:.2f}")
+    saved = ""
     if options.save is not None:
         try:
             report.save(options.save)
+            saved = f"\nSaved: {options.save}\n"
         except OSError as error:
             print(f"fastprof demo: the run was not saved: {error}", file=sys.stderr)
-            return 1
-        print(f"\nSaved: {options.save}")
+            code = 1
+    with standard_output() as stream:
+        stream.write(f"\n{_summary(losses)}\n\n{report}\n")
+        if logger.metrics:
+            stream.write(f"\nMetrics as the logger received them last, at step {logger.step}:\n")
+            stream.writelines(f"{key}: {value:.2f}\n" for key, value in logger.metrics.items())
+        stream.write(saved)
     return code

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fastprof._version import __version__
+from fastprof.cli.output import standard_output
 
 _BIAS = (
     "Python 3.11 runs every bytecode slower under a profile hook; times are biased towards "
@@ -52,8 +53,9 @@ def run(argv: Sequence[str]) -> int:
 
 def _print(rows: list[tuple[str, str]]) -> None:
     width = max(len(name) for name, _ in rows)
-    for name, text in rows:
-        print(f"{name.ljust(width)}  {ascii(text)[1:-1]}")
+    with standard_output() as stream:
+        for name, text in rows:
+            stream.write(f"{name.ljust(width)}  {ascii(text)[1:-1]}\n")
 
 
 def _gpu() -> list[tuple[str, str]]:

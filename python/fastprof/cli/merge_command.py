@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 
 from fastprof.cli.endings import complain
-from fastprof.cli.output import any_text
+from fastprof.cli.output import standard_output
 from fastprof.exporters.merging import merge
 from fastprof.fileio import atomic_write, resolve_output
 from fastprof.report import formats
@@ -33,15 +32,11 @@ def run(argv: Sequence[str]) -> int:
             name = "text" if options.output is None else formats.rank_format_of(options.output)
         text = formats.render_ranks(merge(options.files), name)
         if options.output is not None:
-            with atomic_write(resolve_output(options.output)) as stream:
-                stream.write(text.encode("utf-8"))
+            with atomic_write(resolve_output(options.output)) as file:
+                file.write(text.encode("utf-8"))
         else:
-            with any_text(sys.stdout):
-                sys.stdout.write(text)
-                sys.stdout.flush()
-    except BrokenPipeError:
-        # The reader has seen enough; see profile_command.
-        sys.stdout = None
+            with standard_output() as stream:
+                stream.write(text)
     except (OSError, ValueError) as error:
         complain(str(error))
         return 2

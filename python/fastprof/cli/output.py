@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from typing import TextIO
 
 from fastprof.cli.endings import complain
 from fastprof.fileio import resolve_output
+
+_LOST = "cannot write to standard output: {}"
 
 
 @contextmanager
@@ -25,6 +28,62 @@ def any_text(stream: TextIO) -> Iterator[None]:
         yield
     finally:
         reconfigure(errors=errors)
+
+
+@contextmanager
+def standard_output() -> Iterator[TextIO]:
+    """Yield ``sys.stdout`` to be written to; it is flushed at the end.
+
+    A reader that has closed the pipe has seen enough, which is no error.  A stream that has
+    failed is taken away: the interpreter would fail with it once more at exit.
+
+    Raises:
+        OSError: it takes no more; the message says so.  Where it takes not even what the
+            profiled program had left in it, it is not taken away.
+    """
+    stream = sys.stdout
+    stream.flush()
+    try:
+        with any_text(stream):
+            yield stream
+            stream.flush()
+    except BrokenPipeError:
+        sys.stdout = None
+    except OSError as error:
+        sys.stdout = None
+        raise OSError(_LOST.format(error.strerror or error)) from None
+
+
+@contextmanager
+def output_told_of() -> Iterator[None]:
+    """Around a command: ends it with one line where its output cannot be written.
+
+    Where there is no standard output (>&-) nobody reads it, but the exit status still counts.
+
+    Raises:
+        SystemExit: with 2 then; or as it came, once what argparse or optparse have written
+            is out.
+    """
+    try:
+        if sys.stdout is None:
+            with open(os.devnull, "w") as nobody, redirect_stdout(nobody):
+                yield
+                return
+        try:
+            yield
+        except SystemExit:
+            if sys.stdout is not None:
+                sys.stdout.flush()
+            raise
+    except BrokenPipeError:
+        sys.stdout = None
+        raise SystemExit(0) from None
+    except OSError as error:
+        sys.stdout = None
+        # Writing to a stream has a reason and no file name; ours have neither.
+        of_stream = error.strerror is not None and error.filename is None
+        complain(_LOST.format(error.strerror) if of_stream else str(error))
+        raise SystemExit(2) from None
 
 
 def check_output(path: str) -> str | None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from fastprof.capture.options import BusyError
 from fastprof.cli.endings import Endings, complain
-from fastprof.cli.output import check_output, save_or_keep
+from fastprof.cli.output import check_output, save_or_keep, standard_output
 from fastprof.cli.target import TargetError, hide_own_frames, parse_target, prepare
 from fastprof.session import switch
 from fastprof.session.cprofile import Profile
@@ -112,10 +112,11 @@ def _save(profile: Profile, path: str) -> None:
 
 
 def _print(profile: Profile, sort: str | int) -> None:
+    if sys.stdout is None:
+        return
     try:
-        profile.print_stats(sort)
-        sys.stdout.flush()
+        with standard_output():
+            profile.print_stats(sort)
     except BrokenPipeError:
-        # The reader has seen enough.  Without a stream the interpreter does not complain
-        # at exit either.
+        # By what the program had left to write: the reader has seen enough.
         sys.stdout = None

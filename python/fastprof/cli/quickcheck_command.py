@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from fastprof.analysis.thresholds import EXPECTED
 from fastprof.cli.endings import complain
+from fastprof.cli.output import standard_output
 
 #: The four phases in the order of a step, and the usual share of each in percent.
 PHASES = EXPECTED
@@ -43,7 +43,8 @@ def run(argv: Sequence[str]) -> int:
     except (RuntimeError, AssertionError) as error:  # no such device, or it is full
         complain(f"device {device!a}: {str(error) or type(error).__name__}")
         return 2
-    sys.stdout.write("\n".join(lines(means, device, options.runs)) + "\n")
+    with standard_output() as stream:
+        stream.write("\n".join(lines(means, device, options.runs)) + "\n")
     return 0
 
 

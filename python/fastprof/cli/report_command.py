@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 
 from fastprof.analysis.checklist import checklist
 from fastprof.cli.endings import complain
-from fastprof.cli.output import any_text
+from fastprof.cli.output import standard_output
 from fastprof.exporters.findings_lines import all_findings
 from fastprof.exporters.loading import load
 from fastprof.fileio import atomic_write, resolve_output
@@ -71,9 +70,6 @@ def run(argv: Sequence[str]) -> int:
             _write_file(report, options.output, options.format)
         else:
             _write_terminal(report, options.format or "text")
-    except BrokenPipeError:
-        # The reader has seen enough; see profile_command.
-        sys.stdout = None
     except (OSError, ValueError) as error:
         complain(str(error))
         return 2
@@ -106,21 +102,19 @@ def _write_table(report: Report, options: argparse.Namespace) -> None:
 
 def _write_text(text: str, path: str | None) -> None:
     if path is None:
-        with any_text(sys.stdout):
-            sys.stdout.write(text)
-            sys.stdout.flush()
+        with standard_output() as stream:
+            stream.write(text)
         return
-    with atomic_write(resolve_output(path)) as stream:
-        stream.write(text.encode("utf-8"))
+    with atomic_write(resolve_output(path)) as file:
+        file.write(text.encode("utf-8"))
 
 
 def _write_terminal(report: Report, name: str) -> None:
     if name == "text":
-        report.show(sys.stdout)
+        with standard_output() as stream:
+            report.show(stream)
     elif formats.format_named(name).binary:
         raise ValueError(f"{name} is not text: say with -o where to write it")
     else:
-        with any_text(sys.stdout):
-            sys.stdout.write(formats.render(report, name))
-            sys.stdout.flush()
-    sys.stdout.flush()
+        with standard_output() as stream:
+            stream.write(formats.render(report, name))

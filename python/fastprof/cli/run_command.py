@@ -16,7 +16,7 @@ from typing import Any, Literal, NoReturn
 
 from fastprof.capture.options import BusyError
 from fastprof.cli.endings import Endings, complain
-from fastprof.cli.output import any_text, check_output, save_or_keep
+from fastprof.cli.output import check_output, save_or_keep, standard_output
 from fastprof.cli.progress import Progress
 from fastprof.cli.summary import print_summary
 from fastprof.cli.target import Target, TargetError, hide_own_frames, parse_target, prepare
@@ -285,16 +285,14 @@ def _finish(report: Report, paths: Sequence[str]) -> None:
     if rank != 0 or sys.stdout is None:
         return
     try:
-        with any_text(sys.stdout):
-            report.show(sys.stdout)
-            sys.stdout.write("\n")
+        with standard_output() as stream:
+            report.show(stream)
+            stream.write("\n")
             if stats is not None:
-                print_summary(stats, sys.stdout)
-            sys.stdout.write("".join(f"Saved {ascii(path)[1:-1]}\n" for path in written))
-            sys.stdout.flush()
+                print_summary(stats, stream)
+            stream.write("".join(f"Saved {ascii(path)[1:-1]}\n" for path in written))
     except BrokenPipeError:
-        # The reader has seen enough; see profile_command.
-        sys.stdout = None
+        sys.stdout = None  # see profile_command
     except OSError as error:
         complain(f"{', '.join(map(ascii, written))} written, but not shown: {error}")
 

@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fastprof.cli.output import output_told_of
+
 
 class TargetError(Exception):
     """There is no such program; the message is one line for the user."""
@@ -39,7 +41,8 @@ def parse_target(
         default=False,
         help="profile a library module, as python -m does",
     )
-    options, args = parser.parse_args(list(argv))
+    with output_told_of():
+        options, args = parser.parse_args(list(argv))
     if not args:
         parser.print_usage(sys.stderr)
         parser.exit(2)

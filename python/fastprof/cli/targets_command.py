@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 
 from fastprof.analysis.thresholds import EXPECTED, LIMITS, TARGETS, USUAL, Limit, amount
+from fastprof.cli.output import standard_output
 from fastprof.exporters.cells import Table
 from fastprof.exporters.text import table_lines
 
@@ -18,7 +18,8 @@ def run(argv: Sequence[str]) -> int:
         description="What a healthy training run looks like, and where findings begin.",
     )
     parser.parse_args(argv)
-    sys.stdout.write("\n".join(lines()) + "\n")
+    with standard_output() as stream:
+        stream.write("\n".join(lines()) + "\n")
     return 0
 
 
