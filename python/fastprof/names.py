@@ -13,7 +13,8 @@ MAX_NAME = 4096
 _CONTROLS = {i: f"\\x{i:02x}" for i in (*range(32), 127)}
 
 
-def _short_hash(text: str) -> str:
+def short_hash(text: str) -> str:
+    """Return eight hex digits that tell ``text`` from other names."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:8]
 
 
@@ -26,7 +27,7 @@ def cut(text: str, limit: int = MAX_NAME) -> str:
     """Shorten ``text`` to ``limit`` characters; two different names stay different."""
     if len(text) <= limit:
         return text
-    mark = f"...#{_short_hash(text)}"
+    mark = f"...#{short_hash(text)}"
     return text[: max(0, limit - len(mark))] + mark
 
 

@@ -64,6 +64,11 @@ def as_int(value: object, where: str, low: int = 0, high: int = MAX_INT) -> int:
     return value
 
 
+def int_or_none(value: object) -> int | None:
+    """Return a value of somebody else's if it is an integer of 0 or more."""
+    return value if type(value) is int and value >= 0 else None
+
+
 def as_float(value: object, where: str) -> float:
     if type(value) not in (int, float):
         raise fail(where, value, "a number")

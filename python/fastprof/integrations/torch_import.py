@@ -11,6 +11,7 @@ from collections.abc import Callable
 from importlib.machinery import ModuleSpec
 from typing import Any
 
+from fastprof.session.finders import remove_finder
 from fastprof.session.wrapping import FAILED, wrap
 
 
@@ -43,10 +44,7 @@ class TorchImport:
     def forget(self) -> None:
         """Wait no longer."""
         self._waiting = False
-        if self in sys.meta_path:
-            # Another list in its place: an import that is going through this one, here or
-            # in another thread, would leave out a finder.
-            sys.meta_path = [finder for finder in sys.meta_path if finder is not self]
+        remove_finder(self)
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         """Find torch as the other finders do; find nothing else."""

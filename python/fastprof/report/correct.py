@@ -15,9 +15,6 @@ from dataclasses import dataclass
 
 from fastprof.snapshot import EventCost, Snapshot, ThreadTree
 
-#: How the label of a builtin type's method begins.
-_METHOD = "<method "
-
 
 @dataclass(frozen=True, slots=True)
 class Correction:

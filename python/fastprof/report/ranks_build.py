@@ -19,7 +19,7 @@ from fastprof.report.ranks import (
     named,
 )
 from fastprof.report.ranks_notes import rank_notes
-from fastprof.snapshot_fields import show
+from fastprof.snapshot_fields import int_or_none, show
 
 #: Fewer measured steps than these on any rank say nothing about who is late.
 MIN_STEPS = 5
@@ -49,7 +49,7 @@ def rank_row(report: Report, path: str) -> RankRow:
         ValueError: it does not say which rank it is, or of more than :data:`MAX_RANKS`.
     """
     meta, steps = report.meta, report.steps
-    rank, world = _integer(meta.get("rank")), _integer(meta.get("world_size"))
+    rank, world = int_or_none(meta.get("rank")), int_or_none(meta.get("world_size"))
     if rank is None:
         raise ValueError("does not say of which rank it is; a saved run (.fprof) does")
     if max(rank, world or 0) > MAX_RANKS:
@@ -82,10 +82,6 @@ def rank_row(report: Report, path: str) -> RankRow:
         memory_total_bytes=None if memory is None else memory.total_bytes,
         setup=_setup(report),
     )
-
-
-def _integer(value: object) -> int | None:
-    return value if type(value) is int and value >= 0 else None
 
 
 def _waits(report: Report) -> dict[str, float]:

@@ -11,6 +11,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from fastprof.session.finders import remove_finder
+
 
 class CudaInit:
     """Calls ``told`` when torch has initialised CUDA.
@@ -35,10 +37,7 @@ class CudaInit:
     def forget(self) -> None:
         """Take back what was put anywhere."""
         self._watching = False
-        if self in sys.meta_path:
-            # Another list in its place: an import that is going through this one, here or
-            # in another thread, would leave out a finder.
-            sys.meta_path = [finder for finder in sys.meta_path if finder is not self]
+        remove_finder(self)
         if self._queue is not None and self._entry in self._queue:
             self._queue.remove(self._entry)
         self._queue = None

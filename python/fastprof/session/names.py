@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
+
+from fastprof.names import short_hash
 
 _NOT_ALLOWED = re.compile(r"[^A-Za-z0-9._-]")
 _LONGEST = 100
@@ -18,7 +19,7 @@ def component(name: str) -> str:
     clean = _NOT_ALLOWED.sub("_", name[: _LONGEST + 1])
     if not clean.strip("."):
         clean = "_" * len(clean)
-    return clean if len(clean) <= _LONGEST else _marked(clean, f"_{_short_hash(name)}")
+    return clean if len(clean) <= _LONGEST else _marked(clean, f"_{short_hash(name)}")
 
 
 def component_among(name: str, taken: set[str]) -> str:
@@ -28,17 +29,13 @@ def component_among(name: str, taken: set[str]) -> str:
     would become the same, the later one gets a short hash of its name.
     """
     stem = clean = component(name)
-    mark, count = f"_{_short_hash(name)}", 1
+    mark, count = f"_{short_hash(name)}", 1
     while clean in taken:
         clean = _marked(stem, mark)
         count += 1
-        mark = f"_{_short_hash(name)}-{count}"
+        mark = f"_{short_hash(name)}-{count}"
     return clean
 
 
 def _marked(stem: str, mark: str) -> str:
     return stem[: _LONGEST - len(mark)] + mark
-
-
-def _short_hash(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:8]

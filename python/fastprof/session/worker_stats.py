@@ -28,6 +28,7 @@ from typing import Any, Protocol
 from fastprof.session.faults import Faults
 from fastprof.session.worker_profiles import WorkerProfiles
 from fastprof.session.wrapping import FAILED, Args, Kwargs, wrap
+from fastprof.snapshot_fields import int_or_none
 from fastprof.snapshot_loaders import DEPTHS, MAX_WORKERS, LoadTime, WorkerStats
 
 #: Where a watched iterator keeps its :class:`Pass`.
@@ -197,12 +198,12 @@ class LoaderWatch:
         self.known = True
         self.workers = iterator._num_workers
         self.persistent = bool(getattr(iterator, "_persistent_workers", False))
-        self.prefetch = _int_or_none(getattr(iterator, "_prefetch_factor", None))
+        self.prefetch = int_or_none(getattr(iterator, "_prefetch_factor", None))
         if loader is not None:
             size = getattr(loader, "batch_size", None)
             if size is None:
                 size = getattr(getattr(loader, "batch_sampler", None), "batch_size", None)
-            self.batch_size = _int_or_none(size)
+            self.batch_size = int_or_none(size)
         workers = getattr(iterator, "_workers", None)
         if workers:
             # Of a process of a context: ForkProcess, SpawnProcess, ForkServerProcess.
@@ -457,10 +458,6 @@ def _is_message(data: Any) -> bool:
 def _add(pair: list[int], ns: int) -> None:
     pair[0] += 1
     pair[1] += ns
-
-
-def _int_or_none(value: Any) -> int | None:
-    return value if type(value) is int and value >= 0 else None
 
 
 def _cpus() -> int | None:
