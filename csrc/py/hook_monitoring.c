@@ -392,23 +392,73 @@ take_tool_id(fp_recorder *r, PyObject *monitoring)
     return -1;
 }
 
-/* Everything that start did, as far as it got.  Clears exceptions. */
-static void
-take_back(fp_recorder *r, PyObject *monitoring)
+/* Is [id] in use under our name?  -1: there is no memory to ask. */
+static int
+is_ours(PyObject *monitoring, int id)
 {
-    fp_monitoring_forget(r);
-    done(PyObject_CallMethod(monitoring, "set_events", "ii", r->tool_id, 0));
+    PyObject *who = PyObject_CallMethod(monitoring, "get_tool", "i", id);
+    int ours = who == NULL
+                   ? -1
+                   : PyUnicode_Check(who) &&
+                         PyUnicode_CompareWithASCIIString(who, tool_name) == 0;
+    Py_XDECREF(who);
+    PyErr_Clear();
+    return ours;
+}
+
+static int
+free_id(PyObject *monitoring, int id)
+{
+    done(PyObject_CallMethod(monitoring, "set_events", "ii", id, 0));
     PyErr_Clear();
     for (int i = 0; i < FP_EVENTS; i++) {
         long mask;
         if (event_mask(monitoring, events[i].name, &mask) == 0) {
             done(PyObject_CallMethod(monitoring, "register_callback", "ilO",
-                                     r->tool_id, mask, Py_None));
+                                     id, mask, Py_None));
         }
         PyErr_Clear();
     }
-    done(PyObject_CallMethod(monitoring, "free_tool_id", "i", r->tool_id));
+    int rc = done(PyObject_CallMethod(monitoring, "free_tool_id", "i", id));
     PyErr_Clear();
+    return rc;
+}
+
+enum { ATTEMPTS = 3 };
+
+/* An id that there is no memory to free is freed by whoever comes next: it would
+ * be in use, and its events would be sent to nobody, until the process ends. */
+static void
+give_back(fp_state *st, int id)
+{
+    unsigned bit = 1u << id;
+    int ours = -1;
+    for (int i = 0; i < ATTEMPTS && ours != 0; i++) {
+        ours = is_ours(st->monitoring, id);
+        if (ours == 1 && free_id(st->monitoring, id) == 0) {
+            ours = 0;
+        }
+    }
+    st->unfreed_ids =
+        ours == 0 ? st->unfreed_ids & ~bit : st->unfreed_ids | bit;
+}
+
+static void
+give_back_unfreed(fp_state *st)
+{
+    for (size_t i = 0; i < sizeof(tool_ids) / sizeof(tool_ids[0]); i++) {
+        if (st->unfreed_ids >> tool_ids[i] & 1) {
+            give_back(st, tool_ids[i]);
+        }
+    }
+}
+
+/* Everything that start did, as far as it got.  Clears exceptions. */
+static void
+take_back(fp_recorder *r)
+{
+    fp_monitoring_forget(r);
+    give_back(r->state, r->tool_id);
     r->tool_id = -1;
 }
 
@@ -453,6 +503,7 @@ int
 fp_monitoring_start(fp_recorder *r)
 {
     PyObject *monitoring = r->state->monitoring;
+    give_back_unfreed(r->state);
     if (take_tool_id(r, monitoring) < 0) {
         return -1;
     }
@@ -463,23 +514,11 @@ fp_monitoring_start(fp_recorder *r)
     if (register_events(r, monitoring) < 0) {
         PyObject *type, *exc, *tb;
         PyErr_Fetch(&type, &exc, &tb);
-        take_back(r, monitoring);
+        take_back(r);
         PyErr_Restore(type, exc, tb);
         return -1;
     }
     return 0;
-}
-
-static int
-still_ours(fp_recorder *r, PyObject *monitoring)
-{
-    PyObject *who =
-        PyObject_CallMethod(monitoring, "get_tool", "i", r->tool_id);
-    int ours = who != NULL && PyUnicode_Check(who) &&
-               PyUnicode_CompareWithASCIIString(who, tool_name) == 0;
-    Py_XDECREF(who);
-    PyErr_Clear();
-    return ours;
 }
 
 void
@@ -490,13 +529,12 @@ fp_monitoring_stop(fp_recorder *r)
         fp_monitoring_forget(r); /* the interpreter is going down */
         return;
     }
-    if (!still_ours(r, monitoring)) {
+    give_back_unfreed(r->state);
+    if (is_ours(monitoring, r->tool_id) == 0) {
         /* Somebody freed the id or took it: what is there is not ours. */
         r->displaced = 1;
-        fp_monitoring_forget(r);
-        return;
     }
-    take_back(r, monitoring);
+    take_back(r);
 }
 
 void

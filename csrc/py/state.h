@@ -30,9 +30,10 @@ typedef struct fp_state {
     fp_clock clock; /* begins at import: the longest baseline for its scale */
     uint64_t names_dropped; /* section names beyond the limit */
     int resume_opcode;
-    int forced_off;           /* FASTPROF=0: starting does nothing */
-    uint8_t nvtx_out;         /* sections are NVTX ranges, too */
-    int restart_events;       /* places were switched off: re-arm them first */
+    int forced_off;       /* FASTPROF=0: starting does nothing */
+    uint8_t nvtx_out;     /* sections are NVTX ranges, too */
+    int restart_events;   /* places were switched off: re-arm them first */
+    unsigned unfreed_ids; /* of sys.monitoring, a bit each; ours, unwanted */
     pthread_key_t thread_key; /* see thread_life.h */
     int have_thread_key;
 } fp_state;

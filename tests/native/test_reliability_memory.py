@@ -14,7 +14,7 @@ from hook_child import child, ok
 #: Under this test CPython 3.12.1 and 3.13.0 crash in a pure Python program without any
 #: extension of ours, in what it does with frozen dataclasses; so there, only what is in C
 #: is called while allocations fail.
-PHASES = ["create", "enable", "call", "read"]
+PHASES = ["create", "enable", "call", "disable", "read"]
 if sys.version_info < (3, 12):
     PHASES += ["getstats", "dump"]
 
@@ -43,6 +43,8 @@ def attempt(prof, functions):
         fastprof.Profile(backend=BACKEND)
     elif PHASE == "enable":
         prof.enable()
+    elif PHASE == "disable":
+        prof.disable()
     elif PHASE == "call":
         for g in functions:
             g()
@@ -54,16 +56,18 @@ def attempt(prof, functions):
         prof.dump_stats(PATH)
 normal()
 failures = 0
-for n in range(1, 100):
+#: One allocation, or all of them for a while.
+WIDTHS = (1, 100) if PHASE in ("enable", "disable") else (1,)
+for n, width in [(n, width) for width in WIDTHS for n in range(1, 100)]:
     prof = new()
     functions = [fresh(k) for k in range(40)]
     if PHASE in ("read", "getstats", "dump"):
         prof.enable(); calls(10); prof.disable()
-    elif PHASE == "call":
+    elif PHASE in ("call", "disable"):
         prof.enable()
     failed = None
     try:
-        _testcapi.set_nomemory(n, n + 1)
+        _testcapi.set_nomemory(n, n + width)
         try:
             attempt(prof, functions)
         except BaseException as error:
@@ -84,18 +88,22 @@ for n in range(1, 100):
     assert failed is None or isinstance(failed, allowed), repr(failed)
     failures += failed is not None
     prof.disable()
+    assert not prof.displaced
     if PHASE == "call":
         table = rows(prof)
         assert all(table.get("g%d" % k, 1) == 1 for k in range(40))
     del prof, failed
-    if PHASE != "call" or sys.version_info[:2] != (3, 11):
+    if PHASE not in ("call", "disable") or sys.version_info[:2] != (3, 11):
         # In 3.11 no hook of any kind (sys.setprofile's, cProfile's) sees anything in a thread
         # again once an allocation for one of its events has failed.
         normal()
+    if MONITORING:
+        # An id of ours that stays in use is one less for everybody.
+        assert not any(map(sys.monitoring.get_tool, range(6)))
 print(failures)
 """
     result = child(code, backend, timeout=240).check()
-    if phase != "call":
+    if phase not in ("call", "disable"):  # these raise nothing
         assert int(result.stdout) > 0  # some allocation of ours did fail
 
 
