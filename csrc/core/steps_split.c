@@ -181,6 +181,7 @@ fp_split_gc_begin(fp_thread *t, int64_t now)
     if (!s->in_gc) {
         fp_thread_charge(t, now);
         s->in_gc = t->waits.deaf = 1;
+        s->gc_steps = 0;
         s->gc_since = now;
         s->gc_node = t->cur;
         s->gc_self_ticks = t->cur->self_ticks;
@@ -238,6 +239,15 @@ fp_thread_list_wait(fp_thread *t, fp_node *n, fp_kind kind)
 
 /* ---- steps ---- */
 
+/* Will somebody tell of the collection's end?  Whoever told of its begin may have
+ * been taken away meanwhile, or put back too late: the only way to step within a
+ * collection is a finalizer that steps. */
+static int
+may_end(fp_split *s)
+{
+    return (s->signals & FP_SIGNAL_GC) != 0 && s->gc_steps++ == 0;
+}
+
 /* Brings every sum of the step under way up to [now]. */
 static void
 charge_all(fp_thread *t, int64_t now, int measured)
@@ -245,6 +255,9 @@ charge_all(fp_thread *t, int64_t now, int measured)
     fp_split *s = t->split;
     if (now > t->last) {
         fp_thread_charge(t, now);
+    }
+    if (s->in_gc && !may_end(s)) {
+        fp_split_gc_forget(t);
     }
     if (s->in_gc) {
         charge_gc(t, now);

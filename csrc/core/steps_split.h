@@ -67,6 +67,7 @@ typedef struct fp_split {
     int64_t cover_cpu_ns;
     const fp_node *cover_node;
     uint8_t in_gc;
+    uint8_t gc_steps; /* ends of steps since it began */
     int64_t gc_since;
     int64_t gc_cpu_ns;
     int64_t gc_self_ticks; /* own time of gc_node before */
@@ -111,7 +112,8 @@ void
 fp_split_uncover(fp_thread *t, int64_t now, int elsewhere);
 
 /* The collector begins and ends.  One that is told of twice, or of whose begin
- * nobody told, is nothing. */
+ * nobody told, is nothing; one that has not ended when a second step ends, or when
+ * nobody watches the collector any more, neither. */
 void
 fp_split_gc_begin(fp_thread *t, int64_t now);
 

@@ -420,6 +420,46 @@ FP_TEST(split_a_collection_whose_end_is_not_told_goes_on_no_more)
     finish(t, &m);
 }
 
+FP_TEST(split_f8_a_collection_whose_teller_was_taken_away_takes_no_step)
+{
+    fake_memory m = {0};
+    fp_usage u = {0, 0, 0};
+    fp_thread *t = stepping(&m, 0, &u, 0);
+    t->split->signals = FP_SIGNAL_GC;
+    fp_split_gc_begin(t, 10);
+    t->split->signals = 0;
+    fp_thread_end_step(t, 100);
+    enter_wait(t, 1, FP_KIND_LOCK, 120);
+    fp_thread_leave(t, kit_function(1), 150);
+    fp_thread_end_step(t, 200);
+    CHECK_INT(of(t, FP_KIND_GC), 0);
+    CHECK_INT(of(t, FP_KIND_LOCK), 30);
+    finish(t, &m);
+}
+
+FP_TEST(split_f8_a_collection_is_part_of_two_steps_at_most)
+{
+    fake_memory m = {0};
+    fp_usage u = {0, 0, 0};
+    fp_thread *t = stepping(&m, 0, &u, 0);
+    t->split->signals = FP_SIGNAL_GC;
+    fp_split_gc_begin(t, 10);
+    fp_thread_end_step(t, 100);
+    fp_thread_end_step(t, 200); /* its teller was put back after its end */
+    enter_wait(t, 1, FP_KIND_LOCK, 220);
+    fp_thread_leave(t, kit_function(1), 250);
+    fp_thread_end_step(t, 300);
+    CHECK_INT(of(t, FP_KIND_GC), 90);
+    CHECK_INT(of(t, FP_KIND_LOCK), 30);
+    fp_split_gc_begin(t, 310);
+    fp_thread_end_step(t, 400);
+    fp_split_gc_end(t, 405, 0);
+    fp_thread_end_step(t, 500);
+    CHECK_INT(of(t, FP_KIND_GC), 90 + 95);
+    CHECK_UINT(t->split->sum.gc_runs[0], 1);
+    finish(t, &m);
+}
+
 /* Steps, waits, collections, covers at random: the kinds never exceed the wall
  * time, and no interval is counted twice. */
 FP_TEST(split_whatever_happens_kinds_fit_in_the_wall_time)
@@ -474,6 +514,7 @@ FP_TEST(split_whatever_happens_kinds_fit_in_the_wall_time)
                 }
                 break;
             default:
+                t->split->signals = fake_below(&state, 4) ? FP_SIGNAL_GC : 0;
                 fp_thread_end_step(t, now);
             }
         }

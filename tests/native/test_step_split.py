@@ -366,6 +366,53 @@ def test_whoever_empties_the_callbacks_is_told_of(backend):
     assert steps.gc_runs == ()
 
 
+@pytest.mark.parametrize("put_back", [False, True])
+def test_f8_callbacks_emptied_in_a_collection_leave_none_without_end(backend, put_back):
+    taken = []
+
+    def empties(phase, info):
+        taken[:] = [entry for entry in gc.callbacks if entry is not empties]
+        gc.callbacks.clear()
+
+    saved = list(gc.callbacks)
+    lock = threading.Lock()
+    lock.acquire()
+    with Steps(backend) as run:
+        gc.callbacks.append(empties)  # after ours, which is told of the begin alone
+        gc.collect()
+        if put_back:
+            gc.callbacks[:] = taken
+        run.step()
+        run.step()
+        for _ in range(3):
+            lock.acquire(timeout=0.01)
+            run.step()
+        gc.collect()
+        run.step()
+    assert gc.callbacks == saved[: len(saved) * put_back]
+    gc.callbacks[:] = saved
+    split, steps = spent(run), run.snapshot().steps
+    assert split["lock"] >= 30 * MS * NEARLY
+    assert split.get("gc", 0) < steps.sum_ns - split["lock"]
+    assert steps.gc_runs == ((0, 0, 1) if put_back else ())
+    missing = "gc: the garbage collector was not recorded"
+    assert (missing in steps.split_missing) != put_back
+
+
+def test_f8_after_emptied_callbacks_the_next_start_has_one_entry(backend):
+    saved = list(gc.callbacks)
+    with Steps(backend) as run:
+        earlier = [entry for entry in gc.callbacks if entry not in saved]
+        gc.callbacks[:] = saved
+    gc.callbacks.extend(earlier)  # whoever kept them puts them back
+    with run:
+        gc.collect()
+        run.step()
+    assert gc.callbacks == saved + earlier
+    gc.callbacks[:] = saved
+    assert run.snapshot().steps.gc_runs == (0, 0, 1)
+
+
 def test_callbacks_copied_and_put_back_count_once(backend):
     saved = list(gc.callbacks)
     with Steps(backend) as run:
