@@ -25,10 +25,10 @@ fp_trace_log_fini(fp_trace_log *log)
 }
 
 void
-fp_trace_log_clear(fp_trace_log *log, int64_t now)
+fp_trace_log_clear(fp_trace_log *log, int64_t now, int64_t wall_ns)
 {
     fp_ring_clear(&log->events);
-    fp_trace_window open = {.start = now, .end = INT64_MAX};
+    fp_trace_window open = {now, INT64_MAX, 0, wall_ns};
     if (log->is_open) {
         log->windows[0] = open;
         log->window++;

@@ -92,9 +92,10 @@ fp_trace_log_init(fp_trace_log *log, const fp_alloc *a, uint64_t max_events,
 void
 fp_trace_log_fini(fp_trace_log *log);
 
-/* Forgets events and windows; one that is open begins again at [now]. */
+/* Forgets events and windows; one that is open begins again at [now], with step
+ * 0. */
 void
-fp_trace_log_clear(fp_trace_log *log, int64_t now);
+fp_trace_log_clear(fp_trace_log *log, int64_t now, int64_t wall_ns);
 
 /* A window begins; what is open now began before it.  FP_ENOMEM: none does. */
 fp_status

@@ -151,7 +151,9 @@ void
 fp_recorder_trace_cleared(fp_recorder *r)
 {
     if (r->has_trace) {
-        fp_trace_log_clear(&r->trace, r->started);
+        int64_t now = r->started;
+        int64_t wall_ns = r->tracing ? wall_clock(r, &now) : 0;
+        fp_trace_log_clear(&r->trace, now, wall_ns);
         r->trace_origin = r->started;
     }
 }

@@ -309,13 +309,14 @@ FP_TEST(trace_cleared_within_a_window_it_begins_anew)
     enter(&x, F, 10);
     enter(&x, G, 20);
     leave(&x, G, 30);
-    fp_trace_log_clear(&x.log, 40);
+    fp_trace_log_clear(&x.log, 40, 4711);
     CHECK_UINT(fp_ring_count(&x.log.events), 0);
     leave(&x, F, 50);
     close_window(&x, 60);
     CHECK_UINT(fp_ring_count(&x.log.events), 1);
     check_event(&x, 0, kit_function(F), 40, 50);
     CHECK_UINT(x.log.window_count, 1);
+    CHECK_INT(x.log.windows[0].wall_ns, 4711);
     end(&x);
 }
 

@@ -390,6 +390,23 @@ def test_a_recorder_refuses_what_it_cannot_trace() -> None:
     assert recorder.export()["trace"] is None
 
 
+def test_a_window_that_clear_begins_anew_knows_the_wall_clock() -> None:
+    recorder = Recorder()
+    recorder.start_sections()
+    recorder.mark()
+    recorder.step()
+    recorder.trace_open()
+    before = time.time_ns()
+    recorder.clear()
+    after = time.time_ns()
+    recorder.stop_sections()
+    ((start_ns, end_ns, first_step, wall_ns),) = recorder.export(trace=True)["trace"]["windows"]
+    assert first_step == 0
+    # Readings by different clocks agree to a microsecond or so.
+    assert before - 10_000 <= wall_ns <= after + 10_000
+    assert 0 <= start_ns <= end_ns
+
+
 def test_s0_18_run_with_trace(tmp_path: Path) -> None:
     from helpers import run_command
 
