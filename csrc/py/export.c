@@ -519,7 +519,7 @@ fp_recorder_export(fp_recorder *r, int with_trace)
     x.key_index = PyDict_New();
     x.keys = PyList_New(0);
     /* Describing keys runs Python code; what is being read must stay. */
-    r->exporting++;
+    fp_recorder_begin_export(r);
     fp_gpu_view *view = fp_gpu_view_take(r, with_trace);
     if (d == NULL || x.key_index == NULL || x.keys == NULL ||
         (view == NULL && PyErr_Occurred()) ||
@@ -528,7 +528,7 @@ fp_recorder_export(fp_recorder *r, int with_trace)
     }
     fp_gpu_view_free(view);
     fp_alloc_give(&r->alloc, x.thread, x.thread_capacity, sizeof(*x.thread));
-    r->exporting--;
+    fp_recorder_end_export(r);
     Py_XDECREF(x.key_index);
     Py_XDECREF(x.keys);
     return d;

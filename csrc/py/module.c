@@ -82,25 +82,13 @@ at_exit(PyObject *module, PyObject *Py_UNUSED(ignored))
     Py_RETURN_NONE;
 }
 
-/* Other threads are gone, and with them what they were in the middle of. */
+/* Whoever was setting or removing the hook is gone, unless it is this thread. */
 static void
-forget_other_threads(fp_recorder *r)
+forget_switch(fp_recorder *r)
 {
-    if (r != NULL) {
+    if (r != NULL && r->switcher != PyThread_get_thread_ident()) {
         r->switching = 0;
         r->stop_wanted = 0;
-        r->busy_timer = 0;
-        r->exporting = 0;
-    }
-}
-
-static void
-forget_records(fp_recorder *r)
-{
-    if (r != NULL) {
-        fp_recorder_free_threads(r);
-        fp_recorder_trace_cleared(r);
-        r->recorded_ticks = 0;
     }
 }
 
@@ -115,14 +103,18 @@ after_fork_child(PyObject *module, PyObject *Py_UNUSED(ignored))
     fp_recorder *sections = st->section_owner;
     Py_XINCREF((PyObject *)functions);
     Py_XINCREF((PyObject *)sections);
-    fp_this_thread.in_timer = 0;
     fp_gpu_layer_forked();
     fp_nvtx_switch_off(st);
-    forget_other_threads(functions);
-    forget_other_threads(sections);
+    fp_recorder_forked(st);
+    forget_switch(functions);
+    forget_switch(sections);
     stop_all(st);
-    forget_records(functions);
-    forget_records(sections);
+    if (functions != NULL) {
+        fp_recorder_forget(functions);
+    }
+    if (sections != NULL) {
+        fp_recorder_forget(sections);
+    }
     Py_XDECREF((PyObject *)functions);
     Py_XDECREF((PyObject *)sections);
     Py_RETURN_NONE;

@@ -290,6 +290,85 @@ fp_recorder_signals(const fp_recorder *r)
     return signals;
 }
 
+/* ---- in the middle of something ---- */
+
+static void
+use(fp_recorder *r, uint32_t *count)
+{
+    if (r->busy_timer == 0 && r->exporting == 0) {
+        r->next_in_use = r->state->in_use;
+        r->state->in_use = r;
+    }
+    ++*count;
+}
+
+static void
+end_use(fp_recorder *r, uint32_t *count)
+{
+    --*count;
+    if (r->busy_timer == 0 && r->exporting == 0) {
+        fp_recorder **link = &r->state->in_use;
+        while (*link != r) {
+            link = &(*link)->next_in_use;
+        }
+        *link = r->next_in_use;
+    }
+}
+
+void
+fp_recorder_begin_export(fp_recorder *r)
+{
+    fp_this_thread.exporting++;
+    use(r, &r->exporting);
+}
+
+void
+fp_recorder_end_export(fp_recorder *r)
+{
+    fp_this_thread.exporting--;
+    end_use(r, &r->exporting);
+    if (r->forget_wanted) {
+        fp_recorder_forget(r);
+    }
+}
+
+void
+fp_recorder_forked(fp_state *st)
+{
+    fp_recorder **link = &st->in_use;
+    while (*link != NULL) {
+        fp_recorder *r = *link;
+        /* What this thread itself is in the middle of goes on here. */
+        r->busy_timer = fp_this_thread.in_timer ? r->busy_timer : 0;
+        r->exporting = fp_this_thread.exporting ? r->exporting : 0;
+        if (r->busy_timer == 0 && r->exporting == 0) {
+            *link = r->next_in_use;
+        }
+        else {
+            link = &r->next_in_use;
+        }
+    }
+}
+
+void
+fp_recorder_forget(fp_recorder *r)
+{
+    r->forget_wanted = r->exporting != 0;
+    if (r->forget_wanted) {
+        return;
+    }
+    /* The program may have started it again during an export. */
+    if (r->function_epoch != FP_EPOCH_OFF) {
+        r->function_epoch = fp_new_epoch();
+    }
+    if (r->section_epoch != FP_EPOCH_OFF) {
+        r->section_epoch = fp_new_epoch();
+    }
+    fp_recorder_free_threads(r);
+    fp_recorder_trace_cleared(r);
+    r->recorded_ticks = 0;
+}
+
 /* ---- external timer ---- */
 
 /* The timer's answer as ticks; 0 and an exception for what is no time. */
@@ -330,11 +409,11 @@ read_timer(fp_recorder *r, int64_t *now)
     PyErr_Fetch(&type, &exc, &tb);
     Py_INCREF((PyObject *)r);
     fp_this_thread.in_timer++;
-    r->busy_timer++;
+    use(r, &r->busy_timer);
     PyObject *value = PyObject_CallNoArgs(r->timer);
     int64_t ticks = value != NULL ? timer_ticks(r, value) : 0;
     Py_XDECREF(value);
-    r->busy_timer--;
+    end_use(r, &r->busy_timer);
     fp_this_thread.in_timer--;
     if (PyErr_Occurred()) {
         /* As cProfile does: say it, go on with time 0. */

@@ -80,8 +80,11 @@ typedef struct fp_recorder {
     uint8_t new_threads_lost; /* threading's hook was somebody else's */
     uint32_t busy_timer;      /* threads inside the external timer */
     uint32_t exporting;       /* exports under way: records must not go */
-    uint8_t stop_wanted;      /* disable() came while the hook was being set */
-    uint8_t switching;        /* a thread is setting or removing the hook */
+    /* While one of these is not 0; see fp_recorder_forked(). */
+    struct fp_recorder *next_in_use;
+    uint8_t forget_wanted; /* a fork came in the middle of an export */
+    uint8_t stop_wanted;   /* disable() came while the hook was being set */
+    uint8_t switching;     /* a thread is setting or removing the hook */
     uint8_t any_muted;
     uint8_t tracing;      /* a window of the trace is open */
     uint8_t has_trace;    /* trace_open() was called */
@@ -319,6 +322,23 @@ fp_recorder_pause(fp_recorder *r);
 
 void
 fp_recorder_resume(fp_recorder *r);
+
+/* Around what reads the records and runs Python code meanwhile. */
+void
+fp_recorder_begin_export(fp_recorder *r);
+
+void
+fp_recorder_end_export(fp_recorder *r);
+
+/* In a forked child: other threads are gone, and with them what they were in the
+ * middle of, in any recorder. */
+void
+fp_recorder_forked(fp_state *st);
+
+/* In a forked child: what was recorded so far is the parent's alone.  Done at the
+ * end of an export in the middle of which this thread forked. */
+void
+fp_recorder_forget(fp_recorder *r);
 
 /* -1 with RuntimeError when called from inside this thread's external timer, or
  * ([whole]) while any thread is inside it. */

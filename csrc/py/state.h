@@ -27,6 +27,7 @@ typedef struct fp_state {
     PyObject *gc_callbacks;             /* gc.callbacks, or NULL */
     struct fp_recorder *function_owner; /* borrowed; layer is on */
     struct fp_recorder *section_owner;  /* borrowed; layer is on */
+    struct fp_recorder *in_use; /* borrowed; see fp_recorder_begin_export */
     fp_clock clock; /* begins at import: the longest baseline for its scale */
     uint64_t names_dropped; /* section names beyond the limit */
     int resume_opcode;
@@ -55,6 +56,7 @@ typedef struct fp_tls {
     fp_slot functions;
     fp_slot sections;
     unsigned in_timer;      /* nested calls of an external timer */
+    unsigned exporting;     /* exports of this thread that are under way */
     PyObject *pending_code; /* never followed; see hook_monitoring.c */
     long pending_offset;
     fp_key pending_key;

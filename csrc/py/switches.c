@@ -124,6 +124,7 @@ fp_recorder_start_functions(fp_recorder *r)
     int rc = start_backend(r);
     r->switching = 0;
     if (rc < 0) {
+        r->stop_wanted = 0;
         r->functions_on = 0;
         r->function_epoch = FP_EPOCH_OFF;
         st->function_owner = NULL;
