@@ -63,6 +63,44 @@ with fastprof.Profiler(
     assert sorted(p.name for p in tmp_path.iterdir()) == ["run.fprof"]
 
 
+def test_f19_a_fork_while_another_thread_makes_a_report() -> None:
+    """Nothing that it holds just then may be locked in the child for ever."""
+    code = (
+        BEGIN
+        + """
+from fastprof.analysis import facts
+with fastprof.Profiler() as prof:
+    steps(30, prof)
+    prof.report().to_text()  # all modules are imported: an import under way is Python's own lock
+    inside, go, walk = threading.Event(), threading.Event(), facts.walk
+    def waits(*arguments):
+        inside.set()
+        go.wait()
+        return walk(*arguments)
+    facts.walk = waits
+    texts = []
+    thread = threading.Thread(target=lambda: texts.append(prof.report().to_text()))
+    thread.start()
+    assert inside.wait(20)
+    pid = os.fork()
+    facts.walk = walk
+    if pid == 0:
+        signal.alarm(30)
+        with fastprof.Profiler() as own:
+            steps(30, own)
+        assert own.snapshot().steps.count == 30
+        assert "forward" in own.report().to_text()
+        os._exit(0)
+    go.set()
+    thread.join()
+    assert os.waitpid(pid, 0)[1] == 0
+    steps(5, prof)
+assert prof.steps == 35 and "forward" in texts[0]
+"""
+    )
+    run_child(code).check()
+
+
 def test_f19_forks_with_busy_threads() -> None:
     code = (
         BEGIN

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 from fastprof.analysis.groups import GROUPS, OPENED, PHASES, sought
+from fastprof.analysis.lazy import Lazy
 from fastprof.analysis.walk import GroupTime, walk
 from fastprof.names import ascii_name
 from fastprof.report.correct import correct
@@ -82,12 +82,12 @@ class Facts:
 
     # ---- phases ----
 
-    @cached_property
+    @Lazy
     def rows(self) -> Mapping[str, float]:
         """The rows of the step table: name -> ms per step."""
         return {row.name: row.mean_ms for row in self.report.steps.rows}
 
-    @cached_property
+    @Lazy
     def nested(self) -> Mapping[str, float]:
         """Sections of the whole recording: name -> ms per step, inside others or not."""
         count = self.report.steps.count or 1
@@ -112,12 +112,12 @@ class Facts:
 
     # ---- functions ----
 
-    @cached_property
+    @Lazy
     def has_functions(self) -> bool:
         """Whether function calls were recorded."""
         return any(row.kind in ("python", "c") for row in self.report.functions)
 
-    @cached_property
+    @Lazy
     def _trained(self) -> int:
         """Index of the thread whose steps were counted: where the sections of steps ran."""
         snapshot = self.report.snapshot
@@ -134,7 +134,7 @@ class Facts:
         threads = self.report.snapshot.threads
         return threads[self._trained] if threads else None
 
-    @cached_property
+    @Lazy
     def _groups(self) -> Mapping[str, GroupTime]:
         thread = self.thread
         if thread is None:
@@ -193,7 +193,7 @@ class Facts:
             return f"section {ascii_name(at.name, 60)}{inside}"
         return where(at) if at.kind in ("python", "c", "type") else "the top level"
 
-    @cached_property
+    @Lazy
     def _table(self) -> Sequence[tuple[FunctionRow, Key]]:
         """The functions that may be of a group."""
         keyed = ((row, _key(row)) for row in self.report.functions)
@@ -241,7 +241,7 @@ class Facts:
         gpu = self.report.gpu
         return gpu if gpu is not None and gpu.status == "on" and gpu.devices else None
 
-    @cached_property
+    @Lazy
     def timeline(self) -> Timeline | None:
         """How the devices spent a span; several count as one that is as busy as their mean."""
         gpu = self.gpu
@@ -268,13 +268,13 @@ class Facts:
 
     # ---- other signals ----
 
-    @cached_property
+    @Lazy
     def split(self) -> Mapping[str, float]:
         """The exclusive split of a step: kind -> ms per step; empty where not known."""
         rows = getattr(self.report.steps, "split", ())
         return {row.name: row.mean_ms for row in rows}
 
-    @cached_property
+    @Lazy
     def disturbed(self) -> bool:
         """Whether other programs took the CPU from the training thread again and again.
 
@@ -284,7 +284,7 @@ class Facts:
         wall_s = sum(series.wall_ms) / 1e3
         return bool(series.switches) and sum(series.switches) > BUSY_SWITCHES * wall_s
 
-    @cached_property
+    @Lazy
     def framework(self) -> str:
         """The trainer in use: torch, lightning, transformers or accelerate."""
         told = self.report.meta.get("framework")

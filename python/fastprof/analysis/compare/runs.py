@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 from fastprof.analysis.compare.significance import Series
 from fastprof.analysis.compare.transient import transient
+from fastprof.analysis.lazy import Lazy
 from fastprof.exporters.loading import load
 from fastprof.exporters.pstats_ import stats_dict
 from fastprof.report.from_stats import report_from_stats
@@ -39,12 +39,12 @@ class Run:
         """All steps that ended; what totals over the recording are divided by."""
         return self.report.steps.count
 
-    @cached_property
+    @Lazy
     def left_out(self) -> int | None:
         """Steps at the beginning that had not settled; None: the run never settles."""
         return transient(self._columns[STEP]) if STEP in self._columns else 0
 
-    @cached_property
+    @Lazy
     def _columns(self) -> Mapping[str, Sequence[float]]:
         snapshot = self.report.snapshot
         series = snapshot.steps.series
@@ -63,13 +63,13 @@ class Run:
             columns[name] = values
         return columns
 
-    @cached_property
+    @Lazy
     def series(self) -> Mapping[str, Series]:
         """ms per settled step: ``step``, ``step (CPU)``, and ``section `` with each name."""
         cut = self.left_out or 0
         return {name: Series(values[cut:], cut) for name, values in self._columns.items()}
 
-    @cached_property
+    @Lazy
     def interrupted(self) -> float | None:
         """At most this part of the steps' time went to others on the machine, or None.
 
@@ -101,7 +101,7 @@ class Run:
         """The functions of all threads."""
         return self.report.functions
 
-    @cached_property
+    @Lazy
     def muted(self) -> frozenset[tuple[str, int, str]]:
         """File, line and name of the functions that were muted to keep the overhead low."""
         snapshot = self.report.snapshot
