@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+import io
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from harness import Candidate
@@ -90,3 +91,57 @@ def stats(run: Callable[[], object], correct: bool) -> dict[Any, Any]:
     profile.create_stats()
     rows: dict[Any, Any] = profile.stats
     return rows
+
+
+def final_report(
+    functions: int, parent: Sequence[int], function: Sequence[int]
+) -> dict[str, Callable[[], object]]:
+    """The parts of what `fastprof run` does at the end, to be called in this order.
+
+    The recording is made up: per context its parent and the number of its function.
+    """
+    from fastprof.cli.summary import print_summary
+    from fastprof.exporters import fprof
+    from fastprof.exporters.pstats_ import stats_dict, write_stats
+    from fastprof.report import build_report
+    from fastprof.snapshot import (
+        Calibration,
+        EventCost,
+        Histogram,
+        Key,
+        NodeTable,
+        SectionStats,
+        Snapshot,
+        ThreadTree,
+    )
+
+    names = [f"work_{i}" for i in range(1, functions + 1)]
+    keys = [Key("root", "", 0, "(root)", "(root)")]
+    keys += [Key("python", f"/a/package/of/{i % 500}.py", i, n, n) for i, n in enumerate(names)]
+    keys += [Key("section", "", 0, "forward", "forward")]
+    key = list(function)
+    key[1] = len(keys) - 1  # the first function is a section
+    n = len(parent)
+    calls, self_ns = [i % 50 + 1 for i in range(n)], [i * 7919 % 1_000_000 for i in range(n)]
+    nodes = NodeTable(*map(tuple, (parent, key, calls, [0] * n, self_ns)))
+    cost = EventCost(20.0, 10.0)
+    entries = Histogram(((10**7, 10**8, 50),))
+    snapshot = Snapshot(
+        meta={"backend": "setprofile"},
+        duration_ns=sum(self_ns),
+        keys=tuple(keys),
+        threads=(ThreadTree(1, "MainThread", False, nodes),),
+        sections=(SectionStats(len(keys) - 1, 0, 50, 10**9, 10**9, 10**7, 10**8, 0, 0, entries),),
+        calibration=Calibration(cost, cost, cost, cost),
+    )
+    made: dict[str, Any] = {}
+    return {
+        "report": lambda: made.update(report=build_report(snapshot)),
+        ".stats": lambda: (
+            made.update(stats=stats_dict(snapshot)),
+            write_stats(made["stats"], io.BytesIO()),
+        ),
+        ".fprof": lambda: fprof.write(made["report"], io.BytesIO()),
+        "report as text": lambda: made["report"].show(io.StringIO()),
+        "summary": lambda: print_summary(made["stats"], io.StringIO()),
+    }

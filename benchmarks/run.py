@@ -2,8 +2,8 @@
 
     python benchmarks/run.py [CASE ...] [--quick] [--rounds N] [--json FILE]
 
-Cases: functions, sections, truth, e2e, import, memory, outliers, gpu, instructions; default
-is all but ``instructions``, which needs valgrind and minutes.
+Cases: functions, sections, truth, e2e, import, memory, outliers, report, gpu, instructions;
+default is all but ``instructions``, which needs valgrind and minutes.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ _CASES = {
     "import": "cases.import_time",
     "memory": "cases.memory",
     "outliers": "cases.outliers",
+    "report": "cases.report",
     "gpu": "cases.gpu",
     "instructions": "cases.instructions",
 }

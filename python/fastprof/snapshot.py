@@ -74,6 +74,8 @@ class NodeTable:
     calls: tuple[int, ...]
     resumes: tuple[int, ...]
     self_ns: tuple[int, ...]
+    #: What others worked out from it and ask for again; no part of it.
+    known: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __len__(self) -> int:
         return len(self.parent)
@@ -237,6 +239,8 @@ class Snapshot:
     worker_threads: tuple[ThreadTree, ...] = ()
     #: None: no trace was asked for.
     trace: TraceSnapshot | None = None
+    #: What others worked out from it and ask for again; no part of it.
+    known: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain dicts, lists, strings and numbers: what ``json.dumps`` accepts."""

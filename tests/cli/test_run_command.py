@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import os
 import pstats
@@ -12,6 +13,7 @@ from typing import Any
 
 import fastprof
 import pytest
+from fastprof.cli.endings import Endings
 from helpers import ChildResult, run_child
 
 SOURCE_PATH = str(Path(fastprof.__file__).parent.parent)
@@ -260,3 +262,27 @@ def test_f40_a_full_disk_behind_standard_output_does_not_deny_the_files(tmp_path
     result = run_child(full, "--functions", "quiet.py", env=ENV, cwd=tmp_path)
     assert "train_profile.fprof' written, but not shown" in result.stderr
     assert (tmp_path / "fastprof_out" / "train_profile.fprof").exists()
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+@pytest.mark.parametrize("fails", [True, False])
+def test_the_collector_rests_while_the_profile_is_written(
+    enabled: bool, fails: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    during: list[bool] = []
+
+    def save() -> None:
+        during.append(gc.isenabled())
+        if fails:
+            raise OSError("no room")
+
+    before = gc.isenabled()
+    try:
+        (gc.enable if enabled else gc.disable)()
+        with Endings(lambda: None, save):
+            pass
+        assert during == [False]
+        assert gc.isenabled() is enabled
+    finally:
+        (gc.enable if before else gc.disable)()
+    assert ("no room" in capsys.readouterr().err) is fails

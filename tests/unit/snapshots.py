@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fastprof.snapshot import (
@@ -231,8 +231,7 @@ def memory(**fields: Any) -> MemorySnapshot:
 
 
 def replaced(snapshot: Snapshot, **fields: Any) -> Snapshot:
-    values = {name: getattr(snapshot, name) for name in Snapshot.__dataclass_fields__}
-    return Snapshot(**{**values, **fields})
+    return replace(snapshot, **fields)
 
 
 def by_name(rows: Sequence[Any]) -> Mapping[str, Any]:

@@ -143,3 +143,11 @@ def test_gpu_measures_on_the_simulated_device(tmp_path: Path) -> None:
     assert data["decode"]["record_ns"] > 0
     assert data["burst"]["callbacks"]["count"] == 50_000
     assert data["memory"]["count"] == 100_000
+
+
+def test_report_times_each_part_of_the_end_of_a_run(tmp_path: Path) -> None:
+    out, data = _quick(tmp_path, "report")
+    parts = ("report", ".stats", ".fprof", "report as text", "summary")
+    assert all(data["seconds"][part] > 0 for part in parts)
+    assert data["seconds"]["all of it"] >= max(data["seconds"][part] for part in parts)
+    assert "300 functions" in out

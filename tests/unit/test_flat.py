@@ -6,8 +6,10 @@ import pytest
 from fastprof.report.flat import (
     TRANSPARENT,
     Flat,
+    Row,
     child_links,
     flatten,
+    flatten_few,
     merged,
     node_groups,
     subtree_sums,
@@ -136,9 +138,28 @@ def test_only_outermost_activations_count_as_such_in_any_tree(choices):
         if pair is not None and pair not in path:
             calls, total = pairs.get(pair, (0, 0))
             pairs[pair] = (calls + 1, total + sums[i])
-    table = flatten(nodes, groups, ns)
-    assert {g: (r.primitive_calls, r.cum_ns) for g, r in table.rows.items()} == expected
-    assert {g: (r.primitive_calls, r.cum_ns) for g, r in table.edges.items()} == pairs
+    for table in (flatten(nodes, groups, ns), flatten_few(nodes, groups, ns)):
+        assert {g: (r.primitive_calls, r.cum_ns) for g, r in table.rows.items()} == expected
+        assert {g: (r.primitive_calls, r.cum_ns) for g, r in table.edges.items()} == pairs
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.integers(-3, 3), st.integers(0, 9)), max_size=30))
+def test_the_table_of_few_is_that_of_all(choices):
+    parent = (-1, *[int(where * i) for i, (where, _, _) in enumerate(choices)])
+    groups = [TRANSPARENT, *[max(TRANSPARENT, group) for _, group, _ in choices]]
+    ns = (3, *[own for _, _, own in choices])
+    n = len(parent)
+    nodes = NodeTable(parent, (0,) * n, tuple(range(n)), tuple(range(0, 2 * n, 2)), ns)
+    raw = NodeTable(
+        *[*[getattr(nodes, f) for f in ("parent", "key", "calls", "resumes")], (5,) * n]
+    )
+
+    def values(rows):
+        return {g: [getattr(row, name) for name in Row.__slots__] for g, row in rows.items()}
+
+    few, every = flatten_few(raw, groups, ns), flatten(raw, groups, ns)
+    assert values(few.rows) == values(every.rows)
+    assert values(few.edges) == values(every.edges)
 
 
 def test_tables_of_threads_add_up_and_are_left_as_they_are():

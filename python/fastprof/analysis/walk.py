@@ -10,7 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
+from fastprof.report.flat import subtree_sums
 from fastprof.snapshot import Key, NodeTable
 
 Match = Callable[[Key], bool]
@@ -87,23 +89,20 @@ def walk(
     own = [_is_own(key) for key in keys]
     python = [key.kind == "python" and not own[i] for i, key in enumerate(keys)]
     looked_into = [(1 << names.index(name), found[name].inside) for name in opened]
-    n = len(nodes)
-    cum = list(self_ns)
-    for i in range(n - 1, 0, -1):
-        cum[nodes.parent[i]] += cum[i]
-    mask, outer, above = [0] * n, [-1] * n, [-1] * n
+    cum = subtree_sums(nodes.parent, self_ns)
+    mask, outer, above = [0], [-1], [-1]
     #: The nearest node, from each on upwards, that is the program's.
-    theirs = list(range(n))
+    theirs = [0]
     #: Own time by (groups that a node is in, outermost section).
     spent: dict[tuple[int, int], float] = {}
-    for i in range(1, n):
-        parent, key = nodes.parent[i], nodes.key[i]
+    places = zip(nodes.parent, nodes.key, strict=True)
+    for i, (parent, key) in islice(enumerate(places), 1, None):
         inherited = mask[parent]
-        mask[i] = here = inherited | bits[key]
-        outer[i] = key if outer[parent] < 0 and section[key] else outer[parent]
-        above[i] = key if python[key] else above[parent]
-        if own[key]:
-            theirs[i] = theirs[parent]
+        here = inherited | bits[key]
+        mask.append(here)
+        outer.append(key if section[key] and outer[parent] < 0 else outer[parent])
+        above.append(key if python[key] else above[parent])
+        theirs.append(theirs[parent] if own[key] else i)
         if not here or here & imports:
             continue
         spent[here, outer[i]] = spent.get((here, outer[i]), 0.0) + self_ns[i]

@@ -26,6 +26,7 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 from fastprof._core import Recorder
@@ -188,8 +189,11 @@ def fold_own_functions(data: dict[str, Any]) -> None:
     folded = len(data["keys"])
     data["keys"] = [*data["keys"], ("python", "~", 0, "(fastprof)", "(fastprof)")]
     for _ident, _ended, (parent, key, _calls, _resumes, _self_ns) in data["threads"]:
-        for i in range(1, len(key)):
-            if key[i] in own or (key[i] in c_kinds and key[parent[i]] == folded):
+        # Parents come first, and most nodes are not below one of ours.
+        ours = [key_ in own for key_ in key]
+        for i, above in islice(enumerate(parent), 1, None):
+            if ours[i] or (ours[above] and key[i] in c_kinds):
+                ours[i] = True
                 key[i] = folded
     if data.get("trace") is not None:
         keys, *rest = data["trace"]["events"]

@@ -43,12 +43,30 @@ def write_snapshot(snapshot: Snapshot, stream: BinaryIO) -> None:
     """Write a snapshot; the same snapshot always gives the same bytes."""
     data = snapshot.to_dict()
     trees = {name: data.pop(name) for name in ("threads", "worker_threads")}
+    keys = data.pop("keys")
     plain = _plain(data)
+    plain["keys"] = _keys(keys)
     for name, threads in trees.items():
         plain[name] = [_thread(thread) for thread in threads]
     text = json.dumps(plain, allow_nan=False, separators=(",", ":"))
-    with gzip.GzipFile("", "wb", 6, stream, mtime=0) as packed:
+    # Level 6 takes twice as long for 3 % less.
+    with gzip.GzipFile("", "wb", 5, stream, mtime=0) as packed:
         packed.write(text.encode("ascii"))
+
+
+def _keys(keys: list[list[Any]]) -> list[list[Any]]:
+    # Some 10,000, and of their names and files most are there more than once.
+    known: dict[str, str] = {}
+
+    def text(name: str) -> str:
+        if name not in known:
+            known[name] = without_surrogates(name)
+        return known[name]
+
+    return [
+        [kind, text(file), _plain(line), text(name), text(qualname)]
+        for kind, file, line, name, qualname in keys
+    ]
 
 
 def _thread(thread: dict[str, Any]) -> dict[str, Any]:

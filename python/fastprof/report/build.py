@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from fastprof.report.correct import Correction, correct
-from fastprof.report.flat import TRANSPARENT, Row, flatten, merged, node_groups
+from fastprof.report.flat import TRANSPARENT, Row, flatten_few, merged, node_groups
 from fastprof.report.functions import (
     function_groups,
     function_rows,
@@ -192,7 +192,7 @@ def _section_rows(
         parts[snapshot.keys[stats.key].name].append(stats)
     threads = snapshot.threads if parts else ()
     tree = merged(
-        flatten(thread.nodes, node_groups(thread.nodes, groups), column)
+        flatten_few(thread.nodes, node_groups(thread.nodes, groups), column)
         for thread, column in zip(threads, correction.self_ns, strict=False)
     )
     wall_ns = _corrected_wall_ns(snapshot, correction)

@@ -12,6 +12,7 @@ nothing, so a negative result becomes 0 and what that hides is stated.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import islice
 
 from fastprof.snapshot import EventCost, Snapshot, ThreadTree
 
@@ -34,11 +35,20 @@ class Correction:
 
 
 def correct(snapshot: Snapshot, *, enabled: bool = True) -> Correction:
-    """Compute the corrected exclusive time of every node.
+    """Return the corrected exclusive time of every node, computed once per snapshot.
 
     With ``enabled=False``, without calibration, or with an external timer (whose unit
     and cost are not the clock's) the times are returned as recorded.
     """
+    # Tables, rules and files of one report ask for the same.
+    name = f"correct {enabled}"
+    found: Correction | None = snapshot.known.get(name)
+    if found is None:
+        found = snapshot.known[name] = _correct(snapshot, enabled)
+    return found
+
+
+def _correct(snapshot: Snapshot, enabled: bool) -> Correction:
     raw = tuple(t.nodes.self_ns for t in snapshot.threads)
     if snapshot.meta.get("timer") == "external":
         return Correction(raw, False, None, 0, "an external timer was used")
@@ -52,15 +62,16 @@ def correct(snapshot: Snapshot, *, enabled: bool = True) -> Correction:
     for tree in snapshot.threads:
         need = _hook_ns(tree, snapshot, costs, resume)
         overhead += sum(need)
-        column: list[int] = []
-        for self_ns, cost in zip(tree.nodes.self_ns, need, strict=True):
-            left = self_ns - cost
-            if left < 0:
-                clamped -= left
-                column.append(0)
-            else:
-                column.append(round(left) if cost else self_ns)
-        columns.append(tuple(column))
+        paid = list(zip(tree.nodes.self_ns, need, strict=True))
+        clamped += sum([cost - self_ns for self_ns, cost in paid if cost > self_ns])
+        columns.append(
+            tuple(
+                [
+                    (round(self_ns - cost) if cost else self_ns) if self_ns >= cost else 0
+                    for self_ns, cost in paid
+                ]
+            )
+        )
     if not enabled:
         return Correction(raw, False, round(overhead), 0, "correction was switched off")
     return Correction(tuple(columns), True, round(overhead), round(clamped), "")
@@ -85,17 +96,18 @@ def _hook_ns(
 ) -> list[float]:
     """Per node: how much of its exclusive time is the hook's."""
     nodes = tree.nodes
-    truncated = [key.kind == "truncated" for key in snapshot.keys]
-    need = [0.0] * len(nodes)
-    for i in range(1, len(nodes)):
-        cost = costs[nodes.key[i]]
-        if cost is None:
-            continue
-        calls, resumes = nodes.calls[i], nodes.resumes[i]
-        need[i] += calls * cost.inside_ns + resumes * resume.inside_ns
+    inside = [0.0 if cost is None else cost.inside_ns for cost in costs]
+    outside = [0.0 if cost is None else cost.outside_ns for cost in costs]
+    truncated = {i for i, key in enumerate(snapshot.keys) if key.kind == "truncated"}
+    need = [inside[key] * calls for key, calls in zip(nodes.key, nodes.calls, strict=True)]
+    need[0] = 0.0
+    columns = zip(nodes.parent, nodes.key, nodes.calls, nodes.resumes, strict=True)
+    for i, (parent, key, calls, resumes) in islice(enumerate(columns), 1, None):
+        paid = outside[key] * calls
+        if resumes and costs[key] is not None:
+            need[i] += resumes * resume.inside_ns
+            paid += resumes * resume.outside_ns
         # Below a truncated node the real caller is unknown, and most often it is one of
         # the node's own siblings: the truncated node itself has no time to take it from.
-        parent = nodes.parent[i]
-        payer = i if truncated[nodes.key[parent]] else parent
-        need[payer] += calls * cost.outside_ns + resumes * resume.outside_ns
+        need[i if nodes.key[parent] in truncated else parent] += paid
     return need

@@ -14,8 +14,12 @@ Nothing recurses: a tree may be as deep as it has nodes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import TypeVar
 
 from fastprof.snapshot import NodeTable
+
+_Number = TypeVar("_Number", int, float)
 
 #: Group number of a key that is transparent in the view at hand.
 TRANSPARENT = -1
@@ -27,7 +31,6 @@ class Row:
     __slots__ = (
         "calls",
         "cum_ns",
-        "end",
         "primitive_calls",
         "primitive_resumes",
         "raw_cum_ns",
@@ -46,8 +49,6 @@ class Row:
         self.cum_ns = 0
         self.raw_self_ns = 0
         self.raw_cum_ns = 0
-        #: While a table is made: where in its order the last outermost activation ends.
-        self.end = 0
 
 
 class Flat:
@@ -89,7 +90,7 @@ def _add(into: Row, row: Row) -> None:
     into.raw_cum_ns += row.raw_cum_ns
 
 
-def subtree_sums(parent: Sequence[int], self_ns: Sequence[int]) -> list[int]:
+def subtree_sums(parent: Sequence[int], self_ns: Sequence[_Number]) -> list[_Number]:
     """Inclusive time of every node: the sum of exclusive times over its subtree."""
     sums = list(self_ns)
     for i in range(len(sums) - 1, 0, -1):
@@ -123,94 +124,191 @@ def flatten(nodes: NodeTable, groups: Sequence[int], corrected_ns: Sequence[int]
         groups: per node, which row it counts to, or :data:`TRANSPARENT`.
         corrected_ns: per node, its corrected exclusive time.
     """
+    # A run has some 100,000 contexts.  What is done for each of them is spelled out here, and
+    # only for its pair (caller, callee), of which there are few: rows are sums of pairs.
+    width = max(groups) + 1
+    numbers: dict[int, int] = {}  # (caller + 1) * width + callee -> the pair's number, from 1
+    sums = _PairSums()
+    calls_of, resumes_of, self_of, raw_of = sums.calls, sums.resumes, sums.self_ns, sums.raw_ns
+    base = [0]  # per node: the first part of the above for what it calls
+    number_of = [0]  # per node: the pair that has its time
+    entered = [0]  # per node: the pair that it is an activation of
+    columns = zip(
+        nodes.parent, groups, nodes.calls, nodes.resumes, corrected_ns, nodes.self_ns, strict=True
+    )
+    for above, group, calls, resumes, own, raw in islice(columns, 1, None):
+        if group < 0:
+            number = number_of[above]
+            base.append(base[above])
+            entered.append(0)
+        else:
+            pair = base[above] + group
+            try:
+                number = numbers[pair]
+            except KeyError:
+                number = numbers[pair] = sums.add()
+            base.append((group + 1) * width)
+            entered.append(number)
+            calls_of[number] += calls
+            resumes_of[number] += resumes
+        number_of.append(number)
+        self_of[number] += own
+        raw_of[number] += raw
     table = Flat()
-    rows_of, edges_of = table.rows, table.edges
-    parent, node_calls, node_resumes, raw_ns = (
-        nodes.parent, nodes.calls, nodes.resumes, nodes.self_ns
-    )  # fmt: skip
-    n = len(nodes)
-    rows: list[Row | None] = [None] * n
-    edges: list[Row | None] = [None] * n
-    owner = [0] * n  # the node itself, or the nearest one above that is not transparent
-    # A run has some 100,000 contexts: what is done for each of them is spelled out here.
-    for i in range(1, n):
-        at = above = owner[parent[i]]
-        group = groups[i]
-        if group >= 0:
-            at = i
-            row = rows_of.get(group)
-            if row is None:
-                row = rows_of[group] = Row()
-            rows[i] = row
-            calls, resumes = node_calls[i], node_resumes[i]
-            row.calls += calls
-            row.resumes += resumes
-            if above:
-                pair = (groups[above], group)
-                edge = edges_of.get(pair)
-                if edge is None:
-                    edge = edges_of[pair] = Row()
-                edges[i] = edge
-                edge.calls += calls
-                edge.resumes += resumes
-        owner[i] = at
-        owning = rows[at]
-        if owning is not None:
-            own, raw = corrected_ns[i], raw_ns[i]
-            owning.self_ns += own
-            owning.raw_self_ns += raw
-            edge = edges[at]
-            if edge is not None:
-                edge.self_ns += own
-                edge.raw_self_ns += raw
-    _add_outermost(nodes, rows, edges, subtree_sums(parent, corrected_ns))
+    pairs = _Pairs(table, numbers, width)
+    _add_outermost(nodes, entered, subtree_sums(nodes.parent, corrected_ns), pairs, sums)
+    pairs.add(sums)
     return table
+
+
+def flatten_few(nodes: NodeTable, groups: Sequence[int], corrected_ns: Sequence[int]) -> Flat:
+    """Return what :func:`flatten` does; faster when nearly all nodes are transparent."""
+    at = [0]  # per node: its number among those that count, or that of the nearest above
+    few = [0]
+    parent, own_ns, raw_ns = [-1], [corrected_ns[0]], [nodes.self_ns[0]]
+    columns = zip(nodes.parent, groups, corrected_ns, nodes.self_ns, strict=True)
+    for i, (above, group, own, raw) in islice(enumerate(columns), 1, None):
+        if group < 0:
+            place = at[above]
+            own_ns[place] += own
+            raw_ns[place] += raw
+        else:
+            place = len(few)
+            few.append(i)
+            parent.append(at[above])
+            own_ns.append(own)
+            raw_ns.append(raw)
+        at.append(place)
+    columns_of_few = (
+        [column[i] for i in few] for column in (nodes.key, nodes.calls, nodes.resumes)
+    )
+    tree = NodeTable(*map(tuple, (parent, *columns_of_few, raw_ns)))
+    return flatten(tree, [groups[i] for i in few], own_ns)
+
+
+class _PairSums:
+    """Totals as columns, by the number of a pair; number 0 is what is in no function.
+
+    ``cum_ns`` are of the activations that are outermost of their row.
+    """
+
+    __slots__ = ("calls", "cum_ns", "raw_cum_ns", "raw_ns", "resumes", "self_ns")
+
+    def __init__(self) -> None:
+        self.calls = [0]
+        self.resumes = [0]
+        self.self_ns = [0]
+        self.raw_ns = [0]
+        self.cum_ns = [0]
+        self.raw_cum_ns = [0]
+
+    def add(self) -> int:
+        """Return the number of a new pair."""
+        self.calls.append(0)
+        self.resumes.append(0)
+        self.self_ns.append(0)
+        self.raw_ns.append(0)
+        self.cum_ns.append(0)
+        self.raw_cum_ns.append(0)
+        return len(self.calls) - 1
+
+
+class _Pairs:
+    """Per number the row and the edge of ``table`` that a pair counts to."""
+
+    __slots__ = ("callee", "edge", "row")
+
+    def __init__(self, table: Flat, numbers: Iterable[int], width: int) -> None:
+        nobody = Row()
+        self.callee = [0]
+        self.row = [nobody]
+        self.edge = [nobody]
+        for pair in numbers:
+            caller, callee = pair // width - 1, pair % width
+            self.callee.append(callee)
+            self.row.append(table.rows.setdefault(callee, Row()))
+            # What is called from no function has no caller.
+            self.edge.append(
+                nobody if caller < 0 else table.edges.setdefault((caller, callee), Row())
+            )
+
+    def add(self, sums: _PairSums) -> None:
+        """Add each pair's totals to its row and its edge."""
+        columns = zip(
+            self.row, self.edge, sums.calls, sums.resumes, sums.self_ns, sums.raw_ns,
+            sums.cum_ns, sums.raw_cum_ns, strict=True,
+        )  # fmt: skip
+        for row, edge, calls, resumes, own, raw, cum, raw_cum in islice(columns, 1, None):
+            for into in (row, edge):
+                into.calls += calls
+                into.resumes += resumes
+                into.primitive_calls += calls
+                into.primitive_resumes += resumes
+                into.self_ns += own
+                into.raw_self_ns += raw
+                into.cum_ns += cum
+                into.raw_cum_ns += raw_cum
 
 
 def _add_outermost(
     nodes: NodeTable,
-    rows: list[Row | None],
-    edges: list[Row | None],
-    inclusive_ns: list[int],
+    entered: Sequence[int],
+    inclusive_ns: Sequence[int],
+    pairs: _Pairs,
+    sums: _PairSums,
 ) -> None:
     """Walk the tree, callers first, and count what only an outermost activation counts.
 
     In that order a subtree is a run of neighbours, so an activation is inside another one
-    of its row as long as that one's run has not ended.
+    of its row as long as that one's run has not ended.  One that is outermost of its row is
+    outermost of its edge, too.
     """
-    parent, calls, resumes = nodes.parent, nodes.calls, nodes.resumes
-    raw_inclusive_ns = subtree_sums(parent, nodes.self_ns)
-    order, sizes = _callers_first(parent)
-    for place, i in enumerate(order):
-        row = rows[i]
-        if row is None:
+    order, ends, raw_inclusive_ns = _shape(nodes)
+    callee, cum_of, raw_cum_of = pairs.callee, sums.cum_ns, sums.raw_cum_ns
+    row_ends = [0] * (max(callee) + 1)
+    edge_ends = [0] * len(callee)
+    for place, (i, end) in enumerate(zip(order, ends, strict=True)):
+        number = entered[i]
+        if not number:
             continue
-        if place >= row.end:
-            row.end = place + sizes[i]
-            row.primitive_calls += calls[i]
-            row.primitive_resumes += resumes[i]
-            row.cum_ns += inclusive_ns[i]
-            row.raw_cum_ns += raw_inclusive_ns[i]
-        edge = edges[i]
-        if edge is not None and place >= edge.end:
-            edge.end = place + sizes[i]
-            edge.primitive_calls += calls[i]
-            edge.primitive_resumes += resumes[i]
+        function = callee[number]
+        if place >= row_ends[function]:
+            row_ends[function] = edge_ends[number] = end
+            cum_of[number] += inclusive_ns[i]
+            raw_cum_of[number] += raw_inclusive_ns[i]
+            continue
+        row, edge = pairs.row[number], pairs.edge[number]
+        row.primitive_calls -= nodes.calls[i]
+        row.primitive_resumes -= nodes.resumes[i]
+        if place >= edge_ends[number]:
+            edge_ends[number] = end
             edge.cum_ns += inclusive_ns[i]
             edge.raw_cum_ns += raw_inclusive_ns[i]
+        else:
+            edge.primitive_calls -= nodes.calls[i]
+            edge.primitive_resumes -= nodes.resumes[i]
+
+
+def _shape(nodes: NodeTable) -> tuple[list[int], list[int], list[int]]:
+    """Return what every table of a tree needs, found once: the order, its ends, raw sums."""
+    found: tuple[list[int], list[int], list[int]] | None = nodes.known.get("shape")
+    if found is None:
+        raw_inclusive_ns = subtree_sums(nodes.parent, nodes.self_ns)
+        found = nodes.known["shape"] = (*_callers_first(nodes.parent), raw_inclusive_ns)
+    return found
 
 
 def _callers_first(parent: Sequence[int]) -> tuple[list[int], list[int]]:
-    """Return the nodes so that each is followed by its subtree, and the subtrees' sizes."""
+    """Return the nodes so that each is followed by its subtree, and where those end."""
     n = len(parent)
     sizes = subtree_sums(parent, [1] * n)
     order = [0] * n
+    ends = [n] * n
     #: Per node the place after what of its subtree was placed already.
     free = [1] * n
-    for i in range(1, n):
-        above = parent[i]
+    for i, (above, size) in islice(enumerate(zip(parent, sizes, strict=True)), 1, None):
         place = free[above]
-        free[above] = place + sizes[i]
+        free[above] = ends[place] = place + size
         free[i] = place + 1
         order[place] = i
-    return order, sizes
+    return order, ends

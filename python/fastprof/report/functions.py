@@ -92,8 +92,8 @@ def function_rows(
                 raw_self_ms=row.raw_self_ns / 1e6,
                 raw_cum_ms=row.raw_cum_ns / 1e6,
                 share=row.self_ns / all_self if all_self else None,
-                callers=_by_time(callers.get(group, [])),
-                callees=_by_time(callees.get(group, [])),
+                callers=_by_time(callers.get(group, ())),
+                callees=_by_time(callees.get(group, ())),
                 gpu=use_of(gpu, group),
             )
         )
@@ -101,17 +101,20 @@ def function_rows(
 
 
 def _edge(key: Key, edge: Row) -> EdgeRow:
+    # By position: there are two per edge, and names take a third longer.
     return EdgeRow(
-        qualname=key.qualname,
-        file=key.file,
-        line=key.line,
-        calls=edge.calls,
-        primitive_calls=edge.primitive_calls,
-        resumes=edge.resumes,
-        self_ms=edge.self_ns / 1e6,
-        cum_ms=edge.cum_ns / 1e6,
+        key.qualname,
+        key.file,
+        key.line,
+        edge.calls,
+        edge.primitive_calls,
+        edge.resumes,
+        edge.self_ns / 1e6,
+        edge.cum_ns / 1e6,
     )
 
 
-def _by_time(edges: list[EdgeRow]) -> tuple[EdgeRow, ...]:
+def _by_time(edges: Sequence[EdgeRow]) -> tuple[EdgeRow, ...]:
+    if len(edges) < 2:
+        return tuple(edges)
     return tuple(sorted(edges, key=lambda e: (-e.cum_ms, e.file, e.line, e.qualname)))
