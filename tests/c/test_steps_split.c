@@ -423,7 +423,7 @@ FP_TEST(split_a_collection_whose_end_is_not_told_goes_on_no_more)
 FP_TEST(split_f8_a_collection_whose_teller_was_taken_away_takes_no_step)
 {
     fake_memory m = {0};
-    fp_usage u = {0, 0, 0};
+    fp_usage u = {0, 0, 0, 0};
     fp_thread *t = stepping(&m, 0, &u, 0);
     t->split->signals = FP_SIGNAL_GC;
     fp_split_gc_begin(t, 10);
@@ -440,7 +440,7 @@ FP_TEST(split_f8_a_collection_whose_teller_was_taken_away_takes_no_step)
 FP_TEST(split_f8_a_collection_is_part_of_two_steps_at_most)
 {
     fake_memory m = {0};
-    fp_usage u = {0, 0, 0};
+    fp_usage u = {0, 0, 0, 0};
     fp_thread *t = stepping(&m, 0, &u, 0);
     t->split->signals = FP_SIGNAL_GC;
     fp_split_gc_begin(t, 10);
