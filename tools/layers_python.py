@@ -17,6 +17,7 @@ BASE = (
     "snapshot",
     "snapshot_fields",
     "snapshot_gpu",
+    "snapshot_health",
     "snapshot_loaders",
     "snapshot_memory",
     "snapshot_operators",

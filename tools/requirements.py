@@ -68,7 +68,7 @@ ROWS: dict[str, str] = {
     "S1-19": "memory by parameters, gradients, optimizer state and the rest",
     "S1-20": "a sampler's time under section data; uniformity is compared",
     "S1-21": "counts with gradient accumulation",
-    "S1-22": "ranks: a table, the late one, what others wait",
+    "S1-22": "ranks: a table, the late one, what others wait; utilization, memory, temperature",
     "S1-23": "recomputation is no finding",
     "S1-24": "advice on data loading",
     "S1-25": "advice on small batches",

@@ -26,6 +26,7 @@ typedef struct calls {
     int (*get_name)(char *name, int size, int device);
     int (*get_memory)(size_t *bytes, int device);
     int (*get_attribute)(int *value, int attribute, int device);
+    int (*get_bus_id)(char *id, int size, int device);      /* or NULL */
     int (*get_error_string)(int result, const char **text); /* or NULL */
 } calls;
 
@@ -37,6 +38,7 @@ static const fp_symbol symbols[] = {
     {"cuDeviceGetName", offsetof(calls, get_name), 1},
     {"cuDeviceTotalMem_v2", offsetof(calls, get_memory), 1},
     {"cuDeviceGetAttribute", offsetof(calls, get_attribute), 1},
+    {"cuDeviceGetPCIBusId", offsetof(calls, get_bus_id), 0},
     {"cuGetErrorString", offsetof(calls, get_error_string), 0},
 };
 
@@ -64,6 +66,11 @@ describe(const calls *c, int ordinal, fp_gpu_device *d)
     }
     (void)c->get_name(d->name, FP_GPU_NAME, device);
     d->name[FP_GPU_NAME - 1] = '\0';
+    if (c->get_bus_id == NULL ||
+        c->get_bus_id(d->bus_id, FP_GPU_BUS_ID, device) != CUDA_SUCCESS) {
+        d->bus_id[0] = '\0';
+    }
+    d->bus_id[FP_GPU_BUS_ID - 1] = '\0';
     if (c->get_memory(&bytes, device) == CUDA_SUCCESS) {
         d->memory_bytes = bytes;
     }

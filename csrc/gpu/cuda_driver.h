@@ -6,10 +6,11 @@
 
 #include "gpu/library.h"
 
-enum { FP_GPU_DEVICES = 16, FP_GPU_NAME = 64 };
+enum { FP_GPU_DEVICES = 16, FP_GPU_NAME = 64, FP_GPU_BUS_ID = 32 };
 
 typedef struct fp_gpu_device {
     char name[FP_GPU_NAME];
+    char bus_id[FP_GPU_BUS_ID]; /* on PCI; empty: the driver does not tell */
     uint64_t memory_bytes;
     int32_t capability_major;
     int32_t capability_minor;

@@ -2,9 +2,9 @@
 
 /* The thread: does what it is asked for, and else drains. */
 #include "gpu/drainer.h"
+#include "gpu/worker.h"
 
 #include <poll.h>
-#include <signal.h>
 #include <unistd.h>
 
 static void
@@ -93,17 +93,5 @@ run(void *collector)
 int
 fp_gpu_begin_thread(fp_gpu *g)
 {
-    /* Signals are for the program's threads, but for those that a fault in here
-     * raises: blocked, they would end the process without a word. */
-    static const int faults[] = {SIGSEGV, SIGBUS,  SIGFPE, SIGILL,
-                                 SIGABRT, SIGTRAP, SIGSYS};
-    sigset_t all, before;
-    sigfillset(&all);
-    for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++) {
-        sigdelset(&all, faults[i]);
-    }
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int rc = pthread_create(&g->thread, NULL, run, g);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return rc == 0 ? 0 : -1;
+    return fp_worker_begin(&g->thread, run, g);
 }

@@ -1,6 +1,7 @@
 /* gpu_export: what the collector recorded, as the dict of Recorder.export(). */
 #include "py/export.h"
 #include "py/gpu_view.h"
+#include "py/gpu_probe.h"
 
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -239,7 +240,7 @@ export_device(const fp_gpu_view *v, uint32_t i, const fp_exported *x)
         return NULL;
     }
     return Py_BuildValue(
-        "{sIsNsisKsisisisisis[ii]sNsNsK}", "index", i, "name", name,
+        "{sIsNsisKsisisisisis[ii]sNsNsKsN}", "index", i, "name", name,
         "multiprocessors", d->multiprocessors, "memory_bytes",
         (ull)d->memory_bytes, "threads_per_multiprocessor",
         d->threads_per_multiprocessor, "blocks_per_multiprocessor",
@@ -247,7 +248,8 @@ export_device(const fp_gpu_view *v, uint32_t i, const fp_exported *x)
         d->registers_per_multiprocessor, "shared_bytes_per_multiprocessor",
         d->shared_bytes_per_multiprocessor, "warp_size", d->warp_size,
         "capability", d->capability_major, d->capability_minor, "whole", whole,
-        "steps", steps, "step_count", (ull)t->step_count);
+        "steps", steps, "step_count", (ull)t->step_count, "health",
+        fp_gpu_health_export(&v->health, i));
 }
 
 static PyObject *
@@ -351,6 +353,8 @@ fill(PyObject *d, const fp_recorder *r, const fp_gpu_view *v,
                         v->driver_version ? PyLong_FromLong(v->driver_version)
                                           : Py_NewRef(none));
     rc |= fp_export_put(d, "devices", export_devices(v, x));
+    rc |= fp_export_put(d, "health_reason", fp_why_text(&v->health.why));
+    rc |= fp_export_put(d, "health_hung", PyBool_FromLong(v->health.hung));
     rc |= fp_export_put(d, "kernels", export_kernels(v));
     rc |= fp_export_put(d, "activity", export_activity(v, x));
     rc |= fp_export_put(d, "host", export_host(v, x));

@@ -1,5 +1,6 @@
 /* Whose the collector is, and its switches. */
 #include "py/gpu_layer_parts.h"
+#include "py/gpu_health.h"
 #include "py/recorder_methods.h"
 
 static const double second_ns = 1e9;
@@ -19,6 +20,7 @@ fp_gpu_layer_cleared(fp_recorder *r)
 {
     if (r == owner) {
         fp_gpu_clear(fp_gpu_if_any());
+        fp_gpu_health_clear();
         if (r->gpu_lines != NULL) {
             PyDict_Clear(r->gpu_lines);
         }
@@ -228,15 +230,15 @@ fp_gpu_layer_start(PyObject *self, PyObject *args, PyObject *kwargs)
 {
     fp_recorder *r = (fp_recorder *)self;
     PyObject *paths;
-    const char *driver_path, *tier_name = "auto";
+    const char *driver_path, *tier_name = "auto", *nvml_path = NULL;
     int initialise = 0;
     double period_s = 1.0, patience_s = 15.0;
     fp_gpu_options o;
     static char *names[] = {"cupti_paths", "driver_path", "initialise", "tier",
-                            "period_s",    "patience_s",  NULL};
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "Oz|$psdd:gpu_start", names,
-                                     &paths, &driver_path, &initialise,
-                                     &tier_name, &period_s, &patience_s) ||
+                            "period_s",    "patience_s",  "nvml",       NULL};
+    if (!PyArg_ParseTupleAndKeywords(
+            args, kwargs, "Oz|$psddz:gpu_start", names, &paths, &driver_path,
+            &initialise, &tier_name, &period_s, &patience_s, &nvml_path) ||
         tier_of(tier_name, &o.tier) < 0) {
         return NULL;
     }
@@ -257,8 +259,12 @@ fp_gpu_layer_start(PyObject *self, PyObject *args, PyObject *kwargs)
     if (mine == NULL) {
         return NULL;
     }
+    int was_on = r->gpu_on;
     PyObject *result = start_if_free(r, mine, driver_path, initialise, &o);
     Py_DECREF(mine);
+    if (result != NULL && r->gpu_on && !was_on) {
+        fp_gpu_health_begin(r, nvml_path, o.period_ns);
+    }
     return result;
 }
 
@@ -271,6 +277,7 @@ stop(fp_recorder *r, double grace_s)
     }
     /* A pause in another thread ends first. */
     Py_BEGIN_ALLOW_THREADS
+    fp_gpu_health_end();
     fp_gpu_stop(g, (int64_t)(grace_s * second_ns));
     Py_END_ALLOW_THREADS
     int state = atomic_load(&g->state);

@@ -18,8 +18,9 @@ static PyObject *
 device_dict(const fp_gpu_device *d, int index)
 {
     return Py_BuildValue(
-        "{sisNsisKsisisisisis[ii]}", "index", index, "name", text_of(d->name),
-        "multiprocessors", (int)d->multiprocessors, "memory_bytes",
+        "{sisNsNsisKsisisisisis[ii]}", "index", index, "name",
+        text_of(d->name), "bus_id", text_of(d->bus_id), "multiprocessors",
+        (int)d->multiprocessors, "memory_bytes",
         (unsigned long long)d->memory_bytes, "threads_per_multiprocessor",
         (int)d->threads_per_multiprocessor, "blocks_per_multiprocessor",
         (int)d->blocks_per_multiprocessor, "registers_per_multiprocessor",

@@ -102,6 +102,7 @@ copy_ledger(fp_gpu_view *v, fp_gpu *g)
     v->cupti_version = g->cupti.version;
     v->driver_version = g->driver.version;
     v->tier = g->used;
+    fp_gpu_health_look(&v->health);
     return 0;
 }
 

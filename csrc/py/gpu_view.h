@@ -3,6 +3,7 @@
 #ifndef FP_PY_GPU_VIEW_H
 #define FP_PY_GPU_VIEW_H
 
+#include "py/gpu_health.h"
 #include "py/gpu_layer.h"
 
 /* A copy, made under the collector's lock: making Python objects may run any
@@ -25,6 +26,7 @@ struct fp_gpu_view {
     int driver_version;
     fp_gpu_tier tier;
     fp_gpu_device device[FP_GPU_DEVICES];
+    fp_health_view health;
     int empty;               /* nothing was ever recorded */
     fp_trace_record *record; /* of the trace, and what follows */
     fp_trace_call *call;

@@ -1,6 +1,7 @@
 /* module: tables, and what happens to a recording when the process forks or
  * ends. */
 #include "py/gc_hook.h"
+#include "py/gpu_health.h"
 #include "py/gpu_layer.h"
 #include "py/gpu_probe.h"
 #include "py/nvtx_glue.h"
@@ -269,6 +270,7 @@ module_exec(PyObject *module)
         fp_section_add_type(module, st) < 0 ||
         fp_nvtx_add_functions(module, st) < 0 || add_phases(module) < 0 ||
         PyModule_AddFunctions(module, fp_gpu_probe_methods) < 0 ||
+        PyModule_AddFunctions(module, fp_gpu_health_methods) < 0 ||
         find_resume_opcode(st) < 0 || register_exits(module) < 0) {
         return -1;
     }

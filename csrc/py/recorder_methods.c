@@ -299,7 +299,8 @@ PyMethodDef fp_recorder_methods[] = {
      "loader_totals($self, /)\n--\n\nThe same since the start."},
     {"gpu_start", KEYWORDS(fp_gpu_layer_start), METH_VARARGS | METH_KEYWORDS,
      "gpu_start($self, cupti_paths, driver_path, *, initialise=False,\n"
-     "          tier=\"auto\", period_s=1.0, patience_s=15.0)\n--\n\n"
+     "          tier=\"auto\", period_s=1.0, patience_s=15.0, nvml=None)"
+     "\n--\n\n"
      "Attribute GPU work to this recorder; {\"state\", \"reason\", "
      "\"tier\"}.\n"
      "state: \"on\", \"off\" (reason says why) or \"waiting\": the program "

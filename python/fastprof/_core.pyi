@@ -74,11 +74,13 @@ class Recorder:
         tier: str = "auto",
         period_s: float = 1.0,
         patience_s: float = 15.0,
+        nvml: str | None = None,
     ) -> dict[str, Any]:
         """Attribute GPU work to this recorder: ``{"state", "reason", "tier"}``.
 
         ``state`` is "on", "off" (``reason`` says why) or "waiting": the program has not
-        initialised CUDA so far, ask again later.
+        initialised CUDA so far, ask again later.  With ``nvml``, a path or a bare file name,
+        temperature, clocks, power and throttling of the devices are sampled every period.
         """
     def gpu_stop(self, timeout_s: float = 2.0) -> None:
         """Wait for what the device still does, without synchronizing; let go of CUPTI."""
@@ -160,6 +162,13 @@ def clock_ns() -> int:
     """The recorder's clock now, in ns (for tests of the clock)."""
 
 def clock_name() -> str: ...
+def nvml_probe(path: str, bus_ids: tuple[str, ...], /) -> dict[str, Any]:
+    """What NVML says of devices now.
+
+    ``{"reason": str, "devices": [{"temperature_c", "sm_clock_mhz", "power_mw", "reasons"}]}``,
+    each an int or None.  It may hang: ask in a child.
+    """
+
 def gpu_probe(
     driver_path: str | None, cupti_paths: Sequence[str], initialise: bool, /
 ) -> dict[str, Any]:

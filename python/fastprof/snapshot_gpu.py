@@ -25,6 +25,7 @@ from fastprof.snapshot_fields import (
     fail,
     show,
 )
+from fastprof.snapshot_health import GpuHealth, health_dict, read_health
 
 #: How the site of an activity was found.  With OWN the launching thread stood there.
 #: With INHERITED that thread had no section of its own, and ``via`` is the site in the
@@ -64,7 +65,8 @@ class GpuTimeline:
 class GpuDevice:
     """A device, and its timeline over the whole recording and over the measured steps.
 
-    Its properties are as the driver names them, 0 where it does not tell.
+    Its properties are as the driver names them, 0 where it does not tell.  ``health`` is
+    None if nothing is known of it.
     """
 
     index: int
@@ -80,6 +82,7 @@ class GpuDevice:
     whole: GpuTimeline = GpuTimeline()
     steps: GpuTimeline = GpuTimeline()
     step_count: int = 0
+    health: GpuHealth | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +177,8 @@ class GpuSnapshot:
     why; with ``on`` a reason says what had to be done differently.  ``tier`` is
     ``callbacks`` or ``external``: how launches were tied to sites.  ``paused_ns`` is time
     in which another profiler had the records, ``pauses`` who and how long.
+    ``health_reason`` says why the devices' health is not known, or no further than some
+    moment: then ``health_hung`` is true.
     """
 
     status: str
@@ -191,6 +196,8 @@ class GpuSnapshot:
     paused_ns: int = 0
     pauses: tuple[tuple[str, int], ...] = ()
     counters: Mapping[str, int] = field(default_factory=dict)
+    health_reason: str = ""
+    health_hung: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain dicts, lists, strings and numbers: what ``json.dumps`` accepts."""
@@ -211,6 +218,8 @@ class GpuSnapshot:
             "paused_ns": self.paused_ns,
             "pauses": [list(pause) for pause in self.pauses],
             "counters": dict(self.counters),
+            "health_reason": self.health_reason,
+            "health_hung": self.health_hung,
         }  # fmt: skip
 
 
@@ -222,7 +231,7 @@ _TIMELINE = tuple(name for name in _names(GpuTimeline) if name != "idle")
 _DEVICE = tuple(
     name
     for name in _names(GpuDevice)
-    if name not in ("name", "capability", "whole", "steps", "step_count")
+    if name not in ("name", "capability", "whole", "steps", "step_count", "health")
 )
 _COLUMNS = {of: _names(of) for of in (GpuKernel, GpuActivity, GpuHost, GpuLine)}
 
@@ -246,6 +255,7 @@ def _device_dict(device: GpuDevice) -> dict[str, Any]:
         "whole": _timeline_dict(device.whole),
         "steps": _timeline_dict(device.steps),
         "step_count": device.step_count,
+        "health": health_dict(device.health),
     }
 
 
@@ -300,12 +310,21 @@ def read_gpu(value: object, n_keys: int, tree_sizes: Sequence[int]) -> GpuSnapsh
             as_str(k, "gpu.counters key"): as_int(v, f"gpu.counters[{show(k)}]")
             for k, v in as_dict(top.get("counters"), "gpu.counters").items()
         },
+        # Runs saved before there was any do not have these.
+        health_reason=as_str(top.get("health_reason", ""), "gpu.health_reason"),
+        health_hung=_flag(top.get("health_hung", False), "gpu.health_hung"),
     )  # fmt: skip
 
 
 def _one_of(value: object, where: str, known: Sequence[str]) -> str:
     if not isinstance(value, str) or value not in known:
         raise fail(where, value, f"one of {', '.join(known)}")
+    return value
+
+
+def _flag(value: object, where: str) -> bool:
+    if not isinstance(value, bool):
+        raise fail(where, value, "true or false")
     return value
 
 
@@ -354,6 +373,7 @@ def _device(value: object, i: int, n_keys: int) -> GpuDevice:
         whole=_timeline(d.get("whole"), f"{where}.whole", n_keys),
         steps=_timeline(d.get("steps"), f"{where}.steps", n_keys),
         step_count=as_int(d.get("step_count"), f"{where}.step_count"),
+        health=read_health(d.get("health"), f"{where}.health"),
         **numbers,
     )
 

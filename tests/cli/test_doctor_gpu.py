@@ -95,7 +95,10 @@ Make = Callable[..., str]
 
 @pytest.fixture
 def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
-    """Compiles a library; the machine has no other, and nobody is attached."""
+    """Compiles a library; the machine has no other, and nobody is attached.
+
+    NVML is not asked: its line is tested in tests/gpu/test_doctor_fake.py.
+    """
     compiler = shutil.which("cc")
     if compiler is None:
         pytest.skip("no C compiler")
@@ -105,6 +108,7 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
     monkeypatch.setattr(gpu_find, "_TOOLKITS", str(tmp_path / "cuda*"))
     monkeypatch.setattr(gpu_find, "SONAMES", ("libcupti.so.0.1",))
     monkeypatch.setattr(sys, "path", [])
+    monkeypatch.setattr(doctor_gpu, "_health_rows", lambda driver: [])
 
     def compile_it(name: str, source: str, *defines: str) -> str:
         path = tmp_path / name

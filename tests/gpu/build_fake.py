@@ -1,6 +1,6 @@
-"""Builds the fake libcupti, the fake driver and the module that uses them.
+"""Builds the fake libcupti, driver and NVML, and the module that uses them.
 
-    python3 tests/gpu/build_fake.py DIRECTORY     all three, for use by hand
+    python3 tests/gpu/build_fake.py DIRECTORY     all of them, for use by hand
 
 Needs a C compiler ($CC, or cc) and the interpreter's headers; nothing else.
 """
@@ -92,6 +92,12 @@ def build_cuda(directory: Path) -> Path:
     )
 
 
+def build_nvml(directory: Path, without: Iterable[str] = ()) -> Path:
+    """The fake NVML; the functions named in ``without`` are not exported."""
+    hidden = [f"-D{name}=hidden_{name}" for name in without]
+    return compile_c([SOURCES / "fake_nvml.c"], directory / "libnvidia-ml.so.1", hidden)
+
+
 def build_module(directory: Path) -> Path:
     """The Python module ``fakegpu`` for the running interpreter."""
     suffix = sysconfig.get_config_var("EXT_SUFFIX")
@@ -104,5 +110,5 @@ def build_module(directory: Path) -> Path:
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
-    for path in (build_cupti(folder), build_cuda(folder), build_module(folder)):
-        print(path)
+    for build in (build_cupti, build_cuda, build_nvml, build_module):
+        print(build(folder))

@@ -1,4 +1,4 @@
-"""What the GPU tests share: the fake driver and libcupti, built once per session.
+"""What the GPU tests share: the fake driver, libcupti and NVML, built once per session.
 
 ``fake_gpu``    paths, the environment of a child process, variants (fake_handles.FakeGpu)
 ``fake_cupti``  the fake libcupti in this process, reset for the test (fake_handles.Control)
@@ -22,7 +22,12 @@ from fake_handles import Control, FakeGpu
 def fake_gpu(tmp_path_factory: pytest.TempPathFactory) -> FakeGpu:
     directory = tmp_path_factory.mktemp("fake_gpu")
     build_fake.build_module(directory)
-    return FakeGpu(directory, build_fake.build_cupti(directory), build_fake.build_cuda(directory))
+    return FakeGpu(
+        directory,
+        build_fake.build_cupti(directory),
+        build_fake.build_cuda(directory),
+        build_fake.build_nvml(directory),
+    )
 
 
 @pytest.fixture

@@ -162,17 +162,20 @@ class FakeGpu:
     directory: Path
     cupti: Path
     driver: Path
+    nvml: Path
     _variants: dict[tuple[str, ...], Path] = field(default_factory=dict)
 
     def env(self, *, ready: bool = True, cupti: Path | None = None, **more: str) -> dict[str, str]:
         """The environment of a child.
 
-        ``ready``: the program has initialised CUDA; ``more``: FAKE_CUPTI_* and FAKE_CUDA_*.
+        ``ready``: the program has initialised CUDA; ``more``: FAKE_CUPTI_*, FAKE_CUDA_* and
+        FAKE_NVML_*.
         A call of CUPTI's before cuInit fails and is counted, as ``before_init``.
         """
-        env = {k: v for k, v in os.environ.items() if not k.startswith("FAKE_CU")}
+        env = {k: v for k, v in os.environ.items() if not k.startswith(("FAKE_CU", "FAKE_NVML"))}
         env["FASTPROF_CUPTI"] = str(cupti or self.cupti)
         env["FASTPROF_CUDA_DRIVER"] = str(self.driver)
+        env["FASTPROF_NVML"] = str(self.nvml)
         path = [str(self.directory), env.get("PYTHONPATH", "")]
         env["PYTHONPATH"] = os.pathsep.join(p for p in path if p)
         env["FAKE_CUDA_READY"] = "1" if ready else "0"
@@ -200,6 +203,15 @@ class FakeGpu:
             folder = self.directory / f"variant{len(self._variants)}"
             folder.mkdir()
             self._variants[key] = build_fake.build_cupti(folder, key)
+        return self._variants[key]
+
+    def nvml_without(self, *functions: str) -> Path:
+        """An NVML that lacks these functions."""
+        key = ("nvml", *sorted(functions))
+        if key not in self._variants:
+            folder = self.directory / f"variant{len(self._variants)}"
+            folder.mkdir()
+            self._variants[key] = build_fake.build_nvml(folder, functions)
         return self._variants[key]
 
     def release(self, release: int) -> Path:

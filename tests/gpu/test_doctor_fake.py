@@ -23,15 +23,19 @@ REFUSED = "cannot be recorded: "
 NO_LIBCUPTI = "cannot be recorded: no libcupti here works with this driver; "
 
 
-def gpu_lines(fake: FakeGpu, **env: str) -> list[tuple[str, str]]:
-    wanted = {
+def _environment(fake: FakeGpu) -> dict[str, str]:
+    return {
         "PYTHONPATH": SOURCE_PATH,
         "FASTPROF_CUPTI": str(fake.cupti),
         "FASTPROF_CUDA_DRIVER": str(fake.driver),
+        "FASTPROF_NVML": str(fake.nvml),
         "FAKE_CUPTI_SET": "needs_driver=1",
         "CUDA_HOME": "",
     }
-    result = run_child(DOCTOR, env=wanted | env).check()
+
+
+def gpu_lines(fake: FakeGpu, **env: str) -> list[tuple[str, str]]:
+    result = run_child(DOCTOR, env=_environment(fake) | env).check()
     lines = result.stdout.splitlines()
     width = max(len(line.partition("  ")[0]) for line in lines)
     rows = [(line[:width].strip(), line[width:].strip()) for line in lines]
@@ -41,10 +45,13 @@ def gpu_lines(fake: FakeGpu, **env: str) -> list[tuple[str, str]]:
 
 def test_all_is_well(fake_gpu: FakeGpu) -> None:
     rows = gpu_lines(fake_gpu, FAKE_CUDA_DEVICES="2")
-    assert [name for name, _ in rows] == ["gpu", "gpu 0", "gpu 1", "libcupti", "gpu times"]
+    health = ["gpu health"] * 2
+    assert [name for name, _ in rows] == ["gpu", "gpu 0", "gpu 1", *health, "libcupti", "gpu times"]
     assert rows[0][1] == "driver of CUDA 13.0, 2 devices"
-    assert rows[3][1] == f"{fake_gpu.cupti}, version 130001, FASTPROF_CUPTI"
-    assert rows[4][1] == "can be recorded, by launch callbacks"
+    told = "60 C, SM clock 1980 MHz, 350 W, throttling is told"
+    assert [text for _, text in rows[3:5]] == [f"device {i}: {told}" for i in range(2)]
+    assert rows[5][1] == f"{fake_gpu.cupti}, version 130001, FASTPROF_CUPTI"
+    assert rows[6][1] == "can be recorded, by launch callbacks"
 
 
 def test_f49_cuinit_fails(fake_gpu: FakeGpu) -> None:
@@ -63,8 +70,8 @@ def test_f49_a_function_is_missing(fake_gpu: FakeGpu) -> None:
     path = str(fake_gpu.variant("cuptiActivityFlushAll"))
     rows = gpu_lines(fake_gpu, FASTPROF_CUPTI=path)
     why = f"{path} has no function cuptiActivityFlushAll: it is no libcupti"
-    assert rows[2] == ("libcupti", f"not used: {why} (FASTPROF_CUPTI)")
-    assert rows[3][1].startswith(NO_LIBCUPTI)
+    assert rows[3] == ("libcupti", f"not used: {why} (FASTPROF_CUPTI)")
+    assert rows[4][1].startswith(NO_LIBCUPTI)
 
 
 @pytest.mark.parametrize(
@@ -87,3 +94,40 @@ def test_f49_a_call_fails(fake_gpu: FakeGpu, function: str, beginning: str) -> N
     assert text.startswith(beginning)
     if beginning == REFUSED:
         assert "999" in text
+
+
+def health(fake: FakeGpu, **env: str) -> str:
+    [text] = [text for name, text in gpu_lines(fake, **env) if name == "gpu health"]
+    return text
+
+
+def test_s1_22_without_nvml_there_is_one_line_with_the_cause(
+    fake_gpu: FakeGpu, tmp_path: Path
+) -> None:
+    other = tmp_path / "libother.so"
+    other.write_text("no library")
+    assert health(fake_gpu, FASTPROF_NVML=str(other)).startswith(
+        f"n/a, because NVML cannot be loaded: {other}"
+    )
+    text = health(fake_gpu, FASTPROF_NVML=str(fake_gpu.driver))
+    assert text == f"n/a, because {fake_gpu.driver} has no function nvmlInit_v2: it is no NVML"
+    text = health(fake_gpu, FAKE_NVML_FAIL="nvmlInit_v2:9")
+    assert text == "n/a, because nvmlInit_v2 failed with 9 (Fake Error)"
+
+
+def test_s1_22_what_a_device_does_not_tell_is_n_a_and_never_0(fake_gpu: FakeGpu) -> None:
+    text = health(fake_gpu, FAKE_NVML_SET="power=-1,reasons=-1,temperature=0")
+    assert text == "device 0: 0 C, SM clock 1980 MHz, power n/a, throttling n/a"
+    text = health(fake_gpu, FAKE_NVML_FAIL="nvmlDeviceGetHandleByPciBusId_v2:15")
+    assert text == "device 0: temperature n/a, SM clock n/a, power n/a, throttling n/a"
+
+
+def test_p9_a_hanging_nvml_does_not_hang_doctor(fake_gpu: FakeGpu) -> None:
+    code = DOCTOR.replace(
+        "main([", "from fastprof.cli import doctor_gpu\ndoctor_gpu.LIMIT_S = 5\nmain(["
+    )
+    assert "LIMIT_S" in code
+    env = {"FAKE_NVML_HANG": "nvmlInit_v2"}
+    text = run_child(code, env=_environment(fake_gpu) | env, timeout=60).check().stdout
+    assert "n/a, because the process did not answer within 5 s when NVML was asked" in text
+    assert "can be recorded, by launch callbacks" in text

@@ -64,7 +64,8 @@ def test_the_gpu_starts_before_the_hooks_and_ends_after_them(fake) -> None:
     assert fake.names == [
         "start", "start_sections", "enable", "disable", "stop_sections", "stop",
     ]  # fmt: skip
-    assert fake.calls[0] == ("start", ("libcupti.so.13",), "libcuda.so.1", False, "auto")
+    wanted = ("start", ("libcupti.so.13",), "libcuda.so.1", False, "auto", "libnvidia-ml.so.1")
+    assert fake.calls[0] == wanted
     assert fake.calls[-1] == ("stop", STOP_LIMIT_S)
 
 

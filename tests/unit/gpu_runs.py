@@ -23,6 +23,7 @@ from unit.snapshots import (
     c,
     gpu,
     h200,
+    health,
     histogram,
     kernel,
     memory,
@@ -87,6 +88,10 @@ def gpu_training_run() -> Snapshot:
                     overlap_ns=20 * MS, copy_ns=21 * MS, copy_alone_ns=15 * MS,
                 ),
                 step_count=7,
+                health=health(
+                    (60,) * 60 + (71,) * 60, (1980,) * 90 + (1785,) * 10, (350_000, 690_000) * 60,
+                    judged=120, sw_power_cap=30,
+                ),
             ),
         ),
         kernels=(

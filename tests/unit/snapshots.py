@@ -24,6 +24,7 @@ from fastprof.snapshot_gpu import (
     GpuSnapshot,
     GpuTimeline,
 )
+from fastprof.snapshot_health import REASONS, GpuHealth, HealthFigure, ThrottleSamples
 from fastprof.snapshot_memory import MemorySnapshot
 
 MS = 1_000_000
@@ -212,6 +213,33 @@ def h200(**fields: Any) -> GpuDevice:
         "warp_size": 32, "capability": (9, 0),
     }  # fmt: skip
     return GpuDevice(**{**made, **fields})
+
+
+def health(
+    temperature: Sequence[int] | None = (60, 62, 70),
+    clock: Sequence[int] | None = (1980, 1980, 1410),
+    power: Sequence[int] | None = (350_000, 360_000, 700_000),
+    *,
+    judged: int = 3,
+    **reasons: int,
+) -> GpuHealth:
+    """Samples of a device (C, MHz, mW), and in how many of ``judged`` it was throttled.
+
+    No two reasons hold in the same sample.
+    """
+
+    def figure(values: Sequence[int] | None) -> HealthFigure | None:
+        if values is None:
+            return None
+        return HealthFigure(len(values), sum(values), min(values), max(values), values[-1])
+
+    throttling = None
+    if judged:
+        throttled = sum(reasons.values())
+        slowed = throttled - reasons.get("sw_power_cap", 0)
+        counts = {name: reasons.get(name, 0) for name in REASONS}
+        throttling = ThrottleSamples(judged, throttled, slowed, counts)
+    return GpuHealth(figure(temperature), figure(clock), figure(power), throttling)
 
 
 def gpu(*activities: GpuActivity, **fields: Any) -> GpuSnapshot:

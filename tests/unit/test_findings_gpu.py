@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from fastprof.analysis.findings.rules_ranks import rank_finding
 from fastprof.report import build_report
@@ -19,7 +21,7 @@ from unit.findings_runs import (
     run,
     tensor,
 )
-from unit.snapshots import MS, kernel, py
+from unit.snapshots import MS, health, kernel, py, replaced
 
 GEMM = "ampere_sgemm_128x64_tn"
 
@@ -244,6 +246,76 @@ def test_s1_22_communication_that_computation_hides_is_a_note():
 def test_s2_08_waiting_for_other_ranks_is_found_without_a_gpu():
     phases = {"data": 5, "forward": 30, "backward": 40, "synchronization": 20}
     assert found(run(phases))["all-reduce-share"].saving_ms == pytest.approx(20)
+
+
+# ---- health ----
+
+
+def throttled(samples=100, *, steps=40, temperature=(84,) * 99 + (91,), **reasons):
+    """A healthy run of two devices, the second of which had its clocks throttled."""
+    made = run(layer=gpu_layer(0.95), steps=steps)
+    device = made.gpu.devices[0]
+    sick = health(temperature, judged=samples, **reasons)
+    other = replace(device, index=1, health=sick)
+    well = replace(device, health=health((60,), judged=samples))
+    return replaced(made, gpu=replace(made.gpu, devices=(well, other)))
+
+
+@pytest.mark.parametrize("reason_", ["hw_slowdown", "sw_thermal", "hw_thermal", "hw_power_brake"])
+@pytest.mark.parametrize(
+    ("percent", "steps", "severity"),
+    [(0, 40, None), (5, 40, None), (6, 40, "warning"), (25, 40, "warning"), (26, 40, "critical"),
+     (26, 10, "warning")],
+)  # fmt: skip
+def test_s1_22_a_throttled_gpu_is_found(reason_, percent, steps, severity):
+    made = throttled(steps=steps, **{reason_: percent})
+    rule = found(made).get("gpu-throttled")
+    assert (rule and rule.severity) == severity
+    assert "gpu-throttled" not in noted(made)
+    if rule:
+        assert rule.value == percent
+        assert rule.source.startswith("fastprof: ")
+        assert rule.title == f"GPU 1 is throttled by heat or hardware in {percent}.0 % of the time"
+        [text] = rule.evidence
+        assert text.startswith("NVIDIA H200, 100 samples: ")
+        assert f" {percent}.0 %; 84 C in the mean, 91 C at most; SM clock " in text
+        assert "1410 to 1980 MHz; 470 W in the mean" in text
+        assert any("nvidia-smi -q -d" in fix for fix in rule.fix)
+        assert rule.saving_ms is None
+
+
+@pytest.mark.parametrize(("percent", "noticed"), [(50, False), (51, True), (100, True)])
+def test_s1_22_a_gpu_at_its_power_limit_is_a_note(percent, noticed):
+    made = throttled(sw_power_cap=percent)
+    assert "gpu-throttled" not in found(made)
+    assert ("gpu-throttled" in noted(made)) == noticed
+    if noticed:
+        title = f"GPU 1 runs at its power limit in {percent}.0 % of the time"
+        assert noted(made)["gpu-throttled"].title == title
+
+
+def test_heat_is_named_before_the_power_limit():
+    rule = found(throttled(sw_power_cap=70, hw_thermal=30))["gpu-throttled"]
+    assert (rule.severity, rule.value) == ("critical", 30)
+    assert "power cap 70.0 %, thermal (hardware) 30.0 %" in rule.evidence[0]
+
+
+def test_what_is_not_known_is_left_out_of_the_evidence():
+    made = throttled(hw_thermal=30)
+    only = health(None, None, None, judged=100, hw_thermal=30)
+    device = replace(made.gpu.devices[0], health=only)
+    rule = found(replaced(made, gpu=replace(made.gpu, devices=(device,))))["gpu-throttled"]
+    assert rule.evidence == ("NVIDIA H200, 100 samples: thermal (hardware) 30.0 %.",)
+
+
+def test_too_few_samples_or_none_say_nothing_about_throttling():
+    assert reason(run(), "gpu-throttled") == "the GPU was not recorded"
+    told = "the driver did not tell whether clocks are throttled"
+    assert reason(run(layer=gpu_layer()), "gpu-throttled") == told
+    assert reason(throttled(0), "gpu-throttled") == told
+    few = "only 9 samples of the clocks were taken, 10 are needed"
+    assert reason(throttled(9, hw_thermal=9), "gpu-throttled") == few
+    assert "gpu-throttled" in found(throttled(10, hw_thermal=9))
 
 
 def ranks(imbalance: float, steps: int = 40):

@@ -1,4 +1,4 @@
-"""Where libcupti and the driver are looked for, and where not."""
+"""Where libcupti, the driver and NVML are looked for, and where not."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ REAL_CUPTI = Path("/usr/local/cuda-13.0/lib64/libcupti.so.13")
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A machine with nothing of NVIDIA's; the working directory is `cwd` in it."""
     for name in list(os.environ):
-        if name.startswith(("FASTPROF_CU", "CUDA", "NSYS", "NV_", "NVTX")):
+        if name.startswith(("FASTPROF_CU", "FASTPROF_NVML", "CUDA", "NSYS", "NV_", "NVTX")):
             monkeypatch.delenv(name)
     (tmp_path / "cwd").mkdir()
     (tmp_path / "maps").write_text("")
@@ -176,12 +176,13 @@ def test_p8_a_library_in_the_working_directory_is_not_loaded(tmp_path: Path) -> 
     run_child(lines, cwd=tmp_path, env={"PYTHONPATH": SOURCE_PATH, "CUDA_HOME": "."}).check()
 
 
+VARIABLES = ["FASTPROF_CUPTI", "FASTPROF_CUDA_DRIVER", "FASTPROF_NVML"]
 JUNK = ["junk", "./x", "../libcupti.so.13", "lib/x", "/no/such/file", "/", "/" + "x" * 100_000,
         "\udcff\udcfe", "/\udcff", " ", "1"]  # fmt: skip
 
 
 @pytest.mark.parametrize("value", JUNK)
-@pytest.mark.parametrize("variable", ["FASTPROF_CUPTI", "FASTPROF_CUDA_DRIVER"])
+@pytest.mark.parametrize("variable", VARIABLES)
 def test_f48_junk_is_warned_about_once_and_ignored(
     machine: Path,
     variable: str,
@@ -194,6 +195,7 @@ def test_f48_junk_is_warned_about_once_and_ignored(
         for _ in range(3):
             assert paths() == SONAMES
             assert gpu_find.driver_path() is None
+            assert gpu_find.nvml_path() == "libnvidia-ml.so.1"
     assert len(caplog.records) == 1
     text = caplog.records[0].getMessage()
     assert text.startswith(f"{variable}=")
@@ -202,13 +204,14 @@ def test_f48_junk_is_warned_about_once_and_ignored(
     assert len(text) < 250
 
 
-@pytest.mark.parametrize("variable", ["FASTPROF_CUPTI", "FASTPROF_CUDA_DRIVER"])
+@pytest.mark.parametrize("variable", VARIABLES)
 def test_f48_an_empty_value_is_none(
     machine: Path, variable: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv(variable, "")
     assert paths() == SONAMES
     assert gpu_find.driver_path() is None
+    assert gpu_find.nvml_path() == "libnvidia-ml.so.1"
     assert not caplog.records
 
 
@@ -218,18 +221,21 @@ def test_the_driver_is_the_file_that_is_named(
     assert gpu_find.driver_path() is None
     monkeypatch.setenv("FASTPROF_CUDA_DRIVER", touch("own/libcuda.so.1"))
     assert gpu_find.driver_path() == str(machine / "own/libcuda.so.1")
+    monkeypatch.setenv("FASTPROF_NVML", touch("own/libnvidia-ml.so.1"))
+    assert gpu_find.nvml_path() == str(machine / "own/libnvidia-ml.so.1")
 
 
 @pytest.mark.parametrize("option", ["-I", "-E"])
 def test_f48_the_variables_are_not_looked_at_in_an_isolated_run(
     option: str, tmp_path: Path
 ) -> None:
-    for name in ("libcupti.so.13", "libcuda.so.1", "home/lib64/libcupti.so.13"):
+    for name in ("libcupti.so.13", "libcuda.so.1", "libnvml.so", "home/lib64/libcupti.so.13"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("")
     env = {
         "FASTPROF_CUPTI": str(tmp_path / "libcupti.so.13"),
         "FASTPROF_CUDA_DRIVER": str(tmp_path / "libcuda.so.1"),
+        "FASTPROF_NVML": str(tmp_path / "libnvml.so"),
         "CUDA_HOME": str(tmp_path / "home"),
     }
     code = (
@@ -237,6 +243,7 @@ def test_f48_the_variables_are_not_looked_at_in_an_isolated_run(
         f"sys.path.insert(0, {SOURCE_PATH!r})\n"
         "from fastprof.capture import gpu_find\n"
         "assert gpu_find.driver_path() is None\n"
+        "assert gpu_find.nvml_path() == gpu_find.NVML_SONAME\n"
         f"assert not any({str(tmp_path)!r} in c.path for c in gpu_find.cupti_candidates())\n"
     )
     run_child(code, env=env, options=[option], guard=False).check()

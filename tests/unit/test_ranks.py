@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import tracemalloc
+from dataclasses import replace
 
 import fastprof
 import pytest
@@ -24,6 +25,7 @@ from unit.snapshots import (
     Node,
     gpu,
     h200,
+    health,
     memory,
     py,
     replaced,
@@ -336,6 +338,78 @@ def test_s1_22_unequal_ranks_are_a_finding_and_equal_ones_are_not(late):
     noisy = ranks(*(waiting(r, data=13 if r == 2 else 5, jitter_ms=40) for r in range(4)))
     assert noisy.imbalance > 0.1
     assert noisy.finding is None
+
+
+def hot(late_rank=2, **devices):
+    """Four ranks, of which one is late on the GPU; ``devices``: health by rank."""
+
+    def made(rank):
+        computing = on_gpu(rank, 80 if rank == late_rank else 40)
+        found = devices.get(f"r{rank}", health((62,), (1980,), judged=10))
+        device = replace(computing.gpu.devices[0], health=found)
+        return replaced(computing, gpu=replace(computing.gpu, devices=(device,)))
+
+    return ranks(*(made(rank) for rank in range(4)))
+
+
+def test_s1_22_the_table_has_temperature_clock_and_throttling_of_each_rank():
+    made = hot(r1=health((80, 91), (1500, 1200), judged=8, hw_thermal=2), r3=None)
+    assert [r.gpu_temperature_c for r in made.rows] == [62, 85.5, 62, None]
+    assert [r.gpu_temperature_max_c for r in made.rows] == [62, 91, 62, None]
+    assert [r.gpu_sm_clock_mhz for r in made.rows] == [1980, 1350, 1980, None]
+    assert [r.gpu_throttled for r in made.rows] == [0, 0.25, 0, None]
+    lines = made.to_text().splitlines()
+    at = next(i for i, line in enumerate(lines) if line.startswith("rank"))
+    header = re.split(r"  +", lines[at])
+    assert header[-4:] == ["GPU mean C", "GPU most C", "SM clock MHz", "throttled %"]
+    cells = [line.split()[-4:] for line in lines[at + 2 : at + 6]]
+    assert cells[1] == ["86", "91", "1350", "25.0"]
+    assert cells[3] == ["n/a"] * 4
+    assert "SM clock MHz" in made.to_markdown()
+    assert json.loads(made.to_json())["rows"][1]["gpu_temperature_max_c"] == 91
+    # Nowhere else is there an empty column.
+    assert "SM clock" not in ranks(*(on_gpu(r, 40) for r in range(2))).to_text()
+
+
+def test_s1_22_of_several_devices_the_worst_counts():
+    made = on_gpu(0, 40)
+    devices = (
+        replace(made.gpu.devices[0], health=health((60,), (1980,), judged=2)),
+        replace(made.gpu.devices[0], index=1, health=None),
+        replace(made.gpu.devices[0], index=2, health=health((80,), None, judged=0)),
+        replace(made.gpu.devices[0], index=3, health=health(None, (1200,), judged=2, hw_thermal=1)),
+    )
+    row = rank_row(build_report(replaced(made, gpu=replace(made.gpu, devices=devices))), "x")
+    found = (row.gpu_temperature_c, row.gpu_sm_clock_mhz, row.gpu_throttled)
+    assert found == (80, 1200, 0.5)
+
+
+def test_s1_22_a_late_rank_with_a_hot_gpu_is_told_so_in_the_finding():
+    sick = health((88,), (1410,), judged=10, hw_thermal=4)
+    made = hot(r2=sick)
+    text = (
+        "The GPU of rank 2 is worse off than the others' (medians): its SM clock is 1410 MHz "
+        "against 1980 MHz, it is at 88 C against 62 C, its clocks were throttled in 40% of the "
+        "samples."
+    )
+    assert made.finding.evidence == (made.straggler.text, text)
+    assert text in made.notes
+    # It is late for another reason than the hot one, which is told all the same.
+    other = hot(r1=sick)
+    assert other.finding.evidence == (other.straggler.text,)
+    assert any("GPU of rank 1 is worse off" in note for note in other.notes)
+
+
+@pytest.mark.parametrize(
+    ("temperature", "clock", "worse"),
+    [
+        (71, 1980, False), (72, 1980, True), (62, 1890, False), (62, 1870, True),
+        (40, 2500, False), (None, 1000, True), (90, None, True), (None, None, False),
+    ],
+)  # fmt: skip
+def test_s1_22_gpus_are_alike_within_10_c_and_5_percent(temperature, clock, worse):
+    one = health(temperature and (temperature,), clock and (clock,), judged=10)
+    assert any("worse off" in note for note in hot(r0=one).notes) == worse
 
 
 def test_json_has_every_field(late):

@@ -29,6 +29,7 @@ from unit.snapshots import (
     activity,
     gpu,
     h200,
+    health,
     kernel,
     memory,
     py,
@@ -55,7 +56,11 @@ def gpu_run() -> Snapshot:
         cupti_path="libcupti.so.13",
         driver_version=13000,
         devices=(
-            h200(whole=timeline(70, (-1, 10), (builder.key(section("forward")), 20)), step_count=3),
+            h200(
+                whole=timeline(70, (-1, 10), (builder.key(section("forward")), 20)),
+                step_count=3,
+                health=health(judged=7, sw_power_cap=5, hw_thermal=2),
+            ),
         ),
         kernels=(kernel("gemm", 2**53 + 6, 8, small_count=1, small_ns=5, blocks_ns=1.5),),
         host=(waits((0, 2), launches=9, delays=8, delay_ns=70, syncs=2, blocked_ns=99),),
@@ -63,6 +68,8 @@ def gpu_run() -> Snapshot:
         paused_ns=17,
         pauses=(("torch.profiler", 17),),
         counters={"records": 9, "dropped": 1},
+        health_reason="NVML did not answer any more",
+        health_hung=True,
     )
     return builder.snapshot(
         gpu=made,
@@ -148,6 +155,18 @@ def test_a_run_saved_before_there_was_a_gpu_layer_has_none(name):
         (["gpu", "paused_ns"], "soon"),
         (["gpu", "pauses", 0], ["x"]),
         (["gpu", "counters", "dropped"], -1),
+        (["gpu", "health_reason"], 7),
+        (["gpu", "health_hung"], 1),
+        (["gpu", "devices", 0, "health"], []),
+        (["gpu", "devices", 0, "health", "temperature_c"], [1, 60, 60, 60]),
+        (["gpu", "devices", 0, "health", "temperature_c"], [0, 0, 0, 0, 0]),
+        (["gpu", "devices", 0, "health", "power_mw"], [2, 9, 4, 5, 6]),
+        (["gpu", "devices", 0, "health", "power_mw"], [2, 11, 4, 5, 5]),
+        (["gpu", "devices", 0, "health", "sm_clock_mhz", 1], -1),
+        (["gpu", "devices", 0, "health", "reasons"], {}),
+        (["gpu", "devices", 0, "health", "reasons", "samples"], 0),
+        (["gpu", "devices", 0, "health", "reasons", "throttled"], 8),
+        (["gpu", "devices", 0, "health", "reasons", "hw_thermal"], None),
         (["memory"], 7),
         (["memory", "device"], -1),
         (["memory", "total_bytes"], "much"),
@@ -184,12 +203,26 @@ def test_f46_every_field_of_the_gpu_must_be_there(part):
             "driver_version",
             "total_bytes",
             "parts",
+            "health_reason",
+            "health_hung",
         ):
             continue  # these may be unknown
         kept = data[part].pop(name)
         with pytest.raises(SnapshotError, match=name):
             Snapshot.from_dict(data)
         data[part][name] = kept
+
+
+def test_s1_22_a_run_saved_before_health_was_recorded_has_none():
+    data = plain(gpu_run())
+    for name in ("health_reason", "health_hung"):
+        del data["gpu"][name]
+    del data["gpu"]["devices"][0]["health"]
+    read = Snapshot.from_dict(data)
+    assert read.gpu.devices[0].health is None
+    report = build_report(read)
+    assert report.gpu.devices[0].health is None
+    assert "temperature" not in report.to_text()
 
 
 def test_a_live_recording_may_hand_over_tuples():

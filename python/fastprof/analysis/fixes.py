@@ -230,6 +230,14 @@ _FIXES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "(default 25)), a faster interconnect."),
         ),
     },
+    "gpu-throttled": {
+        "torch": (
+            ("Heat: nvidia-smi -q -d TEMPERATURE,PERFORMANCE beside the run; look at fans, air "
+            "flow, dust and what runs next to it, or use another machine."),
+            ("Power: nvidia-smi -q -d POWER shows the limit, nvidia-smi -pl raises it where supply "
+            "and cooling allow; a power brake comes from the machine's power supply."),
+        ),
+    },
     "imbalance": {
         "torch": (
             ("Give all ranks equal work: batches of similar length, a sampler that balances; "

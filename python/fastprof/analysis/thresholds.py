@@ -16,6 +16,8 @@ from dataclasses import dataclass
 CRITICAL_STEPS = 20
 #: Fewer measured steps than these say nothing.
 MIN_STEPS = 5
+#: Nor do fewer samples of a device's health, about one a second.
+MIN_SAMPLES = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,16 @@ _ALL = {
         "GPU utilization", "%", 0.80, 0.70, 0.50,
         f"{_MERGED}, GPU utilization (PyTorch's TensorBoard plugin 50 %, TraceML 30 and 70 %)",
         low=True,
+    ),
+    # Of a healthy GPU none: it may be said of a clock change, so single samples do not count.
+    "gpu-throttled": Limit(
+        "share of samples with clocks slowed by heat or hardware", "%", None, 0.05, 0.25,
+        f"{_OWN}: NVML calls each of these a slowdown by protection, none is normal operation",
+    ),
+    # Busy data center GPUs run at their power limit; then it is a fact, and no fault.
+    "gpu-power-cap": Limit(
+        "share of samples with clocks held down by the power limit", "%", 0.50, None, None,
+        f"{_OWN}: half of the time",
     ),
     "gpu-memory-low": Limit(
         "GPU memory used", "%", None, 0.50, None, f"{_MERGED}, GPU memory", low=True

@@ -1,4 +1,4 @@
-"""Where the CUDA driver and libcupti are, and who else wants the GPU's records.
+"""Where the CUDA driver, libcupti and NVML are, and who else wants the GPU's records.
 
 Nothing is imported, loaded or started here.  The working directory is never looked into:
 a library lying there must not be loaded because somebody started a program there.
@@ -17,6 +17,10 @@ from fastprof import _core
 
 CUPTI_VARIABLE = "FASTPROF_CUPTI"
 DRIVER_VARIABLE = "FASTPROF_CUDA_DRIVER"
+NVML_VARIABLE = "FASTPROF_NVML"
+
+#: Comes with the driver, so the loader finds it where it finds the driver.
+NVML_SONAME = "libnvidia-ml.so.1"
 
 #: For the loader's own search.  The newest first: :func:`usable` leaves out what is too new.
 SONAMES = ("libcupti.so.13", "libcupti.so.12", "libcupti.so.11.8")
@@ -109,6 +113,11 @@ def cupti_paths(driver: str | None, *, initialise: bool) -> list[str]:
 def driver_path() -> str | None:
     """Return the driver named by ``FASTPROF_CUDA_DRIVER``; None for the loader's own search."""
     return _file_from(DRIVER_VARIABLE)
+
+
+def nvml_path() -> str:
+    """Return the NVML named by ``FASTPROF_NVML``, or its name for the loader's own search."""
+    return _file_from(NVML_VARIABLE) or NVML_SONAME
 
 
 def attached_tool() -> str | None:

@@ -1,7 +1,7 @@
 """What ``fastprof doctor`` tells about the GPU.
 
-The driver and each libcupti are asked in child processes: initialising CUDA takes memory
-of the device and spoils later forks, and some releases of libcupti crash.
+The driver, each libcupti and NVML are asked in child processes: initialising CUDA takes memory
+of the device and spoils later forks, some releases of libcupti crash, and NVML may hang.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from fastprof.capture.gpu_find import (
     attached_tool,
     cupti_candidates,
     driver_path,
+    nvml_path,
     usable,
 )
 
@@ -36,9 +37,12 @@ resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 if sys.argv[1] not in sys.path:
     sys.path.insert(0, sys.argv[1])
 from fastprof import _core
-driver, cupti = json.loads(sys.argv[2])
+driver, cupti, nvml = json.loads(sys.argv[2])
 if sys.argv[3] == "probe":
     told = _core.gpu_probe(driver, cupti, True)
+elif sys.argv[3] == "health":
+    devices = _core.gpu_probe(driver, (), True)["driver"]["devices"]
+    told = _core.nvml_probe(nvml, tuple(device["bus_id"] for device in devices))
 else:
     recorder = _core.Recorder()
     told = recorder.gpu_start(cupti, driver, initialise=True, tier="auto")
@@ -65,7 +69,29 @@ def gpu_rows() -> list[Row]:
     found = f"{len(devices)} device{'s' if len(devices) != 1 else ''}"
     rows = [("gpu", f"driver of CUDA {_cuda(about['version'])}, {found}")]
     rows += [(f"gpu {device['index']}", _describe(device)) for device in devices]
+    rows += _health_rows(driver)
     return [*rows, *_cupti_rows(driver, about["version"]), *_nvtx_row()]
+
+
+def _health_rows(driver: str | None) -> list[Row]:
+    """What the devices' health is, as far as each tells."""
+    told = _ask(driver, (), "health")
+    name = "gpu health"
+    if isinstance(told, str):
+        return [(name, f"n/a, because the process {told} when NVML was asked")]
+    if told["reason"]:
+        return [(name, f"n/a, because {told['reason']}")]
+    return [(name, f"device {i}: {_health(d)}") for i, d in enumerate(told["devices"])]
+
+
+def _health(device: Mapping[str, Any]) -> str:
+    heat, clock, power = (device[k] for k in ("temperature_c", "sm_clock_mhz", "power_mw"))
+    return ", ".join((
+        "temperature n/a" if heat is None else f"{heat} C",
+        "SM clock n/a" if clock is None else f"SM clock {clock} MHz",
+        "power n/a" if power is None else f"{power / 1000:.0f} W",
+        "throttling n/a" if device["reasons"] is None else "throttling is told",
+    ))  # fmt: skip
 
 
 def _cupti_rows(driver: str | None, version: int) -> list[Row]:
@@ -108,11 +134,11 @@ def _times(driver: str | None, candidate: Candidate) -> str:
 
 
 def _ask(
-    driver: str | None, cupti: Sequence[str], what: Literal["probe", "start"] = "probe"
+    driver: str | None, cupti: Sequence[str], what: Literal["probe", "start", "health"] = "probe"
 ) -> dict[str, Any] | str:
     """What the extension says, in a child that may crash or hang; else what the child did."""
     root = str(Path(fastprof.__file__).resolve().parent.parent)
-    arguments = json.dumps([driver, list(cupti)])
+    arguments = json.dumps([driver, list(cupti), nvml_path()])
     command = [sys.executable, "-I", "-c", _CHILD, root, arguments, what]
     try:
         child = subprocess.run(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any, TextIO
 
@@ -107,12 +107,31 @@ def _ranks(report: RankReport, limit: int) -> Table:
         # In their order, but those that matter.
         rows = sorted(rows, key=lambda pair: -(pair[1] or pair[0].step_ms or 0.0))[:limit]
         title = f"Ranks (ms per step; {limit} of {len(report.rows)}, most own work first)"
-    headers = (
+    headers: tuple[str, ...] = (
         "rank", "host", "steps", "step", "p95", "own work", "data", "forward", "backward",
         "optimizer", "communication", "GPU busy %", "GPU compute", "GPU waits per step",
         "memory GiB",
     )  # fmt: skip
-    return Table(title, headers, tuple(_rank(row, work) for row, work in rows), frozenset({1}))
+    cells = [_rank(row, work) for row, work in rows]
+    # Where no rank's driver told anything these would be empty.
+    for header, of in _HEALTH if any(_told(row) for row in report.rows) else ():
+        headers += (header,)
+        cells = [(*cell, of(row)) for cell, (row, _) in zip(cells, rows, strict=True)]
+    return Table(title, headers, tuple(cells), frozenset({1}))
+
+
+#: Of the hottest, slowest, most throttled GPU of a rank.
+_HEALTH: tuple[tuple[str, Callable[[RankRow], str]], ...] = (
+    ("GPU mean C", lambda row: number(row.gpu_temperature_c, 0)),
+    ("GPU most C", lambda row: number(row.gpu_temperature_max_c, 0)),
+    ("SM clock MHz", lambda row: number(row.gpu_sm_clock_mhz, 0)),
+    ("throttled %", lambda row: percent(row.gpu_throttled)),
+)
+
+
+def _told(row: RankRow) -> bool:
+    figures = (row.gpu_temperature_c, row.gpu_sm_clock_mhz, row.gpu_throttled)
+    return any(figure is not None for figure in figures)
 
 
 def _rank(row: RankRow, work: float | None) -> tuple[str, ...]:

@@ -68,6 +68,7 @@ def gpu_tables(report: Report) -> list[Table]:
     if gpu is not None and gpu.status == "on":
         made += [
             _devices(gpu.devices),
+            _health(gpu.devices),
             _idle(gpu.devices),
             _totals(gpu),
             kernels(report.kernels, gpu),
@@ -113,6 +114,27 @@ def _devices(devices: Sequence[GpuDeviceRow]) -> Table:
         if device.steps is not None:
             rows.append(row(device, f"{device.step_count} steps", device.steps))
     return Table("GPU devices", headers, tuple(rows), left=frozenset({0, 1}))
+
+
+def _health(devices: Sequence[GpuDeviceRow]) -> Table:
+    headers = (
+        "device", "samples", "mean C", "most C", "SM clock MHz", "least MHz", "most MHz",
+        "power W", "most W", "throttled %", "by (may overlap)",
+    )  # fmt: skip
+    rows = []
+    for device in devices:
+        row = device.health
+        if row is not None:
+            by = ", ".join(f"{r.reason} {percent(r.share)} %" for r in row.reasons)
+            rows.append((
+                f"{device.index} {short(device.name)}", str(row.samples),
+                number(row.temperature_c, 0), number(row.temperature_max_c, 0),
+                number(row.sm_clock_mhz, 0), number(row.sm_clock_min_mhz, 0),
+                number(row.sm_clock_max_mhz, 0), number(row.power_w, 0),
+                number(row.power_max_w, 0), percent(row.throttled), by,
+            ))  # fmt: skip
+    title = "GPU temperature, clocks and power (sampled about once a second)"
+    return Table(title, headers, tuple(rows), left=frozenset({0, 10}))
 
 
 def _idle(devices: Sequence[GpuDeviceRow]) -> Table:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fastprof.report.gpu_tree import Use, sums_by_site, total_use, uses, where
+from fastprof.report.health import health_row
 from fastprof.report.kernels import class_rows, small_kernels
 from fastprof.report.model_gpu import (
     BlockingLine,
@@ -107,6 +108,7 @@ def gpu_report(
         captured=_captured(gpu, names),
         paused_ns=gpu.paused_ns,
         pauses=tuple(PauseRow(why, ns) for why, ns in gpu.pauses),
+        health_reason=gpu.health_reason,
     )
 
 
@@ -120,6 +122,7 @@ def _device(snapshot: Snapshot, device: GpuDevice) -> GpuDeviceRow:
         step_count=device.step_count,
         whole=_timeline(snapshot, device.whole),
         steps=_timeline(snapshot, device.steps) if device.step_count else None,
+        health=health_row(device.health),
     )
 
 

@@ -47,6 +47,8 @@ def gpu_notes(snapshot: Snapshot, report: GpuReport | None) -> Iterator[str]:
         if gpu.reason:
             yield gpu.reason
         yield from _meaning(snapshot, gpu, report)
+        if gpu.health_hung:
+            yield gpu.health_reason.rstrip(". ") + "."
     for pause in report.pauses:
         yield (
             f"The GPU was not observed for {pause.paused_ns / 1e6:.3f} ms"

@@ -178,8 +178,44 @@ class GpuTimelineRow:
 
 
 @dataclass(frozen=True, slots=True)
+class ThrottleRow:
+    """A reason why clocks were throttled, and in which fraction of the samples."""
+
+    reason: str
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class GpuHealthRow:
+    """What the driver told of a device about once a second; None where it did not tell.
+
+    Means over ``samples`` samples at most, with extremes beside them.  The clock is that of
+    the multiprocessors, over samples in which the device was not idle.  Of
+    ``throttle_samples`` samples, ``throttled`` is the fraction with throttled clocks,
+    ``slowed`` that with another reason than the power cap; ``reasons``, the most frequent
+    first, may hold at the same time.
+    """
+
+    samples: int
+    temperature_c: float | None
+    temperature_max_c: int | None
+    sm_clock_mhz: float | None
+    sm_clock_min_mhz: int | None
+    sm_clock_max_mhz: int | None
+    power_w: float | None
+    power_max_w: float | None
+    throttle_samples: int
+    throttled: float | None
+    slowed: float | None
+    reasons: tuple[ThrottleRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class GpuDeviceRow:
-    """One device; ``steps`` is over the ``step_count`` measured steps, None without any."""
+    """One device; ``steps`` is over the ``step_count`` measured steps, None without any.
+
+    ``health`` is None if nothing is known of it.
+    """
 
     index: int
     name: str
@@ -189,6 +225,7 @@ class GpuDeviceRow:
     step_count: int
     whole: GpuTimelineRow
     steps: GpuTimelineRow | None
+    health: GpuHealthRow | None = None
 
     @property
     def utilization(self) -> float | None:
@@ -283,7 +320,8 @@ class GpuReport:
     """The GPU layer as a whole; everything below ``driver_version`` is empty if it was off.
 
     ``use`` adds up what the rows of the tables have parts of.  ``delay_max_ns`` is the
-    longest time from a launch to its start.
+    longest time from a launch to its start.  ``health_reason`` says why the devices' health
+    is not known, or not to the end; empty if it is.
     """
 
     status: str
@@ -301,6 +339,7 @@ class GpuReport:
     captured: tuple[CapturedRow, ...] = ()
     paused_ns: int = 0
     pauses: tuple[PauseRow, ...] = ()
+    health_reason: str = ""
 
     @property
     def utilization(self) -> float | None:

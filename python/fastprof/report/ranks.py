@@ -40,6 +40,8 @@ class RankRow:
     ``sections`` are the top-level sections of its steps.  ``waits`` is its time waiting
     for other ranks by each signal of :data:`SIGNALS` it has.  ``gpu_compute_ms`` is GPU
     time with compute kernels.  ``setup`` are facts that should be the same on all ranks.
+    The last four are of its hottest, slowest, most throttled device: see
+    :class:`~fastprof.report.model_gpu.GpuHealthRow`.
     """
 
     rank: int
@@ -60,6 +62,10 @@ class RankRow:
     memory_bytes: int | None
     memory_total_bytes: int | None
     setup: tuple[tuple[str, str], ...]
+    gpu_temperature_c: float | None = None
+    gpu_temperature_max_c: float | None = None
+    gpu_sm_clock_mhz: float | None = None
+    gpu_throttled: float | None = None
 
     def section_ms(self, *names: str) -> float | None:
         """Return the time of the first of these sections that it has."""

@@ -8,6 +8,7 @@ from itertools import pairwise
 from statistics import fmean, median
 
 from fastprof.names import ascii_name
+from fastprof.report.health import rank_health
 from fastprof.report.model import UNACCOUNTED, Report
 from fastprof.report.ranks import (
     SIGNALS,
@@ -81,6 +82,7 @@ def rank_row(report: Report, path: str) -> RankRow:
         memory_bytes=None if memory is None else memory.peak_reserved,
         memory_total_bytes=None if memory is None else memory.total_bytes,
         setup=_setup(report),
+        **rank_health(() if report.gpu is None else report.gpu.devices),
     )
 
 

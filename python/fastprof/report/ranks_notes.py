@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean
 
+from fastprof.report.health import unlike_gpus
 from fastprof.report.ranks import RankRow, named
 
 #: Step times of ranks that wait for each other are within this part of their mean.
@@ -33,6 +34,7 @@ def rank_notes(
         )
     notes += _different_steps(rows)
     notes += _different_setup(rows)
+    notes += unlike_gpus(rows)
     return notes
 
 

@@ -39,6 +39,7 @@ class GpuRecorder(Protocol):
         *,
         initialise: bool,
         tier: str,
+        nvml: str | None,
     ) -> Mapping[str, Any]: ...
     def gpu_stop(self, timeout_s: float, /) -> object: ...
     def gpu_pause(self, why: str, /) -> object: ...
@@ -156,7 +157,9 @@ class GpuLayer:
         initialise = self._wanted is True
         driver = gpu_find.driver_path()
         paths = gpu_find.cupti_paths(driver, initialise=initialise)
-        answer = self._recorder.gpu_start(paths, driver, initialise=initialise, tier="auto")
+        answer = self._recorder.gpu_start(
+            paths, driver, initialise=initialise, tier="auto", nvml=gpu_find.nvml_path()
+        )
         return str(answer["state"]), str(answer["reason"])
 
     def _pause(self, why: str) -> None:

@@ -2,7 +2,8 @@
  *
  * Environment: FAKE_CUDA_INIT (what cuInit returns), FAKE_CUDA_DEVICES (1),
  * FAKE_CUDA_VERSION (13000), FAKE_CUDA_READY (1: as if the program had
- * initialised CUDA before anybody looked). */
+ * initialised CUDA before anybody looked), FAKE_CUDA_FIRST (0: which of the
+ * machine's devices is this process's first, as CUDA_VISIBLE_DEVICES does). */
 #define FAKE_EXPORT __attribute__((visibility("default")))
 
 #include <stdatomic.h>
@@ -132,6 +133,17 @@ cuDeviceGet(int *device, int ordinal)
     int result = check_device(ordinal);
     if (result == CUDA_OK) {
         *device = ordinal;
+    }
+    return result;
+}
+
+FAKE_EXPORT int
+cuDeviceGetPCIBusId(char *id, int length, int device)
+{
+    int result = check_device(device);
+    if (result == CUDA_OK) {
+        int number = device + setting("FAKE_CUDA_FIRST", 0);
+        snprintf(id, (size_t)length, "0000:%02X:00.0", 0x10 + number);
     }
     return result;
 }

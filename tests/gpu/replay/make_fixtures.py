@@ -21,7 +21,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         build_fake.build_module(folder)
-        fake = FakeGpu(folder, build_fake.build_cupti(folder), build_fake.build_cuda(folder))
+        build = (build_fake.build_cupti, build_fake.build_cuda, build_fake.build_nvml)
+        fake = FakeGpu(folder, *(one(folder) for one in build))
         for release in test_replay.RELEASES:
             for tier in ("callbacks", "external"):
                 replay, _ = test_replay.recorded(fake, tier, release)

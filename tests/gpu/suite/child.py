@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,22 @@ def sleeps(device: Any) -> dict[str, Any]:
 
     device.sleep(20)  # the clock goes up
     return recorded(work, device) | {"truth": {"ratio": 4.0}}
+
+
+def health(device: Any) -> dict[str, Any]:
+    """What the driver tells in another process, while the device is busy."""
+    truth: list[tuple[int, int]] = []
+
+    def work() -> None:
+        until = time.monotonic() + 6.0
+        while time.monotonic() < until:
+            with profile_section("busy"):
+                for _ in range(10):
+                    device.sleep(50)
+            truth.append(device.ask_driver())
+            device.finish()
+
+    return recorded(work, device) | {"truth": truth}
 
 
 def elapsed(device: Any) -> dict[str, Any]:
@@ -176,7 +193,7 @@ def everything_held(device: Any) -> dict[str, Any]:
 
 PROGRAMS = (
     *(counts, sleeps, elapsed, copies, backward, graph, threads, streams, million),
-    *(everything, everything_held),
+    *(everything, everything_held, health),
 )
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ launch wait for nothing; ``finish`` does.
 from __future__ import annotations
 
 import ctypes
+import subprocess
 import threading
 import time
 from collections.abc import Callable
@@ -99,6 +100,15 @@ class Torch:
         self.finish()
         return float(begin.elapsed_time(end))
 
+    def ask_driver(self) -> tuple[int, int]:
+        """Temperature in C and SM clock in MHz, as nvidia-smi says."""
+        uuid = self.torch.cuda.get_device_properties(0).uuid
+        query = ["--query-gpu=temperature.gpu,clocks.sm", "--format=csv,noheader,nounits"]
+        command = ["nvidia-smi", "-i", f"GPU-{uuid}", *query]
+        told = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        celsius, mhz = told.split(",")
+        return int(celsius), int(mhz)
+
     def _on(self, stream: int) -> Any:
         import contextlib
 
@@ -156,6 +166,11 @@ class Simulated:
         work()
         self.finish()
         return float(self.gpu.now() - begin) / 1e6
+
+    def ask_driver(self) -> tuple[int, int]:
+        """What the fake NVML says unless told otherwise."""
+        time.sleep(0.2)
+        return 60, 1980
 
 
 def open_device(name: str) -> Any:

@@ -95,6 +95,21 @@ def test_a_kernel_that_sleeps_four_times_as_long_is_four_times_as_long(run: Any)
     assert ns["long"] / ns["short"] == pytest.approx(result["truth"]["ratio"], rel=0.25)
 
 
+def test_s1_22_temperature_and_clock_are_those_of_nvidia_smi(run: Any) -> None:
+    """Neither stands still: the spans of what both saw meet, within 3 C and 5 %."""
+    result = run("health")
+    ours = result["gpu"]["devices"][0]["health"]
+    assert ours is not None, result["gpu"]["health_reason"]
+    pairs = zip(("temperature_c", "sm_clock_mhz"), zip(*result["truth"]), strict=True)
+    for figure, theirs in pairs:
+        count, _, least, most, _ = ours[figure]
+        slack = 3 if figure == "temperature_c" else 0.05 * max(theirs)
+        assert count >= 3, ours
+        assert least - slack <= max(theirs), (figure, ours, theirs)
+        assert most + slack >= min(theirs), (figure, ours, theirs)
+    assert ours["power_mw"][2] > 1000
+
+
 def test_kernels_and_gaps_are_the_time_between_two_events(device: str, run: Any) -> None:
     """One stream: the kernels cannot take longer than the events say, and are most of it."""
     result = run("elapsed")

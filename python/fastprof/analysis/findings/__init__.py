@@ -57,6 +57,7 @@ RULES: tuple[Rule, ...] = (
     rules_steps.FORWARD_SHARE,
     rules_steps.BACKWARD_SHARE,
     rules_steps.STEP_TIME_VARIATION,
+    rules_gpu.GPU_THROTTLED,
     rules_gpu.GPU_UTILIZATION,
 )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from fastprof.analysis.facts import Facts
 from fastprof.analysis.findings.draft import (
     Abstain,
@@ -13,8 +15,10 @@ from fastprof.analysis.findings.draft import (
     span_text,
 )
 from fastprof.analysis.fixes import fixes
-from fastprof.analysis.thresholds import LIMITS
+from fastprof.analysis.thresholds import LIMITS, MIN_SAMPLES
 from fastprof.names import ascii_name
+from fastprof.report.health import POWER_CAP
+from fastprof.report.model_gpu import GpuDeviceRow, GpuHealthRow
 
 _SAYS = {
     "note": "below the target of 80 %",
@@ -50,6 +54,68 @@ def gpu_utilization(facts: Facts) -> Draft | None:
         ms=timeline.idle_ms, grade=grade, everywhere=True,
     )  # fmt: skip
 
+
+def gpu_throttled(facts: Facts) -> Draft | None:
+    """Clocks of the device that was slowed most; what that costs is not known."""
+    need_sample(facts)
+    if facts.gpu is None:
+        raise Abstain("the GPU was not recorded")
+    known = [(d, d.health) for d in facts.gpu.devices if d.health and d.health.throttle_samples]
+    if not known:
+        raise Abstain("the driver did not tell whether clocks are throttled")
+    most = max(row.throttle_samples for _, row in known)
+    known = [(d, row) for d, row in known if row.throttle_samples >= MIN_SAMPLES]
+    if not known:
+        raise Abstain(f"only {most} samples of the clocks were taken, {MIN_SAMPLES} are needed")
+    device, row = max(known, key=lambda pair: (pair[1].slowed or 0.0, pair[1].throttled or 0.0))
+    value, limit = row.slowed or 0.0, LIMITS["gpu-throttled"]
+    severity = capped(limit.grade(value), facts)
+    title = f"GPU {device.index} is throttled by heat or hardware in {percent(value)} of the time"
+    if severity is None:
+        device, row, value = _most_capped(known)
+        limit = LIMITS["gpu-power-cap"]
+        severity = limit.grade(value)
+        title = f"GPU {device.index} runs at its power limit in {percent(value)} of the time"
+    if severity is None:
+        return None
+    return Draft(
+        value=100 * value, unit="%", title=title,
+        severity=severity, threshold=limit.text(severity), source=limit.origin,
+        evidence=(_health_text(device, row),), fix=fixes("gpu-throttled", facts.framework),
+    )  # fmt: skip
+
+
+def _most_capped(
+    known: Sequence[tuple[GpuDeviceRow, GpuHealthRow]],
+) -> tuple[GpuDeviceRow, GpuHealthRow, float]:
+    def share(row: GpuHealthRow) -> float:
+        return next((r.share for r in row.reasons if r.reason == POWER_CAP), 0.0)
+
+    device, row = max(known, key=lambda pair: share(pair[1]))
+    return device, row, share(row)
+
+
+def _health_text(device: GpuDeviceRow, row: GpuHealthRow) -> str:
+    by = ", ".join(f"{r.reason} {percent(r.share)}" for r in row.reasons)
+    parts = [f"{ascii_name(device.name, 60)}, {row.throttle_samples} samples: {by}"]
+    if row.temperature_c is not None:
+        parts.append(f"{row.temperature_c:.0f} C in the mean, {row.temperature_max_c} C at most")
+    if row.sm_clock_mhz is not None:
+        parts.append(
+            f"SM clock {row.sm_clock_mhz:.0f} MHz in the mean, {row.sm_clock_min_mhz} to "
+            f"{row.sm_clock_max_mhz} MHz"
+        )
+    if row.power_w is not None:
+        parts.append(f"{row.power_w:.0f} W in the mean")
+    return f"{'; '.join(parts)}."
+
+
+GPU_THROTTLED = Rule(
+    "gpu-throttled", gpu_throttled,
+    "A GPU that gets too hot, or less power than it asks for, lowers its clocks by itself: every "
+    "kernel takes longer, and in a job of several ranks all wait for that one. At the power limit "
+    "alone a busy GPU may well run as it is meant to, so that is a note.",
+)  # fmt: skip
 
 GPU_UTILIZATION = Rule(
     "gpu-utilization", gpu_utilization,

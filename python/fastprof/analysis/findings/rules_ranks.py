@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from fastprof.analysis.facts import Facts
-from fastprof.analysis.findings.draft import Abstain, Draft, Rule
+from fastprof.analysis.findings.draft import Abstain, Draft, Rule, sentences
 from fastprof.analysis.fixes import fixes
 from fastprof.analysis.thresholds import CRITICAL_STEPS, LIMITS, MIN_STEPS
 from fastprof.report.findings import Finding
+from fastprof.report.health import against_others
 from fastprof.report.ranks import RankReport
 
 
@@ -44,7 +45,7 @@ def rank_finding(ranks: RankReport, framework: str = "torch") -> Finding | None:
         unit="%",
         threshold=limit.text(severity),
         source=limit.origin,
-        evidence=(late.text,),
+        evidence=sentences(late.text, against_others(ranks.rows, late.rank)),
         fix=fixes("imbalance", framework),
         saving_ms=late.late_ms,
         saving_share=late.late_share,

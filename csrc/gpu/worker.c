@@ -1,0 +1,24 @@
+#define _POSIX_C_SOURCE 200809L
+
+#include "gpu/worker.h"
+
+#include <signal.h>
+#include <stddef.h>
+
+int
+fp_worker_begin(pthread_t *thread, void *(*run)(void *), void *argument)
+{
+    /* Signals are for the program's threads, but for those that a fault in here
+     * raises: blocked, they would end the process without a word. */
+    static const int faults[] = {SIGSEGV, SIGBUS,  SIGFPE, SIGILL,
+                                 SIGABRT, SIGTRAP, SIGSYS};
+    sigset_t all, before;
+    sigfillset(&all);
+    for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++) {
+        sigdelset(&all, faults[i]);
+    }
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int rc = pthread_create(thread, NULL, run, argument);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return rc == 0 ? 0 : -1;
+}
