@@ -342,6 +342,20 @@ def test_without_measured_steps_a_device_has_its_whole_time_only():
     assert (row.steps, row.utilization, row.whole.overlap) == (None, 0.3, None)
 
 
+def test_s1_22_devices_that_this_process_does_not_use_are_no_idle_ones():
+    used = h200(index=3, whole=timeline(90, (-1, 10)), steps=timeline(9, (-1, 1)), step_count=1)
+    others = [
+        h200(index=i, whole=timeline(0, (-1, 100)), steps=timeline(0, (-1, 10)), step_count=1)
+        for i in (0, 1, 2, 4)
+    ]
+    devices = (*others[:3], used, others[3])
+    report = build_report(tree(Node(py("f")), gpu=gpu(devices=devices)))
+    assert [device.index for device in report.gpu.devices] == [3]
+    assert report.gpu.utilization == 0.9
+    none = build_report(tree(Node(py("f")), gpu=gpu(devices=tuple(others))))
+    assert [device.index for device in none.gpu.devices] == [0, 1, 2, 4]
+
+
 def test_utilization_over_several_devices_is_of_their_time_together():
     devices = (
         h200(whole=timeline(30, (-1, 70))),

@@ -98,7 +98,7 @@ def gpu_report(
     names = _Names(snapshot)
     return GpuReport(
         *head,
-        devices=tuple(_device(snapshot, device) for device in gpu.devices),
+        devices=tuple(_device(snapshot, device) for device in _used(gpu.devices)),
         totals=_totals(gpu, sections),
         use=tables.total(),
         delay_max_ns=max((h.delay_max_ns for h in gpu.host if h.delays), default=None),
@@ -110,6 +110,15 @@ def gpu_report(
         pauses=tuple(PauseRow(why, ns) for why, ns in gpu.pauses),
         health_reason=gpu.health_reason,
     )
+
+
+def _used(devices: Sequence[GpuDevice]) -> Sequence[GpuDevice]:
+    """The devices that did anything; all of them if none did.
+
+    Each rank of a job commonly sees all of the machine's devices and works on one: the
+    others are busy for other ranks, of which this process knows nothing.
+    """
+    return [device for device in devices if device.whole.busy_ns] or devices
 
 
 def _device(snapshot: Snapshot, device: GpuDevice) -> GpuDeviceRow:
