@@ -4,6 +4,7 @@
 #include "gpu/health.h"
 
 #include <signal.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -363,6 +364,28 @@ FP_TEST(gpu_health_two_threads_stop_it_at_once)
         CHECK_INT(atomic_load(&stub.calls[INIT]),
                   atomic_load(&stub.calls[SHUTDOWN]));
     }
+}
+
+FP_TEST(gpu_health_f19_a_forked_child_waits_for_nobody)
+{
+    atomic_store(&stub.used, 2);
+    fp_health *h = begin(&library);
+    await(&stub.calls[REASONS], 2);
+    pthread_mutex_lock(&h->lock); /* as the thread may at that moment */
+    pid_t child = fork();
+    if (child == 0) {
+        alarm(60);
+        fp_health_forked(h);
+        fp_health_stop(h, 3600 * 1000 * ms_ns);
+        fp_health_clear(h);
+        _exit(look(h).hung);
+    }
+    pthread_mutex_unlock(&h->lock);
+    int status = -1;
+    CHECK_INT((int)waitpid(child, &status, 0), (int)child);
+    CHECK_INT(status, 0);
+    fp_health_stop(h, 10000 * ms_ns);
+    CHECK(look(h).sums[1].judged >= 1);
 }
 
 FP_TEST(gpu_health_f49_other_libraries_are_no_nvml)
