@@ -171,6 +171,9 @@ fp_gc_hook_add_type(PyObject *module, fp_state *st)
 {
     st->gc_hook_type =
         (PyTypeObject *)PyType_FromModuleAndSpec(module, &hook_spec, NULL);
+    if (st->gc_hook_type == NULL) {
+        return -1;
+    }
     PyObject *gc = PyImport_ImportModule("gc");
     PyObject *list = gc ? PyObject_GetAttrString(gc, "callbacks") : NULL;
     if (list != NULL && PyList_Check(list)) {
@@ -179,5 +182,5 @@ fp_gc_hook_add_type(PyObject *module, fp_state *st)
     Py_XDECREF(list);
     Py_XDECREF(gc);
     PyErr_Clear(); /* collections are not timed, then */
-    return st->gc_hook_type != NULL ? 0 : -1;
+    return 0;
 }

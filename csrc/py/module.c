@@ -181,13 +181,13 @@ call_with(const char *module, const char *function, const char *keyword,
 {
     PyObject *m = PyImport_ImportModule(module);
     PyObject *f = m ? PyObject_GetAttrString(m, function) : NULL;
-    PyObject *args = f ? PyTuple_New(0) : NULL;
-    PyObject *kwargs =
-        args && keyword ? Py_BuildValue("{sO}", keyword, callback) : NULL;
-    PyObject *done = NULL;
-    if (args != NULL) {
-        done = keyword ? PyObject_Call(f, args, kwargs)
-                       : PyObject_CallOneArg(f, callback);
+    PyObject *args = NULL, *kwargs = NULL, *done = NULL;
+    if (f != NULL && keyword == NULL) {
+        done = PyObject_CallOneArg(f, callback);
+    }
+    else if (f != NULL && (args = PyTuple_New(0)) != NULL &&
+             (kwargs = Py_BuildValue("{sO}", keyword, callback)) != NULL) {
+        done = PyObject_Call(f, args, kwargs);
     }
     Py_XDECREF(done);
     Py_XDECREF(kwargs);
@@ -250,17 +250,19 @@ add_phases(PyObject *module)
 }
 
 static int
-module_exec(PyObject *module)
+fill(PyObject *module)
 {
     fp_state *st = fp_state_of(module);
+    if (refuse_subinterpreter() < 0 || refuse_without_gil() < 0) {
+        return -1;
+    }
     st->sections = PyDict_New();
     st->section_names = PyList_New(0);
     st->busy_error = PyErr_NewExceptionWithDoc(
         "fastprof.BusyError",
         "Another profiler holds the hook; the message names it.",
         PyExc_RuntimeError, NULL);
-    if (refuse_subinterpreter() < 0 || refuse_without_gil() < 0 ||
-        st->sections == NULL || st->section_names == NULL ||
+    if (st->sections == NULL || st->section_names == NULL ||
         st->busy_error == NULL ||
         PyModule_AddObjectRef(module, "BusyError", st->busy_error) < 0 ||
         fp_monitoring_add_type(module, st) < 0 ||
@@ -277,6 +279,16 @@ module_exec(PyObject *module)
     fp_clock_init(&st->clock);
     (void)fp_life_init(st); /* without it ended threads are kept apart */
     return 0;
+}
+
+static int
+module_exec(PyObject *module)
+{
+    int rc = fill(module);
+    if (rc < 0 && !PyErr_Occurred()) {
+        PyErr_NoMemory(); /* CPython forgets to say so while it makes a type */
+    }
+    return rc;
 }
 
 static int

@@ -107,6 +107,44 @@ print(failures)
         assert int(result.stdout) > 0  # some allocation of ours did fail
 
 
+def test_f36_any_allocation_fails_while_the_extension_loads() -> None:
+    """ImportError or MemoryError, or it loads; and then it works."""
+    pytest.importorskip("_testcapi")
+    code = """
+import _testcapi
+import importlib.util
+spec = importlib.util.find_spec("fastprof._core")
+def load():
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+failures = 0
+for n in range(1, 400):
+    failed = None
+    try:
+        _testcapi.set_nomemory(n, n + 1)
+        try:
+            load()
+        except BaseException as error:
+            failed = error
+    except MemoryError:
+        pass
+    finally:
+        while True:
+            try:
+                _testcapi.remove_mem_hooks()
+                break
+            except MemoryError:
+                pass
+    assert failed is None or isinstance(failed, (MemoryError, ImportError)), (n, failed)
+    failures += failed is not None
+assert failures > 100, failures
+load().Recorder()
+exact()
+"""
+    child(code, "setprofile", timeout=120).check()
+
+
 def test_f37_nothing_leaks(backend: str) -> None:
     """A leak grows in every batch; a cache does not."""
     ok(
