@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import network
@@ -27,6 +28,12 @@ else:
         ],
     )
     hypothesis.settings.load_profile("fastprof")
+
+
+# Who starts the suite in the background of a shell may have Ctrl-C ignored, which every
+# child would inherit.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)
