@@ -4,6 +4,9 @@
 
 enum { FIRST_MARKS = 1024 };
 
+/* Ticks; a look takes a tenth of that. */
+enum { MOST_PER_NODE = 64 };
+
 fp_outliers *
 fp_outliers_create(const fp_alloc *a, const fp_clock *clock, uint32_t limit,
                    int64_t now)
@@ -179,9 +182,26 @@ cover(fp_outliers *o, const fp_tree *tree)
         mark_node(&mark[i], fp_tree_node(tree, i));
         mark[i].unusual_ticks = mark[i].ticks;
         mark[i].unusual_calls = mark[i].calls;
+        mark[i].open = 1; /* whether it was is not known */
     }
     o->mark = mark;
     o->marks = marks;
+}
+
+/* Makes the nodes below [end] children of their parents' marks. */
+static void
+link_marks(fp_outliers *o, const fp_tree *tree, uint32_t end)
+{
+    /* Backwards, so that siblings stand in the order of the memory. */
+    for (uint32_t i = end; i-- > o->linked;) {
+        const fp_node *parent = fp_tree_node(tree, i)->parent;
+        if (parent != NULL) {
+            fp_outlier_mark *above = &o->mark[parent->index];
+            o->mark[i].sibling = above->child;
+            above->child = (uint16_t)i;
+        }
+    }
+    o->linked = o->linked > end ? o->linked : end;
 }
 
 static int64_t
@@ -209,41 +229,65 @@ see(fp_outlier_mark *m, const fp_node *n, int unusual, fp_outlier *into)
     }
 }
 
+/* May anything below [n] have changed since the last look?  Nothing runs there
+ * without the node being entered, unless it was open. */
+static int
+may_hold_more(const fp_outliers *o, const fp_node *n, const fp_outlier_mark *m)
+{
+    return n->calls != m->calls || n->resumes != m->resumes || m->open ||
+           n->index >= o->looked || (n->flags & FP_NODE_FLAT) != 0;
+}
+
 static void
-look(fp_outliers *o, const fp_tree *tree, int unusual, fp_outlier *into)
+look(fp_outliers *o, const fp_tree *tree, const fp_node *stands, int unusual,
+     fp_outlier *into)
 {
     cover(o, tree);
     uint32_t end = tree->count < o->marks ? tree->count : o->marks;
-    uint32_t together;
-    for (uint32_t i = 0; i < end; i += together) {
-        const fp_node *n = fp_tree_run(tree, i, &together);
-        together = together < end - i ? together : end - i;
+    link_marks(o, tree, end);
+    for (uint32_t i = 0; end > 0;) {
+        const fp_node *n = fp_tree_node(tree, i);
         fp_outlier_mark *m = &o->mark[i];
-        for (uint32_t k = 0; k < together; k++) {
-            /* A call without time was within one tick. */
-            if (n[k].self_ticks != m[k].ticks || n[k].calls != m[k].calls ||
-                n[k].resumes != m[k].resumes) {
-                see(&m[k], &n[k], unusual, into);
-            }
+        int down = m->child != 0 && may_hold_more(o, n, m);
+        m->open = 0;
+        /* A call without time was within one tick. */
+        if (n->self_ticks != m->ticks || n->calls != m->calls ||
+            n->resumes != m->resumes) {
+            see(m, n, unusual, into);
+        }
+        if (down) {
+            i = m->child;
+            continue;
+        }
+        while (n->parent != NULL && o->mark[n->index].sibling == 0) {
+            n = n->parent;
+        }
+        if (n->parent == NULL) {
+            break;
+        }
+        i = o->mark[n->index].sibling;
+    }
+    for (const fp_node *n = stands; n != NULL; n = n->parent) {
+        if (n->index < end) {
+            o->mark[n->index].open = 1;
         }
     }
     o->looked = tree->count;
 }
 
-/* Ends the window at [now].  Its rows go to [into]; may be NULL.  What a look
- * costs is told by those that only look. */
+/* Ends the window.  Its rows go to [into]; may be NULL. */
 static void
-end_window(fp_outliers *o, const fp_tree *tree, fp_outlier *into, int64_t now)
+end_window(fp_outliers *o, const fp_tree *tree, const fp_node *stands,
+           fp_outlier *into)
 {
     int64_t before = fp_clock_now(o->clock);
-    uint32_t marks = o->marks;
-    look(o, tree, o->window_slow, into);
-    if (into == NULL && o->marks == marks) {
-        int64_t cost = fp_clock_now(o->clock) - before;
-        cost = cost > 0 ? cost : 0;
-        /* One that was interrupted is no measure. */
-        o->cost = o->cost > 0 && cost / 4 > o->cost ? o->cost * 4 : cost;
-    }
+    look(o, tree, stands, o->window_slow, into);
+    int64_t cost = fp_clock_now(o->clock) - before;
+    /* One that was interrupted is no measure. */
+    int64_t most =
+        o->cost > 0 ? o->cost * 4 : (int64_t)tree->count * MOST_PER_NODE;
+    o->cost = cost < 0 ? 0 : cost > most ? most : cost;
+    o->owed += o->cost * FP_OUTLIERS_SHARE;
     if (into != NULL) {
         into->steps = o->window_steps;
         into->window_ticks = o->window_ticks;
@@ -260,7 +304,6 @@ end_window(fp_outliers *o, const fp_tree *tree, fp_outlier *into, int64_t now)
     o->window_steps = 0;
     o->window_ticks = 0;
     o->window_slow = 0;
-    o->looked_at = now;
 }
 
 /* ---- steps ---- */
@@ -298,16 +341,30 @@ keep_section(fp_outlier *into, const fp_section *s)
     *place = (fp_outlier_section){s->step_ticks, s->id};
 }
 
-void
-fp_outliers_begin(fp_outliers *o, const fp_tree *tree, int64_t now)
+/* May there be a look at [now]?  Time that has passed pays for those before. */
+static int
+may_look(fp_outliers *o, int64_t now, int slow)
 {
-    o->window_steps = 0;
-    o->window_slow = 1; /* nothing in it is usual */
-    end_window(o, tree, NULL, now);
+    int64_t passed = now > o->owed_at ? minus(now, o->owed_at) : 0;
+    o->owed = o->owed > passed ? o->owed - passed : 0;
+    o->owed_at = now;
+    int64_t beforehand = slow ? FP_OUTLIERS_BEFOREHAND : 0;
+    return o->owed <= beforehand * o->cost * FP_OUTLIERS_SHARE;
 }
 
 void
-fp_outliers_end_step(fp_outliers *o, const fp_tree *tree, fp_section *touched,
+fp_outliers_begin(fp_outliers *o, const fp_tree *tree, const fp_node *stands,
+                  int64_t now)
+{
+    o->window_steps = 0;
+    o->window_slow = 1; /* nothing in it is usual */
+    (void)may_look(o, now, 0);
+    end_window(o, tree, stands, NULL);
+}
+
+void
+fp_outliers_end_step(fp_outliers *o, const fp_tree *tree,
+                     const fp_node *stands, fp_section *touched,
                      uint64_t index, int64_t start, int64_t now)
 {
     int64_t ticks = now > start ? now - start : 0;
@@ -335,13 +392,8 @@ fp_outliers_end_step(fp_outliers *o, const fp_tree *tree, fp_section *touched,
             keep_section(into, s);
         }
     }
-    int share =
-        into != NULL && slow ? FP_OUTLIERS_SLOW_SHARE : FP_OUTLIERS_SHARE;
-    if (now < o->looked_at) {
-        o->looked_at = now; /* the clock went back */
-    }
-    if (minus(now, o->looked_at) / share >= o->cost) {
-        end_window(o, tree, into, now);
+    if (may_look(o, now, into != NULL && slow)) {
+        end_window(o, tree, stands, into);
     }
 }
 

@@ -2,11 +2,14 @@
  *
  * Time and calls are counted in the nodes of the tree, over the whole run.  What
  * a node got in one step is the difference of two looks at it, so the marks hold
- * what the last look saw.  A look costs time in proportion to the nodes; so that
- * it stays below 1/1000 of the run it is put off until that much time has
- * passed since the last one; 1/100 will do after a step that is slow.  The steps
- * since then are a window: what is kept of a slow step is that of its window,
- * which ends with it.
+ * what the last look saw.
+ *
+ * A look costs time in proportion to the nodes that ran since the last one, and
+ * their siblings: below a node that was neither entered since nor open then
+ * nothing has changed.  All looks together take 1/1000 of the run at most: the
+ * next one is put off until the last ones are paid for.  After a slow step it is
+ * made nevertheless, a few times.  The steps since the last look are a window:
+ * what is kept of a slow step is that of its window, which ends with it.
  *
  *      look    step   step   slow step   look
  *       |-------------window --------------|   rows add up to its time exactly
@@ -14,7 +17,7 @@
  * Beside it runs what is usual: the steps that are not slow, and what each node
  * got in windows without a slow step.
  *
- * Per node 40 bytes, of the first 65 536; per kept step 17 KiB, taken at once.
+ * Per node 48 bytes, of the first 65 536; per kept step 17 KiB, taken at once.
  * After the tree has stopped to grow nothing is allocated. */
 #ifndef FP_CORE_OUTLIERS_H
 #define FP_CORE_OUTLIERS_H
@@ -24,13 +27,14 @@
 #include "core/tree.h"
 
 enum {
-    FP_OUTLIERS_NODES = 1 << 16, /* those that are looked at */
+    FP_OUTLIERS_NODES = 1 << 16, /* those looked at; numbers have 16 bits */
     FP_OUTLIERS_ROWS = 512,      /* of one kept step, largest first to stay */
     FP_OUTLIERS_SECTIONS = 32,
     FP_OUTLIERS_RECENT = 31, /* steps whose median says what is slow */
-    /* Looks take one part in so many at most, those at slow steps, too. */
+    /* Looks take one part in so many at most ... */
     FP_OUTLIERS_SHARE = 1000,
-    FP_OUTLIERS_SLOW_SHARE = 100,
+    /* ... and, for slow steps, so many looks beforehand. */
+    FP_OUTLIERS_BEFOREHAND = 4,
 };
 
 typedef struct fp_outlier_row {
@@ -66,6 +70,9 @@ typedef struct fp_outlier_mark {
     uint64_t resumes;
     int64_t unusual_ticks;
     uint64_t unusual_calls;
+    uint16_t child;   /* index of the first; 0: none */
+    uint16_t sibling; /* of the next child of the same parent */
+    uint8_t open;     /* may have gone on without being entered */
 } fp_outlier_mark;
 
 typedef struct fp_outliers {
@@ -78,8 +85,10 @@ typedef struct fp_outliers {
     uint32_t count; /* of kept */
     uint32_t marks;
     uint32_t looked; /* nodes there were at the last look */
-    int64_t looked_at;
-    int64_t cost; /* ticks that a look took */
+    uint32_t linked; /* those that are some mark's child */
+    int64_t cost;    /* ticks that a look took */
+    int64_t owed;    /* ticks until the looks so far are paid for ... */
+    int64_t owed_at; /* ... at this time */
     int64_t origin;
     uint64_t usual_steps;
     int64_t usual_ticks;
@@ -102,16 +111,29 @@ fp_outliers_create(const fp_alloc *a, const fp_clock *clock, uint32_t limit,
 void
 fp_outliers_destroy(fp_outliers *o);
 
-/* A measured step begins at [now], up to which time is charged in [tree]; what
- * was since the last one ended belongs to none. */
+/* A measured step begins at [now], up to which time is charged in [tree]; the
+ * thread stands in [stands].  What was since the last one ended belongs to
+ * none. */
 void
-fp_outliers_begin(fp_outliers *o, const fp_tree *tree, int64_t now);
+fp_outliers_begin(fp_outliers *o, const fp_tree *tree, const fp_node *stands,
+                  int64_t now);
 
 /* The measured step [index] was from [start] to [now], up to which time is
  * charged; the sections that ran in it hang on [touched].  The next begins. */
 void
-fp_outliers_end_step(fp_outliers *o, const fp_tree *tree, fp_section *touched,
+fp_outliers_end_step(fp_outliers *o, const fp_tree *tree,
+                     const fp_node *stands, fp_section *touched,
                      uint64_t index, int64_t start, int64_t now);
+
+/* The thread has come to stand in [n] without a call or a resume being counted:
+ * the path was rebuilt. */
+static inline void
+fp_outliers_rejoined(fp_outliers *o, const fp_node *n)
+{
+    if (o != NULL && n->index < o->marks) {
+        o->mark[n->index].open = 1; /* those without a mark are new */
+    }
+}
 
 /* What node [index] got in usual windows, seen_steps steps in all. */
 fp_outlier_row

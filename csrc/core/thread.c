@@ -181,6 +181,7 @@ static fp_status
 rejoin(fp_thread *t, fp_key key)
 {
     fp_node *n = node_above(t, key);
+    fp_outliers_rejoined(t->outliers, n);
     if (!fp_node_is_flat(n)) {
         fp_thread_stand(t, n);
         return FP_OK;

@@ -253,7 +253,7 @@ begin_outliers(fp_thread *t, int64_t now)
 {
     if (t->outliers != NULL) {
         fp_thread_charge(t, now);
-        fp_outliers_begin(t->outliers, &t->tree, now);
+        fp_outliers_begin(t->outliers, &t->tree, t->cur, now);
     }
 }
 
@@ -262,7 +262,7 @@ end_outlier(fp_thread *t, int64_t start, int64_t now)
 {
     if (t->outliers != NULL) {
         fp_thread_charge(t, now);
-        fp_outliers_end_step(t->outliers, &t->tree, t->touched,
+        fp_outliers_end_step(t->outliers, &t->tree, t->cur, t->touched,
                              t->steps->count - 1, start, now);
     }
 }

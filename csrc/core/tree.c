@@ -35,20 +35,6 @@ fp_tree_node(const fp_tree *t, uint32_t index)
            (rest & ((1u << FULL_BITS) - 1));
 }
 
-fp_node *
-fp_tree_run(const fp_tree *t, uint32_t index, uint32_t *together)
-{
-    if (index < GROWING_TOTAL) {
-        uint32_t c = 31 - (uint32_t)__builtin_clz((index >> FIRST_BITS) + 1);
-        *together = (((2u << c) - 1) << FIRST_BITS) - index;
-    }
-    else {
-        uint32_t rest = (index - GROWING_TOTAL) & ((1u << FULL_BITS) - 1);
-        *together = (1u << FULL_BITS) - rest;
-    }
-    return fp_tree_node(t, index);
-}
-
 static uint32_t
 hash(const fp_node *parent, fp_key key)
 {

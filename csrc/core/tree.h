@@ -104,10 +104,6 @@ extern const fp_node fp_node_none;
 fp_node *
 fp_tree_node(const fp_tree *t, uint32_t index);
 
-/* The same node; [together] of them, the next ones, lie behind each other. */
-fp_node *
-fp_tree_run(const fp_tree *t, uint32_t index, uint32_t *together);
-
 static inline fp_node *
 fp_tree_root(const fp_tree *t)
 {
