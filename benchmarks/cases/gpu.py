@@ -57,14 +57,13 @@ def _fake_env(folder: Path) -> dict[str, str]:
     import fake_handles
 
     build_fake.build_module(folder)
-    gpu = fake_handles.FakeGpu(
-        folder, build_fake.build_cupti(folder), build_fake.build_cuda(folder)
-    )
+    builders = (build_fake.build_cupti, build_fake.build_cuda, build_fake.build_nvml)
+    gpu = fake_handles.FakeGpu(folder, *(build(folder) for build in builders))
     return gpu.env()
 
 
 def _without_gpu() -> dict[str, str]:
-    names = ("FASTPROF_CUPTI", "FASTPROF_CUDA_DRIVER")
+    names = ("FASTPROF_CUPTI", "FASTPROF_CUDA_DRIVER", "FASTPROF_NVML")
     return {name: value for name, value in os.environ.items() if name not in names}
 
 
