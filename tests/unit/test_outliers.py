@@ -214,6 +214,15 @@ def test_what_the_series_of_steps_knows_is_said() -> None:
         "only 3 ms of it more were spent on the CPU: the thread waited",
         "taken off the CPU 30 times (usually 0)",
     )
+    without_cpu = replace(series, cpu_wait_ns=column(MS, 12 * MS))
+    (found,) = build_report(
+        replace(plain, steps=replace(plain.steps, series=without_cpu))
+    ).steps.outliers
+    # How long says more than how often.
+    assert found.sentences[4:] == (
+        "only 3 ms of it more were spent on the CPU: the thread waited",
+        "for 11 ms of it the thread was ready to run, but had no CPU",
+    )
     short = replace(series, first=15)  # the ring has forgotten that step
     (found,) = build_report(replace(plain, steps=replace(plain.steps, series=short))).steps.outliers
     assert (found.gc_ms, found.cpu_ms, found.switches) == (None, None, None)

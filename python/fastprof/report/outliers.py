@@ -392,7 +392,7 @@ def _context_sentences(context: _Context, excess_ms: float) -> Iterable[str]:
     if context.cpu_wait_ms is not None:
         more = context.cpu_wait_ms - context.cpu_wait_typical_ms
         if more >= _WORTH * excess_ms:
-            yield f"{_time(more)} of it it was ready to run, but others had the CPUs"
+            yield f"for {_time(more)} of it the thread was ready to run, but had no CPU"
             return
     usually = context.switches_typical
     if context.switches is not None and context.switches >= 10 * (usually + 1):
