@@ -76,7 +76,10 @@ def test_a_slow_read_is_found_in_its_section_and_function(backend: str, slow: in
     assert found.sections[0].name == "data"
     assert found.sections[0].ms >= SLOW_S * 1e3
     first = found.functions[0]
-    assert (first.qualname, first.section, first.calls) == ("time.sleep", "data", 1)
+    # Where a look took longer than usual the step before may be in the window, too.
+    window = next(k for k in report.snapshot.outliers.kept if k.index == slow)
+    assert (first.qualname, first.section) == ("time.sleep", "data")
+    assert first.calls == window.window_steps
     assert first.caller.startswith("read (test_outliers.py:")
     assert first.ms >= SLOW_S * 1e3
     assert "in data: time.sleep called by read (test_outliers.py:" in found.sentences[1]
