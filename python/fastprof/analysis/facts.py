@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fastprof.analysis.groups import GROUPS, OPENED, PHASES, sought
 from fastprof.analysis.lazy import Lazy
 from fastprof.analysis.walk import GroupTime, walk
-from fastprof.names import ascii_name
+from fastprof.names import ascii_name, file_name
 from fastprof.report.correct import correct
 from fastprof.report.model import UNACCOUNTED, FunctionRow, Report
 from fastprof.report.model_gpu import GpuReport
@@ -318,7 +318,7 @@ def located(name: str, file: str, line: int) -> str:
     text = ascii_name(name, 80)
     if not line:
         return text
-    return f"{text} ({ascii_name(file.replace(chr(92), '/').rsplit('/', 1)[-1], 60)}:{line})"
+    return f"{text} ({ascii_name(file_name(file), 60)}:{line})"
 
 
 def _key(row: FunctionRow) -> Key:

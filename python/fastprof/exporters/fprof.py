@@ -19,7 +19,7 @@ import zlib
 from typing import Any, BinaryIO
 
 from fastprof.errors import LoadError
-from fastprof.exporters.base import require_tree
+from fastprof.exporters.base import compact_json, require_tree
 from fastprof.exporters.limits import Limits
 from fastprof.names import without_surrogates
 from fastprof.report.model import Report
@@ -48,7 +48,7 @@ def write_snapshot(snapshot: Snapshot, stream: BinaryIO) -> None:
     plain["keys"] = _keys(keys)
     for name, threads in trees.items():
         plain[name] = [_thread(thread) for thread in threads]
-    text = json.dumps(plain, allow_nan=False, separators=(",", ":"))
+    text = compact_json(plain)
     # Level 6 takes twice as long for 3 % less.
     with gzip.GzipFile("", "wb", 5, stream, mtime=0) as packed:
         packed.write(text.encode("ascii"))

@@ -7,6 +7,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from fastprof.exporters.base import compact_json
 from fastprof.snapshot import Snapshot
 from fastprof.snapshot_trace import TraceSnapshot
 
@@ -147,7 +148,7 @@ def instant(name: str, pid: int, tid: int, at_ns: int) -> str:
 
 def counter(name: str, pid: int, at_ns: int, values: Mapping[str, float]) -> str:
     """Values that hold from a moment on."""
-    args = json.dumps(dict(values), allow_nan=False, separators=(",", ":"))
+    args = compact_json(dict(values))
     return (
         f'{{"ph":"C","name":{json.dumps(name)},"cat":"fastprof","pid":{pid},"tid":0,'
         f'"ts":{us(at_ns)},"args":{args}}}'

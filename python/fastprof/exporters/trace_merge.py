@@ -24,6 +24,7 @@ from typing import Any
 
 from fastprof.errors import LoadError, MergeError, UnknownFormatError
 from fastprof.exporters import trace, trace_gz
+from fastprof.exporters.base import compact_json
 from fastprof.fileio import atomic_write, read_bounded, resolve_output
 from fastprof.report.formats import format_of
 from fastprof.report.model import Report
@@ -205,6 +206,6 @@ class _Moved:
 
 def _dumps(event: dict[str, Any]) -> str | None:
     try:
-        return json.dumps(event, allow_nan=False, separators=(",", ":"))
+        return compact_json(event)
     except ValueError:  # an infinite number in its arguments
         return None

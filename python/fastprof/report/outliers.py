@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-from fastprof.names import ascii_name
+from fastprof.names import ascii_name, file_name
 from fastprof.report.notes import has_functions
 from fastprof.snapshot import Key, Snapshot
 from fastprof.snapshot_outliers import OutlierSnapshot, OutlierStep
@@ -313,8 +313,7 @@ def _short(name: str, limit: int = 50) -> str:
 
 
 def _place(name: str, file: str, line: int) -> str:
-    base = file.replace("\\", "/").rsplit("/", 1)[-1]
-    return f"{_short(name)} ({_short(base, 30)}:{line})" if line else _short(name)
+    return f"{_short(name)} ({_short(file_name(file), 30)}:{line})" if line else _short(name)
 
 
 def _time(ms: float) -> str:
