@@ -8,7 +8,7 @@ from pathlib import Path
 
 import network
 import pytest
-from helpers import BACKENDS
+from helpers import BACKENDS, sanitized, wait_for_sleeping_threads
 
 try:
     import hypothesis
@@ -34,6 +34,10 @@ else:
 # child would inherit.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+if sanitized():
+    os.register_at_fork(before=wait_for_sleeping_threads)
 
 
 @pytest.fixture(scope="session", autouse=True)

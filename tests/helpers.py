@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +26,32 @@ MIB = 1 << 20
 def sanitized(*names: str) -> bool:
     """True when this interpreter runs under a preloaded sanitizer: one of `names`, or any."""
     return any(name in os.environ.get("LD_PRELOAD", "") for name in names or ("asan", "tsan"))
+
+
+def wait_for_sleeping_threads(limit_s: float = 5.0) -> None:
+    """Wait until every other thread of this process sleeps, twice in a row, or `limit_s`.
+
+    For a fork under a sanitizer: GCC's do not free their allocator's locks in the child, and a
+    thread that is starting or ending (pytest's watchdog does at each test) may hold one.
+    """
+    me = threading.get_native_id()
+    deadline = time.monotonic() + limit_s
+    quiet = 0
+    while quiet < 2 and time.monotonic() < deadline:
+        states = []
+        for thread in os.listdir("/proc/self/task"):
+            try:
+                stat = Path(f"/proc/self/task/{thread}/stat").read_text()
+            except OSError:
+                states.append("ended")
+                continue
+            if int(thread) != me:
+                states.append(stat[stat.rindex(")") + 2])
+        if all(state == "S" for state in states):
+            quiet += 1
+        else:
+            quiet = 0
+            time.sleep(0.0005)
 
 
 def time_scale() -> float:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import socket
+import threading
 
 import pytest
-from helpers import MIB, run_child, sanitized
+from helpers import MIB, run_child, sanitized, wait_for_sleeping_threads
 
 CONNECT = "import socket\nsocket.create_connection(('192.0.2.1', 9), timeout=1)\n"
 
@@ -79,3 +81,24 @@ def test_p6_the_loopback_address_stays_usable():
         server.listen()
         with socket.create_connection(server.getsockname(), timeout=30):
             pass
+
+
+def test_a_fork_waits_for_threads_that_run():
+    ended = []
+    stop = threading.Event()
+
+    def compute() -> None:
+        # Without the interpreter's lock: a thread that waits for that sleeps.
+        hashlib.pbkdf2_hmac("sha256", b"", b"", 300_000)
+        ended.append(True)
+
+    computing = threading.Thread(target=compute)
+    sleeping = threading.Thread(target=stop.wait)
+    computing.start()
+    sleeping.start()
+    wait_for_sleeping_threads(limit_s=0.0)
+    wait_for_sleeping_threads(limit_s=60 * 60)
+    assert ended
+    stop.set()
+    computing.join()
+    sleeping.join()
