@@ -4,8 +4,9 @@
 
 enum { FIRST_MARKS = 1024 };
 
-/* Ticks; a look takes a tenth of that. */
-enum { MOST_PER_NODE = 64 };
+/* Ticks that a look takes at most for each node that it comes to; what is around
+ * it is worth so many nodes. */
+enum { MOST_PER_NODE = 64, AROUND = 16 };
 
 fp_outliers *
 fp_outliers_create(const fp_alloc *a, const fp_clock *clock, uint32_t limit,
@@ -238,14 +239,17 @@ may_hold_more(const fp_outliers *o, const fp_node *n, const fp_outlier_mark *m)
            n->index >= o->looked || (n->flags & FP_NODE_FLAT) != 0;
 }
 
-static void
+/* Returns how many nodes it came to. */
+static uint32_t
 look(fp_outliers *o, const fp_tree *tree, const fp_node *stands, int unusual,
      fp_outlier *into)
 {
     cover(o, tree);
     uint32_t end = tree->count < o->marks ? tree->count : o->marks;
     link_marks(o, tree, end);
+    uint32_t nodes = 0;
     for (uint32_t i = 0; end > 0;) {
+        nodes++;
         const fp_node *n = fp_tree_node(tree, i);
         fp_outlier_mark *m = &o->mark[i];
         int down = m->child != 0 && may_hold_more(o, n, m);
@@ -273,6 +277,7 @@ look(fp_outliers *o, const fp_tree *tree, const fp_node *stands, int unusual,
         }
     }
     o->looked = tree->count;
+    return nodes;
 }
 
 /* Ends the window.  Its rows go to [into]; may be NULL. */
@@ -281,11 +286,10 @@ end_window(fp_outliers *o, const fp_tree *tree, const fp_node *stands,
            fp_outlier *into)
 {
     int64_t before = fp_clock_now(o->clock);
-    look(o, tree, stands, o->window_slow, into);
+    uint32_t nodes = look(o, tree, stands, o->window_slow, into);
     int64_t cost = fp_clock_now(o->clock) - before;
     /* One that was interrupted is no measure. */
-    int64_t most =
-        o->cost > 0 ? o->cost * 4 : (int64_t)tree->count * MOST_PER_NODE;
+    int64_t most = (int64_t)(AROUND + nodes) * MOST_PER_NODE;
     o->cost = cost < 0 ? 0 : cost > most ? most : cost;
     o->owed += o->cost * FP_OUTLIERS_SHARE;
     if (into != NULL) {

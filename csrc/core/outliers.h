@@ -6,9 +6,9 @@
  *
  * A look costs time in proportion to the nodes that ran since the last one, and
  * their siblings: below a node that was neither entered since nor open then
- * nothing has changed.  All looks together take 1/1000 of the run at most: the
+ * nothing has changed.  All looks together take 1/1250 of the run at most: the
  * next one is put off until the last ones are paid for.  After a slow step it is
- * made nevertheless, a few times.  The steps since the last look are a window:
+ * made nevertheless, twice.  The steps since the last look are a window:
  * what is kept of a slow step is that of its window, which ends with it.
  *
  *      look    step   step   slow step   look
@@ -31,10 +31,11 @@ enum {
     FP_OUTLIERS_ROWS = 512,      /* of one kept step, largest first to stay */
     FP_OUTLIERS_SECTIONS = 32,
     FP_OUTLIERS_RECENT = 31, /* steps whose median says what is slow */
-    /* Looks take one part in so many at most ... */
-    FP_OUTLIERS_SHARE = 1000,
+    /* Looks take one part in so many at most, which with what every step costs is
+     * 1/1000 of steps of 1 ms ... */
+    FP_OUTLIERS_SHARE = 1250,
     /* ... and, for slow steps, so many looks beforehand. */
-    FP_OUTLIERS_BEFOREHAND = 4,
+    FP_OUTLIERS_BEFOREHAND = 2,
 };
 
 typedef struct fp_outlier_row {

@@ -29,7 +29,8 @@ STEPS = 24
 
 
 def read(slow: bool) -> None:
-    time.sleep(SLOW_S if slow else 0.001)
+    # Not much less: a look after each step must be within what looks may take.
+    time.sleep(SLOW_S if slow else 0.002)
 
 
 def compute(times: int) -> int:
