@@ -95,20 +95,21 @@ static void
 begin_cover(fp_split *s, const fp_node *n, int64_t now)
 {
     s->cover_since = now;
-    s->cover_cpu_ns = fp_usage_cpu(&s->usage);
+    s->cover_cpu_ns = fp_usage_cpu(&s->usage, now);
     s->cover_node = n;
     if (s->shares_cpus) {
         s->step.delay_ns += take_delay(s);
     }
 }
 
-/* Charges what the cover has had since it began. */
+/* Charges what the cover has had since it began; [elsewhere]: but no CPU time. */
 static void
-end_cover(fp_split *s, int64_t now)
+end_cover(fp_split *s, int64_t now, int elsewhere)
 {
     int64_t end = s->in_gc ? s->gc_since : now;
     int64_t ticks = end > s->cover_since ? end - s->cover_since : 0;
-    int64_t cpu_ns = fp_usage_cpu(&s->usage) - s->cover_cpu_ns;
+    int64_t cpu_ns =
+        elsewhere ? 0 : fp_usage_cpu(&s->usage, now) - s->cover_cpu_ns;
     add(s, s->cover_node, s->cover_kind, ticks);
     s->step.covered_ticks += ticks;
     s->step.covered_cpu_ns += cpu_ns > 0 ? cpu_ns : 0;
@@ -132,10 +133,7 @@ fp_split_uncover(fp_thread *t, int64_t now, int elsewhere)
 {
     fp_split *s = t->split;
     if (--s->covers == 0) {
-        if (elsewhere) {
-            s->cover_cpu_ns = fp_usage_cpu(&s->usage); /* so it had none */
-        }
-        end_cover(s, now);
+        end_cover(s, now, elsewhere);
     }
 }
 
@@ -159,7 +157,8 @@ charge_gc(fp_thread *t, int64_t now)
 {
     fp_split *s = t->split;
     int64_t ticks = now > s->gc_since ? now - s->gc_since : 0;
-    int64_t cpu_ns = fp_usage_cpu(&s->usage), used_ns = cpu_ns - s->gc_cpu_ns;
+    int64_t cpu_ns = fp_usage_cpu(&s->usage, now);
+    int64_t used_ns = cpu_ns - s->gc_cpu_ns;
     used_ns = used_ns > 0 ? used_ns : 0;
     s->cover_since =
         s->cover_since < s->gc_since ? s->cover_since + ticks : now;
@@ -185,7 +184,7 @@ fp_split_gc_begin(fp_thread *t, int64_t now)
         s->gc_since = now;
         s->gc_node = t->cur;
         s->gc_self_ticks = t->cur->self_ticks;
-        s->gc_cpu_ns = fp_usage_cpu(&s->usage);
+        s->gc_cpu_ns = fp_usage_cpu(&s->usage, now);
     }
 }
 
@@ -263,7 +262,7 @@ charge_all(fp_thread *t, int64_t now, int measured)
         charge_gc(t, now);
     }
     if (s->covers != 0) {
-        end_cover(s, now);
+        end_cover(s, now, 0);
         begin_cover(s, s->cover_node, now);
     }
     fp_waits_end_step(&t->waits, s->step.kind, measured);
@@ -311,7 +310,7 @@ fp_split_end_step(fp_thread *t, int64_t start, int64_t now, int measured)
 {
     fp_split *s = t->split;
     charge_all(t, now, measured);
-    fp_usage usage = fp_usage_now(&s->usage);
+    fp_usage usage = fp_usage_end(&s->usage, &s->at, now - start, now);
     end_delay(s, &usage);
     unsigned watched = s->signals & s->signals_before;
     if (measured) {
@@ -336,24 +335,34 @@ fp_split_start(fp_thread *t, int64_t now)
             return;
         }
         fp_run_delay_open(&t->split->delay);
-        t->split->usage = fp_usage_of_thread(&t->split->delay);
+        fp_usage_init(&t->split->usage, fp_usage_of_thread(&t->split->delay),
+                      NULL);
         find_covers(t);
         begin_cover(t->split, t->cur, now);
     }
     charge_all(t, now, 0);
     t->split->step = (fp_split_sums){{0}, 0, 0, 0, 0, 0, {0}};
     t->split->signals_before = t->split->signals;
-    t->split->at = fp_usage_now(&t->split->usage);
+    t->split->at = fp_usage_begin(&t->split->usage, now);
     t->split->delay_at_ns = fp_usage_delay(&t->split->usage);
 }
 
 void
-fp_split_set_usage(fp_thread *t, fp_usage_source source)
+fp_split_set_usage(fp_thread *t, fp_usage_source source, const fp_clock *clock,
+                   int64_t now)
 {
-    t->split->usage = source;
-    t->split->at = fp_usage_now(&source);
-    t->split->cover_cpu_ns = fp_usage_cpu(&source);
-    t->split->delay_at_ns = fp_usage_delay(&source);
+    fp_usage_init(&t->split->usage, source, clock);
+    t->split->at = fp_usage_begin(&t->split->usage, now);
+    t->split->cover_cpu_ns = t->split->at.cpu_ns;
+    t->split->delay_at_ns = fp_usage_delay(&t->split->usage);
+}
+
+void
+fp_split_set_clock(fp_thread *t, const fp_clock *clock, int64_t now)
+{
+    if (t->split->usage.clock == NULL) {
+        fp_split_set_usage(t, t->split->usage.source, clock, now);
+    }
 }
 
 void

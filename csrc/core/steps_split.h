@@ -72,7 +72,7 @@ typedef struct fp_split {
     int64_t gc_cpu_ns;
     int64_t gc_self_ticks; /* own time of gc_node before */
     const fp_node *gc_node;
-    fp_usage_source usage;
+    fp_usage_meter usage;
     fp_usage at; /* at the beginning of the step */
     fp_run_delay delay;
     int64_t delay_at_ns; /* when it was last looked at; -1: not known */
@@ -88,9 +88,15 @@ typedef struct fp_split {
 void
 fp_split_start(fp_thread *t, int64_t now);
 
-/* [source] instead of the operating system. */
+/* [source] instead of the operating system; see usage.h. */
 void
-fp_split_set_usage(fp_thread *t, fp_usage_source source);
+fp_split_set_usage(fp_thread *t, fp_usage_source source, const fp_clock *clock,
+                   int64_t now);
+
+/* The operating system is asked less often by the help of [clock], which stays
+ * as long as the thread.  [t] has a split, of whose step nothing is known. */
+void
+fp_split_set_clock(fp_thread *t, const fp_clock *clock, int64_t now);
 
 void
 fp_split_destroy(fp_thread *t);

@@ -44,3 +44,73 @@ fp_usage_of_thread(fp_run_delay *delay)
     return (fp_usage_source){thread_cpu_ns, thread_counts, thread_delay_ns,
                              delay};
 }
+
+void
+fp_usage_init(fp_usage_meter *m, fp_usage_source source, const fp_clock *clock)
+{
+    *m = (fp_usage_meter){.source = source, .read_ns = -1, .told_ns = -1};
+    if (clock != NULL && clock->kind != FP_CLOCK_READER) {
+        m->clock = clock;
+        m->ns_per_tick = fp_clock_ns_per_tick(clock);
+        m->near_ticks = (int64_t)(FP_USAGE_NEAR_NS / m->ns_per_tick);
+    }
+}
+
+static int
+is_near(const fp_usage_meter *m, int64_t now)
+{
+    return m->read_ns >= 0 && now < m->read_at + m->near_ticks &&
+           now > m->read_at - m->near_ticks;
+}
+
+int64_t
+fp_usage_cpu(fp_usage_meter *m, int64_t now)
+{
+    int64_t cpu_ns;
+    if (is_near(m, now)) {
+        m->reckoned++;
+        cpu_ns = m->read_ns +
+                 (int64_t)((double)(now - m->read_at) * m->ns_per_tick);
+    }
+    else {
+        cpu_ns = m->read_ns = m->source.cpu_ns(m->source.ctx);
+        if (m->clock != NULL) {
+            m->read_at = fp_clock_now(m->clock);
+        }
+    }
+    /* What was reckoned was too much if the thread was off the CPU.  More than
+     * that is another clock: a forked child's. */
+    if (m->clock != NULL && cpu_ns >= 0 && cpu_ns < m->told_ns &&
+        m->told_ns - cpu_ns <= FP_USAGE_NEAR_NS) {
+        cpu_ns = m->told_ns;
+    }
+    m->told_ns = cpu_ns;
+    return cpu_ns;
+}
+
+fp_usage
+fp_usage_begin(fp_usage_meter *m, int64_t now)
+{
+    m->read_ns = m->told_ns = -1;
+    m->off_ns = 0;
+    fp_usage usage = {fp_usage_cpu(m, now), -1, -1, -1};
+    m->source.counts(m->source.ctx, &usage);
+    return usage;
+}
+
+fp_usage
+fp_usage_end(fp_usage_meter *m, const fp_usage *before, int64_t ticks,
+             int64_t now)
+{
+    fp_usage usage = *before;
+    usage.cpu_ns = fp_usage_cpu(m, now);
+    double wall_ns = (double)ticks * m->ns_per_tick;
+    m->off_ns += wall_ns - (double)(usage.cpu_ns - before->cpu_ns);
+    m->off_ns = m->off_ns > 0 ? m->off_ns : 0;
+    if (m->clock == NULL || usage.cpu_ns < before->cpu_ns ||
+        m->off_ns > FP_USAGE_NEAR_NS + wall_ns / 1024) {
+        m->off_ns = 0;
+        m->source.counts(m->source.ctx, &usage);
+    }
+    return usage;
+}

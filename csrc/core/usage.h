@@ -1,8 +1,17 @@
-/* usage: what the operating system counts of the calling thread.  Tests put in a
- * source of their own. */
+/* usage: what the operating system counts of the calling thread, and a meter that
+ * asks it as seldom as it can: each question is a system call.
+ *
+ * A reading of the CPU time answers for FP_USAGE_NEAR_NS before and after it, as
+ * if the thread had the CPU throughout; what is wrong by that is put right by the
+ * next reading.  The counts are read when the thread has been off the CPU for
+ * more than that and 1/1024 of the step since they were read last; what cost less
+ * is told of after a later step.
+ *
+ * Tests put in a source of their own. */
 #ifndef FP_CORE_USAGE_H
 #define FP_CORE_USAGE_H
 
+#include "core/clock.h"
 #include "core/run_delay.h"
 
 /* -1 is "not known", in each. */
@@ -24,24 +33,43 @@ typedef struct fp_usage_source {
 fp_usage_source
 fp_usage_of_thread(fp_run_delay *delay);
 
-static inline int64_t
-fp_usage_cpu(const fp_usage_source *s)
-{
-    return s->cpu_ns(s->ctx);
-}
+enum { FP_USAGE_NEAR_NS = 20000 };
+
+/* Used by one thread. */
+typedef struct fp_usage_meter {
+    fp_usage_source source;
+    const fp_clock *clock; /* borrowed; NULL: everything is read */
+    double ns_per_tick;
+    int64_t near_ticks;
+    int64_t read_at; /* ticks of the last reading */
+    int64_t read_ns; /* ... which was this; -1: there is none */
+    int64_t told_ns; /* what was said last */
+    double off_ns;   /* off the CPU since the counts were read */
+    uint64_t reckoned;
+} fp_usage_meter;
+
+/* A [clock] that runs in real time saves readings; NULL: there is none. */
+void
+fp_usage_init(fp_usage_meter *m, fp_usage_source source,
+              const fp_clock *clock);
+
+/* CPU time at [now], which is about now; never less than was said before. */
+int64_t
+fp_usage_cpu(fp_usage_meter *m, int64_t now);
 
 static inline int64_t
-fp_usage_delay(const fp_usage_source *s)
+fp_usage_delay(const fp_usage_meter *m)
 {
-    return s->delay_ns(s->ctx);
+    return m->source.delay_ns(m->source.ctx);
 }
 
-static inline fp_usage
-fp_usage_now(const fp_usage_source *s)
-{
-    fp_usage now = {fp_usage_cpu(s), -1, -1, -1};
-    s->counts(s->ctx, &now);
-    return now;
-}
+/* All there is; readings before do not count. */
+fp_usage
+fp_usage_begin(fp_usage_meter *m, int64_t now);
+
+/* The same at the end of a step that began with [before] and took [ticks]. */
+fp_usage
+fp_usage_end(fp_usage_meter *m, const fp_usage *before, int64_t ticks,
+             int64_t now);
 
 #endif

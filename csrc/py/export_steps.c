@@ -13,6 +13,7 @@ typedef struct copy {
     int64_t cpu_ns;
     uint64_t cpu_steps;
     uint64_t delay_steps;
+    uint64_t cpu_reckoned;
     uint64_t signal_steps[FP_SIGNALS];
     fp_series series; /* its columns' ticks are in `ticks` */
     fp_split_place place[FP_SPLIT_PLACES];
@@ -39,6 +40,7 @@ copy_split(copy *c, const fp_thread *t)
     c->cpu_ns = s->cpu_ns;
     c->cpu_steps = s->cpu_steps;
     c->delay_steps = s->delay_steps;
+    c->cpu_reckoned = s->usage.reckoned;
     memcpy(c->signal_steps, s->signal_steps, sizeof(c->signal_steps));
     memcpy(&c->series, &s->series, sizeof(c->series));
     memcpy(c->place, s->place, sizeof(c->place));
@@ -251,7 +253,7 @@ spent(const fp_export *x, const copy *c, const fp_thread *t)
         return NULL;
     }
     return Py_BuildValue(
-        "{sNsNsLsLsLsLsKsLsLsKsKsKsKs(KKK)sKsK}", "kinds", by_kind, "places",
+        "{sNsNsLsLsLsLsKsLsLsKsKsKsKs(KKK)sKsKsK}", "kinds", by_kind, "places",
         by_place, "covered_ns",
         (long long)fp_export_ns(x, c->sum.covered_ticks), "covered_cpu_ns",
         (long long)c->sum.covered_cpu_ns, "gc_cpu_ns",
@@ -261,7 +263,8 @@ spent(const fp_export *x, const copy *c, const fp_thread *t)
         (ull)c->delay_steps, "function_steps", (ull)seen[0], "gc_steps",
         (ull)seen[1], "gpu_steps", (ull)seen[2], "gc_runs", (ull)runs[0],
         (ull)runs[1], (ull)runs[2], "gc_elsewhere", (ull)x->r->gc_elsewhere,
-        "waits_left_out", (ull)t->waits.left_out);
+        "waits_left_out", (ull)t->waits.left_out, "cpu_reckoned",
+        (ull)c->cpu_reckoned);
 }
 
 /* ---- all of it ---- */

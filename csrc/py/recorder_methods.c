@@ -156,6 +156,7 @@ recorder_mark(PyObject *self, PyObject *Py_UNUSED(ignored))
         if (t->split != NULL) {
             t->split->signals = fp_recorder_signals(r);
             t->split->signals_before = t->split->signals;
+            fp_split_set_clock(t, &r->clock, now);
         }
     }
     Py_RETURN_NONE;

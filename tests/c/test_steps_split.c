@@ -47,7 +47,7 @@ stepping(fake_memory *m, uint64_t skip, fp_usage *usage, int64_t now)
     CHECK(t != NULL);
     CHECK_INT(fp_thread_start_steps(t, skip, now), FP_OK);
     CHECK(t->split != NULL);
-    fp_split_set_usage(t, told(usage));
+    fp_split_set_usage(t, told(usage), NULL, now);
     return t;
 }
 
@@ -233,7 +233,7 @@ FP_TEST(split_waits_before_the_first_step_are_not_in_it)
     fp_thread_leave(t, kit_function(1), 50);
     open_data(t, 50);
     CHECK_INT(fp_thread_start_steps(t, 0, 100), FP_OK);
-    fp_split_set_usage(t, told(&u));
+    fp_split_set_usage(t, told(&u), NULL, 0);
     fp_thread_close_section(t, DATA, NULL, 0, 130);
     enter_wait(t, 1, FP_KIND_LOCK, 130);
     fp_thread_leave(t, kit_function(1), 131);

@@ -630,3 +630,33 @@ def test_a_collection_in_which_the_recording_ends_is_over_for_the_next_one():
         split = spent(run)
     assert split.get("gc", 0) == 0
     assert run.snapshot().steps.gc_runs == (0, 0, 0)
+
+
+def test_steps_of_a_few_us_ask_the_operating_system_seldom(backend):
+    with Steps(backend, functions=False) as run:
+        for _ in range(2000):
+            with profile_section("data"):
+                pass
+            run.step()
+        burn(0.05)
+        run.step()
+    spent_on = run.recorder.export()["steps"]["spent"]
+    # Three readings a step; some are made, however fast the machine is.
+    assert 3000 < spent_on["cpu_reckoned"] < 6003
+    assert spent_on["cpu_steps"] == 2001
+    # What was reckoned is put right: CPU time and wall time are as of one clock.
+    steps = run.snapshot().steps
+    assert 50 * MS * NEARLY <= spent_on["cpu_ns"] <= steps.sum_ns * 1.001 + 40_000
+    assert min(steps.series.cpu_ns) >= 0
+
+
+def test_the_cpu_time_of_a_short_sleep_is_wrong_by_20_us_at_most(backend):
+    with Steps(backend, functions=False) as run:
+        for _ in range(50):
+            with profile_section("data"):
+                time.sleep(0.001)
+            run.step()
+    spent_on = run.recorder.export()["steps"]["spent"]
+    assert spent_on["covered_ns"] >= 50 * MS * NEARLY
+    off_ns = spent_on["covered_ns"] - spent_on["covered_cpu_ns"]
+    assert off_ns >= 50 * (MS - 40_000) * NEARLY

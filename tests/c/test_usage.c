@@ -1,0 +1,189 @@
+/* The operating system is asked seldom, and what is said is never far off. */
+#include "core/usage.h"
+#include "fake.h"
+
+/* A thread in time: on the CPU or off it. */
+typedef struct life {
+    fp_clock clock;
+    int64_t now;    /* ticks of 1/2 ns */
+    int64_t cpu_ns; /* -1: not known */
+    int64_t switches;
+    uint64_t readings;
+    uint64_t counts;
+    int64_t late; /* ticks that a reading takes */
+} life;
+
+static int64_t
+read_cpu(void *ctx)
+{
+    life *l = ctx;
+    l->readings++;
+    l->now += l->late;
+    l->cpu_ns += l->cpu_ns >= 0 ? l->late / 2 : 0;
+    return l->cpu_ns;
+}
+
+static void
+read_counts(void *ctx, fp_usage *out)
+{
+    life *l = ctx;
+    l->counts++;
+    out->switches = l->switches;
+    out->faults = 0;
+}
+
+static int64_t
+read_delay(void *ctx)
+{
+    (void)ctx;
+    return -1;
+}
+
+/* The meter looks at the fields of a clock that runs in real time; here, those
+ * of one that the test moves. */
+static fp_usage_meter
+meter(life *l)
+{
+    fp_usage_meter m;
+    fp_usage_init(&m, (fp_usage_source){read_cpu, read_counts, read_delay, l},
+                  NULL);
+    m.ns_per_tick = 0.5;
+    m.near_ticks = FP_USAGE_NEAR_NS * 2;
+    m.clock = &l->clock;
+    return m;
+}
+
+static int64_t
+read_life(void *ctx)
+{
+    return ((life *)ctx)->now;
+}
+
+static void
+init_life(life *l)
+{
+    *l = (life){.now = 1000000, .cpu_ns = 5000};
+    fp_clock_init_reader(&l->clock, read_life, l, 0.5);
+}
+
+static void
+pass(life *l, int64_t ns, bool on_cpu)
+{
+    l->now += ns * 2;
+    l->cpu_ns += on_cpu ? ns : 0;
+}
+
+FP_TEST(usage_a_reading_answers_for_what_is_near)
+{
+    life l;
+    init_life(&l);
+    fp_usage_meter m = meter(&l);
+    fp_usage at = fp_usage_begin(&m, l.now);
+    CHECK_INT(at.cpu_ns, 5000);
+    for (int i = 0; i < 19; i++) {
+        pass(&l, 1000, true);
+        CHECK_INT(fp_usage_cpu(&m, l.now), l.cpu_ns);
+    }
+    CHECK_UINT(l.readings, 1);
+    CHECK_UINT(m.reckoned, 19);
+    pass(&l, 1000, true);
+    CHECK_INT(fp_usage_cpu(&m, l.now), l.cpu_ns);
+    CHECK_UINT(l.readings, 2);
+    /* Begin again: what was read is forgotten. */
+    (void)fp_usage_begin(&m, l.now);
+    CHECK_UINT(l.readings, 3);
+}
+
+FP_TEST(usage_what_is_said_is_near_the_truth_and_never_goes_back)
+{
+    for (uint64_t seed = 1; seed <= 50; seed++) {
+        life l;
+        init_life(&l);
+        fp_usage_meter m = meter(&l);
+        uint64_t state = seed;
+        int64_t last = fp_usage_begin(&m, l.now).cpu_ns;
+        l.late = (int64_t)fake_below(&state, 3) * 1000;
+        for (int i = 0; i < 2000; i++) {
+            pass(&l, fake_below(&state, 9000), fake_below(&state, 2) == 0);
+            int64_t now = l.now, truth = l.cpu_ns;
+            int64_t said = fp_usage_cpu(&m, now);
+            CHECK(said >= last);
+            CHECK(said >= truth - FP_USAGE_NEAR_NS);
+            CHECK(said <= truth + FP_USAGE_NEAR_NS + l.late);
+            last = said;
+        }
+        CHECK(l.readings < 1000 && m.reckoned + l.readings == 2001);
+    }
+}
+
+static fp_usage
+one_step(life *l, fp_usage_meter *m, fp_usage at, int64_t on_ns,
+         int64_t off_ns)
+{
+    pass(l, on_ns, true);
+    pass(l, off_ns, false);
+    return fp_usage_end(m, &at, (on_ns + off_ns) * 2, l->now);
+}
+
+FP_TEST(usage_counts_are_read_when_the_thread_was_off_the_cpu)
+{
+    life l;
+    init_life(&l);
+    fp_usage_meter m = meter(&l);
+    fp_usage at = fp_usage_begin(&m, l.now);
+    l.switches = 3;
+    /* Within 20 us and 1/1024 of the step. */
+    at = one_step(&l, &m, at, 10000000, 25000);
+    CHECK_UINT(l.counts, 1);
+    CHECK_INT(at.switches, 0);
+    at = one_step(&l, &m, at, 10000000, 35000);
+    CHECK_UINT(l.counts, 2);
+    CHECK_INT(at.switches, 3); /* those of the step before, too */
+    /* Many a little are much: nothing is told of late by more. */
+    at = one_step(&l, &m, at, 1000000, 15000);
+    CHECK_UINT(l.counts, 2);
+    at = one_step(&l, &m, at, 1000000, 15000);
+    CHECK_UINT(l.counts, 3);
+    /* A clock that runs ahead of the other is no credit. */
+    for (int i = 0; i < 100; i++) {
+        pass(&l, 1000000, true);
+        at = fp_usage_end(&m, &at, 999000 * 2, l.now);
+    }
+    CHECK_UINT(l.counts, 3);
+    at = one_step(&l, &m, at, 1000000, 35000);
+    CHECK_UINT(l.counts, 4);
+}
+
+FP_TEST(usage_without_a_clock_everything_is_read)
+{
+    life l;
+    init_life(&l);
+    fp_usage_meter m;
+    fp_usage_init(&m, (fp_usage_source){read_cpu, read_counts, read_delay, &l},
+                  &l.clock);
+    CHECK(m.clock == NULL); /* somebody's timer is none */
+    fp_usage at = fp_usage_begin(&m, l.now);
+    CHECK_INT(fp_usage_cpu(&m, l.now), 5000);
+    (void)fp_usage_end(&m, &at, 0, l.now);
+    CHECK_UINT(l.readings, 3);
+    CHECK_UINT(l.counts, 2);
+    CHECK_UINT(m.reckoned, 0);
+}
+
+FP_TEST(usage_what_is_not_known_is_not_reckoned)
+{
+    life l;
+    init_life(&l);
+    fp_usage_meter m = meter(&l);
+    l.cpu_ns = -1;
+    fp_usage at = fp_usage_begin(&m, l.now);
+    CHECK_INT(at.cpu_ns, -1);
+    CHECK_INT(fp_usage_cpu(&m, l.now + 2), -1);
+    CHECK_UINT(m.reckoned, 0);
+    /* Another thread's clock, as after a fork, begins anew. */
+    l.cpu_ns = 90000000;
+    CHECK_INT(fp_usage_cpu(&m, l.now), 90000000);
+    l.cpu_ns = 0;
+    pass(&l, 50000, true);
+    CHECK_INT(fp_usage_cpu(&m, l.now), 50000);
+}
