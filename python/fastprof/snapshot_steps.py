@@ -44,7 +44,8 @@ class StepSeries:
     how many sections had no room for a column.  ``cpu_ns`` is CPU time of the training
     thread, ``gc_ns`` garbage collection in it, ``switches`` how often it was taken off the
     CPU against its will, ``faults`` how many pages it had to wait for the disk for,
-    ``cpu_wait_ns`` how long it was ready to run and had no CPU.
+    ``cpu_wait_ns`` how long it was ready to run and had no CPU; these three are asked for
+    after steps with some time off the CPU, and have what little there was before.
     """
 
     first: int = 0
