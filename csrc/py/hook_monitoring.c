@@ -11,6 +11,7 @@
  *   bound method over a builtin    C_RETURN of the builtin, or (3.13, called
  *     (every pybind11 method)      with *args) nothing: see enter_bound
  */
+#include "py/monitoring_tool.h"
 #include "py/recorder.h"
 #include "py/section_type.h"
 
@@ -315,142 +316,45 @@ on_c_return(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kw)
     return slow_c_return(self, args, nargsf, kw);
 }
 
-/* ---- the table of events ---- */
+/* ---- starting and stopping ---- */
 
-typedef struct event {
-    const char *name;
-    vectorcallfunc call;
-    int builtins; /* only with builtins */
-} event;
-
-static const event events[FP_EVENTS] = {
-    {"PY_START", on_start, 0},   {"PY_RESUME", on_resume, 0},
-    {"PY_THROW", on_resume, 0},  {"PY_RETURN", on_return, 0},
-    {"PY_YIELD", on_leave, 0},   {"PY_UNWIND", on_leave, 0},
-    {"CALL", on_call, 1},        {"C_RETURN", on_c_return, 1},
-    {"C_RAISE", on_c_return, 1},
+static const vectorcallfunc on_event[FP_EVENTS] = {
+    [FP_PY_START] = on_start,   [FP_PY_RESUME] = on_resume,
+    [FP_PY_THROW] = on_resume,  [FP_PY_RETURN] = on_return,
+    [FP_PY_YIELD] = on_leave,   [FP_PY_UNWIND] = on_leave,
+    [FP_CALL] = on_call,        [FP_C_RETURN] = on_c_return,
+    [FP_C_RAISE] = on_c_return,
 };
 
-static const char tool_name[] = "fastprof";
-
-/* 2 is for profilers and 5 for optimisers; 3 and 4 belong to nobody, so there
- * we are in no one's way. */
-static const int tool_ids[] = {3, 4, 2, 5};
-
 static int
-event_mask(PyObject *monitoring, const char *name, long *mask)
+is_of_builtins(fp_hook_event event)
 {
-    PyObject *all = PyObject_GetAttrString(monitoring, "events");
-    PyObject *one = all ? PyObject_GetAttrString(all, name) : NULL;
-    Py_XDECREF(all);
-    if (one == NULL) {
-        return -1;
-    }
-    *mask = PyLong_AsLong(one);
-    Py_DECREF(one);
-    return *mask == -1 && PyErr_Occurred() ? -1 : 0;
-}
-
-/* Calls a function of sys.monitoring for nothing but its effect. */
-static int
-done(PyObject *result)
-{
-    Py_XDECREF(result);
-    return result == NULL ? -1 : 0;
+    return event == FP_CALL || event == FP_C_RETURN || event == FP_C_RAISE;
 }
 
 static int
-take_tool_id(fp_recorder *r, PyObject *monitoring)
+register_events(fp_recorder *r)
 {
-    char holders[256] = "";
-    for (size_t i = 0; i < sizeof(tool_ids) / sizeof(tool_ids[0]); i++) {
-        PyObject *got = PyObject_CallMethod(monitoring, "use_tool_id", "is",
-                                            tool_ids[i], tool_name);
-        if (got != NULL) {
-            Py_DECREF(got);
-            r->tool_id = tool_ids[i];
-            return 0;
+    long set = 0;
+    for (int i = 0; i < FP_EVENTS; i++) {
+        if (is_of_builtins(i) && !r->builtins) {
+            continue;
         }
-        if (!PyErr_ExceptionMatches(PyExc_ValueError)) {
+        fp_callback *cb = PyObject_New(fp_callback, r->state->callback_type);
+        if (cb == NULL) {
             return -1;
         }
-        PyErr_Clear();
-        PyObject *who =
-            PyObject_CallMethod(monitoring, "get_tool", "i", tool_ids[i]);
-        const char *name =
-            who && PyUnicode_Check(who) ? PyUnicode_AsUTF8(who) : NULL;
-        size_t len = strlen(holders);
-        snprintf(holders + len, sizeof(holders) - len, "%s%d is %.40s",
-                 len ? ", " : "", tool_ids[i], name ? name : "taken");
-        PyErr_Clear();
-        Py_XDECREF(who);
-    }
-    PyErr_Format(r->state->busy_error,
-                 "every sys.monitoring tool id is taken (%s): stop one of "
-                 "these tools, or use backend=\"setprofile\"",
-                 holders);
-    return -1;
-}
-
-/* Is [id] in use under our name?  -1: there is no memory to ask. */
-static int
-is_ours(PyObject *monitoring, int id)
-{
-    PyObject *who = PyObject_CallMethod(monitoring, "get_tool", "i", id);
-    int ours = who == NULL
-                   ? -1
-                   : PyUnicode_Check(who) &&
-                         PyUnicode_CompareWithASCIIString(who, tool_name) == 0;
-    Py_XDECREF(who);
-    PyErr_Clear();
-    return ours;
-}
-
-static int
-free_id(PyObject *monitoring, int id)
-{
-    done(PyObject_CallMethod(monitoring, "set_events", "ii", id, 0));
-    PyErr_Clear();
-    for (int i = 0; i < FP_EVENTS; i++) {
-        long mask;
-        if (event_mask(monitoring, events[i].name, &mask) == 0) {
-            done(PyObject_CallMethod(monitoring, "register_callback", "ilO",
-                                     id, mask, Py_None));
-        }
-        PyErr_Clear();
-    }
-    int rc = done(PyObject_CallMethod(monitoring, "free_tool_id", "i", id));
-    PyErr_Clear();
-    return rc;
-}
-
-enum { ATTEMPTS = 3 };
-
-/* An id that there is no memory to free is freed by whoever comes next: it would
- * be in use, and its events would be sent to nobody, until the process ends. */
-static void
-give_back(fp_state *st, int id)
-{
-    unsigned bit = 1u << id;
-    int ours = -1;
-    for (int i = 0; i < ATTEMPTS && ours != 0; i++) {
-        ours = is_ours(st->monitoring, id);
-        if (ours == 1 && free_id(st->monitoring, id) == 0) {
-            ours = 0;
+        cb->vectorcall = on_event[i];
+        cb->recorder = r;
+        cb->plain = fp_plain_recorder(r);
+        cb->missing = r->state->missing;
+        r->callback[i] = (PyObject *)cb;
+        if (fp_tool_register(r->state, r->tool_id, i, r->callback[i], &set) <
+            0) {
+            return -1;
         }
     }
-    st->unfreed_ids =
-        ours == 0 ? st->unfreed_ids & ~bit : st->unfreed_ids | bit;
-}
-
-static void
-give_back_unfreed(fp_state *st)
-{
-    for (size_t i = 0; i < sizeof(tool_ids) / sizeof(tool_ids[0]); i++) {
-        if (st->unfreed_ids >> tool_ids[i] & 1) {
-            give_back(st, tool_ids[i]);
-        }
-    }
+    return fp_tool_send(r->state, r->tool_id, set);
 }
 
 /* Everything that start did, as far as it got.  Clears exceptions. */
@@ -458,60 +362,29 @@ static void
 take_back(fp_recorder *r)
 {
     fp_monitoring_forget(r);
-    give_back(r->state, r->tool_id);
+    fp_tool_give_back(r->state, r->tool_id);
     r->tool_id = -1;
-}
-
-static int
-register_events(fp_recorder *r, PyObject *monitoring)
-{
-    long set = 0;
-    for (int i = 0; i < FP_EVENTS; i++) {
-        if (events[i].builtins && !r->builtins) {
-            continue;
-        }
-        fp_callback *cb = PyObject_New(fp_callback, r->state->callback_type);
-        if (cb == NULL) {
-            return -1;
-        }
-        cb->vectorcall = events[i].call;
-        cb->recorder = r;
-        cb->plain = fp_plain_recorder(r);
-        cb->missing = r->state->missing;
-        r->callback[i] = (PyObject *)cb;
-        long mask;
-        if (event_mask(monitoring, events[i].name, &mask) < 0 ||
-            done(PyObject_CallMethod(monitoring, "register_callback", "ilO",
-                                     r->tool_id, mask, cb)) < 0) {
-            return -1;
-        }
-        set |= mask;
-    }
-    return done(
-        PyObject_CallMethod(monitoring, "set_events", "il", r->tool_id, set));
 }
 
 void
 fp_monitoring_rearm(fp_recorder *r)
 {
     r->state->restart_events = 0;
-    done(PyObject_CallMethod(r->state->monitoring, "restart_events", NULL));
-    PyErr_Clear();
+    fp_tool_restart_events(r->state);
 }
 
 int
 fp_monitoring_start(fp_recorder *r)
 {
-    PyObject *monitoring = r->state->monitoring;
-    give_back_unfreed(r->state);
-    if (take_tool_id(r, monitoring) < 0) {
+    r->tool_id = fp_tool_take(r->state);
+    if (r->tool_id < 0) {
         return -1;
     }
     if (r->state->restart_events) {
         /* Functions muted by an earlier recording send events again. */
         fp_monitoring_rearm(r);
     }
-    if (register_events(r, monitoring) < 0) {
+    if (register_events(r) < 0) {
         PyObject *type, *exc, *tb;
         PyErr_Fetch(&type, &exc, &tb);
         take_back(r);
@@ -524,13 +397,11 @@ fp_monitoring_start(fp_recorder *r)
 void
 fp_monitoring_stop(fp_recorder *r)
 {
-    PyObject *monitoring = r->state->monitoring;
-    if (monitoring == NULL) {
+    if (r->state->monitoring == NULL) {
         fp_monitoring_forget(r); /* the interpreter is going down */
         return;
     }
-    give_back_unfreed(r->state);
-    if (is_ours(monitoring, r->tool_id) == 0) {
+    if (!fp_tool_may_be_ours(r->state, r->tool_id)) {
         /* Somebody freed the id or took it: what is there is not ours. */
         r->displaced = 1;
     }

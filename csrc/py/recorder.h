@@ -4,6 +4,7 @@
 #define FP_PY_RECORDER_H
 
 #include "py/keytab.h"
+#include "py/monitoring_tool.h"
 #include "py/state.h"
 
 #include "core/trace.h"
@@ -13,8 +14,6 @@ typedef enum fp_backend {
     FP_BACKEND_SETPROFILE,
     FP_BACKEND_MONITORING,
 } fp_backend;
-
-enum { FP_EVENTS = 9 };
 
 typedef struct fp_recorder {
     PyObject_HEAD
