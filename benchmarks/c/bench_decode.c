@@ -183,6 +183,7 @@ one_round(input *in, int external, cost *best)
             fp_ledger_settle(&l);
         }
         double t2 = now_ns();
+        fp_ledger_begin_buffer(&l);
         walk(&l, in->record, in->bytes, fp_ledger_record);
         double t3 = now_ns();
         if (buffer % BUFFERS == BUFFERS - 1) {

@@ -115,6 +115,7 @@ fp_drainer_drain(fp_gpu *g)
     for (uint32_t i = 0; i < n; i++) {
         size_t dropped = dropped_before(g, full[i]); /* may wait: no lock */
         pthread_mutex_lock(&g->lock);
+        fp_ledger_begin_buffer(&g->ledger);
         walk(g, full[i], fp_ledger_record);
         g->ledger.counters.dropped += dropped;
         pthread_mutex_unlock(&g->lock);

@@ -48,14 +48,17 @@ hash_text(uint32_t h, const char *text, size_t length)
     return h;
 }
 
-static int
+/* One branch, for all of it is nearly always the same. */
+static inline int
 same_shape(const fp_kernel_shape *a, const fp_kernel_shape *b)
 {
-    return a->device == b->device && a->block[0] == b->block[0] &&
-           a->block[1] == b->block[1] && a->block[2] == b->block[2] &&
-           a->registers == b->registers &&
-           a->static_shared == b->static_shared &&
-           a->dynamic_shared == b->dynamic_shared;
+    uint32_t block = 0;
+    for (int i = 0; i < 3; i++) {
+        block |= (uint32_t)a->block[i] ^ (uint32_t)b->block[i];
+    }
+    return (block | (a->device ^ b->device) | (a->registers ^ b->registers) |
+            (a->static_shared ^ b->static_shared) |
+            (a->dynamic_shared ^ b->dynamic_shared)) == 0;
 }
 
 static int
@@ -177,6 +180,12 @@ memo_slot(const char *name, const fp_kernel_shape *s)
     return (uint32_t)(h >> 40) & (FP_KERNEL_CACHE - 1);
 }
 
+void
+fp_kernels_begin_buffer(fp_kernels *k)
+{
+    k->buffer = k->buffer == UINT32_MAX ? 1 : k->buffer + 1;
+}
+
 int32_t
 fp_kernels_find(fp_kernels *k, const char *name, const fp_kernel_shape *shape)
 {
@@ -185,7 +194,10 @@ fp_kernels_find(fp_kernels *k, const char *name, const fp_kernel_shape *shape)
     if (FP_LIKELY(memo->kernel != 0 && memo->name == name)) {
         const fp_kernel *row = &k->row[memo->kernel - 1];
         /* The text, too: the address may have been used for another. */
-        if (same_shape(&row->shape, shape) && same_name(row, name)) {
+        if (same_shape(&row->shape, shape) &&
+            ((k->buffer != 0 && memo->buffer == k->buffer) ||
+             same_name(row, name))) {
+            memo->buffer = k->buffer;
             return (int32_t)memo->kernel - 1;
         }
     }
@@ -194,7 +206,7 @@ fp_kernels_find(fp_kernels *k, const char *name, const fp_kernel_shape *shape)
         k->dropped++;
         return -1;
     }
-    *memo = (fp_kernel_memo){name, (uint32_t)found + 1};
+    *memo = (fp_kernel_memo){name, (uint32_t)found + 1, k->buffer};
     return found;
 }
 

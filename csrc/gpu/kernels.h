@@ -43,6 +43,7 @@ typedef struct fp_kernel {
 typedef struct fp_kernel_memo {
     const char *name; /* CUPTI's; compared, and its text, never kept */
     uint32_t kernel;  /* index + 1; 0: empty */
+    uint32_t buffer;  /* in which its text was compared last */
 } fp_kernel_memo;
 
 typedef struct fp_kernels {
@@ -54,6 +55,7 @@ typedef struct fp_kernels {
     uint32_t index_capacity;
     size_t name_bytes;
     uint64_t dropped; /* kernels counted under no row */
+    uint32_t buffer;  /* number of the one that is read; 0: none */
     fp_kernel_memo memo[FP_KERNEL_CACHE];
 } fp_kernels;
 
@@ -62,6 +64,11 @@ fp_kernels_init(fp_kernels *k, const fp_alloc *a);
 
 void
 fp_kernels_fini(fp_kernels *k);
+
+/* What comes now is of another buffer: texts are compared again.  While one buffer
+ * is read an address has one text, so once in each is enough. */
+void
+fp_kernels_begin_buffer(fp_kernels *k);
 
 /* The row of a kernel, made if it is new; -1: there are too many, or no
  * memory (counted).  [name] may be NULL. */

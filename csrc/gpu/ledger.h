@@ -149,6 +149,10 @@ fp_ledger_correlate(fp_ledger *l, const uint8_t *record);
 void
 fp_ledger_settle(fp_ledger *l);
 
+/* The records that come now are of one buffer. */
+void
+fp_ledger_begin_buffer(fp_ledger *l);
+
 /* Second pass, or the only one. */
 void
 fp_ledger_record(fp_ledger *l, const uint8_t *record);

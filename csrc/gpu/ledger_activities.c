@@ -291,6 +291,12 @@ copy_record(fp_ledger *l, const uint8_t *record, const layout *at,
 }
 
 void
+fp_ledger_begin_buffer(fp_ledger *l)
+{
+    fp_kernels_begin_buffer(&l->kernels);
+}
+
+void
 fp_ledger_record(fp_ledger *l, const uint8_t *record)
 {
     fp_gpu_counters *c = &l->counters;

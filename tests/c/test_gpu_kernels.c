@@ -73,6 +73,27 @@ FP_TEST(gpu_kernels_it_is_the_text_that_counts_not_its_address)
     free_kernels(k);
 }
 
+FP_TEST(gpu_kernels_texts_are_compared_again_in_each_buffer)
+{
+    fp_alloc a = fp_alloc_libc();
+    const uint32_t last[] = {0, UINT32_MAX - 1, UINT32_MAX};
+    for (int i = 0; i < 3; i++) {
+        fp_kernels *k = new_kernels(&a);
+        char text[] = "one";
+        k->buffer = last[i];
+        fp_kernels_begin_buffer(k);
+        CHECK(k->buffer != 0 && k->buffer != last[i]);
+        CHECK_INT(fp_kernels_find(k, text, &plain), 0);
+        CHECK_INT(fp_kernels_find(k, text, &plain), 0);
+        fp_kernels_begin_buffer(k);
+        strcpy(text, "two");
+        CHECK_INT(fp_kernels_find(k, text, &plain), 1);
+        CHECK_INT(fp_kernels_find(k, text, &plain), 1);
+        CHECK_UINT(k->count, 2);
+        free_kernels(k);
+    }
+}
+
 FP_TEST(gpu_kernels_nccl_is_communication)
 {
     static const char *const yes[] = {
