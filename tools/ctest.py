@@ -30,7 +30,7 @@ MODES = {
     "plain": ["-O2", "-DNDEBUG"],
     "asan": ["-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"],
     "tsan": ["-g", "-O1", "-fsanitize=thread"],
-    "valgrind": ["-g", "-O1"],
+    "valgrind": ["-g", "-O1", "-DFP_TEST_UNDER_VALGRIND"],
 }
 
 
