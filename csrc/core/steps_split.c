@@ -102,6 +102,15 @@ begin_cover(fp_split *s, const fp_node *n, int64_t now)
     }
 }
 
+/* A cover that took longer may have waited, and what is reckoned for it would stay
+ * wrong: the next reading does not know in which section it was. */
+static int64_t
+cpu_after(fp_split *s, int64_t ticks, int64_t now)
+{
+    return ticks > s->usage.near_ticks / 4 ? fp_usage_cpu_read(&s->usage)
+                                           : fp_usage_cpu(&s->usage, now);
+}
+
 /* Charges what the cover has had since it began; [elsewhere]: but no CPU time. */
 static void
 end_cover(fp_split *s, int64_t now, int elsewhere)
@@ -109,7 +118,7 @@ end_cover(fp_split *s, int64_t now, int elsewhere)
     int64_t end = s->in_gc ? s->gc_since : now;
     int64_t ticks = end > s->cover_since ? end - s->cover_since : 0;
     int64_t cpu_ns =
-        elsewhere ? 0 : fp_usage_cpu(&s->usage, now) - s->cover_cpu_ns;
+        elsewhere ? 0 : cpu_after(s, ticks, now) - s->cover_cpu_ns;
     add(s, s->cover_node, s->cover_kind, ticks);
     s->step.covered_ticks += ticks;
     s->step.covered_cpu_ns += cpu_ns > 0 ? cpu_ns : 0;

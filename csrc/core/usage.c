@@ -63,21 +63,9 @@ is_near(const fp_usage_meter *m, int64_t now)
            now > m->read_at - m->near_ticks;
 }
 
-int64_t
-fp_usage_cpu(fp_usage_meter *m, int64_t now)
+static int64_t
+told(fp_usage_meter *m, int64_t cpu_ns)
 {
-    int64_t cpu_ns;
-    if (is_near(m, now)) {
-        m->reckoned++;
-        cpu_ns = m->read_ns +
-                 (int64_t)((double)(now - m->read_at) * m->ns_per_tick);
-    }
-    else {
-        cpu_ns = m->read_ns = m->source.cpu_ns(m->source.ctx);
-        if (m->clock != NULL) {
-            m->read_at = fp_clock_now(m->clock);
-        }
-    }
     /* What was reckoned was too much if the thread was off the CPU.  More than
      * that is another clock: a forked child's. */
     if (m->clock != NULL && cpu_ns >= 0 && cpu_ns < m->told_ns &&
@@ -86,6 +74,27 @@ fp_usage_cpu(fp_usage_meter *m, int64_t now)
     }
     m->told_ns = cpu_ns;
     return cpu_ns;
+}
+
+int64_t
+fp_usage_cpu_read(fp_usage_meter *m)
+{
+    m->read_ns = m->source.cpu_ns(m->source.ctx);
+    if (m->clock != NULL) {
+        m->read_at = fp_clock_now(m->clock);
+    }
+    return told(m, m->read_ns);
+}
+
+int64_t
+fp_usage_cpu(fp_usage_meter *m, int64_t now)
+{
+    if (!is_near(m, now)) {
+        return fp_usage_cpu_read(m);
+    }
+    m->reckoned++;
+    return told(m, m->read_ns +
+                       (int64_t)((double)(now - m->read_at) * m->ns_per_tick));
 }
 
 fp_usage

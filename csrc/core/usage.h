@@ -57,6 +57,10 @@ fp_usage_init(fp_usage_meter *m, fp_usage_source source,
 int64_t
 fp_usage_cpu(fp_usage_meter *m, int64_t now);
 
+/* The same, and not reckoned. */
+int64_t
+fp_usage_cpu_read(fp_usage_meter *m);
+
 static inline int64_t
 fp_usage_delay(const fp_usage_meter *m)
 {

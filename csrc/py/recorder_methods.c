@@ -144,6 +144,8 @@ recorder_mark(PyObject *self, PyObject *Py_UNUSED(ignored))
             r->wrong_step_thread++;
             Py_RETURN_NONE;
         }
+        /* Its scale may have to be waited for, just after the import: not in a step. */
+        (void)fp_clock_ns_per_tick(&r->clock);
         int64_t now = fp_clock_now(&r->clock);
         if (fp_thread_start_steps(t, r->skip_steps, now) != FP_OK) {
             return PyErr_NoMemory();

@@ -403,6 +403,42 @@ FP_TEST(split_a_cover_that_another_thread_ends_had_no_cpu_time)
     finish(t, &m);
 }
 
+static int64_t
+read_ticks(void *ctx)
+{
+    return *(const int64_t *)ctx;
+}
+
+/* A reading answers for what is near it, as if the thread had had the CPU. */
+FP_TEST(split_a_short_data_section_that_waits_had_no_cpu_time)
+{
+    fake_memory m = {0};
+    fp_usage u = {0, 0, 0, 0};
+    int64_t now = 0;
+    fp_clock clock;
+    fp_clock_init_reader(&clock, read_ticks, &now, 1e-9);
+    fp_thread *t = stepping(&m, 0, &u, 0);
+    fp_usage_meter *meter = &t->split->usage;
+    meter->clock = &clock;
+    meter->ns_per_tick = 1;
+    meter->near_ticks = FP_USAGE_NEAR_NS;
+    for (int step = 0; step < 10; step++) {
+        now += 100;
+        u.cpu_ns += 100;
+        open_data(t, now);
+        now += 15000;
+        fp_thread_close_section(t, DATA, NULL, 0, now);
+        now += 84900;
+        u.cpu_ns += 84900;
+        fp_thread_end_step(t, now);
+    }
+    CHECK_INT(of(t, FP_KIND_DATA), 150000);
+    CHECK_INT(t->split->sum.covered_cpu_ns, 0);
+    CHECK_INT(t->split->cpu_ns, u.cpu_ns);
+    CHECK_UINT(meter->reckoned, 10); /* where each began, no more */
+    finish(t, &m);
+}
+
 FP_TEST(split_a_collection_whose_end_is_not_told_goes_on_no_more)
 {
     fake_memory m = {0};

@@ -42,6 +42,17 @@ def test_steps_in_a_window_of_operators_are_no_variation() -> None:
     assert "step-time-variation" not in found(made) | noted(made)
 
 
+def test_a_line_that_once_waited_for_the_disk_is_no_habit() -> None:
+    write = calls(c_function("<method 'write' of '_io.TextIOWrapper' objects>", "write"), 6)
+    once = run(step_ms=106, steps=8, durations=[100.0] * 7 + [148.0], inside={"": [write]})
+    assert "logging-share" not in found(once) | noted(once)
+    always = run(step_ms=106, steps=8, durations=[106.0] * 8, inside={"": [write]})
+    assert "logging-share" in found(always)
+    # What is done often enough is judged by its mean, whatever the slowest step did.
+    often = run(step_ms=106, steps=20, durations=[100.0] * 19 + [220.0], inside={"": [write]})
+    assert "logging-share" in found(often)
+
+
 @pytest.mark.parametrize(("switches", "rules"), [(0, {"tensor-copies"}), (3, set())])
 def test_operators_of_few_steps_say_nothing_on_a_disturbed_machine(
     switches: int, rules: set[str]

@@ -223,6 +223,13 @@ def test_what_the_series_of_steps_knows_is_said() -> None:
         "only 3 ms of it more were spent on the CPU: the thread waited",
         "for 11 ms of it the thread was ready to run, but had no CPU",
     )
+    # Those of the five steps before, told of after this one; or of five steps each.
+    seldom = tuple(30 if i % 6 == row % 6 else 0 for i in range(n))
+    (found,) = build_report(
+        replace(plain, steps=replace(plain.steps, series=replace(series, switches=seldom)))
+    ).steps.outliers
+    assert found.switches == 30
+    assert len(found.sentences) == 5
     short = replace(series, first=15)  # the ring has forgotten that step
     (found,) = build_report(replace(plain, steps=replace(plain.steps, series=short))).steps.outliers
     assert (found.gc_ms, found.cpu_ms, found.switches) == (None, None, None)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from fastprof.analysis.groups import GROUPS, OPENED, PHASES, sought
 from fastprof.analysis.lazy import Lazy
@@ -273,6 +274,12 @@ class Facts:
         """The exclusive split of a step: kind -> ms per step; empty where not known."""
         rows = getattr(self.report.steps, "split", ())
         return {row.name: row.mean_ms for row in rows}
+
+    @Lazy
+    def worst_ms(self) -> float:
+        """What the slowest step adds to the mean of the steps, beyond the median step."""
+        wall = self.report.steps.series.wall_ms
+        return (max(wall) - median(wall)) / len(wall) if wall else 0.0
 
     @Lazy
     def disturbed(self) -> bool:

@@ -214,9 +214,24 @@ def _context(snapshot: Snapshot, index: int) -> _Context:
     return _Context(
         *of(series.gc_ns, 1e6),
         *of(series.cpu_ns, 1e6),
-        *of(series.switches, 1.0),
+        *_switches(series.switches, row),
         *of(series.cpu_wait_ns, 1e6),
     )
+
+
+def _switches(column: Sequence[int], row: int) -> tuple[float | None, float]:
+    """Those told of after a step, and how many so many steps have otherwise.
+
+    What is told may be that of the steps before as well, of which nothing was told.
+    """
+    if not 0 <= row < len(column):
+        return None, 0.0
+    first = row
+    while first > 0 and column[first - 1] == 0:
+        first -= 1
+    others = len(column) - 1
+    mean = (sum(column) - column[row]) / others if others else 0.0
+    return float(column[row]), mean * (row + 1 - first)
 
 
 # ---- rows ----

@@ -16,7 +16,7 @@ from fastprof.analysis.findings.draft import (
     span_text,
 )
 from fastprof.analysis.groups import BACKWARD, CHECKPOINT, FORWARD, LOGGING, OPTIMIZER
-from fastprof.analysis.thresholds import LIMITS, Limit
+from fastprof.analysis.thresholds import LIMITS, MIN_TIMES, Limit
 from fastprof.names import ascii_name
 from fastprof.report.operators import OperatorReport, OperatorRow
 
@@ -230,8 +230,13 @@ def logging_share(facts: Facts) -> Draft | None:
     if not facts.has_functions and phase is None:
         raise Abstain("no section logging or callbacks ran, and functions were not recorded")
     ms = max(use.ms - use.shared.get("checkpoint", 0.0) - use.shared.get("data", 0.0), 0.0)
+    ms = max(ms, phase or 0.0)
+    times = use.calls * facts.steps if use.calls else facts.section_count(LOGGING)
+    if times < MIN_TIMES and _OVERHEAD.grade(facts.share(ms - facts.worst_ms)) is None:
+        # The disk was busy once: to log less often would not help.
+        return None
     return share_draft(
-        facts, _OVERHEAD, max(ms, phase or 0.0),
+        facts, _OVERHEAD, ms,
         rule="logging-share",
         title="Logging takes {share} of the step",
         evidence=(
