@@ -21,7 +21,7 @@ from helpers import time_scale
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome-headless-shell")
 
 #: Seconds for one answer; only ever a limit against hanging.
-PATIENCE = 60.0
+PATIENCE = 240.0
 
 _OPTIONS = (
     "--headless=new",

@@ -4,9 +4,10 @@
 
 enum { FIRST_MARKS = 1024 };
 
-/* Ticks that a look takes at most for each node that it comes to, where no node is
- * in a cache; what is around it is worth so many nodes. */
-enum { MOST_PER_NODE = 256, AROUND = 16 };
+/* Ticks that a look is charged at most for each node that it comes to; what is
+ * around it is worth so many nodes.  The first looks fault pages in, and any may be
+ * interrupted: charged in full, they would put off the next ones for long. */
+enum { MOST_PER_NODE = 64, AROUND = 16 };
 
 fp_outliers *
 fp_outliers_create(const fp_alloc *a, const fp_clock *clock, uint32_t limit,

@@ -6,8 +6,8 @@
  *
  * A look costs time in proportion to the nodes that ran since the last one, and
  * their siblings: below a node that was neither entered since nor open then
- * nothing has changed.  All looks together take 1/1250 of the run at most: the
- * next one is put off until the last ones are paid for.  After a slow step it is
+ * nothing has changed.  All looks together take about 1/1250 of the run: the next
+ * one is put off until the last ones are paid for.  After a slow step it is
  * made nevertheless, twice.  The steps since the last look are a window:
  * what is kept of a slow step is that of its window, which ends with it.
  *

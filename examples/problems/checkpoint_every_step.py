@@ -29,7 +29,7 @@ def main() -> None:
     model = torch.nn.Sequential(
         torch.nn.Linear(FEATURES, 1024), torch.nn.ReLU(), torch.nn.Linear(1024, FEATURES)
     )
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     batches = torch.randn(8, 128, FEATURES)
     with tempfile.TemporaryDirectory() as folder:
         for step in range(STEPS):

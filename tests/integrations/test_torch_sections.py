@@ -389,7 +389,8 @@ def test_a_closure_is_forward_and_backward(by_name) -> None:
     measured = rows(loop)
     near(measured["forward"], truth.ms["forward"], 4)
     near(measured["backward"], truth.ms["backward"], 4)
-    assert measured["optimizer"] < measured["forward"] / 2
+    if measured["optimizer"] >= measured["forward"] / 2:
+        raise TooLateError(f"{measured['optimizer']} ms with nothing to do")
     assert loop.report().steps.count == 4
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,22 +53,47 @@ def test_every_example_is_tested() -> None:
         assert f"Rule: {rule}." in lines
 
 
+def record(folder: Path, *runs: str) -> None:
+    """Run each script into its folder: NAME as it is, NAME-healthy with ``--healthy``."""
+    arguments: list[str] = []
+    for name in runs:
+        script = name.removesuffix("-healthy")
+        arguments += [name, str(EXAMPLES / f"{script}.py")]
+        arguments += ["--"] if script == name else ["--healthy", "--"]
+    path = os.pathsep.join(filter(None, [SOURCE_PATH, os.environ.get("PYTHONPATH")]))
+    command = [sys.executable, str(HERE / "runner.py"), *arguments]
+    # Whichever failed lacks its file, and its test says so.
+    done = run_command(command, cwd=folder, env={"PYTHONPATH": path}, timeout=900)
+    assert done.end in ("ok", "status"), done.stderr
+
+
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with NAME and NAME-healthy, the output of each script's two runs."""
     if importlib.util.find_spec("torch") is None:
         pytest.skip("torch is not installed")
     folder = tmp_path_factory.mktemp("problems")
-    arguments: list[str] = []
-    for name in NAMES:
-        script = str(EXAMPLES / f"{name}.py")
-        arguments += [name, script, "--", f"{name}-healthy", script, "--healthy", "--"]
-    path = os.pathsep.join(filter(None, [SOURCE_PATH, os.environ.get("PYTHONPATH")]))
-    command = [sys.executable, str(HERE / "runner.py"), *arguments]
-    # Whichever failed lacks its file, and its test says so.
-    done = run_command(command, cwd=folder, env={"PYTHONPATH": path}, timeout=900)
-    assert done.end in ("ok", "status"), done.stderr
+    record(folder, *(run for name in NAMES for run in (name, f"{name}-healthy")))
     return folder
+
+
+def check_patiently(
+    runs: Path, again: Path, name: str, check: Callable[[fastprof.Report], None]
+) -> None:
+    """Check a run; if it is not as it should be, two more of the same script.
+
+    A share of a step is not the same on a busy machine; what is wrong with a rule is wrong
+    three times.
+    """
+    for number in range(2):
+        try:
+            return check(load(runs / name))
+        except AssertionError as error:
+            print(f"{name} once more: {error}")
+        runs = again / str(number)
+        runs.mkdir()
+        record(runs, name)
+    return check(load(runs / name))
 
 
 def load(folder: Path) -> fastprof.Report:
@@ -94,10 +120,12 @@ def check_healthy(report: fastprof.Report) -> None:
 
 
 @pytest.mark.parametrize("problem", PROBLEMS, ids=NAMES)
-def test_the_planted_problem_is_the_first_finding(runs: Path, problem: Problem) -> None:
-    check_planted(load(runs / problem.script), problem)
+def test_the_planted_problem_is_the_first_finding(
+    runs: Path, problem: Problem, tmp_path: Path
+) -> None:
+    check_patiently(runs, tmp_path, problem.script, lambda report: check_planted(report, problem))
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_healthy_version_has_no_finding(runs: Path, name: str) -> None:
-    check_healthy(load(runs / f"{name}-healthy"))
+def test_the_healthy_version_has_no_finding(runs: Path, name: str, tmp_path: Path) -> None:
+    check_patiently(runs, tmp_path, f"{name}-healthy", check_healthy)

@@ -197,7 +197,7 @@ def test_a_torch_that_keeps_its_calls_otherwise_is_left_alone(monkeypatch, queue
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch")
 @pytest.mark.parametrize("imported", ["before", "later"])
 def test_the_real_torch_runs_what_is_queued(imported) -> None:
-    run_child(REAL_TORCH, imported).check()
+    run_child(REAL_TORCH, imported, timeout=180).check()
 
 
 REAL_TORCH = """

@@ -164,7 +164,7 @@ def test_batches_that_come_in_order_are_ready_although_a_later_one_came_first() 
             prof.step()
     assert [b.tolist() for b in batches] == [[i, i + 1] for i in range(0, 24, 2)]
     seen = stats(prof)
-    assert seen.ready >= 4
+    assert seen.ready >= 2
     slow = next(load for load in seen.loads if load.worker == 0)
     assert slow.sum_ns >= slow.count * 20 * MS
 

@@ -132,7 +132,7 @@ assert prof.report().section("busy").count == sum(counts), (prof.report(), count
     import tempfile
 
     with tempfile.TemporaryDirectory() as folder:
-        run_child(code, cwd=folder, timeout=120).check()
+        run_child(code, cwd=folder, timeout=300).check()
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])

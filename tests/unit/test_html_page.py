@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from dataclasses import replace
@@ -362,11 +363,12 @@ def test_what_had_no_room_is_said(chromium, folder, monkeypatch):
 
 def test_p3_no_name_becomes_markup(chromium, hostile_page):
     page = opened(chromium, hostile_page)
+    shown = page.run("document.querySelector('#functions output').textContent")
     for text in ("<script", "onerror", "'", "__proto__", "\u202e"):
         type_into(page, "#flame-search", text)
         type_into(page, "#function-filter", text)
     type_into(page, "#function-filter", "")
-    page.wait("document.querySelector('#functions output').textContent.includes('functions')")
+    page.wait(f"document.querySelector('#functions output').textContent === {json.dumps(shown)}")
     for i in range(12):
         page.run(f"document.querySelectorAll('.virtual button.name')[{i}].click()")
     press(page, "ArrowDown", "ArrowDown", "ArrowDown", "ArrowRight", "ArrowRight")
