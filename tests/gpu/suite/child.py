@@ -65,7 +65,7 @@ def health(device: Any) -> dict[str, Any]:
     truth: list[tuple[int, int]] = []
 
     def work() -> None:
-        until = time.monotonic() + 6.0
+        until = time.monotonic() + 10.0
         while time.monotonic() < until:
             with profile_section("busy"):
                 for _ in range(10):

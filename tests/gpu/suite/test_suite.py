@@ -21,6 +21,7 @@ from typing import Any
 import fastprof
 import pytest
 from fake_handles import FakeGpu
+from helpers import time_scale
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "replay"))
@@ -46,7 +47,7 @@ def environment(device: str, fake: FakeGpu) -> dict[str, str]:
 def child(env: dict[str, str], script: str, *arguments: str) -> Any:
     command = [sys.executable, str(HERE / script), *arguments]
     done = subprocess.run(
-        command, check=False, capture_output=True, text=True, env=env, timeout=300
+        command, check=False, capture_output=True, text=True, env=env, timeout=300 * time_scale()
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return json.loads(done.stdout.splitlines()[-1])
