@@ -1,5 +1,6 @@
 /* player: a libcupti that plays a replay file back.  player.py says what is in
  * it and when; here is what has to be C. */
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -22,8 +23,8 @@ _Static_assert(offsetof(call_data, correlation) == 64, "as in CUPTI");
 
 static struct {
     uint32_t version;
-    int64_t begin_ns; /* what the clock said when it was first read */
-    int64_t started;
+    int64_t begin_ns;        /* what the clock said when it was first read */
+    _Atomic int64_t started; /* the drain thread reads the clock, too */
     uint32_t size[KINDS];
     uint64_t dropped;
     uint64_t pushed;
@@ -44,8 +45,10 @@ now(void)
     struct timespec t;
     clock_gettime(CLOCK_REALTIME, &t);
     int64_t ns = (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-    player.started = player.started != 0 ? player.started : ns + AHEAD_NS;
-    return player.begin_ns + ns - player.started;
+    int64_t none = 0;
+    (void)atomic_compare_exchange_strong(&player.started, &none,
+                                         ns + AHEAD_NS);
+    return player.begin_ns + ns - atomic_load(&player.started);
 }
 
 /* ---- what player.py calls ---- */
