@@ -1,4 +1,5 @@
 #include "core/outliers.h"
+#include "core/path_rebuild.h"
 #include "core/steps_split.h"
 #include "core/trace.h"
 
@@ -176,9 +177,8 @@ node_above(fp_thread *t, fp_key key)
     return n != NULL ? n : fp_thread_add(t, key);
 }
 
-/* Puts [key] on top of the path without counting an entry. */
-static fp_status
-rejoin(fp_thread *t, fp_key key)
+fp_status
+fp_thread_rejoin(fp_thread *t, fp_key key)
 {
     fp_node *n = node_above(t, key);
     fp_outliers_rejoined(t->outliers, n);
@@ -202,15 +202,15 @@ static void
 rejoin_from(fp_thread *t, uint32_t first)
 {
     for (uint32_t i = first; i < t->open_len; i++) {
-        if (t->open[i].on_path && rejoin(t, t->open[i].key) != FP_OK) {
+        if (t->open[i].on_path &&
+            fp_thread_rejoin(t, t->open[i].key) != FP_OK) {
             t->open[i].on_path = 0;
         }
     }
 }
 
-/* Puts the innermost [count] sections that are on the path back on it. */
-static void
-rejoin_sections(fp_thread *t, uint32_t count)
+void
+fp_thread_rejoin_sections(fp_thread *t, uint32_t count)
 {
     uint32_t first = t->open_len;
     for (uint32_t seen = 0; seen < count && first > 0;) {
@@ -246,7 +246,7 @@ fp_thread_leave_slow(fp_thread *t, fp_key key, int64_t now)
     t->over_len = over;
     /* A generator that yields inside a `with` leaves its frame, not the section:
      * that stays open and moves down to the caller. */
-    rejoin_sections(t, sections);
+    fp_thread_rejoin_sections(t, sections);
 }
 
 int
@@ -330,7 +330,7 @@ fp_thread_take_off_path(fp_thread *t, uint32_t i)
     }
     while (above > 0) {
         fp_key key = t->scratch[--above];
-        fp_status joined = rejoin(t, key);
+        fp_status joined = fp_thread_rejoin(t, key);
         if (fp_key_tag(key) == FP_TAG_SECTION) {
             do {
                 i++;

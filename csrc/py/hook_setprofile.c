@@ -4,7 +4,7 @@
  * something that can be put back with sys.setprofile(), and so that a hook left
  * behind in another thread can tell that its recording is over: it then takes
  * itself out, on its own thread. */
-#include "py/recorder.h"
+#include "py/paused.h"
 #include "py/section_type.h"
 
 typedef struct fp_hook {
@@ -109,7 +109,7 @@ c_return_event(fp_recorder *r, PyFrameObject *frame, PyObject *function)
     if (FP_LONE_C_RETURN && count_lone_return(r, frame, key, function)) {
         return;
     }
-    fp_recorder_leave(r, key);
+    fp_recorder_leave_c(r, key, fp_compat_frame_code(frame));
 }
 
 static FP_COLD int

@@ -81,6 +81,50 @@ fp_compat_frame_lasti(PyFrameObject *frame)
 #endif
 }
 
+/* ---- the frames of this thread, innermost first ----
+ *
+ * In 3.11 making a frame object may run the garbage collector, and with it any
+ * code: it waits until the walk is over. */
+typedef struct fp_frame_walk {
+    PyFrameObject *frame; /* owned */
+    PyObject *type, *exc, *tb;
+    int collecting;
+} fp_frame_walk;
+
+#if PY_VERSION_HEX >= 0x030B0000 && PY_VERSION_HEX < 0x030C0000
+#define FP_FRAMES_COLLECT 1
+#else
+#define FP_FRAMES_COLLECT 0
+#endif
+
+/* Code of the frame that the walk has come to, borrowed; NULL: no more. */
+static inline PyObject *
+fp_compat_walk_begin(fp_frame_walk *w)
+{
+    w->collecting = FP_FRAMES_COLLECT && PyGC_Disable();
+    PyErr_Fetch(&w->type, &w->exc, &w->tb);
+    w->frame = PyThreadState_GetFrame(PyThreadState_Get());
+    return w->frame != NULL ? fp_compat_frame_code(w->frame) : NULL;
+}
+
+static inline PyObject *
+fp_compat_walk_next(fp_frame_walk *w)
+{
+    PyFrameObject *back = PyFrame_GetBack(w->frame);
+    Py_SETREF(w->frame, back);
+    return back != NULL ? fp_compat_frame_code(back) : NULL;
+}
+
+static inline void
+fp_compat_walk_end(fp_frame_walk *w)
+{
+    Py_CLEAR(w->frame);
+    PyErr_Restore(w->type, w->exc, w->tb); /* instead of a MemoryError */
+    if (w->collecting) {
+        PyGC_Enable();
+    }
+}
+
 /* In 3.11 a generator's first instruction that can be traced is its first
  * RESUME; before, an unstarted frame simply has no last instruction. */
 #if PY_VERSION_HEX >= 0x030B0000
