@@ -253,6 +253,15 @@ is_dead_hook(const fp_recorder *r, PyObject *object)
     return is_hook(r, object) && ((fp_hook *)object)->recorder == NULL;
 }
 
+/* The same.  A thread that was idle since then has it still: it takes itself out at
+ * the thread's next event only. */
+static int
+is_over(PyObject *object)
+{
+    return Py_TYPE(object)->tp_call == hook_call &&
+           ((fp_hook *)object)->recorder == NULL;
+}
+
 static int
 refuse_other(fp_recorder *r, PyObject *other)
 {
@@ -345,7 +354,7 @@ fp_setprofile_start(fp_recorder *r)
         goto done;
     }
     r->hook = Py_NewRef((PyObject *)hook);
-    fp_compat_set_profile_elsewhere(on_event, (PyObject *)hook);
+    fp_compat_set_profile_elsewhere(on_event, (PyObject *)hook, is_over);
     rc = 0;
 done:
     Py_XDECREF((PyObject *)hook);
