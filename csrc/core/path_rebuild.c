@@ -53,9 +53,9 @@ fp_thread_unpark(fp_thread *t, int64_t now)
 uint32_t
 fp_thread_python_depth(const fp_thread *t, fp_key *bottom)
 {
-    const fp_node *root = fp_tree_root(&t->tree);
-    uint32_t over = t->over_len, depth = 0;
-    for (const fp_node *n = t->cur; n != root; n = below(t, n, &over)) {
+    uint32_t depth = 0;
+    fp_path_walk w = fp_path_walk_begin(t);
+    for (const fp_node *n; (n = fp_path_walk_next(t, &w)) != NULL;) {
         if (has_tag(n, FP_TAG_PYTHON)) {
             depth++;
             *bottom = n->key;
@@ -80,8 +80,8 @@ fp_thread_keep_live(fp_thread *t, const fp_key *live, uint32_t first,
     fp_key bottom;
     uint32_t number = fp_thread_python_depth(t, &bottom), kept = number;
     /* From the top: the outermost function that has ended decides. */
-    uint32_t over = t->over_len;
-    for (const fp_node *n = t->cur; n != root; n = below(t, n, &over)) {
+    fp_path_walk w = fp_path_walk_begin(t);
+    for (const fp_node *n; (n = fp_path_walk_next(t, &w)) != NULL;) {
         if (has_tag(n, FP_TAG_PYTHON)) {
             kept = is_live(live, first, count, number, n->key) ? kept
                                                                : number - 1;
@@ -91,8 +91,7 @@ fp_thread_keep_live(fp_thread *t, const fp_key *live, uint32_t first,
     /* All above the last one that is kept goes, but for sections. */
     number = fp_thread_python_depth(t, &bottom);
     fp_node *n = t->cur;
-    uint32_t sections = 0, others = 0;
-    over = t->over_len;
+    uint32_t sections = 0, others = 0, over = t->over_len;
     while (n != root && !(has_tag(n, FP_TAG_PYTHON) && number == kept)) {
         if (has_tag(n, FP_TAG_SECTION)) {
             sections++;

@@ -48,6 +48,31 @@ uint32_t
 fp_thread_keep_live(fp_thread *t, const fp_key *live, uint32_t first,
                     uint32_t count);
 
+/* The elements of a path from the top down, of a parked thread, too. */
+typedef struct fp_path_walk {
+    const fp_node *node;
+    uint32_t over;
+} fp_path_walk;
+
+static inline fp_path_walk
+fp_path_walk_begin(const fp_thread *t)
+{
+    return fp_thread_is_parked(t) ? (fp_path_walk){t->parked, t->parked_over}
+                                  : (fp_path_walk){t->cur, t->over_len};
+}
+
+/* NULL: no more. */
+static inline const fp_node *
+fp_path_walk_next(const fp_thread *t, fp_path_walk *w)
+{
+    const fp_node *n = w->node;
+    if (n == fp_tree_root(&t->tree)) {
+        return NULL;
+    }
+    w->node = w->over > 0 ? t->over[--w->over] : n->parent;
+    return n;
+}
+
 /* Number of Python functions on the path; *bottom is the outermost one's key. */
 uint32_t
 fp_thread_python_depth(const fp_thread *t, fp_key *bottom);

@@ -199,10 +199,10 @@ paused_thread(fp_recorder *r)
 static int
 is_innermost(const fp_thread *t, fp_key key)
 {
-    uint32_t over = t->parked_over;
-    const fp_node *n = t->parked;
+    fp_path_walk w = fp_path_walk_begin(t);
+    const fp_node *n = fp_path_walk_next(t, &w);
     while (n != NULL && fp_key_tag(n->key) == FP_TAG_SECTION) {
-        n = over > 0 ? t->over[--over] : n->parent;
+        n = fp_path_walk_next(t, &w);
     }
     return n != NULL && n->key == key;
 }
