@@ -64,6 +64,13 @@ typedef struct fp_thread {
     fp_open *open;  /* owned */
     uint32_t over_capacity;
     uint32_t open_capacity;
+    /* See path_rebuild.h. */
+    fp_node *parked;      /* top of the path; NULL: the thread is not parked */
+    uint32_t parked_over; /* over_len of that path */
+    uint32_t unseen;      /* calls that go on and are not on the path ... */
+    uint8_t stale;        /* ... their number is not known */
+    uint16_t refound;     /* depth up to which calls were put back */
+    uint32_t before;      /* calls below the path; UINT32_MAX: not known */
     fp_tree tree;
     fp_alloc alloc;
     fp_limits limits;
