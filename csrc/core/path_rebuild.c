@@ -22,11 +22,11 @@ fp_thread_park(fp_thread *t, int64_t now)
         return;
     }
     fp_thread_charge(t, now);
-    fp_node *root = fp_tree_root(&t->tree), *n = t->cur;
+    fp_node *n = t->cur;
     t->parked = n;
     t->parked_over = t->over_len;
     uint32_t over = t->over_len;
-    while (n != root && !has_tag(n, FP_TAG_SECTION)) {
+    while (n != t->base && !has_tag(n, FP_TAG_SECTION)) {
         n = below(t, n, &over);
     }
     fp_thread_stand(t, n);
@@ -76,7 +76,6 @@ uint32_t
 fp_thread_keep_live(fp_thread *t, const fp_key *live, uint32_t first,
                     uint32_t count)
 {
-    const fp_node *root = fp_tree_root(&t->tree);
     fp_key bottom;
     uint32_t number = fp_thread_python_depth(t, &bottom), kept = number;
     /* From the top: the outermost function that has ended decides. */
@@ -92,7 +91,7 @@ fp_thread_keep_live(fp_thread *t, const fp_key *live, uint32_t first,
     number = fp_thread_python_depth(t, &bottom);
     fp_node *n = t->cur;
     uint32_t sections = 0, others = 0, over = t->over_len;
-    while (n != root && !(has_tag(n, FP_TAG_PYTHON) && number == kept)) {
+    while (n != t->base && !(has_tag(n, FP_TAG_PYTHON) && number == kept)) {
         if (has_tag(n, FP_TAG_SECTION)) {
             sections++;
         }

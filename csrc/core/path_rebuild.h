@@ -66,7 +66,7 @@ static inline const fp_node *
 fp_path_walk_next(const fp_thread *t, fp_path_walk *w)
 {
     const fp_node *n = w->node;
-    if (n == fp_tree_root(&t->tree)) {
+    if (n == t->base) {
         return NULL;
     }
     w->node = w->over > 0 ? t->over[--w->over] : n->parent;

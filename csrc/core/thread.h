@@ -81,10 +81,11 @@ typedef struct fp_thread {
     fp_node *base_truncated; /* the truncated node under it */
     /* Those of the other phases; that of run_phase is out of date. */
     fp_section_table sections_of[FP_RUN_PHASES];
-    fp_section *touched;    /* sections that ran in the step under way */
-    int64_t bottom_since;   /* since when open[0] is at the bottom */
-    fp_steps *steps;        /* owned; NULL in threads that do not step */
-    struct fp_split *split; /* owned; the same; see steps_split.h */
+    fp_section *parked_section; /* borrowed: see fp_thread_resume_section */
+    fp_section *touched;        /* sections that ran in the step under way */
+    int64_t bottom_since;       /* since when open[0] is at the bottom */
+    fp_steps *steps;            /* owned; NULL in threads that do not step */
+    struct fp_split *split;     /* owned; the same; see steps_split.h */
     fp_waits waits;
     fp_phases phases;
     fp_counters counters;
@@ -237,9 +238,10 @@ fp_status
 fp_thread_resume_section(fp_thread *t, uint32_t id, fp_phase phase,
                          const void *owner, int64_t now);
 
-/* The entry that was closed with FP_EXIT_PARK, and not resumed, is a sample. */
+/* The entry that was closed with FP_EXIT_PARK, and not resumed, is a sample: of the
+ * phase of the run in which it was closed. */
 void
-fp_thread_end_parked(fp_thread *t, uint32_t id, fp_phase phase);
+fp_thread_end_parked_section(fp_thread *t, fp_phase phase);
 
 /* Forgets the open sections at [now]; their entries stay counted as open. */
 void
@@ -273,10 +275,6 @@ fp_thread_sections_of(const fp_thread *t, fp_run_phase phase)
  * without the base; *length is how many. */
 fp_status
 fp_thread_copy_path(fp_thread *t, uint32_t *length);
-
-/* For the same: puts [key] on top of the path without counting an entry. */
-fp_status
-fp_thread_rejoin(fp_thread *t, fp_key key);
 
 /* ---- steps ---- */
 

@@ -235,6 +235,7 @@ fp_thread_close_section(fp_thread *t, uint32_t id, const void *owner,
     }
     if (flags & FP_EXIT_PARK) {
         s->parked_ticks = ticks;
+        t->parked_section = s;
     }
     else {
         fp_section_record(s, &t->alloc, ticks, (flags & FP_EXIT_ERROR) != 0);
@@ -264,18 +265,22 @@ fp_thread_resume_section(fp_thread *t, uint32_t id, fp_phase phase,
         t->cur->resumes++;
     }
     /* As if it had begun so much earlier. */
-    entry->start -= entry->section->parked_ticks;
-    entry->section->parked_ticks = 0;
+    if (t->parked_section != NULL) {
+        entry->start -= t->parked_section->parked_ticks;
+        t->parked_section->parked_ticks = 0;
+        t->parked_section = NULL;
+    }
     return FP_OK;
 }
 
 void
-fp_thread_end_parked(fp_thread *t, uint32_t id, fp_phase phase)
+fp_thread_end_parked_section(fp_thread *t, fp_phase phase)
 {
-    if (id >= t->section_capacity || t->section[id] == NULL) {
+    fp_section *s = t->parked_section;
+    if (s == NULL) {
         return;
     }
-    fp_section *s = t->section[id];
+    t->parked_section = NULL;
     int64_t ticks = s->parked_ticks;
     s->parked_ticks = 0;
     fp_section_record(s, &t->alloc, ticks, 0);

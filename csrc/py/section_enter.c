@@ -181,7 +181,9 @@ fp_section_end_lingering(fp_recorder *r)
     if (r->parked) {
         r->parked = 0;
         fp_thread *t = fp_recorder_section_thread(r);
-        fp_thread_end_parked(t, s->id, (fp_phase)s->phase);
+        if (t != NULL) {
+            fp_thread_end_parked_section(t, (fp_phase)s->phase);
+        }
         return;
     }
     if (s->sync > 0 || (r->sync | s->state->nvtx_out) != 0) {
