@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from fastprof.capture.sections import profile_section
 from fastprof.session import current
 from fastprof.session.loaders import LoaderEntry, check_loader
+from fastprof.session.own_time import clock
 from fastprof.session.profiler import Profiler
 from fastprof.session.worker_stats import Pass as WatchedPass
 from fastprof.session.wrapping import FAILED
@@ -169,6 +170,8 @@ class Loaders:
         """Return the iterator's next batch, timed if it is the program that asks."""
         if not self._on or self._fetching or not self._phases.here():
             return original(iterator)
+        own = self._phases.own_time
+        began, ns, apart_ns = clock(), own.ns, own.apart_ns
         try:
             entry, watch = self._before(iterator)
         except StopIteration:
@@ -182,6 +185,7 @@ class Loaders:
         try:
             if watch is not None:
                 watch.before(iterator)
+            own.took(began, ns, apart_ns)
             batch = self._profiler.next_batch(entry.tag, iterator, DATA)
             if watch is not None:
                 watch.after(iterator)

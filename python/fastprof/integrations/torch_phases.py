@@ -16,6 +16,7 @@ from fastprof.capture.sections import profile_section
 from fastprof.integrations.torch_owner import claims
 
 if TYPE_CHECKING:
+    from fastprof.session.own_time import OwnTime
     from fastprof.session.profiler import Profiler
 
 FORWARD = profile_section("forward")
@@ -37,6 +38,8 @@ class Phases:
         self._profiler = profiler
         self._steps = steps
         self._steps_seen = profiler.steps
+        #: What is done here is fastprof's time.
+        self.own_time: OwnTime = profiler.own_time
         self._graded = graded
         self._thread = threading.get_ident()
         #: False: nothing is opened or closed any more.
@@ -197,6 +200,7 @@ class Phases:
         # A program that ends steps itself has the say.
         if self._steps and self._profiler.steps == self._steps_seen:
             self._steps_seen = self._profiler.step()
+            self.own_time.steps += 1
 
     # -- data and evaluation
 

@@ -407,10 +407,12 @@ class OperatorWindows:
         cycle = None if self._schedule is None or self._schedule.repeat == 1 else self._cycles
         self._cycles += 1
         if options.on_trace_ready is not None:
+            began = time.perf_counter_ns()
             try:
                 options.on_trace_ready(profile)
             except Exception as error:  # the user's
                 self._faults.add("operator_callback_errors", "on_trace_ready failed", error)
+            self._cost_ns -= time.perf_counter_ns() - began  # the program's
         if options.save_dir is not None:
             with collector_paused():
                 self._write(profile, events, cycle)
