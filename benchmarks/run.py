@@ -2,7 +2,8 @@
 
     python benchmarks/run.py [CASE ...] [--quick] [--rounds N] [--json FILE]
 
-Cases: functions, sections, truth, e2e, import, memory, outliers, report, gpu, instructions;
+Cases: functions, sections, truth, e2e, import, memory, outliers, report, windows, gpu,
+instructions;
 default is all but ``instructions``, which needs valgrind and minutes.
 """
 
@@ -24,6 +25,7 @@ _CASES = {
     "memory": "cases.memory",
     "outliers": "cases.outliers",
     "report": "cases.report",
+    "windows": "cases.windows",
     "gpu": "cases.gpu",
     "instructions": "cases.instructions",
 }

@@ -221,6 +221,8 @@ class Calibration:
     #: A method of a builtin type (``<method 'append' of 'list' objects>``): binding it
     #: costs extra under some hooks.
     method: EventCost
+    #: How many times longer bytecode takes while the hook is on, calls left out.
+    slowdown: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,6 +363,7 @@ class Snapshot:
                 "resume": [self.calibration.resume.inside_ns, self.calibration.resume.outside_ns],
                 "c": [self.calibration.c.inside_ns, self.calibration.c.outside_ns],
                 "method": [self.calibration.method.inside_ns, self.calibration.method.outside_ns],
+                "slowdown": self.calibration.slowdown,
             },
             "muted": [[m.key, m.calls_before] for m in self.muted],
             "counters": dict(self.counters),
@@ -630,4 +633,8 @@ def _calibration(value: object) -> Calibration | None:
             raise fail(f"calibration.{name}", [inside, outside], "two times of 0 to 1 s")
         return EventCost(inside, outside)
 
-    return Calibration(cost("python"), cost("resume"), cost("c"), cost("method"))
+    # Runs saved before it was measured have none.
+    slowdown = as_float(c.get("slowdown", 1.0), "calibration.slowdown")
+    if not 1.0 <= slowdown <= 100.0:
+        raise fail("calibration.slowdown", slowdown, "a factor of 1 to 100")
+    return Calibration(cost("python"), cost("resume"), cost("c"), cost("method"), slowdown)

@@ -53,7 +53,8 @@ class OperatorSnapshot:
 
     ``windows`` are the first and the last step of each; ``lost`` windows are not among
     them.  ``device`` is what torch calls the device (``cuda``), empty if there was none.
-    ``files`` are the names of the files written into the output directory.
+    ``files`` are the names of the files written into the output directory.  ``events`` are
+    the calls that torch recorded, ``cost_ns`` is the time that recording and reading them took.
     """
 
     device: str = ""
@@ -65,6 +66,8 @@ class OperatorSnapshot:
     row_limit: int = 50
     rows: tuple[Operator, ...] = ()
     files: tuple[str, ...] = ()
+    events: int = 0
+    cost_ns: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain dicts, lists, strings and numbers: what ``json.dumps`` accepts."""
@@ -76,6 +79,8 @@ class OperatorSnapshot:
             "row_limit": self.row_limit,
             "rows": [[getattr(row, f.name) for f in fields(row)] for row in self.rows],
             "files": list(self.files),
+            "events": self.events,
+            "cost_ns": self.cost_ns,
         }
 
 
@@ -104,6 +109,9 @@ def read_operators(value: object) -> OperatorSnapshot | None:
         files=tuple(
             as_str(v, "operators.files[]") for v in as_list(top.get("files"), "operators.files")
         ),
+        # Runs saved before these were kept have none.
+        events=as_int(top.get("events", 0), "operators.events"),
+        cost_ns=as_int(top.get("cost_ns", 0), "operators.cost_ns"),
         **{name: top[name] for name in _FLAGS},
     )
 

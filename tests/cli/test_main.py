@@ -11,8 +11,8 @@ from typing import Any
 
 import fastprof
 import pytest
-from fastprof.cli import main
-from helpers import ChildResult, child_env, run_child
+from fastprof.cli import main, main_of_module
+from helpers import ChildResult, child_env, run_child, run_command
 
 SOURCE_PATH = str(Path(fastprof.__file__).parent.parent)
 ENV = {"PYTHONPATH": os.pathsep.join(filter(None, [SOURCE_PATH, os.environ.get("PYTHONPATH")]))}
@@ -36,6 +36,24 @@ def saved(tmp_path: Path) -> dict[str, Path]:
     profile.report().save(paths["fprof"])
     profile.dump_stats(paths["stats"])
     return paths
+
+
+def test_python_m_has_the_commands_unless_there_is_such_a_script(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("print('trained')\n")
+    module = [sys.executable, "-m", "fastprof"]
+    run = run_command([*module, "run", "--functions", "train.py"], cwd=tmp_path, env=ENV)
+    assert run.returncode == 0
+    assert "trained" in run.stdout
+    assert (tmp_path / "fastprof_out" / "train_profile.fprof").exists()
+    (tmp_path / "run").write_text("import sys\nprint('a script', sys.argv[1:])\n")
+    script = run_command([*module, "run", "x"], cwd=tmp_path, env=ENV)
+    assert script.returncode == 0
+    assert "a script ['x']" in script.stdout
+    assert main_of_module(["targets"]) == 0
+    assert capsys.readouterr().out
 
 
 def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:

@@ -26,11 +26,15 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from fastprof._core import BusyError, Recorder
+from fastprof._core import BusyError, Recorder, profile_section
 from fastprof.snapshot import Calibration, EventCost
 
 _ROUNDS = 7
 _CALLS = 1000
+
+#: Steps that are ended to see what that costs, and how long each of them is.
+_STEPS = 50
+_STEP_NS = 60_000
 
 #: Bytecode that an empty function runs between its two events, in ns; it is the
 #: callee's own and stays with it.
@@ -39,7 +43,66 @@ _EMPTY_BODY_NS = 2.0
 #: More than this is a disturbed measurement, not what caches do.
 _MAX_SCALE = 1.5
 
+#: Bytecode that takes so many times longer is slower; less is noise, more is disturbed.
+_SLOWER, _MAX_SLOWDOWN = 1.1, 3.0
+
 _cache: dict[str, Calibration | None] = {}
+_section_costs: list[tuple[float, float, float]] = []
+
+
+def section_costs() -> tuple[float, float, float]:
+    """Return what an entry of a section, a batch and the end of a step cost, in ns.
+
+    Measured once per process, in some milliseconds; to be called while nothing records.
+    """
+    if not _section_costs:
+        _section_costs.append(_measure_sections())
+    return _section_costs[0]
+
+
+def _measure_sections() -> tuple[float, float, float]:
+    section = profile_section("data")
+    values = [0] * _CALLS
+    recorder = Recorder(outliers=5)
+
+    def entries() -> None:
+        for _ in values:
+            with section:
+                pass
+
+    def fetches() -> None:
+        iterator, fetch = iter(values), recorder.next_batch
+        for _ in values:
+            fetch(0, iterator, section)
+
+    def plain_fetches() -> None:
+        iterator = iter(values)
+        for _ in values:
+            next(iterator)
+
+    plain = min(_wall_ns(entries) for _ in range(_ROUNDS))
+    plain_batch = min(_wall_ns(plain_fetches) for _ in range(_ROUNDS))
+    recorder.start_sections()
+    try:
+        entry = min(_wall_ns(entries) for _ in range(_ROUNDS))
+        batch = min(_wall_ns(fetches) for _ in range(_ROUNDS))
+        step_ns = _step_ns(recorder)
+    finally:
+        recorder.stop_sections()
+    return max(0, entry - plain) / _CALLS, max(0, batch - plain_batch) / _CALLS, step_ns
+
+
+def _step_ns(recorder: Recorder) -> float:
+    """The usual cost of the end of a step; short steps share readings of the CPU time."""
+    taken = []
+    for _ in range(_STEPS):
+        until = time.perf_counter_ns() + _STEP_NS
+        while (began := time.perf_counter_ns()) < until:
+            pass
+        recorder.step()
+        taken.append(time.perf_counter_ns() - began)
+    nothing = min(-time.perf_counter_ns() + time.perf_counter_ns() for _ in range(_STEPS))
+    return float(max(0, sorted(taken)[_STEPS // 2] - nothing))
 
 
 def calibration(backend: str) -> Calibration | None:
@@ -227,7 +290,14 @@ def _measure(backend: str) -> Calibration:
         resume=_scaled(cost("_yields", body["_yields"] / 2), scale),
         c=_scaled(c, scale),
         method=_scaled(method, scale),
+        slowdown=_slowdown(hooked_nothing, plain_nothing),
     )
+
+
+def _slowdown(hooked_ns: int, plain_ns: int) -> float:
+    """How many times longer bytecode takes under the hook; what is noise is none."""
+    ratio = hooked_ns / plain_ns if plain_ns else 1.0
+    return min(_MAX_SLOWDOWN, ratio) if ratio > _SLOWER else 1.0
 
 
 def _total(cost: EventCost) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 
@@ -28,8 +29,13 @@ options:
   -h, --help   show this text, or that of a command
   --version    show the version
 
+`python -m fastprof COMMAND ...` does the same, unless there is a file named COMMAND here.
 `python -m fastprof [-o FILE] [-s KEY] [-m MODULE | SCRIPT] ARGS` is cProfile's command line.
 """
+
+_COMMANDS = (
+    "run", "report", "compare", "check", "merge", "targets", "doctor", "quickcheck", "demo",
+)  # fmt: skip
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -46,6 +52,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _main(args)
     with output_told_of():
         return _main(args)
+
+
+def main_of_module(argv: Sequence[str] | None = None) -> int:
+    """Run the command line of ``python -m fastprof``: a command's, or cProfile's.
+
+    The name of a command is a script where there is a file of that name.
+    """
+    args = list(sys.argv[1:] if argv is None else argv)
+    if args and args[0] in _COMMANDS and not os.path.isfile(args[0]):
+        return main(args)
+    from fastprof.cli.profile_command import main as profile
+
+    return profile(args)
 
 
 def _main(args: list[str]) -> int:
@@ -66,8 +85,7 @@ def _main(args: list[str]) -> int:
     command = _command(name)
     if command is None:
         sys.stderr.write(
-            f"fastprof: no command {name!a}; there are: run, report, compare, check, merge, "
-            "targets, doctor, quickcheck, demo (fastprof --help)\n"
+            f"fastprof: no command {name!a}; there are: {', '.join(_COMMANDS)} (fastprof --help)\n"
         )
         return USAGE_ERROR
     return command(rest)

@@ -10,14 +10,15 @@ A forked child has the program's endings back as they were and never writes anyt
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, NoReturn
+
+from fastprof.session.collector import collector_paused
 
 
 class Endings:
@@ -85,7 +86,7 @@ class Endings:
                 return
             self._claimed = True
             try:
-                with _collector_paused():
+                with collector_paused():
                     self._save()
             except Exception as error:
                 complain(f"the profile could not be written: {error}")
@@ -117,22 +118,6 @@ class Endings:
             # Equal, not identical: a bound method is a new object each time.
             if signal.getsignal(signal.SIGTERM) == self._on_sigterm:
                 signal.signal(signal.SIGTERM, signal.SIG_DFL)
-
-
-@contextmanager
-def _collector_paused() -> Iterator[None]:
-    """Leave the program's objects alone: a report makes many, and none that is a cycle.
-
-    Otherwise the collector walks all that the program has, again and again: a fifth of
-    the time that a large report takes.
-    """
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def complain(message: str) -> None:

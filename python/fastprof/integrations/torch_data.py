@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from fastprof.capture.sections import profile_section
 from fastprof.session import current
 from fastprof.session.loaders import NO_LOADER, LoaderEntry, check_loader
+from fastprof.session.own_time import clock
 from fastprof.session.profiler import Profiler
 from fastprof.session.worker_stats import Pass as WatchedPass
 from fastprof.session.wrapping import FAILED
@@ -184,6 +185,8 @@ class Loaders:
         phases = self._phases
         if not self._on or phases.fetching or not phases.here():
             return original(iterator)
+        own = self._phases.own_time
+        began, ns, apart_ns = clock(), own.ns, own.apart_ns
         try:
             known = self._before(iterator)
         except StopIteration:
@@ -199,6 +202,7 @@ class Loaders:
         try:
             if watch is not None:
                 watch.before(iterator)
+            own.took(began, ns, apart_ns)
             batch = self._profiler.next_batch(entry.tag, iterator, DATA)
             if watch is not None:
                 watch.after(iterator)

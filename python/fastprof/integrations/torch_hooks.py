@@ -17,6 +17,7 @@ from fastprof.integrations.torch_data import Loaders
 from fastprof.integrations.torch_dynamo import leave_alone
 from fastprof.integrations.torch_modules import ModuleRows, ResultHook
 from fastprof.session.cuda_init import CudaInit
+from fastprof.session.own_time import clock
 from fastprof.session.wrapping import FAILED, After, Before, wrap
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ class Hooks:
         self._loaders = loaders
         self._rows = rows
         self._fail = fail
+        self._own = phases.own_time
         self._undo: list[Callable[[], object]] = []
         self._off: set[str] = set()
         self._compiling: Callable[[], bool] = compiling_test(torch)
@@ -117,21 +119,25 @@ class Hooks:
         """Let ``owner.name`` call ``before`` and ``after``, until it is undone."""
         original = getattr(owner, name)
 
-        off, switch_off = self._off, self._switch_off
+        off, switch_off, own = self._off, self._switch_off, self._own
 
         def guarded_before(args: Any, kwargs: Any) -> None:
             if part not in off:
+                began, ns, apart_ns = clock(), own.ns, own.apart_ns
                 try:
                     before(args, kwargs)  # type: ignore[misc]
                 except Exception as error:
                     switch_off(part, error)
+                own.took(began, ns, apart_ns)
 
         def guarded_after(args: Any, kwargs: Any, result: Any) -> None:
             if part not in off:
+                began, ns, apart_ns = clock(), own.ns, own.apart_ns
                 try:
                     after(args, kwargs, result)
                 except Exception as error:
                     switch_off(part, error)
+                own.took(began, ns, apart_ns)
 
         self._put(owner, name, wrap(original, before and guarded_before, guarded_after))
 
@@ -175,13 +181,16 @@ class Hooks:
     def _install_forward(self) -> None:
         module = sys.modules["torch.nn.modules.module"]
         compiling, off, begins = self._compiling, self._off, self._module_begins
+        own = self._own
 
         def before_forward(module: Any, args: Any) -> None:
             if "forward" not in off and not compiling():
+                began, ns, apart_ns = clock(), own.ns, own.apart_ns
                 try:
                     begins(module)
                 except Exception as error:
                     self._switch_off("forward", error)
+                own.took(began, ns, apart_ns)
 
         handle = module.register_module_forward_pre_hook(before_forward)
         hooks = handle.hooks_dict_ref()
@@ -230,6 +239,8 @@ class Hooks:
     def _module_left(self, module: Any, output: Any) -> None:
         if "forward" in self._off:
             return
+        own = self._own
+        began, ns, apart_ns = clock(), own.ns, own.apart_ns
         try:
             # torch goes through the hooks themselves when one of them is called for an
             # exception; this one is then taken out at the next opportunity.
@@ -239,6 +250,7 @@ class Hooks:
             self._phases.module_ends(module, output)
         except Exception as error:
             self._switch_off("forward", error)
+        own.took(began, ns, apart_ns)
 
     def _was_compiled(self, args: Any, kwargs: Any, result: Any) -> None:
         """``Module.compile()``: hooks would be compiled with it, so the result is wrapped."""
@@ -343,6 +355,13 @@ class Hooks:
     def _before_step(self, optimizer: Any, args: Any, kwargs: Any) -> Any:
         if self._compiling():
             return None
+        own = self._own
+        began, ns, apart_ns = clock(), own.ns, own.apart_ns
+        changed = self._before_own_step(optimizer, args, kwargs)
+        own.took(began, ns, apart_ns)
+        return changed
+
+    def _before_own_step(self, optimizer: Any, args: Any, kwargs: Any) -> Any:
         if self._phases.steps_already(optimizer) and _is_within_its_step(optimizer):
             self._inner_steps += 1
             return None
@@ -374,7 +393,10 @@ class Hooks:
         if self._inner_steps:
             self._inner_steps -= 1
             return
+        own = self._own
+        began, ns, apart_ns = clock(), own.ns, own.apart_ns
         self._part("optimizer", self._step_ends, optimizer)
+        own.took(began, ns, apart_ns)
 
     def _step_ends(self, optimizer: Any) -> None:
         self._phases.optimizer_ends(optimizer, stepped=optimizer)

@@ -19,6 +19,7 @@ from fastprof.integrations.torch_models import Models, has_loss
 from fastprof.integrations.torch_owner import claims
 
 if TYPE_CHECKING:
+    from fastprof.session.own_time import OwnTime
     from fastprof.session.profiler import Profiler
 
 DATA = profile_section("data")
@@ -54,6 +55,8 @@ class Phases:
         self.profiler = profiler
         self._steps = steps
         self._steps_seen = profiler.steps
+        #: What is done here is fastprof's time.
+        self.own_time: OwnTime = profiler.own_time
         self._graded = graded
         self._has_optimizers = optimizers
         self._thread = threading.get_ident()
@@ -296,6 +299,7 @@ class Phases:
         # A program that ends steps itself has the say.
         if self._steps and self.profiler.steps == self._steps_seen:
             self._steps_seen = self.profiler.step()
+            self.own_time.steps += 1
         if self._outside_after_step:
             self._outside_after_step = False
             self._enter_outside()

@@ -330,23 +330,51 @@ def _step_rows(snapshot: Snapshot, steps: Steps, n: int) -> tuple[StepSection, .
 
 
 def _overhead(snapshot: Snapshot, correction: Correction) -> Overhead:
+    functions_ms = None if correction.overhead_ns is None else correction.overhead_ns / 1e6
     if not has_functions(snapshot):
-        return Overhead(None, None, False, 0.0, "Functions were not recorded.")
-    if correction.overhead_ns is None:
-        text = f"Times are as recorded, profiler overhead included: {correction.reason}."
-        return Overhead(None, None, False, 0.0, text)
-    estimate_ms = correction.overhead_ns / 1e6
-    clamped_ms = correction.clamped_ns / 1e6
-    share = correction.overhead_ns / snapshot.duration_ns if snapshot.duration_ns else None
+        functions_ms = None
+    applied = correction.applied and functions_ms is not None
+    clamped_ms = correction.clamped_ns / 1e6 if functions_ms is not None else 0.0
+    bytecode_ms = correction.bytecode_ns / 1e6 if functions_ms is not None else 0.0
+    own_ns = snapshot.meta.get("own_ns")
+    sections_ms = own_ns / 1e6 if isinstance(own_ns, (int, float)) else None
+    windows_ms = 0.0 if snapshot.operators is None else snapshot.operators.cost_ns / 1e6
+    total_ms = (functions_ms or 0.0) + bytecode_ms + (sections_ms or 0.0) + windows_ms
+    known = functions_ms is not None or sections_ms is not None
+    share = total_ms * 1e6 / snapshot.duration_ns if snapshot.duration_ns and known else None
     of_wall = "" if share is None else f" ({share:.1%} of wall time)"
-    text = f"The function hook cost an estimated {estimate_ms:.3f} ms{of_wall}"
-    if not correction.applied:
-        text += f"; it is included in all times: {correction.reason}."
-    elif correction.clamped_ns:
-        text += (
-            "; it was subtracted from all function and section times (steps stay as measured), "
-            f"except {clamped_ms:.3f} ms where a time would have become negative."
-        )
+    parts = {
+        "functions": functions_ms,
+        "slower bytecode under the hook": bytecode_ms or None,
+        "sections, steps and loaders": sections_ms,
+        "operator windows": windows_ms or None,
+    }
+    if sections_ms is None:  # functions are all there is
+        text = f"The function hook cost an estimated {functions_ms or 0.0:.3f} ms{of_wall}"
     else:
-        text += "; it was subtracted from all function and section times (steps stay as measured)."
-    return Overhead(estimate_ms, share, correction.applied, clamped_ms, text)
+        listed = ", ".join(f"{k} {v:.3f} ms" for k, v in parts.items() if v is not None)
+        text = f"fastprof cost an estimated {total_ms:.3f} ms{of_wall}: {listed}"
+    if not has_functions(snapshot):
+        text = f"{text}. Functions were not recorded." if known else "Functions were not recorded."
+    elif functions_ms is None:
+        as_recorded = f"Times are as recorded, profiler overhead included: {correction.reason}."
+        text = as_recorded if sections_ms is None else f"{text}. {as_recorded}"
+    else:
+        text += _subtracted(correction, clamped_ms, alone=sections_ms is None)
+        if bytecode_ms and sections_ms is None:
+            text += f" Bytecode took an estimated {bytecode_ms:.3f} ms longer under it."
+    return Overhead(
+        total_ms if known else None, share, applied, clamped_ms, text,
+        functions_ms, bytecode_ms, sections_ms, windows_ms,
+    )  # fmt: skip
+
+
+def _subtracted(correction: Correction, clamped_ms: float, *, alone: bool) -> str:
+    """Say what was done with the hook's cost; ``alone``: no other cost was named before."""
+    it = "; it" if alone else ". The cost of functions"
+    if not correction.applied:
+        return f"{it} is included in all times: {correction.reason}."
+    text = f"{it} was subtracted from all function and section times (steps stay as measured)"
+    if correction.clamped_ns:
+        text += f", except {clamped_ms:.3f} ms where a time would have become negative"
+    return f"{text}."

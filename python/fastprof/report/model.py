@@ -193,10 +193,14 @@ class ThreadTable:
 
 @dataclass(frozen=True, slots=True)
 class Overhead:
-    """The profiler's own cost: estimated from call counts and the calibrated hook.
+    """The profiler's own cost.
 
-    ``estimated_ms`` and ``share`` (of wall time) are None when it was not calibrated.
-    ``corrected`` says whether it was subtracted; ``clamped_ms`` is what could not be.
+    ``estimated_ms`` and ``share`` (of wall time) are of all parts together; None when no part is
+    known.  ``functions_ms`` is estimated from call counts and the calibrated hook,
+    ``bytecode_ms`` is what bytecode took longer under the hook (Python 3.11).
+    ``sections_ms`` is what sections, steps, loaders and the hooks on trainers took,
+    ``windows_ms`` what operator windows did.  ``corrected`` says whether ``functions_ms`` was
+    subtracted from functions and sections; ``clamped_ms`` is what of it could not be.
     """
 
     estimated_ms: float | None
@@ -204,6 +208,10 @@ class Overhead:
     corrected: bool
     clamped_ms: float
     text: str
+    functions_ms: float | None = None
+    bytecode_ms: float = 0.0
+    sections_ms: float | None = None
+    windows_ms: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

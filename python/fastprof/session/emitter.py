@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from fastprof.session.metrics import LogCall, Metric, MetricWindow
+from fastprof.session.own_time import OwnTime, clock
 
 if TYPE_CHECKING:
     from fastprof.capture.options import Recorder
@@ -28,7 +29,9 @@ class MetricEmitter:
         is_primary: Callable[[], bool],
         faults: Faults,
         logger: Any = None,
+        own_time: OwnTime | None = None,
     ) -> None:
+        self._own_time = own_time or OwnTime()
         self._recorder = recorder
         self._window = window
         self._log = log
@@ -63,6 +66,7 @@ class MetricEmitter:
             self._guarded(self._log_report, report())
 
     def _guarded(self, log: Callable[[Any, int], object], what: object) -> None:
+        began = clock()
         try:
             log(what, self._recorder.steps)
         except Exception as error:  # whatever a user's logger raises
@@ -70,3 +74,4 @@ class MetricEmitter:
             self._faults.add(
                 "logger_errors", "The metrics logger failed and was switched off", error
             )
+        self._own_time.apart_ns += clock() - began  # the program's

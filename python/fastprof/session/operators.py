@@ -45,6 +45,9 @@ class OperatorProfile:
             cannot be recorded at the same time and are left out of these windows.
         with_flops: estimate floating point operations.
         with_modules: record names of modules (TorchScript only).
+        max_events: the most calls of operators, those inside others included, that a window
+            may have; each takes torch about 20 us.  A window ends before the step that would be
+            too much for it, and the report says so.  0: no limit.
         row_limit: rows in the files' tables; -1: all.
         save_dir: directory for the files, made if need be; None: no files.
         enable_schedule: False: the whole run is one window.
@@ -66,6 +69,7 @@ class OperatorProfile:
     with_stack: bool = False
     with_flops: bool = False
     with_modules: bool = False
+    max_events: int = 50_000
     row_limit: int = 50
     save_dir: Pathish | None = SAVE_DIR
     enable_schedule: bool = False
@@ -87,6 +91,7 @@ class OperatorProfile:
             raise ValueError(
                 f"operators: enable_cuda_profiling is {cuda!r:.80}, expected True, False or 'auto'"
             )
+        check_int("operators: max_events", self.max_events, low=0)
         if self.row_limit != -1:
             check_int("operators: row_limit", self.row_limit, low=1)
         if self.on_trace_ready is not None and not callable(self.on_trace_ready):

@@ -18,6 +18,7 @@ from fastprof.session.rank import find_local_rank
 if TYPE_CHECKING:
     from fastprof.report.operators import OperatorReport
     from fastprof.session.operators import OperatorProfile
+    from fastprof.session.operators_events import WindowEvents
 
 STATS_FILE = "profile_stats.txt"
 _STATS_ROWS = 20
@@ -44,9 +45,17 @@ def sort_keys(options: OperatorProfile, *, cuda: bool) -> list[str]:
 
 
 def write_window(
-    profile: Any, directory: str, prefix: str, options: OperatorProfile, *, cuda: bool
+    profile: Any,
+    events: WindowEvents,
+    directory: str,
+    prefix: str,
+    options: OperatorProfile,
+    *,
+    cuda: bool,
 ) -> list[str]:
     """Write the files of a finished ``torch.profiler.profile``; return their names.
+
+    ``events`` are that profile's.
 
     Raises:
         OSError: a file cannot be written.
@@ -54,7 +63,7 @@ def write_window(
     os.makedirs(directory, exist_ok=True)
     names = []
     for by_shape in (False, True) if options.record_shapes else (False,):
-        averages = profile.key_averages(group_by_input_shape=by_shape)
+        averages = events.averages(by_shape=by_shape)
         for key in sort_keys(options, cuda=cuda):
             name = f"{prefix}_{key}{'_by_shape' if by_shape else ''}.txt"
             table = averages.table(sort_by=key, row_limit=options.row_limit)

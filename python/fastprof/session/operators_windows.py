@@ -6,18 +6,23 @@ so that none drops what another one recorded.
 
 from __future__ import annotations
 
+import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
+from fastprof.session.collector import collector_paused
 from fastprof.session.operators_foreign import ForeignProfiler
+from fastprof.session.operators_limit import RECORDING_NS, EventLimit
 from fastprof.session.operators_sums import OperatorSums
 from fastprof.session.schedule import NONE, RECORD, RECORD_AND_SAVE, WARMUP, Schedule
 
 if TYPE_CHECKING:
     from fastprof.session.faults import Faults
     from fastprof.session.operators import OperatorProfile
+    from fastprof.session.operators_events import WindowEvents
     from fastprof.snapshot_operators import OperatorSnapshot
 
 #: Windows and files listed in a report; more are only counted.
@@ -104,6 +109,10 @@ class OperatorWindows:
         self._rank = rank
         self._foreign = ForeignProfiler(self._disturbed)
         self._sums = OperatorSums()
+        self._limit = EventLimit(0 if options is None else options.max_events)
+        self._events = self._cost_ns = 0
+        self._skipped = self._shortened = False
+        self._not_before = 0  # no window begins before this step
         self._windows: list[tuple[int, int]] = []
         self._files: list[str] = []
         self._lost = 0
@@ -122,7 +131,7 @@ class OperatorWindows:
     def begin(self) -> None:
         """The run begins, with step 0."""
         if not self._ended:
-            self._guard(self._arrive, 0)
+            self._arrive_guarded(0)
 
     def next_step(self, count: int) -> int:
         """Return the step count at which :meth:`at_step` is due next."""
@@ -131,28 +140,33 @@ class OperatorWindows:
         elif self._profile is not None or self._schedule is None:
             self._due = count + 1
         else:
-            self._due = _first_of_cycle(self._schedule, count + 1)
+            begin = _first_of_cycle(self._schedule, max(count + 1, self._not_before))
+            # Without a warm-up the step before tells how many operators a step has.
+            early = self._action(begin) != WARMUP and count + 1 < begin < sys.maxsize
+            self._due = begin - 1 if early else begin
         return self._due
 
     def at_step(self, count: int) -> None:
         """Step number ``count`` begins."""
         if not self._ended and count >= self._due:
             with self._hook.aside():
-                self._guard(self._arrive, count)
+                self._arrive_guarded(count)
 
     def end(self, count: int) -> None:
         """The run ends in step number ``count``: record no more."""
         if not self._ended:
             self._hook.off()
             if self._profile is not None:
-                self._guard(self._close, count)
+                with self._timed(), collector_paused():
+                    self._guard(self._close, count)
 
     def finish(self, count: int) -> None:
         """Keep what :meth:`end` has ended, and write what remains to be written."""
-        if not self._ended:
-            self._guard(self._keep_closed, count)
-        if not self._ended:
-            self._guard(self._finish, count)
+        with self._timed():
+            if not self._ended:
+                self._guard(self._keep_closed, count)
+            if not self._ended:
+                self._guard(self._finish, count)
         self._leave()
 
     def forget(self) -> None:
@@ -177,29 +191,87 @@ class OperatorWindows:
             row_limit=options.row_limit,
             rows=self._sums.rows(),
             files=tuple(self._files),
+            events=self._events,
+            cost_ns=self._cost_ns + RECORDING_NS * self._events,
         )
+
+    @contextmanager
+    def _timed(self) -> Iterator[None]:
+        """What is done in the block is the operator layer's cost."""
+        began = time.perf_counter_ns()
+        try:
+            yield
+        finally:
+            self._cost_ns += time.perf_counter_ns() - began
 
     # -- windows -----------------------------------------------------------------
 
+    def _arrive_guarded(self, count: int) -> None:
+        with self._timed():
+            self._guard(self._arrive, count)
+        # The last: the step that is counted begins when all this is done.
+        self._limit.step_begins()
+
     def _arrive(self, count: int) -> None:
-        if self._profile is not None:
-            if count <= self._last:
-                with self._foreign.own():
-                    self._profile.step()
+        profile = self._profile
+        self._limit.step_ended(recorded=profile is not None and count > self._first)
+        if profile is not None:
+            enough = count >= self._first and not self._limit.allows_another()
+            if count <= self._last and not (enough and not self._lost_this):
+                with self._foreign.own(), collector_paused():
+                    profile.step()
                 return
-            self._close(count)
+            if count <= self._last:
+                self._end_early(count)
+            else:
+                with collector_paused():
+                    self._close(count)
             self._keep_closed(count)
         if self._action(count) != NONE:
             self._open(count)
-        elif self._schedule is not None and _first_of_cycle(self._schedule, count) == sys.maxsize:
+        elif self._over(count):
             self._finish(count)
             self._leave()
+
+    def _end_early(self, count: int) -> None:
+        """End the open window before step ``count``, as that would be too much for it."""
+        first, last, whole = self._first, self._last, self._schedule is None
+        self._not_before = sys.maxsize if whole else last + 1
+        why = (
+            f"a step calls about {self._limit.step_text()} operators, and a window records at most "
+            f"{self._limit.most:,}. max_events=0 (--operator max_events=0) removes the limit."
+        )
+        with self._foreign.own(), collector_paused():
+            self._profile.stop()
+        if count > first:
+            self._last = count - 1
+            self._closed = (self._profile, self._last)
+            if not self._shortened:
+                self._shortened = True
+                planned = "" if whole else f" instead of step {last}"
+                self._faults.notes.append(
+                    f"The operator window ended with step {count - 1}{planned}: {why}"
+                )
+        elif not self._skipped:
+            self._skipped = True
+            steps = "" if whole else f" in steps {first} to {last}"
+            self._faults.tell(f"Operators were not recorded{steps}: {why}")
+        self._profile = None
+        self._hook.put_back()
+
+    def _over(self, count: int) -> bool:
+        """Whether no window begins any more."""
+        if self._schedule is None:
+            return self._not_before == sys.maxsize
+        return _first_of_cycle(self._schedule, max(count, self._not_before)) == sys.maxsize
 
     def _leave(self) -> None:
         self._ended = True
         self._foreign.uninstall()
 
     def _action(self, step: int) -> str:
+        if step < self._not_before:
+            return NONE
         return RECORD if self._schedule is None else self._schedule.action(step)
 
     def _open(self, count: int) -> None:
@@ -213,6 +285,7 @@ class OperatorWindows:
             if self._ended:
                 return
         self._foreign.install()
+        self._limit.window_begins()
         if options.align_ranks:
             _wait_for_all_ranks()
         self._last = self._last_of_window(count)
@@ -229,9 +302,14 @@ class OperatorWindows:
                 "Functions were not recorded in the operator windows: with_stack needs the hook "
                 "before Python 3.12."
             )
-        with self._foreign.own():
+        if self._first == count and not self._limit.allows_another():
+            self._profile = _Lost()
+            self._end_early(count)
+            return
+        with self._foreign.own(), collector_paused():
             self._profile = profile = self._make(torch, count)
-            profile.start()
+            with _quiet_kineto():
+                profile.start()
 
     def _adopt(self, torch: Any) -> None:
         """torch is there now: find out what it can record."""
@@ -314,26 +392,39 @@ class OperatorWindows:
                 self._keep(profile, last)
 
     def _keep(self, profile: Any, last: int) -> None:
-        from fastprof.session.operators_files import prefix_of, write_window
+        from fastprof.session.operators_events import WindowEvents
 
         options = self._options
         assert options is not None
-        self._sums.add(profile.key_averages(group_by_input_shape=options.record_shapes))
+        with collector_paused():
+            events = WindowEvents(profile)
+            self._events += events.count
+            self._limit.window_ended(events.count, last - self._first + 1)
+            self._sums.add(events.averages(by_shape=options.record_shapes))
         if len(self._windows) < _MAX_LISTED:
             self._windows.append((self._first, last))
         cycle = None if self._schedule is None or self._schedule.repeat == 1 else self._cycles
         self._cycles += 1
         if options.on_trace_ready is not None:
+            began = time.perf_counter_ns()
             try:
                 options.on_trace_ready(profile)
             except Exception as error:  # the user's
                 self._faults.add("operator_callback_errors", "on_trace_ready failed", error)
-        if options.save_dir is None:
-            return
+            self._cost_ns -= time.perf_counter_ns() - began  # the program's
+        if options.save_dir is not None:
+            with collector_paused():
+                self._write(profile, events, cycle)
+
+    def _write(self, profile: Any, events: WindowEvents, cycle: int | None) -> None:
+        from fastprof.session.operators_files import prefix_of, write_window
+
+        options = self._options
+        assert options is not None
         prefix = prefix_of(self._rank(), cycle)
-        cuda = bool(self._device)
+        directory, cuda = str(options.save_dir), bool(self._device)
         try:
-            names = write_window(profile, str(options.save_dir), prefix, options, cuda=cuda)
+            names = write_window(profile, events, directory, prefix, options, cuda=cuda)
         except Exception as error:  # full disk, no permission, ...: the table is kept
             self._faults.add("operator_file_errors", "Writing the operators' files failed", error)
             return
@@ -371,7 +462,7 @@ class OperatorWindows:
         if options is None:
             return
         if not self._windows:
-            if not self._lost:
+            if not self._lost and not self._skipped:
                 # Without torch there is nothing to miss: no warning.
                 tell = self._faults.tell if "torch" in sys.modules else self._faults.notes.append
                 tell(self._why_nothing(count))
@@ -426,6 +517,24 @@ class _Lost:
 
     def stop(self) -> None:
         """Do nothing."""
+
+
+@contextmanager
+def _quiet_kineto() -> Iterator[None]:
+    """Keep torch's collector from writing lines about itself to ``sys.stderr``.
+
+    It reads the variable when it is used first.  What the user has set stands, and no child
+    of the program sees the variable.
+    """
+    name = "KINETO_LOG_LEVEL"
+    if name in os.environ:
+        yield
+        return
+    os.environ[name] = "99"
+    try:
+        yield
+    finally:
+        os.environ.pop(name, None)
 
 
 def _first_of_cycle(schedule: Schedule, count: int) -> int:

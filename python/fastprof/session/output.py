@@ -95,9 +95,13 @@ class Outputs:
         if self._every is not None:
             self._due = self._clock() + self._every
 
+    def due(self) -> bool:
+        """Whether it is time to save."""
+        return self.periodic and self._clock() >= self._due
+
     def save_if_due(self, report: Callable[[], Report], rank: int) -> None:
         """Save if it is time."""
-        if self._every is None or self._clock() < self._due:
+        if self._every is None or not self.due():
             return
         began = self._clock()
         self._save([path for path in self.paths if path not in self._failing], report, rank)

@@ -12,6 +12,7 @@ from fastprof.capture.sections import profile_section
 from fastprof.capture.sync import CudaSync
 from fastprof.errors import StateError
 from fastprof.session import current, switch
+from fastprof.session.collector import collector_paused
 from fastprof.session.cpu_use import CpuUse
 from fastprof.session.emitter import MetricEmitter
 from fastprof.session.faults import Faults
@@ -25,6 +26,7 @@ from fastprof.session.operators import OperatorProfile
 from fastprof.session.operators_windows import FunctionHook, OperatorWindows
 from fastprof.session.options import Options
 from fastprof.session.output import Outputs, Pathish, resolve
+from fastprof.session.own_time import OwnTime, clock
 from fastprof.session.printer import ReportPrinter
 from fastprof.session.rank import find_host, find_rank, find_world_size
 from fastprof.session.run_phase import RunPhase
@@ -199,6 +201,8 @@ class Profiler:
         self._profiles = WorkerProfiles(worker_functions, backend, max_depth, self._faults)
         #: How loaders come by their batches; used by their iterators.
         self.watches = Watches(self, self._faults, self._profiles)
+        #: What fastprof's Python code takes in the loop.
+        self.own_time: OwnTime = OwnTime()
         self._metrics = MetricEmitter(
             self._recorder,
             MetricWindow(self._registry, batch_wait=batch_wait),
@@ -206,16 +210,14 @@ class Profiler:
             self._is_primary,
             self._faults,
             logger,
+            self.own_time,
         )
         self._printer = ReportPrinter(report_every, sort, stream, self._is_primary, self._faults)
         self._recording_functions = False
-        self._operators = OperatorWindows(
-            operators,
-            self._faults,
-            FunctionHook(self._recorder, schedule, lambda: self._recording_functions),
-            self._rank,
-        )
+        self._hook = FunctionHook(self._recorder, schedule, lambda: self._recording_functions)
+        self._operators = OperatorWindows(operators, self._faults, self._hook, self._rank)
         self._trace = TraceWindows(options.trace, schedule, self._recorder)
+        self._section_costs = (0.0, 0.0, 0.0)
         self._next_event = 1
         self._next_poll = sys.maxsize
         #: What is put into other packages for this run, and taken out when it ends.
@@ -273,8 +275,7 @@ class Profiler:
         recorder, options = self._recorder, self._options
         self._sync.install()
         recorder.sync = bool(options.sync)
-        if options.functions is not False:
-            self._measure_hook()
+        self._measure_own()
         # Before sections and functions: how these are recorded may depend on it.
         self._gpu.start()
         self._next_poll = self._gpu.poll_after(0)
@@ -300,11 +301,13 @@ class Profiler:
         self._phase.begin("steps")
         self._next_event = self._event_after(0)
 
-    def _measure_hook(self) -> None:
-        from fastprof.capture.calibrate import tell_costs
+    def _measure_own(self) -> None:
+        from fastprof.capture.calibrate import section_costs, tell_costs
 
         try:
-            tell_costs(self._recorder, self._options.recorder.backend)
+            self._section_costs = section_costs()
+            if self._options.functions is not False:
+                tell_costs(self._recorder, self._options.recorder.backend)
         except Exception as error:  # the run goes on, uncorrected
             self._faults.notes.append(f"The hook's cost could not be measured: {error}")
 
@@ -408,7 +411,10 @@ class Profiler:
             return self._step_outside()
         count = self._recorder.step()
         if count >= self._next_event:
+            own = self.own_time
+            began, before, apart = clock(), own.ns, own.apart_ns
             self._after_step(count)
+            own.took(began, before, apart)
         return count
 
     def _step_outside(self) -> int:
@@ -570,11 +576,20 @@ class Profiler:
         snapshot = self._profiles.add_to(snapshot, [e.name for e in self._registry.entries])
         return replace(
             snapshot,
+            meta={**snapshot.meta, "own_ns": self._own_ns(snapshot)},
             gpu=gpu,
             operators=self._operators.recorded(),
             loaders=loader_stats(self._registry, self._recorder.loader_totals(), self.watches),
             counters={**snapshot.counters, **counts},
         )
+
+    def _own_ns(self, snapshot: Snapshot) -> int:
+        """What sections, steps and loaders cost the program: measured, or counted."""
+        section_ns, batch_ns, step_ns = self._section_costs
+        entries = sum(section.count for section in snapshot.sections)
+        batches = sum(entry.batches for entry in self._registry.entries)
+        steps = snapshot.steps.count - self.own_time.steps
+        return self.own_time.ns + round(entries * section_ns + batches * batch_ns + steps * step_ns)
 
     def report(self) -> Report:
         """Return what was recorded so far as a :class:`~fastprof.Report`."""
@@ -623,10 +638,13 @@ class Profiler:
         self._protect("memory", self._memory.at_step, count)
         if self._printer.every is not None and count % self._printer.every == 0:
             self._protect("report", self._print_periodic, count)
-        if self._outputs.periodic:
-            self._protect("save", self._outputs.save_if_due, self.report, self._rank())
+        if self._outputs.due():
+            with self._hook.aside(), collector_paused():
+                self._protect("save", self._outputs.save_if_due, self.report, self._rank())
         # The last: what it takes is left out of the step that begins.
+        began = clock()
         self._protect("operator", self._operators.at_step, count)
+        self.own_time.apart_ns += clock() - began
         self._next_event = self._event_after(count)
 
     def _print_periodic(self, count: int) -> None:

@@ -1,0 +1,143 @@
+"""What fastprof says that it cost: each part counted, and nothing twice."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import fastprof
+import pytest
+from fastprof.capture.calibrate import section_costs
+from fastprof.session.operators import OperatorProfile
+from fastprof.session.own_time import OwnTime, clock
+
+
+def test_what_is_counted_elsewhere_or_inside_is_counted_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 0
+    monkeypatch.setattr("fastprof.session.own_time.clock", lambda: now)
+    own = OwnTime()
+    outer = (now, own.ns, own.apart_ns)
+    now = 10
+    inner = (now, own.ns, own.apart_ns)
+    now = 40
+    own.apart_ns += 20
+    own.took(*inner)
+    assert own.ns == 10
+    now = 50
+    own.took(*outer)
+    assert own.ns == 30
+
+
+def test_costs_of_sections_are_measured_once() -> None:
+    first = section_costs()
+    assert section_costs() is first
+    entry, batch, step = first
+    assert 0 <= entry < 50_000
+    assert 0 <= batch < 50_000
+    assert 0 < step < 500_000
+    # Nothing of the measurement is left on.
+    assert fastprof.Profiler(functions=False, gpu=False).snapshot().steps.count == 0
+
+
+def run(steps: int, **options: Any) -> fastprof.Profiler:
+    prof = fastprof.Profiler(gpu=False, **{"functions": False, **options})
+    with prof:
+        for _ in range(steps):
+            with prof.section("work"):
+                pass
+            prof.step()
+    return prof
+
+
+def test_the_parts_are_in_the_report_and_add_up() -> None:
+    overhead = run(2000).report().overhead
+    assert overhead.functions_ms is None
+    assert overhead.sections_ms is not None
+    assert overhead.sections_ms > 2000 * section_costs()[2] / 1e6 * 0.99
+    assert overhead.estimated_ms == overhead.sections_ms
+    assert re.search(
+        r"fastprof cost an estimated [\d.]+ ms \([\d.]+% of wall time\): sections, steps and "
+        r"loaders [\d.]+ ms\. Functions were not recorded\.$",
+        overhead.text,
+    )
+
+
+def test_functions_are_a_part(tmp_path: Path) -> None:
+    report = run(500, functions=True, output=tmp_path / "run.fprof").report()
+    overhead = report.overhead
+    if not overhead.corrected:
+        pytest.skip("another profiler has the hook")
+    assert overhead.functions_ms is not None
+    assert overhead.sections_ms is not None
+    assert overhead.estimated_ms == pytest.approx(
+        overhead.functions_ms + overhead.sections_ms + overhead.bytecode_ms + overhead.windows_ms
+    )
+    assert "functions " in overhead.text
+    assert "The cost of functions was subtracted" in overhead.text
+    # What was saved says the same.
+    saved = fastprof.load(tmp_path / "run.fprof")
+    assert saved.overhead.text == overhead.text  # type: ignore[union-attr]
+
+
+def test_a_slow_logger_is_the_program_s() -> None:
+    logged: list[int] = []
+
+    def log(metrics: object, step: int) -> None:
+        logged.append(step)
+        time.sleep(0.02)
+
+    prof = fastprof.Profiler(functions=False, gpu=False, logger=log, log_every=1)
+    with prof:
+        for _ in prof.loader(range(20)):
+            prof.step()
+    assert len(logged) >= 10
+    overhead = prof.report().overhead
+    assert overhead.sections_ms is not None
+    assert overhead.sections_ms < 20 * len(logged) / 2
+
+
+def test_a_window_is_a_part_of_its_own() -> None:
+    torch = pytest.importorskip("torch")
+    with torch.profiler.profile():  # the first one of a process imports torch's compiler
+        pass
+    options = OperatorProfile(
+        enable_cpu_profiling=True,
+        save_dir=None,
+        on_trace_ready=lambda profile: time.sleep(1),
+        enable_schedule=True,
+    )
+    prof = fastprof.Profiler(functions=False, gpu=False, operators=options)
+    with prof:
+        for _ in range(8):
+            torch.ones(3)
+            prof.step()
+    overhead = prof.report().overhead
+    assert overhead.sections_ms is not None
+    assert overhead.windows_ms > 0
+    assert overhead.sections_ms < 100
+    assert overhead.windows_ms < 900  # what the program does when it is ready is the program's
+    assert "operator windows" in overhead.text
+
+
+def test_automatic_sections_are_measured_where_they_run() -> None:
+    torch = pytest.importorskip("torch")
+    from fastprof.integrations import torch_loop
+
+    model = torch.nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    prof = fastprof.Profiler(functions=False, gpu=False)
+    with prof:
+        loop = torch_loop.attach(prof)
+        began = clock()
+        for _ in range(300):
+            model(torch.ones(2, 4)).sum().backward()
+            optimizer.step()
+        took = clock() - began
+        loop.detach()
+    assert prof.steps == 300
+    assert prof.own_time.steps == 300
+    assert 300 * 5_000 < prof.own_time.ns < took
