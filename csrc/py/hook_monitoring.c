@@ -17,6 +17,8 @@
 
 #if FP_HAVE_MONITORING
 
+enum { MAX_SITES = 1 << 16 };
+
 typedef struct fp_callback {
     PyObject_HEAD
     vectorcallfunc vectorcall;
@@ -167,7 +169,9 @@ learned(fp_recorder *r, fp_key key, PyObject *const *args)
     }
     fp_this_thread.pending_code = NULL;
     fp_key site = site_key(args[0], fp_this_thread.pending_offset);
-    if (fp_keytab_find(&r->sites, site) == NULL) {
+    /* Code that is made while the program runs brings ever new ones. */
+    if (r->sites.count < MAX_SITES && r->sites.count < r->limits.max_nodes &&
+        fp_keytab_find(&r->sites, site) == NULL) {
         (void)fp_keytab_add(&r->sites, site, args[0]);
     }
     return 1;

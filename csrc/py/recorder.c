@@ -369,17 +369,7 @@ fp_recorder_forget(fp_recorder *r)
     if (r->forget_wanted) {
         return;
     }
-    /* The program may have started it again during an export. */
-    if (r->function_epoch != FP_EPOCH_OFF) {
-        r->function_epoch = fp_new_epoch();
-    }
-    if (r->section_epoch != FP_EPOCH_OFF) {
-        r->section_epoch = fp_new_epoch();
-    }
-    fp_recorder_free_threads(r);
-    fp_recorder_trace_cleared(r);
-    fp_recorder_phases_cleared(r);
-    r->recorded_ticks = 0;
+    fp_recorder_reset(r);
 }
 
 /* ---- external timer ---- */

@@ -377,6 +377,11 @@ fp_recorder_forked(fp_state *st);
 void
 fp_recorder_forget(fp_recorder *r);
 
+/* Forgets what was recorded, but for the tables of keys; layers that are on stay
+ * on.  See recorder_reset.c. */
+void
+fp_recorder_reset(fp_recorder *r);
+
 /* -1 with RuntimeError when called from inside this thread's external timer, or
  * ([whole]) while any thread is inside it. */
 int

@@ -54,37 +54,12 @@ recorder_clear(PyObject *self, PyObject *Py_UNUSED(ignored))
                         "clear() called while the recorder is being read");
         return NULL;
     }
-    /* Threads that record now must not find their old records. */
-    if (r->function_epoch != FP_EPOCH_OFF) {
-        r->function_epoch = fp_new_epoch();
-    }
-    if (r->section_epoch != FP_EPOCH_OFF) {
-        r->section_epoch = fp_new_epoch();
-    }
-    fp_recorder_free_threads(r);
-    fp_recorder_phases_cleared(r);
-    r->recorded_ticks = 0;
-    if (r->timer == NULL && r->initialised) {
-        r->origin = r->started = fp_clock_now(&r->clock);
-    }
-    r->ended_threads = 0;
-    fp_recorder_trace_cleared(r);
+    fp_recorder_reset(r);
     fp_gpu_layer_cleared(r);
-    int rearm = r->any_muted && r->functions_on;
-    r->any_muted = 0;
-    r->displaced = 0;
-    r->timer_errors = r->sync_errors = r->wrong_step_thread = 0;
-    r->nvtx_without_gil = r->nvtx_unmatched = r->nvtx_unbalanced = 0;
-    r->dropped_threads = r->gc_elsewhere = 0;
-    r->budget_ticks = 0;
-    r->budget_python = r->budget_c = 0;
     /* Letting go of code objects may run Python code, which is recorded again:
      * so both tables are empty before the first reference goes. */
     fp_keytab sites = fp_keytab_take(&r->sites);
     fp_keytab keys = fp_keytab_take(&r->keys);
-    if (rearm) {
-        fp_monitoring_rearm(r);
-    }
     fp_keytab_clear(&sites);
     fp_keytab_clear(&keys);
     Py_RETURN_NONE;

@@ -148,9 +148,9 @@ recorder_init(PyObject *self, PyObject *args, PyObject *kwargs)
                      Py_TYPE(timer)->tp_name);
         return -1;
     }
-    fp_recorder_free_threads(r);
     fp_trace_log_fini(&r->trace);
     r->has_trace = 0;
+    fp_recorder_reset(r);
     fp_keytab_clear(&r->keys);
     fp_keytab_clear(&r->sites);
     Py_XSETREF(r->timer, timer == Py_None ? NULL : Py_NewRef(timer));
@@ -167,7 +167,6 @@ recorder_init(PyObject *self, PyObject *args, PyObject *kwargs)
     r->skip_steps = skip_steps;
     r->outliers = outliers;
     r->max_overhead = max_overhead;
-    r->recorded_ticks = r->origin = 0;
     r->phases = (fp_recorder_phases){.now = FP_RUN_STEPS};
     set_clock(r);
     r->initialised = 1;

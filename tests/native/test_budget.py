@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
 from collections import Counter
@@ -148,6 +149,33 @@ def test_a_function_in_which_another_thread_stands_is_not_muted() -> None:
     snapshot = take_snapshot(recorder)
     assert [path[-1:] for path in ancestors(snapshot, "heavy") if path] == [("serve",)]
     assert "unbalanced" not in snapshot.counters
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_muted_function_is_recorded_in_a_forked_child() -> None:
+    recorder = Recorder(backend="monitoring", max_overhead=0.0001)
+    recorder.set_costs(500.0, 400.0)
+    recorder.start_sections()
+    recorder.mark()
+    recorder.enable()
+    train(recorder, 40)
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            recorder.enable()
+            hot(1000)
+            recorder.disable()
+            snapshot = take_snapshot(recorder)
+            os.write(writing, b"%d %d" % (counts(snapshot, "trivial")[0], len(snapshot.muted)))
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    recorder.disable()
+    recorder.stop_sections()
+    assert take_snapshot(recorder).muted
+    assert os.read(reading, 100) == b"1000 0"
 
 
 def test_a_muted_function_that_raises_stays_balanced() -> None:

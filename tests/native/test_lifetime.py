@@ -167,6 +167,24 @@ else:
     )
 
 
+def test_the_exit_of_a_signal_handler_inside_the_synchronize_function_ends_the_program() -> None:
+    result = run_child(
+        """
+import signal, sys, time
+import fastprof._core as c
+signal.signal(signal.SIGALRM, lambda *args: sys.exit(7))
+r = c.Recorder(); r.start_sections()
+c.set_sync_function(lambda: time.sleep(0.001))
+signal.setitimer(signal.ITIMER_REAL, 0.05)
+deadline = time.monotonic() + 20
+while time.monotonic() < deadline:
+    with c.profile_section("x", sync=True): pass
+sys.exit("swallowed")
+"""
+    )
+    assert (result.returncode, result.stderr) == (7, "")
+
+
 def test_python_code_in_the_last_destructors_of_a_thread_is_safe() -> None:
     check(
         """
