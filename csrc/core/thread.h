@@ -82,6 +82,7 @@ typedef struct fp_thread {
     /* Those of the other phases; that of run_phase is out of date. */
     fp_section_table sections_of[FP_RUN_PHASES];
     fp_section *parked_section; /* borrowed: see fp_thread_resume_section */
+    int64_t parked_ticks;       /* of its entry that was parked */
     fp_section *touched;        /* sections that ran in the step under way */
     int64_t bottom_since;       /* since when open[0] is at the bottom */
     fp_steps *steps;            /* owned; NULL in threads that do not step */

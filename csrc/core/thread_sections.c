@@ -234,7 +234,7 @@ fp_thread_close_section(fp_thread *t, uint32_t id, const void *owner,
         s->outer_ticks += now > s->outer_since ? now - s->outer_since : 0;
     }
     if (flags & FP_EXIT_PARK) {
-        s->parked_ticks = ticks;
+        t->parked_ticks = ticks;
         t->parked_section = s;
     }
     else {
@@ -266,8 +266,8 @@ fp_thread_resume_section(fp_thread *t, uint32_t id, fp_phase phase,
     }
     /* As if it had begun so much earlier. */
     if (t->parked_section != NULL) {
-        entry->start -= t->parked_section->parked_ticks;
-        t->parked_section->parked_ticks = 0;
+        entry->start -= t->parked_ticks;
+        t->parked_ticks = 0;
         t->parked_section = NULL;
     }
     return FP_OK;
@@ -281,8 +281,8 @@ fp_thread_end_parked_section(fp_thread *t, fp_phase phase)
         return;
     }
     t->parked_section = NULL;
-    int64_t ticks = s->parked_ticks;
-    s->parked_ticks = 0;
+    int64_t ticks = t->parked_ticks;
+    t->parked_ticks = 0;
     fp_section_record(s, &t->alloc, ticks, 0);
     if (phase != FP_PHASE_NONE && !phase_is_open(t, phase)) {
         fp_phases_add(&t->phases, phase, ticks);
