@@ -66,7 +66,10 @@ def test_s1_05_data_loading_is_a_bottleneck_is_said_verbatim():
 
 @pytest.mark.parametrize("framework", ["torch", "lightning", "transformers", "accelerate"])
 def test_s1_24_s2_07_data_loading_names_the_four_knobs(framework):
-    made = run({"data": 40, "forward": 30, "backward": 30}, meta={"framework": framework})
+    made = run(
+        {"data": 40, "forward": 30, "backward": 30}, meta={"framework": framework},
+        layer=gpu_layer(0.45, {"data": 40}), loaders=(loader(40),),
+    )  # fmt: skip
     fix = " ".join(found(made)["data-loading"].fix)
     for knob in ("num_workers", "prefetch_factor", "persistent_workers", "pin_memory"):
         assert knob in fix
@@ -74,7 +77,9 @@ def test_s1_24_s2_07_data_loading_names_the_four_knobs(framework):
 
 
 def test_s1_08_data_loading_says_how_many_workers_would_do():
-    slow = loader(60, workers=4, blocked=35, ready=5, loads=loads(240))
+    slow = loader(
+        60, workers=4, blocked=35, blocked_ns=40 * 60 * MS, ready=5, loads=loads(240)
+    )  # fmt: skip
     made = run({"data": 60, "forward": 20, "backward": 20}, loaders=(slow,))
     assert "you need 6" in " ".join(found(made)["data-loading"].evidence)
 
@@ -226,8 +231,9 @@ def test_s1_23_recomputation_suppresses_the_rule_about_backward():
 
 @pytest.mark.parametrize(
     ("forward", "backward", "rules"),
-    [(35, 45, set()), (30, 50, set()), (45, 45, {"forward-share"}), (35, 30, {"backward-share"})],
-)
+    [(35, 45, set()), (30, 50, set()), (45, 45, {"forward-share"}), (35, 30, set()),
+     (35, 55, {"backward-share"})],
+)  # fmt: skip
 def test_s1_17_shares_outside_of_the_usual_are_a_note(forward, backward, rules):
     made = run({"data": 5, "forward": forward, "backward": backward})
     assert found(made) == {}

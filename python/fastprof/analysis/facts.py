@@ -6,11 +6,13 @@ recording.  Shares are of the span.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
 from fastprof.analysis.groups import GROUPS, OPENED, PHASES, sought
+from fastprof.analysis.hot import Hot, hottest
 from fastprof.analysis.lazy import Lazy
 from fastprof.analysis.walk import GroupTime, walk
 from fastprof.names import ascii_name, file_name
@@ -48,6 +50,18 @@ class Use:
     calls_within: Mapping[str, float]
     callers: tuple[Caller, ...]
 
+
+@dataclass(frozen=True, slots=True)
+class Optimizer:
+    """Classes of torch's optimizers that stepped, and how: fused, foreach, single."""
+
+    classes: tuple[str, ...]
+    modes: frozenset[str]
+
+
+#: Where torch's optimizers are, and how the functions begin that update parameters.
+_IN_TORCH_OPTIM = re.compile(r"torch/optim/\w+\.py$")
+_MODES = {"_fused_": "fused", "_multi_tensor_": "foreach", "_single_tensor_": "single"}
 
 NOTHING = Use(0.0, 0.0, 0.0, {}, {}, {}, ())
 
@@ -136,13 +150,56 @@ class Facts:
         return threads[self._trained] if threads else None
 
     @Lazy
+    def _self_ns(self) -> Sequence[float]:
+        """Exclusive times of the training thread's nodes."""
+        snapshot = self.report.snapshot
+        return correct(snapshot, enabled=self.report.overhead.corrected).self_ns[self._trained]
+
+    @Lazy
     def _groups(self) -> Mapping[str, GroupTime]:
         thread = self.thread
         if thread is None:
             return {}
+        keys = self.report.snapshot.keys
+        return walk(thread.nodes, self._self_ns, keys, GROUPS, OPENED, sought)
+
+    def hot_in(self, group: str) -> Hot | None:
+        """Return the program's function with most of a group's time; None if not known."""
+        thread = self.thread
+        if thread is None or not self.report.has_tree:
+            return None
+        of_group = [GROUPS[group](key) for key in self.report.snapshot.keys]
+        nodes = thread.nodes
+        inside = [False] * len(nodes)
+        for i in range(1, len(nodes)):
+            inside[i] = inside[nodes.parent[i]] or of_group[nodes.key[i]]
+        return hottest(nodes, self._self_ns, self.report.snapshot.keys, inside)
+
+    @Lazy
+    def hot_outside(self) -> Hot | None:
+        """The program's function with most of the time that is in no section."""
+        thread = self.thread
+        if thread is None or not self.report.has_tree:
+            return None
+        keys, nodes = self.report.snapshot.keys, thread.nodes
+        outside = [True] * len(nodes)
+        for i in range(1, len(nodes)):
+            outside[i] = outside[nodes.parent[i]] and keys[nodes.key[i]].kind != "section"
+        return hottest(nodes, self._self_ns, keys, outside)
+
+    @Lazy
+    def hot_in_workers(self) -> Hot | None:
+        """The program's function with most of the time in the loaders' workers."""
         snapshot = self.report.snapshot
-        columns = correct(snapshot, enabled=self.report.overhead.corrected).self_ns
-        return walk(thread.nodes, columns[self._trained], snapshot.keys, GROUPS, OPENED, sought)
+        found = None
+        most = 0
+        for thread in snapshot.worker_threads:
+            # The program's functions only: what else there is waits for tasks.
+            whole = [True] * len(thread.nodes)
+            here = hottest(thread.nodes, thread.nodes.self_ns, snapshot.keys, whole)
+            if here is not None and sum(thread.nodes.self_ns) > most:
+                found, most = here, sum(thread.nodes.self_ns)
+        return found
 
     def use(self, group: str) -> Use:
         """Return what a group of functions took inside of steps."""
@@ -233,6 +290,62 @@ class Facts:
             for key, (ns, calls) in found.inside.items()
         ]
         return sorted(rows, key=lambda row: -row[1])
+
+    # ---- the optimizer ----
+
+    @Lazy
+    def optimizer_ms(self) -> float | None:
+        """The optimizer's time per span, less forward and backward in a closure of it."""
+        ms = self.phase("optimizer")
+        use = self.use("optimizer")
+        if ms is None:
+            ms = use.ms or None
+        if ms is None:
+            return None
+        nested = sum(use.shared.get(group, 0.0) for group in ("data", "forward", "backward"))
+        return max(0.0, ms - nested)
+
+    @Lazy
+    def optimizer(self) -> Optimizer:
+        """Which optimizers of torch's ran in the steps, and how."""
+        classes: set[str] = set()
+        modes: set[str] = set()
+        for key, _, _ in self.inside("optimizer"):
+            at = _IN_TORCH_OPTIM.search(key.file.replace("\\", "/"))
+            if key.kind != "python" or at is None:
+                continue
+            name, _, method = key.qualname.rpartition(".")
+            if method == "step" and name:
+                classes.add(name)
+            modes.update(mode for prefix, mode in _MODES.items() if key.name.startswith(prefix))
+        known = {
+            name
+            for key in self.report.snapshot.keys
+            if key.name == "__init__" and _IN_TORCH_OPTIM.search(key.file.replace("\\", "/"))
+            for name in (key.qualname.partition(".")[0],)
+        }
+        if "Adam" in classes and "AdamW" in known:  # it is an Adam, and has no step of its own
+            classes.add("AdamW")
+            # An AdamW's __init__ calls Adam's, so that one alone tells nothing.
+            classes.discard("Adam")
+        return Optimizer(tuple(sorted(classes)), frozenset(modes))
+
+    # ---- the machine ----
+
+    @Lazy
+    def cpus(self) -> float | None:
+        """CPUs that the program may use; None: not recorded."""
+        known = (self.report.meta.get(name) for name in ("cpus", "cpu_limit"))
+        limits = [float(value) for value in known if isinstance(value, (int, float)) and value > 0]
+        limits += [float(w.cpus) for row in self.report.loaders if (w := row.workers) and w.cpus]
+        return min(limits, default=None)
+
+    @Lazy
+    def cpus_used(self) -> float | None:
+        """CPUs in use by the program and its workers, on average over the recording."""
+        ns = self.report.meta.get("process_cpu_ns")
+        duration = self.report.snapshot.duration_ns
+        return ns / duration if isinstance(ns, int) and duration > 0 else None
 
     # ---- GPU ----
 

@@ -22,7 +22,8 @@ Match = Callable[[Key], bool]
 _OWN = re.compile(r"/fastprof/(?:session|integrations|capture|cli)/[^/]+\.py$")
 
 
-def _is_own(key: Key) -> bool:
+def is_own(key: Key) -> bool:
+    """Whether a function is fastprof's: it stands around those of the program."""
     return key.name == "(fastprof)" or _OWN.search(key.file.replace("\\", "/")) is not None
 
 
@@ -86,7 +87,7 @@ def walk(
     imports = 1 << len(names)
     bits = [imports if _imports(key) else _bits(key, groups) if sought(key) else 0 for key in keys]
     section = [key.kind == "section" for key in keys]
-    own = [_is_own(key) for key in keys]
+    own = [is_own(key) for key in keys]
     python = [key.kind == "python" and not own[i] for i, key in enumerate(keys)]
     looked_into = [(1 << names.index(name), found[name].inside) for name in opened]
     cum = subtree_sums(nodes.parent, self_ns)

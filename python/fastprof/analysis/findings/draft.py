@@ -10,7 +10,7 @@ what is left is *explained*: it is no finding, and the examination names what ex
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fastprof.analysis.facts import Facts
 from fastprof.analysis.fixes import fixes
@@ -54,6 +54,18 @@ class Draft:
     claims: Mapping[str, float] = field(default_factory=dict)
     thins: float = 0.0
     yields_to: frozenset[str] = frozenset()
+
+    def saving(self, ms: float, *, of: float) -> Draft:
+        """Return the draft for a fix that saves only ``ms`` of the time ``of`` it is about."""
+        part = ms / of if of > 0 else 0.0
+        grade = self.grade
+        return replace(
+            self,
+            ms=ms,
+            grade=None if grade is None or part <= 0 else lambda rest: grade(rest / part),
+            places={name: value * part for name, value in self.places.items()},
+            shared={name: value * part for name, value in self.shared.items()},
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +169,7 @@ def share_draft(
     title: str,
     evidence: Sequence[str],
     value: float | None = None,
+    fix: Sequence[str] = (),
     group: str | None = None,
     sections: frozenset[str] = frozenset(),
     claims: Mapping[str, float] | None = None,
@@ -172,6 +185,7 @@ def share_draft(
         title: ``{share}`` in it becomes the share.
         evidence: sentences; empty ones are left out.
         value: the share to show, if it is not that of ``ms``.
+        fix: what to change, if it is not the text of the rule.
         group: the functions whose time it is.
         sections: the sections it is about.
         claims: see :class:`Draft`.
@@ -190,7 +204,7 @@ def share_draft(
         threshold=limit.text(severity),
         source=limit.origin,
         evidence=sentences(*evidence),
-        fix=fixes(rule, facts.framework),
+        fix=tuple(fix) or fixes(rule, facts.framework),
         ms=ms,
         grade=lambda rest: capped(limit.grade(facts.share(rest)), facts),
         group=group,

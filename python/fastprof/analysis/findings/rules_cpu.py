@@ -31,7 +31,7 @@ def cpu_contention(facts: Facts) -> Draft | None:
     ms = facts.split.get("cpu_wait")
     if ms is None:
         raise Abstain("how long the thread was ready without a CPU was not recorded")
-    used, cpus = _used(facts), _cpus(facts)
+    used, cpus = facts.cpus_used, facts.cpus
     own = used is not None and cpus is not None and used >= _OWN * cpus
     draft = share_draft(
         facts, LIMITS["overhead-share"], ms,
@@ -48,20 +48,6 @@ def cpu_contention(facts: Facts) -> Draft | None:
         return None
     # What is left of the step is what ran meanwhile, thinned out by it.
     return replace(draft, thins=facts.share(ms)) if own else replace(draft, severity="note")
-
-
-def _used(facts: Facts) -> float | None:
-    """CPUs in use over the recording, on average."""
-    ns = facts.report.meta.get("process_cpu_ns")
-    duration = facts.report.snapshot.duration_ns
-    return ns / duration if isinstance(ns, int) and duration > 0 else None
-
-
-def _cpus(facts: Facts) -> float | None:
-    """CPUs that the program may use."""
-    known = (facts.report.meta.get(name) for name in ("cpus", "cpu_limit"))
-    limits = [float(value) for value in known if isinstance(value, (int, float)) and value > 0]
-    return min(limits, default=None)
 
 
 def _demand(used: float | None, cpus: float | None) -> str:
