@@ -183,3 +183,57 @@ def test_a_closure_of_lbfgs_holds_forward_and_backward_and_is_no_finding() -> No
     assert "optimizer-unfused" not in said
     assert "optimizer-share" not in found(made)
     assert "AdamW" not in " ".join(text(f) for f in said.values())
+
+
+# ---- what is in no phase, many small calls, a machine that others use ----
+
+
+def outside(ms: float, *nodes: Node) -> Snapshot:
+    rest = (100 - ms) / 100
+    return run(
+        {"data": 5 * rest, "forward": 35 * rest, "backward": 50 * rest, "optimizer": 10 * rest},
+        inside={"": list(nodes)},
+    )
+
+
+def test_what_is_in_no_phase_is_named_by_function_and_line() -> None:
+    step = calls(py("step", 40, "/x/rl.py", "Pole.step"), 25, 30,
+                 calls(c_function("<built-in method math.sin>", "math.sin"), 20, 900))  # fmt: skip
+    rule = found(outside(60, step))["unaccounted"]
+    assert rule.title == "60.0 % of the step is in no phase, most of it in Pole.step (rl.py:40)"
+    assert "Pole.step (rl.py:40) takes 45 ms per step: its own code 25, math.sin 20" in text(rule)
+    assert rule.saving_ms == pytest.approx(45)
+
+
+def test_what_is_in_no_phase_is_not_blamed_on_backward() -> None:
+    wait = calls(py("gather", 9, "/x/ddp.py"), 50, 1)
+    made = run({"forward": 5, "backward": 30}, inside={"": [wait]})
+    assert set(found(made)) == {"unaccounted"}
+    assert "unaccounted" not in found(outside(20, wait))
+
+
+def test_what_another_rule_knows_is_not_in_no_phase() -> None:
+    printed = calls(c_function("<built-in method builtins.print>", "print"), 35, 40)
+    assert set(found(outside(40, printed))) == {"logging-share"}
+
+
+def test_many_small_operations_are_counted() -> None:
+    linear = calls(c_function("<built-in method torch._C._nn.linear>", "linear"), 2, 400)
+    made = run({"data": 0.5, "forward": 4, "backward": 4, "optimizer": 1}, step_ms=10,
+               inside={"forward": [linear]}, loaders=(loader(0.5, batch_size=64),))  # fmt: skip
+    rule = found(made)["small-batch"]
+    assert rule.title.startswith("Operations are many and small")
+    assert "Forward makes 400 calls per step of 0.005 ms each" in text(rule)
+    for word in ("batch size", "torch.compile", "CUDA graphs"):
+        assert word in text(rule)
+
+
+def test_a_thread_that_waits_for_a_cpu_most_of_its_time_is_a_finding() -> None:
+    made = run()
+    ns = round(82 * MS) * made.steps.count
+    split = (("compute", made.steps.sum_ns - ns), ("cpu_wait", ns))
+    made = with_cpus(replace(made, steps=replace(made.steps, split=split)), 2, used=0.3)
+    rule = found(made)["cpu-contention"]
+    assert "82.0 % of the step" in rule.title
+    assert "other programs" in text(rule)
+    assert "set_num_threads" not in text(rule)

@@ -14,7 +14,7 @@ from statistics import median
 from fastprof.analysis.groups import GROUPS, OPENED, PHASES, sought
 from fastprof.analysis.hot import Hot, hottest
 from fastprof.analysis.lazy import Lazy
-from fastprof.analysis.walk import GroupTime, walk
+from fastprof.analysis.walk import GroupTime, imports, walk
 from fastprof.names import ascii_name, file_name
 from fastprof.report.correct import correct
 from fastprof.report.model import UNACCOUNTED, FunctionRow, Report
@@ -176,16 +176,36 @@ class Facts:
         return hottest(nodes, self._self_ns, self.report.snapshot.keys, inside)
 
     @Lazy
-    def hot_outside(self) -> Hot | None:
-        """The program's function with most of the time that is in no section."""
+    def _outside(self) -> tuple[list[bool], float]:
+        """Which nodes are in no section, and the part of their time that imports take."""
         thread = self.thread
         if thread is None or not self.report.has_tree:
-            return None
-        keys, nodes = self.report.snapshot.keys, thread.nodes
-        outside = [True] * len(nodes)
+            return [], 0.0
+        keys, nodes, own = self.report.snapshot.keys, thread.nodes, self._self_ns
+        outside, imported = [True] * len(nodes), [False] * len(nodes)
+        total = spent = 0.0
         for i in range(1, len(nodes)):
-            outside[i] = outside[nodes.parent[i]] and keys[nodes.key[i]].kind != "section"
-        return hottest(nodes, self._self_ns, keys, outside)
+            above, key = nodes.parent[i], keys[nodes.key[i]]
+            outside[i] = outside[above] and key.kind != "section"
+            imported[i] = imported[above] or imports(key)
+            if outside[i]:
+                total += own[i]
+                spent += own[i] if imported[i] else 0.0
+        chosen = [a and not b for a, b in zip(outside, imported, strict=True)]
+        return chosen, spent / total if total > 0 else 0.0
+
+    @property
+    def imported_outside(self) -> float:
+        """The part of the time in no section that importing modules takes."""
+        return self._outside[1]
+
+    @Lazy
+    def hot_outside(self) -> Hot | None:
+        """The program's function with most of the time that is in no section."""
+        thread, chosen = self.thread, self._outside[0]
+        if thread is None or not chosen:
+            return None
+        return hottest(thread.nodes, self._self_ns, self.report.snapshot.keys, chosen)
 
     @Lazy
     def hot_in_workers(self) -> Hot | None:
@@ -219,9 +239,9 @@ class Facts:
             if self.steps and key >= 0 and name not in self.rows:
                 continue  # validation, say: not in a step
             places[name] = places.get(name, 0.0) + ns / _MS / count
-        if self.steps and UNACCOUNTED in places:
-            # What ran in no section ran outside of steps as far as it does not fit in.
-            places[UNACCOUNTED] = min(places[UNACCOUNTED], self.rows.get(UNACCOUNTED, 0.0))
+        if self.steps:
+            # What does not fit into a section's time in the steps ran outside of them.
+            places = {name: min(ms, self.rows.get(name, 0.0)) for name, ms in places.items()}
         ms = sum(places.values())
         scale = ms / (found.ns / _MS)  # from the recording to the span
         callers = (

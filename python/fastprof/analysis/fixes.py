@@ -263,7 +263,10 @@ _FIXES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "torch": (
             ("Raise the batch size (or tokens per batch); gradient accumulation does not help "
             "here, it keeps batches small."),
-            "torch.compile removes part of the cost of each call.",
+            (
+                "torch.compile makes fewer calls of them, and with mode=\"reduce-overhead\" a GPU "
+                "replays them as CUDA graphs."
+            ),
         ),
         "transformers": (
             f"{_HF}(per_device_train_batch_size=...) higher: more tokens per batch.",

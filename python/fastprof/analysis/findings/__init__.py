@@ -43,6 +43,7 @@ RULES: tuple[Rule, ...] = (
     rules_memory.MEMORY_LEAK,
     rules_memory.MEMORY_FRAGMENTATION,
     rules_data.DATA_LOADING,
+    rules_steps.UNACCOUNTED_TIME,
     rules_kernels.ALL_REDUCE_SHARE,
     rules_ranks.IMBALANCE,
     rules_kernels.ATTENTION_UNFUSED,

@@ -190,7 +190,8 @@ def share_draft(
         sections: the sections it is about.
         claims: see :class:`Draft`.
     """
-    share = facts.share(ms) if value is None else value
+    ms = min(ms, facts.span_ms)
+    share = min(1.0, facts.share(ms) if value is None else value)
     severity = capped(limit.grade(facts.share(ms)), facts)
     if severity is None:
         return None

@@ -19,13 +19,21 @@ from fastprof.analysis.thresholds import LIMITS
 #: The program is in its own way if it uses this part of the CPUs that it may use: only then
 #: do fewer threads of its own help.
 _OWN = 0.8
+#: Waiting for longer than this part of a step is a finding, whoever has the CPUs.
+_MOST = 0.5
+_OTHERS = (
+    ("Stop what else runs on this machine, or give this program CPUs that are its alone (the "
+    "job's request, the container's limit, `taskset`)."),
+    "Until then, other figures of this run are those of a busy machine.",
+)  # fmt: skip
 
 
 def cpu_contention(facts: Facts) -> Draft | None:
     """Time in which the training thread was ready to run and had no CPU; all of it is saved.
 
-    A finding if the program itself uses the CPUs, with all its threads and workers; a note
-    if others do, or if the container has used up its share.
+    A finding if the program itself uses the CPUs, with all its threads and workers, or if
+    the thread waits for most of its time; else a note: other programs have the CPUs, or the
+    container has used up its share.
     """
     need_steps(facts)
     ms = facts.split.get("cpu_wait")
@@ -43,11 +51,14 @@ def cpu_contention(facts: Facts) -> Draft | None:
             _threads(facts),
             "" if own else "So it is other programs, or the CPU limit of a container.",
         ),
+        fix=() if own else _OTHERS,
     )  # fmt: skip
     if draft is None:
         return None
     # What is left of the step is what ran meanwhile, thinned out by it.
-    return replace(draft, thins=facts.share(ms)) if own else replace(draft, severity="note")
+    if own or facts.share(ms) > _MOST:
+        return replace(draft, thins=facts.share(ms))
+    return replace(draft, severity="note")
 
 
 def _demand(used: float | None, cpus: float | None) -> str:

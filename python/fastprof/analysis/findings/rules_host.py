@@ -281,7 +281,7 @@ def gc_pressure(facts: Facts) -> Draft | None:
     known = facts.split.get("gc", sum(series) / len(series) if series else None)
     if known is None and not facts.has_functions:
         raise Abstain("garbage collections were not recorded")
-    ms = max(known or 0.0, use.ms)
+    ms = use.ms if known is None else known
     runs = facts.report.steps.gc_runs
     told = (
         f"Collections in the measured steps: {', '.join(str(n) for n in runs)} of generation "
@@ -321,7 +321,7 @@ def lock_contention(facts: Facts) -> Draft | None:
     waited = sum(c.own_ms for c in behind)
     if facts.split:
         waited = min(waited, facts.split.get("other", 0.0))
-    ms = max(known or 0.0, acquired) + waited
+    ms = (acquired if known is None else known) + waited
     others = [t for t in facts.report.threads if facts.thread and t.ident != facts.thread.ident]
     busy = sorted(others, key=lambda t: -t.total_ms)[:2]
     named = "; ".join(
@@ -418,18 +418,20 @@ def _kernels_per_step(facts: Facts, names: frozenset[str]) -> float | None:
     return sum(counts) / max(1, facts.report.steps.count) if counts else None
 
 
-#: Calls that take less are mostly the cost of calling.
-_SMALL_CALL_MS = 0.05
-#: Batches above this are not small, whatever the calls take.
+#: What calling an operation costs, from Python through the dispatcher and autograd; what a
+#: call takes beyond it is computing.
+_CALL_MS = 0.008
+#: And the modules and functions around it, in Python.
+_AROUND_MS = 0.02
+#: Batches above this are not small: then nearly all of forward must be the cost of calls.
 _SMALL_BATCH = 16
-#: Where the batch size is not known: what PyTorch needs for any step is a good part of one
-#: that is shorter than this, and nearly all of forward must be the cost of calls.
-_SHORT_STEP_MS = 2.0
-_ALMOST_ALL = 0.8
+_ALMOST_ALL = 0.65
 
 
 def small_batch_on_cpu(facts: Facts, sizes: list[int]) -> Draft | None:
-    """Share of forward that is Python and calls below 50 us: a larger batch spreads it.
+    """Share of forward that is calling operations: a larger batch spreads it.
+
+    Of each call count at most 8 us, and 20 us of Python around it.
 
     The same share of backward and all of the optimizer are spread as well, so they count.
     """
@@ -437,27 +439,28 @@ def small_batch_on_cpu(facts: Facts, sizes: list[int]) -> Draft | None:
     total = facts.use("forward").ms
     if not rows or not total:
         raise Abstain("no section forward ran, so the cost of its calls is not known")
-    spread = sum(
-        ms for key, ms, calls in rows if key.kind != "c" or (calls and ms / calls < _SMALL_CALL_MS)
-    )
+    called = [(ms, n) for key, ms, n in rows if key.kind == "c" and n]
+    calls, own = sum(n for _, n in called), sum(ms for ms, _ in called)
+    spread = sum(min(ms, n * _CALL_MS) for ms, n in called)
+    spread += min(sum(ms for key, ms, _ in rows if key.kind != "c"), calls * _AROUND_MS)
     part = spread / total
     limit = LIMITS["call-overhead"]
-    known = bool(sizes)
-    if (known and min(sizes) > _SMALL_BATCH) or limit.grade(part) is None:
+    small = bool(sizes) and min(sizes) <= _SMALL_BATCH
+    if limit.grade(part) is None or (not small and part < _ALMOST_ALL):
         return None
-    if not known and (part < _ALMOST_ALL or facts.span_ms > _SHORT_STEP_MS):
-        return None
-    backward, optimizer = facts.phase("backward") or 0.0, facts.phase("optimizer") or 0.0
+    backward, optimizer = facts.phase("backward") or 0.0, facts.optimizer_ms or 0.0
     ms = spread + part * backward + optimizer
-    calls = sum(n for key, _, n in rows if key.kind == "c")
-    size = f"Batches hold {min(sizes)} samples. " if known else ""
+    size = f"Batches hold {min(sizes)} samples. " if sizes else ""
     return share_draft(
         facts, _ANY, ms,
         rule="small-batch",
-        title="Batches are too small: {share} of the step is the cost of calls",
+        title=(
+            "Batches are too small: {share} of the step is the cost of calls" if small else
+            "Operations are many and small: {share} of the step is the cost of calling them"
+        ),
         evidence=(
-            (f"{size}{percent(part)} of forward is Python and calls of less than 50 us "
-            f"({calls:.0f} calls per {facts.per})."),
+            (f"{size}Forward makes {calls:.0f} calls per {facts.per} of {own / calls:.2g} ms each; "
+            f"{percent(part)} of it is Python and calling."),
         ),
         group="forward", sections=FORWARD | BACKWARD | OPTIMIZER,
     )  # fmt: skip

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from statistics import median
 
-from fastprof.analysis.facts import Facts
+from fastprof.analysis.facts import Facts, where
 from fastprof.analysis.findings.draft import (
     Abstain,
     Draft,
@@ -20,9 +20,16 @@ from fastprof.analysis.findings.draft import (
 )
 from fastprof.analysis.fixes import fixes
 from fastprof.analysis.groups import BACKWARD, FORWARD, OPTIMIZER
-from fastprof.analysis.remedies import STEP_LESS, can_fuse, fusing_saves, optimizer_fix
+from fastprof.analysis.remedies import (
+    STEP_LESS,
+    can_fuse,
+    fusing_saves,
+    optimizer_fix,
+    parts_text,
+)
 from fastprof.analysis.thresholds import LIMITS, USUAL
 from fastprof.names import ascii_name
+from fastprof.report.model import UNACCOUNTED
 
 #: Steps that a variation needs.
 _CV_STEPS = 10
@@ -222,7 +229,42 @@ def backward_share(facts: Facts) -> Draft | None:
         ),
         fix=fixes("backward-share", facts.framework),
         ms=backward - forward, grade=grade, sections=BACKWARD,
+        yields_to=frozenset({"unaccounted"}),
     )  # fmt: skip
+
+
+def unaccounted(facts: Facts) -> Draft | None:
+    """Time of the step in no section; saved is at most what its hottest function takes.
+
+    On a GPU only as far as the GPU is idle.
+    """
+    need_steps(facts)
+    ms = facts.rows.get(UNACCOUNTED)
+    if ms is None or len(facts.rows) < 2:
+        raise Abstain("no section ran in the measured steps")
+    ms *= 1 - facts.imported_outside
+    if facts.timeline is not None:
+        ms = min(ms, facts.timeline.idle_ms)
+    hot = facts.hot_outside
+    draft = share_draft(
+        facts, LIMITS["unaccounted-share"], ms,
+        rule="unaccounted",
+        title="{share} of the step is in no phase" + (
+            "" if hot is None else f", most of it in {where(hot.key)}"
+        ),
+        evidence=(
+            (f"It is neither data, forward, backward, optimizer nor another section: "
+            f"{span_text(ms, facts)}."),
+            "" if hot is None else parts_text(hot, hot.share * ms, " per step"),
+        ),
+        fix=(
+            ("Record functions as well: then this finding names the function that takes it.",)
+            if hot is None else
+            (f"Look at {where(hot.key)}: do it less often, in fewer calls, or beside the step.",)
+        ),
+        sections=frozenset({UNACCOUNTED}),
+    )  # fmt: skip
+    return draft if draft is None or hot is None else draft.saving(hot.share * ms, of=ms)
 
 
 def recomputes(facts: Facts) -> bool:
@@ -250,6 +292,12 @@ def _unusual(facts: Facts, phase: str) -> Draft | None:
     )  # fmt: skip
 
 
+UNACCOUNTED_TIME = Rule(
+    "unaccounted", unaccounted,
+    "A training step loads data, computes forward and backward and updates the weights. What "
+    "takes time beside these (metrics, an environment, averages of weights, locks) is easily "
+    "overlooked, and is seldom needed in every step.",
+)  # fmt: skip
 OPTIMIZER_SHARE = Rule(
     "optimizer-share", optimizer_share,
     "Updating the weights should take a tenth of a step. More comes from an optimizer that works "
