@@ -8,6 +8,7 @@ import pytest
 from fastprof.report import build_report
 from fastprof.report.findings import Finding
 from fastprof.snapshot import Snapshot
+from fastprof.snapshot_steps import SplitPlace
 from unit.findings_runs import (
     MS,
     Key,
@@ -237,3 +238,16 @@ def test_a_thread_that_waits_for_a_cpu_most_of_its_time_is_a_finding() -> None:
     assert "82.0 % of the step" in rule.title
     assert "other programs" in text(rule)
     assert "set_num_threads" not in text(rule)
+
+
+def test_collections_in_no_phase_are_the_collectors_and_not_of_no_phase() -> None:
+    made = outside(60, calls(py("sentence", 4, "/x/m.py"), 55, 1))
+    ns = round(50 * MS) * made.steps.count
+    tree = made.threads[0].nodes
+    node = next(i for i, key in enumerate(tree.key) if made.keys[key].name == "sentence")
+    steps = replace(
+        made.steps,
+        split=(("gc", ns), ("compute", made.steps.sum_ns - ns)),
+        split_places=(SplitPlace("gc", 0, node, ns),),
+    )
+    assert set(found(replace(made, steps=steps))) == {"gc-pressure"}

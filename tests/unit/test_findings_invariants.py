@@ -54,9 +54,7 @@ def runs(draw: st.DrawFn) -> Snapshot:
     inside: dict[str, list[Node]] = {}
     for name, ms in phases.items():
         keys = draw(st.lists(st.sampled_from(SOUGHT), max_size=3))
-        inside[name] = [
-            calls(key, ms / (len(keys) + 1), draw(st.integers(1, 200))) for key in keys
-        ]
+        inside[name] = [calls(key, ms / (len(keys) + 1), draw(st.integers(1, 200))) for key in keys]
     # Before the loop: as long as forty steps.
     inside[""] = [
         calls(key, draw(st.floats(0, 120)), draw(st.integers(1, 200)))

@@ -408,6 +408,20 @@ class Facts:
         rows = getattr(self.report.steps, "split", ())
         return {row.name: row.mean_ms for row in rows}
 
+    def split_by_section(self, kind: str) -> Mapping[str, float]:
+        """Return the ms per step of a kind of the split by outermost section, as far as known."""
+        snapshot = self.report.snapshot
+        rows: dict[str, float] = {}
+        for place in snapshot.steps.split_places:
+            if place.kind == kind and self.steps:
+                nodes, name, node = snapshot.threads[place.thread].nodes, UNACCOUNTED, place.node
+                while node > 0:
+                    key = snapshot.keys[nodes.key[node]]
+                    name = key.name if key.kind == "section" else name
+                    node = nodes.parent[node]
+                rows[name] = rows.get(name, 0.0) + place.ns / _MS / self.steps
+        return rows
+
     @Lazy
     def worst_ms(self) -> float:
         """What the slowest step adds to the mean of the steps, beyond the median step."""

@@ -172,6 +172,7 @@ def share_draft(
     fix: Sequence[str] = (),
     group: str | None = None,
     sections: frozenset[str] = frozenset(),
+    places: Mapping[str, float] | None = None,
     claims: Mapping[str, float] | None = None,
 ) -> Draft | None:
     """Return the draft of a rule whose value is its time's share of the span, None if ok.
@@ -188,6 +189,7 @@ def share_draft(
         fix: what to change, if it is not the text of the rule.
         group: the functions whose time it is.
         sections: the sections it is about.
+        places: the time by outermost section, where the group does not tell.
         claims: see :class:`Draft`.
     """
     ms = min(ms, facts.span_ms)
@@ -210,7 +212,7 @@ def share_draft(
         grade=lambda rest: capped(limit.grade(facts.share(rest)), facts),
         group=group,
         sections=sections,
-        places={k: v * scale for k, v in use.places.items()} if use else {},
+        places={k: v * scale for k, v in use.places.items()} if scale and use else places or {},
         shared={k: v * scale for k, v in use.shared.items()} if use else {},
         claims=claims or {},
     )

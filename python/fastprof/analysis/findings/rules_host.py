@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from fastprof.analysis.facts import Caller, Facts, located, where
 from fastprof.analysis.findings.draft import (
     Abstain,
@@ -300,6 +302,7 @@ def gc_pressure(facts: Facts) -> Draft | None:
             _split_places(facts, "gc"),
         ),
         group="gc" if use.ms >= ms / 2 else None,
+        places=facts.split_by_section("gc"),
     )  # fmt: skip
 
 
@@ -343,7 +346,18 @@ def lock_contention(facts: Facts) -> Draft | None:
             f"Other threads: {named}." if named else "",
         ),
         group="lock" if acquired >= ms / 2 else None,
+        places=_waits_by_section(facts, waited),
     )  # fmt: skip
+
+
+def _waits_by_section(facts: Facts, behind_with: float) -> Mapping[str, float]:
+    """Time at locks by outermost section; that at a `with lock:` is where it ends."""
+    rows = dict(facts.split_by_section("lock"))
+    ends = facts.use("unlock").places
+    whole = sum(ends.values())
+    for name, ms in ends.items():
+        rows[name] = rows.get(name, 0.0) + (behind_with * ms / whole if whole else 0.0)
+    return rows
 
 
 #: Own time per call from which on a function with a `with lock:` waits there.
