@@ -20,7 +20,7 @@ from fastprof.analysis.thresholds import LIMITS
 #: do fewer threads of its own help.
 _OWN = 0.8
 #: Waiting for longer than this part of a step is a finding, whoever has the CPUs.
-_MOST = 0.5
+_MOST = 2 / 3
 _OTHERS = (
     ("Stop what else runs on this machine, or give this program CPUs that are its alone (the "
     "job's request, the container's limit, `taskset`)."),
