@@ -35,6 +35,8 @@ CORPUS = ROOT / "benchmarks" / "corpus"
 PROBLEMS = ROOT / "examples" / "problems"
 #: Not scripts, but what they share.
 _SHARED = ("kit", "gpt")
+#: What else is true of a problem: the objects that burden the collector are made in no phase.
+_ALSO = {"gc_pressure": ("unaccounted",)}
 #: Seconds that a run may take.
 LIMIT_S = 120
 #: Steps before measuring, as `fastprof run` leaves them out.
@@ -95,7 +97,8 @@ def scripts() -> list[Script]:
             continue
         scale = 256 if path.stem == "tiny_batches" else 1
         fix_of = Fix(rule[1], ("--healthy",), scale)
-        found.append(Script(path.stem, path, (), frozenset({rule[1]}), fix_of))
+        rules = frozenset({rule[1], *_ALSO.get(path.stem, ())})
+        found.append(Script(path.stem, path, (), rules, fix_of))
         found.append(Script(f"{path.stem}-healthy", path, ("--healthy",), frozenset(), None))
     return found
 

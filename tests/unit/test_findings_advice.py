@@ -251,3 +251,12 @@ def test_collections_in_no_phase_are_the_collectors_and_not_of_no_phase() -> Non
         split_places=(SplitPlace("gc", 0, node, ns),),
     )
     assert set(found(replace(made, steps=steps))) == {"gc-pressure"}
+
+
+def test_what_an_optimizer_of_torchs_reads_is_the_optimizers() -> None:
+    read = calls(tensor("item"), 12, 96)
+    update = calls(torch_py("torch/optim/adam.py", "_single_tensor_adam", 347), 2, 1, read)
+    step = calls(torch_py("torch/optim/adam.py", "Adam.step", 200), 0.5, 1, update)
+    made = run(STEPS, inside={"optimizer": [step]})
+    assert "sync-item" not in found(made)
+    assert "sync-item" in found(run(STEPS, inside={"optimizer": [read]}))

@@ -44,16 +44,21 @@ def sync_item(facts: Facts) -> Draft | None:
     if blocked is not None:
         return blocked
     use = facts.use("item")
+    # What torch's optimizers read of their own state is the optimizer's.
+    theirs = use.shared.get("optimizer", 0.0) if facts.optimizer.classes else 0.0
     operators = _operator_ms(facts, "aten::_local_scalar_dense", "aten::item")
     if not facts.has_functions and operators is None:
         raise Abstain("neither functions, operators nor the GPU were recorded")
     loops = sum(_loop_ms(c) for c in use.callers)
-    ms = max(use.ms + loops, operators or 0.0)
+    if theirs and use.ms:
+        loops *= 1 - min(1.0, theirs / use.ms)
+        operators = max(0.0, operators - theirs) if operators else operators
+    ms = max(use.ms - theirs + loops, operators or 0.0)
     seen = (
         f"{use.calls:.4g} reads per {facts.per} take {span_text(use.ms, facts)}, the loops "
         f"around them {span_text(loops, facts)}."
     )
-    if operators is not None and operators > use.ms + loops:
+    if operators is not None and operators > use.ms - theirs + loops:
         seen = f"aten::_local_scalar_dense takes {span_text(operators, facts)}."
     return share_draft(
         facts, _OVERHEAD, ms,
