@@ -1,6 +1,7 @@
 """One worker where two would be needed.
 
 Right: data-loading.
+Fix: data-loading --workers 2.
 """
 
 from __future__ import annotations

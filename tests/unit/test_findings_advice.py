@@ -260,3 +260,12 @@ def test_what_an_optimizer_of_torchs_reads_is_the_optimizers() -> None:
     made = run(STEPS, inside={"optimizer": [step]})
     assert "sync-item" not in found(made)
     assert "sync-item" in found(run(STEPS, inside={"optimizer": [read]}))
+
+
+@pytest.mark.parametrize(("used", "workers"), [(1.0, 2), (1.9, None)])
+def test_a_worker_more_is_advised_where_a_cpu_is_idle(used: float, workers: int | None) -> None:
+    waited = loader(60, workers=1, cpus=2, ready=1, blocked=39, blocked_ns=39 * 60 * MS,
+                    loads=loads(100))  # fmt: skip
+    made = with_cpus(run(SLOW, loaders=(waited,)), 2, used=used)
+    fix = " ".join(found(made)["data-loading"].fix)
+    assert (f"num_workers={workers}" in fix) if workers else ("num_workers" not in fix)

@@ -14,6 +14,9 @@ _HF = "TrainingArguments"
 
 # ---- loading data ----
 
+#: If the training thread has to wait for a CPU for more of a step, none is idle.
+_CROWDED = 0.1
+
 
 @dataclass(frozen=True, slots=True)
 class Loading:
@@ -45,12 +48,23 @@ def loading(facts: Facts, ms: float, *, waits: bool) -> Loading:
     told = [row.workers.needed for row in rows if row.workers and row.workers.needed]
     needed = max(told, default=0) or (math.ceil(ms / step_ms) if step_ms else 1)
     most = None if facts.cpus is None else most_workers(facts.cpus, waits=waits)
+    if have and most is not None and facts.cpus is not None:
+        # Whether they compute is not known, but what they leave free is.
+        most = min(int(facts.cpus), max(most, have + _idle_cpus(facts)))
     advised = needed if most is None else min(needed, most)
     has_loader = bool(facts.report.loaders) or any(
         key.file.replace("\\", "/").endswith("torch/utils/data/dataloader.py")
         for key in facts.report.snapshot.keys
     )
     return Loading(have, needed, advised if advised > have else None, step_ms, has_loader)
+
+
+def _idle_cpus(facts: Facts) -> int:
+    """CPUs that nobody uses; none where the training thread has to wait for one."""
+    if facts.cpus is None or facts.cpus_used is None:
+        return 0
+    waited = facts.share(facts.split.get("cpu_wait", 0.0))
+    return 0 if waited > _CROWDED else max(0, int(facts.cpus - facts.cpus_used + 0.25))
 
 
 def train_loaders(facts: Facts) -> list[LoaderRow]:
