@@ -87,6 +87,9 @@ class Facts:
         steps = report.steps
         #: Steps that the figures are over, 0 if none was measured.
         self.steps = steps.measured if steps.wall_ns else 0
+        #: Steps that functions and sections are of: a recording without phases has them of
+        #: the whole run.
+        self.counted = self.steps if report.phase == "steps" else steps.count
         #: A step's mean wall time, or the recording's.
         self.span_ms = (steps.mean_ms or 0.0) if self.steps else report.wall_ms
         self.per = "step" if self.steps else "recording"
@@ -105,7 +108,7 @@ class Facts:
     @Lazy
     def nested(self) -> Mapping[str, float]:
         """Sections of the whole recording: name -> ms per step, inside others or not."""
-        count = self.report.steps.count or 1
+        count = self.counted or 1
         return {s.name: s.total_ms / count for s in self.report.sections if s.total_ms is not None}
 
     def phase(self, name: str) -> float | None:
@@ -135,7 +138,7 @@ class Facts:
     @Lazy
     def _trained(self) -> int:
         """Index of the thread whose steps were counted: where the sections of steps ran."""
-        snapshot = self.report.snapshot
+        snapshot = self.report.view
         in_steps = {row.key for row in snapshot.steps.rows}
         ns: dict[int, int] = {}
         for s in snapshot.sections:
@@ -146,21 +149,21 @@ class Facts:
     @property
     def thread(self) -> ThreadTree | None:
         """The training thread."""
-        threads = self.report.snapshot.threads
+        threads = self.report.view.threads
         return threads[self._trained] if threads else None
 
     @Lazy
     def _self_ns(self) -> Sequence[float]:
         """Exclusive times of the training thread's nodes."""
-        snapshot = self.report.snapshot
-        return correct(snapshot, enabled=self.report.overhead.corrected).self_ns[self._trained]
+        view = self.report.view
+        return correct(view, enabled=self.report.overhead.corrected).self_ns[self._trained]
 
     @Lazy
     def _groups(self) -> Mapping[str, GroupTime]:
         thread = self.thread
         if thread is None:
             return {}
-        keys = self.report.snapshot.keys
+        keys = self.report.view.keys
         return walk(thread.nodes, self._self_ns, keys, GROUPS, OPENED, sought)
 
     def hot_in(self, group: str) -> Hot | None:
@@ -168,12 +171,12 @@ class Facts:
         thread = self.thread
         if thread is None or not self.report.has_tree:
             return None
-        of_group = [GROUPS[group](key) for key in self.report.snapshot.keys]
+        of_group = [GROUPS[group](key) for key in self.report.view.keys]
         nodes = thread.nodes
         inside = [False] * len(nodes)
         for i in range(1, len(nodes)):
             inside[i] = inside[nodes.parent[i]] or of_group[nodes.key[i]]
-        return hottest(nodes, self._self_ns, self.report.snapshot.keys, inside)
+        return hottest(nodes, self._self_ns, self.report.view.keys, inside)
 
     @Lazy
     def _outside(self) -> tuple[list[bool], float]:
@@ -181,7 +184,7 @@ class Facts:
         thread = self.thread
         if thread is None or not self.report.has_tree:
             return [], 0.0
-        keys, nodes, own = self.report.snapshot.keys, thread.nodes, self._self_ns
+        keys, nodes, own = self.report.view.keys, thread.nodes, self._self_ns
         outside, imported = [True] * len(nodes), [False] * len(nodes)
         total = spent = 0.0
         for i in range(1, len(nodes)):
@@ -205,12 +208,12 @@ class Facts:
         thread, chosen = self.thread, self._outside[0]
         if thread is None or not chosen:
             return None
-        return hottest(thread.nodes, self._self_ns, self.report.snapshot.keys, chosen)
+        return hottest(thread.nodes, self._self_ns, self.report.view.keys, chosen)
 
     @Lazy
     def hot_in_workers(self) -> Hot | None:
         """The program's function with most of the time in the loaders' workers."""
-        snapshot = self.report.snapshot
+        snapshot = self.report.view
         found = None
         most = 0
         for thread in snapshot.worker_threads:
@@ -231,8 +234,8 @@ class Facts:
         return self._use(found)
 
     def _use(self, found: GroupTime) -> Use:
-        keys = self.report.snapshot.keys
-        count = self.report.steps.count if self.steps else 1
+        keys = self.report.view.keys
+        count = self.counted if self.steps else 1
         places: dict[str, float] = {}
         for key, ns in found.by_section.items():
             name = keys[key].name if key >= 0 else UNACCOUNTED
@@ -264,7 +267,7 @@ class Facts:
         )
 
     def _place(self, key: int, above: int) -> str:
-        keys = self.report.snapshot.keys
+        keys = self.report.view.keys
         at = keys[key]
         if at.kind == "section":
             inside = f" in {where(keys[above])}" if above >= 0 else ""
@@ -303,7 +306,7 @@ class Facts:
         found = self._groups.get(group) if self.report.has_tree else None
         if found is None or not found.ns:
             return ()
-        keys = self.report.snapshot.keys
+        keys = self.report.view.keys
         scale = self.use(group).ms / (found.ns / _MS)
         rows = [
             (keys[key], ns / _MS * scale, calls * scale)

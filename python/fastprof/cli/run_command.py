@@ -244,6 +244,7 @@ def _run_all(
 
     def start() -> None:
         profiler.start()
+        profiler.enter_phase("setup")
         torch_loop.attach(profiler, modules=modules)
 
     return _execute(target, start, stop, save)

@@ -23,7 +23,7 @@ from fastprof.snapshot import ThreadTree
 def write(report: Report, stream: TextIO) -> None:
     """Write every context that took time."""
     require_tree(report, "a collapsed-stack file")
-    snapshot = report.snapshot
+    snapshot = report.view
     labels = [escaped(frame_label(key)) for key in snapshot.keys]
     columns = correct(snapshot, enabled=report.overhead.corrected).self_ns
     for tree, column in zip(snapshot.threads, columns, strict=True):
