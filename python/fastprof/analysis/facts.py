@@ -208,7 +208,8 @@ class Facts:
         thread, chosen = self.thread, self._outside[0]
         if thread is None or not chosen:
             return None
-        return hottest(thread.nodes, self._self_ns, self.report.view.keys, chosen)
+        keys = self.report.view.keys
+        return hottest(thread.nodes, self._self_ns, keys, chosen, libraries=False)
 
     @Lazy
     def hot_in_workers(self) -> Hot | None:
@@ -223,6 +224,30 @@ class Facts:
             if here is not None and sum(thread.nodes.self_ns) > most:
                 found, most = here, sum(thread.nodes.self_ns)
         return found
+
+    @Lazy
+    def _run_groups(self) -> Mapping[str, GroupTime]:
+        """The groups of what runs before, between and after the steps as well."""
+        snapshot = self.report.snapshot
+        if not snapshot.threads:
+            return {}
+        columns = correct(snapshot, enabled=self.report.overhead.corrected).self_ns
+        nodes = snapshot.threads[self._trained].nodes
+        groups = {name: GROUPS[name] for name in ("shutdown", "poll", "tokens", "data")}
+        return walk(nodes, columns[self._trained], snapshot.keys, groups, (), sought)
+
+    def over_run(self, group: str) -> Use:
+        """Return what a group took in the whole recording, spread over its steps.
+
+        Only for loading, counting tokens, and shutting workers down: what is not in a step.
+        """
+        if not self.report.has_tree:
+            return self._from_table(group)
+        found = self._run_groups.get(group)
+        if found is None or not found.ns:
+            return NOTHING
+        count = self.report.steps.count if self.steps else 1
+        return self._scaled(found, found.ns / _MS / count, {}, 1 / count)
 
     def use(self, group: str) -> Use:
         """Return what a group of functions took inside of steps."""
@@ -246,7 +271,12 @@ class Facts:
             # What does not fit into a section's time in the steps ran outside of them.
             places = {name: min(ms, self.rows.get(name, 0.0)) for name, ms in places.items()}
         ms = sum(places.values())
-        scale = ms / (found.ns / _MS)  # from the recording to the span
+        return self._scaled(found, ms, places, ms / (found.ns / _MS))
+
+    def _scaled(
+        self, found: GroupTime, ms: float, places: Mapping[str, float], scale: float
+    ) -> Use:
+        """A group's time ``ms`` per span; ``scale`` is from the recording to the span."""
         callers = (
             Caller(
                 self._place(*place),

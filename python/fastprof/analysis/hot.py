@@ -40,17 +40,22 @@ def is_library(key: Key) -> bool:
 
 
 def hottest(
-    nodes: NodeTable, self_ns: Sequence[float], keys: Sequence[Key], chosen: Sequence[bool]
+    nodes: NodeTable,
+    self_ns: Sequence[float],
+    keys: Sequence[Key],
+    chosen: Sequence[bool],
+    *,
+    libraries: bool = True,
 ) -> Hot | None:
     """Return the function of the program with most of the time of the chosen nodes.
-
-    A library's function is named where none of the program's has a good part of it.
 
     Args:
         nodes: the tree of one thread.
         self_ns: exclusive times, one per node.
         keys: what the tree's keys stand for.
         chosen: per node, whether its time counts.
+        libraries: name a library's function where none of the program's has a good part of
+            it; else none is named.
     """
     theirs = [
         key.kind == "python" and _NAMELESS.search(key.name) is None and not is_library(key)
@@ -59,6 +64,8 @@ def hottest(
     found = _hottest(nodes, self_ns, keys, chosen, theirs)
     if found is not None and found.share >= _NAMED:
         return found
+    if not libraries:
+        return None
     python = [key.kind == "python" and not is_own(key) for key in keys]
     return _hottest(nodes, self_ns, keys, chosen, python) or found
 
@@ -70,7 +77,8 @@ def _hottest(
     chosen: Sequence[bool],
     named: Sequence[bool],
 ) -> Hot | None:
-    total = 0.0
+    # What is in no function known is nobody's.
+    total = float(self_ns[0]) if chosen and chosen[0] else 0.0
     spent: dict[int, dict[int, float]] = {}
     #: Per node: the function that its time is charged to, and what that one called for it.
     of, part = [-1] * len(nodes), [-1] * len(nodes)

@@ -14,6 +14,8 @@ _HF = "TrainingArguments"
 
 # ---- loading data ----
 
+#: Taking a batch from a worker.
+_SEND_MS = 0.5
 #: If the training thread has to wait for a CPU for more of a step, none is idle.
 _CROWDED = 0.1
 
@@ -80,7 +82,10 @@ def loading_saves(facts: Facts, found: Loading, ms: float, *, waits: bool) -> fl
         left = max(0.0, found.needed / found.advised - 1) * found.step_ms
         saved = ms - left
     else:
-        saved = ms + found.step_ms - max(found.step_ms, ms / found.advised)
+        # Each batch still has to be taken from the worker.
+        sent = _SEND_MS * sum(row.batches for row in train_loaders(facts))
+        sent = sent / facts.report.steps.count if facts.steps else sent
+        saved = ms - sent + found.step_ms - max(found.step_ms, ms / found.advised)
     if not waits and facts.cpus and facts.cpus_used is not None:
         # Work that moves to another process still needs a CPU.
         saved = min(saved, facts.span_ms * (1 - min(1.0, facts.cpus_used / facts.cpus)))

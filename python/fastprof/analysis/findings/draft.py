@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from fastprof.analysis.facts import Facts
+from fastprof.analysis.facts import Facts, Use
 from fastprof.analysis.fixes import fixes
 from fastprof.analysis.thresholds import CRITICAL_STEPS, MIN_STEPS, Limit, amount
 
@@ -138,7 +138,12 @@ def span_text(ms: float, facts: Facts) -> str:
 
 def callers(facts: Facts, group: str, most: int = 3) -> str:
     """Return who calls a group, most time first, in a sentence; empty if not known."""
-    found = facts.use(group).callers[:most]
+    return called_from(facts.use(group), facts, most)
+
+
+def called_from(use: Use, facts: Facts, most: int = 3) -> str:
+    """Return the callers of what is known of a group, as :func:`callers`."""
+    found = use.callers[:most]
     if not found:
         return ""
     parts = [
@@ -223,6 +228,7 @@ __all__ = [
     "Draft",
     "Rule",
     "amount",
+    "called_from",
     "callers",
     "capped",
     "need_functions",

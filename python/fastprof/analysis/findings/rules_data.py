@@ -7,6 +7,7 @@ from fastprof.analysis.findings.draft import (
     Abstain,
     Draft,
     Rule,
+    called_from,
     callers,
     capped,
     need_functions,
@@ -89,7 +90,10 @@ def data_loading(facts: Facts) -> Draft | None:
     )  # fmt: skip
     if draft is None:
         return None
-    return draft.saving(loading_saves(facts, found, ms, waits=waits), of=ms)
+    saved = loading_saves(facts, found, ms, waits=waits)
+    # Where workers save too little, nothing is worth a change of the loader.
+    worth = limit.grade(facts.share(saved)) is not None or found.advised is None
+    return draft.saving(saved, of=ms) if worth else None
 
 
 def _short(ms: float, rows: list[tuple[LoaderRow, WorkerRow]]) -> bool:
@@ -155,15 +159,15 @@ def _content(facts: Facts, found: Loading, hot: Hot | None, ms: float) -> str:
 def worker_shutdown(facts: Facts) -> Draft | None:
     """Time until worker processes have ended, per step of the run."""
     need_sample(facts)
-    use = facts.use("shutdown")
+    use = facts.over_run("shutdown")
     watched = [(row, row.workers) for row in facts.report.loaders if row.workers]
     seen = sum((w.shutdown_ms or 0.0) * w.shutdowns for _, w in watched)
     times = max(sum(w.shutdowns for _, w in watched), 2 if use.total_ms else 0)
     total = max(use.total_ms, seen)
     group = "shutdown"
-    if not total and not facts.use("data").ms:
+    if not total and not facts.over_run("data").ms:
         # Without the name: a wait for a process is a poll.
-        poll = facts.use("poll")
+        poll = facts.over_run("poll")
         if poll.total_ms >= _JOIN_MS:
             total, times, group = poll.total_ms, 1, "poll"
     if not total:
@@ -176,14 +180,19 @@ def worker_shutdown(facts: Facts) -> Draft | None:
     return share_draft(
         facts, _floor(facts, total, _JOIN_MS), _per_span(facts, total),
         rule="worker-shutdown",
-        title=f"DataLoader workers are shut down for {total / 1e3:.3g} s: {{share}}",
+        title=f"DataLoader workers are shut down for {total / 1e3:.3g} s: {_as_long(facts)}",
         evidence=(
             (f"{total:.5g} ms in {name}: torch waits up to 5 s for each worker to end, after "
             "each epoch unless the workers are kept."),
-            callers(facts, group),
+            called_from(facts.over_run(group), facts),
         ),
-        claims={"data-loading": use.shared.get("data", 0.0)},
+        claims={"data-loading": facts.use("shutdown").shared.get("data", 0.0)},
     )  # fmt: skip
+
+
+def _as_long(facts: Facts) -> str:
+    """A time that is not in the steps, against theirs; ``{share}`` is filled in later."""
+    return "as long as {share} of the " + ("steps" if facts.steps else "run")
 
 
 def _per_span(facts: Facts, total_ms: float) -> float:
@@ -224,7 +233,7 @@ def loader_recreated(facts: Facts) -> Draft | None:
     return share_draft(
         facts, _OVERHEAD, _per_span(facts, total),
         rule="loader-recreated",
-        title="Worker processes are started anew each epoch: {share} of the step",
+        title=f"Worker processes are started anew each epoch: {_as_long(facts)}",
         evidence=tuple(_start_text(row, w) for row, w, _, _ in costs),
         claims={
             "data-loading": in_data,
@@ -256,18 +265,18 @@ def _start_text(row: LoaderRow, w: WorkerRow) -> str:
 def token_counting(facts: Facts) -> Draft | None:
     """Time in functions that count tokens by iterating over the loader, per step."""
     need_functions(facts)
-    use = facts.use("tokens")
+    use = facts.over_run("tokens")
     if not use.total_ms:
         return None
     return share_draft(
         facts, _floor(facts, use.total_ms, _TOKENS_MS), _per_span(facts, use.total_ms),
         rule="token-counting",
-        title=f"Tokens are counted for {use.total_ms / 1e3:.3g} s: {{share}}",
+        title=f"Tokens are counted for {use.total_ms / 1e3:.3g} s: {_as_long(facts)}",
         evidence=(
             f"{use.total_ms:.5g} ms in num_tokens: it iterates over the whole loader.",
-            callers(facts, "tokens"),
+            called_from(use, facts),
         ),
-        claims={"data-loading": use.shared.get("data", 0.0)},
+        claims={"data-loading": facts.use("tokens").shared.get("data", 0.0)},
     )  # fmt: skip
 
 

@@ -440,7 +440,9 @@ def _kernels_per_step(facts: Facts, names: frozenset[str]) -> float | None:
 #: What calling an operation costs, from Python through the dispatcher and autograd; what a
 #: call takes beyond it is computing.
 _CALL_MS = 0.008
-#: And the modules and functions around it, in Python.
+#: The same without Python: operations that others call, and those of backward.
+_OPERATION_MS = 0.005
+#: And the modules and functions around a call, in Python.
 _AROUND_MS = 0.02
 #: Batches above this are not small: then nearly all of forward must be the cost of calls.
 _SMALL_BATCH = 16
@@ -448,11 +450,11 @@ _ALMOST_ALL = 0.65
 
 
 def small_batch_on_cpu(facts: Facts, sizes: list[int]) -> Draft | None:
-    """Share of forward that is calling operations: a larger batch spreads it.
+    """Share of forward and backward that is calling operations: a larger batch spreads it.
 
-    Of each call count at most 8 us, and 20 us of Python around it.
-
-    The same share of backward and all of the optimizer are spread as well, so they count.
+    Of each call in forward count at most 8 us, and 20 us of Python around it; backward, which
+    has about as many, as much of it as forward at most.  Where torch.profiler counted the
+    operations, at most 5 us of each, which includes those that C functions call.
     """
     rows = facts.inside("forward")
     total = facts.use("forward").ms
@@ -460,29 +462,54 @@ def small_batch_on_cpu(facts: Facts, sizes: list[int]) -> Draft | None:
         raise Abstain("no section forward ran, so the cost of its calls is not known")
     called = [(ms, n) for key, ms, n in rows if key.kind == "c" and n]
     calls, own = sum(n for _, n in called), sum(ms for ms, _ in called)
-    spread = sum(min(ms, n * _CALL_MS) for ms, n in called)
-    spread += min(sum(ms for key, ms, _ in rows if key.kind != "c"), calls * _AROUND_MS)
-    part = spread / total
+    python = min(sum(ms for key, ms, _ in rows if key.kind != "c"), calls * _AROUND_MS)
+    spread = sum(min(ms, n * _CALL_MS) for ms, n in called) + python
+    backward = facts.phase("backward") or 0.0
+    ms = spread + min(spread / total * backward, spread)
+    seen = f"Forward makes {calls:.0f} calls per {facts.per} of {_each(own, calls)}"
+    count, ops_ms, cost = _operations(facts)
+    if min(cost, backward + total) + python > ms:
+        ms = min(cost + python, backward + total)
+        seen = f"A step runs {count:.0f} operations of {_each(ops_ms, count)}"
+    part = ms / (total + backward)
     limit = LIMITS["call-overhead"]
     small = bool(sizes) and min(sizes) <= _SMALL_BATCH
     if limit.grade(part) is None or (not small and part < _ALMOST_ALL):
         return None
-    backward, optimizer = facts.phase("backward") or 0.0, facts.optimizer_ms or 0.0
-    ms = spread + part * backward + optimizer
+    updates = facts.use("tensor-calls").calls_within.get("optimizer", 0.0)
     size = f"Batches hold {min(sizes)} samples. " if sizes else ""
     return share_draft(
-        facts, _ANY, ms,
+        facts, _ANY, ms + min(facts.optimizer_ms or 0.0, updates * (_CALL_MS + _AROUND_MS)),
         rule="small-batch",
         title=(
             "Batches are too small: {share} of the step is the cost of calls" if small else
             "Operations are many and small: {share} of the step is the cost of calling them"
         ),
         evidence=(
-            (f"{size}Forward makes {calls:.0f} calls per {facts.per} of {own / calls:.2g} ms each; "
-            f"{percent(part)} of it is Python and calling."),
+            f"{size}{seen}; {percent(part)} of forward and backward is the cost of calling.",
         ),
         group="forward", sections=FORWARD | BACKWARD | OPTIMIZER,
     )  # fmt: skip
+
+
+def _each(ms: float, count: float) -> str:
+    return f"{ms / count:.2g} ms each" if count else "n/a"
+
+
+def _operations(facts: Facts) -> tuple[float, float, float]:
+    """Operations per step, their own time, and what calling them costs, in ms per step."""
+    operators = facts.report.operators
+    if operators is None or not operators.steps:
+        return 0.0, 0.0, 0.0
+    rows = [r for r in operators.rows
+            if r.name.startswith(("aten::", "autograd::")) and not r.on_device]  # fmt: skip
+    ran = [r for r in rows if r.name.startswith("aten::")]
+    scale = _shrink(facts, operators) / operators.steps
+    return (
+        sum(r.calls for r in ran) / operators.steps,
+        sum(r.self_cpu_ms for r in ran) * scale,
+        sum(min(r.self_cpu_ms, r.calls * _OPERATION_MS) for r in rows) * scale,
+    )
 
 
 #: Any share above 15 %; what decides is the limit of the share of forward.

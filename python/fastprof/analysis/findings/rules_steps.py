@@ -250,7 +250,8 @@ def unaccounted(facts: Facts) -> Draft | None:
         facts, LIMITS["unaccounted-share"], ms,
         rule="unaccounted",
         title="{share} of the step is in no phase" + (
-            "" if hot is None else f", most of it in {where(hot.key)}"
+            "" if hot is None
+            else f", {'most' if hot.share > 0.5 else 'the largest part'} of it in {where(hot.key)}"
         ),
         evidence=(
             (f"It is neither data, forward, backward, optimizer nor another section: "
@@ -258,7 +259,9 @@ def unaccounted(facts: Facts) -> Draft | None:
             "" if hot is None else parts_text(hot, hot.share * ms, " per step"),
         ),
         fix=(
-            ("Record functions as well: then this finding names the function that takes it.",)
+            ("Record functions as well: then this finding names the function that takes it."
+             if not facts.has_functions else
+             'Put its parts into sections (profile_section("name")), to see which takes it.',)
             if hot is None else
             (f"Look at {where(hot.key)}: do it less often, in fewer calls, or beside the step.",)
         ),
