@@ -31,8 +31,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         arguments = TrainingArguments(
             folder, per_device_train_batch_size=8, num_train_epochs=1, logging_steps=20,
-            report_to="none", save_steps=25, eval_strategy="steps", eval_steps=20, use_cpu=True,
-            disable_tqdm=True, optim="adamw_torch_fused",
+            report_to="none", save_strategy="epoch", eval_strategy="steps", eval_steps=20,
+            use_cpu=True, disable_tqdm=True, optim="adamw_torch_fused",
         )  # fmt: skip
         model = GPT2LMHeadModel(shape)
         Trainer(model, arguments, train_dataset=Tokens(400), eval_dataset=Tokens(80)).train()

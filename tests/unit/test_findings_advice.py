@@ -289,3 +289,16 @@ def test_workers_that_end_between_the_epochs_are_found_though_no_step_has_them()
     made = replace(made, threads=(replace(made.threads[0], nodes=nodes),), phases=phases)
     rule = found(made)["worker-shutdown"]
     assert "shut down for 12 s: as long as 100.0 % of the steps" in rule.title
+
+
+@pytest.mark.parametrize(("times", "rules"), [(2, set()), (20, {"checkpoint-often"})])
+def test_checkpoints_in_a_phase_of_their_own_count_if_there_are_many(
+    times: int, rules: set[str]
+) -> None:
+    phases = (PhaseTime("steps", 4 * 10**9, 1), PhaseTime("checkpoint", 10**9, times))
+    made = replace(run(), phases=phases)
+    assert set(found(made)) == rules
+    for finding in found(made).values():
+        assert (
+            finding.title == "Checkpoints are saved every 2 steps: as long as 25.0 % of the steps"
+        )

@@ -59,6 +59,8 @@ class Optimizer:
     modes: frozenset[str]
 
 
+#: Groups that rules look for in the whole recording.
+_OF_THE_RUN = ("shutdown", "poll", "tokens", "data", "checkpoint")
 #: Where torch's optimizers are, and how the functions begin that update parameters.
 _IN_TORCH_OPTIM = re.compile(r"torch/optim/\w+\.py$")
 _MODES = {"_fused_": "fused", "_multi_tensor_": "foreach", "_single_tensor_": "single"}
@@ -123,6 +125,13 @@ class Facts:
             return sum(at_top)
         inside = [ms for row, ms in self.nested.items() if row in names]
         return sum(inside) if inside and self.report.steps.count else None
+
+    def run_phase(self, name: str) -> tuple[float, float]:
+        """Return the ms per step of a phase of the run beside the steps, and its entries."""
+        row = next((row for row in self.report.phases if row.name == name), None)
+        if row is None or not self.steps or self.report.phase == name:
+            return 0.0, 0.0
+        return row.wall_ms / self.report.steps.count, row.entries / self.report.steps.count
 
     def section_count(self, names: frozenset[str]) -> int:
         """Return how often sections of these names were entered."""
@@ -233,13 +242,13 @@ class Facts:
             return {}
         columns = correct(snapshot, enabled=self.report.overhead.corrected).self_ns
         nodes = snapshot.threads[self._trained].nodes
-        groups = {name: GROUPS[name] for name in ("shutdown", "poll", "tokens", "data")}
+        groups = {name: GROUPS[name] for name in _OF_THE_RUN}
         return walk(nodes, columns[self._trained], snapshot.keys, groups, (), sought)
 
     def over_run(self, group: str) -> Use:
         """Return what a group took in the whole recording, spread over its steps.
 
-        Only for loading, counting tokens, and shutting workers down: what is not in a step.
+        Only for what is not in a step, or not always: see ``_OF_THE_RUN``.
         """
         if not self.report.has_tree:
             return self._from_table(group)

@@ -9,6 +9,7 @@ from fastprof.analysis.findings.draft import (
     Abstain,
     Draft,
     Rule,
+    called_from,
     callers,
     need_functions,
     need_sample,
@@ -256,17 +257,25 @@ def logging_share(facts: Facts) -> Draft | None:
     )  # fmt: skip
 
 
+#: Checkpoints of which one may be that at the end, and one that of the first epoch.
+_FEW_SAVES = 3
+
+
 def checkpoint_often(facts: Facts) -> Draft | None:
-    """Time of saving checkpoints within steps."""
+    """Time of saving checkpoints, within steps and between them."""
     need_steps(facts)
     use = facts.use("checkpoint")
     phase = facts.phase("checkpoint")
-    if not facts.has_functions and phase is None:
+    beside, times = facts.run_phase("checkpoint")
+    if not facts.has_functions and phase is None and not beside:
         raise Abstain("no section checkpoint ran, and functions were not recorded")
-    ms = max(use.ms, phase or 0.0)
+    ms = max(use.ms, phase or 0.0) + beside
     if not ms:
         return None
-    calls = use.calls if use.ms else facts.section_count(CHECKPOINT) / facts.report.steps.count
+    calls = use.calls if use.ms else facts.section_count(CHECKPOINT) / facts.counted
+    calls += times
+    if calls and calls * facts.counted < _FEW_SAVES:
+        return None  # one at the end, say: how often a longer run saves is not known
     often, each = "now and then", span_text(ms, facts)
     if calls:
         often = "every step" if calls > 0.9 else f"every {1 / calls:.0f} steps"
@@ -274,8 +283,10 @@ def checkpoint_often(facts: Facts) -> Draft | None:
     return share_draft(
         facts, _OVERHEAD, ms,
         rule="checkpoint-often",
-        title=f"Checkpoints are saved {often}: {{share}} of the step",
-        evidence=(f"Saved {often}, {each}.", callers(facts, "checkpoint")),
+        title=f"Checkpoints are saved {often}: "
+        + (f"as long as {{share}} of the {facts.per}s" if beside else "{share} of the step"),
+        evidence=(f"Saved {often}, {each}.", callers(facts, "checkpoint")
+                  or called_from(facts.over_run("checkpoint"), facts)),
         group="checkpoint", sections=CHECKPOINT,
     )  # fmt: skip
 
@@ -446,7 +457,10 @@ _OPERATION_MS = 0.005
 _AROUND_MS = 0.02
 #: Batches above this are not small: then nearly all of forward must be the cost of calls.
 _SMALL_BATCH = 16
-_ALMOST_ALL = 0.65
+_ALMOST_ALL = 0.6
+_MOST_WAITED = 0.9
+#: So many of a step's operations may be called elsewhere than in forward and the optimizer.
+_BESIDE = 0.1
 
 
 def small_batch_on_cpu(facts: Facts, sizes: list[int]) -> Draft | None:
@@ -471,7 +485,10 @@ def small_batch_on_cpu(facts: Facts, sizes: list[int]) -> Draft | None:
     if min(cost, backward + total) + python > ms:
         ms = min(cost + python, backward + total)
         seen = f"A step runs {count:.0f} operations of {_each(ops_ms, count)}"
-    part = ms / (total + backward)
+    # Waiting for a CPU makes every time longer, but not what is known of a call.
+    waited = min(_MOST_WAITED, facts.share(facts.split.get("cpu_wait", 0.0)))
+    ms = min(ms / (1 - waited), total + backward)
+    part = ms / (total + backward) if total + backward > 0 else 0.0
     limit = LIMITS["call-overhead"]
     small = bool(sizes) and min(sizes) <= _SMALL_BATCH
     if limit.grade(part) is None or (not small and part < _ALMOST_ALL):
@@ -504,6 +521,11 @@ def _operations(facts: Facts) -> tuple[float, float, float]:
     rows = [r for r in operators.rows
             if r.name.startswith(("aten::", "autograd::")) and not r.on_device]  # fmt: skip
     ran = [r for r in rows if r.name.startswith("aten::")]
+    # Where in a step they ran is not known: only if they cannot be a loop beside forward.
+    calls = facts.use("tensor-calls")
+    inside = sum(calls.calls_within.get(group, 0.0) for group in ("forward", "optimizer"))
+    if calls.calls - inside > _BESIDE * sum(r.calls for r in ran) / operators.steps:
+        return 0.0, 0.0, 0.0
     scale = _shrink(facts, operators) / operators.steps
     return (
         sum(r.calls for r in ran) / operators.steps,

@@ -267,7 +267,11 @@ def unaccounted(facts: Facts) -> Draft | None:
         ),
         sections=frozenset({UNACCOUNTED}),
     )  # fmt: skip
-    return draft if draft is None or hot is None else draft.saving(hot.share * ms, of=ms)
+    if draft is None:
+        return None
+    if hot is None:  # nothing to look at: many functions have a little of it
+        return replace(draft, severity="note") if facts.has_functions else draft
+    return draft.saving(hot.share * ms, of=ms)
 
 
 def recomputes(facts: Facts) -> bool:
