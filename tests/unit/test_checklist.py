@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from fastprof.analysis.checklist import Check, checklist
+from fastprof.analysis.checklist import Check, checklist, checklist_lines
 from fastprof.report import build_report
 from fastprof.snapshot import Snapshot
 from unit.findings_runs import calls, filled, gpu_layer, operators, run, tensor
@@ -77,3 +77,10 @@ def test_s1_29_the_marks_are_as_wide_as_each_other():
 def test_s1_29_operators_alone_tell_that_attention_is_fused():
     fused = run(operators=operators({"aten::scaled_dot_product_attention": 5}))
     assert answers(fused)[4] is True
+
+
+def test_without_a_gpu_its_questions_are_one_line():
+    lines = checklist_lines(build_report(run()))
+    assert [line[:5] for line in lines] == ["[yes]", "[yes]", "[n/a]", "[n/a]"]
+    assert lines[-1] == "[n/a] About the GPU: 4 questions left out, no GPU was recorded."
+    assert len(checklist_lines(build_report(good()))) == 7

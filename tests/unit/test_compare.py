@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import fastprof
 import pytest
 from fastprof.analysis.compare import join
+from fastprof.analysis.compare.summary import relative
 from fastprof.errors import LoadError, UnknownFormatError
 from fastprof.report import build_report
-from fastprof.snapshot import Muted
+from fastprof.snapshot import LoaderStats, Muted
+from fastprof.snapshot_loaders import WorkerStats
 from unit.comparisons import SKIPPED, function, normal, run, training
 from unit.hostile import NAMES
 from unit.snapshots import MS, Node, c, cost, gpu, kernel, py
@@ -162,7 +166,7 @@ def test_a_busy_machine_withholds_the_verdict():
     disturbed = run(normal(15.0, N, 2), series=busy(2))
     pair = pair_of(quiet, disturbed)
     assert pair.step.verdict == "not tested"
-    assert "the machine was busy: other programs took up to" in pair.step.reason
+    assert "the machine was busy: other programs took about" in pair.step.reason
     assert any("busy during the run after" in note for note in pair.notes)
     # Taken off once in 20 steps, for up to 4 ms: 0.2 ms per step may be others'.
     little = {
@@ -414,3 +418,68 @@ def test_runs_that_measured_nothing_are_compared_as_far_as_they_go():
     assert comparison.basis == "run"
     assert "fastprof compare" in comparison.to_text()
     assert SKIPPED == 3
+
+
+# ---- what a reader can make something of ----
+
+
+def test_what_is_compared_with_next_to_nothing_is_said_in_words():
+    assert relative(0.5) == "+50%"
+    assert relative(11.0) == "12 times"
+    assert relative(2_626_978.0) == "from nearly nothing"
+    assert relative(-40.0) == "-100%"
+    before, after = normal(10.0, N, 1), normal(10.0, N, 2)
+    nothing, much = [1e-6] * N, normal(5.0, N, 3)
+    text = fastprof.compare(
+        run(before, {"data": nothing}), run([a + 5 for a in after], {"data": much})
+    ).to_text()
+    assert "from nearly nothing" in text
+    assert not re.search(r"\d{4,}%", text)
+
+
+def test_an_interval_that_says_nothing_is_not_printed():
+    # All of the section is in one step of 200: most draws see nothing of it.
+    once = [0.0] * (N - 1) + [80.0]
+    sides = [run(normal(10.0, N, i), {"eval": once}) for i in (1, 2)]
+    text = fastprof.compare(*sides).to_text()
+    assert "inf" not in text
+    # Two runs that differ by chance a thousandfold: t with one degree of freedom.
+    uneven = [[run([ms] * N, {"eval": [part] * N}) for part in parts]
+              for ms, parts in ((10.0, (0.001, 3.0)), (11.0, (0.002, 4.0)))]  # fmt: skip
+    pair = fastprof.compare(*uneven).pairs[0]
+    assert pair.effect("eval").low_ms is None or abs(pair.effect("eval").low_ms) < 50
+    assert "inf" not in fastprof.compare(*uneven).to_text()
+
+
+def test_runs_are_named_by_what_tells_them_apart(tmp_path):
+    report = run(normal(10.0, N, 1))
+    for folder in ("before", "after"):
+        (tmp_path / folder).mkdir()
+        report.save(tmp_path / folder / "train_profile.fprof")
+    paths = [tmp_path / folder / "train_profile.fprof" for folder in ("before", "after")]
+    assert fastprof.compare(*paths).labels == ("before", "after")
+    starts = [
+        run(normal(10.0, N, i), meta={"started_unix_ns": (1_700_000_000 + 90 * i) * 10**9})
+        for i in (1, 2)
+    ]
+    labels = fastprof.compare(*starts).labels
+    assert len(set(labels)) == 2
+    assert all(label.startswith("2023-11-1") for label in labels)
+    # The same file twice.
+    assert fastprof.compare(paths[0], paths[0]).labels == (
+        "train_profile.fprof (1)",
+        "train_profile.fprof (2)",
+    )
+
+
+@pytest.mark.parametrize(("used", "told"), [(0.52, True), (1.9, False), (None, False)])
+def test_workers_of_the_program_are_no_other_programs(used, told):
+    series = {"cpu_ns": tuple([5 * MS] * N), "switches": tuple([2] * N)}
+    made = run(normal(10.0, N, 1), series=series)
+    loaders = (LoaderStats("main", "train", N, {}, workers=WorkerStats(workers=2)),)
+    meta = {**made.meta, "cpus": 2}
+    if used is not None:
+        meta["process_cpu_ns"] = round(used * made.snapshot.duration_ns)
+    after = build_report(replace(made.snapshot, loaders=loaders, meta=meta))
+    notes = fastprof.compare(run(normal(10.0, N, 2)), after).pairs[0].notes
+    assert any("busy during the run after" in note for note in notes) == told

@@ -29,8 +29,8 @@ def healthy_phases(draw):
     """Shares of a step within the limits, in ms of 100."""
     phases = {
         "data": draw(st.floats(0.1, 9)),
-        "forward": draw(st.floats(30.1, 36)),
-        "backward": draw(st.floats(40.1, 44)),
+        "forward": draw(st.floats(34, 36)),
+        "backward": draw(st.floats(42, 44)),
         "optimizer": draw(st.floats(1, 9)),
     }
     if draw(st.booleans()):

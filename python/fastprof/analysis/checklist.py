@@ -40,6 +40,16 @@ def checklist(report: Report) -> tuple[Check, ...]:
     return tuple(Check(text, *answer(facts), no) for text, answer, no in _CHECKS)
 
 
+def checklist_lines(report: Report) -> list[str]:
+    """Return the checks as lines; those that ask a GPU are one line where none was recorded."""
+    checks = checklist(report)
+    if Facts(report).gpu is not None or report.memory is not None:
+        return [check.line for check in checks]
+    asked = [check for check in checks if check.answer is None and check.text in _OF_A_GPU]
+    one = Check("About the GPU", None, f"{len(asked)} questions left out, no GPU was recorded", "")
+    return [check.line for check in checks if check not in asked] + ([one.line] if asked else [])
+
+
 def _busy(facts: Facts) -> _Answer:
     gpu = facts.gpu
     value = None if gpu is None else gpu.utilization
@@ -127,4 +137,8 @@ _CHECKS: tuple[tuple[str, Callable[[Facts], _Answer], str], ...] = (
         _overlapped,
         "larger buckets (bucket_cap_mb), a faster interconnect",
     ),
+)
+#: Questions to which only a GPU knows the answer.
+_OF_A_GPU = frozenset(
+    text for text, answer, _ in _CHECKS if answer in (_busy, _filled, _transfers, _overlapped)
 )

@@ -6,13 +6,15 @@ recording.  Shares are of the span.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
 from fastprof.analysis.groups import GROUPS, OPENED, PHASES, sought
+from fastprof.analysis.hot import Hot, hottest
 from fastprof.analysis.lazy import Lazy
-from fastprof.analysis.walk import GroupTime, walk
+from fastprof.analysis.walk import GroupTime, imports, walk
 from fastprof.names import ascii_name, file_name
 from fastprof.report.correct import correct
 from fastprof.report.model import UNACCOUNTED, FunctionRow, Report
@@ -48,6 +50,20 @@ class Use:
     calls_within: Mapping[str, float]
     callers: tuple[Caller, ...]
 
+
+@dataclass(frozen=True, slots=True)
+class Optimizer:
+    """Classes of torch's optimizers that stepped, and how: fused, foreach, single."""
+
+    classes: tuple[str, ...]
+    modes: frozenset[str]
+
+
+#: Groups that rules look for in the whole recording.
+_OF_THE_RUN = ("shutdown", "poll", "tokens", "data", "checkpoint")
+#: Where torch's optimizers are, and how the functions begin that update parameters.
+_IN_TORCH_OPTIM = re.compile(r"torch/optim/\w+\.py$")
+_MODES = {"_fused_": "fused", "_multi_tensor_": "foreach", "_single_tensor_": "single"}
 
 NOTHING = Use(0.0, 0.0, 0.0, {}, {}, {}, ())
 
@@ -110,6 +126,13 @@ class Facts:
         inside = [ms for row, ms in self.nested.items() if row in names]
         return sum(inside) if inside and self.report.steps.count else None
 
+    def run_phase(self, name: str) -> tuple[float, float]:
+        """Return the ms per step of a phase of the run beside the steps, and its entries."""
+        row = next((row for row in self.report.phases if row.name == name), None)
+        if row is None or not self.steps or self.report.phase == name:
+            return 0.0, 0.0
+        return row.wall_ms / self.report.steps.count, row.entries / self.report.steps.count
+
     def section_count(self, names: frozenset[str]) -> int:
         """Return how often sections of these names were entered."""
         return sum(s.count for s in self.report.sections if s.name in names)
@@ -139,13 +162,101 @@ class Facts:
         return threads[self._trained] if threads else None
 
     @Lazy
+    def _self_ns(self) -> Sequence[float]:
+        """Exclusive times of the training thread's nodes."""
+        view = self.report.view
+        return correct(view, enabled=self.report.overhead.corrected).self_ns[self._trained]
+
+    @Lazy
     def _groups(self) -> Mapping[str, GroupTime]:
         thread = self.thread
         if thread is None:
             return {}
+        keys = self.report.view.keys
+        return walk(thread.nodes, self._self_ns, keys, GROUPS, OPENED, sought)
+
+    def hot_in(self, group: str) -> Hot | None:
+        """Return the program's function with most of a group's time; None if not known."""
+        thread = self.thread
+        if thread is None or not self.report.has_tree:
+            return None
+        of_group = [GROUPS[group](key) for key in self.report.view.keys]
+        nodes = thread.nodes
+        inside = [False] * len(nodes)
+        for i in range(1, len(nodes)):
+            inside[i] = inside[nodes.parent[i]] or of_group[nodes.key[i]]
+        return hottest(nodes, self._self_ns, self.report.view.keys, inside)
+
+    @Lazy
+    def _outside(self) -> tuple[list[bool], float]:
+        """Which nodes are in no section, and the part of their time that imports take."""
+        thread = self.thread
+        if thread is None or not self.report.has_tree:
+            return [], 0.0
+        keys, nodes, own = self.report.view.keys, thread.nodes, self._self_ns
+        outside, imported = [True] * len(nodes), [False] * len(nodes)
+        total = spent = 0.0
+        for i in range(1, len(nodes)):
+            above, key = nodes.parent[i], keys[nodes.key[i]]
+            outside[i] = outside[above] and key.kind != "section"
+            imported[i] = imported[above] or imports(key)
+            if outside[i]:
+                total += own[i]
+                spent += own[i] if imported[i] else 0.0
+        chosen = [a and not b for a, b in zip(outside, imported, strict=True)]
+        return chosen, spent / total if total > 0 else 0.0
+
+    @property
+    def imported_outside(self) -> float:
+        """The part of the time in no section that importing modules takes."""
+        return self._outside[1]
+
+    @Lazy
+    def hot_outside(self) -> Hot | None:
+        """The program's function with most of the time that is in no section."""
+        thread, chosen = self.thread, self._outside[0]
+        if thread is None or not chosen:
+            return None
+        keys = self.report.view.keys
+        return hottest(thread.nodes, self._self_ns, keys, chosen, libraries=False)
+
+    @Lazy
+    def hot_in_workers(self) -> Hot | None:
+        """The program's function with most of the time in the loaders' workers."""
         snapshot = self.report.view
+        found = None
+        most = 0
+        for thread in snapshot.worker_threads:
+            # The program's functions only: what else there is waits for tasks.
+            whole = [True] * len(thread.nodes)
+            here = hottest(thread.nodes, thread.nodes.self_ns, snapshot.keys, whole)
+            if here is not None and sum(thread.nodes.self_ns) > most:
+                found, most = here, sum(thread.nodes.self_ns)
+        return found
+
+    @Lazy
+    def _run_groups(self) -> Mapping[str, GroupTime]:
+        """The groups of what runs before, between and after the steps as well."""
+        snapshot = self.report.snapshot
+        if not snapshot.threads:
+            return {}
         columns = correct(snapshot, enabled=self.report.overhead.corrected).self_ns
-        return walk(thread.nodes, columns[self._trained], snapshot.keys, GROUPS, OPENED, sought)
+        nodes = snapshot.threads[self._trained].nodes
+        groups = {name: GROUPS[name] for name in _OF_THE_RUN}
+        return walk(nodes, columns[self._trained], snapshot.keys, groups, (), sought)
+
+    def over_run(self, group: str) -> Use:
+        """Return what a group took in the whole recording, spread over its steps.
+
+        Only for what is not in a step, or not always: see ``_OF_THE_RUN``.
+        """
+        if not self.report.has_tree:
+            return self._from_table(group)
+        found = self._run_groups.get(group)
+        if found is None or not found.ns:
+            return NOTHING
+        count = self.report.steps.count if self.steps else 1
+        return self._scaled(found, found.ns / _MS / count, {}, 1 / count)
 
     def use(self, group: str) -> Use:
         """Return what a group of functions took inside of steps."""
@@ -165,11 +276,16 @@ class Facts:
             if self.steps and key >= 0 and name not in self.rows:
                 continue  # validation, say: not in a step
             places[name] = places.get(name, 0.0) + ns / _MS / count
-        if self.steps and UNACCOUNTED in places:
-            # What ran in no section ran outside of steps as far as it does not fit in.
-            places[UNACCOUNTED] = min(places[UNACCOUNTED], self.rows.get(UNACCOUNTED, 0.0))
+        if self.steps:
+            # What does not fit into a section's time in the steps ran outside of them.
+            places = {name: min(ms, self.rows.get(name, 0.0)) for name, ms in places.items()}
         ms = sum(places.values())
-        scale = ms / (found.ns / _MS)  # from the recording to the span
+        return self._scaled(found, ms, places, ms / (found.ns / _MS))
+
+    def _scaled(
+        self, found: GroupTime, ms: float, places: Mapping[str, float], scale: float
+    ) -> Use:
+        """A group's time ``ms`` per span; ``scale`` is from the recording to the span."""
         callers = (
             Caller(
                 self._place(*place),
@@ -237,6 +353,62 @@ class Facts:
         ]
         return sorted(rows, key=lambda row: -row[1])
 
+    # ---- the optimizer ----
+
+    @Lazy
+    def optimizer_ms(self) -> float | None:
+        """The optimizer's time per span, less forward and backward in a closure of it."""
+        ms = self.phase("optimizer")
+        use = self.use("optimizer")
+        if ms is None:
+            ms = use.ms or None
+        if ms is None:
+            return None
+        nested = sum(use.shared.get(group, 0.0) for group in ("data", "forward", "backward"))
+        return max(0.0, ms - nested)
+
+    @Lazy
+    def optimizer(self) -> Optimizer:
+        """Which optimizers of torch's ran in the steps, and how."""
+        classes: set[str] = set()
+        modes: set[str] = set()
+        for key, _, _ in self.inside("optimizer"):
+            at = _IN_TORCH_OPTIM.search(key.file.replace("\\", "/"))
+            if key.kind != "python" or at is None:
+                continue
+            name, _, method = key.qualname.rpartition(".")
+            if method == "step" and name:
+                classes.add(name)
+            modes.update(mode for prefix, mode in _MODES.items() if key.name.startswith(prefix))
+        known = {
+            name
+            for key in self.report.snapshot.keys
+            if key.name == "__init__" and _IN_TORCH_OPTIM.search(key.file.replace("\\", "/"))
+            for name in (key.qualname.partition(".")[0],)
+        }
+        if "Adam" in classes and "AdamW" in known:  # it is an Adam, and has no step of its own
+            classes.add("AdamW")
+            # An AdamW's __init__ calls Adam's, so that one alone tells nothing.
+            classes.discard("Adam")
+        return Optimizer(tuple(sorted(classes)), frozenset(modes))
+
+    # ---- the machine ----
+
+    @Lazy
+    def cpus(self) -> float | None:
+        """CPUs that the program may use; None: not recorded."""
+        known = (self.report.meta.get(name) for name in ("cpus", "cpu_limit"))
+        limits = [float(value) for value in known if isinstance(value, (int, float)) and value > 0]
+        limits += [float(w.cpus) for row in self.report.loaders if (w := row.workers) and w.cpus]
+        return min(limits, default=None)
+
+    @Lazy
+    def cpus_used(self) -> float | None:
+        """CPUs in use by the program and its workers, on average over the recording."""
+        ns = self.report.meta.get("process_cpu_ns")
+        duration = self.report.snapshot.duration_ns
+        return ns / duration if isinstance(ns, int) and duration > 0 else None
+
     # ---- GPU ----
 
     @property
@@ -277,6 +449,20 @@ class Facts:
         """The exclusive split of a step: kind -> ms per step; empty where not known."""
         rows = getattr(self.report.steps, "split", ())
         return {row.name: row.mean_ms for row in rows}
+
+    def split_by_section(self, kind: str) -> Mapping[str, float]:
+        """Return the ms per step of a kind of the split by outermost section, as far as known."""
+        snapshot = self.report.snapshot
+        rows: dict[str, float] = {}
+        for place in snapshot.steps.split_places:
+            if place.kind == kind and self.steps:
+                nodes, name, node = snapshot.threads[place.thread].nodes, UNACCOUNTED, place.node
+                while node > 0:
+                    key = snapshot.keys[nodes.key[node]]
+                    name = key.name if key.kind == "section" else name
+                    node = nodes.parent[node]
+                rows[name] = rows.get(name, 0.0) + place.ns / _MS / self.steps
+        return rows
 
     @Lazy
     def worst_ms(self) -> float:

@@ -1,7 +1,8 @@
 """What to change, per rule and trainer: real options of today's releases.
 
-Of PyTorch 2.13, Lightning 2.6, transformers 5 and Accelerate 1.15.  A rule without an entry
-for a trainer has PyTorch's text.
+Fixes that depend on the run are in :mod:`fastprof.analysis.remedies`.  Of PyTorch 2.13,
+Lightning 2.6, transformers 5 and Accelerate 1.15.  A rule without an entry for a trainer has
+PyTorch's text.
 """
 
 from __future__ import annotations
@@ -11,24 +12,6 @@ from collections.abc import Mapping
 _HF = "TrainingArguments"
 
 _FIXES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
-    "data-loading": {
-        "torch": (
-            ("DataLoader(num_workers=8 to 16 (4 is often too few), prefetch_factor=4 (default 2), "
-            "persistent_workers=True, pin_memory=True)."),
-            ("If workers do not keep up: do less per sample, preprocess once and store the "
-            "result, use faster storage."),
-        ),
-        "transformers": (
-            (f"{_HF}(dataloader_num_workers=8 to 16 (DataLoader: num_workers), "
-            "dataloader_prefetch_factor=4 (prefetch_factor, default 2), "
-            "dataloader_persistent_workers=True, dataloader_pin_memory=True)."),
-            "Tokenize once with dataset.map() and not in the collator.",
-        ),
-        "accelerate": (
-            ("DataLoader(num_workers=8, prefetch_factor=4 (default 2), persistent_workers=True, "
-            "pin_memory=True), and DataLoaderConfiguration(non_blocking=True) for the copies."),
-        ),
-    },
     "worker-shutdown": {
         "torch": (
             "DataLoader(persistent_workers=True): the workers stay for the next epoch.",
@@ -172,33 +155,6 @@ _FIXES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "Move pure Python work of threads into a process: threads share the interpreter.",
         ),
     },
-    "optimizer-unfused": {
-        "torch": (
-            ("torch.optim.AdamW(params, fused=True) or foreach=True: one call for all "
-            "parameters."),
-            ("In an optimizer of your own: torch._foreach_add_ and its like on lists, or "
-            "torch.compile the step."),
-        ),
-        "transformers": (f'{_HF}(optim="adamw_torch_fused").',),
-    },
-    "optimizer-share": {
-        "torch": (
-            "A fused optimizer (fused=True in torch.optim.AdamW, or apex FusedAdam).",
-            "Step less often: accumulate gradients over more micro-batches.",
-        ),
-        "lightning": (
-            "A fused optimizer (fused=True in configure_optimizers()).",
-            "Trainer(accumulate_grad_batches=...): step less often.",
-        ),
-        "transformers": (
-            (f'{_HF}(optim="adamw_torch_fused"), gradient_accumulation_steps=... to step less '
-            "often; a fused optimizer for others."),
-        ),
-        "accelerate": (
-            "A fused optimizer (fused=True in torch.optim.AdamW).",
-            "Accelerator(gradient_accumulation_steps=...): step less often.",
-        ),
-    },
     "forward-share": {
         "torch": (
             ("Distillation, quantization, a smaller architecture, AMP, torch.compile; "
@@ -307,7 +263,10 @@ _FIXES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "torch": (
             ("Raise the batch size (or tokens per batch); gradient accumulation does not help "
             "here, it keeps batches small."),
-            "torch.compile removes part of the cost of each call.",
+            (
+                "torch.compile makes fewer calls of them, and with mode=\"reduce-overhead\" a GPU "
+                "replays them as CUDA graphs."
+            ),
         ),
         "transformers": (
             f"{_HF}(per_device_train_batch_size=...) higher: more tokens per batch.",

@@ -107,6 +107,7 @@ GROUPS: Mapping[str, Match] = {
         _python(r"torch/utils/data/dataloader\.py$", r"_BaseDataLoaderIter\.__next__|__next__"),
     ),
     "forward": _section(FORWARD),
+    "backward": _section(BACKWARD),
     "optimizer": _either(
         _section(OPTIMIZER), _python(r"torch/optim/", r"(?:\w+\.)?step|.*profile_hook_step.*")
     ),

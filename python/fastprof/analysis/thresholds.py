@@ -162,6 +162,10 @@ _ALL = {
         "bmm's share of operators", "%", None, 0.20, None,
         f"{_OWN}: twice the 5 to 10 % that softmax usually takes",
     ),
+    "unaccounted-share": Limit(
+        "share of the step in no phase", "%", None, 0.25, None,
+        f"{_OWN}: a quarter; TraceML draws lines at 10 and 20 % for what is no phase",
+    ),
     "launch-share": Limit(
         "share of launching kernels", "%", None, 0.10, 0.20,
         f"{_OWN}: TraceML's 10 and 20 % for what is no phase",

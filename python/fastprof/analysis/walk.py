@@ -22,11 +22,13 @@ Match = Callable[[Key], bool]
 _OWN = re.compile(r"/fastprof/(?:session|integrations|capture|cli)/[^/]+\.py$")
 
 
-def _is_own(key: Key) -> bool:
+def is_own(key: Key) -> bool:
+    """Whether a function is fastprof's: it stands around those of the program."""
     return key.name == "(fastprof)" or _OWN.search(key.file.replace("\\", "/")) is not None
 
 
-def _imports(key: Key) -> bool:
+def imports(key: Key) -> bool:
+    """Whether a function imports modules."""
     return key.kind == "python" and "importlib._bootstrap>" in key.file
 
 
@@ -83,10 +85,10 @@ def walk(
     """
     names = list(groups)
     found = {name: GroupTime() for name in names}
-    imports = 1 << len(names)
-    bits = [imports if _imports(key) else _bits(key, groups) if sought(key) else 0 for key in keys]
+    imported = 1 << len(names)
+    bits = [imported if imports(key) else _bits(key, groups) if sought(key) else 0 for key in keys]
     section = [key.kind == "section" for key in keys]
-    own = [_is_own(key) for key in keys]
+    own = [is_own(key) for key in keys]
     python = [key.kind == "python" and not own[i] for i, key in enumerate(keys)]
     looked_into = [(1 << names.index(name), found[name].inside) for name in opened]
     cum = subtree_sums(nodes.parent, self_ns)
@@ -103,7 +105,7 @@ def walk(
         outer.append(key if section[key] and outer[parent] < 0 else outer[parent])
         above.append(key if python[key] else above[parent])
         theirs.append(theirs[parent] if own[key] else i)
-        if not here or here & imports:
+        if not here or here & imported:
             continue
         spent[here, outer[i]] = spent.get((here, outer[i]), 0.0) + self_ns[i]
         for bit, inside in looked_into:

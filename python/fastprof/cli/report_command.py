@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from fastprof.analysis.checklist import checklist
+from fastprof.analysis.checklist import checklist_lines
 from fastprof.cli.endings import complain
 from fastprof.cli.output import standard_output
 from fastprof.exporters.findings_lines import all_findings
@@ -79,7 +79,7 @@ def run(argv: Sequence[str]) -> int:
 def _advice(report: Report, options: argparse.Namespace) -> list[str]:
     lines = all_findings(report) if options.findings else []
     if options.checklist:
-        lines += [*([""] if lines else []), *(check.line for check in checklist(report))]
+        lines += [*([""] if lines else []), *checklist_lines(report)]
     return lines
 
 

@@ -24,6 +24,9 @@ MIN_SAMPLES = 20
 BLOCKED_SHARE = 0.30
 DATA_SHARE = 0.10
 
+#: Sending a batch from a worker takes about as long as making one that is this short.
+SHORT_BATCH_MS = 1.0
+
 _DATA = ("data", "data_loading")
 #: What a batch's time is spent on; the wait for the next one is beside these.
 PHASES = ("data", "forward", "backward", "optimizer")
@@ -230,7 +233,7 @@ def _advice(name: str, row: WorkerRow) -> str:
     loader = ascii_name(name, 60)
     load, step = f"{row.load_ms:.4g} ms per batch", f"a {row.step_ms:.4g} ms step"
     if not row.workers:
-        if row.load_ms < DATA_SHARE * (row.load_ms + row.step_ms):
+        if row.load_ms < max(DATA_SHARE * (row.load_ms + row.step_ms), SHORT_BATCH_MS):
             return ""
         return (
             f"{loader}: no workers, so the loop loads its batches itself, {load} against {step}: "
@@ -249,6 +252,16 @@ def _advice(name: str, row: WorkerRow) -> str:
 
 def _workers(count: int) -> str:
     return f"{count} worker{'s' if count != 1 else ''}"
+
+
+def most_workers(cpus: float, *, waits: bool) -> int:
+    """Return how many workers have a CPU of their own beside the training process.
+
+    Args:
+        cpus: what the process may use.
+        waits: loading waits for files or the network, which needs no CPU.
+    """
+    return max(1, int(cpus)) if waits else max(0, int(cpus) - 1)
 
 
 def _cpus(row: WorkerRow) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -36,6 +37,9 @@ LEVEL = 0.95
 NOISE = 0.02
 #: More sides make a table that nobody reads.
 _MOST_SIDES = 16
+
+#: Folders of a path that name a run.
+_MOST_PARTS = 2
 
 _Side = tuple[Run, ...]
 #: Figure -> value, of one row of one run.
@@ -105,13 +109,32 @@ def _open_side(side: Source | Sequence[Source]) -> _Side:
 
 
 def _labels(sides: Sequence[_Side]) -> tuple[str, ...]:
-    """The files' names, numbered where two are the same."""
-    names = [
-        side[0].label + (f" and {len(side) - 1} more" if len(side) > 1 else "") for side in sides
-    ]
-    return tuple(
-        f"{name} ({i})" if names.count(name) > 1 else name for i, name in enumerate(names, 1)
-    )
+    """What tells the sides apart: file name, else folder, else start, else number."""
+    first = [side[0] for side in sides]
+    more = [f" and {len(side) - 1} more" if len(side) > 1 else "" for side in sides]
+    names = [run.label for run in first]
+    for other in (_folders(first), [run.started for run in first]):
+        if len(set(names)) == len(names):
+            break
+        if len(set(other)) == len(other) and all(other):
+            names = other
+    if len(set(names)) < len(names):
+        names = [
+            f"{name} ({i})" if names.count(name) > 1 else name for i, name in enumerate(names, 1)
+        ]
+    return tuple(name + text for name, text in zip(names, more, strict=True))
+
+
+def _folders(runs: Sequence[Run]) -> list[str]:
+    """The paths without the parts at either end that all of them share; of the rest the ends."""
+    parts = [[part for part in re.split(r"[/\\]", run.path) if part] for run in runs]
+    if not all(parts):
+        return [""] * len(runs)
+    for end in (0, -1):
+        while all(len(p) > 1 for p in parts) and len({p[end] for p in parts}) == 1:
+            for p in parts:
+                del p[end]
+    return ["/".join(p[-_MOST_PARTS:]) for p in parts]
 
 
 def _pair(
@@ -198,7 +221,7 @@ def _doubted(effect: Effect, before: Run, after: Run) -> Effect:
             reason = f"the steps of the run {side} do not settle"
         elif run.busy:
             reason = (
-                f"the machine was busy: other programs took up to {run.interrupted:.0%} of the "
+                f"the machine was busy: other programs took about {run.interrupted:.0%} of the "
                 f"steps' time in the run {side}"
             )
     if not reason or effect.p is None:

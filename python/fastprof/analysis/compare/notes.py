@@ -58,7 +58,7 @@ def _of_run(side: str, run: Run) -> list[str]:
         busy = "The machine was busy" if run.busy else "Others used the machine"
         out.append(
             f"{busy} during the run {side} ({run.label}): by the times that its thread was taken "
-            f"off the CPU, they took up to {run.interrupted:.1%} of the steps' time. That counts "
+            f"off the CPU, they took about {run.interrupted:.1%} of the steps' time. That counts "
             "as no change."
         )
     return out

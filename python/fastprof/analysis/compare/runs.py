@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -33,6 +34,19 @@ class Run:
 
     label: str
     report: Report
+    #: Where it was read from; empty for a report.
+    path: str = ""
+
+    @property
+    def started(self) -> str:
+        """When it began, by the clock of this machine; empty if that is not known."""
+        ns = self.report.meta.get("started_unix_ns")
+        if not isinstance(ns, int) or isinstance(ns, bool) or not 0 < ns < 1 << 62:
+            return ""
+        try:
+            return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(ns // 10**9))
+        except (OverflowError, ValueError, OSError):
+            return ""
 
     @property
     def steps(self) -> int:
@@ -74,7 +88,9 @@ class Run:
         """At most this part of the steps' time went to others on the machine, or None.
 
         From involuntary context switches, of which each costs up to a time slice, and no
-        more than the time in which the thread was not on the CPU.
+        more than the time in which the thread was not on the CPU.  The program's other threads
+        and its workers want a CPU as well: they have their part of it, by the CPU time that
+        they used and that they left to others.
         """
         series = self.report.snapshot.steps.series
         wall = sum(series.wall_ns) / 1e6
@@ -83,7 +99,23 @@ class Run:
         lost = sum(series.switches) * _SLICE_MS
         if series.cpu_ns:
             lost = min(lost, max(0.0, wall - sum(series.cpu_ns) / 1e6))
-        return lost / wall
+        others = self._others
+        return None if others is None else lost / wall * others
+
+    @property
+    def _others(self) -> float | None:
+        """The part of what takes the CPU from the training thread that is not the program."""
+        meta, series = self.report.meta, self.report.snapshot.steps.series
+        used, cpus = meta.get("process_cpu_ns"), meta.get("cpus")
+        duration = self.report.snapshot.duration_ns
+        workers = any(row.workers and row.workers.workers for row in self.report.loaders)
+        known = isinstance(used, int) and isinstance(cpus, int) and duration > 0 and series.cpu_ns
+        if not known:
+            return None if workers else 1.0
+        own = float(used or 0) / duration
+        beside = max(0.0, own - sum(series.cpu_ns) / sum(series.wall_ns))
+        free = max(0.0, float(cpus or 0) - own)
+        return free / (free + beside) if free + beside > 0 else 1.0
 
     @property
     def lost_ms(self) -> float:
@@ -149,7 +181,8 @@ def open_run(source: Source) -> Run:
     if isinstance(source, Report):
         return Run("report", source)
     if isinstance(source, (str, os.PathLike)):
-        return Run(os.path.basename(os.fsdecode(source)), load(source))
+        path = os.fsdecode(source)
+        return Run(os.path.basename(path), load(source), os.path.abspath(path))
     raise TypeError(f"{source!r:.80} is neither a Report nor the path of a saved run")
 
 
@@ -159,4 +192,4 @@ def as_pstats_sees_it(run: Run) -> Run:
         return run
     stats = stats_dict(run.report.snapshot, correct_times=run.report.overhead.corrected)
     functions = report_from_stats(stats).functions
-    return Run(run.label, replace(run.report, functions=functions))
+    return replace(run, report=replace(run.report, functions=functions))

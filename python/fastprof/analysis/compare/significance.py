@@ -35,6 +35,8 @@ from fastprof.analysis.compare.student import critical, two_sided_p
 
 #: How likely a change of the size called detectable is found.
 _POWER = 0.8
+#: An interval that extends by so many times the longer of both times says nothing.
+_WIDEST = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,8 @@ def effect_of_steps(
         margin=noise * (fact.before_ms or 0.0) + lost_ms,
         draws=draws,
     )
+    if not _known(fact, found):
+        return _untested(fact, "nearly all of this time is in a few steps")
     middles = [
         quantiles.quantile(series.values, 0.5, blocks, level)
         for series, blocks in ((before, a), (after, b))
@@ -113,6 +117,8 @@ def effect_of_runs(
     found = welch(before, after, level=level)
     if found is None:
         return _untested(fact, "one run on each side")
+    if not _known(fact, found):
+        return _untested(fact, "the runs of one side differ too much from each other")
     return _tested(fact, found, 0.0)
 
 
@@ -204,6 +210,12 @@ def _means(
 
 def _untested(effect: Effect, reason: str) -> Effect:
     return replace(effect, verdict=NOT_TESTED, reason=reason)
+
+
+def _known(effect: Effect, found: Difference) -> bool:
+    """Whether an interval says anything: not if it is many times as wide as the times are long."""
+    widest = _WIDEST * max(effect.before_ms or 0.0, effect.after_ms or 0.0)
+    return math.isfinite(found.limit) and found.limit * found.error <= widest
 
 
 def _tested(effect: Effect, found: Difference, margin: float) -> Effect:

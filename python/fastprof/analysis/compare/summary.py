@@ -12,6 +12,9 @@ from fastprof.analysis.compare.model import Change, Effect, SummaryRow
 from fastprof.analysis.compare.runs import STEP, Run
 
 _GIB = 2**30
+#: From ten times as much on a change is said as a factor; from this factor on, what was there
+#: before was nothing to compare with.
+_TIMES, _NOTHING = 9.0, 999.0
 
 
 def summary(
@@ -73,10 +76,16 @@ def duration(ms: float) -> str:
 
 
 def relative(change: float | None) -> str:
-    """Return a relative change in percent with its sign: ``+54%``, ``-0.4%``."""
+    """Return a relative change in percent with its sign: ``+54%``, ``-0.4%``.
+
+    In words where a percentage says nothing: ``12 times``, ``from nearly nothing``.  No figure
+    falls by more than all of it, so the end of an interval below that is -100 %.
+    """
     if change is None:
         return "n/a"
-    percent = 100 * change
+    if change >= _TIMES:
+        return "from nearly nothing" if change >= _NOTHING else f"{1 + change:.0f} times"
+    percent = 100 * max(change, -1.0)
     return f"{percent:+.0f}%" if abs(percent) >= 9.95 else f"{percent:+.1f}%"
 
 

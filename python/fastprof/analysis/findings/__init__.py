@@ -43,6 +43,7 @@ RULES: tuple[Rule, ...] = (
     rules_memory.MEMORY_LEAK,
     rules_memory.MEMORY_FRAGMENTATION,
     rules_data.DATA_LOADING,
+    rules_steps.UNACCOUNTED_TIME,
     rules_kernels.ALL_REDUCE_SHARE,
     rules_ranks.IMBALANCE,
     rules_kernels.ATTENTION_UNFUSED,
@@ -115,12 +116,14 @@ def _reduced(
         return None, causes
     if draft.ms is None:
         return draft, ()
-    parts = [(r.id, part_of(earlier, draft, rule.id)) for r, earlier in fired]
-    by = tuple(name for name, ms in parts if ms > 0)
-    rest = max(0.0, draft.ms - sum(ms for _, ms in parts))
+    parts = [(r, earlier, part_of(earlier, draft, rule.id)) for r, earlier in fired]
+    by = tuple(r.id for r, _, ms in parts if ms > 0)
+    rest = max(0.0, draft.ms - sum(ms for *_, ms in parts))
     if not by:
         return draft, ()
-    severity = draft.severity if draft.grade is None else draft.grade(rest)
+    # What thins out the whole step leaves every share of it as it is.
+    graded = max(0.0, draft.ms - sum(ms for _, earlier, ms in parts if not earlier.thins))
+    severity = draft.severity if draft.grade is None else draft.grade(graded)
     if severity is None or rest <= 0:
         return None, by
     scale = rest / draft.ms

@@ -10,9 +10,9 @@ what is left is *explained*: it is no finding, and the examination names what ex
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from fastprof.analysis.facts import Facts
+from fastprof.analysis.facts import Facts, Use
 from fastprof.analysis.fixes import fixes
 from fastprof.analysis.thresholds import CRITICAL_STEPS, MIN_STEPS, Limit, amount
 
@@ -54,6 +54,18 @@ class Draft:
     claims: Mapping[str, float] = field(default_factory=dict)
     thins: float = 0.0
     yields_to: frozenset[str] = frozenset()
+
+    def saving(self, ms: float, *, of: float) -> Draft:
+        """Return the draft for a fix that saves only ``ms`` of the time ``of`` it is about."""
+        part = ms / of if of > 0 else 0.0
+        grade = self.grade
+        return replace(
+            self,
+            ms=ms,
+            grade=None if grade is None or part <= 0 else lambda rest: grade(rest / part),
+            places={name: value * part for name, value in self.places.items()},
+            shared={name: value * part for name, value in self.shared.items()},
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +138,12 @@ def span_text(ms: float, facts: Facts) -> str:
 
 def callers(facts: Facts, group: str, most: int = 3) -> str:
     """Return who calls a group, most time first, in a sentence; empty if not known."""
-    found = facts.use(group).callers[:most]
+    return called_from(facts.use(group), facts, most)
+
+
+def called_from(use: Use, facts: Facts, most: int = 3) -> str:
+    """Return the callers of what is known of a group, as :func:`callers`."""
+    found = use.callers[:most]
     if not found:
         return ""
     parts = [
@@ -157,8 +174,10 @@ def share_draft(
     title: str,
     evidence: Sequence[str],
     value: float | None = None,
+    fix: Sequence[str] = (),
     group: str | None = None,
     sections: frozenset[str] = frozenset(),
+    places: Mapping[str, float] | None = None,
     claims: Mapping[str, float] | None = None,
 ) -> Draft | None:
     """Return the draft of a rule whose value is its time's share of the span, None if ok.
@@ -172,11 +191,14 @@ def share_draft(
         title: ``{share}`` in it becomes the share.
         evidence: sentences; empty ones are left out.
         value: the share to show, if it is not that of ``ms``.
+        fix: what to change, if it is not the text of the rule.
         group: the functions whose time it is.
         sections: the sections it is about.
+        places: the time by outermost section, where the group does not tell.
         claims: see :class:`Draft`.
     """
-    share = facts.share(ms) if value is None else value
+    ms = min(ms, facts.span_ms)
+    share = min(1.0, facts.share(ms) if value is None else value)
     severity = capped(limit.grade(facts.share(ms)), facts)
     if severity is None:
         return None
@@ -190,12 +212,12 @@ def share_draft(
         threshold=limit.text(severity),
         source=limit.origin,
         evidence=sentences(*evidence),
-        fix=fixes(rule, facts.framework),
+        fix=tuple(fix) or fixes(rule, facts.framework),
         ms=ms,
         grade=lambda rest: capped(limit.grade(facts.share(rest)), facts),
         group=group,
         sections=sections,
-        places={k: v * scale for k, v in use.places.items()} if use else {},
+        places={k: v * scale for k, v in use.places.items()} if scale and use else places or {},
         shared={k: v * scale for k, v in use.shared.items()} if use else {},
         claims=claims or {},
     )
@@ -206,6 +228,7 @@ __all__ = [
     "Draft",
     "Rule",
     "amount",
+    "called_from",
     "callers",
     "capped",
     "need_functions",

@@ -19,19 +19,27 @@ from fastprof.analysis.thresholds import LIMITS
 #: The program is in its own way if it uses this part of the CPUs that it may use: only then
 #: do fewer threads of its own help.
 _OWN = 0.8
+#: Waiting for longer than this part of a step is a finding, whoever has the CPUs.
+_MOST = 2 / 3
+_OTHERS = (
+    ("Stop what else runs on this machine, or give this program CPUs that are its alone (the "
+    "job's request, the container's limit, `taskset`)."),
+    "Until then, other figures of this run are those of a busy machine.",
+)  # fmt: skip
 
 
 def cpu_contention(facts: Facts) -> Draft | None:
     """Time in which the training thread was ready to run and had no CPU; all of it is saved.
 
-    A finding if the program itself uses the CPUs, with all its threads and workers; a note
-    if others do, or if the container has used up its share.
+    A finding if the program itself uses the CPUs, with all its threads and workers, or if
+    the thread waits for most of its time; else a note: other programs have the CPUs, or the
+    container has used up its share.
     """
     need_steps(facts)
     ms = facts.split.get("cpu_wait")
     if ms is None:
         raise Abstain("how long the thread was ready without a CPU was not recorded")
-    used, cpus = _used(facts), _cpus(facts)
+    used, cpus = facts.cpus_used, facts.cpus
     own = used is not None and cpus is not None and used >= _OWN * cpus
     draft = share_draft(
         facts, LIMITS["overhead-share"], ms,
@@ -43,25 +51,14 @@ def cpu_contention(facts: Facts) -> Draft | None:
             _threads(facts),
             "" if own else "So it is other programs, or the CPU limit of a container.",
         ),
+        fix=() if own else _OTHERS,
     )  # fmt: skip
     if draft is None:
         return None
     # What is left of the step is what ran meanwhile, thinned out by it.
-    return replace(draft, thins=facts.share(ms)) if own else replace(draft, severity="note")
-
-
-def _used(facts: Facts) -> float | None:
-    """CPUs in use over the recording, on average."""
-    ns = facts.report.meta.get("process_cpu_ns")
-    duration = facts.report.snapshot.duration_ns
-    return ns / duration if isinstance(ns, int) and duration > 0 else None
-
-
-def _cpus(facts: Facts) -> float | None:
-    """CPUs that the program may use."""
-    known = (facts.report.meta.get(name) for name in ("cpus", "cpu_limit"))
-    limits = [float(value) for value in known if isinstance(value, (int, float)) and value > 0]
-    return min(limits, default=None)
+    if own or facts.share(ms) > _MOST:
+        return replace(draft, thins=facts.share(ms))
+    return replace(draft, severity="note")
 
 
 def _demand(used: float | None, cpus: float | None) -> str:

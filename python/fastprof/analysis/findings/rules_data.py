@@ -7,6 +7,7 @@ from fastprof.analysis.findings.draft import (
     Abstain,
     Draft,
     Rule,
+    called_from,
     callers,
     capped,
     need_functions,
@@ -17,9 +18,18 @@ from fastprof.analysis.findings.draft import (
     span_text,
 )
 from fastprof.analysis.groups import DATA, WAITS
+from fastprof.analysis.hot import Hot
+from fastprof.analysis.remedies import (
+    Loading,
+    loading,
+    loading_fix,
+    loading_saves,
+    parts_text,
+    train_loaders,
+)
 from fastprof.analysis.thresholds import LIMITS, Limit
 from fastprof.names import ascii_name
-from fastprof.report.loaders import LoaderRow, WorkerRow
+from fastprof.report.loaders import SHORT_BATCH_MS, LoaderRow, WorkerRow
 
 _OVERHEAD = LIMITS["overhead-share"]
 #: torch waits so long for a worker that does not end.
@@ -29,10 +39,11 @@ _TOKENS_MS = 10_000.0
 
 
 def data_loading(facts: Facts) -> Draft | None:
-    """Share of the step in the section data: what perfect prefetching would save.
+    """Share of the step in the section data, and what workers on free CPUs would save of it.
 
     On a GPU only the part in which the GPU was idle counts: what is hidden behind work on
-    the GPU costs nothing.
+    the GPU costs nothing.  With workers only the time counts in which the loop waited for
+    them.  Batches that are quicker than sending them from a worker are left alone.
     """
     need_sample(facts)
     use = facts.use("data")
@@ -45,60 +56,118 @@ def data_loading(facts: Facts) -> Draft | None:
     if facts.timeline is not None:
         ms = min(ms, facts.timeline.idle_data_ms)
         stalled = f"The GPU is idle for {span_text(ms, facts)} of it."
+    rows = [(row, row.workers) for row in train_loaders(facts) if row.workers]
+    if rows and all(w.workers for _, w in rows):
+        waited = sum(w.blocked_ms for _, w in rows) / max(1, facts.report.steps.count)
+        ms = min(ms, waited) if facts.steps else ms
+    elif facts.steps and _short(measured, rows):
+        return None
     limit = LIMITS["data-share"]
     severity = capped(limit.grade(facts.share(ms)), facts)
+    if severity is None:
+        return None
     loud = severity in ("warning", "critical")
-    title = "Data loading is a bottleneck: {share} of the step" if loud else (
-        "Data loading takes {share} of the step"
-    )  # fmt: skip
-    return share_draft(
+    waits = not any(w.workers for _, w in rows) and _waits(facts)
+    found = loading(facts, measured, waits=waits)
+    hot = facts.hot_in_workers if found.have else facts.hot_in("data")
+    draft = share_draft(
         facts, limit, ms,
         rule="data-loading",
-        title=title,
+        title="Data loading is a bottleneck: {share} of the step" if loud else (
+            "Data loading takes {share} of the step"
+        ),
         value=facts.share(measured),
         evidence=(
             f"Fetching batches takes {span_text(measured, facts)}.",
             stalled,
-            *(row.workers.advice for row in facts.report.loaders if row.workers),
-            _content(facts) if severity else "",
+            *(_loader_text(row, w, facts) for row, w in rows),
+            _limit_text(found, facts),
+            _content(facts, found, hot, measured),
         ),
+        fix=loading_fix(facts, found, hot, waits=waits),
         group="data",
         sections=DATA,
     )  # fmt: skip
+    if draft is None:
+        return None
+    saved = loading_saves(facts, found, ms, waits=waits)
+    # Where workers save too little, nothing is worth a change of the loader.
+    worth = limit.grade(facts.share(saved)) is not None or found.advised is None
+    return draft.saving(saved, of=ms) if worth else None
 
 
-def _content(facts: Facts) -> str:
-    """What the time in the data section is spent on: it changes the fix."""
+def _short(ms: float, rows: list[tuple[LoaderRow, WorkerRow]]) -> bool:
+    """Whether a batch is made in less time than a worker takes to send one."""
+    loads = [w.load_ms for _, w in rows if w.load_ms is not None]
+    return max(loads, default=ms) < SHORT_BATCH_MS
+
+
+def _waits(facts: Facts) -> bool:
+    """Whether what the training thread does for its batches is mostly waiting."""
     rows = [row for row in facts.inside("data") if row[0].kind in ("python", "c")]
     total = sum(ms for _, ms, _ in rows)
+    return sum(ms for key, ms, _ in rows if WAITS(key)) > total / 2
+
+
+def _loader_text(row: LoaderRow, w: WorkerRow, facts: Facts) -> str:
+    """How one loader does: who loads, how long, and whether the loop waits."""
+    name = ascii_name(row.name, 60)
+    if not w.workers:
+        if w.load_ms is None:
+            return ""
+        return f"{name} has no workers: the loop makes its batches, {w.load_ms:.3g} ms each."
+    asked = w.ready + w.blocked
+    load = "" if w.load_ms is None else f", each takes {w.load_ms:.3g} ms for a batch"
+    return (
+        f"{name} has {w.workers} worker{'s' if w.workers != 1 else ''}{load}; the loop waited for "
+        f"{w.blocked} of {asked} batches."
+    )
+
+
+def _limit_text(found: Loading, facts: Facts) -> str:
+    """What keeps up, and what there is a CPU for."""
+    if not found.has_loader or found.needed <= found.have:
+        return ""
+    text = f"To keep up, you need {found.needed} worker{'s' if found.needed != 1 else ''}"
+    if facts.cpus is None or (found.advised or 0) >= found.needed:
+        return f"{text}."
+    cpus = f"{facts.cpus:.3g} CPU{'s' if facts.cpus != 1 else ''}"
+    return f"{text}, and the program may use {cpus}, of which training takes one."
+
+
+def _content(facts: Facts, found: Loading, hot: Hot | None, ms: float) -> str:
+    """What the time is spent on: it changes the fix."""
+    if found.have:
+        # The training process waits for them; what they do is known only if it was recorded.
+        return "" if hot is None else f"Most of the workers' time is in {where(hot.key)}."
+    rows = [row for row in facts.inside("data") if row[0].kind in ("python", "c")]
+    total = sum(own for _, own, _ in rows)
     if total <= 0:
         return ""
-    waiting = sum(ms for key, ms, _ in rows if WAITS(key))
-    top = max((row for row in rows if row[0].kind == "python"), key=lambda r: r[1], default=None)
-    named = "" if top is None or top[1] < 0.1 * total else (
-        f"; most of Python's own time is in {where(top[0])}"
+    waiting = sum(own for key, own, _ in rows if WAITS(key))
+    named = "" if hot is None else " " + parts_text(
+        hot, hot.share * ms, " per step" if facts.per == "step" else " in all"
     )  # fmt: skip
     if waiting > total / 2:
-        workers = any(row.workers and row.workers.workers for row in facts.report.loaders)
-        what = "workers" if workers else "files, the network or sleep"
         return (
-            f"{percent(waiting / total)} of it waits for {what}, the CPU is not the limit{named}."
+            f"{percent(waiting / total)} of it waits for files, the network or sleep, the CPU is "
+            f"not the limit.{named}"
         )
-    return f"{percent(1 - waiting / total)} of it computes: preprocessing is the limit{named}."
+    return f"{percent(1 - waiting / total)} of it computes: preprocessing is the limit.{named}"
 
 
 def worker_shutdown(facts: Facts) -> Draft | None:
     """Time until worker processes have ended, per step of the run."""
     need_sample(facts)
-    use = facts.use("shutdown")
+    use = facts.over_run("shutdown")
     watched = [(row, row.workers) for row in facts.report.loaders if row.workers]
     seen = sum((w.shutdown_ms or 0.0) * w.shutdowns for _, w in watched)
     times = max(sum(w.shutdowns for _, w in watched), 2 if use.total_ms else 0)
     total = max(use.total_ms, seen)
     group = "shutdown"
-    if not total and not facts.use("data").ms:
+    if not total and not facts.over_run("data").ms:
         # Without the name: a wait for a process is a poll.
-        poll = facts.use("poll")
+        poll = facts.over_run("poll")
         if poll.total_ms >= _JOIN_MS:
             total, times, group = poll.total_ms, 1, "poll"
     if not total:
@@ -111,14 +180,19 @@ def worker_shutdown(facts: Facts) -> Draft | None:
     return share_draft(
         facts, _floor(facts, total, _JOIN_MS), _per_span(facts, total),
         rule="worker-shutdown",
-        title=f"DataLoader workers are shut down for {total / 1e3:.3g} s: {{share}}",
+        title=f"DataLoader workers are shut down for {total / 1e3:.3g} s: {_as_long(facts)}",
         evidence=(
             (f"{total:.5g} ms in {name}: torch waits up to 5 s for each worker to end, after "
             "each epoch unless the workers are kept."),
-            callers(facts, group),
+            called_from(facts.over_run(group), facts),
         ),
-        claims={"data-loading": use.shared.get("data", 0.0)},
+        claims={"data-loading": facts.use("shutdown").shared.get("data", 0.0)},
     )  # fmt: skip
+
+
+def _as_long(facts: Facts) -> str:
+    """A time that is not in the steps, against theirs; ``{share}`` is filled in later."""
+    return "as long as {share} of the " + ("steps" if facts.steps else "run")
 
 
 def _per_span(facts: Facts, total_ms: float) -> float:
@@ -159,7 +233,7 @@ def loader_recreated(facts: Facts) -> Draft | None:
     return share_draft(
         facts, _OVERHEAD, _per_span(facts, total),
         rule="loader-recreated",
-        title="Worker processes are started anew each epoch: {share} of the step",
+        title=f"Worker processes are started anew each epoch: {_as_long(facts)}",
         evidence=tuple(_start_text(row, w) for row, w, _, _ in costs),
         claims={
             "data-loading": in_data,
@@ -191,18 +265,18 @@ def _start_text(row: LoaderRow, w: WorkerRow) -> str:
 def token_counting(facts: Facts) -> Draft | None:
     """Time in functions that count tokens by iterating over the loader, per step."""
     need_functions(facts)
-    use = facts.use("tokens")
+    use = facts.over_run("tokens")
     if not use.total_ms:
         return None
     return share_draft(
         facts, _floor(facts, use.total_ms, _TOKENS_MS), _per_span(facts, use.total_ms),
         rule="token-counting",
-        title=f"Tokens are counted for {use.total_ms / 1e3:.3g} s: {{share}}",
+        title=f"Tokens are counted for {use.total_ms / 1e3:.3g} s: {_as_long(facts)}",
         evidence=(
             f"{use.total_ms:.5g} ms in num_tokens: it iterates over the whole loader.",
-            callers(facts, "tokens"),
+            called_from(use, facts),
         ),
-        claims={"data-loading": use.shared.get("data", 0.0)},
+        claims={"data-loading": facts.use("tokens").shared.get("data", 0.0)},
     )  # fmt: skip
 
 
@@ -251,6 +325,5 @@ DATA_LOADING = Rule(
     "data-loading", data_loading,
     "The loop waits in next() for its batches. Without workers it loads them itself, while the "
     "GPU has nothing to do; with too few, or with slow storage, the queue runs empty. "
-    "Prefetching enough hides the whole of it, so the time in the data section is what can be "
-    "saved.",
+    "Workers load beside the step, as far as there are CPUs for them.",
 )  # fmt: skip

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from fastprof.analysis.facts import Caller, Facts, located, where
 from fastprof.analysis.findings.draft import (
     Abstain,
     Draft,
     Rule,
+    called_from,
     callers,
     need_functions,
     need_sample,
@@ -16,6 +19,7 @@ from fastprof.analysis.findings.draft import (
     span_text,
 )
 from fastprof.analysis.groups import BACKWARD, CHECKPOINT, FORWARD, LOGGING, OPTIMIZER
+from fastprof.analysis.remedies import FUSED, can_fuse, fusing_saves, optimizer_fix
 from fastprof.analysis.thresholds import LIMITS, MIN_TIMES, Limit
 from fastprof.names import ascii_name
 from fastprof.report.operators import OperatorReport, OperatorRow
@@ -41,16 +45,21 @@ def sync_item(facts: Facts) -> Draft | None:
     if blocked is not None:
         return blocked
     use = facts.use("item")
+    # What torch's optimizers read of their own state is the optimizer's.
+    theirs = use.shared.get("optimizer", 0.0) if facts.optimizer.classes else 0.0
     operators = _operator_ms(facts, "aten::_local_scalar_dense", "aten::item")
     if not facts.has_functions and operators is None:
         raise Abstain("neither functions, operators nor the GPU were recorded")
     loops = sum(_loop_ms(c) for c in use.callers)
-    ms = max(use.ms + loops, operators or 0.0)
+    if theirs and use.ms:
+        loops *= 1 - min(1.0, theirs / use.ms)
+        operators = max(0.0, operators - theirs) if operators else operators
+    ms = max(use.ms - theirs + loops, operators or 0.0)
     seen = (
         f"{use.calls:.4g} reads per {facts.per} take {span_text(use.ms, facts)}, the loops "
         f"around them {span_text(loops, facts)}."
     )
-    if operators is not None and operators > use.ms + loops:
+    if operators is not None and operators > use.ms - theirs + loops:
         seen = f"aten::_local_scalar_dense takes {span_text(operators, facts)}."
     return share_draft(
         facts, _OVERHEAD, ms,
@@ -248,17 +257,25 @@ def logging_share(facts: Facts) -> Draft | None:
     )  # fmt: skip
 
 
+#: Checkpoints of which one may be that at the end, and one that of the first epoch.
+_FEW_SAVES = 3
+
+
 def checkpoint_often(facts: Facts) -> Draft | None:
-    """Time of saving checkpoints within steps."""
+    """Time of saving checkpoints, within steps and between them."""
     need_steps(facts)
     use = facts.use("checkpoint")
     phase = facts.phase("checkpoint")
-    if not facts.has_functions and phase is None:
+    beside, times = facts.run_phase("checkpoint")
+    if not facts.has_functions and phase is None and not beside:
         raise Abstain("no section checkpoint ran, and functions were not recorded")
-    ms = max(use.ms, phase or 0.0)
+    ms = max(use.ms, phase or 0.0) + beside
     if not ms:
         return None
-    calls = use.calls if use.ms else facts.section_count(CHECKPOINT) / facts.report.steps.count
+    calls = use.calls if use.ms else facts.section_count(CHECKPOINT) / facts.counted
+    calls += times
+    if calls and calls * facts.counted < _FEW_SAVES:
+        return None  # one at the end, say: how often a longer run saves is not known
     often, each = "now and then", span_text(ms, facts)
     if calls:
         often = "every step" if calls > 0.9 else f"every {1 / calls:.0f} steps"
@@ -266,8 +283,10 @@ def checkpoint_often(facts: Facts) -> Draft | None:
     return share_draft(
         facts, _OVERHEAD, ms,
         rule="checkpoint-often",
-        title=f"Checkpoints are saved {often}: {{share}} of the step",
-        evidence=(f"Saved {often}, {each}.", callers(facts, "checkpoint")),
+        title=f"Checkpoints are saved {often}: "
+        + (f"as long as {{share}} of the {facts.per}s" if beside else "{share} of the step"),
+        evidence=(f"Saved {often}, {each}.", callers(facts, "checkpoint")
+                  or called_from(facts.over_run("checkpoint"), facts)),
         group="checkpoint", sections=CHECKPOINT,
     )  # fmt: skip
 
@@ -280,7 +299,7 @@ def gc_pressure(facts: Facts) -> Draft | None:
     known = facts.split.get("gc", sum(series) / len(series) if series else None)
     if known is None and not facts.has_functions:
         raise Abstain("garbage collections were not recorded")
-    ms = max(known or 0.0, use.ms)
+    ms = use.ms if known is None else known
     runs = facts.report.steps.gc_runs
     told = (
         f"Collections in the measured steps: {', '.join(str(n) for n in runs)} of generation "
@@ -299,6 +318,7 @@ def gc_pressure(facts: Facts) -> Draft | None:
             _split_places(facts, "gc"),
         ),
         group="gc" if use.ms >= ms / 2 else None,
+        places=facts.split_by_section("gc"),
     )  # fmt: skip
 
 
@@ -320,7 +340,7 @@ def lock_contention(facts: Facts) -> Draft | None:
     waited = sum(c.own_ms for c in behind)
     if facts.split:
         waited = min(waited, facts.split.get("other", 0.0))
-    ms = max(known or 0.0, acquired) + waited
+    ms = (acquired if known is None else known) + waited
     others = [t for t in facts.report.threads if facts.thread and t.ident != facts.thread.ident]
     busy = sorted(others, key=lambda t: -t.total_ms)[:2]
     named = "; ".join(
@@ -342,7 +362,18 @@ def lock_contention(facts: Facts) -> Draft | None:
             f"Other threads: {named}." if named else "",
         ),
         group="lock" if acquired >= ms / 2 else None,
+        places=_waits_by_section(facts, waited),
     )  # fmt: skip
+
+
+def _waits_by_section(facts: Facts, behind_with: float) -> Mapping[str, float]:
+    """Time at locks by outermost section; that at a `with lock:` is where it ends."""
+    rows = dict(facts.split_by_section("lock"))
+    ends = facts.use("unlock").places
+    whole = sum(ends.values())
+    for name, ms in ends.items():
+        rows[name] = rows.get(name, 0.0) + (behind_with * ms / whole if whole else 0.0)
+    return rows
 
 
 #: Own time per call from which on a function with a `with lock:` waits there.
@@ -363,21 +394,27 @@ _UNFUSED_CALLS = 40
 
 
 def optimizer_unfused(facts: Facts) -> Draft | None:
-    """An optimizer above its share that makes many small calls, parameter by parameter.
+    """An optimizer above its share that updates parameter by parameter.
 
-    Saved is at most all of its time.
+    Saved is what the fused version of this class was measured to save, half of the time for
+    an optimizer of the program's.  Silent where there is no fused version.
     """
     need_functions(facts)
     need_steps(facts)
-    use = facts.use("optimizer")
-    ms = facts.phase("optimizer")
-    ms = use.ms if ms is None else ms
+    ms = facts.optimizer_ms
     if not ms:
         raise Abstain("no section optimizer and no optimizer of torch's was seen")
+    classes = facts.optimizer.classes
+    if classes and not can_fuse(facts):
+        return None
     calls = facts.use("tensor-calls").calls_within.get("optimizer", 0.0)
     kernels = _kernels_per_step(facts, OPTIMIZER)
     small = max(calls, kernels or 0.0)
-    if small < _UNFUSED_CALLS:
+    # An Adam that is not fused goes over its state several times, however few tensors it has.
+    passes = bool(classes) and all(name in FUSED for name in classes) and (
+        "single" in facts.optimizer.modes
+    )  # fmt: skip
+    if not small or (small < _UNFUSED_CALLS and not passes):
         return None
     what = "kernels" if kernels and kernels > calls else "calls on tensors"
     made = share_draft(
@@ -389,9 +426,12 @@ def optimizer_unfused(facts: Facts) -> Draft | None:
             f"{1e3 * ms / small:.3g} us each."),
             _python_in(facts, "optimizer"),
         ),
+        fix=optimizer_fix(facts),
         group="optimizer", sections=OPTIMIZER,
     )  # fmt: skip
-    return made if made is None or made.severity != "note" else None
+    if made is None or made.severity == "note":
+        return None
+    return made.saving(fusing_saves(facts, ms, small) if classes else ms / 2, of=ms)
 
 
 def _python_in(facts: Facts, group: str) -> str:
@@ -408,49 +448,90 @@ def _kernels_per_step(facts: Facts, names: frozenset[str]) -> float | None:
     return sum(counts) / max(1, facts.report.steps.count) if counts else None
 
 
-#: Calls that take less are mostly the cost of calling.
-_SMALL_CALL_MS = 0.05
-#: Batches above this are not small, whatever the calls take.
+#: What calling an operation costs, from Python through the dispatcher and autograd; what a
+#: call takes beyond it is computing.
+_CALL_MS = 0.008
+#: The same without Python: operations that others call, and those of backward.
+_OPERATION_MS = 0.005
+#: And the modules and functions around a call, in Python.
+_AROUND_MS = 0.02
+#: Batches above this are not small: then nearly all of forward must be the cost of calls.
 _SMALL_BATCH = 16
-#: Where the batch size is not known: what PyTorch needs for any step is a good part of one
-#: that is shorter than this, and nearly all of forward must be the cost of calls.
-_SHORT_STEP_MS = 2.0
-_ALMOST_ALL = 0.8
+_ALMOST_ALL = 0.6
+_MOST_WAITED = 0.9
+#: So many of a step's operations may be called elsewhere than in forward and the optimizer.
+_BESIDE = 0.1
 
 
 def small_batch_on_cpu(facts: Facts, sizes: list[int]) -> Draft | None:
-    """Share of forward that is Python and calls below 50 us: a larger batch spreads it.
+    """Share of forward and backward that is calling operations: a larger batch spreads it.
 
-    The same share of backward and all of the optimizer are spread as well, so they count.
+    Of each call in forward count at most 8 us, and 20 us of Python around it; backward, which
+    has about as many, as much of it as forward at most.  Where torch.profiler counted the
+    operations, at most 5 us of each, which includes those that C functions call.
     """
     rows = facts.inside("forward")
     total = facts.use("forward").ms
     if not rows or not total:
         raise Abstain("no section forward ran, so the cost of its calls is not known")
-    spread = sum(
-        ms for key, ms, calls in rows if key.kind != "c" or (calls and ms / calls < _SMALL_CALL_MS)
-    )
-    part = spread / total
+    called = [(ms, n) for key, ms, n in rows if key.kind == "c" and n]
+    calls, own = sum(n for _, n in called), sum(ms for ms, _ in called)
+    python = min(sum(ms for key, ms, _ in rows if key.kind != "c"), calls * _AROUND_MS)
+    spread = sum(min(ms, n * _CALL_MS) for ms, n in called) + python
+    backward = facts.phase("backward") or 0.0
+    ms = spread + min(spread / total * backward, spread)
+    seen = f"Forward makes {calls:.0f} calls per {facts.per} of {_each(own, calls)}"
+    count, ops_ms, cost = _operations(facts)
+    if min(cost, backward + total) + python > ms:
+        ms = min(cost + python, backward + total)
+        seen = f"A step runs {count:.0f} operations of {_each(ops_ms, count)}"
+    # Waiting for a CPU makes every time longer, but not what is known of a call.
+    waited = min(_MOST_WAITED, facts.share(facts.split.get("cpu_wait", 0.0)))
+    ms = min(ms / (1 - waited), total + backward)
+    part = ms / (total + backward) if total + backward > 0 else 0.0
     limit = LIMITS["call-overhead"]
-    known = bool(sizes)
-    if (known and min(sizes) > _SMALL_BATCH) or limit.grade(part) is None:
+    small = bool(sizes) and min(sizes) <= _SMALL_BATCH
+    if limit.grade(part) is None or (not small and part < _ALMOST_ALL):
         return None
-    if not known and (part < _ALMOST_ALL or facts.span_ms > _SHORT_STEP_MS):
-        return None
-    backward, optimizer = facts.phase("backward") or 0.0, facts.phase("optimizer") or 0.0
-    ms = spread + part * backward + optimizer
-    calls = sum(n for key, _, n in rows if key.kind == "c")
-    size = f"Batches hold {min(sizes)} samples. " if known else ""
+    updates = facts.use("tensor-calls").calls_within.get("optimizer", 0.0)
+    size = f"Batches hold {min(sizes)} samples. " if sizes else ""
     return share_draft(
-        facts, _ANY, ms,
+        facts, _ANY, ms + min(facts.optimizer_ms or 0.0, updates * (_CALL_MS + _AROUND_MS)),
         rule="small-batch",
-        title="Batches are too small: {share} of the step is the cost of calls",
+        title=(
+            "Batches are too small: {share} of the step is the cost of calls" if small else
+            "Operations are many and small: {share} of the step is the cost of calling them"
+        ),
         evidence=(
-            (f"{size}{percent(part)} of forward is Python and calls of less than 50 us "
-            f"({calls:.0f} calls per {facts.per})."),
+            f"{size}{seen}; {percent(part)} of forward and backward is the cost of calling.",
         ),
         group="forward", sections=FORWARD | BACKWARD | OPTIMIZER,
     )  # fmt: skip
+
+
+def _each(ms: float, count: float) -> str:
+    return f"{ms / count:.2g} ms each" if count else "n/a"
+
+
+def _operations(facts: Facts) -> tuple[float, float, float]:
+    """Operations per step, their own time, and what calling them costs, in ms per step."""
+    operators = facts.report.operators
+    if operators is None or not operators.steps:
+        return 0.0, 0.0, 0.0
+    rows = [r for r in operators.rows
+            if r.name.startswith(("aten::", "autograd::")) and not r.on_device]  # fmt: skip
+    ran = [r for r in rows if r.name.startswith("aten::")]
+    # Where in a step they ran is not known: only if they cannot be a loop beside forward.
+    calls = facts.use("tensor-calls")
+    inside = sum(calls.calls_within.get(group, 0.0) for group in ("forward", "optimizer"))
+    if calls.calls - inside > _BESIDE * sum(r.calls for r in ran) / operators.steps:
+        return 0.0, 0.0, 0.0
+    scale = _shrink(facts, operators) / operators.steps
+    return (
+        sum(r.calls for r in ran) / operators.steps,
+        sum(r.self_cpu_ms for r in ran) * scale,
+        sum(min(r.self_cpu_ms, r.calls * _OPERATION_MS) for r in rows) * scale,
+    )
 
 
 #: Any share above 15 %; what decides is the limit of the share of forward.
@@ -522,8 +603,8 @@ LOCK_CONTENTION = Rule(
 OPTIMIZER_UNFUSED = Rule(
     "optimizer-unfused", optimizer_unfused,
     "An update written as a loop over parameters makes several small calls for each; hundreds of "
-    "them take longer than the arithmetic. Fused and foreach optimizers do it in one call for "
-    "all.",
+    "them take longer than the arithmetic, and each goes over the parameters in memory again. A "
+    "fused optimizer does it in one call for all.",
 )  # fmt: skip
 MIXED_PRECISION_SCALER = Rule(
     "mixed-precision-scaler", mixed_precision_scaler,

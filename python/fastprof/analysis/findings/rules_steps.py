@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from statistics import median
 
-from fastprof.analysis.facts import Facts
+from fastprof.analysis.facts import Facts, where
 from fastprof.analysis.findings.draft import (
     Abstain,
     Draft,
@@ -19,8 +20,16 @@ from fastprof.analysis.findings.draft import (
 )
 from fastprof.analysis.fixes import fixes
 from fastprof.analysis.groups import BACKWARD, FORWARD, OPTIMIZER
+from fastprof.analysis.remedies import (
+    STEP_LESS,
+    can_fuse,
+    fusing_saves,
+    optimizer_fix,
+    parts_text,
+)
 from fastprof.analysis.thresholds import LIMITS, USUAL
 from fastprof.names import ascii_name
+from fastprof.report.model import UNACCOUNTED
 
 #: Steps that a variation needs.
 _CV_STEPS = 10
@@ -158,25 +167,34 @@ def _what_varies(facts: Facts) -> str:
 
 
 def optimizer_share(facts: Facts) -> Draft | None:
-    """Optimizer's share of the step; saved if it came down to 10 % of what would be left.
+    """Optimizer's share of the step; a note where no fused version makes it quicker.
 
-    With o of a step s and the limit l: (s - o) / (1 - l) is the step then.
+    Forward and backward in a closure of the optimizer are not its own.
     """
     need_steps(facts)
-    ms = facts.phase("optimizer")
+    ms = facts.optimizer_ms if facts.phase("optimizer") is not None else None
     if ms is None:
         raise Abstain("no section optimizer or optimizer_step ran in the measured steps")
-    return share_draft(
+    classes = facts.optimizer.classes
+    if "LBFGS" in classes:  # its directions are the method, not overhead
+        return None
+    draft = share_draft(
         facts, LIMITS["optimizer-share"], ms,
         rule="optimizer-share",
         title="The optimizer takes {share} of the step",
-        evidence=(f"Section optimizer takes {span_text(ms, facts)}.",),
+        evidence=(f"The optimizer takes {span_text(ms, facts)}.",),
+        fix=(*optimizer_fix(facts), STEP_LESS[facts.framework]),
         group="optimizer", sections=OPTIMIZER,
     )  # fmt: skip
+    if draft is None or not classes:
+        return draft
+    if not can_fuse(facts) or "SGD" in classes:
+        return replace(draft, severity="note")
+    return draft.saving(fusing_saves(facts, ms, 0), of=ms)
 
 
 def forward_share(facts: Facts) -> Draft | None:
-    """A note if forward is outside of its usual share."""
+    """A note if forward is above its usual share."""
     return _unusual(facts, "forward")
 
 
@@ -184,7 +202,7 @@ def backward_share(facts: Facts) -> Draft | None:
     """Backward above 3 times forward; saved if it took as long as forward.
 
     Not if activations are recomputed (torch.utils.checkpoint): then backward contains a
-    forward.  Outside of its usual share it is a note.
+    forward.  Above its usual share it is a note.
     """
     need_steps(facts)
     forward, backward = facts.phase("forward"), facts.phase("backward")
@@ -211,7 +229,49 @@ def backward_share(facts: Facts) -> Draft | None:
         ),
         fix=fixes("backward-share", facts.framework),
         ms=backward - forward, grade=grade, sections=BACKWARD,
+        yields_to=frozenset({"unaccounted"}),
     )  # fmt: skip
+
+
+def unaccounted(facts: Facts) -> Draft | None:
+    """Time of the step in no section; saved is at most what its hottest function takes.
+
+    On a GPU only as far as the GPU is idle.
+    """
+    need_steps(facts)
+    ms = facts.rows.get(UNACCOUNTED)
+    if ms is None or len(facts.rows) < 2:
+        raise Abstain("no section ran in the measured steps")
+    ms *= 1 - facts.imported_outside
+    if facts.timeline is not None:
+        ms = min(ms, facts.timeline.idle_ms)
+    hot = facts.hot_outside
+    draft = share_draft(
+        facts, LIMITS["unaccounted-share"], ms,
+        rule="unaccounted",
+        title="{share} of the step is in no phase" + (
+            "" if hot is None
+            else f", {'most' if hot.share > 0.5 else 'the largest part'} of it in {where(hot.key)}"
+        ),
+        evidence=(
+            (f"It is neither data, forward, backward, optimizer nor another section: "
+            f"{span_text(ms, facts)}."),
+            "" if hot is None else parts_text(hot, hot.share * ms, " per step"),
+        ),
+        fix=(
+            ("Record functions as well: then this finding names the function that takes it."
+             if not facts.has_functions else
+             'Put its parts into sections (profile_section("name")), to see which takes it.',)
+            if hot is None else
+            (f"Look at {where(hot.key)}: do it less often, in fewer calls, or beside the step.",)
+        ),
+        sections=frozenset({UNACCOUNTED}),
+    )  # fmt: skip
+    if draft is None:
+        return None
+    if hot is None:  # nothing to look at: many functions have a little of it
+        return replace(draft, severity="note") if facts.has_functions else draft
+    return draft.saving(hot.share * ms, of=ms)
 
 
 def recomputes(facts: Facts) -> bool:
@@ -220,30 +280,31 @@ def recomputes(facts: Facts) -> bool:
     return bool(told) or facts.use("recompute").calls > 0
 
 
-#: What to do about a phase that takes less than usual.
-_ELSEWHERE = ("Nothing here: other parts of the step take the time.",)
-
-
 def _unusual(facts: Facts, phase: str) -> Draft | None:
     need_steps(facts)
     usual, ms = USUAL[phase], facts.phase(phase)
     if ms is None:
         raise Abstain(f"no section {phase} or {phase}_pass ran in the measured steps")
     share = facts.share(ms)
-    if usual.low <= share <= usual.high:
+    if share <= usual.high:  # below, other parts of the step take the time
         return None
-    high = share > usual.high
     return Draft(
         value=100 * share, unit="%",
         title=f"{phase.capitalize()} takes {percent(share)} of the step",
         severity="note",
         threshold=f"usually {usual.text}", source=usual.origin,
         evidence=(f"Section {phase} takes {span_text(ms, facts)}.",),
-        fix=fixes(f"{phase}-share", facts.framework) if high else _ELSEWHERE,
+        fix=fixes(f"{phase}-share", facts.framework),
         sections=FORWARD if phase == "forward" else BACKWARD,
     )  # fmt: skip
 
 
+UNACCOUNTED_TIME = Rule(
+    "unaccounted", unaccounted,
+    "A training step loads data, computes forward and backward and updates the weights. What "
+    "takes time beside these (metrics, an environment, averages of weights, locks) is easily "
+    "overlooked, and is seldom needed in every step.",
+)  # fmt: skip
 OPTIMIZER_SHARE = Rule(
     "optimizer-share", optimizer_share,
     "Updating the weights should take a tenth of a step. More comes from an optimizer that works "
@@ -251,7 +312,7 @@ OPTIMIZER_SHARE = Rule(
 )  # fmt: skip
 FORWARD_SHARE = Rule(
     "forward-share", forward_share,
-    "Forward usually takes a third of a step. Much more or less is worth a look, not an alarm: a "
+    "Forward usually takes a third of a step. Much more is worth a look, not an alarm: a "
     "frozen backbone or a heavy loss is healthy.",
 )  # fmt: skip
 BACKWARD_SHARE = Rule(

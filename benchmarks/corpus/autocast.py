@@ -1,0 +1,24 @@
+"""bfloat16 where it pays, by autocast.
+
+Right: none.
+"""
+
+from __future__ import annotations
+
+import torch
+from kit import mlp, start, update
+
+
+def main() -> None:
+    start()
+    x = torch.randn(8, 128, 512)
+    model = mlp(512, 2048, 2048, 512)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for step in range(20):
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = (model(x[step % 8]) - x[step % 8]).square().mean()
+        update(loss, optimizer)
+
+
+if __name__ == "__main__":
+    main()

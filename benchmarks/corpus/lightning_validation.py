@@ -1,0 +1,47 @@
+"""Lightning's Trainer with validation and checkpoints.
+
+Right: none.
+"""
+
+from __future__ import annotations
+
+import tempfile
+
+import lightning
+import torch
+from kit import mlp, start
+from torch.utils.data import DataLoader, TensorDataset
+
+
+class Net(lightning.LightningModule):
+    """A perceptron as a LightningModule."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = mlp(128, 1024, 1024, 128)
+
+    def training_step(self, batch: list[torch.Tensor], index: int) -> torch.Tensor:
+        loss = (self.net(batch[0]) - batch[0]).square().mean()
+        self.log("loss", loss)
+        return loss
+
+    def validation_step(self, batch: list[torch.Tensor], index: int) -> None:
+        self.log("held", (self.net(batch[0]) - batch[0]).square().mean())
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.parameters(), lr=0.01)
+
+
+def main() -> None:
+    start()
+    loader = DataLoader(TensorDataset(torch.randn(3200, 128)), batch_size=64)
+    held = DataLoader(TensorDataset(torch.randn(640, 128)), batch_size=64)
+    with tempfile.TemporaryDirectory() as folder:
+        lightning.Trainer(
+            max_epochs=3, accelerator="cpu", logger=False, enable_progress_bar=False,
+            enable_model_summary=False, default_root_dir=folder,
+        ).fit(Net(), loader, held)  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,314 @@
+"""How often findings are right: a corpus of training scripts whose findings are known.
+
+    python benchmarks/findings.py [--only NAME ...] [--limit N] [--no-fixes] [--json FILE]
+
+Each script of ``benchmarks/corpus`` and ``examples/problems`` runs under ``fastprof run``.  Its
+first lines say which findings are right (``Right: rule, rule`` or ``none``; a problem's is its
+``Rule:``): any other one is wrong.  ``Fix: rule OPTION ... [xN]`` is how to apply a fix; the script
+then runs without fastprof, as it is and with the option, in turns, and what a step saves is set
+against what the finding promised (``xN``: a step does the work of N).  With ``--json`` results of
+several calls are gathered in a file.  Needs torch; scripts of libraries that are missing are left
+out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import runpy
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from harness import Cell, Table, machine, render
+
+ROOT = Path(__file__).resolve().parent.parent
+CORPUS = ROOT / "benchmarks" / "corpus"
+PROBLEMS = ROOT / "examples" / "problems"
+#: Not scripts, but what they share.
+_SHARED = ("kit", "gpt")
+#: What else is true of a problem: the objects that burden the collector are made in no phase.
+#: A loop over elements makes a tensor for each, which the collector looks at.
+_ALSO = {"gc_pressure": ("unaccounted",), "item_every_value": ("gc-pressure",)}
+#: Seconds that a run may take.
+LIMIT_S = 120
+#: Steps before measuring, as `fastprof run` leaves them out.
+WARM = 3
+#: True or not by what the machine does meanwhile, whatever the script is.
+_OF_THE_MACHINE = ("cpu-contention",)
+
+
+@dataclass(frozen=True)
+class Fix:
+    """How to apply what a rule advises."""
+
+    rule: str
+    options: tuple[str, ...]
+    scale: int
+
+
+@dataclass(frozen=True)
+class Script:
+    """A training script and what is to be found in it."""
+
+    name: str
+    path: Path
+    options: tuple[str, ...]
+    right: frozenset[str]
+    fix: Fix | None
+
+
+@dataclass
+class Result:
+    """What was found in a script: (rule, severity, title, saving in ms); times of the fix."""
+
+    name: str
+    right: list[str]
+    found: list[tuple[str, str, str, float | None]] = field(default_factory=list)
+    step_ms: float | None = None
+    fix: str | None = None
+    before_ms: float | None = None
+    after_ms: float | None = None
+    error: str = ""
+
+
+def scripts() -> list[Script]:
+    """The corpus, the problems, and the problems' healthy versions."""
+    found = []
+    for path in sorted(CORPUS.glob("*.py")):
+        if path.stem in _SHARED:
+            continue
+        text = path.read_text(encoding="utf-8")
+        right = re.search(r"^Right: (.*)\.$", text, re.MULTILINE)
+        fix = re.search(r"^Fix: (\S+) (.*?)(?: x(\d+))?\.$", text, re.MULTILINE)
+        rules = frozenset(right[1].split(", ")) - {"none"} if right else frozenset[str]()
+        how = Fix(fix[1], tuple(fix[2].split()), int(fix[3] or 1)) if fix else None
+        found.append(Script(path.stem, path, (), rules, how))
+    for path in sorted(PROBLEMS.glob("*.py")):
+        rule = re.search(r"^Rule: (.*)\.$", path.read_text(encoding="utf-8"), re.MULTILINE)
+        if rule is None:
+            continue
+        scale = 256 if path.stem == "tiny_batches" else 1
+        fix_of = Fix(rule[1], ("--healthy",), scale)
+        rules = frozenset({rule[1], *_ALSO.get(path.stem, ())})
+        found.append(Script(path.stem, path, (), rules, fix_of))
+        found.append(Script(f"{path.stem}-healthy", path, ("--healthy",), frozenset(), None))
+    return found
+
+
+def in_fork(work: Callable[[], object], log: Path) -> str:
+    """Run ``work`` in a fork whose output goes to a file; return what went wrong, or nothing."""
+    sys.stdout.flush()
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            os.setsid()
+            out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+            os.dup2(out, 1)
+            os.dup2(out, 2)
+            work()
+            status = 0
+        except SystemExit as end:
+            status = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(status)
+    deadline = time.monotonic() + LIMIT_S
+    while time.monotonic() < deadline:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            code = os.waitstatus_to_exitcode(status)
+            lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+            return "" if code == 0 else f"status {code}: {lines[-1] if lines else ''}"
+        time.sleep(0.02)
+    os.killpg(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return f"did not end in {LIMIT_S} s"
+
+
+def profile(script: Script, folder: Path, result: Result) -> None:
+    """Fill in what fastprof finds."""
+    import fastprof
+    from fastprof.cli import main
+
+    out = folder / script.name
+
+    def work() -> None:
+        sys.exit(main(["run", "-o", str(out), str(script.path), *script.options]))
+
+    result.error = in_fork(work, folder / "log.txt")
+    files = sorted(out.rglob("*.fprof"))
+    if result.error or not files:
+        result.error = result.error or "no run was saved"
+        return
+    report = fastprof.load(files[0])
+    result.step_ms = report.steps.mean_ms
+    result.found = [(f.rule, f.severity, f.title, f.saving_ms) for f in report.findings]
+
+
+def step_ms(script: Script, options: tuple[str, ...], folder: Path) -> float | None:
+    """Return the mean time of a step without fastprof; None if it cannot be told."""
+    out = folder / "times.json"
+    out.unlink(missing_ok=True)
+
+    def work() -> None:
+        from torch.optim.optimizer import register_optimizer_step_post_hook
+
+        times: list[float] = []
+        register_optimizer_step_post_hook(lambda *_: times.append(time.perf_counter()))
+        sys.argv = [str(script.path), *options]
+        sys.path.insert(0, str(script.path.parent))
+        runpy.run_path(str(script.path), run_name="__main__")
+        out.write_text(json.dumps(times))
+
+    error = in_fork(work, folder / "plain.txt")
+    times = json.loads(out.read_text()) if not error and out.exists() else []
+    if len(times) <= WARM + 2:
+        return None
+    return float(1e3 * (times[-1] - times[WARM]) / (len(times) - 1 - WARM))
+
+
+def measure(script: Script, fix: Fix, folder: Path, rounds: int, result: Result) -> None:
+    """Fill in the times of a step before and after the fix; the fastest of each counts."""
+    before, after = [], []
+    for _ in range(rounds):
+        before.append(step_ms(script, script.options, folder))
+        after.append(step_ms(script, (*script.options, *fix.options), folder))
+    known = [ms for ms in before if ms], [ms for ms in after if ms]
+    if all(known):
+        result.fix = fix.rule
+        result.before_ms, result.after_ms = min(known[0]), min(known[1]) / fix.scale
+
+
+def examine(script: Script, folder: Path, *, fixes: bool, rounds: int) -> Result:
+    """Run a script, and its fix if the rule that it is of was found."""
+    result = Result(script.name, sorted(script.right))
+    profile(script, folder, result)
+    rules = [rule for rule, *_ in result.found]
+    if fixes and script.fix is not None and script.fix.rule in rules:
+        measure(script, script.fix, folder, rounds, result)
+    for rule, severity, title, saving in result.found:
+        mark = "right" if rule in script.right else (
+            "machine" if rule in _OF_THE_MACHINE else "WRONG"
+        )  # fmt: skip
+        saves = "" if saving is None else f" [{saving:.3g} of {result.step_ms or 0:.3g} ms]"
+        print(f"  {mark} {severity} {title}{saves}")
+    return result
+
+
+def promised(result: Result) -> float | None:
+    """The saving that the finding promised, as part of its step."""
+    saving = next((s for rule, _, _, s in result.found if rule == result.fix), None)
+    return saving / result.step_ms if saving and result.step_ms else None
+
+
+def measured(result: Result) -> float | None:
+    """The saving that the fix brought, as part of the step."""
+    if not result.before_ms or result.after_ms is None:
+        return None
+    return 1 - result.after_ms / result.before_ms
+
+
+def tables(results: list[Result]) -> list[Table]:
+    """Findings by rule; fixes by script; what is wrong."""
+    rules: dict[str, list[int]] = {}
+    wrong: list[tuple[Cell, ...]] = []
+    for result in results:
+        for rule, _, title, _ in result.found:
+            counts = rules.setdefault(rule, [0, 0, 0])
+            if rule in result.right:
+                counts[0] += 1
+            elif rule in _OF_THE_MACHINE:
+                counts[2] += 1
+            else:
+                counts[1] += 1
+                wrong.append((result.name, rule, title))
+    fixed = [(r, promised(r), measured(r)) for r in results if r.fix]
+    rows: list[tuple[Cell, ...]] = [
+        (r.name, r.fix, round(100 * (p or 0)), round(100 * (m or 0)), kept(p, m))
+        for r, p, m in fixed
+    ]
+    half = sum(kept(p, m) == "yes" for _, p, m in fixed)
+    healthy = [r for r in results if not r.right]
+    clean = sum(all(f[0] in _OF_THE_MACHINE for f in r.found) for r in healthy)
+    out = [
+        Table("Findings by rule", ("rule", "right", "wrong", "machine"),
+              tuple((rule, *counts) for rule, counts in sorted(rules.items())),
+              (f"{len(results)} scripts; of {len(healthy)} healthy ones {clean} have no finding",)),
+        Table("Savings, % of a step", ("script", "rule", "promised", "measured", "half of it"),
+              tuple(rows), (f"{half} of {len(fixed)} saved at least half of what was promised",)),
+    ]  # fmt: skip
+    if wrong:
+        out.append(Table("Wrong findings", ("script", "rule", "title"), tuple(wrong)))
+    missed = [r for r in results if r.error]
+    if missed:
+        out.append(
+            Table("Left out", ("script", "why"), tuple((r.name, r.error[:120]) for r in missed))
+        )
+    return out
+
+
+def kept(promise: float | None, saved: float | None) -> str:
+    """Whether at least half of a promise was kept."""
+    return "yes" if promise is not None and saved is not None and saved >= promise / 2 else "no"
+
+
+def gathered(path: str | None) -> dict[str, Any]:
+    """What earlier calls left in the file."""
+    if path is None or not Path(path).exists():
+        return {}
+    found: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
+    return found
+
+
+def main() -> None:
+    known = scripts()
+    parser = argparse.ArgumentParser(description="Right and wrong findings on a corpus.")
+    parser.add_argument("--only", nargs="*", metavar="NAME", help="scripts whose name holds it")
+    parser.add_argument("--limit", type=int, metavar="N", help="the first N of them")
+    parser.add_argument("--no-fixes", action="store_true", help="measure no savings")
+    parser.add_argument("--rounds", type=int, default=2, help="runs before and after a fix")
+    parser.add_argument("--json", metavar="FILE", help="gather the results there")
+    parser.add_argument("--show", action="store_true", help="only print what FILE holds")
+    asked = parser.parse_args()
+    chosen = [s for s in known if not asked.only or any(part in s.name for part in asked.only)]
+    if not chosen or asked.rounds < 1:
+        parser.error("no such script" if not chosen else "--rounds must be at least 1")
+    kept_before = gathered(asked.json)
+    if not asked.show:
+        import torch
+
+        # The first optimizer imports half of torch.
+        torch.optim.SGD([torch.zeros(1)])
+        with tempfile.TemporaryDirectory() as folder:
+            for script in chosen[: asked.limit]:
+                print(script.name)
+                result = examine(
+                    script, Path(folder), fixes=not asked.no_fixes, rounds=asked.rounds
+                )
+                if result.error:
+                    print(f"  {result.error}")
+                kept_before[script.name] = asdict(result)
+                if asked.json:
+                    Path(asked.json).write_text(json.dumps(kept_before), encoding="utf-8")
+    about = ", ".join(f"{name} {value}" for name, value in machine().items())
+    results = [Result(**row) for row in kept_before.values()]
+    print(about)
+    for table in tables(results):
+        print("\n" + render(table))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,304 @@
+"""Fixes are those of the run they stand under, and a finding's evidence does not deny it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from fastprof.report import build_report
+from fastprof.report.findings import Finding
+from fastprof.snapshot import Snapshot
+from fastprof.snapshot_phases import RUN_PHASES, PhaseTime
+from fastprof.snapshot_steps import SplitPlace
+from unit.findings_runs import (
+    MS,
+    Key,
+    Node,
+    c_function,
+    calls,
+    found,
+    gpu_layer,
+    loader,
+    loads,
+    noted,
+    run,
+    tensor,
+    torch_py,
+)
+from unit.snapshots import py, section
+
+SLOW = {"data": 60, "forward": 20, "backward": 20}
+SLEEP = c_function("<built-in method time.sleep>", "time.sleep")
+
+
+def text(finding: Finding) -> str:
+    return " ".join((finding.title, *finding.evidence, *finding.fix))
+
+
+def with_cpus(made: Snapshot, cpus: int, used: float | None = None) -> Snapshot:
+    meta = {**made.meta, "cpus": cpus}
+    if used is not None:
+        meta["process_cpu_ns"] = round(used * made.duration_ns)
+    return replace(made, meta=meta)
+
+
+def computing(**changes: object) -> Snapshot:
+    """Batches that the loop makes itself, by a function of the program."""
+    make = calls(c_function("<built-in method torch.tensor>", "torch.tensor"), 40, 64)
+    parse = calls(py("__getitem__", 12, "/x/data.py", "Lines.__getitem__"), 10, 64, make)
+    made = {"inside": {"data": [parse]}, "loaders": (loader(60, cpus=2),), **changes}
+    return run(SLOW, **made)
+
+
+# ---- loading ----
+
+
+@pytest.mark.parametrize(("cpus", "workers"), [(1, None), (2, 1), (3, 2), (16, 2)])
+def test_workers_are_those_that_are_needed_and_have_a_cpu(cpus: int, workers: int | None) -> None:
+    made = with_cpus(computing(loaders=(loader(60, cpus=cpus),)), cpus)
+    fix = " ".join(found(made)["data-loading"].fix)
+    assert (f"num_workers={workers}" in fix) if workers else ("num_workers" not in fix)
+    assert "8 to 16" not in fix
+    assert "pin_memory" not in fix
+
+
+def test_pinned_memory_is_for_a_gpu() -> None:
+    made = computing(layer=gpu_layer(0.3, {"data": 60}))
+    assert "pin_memory=True" in " ".join(found(made)["data-loading"].fix)
+
+
+def test_the_function_that_loads_is_named_with_its_ms() -> None:
+    said = text(found(computing())["data-loading"])
+    assert "Lines.__getitem__ (data.py:12) takes 50 ms per step: torch.tensor 40" in said
+    assert "Make Lines.__getitem__ (data.py:12) cheaper" in said
+
+
+def test_workers_save_what_fits_beside_the_step() -> None:
+    # 60 ms of loading and 40 of the rest: one worker makes steps of 60 ms, and half a
+    # millisecond for taking the batch.
+    assert found(with_cpus(computing(), 2))["data-loading"].saving_ms == pytest.approx(39.5)
+    # Two make them of 40.
+    many = with_cpus(computing(loaders=(loader(60, cpus=16),)), 16)
+    assert found(many)["data-loading"].saving_ms == pytest.approx(59.5)
+    # Of 2 CPUs the program uses 1.8: a tenth of the step is free.
+    full = with_cpus(computing(), 2, used=1.7)
+    assert found(full)["data-loading"].saving_ms == pytest.approx(15)
+    assert "data-loading" not in found(with_cpus(computing(), 2, used=1.95))
+
+
+def test_loading_that_waits_needs_no_cpu() -> None:
+    sleeping = {"data": [calls(SLEEP, 55)]}
+    made = with_cpus(computing(inside=sleeping), 2, used=1.9)
+    rule = found(made)["data-loading"]
+    assert "num_workers=2" in " ".join(rule.fix)
+    assert rule.saving_ms == pytest.approx(59.5)
+    assert "preprocessing" not in text(rule)
+
+
+def test_nothing_is_said_where_the_batches_were_ready() -> None:
+    ready = loader(60, workers=2, ready=198, blocked=2, blocked_ns=2 * MS, loads=loads(60))
+    assert "data-loading" not in found(run(SLOW, loaders=(ready,))) | noted(
+        run(SLOW, loaders=(ready,))
+    )
+
+
+def test_with_workers_the_training_process_does_not_preprocess() -> None:
+    waited = loader(60, workers=1, cpus=4, ready=1, blocked=39, blocked_ns=39 * 60 * MS,
+                    loads=loads(100))  # fmt: skip
+    rule = found(with_cpus(computing(loaders=(waited,)), 4))["data-loading"]
+    assert "preprocessing" not in text(rule)
+    assert "the loop waited for 39 of 40 batches" in text(rule)
+    assert "num_workers=3" in " ".join(rule.fix)
+
+
+@pytest.mark.parametrize("ms", [0.3, 0.9])
+def test_batches_that_are_quicker_than_a_worker_are_left_alone(ms: float) -> None:
+    quick = {"data": ms, "forward": 0.4, "backward": 0.4}
+    made = run(quick, step_ms=ms + 0.8, loaders=(loader(ms),))
+    assert "data-loading" not in found(made) | noted(made)
+    assert build_report(made).loaders[0].workers.advice == ""  # type: ignore[union-attr]
+
+
+def test_a_loop_without_a_loader_is_told_how_to_get_one() -> None:
+    fix = " ".join(found(with_cpus(run(SLOW), 2))["data-loading"].fix)
+    assert "a torch DataLoader with num_workers=1" in fix
+
+
+# ---- the optimizer ----
+
+STEPS = {"data": 5, "forward": 25, "backward": 35, "optimizer": 35}
+
+
+def optimized(name: str, *, how: str = "single_tensor", init: tuple[str, ...] = (),
+              count: int = 800, **fields: object) -> Snapshot:  # fmt: skip
+    """A run whose optimizer of torch's takes a third of a step."""
+    file = f"torch/optim/{name.lower()}.py"
+    update = calls(torch_py(file, f"_{how}_{name.lower()}", 347), 4, 1,
+                   calls(tensor("addcdiv_"), 30, count))  # fmt: skip
+    step = calls(torch_py(file, f"{name}.step", 200), 0.5, 1, update)
+    made = run(STEPS, inside={"optimizer": [step]}, **fields)
+    extra = tuple(
+        Key("python", f"/site-packages/torch/optim/{c.lower()}.py", 5, "__init__", f"{c}.__init__")
+        for c in (name, *init)
+    )
+    return replace(made, keys=(*made.keys, *extra))
+
+
+@pytest.mark.parametrize("name", ["Adam", "SGD", "Adagrad"])
+def test_the_fused_version_is_of_the_class_that_the_program_uses(name: str) -> None:
+    rule = found(optimized(name))["optimizer-unfused"]
+    fix = " ".join(rule.fix)
+    assert f"torch.optim.{name}(..., fused=True)" in fix
+    assert "AdamW" not in fix
+    assert "foreach" not in fix
+
+
+def test_an_adamw_steps_as_an_adam_and_is_called_adamw() -> None:
+    fix = " ".join(found(optimized("Adam", init=("AdamW",)))["optimizer-unfused"].fix)
+    assert "torch.optim.AdamW(..., fused=True)" in fix
+    assert "torch.optim.Adam(" not in fix
+
+
+@pytest.mark.parametrize("name", ["RMSprop", "NAdam"])
+def test_an_optimizer_without_a_fused_version_is_told_of_none(name: str) -> None:
+    made = optimized(name)
+    said = " ".join(text(f) for f in {**found(made), **noted(made)}.values())
+    assert "fused=True" not in said
+    assert "AdamW" not in said
+
+
+def test_a_fused_optimizer_is_not_told_to_be_fused() -> None:
+    made = optimized("AdamW", how="fused", count=1)
+    assert not {"optimizer-unfused", "optimizer-share"} & set(found(made))
+    assert "fused=True" not in " ".join(noted(made)["optimizer-share"].fix)
+
+
+def test_what_fusing_saves_is_not_all_of_the_optimizer() -> None:
+    assert found(optimized("Adam"))["optimizer-unfused"].saving_ms == pytest.approx(0.6 * 35)
+    # An update by SGD is one pass over memory: what is saved are calls, 1.5 us each.
+    assert found(optimized("SGD"))["optimizer-unfused"].saving_ms == pytest.approx(1.2)
+
+
+def test_a_closure_of_lbfgs_holds_forward_and_backward_and_is_no_finding() -> None:
+    closure = [Node(section(name), 5, 5 * 7 * MS) for name in ("forward", "backward")]
+    step = calls(torch_py("torch/optim/lbfgs.py", "LBFGS.step", 200), 10, 1, *closure)
+    made = run({"data": 5, "optimizer": 95}, inside={"optimizer": [step]})
+    said = {**found(made), **noted(made)}
+    assert "optimizer-unfused" not in said
+    assert "optimizer-share" not in found(made)
+    assert "AdamW" not in " ".join(text(f) for f in said.values())
+
+
+# ---- what is in no phase, many small calls, a machine that others use ----
+
+
+def outside(ms: float, *nodes: Node) -> Snapshot:
+    rest = (100 - ms) / 100
+    return run(
+        {"data": 5 * rest, "forward": 35 * rest, "backward": 50 * rest, "optimizer": 10 * rest},
+        inside={"": list(nodes)},
+    )
+
+
+def test_what_is_in_no_phase_is_named_by_function_and_line() -> None:
+    step = calls(py("step", 40, "/x/rl.py", "Pole.step"), 25, 30,
+                 calls(c_function("<built-in method math.sin>", "math.sin"), 20, 900))  # fmt: skip
+    rule = found(outside(60, step))["unaccounted"]
+    assert rule.title == "60.0 % of the step is in no phase, most of it in Pole.step (rl.py:40)"
+    assert "Pole.step (rl.py:40) takes 45 ms per step: its own code 25, math.sin 20" in text(rule)
+    assert rule.saving_ms == pytest.approx(45)
+
+
+def test_what_is_in_no_phase_is_not_blamed_on_backward() -> None:
+    wait = calls(py("gather", 9, "/x/ddp.py"), 50, 1)
+    made = run({"forward": 5, "backward": 30}, inside={"": [wait]})
+    assert set(found(made)) == {"unaccounted"}
+    assert "unaccounted" not in found(outside(20, wait))
+
+
+def test_what_another_rule_knows_is_not_in_no_phase() -> None:
+    printed = calls(c_function("<built-in method builtins.print>", "print"), 35, 40)
+    assert set(found(outside(40, printed))) == {"logging-share"}
+
+
+def test_many_small_operations_are_counted() -> None:
+    linear = calls(c_function("<built-in method torch._C._nn.linear>", "linear"), 2, 400)
+    made = run({"data": 0.5, "forward": 4, "backward": 4, "optimizer": 1}, step_ms=10,
+               inside={"forward": [linear]}, loaders=(loader(0.5, batch_size=64),))  # fmt: skip
+    rule = found(made)["small-batch"]
+    assert rule.title.startswith("Operations are many and small")
+    assert "Forward makes 400 calls per step of 0.005 ms each" in text(rule)
+    for word in ("batch size", "torch.compile", "CUDA graphs"):
+        assert word in text(rule)
+
+
+def test_a_thread_that_waits_for_a_cpu_most_of_its_time_is_a_finding() -> None:
+    made = run()
+    ns = round(82 * MS) * made.steps.count
+    split = (("compute", made.steps.sum_ns - ns), ("cpu_wait", ns))
+    made = with_cpus(replace(made, steps=replace(made.steps, split=split)), 2, used=0.3)
+    rule = found(made)["cpu-contention"]
+    assert "82.0 % of the step" in rule.title
+    assert "other programs" in text(rule)
+    assert "set_num_threads" not in text(rule)
+
+
+def test_collections_in_no_phase_are_the_collectors_and_not_of_no_phase() -> None:
+    made = outside(60, calls(py("sentence", 4, "/x/m.py"), 55, 1))
+    ns = round(50 * MS) * made.steps.count
+    tree = made.threads[0].nodes
+    node = next(i for i, key in enumerate(tree.key) if made.keys[key].name == "sentence")
+    steps = replace(
+        made.steps,
+        split=(("gc", ns), ("compute", made.steps.sum_ns - ns)),
+        split_places=(SplitPlace("gc", 0, node, ns),),
+    )
+    assert set(found(replace(made, steps=steps))) == {"gc-pressure"}
+
+
+def test_what_an_optimizer_of_torchs_reads_is_the_optimizers() -> None:
+    read = calls(tensor("item"), 12, 96)
+    update = calls(torch_py("torch/optim/adam.py", "_single_tensor_adam", 347), 2, 1, read)
+    step = calls(torch_py("torch/optim/adam.py", "Adam.step", 200), 0.5, 1, update)
+    made = run(STEPS, inside={"optimizer": [step]})
+    assert "sync-item" not in found(made)
+    assert "sync-item" in found(run(STEPS, inside={"optimizer": [read]}))
+
+
+@pytest.mark.parametrize(("used", "workers"), [(1.0, 2), (1.9, None)])
+def test_a_worker_more_is_advised_where_a_cpu_is_idle(used: float, workers: int | None) -> None:
+    waited = loader(60, workers=1, cpus=2, ready=1, blocked=39, blocked_ns=39 * 60 * MS,
+                    loads=loads(100))  # fmt: skip
+    made = with_cpus(run(SLOW, loaders=(waited,)), 2, used=used)
+    fix = " ".join(found(made)["data-loading"].fix)
+    assert (f"num_workers={workers}" in fix) if workers else ("num_workers" not in fix)
+
+
+def test_workers_that_end_between_the_epochs_are_found_though_no_step_has_them() -> None:
+    shutdown = torch_py(
+        "torch/utils/data/dataloader.py", "_MultiProcessingDataLoaderIter._shutdown_workers"
+    )
+    made = run(inside={"": [Node(shutdown, 1, 300 * MS)]}, after_ms=12_000)
+    tree = made.threads[0].nodes
+    outside = RUN_PHASES.index("outside")
+    nodes = replace(
+        tree,
+        phase=tuple(outside if made.keys[key].name == shutdown.name else 0 for key in tree.key),
+    )
+    phases = (PhaseTime("steps", 4 * 10**9, 1), PhaseTime("outside", 12 * 10**9, 2))
+    made = replace(made, threads=(replace(made.threads[0], nodes=nodes),), phases=phases)
+    rule = found(made)["worker-shutdown"]
+    assert "shut down for 12 s: as long as 100.0 % of the steps" in rule.title
+
+
+@pytest.mark.parametrize(("times", "rules"), [(2, set()), (20, {"checkpoint-often"})])
+def test_checkpoints_in_a_phase_of_their_own_count_if_there_are_many(
+    times: int, rules: set[str]
+) -> None:
+    phases = (PhaseTime("steps", 4 * 10**9, 1), PhaseTime("checkpoint", 10**9, times))
+    made = replace(run(), phases=phases)
+    assert set(found(made)) == rules
+    for finding in found(made).values():
+        assert (
+            finding.title == "Checkpoints are saved every 2 steps: as long as 25.0 % of the steps"
+        )
