@@ -433,7 +433,7 @@ def test_s1_13_small_kernels_and_poor_blocks_per_sm_are_told(report):
     assert ratings[SGEMM] == "poor"
     assert ratings[FLASH] == "good"
     assert ratings[ADD] == "fair"  # exactly one
-    line = next(line for line in str(report).splitlines() if "ampere_sgemm" in line)
+    line = next(line for line in report.to_text(full=True).splitlines() if "ampere_sgemm" in line)
     assert "0.12 poor" in line
 
 

@@ -6,9 +6,12 @@ import sys
 from collections.abc import Callable, Sequence
 
 from fastprof.cli.output import output_told_of, standard_output
+from fastprof.cli.parsing import USAGE_ERROR, nearest
 
-#: Exit status for bad arguments and bad input files, as argparse has it.
-USAGE_ERROR = 2
+#: What may follow ``fastprof``.
+COMMANDS = (
+    "run", "report", "compare", "check", "merge", "targets", "doctor", "quickcheck", "demo",
+)  # fmt: skip
 
 _HELP = """\
 usage: fastprof COMMAND ...
@@ -66,8 +69,8 @@ def _main(args: list[str]) -> int:
     command = _command(name)
     if command is None:
         sys.stderr.write(
-            f"fastprof: no command {name!a}; there are: run, report, compare, check, merge, "
-            "targets, doctor, quickcheck, demo (fastprof --help)\n"
+            f"fastprof: no command {name!a:.120}{nearest(name, COMMANDS)} There are: "
+            f"{', '.join(COMMANDS)} (fastprof --help)\n"
         )
         return USAGE_ERROR
     return command(rest)
