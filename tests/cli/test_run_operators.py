@@ -83,7 +83,7 @@ OPERATOR_FILES = {
 
 @pytest.mark.usefixtures("needs_torch")
 def test_s0_01_both_layers_by_default(folder: Path) -> None:
-    text = fastprof_run("train.py", "--lr", "1", cwd=folder).check().stdout
+    text = fastprof_run("--full", "train.py", "--lr", "1", cwd=folder).check().stdout
     assert text.startswith("trained ['--lr', '1'] None\n")
     assert names(folder) == {STATS, RUN} | OPERATOR_FILES
     assert HEADING in text
@@ -266,5 +266,5 @@ def test_progress_is_a_line_every_ten_seconds() -> None:
         "fastprof: step 84, 4 steps/s, most in backward (3.50 ms)",
     ]
     now[0] += 10
-    progress.log_metrics({}, 110)
-    assert stream.getvalue().splitlines()[2] == "fastprof: step 110, 2 steps/s"
+    progress.log_metrics({}, 126)
+    assert stream.getvalue().splitlines()[2] == "fastprof: step 126, 3 steps/s"

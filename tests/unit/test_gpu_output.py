@@ -145,7 +145,7 @@ def test_json_has_all_of_the_gpu(report):
     assert data["gpu"]["utilization"] == 0.75
     assert data["gpu"]["devices"][0]["steps"]["idle"][0] == {"section": "data", "idle_ms": 140}
     assert data["gpu"]["totals"]["unattributed_ms"] == 5
-    assert data["gpu"]["lines"][0]["text"].startswith("train at train.py:88 blocks 36.000 ms")
+    assert data["gpu"]["lines"][0]["text"].startswith("train at train.py:88 blocks 36.0 ms")
     assert data["kernels"][1]["blocks_rating"] == "poor"
     assert data["memory"]["slope_bytes_per_step"] == 50 << 20
     assert not any(name.endswith("_ns") for name in names(data))

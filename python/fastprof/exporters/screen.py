@@ -10,10 +10,11 @@ from typing import TextIO
 from fastprof.exporters.cells import duration, number, percent, shortened
 from fastprof.exporters.findings_lines import verdict_lines
 from fastprof.exporters.layout import PIPED, clipped, table_lines, wrapped
-from fastprof.exporters.tables import functions, steps_brief
+from fastprof.exporters.tables import functions_brief, steps_brief
 from fastprof.exporters.tables_gpu import gpu_lines
 from fastprof.exporters.tables_steps import kind_name
 from fastprof.exporters.user_tree import user_lines
+from fastprof.names import ascii_name, elided
 from fastprof.report.model import Report
 from fastprof.report.notes import has_functions
 from fastprof.report.user_tree import user_tree
@@ -63,7 +64,7 @@ def headline(report: Report, width: int) -> list[str]:
     ranks = meta.get("world_size")
     if isinstance(ranks, int) and ranks > 1:
         parts.append(f"rank {meta.get('rank')} of {ranks}")
-    program = shortened(str(meta.get("command") or "fastprof"), 60)
+    program = elided(ascii_name(str(meta.get("command") or "fastprof"), 1000), 60)
     return wrapped(f"{program}: {', '.join(parts)}", width, rest="  ")
 
 
@@ -93,8 +94,8 @@ def _functions(report: Report, width: int) -> list[str]:
     tree = user_tree(report, _FUNCTIONS)
     if tree.rows:
         return user_lines(tree, width)
-    rows = without_waits(report).rows
-    drawn = table_lines(functions(rows, "", _FUNCTIONS), width) if rows else []
+    table = functions_brief(without_waits(report).rows, _FUNCTIONS)
+    drawn = table_lines(table, width) if table.rows else []
     return [*drawn[:1], *drawn[2:]]
 
 

@@ -227,6 +227,18 @@ def functions(rows: Sequence[FunctionRow], title: str, limit: int) -> Table:
     )
 
 
+def functions_brief(rows: Sequence[FunctionRow], limit: int) -> Table:
+    """Return the first ``limit`` functions in few columns."""
+    columns: list[tuple[str, Callable[[FunctionRow], str]]] = [
+        ("function", lambda r: short(r.qualname or r.name)),
+        ("calls", calls),
+        ("self ms", lambda r: number(r.self_ms)),
+        ("%", lambda r: percent(r.share)),
+        ("defined at", place),
+    ]
+    return table_of("", columns, rows[:limit], frozenset({0, 4}), ("calls",))
+
+
 def calls(row: FunctionRow) -> str:
     """Return the calls of a function, as ``total/primitive`` if it was recursive."""
     recursive = row.primitive_calls != row.calls

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from fastprof.report.correct import Correction, correct
+from fastprof.report.figures import duration
 from fastprof.report.flat import TRANSPARENT, Row, flatten_few, merged, node_groups
 from fastprof.report.functions import (
     function_groups,
@@ -322,14 +323,14 @@ def _overhead(snapshot: Snapshot, correction: Correction) -> Overhead:
     estimate_ms = correction.overhead_ns / 1e6
     clamped_ms = correction.clamped_ns / 1e6
     share = correction.overhead_ns / snapshot.duration_ns if snapshot.duration_ns else None
-    of_wall = "" if share is None else f" ({share:.1%} of wall time)"
-    text = f"The function hook cost an estimated {estimate_ms:.3f} ms{of_wall}"
+    of_wall = "" if share is None else f" ({100 * share:.1f} % of wall time)"
+    text = f"The function hook cost an estimated {duration(estimate_ms)}{of_wall}"
     if not correction.applied:
         text += f"; it is included in all times: {correction.reason}."
     elif correction.clamped_ns:
         text += (
             "; it was subtracted from all function and section times (steps stay as measured), "
-            f"except {clamped_ms:.3f} ms where a time would have become negative."
+            f"except {duration(clamped_ms)} where a time would have become negative."
         )
     else:
         text += "; it was subtracted from all function and section times (steps stay as measured)."
