@@ -22,6 +22,7 @@ BASE = (
     "snapshot_memory",
     "snapshot_operators",
     "snapshot_outliers",
+    "snapshot_phases",
     "snapshot_steps",
     "snapshot_trace",
     "errors",

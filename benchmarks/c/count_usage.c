@@ -14,16 +14,16 @@
 #include <sys/types.h>
 #include <time.h>
 
+/* The function itself, which this library stands in front of. */
+#define NEXT(function) ((__typeof__(&(function)))dlsym(RTLD_NEXT, #function))
+
 static unsigned long cpu_times, counts, delays;
 
 int
 clock_gettime(clockid_t clock, struct timespec *out)
 {
-    static int (*next)(clockid_t, struct timespec *);
-    if (next == NULL) {
-        next = (int (*)(clockid_t, struct timespec *))dlsym(RTLD_NEXT,
-                                                            "clock_gettime");
-    }
+    static __typeof__(&clock_gettime) next;
+    next = next != NULL ? next : NEXT(clock_gettime);
     cpu_times += clock == CLOCK_THREAD_CPUTIME_ID;
     return next(clock, out);
 }
@@ -31,11 +31,8 @@ clock_gettime(clockid_t clock, struct timespec *out)
 int
 getrusage(__rusage_who_t who, struct rusage *out)
 {
-    static int (*next)(__rusage_who_t, struct rusage *);
-    if (next == NULL) {
-        next = (int (*)(__rusage_who_t, struct rusage *))dlsym(RTLD_NEXT,
-                                                               "getrusage");
-    }
+    static __typeof__(&getrusage) next;
+    next = next != NULL ? next : NEXT(getrusage);
     counts += who == RUSAGE_THREAD;
     return next(who, out);
 }
@@ -43,11 +40,8 @@ getrusage(__rusage_who_t who, struct rusage *out)
 ssize_t
 pread(int file, void *into, size_t size, off_t offset)
 {
-    static ssize_t (*next)(int, void *, size_t, off_t);
-    if (next == NULL) {
-        next =
-            (ssize_t(*)(int, void *, size_t, off_t))dlsym(RTLD_NEXT, "pread");
-    }
+    static __typeof__(&pread) next;
+    next = next != NULL ? next : NEXT(pread);
     delays++;
     return next(file, into, size, offset);
 }

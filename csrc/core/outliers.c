@@ -1,5 +1,7 @@
 #include "core/outliers.h"
 
+#include "core/run_phases.h"
+
 #include <string.h>
 
 enum { FIRST_MARKS = 1024 };
@@ -197,7 +199,8 @@ link_marks(fp_outliers *o, const fp_tree *tree, uint32_t end)
     /* Backwards, so that siblings stand in the order of the memory. */
     for (uint32_t i = end; i-- > o->linked;) {
         const fp_node *parent = fp_tree_node(tree, i)->parent;
-        if (parent != NULL) {
+        /* What other phases of the run took is no part of a step. */
+        if (parent != NULL && !fp_key_is_base(fp_tree_node(tree, i)->key)) {
             fp_outlier_mark *above = &o->mark[parent->index];
             o->mark[i].sibling = above->child;
             above->child = (uint16_t)i;
@@ -370,9 +373,8 @@ fp_outliers_begin(fp_outliers *o, const fp_tree *tree, const fp_node *stands,
 void
 fp_outliers_end_step(fp_outliers *o, const fp_tree *tree,
                      const fp_node *stands, fp_section *touched,
-                     uint64_t index, int64_t start, int64_t now)
+                     uint64_t index, int64_t start, int64_t ticks, int64_t now)
 {
-    int64_t ticks = now > start ? now - start : 0;
     int slow = is_slow(o, ticks);
     remember(o, ticks);
     o->window_steps++;

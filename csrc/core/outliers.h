@@ -119,12 +119,13 @@ void
 fp_outliers_begin(fp_outliers *o, const fp_tree *tree, const fp_node *stands,
                   int64_t now);
 
-/* The measured step [index] was from [start] to [now], up to which time is
- * charged; the sections that ran in it hang on [touched].  The next begins. */
+/* The measured step [index] began at [start], took [ticks] and ends at [now], up to
+ * which time is charged; the sections that ran in it hang on [touched].  The next begins. */
 void
 fp_outliers_end_step(fp_outliers *o, const fp_tree *tree,
                      const fp_node *stands, fp_section *touched,
-                     uint64_t index, int64_t start, int64_t now);
+                     uint64_t index, int64_t start, int64_t ticks,
+                     int64_t now);
 
 /* The thread has come to stand in [n] without a call or a resume being counted:
  * the path was rebuilt. */

@@ -4,7 +4,10 @@ int
 fp_steps_end(fp_steps *s, const fp_alloc *a, int64_t now)
 {
     int64_t ticks = now > s->start ? now - s->start : 0;
+    ticks = ticks > s->paused_ticks ? ticks - s->paused_ticks : 0;
+    s->ticks = ticks;
     s->start = now;
+    s->paused_ticks = 0;
     s->count++;
     uint64_t n = fp_steps_measured(s);
     if (n == 0) {
@@ -21,6 +24,20 @@ fp_steps_end(fp_steps *s, const fp_alloc *a, int64_t now)
     s->recent[(n - 1) % FP_STEPS_RECENT] = ticks;
     fp_hist_add(&s->hist, a, ticks);
     return 1;
+}
+
+void
+fp_steps_pause(fp_steps *s, int64_t now)
+{
+    s->paused = 1;
+    s->paused_at = now;
+}
+
+void
+fp_steps_resume(fp_steps *s, int64_t now)
+{
+    s->paused = 0;
+    s->paused_ticks += now > s->paused_at ? now - s->paused_at : 0;
 }
 
 uint32_t

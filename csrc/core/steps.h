@@ -11,12 +11,16 @@ typedef struct fp_steps {
     uint64_t count; /* all steps */
     uint64_t skip;  /* the first so many are warm-up: counted, not measured */
     int64_t start;  /* ticks at which the step under way began */
+    int64_t paused_ticks; /* of it: what is no part of it */
+    int64_t paused_at;    /* while it stands still: since when */
+    int64_t ticks;        /* what the last step took */
     int64_t sum_ticks;
     double sum_sq; /* of ticks */
     int64_t min_ticks;
     int64_t max_ticks;
     fp_hist hist;
     int64_t recent[FP_STEPS_RECENT]; /* ring; measured steps only */
+    uint8_t paused;
 } fp_steps;
 
 /* Steps that were measured: count less the warm-up. */
@@ -30,6 +34,13 @@ fp_steps_measured(const fp_steps *s)
  * 0: it was warm-up. */
 int
 fp_steps_end(fp_steps *s, const fp_alloc *a, int64_t now);
+
+/* The step under way stands still from [now] on, and goes on. */
+void
+fp_steps_pause(fp_steps *s, int64_t now);
+
+void
+fp_steps_resume(fp_steps *s, int64_t now);
 
 /* Copies up to [capacity] of the last durations, oldest first; returns how
  * many. */

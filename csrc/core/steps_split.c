@@ -319,7 +319,7 @@ fp_split_end_step(fp_thread *t, int64_t start, int64_t now, int measured)
 {
     fp_split *s = t->split;
     charge_all(t, now, measured);
-    fp_usage usage = fp_usage_end(&s->usage, &s->at, now - start, now);
+    fp_usage usage = fp_usage_end(&s->usage, &s->at, t->steps->ticks, now);
     end_delay(s, &usage);
     unsigned watched = s->signals & s->signals_before;
     if (measured) {
@@ -330,9 +330,9 @@ fp_split_end_step(fp_thread *t, int64_t start, int64_t now, int measured)
         uint64_t n = fp_steps_measured(t->steps);
         put_row(s, (uint32_t)((n - 1) % FP_STEPS_RECENT), start, &usage);
     }
-    s->at = usage;
+    s->at = s->paused_at = usage;
     s->signals_before = s->signals;
-    s->step = (fp_split_sums){{0}, 0, 0, 0, 0, 0, {0}};
+    s->step = s->kept = (fp_split_sums){{0}, 0, 0, 0, 0, 0, {0}};
 }
 
 void
@@ -350,10 +350,49 @@ fp_split_start(fp_thread *t, int64_t now)
         begin_cover(t->split, t->cur, now);
     }
     charge_all(t, now, 0);
-    t->split->step = (fp_split_sums){{0}, 0, 0, 0, 0, 0, {0}};
+    t->split->step = t->split->kept = (fp_split_sums){{0}, 0, 0, 0, 0, 0, {0}};
     t->split->signals_before = t->split->signals;
-    t->split->at = fp_usage_begin(&t->split->usage, now);
+    t->split->at = t->split->paused_at = fp_usage_begin(&t->split->usage, now);
     t->split->delay_at_ns = fp_usage_delay(&t->split->usage);
+}
+
+static int64_t
+moved(int64_t at, int64_t from, int64_t to)
+{
+    return at < 0 || from < 0 || to < from ? at : at + (to - from);
+}
+
+void
+fp_split_pause(fp_thread *t, int64_t now)
+{
+    fp_split *s = t->split;
+    if (s == NULL) {
+        return;
+    }
+    charge_all(t, now, t->run_phase == FP_RUN_STEPS);
+    if (s->shares_cpus) {
+        s->step.delay_ns += take_delay(s);
+    }
+    s->kept = s->step;
+    s->paused_at = fp_usage_read(&s->usage);
+}
+
+void
+fp_split_resume(fp_thread *t, int64_t now)
+{
+    fp_split *s = t->split;
+    if (s == NULL) {
+        return;
+    }
+    charge_all(t, now, 0);
+    s->step = s->kept;
+    fp_usage usage = fp_usage_read(&s->usage);
+    s->at.cpu_ns = moved(s->at.cpu_ns, s->paused_at.cpu_ns, usage.cpu_ns);
+    s->at.switches =
+        moved(s->at.switches, s->paused_at.switches, usage.switches);
+    s->at.waits = moved(s->at.waits, s->paused_at.waits, usage.waits);
+    s->at.faults = moved(s->at.faults, s->paused_at.faults, usage.faults);
+    s->delay_at_ns = fp_usage_delay(&s->usage);
 }
 
 void
@@ -361,7 +400,7 @@ fp_split_set_usage(fp_thread *t, fp_usage_source source, const fp_clock *clock,
                    int64_t now)
 {
     fp_usage_init(&t->split->usage, source, clock);
-    t->split->at = fp_usage_begin(&t->split->usage, now);
+    t->split->at = t->split->paused_at = fp_usage_begin(&t->split->usage, now);
     t->split->cover_cpu_ns = t->split->at.cpu_ns;
     t->split->delay_at_ns = fp_usage_delay(&t->split->usage);
 }

@@ -54,6 +54,7 @@ typedef struct fp_split_sums {
 
 typedef struct fp_split {
     fp_split_sums step; /* the one under way */
+    fp_split_sums kept; /* what it was when it came to stand still */
     fp_split_sums sum;
     int64_t cpu_ns;                    /* measured steps */
     uint64_t cpu_steps;                /* ... of which it is known */
@@ -76,6 +77,7 @@ typedef struct fp_split {
     fp_usage at; /* at the beginning of the step */
     fp_run_delay delay;
     int64_t delay_at_ns; /* when it was last looked at; -1: not known */
+    fp_usage paused_at;  /* while the step stands still: when that began */
     uint8_t shares_cpus; /* was off a CPU: covers look at the delay, too */
     fp_split_place place[FP_SPLIT_PLACES];
     uint32_t places;
@@ -108,6 +110,14 @@ fp_split_bytes(const fp_split *s);
  * there.  [t] has a split. */
 void
 fp_split_end_step(fp_thread *t, int64_t start, int64_t now, int measured);
+
+/* The step under way stands still from [now] on, and goes on.  Accepts a thread
+ * without a split. */
+void
+fp_split_pause(fp_thread *t, int64_t now);
+
+void
+fp_split_resume(fp_thread *t, int64_t now);
 
 /* A section that covers was opened, or will be closed. */
 void

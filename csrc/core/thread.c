@@ -16,9 +16,23 @@ fp_thread_create(const fp_alloc *a, fp_limits limits, int64_t now)
         fp_alloc_give(a, t, 1, sizeof(*t));
         return NULL;
     }
-    fp_thread_stand(t, fp_tree_root(&t->tree));
+    t->base = fp_tree_root(&t->tree);
+    t->base_truncated = fp_tree_truncated(&t->tree);
+    fp_thread_stand(t, t->base);
     t->last = now;
     return t;
+}
+
+static void
+free_sections(fp_section_table of, const fp_alloc *a)
+{
+    for (uint32_t i = 0; i < of.capacity; i++) {
+        if (of.section[i] != NULL) {
+            fp_hist_fini(&of.section[i]->hist, a);
+            fp_alloc_give(a, of.section[i], 1, sizeof(fp_section));
+        }
+    }
+    fp_alloc_give(a, of.section, of.capacity, sizeof(*of.section));
 }
 
 void
@@ -29,13 +43,9 @@ fp_thread_destroy(fp_thread *t)
     }
     fp_alloc a = t->alloc;
     fp_trace_free(t);
-    for (uint32_t i = 0; i < t->section_capacity; i++) {
-        if (t->section[i] != NULL) {
-            fp_hist_fini(&t->section[i]->hist, &a);
-            fp_alloc_give(&a, t->section[i], 1, sizeof(fp_section));
-        }
+    for (int p = 0; p < FP_RUN_PHASES; p++) {
+        free_sections(fp_thread_sections_of(t, (fp_run_phase)p), &a);
     }
-    fp_alloc_give(&a, t->section, t->section_capacity, sizeof(*t->section));
     fp_split_destroy(t);
     fp_waits_fini(&t->waits, &a);
     if (t->steps != NULL) {
@@ -91,7 +101,7 @@ add_flat(fp_thread *t, fp_key key)
         }
     }
     if (truncated == NULL) {
-        truncated = fp_tree_truncated(&t->tree);
+        truncated = t->base_truncated;
     }
     fp_node *n = fp_tree_find(&t->tree, truncated, key);
     if (n == NULL && room) {
@@ -170,15 +180,14 @@ node_above(fp_thread *t, fp_key key)
     if (key == FP_KEY_TRUNCATED) {
         /* Stands for a call whose key was lost: never a context of its own. */
         fp_node *truncated = truncated_here(t);
-        return truncated != NULL ? truncated : fp_tree_truncated(&t->tree);
+        return truncated != NULL ? truncated : t->base_truncated;
     }
     fp_node *n = fp_thread_find(t, key);
     return n != NULL ? n : fp_thread_add(t, key);
 }
 
-/* Puts [key] on top of the path without counting an entry. */
-static fp_status
-rejoin(fp_thread *t, fp_key key)
+fp_status
+fp_thread_rejoin(fp_thread *t, fp_key key)
 {
     fp_node *n = node_above(t, key);
     fp_outliers_rejoined(t->outliers, n);
@@ -202,7 +211,8 @@ static void
 rejoin_from(fp_thread *t, uint32_t first)
 {
     for (uint32_t i = first; i < t->open_len; i++) {
-        if (t->open[i].on_path && rejoin(t, t->open[i].key) != FP_OK) {
+        if (t->open[i].on_path &&
+            fp_thread_rejoin(t, t->open[i].key) != FP_OK) {
             t->open[i].on_path = 0;
         }
     }
@@ -222,11 +232,11 @@ rejoin_sections(fp_thread *t, uint32_t count)
 void
 fp_thread_leave_slow(fp_thread *t, fp_key key, int64_t now)
 {
-    const fp_node *root = fp_tree_root(&t->tree);
+    const fp_node *base = t->base;
     fp_node *n = t->cur;
     uint32_t over = t->over_len, sections = 0, functions = 0;
     /* A truncated node on the path stands for a call whose key was lost. */
-    while (n != root && n->key != key && n->key != FP_KEY_TRUNCATED) {
+    while (n != base && n->key != key && n->key != FP_KEY_TRUNCATED) {
         if (is_section(n)) {
             sections++;
         }
@@ -235,7 +245,7 @@ fp_thread_leave_slow(fp_thread *t, fp_key key, int64_t now)
         }
         n = below(t, n, &over);
     }
-    if (n == root) {
+    if (n == base) {
         /* With no function open, the call began before the recording. */
         t->counters.unmatched += functions != 0;
         return;
@@ -252,9 +262,9 @@ fp_thread_leave_slow(fp_thread *t, fp_key key, int64_t now)
 int
 fp_thread_in_function(const fp_thread *t)
 {
-    const fp_node *root = fp_tree_root(&t->tree);
+    const fp_node *base = t->base;
     uint32_t over = t->over_len;
-    for (const fp_node *n = t->cur; n != root; n = below(t, n, &over)) {
+    for (const fp_node *n = t->cur; n != base; n = below(t, n, &over)) {
         if (!is_section(n)) {
             return 1;
         }
@@ -269,7 +279,7 @@ fp_thread_drop_functions(fp_thread *t, int64_t now)
     if (!fp_thread_in_function(t)) {
         return;
     }
-    fp_thread_stand(t, fp_tree_root(&t->tree));
+    fp_thread_stand(t, t->base);
     t->over_len = 0;
     rejoin_from(t, 0);
 }
@@ -299,14 +309,14 @@ reserve_scratch(fp_thread *t, uint32_t wanted)
 void
 fp_thread_take_off_path(fp_thread *t, uint32_t i)
 {
-    const fp_node *root = fp_tree_root(&t->tree);
+    const fp_node *base = t->base;
     uint32_t over = t->over_len, above = 0, functions = 0, rank = 0;
     for (uint32_t j = i + 1; j < t->open_len; j++) {
         rank += t->open[j].on_path;
     }
     fp_node *n = t->cur;
     fp_status room = FP_OK;
-    for (; n != root; n = below(t, n, &over), above++) {
+    for (; n != base; n = below(t, n, &over), above++) {
         if (!is_section(n)) {
             functions++;
         }
@@ -318,7 +328,7 @@ fp_thread_take_off_path(fp_thread *t, uint32_t i)
             t->scratch[above] = n->key;
         }
     }
-    if (n == root) {
+    if (n == base) {
         return; /* it was on the path, so this cannot be */
     }
     fp_thread_stand(t, below(t, n, &over));
@@ -330,7 +340,7 @@ fp_thread_take_off_path(fp_thread *t, uint32_t i)
     }
     while (above > 0) {
         fp_key key = t->scratch[--above];
-        fp_status joined = rejoin(t, key);
+        fp_status joined = fp_thread_rejoin(t, key);
         if (fp_key_tag(key) == FP_TAG_SECTION) {
             do {
                 i++;
@@ -338,4 +348,18 @@ fp_thread_take_off_path(fp_thread *t, uint32_t i)
             t->open[i].on_path = joined == FP_OK;
         }
     }
+}
+
+fp_status
+fp_thread_copy_path(fp_thread *t, uint32_t *length)
+{
+    uint32_t over = t->over_len;
+    *length = 0;
+    for (fp_node *n = t->cur; n != t->base; n = below(t, n, &over)) {
+        if (reserve_scratch(t, *length + 1) != FP_OK) {
+            return FP_ENOMEM;
+        }
+        t->scratch[(*length)++] = (fp_key)(uintptr_t)n;
+    }
+    return FP_OK;
 }

@@ -18,6 +18,7 @@
 
 #include "core/clock.h"
 #include "core/phases.h"
+#include "core/run_phases.h"
 #include "core/section.h"
 #include "core/steps.h"
 #include "core/waits.h"
@@ -48,6 +49,12 @@ typedef struct fp_open {
     uint8_t cover;     /* fp_kind; see steps_split.h */
 } fp_open;
 
+/* The sections of one phase of the run; index is the section id. */
+typedef struct fp_section_table {
+    fp_section **section; /* owned; NULL if unused */
+    uint32_t capacity;
+} fp_section_table;
+
 typedef struct fp_thread {
     fp_node *cur; /* borrowed from tree */
     int64_t last; /* ticks up to which time is charged */
@@ -60,8 +67,13 @@ typedef struct fp_thread {
     fp_tree tree;
     fp_alloc alloc;
     fp_limits limits;
-    fp_section **section; /* owned; index is the section id; NULL if unused */
+    fp_section **section; /* owned; those of run_phase, as in a table */
     uint32_t section_capacity;
+    fp_run_phase run_phase;
+    fp_node *base;           /* where the path begins: the base of run_phase */
+    fp_node *base_truncated; /* the truncated node under it */
+    /* Those of the other phases; that of run_phase is out of date. */
+    fp_section_table sections_of[FP_RUN_PHASES];
     fp_section *touched;    /* sections that ran in the step under way */
     int64_t bottom_since;   /* since when open[0] is at the bottom */
     fp_steps *steps;        /* owned; NULL in threads that do not step */
@@ -70,7 +82,8 @@ typedef struct fp_thread {
     fp_phases phases;
     fp_counters counters;
     struct fp_outliers *outliers; /* owned; NULL: no slow step is kept */
-    fp_key *scratch; /* owned; path elements while the path is rebuilt */
+    fp_key *
+        scratch; /* owned; path elements (keys or nodes) while the path is rebuilt */
     uint32_t scratch_capacity;
     uint64_t ident;  /* of the thread, as its owner counts them */
     uint64_t serial; /* order of first appearance */
@@ -222,7 +235,40 @@ fp_thread_drop_sections(fp_thread *t, int64_t now);
 void
 fp_thread_take_off_path(fp_thread *t, uint32_t i);
 
+/* ---- phases of the run ---- */
+
+/* The moments from [now] on belong to [phase].  FP_ENOMEM: counted as dropped, and
+ * nothing has changed. */
+fp_status
+fp_thread_set_run_phase(fp_thread *t, fp_run_phase phase, int64_t now);
+
+/* The sections that were used in [phase]. */
+static inline fp_section_table
+fp_thread_sections_of(const fp_thread *t, fp_run_phase phase)
+{
+    return phase == t->run_phase
+               ? (fp_section_table){t->section, t->section_capacity}
+               : t->sections_of[phase];
+}
+
+/* For run_phases.c: copies the nodes of the path to `scratch`, the last one first,
+ * without the base; *length is how many. */
+fp_status
+fp_thread_copy_path(fp_thread *t, uint32_t *length);
+
+/* For the same: puts [key] on top of the path without counting an entry. */
+fp_status
+fp_thread_rejoin(fp_thread *t, fp_key key);
+
 /* ---- steps ---- */
+
+/* The step under way stands still from [now] on, and goes on; what happens in
+ * between is no part of it.  Steps have begun. */
+void
+fp_thread_pause_step(fp_thread *t, int64_t now);
+
+void
+fp_thread_resume_step(fp_thread *t, int64_t now);
 
 /* A step begins at [now]: the first, or one instead of the step under way. */
 fp_status

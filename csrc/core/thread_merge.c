@@ -4,11 +4,30 @@
 #include "core/steps_split.h"
 #include "core/trace.h"
 
+/* The truncated node of the phase of the run that [n] is in. */
+static fp_node *
+truncated_of(fp_thread *into, const fp_node *n)
+{
+    while (!fp_key_is_base(n->key)) {
+        n = n->parent;
+    }
+    fp_node *truncated = NULL;
+    fp_tree_base(&into->tree, fp_run_phase_of(n->key), &truncated);
+    return truncated != NULL ? truncated : fp_tree_truncated(&into->tree);
+}
+
 /* The node of [into] that [n] becomes, its parent being [parent] already. */
 static fp_node *
 merged_node(fp_thread *into, fp_node *parent, const fp_node *n)
 {
     fp_tree *tree = &into->tree;
+    if (fp_key_is_base(n->key)) {
+        fp_node *truncated = NULL;
+        fp_node *base =
+            fp_tree_base(tree, fp_run_phase_of(n->key), &truncated);
+        into->counters.dropped += base == NULL;
+        return base != NULL ? base : fp_tree_truncated(tree);
+    }
     if (fp_node_is_flat(parent) && parent->key != FP_KEY_TRUNCATED) {
         parent = parent->parent; /* flat nodes have no children */
     }
@@ -21,7 +40,7 @@ merged_node(fp_thread *into, fp_node *parent, const fp_node *n)
     }
     unsigned flat = fp_node_is_flat(n) || fp_node_is_flat(parent);
     if (tree->count >= into->limits.max_nodes && !flat) {
-        parent = fp_tree_truncated(tree);
+        parent = truncated_of(into, parent);
         flat = FP_NODE_FLAT;
         m = fp_tree_find(tree, parent, n->key);
         if (m != NULL) {
@@ -29,12 +48,12 @@ merged_node(fp_thread *into, fp_node *parent, const fp_node *n)
         }
     }
     if (tree->count >= (uint64_t)into->limits.max_nodes * 2) {
-        return fp_tree_truncated(tree);
+        return truncated_of(into, parent);
     }
     m = fp_tree_add(tree, parent, n->key);
     if (m == NULL) {
         into->counters.dropped++;
-        return fp_tree_truncated(tree);
+        return truncated_of(into, parent);
     }
     m->flags |= flat ? FP_NODE_FLAT : 0;
     return m;
@@ -78,18 +97,33 @@ merge_phases(fp_thread *into, const fp_thread *from)
 }
 
 static fp_status
-merge_sections(fp_thread *into, const fp_thread *from)
+merge_sections_of(fp_thread *into, const fp_thread *from, fp_run_phase phase)
 {
-    for (uint32_t i = 0; i < from->section_capacity; i++) {
-        if (from->section[i] == NULL) {
+    fp_section_table of = fp_thread_sections_of(from, phase);
+    for (uint32_t i = 0; i < of.capacity; i++) {
+        if (of.section[i] == NULL) {
             continue;
         }
-        if (fp_thread_reserve_section(into, i) != FP_OK) {
+        if (fp_thread_set_run_phase(into, phase, into->last) != FP_OK ||
+            fp_thread_reserve_section(into, i) != FP_OK) {
             return FP_ENOMEM;
         }
-        fp_section_merge(into->section[i], &into->alloc, from->section[i]);
+        fp_section_merge(into->section[i], &into->alloc, of.section[i]);
     }
     return FP_OK;
+}
+
+/* [into] belongs to no running thread: its phase does not matter. */
+static fp_status
+merge_sections(fp_thread *into, const fp_thread *from)
+{
+    fp_run_phase before = into->run_phase;
+    fp_status status = FP_OK;
+    for (int p = 0; p < FP_RUN_PHASES && status == FP_OK; p++) {
+        status = merge_sections_of(into, from, (fp_run_phase)p);
+    }
+    (void)fp_thread_set_run_phase(into, before, into->last);
+    return status;
 }
 
 fp_status
@@ -139,7 +173,6 @@ fp_thread_bytes(const fp_thread *t)
     bytes += t->over_capacity * sizeof(*t->over);
     bytes += t->open_capacity * sizeof(*t->open);
     bytes += t->scratch_capacity * sizeof(*t->scratch);
-    bytes += t->section_capacity * sizeof(*t->section);
     bytes += t->phases.capacity * sizeof(*t->phases.loader);
     if (t->trace != NULL) {
         bytes +=
@@ -153,9 +186,13 @@ fp_thread_bytes(const fp_thread *t)
         bytes += sizeof(*t->steps) + hist_bytes(&t->steps->hist);
     }
     bytes += fp_outliers_bytes(t->outliers);
-    for (uint32_t i = 0; i < t->section_capacity; i++) {
-        if (t->section[i] != NULL) {
-            bytes += sizeof(fp_section) + hist_bytes(&t->section[i]->hist);
+    for (int p = 0; p < FP_RUN_PHASES; p++) {
+        fp_section_table of = fp_thread_sections_of(t, (fp_run_phase)p);
+        bytes += of.capacity * sizeof(*of.section);
+        for (uint32_t i = 0; i < of.capacity; i++) {
+            if (of.section[i] != NULL) {
+                bytes += sizeof(fp_section) + hist_bytes(&of.section[i]->hist);
+            }
         }
     }
     return bytes;

@@ -128,19 +128,36 @@ fp_thread_has_open_section(const fp_thread *t, uint32_t id)
     return find_open(t, id, NULL) >= 0;
 }
 
+/* What is kept in this phase of the run of the section at the bottom of the stack,
+ * which may have been opened in another one. */
+static fp_section *
+bottom_section(fp_thread *t)
+{
+    fp_section *s = t->open[0].section;
+    if (FP_UNLIKELY(s->id >= t->section_capacity || t->section[s->id] != s) &&
+        fp_thread_reserve_section(t, s->id) == FP_OK) {
+        return t->section[s->id];
+    }
+    return s;
+}
+
 /* Time of the section at the bottom of the stack, for the step's rows. */
 static void
 charge_bottom(fp_thread *t, int64_t now)
 {
-    fp_section *s = t->open[0].section;
-    if (t->steps != NULL && now > t->bottom_since) {
+    if (t->steps == NULL || t->steps->paused) {
+        return; /* resuming the step sets bottom_since */
+    }
+    fp_section *s = bottom_section(t);
+    if (now > t->bottom_since) {
         s->step_ticks += now - t->bottom_since;
     }
-    if (t->steps != NULL && !s->touched) {
+    if (!s->touched) {
         s->touched = 1;
         s->next_touched = t->touched;
         t->touched = s;
-        if (FP_UNLIKELY(!s->has_column) && t->split != NULL) {
+        if (FP_UNLIKELY(!s->has_column) && t->split != NULL &&
+            t->run_phase == FP_RUN_STEPS) {
             fp_series_add_column(&t->split->series, &t->alloc, s);
         }
     }
@@ -263,7 +280,7 @@ end_outlier(fp_thread *t, int64_t start, int64_t now)
     if (t->outliers != NULL) {
         fp_thread_charge(t, now);
         fp_outliers_end_step(t->outliers, &t->tree, t->cur, t->touched,
-                             t->steps->count - 1, start, now);
+                             t->steps->count - 1, start, t->steps->ticks, now);
     }
 }
 
@@ -283,7 +300,9 @@ fp_thread_start_steps(fp_thread *t, uint64_t skip, int64_t now)
     }
     t->touched = NULL;
     t->steps->skip = skip;
-    t->steps->start = now;
+    t->steps->start = t->steps->paused_at = now;
+    t->steps->paused_ticks = 0;
+    t->steps->paused = !fp_run_phase_steps(t->run_phase);
     t->bottom_since = now;
     fp_split_start(t, now);
     begin_outliers(t, now);
@@ -306,8 +325,30 @@ fp_thread_keep_outliers(fp_thread *t, uint32_t limit, const fp_clock *clock,
 }
 
 void
+fp_thread_pause_step(fp_thread *t, int64_t now)
+{
+    if (t->open_len > 0) {
+        charge_bottom(t, now);
+    }
+    fp_steps_pause(t->steps, now);
+    fp_split_pause(t, now);
+}
+
+void
+fp_thread_resume_step(fp_thread *t, int64_t now)
+{
+    fp_steps_resume(t->steps, now);
+    fp_split_resume(t, now);
+    t->bottom_since = now;
+}
+
+void
 fp_thread_end_step(fp_thread *t, int64_t now)
 {
+    int paused = t->steps->paused;
+    if (paused) {
+        fp_thread_resume_step(t, now);
+    }
     if (t->open_len > 0) {
         charge_bottom(t, now);
     }
@@ -332,4 +373,7 @@ fp_thread_end_step(fp_thread *t, int64_t now)
     }
     t->touched = NULL;
     fp_phases_mark_end(&t->phases, now);
+    if (paused) {
+        fp_thread_pause_step(t, now);
+    }
 }

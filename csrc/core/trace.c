@@ -166,6 +166,22 @@ fp_trace_moved_slow(fp_trace_log *log, fp_thread *t, int64_t now)
 }
 
 void
+fp_trace_rehomed(fp_trace_log *log, fp_thread *t, int64_t now)
+{
+    fp_trace *tr = t->trace;
+    fp_node *n = known(t);
+    if (tr == NULL || tr->window != log->window) {
+        return; /* it has no frames of this window yet */
+    }
+    if (tr->depth == n->depth) {
+        for (; n->depth > 0; n = n->parent) {
+            tr->frame[n->depth - 1].node = n;
+        }
+    }
+    fp_trace_moved_slow(log, t, now > tr->last ? now : tr->last);
+}
+
+void
 fp_trace_step(fp_trace_log *log, const fp_thread *t, uint64_t number,
               int64_t start, int64_t now)
 {

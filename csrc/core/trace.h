@@ -163,6 +163,11 @@ fp_trace_moved(fp_trace_log *log, fp_thread *t, int64_t now)
     fp_trace_moved_slow(log, t, now);
 }
 
+/* The run's phase has changed, and with it the nodes of [t]'s path; what is open
+ * goes on. */
+void
+fp_trace_rehomed(fp_trace_log *log, fp_thread *t, int64_t now);
+
 /* A step of [t] has ended. */
 void
 fp_trace_step(fp_trace_log *log, const fp_thread *t, uint64_t number,

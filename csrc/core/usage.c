@@ -108,6 +108,14 @@ fp_usage_begin(fp_usage_meter *m, int64_t now)
 }
 
 fp_usage
+fp_usage_read(fp_usage_meter *m)
+{
+    fp_usage usage = {fp_usage_cpu_read(m), -1, -1, -1};
+    m->source.counts(m->source.ctx, &usage);
+    return usage;
+}
+
+fp_usage
 fp_usage_end(fp_usage_meter *m, const fp_usage *before, int64_t ticks,
              int64_t now)
 {

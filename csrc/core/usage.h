@@ -67,6 +67,10 @@ fp_usage_delay(const fp_usage_meter *m)
     return m->source.delay_ns(m->source.ctx);
 }
 
+/* All there is, read now. */
+fp_usage
+fp_usage_read(fp_usage_meter *m);
+
 /* All there is; readings before do not count. */
 fp_usage
 fp_usage_begin(fp_usage_meter *m, int64_t now);

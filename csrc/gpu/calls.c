@@ -30,7 +30,7 @@ fp_gpu_site(fp_gpu *g, fp_lane *lane, const fp_thread *self)
     if (self != NULL) {
         fp_gpu_lane_for(g, lane, self);
         const fp_node *n = fp_thread_stands(self);
-        if (lane->has_sections || n->parent != NULL) {
+        if (lane->has_sections || n->depth != 0) {
             site.place = fp_place_of(self, n);
         }
         if (lane->has_sections) {

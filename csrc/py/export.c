@@ -89,149 +89,6 @@ fp_export_key(fp_export *x, fp_key key)
     return index;
 }
 
-/* ---- trees ---- */
-
-/* A copy of what a thread holds, made without running Python code, so that the
- * columns belong to one moment. */
-typedef struct row {
-    fp_key key;
-    int64_t parent;
-    uint64_t calls;
-    uint64_t resumes;
-    int64_t self_ticks;
-} row;
-
-static row *
-copy_rows(const fp_export *x, const fp_thread *t, int64_t now, uint32_t *count)
-{
-    uint32_t n = t->tree.count;
-    row *rows = fp_alloc_zeroed(&x->r->alloc, n, sizeof(*rows));
-    if (rows == NULL) {
-        PyErr_NoMemory();
-        return NULL;
-    }
-    for (uint32_t i = 0; i < n; i++) {
-        const fp_node *f = fp_tree_node(&t->tree, i);
-        rows[i].key = f->key;
-        rows[i].parent = i == 0 ? -1 : (int64_t)f->parent->index;
-        rows[i].calls = f->calls;
-        rows[i].resumes = f->resumes;
-        rows[i].self_ticks = f->self_ticks;
-    }
-    if (now > t->last && t->last != INT64_MIN) {
-        rows[t->cur->index].self_ticks += now - t->last;
-    }
-    *count = n;
-    return rows;
-}
-
-static PyObject *
-tree_columns(fp_export *x, const row *rows, uint32_t count)
-{
-    PyObject *columns = PyTuple_New(5);
-    for (int c = 0; columns != NULL && c < 5; c++) {
-        PyObject *list = PyList_New(count);
-        if (list == NULL) {
-            Py_CLEAR(columns);
-            break;
-        }
-        PyTuple_SET_ITEM(columns, c, list);
-        for (uint32_t i = 0; i < count; i++) {
-            const row *w = &rows[i];
-            Py_ssize_t index = c == 1 ? fp_export_key(x, w->key) : 0;
-            PyObject *v = NULL;
-            if (index >= 0) {
-                v = c == 0   ? PyLong_FromLongLong(w->parent)
-                    : c == 1 ? PyLong_FromSsize_t(index)
-                    : c == 2 ? PyLong_FromUnsignedLongLong(w->calls)
-                    : c == 3
-                        ? PyLong_FromUnsignedLongLong(w->resumes)
-                        : PyLong_FromLongLong(fp_export_ns(x, w->self_ticks));
-            }
-            if (v == NULL) {
-                Py_CLEAR(columns);
-                return NULL;
-            }
-            PyList_SET_ITEM(list, i, v);
-        }
-    }
-    return columns;
-}
-
-/* The truncated node under the root always exists; nobody wants to see it when
- * it is empty.  It is row 1. */
-static uint32_t
-drop_empty_truncated(row *rows, uint32_t count)
-{
-    if (rows[1].calls || rows[1].self_ticks) {
-        return count;
-    }
-    for (uint32_t i = 2; i < count; i++) {
-        if (rows[i].parent == 1) {
-            return count;
-        }
-    }
-    for (uint32_t i = 2; i < count; i++) {
-        rows[i - 1] = rows[i];
-        rows[i - 1].parent -= rows[i].parent > 1;
-    }
-    return count - 1;
-}
-
-/* For what refers to nodes of [t]. */
-static int
-note_thread(fp_export *x, const fp_thread *t, uint32_t nodes, uint32_t shown)
-{
-    if (x->threads == x->thread_capacity) {
-        uint32_t more = x->threads * 2 + 8;
-        fp_exported_thread *grown = fp_alloc_grow(
-            &x->r->alloc, x->thread, x->thread_capacity, more, sizeof(*grown));
-        if (grown == NULL) {
-            PyErr_NoMemory();
-            return -1;
-        }
-        x->thread = grown;
-        x->thread_capacity = more;
-    }
-    x->thread[x->threads++] = (fp_exported_thread){(uint32_t)t->serial, nodes,
-                                                   (uint8_t)(shown != nodes)};
-    return 0;
-}
-
-int
-fp_export_node(const fp_export *x, const fp_thread *t, const fp_node *n,
-               uint32_t *thread, uint32_t *row)
-{
-    for (uint32_t i = 0; i < x->threads; i++) {
-        const fp_exported_thread *e = &x->thread[i];
-        if (e->serial == (uint32_t)t->serial) {
-            /* Row 1 may have been left out; see drop_empty_truncated(). */
-            *thread = i;
-            *row = n->index - (e->without_truncated && n->index > 1);
-            return n->index < e->nodes &&
-                   !(e->without_truncated && n->index == 1);
-        }
-    }
-    return 0;
-}
-
-static PyObject *
-export_thread(fp_export *x, const fp_thread *t, int64_t now, int ended)
-{
-    uint32_t count;
-    unsigned long long ident = ended ? 0 : t->ident;
-    row *rows = copy_rows(x, t, now, &count);
-    if (rows == NULL) {
-        return NULL;
-    }
-    uint32_t shown = drop_empty_truncated(rows, count);
-    PyObject *columns = note_thread(x, t, count, shown) == 0
-                            ? tree_columns(x, rows, shown)
-                            : NULL;
-    fp_alloc_give(&x->r->alloc, rows, count, sizeof(*rows));
-    return columns ? Py_BuildValue("(KiN)", ident, ended, columns) : NULL;
-}
-
 /* ---- sections, steps, loaders ---- */
 
 PyObject *
@@ -280,11 +137,12 @@ fp_export_times(const fp_export *x, const int64_t *ticks, uint32_t n)
 }
 
 static int
-export_sections(fp_export *x, const fp_thread *t, Py_ssize_t thread,
-                PyObject *list)
+export_sections_of(fp_export *x, const fp_thread *t, fp_run_phase phase,
+                   Py_ssize_t thread, PyObject *list)
 {
-    for (uint32_t i = 0; i < t->section_capacity; i++) {
-        const fp_section *s = t->section[i];
+    fp_section_table of = fp_thread_sections_of(t, phase);
+    for (uint32_t i = 0; i < of.capacity; i++) {
+        const fp_section *s = of.section[i];
         if (s == NULL || (s->count == 0 && s->open == 0)) {
             continue;
         }
@@ -294,15 +152,28 @@ export_sections(fp_export *x, const fp_thread *t, Py_ssize_t thread,
             return -1;
         }
         PyObject *one = Py_BuildValue(
-            "(nnKLLLLKIN)", index, thread, (unsigned long long)s->count,
+            "(nnKLLLLKINi)", index, thread, (unsigned long long)s->count,
             (long long)fp_export_ns(x, s->sum_ticks),
             (long long)fp_export_ns(x, s->outer_ticks),
             (long long)fp_export_ns(x, s->min_ticks),
             (long long)fp_export_ns(x, s->max_ticks),
-            (unsigned long long)s->errors, (unsigned int)s->open, hist);
+            (unsigned long long)s->errors, (unsigned int)s->open, hist,
+            (int)phase);
         int rc = one == NULL ? -1 : PyList_Append(list, one);
         Py_XDECREF(one);
         if (rc < 0) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static int
+export_sections(fp_export *x, const fp_thread *t, Py_ssize_t thread,
+                PyObject *list)
+{
+    for (int p = 0; p < FP_RUN_PHASES; p++) {
+        if (export_sections_of(x, t, (fp_run_phase)p, thread, list) < 0) {
             return -1;
         }
     }
@@ -314,8 +185,11 @@ static uint64_t
 lost_samples(const fp_thread *t)
 {
     uint64_t lost = t->steps != NULL ? t->steps->hist.lost : 0;
-    for (uint32_t i = 0; i < t->section_capacity; i++) {
-        lost += t->section[i] != NULL ? t->section[i]->hist.lost : 0;
+    for (int p = 0; p < FP_RUN_PHASES; p++) {
+        fp_section_table of = fp_thread_sections_of(t, (fp_run_phase)p);
+        for (uint32_t i = 0; i < of.capacity; i++) {
+            lost += of.section[i] != NULL ? of.section[i]->hist.lost : 0;
+        }
     }
     return lost;
 }
@@ -406,7 +280,7 @@ export_threads(fp_export *x, PyObject *threads, PyObject *sections)
                           ? t->last
                           : fp_clock_now(&r->clock);
         Py_ssize_t index = PyList_GET_SIZE(threads);
-        PyObject *one = export_thread(x, t, now, ended);
+        PyObject *one = fp_export_thread(x, t, now, ended);
         int rc = one == NULL ? -1 : PyList_Append(threads, one);
         Py_XDECREF(one);
         if (rc < 0 || export_sections(x, t, index, sections) < 0) {
@@ -469,6 +343,24 @@ export_trace(fp_export *x, const fp_gpu_view *view)
     return d;
 }
 
+/* [(phase, ns, how often it began)] */
+static PyObject *
+export_phases(const fp_export *x)
+{
+    const fp_recorder *r = x->r;
+    PyObject *list = PyList_New(0);
+    for (int p = 0; list != NULL && p < FP_RUN_PHASES; p++) {
+        int64_t ticks = fp_recorder_phase_ticks(r, (fp_run_phase)p);
+        PyObject *one =
+            Py_BuildValue("(iLK)", p, (long long)fp_export_ns(x, ticks),
+                          (unsigned long long)r->phases.entries[p]);
+        if (fp_export_append(list, one) < 0) {
+            Py_CLEAR(list);
+        }
+    }
+    return list;
+}
+
 static int
 export_into(fp_export *x, PyObject *d, const fp_gpu_view *view, int with_trace)
 {
@@ -487,6 +379,7 @@ export_into(fp_export *x, PyObject *d, const fp_gpu_view *view, int with_trace)
     static const char *const backends[] = {NULL, "setprofile", "monitoring"};
     int rc = fp_export_put(d, "threads", threads);
     rc |= fp_export_put(d, "sections", sections);
+    rc |= fp_export_put(d, "phases", export_phases(x));
     /* Before the steps, which then count every step that is kept. */
     rc |= fp_export_put(d, "outliers", export_outliers(x));
     rc |= fp_export_put(d, "steps", fp_export_steps(x));

@@ -31,6 +31,10 @@ fp_export_append(PyObject *list, PyObject *value);
 Py_ssize_t
 fp_export_key(fp_export *x, fp_key key);
 
+/* (ident, ended, columns) of one thread. */
+PyObject *
+fp_export_thread(fp_export *x, const fp_thread *t, int64_t now, int ended);
+
 PyObject *
 fp_export_hist(const fp_export *x, const fp_hist *h);
 

@@ -41,11 +41,7 @@ by_ticks(const void *a, const void *b)
 static long
 shown_node(const outliers_ctx *x, uint32_t index)
 {
-    const fp_exported_thread *e = &x->exported->thread[x->thread];
-    if (index >= e->nodes || (index == 1 && e->without_truncated)) {
-        return -1;
-    }
-    return (long)index - (index > 1 && e->without_truncated);
+    return fp_exported_row(&x->exported->thread[x->thread], index);
 }
 
 /* [(node, ns, calls, resumes, usual ns, usual calls)], largest first; *rest is
@@ -140,8 +136,10 @@ usual_sections(const outliers_ctx *x)
 {
     PyObject *list = PyList_New(0);
     const fp_thread *t = x->stepper;
-    for (uint32_t i = 0; list != NULL && i < t->section_capacity; i++) {
-        const fp_section *s = t->section[i];
+    /* Only in measured steps is there something usual. */
+    fp_section_table of = fp_thread_sections_of(t, FP_RUN_STEPS);
+    for (uint32_t i = 0; list != NULL && i < of.capacity; i++) {
+        const fp_section *s = of.section[i];
         if (s == NULL || s->usual_ticks <= 0) {
             continue;
         }

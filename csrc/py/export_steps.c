@@ -273,8 +273,9 @@ static PyObject *
 step_rows(fp_export *x, const fp_thread *t)
 {
     PyObject *list = PyList_New(0);
-    for (uint32_t i = 0; list != NULL && i < t->section_capacity; i++) {
-        const fp_section *s = t->section[i];
+    fp_section_table of = fp_thread_sections_of(t, FP_RUN_STEPS);
+    for (uint32_t i = 0; list != NULL && i < of.capacity; i++) {
+        const fp_section *s = of.section[i];
         if (s == NULL || s->steps == 0) {
             continue;
         }

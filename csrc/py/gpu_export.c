@@ -82,10 +82,9 @@ resolve(const fp_exported *x, fp_place place, int *thread, long *node)
         const fp_exported_thread *t = &x->thread[i];
         if (t->serial == fp_place_thread(place) &&
             fp_place_node(place) < t->nodes) {
-            uint32_t at = fp_place_node(place);
             *thread = (int)i;
-            /* Row 1 is left out when it is empty. */
-            *node = t->without_truncated && at >= 1 ? (long)at - 1 : (long)at;
+            *node = fp_exported_row(t, fp_place_node(place));
+            *node = *node < 0 ? 0 : *node;
             return;
         }
     }

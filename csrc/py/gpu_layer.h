@@ -132,8 +132,15 @@ fp_gpu_view_free(fp_gpu_view *v);
 typedef struct fp_exported_thread {
     uint32_t serial;
     uint32_t nodes;
-    uint8_t without_truncated; /* row 1 was left out */
+    uint32_t left_out; /* how many nodes there are in `without` */
+    uint32_t bases;    /* bit i: without[i] is the base of a phase */
+    uint32_t
+        without[2 * FP_RUN_PHASES]; /* nodes that have no row; ascending */
 } fp_exported_thread;
+
+/* Row of node [index]; -1: it has none.  The base of a phase is row 0. */
+long
+fp_exported_row(const fp_exported_thread *t, uint32_t index);
 
 typedef struct fp_exported {
     const fp_exported_thread *thread; /* in the order of export */

@@ -86,19 +86,17 @@ is_ours(PyObject *monitoring, int id)
 }
 
 static int
-free_id(PyObject *monitoring, int id)
+free_id(fp_state *st, int id)
 {
-    done(PyObject_CallMethod(monitoring, "set_events", "ii", id, 0));
+    (void)fp_tool_send(st, id, 0);
     PyErr_Clear();
     for (int i = 0; i < FP_EVENTS; i++) {
-        long mask;
-        if (event_mask(monitoring, i, &mask) == 0) {
-            done(PyObject_CallMethod(monitoring, "register_callback", "ilO",
-                                     id, mask, Py_None));
-        }
+        long unused = 0;
+        (void)fp_tool_register(st, id, i, Py_None, &unused);
         PyErr_Clear();
     }
-    int rc = done(PyObject_CallMethod(monitoring, "free_tool_id", "i", id));
+    int rc =
+        done(PyObject_CallMethod(st->monitoring, "free_tool_id", "i", id));
     PyErr_Clear();
     return rc;
 }
@@ -114,7 +112,7 @@ fp_tool_give_back(fp_state *st, int id)
     int ours = -1;
     for (int i = 0; i < ATTEMPTS && ours != 0; i++) {
         ours = is_ours(st->monitoring, id);
-        if (ours == 1 && free_id(st->monitoring, id) == 0) {
+        if (ours == 1 && free_id(st, id) == 0) {
             ours = 0;
         }
     }

@@ -28,7 +28,8 @@ fp_tool_take(fp_state *st);
 int
 fp_tool_may_be_ours(fp_state *st, int id);
 
-/* Adds the event's bit to [events]; -1 with an exception. */
+/* [callback] is called for [event], or nobody if it is None.  Adds the event's bit
+ * to [events]; -1 with an exception. */
 int
 fp_tool_register(fp_state *st, int id, fp_hook_event event, PyObject *callback,
                  long *events);

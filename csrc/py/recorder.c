@@ -61,6 +61,10 @@ create_own(fp_recorder *r)
     t->native = PyThread_get_thread_native_id();
 #endif
     t->user = fp_life_acquire(r->state);
+    if (now != INT64_MIN) {
+        /* Without memory its calls count as those of measured steps. */
+        (void)fp_thread_set_run_phase(t, r->phases.now, now);
+    }
     t->next = r->threads;
     r->threads = t;
     r->thread_count++;
@@ -198,7 +202,7 @@ fp_recorder_node(fp_recorder *r, fp_thread *t, fp_key key, PyObject *object)
     if (n != NULL) {
         return n;
     }
-    if (t->tree.count >= (uint64_t)r->limits.max_nodes * 2) {
+    if (t->tree.count >= (uint64_t)t->limits.max_nodes * 2) {
         return fp_thread_add(t, key); /* full: the key will not be kept */
     }
     /* The reference first: a node whose key may dangle must not exist. */
@@ -366,6 +370,7 @@ fp_recorder_forget(fp_recorder *r)
     }
     fp_recorder_free_threads(r);
     fp_recorder_trace_cleared(r);
+    fp_recorder_phases_cleared(r);
     r->recorded_ticks = 0;
 }
 

@@ -15,6 +15,14 @@ typedef enum fp_backend {
     FP_BACKEND_MONITORING,
 } fp_backend;
 
+/* The phases of the run: which one it is, and how long each has taken. */
+typedef struct fp_recorder_phases {
+    fp_run_phase now;
+    int64_t since; /* ticks, while a layer is on */
+    int64_t ticks[FP_RUN_PHASES];
+    uint64_t entries[FP_RUN_PHASES]; /* how often each began */
+} fp_recorder_phases;
+
 typedef struct fp_recorder {
     PyObject_HEAD
     fp_state *state; /* borrowed: the type keeps the module alive */
@@ -43,6 +51,7 @@ typedef struct fp_recorder {
     int64_t started; /* ticks, while a layer is on */
     int64_t origin;  /* when one was switched on first; 0: never */
     int64_t recorded_ticks;
+    fp_recorder_phases phases;
     uint64_t skip_steps;
     uint32_t outliers;     /* slowest steps to keep; 0: none */
     double max_overhead;   /* share of wall time; 0: no limit */
@@ -347,6 +356,35 @@ fp_recorder_guard_timer(fp_recorder *r, const char *what, int whole);
 /* Who watches now: FP_SIGNAL_... of core/steps_split.h. */
 unsigned
 fp_recorder_signals(const fp_recorder *r);
+
+/* ---- phases of the run (run_phase.c) ---- */
+
+/* For every thread.  FP_RUN_STEPS and FP_RUN_WARMUP both mean "steps": which of the
+ * two it is depends on how many have ended.  Nothing with an external timer. */
+void
+fp_recorder_set_phase(fp_recorder *r, fp_run_phase phase);
+
+/* A layer was switched on, or is about to be switched off. */
+void
+fp_recorder_phase_begins(fp_recorder *r, int64_t now);
+
+void
+fp_recorder_phase_ends(fp_recorder *r, int64_t now);
+
+/* Ticks recorded in [phase] so far. */
+int64_t
+fp_recorder_phase_ticks(const fp_recorder *r, fp_run_phase phase);
+
+/* What was recorded is forgotten; the phase stays. */
+void
+fp_recorder_phases_cleared(fp_recorder *r);
+
+/* Around the end of a step, of which there is a stepper. */
+void
+fp_recorder_phase_before_step(fp_recorder *r);
+
+void
+fp_recorder_phase_after_step(fp_recorder *r);
 
 /* ---- the two hooks ---- */
 

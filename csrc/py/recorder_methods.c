@@ -59,6 +59,7 @@ recorder_clear(PyObject *self, PyObject *Py_UNUSED(ignored))
         r->section_epoch = fp_new_epoch();
     }
     fp_recorder_free_threads(r);
+    fp_recorder_phases_cleared(r);
     r->recorded_ticks = 0;
     if (r->timer == NULL && r->initialised) {
         r->origin = r->started = fp_clock_now(&r->clock);
@@ -164,6 +165,27 @@ recorder_mark(PyObject *self, PyObject *Py_UNUSED(ignored))
     Py_RETURN_NONE;
 }
 
+static PyObject *
+recorder_set_phase(PyObject *self, PyObject *value)
+{
+    fp_recorder *r = fp_recorder_cast(self);
+    long phase = PyLong_AsLong(value);
+    if (phase == -1 && PyErr_Occurred()) {
+        return NULL;
+    }
+    if (phase < 0 || phase >= FP_RUN_PHASES) {
+        PyErr_Format(PyExc_ValueError, "phase is %ld: allowed are 0 to %d",
+                     phase, FP_RUN_PHASES - 1);
+        return NULL;
+    }
+    if (fp_recorder_ready(r) < 0) {
+        return NULL;
+    }
+    fp_run_phase before = r->phases.now;
+    fp_recorder_set_phase(r, (fp_run_phase)phase);
+    return PyLong_FromLong(before);
+}
+
 PyObject *
 fp_recorder_step_count(const fp_recorder *r)
 {
@@ -189,7 +211,9 @@ recorder_step(PyObject *self, PyObject *Py_UNUSED(ignored))
         if (t->split != NULL) {
             t->split->signals = fp_recorder_signals(r);
         }
+        fp_recorder_phase_before_step(r);
         fp_thread_end_step(t, now);
+        fp_recorder_phase_after_step(r);
         if (r->tracing) {
             fp_trace_step(&r->trace, t, t->steps->count - 1, began, now);
         }
@@ -288,6 +312,12 @@ PyMethodDef fp_recorder_methods[] = {
      "mark($self, /)\n--\n\nThe first step begins now, in this thread."},
     {"step", recorder_step, METH_NOARGS,
      "step($self, /)\n--\n\nEnd a step; returns the number of steps so far."},
+    {"set_phase", recorder_set_phase, METH_O,
+     "set_phase($self, phase, /)\n--\n\n"
+     "The run is in `phase` from now on, an index of RUN_PHASES; returns the "
+     "one\n"
+     "before.  \"steps\" and \"warmup\" mean the one that the count of steps "
+     "says."},
     {"set_loader", fp_recorder_set_loader_method, METH_O,
      "set_loader($self, tag, /)\n--\n\n"
      "Phases of this thread belong to loader `tag` from now on; -1: to none."},

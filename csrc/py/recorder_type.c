@@ -167,6 +167,7 @@ recorder_init(PyObject *self, PyObject *args, PyObject *kwargs)
     r->outliers = outliers;
     r->max_overhead = max_overhead;
     r->recorded_ticks = r->origin = 0;
+    r->phases = (fp_recorder_phases){.now = FP_RUN_STEPS};
     set_clock(r);
     r->initialised = 1;
     return 0;

@@ -23,6 +23,7 @@ account_start(fp_recorder *r)
     if (!r->functions_on && !r->sections_on && r->timer == NULL) {
         r->started = fp_clock_now(&r->clock);
         r->origin = r->origin != 0 ? r->origin : r->started;
+        fp_recorder_phase_begins(r, r->started);
     }
 }
 
@@ -30,7 +31,9 @@ static void
 account_stop(fp_recorder *r)
 {
     if (!r->functions_on && !r->sections_on && r->timer == NULL) {
-        r->recorded_ticks += fp_clock_now(&r->clock) - r->started;
+        int64_t now = fp_clock_now(&r->clock);
+        r->recorded_ticks += now - r->started;
+        fp_recorder_phase_ends(r, now);
     }
 }
 

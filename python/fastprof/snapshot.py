@@ -11,8 +11,8 @@ children, counters not negative); whatever is not raises :class:`SnapshotError`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fastprof.snapshot_fields import SnapshotError as SnapshotError
@@ -27,11 +27,12 @@ from fastprof.snapshot_fields import (
     fail,
     show,
 )
-from fastprof.snapshot_gpu import GpuSnapshot, read_gpu
+from fastprof.snapshot_gpu import GpuSnapshot, only_phases, read_gpu
 from fastprof.snapshot_loaders import WorkerStats, read_workers
 from fastprof.snapshot_memory import MemorySnapshot, read_memory
 from fastprof.snapshot_operators import OperatorSnapshot, read_operators
 from fastprof.snapshot_outliers import OutlierSnapshot, read_outliers
+from fastprof.snapshot_phases import RUN_PHASES, STEPS, PhaseTime, phase_numbers, read_phases
 from fastprof.snapshot_steps import SplitPlace, StepSeries, read_split
 from fastprof.snapshot_trace import TraceSnapshot, read_trace
 
@@ -74,11 +75,33 @@ class NodeTable:
     calls: tuple[int, ...]
     resumes: tuple[int, ...]
     self_ns: tuple[int, ...]
+    #: Per node its phase of the run, an index of ``RUN_PHASES``; empty: all are 0.  Nodes
+    #: of different phases may have the same parent and key, if the parent is the root.
+    phase: tuple[int, ...] = ()
+    #: Time per phase in which nothing was open; their sum is ``self_ns[0]``.  Empty: all
+    #: of it is of phase 0.
+    idle_ns: tuple[int, ...] = ()
     #: What others worked out from it and ask for again; no part of it.
     known: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __len__(self) -> int:
         return len(self.parent)
+
+    def only(self, phases: Collection[int]) -> NodeTable:
+        """Return the same rows, in which what is of other phases has no calls and no time."""
+        phase = self.phase or (STEPS,) * len(self)
+        idle = self.idle_ns or (self.self_ns[0],)
+        kept = [p in phases for p in phase]
+        kept[0] = True
+        calls, resumes, self_ns = (
+            [v if keep else 0 for v, keep in zip(column, kept, strict=True)]
+            for column in (self.calls, self.resumes, self.self_ns)
+        )
+        idle_ns = tuple(ns if p in phases else 0 for p, ns in enumerate(idle))
+        self_ns[0] = sum(idle_ns)
+        return NodeTable(
+            self.parent, self.key, tuple(calls), tuple(resumes), tuple(self_ns), phase, idle_ns
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +126,7 @@ class Histogram:
 
 @dataclass(frozen=True, slots=True)
 class SectionStats:
-    """Every use of one section name in one thread.
+    """Every use of one section name in one thread and one phase of the run.
 
     ``sum_ns`` adds every entry's duration; ``outer_ns`` only entries that were not
     inside another open entry of the same name (so recursion is not counted twice).
@@ -120,6 +143,8 @@ class SectionStats:
     errors: int
     open: int
     hist: Histogram
+    #: Of the phase of the run in which the entries began: an index of ``RUN_PHASES``.
+    phase: int = STEPS
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,8 +264,44 @@ class Snapshot:
     worker_threads: tuple[ThreadTree, ...] = ()
     #: None: no trace was asked for.
     trace: TraceSnapshot | None = None
+    #: How long each phase of the run took; empty: the recording knows no phases.
+    phases: tuple[PhaseTime, ...] = ()
     #: What others worked out from it and ask for again; no part of it.
     known: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def phase_ns(self, *names: str) -> int:
+        """Return the recorded wall time of phases of the run in ns.
+
+        Raises:
+            ValueError: a name that is none of ``RUN_PHASES``.
+        """
+        wanted = {RUN_PHASES[number] for number in phase_numbers(names)}
+        if not self.phases:
+            return self.duration_ns if RUN_PHASES[STEPS] in wanted else 0
+        return sum(phase.wall_ns for phase in self.phases if phase.name in wanted)
+
+    def only(self, *names: str) -> Snapshot:
+        """Return what happened in some phases of the run.
+
+        Trees keep their rows, so that indices of nodes stay what they are; rows of other
+        phases have no calls and no time.  Sections, GPU work and ``duration_ns`` are those
+        of the phases.  Steps, loaders, operators, memory and the trace are as before.
+
+        Raises:
+            ValueError: a name that is none of ``RUN_PHASES``.
+        """
+        numbers = phase_numbers(names)
+        threads = tuple(replace(t, nodes=t.nodes.only(numbers)) for t in self.threads)
+        gpu = self.gpu
+        if gpu is not None:
+            gpu = only_phases(gpu, [t.nodes.phase for t in threads], numbers)
+        return replace(
+            self,
+            duration_ns=self.phase_ns(*names),
+            threads=threads,
+            sections=tuple(s for s in self.sections if s.phase in numbers),
+            gpu=gpu,
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain dicts, lists, strings and numbers: what ``json.dumps`` accepts."""
@@ -262,6 +323,7 @@ class Snapshot:
                     "errors": s.errors,
                     "open": s.open,
                     "hist": [list(r) for r in s.hist.rows],
+                    "phase": s.phase,
                 }
                 for s in self.sections
             ],
@@ -309,6 +371,7 @@ class Snapshot:
             "outliers": None if self.outliers is None else self.outliers.to_dict(),
             "worker_threads": [_tree_dict(t) for t in self.worker_threads],
             "trace": None if self.trace is None else self.trace.to_dict(),
+            "phases": [[RUN_PHASES.index(p.name), p.wall_ns, p.entries] for p in self.phases],
         }
 
     @staticmethod
@@ -332,6 +395,8 @@ def _tree_dict(tree: ThreadTree) -> dict[str, Any]:
         "calls": list(tree.nodes.calls),
         "resumes": list(tree.nodes.resumes),
         "self_ns": list(tree.nodes.self_ns),
+        "phase": list(tree.nodes.phase),
+        "idle_ns": list(tree.nodes.idle_ns),
     }
 
 
@@ -394,6 +459,7 @@ class _Reader:
                 for i, t in enumerate(as_list(top.get("worker_threads", []), "worker_threads"))
             ),
             trace=read_trace(top.get("trace"), n_keys, 0 if gpu is None else len(gpu.kernels)),
+            phases=read_phases(top.get("phases")),
         )
 
 
@@ -455,8 +521,27 @@ def _thread(value: object, where: str, keys: Sequence[Key]) -> ThreadTree:
             calls=as_column(t, "calls", where, n),
             resumes=as_column(t, "resumes", where, n),
             self_ns=as_column(t, "self_ns", where, n),
+            phase=_phase_column(t, where, parent),
+            idle_ns=_idle_column(t, where),
         ),
     )
+
+
+def _phase_column(t: Mapping[str, object], where: str, parent: Sequence[int]) -> tuple[int, ...]:
+    # Runs saved before there were phases lack it.
+    if not t.get("phase"):
+        return ()
+    phase = as_column(t, "phase", where, len(parent), len(RUN_PHASES) - 1)
+    for row, above in enumerate(parent):
+        if above > 0 and phase[row] != phase[above]:
+            raise fail(f"{where}.phase[{row}]", phase[row], "the phase of its parent")
+    return phase
+
+
+def _idle_column(t: Mapping[str, object], where: str) -> tuple[int, ...]:
+    if not t.get("idle_ns"):
+        return ()
+    return as_column(t, "idle_ns", where, len(RUN_PHASES))
 
 
 def _hist(value: object, where: str) -> Histogram:
@@ -482,6 +567,7 @@ def _section(value: object, i: int, n_keys: int, n_threads: int) -> SectionStats
         key=as_int(s.get("key"), f"{where}.key", 0, n_keys - 1),
         thread=as_int(s.get("thread"), f"{where}.thread", 0, n_threads - 1),
         hist=_hist(s.get("hist"), f"{where}.hist"),
+        phase=as_int(s.get("phase", STEPS), f"{where}.phase", 0, len(RUN_PHASES) - 1),
         **number,
     )
 

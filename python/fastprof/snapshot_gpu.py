@@ -10,8 +10,8 @@ work was given to the device, not where the host was when it ran.  (-1, -1) is n
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from fastprof.snapshot_fields import (
@@ -26,6 +26,7 @@ from fastprof.snapshot_fields import (
     show,
 )
 from fastprof.snapshot_health import GpuHealth, health_dict, read_health
+from fastprof.snapshot_phases import STEPS
 
 #: How the site of an activity was found.  With OWN the launching thread stood there.
 #: With INHERITED that thread had no section of its own, and ``via`` is the site in the
@@ -221,6 +222,64 @@ class GpuSnapshot:
             "health_reason": self.health_reason,
             "health_hung": self.health_hung,
         }  # fmt: skip
+
+
+def only_phases(
+    gpu: GpuSnapshot, phase: Sequence[Sequence[int]], wanted: Collection[int]
+) -> GpuSnapshot:
+    """Return what was given to the device in some phases of the run.
+
+    Work without a site counts as that of measured steps.  Of a kernel, count and time are
+    exact; shortest and longest launch are of the whole run, and what only all launches
+    together are known of is divided in proportion to their number.
+
+    Args:
+        gpu: the whole recording.
+        phase: per thread and node the number of its phase.
+        wanted: numbers of phases.
+    """
+
+    def is_wanted(row: GpuActivity | GpuHost) -> bool:
+        for thread, node in ((row.thread, row.node), (row.via_thread, row.via_node)):
+            if thread >= 0:
+                return phase[thread][node] in wanted
+        return STEPS in wanted
+
+    activity = [row for row in gpu.activity if is_wanted(row)]
+    count: dict[int, int] = {}
+    sum_ns: dict[int, int] = {}
+    for row in activity:
+        count[row.what] = count.get(row.what, 0) + row.count
+        sum_ns[row.what] = sum_ns.get(row.what, 0) + row.sum_ns
+    kernels: list[GpuKernel] = []
+    became: dict[int, int] = {}
+    for i, kernel in enumerate(gpu.kernels):
+        if not count.get(i):
+            continue
+        part = min(1.0, count[i] / kernel.count) if kernel.count else 1.0
+        became[i] = len(kernels)
+        kernels.append(
+            replace(
+                kernel,
+                count=count[i],
+                sum_ns=sum_ns[i],
+                small_count=min(count[i], round(kernel.small_count * part)),
+                small_ns=min(sum_ns[i], round(kernel.small_ns * part)),
+                blocks_ns=kernel.blocks_ns * part,
+            )
+        )
+    return replace(
+        gpu,
+        kernels=tuple(kernels),
+        activity=tuple(
+            replace(row, what=became[row.what]) if row.what >= 0 else row
+            for row in activity
+            if row.what < 0 or row.what in became
+        ),
+        host=tuple(row for row in gpu.host if is_wanted(row)),
+        lines=tuple(row for row in gpu.lines if phase[row.thread][row.node] in wanted),
+        sum_ns=sum(row.sum_ns for row in activity),
+    )
 
 
 def _names(of: type[Any]) -> tuple[str, ...]:

@@ -1,15 +1,18 @@
-"""The tenth of the problems (tests/problems): host-device ping-pong, on the fake GPU."""
+"""The tenth of the problems (tests/problems): host-device ping-pong, on the fake GPU.
+
+The simulated device runs in real time: on a busy machine it waits for the program, and idle
+is idle.
+"""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import fastprof
 import pytest
 from fake_handles import FakeGpu
-from helpers import ROOT, run_command
+from helpers import ROOT, check_patiently, run_command
 
 SCRIPT = ROOT / "tests" / "problems" / "host_device_pingpong.py"
 SOURCE_PATH = str(Path(fastprof.__file__).parent.parent)
@@ -26,22 +29,6 @@ def report_of(fake: FakeGpu, folder: Path, *arguments: str) -> fastprof.Report:
     return fastprof.load(folder / "train_profile.fprof")
 
 
-def patiently(
-    check: Callable[[fastprof.Report], None], fake: FakeGpu, folder: Path, *arguments: str
-) -> None:
-    """Record the script until the report is as it should be, three times at most.
-
-    The simulated device runs in real time: on a busy machine it waits for the program, and
-    idle is idle.  What is wrong with a rule is wrong three times.
-    """
-    for number in range(2):
-        try:
-            return check(report_of(fake, folder / str(number), *arguments))
-        except AssertionError as error:
-            print(f"once more: {error}")
-    return check(report_of(fake, folder / "last", *arguments))
-
-
 def check_planted(report: fastprof.Report) -> None:
     first = report.findings[0]
     assert first.rule == "host-device-transfers"
@@ -53,7 +40,7 @@ def check_planted(report: fastprof.Report) -> None:
 def test_copies_to_the_host_and_back_are_the_first_finding(
     fake_gpu: FakeGpu, tmp_path: Path
 ) -> None:
-    patiently(check_planted, fake_gpu, tmp_path)
+    check_patiently(check_planted, lambda i: report_of(fake_gpu, tmp_path / str(i)))
 
 
 def check_healthy(report: fastprof.Report) -> None:
@@ -63,4 +50,4 @@ def check_healthy(report: fastprof.Report) -> None:
 
 
 def test_without_them_there_is_no_finding(fake_gpu: FakeGpu, tmp_path: Path) -> None:
-    patiently(check_healthy, fake_gpu, tmp_path, "--healthy")
+    check_patiently(check_healthy, lambda i: report_of(fake_gpu, tmp_path / str(i), "--healthy"))

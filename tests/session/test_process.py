@@ -53,7 +53,7 @@ with fastprof.Profiler(
     else:
         steps(5, prof)
         assert prof.steps == 10
-        print(prof.report().section("forward").count, len(log))
+        print(prof.report().in_phase("all").section("forward").count, len(log))
 """
     )
     output = tmp_path / "run.fprof"
@@ -172,7 +172,7 @@ with fastprof.Profiler(output=sys.argv[1]) as prof:
     result = run_child(code, str(output))
     assert result.returncode in (-signal.SIGINT, 1)
     assert result.stderr.rstrip().endswith("KeyboardInterrupt")
-    assert load(output).section("forward").count >= 100
+    assert load(output).in_phase("all").section("forward").count >= 100
 
 
 def test_f22_sigterm_leaves_the_last_complete_file(tmp_path) -> None:
@@ -249,7 +249,7 @@ with fastprof.Profiler(output=sys.argv[1]) as prof:
     output = tmp_path / "run.fprof"
     run_child(code, str(output)).check(returncode=returncode)
     report = load(output)
-    assert report.section("forward").count == 5
+    assert report.in_phase("all").section("forward").count == 5
     assert report.section("last").count == 1
 
 
@@ -278,7 +278,7 @@ steps(5, prof)
     output = tmp_path / "run.fprof"
     result = run_child(code, str(output)).check()
     assert (result.stdout, result.stderr) == ("", "")
-    assert load(output).section("forward").count == 5
+    assert load(output).in_phase("all").section("forward").count == 5
 
 
 def test_f24_without_an_output_the_report_is_printed_at_exit() -> None:
@@ -355,7 +355,7 @@ with fastprof.Profiler(functions="auto") as prof:
     signal.setitimer(signal.ITIMER_REAL, 0)
 report = prof.report()
 assert report.section("in_handler").count == handled
-assert report.section("forward").count == count == prof.steps
+assert report.in_phase("all").section("forward").count == count == prof.steps
 """
     )
     run_child(code).check()

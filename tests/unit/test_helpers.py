@@ -6,10 +6,9 @@ import hashlib
 import socket
 import threading
 import time
-from pathlib import Path
 
 import pytest
-from helpers import MIB, run_child, sanitized, wait_for_sleeping_threads
+from helpers import MIB, run_child, sanitized, thread_state, wait_for_sleeping_threads
 
 CONNECT = "import socket\nsocket.create_connection(('192.0.2.1', 9), timeout=1)\n"
 
@@ -99,8 +98,7 @@ def test_a_fork_waits_for_threads_that_run():
     computing.start()
     sleeping.start()
     # Not while it waits for the interpreter's lock.
-    stat = Path(f"/proc/self/task/{computing.native_id}/stat")
-    while not ended and ") R" not in stat.read_text():
+    while not ended and thread_state(computing.native_id) != "R":
         time.sleep(0.0001)
     wait_for_sleeping_threads(limit_s=0.0)
     wait_for_sleeping_threads(limit_s=60 * 60)

@@ -12,6 +12,7 @@ import pytest
 from fastprof.errors import UnknownFormatError, UnknownSectionError
 from fastprof.exporters import tables, text
 from fastprof.report import build_report, formats
+from fastprof.report.figures import duration
 from fastprof.report.model import ALIASES, UNACCOUNTED
 from fastprof.snapshot import LoaderStats, Muted, Snapshot, StepRow, Steps
 from hypothesis import given
@@ -351,7 +352,7 @@ def test_truncated_contexts_are_told_and_their_functions_counted():
 def test_overhead_is_stated_with_its_share(report):
     assert report.overhead.corrected
     assert report.overhead.share == pytest.approx(report.overhead.estimated_ms / report.wall_ms)
-    assert f"{report.overhead.estimated_ms:.3f} ms" in report.overhead.text
+    assert duration(report.overhead.estimated_ms) in report.overhead.text
 
 
 def test_a_run_without_functions_says_so():

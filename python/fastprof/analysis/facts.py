@@ -73,6 +73,9 @@ class Facts:
         steps = report.steps
         #: Steps that the figures are over, 0 if none was measured.
         self.steps = steps.measured if steps.wall_ns else 0
+        #: Steps that functions and sections are of: a recording without phases has them of
+        #: the whole run.
+        self.counted = self.steps if report.phase == "steps" else steps.count
         #: A step's mean wall time, or the recording's.
         self.span_ms = (steps.mean_ms or 0.0) if self.steps else report.wall_ms
         self.per = "step" if self.steps else "recording"
@@ -91,7 +94,7 @@ class Facts:
     @Lazy
     def nested(self) -> Mapping[str, float]:
         """Sections of the whole recording: name -> ms per step, inside others or not."""
-        count = self.report.steps.count or 1
+        count = self.counted or 1
         return {s.name: s.total_ms / count for s in self.report.sections if s.total_ms is not None}
 
     def phase(self, name: str) -> float | None:
@@ -121,7 +124,7 @@ class Facts:
     @Lazy
     def _trained(self) -> int:
         """Index of the thread whose steps were counted: where the sections of steps ran."""
-        snapshot = self.report.snapshot
+        snapshot = self.report.view
         in_steps = {row.key for row in snapshot.steps.rows}
         ns: dict[int, int] = {}
         for s in snapshot.sections:
@@ -132,7 +135,7 @@ class Facts:
     @property
     def thread(self) -> ThreadTree | None:
         """The training thread."""
-        threads = self.report.snapshot.threads
+        threads = self.report.view.threads
         return threads[self._trained] if threads else None
 
     @Lazy
@@ -140,7 +143,7 @@ class Facts:
         thread = self.thread
         if thread is None:
             return {}
-        snapshot = self.report.snapshot
+        snapshot = self.report.view
         columns = correct(snapshot, enabled=self.report.overhead.corrected).self_ns
         return walk(thread.nodes, columns[self._trained], snapshot.keys, GROUPS, OPENED, sought)
 
@@ -154,8 +157,8 @@ class Facts:
         return self._use(found)
 
     def _use(self, found: GroupTime) -> Use:
-        keys = self.report.snapshot.keys
-        count = self.report.steps.count if self.steps else 1
+        keys = self.report.view.keys
+        count = self.counted if self.steps else 1
         places: dict[str, float] = {}
         for key, ns in found.by_section.items():
             name = keys[key].name if key >= 0 else UNACCOUNTED
@@ -187,7 +190,7 @@ class Facts:
         )
 
     def _place(self, key: int, above: int) -> str:
-        keys = self.report.snapshot.keys
+        keys = self.report.view.keys
         at = keys[key]
         if at.kind == "section":
             inside = f" in {where(keys[above])}" if above >= 0 else ""
@@ -226,7 +229,7 @@ class Facts:
         found = self._groups.get(group) if self.report.has_tree else None
         if found is None or not found.ns:
             return ()
-        keys = self.report.snapshot.keys
+        keys = self.report.view.keys
         scale = self.use(group).ms / (found.ns / _MS)
         rows = [
             (keys[key], ns / _MS * scale, calls * scale)

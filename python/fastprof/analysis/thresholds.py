@@ -16,10 +16,10 @@ from dataclasses import dataclass
 CRITICAL_STEPS = 20
 #: Fewer measured steps than these say nothing.
 MIN_STEPS = 5
-#: What happened less often may be one stall of the machine.
-MIN_TIMES = 10
 #: Nor do fewer samples of a device's health, about one a second.
 MIN_SAMPLES = 10
+#: What happened less often may be one stall of the machine.
+MIN_TIMES = 10
 
 
 @dataclass(frozen=True, slots=True)

@@ -175,7 +175,7 @@ def _self_ns(recorder: Recorder, label: str) -> int:
     data = recorder.export()
     wanted = {i for i, key in enumerate(data["keys"]) if key[4].split(".<locals>.")[-1] == label}
     total = 0
-    for _ident, _ended, (_parent, key, _calls, _resumes, self_ns) in data["threads"]:
+    for _ident, _ended, (_parent, key, _calls, _resumes, self_ns, *_) in data["threads"]:
         total += sum(ns for k, ns in zip(key, self_ns, strict=True) if k in wanted)
     return total
 

@@ -4,10 +4,11 @@ The layout of ``Recorder.export()``: a dict of plain values.
 
 =============  ==========================================================================
 keys           [(kind, file, line, name, qualname)]
-threads        [(ident, ended, (parent, key, calls, resumes, self_ns))], oldest first; the
-               one with ended=1 is the sum of threads that have ended
+threads        [(ident, ended, (parent, key, calls, resumes, self_ns, phase, idle_ns))],
+               oldest first; the one with ended=1 is the sum of threads that have ended
 sections       [(key, thread, count, sum_ns, outer_ns, min_ns, max_ns, errors, open,
-               [(low_ns, high_ns, count)])]
+               [(low_ns, high_ns, count)], phase)]
+phases         [(phase, ns, times it began)]; phases are indices of RUN_PHASES
 steps          None or a dict with the fields of ``snapshot.Steps``, and ``spent``: what
                :mod:`fastprof.capture.split` divides (None: no memory)
 muted          [(key, calls before)]
@@ -47,6 +48,7 @@ from fastprof.snapshot_fields import SnapshotError
 from fastprof.snapshot_gpu import GpuSnapshot, read_gpu
 from fastprof.snapshot_memory import MemorySnapshot, read_memory
 from fastprof.snapshot_outliers import OutlierSnapshot, read_outliers
+from fastprof.snapshot_phases import RUN_PHASES, PhaseTime
 from fastprof.snapshot_steps import SplitPlace, StepSeries
 from fastprof.snapshot_trace import TraceSnapshot, read_trace, trace_from_export
 
@@ -98,6 +100,7 @@ def take_snapshot(
         trace=_trace(data, gpu, trace_names or {}, more_notes),
         outliers=_outliers(data, threads, steps, more_notes),
         notes=(*notes, *more_notes),
+        phases=_phases(data.get("phases", ())),
     )
 
 
@@ -188,7 +191,7 @@ def fold_own_functions(data: dict[str, Any]) -> None:
     c_kinds = {i for i, k in enumerate(data["keys"]) if k[0] in ("c", "type")}
     folded = len(data["keys"])
     data["keys"] = [*data["keys"], ("python", "~", 0, "(fastprof)", "(fastprof)")]
-    for _ident, _ended, (parent, key, _calls, _resumes, _self_ns) in data["threads"]:
+    for _ident, _ended, (parent, key, *_) in data["threads"]:
         # Parents come first, and most nodes are not below one of ours.
         ours = [key_ in own for key_ in key]
         for i, above in islice(enumerate(parent), 1, None):
@@ -240,14 +243,22 @@ def _threads(rows: Sequence[Any]) -> tuple[ThreadTree, ...]:
     return tuple(trees)
 
 
+def _phases(rows: Sequence[tuple[int, int, int]]) -> tuple[PhaseTime, ...]:
+    """No rows where all of the run is of one phase: then nobody told of phases."""
+    told = [row for row in rows if row[2]]
+    if not told:
+        return ()
+    return tuple(PhaseTime(RUN_PHASES[p], ns, n) for p, ns, n in rows if ns or n)
+
+
 def _histogram(rows: Sequence[Sequence[int]]) -> Histogram:
     return Histogram(tuple((low, high, count) for low, high, count in rows))
 
 
 def _section(row: Sequence[Any]) -> SectionStats:
-    key, thread, count, sum_ns, outer_ns, min_ns, max_ns, errors, open_, hist = row
+    key, thread, count, sum_ns, outer_ns, min_ns, max_ns, errors, open_, hist, phase = row
     return SectionStats(
-        key, thread, count, sum_ns, outer_ns, min_ns, max_ns, errors, open_, _histogram(hist)
+        key, thread, count, sum_ns, outer_ns, min_ns, max_ns, errors, open_, _histogram(hist), phase
     )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from fastprof.analysis.checklist import checklist
 from fastprof.cli.endings import complain, said
 from fastprof.cli.output import standard_output
-from fastprof.cli.parsing import Parser
+from fastprof.cli.parsing import Parser, nearest
 from fastprof.cli.summary import next_lines
 from fastprof.errors import UnknownSectionError
 from fastprof.exporters import collapsed
@@ -19,6 +19,8 @@ from fastprof.exporters.loading import load
 from fastprof.exporters.section import section_lines
 from fastprof.fileio import atomic_write, resolve_output
 from fastprof.report import Report, formats
+from fastprof.report.run_phases import ALL
+from fastprof.snapshot_phases import RUN_PHASES
 
 _FORMATS = (
     "text",
@@ -46,6 +48,12 @@ def run(argv: Sequence[str]) -> int:
         help="a saved run: .fprof, or .stats of any profiler; a folder is its newest run",
     )
     parser.add_argument("--full", action="store_true", help="all tables, not only one screen")
+    parser.add_argument(
+        "--phase",
+        metavar="NAME",
+        help="functions, sections and GPU work of this phase of the run: setup, warmup, steps "
+        "(default), validation, checkpoint, outside, or all",
+    )
     parser.add_argument("--section", metavar="NAME", help="only this section and what is in it")
     parser.add_argument(
         "--format",
@@ -83,6 +91,8 @@ def run(argv: Sequence[str]) -> int:
         if advice and (options.table is not None or options.format not in (None, "text")):
             raise ValueError("--findings and --checklist are text: leave out --table and --format")
         report = load(options.file, correct_times=not options.raw)
+        if options.phase is not None:
+            report = in_phase(report, options.phase)
         if options.section is not None:
             _write_section(report, options)
         elif advice:
@@ -108,6 +118,18 @@ def _advice(report: Report, options: argparse.Namespace) -> list[str]:
     if options.checklist:
         lines += [*([""] if lines else []), *(check.line for check in checklist(report))]
     return lines
+
+
+def in_phase(report: Report, phase: str) -> Report:
+    """Return the report on a phase of the run.
+
+    Raises:
+        ValueError: there is none of that name, or nothing was recorded in it.
+    """
+    known = [*RUN_PHASES, ALL]
+    if phase not in known:
+        raise ValueError(f"no phase {phase!a:.80}{nearest(phase, known)}")
+    return report.in_phase(phase)
 
 
 def _check(options: argparse.Namespace) -> None:

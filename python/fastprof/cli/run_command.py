@@ -274,6 +274,7 @@ def _run_all(target: Target, paths: Sequence[str], profiler: Profiler, begun: _B
 
     def start() -> None:
         profiler.start()
+        profiler.enter_phase("setup")
         torch_loop.attach(profiler, modules=begun.options.modules)
 
     return _execute(target, start, stop, save)

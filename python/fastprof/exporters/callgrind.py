@@ -78,7 +78,7 @@ class _Graph:
 def write(report: Report, stream: TextIO) -> None:
     """Write the call graph of all threads together."""
     require_tree(report, "a callgrind file")
-    snapshot = report.snapshot
+    snapshot = report.view
     functions = _functions(snapshot)
     graph = _graph(report, len(functions))
     if graph.events > 1:
@@ -100,7 +100,7 @@ def _functions(snapshot: Snapshot) -> list[_Function]:
 
 
 def _graph(report: Report, functions: int) -> _Graph:
-    snapshot = report.snapshot
+    snapshot = report.view
     columns: list[Sequence[Sequence[int]]] = [
         correct(snapshot, enabled=report.overhead.corrected).self_ns
     ]

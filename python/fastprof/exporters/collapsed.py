@@ -41,7 +41,7 @@ def write(report: Report, stream: TextIO, *, min_percent: float | None = None) -
     """
     stacks = _Stacks(report)
     share = stacks.needed(MOST_BYTES) if min_percent is None else min_percent
-    for tree, weight in zip(report.snapshot.threads, stacks.weights(share), strict=True):
+    for tree, weight in zip(report.view.threads, stacks.weights(share), strict=True):
         _write_thread(tree, weight, stacks.labels, stream)
 
 
@@ -64,7 +64,7 @@ class _Stacks:
 
     def __init__(self, report: Report) -> None:
         require_tree(report, "a collapsed-stack file")
-        snapshot = report.snapshot
+        snapshot = report.view
         self.labels = [escaped(frame_label(key)) for key in snapshot.keys]
         self._threads = snapshot.threads
         self._columns = correct(snapshot, enabled=report.overhead.corrected).self_ns

@@ -64,7 +64,7 @@ def gpu_stacks(report: Report, what: str) -> list[tuple[list[str], int]]:
         NoGpuError: it has no GPU layer.
     """
     require_tree(report, what)
-    snapshot = report.snapshot
+    snapshot = report.view
     gpu = measured(snapshot)
     if gpu is None:
         raise NoGpuError(

@@ -58,7 +58,7 @@ SCHEMA = "fastprof.report/1"
 
 _EXACT = 2**53
 #: Fields that only serve the value in memory.
-_LEFT_OUT = frozenset({"snapshot", "has_tree", "_examined"})
+_LEFT_OUT = frozenset({"snapshot", "view", "has_tree", "_examined"})
 #: Properties that are written beside the fields.
 _DERIVED: dict[type, tuple[str, ...]] = {
     Report: ("examination",),

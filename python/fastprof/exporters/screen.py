@@ -10,10 +10,11 @@ from typing import TextIO
 from fastprof.exporters.cells import duration, number, percent, shortened
 from fastprof.exporters.findings_lines import verdict_lines
 from fastprof.exporters.layout import PIPED, clipped, table_lines, wrapped
+from fastprof.exporters.phases import phases_text
 from fastprof.exporters.tables import functions_brief, steps_brief
 from fastprof.exporters.tables_gpu import gpu_lines
 from fastprof.exporters.tables_steps import kind_name
-from fastprof.exporters.user_tree import user_lines
+from fastprof.exporters.user_tree import per_steps, user_lines
 from fastprof.names import ascii_name, elided
 from fastprof.report.model import Report
 from fastprof.report.notes import has_functions
@@ -25,6 +26,8 @@ _FUNCTIONS = 7
 _NOTES = 2
 #: A kind of time of less than this share of the steps is not named.
 _KIND = 0.01
+#: A phase of the run of less than this share of it is not named.
+_PHASE = 0.005
 
 
 def write(report: Report, stream: TextIO) -> None:
@@ -76,6 +79,8 @@ def _steps(report: Report, width: int) -> list[str]:
         drawn = table_lines(tables, width)
         lines += [drawn[0], *drawn[2:]]
     lines += _split(report, width)
+    beside = phases_text(report, _PHASE)
+    lines += wrapped(beside, width, rest="  ") if beside else []
     lines += gpu_lines(report, width)
     return lines
 
@@ -91,9 +96,9 @@ def _split(report: Report, width: int) -> list[str]:
 def _functions(report: Report, width: int) -> list[str]:
     if not has_functions(report.snapshot) and report.has_tree:
         return []
-    tree = user_tree(report, _FUNCTIONS)
-    if tree.rows:
-        return user_lines(tree, width)
+    lines = user_lines(user_tree(report, _FUNCTIONS), width, per_steps(report))
+    if lines:
+        return lines
     table = functions_brief(without_waits(report).rows, _FUNCTIONS)
     drawn = table_lines(table, width) if table.rows else []
     return [*drawn[:1], *drawn[2:]]

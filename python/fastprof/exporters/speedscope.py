@@ -30,7 +30,7 @@ UNITS = (("nanoseconds", 1), ("microseconds", 10**3), ("milliseconds", 10**6), (
 def write(report: Report, stream: TextIO) -> None:
     """Write one profile per thread."""
     require_tree(report, "a speedscope file")
-    snapshot = report.snapshot
+    snapshot = report.view
     columns = correct(snapshot, enabled=report.overhead.corrected).self_ns
     frames = [_frame(key) for key in snapshot.keys]
     # One more frame per thread: its root, under the thread's name.

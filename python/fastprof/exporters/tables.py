@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from fastprof.exporters.cells import Table, duration, number, percent, short, table_of
 from fastprof.exporters.overview import known_figures
+from fastprof.exporters.phases import phases_table
 from fastprof.exporters.tables_gpu import gpu_tables, has_gpu
 from fastprof.exporters.tables_loaders import loader_tables
 from fastprof.exporters.tables_operators import operator_tables
@@ -67,6 +68,7 @@ def all_tables(report: Report, function_limit: int = FUNCTION_ROWS) -> list[Tabl
     """Return the tables that have rows, in reading order."""
     made = (
         _overview(report),
+        phases_table(report),
         steps_table(report),
         split_table(report),
         _outliers(report),

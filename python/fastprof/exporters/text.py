@@ -17,7 +17,7 @@ from fastprof.exporters.tables import (
     summary,
 )
 from fastprof.exporters.tables_gpu import gpu_lines
-from fastprof.exporters.user_tree import user_lines
+from fastprof.exporters.user_tree import per_steps, user_lines
 from fastprof.names import ascii_name
 from fastprof.report.model import Report
 from fastprof.report.user_tree import user_tree
@@ -60,7 +60,7 @@ def head_lines(report: Report, width: int = PIPED) -> list[str]:
 
 def tail_lines(report: Report, width: int = PIPED) -> list[str]:
     """Return what stands below the tables: the program's functions, overhead and notes."""
-    tree = user_lines(user_tree(report, _USER_ROWS), width)
+    tree = user_lines(user_tree(report, _USER_ROWS), width, per_steps(report))
     lines = ["", *tree] if tree else []
     lines += ["", *wrapped(f"Overhead: {ascii_name(report.overhead.text)}", width, rest="  ")]
     if report.notes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastprof.exporters.cells import Table, number, percent
 from fastprof.exporters.layout import table_lines, wrapped
 from fastprof.names import ascii_name, elided, file_name
+from fastprof.report.model import Report
 from fastprof.report.user_tree import UserRow, UserTree
 
 #: What is named of a function's time, beside the functions under it.
@@ -12,6 +13,11 @@ _PARTS = 2
 #: A part of less than this share of the function's time is not named.
 _LEAST = 0.1
 _PACKAGES = 3
+
+
+def per_steps(report: Report) -> int:
+    """Return the steps that a report's functions are of; 0: they are of something else."""
+    return report.steps.measured if report.phase == "steps" else 0
 
 
 def user_lines(tree: UserTree, width: int, per: int = 0) -> list[str]:
@@ -27,7 +33,7 @@ def user_lines(tree: UserTree, width: int, per: int = 0) -> list[str]:
     steps = per or 1
     table = Table(
         "",
-        ("your functions", "ms per step" if per else "ms", "%", "most of it"),
+        ("your functions in a step" if per else "your functions", "ms", "%", "most of it"),
         tuple(
             (
                 _name(row, width),

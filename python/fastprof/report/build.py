@@ -35,6 +35,7 @@ from fastprof.report.model_gpu import GpuUse, KernelUse
 from fastprof.report.notes import has_functions, make_notes
 from fastprof.report.operators import operator_report
 from fastprof.report.outliers import find_outliers
+from fastprof.report.run_phases import chosen_phase, phase_rows, view_of
 from fastprof.report.stats import (
     coefficient_of_variation,
     exact_quantiles,
@@ -47,14 +48,26 @@ from fastprof.snapshot import SectionStats, Snapshot, Steps
 _QUANTILES = (0.50, 0.95, 0.99)
 
 
-def build_report(snapshot: Snapshot, *, correct_times: bool = True) -> Report:
+def build_report(
+    snapshot: Snapshot, *, correct_times: bool = True, phase: str | None = None
+) -> Report:
     """Compute every table of a recording.
 
     Args:
         snapshot: what was recorded.
+        phase: the phase of the run that sections, functions and kernels are of, one of
+            ``snapshot_phases.RUN_PHASES``; ``"all"``: the whole run; None: measured steps
+            if there are any, else the whole run.
         correct_times: subtract the hook's calibrated cost; False leaves times as
             recorded.  Without calibration, or with an external timer, they always are.
+
+    Raises:
+        ValueError: there is no such phase, or nothing was recorded in it.
     """
+    whole = snapshot
+    of_run = correct(whole, enabled=correct_times)
+    phase = chosen_phase(whole, phase)
+    snapshot = view_of(whole, phase)
     correction = correct(snapshot, enabled=correct_times)
     gpu_tables = GpuTables(snapshot)
     threads, functions = _functions(snapshot, correction, gpu_tables)
@@ -66,19 +79,22 @@ def build_report(snapshot: Snapshot, *, correct_times: bool = True) -> Report:
     loaders = loader_rows(snapshot)
     return Report(
         meta=dict(snapshot.meta),
-        wall_ms=snapshot.duration_ns / 1e6,
+        wall_ms=whole.duration_ns / 1e6,
         sections=_section_rows(snapshot, correction, groups, section_use),
         steps=_step_table(snapshot),
         functions=functions,
         threads=threads,
         loaders=loaders,
-        overhead=_overhead(snapshot, correction),
+        overhead=_overhead(whole, of_run),
         notes=(
             *loader_notes(snapshot, loaders),
             *compared(loaders),
             *make_notes(snapshot, gpu_part),
         ),
-        snapshot=snapshot,
+        snapshot=whole,
+        view=snapshot,
+        phase=phase,
+        phases=phase_rows(whole, of_run.self_ns),
         gpu=gpu_part,
         kernels=kernels,
         memory=memory_report(snapshot),
@@ -89,7 +105,7 @@ def build_report(snapshot: Snapshot, *, correct_times: bool = True) -> Report:
 
 def functions_in(report: Report, section: str) -> tuple[FunctionRow, ...]:
     """Return the functions inside the section recorded as ``section``."""
-    snapshot = report.snapshot
+    snapshot = report.view
     columns = correct(snapshot, enabled=report.overhead.corrected).self_ns
     table = section_table(snapshot, columns, section)
     # What another thread did for this section is here the work of who waited for it.
@@ -99,9 +115,9 @@ def functions_in(report: Report, section: str) -> tuple[FunctionRow, ...]:
 
 def kernels_in(report: Report, section: str) -> tuple[KernelUse, ...]:
     """Return the kernels launched inside the section recorded as ``section``."""
-    keys = report.snapshot.keys
+    keys = report.view.keys
     own = {i for i, key in enumerate(keys) if key.kind == "section" and key.name == section}
-    return launched_below(report.snapshot, own)
+    return launched_below(report.view, own)
 
 
 def kernels_of(report: Report, function: FunctionRow) -> tuple[KernelUse, ...]:
@@ -109,10 +125,10 @@ def kernels_of(report: Report, function: FunctionRow) -> tuple[KernelUse, ...]:
     wanted = (function.kind, function.file, function.line, function.name, function.qualname)
     own = {
         i
-        for i, k in enumerate(report.snapshot.keys)
+        for i, k in enumerate(report.view.keys)
         if (k.kind, k.file, k.line, k.name, k.qualname) == wanted
     }
-    return launched_below(report.snapshot, own)
+    return launched_below(report.view, own)
 
 
 # ---- functions and threads ----

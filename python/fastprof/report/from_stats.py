@@ -60,6 +60,7 @@ def report_from_stats(stats: Mapping[tuple[str, int, str], tuple[Any, ...]]) -> 
         overhead=Overhead(None, None, False, 0.0, "Times are as they stand in the file."),
         notes=(_NOTE,),
         snapshot=snapshot,
+        view=snapshot,
         has_tree=False,
     )
 

@@ -71,11 +71,15 @@ def function_rows(
     callers: dict[int, list[EdgeRow]] = {}
     callees: dict[int, list[EdgeRow]] = {}
     for (caller, callee), edge in table.edges.items():
+        if _is_empty(edge):
+            continue
         callers.setdefault(callee, []).append(_edge(snapshot.keys[caller], edge))
         callees.setdefault(caller, []).append(_edge(snapshot.keys[callee], edge))
     all_self = sum(row.self_ns for row in table.rows.values())
     rows = []
     for group, row in sorted(table.rows.items(), key=lambda item: (-item[1].self_ns, item[0])):
+        if _is_empty(row):
+            continue
         key = snapshot.keys[group]
         rows.append(
             FunctionRow(
@@ -98,6 +102,11 @@ def function_rows(
             )
         )
     return tuple(rows)
+
+
+def _is_empty(row: Row) -> bool:
+    """Whether it is of other phases of the run than the table."""
+    return not (row.calls or row.resumes or row.raw_cum_ns)
 
 
 def _edge(key: Key, edge: Row) -> EdgeRow:

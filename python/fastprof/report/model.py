@@ -25,6 +25,7 @@ from fastprof.report.model_gpu import (
 )
 from fastprof.report.operators import OperatorReport
 from fastprof.report.outliers import Outlier
+from fastprof.report.run_phases import PhaseRow
 from fastprof.report.steps import SplitRow, StepSeriesView
 from fastprof.snapshot import Snapshot
 
@@ -225,6 +226,12 @@ class Report:
     overhead: Overhead
     notes: tuple[str, ...]
     snapshot: Snapshot
+    #: The part of ``snapshot`` that the tables are made from: what happened in ``phase``.
+    view: Snapshot
+    #: The phase of the run that sections, functions and kernels are of; ``"all"``: the whole.
+    phase: str = "all"
+    #: Every phase of the run; empty: the recording knows none.
+    phases: tuple[PhaseRow, ...] = ()
     has_tree: bool = True
     gpu: GpuReport | None = None
     kernels: tuple[KernelRow, ...] = ()
@@ -258,6 +265,19 @@ class Report:
                 return str(candidate)
         known = ", ".join(repr(n) for n in names) or "none"
         raise UnknownSectionError(f"no section {name!r:.80} was recorded; there are: {known}")
+
+    def in_phase(self, phase: str) -> Report:
+        """Return the report on another phase of the run.
+
+        Args:
+            phase: a name from :attr:`phases`, or ``"all"`` for the whole run.
+
+        Raises:
+            ValueError: there is no such phase, or nothing was recorded in it.
+        """
+        from fastprof.report.build import build_report
+
+        return build_report(self.snapshot, correct_times=self.overhead.corrected, phase=phase)
 
     def functions_in(self, section: str) -> tuple[FunctionRow, ...]:
         """Return the functions that ran inside a section, nested sections included.

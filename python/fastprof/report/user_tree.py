@@ -44,8 +44,8 @@ class UserRow:
 class UserTree:
     """The rows of most time in calling order; ``left_out`` are rows of less.
 
-    ``total_ms`` is the time of the training thread that the shares are of, ``hidden``
-    (package, library functions folded), most first.
+    ``total_ms`` is the time that the shares are of: measured steps, or all that the training
+    thread did.  ``hidden`` are (package, library functions folded), most first.
     """
 
     rows: tuple[UserRow, ...]
@@ -80,18 +80,22 @@ def training_thread(snapshot: Snapshot) -> int:
 def user_tree(report: Report, limit: int, least: float = 0.01) -> UserTree:
     """Return the program's functions of the training thread that took most time.
 
+    They are those of the phase of the run that the report is on.
+
     Args:
         report: the report.
         limit: most rows.
         least: rows of a smaller share of the whole are left out.
     """
-    snapshot = report.snapshot
+    snapshot = report.view
     number = training_thread(snapshot)
     if number < 0 or not report.has_tree:
         return UserTree((), 0, 0.0, ())
     columns = correct(snapshot, enabled=report.overhead.corrected).self_ns
     entries, library = _entries(snapshot, number, columns[number])
     whole = entries[0].total_ns
+    if report.phase == "steps" and report.steps.wall_ns:
+        whole = report.steps.wall_ns  # what the shares in other tables are of
     shown = [i for i in range(1, len(entries)) if entries[i].total_ns >= least * whole > 0]
     kept = sorted(shown, key=lambda i: (-entries[i].total_ns, i))[:limit]
     rows = [_row(snapshot, entries[i], whole) for i in _calling_order(entries, kept)]
@@ -183,7 +187,7 @@ def _row(snapshot: Snapshot, entry: _Entry, whole: float) -> UserRow:
         file=key.file,
         line=key.line,
         total_ms=entry.total_ns / 1e6,
-        share=entry.total_ns / whole,
+        share=min(1.0, entry.total_ns / whole),
         own_ms=entry.own_ns / 1e6,
         below=tuple((name, ns / 1e6) for name, ns in below if ns > 0),
     )

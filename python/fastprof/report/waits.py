@@ -39,7 +39,7 @@ class Functions:
 
 def without_waits(report: Report) -> Functions:
     """Return the functions of all threads, the waits of the training thread only."""
-    training = training_thread(report.snapshot) if len(report.threads) > 1 else -1
+    training = training_thread(report.view) if len(report.threads) > 1 else -1
     if training < 0:
         return Functions(report.functions, 0.0)
     idle: dict[tuple[str, str], list[FunctionRow]] = {}

@@ -41,7 +41,9 @@ def start() -> Profiler | None:
     """
     if _is_own_command() or _is_worker():
         return None
-    return AutomaticProfiler().start()
+    profiler = AutomaticProfiler().start()
+    profiler.enter_phase("setup")
+    return profiler
 
 
 def _is_own_command() -> bool:

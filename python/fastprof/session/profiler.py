@@ -27,6 +27,7 @@ from fastprof.session.options import Options
 from fastprof.session.output import Outputs, Pathish, resolve
 from fastprof.session.printer import ReportPrinter
 from fastprof.session.rank import find_host, find_rank, find_world_size
+from fastprof.session.run_phase import RunPhase
 from fastprof.session.schedule import Schedule
 from fastprof.session.trace import TraceOptions, TraceWindows, trace_options
 from fastprof.session.worker_profiles import WorkerProfiles
@@ -194,6 +195,7 @@ class Profiler:
         self._cpu_use = CpuUse()
         self._memory = MemorySampler(memory, log_every or _MEMORY_EVERY, self._faults)
         self._registry = LoaderRegistry()
+        self._phase = RunPhase(self._recorder)
         self._profiles = WorkerProfiles(worker_functions, backend, max_depth, self._faults)
         #: How loaders come by their batches; used by their iterators.
         self.watches = Watches(self, self._faults, self._profiles)
@@ -293,6 +295,7 @@ class Profiler:
         self._protect("trace", self._trace.begin)
         self._cpu_use.begin()
         recorder.mark()
+        self._phase.begin("steps")
         self._next_event = self._event_after(0)
 
     def _measure_hook(self) -> None:
@@ -455,15 +458,43 @@ class Profiler:
             return cast("Section", SampledSection(section, self._memory))
         return section
 
+    def enter_phase(self, phase: str) -> None:
+        """Count what follows in this thread as another phase of the run.
+
+        The report shows each phase apart, and steps without what was no part of them.
+        Loaders and integrations call this; a bare loop may, around what they do not see.
+        Ignored in other threads than the one that started the run, and while none is going on.
+
+        Args:
+            phase: ``"setup"``, ``"steps"`` or ``"outside"`` (between epochs and after the
+                loop), each of which ends the other two; or ``"validation"`` or
+                ``"checkpoint"``, which interrupt what is going on until
+                :meth:`leave_phase`, and may be inside each other.
+
+        Raises:
+            ValueError: there is no such phase.
+        """
+        if self._state == _RUNNING:
+            self._phase.enter(phase)
+
+    def leave_phase(self, phase: str) -> None:
+        """End what :meth:`enter_phase` began; after ``"setup"`` and ``"outside"`` come steps."""
+        if self._state == _RUNNING:
+            self._phase.leave(phase)
+
     def validation_begins(self) -> None:
         """A pass over a validation loader begins (called by its iterator)."""
-        if self._state == _RUNNING and self._options.metrics:
-            self._protect("metrics", self._metrics.collect)
+        if self._state == _RUNNING:
+            if self._options.metrics:
+                self._protect("metrics", self._metrics.collect)
+            self._phase.enter("validation")
 
     def validation_ends(self) -> None:
         """A pass over a validation loader has ended (called by its iterator)."""
-        if self._state == _RUNNING and self._options.metrics:
-            self._protect("metrics", self._metrics.emit, "val")
+        if self._state == _RUNNING:
+            if self._options.metrics:
+                self._protect("metrics", self._metrics.emit, "val")
+            self._phase.leave("validation")
 
     def leave_validation(self) -> None:
         """What follows is work on the training batch again (called by the iterator)."""

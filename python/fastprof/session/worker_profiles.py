@@ -238,7 +238,9 @@ def _key(value: object) -> Key:
 
 def _columns(value: object, n_keys: int) -> list[tuple[int, ...]]:
     _, _, columns = as_list(value, "worker.threads[]")
-    named = dict(zip(_COLUMNS, as_list(columns, "worker.threads[]"), strict=True))
+    # What follows these is of phases of the run, which workers know nothing of.
+    first = as_list(columns, "worker.threads[]")[: len(_COLUMNS)]
+    named = dict(zip(_COLUMNS, first, strict=True))
     n = len(as_list(named["parent"], "worker.threads[]"))
     for row, above in enumerate(named["parent"]):
         if row and not 0 <= above < row:

@@ -83,7 +83,7 @@ def flame_columns(
 
 
 def _time_trees(report: Report, frames: Frames) -> list[Tree]:
-    snapshot = report.snapshot
+    snapshot = report.view
     functions = function_numbers(report.functions, snapshot.keys)
     numbers = [
         frames.number(key.qualname or key.name, key.kind, key.file, key.line)
@@ -111,7 +111,7 @@ def _thread_name(tree: ThreadTree) -> str:
 
 def _gpu_trees(report: Report, frames: Frames) -> list[Tree]:
     """One tree per thread that launched work, by GPU time."""
-    if measured(report.snapshot) is None:
+    if measured(report.view) is None:
         return []
     found: dict[str, _Trie] = {}
     for labels, ns in gpu_stacks(report, "a flame graph by GPU time"):

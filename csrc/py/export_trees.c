@@ -1,0 +1,230 @@
+/* export_trees: the trees of a recorder's threads as plain columns. */
+#include "py/export.h"
+
+/* A copy of what a thread holds, made without running Python code, so that the
+ * columns belong to one moment. */
+typedef struct row {
+    fp_key key;
+    int64_t parent; /* index of the node, then of the row */
+    uint64_t calls;
+    uint64_t resumes;
+    int64_t self_ticks;
+    uint32_t children;
+    uint8_t phase; /* fp_run_phase */
+} row;
+
+static row *
+copy_rows(const fp_export *x, const fp_thread *t, int64_t now, uint32_t *count)
+{
+    uint32_t n = t->tree.count;
+    row *rows = fp_alloc_zeroed(&x->r->alloc, n, sizeof(*rows));
+    if (rows == NULL) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        const fp_node *f = fp_tree_node(&t->tree, i);
+        rows[i].key = f->key;
+        rows[i].parent = i == 0 ? -1 : (int64_t)f->parent->index;
+        rows[i].calls = f->calls;
+        rows[i].resumes = f->resumes;
+        rows[i].self_ticks = f->self_ticks;
+        if (i > 0) {
+            rows[f->parent->index].children++;
+            rows[i].phase = rows[f->parent->index].phase;
+        }
+        if (fp_key_is_base(f->key)) {
+            rows[i].phase = (uint8_t)fp_run_phase_of(f->key);
+        }
+    }
+    if (now > t->last && t->last != INT64_MIN) {
+        rows[t->cur->index].self_ticks += now - t->last;
+    }
+    *count = n;
+    return rows;
+}
+
+static PyObject *
+value_of(fp_export *x, const row *w, int column)
+{
+    switch (column) {
+    case 0:
+        return PyLong_FromLongLong(w->parent);
+    case 1: {
+        Py_ssize_t index = fp_export_key(x, w->key);
+        return index < 0 ? NULL : PyLong_FromSsize_t(index);
+    }
+    case 2:
+        return PyLong_FromUnsignedLongLong(w->calls);
+    case 3:
+        return PyLong_FromUnsignedLongLong(w->resumes);
+    case 4:
+        return PyLong_FromLongLong(fp_export_ns(x, w->self_ticks));
+    default:
+        return PyLong_FromLong(w->phase);
+    }
+}
+
+/* Time of each phase in which nothing was open. */
+static PyObject *
+idle_column(const fp_export *x, const int64_t *ticks)
+{
+    PyObject *list = PyList_New(0);
+    for (int p = 0; list != NULL && p < FP_RUN_PHASES; p++) {
+        PyObject *ns = PyLong_FromLongLong(fp_export_ns(x, ticks[p]));
+        if (fp_export_append(list, ns) < 0) {
+            Py_CLEAR(list);
+        }
+    }
+    return list;
+}
+
+/* The last one has a row per phase, not per node. */
+static PyObject *
+tree_columns(fp_export *x, const row *rows, uint32_t count,
+             const int64_t idle[FP_RUN_PHASES])
+{
+    enum { COLUMNS = 6 };
+    PyObject *columns = PyTuple_New(COLUMNS + 1);
+    for (int c = 0; columns != NULL && c < COLUMNS; c++) {
+        PyObject *list = PyList_New(count);
+        if (list == NULL) {
+            Py_CLEAR(columns);
+            break;
+        }
+        PyTuple_SET_ITEM(columns, c, list);
+        for (uint32_t i = 0; i < count; i++) {
+            PyObject *v = value_of(x, &rows[i], c);
+            if (v == NULL) {
+                Py_CLEAR(columns);
+                return NULL;
+            }
+            PyList_SET_ITEM(list, i, v);
+        }
+    }
+    PyObject *last = columns != NULL ? idle_column(x, idle) : NULL;
+    if (last == NULL) {
+        Py_CLEAR(columns);
+        return NULL;
+    }
+    PyTuple_SET_ITEM(columns, COLUMNS, last);
+    return columns;
+}
+/* A base is the root to a reader, and nobody wants to see a truncated node under
+ * one while it is empty. */
+static int
+has_row(const row *rows, uint32_t i)
+{
+    const row *w = &rows[i];
+    if (i == 0 || w->key != FP_KEY_TRUNCATED) {
+        return i == 0 || !fp_key_is_base(w->key);
+    }
+    return !fp_key_is_base(rows[w->parent].key) || w->calls != 0 ||
+           w->self_ticks != 0 || w->children != 0;
+}
+
+/* Leaves out the nodes without a row; returns how many rows there are.  idle[]
+ * gets the own times of the bases, which the root has together. */
+static uint32_t
+close_ranks(fp_exported_thread *e, row *rows, uint32_t count,
+            int64_t idle[FP_RUN_PHASES])
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (fp_key_is_base(rows[i].key)) {
+            idle[rows[i].phase] = rows[i].self_ticks;
+            rows[0].self_ticks += i > 0 ? rows[i].self_ticks : 0;
+        }
+        if (!has_row(rows, i)) {
+            e->bases |= (uint32_t)fp_key_is_base(rows[i].key) << e->left_out;
+            e->without[e->left_out++] = i;
+        }
+    }
+    /* Parents come first, so a row's parent may be gone from its old place: node
+     * numbers are turned into rows before anything moves. */
+    for (uint32_t i = 1; i < count && e->left_out > 0; i++) {
+        rows[i].parent = fp_exported_row(e, (uint32_t)rows[i].parent);
+    }
+    uint32_t shown = 0;
+    for (uint32_t i = 0, left = 0; i < count; i++) {
+        if (left < e->left_out && e->without[left] == i) {
+            left++;
+            continue;
+        }
+        rows[shown++] = rows[i];
+    }
+    return shown;
+}
+
+/* For what refers to nodes of [t]; NULL with an exception. */
+static fp_exported_thread *
+note_thread(fp_export *x, const fp_thread *t, uint32_t nodes)
+{
+    if (x->threads == x->thread_capacity) {
+        uint32_t more = x->threads * 2 + 8;
+        fp_exported_thread *grown = fp_alloc_grow(
+            &x->r->alloc, x->thread, x->thread_capacity, more, sizeof(*grown));
+        if (grown == NULL) {
+            PyErr_NoMemory();
+            return NULL;
+        }
+        x->thread = grown;
+        x->thread_capacity = more;
+    }
+    fp_exported_thread *e = &x->thread[x->threads++];
+    *e = (fp_exported_thread){
+        .serial = (uint32_t)t->serial,
+        .nodes = nodes,
+    };
+    return e;
+}
+
+long
+fp_exported_row(const fp_exported_thread *t, uint32_t index)
+{
+    uint32_t before = 0;
+    while (before < t->left_out && t->without[before] < index) {
+        before++;
+    }
+    if (index >= t->nodes) {
+        return -1; /* made after the tree was read */
+    }
+    if (before < t->left_out && t->without[before] == index) {
+        return (t->bases >> before & 1) != 0 ? 0 : -1;
+    }
+    return (long)(index - before);
+}
+
+int
+fp_export_node(const fp_export *x, const fp_thread *t, const fp_node *n,
+               uint32_t *thread, uint32_t *row)
+{
+    for (uint32_t i = 0; i < x->threads; i++) {
+        if (x->thread[i].serial == (uint32_t)t->serial) {
+            long found = fp_exported_row(&x->thread[i], n->index);
+            *thread = i;
+            *row = found < 0 ? 0 : (uint32_t)found;
+            return found >= 0;
+        }
+    }
+    return 0;
+}
+
+PyObject *
+fp_export_thread(fp_export *x, const fp_thread *t, int64_t now, int ended)
+{
+    uint32_t count;
+    unsigned long long ident = ended ? 0 : t->ident;
+    int64_t idle[FP_RUN_PHASES] = {0};
+    row *rows = copy_rows(x, t, now, &count);
+    if (rows == NULL) {
+        return NULL;
+    }
+    PyObject *columns = NULL;
+    fp_exported_thread *e = note_thread(x, t, count);
+    if (e != NULL) {
+        uint32_t shown = close_ranks(e, rows, count, idle);
+        columns = tree_columns(x, rows, shown, idle);
+    }
+    fp_alloc_give(&x->r->alloc, rows, count, sizeof(*rows));
+    return columns ? Py_BuildValue("(KiN)", ident, ended, columns) : NULL;
+}

@@ -1,0 +1,109 @@
+"""Phases of the run in a report: which one is shown, and what each of them took."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fastprof.report.flat import subtree_sums
+from fastprof.snapshot import Snapshot
+from fastprof.snapshot_phases import RUN_PHASES, STEPS
+
+#: Instead of a phase: the whole run.
+ALL = "all"
+
+#: A part of set-up that is a row of its own in :func:`phase_rows`.
+IMPORTS = "imports"
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseRow:
+    """One phase of the run: wall time in ms, and how often it began.
+
+    ``name`` is one of ``RUN_PHASES``, or ``imports``: the modules that set-up loaded, which
+    are then no part of the row ``setup``.
+    """
+
+    name: str
+    wall_ms: float
+    entries: int
+
+    @property
+    def mean_ms(self) -> float:
+        """Wall time each time it began, in ms."""
+        return self.wall_ms / max(1, self.entries)
+
+
+def chosen_phase(snapshot: Snapshot, phase: str | None) -> str:
+    """Return the phase that a report shows if asked for ``phase``.
+
+    Raises:
+        ValueError: there is no such phase, or nothing was recorded in it.
+    """
+    steps = RUN_PHASES[STEPS]
+    if phase is None:
+        measured = snapshot.steps.count > snapshot.steps.skipped
+        return steps if measured and snapshot.phases else ALL
+    if phase == ALL:
+        return ALL
+    recorded = [p.name for p in snapshot.phases] or [steps]
+    if phase not in recorded:
+        raise ValueError(
+            f"nothing was recorded in a phase {phase!r:.80} of the run; "
+            f"there are: {', '.join([*recorded, ALL])}"
+        )
+    return phase
+
+
+def view_of(snapshot: Snapshot, phase: str) -> Snapshot:
+    """Return what happened in ``phase``, which :func:`chosen_phase` has returned."""
+    return snapshot if phase == ALL or not snapshot.phases else snapshot.only(phase)
+
+
+def phase_rows(snapshot: Snapshot, columns: Sequence[Sequence[int]]) -> tuple[PhaseRow, ...]:
+    """Return what each phase took, in the order in which a run goes through them.
+
+    Args:
+        snapshot: the whole run.
+        columns: per thread the exclusive times of its nodes in ns.
+    """
+    order = ("setup", "warmup", "steps", "validation", "checkpoint", "outside")
+    by_name = {phase.name: phase for phase in snapshot.phases}
+    rows = []
+    for name in order:
+        phase = by_name.get(name)
+        if phase is None:
+            continue
+        wall_ns = phase.wall_ns
+        if name == "setup":
+            imports_ns = min(wall_ns, _imports_ns(snapshot, columns))
+            if imports_ns:
+                rows.append(PhaseRow(IMPORTS, imports_ns / 1e6, 1))
+            wall_ns -= imports_ns
+        rows.append(PhaseRow(name, wall_ns / 1e6, phase.entries))
+    return tuple(rows)
+
+
+def _imports_ns(snapshot: Snapshot, columns: Sequence[Sequence[int]]) -> int:
+    """Time below the import statements of set-up, in the thread that imported most."""
+    finders = {
+        i
+        for i, key in enumerate(snapshot.keys)
+        if key.name in ("_find_and_load", "__import__") and "importlib" in key.file
+    }
+    setup = RUN_PHASES.index("setup")
+    most = 0
+    for tree, column in zip(snapshot.threads, columns, strict=True):
+        nodes = tree.nodes
+        if not nodes.phase:
+            continue
+        sums = subtree_sums(nodes.parent, column)
+        inside = [False] * len(nodes)
+        total = 0
+        for i in range(1, len(nodes)):
+            above = inside[nodes.parent[i]]
+            inside[i] = above or (nodes.key[i] in finders and nodes.phase[i] == setup)
+            if inside[i] and not above:
+                total += sums[i]
+        most = max(most, total)
+    return most

@@ -1,0 +1,76 @@
+"""Which phase the run is in, from what loaders, integrations and the program tell."""
+
+from __future__ import annotations
+
+import threading
+from typing import Protocol
+
+from fastprof.snapshot_phases import RUN_PHASES
+
+#: One of these follows another; the others interrupt what is going on.
+_IN_TURN = ("setup", "steps", "outside")
+_ASIDE = ("validation", "checkpoint")
+
+
+class PhaseRecorder(Protocol):
+    """What records the phases."""
+
+    def set_phase(self, phase: int, /) -> int:
+        """The run is in ``phase`` from now on; returns the one before."""
+        ...
+
+
+class RunPhase:
+    """The phase of the run, of one recorder; told from the training thread only.
+
+    Args:
+        recorder: records the phase of every moment.
+    """
+
+    def __init__(self, recorder: PhaseRecorder) -> None:
+        self._recorder = recorder
+        self._thread = 0
+        self._in_turn = "steps"
+        #: What interrupts what: name, and the number of the phase that it interrupted.
+        self._asides: list[tuple[str, int]] = []
+
+    def begin(self, phase: str) -> None:
+        """The run begins in this thread."""
+        self._thread = threading.get_ident()
+        self._asides.clear()
+        self.enter(phase)
+
+    def enter(self, phase: str) -> None:
+        """``phase`` begins.
+
+        Raises:
+            ValueError: there is no such phase.
+        """
+        if phase not in _IN_TURN + _ASIDE:
+            known = ", ".join(_IN_TURN + _ASIDE)
+            raise ValueError(f"phase is {phase!r:.80}, expected one of {known}")
+        if threading.get_ident() != self._thread:
+            return
+        number = RUN_PHASES.index(phase)
+        if phase in _ASIDE:
+            self._asides.append((phase, self._recorder.set_phase(number)))
+            return
+        self._in_turn = phase
+        if self._asides:
+            self._asides[0] = (self._asides[0][0], number)
+        else:
+            self._recorder.set_phase(number)
+
+    def leave(self, phase: str) -> None:
+        """``phase`` ends, and whatever began in it; nothing if it is not going on."""
+        if threading.get_ident() != self._thread:
+            return
+        if phase in _IN_TURN:
+            if phase == self._in_turn != "steps":
+                self.enter("steps")
+            return
+        for i in range(len(self._asides) - 1, -1, -1):
+            if self._asides[i][0] == phase:
+                self._recorder.set_phase(self._asides[i][1])
+                del self._asides[i:]
+                return

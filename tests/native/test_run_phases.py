@@ -1,0 +1,175 @@
+"""Phases of the run: each call, section and moment is recorded in the phase in which it was."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+from fastprof._core import Recorder, profile_section
+from fastprof.capture.convert import take_snapshot
+from fastprof.report import build_report
+from fastprof.snapshot import Snapshot
+from fastprof.snapshot_phases import RUN_PHASES
+
+STEPS, SETUP, WARMUP, VALIDATION, CHECKPOINT, OUTSIDE = range(6)
+MS = 1_000_000
+
+
+def work(seconds: float = 0.0) -> None:
+    time.sleep(seconds)
+
+
+def loop(recorder: Recorder) -> None:
+    work()
+    recorder.mark()
+    recorder.set_phase(STEPS)
+    for step in range(6):
+        with profile_section("forward"):
+            work()
+            if step == 4:
+                before = recorder.set_phase(VALIDATION)
+                with profile_section("eval"):
+                    work(0.05)
+                recorder.set_phase(before)
+        recorder.step()
+    recorder.set_phase(OUTSIDE)
+    work()
+    work()
+
+
+@pytest.fixture
+def recorded(backend):
+    recorder = Recorder(backend=backend, skip_steps=2)
+    recorder.set_phase(SETUP)
+    recorder.start_sections()
+    recorder.enable()
+    loop(recorder)
+    recorder.disable()
+    recorder.stop_sections()
+    return take_snapshot(recorder)
+
+
+def calls(snapshot: Snapshot, name: str) -> int:
+    return sum(
+        tree.nodes.calls[i]
+        for tree in snapshot.threads
+        for i, key in enumerate(tree.nodes.key)
+        if snapshot.keys[key].name == name
+    )
+
+
+def test_the_names_are_in_the_order_of_their_numbers() -> None:
+    expected = ("steps", "setup", "warmup", "validation", "checkpoint", "outside")
+    assert expected == RUN_PHASES
+    with pytest.raises(ValueError, match="allowed are 0 to 5"):
+        Recorder().set_phase(len(RUN_PHASES))
+
+
+def test_calls_count_in_the_phase_in_which_they_began(recorded) -> None:
+    of_phase = {name: calls(recorded.only(name), "work") for name in RUN_PHASES}
+    assert of_phase == {
+        "setup": 1, "warmup": 2, "steps": 4, "validation": 1, "checkpoint": 0, "outside": 2
+    }  # fmt: skip
+    assert calls(recorded, "work") == 10
+    assert calls(recorded.only("steps", "warmup"), "work") == 6
+
+
+def test_a_call_that_goes_on_has_its_caller_in_each_phase(recorded) -> None:
+    for name in ("setup", "warmup", "steps", "validation", "outside"):
+        report = build_report(recorded, phase=name)
+        row = next(row for row in report.functions if row.name == "work")
+        assert [edge.qualname for edge in row.callers] == ["loop"], name
+    whole = build_report(recorded, phase="all")
+    assert next(row for row in whole.functions if row.name == "loop").calls == 1
+
+
+def test_sections_are_apart(recorded) -> None:
+    rows = {(recorded.keys[s.key].name, RUN_PHASES[s.phase]): s.count for s in recorded.sections}
+    assert rows == {("forward", "warmup"): 2, ("forward", "steps"): 4, ("eval", "validation"): 1}
+    report = build_report(recorded)
+    assert report.phase == "steps"
+    assert [(row.name, row.count) for row in report.sections] == [("forward", 4)]
+
+
+def test_steps_are_without_the_time_of_other_phases(recorded) -> None:
+    steps = recorded.steps
+    assert (steps.count, steps.skipped) == (6, 2)
+    assert recorded.phase_ns("validation") >= 50 * MS
+    assert max(steps.recent_ns) < 50 * MS
+    assert sum(ns for _, ns in steps.split) == steps.sum_ns
+    assert sum(row.sum_ns for row in steps.rows) <= steps.sum_ns
+
+
+def test_time_adds_up(recorded) -> None:
+    assert sum(p.wall_ns for p in recorded.phases) == pytest.approx(recorded.duration_ns, abs=10)
+    (tree,) = recorded.threads
+    by_phase = [sum(recorded.only(name).threads[0].nodes.self_ns) for name in RUN_PHASES]
+    assert sum(by_phase) == sum(tree.nodes.self_ns)
+    for name, ns in zip(RUN_PHASES, by_phase, strict=True):
+        assert ns == pytest.approx(recorded.phase_ns(name), rel=0.02, abs=2 * MS)
+
+
+def test_it_is_read_back_as_it_was(recorded) -> None:
+    assert Snapshot.from_dict(recorded.to_dict()) == recorded
+    data = recorded.to_dict()
+    del data["phases"]
+    for tree in data["threads"]:
+        del tree["phase"], tree["idle_ns"]
+    for row in data["sections"]:
+        del row["phase"]
+    old = Snapshot.from_dict(data)  # saved before there were phases
+    assert build_report(old).phase == "all"
+    assert calls(old.only("steps"), "work") == 10
+
+
+def test_a_phase_that_is_none_is_named(recorded) -> None:
+    with pytest.raises(ValueError, match="'checkpoint' of the run; there are: steps"):
+        build_report(recorded, phase="checkpoint")
+    with pytest.raises(ValueError, match="no phase of the run is called 'epoch'"):
+        recorded.only("epoch")
+
+
+def test_every_thread_is_in_the_phase_of_the_run(backend) -> None:
+    recorder = Recorder(backend=backend, skip_steps=0)
+    go, done = threading.Semaphore(0), threading.Semaphore(0)
+
+    def worker() -> None:
+        for _ in range(3):
+            go.acquire()
+            work()
+            done.release()
+
+    recorder.start_sections()
+    recorder.enable()
+    thread = threading.Thread(target=worker)
+    thread.start()
+    for phase in (SETUP, STEPS, VALIDATION):
+        recorder.set_phase(phase)
+        go.release()
+        done.acquire()
+    thread.join()
+    recorder.disable()
+    recorder.stop_sections()
+    snapshot = take_snapshot(recorder)
+    for name in ("setup", "steps", "validation"):
+        report = build_report(snapshot, phase=name)
+        row = next(row for row in report.functions if row.name == "work")
+        assert row.calls == 1, name
+        assert any(edge.qualname.endswith("worker") for edge in row.callers), name
+
+
+def test_clear_forgets_the_time_and_stays_in_the_phase(backend) -> None:
+    recorder = Recorder(backend=backend, skip_steps=0)
+    recorder.start_sections()
+    recorder.enable()
+    recorder.set_phase(SETUP)
+    work(0.02)
+    recorder.clear()
+    work()
+    assert recorder.set_phase(STEPS) == SETUP
+    recorder.disable()
+    recorder.stop_sections()
+    snapshot = take_snapshot(recorder)
+    assert snapshot.phase_ns("setup") < 15 * MS
+    assert calls(snapshot.only("setup"), "work") == 1

@@ -1,0 +1,109 @@
+"""Profiler.enter_phase: what follows what, and what interrupts what."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import fastprof
+import pytest
+
+
+def names(prof: fastprof.Profiler) -> dict[str, int]:
+    return {p.name: p.entries for p in prof.snapshot().phases if p.entries}
+
+
+def test_a_run_begins_with_warm_up() -> None:
+    with fastprof.Profiler(functions=False, skip_first=1) as prof:
+        prof.step()
+        prof.step()
+    assert names(prof) == {"warmup": 1, "steps": 1}
+    assert prof.report().phase == "steps"
+
+
+def test_without_warm_up_it_begins_with_measured_steps() -> None:
+    with fastprof.Profiler(functions=False, skip_first=0) as prof:
+        prof.step()
+    assert prof.report().steps.measured == 1
+    assert prof.report().phase == "all", "nobody told of phases"
+
+
+def test_set_up_lengthens_no_step() -> None:
+    with fastprof.Profiler(functions=False, skip_first=0) as prof:
+        prof.enter_phase("setup")
+        time.sleep(0.05)
+        prof.leave_phase("setup")
+        prof.step()
+    report = prof.report()
+    assert report.steps.measured == 1
+    assert report.steps.max_ms < 40
+    assert next(p for p in report.phases if p.name == "setup").wall_ms >= 50
+
+
+def test_a_step_that_ends_in_set_up_is_warm_up() -> None:
+    with fastprof.Profiler(functions=False, skip_first=0) as prof:
+        prof.enter_phase("setup")
+        prof.step()
+        prof.step()
+    assert (prof.report().steps.count, prof.report().steps.measured) == (2, 1)
+
+
+def test_asides_may_be_inside_each_other() -> None:
+    with fastprof.Profiler(functions=False, skip_first=0) as prof:
+        prof.enter_phase("setup")
+        prof.enter_phase("steps")
+        prof.enter_phase("validation")
+        prof.enter_phase("checkpoint")
+        prof.leave_phase("checkpoint")
+        assert names(prof)["validation"] == 2
+        prof.enter_phase("outside")  # told late: it follows when the validation ends
+        prof.leave_phase("checkpoint")  # is not going on
+        assert "outside" not in names(prof)
+        prof.leave_phase("validation")
+        assert names(prof)["outside"] == 1
+        prof.leave_phase("outside")
+        prof.step()
+    assert prof.report().steps.measured == 1
+
+
+def test_what_began_in_an_aside_ends_with_it() -> None:
+    with fastprof.Profiler(functions=False, skip_first=0) as prof:
+        prof.enter_phase("setup")
+        prof.enter_phase("steps")
+        prof.enter_phase("validation")
+        prof.enter_phase("checkpoint")
+        prof.leave_phase("validation")
+        prof.leave_phase("checkpoint")
+        prof.step()
+    assert names(prof) == {"setup": 1, "steps": 2, "validation": 1, "checkpoint": 1}
+
+
+def test_other_threads_do_not_change_it_and_a_name_that_is_none_is_refused() -> None:
+    with fastprof.Profiler(functions=False) as prof:
+        thread = threading.Thread(target=prof.enter_phase, args=("validation",))
+        thread.start()
+        thread.join()
+        assert "validation" not in names(prof)
+        with pytest.raises(ValueError, match="'epoch', expected one of setup, steps"):
+            prof.enter_phase("epoch")
+    prof.enter_phase("setup")  # the run is over
+
+
+def test_a_validation_loader_is_a_phase_and_lengthens_no_step() -> None:
+    def slow():
+        for _ in range(4):
+            time.sleep(0.01)
+            yield 1
+
+    with fastprof.Profiler(functions=False, skip_first=1) as prof:
+        for step in range(4):
+            if step == 2:
+                for _ in prof.loader(slow(), "held_out", split="val"):
+                    pass
+            prof.step()
+    report = prof.report()
+    assert report.steps.max_ms < 20
+    row = next(p for p in report.phases if p.name == "validation")
+    assert row.entries == 1
+    assert row.wall_ms >= 40
+    assert report.in_phase("validation").section("data").count == 4
