@@ -58,7 +58,7 @@ def run(fake: FakeGpu, path: Path, **env: str) -> str:
 def test_the_three_layers_are_in_one_report(fake_gpu: FakeGpu, tmp_path: Path) -> None:
     text = run(fake_gpu, tmp_path / "run.fprof")
     assert "GPU: Fake H200 0" in text
-    report = fastprof.load(tmp_path / "run.fprof")
+    report = fastprof.load(tmp_path / "run.fprof").in_phase("all")
     gpu = report.snapshot.gpu
     assert gpu is not None
     sections = {row.name: row for row in report.sections}
@@ -83,7 +83,7 @@ def test_the_saved_run_in_other_formats(
     run(fake_gpu, path)
     assert main(["report", str(path), "--format", "collapsed-gpu"]) == 0
     stacks = dict(line.rsplit(" ", 1) for line in capsys.readouterr().out.splitlines())
-    gpu = fastprof.load(path).snapshot.gpu
+    gpu = fastprof.load(path).view.gpu
     assert gpu is not None
     assert sum(map(int, stacks.values())) == gpu.sum_ns
     assert any("forward" in s and s.endswith("ampere_sgemm_128x64") for s in stacks)
