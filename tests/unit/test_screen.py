@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import io
 import re
+import time
 from dataclasses import replace
+from pathlib import Path
 
 import fastprof
 import pytest
+from fastprof.cli import main
 from fastprof.exporters import terminal
 from fastprof.exporters.cells import Table, duration, number, percent
 from fastprof.exporters.layout import clipped, table_lines, width_of, wrapped
@@ -167,3 +170,35 @@ def test_functions_stand_in_for_the_tree_where_there_is_none(tmp_path) -> None:
     build_report(tree(Node(py("work"), 3, 5 * MS, [Node(c("len"), 2, MS)]))).save(path)
     text = fastprof.load(path).to_text()
     assert re.search(r"^work +3 ", text, re.MULTILINE)
+
+
+def run_with_validation() -> fastprof.Report:
+    with fastprof.Profiler(functions=False, skip_first=0) as prof:
+        for _ in range(3):
+            with fastprof.profile_section("forward"):
+                pass
+            prof.step()
+            prof.enter_phase("validation")
+            time.sleep(0.01)
+            prof.leave_phase("validation")
+    return prof.report()
+
+
+def test_what_the_run_did_beside_its_steps_is_one_line() -> None:
+    report = run_with_validation()
+    (line,) = (x for x in report.to_text().splitlines() if x.startswith("Beside the measured"))
+    assert re.search(r"validation \d+\.\d ms each \(3 times\)", line)
+    assert "Phases of the run" in report.to_text(full=True)
+
+
+def test_a_phase_of_the_run_can_be_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_with_validation().save(tmp_path / "run.fprof")
+    assert main(["report", str(tmp_path), "--phase", "all"]) == 0
+    assert main(["report", str(tmp_path), "--phase", "validation", "--full"]) == 0
+    capsys.readouterr()
+    assert main(["report", str(tmp_path), "--phase", "validtion"]) == 2
+    assert "no phase 'validtion'; did you mean validation?" in capsys.readouterr().err
+    assert main(["report", str(tmp_path), "--phase", "checkpoint"]) == 2
+    assert "nothing was recorded in a phase 'checkpoint'" in capsys.readouterr().err
