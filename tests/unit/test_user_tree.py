@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from fastprof.report import build_report
+from fastprof.report.origin import shown_name
 from fastprof.report.user_tree import UserRow, user_tree
 from fastprof.report.waits import without_waits
 from fastprof.snapshot import Key, Snapshot
@@ -101,3 +102,19 @@ def test_waits_of_threads_without_work_are_left_out_and_said() -> None:
     assert (shown["_thread.lock.acquire"].self_ms, shown["_thread.lock.acquire"].calls) == (1, 2)
     assert sum(row.share or 0 for row in found.rows) == pytest.approx(1)
     assert "50.0 ms in which other threads waited are left out" in report.to_text(full=True)
+
+
+@pytest.mark.parametrize(
+    ("key", "name"),
+    [
+        (c("torch._C._VariableFunctionsClass._fused_adamw_"), "torch._fused_adamw_"),
+        (c("torch._C._EngineBase.run_backward"), "torch.run_backward"),
+        (c("_thread.lock.acquire"), "lock.acquire"),
+        (c("len"), "len"),
+        (py("inner", 1, "a.py", "make.<locals>.Net.inner"), "Net.inner"),
+        (py("<lambda>", 1, "a.py", "make.<locals>.<lambda>"), "lambda"),
+        (py("<module>", 1, "pkg/a.py"), "a.py"),
+    ],
+)
+def test_names_are_those_that_a_reader_knows(key: Key, name: str) -> None:
+    assert shown_name(key) == name

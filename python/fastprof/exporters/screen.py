@@ -24,6 +24,7 @@ from fastprof.report.waits import without_waits
 _SECTIONS = 6
 _FUNCTIONS = 7
 _NOTES = 2
+_NO_TREE = "No function of your own took 1 % of the time. The libraries' that took most:"
 #: A kind of time of less than this share of the steps is not named.
 _KIND = 0.01
 #: A phase of the run of less than this share of it is not named.
@@ -100,8 +101,11 @@ def _functions(report: Report, width: int) -> list[str]:
     if lines:
         return lines
     table = functions_brief(without_waits(report).rows, _FUNCTIONS)
-    drawn = table_lines(table, width) if table.rows else []
-    return [*drawn[:1], *drawn[2:]]
+    if not table.rows:
+        return []
+    drawn = table_lines(table, width)
+    head = wrapped(_NO_TREE, width) if report.has_tree else []
+    return [*head, drawn[0], *drawn[2:]]
 
 
 def _remarks(report: Report, width: int) -> list[str]:

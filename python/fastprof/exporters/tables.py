@@ -14,12 +14,16 @@ from fastprof.exporters.tables_steps import split_table
 from fastprof.names import ascii_name
 from fastprof.report.model import UNACCOUNTED, FunctionRow, Report, SectionRow, StepTable
 from fastprof.report.model_gpu import HasGpu
+from fastprof.report.origin import shown_name
 from fastprof.report.outliers import NO_DETAIL
 from fastprof.report.targets import STEP_TARGETS, target_text
 from fastprof.report.waits import without_waits
+from fastprof.snapshot import Key
 
 #: Functions listed unless more are asked for.
 FUNCTION_ROWS = 25
+#: A section of less than this share is no row on one screen.
+_NOTHING = 0.0005
 
 
 def place(row: FunctionRow) -> str:
@@ -123,7 +127,8 @@ def steps_table(report: Report) -> Table:
 def steps_brief(report: Report, limit: int) -> Table:
     """Return where a step goes in few columns; the run's sections where it has no steps.
 
-    Sections beyond ``limit``, of least time, are one row.
+    Sections beyond ``limit``, of least time, are one row; those that took next to nothing
+    are left out.
     """
     steps = report.steps
     if steps.wall_ns is not None:
@@ -132,16 +137,13 @@ def steps_brief(report: Report, limit: int) -> Table:
     else:
         headers = ("sections", "ms", "%")
         parts = [(r.name, r.total_ms, r.share or 0.0) for r in report.sections if r.total_ms]
-    largest = sorted(parts, key=lambda part: -part[1])[:limit]
-    rows = [
-        (short(n), number(ms), percent(share))
-        for n, ms, share in parts
-        if (n, ms, share) in largest
-    ]
-    others = [part for part in parts if part not in largest]
+    some = [part for part in parts if part[2] >= _NOTHING] or parts
+    largest = sorted(some, key=lambda part: -part[1])[: limit if len(some) > limit + 1 else None]
+    rows = [(short(part[0]), number(part[1]), percent(part[2])) for part in some if part in largest]
+    others = [part for part in some if part not in largest]
     if others:
-        rest = (sum(ms for _, ms, _ in others), sum(share for _, _, share in others))
-        rows.append((f"{len(others)} others", number(rest[0]), percent(rest[1])))
+        ms, share = sum(part[1] for part in others), sum(part[2] for part in others)
+        rows.append((f"{len(others)} others", number(ms), percent(share)))
     return Table("", headers, tuple(rows))
 
 
@@ -232,7 +234,7 @@ def functions(rows: Sequence[FunctionRow], title: str, limit: int) -> Table:
 def functions_brief(rows: Sequence[FunctionRow], limit: int) -> Table:
     """Return the first ``limit`` functions in few columns."""
     columns: list[tuple[str, Callable[[FunctionRow], str]]] = [
-        ("function", lambda r: short(r.qualname or r.name)),
+        ("function", lambda r: short(shown_name(Key(r.kind, r.file, r.line, r.name, r.qualname)))),
         ("calls", calls),
         ("self ms", lambda r: number(r.self_ms)),
         ("%", lambda r: percent(r.share)),

@@ -19,7 +19,7 @@ _NAMES = {
     "lock": "waiting for a lock",
     "io": "sleeping, files, sockets",
     "cpu_wait": "ready without a CPU",
-    "other": "off the CPU, reason unknown",
+    "other": "off the CPU for an unknown reason",
 }
 
 

@@ -46,8 +46,8 @@ def shown_name(key: Key) -> str:
     parts = (key.qualname or key.name).rpartition("<locals>.")[2].split(".")
     if key.kind == "python":
         return ".".join(parts[-2:]).replace("<lambda>", "lambda")
-    public = [part for part in parts if part and not part.startswith("_")]
-    return ".".join((public or parts)[-2:]) or key.name
+    public = [part for part in parts[:-1] if part and not part.startswith("_")]
+    return ".".join([*public[-1:], parts[-1] or key.name])
 
 
 def is_private(key: Key) -> bool:
