@@ -31,6 +31,17 @@ def cut(text: str, limit: int = MAX_NAME) -> str:
     return text[: max(0, limit - len(mark))] + mark
 
 
+def elided(text: str, limit: int) -> str:
+    """Return printable ``text`` without its middle, if it is longer than ``limit``.
+
+    For readers, who need no hash; two names may look alike then.
+    """
+    if len(text) <= limit:
+        return text
+    tail = max(0, limit - 3) * 2 // 3
+    return f"{text[: limit - 3 - tail]}...{text[len(text) - tail :]}"
+
+
 def ascii_name(text: str, limit: int = MAX_NAME) -> str:
     r"""Return ``text`` as printable ASCII: everything else as ``\xNN`` or ``\uNNNN``.
 

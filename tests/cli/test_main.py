@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pstats
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -103,6 +104,8 @@ def test_report_shows_a_saved_run(
     saved: dict[str, Path], kind: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["report", str(saved[kind])]) == 0
+    assert re.search(r"^fact ", capsys.readouterr().out, re.MULTILINE)
+    assert main(["report", str(saved[kind]), "--full"]) == 0
     text = capsys.readouterr().out
     assert "fact" in text
     assert "5/1" in text
@@ -137,8 +140,8 @@ def test_report_converts_to_pstats(
 def test_report_raw_subtracts_nothing(
     saved: dict[str, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["report", "--raw", str(saved["fprof"])]) == 0
-    assert "it is included in all times" in capsys.readouterr().out
+    assert main(["report", "--raw", "--full", str(saved["fprof"])]) == 0
+    assert "it is included in all times" in " ".join(capsys.readouterr().out.split())
 
 
 def bad_inputs(folder: Path) -> dict[str, Path]:
@@ -192,7 +195,7 @@ def test_f46_a_cut_file_is_one_line_and_status_2(
         (["--format", "pstats"], "say with -o where"),
         (["-o", "x.unknown"], "cannot tell the format"),
         (["-o", ".", "--format", "json"], "is a directory"),
-        (["-o", "none/x.json"], "No such file"),
+        (["-o", "none/x.json"], "no such directory: "),
         (["-o", "/dev/full", "--format", "json"], "No space left"),
     ],
 )
@@ -296,7 +299,7 @@ def test_f40_an_error_names_the_file_that_was_asked_for(
 ) -> None:
     path = str(tmp_path / "none" / "x.json")
     assert main(["report", str(saved["fprof"]), "-o", path]) == 2
-    assert capsys.readouterr().err.endswith(f"{path!r}\n")
+    assert capsys.readouterr().err == f"fastprof: no such directory: {tmp_path / 'none'}\n"
 
 
 @pytest.mark.parametrize("command", ["compare", "check"])

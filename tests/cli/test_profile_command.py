@@ -311,7 +311,7 @@ def test_an_unknown_sorting_key_is_told_with_the_known_ones(tmp_path: Path) -> N
         (["missing.py"], 2, "can't open file 'missing.py'"),
         (["."], 2, "can't open file '.'"),
         (["-m", "no_such_module_xyz"], 1, "no module named 'no_such_module_xyz'"),
-        (["--nonsense"], 2, "no such option: --nonsense"),
+        (["--nonsense"], 2, "no option '--nonsense'"),
     ],
 )
 def test_bad_arguments(tmp_path: Path, args: list[str], status: int, message: str) -> None:

@@ -23,7 +23,7 @@ def saved(tmp_path):
     [
         ("callgrind", ".callgrind", "# callgrind format\n"),
         ("csv", ".csv", "qualname,name,file,line,"),
-        ("markdown", ".md", "### fastprof: 100.000 ms per step\n"),
+        ("markdown", ".md", "### fastprof: 100 ms per step\n"),
     ],
 )
 def test_the_format_may_be_named_or_told_by_the_suffix(

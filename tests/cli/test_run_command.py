@@ -8,6 +8,7 @@ import os
 import pstats
 import signal
 import textwrap
+from optparse import Values
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +72,7 @@ def functions(path: Path) -> dict[str, int]:
 
 
 def test_s0_09_the_report_and_then_the_four_blocks(folder: Path) -> None:
-    text = fastprof_run("train.py", "--lr", "1", cwd=folder).check().stdout
+    text = fastprof_run("--full", "train.py", "--lr", "1", cwd=folder).check().stdout
     assert text.startswith("trained 10 ['--lr', '1']\n")
     places = [text.index(heading) for heading in HEADINGS]
     assert places == sorted(places)
@@ -91,7 +92,7 @@ def test_s0_09_callers_of_tensor_item(folder: Path) -> None:
         "import torch\ndef log(loss): return loss.item()\n"
         "for i in range(4): log(torch.tensor(1.0))\n"
     )
-    text = fastprof_run("train.py", cwd=folder, timeout=180).check().stdout
+    text = fastprof_run("--full", "train.py", cwd=folder, timeout=180).check().stdout
     callers = text[text.index(HEADINGS[3]) :]
     assert "'item'" in callers
     assert "train.py:2(log)" in callers
@@ -99,7 +100,7 @@ def test_s0_09_callers_of_tensor_item(folder: Path) -> None:
 
 def test_s0_10_the_files_are_in_fastprof_out(folder: Path) -> None:
     result = fastprof_run("train.py", cwd=folder).check()
-    out = folder / "fastprof_out"
+    out = folder / "fastprof_out/latest"
     assert sorted(path.name for path in out.iterdir()) == [
         "train_profile.fprof",
         "train_profile.stats",
@@ -108,8 +109,10 @@ def test_s0_10_the_files_are_in_fastprof_out(folder: Path) -> None:
     report = fastprof.load(out / "train_profile.fprof")
     assert report.section("forward").count == 5
     assert report.section("backward").total_ms >= 5
-    for name in ("train_profile.stats", "train_profile.fprof"):
-        assert f"Saved {out / name}\n" in result.stdout
+    written = " ".join(result.stdout.split())
+    where = f"fastprof_out/{out.resolve().name}"
+    assert f"Wrote {where}: train_profile.fprof, train_profile.stats" in written
+    assert f"More: fastprof report {where} " in written
 
 
 def test_s0_10_the_directory_can_be_chosen(folder: Path) -> None:
@@ -119,9 +122,9 @@ def test_s0_10_the_directory_can_be_chosen(folder: Path) -> None:
 
 
 def test_s0_02_functions_only(folder: Path) -> None:
-    text = fastprof_run("--functions", "-m", "train", cwd=folder).check().stdout
+    text = fastprof_run("--full", "--functions", "-m", "train", cwd=folder).check().stdout
     assert "Sections, in order" not in text
-    report = fastprof.load(folder / "fastprof_out/train_profile.fprof")
+    report = fastprof.load(folder / "fastprof_out/latest/train_profile.fprof")
     assert report.sections == ()
     assert [f.calls for f in report.functions if f.name == "step"] == [5]
     assert all(heading in text for heading in HEADINGS)
@@ -144,16 +147,16 @@ def test_every_ending_keeps_its_status_and_writes(
     (folder / "train.py").write_text(TRAIN + textwrap.dedent(ending) + "\n")
     result = fastprof_run(*options, "train.py", cwd=folder)
     assert result.returncode == status
-    assert functions(folder / "fastprof_out/train_profile.stats")["step"] == 5
-    assert HEADINGS[3] in result.stdout
+    assert functions(folder / "fastprof_out/latest/train_profile.stats")["step"] == 5
+    assert "\nWrote fastprof_out/train-" in result.stdout
 
 
 def test_f42_two_ranks_with_the_same_arguments(folder: Path) -> None:
     for rank in (0, 1):
         env = {"RANK": str(rank), "WORLD_SIZE": "2"}
         result = fastprof_run("train.py", cwd=folder, env=env).check()
-        assert (HEADINGS[0] in result.stdout) == (rank == 0)
-    assert sorted(path.name for path in (folder / "fastprof_out").iterdir()) == [
+        assert ("Wrote fastprof_out/" in result.stdout) == (rank == 0)
+    assert sorted(path.name for path in (folder / "fastprof_out/latest").iterdir()) == [
         "rank0_train_profile.fprof",
         "rank0_train_profile.stats",
         "rank1_train_profile.fprof",
@@ -175,7 +178,7 @@ print("own report:", prof.report().steps.count)
     result = fastprof_run("train.py", cwd=folder).check()
     assert "own report: 1" in result.stdout
     assert "started a Profiler of its own" in result.stderr
-    assert functions(folder / "fastprof_out/train_profile.stats")["step"] == 1
+    assert functions(folder / "fastprof_out/latest/train_profile.stats")["step"] == 1
 
 
 @pytest.mark.parametrize(
@@ -185,7 +188,7 @@ print("own report:", prof.report().steps.count)
         (["-m"], 2, "sage: "),
         (["none.py"], 2, "can't open file 'none.py'"),
         (["-m", "no_such_module_xyz"], 1, "no module named"),
-        (["--nonsense", "train.py"], 1, "no such option"),
+        (["--nonsense", "train.py"], 2, "no option '--nonsense'"),
         (["-o", "train.py", "train.py"], 2, "cannot write to"),
         (["-o", "/proc/1/x", "train.py"], 2, "cannot write"),
     ],
@@ -216,7 +219,8 @@ def test_names_that_standard_output_cannot_write_are_escaped(tmp_path: Path) -> 
         "t\u00e2che()\n",
         encoding="utf-8",
     )
-    result = run_child(COMMAND, "work.py", cwd=tmp_path, env={"PYTHONIOENCODING": "ascii"}).check()
+    env = {"PYTHONIOENCODING": "ascii"}
+    result = run_child(COMMAND, "--full", "work.py", cwd=tmp_path, env=env).check()
     assert "t\\xe2che" in result.stdout
     assert "=== TENSOR.ITEM() CALLERS ===" in result.stdout
     assert result.stderr == ""
@@ -240,7 +244,9 @@ def test_the_table_of_functions_is_made_once(
     monkeypatch.setattr(pstats_, "stats_dict", counted)
     monkeypatch.setattr(run_command, "stats_dict", counted)
     paths = [str(tmp_path / name) for name in run_command.FILES]
-    run_command._finish(profile.report(), paths)
+    options = Values({"output": str(tmp_path), "full": True})
+    begun = run_command._Begun(str(tmp_path), str(tmp_path), 0, options)
+    run_command._finish(profile.report(), paths, begun)
     assert len(made) == 1
     assert pstats.Stats(paths[0]).total_calls >= 1
     assert HEADINGS[0] in capsys.readouterr().out
@@ -251,7 +257,7 @@ def test_a_program_without_standard_output_has_its_files(tmp_path: Path) -> None
     closed = f"import sys\nsys.stdout = None\n{COMMAND}"
     result = run_child(closed, "--functions", "quiet.py", env=ENV, cwd=tmp_path)
     assert (result.returncode, result.stderr) == (0, "")
-    assert sorted(os.listdir(tmp_path / "fastprof_out")) == [
+    assert sorted(os.listdir(tmp_path / "fastprof_out/latest")) == [
         "train_profile.fprof", "train_profile.stats"
     ]  # fmt: skip
 
@@ -261,7 +267,7 @@ def test_f40_a_full_disk_behind_standard_output_does_not_deny_the_files(tmp_path
     full = f"import sys\nsys.stdout = open('/dev/full', 'w')\n{COMMAND}"
     result = run_child(full, "--functions", "quiet.py", env=ENV, cwd=tmp_path)
     assert "train_profile.fprof' written, but not shown" in result.stderr
-    assert (tmp_path / "fastprof_out" / "train_profile.fprof").exists()
+    assert (tmp_path / "fastprof_out/latest/train_profile.fprof").exists()
 
 
 @pytest.mark.parametrize("enabled", [True, False])

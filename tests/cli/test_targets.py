@@ -44,7 +44,7 @@ def test_targets_takes_no_argument(capsys):
     with pytest.raises(SystemExit) as ended:
         main(["targets", "x"])
     assert ended.value.code == 2
-    assert "unrecognized" in capsys.readouterr().err
+    assert "no argument 'x'" in capsys.readouterr().err
 
 
 @pytest.fixture

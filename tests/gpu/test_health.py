@@ -415,7 +415,7 @@ with fastprof.Profiler(gpu=True, skip_first=0, output=sys.argv[1]) as prof:
         if calls("nvmlDeviceGetPowerUsage") >= 2:
             break
 off_the_program()
-print(prof.report())
+print(prof.report().to_text(full=True))
 """
 
 

@@ -44,7 +44,7 @@ def train(prof):
 
 with fastprof.Profiler(gpu=True, skip_first=1, output=sys.argv[1]) as prof:
     train(prof)
-print(prof.report())
+print(prof.report().to_text(full=True))
 """
 
 

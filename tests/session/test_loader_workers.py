@@ -433,7 +433,7 @@ def test_worker_functions_and_the_loops_own_are_apart() -> None:
     own = {f.name: f for f in prof.report().functions}
     assert own["decode"].calls == 12
     assert worker_rows(prof)["decode"].calls == 24
-    text = prof.report().to_text()
+    text = prof.report().to_text(full=True)
     assert "Functions in other processes: (workers of main)" in text
 
 
@@ -473,7 +473,7 @@ def test_f20_fastprof_1_makes_no_reports_of_workers(tmp_path: Path) -> None:
         timeout=LIMIT_S,
     )
     assert done.returncode == 0, done.stderr
-    assert done.stderr.count("fastprof report:") == 1
+    assert done.stderr.count(" s recorded, overhead") == 1
     assert [f.name for f in tmp_path.iterdir()] == ["train.py"]
 
 

@@ -84,7 +84,7 @@ def test_a_slow_read_is_found_in_its_section_and_function(backend: str, slow: in
     assert first.caller.startswith("read (test_outliers.py:")
     assert first.ms >= SLOW_S * 1e3
     assert "in data: time.sleep called by read (test_outliers.py:" in found.sentences[1]
-    assert "Slowest steps and what was different" in report.to_text()
+    assert "Slowest steps and what was different" in report.to_text(full=True)
 
 
 def test_more_calls_than_usual_are_counted(backend: str) -> None:
@@ -374,4 +374,4 @@ def test_whatever_a_program_does_the_rows_add_up(
     snapshot = take_snapshot(recorder)
     assert not snapshot.notes
     check_sums(snapshot)
-    build_report(snapshot).to_text()
+    build_report(snapshot).to_text(full=True)

@@ -230,7 +230,7 @@ def test_report_can_be_had_during_the_run() -> None:
                 pass
             prof.step()
             assert prof.report().section("x").count == step
-    assert "x" in prof.report().to_text()
+    assert "x" in prof.report().to_text(full=True)
 
 
 def test_sections_of_other_threads_are_in_the_report() -> None:
@@ -410,7 +410,7 @@ def test_the_rank_is_in_the_snapshot() -> None:
 def test_f45_a_run_without_anything_is_a_report_without_nan(tmp_path) -> None:
     with fastprof.Profiler(functions=False) as prof:
         pass
-    text = prof.report().to_text()
+    text = prof.report().to_text(full=True)
     assert "nan" not in text.lower().replace("financ", "")
     json.loads(prof.report().to_json(), parse_constant=pytest.fail)
 

@@ -142,7 +142,7 @@ def test_the_report_joins_sections_and_functions(observed) -> None:
     names = {row.name for row in report.functions}
     assert any("run_backward" in name for name in names)
     assert {"forward", "backward", "optimizer", "data"} <= {row.name for row in report.sections}
-    text = report.to_text()
+    text = report.to_text(full=True)
     for word in ("forward", "backward", "optimizer", "main", "val_main"):
         assert word in text
 

@@ -12,11 +12,14 @@ from dataclasses import replace
 
 import fastprof
 import pytest
+from fastprof.cli import main
+from fastprof.exporters import collapsed
 from fastprof.exporters.columns import TABLES, columns
 from fastprof.exporters.loading import load
 from fastprof.exporters.markdown import MAX_BYTES, MAX_LINES, code, sentence
+from fastprof.exporters.overview import overview as overview_of
 from fastprof.exporters.tables import all_tables
-from fastprof.report import build_report
+from fastprof.report import build_report, formats
 from fastprof.report.findings import Finding
 from fastprof.report.steps import SplitRow, StepSeriesView
 from fastprof.snapshot import Snapshot, Steps
@@ -168,15 +171,14 @@ def test_without_pandas_there_is_an_error_that_says_what_to_install(report, monk
 
 
 def overview(report):
-    table = next(table for table in all_tables(report) if table.title == "Overview")
-    return dict(table.rows)
+    return {figure.name: figure.value for figure in overview_of(report)}
 
 
 def test_s1_01_the_overview_has_all_four_figures_on_a_gpu_run(gpu_report):
     found = overview(gpu_report)
     assert list(found) == ["GPU utilization", "step time", "GPU memory", "recommendation"]
     assert found["GPU utilization"] == "75.0 %"
-    assert found["step time"].startswith("100.000 ms mean, varies by 0.0 %")
+    assert found["step time"].startswith("100 ms mean, spread (std/mean) 0.0 %")
     assert found["GPU memory"] == "24.00 of 40.00 GiB (60.0 %)"
     assert found["recommendation"]
 
@@ -184,14 +186,14 @@ def test_s1_01_the_overview_has_all_four_figures_on_a_gpu_run(gpu_report):
 def test_s1_01_without_a_gpu_its_figures_are_not_available_and_not_zero(report):
     found = overview(report)
     assert (found["GPU utilization"], found["GPU memory"]) == ("n/a", "n/a")
-    assert found["step time"].startswith("27.143 ms mean, varies by 19.3 %")
+    assert found["step time"].startswith("27.1 ms mean, spread (std/mean) 19.3 %")
+    shown = next(table for table in all_tables(report) if table.title == "Overview")
+    assert [row[0] for row in shown.rows] == ["step time", "recommendation"]
     unknown = build_report(replaced(training_run(), memory=memory(total_bytes=None)))
     assert overview(unknown)["GPU memory"] == "24.00 of n/a GiB"
 
 
 def test_the_rules_look_at_a_report_once_whatever_is_made_of_it(monkeypatch):
-    from fastprof.report import formats
-
     made, real = [], formats.examine
     monkeypatch.setattr(formats, "examine", lambda report: made.append(report) or real(report))
     first = build_report(training_run())
@@ -264,13 +266,16 @@ def test_the_summary_has_what_a_ticket_needs(gpu_report):
     split = (SplitRow("compute", 490 * MS, 70.0, 0.7), SplitRow("data", 210 * MS, 30.0, 0.3))
     made = replace(gpu_report, steps=replace(gpu_report.steps, split=split))
     text = markdown(made, FINDING)
-    assert text.startswith("### fastprof: 100.000 ms per step\n")
+    assert text.startswith("### fastprof: 100 ms per step\n")
     assert "| GPU utilization | 75.0 % |" in text
-    assert "| `forward` | 56.000 | 56.0 | 35-40 |" in text
-    assert "| `train` | 290.000 | 28.9 | 1 | `x/train.py:1` |" in text
-    assert "Each step's time: compute 70.000 ms (70.0 %), data 30.000 ms (30.0 %)." in text
+    assert "| `forward` | 56.0 | 56.0 | 35-40 |" in text
+    assert "| `train` | 290 | 28.9 | 1 | `x/train.py:1` |" in text
     assert (
-        "1. **The loop waits for data**, at most 8.400 ms per step. "
+        "Each step's time: computing on the host 70.0 ms (70.0 %), loading data 30.0 ms (30.0 %)."
+        in text
+    )
+    assert (
+        "1. **The loop waits for data**, at most 8.40 ms per step. "
         "Section data takes 31 % of the step. Use 6 workers.\n"
     ) in text
     assert "- and 4 more notes in the report" in text
@@ -287,8 +292,8 @@ def test_the_suffix_md_is_the_summary(report, tmp_path):
 
 def test_a_stats_file_and_an_empty_run_have_a_summary(tmp_path):
     build_report(tree(Node(py("f"), 3, 5 * MS))).save(tmp_path / "run.stats")
-    assert "| `f` | 5.000 | 100.0 | 3 |" in load(tmp_path / "run.stats").to_markdown()
-    assert build_report(Snapshot({}, 0)).to_markdown().startswith("### fastprof: 0.000 ms")
+    assert "| `f` | 5.00 | 100 | 3 |" in load(tmp_path / "run.stats").to_markdown()
+    assert build_report(Snapshot({}, 0)).to_markdown().startswith("### fastprof: 0 ms")
 
 
 def worst(name):
@@ -365,3 +370,60 @@ def test_f43_hostile_names_in_a_notebook(name):
                "summary", "ul", "li"}  # fmt: skip
     assert set(tags.tags) <= allowed
     assert len(tags.text) < 40_000
+
+
+# ---- collapsed stacks that would be too large
+
+
+def deep_run(functions=60, depth=150):
+    """Chains of calls, the i-th of which took i ms at its end."""
+    chains = []
+    for i in range(1, functions + 1):
+        node = Node(py(f"work_{i}"), 1, i * MS)
+        for level in range(depth):
+            node = Node(py(f"level_{level}_with_a_long_name"), 1, 1000, [node])
+        chains.append(Node(py(f"chain_{i}"), 1, 0, [node]))
+    return build_report(tree(Node(py("main"), 1, MS, chains)))
+
+
+def test_collapsed_stacks_are_cut_so_that_the_file_is_not_too_large():
+    report = deep_run()
+    whole = formats.render(report, "collapsed", min_percent=0.0)
+    share, size = collapsed.needed_percent(report, most=len(whole) // 3)
+    assert size == pytest.approx(len(whole), rel=0.1)
+    assert share > 0
+    cut = formats.render(report, "collapsed", min_percent=share)
+    assert len(cut) <= len(whole) // 3
+    # All the time is still there, at the callers.
+    assert weights(cut) == weights(whole)
+    assert collapsed.needed_percent(report) == (0.0, size)
+
+
+def weights(text):
+    return sum(int(line.rsplit(" ", 1)[1]) for line in text.splitlines())
+
+
+def test_a_file_that_was_cut_is_said_and_can_be_had_whole(tmp_path, monkeypatch, capsys):
+    run = tmp_path / "run.fprof"
+    deep_run().save(run)
+    monkeypatch.setattr(collapsed, "MOST_BYTES", 100_000)
+    out = tmp_path / "run.collapsed"
+    assert main(["report", str(run), "-o", str(out)]) == 0
+    said = capsys.readouterr().err
+    assert "were added to their callers; --min-percent 0 writes all of them" in said
+    assert out.stat().st_size <= 100_000
+    assert main(["report", str(run), "-o", str(out), "--min-percent", "0"]) == 0
+    assert capsys.readouterr().err == ""
+    assert out.stat().st_size > 100_000
+    assert main(["report", str(run), "-o", "x.json", "--min-percent", "1"]) == 2
+    assert "is of collapsed stacks" in capsys.readouterr().err
+
+
+def test_one_section_of_a_run_is_shown_alone(tmp_path, capsys):
+    run = tmp_path / "run.fprof"
+    build_report(training_run()).save(run)
+    assert main(["report", str(run), "--section", "data"]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("data: entered 10 times, 5.00 ms each (p50 5.00, p95 5.00")
+    assert main(["report", str(run), "--section", "nothing"]) == 2
+    assert "no section 'nothing' was recorded; there are: " in capsys.readouterr().err

@@ -198,7 +198,7 @@ def test_an_unknown_suffix_is_refused_and_the_known_ones_are_named(tmp_path, rep
 
 def test_a_suffix_in_capitals_is_known(tmp_path, report):
     report.save(tmp_path / "OUT.TXT")
-    assert (tmp_path / "OUT.TXT").read_text() == str(report)
+    assert (tmp_path / "OUT.TXT").read_text() == report.to_text(full=True)
 
 
 def test_a_pipe_is_written_directly_and_one_that_nobody_reads_is_an_error(tmp_path):

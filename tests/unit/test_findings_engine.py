@@ -165,14 +165,14 @@ def test_findings_are_in_the_json_and_in_the_text():
         json.loads(report.to_json())["examination"]["findings"][0]["rule"]
         == report.findings[0].rule
     )
-    assert "\n1. WARNING: " in report.to_text()
+    assert "\n1. WARNING: " in report.to_text(full=True)
 
 
 @pytest.mark.parametrize("name", NAMES, ids=list(NAMES))
 def test_p4_f43_names_in_findings_are_harmless(name):
     report = build_report(snapshot_with(NAMES[name]))
     no_rule_failed(report)
-    for text in (report.to_text(), "\n".join(all_findings(report))):
+    for text in (report.to_text(full=True), "\n".join(all_findings(report))):
         assert text.isascii()
         assert all(line.isprintable() for line in text.splitlines())
     json.loads(report.to_json())

@@ -135,7 +135,7 @@ def test_s2_10_low_occupancy_of_plain_kernels_is_found():
 
 def test_s1_05_kernel_efficiency_is_low_is_said_verbatim():
     made = run(layer=gpu_layer(0.9, kernels=[kernels(50)]), memory=filled(0.9))
-    assert "Kernel efficiency is low" in build_report(made).to_text()
+    assert "Kernel efficiency is low" in build_report(made).to_text(full=True)
     assert list(found(made)) == ["small-kernels"]
 
 
@@ -341,5 +341,5 @@ def test_s1_22_ranks_that_work_unequally_are_found(imbalance, steps, severity):
 
 def test_findings_on_a_gpu_stand_in_every_output():
     made = build_report(run(layer=gpu_layer(0.45, {"forward": 40})))
-    assert "serious bottleneck" in made.to_text()
+    assert "serious bottleneck" in made.to_text(full=True)
     assert "serious bottleneck" in made.to_json()

@@ -61,7 +61,7 @@ def test_s2_11_data_share_has_its_bands(share, severity):
 
 def test_s1_05_data_loading_is_a_bottleneck_is_said_verbatim():
     made = run({"data": 40, "forward": 30, "backward": 30})
-    assert "Data loading is a bottleneck" in build_report(made).to_text()
+    assert "Data loading is a bottleneck" in build_report(made).to_text(full=True)
 
 
 @pytest.mark.parametrize("framework", ["torch", "lightning", "transformers", "accelerate"])

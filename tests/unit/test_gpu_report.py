@@ -369,12 +369,12 @@ def test_utilization_over_several_devices_is_of_their_time_together():
 
 def test_lines_that_block_stand_by_time_with_what_they_cost_per_step(report):
     first, second = report.gpu.lines
-    assert first.text == "train at train.py:88 blocks 36.000 ms per step"
+    assert first.text == "train at train.py:88 blocks 36.0 ms per step"
     assert (first.syncs, first.blocked_ns, first.section) == (9, 360 * MS, "forward")
     assert (second.function, second.section) == ("Scale.backward", "backward")
     without_steps = replaced(gpu_training_run(), steps=type(gpu_training_run().steps)())
     line = build_report(without_steps).gpu.lines[0]
-    assert line.text == "train at train.py:88 blocks 360.000 ms"
+    assert line.text == "train at train.py:88 blocks 360 ms"
 
 
 def test_work_of_graphs_counts_where_it_was_replayed_and_names_where_it_was_captured(report):
@@ -433,7 +433,7 @@ def test_s1_13_small_kernels_and_poor_blocks_per_sm_are_told(report):
     assert ratings[SGEMM] == "poor"
     assert ratings[FLASH] == "good"
     assert ratings[ADD] == "fair"  # exactly one
-    line = next(line for line in str(report).splitlines() if "ampere_sgemm" in line)
+    line = next(line for line in report.to_text(full=True).splitlines() if "ampere_sgemm" in line)
     assert "0.12 poor" in line
 
 
@@ -520,11 +520,11 @@ def test_growth_of_nested_sections_is_taken_out_where_the_tree_tells():
 def test_the_notes_say_what_gpu_times_are(report):
     notes = "\n".join(report.notes)
     assert "counts for the section and function that launched it" in notes
-    assert "Inherited: 260.000 ms" in notes
+    assert "Inherited: 260 ms" in notes
     assert "Not synchronized" in notes
-    assert "Unattributed: of 5.000 ms" in notes
-    assert "Other threads: 4.000 ms" in notes
-    assert "CUDA graphs: 20.000 ms" in notes
+    assert "Unattributed: of 5.00 ms" in notes
+    assert "Other threads: 4.00 ms" in notes
+    assert "CUDA graphs: 20.0 ms" in notes
     assert "over the whole recording, steps or not" in notes
 
 
@@ -558,11 +558,11 @@ def test_f49_pauses_and_what_had_to_be_done_differently_are_told():
     layer = gpu(reason="The slot is held by x.", paused_ns=5 * MS, pauses=(("torch", 3 * MS),))
     notes = build_report(tree(Node(py("f")), gpu=layer)).notes
     assert "The slot is held by x." in notes
-    assert any("3.000 ms: torch. What" in note for note in notes)
-    assert any("5.000 ms altogether" in note for note in notes)
+    assert any("3.00 ms: torch. What" in note for note in notes)
+    assert any("5.00 ms altogether" in note for note in notes)
     layer = gpu(paused_ns=3 * MS, pauses=(("", 3 * MS),))
     notes = build_report(tree(Node(py("f")), gpu=layer)).notes
-    assert "The GPU was not observed for 3.000 ms. What ran then is in no figure." in notes
+    assert "The GPU was not observed for 3.00 ms. What ran then is in no figure." in notes
 
 
 def test_an_off_layer_has_no_notes_of_what_was_not_measured():

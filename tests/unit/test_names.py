@@ -125,7 +125,7 @@ def test_p4_nothing_in_a_name_reaches_the_terminal_raw(name, monkeypatch):
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.setenv("COLUMNS", "250")
     stream = Terminal()
-    terminal.show(build_report(snapshot_with(NAMES[name])), stream)
+    terminal.show(build_report(snapshot_with(NAMES[name])), stream, full=True)
     drawn = stream.getvalue()
     assert "\u2501" in drawn or "\u2500" in drawn  # it was drawn
     without_style = re.sub(r"\x1b\[[0-9;]*m", "", drawn)

@@ -91,7 +91,7 @@ def test_s1_07_shares_are_of_all_self_time_and_of_all_time_on_the_device() -> No
 
 def test_the_steps_covered_are_those_of_all_windows() -> None:
     assert part().steps == 6
-    assert "in 6 steps (8-10, 14-16)" in report().to_text()
+    assert "in 6 steps (8-10, 14-16)" in report().to_text(full=True)
 
 
 def test_what_was_not_recorded_is_not_a_number() -> None:
@@ -99,11 +99,11 @@ def test_what_was_not_recorded_is_not_a_number() -> None:
     row = operators.rows[0]
     assert (row.self_device_ms, row.device_ms, row.flops, row.cpu_bytes) == (None,) * 4
     assert operators.by_shape == ()
-    assert report(replace(RECORDED, rows=())).to_text().count("Operators") == 0
+    assert report(replace(RECORDED, rows=())).to_text(full=True).count("Operators") == 0
 
 
 def test_the_text_lists_operators_and_not_again_what_they_launched() -> None:
-    text = report().to_text()
+    text = report().to_text(full=True)
     table = text[text.index("Operators, most self cuda time first (3 of 3)") :]
     assert [line.split()[0] for line in table.splitlines()[3:6]] == [
         "aten::mm",
@@ -120,7 +120,7 @@ def test_s0_12_row_limit_limits_the_rows(limit: int, rows: int) -> None:
 
 
 def test_s0_12_a_report_shows_no_more_rows_than_row_limit() -> None:
-    text = report(replace(RECORDED, row_limit=2)).to_text()
+    text = report(replace(RECORDED, row_limit=2)).to_text(full=True)
     assert "(2 of 3)" in text
 
 
@@ -135,7 +135,7 @@ def test_s2_12_the_memory_table() -> None:
     many = replace(
         RECORDED, rows=tuple(op(f"aten::op{i}", 1, 0, self_device_bytes=i) for i in range(30))
     )
-    text = report(many).to_text()
+    text = report(many).to_text(full=True)
     shown = text[text.index("Memory of operators, most self CUDA memory first") :].splitlines()
     assert [line.split()[0] for line in shown[3:13]] == [f"aten::op{i}" for i in range(29, 19, -1)]
     assert not any(line.startswith("aten::") for line in shown[13:])
@@ -170,5 +170,5 @@ def test_a_terminal_shows_them_too() -> None:
             return True
 
     stream = Terminal()
-    report().show(stream)
+    report().show(stream, full=True)
     assert "Operators, most self cuda time first" in stream.getvalue()

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 from fastprof.exporters import fprof
 from fastprof.exporters.limits import Limits
+from fastprof.exporters.tables_loaders import loader_tables
 from fastprof.report import build_report
 from fastprof.snapshot import (
     LoaderStats,
@@ -78,7 +79,7 @@ def test_s4_17_four_workers_of_180_ms_against_30_ms_need_six() -> None:
     assert (loader.load_ms, loader.step_ms, loader.needed) == (180.0, 30.0, 6)
     sentence = "main: 4 workers x 180 ms per batch against a 30 ms step: you need 6."
     assert loader.advice == sentence
-    assert sentence in report.to_text()
+    assert sentence in report.to_text(full=True)
     assert json.loads(report.to_json())["loaders"][0]["workers"]["needed"] == 6
 
 
@@ -145,7 +146,7 @@ def test_costs_outside_the_step_are_a_table() -> None:
         10.0,
     )
     assert loader.outside_ms == 607.0
-    text = report.to_text()
+    text = report.to_text(full=True)
     assert "What the loaders cost outside the step" in text
     assert "Worker processes of main that died: 3." in text
     assert "recorded in 2 of 8 worker processes of main" in text
@@ -154,24 +155,25 @@ def test_costs_outside_the_step_are_a_table() -> None:
 def test_loaders_of_one_name_are_told_apart_by_their_split() -> None:
     made = run(workers())
     (train,) = made.loaders
-    text = build_report(
-        replace(made, loaders=(train, replace(train, split="val", batches=7)))
-    ).to_text()
-    tables = text.split("Data loaders (means", 1)[1].split("\n\n")
-    assert [block.count(" val ") for block in tables[:4]] == [1, 1, 4, 1]
-    assert [block.count(" train ") for block in tables[:4]] == [1, 1, 4, 1]
+    report = build_report(replace(made, loaders=(train, replace(train, split="val", batches=7))))
+    tables = loader_tables(report)
+    for split in ("val", "train"):
+        named = [sum(row[1] == split for row in table.rows) for table in tables]
+        assert named == [1, 1, 4, 1]
 
 
 def test_depths_are_named_by_their_range() -> None:
     loader = row(run(workers(depth=(1, 2, 3, 4, 0, 0, 0, 5))))
     assert loader.depth == ((0, 1), (1, 2), (2, 3), (4, 4), (64, 5))
-    assert "2-3: 20.0" in build_report(run(workers(depth=(1, 2, 3, 4, 0, 0, 0, 5)))).to_text()
+    assert "2-3: 20.0" in build_report(run(workers(depth=(1, 2, 3, 4, 0, 0, 0, 5)))).to_text(
+        full=True
+    )
 
 
 def test_a_loader_of_another_kind_has_no_such_rows() -> None:
     report = build_report(run(None))
     assert report.loaders[0].workers is None
-    assert "Workers of the loaders" not in report.to_text()
+    assert "Workers of the loaders" not in report.to_text(full=True)
 
 
 def with_worker_tree(snapshot: Snapshot, name: str = "(workers of main)") -> Snapshot:
@@ -188,13 +190,13 @@ def test_f20_worker_functions_are_kept_apart_from_the_process_itself() -> None:
     assert [f.name for t in report.worker_functions for f in t.functions] == ["__getitem__"]
     assert report.functions == ()
     assert len(report.threads) == 1
-    text = report.to_text()
+    text = report.to_text(full=True)
     assert "Functions in other processes: (workers of main) (1 of 1)" in text
     assert "in none of its figures" in text
 
 
 def test_names_of_worker_trees_stand_for_themselves() -> None:
-    assert "{0} {x" in build_report(with_worker_tree(run(workers()), "{0} {x")).to_text()
+    assert "{0} {x" in build_report(with_worker_tree(run(workers()), "{0} {x")).to_text(full=True)
 
 
 def saved(snapshot: Snapshot) -> bytes:

@@ -222,7 +222,7 @@ def test_s1_22_a_run_saved_before_health_was_recorded_has_none():
     assert read.gpu.devices[0].health is None
     report = build_report(read)
     assert report.gpu.devices[0].health is None
-    assert "temperature" not in report.to_text()
+    assert "temperature" not in report.to_text(full=True)
 
 
 def test_a_live_recording_may_hand_over_tuples():
@@ -253,7 +253,7 @@ def test_f46_damaged_gpu_parts_are_refused_or_have_a_report():
         read += 1
         report = build_report(found)
         json.loads(report.to_json(), parse_constant=lambda _: pytest.fail("not strict"))
-        assert report.to_text().isascii()
+        assert report.to_text(full=True).isascii()
         if found.gpu and found.gpu.status == "on":
             formats.render(report, "collapsed-gpu")
     assert read > 100

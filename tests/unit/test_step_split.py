@@ -204,11 +204,11 @@ def test_the_table_says_what_is_not_known():
         t for t in all_tables(build_report(run())) if t.title.startswith("Where a step's time")
     ]
     assert [row[0] for row in table.rows] == [
-        "computing on the host", "waiting for data", "waiting for a lock", "step",
+        "computing on the host", "loading data", "waiting for a lock", "step",
         "garbage collection",
     ]  # fmt: skip
     assert table.rows[-1][1:] == ("n/a", "n/a", "n/a", "nobody looked")
-    assert table.rows[2][4] == "acquire in train train.py:40 1.000 ms"
+    assert table.rows[2][4] == "acquire in train train.py:40 1.00 ms"
 
 
 def test_sections_of_one_name_are_one_column_in_the_report():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 
 import fastprof
 import pytest
@@ -16,7 +17,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def shown(columns: int, monkeypatch: pytest.MonkeyPatch) -> str:
+def shown(columns: int, monkeypatch: pytest.MonkeyPatch, *, full: bool = True) -> str:
     monkeypatch.setenv("COLUMNS", str(columns))
     monkeypatch.setenv("TERM", "xterm")
     with fastprof.Profiler(functions=False) as prof:
@@ -25,8 +26,12 @@ def shown(columns: int, monkeypatch: pytest.MonkeyPatch) -> str:
                 pass
             prof.step()
     stream = Terminal()
-    build_report(prof.snapshot()).show(stream)
+    build_report(prof.snapshot()).show(stream, full=full)
     return stream.getvalue()
+
+
+def plain(drawn: str) -> str:
+    return re.sub(r"\x1b\[[0-9;]*m", "", drawn)
 
 
 def test_a_wide_terminal_gets_drawn_tables(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,4 +43,17 @@ def test_a_wide_terminal_gets_drawn_tables(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_narrow_terminal_loses_no_name_and_no_digit(monkeypatch: pytest.MonkeyPatch) -> None:
     out = shown(60, monkeypatch)
     assert "forward_pass" in out
-    assert "\u2502" not in out
+    assert max(map(len, plain(out).splitlines())) <= 60
+
+
+def test_rich_draws_each_table_that_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = plain(shown(80, monkeypatch)).split("Where a step goes")[1].split("\n\n")[0]
+    assert "\u2502 forward_pass" in steps
+
+
+@pytest.mark.parametrize("columns", [40, 80, 120])
+def test_one_screen_fits_the_terminal(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = shown(columns, monkeypatch, full=False).splitlines()
+    assert max(map(len, lines)) <= columns
+    assert len(lines) <= 35
+    assert any(line.startswith("forward_pass") for line in lines)

@@ -7,9 +7,12 @@ import sys
 from collections.abc import Callable, Sequence
 
 from fastprof.cli.output import output_told_of, standard_output
+from fastprof.cli.parsing import USAGE_ERROR, nearest
 
-#: Exit status for bad arguments and bad input files, as argparse has it.
-USAGE_ERROR = 2
+#: What may follow ``fastprof``.
+COMMANDS = (
+    "run", "report", "compare", "check", "merge", "targets", "doctor", "quickcheck", "demo",
+)  # fmt: skip
 
 _HELP = """\
 usage: fastprof COMMAND ...
@@ -33,11 +36,6 @@ options:
 `python -m fastprof [-o FILE] [-s KEY] [-m MODULE | SCRIPT] ARGS` is cProfile's command line.
 """
 
-_COMMANDS = (
-    "run", "report", "compare", "check", "merge", "targets", "doctor", "quickcheck", "demo",
-)  # fmt: skip
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line ``argv`` (without the program's name; None: this process's).
 
@@ -60,7 +58,7 @@ def main_of_module(argv: Sequence[str] | None = None) -> int:
     The name of a command is a script where there is a file of that name.
     """
     args = list(sys.argv[1:] if argv is None else argv)
-    if args and args[0] in _COMMANDS and not os.path.isfile(args[0]):
+    if args and args[0] in COMMANDS and not os.path.isfile(args[0]):
         return main(args)
     from fastprof.cli.profile_command import main as profile
 
@@ -85,7 +83,8 @@ def _main(args: list[str]) -> int:
     command = _command(name)
     if command is None:
         sys.stderr.write(
-            f"fastprof: no command {name!a}; there are: {', '.join(_COMMANDS)} (fastprof --help)\n"
+            f"fastprof: no command {name!a:.120}{nearest(name, COMMANDS)} There are: "
+            f"{', '.join(COMMANDS)} (fastprof --help)\n"
         )
         return USAGE_ERROR
     return command(rest)

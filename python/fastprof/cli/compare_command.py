@@ -12,8 +12,9 @@ from fastprof.analysis.compare.expressions import Condition, parse
 from fastprof.analysis.compare.model import Comparison
 from fastprof.analysis.compare.output import renderer, to_json
 from fastprof.analysis.compare.runs import Run
-from fastprof.cli.endings import complain
+from fastprof.cli.endings import complain, said
 from fastprof.cli.output import check_output, standard_output
+from fastprof.cli.parsing import Parser
 
 #: Exit status: a condition of --fail-if is met, or one of ``check`` does not hold.
 MET = 1
@@ -34,7 +35,7 @@ exit status: 0 fine, 1 a condition is met, 2 bad arguments or a bad file
 
 def run_compare(argv: Sequence[str]) -> int:
     """Compare the saved runs that ``argv`` names; 1 if a condition is met, 2 for bad input."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="fastprof compare",
         description="Say what changed between saved runs, and whether it is more than chance.",
         epilog=_EPILOG,
@@ -86,14 +87,14 @@ def run_compare(argv: Sequence[str]) -> int:
             _print(comparison.to_json() if options.json else comparison.to_text())
         _tell(outcomes)
     except (OSError, ValueError) as error:
-        complain(str(error))
+        complain(said(error))
         return _BAD_INPUT
     return MET if _any_met(outcomes, options.undecided) else 0
 
 
 def run_check(argv: Sequence[str]) -> int:
     """Check conditions on a saved run; 1 if one does not hold, 2 for bad input."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="fastprof check",
         description="Check conditions on a saved run, e.g. 'data<10%' 'p99(step)<1.5*p50(step)'.",
         epilog="exit status: 0 all hold, 1 one does not, 2 bad arguments or a bad file",
@@ -105,7 +106,7 @@ def run_check(argv: Sequence[str]) -> int:
         rows = examine(options.file, *options.conditions)
         _print("".join(f"{'ok' if r.holds else 'FAILED'}  {r.condition}: {r.text}\n" for r in rows))
     except (OSError, ValueError) as error:
-        complain(str(error))
+        complain(said(error))
         return _BAD_INPUT
     return 0 if all(row.holds for row in rows) else MET
 

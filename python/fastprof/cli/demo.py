@@ -13,6 +13,7 @@ from typing import Any, Protocol, TextIO
 import fastprof
 from fastprof import profile_section
 from fastprof.cli.output import standard_output
+from fastprof.cli.parsing import Parser
 
 _LOG_EVERY = 10
 _DEFAULT_SECONDS = 3.0
@@ -216,7 +217,7 @@ def _summary(losses: Sequence[float]) -> str:
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="fastprof demo",
         description="Train a small real network for a few seconds and print its report.",
     )
@@ -234,7 +235,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         help="pure Python, or PyTorch (default: PyTorch if it is installed)",
     )
     parser.add_argument("--save", metavar="PATH", help="also save the run, e.g. demo.fprof")
-    options = parser.parse_args(argv)
+    options: argparse.Namespace = parser.parse_args(argv)
     if options.steps is not None and options.steps < 1:
         parser.error(f"--steps is {options.steps}, expected at least 1")
     if not (options.seconds > 0 and math.isfinite(options.seconds)):

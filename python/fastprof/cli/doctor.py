@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import importlib.metadata
 import importlib.util
 import os
@@ -13,6 +12,7 @@ from typing import Any
 
 from fastprof._version import __version__
 from fastprof.cli.output import standard_output
+from fastprof.cli.parsing import Parser
 
 _BIAS = (
     "Python 3.11 runs every bytecode slower under a profile hook; times are biased towards "
@@ -26,7 +26,7 @@ _ENABLE = (
 
 def run(argv: Sequence[str]) -> int:
     """Print one line per capability; 1 if the extension does not load, else 0."""
-    argparse.ArgumentParser(
+    Parser(
         prog="fastprof doctor",
         description="Tell what can be recorded here, what cannot, and why.",
     ).parse_args(argv)
@@ -44,7 +44,7 @@ def run(argv: Sequence[str]) -> int:
     rows += [
         ("switch", _switch()),
         ("torch", _package("torch", "fastprof demo trains a network in pure Python")),
-        ("rich", _package("rich", "reports in the terminal are plain text")),
+        ("rich", _package("rich", "tables of --full are plain text")),
         *_gpu(),
     ]
     _print(rows)

@@ -130,6 +130,20 @@ def complain(message: str) -> None:
         pass
 
 
+def said(error: Exception) -> str:
+    """Return what is wrong in a reader's words: ``no such file: x``, not ``[Errno 2] ...``."""
+    if not isinstance(error, OSError) or error.filename is None or error.strerror is None:
+        return str(error)
+    path = os.fsdecode(error.filename)
+    name, above = (ascii(p)[1:-1] for p in (path, os.path.dirname(path)))
+    if isinstance(error, FileNotFoundError):
+        missing = bool(above) and not os.path.isdir(os.path.dirname(path))
+        return f"no such directory: {above}" if missing else f"no such file: {name}"
+    if isinstance(error, PermissionError):
+        return f"no permission: {name}"
+    return f"{name}: {error.strerror[:1].lower()}{error.strerror[1:]}"
+
+
 def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
         with suppress(Exception):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 
-from fastprof.cli.endings import complain
+from fastprof.cli.endings import complain, said
 from fastprof.cli.output import standard_output
+from fastprof.cli.parsing import Parser
 from fastprof.exporters.merging import merge
 from fastprof.fileio import atomic_write, resolve_output
 from fastprof.report import formats
@@ -14,7 +14,7 @@ from fastprof.report import formats
 
 def run(argv: Sequence[str]) -> int:
     """Merge the saved runs that ``argv`` names; 2 when that is not possible."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="fastprof merge",
         description="Put the ranks of a distributed job beside each other: who is late, and why.",
     )
@@ -38,6 +38,6 @@ def run(argv: Sequence[str]) -> int:
             with standard_output() as stream:
                 stream.write(text)
     except (OSError, ValueError) as error:
-        complain(str(error))
+        complain(said(error))
         return 2
     return 0

@@ -6,7 +6,6 @@ not started (bad arguments, an output that cannot be written, another profiler a
 
 from __future__ import annotations
 
-import optparse
 import os
 import pstats
 import sys
@@ -16,6 +15,7 @@ from typing import Any
 from fastprof.capture.options import BusyError
 from fastprof.cli.endings import Endings, complain
 from fastprof.cli.output import check_output, save_or_keep, standard_output
+from fastprof.cli.parsing import Options
 from fastprof.cli.target import TargetError, hide_own_frames, parse_target, prepare
 from fastprof.session import switch
 from fastprof.session.cprofile import Profile
@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parse(argv: list[str]) -> tuple[Any, list[str]]:
-    parser = optparse.OptionParser(usage=_USAGE, prog="fastprof")
+    parser = Options(usage=_USAGE, prog="fastprof")
     parser.disable_interspersed_args()
     parser.add_option(
         "-o",

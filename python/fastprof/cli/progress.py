@@ -24,11 +24,16 @@ class Progress:
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream = stream
         self._clock = clock
-        self._since, self._step = clock(), 0
+        #: When which step had ended; None before the first: what was before it are imports.
+        self._since: float | None = None
+        self._step = 0
 
     def log_metrics(self, metrics: Mapping[str, float], step: int) -> None:
         """Take the metrics of one emission."""
         now = self._clock()
+        if self._since is None:
+            self._since, self._step = now, step
+            return
         passed = now - self._since
         if passed < EVERY_S:
             return

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from fastprof.analysis.thresholds import EXPECTED
 from fastprof.cli.endings import complain
 from fastprof.cli.output import standard_output
+from fastprof.cli.parsing import Parser
 
 #: The four phases in the order of a step, and the usual share of each in percent.
 PHASES = EXPECTED
@@ -19,7 +19,7 @@ _WARM_UP = 5
 
 def run(argv: Sequence[str]) -> int:
     """Print the mean of each phase over 100 runs; 1 without torch, 2 for bad arguments."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="fastprof quickcheck",
         description="Train a small network and print what the four phases of a step take.",
     )

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 
 from fastprof.analysis.checklist import checklist_lines
-from fastprof.cli.endings import complain
+from fastprof.cli.endings import complain, said
 from fastprof.cli.output import standard_output
+from fastprof.cli.parsing import Parser, nearest
+from fastprof.cli.summary import next_lines
+from fastprof.errors import UnknownSectionError
+from fastprof.exporters import collapsed
 from fastprof.exporters.findings_lines import all_findings
+from fastprof.exporters.layout import PIPED, width_of
 from fastprof.exporters.loading import load
+from fastprof.exporters.section import section_lines
 from fastprof.fileio import atomic_write, resolve_output
 from fastprof.report import Report, formats
+from fastprof.report.run_phases import ALL
+from fastprof.snapshot_phases import RUN_PHASES
 
 _FORMATS = (
     "text",
@@ -30,10 +39,22 @@ _FORMATS = (
 
 def run(argv: Sequence[str]) -> int:
     """Show or convert the saved run that ``argv`` names; 2 when that is not possible."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="fastprof report", description="Show a saved run, or write it in another format."
     )
-    parser.add_argument("file", metavar="F", help="a saved run: .fprof, or .stats of any profiler")
+    parser.add_argument(
+        "file",
+        metavar="F",
+        help="a saved run: .fprof, or .stats of any profiler; a folder is its newest run",
+    )
+    parser.add_argument("--full", action="store_true", help="all tables, not only one screen")
+    parser.add_argument(
+        "--phase",
+        metavar="NAME",
+        help="functions, sections and GPU work of this phase of the run: setup, warmup, steps "
+        "(default), validation, checkpoint, outside, or all",
+    )
+    parser.add_argument("--section", metavar="NAME", help="only this section and what is in it")
     parser.add_argument(
         "--format",
         choices=_FORMATS,
@@ -56,39 +77,107 @@ def run(argv: Sequence[str]) -> int:
     parser.add_argument(
         "--checklist", action="store_true", help="only seven questions, answered yes, no or n/a"
     )
+    parser.add_argument(
+        "--min-percent",
+        type=float,
+        metavar="P",
+        help="with collapsed stacks: add what takes less than P %% of the time to its caller "
+        "(default: 0, or as much as files above 100 MB need)",
+    )
     options = parser.parse_args(argv)
     try:
+        _check(options)
         advice = options.findings or options.checklist
         if advice and (options.table is not None or options.format not in (None, "text")):
             raise ValueError("--findings and --checklist are text: leave out --table and --format")
         report = load(options.file, correct_times=not options.raw)
-        if advice:
+        if options.phase is not None:
+            report = in_phase(report, options.phase)
+        if options.section is not None:
+            _write_section(report, options)
+        elif advice:
             _write_text("\n".join(_advice(report, options)) + "\n", options.output)
         elif options.table is not None:
             _write_table(report, options)
         elif options.output is not None:
-            _write_file(report, options.output, options.format)
+            _write_file(report, options)
         else:
-            _write_terminal(report, options.format or "text")
+            _write_terminal(report, options)
+    except UnknownSectionError as error:
+        complain(str(error.args[0]))
+        return 2
     except (OSError, ValueError) as error:
-        complain(str(error))
+        complain(said(error))
         return 2
     return 0
 
 
 def _advice(report: Report, options: argparse.Namespace) -> list[str]:
-    lines = all_findings(report) if options.findings else []
+    width = PIPED if options.output is not None else width_of(sys.stdout)
+    lines = all_findings(report, width) if options.findings else []
     if options.checklist:
         lines += [*([""] if lines else []), *checklist_lines(report)]
     return lines
 
 
-def _write_file(report: Report, path: str, name: str | None) -> None:
-    if name is None:
-        report.save(path)
-        return
-    with atomic_write(resolve_output(path)) as stream:
-        formats.write(report, formats.format_named(name), stream)
+def in_phase(report: Report, phase: str) -> Report:
+    """Return the report on a phase of the run.
+
+    Raises:
+        ValueError: there is none of that name, or nothing was recorded in it.
+    """
+    known = [*RUN_PHASES, ALL]
+    if phase not in known:
+        raise ValueError(f"no phase {phase!a:.80}{nearest(phase, known)}")
+    return report.in_phase(phase)
+
+
+def _check(options: argparse.Namespace) -> None:
+    """Refuse options that have no meaning together.
+
+    Raises:
+        ValueError: they have none; the message names them.
+    """
+    if options.section is not None and options.format not in (None, "text"):
+        raise ValueError("--section is text: leave out --format")
+    least = options.min_percent
+    if least is not None and _format(options) != "collapsed":
+        raise ValueError("--min-percent is of collapsed stacks: say -o FILE.collapsed")
+    if least is not None and not 0 <= least <= 100:
+        raise ValueError(f"--min-percent is {least:g}, expected 0 to 100")
+
+
+def _format(options: argparse.Namespace) -> str:
+    if options.format is not None:
+        return str(options.format)
+    return "text" if options.output is None else formats.format_of(options.output).name
+
+
+def _write_section(report: Report, options: argparse.Namespace) -> None:
+    width = PIPED if options.output is not None else width_of(sys.stdout)
+    lines = section_lines(report, options.section, width)
+    _write_text("\n".join(lines) + "\n", options.output)
+
+
+def _write_file(report: Report, options: argparse.Namespace) -> None:
+    item = formats.format_named(_format(options))
+    with atomic_write(resolve_output(options.output)) as stream:
+        formats.write(report, item, stream, **_limits(report, item.name, options))
+
+
+def _limits(report: Report, name: str, options: argparse.Namespace) -> dict[str, float]:
+    """Return how much of the run is written; says so where that is not all of it."""
+    if name != "collapsed":
+        return {}
+    if options.min_percent is not None:
+        return {"min_percent": options.min_percent}
+    share, size = collapsed.needed_percent(report)
+    if share:
+        complain(
+            f"all calling contexts would take {size / 1e6:.0f} MB: those of less than {share:g} % "
+            "of the time were added to their callers; --min-percent 0 writes all of them"
+        )
+    return {"min_percent": share}
 
 
 def _write_table(report: Report, options: argparse.Namespace) -> None:
@@ -109,12 +198,17 @@ def _write_text(text: str, path: str | None) -> None:
         file.write(text.encode("utf-8"))
 
 
-def _write_terminal(report: Report, name: str) -> None:
+def _write_terminal(report: Report, options: argparse.Namespace) -> None:
+    name = _format(options)
     if name == "text":
         with standard_output() as stream:
-            report.show(stream)
+            report.show(stream, full=options.full)
+            if not options.full:
+                lines = next_lines(options.file, width_of(stream))
+                stream.writelines(f"{line}\n" for line in ["", *lines])
     elif formats.format_named(name).binary:
         raise ValueError(f"{name} is not text: say with -o where to write it")
     else:
+        limits = _limits(report, name, options)
         with standard_output() as stream:
-            stream.write(formats.render(report, name))
+            stream.write(formats.render(report, name, **limits))

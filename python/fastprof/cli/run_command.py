@@ -1,25 +1,29 @@
 """``fastprof run``: a whole training job under the profiler, without an edit to it.
 
-Exit statuses: the program's own, whatever happens to the profile; 1 for an option that is
-none; 2 when it was not started for another reason (a value that makes no sense, no place
-for the output, another profiler active).
+Exit statuses: the program's own, whatever happens to the profile; 2 when it was not started
+(an option that is none, a value that makes no sense, no place for the output, another
+profiler active).
 """
 
 from __future__ import annotations
 
-import optparse
 import os
 import sys
+import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal
 
 from fastprof.capture.options import BusyError
 from fastprof.cli.endings import Endings, complain
+from fastprof.cli.folders import files_since, link_latest, remove_if_empty, run_folder
 from fastprof.cli.output import check_output, save_or_keep, standard_output
+from fastprof.cli.parsing import Options
 from fastprof.cli.progress import Progress
-from fastprof.cli.summary import print_summary
+from fastprof.cli.summary import last_lines, print_summary
 from fastprof.cli.target import Target, TargetError, hide_own_frames, parse_target, prepare
+from fastprof.exporters.layout import width_of
 from fastprof.exporters.pstats_ import stats_dict, write_stats
 from fastprof.exporters.stats_reader import Entry, Function
 from fastprof.fileio import atomic_write, resolve_output
@@ -41,7 +45,7 @@ STATS, RUN = FILES
 
 _USAGE = (
     "fastprof run [--functions | --operators] [--trace] [--steps N] [--operator KEY=VALUE] "
-    "[--gpu MODE] [--modules PATTERN] [-o DIR] [-m MODULE | SCRIPT] [ARG] ..."
+    "[--gpu MODE] [--modules PATTERN] [--full] [-o DIR] [-m MODULE | SCRIPT] [ARG] ..."
 )
 
 #: Unless told otherwise: a window of three steps, after one left out and one of warm-up.
@@ -54,6 +58,9 @@ _OPERATORS = {
 #: Steps between metrics, which the progress line is made of.
 _PROGRESS_EVERY = 10
 
+#: The clock of files may be so far behind ours.
+_CLOCKS_NS = 100_000_000
+
 #: ``--gpu`` as the option of the same name of ``Profiler``.
 _GPU: dict[str, bool | Literal["auto"]] = {"auto": "auto", "on": True, "off": False}
 
@@ -61,13 +68,41 @@ _GPU: dict[str, bool | Literal["auto"]] = {"auto": "auto", "on": True, "off": Fa
 def run(argv: Sequence[str]) -> int:
     """Profile the program that ``argv`` names; what it raises passes through."""
     options, args = _parse(list(argv))
-    # The program may change its directory: the path means what it means now.
-    folder = os.path.abspath(options.output)
+    # The program may change its directory: the paths mean what they mean now.
+    base = os.path.abspath(options.output or OUTPUT)
     try:
+        folder = base if options.output is not None else run_folder(base, args[0])
         os.makedirs(folder, exist_ok=True)
     except OSError as error:
-        complain(f"cannot write to {folder!a}: {error.strerror}")
+        complain(f"cannot write to {base!a}: {error.strerror}")
         return 2
+    begun = _Begun(folder, os.getcwd(), time.time_ns() - _CLOCKS_NS, options)
+    process = os.getpid()
+    try:
+        return _run(begun, args)
+    finally:
+        if os.getpid() == process:  # not a child that the program forked
+            remove_if_empty(folder)
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """Where a run goes, where and when it began, and its options."""
+
+    folder: str
+    directory: str
+    began_ns: int
+    options: Any
+
+    @property
+    def shown_folder(self) -> str:
+        """The folder as the user would type it."""
+        near = os.path.relpath(self.folder, self.directory)
+        return self.folder if near.startswith("..") else near
+
+
+def _run(begun: _Begun, args: list[str]) -> int:
+    folder, options = begun.folder, begun.options
     # Given both, or neither: both layers.
     functions = options.functions or not options.operators
     operators = None
@@ -110,7 +145,7 @@ def run(argv: Sequence[str]) -> int:
         # For the program, and for the processes that it starts.
         os.environ[VARIABLE] = str(options.steps)
     if operators is None and options.steps is None and not options.trace:
-        return _run_functions(target, paths)
+        return _run_functions(target, paths, begun)
     is_terminal = sys.stderr is not None and sys.stderr.isatty()
     profiler = Profiler(
         functions=functions,
@@ -123,7 +158,7 @@ def run(argv: Sequence[str]) -> int:
         # Functions alone: each call is counted.
         max_overhead=0.0 if operators is None else 0.03,
     )
-    return _run_all(target, paths, profiler, options.modules)
+    return _run_all(target, paths, profiler, begun)
 
 
 def _operator_profile(settings: Sequence[str], folder: str) -> OperatorProfile:
@@ -141,24 +176,21 @@ def _operator_profile(settings: Sequence[str], folder: str) -> OperatorProfile:
     return OperatorProfile.from_config(config)
 
 
-class _Options(optparse.OptionParser):
-    """Ends with status 1, not optparse's 2, over an option that is none."""
-
-    def error(self, msg: str) -> NoReturn:
-        self.print_usage(sys.stderr)
-        sys.stderr.write(f"fastprof run: error: {msg}\n")
-        sys.exit(1)
-
-
 def _parse(argv: list[str]) -> tuple[Any, list[str]]:
-    parser = _Options(usage=_USAGE, prog="fastprof run")
+    parser = Options(usage=_USAGE, prog="fastprof run")
     parser.disable_interspersed_args()
     parser.add_option(
         "-o",
         "--output",
         metavar="DIR",
-        default=OUTPUT,
-        help=f"where {' and '.join(FILES)} go (default: ./{OUTPUT})",
+        help=f"where {' and '.join(FILES)} go, replacing those there (default: a new folder "
+        f"{OUTPUT}/PROGRAM-TIME; {OUTPUT}/latest is a link to it)",
+    )
+    parser.add_option(
+        "--full",
+        action="store_true",
+        default=False,
+        help="print all tables, not only one screen",
     )
     parser.add_option(
         "--functions",
@@ -212,18 +244,16 @@ def _parse(argv: list[str]) -> tuple[Any, list[str]]:
     return parse_target(parser, argv)
 
 
-def _run_functions(target: Target, paths: Sequence[str]) -> int:
+def _run_functions(target: Target, paths: Sequence[str], begun: _Begun) -> int:
     profile = Profile()
 
     def save() -> None:
-        _finish(profile.report(), paths)
+        _finish(profile.report(), paths, begun)
 
     return _execute(target, profile.enable, profile.disable, save)
 
 
-def _run_all(
-    target: Target, paths: Sequence[str], profiler: Profiler, modules: Sequence[str]
-) -> int:
+def _run_all(target: Target, paths: Sequence[str], profiler: Profiler, begun: _Begun) -> int:
     # A program with a Profiler of its own must run as it does without us.
     profiler.gives_way = True
 
@@ -238,14 +268,14 @@ def _run_all(
     def save() -> None:
         if gave_way:
             complain("the program started a Profiler of its own: this profile ends there")
-        _finish(profiler.report(), paths)
+        _finish(profiler.report(), paths, begun)
 
     stopped: list[bool] = []
 
     def start() -> None:
         profiler.start()
         profiler.enter_phase("setup")
-        torch_loop.attach(profiler, modules=modules)
+        torch_loop.attach(profiler, modules=begun.options.modules)
 
     return _execute(target, start, stop, save)
 
@@ -272,8 +302,8 @@ def _execute(
     return 0
 
 
-def _finish(report: Report, paths: Sequence[str]) -> None:
-    """Write the files, and on the first rank the report and the summary."""
+def _finish(report: Report, paths: Sequence[str], begun: _Begun) -> None:
+    """Write the files, and on the first rank the report and the verdict."""
     rank = find_rank()
     written = [path_of_rank(path, rank) for path in paths]
     stats: dict[Function, Entry] | None = None
@@ -283,15 +313,22 @@ def _finish(report: Report, paths: Sequence[str]) -> None:
             save_or_keep(path, partial(_save_stats, stats))
         else:
             save_or_keep(path, report.save)
-    if rank != 0 or sys.stdout is None:
+    if rank != 0:
         return
+    if begun.options.output is None:
+        link_latest(begun.folder)
+    if sys.stdout is None:
+        return
+    files = files_since(begun.folder, begun.began_ns)
     try:
         with standard_output() as stream:
-            report.show(stream)
+            report.show(stream, full=begun.options.full)
             stream.write("\n")
-            if stats is not None:
+            if stats is not None and begun.options.full:
                 print_summary(stats, stream)
-            stream.write("".join(f"Saved {ascii(path)[1:-1]}\n" for path in written))
+            folder = begun.shown_folder
+            lines = last_lines(report, folder, files, folder, width_of(stream))
+            stream.writelines(f"{line}\n" for line in lines)
     except BrokenPipeError:
         sys.stdout = None  # see profile_command
     except OSError as error:

@@ -1,19 +1,56 @@
-"""The summary in the terminal after ``fastprof run``: four blocks in cProfile's manner."""
+"""What ``fastprof run`` says last: the files, the next command, the verdict.
+
+In full also four blocks in cProfile's manner.
+"""
 
 from __future__ import annotations
 
 import pstats
 import re
+import shlex
+from collections.abc import Sequence
 from typing import TextIO
 
+from fastprof.exporters.findings_lines import closing_lines
+from fastprof.exporters.layout import wrapped
 from fastprof.exporters.pstats_ import as_pstats
 from fastprof.exporters.stats_reader import Entry, Function
+from fastprof.names import ascii_name
+from fastprof.report import Report
 
 ROWS = 25
 
 #: What tensors are called differs between versions of torch; a method of that name is
 #: theirs if its type is.
 _TENSOR_ITEM = r"method 'item' of 'torch"
+
+
+def last_lines(
+    report: Report, folder: str, files: Sequence[str], run: str, width: int
+) -> list[str]:
+    """Return what was written, the next command to type, and the verdict once more.
+
+    Args:
+        report: of the run.
+        folder: where its files are.
+        files: their names.
+        run: what ``fastprof report`` takes for this run.
+        width: columns of a line.
+    """
+    lines = wrapped(f"Wrote {ascii_name(folder)}: {', '.join(map(ascii_name, files))}", width)
+    lines += next_lines(run, width)
+    verdict = closing_lines(report, width)
+    return [*lines, "", *verdict] if verdict else lines
+
+
+def next_lines(run: str, width: int) -> list[str]:
+    """Return the commands that say more of the run ``run``."""
+    name = ascii_name(shlex.quote(run))
+    return wrapped(
+        f"More: fastprof report {name} --full (or --findings, --section NAME, -o run.html)",
+        width,
+        rest="  ",
+    )
 
 
 def print_summary(stats: dict[Function, Entry], stream: TextIO) -> None:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 
 from fastprof.analysis.thresholds import EXPECTED, LIMITS, TARGETS, USUAL, Limit, amount
 from fastprof.cli.output import standard_output
+from fastprof.cli.parsing import Parser
 from fastprof.exporters.cells import Table
 from fastprof.exporters.text import table_lines
 
 
 def run(argv: Sequence[str]) -> int:
     """Print the targets and the limits of the findings with their origin."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="fastprof targets",
         description="What a healthy training run looks like, and where findings begin.",
     )

@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from fastprof.names import ascii_name
+from fastprof.names import ascii_name, elided
+from fastprof.report.figures import duration as duration
+from fastprof.report.figures import number as number
 
 _Row = TypeVar("_Row")
 
@@ -16,12 +18,16 @@ NAME_WIDTH = 60
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Cells of printable ASCII.  Columns in ``left`` are aligned left, the rest right."""
+    """Cells of printable ASCII.  Columns in ``left`` are aligned left, the rest right.
+
+    ``spare`` are headers of columns that a narrow terminal does without, in this order.
+    """
 
     title: str
     headers: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     left: frozenset[int] = frozenset({0})
+    spare: tuple[str, ...] = ()
 
 
 def table_of(
@@ -29,6 +35,7 @@ def table_of(
     columns: Sequence[tuple[str, Callable[[_Row], str]]],
     rows: Iterable[_Row],
     left: frozenset[int] = frozenset({0}),
+    spare: tuple[str, ...] = (),
 ) -> Table:
     """Return the table whose columns are headers and what makes a cell of a row."""
     return Table(
@@ -36,22 +43,21 @@ def table_of(
         tuple(header for header, _ in columns),
         tuple(tuple(cell(row) for _, cell in columns) for row in rows),
         left,
+        spare,
     )
 
 
-def number(value: float | None, digits: int = 3) -> str:
-    """Format a number with so many decimals, or ``n/a``."""
-    return "n/a" if value is None else f"{value:.{digits}f}"
-
-
 def percent(share: float | None) -> str:
-    """Format a fraction of 1 in percent with one decimal, or ``n/a``."""
-    return "n/a" if share is None else f"{100 * share:.1f}"
+    """Format a fraction of 1 in percent with three significant digits, or ``n/a``."""
+    if share is None:
+        return "n/a"
+    value = 100 * share
+    return f"{value:.0f}" if abs(value) >= 99.95 else f"{value:.1f}"
 
 
 def short(name: str) -> str:
     """Return ``name`` in printable ASCII, no wider than a column."""
-    return ascii_name(ascii_name(name, 1000), NAME_WIDTH)
+    return elided(ascii_name(name, 1000), NAME_WIDTH)
 
 
 def shortened(text: str, limit: int) -> str:

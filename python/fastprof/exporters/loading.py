@@ -7,6 +7,7 @@ import os
 from fastprof.errors import LoadError
 from fastprof.exporters import fprof, stats_reader
 from fastprof.exporters.limits import Limits
+from fastprof.exporters.newest import newest_run
 from fastprof.fileio import read_bounded
 from fastprof.report.build import build_report
 from fastprof.report.from_stats import report_from_stats
@@ -24,7 +25,7 @@ def load(
     time or memory than ``limits`` allow.
 
     Args:
-        path: the file.
+        path: the file, or a folder, which stands for the newest run in it.
         correct_times: subtract the hook's calibrated cost, as in the report of a run.
         limits: how large a file may be in each respect.
 
@@ -33,6 +34,7 @@ def load(
             line that begins with the path.
         OSError: it cannot be read.
     """
+    path = newest_run(path)
     data = read_bounded(path, max_bytes=limits.max_bytes)
     try:
         if data.startswith(fprof.MAGIC):

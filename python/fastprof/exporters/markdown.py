@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from fastprof._version import __version__
-from fastprof.exporters.cells import number, percent, shortened
-from fastprof.exporters.overview import overview
+from fastprof.exporters.cells import duration, number, percent, shortened
+from fastprof.exporters.overview import known_figures
 from fastprof.exporters.tables import calls, place
+from fastprof.exporters.tables_steps import kind_name
 from fastprof.names import ascii_name
 from fastprof.report.model import Report
 from fastprof.report.targets import target_of
@@ -52,7 +53,7 @@ def _fits(lines: Sequence[str]) -> bool:
 
 def _page(report: Report, rows: int) -> list[str]:
     lines = [f"### fastprof: {_headline(report)}", ""]
-    lines += pipe_table(("", ""), [(f.name, sentence(f.value)) for f in overview(report)])
+    lines += pipe_table(("", ""), [(f.name, sentence(f.value)) for f in known_figures(report)])
     for part in (_steps(report, rows), _split(report), _functions(report, rows)):
         lines += ["", *part] if part else []
     lines += _findings(report, min(rows, 5))
@@ -63,7 +64,7 @@ def _page(report: Report, rows: int) -> list[str]:
 def _headline(report: Report) -> str:
     if report.steps.mean_ms is not None:
         return f"{number(report.steps.mean_ms)} ms per step"
-    return f"{number(report.wall_ms)} ms recorded"
+    return f"{duration(report.wall_ms)} recorded"
 
 
 def _steps(report: Report, limit: int) -> list[str]:
@@ -87,7 +88,7 @@ def _steps(report: Report, limit: int) -> list[str]:
 
 def _split(report: Report) -> list[str]:
     parts = [
-        f"{ascii_name(row.name, 20)} {number(row.mean_ms)} ms ({percent(row.share)} %)"
+        f"{kind_name(row.name)} {number(row.mean_ms)} ms ({percent(row.share)} %)"
         for row in sorted(report.steps.split, key=lambda r: -r.total_ns)
         if row.total_ns
     ]

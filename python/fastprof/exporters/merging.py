@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from fastprof.errors import LoadError
 from fastprof.exporters.limits import Limits
 from fastprof.exporters.loading import load
+from fastprof.exporters.newest import ranks_of_newest
 from fastprof.report.model import Report
 from fastprof.report.ranks import FunctionTotal, RankReport
 from fastprof.report.ranks_build import rank_report, rank_row
@@ -26,7 +27,8 @@ def merge(paths: Iterable[str | os.PathLike[str]], *, limits: Limits = _DEFAULT)
     One file is in memory at a time.
 
     Args:
-        paths: the ``.fprof`` files of the ranks of one job, in any order.
+        paths: the ``.fprof`` files of the ranks of one job, in any order; a folder stands
+            for all ranks of the newest job in it.
         limits: how large each file may be.
 
     Raises:
@@ -39,7 +41,7 @@ def merge(paths: Iterable[str | os.PathLike[str]], *, limits: Limits = _DEFAULT)
     rows = []
     functions = _Functions()
     seen: dict[int, str] = {}
-    for path in paths:
+    for path in _files(paths):
         report = load(path, limits=limits)
         name = os.fsdecode(path)
         try:
@@ -53,6 +55,12 @@ def merge(paths: Iterable[str | os.PathLike[str]], *, limits: Limits = _DEFAULT)
         functions.add(report, row.rank)
         del report
     return rank_report(rows, functions.rows())
+
+
+def _files(paths: Iterable[str | os.PathLike[str]]) -> Iterator[str]:
+    for path in paths:
+        name = os.fsdecode(path)
+        yield from ranks_of_newest(name) if os.path.isdir(name) else [name]
 
 
 class _Functions:

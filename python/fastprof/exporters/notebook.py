@@ -8,8 +8,8 @@ from __future__ import annotations
 import html
 from typing import TextIO
 
-from fastprof.exporters.cells import Table
-from fastprof.exporters.overview import overview
+from fastprof.exporters.cells import Table, duration
+from fastprof.exporters.overview import known_figures
 from fastprof.exporters.tables import functions, steps_table
 from fastprof.names import ascii_name
 from fastprof.report.model import Report
@@ -20,8 +20,8 @@ _FINDINGS = 5
 
 def write(report: Report, stream: TextIO) -> None:
     """Write the fragment."""
-    stream.write(f"<div><p><b>fastprof report</b>: {report.wall_ms:.3f} ms recorded</p>\n")
-    figures = tuple((figure.name, figure.value) for figure in overview(report))
+    stream.write(f"<div><p><b>fastprof report</b>: {duration(report.wall_ms)} recorded</p>\n")
+    figures = tuple((figure.name, figure.value) for figure in known_figures(report))
     stream.write(_table(Table("", ("", ""), figures, left=frozenset({0, 1}))))
     for finding in report.findings[:_FINDINGS]:
         said = " ".join(_text(sentence) for sentence in (*finding.evidence, *finding.fix))

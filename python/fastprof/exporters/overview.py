@@ -29,6 +29,12 @@ def overview(report: Report) -> tuple[Figure, ...]:
     )
 
 
+def known_figures(report: Report) -> tuple[Figure, ...]:
+    """Return those of the four that this machine can have: without a GPU none is about it."""
+    gpu = report.gpu is not None and report.gpu.status == "on"
+    return tuple(f for f in overview(report) if gpu or f.value != "n/a")
+
+
 def _utilization(report: Report) -> str:
     busy = None if report.gpu is None else report.gpu.utilization
     return "n/a" if busy is None else f"{percent(busy)} %"
@@ -40,7 +46,7 @@ def _step_time(report: Report) -> str:
         return "n/a"
     cv = "n/a" if steps.cv is None else f"{percent(steps.cv)} %"
     return (
-        f"{number(steps.mean_ms)} ms mean, varies by {cv} (p50 {number(steps.p50_ms)}, "
+        f"{number(steps.mean_ms)} ms mean, spread (std/mean) {cv} (p50 {number(steps.p50_ms)}, "
         f"p95 {number(steps.p95_ms)}, {steps.measured} steps)"
     )
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from fastprof.exporters.cells import Table, number, percent, short, table_of
-from fastprof.exporters.overview import overview
+from fastprof.exporters.cells import Table, duration, number, percent, short, table_of
+from fastprof.exporters.overview import known_figures
+from fastprof.exporters.phases import phases_table
 from fastprof.exporters.tables_gpu import gpu_tables, has_gpu
 from fastprof.exporters.tables_loaders import loader_tables
 from fastprof.exporters.tables_operators import operator_tables
@@ -13,10 +14,16 @@ from fastprof.exporters.tables_steps import split_table
 from fastprof.names import ascii_name
 from fastprof.report.model import UNACCOUNTED, FunctionRow, Report, SectionRow, StepTable
 from fastprof.report.model_gpu import HasGpu
+from fastprof.report.origin import shown_name
+from fastprof.report.outliers import NO_DETAIL
 from fastprof.report.targets import STEP_TARGETS, target_text
+from fastprof.report.waits import without_waits
+from fastprof.snapshot import Key
 
 #: Functions listed unless more are asked for.
 FUNCTION_ROWS = 25
+#: A section of less than this share is no row on one screen.
+_NOTHING = 0.0005
 
 
 def place(row: FunctionRow) -> str:
@@ -43,7 +50,7 @@ def summary(report: Report) -> list[str]:
     ):
         if meta.get(key) is not None:
             what.append(f"{label} {short(str(meta[key]))}".strip())
-    lines = [f"fastprof report: {number(report.wall_ms)} ms recorded"]
+    lines = [f"fastprof report: {duration(report.wall_ms)} recorded"]
     if what:
         lines.append(", ".join(what))
     return lines
@@ -65,11 +72,12 @@ def all_tables(report: Report, function_limit: int = FUNCTION_ROWS) -> list[Tabl
     """Return the tables that have rows, in reading order."""
     made = (
         _overview(report),
+        phases_table(report),
         steps_table(report),
         split_table(report),
         _outliers(report),
         _sections(report),
-        functions(report.functions, "Functions, most self time first ({} of {})", function_limit),
+        _functions(report, function_limit),
         *gpu_tables(report),
         *operator_tables(report),
         *loader_tables(report),
@@ -79,10 +87,18 @@ def all_tables(report: Report, function_limit: int = FUNCTION_ROWS) -> list[Tabl
     return [table for table in made if table.rows]
 
 
+def _functions(report: Report, limit: int) -> Table:
+    found = without_waits(report)
+    title = "Functions, most self time first ({} of {})"
+    if found.hidden_ms:
+        title += f"; {duration(found.hidden_ms)} in which other threads waited are left out"
+    return functions(found.rows, title, limit)
+
+
 def _overview(report: Report) -> Table:
     if report.steps.mean_ms is None and not has_gpu(report):
         return Table("", (), ())
-    rows = tuple((figure.name, figure.value) for figure in overview(report))
+    rows = tuple((figure.name, figure.value) for figure in known_figures(report))
     return Table("Overview", ("figure", "value"), rows, left=frozenset({0, 1}))
 
 
@@ -97,13 +113,38 @@ def steps_table(report: Report) -> Table:
     ]  # fmt: skip
     rows.append(
         ("step", str(report.steps.measured), number(report.steps.wall_ms),
-         number(report.steps.mean_ms), "100.0", "")
+         number(report.steps.mean_ms), "100", "")
     )  # fmt: skip
     headers = ["section", "steps", "total ms", "ms per step", "share %", "target %"]
     if not any(r.name in STEP_TARGETS and r.name != UNACCOUNTED for r in report.steps.rows):
         headers.pop()
         rows = [row[:-1] for row in rows]
-    return Table("Where a step goes (wall time as measured)", tuple(headers), tuple(rows))
+    return Table(
+        "Where a step goes (wall time as measured)", tuple(headers), tuple(rows), spare=("steps",)
+    )
+
+
+def steps_brief(report: Report, limit: int) -> Table:
+    """Return where a step goes in few columns; the run's sections where it has no steps.
+
+    Sections beyond ``limit``, of least time, are one row; those that took next to nothing
+    are left out.
+    """
+    steps = report.steps
+    if steps.wall_ns is not None:
+        headers = ("where a step goes", "ms", "%")
+        parts = [(r.name, r.mean_ms, r.share or 0.0) for r in steps.rows]
+    else:
+        headers = ("sections", "ms", "%")
+        parts = [(r.name, r.total_ms, r.share or 0.0) for r in report.sections if r.total_ms]
+    some = [part for part in parts if part[2] >= _NOTHING] or parts
+    largest = sorted(some, key=lambda part: -part[1])[: limit if len(some) > limit + 1 else None]
+    rows = [(short(part[0]), number(part[1]), percent(part[2])) for part in some if part in largest]
+    others = [part for part in some if part not in largest]
+    if others:
+        ms, share = sum(part[1] for part in others), sum(part[2] for part in others)
+        rows.append((f"{len(others)} others", number(ms), percent(share)))
+    return Table("", headers, tuple(rows))
 
 
 def _outliers(report: Report) -> Table:
@@ -116,8 +157,12 @@ def _outliers(report: Report) -> Table:
             number(outlier.ratio, 1),
         )
         # The first sentence says the same as these cells.
-        for i, sentence in enumerate(outlier.sentences[1:] or ("",)):
+        said = [sentence for sentence in outlier.sentences[1:] if sentence != NO_DETAIL]
+        for i, sentence in enumerate(said or ("",)):
             rows.append((*(first if i == 0 else ("",) * 4), ascii_name(sentence, 1000)))
+    unseen = sum(NO_DETAIL in outlier.sentences for outlier in report.steps.outliers)
+    if unseen:
+        rows.append((*("",) * 4, f"{NO_DETAIL.replace('this step', f'{unseen} of these')}"))
     return Table(
         "Slowest steps and what was different (steps counted from 0)",
         ("step", "ms", "usual ms", "times", "what was different"),
@@ -142,7 +187,13 @@ def _sections(report: Report) -> Table:
         *(_GPU_COLUMNS if has_gpu(report) else ()),
         ("errors", lambda r: str(r.errors)),
     ]
-    return table_of("Sections, in order of first use", columns, report.sections)
+    spare = ("errors",) if not any(r.errors for r in report.sections) else ()
+    return table_of(
+        "Sections, in order of first use",
+        columns,
+        report.sections,
+        spare=(*spare, "min ms", "max ms", "p99 ms", "self ms", "mean ms"),
+    )
 
 
 #: Of sections and functions; with what is below them.
@@ -172,8 +223,24 @@ def functions(rows: Sequence[FunctionRow], title: str, limit: int) -> Table:
     if not has_resumes:
         columns = [column for column in columns if column[0] != "resumes"]
     return table_of(
-        title.format(len(shown), len(rows)), columns, shown, frozenset({0, len(columns) - 1})
+        title.format(len(shown), len(rows)),
+        columns,
+        shown,
+        frozenset({0, len(columns) - 1}),
+        ("raw self ms", "raw cum ms", "resumes", "share %"),
     )
+
+
+def functions_brief(rows: Sequence[FunctionRow], limit: int) -> Table:
+    """Return the first ``limit`` functions in few columns."""
+    columns: list[tuple[str, Callable[[FunctionRow], str]]] = [
+        ("function", lambda r: short(shown_name(Key(r.kind, r.file, r.line, r.name, r.qualname)))),
+        ("calls", calls),
+        ("self ms", lambda r: number(r.self_ms)),
+        ("%", lambda r: percent(r.share)),
+        ("defined at", place),
+    ]
+    return table_of("", columns, rows[:limit], frozenset({0, 4}), ("calls",))
 
 
 def calls(row: FunctionRow) -> str:
@@ -193,7 +260,7 @@ def threads_table(report: Report) -> Table:
          short(t.functions[0].qualname) if t.functions else "")
         for t in report.threads
     )  # fmt: skip
-    return Table("Threads", headers, rows, left=frozenset({0, 4}))
+    return Table("Threads", headers, rows, frozenset({0, 4}), spare=("raw total ms", "functions"))
 
 
 def worker_function_tables(report: Report, limit: int) -> list[Table]:

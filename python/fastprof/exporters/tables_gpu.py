@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fastprof.exporters.cells import Table, number, percent, short
+from fastprof.exporters.layout import PIPED, wrapped
 from fastprof.names import ascii_name
 from fastprof.report.model import Report
 from fastprof.report.model_gpu import (
@@ -23,6 +24,9 @@ LINE_ROWS = 10
 _GIB = 1 << 30
 _MIB = 1 << 20
 
+#: How the reason begins where the machine has no GPU.
+_NO_DEVICE = "no NVIDIA device"
+
 _NO_TABLE = Table("", (), ())
 
 
@@ -31,17 +35,19 @@ def has_gpu(report: Report) -> bool:
     return report.gpu is not None and report.gpu.status == "on"
 
 
-def gpu_lines(report: Report) -> list[str]:
+def gpu_lines(report: Report, width: int = PIPED) -> list[str]:
     """Return the lines at the top: how busy the GPU was, how full, or why that is not known."""
     lines = []
     if report.gpu is not None:
-        lines.append(_gpu_line(report.gpu))
+        lines += wrapped(_gpu_line(report.gpu), width, rest="  ")
     if report.memory is not None:
-        lines.append(_memory_line(report.memory))
+        lines += wrapped(_memory_line(report.memory), width, rest="  ")
     return lines
 
 
 def _gpu_line(gpu: GpuReport) -> str:
+    if gpu.status != "on" and gpu.reason.startswith(_NO_DEVICE):
+        return "GPU: none found"
     if gpu.status != "on":
         reason = ascii_name(gpu.reason, 1000).rstrip(". ") or "it was switched off"
         if reason[1:2].islower():

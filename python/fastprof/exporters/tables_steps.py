@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fastprof.exporters.cells import Table, number, percent, short
+from fastprof.exporters.tables_gpu import has_gpu
 from fastprof.names import ascii_name
 from fastprof.report.model import Report
 from fastprof.report.steps import SplitRow
@@ -13,12 +14,12 @@ _PLACES = 2
 _NAMES = {
     "compute": "computing on the host",
     "gpu_wait": "waiting for the GPU",
-    "data": "waiting for data",
+    "data": "loading data",
     "gc": "garbage collection",
     "lock": "waiting for a lock",
     "io": "sleeping, files, sockets",
-    "cpu_wait": "ready, but without a CPU",
-    "other": "off the CPU, reason unknown",
+    "cpu_wait": "ready without a CPU",
+    "other": "off the CPU for an unknown reason",
 }
 
 
@@ -37,8 +38,8 @@ def split_table(report: Report) -> Table:
         for r in steps.split
         if r.total_ns
     ]
-    rows.append(("step", number(steps.wall_ms), number(steps.mean_ms), "100.0", ""))
-    for sentence in steps.split_missing:
+    rows.append(("step", number(steps.wall_ms), number(steps.mean_ms), "100", ""))
+    for sentence in steps.split_missing if has_gpu(report) else _not_gpu(steps.split_missing):
         kind, _, why = sentence.partition(": ")
         rows.append((kind_name(kind), "n/a", "n/a", "n/a", ascii_name(why, 200)))
     return Table(
@@ -49,5 +50,10 @@ def split_table(report: Report) -> Table:
     )
 
 
+def _not_gpu(missing: tuple[str, ...]) -> list[str]:
+    # Where there is no GPU nothing waits for it.
+    return [sentence for sentence in missing if not sentence.startswith("gpu_wait")]
+
+
 def _places(row: SplitRow) -> str:
-    return "; ".join(f"{short(text)} {ns / 1e6:.3f} ms" for text, ns in row.places[:_PLACES])
+    return "; ".join(f"{short(text)} {number(ns / 1e6)} ms" for text, ns in row.places[:_PLACES])

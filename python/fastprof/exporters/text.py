@@ -1,11 +1,15 @@
-"""A report as plain text in ASCII: fits every terminal, log file and pager."""
+"""A report in full as plain text in ASCII: for log files, pagers and whoever wants it all.
+
+What a run says on one screen is in :mod:`fastprof.exporters.screen`.
+"""
 
 from __future__ import annotations
 
 from typing import TextIO
 
-from fastprof.exporters.cells import Table
 from fastprof.exporters.findings_lines import findings_lines
+from fastprof.exporters.layout import PIPED, wrapped
+from fastprof.exporters.layout import table_lines as table_lines
 from fastprof.exporters.tables import (
     FUNCTION_ROWS,
     all_tables,
@@ -13,56 +17,54 @@ from fastprof.exporters.tables import (
     summary,
 )
 from fastprof.exporters.tables_gpu import gpu_lines
+from fastprof.exporters.user_tree import per_steps, user_lines
 from fastprof.names import ascii_name
 from fastprof.report.model import Report
+from fastprof.report.user_tree import user_tree
+
+_USER_ROWS = 25
 
 
-def write(report: Report, stream: TextIO, *, functions: int = FUNCTION_ROWS) -> None:
+def write(
+    report: Report,
+    stream: TextIO,
+    *,
+    functions: int = FUNCTION_ROWS,
+    width: int | None = None,
+) -> None:
     """Write the report.
 
     Args:
         report: what to write.
         stream: where to.
         functions: how many functions to list; -1 lists all.
+        width: columns of a line; None: tables have all their columns, whatever that takes.
     """
-    for line in head_lines(report):
-        stream.write(line + "\n")
+    prose = width or PIPED
+    lines = head_lines(report, prose)
     for table in all_tables(report, functions):
-        stream.write("\n" + table.title + "\n")
-        for line in table_lines(table):
-            stream.write(line + "\n")
-    for line in tail_lines(report):
-        stream.write(line + "\n")
+        lines += ["", *wrapped(table.title, prose), *table_lines(table, width)]
+    lines += tail_lines(report, prose)
+    stream.writelines(f"{line}\n" for line in lines)
 
 
-def head_lines(report: Report) -> list[str]:
+def head_lines(report: Report, width: int = PIPED) -> list[str]:
     """Return what stands above the tables."""
-    lines = summary(report)
+    lines = [part for line in summary(report) for part in wrapped(line, width)]
     if report.steps.count:
-        lines.append(steps_line(report.steps))
-    lines += gpu_lines(report)
-    found = findings_lines(report)
+        lines += wrapped(steps_line(report.steps), width, rest="  ")
+    lines += gpu_lines(report, width)
+    found = findings_lines(report, width)
     return [*lines, "", *found] if found else lines
 
 
-def tail_lines(report: Report) -> list[str]:
-    """Return what stands below the tables: overhead and notes."""
-    lines = ["", f"Overhead: {ascii_name(report.overhead.text)}"]
+def tail_lines(report: Report, width: int = PIPED) -> list[str]:
+    """Return what stands below the tables: the program's functions, overhead and notes."""
+    tree = user_lines(user_tree(report, _USER_ROWS), width, per_steps(report))
+    lines = ["", *tree] if tree else []
+    lines += ["", *wrapped(f"Overhead: {ascii_name(report.overhead.text)}", width, rest="  ")]
     if report.notes:
-        lines += ["", "Notes:", *(f"- {ascii_name(note)}" for note in report.notes)]
+        lines += ["", "Notes:"]
+        for note in report.notes:
+            lines += wrapped(ascii_name(note), width, "- ")
     return lines
-
-
-def table_lines(table: Table) -> list[str]:
-    """Return a table as lines: the headers, a rule, the rows."""
-    cells = [table.headers, *table.rows]
-    widths = [max(len(row[i]) for row in cells) for i in range(len(table.headers))]
-    out = []
-    for row in cells:
-        line = "  ".join(
-            cell.ljust(width) if i in table.left else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        out.append(line.rstrip())
-    out.insert(1, "  ".join("-" * width for width in widths))
-    return out

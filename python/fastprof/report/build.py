@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from fastprof.report.correct import Correction, correct
+from fastprof.report.figures import duration
 from fastprof.report.flat import TRANSPARENT, Row, flatten_few, merged, node_groups
 from fastprof.report.functions import (
     function_groups,
@@ -342,7 +343,7 @@ def _overhead(snapshot: Snapshot, correction: Correction) -> Overhead:
     total_ms = (functions_ms or 0.0) + bytecode_ms + (sections_ms or 0.0) + windows_ms
     known = functions_ms is not None or sections_ms is not None
     share = total_ms * 1e6 / snapshot.duration_ns if snapshot.duration_ns and known else None
-    of_wall = "" if share is None else f" ({share:.1%} of wall time)"
+    of_wall = "" if share is None else f" ({100 * share:.1f} % of wall time)"
     parts = {
         "functions": functions_ms,
         "slower bytecode under the hook": bytecode_ms or None,
@@ -350,10 +351,10 @@ def _overhead(snapshot: Snapshot, correction: Correction) -> Overhead:
         "operator windows": windows_ms or None,
     }
     if sections_ms is None:  # functions are all there is
-        text = f"The function hook cost an estimated {functions_ms or 0.0:.3f} ms{of_wall}"
+        text = f"The function hook cost an estimated {duration(functions_ms or 0.0)}{of_wall}"
     else:
-        listed = ", ".join(f"{k} {v:.3f} ms" for k, v in parts.items() if v is not None)
-        text = f"fastprof cost an estimated {total_ms:.3f} ms{of_wall}: {listed}"
+        listed = ", ".join(f"{k} {duration(v)}" for k, v in parts.items() if v is not None)
+        text = f"fastprof cost an estimated {duration(total_ms)}{of_wall}: {listed}"
     if not has_functions(snapshot):
         text = f"{text}. Functions were not recorded." if known else "Functions were not recorded."
     elif functions_ms is None:
@@ -362,7 +363,7 @@ def _overhead(snapshot: Snapshot, correction: Correction) -> Overhead:
     else:
         text += _subtracted(correction, clamped_ms, alone=sections_ms is None)
         if bytecode_ms and sections_ms is None:
-            text += f" Bytecode took an estimated {bytecode_ms:.3f} ms longer under it."
+            text += f" Bytecode took an estimated {duration(bytecode_ms)} longer under it."
     return Overhead(
         total_ms if known else None, share, applied, clamped_ms, text,
         functions_ms, bytecode_ms, sections_ms, windows_ms,
@@ -376,5 +377,5 @@ def _subtracted(correction: Correction, clamped_ms: float, *, alone: bool) -> st
         return f"{it} is included in all times: {correction.reason}."
     text = f"{it} was subtracted from all function and section times (steps stay as measured)"
     if correction.clamped_ns:
-        text += f", except {clamped_ms:.3f} ms where a time would have become negative"
+        text += f", except {duration(clamped_ms)} where a time would have become negative"
     return f"{text}."

@@ -6,6 +6,7 @@ one is loaded only when its format is asked for.
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import io
 import os
@@ -66,8 +67,16 @@ def format_of(path: str | os.PathLike[str]) -> Format:
     for item in FORMATS:
         if name.lower().endswith(item.suffixes):
             return item
-    known = " ".join(suffix for item in FORMATS for suffix in item.suffixes)
-    raise UnknownFormatError(f"cannot tell the format of {name!r:.120}; use one of: {known}")
+    known = [suffix for item in FORMATS for suffix in item.suffixes]
+    hint = _nearest(Path(name).suffix.lower(), known)
+    raise UnknownFormatError(
+        f"cannot tell the format of {name!r:.120}{hint}; use one of: {' '.join(known)}"
+    )
+
+
+def _nearest(word: str, known: list[str]) -> str:
+    found = difflib.get_close_matches(word[:200], known, n=1)
+    return f"; did you mean {found[0]}?" if found else ""
 
 
 def format_named(name: str) -> Format:
@@ -83,10 +92,10 @@ def format_named(name: str) -> Format:
     raise UnknownFormatError(f"no output format {name!r:.80}; there are: {known}")
 
 
-def render(report: Report, name: str) -> str:
-    """Return a report in the text format called ``name``."""
+def render(report: Report, name: str, **limits: float) -> str:
+    """Return a report in the text format called ``name``; ``limits`` are of its writer."""
     stream = io.StringIO()
-    _module(format_named(name).module).write(report, stream)
+    _module(format_named(name).module).write(report, stream, **limits)
     return stream.getvalue()
 
 
@@ -159,24 +168,34 @@ def save(report: Report, path: str | os.PathLike[str]) -> None:
         write(report, item, stream)
 
 
-def write(report: Report, item: Format, stream: BinaryIO) -> None:
-    """Write a report in a format to a binary stream, which stays open."""
+def write(report: Report, item: Format, stream: BinaryIO, **limits: float) -> None:
+    """Write a report in a format to a binary stream, which stays open.
+
+    ``limits`` are of the format's writer.
+    """
     exporter = _module(item.module)
     if item.binary:
-        exporter.write(report, stream)
+        exporter.write(report, stream, **limits)
         return
     text = io.TextIOWrapper(stream, encoding="utf-8", newline="\n")
     try:
-        exporter.write(report, text)
+        exporter.write(report, text, **limits)
         text.flush()
     finally:
         with suppress(OSError):  # detaching flushes what failed to be written
             text.detach()
 
 
-def show(report: Report, stream: TextIO | None) -> None:
+def render_screen(report: Report) -> str:
+    """Return what a report says on one screen."""
+    stream = io.StringIO()
+    _module("fastprof.exporters.screen").write(report, stream)
+    return stream.getvalue()
+
+
+def show(report: Report, stream: TextIO | None, *, full: bool) -> None:
     """Draw a report on a terminal or write it as text; see :meth:`Report.show`."""
-    _module("fastprof.exporters.terminal").show(report, stream)
+    _module("fastprof.exporters.terminal").show(report, stream, full=full)
 
 
 def examine(report: Report) -> Examination:

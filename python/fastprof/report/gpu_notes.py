@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from fastprof.report.figures import duration
 from fastprof.report.model_gpu import GpuReport
 from fastprof.snapshot import Snapshot
 from fastprof.snapshot_gpu import GpuSnapshot
@@ -51,11 +52,11 @@ def gpu_notes(snapshot: Snapshot, report: GpuReport | None) -> Iterator[str]:
             yield gpu.health_reason.rstrip(". ") + "."
     for pause in report.pauses:
         yield (
-            f"The GPU was not observed for {pause.paused_ns / 1e6:.3f} ms"
+            f"The GPU was not observed for {duration(pause.paused_ns / 1e6)}"
             f"{': ' + pause.why.rstrip('. ') if pause.why else ''}. What ran then is in no figure."
         )
     if report.paused_ns > sum(pause.paused_ns for pause in report.pauses):
-        yield f"The GPU was not observed for {report.paused_ns / 1e6:.3f} ms altogether."
+        yield f"The GPU was not observed for {duration(report.paused_ns / 1e6)} altogether."
     for name, count in gpu.counters.items():
         if count and name not in _WORK:
             what = _FAULTS.get(name, f"GPU: {name.replace('_', ' ')}")
@@ -70,23 +71,23 @@ def _meaning(snapshot: Snapshot, gpu: GpuSnapshot, report: GpuReport) -> Iterato
     totals = report.totals
     if totals is not None and totals.inherited_ns:
         yield (
-            f"Inherited: {totals.inherited_ns / 1e6:.3f} ms of GPU time were launched by threads "
-            "without a section (autograd) and count for the thread whose backward they ran."
+            f"Inherited: {duration(totals.inherited_ns / 1e6)} of GPU time were launched by "
+            "threads without a section (autograd) and count for the thread whose backward they ran."
         )
     if totals is not None and totals.other_threads_ns:
         yield (
-            f"Other threads: {totals.other_threads_ns / 1e6:.3f} ms of GPU time were launched by "
-            "threads in no section while nobody was in backward; they are in no row."
+            f"Other threads: {duration(totals.other_threads_ns / 1e6)} of GPU time were launched "
+            "by threads in no section while nobody was in backward; they are in no row."
         )
     if totals is not None and totals.unattributed_ns:
         yield (
-            f"Unattributed: of {totals.unattributed_ns / 1e6:.3f} ms of GPU time no launch was "
+            f"Unattributed: of {duration(totals.unattributed_ns / 1e6)} of GPU time no launch was "
             "seen; they are in no row."
         )
     if totals is not None and totals.replayed_ns:
         yield (
-            f"CUDA graphs: {totals.replayed_ns / 1e6:.3f} ms of GPU time count for where the graph "
-            "was replayed, not where it was captured."
+            f"CUDA graphs: {duration(totals.replayed_ns / 1e6)} of GPU time count for where the "
+            "graph was replayed, not where it was captured."
         )
     if not (snapshot.meta.get("sync") or snapshot.meta.get("synchronized")):
         yield (

@@ -214,7 +214,7 @@ class Overhead:
     windows_ms: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Report:
     """Everything one recording says.
 
@@ -333,9 +333,14 @@ class Report:
         """What to change, most saving first; empty where nothing needs to be."""
         return self.examination.findings
 
-    def to_text(self) -> str:
-        """Return the report as plain ASCII text."""
-        return formats.render(self, "text")
+    def to_text(self, *, full: bool = False) -> str:
+        """Return the report as plain ASCII text.
+
+        Args:
+            full: everything, tables as wide as they are; else what fits on one screen of
+                100 columns.
+        """
+        return formats.render(self, "text") if full else formats.render_screen(self)
 
     def to_json(self) -> str:
         """Return the report as JSON; see ``fastprof.exporters.json_`` for its layout."""
@@ -367,9 +372,14 @@ class Report:
         """What a notebook shows."""
         return formats.render_notebook(self)
 
-    def show(self, stream: TextIO | None = None) -> None:
-        """Write the report to ``stream`` (None: ``sys.stdout``), drawn if it is a terminal."""
-        formats.show(self, stream)
+    def show(self, stream: TextIO | None = None, *, full: bool = False) -> None:
+        """Write the report to ``stream`` (None: ``sys.stdout``), no wider than it is.
+
+        Args:
+            stream: where to.
+            full: everything; else what fits on one screen.
+        """
+        formats.show(self, stream, full=full)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a file in the format its suffix names, completely or not at all.
@@ -390,3 +400,13 @@ class Report:
 
     def __str__(self) -> str:
         return self.to_text()
+
+    def __repr__(self) -> str:
+        steps = self.steps
+        mean = "" if steps.mean_ms is None else f" of {steps.mean_ms:.3g} ms"
+        program = self.meta.get("command")
+        of = "" if program is None else f" {str(program)!r:.80}"
+        return (
+            f"<fastprof.Report{of}: {steps.count} steps{mean}, {len(self.functions)} functions, "
+            f"{self.wall_ms / 1000:.3g} s recorded>"
+        )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fastprof.names import file_name
+from fastprof.report.figures import duration
 
 #: Name of the kernels that there was no row for any more.
 OTHER_KERNELS_NAME = "(other kernels)"
@@ -276,7 +277,7 @@ class BlockingLine:
         """The line in a sentence: ``train at train.py:88 blocks 41.000 ms per step``."""
         took = self.blocked_ns / 1e6 if self.per_step_ms is None else self.per_step_ms
         per = "" if self.per_step_ms is None else " per step"
-        return f"{self.function} at {file_name(self.file)}:{self.line} blocks {took:.3f} ms{per}"
+        return f"{self.function} at {file_name(self.file)}:{self.line} blocks {duration(took)}{per}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-from fastprof.names import ascii_name, file_name
+from fastprof.names import ascii_name, elided, file_name
 from fastprof.report.notes import has_functions
 from fastprof.snapshot import Key, Snapshot
 from fastprof.snapshot_outliers import OutlierSnapshot, OutlierStep
@@ -27,6 +27,8 @@ _LISTED = 0.01
 _NAMED = 3
 #: Where no section was open.
 OUTSIDE = "(unaccounted)"
+#: Said of a step whose functions nobody looked at.
+NO_DETAIL = "no function detail for this step (program too large to sample every step)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,8 +325,7 @@ def _caller(snapshot: Snapshot, usual: _Usual, node: int) -> str:
 
 
 def _short(name: str, limit: int = 50) -> str:
-    # Escapes make a name longer.
-    return ascii_name(ascii_name(name, 1000), limit)
+    return elided(ascii_name(name, 1000), limit)
 
 
 def _place(name: str, file: str, line: int) -> str:
@@ -380,17 +381,14 @@ def _sentences(
         out += [f"... {where}: {text}" for text in named[1:]]
     out += _context_sentences(context, excess)
     if step.window_steps and not usual_known:
-        out.append("what its functions usually take is not known: there was no other look at them")
+        out.append("no usual times of its functions: they were looked at only once")
     elif step.window_steps > 1:
         out.append(
-            f"the functions are those of the {step.window_steps} steps up to it: there are too "
-            "many calling contexts to look at after each step"
+            f"the functions are those of the {step.window_steps} steps up to it (program too "
+            "large to sample every step)"
         )
     elif step.window_steps == 0:
-        out.append(
-            "what its functions did is not known: there are too many calling contexts to look "
-            "at after each step"
-        )
+        out.append(NO_DETAIL)
     return tuple(out)
 
 
@@ -402,7 +400,7 @@ def _context_sentences(context: _Context, excess_ms: float) -> Iterable[str]:
     if context.cpu_ms is not None:
         on_cpu = max(0.0, context.cpu_ms - context.cpu_typical_ms)
         if on_cpu < 0.5 * excess_ms:
-            yield f"only {_time(on_cpu)} of it more were spent on the CPU: the thread waited"
+            yield (f"only {_time(on_cpu)} of the extra time was CPU work; the rest was waiting")
     if context.cpu_wait_ms is not None:
         more = context.cpu_wait_ms - context.cpu_wait_typical_ms
         if more >= _WORTH * excess_ms:

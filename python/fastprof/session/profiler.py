@@ -383,7 +383,7 @@ class Profiler:
         has_reader = self._printer.every is not None or bool(self._outputs.paths)
         self.stop()
         if not has_reader and self._is_primary():
-            self._protect("report", lambda: sys.stderr.write(self.report().to_text() + "\n"))
+            self._protect("report", lambda: self.report().show(sys.stderr))
 
     def stop_in_child(self) -> None:
         """End the run in a forked child: the parent goes on with it, the child forgets it."""
@@ -524,6 +524,16 @@ class Profiler:
     def steps(self) -> int:
         """Number of steps so far."""
         return self._recorder.steps
+
+    def __repr__(self) -> str:
+        layers = [name for name in ("operators", "trace") if getattr(self._options, name)]
+        if self._options.functions is not False:
+            layers.insert(0, "functions")
+        where = f" at {self.started_at}" if self.started_at else ""
+        return (
+            f"<fastprof.Profiler {self._state}{where}: {self._recorder.steps} steps, "
+            f"{', '.join(['sections', *layers])}>"
+        )
 
     @property
     def running(self) -> bool:

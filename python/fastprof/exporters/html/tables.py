@@ -54,7 +54,7 @@ def step_table(report: Report) -> dict[str, Any]:
         ("target %", lambda r: target_text(r.name)),
     ]
     table = table_of("Sections of a step (wall time as measured)", columns, steps.rows)
-    whole = ("step", str(steps.measured), number(steps.wall_ms), number(steps.mean_ms), "100.0", "")
+    whole = ("step", str(steps.measured), number(steps.wall_ms), number(steps.mean_ms), "100", "")
     return part(table) | {"total": list(whole)}
 
 

@@ -1,0 +1,80 @@
+"""The program's own functions as lines: a tree with its times and what libraries did for it."""
+
+from __future__ import annotations
+
+from fastprof.exporters.cells import Table, number, percent
+from fastprof.exporters.layout import table_lines, wrapped
+from fastprof.names import ascii_name, elided, file_name
+from fastprof.report.model import Report
+from fastprof.report.user_tree import UserRow, UserTree
+
+#: What is named of a function's time, beside the functions under it.
+_PARTS = 2
+#: A part of less than this share of the function's time is not named.
+_LEAST = 0.1
+_PACKAGES = 3
+
+
+def per_steps(report: Report) -> int:
+    """Return the steps that a report's functions are of; 0: they are of something else."""
+    return report.steps.measured if report.phase == "steps" else 0
+
+
+def user_lines(tree: UserTree, width: int, per: int = 0) -> list[str]:
+    """Return the tree as lines of at most ``width`` columns; none for one without rows.
+
+    Args:
+        tree: the functions.
+        width: columns of a line.
+        per: steps to divide times by; 0: times are totals.
+    """
+    if not tree.rows:
+        return []
+    steps = per or 1
+    table = Table(
+        "",
+        ("your functions in a step" if per else "your functions", "ms", "%", "most of it"),
+        tuple(
+            (
+                _name(row, width),
+                number(row.total_ms / steps),
+                percent(row.share),
+                _parts(row, steps),
+            )
+            for row in tree.rows
+        ),
+        left=frozenset({0, 3}),
+    )
+    return [*table_lines(table, width)[:1], *table_lines(table, width)[2:], *_hidden(tree, width)]
+
+
+def place_of(row: UserRow) -> str:
+    """Return the file and line of a function."""
+    return f"{elided(ascii_name(file_name(row.file)), 30)}:{row.line}"
+
+
+def _name(row: UserRow, width: int) -> str:
+    room = max(24, width // 2 - 4)
+    indent = "  " * min(row.depth, 6)
+    where = "" if row.name == file_name(row.file) else f"  {place_of(row)}"
+    name = elided(ascii_name(row.name, 200), max(12, room - len(indent) - len(where)))
+    return f"{indent}{name}{where}"
+
+
+def _parts(row: UserRow, steps: int) -> str:
+    parts = [*row.below, ("own code", row.own_ms)]
+    large = sorted((p for p in parts if p[1] >= _LEAST * row.total_ms), key=lambda p: -p[1])
+    return ", ".join(
+        f"{elided(ascii_name(name, 200), 30)} {number(ms / steps)}" for name, ms in large[:_PARTS]
+    )
+
+
+def _hidden(tree: UserTree, width: int) -> list[str]:
+    named = [(package, n) for package, n in tree.hidden if package][:_PACKAGES]
+    others = sum(n for _, n in tree.hidden) - sum(n for _, n in named)
+    parts = [f"{n} functions of {elided(ascii_name(package), 40)}" for package, n in named]
+    parts += [f"{others} {'others' if parts else 'library functions'}"] if others else []
+    if not parts:
+        return []
+    text = f"Hidden: {', '.join(parts)}; their time counts to the function that led to them."
+    return wrapped(text, width)

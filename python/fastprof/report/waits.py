@@ -1,0 +1,78 @@
+"""Functions without the waits of threads that have nothing to do.
+
+A thread that waits for work sits in one call all the time: the thread that pins memory,
+those of executors and queues.  What they wait costs nobody anything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from fastprof.report.model import FunctionRow, Report
+from fastprof.report.user_tree import training_thread
+
+#: What such a thread sits in.
+_WAITS = frozenset(
+    {
+        "_thread.lock.acquire",
+        "_thread.RLock.acquire",
+        "lock.acquire",
+        "RLock.acquire",
+        "_queue.SimpleQueue.get",
+        "SimpleQueue.get",
+        "select.poll.poll",
+        "poll.poll",
+        "select.epoll.poll",
+        "epoll.poll",
+        "select.select",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Functions:
+    """The rows of the function table; ``hidden_ms`` is what other threads waited."""
+
+    rows: tuple[FunctionRow, ...]
+    hidden_ms: float
+
+
+def without_waits(report: Report) -> Functions:
+    """Return the functions of all threads, the waits of the training thread only."""
+    training = training_thread(report.view) if len(report.threads) > 1 else -1
+    if training < 0:
+        return Functions(report.functions, 0.0)
+    idle: dict[tuple[str, str], list[FunctionRow]] = {}
+    for i, thread in enumerate(report.threads):
+        for row in thread.functions if i != training else ():
+            if _is_wait(row):
+                idle.setdefault((row.qualname, row.name), []).append(row)
+    if not idle:
+        return Functions(report.functions, 0.0)
+    rows = []
+    for row in report.functions:
+        waits = idle.get((row.qualname, row.name), []) if _is_wait(row) else []
+        if not waits:
+            rows.append(row)
+        elif sum(w.calls for w in waits) < row.calls:
+            rows.append(_less(row, waits))
+    whole = sum(row.self_ms for row in rows)
+    rows = [replace(row, share=row.self_ms / whole if whole else None) for row in rows]
+    hidden_ms = sum(w.self_ms for waits in idle.values() for w in waits)
+    return Functions(tuple(sorted(rows, key=lambda row: -row.self_ms)), hidden_ms)
+
+
+def _is_wait(row: FunctionRow) -> bool:
+    return row.kind == "c" and row.qualname in _WAITS
+
+
+def _less(row: FunctionRow, waits: list[FunctionRow]) -> FunctionRow:
+    return replace(
+        row,
+        calls=row.calls - sum(w.calls for w in waits),
+        primitive_calls=row.primitive_calls - sum(w.primitive_calls for w in waits),
+        self_ms=max(0.0, row.self_ms - sum(w.self_ms for w in waits)),
+        cum_ms=max(0.0, row.cum_ms - sum(w.cum_ms for w in waits)),
+        raw_self_ms=max(0.0, row.raw_self_ms - sum(w.raw_self_ms for w in waits)),
+        raw_cum_ms=max(0.0, row.raw_cum_ms - sum(w.raw_cum_ms for w in waits)),
+    )

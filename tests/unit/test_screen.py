@@ -1,0 +1,204 @@
+"""One screen: no wider than it may be, figures that are read, only what there is to say."""
+
+from __future__ import annotations
+
+import io
+import re
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import fastprof
+import pytest
+from fastprof.cli import main
+from fastprof.exporters import terminal
+from fastprof.exporters.cells import Table, duration, number, percent
+from fastprof.exporters.layout import clipped, table_lines, width_of, wrapped
+from fastprof.report import build_report
+from fastprof.snapshot_gpu import GpuSnapshot
+from unit.findings_runs import run
+from unit.snapshots import MS, Node, c, py, tree
+from unit.test_outliers import SLOW_READ, kept
+from unit.test_outliers import snapshot as outlier_run
+from unit.test_report import training_run
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "0"),
+        (0.0123, "0.012"),
+        (0.46149, "0.461"),
+        (9.9949, "9.99"),
+        (9.9951, "10.0"),
+        (14.81, "14.8"),
+        (99.96, "100"),
+        (5992.064, "5992"),
+        (-1.234, "-1.23"),
+        (None, "n/a"),
+    ],
+)
+def test_numbers_have_three_significant_digits(value: float | None, text: str) -> None:
+    assert number(value) == text
+
+
+def test_from_a_second_on_times_are_in_seconds() -> None:
+    assert [duration(ms) for ms in (5992.064, 999.6, 999.4, 4.55)] == [
+        "5.99 s", "1.00 s", "999 ms", "4.55 ms",
+    ]  # fmt: skip
+    assert [percent(share) for share in (1.0, 0.9996, 0.5634, 0.0, None)] == [
+        "100", "100", "56.3", "0.0", "n/a",
+    ]  # fmt: skip
+
+
+# ---- lines
+
+
+def test_prose_wraps_between_words_and_a_number_keeps_its_unit() -> None:
+    text = "Fetching batches takes 11.8 ms of 21.1 ms per step, which is 55.9 % of it."
+    for width in range(20, 80):
+        lines = wrapped(text, width, "1. ")
+        assert max(map(len, lines)) <= width
+        assert " ".join(line.strip() for line in lines) == f"1. {text}"
+        assert not any(line.strip().startswith(("%", "ms ")) for line in lines)
+
+
+def test_what_is_clipped_says_so_between_two_words() -> None:
+    lines = wrapped("one two three four five six", 10)
+    assert clipped(lines, 2) == ["one two", "three ..."]
+    assert clipped(lines, 9) == lines
+
+
+WIDE = Table(
+    "",
+    ("function", "calls", "raw ms", "self ms", "defined at"),
+    tuple(
+        (f"package.module.Class_{i}.method_of_it", "1000", "12.5", "11.9", "package/file.py:10")
+        for i in range(3)
+    ),
+    left=frozenset({0, 4}),
+    spare=("raw ms",),
+)
+
+
+def test_a_table_loses_its_spare_columns_before_anything_else() -> None:
+    assert "raw ms" in table_lines(WIDE)[0]
+    narrower = table_lines(WIDE, 78)
+    assert "raw ms" not in narrower[0]
+    assert "package.module.Class_0.method_of_it" in narrower[2]
+
+
+@pytest.mark.parametrize("width", range(40, 110, 7))
+def test_a_table_is_never_wider_and_keeps_every_figure(width: int) -> None:
+    figures = Table(
+        "",
+        ("loader", *(f"column {i} ms" for i in range(12)), "what it is"),
+        (("main", *(f"{i}.25" for i in range(12)), "two words or three of them"),),
+        left=frozenset({0, 13}),
+    )
+    lines = table_lines(figures, width)
+    assert max(map(len, lines)) <= width
+    text = " ".join(lines)
+    assert all(f" {i}.25" in text for i in range(12))
+    # Each word is whole.
+    assert not {"two", "words", "three", "them"} - set(re.findall("[a-z]+", text))
+
+
+def test_a_pipe_has_100_columns_and_a_terminal_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setenv("COLUMNS", "63")
+    assert (width_of(io.StringIO()), width_of(Terminal())) == (100, 63)
+    for stream, widest in ((io.StringIO(), 100), (Terminal(), 63)):
+        terminal.show(build_report(training_run()), stream)
+        assert max(map(len, stream.getvalue().splitlines())) <= widest
+
+
+# ---- what it says
+
+
+def test_the_headline_says_what_ran_and_what_its_steps_took() -> None:
+    made = training_run()
+    made = replace(made, meta={"command": "train.py --lr 0.1", "world_size": 4, "rank": 0})
+    first = build_report(made).to_text().splitlines()[0]
+    assert first.startswith("train.py --lr 0.1: 7 steps of 27.1 ms (p50 25.0, p95 35.5), ")
+    assert "300 ms recorded" in first
+
+
+def test_without_a_gpu_there_is_one_line_about_it() -> None:
+    why = "no NVIDIA device in this machine: there is neither /dev/nvidiactl nor /dev/dxg"
+    report = build_report(tree(Node(py("f"), 1, 5 * MS), gpu=GpuSnapshot("off", why)))
+    for text in (report.to_text(), report.to_text(full=True)):
+        lines = [line for line in text.splitlines() if "GPU" in line]
+        assert lines[0] == "GPU: none found"
+        assert not any("n/a" in line for line in lines)
+
+
+def test_a_healthy_run_says_how_much_was_checked() -> None:
+    line = next(x for x in build_report(run()).to_text().splitlines() if "No finding" in x)
+    assert re.fullmatch(r"No finding: \d+ rules checked(, \d+ skipped: .+)?\.", line)
+
+
+def test_names_are_cut_in_the_middle_and_have_no_hash() -> None:
+    name = "a" * 50 + "b" * 50
+    text = build_report(tree(Node(py(name), 1, 5 * MS))).to_text(full=True)
+    assert "aaaa...bbbb" in re.sub("a+", "aaaa", re.sub("b+", "bbbb", text))
+    assert "#" not in text
+
+
+def test_the_screen_names_kinds_of_time_in_words() -> None:
+    text = build_report(run()).to_text()
+    assert not re.search(r"cpu_wait|gpu_wait|fell_back|compute\b", text)
+
+
+def test_what_nobody_looked_at_is_said_once_and_not_per_step() -> None:
+    unseen = [kept(i, SLOW_READ, window_steps=0, window_ns=0, rows=()) for i in (12, 13)]
+    text = build_report(outlier_run(*unseen)).to_text(full=True)
+    assert text.count("function detail") == 1
+    assert "no function detail for 2 of these" in text
+
+
+def test_a_report_and_its_rows_have_a_short_repr() -> None:
+    assert repr(build_report(training_run())).startswith("<fastprof.Report: 10 steps of 27.1 ms")
+    assert len(repr(build_report(training_run()))) < 120
+
+
+def test_functions_stand_in_for_the_tree_where_there_is_none(tmp_path) -> None:
+    path = tmp_path / "run.stats"
+    build_report(tree(Node(py("work"), 3, 5 * MS, [Node(c("len"), 2, MS)]))).save(path)
+    text = fastprof.load(path).to_text()
+    assert re.search(r"^work +3 ", text, re.MULTILINE)
+
+
+def run_with_validation() -> fastprof.Report:
+    with fastprof.Profiler(functions=False, skip_first=0) as prof:
+        for _ in range(3):
+            with fastprof.profile_section("forward"):
+                pass
+            prof.step()
+            prof.enter_phase("validation")
+            time.sleep(0.01)
+            prof.leave_phase("validation")
+    return prof.report()
+
+
+def test_what_the_run_did_beside_its_steps_is_one_line() -> None:
+    report = run_with_validation()
+    (line,) = (x for x in report.to_text().splitlines() if x.startswith("Beside the measured"))
+    assert re.search(r"validation \d+\.\d ms each \(3 times\)", line)
+    assert "Phases of the run" in report.to_text(full=True)
+
+
+def test_a_phase_of_the_run_can_be_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_with_validation().save(tmp_path / "run.fprof")
+    assert main(["report", str(tmp_path), "--phase", "all"]) == 0
+    assert main(["report", str(tmp_path), "--phase", "validation", "--full"]) == 0
+    capsys.readouterr()
+    assert main(["report", str(tmp_path), "--phase", "validtion"]) == 2
+    assert "no phase 'validtion'; did you mean validation?" in capsys.readouterr().err
+    assert main(["report", str(tmp_path), "--phase", "checkpoint"]) == 2
+    assert "nothing was recorded in a phase 'checkpoint'" in capsys.readouterr().err

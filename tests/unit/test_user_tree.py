@@ -1,0 +1,120 @@
+"""The program's own functions as a tree: whose time is whose."""
+
+from __future__ import annotations
+
+import pytest
+from fastprof.report import build_report
+from fastprof.report.origin import shown_name
+from fastprof.report.user_tree import UserRow, user_tree
+from fastprof.report.waits import without_waits
+from fastprof.snapshot import Key, Snapshot
+from unit.snapshots import MS, Builder, Node, c, py, section, tree
+
+SITE = "/venv/lib/python3.12/site-packages/torch/nn/modules/module.py"
+STANDARD = "/usr/lib/python3.12/queue.py"
+
+
+def torch(name: str, qualname: str | None = None) -> Key:
+    return py(name, 1, SITE, qualname)
+
+
+def rows(made: Snapshot, limit: int = 20) -> dict[str, UserRow]:
+    return {row.name: row for row in user_tree(build_report(made), limit).rows}
+
+
+def test_the_time_of_a_library_is_its_callers_and_it_is_named() -> None:
+    made = tree(
+        Node(
+            py("train"), 1, 2 * MS,
+            [
+                Node(torch("_call_impl"), 10, 1 * MS,
+                     [Node(torch("forward", "Linear.forward"), 10, 3 * MS,
+                           [Node(c("linear"), 10, 4 * MS)])]),
+                Node(torch("backward", "Tensor.backward"), 10, 5 * MS),
+            ],
+        )
+    )  # fmt: skip
+    (train,) = rows(made).values()
+    assert (train.own_ms, train.total_ms, train.share) == (2, 15, 1)
+    # What is private names nothing as long as something public follows.
+    assert dict(train.below) == {"Linear.forward": 7, "Tensor.backward": 5, "_call_impl": 1}
+
+
+def test_a_function_of_the_program_below_a_library_stands_below_its_caller() -> None:
+    item = Node(py("__getitem__", 10, "train.py", "Images.__getitem__"), 40, 6 * MS)
+    made = tree(Node(py("train"), 1, MS, [Node(section("data"), 1, 0, [
+        Node(torch("fetch"), 10, 2 * MS, [item]), Node(torch("other"), 1, 0, [item]),
+    ])]))  # fmt: skip
+    found = rows(made)
+    assert [(r.name, r.depth, r.total_ms) for r in found.values()] == [
+        ("train", 0, 15),
+        ("Images.__getitem__", 1, 12),
+    ]
+    assert dict(found["train"].below) == {"fetch": 2}
+
+
+def test_recursion_and_comprehensions_are_folded() -> None:
+    inner = Node(py("<listcomp>"), 1, MS, [Node(py("walk"), 1, 2 * MS)])
+    made = tree(Node(py("walk"), 1, 4 * MS, [inner]))
+    (walk,) = rows(made).values()
+    assert (walk.total_ms, walk.own_ms) == (7, 7)
+
+
+def test_a_module_is_called_by_its_file() -> None:
+    made = tree(Node(py("<module>", 1, "/home/me/train.py"), 1, MS))
+    assert list(rows(made)) == ["train.py"]
+
+
+def test_what_is_shown_is_what_took_most_with_all_that_led_to_it() -> None:
+    children = [Node(py(f"f{i}", i), 1, (i + 1) * MS) for i in range(10)]
+    made = user_tree(build_report(tree(Node(py("main"), 1, 45 * MS, children))), 4)
+    assert [row.name for row in made.rows] == ["main", "f9", "f8", "f7"]
+    assert made.left_out == 7
+    assert made.total_ms == 100
+
+
+def test_hidden_functions_are_counted_by_their_package() -> None:
+    calls = [Node(torch("a"), 1, MS), Node(torch("b"), 1, MS), Node(py("get", 1, STANDARD), 1, MS)]
+    made = user_tree(
+        build_report(tree(Node(py("main"), 1, MS, [*calls, Node(c("len"), 1, MS)]))), 9
+    )
+    assert dict(made.hidden) == {"torch": 2, "Python's standard library": 1, "": 1}
+
+
+def test_a_deep_tree_is_no_recursion_of_ours() -> None:
+    node = Node(py("f0"), 1, MS)
+    for i in range(1, 3000):
+        node = Node(py(f"f{i}", i), 1, MS, [node])
+    assert len(user_tree(build_report(tree(node)), 5).rows) == 5
+
+
+def test_waits_of_threads_without_work_are_left_out_and_said() -> None:
+    lock = Key("c", "~", 0, "<method 'acquire' of '_thread.lock' objects>", "_thread.lock.acquire")
+    made = (
+        Builder()
+        .thread(Node(py("train"), 4, 9 * MS, [Node(lock, 2, MS)]))
+        .thread(Node(py("_worker", 1, STANDARD), 1, MS, [Node(lock, 1, 50 * MS)]), ident=2)
+    )
+    report = build_report(made.snapshot())
+    found = without_waits(report)
+    assert found.hidden_ms == 50
+    shown = {row.qualname: row for row in found.rows}
+    assert (shown["_thread.lock.acquire"].self_ms, shown["_thread.lock.acquire"].calls) == (1, 2)
+    assert sum(row.share or 0 for row in found.rows) == pytest.approx(1)
+    assert "50.0 ms in which other threads waited are left out" in report.to_text(full=True)
+
+
+@pytest.mark.parametrize(
+    ("key", "name"),
+    [
+        (c("torch._C._VariableFunctionsClass._fused_adamw_"), "torch._fused_adamw_"),
+        (c("torch._C._EngineBase.run_backward"), "torch.run_backward"),
+        (c("_thread.lock.acquire"), "lock.acquire"),
+        (c("len"), "len"),
+        (py("inner", 1, "a.py", "make.<locals>.Net.inner"), "Net.inner"),
+        (py("<lambda>", 1, "a.py", "make.<locals>.<lambda>"), "lambda"),
+        (py("<module>", 1, "pkg/a.py"), "a.py"),
+    ],
+)
+def test_names_are_those_that_a_reader_knows(key: Key, name: str) -> None:
+    assert shown_name(key) == name
