@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, cast
 
@@ -305,11 +306,13 @@ class Profiler:
         from fastprof.capture.calibrate import section_costs, tell_costs
 
         try:
-            self._section_costs = section_costs()
             if self._options.functions is not False:
                 tell_costs(self._recorder, self._options.recorder.backend)
         except Exception as error:  # the run goes on, uncorrected
             self._faults.notes.append(f"The hook's cost could not be measured: {error}")
+        # Not while something else records; the report then states less.
+        with suppress(Exception):
+            self._section_costs = section_costs()
 
     def _close(self) -> None:
         # Each whatever the one before raised: an interrupt may come at any point.
