@@ -212,6 +212,7 @@ enum {
     FP_EXIT_ERROR = 1,     /* left by an exception */
     FP_EXIT_CANCEL = 2,    /* keep its time on the path, but it is no sample */
     FP_EXIT_ELSEWHERE = 4, /* another thread calls */
+    FP_EXIT_PARK = 8,      /* no sample yet: it is resumed, or ended, later */
 };
 
 /* Closes the innermost open entry of section [id], one of [owner]'s if there
@@ -222,6 +223,16 @@ fp_thread_close_section(fp_thread *t, uint32_t id, const void *owner,
 
 int
 fp_thread_has_open_section(const fp_thread *t, uint32_t id);
+
+/* Opens again the section that was closed with FP_EXIT_PARK: what follows is
+ * part of the same entry, not another call. */
+fp_status
+fp_thread_resume_section(fp_thread *t, uint32_t id, fp_phase phase,
+                         const void *owner, int64_t now);
+
+/* The entry that was closed with FP_EXIT_PARK, and not resumed, is a sample. */
+void
+fp_thread_end_parked(fp_thread *t, uint32_t id, fp_phase phase);
 
 /* Forgets the open sections at [now]; their entries stay counted as open. */
 void

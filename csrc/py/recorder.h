@@ -75,6 +75,7 @@ typedef struct fp_recorder {
     uint64_t lingers_epoch;
     const fp_thread *lingers_in; /* meaningless in another epoch */
     uint8_t lingering;
+    uint8_t parked; /* that section is closed, but its entry has not ended */
     uint8_t initialised;
     uint8_t functions_on;
     uint8_t sections_on;

@@ -34,7 +34,7 @@ fp_section_add_type(PyObject *module, fp_state *st);
  * the middle of what they measure. */
 extern PyMethodDef fp_quiet_methods[];
 
-enum { FP_QUIET_METHODS = 9 };
+enum { FP_QUIET_METHODS = 11 };
 
 static inline int
 fp_is_quiet(const PyMethodDef *m)

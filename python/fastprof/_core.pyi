@@ -144,6 +144,10 @@ class Section:
         """Close it when another phase begins, what is around it closes, or the step ends."""
     def leave_now(self) -> None:
         """Close it if that has not happened after leave_later()."""
+    def park(self) -> None:
+        """Close it without ending its sample, after leave_later()."""
+    def resume(self) -> bool:
+        """Open it again after park(); whether there was something to go on with."""
 
 def profile_section(name: str, *, sync: bool | None = None) -> Section: ...
 def set_sync_function(function: Callable[[], object] | None) -> None: ...
