@@ -10,8 +10,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from fastprof.integrations import torch_loop  # noqa: E402
-from fastprof.session.profiler import Profiler  # noqa: E402
 from programs.naps import Naps  # noqa: E402
+from programs.run_phases import RunPhases  # noqa: E402
 from programs.shapes import PROGRAMS  # noqa: E402
 
 
@@ -21,31 +21,6 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
-
-
-class RunPhases:
-    """Which phase of the run a nap fell into, from what the profiler was called with."""
-
-    def __init__(self, monkeypatch, naps: Naps) -> None:
-        self.open = ["setup"]
-        self.seen: Counter[tuple[str, str]] = Counter()
-        enter, leave = Profiler.enter_phase, Profiler.leave_phase
-
-        def enter_phase(profiler, name):
-            self.open.append(name)
-            return enter(profiler, name)
-
-        def leave_phase(profiler, name):
-            assert name in self.open, "it was entered before"
-            place = len(self.open) - 1 - self.open[::-1].index(name)
-            del self.open[place]
-            if name == "setup":
-                self.open.insert(place, "steps")
-            return leave(profiler, name)
-
-        monkeypatch.setattr(Profiler, "enter_phase", enter_phase)
-        monkeypatch.setattr(Profiler, "leave_phase", leave_phase)
-        naps.before = lambda name: self.seen.update([(self.open[-1], name)])
 
 
 def places(snapshot) -> Counter[tuple[str, str]]:
@@ -72,7 +47,8 @@ def test_every_nap_is_in_the_section_where_the_program_took_it(program, monkeypa
         # Other programs in this process have made one.
         monkeypatch.setattr(torch_loop, "has_optimizers", lambda: False)
     naps = Naps()
-    run = RunPhases(monkeypatch, naps)
+    run = RunPhases(monkeypatch)
+    naps.before = run.note
     with torch_loop.attach(
         functions=True, skip_first=0, max_overhead=0, log_every=None, gpu=False
     ) as loop:

@@ -74,13 +74,17 @@ def is_data_loader(loader: object) -> bool:
 class _Pass:
     """One iterator: whose it is, and as whose its batches count."""
 
-    __slots__ = ("entry", "loader", "resumed", "settled", "took_ns", "watch")
+    __slots__ = ("ahead", "calls", "entry", "loader", "resumed", "settled", "took_ns", "watch")
 
     def __init__(self, loader: Any, took_ns: int | None = None, *, resumed: bool = False) -> None:
         self.loader: Callable[[], Any] = weakref.ref(loader)
         self.entry: LoaderEntry | None = None
         #: What the program did with a batch has shown what the pass is for.
         self.settled = False
+        #: Whether batches are fetched before the last one was used, as seen by the number of
+        #: calls of modules up to the last fetch.
+        self.ahead = False
+        self.calls = -1
         #: How long ``iter()`` took in ns, until the first batch: its workers are watched from
         #: then on.  And whether they were there before.
         self.took_ns = took_ns
@@ -205,6 +209,9 @@ class Loaders:
             phases.fetching = False
         self._last = known
         profiler = self._profiler
+        if known.calls == phases.calls:
+            known.ahead = True
+        known.calls = phases.calls
         if not known.settled:
             phases.unsure = True
             if known not in self._guessed:
@@ -284,7 +291,8 @@ class Loaders:
         entry = known.entry
         if entry is not None and entry.split == "val":
             self._settle(known, "val")
-            self._phases.end_evaluation()
+            if not known.ahead:
+                self._phases.end_evaluation()
         else:
             self._phases.epoch_ends()
         self._last = None

@@ -92,8 +92,11 @@ class Phases:
         self._trained_since: int | None = None
         self._in_setup = True
         self._outside = False
-        # The last fetch ended that.
+        # The last fetch ended that; or work on a batch that had been read ahead.
         self._was_outside = False
+        self._outside_after_step = False
+        #: Calls of outermost modules so far.
+        self.calls = 0
 
     def here(self) -> bool:
         """Whether this is the training thread, and the hooks are in charge of it."""
@@ -128,6 +131,7 @@ class Phases:
         if fresh:
             FORWARD.leave_later()
         self._in_call = True
+        self.calls += 1
         self._call_graded = graded
         self._ends_with_call = self.evaluating or (fresh and not graded)
         return True
@@ -138,7 +142,7 @@ class Phases:
                 return
             self.end_evaluation()
         if self._outside:
-            self._leave_outside()
+            self._interrupt_outside()
         if not self._fetched and self._backward_since:
             self._backward_since = False
             if not self._optimized:
@@ -199,8 +203,10 @@ class Phases:
         self._was_outside = False
         if self._trained_since is not None:
             self._trained_since += 1
-        if self._in_setup or self._outside:
+        if self._in_setup:
             self._enter_steps()
+        elif self._outside:
+            self._interrupt_outside()
         self._backward_opened = BACKWARD.enter_phase()
 
     def backward_ends(self, *exc_info: Any) -> None:
@@ -231,7 +237,7 @@ class Phases:
             self.end_evaluation()
             FORWARD.leave_now()
             if self._outside:
-                self._leave_outside()
+                self._interrupt_outside()
             if not closure:
                 self._open_optimizer()
 
@@ -290,6 +296,9 @@ class Phases:
         # A program that ends steps itself has the say.
         if self._steps and self.profiler.steps == self._steps_seen:
             self._steps_seen = self.profiler.step()
+        if self._outside_after_step:
+            self._outside_after_step = False
+            self._enter_outside()
 
     def _end_of_batch(self) -> None:
         """The next batch begins after a backward: a step, if no optimizer of torch steps."""
@@ -327,6 +336,7 @@ class Phases:
         if self.evaluating:
             self.end_evaluation()
         self._fetched = True
+        self._outside_after_step = False
         if self._backward_since:
             self._backward_since = False
             if not self._optimized:
@@ -400,6 +410,11 @@ class Phases:
     def _leave_outside(self) -> None:
         self._outside = False
         self.profiler.leave_phase("outside")
+
+    def _interrupt_outside(self) -> None:
+        """A batch is worked on whose loader was exhausted: it had been read ahead."""
+        self._leave_outside()
+        self._outside_after_step = True
 
     def _enter_steps(self) -> None:
         if self._outside:

@@ -235,6 +235,7 @@ class LoopState(Protocol):
 
     counting: bool
     train_tag: int
+    validating: int
 
     @property
     def next_batch(self) -> Callable[[int, Iterator[Any], Section], Any]: ...
@@ -245,6 +246,7 @@ class LoopState(Protocol):
     def validation_begins(self) -> None: ...
     def validation_ends(self) -> None: ...
     def leave_validation(self) -> None: ...
+    def training_goes_on(self) -> None: ...
 
 
 class TimedLoader:
@@ -313,6 +315,8 @@ class TimedIterator:
 
     def __next__(self) -> Any:
         entry = self._fp_entry
+        if self._fp_run.validating:
+            self._fp_run.training_goes_on()
         if self._fp_pass is None:
             batch = self._fp_next(entry.tag, self._fp_iterator, self._fp_section)
         else:
@@ -370,7 +374,7 @@ class ValidationIterator(TimedIterator):
 
     def __next__(self) -> Any:
         entry = self._fp_entry
-        if not self._fp_open:
+        if not self._fp_open or not self._fp_run.validating:
             self._fp_open = True
             self._fp_run.validation_begins()
         try:
