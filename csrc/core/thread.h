@@ -76,6 +76,7 @@ typedef struct fp_thread {
     fp_section_table sections_of[FP_RUN_PHASES];
     fp_section *touched;    /* sections that ran in the step under way */
     int64_t bottom_since;   /* since when open[0] is at the bottom */
+    int64_t parked_ticks;   /* of the entry closed with FP_EXIT_PARK */
     fp_steps *steps;        /* owned; NULL in threads that do not step */
     struct fp_split *split; /* owned; the same; see steps_split.h */
     fp_waits waits;

@@ -234,7 +234,7 @@ fp_thread_close_section(fp_thread *t, uint32_t id, const void *owner,
         s->outer_ticks += now > s->outer_since ? now - s->outer_since : 0;
     }
     if (flags & FP_EXIT_PARK) {
-        s->parked_ticks = ticks;
+        t->parked_ticks = ticks;
     }
     else {
         fp_section_record(s, &t->alloc, ticks, (flags & FP_EXIT_ERROR) != 0);
@@ -264,21 +264,21 @@ fp_thread_resume_section(fp_thread *t, uint32_t id, fp_phase phase,
         t->cur->resumes++;
     }
     /* As if it had begun so much earlier. */
-    entry->start -= entry->section->parked_ticks;
-    entry->section->parked_ticks = 0;
+    entry->start -= t->parked_ticks;
+    t->parked_ticks = 0;
     return FP_OK;
 }
 
 void
 fp_thread_end_parked(fp_thread *t, uint32_t id, fp_phase phase)
 {
-    if (id >= t->section_capacity || t->section[id] == NULL) {
+    int64_t ticks = t->parked_ticks;
+    t->parked_ticks = 0;
+    if (fp_thread_reserve_section(t, id) != FP_OK) {
+        t->counters.dropped++;
         return;
     }
-    fp_section *s = t->section[id];
-    int64_t ticks = s->parked_ticks;
-    s->parked_ticks = 0;
-    fp_section_record(s, &t->alloc, ticks, 0);
+    fp_section_record(t->section[id], &t->alloc, ticks, 0);
     if (phase != FP_PHASE_NONE && !phase_is_open(t, phase)) {
         fp_phases_add(&t->phases, phase, ticks);
     }

@@ -90,7 +90,7 @@ def test_s4_02_each_phase_has_the_time_planted_in_it(planted) -> None:
     profiling = attach(accelerator, loaders={"main": batches}, **options(logger=kept))
     train(accelerator, planted, model, optimizer, batches)
     profiling.detach()
-    report = profiling.report()
+    report = profiling.report().in_phase("all")
     # One batch is read ahead: the first next() reads two, the last one none.
     assert report.section("data").count == 8
     assert report.section("data").total_ms >= planted.total("data") * 0.999
@@ -119,7 +119,7 @@ def test_s4_10_accumulation_emits_once_per_optimizer_step(planted) -> None:
     model, optimizer, batches = job(accelerator, planted, loader(planted, 10))  # 4 + 4 + 2
     with attach(accelerator, **options(logger=kept)) as profiling:
         train(accelerator, planted, model, optimizer, batches)
-    report = profiling.report()
+    report = profiling.report().in_phase("all")
     assert report.steps.count == 3
     assert [step for _, step in kept.calls] == [1, 2, 3]
     planted.check(report.section("optimizer"), "optimizer", count=3)
@@ -139,12 +139,12 @@ def test_s4_11_interleaved_loaders_keep_their_work(planted) -> None:
         sources = {"main": iter(main), "aux": iter(aux)}
         for name in ("main", "aux", "main", "main", "aux", "main"):
             train(accelerator, planted, model, optimizer, [next(sources[name])])
-    loaders = {row.name: row for row in prof.report().loaders}
+    loaders = {row.name: row for row in prof.report().in_phase("all").loaders}
     assert (loaders["main"].batches, loaders["aux"].batches) == (4, 2)
     assert loaders["aux"].data_ms >= 30
     assert loaders["aux"].forward_ms >= 16
     assert loaders["aux"].optimizer_ms >= 11
-    assert prof.report().steps.count == 6
+    assert prof.report().in_phase("all").steps.count == 6
 
 
 def test_s4_03_validation_has_its_own_keys_and_is_in_no_step(planted) -> None:
@@ -156,7 +156,7 @@ def test_s4_03_validation_has_its_own_keys_and_is_in_no_step(planted) -> None:
         for _ in range(2):
             train(accelerator, planted, model, optimizer, batches)
             validate(planted, model, val)
-    report = profiling.report()
+    report = profiling.report().in_phase("all")
     keys = {k for values, _ in kept.calls for k in values if "/val/" in k}
     assert keys == {f"profile/val/dl_loader0/time_{p}_ms" for p in ("data", "forward")}
     assert report.section("eval").count == 2
@@ -184,7 +184,7 @@ def test_a_step_with_a_closure_leaves_the_phases_apart(planted) -> None:
                 return loss
 
             optimizer.step(closure)
-    report = profiling.report()
+    report = profiling.report().in_phase("all")
     planted.check(report.section("forward"), "forward", "loss", count=4)
     planted.check(report.section("backward"), "backward", count=4)
     planted.check(report.section("optimizer"), "optimizer", count=4)
@@ -199,7 +199,7 @@ def test_what_is_prepared_after_attach_is_recorded(planted) -> None:
         torch.optim.lr_scheduler.StepLR(optimizer, 1)  # wraps step() of what it finds
         train(accelerator, planted, model, optimizer, batches)
         accelerator.clip_grad_norm_(model.parameters(), 1.0)
-    report = profiling.report()
+    report = profiling.report().in_phase("all")
     planted.check(report.section("optimizer"), "optimizer", count=3)
     planted.check(report.section("forward"), "forward", "loss", count=3)
     assert report.section("clip_grad").count == 1
@@ -212,7 +212,7 @@ def test_checkpoints_are_a_section(planted, tmp_path) -> None:
     with attach(accelerator, **options()) as profiling:
         train(accelerator, planted, model, optimizer, batches)
         accelerator.save_state(str(tmp_path / "state"))
-    assert profiling.report().section("checkpoint").count == 1
+    assert profiling.report().in_phase("all").section("checkpoint").count == 1
 
 
 def test_an_exception_in_the_loop_passes_and_ends_the_run(planted) -> None:
@@ -231,7 +231,7 @@ def test_an_exception_in_the_loop_passes_and_ends_the_run(planted) -> None:
         with attach(accelerator, **options()) as profiling:
             loop(profiling)
     assert not profiling.profiler.running
-    report = profiling.report()
+    report = profiling.report().in_phase("all")
     assert report.section("forward").count == 3
     assert report.steps.count == 2
     assert "backward" not in vars(accelerator)
@@ -268,7 +268,7 @@ def test_without_prepared_loaders_steps_end_at_the_next_forward(planted) -> None
     model, optimizer = job(accelerator, planted)
     with attach(accelerator, **options()) as profiling:
         train(accelerator, planted, model, optimizer, [torch.ones(1, 4)] * 3)
-    report = profiling.report()
+    report = profiling.report().in_phase("all")
     assert report.steps.count == 3
     planted.check(report.section("forward"), "forward", "loss", count=3)
     rows_add_up(report)
@@ -305,7 +305,7 @@ def test_s4_18_a_failing_hook_does_not_stop_training(planted, monkeypatch, caplo
         train(accelerator, planted, model, optimizer, batches)
     assert len(planted.ms["optimizer"]) == 3
     assert len([r for r in caplog.records if "ZeroDivisionError" in r.getMessage()]) == 1
-    assert any("ZeroDivisionError" in note for note in profiling.report().notes)
+    assert any("ZeroDivisionError" in note for note in profiling.report().in_phase("all").notes)
 
 
 def test_a_run_of_the_program_is_joined(planted) -> None:
@@ -366,8 +366,8 @@ def test_s2_01_s2_03_kwargs_of_an_accelerate_user_work_unchanged(planted, tmp_pa
             with fastprof.profile_section("mine"):
                 pass
             prof.step()
-    assert prof.report().steps.count == 3
-    saved = fastprof.load(tmp_path / "profile_traces" / "profile_0.fprof")
+    assert prof.report().in_phase("all").steps.count == 3
+    saved = fastprof.load(tmp_path / "profile_traces" / "profile_0.fprof").in_phase("all")
     assert saved.section("mine").count == 3
 
 
@@ -392,7 +392,7 @@ def test_s2_03_profile_counts_the_calls_of_step(planted, tmp_path, monkeypatch) 
         for batch in batches:
             train(accelerator, planted, model, optimizer, [batch])
             prof.step()
-    report = prof.report()
+    report = prof.report().in_phase("all")
     assert report.steps.count == 4
     assert report.section("backward").count == 4
     # S2-04: no directory, no file.
@@ -433,7 +433,7 @@ def test_functions_of_the_program_keep_their_names_and_ours_are_one(planted) -> 
     model, optimizer, batches = job(accelerator, planted, loader(planted, 3, 1))
     with attach(accelerator, **options(functions=True)) as profiling:
         train(accelerator, planted, model, optimizer, batches)
-    functions = profiling.report().functions
+    functions = profiling.report().in_phase("all").functions
     assert not [f.qualname for f in functions if "fastprof/integrations/" in f.file]
     (forward,) = [f for f in functions if f.qualname == "Net.forward"]
     assert forward.calls == 3
@@ -460,7 +460,7 @@ with attach(
             accelerator.backward(model(x).sum())
             optimizer.step()
             optimizer.zero_grad()
-report = profiling.report()
+report = profiling.report().in_phase("all")
 counts = [report.section(name).count for name in ("data", "forward", "backward", "optimizer")]
 result = json.dumps([accelerator.process_index, type(model).__name__, logged, counts])
 # In one write: both processes have the same pipe, and torchrun switches buffers off.
@@ -511,7 +511,9 @@ def test_a_model_can_be_saved_and_copied_while_it_is_observed(planted) -> None:
         twin, again = copy.deepcopy(model), pickle.loads(pickle.dumps(model))
         assert b"fastprof" not in pickle.dumps(model)
         twin(batch), again(batch)
-    forward = next(row for row in attachment.report().sections if row.name == "forward")
+    forward = next(
+        row for row in attachment.report().in_phase("all").sections if row.name == "forward"
+    )
     assert forward.count == 1
 
 
@@ -520,7 +522,7 @@ def test_attached_twice_each_step_counts_once(planted) -> None:
     model, optimizer, batches = job(accelerator, planted, loader(planted, 4, 1))
     with attach(accelerator, functions=False) as first, attach(accelerator) as second:
         train(accelerator, planted, model, optimizer, batches)
-    report = first.report()
+    report = first.report().in_phase("all")
     assert first.profiler is second.profiler
     assert first.profiler.steps == 4
     assert {row.count for row in report.sections if row.name in PHASES[1:]} == {4}
@@ -544,6 +546,6 @@ def test_a_loader_that_the_program_times_is_not_timed_twice(planted) -> None:
     model, optimizer, batches = job(accelerator, planted, loader(planted, 4, 1))
     with fastprof.Profiler(functions=False) as prof, attach(accelerator):
         train(accelerator, planted, model, optimizer, prof.loader(batches, name="mine"))
-    assert prof.report().section("data").count == 4
+    assert prof.report().in_phase("all").section("data").count == 4
     assert [(row.name, row.batches) for row in prof.snapshot().loaders] == [("mine", 4)]
     assert prof.steps == 4

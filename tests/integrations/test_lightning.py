@@ -117,7 +117,7 @@ def test_s4_02_each_phase_has_the_time_planted_in_it(pl, planted, tmp_path) -> N
     plugin, kept = profiler(), Recorded(pl)
     t = trainer(pl, tmp_path, profiler=plugin, logger=kept.logger, callbacks=[Slow()])
     t.fit(module(pl, planted), loader(planted, 8))
-    report = plugin.report()
+    report = plugin.report().in_phase("all")
     planted.check(report.section("data"), "data", count=8)
     planted.check(report.section("forward"), "forward", "loss", count=8)
     planted.check(report.section("backward"), "backward", count=8)
@@ -144,7 +144,7 @@ def test_s4_10_accumulation_emits_once_per_optimizer_step(pl, planted, tmp_path)
     plugin, kept = profiler(), Recorded(pl)
     t = trainer(pl, tmp_path, profiler=plugin, logger=kept.logger, accumulate_grad_batches=4)
     t.fit(module(pl, planted), loader(planted, 10))  # 4 + 4 + 2
-    report = plugin.report()
+    report = plugin.report().in_phase("all")
     assert report.steps.count == 3
     assert [step for _, step in kept.profile()] == [1, 2, 3]
     planted.check(report.section("optimizer"), "optimizer", count=3)
@@ -174,7 +174,7 @@ def test_s4_03_validation_inside_training_has_its_own_keys(pl, planted, tmp_path
         loader(planted, 4),
         [loader(planted, 3, 15, "val_data"), loader(planted, 2, 15, "val_data")],
     )
-    report = plugin.report()
+    report = plugin.report().in_phase("all")
     names = {k for values, _ in kept.profile() for k in values if k.startswith("profile/val")}
     assert names == {
         f"profile/val/dl_{n}/time_{p}_ms" for n in ("main", "aux") for p in ("data", "forward")
@@ -208,7 +208,7 @@ def test_s4_12_several_training_loaders_make_one_name(pl, planted, tmp_path) -> 
         "dl_a_b",
         "time_batch_wait_ms",
     }
-    planted.check(plugin.report().section("data"), "data", count=4)
+    planted.check(plugin.report().in_phase("all").section("data"), "data", count=4)
 
 
 def test_checkpoint_and_worker_start_up_are_sections_of_their_own(pl, planted, tmp_path) -> None:
@@ -222,7 +222,7 @@ def test_checkpoint_and_worker_start_up_are_sections_of_their_own(pl, planted, t
     plugin = profiler()
     t = trainer(pl, tmp_path, profiler=plugin, enable_checkpointing=True, max_epochs=2)
     t.fit(module(pl, planted, on_save_checkpoint=slow_save, train_dataloader=slow_start))
-    report = plugin.report()
+    report = plugin.report().in_phase("all")
     planted.check(report.section("checkpoint"), "checkpoint", count=2)
     assert report.section("loader_startup").total_ms >= planted.total("startup")
     assert report.section("loader_startup").count == 2  # made; and begun again in epoch 1
@@ -242,7 +242,7 @@ def test_manual_optimization_has_the_same_phases(pl, planted, tmp_path) -> None:
     job.automatic_optimization = False
     plugin = profiler()
     trainer(pl, tmp_path, profiler=plugin).fit(job, loader(planted, 5))
-    report = plugin.report()
+    report = plugin.report().in_phase("all")
     assert report.steps.count == 5
     planted.check(report.section("backward"), "backward", count=5)
     planted.check(report.section("optimizer"), "optimizer", count=5)
@@ -261,7 +261,7 @@ def test_a_closure_that_runs_several_times_leaves_the_phases_apart(pl, planted, 
     plugin = profiler()
     job = module(pl, planted, configure_optimizers=lambda self: Twice(self.parameters(), planted))
     trainer(pl, tmp_path, profiler=plugin).fit(job, loader(planted, 3))
-    report = plugin.report()
+    report = plugin.report().in_phase("all")
     planted.check(report.section("forward"), "forward", "loss", count=6)
     planted.check(report.section("backward"), "backward", count=6)
     planted.check(report.section("optimizer"), "optimizer", count=6)
@@ -280,7 +280,7 @@ def test_an_exception_in_the_loop_ends_the_run_and_passes(pl, planted, tmp_path)
     with pytest.raises(ZeroDivisionError, match="planted"):
         t.fit(module(pl, planted, training_step=fails), loader(planted, 5))
     assert not plugin.profiler.running
-    report = fastprof.load(tmp_path / "run.fprof")
+    report = fastprof.load(tmp_path / "run.fprof").in_phase("all")
     assert report.section("forward").count == 3
     assert report.steps.count == 2
     assert "run" not in vars(t.fit_loop.epoch_loop.val_loop)
@@ -296,7 +296,7 @@ def test_each_fit_is_a_run_and_validate_alone_is_one(pl, planted, tmp_path) -> N
     t.validate(job, loader(planted, 3), verbose=False)
     assert plugin.profiler is not first
     assert first.steps == 2
-    report = plugin.report()
+    report = plugin.report().in_phase("all")
     assert report.section("eval").count == 1
     assert report.section("forward").count == 3
     assert sorted(plugin.profiler.last_metrics) == sorted(VAL)
@@ -329,7 +329,7 @@ def test_s4_18_a_failing_hook_or_logger_does_not_stop_training(
     t.fit(module(pl, planted), loader(planted, 3))
     assert t.global_step == 3
     assert [r for r in caplog.records if "ZeroDivisionError" in r.getMessage()]
-    assert any("ZeroDivisionError" in note for note in plugin.report().notes)
+    assert any("ZeroDivisionError" in note for note in plugin.report().in_phase("all").notes)
 
 
 def test_the_callback_does_what_the_plug_in_does(pl, planted, tmp_path) -> None:
@@ -338,7 +338,7 @@ def test_the_callback_does_what_the_plug_in_does(pl, planted, tmp_path) -> None:
     before = t.profiler
     t.fit(module(pl, planted), loader(planted, 4))
     assert t.profiler is before
-    report = callback.report()
+    report = callback.report().in_phase("all")
     planted.check(report.section("backward"), "backward", count=4)
     planted.check(report.section("data"), "data", count=4)
     assert [step for _, step in kept.profile()] == [1, 2, 3, 4]
@@ -352,7 +352,7 @@ def test_the_callback_lets_the_trainers_own_profiler_go_on(pl, planted, tmp_path
     assert t.profiler is simple
     actions = simple.recorded_durations
     assert len(actions["run_training_batch"]) == 3
-    assert callback.report().section("forward").count == 3
+    assert callback.report().in_phase("all").section("forward").count == 3
 
 
 def test_a_run_of_the_program_is_joined(pl, planted, tmp_path) -> None:
@@ -362,7 +362,7 @@ def test_a_run_of_the_program_is_joined(pl, planted, tmp_path) -> None:
         assert prof.running
         assert plugin.profiler is prof
     assert prof.steps == 3
-    assert prof.report().section("backward").count == 3
+    assert prof.report().in_phase("all").section("backward").count == 3
 
 
 def test_options_are_checked_when_it_is_made(pl) -> None:
@@ -376,7 +376,7 @@ def test_it_can_be_pickled_before_and_after_a_run(pl, planted, tmp_path) -> None
     plugin = profiler(rank=0)
     copy = pickle.loads(pickle.dumps(plugin))
     trainer(pl, tmp_path, profiler=copy).fit(module(pl, planted), loader(planted, 2))
-    assert copy.report().steps.count == 2
+    assert copy.report().in_phase("all").steps.count == 2
 
 
 def test_prefetching_without_a_length_counts_each_batch_once(pl, planted, tmp_path) -> None:
@@ -389,7 +389,7 @@ def test_prefetching_without_a_length_counts_each_batch_once(pl, planted, tmp_pa
     plugin = profiler()
     t = trainer(pl, tmp_path, profiler=plugin)
     t.fit(module(pl, planted), DataLoader(Stream(), batch_size=1))
-    report = plugin.report()
+    report = plugin.report().in_phase("all")
     # The first is fetched while the loader starts up.
     assert report.section("data").count == 4
     assert report.section("loader_startup").total_ms >= planted.ms["data"][0]

@@ -20,7 +20,7 @@ OPTIONS: dict[str, Any] = {"functions": False, "skip_first": 0, "gpu": False}
 
 @pytest.fixture
 def run(monkeypatch) -> RunPhases:
-    phases = RunPhases(monkeypatch)
+    phases = RunPhases()
     sleep = Planted.sleep
 
     def noted(planted: Planted, what: str, ms: float) -> None:
@@ -115,7 +115,7 @@ def test_a_trainer_that_nobody_attached_to(run, tmp_path) -> None:
     t = hf_trainer(Planted(), tmp_path)
     with torch_loop.attach(**OPTIONS) as loop:
         t.train()
-    report = loop.report()
+    report = loop.report().in_phase("all")
     assert report.steps.count == 8
     assert report.section("forward").count == 8 + 12
     assert report.section("eval").count == 4
@@ -215,7 +215,7 @@ def test_accelerate(run, tmp_path) -> None:
             accelerator.save_state(str(tmp_path / "state"))
             accelerator.save(net.state_dict(), str(tmp_path / "model.pt"))
     assert profiling.report().steps.count == 8
-    assert profiling.report().section("checkpoint").count == 4
+    assert profiling.report().in_phase("all").section("checkpoint").count == 4
     assert run.seen == Counter(
         {
             ("setup", "prepare"): 1,

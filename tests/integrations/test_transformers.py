@@ -119,7 +119,7 @@ def test_s4_02_each_phase_has_the_time_planted_in_it(planted, tmp_path) -> None:
     before = [set(vars(x)) for x in objects]
     profiling = attach(t, loader_name="main", **options())
     t.train()
-    report = profiling.report()
+    report = profiling.report().in_phase("all")
     assert not profiling.profiler.running
     assert report.section("data").count == 6
     assert report.section("data").total_ms >= planted.total("data") * 0.999
@@ -148,7 +148,7 @@ def test_s4_10_accumulation_with_an_uneven_last_step(planted, tmp_path) -> None:
     t = trainer(planted, tmp_path, 5, gradient_accumulation_steps=2)  # 2 + 2 + 1
     profiling = attach(t, **options())
     t.train()
-    report = profiling.report()
+    report = profiling.report().in_phase("all")
     assert report.steps.count == 3
     assert [step for step, _ in emitted(t)] == [1, 2, 3]
     planted.check(report.section("forward"), "forward", "loss", count=5)
@@ -197,7 +197,7 @@ def test_s4_03_evaluation_checkpoint_and_clipping_are_apart(planted, tmp_path) -
     )
     profiling = attach(t, **options())
     t.train()
-    report = profiling.report()
+    report = profiling.report().in_phase("all")
     assert report.section("eval").count == 2
     assert report.section("eval").total_ms >= planted.total("val_data", "val_forward", "val_loss")
     assert report.section("checkpoint").count == 2
@@ -225,7 +225,9 @@ def test_s4_12_several_evaluation_sets_have_their_names(planted, tmp_path) -> No
     )
     profiling = attach(t, **options())
     t.train()
-    loaders = {(row.split, row.name): row.batches for row in profiling.report().loaders}
+    loaders = {
+        (row.split, row.name): row.batches for row in profiling.report().in_phase("all").loaders
+    }
     assert loaders == {("train", "loader0"): 2, ("val", "main"): 2, ("val", "aux"): 1}
 
 
@@ -235,7 +237,7 @@ def test_several_epochs_and_what_lies_between_them(planted, tmp_path) -> None:
     )
     profiling = attach(t, **options())
     t.train()
-    report = profiling.report()
+    report = profiling.report().in_phase("all")
     assert report.steps.count == 6
     rows_add_up(report)
     # Both waits are in a section, and in no step.
@@ -253,7 +255,13 @@ def test_s4_06_the_loss_is_part_of_forward(planted, tmp_path) -> None:
     t = trainer(planted, tmp_path, 3, kind=OwnLoss)
     profiling = attach(t, **options())
     t.train()
-    planted.check(profiling.report().section("forward"), "forward", "loss", "own_loss", count=3)
+    planted.check(
+        profiling.report().in_phase("all").section("forward"),
+        "forward",
+        "loss",
+        "own_loss",
+        count=3,
+    )
 
 
 def test_an_exception_in_the_loop_passes_and_everything_is_put_back(planted, tmp_path) -> None:
@@ -267,7 +275,7 @@ def test_an_exception_in_the_loop_passes_and_everything_is_put_back(planted, tmp
     with pytest.raises(ZeroDivisionError, match="planted"):
         t.train()
     assert not profiling.profiler.running
-    assert fastprof.load(tmp_path / "run.fprof").section("backward").count == 2
+    assert fastprof.load(tmp_path / "run.fprof").in_phase("all").section("backward").count == 2
     assert {"log", "_inner_training_loop", "compute_loss"}.isdisjoint(vars(t))
     assert "backward" not in vars(t.accelerator)
 
@@ -292,7 +300,7 @@ def test_a_batch_size_that_is_found_by_trying_is_recorded_from_its_start(planted
     assert inspect.signature(t._inner_training_loop) == before
     t.train()
     assert profiling.profiler.steps == t.state.global_step >= 4
-    assert profiling.report().section("forward").count == t.state.global_step
+    assert profiling.report().in_phase("all").section("forward").count == t.state.global_step
 
 
 def test_the_look_ahead_is_paid_for_by_the_step_that_makes_it(planted, tmp_path) -> None:
@@ -344,7 +352,7 @@ def test_s4_18_a_failing_hook_does_not_stop_training(
     t.train()
     assert t.state.global_step == 3
     assert len([r for r in caplog.records if "ZeroDivisionError" in r.getMessage()]) == 1
-    assert any("ZeroDivisionError" in note for note in profiling.report().notes)
+    assert any("ZeroDivisionError" in note for note in profiling.report().in_phase("all").notes)
 
 
 def test_s4_18_a_logger_that_raises_is_switched_off(planted, tmp_path, caplog) -> None:
@@ -409,7 +417,7 @@ def test_a_real_small_model_trains(planted, tmp_path) -> None:
     )
     profiling = attach(t, **options())
     t.train()
-    report = profiling.report()
+    report = profiling.report().in_phase("all")
     assert [report.section(p).count for p in PHASES] == [3, 3, 3, 3]
     rows_add_up(report)
 
@@ -424,7 +432,7 @@ def test_s4_02_the_callback_measures_the_four_phases(planted, tmp_path) -> None:
     backward = accelerate.Accelerator.backward
     t = trainer(planted, tmp_path, 5, gradient_accumulation_steps=2, callbacks=[callback])
     t.train()
-    report = callback.report()
+    report = callback.report().in_phase("all")
     assert not callback.profiler.running
     assert report.section("data").count == 5
     planted.check(report.section("forward"), "forward", "loss", count=5)
@@ -449,7 +457,7 @@ def test_s4_03_the_callback_sees_evaluation(planted, tmp_path) -> None:
         eval_strategy="epoch",
     )
     t.train()
-    report = callback.report()
+    report = callback.report().in_phase("all")
     assert report.section("eval").count == 1
     assert emitted(t, "val") == [(2, VAL)]
     loaders = {(row.split, row.name): row.batches for row in report.loaders}
@@ -502,4 +510,6 @@ def test_an_output_directory_that_has_gone_does_not_stop_training(planted, tmp_p
     (tmp_path / "gone").rmdir()
     t.train()
     assert profiling.profiler.steps == 1
-    assert any("will not be saved" in note for note in profiling.report().snapshot.notes)
+    assert any(
+        "will not be saved" in note for note in profiling.report().in_phase("all").snapshot.notes
+    )

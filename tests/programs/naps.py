@@ -18,7 +18,6 @@ class Naps:
 
     def __init__(self, ms_each: float = 1.0) -> None:
         self.ms_each = ms_each
-        self.before: Any = None
         self._functions: dict[str, Any] = {}
 
     def __call__(self, name: str) -> None:
@@ -26,8 +25,6 @@ class Naps:
         if function is None:
             code = _template.__code__.replace(co_name=f"nap_{name}")
             function = self._functions[name] = FunctionType(code, globals(), f"nap_{name}")
-        if self.before is not None:
-            self.before(name)
         function(self.ms_each / 1e3)
 
 

@@ -1,37 +1,23 @@
-"""Which phase of the run something fell into, from what the profiler was called with."""
+"""Which phase of the run something falls into."""
 
 from __future__ import annotations
 
 from collections import Counter
 from typing import Any
 
-from fastprof.session.profiler import Profiler
+from fastprof.session import current
 
 
 class RunPhases:
-    """Watches every profiler for one test."""
+    """Asks the run that is going on."""
 
-    def __init__(self, monkeypatch: Any) -> None:
-        self.open = ["setup"]
+    def __init__(self) -> None:
         #: (phase, name) -> how often that was noted in it.
         self.seen: Counter[tuple[str, str]] = Counter()
-        enter, leave = Profiler.enter_phase, Profiler.leave_phase
-
-        def enter_phase(profiler: Profiler, name: str) -> Any:
-            self.open.append(name)
-            return enter(profiler, name)
-
-        def leave_phase(profiler: Profiler, name: str) -> Any:
-            assert name in self.open, "it was entered before"
-            place = len(self.open) - 1 - self.open[::-1].index(name)
-            del self.open[place]
-            if name == "setup":
-                self.open.insert(place, "steps")
-            return leave(profiler, name)
-
-        monkeypatch.setattr(Profiler, "enter_phase", enter_phase)
-        monkeypatch.setattr(Profiler, "leave_phase", leave_phase)
 
     def note(self, name: str) -> None:
         """It happens now."""
-        self.seen[self.open[-1], name] += 1
+        run: Any = current.running()
+        phase = run._phase
+        now = phase._asides[-1][0] if phase._asides else phase._in_turn
+        self.seen[now, name] += 1

@@ -10,8 +10,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from fastprof.integrations import torch_loop  # noqa: E402
+from fastprof.snapshot_phases import RUN_PHASES  # noqa: E402
 from programs.naps import Naps  # noqa: E402
-from programs.run_phases import RunPhases  # noqa: E402
 from programs.shapes import PROGRAMS  # noqa: E402
 
 
@@ -23,9 +23,10 @@ def one_thread():
     torch.set_num_threads(threads)
 
 
-def places(snapshot) -> Counter[tuple[str, str]]:
-    """Calls of each nap by the sections around them."""
+def places(snapshot) -> tuple[Counter[tuple[str, str]], Counter[tuple[str, str]]]:
+    """Calls of each nap by the sections around them, and by the phase of the run."""
     found: Counter[tuple[str, str]] = Counter()
+    phases: Counter[tuple[str, str]] = Counter()
     for thread in snapshot.threads:
         nodes = thread.nodes
         for row, key in enumerate(nodes.key):
@@ -37,8 +38,10 @@ def places(snapshot) -> Counter[tuple[str, str]]:
                 if snapshot.keys[nodes.key[at]].kind == "section":
                     around.append(snapshot.keys[nodes.key[at]].name)
                 at = nodes.parent[at]
-            found["/".join(reversed(around)), name.removeprefix("nap_")] += nodes.calls[row]
-    return found
+            name = name.removeprefix("nap_")
+            found["/".join(reversed(around)), name] += nodes.calls[row]
+            phases[RUN_PHASES[nodes.phase[row]], name] += nodes.calls[row]
+    return found, phases
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
@@ -47,23 +50,22 @@ def test_every_nap_is_in_the_section_where_the_program_took_it(program, monkeypa
         # Other programs in this process have made one.
         monkeypatch.setattr(torch_loop, "has_optimizers", lambda: False)
     naps = Naps()
-    run = RunPhases(monkeypatch)
-    naps.before = run.note
     with torch_loop.attach(
         functions=True, skip_first=0, max_overhead=0, log_every=None, gpu=False
     ) as loop:
         began = time.perf_counter()
         truth = program(naps)
         wall_ms = 1e3 * (time.perf_counter() - began)
-    snapshot, report = loop.profiler.snapshot(), loop.report()
+    snapshot, report = loop.profiler.snapshot(), loop.report().in_phase("all")
     assert snapshot.counters == {}
-    assert places(snapshot) == Counter(truth.naps)
+    found, phases = places(snapshot)
+    assert found == Counter(truth.naps)
+    assert {key: phases[key] for key in truth.run} == truth.run
     assert report.steps.count == truth.steps
     sections = {row.name: row for row in report.sections}
     if truth.sections:
         assert {name: row.count for name, row in sections.items()} == truth.sections
     assert {(r.split, r.name, r.batches) for r in snapshot.loaders if r.batches} == truth.loaders
-    assert {key: run.seen[key] for key in truth.run} == truth.run
     # As long as the naps in it at least, and the rest of the program had those elsewhere.
     for section, row in sections.items():
         inside = Counter({True: 0, False: 0})

@@ -95,6 +95,7 @@ class Session:
         try:
             if self.owner:
                 self.profiler.start()
+                self.profiler.enter_phase("setup")
             if self._hooks and self._is_second():
                 self.profiler._faults.tell(
                     "Two integrations were attached to one run: the second records nothing, "

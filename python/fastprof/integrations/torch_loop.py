@@ -150,6 +150,7 @@ def attach(
         profiler = running
     if profiler is None:
         profiler, owner = Profiler(**options).start(), True
+        profiler.enter_phase("setup")
     elif options:
         raise TypeError(f"{sorted(options)[0]!r} is for a new Profiler, and one is running")
     loop = TorchLoop(profiler, owner=owner, modules=patterns, steps=steps)
