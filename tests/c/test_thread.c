@@ -445,6 +445,36 @@ phase_section(fp_thread *t, uint32_t id, fp_phase phase, int64_t from,
     kit_close(t, id, to);
 }
 
+FP_TEST(thread_a_parked_section_is_one_sample_of_its_parts)
+{
+    fake_memory m = {0};
+    fp_thread *t = thread_from(&m, 0);
+    CHECK_INT(fp_phases_reserve(&t->phases, &t->alloc, 0), FP_OK);
+    t->phases.tag = 0;
+    CHECK_INT(fp_thread_open_section(t, FORWARD, FP_PHASE_FORWARD, NULL, 100),
+              FP_OK);
+    CHECK_INT(fp_thread_close_section(t, FORWARD, NULL, FP_EXIT_PARK, 110),
+              FP_OK);
+    CHECK(!fp_thread_has_open_section(t, FORWARD));
+    CHECK_UINT(t->section[FORWARD]->count, 0);
+    CHECK_INT(
+        fp_thread_resume_section(t, FORWARD, FP_PHASE_FORWARD, NULL, 150),
+        FP_OK);
+    CHECK_INT(fp_thread_close_section(t, FORWARD, NULL, FP_EXIT_PARK, 155),
+              FP_OK);
+    fp_thread_end_parked(t, FORWARD, FP_PHASE_FORWARD);
+    const fp_section *s = t->section[FORWARD];
+    CHECK_UINT(s->count, 1);
+    CHECK_INT(s->sum_ticks, 15);
+    CHECK_INT(s->outer_ticks, 15);
+    CHECK_INT(phase_total(t, 0, FP_PHASE_FORWARD).ticks, 15);
+    CHECK_UINT(phase_total(t, 0, FP_PHASE_FORWARD).count, 1);
+    check_node(AT(t, SEC(FORWARD)), 1, 15);
+    CHECK_UINT(AT(t, SEC(FORWARD))->resumes, 1);
+    fp_thread_charge(t, 200);
+    finish(t, &m, 200);
+}
+
 FP_TEST(thread_s4_04_phase_sections_end_the_batch)
 {
     fake_memory m = {0};

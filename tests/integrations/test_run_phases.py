@@ -9,6 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from fastprof import profile_section  # noqa: E402
 from fastprof.integrations import torch_loop  # noqa: E402
 from programs.run_phases import RunPhases  # noqa: E402
 from trainer_kit import DictItems, Items, Net, Planted, SlowSGD, mean_loss  # noqa: E402
@@ -229,6 +230,32 @@ def test_accelerate(run, tmp_path) -> None:
             ("validation", "val_forward"): 6,
         }
     )
+    accelerate.state.AcceleratorState._reset_state(True)
+    accelerate.state.GradientState._reset_state()
+
+
+def test_what_follows_a_model_that_returns_its_loss_is_not_forward(run) -> None:
+    accelerate = pytest.importorskip("accelerate")
+    from fastprof.integrations.accelerate import attach
+
+    planted = Planted()
+
+    class WithLoss(Net):
+        def forward(self, x: torch.Tensor) -> Any:
+            return {"loss": super().forward(x).mean()}
+
+    accelerator = accelerate.Accelerator(cpu=True)
+    net = WithLoss(planted)
+    model, optimizer, batches = accelerator.prepare(
+        net, SlowSGD(net.parameters(), planted), loader(planted, 4)
+    )
+    with attach(accelerator, **OPTIONS) as profiling:
+        for batch in batches:
+            loss = model(batch)["loss"]
+            assert not profile_section("forward").phase_is_open()
+            accelerator.backward(loss)
+            optimizer.step()
+    assert profiling.report().in_phase("all").section("forward").count == 4
     accelerate.state.AcceleratorState._reset_state(True)
     accelerate.state.GradientState._reset_state()
 

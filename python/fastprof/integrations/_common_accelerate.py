@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import accelerate.data_loader
 
 from fastprof.capture.sections import profile_section
-from fastprof.integrations.torch_modules import Hook
+from fastprof.integrations.torch_modules import Hook, ResultHook
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -32,20 +32,20 @@ def observe_model(
     session: Session,
     model: Any,
     before: Callable[[Any], None],
-    after: Callable[[Any], None],
+    after: Callable[[Any, Any], None],
 ) -> None:
-    """Call ``before`` and ``after`` around each call of ``model``, the outermost module."""
+    """Call ``before(model)`` and ``after(model, output)`` around each call of ``model``."""
 
     def pre(module: Any) -> None:
         session.quietly("A forward could not be begun", before, module)
 
-    def post(module: Any) -> None:
-        session.quietly("A forward could not be ended", after, module)
+    def post(module: Any, output: Any) -> None:
+        session.quietly("A forward could not be ended", after, module, output)
 
     # The program may copy or save the model meanwhile: these do not go with it.
     for handle in (
         model.register_forward_pre_hook(Hook(pre)),
-        model.register_forward_hook(Hook(post), always_call=True),
+        model.register_forward_hook(ResultHook(post), always_call=True),
     ):
         patches.on_undo(handle.remove)
 

@@ -30,6 +30,7 @@ from fastprof.integrations._common_accelerate import (
 )
 from fastprof.integrations._common_patches import Attachment
 from fastprof.integrations._common_session import Session
+from fastprof.integrations.torch_models import has_loss
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -314,9 +315,11 @@ class AcceleratorAttachment(Attachment):
         if not session.is_under_way(_FORWARD):
             session.open(_FORWARD, "forward")
 
-    def _after_forward(self, module: Any) -> None:
+    def _after_forward(self, module: Any, output: Any) -> None:
         if self._session is not None:
             self._session.close(id(module))
+            if has_loss(output):  # nothing of it follows
+                self._session.close(_FORWARD)
 
     def _backward(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def backward(*args: Any, **kwargs: Any) -> Any:

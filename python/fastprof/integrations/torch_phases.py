@@ -413,10 +413,12 @@ class Phases:
 
     def _interrupt_outside(self) -> None:
         """A batch is worked on whose loader was exhausted: it had been read ahead."""
+        FORWARD.leave_now()
         self._leave_outside()
         self._outside_after_step = True
 
     def _enter_steps(self) -> None:
+        FORWARD.leave_now()  # a sample is of one phase of the run
         if self._outside:
             self._leave_outside()
         if self._in_setup:

@@ -391,6 +391,6 @@ class FastprofCallback(TrainerCallback):  # type: ignore[misc]
         if self._session is not None:
             self._session.open(id(module), "forward")
 
-    def _after_forward(self, module: Any) -> None:
+    def _after_forward(self, module: Any, output: Any) -> None:
         if self._session is not None:
             self._session.close(id(module))
