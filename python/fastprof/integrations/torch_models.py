@@ -60,12 +60,15 @@ class Models:
         self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
         # Whether each was in training mode when it was trained last.
         self._modes: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
-        # The module trained last, whether it was in training mode, and its successor.
-        self._trained: weakref.ref[Any] | None = None
-        self._trained_mode = True
+        #: The module trained last, and whether it was in training mode.
+        self.trained: weakref.ref[Any] | None = None
+        self.trained_mode = True
+        # Its successor.
         self._candidate: weakref.ref[Any] | None = None
         #: Since the last backward a module was called that may be the one.
         self.called_already = False
+        #: It is another one than last time, or in another mode.
+        self.changes = False
         self._seen: weakref.ref[Any] | None = None
         # Modules of which no optimizer has the parameters, as far as was looked.
         self._others: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -82,21 +85,21 @@ class Models:
             if next(iter(module.parameters()), None) is None:
                 return
             self._candidate = weakref.ref(module)
-        self.called_already = True
+        self.called_already = self.changes = True
 
     def called_without_gradients(self, module: Any) -> None:
         """It was called with gradients off."""
-        if self._trained is None:
+        if self.trained is None:
             self._seen = weakref.ref(module)
 
     def backward(self) -> None:
         """Backward begins: the module called was trained."""
-        self.called_already = False
+        self.called_already = self.changes = False
         module = None if self._candidate is None else self._candidate()
         if module is None:
             return
-        if self._candidate is not self._trained or self._trained_mode != module.training:
-            self._trained, self._trained_mode = self._candidate, module.training
+        if self._candidate is not self.trained or self.trained_mode != module.training:
+            self.trained, self.trained_mode = self._candidate, module.training
             self._modes[unwrap(module)] = module.training
 
     def is_trained(self, module: Any) -> bool:
@@ -126,8 +129,8 @@ class Models:
 
         It is not if that is how it was trained.
         """
-        module = None if self._trained is None else self._trained()
+        module = None if self.trained is None else self.trained()
         if module is None:  # or the one that has run so far
             module = None if self._seen is None else self._seen()
             return module is not None and not module.training
-        return self._trained_mode and not module.training
+        return self.trained_mode and not module.training

@@ -9,9 +9,9 @@ seen here between, the last time that this module returned.
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Callable
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from fastprof.capture.sections import profile_section
@@ -56,7 +56,7 @@ class Phases:
         self._steps_seen = profiler.steps
         self._graded = graded
         self._has_optimizers = optimizers
-        self._thread = threading.get_ident()
+        self._thread = get_ident()
         self.models = Models()
         #: Called when the batch fetched last turns out to be for training, or evaluation.
         self.on_training: Callable[[], None] = _nothing
@@ -100,7 +100,7 @@ class Phases:
 
     def here(self) -> bool:
         """Whether this is the training thread, and the hooks are in charge of it."""
-        return self.on and not claims and threading.get_ident() == self._thread
+        return self.on and not claims and get_ident() == self._thread
 
     @property
     def idle(self) -> bool:
@@ -123,8 +123,14 @@ class Phases:
         if graded:
             if self.evaluating or self._outside or not self._fetched:
                 self._trains(module)
-            if not self.models.called_already and not self.evaluating:
-                self.models.called(module)
+            models = self.models
+            if not models.called_already and not self.evaluating:
+                trained = models.trained
+                same_mode = module.training == models.trained_mode
+                if same_mode and trained is not None and trained() is module:
+                    models.called_already = True
+                else:
+                    models.called(module)
         else:
             self._runs_without_gradients(module)
         fresh = not FORWARD.resume() and FORWARD.enter_phase()
@@ -198,7 +204,10 @@ class Phases:
             self.end_evaluation()
         if not self._in_closure:
             self._optimizers.clear()
-        self.models.backward()
+        if self.models.changes:
+            self.models.backward()
+        else:
+            self.models.called_already = False
         self._backward_since = True
         self._was_outside = False
         if self._trained_since is not None:
@@ -441,7 +450,7 @@ class Phases:
 
     def close(self) -> None:
         """The hooks are going: close what is open."""
-        if self.on and threading.get_ident() == self._thread:
+        if self.on and get_ident() == self._thread:
             self.on = False
             FORWARD.leave_now()
             OPTIMIZER.leave_now()
