@@ -234,7 +234,8 @@ fp_thread_close_section(fp_thread *t, uint32_t id, const void *owner,
         s->outer_ticks += now > s->outer_since ? now - s->outer_since : 0;
     }
     if (flags & FP_EXIT_PARK) {
-        t->parked_ticks = ticks;
+        s->parked_ticks = ticks;
+        t->parked_section = s;
     }
     else {
         fp_section_record(s, &t->alloc, ticks, (flags & FP_EXIT_ERROR) != 0);
@@ -264,21 +265,25 @@ fp_thread_resume_section(fp_thread *t, uint32_t id, fp_phase phase,
         t->cur->resumes++;
     }
     /* As if it had begun so much earlier. */
-    entry->start -= t->parked_ticks;
-    t->parked_ticks = 0;
+    if (t->parked_section != NULL) {
+        entry->start -= t->parked_section->parked_ticks;
+        t->parked_section->parked_ticks = 0;
+        t->parked_section = NULL;
+    }
     return FP_OK;
 }
 
 void
-fp_thread_end_parked(fp_thread *t, uint32_t id, fp_phase phase)
+fp_thread_end_parked_section(fp_thread *t, fp_phase phase)
 {
-    int64_t ticks = t->parked_ticks;
-    t->parked_ticks = 0;
-    if (fp_thread_reserve_section(t, id) != FP_OK) {
-        t->counters.dropped++;
+    fp_section *s = t->parked_section;
+    if (s == NULL) {
         return;
     }
-    fp_section_record(t->section[id], &t->alloc, ticks, 0);
+    t->parked_section = NULL;
+    int64_t ticks = s->parked_ticks;
+    s->parked_ticks = 0;
+    fp_section_record(s, &t->alloc, ticks, 0);
     if (phase != FP_PHASE_NONE && !phase_is_open(t, phase)) {
         fp_phases_add(&t->phases, phase, ticks);
     }

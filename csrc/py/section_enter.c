@@ -3,6 +3,7 @@
 
 #include "py/gpu_layer.h"
 #include "py/nvtx_glue.h"
+#include "py/paused.h"
 
 /* torch.cuda.synchronize(), or whatever was set; never fails. */
 static void
@@ -58,9 +59,16 @@ fp_section_begin(fp_recorder *r, const fp_section_object *s)
         fp_thread_reserve_section(t, s->id) == FP_OK) {
         t->section[s->id]->cover = s->cover;
     }
+    int parked = fp_thread_is_parked(t);
+    if (FP_UNLIKELY(parked)) {
+        fp_paused_unpark(r, t, 1);
+    }
     int64_t now = fp_clock_now(&r->clock);
     fp_status status = fp_thread_open_section(t, s->id, (fp_phase)s->phase,
                                               fp_compat_context(), now);
+    if (FP_UNLIKELY(parked)) {
+        fp_paused_park(r, t);
+    }
     if (FP_UNLIKELY((r->gpu_on | r->tracing) != 0)) {
         section_changed(r, t, now);
     }
@@ -116,8 +124,16 @@ close_here(fp_recorder *r, const fp_section_object *s, unsigned flags)
         return;
     }
     int64_t now = fp_clock_now(&r->clock);
-    if (FP_UNLIKELY(fp_thread_close_section(t, s->id, fp_compat_context(),
-                                            flags, now) != FP_OK)) {
+    int parked = fp_thread_is_parked(t);
+    if (FP_UNLIKELY(parked)) {
+        fp_paused_unpark(r, t, t->stale);
+    }
+    fp_status status =
+        fp_thread_close_section(t, s->id, fp_compat_context(), flags, now);
+    if (FP_UNLIKELY(parked)) {
+        fp_paused_park(r, t);
+    }
+    if (FP_UNLIKELY(status != FP_OK)) {
         count_stray(r, t, s->id);
     }
     if (FP_UNLIKELY((r->gpu_on | r->tracing) != 0)) {
@@ -165,7 +181,9 @@ fp_section_end_lingering(fp_recorder *r)
     if (r->parked) {
         r->parked = 0;
         fp_thread *t = fp_recorder_section_thread(r);
-        fp_thread_end_parked(t, s->id, (fp_phase)s->phase);
+        if (t != NULL) {
+            fp_thread_end_parked_section(t, (fp_phase)s->phase);
+        }
         return;
     }
     if (s->sync > 0 || (r->sync | s->state->nvtx_out) != 0) {
@@ -315,9 +333,16 @@ fp_section_resume(PyObject *self, PyObject *Py_UNUSED(ignored))
         fp_nvtx_section_opens(s);
     }
     fp_thread *t = fp_recorder_section_thread(r);
+    int paused = fp_thread_is_parked(t);
+    if (FP_UNLIKELY(paused)) {
+        fp_paused_unpark(r, t, 1);
+    }
     int64_t now = fp_clock_now(&r->clock);
     fp_status status = fp_thread_resume_section(t, s->id, (fp_phase)s->phase,
                                                 fp_compat_context(), now);
+    if (FP_UNLIKELY(paused)) {
+        fp_paused_park(r, t);
+    }
     if (FP_UNLIKELY((r->gpu_on | r->tracing) != 0)) {
         section_changed(r, t, now);
     }
