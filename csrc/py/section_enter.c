@@ -385,9 +385,16 @@ fp_section_resume(PyObject *self, PyObject *Py_UNUSED(ignored))
         fp_nvtx_section_opens(s);
     }
     fp_thread *t = fp_recorder_section_thread(r);
+    int paused = fp_thread_is_parked(t);
+    if (FP_UNLIKELY(paused)) {
+        fp_paused_unpark(r, t, 1);
+    }
     int64_t now = fp_clock_now(&r->clock);
     fp_status status = fp_thread_resume_section(t, s->id, (fp_phase)s->phase,
                                                 fp_compat_context(), now);
+    if (FP_UNLIKELY(paused)) {
+        fp_paused_park(r, t);
+    }
     if (FP_UNLIKELY((r->gpu_on | r->tracing) != 0)) {
         section_changed(r, t, now);
     }

@@ -462,7 +462,7 @@ FP_TEST(thread_a_parked_section_is_one_sample_of_its_parts)
         FP_OK);
     CHECK_INT(fp_thread_close_section(t, FORWARD, NULL, FP_EXIT_PARK, 155),
               FP_OK);
-    fp_thread_end_parked(t, FORWARD, FP_PHASE_FORWARD);
+    fp_thread_end_parked_section(t, FP_PHASE_FORWARD);
     const fp_section *s = t->section[FORWARD];
     CHECK_UINT(s->count, 1);
     CHECK_INT(s->sum_ticks, 15);

@@ -145,3 +145,31 @@ def test_leaving_it_twice_is_once(prof) -> None:
     FORWARD.leave_now()
     FORWARD.leave_now()
     assert counts(prof) == {"forward": 1}
+
+
+def test_a_parked_section_goes_on_while_functions_are_paused() -> None:
+    def train() -> None:
+        def part() -> None:
+            if not FORWARD.resume() and FORWARD.enter_phase():
+                FORWARD.leave_later()
+            FORWARD.park()
+
+        part()
+        part()
+        with BACKWARD:
+            time.sleep(0.001)
+
+    schedule = fastprof.Schedule(wait=1, warmup=0, active=1, repeat=0)
+    with fastprof.Profiler(functions=True, schedule=schedule, skip_first=0) as prof:
+        for _ in range(6):
+            train()
+            prof.step()
+    snapshot = prof.snapshot()
+    nodes = snapshot.threads[0].nodes
+    above = {
+        snapshot.keys[nodes.key[nodes.parent[row]]].name
+        for row, key in enumerate(nodes.key)
+        if snapshot.keys[key].name == "forward"
+    }
+    assert above == {"part"}
+    assert {row.name: row.count for row in prof.report().sections} == {"forward": 6, "backward": 6}
