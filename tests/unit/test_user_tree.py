@@ -28,8 +28,9 @@ def test_the_time_of_a_library_is_its_callers_and_it_is_named() -> None:
             py("train"), 1, 2 * MS,
             [
                 Node(torch("_call_impl"), 10, 1 * MS,
-                     [Node(torch("forward", "Linear.forward"), 10, 3 * MS,
-                           [Node(c("linear"), 10, 4 * MS)])]),
+                     [Node(torch("inner", "Module._call_impl.<locals>.inner"), 10, 0, [
+                      Node(torch("forward", "Linear.forward"), 10, 3 * MS,
+                           [Node(c("linear"), 10, 4 * MS)])])]),
                 Node(torch("backward", "Tensor.backward"), 10, 5 * MS),
             ],
         )

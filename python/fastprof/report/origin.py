@@ -51,6 +51,9 @@ def shown_name(key: Key) -> str:
 
 
 def is_private(key: Key) -> bool:
-    """Whether a function's name says that it is nobody's business: ``_call_impl``."""
-    last = (key.qualname or key.name).rsplit(".", 1)[-1]
+    """Whether a function's name says nothing to a user: ``_call_impl``, what a decorator made."""
+    name = key.qualname or key.name
+    last = name.rsplit(".", 1)[-1]
+    if "<locals>" in name:
+        return True
     return last.startswith(("_", "<")) and not (last.startswith("__") and last.endswith("__"))
