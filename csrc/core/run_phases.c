@@ -1,5 +1,6 @@
 /* The change of the run's phase in one thread. */
 #include "core/outliers.h"
+#include "core/path_rebuild.h"
 #include "core/steps_split.h"
 
 fp_node *
@@ -49,12 +50,9 @@ list_wait_again(fp_thread *t, const fp_node *old)
     }
 }
 
-fp_status
-fp_thread_set_run_phase(fp_thread *t, fp_run_phase phase, int64_t now)
+static fp_status
+change(fp_thread *t, fp_run_phase phase, int64_t now)
 {
-    if (phase == t->run_phase) {
-        return FP_OK;
-    }
     fp_node *truncated = NULL;
     fp_node *base = fp_tree_base(&t->tree, phase, &truncated);
     uint32_t length = 0;
@@ -106,4 +104,19 @@ fp_thread_set_run_phase(fp_thread *t, fp_run_phase phase, int64_t now)
         fp_thread_resume_step(t, now);
     }
     return FP_OK;
+}
+
+fp_status
+fp_thread_set_run_phase(fp_thread *t, fp_run_phase phase, int64_t now)
+{
+    if (phase == t->run_phase) {
+        return FP_OK;
+    }
+    int parked = fp_thread_is_parked(t);
+    fp_thread_unpark(t, now);
+    fp_status status = change(t, phase, now);
+    if (parked) {
+        fp_thread_park(t, now);
+    }
+    return status;
 }

@@ -17,6 +17,7 @@ typedef struct fp_section {
     int64_t outer_since; /* since when one is; meaningless if none is */
     int64_t min_ticks;   /* meaningless while count is 0 */
     int64_t max_ticks;
+    int64_t parked_ticks; /* of an entry that was parked; see thread.h */
     fp_hist hist;
     /* Time at the bottom of the section stack, for the rows of a step. */
     int64_t step_ticks; /* in the step under way */

@@ -1,4 +1,5 @@
 #include "core/outliers.h"
+#include "core/path_rebuild.h"
 #include "core/steps_split.h"
 #include "core/trace.h"
 
@@ -218,9 +219,8 @@ rejoin_from(fp_thread *t, uint32_t first)
     }
 }
 
-/* Puts the innermost [count] sections that are on the path back on it. */
-static void
-rejoin_sections(fp_thread *t, uint32_t count)
+void
+fp_thread_rejoin_sections(fp_thread *t, uint32_t count)
 {
     uint32_t first = t->open_len;
     for (uint32_t seen = 0; seen < count && first > 0;) {
@@ -256,7 +256,7 @@ fp_thread_leave_slow(fp_thread *t, fp_key key, int64_t now)
     t->over_len = over;
     /* A generator that yields inside a `with` leaves its frame, not the section:
      * that stays open and moves down to the caller. */
-    rejoin_sections(t, sections);
+    fp_thread_rejoin_sections(t, sections);
 }
 
 int

@@ -64,6 +64,13 @@ typedef struct fp_thread {
     fp_open *open;  /* owned */
     uint32_t over_capacity;
     uint32_t open_capacity;
+    /* See path_rebuild.h. */
+    fp_node *parked;      /* top of the path; NULL: the thread is not parked */
+    uint32_t parked_over; /* over_len of that path */
+    uint32_t unseen;      /* calls that go on and are not on the path ... */
+    uint8_t stale;        /* ... their number is not known */
+    uint16_t refound;     /* depth up to which calls were put back */
+    uint32_t before;      /* calls below the path; UINT32_MAX: not known */
     fp_tree tree;
     fp_alloc alloc;
     fp_limits limits;
@@ -74,10 +81,11 @@ typedef struct fp_thread {
     fp_node *base_truncated; /* the truncated node under it */
     /* Those of the other phases; that of run_phase is out of date. */
     fp_section_table sections_of[FP_RUN_PHASES];
-    fp_section *touched;    /* sections that ran in the step under way */
-    int64_t bottom_since;   /* since when open[0] is at the bottom */
-    fp_steps *steps;        /* owned; NULL in threads that do not step */
-    struct fp_split *split; /* owned; the same; see steps_split.h */
+    fp_section *parked_section; /* borrowed: see fp_thread_resume_section */
+    fp_section *touched;        /* sections that ran in the step under way */
+    int64_t bottom_since;       /* since when open[0] is at the bottom */
+    fp_steps *steps;            /* owned; NULL in threads that do not step */
+    struct fp_split *split;     /* owned; the same; see steps_split.h */
     fp_waits waits;
     fp_phases phases;
     fp_counters counters;
@@ -212,6 +220,7 @@ enum {
     FP_EXIT_ERROR = 1,     /* left by an exception */
     FP_EXIT_CANCEL = 2,    /* keep its time on the path, but it is no sample */
     FP_EXIT_ELSEWHERE = 4, /* another thread calls */
+    FP_EXIT_PARK = 8,      /* no sample yet: it is resumed, or ended, later */
 };
 
 /* Closes the innermost open entry of section [id], one of [owner]'s if there
@@ -222,6 +231,17 @@ fp_thread_close_section(fp_thread *t, uint32_t id, const void *owner,
 
 int
 fp_thread_has_open_section(const fp_thread *t, uint32_t id);
+
+/* Opens again the section that was closed with FP_EXIT_PARK: what follows is
+ * part of the same entry, not another call. */
+fp_status
+fp_thread_resume_section(fp_thread *t, uint32_t id, fp_phase phase,
+                         const void *owner, int64_t now);
+
+/* The entry that was closed with FP_EXIT_PARK, and not resumed, is a sample: of the
+ * phase of the run in which it was closed. */
+void
+fp_thread_end_parked_section(fp_thread *t, fp_phase phase);
 
 /* Forgets the open sections at [now]; their entries stay counted as open. */
 void
@@ -255,10 +275,6 @@ fp_thread_sections_of(const fp_thread *t, fp_run_phase phase)
  * without the base; *length is how many. */
 fp_status
 fp_thread_copy_path(fp_thread *t, uint32_t *length);
-
-/* For the same: puts [key] on top of the path without counting an entry. */
-fp_status
-fp_thread_rejoin(fp_thread *t, fp_key key);
 
 /* ---- steps ---- */
 

@@ -233,14 +233,60 @@ fp_thread_close_section(fp_thread *t, uint32_t id, const void *owner,
     if (s->open == s->lost) {
         s->outer_ticks += now > s->outer_since ? now - s->outer_since : 0;
     }
-    fp_section_record(s, &t->alloc, ticks, (flags & FP_EXIT_ERROR) != 0);
+    if (flags & FP_EXIT_PARK) {
+        s->parked_ticks = ticks;
+        t->parked_section = s;
+    }
+    else {
+        fp_section_record(s, &t->alloc, ticks, (flags & FP_EXIT_ERROR) != 0);
+    }
     if (phase != FP_PHASE_NONE && !phase_is_open(t, phase)) {
-        fp_phases_add(&t->phases, phase, ticks);
+        if (!(flags & FP_EXIT_PARK)) {
+            fp_phases_add(&t->phases, phase, ticks);
+        }
         if (phase != FP_PHASE_DATA) {
             fp_phases_mark_end(&t->phases, now);
         }
     }
     return FP_OK;
+}
+
+fp_status
+fp_thread_resume_section(fp_thread *t, uint32_t id, fp_phase phase,
+                         const void *owner, int64_t now)
+{
+    fp_status status = fp_thread_open_section(t, id, phase, owner, now);
+    if (status != FP_OK) {
+        return status;
+    }
+    fp_open *entry = &t->open[t->open_len - 1];
+    if (entry->on_path) {
+        t->cur->calls--;
+        t->cur->resumes++;
+    }
+    /* As if it had begun so much earlier. */
+    if (t->parked_section != NULL) {
+        entry->start -= t->parked_section->parked_ticks;
+        t->parked_section->parked_ticks = 0;
+        t->parked_section = NULL;
+    }
+    return FP_OK;
+}
+
+void
+fp_thread_end_parked_section(fp_thread *t, fp_phase phase)
+{
+    fp_section *s = t->parked_section;
+    if (s == NULL) {
+        return;
+    }
+    t->parked_section = NULL;
+    int64_t ticks = s->parked_ticks;
+    s->parked_ticks = 0;
+    fp_section_record(s, &t->alloc, ticks, 0);
+    if (phase != FP_PHASE_NONE && !phase_is_open(t, phase)) {
+        fp_phases_add(&t->phases, phase, ticks);
+    }
 }
 
 void

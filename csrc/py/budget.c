@@ -10,6 +10,8 @@
  * calls later is lost with it. */
 #include "py/recorder.h"
 
+#include "core/path_rebuild.h"
+
 #include <stdlib.h>
 
 /* A function is trivial if a call takes less than so many times its cost. */
@@ -19,6 +21,7 @@ typedef struct usage {
     fp_keyent *entry;
     uint64_t calls;
     int64_t self_ticks;
+    uint8_t open; /* on the path of a thread */
 } usage;
 
 int
@@ -33,6 +36,23 @@ is_c(fp_key key)
 {
     int tag = fp_key_tag(key);
     return tag == FP_TAG_C || tag == FP_TAG_TYPE || tag == FP_TAG_CALLABLE;
+}
+
+/* Calls that are open.  Their places send an end that is waited for: muted now, the
+ * next call from somewhere else would switch it off, and they would be open for
+ * ever.  They are looked at again the next time. */
+static void
+find_open(fp_recorder *r, usage *u)
+{
+    for (fp_thread *t = r->threads; t != NULL; t = t->next) {
+        fp_path_walk w = fp_path_walk_begin(t);
+        for (const fp_node *n; (n = fp_path_walk_next(t, &w)) != NULL;) {
+            const fp_keyent *e = fp_keytab_find(&r->keys, n->key);
+            if (e != NULL) {
+                u[e - r->keys.entry].open = 1;
+            }
+        }
+    }
 }
 
 static void
@@ -62,10 +82,12 @@ sum_usage(fp_recorder *r, usage *u, uint64_t *python, uint64_t *c)
 /* A generator's places are reached by calls and by resumes; muting one kind
  * would leave the other without its return. */
 static int
-can_be_muted(const fp_keyent *e)
+can_be_muted(const usage *u)
 {
-    return !e->muted && (fp_key_tag(e->key) != FP_TAG_PYTHON ||
-                         !fp_code_can_suspend((PyCodeObject *)e->object));
+    const fp_keyent *e = u->entry;
+    return !e->muted && !u->open &&
+           (fp_key_tag(e->key) != FP_TAG_PYTHON ||
+            !fp_code_can_suspend((PyCodeObject *)e->object));
 }
 
 static int
@@ -75,15 +97,22 @@ by_calls(const void *a, const void *b)
     return x < y ? 1 : x > y ? -1 : 0;
 }
 
-static void
-mute(fp_recorder *r, const usage *u)
+/* A bit for each key, by which most of those that are not meant are told. */
+static uint64_t
+key_bit(fp_key key)
 {
-    u->entry->muted = 1;
-    u->entry->calls_before_mute = u->calls;
+    return (uint64_t)1 << ((key >> 4 ^ key >> 10) & 63);
+}
+
+/* Marks the nodes of what was muted just now: in one walk, as there may be many. */
+static void
+mark_nodes(fp_recorder *r, uint64_t bits)
+{
     for (fp_thread *t = r->threads; t != NULL; t = t->next) {
         for (uint32_t i = 0; i < t->tree.count; i++) {
             fp_node *n = fp_tree_node(&t->tree, i);
-            if (n->key == u->entry->key) {
+            if ((bits & key_bit(n->key)) != 0 &&
+                fp_recorder_is_muted_slow(r, n->key)) {
                 n->flags |= FP_NODE_MUTED;
             }
         }
@@ -100,18 +129,24 @@ mute_most_called(fp_recorder *r, usage *u, double excess_ns, double share,
 {
     qsort(u, r->keys.count, sizeof(*u), by_calls);
     int muted = 0;
+    uint64_t bits = 0;
     for (uint32_t i = 0;
          i < r->keys.count && excess_ns > 0.0 && muted < MAX_MUTED_AT_ONCE;
          i++) {
         double cost = is_c(u[i].entry->key) ? r->cost_c_ns : r->cost_python_ns;
         double self_ns = (double)u[i].self_ticks * scale;
-        if (!can_be_muted(u[i].entry) || u[i].calls == 0 ||
+        if (!can_be_muted(&u[i]) || u[i].calls == 0 ||
             self_ns > (double)u[i].calls * cost * TRIVIAL) {
             continue;
         }
-        mute(r, &u[i]);
+        u[i].entry->muted = 1;
+        u[i].entry->calls_before_mute = u[i].calls;
+        bits |= key_bit(u[i].entry->key);
         muted++;
         excess_ns -= (double)u[i].calls * share * cost;
+    }
+    if (muted != 0) {
+        mark_nodes(r, bits);
     }
 }
 
@@ -139,6 +174,7 @@ fp_recorder_check_budget(fp_recorder *r)
     double allowed_ns = wall_ns * r->max_overhead;
     if (r->budget_ticks != 0 && cost_ns > allowed_ns && python + c > 0) {
         double share = (double)(new_python + new_c) / (double)(python + c);
+        find_open(r, u);
         mute_most_called(r, u, cost_ns - allowed_ns, share, scale);
     }
     r->budget_ticks = now;

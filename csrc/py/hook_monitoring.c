@@ -12,7 +12,7 @@
  *     (every pybind11 method)      with *args) nothing: see enter_bound
  */
 #include "py/monitoring_tool.h"
-#include "py/recorder.h"
+#include "py/paused.h"
 #include "py/section_type.h"
 
 #if FP_HAVE_MONITORING
@@ -146,7 +146,7 @@ enter_bound(fp_recorder *r, PyObject *function, PyObject *const *args)
         fp_recorder_enter(r, key, function, 0);
         return;
     }
-    fp_thread *t = fp_recorder_here(r);
+    fp_thread *t = fp_recorder_at(r, FP_HOOK_ENTER, key);
     fp_node *n = t ? fp_recorder_node(r, t, key, function) : NULL;
     if (n != NULL) {
         n->calls++;
@@ -216,7 +216,7 @@ slow_c_return(PyObject *self, PyObject *const *args, size_t nargsf,
         Py_RETURN_NONE;
     }
     if (FP_LIKELY(key != 0)) {
-        fp_recorder_leave(r, key);
+        fp_recorder_leave_c(r, key, args[0]);
     }
     Py_RETURN_NONE;
 }

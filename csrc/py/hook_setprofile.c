@@ -4,7 +4,7 @@
  * something that can be put back with sys.setprofile(), and so that a hook left
  * behind in another thread can tell that its recording is over: it then takes
  * itself out, on its own thread. */
-#include "py/recorder.h"
+#include "py/paused.h"
 #include "py/section_type.h"
 
 typedef struct fp_hook {
@@ -109,7 +109,7 @@ c_return_event(fp_recorder *r, PyFrameObject *frame, PyObject *function)
     if (FP_LONE_C_RETURN && count_lone_return(r, frame, key, function)) {
         return;
     }
-    fp_recorder_leave(r, key);
+    fp_recorder_leave_c(r, key, fp_compat_frame_code(frame));
 }
 
 static FP_COLD int
@@ -253,6 +253,15 @@ is_dead_hook(const fp_recorder *r, PyObject *object)
     return is_hook(r, object) && ((fp_hook *)object)->recorder == NULL;
 }
 
+/* The same.  A thread that was idle since then has it still: it takes itself out at
+ * the thread's next event only. */
+static int
+is_over(PyObject *object)
+{
+    return Py_TYPE(object)->tp_call == hook_call &&
+           ((fp_hook *)object)->recorder == NULL;
+}
+
 static int
 refuse_other(fp_recorder *r, PyObject *other)
 {
@@ -345,7 +354,7 @@ fp_setprofile_start(fp_recorder *r)
         goto done;
     }
     r->hook = Py_NewRef((PyObject *)hook);
-    fp_compat_set_profile_elsewhere(on_event, (PyObject *)hook);
+    fp_compat_set_profile_elsewhere(on_event, (PyObject *)hook, is_over);
     rc = 0;
 done:
     Py_XDECREF((PyObject *)hook);

@@ -5,6 +5,8 @@
 #include "py/nvtx_thread.h"
 #include "py/section_type.h"
 
+#include "core/path_rebuild.h"
+
 #include <stdatomic.h>
 #include <stdlib.h>
 
@@ -124,7 +126,12 @@ close_section(fp_nvtx_range range, unsigned flags)
     }
     flags |= t != own ? FP_EXIT_ELSEWHERE : 0;
     int64_t now = fp_clock_now(&r->clock);
+    int parked = fp_thread_is_parked(t);
+    fp_thread_unpark(t, now);
     (void)fp_thread_close_section(t, range.id, range.owner, flags, now);
+    if (parked) {
+        fp_thread_park(t, now);
+    }
     fp_recorder_trace(r, t, now);
     if (r->gpu_on && t == own) {
         fp_gpu_layer_section(r, t, now);

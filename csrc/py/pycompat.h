@@ -81,6 +81,50 @@ fp_compat_frame_lasti(PyFrameObject *frame)
 #endif
 }
 
+/* ---- the frames of this thread, innermost first ----
+ *
+ * In 3.11 making a frame object may run the garbage collector, and with it any
+ * code: it waits until the walk is over. */
+typedef struct fp_frame_walk {
+    PyFrameObject *frame; /* owned */
+    PyObject *type, *exc, *tb;
+    int collecting;
+} fp_frame_walk;
+
+#if PY_VERSION_HEX >= 0x030B0000 && PY_VERSION_HEX < 0x030C0000
+#define FP_FRAMES_COLLECT 1
+#else
+#define FP_FRAMES_COLLECT 0
+#endif
+
+/* Code of the frame that the walk has come to, borrowed; NULL: no more. */
+static inline PyObject *
+fp_compat_walk_begin(fp_frame_walk *w)
+{
+    w->collecting = FP_FRAMES_COLLECT && PyGC_Disable();
+    PyErr_Fetch(&w->type, &w->exc, &w->tb);
+    w->frame = PyThreadState_GetFrame(PyThreadState_Get());
+    return w->frame != NULL ? fp_compat_frame_code(w->frame) : NULL;
+}
+
+static inline PyObject *
+fp_compat_walk_next(fp_frame_walk *w)
+{
+    PyFrameObject *back = PyFrame_GetBack(w->frame);
+    Py_SETREF(w->frame, back);
+    return back != NULL ? fp_compat_frame_code(back) : NULL;
+}
+
+static inline void
+fp_compat_walk_end(fp_frame_walk *w)
+{
+    Py_CLEAR(w->frame);
+    PyErr_Restore(w->type, w->exc, w->tb); /* instead of a MemoryError */
+    if (w->collecting) {
+        PyGC_Enable();
+    }
+}
+
 /* In 3.11 a generator's first instruction that can be traced is its first
  * RESUME; before, an unstarted frame simply has no last instruction. */
 #if PY_VERSION_HEX >= 0x030B0000
@@ -185,22 +229,40 @@ fp_compat_thread_lives(PyThreadState *ts, uint64_t id)
 }
 #endif
 
-/* Sets [func] in every other thread.  Before 3.14 threads that have a profile
- * function already keep it; there is no way to ask for that later.
+/* Has [ts] a profile function that is to be left alone?  One whose argument
+ * [is_over] says yes to is not. */
+static inline int
+fp_compat_thread_is_taken(PyThreadState *ts, int (*is_over)(PyObject *arg))
+{
+    PyObject *arg = ts->c_profileobj;
+    return (ts->c_profilefunc != NULL || arg != NULL) &&
+           !(arg != NULL && is_over(arg));
+}
+
+/* Sets [func] in every other thread that is not taken.  Since 3.14 one can only
+ * ask for all of them: not done if one is taken.
  * PyEval_SetProfileAllThreads walks a list that may change while it runs
  * (gh-137400), so before its repair in 3.14 each thread is looked up again before
  * it is touched. */
 static inline void
-fp_compat_set_profile_elsewhere(Py_tracefunc func, PyObject *arg)
+fp_compat_set_profile_elsewhere(Py_tracefunc func, PyObject *arg,
+                                int (*is_over)(PyObject *arg))
 {
 #if PY_VERSION_HEX >= 0x030E0000
+    PyThreadState *me = PyThreadState_Get();
+    PyThreadState *t = PyInterpreterState_ThreadHead(PyInterpreterState_Get());
+    for (; t != NULL; t = PyThreadState_Next(t)) {
+        if (t != me && fp_compat_thread_is_taken(t, is_over)) {
+            return;
+        }
+    }
     PyEval_SetProfileAllThreads(func, arg);
 #elif FP_DIRECT_PROFILE
     /* Nothing here lets go of the GIL, so the list stays as it is. */
     PyThreadState *me = PyThreadState_Get();
     PyThreadState *t = PyInterpreterState_ThreadHead(PyInterpreterState_Get());
     for (; t != NULL; t = PyThreadState_Next(t)) {
-        if (t != me && t->c_profilefunc == NULL && t->c_profileobj == NULL &&
+        if (t != me && !fp_compat_thread_is_taken(t, is_over) &&
             t->cframe != NULL) {
             fp_compat_set_profile_directly(t, func, arg);
         }
@@ -225,7 +287,7 @@ fp_compat_set_profile_elsewhere(Py_tracefunc func, PyObject *arg)
     }
     for (int i = 0; i < n; i++) {
         if (fp_compat_thread_lives(seen[i].ts, seen[i].id) &&
-            seen[i].ts->c_profilefunc == NULL &&
+            !fp_compat_thread_is_taken(seen[i].ts, is_over) &&
             _PyEval_SetProfile(seen[i].ts, func, arg) < 0) {
             PyErr_Clear();
         }

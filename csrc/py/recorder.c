@@ -2,6 +2,7 @@
 
 #include "py/gc_hook.h"
 #include "py/gpu_layer.h"
+#include "py/paused.h"
 #include "py/section_type.h"
 #include "py/thread_life.h"
 
@@ -68,29 +69,35 @@ create_own(fp_recorder *r)
     t->next = r->threads;
     r->threads = t;
     r->thread_count++;
+    fp_paused_thread_made(r, t);
     if (r->tracing) {
         fp_trace_begin(&r->trace, t);
     }
     return t;
 }
 
-static fp_thread *
-own_thread(fp_recorder *r)
+fp_thread *
+fp_recorder_make_own_thread(fp_recorder *r)
 {
     fp_thread *t = fp_recorder_own_thread(r);
     return t != NULL ? t : create_own(r);
 }
 
-fp_thread *
-fp_recorder_function_thread(fp_recorder *r)
+FP_COLD fp_thread *
+fp_recorder_arrive(fp_recorder *r, fp_hook_kind kind, fp_key key)
 {
     if (r->function_epoch == FP_EPOCH_OFF) {
+        if (r->paused && r->functions_on) {
+            fp_paused_event(r, kind, key);
+        }
         return NULL;
     }
-    fp_thread *t = own_thread(r);
-    if (t != NULL) {
+    fp_thread *t = fp_recorder_make_own_thread(r);
+    if (t != NULL && kind != FP_HOOK_ASKED) {
+        int starts = kind == FP_HOOK_ENTER && fp_key_tag(key) == FP_TAG_PYTHON;
         fp_this_thread.functions.thread = t;
         fp_this_thread.functions.epoch = r->function_epoch;
+        fp_paused_catch_up(r, t, starts ? key : 0);
     }
     return t;
 }
@@ -101,7 +108,7 @@ fp_recorder_section_thread_slow(fp_recorder *r)
     if (r->section_epoch == FP_EPOCH_OFF) {
         return NULL;
     }
-    fp_thread *t = own_thread(r);
+    fp_thread *t = fp_recorder_make_own_thread(r);
     if (t != NULL) {
         /* Phases before any loader count for "no loader". */
         if (fp_phases_reserve(&t->phases, &t->alloc, -1) != FP_OK) {
@@ -134,6 +141,7 @@ fp_recorder_free_threads(fp_recorder *r)
     }
     r->thread_count = 0;
     r->sweep_at = FIRST_SWEEP;
+    r->paused_epoch = fp_new_epoch();
     fp_thread_destroy(r->ended);
     r->ended = NULL;
     fp_gpu_layer_epochs(r);

@@ -28,6 +28,7 @@ typedef struct fp_recorder {
     fp_state *state; /* borrowed: the type keeps the module alive */
     PyObject *weakrefs;
     uint64_t function_epoch; /* FP_EPOCH_OFF: off or paused */
+    uint64_t paused_epoch;   /* of threads that are followed in a pause */
     uint64_t section_epoch;
     fp_clock clock;
     PyObject *timer; /* owned or NULL: external timer */
@@ -75,10 +76,13 @@ typedef struct fp_recorder {
     uint64_t lingers_epoch;
     const fp_thread *lingers_in; /* meaningless in another epoch */
     uint8_t lingering;
+    uint8_t parked; /* that section is closed, but its entry has not ended */
     uint8_t initialised;
     uint8_t functions_on;
     uint8_t sections_on;
-    uint8_t paused;
+    uint8_t paused;   /* calls are not recorded; see paused.h */
+    uint8_t unhooked; /* ... and the hook is out */
+    uint8_t callers;  /* calls that began before the recording are callers */
     uint8_t builtins;
     uint8_t subcalls;
     uint8_t constructors;
@@ -116,10 +120,23 @@ typedef struct fp_recorder {
 fp_thread *
 fp_recorder_own_thread(fp_recorder *r);
 
-/* This thread's record for a layer that is on; NULL when the layer is off or
- * paused, or without memory (counted). */
+/* The same, made if need be; NULL: without memory (counted). */
 fp_thread *
-fp_recorder_function_thread(fp_recorder *r);
+fp_recorder_make_own_thread(fp_recorder *r);
+
+/* What asks for this thread's record: an event of the hook, or somebody in the
+ * middle of one. */
+typedef enum fp_hook_kind {
+    FP_HOOK_ENTER,
+    FP_HOOK_LEAVE,
+    FP_HOOK_ASKED,
+} fp_hook_kind;
+
+/* This thread's record for functions, at the first event since they were switched
+ * on or resumed: its path is put in order.  NULL when they are off or paused, or
+ * without memory (counted). */
+fp_thread *
+fp_recorder_arrive(fp_recorder *r, fp_hook_kind kind, fp_key key);
 
 fp_thread *
 fp_recorder_section_thread_slow(fp_recorder *r);
@@ -194,19 +211,25 @@ fp_recorder_leave_external(fp_recorder *r, fp_thread *t, fp_key key);
 
 /* The thread's own record while it is inside a hook; NULL: not recording. */
 static inline fp_thread *
-fp_recorder_here(fp_recorder *r)
+fp_recorder_at(fp_recorder *r, fp_hook_kind kind, fp_key key)
 {
     if (FP_LIKELY(fp_this_thread.functions.epoch == r->function_epoch)) {
         return fp_this_thread.functions.thread;
     }
-    return fp_recorder_function_thread(r);
+    return fp_recorder_arrive(r, kind, key);
+}
+
+static inline fp_thread *
+fp_recorder_here(fp_recorder *r)
+{
+    return fp_recorder_at(r, FP_HOOK_ASKED, 0);
 }
 
 /* [object] is what the key table needs when it sees [key] first. */
 static inline void
 fp_recorder_enter(fp_recorder *r, fp_key key, PyObject *object, int resume)
 {
-    fp_thread *t = fp_recorder_here(r);
+    fp_thread *t = fp_recorder_at(r, FP_HOOK_ENTER, key);
     if (FP_UNLIKELY(t == NULL)) {
         return;
     }
@@ -236,7 +259,7 @@ fp_recorder_enter(fp_recorder *r, fp_key key, PyObject *object, int resume)
 static inline void
 fp_recorder_leave(fp_recorder *r, fp_key key)
 {
-    fp_thread *t = fp_recorder_here(r);
+    fp_thread *t = fp_recorder_at(r, FP_HOOK_LEAVE, key);
     if (FP_UNLIKELY(t == NULL)) {
         return;
     }
@@ -325,9 +348,15 @@ fp_recorder_start_sections(fp_recorder *r);
 void
 fp_recorder_stop_sections(fp_recorder *r);
 
+/* [unhook]: the hook is taken out, too. */
 void
-fp_recorder_pause(fp_recorder *r);
+fp_recorder_pause(fp_recorder *r, int unhook);
 
+/* Puts it back; the pause goes on.  -1: functions are off. */
+int
+fp_recorder_rehook(fp_recorder *r);
+
+/* Does nothing while the hook is out. */
 void
 fp_recorder_resume(fp_recorder *r);
 

@@ -12,16 +12,19 @@ static PyObject *
 recorder_enable(PyObject *self, PyObject *args, PyObject *kwargs)
 {
     fp_recorder *r = fp_recorder_cast(self);
-    int subcalls = r->subcalls, builtins = r->builtins;
-    static char *names[] = {"subcalls", "builtins", NULL};
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|pp:enable", names,
-                                     &subcalls, &builtins) ||
+    int subcalls = r->subcalls, builtins = r->builtins, callers = 0;
+    static char *names[] = {"subcalls", "builtins", "callers", NULL};
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|pp$p:enable", names,
+                                     &subcalls, &builtins, &callers) ||
         fp_recorder_ready(r) < 0 ||
         fp_recorder_guard_timer(r, "enable", 0) < 0) {
         return NULL;
     }
     r->subcalls = (uint8_t)subcalls;
     r->builtins = (uint8_t)builtins;
+    if (!r->functions_on) {
+        r->callers = (uint8_t)callers;
+    }
     if (fp_recorder_start_functions(r) < 0) {
         return NULL;
     }
@@ -88,9 +91,15 @@ recorder_clear(PyObject *self, PyObject *Py_UNUSED(ignored))
 }
 
 static PyObject *
-recorder_pause(PyObject *self, PyObject *Py_UNUSED(ignored))
+recorder_pause(PyObject *self, PyObject *args, PyObject *kwargs)
 {
-    fp_recorder_pause(fp_recorder_cast(self));
+    int unhook = 0;
+    static char *names[] = {"unhook", NULL};
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$p:pause_functions",
+                                     names, &unhook)) {
+        return NULL;
+    }
+    fp_recorder_pause(fp_recorder_cast(self), unhook);
     Py_RETURN_NONE;
 }
 
@@ -98,6 +107,15 @@ static PyObject *
 recorder_resume(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
     fp_recorder_resume(fp_recorder_cast(self));
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+recorder_rehook(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    if (fp_recorder_rehook(fp_recorder_cast(self)) < 0) {
+        return NULL;
+    }
     Py_RETURN_NONE;
 }
 
@@ -287,19 +305,31 @@ recorder_memory(PyObject *self, PyObject *Py_UNUSED(ignored))
 #define KEYWORDS(f) ((PyCFunction)(void (*)(void))(f))
 
 PyMethodDef fp_recorder_methods[] = {
+    /* The first three are quiet: see fp_is_quiet. */
+    {"pause_functions", KEYWORDS(recorder_pause), METH_VARARGS | METH_KEYWORDS,
+     "pause_functions($self, *, unhook=False)\n--\n\n"
+     "Ignore calls; unhook: take the hook out, for somebody else."},
+    {"resume_functions", recorder_resume, METH_NOARGS,
+     "resume_functions($self, /)\n--\n\n"
+     "End a pause: calls that go on are callers again, and are not counted.\n"
+     "While the hook is out nothing happens."},
+    {"rehook", recorder_rehook, METH_NOARGS,
+     "rehook($self, /)\n--\n\n"
+     "Put the hook back that pause_functions(unhook=True) took out; the "
+     "pause\n"
+     "goes on.\n\n"
+     "Raises:\n    BusyError: another profiler holds it; functions are off "
+     "from\n"
+     "        then on."},
     {"enable", KEYWORDS(recorder_enable), METH_VARARGS | METH_KEYWORDS,
-     "enable($self, subcalls=True, builtins=True)\n--\n\n"
-     "Record the calls of every thread.\n\n"
+     "enable($self, subcalls=True, builtins=True, *, callers=False)\n--\n\n"
+     "Record the calls of every thread; callers: under those that go on now,\n"
+     "which are not counted.\n\n"
      "Raises:\n    BusyError: another profiler holds the hook; it goes on."},
     {"disable", recorder_disable, METH_NOARGS,
      "disable($self, /)\n--\n\nStop recording calls in every thread."},
     {"clear", recorder_clear, METH_NOARGS,
      "clear($self, /)\n--\n\nForget everything recorded."},
-    {"pause_functions", recorder_pause, METH_NOARGS,
-     "pause_functions($self, /)\n--\n\n"
-     "Ignore calls without taking the hook out."},
-    {"resume_functions", recorder_resume, METH_NOARGS,
-     "resume_functions($self, /)\n--\n\nEnd a pause."},
     {"set_costs", recorder_set_costs, METH_VARARGS,
      "set_costs($self, python_ns, c_ns, /)\n--\n\n"
      "Cost of one recorded call, for max_overhead."},

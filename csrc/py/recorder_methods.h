@@ -27,8 +27,6 @@ fp_recorder_ready(fp_recorder *r)
     return 0;
 }
 
-extern PyMethodDef fp_recorder_methods[];
-
 /* Steps so far. */
 PyObject *
 fp_recorder_step_count(const fp_recorder *r);

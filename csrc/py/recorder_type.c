@@ -2,6 +2,7 @@
 #include "py/recorder_methods.h"
 
 #include "py/gpu_layer.h"
+#include "py/section_type.h"
 
 #include <math.h>
 

@@ -3,6 +3,7 @@
 
 #include "py/gpu_layer.h"
 #include "py/nvtx_glue.h"
+#include "py/paused.h"
 
 /* torch.cuda.synchronize(), or whatever was set; never fails. */
 static void
@@ -58,9 +59,16 @@ fp_section_begin(fp_recorder *r, const fp_section_object *s)
         fp_thread_reserve_section(t, s->id) == FP_OK) {
         t->section[s->id]->cover = s->cover;
     }
+    int parked = fp_thread_is_parked(t);
+    if (FP_UNLIKELY(parked)) {
+        fp_paused_unpark(r, t, 1);
+    }
     int64_t now = fp_clock_now(&r->clock);
     fp_status status = fp_thread_open_section(t, s->id, (fp_phase)s->phase,
                                               fp_compat_context(), now);
+    if (FP_UNLIKELY(parked)) {
+        fp_paused_park(r, t);
+    }
     if (FP_UNLIKELY((r->gpu_on | r->tracing) != 0)) {
         section_changed(r, t, now);
     }
@@ -116,8 +124,16 @@ close_here(fp_recorder *r, const fp_section_object *s, unsigned flags)
         return;
     }
     int64_t now = fp_clock_now(&r->clock);
-    if (FP_UNLIKELY(fp_thread_close_section(t, s->id, fp_compat_context(),
-                                            flags, now) != FP_OK)) {
+    int parked = fp_thread_is_parked(t);
+    if (FP_UNLIKELY(parked)) {
+        fp_paused_unpark(r, t, t->stale);
+    }
+    fp_status status =
+        fp_thread_close_section(t, s->id, fp_compat_context(), flags, now);
+    if (FP_UNLIKELY(parked)) {
+        fp_paused_park(r, t);
+    }
+    if (FP_UNLIKELY(status != FP_OK)) {
         count_stray(r, t, s->id);
     }
     if (FP_UNLIKELY((r->gpu_on | r->tracing) != 0)) {
@@ -162,6 +178,14 @@ fp_section_end_lingering(fp_recorder *r)
     }
     const fp_section_object *s = r->lingers;
     r->lingering = 0;
+    if (r->parked) {
+        r->parked = 0;
+        fp_thread *t = fp_recorder_section_thread(r);
+        if (t != NULL) {
+            fp_thread_end_parked_section(t, (fp_phase)s->phase);
+        }
+        return;
+    }
     if (s->sync > 0 || (r->sync | s->state->nvtx_out) != 0) {
         close_with_extras(r, s, 0);
     }
@@ -174,7 +198,7 @@ fp_section_end_lingering(fp_recorder *r)
 static void
 end_lingering_inside(fp_recorder *r, const fp_section_object *s)
 {
-    if (!lingers_here(r) || r->lingers == s) {
+    if (!lingers_here(r) || r->lingers == s || r->parked) {
         return;
     }
     const fp_thread *t = r->lingers_in;
@@ -260,10 +284,14 @@ fp_section_leave_later(PyObject *self, PyObject *Py_UNUSED(ignored))
     fp_recorder *r = s->state->section_owner;
     fp_thread *t = r == NULL ? NULL : fp_recorder_section_thread(r);
     if (t != NULL && fp_thread_has_open_section(t, s->id)) {
+        if (r->parked) {
+            fp_section_end_lingering(r);
+        }
         r->lingers = s;
         r->lingers_in = t;
         r->lingers_epoch = r->section_epoch;
         r->lingering = 1;
+        r->parked = 0;
     }
     Py_RETURN_NONE;
 }
@@ -277,6 +305,42 @@ fp_section_leave_now(PyObject *self, PyObject *Py_UNUSED(ignored))
         fp_section_end_lingering(r);
     }
     Py_RETURN_NONE;
+}
+
+PyObject *
+fp_section_park(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    fp_section_object *s = (fp_section_object *)self;
+    fp_recorder *r = s->state->section_owner;
+    if (r != NULL && lingers_here(r) && r->lingers == s && !r->parked &&
+        fp_thread_has_open_section(r->lingers_in, s->id)) {
+        /* First: Python code may run. */
+        r->parked = 1;
+        section_close(s, FP_EXIT_PARK);
+    }
+    Py_RETURN_NONE;
+}
+
+PyObject *
+fp_section_resume(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    fp_section_object *s = (fp_section_object *)self;
+    fp_recorder *r = s->state->section_owner;
+    if (r == NULL || !lingers_here(r) || r->lingers != s || !r->parked) {
+        Py_RETURN_FALSE;
+    }
+    if (s->state->nvtx_out) {
+        fp_nvtx_section_opens(s);
+    }
+    fp_thread *t = fp_recorder_section_thread(r);
+    int64_t now = fp_clock_now(&r->clock);
+    fp_status status = fp_thread_resume_section(t, s->id, (fp_phase)s->phase,
+                                                fp_compat_context(), now);
+    if (FP_UNLIKELY((r->gpu_on | r->tracing) != 0)) {
+        section_changed(r, t, now);
+    }
+    r->parked = status != FP_OK;
+    return PyBool_FromLong(status == FP_OK);
 }
 
 PyObject *

@@ -23,6 +23,12 @@ fp_section_leave_later(PyObject *self, PyObject *ignored);
 PyObject *
 fp_section_leave_now(PyObject *self, PyObject *ignored);
 
+PyObject *
+fp_section_park(PyObject *self, PyObject *ignored);
+
+PyObject *
+fp_section_resume(PyObject *self, PyObject *ignored);
+
 /* The module's function. */
 PyObject *
 fp_profile_section(PyObject *module, PyObject *const *args, Py_ssize_t nargs,

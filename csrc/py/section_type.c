@@ -62,6 +62,14 @@ PyMethodDef fp_quiet_methods[] = {
     {"leave_now", fp_section_leave_now, METH_NOARGS,
      "leave_now($self, /)\n--\n\n"
      "Close it if that has not happened after leave_later()."},
+    {"park", fp_section_park, METH_NOARGS,
+     "park($self, /)\n--\n\n"
+     "Close it without ending its sample, after leave_later(): resume() goes "
+     "on "
+     "with it, and what ends a section that lingers ends the sample."},
+    {"resume", fp_section_resume, METH_NOARGS,
+     "resume($self, /)\n--\n\n"
+     "Open it again after park(); whether there was something to go on with."},
     {"__reduce__", section_reduce, METH_NOARGS,
      "__reduce__($self, /)\n--\n\nBy name."},
     {NULL, NULL, 0, NULL},

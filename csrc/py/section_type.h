@@ -34,12 +34,20 @@ fp_section_add_type(PyObject *module, fp_state *st);
  * the middle of what they measure. */
 extern PyMethodDef fp_quiet_methods[];
 
-enum { FP_QUIET_METHODS = 9 };
+enum { FP_QUIET_METHODS = 11 };
+
+/* The first ones of these are quiet, too. */
+extern PyMethodDef fp_recorder_methods[];
+
+enum { FP_QUIET_RECORDER_METHODS = 3 };
 
 static inline int
 fp_is_quiet(const PyMethodDef *m)
 {
-    return m >= fp_quiet_methods && m < fp_quiet_methods + FP_QUIET_METHODS;
+    return (m >= fp_quiet_methods &&
+            m < fp_quiet_methods + FP_QUIET_METHODS) ||
+           (m >= fp_recorder_methods &&
+            m < fp_recorder_methods + FP_QUIET_RECORDER_METHODS);
 }
 
 /* PyIter_Next in the section, for Recorder.next_batch. */

@@ -2,7 +2,7 @@
 #include "py/gc_hook.h"
 #include "py/gpu_layer.h"
 #include "py/nvtx_in.h"
-#include "py/recorder.h"
+#include "py/paused.h"
 #include "py/section_type.h"
 
 #include "core/steps_split.h"
@@ -74,6 +74,17 @@ start_backend(fp_recorder *r)
     return 0;
 }
 
+static void
+stop_backend(fp_recorder *r)
+{
+    if (r->backend == FP_BACKEND_MONITORING) {
+        fp_monitoring_stop(r);
+    }
+    else {
+        fp_setprofile_stop(r);
+    }
+}
+
 /* Setting and removing a hook runs Python code, so another thread may come in
  * between: it waits, as its own calls would be lost or its own removal undone.
  * Not for ever, since what runs there is not ours. */
@@ -96,6 +107,31 @@ begin_switch(fp_recorder *r)
 {
     r->switching = 1;
     r->switcher = PyThread_get_thread_ident();
+}
+
+/* Every thread's open calls end here; sections stay open. */
+static void
+drop_all_functions(fp_recorder *r)
+{
+    for (fp_thread *t = r->threads; t != NULL; t = t->next) {
+        t->unseen = 0;
+        t->stale = 0;
+        t->refound = 0;
+        if (t->last != INT64_MIN) {
+            fp_thread_unpark(t, now_of(r, t));
+            fp_thread_drop_functions(t, now_of(r, t));
+            fp_recorder_trace(r, t, t->last);
+        }
+    }
+}
+
+/* disable() may have come meanwhile. */
+static void
+after_switch(fp_recorder *r)
+{
+    if (r->stop_wanted) {
+        fp_recorder_stop_functions(r);
+    }
 }
 
 int
@@ -122,35 +158,23 @@ fp_recorder_start_functions(fp_recorder *r)
     account_start(r);
     r->function_epoch = epoch;
     r->functions_on = 1;
-    r->paused = 0;
+    r->paused = r->unhooked = 0;
     st->function_owner = r;
+    fp_paused_expect_callers(r);
     int rc = start_backend(r);
     r->switching = 0;
     if (rc < 0) {
         r->stop_wanted = 0;
         r->functions_on = 0;
         r->function_epoch = FP_EPOCH_OFF;
+        drop_all_functions(r);
         st->function_owner = NULL;
         account_stop(r);
         return -1;
     }
     fp_gpu_layer_epochs(r);
-    if (r->stop_wanted) {
-        fp_recorder_stop_functions(r);
-    }
+    after_switch(r);
     return 0;
-}
-
-/* Every thread's open calls end here; sections stay open. */
-static void
-drop_all_functions(fp_recorder *r)
-{
-    for (fp_thread *t = r->threads; t != NULL; t = t->next) {
-        if (t->last != INT64_MIN) {
-            fp_thread_drop_functions(t, now_of(r, t));
-            fp_recorder_trace(r, t, t->last);
-        }
-    }
 }
 
 void
@@ -171,13 +195,10 @@ fp_recorder_stop_functions(fp_recorder *r)
     drop_all_functions(r);
     r->function_epoch = FP_EPOCH_OFF;
     fp_gpu_layer_epochs(r);
-    if (r->backend == FP_BACKEND_MONITORING) {
-        fp_monitoring_stop(r);
+    if (!r->unhooked) {
+        stop_backend(r);
     }
-    else {
-        fp_setprofile_stop(r);
-    }
-    r->functions_on = 0;
+    r->functions_on = r->paused = r->unhooked = 0;
     fp_gpu_layer_epochs(r);
     if (r->state->function_owner == r) {
         r->state->function_owner = NULL;
@@ -226,7 +247,12 @@ fp_recorder_stop_sections(fp_recorder *r)
     fp_nvtx_in_collect(r);
     fp_recorder_trace_close(r);
     for (fp_thread *t = r->threads; t != NULL; t = t->next) {
+        int parked = fp_thread_is_parked(t);
+        fp_thread_unpark(t, now_of(r, t));
         fp_thread_drop_sections(t, now_of(r, t));
+        if (parked) {
+            fp_thread_park(t, now_of(r, t));
+        }
     }
     r->section_epoch = FP_EPOCH_OFF;
     fp_gpu_layer_epochs(r);
@@ -237,23 +263,74 @@ fp_recorder_stop_sections(fp_recorder *r)
     account_stop(r);
 }
 
-void
-fp_recorder_pause(fp_recorder *r)
+/* Taking the hook out and putting it back runs Python code; see above. */
+static void
+take_hook_out(fp_recorder *r)
 {
-    if (r->functions_on && !r->paused) {
-        drop_all_functions(r);
+    PyObject *type, *exc, *tb;
+    PyErr_Fetch(&type, &exc, &tb);
+    begin_switch(r);
+    stop_backend(r);
+    r->switching = 0;
+    r->unhooked = 1;
+    PyErr_Restore(type, exc, tb);
+}
+
+void
+fp_recorder_pause(fp_recorder *r, int unhook)
+{
+    wait_for_other_switch(r);
+    if (!r->functions_on || r->switching) {
+        return;
+    }
+    unhook = unhook && !r->unhooked;
+    int begins = !r->paused;
+    if (r->timer != NULL) {
+        drop_all_functions(r); /* nobody knows the time in between */
+    }
+    else if (begins || unhook) {
+        fp_paused_begin(r, unhook);
+    }
+    if (begins) {
         r->paused = 1;
+        r->paused_epoch = r->function_epoch;
         r->function_epoch = FP_EPOCH_OFF;
         fp_gpu_layer_epochs(r);
     }
+    if (unhook) {
+        take_hook_out(r);
+        after_switch(r);
+    }
+}
+
+int
+fp_recorder_rehook(fp_recorder *r)
+{
+    wait_for_other_switch(r);
+    if (!r->functions_on || !r->unhooked || r->switching) {
+        return 0;
+    }
+    begin_switch(r);
+    int rc = start_backend(r);
+    r->switching = 0;
+    r->unhooked = rc < 0;
+    if (rc < 0) {
+        fp_recorder_stop_functions(r);
+    }
+    after_switch(r);
+    return rc;
 }
 
 void
 fp_recorder_resume(fp_recorder *r)
 {
-    if (r->functions_on && r->paused) {
-        r->paused = 0;
-        r->function_epoch = fp_new_epoch();
-        fp_gpu_layer_epochs(r);
+    if (!r->functions_on || !r->paused || r->unhooked || r->switching) {
+        return;
     }
+    r->paused = 0;
+    r->function_epoch = fp_new_epoch();
+    if (r->timer == NULL) {
+        (void)fp_recorder_arrive(r, FP_HOOK_LEAVE, 0);
+    }
+    fp_gpu_layer_epochs(r);
 }

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import queue
+import threading
+from collections import Counter
+from collections.abc import Callable
+
 import pytest
 from fastprof.capture import Recorder
 from fastprof.capture.convert import take_snapshot
 from fastprof.snapshot import Snapshot
 from helpers import BACKENDS
-from trees import counts
+from trees import counts, paths
 
 pytestmark = pytest.mark.skipif("monitoring" not in BACKENDS, reason="needs sys.monitoring")
 
@@ -70,6 +75,79 @@ def test_a_hot_trivial_function_is_muted_and_named() -> None:
 def test_a_muted_function_is_recorded_again_by_the_next_recording() -> None:
     assert run(0.0001).muted
     assert counts(run(0.0), "trivial") == (80_000, 0)
+
+
+def ancestors(snapshot: Snapshot, name: str) -> Counter[tuple[str, ...]]:
+    """Calls by the names above `name`."""
+    found: Counter[tuple[str, ...]] = Counter()
+    for (path, kind), n in paths(snapshot).items():
+        if kind == "calls" and path[-1] == name:
+            found[path[:-1]] += n
+    return found
+
+
+def test_a_function_that_is_open_is_not_muted() -> None:
+    """One code is trivial and hot, and also stands above step(): a decorator's wrapper."""
+
+    def wrapped(function: Callable[..., object], *args: object) -> None:
+        function(*args)
+
+    def steps(recorder: Recorder) -> None:
+        for _ in range(40):
+            for _ in range(2000):
+                wrapped(trivial)
+            heavy()
+            recorder.step()
+
+    recorder = Recorder(backend="monitoring", max_overhead=0.0001)
+    recorder.set_costs(500.0, 400.0)
+    recorder.start_sections()
+    recorder.mark()
+    recorder.enable()
+    wrapped(steps, recorder)
+    heavy()
+    recorder.disable()
+    recorder.stop_sections()
+    snapshot = take_snapshot(recorder)
+    assert "trivial" in {snapshot.keys[m.key].name for m in snapshot.muted}
+    assert ancestors(snapshot, "heavy") == {("wrapped", "steps"): 40, (): 1}
+    assert "unbalanced" not in snapshot.counters
+
+
+def test_a_function_in_which_another_thread_stands_is_not_muted() -> None:
+    turns: list[queue.SimpleQueue[int]] = [queue.SimpleQueue(), queue.SimpleQueue()]
+
+    def block() -> int:
+        turns[1].put(1)
+        return turns[0].get()
+
+    def shared(wait: bool) -> int:
+        return wait and block()  # one return for both
+
+    def serve() -> None:
+        shared(True)
+        heavy()
+
+    recorder = Recorder(backend="monitoring", max_overhead=0.0001)
+    recorder.set_costs(500.0, 400.0)
+    recorder.start_sections()
+    recorder.mark()
+    recorder.enable()
+    thread = threading.Thread(target=serve)
+    thread.start()
+    turns[1].get()
+    for _ in range(40):
+        for _ in range(2000):
+            shared(False)
+        heavy()
+        recorder.step()
+    turns[0].put(1)
+    thread.join()
+    recorder.disable()
+    recorder.stop_sections()
+    snapshot = take_snapshot(recorder)
+    assert [path[-1:] for path in ancestors(snapshot, "heavy") if path] == [("serve",)]
+    assert "unbalanced" not in snapshot.counters
 
 
 def test_a_muted_function_that_raises_stays_balanced() -> None:

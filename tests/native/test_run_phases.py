@@ -173,3 +173,50 @@ def test_clear_forgets_the_time_and_stays_in_the_phase(backend) -> None:
     snapshot = take_snapshot(recorder)
     assert snapshot.phase_ns("setup") < 15 * MS
     assert calls(snapshot.only("setup"), "work") == 1
+
+
+def test_the_phase_may_change_while_calls_are_not_recorded(backend) -> None:
+    recorder = Recorder(backend=backend, skip_steps=0)
+    recorder.start_sections()
+    recorder.enable()
+
+    def caller() -> None:
+        with profile_section("forward"):
+            work()
+            recorder.pause_functions()
+            recorder.set_phase(VALIDATION)
+            work()
+            recorder.resume_functions()
+            work()
+            recorder.set_phase(STEPS)
+            work()
+
+    caller()
+    recorder.disable()
+    recorder.stop_sections()
+    snapshot = take_snapshot(recorder)
+    for name, calls_of in (("steps", 2), ("validation", 1)):
+        row = next(r for r in build_report(snapshot, phase=name).functions if r.name == "work")
+        assert row.calls == calls_of, name
+        assert [edge.qualname.rpartition(".")[2] for edge in row.callers] == ["caller"], name
+
+
+def test_a_section_parked_in_one_phase_is_a_sample_of_that_phase() -> None:
+    recorder = Recorder(skip_steps=0)
+    recorder.start_sections()
+    forward = profile_section("forward")
+    for goes_on in (False, True):
+        recorder.set_phase(STEPS)
+        forward.enter_phase()
+        forward.leave_later()
+        time.sleep(0.01)
+        forward.park()
+        recorder.set_phase(VALIDATION)
+        if goes_on:
+            assert forward.resume()
+        forward.leave_now()
+    recorder.set_phase(STEPS)
+    recorder.stop_sections()
+    rows = {RUN_PHASES[s.phase]: (s.count, s.sum_ns) for s in take_snapshot(recorder).sections}
+    assert (rows["steps"][0], rows["validation"][0]) == (1, 1)
+    assert min(ns for _, ns in rows.values()) >= 10 * MS, "the time before it was parked, too"

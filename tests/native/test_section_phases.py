@@ -66,6 +66,45 @@ def test_it_lasts_until_the_next_phase_and_contains_other_sections(prof) -> None
     assert rows["forward"] >= 2 <= rows["backward"]
 
 
+def test_a_parked_section_is_one_sample_of_its_parts(prof) -> None:
+    def part(resumed: bool) -> None:
+        assert FORWARD.resume() is resumed
+        if not resumed:
+            assert FORWARD.enter_phase() is True
+            FORWARD.leave_later()
+        time.sleep(0.002)
+        FORWARD.park()
+        FORWARD.park()
+        assert FORWARD.phase_is_open() is False
+
+    for _ in range(2):
+        part(False)
+        with profile_section("between"):
+            time.sleep(0.02)
+        part(True)
+        with BACKWARD:
+            assert FORWARD.resume() is False
+        prof.step()
+    assert counts(prof) == {"forward": 2, "between": 2, "backward": 2}
+    report = prof.report()
+    rows = {row.name: row.total_ms for row in report.steps.rows}
+    assert rows["forward"] == pytest.approx(report.section("forward").total_ms, abs=0.01)
+    assert 8 <= rows["forward"] < rows["between"]
+
+
+def test_a_parked_section_ends_with_the_step_and_the_fetch(prof) -> None:
+    loader = iter(prof.loader([1, 2], "main"))
+    for end in (prof.step, lambda: next(loader), FORWARD.leave_now):
+        assert FORWARD.enter_phase() is True
+        FORWARD.leave_later()
+        FORWARD.park()
+        assert not FORWARD.phase_is_open()
+        end()
+        assert FORWARD.resume() is False
+    assert {row.name: row.count for row in prof.report().sections}["forward"] == 3
+    assert prof.snapshot().counters == {}
+
+
 def test_it_ends_with_the_section_around_it(prof) -> None:
     with profile_section("around"):
         FORWARD.enter_phase()

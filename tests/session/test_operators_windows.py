@@ -478,16 +478,13 @@ def test_a_hook_that_was_given_to_another_profiler_is_not_taken_back() -> None:
     class Recorder:
         backend = "setprofile"
         steps = 0
-        enabled = True
+        hooked = True
 
-        def enable(self) -> None:
-            self.enabled = True
+        def rehook(self) -> None:
+            self.hooked = True
 
-        def disable(self) -> None:
-            self.enabled = False
-
-        def pause_functions(self) -> None:
-            pass
+        def pause_functions(self, *, unhook: bool = False) -> None:
+            self.hooked = self.hooked and not unhook
 
         resume_functions = mark = pause_functions
 
@@ -497,4 +494,4 @@ def test_a_hook_that_was_given_to_another_profiler_is_not_taken_back() -> None:
     recording[0] = False  # Profiler.stop_functions()
     with hook.aside():
         hook.put_back()
-    assert not recorder.enabled
+    assert not recorder.hooked

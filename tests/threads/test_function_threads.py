@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import queue
 import sys
 import threading
 import time
@@ -74,6 +75,59 @@ def test_threads_running_before_the_start_are_recorded(backend: str) -> None:
     recorder.disable()
     thread.join()
     assert counts(take_snapshot(recorder), "leaf") == (100, 0)
+
+
+def test_a_thread_that_was_idle_between_two_recordings_is_recorded(backend: str) -> None:
+    asked: queue.SimpleQueue[int] = queue.SimpleQueue()
+    done: queue.SimpleQueue[int] = queue.SimpleQueue()
+
+    def serve() -> None:
+        while asked.get():
+            work()
+            done.put(1)
+
+    thread = threading.Thread(target=serve, daemon=True)
+    seen = []
+    for rounds in (1, 2, 3):
+        recorder = Recorder(backend=backend)
+        recorder.enable()
+        if rounds == 1:
+            thread.start()
+        for _ in range(rounds):
+            asked.put(1)
+            done.get()
+        recorder.disable()
+        seen.append(counts(take_snapshot(recorder), "leaf")[0])
+    asked.put(0)
+    thread.join()
+    assert seen == [100, 200, 300]
+
+
+def test_the_profile_function_of_another_thread_is_left_alone(backend: str) -> None:
+    begin, go_on = threading.Event(), threading.Event()
+    seen: list[object] = []
+
+    def profile(*args: object) -> None:
+        pass
+
+    def other() -> None:
+        sys.setprofile(profile)
+        begin.set()
+        go_on.wait()
+        seen.append(sys.getprofile())
+        sys.setprofile(None)
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    begin.wait()
+    recorder = Recorder(backend=backend)
+    recorder.enable()
+    leaf()
+    recorder.disable()
+    go_on.set()
+    thread.join()
+    assert seen == [profile]
+    assert counts(take_snapshot(recorder), "leaf") == (1, 0)
 
 
 def test_f17_threads_switching_all_the_time_never_mix(backend: str) -> None:

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from fastprof.capture import Section
 
 
+#: A section, and a phase of the run.
+_CHECKPOINT = "checkpoint"
+
+
 class _Entry:
     """An action under way: its section, and whether that was open when another began."""
 
@@ -78,6 +82,8 @@ class Session:
         self._open: Section | None = None
         self._container: Section | None = None
         self._numbered: dict[str, list[Holder]] = {}
+        # Of the run's phases: before the first step, or in no step.
+        self._in_setup = True
         self._outside = True
         self._thread = threading.get_ident()
         self._steps_before = 0
@@ -111,6 +117,8 @@ class Session:
         """Close what is open and end the run, if it was started here."""
         if self.alive:
             self._close_all()
+            if self._outside and not self._in_setup:
+                self.quietly("A phase could not be left", self.profiler.leave_phase, "outside")
         self.alive = False
         torch_owner.release(self)
         self._numbered.clear()
@@ -148,12 +156,16 @@ class Session:
 
     def leave_steps(self) -> None:
         """What follows is in no step, until :meth:`begin_step`."""
-        self._outside = True
+        if not self._outside and self.alive:
+            self._outside = True
+            self.quietly("A phase could not be entered", self.profiler.enter_phase, "outside")
 
     def begin_step(self) -> None:
         """Begin a step now if none is under way."""
         if self._outside and self.alive:
-            self._outside = False
+            phase = "setup" if self._in_setup else "outside"
+            self._outside = self._in_setup = False
+            self.quietly("A phase could not be left", self.profiler.leave_phase, phase)
             self.quietly("A step could not be begun", self.profiler._recorder.mark)
 
     # -- sections
@@ -211,6 +223,7 @@ class Session:
         self._switch(None)
         self._stack.clear()
         if self._container is None:
+            self.profiler.enter_phase("validation")
             self._container = self.section(name).__enter__()
 
     def leave_container(self) -> None:
@@ -220,6 +233,37 @@ class Session:
             self._switch(None)
             self._stack.clear()
             container.__exit__(None, None, None)
+            self.profiler.leave_phase("validation")
+
+    def open_checkpoint(self, key: object) -> None:
+        """Begin a checkpoint: its section, and the phase of the run."""
+        if self.alive and threading.get_ident() == self._thread:
+            self.quietly("A phase could not be entered", self.profiler.enter_phase, _CHECKPOINT)
+            self.open(key, _CHECKPOINT)
+
+    def close_checkpoint(self, key: object, *exc_info: Any) -> None:
+        """End it."""
+        if self.alive and threading.get_ident() == self._thread:
+            self.close(key, *exc_info)
+            self.quietly("A phase could not be left", self.profiler.leave_phase, _CHECKPOINT)
+
+    def checkpoint(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Return ``original``, which saves; one that another one calls is part of that."""
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if any(entry.name == _CHECKPOINT for entry in self._stack):
+                return original(*args, **kwargs)
+            key = object()
+            self.open_checkpoint(key)
+            try:
+                result = original(*args, **kwargs)
+            except BaseException:
+                self.close_checkpoint(key, *sys.exc_info())
+                raise
+            self.close_checkpoint(key)
+            return result
+
+        return call
 
     def _switch(self, section: Section | None, *exc_info: Any) -> None:
         old, self._open = self._open, None

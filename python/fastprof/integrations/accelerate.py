@@ -251,9 +251,10 @@ class AcceleratorAttachment(Attachment):
         for name, section in (
             ("clip_grad_norm_", "clip_grad"),
             ("clip_grad_value_", "clip_grad"),
-            ("save_state", "checkpoint"),
         ):
             patches.method(accelerator, name, functools.partial(session.around, section))
+        for name in ("save_state", "save_model", "save"):
+            patches.method(accelerator, name, session.checkpoint)
         for name in ("prepare", "prepare_model", "prepare_optimizer"):
             patches.method(accelerator, name, self._preparing)
         patches.method(accelerator, "end_training", self._ending)

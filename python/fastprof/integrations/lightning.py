@@ -224,6 +224,8 @@ class _ProfilerMethods:
                 session.quietly("An evaluation could not be ended", self._end_evaluation)
                 profiler = session.profiler
                 session.quietly("Metrics could not be emitted", profiler.validation_ends)
+                # Loaders of which not every batch was wanted.
+                session.quietly("A phase could not be left", profiler.training_goes_on)
                 session.quietly("A loader could not be left", profiler.leave_validation)
 
         return run
@@ -288,8 +290,8 @@ class _ProfilerMethods:
         if hook in ("val_next", "test_next", "predict_next"):
             return self._before_val_fetch, session.close
         if action == "save_checkpoint":
-            section = "checkpoint"
-        elif action == "optimizer_step":  # of manual optimization
+            return session.open_checkpoint, session.close_checkpoint
+        if action == "optimizer_step":  # of manual optimization
             section = "optimizer"
         elif head.startswith("[Strategy]"):
             section = _STRATEGY.get(hook, "")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from fastprof.capture.sections import profile_section
 from fastprof.integrations.torch_data import Loaders
 from fastprof.integrations.torch_dynamo import leave_alone
-from fastprof.integrations.torch_modules import Hook, ModuleRows
+from fastprof.integrations.torch_modules import ModuleRows, ResultHook
 from fastprof.session.cuda_init import CudaInit
 from fastprof.session.wrapping import FAILED, After, Before, wrap
 
@@ -72,6 +72,7 @@ class Hooks:
         self._part("forward", self._install_forward)
         self._part("backward", self._install_backward)
         self._part("optimizer", self._install_optimizer)
+        self._part("evaluation", self._install_evaluation)
         self._part("checkpoint", self._install_checkpoint)
         cuda = getattr(self._torch, "cuda", None)
         if cuda is not None and cuda.is_initialized():
@@ -189,7 +190,7 @@ class Hooks:
             raise RuntimeError("hooks of modules are not kept where they were expected")
         self._before, self._before_key, self._before_hook = hooks, handle.id, before_forward
         self._undo.append(self._disarm)
-        self._left = Hook(self._module_left)
+        self._left = ResultHook(self._module_left)
         self._replace("forward", module.Module, "compile", None, self._was_compiled)
         if hasattr(self._torch, "compile"):
             self._replace("forward", self._torch, "compile", None, self._watch_compiled)
@@ -216,7 +217,7 @@ class Hooks:
             after[1][_AFTER_KEY] = True
             self._after = after
         except BaseException:
-            self._phases.module_ends()
+            self._phases.module_ends(module)
             raise
         self._disarm()
 
@@ -226,7 +227,7 @@ class Hooks:
                 hooks.pop(_AFTER_KEY, None)
             self._after = None
 
-    def _module_left(self, module: Any) -> None:
+    def _module_left(self, module: Any, output: Any) -> None:
         if "forward" in self._off:
             return
         try:
@@ -235,7 +236,7 @@ class Hooks:
             if sys.exc_info()[0] is None:
                 self._take_after()
             self._arm()
-            self._phases.module_ends()
+            self._phases.module_ends(module, output)
         except Exception as error:
             self._switch_off("forward", error)
 
@@ -267,19 +268,23 @@ class Hooks:
 
     def _around_call(self, target: Callable[[Any], Any]) -> tuple[Before, After]:
         """Return what is told of a call for which hooks on modules are no use."""
-        begun: list[bool] = []
+        begun: list[Any] = []
         here = self._phases.here  # calls in other threads are not to be mixed up with ours
 
         def begins(args: Any, kwargs: Any) -> None:
             if here():
-                begun.append(False)
+                begun.append(None)
                 if not self._compiling():
-                    begun[-1] = bool(self._part("forward", self._call_begins, target(args)))
+                    module = target(args)
+                    if self._part("forward", self._call_begins, module):
+                        begun[-1] = module
 
         def ends(args: Any, kwargs: Any, result: Any) -> None:
-            if here() and begun and begun.pop():
+            module = begun.pop() if here() and begun else None
+            if module is not None:
                 self._arm()
-                self._part("forward", self._phases.module_ends)
+                output = None if result is FAILED else result
+                self._part("forward", self._phases.module_ends, module, output)
 
         return begins, ends
 
@@ -316,6 +321,14 @@ class Hooks:
             optimizers.register_optimizer_step_post_hook(self._after_step),
         ):
             self._undo.append(handle.remove)
+        made = self._phases.models.optimizer_made
+        self._replace(
+            "optimizer",
+            optimizers.Optimizer,
+            "__init__",
+            None,
+            lambda args, kwargs, result: made(args[0]) if result is not FAILED else None,
+        )
         scaler = getattr(sys.modules.get("torch.amp.grad_scaler"), "GradScaler", None)
         if scaler is not None:
             # It looks for infinities first, which waits for the GPU.
@@ -367,10 +380,33 @@ class Hooks:
         self._phases.optimizer_ends(optimizer, stepped=optimizer)
         self._arm()
 
+    # -- evaluation: modes
+
+    def _install_evaluation(self) -> None:
+        module = sys.modules["torch.nn.modules.module"].Module
+        phases, part = self._phases, self._part
+        self._replace(
+            "evaluation",
+            module,
+            "eval",
+            lambda args, kwargs: phases.model_evals(args[0]),
+            lambda args, kwargs, result: None,
+        )
+        original = module.train
+
+        # Called for each module inside: there is little time.
+        @functools.wraps(original)
+        def train(module: Any, mode: bool = True) -> Any:
+            if mode and phases.evaluating:
+                part("evaluation", phases.model_trains, module)
+            return original(module, mode)
+
+        self._put(module, "train", train)
+
     # -- saving, and copies to the GPU
 
     def _install_checkpoint(self) -> None:
-        begins, ends = self._aside(CHECKPOINT)
+        begins, ends = self._aside(CHECKPOINT, phase="checkpoint")
         for owner in (self._torch, sys.modules["torch.serialization"]):
             self._replace("checkpoint", owner, "save", begins, ends)
 
@@ -380,23 +416,34 @@ class Hooks:
         self._replace("copies", tensor, "to", *self._aside(H2D, _goes_to_gpu))
 
     def _aside(
-        self, section: Any, wanted: Callable[[Any, Any], bool] | None = None
+        self,
+        section: Any,
+        wanted: Callable[[Any, Any], bool] | None = None,
+        phase: str = "",
     ) -> tuple[Before, After]:
-        """Return what opens and closes a section beside the phases."""
-        phases = self._phases
-        opened: list[bool] = []
+        """Return what opens and closes a section beside the phases of a step.
+
+        ``phase``: of the run, entered and left with it.
+        """
+        phases, profiler = self._phases, self._phases.profiler
+        # Of each call under way: whether it is aside, and has the section.
+        calls: list[tuple[bool, bool]] = []
 
         def begins(args: Any, kwargs: Any) -> None:
             if phases.here():
-                opened.append(
-                    (wanted is None or wanted(args, kwargs))
-                    and phases.aside()
-                    and section.enter_phase()
-                )
+                aside = (wanted is None or wanted(args, kwargs)) and phases.aside()
+                if aside and phase:
+                    profiler.enter_phase(phase)
+                calls.append((aside, aside and section.enter_phase()))
 
         def ends(args: Any, kwargs: Any, result: Any) -> None:
-            if phases.here() and opened and opened.pop():
+            aside, opened = calls.pop() if phases.here() and calls else (False, False)
+            if opened:
                 section.__exit__(*(sys.exc_info() if result is FAILED else (None, None, None)))
+            if aside:
+                if phase:
+                    profiler.leave_phase(phase)
+                phases.aside_ends()
 
         return begins, ends
 

@@ -21,6 +21,7 @@ from fastprof.errors import StateError
 from fastprof.integrations.torch_data import Loaders
 from fastprof.integrations.torch_hooks import Hooks, compiling_test
 from fastprof.integrations.torch_import import TorchImport
+from fastprof.integrations.torch_models import has_optimizers
 from fastprof.integrations.torch_modules import ModuleRows
 from fastprof.integrations.torch_phases import Phases
 from fastprof.session import current
@@ -101,7 +102,7 @@ class TorchLoop:
     def _install(self) -> None:
         try:
             torch: Any = sys.modules["torch"]
-            phases = Phases(self.profiler, self._steps, torch.is_grad_enabled)
+            phases = Phases(self.profiler, self._steps, torch.is_grad_enabled, has_optimizers)
             rows = ModuleRows(self._patterns, phases.here, compiling_test(torch))
             loaders = Loaders(self.profiler, phases, self._fail)
             self._phases = phases

@@ -31,6 +31,13 @@ class Hook:
         return getattr, (nullcontext(), "__exit__")
 
 
+class ResultHook(Hook):
+    """The same for a function that wants what the module returned as well."""
+
+    def __call__(self, module: Any, args: Any, result: Any = None) -> None:
+        self._call(module, result)
+
+
 class ModuleRows:
     """Sections for the modules whose path matches one of ``patterns``.
 

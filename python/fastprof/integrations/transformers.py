@@ -108,7 +108,7 @@ class TrainerAttachment(Attachment):
 
         section(trainer.accelerator, "backward", "backward")
         section(trainer, "_clip_grad_norm", "clip_grad")
-        section(trainer, "_save_checkpoint", "checkpoint")
+        patches.method(trainer, "_save_checkpoint", session.checkpoint)
         section(trainer.callback_handler, "call_event", "callbacks")
         patches.method(trainer.callback_handler, "call_event", self._event)
         patches.method(trainer, "get_batch_samples", self._fetching)

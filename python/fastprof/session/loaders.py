@@ -27,7 +27,7 @@ UNKNOWN = "unknown"
 class LoaderEntry:
     """One loader as the recorder and the metric keys know it."""
 
-    __slots__ = ("batches", "name", "split", "tag", "weight")
+    __slots__ = ("batches", "name", "settled", "split", "tag", "told", "weight")
 
     def __init__(self, tag: int, name: str, split: str) -> None:
         self.tag = tag
@@ -36,6 +36,9 @@ class LoaderEntry:
         #: Configured share in a mixture of loaders, if the user stated one.
         self.weight: float | None = None
         self.batches = 0
+        #: Whether the split is known, and not a guess; and whether the user stated it.
+        self.settled = True
+        self.told = True
 
 
 class LoaderRegistry:
@@ -52,6 +55,8 @@ class LoaderRegistry:
         self.entries: list[LoaderEntry] = []
         self._named: dict[tuple[str, str], LoaderEntry] = {}
         self._unnamed: list[tuple[LoaderEntry, Holder]] = []
+        #: What the loaders whose split nobody stated iterate over, by tag.
+        self._data: dict[int, Holder] = {}
         self._taken: dict[str, set[str]] = {split: set() for split in SPLITS}
         # The name of work without a loader is not to be had by a loader.
         self._taken["train"].add(UNKNOWN)
@@ -61,11 +66,87 @@ class LoaderRegistry:
         if name is None:
             return self._entry_of_object(iterable, split)
         # Names can be megabytes: what is kept of one is bounded.
-        key = (split, hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest())
+        key = (split, _digest(name))
         entry = self._named.get(key)
         if entry is None:
             entry = self._named[key] = self._new(name, split)
         return entry
+
+    def guessed(
+        self, iterable: object, name: str | None, split: str, *, sure: bool = False
+    ) -> LoaderEntry:
+        """The same for a loader of which nobody stated the split.
+
+        Args:
+            iterable: the loader.  One made anew for each pass over the same data is one.
+            name: None: none was stated.
+            split: what its batches seem to be for.
+            sure: it is that; else an entry that is settled counts.
+        """
+        entry = self.find_guessed(iterable, name, split, sure=sure)
+        if entry is None:
+            entry = self._new(name or self._number(split), split)
+            entry.settled = entry.told = False
+            if name is None:
+                self._unnamed.append((entry, Holder(iterable)))
+            else:
+                self._named[split, _digest(name)] = entry
+        if name is None:
+            self._data[entry.tag] = Holder(data_of(iterable))
+        if not entry.settled:
+            self._move(entry, split)
+        return entry
+
+    def find_guessed(
+        self, iterable: object, name: str | None, split: str, *, sure: bool = False
+    ) -> LoaderEntry | None:
+        """Return what :meth:`guessed` has made of that loader; None: nothing."""
+        if name is not None:
+            named = [self._named.get((other, _digest(name))) for other in SPLITS]
+            return _best([entry for entry in named if entry is not None], split, sure)
+        # Of this loader, of one before it that went over the same data, of one like it.
+        found: list[list[LoaderEntry]] = [[], [], []]
+        data = data_of(iterable)
+        for entry, holder in self._unnamed:
+            if entry.told:
+                continue
+            theirs, gone = self._data[entry.tag], holder.is_free_for(iterable)
+            if holder.holds(iterable):
+                found[0].append(entry)
+            elif theirs.holds(data):
+                # Trainers keep every validation loader that they made.
+                if gone or (entry.settled and entry.split == split == "val"):
+                    found[1].append(entry)
+            elif gone and entry.split == split and theirs.is_free_for(data):
+                found[2].append(entry)
+        for entries in found:
+            best = _best(entries, split, sure)
+            if best is not None:
+                places = [entry for entry, _ in self._unnamed]
+                self._unnamed[places.index(best)] = (best, Holder(iterable))
+                return best
+        return None
+
+    def settle(self, entry: LoaderEntry, split: str) -> None:
+        """``entry`` turned out to be of that split, if that was not known."""
+        if not entry.settled:
+            entry.settled = True
+            self._move(entry, split)
+
+    def _move(self, entry: LoaderEntry, split: str) -> None:
+        if entry.split == split:
+            return
+        old, entry.split = entry.split, split
+        self._taken[old].discard(entry.name)
+        for (known, digest), named in list(self._named.items()):
+            if named is entry:
+                del self._named[known, digest]
+                self._named[split, digest] = entry
+                break
+        else:
+            entry.name = self._number(split, entry)
+        entry.name = component_among(entry.name, self._taken[split])
+        self._taken[split].add(entry.name)
 
     def _entry_of_object(self, iterable: object, split: str) -> LoaderEntry:
         free = None
@@ -80,12 +161,16 @@ class LoaderRegistry:
             entry = self._unnamed[free][0]
             self._unnamed[free] = (entry, Holder(iterable))
             return entry
-        count = sum(1 for entry, _ in self._unnamed if entry.split == split)
-        while f"loader{count}" in self._taken[split]:
-            count += 1
-        entry = self._new(f"loader{count}", split)
+        entry = self._new(self._number(split), split)
         self._unnamed.append((entry, Holder(iterable)))
         return entry
+
+    def _number(self, split: str, but: LoaderEntry | None = None) -> str:
+        unnamed = [entry for entry, _ in self._unnamed if entry is not but]
+        count = sum(1 for entry in unnamed if entry.split == split)
+        while f"loader{count}" in self._taken[split]:
+            count += 1
+        return f"loader{count}"
 
     def _new(self, name: str, split: str) -> LoaderEntry:
         taken = self._taken[split]
@@ -94,6 +179,30 @@ class LoaderRegistry:
         entry = LoaderEntry(len(self.entries), clean, split)
         self.entries.append(entry)
         return entry
+
+
+def _best(entries: list[LoaderEntry], split: str, sure: bool) -> LoaderEntry | None:
+    """Of the entries of one loader that for ``split``, if that is sure, else a settled one."""
+    guessed = [entry for entry in entries if not entry.told]
+    # A loader that is trained on, and evaluated on at times, is more often trained on.
+    guessed.sort(key=lambda entry: entry.split != split if sure else entry.split == "val")
+    for entry in guessed:
+        if entry.split == split if sure else entry.settled:
+            return entry
+    return next((entry for entry in guessed if not entry.settled), None)
+
+
+def _digest(name: str) -> str:
+    return hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def data_of(loader: object) -> object:
+    """Return what a loader, or an iterator of one, takes its batches from."""
+    for name in ("dataset", "_dataset"):
+        data = getattr(loader, name, None)
+        if data is not None:
+            return data
+    return loader
 
 
 class Holder:
@@ -126,6 +235,7 @@ class LoopState(Protocol):
 
     counting: bool
     train_tag: int
+    validating: int
 
     @property
     def next_batch(self) -> Callable[[int, Iterator[Any], Section], Any]: ...
@@ -136,6 +246,7 @@ class LoopState(Protocol):
     def validation_begins(self) -> None: ...
     def validation_ends(self) -> None: ...
     def leave_validation(self) -> None: ...
+    def training_goes_on(self) -> None: ...
 
 
 class TimedLoader:
@@ -204,6 +315,8 @@ class TimedIterator:
 
     def __next__(self) -> Any:
         entry = self._fp_entry
+        if self._fp_run.validating:
+            self._fp_run.training_goes_on()
         if self._fp_pass is None:
             batch = self._fp_next(entry.tag, self._fp_iterator, self._fp_section)
         else:
@@ -261,7 +374,7 @@ class ValidationIterator(TimedIterator):
 
     def __next__(self) -> Any:
         entry = self._fp_entry
-        if not self._fp_open:
+        if not self._fp_open or not self._fp_run.validating:
             self._fp_open = True
             self._fp_run.validation_begins()
         try:

@@ -59,8 +59,7 @@ class FunctionHook:
             if self._returned:
                 self._taken = self._returned = False
                 if self._recording():  # else somebody else has the hook by now
-                    self._recorder.enable()
-                    self._recorder.pause_functions()
+                    self._recorder.rehook()
             schedule = self._schedule
             if self._recording() and (schedule is None or schedule.records(self._recorder.steps)):
                 self._recorder.resume_functions()
@@ -69,7 +68,7 @@ class FunctionHook:
     def take_away(self) -> bool:
         """Make room for torch's stack tracer, which uses the same hook; whether it was ours."""
         if self._recorder.backend == "setprofile" and self._recording():
-            self._recorder.disable()
+            self._recorder.pause_functions(unhook=True)
             self._taken = True
         return self._taken
 

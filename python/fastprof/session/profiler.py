@@ -233,6 +233,8 @@ class Profiler:
         self.data_section = profile_section("data")
         self.counting = False
         self.train_tag = NO_LOADER
+        #: Passes over validation loaders that have begun and not ended.
+        self.validating = 0
 
     # -- the run ---------------------------------------------------------------
 
@@ -485,16 +487,25 @@ class Profiler:
     def validation_begins(self) -> None:
         """A pass over a validation loader begins (called by its iterator)."""
         if self._state == _RUNNING:
+            self.validating += 1
             if self._options.metrics:
                 self._protect("metrics", self._metrics.collect)
-            self._phase.enter("validation")
+            self.enter_phase("validation")
 
     def validation_ends(self) -> None:
         """A pass over a validation loader has ended (called by its iterator)."""
         if self._state == _RUNNING:
             if self._options.metrics:
                 self._protect("metrics", self._metrics.emit, "val")
-            self._phase.leave("validation")
+            if self.validating:
+                self.validating -= 1
+                self.leave_phase("validation")
+
+    def training_goes_on(self) -> None:
+        """A batch for training is asked for in the middle of a pass over a validation loader."""
+        while self.validating:
+            self.validating -= 1
+            self.leave_phase("validation")
 
     def leave_validation(self) -> None:
         """What follows is work on the training batch again (called by the iterator)."""

@@ -1,0 +1,267 @@
+#include "py/paused.h"
+
+/* ---- the interpreter's frames ---- */
+
+typedef struct frames {
+    fp_key *key; /* owned or [few]; of code objects, innermost first */
+    uint32_t count;
+    uint32_t capacity;
+    fp_key few[128];
+} frames;
+
+static void
+frames_fini(frames *f)
+{
+    if (f->key != f->few) {
+        PyMem_RawFree(f->key);
+    }
+}
+
+static int
+frames_add(frames *f, fp_key key)
+{
+    if (f->count == f->capacity) {
+        uint32_t capacity = f->capacity * 2;
+        fp_key *more = PyMem_RawMalloc(capacity * sizeof(*more));
+        if (more == NULL) {
+            return -1;
+        }
+        memcpy(more, f->key, f->count * sizeof(*more));
+        frames_fini(f);
+        f->key = more;
+        f->capacity = capacity;
+    }
+    f->key[f->count++] = key;
+    return 0;
+}
+
+/* This thread's Python functions that send events, the innermost [most] of them;
+ * without [started], if that is on top. */
+static void
+frames_take(frames *f, fp_recorder *r, fp_key started, uint32_t most)
+{
+    f->key = f->few;
+    f->count = 0;
+    f->capacity = sizeof(f->few) / sizeof(f->few[0]);
+    fp_frame_walk walk;
+    PyObject *code = fp_compat_walk_begin(&walk);
+    if (code != NULL && (fp_key)code == started) {
+        code = fp_compat_walk_next(&walk);
+    }
+    while (code != NULL && f->count < most) {
+        int muted = r->any_muted && fp_recorder_is_muted_slow(r, (fp_key)code);
+        if (!muted && frames_add(f, (fp_key)code) < 0) {
+            break;
+        }
+        code = fp_compat_walk_next(&walk);
+    }
+    fp_compat_walk_end(&walk);
+}
+
+/* Outermost first. */
+static void
+frames_reverse(frames *f)
+{
+    for (uint32_t i = 0; i < f->count / 2; i++) {
+        fp_key key = f->key[i];
+        f->key[i] = f->key[f->count - 1 - i];
+        f->key[f->count - 1 - i] = key;
+    }
+}
+
+/* ---- catching up ---- */
+
+static int64_t
+now_of(const fp_recorder *r, const fp_thread *t)
+{
+    return r->timer != NULL ? t->last : fp_clock_now(&r->clock);
+}
+
+/* Where in [f] the functions begin that the path has or is to have. */
+static uint32_t
+first_wanted(const fp_recorder *r, const fp_thread *t, const frames *f)
+{
+    fp_key bottom = 0;
+    if (r->callers) {
+        return 0;
+    }
+    if (fp_thread_python_depth(t, &bottom) == 0) {
+        return t->before < f->count ? t->before : f->count;
+    }
+    if (t->before < f->count && f->key[t->before] == bottom) {
+        return t->before;
+    }
+    uint32_t i = 0;
+    while (i < f->count && f->key[i] != bottom) {
+        i++;
+    }
+    return i;
+}
+
+void
+fp_paused_catch_up(fp_recorder *r, fp_thread *t, fp_key started)
+{
+    fp_thread_unpark(t, now_of(r, t));
+    if (t->stale || t->unseen != 0) {
+        frames f;
+        frames_take(&f, r, started, t->stale ? UINT32_MAX : t->unseen);
+        frames_reverse(&f);
+        uint32_t i = 0;
+        if (t->stale) {
+            i = first_wanted(r, t, &f);
+            i = fp_thread_keep_live(t, f.key, i, f.count);
+        }
+        for (; i < f.count; i++) {
+            /* The node first: only it makes sure that the key stays valid. */
+            if (fp_recorder_node(r, t, f.key[i], (PyObject *)f.key[i])) {
+                (void)fp_thread_rejoin(t, f.key[i]);
+            }
+        }
+        frames_fini(&f);
+        t->unseen = 0;
+        t->stale = 0;
+    }
+    fp_thread_mark_refound(t);
+    fp_recorder_trace(r, t, t->last);
+}
+
+/* ---- while calls are not recorded ---- */
+
+void
+fp_paused_thread_made(fp_recorder *r, fp_thread *t)
+{
+    t->before = UINT32_MAX;
+    if (r->functions_on && r->callers && r->timer == NULL) {
+        t->stale = 1;
+        fp_thread_park(t, t->last);
+    }
+}
+
+void
+fp_paused_expect_callers(fp_recorder *r)
+{
+    for (fp_thread *t = r->threads; t != NULL; t = t->next) {
+        t->before = UINT32_MAX;
+        if (r->callers && r->timer == NULL) {
+            t->stale = 1;
+            fp_thread_park(t, now_of(r, t));
+        }
+    }
+}
+
+/* How many functions go on in this thread that the path does not have. */
+static void
+count_before(fp_recorder *r, fp_thread *t)
+{
+    frames f;
+    fp_key bottom;
+    frames_take(&f, r, 0, UINT32_MAX);
+    uint32_t known = fp_thread_python_depth(t, &bottom) + t->unseen;
+    t->before = f.count > known ? f.count - known : 0;
+    frames_fini(&f);
+}
+
+void
+fp_paused_begin(fp_recorder *r, int blind)
+{
+    fp_thread *own = fp_recorder_own_thread(r);
+    if (blind && own != NULL && !own->stale) {
+        fp_thread_unpark(own, now_of(r, own));
+        count_before(r, own);
+    }
+    for (fp_thread *t = r->threads; t != NULL; t = t->next) {
+        if (blind && !t->stale) {
+            t->stale = 1;
+            t->before = t == own ? t->before : UINT32_MAX;
+        }
+        fp_thread_park(t, now_of(r, t));
+        fp_recorder_trace(r, t, t->last);
+    }
+}
+
+/* This thread's record, parked; NULL: without memory. */
+static fp_thread *
+paused_thread(fp_recorder *r)
+{
+    if (FP_LIKELY(fp_this_thread.functions.epoch == r->paused_epoch)) {
+        return fp_this_thread.functions.thread;
+    }
+    fp_thread *t = fp_recorder_make_own_thread(r);
+    if (t != NULL) {
+        fp_thread_park(t, now_of(r, t));
+    }
+    fp_this_thread.functions.thread = t;
+    fp_this_thread.functions.epoch = r->paused_epoch;
+    return t;
+}
+
+/* Is [key] the innermost function of the path of [t], which is parked? */
+static int
+is_innermost(const fp_thread *t, fp_key key)
+{
+    fp_path_walk w = fp_path_walk_begin(t);
+    const fp_node *n = fp_path_walk_next(t, &w);
+    while (n != NULL && fp_key_tag(n->key) == FP_TAG_SECTION) {
+        n = fp_path_walk_next(t, &w);
+    }
+    return n != NULL && n->key == key;
+}
+
+static int
+is_muted(fp_recorder *r, fp_key key)
+{
+    return r->any_muted && fp_recorder_is_muted_slow(r, key);
+}
+
+void
+fp_paused_event(fp_recorder *r, fp_hook_kind kind, fp_key key)
+{
+    int python = fp_key_tag(key) == FP_TAG_PYTHON;
+    if (kind == FP_HOOK_ASKED || (kind == FP_HOOK_ENTER && !python)) {
+        return;
+    }
+    fp_thread *t = paused_thread(r);
+    if (t == NULL || t->stale || (python && is_muted(r, key))) {
+        return;
+    }
+    if (kind == FP_HOOK_ENTER) {
+        t->unseen++;
+    }
+    else if (t->unseen != 0) {
+        t->unseen -= python;
+    }
+    else if (python || is_innermost(t, key)) {
+        int64_t now = now_of(r, t);
+        fp_thread_unpark(t, now);
+        fp_thread_leave(t, key, now);
+        fp_thread_park(t, now);
+        fp_recorder_trace(r, t, now);
+    }
+}
+
+/* ---- sections ---- */
+
+void
+fp_paused_unpark(fp_recorder *r, fp_thread *t, int catch_up)
+{
+    if (!r->paused) {
+        (void)fp_recorder_arrive(r, FP_HOOK_LEAVE, 0);
+    }
+    else if (!catch_up) {
+        fp_thread_unpark(t, now_of(r, t));
+    }
+    else {
+        uint8_t blind = t->stale;
+        (void)paused_thread(r);
+        fp_paused_catch_up(r, t, 0);
+        t->stale = blind && r->unhooked;
+    }
+}
+
+void
+fp_paused_park(fp_recorder *r, fp_thread *t)
+{
+    if (r->paused) {
+        fp_thread_park(t, fp_clock_now(&r->clock));
+    }
+}

@@ -1,0 +1,133 @@
+"""Which modules a program trains, from what it does with them."""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Mapping
+from itertools import islice
+from typing import Any
+
+#: Where wrappers (DDP, compiled modules) keep the module that they wrap.
+_WRAPPED = ("module", "_orig_mod", "_fsdp_wrapped_module")
+
+#: Values of a model's output among which a loss is looked for.
+_LOOKED_AT = 8
+
+
+def unwrap(module: Any) -> Any:
+    """Return the program's own module inside of wrappers."""
+    for _ in range(8):
+        inner = module.__dict__.get("_modules")
+        wrapped = [inner[name] for name in _WRAPPED if name in inner] if inner else []
+        if not wrapped or wrapped[0] is None:
+            break
+        module = wrapped[0]
+    return module
+
+
+def has_loss(output: Any) -> bool:
+    """Whether a model returned a loss: a single number that backward can begin at."""
+    if hasattr(output, "requires_grad"):
+        return bool(output.requires_grad) and output.dim() == 0
+    if isinstance(output, Mapping):
+        return any(_is_loss(value) for value in islice(output.values(), _LOOKED_AT))
+    if isinstance(output, (tuple, list)):
+        return any(_is_loss(value) for value in output[:_LOOKED_AT])
+    return _is_loss(getattr(output, "loss", None))
+
+
+def _is_loss(value: Any) -> bool:
+    return bool(getattr(value, "requires_grad", False)) and value.dim() == 0
+
+
+def has_optimizers() -> bool:
+    """Whether the program has made an optimizer of torch, ever."""
+    module = sys.modules.get("torch.optim.optimizer")
+    classes = [] if module is None else [module.Optimizer]
+    for cls in classes:
+        # Put there when the first one of a class is made.
+        if getattr(vars(cls).get("step"), "hooked", False):
+            return True
+        classes += cls.__subclasses__()
+    return False
+
+
+class Models:
+    """The modules that are trained, and the mode in which they are."""
+
+    def __init__(self) -> None:
+        self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
+        # Whether each was in training mode when it was trained last.
+        self._modes: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
+        # The module trained last, whether it was in training mode, and its successor.
+        self._trained: weakref.ref[Any] | None = None
+        self._trained_mode = True
+        self._candidate: weakref.ref[Any] | None = None
+        #: Since the last backward a module was called that may be the one.
+        self.called_already = False
+        self._seen: weakref.ref[Any] | None = None
+        # Modules of which no optimizer has the parameters, as far as was looked.
+        self._others: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    def optimizer_made(self, optimizer: Any) -> None:
+        """The program has made an optimizer."""
+        self._optimizers.add(optimizer)
+        self._others.clear()
+
+    def called(self, module: Any) -> None:
+        """It was called with gradients on; of several before backward the first counts."""
+        if self._candidate is None or self._candidate() is not module:
+            # A loss or a normalisation has no parameters, and no mode that matters.
+            if next(iter(module.parameters()), None) is None:
+                return
+            self._candidate = weakref.ref(module)
+        self.called_already = True
+
+    def called_without_gradients(self, module: Any) -> None:
+        """It was called with gradients off."""
+        if self._trained is None:
+            self._seen = weakref.ref(module)
+
+    def backward(self) -> None:
+        """Backward begins: the module called was trained."""
+        self.called_already = False
+        module = None if self._candidate is None else self._candidate()
+        if module is None:
+            return
+        if self._candidate is not self._trained or self._trained_mode != module.training:
+            self._trained, self._trained_mode = self._candidate, module.training
+            self._modes[unwrap(module)] = module.training
+
+    def is_trained(self, module: Any) -> bool:
+        """Whether it was trained, or an optimizer has its parameters."""
+        module = unwrap(module)
+        return module in self._modes or self._will_be_trained(module)
+
+    def would_be_evaluated(self, module: Any) -> bool:
+        """Whether evaluation mode means for it that it is being evaluated."""
+        module = unwrap(module)
+        mode = self._modes.get(module)
+        return self._will_be_trained(module) if mode is None else mode
+
+    def _will_be_trained(self, module: Any) -> bool:
+        if module in self._others:
+            return False
+        first = next(iter(module.parameters()), None)
+        for optimizer in list(self._optimizers) if first is not None else ():
+            for group in optimizer.param_groups:
+                if any(parameter is first for parameter in group["params"]):
+                    return True
+        self._others.add(module)
+        return False
+
+    def are_evaluated(self) -> bool:
+        """Whether the model that was trained last is in evaluation mode.
+
+        It is not if that is how it was trained.
+        """
+        module = None if self._trained is None else self._trained()
+        if module is None:  # or the one that has run so far
+            module = None if self._seen is None else self._seen()
+            return module is not None and not module.training
+        return self._trained_mode and not module.training
