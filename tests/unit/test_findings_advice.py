@@ -302,3 +302,12 @@ def test_checkpoints_in_a_phase_of_their_own_count_if_there_are_many(
         assert (
             finding.title == "Checkpoints are saved every 2 steps: as long as 25.0 % of the steps"
         )
+
+
+def test_no_worker_is_advised_where_other_programs_have_the_cpus() -> None:
+    made = with_cpus(computing(), 2, used=0.5)
+    ns = round(40 * MS) * made.steps.count
+    split = (("compute", made.steps.sum_ns - ns), ("cpu_wait", ns))
+    rule = found(replace(made, steps=replace(made.steps, split=split)))["data-loading"]
+    assert "num_workers" not in " ".join(rule.fix)
+    assert "other programs have the CPUs" in text(rule)

@@ -18,6 +18,8 @@ _HF = "TrainingArguments"
 _SEND_MS = 0.5
 #: If the training thread has to wait for a CPU for more of a step, none is idle.
 _CROWDED = 0.1
+#: And if for this part of it, a worker that computes has none either.
+CPUS_TAKEN = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,8 @@ def loading(facts: Facts, ms: float, *, waits: bool) -> Loading:
     if have and most is not None and facts.cpus is not None:
         # Whether they compute is not known, but what they leave free is.
         most = min(int(facts.cpus), max(most, have + _idle_cpus(facts)))
+    elif most is not None and not waits and _waited(facts) > CPUS_TAKEN:
+        most = 0  # others have the CPUs
     advised = needed if most is None else min(needed, most)
     has_loader = bool(facts.report.loaders) or any(
         key.file.replace("\\", "/").endswith("torch/utils/data/dataloader.py")
@@ -65,8 +69,14 @@ def _idle_cpus(facts: Facts) -> int:
     """CPUs that nobody uses; none where the training thread has to wait for one."""
     if facts.cpus is None or facts.cpus_used is None:
         return 0
-    waited = facts.share(facts.split.get("cpu_wait", 0.0))
-    return 0 if waited > _CROWDED else max(0, int(facts.cpus - facts.cpus_used + 0.25))
+    if _waited(facts) > _CROWDED:
+        return 0
+    return max(0, int(facts.cpus - facts.cpus_used + 0.25))
+
+
+def _waited(facts: Facts) -> float:
+    """The part of a step in which the training thread was ready, and had no CPU."""
+    return facts.share(facts.split.get("cpu_wait", 0.0))
 
 
 def train_loaders(facts: Facts) -> list[LoaderRow]:

@@ -20,6 +20,7 @@ from fastprof.analysis.findings.draft import (
 from fastprof.analysis.groups import DATA, WAITS
 from fastprof.analysis.hot import Hot
 from fastprof.analysis.remedies import (
+    CPUS_TAKEN,
     Loading,
     loading,
     loading_fix,
@@ -81,8 +82,8 @@ def data_loading(facts: Facts) -> Draft | None:
             f"Fetching batches takes {span_text(measured, facts)}.",
             stalled,
             *(_loader_text(row, w, facts) for row, w in rows),
-            _limit_text(found, facts),
             _content(facts, found, hot, measured),
+            _limit_text(found, facts),
         ),
         fix=loading_fix(facts, found, hot, waits=waits),
         group="data",
@@ -132,6 +133,8 @@ def _limit_text(found: Loading, facts: Facts) -> str:
     if facts.cpus is None or (found.advised or 0) >= found.needed:
         return f"{text}."
     cpus = f"{facts.cpus:.3g} CPU{'s' if facts.cpus != 1 else ''}"
+    if facts.share(facts.split.get("cpu_wait", 0.0)) > CPUS_TAKEN:
+        return f"{text}, but other programs have the CPUs of this machine."
     return f"{text}, and the program may use {cpus}, of which training takes one."
 
 

@@ -18,7 +18,7 @@ from fastprof.analysis.findings.draft import (
     share_draft,
     span_text,
 )
-from fastprof.analysis.groups import BACKWARD, CHECKPOINT, FORWARD, LOGGING, OPTIMIZER
+from fastprof.analysis.groups import BACKWARD, CHECKPOINT, FORWARD, GROUPS, LOGGING, OPTIMIZER
 from fastprof.analysis.remedies import FUSED, can_fuse, fusing_saves, optimizer_fix
 from fastprof.analysis.thresholds import LIMITS, MIN_TIMES, Limit
 from fastprof.names import ascii_name
@@ -458,7 +458,6 @@ _AROUND_MS = 0.02
 #: Batches above this are not small: then nearly all of forward must be the cost of calls.
 _SMALL_BATCH = 16
 _ALMOST_ALL = 0.6
-_MOST_WAITED = 0.9
 #: So many of a step's operations may be called elsewhere than in forward and the optimizer.
 _BESIDE = 0.1
 
@@ -474,9 +473,9 @@ def small_batch_on_cpu(facts: Facts, sizes: list[int]) -> Draft | None:
     total = facts.use("forward").ms
     if not rows or not total:
         raise Abstain("no section forward ran, so the cost of its calls is not known")
-    called = [(ms, n) for key, ms, n in rows if key.kind == "c" and n]
+    called = [(ms, n) for key, ms, n in rows if n and GROUPS["tensor-calls"](key)]
     calls, own = sum(n for _, n in called), sum(ms for ms, _ in called)
-    python = min(sum(ms for key, ms, _ in rows if key.kind != "c"), calls * _AROUND_MS)
+    python = min(sum(ms for _, ms, _ in rows) - own, calls * _AROUND_MS)
     spread = sum(min(ms, n * _CALL_MS) for ms, n in called) + python
     backward = facts.phase("backward") or 0.0
     ms = spread + min(spread / total * backward, spread)
@@ -485,9 +484,7 @@ def small_batch_on_cpu(facts: Facts, sizes: list[int]) -> Draft | None:
     if min(cost, backward + total) + python > ms:
         ms = min(cost + python, backward + total)
         seen = f"A step runs {count:.0f} operations of {_each(ops_ms, count)}"
-    # Waiting for a CPU makes every time longer, but not what is known of a call.
-    waited = min(_MOST_WAITED, facts.share(facts.split.get("cpu_wait", 0.0)))
-    ms = min(ms / (1 - waited), total + backward)
+    ms = min(ms, total + backward)
     part = ms / (total + backward) if total + backward > 0 else 0.0
     limit = LIMITS["call-overhead"]
     small = bool(sizes) and min(sizes) <= _SMALL_BATCH
@@ -527,11 +524,11 @@ def _operations(facts: Facts) -> tuple[float, float, float]:
     if calls.calls - inside > _BESIDE * sum(r.calls for r in ran) / operators.steps:
         return 0.0, 0.0, 0.0
     scale = _shrink(facts, operators) / operators.steps
-    return (
-        sum(r.calls for r in ran) / operators.steps,
-        sum(r.self_cpu_ms for r in ran) * scale,
-        sum(min(r.self_cpu_ms, r.calls * _OPERATION_MS) for r in rows) * scale,
-    )
+    cost = sum(min(r.self_cpu_ms, r.calls * _OPERATION_MS) for r in rows) * scale
+    # Those of the optimizer, which are counted apart, call others as well.
+    cost -= 2 * _OPERATION_MS * calls.calls_within.get("optimizer", 0.0)
+    count = sum(r.calls for r in ran) / operators.steps
+    return count, sum(r.self_cpu_ms for r in ran) * scale, max(0.0, cost)
 
 
 #: Any share above 15 %; what decides is the limit of the share of forward.
