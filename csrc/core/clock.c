@@ -12,6 +12,14 @@
  * 1e-5. */
 enum { BASELINE_NS = 4000000, BRACKET_TRIES = 8 };
 
+/* A CLOCK_MONOTONIC that does not go on (libfaketime) is not waited for: this is
+ * some 50 ms of readings. */
+enum { MOST_READINGS = 100000 };
+
+/* A scale that differs from the first by more is none: the machine slept, or was
+ * moved, and one of the two clocks went on without the other. */
+static const double MOST_DRIFT = 1e-3;
+
 static int64_t
 monotonic_ns(void)
 {
@@ -60,6 +68,7 @@ fp_clock_init(fp_clock *c)
     c->reader_scale = 1.0;
     c->base_ticks = 0;
     c->base_ns = 0;
+    c->scale = 0.0;
     read_pair(c, &c->base_ticks, &c->base_ns);
 }
 
@@ -73,12 +82,58 @@ fp_clock_init_reader(fp_clock *c, fp_clock_reader reader, void *ctx,
     c->reader_scale = ns_per_tick;
     c->base_ticks = 0;
     c->base_ns = 0;
+    c->scale = 0.0;
 }
 
 int64_t
 fp_clock_now_slow(const fp_clock *c)
 {
     return c->kind == FP_CLOCK_READER ? c->reader(c->ctx) : monotonic_ns();
+}
+
+/* 0: none. */
+static double
+whole_scale(int64_t ticks, int64_t ns)
+{
+    return ticks > 0 && ns >= BASELINE_NS ? (double)ns / (double)ticks : 0.0;
+}
+
+static int
+is_drift(const fp_clock *c, double scale)
+{
+    double drift = scale / c->scale - 1.0;
+    return drift > -MOST_DRIFT && drift < MOST_DRIFT;
+}
+
+double
+fp_clock_scale(const fp_clock *c, int64_t ticks, int64_t ns)
+{
+    double scale = whole_scale(ticks, ns);
+    if (c->scale > 0.0 && !is_drift(c, scale)) {
+        return c->scale;
+    }
+    return scale > 0.0 ? scale : 1.0; /* nothing better is known */
+}
+
+void
+fp_clock_learn(fp_clock *c)
+{
+    if (c->kind == FP_CLOCK_COUNTER && c->scale == 0.0) {
+        int64_t ticks = 0, ns = 0;
+        read_pair(c, &ticks, &ns);
+        c->scale = whole_scale(ticks - c->base_ticks, ns - c->base_ns);
+    }
+}
+
+int
+fp_clock_has_jumped(const fp_clock *c)
+{
+    if (c->kind != FP_CLOCK_COUNTER || c->scale == 0.0) {
+        return 0;
+    }
+    int64_t ticks = 0, ns = 0;
+    read_pair(c, &ticks, &ns);
+    return !is_drift(c, whole_scale(ticks - c->base_ticks, ns - c->base_ns));
 }
 
 double
@@ -91,13 +146,12 @@ fp_clock_ns_per_tick(const fp_clock *c)
         return 1.0;
     }
     int64_t ticks = c->base_ticks, ns = c->base_ns;
+    int readings = 0;
     do {
         read_pair(c, &ticks, &ns);
-    } while (ns - c->base_ns < BASELINE_NS);
-    if (ticks <= c->base_ticks) {
-        return 1.0; /* a counter that stood still: nothing better is known */
-    }
-    return (double)(ns - c->base_ns) / (double)(ticks - c->base_ticks);
+    } while (ns - c->base_ns < BASELINE_NS &&
+             (readings += BRACKET_TRIES) < MOST_READINGS);
+    return fp_clock_scale(c, ticks - c->base_ticks, ns - c->base_ns);
 }
 
 const char *

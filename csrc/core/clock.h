@@ -6,7 +6,8 @@
  * "Invariant TSC"), the virtual counter on arm64, else CLOCK_MONOTONIC.  The
  * scale is taken over the whole time from fp_clock_init to the question, never
  * over microseconds: two bracketed readings some milliseconds apart are exact
- * to better than 1e-4, and get better the longer the program runs.
+ * to better than 1e-4, and get better the longer the program runs.  One that is
+ * further from the first than clocks drift is not believed.
  *
  * Tests put in a reader of their own. */
 #ifndef FP_CORE_CLOCK_H
@@ -34,6 +35,7 @@ typedef struct fp_clock {
     double reader_scale; /* ns per tick of the reader */
     int64_t base_ticks;  /* both read at the same moment in fp_clock_init */
     int64_t base_ns;
+    double scale; /* see fp_clock_learn; 0: none so far */
 } fp_clock;
 
 void
@@ -75,6 +77,19 @@ fp_clock_now(const fp_clock *c)
  * few ms at most, once) when that was so short that the scale would be poor. */
 double
 fp_clock_ns_per_tick(const fp_clock *c);
+
+/* What it answers, [ticks] and [ns] after fp_clock_init. */
+double
+fp_clock_scale(const fp_clock *c, int64_t ticks, int64_t ns);
+
+/* From the first call on for which it has been long enough since fp_clock_init,
+ * only scales near that one are believed.  Does not wait. */
+void
+fp_clock_learn(fp_clock *c);
+
+/* Has one of the two clocks jumped since then? */
+int
+fp_clock_has_jumped(const fp_clock *c);
 
 /* "tsc", "cntvct", "monotonic" or "external". */
 const char *

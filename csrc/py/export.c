@@ -212,17 +212,18 @@ export_counters(const fp_recorder *r)
     }
     typedef unsigned long long ull;
     return Py_BuildValue(
-        "{sKsKsKsKsKsKsKsKsKsKsKsKsKsKsKsKsi}", "unbalanced",
+        "{sKsKsKsKsKsKsKsKsisKsKsKsKsKsKsKsKsi}", "unbalanced",
         (ull)c.unbalanced, "unmatched", (ull)c.unmatched, "dropped",
         (ull)c.dropped, "truncated", (ull)c.truncated, "out_of_order",
         (ull)c.out_of_order, "stray_exit", (ull)c.stray_exit, "wrong_thread",
-        (ull)c.wrong_thread, "clock_back", (ull)c.clock_back, "timer_errors",
-        (ull)r->timer_errors, "sync_errors", (ull)r->sync_errors,
-        "wrong_step_thread", (ull)r->wrong_step_thread, "dropped_threads",
-        (ull)r->dropped_threads, "names_dropped", (ull)r->state->names_dropped,
-        "nvtx_without_gil", (ull)r->nvtx_without_gil, "nvtx_unmatched",
-        (ull)r->nvtx_unmatched, "nvtx_unbalanced", (ull)r->nvtx_unbalanced,
-        "displaced", (int)r->displaced);
+        (ull)c.wrong_thread, "clock_back", (ull)c.clock_back, "clock_jumps",
+        fp_clock_has_jumped(&r->clock), "timer_errors", (ull)r->timer_errors,
+        "sync_errors", (ull)r->sync_errors, "wrong_step_thread",
+        (ull)r->wrong_step_thread, "dropped_threads", (ull)r->dropped_threads,
+        "names_dropped", (ull)r->state->names_dropped, "nvtx_without_gil",
+        (ull)r->nvtx_without_gil, "nvtx_unmatched", (ull)r->nvtx_unmatched,
+        "nvtx_unbalanced", (ull)r->nvtx_unbalanced, "displaced",
+        (int)r->displaced);
 }
 
 static PyObject *

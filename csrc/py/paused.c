@@ -247,15 +247,13 @@ fp_paused_unpark(fp_recorder *r, fp_thread *t, int catch_up)
     if (!r->paused) {
         (void)fp_recorder_arrive(r, FP_HOOK_LEAVE, 0);
     }
-    else if (!catch_up) {
-        fp_thread_unpark(t, now_of(r, t));
-    }
-    else {
+    else if (catch_up) {
         uint8_t blind = t->stale;
         (void)paused_thread(r);
         fp_paused_catch_up(r, t, 0);
         t->stale = blind && r->unhooked;
     }
+    fp_thread_unpark(t, now_of(r, t)); /* if nobody has done so */
 }
 
 void
@@ -263,5 +261,6 @@ fp_paused_park(fp_recorder *r, fp_thread *t)
 {
     if (r->paused) {
         fp_thread_park(t, fp_clock_now(&r->clock));
+        fp_recorder_trace(r, t, t->last);
     }
 }

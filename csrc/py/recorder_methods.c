@@ -140,6 +140,7 @@ recorder_mark(PyObject *self, PyObject *Py_UNUSED(ignored))
         }
         /* Its scale may have to be waited for, just after the import: not in a step. */
         (void)fp_clock_ns_per_tick(&r->clock);
+        fp_clock_learn(&r->clock);
         int64_t now = fp_clock_now(&r->clock);
         if (fp_thread_start_steps(t, r->skip_steps, now) != FP_OK) {
             return PyErr_NoMemory();

@@ -100,6 +100,15 @@ section_changed(fp_recorder *r, fp_thread *t, int64_t now)
     }
 }
 
+FP_COLD static fp_thread *
+begin_parked(fp_recorder *r, const fp_section_object *s, fp_thread *t)
+{
+    fp_paused_unpark(r, t, 1);
+    fp_thread *opened = fp_section_begin(r, s);
+    fp_paused_park(r, t);
+    return opened;
+}
+
 inline fp_thread *
 fp_section_begin(fp_recorder *r, const fp_section_object *s)
 {
@@ -111,16 +120,12 @@ fp_section_begin(fp_recorder *r, const fp_section_object *s)
         fp_thread_reserve_section(t, s->id) == FP_OK) {
         t->section[s->id]->cover = s->cover;
     }
-    int parked = fp_thread_is_parked(t);
-    if (FP_UNLIKELY(parked)) {
-        fp_paused_unpark(r, t, 1);
+    if (FP_UNLIKELY(fp_thread_is_parked(t))) {
+        return begin_parked(r, s, t);
     }
     int64_t now = fp_clock_now(&r->clock);
     fp_status status = fp_thread_open_section(t, s->id, (fp_phase)s->phase,
                                               fp_compat_context(), now);
-    if (FP_UNLIKELY(parked)) {
-        fp_paused_park(r, t);
-    }
     if (FP_UNLIKELY((r->gpu_on | r->tracing) != 0)) {
         section_changed(r, t, now);
     }
@@ -169,23 +174,31 @@ count_stray(fp_recorder *r, fp_thread *t, uint32_t id)
 }
 
 static void
+close_here(fp_recorder *r, const fp_section_object *s, unsigned flags);
+
+FP_COLD static void
+close_parked(fp_recorder *r, const fp_section_object *s, unsigned flags,
+             fp_thread *t)
+{
+    fp_paused_unpark(r, t, t->stale);
+    close_here(r, s, flags);
+    fp_paused_park(r, t);
+}
+
+static void
 close_here(fp_recorder *r, const fp_section_object *s, unsigned flags)
 {
     fp_thread *t = fp_recorder_section_thread(r);
     if (FP_UNLIKELY(t == NULL)) {
         return;
     }
+    if (FP_UNLIKELY(fp_thread_is_parked(t))) {
+        close_parked(r, s, flags, t);
+        return;
+    }
     int64_t now = fp_clock_now(&r->clock);
-    int parked = fp_thread_is_parked(t);
-    if (FP_UNLIKELY(parked)) {
-        fp_paused_unpark(r, t, t->stale);
-    }
-    fp_status status =
-        fp_thread_close_section(t, s->id, fp_compat_context(), flags, now);
-    if (FP_UNLIKELY(parked)) {
-        fp_paused_park(r, t);
-    }
-    if (FP_UNLIKELY(status != FP_OK)) {
+    if (FP_UNLIKELY(fp_thread_close_section(t, s->id, fp_compat_context(),
+                                            flags, now) != FP_OK)) {
         count_stray(r, t, s->id);
     }
     if (FP_UNLIKELY((r->gpu_on | r->tracing) != 0)) {

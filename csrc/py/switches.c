@@ -21,6 +21,7 @@ static void
 account_start(fp_recorder *r)
 {
     if (!r->functions_on && !r->sections_on && r->timer == NULL) {
+        fp_clock_learn(&r->clock);
         r->started = fp_clock_now(&r->clock);
         r->origin = r->origin != 0 ? r->origin : r->started;
         fp_recorder_phase_begins(r, r->started);

@@ -54,6 +54,49 @@ FP_TEST(clock_of_this_machine_agrees_with_the_system)
     agrees_with_the_system(&c);
 }
 
+FP_TEST(clock_keeps_its_scale_when_one_of_the_two_clocks_jumps)
+{
+    const int64_t s = 1000000000;
+    fp_clock c;
+    fp_clock_init(&c);
+    CHECK_NEAR(fp_clock_scale(&c, 3 * s, s), 1.0 / 3.0, 1e-12);
+    c.scale = 1.0 / 3.0;
+    /* Better over a longer time, as long as that is drift ... */
+    CHECK_NEAR(fp_clock_scale(&c, 300030000000, 100 * s), 0.3333, 1e-6);
+    /* ... but not after a suspension in which the counter went on, */
+    CHECK_NEAR(fp_clock_scale(&c, 9000 * s, 100 * s), 1.0 / 3.0, 1e-12);
+    /* one that set it back, or a clock that stands still. */
+    CHECK_NEAR(fp_clock_scale(&c, -5, 100 * s), 1.0 / 3.0, 1e-12);
+    CHECK_NEAR(fp_clock_scale(&c, 3 * s, 0), 1.0 / 3.0, 1e-12);
+}
+
+FP_TEST(clock_that_jumped_says_so)
+{
+    fp_clock c;
+    fp_clock_init(&c);
+    if (c.kind != FP_CLOCK_COUNTER) {
+        return;
+    }
+    (void)fp_clock_ns_per_tick(&c); /* waits until there is a scale */
+    fp_clock_learn(&c);
+    CHECK(c.scale > 0.0);
+    CHECK_INT(fp_clock_has_jumped(&c), 0);
+    double before = c.scale;
+    c.base_ns -= 3600000000000; /* an hour that the counter did not count */
+    CHECK_INT(fp_clock_has_jumped(&c), 1);
+    CHECK_NEAR(fp_clock_ns_per_tick(&c), before, 0);
+}
+
+FP_TEST(clock_that_stands_still_is_not_waited_for)
+{
+    fp_clock c;
+    fp_clock_init(&c);
+    if (c.kind == FP_CLOCK_COUNTER) {
+        c.base_ns += (int64_t)1 << 60; /* as if it will stand for years */
+        CHECK_NEAR(fp_clock_ns_per_tick(&c), 1.0, 0);
+    }
+}
+
 FP_TEST(clock_without_a_counter_is_the_monotonic_one)
 {
     fp_clock c;
