@@ -1,0 +1,56 @@
+"""Whose code a function is: the program's, a library's, or fastprof's."""
+
+from __future__ import annotations
+
+import re
+
+from fastprof.names import file_name
+from fastprof.snapshot import Key
+
+#: Parts of the paths of code that is not the program's.
+LIBRARY = ("/lib/python3", "/site-packages/", "/dist-packages/", "<frozen", "\\lib\\", "\\Lib\\")
+_PACKAGE = re.compile(r"[/\\](?:site|dist)-packages[/\\]([^/\\.]+)")
+_OWN = re.compile(r"/fastprof/(?:session|integrations|capture|cli)/[^/]+\.py$")
+#: The cells of notebooks and the prompt have such names; generated code has others.
+_TYPED = ("<stdin>", "<ipython-input", "<python-input")
+
+STANDARD = "Python's standard library"
+
+
+def is_own(key: Key) -> bool:
+    """Whether a function is fastprof's."""
+    return key.name == "(fastprof)" or _OWN.search(key.file.replace("\\", "/")) is not None
+
+
+def is_users(key: Key) -> bool:
+    """Whether a function is written in the program's own files."""
+    if key.kind != "python" or any(part in key.file for part in LIBRARY) or is_own(key):
+        return False
+    return not key.file.startswith("<") or key.file.startswith(_TYPED)
+
+
+def package_of(key: Key) -> str:
+    """Return the package that a library's function is from; empty: not known."""
+    found = _PACKAGE.search(key.file)
+    if found is not None:
+        return found[1]
+    if any(part in key.file for part in LIBRARY):
+        return STANDARD
+    return ""
+
+
+def shown_name(key: Key) -> str:
+    """Return what a reader calls a function: no path of namespaces, no private parts."""
+    if key.name == "<module>":
+        return file_name(key.file)
+    parts = (key.qualname or key.name).rpartition("<locals>.")[2].split(".")
+    if key.kind == "python":
+        return ".".join(parts[-2:]).replace("<lambda>", "lambda")
+    public = [part for part in parts if part and not part.startswith("_")]
+    return ".".join((public or parts)[-2:]) or key.name
+
+
+def is_private(key: Key) -> bool:
+    """Whether a function's name says that it is nobody's business: ``_call_impl``."""
+    last = (key.qualname or key.name).rsplit(".", 1)[-1]
+    return last.startswith(("_", "<")) and not (last.startswith("__") and last.endswith("__"))
