@@ -19,6 +19,8 @@ from fastprof.report.run_phases import PhaseRow
 from fastprof.report.targets import target_text
 
 _MAX_NAME = 1000
+#: Phases that are one thing each time they begin.
+_REPEATED = ("validation", "checkpoint")
 
 
 def name(text: str) -> str:
@@ -66,7 +68,7 @@ def phase_parts(report: Report) -> list[dict[str, Any]]:
         ("phase", lambda r: phase_name(r.name)),
         ("ms", lambda r: number(r.wall_ms)),
         ("times", lambda r: str(r.entries)),
-        ("ms each", lambda r: number(r.mean_ms)),
+        ("ms each", lambda r: number(r.mean_ms) if r.name in _REPEATED else ""),
     ]
     table = table_of("Recorded wall time", columns, report.phases)
     return [part(table)] if table.rows else []
