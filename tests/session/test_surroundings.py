@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 
 import fastprof
@@ -89,3 +90,8 @@ def test_the_limit_of_a_container_is_read(tmp_path: Path, files: dict[str, str],
 def test_p8_a_strange_argv_breaks_nothing(monkeypatch: pytest.MonkeyPatch, argv: object):
     monkeypatch.setattr(sys, "argv", argv)
     assert isinstance(surroundings(), dict)
+
+
+def test_when_the_run_was_recorded_is_known():
+    before = time.time_ns()
+    assert before <= surroundings()["recorded_until_ns"] <= time.time_ns()

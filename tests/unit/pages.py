@@ -14,6 +14,7 @@ from fastprof.report import Report
 from fastprof.report.build import build_report
 from fastprof.report.outliers import Outlier, OutlierFunction, OutlierSection
 from fastprof.snapshot import Key, NodeTable, Snapshot, StepRow, Steps, ThreadTree
+from fastprof.snapshot_phases import RUN_PHASES, PhaseTime
 from fastprof.snapshot_steps import StepSeries
 from unit.hostile import NAMES
 from unit.snapshots import (
@@ -170,6 +171,28 @@ def large(functions: int, contexts: int) -> Snapshot:
         threads=(ThreadTree(1, "MainThread", False, nodes),),
         steps=steps,
     )
+
+
+def in_phases() -> Snapshot:
+    """A run with set-up, steps and validation; ``prog.py`` called ``work`` in each."""
+    builder = Builder()
+    for ns in (2 * MS, 10 * MS, 4 * MS):
+        builder.thread(Node(py("<module>", 1, "/code/prog.py"), 1, MS, [Node(py("work"), 1, ns)]))
+    trees = [thread.nodes for thread in builder.threads]
+    parent, key, calls, self_ns, phase = [-1], [0], [0], [0], [0]
+    for of, nodes in zip(("setup", "steps", "validation"), trees, strict=True):
+        parent += [0, len(parent)]
+        key += nodes.key[1:]
+        calls += nodes.calls[1:]
+        self_ns += nodes.self_ns[1:]
+        phase += [RUN_PHASES.index(of)] * 2
+    columns = (parent, key, calls, [0] * len(key), self_ns, phase, [0] * len(RUN_PHASES))
+    nodes = NodeTable(*(tuple(column) for column in columns))
+    wall = (11 * MS,)
+    steps = Steps(1, 0, 11 * MS, 0.0, 11 * MS, 11 * MS, wall, histogram(wall))
+    walls = (("setup", 3 * MS), ("steps", 11 * MS), ("validation", 5 * MS))
+    builder.threads[:] = [ThreadTree(1, "MainThread", False, nodes)]
+    return builder.snapshot(steps=steps, phases=tuple(PhaseTime(n, ns, 1) for n, ns in walls))
 
 
 def report_of(snapshot: Snapshot) -> Report:

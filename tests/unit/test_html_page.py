@@ -11,21 +11,26 @@ from pathlib import Path
 
 import pytest
 from browser import Browser, browser, find_browser
-from fastprof.exporters.html import SCRIPTS, flames, functions
+from fastprof.exporters.html import SCRIPTS, phases
 from fastprof.exporters.html.limits import PageLimits
-from unit.pages import MARKUP, hostile, large, report_of, training, with_outlier
+from fastprof.report.loaders import loader_rows
+from fastprof.snapshot import LoaderStats
+from fastprof.snapshot_loaders import LoadTime, WorkerStats
+from unit.pages import MARKUP, hostile, in_phases, large, report_of, training, with_outlier
+from unit.snapshots import MS, Node, py, tree
 
 pytest.importorskip("jinja2", reason="fastprof[html] is not installed")
 if find_browser() is None:
     pytest.skip("no Chromium was found", allow_module_level=True)
 
-WIDE, PHONE = (1400, 900), (360, 740)
+WIDE, TABLET, LAPTOP, PHONE = (1400, 900), (1024, 768), (1440, 900), (360, 740)
 
 #: All that a page may consist of; a name that became an element or attribute is not in it.
 ELEMENTS = set(
     """html head meta title style script body a header div h1 h2 h3 h4 p fieldset legend label
     input span nav main dl dt dd section figure figcaption ul ol li table thead tbody tfoot tr th
-    td button select option canvas output strong details summary article noscript""".split()
+    td button select option canvas output strong details summary article
+    noscript pre code""".split()
 )
 ATTRIBUTES = set(
     """lang charset http-equiv content name class id href type value checked tabindex for scope
@@ -134,7 +139,9 @@ def test_without_the_library_the_page_says_so_and_works(chromium, folder, monkey
     assert texts(page, "#functions tbody th")
 
 
-@pytest.mark.parametrize(("size", "dark"), list(product((WIDE, PHONE), (False, True))))
+@pytest.mark.parametrize(
+    ("size", "dark"), list(product((WIDE, TABLET, LAPTOP, (390, 844), PHONE), (False, True)))
+)
 def test_nothing_is_wider_than_the_screen(chromium, training_page, size, dark):
     page = opened(chromium, training_page, size, dark=dark)
     assert page.run("document.documentElement.scrollWidth") == size[0]
@@ -268,6 +275,174 @@ def test_a_chosen_function_shows_its_callers_and_callees(page):
     assert texts(page, ".calls tbody th") == ["train", "Net.inner"]
 
 
+#: Of a box that scrolls: where its first cells stand, and whether all of it is in view.
+BOXES = """[...document.querySelectorAll('.scroll')].map((box) => {
+  box.scrollLeft = 150;
+  const left = box.getBoundingClientRect().left;
+  const first = [...box.querySelectorAll('thead :first-child, tbody tr:not(.spacer) > th')];
+  const off = first.filter((e) => e.matches('tr > *') && e.getBoundingClientRect().left > left + 2);
+  return [box.ariaLabel, box.scrollLeft, off.length];
+})"""
+
+
+@pytest.fixture(scope="module")
+def wide_page(folder) -> Path:
+    """A page with tables of many columns, loaders among them."""
+    report = with_outlier(report_of(training()))
+    loads = tuple(LoadTime(i, 3000, 90_000 * MS, 1200 * MS) for i in range(4))
+    workers = WorkerStats(
+        4, 2, 64, True, "forkserver", 8, 2000, 1500, 90_000 * MS, (9, 90, 900, 900, 9, 0, 0, 0),
+        loads, True,
+    )  # fmt: skip
+    stats = LoaderStats("loader", "validation", 3500, {"data": (3500, 1 << 40)}, None, workers)
+    rows = loader_rows(replace(report.snapshot, loaders=(stats,)))
+    replace(report, loaders=rows).save(folder / "wide.html")
+    return folder / "wide.html"
+
+
+@pytest.mark.parametrize("size", [TABLET, LAPTOP])
+def test_tables_fit(chromium, wide_page, size):
+    page = opened(chromium, wide_page, size)
+    page.run("for (const d of document.querySelectorAll('details')) d.open = true")
+    boxes = page.run(BOXES)
+    assert "Workers of the loaders" in " ".join(name for name, _, _ in boxes)
+    assert [box for box in boxes if box[1]] == []
+
+
+def test_on_a_phone_the_names_stay_in_view(chromium, wide_page):
+    boxes = opened(chromium, wide_page, (390, 844)).run(BOXES)
+    assert sum(box[1] > 0 for box in boxes) > 3
+    assert [box for box in boxes if box[2]] == []
+
+
+def test_a_filtered_function_table_is_no_higher_than_its_rows(many):
+    height = "document.querySelector('.tall').clientHeight"
+    before = many.run(height)
+    type_into(many, "#function-filter", "WORK_77")
+    many.wait(f"{height} < {before}")
+    type_into(many, "#function-filter", "work_2999")
+    many.wait("document.querySelector('#functions output').textContent.startsWith('1 of')")
+    assert 60 <= many.run(height) < 100
+    type_into(many, "#function-filter", "")
+    many.wait(f"{height} === {before}")
+    assert len(texts(many, ".virtual tbody th")) > 15
+
+
+def test_who_is_called_from_nowhere_has_a_caller(page):
+    page.run("[...document.querySelectorAll('.name')].find((b) => b.title === 'train').click()")
+    assert texts(page, ".calls .pair > :first-child tbody tr") == ["(start of the thread)1260.0"]
+    assert texts(page, ".calls h4")[0] == "Called by (1)"
+    assert "null" not in texts(page, ".calls > *")
+
+
+def test_a_chosen_function_shows_its_source_and_names_in_it_do_nothing(chromium, folder):
+    path = folder / "prog.py"
+    code = (
+        "def work():\n    '<img src=x onerror=window.broken=1> </script>'\n    return 1\n\nx = 2\n"
+    )
+    path.write_text(code, encoding="utf-8")
+    snapshot = tree(Node(py("work", 1, str(path)), 1, MS))
+    meta = {"recorded_until_ns": path.stat().st_mtime_ns}
+    report_of(replace(snapshot, meta=meta)).save(folder / "source.html")
+    page = opened(chromium, folder / "source.html")
+    page.run("document.querySelector('.virtual button.name').click()")
+    lines = [f"{i + 1}  {line}" for i, line in enumerate(code.splitlines()[:3])]
+    assert texts(page, ".source pre") == ["\n".join(lines)]
+    assert page.run("'broken' in window") is False
+    assert page.console == []
+
+
+# ---- phases of the run ----
+
+
+def choose(page: Browser, selector: str, value: int) -> None:
+    page.run(
+        f"(() => {{ const e = document.querySelector({selector!r}); e.value = {value};"
+        " e.dispatchEvent(new Event('change')); })()"
+    )
+
+
+def test_another_phase_is_one_choice_away(chromium, folder):
+    report_of(in_phases()).save(folder / "phases.html")
+    page = opened(chromium, folder / "phases.html")
+    names = ["measured steps", "set-up", "validation", "whole run"]
+    assert texts(page, "#flame-phase option") == texts(page, "#function-phase option") == names
+    assert detail(page).startswith("MainThread: 11.00 ms")
+    choose(page, "#flame-phase", 1)
+    assert detail(page).startswith("MainThread: 3.000 ms")
+    assert page.run("document.querySelector('#function-phase').value") == "1"
+    assert texts(page, ".virtual tbody th") == ["work", "<module> prog.py"]
+    choose(page, "#function-phase", 3)
+    assert detail(page).startswith("MainThread: 19.00 ms")
+    assert press(page, "ArrowDown", "ArrowDown").startswith("<module> prog.py: 19.00 ms (100.0 %)")
+    press(page, "ArrowDown", "f")
+    assert texts(page, ".calls h3") == ["work"]
+    assert "16.00 ms" in texts(page, ".calls dd")
+    assert page.console == []
+
+
+def test_library_frames_are_folded_on_demand(chromium, folder):
+    at = "/env/lib/python3.12/site-packages/torch/nn.py"
+    inner = Node(py("inner", 5, at), 1, 3 * MS, [Node(py("forward", 7), 1, 4 * MS)])
+    entry = Node(py("entry", 1, at), 1, 2 * MS, [inner, Node(py("other", 9, at), 1, MS)])
+    report_of(tree(Node(py("main"), 1, MS, [entry]))).save(folder / "fold.html")
+    page = opened(chromium, folder / "fold.html")
+    page.run("document.querySelector('#flame-fold').click()")
+    assert detail(page).startswith("MainThread: 11.00 ms")
+    assert press(page, "ArrowDown", "ArrowDown").startswith("main: 11.00 ms")
+    assert press(page, "ArrowDown").startswith("entry: 10.00 ms (90.9 %), 6.000 ms itself, 1 calls")
+    assert press(page, "ArrowDown").startswith("forward: 4.000 ms")
+    assert press(page, "ArrowDown").startswith("forward: 4.000 ms")
+    page.run("document.querySelector('#flame-fold').click()")
+    steps = ["ArrowDown"] * 4
+    assert press(page, *steps).startswith("inner: 7.000 ms")
+
+
+# ---- charts ----
+
+
+@pytest.fixture
+def clipped_page(folder) -> Path:
+    report = report_of(training())
+    wall = (*(15.0 + i % 3 for i in range(119)), 291.0)
+    series = replace(report.steps.series, wall_ms=wall, names={}, gc_ms=())
+    steps = replace(report.steps, series=series, p50_ms=16.0, p95_ms=16.2)
+    replace(report, steps=steps).save(folder / "clipped.html")
+    return folder / "clipped.html"
+
+
+def test_charts_end_above_the_usual_steps_and_say_so(chromium, clipped_page):
+    pytest.importorskip("plotly")
+    page = opened(chromium, clipped_page)
+    page.wait("document.documentElement.dataset.complete")
+    (said,) = texts(page, ".clipped")
+    assert said.startswith("1 step above 20.40 ms is clipped in these charts")
+    assert said.endswith("the longest took 291.0 ms.")
+    ranges = "[...document.querySelectorAll('#steps .chart')].map((c) => c._fullLayout)"
+    assert page.run(f"{ranges}[0].yaxis.range[1]") < 22
+    assert page.run(f"{ranges}[1].xaxis.range[1]") < 22
+    assert page.console == []
+
+
+@pytest.mark.parametrize("size", [TABLET, LAPTOP, (390, 844)])
+def test_labels_of_quantiles_do_not_collide(chromium, clipped_page, size):
+    pytest.importorskip("plotly")
+    page = opened(chromium, clipped_page, size)
+    page.wait("document.documentElement.dataset.complete")
+    boxes = page.run(
+        "[...document.querySelectorAll('#steps .annotation-text')].map((e) =>"
+        " { const r = e.getBoundingClientRect(); return [r.left, r.right, r.top, r.bottom]; })"
+    )
+    (left, right, top, bottom), (left_, right_, top_, bottom_) = boxes
+    assert right <= left_ or right_ <= left or bottom <= top_ or bottom_ <= top
+    chart = page.run(
+        "(() => { const r = document.querySelectorAll('#steps .chart')[1].getBoundingClientRect();"
+        " return [r.left, r.right]; })()"
+    )
+    assert chart[0] <= min(left, left_)
+    assert max(right, right_) <= chart[1]
+
+
 # ---- flame graph ----
 
 
@@ -345,8 +520,7 @@ def test_the_flame_graph_leads_to_the_function_table(page):
 
 def test_what_had_no_room_is_said(chromium, folder, monkeypatch):
     limits = PageLimits(contexts=50, functions=20, edges=10)
-    for function in (flames.flame_columns, functions.function_columns):
-        monkeypatch.setattr(function, "__defaults__", (limits,))
+    monkeypatch.setattr(phases, "LIMITS", limits)
     path = folder / "limited.html"
     report_of(large(40, 400)).save(path)
     page = opened(chromium, path)

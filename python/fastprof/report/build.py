@@ -103,6 +103,11 @@ def build_report(
     )
 
 
+def functions_of(snapshot: Snapshot, *, correct_times: bool) -> tuple[FunctionRow, ...]:
+    """Return the functions of all threads of a snapshot, most self time first."""
+    return _functions(snapshot, correct(snapshot, enabled=correct_times), GpuTables(snapshot))[1]
+
+
 def functions_in(report: Report, section: str) -> tuple[FunctionRow, ...]:
     """Return the functions inside the section recorded as ``section``."""
     snapshot = report.view

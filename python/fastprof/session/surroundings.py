@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+import time
 from collections.abc import Mapping, Sequence
 
 #: Library -> name of the fact.  Only those in ``sys.modules`` are asked.
@@ -50,6 +51,7 @@ def surroundings() -> Facts:
         limit = cpu_limit()
         if limit is not None:
             facts["cpu_limit"] = limit
+        facts["recorded_until_ns"] = time.time_ns()
         facts["command"] = command_line(sys.argv)
         facts.update(variables(os.environ))
         threads = getattr(sys.modules.get("torch"), "get_num_threads", None)

@@ -29,6 +29,7 @@ SCRIPTS = (
     "calls.js",
     "functions.js",
     "flame_tree.js",
+    "flame_fold.js",
     "flame_view.js",
     "flame.js",
     "charts.js",

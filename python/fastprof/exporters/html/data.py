@@ -6,16 +6,20 @@ decided here, so a part that is missing was not recorded.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fastprof.exporters.cells import number, percent
 from fastprof.exporters.html import tables
 from fastprof.exporters.html.flames import flame_columns
 from fastprof.exporters.html.functions import function_columns, ms
+from fastprof.exporters.html.phases import PhaseView, phase_views
+from fastprof.exporters.html.sources import Sources
 from fastprof.exporters.html.strings import Strings
 from fastprof.exporters.tables import summary
-from fastprof.exporters.tables_gpu import gpu_lines
+from fastprof.exporters.tables_gpu import gpu_lines, has_gpu
+from fastprof.exporters.tables_steps import kind_name
 from fastprof.names import printable_name
 from fastprof.report.findings import Finding
 from fastprof.report.model import UNACCOUNTED, Report
@@ -31,12 +35,14 @@ _MIB = 1 << 20
 def page_data(report: Report) -> dict[str, Any]:
     """Return everything a page shows; names in it are fit for display."""
     strings = Strings()
+    views = phase_views(report)
     chapters = [
         ("findings", "Findings", _findings(report)),
         ("steps", "Steps", _steps(report)),
+        ("phases", "Phases of the run", tables.phase_parts(report)),
         ("sections", "Sections", [tables.section_table(report)] if report.sections else []),
-        ("flame", "Flame graph", _flame(report, strings)),
-        ("functions", "Functions", _functions(report, strings)),
+        ("flame", "Flame graph", _flame(views, strings)),
+        ("functions", "Functions", _functions(views, strings)),
         ("kernels", "Kernels", tables.kernel_table(report)),
         ("gpu", "GPU", tables.gpu_parts(report)),
         ("memory", "Memory", _memory(report)),
@@ -51,6 +57,7 @@ def page_data(report: Report) -> dict[str, Any]:
         "chapters": [
             {"id": mark, "title": title, "parts": parts} for mark, title, parts in chapters if parts
         ],
+        "phases": [view.name for view in views],
         "strings": strings.table(),
     }
 
@@ -110,30 +117,39 @@ def _steps(report: Report) -> list[Part]:
     parts: list[Part] = []
     if steps.split:
         rows = [
-            [row.name, number(row.mean_ms), percent(row.share), _places(row.places)]
+            [row.name, kind_name(row.name), number(row.mean_ms), percent(row.share), places]
             for row in steps.split
+            for places in [_places(row.places)]
+            if _seen(row.share)
         ]
-        missing = [tables.name(text) for text in steps.split_missing]
+        missing = [tables.name(text) for text in _split_missing(report)]
         title = "Where a step's time goes"
-        parts.append(
-            {"kind": "bar", "title": title, "rows": rows, "of": "split", "missing": missing}
-        )
-    rows = [[tables.name(r.name), number(r.mean_ms), percent(r.share), []] for r in steps.rows]
-    parts.append(
-        {
-            "kind": "bar",
-            "title": "Sections of a step",
-            "rows": rows,
-            "of": "sections",
-            "missing": [],
-        }
-    )
+        parts.append({"kind": "bar", "title": title, "rows": rows, "missing": missing})
+    rows = [
+        [tables.name(r.name), tables.name(r.name), number(r.mean_ms), percent(r.share), []]
+        for r in steps.rows
+        if _seen(r.share)
+    ]
+    parts.append({"kind": "bar", "title": "Sections of a step", "rows": rows, "missing": []})
     parts.append(_series(report))
     parts.append(tables.step_table(report))
     if steps.outliers:
         rows_ = [tables.outlier(step) for step in steps.outliers]
         parts.append({"kind": "outliers", "title": "Slowest steps", "rows": rows_})
     return parts
+
+
+def _split_missing(report: Report) -> Iterator[str]:
+    """Say which kinds of time are not known; where there is no GPU nothing waits for it."""
+    for sentence in report.steps.split_missing:
+        kind, _, why = sentence.partition(": ")
+        if kind != "gpu_wait" or has_gpu(report):
+            yield f"{kind_name(kind)}: {why}"
+
+
+def _seen(share: float | None) -> bool:
+    """Whether a share is more than what is written as 0.0 %."""
+    return share is None or abs(share) >= 0.0005
 
 
 def _places(places: tuple[tuple[str, int], ...]) -> list[list[str]]:
@@ -176,22 +192,44 @@ def _series(report: Report) -> Part:
         ],
         "median": ms(steps.p50_ms),
         "p95": ms(steps.p95_ms),
+        **_clip(wall),
     }
+
+
+def _clip(wall: Sequence[float]) -> dict[str, float | int | None]:
+    """Return what a chart of steps is cut at, so that a few long ones do not flatten it.
+
+    That is a little above the 99th percentile (of less than 300 steps above all but three, a
+    tenth of them at most), if the longest step takes twice as long; otherwise ``top`` is None.
+    """
+    allowed = min(len(wall) // 10, max(3, math.ceil(len(wall) / 100)))
+    ordered = sorted(wall)
+    if not ordered or ordered[-1] <= 2 * ordered[-1 - allowed]:
+        return {"top": None, "clipped": 0, "largest": None}
+    top = round(1.2 * ordered[-1 - allowed], 4)
+    clipped = sum(value > top for value in wall)
+    return {"top": top, "clipped": clipped, "largest": ms(ordered[-1])}
 
 
 def _rounded(column: Sequence[float]) -> list[float]:
     return [round(value, 4) for value in column]
 
 
-def _flame(report: Report, strings: Strings) -> list[Part]:
-    columns = flame_columns(report, strings)
+def _flame(views: Sequence[PhaseView], strings: Strings) -> list[Part]:
+    columns = flame_columns(views, strings)
     return [] if columns is None else [{"kind": "flame", **columns}]
 
 
-def _functions(report: Report, strings: Strings) -> list[Part]:
-    if not report.functions:
+def _functions(views: Sequence[PhaseView], strings: Strings) -> list[Part]:
+    if not any(view.report.functions for view in views):
         return []
-    return [{"kind": "functions", "columns": function_columns(report.functions, strings)}]
+    sources = Sources(views[0].report.meta.get("recorded_until_ns"))
+    tables_ = []
+    for view in views:
+        rows = view.report.functions[: view.limits.functions]
+        columns = function_columns(view.report.functions, strings, view.limits)
+        tables_.append(columns | {"source": sources.of(rows)})
+    return [{"kind": "functions", "phases": tables_, "sources": sources.blocks}]
 
 
 def _memory(report: Report) -> list[Part]:
@@ -214,6 +252,7 @@ def _about(report: Report) -> list[Part]:
     meta = [
         [tables.name(key), "n/a" if value is None else tables.name(str(value))]
         for key, value in report.meta.items()
+        if key != "recorded_until_ns"
     ]
     return [
         {"kind": "notes", "rows": [printable_name(text) for text in notes if text]},

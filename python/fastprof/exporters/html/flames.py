@@ -3,25 +3,28 @@
 A row is a context; ``up`` is how many rows before it the one around it stands (0: none,
 it is the root).  Contexts inside the same one stand most time first.  What took no time
 cannot be seen and is left out; beyond the limit the smallest contexts of each context
-become one row of frame 0, with their time.
+become one row of frame 0, with their time.  Where fastprof's code calls fastprof's code
+they are one context.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 from fastprof.exporters.gpu_stacks import gpu_stacks
-from fastprof.exporters.html.functions import function_numbers
-from fastprof.exporters.html.limits import LIMITS, PageLimits
+from fastprof.exporters.html.functions import function_numbers, shown_name
+from fastprof.exporters.html.phases import PhaseView
 from fastprof.exporters.html.strings import Strings
 from fastprof.report.correct import correct
 from fastprof.report.flat import child_links, subtree_sums
 from fastprof.report.gpu import measured
 from fastprof.report.model import Report
-from fastprof.snapshot import ThreadTree
+from fastprof.report.origin import is_own, is_users
+from fastprof.snapshot import Key, NodeTable, ThreadTree
 
 SMALL = "(smaller contexts)"
 
@@ -32,76 +35,121 @@ class Tree:
 
     title: str
     kind: str
-    parent: Sequence[int]
-    frame: Sequence[int]
-    weight: Sequence[int]
-    calls: Sequence[int]
+    parent: list[int]
+    frame: list[int]
+    weight: list[int]
+    calls: list[int]
 
 
 class Frames:
     """What contexts are called, as columns; frame 0 stands for those too small to draw.
 
-    A function of the function table needs no name here: row ``i`` is frame ``-1 - i``.
+    A function of the function table needs no name here: row ``i`` of that of the graph's
+    phase is frame ``-1 - i``.
     """
 
     def __init__(self, strings: Strings) -> None:
         self._strings = strings
         self._numbers: dict[tuple[str, str, str, int], int] = {}
+        self._users: set[int] = set()
         self.number(SMALL, "small")
 
     def number(self, name: str, kind: str, file: str = "", line: int = 0) -> int:
         """Return the number of a frame."""
         return self._numbers.setdefault((name, kind, file, line), len(self._numbers))
 
+    def of_key(self, key: Key) -> int:
+        """Return the number of a key's frame."""
+        number = self.number(shown_name(key), key.kind, key.file, key.line)
+        if is_users(key):
+            self._users.add(number)
+        return number
+
     def columns(self) -> dict[str, list[int]]:
-        """Return the columns ``name``, ``kind``, ``file``, ``line``."""
+        """Return ``name``, ``kind``, ``file``, ``line``, and who is of the program: ``users``."""
         number = self._strings.number
         return {
             "name": [number(row[0]) for row in self._numbers],
             "kind": [number(row[1]) for row in self._numbers],
             "file": [number(row[2]) for row in self._numbers],
             "line": [row[3] for row in self._numbers],
+            "users": sorted(self._users),
         }
 
 
-def flame_columns(
-    report: Report, strings: Strings, limits: PageLimits = LIMITS
-) -> dict[str, Any] | None:
-    """Return the frames and the graphs of a report; None if it has no contexts."""
-    if not report.has_tree:
-        return None
+def flame_columns(views: Sequence[PhaseView], strings: Strings) -> dict[str, Any] | None:
+    """Return the frames and the graphs of phases; None if there are no contexts.
+
+    ``phase`` of a graph is the number of its view.
+    """
     frames = Frames(strings)
-    trees = [*_time_trees(report, frames), *_gpu_trees(report, frames)]
-    sums = [subtree_sums(tree.parent, tree.weight) for tree in trees]
-    least = _least(sums, limits.contexts)
-    graphs = [
-        _graph(tree, inclusive, least)
-        for tree, inclusive in zip(trees, sums, strict=True)
-        if inclusive[0]
-    ]
+    graphs = []
+    for phase, view in enumerate(views):
+        if not view.report.has_tree:
+            continue
+        trees = [*_time_trees(view, frames), *_gpu_trees(view.report, frames)]
+        sums = [subtree_sums(tree.parent, tree.weight) for tree in trees]
+        least = _least(sums, view.limits.contexts)
+        graphs += [
+            _graph(tree, inclusive, least) | {"phase": phase}
+            for tree, inclusive in zip(trees, sums, strict=True)
+            if inclusive[0]
+        ]
     return {"frames": frames.columns(), "graphs": graphs} if graphs else None
 
 
-def _time_trees(report: Report, frames: Frames) -> list[Tree]:
-    snapshot = report.view
-    functions = function_numbers(report.functions, snapshot.keys)
+def _time_trees(view: PhaseView, frames: Frames) -> list[Tree]:
+    report, snapshot = view.report, view.report.view
+    functions = function_numbers(report.functions, snapshot.keys, view.limits)
     numbers = [
-        frames.number(key.qualname or key.name, key.kind, key.file, key.line)
-        if function < 0
-        else -1 - function
+        frames.of_key(key) if function < 0 else -1 - function
         for key, function in zip(snapshot.keys, functions, strict=True)
     ]
+    own = {number for number, key in zip(numbers, snapshot.keys, strict=True) if is_own(key)}
     workers = replace(snapshot, threads=snapshot.worker_threads, sections=(), gpu=None)
     trees = []
     for of, kind in ((snapshot, "time"), (workers, "workers")):
         columns = correct(of, enabled=report.overhead.corrected).self_ns
-        for thread, own in zip(of.threads, columns, strict=True):
+        for thread, weight in zip(of.threads, columns, strict=True):
             title = _thread_name(thread)
             frame = [numbers[key] for key in thread.nodes.key]
             frame[0] = frames.number(title, "root")
-            nodes = thread.nodes
-            trees.append(Tree(title, kind, nodes.parent, frame, own, nodes.calls))
+            trees.append(_merged(title, kind, thread.nodes, frame, weight, own))
     return trees
+
+
+def _merged(
+    title: str,
+    kind: str,
+    nodes: NodeTable,
+    frame: Sequence[int],
+    weight: Sequence[int],
+    own: Collection[int],
+) -> Tree:
+    """Make a tree in which contexts with one frame in one place are one.
+
+    Phases of the run have such contexts each; and an ``own`` frame in an own frame is no
+    context but the one it is in.
+    """
+    tree = Tree(title, kind, [-1], [frame[0]], [weight[0]], [nodes.calls[0]])
+    known: dict[tuple[int, int], int] = {}
+    at = [0] * len(nodes)
+    columns = zip(nodes.parent, frame, weight, nodes.calls, strict=True)
+    for i, (above, of, ns, calls) in islice(enumerate(columns), 1, None):
+        above = at[above]
+        if of in own and tree.frame[above] in own:
+            at[i] = above
+            tree.weight[above] += ns
+            continue
+        place = at[i] = known.setdefault((above, of), len(tree.frame))
+        if place == len(tree.frame):
+            tree.parent.append(above)
+            tree.frame.append(of)
+            tree.weight.append(0)
+            tree.calls.append(0)
+        tree.weight[place] += ns
+        tree.calls[place] += calls
+    return tree
 
 
 def _thread_name(tree: ThreadTree) -> str:
@@ -117,7 +165,7 @@ def _gpu_trees(report: Report, frames: Frames) -> list[Tree]:
     for labels, ns in gpu_stacks(report, "a flame graph by GPU time"):
         found.setdefault(labels[0], _Trie(frames)).add(labels, ns)
     return [
-        Tree(name, "gpu", trie.parent, trie.frame, trie.weight, ()) for name, trie in found.items()
+        Tree(name, "gpu", trie.parent, trie.frame, trie.weight, []) for name, trie in found.items()
     ]
 
 

@@ -1,30 +1,18 @@
 // One bar that is divided: shares of a step, with a legend that is also the table.
 
-const SPLIT_LABELS = {
-  compute: "computing on the host",
-  gpu_wait: "waiting for the GPU",
-  data: "loading data",
-  gc: "garbage collection",
-  lock: "waiting for another thread",
-  communication: "communicating",
-  io: "sleeping, reading, writing",
-  other: "off the CPU for another reason",
-};
-
-/** A bar part: {title, of, rows: [name, ms, per cent, places], missing}. */
+/** A bar part: {title, rows: [key, name, ms, per cent, places], missing}. */
 function barPart(part) {
   const bar = el("div", { class: "bar", "aria-hidden": "true" });
   const list = el("ul", { class: "legend" });
-  const numbers = seriesNumbers(part.rows.map(([name]) => name));
-  const label = (name) => (part.of === "split" && SPLIT_LABELS[name]) || name;
-  part.rows.forEach(([name, ms, share, places], i) => {
+  const numbers = seriesNumbers(part.rows.map(([key]) => key));
+  part.rows.forEach(([, name, ms, share, places], i) => {
     const piece = el("span", { class: `piece series-${numbers[i]}` });
     piece.style.flexGrow = String(Math.max(0, parseFloat(share) || 0));
-    piece.title = `${label(name)}: ${share} %`;
+    piece.title = `${name}: ${share} %`;
     bar.append(piece);
     const text = [
       el("span", { class: `swatch series-${numbers[i]}` }),
-      el("span", { class: "what" }, label(name)),
+      el("span", { class: "what" }, name),
       el("span", { class: "figure" }, `${share} %`),
       el("span", { class: "figure minor" }, `${ms} ms per step`),
     ];

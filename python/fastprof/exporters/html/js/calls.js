@@ -53,17 +53,43 @@ class CallsPanel {
     }
     const facts_ = facts.map(([name, value]) =>
       el("div", {}, el("dt", {}, name), el("dd", {}, value)));
-    this.node.replaceChildren(
+    const parts = [
       el("h3", {}, strings[f.name[i]] || '""'),
       el("p", { class: "minor place" }, place),
       el("dl", { class: "facts" }, facts_),
       el("div", { class: "pair" },
-        this.list("Called by", this.callers.of(i), f.edges.caller),
+        this.list("Called by", this.callers.of(i), f.edges.caller, this.top(i)),
         this.list("Calls", this.callees.of(i), this.callee)),
-      el("p", { class: "minor" }, this.leftOut));
+      this.leftOut ? el("p", { class: "minor" }, this.leftOut) : null,
+      this.source(i),
+    ];
+    this.node.replaceChildren(...parts.filter((part) => part !== null));
   }
 
-  list(title, edges, other) {
+  /** The row of calls that no function of the table made, where there are any. */
+  top(i) {
+    const { functions: f } = this;
+    const calls = f.top.get(i);
+    const begun = !this.callers.of(i).length;
+    if (calls === undefined && !begun) return null;
+    const name = f.edges.left_out ? "(start of the thread, or left out)" : "(start of the thread)";
+    return el("tr", {}, el("th", { scope: "row", class: "text" }, name),
+      el("td", { class: "number" }, formatCount(calls || 0)),
+      el("td", { class: "number na" }, begun ? formatMs(f.cum[i]) : NA));
+  }
+
+  source(i) {
+    const block = this.functions.lines.get(i);
+    if (!block) return null;
+    const [first, text] = block;
+    const lines = text.split("\n");
+    const digits = String(first + lines.length).length;
+    const numbered = lines.map((line, n) => `${String(first + n).padStart(digits)}  ${line}`);
+    const code = el("pre", {}, el("code", {}, numbered.join("\n")));
+    return el("div", { class: "source" }, el("h4", {}, "Source"), scrollable("Source", code));
+  }
+
+  list(title, edges, other, more) {
     const e = this.functions.edges;
     edges.sort((a, b) => e.cum[b] - e.cum[a]);
     const rows = edges.slice(0, CALL_ROWS).map((edge) => {
@@ -75,7 +101,8 @@ class CallsPanel {
         el("td", { class: "number" }, formatCount(e.calls[edge])),
         el("td", { class: "number" }, formatMs(e.cum[edge])));
     });
-    const count = edges.length > CALL_ROWS ? `${CALL_ROWS} of ${edges.length}` : edges.length;
+    if (more) rows.push(more);
+    const count = edges.length > CALL_ROWS ? `${CALL_ROWS} of ${edges.length}` : rows.length;
     const headers = ["function", "calls", "cum ms"].map((text, i) =>
       el("th", { scope: "col", class: i ? "number" : "text" }, text));
     const table = el("table", { "aria-label": title },

@@ -5,6 +5,7 @@ const NO_LIBRARY = "Charts are left out: plotly was not installed where this rep
   + "(pip install 'fastprof[html]', then save it again).";
 const NO_UNPACKING = "Charts are left out: this browser cannot unpack them. A newer one can.";
 const CHART_HEIGHT = 300;
+const MARGIN = { l: 56, r: 12, t: 8, b: 44 };
 
 /** Promise of the library, or of a sentence that says why there is none. */
 async function loadLibrary() {
@@ -30,7 +31,7 @@ function chartLayout(more) {
   const grid = { gridcolor: colour("line"), linecolor: colour("line"), zeroline: false };
   const layout = {
     height: CHART_HEIGHT,
-    margin: { l: 56, r: 12, t: 8, b: 44 },
+    margin: MARGIN,
     paper_bgcolor: "rgba(0,0,0,0)",
     plot_bgcolor: "rgba(0,0,0,0)",
     font: { color: colour("text"), size: 12, family: getComputedStyle(document.body).fontFamily },
@@ -74,11 +75,15 @@ function legend(names) {
     el("span", { class: "what" }, name))));
 }
 
-/** A steps part: {first, wall, sections: [{name, ms}], extra, median, p95}, in ms. */
+/**
+ * A steps part: {first, wall, sections: [{name, ms}], extra, median, p95}, in ms.  `clipped`
+ * steps took longer than `top`, where the charts end; the longest took `largest`.
+ */
 function stepsPart(part, charts) {
   const steps = part.wall.map((_, i) => part.first + i);
   const label = `${formatCount(steps.length)} steps from ${formatCount(part.first)} on: `
     + `median ${formatMs(part.median)} ms, p95 ${formatMs(part.p95)} ms`;
+  const cut = part.top === null ? null : el("p", { class: "minor clipped" }, clippedText(part));
   const zoom = touches() ? "" : ". Drag to zoom, double-click to reset";
   const timeline = new Chart("Step by step", `${label}${zoom}.`,
     () => timelineChart(part, steps), (i) => stepText(part, i));
@@ -87,7 +92,14 @@ function stepsPart(part, charts) {
   const names = part.sections.map((section) => section.name);
   return el("div", { class: "part charts" },
     el("div", {}, timeline.node, names.length ? legend(names) : null),
-    histogram.node);
+    histogram.node,
+    cut);
+}
+
+function clippedText({ clipped, top, largest }) {
+  const steps = clipped === 1 ? "1 step" : `${formatCount(clipped)} steps`;
+  return `${steps} above ${formatMs(top)} ms ${clipped === 1 ? "is" : "are"} clipped in these charts `
+    + `(marked by a triangle); the longest took ${formatMs(largest)} ms.`;
 }
 
 function stepText(part, i) {
@@ -108,24 +120,39 @@ function timelineChart(part, steps) {
   });
   if (!traces.length) traces.push(line(part.wall, { line: { width: 1.5, color: seriesColour(0) } }));
   const xaxis = { title: { text: "step" }, tickformat: "d" };
-  return [traces, chartLayout({ xaxis, yaxis: { title: { text: "ms" } } })];
+  const yaxis = { title: { text: "ms" } };
+  if (part.top !== null) {
+    const above = steps.filter((_, i) => part.wall[i] > part.top);
+    yaxis.range = [0, 1.04 * part.top];
+    traces.push({
+      x: above, y: above.map(() => part.top), type: "scatter", mode: "markers", hoverinfo: "skip",
+      marker: { symbol: "triangle-up", size: 9, color: colour("text") },
+    });
+  }
+  return [traces, chartLayout({ xaxis, yaxis })];
 }
 
 function histogramChart(part) {
+  const shown = part.top === null ? part.wall : part.wall.filter((ms) => ms <= part.top);
   const bars = {
-    x: part.wall, type: "histogram", nbinsx: 50, hoverinfo: "x+y",
+    x: shown, type: "histogram", nbinsx: 50, hoverinfo: "x+y",
     marker: { color: seriesColour(0), line: { width: 1, color: colour("surface") } },
   };
-  const marks = [["p50", part.median], ["p95", part.p95]].filter(([, value]) => value !== null);
+  const marks = [["p50", part.median], ["p95", part.p95]].filter(([, value]) =>
+    value !== null && (part.top === null || value <= part.top));
+  const low = shown.reduce((a, b) => Math.min(a, b), Infinity);
+  const high = shown.reduce((a, b) => Math.max(a, b), -Infinity);
   const shapes = marks.map(([, value]) => ({
     type: "line", x0: value, x1: value, yref: "paper", y0: 0, y1: 1,
     line: { color: colour("text"), width: 1, dash: "dot" },
   }));
+  // Above the bars, each in a line of its own, towards the middle: none hides another.
   const annotations = marks.map(([text, value], i) => ({
-    text, x: value, yref: "paper", y: 1 - i * 0.09, xanchor: "left", showarrow: false,
+    text: `${text} ${formatMs(value)}`, x: value, yref: "paper", y: 1, yanchor: "bottom",
+    yshift: 15 * (1 - i), xanchor: value > (low + high) / 2 ? "right" : "left", showarrow: false,
   }));
   const xaxis = { title: { text: "ms per step" } };
-  return [[bars], chartLayout({ xaxis, yaxis: { title: { text: "steps" } }, shapes, annotations, hovermode: "closest" })];
+  return [[bars], chartLayout({ xaxis, yaxis: { title: { text: "steps" } }, shapes, annotations, hovermode: "closest", margin: { ...MARGIN, t: 36 } })];
 }
 
 const MEMORY_LINES = [["allocated", "allocated"], ["reserved", "reserved"], ["peak", "peak reserved"]];

@@ -2,6 +2,14 @@
 
 // Elements and numbers.  Text enters the page as text nodes and attributes only.
 
+/** A choice of the phase of the run; `chosen(i)` is called with the number of a phase. */
+function phaseChoice(id, names, chosen) {
+  const select = el("select", { id, on: { change: () => chosen(Number(select.value)) } },
+    names.map((name, i) => el("option", { value: i }, name)));
+  const label = el("label", { for: id }, "Phase");
+  return { select, nodes: names.length > 1 ? [label, select] : [] };
+}
+
 const NA = "n/a";
 
 /** Make an element; `on` maps events to listeners, strings among `children` become text. */

@@ -10,6 +10,13 @@ class FrameNames {
     Object.assign(this, { own, functions, strings });
   }
 
+  /** Whether it is a function that is not the program's own. */
+  isLibrary(frame) {
+    const [table, i] = this.find(frame);
+    if (!table.isUsers) table.isUsers = new Set(table.users);
+    return ["python", "c", "type"].includes(this.kind(frame)) && !table.isUsers.has(i);
+  }
+
   /** The table that has a frame, and its row there. */
   find(frame) {
     return frame < 0 ? [this.functions, -1 - frame] : [this.own, frame];
@@ -45,18 +52,34 @@ class FrameNames {
 }
 
 class Flame {
-  constructor(part, functions, strings, showFunction) {
+  /** `tables` are the functions of each phase, `names` its name; `phaseChosen(i)` is called. */
+  constructor(part, tables, names, strings, showFunction, phaseChosen) {
     this.part = part;
-    this.frames = new FrameNames(part.frames, functions, strings);
+    this.frames = tables.map((functions) => new FrameNames(part.frames, functions, strings));
     this.showFunction = showFunction;
     this.trees = new Map();
+    this.phase = phaseChoice("flame-phase", names, phaseChosen);
     this.build();
+    this.fillChoice(0);
+  }
+
+  /** Offer the graphs of a phase of the run. */
+  fillChoice(phase) {
+    const title = (graph) => this.frames[phase].name(graph.title);
+    const graphs = [...this.part.graphs.entries()].filter(([, graph]) => graph.phase === phase);
+    this.choice.replaceChildren(...graphs.map(([i, graph]) =>
+      el("option", { value: i }, `${GRAPH_KINDS[graph.kind]}: ${title(graph)}`)));
+    this.phase.select.value = String(phase);
+    return graphs.length > 0;
+  }
+
+  usePhase(phase) {
+    if (this.fillChoice(phase)) this.chosen();
   }
 
   build() {
-    this.choice = el("select", { id: "flame-graph", on: { change: () => this.chosen() } },
-      this.part.graphs.map((graph, i) =>
-        el("option", { value: i }, `${GRAPH_KINDS[graph.kind]}: ${this.frames.name(graph.title)}`)));
+    this.choice = el("select", { id: "flame-graph", on: { change: () => this.chosen() } });
+    this.fold = el("input", { type: "checkbox", id: "flame-fold", on: { change: () => this.chosen() } });
     this.query = el("input", {
       type: "search", id: "flame-search", autocomplete: "off", spellcheck: "false",
       placeholder: "part of a name", on: { input: debounced(() => this.search(), 80) },
@@ -76,7 +99,8 @@ class Flame {
     }, "Show in the function table");
     this.node = el("div", { class: "part" },
       el("div", { class: "controls" },
-        el("label", { for: "flame-graph" }, "Graph"), this.choice,
+        this.phase.nodes, el("label", { for: "flame-graph" }, "Graph"), this.choice,
+        el("label", { for: "flame-fold", class: "check" }, this.fold, "Fold library frames"),
         el("label", { for: "flame-search" }, "Search"), this.query, this.matches,
         this.resetButton),
       this.box,
@@ -101,14 +125,21 @@ class Flame {
 
   /** Draw the first time; the element has a size from now on. */
   start() {
-    this.view = new FlameView(this.box, this.canvas, this.inside, this.frames);
+    this.view = new FlameView(this.box, this.canvas, this.inside, this.frames[0]);
     this.chosen();
   }
 
   chosen() {
     const i = Number(this.choice.value);
-    if (!this.trees.has(i)) this.trees.set(i, new FlameTree(this.part.graphs[i]));
-    this.tree = this.trees.get(i);
+    const frames = this.frames[this.part.graphs[i].phase];
+    const name = `${i} ${this.fold.checked}`;
+    if (!this.trees.has(name)) {
+      const graph = this.part.graphs[i];
+      const isLibrary = (frame) => frames.isLibrary(frame);
+      this.trees.set(name, new FlameTree(this.fold.checked ? foldedGraph(graph, isLibrary) : graph));
+    }
+    this.tree = this.trees.get(name);
+    this.view.frames = frames;
     this.view.setTree(this.tree);
     const few = this.part.graphs[i].left_out;
     this.leftOut.hidden = !few;
@@ -123,7 +154,7 @@ class Flame {
     this.view.found = null;
     this.matches.textContent = "";
     if (wanted) {
-      const { found, count, share } = this.tree.search(this.frames.containing(wanted));
+      const { found, count, share } = this.tree.search(this.view.frames.containing(wanted));
       this.view.found = found;
       this.matches.textContent = `${formatShare(share)} % of the time in ${formatCount(count)} contexts`;
     }
@@ -181,7 +212,8 @@ class Flame {
   }
 
   describe(row) {
-    const { tree, frames } = this;
+    const { tree } = this;
+    const { frames } = this.view;
     const frame = tree.graph.frame[row];
     const ms = (ns) => formatMs(ns / 1e6);
     const share = tree.total[0] ? tree.total[row] / tree.total[0] : 0;

@@ -3,6 +3,7 @@
 const ROW_HEIGHT = 30;
 const ROWS_BEYOND = 8;
 const PRINTED_ROWS = 60;
+const BAR_HEIGHT = 24;
 
 /** Columns: header, where the value is, how it is written, whether it is text. */
 function functionColumns(f) {
@@ -22,18 +23,42 @@ function functionColumns(f) {
 }
 
 class FunctionTable {
-  constructor(functions, strings) {
-    this.f = functions;
-    functions.primitive = new Map(functions.recursive);
-    functions.share = functions.self.map((ms) => (functions.self_total ? ms / functions.self_total : null));
+  /**
+   * A functions part: {phases, sources}, the columns per phase and the blocks of source lines.
+   * `names` are those of the phases; `phaseChosen(i)` is called.
+   */
+  constructor({ phases: tables, sources }, names, strings, phaseChosen) {
+    this.tables = tables;
     this.strings = strings;
     this.lower = strings.map((text) => text.toLowerCase());
+    for (const f of tables) {
+      f.primitive = new Map(f.recursive);
+      f.share = f.self.map((ms) => (f.self_total ? ms / f.self_total : null));
+      f.lines = new Map(f.source.map(([i, n]) => [i, sources[n]]));
+      f.top = new Map(f.edges.top);
+    }
+    this.phase = phaseChoice("function-phase", names, phaseChosen);
+    this.place = el("div");
+    this.build();
+    this.usePhase(0);
+  }
+
+  /** Show the functions of another phase of the run. */
+  usePhase(i) {
+    const functions = this.tables[i];
+    this.f = functions;
+    this.phase.select.value = String(i);
     this.columns = functionColumns(functions);
-    this.order = functions.name.map((_, i) => i);
+    this.order = functions.name.map((_, n) => n);
     this.sorted = { i: 1, ascending: false };
     this.chosen = -1;
-    this.calls = new CallsPanel(functions, strings, (i) => this.choose(i));
-    this.build();
+    this.calls = new CallsPanel(functions, this.strings, (n) => this.choose(n));
+    this.place.replaceChildren(this.calls.node);
+    this.headers = this.columns.map((c, n) =>
+      headerCell(c.title, n, c.isText, (column) => this.sortBy(column)));
+    this.columns.forEach(({ column }, n) => this.headers[n].classList.add(`of-${column}`));
+    markSorted(this.headers, this.sorted.i, this.sorted.ascending);
+    this.head.replaceChildren(...this.headers);
     this.refresh();
   }
 
@@ -44,13 +69,10 @@ class FunctionTable {
       placeholder: "name or file", on: input,
     });
     this.count = el("output", { class: "minor", for: "function-filter" });
-    this.headers = this.columns.map((c, i) =>
-      headerCell(c.title, i, c.isText, (column) => this.sortBy(column)));
-    this.columns.forEach(({ column }, i) => this.headers[i].classList.add(`of-${column}`));
-    markSorted(this.headers, this.sorted.i, this.sorted.ascending);
     this.body = el("tbody");
+    this.head = el("tr", { "aria-rowindex": "1" });
     this.table = el("table", { class: "virtual", "aria-label": "Functions" },
-      el("thead", {}, el("tr", { "aria-rowindex": "1" }, this.headers)),
+      el("thead", {}, this.head),
       this.body);
     this.box = scrollable("Functions", this.table);
     this.box.classList.add("tall");
@@ -60,8 +82,8 @@ class FunctionTable {
     addEventListener("afterprint", () => this.draw());
     const label = el("label", { for: "function-filter" }, "Filter");
     this.node = el("div", { class: "part" },
-      el("div", { class: "controls" }, label, this.filter, this.count),
-      this.box, this.calls.node);
+      el("div", { class: "controls" }, this.phase.nodes, label, this.filter, this.count),
+      this.box, this.place);
   }
 
   sortBy(i) {
@@ -85,6 +107,8 @@ class FunctionTable {
       `${formatCount(this.order.length)} of ${formatCount(f.name.length)} functions${whole}`;
     this.table.setAttribute("aria-rowcount", String(this.order.length + 1));
     this.box.scrollTop = 0;
+    // No higher than its rows; the style sheet has the most.  A scroll bar may stand below.
+    this.box.style.height = `${(this.order.length + 1) * ROW_HEIGHT + BAR_HEIGHT}px`;
     this.draw();
   }
 

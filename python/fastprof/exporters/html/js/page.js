@@ -40,21 +40,29 @@ class Page {
     if (part.kind === "steps") return stepsPart(part, this.charts);
     if (part.kind === "memory") return memoryPart(part, this.charts);
     if (part.kind === "functions") {
-      this.functions = new FunctionTable(part.columns, strings);
+      this.functions = new FunctionTable(part, this.data.phases, strings, (i) => this.usePhase(i));
       return this.functions.node;
     }
     if (part.kind === "flame") {
-      this.flame = new Flame(part, this.functionColumns(), strings, (i) => this.functions.choose(i, true));
+      const show = (i) => this.functions.choose(i, true);
+      this.flame = new Flame(part, this.functionTables(), this.data.phases, strings, show, (i) => this.usePhase(i));
       return this.flame.node;
     }
     return PARTS[part.kind](part);
   }
 
-  /** The columns of the function table, which may come later in the page, or not at all. */
-  functionColumns() {
+  /** Show the graphs and the functions of another phase of the run. */
+  usePhase(i) {
+    if (this.flame) this.flame.usePhase(i);
+    if (this.functions) this.functions.usePhase(i);
+  }
+
+  /** The functions per phase, which may come later in the page, or not at all. */
+  functionTables() {
     const parts = this.data.chapters.flatMap((chapter) => chapter.parts);
     const found = parts.find((part) => part.kind === "functions");
-    return found ? found.columns : { name: [], kind: [], file: [], line: [] };
+    const none = { name: [], kind: [], file: [], line: [], users: [] };
+    return found ? found.phases : this.data.phases.map(() => none);
   }
 }
 
