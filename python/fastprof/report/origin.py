@@ -46,11 +46,14 @@ def shown_name(key: Key) -> str:
     parts = (key.qualname or key.name).rpartition("<locals>.")[2].split(".")
     if key.kind == "python":
         return ".".join(parts[-2:]).replace("<lambda>", "lambda")
-    public = [part for part in parts if part and not part.startswith("_")]
-    return ".".join((public or parts)[-2:]) or key.name
+    public = [part for part in parts[:-1] if part and not part.startswith("_")]
+    return ".".join([*public[-1:], parts[-1] or key.name])
 
 
 def is_private(key: Key) -> bool:
-    """Whether a function's name says that it is nobody's business: ``_call_impl``."""
-    last = (key.qualname or key.name).rsplit(".", 1)[-1]
+    """Whether a function's name says nothing to a user: ``_call_impl``, what a decorator made."""
+    name = key.qualname or key.name
+    last = name.rsplit(".", 1)[-1]
+    if "<locals>" in name:
+        return True
     return last.startswith(("_", "<")) and not (last.startswith("__") and last.endswith("__"))
