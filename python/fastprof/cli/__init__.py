@@ -36,6 +36,7 @@ options:
 `python -m fastprof [-o FILE] [-s KEY] [-m MODULE | SCRIPT] ARGS` is cProfile's command line.
 """
 
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line ``argv`` (without the program's name; None: this process's).
 

@@ -23,11 +23,11 @@ def phases_table(report: Report) -> Table:
     whole = sum(row.wall_ms for row in report.phases)
     rows = tuple(
         (
-            PHASE_NAMES.get(row.name, (row.name, False))[0],
+            PHASE_NAMES[row.name][0],
             number(row.wall_ms),
             percent(row.wall_ms / whole if whole else None),
             str(row.entries),
-            number(row.mean_ms),
+            number(row.mean_ms) if PHASE_NAMES[row.name][1] else "",
         )
         for row in report.phases
     )
@@ -45,7 +45,7 @@ def phases_text(report: Report, least: float) -> str:
     for row in report.phases:
         if row.name == "steps" or row.wall_ms < least * report.wall_ms:
             continue
-        name, again = PHASE_NAMES.get(row.name, (row.name, False))
+        name, again = PHASE_NAMES[row.name]
         if again and row.entries > 1:
             parts.append(f"{name} {duration(row.mean_ms)} each ({row.entries} times)")
         else:

@@ -5,22 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from fastprof.exporters.html.limits import LIMITS, OTHER_PHASES, PageLimits
+from fastprof.exporters.phases import PHASE_NAMES
 from fastprof.report.build import functions_of
 from fastprof.report.model import Report
 from fastprof.report.run_phases import ALL, view_of
 from fastprof.snapshot import NodeTable
 from fastprof.snapshot_phases import RUN_PHASES
-
-_NAMES = {
-    "imports": "imports",
-    "setup": "set-up",
-    "warmup": "warm-up steps",
-    "steps": "measured steps",
-    "validation": "validation",
-    "checkpoint": "checkpoints",
-    "outside": "between and after epochs",
-    ALL: "whole run",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +24,7 @@ class PhaseView:
 
 def phase_name(phase: str) -> str:
     """Return what a reader calls a phase of the run."""
-    return _NAMES.get(phase, phase)
+    return "whole run" if phase == ALL else PHASE_NAMES[phase][0]
 
 
 def _used(nodes: NodeTable) -> NodeTable:

@@ -8,6 +8,7 @@ from typing import Any
 from fastprof.exporters.cells import Table, number, percent, table_of
 from fastprof.exporters.html.limits import LIMITS
 from fastprof.exporters.html.phases import phase_name
+from fastprof.exporters.phases import phases_table
 from fastprof.exporters.tables import threads_table, worker_function_tables
 from fastprof.exporters.tables_gpu import gpu_tables, has_gpu, kernels
 from fastprof.exporters.tables_loaders import loader_tables
@@ -15,12 +16,9 @@ from fastprof.exporters.tables_operators import operator_table, operator_tables
 from fastprof.names import printable_name
 from fastprof.report.model import Report, SectionRow, StepSection
 from fastprof.report.outliers import Outlier, OutlierFunction, OutlierSection
-from fastprof.report.run_phases import PhaseRow
 from fastprof.report.targets import target_text
 
 _MAX_NAME = 1000
-#: Phases that are one thing each time they begin.
-_REPEATED = ("validation", "checkpoint")
 
 
 def name(text: str) -> str:
@@ -64,13 +62,7 @@ def step_table(report: Report) -> dict[str, Any]:
 
 def phase_parts(report: Report) -> list[dict[str, Any]]:
     """What each phase of the run took."""
-    columns: list[tuple[str, Callable[[PhaseRow], str]]] = [
-        ("phase", lambda r: phase_name(r.name)),
-        ("ms", lambda r: number(r.wall_ms)),
-        ("times", lambda r: str(r.entries)),
-        ("ms each", lambda r: number(r.mean_ms) if r.name in _REPEATED else ""),
-    ]
-    table = table_of("Recorded wall time", columns, report.phases)
+    table = phases_table(report)
     return [part(table)] if table.rows else []
 
 
