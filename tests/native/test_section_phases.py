@@ -173,3 +173,4 @@ def test_a_parked_section_goes_on_while_functions_are_paused() -> None:
     }
     assert above == {"part"}
     assert {row.name: row.count for row in prof.report().sections} == {"forward": 6, "backward": 6}
+    assert snapshot.counters == {}
