@@ -79,6 +79,17 @@ idle_column(const fp_export *x, const int64_t *ticks)
     return list;
 }
 
+/* Own time of the root: of parts that are rounded one by one, so that they add up. */
+static PyObject *
+idle_sum(const fp_export *x, const int64_t idle[FP_RUN_PHASES])
+{
+    int64_t ns = 0;
+    for (int p = 0; p < FP_RUN_PHASES; p++) {
+        ns += fp_export_ns(x, idle[p]);
+    }
+    return PyLong_FromLongLong(ns);
+}
+
 /* The last one has a row per phase, not per node. */
 static PyObject *
 tree_columns(fp_export *x, const row *rows, uint32_t count,
@@ -94,7 +105,8 @@ tree_columns(fp_export *x, const row *rows, uint32_t count,
         }
         PyTuple_SET_ITEM(columns, c, list);
         for (uint32_t i = 0; i < count; i++) {
-            PyObject *v = value_of(x, &rows[i], c);
+            PyObject *v = i == 0 && c == 4 ? idle_sum(x, idle)
+                                           : value_of(x, &rows[i], c);
             if (v == NULL) {
                 Py_CLEAR(columns);
                 return NULL;
@@ -124,7 +136,7 @@ has_row(const row *rows, uint32_t i)
 }
 
 /* Leaves out the nodes without a row; returns how many rows there are.  idle[]
- * gets the own times of the bases, which the root has together. */
+ * gets the own times of the bases. */
 static uint32_t
 close_ranks(fp_exported_thread *e, row *rows, uint32_t count,
             int64_t idle[FP_RUN_PHASES])
@@ -132,7 +144,6 @@ close_ranks(fp_exported_thread *e, row *rows, uint32_t count,
     for (uint32_t i = 0; i < count; i++) {
         if (fp_key_is_base(rows[i].key)) {
             idle[rows[i].phase] = rows[i].self_ticks;
-            rows[0].self_ticks += i > 0 ? rows[i].self_ticks : 0;
         }
         if (!has_row(rows, i)) {
             e->bases |= (uint32_t)fp_key_is_base(rows[i].key) << e->left_out;

@@ -124,6 +124,12 @@ set_out(PyObject *module, PyObject *value)
     return PyUnicode_DecodeFSDefault(why.text);
 }
 
+static PyObject *
+emits(PyObject *module, PyObject *Py_UNUSED(ignored))
+{
+    return PyBool_FromLong(fp_state_of(module)->nvtx_out);
+}
+
 /* ---- in ---- */
 
 static PyObject *
@@ -153,6 +159,8 @@ static PyMethodDef functions[] = {
     {"nvtx_in", set_in, METH_O,
      "nvtx_in($module, on, /)\n--\n\n"
      "Do NVTX ranges of other libraries become sections?"},
+    {"nvtx_emits", emits, METH_NOARGS,
+     "nvtx_emits($module, /)\n--\n\nDo sections become NVTX ranges now?"},
     {"nvtx_out", set_out, METH_O,
      "nvtx_out($module, on, /)\n--\n\n"
      "Do sections become NVTX ranges?  Why they do not, or None."},

@@ -394,9 +394,10 @@ fp_recorder_signals(const fp_recorder *r);
 /* ---- phases of the run (run_phase.c) ---- */
 
 /* For every thread.  FP_RUN_STEPS and FP_RUN_WARMUP both mean "steps": which of the
- * two it is depends on how many have ended.  Nothing with an external timer. */
+ * two it is depends on how many have ended.  [goes_on]: it was interrupted and does
+ * not begin anew.  Nothing with an external timer. */
 void
-fp_recorder_set_phase(fp_recorder *r, fp_run_phase phase);
+fp_recorder_set_phase(fp_recorder *r, fp_run_phase phase, int goes_on);
 
 /* A layer was switched on, or is about to be switched off. */
 void

@@ -160,15 +160,15 @@ recorder_mark(PyObject *self, PyObject *Py_UNUSED(ignored))
 }
 
 static PyObject *
-recorder_set_phase(PyObject *self, PyObject *value)
+recorder_set_phase(PyObject *self, PyObject *args)
 {
     fp_recorder *r = fp_recorder_cast(self);
-    long phase = PyLong_AsLong(value);
-    if (phase == -1 && PyErr_Occurred()) {
+    int phase, goes_on = 0;
+    if (!PyArg_ParseTuple(args, "i|p:set_phase", &phase, &goes_on)) {
         return NULL;
     }
     if (phase < 0 || phase >= FP_RUN_PHASES) {
-        PyErr_Format(PyExc_ValueError, "phase is %ld: allowed are 0 to %d",
+        PyErr_Format(PyExc_ValueError, "phase is %d: allowed are 0 to %d",
                      phase, FP_RUN_PHASES - 1);
         return NULL;
     }
@@ -176,7 +176,7 @@ recorder_set_phase(PyObject *self, PyObject *value)
         return NULL;
     }
     fp_run_phase before = r->phases.now;
-    fp_recorder_set_phase(r, (fp_run_phase)phase);
+    fp_recorder_set_phase(r, (fp_run_phase)phase, goes_on);
     return PyLong_FromLong(before);
 }
 
@@ -318,8 +318,8 @@ PyMethodDef fp_recorder_methods[] = {
      "mark($self, /)\n--\n\nThe first step begins now, in this thread."},
     {"step", recorder_step, METH_NOARGS,
      "step($self, /)\n--\n\nEnd a step; returns the number of steps so far."},
-    {"set_phase", recorder_set_phase, METH_O,
-     "set_phase($self, phase, /)\n--\n\n"
+    {"set_phase", recorder_set_phase, METH_VARARGS,
+     "set_phase($self, phase, goes_on=False, /)\n--\n\n"
      "The run is in `phase` from now on, an index of RUN_PHASES; returns the "
      "one\n"
      "before.  \"steps\" and \"warmup\" mean the one that the count of steps "

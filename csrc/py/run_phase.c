@@ -54,7 +54,7 @@ phase_of_steps(const fp_recorder *r)
 }
 
 void
-fp_recorder_set_phase(fp_recorder *r, fp_run_phase phase)
+fp_recorder_set_phase(fp_recorder *r, fp_run_phase phase, int goes_on)
 {
     if (fp_run_phase_steps(phase)) {
         phase = phase_of_steps(r);
@@ -67,7 +67,7 @@ fp_recorder_set_phase(fp_recorder *r, fp_run_phase phase)
         fp_recorder_phase_ends(r, now);
     }
     r->phases.now = phase;
-    r->phases.entries[phase]++;
+    r->phases.entries[phase] += !goes_on;
     const fp_thread *own = fp_recorder_own_thread(r);
     for (fp_thread *t = r->threads; t != NULL; t = t->next) {
         /* Without memory the thread stays in its phase; that was counted. */
@@ -96,6 +96,6 @@ fp_recorder_phase_after_step(fp_recorder *r)
 {
     if (r->phases.now == FP_RUN_SETUP || r->phases.now == FP_RUN_WARMUP ||
         r->phases.now == FP_RUN_OUTSIDE) {
-        fp_recorder_set_phase(r, FP_RUN_STEPS);
+        fp_recorder_set_phase(r, FP_RUN_STEPS, 0);
     }
 }

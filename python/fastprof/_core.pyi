@@ -54,7 +54,7 @@ class Recorder:
     @property
     def steps(self) -> int: ...
     # the phase of the run, an index of snapshot_phases.RUN_PHASES; returns the one before
-    def set_phase(self, phase: int) -> int: ...
+    def set_phase(self, phase: int, goes_on: bool = False, /) -> int: ...
     def mark(self) -> None:
         """Begin the first step now (called once, when the loop's profiler starts)."""
     # loaders: `tag` is a small integer chosen by the caller; -1 = none
@@ -168,6 +168,9 @@ def nvtx_in(on: bool, /) -> None:
 
 def nvtx_out(on: bool, /) -> str | None:
     """Do sections become NVTX ranges?  Why they do not, or None."""
+
+def nvtx_emits() -> bool:
+    """Whether sections become NVTX ranges now."""
 
 def nvtx_tool() -> str | None:
     """NVTX_INJECTION64_PATH as libraries see it."""

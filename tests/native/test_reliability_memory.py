@@ -115,7 +115,11 @@ def test_f36_any_allocation_fails_while_the_extension_loads() -> None:
     pytest.importorskip("_testcapi")
     code = """
 import _testcapi
+import atexit
 import importlib.util
+# CPython counts the room for a function before it has the memory (Modules/atexitmodule.c), and
+# the next one that is registered is written beyond its array.
+atexit.register = lambda function: function
 spec = importlib.util.find_spec("fastprof._core")
 def load():
     module = importlib.util.module_from_spec(spec)

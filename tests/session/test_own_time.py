@@ -60,7 +60,7 @@ def test_the_parts_are_in_the_report_and_add_up() -> None:
     assert overhead.sections_ms > 2000 * section_costs()[2] / 1e6 * 0.99
     assert overhead.estimated_ms == overhead.sections_ms
     assert re.search(
-        r"fastprof cost an estimated [\d.]+ ms \([\d.]+% of wall time\): sections, steps and "
+        r"fastprof cost an estimated [\d.]+ ms \([\d.]+ % of wall time\): sections, steps and "
         r"loaders [\d.]+ ms\. Functions were not recorded\.$",
         overhead.text,
     )

@@ -15,8 +15,11 @@ _ASIDE = ("validation", "checkpoint")
 class PhaseRecorder(Protocol):
     """What records the phases."""
 
-    def set_phase(self, phase: int, /) -> int:
-        """The run is in ``phase`` from now on; returns the one before."""
+    def set_phase(self, phase: int, goes_on: bool = False, /) -> int:
+        """The run is in ``phase`` from now on; returns the one before.
+
+        ``goes_on``: it was interrupted, and is not counted once more.
+        """
         ...
 
 
@@ -31,8 +34,9 @@ class RunPhase:
         self._recorder = recorder
         self._thread = 0
         self._in_turn = "steps"
-        #: What interrupts what: name, and the number of the phase that it interrupted.
-        self._asides: list[tuple[str, int]] = []
+        #: What interrupts what: name, the number of the phase that follows it, and whether
+        #: that is the one it interrupted.
+        self._asides: list[tuple[str, int, bool]] = []
 
     def begin(self, phase: str) -> None:
         """The run begins in this thread."""
@@ -53,11 +57,11 @@ class RunPhase:
             return
         number = RUN_PHASES.index(phase)
         if phase in _ASIDE:
-            self._asides.append((phase, self._recorder.set_phase(number)))
+            self._asides.append((phase, self._recorder.set_phase(number), True))
             return
         self._in_turn = phase
         if self._asides:
-            self._asides[0] = (self._asides[0][0], number)
+            self._asides[0] = (self._asides[0][0], number, False)
         else:
             self._recorder.set_phase(number)
 
@@ -71,6 +75,6 @@ class RunPhase:
             return
         for i in range(len(self._asides) - 1, -1, -1):
             if self._asides[i][0] == phase:
-                self._recorder.set_phase(self._asides[i][1])
+                self._recorder.set_phase(*self._asides[i][1:])
                 del self._asides[i:]
                 return
