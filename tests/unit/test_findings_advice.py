@@ -311,3 +311,15 @@ def test_no_worker_is_advised_where_other_programs_have_the_cpus() -> None:
     rule = found(replace(made, steps=replace(made.steps, split=split)))["data-loading"]
     assert "num_workers" not in " ".join(rule.fix)
     assert "other programs have the CPUs" in text(rule)
+
+
+# ---- backward ----
+
+
+def test_a_rank_that_waits_for_others_is_not_told_that_its_backward_is_slow() -> None:
+    made = run({"forward": 5, "backward": 90})
+    assert "backward-share" in found(made)
+    job = replace(made, meta={**made.meta, "world_size": 2})
+    assert "backward-share" not in found(job)
+    alone = replace(made, meta={**made.meta, "world_size": 1})
+    assert "backward-share" in found(alone)

@@ -444,6 +444,12 @@ class Facts:
 
     # ---- other signals ----
 
+    @property
+    def ranks(self) -> int:
+        """Processes of the job; 1 if it has no others, or that is not known."""
+        told = self.report.meta.get("world_size")
+        return told if isinstance(told, int) and told > 1 else 1
+
     @Lazy
     def split(self) -> Mapping[str, float]:
         """The exclusive split of a step: kind -> ms per step; empty where not known."""

@@ -202,7 +202,7 @@ def backward_share(facts: Facts) -> Draft | None:
     """Backward above 3 times forward; saved if it took as long as forward.
 
     Not if activations are recomputed (torch.utils.checkpoint): then backward contains a
-    forward.  Above its usual share it is a note.
+    forward; nor in a job of several ranks, which wait for each other in backward.  Above its usual share it is a note.
     """
     need_steps(facts)
     forward, backward = facts.phase("forward"), facts.phase("backward")
@@ -212,6 +212,9 @@ def backward_share(facts: Facts) -> Draft | None:
     ratio = backward / forward if forward else 0.0
     if recomputes(facts):
         return None
+    if facts.ranks > 1:
+        # They exchange gradients there: a rank that is early waits for the others.
+        raise Abstain("with several ranks backward holds waits for others: see fastprof merge")
     # Where a GPU does the work, both may be the microseconds of launching it.
     if limit.grade(ratio) is None or facts.share(backward - forward) < _WORTH:
         return _unusual(facts, "backward")
