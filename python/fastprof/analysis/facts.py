@@ -19,6 +19,7 @@ from fastprof.names import ascii_name, file_name
 from fastprof.report.correct import correct
 from fastprof.report.model import UNACCOUNTED, FunctionRow, Report
 from fastprof.report.model_gpu import GpuReport
+from fastprof.report.run_phases import ALL, steps_in
 from fastprof.snapshot import Key, ThreadTree
 
 _MS = 1e6
@@ -89,9 +90,9 @@ class Facts:
         steps = report.steps
         #: Steps that the figures are over, 0 if none was measured.
         self.steps = steps.measured if steps.wall_ns else 0
-        #: Steps that functions and sections are of: a recording without phases has them of
-        #: the whole run.
-        self.counted = self.steps if report.phase == "steps" else steps.count
+        #: Steps that functions, sections and GPU work are of: a recording without phases has
+        #: them of the whole run.
+        self.counted = steps_in(report.phase, steps.count, self.steps)
         #: A step's mean wall time, or the recording's.
         self.span_ms = (steps.mean_ms or 0.0) if self.steps else report.wall_ms
         self.per = "step" if self.steps else "recording"
@@ -441,6 +442,18 @@ class Facts:
             sum(s.copy_alone_ns for s in spans) * factor,
             tuple(sorted(idle.items(), key=lambda item: -item[1])),
         )
+
+    @Lazy
+    def copied(self) -> float:
+        """The part of the time, of that phase of the run, in which a device and the host copy."""
+        gpu = self.gpu
+        if gpu is None or gpu.use is None:
+            return 0.0
+        view = self.report.view
+        wall = sum(d.whole.wall_ns for d in gpu.devices)
+        if self.report.phase != ALL and view.phases:
+            wall = view.duration_ns * len(gpu.devices)
+        return gpu.use.transfer_ns / wall if wall else 0.0
 
     # ---- other signals ----
 

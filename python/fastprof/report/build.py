@@ -35,7 +35,7 @@ from fastprof.report.model_gpu import GpuUse, KernelUse
 from fastprof.report.notes import has_functions, make_notes
 from fastprof.report.operators import operator_report
 from fastprof.report.outliers import find_outliers
-from fastprof.report.run_phases import chosen_phase, phase_rows, view_of
+from fastprof.report.run_phases import chosen_phase, phase_rows, steps_in, view_of
 from fastprof.report.stats import (
     coefficient_of_variation,
     exact_quantiles,
@@ -75,13 +75,15 @@ def build_report(
     section_use = gpu_tables.by_group([node_groups(t.nodes, groups) for t in snapshot.threads])
     gpu = measured(snapshot)
     kernels = () if gpu is None else kernel_rows(gpu)
-    gpu_part = gpu_report(snapshot, gpu_tables, section_use, kernels)
+    steps = _step_table(snapshot)
+    counted = steps_in(phase, steps.count, steps.measured)
+    gpu_part = gpu_report(snapshot, gpu_tables, section_use, kernels, counted)
     loaders = loader_rows(snapshot)
     return Report(
         meta=dict(snapshot.meta),
         wall_ms=whole.duration_ns / 1e6,
         sections=_section_rows(snapshot, correction, groups, section_use),
-        steps=_step_table(snapshot),
+        steps=steps,
         functions=functions,
         threads=threads,
         loaders=loaders,

@@ -60,6 +60,17 @@ def view_of(snapshot: Snapshot, phase: str) -> Snapshot:
     return snapshot if phase == ALL or not snapshot.phases else snapshot.only(phase)
 
 
+def steps_in(phase: str, count: int, measured: int) -> int:
+    """Return how many steps the functions, sections and GPU work of a report are of.
+
+    Args:
+        phase: the phase of the run that it is on.
+        count: steps of the run.
+        measured: those of them that were no warm-up.
+    """
+    return measured if phase == RUN_PHASES[STEPS] else count
+
+
 def phase_rows(snapshot: Snapshot, columns: Sequence[Sequence[int]]) -> tuple[PhaseRow, ...]:
     """Return what each phase took, in the order in which a run goes through them.
 
