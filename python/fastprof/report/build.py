@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from fastprof.report.correct import Correction, correct
@@ -35,7 +35,13 @@ from fastprof.report.model_gpu import GpuUse, KernelUse
 from fastprof.report.notes import has_functions, make_notes
 from fastprof.report.operators import operator_report
 from fastprof.report.outliers import find_outliers
-from fastprof.report.run_phases import chosen_phase, phase_rows, steps_in, view_of
+from fastprof.report.run_phases import (
+    beyond_steps_ns,
+    chosen_phase,
+    phase_rows,
+    steps_in,
+    view_of,
+)
 from fastprof.report.stats import (
     coefficient_of_variation,
     exact_quantiles,
@@ -43,6 +49,7 @@ from fastprof.report.stats import (
     merge_histograms,
 )
 from fastprof.report.steps import series_view, split_rows
+from fastprof.report.user_tree import training_thread
 from fastprof.snapshot import SectionStats, Snapshot, Steps
 
 _QUANTILES = (0.50, 0.95, 0.99)
@@ -89,6 +96,7 @@ def build_report(
         loaders=loaders,
         overhead=_overhead(whole, of_run),
         notes=(
+            *_beyond_note(snapshot, phase),
             *loader_notes(snapshot, loaders),
             *compared(loaders),
             *make_notes(snapshot, gpu_part),
@@ -103,6 +111,15 @@ def build_report(
         worker_functions=_worker_tables(snapshot, enabled=correct_times),
         operators=operator_report(snapshot.operators),
     )
+
+
+def _beyond_note(view: Snapshot, phase: str) -> Iterator[str]:
+    beyond_ns = beyond_steps_ns(view, phase, training_thread(view))
+    if beyond_ns:
+        yield (
+            f"{duration(beyond_ns / 1e6)} are in no step that ended, such as what follows the "
+            "loop. Functions and sections of measured steps contain that time."
+        )
 
 
 def functions_of(snapshot: Snapshot, *, correct_times: bool) -> tuple[FunctionRow, ...]:
