@@ -99,8 +99,9 @@ def user_tree(report: Report, limit: int, least: float = 0.01) -> UserTree:
     entries, library = _entries(snapshot, number, columns[number])
     whole = entries[0].total_ns
     beyond_ns = beyond_steps_ns(snapshot, report.phase, number)
-    if report.phase == "steps" and report.steps.wall_ns and not beyond_ns:
-        whole = report.steps.wall_ns  # what the shares in other tables are of
+    if report.phase == "steps" and report.steps.wall_ns:
+        # What the shares in other tables are of.
+        whole = report.steps.wall_ns + beyond_ns
     shown = [i for i in range(1, len(entries)) if entries[i].total_ns >= least * whole > 0]
     kept = sorted(shown, key=lambda i: (-entries[i].total_ns, i))[:limit]
     rows = [_row(snapshot, entries[i], whole) for i in _calling_order(entries, kept)]
