@@ -36,6 +36,7 @@ from fastprof.report.notes import has_functions, make_notes
 from fastprof.report.operators import operator_report
 from fastprof.report.outliers import find_outliers
 from fastprof.report.run_phases import (
+    ALL,
     beyond_steps_ns,
     chosen_phase,
     phase_rows,
@@ -83,7 +84,8 @@ def build_report(
     gpu = measured(snapshot)
     kernels = () if gpu is None else kernel_rows(gpu)
     steps = _step_table(snapshot)
-    counted = steps_in(phase, steps.count, steps.measured)
+    # What was waited in another phase was in no step.
+    counted = steps_in(phase, steps.count, steps.measured) if phase in ("steps", ALL) else 0
     gpu_part = gpu_report(snapshot, gpu_tables, section_use, kernels, counted)
     loaders = loader_rows(snapshot)
     return Report(
