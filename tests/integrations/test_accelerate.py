@@ -423,9 +423,9 @@ def test_the_example_runs(tmp_path) -> None:
     script = Path(__file__).parents[2] / "examples" / "accelerate_loop.py"
     command = [sys.executable, "-W", "ignore", str(script)]
     out = run_command(command, timeout=300, cwd=tmp_path).check().stdout
-    assert "32 steps" in out or "29 steps measured, 3 skipped" in out
+    assert "29 steps of " in out
     for name in ("data", "forward", "backward", "optimizer"):
-        assert re.search(rf"^{name} +29 ", out, re.MULTILINE), out
+        assert re.search(rf"^{name} +[0-9.]+ ", out, re.MULTILINE), out
 
 
 def test_functions_of_the_program_keep_their_names_and_ours_are_one(planted) -> None:

@@ -401,6 +401,6 @@ def test_the_example_runs(tmp_path) -> None:
     script = Path(__file__).parents[2] / "examples" / "lightning_trainer.py"
     command = [sys.executable, "-W", "ignore", str(script), "--out", str(tmp_path)]
     out = run_command(command, timeout=300, cwd=tmp_path).check().stdout
-    assert "64 steps" in out or "61 steps measured, 3 skipped" in out
+    assert "61 steps of " in out
     for name in ("data", "forward", "backward", "optimizer"):
-        assert re.search(rf"^{name} +61 ", out, re.MULTILINE), out
+        assert re.search(rf"^{name} +[0-9.]+ ", out, re.MULTILINE), out

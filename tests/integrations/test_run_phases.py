@@ -272,3 +272,41 @@ def test_a_loader_for_validation_that_is_read_beside_training(run) -> None:
             prof.step()
     assert run.seen["validation", "evaluate"] == 3
     assert run.seen["validation", "train"] == 0
+
+
+def test_batches_that_were_collected_before_training_are_worked_on_in_steps(run) -> None:
+    model = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with torch_loop.attach(**OPTIONS) as loop:
+        batches = list(torch.utils.data.DataLoader(torch.ones(4, 2), batch_size=1))
+        for _ in range(2):
+            for batch in batches:
+                run.note("get_batch")
+                model(batch).sum().backward()
+                optimizer.step()
+    assert loop.profiler.steps == 8
+    # The first may be one that was read ahead at the end of an epoch: so may what follows it.
+    assert run.seen["steps", "get_batch"] == 6
+    assert run.seen["outside", "get_batch"] == 2
+
+
+@pytest.mark.parametrize("ends", ["in validation", "between epochs"])
+def test_a_run_that_goes_on_without_the_hooks_is_in_steps(run, ends) -> None:
+    import fastprof
+
+    model = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    data = torch.utils.data.DataLoader(torch.ones(4, 2), batch_size=1)
+    with fastprof.Profiler(**OPTIONS) as prof:
+        loop = torch_loop.attach(prof)
+        for batch in data:
+            model(batch).sum().backward()
+            optimizer.step()
+        if ends == "in validation":
+            model.eval()
+            with torch.no_grad():
+                model(next(iter(data)))
+        loop.detach()
+        run.note("program")
+        prof.step()
+    assert run.seen["steps", "program"] == 1

@@ -488,9 +488,9 @@ def test_the_example_runs(tmp_path) -> None:
     script = Path(__file__).parents[2] / "examples" / "transformers_trainer.py"
     command = [sys.executable, "-W", "ignore", str(script), "--out", str(tmp_path)]
     out = run_command(command, timeout=300, cwd=tmp_path).check().stdout
-    assert "16 steps" in out or "13 steps measured, 3 skipped" in out
+    assert "13 steps of " in out
     for name in ("data", "forward", "backward", "optimizer"):
-        assert re.search(rf"^{name} +13 ", out, re.MULTILINE), out
+        assert re.search(rf"^{name} +[0-9.]+ ", out, re.MULTILINE), out
 
 
 def test_an_output_is_where_it_was_when_attached(planted, tmp_path, monkeypatch) -> None:

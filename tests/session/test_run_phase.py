@@ -107,3 +107,38 @@ def test_a_validation_loader_is_a_phase_and_lengthens_no_step() -> None:
     assert row.entries == 1
     assert row.wall_ms >= 40
     assert report.in_phase("validation").section("data").count == 4
+
+
+def test_a_thread_that_reads_batches_ahead_ends_no_validation() -> None:
+    with fastprof.Profiler(functions=False, skip_first=0) as prof:
+        prof.enter_phase("setup")
+        prof.leave_phase("setup")
+        ahead = iter(prof.loader(range(8), "train"))
+        for _ in prof.loader([1, 2], "held_out", split="val"):
+            thread = threading.Thread(target=next, args=(ahead,))
+            thread.start()
+            thread.join()
+        assert names(prof) == {"setup": 1, "steps": 2, "validation": 1}
+        prof.step()
+    assert names(prof) == {"setup": 1, "steps": 2, "validation": 1}
+
+
+def test_a_validation_in_another_thread_leaves_that_of_the_training_thread_alone() -> None:
+    def elsewhere() -> None:
+        for _ in prof.loader([1, 2], "other", split="val"):
+            pass
+
+    with fastprof.Profiler(functions=False, skip_first=0) as prof:
+        prof.enter_phase("setup")
+        prof.leave_phase("setup")
+        for _ in prof.loader([1, 2], "held_out", split="val"):
+            thread = threading.Thread(target=elsewhere)
+            thread.start()
+            thread.join()
+        prof.step()
+        assert names(prof) == {"setup": 1, "steps": 2, "validation": 1}
+        thread = threading.Thread(target=elsewhere)
+        thread.start()
+        thread.join()
+        prof.step()
+    assert names(prof) == {"setup": 1, "steps": 2, "validation": 1}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 from fastprof.analysis import findings
@@ -13,9 +14,10 @@ from fastprof.exporters.findings_lines import all_findings
 from fastprof.exporters.loading import load
 from fastprof.report import build_report
 from fastprof.snapshot import Snapshot, Steps
+from fastprof.snapshot_phases import PhaseTime
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from unit.findings_runs import c_function, calls, run
+from unit.findings_runs import c_function, calls, run, tensor
 from unit.gpu_runs import gpu_training_run
 from unit.hostile import NAMES, snapshot_with
 from unit.snapshots import replaced
@@ -210,3 +212,16 @@ def test_a_saved_run_has_the_findings_of_the_run(snapshot, title, tmp_path):
     report.save(tmp_path / "run.fprof")
     assert load(tmp_path / "run.fprof").findings == report.findings
     assert any(title in finding.title for finding in report.findings)
+
+
+def test_findings_are_of_measured_steps_whatever_phase_is_shown():
+    functions = {"": [calls(tensor("item"), 20, 100)]}
+    made = run(step_ms=120, inside=functions)
+    thread = made.threads[0]
+    nodes = replace(thread.nodes, phase=(0,) * len(thread.nodes))
+    phases = tuple(PhaseTime(name, made.duration_ns, 1) for name in ("steps", "validation"))
+    made = replaced(made, threads=(replace(thread, nodes=nodes),), phases=phases)
+    report = build_report(made)
+    assert "sync-item" in {f.rule for f in report.findings}
+    for phase in ("validation", "all"):
+        assert report.in_phase(phase).findings == report.findings

@@ -8,6 +8,9 @@ import pytest
 from fastprof.analysis.findings.rules_ranks import rank_finding
 from fastprof.report import build_report
 from fastprof.report.ranks import RankReport, RankRow, Straggler
+from fastprof.report.ranks_build import rank_row
+from fastprof.snapshot_gpu import GpuLine
+from fastprof.snapshot_phases import PhaseTime
 from unit.findings_runs import (
     HEALTHY,
     calls,
@@ -343,3 +346,31 @@ def test_findings_on_a_gpu_stand_in_every_output():
     made = build_report(run(layer=gpu_layer(0.45, {"forward": 40})))
     assert "serious bottleneck" in made.to_text(full=True)
     assert "serious bottleneck" in made.to_json()
+
+
+def half_warm_up(made):
+    """The same run, of which as many steps again were warm-up: only those left are in sight."""
+    steps = replace(made.steps, count=2 * made.steps.count, skipped=made.steps.count)
+    device = made.gpu.devices[0]
+    whole = replace(device.whole, wall_ns=2 * device.whole.wall_ns)
+    gpu = replace(made.gpu, devices=(replace(device, whole=whole),))
+    phases = tuple(PhaseTime(name, made.duration_ns, 1) for name in ("warmup", "steps"))
+    return replace(
+        made, steps=steps, gpu=gpu, phases=phases, duration_ns=2 * made.duration_ns,
+        meta={**made.meta, "rank": 0},
+    )  # fmt: skip
+
+
+def test_gpu_work_of_measured_steps_is_divided_by_these():
+    phases = {"data": 5, "forward": 40, "backward": 40, "optimizer": 10}
+    layer = gpu_layer(0.6, {"forward": 40}, blocked_ms=30, h2d_ms=20)
+    made = half_warm_up(run(phases, layer=layer))
+    report = build_report(made)
+    assert report.phase == "steps"
+    rules = found(made)
+    assert rules["sync-item"].value == pytest.approx(30)
+    assert rules["host-device-transfers"].value == pytest.approx(20)
+    assert rank_row(report, "").gpu_waits == pytest.approx(1)
+    line = GpuLine(0, 1, "train.py", 88, "train", 40, 40 * 30 * MS)
+    made = replace(made, gpu=replace(made.gpu, lines=(line,)))
+    assert build_report(made).gpu.lines[0].per_step_ms == pytest.approx(30)

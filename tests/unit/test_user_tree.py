@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
+from fastprof.analysis.facts import Facts
+from fastprof.exporters.user_tree import per_steps, user_lines
 from fastprof.report import build_report
 from fastprof.report.origin import shown_name
 from fastprof.report.user_tree import UserRow, user_tree
 from fastprof.report.waits import without_waits
 from fastprof.snapshot import Key, Snapshot
+from fastprof.snapshot_phases import PhaseTime
+from unit.findings_runs import STEPS, run
 from unit.snapshots import MS, Builder, Node, c, py, section, tree
 
 SITE = "/venv/lib/python3.12/site-packages/torch/nn/modules/module.py"
@@ -119,3 +125,49 @@ def test_waits_of_threads_without_work_are_left_out_and_said() -> None:
 )
 def test_names_are_those_that_a_reader_knows(key: Key, name: str) -> None:
     assert shown_name(key) == name
+
+
+def after_the_loop(ms: float) -> Snapshot:
+    """Forty steps of 100 ms, and ``ms`` that follow the last one without anybody telling."""
+    functions = [
+        Node(py("get_batch", 9, "/x/train.py"), 1, 30 * MS),
+        Node(py("write_results", 50, "/x/train.py"), 1, round(ms / STEPS * MS)),
+    ]
+    made = run(
+        {"forward": 60}, inside={"": functions}, step_ms=100 + ms / STEPS, durations=[100] * STEPS
+    )
+    return replace(made, phases=(PhaseTime("steps", made.duration_ns, 1),))
+
+
+def test_what_follows_the_loop_is_not_divided_by_its_steps() -> None:
+    report = build_report(after_the_loop(12_000))
+    assert report.phase == "steps"
+    made = user_tree(report, 5)
+    assert {row.name: round(row.share, 3) for row in made.rows} == {
+        "train": 1, "write_results": 0.75, "get_batch": 0.075,
+    }  # fmt: skip
+    lines = user_lines(made, 100, per_steps(report))
+    assert lines[0].startswith("your functions ")
+    assert "of which 12.0 s are in no step that ended" in "\n".join(lines)
+    assert report.notes[0].startswith("12.0 s are in no step that ended")
+    # It may have been in the time that is in no section of the steps, or not: nobody is blamed.
+    hot = Facts(report).hot_outside
+    assert hot is None
+
+
+def test_a_step_that_has_hardly_begun_makes_no_words() -> None:
+    report = build_report(after_the_loop(10))
+    made = user_tree(report, 5)
+    assert not made.beyond_ms
+    assert user_lines(made, 100, per_steps(report))[0].startswith("your functions in a step")
+    assert not [note for note in report.notes if "in no step" in note]
+    assert Facts(report).hot_outside.key.name == "get_batch"
+
+
+def test_writing_after_the_loop_is_no_finding() -> None:
+    write = c("<method 'write' of '_io.TextIOWrapper' objects>")
+    functions = [Node(py("get_batch", 9, "/x/train.py"), 1, 30 * MS), Node(write, 30, 200 * MS)]
+    made = run({"forward": 60}, inside={"": functions}, step_ms=300, durations=[100] * STEPS)
+    assert "logging-share" in {f.rule for f in build_report(made).findings}
+    made = replace(made, phases=(PhaseTime("steps", made.duration_ns, 1),))
+    assert "logging-share" not in {f.rule for f in build_report(made).findings}

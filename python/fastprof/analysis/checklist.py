@@ -96,8 +96,7 @@ def _transfers(facts: Facts) -> _Answer:
     gpu = facts.gpu
     if gpu is None or gpu.use is None:
         return None, "the GPU was not recorded"
-    wall = sum(device.whole.wall_ns for device in gpu.devices)
-    share = gpu.use.transfer_ns / wall if wall else 0.0
+    share = facts.copied
     return share <= (LIMITS["transfer-share"].warning or 0), f"copies take {percent(share)}"
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 from fastprof.analysis.groups import GROUPS, OPENED, PHASES, sought
@@ -19,6 +19,7 @@ from fastprof.names import ascii_name, file_name
 from fastprof.report.correct import correct
 from fastprof.report.model import UNACCOUNTED, FunctionRow, Report
 from fastprof.report.model_gpu import GpuReport
+from fastprof.report.run_phases import ALL, beyond_steps_ns, steps_in
 from fastprof.snapshot import Key, ThreadTree
 
 _MS = 1e6
@@ -89,9 +90,9 @@ class Facts:
         steps = report.steps
         #: Steps that the figures are over, 0 if none was measured.
         self.steps = steps.measured if steps.wall_ns else 0
-        #: Steps that functions and sections are of: a recording without phases has them of
-        #: the whole run.
-        self.counted = self.steps if report.phase == "steps" else steps.count
+        #: Steps that functions, sections and GPU work are of: a recording without phases has
+        #: them of the whole run.
+        self.counted = steps_in(report.phase, steps.count, self.steps)
         #: A step's mean wall time, or the recording's.
         self.span_ms = (steps.mean_ms or 0.0) if self.steps else report.wall_ms
         self.per = "step" if self.steps else "recording"
@@ -168,6 +169,11 @@ class Facts:
         return correct(view, enabled=self.report.overhead.corrected).self_ns[self._trained]
 
     @Lazy
+    def _beyond_ms(self) -> float:
+        """Time of the training thread in the view that is in no step that ended."""
+        return beyond_steps_ns(self.report.view, self.report.phase, self._trained) / _MS
+
+    @Lazy
     def _groups(self) -> Mapping[str, GroupTime]:
         thread = self.thread
         if thread is None:
@@ -218,7 +224,14 @@ class Facts:
         if thread is None or not chosen:
             return None
         keys = self.report.view.keys
-        return hottest(thread.nodes, self._self_ns, keys, chosen, libraries=False)
+        hot = hottest(thread.nodes, self._self_ns, keys, chosen, libraries=False)
+        beyond = self._beyond_ms * _MS
+        if hot is None or not beyond:
+            return hot
+        # All of that may be this function's: what is left is surely of steps.
+        total = sum(ns for ns, is_chosen in zip(self._self_ns, chosen, strict=True) if is_chosen)
+        left = hot.share * total - beyond
+        return replace(hot, share=left / (total - beyond)) if left > 0 else None
 
     @Lazy
     def hot_in_workers(self) -> Hot | None:
@@ -276,9 +289,14 @@ class Facts:
             if self.steps and key >= 0 and name not in self.rows:
                 continue  # validation, say: not in a step
             places[name] = places.get(name, 0.0) + ns / _MS / count
+        whole = places.get(UNACCOUNTED, 0.0)
         if self.steps:
             # What does not fit into a section's time in the steps ran outside of them.
             places = {name: min(ms, self.rows.get(name, 0.0)) for name, ms in places.items()}
+            # Of what is in no section, so much may have run in no step.
+            beyond = self._beyond_ms / count
+            if UNACCOUNTED in places:
+                places[UNACCOUNTED] = max(0.0, min(whole - beyond, places[UNACCOUNTED]))
         ms = sum(places.values())
         return self._scaled(found, ms, places, ms / (found.ns / _MS))
 
@@ -441,6 +459,18 @@ class Facts:
             sum(s.copy_alone_ns for s in spans) * factor,
             tuple(sorted(idle.items(), key=lambda item: -item[1])),
         )
+
+    @Lazy
+    def copied(self) -> float:
+        """The part of the time, of that phase of the run, in which a device and the host copy."""
+        gpu = self.gpu
+        if gpu is None or gpu.use is None:
+            return 0.0
+        view = self.report.view
+        wall = sum(d.whole.wall_ns for d in gpu.devices)
+        if self.report.phase != ALL and view.phases:
+            wall = view.duration_ns * len(gpu.devices)
+        return gpu.use.transfer_ns / wall if wall else 0.0
 
     # ---- other signals ----
 

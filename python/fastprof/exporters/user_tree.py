@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastprof.exporters.cells import Table, number, percent
+from fastprof.exporters.cells import Table, duration, number, percent
 from fastprof.exporters.layout import table_lines, wrapped
 from fastprof.names import ascii_name, elided, file_name
 from fastprof.report.model import Report
@@ -26,10 +26,12 @@ def user_lines(tree: UserTree, width: int, per: int = 0) -> list[str]:
     Args:
         tree: the functions.
         width: columns of a line.
-        per: steps to divide times by; 0: times are totals.
+        per: steps to divide times by; 0: times are totals, as are those of a tree with time in
+            no step.
     """
     if not tree.rows:
         return []
+    per = 0 if tree.beyond_ms else per
     steps = per or 1
     table = Table(
         "",
@@ -45,7 +47,15 @@ def user_lines(tree: UserTree, width: int, per: int = 0) -> list[str]:
         ),
         left=frozenset({0, 3}),
     )
-    return [*table_lines(table, width)[:1], *table_lines(table, width)[2:], *_hidden(tree, width)]
+    drawn = table_lines(table, width)
+    return [drawn[0], *drawn[2:], *_beyond(tree, width), *_hidden(tree, width)]
+
+
+def _beyond(tree: UserTree, width: int) -> list[str]:
+    if not tree.beyond_ms:
+        return []
+    text = f"These are totals, of which {duration(tree.beyond_ms)} are in no step that ended."
+    return wrapped(text, width)
 
 
 def place_of(row: UserRow) -> str:

@@ -60,6 +60,8 @@ class TorchLoop:
 
     def detach(self) -> None:
         """Take every hook out; ends the run if ``attach()`` started it."""
+        if self._phases is not None and not self._owner:
+            self._phases.hand_back()
         self.end()
         if self in self.profiler.parts:
             self.profiler.parts.remove(self)

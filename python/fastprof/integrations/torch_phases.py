@@ -98,6 +98,8 @@ class Phases:
         # The last fetch ended that; or work on a batch that had been read ahead.
         self._was_outside = False
         self._outside_after_step = False
+        # Since the last fetch one such batch was worked on.
+        self._was_ahead = False
         #: Calls of outermost modules so far.
         self.calls = 0
 
@@ -349,7 +351,7 @@ class Phases:
         if self.evaluating:
             self.end_evaluation()
         self._fetched = True
-        self._outside_after_step = False
+        self._outside_after_step = self._was_ahead = False
         if self._backward_since:
             self._backward_since = False
             if not self._optimized:
@@ -428,7 +430,9 @@ class Phases:
         """A batch is worked on whose loader was exhausted: it had been read ahead."""
         FORWARD.leave_now()
         self._leave_outside()
-        self._outside_after_step = True
+        # One batch is: more than that is a loop over batches that no loader delivers.
+        self._outside_after_step = not self._was_ahead
+        self._was_ahead = True
 
     def _enter_steps(self) -> None:
         FORWARD.leave_now()  # a sample is of one phase of the run
@@ -451,6 +455,13 @@ class Phases:
         """It is over: what it interrupted goes on."""
         if self._next_is_backward.get(self._returned, 0) > 0:
             FORWARD.resume()
+
+    def hand_back(self) -> None:
+        """The hooks are going, the run is not: what follows is in steps again."""
+        if self.here():
+            self.end_evaluation()
+            if self._outside:
+                self._leave_outside()
 
     def close(self) -> None:
         """The hooks are going: close what is open."""

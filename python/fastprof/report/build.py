@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from fastprof.report.correct import Correction, correct
@@ -35,7 +35,14 @@ from fastprof.report.model_gpu import GpuUse, KernelUse
 from fastprof.report.notes import has_functions, make_notes
 from fastprof.report.operators import operator_report
 from fastprof.report.outliers import find_outliers
-from fastprof.report.run_phases import chosen_phase, phase_rows, view_of
+from fastprof.report.run_phases import (
+    ALL,
+    beyond_steps_ns,
+    chosen_phase,
+    phase_rows,
+    steps_in,
+    view_of,
+)
 from fastprof.report.stats import (
     coefficient_of_variation,
     exact_quantiles,
@@ -43,6 +50,7 @@ from fastprof.report.stats import (
     merge_histograms,
 )
 from fastprof.report.steps import series_view, split_rows
+from fastprof.report.user_tree import training_thread
 from fastprof.snapshot import SectionStats, Snapshot, Steps
 
 _QUANTILES = (0.50, 0.95, 0.99)
@@ -75,18 +83,22 @@ def build_report(
     section_use = gpu_tables.by_group([node_groups(t.nodes, groups) for t in snapshot.threads])
     gpu = measured(snapshot)
     kernels = () if gpu is None else kernel_rows(gpu)
-    gpu_part = gpu_report(snapshot, gpu_tables, section_use, kernels)
+    steps = _step_table(snapshot)
+    # What was waited in another phase was in no step.
+    counted = steps_in(phase, steps.count, steps.measured) if phase in ("steps", ALL) else 0
+    gpu_part = gpu_report(snapshot, gpu_tables, section_use, kernels, counted)
     loaders = loader_rows(snapshot)
     return Report(
         meta=dict(snapshot.meta),
         wall_ms=whole.duration_ns / 1e6,
         sections=_section_rows(snapshot, correction, groups, section_use),
-        steps=_step_table(snapshot),
+        steps=steps,
         functions=functions,
         threads=threads,
         loaders=loaders,
         overhead=_overhead(whole, of_run),
         notes=(
+            *_beyond_note(snapshot, phase),
             *loader_notes(snapshot, loaders),
             *compared(loaders),
             *make_notes(snapshot, gpu_part),
@@ -101,6 +113,15 @@ def build_report(
         worker_functions=_worker_tables(snapshot, enabled=correct_times),
         operators=operator_report(snapshot.operators),
     )
+
+
+def _beyond_note(view: Snapshot, phase: str) -> Iterator[str]:
+    beyond_ns = beyond_steps_ns(view, phase, training_thread(view))
+    if beyond_ns:
+        yield (
+            f"{duration(beyond_ns / 1e6)} are in no step that ended, such as what follows the "
+            "loop. Functions and sections of measured steps contain that time."
+        )
 
 
 def functions_of(snapshot: Snapshot, *, correct_times: bool) -> tuple[FunctionRow, ...]:

@@ -80,6 +80,7 @@ def gpu_report(
     tables: GpuTables,
     sections: Mapping[int, Use] | None,
     kernels: Sequence[KernelRow],
+    steps: int,
 ) -> GpuReport | None:
     """Make the report's GPU part.
 
@@ -88,6 +89,7 @@ def gpu_report(
         tables: its work by site.
         sections: work by group of the sections table.
         kernels: the rows of the kernel table.
+        steps: how many steps the work is of.
     """
     gpu = snapshot.gpu
     if gpu is None:
@@ -104,7 +106,7 @@ def gpu_report(
         delay_max_ns=max((h.delay_max_ns for h in gpu.host if h.delays), default=None),
         classes=class_rows(kernels),
         small=small_kernels(gpu),
-        lines=_lines(gpu, names, snapshot.steps.count),
+        lines=_lines(gpu, names, steps),
         captured=_captured(gpu, names),
         paused_ns=gpu.paused_ns,
         pauses=tuple(PauseRow(why, ns) for why, ns in gpu.pauses),

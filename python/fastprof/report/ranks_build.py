@@ -20,6 +20,7 @@ from fastprof.report.ranks import (
     named,
 )
 from fastprof.report.ranks_notes import rank_notes
+from fastprof.report.run_phases import steps_in
 from fastprof.snapshot_fields import int_or_none, show
 
 #: Fewer measured steps than these on any rank say nothing about who is late.
@@ -60,7 +61,7 @@ def rank_row(report: Report, path: str) -> RankRow:
     host, memory = meta.get("hostname"), report.memory
     use = None if report.gpu is None else report.gpu.use
     spans = [d.steps for d in report.gpu.devices if d.steps] if report.gpu is not None else []
-    n = steps.measured
+    n, counted = steps.measured, steps_in(report.phase, steps.count, steps.measured)
     return RankRow(
         rank=rank,
         world_size=world,
@@ -78,7 +79,7 @@ def rank_row(report: Report, path: str) -> RankRow:
         gpu_communication_ms=sum(s.communication_ns for s in spans) / n / 1e6
         if spans and n
         else None,
-        gpu_waits=use.syncs / steps.count if use is not None and steps.count else None,
+        gpu_waits=use.syncs / counted if use is not None and counted else None,
         memory_bytes=None if memory is None else memory.peak_reserved,
         memory_total_bytes=None if memory is None else memory.total_bytes,
         setup=_setup(report),

@@ -15,6 +15,9 @@ ALL = "all"
 #: A part of set-up that is a row of its own in :func:`phase_rows`.
 IMPORTS = "imports"
 
+#: Time beyond the steps is told of from this part of theirs on.
+_BEYOND = 0.05
+
 
 @dataclass(frozen=True, slots=True)
 class PhaseRow:
@@ -58,6 +61,35 @@ def chosen_phase(snapshot: Snapshot, phase: str | None) -> str:
 def view_of(snapshot: Snapshot, phase: str) -> Snapshot:
     """Return what happened in ``phase``, which :func:`chosen_phase` has returned."""
     return snapshot if phase == ALL or not snapshot.phases else snapshot.only(phase)
+
+
+def steps_in(phase: str, count: int, measured: int) -> int:
+    """Return how many steps the functions, sections and GPU work of a report are of.
+
+    Args:
+        phase: the phase of the run that it is on.
+        count: steps of the run.
+        measured: those of them that were no warm-up.
+    """
+    return measured if phase == RUN_PHASES[STEPS] else count
+
+
+def beyond_steps_ns(view: Snapshot, phase: str, thread: int) -> int:
+    """Return the time in the tree of measured steps that is in no step that ended.
+
+    What follows the last step is, where nothing told that the loop is over.  0 where it is
+    too little to matter.
+
+    Args:
+        view: what happened in ``phase``.
+        phase: the phase of the run.
+        thread: the training thread's number.
+    """
+    if phase != RUN_PHASES[STEPS] or not 0 <= thread < len(view.threads):
+        return 0
+    # Where nothing is open it may be fastprof that works, between two steps.
+    ns = sum(view.threads[thread].nodes.self_ns[1:]) - view.steps.sum_ns
+    return ns if ns > _BEYOND * view.steps.sum_ns else 0
 
 
 def phase_rows(snapshot: Snapshot, columns: Sequence[Sequence[int]]) -> tuple[PhaseRow, ...]:

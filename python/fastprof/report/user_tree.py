@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from fastprof.report.correct import correct
 from fastprof.report.model import Report
 from fastprof.report.origin import is_own, is_private, is_users, package_of, shown_name
+from fastprof.report.run_phases import beyond_steps_ns
 from fastprof.snapshot import Key, Snapshot
 
 _FOLDED = ("<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>")
@@ -45,13 +46,16 @@ class UserTree:
     """The rows of most time in calling order; ``left_out`` are rows of less.
 
     ``total_ms`` is the time that the shares are of: measured steps, or all that the training
-    thread did.  ``hidden`` are (package, library functions folded), most first.
+    thread did.  ``hidden`` are (package, library functions folded), most first.  ``beyond_ms``
+    is of measured steps the time that is in no step that ended: the rows have it as well, and
+    cannot be divided by the steps.
     """
 
     rows: tuple[UserRow, ...]
     left_out: int
     total_ms: float
     hidden: tuple[tuple[str, int], ...]
+    beyond_ms: float = 0.0
 
 
 @dataclass(slots=True)
@@ -94,12 +98,16 @@ def user_tree(report: Report, limit: int, least: float = 0.01) -> UserTree:
     columns = correct(snapshot, enabled=report.overhead.corrected).self_ns
     entries, library = _entries(snapshot, number, columns[number])
     whole = entries[0].total_ns
+    beyond_ns = beyond_steps_ns(snapshot, report.phase, number)
     if report.phase == "steps" and report.steps.wall_ns:
-        whole = report.steps.wall_ns  # what the shares in other tables are of
+        # What the shares in other tables are of.
+        whole = report.steps.wall_ns + beyond_ns
     shown = [i for i in range(1, len(entries)) if entries[i].total_ns >= least * whole > 0]
     kept = sorted(shown, key=lambda i: (-entries[i].total_ns, i))[:limit]
     rows = [_row(snapshot, entries[i], whole) for i in _calling_order(entries, kept)]
-    return UserTree(tuple(rows), len(shown) - len(kept), whole / 1e6, _hidden(library))
+    return UserTree(
+        tuple(rows), len(shown) - len(kept), whole / 1e6, _hidden(library), beyond_ns / 1e6
+    )
 
 
 def _entries(

@@ -512,7 +512,8 @@ class Profiler:
 
     def training_goes_on(self) -> None:
         """A batch for training is asked for in the middle of a pass over a validation loader."""
-        while self.validating:
+        # A thread that reads batches ahead does so beside the validation.
+        while self.validating and self._phase.is_here():
             self.validating -= 1
             self.leave_phase("validation")
 

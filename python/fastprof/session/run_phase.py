@@ -44,6 +44,10 @@ class RunPhase:
         self._asides.clear()
         self.enter(phase)
 
+    def is_here(self) -> bool:
+        """Whether this is the thread that the phases are of."""
+        return threading.get_ident() == self._thread
+
     def enter(self, phase: str) -> None:
         """``phase`` begins.
 
@@ -53,7 +57,7 @@ class RunPhase:
         if phase not in _IN_TURN + _ASIDE:
             known = ", ".join(_IN_TURN + _ASIDE)
             raise ValueError(f"phase is {phase!r:.80}, expected one of {known}")
-        if threading.get_ident() != self._thread:
+        if not self.is_here():
             return
         number = RUN_PHASES.index(phase)
         if phase in _ASIDE:
@@ -67,7 +71,7 @@ class RunPhase:
 
     def leave(self, phase: str) -> None:
         """``phase`` ends, and whatever began in it; nothing if it is not going on."""
-        if threading.get_ident() != self._thread:
+        if not self.is_here():
             return
         if phase in _IN_TURN:
             if phase == self._in_turn != "steps":

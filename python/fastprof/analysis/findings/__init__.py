@@ -23,6 +23,7 @@ from fastprof.analysis.findings import (
 from fastprof.analysis.findings.draft import Abstain, Draft, Rule, part_of
 from fastprof.report.findings import SEVERITIES, Examination, Finding
 from fastprof.report.model import Report
+from fastprof.report.run_phases import chosen_phase
 
 #: From the specific to the general: an earlier rule's time is taken off a later one's.
 RULES: tuple[Rule, ...] = (
@@ -72,9 +73,10 @@ def examine(report: Report) -> Examination:
     """Run every rule on a report.
 
     A rule that fails on what it did not expect abstains and says so; it cannot cost the
-    report.
+    report.  Rules are about measured steps, whatever phase of the run the report is on.
     """
-    facts = Facts(report)
+    phase = chosen_phase(report.snapshot, None)
+    facts = Facts(report if report.phase == phase else report.in_phase(phase))
     fired: list[tuple[Rule, Draft]] = []
     found: list[Finding] = []
     abstained: list[tuple[str, str]] = []

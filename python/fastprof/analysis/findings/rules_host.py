@@ -79,8 +79,8 @@ def _blocked(facts: Facts) -> Draft | None:
     gpu, timeline = facts.gpu, facts.timeline
     if gpu is None or gpu.use is None or timeline is None:
         return None
-    waited = gpu.use.blocked_ms / (facts.report.steps.count if facts.steps else 1)
-    # Waits of the whole recording; a slow first step makes their mean longer than a step.
+    waited = gpu.use.blocked_ms / (facts.counted if facts.steps else 1)
+    # Without phases they are of the whole run: a slow first step may make their mean longer.
     waited = min(waited, facts.span_ms)
     ms = min(waited, timeline.idle_ms)
     lines = [f"{ascii_name(line.text, 160)}." for line in gpu.lines[:3]]
@@ -176,8 +176,7 @@ def host_device_transfers(facts: Facts) -> Draft | None:
     need_sample(facts)
     gpu, timeline = facts.gpu, facts.timeline
     if gpu is not None and gpu.use is not None and timeline is not None:
-        wall = sum(d.whole.wall_ns for d in gpu.devices)
-        ms = gpu.use.transfer_ns / wall * facts.span_ms if wall else 0.0
+        ms = facts.copied * facts.span_ms
         made = share_draft(
             facts, LIMITS["transfer-share"], ms,
             rule="host-device-transfers",
@@ -445,7 +444,7 @@ def _python_in(facts: Facts, group: str) -> str:
 
 def _kernels_per_step(facts: Facts, names: frozenset[str]) -> float | None:
     counts = [s.kernels for s in facts.report.sections if s.name in names and s.kernels is not None]
-    return sum(counts) / max(1, facts.report.steps.count) if counts else None
+    return sum(counts) / max(1, facts.counted) if counts else None
 
 
 #: What calling an operation costs, from Python through the dispatcher and autograd; what a
