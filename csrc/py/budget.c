@@ -109,6 +109,8 @@ static void
 mark_nodes(fp_recorder *r, uint64_t bits)
 {
     for (fp_thread *t = r->threads; t != NULL; t = t->next) {
+        /* Calls of them may go on that a pause has only counted. */
+        t->stale |= t->unseen != 0;
         for (uint32_t i = 0; i < t->tree.count; i++) {
             fp_node *n = fp_tree_node(&t->tree, i);
             if ((bits & key_bit(n->key)) != 0 &&

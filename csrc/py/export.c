@@ -140,8 +140,12 @@ static int
 export_sections_of(fp_export *x, const fp_thread *t, fp_run_phase phase,
                    Py_ssize_t thread, PyObject *list)
 {
-    fp_section_table of = fp_thread_sections_of(t, phase);
-    for (uint32_t i = 0; i < of.capacity; i++) {
+    for (uint32_t i = 0;; i++) {
+        /* Anew each time: Python code may run below, and open new ones. */
+        fp_section_table of = fp_thread_sections_of(t, phase);
+        if (i >= of.capacity) {
+            return 0;
+        }
         const fp_section *s = of.section[i];
         if (s == NULL || (s->count == 0 && s->open == 0)) {
             continue;
@@ -165,7 +169,6 @@ export_sections_of(fp_export *x, const fp_thread *t, fp_run_phase phase,
             return -1;
         }
     }
-    return 0;
 }
 
 static int

@@ -139,6 +139,8 @@ usual_sections(const outliers_ctx *x)
     /* Only in measured steps is there something usual. */
     fp_section_table of = fp_thread_sections_of(t, FP_RUN_STEPS);
     for (uint32_t i = 0; list != NULL && i < of.capacity; i++) {
+        /* Python code may have run, and opened new ones. */
+        of = fp_thread_sections_of(t, FP_RUN_STEPS);
         const fp_section *s = of.section[i];
         if (s == NULL || s->usual_ticks <= 0) {
             continue;

@@ -275,6 +275,8 @@ step_rows(fp_export *x, const fp_thread *t)
     PyObject *list = PyList_New(0);
     fp_section_table of = fp_thread_sections_of(t, FP_RUN_STEPS);
     for (uint32_t i = 0; list != NULL && i < of.capacity; i++) {
+        /* Python code may have run, and opened new ones. */
+        of = fp_thread_sections_of(t, FP_RUN_STEPS);
         const fp_section *s = of.section[i];
         if (s == NULL || s->steps == 0) {
             continue;

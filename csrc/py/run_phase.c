@@ -85,8 +85,9 @@ void
 fp_recorder_phase_before_step(fp_recorder *r)
 {
     fp_steps *s = r->stepper->steps;
-    /* The program did not say when training began, so this step holds set-up. */
-    if (r->phases.now == FP_RUN_SETUP && s->skip <= s->count) {
+    /* The program did not say when training began, so this step holds set-up.  (Set-up
+     * may begin again later: what is measured by then stays so.) */
+    if (r->phases.now == FP_RUN_SETUP && s->skip == s->count) {
         s->skip = s->count + 1;
     }
 }

@@ -12,7 +12,7 @@ import pytest
 from fastprof.capture import Recorder
 from fastprof.capture.convert import take_snapshot
 from fastprof.snapshot import Snapshot
-from helpers import BACKENDS
+from helpers import BACKENDS, wait_for_sleeping_threads
 from trees import counts, paths
 
 pytestmark = pytest.mark.skipif("monitoring" not in BACKENDS, reason="needs sys.monitoring")
@@ -148,6 +148,49 @@ def test_a_function_in_which_another_thread_stands_is_not_muted() -> None:
     recorder.stop_sections()
     snapshot = take_snapshot(recorder)
     assert [path[-1:] for path in ancestors(snapshot, "heavy") if path] == [("serve",)]
+    assert "unbalanced" not in snapshot.counters
+
+
+def test_a_call_that_began_in_a_pause_may_be_muted_while_it_goes_on() -> None:
+    turns: list[queue.SimpleQueue[int]] = [queue.SimpleQueue(), queue.SimpleQueue()]
+
+    def wait() -> int:
+        turns[1].put(1)
+        return turns[0].get()
+
+    def shared(get: Callable[[], int] | None) -> int:
+        return get() if get else 0
+
+    def serve() -> None:
+        wait()
+        shared(turns[0].get)  # begins in the pause, ends when it is muted
+        heavy()
+
+    recorder = Recorder(backend="monitoring", max_overhead=0.0001)
+    recorder.set_costs(500.0, 400.0)
+    recorder.start_sections()
+    recorder.mark()
+    recorder.enable()
+    thread = threading.Thread(target=serve)
+    thread.start()
+    turns[1].get()
+    recorder.pause_functions()
+    turns[0].put(1)
+    wait_for_sleeping_threads()
+    recorder.resume_functions()
+    for _ in range(40):
+        for _ in range(2000):
+            shared(None)
+        heavy()
+        recorder.step()
+    turns[0].put(1)
+    thread.join()
+    recorder.disable()
+    recorder.stop_sections()
+    snapshot = take_snapshot(recorder)
+    assert "shared" in {snapshot.keys[m.key].name for m in snapshot.muted}
+    above = [path for path in ancestors(snapshot, "heavy") if path]
+    assert [path.count("serve") for path in above] == [1]
     assert "unbalanced" not in snapshot.counters
 
 

@@ -101,6 +101,43 @@ r.clear()
     )
 
 
+def test_sections_may_be_opened_while_the_recorder_is_being_read() -> None:
+    """By a finalizer, say: the table of a thread's sections grows under the reader."""
+    run_child(
+        """
+import gc
+from fastprof._core import Recorder, profile_section
+recorder = Recorder(skip_steps=0)
+recorder.start_sections()
+recorder.mark()
+names = [f"section {i}" for i in range(8)]
+for name in names:
+    with profile_section(name):
+        pass
+recorder.step()
+opened = 0
+
+def opens(phase, info):
+    global opened
+    for _ in range(8 if opened < 4000 else 0):
+        opened += 1
+        with profile_section(f"later {opened}"):
+            pass
+
+gc.callbacks.append(opens)
+gc.set_threshold(1)
+data = recorder.export()
+gc.callbacks.clear()
+assert opened
+sections = [data["keys"][row[0]][3] for row in data["sections"]]
+rows = [data["keys"][row[0]][3] for row in data["steps"]["rows"]]
+assert [name for name in sections if name in names] == names, sections[:12]
+assert rows == names, rows
+""",
+        env={"MALLOC_PERTURB_": "85"},  # what is freed cannot be read by luck
+    ).check()
+
+
 def test_threads_may_come_and_go_while_the_recorder_is_being_read(backend: str) -> None:
     check(
         """

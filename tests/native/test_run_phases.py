@@ -220,3 +220,18 @@ def test_a_section_parked_in_one_phase_is_a_sample_of_that_phase() -> None:
     rows = {RUN_PHASES[s.phase]: (s.count, s.sum_ns) for s in take_snapshot(recorder).sections}
     assert (rows["steps"][0], rows["validation"][0]) == (1, 1)
     assert min(ns for _, ns in rows.values()) >= 10 * MS, "the time before it was parked, too"
+
+
+def test_steps_that_are_measured_stay_so_when_set_up_begins_again() -> None:
+    recorder = Recorder(skip_steps=0)
+    recorder.start_sections()
+    recorder.mark()
+    for step in range(6):
+        if step == 3:
+            recorder.set_phase(SETUP)
+        work(0.001)
+        recorder.step()
+    recorder.stop_sections()
+    steps = take_snapshot(recorder).steps
+    assert (steps.count, steps.skipped, len(steps.recent_ns)) == (6, 0, 6)
+    assert steps.sum_ns == pytest.approx(sum(steps.recent_ns), abs=6)
