@@ -13,8 +13,9 @@ from fastprof.analysis.compare import join
 from fastprof.analysis.compare.summary import relative
 from fastprof.errors import LoadError, UnknownFormatError
 from fastprof.report import build_report
-from fastprof.snapshot import LoaderStats, Muted
+from fastprof.snapshot import LoaderStats, Muted, Steps
 from fastprof.snapshot_loaders import WorkerStats
+from fastprof.snapshot_phases import RUN_PHASES, PhaseTime
 from unit.comparisons import SKIPPED, function, normal, run, training
 from unit.hostile import NAMES
 from unit.snapshots import MS, Node, c, cost, gpu, kernel, py
@@ -227,6 +228,38 @@ def test_figures_are_per_step_of_however_many_steps_there_were():
     assert ("steps measured", "97", "197") in [
         (s.name, s.before, s.after) for s in comparison.pairs[0].settings
     ]
+
+
+def in_phases(report):
+    """The report as of a run that knows its phases: all that the tree has is of measured steps."""
+    walls = (("warmup", MS), ("steps", report.snapshot.duration_ns))
+    phases = tuple(PhaseTime(name, ns, 1) for name, ns in walls)
+    return build_report(replace(report.snapshot, phases=phases))
+
+
+def test_what_measured_steps_took_is_divided_by_these():
+    whole = [run([10.0] * n, functions=[function("work", n)]) for n in (10, 100)]
+    before, after = (in_phases(report) for report in whole)
+    change = row(fastprof.compare(before, after), "work").figures["self_ms"]
+    assert (change.before, change.after) == (1.0, 1.0)
+    # All that a run did is held against all that the other one did.
+    change = row(fastprof.compare(whole[0], after), "work").figures["self_ms"]
+    assert change.before == pytest.approx(10 / (10 + SKIPPED))
+    assert change.after == pytest.approx(100 / (100 + SKIPPED))
+
+
+def test_a_run_without_steps_is_compared_with_all_of_the_other_one():
+    setup = Node(py("setup", 1), 1, 50 * MS)
+    report = run([10.0] * 10, functions=[setup])
+    nodes = report.snapshot.threads[0].nodes
+    phase = tuple(0 if key == 0 else RUN_PHASES.index("setup") for key in nodes.key)
+    threads = (replace(report.snapshot.threads[0], nodes=replace(nodes, phase=phase)),)
+    phases = (PhaseTime("setup", 50 * MS, 1), PhaseTime("steps", 100 * MS, 1))
+    report = build_report(replace(report.snapshot, threads=threads, phases=phases))
+    assert not [f for f in report.functions if f.name == "setup" and f.calls]
+    never = build_report(replace(report.snapshot, steps=Steps()))
+    change = row(fastprof.compare(report, never), "setup").figures["self_ms"]
+    assert (change.before, change.after) == (50.0, 50.0)
 
 
 def test_muted_functions_are_marked_and_come_last():

@@ -17,7 +17,15 @@ from fastprof.analysis.compare.model import (
     Row,
 )
 from fastprof.analysis.compare.notes import notes
-from fastprof.analysis.compare.runs import CPU, STEP, Run, Source, as_pstats_sees_it, open_run
+from fastprof.analysis.compare.runs import (
+    CPU,
+    STEP,
+    Run,
+    Source,
+    as_pstats_sees_it,
+    open_run,
+    whole,
+)
 from fastprof.analysis.compare.settings import settings
 from fastprof.analysis.compare.significance import (
     Series,
@@ -30,6 +38,7 @@ from fastprof.analysis.compare.significance import (
 from fastprof.analysis.compare.summary import summary, uniformity
 from fastprof.analysis.compare.tops import tops
 from fastprof.names import file_name
+from fastprof.report.loaders import LoaderRow
 from fastprof.report.model import ALIASES, FunctionRow
 
 LEVEL = 0.95
@@ -81,9 +90,12 @@ def compare_runs(sides: Sequence[_Side], *, level: float, noise: float) -> Compa
     if not 0 <= noise <= 1:
         raise ValueError(f"noise is {noise!r:.80}, expected 0 to 1 (0.02 is 2 %)")
     runs = [run for side in sides for run in side]
+    per_step = all(run.steps for run in runs)
+    if not per_step or len({run.report.phase for run in runs}) > 1:
+        # Measured steps of one are not to be held against all that another one did.
+        sides = [tuple(whole(run) for run in side) for side in sides]
     if not all(run.report.has_tree for run in runs):
         sides = [tuple(as_pstats_sees_it(run) for run in side) for side in sides]
-    per_step = all(run.steps for run in runs)
     labels = _labels(sides)
     tables = _Tables(sides, per_step=per_step)
     pairs = tuple(
@@ -340,17 +352,24 @@ class _Tables:
         """Loaders by name and split; times are per batch."""
         return self._by_name(
             i,
-            [{f"{w.name} ({w.split})": w for w in run.report.loaders} for run in self._runs],
+            [
+                {f"{w.name} ({w.split})": (w, run.report.steps.count) for w in run.report.loaders}
+                for run in self._runs
+            ],
             lambda name: name,
             None,
-            lambda w, scale: {
-                "batches": w.batches * scale,
-                "data_ms": w.data_ms,
-                "batch_wait_ms": w.batch_wait_ms,
-                "blocked_share": w.workers.blocked_share if w.workers else None,
-                "load_ms": w.workers.load_ms if w.workers else None,
-            },
+            lambda found, _: self._loader_figures(*found),
         )
+
+    def _loader_figures(self, w: LoaderRow, steps: int) -> _Figures:
+        # Batches are of the whole run.
+        return {
+            "batches": w.batches / steps if self._per_step else w.batches,
+            "data_ms": w.data_ms,
+            "batch_wait_ms": w.batch_wait_ms,
+            "blocked_share": w.workers.blocked_share if w.workers else None,
+            "load_ms": w.workers.load_ms if w.workers else None,
+        }
 
     def _scale(self, column: int) -> float:
         return 1 / self._runs[column].steps if self._per_step else 1.0

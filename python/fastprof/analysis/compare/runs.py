@@ -14,6 +14,7 @@ from fastprof.exporters.loading import load
 from fastprof.exporters.pstats_ import stats_dict
 from fastprof.report.from_stats import report_from_stats
 from fastprof.report.model import FunctionRow, Report
+from fastprof.report.run_phases import ALL, steps_in
 
 #: What comparisons take: a report, or the path of a saved run.
 Source = Report | str | os.PathLike[str]
@@ -50,8 +51,9 @@ class Run:
 
     @property
     def steps(self) -> int:
-        """All steps that ended; what totals over the recording are divided by."""
-        return self.report.steps.count
+        """Steps that functions, sections and kernels are of; what their totals are divided by."""
+        steps = self.report.steps
+        return steps_in(self.report.phase, steps.count, steps.measured)
 
     @Lazy
     def left_out(self) -> int | None:
@@ -143,7 +145,8 @@ class Run:
     @property
     def samples_per_step(self) -> float | None:
         """Samples that this process trains on in a step, if its loaders tell."""
-        if not self.steps:
+        steps = self.report.steps.count
+        if not steps:
             return None
         total = 0
         for loader in self.report.loaders:
@@ -152,7 +155,7 @@ class Run:
             if loader.workers is None or loader.workers.batch_size is None:
                 return None
             total += loader.batches * loader.workers.batch_size
-        return total / self.steps if total else None
+        return total / steps if total else None
 
     @property
     def memory(self) -> tuple[int, int | None] | None:
@@ -184,6 +187,12 @@ def open_run(source: Source) -> Run:
         path = os.fsdecode(source)
         return Run(os.path.basename(path), load(source), os.path.abspath(path))
     raise TypeError(f"{source!r:.80} is neither a Report nor the path of a saved run")
+
+
+def whole(run: Run) -> Run:
+    """Return the run with the functions, sections and kernels of all of it."""
+    report = run.report
+    return run if report.phase == ALL else replace(run, report=report.in_phase(ALL))
 
 
 def as_pstats_sees_it(run: Run) -> Run:
