@@ -48,7 +48,7 @@ def test_python_m_has_the_commands_unless_there_is_such_a_script(
     run = run_command([*module, "run", "--functions", "train.py"], cwd=tmp_path, env=ENV)
     assert run.returncode == 0
     assert "trained" in run.stdout
-    assert (tmp_path / "fastprof_out" / "train_profile.fprof").exists()
+    assert (tmp_path / "fastprof_out" / "latest" / "train_profile.fprof").exists()
     (tmp_path / "run").write_text("import sys\nprint('a script', sys.argv[1:])\n")
     script = run_command([*module, "run", "x"], cwd=tmp_path, env=ENV)
     assert script.returncode == 0
