@@ -142,3 +142,17 @@ def test_a_validation_in_another_thread_leaves_that_of_the_training_thread_alone
         thread.join()
         prof.step()
     assert names(prof) == {"setup": 1, "steps": 2, "validation": 1}
+
+
+def test_an_iterator_that_is_dropped_late_ends_no_later_validation() -> None:
+    with fastprof.Profiler(functions=False, skip_first=0) as prof:
+        batches = iter(prof.loader(range(9), "train"))
+        kept = [iter(prof.loader([1, 2], "held_out", split="val"))]
+        next(kept[0])
+        next(batches)
+        prof.step()
+        for _ in prof.loader([1, 2], "held_out", split="val"):
+            kept.clear()
+            assert prof._phase._asides, "still in validation"
+        assert not prof._phase._asides
+        prof.step()

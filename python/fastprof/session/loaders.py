@@ -236,6 +236,7 @@ class LoopState(Protocol):
     counting: bool
     train_tag: int
     validating: int
+    validation_round: int
 
     @property
     def next_batch(self) -> Callable[[int, Iterator[Any], Section], Any]: ...
@@ -365,17 +366,19 @@ class TimedIterator:
 class ValidationIterator(TimedIterator):
     """One pass over a validation loader; its end, or its being dropped, ends the pass."""
 
-    __slots__ = ("_fp_open", "_fp_thread")
+    __slots__ = ("_fp_open", "_fp_round", "_fp_thread")
 
     def __init__(self, run: LoopState, entry: LoaderEntry, iterator: Iterator[Any]) -> None:
         super().__init__(run, entry, iterator)
         self._fp_thread = threading.get_ident()
         self._fp_open = False
+        self._fp_round = 0
 
     def __next__(self) -> Any:
         entry = self._fp_entry
-        if not self._fp_open or not self._fp_run.validating:
+        if not self._fp_open or self._fp_round != self._fp_run.validation_round:
             self._fp_open = True
+            self._fp_round = self._fp_run.validation_round
             self._fp_run.validation_begins()
         try:
             batch = self._fp_fetch(entry.tag)
@@ -390,7 +393,9 @@ class ValidationIterator(TimedIterator):
     def _fp_close(self) -> None:
         if self._fp_open:
             self._fp_open = False
-            self._fp_run.validation_ends()
+            # Training went on: the pass is over, and what is open now is another one.
+            if self._fp_round == self._fp_run.validation_round:
+                self._fp_run.validation_ends()
 
     def __del__(self) -> None:
         # A loop left by ``break`` drops its iterator at once.  Dropped later, by the

@@ -238,6 +238,8 @@ class Profiler:
         self.train_tag = NO_LOADER
         #: Passes over validation loaders that have begun and not ended.
         self.validating = 0
+        #: Counts when training went on: passes that began before are over.
+        self.validation_round = 0
 
     # -- the run ---------------------------------------------------------------
 
@@ -513,6 +515,8 @@ class Profiler:
     def training_goes_on(self) -> None:
         """A batch for training is asked for in the middle of a pass over a validation loader."""
         # A thread that reads batches ahead does so beside the validation.
+        if self.validating and self._phase.is_here():
+            self.validation_round += 1
         while self.validating and self._phase.is_here():
             self.validating -= 1
             self.leave_phase("validation")
