@@ -105,8 +105,36 @@ reserve(fp_keytab *k)
     return FP_OK;
 }
 
+/* Has [type], or a base of it, a method descriptor with [method]?  Runs no Python
+ * code but for names that are no plain strings. */
+static int
+has_method(PyTypeObject *type, const PyMethodDef *method)
+{
+    PyObject *raised[3];
+    PyErr_Fetch(&raised[0], &raised[1], &raised[2]);
+    PyObject *mro = Py_XNewRef(type->tp_mro);
+    PyObject *name = PyUnicode_FromString(method->ml_name);
+    int found = 0;
+    for (Py_ssize_t i = 0; name && mro && i < PyTuple_GET_SIZE(mro) && !found;
+         i++) {
+        PyObject *names =
+            fp_compat_type_dict((PyTypeObject *)PyTuple_GET_ITEM(mro, i));
+        PyObject *one =
+            names != NULL ? PyDict_GetItemWithError(names, name) : NULL;
+        found = one != NULL && Py_TYPE(one) == &PyMethodDescr_Type &&
+                ((PyMethodDescrObject *)one)->d_method == method;
+        Py_XDECREF(names);
+        PyErr_Clear();
+    }
+    Py_XDECREF(name);
+    Py_XDECREF(mro);
+    PyErr_Restore(raised[0], raised[1], raised[2]);
+    return found;
+}
+
 /* A method table lives as long as the module, the capsule (pybind11 frees it
- * with the capsule) or the type that it belongs to. */
+ * with the capsule) or the type that it belongs to; that of a function which is
+ * none of its type's methods may be in its self (numba's is). */
 static void
 own_c_function(fp_keyent *e, PyObject *callable)
 {
@@ -121,8 +149,8 @@ own_c_function(fp_keyent *e, PyObject *callable)
         return;
     }
     e->type = (PyTypeObject *)Py_NewRef((PyObject *)Py_TYPE(f->m_self));
-    if (PyModule_Check(f->m_self) || PyCapsule_CheckExact(f->m_self) ||
-        PyType_Check(f->m_self)) {
+    if (PyModule_Check(f->m_self) || PyType_Check(f->m_self) ||
+        !has_method(e->type, e->method)) {
         e->object = Py_NewRef(f->m_self);
     }
 }
@@ -130,24 +158,25 @@ own_c_function(fp_keyent *e, PyObject *callable)
 fp_status
 fp_keytab_add(fp_keytab *k, fp_key key, PyObject *object)
 {
-    if (reserve(k) != FP_OK) {
-        return FP_ENOMEM;
-    }
-    fp_keyent *e = &k->entry[k->count];
-    memset(e, 0, sizeof(*e));
-    e->key = key;
-    e->first_resume = -1;
+    fp_keyent e = {.key = key, .first_resume = -1};
     switch (fp_key_tag(key)) {
     case FP_TAG_C:
-        own_c_function(e, object);
-        e->wait = (uint8_t)fp_wait_class(e);
+        own_c_function(&e, object);
+        e.wait = (uint8_t)fp_wait_class(&e);
         break;
     case FP_TAG_CALLABLE:
-        e->object = Py_NewRef((PyObject *)Py_TYPE(object));
+        e.object = Py_NewRef((PyObject *)Py_TYPE(object));
         break;
     default:
-        e->object = Py_NewRef(object);
+        e.object = Py_NewRef(object);
     }
+    if (reserve(k) != FP_OK) { /* not before: see has_method */
+        Py_XDECREF(e.object);
+        Py_XDECREF(e.module);
+        Py_XDECREF((PyObject *)e.type);
+        return FP_ENOMEM;
+    }
+    k->entry[k->count] = e;
     put(k->slot, k->slots, key, k->count);
     k->count++;
     return FP_OK;

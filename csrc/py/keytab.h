@@ -3,8 +3,8 @@
  * A key is an address, so what it points to must not be freed and its address
  * used again while it is in a tree: the table owns a reference until it is
  * cleared.  For a C function that reference is not the function itself when
- * that is bound to somebody's data (`some_list.append`): its type is kept
- * instead, so no argument is kept alive. */
+ * that is bound to somebody's data (`some_list.append`): the type that has the
+ * method is kept instead, so no argument is kept alive. */
 #ifndef FP_PY_KEYTAB_H
 #define FP_PY_KEYTAB_H
 
@@ -14,10 +14,10 @@
 
 typedef struct fp_keyent {
     fp_key key;
-    PyObject *object;    /* owned: code object, type, module, capsule, descr */
-    PyObject *module;    /* owned or NULL: __module__ of a builtin */
-    PyTypeObject *type;  /* owned or NULL: type of a builtin's self */
-    PyMethodDef *method; /* borrowed, C functions: kept alive by the above */
+    PyObject *object;     /* owned: code object, type, descr, or self */
+    PyObject *module;     /* owned or NULL: __module__ of a builtin */
+    PyTypeObject *type;   /* owned or NULL: type of a builtin's self */
+    PyMethodDef *method;  /* borrowed, C functions: kept alive by the above */
     int32_t first_resume; /* byte offset, generators under setprofile */
     uint8_t muted;
     uint8_t wait; /* fp_kind, C functions: what it waits for */

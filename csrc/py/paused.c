@@ -95,7 +95,8 @@ first_wanted(const fp_recorder *r, const fp_thread *t, const frames *f)
     while (i < f->count && f->key[i] != bottom) {
         i++;
     }
-    return i;
+    /* All of the path has ended; what stands in its place began meanwhile. */
+    return i == f->count && t->before < i ? t->before : i;
 }
 
 void
@@ -219,6 +220,9 @@ fp_paused_event(fp_recorder *r, fp_hook_kind kind, fp_key key)
     int python = fp_key_tag(key) == FP_TAG_PYTHON;
     if (kind == FP_HOOK_ASKED || (kind == FP_HOOK_ENTER && !python)) {
         return;
+    }
+    if (r->timer != NULL) {
+        return; /* the next reading would charge the whole pause to a caller */
     }
     fp_thread *t = paused_thread(r);
     if (t == NULL || t->stale || (python && is_muted(r, key))) {

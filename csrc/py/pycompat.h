@@ -143,6 +143,17 @@ fp_compat_code_qualname(PyCodeObject *code)
 #endif
 }
 
+/* The names of [type] itself; new reference or NULL. */
+static inline PyObject *
+fp_compat_type_dict(PyTypeObject *type)
+{
+#if PY_VERSION_HEX >= 0x030C0000
+    return PyType_GetDict(type);
+#else
+    return Py_XNewRef(type->tp_dict);
+#endif
+}
+
 /* Original bytecode (new bytes object). */
 static inline PyObject *
 fp_compat_code_bytes(PyCodeObject *code)

@@ -138,6 +138,48 @@ assert rows == names, rows
     ).check()
 
 
+def test_a_method_table_inside_the_object_that_a_function_is_bound_to(backend: str) -> None:
+    """As numba has it: the key is its address, so it stays as long as the key does."""
+    check(
+        """
+import ctypes, gc, weakref
+from fastprof._core import Recorder
+api = ctypes.pythonapi
+class Def(ctypes.Structure):
+    _fields_ = [("name", ctypes.c_char_p), ("run", ctypes.c_void_p), ("flags", ctypes.c_int),
+                ("doc", ctypes.c_char_p)]
+METH_O = 8
+api.PyCFunction_NewEx.restype = ctypes.py_object
+api.PyCFunction_NewEx.argtypes = [ctypes.POINTER(Def), ctypes.py_object, ctypes.c_void_p]
+class Dispatcher:
+    value = 42
+    def __init__(self):
+        run = ctypes.cast(api.PyObject_GetAttr, ctypes.c_void_p)
+        self.table = Def(b"dispatch", run, METH_O, None)
+class Data(list): pass
+def call():
+    dispatcher, data = Dispatcher(), Data()
+    run = api.PyCFunction_NewEx(dispatcher.table, dispatcher, None)
+    r.enable()
+    assert run("value") == 42
+    data.append(1)
+    r.disable()
+    return weakref.ref(dispatcher), weakref.ref(data)
+r = Recorder(backend=BACKEND)
+dispatcher, data = call()
+gc.collect()
+assert dispatcher() is not None
+assert data() is None
+names = [key[4] for key in r.export()["keys"]]
+assert "Dispatcher.dispatch" in names, names
+r.clear()
+gc.collect()
+assert dispatcher() is None
+""",
+        backend,
+    )
+
+
 def test_threads_may_come_and_go_while_the_recorder_is_being_read(backend: str) -> None:
     check(
         """

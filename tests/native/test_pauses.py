@@ -14,7 +14,7 @@ from fastprof import profile_section
 from fastprof.capture import Recorder
 from fastprof.capture.convert import take_snapshot
 from fastprof.snapshot import Snapshot
-from trees import paths
+from trees import counts, paths
 
 pytest.importorskip("hypothesis")
 from hypothesis import given, settings
@@ -222,6 +222,53 @@ class Nothing:
 
     def resume_functions(self) -> None:
         pass
+
+
+def test_what_replaced_all_of_the_path_while_the_hook_was_out(backend: str) -> None:
+    recorder = Recorder(backend=backend)
+
+    def train() -> None:
+        leaf()
+        recorder.pause_functions(unhook=True)
+
+    def validate() -> None:
+        recorder.rehook()
+        recorder.resume_functions()
+        leaf()
+
+    recorder.enable()
+    train()
+    validate()
+    leaf()
+    recorder.disable()
+    snapshot = take_snapshot(recorder)
+    assert parents_of(snapshot, "leaf") == {"train": 1, "validate": 1, "": 1}
+    assert counts(snapshot, "validate") == (0, 0)
+    assert "unmatched" not in snapshot.counters
+
+
+def test_nobody_gets_the_time_of_a_pause_from_an_external_timer() -> None:
+    now = 0
+
+    def timer() -> int:
+        nonlocal now
+        now += 1
+        return now
+
+    recorder = Recorder(timer, 1e-9, builtins=False, backend="setprofile")
+
+    def outer() -> None:
+        recorder.resume_functions()
+        leaf()
+
+    recorder.enable()
+    leaf()
+    recorder.pause_functions()
+    now += 1000  # none of it is `outer`'s
+    outer()
+    recorder.disable()
+    (thread,) = take_snapshot(recorder).threads
+    assert sum(thread.nodes.self_ns[1:]) < 1000 <= thread.nodes.self_ns[0]
 
 
 # -- random programs -----------------------------------------------------------------
