@@ -11,11 +11,11 @@ fp_tree_base(fp_tree *t, fp_run_phase phase, fp_node **truncated)
         base = fp_tree_find(t, root, fp_key_base(phase));
         if (base == NULL) {
             base = fp_tree_add(t, root, fp_key_base(phase));
+            if (base == NULL) {
+                return NULL;
+            }
+            base->depth = 0; /* an element's depth is the same in each phase */
         }
-        if (base == NULL) {
-            return NULL;
-        }
-        base->depth = 0; /* so an element's depth is the same in each phase */
     }
     *truncated = fp_tree_find(t, base, FP_KEY_TRUNCATED);
     if (*truncated == NULL) {
