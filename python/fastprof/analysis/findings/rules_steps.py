@@ -202,7 +202,8 @@ def backward_share(facts: Facts) -> Draft | None:
     """Backward above 3 times forward; saved if it took as long as forward.
 
     Not if activations are recomputed (torch.utils.checkpoint): then backward contains a
-    forward; nor in a job of several ranks, which wait for each other in backward.  Above its usual share it is a note.
+    forward; nor in a job of several ranks, which wait for each other in backward.  Above its
+    usual share it is a note.
     """
     need_steps(facts)
     forward, backward = facts.phase("forward"), facts.phase("backward")
