@@ -123,7 +123,7 @@ def test_report_writes_the_format_asked_for(
     path = tmp_path / "out.x"
     assert main(["report", str(saved["fprof"]), "--format", name, "-o", str(path)]) == 0
     assert "fact" in path.read_text(encoding="utf-8")
-    assert capsys.readouterr().out == ""
+    assert capsys.readouterr().out == f"Wrote {path}\n"
 
 
 @pytest.mark.parametrize("args", [["-o", "x.stats"], ["--format", "pstats", "-o", "x.anything"]])

@@ -35,6 +35,7 @@ def test_the_format_may_be_named_or_told_by_the_suffix(
     path = tmp_path / f"out{suffix}"
     assert main(["report", saved, "-o", str(path)]) == 0
     assert path.read_text(encoding="utf-8") == shown
+    assert capsys.readouterr().out == f"Wrote {path}\n"
 
 
 def test_any_table_may_be_written_as_csv(saved, tmp_path, capsys):

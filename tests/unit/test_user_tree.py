@@ -155,6 +155,12 @@ def test_what_follows_the_loop_is_not_divided_by_its_steps() -> None:
     assert hot is None
 
 
+def test_functions_of_another_phase_have_it_in_their_title() -> None:
+    made = user_tree(build_report(after_the_loop(10)), 5)
+    assert user_lines(made, 100, phase="validation")[0].startswith("your functions in validation ")
+    assert user_lines(made, 100, phase="all")[0].startswith("your functions  ")
+
+
 def test_a_step_that_has_hardly_begun_makes_no_words() -> None:
     report = build_report(after_the_loop(10))
     made = user_tree(report, 5)

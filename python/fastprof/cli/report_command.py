@@ -163,6 +163,8 @@ def _write_file(report: Report, options: argparse.Namespace) -> None:
     item = formats.format_named(_format(options))
     with atomic_write(resolve_output(options.output)) as stream:
         formats.write(report, item, stream, **_limits(report, item.name, options))
+    with standard_output() as said_to:
+        said_to.write(f"Wrote {ascii(options.output)[1:-1]}\n")
 
 
 def _limits(report: Report, name: str, options: argparse.Namespace) -> dict[str, float]:

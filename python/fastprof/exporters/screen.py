@@ -97,7 +97,7 @@ def _split(report: Report, width: int) -> list[str]:
 def _functions(report: Report, width: int) -> list[str]:
     if not has_functions(report.snapshot) and report.has_tree:
         return []
-    lines = user_lines(user_tree(report, _FUNCTIONS), width, per_steps(report))
+    lines = user_lines(user_tree(report, _FUNCTIONS), width, per_steps(report), report.phase)
     if lines:
         return lines
     table = functions_brief(without_waits(report).rows, _FUNCTIONS)

@@ -60,7 +60,7 @@ def head_lines(report: Report, width: int = PIPED) -> list[str]:
 
 def tail_lines(report: Report, width: int = PIPED) -> list[str]:
     """Return what stands below the tables: the program's functions, overhead and notes."""
-    tree = user_lines(user_tree(report, _USER_ROWS), width, per_steps(report))
+    tree = user_lines(user_tree(report, _USER_ROWS), width, per_steps(report), report.phase)
     lines = ["", *tree] if tree else []
     lines += ["", *wrapped(f"Overhead: {ascii_name(report.overhead.text)}", width, rest="  ")]
     if report.notes:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from fastprof.exporters.cells import Table, duration, number, percent
 from fastprof.exporters.layout import table_lines, wrapped
+from fastprof.exporters.phases import PHASE_NAMES
 from fastprof.names import ascii_name, elided, file_name
 from fastprof.report.model import Report
+from fastprof.report.run_phases import ALL
 from fastprof.report.user_tree import UserRow, UserTree
 
 #: What is named of a function's time, beside the functions under it.
@@ -20,7 +22,7 @@ def per_steps(report: Report) -> int:
     return report.steps.measured if report.phase == "steps" else 0
 
 
-def user_lines(tree: UserTree, width: int, per: int = 0) -> list[str]:
+def user_lines(tree: UserTree, width: int, per: int = 0, phase: str = ALL) -> list[str]:
     """Return the tree as lines of at most ``width`` columns; none for one without rows.
 
     Args:
@@ -28,14 +30,20 @@ def user_lines(tree: UserTree, width: int, per: int = 0) -> list[str]:
         width: columns of a line.
         per: steps to divide times by; 0: times are totals, as are those of a tree with time in
             no step.
+        phase: the phase of the run that the tree is of.
     """
     if not tree.rows:
         return []
     per = 0 if tree.beyond_ms else per
     steps = per or 1
+    title = "your functions"
+    if per:
+        title += " in a step"
+    elif phase in PHASE_NAMES and phase != "steps":
+        title += f" in {PHASE_NAMES[phase][0]}"
     table = Table(
         "",
-        ("your functions in a step" if per else "your functions", "ms", "%", "most of it"),
+        (title, "ms", "%", "most of it"),
         tuple(
             (
                 _name(row, width),
