@@ -2,13 +2,6 @@
 
 #include "core/outliers.h"
 
-/* One element down the path from [n]; [over] is how much of the stack is left. */
-static fp_node *
-below(const fp_thread *t, const fp_node *n, uint32_t *over)
-{
-    return *over > 0 ? t->over[--*over] : n->parent;
-}
-
 static int
 has_tag(const fp_node *n, int tag)
 {
@@ -27,7 +20,7 @@ fp_thread_park(fp_thread *t, int64_t now)
     t->parked_over = t->over_len;
     uint32_t over = t->over_len;
     while (n != t->base && !has_tag(n, FP_TAG_SECTION)) {
-        n = below(t, n, &over);
+        n = fp_path_below(t, n, &over);
     }
     fp_thread_stand(t, n);
     t->over_len = over;
@@ -99,7 +92,7 @@ fp_thread_keep_live(fp_thread *t, const fp_key *live, uint32_t first,
             number -= has_tag(n, FP_TAG_PYTHON) ? 1 : 0;
             others++;
         }
-        n = below(t, n, &over);
+        n = fp_path_below(t, n, &over);
     }
     if (others != 0) {
         fp_thread_stand(t, n);

@@ -48,6 +48,13 @@ uint32_t
 fp_thread_keep_live(fp_thread *t, const fp_key *live, uint32_t first,
                     uint32_t count);
 
+/* One element down the path from [n]; [over] is how much of the stack is left. */
+static inline fp_node *
+fp_path_below(const fp_thread *t, const fp_node *n, uint32_t *over)
+{
+    return *over > 0 ? t->over[--*over] : n->parent;
+}
+
 /* The elements of a path from the top down, of a parked thread, too. */
 typedef struct fp_path_walk {
     const fp_node *node;
@@ -69,7 +76,7 @@ fp_path_walk_next(const fp_thread *t, fp_path_walk *w)
     if (n == t->base) {
         return NULL;
     }
-    w->node = w->over > 0 ? t->over[--w->over] : n->parent;
+    w->node = fp_path_below(t, n, &w->over);
     return n;
 }
 

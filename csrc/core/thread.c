@@ -161,13 +161,6 @@ fp_thread_enter_flat(fp_thread *t, fp_node *n, int64_t now)
 
 /* ---- rebuilding the path ---- */
 
-/* One element down the path from [n]; [over] is how much of the stack is left. */
-static fp_node *
-below(const fp_thread *t, const fp_node *n, uint32_t *over)
-{
-    return *over > 0 ? t->over[--*over] : n->parent;
-}
-
 static int
 is_section(const fp_node *n)
 {
@@ -243,7 +236,7 @@ fp_thread_leave_slow(fp_thread *t, fp_key key, int64_t now)
         else {
             functions++;
         }
-        n = below(t, n, &over);
+        n = fp_path_below(t, n, &over);
     }
     if (n == base) {
         /* With no function open, the call began before the recording. */
@@ -252,7 +245,7 @@ fp_thread_leave_slow(fp_thread *t, fp_key key, int64_t now)
     }
     fp_thread_charge(t, now);
     t->counters.unbalanced += functions;
-    fp_thread_stand(t, below(t, n, &over));
+    fp_thread_stand(t, fp_path_below(t, n, &over));
     t->over_len = over;
     /* A generator that yields inside a `with` leaves its frame, not the section:
      * that stays open and moves down to the caller. */
@@ -264,7 +257,8 @@ fp_thread_in_function(const fp_thread *t)
 {
     const fp_node *base = t->base;
     uint32_t over = t->over_len;
-    for (const fp_node *n = t->cur; n != base; n = below(t, n, &over)) {
+    for (const fp_node *n = t->cur; n != base;
+         n = fp_path_below(t, n, &over)) {
         if (!is_section(n)) {
             return 1;
         }
@@ -316,7 +310,7 @@ fp_thread_take_off_path(fp_thread *t, uint32_t i)
     }
     fp_node *n = t->cur;
     fp_status room = FP_OK;
-    for (; n != base; n = below(t, n, &over), above++) {
+    for (; n != base; n = fp_path_below(t, n, &over), above++) {
         if (!is_section(n)) {
             functions++;
         }
@@ -331,7 +325,7 @@ fp_thread_take_off_path(fp_thread *t, uint32_t i)
     if (n == base) {
         return; /* it was on the path, so this cannot be */
     }
-    fp_thread_stand(t, below(t, n, &over));
+    fp_thread_stand(t, fp_path_below(t, n, &over));
     t->over_len = over;
     if (room != FP_OK) {
         t->counters.dropped += functions;
@@ -355,7 +349,7 @@ fp_thread_copy_path(fp_thread *t, uint32_t *length)
 {
     uint32_t over = t->over_len;
     *length = 0;
-    for (fp_node *n = t->cur; n != t->base; n = below(t, n, &over)) {
+    for (fp_node *n = t->cur; n != t->base; n = fp_path_below(t, n, &over)) {
         if (reserve_scratch(t, *length + 1) != FP_OK) {
             return FP_ENOMEM;
         }
