@@ -1,4 +1,7 @@
 /* Every test of the C suite, in the order in which they run. */
+X(after_loop_what_follows_the_last_step_is_outside)
+X(after_loop_the_sums_stay)
+X(after_loop_f36_without_memory_all_stays_with_the_steps)
 X(alloc_zeroed_is_zero_and_counted)
 X(alloc_refuses_a_size_that_overflows)
 X(alloc_grow_keeps_what_was_there_and_zeroes_the_rest)

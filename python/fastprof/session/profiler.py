@@ -339,6 +339,7 @@ class Profiler:
             return
         self._cpu_use.end()
         self._end_parts()
+        self._protect("phase", self._recorder.end_loop)
         self._state = _STOPPED
         self.counting = False
         try:
