@@ -180,6 +180,13 @@ recorder_set_phase(PyObject *self, PyObject *args)
     return PyLong_FromLong(before);
 }
 
+static PyObject *
+recorder_end_loop(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    fp_recorder_end_loop(fp_recorder_cast(self));
+    Py_RETURN_NONE;
+}
+
 PyObject *
 fp_recorder_step_count(const fp_recorder *r)
 {
@@ -324,6 +331,10 @@ PyMethodDef fp_recorder_methods[] = {
      "one\n"
      "before.  \"steps\" and \"warmup\" mean the one that the count of steps "
      "says."},
+    {"end_loop", recorder_end_loop, METH_NOARGS,
+     "end_loop($self, /)\n--\n\n"
+     "No step will end any more: what has followed the last one is in the "
+     "phase\n\"outside\", unless that is little."},
     {"set_loader", fp_recorder_set_loader_method, METH_O,
      "set_loader($self, tag, /)\n--\n\n"
      "Phases of this thread belong to loader `tag` from now on; -1: to none."},

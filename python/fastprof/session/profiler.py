@@ -284,6 +284,8 @@ class Profiler:
         self._next_poll = self._gpu.poll_after(0)
         self._protect("nvtx", self._nvtx.start, self._gpu.tool)
         self._memory.begin()
+        # Before anything is recorded: what follows here is no measured step.
+        self._phase.begin("steps")
         recorder.start_sections()
         recorder.set_loader(NO_LOADER)
         if options.functions is not False:
@@ -301,7 +303,6 @@ class Profiler:
         self._protect("trace", self._trace.begin)
         self._cpu_use.begin()
         recorder.mark()
-        self._phase.begin("steps")
         self._next_event = self._event_after(0)
 
     def _measure_own(self) -> None:
@@ -339,6 +340,7 @@ class Profiler:
             return
         self._cpu_use.end()
         self._end_parts()
+        self._protect("phase", self._recorder.end_loop)
         self._state = _STOPPED
         self.counting = False
         try:
