@@ -29,45 +29,6 @@ fp_phases_reserve(fp_phases *p, const fp_alloc *a, int32_t tag)
     return FP_OK;
 }
 
-static fp_loader *
-loader_of(fp_phases *p, int32_t tag)
-{
-    uint32_t i = (uint32_t)(tag + 1);
-    return i < p->capacity ? &p->loader[i] : NULL;
-}
-
-static void
-add(fp_loader *ld, fp_phase phase, int64_t ticks)
-{
-    ld->since_take[phase].ticks += ticks;
-    ld->since_take[phase].count++;
-    ld->total[phase].ticks += ticks;
-    ld->total[phase].count++;
-}
-
-void
-fp_phases_add(fp_phases *p, fp_phase phase, int64_t ticks)
-{
-    fp_loader *ld = loader_of(p, p->tag);
-    if (ld != NULL) {
-        add(ld, phase, ticks);
-    }
-}
-
-void
-fp_phases_mark_end(fp_phases *p, int64_t now)
-{
-    fp_loader *ld = loader_of(p, p->tag);
-    if (ld == NULL) {
-        return;
-    }
-    ld->batch_end = now;
-    ld->ended = 1;
-    fp_loader *any = &p->loader[0];
-    any->batch_end = now;
-    any->ended = 1;
-}
-
 /* With no work seen on the last batch, it ended when the next was asked for. */
 static void
 end_unless_ended(fp_loader *ld, int64_t now)
@@ -81,7 +42,7 @@ end_unless_ended(fp_loader *ld, int64_t now)
 void
 fp_phases_ask(fp_phases *p, int32_t tag, int64_t now)
 {
-    fp_loader *ld = loader_of(p, tag);
+    fp_loader *ld = fp_phases_loader(p, tag);
     if (ld == NULL) {
         return;
     }
@@ -93,8 +54,8 @@ static void
 deliver(fp_loader *ld, int64_t now)
 {
     if (ld->delivered && ld->ended) {
-        add(ld, FP_PHASE_BATCH_WAIT,
-            now > ld->batch_end ? now - ld->batch_end : 0);
+        fp_loader_add(ld, FP_PHASE_BATCH_WAIT,
+                      now > ld->batch_end ? now - ld->batch_end : 0);
     }
     ld->delivered = 1;
     ld->ended = 0;
@@ -103,7 +64,7 @@ deliver(fp_loader *ld, int64_t now)
 void
 fp_phases_deliver(fp_phases *p, int32_t tag, int64_t now)
 {
-    fp_loader *ld = loader_of(p, tag);
+    fp_loader *ld = fp_phases_loader(p, tag);
     if (ld == NULL) {
         return;
     }

@@ -47,13 +47,47 @@ fp_phases_fini(fp_phases *p, const fp_alloc *a);
 fp_status
 fp_phases_reserve(fp_phases *p, const fp_alloc *a, int32_t tag);
 
+/* NULL: there is no room for [tag]. */
+static inline fp_loader *
+fp_phases_loader(fp_phases *p, int32_t tag)
+{
+    uint32_t i = (uint32_t)(tag + 1);
+    return i < p->capacity ? &p->loader[i] : NULL;
+}
+
+static inline void
+fp_loader_add(fp_loader *ld, fp_phase phase, int64_t ticks)
+{
+    ld->since_take[phase].ticks += ticks;
+    ld->since_take[phase].count++;
+    ld->total[phase].ticks += ticks;
+    ld->total[phase].count++;
+}
+
 /* Adds to the current tag; drops it when there is no room for the tag. */
-void
-fp_phases_add(fp_phases *p, fp_phase phase, int64_t ticks);
+static inline void
+fp_phases_add(fp_phases *p, fp_phase phase, int64_t ticks)
+{
+    fp_loader *ld = fp_phases_loader(p, p->tag);
+    if (ld != NULL) {
+        fp_loader_add(ld, phase, ticks);
+    }
+}
 
 /* Work on the current batch ended now (until something later says so). */
-void
-fp_phases_mark_end(fp_phases *p, int64_t now);
+static inline void
+fp_phases_mark_end(fp_phases *p, int64_t now)
+{
+    fp_loader *ld = fp_phases_loader(p, p->tag);
+    if (ld == NULL) {
+        return;
+    }
+    ld->batch_end = now;
+    ld->ended = 1;
+    fp_loader *any = &p->loader[0];
+    any->batch_end = now;
+    any->ended = 1;
+}
 
 /* next() of [tag] begins / has delivered. */
 void

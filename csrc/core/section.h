@@ -28,15 +28,16 @@ typedef struct fp_section {
     uint8_t cover;                   /* fp_kind of all time in it; or 0 */
 } fp_section;
 
-/* One entry of [ticks] was left. */
+/* One entry of [ticks], not below 0, was left. */
 static inline void
 fp_section_record(fp_section *s, const fp_alloc *a, int64_t ticks, int error)
 {
-    if (s->count == 0 || ticks < s->min_ticks) {
-        s->min_ticks = ticks;
-    }
-    if (s->count == 0 || ticks > s->max_ticks) {
+    if (FP_UNLIKELY(ticks > s->max_ticks)) {
+        s->min_ticks = s->count == 0 ? ticks : s->min_ticks;
         s->max_ticks = ticks;
+    }
+    else if (FP_UNLIKELY(ticks < s->min_ticks)) {
+        s->min_ticks = ticks;
     }
     s->count++;
     s->sum_ticks += ticks;

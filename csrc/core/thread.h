@@ -248,6 +248,41 @@ fp_thread_end_parked_section(fp_thread *t, fp_phase phase);
 void
 fp_thread_drop_sections(fp_thread *t, int64_t now);
 
+/* What is kept in this phase of the run of the section at the bottom of the stack,
+ * which may have been opened in another one; it is one of the step under way. */
+fp_section *
+fp_thread_touch_bottom(fp_thread *t);
+
+/* Time of the section at the bottom of the stack, for the step's rows. */
+static inline void
+fp_thread_charge_bottom(fp_thread *t, int64_t now)
+{
+    if (t->steps == NULL || t->steps->paused) {
+        return; /* resuming the step sets bottom_since */
+    }
+    fp_section *s = t->open[0].section;
+    if (FP_UNLIKELY(!s->touched || s->id >= t->section_capacity ||
+                    t->section[s->id] != s)) {
+        s = fp_thread_touch_bottom(t);
+    }
+    if (now > t->bottom_since) {
+        s->step_ticks += now - t->bottom_since;
+    }
+    t->bottom_since = now;
+}
+
+/* A phase inside the same phase (`forward` in `forward_pass`) is one sample. */
+static inline int
+fp_thread_phase_is_open(const fp_thread *t, fp_phase phase)
+{
+    for (uint32_t i = 0; i < t->open_len; i++) {
+        if (t->open[i].phase == phase) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
 /* For thread_sections.c.  Takes the section of entry [i], which is on the path,
  * off it; what lies above moves down.  The sections on the path are the entries
  * that say so, in the same order: that is how its node is found, and must hold

@@ -128,29 +128,13 @@ fp_thread_has_open_section(const fp_thread *t, uint32_t id)
     return find_open(t, id, NULL) >= 0;
 }
 
-/* What is kept in this phase of the run of the section at the bottom of the stack,
- * which may have been opened in another one. */
-static fp_section *
-bottom_section(fp_thread *t)
+fp_section *
+fp_thread_touch_bottom(fp_thread *t)
 {
     fp_section *s = t->open[0].section;
     if (FP_UNLIKELY(s->id >= t->section_capacity || t->section[s->id] != s) &&
         fp_thread_reserve_section(t, s->id) == FP_OK) {
-        return t->section[s->id];
-    }
-    return s;
-}
-
-/* Time of the section at the bottom of the stack, for the step's rows. */
-static void
-charge_bottom(fp_thread *t, int64_t now)
-{
-    if (t->steps == NULL || t->steps->paused) {
-        return; /* resuming the step sets bottom_since */
-    }
-    fp_section *s = bottom_section(t);
-    if (now > t->bottom_since) {
-        s->step_ticks += now - t->bottom_since;
+        s = t->section[s->id];
     }
     if (!s->touched) {
         s->touched = 1;
@@ -161,7 +145,7 @@ charge_bottom(fp_thread *t, int64_t now)
             fp_series_add_column(&t->split->series, &t->alloc, s);
         }
     }
-    t->bottom_since = now;
+    return s;
 }
 
 static void
@@ -176,18 +160,6 @@ remove_node(fp_thread *t, uint32_t i, int64_t now)
         return;
     }
     fp_thread_take_off_path(t, i);
-}
-
-/* A phase inside the same phase (`forward` in `forward_pass`) is one sample. */
-static int
-phase_is_open(const fp_thread *t, unsigned phase)
-{
-    for (uint32_t i = 0; i < t->open_len; i++) {
-        if (t->open[i].phase == phase) {
-            return 1;
-        }
-    }
-    return 0;
 }
 
 fp_status
@@ -218,7 +190,7 @@ fp_thread_close_section(fp_thread *t, uint32_t id, const void *owner,
         remove_node(t, i, now);
     }
     if (i == 0) {
-        charge_bottom(t, now);
+        fp_thread_charge_bottom(t, now);
     }
     if (FP_UNLIKELY(i + 1 != t->open_len)) {
         memmove(&t->open[i], &t->open[i + 1],
@@ -240,7 +212,7 @@ fp_thread_close_section(fp_thread *t, uint32_t id, const void *owner,
     else {
         fp_section_record(s, &t->alloc, ticks, (flags & FP_EXIT_ERROR) != 0);
     }
-    if (phase != FP_PHASE_NONE && !phase_is_open(t, phase)) {
+    if (phase != FP_PHASE_NONE && !fp_thread_phase_is_open(t, phase)) {
         if (!(flags & FP_EXIT_PARK)) {
             fp_phases_add(&t->phases, phase, ticks);
         }
@@ -284,7 +256,7 @@ fp_thread_end_parked_section(fp_thread *t, fp_phase phase)
     int64_t ticks = t->parked_ticks;
     t->parked_ticks = 0;
     fp_section_record(s, &t->alloc, ticks, 0);
-    if (phase != FP_PHASE_NONE && !phase_is_open(t, phase)) {
+    if (phase != FP_PHASE_NONE && !fp_thread_phase_is_open(t, phase)) {
         fp_phases_add(&t->phases, phase, ticks);
     }
 }
@@ -298,7 +270,7 @@ fp_thread_drop_sections(fp_thread *t, int64_t now)
             remove_node(t, i, now);
         }
         if (i == 0) {
-            charge_bottom(t, now);
+            fp_thread_charge_bottom(t, now);
         }
         if (t->open[i].cover != FP_KIND_NONE && t->split != NULL) {
             fp_split_uncover(t, now, 1); /* whoever ends the recording */
@@ -374,7 +346,7 @@ void
 fp_thread_pause_step(fp_thread *t, int64_t now)
 {
     if (t->open_len > 0) {
-        charge_bottom(t, now);
+        fp_thread_charge_bottom(t, now);
     }
     fp_steps_pause(t->steps, now);
     fp_split_pause(t, now);
@@ -396,7 +368,7 @@ fp_thread_end_step(fp_thread *t, int64_t now)
         fp_thread_resume_step(t, now);
     }
     if (t->open_len > 0) {
-        charge_bottom(t, now);
+        fp_thread_charge_bottom(t, now);
     }
     int64_t start = t->steps->start;
     int measured = fp_steps_end(t->steps, &t->alloc, now);

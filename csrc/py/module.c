@@ -324,6 +324,7 @@ module_clear(PyObject *module)
     Py_CLEAR(st->hook_type);
     Py_CLEAR(st->gc_hook_type);
     Py_CLEAR(st->busy_error);
+    memset(st->near_sections, 0, sizeof(st->near_sections));
     Py_CLEAR(st->sections);
     Py_CLEAR(st->section_names);
     Py_CLEAR(st->sync_function);

@@ -28,7 +28,11 @@
 static inline const void *
 fp_compat_context(void)
 {
-    return PyThreadState_Get()->context;
+#if PY_VERSION_HEX >= 0x030D0000
+    return PyThreadState_GetUnchecked()->context;
+#else
+    return _PyThreadState_UncheckedGet()->context; /* the GIL is held */
+#endif
 }
 
 /* Does this thread hold the GIL, in the main interpreter?  For code that may run

@@ -75,7 +75,16 @@ typedef struct fp_recorder {
     const struct fp_section_object *lingers; /* borrowed from the state */
     uint64_t lingers_epoch;
     const fp_thread *lingers_in; /* meaningless in another epoch */
-    uint8_t lingering;
+    /* With any of these a section is no plain one. */
+    union {
+        struct {
+            uint8_t lingering;
+            uint8_t sync;
+            uint8_t tracing; /* a window of the trace is open */
+            uint8_t gpu_on;  /* launches are attributed to this recorder */
+        };
+        uint32_t section_extras;
+    };
     uint8_t parked; /* that section is closed, but its entry has not ended */
     uint8_t initialised;
     uint8_t functions_on;
@@ -86,7 +95,6 @@ typedef struct fp_recorder {
     uint8_t builtins;
     uint8_t subcalls;
     uint8_t constructors;
-    uint8_t sync;
     uint8_t displaced;
     uint8_t fell_back;        /* no free tool id: setprofile instead */
     uint8_t new_threads_lost; /* threading's hook was somebody else's */
@@ -98,12 +106,10 @@ typedef struct fp_recorder {
     uint8_t stop_wanted;   /* disable() came while the hook was being set */
     uint8_t switching;     /* a thread is setting or removing the hook */
     uint8_t any_muted;
-    uint8_t tracing;      /* a window of the trace is open */
     uint8_t has_trace;    /* trace_open() was called */
     fp_trace_log trace;   /* see trace_layer.c */
     int64_t trace_origin; /* ticks; its times are since then */
     /* the GPU layer, see gpu_layer.h */
-    uint8_t gpu_on;       /* launches are attributed to this recorder */
     uint8_t gpu_external; /* ... by ids that are pushed at every boundary */
     uint8_t gpu_asked;    /* gpu_start() was called */
     uint8_t gpu_partial;  /* it began within the step under way */

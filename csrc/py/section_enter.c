@@ -5,6 +5,8 @@
 #include "py/nvtx_glue.h"
 #include "py/paused.h"
 
+#include "core/section_plain.h"
+
 /* Is this the thread that runs signal handlers and pending calls?  Clears
  * exceptions. */
 static int
@@ -287,12 +289,27 @@ section_close(fp_section_object *s, unsigned flags)
 
 /* ---- methods ---- */
 
+/* Is all there is to do to read the clock, in this thread's known record? */
+static inline int
+is_plain(const fp_recorder *r, const fp_section_object *s)
+{
+    return FP_LIKELY(s->plain &&
+                     (r->section_extras | s->state->nvtx_out) == 0 &&
+                     fp_this_thread.sections.epoch == r->section_epoch);
+}
+
 PyObject *
 fp_section_enter(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
     fp_section_object *s = (fp_section_object *)self;
-    if (s->state->section_owner != NULL) {
-        section_open(s);
+    fp_recorder *r = s->state->section_owner;
+    if (r != NULL) {
+        if (!is_plain(r, s) ||
+            !fp_thread_plain_open(fp_this_thread.sections.thread, s->id,
+                                  (fp_phase)s->phase, fp_compat_context(),
+                                  &r->clock)) {
+            section_open(s);
+        }
     }
     return Py_NewRef(self);
 }
@@ -301,9 +318,14 @@ PyObject *
 fp_section_exit(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 {
     fp_section_object *s = (fp_section_object *)self;
-    if (s->state->section_owner != NULL) {
+    fp_recorder *r = s->state->section_owner;
+    if (r != NULL) {
         int error = nargs > 0 && args[0] != Py_None;
-        section_close(s, error ? FP_EXIT_ERROR : 0);
+        if (!is_plain(r, s) ||
+            !fp_thread_plain_close(fp_this_thread.sections.thread, s->id,
+                                   fp_compat_context(), error, &r->clock)) {
+            section_close(s, error ? FP_EXIT_ERROR : 0);
+        }
     }
     Py_RETURN_NONE;
 }

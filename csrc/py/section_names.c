@@ -63,6 +63,8 @@ make_section(fp_state *st, PyObject *key, PyObject *name, int sync)
     int communicates =
         PyUnicode_CompareWithASCIIString(name, "synchronization") == 0;
     s->cover = communicates ? FP_KIND_COMMUNICATION : FP_KIND_NONE;
+    s->plain =
+        sync <= 0 && s->cover == FP_KIND_NONE && s->phase != FP_PHASE_DATA;
     PyObject_GC_Track(s);
     if (PyDict_SetItem(st->sections, key, (PyObject *)s) < 0) {
         Py_DECREF(s);
@@ -157,15 +159,29 @@ sync_of(PyObject *value)
     return truth < 0 ? -2 : truth;
 }
 
+/* Where the section is looked for first whose name is this very object: a literal's
+ * is the same one each time. */
+static fp_section_object **
+near_section(fp_state *st, const PyObject *name)
+{
+    uintptr_t at = (uintptr_t)name >> 4;
+    return &st->near_sections[(at ^ at >> 6) & (FP_NEAR_SECTIONS - 1)];
+}
+
 PyObject *
 fp_profile_section(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
                    PyObject *kwnames)
 {
     fp_state *st = fp_state_of(module);
     if (FP_LIKELY(nargs == 1 && kwnames == NULL)) {
+        fp_section_object **near = near_section(st, args[0]);
+        if (FP_LIKELY(*near != NULL && (*near)->name == args[0])) {
+            return Py_NewRef((PyObject *)*near);
+        }
         if (FP_LIKELY(PyUnicode_CheckExact(args[0]))) {
             PyObject *found = PyDict_GetItemWithError(st->sections, args[0]);
             if (FP_LIKELY(found != NULL)) {
+                *near = (fp_section_object *)found;
                 return Py_NewRef(found);
             }
             if (PyErr_Occurred()) {

@@ -12,6 +12,7 @@ typedef struct fp_section_object {
     uint8_t phase; /* fp_phase */
     int8_t sync;   /* -1: as the recorder says */
     uint8_t cover; /* fp_kind of all time in it, beside its phase; or 0 */
+    uint8_t plain; /* it covers nothing, and waits for no GPU by itself */
 } fp_section_object;
 
 /* The section called [name], not empty; new reference or NULL with an exception. */

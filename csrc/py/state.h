@@ -9,6 +9,10 @@
 #include <pthread.h>
 
 struct fp_recorder;
+struct fp_section_object;
+
+/* A power of two. */
+enum { FP_NEAR_SECTIONS = 64 };
 
 typedef struct fp_state {
     PyTypeObject *recorder_type; /* owned, as all objects here */
@@ -19,6 +23,8 @@ typedef struct fp_state {
     PyObject *busy_error;
     PyObject *sections;      /* dict: name or (name, sync) -> Section */
     PyObject *section_names; /* list: id -> str */
+    /* Some of the former, by the address of their name; borrowed, or NULL. */
+    struct fp_section_object *near_sections[FP_NEAR_SECTIONS];
     PyObject *sync_function;
     PyObject *decorator_function;
     PyObject *monitoring;               /* the module sys.monitoring */

@@ -1,0 +1,86 @@
+/* section_plain: what opening and closing a section needs nearly always: it is known,
+ * its node is the expected one, it is the innermost, the thread is not parked, and
+ * nobody wants more than its time.  Whatever else there is to do is done, for the
+ * whole event, by fp_thread_open_section and fp_thread_close_section. */
+#ifndef FP_CORE_SECTION_PLAIN_H
+#define FP_CORE_SECTION_PLAIN_H
+
+#include "core/thread.h"
+
+/* As fp_thread_open_section, for a section that covers nothing.  0: nothing was done;
+ * 1: done, at the moment that [clock] gave. */
+static inline int
+fp_thread_plain_open(fp_thread *t, uint32_t id, fp_phase phase,
+                     const void *owner, const fp_clock *clock)
+{
+    fp_key key = fp_key_section(id);
+    fp_node *n = fp_thread_predict(t, key);
+    if (FP_UNLIKELY(n == NULL || n->flags != 0 || t->parked != NULL ||
+                    id >= t->section_capacity ||
+                    t->open_len == t->open_capacity)) {
+        return 0;
+    }
+    fp_section *s = t->section[id];
+    if (FP_UNLIKELY(s == NULL)) {
+        return 0;
+    }
+    int64_t now = fp_clock_now(clock);
+    fp_thread_enter(t, n, now);
+    n->calls++;
+    if (s->open++ == s->lost) {
+        s->outer_since = now;
+    }
+    if (t->open_len == 0) {
+        t->bottom_since = now;
+    }
+    t->open[t->open_len++] = (fp_open){
+        .section = s,
+        .key = key,
+        .start = now,
+        .owner = owner,
+        .on_path = 1,
+        .phase = (uint8_t)phase,
+        .cover = FP_KIND_NONE,
+    };
+    return 1;
+}
+
+/* As fp_thread_close_section, with FP_EXIT_ERROR or no flag. */
+static inline int
+fp_thread_plain_close(fp_thread *t, uint32_t id, const void *owner, int error,
+                      const fp_clock *clock)
+{
+    if (FP_UNLIKELY(t->open_len == 0)) {
+        return 0;
+    }
+    fp_open *entry = &t->open[t->open_len - 1];
+    fp_key key = fp_key_section(id);
+    fp_node *n = t->cur;
+    if (FP_UNLIKELY(n->key != key || entry->key != key ||
+                    entry->owner != owner || !entry->on_path ||
+                    entry->cover != FP_KIND_NONE || t->over_len != 0 ||
+                    t->parked != NULL)) {
+        return 0;
+    }
+    int64_t now = fp_clock_now(clock);
+    fp_thread_charge(t, now);
+    fp_thread_stand(t, n->parent);
+    fp_section *s = entry->section;
+    if (t->open_len == 1) {
+        fp_thread_charge_bottom(t, now);
+    }
+    t->open_len--;
+    int64_t ticks = FP_LIKELY(now > entry->start) ? now - entry->start : 0;
+    if (--s->open == s->lost) {
+        s->outer_ticks += now > s->outer_since ? now - s->outer_since : 0;
+    }
+    fp_section_record(s, &t->alloc, ticks, error);
+    fp_phase phase = (fp_phase)entry->phase;
+    if (phase != FP_PHASE_NONE && !fp_thread_phase_is_open(t, phase)) {
+        fp_phases_add(&t->phases, phase, ticks);
+        fp_phases_mark_end(&t->phases, now);
+    }
+    return 1;
+}
+
+#endif
