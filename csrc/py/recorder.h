@@ -511,9 +511,9 @@ fp_recorder_export_trace(fp_recorder *r, double ns_per_tick,
 
 /* ---- values ---- */
 
-/* The dict of Recorder.export(). */
+/* The dict of Recorder.export(); [fold]: see export_imports.h, or NULL. */
 PyObject *
-fp_recorder_export(fp_recorder *r, int with_trace);
+fp_recorder_export(fp_recorder *r, int with_trace, PyObject *fold);
 
 int
 fp_recorder_add_type(PyObject *module, fp_state *st);

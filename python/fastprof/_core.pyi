@@ -108,7 +108,9 @@ class Recorder:
         """Begin a window of the trace; the limits of the first call hold."""
     def trace_close(self) -> None:
         """End the window; what is open is cut there."""
-    def export(self, *, trace: bool = False) -> dict[str, Any]:
+    def export(
+        self, *, trace: bool = False, fold_imports: Callable[[str, str], int] | None = None
+    ) -> dict[str, Any]:
         """Columns of everything recorded; see capture/convert.py for the layout."""
     def code_objects(self) -> list[CodeType]:
         """Code objects that were called."""
