@@ -44,6 +44,7 @@ fp_recorder_reset(fp_recorder *r)
     r->nvtx_without_gil = r->nvtx_unmatched = r->nvtx_unbalanced = 0;
     r->gc_elsewhere = 0;
     r->budget_ticks = 0;
+    r->unprofiled_at = 0;
     r->budget_python = r->budget_c = 0;
     unmute(r);
 }

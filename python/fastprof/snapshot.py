@@ -33,7 +33,13 @@ from fastprof.snapshot_memory import MemorySnapshot, read_memory
 from fastprof.snapshot_operators import OperatorSnapshot, read_operators
 from fastprof.snapshot_outliers import OutlierSnapshot, read_outliers
 from fastprof.snapshot_phases import RUN_PHASES, STEPS, PhaseTime, phase_numbers, read_phases
-from fastprof.snapshot_steps import SplitPlace, StepSeries, read_split
+from fastprof.snapshot_steps import (
+    PlainSteps,
+    SplitPlace,
+    StepSeries,
+    read_plain_steps,
+    read_split,
+)
 from fastprof.snapshot_trace import TraceSnapshot, read_trace
 
 SCHEMA = "fastprof/1"
@@ -161,7 +167,8 @@ class Steps:
     """Step boundaries of the training thread.
 
     ``count`` is all steps, of which the first ``skipped`` are left out of every other
-    field (warm-up).  ``sum_ns`` is their wall time, ``sum_sq`` the sum of squares in
+    field (warm-up), as are ``apart`` later ones, most of which were made without the function
+    hook: ``unprofiled``.  ``sum_ns`` is their wall time, ``sum_sq`` the sum of squares in
     seconds squared, ``recent_ns`` the last durations (bounded).  ``rows`` are the
     top-level sections; what they do not cover is unaccounted.
     """
@@ -185,6 +192,13 @@ class Steps:
     split_places: tuple[SplitPlace, ...] = ()
     #: Garbage collections in the measured steps per generation; empty: not known.
     gc_runs: tuple[int, ...] = ()
+    apart: int = 0
+    unprofiled: tuple[PlainSteps, ...] = ()
+
+    @property
+    def measured(self) -> int:
+        """Number of steps that the times are of."""
+        return max(0, self.count - self.skipped - self.apart)
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,6 +354,8 @@ class Snapshot:
                 "hist": [list(r) for r in self.steps.hist.rows],
                 "rows": [[r.key, r.steps, r.sum_ns] for r in self.steps.rows],
                 "series": self.steps.series.to_dict(),
+                "apart": self.steps.apart,
+                "unprofiled": [plain.to_list() for plain in self.steps.unprofiled],
                 "split": [list(row) for row in self.steps.split],
                 "split_missing": list(self.steps.split_missing),
                 "split_places": [[p.kind, p.thread, p.node, p.ns] for p in self.steps.split_places],
@@ -544,7 +560,9 @@ def _phase_column(t: Mapping[str, object], where: str, parent: Sequence[int]) ->
 def _idle_column(t: Mapping[str, object], where: str) -> tuple[int, ...]:
     if not t.get("idle_ns"):
         return ()
-    return as_column(t, "idle_ns", where, len(RUN_PHASES))
+    # A run saved by an earlier version knows fewer phases.
+    known = min(len(RUN_PHASES), len(as_list(t["idle_ns"], f"{where}.idle_ns")))
+    return as_column(t, "idle_ns", where, known) + (0,) * (len(RUN_PHASES) - known)
 
 
 def _hist(value: object, where: str) -> Histogram:
@@ -598,6 +616,8 @@ def _steps(value: object, n_keys: int, tree_sizes: Sequence[int]) -> Steps:
         split_missing=more.split_missing,
         split_places=more.split_places,
         gc_runs=more.gc_runs,
+        apart=as_int(s.get("apart", 0), "steps.apart"),
+        unprofiled=read_plain_steps(s.get("unprofiled"), n_keys),
     )
 
 

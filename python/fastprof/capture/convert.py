@@ -50,7 +50,7 @@ from fastprof.snapshot_gpu import GpuSnapshot, read_gpu
 from fastprof.snapshot_memory import MemorySnapshot, read_memory
 from fastprof.snapshot_outliers import OutlierSnapshot, read_outliers
 from fastprof.snapshot_phases import RUN_PHASES, PhaseTime
-from fastprof.snapshot_steps import SplitPlace, StepSeries
+from fastprof.snapshot_steps import PlainSteps, SplitPlace, StepSeries
 from fastprof.snapshot_trace import TraceSnapshot, read_trace, trace_from_export
 
 _FOLDED = (
@@ -281,10 +281,14 @@ def _steps(data: Mapping[str, Any] | None) -> Steps:
     recent = tuple(fields.pop("recent_ns"))
     series = fields.pop("series", None)
     spent = fields.pop("spent", None)
-    steps = Steps(**fields, recent_ns=recent, hist=hist, rows=rows)
+    blocks = fields.pop("unprofiled", ())
+    keys = [key for key, _column in (series or {}).get("sections", ())]
+    steps = Steps(
+        **fields, recent_ns=recent, hist=hist, rows=rows, unprofiled=_plain_steps(blocks, keys)
+    )
     if series is None:
         return steps
-    n = max(0, steps.count - steps.skipped)
+    n = steps.measured
     split = make_split(spent, n, steps.sum_ns)
     has_gc = spent is not None and n > 0 and spent["gc_steps"] == n
     kinds = {name for name, _ns in split.rows}
@@ -298,6 +302,27 @@ def _steps(data: Mapping[str, Any] | None) -> Steps:
         ),
         gc_runs=tuple(spent["gc_runs"]) if spent is not None and has_gc else (),
     )
+
+
+def _plain_steps(blocks: Sequence[Any], keys: Sequence[int]) -> tuple[PlainSteps, ...]:
+    """``blocks``: (first, steps without the hook, steps with it), as (wall_ns, sections)."""
+    rows = []
+    for first, plain, hooked in blocks:
+        if not plain or not hooked:
+            continue  # the run ended in the middle of it
+        sections = tuple(
+            (key, _median([step[1][i] for step in plain]), _median([step[1][i] for step in hooked]))
+            for i, key in enumerate(keys[: len(plain[0][1])])
+        )
+        plain_ns, hooked_ns = (_median([step[0] for step in side]) for side in (plain, hooked))
+        rows.append(PlainSteps(first, plain_ns, hooked_ns, sections))
+    return tuple(rows)
+
+
+def _median(values: list[int]) -> int:
+    values.sort()
+    middle = len(values) // 2
+    return values[middle] if len(values) % 2 else (values[middle - 1] + values[middle]) // 2
 
 
 def _series(data: Mapping[str, Any], *, has_gc: bool) -> StepSeries:

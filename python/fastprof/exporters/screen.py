@@ -83,7 +83,19 @@ def _steps(report: Report, width: int) -> list[str]:
     beside = phases_text(report, _PHASE)
     lines += wrapped(beside, width, rest="  ") if beside else []
     lines += gpu_lines(report, width)
+    lines += _unprofiled(report, width)
     return lines
+
+
+def _unprofiled(report: Report, width: int) -> list[str]:
+    step = report.steps.unprofiled
+    if step is None:
+        return []
+    said = (
+        f"Without fastprof the median step takes {duration(step.ms)} "
+        f"(+- {duration(step.error_ms)}); recording adds {percent(step.cost)} %."
+    )
+    return wrapped(said, width, rest="  ")
 
 
 def _split(report: Report, width: int) -> list[str]:

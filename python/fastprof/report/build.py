@@ -17,6 +17,7 @@ from fastprof.report.functions import (
 )
 from fastprof.report.gpu import GpuTables, gpu_report, measured, use_of
 from fastprof.report.gpu_tree import Use
+from fastprof.report.in_run import unprofiled_step
 from fastprof.report.kernels import kernel_rows, launched_below
 from fastprof.report.loaders import loader_notes, loader_rows
 from fastprof.report.loaders_compared import compared
@@ -333,9 +334,9 @@ def _section_row(
 
 def _step_table(snapshot: Snapshot) -> StepTable:
     steps = snapshot.steps
-    n = max(0, steps.count - steps.skipped)
+    n = steps.measured
     if n == 0:
-        return StepTable(steps.count, steps.skipped, *(None,) * 8, rows=())
+        return StepTable(steps.count, steps.skipped, *(None,) * 8, rows=(), apart=steps.apart)
     if len(steps.recent_ns) == n:  # all of them were kept
         quantiles = exact_quantiles(steps.recent_ns, _QUANTILES)
     else:
@@ -358,6 +359,8 @@ def _step_table(snapshot: Snapshot) -> StepTable:
         split=split_rows(snapshot),
         split_missing=steps.split_missing,
         gc_runs=steps.gc_runs,
+        apart=steps.apart,
+        unprofiled=unprofiled_step(snapshot),
     )
 
 
@@ -414,10 +417,28 @@ def _overhead(snapshot: Snapshot, correction: Correction) -> Overhead:
         text += _subtracted(correction, clamped_ms, alone=sections_ms is None)
         if bytecode_ms and sections_ms is None:
             text += f" Bytecode took an estimated {duration(bytecode_ms)} longer under it."
+        text += _measured_in_run(snapshot, correction)
     return Overhead(
         total_ms if known else None, share, applied, clamped_ms, text,
         functions_ms, bytecode_ms, sections_ms, windows_ms,
     )  # fmt: skip
+
+
+def _measured_in_run(snapshot: Snapshot, correction: Correction) -> str:
+    step = unprofiled_step(snapshot)
+    if step is None:
+        return ""
+    found = (
+        f" {snapshot.steps.apart} steps were made without the function hook, in {step.blocks} "
+        f"places of the run: it adds {duration(step.hook_ms)} to a step. Without fastprof the "
+        f"median step takes {duration(step.ms)} (+- {duration(step.error_ms)})."
+    )
+    if correction.factors is not None:
+        found += (
+            " The cost of functions is what was measured there"
+            f"{', slower bytecode included' if correction.factors.bytecode else ''}."
+        )
+    return found
 
 
 def _subtracted(correction: Correction, clamped_ms: float, *, alone: bool) -> str:

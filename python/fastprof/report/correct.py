@@ -11,10 +11,14 @@ nothing, so a negative result becomes 0 and what that hides is stated.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from itertools import islice
+from dataclasses import dataclass, replace
+from itertools import compress, islice
 
+from fastprof.report.in_run import HookFactors, hook_factors, scaled
 from fastprof.snapshot import EventCost, Snapshot, ThreadTree
+
+#: What a snapshot knows its hook factors by.  A part of a run has those of the run.
+HOOK = "hook factors"
 
 #: Calls from which on a function counts as one that is called often.
 _OFTEN = 100
@@ -28,7 +32,8 @@ class Correction:
     subtracted or not, or None when it was never calibrated.  ``clamped_ns`` is the part
     that could not be subtracted because a time would have become negative.
     ``reason`` says why nothing was corrected; empty when it was.  ``bytecode_ns`` is what
-    bytecode took longer under the hook, which is not subtracted.
+    bytecode took longer under the hook, which is subtracted only where the run itself says how
+    much that is: then there are ``factors``.
     """
 
     self_ns: tuple[tuple[int, ...], ...]
@@ -37,6 +42,7 @@ class Correction:
     clamped_ns: int
     reason: str
     bytecode_ns: int = 0
+    factors: HookFactors | None = None
 
 
 def correct(snapshot: Snapshot, *, enabled: bool = True) -> Correction:
@@ -64,8 +70,17 @@ def _correct(snapshot: Snapshot, enabled: bool) -> Correction:
     columns: list[tuple[int, ...]] = []
     overhead = 0.0
     clamped = 0.0
-    for tree in snapshot.threads:
-        need = _hook_ns(tree, snapshot, costs, resume)
+    needs = [_hook_ns(tree, snapshot, costs, resume) for tree in snapshot.threads]
+    often = _called_often(snapshot)
+    # What the hook costs this program, where the run says so.
+    factors: HookFactors | None = (
+        snapshot.known[HOOK] if HOOK in snapshot.known else hook_factors(snapshot, needs, often)
+    )
+    snapshot.known[HOOK] = factors
+    if factors is not None:
+        snapshot = replace(snapshot, calibration=scaled(snapshot.calibration, factors))
+        needs = [[factors.calls * cost for cost in need] for need in needs]
+    for tree, need in zip(snapshot.threads, needs, strict=True):
         overhead += sum(need)
         paid = list(zip(tree.nodes.self_ns, need, strict=True))
         clamped += sum([cost - self_ns for self_ns, cost in paid if cost > self_ns])
@@ -77,27 +92,43 @@ def _correct(snapshot: Snapshot, enabled: bool) -> Correction:
                 ]
             )
         )
-    bytecode = _bytecode_ns(snapshot, columns)
+    slower = 1.0 - 1.0 / snapshot.calibration.slowdown if snapshot.calibration else 0.0
+    bytecode = _bytecode_ns(columns, often, slower)
     if not enabled:
         return Correction(raw, False, round(overhead), 0, "correction was switched off", bytecode)
-    return Correction(tuple(columns), True, round(overhead), round(clamped), "", bytecode)
+    if factors is not None and slower:
+        columns = [
+            tuple(
+                [round(ns * (1.0 - slower)) if slow else ns for ns, slow in zip(c, o, strict=True)]
+            )
+            for c, o in zip(columns, often, strict=True)
+        ]
+    return Correction(tuple(columns), True, round(overhead), round(clamped), "", bytecode, factors)
 
 
-def _bytecode_ns(snapshot: Snapshot, columns: list[tuple[int, ...]]) -> int:
-    """What Python functions took longer because every bytecode is slower under the hook.
+def _called_often(snapshot: Snapshot) -> list[list[bool]]:
+    """Per thread and node: is it a Python function that was called often?
 
-    Only where they were called often: what runs once waits for memory and for files.
+    Only there bytecode is slower: what runs once waits for memory and for files.
     """
-    assert snapshot.calibration is not None
-    slower = 1.0 - 1.0 / snapshot.calibration.slowdown
+    python = [key.kind == "python" for key in snapshot.keys]
+    return [
+        [
+            calls + resumes >= _OFTEN and python[key]
+            for key, calls, resumes in zip(
+                tree.nodes.key, tree.nodes.calls, tree.nodes.resumes, strict=True
+            )
+        ]
+        for tree in snapshot.threads
+    ]
+
+
+def _bytecode_ns(columns: list[tuple[int, ...]], often: list[list[bool]], slower: float) -> int:
+    """What Python functions took longer because every bytecode is slower under the hook."""
     if not slower:
         return 0
-    python = [key.kind == "python" for key in snapshot.keys]
-    total = 0
-    for tree, column in zip(snapshot.threads, columns, strict=True):
-        nodes = zip(tree.nodes.key, tree.nodes.calls, tree.nodes.resumes, column, strict=True)
-        total += sum([ns for key, n, m, ns in nodes if n + m >= _OFTEN and python[key]])
-    return round(total * slower)
+    chosen = [compress(c, o) for c, o in zip(columns, often, strict=True)]
+    return round(slower * sum([sum(ns) for ns in chosen]))
 
 
 def _key_costs(snapshot: Snapshot) -> list[EventCost | None]:

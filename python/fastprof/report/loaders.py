@@ -217,7 +217,7 @@ def _worker_row(snapshot: Snapshot, loader: LoaderStats, w: WorkerStats) -> Work
 def _step_ms(snapshot: Snapshot, loader: LoaderStats) -> float | None:
     """Time from one batch of ``loader`` to its next, less all loading."""
     steps = snapshot.steps
-    measured = steps.count - steps.skipped
+    measured = steps.measured
     if loader.split != "train" or measured <= 0 or not loader.batches:
         return None
     loading = sum(r.sum_ns for r in steps.rows if snapshot.keys[r.key].name in _DATA)

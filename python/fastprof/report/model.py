@@ -14,6 +14,7 @@ from typing import Any, TextIO
 from fastprof.errors import UnknownSectionError
 from fastprof.report import formats
 from fastprof.report.findings import Examination, Finding
+from fastprof.report.in_run import UnprofiledStep
 from fastprof.report.loaders import LoaderRow
 from fastprof.report.model_gpu import (
     GpuReport,
@@ -100,7 +101,8 @@ class StepSection:
 class StepTable:
     """Steps of the training thread, as measured (nothing subtracted).
 
-    ``count`` steps ended; all but the first ``skipped`` were measured.  ``rows`` add up
+    ``count`` steps ended; all but the first ``skipped`` and ``apart`` later ones, which were
+    made without the function hook, were measured.  ``rows`` add up
     to ``wall_ns`` exactly, as do those of ``split``: what the time was spent on.  What it
     lacks and why is in ``split_missing``.  ``cv`` is standard deviation over mean.
     """
@@ -123,11 +125,14 @@ class StepTable:
     gc_runs: tuple[int, ...] = ()
     #: Steps that took more than 1.5 times the median, slowest first.
     outliers: tuple[Outlier, ...] = ()
+    apart: int = 0
+    #: What a step takes without fastprof; None: not known.
+    unprofiled: UnprofiledStep | None = None
 
     @property
     def measured(self) -> int:
         """Number of steps the figures are over."""
-        return max(0, self.count - self.skipped)
+        return max(0, self.count - self.skipped - self.apart)
 
     @property
     def wall_ms(self) -> float | None:

@@ -206,7 +206,7 @@ class _Context:
 
 def _context(snapshot: Snapshot, index: int) -> _Context:
     series = snapshot.steps.series
-    row = index - series.first
+    row = series.row_of(index)
 
     def of(column: Sequence[int], scale: float) -> tuple[float | None, float]:
         if not 0 <= row < len(column):

@@ -91,11 +91,11 @@ _IRREGULAR = frozenset({
 
 def _own_steps(facts: Facts, column: Sequence[float]) -> list[float]:
     """A column of the series without the steps that torch.profiler slowed down."""
-    operators, first = facts.report.operators, facts.report.steps.series.first
+    operators, numbers = facts.report.operators, facts.report.steps.series.numbers
     windows = operators.windows if operators is not None else ()
     return [
         value
-        for i, value in enumerate(column, first)
+        for i, value in zip(numbers, column, strict=False)
         if not any(low <= i <= high for low, high in windows)
     ]
 

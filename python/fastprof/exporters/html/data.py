@@ -177,6 +177,7 @@ def _series(report: Report) -> Part:
     return {
         "kind": "steps",
         "first": first,
+        **({"number": list(series.number)} if steps.apart and series.wall_ms else {}),
         "wall": _rounded(wall),
         "sections": [{"name": text, "ms": _rounded(column)} for text, column in columns],
         "extra": [
