@@ -70,7 +70,9 @@ class Profiler:
     once through ``logging.getLogger("fastprof")``, noted in the report and switched off.
 
     Args:
-        functions: record function calls.  ``"auto"``: yes, unless another profiler holds
+        functions: record function calls, of all steps but about 3 %, which measure what
+            recording them costs (where there is no ``schedule`` and no ``trace``; see
+            ``docs/overhead.md``).  ``"auto"``: yes, unless another profiler holds
             the interpreter's hook, which becomes a note in the report; ``True``: yes, or
             :class:`~fastprof.BusyError`; ``False``: no.
         gpu: record what the GPU does, with CUPTI.  ``"auto"``: from when the program uses
@@ -696,6 +698,7 @@ class Profiler:
             return action(*args)
         except Exception as error:  # another profiler has taken it
             self.stop_functions(str(error))
+            self._next_event = 0  # steps are measured from the next one on
             return None
 
     def _print_periodic(self, count: int) -> None:

@@ -69,7 +69,7 @@ def _tiles(report: Report) -> list[list[str]]:
     tiles = [["recorded", _unit(report.wall_ms, "ms"), "wall time"]]
     if steps.count:
         spread = f"p95 {number(steps.p95_ms)}, cv {_unit(steps.cv, '%')}"
-        tiles.append(["steps", str(steps.measured), f"{steps.skipped} more skipped"])
+        tiles.append(["steps", str(steps.measured), f"{steps.count - steps.measured} more skipped"])
         tiles.append(["step", _unit(steps.mean_ms, "ms"), spread])
     busy = None if gpu is None or gpu.status != "on" else gpu.utilization
     share = None if memory is None else memory.share
