@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 from fastprof._core import Recorder, profile_section
@@ -200,6 +201,24 @@ def test_there_is_no_block_where_there_are_no_measured_steps(when: str) -> None:
     recorder.disable()
     recorder.stop_sections()
     assert take_snapshot(recorder).steps.unprofiled == ()
+
+
+def test_what_follows_a_loop_that_ends_in_a_block_is_no_step() -> None:
+    recorder = Recorder(skip_steps=0)
+    recorder.set_phase(0)
+    recorder.start_sections()
+    recorder.enable()
+    recorder.mark()
+    recorder.plan_unprofiled(3)
+    for _ in range(3):
+        recorder.step()
+    assert recorder.begin_unprofiled()
+    time.sleep(0.3)
+    recorder.end_loop()
+    recorder.disable()
+    recorder.stop_sections()
+    phases = {p.name: p for p in take_snapshot(recorder).phases}
+    assert phases["outside"].wall_ns >= 300_000_000 > phases["unprofiled"].wall_ns
 
 
 def test_the_warm_up_stays_what_it_was_when_a_step_begins_anew() -> None:
