@@ -37,6 +37,8 @@ def _cprofile(run: Callable[[], object]) -> Stats:
     profile = cProfile.Profile()
     profile.enable()
     run()
+    profile.clear()
+    run()
     profile.disable()
     profile.create_stats()
     stats: Stats = profile.stats
@@ -57,17 +59,10 @@ def _shares(seconds: Mapping[str, float]) -> dict[str, float]:
     return {name: 100.0 * value / total for name, value in seconds.items()}
 
 
-class _Best:
-    """Per component the fastest of all rounds; so for the sum of all self times."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-        self.self_sum = float("inf")
-
-    def add(self, seconds: Mapping[str, float], self_sum: float) -> None:
-        for name, value in seconds.items():
-            self.seconds[name] = min(value, self.seconds.get(name, value))
-        self.self_sum = min(self.self_sum, self_sum)
+def _keep_least(least: dict[str, float], seconds: Mapping[str, float]) -> None:
+    """Per component the fastest of all rounds."""
+    for name, value in seconds.items():
+        least[name] = min(value, least.get(name, value))
 
 
 def _profilers() -> dict[str, Callable[[Callable[[], object]], Stats]]:
@@ -79,20 +74,18 @@ def _profilers() -> dict[str, Callable[[Callable[[], object]], Stats]]:
     return found
 
 
-def _measure(parts: Parts, rounds: int) -> tuple[dict[str, float], dict[str, _Best]]:
+def _measure(parts: Parts, rounds: int) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
     profilers = _profilers()
-    truth = _Best()
-    best = {name: _Best() for name in profilers}
-    _unprofiled(parts)
+    truth: dict[str, float] = {}
+    profiled: dict[str, dict[str, float]] = {name: {} for name in profilers}
     for _ in range(rounds):
-        # Twice: the first run after a profiler specialises the bytecode again.
+        # Twice, as with profilers: in the first run the interpreter adapts to the change.
         _unprofiled(parts)
-        seconds = _unprofiled(parts)
-        truth.add(seconds, sum(seconds.values()))
+        _keep_least(truth, _unprofiled(parts))
         for name, profile in profilers.items():
             stats = profile(lambda: _program(parts))
-            best[name].add(_component_seconds(stats, parts), sum(r[2] for r in stats.values()))
-    return truth.seconds, best
+            _keep_least(profiled[name], _component_seconds(stats, parts))
+    return truth, profiled
 
 
 def measure(rounds: int, divisor: int) -> dict[str, Any]:
@@ -101,16 +94,16 @@ def measure(rounds: int, divisor: int) -> dict[str, Any]:
     data: dict[str, Any] = {}
     for title, sized in PROGRAMS.items():
         parts = [(c, max(1, n // divisor)) for c, n in sized]
-        truth, best = _measure(parts, rounds)
+        truth, profiled = _measure(parts, rounds)
         true_shares = _shares(truth)
         wall = sum(truth.values())
         data[title] = {"wall_s": wall, "true_shares": true_shares, "profilers": {}}
-        for name, b in best.items():
-            shares = _shares(b.seconds)
+        for name, seconds in profiled.items():
+            shares = _shares(seconds)
             error = max(abs(shares.get(c, 0.0) - s) for c, s in true_shares.items())
             data[title]["profilers"][name] = {
                 "shares": shares,
                 "max_error_points": error,
-                "self_sum_over_wall": b.self_sum / wall,
+                "sum_over_wall": sum(seconds.values()) / wall,
             }
     return data

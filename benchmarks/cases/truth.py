@@ -19,7 +19,7 @@ from typing import Any
 
 import fastprof_adapter
 import harness
-from harness import Cell, CaseResult, Options, Table
+from harness import CaseResult, Cell, Options, Table
 
 TARGET_POINTS = {"quiet": 3.0, "loaded": 6.0}
 
@@ -55,13 +55,13 @@ def _table(mode: str, runs: list[dict[str, Any]]) -> Table:
             found = [run[title]["profilers"][name] for run in runs]
             errors = [f["max_error_points"] for f in found]
             worst[name] = max(worst[name], *errors)
-            total = statistics.median(f["self_sum_over_wall"] for f in found)
+            total = statistics.median(f["sum_over_wall"] for f in found)
             row.append(f"{statistics.median(errors):.1f} ({max(errors):.1f}) / {total:.2f}")
         rows.append(tuple(row))
     rows.append(("worst of all", *(f"{worst[name]:.1f}" for name in profilers)))
     remarks = [
         "Largest error of a component's share in points: median of the processes (worst of them)",
-        "/ sum of self times over unprofiled time.",
+        "/ sum of the components' times over the unprofiled one.",
         f"Target on 3.12 and later: worst error <= {TARGET_POINTS[mode]:g} points.",
     ]
     if fastprof_adapter.missing():
@@ -84,7 +84,11 @@ def _components(mode: str, runs: list[dict[str, Any]]) -> Table:
             key=lambda r: float(r["profilers"][profilers[0]]["max_error_points"]),
         )
         rows += [
-            (f"{title}: {name}", share, *(run["profilers"][p]["shares"].get(name) for p in profilers))
+            (
+                f"{title}: {name}",
+                share,
+                *(run["profilers"][p]["shares"].get(name) for p in profilers),
+            )
             for name, share in run["true_shares"].items()
         ]
     return Table(
@@ -96,7 +100,7 @@ def _components(mode: str, runs: list[dict[str, Any]]) -> Table:
 
 def run(options: Options) -> CaseResult:
     """Compare the shares that profilers give with those measured without one."""
-    rounds = options.round_count(25, 2)
+    rounds = options.round_count(41, 2)
     processes = options.pick(3, 1)
     divisor = options.pick(1, 10)
     data: dict[str, Any] = {"rounds": rounds}

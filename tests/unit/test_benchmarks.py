@@ -76,7 +76,7 @@ def test_truth_gives_every_component_a_share(tmp_path: Path) -> None:
             assert set(figures["shares"]) == set(true_shares)
             assert sum(figures["shares"].values()) == pytest.approx(100)
             assert 0 <= figures["max_error_points"] <= 100
-            assert figures["self_sum_over_wall"] > 0
+            assert figures["sum_over_wall"] > 0
 
 
 def test_e2e_trains_with_and_without_workers(tmp_path: Path) -> None:
