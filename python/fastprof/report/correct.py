@@ -11,10 +11,11 @@ nothing, so a negative result becomes 0 and what that hides is stated.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from fastprof.snapshot import EventCost, Snapshot, ThreadTree
+from fastprof.snapshot import Calibration, EventCost, Key, Snapshot, ThreadTree
 
 #: Calls from which on a function counts as one that is called often.
 _OFTEN = 100
@@ -59,13 +60,12 @@ def _correct(snapshot: Snapshot, enabled: bool) -> Correction:
         return Correction(raw, False, None, 0, "an external timer was used")
     if snapshot.calibration is None:
         return Correction(raw, False, None, 0, "the hook's cost was not calibrated")
-    costs = _key_costs(snapshot)
-    resume = snapshot.calibration.resume
+    costs = _key_costs(snapshot.calibration, snapshot.keys)
     columns: list[tuple[int, ...]] = []
     overhead = 0.0
     clamped = 0.0
     for tree in snapshot.threads:
-        need = _hook_ns(tree, snapshot, costs, resume)
+        need = _hook_ns(tree, snapshot.keys, costs, snapshot.calibration)
         overhead += sum(need)
         paid = list(zip(tree.nodes.self_ns, need, strict=True))
         clamped += sum([cost - self_ns for self_ns, cost in paid if cost > self_ns])
@@ -100,37 +100,52 @@ def _bytecode_ns(snapshot: Snapshot, columns: list[tuple[int, ...]]) -> int:
     return round(total * slower)
 
 
-def _key_costs(snapshot: Snapshot) -> list[EventCost | None]:
+def _key_costs(calibration: Calibration, keys: Sequence[Key]) -> list[EventCost | None]:
     """Per key: the cost of one call of it, or None for what the hook does not see."""
-    calibration = snapshot.calibration
-    assert calibration is not None
-    # Constructors are seen through the same events as C functions.
-    by_kind = {"python": calibration.python, "c": calibration.c, "type": calibration.c}
+    by_kind = {
+        "python": calibration.python,
+        "c": calibration.c,
+        "type": calibration.constructor,
+    }
     return [
         calibration.method
         if key.kind == "c" and key.name.startswith("<method ")
+        else calibration.implicit
+        if key.kind == "python" and key.implicit
         else by_kind.get(key.kind)
-        for key in snapshot.keys
+        for key in keys
     ]
 
 
 def _hook_ns(
-    tree: ThreadTree, snapshot: Snapshot, costs: list[EventCost | None], resume: EventCost
+    tree: ThreadTree,
+    keys: Sequence[Key],
+    costs: list[EventCost | None],
+    calibration: Calibration,
 ) -> list[float]:
     """Per node: how much of its exclusive time is the hook's."""
     nodes = tree.nodes
-    inside = [0.0 if cost is None else cost.inside_ns for cost in costs]
-    outside = [0.0 if cost is None else cost.outside_ns for cost in costs]
-    truncated = {i for i, key in enumerate(snapshot.keys) if key.kind == "truncated"}
-    need = [inside[key] * calls for key, calls in zip(nodes.key, nodes.calls, strict=True)]
-    need[0] = 0.0
+    resume, implicit, init = calibration.resume, calibration.implicit, calibration.init
+    truncated = [key.kind == "truncated" for key in keys]
+    python = [key.kind == "python" for key in keys]
+    from_c = [key.kind in ("c", "type") for key in keys]
+    enters_init = [key.kind == "type" and not key.implicit for key in keys]
+    is_init = [key.name == "__init__" for key in keys]
+    need = [0.0] * len(nodes)
     columns = zip(nodes.parent, nodes.key, nodes.calls, nodes.resumes, strict=True)
     for i, (parent, key, calls, resumes) in islice(enumerate(columns), 1, None):
-        paid = outside[key] * calls
-        if resumes and costs[key] is not None:
-            need[i] += resumes * resume.inside_ns
+        cost = costs[key]
+        if cost is None:
+            continue
+        above = nodes.key[parent]
+        if python[key] and from_c[above]:
+            cost = init if is_init[key] and enters_init[above] else implicit
+        own, paid = cost.inside_ns * calls, cost.outside_ns * calls
+        if resumes:
+            own += resumes * resume.inside_ns
             paid += resumes * resume.outside_ns
+        need[i] += own
         # Below a truncated node the real caller is unknown, and most often it is one of
         # the node's own siblings: the truncated node itself has no time to take it from.
-        need[i if nodes.key[parent] in truncated else parent] += paid
+        need[i if truncated[above] else parent] += paid
     return need
