@@ -20,7 +20,8 @@ typedef struct fp_keyent {
     PyMethodDef *method;  /* borrowed, C functions: kept alive by the above */
     int32_t first_resume; /* byte offset, generators under setprofile */
     uint8_t muted;
-    uint8_t wait; /* fp_kind, C functions: what it waits for */
+    uint8_t wait;     /* fp_kind, C functions: what it waits for */
+    uint8_t implicit; /* see call_form.h */
     uint64_t calls_before_mute;
 } fp_keyent;
 

@@ -12,7 +12,7 @@ children, counters not negative); whatever is not raises :class:`SnapshotError`.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from fastprof.snapshot_fields import SnapshotError as SnapshotError
@@ -56,7 +56,9 @@ class Key:
 
     ``name`` is cProfile's label (``co_name`` or ``<built-in method builtins.len>``);
     ``qualname`` is the qualified name.  C functions have file ``"~"`` and line 0,
-    sections have file ``""`` and line 0.
+    sections have file ``""`` and line 0.  ``implicit``: no call instruction called the
+    function, but an operator, an attribute or C code; or, of a type, entered its
+    ``__init__``.  Only what the hook costs depends on it.
     """
 
     kind: str
@@ -64,6 +66,7 @@ class Key:
     line: int
     name: str
     qualname: str
+    implicit: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,8 +238,20 @@ class Calibration:
     #: A method of a builtin type (``<method 'append' of 'list' objects>``): binding it
     #: costs extra under some hooks.
     method: EventCost
+    #: A Python function that no call instruction calls, but C code, an operator or an
+    #: attribute: sys.monitoring announces it once, other calls twice.
+    implicit: EventCost
+    #: A type that is called, or another callable object.
+    constructor: EventCost
+    #: An ``__init__`` written in Python that a constructor calls.  Without the hook the
+    #: interpreter has a shorter way for the two.
+    init: EventCost
     #: How many times longer bytecode takes while the hook is on, calls left out.
     slowdown: float = 1.0
+
+    def costs(self) -> dict[str, EventCost]:
+        """Return the costs by kind."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "slowdown"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,6 +341,7 @@ class Snapshot:
             "meta": dict(self.meta),
             "duration_ns": self.duration_ns,
             "keys": [[k.kind, k.file, k.line, k.name, k.qualname] for k in self.keys],
+            "implicit": [i for i, k in enumerate(self.keys) if k.implicit],
             "threads": [_tree_dict(t) for t in self.threads],
             "sections": [
                 {
@@ -375,10 +391,10 @@ class Snapshot:
             "calibration": None
             if self.calibration is None
             else {
-                "python": [self.calibration.python.inside_ns, self.calibration.python.outside_ns],
-                "resume": [self.calibration.resume.inside_ns, self.calibration.resume.outside_ns],
-                "c": [self.calibration.c.inside_ns, self.calibration.c.outside_ns],
-                "method": [self.calibration.method.inside_ns, self.calibration.method.outside_ns],
+                **{
+                    kind: [cost.inside_ns, cost.outside_ns]
+                    for kind, cost in self.calibration.costs().items()
+                },
                 "slowdown": self.calibration.slowdown,
             },
             "muted": [[m.key, m.calls_before] for m in self.muted],
@@ -434,7 +450,13 @@ class _Reader:
         schema = top.get("schema")
         if schema != SCHEMA:
             raise SnapshotError(f"schema is {show(schema)}, this fastprof reads {SCHEMA!r}")
-        keys = tuple(_key(k, i) for i, k in enumerate(as_list(top.get("keys"), "keys")))
+        listed = as_list(top.get("keys"), "keys")
+        # Runs saved before it was recorded have none.
+        implicit = {
+            as_int(i, "implicit", 0, len(listed) - 1)
+            for i in as_list(top.get("implicit", []), "implicit")
+        }
+        keys = tuple(_key(k, i, i in implicit) for i, k in enumerate(listed))
         threads = tuple(
             _thread(t, f"threads[{i}]", keys)
             for i, t in enumerate(as_list(top.get("threads"), "threads"))
@@ -496,7 +518,7 @@ def _meta(value: object) -> dict[str, str | int | float | bool | None]:
     return out
 
 
-def _key(value: object, i: int) -> Key:
+def _key(value: object, i: int, implicit: bool) -> Key:
     items = as_list(value, f"keys[{i}]")
     if len(items) != 5 or items[0] not in KINDS:
         raise fail(f"keys[{i}]", value, f"[kind, file, line, name, qualname], kind in {KINDS}")
@@ -508,6 +530,7 @@ def _key(value: object, i: int) -> Key:
         as_int(line, where),
         as_str(name, where),
         as_str(qualname, where),
+        implicit,
     )
 
 
@@ -657,4 +680,19 @@ def _calibration(value: object) -> Calibration | None:
     slowdown = as_float(c.get("slowdown", 1.0), "calibration.slowdown")
     if not 1.0 <= slowdown <= 100.0:
         raise fail("calibration.slowdown", slowdown, "a factor of 1 to 100")
-    return Calibration(cost("python"), cost("resume"), cost("c"), cost("method"), slowdown)
+
+    def later(name: str, as_known: EventCost) -> EventCost:
+        """A kind that earlier versions did not tell from another."""
+        return cost(name) if name in c else as_known
+
+    python, builtin = cost("python"), cost("c")
+    return Calibration(
+        python=python,
+        resume=cost("resume"),
+        c=builtin,
+        method=cost("method"),
+        implicit=later("implicit", python),
+        constructor=later("constructor", builtin),
+        init=later("init", python),
+        slowdown=slowdown,
+    )

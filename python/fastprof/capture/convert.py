@@ -4,6 +4,7 @@ The layout of ``Recorder.export()``: a dict of plain values.
 
 =============  ==========================================================================
 keys           [(kind, file, line, name, qualname)]
+implicit       [key]: those that no call instruction calls
 threads        [(ident, ended, (parent, key, calls, resumes, self_ns, phase, idle_ns))],
                oldest first; the one with ended=1 is the sum of threads that have ended
 sections       [(key, thread, count, sum_ns, outer_ns, min_ns, max_ns, errors, open,
@@ -98,7 +99,7 @@ def take_snapshot(
     return Snapshot(
         meta={**_meta(recorder, data), **(meta or {})},
         duration_ns=max(0, data["duration_ns"]),
-        keys=tuple(Key(*key) for key in data["keys"]),
+        keys=_keys(data),
         threads=threads,
         sections=tuple(_section(row) for row in data["sections"]),
         steps=steps,
@@ -182,6 +183,14 @@ _OWN = tuple(
 )
 #: Calls functions of other packages in their stead; the time is theirs.
 _STAND_IN = os.path.join(_PACKAGE, "session", "wrapping.py")
+
+
+def _keys(data: Mapping[str, Any]) -> tuple[Key, ...]:
+    implicit = set(data.get("implicit", ()))
+    return tuple(
+        Key(kind, file, line, name, qualname, i in implicit)
+        for i, (kind, file, line, name, qualname) in enumerate(data["keys"])
+    )
 
 
 def fold_own_functions(data: dict[str, Any]) -> None:
