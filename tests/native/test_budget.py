@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import queue
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 
@@ -248,4 +249,46 @@ def test_a_muted_function_that_raises_stays_balanced() -> None:
     assert snapshot.muted
     # An unwinding event cannot be switched off before 3.15; it must not close callers.
     assert counts(snapshot, "heavy") == (64, 0)
+    assert "unbalanced" not in snapshot.counters
+
+
+def contexts(side: int) -> Callable[[], None]:
+    """Calls each of `side` trivial functions from each of `side` callers."""
+    names: dict[str, list[Callable[..., None]]] = {}
+    source = "callees = [" + ", ".join(f"lambda: {i}" for i in range(side)) + "]\n"
+    for i in range(side):
+        source += f"def caller{i}():\n    for callee in callees:\n        callee()\n"
+    source += "callers = [" + ", ".join(f"caller{i}" for i in range(side)) + "]\n"
+    exec(source, names)
+
+    def call_all() -> None:
+        for caller in names["callers"]:
+            caller()
+
+    return call_all
+
+
+def test_a_look_at_many_contexts_is_spread_over_steps() -> None:
+    """All at once they took 10 to 100 ms of one step, which then looked slow."""
+    recorder = Recorder(backend="monitoring", max_overhead=0.0001)
+    recorder.set_costs(500.0, 400.0)
+    recorder.start_sections()
+    recorder.mark()
+    recorder.enable()
+    contexts(100)()
+    visits, seen, was = [], 0, 0
+    for _ in range(1200):
+        hot(200)
+        began = time.perf_counter_ns()
+        recorder.step()
+        visits.append((recorder.budget_visits - seen, began - was))
+        seen, was = recorder.budget_visits, began
+    recorder.disable()
+    recorder.stop_sections()
+    snapshot = take_snapshot(recorder)
+    # More in longer steps: at most one per 10 us of the step.
+    assert all(n <= 256 + (ns + 10_000_000) / 10_000 for n, ns in visits)
+    assert sum(n for n, _ in visits) > 10_000  # each context was looked at
+    assert "trivial" in {snapshot.keys[m.key].name for m in snapshot.muted}
+    assert counts(snapshot, "trivial")[0] < 240_000
     assert "unbalanced" not in snapshot.counters
