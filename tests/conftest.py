@@ -53,7 +53,8 @@ def backend(request: pytest.FixtureRequest) -> str:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    if Path("/dev/nvidiactl").exists():
+    required = os.environ.get("FASTPROF_GPU_REQUIRED", "") not in ("", "0")
+    if required or Path("/dev/nvidiactl").exists():
         return
     no_gpu = pytest.mark.skip(reason="no NVIDIA driver on this machine")
     for item in items:

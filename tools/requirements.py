@@ -218,7 +218,7 @@ ROWS.update(
     P4="names are harmless in every output",
     P5="how files are written",
     P6="no server, no network",
-    P7="no source text, arguments, command line or environment recorded",
+    P7="no source text or arguments recorded; command line and environment without secrets",
     P8="where libcupti is loaded from",
     P9="a fault costs data, not the run",
 )

@@ -25,6 +25,18 @@ def run(*command: str | Path) -> None:
         sys.exit(status)
 
 
+def is_editable(python: Path) -> bool:
+    """Tell whether ``python`` has an editable install of fastprof (PEP 610)."""
+    code = (
+        "import importlib.metadata as m, json, sys\n"
+        "try: text = m.distribution('fastprof').read_text('direct_url.json')\n"
+        "except m.PackageNotFoundError: text = None\n"
+        "sys.exit(not json.loads(text or '{}').get('dir_info', {}).get('editable'))\n"
+    )
+    # -I: from the sources' folder the build's own egg-info would answer.
+    return subprocess.run([str(python), "-I", "-c", code], check=False).returncode == 0
+
+
 def main(pytest_arguments: list[str]) -> None:
     venv = ROOT / os.environ.get("VENV", ".venv")
     python = venv / "bin" / "python"
@@ -33,7 +45,13 @@ def main(pytest_arguments: list[str]) -> None:
     # pip builds in the tree; a module that was deleted since would be installed from there.
     for stale in (ROOT / "build").glob("lib*"):
         shutil.rmtree(stale)
-    run(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", ".[test]")
+    install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    # In an environment of `make dev` a plain install would replace the link to the sources by
+    # a copy of them, and later runs of pytest would test that.
+    if is_editable(python):
+        run(*install, "--editable", ".[test]")
+    else:
+        run(*install, ".[test]")
     run(python, "tools/ctest.py", "plain")
     run(python, "-m", "pytest", *pytest_arguments)
 

@@ -47,6 +47,7 @@ fp_outliers_destroy(fp_outliers *o)
     fp_alloc_give(&a, o->kept, o->limit, sizeof(*o->kept));
     fp_alloc_give(&a, o->block, rows, sizeof(*o->block));
     fp_alloc_give(&a, o->mark, o->marks, sizeof(*o->mark));
+    fp_alloc_give(&a, o->number, o->numbers, sizeof(*o->number));
     fp_alloc_give(&a, o, 1, sizeof(*o));
 }
 
@@ -58,7 +59,8 @@ fp_outliers_bytes(const fp_outliers *o)
     }
     size_t rows = (size_t)o->limit * FP_OUTLIERS_ROWS;
     return sizeof(*o) + o->limit * sizeof(*o->kept) +
-           rows * sizeof(*o->block) + o->marks * sizeof(*o->mark);
+           rows * sizeof(*o->block) + o->marks * sizeof(*o->mark) +
+           o->numbers * sizeof(*o->number);
 }
 
 /* ---- what is slow ---- */
@@ -162,51 +164,81 @@ mark_node(fp_outlier_mark *m, const fp_node *n)
     m->resumes = n->resumes;
 }
 
+/* Room for [wanted] numbers and one more mark; false: there is none. */
+static int
+make_room(fp_outliers *o, uint32_t wanted)
+{
+    if (wanted > o->numbers) {
+        uint32_t numbers = o->numbers ? o->numbers : FIRST_MARKS;
+        while (numbers < wanted) {
+            numbers *= 2;
+        }
+        uint16_t *number = fp_alloc_grow(&o->alloc, o->number, o->numbers,
+                                         numbers, sizeof(*number));
+        if (number == NULL) {
+            return 0;
+        }
+        o->number = number;
+        o->numbers = numbers;
+    }
+    if (o->marked == o->marks && o->marks < FP_OUTLIERS_NODES) {
+        uint32_t marks = o->marks ? 2 * o->marks : FIRST_MARKS;
+        fp_outlier_mark *mark =
+            fp_alloc_grow(&o->alloc, o->mark, o->marks, marks, sizeof(*mark));
+        if (mark == NULL) {
+            return 0;
+        }
+        o->mark = mark;
+        o->marks = marks;
+    }
+    return o->marked < o->marks;
+}
+
+/* What other phases of the run took is no part of a step. */
+static int
+is_of_steps(const fp_outliers *o, const fp_node *n)
+{
+    return n->parent == NULL ||
+           (!fp_key_is_base(n->key) && fp_outliers_mark(o, n->parent) != NULL);
+}
+
 /* Marks for the nodes there are; without memory, for those there were. */
 static void
 cover(fp_outliers *o, const fp_tree *tree)
 {
-    uint32_t wanted = tree->count;
-    wanted = wanted < FP_OUTLIERS_NODES ? wanted : FP_OUTLIERS_NODES;
-    if (wanted <= o->marks) {
-        return;
-    }
-    uint32_t marks = o->marks ? o->marks : FIRST_MARKS;
-    while (marks < wanted) {
-        marks *= 2;
-    }
-    fp_outlier_mark *mark =
-        fp_alloc_grow(&o->alloc, o->mark, o->marks, marks, sizeof(*mark));
-    if (mark == NULL) {
-        return;
-    }
-    /* Nodes that earlier looks had no mark for: what they hold is not of this
-     * window alone. */
-    for (uint32_t i = o->marks; i < o->looked && i < marks; i++) {
-        mark_node(&mark[i], fp_tree_node(tree, i));
-        mark[i].unusual_ticks = mark[i].ticks;
-        mark[i].unusual_calls = mark[i].calls;
-        mark[i].open = 1; /* whether it was is not known */
-    }
-    o->mark = mark;
-    o->marks = marks;
-}
-
-/* Makes the nodes below [end] children of their parents' marks. */
-static void
-link_marks(fp_outliers *o, const fp_tree *tree, uint32_t end)
-{
-    /* Backwards, so that siblings stand in the order of the memory. */
-    for (uint32_t i = end; i-- > o->linked;) {
-        const fp_node *parent = fp_tree_node(tree, i)->parent;
-        /* What other phases of the run took is no part of a step. */
-        if (parent != NULL && !fp_key_is_base(fp_tree_node(tree, i)->key)) {
-            fp_outlier_mark *above = &o->mark[parent->index];
-            o->mark[i].sibling = above->child;
-            above->child = (uint16_t)i;
+    uint32_t first = o->marked;
+    while (o->numbered < tree->count && o->marked < FP_OUTLIERS_NODES) {
+        uint32_t i = o->numbered;
+        const fp_node *n = fp_tree_node(tree, i);
+        int wanted = is_of_steps(o, n);
+        if (i >= o->numbers || (wanted && o->marked == o->marks)) {
+            if (!make_room(o, tree->count)) {
+                break;
+            }
+        }
+        o->numbered++;
+        o->number[i] = wanted ? (uint16_t)o->marked : 0;
+        if (!wanted) {
+            continue;
+        }
+        fp_outlier_mark *m = &o->mark[o->marked++];
+        m->node = i & 0x7fffffffu;
+        if (i < o->looked) {
+            /* Earlier looks had no mark for it: what it holds is not of this
+             * window alone, and whether it was open is not known. */
+            mark_node(m, n);
+            m->unusual_ticks = m->ticks;
+            m->unusual_calls = m->calls;
+            m->open = 1;
         }
     }
-    o->linked = o->linked > end ? o->linked : end;
+    /* Backwards, so that siblings stand in the order of the memory. */
+    for (uint32_t k = o->marked; k-- > (first > 1 ? first : 1);) {
+        const fp_node *n = fp_tree_node(tree, o->mark[k].node);
+        fp_outlier_mark *above = fp_outliers_mark(o, n->parent);
+        o->mark[k].sibling = above->child;
+        above->child = (uint16_t)k;
+    }
 }
 
 static int64_t
@@ -249,13 +281,11 @@ look(fp_outliers *o, const fp_tree *tree, const fp_node *stands, int unusual,
      fp_outlier *into)
 {
     cover(o, tree);
-    uint32_t end = tree->count < o->marks ? tree->count : o->marks;
-    link_marks(o, tree, end);
     uint32_t nodes = 0;
-    for (uint32_t i = 0; end > 0;) {
+    for (uint32_t i = 0; o->marked > 0;) {
         nodes++;
-        const fp_node *n = fp_tree_node(tree, i);
         fp_outlier_mark *m = &o->mark[i];
+        const fp_node *n = fp_tree_node(tree, m->node);
         int down = m->child != 0 && may_hold_more(o, n, m);
         m->open = 0;
         /* A call without time was within one tick. */
@@ -267,18 +297,16 @@ look(fp_outliers *o, const fp_tree *tree, const fp_node *stands, int unusual,
             i = m->child;
             continue;
         }
-        while (n->parent != NULL && o->mark[n->index].sibling == 0) {
+        while (n->parent != NULL && fp_outliers_mark(o, n)->sibling == 0) {
             n = n->parent;
         }
         if (n->parent == NULL) {
             break;
         }
-        i = o->mark[n->index].sibling;
+        i = fp_outliers_mark(o, n)->sibling;
     }
     for (const fp_node *n = stands; n != NULL; n = n->parent) {
-        if (n->index < end) {
-            o->mark[n->index].open = 1;
-        }
+        fp_outliers_rejoined(o, n);
     }
     o->looked = tree->count;
     return nodes;
@@ -408,8 +436,9 @@ fp_outlier_row
 fp_outliers_usual(const fp_outliers *o, uint32_t index)
 {
     fp_outlier_row row = {.node = index};
-    if (index < o->marks) {
-        const fp_outlier_mark *m = &o->mark[index];
+    uint32_t number = index < o->numbered ? o->number[index] : 0;
+    if (number != 0 || (index == 0 && o->marked > 0)) {
+        const fp_outlier_mark *m = &o->mark[number];
         row.ticks = minus(m->ticks, m->unusual_ticks);
         row.calls = m->calls - m->unusual_calls;
     }

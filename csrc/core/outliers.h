@@ -17,7 +17,8 @@
  * Beside it runs what is usual: the steps that are not slow, and what each node
  * got in windows without a slow step.
  *
- * Per node 48 bytes, of the first 65 536; per kept step 17 KiB, taken at once.
+ * Per node of measured steps 48 bytes, for the first 65 536 of them (set-up may
+ * make many more); per node of the tree 2; per kept step 17 KiB, taken at once.
  * After the tree has stopped to grow nothing is allocated. */
 #ifndef FP_CORE_OUTLIERS_H
 #define FP_CORE_OUTLIERS_H
@@ -71,9 +72,10 @@ typedef struct fp_outlier_mark {
     uint64_t resumes;
     int64_t unusual_ticks;
     uint64_t unusual_calls;
-    uint16_t child;   /* index of the first; 0: none */
-    uint16_t sibling; /* of the next child of the same parent */
-    uint8_t open;     /* may have gone on without being entered */
+    uint32_t node : 31; /* its index in the tree */
+    uint32_t open : 1;  /* may have gone on without being entered */
+    uint16_t child;     /* number of the first one's mark; 0: none */
+    uint16_t sibling;   /* of the next child of the same parent */
 } fp_outlier_mark;
 
 typedef struct fp_outliers {
@@ -81,15 +83,18 @@ typedef struct fp_outliers {
     const fp_clock *clock; /* borrowed: what a look takes */
     fp_outlier *kept;      /* owned; in no order */
     fp_outlier_row *block; /* owned; FP_OUTLIERS_ROWS for each */
-    fp_outlier_mark *mark; /* owned; by node index */
+    fp_outlier_mark *mark; /* owned; of nodes of measured steps, root first */
+    uint16_t *number;      /* owned; by node index: its mark; 0: none */
     uint32_t limit;
     uint32_t count; /* of kept */
-    uint32_t marks;
-    uint32_t looked; /* nodes there were at the last look */
-    uint32_t linked; /* those that are some mark's child */
-    int64_t cost;    /* ticks that a look took */
-    int64_t owed;    /* ticks until the looks so far are paid for ... */
-    int64_t owed_at; /* ... at this time */
+    uint32_t marks; /* there is room for */
+    uint32_t marked;
+    uint32_t numbers;  /* there is room for */
+    uint32_t numbered; /* nodes that have their number, or need none */
+    uint32_t looked;   /* nodes there were at the last look */
+    int64_t cost;      /* ticks that a look took */
+    int64_t owed;      /* ticks until the looks so far are paid for ... */
+    int64_t owed_at;   /* ... at this time */
     int64_t origin;
     uint64_t usual_steps;
     int64_t usual_ticks;
@@ -127,13 +132,23 @@ fp_outliers_end_step(fp_outliers *o, const fp_tree *tree,
                      uint64_t index, int64_t start, int64_t ticks,
                      int64_t now);
 
+/* NULL: [n] is of another phase of the run, new, or beyond the last mark. */
+static inline fp_outlier_mark *
+fp_outliers_mark(const fp_outliers *o, const fp_node *n)
+{
+    uint32_t number = n->index < o->numbered ? o->number[n->index] : 0;
+    return number != 0 || (n->index == 0 && o->marked > 0) ? &o->mark[number]
+                                                           : NULL;
+}
+
 /* The thread has come to stand in [n] without a call or a resume being counted:
  * the path was rebuilt. */
 static inline void
 fp_outliers_rejoined(fp_outliers *o, const fp_node *n)
 {
-    if (o != NULL && n->index < o->marks) {
-        o->mark[n->index].open = 1; /* those without a mark are new */
+    fp_outlier_mark *m = o != NULL ? fp_outliers_mark(o, n) : NULL;
+    if (m != NULL) {
+        m->open = 1; /* those without a mark are new */
     }
 }
 

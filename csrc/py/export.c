@@ -1,6 +1,7 @@
 /* export: everything a recorder holds, as one dict of plain lists; nothing is
  * changed, so it may be called while recording. */
 #include "py/export.h"
+#include "py/export_imports.h"
 #include "py/export_outliers.h"
 #include "py/nvtx_in.h"
 
@@ -46,9 +47,19 @@ describe(const fp_export *x, fp_key key)
     }
     const fp_keyent *e = fp_keytab_find(&x->r->keys, key);
     if (e == NULL) {
+        PyObject *folded = fp_describe_folded(key);
+        if (folded != NULL || PyErr_Occurred()) {
+            return folded;
+        }
         PyErr_SetString(PyExc_SystemError, "fastprof: a node without a key");
         return NULL;
     }
+    return fp_export_describe(e);
+}
+
+PyObject *
+fp_export_describe(const fp_keyent *e)
+{
     /* Describing runs Python code, which may add keys and move the table. */
     fp_keyent copy = *e;
     Py_XINCREF(copy.object);
@@ -404,14 +415,19 @@ export_into(fp_export *x, PyObject *d, const fp_gpu_view *view, int with_trace)
                         PyBool_FromLong(r->new_threads_lost));
     rc |= fp_export_put(d, "ended_threads",
                         PyLong_FromUnsignedLongLong(r->ended_threads));
+    rc |= fp_export_put(d, "folded", PyLong_FromUnsignedLongLong(x->folded));
     rc |= fp_export_put(d, "keys", Py_NewRef(x->keys));
     return rc;
 }
 
 PyObject *
-fp_recorder_export(fp_recorder *r, int with_trace)
+fp_recorder_export(fp_recorder *r, int with_trace, PyObject *fold)
 {
-    fp_export x = {.r = r, .ns_per_tick = fp_clock_ns_per_tick(&r->clock)};
+    fp_export x = {
+        .r = r,
+        .ns_per_tick = fp_clock_ns_per_tick(&r->clock),
+        .fold = fold,
+    };
     PyObject *d = PyDict_New();
     x.key_index = PyDict_New();
     x.keys = PyList_New(0);
@@ -424,7 +440,7 @@ fp_recorder_export(fp_recorder *r, int with_trace)
         Py_CLEAR(d);
     }
     fp_gpu_view_free(view);
-    fp_alloc_give(&r->alloc, x.thread, x.thread_capacity, sizeof(*x.thread));
+    fp_export_forget_threads(&x);
     fp_recorder_end_export(r);
     Py_XDECREF(x.key_index);
     Py_XDECREF(x.keys);

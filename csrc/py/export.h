@@ -13,7 +13,21 @@ typedef struct fp_export {
     fp_exported_thread *thread; /* owned; as exported */
     uint32_t threads;
     uint32_t thread_capacity;
+    PyObject *fold;  /* borrowed or NULL: see export_imports.h */
+    uint64_t folded; /* nodes that have no row of their own because of it */
 } fp_export;
+
+/* A copy of a node, made without running Python code, so that the columns belong
+ * to one moment. */
+typedef struct fp_export_row {
+    fp_key key;
+    int64_t parent; /* index of the node, then of the row */
+    uint64_t calls;
+    uint64_t resumes;
+    int64_t self_ticks;
+    uint32_t children;
+    uint8_t phase; /* fp_run_phase */
+} fp_export_row;
 
 int64_t
 fp_export_ns(const fp_export *x, int64_t ticks);
@@ -31,9 +45,18 @@ fp_export_append(PyObject *list, PyObject *value);
 Py_ssize_t
 fp_export_key(fp_export *x, fp_key key);
 
+/* (kind, file, line, name, qualname) of an entry of the key table; NULL with an
+ * exception.  Runs Python code, after which [e] may be no more. */
+PyObject *
+fp_export_describe(const fp_keyent *e);
+
 /* (ident, ended, columns) of one thread. */
 PyObject *
 fp_export_thread(fp_export *x, const fp_thread *t, int64_t now, int ended);
+
+/* Gives back what is known of exported threads. */
+void
+fp_export_forget_threads(fp_export *x);
 
 PyObject *
 fp_export_hist(const fp_export *x, const fp_hist *h);

@@ -1,29 +1,18 @@
 /* export_trees: the trees of a recorder's threads as plain columns. */
-#include "py/export.h"
+#include "py/export_imports.h"
 
-/* A copy of what a thread holds, made without running Python code, so that the
- * columns belong to one moment. */
-typedef struct row {
-    fp_key key;
-    int64_t parent; /* index of the node, then of the row */
-    uint64_t calls;
-    uint64_t resumes;
-    int64_t self_ticks;
-    uint32_t children;
-    uint8_t phase; /* fp_run_phase */
-} row;
+typedef fp_export_row row;
 
 static row *
-copy_rows(const fp_export *x, const fp_thread *t, int64_t now, uint32_t *count)
+copy_rows(const fp_export *x, const fp_tree *t)
 {
-    uint32_t n = t->tree.count;
-    row *rows = fp_alloc_zeroed(&x->r->alloc, n, sizeof(*rows));
+    row *rows = fp_alloc_zeroed(&x->r->alloc, t->count, sizeof(*rows));
     if (rows == NULL) {
         PyErr_NoMemory();
         return NULL;
     }
-    for (uint32_t i = 0; i < n; i++) {
-        const fp_node *f = fp_tree_node(&t->tree, i);
+    for (uint32_t i = 0; i < t->count; i++) {
+        const fp_node *f = fp_tree_node(t, i);
         rows[i].key = f->key;
         rows[i].parent = i == 0 ? -1 : (int64_t)f->parent->index;
         rows[i].calls = f->calls;
@@ -37,10 +26,6 @@ copy_rows(const fp_export *x, const fp_thread *t, int64_t now, uint32_t *count)
             rows[i].phase = (uint8_t)fp_run_phase_of(f->key);
         }
     }
-    if (now > t->last && t->last != INT64_MIN) {
-        rows[t->cur->index].self_ticks += now - t->last;
-    }
-    *count = n;
     return rows;
 }
 
@@ -135,6 +120,19 @@ has_row(const row *rows, uint32_t i)
            w->self_ticks != 0 || w->children != 0;
 }
 
+static long
+shown_row(const fp_exported_thread *t, uint32_t index)
+{
+    uint32_t before = 0;
+    while (before < t->left_out && t->without[before] < index) {
+        before++;
+    }
+    if (before < t->left_out && t->without[before] == index) {
+        return (t->bases >> before & 1) != 0 ? 0 : -1;
+    }
+    return (long)(index - before);
+}
+
 /* Leaves out the nodes without a row; returns how many rows there are.  idle[]
  * gets the own times of the bases. */
 static uint32_t
@@ -153,7 +151,7 @@ close_ranks(fp_exported_thread *e, row *rows, uint32_t count,
     /* Parents come first, so a row's parent may be gone from its old place: node
      * numbers are turned into rows before anything moves. */
     for (uint32_t i = 1; i < count && e->left_out > 0; i++) {
-        rows[i].parent = fp_exported_row(e, (uint32_t)rows[i].parent);
+        rows[i].parent = shown_row(e, (uint32_t)rows[i].parent);
     }
     uint32_t shown = 0;
     for (uint32_t i = 0, left = 0; i < count; i++) {
@@ -192,17 +190,10 @@ note_thread(fp_export *x, const fp_thread *t, uint32_t nodes)
 long
 fp_exported_row(const fp_exported_thread *t, uint32_t index)
 {
-    uint32_t before = 0;
-    while (before < t->left_out && t->without[before] < index) {
-        before++;
-    }
     if (index >= t->nodes) {
         return -1; /* made after the tree was read */
     }
-    if (before < t->left_out && t->without[before] == index) {
-        return (t->bases >> before & 1) != 0 ? 0 : -1;
-    }
-    return (long)(index - before);
+    return shown_row(t, t->folded != NULL ? t->folded[index] : index);
 }
 
 int
@@ -220,22 +211,63 @@ fp_export_node(const fp_export *x, const fp_thread *t, const fp_node *n,
     return 0;
 }
 
+/* Puts the rows of a smaller tree in the place of *rows; 0 or -1 with an
+ * exception. */
+static int
+fold(fp_export *x, fp_exported_thread *e, row **rows, uint32_t *count)
+{
+    fp_tree smaller;
+    e->folded = fp_alloc_zeroed(&x->r->alloc, *count, sizeof(*e->folded));
+    if (e->folded == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    if (fp_fold_imports(x, *rows, *count, &smaller, e->folded) < 0) {
+        return -1;
+    }
+    row *fewer = copy_rows(x, &smaller);
+    uint32_t left = smaller.count;
+    fp_tree_fini(&smaller);
+    if (fewer == NULL) {
+        return -1;
+    }
+    fp_alloc_give(&x->r->alloc, *rows, *count, sizeof(**rows));
+    x->folded += *count - left;
+    *rows = fewer;
+    *count = left;
+    return 0;
+}
+
 PyObject *
 fp_export_thread(fp_export *x, const fp_thread *t, int64_t now, int ended)
 {
-    uint32_t count;
+    uint32_t count = t->tree.count;
     unsigned long long ident = ended ? 0 : t->ident;
     int64_t idle[FP_RUN_PHASES] = {0};
-    row *rows = copy_rows(x, t, now, &count);
+    row *rows = copy_rows(x, &t->tree);
     if (rows == NULL) {
         return NULL;
     }
+    if (now > t->last && t->last != INT64_MIN) {
+        rows[t->cur->index].self_ticks += now - t->last;
+    }
     PyObject *columns = NULL;
     fp_exported_thread *e = note_thread(x, t, count);
-    if (e != NULL) {
+    if (e != NULL && (x->fold == NULL || fold(x, e, &rows, &count) == 0)) {
         uint32_t shown = close_ranks(e, rows, count, idle);
         columns = tree_columns(x, rows, shown, idle);
     }
     fp_alloc_give(&x->r->alloc, rows, count, sizeof(*rows));
     return columns ? Py_BuildValue("(KiN)", ident, ended, columns) : NULL;
+}
+
+void
+fp_export_forget_threads(fp_export *x)
+{
+    for (uint32_t i = 0; i < x->threads; i++) {
+        fp_alloc_give(&x->r->alloc, x->thread[i].folded, x->thread[i].nodes,
+                      sizeof(*x->thread[i].folded));
+    }
+    fp_alloc_give(&x->r->alloc, x->thread, x->thread_capacity,
+                  sizeof(*x->thread));
 }

@@ -132,6 +132,7 @@ fp_gpu_view_free(fp_gpu_view *v);
 typedef struct fp_exported_thread {
     uint32_t serial;
     uint32_t nodes;
+    uint32_t *folded;  /* owned or NULL; per node the one that stands for it */
     uint32_t left_out; /* how many nodes there are in `without` */
     uint32_t bases;    /* bit i: without[i] is the base of a phase */
     uint32_t

@@ -431,6 +431,11 @@ fp_recorder_signals(const fp_recorder *r);
 void
 fp_recorder_set_phase(fp_recorder *r, fp_run_phase phase, int goes_on);
 
+/* No step will end any more: where that is no little, what has followed the last one
+ * belongs to FP_RUN_OUTSIDE.  See core/after_loop.h. */
+void
+fp_recorder_end_loop(fp_recorder *r);
+
 /* A layer was switched on, or is about to be switched off. */
 void
 fp_recorder_phase_begins(fp_recorder *r, int64_t now);
@@ -532,9 +537,9 @@ fp_recorder_export_trace(fp_recorder *r, double ns_per_tick,
 
 /* ---- values ---- */
 
-/* The dict of Recorder.export(). */
+/* The dict of Recorder.export(); [fold]: see export_imports.h, or NULL. */
 PyObject *
-fp_recorder_export(fp_recorder *r, int with_trace);
+fp_recorder_export(fp_recorder *r, int with_trace, PyObject *fold);
 
 int
 fp_recorder_add_type(PyObject *module, fp_state *st);

@@ -180,6 +180,13 @@ recorder_set_phase(PyObject *self, PyObject *args)
     return PyLong_FromLong(before);
 }
 
+static PyObject *
+recorder_end_loop(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    fp_recorder_end_loop(fp_recorder_cast(self));
+    Py_RETURN_NONE;
+}
+
 PyObject *
 fp_recorder_step_count(const fp_recorder *r)
 {
@@ -222,16 +229,17 @@ recorder_export(PyObject *self, PyObject *args, PyObject *kwargs)
 {
     fp_recorder *r = fp_recorder_cast(self);
     int with_trace = 0;
-    static char *names[] = {"trace", NULL};
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$p:export", names,
-                                     &with_trace)) {
+    PyObject *fold = Py_None;
+    static char *names[] = {"trace", "fold_imports", NULL};
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$pO:export", names,
+                                     &with_trace, &fold)) {
         return NULL;
     }
     if (fp_recorder_ready(r) < 0 ||
         fp_recorder_guard_timer(r, "export", 0) < 0) {
         return NULL;
     }
-    return fp_recorder_export(r, with_trace);
+    return fp_recorder_export(r, with_trace, fold == Py_None ? NULL : fold);
 }
 
 static PyObject *
@@ -315,6 +323,10 @@ PyMethodDef fp_recorder_methods[] = {
      "one\n"
      "before.  \"steps\" and \"warmup\" mean the one that the count of steps "
      "says."},
+    {"end_loop", recorder_end_loop, METH_NOARGS,
+     "end_loop($self, /)\n--\n\n"
+     "No step will end any more: what has followed the last one is in the "
+     "phase\n\"outside\", unless that is little."},
     {"set_loader", fp_recorder_set_loader_method, METH_O,
      "set_loader($self, tag, /)\n--\n\n"
      "Phases of this thread belong to loader `tag` from now on; -1: to none."},
@@ -359,8 +371,11 @@ PyMethodDef fp_recorder_methods[] = {
     {"trace_close", fp_recorder_trace_close_method, METH_NOARGS,
      "trace_close($self, /)\n--\n\nEnd the window."},
     {"export", KEYWORDS(recorder_export), METH_VARARGS | METH_KEYWORDS,
-     "export($self, *, trace=False)\n--\n\n"
-     "Everything recorded, as plain lists; the trace if asked for."},
+     "export($self, *, trace=False, fold_imports=None)\n--\n\n"
+     "Everything recorded, as plain lists; the trace if asked for.\n"
+     "fold_imports(file, name) says what code is: 0 the program's, 1 a\n"
+     "library's, 2 the body of a library's module, 3 where an import begins.\n"
+     "What libraries call in imports of set-up is then counted per module."},
     {"code_objects", recorder_code_objects, METH_NOARGS,
      "code_objects($self, /)\n--\n\nCode objects that were called."},
     {"memory", recorder_memory, METH_NOARGS,

@@ -1,4 +1,5 @@
 /* run_phase: the phase of the run, of all threads of a recorder. */
+#include "core/after_loop.h"
 #include "py/gpu_layer.h"
 #include "py/recorder.h"
 
@@ -99,4 +100,31 @@ fp_recorder_phase_after_step(fp_recorder *r)
         r->phases.now == FP_RUN_OUTSIDE) {
         fp_recorder_set_phase(r, FP_RUN_STEPS, 0);
     }
+}
+
+/* What follows the last step is told apart from this much on, in ns ... */
+enum { LEAST_BEYOND = 10 * 1000 * 1000 };
+
+/* ... and of all steps this part. */
+enum { PART_BEYOND = 20 };
+
+void
+fp_recorder_end_loop(fp_recorder *r)
+{
+    fp_thread *t = r->stepper;
+    if (t == NULL || t->steps == NULL || r->phases.now != FP_RUN_STEPS ||
+        !is_recording(r)) {
+        return;
+    }
+    const fp_steps *s = t->steps;
+    int64_t now = fp_clock_now(&r->clock);
+    int64_t ticks = now - s->start - s->paused_ticks;
+    if (ticks <= s->sum_ticks / PART_BEYOND ||
+        (double)ticks * fp_clock_ns_per_tick(&r->clock) < LEAST_BEYOND) {
+        return;
+    }
+    fp_recorder_set_phase(r, FP_RUN_OUTSIDE, 0);
+    int64_t moved = fp_thread_end_loop(t);
+    r->phases.ticks[FP_RUN_STEPS] -= moved;
+    r->phases.ticks[FP_RUN_OUTSIDE] += moved;
 }

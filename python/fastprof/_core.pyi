@@ -55,6 +55,8 @@ class Recorder:
     def steps(self) -> int: ...
     # the phase of the run, an index of snapshot_phases.RUN_PHASES; returns the one before
     def set_phase(self, phase: int, goes_on: bool = False, /) -> int: ...
+    # no step will end any more: what has followed the last one is in the phase "outside"
+    def end_loop(self) -> None: ...
     def mark(self) -> None:
         """Begin the first step now (called once, when the loop's profiler starts)."""
     # loaders: `tag` is a small integer chosen by the caller; -1 = none
@@ -108,7 +110,9 @@ class Recorder:
         """Begin a window of the trace; the limits of the first call hold."""
     def trace_close(self) -> None:
         """End the window; what is open is cut there."""
-    def export(self, *, trace: bool = False) -> dict[str, Any]:
+    def export(
+        self, *, trace: bool = False, fold_imports: Callable[[str, str], int] | None = None
+    ) -> dict[str, Any]:
         """Columns of everything recorded; see capture/convert.py for the layout."""
     def code_objects(self) -> list[CodeType]:
         """Code objects that were called."""

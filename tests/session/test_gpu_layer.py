@@ -8,6 +8,8 @@ import os
 import sys
 import threading
 import types
+from collections.abc import Callable
+from pathlib import Path
 
 import fastprof
 import pytest
@@ -133,15 +135,28 @@ def test_a_run_that_never_uses_cuda_is_not_stopped_in_c(fake) -> None:
 
 
 class FakeTorchCuda(types.ModuleType):
+    """The part of torch.cuda that runs queued calls, with calls of others around ours."""
+
     def __init__(self) -> None:
         super().__init__("torch.cuda")
         self.checked: list[str] = []
-        self._queued_calls = [(lambda: self.checked.append("capability"), ["a traceback"])]
+        self._queued_calls = [self.call("capability")]
+        self._initialization_lock = threading.Lock()
+        self._tls = threading.local()
+        self._initialized = False
+
+    def call(self, name: str) -> tuple[Callable[[], None], list[str]]:
+        return (lambda: self.checked.append(name), ["a traceback"])
 
     def lazy_init(self) -> None:
         """As torch does it: whatever a queued call raises would be the program's error."""
-        for call, _traceback in self._queued_calls:
-            call()
+        with self._initialization_lock:
+            self._tls.is_initializing = True
+            self._queued_calls.extend([self.call("seed"), self.call("seed all")])
+            for call, _traceback in self._queued_calls:
+                call()
+            del self._tls.is_initializing
+            self._initialized = True
 
 
 def test_it_starts_the_moment_torch_initialises_cuda(fake, monkeypatch) -> None:
@@ -153,8 +168,8 @@ def test_it_starts_the_moment_torch_initialises_cuda(fake, monkeypatch) -> None:
         cuda.lazy_init()
         assert gpu_calls(fake) == ["start", "start"]
         prof.step()
-    assert cuda.checked == ["capability"]
-    assert len(cuda._queued_calls) == 1
+    assert cuda.checked == ["capability", "seed", "seed all"]
+    assert len(cuda._queued_calls) == 3
     assert gpu_calls(fake) == ["start", "start", "stop"]
 
 
@@ -175,7 +190,31 @@ def test_torch_imported_after_the_start_is_seen(fake, monkeypatch, tmp_path) -> 
         assert gpu_calls(fake) == ["start", "start"]
     del sys.modules["torch.cuda"], sys.modules["imported_later"]
     assert sys.meta_path == before
-    assert len(cuda._queued_calls) == 1
+    assert cuda.checked == ["capability", "seed", "seed all"]
+    assert len(cuda._queued_calls) == 3
+
+
+def test_a_run_that_ends_while_torch_initialises_leaves_out_no_call(fake, monkeypatch) -> None:
+    """By a call that torch runs, and by another thread meanwhile."""
+    cuda = FakeTorchCuda()
+    monkeypatch.setitem(sys.modules, "torch.cuda", cuda)
+    first, second = CudaInit(lambda: None), CudaInit(lambda: None)
+
+    def stop() -> None:
+        first.forget()
+        other = threading.Thread(target=second.forget)
+        other.start()
+        other.join()
+
+    first.watch()
+    cuda._queued_calls.append((stop, []))
+    second.watch()
+    cuda._queued_calls.append(cuda.call("last"))
+    cuda.lazy_init()
+    assert cuda.checked == ["capability", "last", "seed", "seed all"]
+    first.forget()
+    second.forget()
+    assert len(cuda._queued_calls) == 5
 
 
 @pytest.mark.parametrize("queue", [None, [], [("not", "callable", 3)], ["?"], ({},)])
@@ -192,6 +231,60 @@ def test_a_torch_that_keeps_its_calls_otherwise_is_left_alone(monkeypatch, queue
     assert queue is None or list(queue) == kept
     init.forget()
     assert sys.meta_path == before
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch")
+@pytest.mark.parametrize("others", ["alone", "among others"])
+@pytest.mark.parametrize("imported", ["before", "later"])
+def test_random_numbers_of_a_program_that_seeds_first_are_its_own(imported, others) -> None:
+    """torch's own seeding and list of calls; its CUDA is replaced by a generator of the CPU."""
+    folder = str(Path(__file__).resolve().parent.parent)
+    own, with_it = (
+        run_child(SEEDED, which, imported, folder, others, timeout=180).check().stdout
+        for which in ("without", "with")
+    )
+    assert ("['before', 'behind']" in own) == (others == "among others")
+    assert with_it == own
+
+
+SEEDED = """
+import sys
+if sys.argv[2] == "before":
+    import torch
+if sys.argv[1] == "with":
+    sys.path.append(sys.argv[3])
+    from fake_gpu import FakeGpu, found, recorder_with
+    import fastprof
+    from fastprof import capture
+    fake = FakeGpu()
+    fake.answers = ["waiting", "on"]
+    capture.options.Recorder = recorder_with(fake)
+    capture.gpu_find = found()
+    prof = fastprof.Profiler(functions=False)
+    prof.start()
+import torch
+torch._C._cuda_getDeviceCount = lambda: 1
+torch._C._cuda_init = lambda: None
+torch._C._cuda_getDevice = lambda: 0
+torch.cuda._cudart = object()
+torch.cuda._queued_calls[:] = [
+    entry for entry in torch.cuda._queued_calls if "_check" not in entry[0].__name__
+]
+torch.cuda.device_count = lambda: 1
+torch.cuda.default_generators = (torch.Generator(),)
+ran = []
+if sys.argv[4] == "among others":
+    torch.cuda._lazy_call(lambda: ran.append("before"))
+torch.manual_seed(11)
+if sys.argv[4] == "among others":
+    torch.cuda._lazy_call(lambda: ran.append("behind"))
+torch.cuda._lazy_init()
+if sys.argv[1] == "with":
+    assert fake.names.count("start") == 2, fake.names
+    prof.stop()
+    assert not any("CudaInit" in str(entry[0]) for entry in torch.cuda._queued_calls)
+print(ran, torch.randn(4, generator=torch.cuda.default_generators[0]).tolist())
+"""
 
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch")

@@ -156,3 +156,59 @@ def test_an_iterator_that_is_dropped_late_ends_no_later_validation() -> None:
             assert prof._phase._asides, "still in validation"
         assert not prof._phase._asides
         prof.step()
+
+
+def test_what_follows_the_last_step_is_outside(backend: str) -> None:
+    def train_one() -> None:
+        time.sleep(0.002)
+
+    def sample() -> None:
+        with fastprof.profile_section("sampling"):
+            time.sleep(0.1)
+            train_one()
+
+    with fastprof.Profiler(skip_first=2, backend=backend) as prof:
+        for _ in range(30):
+            train_one()
+            prof.step()
+        sample()
+    assert names(prof) == {"warmup": 1, "steps": 1, "outside": 1}
+    report = prof.report()
+    assert report.phase == "steps"
+    calls = {row.name: row.calls for row in report.functions}
+    assert "sample" not in calls
+    assert calls["train_one"] == 28
+    assert [row.name for row in report.sections] == []
+    assert not any("no step that ended" in note for note in report.notes)
+    after = prof.report().in_phase("outside")
+    assert {row.name: row.calls for row in after.functions}["train_one"] == 1
+    assert [(row.name, row.count) for row in after.sections] == [("sampling", 1)]
+    outside = next(p for p in report.phases if p.name == "outside")
+    assert outside.wall_ms >= 100
+
+
+def test_little_after_the_last_step_is_not_told_apart() -> None:
+    with fastprof.Profiler(functions=False, skip_first=0) as prof:
+        for _ in range(20):
+            time.sleep(0.002)
+            prof.step()
+        time.sleep(0.001)
+    assert names(prof) == {}
+
+
+def test_a_section_of_steps_and_of_what_follows_says_so() -> None:
+    with fastprof.Profiler(functions=False, skip_first=0) as prof:
+        for _ in range(20):
+            with fastprof.profile_section("forward"):
+                time.sleep(0.001)
+            prof.step()
+        for _ in range(10):
+            with fastprof.profile_section("forward"):
+                time.sleep(0.01)
+    report = prof.report()
+    assert [(row.name, row.count) for row in report.sections] == [("forward", 30)]
+    [said] = [note for note in report.notes if "after the last step" in note]
+    assert said == (
+        "10 of the 30 entries of section forward were after the last step; its count and its "
+        "percentiles contain them."
+    )

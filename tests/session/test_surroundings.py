@@ -11,7 +11,7 @@ import pytest
 from fastprof.session.surroundings import command_line, cpu_limit, surroundings, variables
 
 
-def test_the_command_line_has_no_directory_and_no_secret():
+def test_p7_the_command_line_has_no_directory_and_no_secret():
     argv = ["/home/me/train.py", "--lr", "0.1", "--api-key=abc", "--hub-token", "xyz", "--wandb"]
     assert command_line(argv) == "train.py --lr 0.1 --api-key=*** --hub-token *** --wandb"
     assert command_line(["t", "--auth-token", "--lr", "1"]) == "t --auth-token --lr 1"
@@ -34,7 +34,7 @@ def test_the_command_line_has_no_directory_and_no_secret():
         ("--monkey=3", "--monkey=3"),
     ],
 )
-def test_a_secret_inside_of_a_word_is_not_kept(word: str, kept: str):
+def test_p7_a_secret_inside_a_word_is_not_kept(word: str, kept: str):
     assert command_line(["t", word]) == f"t {kept}"
 
 

@@ -15,6 +15,7 @@ muted          [(key, calls before)]
 counters       {name: count}
 outliers       None or a dict with the fields of ``snapshot_outliers.OutlierSnapshot``
 gpu            absent, None, or a dict with the fields of ``snapshot_gpu.GpuSnapshot``
+folded         how many contexts have no row of their own because of ``fold_imports``
 trace          None, or a dict: see ``snapshot_trace.trace_from_export``
 =============  ==========================================================================
 """
@@ -25,7 +26,7 @@ import os
 import platform
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -52,6 +53,12 @@ from fastprof.snapshot_phases import RUN_PHASES, PhaseTime
 from fastprof.snapshot_steps import SplitPlace, StepSeries
 from fastprof.snapshot_trace import TraceSnapshot, read_trace, trace_from_export
 
+_FOLDED = (
+    "While modules were imported before the first step, the functions that a library's module "
+    "called were counted together, in one row for each kind; `fastprof run --functions` counts "
+    "each of them."
+)
+
 MetaValue = str | int | float | bool | None
 
 
@@ -63,6 +70,7 @@ def take_snapshot(
     fold_own: bool = False,
     memory: Mapping[str, Any] | None = None,
     trace_names: Mapping[int, str] | None = None,
+    fold_imports: Callable[[str, str], int] | None = None,
 ) -> Snapshot:
     """Freeze what ``recorder`` holds; it may go on recording.
 
@@ -73,16 +81,18 @@ def take_snapshot(
         fold_own: show fastprof's own functions as one, ``(fastprof)``.
         memory: the fields of :class:`~fastprof.snapshot_memory.MemorySnapshot`, or None.
         trace_names: with the trace; names of threads that may have ended, by ident.
+        fold_imports: count what libraries call in imports of set-up per module; what code
+            is by file and name, see ``Recorder.export``.
     """
     # First, since measuring uses the hook: with this recorder active it cannot.
     cost = None
     if recorder.backend is not None and not recorder.external_timer:
         cost = calibration(recorder.backend)
-    data = recorder.export(trace=trace_names is not None)
+    data = recorder.export(trace=trace_names is not None, fold_imports=fold_imports)
     if fold_own:
         fold_own_functions(data)
     threads = _threads(data["threads"])
-    more_notes: list[str] = []
+    more_notes: list[str] = [_FOLDED] if data.get("folded") else []
     gpu = gpu_snapshot(data.get("gpu"), len(data["keys"]), [len(t.nodes) for t in threads])
     steps = _steps(data["steps"])
     return Snapshot(

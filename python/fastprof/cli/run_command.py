@@ -256,6 +256,8 @@ def _run_functions(target: Target, paths: Sequence[str], begun: _Begun) -> int:
 def _run_all(target: Target, paths: Sequence[str], profiler: Profiler, begun: _Begun) -> int:
     # A program with a Profiler of its own must run as it does without us.
     profiler.gives_way = True
+    # Nearly all contexts of a run are of imports.  With --functions each call is counted.
+    profiler.folds_imports = not begun.options.functions
 
     gave_way = False
 

@@ -14,7 +14,7 @@ PHASE_NAMES = {
     "steps": ("measured steps", False),
     "validation": ("validation", True),
     "checkpoint": ("checkpoints", True),
-    "outside": ("between and after epochs", False),
+    "outside": ("between epochs and after the loop", False),
 }
 
 

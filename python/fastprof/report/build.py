@@ -52,8 +52,12 @@ from fastprof.report.stats import (
 from fastprof.report.steps import series_view, split_rows
 from fastprof.report.user_tree import training_thread
 from fastprof.snapshot import SectionStats, Snapshot, Steps
+from fastprof.snapshot_phases import RUN_PHASES, STEPS
 
 _QUANTILES = (0.50, 0.95, 0.99)
+
+#: From this part of a section's entries on it is said that they were after the last step.
+_MANY_BEYOND = 0.05
 
 
 def build_report(
@@ -99,6 +103,7 @@ def build_report(
         overhead=_overhead(whole, of_run),
         notes=(
             *_beyond_note(snapshot, phase),
+            *_sections_beyond_note(snapshot, phase),
             *loader_notes(snapshot, loaders),
             *compared(loaders),
             *make_notes(snapshot, gpu_part),
@@ -122,6 +127,25 @@ def _beyond_note(view: Snapshot, phase: str) -> Iterator[str]:
             f"{duration(beyond_ns / 1e6)} are in no step that ended, such as what follows the "
             "loop. Functions and sections of measured steps contain that time."
         )
+
+
+def _sections_beyond_note(view: Snapshot, phase: str) -> Iterator[str]:
+    """Sections that ran in steps and after the last one have one record for both."""
+    number = training_thread(view)
+    if phase != RUN_PHASES[STEPS] or number < 0:
+        return
+    nodes = view.threads[number].nodes
+    entered: dict[int, int] = {}
+    for key, calls in zip(nodes.key, nodes.calls, strict=True):
+        entered[key] = entered.get(key, 0) + calls
+    for stats in view.sections:
+        beyond = stats.count + stats.open - entered.get(stats.key, 0)
+        if stats.thread == number and beyond > max(1.0, _MANY_BEYOND * stats.count):
+            yield (
+                f"{beyond} of the {stats.count} entries of section "
+                f"{view.keys[stats.key].name} were after the last step; its count and its "
+                "percentiles contain them."
+            )
 
 
 def functions_of(snapshot: Snapshot, *, correct_times: bool) -> tuple[FunctionRow, ...]:

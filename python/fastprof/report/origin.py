@@ -29,6 +29,20 @@ def is_users(key: Key) -> bool:
     return not key.file.startswith("<") or key.file.startswith(_TYPED)
 
 
+def begins_import(file: str, name: str) -> bool:
+    """Whether code is where the import system begins to import a module."""
+    return name in ("_find_and_load", "__import__") and "importlib" in file
+
+
+def import_class(file: str, name: str) -> int:
+    """Return what code is, as ``Recorder.export(fold_imports=)`` wants to know it."""
+    if begins_import(file, name):
+        return 3
+    if is_users(Key("python", file, 0, name, name)):
+        return 0
+    return 2 if name == "<module>" else 1
+
+
 def package_of(key: Key) -> str:
     """Return the package that a library's function is from; empty: not known."""
     found = _PACKAGE.search(key.file)

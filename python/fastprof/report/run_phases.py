@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fastprof.report.flat import subtree_sums
+from fastprof.report.origin import begins_import
 from fastprof.snapshot import Snapshot
 from fastprof.snapshot_phases import RUN_PHASES, STEPS
 
@@ -118,11 +119,7 @@ def phase_rows(snapshot: Snapshot, columns: Sequence[Sequence[int]]) -> tuple[Ph
 
 def _imports_ns(snapshot: Snapshot, columns: Sequence[Sequence[int]]) -> int:
     """Time below the import statements of set-up, in the thread that imported most."""
-    finders = {
-        i
-        for i, key in enumerate(snapshot.keys)
-        if key.name in ("_find_and_load", "__import__") and "importlib" in key.file
-    }
+    finders = {i for i, key in enumerate(snapshot.keys) if begins_import(key.file, key.name)}
     setup = RUN_PHASES.index("setup")
     most = 0
     for tree, column in zip(snapshot.threads, columns, strict=True):

@@ -227,6 +227,8 @@ class Profiler:
         self.started_at = ""
         #: True for the run of FASTPROF=1, which makes way for one the program starts.
         self.gives_way = False
+        #: Count what libraries call while they are imported per module: see export_imports.h.
+        self.folds_imports = False
         #: The trainer whose hooks record into this run, if one does; stands in the report.
         self.framework: str | None = None
         # Read by the iterators of loaders at every batch.
@@ -284,6 +286,8 @@ class Profiler:
         self._next_poll = self._gpu.poll_after(0)
         self._protect("nvtx", self._nvtx.start, self._gpu.tool)
         self._memory.begin()
+        # Before anything is recorded: what follows here is no measured step.
+        self._phase.begin("steps")
         recorder.start_sections()
         recorder.set_loader(NO_LOADER)
         if options.functions is not False:
@@ -301,7 +305,6 @@ class Profiler:
         self._protect("trace", self._trace.begin)
         self._cpu_use.begin()
         recorder.mark()
-        self._phase.begin("steps")
         self._next_event = self._event_after(0)
 
     def _measure_own(self) -> None:
@@ -339,6 +342,7 @@ class Profiler:
             return
         self._cpu_use.end()
         self._end_parts()
+        self._protect("phase", self._recorder.end_loop)
         self._state = _STOPPED
         self.counting = False
         try:
@@ -561,6 +565,7 @@ class Profiler:
     def _snapshot(self, *, trace: bool = False) -> Snapshot:
         """Return what the recorder holds, without asking the GPU for more."""
         from fastprof.capture.convert import take_snapshot
+        from fastprof.report.origin import import_class
         from fastprof.session.surroundings import surroundings
         from fastprof.snapshot_gpu import GpuSnapshot
 
@@ -587,6 +592,7 @@ class Profiler:
             fold_own=True,
             memory=self._memory.to_dict(),
             trace_names=self._trace.names if trace else None,
+            fold_imports=import_class if self.folds_imports else None,
         )
         gpu = snapshot.gpu
         if gpu is None and self._gpu.reason:

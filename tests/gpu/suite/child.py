@@ -1,11 +1,10 @@
-"""The programs of the checks: `python child.py DEVICE PROGRAM`; prints one JSON object.
+"""Programs of which the truth is known: `python child.py DEVICE QUESTION...`.
 
-Each records something of which the truth is known, and prints both.
+Each records something and answers with what fastprof has of it and what it should be.
 """
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Callable
@@ -14,17 +13,36 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+import answering
 import devices
 import fastprof
 from fastprof import profile_section
 
 
-def recorded(work: Callable[[], None], device: Any, **options: Any) -> dict[str, Any]:
-    """What a recording of ``work`` has: the GPU's tables, and sections by name."""
+def recorded(
+    work: Callable[[], None], device: Any, finish: bool = True, **options: Any
+) -> dict[str, Any]:
+    """What a recording of ``work`` has: the GPU's tables, sections by name, and times in s."""
     device.finish()
-    with fastprof.Profiler(gpu=True, skip_first=0, **options) as prof:
+    prof = fastprof.Profiler(gpu=True, skip_first=0, **options)
+    times = [time.perf_counter()]
+    prof.start()
+    times.append(time.perf_counter())
+    try:
         work()
-        device.finish()
+        if finish:
+            device.finish()
+    finally:
+        times.append(time.perf_counter())
+        prof.stop()
+    times.append(time.perf_counter())
+    found = tables(prof)
+    found["seconds"] = dict(zip(("start", "work", "stop"), map(float.__sub__, times[1:], times)))
+    return found
+
+
+def tables(prof: Any) -> dict[str, Any]:
+    """The GPU's tables of a recording that has ended."""
     report = prof.report()
     gpu = report.snapshot.gpu
     if gpu is None or gpu.status != "on":
@@ -39,6 +57,17 @@ def recorded(work: Callable[[], None], device: Any, **options: Any) -> dict[str,
     }
 
 
+def timed(device: Any, name: str, count: int, ms: float) -> float:
+    """Milliseconds between events around ``count`` kernels that a section launches."""
+
+    def launch() -> None:
+        with profile_section(name):
+            for _ in range(count):
+                device.spin(ms)
+
+    return float(device.elapsed_ms(launch))
+
+
 def counts(device: Any) -> dict[str, Any]:
     def work() -> None:
         with profile_section("a"):
@@ -49,15 +78,16 @@ def counts(device: Any) -> dict[str, Any]:
     return recorded(work, device) | {"truth": {"a": 1000, "b": 500}}
 
 
-def sleeps(device: Any) -> dict[str, Any]:
-    def work() -> None:
-        with profile_section("short"):
-            device.sleep(5)
-        with profile_section("long"):
-            device.sleep(20)
+def spins(device: Any) -> dict[str, Any]:
+    """One kernel of 5 ms, one of 20, and ten of 5 in a row, each between two events."""
+    truth: dict[str, float] = {}
 
-    device.sleep(20)  # the clock goes up
-    return recorded(work, device) | {"truth": {"ratio": 4.0}}
+    def work() -> None:
+        for name, count, ms in (("short", 1, 5), ("long", 1, 20), ("row", 10, 5)):
+            truth[name] = timed(device, name, count, ms)
+
+    device.warm_up()
+    return recorded(work, device) | {"truth": truth}
 
 
 def health(device: Any) -> dict[str, Any]:
@@ -65,30 +95,19 @@ def health(device: Any) -> dict[str, Any]:
     truth: list[tuple[int, int]] = []
 
     def work() -> None:
-        until = time.monotonic() + 10.0
+        device.launch(1)
+        device.finish()
+        time.sleep(1.5)  # a device is asked about from its first record on
+        until = time.monotonic() + device.health_s
         while time.monotonic() < until:
             with profile_section("busy"):
                 for _ in range(10):
-                    device.sleep(50)
+                    device.spin(50)
             truth.append(device.ask_driver())
             device.finish()
 
+    device.warm_up()
     return recorded(work, device) | {"truth": truth}
-
-
-def elapsed(device: Any) -> dict[str, Any]:
-    """Time between two events around a section, and what the section's kernels add up to."""
-    truth = []
-
-    def work() -> None:
-        def inner() -> None:
-            with profile_section("timed"):
-                for _ in range(10):
-                    device.sleep(5)
-
-        truth.append(device.elapsed_ms(inner))
-
-    return recorded(work, device) | {"truth": {"ms": truth}}
 
 
 def copies(device: Any) -> dict[str, Any]:
@@ -126,19 +145,6 @@ def backward(device: Any) -> dict[str, Any]:
     return recorded(work, device) | {"truth": {"forward": forward, "backward": both - forward}}
 
 
-def graph(device: Any) -> dict[str, Any]:
-    replay: list[Callable[[], None]] = []
-
-    def work() -> None:
-        with profile_section("capture"):
-            replay.append(device.capture(8))
-        with profile_section("replay"):
-            for _ in range(20):
-                replay[0]()
-
-    return recorded(work, device) | {"truth": {"kernels": 8 * 20}}
-
-
 def threads(device: Any) -> dict[str, Any]:
     def work() -> None:
         def one(i: int) -> None:
@@ -159,13 +165,85 @@ def streams(device: Any) -> dict[str, Any]:
     return recorded(work, device) | {"truth": {f"stream {i}": 25 for i in range(4)}}
 
 
-def million(device: Any) -> dict[str, Any]:
-    def work() -> None:
-        for _ in range(100):
-            with profile_section("many"):
-                device.launch(10_000)
+def driver_only(device: Any) -> dict[str, Any]:
+    """Kernels that no call of the runtime launches, as Triton's."""
+    device.launch_by_driver(1)  # compiled here
 
-    return recorded(work, device, functions=False) | {"truth": {"many": 1_000_000}}
+    def work() -> None:
+        with profile_section("driver only"):
+            device.launch_by_driver(100)
+
+    return recorded(work, device) | {"truth": {"driver only": 100}}
+
+
+def delay(device: Any) -> dict[str, Any]:
+    """Each kernel is launched when the device has nothing to do."""
+
+    def work() -> None:
+        with profile_section("one by one"):
+            for _ in range(200):
+                device.launch(1)
+                device.finish()
+                time.sleep(0.001)
+
+    device.warm_up(0.2)
+    return recorded(work, device) | {"truth": {"one by one": 200}}
+
+
+# ---- graphs ----
+
+NODES, REPLAYS = 8, 20
+
+
+def graph(device: Any) -> dict[str, Any]:
+    """Captured and replayed in one recording."""
+    replay: list[Callable[[], None]] = []
+
+    def work() -> None:
+        with profile_section("capture"):
+            replay.append(device.capture(NODES))
+        with profile_section("replay"):
+            for _ in range(REPLAYS):
+                replay[0]()
+
+    return recorded(work, device) | {"truth": {"kernels": NODES * REPLAYS}}
+
+
+def graph_before(device: Any) -> dict[str, Any]:
+    """Captured before the recording."""
+    replay = device.capture(NODES)
+
+    def work() -> None:
+        with profile_section("replay"):
+            for _ in range(REPLAYS):
+                replay()
+
+    return recorded(work, device) | {"truth": {"kernels": NODES * REPLAYS}}
+
+
+def graph_again(device: Any) -> dict[str, Any]:
+    """The same in a second recording, which replays the first one's graph too."""
+    replay: list[Callable[[], None]] = []
+
+    def first() -> None:
+        replay.append(device.capture(NODES))
+        replay[0]()
+
+    def work() -> None:
+        with profile_section("old"):
+            for _ in range(REPLAYS):
+                replay[0]()
+        with profile_section("capture"):
+            replay.append(device.capture(NODES))
+        with profile_section("replay"):
+            for _ in range(REPLAYS):
+                replay[1]()
+
+    recorded(first, device)
+    return recorded(work, device) | {"truth": {"kernels": 2 * NODES * REPLAYS}}
+
+
+# ---- both ways of correlation ----
 
 
 def everything(device: Any) -> dict[str, Any]:
@@ -192,10 +270,9 @@ def everything_held(device: Any) -> dict[str, Any]:
 
 
 PROGRAMS = (
-    *(counts, sleeps, elapsed, copies, backward, graph, threads, streams, million),
-    *(everything, everything_held, health),
+    *(counts, spins, copies, backward, threads, streams, driver_only, delay, health),
+    *(graph, graph_before, graph_again, everything, everything_held),
 )
 
 if __name__ == "__main__":
-    program = {p.__name__: p for p in PROGRAMS}[sys.argv[2]]
-    print(json.dumps(program(devices.open_device(sys.argv[1]))))
+    answering.main(PROGRAMS, devices.open_device)

@@ -1,4 +1,4 @@
-"""What the checks do on a device, once with torch on CUDA and once with the simulated one.
+"""What the questions do on a device, once with torch on CUDA and once with the simulated one.
 
 Each method is the least that gives the device a known amount of work.  The methods that
 launch wait for nothing; ``finish`` does.
@@ -6,20 +6,35 @@ launch wait for nothing; ``finish`` does.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import os
 import subprocess
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
+
+
+class NotAsked(Exception):  # noqa: N818  (no error: an answer)
+    """The question cannot be asked here; the text says why."""
 
 
 class Torch:
     """CUDA through torch."""
 
-    def __init__(self) -> None:
-        import torch
+    name = "torch"
+    #: How much of something that takes long.
+    many, busy_s, long_ms, health_s = 1_000_000, 10.0, 5000.0, 10.0
 
+    def __init__(self) -> None:
+        try:
+            import torch
+        except ImportError as error:
+            raise NotAsked(f"torch cannot be imported: {error}") from error
+        if not torch.cuda.is_available():
+            raise NotAsked(f"torch {torch.__version__} sees no CUDA device")
         self.torch = torch
         torch.manual_seed(0)
         self.x = torch.zeros(1024, device="cuda")
@@ -27,6 +42,7 @@ class Torch:
             torch.nn.Linear(256, 256), torch.nn.GELU(), torch.nn.Linear(256, 256)
         ).cuda()
         self.input = torch.randn(64, 256, device="cuda")
+        self._cycles_per_ms = 0
         # Whatever is done once per process, before anything is counted.
         self.launch(2)
         self.forward()
@@ -43,9 +59,33 @@ class Torch:
             for _ in range(count):
                 self.x.fill_(1.0)
 
-    def sleep(self, units: int) -> None:
-        """One kernel that takes a time in proportion to ``units``."""
-        self.torch.cuda._sleep(units * 2_000_000)
+    def launch_by_driver(self, count: int) -> None:
+        """``count`` kernels that are launched without the runtime."""
+        try:
+            from triton_kernel import add_one
+        except ImportError as error:
+            raise NotAsked(f"triton cannot be imported: {error}") from error
+        for _ in range(count):
+            add_one[(1,)](self.x, 1024, block=1024)
+
+    def warm_up(self, seconds: float = 1.0) -> None:
+        """Have clocks go up, and find out how long a cycle is."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            self.torch.cuda._sleep(2_000_000)
+            self.finish()
+        cycles = 20_000_000
+        self._cycles_per_ms = int(cycles / self._events_ms(lambda: self.torch.cuda._sleep(cycles)))
+
+    def spin(self, ms: float) -> None:
+        """One kernel of about ``ms`` milliseconds."""
+        if not self._cycles_per_ms:
+            self.warm_up()
+        self.torch.cuda._sleep(int(ms * self._cycles_per_ms))
+
+    def spin_in_line(self, ms: float) -> None:
+        """The same, behind what is there; the driver limits how much that can be."""
+        self.spin(ms)
 
     def copy(self, direction: str, size_bytes: int) -> None:
         make = self.torch.ones if direction == "HtoD" else self.torch.empty
@@ -81,9 +121,7 @@ class Torch:
 
     def hold_subscriber(self) -> None:
         """Take CUPTI's one subscriber slot, as another profiler would."""
-        from fastprof.capture import gpu_find
-
-        library = ctypes.CDLL(gpu_find.cupti_candidates()[0].path)
+        library = ctypes.CDLL(self.cupti_path())
         kind = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 4)
         self._callback = kind(lambda *_: None)
         self._slot = ctypes.c_void_p()
@@ -91,14 +129,34 @@ class Torch:
         if result != 0:
             raise RuntimeError(f"cuptiSubscribe: {result}")
 
+    def cupti_path(self) -> str:
+        """The libcupti that torch has loaded, found without fastprof."""
+        paths = {
+            line.split(maxsplit=5)[5].strip()
+            for line in Path("/proc/self/maps").read_text().splitlines()
+            if "/libcupti.so" in line
+        }
+        if not paths:
+            raise NotAsked("torch has loaded no libcupti")
+        # Triton brings a copy that torch does not use.
+        return min(paths, key=lambda path: ("triton" in path, path))
+
     def elapsed_ms(self, work: Callable[[], None]) -> float:
-        """Time between two CUDA events around ``work``."""
+        """Time between two CUDA events around ``work``, which may launch what it likes."""
+        return self._events_ms(work)
+
+    def _events_ms(self, work: Callable[[], None]) -> float:
         begin, end = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
+        self.torch.cuda._sleep(4_000_000)  # some 2 ms in which all that follows is launched
         begin.record()
         work()
         end.record()
         self.finish()
         return float(begin.elapsed_time(end))
+
+    def free_memory(self) -> int | None:
+        """Bytes of the device's memory that nobody has; None: not known."""
+        return int(self.torch.cuda.mem_get_info()[0])
 
     def ask_driver(self) -> tuple[int, int]:
         """Temperature in C and SM clock in MHz, as nvidia-smi says."""
@@ -110,8 +168,6 @@ class Torch:
         return int(celsius), int(mhz)
 
     def _on(self, stream: int) -> Any:
-        import contextlib
-
         if stream == 0:
             return contextlib.nullcontext()
         return self.torch.cuda.stream(self.torch.cuda.Stream())
@@ -120,7 +176,8 @@ class Torch:
 class Simulated:
     """The fake of tests/gpu; its kernels take as long as they are told."""
 
-    SLEEP_NS = 50_000
+    name = "simulated"
+    many, busy_s, long_ms, health_s = 200_000, 3.0, 1500.0, 4.0
 
     def __init__(self) -> None:
         import fakegpu
@@ -128,6 +185,8 @@ class Simulated:
         self.gpu = fakegpu
         fakegpu.init()
         self.engine = fakegpu.Engine()
+        self._spun_ns = 0
+        self._free_at = 0.0
 
     def finish(self) -> None:
         self.gpu.synchronize()
@@ -137,8 +196,22 @@ class Simulated:
         # Not faster than a real program: the point is that nothing is lost, not when.
         time.sleep(count * 10e-6 if count >= 10_000 else 0.0)
 
-    def sleep(self, units: int) -> None:
-        self.gpu.launch("spin", self.SLEEP_NS * units)
+    def launch_by_driver(self, count: int) -> None:
+        self.gpu.launch("add_one", 1, count=count, driver_only=True)
+
+    def warm_up(self, seconds: float = 1.0) -> None:
+        pass
+
+    def spin(self, ms: float) -> None:
+        self._spun_ns += int(ms * 1e6)
+        self.gpu.launch("spin", int(ms * 1e6))
+
+    def spin_in_line(self, ms: float) -> None:
+        """As a driver has it, no more than some 1000 kernels wait."""
+        now, line_s = time.monotonic(), 1000 * ms / 1e3
+        self._free_at = max(self._free_at, now) + ms / 1e3
+        time.sleep(max(0.0, self._free_at - now - line_s))
+        self.spin(ms)
 
     def copy(self, direction: str, size_bytes: int) -> None:
         self.gpu.memcpy(direction, size_bytes)
@@ -159,13 +232,18 @@ class Simulated:
     def hold_subscriber(self) -> None:
         self.gpu.hold_subscriber("another profiler")
 
+    def cupti_path(self) -> str:
+        return os.environ["FASTPROF_CUPTI"]
+
     def elapsed_ms(self, work: Callable[[], None]) -> float:
-        """The device is idle before, so it is done when its time has passed."""
-        self.finish()
-        begin = self.gpu.now()
+        """What ``work`` spins; its other kernels take no time worth mention."""
+        before = self._spun_ns
         work()
         self.finish()
-        return float(self.gpu.now() - begin) / 1e6
+        return (self._spun_ns - before) / 1e6
+
+    def free_memory(self) -> int | None:
+        return None
 
     def ask_driver(self) -> tuple[int, int]:
         """What the fake NVML says unless told otherwise."""

@@ -15,9 +15,12 @@ LOSSES = ("dropped", "discarded", "lost_launches", "truncated", "rows_dropped", 
 def nothing_is_missing(gpu: dict[str, Any]) -> None:
     """No fault that loses activities, and rows that add up."""
     counters = gpu["counters"]
-    assert {name: counters[name] for name in LOSSES if counters[name]} == {}
-    assert sum(row[7] for row in gpu["activity"]) == gpu["sum_ns"]
-    assert sum(row[6] for row in gpu["activity"] if row[4] == UNKNOWN) == 0
+    lost = {name: counters[name] for name in LOSSES if counters[name]}
+    assert lost == {}, f"lost: {lost}"
+    rows_ns = sum(row[7] for row in gpu["activity"])
+    assert rows_ns == gpu["sum_ns"], f"rows add up to {rows_ns} ns, not {gpu['sum_ns']}"
+    unknown = by_how(gpu)[UNKNOWN]
+    assert unknown == 0, f"of {unknown} activities no launch was seen"
 
 
 def by_how(gpu: dict[str, Any]) -> Counter[int]:

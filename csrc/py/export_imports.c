@@ -1,0 +1,197 @@
+#include "py/export_imports.h"
+
+/* Addresses that no object has.  What a call cost the hook depends on the kind of
+ * function, so the kinds stay apart. */
+enum { ANY = 8, METHOD = 16 };
+
+/* Beyond those that the callable tells of. */
+enum { FP_CODE_METHOD = FP_CODE_CLASSES };
+
+static const struct {
+    fp_key key;
+    const char *kind, *name;
+} folded[] = {
+    {ANY | FP_TAG_PYTHON, "python", "(functions during imports)"},
+    {ANY | FP_TAG_C, "c", "<built-in functions during imports>"},
+    {METHOD | FP_TAG_C, "c", "<method calls during imports>"},
+    {ANY | FP_TAG_TYPE, "type", "<classes called during imports>"},
+    {ANY | FP_TAG_CALLABLE, "type",
+     "<callable objects called during imports>"},
+};
+enum { FOLDED = sizeof(folded) / sizeof(folded[0]) };
+
+PyObject *
+fp_describe_folded(fp_key key)
+{
+    for (int i = 0; i < FOLDED; i++) {
+        if (folded[i].key == key) {
+            return Py_BuildValue("(ssiss)", folded[i].kind,
+                                 "<frozen importlib._bootstrap>", 0,
+                                 folded[i].name, folded[i].name);
+        }
+    }
+    return NULL;
+}
+
+/* Classes of code objects, each asked for once. */
+typedef struct classes {
+    const fp_export *x;
+    PyObject *method; /* owned: how names of methods begin */
+    uint8_t *of; /* owned; by place in the key table: class + 1; 0: unknown */
+    uint32_t places; /* keys that are added meanwhile are in no row */
+} classes;
+
+static int
+ask_class(const classes *c, PyObject *object)
+{
+    PyCodeObject *code = (PyCodeObject *)Py_NewRef(object);
+    PyObject *answer = PyObject_CallFunctionObjArgs(
+        c->x->fold, code->co_filename, code->co_name, NULL);
+    Py_DECREF(code);
+    long class = answer == NULL ? -1 : PyLong_AsLong(answer);
+    Py_XDECREF(answer);
+    if (class >= 0 && class < FP_CODE_CLASSES) {
+        return (int)class;
+    }
+    if (!PyErr_Occurred()) {
+        PyErr_Format(PyExc_ValueError, "%ld is no class of code objects",
+                     class);
+    }
+    return -1;
+}
+
+/* Whether a C function is shown as a method of a type, whose calls cost the hook
+ * something else; -1 with an exception. */
+static int
+is_method(const classes *c, const fp_keyent *e)
+{
+    PyObject *text = fp_export_describe(e);
+    if (text == NULL) {
+        return -1;
+    }
+    PyObject *name = PyTuple_GET_ITEM(text, 3);
+    Py_ssize_t found =
+        PyUnicode_Check(name)
+            ? PyUnicode_Tailmatch(name, c->method, 0, PY_SSIZE_T_MAX, -1)
+            : 0;
+    Py_DECREF(text);
+    return (int)found;
+}
+
+/* fp_code_class, or FP_CODE_METHOD; -1 with an exception. */
+static int
+class_of(const classes *c, fp_key key)
+{
+    int tag = fp_key_tag(key);
+    if (tag == FP_TAG_SECTION || tag == FP_TAG_SPECIAL) {
+        return FP_CODE_PROGRAM;
+    }
+    const fp_keytab *keys = &c->x->r->keys;
+    const fp_keyent *e = fp_keytab_find(keys, key);
+    uint32_t place = e != NULL ? (uint32_t)(e - keys->entry) : c->places;
+    if (place >= c->places || (tag != FP_TAG_PYTHON && tag != FP_TAG_C)) {
+        return FP_CODE_LIBRARY;
+    }
+    if (c->of[place] == 0) {
+        int class = FP_CODE_LIBRARY;
+        if (tag == FP_TAG_PYTHON) {
+            class = ask_class(c, e->object);
+        }
+        else {
+            int method = is_method(c, e);
+            class = method < 0 ? -1 : method ? FP_CODE_METHOD : class;
+        }
+        if (class < 0) {
+            return -1;
+        }
+        c->of[place] = (uint8_t)(class + 1);
+    }
+    return c->of[place] - 1;
+}
+
+/* Where what a row calls goes. */
+typedef struct place {
+    fp_node *node;
+    int imports; /* the row is of an import, and not the program's code */
+} place;
+
+/* The child of [parent], made if need be; NULL with an exception. */
+static fp_node *
+child(fp_tree *t, fp_node *parent, fp_key key)
+{
+    fp_node *n = fp_tree_find(t, parent, key);
+    n = n != NULL ? n : fp_tree_add(t, parent, key);
+    if (n == NULL) {
+        PyErr_NoMemory();
+    }
+    return n;
+}
+
+static int
+fold(const classes *c, const fp_export_row *rows, uint32_t count, fp_tree *t,
+     uint32_t *to, place *at)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        const fp_export_row *w = &rows[i];
+        fp_node *n = fp_tree_root(t);
+        at[i] = (place){n, 0};
+        if (i > 0) {
+            at[i] = at[w->parent];
+            int of_setup = w->phase == FP_RUN_SETUP;
+            int class = of_setup ? class_of(c, w->key) : FP_CODE_PROGRAM;
+            if (class < 0) {
+                return -1;
+            }
+            int together = at[i].imports && class != FP_CODE_PROGRAM &&
+                           class != FP_CODE_MODULE;
+            fp_key key = w->key;
+            if (together) {
+                int kind = class == FP_CODE_METHOD ? METHOD : ANY;
+                key = (fp_key)kind | (fp_key)fp_key_tag(key);
+            }
+            n = child(t, at[i].node, key);
+            if (n == NULL) {
+                return -1;
+            }
+            if (!together) {
+                at[i].imports = class == FP_CODE_IMPORT ||
+                                (at[i].imports && class == FP_CODE_MODULE);
+                at[i].node = n;
+            }
+        }
+        n->calls += w->calls;
+        n->resumes += w->resumes;
+        n->self_ticks += w->self_ticks;
+        to[i] = n->index;
+    }
+    return 0;
+}
+
+int
+fp_fold_imports(fp_export *x, const fp_export_row *rows, uint32_t count,
+                fp_tree *into, uint32_t *to)
+{
+    const fp_alloc *a = &x->r->alloc;
+    classes c = {
+        .x = x,
+        .method = PyUnicode_FromString("<method "),
+        .places = x->r->keys.count + 1,
+    };
+    place *at = fp_alloc_zeroed(a, count, sizeof(*at));
+    c.of = fp_alloc_zeroed(a, c.places, sizeof(*c.of));
+    int rc = -1;
+    if (c.method == NULL || at == NULL || c.of == NULL ||
+        fp_tree_init(into, a) != FP_OK) {
+        PyErr_NoMemory();
+    }
+    else {
+        rc = fold(&c, rows, count, into, to, at);
+        if (rc < 0) {
+            fp_tree_fini(into);
+        }
+    }
+    Py_XDECREF(c.method);
+    fp_alloc_give(a, at, count, sizeof(*at));
+    fp_alloc_give(a, c.of, c.places, sizeof(*c.of));
+    return rc;
+}

@@ -1,0 +1,382 @@
+"""What needs torch on CUDA: other profilers, what programs do, overhead.
+
+python others.py DEVICE QUESTION...
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import answering
+import devices
+import fastprof
+import oracles
+from child import recorded, tables, timed
+from devices import NotAsked
+from fastprof import profile_section
+
+HERE = Path(__file__).resolve().parent
+
+
+def _grandchild(*arguments: str, limit_s: float = 50.0, command: tuple[str, ...] = ()) -> Any:
+    """The last line of JSON that this file prints for ``arguments``."""
+    whole = [*(command or (sys.executable,)), str(HERE / "others.py"), *arguments]
+    done = subprocess.run(whole, capture_output=True, text=True, timeout=limit_s)
+    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    if done.returncode != 0 or not lines:
+        said = (done.stdout[-1500:] + done.stderr[-3000:]).strip()
+        raise RuntimeError(f"exit status {done.returncode}: {said}")
+    return json.loads(lines[-1])
+
+
+# ---- torch.profiler before, between, around and after recordings ----
+
+
+def _profiler(torch: Any, cuda: bool) -> Any:
+    activity = torch.profiler.ProfilerActivity
+    return torch.profiler.profile(activities=[activity.CPU, *([activity.CUDA] if cuda else [])])
+
+
+def _spun(device: Any) -> dict[str, Any]:
+    """A recording of kernels between two events."""
+    truth: dict[str, float] = {}
+
+    def work() -> None:
+        truth["spun"] = timed(device, "spun", 10, 5)
+
+    begin = time.perf_counter_ns()
+    found = recorded(work, device, functions=False)
+    return found | {"truth": truth, "wall_ns": time.perf_counter_ns() - begin}
+
+
+def _between(device: Any, before: bool, cuda: bool) -> dict[str, Any]:
+    """Recordings before (if wanted) and after a torch.profiler."""
+    device.warm_up()
+    stages = [_spun(device)] if before else []
+    with _profiler(device.torch, cuda) as theirs:
+        device.launch(100)
+        device.finish()
+    stages.append(_spun(device))
+    events = theirs.profiler.kineto_results.events()
+    return {"stages": stages, "their_events": len(events), "cuda": cuda}
+
+
+def profiler_cpu_between(device: Any) -> dict[str, Any]:
+    return _between(device, True, False)
+
+
+def profiler_cuda_between(device: Any) -> dict[str, Any]:
+    return _between(device, True, True)
+
+
+def profiler_cpu_first(device: Any) -> dict[str, Any]:
+    return _between(device, False, False)
+
+
+def profiler_cuda_first(device: Any) -> dict[str, Any]:
+    return _between(device, False, True)
+
+
+def profiler_inside(device: Any) -> dict[str, Any]:
+    """A torch.profiler of CPU and CUDA in the middle of a recording."""
+    truth: dict[str, float] = {}
+
+    theirs: list[Any] = []
+
+    def work() -> None:
+        truth["before"] = timed(device, "before", 10, 5)
+        with _profiler(device.torch, True) as prof:
+            device.launch(100)
+            device.finish()
+        theirs.extend(prof.profiler.kineto_results.events())
+        truth["after"] = timed(device, "after", 10, 5)
+
+    device.warm_up()
+    begin = time.perf_counter_ns()
+    found = recorded(work, device, functions=False)
+    wall_ns = time.perf_counter_ns() - begin
+    stage = found | {"truth": truth, "wall_ns": wall_ns}
+    return {"stages": [stage], "their_events": len(theirs), "inside": True}
+
+
+# ---- the same kernels as torch.profiler ----
+
+
+def _steps(torch: Any) -> Callable[[], None]:
+    """Training steps; of the first ones nothing is to be counted."""
+    torch.manual_seed(0)
+    layer = torch.nn.TransformerEncoderLayer(128, 4, 256, dropout=0.0, batch_first=True).cuda()
+    optimizer = torch.optim.AdamW(layer.parameters(), lr=1e-3)
+    batch = torch.randn(16, 64, 128, device="cuda")
+
+    def step() -> None:
+        with profile_section("forward"):
+            loss = layer(batch).square().mean()
+        with profile_section("backward"):
+            loss.backward()
+        with profile_section("optimizer"):
+            optimizer.step()
+            optimizer.zero_grad()
+
+    for _ in range(5):  # lazily made state, algorithms chosen
+        step()
+    torch.cuda.synchronize()
+    return step
+
+
+def by_kineto(torch: Any, step: Callable[[], None], steps: int) -> dict[str, list[float]]:
+    """Kernel name -> count, ns.
+
+    Sections are ranges of the user's, which have events on the device, too: those are no kernels.
+    """
+    with _profiler(torch, True) as prof:
+        for _ in range(steps):
+            step()
+        torch.cuda.synchronize()
+    found: dict[str, list[float]] = {}
+    for event in prof.profiler.kineto_results.events():
+        on_cuda = event.device_type() == torch.autograd.DeviceType.CUDA
+        name = event.name()
+        if on_cuda and not name.startswith(("Memcpy", "Memset")) and not _is_range(event):
+            row = found.setdefault(oracles.plain_name(name), [0, 0])
+            row[0] += 1
+            row[1] += event.duration_ns()
+    return found
+
+
+def _is_range(event: Any) -> bool:
+    if hasattr(event, "is_user_annotation"):
+        return bool(event.is_user_annotation())
+    return event.name() in ("forward", "backward", "optimizer")
+
+
+def by_fastprof(torch: Any, step: Callable[[], None], steps: int) -> dict[str, list[float]]:
+    with fastprof.Profiler(gpu=True, skip_first=0) as prof:
+        for _ in range(steps):
+            step()
+            prof.step()
+        torch.cuda.synchronize()
+    found: dict[str, list[float]] = {}
+    for row in tables(prof)["gpu"]["kernels"]:
+        sums = found.setdefault(oracles.plain_name(row[0]), [0, 0])
+        sums[0] += row[12]
+        sums[1] += row[13]
+    return found
+
+
+def same_kernels(device_name: str) -> dict[str, Any]:
+    """What each counts in a process of its own."""
+    return {who: _grandchild("--count", who) for who in ("kineto", "fastprof")}
+
+
+def same_kernels_after(device_name: str) -> dict[str, Any]:
+    """What each counts in one process, fastprof first."""
+    return _grandchild("--count", "after")
+
+
+def _count(who: str) -> Any:
+    torch = devices.Torch().torch
+    step = _steps(torch)
+    if who == "after":
+        ours = by_fastprof(torch, step, 5)
+        return {"fastprof": ours, "kineto": by_kineto(torch, step, 5)}
+    return (by_kineto if who == "kineto" else by_fastprof)(torch, step, 5)
+
+
+# ---- what programs do ----
+
+SEED = """\
+import json, torch
+torch.manual_seed(1234)
+torch.cuda._lazy_call(lambda: None)
+numbers = torch.rand(8, device="cuda").tolist()
+print(json.dumps({"numbers": numbers, "seed": torch.cuda.initial_seed()}))
+"""
+
+
+def seed(device_name: str) -> dict[str, Any]:
+    """Random numbers of a program that seeds before it uses CUDA."""
+    devices.Torch()
+    ways = {
+        "without": "",
+        "gpu auto": "import fastprof; p = fastprof.Profiler(); p.start()\n",
+        "torch first": "import torch, fastprof; p = fastprof.Profiler(); p.start()\n",
+    }
+    found: dict[str, Any] = {}
+    for name, before in ways.items():
+        found[name] = _numbers([sys.executable, "-c", before + SEED])
+    folder = Path(os.environ.get("TMPDIR", "/tmp")) / f"first_day_seed_{os.getpid()}"
+    folder.mkdir()
+    try:
+        (folder / "program.py").write_text(SEED)
+        run = [sys.executable, "-m", "fastprof", "run", "program.py"]
+        found["fastprof run"] = _numbers(run, folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return found
+
+
+def _numbers(command: list[str], folder: Path | None = None) -> Any:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=40, cwd=folder)
+    lines = [line for line in done.stdout.splitlines() if line.startswith('{"numbers"')]
+    if not lines:
+        raise RuntimeError(f"exit status {done.returncode}: {done.stderr[-3000:]}")
+    return json.loads(lines[0])
+
+
+def compiled(device: Any) -> dict[str, Any]:
+    """torch.compile with CUDA graphs, captured before the recording and replayed in it."""
+    torch = device.torch
+    model = torch.nn.Sequential(
+        torch.nn.Linear(256, 256), torch.nn.GELU(), torch.nn.Linear(256, 256)
+    ).cuda()
+    try:
+        fast = torch.compile(model, mode="reduce-overhead")
+        with torch.no_grad():
+            for _ in range(4):
+                fast(device.input)
+        device.finish()
+    except ImportError as error:
+        raise NotAsked(f"torch.compile cannot be used: {error}") from error
+
+    def work() -> None:
+        with torch.no_grad():
+            for _ in range(20):
+                with profile_section("compiled"):
+                    torch.compiler.cudagraph_mark_step_begin()
+                    fast(device.input)
+
+    return recorded(work, device) | {"truth": {"replays": 20}}
+
+
+def loader(device: Any) -> dict[str, Any]:
+    """A DataLoader whose workers are forked while the GPU is recorded, with pinned memory."""
+    torch = device.torch
+    data = torch.utils.data.TensorDataset(torch.arange(512, dtype=torch.float32))
+    loaded = torch.utils.data.DataLoader(
+        data, batch_size=16, num_workers=2, pin_memory=True, multiprocessing_context="fork"
+    )
+    total = torch.zeros((), device="cuda")
+
+    def work() -> None:
+        for (batch,) in loaded:
+            with profile_section("sum"):
+                total.add_(batch.to("cuda", non_blocking=True).sum())
+
+    found = recorded(work, device)
+    return found | {"truth": {"batches": 32, "sum": 512 * 511 / 2}, "sum": float(total)}
+
+
+def under_ncu(device_name: str) -> dict[str, Any]:
+    """A program in which Nsight Compute has the records."""
+    ncu = shutil.which("ncu")
+    if ncu is None:
+        raise NotAsked("there is no ncu")
+    command = (ncu, "--target-processes", "all", "--launch-count", "1")
+    try:
+        return _grandchild("--tool", command=(*command, sys.executable), limit_s=80)
+    except RuntimeError as error:
+        if "Failed to initialize the profiler" in str(error):
+            raise NotAsked("ncu cannot profile here: Failed to initialize the profiler") from error
+        raise
+
+
+def _tool() -> Any:
+    device = devices.Torch()
+    with fastprof.Profiler(gpu=True, skip_first=0) as prof:
+        with profile_section("work"):
+            device.launch(5)
+            device.finish()
+    report = prof.report()
+    gpu = report.snapshot.gpu
+    calls = {row.name: row.calls for row in report.sections}
+    return {"status": gpu and gpu.status, "reason": gpu and gpu.reason, "calls": calls}
+
+
+# ---- what it costs ----
+
+
+def _rounds(
+    device: Any, step: Callable[[], None], steps: int, rounds: int, **options: Any
+) -> dict[str, Any]:
+    """ms per step in turns, off and on; the order changes each time."""
+    found: dict[str, list[float]] = {"off": [], "on": []}
+    for number in range(rounds):
+        for name in ("off", "on") if number % 2 else ("on", "off"):
+            prof = fastprof.Profiler(gpu=True, enabled=name == "on", **options)
+            with prof:
+                step()
+                device.finish()
+                begin = time.perf_counter()
+                for _ in range(steps):
+                    step()
+                    prof.step()
+                device.finish()
+                found[name].append((time.perf_counter() - begin) * 1e3 / steps)
+    return found
+
+
+def overhead_transformer(device: Any) -> dict[str, Any]:
+    """Steps as a transformer has them, with sections and the GPU, without functions."""
+    torch = device.torch
+    layer = torch.nn.TransformerEncoderLayer(
+        1024, 16, 4096, dropout=0.0, batch_first=True, dtype=torch.bfloat16
+    )
+    model = torch.nn.TransformerEncoder(layer, 4, enable_nested_tensor=False).cuda()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    batch = torch.randn(16, 512, 1024, device="cuda", dtype=torch.bfloat16)
+
+    def step() -> None:
+        with profile_section("forward"):
+            loss = model(batch).float().square().mean()
+        with profile_section("backward"):
+            loss.backward()
+        with profile_section("optimizer"):
+            optimizer.step()
+            optimizer.zero_grad()
+
+    for _ in range(10):
+        step()
+    device.finish()
+    return _rounds(device, step, 20, 12, functions=False)
+
+
+def overhead_launches(device: Any) -> dict[str, Any]:
+    """Steps that only launch, the device being faster."""
+
+    def step() -> None:
+        with profile_section("launches"):
+            device.launch(1000)
+
+    for _ in range(10):
+        step()
+    device.finish()
+    found = _rounds(device, step, 20, 12, functions=False)
+    return found | {"with functions": _rounds(device, step, 20, 6)}
+
+
+OPENED = (
+    *(profiler_cpu_between, profiler_cuda_between, profiler_cpu_first, profiler_cuda_first),
+    *(profiler_inside, compiled, loader, overhead_transformer, overhead_launches),
+)
+UNOPENED = (same_kernels, same_kernels_after, seed, under_ncu)
+
+if __name__ == "__main__":
+    if sys.argv[1] == "--count":
+        print(json.dumps(_count(sys.argv[2])))
+    elif sys.argv[1] == "--tool":
+        print(json.dumps(_tool()))
+    elif sys.argv[2] in {program.__name__ for program in UNOPENED}:
+        answering.main(UNOPENED)
+    else:
+        answering.main(OPENED, devices.open_device)

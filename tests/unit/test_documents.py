@@ -1,0 +1,95 @@
+"""What a test can check of the documents: links, tables of packages and of variables, names."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import fastprof
+import pytest
+import run_tests
+from helpers import ROOT
+
+PAGES = sorted(p for p in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+SOURCES = ROOT / "python" / "fastprof"
+
+
+def text(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_every_link_between_pages_leads_somewhere(page: Path):
+    links = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+    own = [link for link in links if "://" not in link and not link.startswith("mailto:")]
+    assert [link for link in own if not (page.parent / link).exists()] == []
+
+
+def test_the_index_names_every_page():
+    index = text("docs/README.md")
+    pages = {
+        p.relative_to(ROOT / "docs").as_posix()
+        for p in PAGES
+        if "docs" in p.relative_to(ROOT).parts and p.name != "README.md"
+    } - {p.relative_to(ROOT / "docs").as_posix() for p in ROOT.glob("docs/decisions/*.md")}
+    assert sorted(page for page in pages if f"({page})" not in index) == []
+
+
+def test_the_table_of_places_names_every_package_and_every_folder_of_tests():
+    table = text("CONTRIBUTING.md")
+    packages = {f"python/fastprof/{p.parent.name}/" for p in SOURCES.glob("*/__init__.py")}
+    layers = {f"csrc/{p.name}/" for p in (ROOT / "csrc").iterdir() if p.is_dir()}
+    tests = {
+        f"tests/{p.name}/"
+        for p in (ROOT / "tests").iterdir()
+        if p.is_dir() and any(p.glob("test_*")) and p.name != "guard"
+    }
+    assert sorted(p for p in packages | layers | tests if f"`{p}`" not in table) == []
+
+
+def test_p6_security_names_every_variable_of_ours():
+    used = set()
+    for path in SOURCES.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                used |= set(re.findall(r"^FASTPROF(?:_[A-Z]+)*$", node.value))
+    assert used >= {"FASTPROF", "FASTPROF_CUPTI"}
+    promises = text("SECURITY.md")
+    assert sorted(name for name in used if f"`{name}`" not in promises) == []
+
+
+def test_the_page_of_the_interface_names_every_public_name():
+    page = text("docs/api.md")
+    public = [name for name in fastprof.__all__ if name != "__version__"]
+    assert [name for name in public if f"`{name}" not in page] == []
+    mentioned = set(re.findall(r"^\| `(\w+)", page, flags=re.MULTILINE))
+    assert sorted(mentioned - set(fastprof.__all__)) == []
+
+
+def test_what_the_tests_need_is_in_a_source_distribution():
+    grafted = set(re.findall(r"^graft (\S+)$", text("MANIFEST.in"), flags=re.MULTILINE))
+    tracked = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False
+    ).stdout.splitlines()
+    if not tracked:
+        pytest.skip("not a checkout of git")
+    folders = {name.split("/")[0] for name in tracked if "/" in name} - {"python"}
+    assert folders <= grafted
+
+
+def test_the_test_command_sees_an_editable_install(tmp_path: Path):
+    venv.create(tmp_path / "venv", with_pip=False)
+    python = tmp_path / "venv" / "bin" / "python"
+    assert not run_tests.is_editable(python)
+    version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
+    info = tmp_path / "venv" / "lib" / version / "site-packages" / "fastprof-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: fastprof\nVersion: 1\n")
+    (info / "direct_url.json").write_text('{"url": "file:///x", "dir_info": {}}')
+    assert not run_tests.is_editable(python)
+    (info / "direct_url.json").write_text('{"url": "file:///x", "dir_info": {"editable": true}}')
+    assert run_tests.is_editable(python)
