@@ -7,7 +7,9 @@
  * Their time moves to their callers; the report names them.
  *
  * A C function is muted at the call sites that call it; what else such a site
- * calls later is lost with it.
+ * calls later is lost with it.  Before any function is muted, places that call
+ * Python functions are switched off when they do: these calls are announced
+ * twice.  What such a place calls later is lost if it is a C function.
  *
  * There may be a million nodes, and a look happens within a step of the program: so
  * each step does a part of it, at most some thousandths of what the step took, and
@@ -19,6 +21,10 @@
 
 /* A function is trivial if a call takes less than so many times its cost. */
 enum { TRIVIAL = 8 };
+
+/* Of what a call of a Python function costs, the event at the place that calls (354 of
+ * 814 instructions on 3.12, 341 of 806 on 3.13). */
+#define SITE_SHARE 0.43
 
 /* So many nodes or keys a step at least, and one more per so many ns that it took:
  * one takes some tens of ns. */
@@ -100,6 +106,12 @@ count_node(fp_recorder *r, const fp_node *n)
     *(is_c(n->key) ? &b->new_c : &b->new_python) += n->calls + n->resumes;
 }
 
+static double
+cost_python(const fp_recorder *r)
+{
+    return r->cost_python_ns * (r->leaves_out_sites ? 1.0 - SITE_SHARE : 1.0);
+}
+
 static uint64_t
 since(uint64_t before, uint64_t now)
 {
@@ -117,8 +129,8 @@ is_exceeded(fp_recorder *r)
     uint64_t python = since(b->python, b->new_python);
     uint64_t c = since(b->c, b->new_c), all = b->new_python + b->new_c;
     int known = b->ticks != 0 && all > 0;
-    b->excess_ns = (double)python * r->cost_python_ns +
-                   (double)c * r->cost_c_ns - wall_ns * r->max_overhead;
+    b->excess_ns = (double)python * cost_python(r) + (double)c * r->cost_c_ns -
+                   wall_ns * r->max_overhead;
     b->share = known ? (double)(python + c) / (double)all : 0.0;
     b->ticks = now;
     b->python = b->new_python;
@@ -148,7 +160,7 @@ count_nodes(fp_recorder *r, uint32_t *left)
 static double
 cost_of(const fp_recorder *r, const fp_keyent *e)
 {
-    return is_c(e->key) ? r->cost_c_ns : r->cost_python_ns;
+    return is_c(e->key) ? r->cost_c_ns : cost_python(r);
 }
 
 /* A generator's places are reached by calls and by resumes; muting one kind
@@ -265,6 +277,20 @@ mute(fp_recorder *r)
     }
 }
 
+/* ---- places that call Python functions ---- */
+
+/* The cheapest cut comes first: it loses no call of a Python function.  1: it was
+ * made just now. */
+static int
+leave_out_sites(fp_recorder *r)
+{
+    if (r->leaves_out_sites || !fp_monitoring_leave_out_sites(r)) {
+        return 0;
+    }
+    r->calls_before_off = r->budget.python;
+    return 1;
+}
+
 /* ---- steps ---- */
 
 /* Often at first, while the program warms up, then now and then. */
@@ -299,7 +325,7 @@ fp_recorder_check_budget(fp_recorder *r, const fp_steps *steps)
     uint32_t left = allowance(r, steps->ticks);
     if (b->stage == FP_BUDGET_COUNTING && count_nodes(r, &left)) {
         b->stage = FP_BUDGET_IDLE;
-        if (is_exceeded(r)) {
+        if (is_exceeded(r) && !leave_out_sites(r)) {
             b->stage = FP_BUDGET_CHOOSING;
             b->choices = b->key = 0;
             find_open(r);

@@ -132,9 +132,12 @@ typedef struct fp_recorder {
     uint8_t stop_wanted;   /* disable() came while the hook was being set */
     uint8_t switching;     /* a thread is setting or removing the hook */
     uint8_t any_muted;
-    uint8_t has_trace;    /* trace_open() was called */
-    fp_trace_log trace;   /* see trace_layer.c */
-    int64_t trace_origin; /* ticks; its times are since then */
+    uint8_t leaves_out_sites;  /* of Python functions, for max_overhead */
+    uint64_t sites_off;        /* ... which has switched off so many */
+    uint64_t calls_before_off; /* Python calls until then */
+    uint8_t has_trace;         /* trace_open() was called */
+    fp_trace_log trace;        /* see trace_layer.c */
+    int64_t trace_origin;      /* ticks; its times are since then */
     /* the GPU layer, see gpu_layer.h */
     uint8_t gpu_external; /* ... by ids that are pushed at every boundary */
     uint8_t gpu_asked;    /* gpu_start() was called */
@@ -465,6 +468,11 @@ fp_monitoring_start(fp_recorder *r);
 
 void
 fp_monitoring_stop(fp_recorder *r);
+
+/* From now on places that call Python functions are switched off when they do.  0: no
+ * calls are listened to. */
+int
+fp_monitoring_leave_out_sites(fp_recorder *r);
 
 /* Places that were switched off send events again. */
 void

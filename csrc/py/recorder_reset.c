@@ -10,10 +10,11 @@ unmute(fp_recorder *r)
         r->keys.entry[i].muted = r->keys.entry[i].chosen = 0;
         r->keys.entry[i].calls_before_mute = 0;
     }
-    if (!r->any_muted) {
+    if (!r->any_muted && !r->leaves_out_sites) {
         return;
     }
-    r->any_muted = 0;
+    r->any_muted = r->leaves_out_sites = 0;
+    r->sites_off = r->calls_before_off = 0;
     if (r->functions_on && !r->unhooked &&
         r->backend == FP_BACKEND_MONITORING) {
         fp_monitoring_rearm(r);
