@@ -99,6 +99,7 @@ typedef struct fp_thread {
     uint64_t native; /* of the thread, as the kernel counts them; or 0 */
     struct fp_trace *trace; /* owned; NULL: never traced; see trace.h */
     void *user;             /* the owner's; not touched here */
+    uint32_t looked_at;     /* the owner's, too: of the tree, so many nodes */
     struct fp_thread *next; /* borrowed; the owner's list */
 } fp_thread;
 

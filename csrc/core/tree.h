@@ -60,7 +60,7 @@ fp_key_section_id(fp_key key)
 
 enum {
     FP_NODE_FLAT = 1,  /* child of a truncated node: has no children */
-    FP_NODE_MUTED = 2, /* its events were switched off */
+    FP_NODE_MUTED = 2, /* its events may have been switched off */
     /* Above these is a number: see waits.h. */
     FP_NODE_FLAG_BITS = 4,
 };

@@ -237,7 +237,7 @@ export_counters(const fp_recorder *r)
     }
     typedef unsigned long long ull;
     return Py_BuildValue(
-        "{sKsKsKsKsKsKsKsKsisKsKsKsKsKsKsKsKsi}", "unbalanced",
+        "{sKsKsKsKsKsKsKsKsisKsKsKsKsKsKsKsKsKsi}", "unbalanced",
         (ull)c.unbalanced, "unmatched", (ull)c.unmatched, "dropped",
         (ull)c.dropped, "truncated", (ull)c.truncated, "out_of_order",
         (ull)c.out_of_order, "stray_exit", (ull)c.stray_exit, "wrong_thread",
@@ -247,8 +247,8 @@ export_counters(const fp_recorder *r)
         (ull)r->wrong_step_thread, "dropped_threads", (ull)r->dropped_threads,
         "names_dropped", (ull)r->state->names_dropped, "nvtx_without_gil",
         (ull)r->nvtx_without_gil, "nvtx_unmatched", (ull)r->nvtx_unmatched,
-        "nvtx_unbalanced", (ull)r->nvtx_unbalanced, "displaced",
-        (int)r->displaced);
+        "nvtx_unbalanced", (ull)r->nvtx_unbalanced, "call_sites_off",
+        (ull)r->sites_off, "displaced", (int)r->displaced);
 }
 
 static PyObject *
@@ -410,6 +410,8 @@ export_into(fp_export *x, PyObject *d, const fp_gpu_view *view, int with_trace)
     rc |= fp_export_put(d, "outliers", export_outliers(x));
     rc |= fp_export_put(d, "steps", fp_export_steps(x));
     rc |= fp_export_put(d, "muted", export_muted(x));
+    rc |= fp_export_put(d, "calls_before_off",
+                        PyLong_FromUnsignedLongLong(r->calls_before_off));
     rc |= fp_export_put(d, "gpu", export_gpu(x, view));
     rc |= fp_export_put(
         d, "trace", with_trace ? export_trace(x, view) : Py_NewRef(Py_None));

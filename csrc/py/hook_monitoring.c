@@ -307,6 +307,57 @@ on_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kw)
     return slow_call(self, args, nargsf, kw);
 }
 
+/* Has the code [caller] called a C function, in some thread, that goes on?  With the
+ * place of that call its end is switched off, too. */
+static int
+has_open_c_call(const fp_recorder *r, fp_key caller)
+{
+    for (const fp_thread *t = r->threads; t != NULL; t = t->next) {
+        fp_path_walk w = fp_path_walk_begin(t);
+        int from_c = 0;
+        for (const fp_node *n; (n = fp_path_walk_next(t, &w)) != NULL;) {
+            int tag = fp_key_tag(n->key);
+            if (tag == FP_TAG_PYTHON) {
+                if (from_c && n->key == caller) {
+                    return 1;
+                }
+                from_c = 0;
+            }
+            else if (tag != FP_TAG_SECTION) {
+                from_c = 1;
+            }
+        }
+    }
+    return 0;
+}
+
+static int
+is_python_function(PyObject *callable)
+{
+    PyTypeObject *type = Py_TYPE(callable);
+    return type == &PyFunction_Type ||
+           (type == &PyMethod_Type &&
+            Py_TYPE(PyMethod_GET_FUNCTION(callable)) == &PyFunction_Type);
+}
+
+/* As on_call, when what it costs is too much: of a Python function PY_START tells,
+ * so places that call one need not.  See budget.c. */
+static PyObject *
+on_call_of_c(PyObject *self, PyObject *const *args, size_t nargsf,
+             PyObject *kw)
+{
+    fp_thread *t = plain_thread(self, nargsf, 4);
+    if (FP_LIKELY(t != NULL) && is_python_function(args[2])) {
+        fp_recorder *r = ((fp_callback *)self)->recorder;
+        if (has_open_c_call(r, (fp_key)args[0])) {
+            Py_RETURN_NONE;
+        }
+        r->sites_off++;
+        return Py_NewRef(r->state->disable);
+    }
+    return on_call(self, args, nargsf, kw);
+}
+
 static PyObject *
 on_c_return(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kw)
 {
@@ -336,6 +387,13 @@ is_of_builtins(fp_hook_event event)
     return event == FP_CALL || event == FP_C_RETURN || event == FP_C_RAISE;
 }
 
+static vectorcallfunc
+handler_of(const fp_recorder *r, int event)
+{
+    return event == FP_CALL && r->leaves_out_sites ? on_call_of_c
+                                                   : on_event[event];
+}
+
 static int
 register_events(fp_recorder *r)
 {
@@ -348,7 +406,7 @@ register_events(fp_recorder *r)
         if (cb == NULL) {
             return -1;
         }
-        cb->vectorcall = on_event[i];
+        cb->vectorcall = handler_of(r, i);
         cb->recorder = r;
         cb->plain = fp_plain_recorder(r);
         cb->missing = r->state->missing;
@@ -370,10 +428,33 @@ take_back(fp_recorder *r)
     r->tool_id = -1;
 }
 
+static void
+set_call_handler(fp_recorder *r)
+{
+    if (r->callback[FP_CALL] != NULL) {
+        ((fp_callback *)r->callback[FP_CALL])->vectorcall =
+            handler_of(r, FP_CALL);
+    }
+}
+
+int
+fp_monitoring_leave_out_sites(fp_recorder *r)
+{
+    if (r->callback[FP_CALL] == NULL) {
+        return 0;
+    }
+    r->leaves_out_sites = 1;
+    r->state->restart_events = 1;
+    set_call_handler(r);
+    return 1;
+}
+
 void
 fp_monitoring_rearm(fp_recorder *r)
 {
-    r->state->restart_events = 0;
+    set_call_handler(r);
+    /* Where the hook was only out for a while, they will be switched off again. */
+    r->state->restart_events = r->any_muted | r->leaves_out_sites;
     fp_tool_restart_events(r->state);
 }
 
@@ -498,6 +579,13 @@ void
 fp_monitoring_forget(fp_recorder *r)
 {
     (void)r;
+}
+
+int
+fp_monitoring_leave_out_sites(fp_recorder *r)
+{
+    (void)r;
+    return 0;
 }
 
 void

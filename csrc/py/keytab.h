@@ -22,7 +22,13 @@ typedef struct fp_keyent {
     uint8_t muted;
     uint8_t wait;     /* fp_kind, C functions: what it waits for */
     uint8_t implicit; /* see call_form.h */
+    uint8_t chosen;   /* to be muted: its nodes are being marked */
     uint64_t calls_before_mute;
+    /* By the look at the budget with this number; see budget.c. */
+    uint32_t look;
+    uint32_t open_look; /* ... which found a call of it that goes on */
+    uint64_t calls;
+    int64_t self_ticks;
 } fp_keyent;
 
 typedef struct fp_keytab {

@@ -184,6 +184,7 @@ fp_recorder_sweep(fp_recorder *r)
             continue;
         }
         join(r, t);
+        fp_recorder_restart_budget(r);
         *link = t->next;
         free_thread(t);
         r->thread_count--;
@@ -227,6 +228,7 @@ fp_recorder_node(fp_recorder *r, fp_thread *t, fp_key key, PyObject *object)
         return NULL;
     }
     n = fp_thread_add(t, key);
+    n->flags |= e->chosen ? FP_NODE_MUTED : 0;
     if (e->wait != FP_KIND_NONE) {
         fp_thread_list_wait(t, n, (fp_kind)e->wait);
     }

@@ -23,6 +23,34 @@ typedef struct fp_recorder_phases {
     uint64_t entries[FP_RUN_PHASES]; /* how often each began */
 } fp_recorder_phases;
 
+/* A look at what the recording costs, some nodes at each step; see budget.c. */
+enum { FP_BUDGET_CHOICES = 64 };
+
+typedef enum fp_budget_stage {
+    FP_BUDGET_IDLE,
+    FP_BUDGET_COUNTING, /* calls and own times of all keys */
+    FP_BUDGET_CHOOSING, /* among the keys, those to be muted */
+    FP_BUDGET_MARKING,  /* their nodes, so that they leave the plain path */
+} fp_budget_stage;
+
+typedef struct fp_budget {
+    fp_budget_stage stage;
+    uint32_t look;   /* number of the look under way */
+    uint32_t key;    /* of the keys, the next one to be looked at */
+    int64_t ticks;   /* when the last look ended */
+    uint64_t python; /* calls that it counted */
+    uint64_t c;
+    uint64_t
+        new_python; /* ... and that the one under way has counted so far */
+    uint64_t new_c;
+    double ns_per_tick; /* 0: not known yet */
+    double excess_ns;   /* above what is allowed */
+    double share;       /* of the calls, those since the last look */
+    uint32_t choices;
+    uint32_t choice[FP_BUDGET_CHOICES]; /* indices of keys, most calls first */
+    uint64_t visits;                    /* nodes and keys looked at */
+} fp_budget;
+
 typedef struct fp_recorder {
     PyObject_HEAD
     fp_state *state; /* borrowed: the type keeps the module alive */
@@ -60,9 +88,7 @@ typedef struct fp_recorder {
     double max_overhead;   /* share of wall time; 0: no limit */
     double cost_python_ns; /* per call, from calibration; 0: not known */
     double cost_c_ns;
-    int64_t budget_ticks;   /* when the budget was last looked at */
-    uint64_t budget_python; /* calls recorded until then */
-    uint64_t budget_c;
+    fp_budget budget;
     uint64_t timer_errors;
     uint64_t sync_errors;
     uint64_t wrong_step_thread;
@@ -108,9 +134,12 @@ typedef struct fp_recorder {
     uint8_t stop_wanted;   /* disable() came while the hook was being set */
     uint8_t switching;     /* a thread is setting or removing the hook */
     uint8_t any_muted;
-    uint8_t has_trace;    /* trace_open() was called */
-    fp_trace_log trace;   /* see trace_layer.c */
-    int64_t trace_origin; /* ticks; its times are since then */
+    uint8_t leaves_out_sites;  /* of Python functions, for max_overhead */
+    uint64_t sites_off;        /* ... which has switched off so many */
+    uint64_t calls_before_off; /* Python calls until then */
+    uint8_t has_trace;         /* trace_open() was called */
+    fp_trace_log trace;        /* see trace_layer.c */
+    int64_t trace_origin;      /* ticks; its times are since then */
     /* the GPU layer, see gpu_layer.h */
     uint8_t gpu_external; /* ... by ids that are pushed at every boundary */
     uint8_t gpu_asked;    /* gpu_start() was called */
@@ -453,6 +482,11 @@ fp_monitoring_start(fp_recorder *r);
 void
 fp_monitoring_stop(fp_recorder *r);
 
+/* From now on places that call Python functions are switched off when they do.  0: no
+ * calls are listened to. */
+int
+fp_monitoring_leave_out_sites(fp_recorder *r);
+
 /* Places that were switched off send events again. */
 void
 fp_monitoring_rearm(fp_recorder *r);
@@ -531,9 +565,19 @@ fp_recorder_export(fp_recorder *r, int with_trace, PyObject *fold);
 int
 fp_recorder_add_type(PyObject *module, fp_state *st);
 
-/* Mutes hot trivial functions if the recording costs more than max_overhead. */
+/* A step has ended: looks at a part of what the recording costs, and mutes hot
+ * trivial functions if that is more than max_overhead. */
 void
-fp_recorder_check_budget(fp_recorder *r);
+fp_recorder_check_budget(fp_recorder *r, const fp_steps *steps);
+
+/* Records were joined: what was counted of them would be counted again. */
+static inline void
+fp_recorder_restart_budget(fp_recorder *r)
+{
+    if (r->budget.stage == FP_BUDGET_COUNTING) {
+        r->budget.stage = FP_BUDGET_IDLE;
+    }
+}
 
 int
 fp_recorder_is_muted_slow(fp_recorder *r, fp_key key);
@@ -547,8 +591,8 @@ fp_recorder_is_muted(fp_recorder *r, fp_key key)
         return 0;
     }
     const fp_node *n = fp_thread_predict(t, key);
-    if (n != NULL) {
-        return (n->flags & FP_NODE_MUTED) != 0;
+    if (n != NULL && (n->flags & FP_NODE_MUTED) == 0) {
+        return 0;
     }
     return fp_recorder_is_muted_slow(r, key);
 }

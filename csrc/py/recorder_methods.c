@@ -225,13 +225,6 @@ fp_recorder_step_count(const fp_recorder *r)
                                                   : 0);
 }
 
-/* Often at first, while the program warms up, then now and then. */
-static int
-budget_is_due(uint64_t step)
-{
-    return step >= 8 && ((step & (step - 1)) == 0 || step % 256 == 0);
-}
-
 static PyObject *
 recorder_step(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
@@ -252,9 +245,7 @@ recorder_step(PyObject *self, PyObject *Py_UNUSED(ignored))
         if (r->gpu_on) {
             fp_gpu_layer_step(r, t, now);
         }
-        if (budget_is_due(t->steps->count)) {
-            fp_recorder_check_budget(r);
-        }
+        fp_recorder_check_budget(r, t->steps);
     }
     else if (t != NULL) {
         r->wrong_step_thread++;

@@ -6,14 +6,15 @@
 static void
 unmute(fp_recorder *r)
 {
-    if (!r->any_muted) {
-        return;
-    }
-    r->any_muted = 0;
     for (uint32_t i = 0; i < r->keys.count; i++) {
-        r->keys.entry[i].muted = 0;
+        r->keys.entry[i].muted = r->keys.entry[i].chosen = 0;
         r->keys.entry[i].calls_before_mute = 0;
     }
+    if (!r->any_muted && !r->leaves_out_sites) {
+        return;
+    }
+    r->any_muted = r->leaves_out_sites = 0;
+    r->sites_off = r->calls_before_off = 0;
     if (r->functions_on && !r->unhooked &&
         r->backend == FP_BACKEND_MONITORING) {
         fp_monitoring_rearm(r);
@@ -43,8 +44,7 @@ fp_recorder_reset(fp_recorder *r)
     r->timer_errors = r->sync_errors = r->wrong_step_thread = 0;
     r->nvtx_without_gil = r->nvtx_unmatched = r->nvtx_unbalanced = 0;
     r->gc_elsewhere = 0;
-    r->budget_ticks = 0;
     r->unprofiled_at = 0;
-    r->budget_python = r->budget_c = 0;
     unmute(r);
+    r->budget = (fp_budget){.look = r->budget.look};
 }

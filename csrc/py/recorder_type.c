@@ -317,6 +317,8 @@ static PyGetSetDef recorder_getset[] = {
 static PyMemberDef recorder_members[] = {
     {"__weaklistoffset__", T_PYSSIZET, offsetof(fp_recorder, weakrefs),
      READONLY, NULL},
+    {"budget_visits", T_ULONGLONG, offsetof(fp_recorder, budget.visits),
+     READONLY, "Contexts and functions that max_overhead has looked at."},
     {NULL, 0, 0, 0, NULL},
 };
 

@@ -81,6 +81,8 @@ class Recorder:
         """[(tag, phase, count, sum_ns)] since the last take, over all threads; resets."""
     def loader_totals(self) -> list[tuple[int, int, int, int]]:
         """The same since the start; does not reset."""
+    @property
+    def budget_visits(self) -> int: ...  # contexts and functions that max_overhead looked at
     def set_costs(self, python_ns: float, c_ns: float, /) -> None:
         """Cost of one recorded call, for max_overhead."""
     def gpu_start(

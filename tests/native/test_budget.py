@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import queue
+import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 
 import pytest
 from fastprof.capture import Recorder
 from fastprof.capture.convert import take_snapshot
+from fastprof.report.notes import make_notes
 from fastprof.snapshot import Snapshot
 from helpers import BACKENDS, wait_for_sleeping_threads
 from trees import counts, paths
@@ -248,4 +251,155 @@ def test_a_muted_function_that_raises_stays_balanced() -> None:
     assert snapshot.muted
     # An unwinding event cannot be switched off before 3.15; it must not close callers.
     assert counts(snapshot, "heavy") == (64, 0)
+    assert "unbalanced" not in snapshot.counters
+
+
+def contexts(side: int) -> Callable[[], None]:
+    """Calls each of `side` trivial functions from each of `side` callers."""
+    names: dict[str, list[Callable[..., None]]] = {}
+    source = "callees = [" + ", ".join(f"lambda: {i}" for i in range(side)) + "]\n"
+    for i in range(side):
+        source += f"def caller{i}():\n    for callee in callees:\n        callee()\n"
+    source += "callers = [" + ", ".join(f"caller{i}" for i in range(side)) + "]\n"
+    exec(source, names)
+
+    def call_all() -> None:
+        for caller in names["callers"]:
+            caller()
+
+    return call_all
+
+
+def test_a_look_at_many_contexts_is_spread_over_steps() -> None:
+    """All at once they took 10 to 100 ms of one step, which then looked slow."""
+    recorder = Recorder(backend="monitoring", max_overhead=0.0001)
+    recorder.set_costs(500.0, 400.0)
+    recorder.start_sections()
+    recorder.mark()
+    recorder.enable()
+    contexts(100)()
+    visits, seen, was = [], 0, 0
+    for _ in range(1200):
+        hot(200)
+        began = time.perf_counter_ns()
+        recorder.step()
+        visits.append((recorder.budget_visits - seen, began - was))
+        seen, was = recorder.budget_visits, began
+    recorder.disable()
+    recorder.stop_sections()
+    snapshot = take_snapshot(recorder)
+    # More in longer steps: at most one per 10 us of the step.
+    assert all(n <= 256 + (ns + 10_000_000) / 10_000 for n, ns in visits)
+    assert sum(n for n, _ in visits) > 10_000  # each context was looked at
+    assert "trivial" in {snapshot.keys[m.key].name for m in snapshot.muted}
+    assert counts(snapshot, "trivial")[0] < 240_000
+    assert "unbalanced" not in snapshot.counters
+
+
+ABS = "<built-in method builtins.abs>"
+
+
+def call(function: Callable[[int], object]) -> object:
+    return function(1)
+
+
+def over_budget(recorder: Recorder, steps: int) -> None:
+    recorder.set_costs(500.0, 400.0)
+    recorder.start_sections()
+    recorder.mark()
+    recorder.enable()
+    for _ in range(steps):
+        for _ in range(500):
+            call(work)
+        recorder.step()
+
+
+def work(n: int) -> int:
+    # Takes too long to be muted.
+    for i in range(400):
+        n += i
+    return n
+
+
+def test_places_that_call_python_functions_are_switched_off_first() -> None:
+    recorder = Recorder(backend="monitoring", max_overhead=0.0001)
+    over_budget(recorder, 40)
+    call(abs)  # from a place that has called a Python function
+    abs(-1)
+    recorder.disable()
+    recorder.stop_sections()
+    snapshot = take_snapshot(recorder)
+    assert counts(snapshot, "work") == (20_000, 0)
+    assert "unbalanced" not in snapshot.counters
+    # `function(1)`, `call(work)`, and perhaps more in this file's code.
+    assert snapshot.counters["call_sites_off"] >= 2
+    assert counts(snapshot, ABS) == (1, 0)
+    assert any("call Python functions" in note for note in make_notes(snapshot))
+
+
+def test_the_cost_of_a_call_is_less_after_places_were_switched_off() -> None:
+    def python_cost(max_overhead: float) -> float:
+        recorder = Recorder(backend="monitoring", max_overhead=max_overhead)
+        over_budget(recorder, 40)
+        recorder.disable()
+        recorder.stop_sections()
+        cost = take_snapshot(recorder).calibration
+        assert cost is not None
+        return cost.python.inside_ns + cost.python.outside_ns
+
+    # Calibrated once per process, so nothing of this is measured twice.
+    assert 0.5 < python_cost(0.0001) / python_cost(0.0) < 1.0
+
+
+def test_places_are_listened_to_again_by_the_next_recording() -> None:
+    for unhook in (False, True):
+        recorder = Recorder(backend="monitoring", max_overhead=0.0001)
+        over_budget(recorder, 40)
+        if unhook:
+            recorder.pause_functions(unhook=True)
+            recorder.rehook()
+            recorder.resume_functions()
+            for _ in range(500):
+                call(work)
+        recorder.disable()
+        recorder.stop_sections()
+        assert take_snapshot(recorder).counters["call_sites_off"]
+        later = Recorder(backend="monitoring")
+        later.enable()
+        call(abs)
+        later.disable()
+        assert counts(take_snapshot(later), ABS) == (1, 0)
+
+
+def test_a_place_whose_c_function_goes_on_is_not_switched_off() -> None:
+    """The end of that call would be switched off with it."""
+    turns: list[queue.SimpleQueue[int]] = [queue.SimpleQueue(), queue.SimpleQueue()]
+
+    def serve() -> None:
+        turns[1].put(1)
+        call(turns[0].__getattribute__("get"))
+        heavy()
+
+    # With one tool alone the end comes all the same.
+    monitoring = sys.monitoring
+    monitoring.use_tool_id(1, "another")
+    monitoring.register_callback(1, monitoring.events.CALL, lambda *_: None)
+    monitoring.set_events(1, monitoring.events.CALL)
+    recorder = Recorder(backend="monitoring", max_overhead=0.0001)
+    recorder.enable()
+    thread = threading.Thread(target=serve)
+    thread.start()
+    turns[1].get()
+    wait_for_sleeping_threads()
+    over_budget(recorder, 40)
+    turns[0].put(1)
+    thread.join()
+    monitoring.set_events(1, 0)
+    monitoring.free_tool_id(1)
+    recorder.disable()
+    recorder.stop_sections()
+    snapshot = take_snapshot(recorder)
+    assert [path[-1:] for path in ancestors(snapshot, "heavy")] == [("serve",)]
+    above = ancestors(snapshot, "<method 'get' of '_queue.SimpleQueue' objects>")
+    assert [path[-2:] for path in above if path] == [("serve", "call")]
     assert "unbalanced" not in snapshot.counters

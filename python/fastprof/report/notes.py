@@ -29,6 +29,9 @@ _COUNTERS = {
     "nvtx_without_gil": "NVTX ranges not timed, because their thread did not hold the GIL",
     "nvtx_unmatched": "Ends of NVTX ranges that nobody began, ignored",
     "nvtx_unbalanced": "NVTX ranges that ended with the section around them, before their own",
+    "call_sites_off": "Places in the code that call Python functions and were switched off to stay "
+    "within the overhead budget (a C function that such a place calls later is not recorded, and "
+    "its time counts to its caller)",
     "names_dropped": "Uses of section names beyond the limit, counted as (other sections)",
 }
 
