@@ -178,6 +178,41 @@ def test_s4_06_every_phase_is_as_long_as_what_was_planted_in_it(tmp_path) -> Non
     assert log.keys == train_keys("loader0") | waits | val_keys("loader0")
 
 
+@pytest.mark.parametrize("raises", [False, True])
+def test_checkpoints_through_safetensors(tmp_path, monkeypatch, raises) -> None:
+    tensors = pytest.importorskip("safetensors.torch")
+    from safetensors.torch import save_file  # as transformers and accelerate do
+
+    truth = Truth()
+    model, optimizer = made(truth)
+    original, before = tensors.serialize_file, save_file
+
+    def slow(*args, **kwargs):
+        with truth.of("checkpoint", 0.02):
+            original(*args, **kwargs)
+
+    monkeypatch.setattr(tensors, "serialize_file", slow)
+    with attach() as loop:
+        for _ in range(2):
+            fit(truth, model, optimizer, loader(Items(truth, 4)))
+            save_file(model.state_dict(), tmp_path / "a.safetensors")
+            tensors.save_model(model, str(tmp_path / "b.safetensors"))
+            tensors.save(model.state_dict())
+            if raises:
+                with pytest.raises(ValueError, match="expected torch"):
+                    save_file({"weight": 1}, tmp_path / "c.safetensors")
+        fit(truth, model, optimizer, loader(Items(truth, 4)))
+    assert tensors.serialize_file is slow
+    assert tensors.save_file is before
+    report = loop.report()
+    row = next(row for row in report.phases if row.name == "checkpoint")
+    assert row.entries == (8 if raises else 6)
+    assert row.wall_ms >= truth.ms["checkpoint"] >= 80
+    assert report.in_phase("all").section("checkpoint").count == row.entries
+    assert report.steps.count == 6
+    assert tensors.load_file(tmp_path / "a.safetensors").keys() == model.state_dict().keys()
+
+
 def test_a_step_that_calls_its_hooked_base_is_one_step() -> None:
     truth = Truth()
     model, optimizer = made(truth, optimizer=0.001)
