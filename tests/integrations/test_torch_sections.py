@@ -679,6 +679,26 @@ def test_p9_a_hook_that_fails_is_told_once_and_costs_its_section_only(monkeypatc
     assert "forward" not in found
 
 
+def test_p9_a_hook_that_fails_leaves_no_phase_of_the_run(tmp_path, monkeypatch) -> None:
+    truth = Truth()
+    model, optimizer = made(truth)
+    with attach() as loop:
+        leave, calls = loop.profiler.leave_phase, []
+
+        def fail_once(phase):
+            calls.append(phase)
+            if calls.count("checkpoint") == 1 and phase == "checkpoint":
+                raise RuntimeError("planted")
+            leave(phase)
+
+        monkeypatch.setattr(loop.profiler, "leave_phase", fail_once)
+        fit(truth, model, optimizer, loader(Items(truth, 8)))
+        torch.save(model.state_dict(), tmp_path / "model.pt")
+        fit(truth, model, optimizer, loader(Items(truth, 8)))
+    assert calls.count("checkpoint") == 2, "once more, when the part was switched off"
+    assert loop.report().section("forward").count == 8
+
+
 def test_max_steps_ends_the_loaders() -> None:
     truth = Truth()
     model, optimizer = made(truth)

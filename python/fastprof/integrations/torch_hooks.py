@@ -111,6 +111,10 @@ class Hooks:
     def _switch_off(self, part: str, error: BaseException) -> None:
         self._off.add(part)
         self._fail(f"the automatic sections of {part} were switched off", error)
+        if part == "checkpoint":
+            self._phases.profiler.leave_phase("checkpoint")
+        elif part in ("data", "evaluation"):
+            self._phases.hand_back()  # nobody will tell that it is over
 
     # What runs in every step does as _part() without the call.
 
