@@ -30,9 +30,7 @@ def phases_of_what_follows(session: Session) -> list[str]:
     snapshot = session.profiler.snapshot()
     session.stop()
     names = ("steps", "setup", "warmup", "validation", "checkpoint", "outside")
-    return [
-        names[row.phase] for row in snapshot.sections if snapshot.keys[row.key].name == "later"
-    ]
+    return [names[row.phase] for row in snapshot.sections if snapshot.keys[row.key].name == "later"]
 
 
 def test_in_a_checkpoint() -> None:

@@ -7,6 +7,7 @@ import time
 
 import fastprof
 import pytest
+from fastprof.analysis.checklist import checklist_lines
 
 
 def names(prof: fastprof.Profiler) -> dict[str, int]:
@@ -212,3 +213,22 @@ def test_a_section_of_steps_and_of_what_follows_says_so() -> None:
         "10 of the 30 entries of section forward were after the last step; its count and its "
         "percentiles contain them."
     )
+
+
+def test_the_checklist_is_about_measured_steps_in_every_phase() -> None:
+    with fastprof.Profiler(functions=False, skip_first=1) as prof:
+        for _ in range(9):
+            with fastprof.profile_section("forward"):
+                pass
+            with fastprof.profile_section("backward"):
+                time.sleep(0.002)
+            prof.step()
+        prof.enter_phase("validation")
+        with fastprof.profile_section("eval"):
+            time.sleep(0.002)
+        prof.leave_phase("validation")
+    report = prof.report()
+    expected = checklist_lines(report)
+    assert any(line.startswith("[yes] Forward and backward take most") for line in expected)
+    for phase in ("warmup", "validation", "all"):
+        assert checklist_lines(report.in_phase(phase)) == expected
