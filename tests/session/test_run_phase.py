@@ -232,3 +232,23 @@ def test_the_checklist_is_about_measured_steps_in_every_phase() -> None:
     assert any(line.startswith("[yes] Forward and backward take most") for line in expected)
     for phase in ("warmup", "validation", "all"):
         assert checklist_lines(report.in_phase(phase)) == expected
+
+
+def test_the_overhead_in_the_first_line_is_that_of_a_step() -> None:
+    def small() -> None:
+        pass
+
+    with fastprof.Profiler(skip_first=2, max_overhead=0) as prof:
+        prof.enter_phase("setup")
+        for _ in range(20_000):
+            small()
+        prof.leave_phase("setup")
+        for _ in range(12):
+            time.sleep(0.01)
+            prof.step()
+    overhead = prof.report().overhead
+    assert overhead.steps_share is not None
+    assert overhead.share is not None
+    assert 0 < overhead.steps_share < overhead.share
+    headline = prof.report().to_text().split("\n\n")[0]
+    assert "% of a step" in " ".join(headline.split())
