@@ -19,7 +19,7 @@ from fastprof.names import ascii_name, file_name
 from fastprof.report.correct import correct
 from fastprof.report.model import UNACCOUNTED, FunctionRow, Report
 from fastprof.report.model_gpu import GpuReport
-from fastprof.report.run_phases import ALL, beyond_steps_ns, steps_in
+from fastprof.report.run_phases import ALL, beyond_steps_ns, chosen_phase, steps_in
 from fastprof.snapshot import Key, ThreadTree
 
 _MS = 1e6
@@ -80,6 +80,12 @@ class Timeline:
     overlap_ms: float
     copy_alone_ms: float
     idle: tuple[tuple[str, float], ...]
+
+
+def of_steps(report: Report) -> Report:
+    """Return the report on measured steps, which advice is about; the whole run without any."""
+    phase = chosen_phase(report.snapshot, None)
+    return report if report.phase == phase else report.in_phase(phase)
 
 
 class Facts:

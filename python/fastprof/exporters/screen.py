@@ -63,7 +63,9 @@ def headline(report: Report, width: int) -> list[str]:
     elif steps.count:
         parts.append(f"{steps.count} steps, all of them warm-up")
     parts.append(f"{duration(report.wall_ms)} recorded")
-    if report.overhead.share is not None:
+    if report.overhead.steps_share is not None:
+        parts.append(f"overhead {percent(report.overhead.steps_share)} % of a step")
+    elif report.overhead.share is not None:
         parts.append(f"overhead {percent(report.overhead.share)} %")
     ranks = meta.get("world_size")
     if isinstance(ranks, int) and ranks > 1:

@@ -101,7 +101,9 @@ def build_report(
         functions=functions,
         threads=threads,
         loaders=loaders,
-        overhead=_overhead(whole, of_run),
+        overhead=replace(
+            _overhead(whole, of_run), steps_share=_steps_share(whole, correct_times=correct_times)
+        ),
         notes=(
             *_beyond_note(snapshot, phase),
             *_sections_beyond_note(snapshot, phase),
@@ -439,6 +441,26 @@ def _measured_in_run(snapshot: Snapshot, correction: Correction) -> str:
             f"{', slower bytecode included' if correction.factors.bytecode else ''}."
         )
     return found
+
+
+def _steps_share(whole: Snapshot, *, correct_times: bool) -> float | None:
+    """The part of the measured steps' time that fastprof took meanwhile, in all threads."""
+    steps = whole.steps
+    if not steps.sum_ns or not whole.phases:
+        return None
+    view = view_of(whole, RUN_PHASES[STEPS])
+    correction = correct(view, enabled=correct_times)
+    own_ns = whole.meta.get("own_ns")
+    own = float(own_ns) if isinstance(own_ns, (int, float)) else None
+    hook = has_functions(whole) and correction.overhead_ns is not None
+    if own is None and not hook:
+        return None
+    cost = float((correction.overhead_ns or 0) + correction.bytecode_ns) if hook else 0.0
+    if own is not None:
+        # What sections, steps and loaders cost goes by the entries of sections.
+        entries = sum(row.count for row in whole.sections)
+        cost += own * (sum(row.count for row in view.sections) / entries if entries else 1.0)
+    return min(1.0, cost / steps.sum_ns)
 
 
 def _subtracted(correction: Correction, clamped_ms: float, *, alone: bool) -> str:

@@ -206,6 +206,8 @@ class Overhead:
     ``sections_ms`` is what sections, steps, loaders and the hooks on trainers took,
     ``windows_ms`` what operator windows did.  ``corrected`` says whether ``functions_ms`` was
     subtracted from functions and sections; ``clamped_ms`` is what of it could not be.
+    ``steps_share`` is the part of the measured steps' time that the profiler took in them
+    (operator windows are in no step); None where none were measured.
     """
 
     estimated_ms: float | None
@@ -217,6 +219,7 @@ class Overhead:
     bytecode_ms: float = 0.0
     sections_ms: float | None = None
     windows_ms: float = 0.0
+    steps_share: float | None = None
 
 
 @dataclass(frozen=True, slots=True, repr=False)

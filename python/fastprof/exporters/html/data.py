@@ -65,7 +65,9 @@ def page_data(report: Report) -> dict[str, Any]:
 def _tiles(report: Report) -> list[list[str]]:
     """The main figures: what, how much, and a remark."""
     steps, gpu, memory = report.steps, report.gpu, report.memory
-    overhead = report.overhead.share
+    overhead, of_what = report.overhead.steps_share, "of a step, estimated"
+    if overhead is None:
+        overhead, of_what = report.overhead.share, "of the recorded time, estimated"
     tiles = [["recorded", _unit(report.wall_ms, "ms"), "wall time"]]
     if steps.count:
         spread = f"p95 {number(steps.p95_ms)}, cv {_unit(steps.cv, '%')}"
@@ -75,7 +77,7 @@ def _tiles(report: Report) -> list[list[str]]:
     share = None if memory is None else memory.share
     tiles.append(["GPU busy", _unit(busy, "%"), "of the measured time"])
     tiles.append(["GPU memory", _unit(share, "%"), "reserved at the peak"])
-    tiles.append(["profiler", _unit(overhead, "%"), "estimated cost of the hook"])
+    tiles.append(["profiler", _unit(overhead, "%"), of_what])
     return tiles
 
 
