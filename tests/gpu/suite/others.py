@@ -198,27 +198,30 @@ def _count(who: str) -> Any:
 SEED = """\
 import json, torch
 torch.manual_seed(1234)
-torch.cuda._lazy_call(lambda: None)
+called = []
+{more}
 numbers = torch.rand(8, device="cuda").tolist()
-print(json.dumps({"numbers": numbers, "seed": torch.cuda.initial_seed()}))
+print(json.dumps({{"numbers": numbers, "seed": torch.cuda.initial_seed(), "called": called}}))
 """
+#: Something else that torch has to call when it initialises CUDA.
+QUEUED = "torch.cuda._lazy_call(lambda: called.append(1))"
 
 
 def seed(device_name: str) -> dict[str, Any]:
     """Random numbers of a program that seeds before it uses CUDA."""
     devices.Torch()
-    ways = {
-        "without": "",
-        "gpu auto": "import fastprof; p = fastprof.Profiler(); p.start()\n",
-        "torch first": "import torch, fastprof; p = fastprof.Profiler(); p.start()\n",
+    start = "fastprof.Profiler().start()\n"
+    programs = {
+        "without": SEED.format(more=""),
+        "gpu auto": f"import fastprof; p = {start}" + SEED.format(more=""),
+        "torch first": f"import torch, fastprof; p = {start}" + SEED.format(more=""),
+        "another call": f"import torch, fastprof; p = {start}" + SEED.format(more=QUEUED),
     }
-    found: dict[str, Any] = {}
-    for name, before in ways.items():
-        found[name] = _numbers([sys.executable, "-c", before + SEED])
+    found = {n: _numbers([sys.executable, "-c", text]) for n, text in programs.items()}
     folder = Path(os.environ.get("TMPDIR", "/tmp")) / f"first_day_seed_{os.getpid()}"
     folder.mkdir()
     try:
-        (folder / "program.py").write_text(SEED)
+        (folder / "program.py").write_text(SEED.format(more=""))
         run = [sys.executable, "-m", "fastprof", "run", "program.py"]
         found["fastprof run"] = _numbers(run, folder)
     finally:
