@@ -191,15 +191,10 @@ count_pause(fp_gpu *g, int64_t now)
 static int
 begin_time(fp_gpu *g)
 {
-    fp_drainer_sample_clock(g);
-    pthread_mutex_lock(&g->lock);
-    if (g->ledger.clock.pairs == 0) {
-        pthread_mutex_unlock(&g->lock);
-        fp_why_set(&g->found,
-                   "CUPTI does not tell its time, so nothing can be "
-                   "said about when the GPU did what");
+    if (fp_drainer_begin_clock(g) < 0) {
         return -1;
     }
+    pthread_mutex_lock(&g->lock);
     int64_t now = fp_drainer_device_now(g);
     if (g->ledger.begin_ns == 0) {
         fp_ledger_begin(&g->ledger, now);

@@ -10,6 +10,10 @@
  * come with the flush after next. */
 enum { FOLD_PERIODS = 2, SILENCE_PERIODS = 2 };
 
+/* No activity has ended yet that ends so much later than now: the devices' clocks
+ * are brought into line with the host's by less. */
+#define FUTURE_NS INT64_C(1000000000)
+
 int64_t
 fp_drainer_device_now(const fp_gpu *g)
 {
@@ -104,6 +108,7 @@ fp_drainer_drain(fp_gpu *g)
     fp_buffer *full[FP_BUFFERS];
     uint32_t n = fp_buffers_take_full(&g->buffers, full);
     pthread_mutex_lock(&g->lock);
+    g->ledger.latest_ns = fp_drainer_device_now(g) + FUTURE_NS;
     fp_drainer_read_lanes(g);
     if (g->used == FP_TIER_EXTERNAL) {
         for (uint32_t i = 0; i < n; i++) {
@@ -141,21 +146,6 @@ fp_drainer_watch(fp_gpu *g)
     g->seen_launches = c->launches;
 }
 
-/* CUPTI is asked without the lock, which others wait for with the GIL.  Only this
- * thread changes the map. */
-void
-fp_drainer_sample_clock(fp_gpu *g)
-{
-    fp_clock_map map = g->ledger.clock;
-    if (fp_clock_map_sample(&map, &g->clock, g->cupti.get_timestamp) != 0) {
-        g->cupti_errors++;
-        return;
-    }
-    pthread_mutex_lock(&g->lock);
-    g->ledger.clock = map;
-    pthread_mutex_unlock(&g->lock);
-}
-
 void
 fp_drainer_flush(fp_gpu *g, uint32_t how)
 {
@@ -168,6 +158,7 @@ void
 fp_drainer_end_period(fp_gpu *g)
 {
     fp_drainer_flush(g, 0);
+    fp_drainer_watch_clock(g);
     pthread_mutex_lock(&g->lock);
     fp_drainer_watch(g);
     fp_ledger_age(

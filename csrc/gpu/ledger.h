@@ -38,6 +38,7 @@ typedef struct fp_gpu_counters {
     uint64_t unknown_kind;
     uint64_t truncated; /* a buffer ended inside a record */
     uint64_t stale;     /* from before the recording, or after its end */
+    uint64_t misdated;  /* told by a clock that is not the recording's */
     uint64_t expired_launches;
     uint64_t negative_delay;
 } fp_gpu_counters;
@@ -114,6 +115,7 @@ typedef struct fp_ledger {
     uint32_t attachment;  /* ids of others are not told by this one */
     int64_t begin_ns;     /* of the recording; device clock */
     int64_t end_ns;       /* ... INT64_MAX while it goes on */
+    int64_t latest_ns;    /* nothing can have ended later; 0: not known */
     uint64_t outstanding; /* launches without an activity so far */
     fp_gpu_counters counters;
 } fp_ledger;
