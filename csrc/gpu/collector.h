@@ -90,6 +90,7 @@ typedef struct fp_gpu {
     int64_t detached_ns; /* device clock */
     int clock_is_ours;   /* since it was attached */
     uint64_t seen_misdated;
+    uint64_t aged_records; /* when what waits got older for the last time */
     uint64_t seen_records;
     uint64_t seen_launches;
     uint32_t silent_periods;

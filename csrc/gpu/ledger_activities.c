@@ -18,10 +18,17 @@ typedef struct activity {
 } activity;
 
 static void
-hit(fp_ledger *l, fp_launch *e, const activity *a)
+answer(fp_ledger *l, fp_launch *e)
 {
     l->outstanding -= (uint64_t)fp_launch_is_outstanding(e);
+    l->answered_ns = e->at_ns > l->answered_ns ? e->at_ns : l->answered_ns;
     e->flags |= FP_LAUNCH_HIT;
+}
+
+static void
+hit(fp_ledger *l, fp_launch *e, const activity *a)
+{
+    answer(l, e);
     fp_site site = {e->place, e->via, (fp_how)e->how};
     fp_host_sum *host = fp_sums_host_near(&l->sums, &site, &e->host_row);
     int64_t delay = a->start - e->at_ns;
@@ -179,8 +186,7 @@ answered(fp_ledger *l, uint32_t corr)
 {
     fp_launch *e = fp_launches_find(&l->launches, corr);
     if (e != NULL) {
-        l->outstanding -= (uint64_t)fp_launch_is_outstanding(e);
-        e->flags |= FP_LAUNCH_HIT;
+        answer(l, e);
     }
 }
 

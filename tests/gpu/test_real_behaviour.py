@@ -146,3 +146,86 @@ assert abs(device(t)["wall_ns"] + t.gpu["paused_ns"] - took) < 0.05 * took + 1e7
 assert abs(device(t)["busy_ns"] - own[1]) < 0.05 * own[1] + 1e6
 """
     children.ok(fake_gpu, COMMON + code, tier, str(step_s))
+
+
+# -- a busy device ----------------------------------------------------------------------
+
+
+@each_tier
+def test_a_device_that_is_always_busy_is_shown_busy(fake_gpu: FakeGpu, tier: str) -> None:
+    """The host is far ahead: buffers come back when they are full and over."""
+    code = """
+r = begin(tier, functions=False)
+with profile_section("work"):
+    for _ in range(4):
+        fakegpu.launch("k", 50_000, count=2000)
+time.sleep(0.45)
+t = end(r)
+t.check()
+t.no_faults()
+c = t.counters
+assert c["late"] == 0 and c["kernels"] == 8000, c
+line = device(t)
+assert line["busy_ns"] == t.gpu["sum_ns"] == 8000 * 50_000, line
+assert t.of("k") == {(("work",), None, OWN): 8000}, t.activity
+"""
+    check(fake_gpu, tier, code)
+
+
+@each_tier
+def test_one_kernel_longer_than_any_patience(fake_gpu: FakeGpu, tier: str) -> None:
+    """With launches waiting behind it: of 100 flush periods none brings a record."""
+    code = """
+r = begin(tier, functions=False, period_s=0.01)
+with profile_section("work"):
+    fakegpu.launch("long", 1_000_000_000)
+    fakegpu.launch("k", 50_000, count=300)
+time.sleep(1.1)
+t = end(r)
+t.check()
+t.no_faults()
+assert t.counters["late"] == 0, t.counters
+assert device(t)["busy_ns"] == t.gpu["sum_ns"] == 1_000_000_000 + 300 * 50_000
+assert t.of("k") == {(("work",), None, OWN): 300}, t.activity
+"""
+    check(fake_gpu, tier, code)
+
+
+@each_tier
+@pytest.mark.parametrize("how", ["stop", "pause"])
+def test_the_end_waits_for_a_queue_that_delivers_nothing(
+    fake_gpu: FakeGpu, tier: str, how: str
+) -> None:
+    code = """
+r = begin(tier)
+with profile_section("work"):
+    fakegpu.launch("k", 1_000_000, count=500)
+if sys.argv[2] == "pause":
+    r.gpu_pause("torch.profiler")
+t = end(r)
+t.check()
+t.no_faults()
+assert t.counters["kernels"] == 500 and t.counters["late"] == 0, t.counters
+"""
+    children.ok(fake_gpu, COMMON + code, tier, how)
+
+
+def test_a_captured_launch_is_not_waited_for(fake_gpu: FakeGpu) -> None:
+    code = """
+r = begin(tier, functions=False)
+with profile_section("capture"):
+    fakegpu.capture_begin()
+    fakegpu.launch("k", 1000, count=50)
+    graph = fakegpu.instantiate(fakegpu.capture_end())
+with profile_section("replay"):
+    for _ in range(5):
+        fakegpu.replay(graph)
+        fakegpu.synchronize()
+began = time.monotonic()
+t = end(r)
+assert time.monotonic() - began < 0.15
+t.check()
+t.no_faults()
+assert t.of("k") == {(("replay",), ("capture",), CAPTURED): 250}, t.activity
+"""
+    check(fake_gpu, "callbacks", code)
