@@ -70,7 +70,9 @@ def _correct(snapshot: Snapshot, enabled: bool) -> Correction:
     columns: list[tuple[int, ...]] = []
     overhead = 0.0
     clamped = 0.0
-    needs = [_hook_ns(tree, snapshot.keys, costs, snapshot.calibration) for tree in snapshot.threads]
+    needs = [
+        _hook_ns(tree, snapshot.keys, costs, snapshot.calibration) for tree in snapshot.threads
+    ]
     often = _called_often(snapshot)
     # What the hook costs this program, where the run says so.
     factors: HookFactors | None = (
