@@ -13,6 +13,7 @@ from typing import Any, TextIO
 
 from fastprof.errors import UnknownSectionError
 from fastprof.report import formats
+from fastprof.report.figures import duration, number
 from fastprof.report.findings import Examination, Finding
 from fastprof.report.in_run import UnprofiledStep
 from fastprof.report.loaders import LoaderRow
@@ -411,10 +412,10 @@ class Report:
 
     def __repr__(self) -> str:
         steps = self.steps
-        mean = "" if steps.mean_ms is None else f" of {steps.mean_ms:.3g} ms"
+        mean = "" if steps.mean_ms is None else f" of {duration(steps.mean_ms)}"
         program = self.meta.get("command")
         of = "" if program is None else f" {str(program)!r:.80}"
         return (
             f"<fastprof.Report{of}: {steps.count} steps{mean}, {len(self.functions)} functions, "
-            f"{self.wall_ms / 1000:.3g} s recorded>"
+            f"{number(self.wall_ms / 1000)} s recorded>"
         )

@@ -102,7 +102,7 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "rule": finding.rule,
         "severity": finding.severity,
         "title": tables.name(finding.title),
-        "value": f"{finding.value:.4g} {tables.name(finding.unit)}",
+        "value": f"{number(finding.value)} {tables.name(finding.unit)}",
         "threshold": tables.name(finding.threshold),
         "source": tables.name(finding.source),
         "evidence": [tables.name(text) for text in finding.evidence],
