@@ -21,6 +21,7 @@ typedef struct fp_recorder_phases {
     int64_t since; /* ticks, while a layer is on */
     int64_t ticks[FP_RUN_PHASES];
     uint64_t entries[FP_RUN_PHASES]; /* how often each began */
+    uint64_t saved; /* 1 + steps there were at the last checkpoint; 0: none */
 } fp_recorder_phases;
 
 /* A look at what the recording costs, some nodes at each step; see budget.c. */

@@ -59,6 +59,17 @@ phase_of_steps(const fp_recorder *r)
     return count < skip ? FP_RUN_WARMUP : FP_RUN_STEPS;
 }
 
+/* Is a checkpoint that begins now a file of the one before?  No step has ended
+ * since. */
+static int
+goes_on_saving(fp_recorder *r)
+{
+    const fp_steps *s = r->stepper != NULL ? r->stepper->steps : NULL;
+    uint64_t before = r->phases.saved;
+    r->phases.saved = 1 + (s != NULL ? s->count : 0);
+    return before == r->phases.saved;
+}
+
 static void
 set_phase_at(fp_recorder *r, fp_run_phase phase, int goes_on, int64_t now)
 {
@@ -66,6 +77,9 @@ set_phase_at(fp_recorder *r, fp_run_phase phase, int goes_on, int64_t now)
         fp_recorder_phase_ends(r, now);
     }
     r->phases.now = phase;
+    if (phase == FP_RUN_CHECKPOINT && !goes_on) {
+        goes_on = goes_on_saving(r);
+    }
     r->phases.entries[phase] += !goes_on;
     const fp_thread *own = fp_recorder_own_thread(r);
     for (fp_thread *t = r->threads; t != NULL; t = t->next) {

@@ -206,9 +206,9 @@ def test_checkpoints_through_safetensors(tmp_path, monkeypatch, raises) -> None:
     assert tensors.save_file is before
     report = loop.report()
     row = next(row for row in report.phases if row.name == "checkpoint")
-    assert row.entries == (8 if raises else 6)
+    assert row.entries == 2, "files that are written without a step in between are one"
     assert row.wall_ms >= truth.ms["checkpoint"] >= 80
-    assert report.in_phase("all").section("checkpoint").count == row.entries
+    assert report.in_phase("all").section("checkpoint").count == (8 if raises else 6)
     assert report.steps.count == 6
     assert tensors.load_file(tmp_path / "a.safetensors").keys() == model.state_dict().keys()
 

@@ -252,3 +252,14 @@ def test_the_overhead_in_the_first_line_is_that_of_a_step() -> None:
     assert 0 < overhead.steps_share < overhead.share
     headline = prof.report().to_text().split("\n\n")[0]
     assert "% of a step" in " ".join(headline.split())
+
+
+def test_files_saved_without_a_step_in_between_are_one_checkpoint() -> None:
+    with fastprof.Profiler(functions=False, skip_first=0) as prof:
+        for _ in range(3):
+            for _ in range(4):
+                prof.step()
+            for _ in range(5):
+                prof.enter_phase("checkpoint")
+                prof.leave_phase("checkpoint")
+    assert names(prof)["checkpoint"] == 3
