@@ -200,6 +200,13 @@ def outside(ms: float, *nodes: Node) -> Snapshot:
     )
 
 
+def test_a_script_that_starts_a_trainer_is_not_what_to_look_at() -> None:
+    fit = py("fit", 522, "/usr/lib/python3/site-packages/lightning/trainer.py", "Trainer.fit")
+    made = outside(60, calls(py("<module>", 1, "/x/train.py"), 0, 1, calls(fit, 45, 30)))
+    assert "unaccounted" not in found(made)
+    assert "train.py" not in text(noted(made)["unaccounted"])
+
+
 def test_what_is_in_no_phase_is_named_by_function_and_line() -> None:
     step = calls(py("step", 40, "/x/rl.py", "Pole.step"), 25, 30,
                  calls(c_function("<built-in method math.sin>", "math.sin"), 20, 900))  # fmt: skip
