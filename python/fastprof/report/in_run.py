@@ -11,7 +11,7 @@ Python 3.12, how much slower its bytecode is.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from math import comb
 from statistics import median
 
@@ -252,8 +252,7 @@ def _exact(total: _Part, calls: float, bytecode: float) -> HookFactors | None:
 def scaled(calibration: Calibration, factors: HookFactors) -> Calibration:
     """Return the costs of calls in this program."""
     costs = {
-        f.name: EventCost(cost.inside_ns * factors.calls, cost.outside_ns * factors.calls)
-        for f in fields(calibration)
-        if isinstance(cost := getattr(calibration, f.name), EventCost)
+        kind: EventCost(cost.inside_ns * factors.calls, cost.outside_ns * factors.calls)
+        for kind, cost in calibration.costs().items()
     }
     return replace(calibration, slowdown=1.0 / (1.0 - factors.bytecode), **costs)
