@@ -12,6 +12,7 @@ from typing import Any
 import baseline
 import fastprof_adapter
 import peers
+import truth_measure
 import workloads
 from harness import Candidate
 
@@ -141,6 +142,8 @@ def main(argv: list[str]) -> int:
         result = calls(arguments[0], arguments[1], int(arguments[2]))
     elif program == "section_uses":
         result = section_uses(arguments[0], int(arguments[1]))
+    elif program == "truth":
+        result = truth_measure.measure(int(arguments[0]), int(arguments[1]))
     else:
         result = {"sections": sections, "steps": steps, "contexts": contexts}[program](
             int(arguments[0])

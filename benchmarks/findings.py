@@ -24,7 +24,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -197,8 +197,12 @@ def examine(script: Script, folder: Path, *, fixes: bool, rounds: int) -> Result
     result = Result(script.name, sorted(script.right))
     profile(script, folder, result)
     rules = [rule for rule, *_ in result.found]
-    if fixes and script.fix is not None and script.fix.rule in rules:
-        measure(script, script.fix, folder, rounds, result)
+    if fixes and script.fix is not None:
+        # Of several right rules any may have seen it; what is to be done is the same.
+        known = [script.fix.rule, *(r for r in rules if r in script.right)]
+        rule = next((r for r in known if r in rules), None)
+        if rule is not None:
+            measure(script, replace(script.fix, rule=rule), folder, rounds, result)
     for rule, severity, title, saving in result.found:
         mark = "right" if rule in script.right else (
             "machine" if rule in _OF_THE_MACHINE else "WRONG"

@@ -2,8 +2,8 @@
 
     python benchmarks/run.py [CASE ...] [--quick] [--rounds N] [--json FILE]
 
-Cases: functions, sections, truth, e2e, import, memory, outliers, report, windows, gpu,
-instructions;
+Cases: functions, sections, truth, e2e, import, memory, outliers, report, windows,
+unprofiled, gpu, instructions;
 default is all but ``instructions``, which needs valgrind and minutes.
 """
 
@@ -26,6 +26,7 @@ _CASES = {
     "outliers": "cases.outliers",
     "report": "cases.report",
     "windows": "cases.windows",
+    "unprofiled": "cases.unprofiled",
     "gpu": "cases.gpu",
     "instructions": "cases.instructions",
 }

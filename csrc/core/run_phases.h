@@ -22,7 +22,8 @@ typedef enum fp_run_phase {
     FP_RUN_WARMUP,
     FP_RUN_VALIDATION,
     FP_RUN_CHECKPOINT,
-    FP_RUN_OUTSIDE, /* between epochs and after the loop */
+    FP_RUN_OUTSIDE,    /* between epochs and after the loop */
+    FP_RUN_UNPROFILED, /* steps without the function hook; see steps_pairs.h */
     FP_RUN_PHASES,
 } fp_run_phase;
 
@@ -30,7 +31,8 @@ typedef enum fp_run_phase {
 static inline int
 fp_run_phase_steps(fp_run_phase phase)
 {
-    return phase == FP_RUN_STEPS || phase == FP_RUN_WARMUP;
+    return phase == FP_RUN_STEPS || phase == FP_RUN_WARMUP ||
+           phase == FP_RUN_UNPROFILED;
 }
 
 /* The base of a phase: the node at which the paths of that phase begin.  That of

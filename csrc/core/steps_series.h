@@ -15,7 +15,8 @@ typedef struct fp_series_column {
 } fp_series_column;
 
 typedef struct fp_series {
-    int64_t start[FP_STEPS_RECENT]; /* ticks */
+    int64_t number[FP_STEPS_RECENT]; /* among all steps of the run, from 0 */
+    int64_t start[FP_STEPS_RECENT];  /* ticks */
     int64_t cpu_ns[FP_STEPS_RECENT];
     int64_t gc_ticks[FP_STEPS_RECENT];
     int64_t switches[FP_STEPS_RECENT];

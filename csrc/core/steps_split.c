@@ -1,5 +1,7 @@
 #include "core/steps_split.h"
 
+#include "core/steps_pairs.h"
+
 /* ---- places ---- */
 
 /* The slot of (node, kind); NULL: the table is full. */
@@ -295,9 +297,11 @@ add_sums(fp_split_sums *into, const fp_split_sums *from)
 }
 
 static void
-put_row(fp_split *s, uint32_t row, int64_t start, const fp_usage *now)
+put_row(fp_split *s, uint32_t row, uint64_t number, int64_t start,
+        const fp_usage *now)
 {
     fp_series *series = &s->series;
+    series->number[row] = (int64_t)number;
     int64_t cpu_ns = spent(s->at.cpu_ns, now->cpu_ns);
     series->start[row] = start;
     series->cpu_ns[row] = cpu_ns;
@@ -328,7 +332,11 @@ fp_split_end_step(fp_thread *t, int64_t start, int64_t now, int measured)
             s->signal_steps[i] += watched >> i & 1;
         }
         uint64_t n = fp_steps_measured(t->steps);
-        put_row(s, (uint32_t)((n - 1) % FP_STEPS_RECENT), start, &usage);
+        put_row(s, (uint32_t)((n - 1) % FP_STEPS_RECENT), t->steps->count - 1,
+                start, &usage);
+    }
+    if (s->pairs != NULL) {
+        fp_pairs_end_step(s->pairs, t, measured);
     }
     s->at = s->paused_at = usage;
     s->signals_before = s->signals;
@@ -422,6 +430,7 @@ fp_split_destroy(fp_thread *t)
     if (t->split != NULL) {
         fp_run_delay_close(&t->split->delay);
         fp_series_fini(&t->split->series, &t->alloc);
+        fp_pairs_destroy(t->split->pairs, &t->alloc);
         fp_alloc_give(&t->alloc, t->split, 1, sizeof(*t->split));
         t->split = NULL;
     }
@@ -430,5 +439,6 @@ fp_split_destroy(fp_thread *t)
 size_t
 fp_split_bytes(const fp_split *s)
 {
-    return sizeof(*s) + s->series.columns * FP_STEPS_RECENT * sizeof(int64_t);
+    return sizeof(*s) + s->series.columns * FP_STEPS_RECENT * sizeof(int64_t) +
+           (s->pairs != NULL ? sizeof(*s->pairs) : 0);
 }

@@ -83,6 +83,7 @@ typedef struct fp_split {
     uint32_t places;
     uint16_t used; /* places of this step: index + 1 of the first */
     fp_series series;
+    struct fp_pairs *pairs; /* owned; NULL: every step was recorded */
 } fp_split;
 
 /* A step begins at [now], and what is known of one under way is dropped.  Made

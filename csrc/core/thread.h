@@ -333,6 +333,17 @@ fp_status
 fp_thread_keep_outliers(fp_thread *t, uint32_t limit, const fp_clock *clock,
                         int64_t now);
 
+/* The step that begins now and those that follow are not measured, and are recorded
+ * without the function hook: see steps_pairs.h.  FP_ENOTFOUND: not during the warm-up.
+ * The caller changes the phase of the run to FP_RUN_UNPROFILED. */
+fp_status
+fp_thread_begin_unprofiled(fp_thread *t);
+
+/* ... until here, where a measured step begins at [now].  Not [valid]: what took
+ * place meanwhile was no step like the others. */
+void
+fp_thread_end_unprofiled(fp_thread *t, int valid, int64_t now);
+
 /* Ends a step.  fp_thread_start_steps was called. */
 void
 fp_thread_end_step(fp_thread *t, int64_t now);

@@ -1,5 +1,6 @@
 /* Opening and closing sections, and the steps that they are rows of. */
 #include "core/outliers.h"
+#include "core/steps_pairs.h"
 #include "core/steps_split.h"
 
 #include <string.h>
@@ -302,6 +303,22 @@ end_outlier(fp_thread *t, int64_t start, int64_t now)
     }
 }
 
+/* The step under way begins at [now]; of what it was nothing is left. */
+static void
+restart_step(fp_thread *t, int64_t now)
+{
+    for (fp_section *s = t->touched; s != NULL; s = s->next_touched) {
+        s->step_ticks = 0;
+        s->touched = 0;
+    }
+    t->touched = NULL;
+    t->steps->start = t->steps->paused_at = now;
+    t->steps->paused_ticks = 0;
+    t->steps->paused = !fp_run_phase_steps(t->run_phase);
+    t->bottom_since = now;
+    fp_split_start(t, now);
+}
+
 fp_status
 fp_thread_start_steps(fp_thread *t, uint64_t skip, int64_t now)
 {
@@ -311,20 +328,30 @@ fp_thread_start_steps(fp_thread *t, uint64_t skip, int64_t now)
             return FP_ENOMEM;
         }
     }
-    /* Of a step given up for this one nothing is left. */
-    for (fp_section *s = t->touched; s != NULL; s = s->next_touched) {
-        s->step_ticks = 0;
-        s->touched = 0;
-    }
-    t->touched = NULL;
     t->steps->skip = skip;
-    t->steps->start = t->steps->paused_at = now;
-    t->steps->paused_ticks = 0;
-    t->steps->paused = !fp_run_phase_steps(t->run_phase);
-    t->bottom_since = now;
-    fp_split_start(t, now);
+    restart_step(t, now);
     begin_outliers(t, now);
     return FP_OK;
+}
+
+fp_status
+fp_thread_begin_unprofiled(fp_thread *t)
+{
+    if (t->steps->count < t->steps->skip || t->split == NULL) {
+        return FP_ENOTFOUND;
+    }
+    fp_status status = fp_pairs_begin(&t->split->pairs, t);
+    t->steps->unprofiled = status == FP_OK;
+    return status;
+}
+
+void
+fp_thread_end_unprofiled(fp_thread *t, int valid, int64_t now)
+{
+    t->steps->unprofiled = 0;
+    fp_pairs_end(t->split->pairs, valid);
+    /* Whoever looks at the nodes has not lost sight of those of measured steps. */
+    restart_step(t, now);
 }
 
 fp_status

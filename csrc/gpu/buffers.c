@@ -20,7 +20,7 @@ fp_buffers_fini(fp_buffers *b)
 }
 
 uint8_t *
-fp_buffers_lend(fp_buffers *b, size_t *size)
+fp_buffers_lend(fp_buffers *b, size_t *size, int64_t now)
 {
     for (int i = 0; i < FP_BUFFERS; i++) {
         fp_buffer *s = &b->slot[i];
@@ -34,6 +34,7 @@ fp_buffers_lend(fp_buffers *b, size_t *size)
         }
         if (s->data != NULL) {
             *size = FP_BUFFER_BYTES;
+            atomic_store_explicit(&s->lent_at, now, memory_order_relaxed);
             atomic_store(&s->state, FP_BUFFER_LENT);
             return s->data;
         }
@@ -101,4 +102,17 @@ fp_buffers_lent(const fp_buffers *b)
         n += atomic_load(&b->slot[i].state) == FP_BUFFER_LENT;
     }
     return n;
+}
+
+int64_t
+fp_buffers_oldest(const fp_buffers *b)
+{
+    int64_t oldest = INT64_MAX;
+    for (int i = 0; i < FP_BUFFERS; i++) {
+        int64_t at = atomic_load(&b->slot[i].lent_at);
+        if (atomic_load(&b->slot[i].state) == FP_BUFFER_LENT && at < oldest) {
+            oldest = at;
+        }
+    }
+    return oldest;
 }

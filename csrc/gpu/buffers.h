@@ -15,8 +15,10 @@
 #include <stdatomic.h>
 
 enum {
-    FP_BUFFERS = 64, /* since CUDA 13 each thread that launches holds one */
-    FP_BUFFER_BYTES = 1 << 19, /* about 1 800 launches */
+    FP_BUFFERS = 256, /* since CUDA 13 each thread that launches holds one */
+    /* Some 550 launches.  One that is not full comes back with a flush only if
+     * nothing in it is under way, which on a busy device is never. */
+    FP_BUFFER_BYTES = 1 << 17,
     FP_SPARE_BYTES = 1 << 16,
 };
 
@@ -35,6 +37,7 @@ typedef struct fp_buffer {
     void *context;
     uint32_t stream;
     uint64_t order; /* of completion */
+    _Atomic int64_t lent_at;
 } fp_buffer;
 
 typedef struct fp_buffers {
@@ -54,9 +57,9 @@ fp_buffers_init(fp_buffers *b, const fp_alloc *a);
 void
 fp_buffers_fini(fp_buffers *b);
 
-/* Any thread.  Never NULL. */
+/* Any thread.  Never NULL.  [now]: ticks. */
 uint8_t *
-fp_buffers_lend(fp_buffers *b, size_t *size);
+fp_buffers_lend(fp_buffers *b, size_t *size, int64_t now);
 
 /* Any thread.  1 if there is something to decode now. */
 int
@@ -73,5 +76,9 @@ fp_buffers_give_back(fp_buffer *taken);
 /* How many CUPTI holds. */
 uint32_t
 fp_buffers_lent(const fp_buffers *b);
+
+/* Since when it has had the oldest of them; INT64_MAX: it holds none. */
+int64_t
+fp_buffers_oldest(const fp_buffers *b);
 
 #endif

@@ -123,6 +123,7 @@ forget_calls_of_before(const fp_gpu *g, fp_lane *lane)
         lane->attachment = now;
         lane->last_call = UINT64_MAX;
         lane->sync_depth = 0;
+        lane->calls = 0;
     }
 }
 
@@ -136,6 +137,7 @@ on_api(fp_gpu *g, fp_lane *lane, const fp_thread *self, int domain,
         if (what != FP_API_SYNC) {
             write_launch(g, lane, self, domain, call->correlation,
                          what == FP_API_GRAPH);
+            lane->calls++;
         }
         if (waits && lane->sync_depth++ == 0) {
             lane->sync_since = fp_clock_now(&g->clock);
@@ -143,6 +145,9 @@ on_api(fp_gpu *g, fp_lane *lane, const fp_thread *self, int domain,
     }
     else {
         int64_t blocked = 0;
+        if (what != FP_API_SYNC && lane->calls != 0) {
+            lane->calls--;
+        }
         if (waits && lane->sync_depth != 0 && --lane->sync_depth == 0) {
             blocked = write_sync(g, lane, self);
         }
@@ -169,6 +174,8 @@ on_graph_node(fp_gpu *g, fp_lane *lane, const fp_thread *self, uint32_t cbid,
         write(g, lane,
               &(fp_event){.kind = FP_EVENT_CAPTURE,
                           .id = id,
+                          .corr = (uint32_t)lane->last_call,
+                          .section = lane->calls != 0,
                           .place = site.place != 0 ? site.place : site.via});
     }
     else if (g->cupti.get_graph_node_id(graph->original_node, &original) ==

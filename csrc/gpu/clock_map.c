@@ -11,6 +11,9 @@ enum { SLEW_PART = 10, STEP_NS = 100000 };
  * better than the scale that the clock starts with. */
 enum { BASELINE_NS = 100000000 };
 
+/* Records may be so much newer than the last pair. */
+#define FUTURE_NS INT64_C(3000000000)
+
 void
 fp_clock_map_init(fp_clock_map *m, double ns_per_tick)
 {
@@ -56,39 +59,6 @@ is_step(const fp_clock_map *m, const fp_clock_pair *a, int64_t ticks,
     return ns < 0 || off > expected / SLEW_PART + STEP_NS;
 }
 
-/* Over all pairs since the last step. */
-static void
-measure_slope(fp_clock_map *m)
-{
-    const fp_clock_pair *last = &m->pair[m->pairs - 1], *first = last;
-    while (first > m->pair && !first->stepped) {
-        first--;
-    }
-    double ns = (double)(last->gpu_ns - first->gpu_ns);
-    m->slope = ns >= BASELINE_NS ? ns / (double)(last->ticks - first->ticks)
-                                 : m->ns_per_tick;
-}
-
-void
-fp_clock_map_add(fp_clock_map *m, int64_t ticks, int64_t gpu_ns)
-{
-    int stepped = 0;
-    if (m->pairs != 0) {
-        const fp_clock_pair *last = &m->pair[m->pairs - 1];
-        if (ticks <= last->ticks) {
-            return;
-        }
-        stepped = is_step(m, last, ticks, gpu_ns);
-    }
-    if (m->pairs == FP_CLOCK_PAIRS) {
-        m->pairs--;
-        memmove(m->pair, m->pair + 1, m->pairs * sizeof(m->pair[0]));
-    }
-    m->pair[m->pairs++] = (fp_clock_pair){ticks, gpu_ns, stepped != 0};
-    m->steps += stepped != 0;
-    measure_slope(m);
-}
-
 /* Only differences become floating-point numbers: those are exact to far less
  * than 1 ns for days. */
 static int64_t
@@ -99,14 +69,71 @@ along(const fp_clock_pair *from, int64_t ticks, double slope)
     return from->gpu_ns + nearest;
 }
 
-static int64_t
-between(const fp_clock_map *m, const fp_clock_pair *a, const fp_clock_pair *b,
-        int64_t ticks)
+static void
+measure_slope(fp_clock_map *m)
 {
-    if (b->stepped) {
-        int64_t to_a = ticks - a->ticks, to_b = b->ticks - ticks;
-        return along(to_a < to_b ? a : b, ticks, m->slope);
+    const fp_clock_pair *last = &m->pair[m->pairs - 1], *first = m->pair;
+    double ns = (double)(last->gpu_ns - first->gpu_ns);
+    m->slope = ns >= BASELINE_NS ? ns / (double)(last->ticks - first->ticks)
+                                 : m->ns_per_tick;
+}
+
+static void
+keep_step(fp_clock_map *m, int64_t after, int64_t before)
+{
+    if (m->steps_kept == FP_CLOCK_STEPS) {
+        m->steps_kept--;
+        memmove(m->step, m->step + 1, m->steps_kept * sizeof(m->step[0]));
     }
+    m->step[m->steps_kept++] = (fp_clock_step){after, before, m->shift};
+    m->steps++;
+}
+
+void
+fp_clock_map_add(fp_clock_map *m, int64_t ticks, int64_t gpu_ns)
+{
+    gpu_ns -= m->shift;
+    if (m->pairs != 0) {
+        const fp_clock_pair *last = &m->pair[m->pairs - 1];
+        if (ticks <= last->ticks) {
+            return;
+        }
+        if (is_step(m, last, ticks, gpu_ns)) {
+            int64_t expected = along(last, ticks, m->slope);
+            m->shift += gpu_ns - expected;
+            gpu_ns = expected;
+            keep_step(m, last->gpu_ns, expected);
+        }
+    }
+    if (m->pairs == FP_CLOCK_PAIRS) {
+        m->pairs--;
+        memmove(m->pair, m->pair + 1, m->pairs * sizeof(m->pair[0]));
+    }
+    m->pair[m->pairs++] = (fp_clock_pair){ticks, gpu_ns};
+    measure_slope(m);
+}
+
+/* By the newest shift that puts it where that shift held, and not into the
+ * future. */
+int64_t
+fp_clock_map_find_steady(const fp_clock_map *m, int64_t gpu_ns)
+{
+    int64_t latest = m->pair[m->pairs - 1].gpu_ns + FUTURE_NS;
+    for (uint32_t i = m->steps_kept; i-- > 0;) {
+        const fp_clock_step *s = &m->step[i];
+        int64_t at = gpu_ns - s->shift;
+        if (at >= s->after && at <= latest) {
+            return at;
+        }
+        latest = s->before;
+    }
+    int64_t first = m->steps == m->steps_kept ? 0 : m->step[0].shift;
+    return gpu_ns - first <= latest ? gpu_ns - first : gpu_ns - m->shift;
+}
+
+static int64_t
+between(const fp_clock_pair *a, const fp_clock_pair *b, int64_t ticks)
+{
     double ns = (double)(b->gpu_ns - a->gpu_ns);
     return along(a, ticks, ns / (double)(b->ticks - a->ticks));
 }
@@ -129,7 +156,7 @@ fp_clock_map_to_gpu(const fp_clock_map *m, int64_t ticks)
     if (after == m->pairs) {
         return along(a, ticks, m->slope);
     }
-    return between(m, a, a + 1, ticks);
+    return between(a, a + 1, ticks);
 }
 
 int64_t

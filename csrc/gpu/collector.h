@@ -88,6 +88,9 @@ typedef struct fp_gpu {
     int64_t next_flush;
     int64_t grace_ns;    /* to wait for what is under way when detaching */
     int64_t detached_ns; /* device clock */
+    int clock_is_ours;   /* since it was attached */
+    uint64_t seen_misdated;
+    uint64_t aged_records; /* when what waits got older for the last time */
     uint64_t seen_records;
     uint64_t seen_launches;
     uint32_t silent_periods;
@@ -101,6 +104,7 @@ typedef struct fp_gpu {
     _Atomic uint64_t cupti_errors;
     _Atomic uint64_t push_errors; /* external correlation was given up */
     uint64_t taken; /* periods in which launches had no records at all */
+    uint64_t clocks_taken_back; /* times that CUPTI's clock was replaced */
     int64_t paused_ns;
     _Atomic uint64_t pauses;
     fp_why why; /* why it is off, or what is worse than it could be */

@@ -25,6 +25,7 @@ static const fp_symbol symbols[] = {
     WANTED("cuptiActivityEnableRuntimeApi", enable_runtime_api),
     WANTED("cuptiActivityEnableDriverApi", enable_driver_api),
     WANTED("cuptiGetGraphNodeId", get_graph_node_id),
+    WANTED("cuptiActivityRegisterTimestampCallback", register_clock),
 };
 
 int

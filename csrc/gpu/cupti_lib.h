@@ -40,6 +40,7 @@ typedef struct fp_cupti {
     int (*enable_runtime_api)(uint32_t cbid, uint8_t enable); /* 12.6 */
     int (*enable_driver_api)(uint32_t cbid, uint8_t enable);  /* 12.6 */
     int (*get_graph_node_id)(void *node, uint64_t *id);
+    int (*register_clock)(uint64_t (*now_ns)(void)); /* 11.6 */
 } fp_cupti;
 
 /* Opens the library at [path] (see fp_library_open) and asks its version.  The CUDA driver must be initialised

@@ -3,6 +3,7 @@
  *   drainer.c         the thread itself
  *   drainer_decode.c  lanes and buffers are brought to the ledger
  *   drainer_attach.c  CUPTI is switched on and off
+ *   drainer_clock.c   CUPTI's clock is read, and taken back if it was replaced
  *
  * What these call of each other; on that thread alone, and but for
  * fp_drainer_read_lanes without the collector's lock. */
@@ -36,10 +37,6 @@ fp_drainer_drain(fp_gpu *g);
 void
 fp_drainer_flush(fp_gpu *g, uint32_t how);
 
-/* A pair of both clocks for the ledger. */
-void
-fp_drainer_sample_clock(fp_gpu *g);
-
 /* Do records come at all?  The lock is held. */
 void
 fp_drainer_watch(fp_gpu *g);
@@ -47,6 +44,21 @@ fp_drainer_watch(fp_gpu *g);
 /* A fp_drainer_flush period is over. */
 void
 fp_drainer_end_period(fp_gpu *g);
+
+/* ---- drainer_clock.c ---- */
+
+/* A pair of both clocks for the ledger. */
+void
+fp_drainer_sample_clock(fp_gpu *g);
+
+/* Before kinds are switched on.  0; or -1 and g->found says why CUPTI's times are
+ * of no use. */
+int
+fp_drainer_begin_clock(fp_gpu *g);
+
+/* Records came with times of another clock? */
+void
+fp_drainer_watch_clock(fp_gpu *g);
 
 /* ---- drainer_attach.c ---- */
 

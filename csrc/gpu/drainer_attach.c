@@ -191,15 +191,10 @@ count_pause(fp_gpu *g, int64_t now)
 static int
 begin_time(fp_gpu *g)
 {
-    fp_drainer_sample_clock(g);
-    pthread_mutex_lock(&g->lock);
-    if (g->ledger.clock.pairs == 0) {
-        pthread_mutex_unlock(&g->lock);
-        fp_why_set(&g->found,
-                   "CUPTI does not tell its time, so nothing can be "
-                   "said about when the GPU did what");
+    if (fp_drainer_begin_clock(g) < 0) {
         return -1;
     }
+    pthread_mutex_lock(&g->lock);
     int64_t now = fp_drainer_device_now(g);
     if (g->ledger.begin_ns == 0) {
         fp_ledger_begin(&g->ledger, now);
@@ -258,48 +253,51 @@ fp_drainer_attach(fp_gpu *g)
 
 /* ---- switching off ---- */
 
+typedef struct outlook {
+    uint64_t records;
+    int may_come; /* activities, as far as anybody knows */
+    int must_come;
+} outlook;
+
 /* Of external correlation nothing is known before CUPTI gives the buffer back,
  * and that is when the activities in it are over. */
-static int
-something_is_outstanding(fp_gpu *g)
+static outlook
+look_ahead(fp_gpu *g)
 {
-    if (g->used == FP_TIER_EXTERNAL && fp_buffers_lent(&g->buffers) != 0) {
-        return 1;
-    }
+    outlook o;
     pthread_mutex_lock(&g->lock);
-    int outstanding =
-        g->ledger.outstanding != 0 || g->ledger.parked_count != 0;
+    o.records = g->ledger.counters.records;
+    o.may_come = g->ledger.outstanding != 0 || g->ledger.parked_count != 0;
+    o.must_come = g->taken == 0 && fp_ledger_expects(&g->ledger);
     pthread_mutex_unlock(&g->lock);
-    return outstanding;
-}
-
-static uint64_t
-count_records(fp_gpu *g)
-{
-    pthread_mutex_lock(&g->lock);
-    uint64_t records = g->ledger.counters.records;
-    pthread_mutex_unlock(&g->lock);
-    return records;
+    o.may_come |=
+        g->used == FP_TIER_EXTERNAL && fp_buffers_lent(&g->buffers) != 0;
+    return o;
 }
 
 /* Waits for activities of what was launched, without synchronizing: until they
- * have come, none comes any more, or the time is over. */
+ * have come, none comes any more, or the time is over.  A deep queue delivers
+ * nothing until it is through; launches that are older than one that was answered
+ * may have had nothing to do. */
 static void
 await_activities(fp_gpu *g)
 {
-    enum { NAP_NS = 2000000, QUIET_NS = 200000000 };
+    enum { NAP_NS = 2000000 };
+    const int64_t quiet_ns =
+        g->used == FP_TIER_EXTERNAL ? 1000000000 : 200000000;
     const struct timespec nap = {0, NAP_NS};
     int64_t begin = fp_drainer_monotonic_ns(), heard = begin;
     uint64_t records = 0;
     for (;;) {
         fp_drainer_flush(g, 0);
         int64_t now = fp_drainer_monotonic_ns();
-        if (count_records(g) != records) {
-            records = count_records(g);
+        outlook o = look_ahead(g);
+        if (o.records != records) {
+            records = o.records;
             heard = now;
         }
-        if (!something_is_outstanding(g) || now - begin >= g->grace_ns ||
-            now - heard >= QUIET_NS) {
+        if (!o.may_come || now - begin >= g->grace_ns ||
+            (!o.must_come && now - heard >= quiet_ns)) {
             return;
         }
         nanosleep(&nap, NULL);

@@ -10,6 +10,14 @@
  * come with the flush after next. */
 enum { FOLD_PERIODS = 2, SILENCE_PERIODS = 2 };
 
+/* No activity has ended yet that ends so much later than now: the devices' clocks
+ * are brought into line with the host's by less. */
+#define FUTURE_NS INT64_C(1000000000)
+
+/* What CUPTI keeps for so long may be one that it does not write into. */
+#define PATIENCE_NS INT64_C(60000000000)
+#define MARGIN_NS INT64_C(1000000)
+
 int64_t
 fp_drainer_device_now(const fp_gpu *g)
 {
@@ -104,6 +112,7 @@ fp_drainer_drain(fp_gpu *g)
     fp_buffer *full[FP_BUFFERS];
     uint32_t n = fp_buffers_take_full(&g->buffers, full);
     pthread_mutex_lock(&g->lock);
+    g->ledger.latest_ns = fp_drainer_device_now(g) + FUTURE_NS;
     fp_drainer_read_lanes(g);
     if (g->used == FP_TIER_EXTERNAL) {
         for (uint32_t i = 0; i < n; i++) {
@@ -141,21 +150,6 @@ fp_drainer_watch(fp_gpu *g)
     g->seen_launches = c->launches;
 }
 
-/* CUPTI is asked without the lock, which others wait for with the GIL.  Only this
- * thread changes the map. */
-void
-fp_drainer_sample_clock(fp_gpu *g)
-{
-    fp_clock_map map = g->ledger.clock;
-    if (fp_clock_map_sample(&map, &g->clock, g->cupti.get_timestamp) != 0) {
-        g->cupti_errors++;
-        return;
-    }
-    pthread_mutex_lock(&g->lock);
-    g->ledger.clock = map;
-    pthread_mutex_unlock(&g->lock);
-}
-
 void
 fp_drainer_flush(fp_gpu *g, uint32_t how)
 {
@@ -164,15 +158,38 @@ fp_drainer_flush(fp_gpu *g, uint32_t how)
     fp_drainer_drain(g);
 }
 
+/* With external correlation launches come with the buffer of their activities. */
+static int64_t
+settled_until(const fp_gpu *g)
+{
+    int64_t now = fp_drainer_device_now(g);
+    int64_t until = now - FOLD_PERIODS * g->options.period_ns;
+    int64_t lent = g->used == FP_TIER_EXTERNAL ? fp_buffers_oldest(&g->buffers)
+                                               : INT64_MAX;
+    if (lent != INT64_MAX) {
+        /* The call that asked for it had begun, and its kernel too. */
+        int64_t at = fp_clock_map_to_gpu(&g->ledger.clock, lent) - MARGIN_NS;
+        at = at > now - PATIENCE_NS ? at : now - PATIENCE_NS;
+        until = at < until ? at : until;
+    }
+    return until;
+}
+
 void
 fp_drainer_end_period(fp_gpu *g)
 {
     fp_drainer_flush(g, 0);
+    fp_drainer_watch_clock(g);
     pthread_mutex_lock(&g->lock);
     fp_drainer_watch(g);
-    fp_ledger_age(
-        &g->ledger,
-        fp_drainer_device_now(g) - FOLD_PERIODS * g->options.period_ns, 0);
+    int64_t until = settled_until(g);
+    if (g->ledger.counters.records != g->aged_records) {
+        g->aged_records = g->ledger.counters.records;
+        fp_ledger_age(&g->ledger, until, 0);
+    }
+    else {
+        fp_ledger_idle(&g->ledger, until);
+    }
     pthread_mutex_unlock(&g->lock);
     g->next_flush = fp_drainer_monotonic_ns() + g->options.period_ns;
 }

@@ -22,7 +22,8 @@ typedef enum fp_event_kind {
     FP_EVENT_SECTION,      /* outermost section of the stepping thread */
     FP_EVENT_STEP,         /* ... ended a step; section is 1 if it counts */
     FP_EVENT_OWNER,        /* where the thread stands, see owners.h */
-    FP_EVENT_CAPTURE,      /* graph node `id` made at site */
+    FP_EVENT_CAPTURE,      /* graph node `id` made at site; section is 1 if by
+                              the launch `corr` */
     FP_EVENT_CLONE,        /* graph node `id` is a copy of `until` */
     FP_EVENT_CALL,         /* trace: a launch took from ticks to until */
 } fp_event_kind;
@@ -70,6 +71,7 @@ typedef struct fp_lane {
     uint32_t caller;     /* ... serial number of the thread, or 0 */
     uint8_t call_is_graph;
     uint8_t call_domain;
+    uint8_t calls; /* launching calls that it is in, one inside another */
     uint32_t sync_depth;
     int64_t sync_since;
     int owner;          /* its slot in fp_owners, or -1 */

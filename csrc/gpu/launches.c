@@ -171,6 +171,40 @@ fp_launches_age(fp_launches *l, uint32_t age)
     return unheard;
 }
 
+/* A graph's launch has many activities: some are here, others may come. */
+static int
+is_under_way(const fp_launches *l, const fp_launch *e)
+{
+    return fp_launch_is_outstanding(e) || ((e->flags & FP_LAUNCH_GRAPH) &&
+                                           l->generation - e->generation <= 1);
+}
+
+int64_t
+fp_launches_oldest(const fp_launches *l)
+{
+    int64_t oldest = INT64_MAX;
+    for (uint32_t i = 0; l->count != 0 && i < l->capacity; i++) {
+        const fp_launch *e = &l->slot[i];
+        if (e->occupied && e->at_ns < oldest && is_under_way(l, e)) {
+            oldest = e->at_ns;
+        }
+    }
+    return oldest;
+}
+
+int64_t
+fp_launches_newest(const fp_launches *l)
+{
+    int64_t newest = INT64_MIN;
+    for (uint32_t i = 0; l->count != 0 && i < l->capacity; i++) {
+        const fp_launch *e = &l->slot[i];
+        if (e->occupied && e->at_ns > newest && fp_launch_is_outstanding(e)) {
+            newest = e->at_ns;
+        }
+    }
+    return newest;
+}
+
 void
 fp_launches_rename(fp_launches *l, uint32_t from, uint32_t to,
                    const uint32_t *became, uint32_t nodes)

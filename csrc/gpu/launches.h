@@ -78,6 +78,15 @@ fp_launches_remove(fp_launches *l, fp_launch *entry);
 uint64_t
 fp_launches_age(fp_launches *l, uint32_t age);
 
+/* When the oldest call was made of which an activity may still come; INT64_MAX:
+ * there is none. */
+int64_t
+fp_launches_oldest(const fp_launches *l);
+
+/* ... and the newest of which none came; INT64_MIN. */
+int64_t
+fp_launches_newest(const fp_launches *l);
+
 /* Nodes of thread [from] are now nodes of thread [to]. */
 void
 fp_launches_rename(fp_launches *l, uint32_t from, uint32_t to,

@@ -9,6 +9,11 @@
 enum { LAUNCH_PATIENCE = 60, CROWDED_PATIENCE = 4 };
 enum { CROWD = FP_LAUNCHES_MAX / 8 };
 
+/* An activity may start so much before its launch, as the devices' clocks are
+ * brought into line with the host's; and after so long nobody waits for it. */
+#define SKEW_NS INT64_C(1000000)
+#define PATIENCE_NS INT64_C(60000000000)
+
 fp_status
 fp_ledger_init(fp_ledger *l, const fp_alloc *a, uint32_t devices,
                double ns_per_tick)
@@ -74,6 +79,7 @@ fp_ledger_clear(fp_ledger *l, int64_t ticks)
     fp_renames_fini(&l->renames);
     l->parked_count = l->fresh_count = l->clones = 0;
     l->outstanding = 0;
+    l->answered_ns = 0;
     memset(&l->counters, 0, sizeof(l->counters));
     if (l->begin_ns != 0) {
         fp_ledger_begin(l, fp_clock_map_to_gpu(&l->clock, ticks));
@@ -87,6 +93,40 @@ fp_ledger_settle(fp_ledger *l)
 {
     fp_ledger_settle_clones(l);
     fp_ledger_settle_launches(l, 0);
+}
+
+/* Buffers that hold something unfinished are not given back, so on a busy device
+ * records come seconds late. */
+static void
+fold(fp_ledger *l, int64_t until, int last)
+{
+    int64_t oldest = last ? INT64_MAX : fp_launches_oldest(&l->launches);
+    int64_t least = until - PATIENCE_NS;
+    if (oldest != INT64_MAX && oldest - SKEW_NS < until) {
+        until = oldest - SKEW_NS > least ? oldest - SKEW_NS : least;
+    }
+    for (uint32_t i = 0; i < l->timelines; i++) {
+        fp_timeline_fold(&l->timeline[i], until);
+    }
+}
+
+void
+fp_ledger_idle(fp_ledger *l, int64_t until)
+{
+    if (l->launches.count > CROWD) {
+        fp_ledger_age(l, until, 0);
+    }
+    else {
+        fold(l, until, 0);
+    }
+}
+
+int
+fp_ledger_expects(const fp_ledger *l)
+{
+    return l->parked_count != 0 ||
+           (l->outstanding != 0 &&
+            fp_launches_newest(&l->launches) > l->answered_ns);
 }
 
 void
@@ -103,9 +143,7 @@ fp_ledger_age(fp_ledger *l, int64_t until, int last)
         fp_launches_clear(&l->launches); /* their ids may be given anew */
         l->settled = 1;
     }
-    for (uint32_t i = 0; i < l->timelines; i++) {
-        fp_timeline_fold(&l->timeline[i], until);
-    }
+    fold(l, until, last);
     /* Launches from before that have settled, so nobody asks. */
     fp_owner_log_forget(&l->owners, l->aged[0]);
     memmove(l->aged, l->aged + 1, sizeof(l->aged) - sizeof(l->aged[0]));

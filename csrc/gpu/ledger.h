@@ -38,6 +38,7 @@ typedef struct fp_gpu_counters {
     uint64_t unknown_kind;
     uint64_t truncated; /* a buffer ended inside a record */
     uint64_t stale;     /* from before the recording, or after its end */
+    uint64_t misdated;  /* told by a clock that is not the recording's */
     uint64_t expired_launches;
     uint64_t negative_delay;
 } fp_gpu_counters;
@@ -114,7 +115,9 @@ typedef struct fp_ledger {
     uint32_t attachment;  /* ids of others are not told by this one */
     int64_t begin_ns;     /* of the recording; device clock */
     int64_t end_ns;       /* ... INT64_MAX while it goes on */
+    int64_t latest_ns;    /* nothing can have ended later; 0: not known */
     uint64_t outstanding; /* launches without an activity so far */
+    int64_t answered_ns;  /* when the newest launch was made that has one */
     fp_gpu_counters counters;
 } fp_ledger;
 
@@ -157,10 +160,20 @@ fp_ledger_begin_buffer(fp_ledger *l);
 void
 fp_ledger_record(fp_ledger *l, const uint8_t *record);
 
-/* A flush period is over: ages what waits, folds timelines up to [until].
- * [last]: nothing more will come, nothing may wait any longer. */
+/* A flush period is over: ages what waits, folds timelines up to [until], but not
+ * beyond what may still come.  [last]: nothing more will come, nothing may wait any
+ * longer. */
 void
 fp_ledger_age(fp_ledger *l, int64_t until, int last);
+
+/* The same, and no record came in it: one kernel runs longer than that, or nothing
+ * is launched.  Nothing gets older. */
+void
+fp_ledger_idle(fp_ledger *l, int64_t until);
+
+/* Do activities of the launches that were made last have to come? */
+int
+fp_ledger_expects(const fp_ledger *l);
 
 /* Nothing was recorded between these two (device clock). */
 void

@@ -8,9 +8,6 @@
 /* Flush periods that an activity may wait for its launch. */
 enum { PARKED_PATIENCE = 3 };
 
-/* Nothing takes two weeks; sums of what CUPTI makes up must not overflow. */
-#define LONGEST_NS (INT64_C(1) << 50)
-
 typedef struct activity {
     int64_t start;
     int64_t ns;
@@ -21,14 +18,21 @@ typedef struct activity {
 } activity;
 
 static void
-hit(fp_ledger *l, fp_launch *e, const activity *a)
+answer(fp_ledger *l, fp_launch *e)
 {
     l->outstanding -= (uint64_t)fp_launch_is_outstanding(e);
+    l->answered_ns = e->at_ns > l->answered_ns ? e->at_ns : l->answered_ns;
     e->flags |= FP_LAUNCH_HIT;
+}
+
+static void
+hit(fp_ledger *l, fp_launch *e, const activity *a)
+{
+    answer(l, e);
     fp_site site = {e->place, e->via, (fp_how)e->how};
     fp_host_sum *host = fp_sums_host_near(&l->sums, &site, &e->host_row);
     int64_t delay = a->start - e->at_ns;
-    if (FP_UNLIKELY(delay < 0 || delay > LONGEST_NS)) {
+    if (FP_UNLIKELY(delay < 0 || delay > FP_LONGEST_NS)) {
         l->counters.negative_delay += delay < 0;
         delay = 0;
     }
@@ -176,33 +180,63 @@ trace(fp_ledger *l, const uint8_t *record, const layout *at, const activity *a)
     fp_trace_records_add(l->trace, &r, launched);
 }
 
+/* An activity of a launch came, though it is in no sum. */
+static void
+answered(fp_ledger *l, uint32_t corr)
+{
+    fp_launch *e = fp_launches_find(&l->launches, corr);
+    if (e != NULL) {
+        answer(l, e);
+    }
+}
+
 /* 0: its times are no times; counted. */
 static int
-read_times(fp_ledger *l, const uint8_t *record, const layout *at, activity *a)
+have_times(fp_ledger *l, const uint8_t *record, const layout *at, activity *a)
 {
-    uint64_t start = fp_read_u64(record, at->start);
-    uint64_t end = fp_read_u64(record, at->end);
+    uint64_t said_start = fp_read_u64(record, at->start);
+    uint64_t said_end = fp_read_u64(record, at->end);
     fp_gpu_counters *c = &l->counters;
-    if (FP_UNLIKELY(start == 0 || start > INT64_MAX || end > INT64_MAX)) {
-        c->zero_time += start == 0;
-        c->invalid += start != 0;
+    if (FP_UNLIKELY(said_start == 0 || said_start > INT64_MAX ||
+                    said_end > INT64_MAX)) {
+        c->zero_time += said_start == 0;
+        c->invalid += said_start != 0;
         return 0;
     }
-    if (FP_UNLIKELY(end == 0 || end < start ||
-                    end - start > (uint64_t)LONGEST_NS)) {
-        c->incomplete += end == 0;
-        c->invalid += end != 0;
+    if (FP_UNLIKELY(said_end == 0 || said_end < said_start)) {
+        c->incomplete += said_end == 0;
+        c->invalid += said_end != 0;
         return 0;
     }
-    if (FP_UNLIKELY((int64_t)end < l->begin_ns)) {
+    int64_t start = fp_clock_map_steady(&l->clock, (int64_t)said_start);
+    int64_t end = fp_clock_map_steady(&l->clock, (int64_t)said_end);
+    if (FP_UNLIKELY(fp_ledger_is_misdated(l, start, end))) {
+        c->misdated++;
+        return 0;
+    }
+    if (FP_UNLIKELY(end < start || end - start > FP_LONGEST_NS)) {
+        c->invalid++;
+        return 0;
+    }
+    if (FP_UNLIKELY(end < l->begin_ns)) {
         c->stale++;
         return 0;
     }
-    a->start = (int64_t)start;
-    a->ns = (int64_t)(end - start);
+    a->start = start;
+    a->ns = end - start;
+    return 1;
+}
+
+static int
+read_times(fp_ledger *l, const uint8_t *record, const layout *at, activity *a)
+{
     a->corr = fp_read_u32(record, at->correlation);
     a->graph_node = fp_read_u64(record, at->graph_node);
-    return 1;
+    if (FP_LIKELY(have_times(l, record, at, a))) {
+        return 1;
+    }
+    answered(l, a->corr);
+    return 0;
 }
 
 static void

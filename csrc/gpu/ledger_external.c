@@ -85,8 +85,14 @@ api_record(fp_ledger *l, const uint8_t *record, int domain)
         return;
     }
     uint32_t corr = fp_read_u32(record, FP_AT_API_CORRELATION);
-    int64_t start = (int64_t)fp_read_u64(record, FP_AT_API_START);
-    int64_t end = (int64_t)fp_read_u64(record, FP_AT_API_END);
+    int64_t start = fp_clock_map_steady(
+        &l->clock, (int64_t)fp_read_u64(record, FP_AT_API_START));
+    int64_t end = fp_clock_map_steady(
+        &l->clock, (int64_t)fp_read_u64(record, FP_AT_API_END));
+    if (fp_ledger_is_misdated(l, start, end)) {
+        l->counters.misdated++;
+        return;
+    }
     if (start < l->begin_ns) {
         l->counters.stale++;
         return;

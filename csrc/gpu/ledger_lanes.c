@@ -31,11 +31,23 @@ launched(fp_ledger *l, const fp_event *e)
     l->outstanding += (uint64_t)!fp_launch_is_outstanding(launch);
     launch->flags = FP_LAUNCH_HAS_SITE | FP_LAUNCH_HAS_TIME |
                     FP_LAUNCH_COUNTED | FP_LAUNCH_GIVES;
+    launch->flags |= e->kind == FP_EVENT_GRAPH_LAUNCH ? FP_LAUNCH_GRAPH : 0;
     launch->place = e->place;
     launch->via = e->via;
     launch->how = e->how;
     launch->host_row = row;
     launch->at_ns = fp_clock_map_to_gpu(&l->clock, e->ticks);
+}
+
+/* The call gave a graph a node, and the device nothing. */
+static void
+captured(fp_ledger *l, uint32_t corr)
+{
+    fp_launch *e = fp_launches_find(&l->launches, corr);
+    if (e != NULL) {
+        l->outstanding -= (uint64_t)fp_launch_is_outstanding(e);
+        e->flags &= (uint8_t)~FP_LAUNCH_GIVES;
+    }
 }
 
 static void
@@ -142,6 +154,9 @@ fp_ledger_event(fp_ledger *l, const fp_event *said)
         break;
     case FP_EVENT_CAPTURE:
         fp_graph_nodes_put(&l->graphs, e->id, e->place);
+        if (e->section) {
+            captured(l, e->corr);
+        }
         break;
     case FP_EVENT_CLONE:
         cloned(l, &(fp_graph_clone){e->id, (uint64_t)e->until});

@@ -9,6 +9,17 @@
 
 #include "gpu/ledger.h"
 
+/* Nothing takes two weeks; sums of what CUPTI makes up must not overflow. */
+#define FP_LONGEST_NS (INT64_C(1) << 50)
+
+/* Another client of CUPTI may have replaced its clock. */
+static inline int
+fp_ledger_is_misdated(const fp_ledger *l, int64_t start, int64_t end)
+{
+    return l->latest_ns != 0 &&
+           (start < l->begin_ns - FP_LONGEST_NS || end > l->latest_ns);
+}
+
 /* Nodes of graphs that were copied find those that they were copied from. */
 void
 fp_ledger_settle_clones(fp_ledger *l);

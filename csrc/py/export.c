@@ -72,6 +72,14 @@ fp_export_describe(const fp_keyent *e)
     return text;
 }
 
+/* The last key is one that no call instruction calls. */
+static int
+add_implicit(fp_export *x)
+{
+    PyObject *index = PyLong_FromSsize_t(PyList_GET_SIZE(x->keys) - 1);
+    return fp_export_append(x->implicit, index);
+}
+
 Py_ssize_t
 fp_export_key(fp_export *x, fp_key key)
 {
@@ -85,8 +93,11 @@ fp_export_key(fp_export *x, fp_key key)
         index = PyLong_AsSsize_t(known);
     }
     else if (!PyErr_Occurred()) {
+        const fp_keyent *e = fp_keytab_find(&x->r->keys, key);
+        int implicit = e != NULL && e->implicit;
         PyObject *text = describe(x, key);
-        if (text != NULL && PyList_Append(x->keys, text) == 0) {
+        if (text != NULL && PyList_Append(x->keys, text) == 0 &&
+            (!implicit || add_implicit(x) == 0)) {
             Py_ssize_t n = PyList_GET_SIZE(x->keys) - 1;
             PyObject *value = PyLong_FromSsize_t(n);
             if (value && PyDict_SetItem(x->key_index, number, value) == 0) {
@@ -419,6 +430,7 @@ export_into(fp_export *x, PyObject *d, const fp_gpu_view *view, int with_trace)
                         PyLong_FromUnsignedLongLong(r->ended_threads));
     rc |= fp_export_put(d, "folded", PyLong_FromUnsignedLongLong(x->folded));
     rc |= fp_export_put(d, "keys", Py_NewRef(x->keys));
+    rc |= fp_export_put(d, "implicit", Py_NewRef(x->implicit));
     return rc;
 }
 
@@ -433,11 +445,12 @@ fp_recorder_export(fp_recorder *r, int with_trace, PyObject *fold)
     PyObject *d = PyDict_New();
     x.key_index = PyDict_New();
     x.keys = PyList_New(0);
+    x.implicit = PyList_New(0);
     /* Describing keys runs Python code; what is being read must stay. */
     fp_recorder_begin_export(r);
     fp_gpu_view *view = fp_gpu_view_take(r, with_trace);
     if (d == NULL || x.key_index == NULL || x.keys == NULL ||
-        (view == NULL && PyErr_Occurred()) ||
+        x.implicit == NULL || (view == NULL && PyErr_Occurred()) ||
         export_into(&x, d, view, with_trace) < 0) {
         Py_CLEAR(d);
     }
@@ -446,5 +459,6 @@ fp_recorder_export(fp_recorder *r, int with_trace, PyObject *fold)
     fp_recorder_end_export(r);
     Py_XDECREF(x.key_index);
     Py_XDECREF(x.keys);
+    Py_XDECREF(x.implicit);
     return d;
 }

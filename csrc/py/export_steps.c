@@ -1,6 +1,7 @@
 /* export_steps: the steps of a recorder as plain values. */
 #include "py/export.h"
 
+#include "core/steps_pairs.h"
 #include "core/steps_split.h"
 
 #include <string.h>
@@ -21,6 +22,7 @@ typedef struct copy {
     uint32_t waits;
     uint32_t columns; /* as many as there is room for in `ticks` */
     uint8_t has_split;
+    fp_pairs *pairs;               /* owned or NULL */
     int64_t line[FP_STEPS_RECENT]; /* a ring put straight */
     int64_t ticks[];
 } copy;
@@ -72,7 +74,22 @@ take_copy(const fp_export *x, const fp_thread *t)
     if (t->split != NULL) {
         copy_split(c, t);
     }
+    if (t->split != NULL && t->split->pairs != NULL) {
+        c->pairs = fp_alloc_zeroed(&x->r->alloc, 1, sizeof(*c->pairs));
+        if (c->pairs != NULL) { /* else they are left out */
+            memcpy(c->pairs, t->split->pairs, sizeof(*c->pairs));
+        }
+    }
     return c;
+}
+
+static void
+give_copy(const fp_export *x, copy *c)
+{
+    if (c != NULL) {
+        fp_alloc_give(&x->r->alloc, c->pairs, 1, sizeof(*c->pairs));
+        fp_alloc_give(&x->r->alloc, c, 1, size_of(c->columns));
+    }
 }
 
 static uint32_t
@@ -163,8 +180,10 @@ series(fp_export *x, copy *c)
         return d;
     }
     fp_series *s = &c->series;
-    uint64_t first = c->steps.count - kept(c);
+    uint64_t first =
+        kept(c) == 0 ? c->steps.count : (uint64_t)straight(c, s->number)[0];
     if (fp_export_put(d, "first", PyLong_FromUnsignedLongLong(first)) < 0 ||
+        fp_export_put(d, "number", numbers(c, s->number)) < 0 ||
         fp_export_put(d, "start_ns", starts(x, c)) < 0 ||
         fp_export_put(d, "wall_ns", times(x, c, c->steps.recent)) < 0 ||
         fp_export_put(d, "sections", columns(x, c)) < 0 ||
@@ -178,6 +197,58 @@ series(fp_export *x, copy *c)
         Py_CLEAR(d);
     }
     return d;
+}
+
+/* ---- steps without the hook ---- */
+
+static PyObject *
+pair_steps(const fp_export *x, const fp_pair_step *step, uint32_t n,
+           uint32_t sections)
+{
+    PyObject *list = PyList_New(0);
+    for (uint32_t i = 0; list != NULL && i < n; i++) {
+        PyObject *ns = fp_export_times(x, step[i].section, sections);
+        PyObject *one =
+            ns == NULL
+                ? NULL
+                : Py_BuildValue("(LN)",
+                                (long long)fp_export_ns(x, step[i].ticks), ns);
+        if (one == NULL || fp_export_append(list, one) < 0) {
+            Py_CLEAR(list);
+        }
+    }
+    return list;
+}
+
+/* [(number of the first step, steps without, steps with the hook)]; a step is its
+ * wall time and those of the first sections of the series. */
+static PyObject *
+blocks(const fp_export *x, const copy *c)
+{
+    PyObject *list = PyList_New(0);
+    const fp_pairs *p = c->pairs;
+    uint64_t n = p == NULL                     ? 0
+                 : p->blocks < FP_PAIRS_BLOCKS ? p->blocks
+                                               : FP_PAIRS_BLOCKS;
+    uint32_t sections =
+        c->columns < FP_PAIRS_COLUMNS ? c->columns : FP_PAIRS_COLUMNS;
+    for (uint64_t i = 0; list != NULL && i < n; i++) {
+        const fp_pair_block *b =
+            &p->block[(p->blocks - n + i) % FP_PAIRS_BLOCKS];
+        PyObject *plain = pair_steps(x, b->plain, b->plain_count, sections);
+        PyObject *near = pair_steps(x, b->near, b->near_count, sections);
+        PyObject *one = NULL;
+        if (plain != NULL && near != NULL) {
+            one = Py_BuildValue("(KOO)", (unsigned long long)b->first, plain,
+                                near);
+        }
+        Py_XDECREF(plain);
+        Py_XDECREF(near);
+        if (one == NULL || fp_export_append(list, one) < 0) {
+            Py_CLEAR(list);
+        }
+    }
+    return list;
 }
 
 /* ---- kinds of time ---- */
@@ -321,6 +392,8 @@ as_dict(fp_export *x, const fp_thread *t, copy *c)
             0 ||
         fp_export_put(d, "recent_ns", times(x, c, s->recent)) < 0 ||
         fp_export_put(d, "hist", fp_export_hist(x, &s->hist)) < 0 ||
+        fp_export_put(d, "apart", PyLong_FromUnsignedLongLong(s->apart)) < 0 ||
+        fp_export_put(d, "unprofiled", blocks(x, c)) < 0 ||
         fp_export_put(d, "rows", step_rows(x, t)) < 0 ||
         fp_export_put(d, "series", series(x, c)) < 0 ||
         fp_export_put(d, "spent", spent(x, c, t)) < 0) {
@@ -338,8 +411,6 @@ fp_export_steps(fp_export *x)
     }
     copy *c = take_copy(x, t);
     PyObject *d = c != NULL ? as_dict(x, t, c) : NULL;
-    if (c != NULL) {
-        fp_alloc_give(&x->r->alloc, c, 1, size_of(c->columns));
-    }
+    give_copy(x, c);
     return d;
 }

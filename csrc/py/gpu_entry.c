@@ -113,7 +113,8 @@ on_call(void *user, int domain, uint32_t cbid, const void *data)
 static void
 on_request(uint8_t **buffer, size_t *size, size_t *max_records)
 {
-    *buffer = fp_buffers_lend(&collector->buffers, size);
+    *buffer = fp_buffers_lend(&collector->buffers, size,
+                              fp_clock_now(&collector->clock));
     *max_records = 0; /* as many as fit */
 }
 

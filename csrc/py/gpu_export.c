@@ -289,6 +289,8 @@ export_counters(const fp_gpu_view *v)
         {"truncated", c->truncated},
         {"late", v->late},
         {"stale", c->stale},
+        {"misdated", c->misdated},
+        {"clocks_taken_back", v->clocks_taken_back},
         {"lost_launches", v->lost_launches},
         {"expired_launches", c->expired_launches},
         {"negative_delay", c->negative_delay},

@@ -1,5 +1,6 @@
 /* module: tables, and what happens to a recording when the process forks or
  * ends. */
+#include "py/call_form.h"
 #include "py/gc_hook.h"
 #include "py/gpu_health.h"
 #include "py/gpu_layer.h"
@@ -273,7 +274,8 @@ fill(PyObject *module)
         fp_nvtx_add_functions(module, st) < 0 || add_phases(module) < 0 ||
         PyModule_AddFunctions(module, fp_gpu_probe_methods) < 0 ||
         PyModule_AddFunctions(module, fp_gpu_health_methods) < 0 ||
-        find_resume_opcode(st) < 0 || register_exits(module) < 0) {
+        find_resume_opcode(st) < 0 || fp_call_form_init(st) < 0 ||
+        register_exits(module) < 0) {
         return -1;
     }
     fp_clock_init(&st->clock);

@@ -158,6 +158,19 @@ fp_compat_type_dict(PyTypeObject *type)
 #endif
 }
 
+/* Does a call instruction that is not watched enter the `__init__` of [type] without
+ * C code between?  3.13 does for objects with their values inline. */
+static inline int
+fp_compat_enters_init(const PyTypeObject *type)
+{
+#if PY_VERSION_HEX >= 0x030D0000 && PY_VERSION_HEX < 0x030E0000
+    return (type->tp_flags & Py_TPFLAGS_INLINE_VALUES) != 0;
+#else
+    (void)type;
+    return 1;
+#endif
+}
+
 /* Original bytecode (new bytes object). */
 static inline PyObject *
 fp_compat_code_bytes(PyCodeObject *code)

@@ -1,5 +1,6 @@
 #include "py/recorder.h"
 
+#include "py/call_form.h"
 #include "py/gc_hook.h"
 #include "py/gpu_layer.h"
 #include "py/paused.h"
@@ -197,11 +198,17 @@ fp_recorder_sweep(fp_recorder *r)
 static const fp_keyent *
 keep_key(fp_recorder *r, fp_key key, PyObject *object)
 {
-    const fp_keyent *known = fp_keytab_find(&r->keys, key);
+    fp_keyent *known = fp_keytab_find(&r->keys, key);
     if (known != NULL || fp_keytab_add(&r->keys, key, object) != FP_OK) {
         return known;
     }
-    return fp_keytab_find(&r->keys, key);
+    int implicit = r->backend == FP_BACKEND_MONITORING &&
+                   fp_called_implicitly(r->state, key, object);
+    known = fp_keytab_find(&r->keys, key);
+    if (known != NULL) {
+        known->implicit = (uint8_t)implicit;
+    }
+    return known;
 }
 
 fp_node *

@@ -21,6 +21,7 @@ typedef struct fp_recorder_phases {
     int64_t since; /* ticks, while a layer is on */
     int64_t ticks[FP_RUN_PHASES];
     uint64_t entries[FP_RUN_PHASES]; /* how often each began */
+    uint64_t saved; /* 1 + steps there were at the last checkpoint; 0: none */
 } fp_recorder_phases;
 
 /* A look at what the recording costs, some nodes at each step; see budget.c. */
@@ -82,6 +83,8 @@ typedef struct fp_recorder {
     int64_t recorded_ticks;
     fp_recorder_phases phases;
     uint64_t skip_steps;
+    uint64_t
+        unprofiled_at; /* steps without the hook begin with this one; 0: never */
     uint32_t outliers;     /* slowest steps to keep; 0: none */
     double max_overhead;   /* share of wall time; 0: no limit */
     double cost_python_ns; /* per call, from calibration; 0: not known */
@@ -428,8 +431,8 @@ fp_recorder_signals(const fp_recorder *r);
 
 /* ---- phases of the run (run_phase.c) ---- */
 
-/* For every thread.  FP_RUN_STEPS and FP_RUN_WARMUP both mean "steps": which of the
- * two it is depends on how many have ended.  [goes_on]: it was interrupted and does
+/* For every thread.  FP_RUN_STEPS, FP_RUN_WARMUP and FP_RUN_UNPROFILED all mean
+ * "steps": which of them it is depends on the step under way.  [goes_on]: it was interrupted and does
  * not begin anew.  Nothing with an external timer. */
 void
 fp_recorder_set_phase(fp_recorder *r, fp_run_phase phase, int goes_on);
@@ -438,6 +441,17 @@ fp_recorder_set_phase(fp_recorder *r, fp_run_phase phase, int goes_on);
  * belongs to FP_RUN_OUTSIDE.  See core/after_loop.h. */
 void
 fp_recorder_end_loop(fp_recorder *r);
+
+/* Takes the hook out, if the step that begins is to be one without it; whether it
+ * is out. */
+int
+fp_recorder_begin_unprofiled(fp_recorder *r);
+
+/* Puts it back; the step that begins is measured.  Not [valid]: see
+ * fp_thread_end_unprofiled.  -1 with an exception: another profiler has the hook, and
+ * functions are off. */
+int
+fp_recorder_end_unprofiled(fp_recorder *r, int valid);
 
 /* A layer was switched on, or is about to be switched off. */
 void
@@ -459,7 +473,7 @@ void
 fp_recorder_phase_before_step(fp_recorder *r);
 
 void
-fp_recorder_phase_after_step(fp_recorder *r);
+fp_recorder_phase_after_step(fp_recorder *r, int64_t now);
 
 /* ---- the two hooks ---- */
 

@@ -142,7 +142,9 @@ recorder_mark(PyObject *self, PyObject *Py_UNUSED(ignored))
         (void)fp_clock_ns_per_tick(&r->clock);
         fp_clock_learn(&r->clock);
         int64_t now = fp_clock_now(&r->clock);
-        if (fp_thread_start_steps(t, r->skip_steps, now) != FP_OK) {
+        /* Of a step that begins anew the warm-up stays what it has become. */
+        uint64_t skip = r->stepper != NULL ? t->steps->skip : r->skip_steps;
+        if (fp_thread_start_steps(t, skip, now) != FP_OK) {
             return PyErr_NoMemory();
         }
         if (r->outliers != 0) {
@@ -187,6 +189,35 @@ recorder_end_loop(PyObject *self, PyObject *Py_UNUSED(ignored))
     Py_RETURN_NONE;
 }
 
+static PyObject *
+recorder_plan_unprofiled(PyObject *self, PyObject *step)
+{
+    unsigned long long at = PyLong_AsUnsignedLongLong(step);
+    if (PyErr_Occurred()) {
+        return NULL;
+    }
+    fp_recorder_cast(self)->unprofiled_at = at;
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+recorder_begin_unprofiled(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    return PyBool_FromLong(
+        fp_recorder_begin_unprofiled(fp_recorder_cast(self)));
+}
+
+static PyObject *
+recorder_end_unprofiled(PyObject *self, PyObject *valid)
+{
+    int is_valid = PyObject_IsTrue(valid);
+    if (is_valid < 0 ||
+        fp_recorder_end_unprofiled(fp_recorder_cast(self), is_valid) < 0) {
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
 PyObject *
 fp_recorder_step_count(const fp_recorder *r)
 {
@@ -207,7 +238,7 @@ recorder_step(PyObject *self, PyObject *Py_UNUSED(ignored))
         }
         fp_recorder_phase_before_step(r);
         fp_thread_end_step(t, now);
-        fp_recorder_phase_after_step(r);
+        fp_recorder_phase_after_step(r, now);
         if (r->tracing) {
             fp_trace_step(&r->trace, t, t->steps->count - 1, began, now);
         }
@@ -280,7 +311,7 @@ recorder_memory(PyObject *self, PyObject *Py_UNUSED(ignored))
 #define KEYWORDS(f) ((PyCFunction)(void (*)(void))(f))
 
 PyMethodDef fp_recorder_methods[] = {
-    /* The first three are quiet: see fp_is_quiet. */
+    /* The first five are quiet: see fp_is_quiet. */
     {"pause_functions", KEYWORDS(recorder_pause), METH_VARARGS | METH_KEYWORDS,
      "pause_functions($self, *, unhook=False)\n--\n\n"
      "Ignore calls; unhook: take the hook out, for somebody else."},
@@ -296,6 +327,16 @@ PyMethodDef fp_recorder_methods[] = {
      "Raises:\n    BusyError: another profiler holds it; functions are off "
      "from\n"
      "        then on."},
+    {"begin_unprofiled", recorder_begin_unprofiled, METH_NOARGS,
+     "begin_unprofiled($self, /)\n--\n\n"
+     "Take the function hook out, at the beginning of the step that was "
+     "planned\nfor it; whether it is out."},
+    {"end_unprofiled", recorder_end_unprofiled, METH_O,
+     "end_unprofiled($self, valid, /)\n--\n\n"
+     "Put the hook back; the step that begins now is measured.  Not valid: "
+     "what\nwas done meanwhile was no step like the others.\n\n"
+     "Raises:\n    BusyError: another profiler holds it; functions are off "
+     "from\n        then on."},
     {"enable", KEYWORDS(recorder_enable), METH_VARARGS | METH_KEYWORDS,
      "enable($self, subcalls=True, builtins=True, *, callers=False)\n--\n\n"
      "Record the calls of every thread; callers: under those that go on now,\n"
@@ -317,6 +358,10 @@ PyMethodDef fp_recorder_methods[] = {
      "mark($self, /)\n--\n\nThe first step begins now, in this thread."},
     {"step", recorder_step, METH_NOARGS,
      "step($self, /)\n--\n\nEnd a step; returns the number of steps so far."},
+    {"plan_unprofiled", recorder_plan_unprofiled, METH_O,
+     "plan_unprofiled($self, step, /)\n--\n\n"
+     "From that many steps on, until end_unprofiled(), steps are not measured "
+     "and\nbelong to a phase of the run of their own; 0: never."},
     {"set_phase", recorder_set_phase, METH_VARARGS,
      "set_phase($self, phase, goes_on=False, /)\n--\n\n"
      "The run is in `phase` from now on, an index of RUN_PHASES; returns the "

@@ -44,6 +44,7 @@ fp_recorder_reset(fp_recorder *r)
     r->timer_errors = r->sync_errors = r->wrong_step_thread = 0;
     r->nvtx_without_gil = r->nvtx_unmatched = r->nvtx_unbalanced = 0;
     r->gc_elsewhere = 0;
+    r->unprofiled_at = 0;
     unmute(r);
     r->budget = (fp_budget){.look = r->budget.look};
 }

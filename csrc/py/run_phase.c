@@ -3,6 +3,8 @@
 #include "py/gpu_layer.h"
 #include "py/recorder.h"
 
+#include "core/steps_split.h"
+
 static int
 is_recording(const fp_recorder *r)
 {
@@ -44,30 +46,40 @@ fp_recorder_phases_cleared(fp_recorder *r)
     }
 }
 
-/* Warm-up or measured: which of them steps are in now. */
+/* Warm-up, measured or without the hook: which of them steps are in now. */
 static fp_run_phase
 phase_of_steps(const fp_recorder *r)
 {
     const fp_steps *s = r->stepper != NULL ? r->stepper->steps : NULL;
     uint64_t count = s != NULL ? s->count : 0;
     uint64_t skip = s != NULL ? s->skip : r->skip_steps;
+    if (s != NULL && s->unprofiled) {
+        return FP_RUN_UNPROFILED;
+    }
     return count < skip ? FP_RUN_WARMUP : FP_RUN_STEPS;
 }
 
-void
-fp_recorder_set_phase(fp_recorder *r, fp_run_phase phase, int goes_on)
+/* Is a checkpoint that begins now a file of the one before?  No step has ended
+ * since. */
+static int
+goes_on_saving(fp_recorder *r)
 {
-    if (fp_run_phase_steps(phase)) {
-        phase = phase_of_steps(r);
-    }
-    if (phase == r->phases.now || r->timer != NULL) {
-        return;
-    }
-    int64_t now = fp_clock_now(&r->clock);
+    const fp_steps *s = r->stepper != NULL ? r->stepper->steps : NULL;
+    uint64_t before = r->phases.saved;
+    r->phases.saved = 1 + (s != NULL ? s->count : 0);
+    return before == r->phases.saved;
+}
+
+static void
+set_phase_at(fp_recorder *r, fp_run_phase phase, int goes_on, int64_t now)
+{
     if (is_recording(r)) {
         fp_recorder_phase_ends(r, now);
     }
     r->phases.now = phase;
+    if (phase == FP_RUN_CHECKPOINT && !goes_on) {
+        goes_on = goes_on_saving(r);
+    }
     r->phases.entries[phase] += !goes_on;
     const fp_thread *own = fp_recorder_own_thread(r);
     for (fp_thread *t = r->threads; t != NULL; t = t->next) {
@@ -83,6 +95,17 @@ fp_recorder_set_phase(fp_recorder *r, fp_run_phase phase, int goes_on)
 }
 
 void
+fp_recorder_set_phase(fp_recorder *r, fp_run_phase phase, int goes_on)
+{
+    if (fp_run_phase_steps(phase)) {
+        phase = phase_of_steps(r);
+    }
+    if (phase != r->phases.now && r->timer == NULL) {
+        set_phase_at(r, phase, goes_on, fp_clock_now(&r->clock));
+    }
+}
+
+void
 fp_recorder_phase_before_step(fp_recorder *r)
 {
     fp_steps *s = r->stepper->steps;
@@ -94,12 +117,49 @@ fp_recorder_phase_before_step(fp_recorder *r)
 }
 
 void
-fp_recorder_phase_after_step(fp_recorder *r)
+fp_recorder_phase_after_step(fp_recorder *r, int64_t now)
 {
+    fp_thread *t = r->stepper;
     if (r->phases.now == FP_RUN_SETUP || r->phases.now == FP_RUN_WARMUP ||
         r->phases.now == FP_RUN_OUTSIDE) {
         fp_recorder_set_phase(r, FP_RUN_STEPS, 0);
     }
+    /* At the very end of the step: measured steps are all that is in their tree. */
+    if (r->unprofiled_at != 0 && t->steps->count == r->unprofiled_at &&
+        r->phases.now == FP_RUN_STEPS &&
+        fp_thread_begin_unprofiled(t) == FP_OK) {
+        set_phase_at(r, FP_RUN_UNPROFILED, 0, now);
+    }
+}
+
+int
+fp_recorder_begin_unprofiled(fp_recorder *r)
+{
+    const fp_thread *t = r->stepper;
+    if (t == NULL || !t->steps->unprofiled || !r->functions_on || r->paused ||
+        r->phases.now != FP_RUN_UNPROFILED) {
+        return 0;
+    }
+    fp_recorder_pause(r, 1);
+    return r->unhooked;
+}
+
+int
+fp_recorder_end_unprofiled(fp_recorder *r, int valid)
+{
+    fp_thread *t = r->stepper;
+    int rc = fp_recorder_rehook(r);
+    fp_recorder_resume(r);
+    if (t == NULL || !t->steps->unprofiled || t != fp_recorder_own_thread(r)) {
+        return rc;
+    }
+    int64_t now = fp_clock_now(&r->clock);
+    fp_thread_end_unprofiled(t, valid && rc == 0, now);
+    if (r->phases.now == FP_RUN_UNPROFILED) {
+        set_phase_at(r, FP_RUN_STEPS, 1, now);
+    }
+    t->split->signals = t->split->signals_before = fp_recorder_signals(r);
+    return rc;
 }
 
 /* What follows the last step is told apart from this much on, in ns ... */
@@ -112,8 +172,9 @@ void
 fp_recorder_end_loop(fp_recorder *r)
 {
     fp_thread *t = r->stepper;
-    if (t == NULL || t->steps == NULL || r->phases.now != FP_RUN_STEPS ||
-        !is_recording(r)) {
+    fp_run_phase phase = r->phases.now;
+    if (t == NULL || t->steps == NULL || !is_recording(r) ||
+        (phase != FP_RUN_STEPS && phase != FP_RUN_UNPROFILED)) {
         return;
     }
     const fp_steps *s = t->steps;
@@ -124,7 +185,8 @@ fp_recorder_end_loop(fp_recorder *r)
         return;
     }
     fp_recorder_set_phase(r, FP_RUN_OUTSIDE, 0);
-    int64_t moved = fp_thread_end_loop(t);
-    r->phases.ticks[FP_RUN_STEPS] -= moved;
+    /* Without the hook there are hardly any nodes; those stay where they are. */
+    int64_t moved = phase == FP_RUN_STEPS ? fp_thread_end_loop(t) : ticks;
+    r->phases.ticks[phase] -= moved;
     r->phases.ticks[FP_RUN_OUTSIDE] += moved;
 }

@@ -40,7 +40,7 @@ enum { FP_QUIET_METHODS = 11 };
 /* The first ones of these are quiet, too. */
 extern PyMethodDef fp_recorder_methods[];
 
-enum { FP_QUIET_RECORDER_METHODS = 3 };
+enum { FP_QUIET_RECORDER_METHODS = 5 };
 
 static inline int
 fp_is_quiet(const PyMethodDef *m)

@@ -14,6 +14,8 @@ struct fp_section_object;
 /* A power of two. */
 enum { FP_NEAR_SECTIONS = 64 };
 
+enum { FP_CALL_OPCODES = 3 };
+
 typedef struct fp_state {
     PyTypeObject *recorder_type; /* owned, as all objects here */
     PyTypeObject *section_type;
@@ -37,6 +39,7 @@ typedef struct fp_state {
     fp_clock clock; /* begins at import: the longest baseline for its scale */
     uint64_t names_dropped; /* section names beyond the limit */
     int resume_opcode;
+    unsigned char call_opcodes[FP_CALL_OPCODES]; /* 0: none; call_form.h */
     int forced_off;       /* FASTPROF=0: starting does nothing */
     uint8_t nvtx_out;     /* sections are NVTX ranges, too */
     int restart_events;   /* places were switched off: re-arm them first */

@@ -12,7 +12,7 @@ children, counters not negative); whatever is not raises :class:`SnapshotError`.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from fastprof.snapshot_fields import SnapshotError as SnapshotError
@@ -33,7 +33,13 @@ from fastprof.snapshot_memory import MemorySnapshot, read_memory
 from fastprof.snapshot_operators import OperatorSnapshot, read_operators
 from fastprof.snapshot_outliers import OutlierSnapshot, read_outliers
 from fastprof.snapshot_phases import RUN_PHASES, STEPS, PhaseTime, phase_numbers, read_phases
-from fastprof.snapshot_steps import SplitPlace, StepSeries, read_split
+from fastprof.snapshot_steps import (
+    PlainSteps,
+    SplitPlace,
+    StepSeries,
+    read_plain_steps,
+    read_split,
+)
 from fastprof.snapshot_trace import TraceSnapshot, read_trace
 
 SCHEMA = "fastprof/1"
@@ -50,7 +56,9 @@ class Key:
 
     ``name`` is cProfile's label (``co_name`` or ``<built-in method builtins.len>``);
     ``qualname`` is the qualified name.  C functions have file ``"~"`` and line 0,
-    sections have file ``""`` and line 0.
+    sections have file ``""`` and line 0.  ``implicit``: no call instruction called the
+    function, but an operator, an attribute or C code; or, of a type, entered its
+    ``__init__``.  Only what the hook costs depends on it.
     """
 
     kind: str
@@ -58,6 +66,7 @@ class Key:
     line: int
     name: str
     qualname: str
+    implicit: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +170,8 @@ class Steps:
     """Step boundaries of the training thread.
 
     ``count`` is all steps, of which the first ``skipped`` are left out of every other
-    field (warm-up).  ``sum_ns`` is their wall time, ``sum_sq`` the sum of squares in
+    field (warm-up), as are ``apart`` later ones, most of which were made without the function
+    hook: ``unprofiled``.  ``sum_ns`` is their wall time, ``sum_sq`` the sum of squares in
     seconds squared, ``recent_ns`` the last durations (bounded).  ``rows`` are the
     top-level sections; what they do not cover is unaccounted.
     """
@@ -185,6 +195,13 @@ class Steps:
     split_places: tuple[SplitPlace, ...] = ()
     #: Garbage collections in the measured steps per generation; empty: not known.
     gc_runs: tuple[int, ...] = ()
+    apart: int = 0
+    unprofiled: tuple[PlainSteps, ...] = ()
+
+    @property
+    def measured(self) -> int:
+        """Number of steps that the times are of."""
+        return max(0, self.count - self.skipped - self.apart)
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,8 +238,20 @@ class Calibration:
     #: A method of a builtin type (``<method 'append' of 'list' objects>``): binding it
     #: costs extra under some hooks.
     method: EventCost
+    #: A Python function that no call instruction calls, but C code, an operator or an
+    #: attribute: sys.monitoring announces it once, other calls twice.
+    implicit: EventCost
+    #: A type that is called, or another callable object.
+    constructor: EventCost
+    #: An ``__init__`` written in Python that a constructor calls.  Without the hook the
+    #: interpreter has a shorter way for the two.
+    init: EventCost
     #: How many times longer bytecode takes while the hook is on, calls left out.
     slowdown: float = 1.0
+
+    def costs(self) -> dict[str, EventCost]:
+        """Return the costs by kind."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "slowdown"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,6 +341,7 @@ class Snapshot:
             "meta": dict(self.meta),
             "duration_ns": self.duration_ns,
             "keys": [[k.kind, k.file, k.line, k.name, k.qualname] for k in self.keys],
+            "implicit": [i for i, k in enumerate(self.keys) if k.implicit],
             "threads": [_tree_dict(t) for t in self.threads],
             "sections": [
                 {
@@ -340,6 +370,8 @@ class Snapshot:
                 "hist": [list(r) for r in self.steps.hist.rows],
                 "rows": [[r.key, r.steps, r.sum_ns] for r in self.steps.rows],
                 "series": self.steps.series.to_dict(),
+                "apart": self.steps.apart,
+                "unprofiled": [plain.to_list() for plain in self.steps.unprofiled],
                 "split": [list(row) for row in self.steps.split],
                 "split_missing": list(self.steps.split_missing),
                 "split_places": [[p.kind, p.thread, p.node, p.ns] for p in self.steps.split_places],
@@ -359,10 +391,10 @@ class Snapshot:
             "calibration": None
             if self.calibration is None
             else {
-                "python": [self.calibration.python.inside_ns, self.calibration.python.outside_ns],
-                "resume": [self.calibration.resume.inside_ns, self.calibration.resume.outside_ns],
-                "c": [self.calibration.c.inside_ns, self.calibration.c.outside_ns],
-                "method": [self.calibration.method.inside_ns, self.calibration.method.outside_ns],
+                **{
+                    kind: [cost.inside_ns, cost.outside_ns]
+                    for kind, cost in self.calibration.costs().items()
+                },
                 "slowdown": self.calibration.slowdown,
             },
             "muted": [[m.key, m.calls_before] for m in self.muted],
@@ -418,7 +450,13 @@ class _Reader:
         schema = top.get("schema")
         if schema != SCHEMA:
             raise SnapshotError(f"schema is {show(schema)}, this fastprof reads {SCHEMA!r}")
-        keys = tuple(_key(k, i) for i, k in enumerate(as_list(top.get("keys"), "keys")))
+        listed = as_list(top.get("keys"), "keys")
+        # Runs saved before it was recorded have none.
+        implicit = {
+            as_int(i, "implicit", 0, len(listed) - 1)
+            for i in as_list(top.get("implicit", []), "implicit")
+        }
+        keys = tuple(_key(k, i, i in implicit) for i, k in enumerate(listed))
         threads = tuple(
             _thread(t, f"threads[{i}]", keys)
             for i, t in enumerate(as_list(top.get("threads"), "threads"))
@@ -480,7 +518,7 @@ def _meta(value: object) -> dict[str, str | int | float | bool | None]:
     return out
 
 
-def _key(value: object, i: int) -> Key:
+def _key(value: object, i: int, implicit: bool) -> Key:
     items = as_list(value, f"keys[{i}]")
     if len(items) != 5 or items[0] not in KINDS:
         raise fail(f"keys[{i}]", value, f"[kind, file, line, name, qualname], kind in {KINDS}")
@@ -492,6 +530,7 @@ def _key(value: object, i: int) -> Key:
         as_int(line, where),
         as_str(name, where),
         as_str(qualname, where),
+        implicit,
     )
 
 
@@ -544,7 +583,9 @@ def _phase_column(t: Mapping[str, object], where: str, parent: Sequence[int]) ->
 def _idle_column(t: Mapping[str, object], where: str) -> tuple[int, ...]:
     if not t.get("idle_ns"):
         return ()
-    return as_column(t, "idle_ns", where, len(RUN_PHASES))
+    # A run saved by an earlier version knows fewer phases.
+    known = min(len(RUN_PHASES), len(as_list(t["idle_ns"], f"{where}.idle_ns")))
+    return as_column(t, "idle_ns", where, known) + (0,) * (len(RUN_PHASES) - known)
 
 
 def _hist(value: object, where: str) -> Histogram:
@@ -598,6 +639,8 @@ def _steps(value: object, n_keys: int, tree_sizes: Sequence[int]) -> Steps:
         split_missing=more.split_missing,
         split_places=more.split_places,
         gc_runs=more.gc_runs,
+        apart=as_int(s.get("apart", 0), "steps.apart"),
+        unprofiled=read_plain_steps(s.get("unprofiled"), n_keys),
     )
 
 
@@ -637,4 +680,19 @@ def _calibration(value: object) -> Calibration | None:
     slowdown = as_float(c.get("slowdown", 1.0), "calibration.slowdown")
     if not 1.0 <= slowdown <= 100.0:
         raise fail("calibration.slowdown", slowdown, "a factor of 1 to 100")
-    return Calibration(cost("python"), cost("resume"), cost("c"), cost("method"), slowdown)
+
+    def later(name: str, as_known: EventCost) -> EventCost:
+        """A kind that earlier versions did not tell from another."""
+        return cost(name) if name in c else as_known
+
+    python, builtin = cost("python"), cost("c")
+    return Calibration(
+        python=python,
+        resume=cost("resume"),
+        c=builtin,
+        method=cost("method"),
+        implicit=later("implicit", python),
+        constructor=later("constructor", builtin),
+        init=later("init", python),
+        slowdown=slowdown,
+    )

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from fastprof.snapshot_fields import as_ints, as_list, fail
 
 #: Names by number, as ``Recorder.set_phase`` takes it.  ``steps`` is measured steps, and all
-#: of a recording that knows no phases; ``outside`` is between epochs and after the loop.
-RUN_PHASES = ("steps", "setup", "warmup", "validation", "checkpoint", "outside")
+#: of a recording that knows no phases; ``outside`` is between epochs and after the loop;
+#: ``unprofiled`` are the few steps that were made without the function hook.
+RUN_PHASES = ("steps", "setup", "warmup", "validation", "checkpoint", "outside", "unprofiled")
 
 STEPS = RUN_PHASES.index("steps")
 

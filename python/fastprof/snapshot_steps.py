@@ -5,6 +5,7 @@ Times are integer nanoseconds.  A column that is empty is not known.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
@@ -58,9 +59,19 @@ class StepSeries:
     faults: tuple[int, ...] = ()
     cpu_wait_ns: tuple[int, ...] = ()
     sections_left_out: int = 0
+    #: The 0-based index of each step; empty: they follow each other from ``first`` on.
+    number: tuple[int, ...] = ()
 
     def __len__(self) -> int:
         return len(self.wall_ns)
+
+    def row_of(self, index: int) -> int:
+        """Return the row of step ``index`` of the run, or -1."""
+        if not self.number:
+            row = index - self.first
+            return row if 0 <= row < len(self) else -1
+        row = bisect_left(self.number, index)
+        return row if row < len(self) and self.number[row] == index else -1
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain dicts, lists and numbers: what ``json.dumps`` accepts."""
@@ -71,7 +82,47 @@ class StepSeries:
         return out
 
 
-_COLUMNS = ("start_ns", "wall_ns", "cpu_ns", "gc_ns", "switches", "faults", "cpu_wait_ns")
+_COLUMNS = ("number", "start_ns", "wall_ns", "cpu_ns", "gc_ns", "switches", "faults", "cpu_wait_ns")
+
+
+@dataclass(frozen=True, slots=True)
+class PlainSteps:
+    """Neighbouring steps without and with the function hook, in the middle of a run.
+
+    ``first`` is the 0-based index of the first step without it.  ``plain_ns`` and
+    ``hooked_ns`` are the medians of their wall times, ``sections`` those of the top-level
+    sections in them: (key, without, with).
+    """
+
+    first: int
+    plain_ns: int
+    hooked_ns: int
+    sections: tuple[tuple[int, int, int], ...] = ()
+
+    def to_list(self) -> list[Any]:
+        """Return plain lists and numbers: what ``json.dumps`` accepts."""
+        return [self.first, self.plain_ns, self.hooked_ns, [list(s) for s in self.sections]]
+
+
+def read_plain_steps(value: object, n_keys: int) -> tuple[PlainSteps, ...]:
+    """Validate the field ``steps.unprofiled``; None is a run saved before there was one.
+
+    Raises:
+        SnapshotError: something else than rows ``[first, plain_ns, hooked_ns, sections]``.
+    """
+    where = "steps.unprofiled"
+    rows = []
+    for i, item in enumerate(as_list([] if value is None else value, where)):
+        row = as_list(item, f"{where}[{i}]")
+        if len(row) != 4:
+            raise fail(f"{where}[{i}]", item, "[first, plain_ns, hooked_ns, sections]")
+        first, plain_ns, hooked_ns = as_ints(row[:3], f"{where}[{i}]", 3)
+        sections = []
+        for item in as_list(row[3], f"{where}[{i}].sections"):
+            key, plain, hooked = as_ints(item, f"{where}[{i}].sections", 3, first_below=n_keys)
+            sections.append((key, plain, hooked))
+        rows.append(PlainSteps(first, plain_ns, hooked_ns, tuple(sections)))
+    return tuple(rows)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ FP_TEST(gpu_buffers_are_lent_decoded_oldest_first_and_lent_again)
     uint8_t *data[4];
     size_t size = 0;
     for (int i = 0; i < 4; i++) {
-        data[i] = fp_buffers_lend(&b, &size);
+        data[i] = fp_buffers_lend(&b, &size, 0);
         CHECK_UINT(size, FP_BUFFER_BYTES);
         CHECK((uintptr_t)data[i] % 8 == 0);
     }
@@ -35,7 +35,7 @@ FP_TEST(gpu_buffers_are_lent_decoded_oldest_first_and_lent_again)
     fp_buffers_give_back(full[0]);
     fp_buffers_give_back(full[1]);
     for (int i = 0; i < 3; i++) {
-        (void)fp_buffers_lend(&b, &size);
+        (void)fp_buffers_lend(&b, &size, 0);
     }
     CHECK_UINT(memory.bytes, held); /* the same memory again */
     CHECK_UINT(fp_buffers_lent(&b), 4);
@@ -51,12 +51,12 @@ FP_TEST(gpu_buffers_f32_when_all_are_lent_records_are_discarded)
     size_t size = 0;
     uint8_t *first = NULL;
     for (int i = 0; i < FP_BUFFERS; i++) {
-        uint8_t *data = fp_buffers_lend(&b, &size);
+        uint8_t *data = fp_buffers_lend(&b, &size, 0);
         first = first != NULL ? first : data;
         CHECK(data != b.spare);
     }
     for (int i = 0; i < 3; i++) {
-        CHECK(fp_buffers_lend(&b, &size) == b.spare);
+        CHECK(fp_buffers_lend(&b, &size, 0) == b.spare);
         CHECK_UINT(size, FP_SPARE_BYTES);
     }
     CHECK_UINT(b.lent_spares, 3);
@@ -68,7 +68,7 @@ FP_TEST(gpu_buffers_f32_when_all_are_lent_records_are_discarded)
     CHECK_INT(fp_buffers_accept(&b, first, 8, NULL, 0), 1);
     CHECK_UINT(fp_buffers_take_full(&b, full), 1);
     fp_buffers_give_back(full[0]);
-    CHECK(fp_buffers_lend(&b, &size) == first);
+    CHECK(fp_buffers_lend(&b, &size, 0) == first);
     fp_buffers_fini(&b);
 }
 
@@ -80,7 +80,7 @@ FP_TEST(gpu_buffers_what_is_not_ours_is_left_alone)
     uint8_t foreign[64];
     memset(foreign, 1, sizeof(foreign));
     size_t size = 0;
-    uint8_t *data = fp_buffers_lend(&b, &size);
+    uint8_t *data = fp_buffers_lend(&b, &size, 0);
     CHECK_INT(fp_buffers_accept(&b, foreign, 64, NULL, 0), 0);
     CHECK_INT(fp_buffers_accept(&b, NULL, 64, NULL, 0), 0);
     CHECK_INT(fp_buffers_accept(&b, data + 8, 64, NULL, 0), 0);
@@ -105,14 +105,14 @@ FP_TEST(gpu_buffers_f36_without_memory_the_spare_is_lent)
     memory = (fake_memory){.fail_at = 4, .fail_on = true};
     CHECK_INT(fp_buffers_init(&b, &a), FP_OK);
     size_t size = 0;
-    uint8_t *one = fp_buffers_lend(&b, &size);
-    uint8_t *two = fp_buffers_lend(&b, &size);
-    CHECK(fp_buffers_lend(&b, &size) == b.spare);
+    uint8_t *one = fp_buffers_lend(&b, &size, 0);
+    uint8_t *two = fp_buffers_lend(&b, &size, 0);
+    CHECK(fp_buffers_lend(&b, &size, 0) == b.spare);
     CHECK_UINT(size, FP_SPARE_BYTES);
     (void)fp_buffers_accept(&b, two, 0, NULL, 0);
-    CHECK(fp_buffers_lend(&b, &size) == two);
+    CHECK(fp_buffers_lend(&b, &size, 0) == two);
     memory.fail_at = 0;
-    CHECK(fp_buffers_lend(&b, &size) != b.spare);
+    CHECK(fp_buffers_lend(&b, &size, 0) != b.spare);
     (void)fp_buffers_accept(&b, one, 0, NULL, 0);
     fp_buffers_fini(&b);
     CHECK_UINT(memory.bytes, 0);
@@ -127,12 +127,12 @@ FP_TEST(gpu_buffers_f36_one_that_has_memory_is_lent_before_the_spare)
     size_t size = 0;
     /* As after a failed attempt for slot 0 while another thread got slot 1. */
     atomic_store(&b.slot[0].state, FP_BUFFER_CLAIMED);
-    uint8_t *data = fp_buffers_lend(&b, &size);
+    uint8_t *data = fp_buffers_lend(&b, &size, 0);
     atomic_store(&b.slot[0].state, FP_BUFFER_FREE);
     (void)fp_buffers_accept(&b, data, 0, NULL, 0);
     memory.fail_at = memory.takes + 1;
     memory.fail_on = true;
-    CHECK(fp_buffers_lend(&b, &size) == data);
+    CHECK(fp_buffers_lend(&b, &size, 0) == data);
     fp_buffers_fini(&b);
     CHECK_UINT(memory.bytes, 0);
 }
@@ -160,7 +160,7 @@ borrow_and_fill(void *arg)
         uint32_t count = 1 + fake_below(&state, 12);
         for (uint32_t i = 0; i < count; i++) {
             size_t size = 0;
-            held[i] = fp_buffers_lend(l->b, &size);
+            held[i] = fp_buffers_lend(l->b, &size, 0);
             CHECK(held[i] != NULL);
             if (size == FP_SPARE_BYTES) {
                 l->discarded++;

@@ -255,7 +255,7 @@ on_call(void *user, int domain, uint32_t cbid, const void *data)
 static void
 on_request(uint8_t **buffer, size_t *size, size_t *max_records)
 {
-    *buffer = fp_buffers_lend(&g->buffers, size);
+    *buffer = fp_buffers_lend(&g->buffers, size, 0);
     *max_records = 0;
 }
 

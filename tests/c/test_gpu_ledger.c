@@ -165,7 +165,7 @@ FP_TEST(gpu_ledger_times_that_are_none_are_counted_not_added)
     CHECK_UINT(l->counters.records, 9);
     CHECK_INT(l->sums.total_ns, 0);
     CHECK_UINT(l->kernels.count, 0);
-    CHECK_UINT(l->outstanding, 1);
+    CHECK_UINT(l->outstanding, 0); /* it came, whatever its times say */
     record(l, kit_kernel(1, BASE_NS - 10, BASE_NS, "k")); /* runs into it */
     record(l, kit_kernel(1, at, at, "k"));
     CHECK_INT(kit_own_ns(&l->sums, kit_place(1, 1), 0), 10);

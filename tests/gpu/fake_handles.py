@@ -70,6 +70,7 @@ class Record(ctypes.Structure):
         ("registers", ctypes.c_uint32),
         ("static_shared", ctypes.c_uint32),
         ("dynamic_shared", ctypes.c_uint32),
+        ("is_told", ctypes.c_uint32),
     ]
 
 

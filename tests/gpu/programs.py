@@ -23,7 +23,7 @@ COPIES = {-1: "HtoD", -2: "DtoH", -3: "DtoD", -4: "PtoP", -5: "HtoH", -6: "copy"
 #: Counters that are 0 when nothing went wrong.  Not "late": whether an activity comes before its
 #: time is folded depends on the machine, with periods as short as here.
 FAULTS = (
-    "dropped discarded incomplete zero_time invalid unknown_kind truncated stale"
+    "dropped discarded incomplete zero_time invalid unknown_kind truncated stale misdated"
     " lost_launches expired_launches negative_delay cupti_errors taken rows_dropped"
     " names_dropped timeline_lost graph_nodes_lost owners_lost"
 ).split()
@@ -171,7 +171,9 @@ class Tables:
         rows = self.gpu["activity"]
         c = self.counters
         assert sum(row[7] for row in rows) == self.gpu["sum_ns"]
-        without_time = c["incomplete"] + c["zero_time"] + c["invalid"] + c["stale"]
+        without_time = sum(
+            c[name] for name in ("incomplete", "zero_time", "invalid", "stale", "misdated")
+        )
         attributed = sum(row[6] for row in rows)
         known = c["kernels"] + c["copies"] + c["memsets"]
         assert attributed <= known, (attributed, c)
@@ -213,7 +215,8 @@ class Tables:
 def nothing_forbidden() -> None:
     """What the collector must never have done, at any time."""
     report = fakegpu.counters()
-    for name in ("before_init", "in_callback", "buffers_null", "buffers_short", "finalized"):
+    forbidden = "before_init in_callback buffers_null buffers_short buffers_shared finalized"
+    for name in forbidden.split():
         assert report[name] == 0, (name, report[name])
     assert report["buffers_misaligned"] == 0
     calls = report["calls"]

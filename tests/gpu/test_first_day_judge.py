@@ -121,7 +121,7 @@ def _ended(status: int) -> Answer:
 
 ROUNDS: Answer = {"off": [10.0] * 12, "on": [10.05] * 12}
 KERNELS = {"gemm": [10, 1000], "add": [20, 500]}
-NUMBERS = {"numbers": [0.1, 0.2], "seed": 1234}
+NUMBERS = {"numbers": [0.1, 0.2], "seed": 1234, "called": []}
 REPLAY = {
     "file": "x.json.gz", "buffers": 2,
     "delivered": {"kernels": {"a": [1, 5]}, "copies": {"-1": [1, 5, 9]}},
@@ -171,7 +171,7 @@ GOOD: dict[str, Answer] = {
     "both_ways": {"callbacks": _counted(forward=20), "external": _held()},
     "replay_callbacks": REPLAY,
     "replay_external": REPLAY,
-    "seed": {"without": NUMBERS, "gpu auto": NUMBERS, "fastprof run": NUMBERS},
+    "seed": {"without": NUMBERS, "gpu auto": NUMBERS, "another call": NUMBERS | {"called": [1]}},
     "profiler_cpu_between": _profilers(),
     "profiler_cuda_between": _profilers(cuda=True),
     "profiler_cpu_first": _profilers(),
@@ -268,7 +268,9 @@ BAD: list[tuple[str, Change]] = [
     ("replay_callbacks", put("recorded.kernels.a", [1, 4])),
     ("replay_external", put("delivered.copies", {})),
     ("replay_external", put("buffers", 0)),
-    ("seed", put("fastprof run", {"numbers": [0.3, 0.4], "seed": 1234})),
+    ("seed", put("gpu auto.numbers", [0.3, 0.4])),
+    ("seed", put("another call.called", [])),
+    ("seed", put("another call.called", [1, 1])),
     ("seed", put("without", {"numbers": [], "seed": 0})),
     ("profiler_cpu_between", put("stages.1.gpu.counters.stale", 10)),
     ("profiler_cpu_between", put("stages.0.truth.spun", 51.0)),

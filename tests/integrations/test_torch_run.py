@@ -47,7 +47,7 @@ def test_s3_02_fastprof_run_of_an_unmodified_script(tmp_path) -> None:
     command = [sys.executable, "-c", start, "run", "-o", "out", str(script)]
     result = run_command(command, cwd=tmp_path, timeout=120).check()
     assert "trained" in result.stdout
-    assert "Where a step goes" in result.stdout
+    assert "where a step goes" in result.stdout
     assert counts(tmp_path / "out" / "train_profile.fprof") == COUNTS
 
 

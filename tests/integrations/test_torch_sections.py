@@ -178,6 +178,41 @@ def test_s4_06_every_phase_is_as_long_as_what_was_planted_in_it(tmp_path) -> Non
     assert log.keys == train_keys("loader0") | waits | val_keys("loader0")
 
 
+@pytest.mark.parametrize("raises", [False, True])
+def test_checkpoints_through_safetensors(tmp_path, monkeypatch, raises) -> None:
+    tensors = pytest.importorskip("safetensors.torch")
+    from safetensors.torch import save_file  # as transformers and accelerate do
+
+    truth = Truth()
+    model, optimizer = made(truth)
+    original, before = tensors.serialize_file, save_file
+
+    def slow(*args, **kwargs):
+        with truth.of("checkpoint", 0.02):
+            original(*args, **kwargs)
+
+    monkeypatch.setattr(tensors, "serialize_file", slow)
+    with attach() as loop:
+        for _ in range(2):
+            fit(truth, model, optimizer, loader(Items(truth, 4)))
+            save_file(model.state_dict(), tmp_path / "a.safetensors")
+            tensors.save_model(model, str(tmp_path / "b.safetensors"))
+            tensors.save(model.state_dict())
+            if raises:
+                with pytest.raises(ValueError, match="expected torch"):
+                    save_file({"weight": 1}, tmp_path / "c.safetensors")
+        fit(truth, model, optimizer, loader(Items(truth, 4)))
+    assert tensors.serialize_file is slow
+    assert tensors.save_file is before
+    report = loop.report()
+    row = next(row for row in report.phases if row.name == "checkpoint")
+    assert row.entries == 2, "files that are written without a step in between are one"
+    assert row.wall_ms >= truth.ms["checkpoint"] >= 80
+    assert report.in_phase("all").section("checkpoint").count == (8 if raises else 6)
+    assert report.steps.count == 6
+    assert tensors.load_file(tmp_path / "a.safetensors").keys() == model.state_dict().keys()
+
+
 def test_a_step_that_calls_its_hooked_base_is_one_step() -> None:
     truth = Truth()
     model, optimizer = made(truth, optimizer=0.001)
@@ -642,6 +677,26 @@ def test_p9_a_hook_that_fails_is_told_once_and_costs_its_section_only(monkeypatc
     found = {row.name: row.count for row in loop.report().in_phase("all").sections}
     assert (found["data"], found["backward"], found["optimizer"]) == (4, 4, 4)
     assert "forward" not in found
+
+
+def test_p9_a_hook_that_fails_leaves_no_phase_of_the_run(tmp_path, monkeypatch) -> None:
+    truth = Truth()
+    model, optimizer = made(truth)
+    with attach() as loop:
+        leave, calls = loop.profiler.leave_phase, []
+
+        def fail_once(phase):
+            calls.append(phase)
+            if calls.count("checkpoint") == 1 and phase == "checkpoint":
+                raise RuntimeError("planted")
+            leave(phase)
+
+        monkeypatch.setattr(loop.profiler, "leave_phase", fail_once)
+        fit(truth, model, optimizer, loader(Items(truth, 8)))
+        torch.save(model.state_dict(), tmp_path / "model.pt")
+        fit(truth, model, optimizer, loader(Items(truth, 8)))
+    assert calls.count("checkpoint") == 2, "once more, when the part was switched off"
+    assert loop.report().section("forward").count == 8
 
 
 def test_max_steps_ends_the_loaders() -> None:

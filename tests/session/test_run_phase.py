@@ -7,6 +7,7 @@ import time
 
 import fastprof
 import pytest
+from fastprof.analysis.checklist import checklist_lines
 
 
 def names(prof: fastprof.Profiler) -> dict[str, int]:
@@ -212,3 +213,53 @@ def test_a_section_of_steps_and_of_what_follows_says_so() -> None:
         "10 of the 30 entries of section forward were after the last step; its count and its "
         "percentiles contain them."
     )
+
+
+def test_the_checklist_is_about_measured_steps_in_every_phase() -> None:
+    with fastprof.Profiler(functions=False, skip_first=1) as prof:
+        for _ in range(9):
+            with fastprof.profile_section("forward"):
+                pass
+            with fastprof.profile_section("backward"):
+                time.sleep(0.002)
+            prof.step()
+        prof.enter_phase("validation")
+        with fastprof.profile_section("eval"):
+            time.sleep(0.002)
+        prof.leave_phase("validation")
+    report = prof.report()
+    expected = checklist_lines(report)
+    assert any(line.startswith("[yes] Forward and backward take most") for line in expected)
+    for phase in ("warmup", "validation", "all"):
+        assert checklist_lines(report.in_phase(phase)) == expected
+
+
+def test_the_overhead_in_the_first_line_is_that_of_a_step() -> None:
+    def small() -> None:
+        pass
+
+    with fastprof.Profiler(skip_first=2, max_overhead=0) as prof:
+        prof.enter_phase("setup")
+        for _ in range(20_000):
+            small()
+        prof.leave_phase("setup")
+        for _ in range(12):
+            time.sleep(0.01)
+            prof.step()
+    overhead = prof.report().overhead
+    assert overhead.steps_share is not None
+    assert overhead.share is not None
+    assert 0 < overhead.steps_share < overhead.share
+    headline = prof.report().to_text().split("\n\n")[0]
+    assert "% of a step" in " ".join(headline.split())
+
+
+def test_files_saved_without_a_step_in_between_are_one_checkpoint() -> None:
+    with fastprof.Profiler(functions=False, skip_first=0) as prof:
+        for _ in range(3):
+            for _ in range(4):
+                prof.step()
+            for _ in range(5):
+                prof.enter_phase("checkpoint")
+                prof.leave_phase("checkpoint")
+    assert names(prof)["checkpoint"] == 3

@@ -149,8 +149,21 @@ def cost(
     resume: tuple[float, float] = (0, 0),
     c: tuple[float, float] = (0, 0),
     method: tuple[float, float] = (0, 0),
+    *,
+    implicit: tuple[float, float] | None = None,
+    constructor: tuple[float, float] | None = None,
+    init: tuple[float, float] | None = None,
 ) -> Calibration:
-    return Calibration(*(EventCost(*pair) for pair in (python, resume, c, method)))
+    """Costs by kind; what is not given is that of ``python`` or ``c``."""
+    return Calibration(
+        python=EventCost(*python),
+        resume=EventCost(*resume),
+        c=EventCost(*c),
+        method=EventCost(*method),
+        implicit=EventCost(*(implicit or python)),
+        constructor=EventCost(*(constructor or c)),
+        init=EventCost(*(init or python)),
+    )
 
 
 #: Where an activity that has no site was launched.

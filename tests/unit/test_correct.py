@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fastprof.report import build_report
 from fastprof.report.correct import correct
 from hypothesis import given
@@ -51,6 +53,51 @@ def test_each_kind_of_call_costs_its_callee_and_its_caller():
     assert result.overhead_ns == 8 + 80 + 600 + 900 + 8 + 720 + 2100
     assert result.clamped_ns == 0
     assert sum(snapshot.threads[0].nodes.self_ns) - sum(result.self_ns[0]) == result.overhead_ns
+
+
+def test_a_constructor_and_its_init_have_costs_of_their_own():
+    thing = Node(type_("Thing"), 30, 9000, [Node(py("__init__", 4), 30, 5000)])
+    snapshot = tree(
+        Node(py("f"), 1, 100_000, [thing, Node(py("__init__", 5), 2, 500)]),
+        calibration=cost(python=(3, 5), c=(13, 17), constructor=(19, 23), init=(29, 31)),
+    )
+    assert correct(snapshot).self_ns[0] == (
+        0,
+        100_000 - 3 - 30 * 23 - 2 * 5,  # super().__init__() is a call as any other
+        9000 - 30 * 19 - 30 * 31,
+        5000 - 30 * 29,
+        500 - 2 * 3,
+    )
+
+
+def test_an_init_that_is_never_entered_straight_loses_nothing():
+    thing = replace(type_("Slotted"), implicit=True)
+    snapshot = tree(
+        Node(thing, 30, 9000, [Node(py("__init__", 4), 30, 5000)]),
+        calibration=cost(constructor=(19, 23), implicit=(2, 1), init=(29, 31)),
+    )
+    assert correct(snapshot).self_ns[0][1:] == (9000 - 30 * 19 - 30 * 1, 5000 - 30 * 2)
+
+
+def test_a_function_that_no_call_instruction_calls_costs_less():
+    by_operator = Node(replace(py("__add__", 2), implicit=True), 10, 1000)
+    from_c = Node(c("sorted"), 1, 1000, [Node(py("key", 3), 20, 1000)])
+    by_name = Node(py("__call__", 4), 30, 1000)
+    constructor = Node(type_("Thing"), 1, 1000, [Node(py("__new__", 5), 40, 1000)])
+    snapshot = tree(
+        Node(py("f"), 1, 9000, [by_operator, from_c, by_name, constructor]),
+        calibration=cost(python=(3, 5), implicit=(2, 1)),
+    )
+    assert correct(snapshot).self_ns[0] == (
+        0,
+        9000 - 3 - 10 * 1 - 30 * 5,
+        1000 - 10 * 2,
+        1000 - 20 * 1,
+        1000 - 20 * 2,
+        1000 - 30 * 3,
+        1000 - 40 * 1,
+        1000 - 40 * 2,
+    )
 
 
 def test_a_section_pays_for_the_calls_made_in_it_and_nothing_for_itself():

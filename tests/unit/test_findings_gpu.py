@@ -50,7 +50,7 @@ def test_s1_02_s2_11_gpu_utilization_has_its_bands(percent, severity, words):
         assert rule.value == pytest.approx(percent)
         assert words in rule.title
         assert rule.saving_ms == pytest.approx(100 - percent)
-        assert "forward 5 ms per step" in rule.evidence[0]
+        assert "forward 5.00 ms per step" in rule.evidence[0]
 
 
 def test_s3_15_low_utilization_points_to_batch_and_pipeline():
@@ -147,7 +147,7 @@ def test_s1_25_s1_31_the_second_worked_example_is_a_small_batch():
     rules = found(before)
     assert list(rules) == ["small-batch"]
     evidence = " ".join(rules["small-batch"].evidence)
-    assert "the mean is 50 us" in evidence
+    assert "the mean is 50.0 us" in evidence
     assert "75.0 %" in evidence
     assert "30.0 %" in rules["small-batch"].title
     assert "batch size" in rules["small-batch"].fix[0]
@@ -293,7 +293,8 @@ def test_s1_22_a_gpu_at_its_power_limit_is_a_note(percent, noticed):
     assert "gpu-throttled" not in found(made)
     assert ("gpu-throttled" in noted(made)) == noticed
     if noticed:
-        title = f"GPU 1 runs at its power limit in {percent}.0 % of the time"
+        share = "100" if percent == 100 else f"{percent}.0"
+        title = f"GPU 1 runs at its power limit in {share} % of the time"
         assert noted(made)["gpu-throttled"].title == title
 
 

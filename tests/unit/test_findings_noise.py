@@ -91,7 +91,7 @@ def test_the_limit_of_a_container_is_what_a_program_may_use() -> None:
     made = without_a_cpu(20, used=3.5)
     assert "cpu-contention" not in found(made)
     limited = replace(made, meta={**made.meta, "cpu_limit": 4.0})
-    assert "3.5 of 4 CPUs" in " ".join(found(limited)["cpu-contention"].evidence)
+    assert "3.50 of 4 CPUs" in " ".join(found(limited)["cpu-contention"].evidence)
 
 
 def test_what_a_full_machine_costs_is_not_promised_twice() -> None:

@@ -129,7 +129,7 @@ def test_s0_21_worker_shutdown_is_found_with_cause_and_fix():
 def test_s0_21_worker_shutdown_is_found_in_a_stats_file(name):
     rule = found(stats(**{name: 12.0}))["worker-shutdown"]
     assert rule.severity == "warning"
-    assert "12 s" in rule.title
+    assert "12.0 s" in rule.title
     assert rule.saving_ms is None
     assert rule.saving_share == pytest.approx(12 / 112)
     assert "main (train.py:3)" in " ".join(rule.evidence)
@@ -390,7 +390,7 @@ def test_small_batches_are_found_on_a_cpu_by_the_cost_of_calls():
     rule = found(made)["small-batch"]
     assert next(iter(found(made))) == "small-batch"
     assert "Batches hold 2 samples" in rule.evidence[0]
-    assert "20 calls per step of 0.01 ms each" in rule.evidence[0]
+    assert "20 calls per step of 0.010 ms each" in rule.evidence[0]
     large = run(phases, step_ms=1, inside={"forward": small}, loaders=(loader(0.1, batch_size=64),))
     assert "Operations are many and small" in found(large)["small-batch"].title
     # Calls that compute, and Python that calls nothing, are no cost of calling.

@@ -8,6 +8,7 @@ import json
 import os
 import random
 import sys
+from dataclasses import replace
 
 import pytest
 from fastprof.errors import LoadError
@@ -39,7 +40,8 @@ def rich_snapshot():
                     (StepRow(builder.key(section("forward")), 6, 50),)),
         loaders=(LoaderStats("main", "train", 9, {"data": (9, 90)}, 0.7),
                  LoaderStats("val", "val", 2, {}, None)),
-        calibration=cost((1.5, 2.5), (3, 4), (5, 6), (7, 8)),
+        calibration=cost((1.5, 2.5), (3, 4), (5, 6), (7, 8), implicit=(9, 10), constructor=(11, 12),
+                         init=(13, 14)),
         muted=(Muted(1, 1000),),
         counters={"dropped": 4},
         notes=("a note",),
@@ -201,6 +203,10 @@ def test_f46_damaged_files_are_refused_or_valid():
         (["calibration", "c"], [-1, 1]),
         (["calibration", "c"], [1e300, 1]),
         (["calibration", "method"], None),
+        (["calibration", "init"], None),
+        (["implicit"], [99]),
+        (["implicit"], 1),
+        (["calibration", "constructor"], [1]),
         (["muted", 0], [99, 1]),
         (["meta", "rank"], [1]),
         (["meta", "started_unix_ns"], "soon"),
@@ -222,11 +228,28 @@ def test_f46_every_field_is_checked(path, value):
     assert "\n" not in str(caught.value)
 
 
+def test_keys_that_no_call_instruction_calls_are_kept():
+    snapshot = rich_snapshot()
+    keys = tuple(replace(key, implicit=i % 2 == 1) for i, key in enumerate(snapshot.keys))
+    data = plain(replace(snapshot, keys=keys))
+    assert data["implicit"] == list(range(1, len(keys), 2))
+    assert [key.implicit for key in parse_dict(data).keys] == [key.implicit for key in keys]
+    del data["implicit"]
+    assert not any(key.implicit for key in parse_dict(data).keys)
+
+
+def test_costs_that_an_older_run_did_not_tell_apart_are_those_of_its_kinds():
+    data = plain(rich_snapshot())
+    for kind in ("implicit", "constructor", "init"):
+        del data["calibration"][kind]
+    assert parse_dict(data).calibration == cost((1.5, 2.5), (3, 4), (5, 6), (7, 8))
+
+
 def test_f46_every_field_must_be_there():
     data = plain(rich_snapshot())
     # Without these there are none.
     optional = {"calibration", "gpu", "memory", "operators", "outliers", "phases", "trace"}
-    optional.add("worker_threads")
+    optional |= {"worker_threads", "implicit"}
     for name in data.keys() - optional:
         with pytest.raises(ValueError):
             parse_dict({k: v for k, v in data.items() if k != name})

@@ -42,7 +42,7 @@ def test_s4_17_the_table_has_counts_weights_times_and_shares():
 def test_s4_17_slow_data_of_one_loader_is_its_reading_or_preprocessing():
     (found,) = hints(loader("main", 70, data=5, **SAME), loader("aux", 30, data=47, **SAME))
     assert found == (
-        "aux: data takes 47 ms per batch against 5 ms of main: its reading or preprocessing "
+        "aux: data takes 47.0 ms per batch against 5.00 ms of main: its reading or preprocessing "
         "takes longer (it has 47% of the time for 30% of batches)."
     )
 
@@ -53,7 +53,7 @@ def test_s4_17_another_forward_time_is_shapes_or_sequence_lengths():
         loader("long", 50, data=5, forward=40, backward=80),
     )
     assert found == (
-        "long: forward takes 40 ms per batch against 10 ms of short: its shapes or sequence "
+        "long: forward takes 40.0 ms per batch against 10.0 ms of short: its shapes or sequence "
         "lengths differ (it has 78% of the time for 50% of batches)."
     )
 
@@ -94,4 +94,4 @@ def test_s4_17_no_hint_without_a_difference(loaders):
 
 def test_s4_13_hostile_names_in_hints_are_printable_ascii():
     (found,) = hints(loader("a\x1b[31m", 50, data=50, **SAME), loader("b", 50, data=5, **SAME))
-    assert found.startswith("a\\x1b[31m: data takes 50 ms")
+    assert found.startswith("a\\x1b[31m: data takes 50.0 ms")

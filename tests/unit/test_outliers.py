@@ -91,9 +91,9 @@ def test_the_section_and_the_functions_that_took_longer_are_named() -> None:
         29,
     )
     assert found.sentences == (
-        "step 12: 125 ms instead of 10 ms (12.5x)",
-        "+115 ms in data: read (dataset.py:40) +86 ms",
-        "... in data: open called by read (dataset.py:40) +29 ms",
+        "step 12: 125 ms instead of 10.0 ms (12.5x)",
+        "+115 ms in data: read (dataset.py:40) +86.0 ms",
+        "... in data: open called by read (dataset.py:40) +29.0 ms",
     )
 
 
@@ -109,12 +109,12 @@ def test_many_calls_instead_of_few_are_said() -> None:
     step = kept(12, SLOW_READ)
     rows = (replace(step.rows[0], calls=40), *step.rows[1:])
     (found,) = outliers(replace(step, rows=rows))
-    assert "read (dataset.py:40) +86 ms (40 calls instead of 1)" in found.sentences[1]
+    assert "read (dataset.py:40) +86.0 ms (40 calls instead of 1)" in found.sentences[1]
 
 
 def test_time_outside_of_sections_is_named_by_function() -> None:
     (found,) = outliers(kept(12, {PRINT: 2000, READ: 4, CALL: 4}))
-    assert found.sentences[0] == "step 12: 2.01 s instead of 10 ms (200.8x)"
+    assert found.sentences[0] == "step 12: 2.01 s instead of 10.0 ms (200.8x)"
     assert (
         found.sentences[1]
         == ("+2.00 s outside of sections: print called by main (prog.py:3) +2.00 s ").strip()
@@ -154,7 +154,7 @@ def test_a_step_that_is_usual_all_alone_is_compared_with_the_median() -> None:
     (found,) = outliers(slow, usual_steps=1, usual_ns=125 * MS, usual_row_steps=1)
     assert found.typical_ms == USUAL_MS
     assert found.functions == ()
-    assert found.sentences[0].startswith("step 3: 125 ms instead of 10 ms")
+    assert found.sentences[0].startswith("step 3: 125 ms instead of 10.0 ms")
     assert "no usual times of its functions" in found.sentences[-1]
 
 
@@ -210,8 +210,8 @@ def test_what_the_series_of_steps_knows_is_said() -> None:
     ).steps.outliers
     assert (found.gc_ms, found.cpu_ms, found.switches) == (81, 12, 30)
     assert found.sentences[3:] == (
-        "garbage collection took +80 ms of it",
-        "only 3 ms of the extra time was CPU work; the rest was waiting",
+        "garbage collection took +80.0 ms of it",
+        "only 3.00 ms of the extra time was CPU work; the rest was waiting",
         "taken off the CPU 30 times (usually 0)",
     )
     without_cpu = replace(series, cpu_wait_ns=column(MS, 12 * MS))
@@ -220,8 +220,8 @@ def test_what_the_series_of_steps_knows_is_said() -> None:
     ).steps.outliers
     # How long says more than how often.
     assert found.sentences[4:] == (
-        "only 3 ms of the extra time was CPU work; the rest was waiting",
-        "for 11 ms of it the thread was ready to run, but had no CPU",
+        "only 3.00 ms of the extra time was CPU work; the rest was waiting",
+        "for 11.0 ms of it the thread was ready to run, but had no CPU",
     )
     # Those of the five steps before, told of after this one; or of five steps each.
     seldom = tuple(30 if i % 6 == row % 6 else 0 for i in range(n))

@@ -74,9 +74,9 @@ def test_s1_22_the_rank_that_loads_slowly_is_named_with_its_section_and_the_wait
     assert late.late_share == pytest.approx(0.3)
     assert dict(late.waits) == pytest.approx({0: 30, 1: 30, 3: 30})
     assert late.text == (
-        "Rank 2 is late: its own work takes 65 ms per step, that of the others 35 ms (median); "
-        "data takes 35 ms against 5. The others wait for it at most 30 ms per step (30% of the "
-        "step)."
+        "Rank 2 is late: its own work takes 65.0 ms per step, that of the others 35.0 ms (median); "
+        "data takes 35.0 ms against 5.00 ms. The others wait for it at most 30.0 ms per step "
+        "(30% of the step)."
     )
     assert made.imbalance == pytest.approx(65 / ((65 + 3 * 35) / 4) - 1)
     assert made.signal == "backward"
@@ -126,7 +126,7 @@ def test_s1_22_a_slow_gpu_is_the_one_that_waits_least_in_all_reduce():
     assert (late.rank, late.section) == (1, "GPU")
     assert (late.section_ms, late.section_others_ms) == (80, 50)
     assert late.wait_ms == pytest.approx(30)
-    assert "work on the GPU takes 80 ms against 50." in late.text
+    assert "work on the GPU takes 80.0 ms against 50." in late.text
     assert [row.gpu_communication_ms for row in made.rows] == [40, 10, 40, 40]
 
 
@@ -175,7 +175,7 @@ def test_several_late_ranks_are_all_named():
 def test_ranks_that_recorded_nothing_else_than_steps_are_compared_by_them():
     made = ranks(run(0, 2, work=50), run(1, 2, work=80))
     assert (made.signal, made.straggler.rank, made.straggler.section) == ("none", 1, "work")
-    assert any(note.startswith("Steps do not take equally long (50 ms") for note in made.notes)
+    assert any(note.startswith("Steps do not take equally long (50.0 ms") for note in made.notes)
 
 
 def test_too_few_steps_say_nothing():

@@ -77,7 +77,7 @@ def test_s4_17_four_workers_of_180_ms_against_30_ms_need_six() -> None:
     report = build_report(run(workers()))
     loader = report.loaders[0].workers
     assert (loader.load_ms, loader.step_ms, loader.needed) == (180.0, 30.0, 6)
-    sentence = "main: 4 workers x 180 ms per batch against a 30 ms step: you need 6."
+    sentence = "main: 4 workers x 180 ms per batch against a 30.0 ms step: you need 6."
     assert loader.advice == sentence
     assert sentence in report.to_text(full=True)
     assert json.loads(report.to_json())["loaders"][0]["workers"]["needed"] == 6

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from fastprof.analysis.facts import Facts
+from fastprof.analysis.facts import Facts, of_steps
 from fastprof.analysis.findings.draft import percent
 from fastprof.analysis.thresholds import LIMITS, USUAL
 from fastprof.report.model import Report
@@ -35,15 +35,18 @@ _Answer = tuple[bool | None, str]
 
 
 def checklist(report: Report) -> tuple[Check, ...]:
-    """Return the seven checks of a report, in order."""
-    facts = Facts(report)
+    """Return the seven checks of a report, in order.
+
+    They are about measured steps, as findings are, whatever phase of the run it is on.
+    """
+    facts = Facts(of_steps(report))
     return tuple(Check(text, *answer(facts), no) for text, answer, no in _CHECKS)
 
 
 def checklist_lines(report: Report) -> list[str]:
     """Return the checks as lines; those that ask a GPU are one line where none was recorded."""
     checks = checklist(report)
-    if Facts(report).gpu is not None or report.memory is not None:
+    if Facts(of_steps(report)).gpu is not None or report.memory is not None:
         return [check.line for check in checks]
     asked = [check for check in checks if check.answer is None and check.text in _OF_A_GPU]
     one = Check("About the GPU", None, f"{len(asked)} questions left out, no GPU was recorded", "")

@@ -12,17 +12,19 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from fastprof.analysis.groups import GROUPS, OPENED, PHASES, sought
-from fastprof.analysis.hot import Hot, hottest
+from fastprof.analysis.hot import Hot, hottest, is_library
 from fastprof.analysis.lazy import Lazy
 from fastprof.analysis.walk import GroupTime, imports, walk
 from fastprof.names import ascii_name, file_name
 from fastprof.report.correct import correct
 from fastprof.report.model import UNACCOUNTED, FunctionRow, Report
 from fastprof.report.model_gpu import GpuReport
-from fastprof.report.run_phases import ALL, beyond_steps_ns, steps_in
+from fastprof.report.run_phases import ALL, beyond_steps_ns, chosen_phase, steps_in
 from fastprof.snapshot import Key, ThreadTree
 
 _MS = 1e6
+#: A script that spends this part of its time in one function of a library has started that.
+_STARTED = 0.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,19 @@ class Timeline:
     overlap_ms: float
     copy_alone_ms: float
     idle: tuple[tuple[str, float], ...]
+
+
+def _starts_only(hot: Hot) -> bool:
+    """Whether it is the script, and nearly all of its time a library's that it has started."""
+    first, share = hot.parts[0] if hot.parts else (None, 0.0)
+    started = first is not None and is_library(first) and share >= _STARTED
+    return started and hot.key.name == "<module>"
+
+
+def of_steps(report: Report) -> Report:
+    """Return the report on measured steps, which advice is about; the whole run without any."""
+    phase = chosen_phase(report.snapshot, None)
+    return report if report.phase == phase else report.in_phase(phase)
 
 
 class Facts:
@@ -225,6 +240,8 @@ class Facts:
             return None
         keys = self.report.view.keys
         hot = hottest(thread.nodes, self._self_ns, keys, chosen, libraries=False)
+        if hot is not None and _starts_only(hot):
+            return None
         beyond = self._beyond_ms * _MS
         if hot is None or not beyond:
             return hot

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from fastprof.analysis.facts import Facts, Optimizer, where
 from fastprof.analysis.hot import Hot, is_library
 from fastprof.names import ascii_name
+from fastprof.report.figures import duration, number
 from fastprof.report.loaders import LoaderRow, most_workers
 
 _HF = "TrainingArguments"
@@ -146,9 +147,9 @@ def parts_text(hot: Hot, ms: float, unit: str) -> str:
     for key, share in hot.parts[:3]:
         name = "its own code" if key is None else ascii_name(key.qualname or key.name, 60)
         if share >= 0.05:
-            shown.append(f"{name} {share * ms:.3g}")
+            shown.append(f"{name} {number(share * ms)}")
     inside = f": {', '.join(shown)}" if len(shown) > 1 or hot.parts[:1] != ((None, 1.0),) else ""
-    return f"{where(hot.key)} takes {ms:.3g} ms{unit}{inside}."
+    return f"{where(hot.key)} takes {duration(ms)}{unit}{inside}."
 
 
 # ---- the optimizer ----

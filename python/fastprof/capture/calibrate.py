@@ -9,28 +9,32 @@ small loops with and without the hook:
     inside  = callee's recorded self time / calls - what the callee truly takes
     outside = surplus - inside
 
-A loop that does one thing is kind to caches and branch prediction; programs are not.  So
-a small program of nested and mixed calls is measured, too, and all costs are scaled by
-what it shows.
+There is a loop per kind of event (``calibrate_loops``).  A loop that does one thing is
+kind to caches and branch prediction; programs are not.  So a small program of nested and
+mixed calls is measured, too, and all costs are scaled by what it shows.
 
-The minimum of several rounds is taken, as the smallest is the least disturbed.  The idea
-of measuring and subtracting is that of ``profile.Profile.calibrate`` in the standard
-library, which has one figure for everything; here Python calls, continuations of
-generators and C calls each have their own two.
+Loops take microseconds and are run with and without the hook in turns, and of each the
+minimum is taken: what is disturbed is slower, and on a busy machine, too, some runs of
+each are not.  The idea of measuring and subtracting is that of
+``profile.Profile.calibrate`` in the standard library, which has one figure for everything.
 """
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 
 from fastprof._core import BusyError, Recorder, nvtx_emits, profile_section
+from fastprof.capture.calibrate_loops import LOOPS, MIXED_EVENTS, TURNS, mixed
 from fastprof.snapshot import Calibration, EventCost
 
-_ROUNDS = 7
+_ROUNDS = 8
+
+#: Entries, batches and steps in a round of what sections cost.
+_SECTION_ROUNDS = 7
 _CALLS = 1000
+
 
 #: Steps that are ended to see what that costs, and how long each of them is.
 _STEPS = 50
@@ -84,12 +88,12 @@ def _measure_sections() -> tuple[float, float, float]:
         for _ in values:
             next(iterator)
 
-    plain = min(_wall_ns(entries) for _ in range(_ROUNDS))
-    plain_batch = min(_wall_ns(plain_fetches) for _ in range(_ROUNDS))
+    plain = min(_wall_ns(entries) for _ in range(_SECTION_ROUNDS))
+    plain_batch = min(_wall_ns(plain_fetches) for _ in range(_SECTION_ROUNDS))
     recorder.start_sections()
     try:
-        entry = min(_wall_ns(entries) for _ in range(_ROUNDS))
-        batch = min(_wall_ns(fetches) for _ in range(_ROUNDS))
+        entry = min(_wall_ns(entries) for _ in range(_SECTION_ROUNDS))
+        batch = min(_wall_ns(fetches) for _ in range(_SECTION_ROUNDS))
         recorder.mark()
         step_ns = _step_ns(recorder)
     finally:
@@ -139,167 +143,109 @@ def tell_costs(recorder: Recorder, backend: str) -> None:
         )
 
 
-@dataclass(frozen=True)
-class _Loop:
-    """A loop of ``_CALLS`` calls; ``label`` is the callee's name in the recorder."""
-
-    run: Callable[[], None]
-    label: str
-
-
-# The loops use what the calls give, as programs do: calls whose arguments and results
-# nobody wants are specialised further and would look cheaper than real ones.
-
-
-def _echo(x: int) -> int:
-    return x
-
-
-def _python_calls() -> None:
-    total = 0
-    for i in range(_CALLS):
-        total += _echo(i)
-
-
-def _c_calls() -> None:
-    values = [1, 2, 3]
-    total = 0
-    for _ in range(_CALLS):
-        total += len(values)
-
-
-def _method_calls() -> None:
-    values = [1, 2, 3]
-    total = 0
-    for _ in range(_CALLS):
-        total += values.count(2)
-
-
-def _yields() -> Iterator[int]:
-    for i in range(_CALLS):  # noqa: UP028 - each value is one resume of this frame
-        yield i
-
-
-def _resumes() -> None:
-    total = 0
-    for value in _yields():
-        total += value
-
-
-def _nothing() -> None:
-    total = 0
-    for i in range(_CALLS):
-        total += i
-
-
-_LOOPS = (
-    _Loop(_python_calls, "_echo"),
-    _Loop(_resumes, "_yields"),
-    _Loop(_c_calls, "builtins.len"),
-    _Loop(_method_calls, "list.count"),
-)
-
-
-class _Layer:
-    """Calls as a network of objects makes them: several deep, of several kinds."""
-
-    def __init__(self, below: list[_Layer]) -> None:
-        self.below = below
-        self.options: dict[str, int] = {}
-
-    def run(self, value: int) -> int:
-        if self.options.get("skip") is None:
-            value = self.forward(value)
-        return value
-
-    def forward(self, value: int) -> int:
-        if len(self.below):
-            for layer in self.below:
-                value = layer.run(value)
-        return self.leaf(value)
-
-    def leaf(self, value: int) -> int:
-        return abs(value) + 1
-
-
-_NETWORK = _Layer([_Layer([_Layer([]) for _ in range(3)]) for _ in range(3)])
-_LAYERS = 13
-_MIXED_RUNS = 40
-
-
-def _mixed() -> None:
-    for _ in range(_MIXED_RUNS):
-        _NETWORK.run(1)
-
-
 def _wall_ns(run: Callable[[], None]) -> int:
     start = time.perf_counter_ns()
     run()
     return time.perf_counter_ns() - start
 
 
-def _self_ns(recorder: Recorder, label: str) -> int:
-    """Self time of the function whose qualified name ends in ``label``."""
+#: What is timed, by the name of what it measures.
+_PROGRAMS = {name: loop.run for name, loop in LOOPS.items()} | {"mixed": mixed}
+
+
+def _times_ns() -> dict[str, float]:
+    """What each program takes; in the first run the interpreter adapts to the hook."""
+    return {name: min(_wall_ns(run), _wall_ns(run)) for name, run in _PROGRAMS.items()}
+
+
+def _inside_ns(recorder: Recorder) -> dict[str, float]:
+    """Recorded self time per event of what each loop calls."""
     data = recorder.export()
-    wanted = {i for i, key in enumerate(data["keys"]) if key[4].split(".<locals>.")[-1] == label}
-    total = 0
-    for _ident, _ended, (_parent, key, _calls, _resumes, self_ns, *_) in data["threads"]:
-        total += sum(ns for k, ns in zip(key, self_ns, strict=True) if k in wanted)
-    return total
+    names = [key[4].rsplit(".", 1)[-1] for key in data["keys"]]
+    loop_of = {loop.run.__name__: kind for kind, loop in LOOPS.items()}
+    ns = dict.fromkeys(LOOPS, 0)
+    events = dict.fromkeys(LOOPS, 0)
+    for _ident, _ended, (parent, key, calls, resumes, self_ns, *_) in data["threads"]:
+        loops: list[str] = []
+        for above, k, n, m, own in zip(parent, key, calls, resumes, self_ns, strict=True):
+            kind = loop_of.get(names[k]) or (loops[above] if above >= 0 else "")
+            loops.append(kind)
+            if kind and names[k] in LOOPS[kind].labels:
+                ns[kind] += own
+                events[kind] += n + m
+    return {kind: ns[kind] / n for kind, n in events.items() if n}
+
+
+def _least(rounds: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    return {name: min(one[name] for one in rounds) for name in rounds[0]}
 
 
 def _measure(backend: str) -> Calibration:
-    plain = {loop.label: min(_wall_ns(loop.run) for _ in range(_ROUNDS)) for loop in _LOOPS}
-    plain_mixed = min(_wall_ns(_mixed) for _ in range(_ROUNDS))
-    plain_nothing = min(_wall_ns(_nothing) for _ in range(_ROUNDS))
-    # Without its own thread's share of other threads' events: they cost, too, but the
-    # minimum over rounds leaves them out.
-    hooked: dict[str, int] = {}
-    inside: dict[str, int] = {}
-    hooked_nothing = hooked_mixed = 2**62
+    plain_rounds, hooked_rounds, inside_rounds = [], [], []
     for _ in range(_ROUNDS):
-        for loop in _LOOPS:
-            recorder = Recorder(backend=backend)
-            recorder.enable()
-            try:
-                wall = _wall_ns(loop.run)
-                nothing = _wall_ns(_nothing)
-                mixed = _wall_ns(_mixed)
-            finally:
-                recorder.disable()
-            own = _self_ns(recorder, loop.label)
-            hooked[loop.label] = min(wall, hooked.get(loop.label, wall))
-            inside[loop.label] = min(own, inside.get(loop.label, own))
-            hooked_nothing = min(hooked_nothing, nothing)
-            hooked_mixed = min(hooked_mixed, mixed)
-    # 3.11 runs every bytecode slower under a hook; that is not the calls' cost.
-    loop_gain = max(0, hooked_nothing - plain_nothing)
-
-    def cost(label: str, body_ns: float) -> EventCost:
-        surplus = max(0.0, (hooked[label] - plain[label] - loop_gain) / _CALLS)
-        within = min(surplus, max(0.0, inside[label] / _CALLS - body_ns))
-        return EventCost(inside_ns=within, outside_ns=surplus - within)
-
-    # What a generator does per item and what a C function does is the plain loop's time
-    # less the empty loop's, all of it the callee's.
-    body = {loop.label: max(0.0, (plain[loop.label] - plain_nothing) / _CALLS) for loop in _LOOPS}
-    python = cost("_echo", _EMPTY_BODY_NS)
-    c = cost("builtins.len", body["builtins.len"] / 2)
-    method = cost("list.count", body["list.count"] / 2)
-    # Per layer: run, forward, leaf; len, abs; dict.get.
-    expected = _LAYERS * (3 * _total(python) + 2 * _total(c) + _total(method))
-    surplus = (hooked_mixed - plain_mixed) / _MIXED_RUNS
-    scale = min(_MAX_SCALE, max(1.0, surplus / expected)) if expected else 1.0
-    return Calibration(
-        python=_scaled(python, scale),
-        resume=_scaled(cost("_yields", body["_yields"] / 2), scale),
-        c=_scaled(c, scale),
-        method=_scaled(method, scale),
-        slowdown=_slowdown(hooked_nothing, plain_nothing),
+        plain_rounds.append(_times_ns())
+        recorder = Recorder(backend=backend)
+        recorder.enable()
+        try:
+            hooked_rounds.append(_times_ns())
+        finally:
+            recorder.disable()
+        inside_rounds.append(_inside_ns(recorder))
+    return _calibration(
+        _least(plain_rounds),
+        _least(hooked_rounds),
+        _least(inside_rounds),
+        constructors=backend == "monitoring",
     )
 
 
-def _slowdown(hooked_ns: int, plain_ns: int) -> float:
+def _calibration(
+    plain: Mapping[str, float],
+    hooked: Mapping[str, float],
+    inside: Mapping[str, float],
+    *,
+    constructors: bool,
+) -> Calibration:
+    """Work out the costs from the loops' times in ns; ``inside`` is per event.
+
+    ``constructors``: whether the hook is told of them.
+    """
+    # 3.11 runs every bytecode slower under a hook; that is not the calls' cost.
+    loop_gain = max(0.0, hooked["nothing"] - plain["nothing"])
+
+    def events(kind: str) -> int:
+        return TURNS * LOOPS[kind].calls
+
+    def surplus(kind: str) -> float:
+        """Cost of one event of a loop that has no others."""
+        return max(0.0, hooked[kind] - plain[kind] - loop_gain) / events(kind)
+
+    def cost(kind: str, ns: float) -> EventCost:
+        """``ns`` in two: what was recorded inside, less the callee's true time."""
+        body = max(0.0, plain[kind] - plain["nothing"]) / events(kind) / 2
+        if LOOPS[kind].python:
+            body = min(body, _EMPTY_BODY_NS)
+        within = min(ns, max(0.0, inside[kind] - body))
+        return EventCost(within, ns - within)
+
+    costs = {kind: cost(kind, surplus(kind)) for kind in ("python", "resume", "c", "method")}
+    if constructors:
+        costs |= {kind: cost(kind, surplus(kind)) for kind in ("implicit", "constructor")}
+        costs["init"] = cost("init", max(0.0, surplus("init") - _total(costs["constructor"])))
+    else:
+        costs |= {"implicit": costs["python"], "init": costs["python"]}
+        costs["constructor"] = EventCost(0.0, 0.0)
+    expected = sum(n * _total(costs[kind]) for kind, n in MIXED_EVENTS.items())
+    scale = (hooked["mixed"] - plain["mixed"]) / expected if expected else 1.0
+    # Some programs are like the mixed one, others like a loop.
+    scale = (1.0 + min(_MAX_SCALE, max(1.0, scale))) / 2
+    return Calibration(
+        **{kind: _scaled(one, scale) for kind, one in costs.items()},
+        slowdown=_slowdown(hooked["nothing"], plain["nothing"]),
+    )
+
+
+def _slowdown(hooked_ns: float, plain_ns: float) -> float:
     """How many times longer bytecode takes under the hook; what is noise is none."""
     ratio = hooked_ns / plain_ns if plain_ns else 1.0
     return min(_MAX_SLOWDOWN, ratio) if ratio > _SLOWER else 1.0

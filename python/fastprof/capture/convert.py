@@ -4,6 +4,7 @@ The layout of ``Recorder.export()``: a dict of plain values.
 
 =============  ==========================================================================
 keys           [(kind, file, line, name, qualname)]
+implicit       [key]: those that no call instruction calls
 threads        [(ident, ended, (parent, key, calls, resumes, self_ns, phase, idle_ns))],
                oldest first; the one with ended=1 is the sum of threads that have ended
 sections       [(key, thread, count, sum_ns, outer_ns, min_ns, max_ns, errors, open,
@@ -53,7 +54,7 @@ from fastprof.snapshot_gpu import GpuSnapshot, read_gpu
 from fastprof.snapshot_memory import MemorySnapshot, read_memory
 from fastprof.snapshot_outliers import OutlierSnapshot, read_outliers
 from fastprof.snapshot_phases import RUN_PHASES, PhaseTime
-from fastprof.snapshot_steps import SplitPlace, StepSeries
+from fastprof.snapshot_steps import PlainSteps, SplitPlace, StepSeries
 from fastprof.snapshot_trace import TraceSnapshot, read_trace, trace_from_export
 
 _FOLDED = (
@@ -121,7 +122,7 @@ def take_snapshot(
     return Snapshot(
         meta={**_meta(recorder, data), **(meta or {})},
         duration_ns=max(0, data["duration_ns"]),
-        keys=tuple(Key(*key) for key in data["keys"]),
+        keys=_keys(data),
         threads=threads,
         sections=tuple(_section(row) for row in data["sections"]),
         steps=steps,
@@ -205,6 +206,14 @@ _OWN = tuple(
 )
 #: Calls functions of other packages in their stead; the time is theirs.
 _STAND_IN = os.path.join(_PACKAGE, "session", "wrapping.py")
+
+
+def _keys(data: Mapping[str, Any]) -> tuple[Key, ...]:
+    implicit = set(data.get("implicit", ()))
+    return tuple(
+        Key(kind, file, line, name, qualname, i in implicit)
+        for i, (kind, file, line, name, qualname) in enumerate(data["keys"])
+    )
 
 
 def fold_own_functions(data: dict[str, Any]) -> None:
@@ -304,10 +313,14 @@ def _steps(data: Mapping[str, Any] | None) -> Steps:
     recent = tuple(fields.pop("recent_ns"))
     series = fields.pop("series", None)
     spent = fields.pop("spent", None)
-    steps = Steps(**fields, recent_ns=recent, hist=hist, rows=rows)
+    blocks = fields.pop("unprofiled", ())
+    keys = [key for key, _column in (series or {}).get("sections", ())]
+    steps = Steps(
+        **fields, recent_ns=recent, hist=hist, rows=rows, unprofiled=_plain_steps(blocks, keys)
+    )
     if series is None:
         return steps
-    n = max(0, steps.count - steps.skipped)
+    n = steps.measured
     split = make_split(spent, n, steps.sum_ns)
     has_gc = spent is not None and n > 0 and spent["gc_steps"] == n
     kinds = {name for name, _ns in split.rows}
@@ -321,6 +334,27 @@ def _steps(data: Mapping[str, Any] | None) -> Steps:
         ),
         gc_runs=tuple(spent["gc_runs"]) if spent is not None and has_gc else (),
     )
+
+
+def _plain_steps(blocks: Sequence[Any], keys: Sequence[int]) -> tuple[PlainSteps, ...]:
+    """``blocks``: (first, steps without the hook, steps with it), as (wall_ns, sections)."""
+    rows = []
+    for first, plain, hooked in blocks:
+        if not plain or not hooked:
+            continue  # the run ended in the middle of it
+        sections = tuple(
+            (key, _median([step[1][i] for step in plain]), _median([step[1][i] for step in hooked]))
+            for i, key in enumerate(keys[: len(plain[0][1])])
+        )
+        plain_ns, hooked_ns = (_median([step[0] for step in side]) for side in (plain, hooked))
+        rows.append(PlainSteps(first, plain_ns, hooked_ns, sections))
+    return tuple(rows)
+
+
+def _median(values: list[int]) -> int:
+    values.sort()
+    middle = len(values) // 2
+    return values[middle] if len(values) % 2 else (values[middle - 1] + values[middle]) // 2
 
 
 def _series(data: Mapping[str, Any], *, has_gc: bool) -> StepSeries:

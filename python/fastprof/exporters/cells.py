@@ -9,6 +9,7 @@ from typing import TypeVar
 from fastprof.names import ascii_name, elided
 from fastprof.report.figures import duration as duration
 from fastprof.report.figures import number as number
+from fastprof.report.figures import percent as percent
 
 _Row = TypeVar("_Row")
 
@@ -45,14 +46,6 @@ def table_of(
         left,
         spare,
     )
-
-
-def percent(share: float | None) -> str:
-    """Format a fraction of 1 in percent with three significant digits, or ``n/a``."""
-    if share is None:
-        return "n/a"
-    value = 100 * share
-    return f"{value:.0f}" if abs(value) >= 99.95 else f"{value:.1f}"
 
 
 def short(name: str) -> str:

@@ -69,7 +69,7 @@ def _steps(report: Report) -> Columns:
     series = report.steps.series
     found: dict[str, Sequence[Value]] = {}
     if len(series):
-        found["step"] = range(series.first, series.first + len(series))
+        found["step"] = series.numbers
         found["start_ms"] = series.start_ms
         found["wall_ms"] = series.wall_ms
         for name, values in series.names.items():

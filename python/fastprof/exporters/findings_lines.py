@@ -78,7 +78,7 @@ def all_findings(report: Report, width: int = PIPED) -> list[str]:
     lines = ["Findings, most saving first:"] if found.findings else wrapped(_none(found), width)
     for i, finding in enumerate((*found.findings, *found.notes), 1):
         value = (
-            f"rule: {finding.rule}; value: {finding.value:.4g} {_line(finding.unit)}; "
+            f"rule: {finding.rule}; value: {number(finding.value)} {_line(finding.unit)}; "
             f"limit: {_line(finding.threshold)}"
         )
         lines += ["", *wrapped(_head(finding), width, f"{i}. "), *wrapped(value, width, "   ")]

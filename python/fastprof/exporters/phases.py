@@ -12,6 +12,7 @@ PHASE_NAMES = {
     "setup": ("set-up", False),
     "warmup": ("warm-up steps", False),
     "steps": ("measured steps", False),
+    "unprofiled": ("steps without the function hook", False),
     "validation": ("validation", True),
     "checkpoint": ("checkpoints", True),
     "outside": ("between epochs and after the loop", False),

@@ -63,7 +63,9 @@ def headline(report: Report, width: int) -> list[str]:
     elif steps.count:
         parts.append(f"{steps.count} steps, all of them warm-up")
     parts.append(f"{duration(report.wall_ms)} recorded")
-    if report.overhead.share is not None:
+    if report.overhead.steps_share is not None:
+        parts.append(f"overhead {percent(report.overhead.steps_share)} % of a step")
+    elif report.overhead.share is not None:
         parts.append(f"overhead {percent(report.overhead.share)} %")
     ranks = meta.get("world_size")
     if isinstance(ranks, int) and ranks > 1:
@@ -83,7 +85,19 @@ def _steps(report: Report, width: int) -> list[str]:
     beside = phases_text(report, _PHASE)
     lines += wrapped(beside, width, rest="  ") if beside else []
     lines += gpu_lines(report, width)
+    lines += _unprofiled(report, width)
     return lines
+
+
+def _unprofiled(report: Report, width: int) -> list[str]:
+    step = report.steps.unprofiled
+    if step is None:
+        return []
+    said = (
+        f"Without fastprof the median step takes {duration(step.ms)} "
+        f"(+- {duration(step.error_ms)}); recording adds {percent(step.cost)} %."
+    )
+    return wrapped(said, width, rest="  ")
 
 
 def _split(report: Report, width: int) -> list[str]:

@@ -61,7 +61,7 @@ def steps_line(steps: StepTable) -> str:
     if steps.wall_ns is None:
         return f"{steps.count} steps, all of them warm-up"
     return (
-        f"{steps.measured} steps measured, {steps.skipped} skipped; ms per step: "
+        f"{steps.measured} steps measured, {steps.count - steps.measured} skipped; ms per step: "
         f"mean {number(steps.mean_ms)}, min {number(steps.min_ms)}, p50 {number(steps.p50_ms)}, "
         f"p95 {number(steps.p95_ms)}, p99 {number(steps.p99_ms)}, max {number(steps.max_ms)}, "
         f"cv {percent(steps.cv)}{'' if steps.cv is None else ' %'}"

@@ -118,8 +118,6 @@ class Session:
         """Close what is open and end the run, if it was started here."""
         if self.alive:
             self._close_all()
-            if self._outside and not self._in_setup:
-                self.quietly("A phase could not be left", self.profiler.leave_phase, "outside")
         self.alive = False
         torch_owner.release(self)
         self._numbered.clear()
@@ -275,8 +273,13 @@ class Session:
             self._open = section
 
     def _close_all(self) -> None:
+        saving = any(entry.name == _CHECKPOINT for entry in self._stack)
         self._stack.clear()
         try:
+            if saving:
+                self.profiler.leave_phase(_CHECKPOINT)
+            if self._outside and not self._in_setup:
+                self.profiler.leave_phase("outside")
             self._switch(None)
             self.leave_container()
         except Exception as error:

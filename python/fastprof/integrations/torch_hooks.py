@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from fastprof.capture.sections import profile_section
 from fastprof.integrations.torch_data import Loaders
 from fastprof.integrations.torch_dynamo import leave_alone
+from fastprof.integrations.torch_import import TorchImport
 from fastprof.integrations.torch_modules import ModuleRows, ResultHook
 from fastprof.session.cuda_init import CudaInit
 from fastprof.session.own_time import clock
@@ -110,6 +111,10 @@ class Hooks:
     def _switch_off(self, part: str, error: BaseException) -> None:
         self._off.add(part)
         self._fail(f"the automatic sections of {part} were switched off", error)
+        if part == "checkpoint":
+            self._phases.profiler.leave_phase("checkpoint")
+        elif part in ("data", "evaluation"):
+            self._phases.hand_back()  # nobody will tell that it is over
 
     # What runs in every step does as _part() without the call.
 
@@ -431,6 +436,46 @@ class Hooks:
         begins, ends = self._aside(CHECKPOINT, phase="checkpoint")
         for owner in (self._torch, sys.modules["torch.serialization"]):
             self._replace("checkpoint", owner, "save", begins, ends)
+        tensors = TorchImport(
+            lambda: self._part("checkpoint", self._install_safetensors), "safetensors.torch"
+        )
+        self._undo.append(tensors.forget)
+        tensors.watch()
+
+    def _install_safetensors(self) -> None:
+        """Replace what ``save_file`` and ``save`` call, not them.
+
+        Others have these under names of their own by now (``from safetensors.torch import
+        save_file``).
+        """
+        module: Any = sys.modules["safetensors.torch"]
+        begins, ends = self._aside(CHECKPOINT, phase="checkpoint")
+        prepares = next((n for n in ("_flatten_as_ptr", "_flatten") if hasattr(module, n)), None)
+        under_way: list[bool] = []
+
+        def prepare(args: Any, kwargs: Any) -> None:
+            if self._phases.here() and _is_saved(vars(module)):
+                under_way.append(True)
+                begins(args, kwargs)
+
+        def prepared(args: Any, kwargs: Any, result: Any) -> None:
+            if result is FAILED:
+                written(args, kwargs, result)
+
+        def write(args: Any, kwargs: Any) -> None:
+            if self._phases.here() and not under_way:
+                under_way.append(True)
+                begins(args, kwargs)
+
+        def written(args: Any, kwargs: Any, result: Any) -> None:
+            if self._phases.here() and under_way:
+                under_way.clear()
+                ends(args, kwargs, result)
+
+        if prepares is not None:
+            self._replace("checkpoint", module, prepares, prepare, prepared)
+        for name in ("serialize_file", "serialize"):
+            self._replace("checkpoint", module, name, write, written)
 
     def _install_copies(self) -> None:
         tensor = self._torch.Tensor
@@ -484,6 +529,14 @@ def _is_within_its_step(optimizer: Any) -> bool:
             wrappers += isinstance(args, tuple) and len(args) > 0 and args[0] is optimizer
         frame = frame.f_back
     return wrappers == 2
+
+
+def _is_saved(names: dict[str, Any]) -> bool:
+    """Whether the innermost function of the module with these globals goes on to save."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and frame.f_globals is not names:
+        frame = frame.f_back
+    return frame is not None and frame.f_code.co_name in ("save", "save_file")
 
 
 def _is_outside(args: Any, kwargs: Any) -> bool:

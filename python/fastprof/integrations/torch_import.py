@@ -1,7 +1,7 @@
-"""Tells when torch has been imported, without importing it.
+"""Tells when torch, or another module, has been imported, without importing it.
 
-A finder on ``sys.meta_path`` waits for ``import torch``, lets the other finders find it
-and asks to be told when the module has run.
+A finder on ``sys.meta_path`` waits for the import, lets the other finders find the module
+and asks to be told when its code has run.
 """
 
 from __future__ import annotations
@@ -23,19 +23,21 @@ def is_complete(name: str) -> bool:
 
 
 class TorchImport:
-    """Calls ``ready`` once torch is there, at once if it is there already.
+    """Calls ``ready`` once the module is there, at once if it is there already.
 
     Args:
-        ready: called without arguments in the thread that imports torch.
+        ready: called without arguments in the thread that imports it.
+        module: its name.
     """
 
-    def __init__(self, ready: Callable[[], object]) -> None:
+    def __init__(self, ready: Callable[[], object], module: str = "torch") -> None:
         self._ready = ready
+        self._module = module
         self._waiting = False
 
     def watch(self) -> None:
         """Begin to wait."""
-        if is_complete("torch"):
+        if is_complete(self._module):
             self._ready()
             return
         self._waiting = True
@@ -47,11 +49,11 @@ class TorchImport:
         remove_finder(self)
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        """Find torch as the other finders do; find nothing else."""
+        """Find the module as the other finders do; find nothing else."""
         if not self._waiting:
             return None
-        if name != "torch":
-            if is_complete("torch"):  # its import was under way when the waiting began
+        if name != self._module:
+            if is_complete(self._module):  # its import was under way when the waiting began
                 self._arrived()
             return None
         for finder in list(sys.meta_path):
@@ -79,6 +81,6 @@ class TorchImport:
             return
 
     def _arrived(self) -> None:
-        if self._waiting and "torch" in sys.modules:
+        if self._waiting and self._module in sys.modules:
             self.forget()
             self._ready()

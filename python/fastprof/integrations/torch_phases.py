@@ -74,8 +74,8 @@ class Phases:
         self._in_call = False
         self._ends_with_call = False
         self._call_graded = False
-        # The module that returned last with gradients on, by address, and for each whether
-        # backward came next: 1 yes, 0 not known, -1 something else.
+        # The module that returned last, by address (its complement where gradients were off),
+        # and for each whether backward came next: 1 yes, 0 not known, -1 something else.
         self._returned = 0
         self._next_is_backward: dict[int, int] = {}
         self._backwards = 0
@@ -174,8 +174,9 @@ class Phases:
         if self._ends_with_call:
             FORWARD.leave_now()
             return
-        if self._call_graded and not has_loss(output):
-            self._returned = id(module)
+        if not has_loss(output):
+            # A teacher or a target, called without gradients, is followed by the loss, too.
+            self._returned = id(module) if self._call_graded else ~id(module)
             if self._next_is_backward.get(self._returned, 0) > 0:
                 return
         FORWARD.park()

@@ -17,6 +17,7 @@ from fastprof.report.functions import (
 )
 from fastprof.report.gpu import GpuTables, gpu_report, measured, use_of
 from fastprof.report.gpu_tree import Use
+from fastprof.report.in_run import unprofiled_step
 from fastprof.report.kernels import kernel_rows, launched_below
 from fastprof.report.loaders import loader_notes, loader_rows
 from fastprof.report.loaders_compared import compared
@@ -100,7 +101,9 @@ def build_report(
         functions=functions,
         threads=threads,
         loaders=loaders,
-        overhead=_overhead(whole, of_run),
+        overhead=replace(
+            _overhead(whole, of_run), steps_share=_steps_share(whole, correct_times=correct_times)
+        ),
         notes=(
             *_beyond_note(snapshot, phase),
             *_sections_beyond_note(snapshot, phase),
@@ -333,9 +336,9 @@ def _section_row(
 
 def _step_table(snapshot: Snapshot) -> StepTable:
     steps = snapshot.steps
-    n = max(0, steps.count - steps.skipped)
+    n = steps.measured
     if n == 0:
-        return StepTable(steps.count, steps.skipped, *(None,) * 8, rows=())
+        return StepTable(steps.count, steps.skipped, *(None,) * 8, rows=(), apart=steps.apart)
     if len(steps.recent_ns) == n:  # all of them were kept
         quantiles = exact_quantiles(steps.recent_ns, _QUANTILES)
     else:
@@ -358,6 +361,8 @@ def _step_table(snapshot: Snapshot) -> StepTable:
         split=split_rows(snapshot),
         split_missing=steps.split_missing,
         gc_runs=steps.gc_runs,
+        apart=steps.apart,
+        unprofiled=unprofiled_step(snapshot),
     )
 
 
@@ -414,10 +419,48 @@ def _overhead(snapshot: Snapshot, correction: Correction) -> Overhead:
         text += _subtracted(correction, clamped_ms, alone=sections_ms is None)
         if bytecode_ms and sections_ms is None:
             text += f" Bytecode took an estimated {duration(bytecode_ms)} longer under it."
+        text += _measured_in_run(snapshot, correction)
     return Overhead(
         total_ms if known else None, share, applied, clamped_ms, text,
         functions_ms, bytecode_ms, sections_ms, windows_ms,
     )  # fmt: skip
+
+
+def _measured_in_run(snapshot: Snapshot, correction: Correction) -> str:
+    step = unprofiled_step(snapshot)
+    if step is None:
+        return ""
+    found = (
+        f" {snapshot.steps.apart} steps were made without the function hook, in {step.blocks} "
+        f"places of the run: it adds {duration(step.hook_ms)} to a step. Without fastprof the "
+        f"median step takes {duration(step.ms)} (+- {duration(step.error_ms)})."
+    )
+    if correction.factors is not None:
+        found += (
+            " The cost of functions is what was measured there"
+            f"{', slower bytecode included' if correction.factors.bytecode else ''}."
+        )
+    return found
+
+
+def _steps_share(whole: Snapshot, *, correct_times: bool) -> float | None:
+    """The part of the measured steps' time that fastprof took meanwhile, in all threads."""
+    steps = whole.steps
+    if not steps.sum_ns or not whole.phases:
+        return None
+    view = view_of(whole, RUN_PHASES[STEPS])
+    correction = correct(view, enabled=correct_times)
+    own_ns = whole.meta.get("own_ns")
+    own = float(own_ns) if isinstance(own_ns, (int, float)) else None
+    hook = has_functions(whole) and correction.overhead_ns is not None
+    if own is None and not hook:
+        return None
+    cost = float((correction.overhead_ns or 0) + correction.bytecode_ns) if hook else 0.0
+    if own is not None:
+        # What sections, steps and loaders cost goes by the entries of sections.
+        entries = sum(row.count for row in whole.sections)
+        cost += own * (sum(row.count for row in view.sections) / entries if entries else 1.0)
+    return min(1.0, cost / steps.sum_ns)
 
 
 def _subtracted(correction: Correction, clamped_ms: float, *, alone: bool) -> str:

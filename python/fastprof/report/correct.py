@@ -11,10 +11,15 @@ nothing, so a negative result becomes 0 and what that hides is stated.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from itertools import islice
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import compress, islice
 
-from fastprof.snapshot import EventCost, Snapshot, ThreadTree
+from fastprof.report.in_run import HookFactors, hook_factors, scaled
+from fastprof.snapshot import Calibration, EventCost, Key, Snapshot, ThreadTree
+
+#: What a snapshot knows its hook factors by.  A part of a run has those of the run.
+HOOK = "hook factors"
 
 #: Calls from which on a function counts as one that is called often.
 _OFTEN = 100
@@ -28,7 +33,8 @@ class Correction:
     subtracted or not, or None when it was never calibrated.  ``clamped_ns`` is the part
     that could not be subtracted because a time would have become negative.
     ``reason`` says why nothing was corrected; empty when it was.  ``bytecode_ns`` is what
-    bytecode took longer under the hook, which is not subtracted.
+    bytecode took longer under the hook, which is subtracted only where the run itself says how
+    much that is: then there are ``factors``.
     """
 
     self_ns: tuple[tuple[int, ...], ...]
@@ -37,6 +43,7 @@ class Correction:
     clamped_ns: int
     reason: str
     bytecode_ns: int = 0
+    factors: HookFactors | None = None
 
 
 def correct(snapshot: Snapshot, *, enabled: bool = True) -> Correction:
@@ -59,13 +66,23 @@ def _correct(snapshot: Snapshot, enabled: bool) -> Correction:
         return Correction(raw, False, None, 0, "an external timer was used")
     if snapshot.calibration is None:
         return Correction(raw, False, None, 0, "the hook's cost was not calibrated")
-    costs = _key_costs(snapshot)
-    resume = snapshot.calibration.resume
+    costs = _key_costs(snapshot.calibration, snapshot.keys)
     columns: list[tuple[int, ...]] = []
     overhead = 0.0
     clamped = 0.0
-    for tree in snapshot.threads:
-        need = _hook_ns(tree, snapshot, costs, resume)
+    needs = [
+        _hook_ns(tree, snapshot.keys, costs, snapshot.calibration) for tree in snapshot.threads
+    ]
+    often = _called_often(snapshot)
+    # What the hook costs this program, where the run says so.
+    factors: HookFactors | None = (
+        snapshot.known[HOOK] if HOOK in snapshot.known else hook_factors(snapshot, needs, often)
+    )
+    snapshot.known[HOOK] = factors
+    if factors is not None:
+        snapshot = replace(snapshot, calibration=scaled(snapshot.calibration, factors))
+        needs = [[factors.calls * cost for cost in need] for need in needs]
+    for tree, need in zip(snapshot.threads, needs, strict=True):
         overhead += sum(need)
         paid = list(zip(tree.nodes.self_ns, need, strict=True))
         clamped += sum([cost - self_ns for self_ns, cost in paid if cost > self_ns])
@@ -77,60 +94,91 @@ def _correct(snapshot: Snapshot, enabled: bool) -> Correction:
                 ]
             )
         )
-    bytecode = _bytecode_ns(snapshot, columns)
+    slower = 1.0 - 1.0 / snapshot.calibration.slowdown if snapshot.calibration else 0.0
+    bytecode = _bytecode_ns(columns, often, slower)
     if not enabled:
         return Correction(raw, False, round(overhead), 0, "correction was switched off", bytecode)
-    return Correction(tuple(columns), True, round(overhead), round(clamped), "", bytecode)
+    if factors is not None and slower:
+        columns = [
+            tuple(
+                [round(ns * (1.0 - slower)) if slow else ns for ns, slow in zip(c, o, strict=True)]
+            )
+            for c, o in zip(columns, often, strict=True)
+        ]
+    return Correction(tuple(columns), True, round(overhead), round(clamped), "", bytecode, factors)
 
 
-def _bytecode_ns(snapshot: Snapshot, columns: list[tuple[int, ...]]) -> int:
-    """What Python functions took longer because every bytecode is slower under the hook.
+def _called_often(snapshot: Snapshot) -> list[list[bool]]:
+    """Per thread and node: is it a Python function that was called often?
 
-    Only where they were called often: what runs once waits for memory and for files.
+    Only there bytecode is slower: what runs once waits for memory and for files.
     """
-    assert snapshot.calibration is not None
-    slower = 1.0 - 1.0 / snapshot.calibration.slowdown
+    python = [key.kind == "python" for key in snapshot.keys]
+    return [
+        [
+            calls + resumes >= _OFTEN and python[key]
+            for key, calls, resumes in zip(
+                tree.nodes.key, tree.nodes.calls, tree.nodes.resumes, strict=True
+            )
+        ]
+        for tree in snapshot.threads
+    ]
+
+
+def _bytecode_ns(columns: list[tuple[int, ...]], often: list[list[bool]], slower: float) -> int:
+    """What Python functions took longer because every bytecode is slower under the hook."""
     if not slower:
         return 0
-    python = [key.kind == "python" for key in snapshot.keys]
-    total = 0
-    for tree, column in zip(snapshot.threads, columns, strict=True):
-        nodes = zip(tree.nodes.key, tree.nodes.calls, tree.nodes.resumes, column, strict=True)
-        total += sum([ns for key, n, m, ns in nodes if n + m >= _OFTEN and python[key]])
-    return round(total * slower)
+    chosen = [compress(c, o) for c, o in zip(columns, often, strict=True)]
+    return round(slower * sum([sum(ns) for ns in chosen]))
 
 
-def _key_costs(snapshot: Snapshot) -> list[EventCost | None]:
+def _key_costs(calibration: Calibration, keys: Sequence[Key]) -> list[EventCost | None]:
     """Per key: the cost of one call of it, or None for what the hook does not see."""
-    calibration = snapshot.calibration
-    assert calibration is not None
-    # Constructors are seen through the same events as C functions.
-    by_kind = {"python": calibration.python, "c": calibration.c, "type": calibration.c}
+    by_kind = {
+        "python": calibration.python,
+        "c": calibration.c,
+        "type": calibration.constructor,
+    }
     return [
         calibration.method
         if key.kind == "c" and key.name.startswith("<method ")
+        else calibration.implicit
+        if key.kind == "python" and key.implicit
         else by_kind.get(key.kind)
-        for key in snapshot.keys
+        for key in keys
     ]
 
 
 def _hook_ns(
-    tree: ThreadTree, snapshot: Snapshot, costs: list[EventCost | None], resume: EventCost
+    tree: ThreadTree,
+    keys: Sequence[Key],
+    costs: list[EventCost | None],
+    calibration: Calibration,
 ) -> list[float]:
     """Per node: how much of its exclusive time is the hook's."""
     nodes = tree.nodes
-    inside = [0.0 if cost is None else cost.inside_ns for cost in costs]
-    outside = [0.0 if cost is None else cost.outside_ns for cost in costs]
-    truncated = {i for i, key in enumerate(snapshot.keys) if key.kind == "truncated"}
-    need = [inside[key] * calls for key, calls in zip(nodes.key, nodes.calls, strict=True)]
-    need[0] = 0.0
+    resume, implicit, init = calibration.resume, calibration.implicit, calibration.init
+    truncated = [key.kind == "truncated" for key in keys]
+    python = [key.kind == "python" for key in keys]
+    from_c = [key.kind in ("c", "type") for key in keys]
+    enters_init = [key.kind == "type" and not key.implicit for key in keys]
+    is_init = [key.name == "__init__" for key in keys]
+    need = [0.0] * len(nodes)
     columns = zip(nodes.parent, nodes.key, nodes.calls, nodes.resumes, strict=True)
     for i, (parent, key, calls, resumes) in islice(enumerate(columns), 1, None):
-        paid = outside[key] * calls
-        if resumes and costs[key] is not None:
-            need[i] += resumes * resume.inside_ns
+        cost = costs[key]
+        if cost is None:
+            continue
+        above = nodes.key[parent]
+        if python[key] and from_c[above]:
+            cost = init if is_init[key] and enters_init[above] else implicit
+        own, paid = cost.inside_ns * calls, cost.outside_ns * calls
+        if resumes:
+            own += resumes * resume.inside_ns
             paid += resumes * resume.outside_ns
+        need[i] += own
         # Below a truncated node the real caller is unknown, and most often it is one of
         # the node's own siblings: the truncated node itself has no time to take it from.
-        need[i if nodes.key[parent] in truncated else parent] += paid
+        need[i if truncated[above] else parent] += paid
     return need

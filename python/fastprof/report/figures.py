@@ -18,6 +18,19 @@ def number(value: float | None, decimals: int | None = None) -> str:
     return f"{value:.{decimals}f}"
 
 
+def counted(value: float) -> str:
+    """Format a mean of counts: a whole number as one, else with three significant digits."""
+    return f"{value:.0f}" if value == round(value) else number(value)
+
+
+def percent(share: float | None) -> str:
+    """Format a fraction of 1 in percent with three significant digits; None: ``n/a``."""
+    if share is None:
+        return "n/a"
+    value = 100 * share
+    return f"{value:.0f}" if abs(value) >= 99.95 else f"{value:.1f}"
+
+
 def duration(ms: float | None) -> str:
     """Format milliseconds with three significant digits and a unit; from 1 s on in seconds."""
     if ms is None:

@@ -25,6 +25,8 @@ _FAULTS = {
     "truncated": "Buffers that ended inside a GPU record (the rest of each is missing)",
     "late": "GPU activities that came too late for the busy and idle times (all others have them)",
     "stale": "GPU records from before the recording, left out",
+    "misdated": "GPU records with the times of another profiler's clock, left out",
+    "clocks_taken_back": "Times another profiler had replaced CUPTI's clock, which was put back",
     "lost_launches": "GPU launches that there was no memory for (their work is unattributed)",
     "expired_launches": "GPU launches whose work was never seen",
     "negative_delay": "GPU activities that seem to start before their launch (a delay of 0)",
@@ -35,7 +37,7 @@ _FAULTS = {
     "timeline_lost": "GPU activities missing from the busy and idle times, for want of memory",
     "graph_nodes_lost": "Nodes of CUDA graphs captured at an unknown place, for want of memory",
     "owners_lost": "Changes of whose work other threads do that were lost, for want of memory",
-    "clock_steps": "Times the GPU's clock was stepped (delays and idle times near them are off)",
+    "clock_steps": "Times the GPU's clock was stepped (its times are brought into line)",
 }  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from fastprof.names import ascii_name
+from fastprof.report.figures import duration
 from fastprof.snapshot import LoaderStats, Snapshot
 from fastprof.snapshot_loaders import WorkerStats
 
@@ -217,7 +218,7 @@ def _worker_row(snapshot: Snapshot, loader: LoaderStats, w: WorkerStats) -> Work
 def _step_ms(snapshot: Snapshot, loader: LoaderStats) -> float | None:
     """Time from one batch of ``loader`` to its next, less all loading."""
     steps = snapshot.steps
-    measured = steps.count - steps.skipped
+    measured = steps.measured
     if loader.split != "train" or measured <= 0 or not loader.batches:
         return None
     loading = sum(r.sum_ns for r in steps.rows if snapshot.keys[r.key].name in _DATA)
@@ -231,7 +232,7 @@ def _advice(name: str, row: WorkerRow) -> str:
     if row.needed is None or row.load_ms is None or not row.step_ms:
         return ""
     loader = ascii_name(name, 60)
-    load, step = f"{row.load_ms:.4g} ms per batch", f"a {row.step_ms:.4g} ms step"
+    load, step = f"{duration(row.load_ms)} per batch", f"a {duration(row.step_ms)} step"
     if not row.workers:
         if row.load_ms < max(DATA_SHARE * (row.load_ms + row.step_ms), SHORT_BATCH_MS):
             return ""
@@ -274,7 +275,7 @@ def _cpus(row: WorkerRow) -> str:
 
 
 def _longest(row: WorkerRow) -> str:
-    return "" if row.load_max_ms is None else f" (up to {row.load_max_ms:.4g} ms)"
+    return "" if row.load_max_ms is None else f" (up to {duration(row.load_max_ms)})"
 
 
 def loader_notes(snapshot: Snapshot, rows: Sequence[LoaderRow]) -> list[str]:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from fastprof.names import ascii_name
+from fastprof.report.figures import duration
 from fastprof.report.loaders import MIN_SAMPLES, PHASES, LoaderRow
 
 #: A loader stands out if a phase takes so many times that of another loader, and the
@@ -51,8 +52,8 @@ def _standing_out(row: LoaderRow, rows: Sequence[LoaderRow]) -> list[str]:
         if here < _TIMES * there or here - there < _PART * whole:
             continue
         text = (
-            f"{ascii_name(row.name, 60)}: {phase} takes {here:.4g} ms per batch against "
-            f"{there:.4g} ms of {ascii_name(quick.name, 60)}: {reason}"
+            f"{ascii_name(row.name, 60)}: {phase} takes {duration(here)} per batch against "
+            f"{duration(there)} of {ascii_name(quick.name, 60)}: {reason}"
         )
         if row.time_share is not None and row.realized is not None:
             text += f" (it has {row.time_share:.0%} of the time for {row.realized:.0%} of batches)"

@@ -13,7 +13,9 @@ from typing import Any, TextIO
 
 from fastprof.errors import UnknownSectionError
 from fastprof.report import formats
+from fastprof.report.figures import duration, number
 from fastprof.report.findings import Examination, Finding
+from fastprof.report.in_run import UnprofiledStep
 from fastprof.report.loaders import LoaderRow
 from fastprof.report.model_gpu import (
     GpuReport,
@@ -100,7 +102,8 @@ class StepSection:
 class StepTable:
     """Steps of the training thread, as measured (nothing subtracted).
 
-    ``count`` steps ended; all but the first ``skipped`` were measured.  ``rows`` add up
+    ``count`` steps ended; all but the first ``skipped`` and ``apart`` later ones, which were
+    made without the function hook, were measured.  ``rows`` add up
     to ``wall_ns`` exactly, as do those of ``split``: what the time was spent on.  What it
     lacks and why is in ``split_missing``.  ``cv`` is standard deviation over mean.
     """
@@ -123,11 +126,14 @@ class StepTable:
     gc_runs: tuple[int, ...] = ()
     #: Steps that took more than 1.5 times the median, slowest first.
     outliers: tuple[Outlier, ...] = ()
+    apart: int = 0
+    #: What a step takes without fastprof; None: not known.
+    unprofiled: UnprofiledStep | None = None
 
     @property
     def measured(self) -> int:
         """Number of steps the figures are over."""
-        return max(0, self.count - self.skipped)
+        return max(0, self.count - self.skipped - self.apart)
 
     @property
     def wall_ms(self) -> float | None:
@@ -201,6 +207,8 @@ class Overhead:
     ``sections_ms`` is what sections, steps, loaders and the hooks on trainers took,
     ``windows_ms`` what operator windows did.  ``corrected`` says whether ``functions_ms`` was
     subtracted from functions and sections; ``clamped_ms`` is what of it could not be.
+    ``steps_share`` is the part of the measured steps' time that the profiler took in them
+    (operator windows are in no step); None where none were measured.
     """
 
     estimated_ms: float | None
@@ -212,6 +220,7 @@ class Overhead:
     bytecode_ms: float = 0.0
     sections_ms: float | None = None
     windows_ms: float = 0.0
+    steps_share: float | None = None
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -403,10 +412,10 @@ class Report:
 
     def __repr__(self) -> str:
         steps = self.steps
-        mean = "" if steps.mean_ms is None else f" of {steps.mean_ms:.3g} ms"
+        mean = "" if steps.mean_ms is None else f" of {duration(steps.mean_ms)}"
         program = self.meta.get("command")
         of = "" if program is None else f" {str(program)!r:.80}"
         return (
             f"<fastprof.Report{of}: {steps.count} steps{mean}, {len(self.functions)} functions, "
-            f"{self.wall_ms / 1000:.3g} s recorded>"
+            f"{number(self.wall_ms / 1000)} s recorded>"
         )

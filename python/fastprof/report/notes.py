@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fastprof.names import ascii_name
+from fastprof.report.correct import HOOK
 from fastprof.report.gpu_notes import gpu_notes
 from fastprof.report.model_gpu import GpuReport
 from fastprof.snapshot import Snapshot
@@ -56,6 +57,11 @@ def make_notes(snapshot: Snapshot, gpu: GpuReport | None = None) -> tuple[str, .
         notes.append(
             f"Left out of the step statistics as warm-up: the first {snapshot.steps.skipped} steps."
         )
+    if snapshot.steps.apart:
+        notes.append(
+            f"Left out of the step statistics: {snapshot.steps.apart} steps that were made without "
+            "the function hook, now and then, to measure what it costs."
+        )
     for name, count in snapshot.counters.items():
         if name == "displaced":
             if count:
@@ -90,7 +96,8 @@ def _hook_notes(snapshot: Snapshot) -> Iterable[str]:
         )
     python = str(snapshot.meta.get("python", ""))
     on_311 = python == "3.11" or python.startswith("3.11.")
-    if on_311 and snapshot.meta.get("backend") == "setprofile" and has_functions(snapshot):
+    biased = on_311 and snapshot.meta.get("backend") == "setprofile" and has_functions(snapshot)
+    if biased and snapshot.known.get(HOOK) is None:
         yield (
             "On Python 3.11 an active profile hook slows every bytecode, not only calls: times "
             "are biased towards pure Python code, and calibration cannot correct that."

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from fastprof.names import ascii_name, elided, file_name
+from fastprof.report.figures import counted, duration
 from fastprof.report.notes import has_functions
 from fastprof.snapshot import Key, Snapshot
 from fastprof.snapshot_outliers import OutlierSnapshot, OutlierStep
@@ -206,7 +207,7 @@ class _Context:
 
 def _context(snapshot: Snapshot, index: int) -> _Context:
     series = snapshot.steps.series
-    row = index - series.first
+    row = series.row_of(index)
 
     def of(column: Sequence[int], scale: float) -> tuple[float | None, float]:
         if not 0 <= row < len(column):
@@ -332,12 +333,6 @@ def _place(name: str, file: str, line: int) -> str:
     return f"{_short(name)} ({_short(file_name(file), 30)}:{line})" if line else _short(name)
 
 
-def _time(ms: float) -> str:
-    if abs(ms) >= 1000:
-        return f"{ms / 1000:.2f} s"
-    return f"{ms:.0f} ms" if abs(ms) >= 100 else f"{ms:.3g} ms"
-
-
 def _function_text(row: OutlierFunction) -> str:
     if row.kind == "root":
         return "code outside of the functions seen"
@@ -348,9 +343,9 @@ def _function_text(row: OutlierFunction) -> str:
 
 
 def _excess_text(row: OutlierFunction) -> str:
-    text = f"{_function_text(row)} +{_time(row.excess_ms)}"
+    text = f"{_function_text(row)} +{duration(row.excess_ms)}"
     if row.calls > 2 * row.typical_calls + 1:
-        text += f" ({row.calls} calls instead of {row.typical_calls:.3g})"
+        text += f" ({row.calls} calls instead of {counted(row.typical_calls)})"
     return text
 
 
@@ -365,7 +360,7 @@ def _sentences(
     wall_ms = step.wall_ns / 1e6
     excess = wall_ms - typical_ms
     factor = f" ({wall_ms / typical_ms:.1f}x)" if typical_ms else ""
-    out = [f"step {step.index}: {_time(wall_ms)} instead of {_time(typical_ms)}{factor}"]
+    out = [f"step {step.index}: {duration(wall_ms)} instead of {duration(typical_ms)}{factor}"]
     for section in sections:
         if section.excess_ms < _WORTH * excess:
             continue
@@ -376,7 +371,7 @@ def _sentences(
             if row.section == inside and row.excess_ms >= _WORTH * excess
         ][:_NAMED]
         where = f"in {_short(section.name, 30)}" if inside else "outside of sections"
-        first = f"+{_time(section.excess_ms)} {where}"
+        first = f"+{duration(section.excess_ms)} {where}"
         out.append(f"{first}: {named[0]}" if named else first)
         out += [f"... {where}: {text}" for text in named[1:]]
     out += _context_sentences(context, excess)
@@ -396,15 +391,15 @@ def _context_sentences(context: _Context, excess_ms: float) -> Iterable[str]:
     if context.gc_ms is not None:
         more = context.gc_ms - context.gc_typical_ms
         if more >= _WORTH * excess_ms:
-            yield f"garbage collection took +{_time(more)} of it"
+            yield f"garbage collection took +{duration(more)} of it"
     if context.cpu_ms is not None:
         on_cpu = max(0.0, context.cpu_ms - context.cpu_typical_ms)
         if on_cpu < 0.5 * excess_ms:
-            yield (f"only {_time(on_cpu)} of the extra time was CPU work; the rest was waiting")
+            yield f"only {duration(on_cpu)} of the extra time was CPU work; the rest was waiting"
     if context.cpu_wait_ms is not None:
         more = context.cpu_wait_ms - context.cpu_wait_typical_ms
         if more >= _WORTH * excess_ms:
-            yield f"for {_time(more)} of it the thread was ready to run, but had no CPU"
+            yield f"for {duration(more)} of it the thread was ready to run, but had no CPU"
             return
     usually = context.switches_typical
     if context.switches is not None and context.switches >= 10 * (usually + 1):

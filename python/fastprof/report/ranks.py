@@ -22,6 +22,7 @@ from statistics import fmean
 
 from fastprof.names import ascii_name
 from fastprof.report import formats
+from fastprof.report.figures import duration
 from fastprof.report.findings import Finding
 
 SIGNALS = {
@@ -125,14 +126,15 @@ class Straggler:
         """All of it in a sentence or two, the rank first."""
         host = "" if self.host is None else f" ({ascii_name(self.host, 60)})"
         text = (
-            f"Rank {self.rank}{host} is late: its own work takes {self.work_ms:.4g} ms per step, "
-            f"that of the others {self.others_ms:.4g} ms (median)"
+            f"Rank {self.rank}{host} is late: its own work takes {duration(self.work_ms)} per "
+            f"step, that of the others {duration(self.others_ms)} (median)"
         )
         if self.section is not None:
             name = "work on the GPU" if self.section == "GPU" else ascii_name(self.section, 60)
-            text += f"; {name} takes {self.section_ms:.4g} ms against {self.section_others_ms:.4g}"
+            here, there = duration(self.section_ms), duration(self.section_others_ms)
+            text += f"; {name} takes {here} against {there}"
         text += (
-            f". The others wait for it at most {self.wait_ms:.4g} ms per step "
+            f". The others wait for it at most {duration(self.wait_ms)} per step "
             f"({self.late_share:.0%} of the step)."
         )
         if self.also:

@@ -8,6 +8,7 @@ from itertools import pairwise
 from statistics import fmean, median
 
 from fastprof.names import ascii_name
+from fastprof.report.figures import duration
 from fastprof.report.health import rank_health
 from fastprof.report.model import UNACCOUNTED, Report
 from fastprof.report.ranks import (
@@ -222,7 +223,7 @@ def _straggler(rows: Sequence[RankRow], works: Sequence[float]) -> tuple[Straggl
     if not step or late < LATE_SHARE * step or late <= _ERRORS * error:
         return None, (
             f"No rank is late: the most own work, that of rank {rows[latest].rank}, is "
-            f"{max(late, 0.0):.4g} ms per step above the others' median."
+            f"{duration(max(late, 0.0))} per step above the others' median."
         )
     section, here, there = _cause(rows, latest, others, late)
     return Straggler(

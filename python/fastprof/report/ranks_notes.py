@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean
 
+from fastprof.report.figures import duration
 from fastprof.report.health import unlike_gpus
 from fastprof.report.ranks import RankRow, named
 
@@ -49,9 +50,9 @@ def _different_steps(rows: Sequence[RankRow]) -> list[str]:
         (low, low_rank), (high, high_rank) = min(known), max(known)
         if high - low > _IN_STEP * mean:
             notes.append(
-                f"Steps do not take equally long ({low:.4g} ms on rank {low_rank}, {high:.4g} ms "
-                f"on rank {high_rank}): the ranks do not wait for each other in every step, or "
-                "different steps were recorded."
+                f"Steps do not take equally long ({duration(low)} on rank {low_rank}, "
+                f"{duration(high)} on rank {high_rank}): the ranks do not wait for each other in "
+                "every step, or different steps were recorded."
             )
     return notes
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from fastprof.report.correct import HOOK
 from fastprof.report.flat import subtree_sums
 from fastprof.report.origin import begins_import
 from fastprof.snapshot import Snapshot
@@ -46,7 +47,7 @@ def chosen_phase(snapshot: Snapshot, phase: str | None) -> str:
     """
     steps = RUN_PHASES[STEPS]
     if phase is None:
-        measured = snapshot.steps.count > snapshot.steps.skipped
+        measured = snapshot.steps.measured > 0
         return steps if measured and snapshot.phases else ALL
     if phase == ALL:
         return ALL
@@ -61,7 +62,12 @@ def chosen_phase(snapshot: Snapshot, phase: str | None) -> str:
 
 def view_of(snapshot: Snapshot, phase: str) -> Snapshot:
     """Return what happened in ``phase``, which :func:`chosen_phase` has returned."""
-    return snapshot if phase == ALL or not snapshot.phases else snapshot.only(phase)
+    if phase == ALL or not snapshot.phases:
+        return snapshot
+    view = snapshot.only(phase)
+    if HOOK in snapshot.known:
+        view.known[HOOK] = snapshot.known[HOOK]
+    return view
 
 
 def steps_in(phase: str, count: int, measured: int) -> int:
@@ -100,7 +106,7 @@ def phase_rows(snapshot: Snapshot, columns: Sequence[Sequence[int]]) -> tuple[Ph
         snapshot: the whole run.
         columns: per thread the exclusive times of its nodes in ns.
     """
-    order = ("setup", "warmup", "steps", "validation", "checkpoint", "outside")
+    order = ("setup", "warmup", "steps", "unprofiled", "validation", "checkpoint", "outside")
     by_name = {phase.name: phase for phase in snapshot.phases}
     rows = []
     for name in order:

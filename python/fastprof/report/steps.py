@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fastprof.names import file_name
@@ -33,9 +33,16 @@ class StepSeriesView:
     switches: tuple[int, ...] = ()
     faults: tuple[int, ...] = ()
     cpu_wait_ms: tuple[float, ...] = ()
+    #: The 0-based index of each step; empty: they follow each other from ``first`` on.
+    number: tuple[int, ...] = ()
 
     def __len__(self) -> int:
         return len(self.wall_ms)
+
+    @property
+    def numbers(self) -> Sequence[int]:
+        """The 0-based index of each step."""
+        return self.number or range(self.first, self.first + len(self))
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +76,7 @@ def series_view(snapshot: Snapshot) -> StepSeriesView:
         names[name] = ms if known is None else tuple(map(sum, zip(known, ms, strict=True)))
     return StepSeriesView(
         first=series.first,
+        number=series.number,
         start_ms=_ms(series.start_ns),
         wall_ms=_ms(series.wall_ns),
         names=names,
@@ -87,7 +95,7 @@ def _ms(column: tuple[int, ...]) -> tuple[float, ...]:
 def split_rows(snapshot: Snapshot) -> tuple[SplitRow, ...]:
     """Return what the measured steps' time was spent on, largest first."""
     steps = snapshot.steps
-    n = max(0, steps.count - steps.skipped)
+    n = steps.measured
     if not n:
         return ()
     places = _places(snapshot)

@@ -146,6 +146,10 @@ class OperatorWindows:
             self._due = begin - 1 if early else begin
         return self._due
 
+    def are_between(self, first: int, last: int) -> bool:
+        """Whether a window is open, or something is due in steps ``first`` to ``last``."""
+        return self._profile is not None or (not self._ended and first < self._due <= last)
+
     def at_step(self, count: int) -> None:
         """Step number ``count`` begins."""
         if not self._ended and count >= self._due:

@@ -33,6 +33,7 @@ from fastprof.session.rank import find_host, find_rank, find_world_size
 from fastprof.session.run_phase import RunPhase
 from fastprof.session.schedule import Schedule
 from fastprof.session.trace import TraceOptions, TraceWindows, trace_options
+from fastprof.session.unprofiled import UnprofiledSteps
 from fastprof.session.worker_profiles import WorkerProfiles
 from fastprof.session.worker_stats import Watches
 
@@ -69,7 +70,9 @@ class Profiler:
     once through ``logging.getLogger("fastprof")``, noted in the report and switched off.
 
     Args:
-        functions: record function calls.  ``"auto"``: yes, unless another profiler holds
+        functions: record function calls, of all steps but about 3 %, which measure what
+            recording them costs (where there is no ``schedule`` and no ``trace``; see
+            ``docs/overhead.md``).  ``"auto"``: yes, unless another profiler holds
             the interpreter's hook, which becomes a note in the report; ``True``: yes, or
             :class:`~fastprof.BusyError`; ``False``: no.
         gpu: record what the GPU does, with CUPTI.  ``"auto"``: from when the program uses
@@ -218,6 +221,9 @@ class Profiler:
         self._hook = FunctionHook(self._recorder, schedule, lambda: self._recording_functions)
         self._operators = OperatorWindows(operators, self._faults, self._hook, self._rank)
         self._trace = TraceWindows(options.trace, schedule, self._recorder)
+        self._unprofiled = UnprofiledSteps(
+            self._recorder, self._takes_unprofiled, self._operators.are_between
+        )
         self._section_costs = (0.0, 0.0, 0.0)
         self._next_event = 1
         self._next_poll = sys.maxsize
@@ -305,6 +311,7 @@ class Profiler:
         self._protect("trace", self._trace.begin)
         self._cpu_use.begin()
         recorder.mark()
+        self._unprofiled.begin(options.recorder.skip_steps)
         self._next_event = self._event_after(0)
 
     def _measure_own(self) -> None:
@@ -492,6 +499,9 @@ class Profiler:
             ValueError: there is no such phase.
         """
         if self._state == _RUNNING:
+            apart = phase != "steps" and self._phase.is_here()
+            if apart and self._hook_or_end(self._unprofiled.interrupt):
+                self._next_event = 0
             self._phase.enter(phase)
 
     def leave_phase(self, phase: str) -> None:
@@ -600,7 +610,11 @@ class Profiler:
         snapshot = self._profiles.add_to(snapshot, [e.name for e in self._registry.entries])
         return replace(
             snapshot,
-            meta={**snapshot.meta, "own_ns": self._own_ns(snapshot)},
+            meta={
+                **snapshot.meta,
+                "own_ns": self._own_ns(snapshot),
+                "unprofiled_ns": self._unprofiled.cost_ns,
+            },
             gpu=gpu,
             operators=self._operators.recorded(),
             loaders=loader_stats(self._registry, self._recorder.loader_totals(), self.watches),
@@ -637,6 +651,7 @@ class Profiler:
         due.append(self._next_poll)
         due.append(self._memory.next_step(count))
         due.append(self._operators.next_step(count))
+        due.append(self._unprofiled.next_step())
         schedule = options.schedule
         if schedule is not None and (self._recording_functions or self._trace.on):
             cycles = schedule.repeat * (schedule.wait + schedule.warmup + schedule.active)
@@ -668,8 +683,23 @@ class Profiler:
         # The last: what it takes is left out of the step that begins.
         began = clock()
         self._protect("operator", self._operators.at_step, count)
+        self._hook_or_end(self._unprofiled.at_step, count)
         self.own_time.apart_ns += clock() - began
         self._next_event = self._event_after(count)
+
+    def _takes_unprofiled(self) -> bool:
+        """Whether some steps are made without the function hook, to measure what it costs."""
+        options = self._options
+        return self._recording_functions and options.schedule is None and not self._trace.on
+
+    def _hook_or_end(self, action: Callable[..., object], *args: Any) -> object:
+        """Run ``action``, which takes the hook out or puts it back; that may fail."""
+        try:
+            return action(*args)
+        except Exception as error:  # another profiler has taken it
+            self.stop_functions(str(error))
+            self._next_event = 0  # steps are measured from the next one on
+            return None
 
     def _print_periodic(self, count: int) -> None:
         self._printer.print_periodic(self._snapshot, count, self._memory.line)

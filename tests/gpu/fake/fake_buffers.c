@@ -45,6 +45,16 @@ buffer_free(fake_buffer *b)
     free(b);
 }
 
+void
+fake_finalize(void)
+{
+    fake_flush(1);
+    pthread_mutex_lock(&fake.lock);
+    fake.request = NULL;
+    fake.complete = NULL;
+    pthread_mutex_unlock(&fake.lock);
+}
+
 static int
 is_complete(const fake_buffer *b, int64_t now)
 {
@@ -102,12 +112,34 @@ count_delivered(const fake_record *r)
     }
 }
 
+/* From the device's times to those that CUPTI tells; the lock is held. */
+static void
+tell_times(fake_record *r)
+{
+    if (!is_activity(r->kind) || r->is_told) {
+        return;
+    }
+    fake_clock clock = fake.option.clock_late ? fake.clock : fake.device_clock;
+    int spoiled = fake.to_spoil > 0 && r->kind == FAKE_KERNEL;
+    fake.to_spoil -= spoiled;
+    int64_t skew = fake.option.skew_ns;
+    if (r->start != 0) {
+        r->start = spoiled ? 1 : fake_told(clock, r->start - skew);
+    }
+    if (r->end != 0) {
+        r->end = fake_told(clock, r->end - skew);
+    }
+    if (spoiled || clock == FAKE_CLOCK_FOREIGN) {
+        fake_count(FAKE_CTR_records_spoiled, 1);
+    }
+}
+
 /* Writes the records into the client's memory; the lock is held. */
 static void
 lay_out(fake_buffer *b)
 {
     int release = (int)fake.option.release;
-    int64_t now = fake_now();
+    int64_t now = fake_device_now();
     if (fake.option.shuffle != 0) {
         shuffle(b);
     }
@@ -121,6 +153,7 @@ lay_out(fake_buffer *b)
             r->end = 0;
             r->start = r->start > now ? 0 : r->start;
         }
+        tell_times(r);
         size_t size = fake_cupti_write_record(release, r, b->memory + at);
         at += size;
         in_reach = in_reach && at <= b->valid &&
@@ -218,7 +251,7 @@ static fake_buffer *
 take_ready(fake_buffer **list, int forced)
 {
     fake_buffer *ready = NULL;
-    int64_t now = fake_now();
+    int64_t now = fake_device_now();
     while (*list != NULL) {
         fake_buffer *b = *list;
         int is_short = b->used == 0 && b->full;
@@ -379,6 +412,18 @@ push(fake_buffer *b, const fake_record *r)
     return 1;
 }
 
+static int
+is_shared(const fake_buffer *list, const fake_buffer *b)
+{
+    for (; list != NULL; list = list->next) {
+        if (list->is_client && list->memory < b->memory + b->size &&
+            b->memory < list->memory + list->size) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
 /* Asks the client for a buffer; the lock is held, and released meanwhile.  NULL:
  * it gave none. */
 static fake_buffer *
@@ -414,6 +459,11 @@ request_buffer(uint64_t owner)
     b->owner = owner;
     b->is_client = is_client;
     if (is_client) {
+        if (is_shared(fake.open, b) || is_shared(fake.full, b) ||
+            is_shared(fake.held, b) || is_shared(fake.queue, b)) {
+            fake_count(FAKE_CTR_buffers_shared, 1);
+        }
+        memset(memory, 0, size); /* unless the client says that it did */
         fake_count(FAKE_CTR_buffers_requested, 1);
         if ((uintptr_t)memory % 8 != 0) {
             fake_count(FAKE_CTR_buffers_misaligned, 1);
@@ -442,7 +492,7 @@ static void
 place(const fake_record *r)
 {
     pthread_mutex_lock(&fake.lock);
-    int per_thread = fake.option.per_thread != 0;
+    int per_thread = fake_per_thread();
     uint64_t owner = per_thread ? fake_thread() : 0;
     int placed = push_or_retire(r, owner);
     pthread_mutex_unlock(&fake.lock);
@@ -661,7 +711,9 @@ fake_cupti_complete_foreign(void)
 void
 fake_cupti_inject(const fake_record *r)
 {
-    place(r);
+    fake_record told = *r;
+    told.is_told = 1;
+    place(&told);
     give_back_full();
 }
 

@@ -46,7 +46,7 @@ system_ns(void)
 }
 
 int64_t
-fake_now(void)
+fake_device_now(void)
 {
     if (fake.is_manual) {
         return fake.manual_ns;
@@ -55,6 +55,62 @@ fake_now(void)
     double drift =
         (double)(now - fake.clock_base) * (double)fake.option.drift_ppb * 1e-9;
     return now + fake.option.offset_ns + (int64_t)drift;
+}
+
+static const double foreign_ticks_per_ns = 2.1;
+
+int64_t
+fake_told(fake_clock clock, int64_t ns)
+{
+    const int64_t three_days = (int64_t)3 * 86400 * 1000000000;
+    switch (clock) {
+    case FAKE_CLOCK_SYSTEM:
+        return ns + fake.option.step_ns;
+    case FAKE_CLOCK_FOREIGN:
+        return (int64_t)((double)(ns - fake.clock_base + three_days) *
+                         foreign_ticks_per_ns);
+    case FAKE_CLOCK_CLIENT:
+        return (int64_t)fake.stamp() + ns - fake_device_now();
+    }
+    return ns;
+}
+
+int64_t
+fake_now(void)
+{
+    return fake_told(fake.clock, fake_device_now());
+}
+
+void
+fake_use_clock(fake_clock clock)
+{
+    fake.clock_before = fake.clock;
+    fake.clock = clock;
+    fake.to_spoil = fake.counter[FAKE_CTR_clocks] * fake.option.clock_spoils;
+    fake_count(FAKE_CTR_clocks, 1);
+}
+
+void
+fake_cupti_foreign_clock(void)
+{
+    pthread_mutex_lock(&fake.lock);
+    fake_use_clock(FAKE_CLOCK_FOREIGN);
+    pthread_mutex_unlock(&fake.lock);
+}
+
+void
+fake_cupti_use_v2(int on)
+{
+    pthread_mutex_lock(&fake.lock);
+    fake.uses_v2 = on;
+    pthread_mutex_unlock(&fake.lock);
+}
+
+int
+fake_per_thread(void)
+{
+    return fake.option.per_thread == 2 ? fake.option.release >= 13000
+                                       : fake.option.per_thread != 0;
 }
 
 void
@@ -69,7 +125,7 @@ void
 fake_wait_until(int64_t ns)
 {
     pthread_mutex_lock(&fake.lock);
-    int64_t left = ns - fake_now();
+    int64_t left = ns - fake_device_now();
     if (fake.is_manual) {
         fake.manual_ns += left > 0 ? left : 0;
         left = 0;
@@ -175,6 +231,21 @@ fake_name_tally(const char *address)
 {
     fake_name *n = address != NULL ? name_of(address) : NULL;
     return n != NULL ? &n->tally : NULL;
+}
+
+void
+fake_cupti_unload(const char *name, const char *other)
+{
+    pthread_mutex_lock(&fake.lock);
+    fake_name *n = name_of(name);
+    for (size_t i = 0; n != NULL && i < n->copies; i++) {
+        snprintf(n->copy[i], strlen(n->copy[i]) + 1, "%s", other);
+    }
+    if (n != NULL) {
+        n->copies = 0; /* lives on, as memory that is somebody else's does */
+        n->copy = NULL;
+    }
+    pthread_mutex_unlock(&fake.lock);
 }
 
 static void

@@ -39,6 +39,29 @@ is_driver_ready(void)
     return ready;
 }
 
+/* Works whatever interface others use. */
+static int
+is_common(fake_function f)
+{
+    return f == FAKE_FN_cuptiGetVersion || f == FAKE_FN_cuptiGetResultString ||
+           f == FAKE_FN_cuptiGetErrorMessage ||
+           f == FAKE_FN_cuptiGetTimestamp ||
+           f == FAKE_FN_cuptiActivityGetNextRecord;
+}
+
+/* A second copy of the library in this process, which sees nothing: with
+ * FAKE_CUPTI_ONLY the one that is not at that path. */
+static int second_copy;
+
+__attribute__((constructor)) static void
+find_out_which_copy(void)
+{
+    const char *only = getenv("FAKE_CUPTI_ONLY");
+    Dl_info me;
+    second_copy = only != NULL && dladdr(&ready_in, &me) != 0 &&
+                  strcmp(me.dli_fname, only) != 0;
+}
+
 /* Counts a call of the client's; what it must return, or 0 to go on. */
 static int
 enter(fake_function f)
@@ -50,7 +73,14 @@ enter(fake_function f)
     int64_t slow_ms = plan->slow_ms;
     int needs_driver = fake.option.needs_driver != 0;
     int locked = fake.option.lock_callbacks != 0;
+    int is_v2 = fake.uses_v2 && !is_common(f);
     pthread_mutex_unlock(&fake.lock);
+    if (is_v2) {
+        return FAKE_NOT_COMPATIBLE;
+    }
+    if (!is_common(f) && second_copy) {
+        return FAKE_NOT_INITIALIZED;
+    }
     if (slow_ms > 0) {
         fake_sleep_ns(slow_ms * 1000000);
     }
@@ -97,6 +127,8 @@ result_name(int result)
         return "CUPTI_ERROR_INVALID_PARAMETER";
     case FAKE_MAX_LIMIT:
         return "CUPTI_ERROR_MAX_LIMIT_REACHED";
+    case FAKE_NOT_COMPATIBLE:
+        return "CUPTI_ERROR_NOT_COMPATIBLE";
     case FAKE_NOT_INITIALIZED:
         return "CUPTI_ERROR_NOT_INITIALIZED";
     case FAKE_INVALID_KIND:
@@ -147,8 +179,38 @@ FAKE_EXPORT int
 cuptiGetTimestamp(uint64_t *ns)
 {
     ENTER(cuptiGetTimestamp);
-    *ns = (uint64_t)fake_cupti_now();
+    pthread_mutex_lock(&fake.lock);
+    *ns =
+        (uint64_t)(fake.option.clock_follows ? fake_now() : fake_device_now());
+    pthread_mutex_unlock(&fake.lock);
     return FAKE_OK;
+}
+
+FAKE_EXPORT int
+cuptiActivityRegisterTimestampCallback(uint64_t (*f)(void))
+{
+    ENTER(cuptiActivityRegisterTimestampCallback);
+    pthread_mutex_lock(&fake.lock);
+    int refused = f == NULL || fake.option.clock_refused;
+    if (!refused) {
+        fake.stamp = f;
+        fake_use_clock(FAKE_CLOCK_CLIENT);
+    }
+    pthread_mutex_unlock(&fake.lock);
+    return refused ? FAKE_INVALID_PARAMETER : FAKE_OK;
+}
+
+void
+fake_cupti_foreign_finalize(void)
+{
+    fake_finalize();
+    pthread_mutex_lock(&fake.lock);
+    fake.is_subscribed = 0;
+    fake.callback = NULL;
+    memset(fake.callback_on, 0, sizeof(fake.callback_on));
+    memset(fake.kind_on, 0, sizeof(fake.kind_on));
+    memset(fake.api_on, 0, sizeof(fake.api_on));
+    pthread_mutex_unlock(&fake.lock);
 }
 
 /* ---- the subscriber ---- */
@@ -302,6 +364,7 @@ set_kind(int kind, int on)
         return FAKE_INVALID_KIND;
     }
     pthread_mutex_lock(&fake.lock);
+    fake.sessions += kind == FAKE_KERNEL && on && !fake.kind_on[kind];
     fake.kind_on[kind] = (uint8_t)on;
     pthread_mutex_unlock(&fake.lock);
     if (!on) {
@@ -321,6 +384,13 @@ FAKE_EXPORT int
 cuptiActivityDisable(int kind)
 {
     ENTER(cuptiActivityDisable);
+    pthread_mutex_lock(&fake.lock);
+    int hangs = kind == FAKE_KERNEL && fake.option.disable_hangs &&
+                fake.device_used && fake.option.release < 13000;
+    pthread_mutex_unlock(&fake.lock);
+    while (hangs) {
+        fake_sleep_ns(1000000000);
+    }
     return set_kind(kind, 0);
 }
 
@@ -477,7 +547,7 @@ cuptiActivitySetAttribute(int attribute, size_t *size, void *value)
         fake.attribute[attribute] = 0;
         memcpy(&fake.attribute[attribute], value, attribute_size(attribute));
         if (attribute == FAKE_ATTRIBUTE_PER_THREAD) {
-            fake.option.per_thread = (int64_t)fake.attribute[attribute];
+            fake.option.per_thread = fake.attribute[attribute] != 0;
         }
         pthread_mutex_unlock(&fake.lock);
     }

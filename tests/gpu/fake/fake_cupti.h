@@ -17,6 +17,7 @@
  *   FAKE_CUPTI_FAIL     function:code[:after],...
  *   FAKE_CUPTI_SLOW     function:milliseconds,...
  *   FAKE_CUPTI_HOLDER   name of the tool that has the subscriber slot
+ *   FAKE_CUPTI_ONLY     path of the copy that works; others of this process do not
  *   FAKE_CUPTI_REPORT   file to write fake_cupti_report into at exit */
 #ifndef FAKE_CUPTI_H
 #define FAKE_CUPTI_H
@@ -36,7 +37,18 @@
     X(launch_latency_ns, 0) /* from the call to the earliest start */ \
     X(api_ns, 0)            /* how long a call takes on the manual clock */ \
     X(max_sleep_ns, 5000000000) /* a wait for the device sleeps no longer */ \
-    X(per_thread, 0)            /* a buffer for each launching thread */ \
+    X(per_thread, \
+      2) /* a buffer for each launching thread; 2: as the release */ \
+    X(clock_follows, \
+      1)             /* cuptiGetTimestamp tells a registered clock's time */ \
+    X(clock_late, 1) /* a clock registered late is that of devices in use */ \
+    X(clock_refused, 0) /* no clock can be registered */ \
+    X(clock_spoils, \
+      1)          /* records that each registration after the first spoils */ \
+    X(step_ns, 0) /* by which the wall clock was stepped */ \
+    X(skew_ns, 0) /* by which the device's times are early */ \
+    X(disable_hangs, 1)   /* disabling kernels, before 13.0 with update 1 */ \
+    X(graph_ids_wrong, 1) /* from the second session on, before 13.1 */ \
     X(deliver_thread, 0)  /* the complete callback runs on CUPTI's thread */ \
     X(lock_callbacks, 0)  /* ... and under a lock that most calls take */ \
     X(shuffle, 0)         /* seed: records of a buffer in random order */ \
@@ -80,6 +92,7 @@
     X(cuptiActivityGetAttribute) \
     X(cuptiActivitySetAttribute) \
     X(cuptiGetTimestamp) \
+    X(cuptiActivityRegisterTimestampCallback) \
     X(cuptiActivityPushExternalCorrelationId) \
     X(cuptiActivityPopExternalCorrelationId) \
     X(cuptiSetThreadIdType) \
@@ -104,6 +117,7 @@
     X(buffers_null) \
     X(buffers_short) \
     X(buffers_misaligned) \
+    X(buffers_shared)    /* one that somebody else was writing into */ \
     X(buffers_completed) /* given back to the client */ \
     X(buffers_stolen)    /* the client's, given to somebody else */ \
     X(buffers_held)      /* delivery held back at present */ \
@@ -115,6 +129,8 @@
     X(records_disabled)     /* pending when their kind was disabled */ \
     X(records_unregistered) /* nobody had registered buffers */ \
     X(records_stolen) \
+    X(records_spoiled) /* delivered with times of another clock */ \
+    X(clocks)          /* timestamp callbacks registered */ \
     X(finalized)
 
 /* ---- records ---- */
@@ -158,6 +174,7 @@ typedef struct fake_record {
     uint32_t registers;
     uint32_t static_shared;
     uint32_t dynamic_shared;
+    uint32_t is_told; /* its times are CUPTI's already */
 } fake_record;
 
 /* Bytes of a record of [kind] in [release]; 0: the iterator refuses it. */
@@ -241,6 +258,26 @@ fake_cupti_return_buffers(void);
 
 FAKE_EXPORT void
 fake_cupti_other_enable(int kind, int on);
+
+/* Another client registers a timestamp callback that returns ticks of a counter,
+ * as Kineto does; its times are 2.1 per ns and began three days ago. */
+FAKE_EXPORT void
+fake_cupti_foreign_clock(void);
+
+/* Another client calls cuptiFinalize: everything is off, and what was open is
+ * gone. */
+FAKE_EXPORT void
+fake_cupti_foreign_finalize(void);
+
+/* Another client uses the functions with _v2: the others fail with 14 from here
+ * on, until 0. */
+FAKE_EXPORT void
+fake_cupti_use_v2(int on);
+
+/* The module with the kernel [name] goes; the address of its name is that of
+ * [other]'s from here on. */
+FAKE_EXPORT void
+fake_cupti_unload(const char *name, const char *other);
 
 /* Somebody else, or CUPTI's own timer, flushes: not counted as a call. */
 FAKE_EXPORT void

@@ -218,11 +218,15 @@ run(fake_record *r, int64_t duration_ns)
 {
     pthread_mutex_lock(&fake.lock);
     fake_stream *s = stream_of(r->device, r->stream);
-    int64_t earliest = fake_now() + fake.option.launch_latency_ns;
+    int64_t earliest = fake_device_now() + fake.option.launch_latency_ns;
     r->start = earliest > s->free_at ? earliest : s->free_at;
     r->end = r->start + duration_ns;
     s->free_at = r->end;
     int on = fake.kind_on[r->kind];
+    if (!fake.device_used) {
+        fake.device_used = 1;
+        fake.device_clock = fake.clock;
+    }
     pthread_mutex_unlock(&fake.lock);
     return on;
 }
@@ -518,6 +522,16 @@ fake_cupti_instantiate(void *graph)
     return to;
 }
 
+static int
+graph_ids_are_wrong(void)
+{
+    pthread_mutex_lock(&fake.lock);
+    int wrong = fake.option.graph_ids_wrong && fake.sessions > 1 &&
+                fake.option.release < 13010;
+    pthread_mutex_unlock(&fake.lock);
+    return wrong;
+}
+
 uint32_t
 fake_cupti_graph_launch(void *exec, uint32_t device, uint32_t stream)
 {
@@ -544,6 +558,9 @@ fake_cupti_graph_launch(void *exec, uint32_t device, uint32_t stream)
         r.correlation = a.correlation;
         r.graph = g->id;
         r.graph_node = g->node[i]->id;
+        if (graph_ids_are_wrong()) {
+            r.correlation += 1;
+        }
         if (run(&r, g->node[i]->duration_ns)) {
             done[n++] = r;
         }

@@ -24,6 +24,7 @@ enum { /* CUptiResult */
        FAKE_PARAMETER_SIZE = 10,
        FAKE_NOT_IMPLEMENTED = 11,
        FAKE_MAX_LIMIT = 12,
+       FAKE_NOT_COMPATIBLE = 14,
        FAKE_NOT_INITIALIZED = 15,
        FAKE_QUEUE_EMPTY = 18,
        FAKE_INVALID_KIND = 21,
@@ -39,6 +40,13 @@ typedef void (*fake_request)(uint8_t **buffer, size_t *size,
                              size_t *max_records);
 typedef void (*fake_complete)(void *context, uint32_t stream, uint8_t *buffer,
                               size_t size, size_t valid);
+
+/* Whose times CUPTI tells. */
+typedef enum fake_clock {
+    FAKE_CLOCK_SYSTEM,
+    FAKE_CLOCK_FOREIGN,
+    FAKE_CLOCK_CLIENT,
+} fake_clock;
 
 typedef enum fake_function {
 #define X(name) FAKE_FN_##name,
@@ -139,6 +147,15 @@ typedef struct fake_state {
     int is_manual;
     int64_t manual_ns;
     int64_t clock_base; /* of the drift */
+    fake_clock clock;
+    fake_clock
+        device_clock; /* with clock_late=0: when the device was first used */
+    fake_clock clock_before; /* what spoiled records are told by */
+    uint64_t (*stamp)(void); /* of FAKE_CLOCK_CLIENT */
+    int64_t to_spoil;
+    int device_used;
+    int uses_v2;
+    int sessions; /* times that kernels were enabled */
     uint64_t random;
 
     fake_callback callback; /* of the one subscriber */
@@ -206,6 +223,21 @@ fake_record_room(int release, uint32_t kind);
 int64_t
 fake_now(void);
 
+/* The same moment for the device: what no other clock changes. */
+int64_t
+fake_device_now(void);
+
+/* What [clock] says at the device's [ns].  The lock is held. */
+int64_t
+fake_told(fake_clock clock, int64_t ns);
+
+/* The lock is held. */
+void
+fake_use_clock(fake_clock clock);
+
+int
+fake_per_thread(void);
+
 /* The lock is not held; bounded by max_sleep_ns. */
 void
 fake_wait_until(int64_t ns);
@@ -242,6 +274,11 @@ fake_forget(uint32_t kind);
 
 void
 fake_register(fake_request request, fake_complete complete);
+
+/* Everything that is open is given back or forgotten, and nobody is
+ * registered. */
+void
+fake_finalize(void);
 
 void
 fake_worker_start(void);

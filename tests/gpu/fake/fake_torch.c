@@ -32,6 +32,10 @@ static struct control {
     int64_t (*now)(void);
     void (*hold_subscriber)(const char *);
     void (*steal_buffers)(void);
+    void (*foreign_clock)(void);
+    void (*foreign_finalize)(void);
+    void (*use_v2)(int);
+    void (*unload)(const char *, const char *);
     void (*return_buffers)(void);
     void (*other_enable)(int, int);
     void (*flush)(uint32_t);
@@ -93,6 +97,10 @@ load(void)
     LOAD(now);
     LOAD(hold_subscriber);
     LOAD(steal_buffers);
+    LOAD(foreign_clock);
+    LOAD(foreign_finalize);
+    LOAD(use_v2);
+    LOAD(unload);
     LOAD(return_buffers);
     LOAD(other_enable);
     LOAD(flush);
@@ -297,16 +305,18 @@ backward_in_threads(const backward_part *work, int threads)
 static PyObject *
 gpu_run_backward(PyObject *self, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"kernels", "threads", "duration_ns",
-                            "stream",  "device",  NULL};
+    static char *names[] = {"kernels", "threads", "duration_ns", "stream",
+                            "device",  "root",    NULL};
+    /* Launched by the calling thread before it waits: the gradient of the root. */
+    const char *root = NULL;
     PyObject *kernels;
     int threads = 1;
     long long duration = 1000;
     backward_part work = {
         .kernel = {.stream = 7, .grid = {1, 1, 1}, .block = {128, 1, 1}}};
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|iLII", names, &kernels,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|iLIIz", names, &kernels,
                                      &threads, &duration, &work.kernel.stream,
-                                     &work.kernel.device)) {
+                                     &work.kernel.device, &root)) {
         return NULL;
     }
     if (threads < 1 || threads > BACKWARD_THREADS) {
@@ -327,6 +337,11 @@ gpu_run_backward(PyObject *self, PyObject *args, PyObject *kwargs)
     }
     if (result != NULL) {
         Py_BEGIN_ALLOW_THREADS
+        if (root != NULL) {
+            fake_kernel first = work.kernel;
+            first.name = root;
+            control.launch(&first);
+        }
         backward_in_threads(&work, threads);
         Py_END_ALLOW_THREADS
         Py_INCREF(result);
@@ -543,9 +558,33 @@ gpu_flush(PyObject *self, PyObject *args, PyObject *kwargs)
 
 PLAIN(use_real_clock)
 PLAIN(steal_buffers)
+PLAIN(foreign_clock)
+PLAIN(foreign_finalize)
 PLAIN(return_buffers)
 PLAIN(deliver_held)
 PLAIN(complete_foreign)
+
+static PyObject *
+gpu_use_v2(PyObject *self, PyObject *args)
+{
+    int on;
+    if (!PyArg_ParseTuple(args, "p", &on)) {
+        return NULL;
+    }
+    control.use_v2(on);
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+gpu_unload(PyObject *self, PyObject *args)
+{
+    const char *name, *other;
+    if (!PyArg_ParseTuple(args, "ss", &name, &other)) {
+        return NULL;
+    }
+    control.unload(name, other);
+    Py_RETURN_NONE;
+}
 
 #define KEYWORDS(name) \
     {#name, (PyCFunction)(void (*)(void))gpu_##name, \
@@ -576,6 +615,10 @@ static PyMethodDef functions[] = {
     NOTHING(now),
     POSITIONS(hold_subscriber),
     NOTHING(steal_buffers),
+    NOTHING(foreign_clock),
+    NOTHING(foreign_finalize),
+    POSITIONS(use_v2),
+    POSITIONS(unload),
     NOTHING(return_buffers),
     POSITIONS(other_enable),
     KEYWORDS(flush),

@@ -37,7 +37,8 @@ def machine(device_name: str) -> dict[str, Any]:
         torch = device.torch
         found["torch"] = torch.__version__
         found["cuda"] = torch.version.cuda
-        found["device"] = str(torch.cuda.get_device_properties(0))
+        found["device"] = torch.cuda.get_device_properties(0).name
+        found["properties"] = str(torch.cuda.get_device_properties(0))
         found["cupti"] = device.cupti_path()
     else:
         devices.Simulated()

@@ -177,7 +177,7 @@ class Simulated:
     """The fake of tests/gpu; its kernels take as long as they are told."""
 
     name = "simulated"
-    many, busy_s, long_ms, health_s = 200_000, 3.0, 1500.0, 4.0
+    many, busy_s, long_ms, health_s = 200_000, 3.0, 3000.0, 4.0
 
     def __init__(self) -> None:
         import fakegpu

@@ -406,8 +406,10 @@ def same_kernels(a: Answer, simulated: bool) -> str:
 def seed(a: Answer, simulated: bool) -> str:
     plain = a["without"]
     _must(plain["numbers"], "no numbers")
-    wrong = [name for name, found in a.items() if found != plain]
+    wrong = [name for name, found in a.items() if found["numbers"] != plain["numbers"]]
     _must(not wrong, f"other random numbers than without fastprof: {', '.join(wrong)}")
+    called = a["another call"]["called"]
+    _must(len(called) == 1, f"a call that torch had queued was made {len(called)} times, not once")
     return f"the same random numbers in {len(a)} ways to run, seed {plain['seed']}"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -120,21 +121,24 @@ device.spin(20)
 
 def endings(device: str) -> dict[str, Any]:
     """How a program with a recording under way ends, and how long that takes."""
-    found: dict[str, Any] = {}
-    for name, (end, status) in ENDINGS.items():
+
+    def run(end: str, status: int) -> dict[str, Any]:
         code = PROGRAM.format(folder=str(Path(__file__).parent), device=device, end=end)
         begin = time.monotonic()
         try:
             done = subprocess.run(
-                [sys.executable, "-c", code], capture_output=True, text=True, timeout=40
+                [sys.executable, "-c", code], capture_output=True, text=True, timeout=60
             )
             ended: int | str = done.returncode
             said = done.stderr[-2000:]
         except subprocess.TimeoutExpired:
             ended, said = "hangs", ""
         took = round(time.monotonic() - begin, 3)
-        found[name] = {"status": ended, "expected": status, "seconds": took, "stderr": said}
-    return found
+        return {"status": ended, "expected": status, "seconds": took, "stderr": said}
+
+    with ThreadPoolExecutor() as pool:
+        begun = {name: pool.submit(run, *how) for name, how in ENDINGS.items()}
+        return {name: future.result() for name, future in begun.items()}
 
 
 if __name__ == "__main__":

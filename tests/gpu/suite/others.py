@@ -6,12 +6,13 @@ python others.py DEVICE QUESTION...
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -198,36 +199,34 @@ def _count(who: str) -> Any:
 SEED = """\
 import json, torch
 torch.manual_seed(1234)
-torch.cuda._lazy_call(lambda: None)
+called = []
+{more}
 numbers = torch.rand(8, device="cuda").tolist()
-print(json.dumps({"numbers": numbers, "seed": torch.cuda.initial_seed()}))
+print(json.dumps({{"numbers": numbers, "seed": torch.cuda.initial_seed(), "called": called}}))
 """
+#: Something else that torch has to call when it initialises CUDA.
+QUEUED = "torch.cuda._lazy_call(lambda: called.append(1))"
 
 
 def seed(device_name: str) -> dict[str, Any]:
     """Random numbers of a program that seeds before it uses CUDA."""
-    devices.Torch()
-    ways = {
-        "without": "",
-        "gpu auto": "import fastprof; p = fastprof.Profiler(); p.start()\n",
-        "torch first": "import torch, fastprof; p = fastprof.Profiler(); p.start()\n",
+    start = "fastprof.Profiler().start()\n"
+    programs = {
+        "without": SEED.format(more=""),
+        "gpu auto": f"import fastprof; p = {start}" + SEED.format(more=""),
+        "torch first": f"import torch, fastprof; p = {start}" + SEED.format(more=""),
+        "another call": f"import torch, fastprof; p = {start}" + SEED.format(more=QUEUED),
     }
-    found: dict[str, Any] = {}
-    for name, before in ways.items():
-        found[name] = _numbers([sys.executable, "-c", before + SEED])
-    folder = Path(os.environ.get("TMPDIR", "/tmp")) / f"first_day_seed_{os.getpid()}"
-    folder.mkdir()
-    try:
-        (folder / "program.py").write_text(SEED)
-        run = [sys.executable, "-m", "fastprof", "run", "program.py"]
-        found["fastprof run"] = _numbers(run, folder)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    return found
+    commands = {name: [sys.executable, "-c", text] for name, text in programs.items()}
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor() as pool:
+        (Path(folder) / "program.py").write_text(SEED.format(more=""))
+        commands["fastprof run"] = [sys.executable, "-m", "fastprof", "run", "program.py"]
+        begun = {n: pool.submit(_numbers, c, folder) for n, c in commands.items()}
+        return {name: future.result() for name, future in begun.items()}
 
 
-def _numbers(command: list[str], folder: Path | None = None) -> Any:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=40, cwd=folder)
+def _numbers(command: list[str], folder: str) -> Any:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=70, cwd=folder)
     lines = [line for line in done.stdout.splitlines() if line.startswith('{"numbers"')]
     if not lines:
         raise RuntimeError(f"exit status {done.returncode}: {done.stderr[-3000:]}")

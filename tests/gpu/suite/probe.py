@@ -208,10 +208,10 @@ def probe_clock(device: Any) -> dict[str, Any]:
     wrong = [
         i
         for i, (_, _, start, stop) in enumerate(kernels)
-        if not begin - slack <= start <= stop <= end + slack
+        if not (begin - slack <= start <= end + slack and abs(stop - start) < slack)
     ]
     found |= {"records": len(kernels), "wrong": wrong}
-    found["starts"] = [row[2] - begin for row in kernels[:60]]
+    found["times"] = [(row[2] - begin, row[3] - row[2]) for row in kernels[:60]]
     return cupti.about() | found
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from fastprof.analysis.facts import Facts
+from fastprof.analysis.facts import Facts, of_steps
 from fastprof.analysis.findings import (
     rules_cpu,
     rules_data,
@@ -23,7 +23,6 @@ from fastprof.analysis.findings import (
 from fastprof.analysis.findings.draft import Abstain, Draft, Rule, part_of
 from fastprof.report.findings import SEVERITIES, Examination, Finding
 from fastprof.report.model import Report
-from fastprof.report.run_phases import chosen_phase
 
 #: From the specific to the general: an earlier rule's time is taken off a later one's.
 RULES: tuple[Rule, ...] = (
@@ -75,8 +74,7 @@ def examine(report: Report) -> Examination:
     A rule that fails on what it did not expect abstains and says so; it cannot cost the
     report.  Rules are about measured steps, whatever phase of the run the report is on.
     """
-    phase = chosen_phase(report.snapshot, None)
-    facts = Facts(report if report.phase == phase else report.in_phase(phase))
+    facts = Facts(of_steps(report))
     fired: list[tuple[Rule, Draft]] = []
     found: list[Finding] = []
     abstained: list[tuple[str, str]] = []

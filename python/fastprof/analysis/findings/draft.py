@@ -15,6 +15,8 @@ from dataclasses import dataclass, field, replace
 from fastprof.analysis.facts import Facts, Use
 from fastprof.analysis.fixes import fixes
 from fastprof.analysis.thresholds import CRITICAL_STEPS, MIN_STEPS, Limit, amount
+from fastprof.report import figures
+from fastprof.report.figures import counted, duration
 
 Grade = Callable[[float], str | None]
 
@@ -128,12 +130,12 @@ def capped(severity: str | None, facts: Facts) -> str | None:
 
 def percent(share: float) -> str:
     """Format a fraction: ``40.0 %``."""
-    return f"{100 * share:.1f} %"
+    return f"{figures.percent(share)} %"
 
 
 def span_text(ms: float, facts: Facts) -> str:
     """Format a time per span: ``12.3 ms per step``."""
-    return f"{ms:.4g} ms" + (" per step" if facts.per == "step" else " in all")
+    return duration(ms) + (" per step" if facts.per == "step" else " in all")
 
 
 def callers(facts: Facts, group: str, most: int = 3) -> str:
@@ -156,7 +158,7 @@ def called_from(use: Use, facts: Facts, most: int = 3) -> str:
 
 
 def _times(calls: float) -> str:
-    shown = f"{calls:.0f}" if calls >= 10 else f"{calls:.2g}"
+    shown = counted(calls)
     return f"{shown} call{'' if shown == '1' else 's'}"
 
 

@@ -15,6 +15,7 @@ from fastprof.analysis.findings.draft import (
     span_text,
 )
 from fastprof.analysis.thresholds import LIMITS
+from fastprof.report.figures import counted
 
 #: The program is in its own way if it uses this part of the CPUs that it may use: only then
 #: do fewer threads of its own help.
@@ -65,7 +66,7 @@ def _demand(used: float | None, cpus: float | None) -> str:
     if used is None or cpus is None:
         return ""
     share = percent(min(1.0, used / cpus))
-    return f"This program and its workers use {used:.2g} of {cpus:.3g} CPUs ({share})."
+    return f"This program and its workers use {counted(used)} of {counted(cpus)} CPUs ({share})."
 
 
 def _threads(facts: Facts) -> str:

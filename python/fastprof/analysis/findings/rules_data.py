@@ -30,6 +30,7 @@ from fastprof.analysis.remedies import (
 )
 from fastprof.analysis.thresholds import LIMITS, Limit
 from fastprof.names import ascii_name
+from fastprof.report.figures import counted, duration, number
 from fastprof.report.loaders import SHORT_BATCH_MS, LoaderRow, WorkerRow
 
 _OVERHEAD = LIMITS["overhead-share"]
@@ -116,9 +117,9 @@ def _loader_text(row: LoaderRow, w: WorkerRow, facts: Facts) -> str:
     if not w.workers:
         if w.load_ms is None:
             return ""
-        return f"{name} has no workers: the loop makes its batches, {w.load_ms:.3g} ms each."
+        return f"{name} has no workers: the loop makes its batches, {duration(w.load_ms)} each."
     asked = w.ready + w.blocked
-    load = "" if w.load_ms is None else f", each takes {w.load_ms:.3g} ms for a batch"
+    load = "" if w.load_ms is None else f", each takes {duration(w.load_ms)} for a batch"
     return (
         f"{name} has {w.workers} worker{'s' if w.workers != 1 else ''}{load}; the loop waited for "
         f"{w.blocked} of {asked} batches."
@@ -132,7 +133,7 @@ def _limit_text(found: Loading, facts: Facts) -> str:
     text = f"To keep up, you need {found.needed} worker{'s' if found.needed != 1 else ''}"
     if facts.cpus is None or (found.advised or 0) >= found.needed:
         return f"{text}."
-    cpus = f"{facts.cpus:.3g} CPU{'s' if facts.cpus != 1 else ''}"
+    cpus = f"{counted(facts.cpus)} CPU{'s' if facts.cpus != 1 else ''}"
     if facts.share(facts.split.get("cpu_wait", 0.0)) > CPUS_TAKEN:
         return f"{text}, but other programs have the CPUs of this machine."
     return f"{text}, and the program may use {cpus}, of which training takes one."
@@ -183,9 +184,9 @@ def worker_shutdown(facts: Facts) -> Draft | None:
     return share_draft(
         facts, _floor(facts, total, _JOIN_MS), _per_span(facts, total),
         rule="worker-shutdown",
-        title=f"DataLoader workers are shut down for {total / 1e3:.3g} s: {_as_long(facts)}",
+        title=f"DataLoader workers are shut down for {number(total / 1e3)} s: {_as_long(facts)}",
         evidence=(
-            (f"{total:.5g} ms in {name}: torch waits up to 5 s for each worker to end, after "
+            (f"{duration(total)} in {name}: torch waits up to 5 s for each worker to end, after "
             "each epoch unless the workers are kept."),
             called_from(facts.over_run(group), facts),
         ),
@@ -255,7 +256,7 @@ def _starting(w: WorkerRow) -> tuple[float, float]:
 
 def _start_text(row: LoaderRow, w: WorkerRow) -> str:
     def ms(value: float | None) -> str:
-        return "n/a" if value is None else f"{value:.4g} ms"
+        return "n/a" if value is None else duration(value)
 
     kept = "" if w.persistent else ", persistent_workers is off"
     return (
@@ -274,9 +275,9 @@ def token_counting(facts: Facts) -> Draft | None:
     return share_draft(
         facts, _floor(facts, use.total_ms, _TOKENS_MS), _per_span(facts, use.total_ms),
         rule="token-counting",
-        title=f"Tokens are counted for {use.total_ms / 1e3:.3g} s: {_as_long(facts)}",
+        title=f"Tokens are counted for {number(use.total_ms / 1e3)} s: {_as_long(facts)}",
         evidence=(
-            f"{use.total_ms:.5g} ms in num_tokens: it iterates over the whole loader.",
+            f"{duration(use.total_ms)} in num_tokens: it iterates over the whole loader.",
             called_from(use, facts),
         ),
         claims={"data-loading": facts.use("tokens").shared.get("data", 0.0)},

@@ -22,6 +22,7 @@ from fastprof.analysis.groups import BACKWARD, CHECKPOINT, FORWARD, GROUPS, LOGG
 from fastprof.analysis.remedies import FUSED, can_fuse, fusing_saves, optimizer_fix
 from fastprof.analysis.thresholds import LIMITS, MIN_TIMES, Limit
 from fastprof.names import ascii_name
+from fastprof.report.figures import counted, duration, number
 from fastprof.report.operators import OperatorReport, OperatorRow
 
 _OVERHEAD = LIMITS["overhead-share"]
@@ -56,7 +57,7 @@ def sync_item(facts: Facts) -> Draft | None:
         operators = max(0.0, operators - theirs) if operators else operators
     ms = max(use.ms - theirs + loops, operators or 0.0)
     seen = (
-        f"{use.calls:.4g} reads per {facts.per} take {span_text(use.ms, facts)}, the loops "
+        f"{counted(use.calls)} reads per {facts.per} take {span_text(use.ms, facts)}, the loops "
         f"around them {span_text(loops, facts)}."
     )
     if operators is not None and operators > use.ms - theirs + loops:
@@ -154,8 +155,9 @@ def tensor_copies(facts: Facts) -> Draft | None:
     if not facts.has_functions and facts.report.operators is None:
         raise Abstain("neither functions nor operators were recorded")
     ms = max(use.ms, operators)
-    seen = f".to(), .copy_() and the like: {use.calls:.4g} calls per {facts.per}, " + span_text(
-        use.ms, facts
+    seen = (
+        f".to(), .copy_() and the like: {counted(use.calls)} calls per {facts.per}, "
+        + span_text(use.ms, facts)
     )
     if operators > use.ms:
         seen = f"aten::copy_, aten::to and their like take {span_text(operators, facts)}"
@@ -198,7 +200,7 @@ def host_device_transfers(facts: Facts) -> Draft | None:
         rule="host-device-transfers",
         title="Moving tensors between host and device takes {share} of the step",
         evidence=(
-            (f".cpu(), .cuda() and pinning: {use.calls:.4g} calls per {facts.per}, "
+            (f".cpu(), .cuda() and pinning: {counted(use.calls)} calls per {facts.per}, "
             f"{span_text(use.ms, facts)}."),
             callers(facts, "transfers"),
         ),
@@ -213,7 +215,7 @@ def _mib(size: int) -> str:
 def _copying_sections(facts: Facts) -> str:
     rows = [(s.gpu.transfer_ns, s) for s in facts.report.sections if s.gpu is not None]
     rows = sorted((r for r in rows if r[0]), key=lambda r: -r[0])[:3]
-    parts = [f"{ascii_name(s.name, 60)} {ns / 1e6:.4g} ms" for ns, s in rows]
+    parts = [f"{ascii_name(s.name, 60)} {duration(ns / 1e6)}" for ns, s in rows]
     return f"By section, over the recording: {', '.join(parts)}." if parts else ""
 
 
@@ -249,7 +251,7 @@ def logging_share(facts: Facts) -> Draft | None:
         title="Logging takes {share} of the step",
         evidence=(
             (f"Logging, callbacks and writing files take {span_text(ms, facts)} in the training "
-            f"thread ({use.calls:.4g} calls)."),
+            f"thread ({counted(use.calls)} calls)."),
             callers(facts, "logging"),
         ),
         group="logging", sections=LOGGING,
@@ -278,7 +280,7 @@ def checkpoint_often(facts: Facts) -> Draft | None:
     often, each = "now and then", span_text(ms, facts)
     if calls:
         often = "every step" if calls > 0.9 else f"every {1 / calls:.0f} steps"
-        each = f"{ms / calls:.4g} ms each"
+        each = f"{duration(ms / calls)} each"
     return share_draft(
         facts, _OVERHEAD, ms,
         rule="checkpoint-often",
@@ -313,7 +315,7 @@ def gc_pressure(facts: Facts) -> Draft | None:
         title="Garbage collection takes {share} of the step",
         evidence=(
             told,
-            f"{use.calls:.2g} gc.collect() per {facts.per}. {asked}" if asked else "",
+            f"{counted(use.calls)} gc.collect() per {facts.per}. {asked}" if asked else "",
             _split_places(facts, "gc"),
         ),
         group="gc" if use.ms >= ms / 2 else None,
@@ -422,7 +424,7 @@ def optimizer_unfused(facts: Facts) -> Draft | None:
         title=f"The optimizer makes {small:.0f} {what} per step, parameter by parameter: {{share}}",
         evidence=(
             (f"The optimizer takes {span_text(ms, facts)} for {small:.0f} {what}, "
-            f"{1e3 * ms / small:.3g} us each."),
+            f"{number(1e3 * ms / small)} us each."),
             _python_in(facts, "optimizer"),
         ),
         fix=optimizer_fix(facts),
@@ -506,7 +508,7 @@ def small_batch_on_cpu(facts: Facts, sizes: list[int]) -> Draft | None:
 
 
 def _each(ms: float, count: float) -> str:
-    return f"{ms / count:.2g} ms each" if count else "n/a"
+    return f"{duration(ms / count)} each" if count else "n/a"
 
 
 def _operations(facts: Facts) -> tuple[float, float, float]:

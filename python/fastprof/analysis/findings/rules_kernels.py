@@ -22,6 +22,7 @@ from fastprof.analysis.fixes import fixes
 from fastprof.analysis.groups import COMMUNICATION
 from fastprof.analysis.thresholds import LIMITS, Limit
 from fastprof.names import ascii_name
+from fastprof.report.figures import duration, number
 from fastprof.report.model_gpu import KernelRow
 
 #: Kernels that fill the tensor cores with few blocks by design; occupancy says nothing of them.
@@ -64,7 +65,7 @@ def small_batch(facts: Facts) -> Draft | None:
         source=low.origin,
         evidence=sentences(
             f"{percent(gpu.small.of_time)} of the kernels' time is in kernels below 100 us"
-            + (f", the mean is {mean:.3g} us." if mean is not None else "."),
+            + (f", the mean is {number(mean)} us." if mean is not None else "."),
             f"The GPU is busy {percent(facts.share(timeline.busy_ms))} of the time.",
         ),
         fix=fixes("small-batch", facts.framework),
@@ -157,7 +158,7 @@ def occupancy(facts: Facts) -> Draft | None:
 
 def _worst(kernels: Sequence[KernelRow], lost: Callable[[KernelRow], float]) -> str:
     rows = sorted(kernels, key=lambda k: -lost(k) * k.total_ns)[:3]
-    return "; ".join(f"{ascii_name(k.name, 60)} ({k.total_ms:.4g} ms)" for k in rows)
+    return "; ".join(f"{ascii_name(k.name, 60)} ({duration(k.total_ms)})" for k in rows)
 
 
 def _kernel_draft(

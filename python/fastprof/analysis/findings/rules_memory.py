@@ -9,6 +9,7 @@ from fastprof.analysis.findings.draft import Abstain, Draft, Rule, capped, perce
 from fastprof.analysis.fixes import fixes
 from fastprof.analysis.thresholds import LIMITS
 from fastprof.names import ascii_name
+from fastprof.report.figures import counted, number
 from fastprof.report.model_gpu import MemoryReport
 
 _MIB = 1 << 20
@@ -90,7 +91,7 @@ def memory_leak(facts: Facts) -> Draft | None:
     owner = max(owners, key=lambda s: s.self_grown_bytes or 0, default=None)
     return Draft(
         value=slope / _MIB, unit="MiB per step",
-        title=f"GPU memory grows by {slope / _MIB:.4g} MiB per step: a leak",
+        title=f"GPU memory grows by {number(slope / _MIB)} MiB per step: a leak",
         severity=capped("critical", facts) or "warning",
         threshold="above 0 MiB per step", source=_ORIGIN,
         evidence=sentences(
@@ -116,7 +117,7 @@ def memory_fragmentation(facts: Facts) -> Draft | None:
         return None
     return Draft(
         value=frees, unit="cudaFree per step",
-        title=f"GPU memory is fragmented: {frees:.2g} calls of cudaFree per step",
+        title=f"GPU memory is fragmented: {counted(frees)} calls of cudaFree per step",
         severity="warning", threshold="above 1 per step", source=_ORIGIN,
         evidence=sentences(
             f"cudaMalloc is called {memory.device_allocs} times, cudaFree {memory.device_frees} "

@@ -29,6 +29,7 @@ from fastprof.analysis.remedies import (
 )
 from fastprof.analysis.thresholds import LIMITS, USUAL
 from fastprof.names import ascii_name
+from fastprof.report.figures import duration
 from fastprof.report.model import UNACCOUNTED
 
 #: Steps that a variation needs.
@@ -71,8 +72,8 @@ def step_time_variation(facts: Facts) -> Draft | None:
         threshold=limit.text("warning" if severity == "note" else severity),
         source=limit.origin,
         evidence=sentences(
-            f"Of {facts.steps} steps p50 is {p50:.4g} ms, p95 {p95:.4g} ms, the longest "
-            f"{longest:.4g} ms.",
+            f"Of {facts.steps} steps p50 is {duration(p50)}, p95 {duration(p95)}, the longest "
+            f"{duration(longest)}.",
             elsewhere or "Usual causes: data loading, dynamic batch sizes, memory fragmentation.",
             _what_varies(facts),
         ),
@@ -91,11 +92,11 @@ _IRREGULAR = frozenset({
 
 def _own_steps(facts: Facts, column: Sequence[float]) -> list[float]:
     """A column of the series without the steps that torch.profiler slowed down."""
-    operators, first = facts.report.operators, facts.report.steps.series.first
+    operators, numbers = facts.report.operators, facts.report.steps.series.numbers
     windows = operators.windows if operators is not None else ()
     return [
         value
-        for i, value in enumerate(column, first)
+        for i, value in zip(numbers, column, strict=False)
         if not any(low <= i <= high for low, high in windows)
     ]
 
@@ -160,7 +161,7 @@ def _what_varies(facts: Facts) -> str:
     if name is None or grown[name] <= 0:
         return ""
     return (
-        f"The longest tenth of the steps spends {grown[name]:.4g} ms more in "
+        f"The longest tenth of the steps spends {duration(grown[name])} more in "
         f"{ascii_name(name, 60)} than the "
         "shortest."
     )

@@ -65,17 +65,19 @@ def page_data(report: Report) -> dict[str, Any]:
 def _tiles(report: Report) -> list[list[str]]:
     """The main figures: what, how much, and a remark."""
     steps, gpu, memory = report.steps, report.gpu, report.memory
-    overhead = report.overhead.share
+    overhead, of_what = report.overhead.steps_share, "of a step, estimated"
+    if overhead is None:
+        overhead, of_what = report.overhead.share, "of the recorded time, estimated"
     tiles = [["recorded", _unit(report.wall_ms, "ms"), "wall time"]]
     if steps.count:
         spread = f"p95 {number(steps.p95_ms)}, cv {_unit(steps.cv, '%')}"
-        tiles.append(["steps", str(steps.measured), f"{steps.skipped} more skipped"])
+        tiles.append(["steps", str(steps.measured), f"{steps.count - steps.measured} more skipped"])
         tiles.append(["step", _unit(steps.mean_ms, "ms"), spread])
     busy = None if gpu is None or gpu.status != "on" else gpu.utilization
     share = None if memory is None else memory.share
     tiles.append(["GPU busy", _unit(busy, "%"), "of the measured time"])
     tiles.append(["GPU memory", _unit(share, "%"), "reserved at the peak"])
-    tiles.append(["profiler", _unit(overhead, "%"), "estimated cost of the hook"])
+    tiles.append(["profiler", _unit(overhead, "%"), of_what])
     return tiles
 
 
@@ -100,7 +102,7 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "rule": finding.rule,
         "severity": finding.severity,
         "title": tables.name(finding.title),
-        "value": f"{finding.value:.4g} {tables.name(finding.unit)}",
+        "value": f"{number(finding.value)} {tables.name(finding.unit)}",
         "threshold": tables.name(finding.threshold),
         "source": tables.name(finding.source),
         "evidence": [tables.name(text) for text in finding.evidence],
@@ -177,6 +179,7 @@ def _series(report: Report) -> Part:
     return {
         "kind": "steps",
         "first": first,
+        **({"number": list(series.number)} if steps.apart and series.wall_ms else {}),
         "wall": _rounded(wall),
         "sections": [{"name": text, "ms": _rounded(column)} for text, column in columns],
         "extra": [

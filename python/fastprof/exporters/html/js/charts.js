@@ -75,12 +75,17 @@ function legend(names) {
     el("span", { class: "what" }, name))));
 }
 
+/** Number of the step in row `i`; where some steps were left out, they are listed. */
+function stepNumber(part, i) {
+  return part.number ? part.number[i] : part.first + i;
+}
+
 /**
  * A steps part: {first, wall, sections: [{name, ms}], extra, median, p95}, in ms.  `clipped`
  * steps took longer than `top`, where the charts end; the longest took `largest`.
  */
 function stepsPart(part, charts) {
-  const steps = part.wall.map((_, i) => part.first + i);
+  const steps = part.wall.map((_, i) => stepNumber(part, i));
   const label = `${formatCount(steps.length)} steps from ${formatCount(part.first)} on: `
     + `median ${formatMs(part.median)} ms, p95 ${formatMs(part.p95)} ms`;
   const cut = part.top === null ? null : el("p", { class: "minor clipped" }, clippedText(part));
@@ -108,7 +113,7 @@ function stepText(part, i) {
   const inside = parts.length ? `: ${parts.join(", ")}` : "";
   const extra = part.extra.filter(([, column]) => column[i] > 0).map(([name, column, unit]) =>
     `; ${name} ${unit ? formatMs(column[i]) : formatCount(column[i])}${unit}`);
-  return `Step ${formatCount(part.first + i)}, ${formatMs(part.wall[i])} ms${inside}${extra.join("")}`;
+  return `Step ${formatCount(stepNumber(part, i))}, ${formatMs(part.wall[i])} ms${inside}${extra.join("")}`;
 }
 
 function timelineChart(part, steps) {

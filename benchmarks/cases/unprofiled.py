@@ -1,0 +1,62 @@
+"""What the report says a step takes without fastprof, and what it does take.
+
+The same program alone and profiled, in processes that take turns.  Of each pair of
+neighbours the difference counts, and of these the median.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+from statistics import median
+
+from harness import CaseResult, Options, Table
+
+from cases.unprofiled_programs import PROGRAMS
+
+_SCRIPT = Path(__file__).with_name("unprofiled_programs.py")
+TARGET = 0.02
+
+
+def _step(*arguments: str) -> list[float | None]:
+    done = subprocess.run(
+        [sys.executable, str(_SCRIPT), *arguments], capture_output=True, text=True, check=True
+    )
+    line = next(line for line in done.stdout.splitlines() if line.startswith("PER STEP "))
+    return [None if word == "-" else float(word) for word in line.split()[2:]]
+
+
+def run(options: Options) -> CaseResult:
+    rounds, steps = options.round_count(3, 1), options.pick(2000, 1000)
+    rows = []
+    for name in PROGRAMS:
+        if name == "torch" and importlib.util.find_spec("torch") is None:
+            continue
+        pairs = []
+        for _ in range(rounds):
+            (alone,) = _step(name, str(steps), "alone")
+            pairs.append((alone, *_step(name, str(steps), "profiled")))
+        known = [pair for pair in pairs if pair[2] is not None]
+        off = [said / alone - 1.0 for alone, _, said, *_ in known]
+        rows.append(
+            (
+                name,
+                f"{median(p[0] for p in pairs):.3f}",
+                f"{median(p[1] for p in pairs):.3f}",
+                f"{median(p[2] for p in known):.3f}" if known else "n/a",
+                f"{median(p[3] for p in known):.3f}" if known else "n/a",
+                f"{100 * median(off):+.1f}" if off else "n/a",
+                f"{100 * max(off, key=abs):+.1f}" if off else "n/a",
+                f"{len(known)} of {len(pairs)}",
+            )
+        )
+    table = Table(
+        "What a step takes without fastprof: measured alone, and what the report of a profiled "
+        "run says",
+        ("program", "alone ms", "profiled ms", "said ms", "+- ms", "off %", "worst %", "said in"),
+        tuple(rows),
+        (f"goal: off by at most {100 * TARGET:.0f} %",),
+    )
+    return CaseResult("unprofiled", (table,), {"rows": [list(row) for row in rows]})

@@ -1,0 +1,125 @@
+"""Training loops whose steps are equal, for ``unprofiled``: each in a process of its own.
+
+    python unprofiled_programs.py PROGRAM STEPS alone|profiled
+
+Prints ``PER STEP`` and the median ms per step, then, profiled, what the report says a step takes
+without fastprof with its error in ms; ``-`` for what is not known.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from statistics import median
+
+import fastprof
+
+
+class _Layer:
+    def __init__(self, below: list[_Layer]) -> None:
+        self.below = below
+        self.options: dict[str, int] = {}
+
+    def run(self, value: int) -> int:
+        if self.options.get("skip") is None:
+            value = self.forward(value)
+        return value
+
+    def forward(self, value: int) -> int:
+        for layer in self.below:
+            value = layer.run(value)
+        return self.leaf(value)
+
+    def leaf(self, value: int) -> int:
+        return abs(value) + 1
+
+
+_NETWORK = _Layer([_Layer([_Layer([]) for _ in range(4)]) for _ in range(5)])
+
+
+def calls() -> Callable[[], object]:
+    """Nothing but short calls."""
+
+    def step() -> int:
+        return sum([_NETWORK.run(i) for i in range(100)])
+
+    return step
+
+
+def mixed() -> Callable[[], object]:
+    """Calls, bytecode, objects and C functions."""
+
+    def step() -> int:
+        total = sum([_NETWORK.run(i) for i in range(10)])
+        for i in range(12_000):
+            total += i * i % 7
+        found: dict[int, list[str]] = {}
+        for i in range(1_500):
+            found.setdefault(i % 50, []).append(str(i))
+        return total + len(sorted(found))
+
+    return step
+
+
+def loops() -> Callable[[], object]:
+    """Hardly a call."""
+
+    def step() -> int:
+        total = 0
+        for i in range(30_000):
+            total = (total * 3 + i) & 0xFFFF
+        return total
+
+    return step
+
+
+def small_torch() -> Callable[[], object]:
+    """A small network on the CPU: many operators of a few microseconds."""
+    import torch
+
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    parts = [torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU()) for _ in range(8)]
+    model = torch.nn.Sequential(*parts)
+    optimizer = torch.optim.Adam(model.parameters())
+    batch = torch.randn(32, 64)
+
+    def step() -> object:
+        optimizer.zero_grad()
+        loss = model(batch).square().mean()
+        loss.backward()
+        return optimizer.step()
+
+    return step
+
+
+PROGRAMS = {"calls": calls, "mixed": mixed, "loops": loops, "torch": small_torch}
+
+
+def main(name: str, steps: int, profiled: bool) -> None:
+    step = PROGRAMS[name]()
+    # Functions stay recorded however much they cost: that is what is tried here.  Alone, the
+    # same lines do nothing.
+    prof = fastprof.Profiler(max_overhead=0.0, metrics=False, gpu=False, enabled=profiled)
+    for _ in range(20):
+        step()
+    walls = []
+    with prof:
+        for _ in range(steps):
+            began = time.perf_counter_ns()
+            with fastprof.profile_section("work"):
+                step()
+            prof.step()
+            walls.append(time.perf_counter_ns() - began)
+    if not profiled:
+        print(f"PER STEP {median(walls) / 1e6}")
+        return
+    report = prof.report()
+    found = report.steps.unprofiled
+    said = "- -" if found is None else f"{found.ms} {found.error_ms}"
+    print(f"PER STEP {report.steps.p50_ms} {said}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), sys.argv[3] == "profiled")

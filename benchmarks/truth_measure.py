@@ -1,0 +1,109 @@
+"""What ``children.py truth`` does: shares of components, with and without profilers.
+
+What a component truly takes is measured without a profiler, in turn with the profiled
+runs of the same process.
+"""
+
+from __future__ import annotations
+
+import cProfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import fastprof_adapter
+import harness
+from truth_programs import PROGRAMS, Component
+
+Stats = Mapping[Any, Any]
+Parts = Sequence[tuple[Component, int]]
+
+
+def _program(parts: Parts) -> None:
+    for component, repeat in parts:
+        component(repeat)
+
+
+def _unprofiled(parts: Parts) -> dict[str, float]:
+    seconds = {}
+    for component, repeat in parts:
+        begin = time.perf_counter()
+        component(repeat)
+        seconds[component.__name__] = time.perf_counter() - begin
+    return seconds
+
+
+def _cprofile(run: Callable[[], object]) -> Stats:
+    profile = cProfile.Profile()
+    profile.enable()
+    run()
+    profile.clear()
+    run()
+    profile.disable()
+    profile.create_stats()
+    stats: Stats = profile.stats
+    return stats
+
+
+def _component_seconds(stats: Stats, parts: Parts) -> dict[str, float]:
+    """Cumulative time by component: they are disjoint subtrees of the program."""
+    codes = {
+        (c.__code__.co_filename, c.__code__.co_firstlineno, c.__name__): c.__name__
+        for c, _ in parts
+    }
+    return {codes[label]: row[3] for label, row in stats.items() if label in codes}
+
+
+def _shares(seconds: Mapping[str, float]) -> dict[str, float]:
+    total = sum(seconds.values())
+    return {name: 100.0 * value / total for name, value in seconds.items()}
+
+
+def _keep_least(least: dict[str, float], seconds: Mapping[str, float]) -> None:
+    """Per component the fastest of all rounds."""
+    for name, value in seconds.items():
+        least[name] = min(value, least.get(name, value))
+
+
+def _profilers() -> dict[str, Callable[[Callable[[], object]], Stats]]:
+    found: dict[str, Callable[[Callable[[], object]], Stats]] = {}
+    if not fastprof_adapter.missing():
+        found["fastprof"] = lambda run: fastprof_adapter.stats(run, correct=True)
+        found["fastprof, raw"] = lambda run: fastprof_adapter.stats(run, correct=False)
+    found["cProfile"] = _cprofile
+    return found
+
+
+def _measure(parts: Parts, rounds: int) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
+    profilers = _profilers()
+    truth: dict[str, float] = {}
+    profiled: dict[str, dict[str, float]] = {name: {} for name in profilers}
+    for _ in range(rounds):
+        # Twice, as with profilers: in the first run the interpreter adapts to the change.
+        _unprofiled(parts)
+        _keep_least(truth, _unprofiled(parts))
+        for name, profile in profilers.items():
+            stats = profile(lambda: _program(parts))
+            _keep_least(profiled[name], _component_seconds(stats, parts))
+    return truth, profiled
+
+
+def measure(rounds: int, divisor: int) -> dict[str, Any]:
+    """Every program of ``PROGRAMS``, its components shorter by ``divisor``."""
+    harness.settle()
+    data: dict[str, Any] = {}
+    for title, sized in PROGRAMS.items():
+        parts = [(c, max(1, n // divisor)) for c, n in sized]
+        truth, profiled = _measure(parts, rounds)
+        true_shares = _shares(truth)
+        wall = sum(truth.values())
+        data[title] = {"wall_s": wall, "true_shares": true_shares, "profilers": {}}
+        for name, seconds in profiled.items():
+            shares = _shares(seconds)
+            error = max(abs(shares.get(c, 0.0) - s) for c, s in true_shares.items())
+            data[title]["profilers"][name] = {
+                "shares": shares,
+                "max_error_points": error,
+                "sum_over_wall": sum(seconds.values()) / wall,
+            }
+    return data

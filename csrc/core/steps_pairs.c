@@ -1,0 +1,107 @@
+#include "core/steps_pairs.h"
+
+#include "core/steps_split.h"
+
+static fp_pair_block *
+last_block(fp_pairs *p)
+{
+    return &p->block[(p->blocks - 1) % FP_PAIRS_BLOCKS];
+}
+
+static uint32_t
+columns_of(const fp_series *s)
+{
+    return s->columns < FP_PAIRS_COLUMNS ? s->columns : FP_PAIRS_COLUMNS;
+}
+
+/* Measured steps are rows of the series. */
+static void
+put_measured(fp_pair_step *into, const fp_thread *t, uint64_t nth)
+{
+    const fp_series *s = &t->split->series;
+    uint64_t row = nth % FP_STEPS_RECENT;
+    *into = (fp_pair_step){.ticks = t->steps->recent[row]};
+    for (uint32_t i = 0; i < columns_of(s); i++) {
+        into->section[i] = s->column[i].ticks[row];
+    }
+}
+
+/* Those without the hook are of another phase of the run, in which a section has
+ * another record. */
+static void
+put_plain(fp_pair_step *into, const fp_thread *t)
+{
+    const fp_series *series = &t->split->series;
+    *into = (fp_pair_step){.ticks = t->steps->ticks};
+    for (const fp_section *s = t->touched; s != NULL; s = s->next_touched) {
+        for (uint32_t i = 0; i < columns_of(series); i++) {
+            if (series->column[i].section->id == s->id) {
+                into->section[i] += s->step_ticks;
+            }
+        }
+    }
+}
+
+fp_status
+fp_pairs_begin(fp_pairs **pairs, const fp_thread *t)
+{
+    if (*pairs == NULL) {
+        *pairs = fp_alloc_zeroed(&t->alloc, 1, sizeof(**pairs));
+        if (*pairs == NULL) {
+            return FP_ENOMEM;
+        }
+    }
+    fp_pairs *p = *pairs;
+    p->state = FP_PAIRS_WITHOUT;
+    p->nth = 0;
+    p->blocks++;
+    fp_pair_block *b = last_block(p);
+    *b = (fp_pair_block){.first = t->steps->count};
+    uint64_t n = fp_steps_measured(t->steps);
+    while (b->near_count < FP_PAIRS_NEAR && b->near_count < n) {
+        put_measured(&b->near[b->near_count], t, n - 1 - b->near_count);
+        b->near_count++;
+    }
+    return FP_OK;
+}
+
+void
+fp_pairs_end(fp_pairs *p, int valid)
+{
+    if (p->state != FP_PAIRS_WITHOUT) {
+        return;
+    }
+    p->state = valid ? FP_PAIRS_WITH_AGAIN : FP_PAIRS_IDLE;
+    p->nth = 0;
+    if (!valid) {
+        *last_block(p) = (fp_pair_block){0};
+        p->blocks--;
+    }
+}
+
+void
+fp_pairs_end_step(fp_pairs *p, const fp_thread *t, int measured)
+{
+    if (p->state == FP_PAIRS_IDLE || p->nth++ == 0) {
+        return;
+    }
+    fp_pair_block *b = last_block(p);
+    if (p->state == FP_PAIRS_WITHOUT) {
+        if (!measured && b->plain_count < FP_PAIRS_PLAIN) {
+            put_plain(&b->plain[b->plain_count++], t);
+        }
+    }
+    else if (measured) {
+        put_measured(&b->near[b->near_count++], t,
+                     fp_steps_measured(t->steps) - 1);
+        if (b->near_count == 2 * FP_PAIRS_NEAR || p->nth > FP_PAIRS_NEAR) {
+            p->state = FP_PAIRS_IDLE;
+        }
+    }
+}
+
+void
+fp_pairs_destroy(fp_pairs *p, const fp_alloc *a)
+{
+    fp_alloc_give(a, p, 1, sizeof(*p));
+}

@@ -1,0 +1,258 @@
+"""What the function hook costs this program, measured in the run itself.
+
+Now and then a few steps are made without the hook (:mod:`fastprof.session.unprofiled`).
+What they take less than the steps around them is what the hook costs a step, and with the
+top-level sections there is one such figure for each part of a step.  What the calibration at the
+start of the process says about the same parts is known from counts of calls.  Both together
+say how much dearer calls are in this program than in the calibration's loops and, before
+Python 3.12, how much slower its bytecode is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import comb
+from statistics import median
+
+from fastprof.snapshot import Calibration, EventCost, Snapshot, ThreadTree
+
+#: Fewer differences have no interval of 95 %.
+LEAST_BLOCKS = 6
+
+#: What an unprofiled step takes is told if it is known to this part of it (half of the
+#: interval), and the calibration is put right if the hook's cost is known to that part.
+_KNOWN_STEP, _KNOWN_COST = 0.05, 0.25
+
+#: How far the calibration is believed: standard deviations of the factor for calls and of
+#: the share of bytecode's time; and of what it says about a part of a step.
+_CALLS_MAY, _BYTECODE_MAY, _PART_MAY = 0.3, 0.15, 0.05
+
+#: What no program was seen to need.
+_FACTORS, _MOST_BYTECODE = (0.2, 4.0), 0.8
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A median and its interval of 95 %, whatever the distribution is."""
+
+    value: float
+    low: float
+    high: float
+
+    @property
+    def error(self) -> float:
+        """Half of the interval."""
+        return (self.high - self.low) / 2
+
+
+@dataclass(frozen=True, slots=True)
+class UnprofiledStep:
+    """What the median step takes without fastprof, in ms, and what is known of it.
+
+    ``error_ms`` is half of an interval of 95 %.  ``hook_ms`` is what the function hook adds,
+    measured in ``blocks`` places of the run, ``own_ms`` what sections, steps and loaders add.
+    """
+
+    ms: float
+    error_ms: float
+    hook_ms: float
+    own_ms: float
+    blocks: int
+
+    @property
+    def cost(self) -> float:
+        """What recording adds, as a part of the unprofiled step."""
+        return (self.hook_ms + self.own_ms) / self.ms
+
+
+@dataclass(frozen=True, slots=True)
+class HookFactors:
+    """``calls``: what calls cost as a multiple of the calibration's; ``bytecode``: the part of the
+    time of Python functions called often that they would not take without the hook."""
+
+    calls: float
+    bytecode: float
+
+
+def median_interval(values: Sequence[float]) -> Interval | None:
+    """Return the median with its interval of 95 %; None: too few values have none."""
+    n = len(values)
+    if n < LEAST_BLOCKS:
+        return None
+    ordered = sorted(values)
+    outside, k = 0, 0  # below the k-th smallest value are so many of all 2^n outcomes
+    while (outside + comb(n, k)) * 40 <= 2**n:
+        outside += comb(n, k)
+        k += 1
+    return Interval(median(ordered), ordered[k - 1], ordered[n - k])
+
+
+def hook_cost(snapshot: Snapshot) -> Interval | None:
+    """Return what the function hook adds to a step, in ns; None: not measured."""
+    return median_interval([b.hooked_ns - b.plain_ns for b in snapshot.steps.unprofiled])
+
+
+def unprofiled_step(snapshot: Snapshot) -> UnprofiledStep | None:
+    """Return what a step takes without fastprof; None: not known, or not well enough."""
+    hook = hook_cost(snapshot)
+    walls = snapshot.steps.series.wall_ns or snapshot.steps.recent_ns
+    if hook is None or not walls:
+        return None
+    meta = snapshot.meta
+    own = [
+        v for v in (meta.get("own_ns"), meta.get("unprofiled_ns")) if isinstance(v, (int, float))
+    ]
+    own_ns = max(0.0, own[0] - sum(own[1:])) / snapshot.steps.count if own else 0.0
+    step_ns = median(walls) - hook.value - own_ns
+    if step_ns <= 0 or hook.error > _KNOWN_STEP * step_ns:
+        return None
+    return UnprofiledStep(
+        ms=step_ns / 1e6,
+        error_ms=hook.error / 1e6,
+        hook_ms=hook.value / 1e6,
+        own_ms=own_ns / 1e6,
+        blocks=len(snapshot.steps.unprofiled),
+    )
+
+
+# ---- solving for the costs ----
+
+
+@dataclass(slots=True)
+class _Part:
+    """A part of a step, in ns per step: what calls cost by the calibration, how much of that
+    is in the time of Python functions called often, that time, and what the hook cost."""
+
+    calls: float = 0.0
+    calls_in_python: float = 0.0
+    python: float = 0.0
+    cost: Interval | None = None
+
+
+def hook_factors(
+    snapshot: Snapshot, need: Sequence[Sequence[float]], often: Sequence[Sequence[bool]]
+) -> HookFactors | None:
+    """Solve for what the hook costs this program; None: the calibration has to do.
+
+    Args:
+        snapshot: a recording, or what happened in its measured steps.
+        need: per thread and node, what the calibration says the hook cost, in ns.
+        often: per thread and node, whether it is a Python function that was called often.
+    """
+    # It asks for corrected times itself.
+    from fastprof.report.user_tree import training_thread
+
+    calibration = snapshot.calibration
+    whole = hook_cost(snapshot)
+    n, thread = snapshot.steps.measured, training_thread(snapshot)
+    if calibration is None or whole is None or n == 0 or not 0 <= thread < len(need):
+        return None
+    # Muted functions have left the tree in the middle of the run; in the trees of worker
+    # processes there are no steps.
+    muted = bool(snapshot.muted)
+    if muted or snapshot.threads is snapshot.worker_threads:
+        return None
+    if whole.value <= 0 or whole.error > _KNOWN_COST * whole.value:
+        return None
+    slower = 1.0 - 1.0 / calibration.slowdown
+    parts = _parts(snapshot, snapshot.threads[thread], need[thread], often[thread], n)
+    total = _Part(
+        calls=sum(part.calls for part in parts.values()),
+        calls_in_python=sum(part.calls_in_python for part in parts.values()),
+        python=sum(part.python for part in parts.values()),
+        cost=whole,
+    )
+    if total.calls <= 0:
+        return None
+    known = [p for p in parts.values() if p.cost is not None]
+    calls, bytecode = _solve([total, *known], slower)
+    return _exact(total, calls, bytecode)
+
+
+def _parts(
+    snapshot: Snapshot, tree: ThreadTree, need: Sequence[float], often: Sequence[bool], n: int
+) -> dict[int, _Part]:
+    """What of a step is in each top-level section, by its key; -1: in none."""
+    is_section = [key.kind == "section" for key in snapshot.keys]
+    nodes = tree.nodes
+    phase = nodes.phase or (0,) * len(nodes)
+    part_of = [-1] * len(nodes)
+    parts = {-1: _Part()}
+    for i, (parent, key) in enumerate(zip(nodes.parent, nodes.key, strict=True)):
+        if i:
+            above = part_of[parent]
+            part_of[i] = key if above == -1 and is_section[key] else above
+        if phase[i] != 0 or not (need[i] or often[i]):
+            continue
+        part = parts.setdefault(part_of[i], _Part())
+        part.calls += need[i] / n
+        if often[i]:
+            part.calls_in_python += need[i] / n
+            part.python += nodes.self_ns[i] / n
+    blocks = snapshot.steps.unprofiled
+    for key, part in parts.items():
+        rows = [s for b in blocks for s in b.sections if s[0] == key]
+        if len(rows) == len(blocks):  # it ran in all of them
+            part.cost = median_interval([hooked - plain for _key, plain, hooked in rows])
+    return parts
+
+
+def _solve(parts: Sequence[_Part], slower: float) -> tuple[float, float]:
+    """Least squares over the parts, drawn towards the calibration: (1, ``slower``)."""
+    calls, bytecode = 1.0, slower
+    for _ in range(8):  # what is left for bytecode depends on what calls take
+        a11, a12, a22 = _CALLS_MAY**-2, 0.0, _BYTECODE_MAY**-2
+        b1, b2 = a11, slower * a22
+        for part in parts:
+            cost = part.cost
+            assert cost is not None
+            python = max(0.0, part.python - calls * part.calls_in_python)
+            # A part that the calibration is blind to (attributes, conversions) may not decide.
+            error = cost.error / 2 + _PART_MAY * (abs(cost.value) + part.calls) + 1.0
+            w = error**-2
+            a11 += w * part.calls**2
+            a12 += w * part.calls * python
+            a22 += w * python**2
+            b1 += w * part.calls * cost.value
+            b2 += w * python * cost.value
+        if not slower:
+            calls = b1 / a11
+            break
+        determinant = a11 * a22 - a12 * a12
+        calls = (b1 * a22 - b2 * a12) / determinant
+        bytecode = min(_MOST_BYTECODE, max(0.0, (b2 * a11 - b1 * a12) / determinant))
+        if bytecode in (0.0, _MOST_BYTECODE):
+            calls = (b1 - a12 * bytecode) / a11
+        calls = max(_FACTORS[0], calls)
+    return calls, bytecode
+
+
+def _exact(total: _Part, calls: float, bytecode: float) -> HookFactors | None:
+    """Both so that the whole step adds up; None: they say nothing that can be."""
+    assert total.cost is not None
+    left = max(0.0, total.python - calls * total.calls_in_python)
+    said = calls * total.calls + bytecode * left
+    if said <= 0:
+        return None
+    if bytecode * left:
+        # Calls are put right first where there is nothing else.
+        factor = total.cost.value / said
+        calls *= factor
+        left = max(1e-9, total.python - calls * total.calls_in_python)
+        bytecode = max(0.0, (total.cost.value - calls * total.calls) / left)
+    else:
+        calls = total.cost.value / total.calls
+        bytecode = 0.0
+    if not _FACTORS[0] <= calls <= _FACTORS[1] or bytecode > _MOST_BYTECODE:
+        return None
+    return HookFactors(calls, bytecode)
+
+
+def scaled(calibration: Calibration, factors: HookFactors) -> Calibration:
+    """Return the costs of calls in this program."""
+    costs = {
+        kind: EventCost(cost.inside_ns * factors.calls, cost.outside_ns * factors.calls)
+        for kind, cost in calibration.costs().items()
+    }
+    return replace(calibration, slowdown=1.0 / (1.0 - factors.bytecode), **costs)

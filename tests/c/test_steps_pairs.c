@@ -1,0 +1,121 @@
+/* Steps without the function hook beside steps with it. */
+#include "core/steps_pairs.h"
+#include "core/steps_split.h"
+#include "thread_kit.h"
+
+enum { FORWARD = 1, SKIP = 1 };
+
+/* A step of [ticks], of which the section has half. */
+static void
+step(fp_thread *t, int64_t *now, int64_t ticks)
+{
+    kit_open(t, FORWARD, *now);
+    kit_close(t, FORWARD, *now += ticks / 2);
+    fp_thread_end_step(t, *now += ticks - ticks / 2);
+}
+
+static void
+begin(fp_thread *t, int64_t now)
+{
+    CHECK_INT(fp_thread_begin_unprofiled(t), FP_OK);
+    CHECK_INT(fp_thread_set_run_phase(t, FP_RUN_UNPROFILED, now), FP_OK);
+}
+
+static void
+end(fp_thread *t, int valid, int64_t now)
+{
+    fp_thread_end_unprofiled(t, valid, now);
+    CHECK_INT(fp_thread_set_run_phase(t, FP_RUN_STEPS, now), FP_OK);
+}
+
+FP_TEST(pairs_leave_out_the_step_after_each_change)
+{
+    fake_memory m = {0};
+    fp_alloc a = fake_alloc(&m);
+    int64_t now = 1000;
+    fp_thread *t = fp_thread_create(&a, kit_wide, now);
+    CHECK(t != NULL);
+    CHECK_INT(fp_thread_start_steps(t, SKIP, now), FP_OK);
+    step(t, &now, 7);
+    for (int i = 0; i < 6; i++) {
+        step(t, &now, 100 + i);
+    }
+    begin(t, now);
+    for (int i = 0; i < 4; i++) {
+        step(t, &now, 50 + i);
+    }
+    now += 1000; /* putting the hook back */
+    end(t, 1, now);
+    for (int i = 0; i < 7; i++) {
+        step(t, &now, 200 + i);
+    }
+    const fp_pairs *p = t->split->pairs;
+    CHECK_UINT(p->blocks, 1);
+    const fp_pair_block *b = &p->block[0];
+    CHECK_UINT(b->first, 7);
+    CHECK_UINT(b->plain_count, 2);
+    CHECK_INT(b->plain[0].ticks, 51);
+    CHECK_INT(b->plain[1].ticks, 52);
+    CHECK_INT(b->plain[1].section[0], 26);
+    CHECK_UINT(b->near_count, 8);
+    for (int i = 0; i < 4; i++) {
+        CHECK_INT(b->near[i].ticks, 105 - i);
+        CHECK_INT(b->near[i].section[0], (105 - i) / 2);
+        CHECK_INT(b->near[4 + i].ticks, 201 + i);
+    }
+    CHECK_UINT(t->steps->count, 18);
+    CHECK_UINT(t->steps->apart, 4);
+    CHECK_UINT(fp_steps_measured(t->steps), 13);
+    CHECK_INT(t->steps->sum_ticks, 6 * 100 + 15 + 7 * 200 + 21);
+    CHECK_INT(t->split->series.number[5], 6);
+    CHECK_INT(t->split->series.number[6], 11);
+    fp_thread_destroy(t);
+    CHECK_UINT(m.bytes, 0);
+}
+
+FP_TEST(pairs_forget_what_was_no_step_and_keep_the_last_ones)
+{
+    fake_memory m = {0};
+    fp_alloc a = fake_alloc(&m);
+    int64_t now = 0;
+    fp_thread *t = fp_thread_create(&a, kit_wide, now);
+    CHECK(t != NULL);
+    CHECK_INT(fp_thread_start_steps(t, SKIP, now), FP_OK);
+    CHECK_INT(fp_thread_begin_unprofiled(t), FP_ENOTFOUND); /* warm-up */
+    for (int i = 0; i < FP_PAIRS_BLOCKS + 9; i++) {
+        for (int k = 0; k < 6; k++) {
+            step(t, &now, 10);
+        }
+        begin(t, now);
+        step(t, &now, 10);
+        step(t, &now, 1000 + i);
+        end(t, i % 10 != 9, now);
+    }
+    const fp_pairs *p = t->split->pairs;
+    CHECK_UINT(p->blocks, FP_PAIRS_BLOCKS + 9 - 13);
+    /* One of those kept ended with the run: nothing after it. */
+    CHECK_UINT(p->block[(p->blocks - 1) % FP_PAIRS_BLOCKS].near_count, 4);
+    CHECK_INT(p->block[(p->blocks - 1) % FP_PAIRS_BLOCKS].plain[0].ticks,
+              1000 + FP_PAIRS_BLOCKS + 8);
+    CHECK_INT(p->block[9].plain[0].ticks, 1010);
+    fp_thread_destroy(t);
+    CHECK_UINT(m.bytes, 0);
+}
+
+FP_TEST(pairs_f36_without_memory_every_step_is_measured)
+{
+    fake_memory m = {0};
+    fp_alloc a = fake_alloc(&m);
+    int64_t now = 0;
+    fp_thread *t = fp_thread_create(&a, kit_wide, now);
+    CHECK(t != NULL);
+    CHECK_INT(fp_thread_start_steps(t, 0, now), FP_OK);
+    step(t, &now, 10);
+    m.fail_at = m.takes + 1;
+    CHECK_INT(fp_thread_begin_unprofiled(t), FP_ENOMEM);
+    step(t, &now, 10);
+    CHECK_UINT(fp_steps_measured(t->steps), 2);
+    CHECK_UINT(t->steps->apart, 0);
+    fp_thread_destroy(t);
+    CHECK_UINT(m.bytes, 0);
+}

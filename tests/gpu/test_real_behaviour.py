@@ -1,0 +1,231 @@
+"""What a real CUPTI, a busy device and other profilers do, on the simulation."""
+
+from __future__ import annotations
+
+import children
+import pytest
+from fake_handles import FakeGpu
+
+each_tier = pytest.mark.parametrize("tier", ["callbacks", "external"])
+
+COMMON = """
+tier = sys.argv[1]
+
+def device(t):
+    return t.gpu["devices"][0]["whole"]
+
+def work(n=20, ns=100_000):
+    with profile_section("work"):
+        for _ in range(n):
+            fakegpu.launch("k", ns)
+        fakegpu.synchronize()
+
+def kernels(t):
+    return sum(count for count, _, _ in t.activity.values())
+"""
+
+
+def check(gpu: FakeGpu, tier: str, code: str, **options: str) -> None:
+    children.ok(gpu, COMMON + code, tier, **options)
+
+
+# -- CUPTI's clock ----------------------------------------------------------------------
+
+
+@each_tier
+@pytest.mark.parametrize("when", ["before", "between", "twice", "unseen"])
+def test_after_another_profilers_clock_times_are_right(
+    fake_gpu: FakeGpu, tier: str, when: str
+) -> None:
+    """Kineto registers a clock of ticks in each of its sessions, and leaves it there."""
+    code = """
+when = sys.argv[2]
+if when == "before":
+    fakegpu.foreign_clock()
+r = begin(tier)
+begun = time.monotonic_ns()
+work()
+paused = 0
+for _ in range({"between": 1, "twice": 2, "unseen": 1, "before": 0}[when]):
+    r.gpu_flush(1.0)
+    if when == "unseen":  # nobody tells that it comes
+        fakegpu.foreign_clock()
+        time.sleep(0.1)
+    else:
+        r.gpu_pause("torch.profiler")
+        since = time.monotonic_ns()
+        fakegpu.foreign_clock()
+        time.sleep(0.1)
+        r.gpu_resume()
+        paused += time.monotonic_ns() - since
+    work()
+took = time.monotonic_ns() - begun
+t = end(r)
+t.check()
+spoiled = {"before": 1, "between": 1, "twice": 1 + 3, "unseen": 1}[when]
+t.no_faults(but={"misdated", "taken"})
+c = t.counters
+assert c["stale"] == c["expired_launches"] == c["invalid"] == 0, c
+assert c["misdated"] == spoiled, c
+assert c["clocks_taken_back"] == (2 if when == "twice" else 1), c
+(own,) = [row for key, row in t.activity.items() if key[3] == "k"]
+n = c["kernels"]
+assert n == {"before": 20, "between": 40, "twice": 60, "unseen": 40}[when]
+assert own[0] == n - spoiled and abs(own[1] / own[0] / 100_000 - 1) < 0.01, own
+assert 0.95 * paused <= t.gpu["paused_ns"] <= 1.05 * paused + 5e6, (t.gpu["paused_ns"], paused)
+busy = device(t)["busy_ns"]
+assert abs(busy - own[1]) < 0.05 * own[1] + 1e6, (busy, own)
+assert abs(device(t)["wall_ns"] + t.gpu["paused_ns"] - took) < 0.05 * took + 1e7
+"""
+    children.ok(fake_gpu, COMMON + code, tier, when)
+
+
+@each_tier
+def test_a_clock_that_cannot_be_taken_back_is_a_reason(fake_gpu: FakeGpu, tier: str) -> None:
+    code = """
+fakegpu.set("clock_refused", 1)
+fakegpu.foreign_clock()
+answer = attach(Recorder(), tier)
+assert answer["state"] == "off" and "replaced CUPTI's clock" in answer["reason"], answer
+"""
+    check(fake_gpu, tier, code)
+
+
+@each_tier
+def test_a_clock_that_shows_in_records_only_is_taken_back(fake_gpu: FakeGpu, tier: str) -> None:
+    """If cuptiGetTimestamp does not tell the time of a clock that was registered."""
+    code = """
+fakegpu.set("clock_follows", 0)
+r = begin(tier)
+work()
+r.gpu_pause("torch.profiler")
+fakegpu.foreign_clock()
+r.gpu_resume()
+work(1)
+until(lambda: Tables(r).counters["clocks_taken_back"])
+work()
+t = end(r)
+t.check()
+c = t.counters
+assert 1 <= c["misdated"] <= 8 and c["stale"] == 0, c
+count = kernels(t)
+assert count >= 38 and abs(t.gpu["sum_ns"] / count / 100_000 - 1) < 0.01, (count, c)
+"""
+    check(fake_gpu, tier, code)
+
+
+@each_tier
+@pytest.mark.parametrize("step_s", [3600, -3600])
+def test_a_wall_clock_that_is_stepped_changes_no_time(
+    fake_gpu: FakeGpu, tier: str, step_s: int
+) -> None:
+    code = """
+step = int(sys.argv[2]) * 10**9
+r = begin(tier)
+begun = time.monotonic_ns()
+work()
+time.sleep(0.1)
+fakegpu.set("step_ns", step)
+time.sleep(0.1)
+work()
+r.gpu_pause("torch.profiler")
+since = time.monotonic_ns()
+fakegpu.set("step_ns", 0)
+r.gpu_resume()
+paused = time.monotonic_ns() - since
+work()
+took = time.monotonic_ns() - begun
+t = end(r)
+t.check()
+c = t.counters
+assert c["clock_steps"] == 2 and c["stale"] == c["misdated"] == c["late"] == 0, c
+(own,) = [row for key, row in t.activity.items() if key[3] == "k"]
+assert own[0] == 60 and abs(own[1] / own[0] / 100_000 - 1) < 0.01, own
+assert abs(t.gpu["paused_ns"] - paused) < 0.05 * paused + 5e6, (t.gpu["paused_ns"], paused)
+assert abs(device(t)["wall_ns"] + t.gpu["paused_ns"] - took) < 0.05 * took + 1e7
+assert abs(device(t)["busy_ns"] - own[1]) < 0.05 * own[1] + 1e6
+"""
+    children.ok(fake_gpu, COMMON + code, tier, str(step_s))
+
+
+# -- a busy device ----------------------------------------------------------------------
+
+
+@each_tier
+def test_a_device_that_is_always_busy_is_shown_busy(fake_gpu: FakeGpu, tier: str) -> None:
+    """The host is far ahead: buffers come back when they are full and over."""
+    code = """
+r = begin(tier, functions=False)
+with profile_section("work"):
+    for _ in range(4):
+        fakegpu.launch("k", 50_000, count=2000)
+time.sleep(0.45)
+t = end(r)
+t.check()
+t.no_faults()
+c = t.counters
+assert c["late"] == 0 and c["kernels"] == 8000, c
+line = device(t)
+assert line["busy_ns"] == t.gpu["sum_ns"] == 8000 * 50_000, line
+assert t.of("k") == {(("work",), None, OWN): 8000}, t.activity
+"""
+    check(fake_gpu, tier, code)
+
+
+@each_tier
+def test_one_kernel_longer_than_any_patience(fake_gpu: FakeGpu, tier: str) -> None:
+    """With launches waiting behind it: of 100 flush periods none brings a record."""
+    code = """
+r = begin(tier, functions=False, period_s=0.01)
+with profile_section("work"):
+    fakegpu.launch("long", 1_000_000_000)
+    fakegpu.launch("k", 50_000, count=300)
+time.sleep(1.1)
+t = end(r)
+t.check()
+t.no_faults()
+assert t.counters["late"] == 0, t.counters
+assert device(t)["busy_ns"] == t.gpu["sum_ns"] == 1_000_000_000 + 300 * 50_000
+assert t.of("k") == {(("work",), None, OWN): 300}, t.activity
+"""
+    check(fake_gpu, tier, code)
+
+
+@each_tier
+@pytest.mark.parametrize("how", ["stop", "pause"])
+def test_the_end_waits_for_a_queue_that_delivers_nothing(
+    fake_gpu: FakeGpu, tier: str, how: str
+) -> None:
+    code = """
+r = begin(tier)
+with profile_section("work"):
+    fakegpu.launch("k", 1_000_000, count=500)
+if sys.argv[2] == "pause":
+    r.gpu_pause("torch.profiler")
+t = end(r)
+t.check()
+t.no_faults()
+assert t.counters["kernels"] == 500 and t.counters["late"] == 0, t.counters
+"""
+    children.ok(fake_gpu, COMMON + code, tier, how)
+
+
+def test_a_captured_launch_is_not_waited_for(fake_gpu: FakeGpu) -> None:
+    code = """
+r = begin(tier, functions=False)
+with profile_section("capture"):
+    fakegpu.capture_begin()
+    fakegpu.launch("k", 1000, count=50)
+    graph = fakegpu.instantiate(fakegpu.capture_end())
+with profile_section("replay"):
+    for _ in range(5):
+        fakegpu.replay(graph)
+        fakegpu.synchronize()
+began = time.monotonic()
+t = end(r)
+assert time.monotonic() - began < 0.15
+t.check()
+t.no_faults()
+assert t.of("k") == {(("replay",), ("capture",), CAPTURED): 250}, t.activity
+"""
+    check(fake_gpu, "callbacks", code)

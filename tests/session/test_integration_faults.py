@@ -1,0 +1,59 @@
+"""A fault of an integration's hooks leaves no section and no phase of the run open."""
+
+from __future__ import annotations
+
+import logging
+
+import fastprof
+import pytest
+from fastprof.integrations._common_session import Session
+
+
+@pytest.fixture(autouse=True)
+def quiet(caplog):
+    caplog.set_level(logging.CRITICAL, logger="fastprof")
+
+
+def begun() -> Session:
+    session = Session({"functions": False, "skip_first": 0}, {}, trainer="test")
+    session.start()
+    session.begin_step()
+    session.step()
+    return session
+
+
+def phases_of_what_follows(session: Session) -> list[str]:
+    """Names of the phases in which a section is that is opened after the fault."""
+    session.fail("A hook failed", RuntimeError("planted"))
+    with fastprof.profile_section("later"):
+        pass
+    snapshot = session.profiler.snapshot()
+    session.stop()
+    names = ("steps", "setup", "warmup", "validation", "checkpoint", "outside")
+    return [names[row.phase] for row in snapshot.sections if snapshot.keys[row.key].name == "later"]
+
+
+def test_in_a_checkpoint() -> None:
+    session = begun()
+    session.open_checkpoint("saving")
+    assert phases_of_what_follows(session) == ["steps"]
+
+
+def test_in_an_evaluation_that_saves() -> None:
+    session = begun()
+    session.enter_container("eval")
+    session.open_checkpoint("saving")
+    assert phases_of_what_follows(session) == ["steps"]
+
+
+def test_between_epochs() -> None:
+    session = begun()
+    session.leave_steps()
+    assert phases_of_what_follows(session) == ["steps"]
+
+
+def test_a_checkpoint_between_epochs() -> None:
+    session = begun()
+    session.leave_steps()
+    session.open_checkpoint("saving")
+    assert phases_of_what_follows(session) == ["steps"]

@@ -1,0 +1,186 @@
+"""Profiler: a few steps without the function hook, on its own account."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import sys
+
+import fastprof
+import pytest
+from fastprof.session import unprofiled
+from fastprof.session.unprofiled import BLOCK, UnprofiledSteps
+from fastprof.snapshot_phases import RUN_PHASES
+
+UNPROFILED = RUN_PHASES.index("unprofiled")
+
+
+@pytest.fixture(autouse=True)
+def _free(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """These steps are too short to pay for a block; then how often there is one would depend on
+    the machine."""
+    if "paid" not in request.node.name:
+        monkeypatch.setattr(unprofiled, "_MAX_COST", 1e9)
+
+
+def work() -> int:
+    return sum(range(50))
+
+
+def run(steps: int = 400, each=lambda prof, i: None, **options) -> fastprof.Profiler:
+    prof = fastprof.Profiler(**{"gpu": False, "functions": True, "max_overhead": 0, **options})
+    with prof:
+        for i in range(steps):
+            work()
+            each(prof, i)
+            prof.step()
+    return prof
+
+
+def blocks(prof: fastprof.Profiler) -> list[int]:
+    return [block.first for block in prof.snapshot().steps.unprofiled]
+
+
+def calls(prof: fastprof.Profiler, name: str) -> int:
+    return sum(row.calls for row in prof.report().functions if row.name == name)
+
+
+def test_a_few_per_cent_of_steps_are_apart() -> None:
+    prof = run(1000)
+    steps = prof.report().steps
+    assert 8 <= len(blocks(prof)) <= 16
+    assert steps.apart == BLOCK * len(blocks(prof))
+    assert calls(prof, "work") == steps.measured == 1000 - 3 - steps.apart
+    assert prof.steps == steps.count == 1000
+
+
+def test_a_short_run_has_none() -> None:
+    assert blocks(run(60)) == []
+
+
+def test_they_begin_at_any_step() -> None:
+    first = blocks(run(1000))
+    gaps = [b - a for a, b in itertools.pairwise(first)]
+    assert len(set(gaps)) > len(gaps) // 2
+    assert len({f % 10 for f in first}) > 3
+
+
+def test_the_program_s_random_numbers_are_its_own() -> None:
+    random.seed(5)
+    run(500)
+    after = random.random()
+    assert random.Random(5).random() == after
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"functions": False},
+        {"trace": True},
+        {"schedule": fastprof.Schedule(wait=1, active=20, repeat=0)},
+    ],
+)
+def test_not_where_functions_are_off_scheduled_or_traced(options) -> None:
+    assert run(300, **options).report().steps.apart == 0
+
+
+def test_none_with_the_profile_of_cprofile_s_face() -> None:
+    with fastprof.Profile() as prof:
+        for _ in range(300):
+            work()
+    assert prof.report().steps.count == 0
+    assert sum(row.calls for row in prof.report().functions if row.name == "work") == 300
+
+
+def test_validation_within_a_block_is_recorded_whole() -> None:
+    plain = run()
+    at = blocks(plain)[0] + 1
+    seen = []
+
+    def each(prof: fastprof.Profiler, i: int) -> None:
+        if i == at:
+            prof.enter_phase("validation")
+            work()
+            seen.append(prof._recorder.active)
+            prof.leave_phase("validation")
+
+    prof = run(each=each)
+    # The block is forgotten, its steps are apart; another one is drawn after it.
+    assert at - 1 not in blocks(prof)
+    report = prof.report()
+    assert (
+        sum(f.calls for f in prof.report().in_phase("validation").functions if f.name == "work")
+        == 1
+    )
+    assert calls(prof, "work") == report.steps.measured
+
+
+def test_a_run_that_ends_in_a_block_loses_nothing() -> None:
+    at = blocks(run())[0]
+    prof = run(at + 1)
+    assert prof.report().steps.measured == at - 3
+    assert calls(prof, "work") == at - 3
+
+
+def test_a_profiler_that_comes_in_a_block_keeps_the_hook() -> None:
+    if sys.version_info >= (3, 12):
+        pytest.skip("sys.monitoring has room for both")
+    at = blocks(run())[0]
+
+    def each(prof: fastprof.Profiler, i: int) -> None:
+        if i == at + 1:
+            sys.setprofile(lambda *args: None)
+
+    try:
+        prof = run(each=each)
+        assert sys.getprofile() is not None
+    finally:
+        sys.setprofile(None)
+    assert any("ended early" in note for note in prof.report().notes)
+    assert prof.steps == 400
+
+
+def test_an_operator_window_is_not_in_a_block() -> None:
+    pytest.importorskip("torch")
+    at = blocks(run())[0]
+    options = fastprof.OperatorProfile(
+        enable_cpu_profiling=True,
+        enable_schedule=True,
+        skip_first=at,
+        wait=0,
+        warmup=1,
+        active=2,
+        repeat=1,
+    )
+    prof = run(operators=options)
+    assert at not in blocks(prof)
+    assert blocks(prof), "there are others"
+
+
+def test_a_block_is_paid_for_by_the_steps_before_it() -> None:
+    class Recorder:
+        planned = 0
+
+        def plan_unprofiled(self, step: int, /) -> None:
+            self.planned = step
+
+        def begin_unprofiled(self) -> bool:
+            return True
+
+        def end_unprofiled(self, valid: bool, /) -> None:
+            pass
+
+        def rehook(self) -> None:
+            pass
+
+        def resume_functions(self) -> None:
+            pass
+
+    recorder = Recorder()
+    taken = UnprofiledSteps(recorder, lambda: True, lambda first, last: False)
+    taken.begin(3)
+    first = recorder.planned
+    taken.at_step(first)
+    taken.cost_ns += 10**12  # a thousand seconds
+    taken.at_step(first + BLOCK)
+    assert recorder.planned > 10**6

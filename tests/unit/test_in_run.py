@@ -1,0 +1,189 @@
+"""What the hook costs a program, solved for from steps with and without it."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import fields, replace
+
+import pytest
+from fastprof.exporters.loading import load
+from fastprof.report import build_report
+from fastprof.report.correct import correct
+from fastprof.report.in_run import (
+    LEAST_BLOCKS,
+    HookFactors,
+    hook_cost,
+    median_interval,
+    scaled,
+    unprofiled_step,
+)
+from fastprof.snapshot import Calibration, EventCost, Muted, Snapshot, Steps
+from fastprof.snapshot_phases import PhaseTime
+from fastprof.snapshot_steps import PlainSteps, StepSeries
+from unit.snapshots import Builder, Node, c, cost, py, section
+
+#: Per step: calls of a Python and of a C function, and ns without the hook: own time of
+#: the section's loop, of the function, of the C function.
+FORWARD = (200, 100, 300_000, 100, 50)
+BACKWARD = (20, 1000, 50_000, 200, 80)
+STEPS = 500
+INSIDE, OUTSIDE = (30.0, 40.0), (70.0, 60.0)  # Python, C
+
+
+def simulated(
+    factor: float, slower: float = 0.0, *, blocks: int = 40, noise: float = 0.0, seed: int = 1
+) -> Snapshot:
+    """A run whose calls cost ``factor`` times what the calibration says, and whose Python
+    functions take 1 / (1 - ``slower``) times as long."""
+    stretch = 1.0 / (1.0 - slower)
+    build = Builder()
+    sections, sums = [], []
+    for name, (calls, c_calls, loop_ns, own_ns, c_ns) in (
+        ("forward", FORWARD),
+        ("backward", BACKWARD),
+    ):
+        plain = loop_ns + calls * own_ns + c_calls * c_ns
+        own = STEPS * calls * (own_ns * stretch + factor * INSIDE[0])
+        in_c = STEPS * c_calls * (c_ns + factor * INSIDE[1])
+        loop = loop_ns * stretch + factor * (calls * OUTSIDE[0] + c_calls * OUTSIDE[1])
+        functions = [
+            Node(py(f"work_{name}", 2), calls * STEPS, round(own)),
+            Node(c("len"), c_calls * STEPS, round(in_c)),
+        ]
+        loops = Node(py(f"loop_{name}", 3), STEPS, round(STEPS * loop), functions)
+        # The section pays for the call of the loop.
+        paid = round(STEPS * factor * OUTSIDE[0])
+        sections.append(Node(section(name), STEPS, paid, [loops]))
+        loops.self_ns += round(STEPS * factor * INSIDE[0])
+        hooked = (own + in_c + loops.self_ns + paid) / STEPS
+        sums.append((name, plain, hooked))
+    build.thread(Node(py("main"), 1, 0, sections))
+    drawn = random.Random(seed)
+    keys = {name: build.key(section(name)) for name, *_ in sums}
+    rows = []
+    for i in range(blocks):
+        jitter = [drawn.gauss(0.0, noise) for _ in range(4)]
+        parts = [
+            (keys[name], round(plain + jitter[2 * k]), round(hooked + jitter[2 * k + 1]))
+            for k, (name, plain, hooked) in enumerate(sums)
+        ]
+        walls = [sum(part[side] for part in parts) for side in (1, 2)]
+        rows.append(PlainSteps(10 * i, *walls, tuple(parts)))
+    wall = round(sum(hooked for *_, hooked in sums))
+    steps = Steps(
+        count=STEPS + 3 + 3 * blocks,
+        skipped=3,
+        apart=3 * blocks,
+        sum_ns=wall * STEPS,
+        recent_ns=(wall,) * STEPS,
+        series=StepSeries(first=3, start_ns=(0,) * STEPS, wall_ns=(wall,) * STEPS),
+        unprofiled=tuple(rows),
+    )
+    calibration = cost(python=(INSIDE[0], OUTSIDE[0]), c=(INSIDE[1], OUTSIDE[1]))
+    calibration = replace(calibration, slowdown=1.5 if slower else 1.0)
+    return build.snapshot(steps=steps, calibration=calibration)
+
+
+UNPROFILED = sum(
+    loop_ns + calls * own_ns + c_calls * c_ns
+    for calls, c_calls, loop_ns, own_ns, c_ns in (FORWARD, BACKWARD)
+)
+
+
+@pytest.mark.parametrize("factor", [0.6, 1.0, 1.7])
+def test_dearer_and_cheaper_calls_are_found(factor: float) -> None:
+    found = correct(simulated(factor)).factors
+    assert found is not None
+    assert found.calls == pytest.approx(factor, rel=1e-3)
+    assert found.bytecode == 0.0
+
+
+@pytest.mark.parametrize(("factor", "slower"), [(1.0, 0.4), (1.3, 0.3), (0.8, 0.45)])
+def test_calls_and_slower_bytecode_are_told_apart(factor: float, slower: float) -> None:
+    found = correct(simulated(factor, slower)).factors
+    assert found is not None
+    assert found.calls == pytest.approx(factor, rel=0.1)
+    assert found.bytecode == pytest.approx(slower, abs=0.03)
+
+
+@pytest.mark.parametrize(("factor", "slower"), [(0.6, 0.0), (1.7, 0.0), (1.0, 0.4), (1.3, 0.3)])
+def test_what_is_left_is_an_unprofiled_step(factor: float, slower: float) -> None:
+    snapshot = simulated(factor, slower)
+    left = sum(correct(snapshot).self_ns[0]) / STEPS
+    assert left == pytest.approx(UNPROFILED, rel=0.01)
+    step = unprofiled_step(snapshot)
+    assert step is not None
+    assert step.ms * 1e6 == pytest.approx(UNPROFILED, rel=1e-3)
+    assert step.hook_ms + step.ms == pytest.approx(snapshot.steps.recent_ns[0] / 1e6, rel=1e-3)
+
+
+def test_the_interval_holds_the_truth_as_often_as_it_says() -> None:
+    truth = simulated(1.2).steps.recent_ns[0] - UNPROFILED
+    held = 0
+    for seed in range(200):
+        found = hook_cost(simulated(1.2, blocks=25, noise=20_000, seed=seed))
+        assert found is not None
+        held += found.low <= truth <= found.high
+    assert held >= 190 - 7  # 95 %, less two standard deviations
+
+
+def test_the_median_s_interval_is_that_of_the_sign_test() -> None:
+    assert median_interval(range(LEAST_BLOCKS - 1)) is None
+    # Of 2^6 outcomes 2 have all values on one side of the median: 3 %.
+    found = median_interval([6, 1, 5, 2, 4, 3])
+    assert found is not None
+    assert (found.value, found.low, found.high) == (3.5, 1, 6)
+    # Tables of the sign test: of 20 values the 6th from either end.
+    found = median_interval(range(1, 21))
+    assert found is not None
+    assert (found.low, found.high) == (6, 15)
+
+
+def test_noise_says_nothing() -> None:
+    snapshot = simulated(1.0, blocks=12, noise=2_000_000)
+    assert correct(snapshot).factors is None
+    report = build_report(snapshot)
+    assert report.steps.unprofiled is None
+    assert "Without fastprof" not in report.overhead.text
+
+
+def test_too_few_blocks_leave_the_calibration_as_it_is() -> None:
+    snapshot = simulated(1.7, blocks=LEAST_BLOCKS - 1)
+    before = replace(snapshot, steps=replace(snapshot.steps, unprofiled=()))
+    assert correct(snapshot).self_ns == correct(before).self_ns
+    assert unprofiled_step(snapshot) is None
+
+
+def test_muted_functions_leave_the_tree_and_so_decide_nothing() -> None:
+    snapshot = replace(simulated(1.7), muted=(Muted(1, 100),))
+    assert correct(snapshot).factors is None
+    assert unprofiled_step(snapshot) is not None
+
+
+def test_a_phase_of_the_run_has_the_costs_of_the_run() -> None:
+    snapshot = replace(
+        simulated(1.7), phases=(PhaseTime("steps", 1, 1), PhaseTime("validation", 1, 1))
+    )
+    whole, view = build_report(snapshot), build_report(snapshot, phase="validation")
+    assert correct(view.view).factors == correct(whole.snapshot).factors != None  # noqa: E711
+
+
+def test_the_report_says_it(tmp_path) -> None:
+    snapshot = simulated(1.7, 0.4)
+    report = build_report(snapshot)
+    assert "120 steps were made without the function hook, in 40 places" in report.overhead.text
+    assert "Without fastprof the median step takes" in report.overhead.text
+    report.save(tmp_path / "run.fprof")
+    again = load(tmp_path / "run.fprof")
+    assert again.steps.unprofiled == report.steps.unprofiled
+    assert again.snapshot.steps == snapshot.steps
+    assert again.steps.measured == STEPS
+
+
+def test_every_kind_of_cost_is_scaled() -> None:
+    kinds = [f.name for f in fields(Calibration) if f.name != "slowdown"]
+    before = Calibration(**{kind: EventCost(i, 2 * i) for i, kind in enumerate(kinds)})
+    after = scaled(before, HookFactors(2.0, 0.5))
+    assert after.slowdown == 2.0
+    for i, kind in enumerate(kinds):
+        assert getattr(after, kind) == EventCost(2 * i, 4 * i)
