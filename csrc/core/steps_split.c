@@ -378,11 +378,14 @@ fp_split_pause(fp_thread *t, int64_t now)
         return;
     }
     charge_all(t, now, t->run_phase == FP_RUN_STEPS);
-    if (s->shares_cpus) {
+    s->paused_at = fp_usage_read(&s->usage);
+    /* The first wait of a step that is no like the last one is known only here:
+     * when the step goes on, what was waited until then is no part of it. */
+    if (s->shares_cpus || s->paused_at.switches != s->at.switches ||
+        s->paused_at.waits != s->at.waits) {
         s->step.delay_ns += take_delay(s);
     }
     s->kept = s->step;
-    s->paused_at = fp_usage_read(&s->usage);
 }
 
 void

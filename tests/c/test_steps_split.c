@@ -613,6 +613,28 @@ FP_TEST(split_waits_for_a_cpu_are_told_from_those_of_a_data_section)
     finish(t, &m);
 }
 
+FP_TEST(split_the_first_wait_of_a_step_that_stands_still_later_is_in_it)
+{
+    fake_memory m = {0};
+    fp_usage u = {0, 0, 0, 0};
+    told_delay_ns = 5;
+    fp_thread *t = stepping(&m, 0, &u, 0);
+    const fp_split *s = t->split;
+    fp_thread_end_step(t, 100); /* never off the CPU */
+    u.switches++;
+    told_delay_ns += 10;
+    CHECK_INT(fp_thread_set_run_phase(t, FP_RUN_VALIDATION, 150), FP_OK);
+    u.switches++;
+    told_delay_ns += 1000;
+    CHECK_INT(fp_thread_set_run_phase(t, FP_RUN_STEPS, 250), FP_OK);
+    told_delay_ns += 20;
+    fp_thread_end_step(t, 300);
+    CHECK_INT(s->sum.delay_ns, 30);
+    told_delay_ns = 0;
+    fp_thread_destroy(t);
+    CHECK_UINT(m.bytes, 0);
+}
+
 FP_TEST(split_a_delay_that_is_not_known_is_none)
 {
     fake_memory m = {0};
