@@ -66,14 +66,11 @@ _FOLDED = (
 MetaValue = str | int | float | bool | None
 
 
-#: Of what the hook costs a call of a Python function, the event at the place that calls,
-#: which is not sent once ``max_overhead`` has switched that place off (by instructions:
-#: 354 of 814 on 3.12, 341 of 806 on 3.13).
-_CALL_SITE = 0.43
-
-
 def _without_call_sites(cost: Calibration | None, data: Mapping[str, Any]) -> Calibration | None:
-    """The mean cost of a call, where places that call Python functions were switched off."""
+    """The mean cost of a call, where places that call Python functions were switched off.
+
+    Such a place announces its calls no more: they cost what implicit ones do.
+    """
     if cost is None or not data["counters"]["call_sites_off"]:
         return cost
     python = {i for i, key in enumerate(data["keys"]) if key[0] == "python"}
@@ -81,8 +78,7 @@ def _without_call_sites(cost: Calibration | None, data: Mapping[str, Any]) -> Ca
     for _ident, _ended, (_parent, key, n, *_) in data["threads"]:
         calls += sum(count for k, count in zip(key, n, strict=True) if k in python)
     later = max(0.0, 1.0 - data["calls_before_off"] / calls) if calls else 0.0
-    whole = cost.python.inside_ns + cost.python.outside_ns
-    saved = min(cost.python.outside_ns, whole * _CALL_SITE * later)
+    saved = max(0.0, cost.python.outside_ns - cost.implicit.outside_ns) * later
     return replace(cost, python=replace(cost.python, outside_ns=cost.python.outside_ns - saved))
 
 
