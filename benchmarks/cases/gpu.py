@@ -122,6 +122,7 @@ def run(options: Options) -> CaseResult:
         data: dict[str, Any] = {
             "decode": _c_program("bench_decode", folder),
             "callback": _c_program("bench_callback", folder),
+            "threads": _c_program("bench_burst", folder),
             "sections": _child(env, "sections", rounds, options.pick(200_000, 20_000)),
             "burst": {
                 tier: _child(env, "burst", tier, options.pick(1_000_000, 50_000))
@@ -143,6 +144,12 @@ def run(options: Options) -> CaseResult:
             ("tier", "launches", "launches/s", "missing", "without a place"),
             bursts,
             ("Target: none missing at 1 M launches/s for a second.",),
+        ),
+        Table(
+            "gpu: 1 M launches/s from 4 threads for 5 s, CUPTI being a stub",
+            ("what", "value"),
+            tuple(data["threads"].items()),
+            ("Target: lost 0; peak_bytes is what the collector took.",),
         ),
         Table(
             "gpu: the rest",

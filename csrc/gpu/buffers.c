@@ -4,8 +4,8 @@ fp_status
 fp_buffers_init(fp_buffers *b, const fp_alloc *a)
 {
     *b = (fp_buffers){.alloc = *a};
-    b->spare = fp_alloc_zeroed(a, FP_SPARE_BYTES, 1);
-    return b->spare != NULL ? FP_OK : FP_ENOMEM;
+    b->last = fp_alloc_zeroed(a, FP_SPARE_BYTES, 1);
+    return b->last != NULL ? FP_OK : FP_ENOMEM;
 }
 
 void
@@ -15,8 +15,50 @@ fp_buffers_fini(fp_buffers *b)
         fp_alloc_give(&b->alloc, b->slot[i].data, FP_BUFFER_BYTES, 1);
         b->slot[i].data = NULL;
     }
-    fp_alloc_give(&b->alloc, b->spare, FP_SPARE_BYTES, 1);
-    b->spare = NULL;
+    for (int i = 0; i < FP_SPARES; i++) {
+        fp_alloc_give(&b->alloc, atomic_exchange(&b->spare[i], NULL),
+                      FP_SPARE_BYTES, 1);
+    }
+    fp_alloc_give(&b->alloc, b->last, FP_SPARE_BYTES, 1);
+    b->last = NULL;
+}
+
+static uint8_t *
+lend_spare(fp_buffers *b, size_t *size)
+{
+    atomic_fetch_add(&b->lent_spares, 1);
+    *size = FP_SPARE_BYTES;
+    uint8_t *data = b->alloc.take(b->alloc.ctx, FP_SPARE_BYTES);
+    for (int i = 0; data != NULL && i < FP_SPARES; i++) {
+        uint8_t *none = NULL;
+        if (atomic_compare_exchange_strong(&b->spare[i], &none, data)) {
+            return data;
+        }
+    }
+    fp_alloc_give(&b->alloc, data, FP_SPARE_BYTES, 1);
+    if (atomic_load(&b->may_refuse)) {
+        atomic_fetch_add(&b->discarded, 1);
+        *size = 0;
+        return NULL;
+    }
+    return b->last;
+}
+
+/* 1 if it was one. */
+static int
+accept_spare(fp_buffers *b, uint8_t *data)
+{
+    if (data == NULL) {
+        return 0;
+    }
+    for (int i = 0; i < FP_SPARES; i++) {
+        uint8_t *is = data;
+        if (atomic_compare_exchange_strong(&b->spare[i], &is, NULL)) {
+            fp_alloc_give(&b->alloc, data, FP_SPARE_BYTES, 1);
+            return 1;
+        }
+    }
+    return data == b->last;
 }
 
 uint8_t *
@@ -40,9 +82,7 @@ fp_buffers_lend(fp_buffers *b, size_t *size, int64_t now)
         }
         atomic_store(&s->state, FP_BUFFER_FREE); /* others may have memory */
     }
-    atomic_fetch_add(&b->lent_spares, 1);
-    *size = FP_SPARE_BYTES;
-    return b->spare;
+    return lend_spare(b, size);
 }
 
 int
@@ -58,12 +98,13 @@ fp_buffers_accept(fp_buffers *b, uint8_t *data, size_t valid, void *context,
         s->context = context;
         s->stream = stream;
         s->order = atomic_fetch_add(&b->completed, 1);
+        int full = valid != 0 && !atomic_load(&b->closed);
         atomic_store_explicit(&s->state,
-                              valid != 0 ? FP_BUFFER_FULL : FP_BUFFER_FREE,
+                              full ? FP_BUFFER_FULL : FP_BUFFER_FREE,
                               memory_order_release);
-        return valid != 0;
+        return full;
     }
-    if (data == b->spare && valid != 0) {
+    if (accept_spare(b, data) && valid != 0 && !atomic_load(&b->closed)) {
         atomic_fetch_add(&b->discarded, 1);
     }
     return 0; /* or not ours: nothing to do with it */

@@ -3,7 +3,8 @@
  * CUPTI asks for a buffer on whatever thread needs one and gives it back, full
  * or flushed, on whatever thread; both only change one slot's state, so neither
  * waits.  When every slot is in use, a small buffer is lent whose records are
- * thrown away and counted: refusing is what makes some releases crash.
+ * thrown away and counted: refusing is what makes some releases crash.  Each is lent
+ * once at a time, as several threads may write at once.
  *
  *   FREE -> LENT (CUPTI writes) -> FULL (to be decoded) -> FREE */
 #ifndef FP_GPU_BUFFERS_H
@@ -20,6 +21,7 @@ enum {
      * nothing in it is under way, which on a busy device is never. */
     FP_BUFFER_BYTES = 1 << 17,
     FP_SPARE_BYTES = 1 << 16,
+    FP_SPARES = 64,
 };
 
 enum {
@@ -42,7 +44,12 @@ typedef struct fp_buffer {
 
 typedef struct fp_buffers {
     fp_buffer slot[FP_BUFFERS];
-    uint8_t *spare; /* owned; lent any number of times, never read */
+    _Atomic(uint8_t *) spare[FP_SPARES]; /* owned, while lent; never read */
+    uint8_t
+        *last; /* owned; of a CUPTI that may not be refused: lent when there is
+                      nothing else, any number of times */
+    _Atomic int may_refuse; /* this CUPTI bears it */
+    _Atomic int closed;     /* what comes back is thrown away, not counted */
     _Atomic uint64_t completed;
     _Atomic uint64_t lent_spares;
     _Atomic uint64_t discarded; /* buffers whose records were thrown away */
@@ -57,7 +64,7 @@ fp_buffers_init(fp_buffers *b, const fp_alloc *a);
 void
 fp_buffers_fini(fp_buffers *b);
 
-/* Any thread.  Never NULL.  [now]: ticks. */
+/* Any thread.  NULL if it may refuse and has nothing.  [now]: ticks. */
 uint8_t *
 fp_buffers_lend(fp_buffers *b, size_t *size, int64_t now);
 

@@ -89,6 +89,11 @@ typedef struct fp_gpu {
     int64_t grace_ns;    /* to wait for what is under way when detaching */
     int64_t detached_ns; /* device clock */
     int clock_is_ours;   /* since it was attached */
+    int kernels_left_on; /* this CUPTI may hang when they are switched off */
+    int refused;         /* what it said when it could not be attached; 0 */
+    uint64_t heard_records;
+    uint64_t heard_pushes;
+    uint32_t unheard_periods;
     uint64_t seen_misdated;
     uint64_t aged_records; /* when what waits got older for the last time */
     uint64_t seen_records;
@@ -103,7 +108,8 @@ typedef struct fp_gpu {
     fp_gpu_tier used;       /* tier of this recording */
     _Atomic uint64_t cupti_errors;
     _Atomic uint64_t push_errors; /* external correlation was given up */
-    uint64_t taken; /* periods in which launches had no records at all */
+    uint64_t taken;   /* periods in which launches had no records at all */
+    uint64_t unheard; /* periods with ids pushed and no record, at the end */
     uint64_t clocks_taken_back; /* times that CUPTI's clock was replaced */
     int64_t paused_ns;
     _Atomic uint64_t pauses;

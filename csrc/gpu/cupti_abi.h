@@ -27,6 +27,8 @@ enum { /* CUptiResult */
        FP_CUPTI_SUCCESS = 0,
        FP_CUPTI_INVALID_PARAMETER = 1,
        FP_CUPTI_MAX_LIMIT_REACHED = 12, /* end of the buffer */
+       FP_CUPTI_NOT_COMPATIBLE =
+           14, /* another client uses the other interface */
        FP_CUPTI_NOT_INITIALIZED = 15,
        FP_CUPTI_INVALID_KIND = 21,
        FP_CUPTI_MULTIPLE_SUBSCRIBERS = 39,

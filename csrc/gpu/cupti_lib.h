@@ -9,6 +9,12 @@
 
 #include <stddef.h>
 
+enum { /* versions from which on something is as it should be */
+       FP_CUPTI_MAY_BE_REFUSED_BUFFERS = 27,    /* CUDA 12.9 */
+       FP_CUPTI_KERNELS_CAN_END = 130001,       /* 13.0 with update 1 */
+       FP_CUPTI_GRAPHS_HAVE_THEIR_IDS = 130101, /* 13.1 with update 1 */
+};
+
 typedef void (*fp_cupti_callback)(void *user, int domain, uint32_t cbid,
                                   const void *data);
 typedef void (*fp_cupti_request)(uint8_t **buffer, size_t *size,

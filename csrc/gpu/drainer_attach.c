@@ -27,6 +27,15 @@ static void
 say(fp_gpu *g, const char *what, int result)
 {
     char error[96];
+    g->refused = result;
+    if (result == FP_CUPTI_NOT_COMPATIBLE) {
+        fp_why_set(&g->found,
+                   "%s: another profiler of this process (as torch.profiler's "
+                   "monitor) uses CUPTI's second interface, which excludes "
+                   "the first",
+                   what);
+        return;
+    }
     fp_cupti_describe(&g->cupti, result, error, sizeof(error));
     fp_why_set(&g->found, "%s: CUPTI error %s", what, error);
 }
@@ -155,6 +164,11 @@ enable_activities(fp_gpu *g)
         say(g, "CUPTI refused our buffers", rc);
         return -1;
     }
+    if (g->kernels_left_on) {
+        /* What ran since the last time is of no use. */
+        fp_drainer_check(g, g->cupti.flush_all(FP_CUPTI_FLUSH_FORCED));
+    }
+    atomic_store(&g->buffers.closed, 0);
     for (int i = 0; i < ACTIVITY_KINDS; i++) {
         rc = fp_drainer_check(g, g->cupti.enable(activity_kinds[i]));
         if (rc == FP_CUPTI_SUCCESS) {
@@ -172,6 +186,11 @@ static void
 disable_activities(fp_gpu *g)
 {
     for (int i = 0; i < ACTIVITY_KINDS; i++) {
+        if (activity_kinds[i] == FP_CUPTI_CONCURRENT_KERNEL &&
+            g->cupti.version < FP_CUPTI_KERNELS_CAN_END) {
+            g->kernels_left_on = 1;
+            continue;
+        }
         fp_drainer_check(g, g->cupti.disable(activity_kinds[i]));
     }
 }
@@ -228,6 +247,9 @@ void
 fp_drainer_attach(fp_gpu *g)
 {
     g->found.text[0] = '\0';
+    g->refused = 0;
+    atomic_store(&g->buffers.may_refuse,
+                 g->cupti.version >= FP_CUPTI_MAY_BE_REFUSED_BUFFERS);
     if (g->ledger.begin_ns == 0) {
         discard_old(g);
     }
@@ -244,6 +266,9 @@ fp_drainer_attach(fp_gpu *g)
     g->used = tier;
     g->ledger.external = tier == FP_TIER_EXTERNAL;
     g->ledger.attachment = atomic_fetch_add(&g->attachments, 1) + 1;
+    g->ledger.graph_ids_wrong =
+        g->cupti.version < FP_CUPTI_GRAPHS_HAVE_THEIR_IDS &&
+        (g->ledger.attachment > 1 || g->clocks_taken_back != 0);
     pthread_mutex_unlock(&g->lock);
     g->attached = 1;
     g->next_flush = fp_drainer_monotonic_ns() + g->options.period_ns;
@@ -321,6 +346,7 @@ fp_drainer_detach(fp_gpu *g)
     disable_activities(g);
     disable_correlation(g, g->used);
     fp_drainer_drain(g);
+    atomic_store(&g->buffers.closed, 1);
     pthread_mutex_lock(&g->lock);
     fp_drainer_watch(g);
     fp_ledger_age(&g->ledger, g->detached_ns, 1);

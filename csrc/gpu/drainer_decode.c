@@ -8,7 +8,7 @@
 
 /* Activities become final this long after their end: buffers that are not full
  * come with the flush after next. */
-enum { FOLD_PERIODS = 2, SILENCE_PERIODS = 2 };
+enum { FOLD_PERIODS = 2, SILENCE_PERIODS = 2, UNHEARD_PERIODS = 10 };
 
 /* No activity has ended yet that ends so much later than now: the devices' clocks
  * are brought into line with the host's by less. */
@@ -132,10 +132,34 @@ fp_drainer_drain(fp_gpu *g)
     }
 }
 
+/* Without launch callbacks it is not known that anything was launched: ids that are
+ * pushed say that the program works. */
+static void
+watch_pushes(fp_gpu *g)
+{
+    uint64_t pushes = 0;
+    for (fp_lane *lane = atomic_load(&g->lanes.first); lane != NULL;
+         lane = lane->next) {
+        pushes += atomic_load_explicit(&lane->pushes, memory_order_relaxed);
+    }
+    if (g->ledger.counters.records != g->heard_records) {
+        g->unheard_periods = 0;
+    }
+    else if (pushes != g->heard_pushes) {
+        g->unheard_periods++;
+    }
+    g->heard_records = g->ledger.counters.records;
+    g->heard_pushes = pushes;
+    g->unheard = g->unheard_periods > UNHEARD_PERIODS ? g->unheard_periods : 0;
+}
+
 /* Launches, and never a record of them: somebody else gets the records. */
 void
 fp_drainer_watch(fp_gpu *g)
 {
+    if (g->used == FP_TIER_EXTERNAL) {
+        watch_pushes(g);
+    }
     const fp_gpu_counters *c = &g->ledger.counters;
     uint64_t records = c->kernels + c->copies + c->memsets;
     if (records != g->seen_records || g->ledger.outstanding == 0) {

@@ -74,11 +74,12 @@ typedef struct fp_lane {
     uint8_t calls; /* launching calls that it is in, one inside another */
     uint32_t sync_depth;
     int64_t sync_since;
-    int owner;          /* its slot in fp_owners, or -1 */
-    int has_sections;   /* it has opened one: it works for itself */
-    uint64_t recording; /* what it remembers belongs to; 0: nothing */
-    uint16_t outermost; /* section it was in when it said so last; + 1 */
-    uint32_t pushed;    /* external correlation ids on CUPTI's stack */
+    int owner;               /* its slot in fp_owners, or -1 */
+    int has_sections;        /* it has opened one: it works for itself */
+    uint64_t recording;      /* what it remembers belongs to; 0: nothing */
+    uint16_t outermost;      /* section it was in when it said so last; + 1 */
+    uint32_t pushed;         /* external correlation ids on CUPTI's stack */
+    _Atomic uint64_t pushes; /* ... ever; the reader looks */
     /* the reader's */
     fp_chunk *head;
     uint32_t read;

@@ -38,6 +38,7 @@ typedef struct fp_gpu_counters {
     uint64_t unknown_kind;
     uint64_t truncated; /* a buffer ended inside a record */
     uint64_t stale;     /* from before the recording, or after its end */
+    uint64_t graph_ids; /* of graphs, with an id that is another call's */
     uint64_t misdated;  /* told by a clock that is not the recording's */
     uint64_t expired_launches;
     uint64_t negative_delay;
@@ -116,6 +117,7 @@ typedef struct fp_ledger {
     int64_t begin_ns;     /* of the recording; device clock */
     int64_t end_ns;       /* ... INT64_MAX while it goes on */
     int64_t latest_ns;    /* nothing can have ended later; 0: not known */
+    int graph_ids_wrong;  /* of records of graphs; a defect of some CUPTIs */
     uint64_t outstanding; /* launches without an activity so far */
     int64_t answered_ns;  /* when the newest launch was made that has one */
     fp_gpu_counters counters;

@@ -90,6 +90,11 @@ park(fp_ledger *l, const activity *a)
 static void
 attribute(fp_ledger *l, const activity *a)
 {
+    if (FP_UNLIKELY(l->graph_ids_wrong && a->graph_node != 0)) {
+        l->counters.graph_ids++;
+        unattributed(l, a);
+        return;
+    }
     fp_launch *e = fp_launches_find(&l->launches, a->corr);
     if (FP_LIKELY(e != NULL && (e->flags & FP_LAUNCH_COUNTED))) {
         hit(l, e, a);

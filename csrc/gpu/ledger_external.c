@@ -112,12 +112,13 @@ api_record(fp_ledger *l, const uint8_t *record, int domain)
     if (FP_UNLIKELY(l->trace != NULL)) {
         trace_api(l, corr, what, start, end);
     }
-    l->outstanding +=
-        what != FP_API_SYNC && !(e->flags & (FP_LAUNCH_GIVES | FP_LAUNCH_HIT));
+    int gives =
+        what != FP_API_SYNC && !(what == FP_API_GRAPH && l->graph_ids_wrong);
+    l->outstanding += gives && !(e->flags & (FP_LAUNCH_GIVES | FP_LAUNCH_HIT));
     e->flags |= FP_LAUNCH_HAS_TIME;
     e->flags |=
         what == FP_API_SYNC || what == FP_API_COPY_SYNC ? FP_LAUNCH_WAITED : 0;
-    e->flags |= what != FP_API_SYNC ? FP_LAUNCH_GIVES : 0;
+    e->flags |= gives ? FP_LAUNCH_GIVES : 0;
     l->counters.graph_launches +=
         what == FP_API_GRAPH && !(e->flags & FP_LAUNCH_GRAPH);
     e->flags |= what == FP_API_GRAPH ? FP_LAUNCH_GRAPH : 0;

@@ -15,6 +15,17 @@ called(fp_ledger *l, const fp_event *e, fp_trace_call_kind kind)
     }
 }
 
+/* No activity of the call will come: it gave a graph a node, not the device. */
+static void
+captured(fp_ledger *l, uint32_t corr)
+{
+    fp_launch *e = fp_launches_find(&l->launches, corr);
+    if (e != NULL) {
+        l->outstanding -= (uint64_t)fp_launch_is_outstanding(e);
+        e->flags &= (uint8_t)~FP_LAUNCH_GIVES;
+    }
+}
+
 static void
 launched(fp_ledger *l, const fp_event *e)
 {
@@ -32,22 +43,14 @@ launched(fp_ledger *l, const fp_event *e)
     launch->flags = FP_LAUNCH_HAS_SITE | FP_LAUNCH_HAS_TIME |
                     FP_LAUNCH_COUNTED | FP_LAUNCH_GIVES;
     launch->flags |= e->kind == FP_EVENT_GRAPH_LAUNCH ? FP_LAUNCH_GRAPH : 0;
+    if (e->kind == FP_EVENT_GRAPH_LAUNCH && l->graph_ids_wrong) {
+        captured(l, e->corr); /* nothing will be told of it */
+    }
     launch->place = e->place;
     launch->via = e->via;
     launch->how = e->how;
     launch->host_row = row;
     launch->at_ns = fp_clock_map_to_gpu(&l->clock, e->ticks);
-}
-
-/* The call gave a graph a node, and the device nothing. */
-static void
-captured(fp_ledger *l, uint32_t corr)
-{
-    fp_launch *e = fp_launches_find(&l->launches, corr);
-    if (e != NULL) {
-        l->outstanding -= (uint64_t)fp_launch_is_outstanding(e);
-        e->flags &= (uint8_t)~FP_LAUNCH_GIVES;
-    }
 }
 
 static void

@@ -290,6 +290,8 @@ export_counters(const fp_gpu_view *v)
         {"late", v->late},
         {"stale", c->stale},
         {"misdated", c->misdated},
+        {"graph_ids", c->graph_ids},
+        {"unheard", v->unheard},
         {"clocks_taken_back", v->clocks_taken_back},
         {"lost_launches", v->lost_launches},
         {"expired_launches", c->expired_launches},

@@ -1,5 +1,6 @@
 /* Whose the collector is, and its switches. */
 #include "py/gpu_layer_parts.h"
+#include "gpu/cupti_abi.h"
 #include "py/gpu_health.h"
 #include "py/recorder_methods.h"
 
@@ -184,19 +185,31 @@ start(fp_recorder *r, PyObject *paths, const char *driver_path, int initialise,
     if (state != FP_DRIVER_READY) {
         return answer(r, state == FP_DRIVER_WAITING ? "waiting" : "off");
     }
-    int found = fp_gpu_layer_open_cupti(r, &cupti, driver.version, paths);
+    Py_ssize_t next = 0;
+    int found =
+        fp_gpu_layer_open_cupti(r, &cupti, driver.version, paths, &next);
     if (found <= 0) {
         return found < 0 ? NULL : answer(r, "off");
     }
     take_from_owner(r);
-    g->driver = driver;
-    g->cupti = cupti;
     int rc;
-    Py_BEGIN_ALLOW_THREADS
-    rc = fp_gpu_start(g, o);
-    Py_END_ALLOW_THREADS
-    fp_gpu_layer_set_reason(r, g->why.text);
+    do {
+        g->driver = driver;
+        g->cupti = cupti;
+        Py_BEGIN_ALLOW_THREADS
+        rc = fp_gpu_start(g, o);
+        Py_END_ALLOW_THREADS
+        fp_gpu_layer_set_reason(r, g->why.text);
+        /* A copy that the driver does not know of refuses everything. */
+    } while (rc != 0 && g->refused == FP_CUPTI_NOT_INITIALIZED &&
+             atomic_load(&g->state) == FP_GPU_OFF &&
+             next < PyTuple_GET_SIZE(paths) &&
+             fp_gpu_layer_open_cupti(r, &cupti, driver.version, paths, &next) >
+                 0);
     if (rc != 0) {
+        if (PyErr_Occurred()) {
+            return NULL;
+        }
         return answer(r, "off");
     }
     adopt(r, g);
@@ -323,6 +336,7 @@ fp_gpu_layer_pause(PyObject *self, PyObject *args)
     }
     if (r->gpu_on && !r->gpu_switching) {
         r->gpu_switching = 1;
+        fp_gpu_layer_pop_own(g); /* another client would see them */
         Py_BEGIN_ALLOW_THREADS
         fp_gpu_pause(g, (int64_t)second_ns);
         Py_END_ALLOW_THREADS

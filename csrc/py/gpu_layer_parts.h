@@ -20,11 +20,16 @@ fp_driver_state
 fp_gpu_layer_open_driver(fp_recorder *r, fp_cuda_driver *driver,
                          const char *path, int initialise);
 
-/* The first of [paths], a tuple, that works with the driver of this version.
- * 1: one is open; 0: none, the reason is set; -1: exception. */
+/* The first of [paths], a tuple, from [*next] on that works with the driver of this
+ * version; [*next] is the one after it.  1: one is open; 0: none, the reason is set;
+ * -1: exception. */
 int
 fp_gpu_layer_open_cupti(fp_recorder *r, fp_cupti *c, int driver,
-                        PyObject *paths);
+                        PyObject *paths, Py_ssize_t *next);
+
+/* Takes back the ids that the calling thread has pushed. */
+void
+fp_gpu_layer_pop_own(fp_gpu *g);
 
 /* Written to the calling thread's lane. */
 static inline void

@@ -31,10 +31,11 @@ fits_driver(const fp_cupti *c, int driver, fp_why *why)
 
 int
 fp_gpu_layer_open_cupti(fp_recorder *r, fp_cupti *c, int driver,
-                        PyObject *paths)
+                        PyObject *paths, Py_ssize_t *next)
 {
     PyObject *reasons = PyUnicode_FromString("");
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(paths); i++) {
+    for (Py_ssize_t i = *next; i < PyTuple_GET_SIZE(paths); i++) {
+        *next = i + 1;
         PyObject *path = PyTuple_GET_ITEM(paths, i);
         PyObject *name = NULL; /* a file's name need not be UTF-8 */
         if (reasons == NULL || !PyUnicode_FSConverter(path, &name)) {

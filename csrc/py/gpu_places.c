@@ -28,6 +28,9 @@ push(fp_gpu *g, fp_recorder *r, fp_lane *lane, const fp_thread *t)
         return;
     }
     lane->pushed++;
+    uint64_t before =
+        atomic_load_explicit(&lane->pushes, memory_order_relaxed);
+    atomic_store_explicit(&lane->pushes, before + 1, memory_order_relaxed);
 }
 
 /* Sections may close in any order, so the stack is made anew. */
@@ -39,6 +42,15 @@ push_anew(fp_gpu *g, fp_recorder *r, fp_lane *lane, const fp_thread *t)
     }
     if (r->gpu_external) {
         push(g, r, lane, t);
+    }
+}
+
+void
+fp_gpu_layer_pop_own(fp_gpu *g)
+{
+    fp_lane *lane = fp_gpu_layer_pushes(g) ? fp_gpu_own_lane(g) : NULL;
+    while (lane != NULL && lane->pushed != 0) {
+        pop(g, lane);
     }
 }
 

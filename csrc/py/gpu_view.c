@@ -92,6 +92,7 @@ copy_ledger(fp_gpu_view *v, fp_gpu *g)
     v->discarded = atomic_load(&g->buffers.discarded);
     v->rows_dropped = l->sums.dropped;
     v->names_dropped = l->kernels.dropped;
+    v->unheard = g->unheard;
     v->clocks_taken_back = g->clocks_taken_back;
     v->clock_steps = l->clock.steps;
     v->lost_graph_nodes = l->graphs.lost;

@@ -21,7 +21,7 @@ struct fp_gpu_view {
     int64_t paused_ns;
     uint64_t pauses, cupti_errors, taken, lost_launches, rows_dropped,
         names_dropped, timeline_lost, late, clock_steps, clocks_taken_back,
-        lost_graph_nodes, owners_lost, discarded;
+        unheard, lost_graph_nodes, owners_lost, discarded;
     uint64_t cupti_version;
     int driver_version;
     fp_gpu_tier tier;

@@ -71,6 +71,7 @@ class Record(ctypes.Structure):
         ("static_shared", ctypes.c_uint32),
         ("dynamic_shared", ctypes.c_uint32),
         ("is_told", ctypes.c_uint32),
+        ("is_spoiled", ctypes.c_uint32),
     ]
 
 

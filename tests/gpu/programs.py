@@ -44,7 +44,7 @@ def delivered() -> Counter[str]:
             seen[name] += of_kind.get("count", 0)
             seen["sum_ns"] += of_kind.get("sum_ns", 0)
             seen["bytes"] += of_kind.get("bytes", 0)
-            for fault in ("incomplete", "zero_time", "backwards"):
+            for fault in ("incomplete", "zero_time", "backwards", "spoiled"):
                 seen[fault] += of_kind.get(fault, 0)
     return seen
 

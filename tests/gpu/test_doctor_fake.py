@@ -46,12 +46,25 @@ def gpu_lines(fake: FakeGpu, **env: str) -> list[tuple[str, str]]:
 def test_all_is_well(fake_gpu: FakeGpu) -> None:
     rows = gpu_lines(fake_gpu, FAKE_CUDA_DEVICES="2")
     health = ["gpu health"] * 2
-    assert [name for name, _ in rows] == ["gpu", "gpu 0", "gpu 1", *health, "libcupti", "gpu times"]
+    assert [name for name, _ in rows] == [
+        *("gpu", "gpu 0", "gpu 1"),
+        *(*health, "libcupti", "libcupti", "gpu times"),
+    ]
     assert rows[0][1] == "driver of CUDA 13.0, 2 devices"
     told = "60 C, SM clock 1980 MHz, 350 W, throttling is told"
     assert [text for _, text in rows[3:5]] == [f"device {i}: {told}" for i in range(2)]
     assert rows[5][1] == f"{fake_gpu.cupti}, version 130001, FASTPROF_CUPTI"
-    assert rows[6][1] == "can be recorded, by launch callbacks"
+    assert rows[6][1].startswith("CUDA graphs have no place in a process's second recording")
+    assert rows[7][1] == "can be recorded, by launch callbacks"
+
+
+@pytest.mark.parametrize(("release", "defects"), [(12080, 2), (13000, 1), (13010, 0)])
+def test_what_is_done_because_of_a_defect_of_cupti_is_told(
+    fake_gpu: FakeGpu, release: int, defects: int
+) -> None:
+    rows = gpu_lines(fake_gpu, FAKE_CUPTI_RELEASE=str(release))
+    assert len([text for name, text in rows if name == "libcupti"]) == 1 + defects
+    assert rows[-1][1] == "can be recorded, by launch callbacks"
 
 
 def test_f49_cuinit_fails(fake_gpu: FakeGpu) -> None:

@@ -229,3 +229,235 @@ t.no_faults()
 assert t.of("k") == {(("replay",), ("capture",), CAPTURED): 250}, t.activity
 """
     check(fake_gpu, "callbacks", code)
+
+
+# -- releases of CUPTI that have defects ------------------------------------------------
+
+
+@each_tier
+def test_kernels_stay_on_where_switching_them_off_can_hang(fake_gpu: FakeGpu, tier: str) -> None:
+    """Before CUDA 13.0 with update 1; what runs in between is in no recording."""
+    code = """
+with recorded(tier) as first:
+    work(5)
+work(7)
+with recorded(tier) as second:
+    work(3)
+    first.recorder  # of the process
+    second.recorder.gpu_pause("torch.profiler")
+    work(4)
+    second.recorder.gpu_resume()
+    work(6)
+for recording, n in (first, 5), (second, 9):
+    assert recording.tables.counters["kernels"] == n, recording.tables.counters
+assert fakegpu.counters()["calls"]["cuptiActivityDisable"] > 0
+"""
+    code = code.replace("with recorded(tier)", "with ours(tier)")
+    ours = """
+class Ours(Recording):
+    def check(self):  # of what the simulation delivered, some is between recordings
+        self.tables.check()
+        self.tables.no_faults()
+
+@contextmanager
+def ours(tier):
+    recording = Ours(tier, {})
+    yield recording
+    recording.finish()
+    recording.check()
+"""
+    children.ok(
+        fake_gpu,
+        COMMON + "from contextlib import contextmanager\n" + ours + code,
+        tier,
+        cupti=fake_gpu.release(12080),
+        FAKE_CUPTI_RELEASE="12080",
+    )
+
+
+GRAPHS = """
+def graph_run():
+    r = begin(tier, functions=False)
+    with profile_section("capture"):
+        fakegpu.capture_begin()
+        fakegpu.launch("g", 1000, count=3)
+        graph = fakegpu.instantiate(fakegpu.capture_end())
+    with profile_section("replay"):
+        for _ in range(4):
+            fakegpu.replay(graph)
+            fakegpu.launch("k", 1000)
+        fakegpu.synchronize()
+    began = time.monotonic()
+    t = end(r)
+    t.check()
+    assert t.of("k") == {(("replay",), None, OWN): 4}, t.activity
+    return t
+graph_run()
+t = graph_run()
+"""
+
+
+@each_tier
+@pytest.mark.parametrize("release", [13000, 13010])
+def test_graphs_of_a_second_recording_have_no_wrong_place(
+    fake_gpu: FakeGpu, tier: str, release: int
+) -> None:
+    """Their records have other calls' ids, before CUDA 13.1 with update 1."""
+    code = """
+wrong = int(sys.argv[2]) < 13010
+t.no_faults(but={"expired_launches"} if tier == "external" else set())
+assert t.counters["graph_ids"] == (12 if wrong else 0), t.counters
+places = {key[0] for key in t.of("g")}
+assert places == ({None} if wrong else {("replay",)}), t.activity
+"""
+    children.ok(
+        fake_gpu, COMMON + GRAPHS + code, tier, str(release), FAKE_CUPTI_RELEASE=str(release)
+    )
+
+
+# -- others in the process --------------------------------------------------------------
+
+
+@each_tier
+def test_another_client_that_ends_cupti_is_noticed(fake_gpu: FakeGpu, tier: str) -> None:
+    code = """
+r = begin(tier)
+work()
+r.gpu_flush(1.0)
+fakegpu.foreign_finalize()
+name = "unheard" if tier == "external" else "silent"
+for _ in range(100):
+    work(1, 1000)
+    time.sleep(0.01)
+t = end(r, 0.3)
+c = t.counters
+assert c["kernels"] == 20
+if tier == "external":
+    assert c["unheard"] > 10, c
+"""
+    check(fake_gpu, tier, code)
+
+
+def test_the_second_interface_is_named(fake_gpu: FakeGpu) -> None:
+    code = """
+fakegpu.use_v2(True)
+answer = attach(Recorder(), "auto")
+assert answer["state"] == "off" and "second interface" in answer["reason"], answer
+fakegpu.use_v2(False)
+assert attach(Recorder(), "auto")["state"] == "on"
+"""
+    check(fake_gpu, "auto", code)
+
+
+@each_tier
+def test_a_second_copy_that_the_driver_does_not_know_is_passed_over(
+    fake_gpu: FakeGpu, tier: str
+) -> None:
+    """As Triton's beside torch's: it tells its version, and then refuses everything."""
+    code = """
+r = Recorder(skip_steps=0)
+answer = r.gpu_start([sys.argv[2], CUPTI], DRIVER, tier=tier, initialise=True, period_s=0.02)
+assert answer["state"] == "on", answer
+r.start_sections()
+work(3)
+t = end(r)
+assert t.counters["kernels"] == 3 and t.gpu["cupti_path"] == CUPTI, t.gpu["cupti_path"]
+"""
+    other = fake_gpu.variant("cuptiGetLastError")
+    children.ok(fake_gpu, COMMON + code, tier, str(other), FAKE_CUPTI_ONLY=str(fake_gpu.cupti))
+
+
+@each_tier
+def test_ids_are_taken_back_before_another_profiler_records(fake_gpu: FakeGpu, tier: str) -> None:
+    code = """
+r = begin(tier)
+with profile_section("outer"):
+    fakegpu.launch("k", 1000)
+    before = fakegpu.counters()["calls"]
+    r.gpu_pause("torch.profiler")
+    after = fakegpu.counters()["calls"]
+    popped = after["cuptiActivityPopExternalCorrelationId"] - before[
+        "cuptiActivityPopExternalCorrelationId"]
+    assert (popped > 0) == (tier == "external"), popped
+    r.gpu_resume()
+    fakegpu.launch("k", 1000)
+    fakegpu.synchronize()
+t = end(r)
+t.check()
+t.no_faults()
+assert t.counters["kernels"] == 2
+"""
+    check(fake_gpu, tier, code)
+
+
+@each_tier
+def test_a_kernels_name_that_is_another_ones_later(fake_gpu: FakeGpu, tier: str) -> None:
+    """A module is unloaded, and what comes next has its names where the old ones were."""
+    code = """
+with recorded(tier) as recording:
+    with profile_section("work"):
+        fakegpu.launch("first_kernel", 1000, count=5)
+        fakegpu.synchronize()
+        recording.recorder.gpu_flush(1.0)
+        fakegpu.unload("first_kernel", "other_kernel")
+        fakegpu.launch("other_kernel", 1000, count=3)
+        fakegpu.synchronize()
+names = Counter()
+for (_, _, _, what), row in recording.tables.activity.items():
+    names[what] += row[0]
+assert names == {"first_kernel": 5, "other_kernel": 3}, names
+"""
+    check(fake_gpu, tier, code)
+
+
+@each_tier
+def test_the_roots_gradient_is_launched_by_the_calling_thread(fake_gpu: FakeGpu, tier: str) -> None:
+    code = """
+engine = fakegpu.Engine()
+with recorded(tier) as recording:
+    with profile_section("step"):
+        engine.run_backward(["b"] * 6, 2, root="root")
+        fakegpu.synchronize()
+t = recording.tables
+((site, via, how), n), = t.of("root").items()
+assert n == 1 and how == OWN and site[0] == "step", t.activity
+assert {how for _, _, how in t.of("b")} == {INHERITED}, t.activity
+"""
+    check(fake_gpu, tier, code)
+
+
+@each_tier
+def test_devices_whose_clock_is_early(fake_gpu: FakeGpu, tier: str) -> None:
+    code = """
+fakegpu.set("skew_ns", 30_000)
+with recorded(tier, faults={"negative_delay"}) as recording:
+    work(50, 20_000)
+t = recording.tables
+assert t.counters["late"] == 0
+(delay,) = [row[7] for row in t.gpu["host"] if row[6]]
+assert delay >= 0
+"""
+    check(fake_gpu, tier, code)
+
+
+@each_tier
+def test_no_buffer_is_two_threads_at_once(fake_gpu: FakeGpu, tier: str) -> None:
+    """More threads than there are buffers, each with one of its own."""
+    code = """
+done = threading.Barrier(301)
+def launch():
+    fakegpu.launch("k", 1000, count=3)
+    done.wait()
+fakegpu.set("launch_latency_ns", 300_000_000)
+threading.stack_size(256 * 1024)
+r = begin(tier, functions=False)
+threads = [threading.Thread(target=launch) for _ in range(300)]
+for t in threads: t.start()
+done.wait()
+for t in threads: t.join()
+t = end(r)
+t.check()
+assert fakegpu.counters()["buffers_shared"] == 0
+assert t.counters["kernels"] >= 600, t.counters
+"""
+    check(fake_gpu, tier, code)

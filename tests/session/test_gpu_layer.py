@@ -418,6 +418,24 @@ def test_p9_a_collector_that_raises_is_told_once_and_the_run_goes_on(fake, caplo
     assert gpu_calls(fake).count(method) == 1
 
 
+@pytest.mark.parametrize("value", ["1", "0", None])
+def test_where_torch_ends_cupti_after_each_session_nobody_comes_back(
+    fake, layer, monkeypatch, caplog, value
+) -> None:
+    if value is None:
+        monkeypatch.delenv("TEARDOWN_CUPTI", raising=False)
+    else:
+        monkeypatch.setenv("TEARDOWN_CUPTI", value)
+    one = layer(fake, True)
+    one.start()
+    one._pause("torch.profiler")
+    one._resume()
+    assert gpu_calls(fake) == ["start", "pause"] + ["resume"] * (value != "1")
+    assert ("TEARDOWN_CUPTI=1" in caplog.text) == (value == "1")
+    one.stop()
+    assert gpu_calls(fake)[-1] == "stop"
+
+
 @pytest.mark.parametrize("name", ["attached_tool", "driver_path", "cupti_paths"])
 def test_p9_a_failing_search_for_libraries_is_told_as_well(fake, monkeypatch, name) -> None:
     def fails(*args, **kwargs):

@@ -307,6 +307,7 @@ def test_without_a_driver_there_is_nothing_to_try(
         ("NV_SANITIZER_INJECTION_PORT_BASE", "1", "Compute Sanitizer"),
         ("CUDA_INJECTION64_PATH", "/opt/x.so", "a CUDA tool"),
         ("NSYS_PROFILING_SESSION_ID", "", None),
+        ("CUDA_INJECTION64_PATH", "none", None),
         # Set by container images and by users, whoever starts the program.
         ("NV_COMPUTE_PROFILER_DISABLE_STOCK_FILE_DEPLOYMENT", "1", None),
         ("NVTX_INJECTION64_PATH", "/opt/x.so", None),

@@ -539,7 +539,7 @@ def test_f49_every_fault_of_the_gpu_is_a_sentence_and_work_is_not():
         "dropped", "discarded", "incomplete", "zero_time", "invalid", "unknown_kind", "truncated",
         "late", "stale", "lost_launches", "expired_launches", "negative_delay", "cupti_errors",
         "taken", "rows_dropped", "names_dropped", "timeline_lost", "clock_steps",
-        "misdated", "clocks_taken_back",
+        "misdated", "clocks_taken_back", "graph_ids", "unheard",
         "graph_nodes_lost", "owners_lost",
     ]  # fmt: skip
     work = ["records", "kernels", "copies", "memsets", "launches", "syncs", "graph_launches"]

@@ -127,7 +127,8 @@ def attached_tool() -> str | None:
     """
     for beginning, tool in _TOOLS:
         for name in sorted(os.environ):
-            if name.startswith(beginning) and os.environ[name]:
+            # CUDA_INJECTION64_PATH=none is how to say that nothing is to be loaded.
+            if name.startswith(beginning) and os.environ[name] not in ("", "none"):
                 return f"{tool} ({name} is set)"
     return None
 

@@ -53,6 +53,24 @@ answer.close()
 _TIERS = {"callbacks": "launch callbacks", "external": "external correlation"}
 _NVTX = "NVTX_INJECTION64_PATH"
 
+#: The version from which on a defect of CUPTI is mended, and what is done before; as cupti_abi.h.
+_DEFECTS = (
+    (
+        130001,
+        (
+            "kernel records stay on between recordings, because switching them off can hang "
+            "(mended in CUDA 13.0 update 1)"
+        ),
+    ),
+    (
+        130101,
+        (
+            "CUDA graphs have no place in a process's second recording, because their records have "
+            "wrong ids (mended in CUDA 13.1 update 1)"
+        ),
+    ),
+)
+
 Row = tuple[str, str]
 
 
@@ -101,11 +119,17 @@ def _cupti_rows(driver: str | None, version: int) -> list[Row]:
         cupti, problem = _open(driver, candidate)
         if cupti is not None:
             found = f"{candidate.path}, version {cupti}, {candidate.origin}"
-            return [*rows, ("libcupti", found), ("gpu times", _times(driver, candidate))]
+            rows += [("libcupti", found), *_around_defects(cupti)]
+            return [*rows, ("gpu times", _times(driver, candidate))]
         if os.path.isabs(candidate.path) or "cannot open shared object" not in problem:
             rows.append(("libcupti", f"not used: {problem} ({candidate.origin})"))
     rows += [("libcupti", f"not used: {c.path} is {why} ({c.origin})") for c, why in rejected]
     return [*rows, ("gpu times", f"cannot be recorded: {_remedy(version)}")]
+
+
+def _around_defects(version: int) -> list[Row]:
+    """What is done differently because this release of CUPTI has a defect, and which."""
+    return [("libcupti", text) for fixed, text in _DEFECTS if version < fixed]
 
 
 def _open(driver: str | None, candidate: Candidate) -> tuple[int | None, str]:

@@ -25,6 +25,10 @@ _FAULTS = {
     "truncated": "Buffers that ended inside a GPU record (the rest of each is missing)",
     "late": "GPU activities that came too late for the busy and idle times (all others have them)",
     "stale": "GPU records from before the recording, left out",
+    "graph_ids": "Kernels of CUDA graphs without a place: this CUPTI (before CUDA 13.1 update 1) "
+    "gives wrong ids after the first recording of a process",
+    "unheard": "Flush periods at the end without any GPU record, while the program ran: it used no "
+    "GPU, or another profiler took the records",
     "misdated": "GPU records with the times of another profiler's clock, left out",
     "clocks_taken_back": "Times another profiler had replaced CUPTI's clock, which was put back",
     "lost_launches": "GPU launches that there was no memory for (their work is unattributed)",

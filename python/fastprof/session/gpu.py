@@ -7,6 +7,7 @@ not work becomes a sentence with its cause and never an exception in the trainin
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -167,7 +168,13 @@ class GpuLayer:
             self._guard(self._recorder.gpu_pause, why)
 
     def _resume(self) -> None:
-        if self.state == ON:
+        if self.state == ON and os.environ.get("TEARDOWN_CUPTI") == "1":
+            # Set, torch.profiler ends CUPTI for everybody some time after each session.
+            self._faults.log(
+                "GPU times are not recorded any more: with TEARDOWN_CUPTI=1 torch.profiler ends "
+                "CUPTI for the whole process; unset it"
+            )
+        elif self.state == ON:
             self._guard(self._recorder.gpu_resume)
         elif self.state == WAITING:
             self._ask()

@@ -94,6 +94,9 @@ add_to_tally(fake_tally *t, const fake_record *r)
     else if (r->end < r->start) {
         t->backwards++;
     }
+    else if (r->is_spoiled) {
+        t->spoiled++;
+    }
     else {
         t->sum_ns += r->end - r->start;
     }
@@ -130,6 +133,7 @@ tell_times(fake_record *r)
         r->end = fake_told(clock, r->end - skew);
     }
     if (spoiled || clock == FAKE_CLOCK_FOREIGN) {
+        r->is_spoiled = 1;
         fake_count(FAKE_CTR_records_spoiled, 1);
     }
 }

@@ -464,6 +464,7 @@ tally_field(const fake_tally *t, const char *field)
         {"count", t->count},         {"sum_ns", t->sum_ns},
         {"bytes", t->bytes},         {"incomplete", t->incomplete},
         {"zero_time", t->zero_time}, {"backwards", t->backwards},
+        {"spoiled", t->spoiled},
     };
     for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
         if (strcmp(fields[i].name, field) == 0) {
@@ -585,6 +586,7 @@ put_tally(writer *w, const char *name, const fake_tally *t)
     put(w, "incomplete", t->incomplete);
     put(w, "zero_time", t->zero_time);
     put(w, "backwards", t->backwards);
+    put(w, "spoiled", t->spoiled);
     close_object(w);
 }
 

@@ -174,7 +174,8 @@ typedef struct fake_record {
     uint32_t registers;
     uint32_t static_shared;
     uint32_t dynamic_shared;
-    uint32_t is_told; /* its times are CUPTI's already */
+    uint32_t is_told;    /* its times are CUPTI's already */
+    uint32_t is_spoiled; /* ... and those of another clock */
 } fake_record;
 
 /* Bytes of a record of [kind] in [release]; 0: the iterator refuses it. */
@@ -202,8 +203,8 @@ fake_cupti_set_version(uint32_t version);
 
 /* A counter; "calls" and "calls.cuptiGetVersion": calls by the client;
  * "buffers_outstanding"; "K.count", "K.sum_ns" (start > 0, end >= start),
- * "K.bytes", "K.incomplete" (end 0), "K.zero_time" (only start 0) and
- * "K.backwards" of delivered records, K a kind's number.  -1: no such name. */
+ * "K.bytes", "K.incomplete" (end 0), "K.zero_time" (only start 0), "K.backwards"
+ * and "K.spoiled" (told by another clock) of delivered records, K a kind's number.  -1: no such name. */
 FAKE_EXPORT int64_t
 fake_cupti_get(const char *name);
 

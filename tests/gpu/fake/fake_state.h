@@ -84,6 +84,7 @@ typedef struct fake_tally {
     int64_t incomplete;
     int64_t zero_time;
     int64_t backwards;
+    int64_t spoiled;
 } fake_tally;
 
 typedef struct fake_name {
