@@ -419,7 +419,7 @@ def loop():
     for _ in range(20000): tiny()
 r = c.Recorder(backend="monitoring", max_overhead=0.001, skip_steps=0); r.set_costs(200., 100.)
 r.start_sections(); r.mark(); r.enable()
-for _ in range(20): loop(); r.step()
+for _ in range(80): loop(); r.step()
 assert r.export()["muted"]
 r.clear()
 loop()
