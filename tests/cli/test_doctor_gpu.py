@@ -55,6 +55,7 @@ int cuGetErrorString(int result, const char **text) { *text = "a text"; return 0
 CUPTI = r"""
 #include <stdint.h>
 #include <stdlib.h>
+#include <time.h>
 int cuptiGetVersion(uint32_t *version) {
     *version = 26;
 #ifdef CRASH
@@ -85,7 +86,13 @@ MORE(cuptiActivityEnable)
 MORE(cuptiActivityFlushAll) MORE(cuptiActivityGetNextRecord)
 MORE(cuptiActivityGetNumDroppedRecords)
 #ifndef OLD
-int cuptiGetTimestamp(uint64_t *ns) { *ns = 1; return RESULT; }
+int cuptiGetTimestamp(uint64_t *ns)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    *ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+    return RESULT;
+}
 #endif
 MORE(cuptiActivityPushExternalCorrelationId) MORE(cuptiActivityPopExternalCorrelationId)
 """
@@ -187,6 +194,8 @@ def test_what_works_is_told(make: Make, monkeypatch: pytest.MonkeyPatch) -> None
         ("gpu 0", "Made-up GPU 0, 160 multiprocessors, 24.0 GiB, compute capability 9.0"),
         ("gpu 1", "Made-up GPU 1, 161 multiprocessors, 24.0 GiB, compute capability 9.0"),
         ("libcupti", f"{cupti}, version 26, FASTPROF_CUPTI"),
+        # Version 26 is CUDA 12.8's, which has both defects.
+        *[("libcupti", text) for _, text in doctor_gpu._DEFECTS],
     ]
     assert rows[-1] == ("gpu times", "can be recorded, by launch callbacks")
 
@@ -211,9 +220,15 @@ def test_f49_a_libcupti_that_opens_and_refuses_then(
     monkeypatch.setenv("FASTPROF_CUPTI", path)
     rows = doctor_gpu.gpu_rows()
     assert rows[2] == ("libcupti", f"{path}, version 26, FASTPROF_CUPTI")
-    assert rows[3][0] == "gpu times"
+    name, answer = rows[-1]
+    assert name == "gpu times"
     pattern = text.replace("(", r"\(").replace(")", r"\)")
-    assert re.fullmatch(pattern, rows[3][1]), rows[3]
+    assert re.fullmatch(pattern, answer), answer
+
+
+@pytest.mark.parametrize(("version", "rows"), [(26, 2), (130000, 2), (130001, 1), (130101, 0)])
+def test_defects_of_a_release_are_named(version: int, rows: int) -> None:
+    assert len(doctor_gpu._around_defects(version)) == rows
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import fastprof
 import pytest
+from fastprof.report.figures import duration
 from fastprof.session import worker_stats
 from fastprof.session.faults import Faults
 from fastprof.session.worker_profiles import MergedTree, WorkerProfiles
@@ -147,7 +148,7 @@ def test_s4_17_a_loop_that_waits_is_told_how_many_workers_it_needs() -> None:
     assert row.load_samples >= 20
     assert row.step_ms >= 3
     assert row.needed == -(-row.load_ms // row.step_ms) > 1
-    assert f"1 worker x {row.load_ms:.4g} ms per batch against" in row.advice
+    assert f"1 worker x {duration(row.load_ms)} per batch against" in row.advice
     assert row.advice in prof.report().notes
 
 
