@@ -37,8 +37,11 @@ typedef enum fp_budget_stage {
 typedef struct fp_budget {
     fp_budget_stage stage;
     uint32_t look;   /* number of the look under way */
+    uint32_t ended;  /* ... and of the last one that counted to its end */
     uint32_t key;    /* of the keys, the next one to be looked at */
     int64_t ticks;   /* when the last look ended */
+    uint64_t steps;  /* ... and how many steps there were */
+    uint64_t window; /* steps between the last two */
     uint64_t python; /* calls that it counted */
     uint64_t c;
     uint64_t
@@ -46,7 +49,7 @@ typedef struct fp_budget {
     uint64_t new_c;
     double ns_per_tick; /* 0: not known yet */
     double excess_ns;   /* above what is allowed */
-    double share;       /* of the calls, those since the last look */
+    double least_ns;    /* who cost less is not worth muting */
     uint32_t choices;
     uint32_t choice[FP_BUDGET_CHOICES]; /* indices of keys, most calls first */
     uint64_t visits;                    /* nodes and keys looked at */

@@ -9,6 +9,7 @@ unmute(fp_recorder *r)
     for (uint32_t i = 0; i < r->keys.count; i++) {
         r->keys.entry[i].muted = r->keys.entry[i].chosen = 0;
         r->keys.entry[i].calls_before_mute = 0;
+        r->keys.entry[i].calls = r->keys.entry[i].calls_then = 0;
     }
     if (!r->any_muted && !r->leaves_out_sites) {
         return;

@@ -76,6 +76,52 @@ def test_a_hot_trivial_function_is_muted_and_named() -> None:
     assert counts(snapshot, "heavy") == (40, 0)
 
 
+def test_a_function_that_costs_nothing_is_not_muted_for_what_others_cost() -> None:
+    def seldom() -> None:
+        pass
+
+    def dear() -> None:
+        for _ in range(3000):
+            pass
+
+    recorder = Recorder(backend="monitoring", max_overhead=0.0001)
+    recorder.set_costs(500.0, 400.0)  # dear() is no trifle: the budget cannot be kept
+    recorder.start_sections()
+    recorder.mark()
+    recorder.enable()
+    seldom()
+    for step in range(40):
+        for _ in range(100):
+            dear()
+        if step % 13 == 12:
+            seldom()
+        recorder.step()
+    recorder.disable()
+    recorder.stop_sections()
+    snapshot = take_snapshot(recorder)
+    assert "seldom" not in {snapshot.keys[m.key].name for m in snapshot.muted}
+
+
+def test_a_function_that_is_called_no_more_is_not_muted() -> None:
+    def imported() -> None:
+        pass
+
+    recorder = Recorder(backend="monitoring", max_overhead=0.0001)
+    recorder.set_costs(500.0, 400.0)
+    recorder.start_sections()
+    recorder.mark()
+    recorder.enable()
+    for _ in range(5000):
+        imported()
+    train(recorder, 40)
+    recorder.disable()
+    recorder.stop_sections()
+    snapshot = take_snapshot(recorder)
+    muted = {snapshot.keys[m.key].name for m in snapshot.muted}
+    assert "trivial" in muted
+    assert "imported" not in muted
+
+
 def test_a_muted_function_is_recorded_again_by_the_next_recording() -> None:
     assert run(0.0001).muted
     assert counts(run(0.0), "trivial") == (80_000, 0)
