@@ -453,6 +453,10 @@ void
 fp_monitoring_rearm(fp_recorder *r)
 {
     set_call_handler(r);
+    /* The same places are counted again. */
+    r->sites_off_most =
+        r->sites_off > r->sites_off_most ? r->sites_off : r->sites_off_most;
+    r->sites_off = 0;
     /* Where the hook was only out for a while, they will be switched off again. */
     r->state->restart_events = r->any_muted | r->leaves_out_sites;
     fp_tool_restart_events(r->state);

@@ -140,6 +140,7 @@ typedef struct fp_recorder {
     uint8_t any_muted;
     uint8_t leaves_out_sites;  /* of Python functions, for max_overhead */
     uint64_t sites_off;        /* ... which has switched off so many */
+    uint64_t sites_off_most;   /* ... before all were listened to again */
     uint64_t calls_before_off; /* Python calls until then */
     uint8_t has_trace;         /* trace_open() was called */
     fp_trace_log trace;        /* see trace_layer.c */

@@ -417,6 +417,23 @@ def test_places_are_listened_to_again_by_the_next_recording() -> None:
         assert counts(take_snapshot(later), ABS) == (1, 0)
 
 
+def test_a_place_that_is_switched_off_again_is_one_place() -> None:
+    def sites_off(unhooked: int) -> int:
+        recorder = Recorder(backend="monitoring", max_overhead=0.0001)
+        over_budget(recorder, 40)
+        call(work)
+        for _ in range(unhooked):
+            recorder.pause_functions(unhook=True)
+            recorder.rehook()
+            recorder.resume_functions()
+            call(work)
+        recorder.disable()
+        recorder.stop_sections()
+        return take_snapshot(recorder).counters["call_sites_off"]
+
+    assert sites_off(40) <= sites_off(0) + 5  # of the loop itself
+
+
 def test_a_place_whose_c_function_goes_on_is_not_switched_off() -> None:
     """The end of that call would be switched off with it."""
     turns: list[queue.SimpleQueue[int]] = [queue.SimpleQueue(), queue.SimpleQueue()]

@@ -157,6 +157,31 @@ def test_an_operator_window_is_not_in_a_block() -> None:
     assert blocks(prof), "there are others"
 
 
+def test_an_operator_window_keeps_the_hook_that_it_has_taken() -> None:
+    pytest.importorskip("torch")
+    at = blocks(run(backend="setprofile"))[0]
+    options = fastprof.OperatorProfile(
+        enable_cpu_profiling=True,
+        with_stack=True,
+        enable_schedule=True,
+        skip_first=at - 2,
+        wait=0,
+        warmup=1,
+        active=6,
+        repeat=1,
+    )
+    hooked: list[int] = []
+
+    def look(prof: fastprof.Profiler, step: int) -> None:
+        if at - 2 <= step < at + 5 and not prof._recorder.functions_paused:
+            hooked.append(step)
+
+    prof = run(operators=options, backend="setprofile", each=look)
+    assert hooked == []
+    assert not prof._recorder.functions_paused
+    assert blocks(prof), "there are others"
+
+
 def test_a_block_is_paid_for_by_the_steps_before_it() -> None:
     class Recorder:
         planned = 0
