@@ -123,6 +123,7 @@ typedef struct fp_recorder {
     uint8_t sections_on;
     uint8_t paused;   /* calls are not recorded; see paused.h */
     uint8_t unhooked; /* ... and the hook is out */
+    uint8_t hook_lent; /* ... for steps without it */
     uint8_t callers;  /* calls that began before the recording are callers */
     uint8_t builtins;
     uint8_t subcalls;
