@@ -176,6 +176,17 @@ def test_an_operator_window_keeps_the_hook_that_it_has_taken() -> None:
     assert blocks(prof), "there are others"
 
 
+def test_what_blocks_took_is_stated_and_is_no_part_of_a_step() -> None:
+    prof = run(1000)
+    before = prof.report()
+    prof._unprofiled.cost_ns += 10**9
+    after = prof.report()
+    assert after.overhead.estimated_ms == pytest.approx(before.overhead.estimated_ms + 1000.0)
+    assert after.overhead.steps_share == pytest.approx(before.overhead.steps_share)
+    if after.steps.unprofiled is not None and before.steps.unprofiled is not None:
+        assert after.steps.unprofiled.own_ms == pytest.approx(before.steps.unprofiled.own_ms)
+
+
 def test_a_block_is_paid_for_by_the_steps_before_it() -> None:
     class Recorder:
         planned = 0
