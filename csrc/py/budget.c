@@ -26,10 +26,9 @@ enum { TRIVIAL = 8 };
  * 814 instructions on 3.12, 341 of 806 on 3.13). */
 #define SITE_SHARE 0.43
 
-/* A function is worth muting if its calls since the last look are this part of what is
- * too much, and it is called in each step: where the budget cannot be kept, what is
- * muted beyond that is lost for nothing. */
-#define LEAST_PART 0.001
+/* Where the budget cannot be kept, a function is worth muting if its calls since the
+ * last look cost this part of what is too much: the others would be lost for nothing. */
+#define LEAST_PART 0.01
 
 /* So many nodes or keys a step at least, and one more per so many ns that it took:
  * one takes some tens of ns. */
@@ -137,7 +136,6 @@ is_exceeded(fp_recorder *r, uint64_t steps)
     int known = b->ticks != 0;
     b->excess_ns = (double)python * cost_python(r) + (double)c * r->cost_c_ns -
                    wall_ns * r->max_overhead;
-    b->least_ns = b->excess_ns * LEAST_PART;
     b->window = since(b->steps, steps);
     b->steps = steps;
     b->ended = b->look;
@@ -189,9 +187,8 @@ can_be_muted(const fp_recorder *r, const fp_keyent *e)
          fp_code_can_suspend((PyCodeObject *)e->object))) {
         return 0;
     }
-    if (new_calls(e) < r->budget.window ||
-        (double)new_calls(e) * cost_of(r, e) < r->budget.least_ns) {
-        return 0;
+    if (new_calls(e) < r->budget.window) {
+        return 0; /* not even once a step */
     }
     double self_ns = (double)e->self_ticks * r->budget.ns_per_tick;
     return self_ns <= (double)e->calls * cost_of(r, e) * TRIVIAL;
@@ -237,16 +234,31 @@ choose_keys(fp_recorder *r, uint32_t *left)
     return 1;
 }
 
+/* What muting it would save. */
+static double
+saved_ns(const fp_recorder *r, const fp_keyent *e)
+{
+    return (double)new_calls(e) * cost_of(r, e);
+}
+
 /* Of the choices, so many as it takes.  1: there are some. */
 static int
 take_choices(fp_recorder *r)
 {
     fp_budget *b = &r->budget;
+    double most = 0.0;
+    for (uint32_t i = 0; i < b->choices; i++) {
+        most += saved_ns(r, &r->keys.entry[b->choice[i]]);
+    }
+    double least = most < b->excess_ns ? b->excess_ns * LEAST_PART : 0.0;
     uint32_t taken = 0;
-    while (taken < b->choices && b->excess_ns > 0.0) {
-        fp_keyent *e = &r->keys.entry[b->choice[taken++]];
-        e->chosen = 1;
-        b->excess_ns -= (double)new_calls(e) * cost_of(r, e);
+    for (uint32_t i = 0; i < b->choices && b->excess_ns > 0.0; i++) {
+        fp_keyent *e = &r->keys.entry[b->choice[i]];
+        if (saved_ns(r, e) >= least) {
+            e->chosen = 1;
+            b->excess_ns -= saved_ns(r, e);
+            b->choice[taken++] = b->choice[i];
+        }
     }
     b->choices = taken;
     for (fp_thread *t = r->threads; t != NULL; t = t->next) {

@@ -49,7 +49,6 @@ typedef struct fp_budget {
     uint64_t new_c;
     double ns_per_tick; /* 0: not known yet */
     double excess_ns;   /* above what is allowed */
-    double least_ns;    /* who cost less is not worth muting */
     uint32_t choices;
     uint32_t choice[FP_BUDGET_CHOICES]; /* indices of keys, most calls first */
     uint64_t visits;                    /* nodes and keys looked at */
@@ -121,10 +120,10 @@ typedef struct fp_recorder {
     uint8_t initialised;
     uint8_t functions_on;
     uint8_t sections_on;
-    uint8_t paused;   /* calls are not recorded; see paused.h */
-    uint8_t unhooked; /* ... and the hook is out */
+    uint8_t paused;    /* calls are not recorded; see paused.h */
+    uint8_t unhooked;  /* ... and the hook is out */
     uint8_t hook_lent; /* ... for steps without it */
-    uint8_t callers;  /* calls that began before the recording are callers */
+    uint8_t callers;   /* calls that began before the recording are callers */
     uint8_t builtins;
     uint8_t subcalls;
     uint8_t constructors;
