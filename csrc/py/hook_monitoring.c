@@ -219,7 +219,10 @@ slow_c_return(PyObject *self, PyObject *const *args, size_t nargsf,
         learned(r, key, args)) {
         Py_RETURN_NONE;
     }
-    if (FP_LIKELY(key != 0)) {
+    /* A call that switched its place off was not entered, and ends here. */
+    if (FP_LIKELY(key != 0) &&
+        !(FP_UNLIKELY(r->any_muted) && !fp_recorder_stands_in(r, key) &&
+          fp_recorder_is_muted_slow(r, key))) {
         fp_recorder_leave_c(r, key, args[0]);
     }
     Py_RETURN_NONE;

@@ -107,6 +107,31 @@ def test_a_function_that_costs_nothing_is_not_muted_for_what_others_cost() -> No
     assert not muted & {"seldom", "once_a_step"}
 
 
+def test_the_last_return_of_a_muted_c_function_is_no_stray_one() -> None:
+    def hot_c() -> None:
+        for _ in range(2000):
+            abs(-1)
+
+    recorder = Recorder(backend="monitoring", max_overhead=0.0001)
+    recorder.set_costs(500.0, 400.0)
+    recorder.start_sections()
+    recorder.mark()
+    recorder.enable()
+    for _ in range(40):
+        hot_c()
+        recorder.step()
+    for _ in range(3):
+        recorder.pause_functions(unhook=True)
+        recorder.rehook()
+        recorder.resume_functions()
+        hot_c()
+    recorder.disable()
+    recorder.stop_sections()
+    snapshot = take_snapshot(recorder)
+    assert ABS in {snapshot.keys[m.key].name for m in snapshot.muted}
+    assert "unmatched" not in snapshot.counters
+
+
 def test_a_function_that_is_called_no_more_is_not_muted() -> None:
     def imported() -> None:
         pass
