@@ -26,6 +26,10 @@ enum { TRIVIAL = 8 };
  * 814 instructions on 3.12, 341 of 806 on 3.13). */
 #define SITE_SHARE 0.43
 
+/* Where the budget cannot be kept, a function is worth muting if its calls since the
+ * last look cost this part of what is too much: the others would be lost for nothing. */
+#define LEAST_PART 0.01
+
 /* So many nodes or keys a step at least, and one more per so many ns that it took:
  * one takes some tens of ns. */
 enum { FEWEST = 256, NS_PER_VISIT = 10000 };
@@ -97,6 +101,7 @@ count_node(fp_recorder *r, const fp_node *n)
         return;
     }
     if (e->look != b->look) {
+        e->calls_then = e->look == b->ended ? e->calls : e->calls_then;
         e->look = b->look;
         e->calls = 0;
         e->self_ticks = 0;
@@ -120,18 +125,20 @@ since(uint64_t before, uint64_t now)
 
 /* Is the recording too expensive?  The next look begins here. */
 static int
-is_exceeded(fp_recorder *r)
+is_exceeded(fp_recorder *r, uint64_t steps)
 {
     fp_budget *b = &r->budget;
     int64_t now = fp_clock_now(&r->clock);
     b->ns_per_tick = fp_clock_ns_per_tick(&r->clock);
     double wall_ns = (double)(now - b->ticks) * b->ns_per_tick;
     uint64_t python = since(b->python, b->new_python);
-    uint64_t c = since(b->c, b->new_c), all = b->new_python + b->new_c;
-    int known = b->ticks != 0 && all > 0;
+    uint64_t c = since(b->c, b->new_c);
+    int known = b->ticks != 0;
     b->excess_ns = (double)python * cost_python(r) + (double)c * r->cost_c_ns -
                    wall_ns * r->max_overhead;
-    b->share = known ? (double)(python + c) / (double)all : 0.0;
+    b->window = since(b->steps, steps);
+    b->steps = steps;
+    b->ended = b->look;
     b->ticks = now;
     b->python = b->new_python;
     b->c = b->new_c;
@@ -163,6 +170,13 @@ cost_of(const fp_recorder *r, const fp_keyent *e)
     return is_c(e->key) ? r->cost_c_ns : cost_python(r);
 }
 
+/* Its calls since the look before. */
+static uint64_t
+new_calls(const fp_keyent *e)
+{
+    return since(e->calls_then, e->calls);
+}
+
 /* A generator's places are reached by calls and by resumes; muting one kind
  * would leave the other without its return. */
 static int
@@ -172,6 +186,9 @@ can_be_muted(const fp_recorder *r, const fp_keyent *e)
         (fp_key_tag(e->key) == FP_TAG_PYTHON &&
          fp_code_can_suspend((PyCodeObject *)e->object))) {
         return 0;
+    }
+    if (new_calls(e) < r->budget.window) {
+        return 0; /* not even once a step */
     }
     double self_ns = (double)e->self_ticks * r->budget.ns_per_tick;
     return self_ns <= (double)e->calls * cost_of(r, e) * TRIVIAL;
@@ -185,7 +202,7 @@ choose(fp_recorder *r, uint32_t index)
     const fp_keyent *e = r->keys.entry;
     uint32_t at = b->choices;
     if (at == FP_BUDGET_CHOICES) {
-        if (e[b->choice[at - 1]].calls >= e[index].calls) {
+        if (new_calls(&e[b->choice[at - 1]]) >= new_calls(&e[index])) {
             return;
         }
         at--;
@@ -193,7 +210,8 @@ choose(fp_recorder *r, uint32_t index)
     else {
         b->choices++;
     }
-    for (; at > 0 && e[b->choice[at - 1]].calls < e[index].calls; at--) {
+    for (; at > 0 && new_calls(&e[b->choice[at - 1]]) < new_calls(&e[index]);
+         at--) {
         b->choice[at] = b->choice[at - 1];
     }
     b->choice[at] = index;
@@ -216,16 +234,31 @@ choose_keys(fp_recorder *r, uint32_t *left)
     return 1;
 }
 
+/* What muting it would save. */
+static double
+saved_ns(const fp_recorder *r, const fp_keyent *e)
+{
+    return (double)new_calls(e) * cost_of(r, e);
+}
+
 /* Of the choices, so many as it takes.  1: there are some. */
 static int
 take_choices(fp_recorder *r)
 {
     fp_budget *b = &r->budget;
+    double most = 0.0;
+    for (uint32_t i = 0; i < b->choices; i++) {
+        most += saved_ns(r, &r->keys.entry[b->choice[i]]);
+    }
+    double least = most < b->excess_ns ? b->excess_ns * LEAST_PART : 0.0;
     uint32_t taken = 0;
-    while (taken < b->choices && b->excess_ns > 0.0) {
-        fp_keyent *e = &r->keys.entry[b->choice[taken++]];
-        e->chosen = 1;
-        b->excess_ns -= (double)e->calls * b->share * cost_of(r, e);
+    for (uint32_t i = 0; i < b->choices && b->excess_ns > 0.0; i++) {
+        fp_keyent *e = &r->keys.entry[b->choice[i]];
+        if (saved_ns(r, e) >= least) {
+            e->chosen = 1;
+            b->excess_ns -= saved_ns(r, e);
+            b->choice[taken++] = b->choice[i];
+        }
     }
     b->choices = taken;
     for (fp_thread *t = r->threads; t != NULL; t = t->next) {
@@ -325,7 +358,7 @@ fp_recorder_check_budget(fp_recorder *r, const fp_steps *steps)
     uint32_t left = allowance(r, steps->ticks);
     if (b->stage == FP_BUDGET_COUNTING && count_nodes(r, &left)) {
         b->stage = FP_BUDGET_IDLE;
-        if (is_exceeded(r) && !leave_out_sites(r)) {
+        if (is_exceeded(r, steps->count) && !leave_out_sites(r)) {
             b->stage = FP_BUDGET_CHOOSING;
             b->choices = b->key = 0;
             find_open(r);

@@ -248,7 +248,9 @@ export_counters(const fp_recorder *r)
         "names_dropped", (ull)r->state->names_dropped, "nvtx_without_gil",
         (ull)r->nvtx_without_gil, "nvtx_unmatched", (ull)r->nvtx_unmatched,
         "nvtx_unbalanced", (ull)r->nvtx_unbalanced, "call_sites_off",
-        (ull)r->sites_off, "displaced", (int)r->displaced);
+        (ull)(r->sites_off > r->sites_off_most ? r->sites_off
+                                               : r->sites_off_most),
+        "displaced", (int)r->displaced);
 }
 
 static PyObject *

@@ -219,7 +219,10 @@ slow_c_return(PyObject *self, PyObject *const *args, size_t nargsf,
         learned(r, key, args)) {
         Py_RETURN_NONE;
     }
-    if (FP_LIKELY(key != 0)) {
+    /* A call that switched its place off was not entered, and ends here. */
+    if (FP_LIKELY(key != 0) &&
+        !(FP_UNLIKELY(r->any_muted) && !fp_recorder_stands_in(r, key) &&
+          fp_recorder_is_muted_slow(r, key))) {
         fp_recorder_leave_c(r, key, args[0]);
     }
     Py_RETURN_NONE;
@@ -453,6 +456,10 @@ void
 fp_monitoring_rearm(fp_recorder *r)
 {
     set_call_handler(r);
+    /* The same places are counted again. */
+    r->sites_off_most =
+        r->sites_off > r->sites_off_most ? r->sites_off : r->sites_off_most;
+    r->sites_off = 0;
     /* Where the hook was only out for a while, they will be switched off again. */
     r->state->restart_events = r->any_muted | r->leaves_out_sites;
     fp_tool_restart_events(r->state);

@@ -28,6 +28,7 @@ typedef struct fp_keyent {
     uint32_t look;
     uint32_t open_look; /* ... which found a call of it that goes on */
     uint64_t calls;
+    uint64_t calls_then; /* ... by the last look that counted to its end */
     int64_t self_ticks;
 } fp_keyent;
 

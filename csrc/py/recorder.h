@@ -37,8 +37,11 @@ typedef enum fp_budget_stage {
 typedef struct fp_budget {
     fp_budget_stage stage;
     uint32_t look;   /* number of the look under way */
+    uint32_t ended;  /* ... and of the last one that counted to its end */
     uint32_t key;    /* of the keys, the next one to be looked at */
     int64_t ticks;   /* when the last look ended */
+    uint64_t steps;  /* ... and how many steps there were */
+    uint64_t window; /* steps between the last two */
     uint64_t python; /* calls that it counted */
     uint64_t c;
     uint64_t
@@ -46,7 +49,6 @@ typedef struct fp_budget {
     uint64_t new_c;
     double ns_per_tick; /* 0: not known yet */
     double excess_ns;   /* above what is allowed */
-    double share;       /* of the calls, those since the last look */
     uint32_t choices;
     uint32_t choice[FP_BUDGET_CHOICES]; /* indices of keys, most calls first */
     uint64_t visits;                    /* nodes and keys looked at */
@@ -118,9 +120,10 @@ typedef struct fp_recorder {
     uint8_t initialised;
     uint8_t functions_on;
     uint8_t sections_on;
-    uint8_t paused;   /* calls are not recorded; see paused.h */
-    uint8_t unhooked; /* ... and the hook is out */
-    uint8_t callers;  /* calls that began before the recording are callers */
+    uint8_t paused;    /* calls are not recorded; see paused.h */
+    uint8_t unhooked;  /* ... and the hook is out */
+    uint8_t hook_lent; /* ... for steps without it */
+    uint8_t callers;   /* calls that began before the recording are callers */
     uint8_t builtins;
     uint8_t subcalls;
     uint8_t constructors;
@@ -137,6 +140,7 @@ typedef struct fp_recorder {
     uint8_t any_muted;
     uint8_t leaves_out_sites;  /* of Python functions, for max_overhead */
     uint64_t sites_off;        /* ... which has switched off so many */
+    uint64_t sites_off_most;   /* ... before all were listened to again */
     uint64_t calls_before_off; /* Python calls until then */
     uint8_t has_trace;         /* trace_open() was called */
     fp_trace_log trace;        /* see trace_layer.c */

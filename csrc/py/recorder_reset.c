@@ -9,12 +9,13 @@ unmute(fp_recorder *r)
     for (uint32_t i = 0; i < r->keys.count; i++) {
         r->keys.entry[i].muted = r->keys.entry[i].chosen = 0;
         r->keys.entry[i].calls_before_mute = 0;
+        r->keys.entry[i].calls = r->keys.entry[i].calls_then = 0;
     }
     if (!r->any_muted && !r->leaves_out_sites) {
         return;
     }
     r->any_muted = r->leaves_out_sites = 0;
-    r->sites_off = r->calls_before_off = 0;
+    r->sites_off = r->sites_off_most = r->calls_before_off = 0;
     if (r->functions_on && !r->unhooked &&
         r->backend == FP_BACKEND_MONITORING) {
         fp_monitoring_rearm(r);

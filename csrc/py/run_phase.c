@@ -141,6 +141,7 @@ fp_recorder_begin_unprofiled(fp_recorder *r)
         return 0;
     }
     fp_recorder_pause(r, 1);
+    r->hook_lent = r->unhooked;
     return r->unhooked;
 }
 
@@ -148,8 +149,13 @@ int
 fp_recorder_end_unprofiled(fp_recorder *r, int valid)
 {
     fp_thread *t = r->stepper;
-    int rc = fp_recorder_rehook(r);
-    fp_recorder_resume(r);
+    int rc = 0;
+    /* Else the block was only planned, and who has the hook now keeps it. */
+    if (r->hook_lent) {
+        r->hook_lent = 0;
+        rc = fp_recorder_rehook(r);
+        fp_recorder_resume(r);
+    }
     if (t == NULL || !t->steps->unprofiled || t != fp_recorder_own_thread(r)) {
         return rc;
     }

@@ -76,6 +76,82 @@ def test_a_hot_trivial_function_is_muted_and_named() -> None:
     assert counts(snapshot, "heavy") == (40, 0)
 
 
+def test_a_function_that_costs_nothing_is_not_muted_for_what_others_cost() -> None:
+    def seldom() -> None:
+        pass
+
+    def once_a_step() -> None:
+        pass
+
+    def dear() -> None:
+        for _ in range(3000):
+            pass
+
+    recorder = Recorder(backend="monitoring", max_overhead=0.0001)
+    recorder.set_costs(500.0, 400.0)  # dear() is no trifle: the budget cannot be kept
+    recorder.start_sections()
+    recorder.mark()
+    recorder.enable()
+    seldom()
+    for step in range(40):
+        for _ in range(150):
+            dear()
+        once_a_step()
+        if step % 13 == 12:
+            seldom()
+        recorder.step()
+    recorder.disable()
+    recorder.stop_sections()
+    snapshot = take_snapshot(recorder)
+    muted = {snapshot.keys[m.key].name for m in snapshot.muted}
+    assert not muted & {"seldom", "once_a_step"}
+
+
+def test_the_last_return_of_a_muted_c_function_is_no_stray_one() -> None:
+    def hot_c() -> None:
+        for _ in range(2000):
+            abs(-1)
+
+    recorder = Recorder(backend="monitoring", max_overhead=0.0001)
+    recorder.set_costs(500.0, 400.0)
+    recorder.start_sections()
+    recorder.mark()
+    recorder.enable()
+    for _ in range(40):
+        hot_c()
+        recorder.step()
+    for _ in range(3):
+        recorder.pause_functions(unhook=True)
+        recorder.rehook()
+        recorder.resume_functions()
+        hot_c()
+    recorder.disable()
+    recorder.stop_sections()
+    snapshot = take_snapshot(recorder)
+    assert ABS in {snapshot.keys[m.key].name for m in snapshot.muted}
+    assert "unmatched" not in snapshot.counters
+
+
+def test_a_function_that_is_called_no_more_is_not_muted() -> None:
+    def imported() -> None:
+        pass
+
+    recorder = Recorder(backend="monitoring", max_overhead=0.0001)
+    recorder.set_costs(500.0, 400.0)
+    recorder.start_sections()
+    recorder.mark()
+    recorder.enable()
+    for _ in range(5000):
+        imported()
+    train(recorder, 40)
+    recorder.disable()
+    recorder.stop_sections()
+    snapshot = take_snapshot(recorder)
+    muted = {snapshot.keys[m.key].name for m in snapshot.muted}
+    assert "trivial" in muted
+    assert "imported" not in muted
+
+
 def test_a_muted_function_is_recorded_again_by_the_next_recording() -> None:
     assert run(0.0001).muted
     assert counts(run(0.0), "trivial") == (80_000, 0)
@@ -369,6 +445,23 @@ def test_places_are_listened_to_again_by_the_next_recording() -> None:
         call(abs)
         later.disable()
         assert counts(take_snapshot(later), ABS) == (1, 0)
+
+
+def test_a_place_that_is_switched_off_again_is_one_place() -> None:
+    def sites_off(unhooked: int) -> int:
+        recorder = Recorder(backend="monitoring", max_overhead=0.0001)
+        over_budget(recorder, 40)
+        call(work)
+        for _ in range(unhooked):
+            recorder.pause_functions(unhook=True)
+            recorder.rehook()
+            recorder.resume_functions()
+            call(work)
+        recorder.disable()
+        recorder.stop_sections()
+        return take_snapshot(recorder).counters["call_sites_off"]
+
+    assert sites_off(40) <= sites_off(0) + 5  # of the loop itself
 
 
 def test_a_place_whose_c_function_goes_on_is_not_switched_off() -> None:

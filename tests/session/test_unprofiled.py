@@ -157,6 +157,36 @@ def test_an_operator_window_is_not_in_a_block() -> None:
     assert blocks(prof), "there are others"
 
 
+def test_an_operator_window_keeps_the_hook_that_it_has_taken() -> None:
+    pytest.importorskip("torch")
+    at = blocks(run(backend="setprofile"))[0]
+    options = fastprof.OperatorProfile(
+        enable_cpu_profiling=True,
+        with_stack=True,
+        enable_schedule=True,
+        skip_first=at - 2,
+        wait=0,
+        warmup=1,
+        active=6,
+        repeat=1,
+    )
+    prof = run(operators=options, backend="setprofile")
+    # Seven steps, of which the first that might have been without the hook is apart.
+    assert calls(prof, "work") <= prof.report().steps.measured - 6
+    assert blocks(prof), "there are others"
+
+
+def test_what_blocks_took_is_stated_and_is_no_part_of_a_step() -> None:
+    prof = run(1000)
+    before = prof.report()
+    prof._unprofiled.cost_ns += 10**9
+    after = prof.report()
+    assert after.overhead.estimated_ms == pytest.approx(before.overhead.estimated_ms + 1000.0)
+    assert after.overhead.steps_share == pytest.approx(before.overhead.steps_share)
+    if after.steps.unprofiled is not None and before.steps.unprofiled is not None:
+        assert after.steps.unprofiled.own_ms == pytest.approx(before.steps.unprofiled.own_ms)
+
+
 def test_a_block_is_paid_for_by_the_steps_before_it() -> None:
     class Recorder:
         planned = 0

@@ -171,7 +171,7 @@ def test_a_phase_of_the_run_has_the_costs_of_the_run() -> None:
 def test_the_report_says_it(tmp_path) -> None:
     snapshot = simulated(1.7, 0.4)
     report = build_report(snapshot)
-    assert "120 steps were made without the function hook, in 40 places" in report.overhead.text
+    assert "with those around them in 40 places of the run" in report.overhead.text
     assert "Without fastprof the median step takes" in report.overhead.text
     report.save(tmp_path / "run.fprof")
     again = load(tmp_path / "run.fprof")

@@ -431,9 +431,9 @@ def _measured_in_run(snapshot: Snapshot, correction: Correction) -> str:
     if step is None:
         return ""
     found = (
-        f" {snapshot.steps.apart} steps were made without the function hook, in {step.blocks} "
-        f"places of the run: it adds {duration(step.hook_ms)} to a step. Without fastprof the "
-        f"median step takes {duration(step.ms)} (+- {duration(step.error_ms)})."
+        f" Steps without the function hook were compared with those around them in {step.blocks} "
+        f"places of the run: the hook adds {duration(step.hook_ms)} to a step. Without fastprof "
+        f"the median step takes {duration(step.ms)} (+- {duration(step.error_ms)})."
     )
     if correction.factors is not None:
         found += (
@@ -452,6 +452,9 @@ def _steps_share(whole: Snapshot, *, correct_times: bool) -> float | None:
     correction = correct(view, enabled=correct_times)
     own_ns = whole.meta.get("own_ns")
     own = float(own_ns) if isinstance(own_ns, (int, float)) else None
+    unhooking_ns = whole.meta.get("unprofiled_ns")
+    if own is not None and isinstance(unhooking_ns, (int, float)):
+        own -= unhooking_ns  # in no measured step
     hook = has_functions(whole) and correction.overhead_ns is not None
     if own is None and not hook:
         return None

@@ -59,8 +59,8 @@ def make_notes(snapshot: Snapshot, gpu: GpuReport | None = None) -> tuple[str, .
         )
     if snapshot.steps.apart:
         notes.append(
-            f"Left out of the step statistics: {snapshot.steps.apart} steps that were made without "
-            "the function hook, now and then, to measure what it costs."
+            f"Left out of the step statistics: {snapshot.steps.apart} steps that were set apart, "
+            "now and then, to measure what the function hook costs."
         )
     for name, count in snapshot.counters.items():
         if name == "displaced":

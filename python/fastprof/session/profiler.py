@@ -622,12 +622,16 @@ class Profiler:
         )
 
     def _own_ns(self, snapshot: Snapshot) -> int:
-        """What sections, steps and loaders cost the program: measured, or counted."""
+        """What sections, steps and loaders cost the program: measured, or counted.
+
+        And what it took to take the hook out and put it back, which is in no measured step.
+        """
         section_ns, batch_ns, step_ns = self._section_costs
         entries = sum(section.count for section in snapshot.sections)
         batches = sum(entry.batches for entry in self._registry.entries)
         steps = snapshot.steps.count - self.own_time.steps
-        return self.own_time.ns + round(entries * section_ns + batches * batch_ns + steps * step_ns)
+        counted = round(entries * section_ns + batches * batch_ns + steps * step_ns)
+        return self.own_time.ns + counted + self._unprofiled.cost_ns
 
     def report(self) -> Report:
         """Return what was recorded so far as a :class:`~fastprof.Report`."""
