@@ -292,7 +292,8 @@ look_ahead(fp_gpu *g)
     outlook o;
     pthread_mutex_lock(&g->lock);
     o.records = g->ledger.counters.records;
-    o.may_come = g->ledger.outstanding != 0 || g->ledger.parked_count != 0;
+    o.may_come = fp_ledger_unmatched(&g->ledger) != 0;
+    o.may_come |= g->ledger.outstanding != 0;
     o.must_come = g->taken == 0 && fp_ledger_expects(&g->ledger);
     pthread_mutex_unlock(&g->lock);
     o.may_come |=

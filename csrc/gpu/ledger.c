@@ -124,9 +124,8 @@ fp_ledger_idle(fp_ledger *l, int64_t until)
 int
 fp_ledger_expects(const fp_ledger *l)
 {
-    return l->parked_count != 0 ||
-           (l->outstanding != 0 &&
-            fp_launches_newest(&l->launches) > l->answered_ns);
+    return l->outstanding != 0 &&
+           fp_launches_newest(&l->launches) > l->answered_ns;
 }
 
 void

@@ -177,6 +177,11 @@ fp_ledger_idle(fp_ledger *l, int64_t until);
 int
 fp_ledger_expects(const fp_ledger *l);
 
+/* Activities whose launch has not been told yet.  Launches that are known by now,
+ * though nobody knows their place, are answered. */
+uint32_t
+fp_ledger_unmatched(fp_ledger *l);
+
 /* Nothing was recorded between these two (device clock). */
 void
 fp_ledger_gap(fp_ledger *l, int64_t from, int64_t to);

@@ -127,6 +127,20 @@ fp_ledger_retry_parked(fp_ledger *l, int last)
     l->parked_count = kept;
 }
 
+uint32_t
+fp_ledger_unmatched(fp_ledger *l)
+{
+    uint32_t unmatched = 0;
+    for (uint32_t i = 0; i < l->parked_count; i++) {
+        fp_launch *e = fp_launches_find(&l->launches, l->parked[i].corr);
+        if (e != NULL) {
+            answer(l, e);
+        }
+        unmatched += e == NULL;
+    }
+    return unmatched;
+}
+
 /* ---- records ---- */
 
 /* Where the times of a record are; the rest differs. */

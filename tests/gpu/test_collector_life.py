@@ -691,3 +691,18 @@ assert t.counters["launches"] == 31 and t.counters["syncs"] == 1
 assert t.hows() == {OWN: 31}
 """
     check(fake_gpu, tier, code)
+
+
+def test_a_stop_does_not_wait_for_what_has_come(fake_gpu: FakeGpu) -> None:
+    """Where a launch of a thread without a section belongs is decided last, but it is answered."""
+    code = """
+r = begin("external")
+work()
+in_thread(lambda: fakegpu.launch("k", 1000))
+r.gpu_flush(10)
+began = time.monotonic()
+end(r)
+# The grace is 2 s, the silence after which nothing more is awaited 1 s.
+assert time.monotonic() - began < 0.9, time.monotonic() - began
+"""
+    check(fake_gpu, "external", code)
