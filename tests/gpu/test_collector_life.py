@@ -697,8 +697,8 @@ def test_a_stop_does_not_wait_for_what_has_come(fake_gpu: FakeGpu) -> None:
     """Where a launch of a thread without a section belongs is decided last, but it is answered."""
     code = """
 r = begin("external")
-work()
-in_thread(lambda: fakegpu.launch("k", 1000))
+fakegpu.Engine().run_backward(["b"])
+in_thread(lambda: fakegpu.Engine().run_backward(["b"]))
 r.gpu_flush(10)
 began = time.monotonic()
 end(r)
