@@ -222,7 +222,12 @@ def test_places_of_other_records_are_found_in_the_smaller_tree(
         ]
         for s in (full, folded)
     ]
-    assert kept[0] == kept[1]
+    assert [(where, calls) for where, _, calls in kept[0]] == [
+        (where, calls) for where, _, calls in kept[1]
+    ]
+    # The clock's scale is a little better known when the second export is made.
+    ns = [[ns for _, ns, _ in rows] for rows in kept]
+    assert ns[0] == pytest.approx(ns[1], rel=1e-3, abs=2)
     assert kept[0]
     assert folded.phases == full.phases
     assert {p.name for p in folded.phases} >= {RUN_PHASES[SETUP], RUN_PHASES[STEPS]}
