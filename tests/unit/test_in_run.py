@@ -187,3 +187,17 @@ def test_every_kind_of_cost_is_scaled() -> None:
     assert after.slowdown == 2.0
     for i, kind in enumerate(kinds):
         assert getattr(after, kind) == EventCost(2 * i, 4 * i)
+
+
+def test_a_hook_that_seems_to_save_time_costs_nothing_that_can_be_measured() -> None:
+    snapshot = simulated(1.0)
+    rows = tuple(
+        replace(row, plain_ns=row.hooked_ns + 100 * (i % 5) - 100)
+        for i, row in enumerate(snapshot.steps.unprofiled)
+    )
+    report = build_report(replace(snapshot, steps=replace(snapshot.steps, unprofiled=rows)))
+    step = report.steps.unprofiled
+    assert step is not None
+    assert step.hook_ms == 0
+    assert step.cost >= 0
+    assert "the hook adds at most" in report.overhead.text

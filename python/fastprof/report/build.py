@@ -430,9 +430,12 @@ def _measured_in_run(snapshot: Snapshot, correction: Correction) -> str:
     step = unprofiled_step(snapshot)
     if step is None:
         return ""
+    adds = duration(step.hook_ms)
+    if step.hook_ms <= step.error_ms:
+        adds = f"at most {duration(step.hook_ms + step.error_ms)}"
     found = (
         f" Steps without the function hook were compared with those around them in {step.blocks} "
-        f"places of the run: the hook adds {duration(step.hook_ms)} to a step. Without fastprof "
+        f"places of the run: the hook adds {adds} to a step. Without fastprof "
         f"the median step takes {duration(step.ms)} (+- {duration(step.error_ms)})."
     )
     if correction.factors is not None:

@@ -104,13 +104,15 @@ def unprofiled_step(snapshot: Snapshot) -> UnprofiledStep | None:
         v for v in (meta.get("own_ns"), meta.get("unprofiled_ns")) if isinstance(v, (int, float))
     ]
     own_ns = max(0.0, own[0] - sum(own[1:])) / snapshot.steps.count if own else 0.0
-    step_ns = median(walls) - hook.value - own_ns
+    # No hook makes a program faster: what is below 0 is chance.
+    hook_ns = max(0.0, hook.value)
+    step_ns = median(walls) - hook_ns - own_ns
     if step_ns <= 0 or hook.error > _KNOWN_STEP * step_ns:
         return None
     return UnprofiledStep(
         ms=step_ns / 1e6,
         error_ms=hook.error / 1e6,
-        hook_ms=hook.value / 1e6,
+        hook_ms=hook_ns / 1e6,
         own_ms=own_ns / 1e6,
         blocks=len(snapshot.steps.unprofiled),
     )
