@@ -190,5 +190,5 @@ def test_random_programs_conserve_what_was_delivered(fake_gpu: FakeGpu, tier: st
 @pytest.mark.slow
 @pytest.mark.parametrize("tier", ["callbacks", "external"])
 def test_many_random_programs_conserve_what_was_delivered(fake_gpu: FakeGpu, tier: str) -> None:
-    examples = os.environ.get("FASTPROF_RANDOM_EXAMPLES", "300")
+    examples = os.environ.get("FASTPROF_RANDOM_EXAMPLES", "100")
     children.ok(fake_gpu, PROGRAM, tier, examples, "2", timeout=3600)
