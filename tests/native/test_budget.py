@@ -8,7 +8,8 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 from fastprof.capture import Recorder
@@ -45,7 +46,9 @@ def train(recorder: Recorder, steps: int) -> None:
         recorder.step()
 
 
-def run(max_overhead: float, steps: int = 40) -> Snapshot:
+@contextmanager
+def recording(max_overhead: float = 0.0001) -> Iterator[Recorder]:
+    """Record the block; the first step begins with it."""
     recorder = Recorder(backend="monitoring", max_overhead=max_overhead)
     # The cost is given, not measured, and high: what takes eight times as long is no trifle,
     # and on a busy machine a trifle takes long.
@@ -53,9 +56,14 @@ def run(max_overhead: float, steps: int = 40) -> Snapshot:
     recorder.start_sections()
     recorder.mark()
     recorder.enable()
-    train(recorder, steps)
+    yield recorder
     recorder.disable()
     recorder.stop_sections()
+
+
+def run(max_overhead: float, steps: int = 40) -> Snapshot:
+    with recording(max_overhead) as recorder:
+        train(recorder, steps)
     return take_snapshot(recorder)
 
 
@@ -87,21 +95,15 @@ def test_a_function_that_costs_nothing_is_not_muted_for_what_others_cost() -> No
         for _ in range(3000):
             pass
 
-    recorder = Recorder(backend="monitoring", max_overhead=0.0001)
-    recorder.set_costs(500.0, 400.0)  # dear() is no trifle: the budget cannot be kept
-    recorder.start_sections()
-    recorder.mark()
-    recorder.enable()
-    seldom()
-    for step in range(40):
-        for _ in range(150):
-            dear()
-        once_a_step()
-        if step % 13 == 12:
-            seldom()
-        recorder.step()
-    recorder.disable()
-    recorder.stop_sections()
+    with recording() as recorder:  # dear() is no trifle: the budget cannot be kept
+        seldom()
+        for step in range(40):
+            for _ in range(150):
+                dear()
+            once_a_step()
+            if step % 13 == 12:
+                seldom()
+            recorder.step()
     snapshot = take_snapshot(recorder)
     muted = {snapshot.keys[m.key].name for m in snapshot.muted}
     assert not muted & {"seldom", "once_a_step"}
@@ -112,21 +114,15 @@ def test_the_last_return_of_a_muted_c_function_is_no_stray_one() -> None:
         for _ in range(2000):
             abs(-1)
 
-    recorder = Recorder(backend="monitoring", max_overhead=0.0001)
-    recorder.set_costs(500.0, 400.0)
-    recorder.start_sections()
-    recorder.mark()
-    recorder.enable()
-    for _ in range(40):
-        hot_c()
-        recorder.step()
-    for _ in range(3):
-        recorder.pause_functions(unhook=True)
-        recorder.rehook()
-        recorder.resume_functions()
-        hot_c()
-    recorder.disable()
-    recorder.stop_sections()
+    with recording() as recorder:
+        for _ in range(40):
+            hot_c()
+            recorder.step()
+        for _ in range(3):
+            recorder.pause_functions(unhook=True)
+            recorder.rehook()
+            recorder.resume_functions()
+            hot_c()
     snapshot = take_snapshot(recorder)
     assert ABS in {snapshot.keys[m.key].name for m in snapshot.muted}
     assert "unmatched" not in snapshot.counters
@@ -136,16 +132,10 @@ def test_a_function_that_is_called_no_more_is_not_muted() -> None:
     def imported() -> None:
         pass
 
-    recorder = Recorder(backend="monitoring", max_overhead=0.0001)
-    recorder.set_costs(500.0, 400.0)
-    recorder.start_sections()
-    recorder.mark()
-    recorder.enable()
-    for _ in range(5000):
-        imported()
-    train(recorder, 40)
-    recorder.disable()
-    recorder.stop_sections()
+    with recording() as recorder:
+        for _ in range(5000):
+            imported()
+        train(recorder, 40)
     snapshot = take_snapshot(recorder)
     muted = {snapshot.keys[m.key].name for m in snapshot.muted}
     assert "trivial" in muted
@@ -179,15 +169,9 @@ def test_a_function_that_is_open_is_not_muted() -> None:
             heavy()
             recorder.step()
 
-    recorder = Recorder(backend="monitoring", max_overhead=0.0001)
-    recorder.set_costs(500.0, 400.0)
-    recorder.start_sections()
-    recorder.mark()
-    recorder.enable()
-    wrapped(steps, recorder)
-    heavy()
-    recorder.disable()
-    recorder.stop_sections()
+    with recording() as recorder:
+        wrapped(steps, recorder)
+        heavy()
     snapshot = take_snapshot(recorder)
     assert "trivial" in {snapshot.keys[m.key].name for m in snapshot.muted}
     assert ancestors(snapshot, "heavy") == {("wrapped", "steps"): 40, (): 1}
@@ -208,23 +192,17 @@ def test_a_function_in_which_another_thread_stands_is_not_muted() -> None:
         shared(True)
         heavy()
 
-    recorder = Recorder(backend="monitoring", max_overhead=0.0001)
-    recorder.set_costs(500.0, 400.0)
-    recorder.start_sections()
-    recorder.mark()
-    recorder.enable()
-    thread = threading.Thread(target=serve)
-    thread.start()
-    turns[1].get()
-    for _ in range(40):
-        for _ in range(2000):
-            shared(False)
-        heavy()
-        recorder.step()
-    turns[0].put(1)
-    thread.join()
-    recorder.disable()
-    recorder.stop_sections()
+    with recording() as recorder:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        turns[1].get()
+        for _ in range(40):
+            for _ in range(2000):
+                shared(False)
+            heavy()
+            recorder.step()
+        turns[0].put(1)
+        thread.join()
     snapshot = take_snapshot(recorder)
     assert [path[-1:] for path in ancestors(snapshot, "heavy") if path] == [("serve",)]
     assert "unbalanced" not in snapshot.counters
@@ -245,27 +223,21 @@ def test_a_call_that_began_in_a_pause_may_be_muted_while_it_goes_on() -> None:
         shared(turns[0].get)  # begins in the pause, ends when it is muted
         heavy()
 
-    recorder = Recorder(backend="monitoring", max_overhead=0.0001)
-    recorder.set_costs(500.0, 400.0)
-    recorder.start_sections()
-    recorder.mark()
-    recorder.enable()
-    thread = threading.Thread(target=serve)
-    thread.start()
-    turns[1].get()
-    recorder.pause_functions()
-    turns[0].put(1)
-    wait_for_sleeping_threads()
-    recorder.resume_functions()
-    for _ in range(40):
-        for _ in range(2000):
-            shared(None)
-        heavy()
-        recorder.step()
-    turns[0].put(1)
-    thread.join()
-    recorder.disable()
-    recorder.stop_sections()
+    with recording() as recorder:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        turns[1].get()
+        recorder.pause_functions()
+        turns[0].put(1)
+        wait_for_sleeping_threads()
+        recorder.resume_functions()
+        for _ in range(40):
+            for _ in range(2000):
+                shared(None)
+            heavy()
+            recorder.step()
+        turns[0].put(1)
+        thread.join()
     snapshot = take_snapshot(recorder)
     assert "shared" in {snapshot.keys[m.key].name for m in snapshot.muted}
     above = [path for path in ancestors(snapshot, "heavy") if path]
@@ -276,26 +248,20 @@ def test_a_call_that_began_in_a_pause_may_be_muted_while_it_goes_on() -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_muted_function_is_recorded_in_a_forked_child() -> None:
-    recorder = Recorder(backend="monitoring", max_overhead=0.0001)
-    recorder.set_costs(500.0, 400.0)
-    recorder.start_sections()
-    recorder.mark()
-    recorder.enable()
-    train(recorder, 40)
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            recorder.enable()
-            hot(1000)
-            recorder.disable()
-            snapshot = take_snapshot(recorder)
-            os.write(writing, b"%d %d" % (counts(snapshot, "trivial")[0], len(snapshot.muted)))
-        finally:
-            os._exit(0)
-    os.waitpid(child, 0)
-    recorder.disable()
-    recorder.stop_sections()
+    with recording() as recorder:
+        train(recorder, 40)
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                recorder.enable()
+                hot(1000)
+                recorder.disable()
+                snapshot = take_snapshot(recorder)
+                os.write(writing, b"%d %d" % (counts(snapshot, "trivial")[0], len(snapshot.muted)))
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
     assert take_snapshot(recorder).muted
     assert os.read(reading, 100) == b"1000 0"
 
@@ -348,21 +314,15 @@ def contexts(side: int) -> Callable[[], None]:
 
 def test_a_look_at_many_contexts_is_spread_over_steps() -> None:
     """All at once they took 10 to 100 ms of one step, which then looked slow."""
-    recorder = Recorder(backend="monitoring", max_overhead=0.0001)
-    recorder.set_costs(500.0, 400.0)
-    recorder.start_sections()
-    recorder.mark()
-    recorder.enable()
-    contexts(100)()
-    visits, seen, was = [], 0, 0
-    for _ in range(1200):
-        hot(200)
-        began = time.perf_counter_ns()
-        recorder.step()
-        visits.append((recorder.budget_visits - seen, began - was))
-        seen, was = recorder.budget_visits, began
-    recorder.disable()
-    recorder.stop_sections()
+    with recording() as recorder:
+        contexts(100)()
+        visits, seen, was = [], 0, 0
+        for _ in range(1200):
+            hot(200)
+            began = time.perf_counter_ns()
+            recorder.step()
+            visits.append((recorder.budget_visits - seen, began - was))
+            seen, was = recorder.budget_visits, began
     snapshot = take_snapshot(recorder)
     # More in longer steps: at most one per 10 us of the step.
     assert all(n <= 256 + (ns + 10_000_000) / 10_000 for n, ns in visits)

@@ -6,6 +6,8 @@ from dataclasses import replace
 
 from fastprof.report import build_report
 from fastprof.report.correct import correct
+from fastprof.snapshot import Snapshot, Steps
+from fastprof.snapshot_phases import PhaseTime
 from hypothesis import given
 from hypothesis import strategies as st
 from unit.cprofile_model import replay
@@ -199,3 +201,16 @@ def test_nothing_is_lost_between_raw_overhead_and_clamped(threads, python, resum
     nodes = sum(len(t.nodes) for t in snapshot.threads)
     assert all(ns >= 0 for column in result.self_ns for ns in column)
     assert abs(raw - corrected - (result.overhead_ns - result.clamped_ns)) <= nodes / 2 + 1
+
+
+def test_a_report_makes_its_view_and_corrects_it_once(monkeypatch) -> None:
+    made = []
+    only = Snapshot.only
+    monkeypatch.setattr(Snapshot, "only", lambda self, *n: made.append(n) or only(self, *n))
+    build = Builder()
+    build.thread(Node(py("work"), 5, 5_000))
+    snapshot = build.snapshot(
+        steps=Steps(count=5, sum_ns=5_000), phases=(PhaseTime("steps", 5_000, 1),)
+    )
+    assert build_report(snapshot).phase == "steps"
+    assert made == [("steps",)]

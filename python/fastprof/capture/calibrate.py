@@ -31,10 +31,9 @@ from fastprof.snapshot import Calibration, EventCost
 
 _ROUNDS = 8
 
-#: Entries, batches and steps in a round of what sections cost.
+#: What sections cost: rounds, and entries and batches in each.
 _SECTION_ROUNDS = 7
 _CALLS = 1000
-
 
 #: Steps that are ended to see what that costs, and how long each of them is.
 _STEPS = 50

@@ -12,7 +12,7 @@ nothing, so a negative result becomes 0 and what that hides is stated.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import compress, islice
 
 from fastprof.report.in_run import HookFactors, hook_factors, scaled
@@ -64,15 +64,14 @@ def _correct(snapshot: Snapshot, enabled: bool) -> Correction:
     raw = tuple(t.nodes.self_ns for t in snapshot.threads)
     if snapshot.meta.get("timer") == "external":
         return Correction(raw, False, None, 0, "an external timer was used")
-    if snapshot.calibration is None:
+    calibration = snapshot.calibration
+    if calibration is None:
         return Correction(raw, False, None, 0, "the hook's cost was not calibrated")
-    costs = _key_costs(snapshot.calibration, snapshot.keys)
+    costs = _key_costs(calibration, snapshot.keys)
     columns: list[tuple[int, ...]] = []
     overhead = 0.0
     clamped = 0.0
-    needs = [
-        _hook_ns(tree, snapshot.keys, costs, snapshot.calibration) for tree in snapshot.threads
-    ]
+    needs = [_hook_ns(tree, snapshot.keys, costs, calibration) for tree in snapshot.threads]
     often = _called_often(snapshot)
     # What the hook costs this program, where the run says so.
     factors: HookFactors | None = (
@@ -80,7 +79,7 @@ def _correct(snapshot: Snapshot, enabled: bool) -> Correction:
     )
     snapshot.known[HOOK] = factors
     if factors is not None:
-        snapshot = replace(snapshot, calibration=scaled(snapshot.calibration, factors))
+        calibration = scaled(calibration, factors)
         needs = [[factors.calls * cost for cost in need] for need in needs]
     for tree, need in zip(snapshot.threads, needs, strict=True):
         overhead += sum(need)
@@ -94,7 +93,7 @@ def _correct(snapshot: Snapshot, enabled: bool) -> Correction:
                 ]
             )
         )
-    slower = 1.0 - 1.0 / snapshot.calibration.slowdown if snapshot.calibration else 0.0
+    slower = 1.0 - 1.0 / calibration.slowdown
     bytecode = _bytecode_ns(columns, often, slower)
     if not enabled:
         return Correction(raw, False, round(overhead), 0, "correction was switched off", bytecode)

@@ -61,10 +61,16 @@ def chosen_phase(snapshot: Snapshot, phase: str | None) -> str:
 
 
 def view_of(snapshot: Snapshot, phase: str) -> Snapshot:
-    """Return what happened in ``phase``, which :func:`chosen_phase` has returned."""
+    """Return what happened in ``phase``, which :func:`chosen_phase` has returned.
+
+    Made once per snapshot and phase: a report asks several times, and has its times corrected.
+    """
     if phase == ALL or not snapshot.phases:
         return snapshot
-    view = snapshot.only(phase)
+    name = f"view {phase}"
+    view: Snapshot | None = snapshot.known.get(name)
+    if view is None:
+        view = snapshot.known[name] = snapshot.only(phase)
     if HOOK in snapshot.known:
         view.known[HOOK] = snapshot.known[HOOK]
     return view
