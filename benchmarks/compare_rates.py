@@ -26,7 +26,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import fastprof
-from fastprof.analysis.compare.significance import Series, decide, effect_of_steps
+from fastprof.comparison.stats.significance import Series, decide, effect_of_steps
 
 LEVEL = 0.95
 SHIFT = 0.05

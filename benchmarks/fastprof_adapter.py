@@ -103,8 +103,8 @@ def final_report(
     The recording is made up: per context its parent and the number of its function.
     """
     from fastprof.cli.summary import print_summary
-    from fastprof.exporters import fprof
-    from fastprof.exporters.pstats_ import stats_dict, write_stats
+    from fastprof.export.pstats_ import stats_dict, write_stats
+    from fastprof.read import fprof
     from fastprof.report import build_report
     from fastprof.snapshot import (
         Calibration,

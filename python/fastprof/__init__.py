@@ -43,19 +43,19 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from fastprof.analysis.compare import Comparison, check, compare
     from fastprof.capture.options import BusyError
+    from fastprof.comparison import Comparison, check, compare
     from fastprof.errors import CheckError, ConditionError, LoadError, StateError
-    from fastprof.exporters.loading import load
-    from fastprof.exporters.merging import merge
-    from fastprof.integrations.torch_data import wrap
+    from fastprof.integrations._torch.data import wrap
+    from fastprof.read.load import load
+    from fastprof.read.merge import merge
     from fastprof.report import Report
     from fastprof.report.ranks import RankReport
     from fastprof.session.cprofile import Profile, run, runctx
-    from fastprof.session.operators import OperatorProfile
+    from fastprof.session.operators.profile import OperatorProfile
+    from fastprof.session.output.trace import TraceOptions
     from fastprof.session.profiler import Profiler
     from fastprof.session.schedule import Schedule
-    from fastprof.session.trace import TraceOptions
     from fastprof.session.training import start_training_profiling, step
     from fastprof.snapshot import Snapshot, SnapshotError
 
@@ -69,7 +69,7 @@ _LAZY = {
     "CANONICAL_SECTIONS": "fastprof.capture.sections",
     "CHECKPOINTING": "fastprof.capture.sections",
     "CheckError": "fastprof.errors",
-    "Comparison": "fastprof.analysis.compare",
+    "Comparison": "fastprof.comparison",
     "ConditionError": "fastprof.errors",
     "DATA_LOADING": "fastprof.capture.sections",
     "EMA_UPDATE": "fastprof.capture.sections",
@@ -77,7 +77,7 @@ _LAZY = {
     "METRICS_COMPUTATION": "fastprof.capture.sections",
     "LoadError": "fastprof.errors",
     "OPTIMIZER_STEP": "fastprof.capture.sections",
-    "OperatorProfile": "fastprof.session.operators",
+    "OperatorProfile": "fastprof.session.operators.profile",
     "Profile": "fastprof.session.cprofile",
     "Profiler": "fastprof.session.profiler",
     "RankReport": "fastprof.report.ranks",
@@ -88,17 +88,17 @@ _LAZY = {
     "Snapshot": "fastprof.snapshot",
     "SnapshotError": "fastprof.snapshot",
     "StateError": "fastprof.errors",
-    "TraceOptions": "fastprof.session.trace",
-    "check": "fastprof.analysis.compare",
-    "compare": "fastprof.analysis.compare",
-    "load": "fastprof.exporters.loading",
-    "merge": "fastprof.exporters.merging",
+    "TraceOptions": "fastprof.session.output.trace",
+    "check": "fastprof.comparison",
+    "compare": "fastprof.comparison",
+    "load": "fastprof.read.load",
+    "merge": "fastprof.read.merge",
     "profile_section": "fastprof.capture.sections",
     "run": "fastprof.session.cprofile",
     "runctx": "fastprof.session.cprofile",
     "start_training_profiling": "fastprof.session.training",
     "step": "fastprof.session.training",
-    "wrap": "fastprof.integrations.torch_data",
+    "wrap": "fastprof.integrations._torch.data",
 }
 
 __all__ = [
@@ -159,7 +159,7 @@ def __dir__() -> list[str]:
 
 
 def _start_if_asked() -> None:
-    from fastprof.session.switch import MODE
+    from fastprof.session.environment.switch import MODE
 
     if MODE == "off":
         try:

@@ -132,7 +132,7 @@ def test_a_folder_of_ranks_is_all_of_them_for_merge_and_the_first_for_report(
     for rank in (0, 1, 10):
         saved(tmp_path / "job" / f"rank{rank}_train_profile.fprof", 1 + rank)
     assert sorted_calls(tmp_path) == 1
-    from fastprof.exporters.newest import ranks_of_newest
+    from fastprof.read.newest import ranks_of_newest
 
     names = [os.path.basename(path) for path in ranks_of_newest(tmp_path)]
     assert names == [f"rank{rank}_train_profile.fprof" for rank in (0, 1, 10)]

@@ -14,7 +14,7 @@ from typing import Any
 
 import fastprof
 import pytest
-from fastprof.cli.endings import Endings
+from fastprof.cli.exit_hooks import Endings
 from helpers import ChildResult, run_child
 
 SOURCE_PATH = str(Path(fastprof.__file__).parent.parent)
@@ -230,7 +230,7 @@ def test_the_table_of_functions_is_made_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from fastprof.cli import run_command
-    from fastprof.exporters import pstats_
+    from fastprof.export import pstats_
 
     profile = fastprof.Profile()
     profile.runcall(sorted, [3, 1, 2], key=abs)

@@ -10,7 +10,7 @@ from typing import Any
 import fastprof
 import pytest
 from fastprof.cli.progress import Progress
-from fastprof.session.limits import steps_wanted
+from fastprof.session.environment.step_limit import steps_wanted
 from helpers import ChildResult, run_child
 
 SOURCE_PATH = str(Path(fastprof.__file__).parent.parent)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 import pytest
-from fastprof.analysis.thresholds import LIMITS, TARGETS
 from fastprof.cli import main
+from fastprof.findings.thresholds import LIMITS, TARGETS
 from fastprof.report import build_report
 from unit.gpu_runs import gpu_training_run
 

@@ -21,7 +21,7 @@ accelerate = pytest.importorskip("accelerate")
 import fastprof  # noqa: E402
 from accelerate import Accelerator  # noqa: E402
 from accelerate.utils import ProfileKwargs  # noqa: E402
-from fastprof.integrations._common import operator_options  # noqa: E402
+from fastprof.integrations._session.common import operator_options  # noqa: E402
 from fastprof.integrations.accelerate import FastprofKwargs, attach, profile  # noqa: E402
 from helpers import run_command  # noqa: E402
 from torch.utils.data import DataLoader  # noqa: E402

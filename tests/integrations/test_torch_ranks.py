@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from fastprof.exporters.merging import merge
+from fastprof.read.merge import merge
 from helpers import child_env, time_scale
 
 pytest.importorskip("torch.distributed")

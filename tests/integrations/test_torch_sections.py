@@ -18,7 +18,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from fastprof import profile_section  # noqa: E402
-from fastprof.integrations import torch_loop, torch_owner  # noqa: E402
+from fastprof.integrations import torch_loop  # noqa: E402
+from fastprof.integrations._torch import owner as torch_owner  # noqa: E402
 from loops import Recording, train_keys, val_keys  # noqa: E402
 from torch_programs import Items, Model, SlowSGD, Truth, loader  # noqa: E402
 

@@ -85,7 +85,7 @@ sys.exit(not result.wasSuccessful())
 
 
 def test_cpythons_own_tests_pass(backend: str, tmp_path: object) -> None:
-    pytest.importorskip("fastprof.exporters.pstats_")
+    pytest.importorskip("fastprof.export.pstats_")
     import os
     from pathlib import Path
 

@@ -14,7 +14,7 @@ from fastprof.capture.convert import take_snapshot
 from fastprof.report import build_report
 from fastprof.report.origin import begins_import, import_class, is_users
 from fastprof.snapshot import Key, Snapshot
-from fastprof.snapshot_phases import RUN_PHASES
+from fastprof.snapshot.run_phases import RUN_PHASES
 
 STEPS, SETUP = 0, 1
 TOGETHER = {

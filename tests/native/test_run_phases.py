@@ -10,7 +10,7 @@ from fastprof._core import Recorder, profile_section
 from fastprof.capture.convert import take_snapshot
 from fastprof.report import build_report
 from fastprof.snapshot import Snapshot
-from fastprof.snapshot_phases import RUN_PHASES
+from fastprof.snapshot.run_phases import RUN_PHASES
 
 STEPS, SETUP, WARMUP, VALIDATION, CHECKPOINT, OUTSIDE, UNPROFILED = range(7)
 MS = 1_000_000

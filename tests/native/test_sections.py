@@ -11,7 +11,7 @@ import sys
 import fastprof
 import pytest
 from fastprof import profile_section
-from fastprof.session.periodic import timings
+from fastprof.session.output.periodic import timings
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -9,7 +9,7 @@ import pytest
 from fastprof._core import Recorder, profile_section
 from fastprof.capture.convert import take_snapshot
 from fastprof.snapshot import Snapshot
-from fastprof.snapshot_phases import RUN_PHASES
+from fastprof.snapshot.run_phases import RUN_PHASES
 
 UNPROFILED = RUN_PHASES.index("unprofiled")
 SKIP, STEPS, EVERY, BLOCK = 2, 58, 12, 3

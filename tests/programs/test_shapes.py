@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from fastprof.integrations import torch_loop  # noqa: E402
-from fastprof.snapshot_phases import RUN_PHASES  # noqa: E402
+from fastprof.snapshot.run_phases import RUN_PHASES  # noqa: E402
 from programs.naps import Naps  # noqa: E402
 from programs.shapes import PROGRAMS  # noqa: E402
 

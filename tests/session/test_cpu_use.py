@@ -10,7 +10,7 @@ import types
 
 import fastprof
 import pytest
-from fastprof.session.cpu_use import CpuUse, used_ns
+from fastprof.session.environment.cpu_use import CpuUse, used_ns
 from helpers import run_child
 
 MS = 1_000_000

@@ -8,8 +8,8 @@ from importlib.machinery import ModuleSpec
 from typing import Any
 
 import pytest
-from fastprof.integrations.torch_import import TorchImport
-from fastprof.session.cuda_init import CudaInit
+from fastprof.integrations._torch.importing import TorchImport
+from fastprof.session.gpu.cuda_init import CudaInit
 
 
 class Empty:

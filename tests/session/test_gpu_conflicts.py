@@ -11,8 +11,8 @@ import fastprof
 import pytest
 from fake_gpu import FakeGpu, found, recorder_with
 from fastprof import capture
-from fastprof.session.conflicts import Conflicts
-from fastprof.session.operators_foreign import ForeignProfiler
+from fastprof.session.gpu.rival_profilers import Conflicts
+from fastprof.session.operators.user_profiler import ForeignProfiler
 
 
 class Torch(types.ModuleType):

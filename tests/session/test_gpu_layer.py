@@ -16,9 +16,9 @@ import pytest
 from fake_gpu import FakeGpu, found, recorder_with
 from fastprof import BusyError, capture
 from fastprof.cli import run_command
-from fastprof.session.cuda_init import CudaInit
 from fastprof.session.faults import Faults
-from fastprof.session.gpu import FLUSH_LIMIT_S, STOP_LIMIT_S, GpuLayer
+from fastprof.session.gpu.cuda_init import CudaInit
+from fastprof.session.gpu.layer import FLUSH_LIMIT_S, STOP_LIMIT_S, GpuLayer
 from helpers import run_child
 
 
@@ -80,7 +80,7 @@ def test_true_initialises_cuda_and_auto_does_not(fake) -> None:
 def test_nothing_is_asked_with_gpu_false_or_when_switched_off(fake, monkeypatch) -> None:
     run(200, gpu=False)
     run(200, enabled=False)
-    monkeypatch.setattr(fastprof.session.switch, "MODE", "off")
+    monkeypatch.setattr(fastprof.session.environment.switch, "MODE", "off")
     run(200, gpu=True)
     assert gpu_calls(fake) == []
 
@@ -295,7 +295,7 @@ def test_the_real_torch_runs_what_is_queued(imported) -> None:
 
 REAL_TORCH = """
 import sys
-from fastprof.session.cuda_init import CudaInit
+from fastprof.session.gpu.cuda_init import CudaInit
 
 told = []
 init = CudaInit(lambda: told.append(1))

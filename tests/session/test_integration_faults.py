@@ -6,7 +6,7 @@ import logging
 
 import fastprof
 import pytest
-from fastprof.integrations._common_session import Session
+from fastprof.integrations._session.session import Session
 
 
 @pytest.fixture(autouse=True)

@@ -17,10 +17,10 @@ from pathlib import Path
 import fastprof
 import pytest
 from fastprof.report.figures import duration
-from fastprof.session import worker_stats
 from fastprof.session.faults import Faults
-from fastprof.session.worker_profiles import MergedTree, WorkerProfiles
-from fastprof.session.worker_side import WorkerInit
+from fastprof.session.loaders import worker_stats
+from fastprof.session.loaders.worker_profiles import MergedTree, WorkerProfiles
+from fastprof.session.loaders.worker_side import WorkerInit
 
 torch = pytest.importorskip("torch")
 # More workers than the machine has processors are no fault here.
@@ -439,7 +439,7 @@ def test_worker_functions_and_the_loops_own_are_apart() -> None:
 
 
 def test_many_worker_processes_are_merged_during_the_run(monkeypatch) -> None:
-    monkeypatch.setattr("fastprof.session.worker_profiles._MANY", 2)
+    monkeypatch.setattr("fastprof.session.loaders.worker_profiles._MANY", 2)
     with profiler(worker_functions=True) as prof:
         for epoch in range(3):
             list(prof.loader(loader_of(Sleepy(8, ms=0)), "main"))
@@ -508,7 +508,7 @@ def test_trees_of_processes_add_up() -> None:
 
 
 def test_a_merged_tree_is_bounded(monkeypatch) -> None:
-    monkeypatch.setattr("fastprof.session.worker_profiles.MAX_ROWS", 2)
+    monkeypatch.setattr("fastprof.session.loaders.worker_profiles.MAX_ROWS", 2)
     merged = MergedTree()
     merged.add(worker_file())
     assert (len(merged.nodes), merged.dropped) == (2, 1)

@@ -7,7 +7,7 @@ import gc
 
 import fastprof
 import pytest
-from fastprof.session.loaders import LoaderRegistry
+from fastprof.session.loaders.timing import LoaderRegistry
 
 
 class Batches:

@@ -14,7 +14,7 @@ import fastprof
 import pytest
 from fastprof import profile_section
 from fastprof.session.faults import Faults
-from fastprof.session.memory import (
+from fastprof.session.gpu.memory import (
     MAX_SAMPLES,
     MAX_SECTIONS,
     OTHER_SECTIONS,

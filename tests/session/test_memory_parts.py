@@ -7,12 +7,12 @@ import types
 
 import fastprof
 import pytest
-from fastprof.exporters.tables import all_tables
 from fastprof.report import build_report
-from fastprof.session import memory_parts
-from fastprof.session.memory import MemorySampler
-from fastprof.session.memory_parts import OptimizerMemory, sizes
+from fastprof.session.gpu import memory_parts
+from fastprof.session.gpu.memory import MemorySampler
+from fastprof.session.gpu.memory_parts import OptimizerMemory, sizes
 from fastprof.snapshot import Snapshot, SnapshotError
+from fastprof.tables.report import all_tables
 
 torch = pytest.importorskip("torch")
 GIB = 1 << 30

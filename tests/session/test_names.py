@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from fastprof.session.names import component_among
+from fastprof.session.output.metric_names import component_among
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import fastprof
 import pytest
-from fastprof.session.operators import OperatorProfile
+from fastprof.session.operators.profile import OperatorProfile
 from fastprof.session.schedule import Schedule
 
 

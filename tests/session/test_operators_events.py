@@ -7,7 +7,7 @@ import threading
 from typing import Any
 
 import pytest
-from fastprof.session.operators_events import WindowEvents
+from fastprof.session.operators.events import WindowEvents
 
 torch = pytest.importorskip("torch")
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import fastprof
 import pytest
-from fastprof.session import operators_limit
-from fastprof.session.operators import OperatorProfile
-from fastprof.session.operators_limit import EventLimit
+from fastprof.session.operators import limit as operators_limit
+from fastprof.session.operators.limit import EventLimit
+from fastprof.session.operators.profile import OperatorProfile
 from helpers import run_child
 
 torch = pytest.importorskip("torch")

@@ -14,8 +14,8 @@ from typing import Any
 import fastprof
 import pytest
 from fastprof import profile_section
-from fastprof.session import operators_windows
-from fastprof.session.operators import OperatorProfile
+from fastprof.session.operators import windows as operators_windows
+from fastprof.session.operators.profile import OperatorProfile
 
 torch = pytest.importorskip("torch")
 
@@ -446,7 +446,7 @@ def test_s2_13_a_rank_that_is_not_profiled_leaves_nothing(tmp_path: Path) -> Non
 
 
 def test_the_number_of_rows_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fastprof.session import operators_sums
+    from fastprof.session.operators import sums as operators_sums
 
     monkeypatch.setattr(operators_sums, "MAX_ROWS", 3)
 

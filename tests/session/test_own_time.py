@@ -10,7 +10,7 @@ from typing import Any
 import fastprof
 import pytest
 from fastprof.capture.calibrate import section_costs
-from fastprof.session.operators import OperatorProfile
+from fastprof.session.operators.profile import OperatorProfile
 from fastprof.session.own_time import OwnTime, clock
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 import pytest
-from fastprof.analysis.thresholds import LIMITS, USUAL
-from fastprof.session.periodic import InsightLimits, final_report, periodic_report, timings
+from fastprof.findings.thresholds import LIMITS, USUAL
+from fastprof.session.output.periodic import InsightLimits, final_report, periodic_report, timings
 from fastprof.snapshot import (
     Histogram,
     Key,

@@ -68,7 +68,7 @@ def test_f19_a_fork_while_another_thread_makes_a_report() -> None:
     code = (
         BEGIN
         + """
-from fastprof.analysis import facts
+from fastprof.findings import measurements as facts
 with fastprof.Profiler() as prof:
     steps(30, prof)
     prof.report().to_text()  # all modules are imported: an import under way is Python's own lock

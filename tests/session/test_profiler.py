@@ -14,7 +14,7 @@ from pathlib import Path
 import fastprof
 import pytest
 from fastprof import profile_section
-from fastprof.session.periodic import timings
+from fastprof.session.output.periodic import timings
 
 
 def counts(prof: fastprof.Profiler) -> dict[str, int]:
@@ -374,7 +374,7 @@ def test_f22_the_run_is_saved_in_between(tmp_path) -> None:
 
 def test_f22_saving_in_between_takes_one_percent_of_the_time_at_most() -> None:
     from fastprof.session.faults import Faults
-    from fastprof.session.output import Outputs
+    from fastprof.session.output.files import Outputs
 
     now = [0.0]
     saved = []
@@ -395,7 +395,7 @@ def test_f22_saving_in_between_takes_one_percent_of_the_time_at_most() -> None:
 
 @pytest.mark.parametrize("junk", ["", "abc", "-1", "1e9", "99999999999999999999", "½", "../0"])
 def test_f48_a_junk_rank_in_the_environment_is_rank_0(junk, monkeypatch) -> None:
-    from fastprof.session.rank import find_rank, find_world_size
+    from fastprof.session.environment.rank import find_rank, find_world_size
 
     monkeypatch.setenv("RANK", junk)
     monkeypatch.setenv("WORLD_SIZE", junk)

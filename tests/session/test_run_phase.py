@@ -7,7 +7,7 @@ import time
 
 import fastprof
 import pytest
-from fastprof.analysis.checklist import checklist_lines
+from fastprof.findings.checklist import checklist_lines
 
 
 def names(prof: fastprof.Profiler) -> dict[str, int]:

@@ -8,7 +8,12 @@ from pathlib import Path
 
 import fastprof
 import pytest
-from fastprof.session.surroundings import command_line, cpu_limit, surroundings, variables
+from fastprof.session.environment.run_metadata import (
+    command_line,
+    cpu_limit,
+    surroundings,
+    variables,
+)
 
 
 def test_p7_the_command_line_has_no_directory_and_no_secret():

@@ -14,7 +14,7 @@ import pytest
 import trace_kit
 from fastprof import Profiler, Schedule, TraceOptions, profile_section
 from fastprof._core import Recorder
-from fastprof.session.trace import trace_options
+from fastprof.session.output.trace import trace_options
 
 LONG = 0.002
 
@@ -439,7 +439,7 @@ def test_options_are_checked() -> None:
 
 def test_a_trace_of_torch_profiler_is_put_at_its_time(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
-    from fastprof.exporters.trace_merge import merge
+    from fastprof.export.trace.merge import merge
 
     theirs = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU])
     with Profiler(trace=True, functions=False, gpu=False) as profiler, theirs:

@@ -10,7 +10,7 @@ import fastprof
 import pytest
 from fastprof.session import unprofiled
 from fastprof.session.unprofiled import BLOCK, UnprofiledSteps
-from fastprof.snapshot_phases import RUN_PHASES
+from fastprof.snapshot.run_phases import RUN_PHASES
 
 UNPROFILED = RUN_PHASES.index("unprofiled")
 

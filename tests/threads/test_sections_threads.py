@@ -8,7 +8,7 @@ import threading
 import fastprof
 import pytest
 from fastprof import profile_section
-from fastprof.session.periodic import timings
+from fastprof.session.output.periodic import timings
 from helpers import run_child, sanitized
 
 

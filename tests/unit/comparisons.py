@@ -9,8 +9,8 @@ from typing import Any
 
 from fastprof.report import Report, build_report
 from fastprof.snapshot import LoaderStats, StepRow, Steps
-from fastprof.snapshot_loaders import WorkerStats
-from fastprof.snapshot_steps import StepSeries
+from fastprof.snapshot.loaders import WorkerStats
+from fastprof.snapshot.steps import StepSeries
 from unit.snapshots import MS, Builder, Node, gpu, h200, histogram, memory, py, section, timeline
 
 SKIPPED = 3

@@ -9,11 +9,11 @@ from typing import Any
 from fastprof.report import Report, build_report
 from fastprof.report.findings import Finding
 from fastprof.snapshot import LoaderStats, Snapshot, StepRow, Steps
-from fastprof.snapshot_gpu import COPY_D2H, COPY_H2D, GpuSnapshot
-from fastprof.snapshot_loaders import LoadTime, WorkerStats
-from fastprof.snapshot_memory import MemorySample, MemorySnapshot
-from fastprof.snapshot_operators import Operator, OperatorSnapshot
-from fastprof.snapshot_steps import StepSeries
+from fastprof.snapshot.gpu import COPY_D2H, COPY_H2D, GpuSnapshot
+from fastprof.snapshot.loaders import LoadTime, WorkerStats
+from fastprof.snapshot.memory import MemorySample, MemorySnapshot
+from fastprof.snapshot.operators import Operator, OperatorSnapshot
+from fastprof.snapshot.steps import StepSeries
 from unit.snapshots import (
     MIB,
     MS,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fastprof.snapshot import Snapshot, StepRow, Steps
-from fastprof.snapshot_gpu import (
+from fastprof.snapshot.gpu import (
     COPY_D2H,
     COPY_H2D,
     HOW_CAPTURED,
@@ -13,7 +13,7 @@ from fastprof.snapshot_gpu import (
     MEMSET,
     GpuLine,
 )
-from fastprof.snapshot_memory import MemorySample, MemorySection
+from fastprof.snapshot.memory import MemorySample, MemorySection
 from unit.snapshots import (
     MIB,
     MS,

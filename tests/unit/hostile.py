@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from fastprof.snapshot import LoaderStats, Snapshot, StepRow, Steps
-from fastprof.snapshot_gpu import GpuLine
-from fastprof.snapshot_memory import MemorySection
-from fastprof.snapshot_outliers import OutlierRow, OutlierSnapshot, OutlierStep
+from fastprof.snapshot.gpu import GpuLine
+from fastprof.snapshot.memory import MemorySection
+from fastprof.snapshot.outliers import OutlierRow, OutlierSnapshot, OutlierStep
 from unit.snapshots import (
     MS,
     Builder,

@@ -9,13 +9,13 @@ import re
 from dataclasses import replace
 from typing import Any
 
-from fastprof.exporters.html import write
+from fastprof.render.html import write
 from fastprof.report import Report
 from fastprof.report.build import build_report
 from fastprof.report.outliers import Outlier, OutlierFunction, OutlierSection
 from fastprof.snapshot import Key, NodeTable, Snapshot, StepRow, Steps, ThreadTree
-from fastprof.snapshot_phases import RUN_PHASES, PhaseTime
-from fastprof.snapshot_steps import StepSeries
+from fastprof.snapshot.run_phases import RUN_PHASES, PhaseTime
+from fastprof.snapshot.steps import StepSeries
 from unit.hostile import NAMES
 from unit.snapshots import (
     MS,

@@ -16,7 +16,7 @@ from fastprof.snapshot import (
     Snapshot,
     ThreadTree,
 )
-from fastprof.snapshot_gpu import (
+from fastprof.snapshot.gpu import (
     GpuActivity,
     GpuDevice,
     GpuHost,
@@ -24,8 +24,8 @@ from fastprof.snapshot_gpu import (
     GpuSnapshot,
     GpuTimeline,
 )
-from fastprof.snapshot_health import REASONS, GpuHealth, HealthFigure, ThrottleSamples
-from fastprof.snapshot_memory import MemorySnapshot
+from fastprof.snapshot.gpu_health import REASONS, GpuHealth, HealthFigure, ThrottleSamples
+from fastprof.snapshot.memory import MemorySnapshot
 
 MS = 1_000_000
 US = 1_000

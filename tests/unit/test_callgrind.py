@@ -9,8 +9,9 @@ import sys
 
 import pytest
 from fastprof.errors import NoTreeError
-from fastprof.exporters.loading import load
-from fastprof.report import build_report, formats
+from fastprof.read.load import load
+from fastprof.render import formats
+from fastprof.report import build_report
 from fastprof.report.correct import correct
 from hypothesis import given
 from hypothesis import strategies as st

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import fastprof
 import pytest
-from fastprof.analysis.compare import join
-from fastprof.analysis.compare.summary import relative
+from fastprof.comparison import join
+from fastprof.comparison.summary import relative
 from fastprof.errors import LoadError, UnknownFormatError
 from fastprof.report import build_report
 from fastprof.snapshot import LoaderStats, Muted, Steps
-from fastprof.snapshot_loaders import WorkerStats
-from fastprof.snapshot_phases import RUN_PHASES, PhaseTime
+from fastprof.snapshot.loaders import WorkerStats
+from fastprof.snapshot.run_phases import RUN_PHASES, PhaseTime
 from unit.comparisons import SKIPPED, function, normal, run, training
 from unit.hostile import NAMES
 from unit.snapshots import MS, Node, c, cost, gpu, kernel, py

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import fastprof
 import pytest
-from fastprof.analysis.compare.build import compare_runs, open_sides
-from fastprof.analysis.compare.check import examine
-from fastprof.analysis.compare.conditions import outcome
-from fastprof.analysis.compare.expressions import Literal, Name, Operation, parse
+from fastprof.comparison.build import compare_runs, open_sides
+from fastprof.comparison.check import examine
+from fastprof.comparison.conditions import outcome
+from fastprof.comparison.expressions import Literal, Name, Operation, parse
 from fastprof.errors import CheckError, ConditionError
 from hypothesis import given
 from hypothesis import strategies as st

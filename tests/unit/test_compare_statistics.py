@@ -8,9 +8,9 @@ import statistics
 from itertools import pairwise
 
 import pytest
-from fastprof.analysis.compare import blocks, bootstrap, quantiles, significance, student
-from fastprof.analysis.compare.significance import Series
-from fastprof.analysis.compare.transient import transient
+from fastprof.comparison.stats import blocks, bootstrap, quantiles, significance, student
+from fastprof.comparison.stats.significance import Series
+from fastprof.comparison.stats.transient import transient
 from hypothesis import given
 from hypothesis import strategies as st
 

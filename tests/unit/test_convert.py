@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from fastprof.capture.convert import take_snapshot
-from fastprof.exporters import fprof
-from fastprof.exporters.limits import Limits
+from fastprof.read import fprof
+from fastprof.read.limits import Limits
 from fastprof.report import build_report
 from unit.gpu_runs import gpu_training_run
 from unit.test_snapshot_gpu import packed

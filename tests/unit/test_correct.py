@@ -7,7 +7,7 @@ from dataclasses import replace
 from fastprof.report import build_report
 from fastprof.report.correct import correct
 from fastprof.snapshot import Snapshot, Steps
-from fastprof.snapshot_phases import PhaseTime
+from fastprof.snapshot.run_phases import PhaseTime
 from hypothesis import given
 from hypothesis import strategies as st
 from unit.cprofile_model import replay

@@ -13,17 +13,18 @@ from dataclasses import replace
 import fastprof
 import pytest
 from fastprof.cli import main
-from fastprof.exporters import collapsed
-from fastprof.exporters.columns import TABLES, columns
-from fastprof.exporters.loading import load
-from fastprof.exporters.markdown import MAX_BYTES, MAX_LINES, code, sentence
-from fastprof.exporters.overview import overview as overview_of
-from fastprof.exporters.tables import all_tables
-from fastprof.report import build_report, formats
+from fastprof.export import collapsed
+from fastprof.read.load import load
+from fastprof.render import formats
+from fastprof.render.markdown import MAX_BYTES, MAX_LINES, code, sentence
+from fastprof.report import build_report
 from fastprof.report.findings import Finding
 from fastprof.report.steps import SplitRow, StepSeriesView
 from fastprof.snapshot import Snapshot, Steps
-from fastprof.snapshot_steps import StepSeries
+from fastprof.snapshot.steps import StepSeries
+from fastprof.tables.columns import TABLES, columns
+from fastprof.tables.overview import overview as overview_of
+from fastprof.tables.report import all_tables
 from unit.gpu_runs import gpu_training_run
 from unit.hostile import NAMES, snapshot_with
 from unit.snapshots import MS, Builder, Node, memory, py, replaced, section, tree
@@ -227,7 +228,7 @@ class Found:
 
 
 def markdown(report, *findings):
-    from fastprof.exporters.markdown import summary
+    from fastprof.render.markdown import summary
 
     return summary(Found(report, *findings))
 

@@ -8,8 +8,8 @@ import pytest
 from fastprof.report import build_report
 from fastprof.report.findings import Finding
 from fastprof.snapshot import Snapshot
-from fastprof.snapshot_phases import RUN_PHASES, PhaseTime
-from fastprof.snapshot_steps import SplitPlace
+from fastprof.snapshot.run_phases import RUN_PHASES, PhaseTime
+from fastprof.snapshot.steps import SplitPlace
 from unit.findings_runs import (
     MS,
     Key,

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from fastprof.analysis.findings import RULES
+from fastprof.findings.examine import RULES
 from helpers import ROOT
 
 FOLDER = ROOT / "docs" / "findings"

@@ -7,14 +7,14 @@ import math
 from dataclasses import replace
 
 import pytest
-from fastprof.analysis import findings
-from fastprof.analysis.findings import RULES, WHY, Examination, examine
-from fastprof.analysis.findings.draft import Abstain, Draft, Rule
-from fastprof.exporters.findings_lines import all_findings
-from fastprof.exporters.loading import load
+from fastprof.findings import examine as findings
+from fastprof.findings.draft import Abstain, Draft, Rule
+from fastprof.findings.examine import RULES, WHY, Examination, examine
+from fastprof.read.load import load
 from fastprof.report import build_report
 from fastprof.snapshot import Snapshot, Steps
-from fastprof.snapshot_phases import PhaseTime
+from fastprof.snapshot.run_phases import PhaseTime
+from fastprof.tables.findings import all_findings
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from unit.findings_runs import c_function, calls, run, tensor

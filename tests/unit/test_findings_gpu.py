@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from fastprof.analysis.findings.rules_ranks import rank_finding
+from fastprof.findings.rules.ranks import rank_finding
 from fastprof.report import build_report
 from fastprof.report.ranks import RankReport, RankRow, Straggler
 from fastprof.report.ranks_build import rank_row
-from fastprof.snapshot_gpu import GpuLine
-from fastprof.snapshot_phases import PhaseTime
+from fastprof.snapshot.gpu import GpuLine
+from fastprof.snapshot.run_phases import PhaseTime
 from unit.findings_runs import (
     HEALTHY,
     calls,

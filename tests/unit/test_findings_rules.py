@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from fastprof.analysis.thresholds import LIMITS
+from fastprof.findings.thresholds import LIMITS
 from fastprof.report import build_report
 from fastprof.report.from_stats import report_from_stats
 from unit.findings_runs import (

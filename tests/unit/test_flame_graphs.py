@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
-from fastprof.exporters.depth import MAX_DEPTH
-from fastprof.report import build_report, formats
+from fastprof.export.depth import MAX_DEPTH
+from fastprof.render import formats
+from fastprof.report import build_report
 from fastprof.report.correct import correct
 from fastprof.snapshot import Snapshot
 from hypothesis import given

@@ -12,8 +12,9 @@ from dataclasses import replace
 
 import pytest
 from fastprof.errors import LoadError
-from fastprof.exporters import fprof, loading
-from fastprof.exporters.limits import Limits
+from fastprof.read import fprof
+from fastprof.read import load as loading
+from fastprof.read.limits import Limits
 from fastprof.report import build_report
 from fastprof.snapshot import LoaderStats, Muted, Snapshot, StepRow, Steps
 from helpers import MIB, run_child
@@ -297,7 +298,7 @@ def test_f46_brackets_and_quotes_inside_names_are_no_structure():
 
 HOSTILE = """
 import gzip, io, sys, tracemalloc
-from fastprof.exporters.loading import load
+from fastprof.read.load import load
 {make}
 with open(sys.argv[1], "wb") as file:
     file.write(data)
@@ -366,10 +367,10 @@ def test_p2_nothing_in_a_file_is_executed(tmp_path):
 def test_p2_readers_use_nothing_that_can_execute():
     child = run_child(
         "import sys, builtins\n"
-        "from fastprof.exporters import loading\n"
+        "from fastprof.read import load as loading\n"
         "found = {'pickle', 'marshal', 'yaml', 'shelve'} & set(sys.modules)\n"
         "print(sorted(found - {'marshal'}))\n"
-        "import fastprof.exporters.stats_reader as r, fastprof.exporters.fprof as f\n"
+        "import fastprof.read.pstats as r, fastprof.read.fprof as f\n"
         "print([n for m in (r, f, loading) for n in ('marshal', 'pickle') if hasattr(m, n)])\n",
         env={"PYTHONPATH": os.pathsep.join(sys.path)},
     ).check()

@@ -7,13 +7,14 @@ import json
 
 import pytest
 from fastprof.errors import NoGpuError, NoTreeError
-from fastprof.exporters import tables_gpu, terminal
-from fastprof.exporters.gpu_stacks import MAX_DEPTH
-from fastprof.exporters.tables import all_tables
-from fastprof.exporters.tables_gpu import memory_by_section, size_text
-from fastprof.report import build_report, formats
+from fastprof.export.gpu_stacks import MAX_DEPTH
+from fastprof.render import formats, terminal
+from fastprof.report import build_report
 from fastprof.report.model_gpu import MemorySectionRow
-from fastprof.snapshot_gpu import COPY_H2D, HOW_INHERITED, GpuSnapshot
+from fastprof.snapshot.gpu import COPY_H2D, HOW_INHERITED, GpuSnapshot
+from fastprof.tables import gpu as tables_gpu
+from fastprof.tables.gpu import memory_by_section, size_text
+from fastprof.tables.report import all_tables
 from hypothesis import given
 from unit.gpu_runs import ADD, FLASH, GEMM, SGEMM, gpu_training_run
 from unit.snapshots import MS, Builder, Node, activity, gpu, kernel, memory, py, replaced, tree
@@ -240,7 +241,7 @@ def test_stacks_by_gpu_time_need_a_gpu_and_contexts(report, name, tmp_path):
         with pytest.raises(NoGpuError, match="no"):
             formats.render(build_report(tree(Node(py("f")), gpu=layer)), name)
     report.save(tmp_path / "run.stats")
-    from fastprof.exporters.loading import load
+    from fastprof.read.load import load
 
     with pytest.raises(NoTreeError):
         formats.render(load(tmp_path / "run.stats"), name)

@@ -9,7 +9,7 @@ import pytest
 from fastprof.report import build_report
 from fastprof.report.gpu_tree import Sums
 from fastprof.snapshot import Snapshot
-from fastprof.snapshot_gpu import (
+from fastprof.snapshot.gpu import (
     COPY_H2D,
     HOW_CAPTURED,
     HOW_INHERITED,
@@ -19,7 +19,7 @@ from fastprof.snapshot_gpu import (
     OTHER_KERNELS,
     GpuSnapshot,
 )
-from fastprof.snapshot_memory import MemorySample, MemorySection
+from fastprof.snapshot.memory import MemorySample, MemorySection
 from hypothesis import given
 from hypothesis import strategies as st
 from unit.gpu_runs import ADD, BACKWARD, FLASH, GEMM, NCCL, RUN_BACKWARD, SGEMM, gpu_training_run

@@ -13,20 +13,20 @@ from dataclasses import replace
 import pytest
 from fastprof.cli import main
 from fastprof.errors import MissingExtraError
-from fastprof.exporters import html
-from fastprof.exporters.cells import Table
-from fastprof.exporters.html import phases
-from fastprof.exporters.html.data import page_data
-from fastprof.exporters.html.flames import flame_columns
-from fastprof.exporters.html.functions import function_columns
-from fastprof.exporters.html.limits import LIMITS, PageLimits
-from fastprof.exporters.html.phases import PhaseView
-from fastprof.exporters.html.sources import Sources
-from fastprof.exporters.html.strings import Strings
-from fastprof.exporters.html.tables import part
-from fastprof.exporters.tables_steps import kind_name
+from fastprof.render import html
+from fastprof.render.html import run_phases as phases
+from fastprof.render.html.data import page_data
+from fastprof.render.html.flames import flame_columns
+from fastprof.render.html.functions import function_columns
+from fastprof.render.html.limits import LIMITS, PageLimits
+from fastprof.render.html.run_phases import PhaseView
+from fastprof.render.html.sources import Sources
+from fastprof.render.html.strings import Strings
+from fastprof.render.html.tables import part
 from fastprof.report.from_stats import report_from_stats
 from fastprof.report.model import Report
+from fastprof.tables.cells import Table
+from fastprof.tables.steps import kind_name
 from hypothesis import given
 from hypothesis import strategies as st
 from unit.hostile import NAMES, snapshot_with

@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 from browser import Browser, browser, find_browser
-from fastprof.exporters.html import SCRIPTS, phases
-from fastprof.exporters.html.limits import PageLimits
+from fastprof.render.html import SCRIPTS
+from fastprof.render.html import run_phases as phases
+from fastprof.render.html.limits import PageLimits
 from fastprof.report.loaders import loader_rows
 from fastprof.snapshot import LoaderStats
-from fastprof.snapshot_loaders import LoadTime, WorkerStats
+from fastprof.snapshot.loaders import LoadTime, WorkerStats
 from unit.pages import MARKUP, hostile, in_phases, large, report_of, training, with_outlier
 from unit.snapshots import MS, Node, py, tree
 
@@ -578,7 +579,7 @@ def test_p3_names_are_shown_as_they_are_with_controls_escaped(chromium, hostile_
 
 
 def test_the_scripts_are_all_in_the_page(page):
-    folder = Path(sys.modules["fastprof.exporters.html"].__file__).parent / "js"
+    folder = Path(sys.modules["fastprof.render.html"].__file__).parent / "js"
     assert {path.name for path in folder.iterdir()} == set(SCRIPTS)
 
 

@@ -6,7 +6,7 @@ import random
 from dataclasses import fields, replace
 
 import pytest
-from fastprof.exporters.loading import load
+from fastprof.read.load import load
 from fastprof.report import build_report
 from fastprof.report.correct import correct
 from fastprof.report.in_run import (
@@ -18,8 +18,8 @@ from fastprof.report.in_run import (
     unprofiled_step,
 )
 from fastprof.snapshot import Calibration, EventCost, Muted, Snapshot, Steps
-from fastprof.snapshot_phases import PhaseTime
-from fastprof.snapshot_steps import PlainSteps, StepSeries
+from fastprof.snapshot.run_phases import PhaseTime
+from fastprof.snapshot.steps import PlainSteps, StepSeries
 from unit.snapshots import Builder, Node, c, cost, py, section
 
 #: Per step: calls of a Python and of a C function, and ns without the hook: own time of

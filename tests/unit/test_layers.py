@@ -24,7 +24,7 @@ def test_c_sources_follow_their_layers():
 
 def test_python_modules_follow_their_layers():
     assert layers_python.violations(ROOT) == []
-    assert (ROOT / "python" / "fastprof" / "snapshot.py").exists(), "the check looked at nothing"
+    assert (ROOT / "python" / "fastprof" / "names.py").exists(), "the check looked at nothing"
 
 
 @pytest.mark.parametrize(
@@ -113,12 +113,12 @@ def test_printing_and_a_foreign_allocation_in_the_core_are_found(tmp_path, call)
         ("capture/a.py", "from fastprof.report import build\n"),
         ("capture/a.py", "from ..report import build\n"),
         ("report/a.py", "import fastprof.capture.sections\n"),
-        ("report/a.py", "from fastprof import exporters\n"),
-        ("report/__init__.py", "from ..exporters import text\n"),
-        ("exporters/a.py", "from fastprof.analysis import compare\n"),
+        ("report/a.py", "from fastprof import export\n"),
+        ("report/__init__.py", "from ..export import text\n"),
+        ("export/a.py", "from fastprof.findings import examine\n"),
         ("session/a.py", "def f():\n    import fastprof.cli\n"),
         ("session/a.py", "from fastprof import Profiler\n"),
-        ("snapshot.py", "from .report import build\n"),
+        ("snapshot/a.py", "from ..report import build\n"),
         ("report/a.py", "import importlib\nimportlib.import_module('fastprof.session')\n"),
         ("report/a.py", "if TYPE_CHECKING:\n    from fastprof.session import x\n"),
         ("somewhere/a.py", "import json\n"),
@@ -133,7 +133,7 @@ def test_imports_in_the_direction_are_accepted(tmp_path):
     for name, text in {
         "capture/a.py": "from fastprof import _core\nfrom ..snapshot import Snapshot\n",
         "report/a.py": "from .b import x\nfrom fastprof.snapshot import Snapshot\n",
-        "session/a.py": "from fastprof.capture import sections\nfrom .. import exporters\n",
+        "session/a.py": "from fastprof.capture import sections\nfrom .. import export\n",
         "cli/a.py": "import fastprof\nfrom fastprof.session import profiler\n",
         "__init__.py": "from .session.profiler import Profiler\n",
     }.items():
@@ -150,16 +150,16 @@ def test_the_extension_is_imported_by_capture_only(tmp_path, layer):
 
 
 def test_a_dependency_at_import_time_is_found(tmp_path):
-    write(tmp_path, "python/fastprof/exporters/a.py", "try:\n    import rich.table\nfinally: ...\n")
+    write(tmp_path, "python/fastprof/export/a.py", "try:\n    import rich.table\nfinally: ...\n")
     write(
         tmp_path,
-        "python/fastprof/exporters/b.py",
+        "python/fastprof/export/b.py",
         "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import torch\n"
         "def f():\n    import rich\n",
     )
     write(tmp_path, "python/fastprof/cli/demo_torch.py", "import torch.nn\n")
     found = layers_python.dependency_violations(tmp_path)
-    assert [line.split(":")[0] for line in found] == ["python/fastprof/exporters/a.py"]
+    assert [line.split(":")[0] for line in found] == ["python/fastprof/export/a.py"]
 
 
 def test_every_c_test_is_registered():

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from fastprof.exporters.tables_loaders import loader_tables
 from fastprof.report import build_report
 from fastprof.snapshot import LoaderStats, Snapshot
+from fastprof.tables.loaders import loader_tables
 from unit.snapshots import MS
 
 

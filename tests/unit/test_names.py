@@ -12,8 +12,9 @@ import sys
 import unicodedata
 
 import pytest
-from fastprof.exporters import loading, terminal
 from fastprof.names import MAX_NAME, ascii_name, cut, printable_name, without_surrogates
+from fastprof.read import load as loading
+from fastprof.render import terminal
 from fastprof.report import build_report
 from helpers import run_child, run_command
 from hypothesis import given

@@ -7,12 +7,12 @@ import json
 from dataclasses import replace
 
 import pytest
-from fastprof.exporters.tables_operators import memory, memory_table, operator_table
-from fastprof.exporters.text import table_lines
+from fastprof.render.text import table_lines
 from fastprof.report import build_report
 from fastprof.report.model import Report
 from fastprof.report.operators import OperatorReport
-from fastprof.snapshot_operators import Operator, OperatorSnapshot
+from fastprof.snapshot.operators import Operator, OperatorSnapshot
+from fastprof.tables.operators import memory, memory_table, operator_table
 from unit.snapshots import MIB, MS, Builder
 
 

@@ -10,8 +10,8 @@ import pytest
 from fastprof.report import Report, build_report
 from fastprof.report.outliers import Outlier
 from fastprof.snapshot import Snapshot, Steps
-from fastprof.snapshot_outliers import OutlierRow, OutlierSnapshot, OutlierStep
-from fastprof.snapshot_steps import StepSeries
+from fastprof.snapshot.outliers import OutlierRow, OutlierSnapshot, OutlierStep
+from fastprof.snapshot.steps import StepSeries
 from hypothesis import given
 from hypothesis import strategies as st
 from unit.hostile import NAMES

@@ -96,7 +96,7 @@ def test_the_installation_holds_the_package_and_nothing_else():
     assert {name.split("/")[0].split("-")[0] for name in names} == {"fastprof"}
 
 
-HTML = "python/fastprof/exporters/html"
+HTML = "python/fastprof/render/html"
 
 
 def test_the_parts_of_html_reports_are_installed(tmp_path):
@@ -116,7 +116,7 @@ def test_the_parts_of_html_reports_are_installed(tmp_path):
     )
     here, there = (
         {p.relative_to(root).as_posix() for p in root.glob("[!_]*/*") if p.is_file()}
-        for root in (ROOT / HTML, built / "fastprof/exporters/html")
+        for root in (ROOT / HTML, built / "fastprof/render/html")
     )
     assert here == there
     assert {"templates/report.html", "css/page.css", "js/page.js"} <= here

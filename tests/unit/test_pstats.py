@@ -10,9 +10,9 @@ import sys
 from pstats import SortKey
 
 import pytest
-from fastprof.exporters import stats_reader
-from fastprof.exporters.limits import Limits
-from fastprof.exporters.pstats_ import stats_dict
+from fastprof.export.pstats_ import stats_dict
+from fastprof.read import pstats as stats_reader
+from fastprof.read.limits import Limits
 from fastprof.report import build_report
 from helpers import run_command
 from hypothesis import given

@@ -11,12 +11,12 @@ import fastprof
 import pytest
 from fastprof.cli import main
 from fastprof.errors import LoadError
-from fastprof.exporters import merging
-from fastprof.exporters.merging import merge
+from fastprof.read import merge as merging
+from fastprof.read.merge import merge
 from fastprof.report import build_report
 from fastprof.report.ranks_build import is_communication, rank_report, rank_row
 from fastprof.snapshot import LoaderStats, StepRow, Steps
-from fastprof.snapshot_loaders import WorkerStats
+from fastprof.snapshot.loaders import WorkerStats
 from unit.hostile import NAMES
 from unit.snapshots import (
     MIB,

@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 from fastprof.errors import UnknownFormatError, UnknownSectionError
-from fastprof.exporters import tables, text
-from fastprof.report import build_report, formats
+from fastprof.render import formats, text
+from fastprof.report import build_report
 from fastprof.report.figures import duration
 from fastprof.report.model import ALIASES, UNACCOUNTED
 from fastprof.snapshot import LoaderStats, Muted, Snapshot, StepRow, Steps
+from fastprof.tables import report as tables
 from hypothesis import given
 from hypothesis import strategies as st
 from unit.snapshots import (

@@ -7,9 +7,8 @@ import json
 from dataclasses import replace
 
 import pytest
-from fastprof.exporters import fprof
-from fastprof.exporters.limits import Limits
-from fastprof.exporters.tables_loaders import loader_tables
+from fastprof.read import fprof
+from fastprof.read.limits import Limits
 from fastprof.report import build_report
 from fastprof.snapshot import (
     LoaderStats,
@@ -20,7 +19,8 @@ from fastprof.snapshot import (
     Steps,
     ThreadTree,
 )
-from fastprof.snapshot_loaders import LoadTime, WorkerStats
+from fastprof.snapshot.loaders import LoadTime, WorkerStats
+from fastprof.tables.loaders import loader_tables
 from unit.snapshots import MS, ROOT, py, section
 
 BATCHES = 100

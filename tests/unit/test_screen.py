@@ -11,11 +11,11 @@ from pathlib import Path
 import fastprof
 import pytest
 from fastprof.cli import main
-from fastprof.exporters import terminal
-from fastprof.exporters.cells import Table, duration, number, percent
-from fastprof.exporters.layout import clipped, table_lines, width_of, wrapped
+from fastprof.render import terminal
 from fastprof.report import build_report
-from fastprof.snapshot_gpu import GpuSnapshot
+from fastprof.snapshot.gpu import GpuSnapshot
+from fastprof.tables.cells import Table, duration, number, percent
+from fastprof.tables.layout import clipped, table_lines, width_of, wrapped
 from unit.findings_runs import run
 from unit.snapshots import MS, Node, c, py, tree
 from unit.test_outliers import SLOW_READ, kept

@@ -8,11 +8,12 @@ import json
 import random
 
 import pytest
-from fastprof.exporters import fprof
-from fastprof.exporters.limits import Limits
-from fastprof.report import build_report, formats
+from fastprof.read import fprof
+from fastprof.read.limits import Limits
+from fastprof.render import formats
+from fastprof.report import build_report
 from fastprof.snapshot import Snapshot, SnapshotError
-from fastprof.snapshot_gpu import (
+from fastprof.snapshot.gpu import (
     COPY_H2D,
     HOW_INHERITED,
     OTHER_KERNELS,
@@ -20,7 +21,7 @@ from fastprof.snapshot_gpu import (
     GpuSnapshot,
     read_gpu,
 )
-from fastprof.snapshot_memory import MemorySample, MemorySection
+from fastprof.snapshot.memory import MemorySample, MemorySection
 from unit.snapshots import (
     MIB,
     MS,

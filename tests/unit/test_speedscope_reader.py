@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 import trace_kit
 from browser import browser, find_browser
-from fastprof.exporters.depth import MAX_DEPTH
-from fastprof.exporters.gpu_stacks import gpu_stacks
+from fastprof.export.depth import MAX_DEPTH
+from fastprof.export.gpu_stacks import gpu_stacks
 from fastprof.report import build_report
 from fastprof.report.model import Report
 from fastprof.snapshot import Snapshot

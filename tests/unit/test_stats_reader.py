@@ -12,8 +12,9 @@ import sys
 
 import pytest
 from fastprof.errors import LoadError
-from fastprof.exporters import loading, stats_reader
-from fastprof.exporters.limits import Limits
+from fastprof.read import load as loading
+from fastprof.read import pstats as stats_reader
+from fastprof.read.limits import Limits
 from fastprof.report import build_report
 from helpers import MIB, run_child
 from hypothesis import given
@@ -87,8 +88,8 @@ def test_f47_names_are_read_as_marshal_reads_them(name):
 
 MUTATE = """
 import random, sys
-from fastprof.exporters import stats_reader
-from fastprof.exporters.limits import Limits
+from fastprof.read import pstats as stats_reader
+from fastprof.read.limits import Limits
 from fastprof.report.from_stats import report_from_stats
 data = open(sys.argv[1], "rb").read()
 dice = random.Random(int(sys.argv[2]))

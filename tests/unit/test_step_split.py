@@ -6,11 +6,11 @@ import json
 
 import pytest
 from fastprof.capture.split import ORDER, make_split
-from fastprof.exporters.tables import all_tables
 from fastprof.report import build_report
 from fastprof.snapshot import Snapshot, SnapshotError, Steps
-from fastprof.snapshot_gpu import GpuLine
-from fastprof.snapshot_steps import SplitPlace, StepSeries
+from fastprof.snapshot.gpu import GpuLine
+from fastprof.snapshot.steps import SplitPlace, StepSeries
+from fastprof.tables.report import all_tables
 from hypothesis import given
 from hypothesis import strategies as st
 from unit.snapshots import MS, Builder, Node, c, gpu, py, section

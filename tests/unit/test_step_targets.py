@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from fastprof.analysis.thresholds import TARGETS
-from fastprof.exporters.tables import all_tables
+from fastprof.findings.thresholds import TARGETS
 from fastprof.report import build_report
 from fastprof.report.targets import target_of
 from fastprof.snapshot import StepRow, Steps
+from fastprof.tables.report import all_tables
 from unit.snapshots import MS, Builder, section
 
 

@@ -13,14 +13,16 @@ import fastprof
 import pytest
 import trace_kit
 from fastprof.errors import MergeError, NoTraceError, UnknownFormatError
-from fastprof.exporters import fprof, trace, trace_merge
-from fastprof.exporters.limits import Limits
-from fastprof.exporters.trace_events import Process
-from fastprof.exporters.trace_files import file_name, save_windows
+from fastprof.export.trace import merge as trace_merge
+from fastprof.export.trace import write as trace
+from fastprof.export.trace.events import Process
+from fastprof.export.trace.files import file_name, save_windows
+from fastprof.read import fprof
+from fastprof.read.limits import Limits
 from fastprof.report import build_report
 from fastprof.snapshot import Key, Snapshot, SnapshotError
-from fastprof.snapshot_memory import MemorySample
-from fastprof.snapshot_trace import (
+from fastprof.snapshot.memory import MemorySample
+from fastprof.snapshot.trace import (
     MAX_WINDOWS,
     CallTable,
     EventTable,

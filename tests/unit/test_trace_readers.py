@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 import trace_kit
 from browser import browser, find_browser
-from fastprof.exporters.trace_events import Timeline
-from fastprof.exporters.trace_files import save_windows
+from fastprof.export.trace.events import Timeline
+from fastprof.export.trace.files import save_windows
 from fastprof.report import build_report
 from pages_server import serve
 from unit.test_trace import snapshot

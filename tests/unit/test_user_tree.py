@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from fastprof.analysis.facts import Facts
-from fastprof.exporters.user_tree import per_steps, user_lines
+from fastprof.findings.measurements import Facts
 from fastprof.report import build_report
 from fastprof.report.origin import shown_name
 from fastprof.report.user_tree import UserRow, user_tree
 from fastprof.report.waits import without_waits
 from fastprof.snapshot import Key, Snapshot
-from fastprof.snapshot_phases import PhaseTime
+from fastprof.snapshot.run_phases import PhaseTime
+from fastprof.tables.user_tree import per_steps, user_lines
 from unit.findings_runs import STEPS, run
 from unit.snapshots import MS, Builder, Node, c, py, section, tree
 

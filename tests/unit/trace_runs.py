@@ -6,7 +6,7 @@ import random
 from itertools import pairwise
 
 from fastprof.snapshot import Snapshot
-from fastprof.snapshot_trace import CallTable, EventTable, GpuTable, StepTable, TraceWindow
+from fastprof.snapshot.trace import CallTable, EventTable, GpuTable, StepTable, TraceWindow
 from unit.test_trace import WALL, snapshot
 
 _START = 1_234_567

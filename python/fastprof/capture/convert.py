@@ -17,7 +17,7 @@ muted          [(key, calls before)]
                switched off
 counters       {name: count}
 outliers       None or a dict with the fields of ``snapshot_outliers.OutlierSnapshot``
-gpu            absent, None, or a dict with the fields of ``snapshot_gpu.GpuSnapshot``
+gpu            absent, None, or a dict with the fields of ``fastprof.snapshot.gpu.GpuSnapshot``
 folded         how many contexts have no row of their own because of ``fold_imports``
 trace          None, or a dict: see ``snapshot_trace.trace_from_export``
 =============  ==========================================================================
@@ -49,13 +49,13 @@ from fastprof.snapshot import (
     Steps,
     ThreadTree,
 )
-from fastprof.snapshot_fields import SnapshotError
-from fastprof.snapshot_gpu import GpuSnapshot, read_gpu
-from fastprof.snapshot_memory import MemorySnapshot, read_memory
-from fastprof.snapshot_outliers import OutlierSnapshot, read_outliers
-from fastprof.snapshot_phases import RUN_PHASES, PhaseTime
-from fastprof.snapshot_steps import PlainSteps, SplitPlace, StepSeries
-from fastprof.snapshot_trace import TraceSnapshot, read_trace, trace_from_export
+from fastprof.snapshot.fields import SnapshotError
+from fastprof.snapshot.gpu import GpuSnapshot, read_gpu
+from fastprof.snapshot.memory import MemorySnapshot, read_memory
+from fastprof.snapshot.outliers import OutlierSnapshot, read_outliers
+from fastprof.snapshot.run_phases import RUN_PHASES, PhaseTime
+from fastprof.snapshot.steps import PlainSteps, SplitPlace, StepSeries
+from fastprof.snapshot.trace import TraceSnapshot, read_trace, trace_from_export
 
 _FOLDED = (
     "While modules were imported before the first step, the functions that a library's module "
@@ -99,7 +99,7 @@ def take_snapshot(
         meta: facts to add to those found here (rank, start time ...).
         notes: sentences for the reader of the report.
         fold_own: show fastprof's own functions as one, ``(fastprof)``.
-        memory: the fields of :class:`~fastprof.snapshot_memory.MemorySnapshot`, or None.
+        memory: the fields of :class:`~fastprof.snapshot.memory.MemorySnapshot`, or None.
         trace_names: with the trace; names of threads that may have ended, by ident.
         fold_imports: count what libraries call in imports of set-up per module; what code
             is by file and name, see ``Recorder.export``.

@@ -5,16 +5,16 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from fastprof.analysis.compare.build import LEVEL, NOISE, compare_runs, open_sides
-from fastprof.analysis.compare.check import examine
-from fastprof.analysis.compare.conditions import Outcome, outcome
-from fastprof.analysis.compare.expressions import Condition, parse
-from fastprof.analysis.compare.model import Comparison
-from fastprof.analysis.compare.output import renderer, to_json
-from fastprof.analysis.compare.runs import Run
-from fastprof.cli.endings import complain, said
+from fastprof.cli.exit_hooks import complain, said
 from fastprof.cli.output import check_output, standard_output
 from fastprof.cli.parsing import Parser
+from fastprof.comparison.build import LEVEL, NOISE, compare_runs, open_sides
+from fastprof.comparison.check import examine
+from fastprof.comparison.conditions import Outcome, outcome
+from fastprof.comparison.expressions import Condition, parse
+from fastprof.comparison.model import Comparison
+from fastprof.comparison.output import renderer, to_json
+from fastprof.comparison.runs import Run
 
 #: Exit status: a condition of --fail-if is met, or one of ``check`` does not hold.
 MET = 1

@@ -113,7 +113,7 @@ def _tools() -> list[tuple[str, str]]:
 
 
 def _switch() -> str:
-    from fastprof.session.switch import MODE
+    from fastprof.session.environment.switch import MODE
 
     if MODE == "on":
         return "FASTPROF=1: a run starts at `import fastprof` and reports at exit"

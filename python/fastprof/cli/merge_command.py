@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fastprof.cli.endings import complain, said
+from fastprof.cli.exit_hooks import complain, said
 from fastprof.cli.output import standard_output
 from fastprof.cli.parsing import Parser
-from fastprof.exporters.merging import merge
 from fastprof.fileio import atomic_write, resolve_output
-from fastprof.report import formats
+from fastprof.read.merge import merge
+from fastprof.render import formats
 
 
 def run(argv: Sequence[str]) -> int:

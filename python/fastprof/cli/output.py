@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from typing import TextIO
 
-from fastprof.cli.endings import complain
+from fastprof.cli.exit_hooks import complain
 from fastprof.fileio import resolve_output
 
 _LOST = "cannot write to standard output: {}"

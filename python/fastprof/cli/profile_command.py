@@ -13,14 +13,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from fastprof.capture.options import BusyError
-from fastprof.cli.endings import Endings, complain
+from fastprof.cli.exit_hooks import Endings, complain
 from fastprof.cli.output import check_output, save_or_keep, standard_output
 from fastprof.cli.parsing import Options
 from fastprof.cli.target import TargetError, hide_own_frames, parse_target, prepare
-from fastprof.session import switch
 from fastprof.session.cprofile import Profile
-from fastprof.session.output import path_of_rank
-from fastprof.session.rank import find_rank
+from fastprof.session.environment import switch
+from fastprof.session.environment.rank import find_rank
+from fastprof.session.output.files import path_of_rank
 
 _USAGE = "python -m fastprof [-o output_file_path] [-s sort] [-m module | scriptfile] [arg] ..."
 

@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fastprof.analysis.thresholds import EXPECTED
-from fastprof.cli.endings import complain
+from fastprof.cli.exit_hooks import complain
 from fastprof.cli.output import standard_output
 from fastprof.cli.parsing import Parser
+from fastprof.findings.thresholds import EXPECTED
 
 #: The four phases in the order of a step, and the usual share of each in percent.
 PHASES = EXPECTED

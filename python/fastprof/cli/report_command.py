@@ -6,21 +6,22 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from fastprof.analysis.checklist import checklist_lines
-from fastprof.cli.endings import complain, said
+from fastprof.cli.exit_hooks import complain, said
 from fastprof.cli.output import standard_output
 from fastprof.cli.parsing import Parser, nearest
 from fastprof.cli.summary import next_lines
 from fastprof.errors import UnknownSectionError
-from fastprof.exporters import collapsed
-from fastprof.exporters.findings_lines import all_findings
-from fastprof.exporters.layout import PIPED, width_of
-from fastprof.exporters.loading import load
-from fastprof.exporters.section import section_lines
+from fastprof.export import collapsed
 from fastprof.fileio import atomic_write, resolve_output
-from fastprof.report import Report, formats
+from fastprof.findings.checklist import checklist_lines
+from fastprof.read.load import load
+from fastprof.render import formats
+from fastprof.report import Report
 from fastprof.report.run_phases import ALL
-from fastprof.snapshot_phases import RUN_PHASES
+from fastprof.snapshot.run_phases import RUN_PHASES
+from fastprof.tables.findings import all_findings
+from fastprof.tables.layout import PIPED, width_of
+from fastprof.tables.section import section_lines
 
 _FORMATS = (
     "text",

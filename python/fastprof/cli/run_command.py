@@ -16,27 +16,27 @@ from functools import partial
 from typing import Any, Literal
 
 from fastprof.capture.options import BusyError
-from fastprof.cli.endings import Endings, complain
+from fastprof.cli.exit_hooks import Endings, complain
 from fastprof.cli.folders import files_since, link_latest, remove_if_empty, run_folder
 from fastprof.cli.output import check_output, save_or_keep, standard_output
 from fastprof.cli.parsing import Options
 from fastprof.cli.progress import Progress
 from fastprof.cli.summary import last_lines, print_summary
 from fastprof.cli.target import Target, TargetError, hide_own_frames, parse_target, prepare
-from fastprof.exporters.layout import width_of
-from fastprof.exporters.pstats_ import stats_dict, write_stats
-from fastprof.exporters.stats_reader import Entry, Function
+from fastprof.export.pstats_ import stats_dict, write_stats
 from fastprof.fileio import atomic_write, resolve_output
 from fastprof.integrations import torch_loop
+from fastprof.read.pstats import Entry, Function
 from fastprof.report import Report
-from fastprof.session import switch
 from fastprof.session.cprofile import Profile
-from fastprof.session.limits import VARIABLE
-from fastprof.session.operators import OperatorProfile
-from fastprof.session.output import path_of_rank
+from fastprof.session.environment import switch
+from fastprof.session.environment.rank import find_rank
+from fastprof.session.environment.step_limit import VARIABLE
+from fastprof.session.operators.profile import OperatorProfile
+from fastprof.session.output.files import path_of_rank
+from fastprof.session.output.trace import TraceOptions
 from fastprof.session.profiler import Profiler
-from fastprof.session.rank import find_rank
-from fastprof.session.trace import TraceOptions
+from fastprof.tables.layout import width_of
 
 OUTPUT = "fastprof_out"
 FILES = ("train_profile.stats", "train_profile.fprof")

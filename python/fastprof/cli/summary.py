@@ -11,12 +11,12 @@ import shlex
 from collections.abc import Sequence
 from typing import TextIO
 
-from fastprof.exporters.findings_lines import closing_lines
-from fastprof.exporters.layout import wrapped
-from fastprof.exporters.pstats_ import as_pstats
-from fastprof.exporters.stats_reader import Entry, Function
+from fastprof.export.pstats_ import as_pstats
 from fastprof.names import ascii_name
+from fastprof.read.pstats import Entry, Function
 from fastprof.report import Report
+from fastprof.tables.findings import closing_lines
+from fastprof.tables.layout import wrapped
 
 ROWS = 25
 
@@ -54,7 +54,7 @@ def next_lines(run: str, width: int) -> list[str]:
 
 
 def print_summary(stats: dict[Function, Entry], stream: TextIO) -> None:
-    """Write the four blocks for a table as :func:`~fastprof.exporters.pstats_.stats_dict` has."""
+    """Write the four blocks for a table as :func:`~fastprof.export.pstats_.stats_dict` has."""
     if not stats:
         stream.write("No function calls were recorded.\n")
         return

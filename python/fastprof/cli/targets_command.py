@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fastprof.analysis.thresholds import EXPECTED, LIMITS, TARGETS, USUAL, Limit, amount
 from fastprof.cli.output import standard_output
 from fastprof.cli.parsing import Parser
-from fastprof.exporters.cells import Table
-from fastprof.exporters.text import table_lines
+from fastprof.findings.thresholds import EXPECTED, LIMITS, TARGETS, USUAL, Limit, amount
+from fastprof.render.text import table_lines
+from fastprof.tables.cells import Table
 
 
 def run(argv: Sequence[str]) -> int:

@@ -22,15 +22,15 @@ from typing import TYPE_CHECKING, Any
 
 from accelerate.utils import ProfileKwargs
 
-from fastprof.integrations._common import ScalarLogger, check_options, operator_options
-from fastprof.integrations._common_accelerate import (
+from fastprof.integrations._session.accelerate import (
     is_training,
     observe_model,
     time_prepared_loaders,
 )
-from fastprof.integrations._common_patches import Attachment
-from fastprof.integrations._common_session import Session
-from fastprof.integrations.torch_models import has_loss
+from fastprof.integrations._session.common import ScalarLogger, check_options, operator_options
+from fastprof.integrations._session.patches import Attachment
+from fastprof.integrations._session.session import Session
+from fastprof.integrations._torch.models import has_loss
 
 if TYPE_CHECKING:
     from types import TracebackType

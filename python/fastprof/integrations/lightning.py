@@ -13,16 +13,16 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fastprof.integrations._common import ScalarLogger, check_options
-from fastprof.integrations._common_lightning import (
+from fastprof.integrations._session.common import ScalarLogger, check_options
+from fastprof.integrations._session.lightning import (
     NAMESPACES,
     is_overridden,
     loader_names,
     time_each,
 )
-from fastprof.integrations._common_patches import Patches
-from fastprof.integrations._common_session import Session
-from fastprof.session.loaders import TimedIterator
+from fastprof.integrations._session.patches import Patches
+from fastprof.integrations._session.session import Session
+from fastprof.session.loaders.timing import TimedIterator
 
 if TYPE_CHECKING:
     from fastprof.report import Report

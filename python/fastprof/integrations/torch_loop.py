@@ -18,12 +18,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from fastprof.errors import StateError
-from fastprof.integrations.torch_data import Loaders
-from fastprof.integrations.torch_hooks import Hooks, compiling_test
-from fastprof.integrations.torch_import import TorchImport
-from fastprof.integrations.torch_models import has_optimizers
-from fastprof.integrations.torch_modules import ModuleRows
-from fastprof.integrations.torch_phases import Phases
+from fastprof.integrations._torch.data import Loaders
+from fastprof.integrations._torch.hooks import Hooks, compiling_test
+from fastprof.integrations._torch.importing import TorchImport
+from fastprof.integrations._torch.models import has_optimizers
+from fastprof.integrations._torch.modules import ModuleRows
+from fastprof.integrations._torch.phases import Phases
 from fastprof.session import current
 from fastprof.session.profiler import Profiler
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from transformers import TrainerCallback
 
-from fastprof.integrations._common import ScalarLogger, check_options
-from fastprof.integrations._common_patches import Attachment, Patches
-from fastprof.integrations._common_session import Session
+from fastprof.integrations._session.common import ScalarLogger, check_options
+from fastprof.integrations._session.patches import Attachment, Patches
+from fastprof.integrations._session.session import Session
 
 if TYPE_CHECKING:
     from fastprof.report import Report
@@ -355,7 +355,7 @@ class FastprofCallback(TrainerCallback):  # type: ignore[misc]
     def _observe(self, session: Session, given: Mapping[str, Any]) -> None:
         from accelerate import Accelerator
 
-        from fastprof.integrations._common_accelerate import observe_model, time_prepared_loaders
+        from fastprof.integrations._session.accelerate import observe_model, time_prepared_loaders
 
         self._loader = given.get("train_dataloader")
         if given.get("model") is not None:

@@ -53,7 +53,7 @@ from fastprof.report.stats import (
 from fastprof.report.steps import series_view, split_rows
 from fastprof.report.user_tree import training_thread
 from fastprof.snapshot import SectionStats, Snapshot, Steps
-from fastprof.snapshot_phases import RUN_PHASES, STEPS
+from fastprof.snapshot.run_phases import RUN_PHASES, STEPS
 
 _QUANTILES = (0.50, 0.95, 0.99)
 
@@ -69,7 +69,7 @@ def build_report(
     Args:
         snapshot: what was recorded.
         phase: the phase of the run that sections, functions and kernels are of, one of
-            ``snapshot_phases.RUN_PHASES``; ``"all"``: the whole run; None: measured steps
+            ``snapshot.run_phases.RUN_PHASES``; ``"all"``: the whole run; None: measured steps
             if there are any, else the whole run.
         correct_times: subtract the hook's calibrated cost; False leaves times as
             recorded.  Without calibration, or with an external timer, they always are.

@@ -1,4 +1,4 @@
-"""What :mod:`fastprof.analysis` says of a report; here so that outputs can read it."""
+"""What :mod:`fastprof.findings` says of a report; here so that outputs can read it."""
 
 from __future__ import annotations
 

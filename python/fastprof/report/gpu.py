@@ -20,7 +20,7 @@ from fastprof.report.model_gpu import (
     PauseRow,
 )
 from fastprof.snapshot import Snapshot
-from fastprof.snapshot_gpu import (
+from fastprof.snapshot.gpu import (
     HOW_CAPTURED,
     HOW_OTHER,
     OTHER_KERNELS,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from fastprof.report.figures import duration
 from fastprof.report.model_gpu import GpuReport
 from fastprof.snapshot import Snapshot
-from fastprof.snapshot_gpu import GpuSnapshot
+from fastprof.snapshot.gpu import GpuSnapshot
 
 #: What is counted of normal work, and is no fault.
 _WORK = frozenset(

@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields
 from fastprof.report.flat import TRANSPARENT, child_links
 from fastprof.report.model_gpu import GpuUse
 from fastprof.snapshot import Snapshot
-from fastprof.snapshot_gpu import (
+from fastprof.snapshot.gpu import (
     COPY_D2D,
     COPY_D2H,
     COPY_H2D,

@@ -7,7 +7,7 @@ from statistics import median
 
 from fastprof.report.model_gpu import GpuDeviceRow, GpuHealthRow, ThrottleRow
 from fastprof.report.ranks import RankRow
-from fastprof.snapshot_health import GpuHealth, HealthFigure
+from fastprof.snapshot.gpu_health import GpuHealth, HealthFigure
 
 #: Ranks' GPUs differ if one is hotter than the median of the others by this many C, or its
 #: clock lower by this part.  Both are ours.

@@ -15,7 +15,7 @@ from fastprof.report.model_gpu import (
 )
 from fastprof.report.occupancy import achieved_occupancy, blocks_per_sm
 from fastprof.snapshot import Snapshot
-from fastprof.snapshot_gpu import OTHER_KERNELS, GpuKernel, GpuSnapshot
+from fastprof.snapshot.gpu import OTHER_KERNELS, GpuKernel, GpuSnapshot
 
 
 def kernel_rows(gpu: GpuSnapshot) -> tuple[KernelRow, ...]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from fastprof.names import ascii_name
 from fastprof.report.figures import duration
 from fastprof.snapshot import LoaderStats, Snapshot
-from fastprof.snapshot_loaders import WorkerStats
+from fastprof.snapshot.loaders import WorkerStats
 
 #: Fewer batches than these (the merged threshold table's minimum) say nothing.
 MIN_SAMPLES = 20

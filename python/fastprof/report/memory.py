@@ -12,7 +12,7 @@ from fastprof.report.model_gpu import (
     MemorySectionRow,
 )
 from fastprof.snapshot import Snapshot
-from fastprof.snapshot_memory import MemorySample, MemorySection, MemorySnapshot
+from fastprof.snapshot.memory import MemorySample, MemorySection, MemorySnapshot
 
 #: Samples that the slope is computed from; the number of their pairs grows with the square.
 _MAX_POINTS = 256

@@ -1,7 +1,8 @@
 """What a recording means: the frozen :class:`Report` and the rows of its tables.
 
 Times are milliseconds, shares are fractions of 1, and what is not known is None, never
-0.  Behaviour is in :mod:`fastprof.report.build`; outputs are in ``fastprof.exporters``.
+0.  Behaviour is in :mod:`fastprof.report.build`; outputs are in ``fastprof.export``
+and ``fastprof.render``.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, TextIO
 
 from fastprof.errors import UnknownSectionError
-from fastprof.report import formats
+from fastprof.render import formats
 from fastprof.report.figures import duration, number
 from fastprof.report.findings import Examination, Finding
 from fastprof.report.in_run import UnprofiledStep
@@ -352,7 +353,7 @@ class Report:
         return formats.render(self, "text") if full else formats.render_screen(self)
 
     def to_json(self) -> str:
-        """Return the report as JSON; see ``fastprof.exporters.json_`` for its layout."""
+        """Return the report as JSON; see ``fastprof.export.json_`` for its layout."""
         return formats.render(self, "json")
 
     def to_markdown(self) -> str:

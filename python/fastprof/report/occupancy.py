@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fastprof.snapshot_gpu import GpuDevice, GpuKernel
+from fastprof.snapshot.gpu import GpuDevice, GpuKernel
 
 #: Registers are given to a warp in units of so many.
 _REGISTER_UNIT = 256

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from fastprof.snapshot_operators import Operator, OperatorSnapshot
+from fastprof.snapshot.operators import Operator, OperatorSnapshot
 
 _NS_PER_MS = 1e6
 

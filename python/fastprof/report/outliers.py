@@ -15,7 +15,7 @@ from fastprof.names import ascii_name, elided, file_name
 from fastprof.report.figures import counted, duration
 from fastprof.report.notes import has_functions
 from fastprof.snapshot import Key, Snapshot
-from fastprof.snapshot_outliers import OutlierSnapshot, OutlierStep
+from fastprof.snapshot.outliers import OutlierSnapshot, OutlierStep
 
 #: Slower than so many times the median is an outlier.
 SLOW = 1.5

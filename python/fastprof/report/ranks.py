@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from fastprof.names import ascii_name
-from fastprof.report import formats
+from fastprof.render import formats
 from fastprof.report.figures import duration
 from fastprof.report.findings import Finding
 

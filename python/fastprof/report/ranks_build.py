@@ -22,7 +22,7 @@ from fastprof.report.ranks import (
 )
 from fastprof.report.ranks_notes import rank_notes
 from fastprof.report.run_phases import steps_in
-from fastprof.snapshot_fields import int_or_none, show
+from fastprof.snapshot.fields import int_or_none, show
 
 #: Fewer measured steps than these on any rank say nothing about who is late.
 MIN_STEPS = 5

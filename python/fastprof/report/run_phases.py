@@ -9,7 +9,7 @@ from fastprof.report.correct import HOOK
 from fastprof.report.flat import subtree_sums
 from fastprof.report.origin import begins_import
 from fastprof.snapshot import Snapshot
-from fastprof.snapshot_phases import RUN_PHASES, STEPS
+from fastprof.snapshot.run_phases import RUN_PHASES, STEPS
 
 #: Instead of a phase: the whole run.
 ALL = "all"

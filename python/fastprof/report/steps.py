@@ -47,7 +47,7 @@ class StepSeriesView:
 
 @dataclass(frozen=True, slots=True)
 class SplitRow:
-    """One kind of time in the measured steps; see ``fastprof.snapshot_steps.SPLIT_KINDS``.
+    """One kind of time in the measured steps; see ``fastprof.snapshot.steps.SPLIT_KINDS``.
 
     ``mean_ms`` is per measured step, ``share`` of the steps' wall time.  ``places`` are
     (function, line or section; ns), largest first.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from fastprof.session.periodic import final_report, timings
+from fastprof.session.output.periodic import final_report, timings
 from fastprof.session.profiler import Profiler
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from fastprof.capture.options import Recorder
-from fastprof.exporters.stats_reader import Entry, Function
+from fastprof.read.pstats import Entry, Function
 from fastprof.session import current
 
 if TYPE_CHECKING:
@@ -213,7 +213,7 @@ class Profile(Recorder):
         return build_report(self.snapshot(), correct_times=self._correct)
 
     def _table(self) -> dict[Function, Entry]:
-        from fastprof.exporters.pstats_ import stats_dict
+        from fastprof.export.pstats_ import stats_dict
 
         stats = stats_dict(self.snapshot(), correct_times=self._correct)
         if not self.subcalls:

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from fastprof.capture.options import RecorderOptions, check_float, check_int
-from fastprof.session.memory import MODES, MemoryMode
-from fastprof.session.operators import OperatorProfile
-from fastprof.session.output import Pathish
-from fastprof.session.periodic import SORTS
+from fastprof.session.gpu.memory import MODES, MemoryMode
+from fastprof.session.operators.profile import OperatorProfile
+from fastprof.session.output.files import Pathish
+from fastprof.session.output.periodic import SORTS
+from fastprof.session.output.trace import TraceOptions
 from fastprof.session.schedule import Schedule
-from fastprof.session.trace import TraceOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

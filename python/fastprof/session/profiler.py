@@ -12,30 +12,31 @@ from fastprof.capture.options import RecorderOptions
 from fastprof.capture.sections import profile_section
 from fastprof.capture.sync import CudaSync
 from fastprof.errors import StateError
-from fastprof.session import current, switch
-from fastprof.session.collector import collector_paused
-from fastprof.session.cpu_use import CpuUse
-from fastprof.session.emitter import MetricEmitter
+from fastprof.session import current
+from fastprof.session.environment import switch
+from fastprof.session.environment.cpu_use import CpuUse
+from fastprof.session.environment.rank import find_host, find_rank, find_world_size
+from fastprof.session.environment.step_limit import limited, steps_wanted
 from fastprof.session.faults import Faults
-from fastprof.session.gpu import GpuLayer
-from fastprof.session.limits import limited, steps_wanted
-from fastprof.session.loaders import NO_LOADER, LoaderRegistry, check_loader, wrap
-from fastprof.session.memory import MemoryMode, MemorySampler, SampledSection
-from fastprof.session.metrics import Metric, MetricWindow, loader_stats, log_call
-from fastprof.session.nvtx import NvtxRanges
-from fastprof.session.operators import OperatorProfile
-from fastprof.session.operators_windows import FunctionHook, OperatorWindows
+from fastprof.session.gpu.layer import GpuLayer
+from fastprof.session.gpu.memory import MemoryMode, MemorySampler, SampledSection
+from fastprof.session.gpu.nvtx import NvtxRanges
+from fastprof.session.loaders.timing import NO_LOADER, LoaderRegistry, check_loader, wrap
+from fastprof.session.loaders.worker_profiles import WorkerProfiles
+from fastprof.session.loaders.worker_stats import Watches
+from fastprof.session.operators.profile import OperatorProfile
+from fastprof.session.operators.windows import FunctionHook, OperatorWindows
 from fastprof.session.options import Options
-from fastprof.session.output import Outputs, Pathish, resolve
+from fastprof.session.output.emitter import MetricEmitter
+from fastprof.session.output.files import Outputs, Pathish, resolve
+from fastprof.session.output.metrics import Metric, MetricWindow, loader_stats, log_call
+from fastprof.session.output.printer import ReportPrinter
+from fastprof.session.output.trace import TraceOptions, TraceWindows, trace_options
 from fastprof.session.own_time import OwnTime, clock
-from fastprof.session.printer import ReportPrinter
-from fastprof.session.rank import find_host, find_rank, find_world_size
+from fastprof.session.patching.collector import collector_paused
 from fastprof.session.run_phase import RunPhase
 from fastprof.session.schedule import Schedule
-from fastprof.session.trace import TraceOptions, TraceWindows, trace_options
 from fastprof.session.unprofiled import UnprofiledSteps
-from fastprof.session.worker_profiles import WorkerProfiles
-from fastprof.session.worker_stats import Watches
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -576,8 +577,8 @@ class Profiler:
         """Return what the recorder holds, without asking the GPU for more."""
         from fastprof.capture.convert import take_snapshot
         from fastprof.report.origin import import_class
-        from fastprof.session.surroundings import surroundings
-        from fastprof.snapshot_gpu import GpuSnapshot
+        from fastprof.session.environment.run_metadata import surroundings
+        from fastprof.snapshot.gpu import GpuSnapshot
 
         meta: dict[str, str | int | float | bool | None] = {
             "rank": self._rank(),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Protocol
 
-from fastprof.snapshot_phases import RUN_PHASES
+from fastprof.snapshot.run_phases import RUN_PHASES
 
 #: One of these follows another; the others interrupt what is going on.
 _IN_TURN = ("setup", "steps", "outside")

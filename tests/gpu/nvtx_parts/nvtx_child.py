@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 
-from fastprof.session.periodic import timings
+from fastprof.session.output.periodic import timings
 
 NONE, ASCII, WIDE, REGISTERED, TOO_SMALL = range(5)
 

@@ -1,1 +1,0 @@
-"""What a report means for the one who reads it: findings, targets, a checklist."""

@@ -1,0 +1,150 @@
+"""What is recorded is written, however the profiled program ends.
+
+Falling off the end, an exception, ``sys.exit`` and Ctrl-C come by the ``with`` statement
+alone.  ``os._exit`` and SIGTERM would not, so they are caught while the program runs:
+``os._exit`` is wrapped, and SIGTERM gets a handler if its action was the default one.
+Afterwards the process dies as it would have died.
+
+A forked child has the program's endings back as they were and never writes anything.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, NoReturn
+
+from fastprof.session.patching.collector import collector_paused
+
+
+class Endings:
+    """Context manager: calls ``save`` exactly once, when the program in it ends.
+
+    Args:
+        stop: stops the recording; called before ``save`` and before anything else of
+            ours runs, so that the recording has as little of it as can be.
+        save: writes it.  What it raises is told on ``sys.stderr`` in one line: it is no
+            reason for the program to end otherwise than it did.
+    """
+
+    def __init__(self, stop: Callable[[], None], save: Callable[[], None]) -> None:
+        self._stop = stop
+        self._save = save
+        self._pid = os.getpid()
+        self._lock = threading.RLock()  # SIGTERM may come while this thread has it
+        self._saver: int | None = None  # the thread that saves
+        self._claimed = False
+        self._terminated = False
+        self._real_exit = os._exit
+        self._installed: Any = None
+        self._handles_sigterm = False
+
+    def __enter__(self) -> Endings:  # noqa: PYI034 - Self is new in 3.11
+        stop, end, real_exit = self._stop, self._end, self._real_exit
+
+        def _exit(status: int) -> NoReturn:
+            stop()
+            end()
+            real_exit(status)
+
+        self._installed = _exit
+        os._exit = _exit
+        # Only the main thread may set a handler, and only the default action is ours to
+        # replace: a program started with SIGTERM ignored goes on ignoring it.
+        if (
+            threading.current_thread() is threading.main_thread()
+            and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+        ):
+            signal.signal(signal.SIGTERM, self._on_sigterm)
+            self._handles_sigterm = True
+        os.register_at_fork(after_in_child=self._restore)
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._stop()
+        self._end()
+        self._restore()
+
+    def cancel(self) -> None:
+        """Save nothing: the program was not started."""
+        self._claimed = True
+
+    def _end(self) -> None:
+        if os.getpid() != self._pid:
+            return
+        with self._lock:  # waits for another thread that saves (os._exit)
+            self._end_locked()
+
+    def _end_locked(self) -> None:
+        self._saver = threading.get_ident()
+        try:
+            if self._claimed:
+                return
+            self._claimed = True
+            try:
+                with collector_paused():
+                    self._save()
+            except Exception as error:
+                complain(f"the profile could not be written: {error}")
+        finally:
+            self._saver = None
+            if self._terminated and threading.current_thread() is threading.main_thread():
+                self._die()  # in another thread it is os._exit, which follows
+
+    def _on_sigterm(self, signum: int, frame: object) -> None:
+        if self._saver == threading.get_ident():
+            # It came in the middle of saving, which ends the process when it is done.
+            self._terminated = True
+            return
+        self._stop()
+        self._end()
+        self._die()
+
+    def _die(self) -> None:
+        _flush()
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    def _restore(self) -> None:
+        """Put back what is still ours: the program may have set something of its own."""
+        if os._exit is self._installed:
+            os._exit = self._real_exit
+        if self._handles_sigterm:
+            self._handles_sigterm = False
+            # Equal, not identical: a bound method is a new object each time.
+            if signal.getsignal(signal.SIGTERM) == self._on_sigterm:
+                signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def complain(message: str) -> None:
+    """Write one line to ``sys.stderr``, whatever state it is in."""
+    line = " ".join(message.split())
+    try:
+        sys.stderr.write(f"fastprof: {line}\n")
+        sys.stderr.flush()
+    except Exception:
+        pass
+
+
+def said(error: Exception) -> str:
+    """Return what is wrong in a reader's words: ``no such file: x``, not ``[Errno 2] ...``."""
+    if not isinstance(error, OSError) or error.filename is None or error.strerror is None:
+        return str(error)
+    path = os.fsdecode(error.filename)
+    name, above = (ascii(p)[1:-1] for p in (path, os.path.dirname(path)))
+    if isinstance(error, FileNotFoundError):
+        missing = bool(above) and not os.path.isdir(os.path.dirname(path))
+        return f"no such directory: {above}" if missing else f"no such file: {name}"
+    if isinstance(error, PermissionError):
+        return f"no permission: {name}"
+    return f"{name}: {error.strerror[:1].lower()}{error.strerror[1:]}"
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(Exception):
+            stream.flush()

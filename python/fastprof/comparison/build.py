@@ -1,0 +1,484 @@
+"""Making a :class:`~fastprof.comparison.model.Comparison` of saved runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from fastprof.comparison.join import join
+from fastprof.comparison.model import (
+    NOT_TESTED,
+    Change,
+    Comparison,
+    Effect,
+    Pair,
+    Row,
+)
+from fastprof.comparison.notes import notes
+from fastprof.comparison.runs import (
+    CPU,
+    STEP,
+    Run,
+    Source,
+    as_pstats_sees_it,
+    open_run,
+    whole,
+)
+from fastprof.comparison.settings import settings
+from fastprof.comparison.stats.significance import (
+    Series,
+    benjamini_hochberg,
+    decide,
+    effect_of_runs,
+    effect_of_steps,
+    welch,
+)
+from fastprof.comparison.summary import summary, uniformity
+from fastprof.comparison.tops import tops
+from fastprof.names import file_name
+from fastprof.report.loaders import LoaderRow
+from fastprof.report.model import ALIASES, FunctionRow
+
+LEVEL = 0.95
+#: Two runs of the same program may differ by this part for reasons outside it.
+NOISE = 0.02
+#: More sides make a table that nobody reads.
+_MOST_SIDES = 16
+
+#: Folders of a path that name a run.
+_MOST_PARTS = 2
+
+_Side = tuple[Run, ...]
+#: Figure -> value, of one row of one run.
+_Figures = Mapping[str, float | None]
+
+
+def compare(
+    *sides: Source | Sequence[Source], level: float = LEVEL, noise: float = NOISE
+) -> Comparison:
+    """Compare saved runs with the first one.
+
+    Args:
+        sides: two or more; each a report, the path of a saved run (``.fprof``, or a
+            ``.stats`` file of any profiler), or a list of those: several runs of the same
+            program, which show how much one run differs from the next.
+        level: of intervals and decisions, from 0.5 to 0.999.
+        noise: with one run per side, the relative change that counts as none, from 0 to 1.
+
+    Raises:
+        TypeError: a side is none of these.
+        ValueError: fewer than two sides, a side without a run, or a number out of range.
+        LoadError: (a ValueError) a file is not a saved run.
+        OSError: a file cannot be read.
+    """
+    return compare_runs(open_sides(sides), level=level, noise=noise)
+
+
+def open_sides(sides: Sequence[Source | Sequence[Source]]) -> list[_Side]:
+    """Open what :func:`compare` is given; raises as it does."""
+    if not 2 <= len(sides) <= _MOST_SIDES:
+        raise ValueError(f"{len(sides)} runs to compare, expected 2 to {_MOST_SIDES}")
+    return [_open_side(side) for side in sides]
+
+
+def compare_runs(sides: Sequence[_Side], *, level: float, noise: float) -> Comparison:
+    """Compare runs that were opened; raises ValueError as :func:`compare` does."""
+    if not 0.5 <= level <= 0.999:
+        raise ValueError(f"level is {level!r:.80}, expected 0.5 to 0.999")
+    if not 0 <= noise <= 1:
+        raise ValueError(f"noise is {noise!r:.80}, expected 0 to 1 (0.02 is 2 %)")
+    runs = [run for side in sides for run in side]
+    per_step = all(run.steps for run in runs)
+    if not per_step or len({run.report.phase for run in runs}) > 1:
+        # Measured steps of one are not to be held against all that another one did.
+        sides = [tuple(whole(run) for run in side) for side in sides]
+    if not all(run.report.has_tree for run in runs):
+        sides = [tuple(as_pstats_sees_it(run) for run in side) for side in sides]
+    labels = _labels(sides)
+    tables = _Tables(sides, per_step=per_step)
+    pairs = tuple(
+        _pair(sides, i, labels, tables, level=level, noise=noise) for i in range(1, len(sides))
+    )
+    return Comparison(
+        labels=labels,
+        runs=tuple(len(side) for side in sides),
+        basis="step" if per_step else "run",
+        level=level,
+        noise=noise,
+        pairs=pairs,
+        tops=tuple(tops(side[0].report) for side in sides) if len(sides) == 2 else (),
+    )
+
+
+def _open_side(side: Source | Sequence[Source]) -> _Side:
+    if isinstance(side, (list, tuple)):
+        if not side:
+            raise ValueError("a side of the comparison has no run")
+        return tuple(open_run(source) for source in side)
+    return (open_run(side),)  # type: ignore[arg-type]
+
+
+def _labels(sides: Sequence[_Side]) -> tuple[str, ...]:
+    """What tells the sides apart: file name, else folder, else start, else number."""
+    first = [side[0] for side in sides]
+    more = [f" and {len(side) - 1} more" if len(side) > 1 else "" for side in sides]
+    names = [run.label for run in first]
+    for other in (_folders(first), [run.started for run in first]):
+        if len(set(names)) == len(names):
+            break
+        if len(set(other)) == len(other) and all(other):
+            names = other
+    if len(set(names)) < len(names):
+        names = [
+            f"{name} ({i})" if names.count(name) > 1 else name for i, name in enumerate(names, 1)
+        ]
+    return tuple(name + text for name, text in zip(names, more, strict=True))
+
+
+def _folders(runs: Sequence[Run]) -> list[str]:
+    """The paths without the parts at either end that all of them share; of the rest the ends."""
+    parts = [[part for part in re.split(r"[/\\]", run.path) if part] for run in runs]
+    if not all(parts):
+        return [""] * len(runs)
+    for end in (0, -1):
+        while all(len(p) > 1 for p in parts) and len({p[end] for p in parts}) == 1:
+            for p in parts:
+                del p[end]
+    return ["/".join(p[-_MOST_PARTS:]) for p in parts]
+
+
+def _pair(
+    sides: Sequence[_Side],
+    i: int,
+    labels: Sequence[str],
+    tables: _Tables,
+    *,
+    level: float,
+    noise: float,
+) -> Pair:
+    before, after = sides[0], sides[i]
+    single = len(before) == len(after) == 1
+    effects = _effects(before, after, level=level, noise=noise if single else 0.0)
+    functions = tables.functions(i, level=level)
+    return Pair(
+        before=labels[0],
+        after=labels[i],
+        summary=summary(before, after, effects),
+        uniformity=uniformity(before, after),
+        settings=settings(before[0], after[0]),
+        effects=effects,
+        sections=tables.sections(i),
+        functions=functions,
+        kernels=tables.kernels(i),
+        loaders=tables.loaders(i),
+        notes=notes(before, after, noise=noise),
+    )
+
+
+# ---- steps and sections, with statistics ----
+
+
+def _effects(before: _Side, after: _Side, *, level: float, noise: float) -> tuple[Effect, ...]:
+    names = _series_names([*before, *after])
+    single = len(before) == len(after) == 1
+    effects = []
+    for name, aliases in names.items():
+        kind = {STEP: "step", CPU: "cpu"}.get(name, "section")
+        shown = name.removeprefix("section ")
+        a, b = ([_find(run.series, aliases) for run in side] for side in (before, after))
+        if None in a or None in b:
+            continue
+        x, y = ([s for s in side if s is not None] for side in (a, b))
+        if single:
+            lost_ms = 0.0 if kind == "cpu" else max(before[0].lost_ms, after[0].lost_ms)
+            effect = effect_of_steps(
+                shown, kind, x[0], y[0], level=level, noise=noise, lost_ms=lost_ms
+            )
+            effects.append(_doubted(effect, before[0], after[0]))
+        else:
+            means = [[sum(s.values) / len(s.values) for s in side] for side in (x, y)]
+            effects.append(effect_of_runs(shown, kind, *means, level=level))
+    return decide(effects, level=level)
+
+
+def _series_names(runs: Sequence[Run]) -> dict[str, tuple[str, ...]]:
+    """Name -> the names that it may have in a run; phases have two."""
+    names: dict[str, tuple[str, ...]] = {}
+    for run in runs:
+        for name in run.series:
+            other = "section " + ALIASES.get(name.removeprefix("section "), "")
+            if _both(name, other, [r.series for r in runs]):
+                other = name
+            if name not in names and other not in names:
+                names[name] = (name, other)
+    return names
+
+
+def _both(name: str, other: str, tables: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether two names for the same are of two sections: one run has both."""
+    return any(name in table and other in table for table in tables)
+
+
+def _find(series: Mapping[str, Series], names: Iterable[str]) -> Series | None:
+    return next((series[name] for name in names if name in series), None)
+
+
+def _doubted(effect: Effect, before: Run, after: Run) -> Effect:
+    """Withdraw what single runs on a busy machine, or that never settle, cannot tell."""
+    reason = ""
+    for run, side in ((before, "before"), (after, "after")):
+        if run.left_out is None:
+            reason = f"the steps of the run {side} do not settle"
+        elif run.busy:
+            reason = (
+                f"the machine was busy: other programs took about {run.interrupted:.0%} of the "
+                f"steps' time in the run {side}"
+            )
+    if not reason or effect.p is None:
+        return effect
+    return replace(effect, p=None, verdict=NOT_TESTED, reason=reason)
+
+
+# ---- tables without statistics ----
+
+
+class _Tables:
+    """Sections, functions, kernels and loaders of all sides, joined once."""
+
+    def __init__(self, sides: Sequence[_Side], *, per_step: bool) -> None:
+        self._sides = sides
+        self._runs = [run for side in sides for run in side]
+        self._per_step = per_step
+        #: Columns of a side in a joined row.
+        self._columns: list[range] = []
+        for side in sides:
+            begin = self._columns[-1].stop if self._columns else 0
+            self._columns.append(range(begin, begin + len(side)))
+        self._functions = join([run.functions for run in self._runs])
+
+    def functions(self, i: int, *, level: float) -> tuple[Row, ...]:
+        """Functions of the first side and side ``i``, largest difference first."""
+        rows: list[Row] = []
+        p_values: list[tuple[int, float, float]] = []
+        for found in self._functions:
+            row = self._row(
+                i,
+                found,
+                lambda f: f.qualname or f.name,
+                _function_place,
+                _function_figures,
+            )
+            if row is None:
+                continue
+            if self._muted(i, found):
+                row = replace(row, status="muted")
+            tested = self._tested(i, found, level) if row.status == "both" else None
+            if tested is not None:
+                p_values.append((len(rows), *tested))
+            rows.append(row)
+        adjusted = benjamini_hochberg([p for _, p, _ in p_values])
+        for (number, _, estimate), p in zip(p_values, adjusted, strict=True):
+            verdict = "no significant change"
+            if p <= 1 - level:
+                verdict = "slower" if estimate > 0 else "faster"
+            rows[number] = replace(rows[number], p_adjusted=p, verdict=verdict)
+        return tuple(sorted(rows, key=_largest_difference))
+
+    def _tested(
+        self, i: int, found: Sequence[FunctionRow | None], level: float
+    ) -> tuple[float, float] | None:
+        """p and estimate of a function's self time; None with one run per side."""
+        sides = []
+        for columns in (self._columns[0], self._columns[i]):
+            values = []
+            for column in columns:
+                row = found[column]
+                values.append(row.self_ms * self._scale(column) if row else 0.0)
+            sides.append(values)
+        result = welch(*sides, level=level)
+        return None if result is None else (result.p, result.estimate)
+
+    def _muted(self, i: int, found: Sequence[FunctionRow | None]) -> bool:
+        """Whether a function was not recorded all the time in one of the runs."""
+        return any(
+            (row := found[c]) is not None and (row.file, row.line, row.name) in self._runs[c].muted
+            for side in (0, i)
+            for c in self._columns[side]
+        )
+
+    def sections(self, i: int) -> tuple[Row, ...]:
+        """Sections in order of first use."""
+        return self._by_name(
+            i,
+            [{s.name: s for s in run.report.sections} for run in self._runs],
+            lambda name: ALIASES.get(name, name),
+            lambda s: s.name,
+            lambda s, scale: {
+                "total_ms": _times(s.total_ms, scale),
+                "self_ms": _times(s.self_ms, scale),
+                "count": s.count * scale,
+                "mean_ms": s.mean_ms,
+                "p99_ms": s.p99_ms,
+                "gpu_ms": _times(s.gpu_ms, scale),
+                "blocked_ms": _times(s.blocked_ms, scale),
+            },
+        )
+
+    def kernels(self, i: int) -> tuple[Row, ...]:
+        """Kernels by name, over all devices; largest difference first."""
+        tables: list[dict[str, tuple[float, int]]] = []
+        for run in self._runs:
+            table: dict[str, tuple[float, int]] = {}
+            for kernel in run.report.kernels:
+                time, count = table.get(kernel.name, (0.0, 0))
+                table[kernel.name] = (time + kernel.total_ms, count + kernel.count)
+            tables.append(table)
+        rows = self._by_name(
+            i,
+            tables,
+            lambda name: name,
+            None,
+            lambda k, scale: {
+                "total_ms": k[0] * scale,
+                "count": k[1] * scale,
+                "mean_us": 1e3 * k[0] / k[1] if k[1] else None,
+            },
+        )
+        return tuple(sorted(rows, key=_largest_difference))
+
+    def loaders(self, i: int) -> tuple[Row, ...]:
+        """Loaders by name and split; times are per batch."""
+        return self._by_name(
+            i,
+            [
+                {f"{w.name} ({w.split})": (w, run.report.steps.count) for w in run.report.loaders}
+                for run in self._runs
+            ],
+            lambda name: name,
+            None,
+            lambda found, _: self._loader_figures(*found),
+        )
+
+    def _loader_figures(self, w: LoaderRow, steps: int) -> _Figures:
+        # Batches are of the whole run.
+        return {
+            "batches": w.batches / steps if self._per_step else w.batches,
+            "data_ms": w.data_ms,
+            "batch_wait_ms": w.batch_wait_ms,
+            "blocked_share": w.workers.blocked_share if w.workers else None,
+            "load_ms": w.workers.load_ms if w.workers else None,
+        }
+
+    def _scale(self, column: int) -> float:
+        return 1 / self._runs[column].steps if self._per_step else 1.0
+
+    def _by_name(
+        self,
+        i: int,
+        tables: Sequence[Mapping[str, Any]],
+        alias: Callable[[str], str],
+        name_of: Callable[[Any], str] | None,
+        figures: Callable[[Any, float], _Figures],
+    ) -> tuple[Row, ...]:
+        names = dict.fromkeys(
+            name for side in (0, i) for column in self._columns[side] for name in tables[column]
+        )
+        rows = []
+        seen: set[str] = set()
+        for name in names:
+            if name in seen:
+                continue
+            other = alias(name)
+            if _both(name, other, tables):
+                other = name
+            seen.update((name, other))
+            found = [table.get(name, table.get(other)) for table in tables]
+            row = self._row(i, found, lambda _, name=name: name, lambda *_: "", figures)  # type: ignore[misc]
+            if row is not None:
+                rows.append(row)
+        return tuple(rows)
+
+    def _row(
+        self,
+        i: int,
+        found: Sequence[Any],
+        name: Callable[[Any], str],
+        place: Callable[[Any, Any], str],
+        figures: Callable[[Any, float], _Figures],
+    ) -> Row | None:
+        sides = []
+        firsts = []
+        for columns in (self._columns[0], self._columns[i]):
+            there = [(found[c], self._scale(c)) for c in columns if found[c] is not None]
+            firsts.append(there[0][0] if there else None)
+            sides.append(_mean_figures([figures(row, s) for row, s in there], len(columns)))
+        before, after = firsts
+        if before is None and after is None:
+            return None
+        status = "both" if before is not None and after is not None else (
+            "gone" if after is None else "new")  # fmt: skip
+        keys = dict.fromkeys((*sides[0], *sides[1]))
+        return Row(
+            name=name(after if after is not None else before),
+            place=place(before, after),
+            status=status,
+            figures={k: Change(sides[0].get(k), sides[1].get(k)) for k in keys},
+        )
+
+
+def _mean_figures(rows: Sequence[_Figures], runs: int) -> dict[str, float | None]:
+    """Means over the runs of a side.  What is per entry is over the runs that have it."""
+    out: dict[str, float | None] = {}
+    for key in dict.fromkeys(key for row in rows for key in row):
+        values = [value for row in rows if (value := row.get(key)) is not None]
+        over = len(values) if key in _PER_ENTRY else runs
+        out[key] = sum(values) / over if values else None
+    return out
+
+
+_PER_ENTRY = frozenset(
+    {
+        "mean_ms",
+        "p99_ms",
+        "mean_us",
+        "per_call_ms",
+        "data_ms",
+        "batch_wait_ms",
+        "blocked_share",
+        "load_ms",
+    }
+)
+
+
+def _times(value: float | None, scale: float) -> float | None:
+    return None if value is None else value * scale
+
+
+def _function_figures(row: FunctionRow, scale: float) -> _Figures:
+    return {
+        "self_ms": row.self_ms * scale,
+        "cum_ms": row.cum_ms * scale,
+        "calls": (row.calls + row.resumes) * scale,
+        "per_call_ms": row.cum_ms / (row.primitive_calls or row.calls or 1),
+        "gpu_ms": _times(row.gpu_ms, scale),
+    }
+
+
+def _function_place(before: FunctionRow | None, after: FunctionRow | None) -> str:
+    places = [_place(row) for row in (before, after) if row is not None]
+    if len(places) == 2 and places[0] != places[1]:
+        return f"{places[1]} (was {places[0]})"
+    return places[-1]
+
+
+def _place(row: FunctionRow) -> str:
+    if not row.line:
+        return "(C)" if row.file in ("", "~") else file_name(row.file)
+    return f"{file_name(row.file)}:{row.line}"
+
+
+def _largest_difference(row: Row) -> tuple[bool, float]:
+    first = next(iter(row.figures.values()))
+    return row.status == "muted", -abs(first.difference or 0.0)

@@ -1,0 +1,200 @@
+"""``--fail-if``: conditions on a comparison, for continuous integration.
+
+A condition about a change (``step>+3%``, ``data>+0.5ms``, ``gpu_util<-5points``) is met if
+the change is beyond the limit **and** more than chance: where the figure has statistics (the
+step, its CPU time, top-level sections, their quantiles, and every figure when there are several
+runs per side), its row must be significant at the comparison's level.  Where a figure has none,
+as a count, memory or a function's time with one run per side, the figures themselves decide, and
+the result says so.  What the steps cannot decide is undecided, and not met.
+
+A condition without a sign (``gpu_util<80%``, ``p99(step)>1.5*p50(step)``) is about the side
+after alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fastprof.comparison.check import holds, show
+from fastprof.comparison.expressions import (
+    BYTES,
+    NUMBER,
+    POINTS,
+    RELATIVE,
+    SHARE,
+    TIME,
+    Condition,
+    Literal,
+    Name,
+)
+from fastprof.comparison.figures import figure
+from fastprof.comparison.model import Effect, Pair
+from fastprof.comparison.runs import STEP, Run
+from fastprof.comparison.stats.blocks import FEWEST_STEPS, blocks_of
+from fastprof.comparison.stats.quantiles import difference, quantile
+from fastprof.comparison.stats.significance import welch
+from fastprof.comparison.summary import relative
+from fastprof.errors import ConditionError
+from fastprof.report.model import ALIASES
+
+_QUANTILES = {"median": 0.5, "p50": 0.5, "p95": 0.95, "p99": 0.99}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A condition and whether it is met; None: the runs cannot decide it.  ``text`` says why."""
+
+    condition: str
+    met: bool | None
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Moved:
+    """A figure before and after; ``real`` is None where it cannot be tested at all."""
+
+    before: float
+    after: float
+    kind: str
+    real: bool | None
+    decided: bool
+    why: str
+
+
+def outcome(
+    condition: Condition,
+    before: Sequence[Run],
+    after: Sequence[Run],
+    pair: Pair,
+    *,
+    level: float,
+    noise: float,
+) -> Outcome:
+    """Return whether a condition is met.
+
+    Raises:
+        ConditionError: (a ValueError) it is about something that was not recorded, or of
+            another unit.
+    """
+    if not condition.is_change:
+        checked = holds(after, condition)
+        return Outcome(condition.text, checked.holds, f"after: {checked.text}")
+    name, limit = condition.left, condition.right
+    if not isinstance(name, Name) or not isinstance(limit, Literal):
+        raise ConditionError(f"{condition.text!a}: expected a name on the left of the change")
+    moved = _moved(name, before, after, pair, level=level, noise=noise)
+    change, shown = _change(condition, moved, limit)
+    beyond = {
+        "<": change < limit.value,
+        "<=": change <= limit.value,
+        ">": change > limit.value,
+        ">=": change >= limit.value,
+    }[condition.operator]
+    text = (
+        f"{name.text} {show(moved.before, moved.kind)} -> {show(moved.after, moved.kind)} "
+        f"({shown}); {moved.why}"
+    )
+    if not beyond:
+        return Outcome(condition.text, False, text)
+    if not moved.decided:
+        return Outcome(condition.text, None, text)
+    return Outcome(condition.text, moved.real is not False, text)
+
+
+def _change(condition: Condition, moved: _Moved, limit: Literal) -> tuple[float, str]:
+    """The change in the limit's unit, and how to write it."""
+    step = moved.after - moved.before
+    if limit.kind == RELATIVE:
+        if not moved.before:
+            raise ConditionError(f"{condition.text!a}: it was 0 before, which has no percentage")
+        return step / moved.before, relative(step / moved.before)
+    wanted = {POINTS: SHARE}.get(limit.kind, limit.kind)
+    if wanted != moved.kind:
+        units = {TIME: "ms", SHARE: "points", BYTES: "MiB", NUMBER: "no unit"}
+        raise ConditionError(
+            f"{condition.text!a}: a change of that figure is given in % or {units[moved.kind]}"
+        )
+    sign = "+" if step >= 0 else "-"
+    if wanted == SHARE:
+        return step, f"{100 * step:+.1f} points"
+    return step, sign + show(abs(step), moved.kind)
+
+
+def _moved(
+    name: Name, before: Sequence[Run], after: Sequence[Run], pair: Pair, *,
+    level: float, noise: float,
+) -> _Moved:  # fmt: skip
+    if len(before) == len(after) == 1:
+        effect = _effect(name, pair)
+        if effect is not None:
+            return _of_effect(effect)
+        if name.function in _QUANTILES:
+            tested = _of_quantile(name, before[0], after[0], level=level, noise=noise)
+            if tested is not None:
+                return tested
+    sides = [[figure(run, name) for run in side] for side in (before, after)]
+    kind = sides[0][0][1]
+    x, y = ([value for value, _ in side] for side in sides)
+    middles = (sum(x) / len(x), sum(y) / len(y))
+    found = welch(x, y, level=level)
+    if found is None:
+        if name.name == "throughput" and pair.step is not None:
+            step = _of_effect(pair.step)
+            return _Moved(*middles, kind, step.real, step.decided, f"step: {step.why}")
+        return _Moved(*middles, kind, None, True, "not tested, the figures themselves decide")
+    real = found.p <= 1 - level
+    why = f"{'significant' if real else 'not significant'} over the runs (p {found.p:.3f})"
+    return _Moved(*middles, kind, real, True, why)
+
+
+def _effect(name: Name, pair: Pair) -> Effect | None:
+    if name.function not in ("", "mean", "section"):
+        return None
+    if name.name == "step" and name.function != "section":
+        return pair.step
+    if name.name == "cpu" and name.function == "":
+        return next((e for e in pair.effects if e.kind == "cpu"), None)
+    if name.function == "mean":  # of single entries, not of steps
+        return None
+    names = (name.name, ALIASES.get(name.name, name.name))
+    sections = {e.name: e for e in pair.effects if e.kind == "section"}
+    return next((sections[n] for n in names if n in sections), None)
+
+
+def _of_effect(effect: Effect) -> _Moved:
+    before, after = effect.before_ms or 0.0, effect.after_ms or 0.0
+    if effect.p_adjusted is None:
+        return _Moved(before, after, TIME, None, False, f"not tested: {effect.reason}")
+    why = f"{effect.verdict} (p {effect.p_adjusted:.3f})"
+    return _Moved(before, after, TIME, effect.significant, True, why)
+
+
+def _of_quantile(
+    name: Name, before: Run, after: Run, *, level: float, noise: float
+) -> _Moved | None:
+    """A quantile of the step or of a top-level section over the steps; None: not of these."""
+    keys = (
+        (STEP,)
+        if name.name == "step"
+        else (f"section {name.name}", f"section {ALIASES.get(name.name, name.name)}")
+    )
+    series = [next((r.series[k] for k in keys if k in r.series), None) for r in (before, after)]
+    intervals = []
+    for row in series:
+        if row is None:
+            return None
+        if len(row.values) < FEWEST_STEPS:
+            return None
+        blocks = blocks_of(row.values)
+        intervals.append(quantile(row.values, _QUANTILES[name.function], blocks, level))
+    found = difference(*intervals)
+    values = (intervals[0].estimate, intervals[1].estimate)
+    if before.left_out is None or after.left_out is None or before.busy or after.busy:
+        return _Moved(*values, TIME, None, False, "not tested: see the notes of the comparison")
+    if found.low is None or found.high is None:
+        return _Moved(*values, TIME, None, False, "too few steps for this quantile")
+    margin = noise * values[0] + max(before.lost_ms, after.lost_ms)
+    real = found.low > margin or found.high < -margin
+    why = f"{level:.0%} interval {found.low:+.3f} to {found.high:+.3f} ms"
+    return _Moved(*values, TIME, real, True, why)

@@ -1,0 +1,361 @@
+"""A comparison as blocks of lines and tables of finished cells, for text and Markdown alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from fastprof.comparison.model import (
+    FASTER,
+    NOT_TESTED,
+    SLOWER,
+    Change,
+    Comparison,
+    Effect,
+    Pair,
+    Row,
+    SummaryRow,
+)
+from fastprof.comparison.summary import relative
+from fastprof.names import ascii_name
+from fastprof.tables.cells import Table, number, short, table_of
+
+#: Functions, kernels and sections without statistics that are listed.
+ROWS = 25
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A part of the output: title, then lines, then text as it is, then a table."""
+
+    title: str
+    lines: tuple[str, ...] = ()
+    verbatim: tuple[str, ...] = ()
+    table: Table | None = None
+
+
+def blocks(comparison: Comparison) -> list[Block]:
+    """Return the comparison in reading order."""
+    head = Block(f"fastprof compare: {' -> '.join(short(label) for label in comparison.labels)}")
+    if len(comparison.pairs) > 1:
+        return [head, *_many(comparison)]
+    pair = comparison.pairs[0]
+    made = [
+        _summary("Before and after", pair.summary),
+        _settings(pair),
+        _effects(comparison, pair),
+        _summary("How even steps are", pair.uniformity),
+        *_tops(comparison),
+        _functions(comparison, pair),
+        _rows("Sections", pair.sections, _SECTION_COLUMNS),
+        _rows("Kernels, largest difference first", pair.kernels, _KERNEL_COLUMNS),
+        _rows("Data loaders (times per batch)", pair.loaders, _LOADER_COLUMNS),
+        Block("Notes", pair.notes),
+    ]
+    said = [block for block in made if block.lines or block.verbatim or _has_rows(block)]
+    return [Block(head.title, verdict_lines(comparison, pair)), *said]
+
+
+def _has_rows(block: Block) -> bool:
+    return block.table is not None and bool(block.table.rows)
+
+
+# ---- the verdict ----
+
+
+def verdict_lines(comparison: Comparison, pair: Pair) -> tuple[str, ...]:
+    """Return what the statistics say, in one sentence per row that says anything."""
+    lines = []
+    step = pair.step
+    if step is not None:
+        lines.append("Step time: " + sentence(step, comparison.level))
+    changed = [e for e in pair.effects if e.kind == "section" and e.significant]
+    lines += [f"{short(e.name)}: {sentence(e, comparison.level)}" for e in changed]
+    return tuple(lines)
+
+
+def sentence(effect: Effect, level: float) -> str:
+    """Return what is known of one row."""
+    moved = f"{_ms(effect.before_ms)} -> {_ms(effect.after_ms)} ms"
+    if effect.verdict == NOT_TESTED:
+        return f"{moved} ({relative(effect.change)}); not tested: {effect.reason}"
+    span = (
+        f"{relative(effect.change)}, {level:.0%} interval {relative(effect.change_low)} to "
+        f"{relative(effect.change_high)}"
+    )
+    if effect.verdict in (SLOWER, FASTER):
+        return f"{effect.verdict}, {moved} ({span}; p {_p(effect.p_adjusted)})"
+    small = "" if effect.detectable is None else (
+        f"; a change below {effect.detectable:.1%} would probably not be seen")  # fmt: skip
+    why = f": {effect.reason}" if effect.reason else ""
+    return f"{effect.verdict}{why} ({moved}, {span}{small})"
+
+
+def _p(value: float | None) -> str:
+    if value is None:
+        return "n/a"
+    return "<0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def _ms(value: float | None) -> str:
+    return number(value)
+
+
+# ---- one pair ----
+
+
+def _summary(title: str, rows: Sequence[SummaryRow]) -> Block:
+    columns: list[tuple[str, Callable[..., str]]] = [
+        ("", lambda r: r.name),
+        ("before", lambda r: r.before_text or "n/a"),
+        ("after", lambda r: r.after_text or "n/a"),
+        ("change", lambda r: relative(r.change.relative)),
+    ]
+    return Block(title, table=table_of("", columns, rows))
+
+
+def _settings(pair: Pair) -> Block:
+    columns: list[tuple[str, Callable[..., str]]] = [
+        ("setting", lambda s: short(s.name)),
+        ("before", lambda s: short(s.before)),
+        ("after", lambda s: short(s.after)),
+        ("what that does", lambda s: s.matters),
+    ]
+    table = table_of("", columns, pair.settings, frozenset({0, 1, 2, 3}))
+    return Block("What was set differently", table=table)
+
+
+def _effects(comparison: Comparison, pair: Pair) -> Block:
+    percent = f"{comparison.level:.0%} interval"
+    columns: list[tuple[str, Callable[[Effect], str]]] = [
+        ("ms per step", lambda e: short(e.name)),
+        ("before", lambda e: _ms(e.before_ms)),
+        ("after", lambda e: _ms(e.after_ms)),
+        ("difference", lambda e: _signed(e.difference_ms)),
+        (percent, lambda e: _span(e.low_ms, e.high_ms)),
+        ("change", lambda e: relative(e.change)),
+        ("seen from", lambda e: "n/a" if e.detectable is None else f"{e.detectable:.1%}"),
+        ("p", lambda e: _p(e.p_adjusted)),
+        ("median", lambda e: _median(e)),
+        ("verdict", _verdict),
+    ]
+    if not any(e.median for e in pair.effects):
+        columns = [column for column in columns if column[0] != "median"]
+    left = frozenset({0, len(columns) - 1})
+    holm = (
+        "p is corrected for all rows together (Holm): of comparisons of equal programs, at most "
+        f"{1 - comparison.level:.1%} say slower or faster of any row."
+    )
+    power = "seen from: the smallest true change that would be found 4 times out of 5."
+    if not pair.effects:
+        return Block("")
+    table = table_of("", columns, pair.effects, left)
+    return Block("What changed in a step", (holm, power), table=table)
+
+
+def _verdict(effect: Effect) -> str:
+    return f"{effect.verdict}: {effect.reason}" if effect.reason else effect.verdict
+
+
+def _median(effect: Effect) -> str:
+    if effect.median is None:
+        return "n/a"
+    text = _signed(effect.median.difference_ms)
+    if effect.median.low_ms is None:
+        return text
+    return f"{text} ({_span(effect.median.low_ms, effect.median.high_ms)})"
+
+
+def _signed(value: float | None) -> str:
+    return "n/a" if value is None else f"{value:+.3f}"
+
+
+def _span(low: float | None, high: float | None) -> str:
+    return "n/a" if low is None or high is None else f"{low:+.3f} .. {high:+.3f}"
+
+
+def _tops(comparison: Comparison) -> list[Block]:
+    names = ("BASELINE", "OPTIMIZED")
+    return [
+        Block(f"=== {name} ===", verbatim=tuple(text.splitlines()))
+        for name, text in zip(names, comparison.tops, strict=False)
+        if text
+    ]
+
+
+def _functions(comparison: Comparison, pair: Pair) -> Block:
+    per = "ms per step" if comparison.basis == "step" else "ms"
+    columns: list[tuple[str, Callable[[Row], str]]] = [
+        ("function", lambda r: short(r.name)),
+        ("calls", lambda r: _arrow(r.figures["calls"], _count)),
+        (f"self {per}", lambda r: _arrow(r.figures["self_ms"], _ms)),
+        ("difference", lambda r: _signed(r.figures["self_ms"].difference)),
+        ("change", lambda r: _change(r, "self_ms")),
+        (f"cum {per}", lambda r: _arrow(r.figures["cum_ms"], _ms)),
+        ("change", lambda r: _change(r, "cum_ms")),
+        ("defined at", lambda r: short(r.place)),
+        ("verdict", lambda r: r.verdict),
+    ]
+    if not any(r.verdict for r in pair.functions):
+        columns.pop()
+    left = frozenset({0, 7, 8})
+    shown = pair.functions[:ROWS]
+    title = f"Functions, largest difference of self time first ({len(shown)} of "
+    table = table_of("", columns, shown, left)
+    return Block(f"{title}{len(pair.functions)})", table=table)
+
+
+_Columns = Sequence[tuple[str, str, Callable[[float | None], str]]]
+
+
+def _count(value: float | None) -> str:
+    if value is None:
+        return "n/a"
+    return f"{value:.0f}" if value == round(value) else f"{value:.1f}"
+
+
+def _share(value: float | None) -> str:
+    return "n/a" if value is None else f"{value:.1%}"
+
+
+_SECTION_COLUMNS: _Columns = (
+    ("total ms", "total_ms", _ms),
+    ("self ms", "self_ms", _ms),
+    ("count", "count", _count),
+    ("mean ms", "mean_ms", _ms),
+    ("p99 ms", "p99_ms", _ms),
+    ("gpu ms", "gpu_ms", _ms),
+    ("blocked ms", "blocked_ms", _ms),
+)
+_KERNEL_COLUMNS: _Columns = (
+    ("gpu ms", "total_ms", _ms),
+    ("count", "count", _count),
+    ("mean us", "mean_us", _ms),
+)
+_LOADER_COLUMNS: _Columns = (
+    ("batches", "batches", _count),
+    ("data ms", "data_ms", _ms),
+    ("batch wait ms", "batch_wait_ms", _ms),
+    ("waited for", "blocked_share", _share),
+    ("load ms", "load_ms", _ms),
+)
+
+
+def _rows(title: str, rows: Sequence[Row], columns: _Columns) -> Block:
+    made: list[tuple[str, Callable[[Row], str]]] = [("name", lambda r: short(r.name))]
+    for header, key, text in columns:
+        if any(r.figures.get(key, _NOTHING) != _NOTHING for r in rows):
+            made.append((header, _cell(key, text)))
+            made.append(("change", _change_cell(key)))
+    return Block(title, table=table_of("", made, rows[:ROWS]))
+
+
+_NOTHING = Change(None, None)
+
+
+def _cell(key: str, text: Callable[[float | None], str]) -> Callable[[Row], str]:
+    return lambda row: _arrow(row.figures.get(key, _NOTHING), text)
+
+
+def _change_cell(key: str) -> Callable[[Row], str]:
+    return lambda row: _change(row, key)
+
+
+def _change(row: Row, key: str) -> str:
+    if row.status != "both":
+        return row.status
+    return relative(row.figures.get(key, _NOTHING).relative)
+
+
+def _arrow(change: Change, text: Callable[[float | None], str]) -> str:
+    before = "-" if change.before is None else text(change.before)
+    after = "-" if change.after is None else text(change.after)
+    return f"{before} -> {after}"
+
+
+# ---- three files and more ----
+
+
+def _many(comparison: Comparison) -> list[Block]:
+    """A column per run, each against the first."""
+    pairs = comparison.pairs
+    per = "ms per step" if comparison.basis == "step" else "ms"
+    out = [
+        Block(
+            "",
+            tuple(
+                f"{short(pair.after)}: {line}"
+                for pair in pairs
+                for line in verdict_lines(comparison, pair)
+            ),
+        ),
+        _columns("Before and after", comparison, _summary_cells(pairs)),
+        _columns("What changed in a step (ms)", comparison, _effect_cells(pairs)),
+        _columns(f"Functions, self {per}", comparison, _row_cells(pairs, "functions", "self_ms")),
+        _columns(f"Kernels, {per}", comparison, _row_cells(pairs, "kernels", "total_ms")),
+        _columns("Data loaders, data ms per batch", comparison,
+                 _row_cells(pairs, "loaders", "data_ms")),
+    ]  # fmt: skip
+    for pair in pairs:
+        settings = _settings(pair)
+        out.append(Block(f"{settings.title}: {short(pair.after)}", table=settings.table))
+    notes = dict.fromkeys(note for pair in pairs for note in pair.notes)
+    out.append(Block("Notes", tuple(notes)))
+    return [block for block in out if block.lines or _has_rows(block)]
+
+
+def _columns(title: str, comparison: Comparison, cells: Iterable[tuple[str, ...]]) -> Block:
+    labels = tuple(short(ascii_name(label, 24)) for label in comparison.labels)
+    return Block(title, table=Table("", ("", *labels), tuple(cells)))
+
+
+def _summary_cells(pairs: Sequence[Pair]) -> list[tuple[str, ...]]:
+    names = dict.fromkeys(row.name for pair in pairs for row in pair.summary)
+    out = []
+    for name in names:
+        rows = [next((r for r in pair.summary if r.name == name), None) for pair in pairs]
+        first = next((row.before_text for row in rows if row and row.before_text), "n/a")
+        out.append((name, first, *(
+            "n/a" if row is None else f"{row.after_text or 'n/a'} "
+            f"({relative(row.change.relative)})" for row in rows)))  # fmt: skip
+    return out
+
+
+def _effect_cells(pairs: Sequence[Pair]) -> list[tuple[str, ...]]:
+    names = dict.fromkeys(effect.name for pair in pairs for effect in pair.effects)
+    out = []
+    for name in names:
+        rows = [pair.effect(name) for pair in pairs]
+        first = next((row.before_ms for row in rows if row is not None), None)
+        out.append((short(name), _ms(first), *map(_effect_cell, rows)))
+    return out
+
+
+def _effect_cell(effect: Effect | None) -> str:
+    if effect is None:
+        return "n/a"
+    verdict = {NOT_TESTED: "?", SLOWER: SLOWER, FASTER: FASTER}.get(effect.verdict, "=")
+    return f"{_ms(effect.after_ms)} ({relative(effect.change)} {verdict})"
+
+
+def _row_cells(pairs: Sequence[Pair], table: str, key: str) -> list[tuple[str, ...]]:
+    by_name: dict[tuple[str, str], list[Row | None]] = {}
+    for i, pair in enumerate(pairs):
+        for row in getattr(pair, table):
+            # What a row of the first run is called does not depend on the other one.
+            place = row.place.split(" (was ")[-1].rstrip(")") if row.place else ""
+            by_name.setdefault((row.name, place), [None] * len(pairs))[i] = row
+
+    def largest(rows: Iterable[Row | None]) -> float:
+        changes = [r.figures[key].difference for r in rows if r is not None and key in r.figures]
+        return max((abs(value or 0.0) for value in changes), default=0.0)
+
+    ordered = sorted(by_name.items(), key=lambda item: -largest(item[1]))[:ROWS]
+    out = []
+    for (name, _), rows in ordered:
+        changes = [None if r is None else r.figures.get(key, _NOTHING) for r in rows]
+        first = next((c.before for c in changes if c is not None and c.before is not None), None)
+        out.append((short(name), _ms(first) if first is not None else "-", *(
+            "-" if c is None or c.after is None else f"{_ms(c.after)} ({relative(c.relative)})"
+            for c in changes)))  # fmt: skip
+    return out

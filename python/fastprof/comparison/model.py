@@ -1,0 +1,257 @@
+"""What a comparison says: the frozen :class:`Comparison` and the rows of its tables.
+
+Times are milliseconds, changes are fractions of the value before (0.03 is 3 % more), and
+what is not known is None.
+"""
+
+from __future__ import annotations
+
+import html
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+SLOWER = "slower"
+FASTER = "faster"
+NO_CHANGE = "no significant change"
+NOT_TESTED = "not tested"
+
+
+@dataclass(frozen=True, slots=True)
+class MedianChange:
+    """The medians of both sides and their difference, between ``low_ms`` and ``high_ms``."""
+
+    before_ms: float
+    after_ms: float
+    difference_ms: float
+    low_ms: float | None
+    high_ms: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """How a time per step changed, and whether that is more than chance.
+
+    ``name`` is ``step``, ``step (CPU)`` or a top-level section, ``kind`` ``step``, ``cpu`` or
+    ``section``.  ``low_ms`` and ``high_ms`` are the interval of ``difference_ms`` at the
+    comparison's level; ``p_adjusted`` is ``p`` after Holm's correction for all rows.
+    ``detectable_ms`` is the smallest true change that would be found 4 times out of 5, had
+    this row been tested alone; ``margin_ms`` is what counts as no change.  ``reason`` says why
+    a row was not tested, or why a difference is no change.  ``steps`` are those used, of which
+    ``left_out`` were not settled; with several runs per side they are runs.  ``blocks`` are
+    steps per block of each side.
+    """
+
+    name: str
+    kind: str
+    steps: tuple[int, int]
+    before_ms: float | None
+    after_ms: float | None
+    difference_ms: float | None
+    low_ms: float | None = None
+    high_ms: float | None = None
+    p: float | None = None
+    p_adjusted: float | None = None
+    detectable_ms: float | None = None
+    margin_ms: float | None = None
+    verdict: str = NOT_TESTED
+    reason: str = ""
+    median: MedianChange | None = None
+    left_out: tuple[int, int] = (0, 0)
+    blocks: tuple[int, int] | None = None
+
+    def _of_before(self, value: float | None) -> float | None:
+        return value / self.before_ms if value is not None and self.before_ms else None
+
+    @property
+    def change(self) -> float | None:
+        """The difference as a fraction of the time before."""
+        return self._of_before(self.difference_ms)
+
+    @property
+    def change_low(self) -> float | None:
+        """Lower end of the interval as a fraction of the time before."""
+        return self._of_before(self.low_ms)
+
+    @property
+    def change_high(self) -> float | None:
+        """Upper end of the interval as a fraction of the time before."""
+        return self._of_before(self.high_ms)
+
+    @property
+    def detectable(self) -> float | None:
+        """The smallest change likely to be found, as a fraction of the time before."""
+        return self._of_before(self.detectable_ms)
+
+    @property
+    def significant(self) -> bool:
+        """Whether the change is more than chance and more than the noise allowed for."""
+        return self.verdict in (SLOWER, FASTER)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A figure on both sides; None where there is no such row or no such figure."""
+
+    before: float | None
+    after: float | None
+
+    @property
+    def difference(self) -> float | None:
+        """After less before; what is missing counts as 0 if the other is there."""
+        if self.before is None and self.after is None:
+            return None
+        return (self.after or 0.0) - (self.before or 0.0)
+
+    @property
+    def relative(self) -> float | None:
+        """The difference as a fraction of the value before."""
+        if not self.before or self.after is None:
+            return None
+        return (self.after - self.before) / self.before
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A section, function, kernel or loader on both sides.
+
+    ``place`` is where it is defined (after, else before), with the place before where that
+    is another.  ``figures`` are per step, or of the whole run where the comparison's basis
+    says so, but for loaders' times, which are per batch.  ``status`` is ``both``, ``new``,
+    ``gone``, or ``muted`` for a function that was not recorded all the time.  ``p_adjusted``
+    (Benjamini and Hochberg, over all functions) and ``verdict`` are there with several runs
+    per side only; otherwise the row describes and claims nothing.
+    """
+
+    name: str
+    place: str
+    status: str
+    figures: Mapping[str, Change]
+    p_adjusted: float | None = None
+    verdict: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryRow:
+    """A line of the block of main figures: values, and how to write them."""
+
+    name: str
+    unit: str
+    change: Change
+    before_text: str
+    after_text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """Something about how the two sides were run that differs.
+
+    ``matters`` says what that does to the comparison, empty if it is only a fact.
+    """
+
+    name: str
+    before: str
+    after: str
+    matters: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Everything about one side against the first."""
+
+    before: str
+    after: str
+    summary: tuple[SummaryRow, ...]
+    uniformity: tuple[SummaryRow, ...]
+    settings: tuple[Setting, ...]
+    effects: tuple[Effect, ...]
+    sections: tuple[Row, ...]
+    functions: tuple[Row, ...]
+    kernels: tuple[Row, ...]
+    loaders: tuple[Row, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def step(self) -> Effect | None:
+        """How the time of a step changed; None where a side has no steps."""
+        return next((effect for effect in self.effects if effect.kind == "step"), None)
+
+    def effect(self, name: str) -> Effect | None:
+        """The row of that name among those with statistics, or None."""
+        return next((effect for effect in self.effects if effect.name == name), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One or more sides against the first one.
+
+    ``labels`` names the sides, ``runs`` says how many files each has.  ``basis`` is ``step``
+    or ``run``: what the figures of functions and kernels are per.  ``noise`` is the change
+    that two runs of the same program may show and that is therefore none.  ``tops`` are the
+    functions of both sides of a single pair, most cumulative time first, as pstats prints
+    them.
+    """
+
+    labels: tuple[str, ...]
+    runs: tuple[int, ...]
+    basis: str
+    level: float
+    noise: float
+    pairs: tuple[Pair, ...]
+    tops: tuple[str, ...] = ()
+
+    @property
+    def step(self) -> Effect | None:
+        """How the time of a step changed in the first pair; None without steps."""
+        return self.pairs[0].step
+
+    @property
+    def effects(self) -> tuple[Effect, ...]:
+        """The rows with statistics of the first pair: the step and its sections."""
+        return self.pairs[0].effects
+
+    @property
+    def functions(self) -> tuple[Row, ...]:
+        """The functions of the first pair, largest difference first."""
+        return self.pairs[0].functions
+
+    @property
+    def changed(self) -> bool:
+        """Whether any step time or section changed significantly in any pair."""
+        return any(effect.significant for pair in self.pairs for effect in pair.effects)
+
+    def to_text(self) -> str:
+        """Return the comparison as plain ASCII text."""
+        from fastprof.comparison.output import to_text
+
+        return to_text(self)
+
+    def to_markdown(self) -> str:
+        """Return the comparison as Markdown."""
+        from fastprof.comparison.output import to_markdown
+
+        return to_markdown(self)
+
+    def to_json(self) -> str:
+        """Return the comparison as JSON; see :mod:`fastprof.comparison.output`."""
+        from fastprof.comparison.output import to_json
+
+        return to_json(self)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        return f"<pre>{html.escape(self.to_text())}</pre>"
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write ``.txt``, ``.md`` or ``.json``, completely or not at all.
+
+        Raises:
+            UnknownFormatError: (a ValueError) another suffix.
+            OSError: the file cannot be written; what was there before is untouched.
+        """
+        from fastprof.comparison.output import save
+
+        save(self, path)
+
+    def __str__(self) -> str:
+        return self.to_text()

@@ -1,0 +1,64 @@
+"""What a reader of a comparison must know to read it right, in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fastprof.comparison.runs import STEP, Run
+
+
+def notes(before: Sequence[Run], after: Sequence[Run], *, noise: float) -> tuple[str, ...]:
+    """Return the sentences that hold for these two sides."""
+    single = len(before) == len(after) == 1
+    stepped = all(run.steps for run in (*before, *after))
+    out = []
+    if stepped and single:
+        out.append(
+            "One run per side: the intervals know how steps vary within these runs, not how one "
+            f"run of a program differs from the next. A change of up to {noise:.1%} of a row "
+            "counts as none for that reason; several runs per side (--before, --after) measure it."
+        )
+    for side, runs in (("before", before), ("after", after)):
+        out += [note for run in runs for note in _of_run(side, run)]
+    if not stepped:
+        out.append("Not every file has steps: times are of the whole run, and nothing is tested.")
+    out.append(
+        "Figures of functions and kernels are of the whole recording"
+        + (", warm-up included, per step" if stepped else "")
+        + (". They describe: without several runs per side there is no test of them." if single
+           else "; functions are tested by their runs' means (Benjamini-Hochberg).")
+    )  # fmt: skip
+    muted = [run for run in (*before, *after) if run.muted]
+    if muted:
+        out.append(
+            "Functions muted to keep the overhead low were not recorded all the time, and from "
+            "then on their time counted to their callers; record with max_overhead=0 to "
+            "compare them."
+        )
+    return tuple(out)
+
+
+def _of_run(side: str, run: Run) -> list[str]:
+    out = []
+    if run.left_out:
+        out.append(
+            f"Left out of the run {side} ({run.label}) as not yet settled: {run.left_out} steps "
+            "after its warm-up."
+        )
+    if run.left_out is None:
+        out.append(f"The steps of the run {side} ({run.label}) do not settle: no test of them.")
+    used = len(run.series[STEP].values) if STEP in run.series else 0
+    measured = run.report.steps.measured
+    if used and used + (run.left_out or 0) < measured:
+        out.append(
+            f"Of the run {side} ({run.label}), the last {used} of {measured} measured steps were "
+            "kept one by one; the statistics are of those."
+        )
+    if run.interrupted:
+        busy = "The machine was busy" if run.busy else "Others used the machine"
+        out.append(
+            f"{busy} during the run {side} ({run.label}): by the times that its thread was taken "
+            f"off the CPU, they took about {run.interrupted:.1%} of the steps' time. That counts "
+            "as no change."
+        )
+    return out

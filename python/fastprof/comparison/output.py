@@ -1,0 +1,146 @@
+"""A comparison as text, Markdown and JSON.
+
+JSON is one object with the fields of :class:`~fastprof.comparison.model.Comparison`::
+
+    {"schema": "fastprof.comparison/1", "labels": [...], "runs": [...], "basis": "step",
+     "level": 0.95, "noise": 0.02, "changed": true,
+     "pairs": [{"before", "after",
+                "summary":   [{"name", "unit", "before", "after", "relative"}],
+                "settings":  [{"name", "before", "after", "matters"}],
+                "effects":   [{"name", "kind", "before_ms", "after_ms", "difference_ms",
+                               "low_ms", "high_ms", "change", "p", "p_adjusted", "verdict",
+                               "reason", "detectable_ms", "median": {...}, ...}],
+                "sections", "functions", "kernels", "loaders":
+                             [{"name", "place", "status", "figures": {"self_ms":
+                               {"before", "after", "difference", "relative"}}}],
+                "notes": ["..."]}]}
+
+Times are milliseconds, changes fractions of the value before; what is not known is null.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+from fastprof.comparison.layout import Block, blocks
+from fastprof.comparison.model import Change, Comparison, Effect
+from fastprof.errors import UnknownFormatError
+from fastprof.fileio import atomic_write, resolve_output
+from fastprof.names import ascii_name, without_surrogates
+from fastprof.render.text import table_lines
+from fastprof.tables.cells import Table
+
+SCHEMA = "fastprof.comparison/1"
+
+_DERIVED: dict[type, tuple[str, ...]] = {
+    Effect: ("change", "change_low", "change_high", "detectable"),
+    Change: ("difference", "relative"),
+    Comparison: ("changed",),
+}
+
+
+def to_text(comparison: Comparison) -> str:
+    """Return the comparison as plain ASCII text."""
+    out: list[str] = []
+    for block in blocks(comparison):
+        out += ["", *_titled(block)] if out else _titled(block)
+    return "\n".join(out) + "\n"
+
+
+def _titled(block: Block) -> list[str]:
+    lines = [block.title] if block.title else []
+    lines += [ascii_name(line) for line in block.lines]
+    lines += [ascii_name(line) for line in block.verbatim]
+    if block.table is not None:
+        lines += table_lines(block.table)
+    return lines
+
+
+def to_markdown(comparison: Comparison) -> str:
+    """Return the comparison as Markdown, to be pasted into a ticket."""
+    out: list[str] = []
+    for i, block in enumerate(blocks(comparison)):
+        if block.title:
+            out += [f"{'#' if i == 0 else '##'} {_escape(block.title.strip('= '))}", ""]
+        out += [f"- {_escape(ascii_name(line))}" for line in block.lines]
+        if block.verbatim:
+            # Indented: no name can end it.
+            out += [f"    {ascii_name(line)}".rstrip() for line in block.verbatim]
+        if block.table is not None:
+            out += [""] if block.lines else []
+            out += _markdown_table(block.table)
+        out.append("")
+    return "\n".join(out).rstrip("\n") + "\n"
+
+
+def _markdown_table(table: Table) -> list[str]:
+    rule = [":---" if i in table.left else "---:" for i in range(len(table.headers))]
+    return [
+        "| " + " | ".join(cells) + " |"
+        for cells in (
+            [_escape(cell) for cell in table.headers],
+            rule,
+            *([_escape(cell) for cell in row] for row in table.rows),
+        )
+    ]
+
+
+_HTML = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
+
+
+def _escape(text: str) -> str:
+    return "".join(_HTML.get(c, "\\" + c if c in "\\`*_{}[]#|~!" else c) for c in text)
+
+
+def to_json(comparison: Comparison) -> str:
+    """Return the comparison as JSON in ASCII."""
+    data = {"schema": SCHEMA, **_plain(comparison)}
+    del data["tops"]
+    return json.dumps(data, indent=1, allow_nan=False) + "\n"
+
+
+def _plain(value: Any) -> Any:
+    if type(value) is str:
+        return without_surrogates(value)
+    if type(value) is float:
+        return value if math.isfinite(value) else None
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {without_surrogates(str(k)): _plain(v) for k, v in value.items()}
+    if is_dataclass(value):
+        names: Iterable[str] = [f.name for f in fields(value)]
+        return {n: _plain(getattr(value, n)) for n in (*names, *_DERIVED.get(type(value), ()))}
+    return value
+
+
+def save(comparison: Comparison, path: str | os.PathLike[str]) -> None:
+    """Write a comparison to a file; see :meth:`Comparison.save`."""
+    text = renderer(path)(comparison)
+    with atomic_write(resolve_output(path)) as stream:
+        stream.write(text.encode("utf-8"))
+
+
+def renderer(path: str | os.PathLike[str]) -> Any:
+    """Return the function that makes the text for a path's suffix.
+
+    Raises:
+        UnknownFormatError: there is none.
+    """
+    made = {".txt": to_text, ".md": to_markdown, ".json": to_json}
+    suffix = Path(path).suffix.lower()
+    if suffix not in made:
+        raise UnknownFormatError(
+            f"cannot tell the format of {Path(path).name!r:.120}; a comparison is written as "
+            f"one of: {' '.join(made)}"
+        )
+    return made[suffix]
+
+
+__all__: Sequence[str] = ("SCHEMA", "renderer", "save", "to_json", "to_markdown", "to_text")

@@ -1,0 +1,204 @@
+"""One saved run as a comparison needs it: figures per step, and its steps one by one."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from fastprof.comparison.stats.significance import Series
+from fastprof.comparison.stats.transient import transient
+from fastprof.export.pstats_ import stats_dict
+from fastprof.lazy import Lazy
+from fastprof.read.load import load
+from fastprof.report.from_stats import report_from_stats
+from fastprof.report.model import FunctionRow, Report
+from fastprof.report.run_phases import ALL, steps_in
+
+#: What comparisons take: a report, or the path of a saved run.
+Source = Report | str | os.PathLike[str]
+
+#: Being taken off the CPU costs at most about this long before one is put back.
+_SLICE_MS = 4.0
+#: A machine is called busy if that cost more than this part of the steps: neighbours then
+#: slow a program down even while it has the CPU, by sharing caches and cores.
+_BUSY = 0.1
+
+STEP = "step"
+CPU = "step (CPU)"
+
+
+@dataclass(frozen=True)
+class Run:
+    """A report and its name."""
+
+    label: str
+    report: Report
+    #: Where it was read from; empty for a report.
+    path: str = ""
+
+    @property
+    def started(self) -> str:
+        """When it began, by the clock of this machine; empty if that is not known."""
+        ns = self.report.meta.get("started_unix_ns")
+        if not isinstance(ns, int) or isinstance(ns, bool) or not 0 < ns < 1 << 62:
+            return ""
+        try:
+            return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(ns // 10**9))
+        except (OverflowError, ValueError, OSError):
+            return ""
+
+    @property
+    def steps(self) -> int:
+        """Steps that functions, sections and kernels are of; what their totals are divided by."""
+        steps = self.report.steps
+        return steps_in(self.report.phase, steps.count, steps.measured)
+
+    @Lazy
+    def left_out(self) -> int | None:
+        """Steps at the beginning that had not settled; None: the run never settles."""
+        return transient(self._columns[STEP]) if STEP in self._columns else 0
+
+    @Lazy
+    def _columns(self) -> Mapping[str, Sequence[float]]:
+        snapshot = self.report.snapshot
+        series = snapshot.steps.series
+        # Runs saved before there was a series have the steps' durations.
+        wall = series.wall_ns or snapshot.steps.recent_ns
+        if not wall:
+            return {}
+        columns: dict[str, Sequence[float]] = {STEP: _ms(wall)}
+        if series.cpu_ns:
+            columns[CPU] = _ms(series.cpu_ns)
+        for key, column in series.sections:
+            name = "section " + snapshot.keys[key].name
+            values: Sequence[float] = _ms(column)
+            if name in columns:  # two keys may have one name
+                values = [a + b for a, b in zip(columns[name], values, strict=True)]
+            columns[name] = values
+        return columns
+
+    @Lazy
+    def series(self) -> Mapping[str, Series]:
+        """ms per settled step: ``step``, ``step (CPU)``, and ``section `` with each name."""
+        cut = self.left_out or 0
+        return {name: Series(values[cut:], cut) for name, values in self._columns.items()}
+
+    @Lazy
+    def interrupted(self) -> float | None:
+        """At most this part of the steps' time went to others on the machine, or None.
+
+        From involuntary context switches, of which each costs up to a time slice, and no
+        more than the time in which the thread was not on the CPU.  The program's other threads
+        and its workers want a CPU as well: they have their part of it, by the CPU time that
+        they used and that they left to others.
+        """
+        series = self.report.snapshot.steps.series
+        wall = sum(series.wall_ns) / 1e6
+        if not series.switches or not wall:
+            return None
+        lost = sum(series.switches) * _SLICE_MS
+        if series.cpu_ns:
+            lost = min(lost, max(0.0, wall - sum(series.cpu_ns) / 1e6))
+        others = self._others
+        return None if others is None else lost / wall * others
+
+    @property
+    def _others(self) -> float | None:
+        """The part of what takes the CPU from the training thread that is not the program."""
+        meta, series = self.report.meta, self.report.snapshot.steps.series
+        used, cpus = meta.get("process_cpu_ns"), meta.get("cpus")
+        duration = self.report.snapshot.duration_ns
+        workers = any(row.workers and row.workers.workers for row in self.report.loaders)
+        known = isinstance(used, int) and isinstance(cpus, int) and duration > 0 and series.cpu_ns
+        if not known:
+            return None if workers else 1.0
+        own = float(used or 0) / duration
+        beside = max(0.0, own - sum(series.cpu_ns) / sum(series.wall_ns))
+        free = max(0.0, float(cpus or 0) - own)
+        return free / (free + beside) if free + beside > 0 else 1.0
+
+    @property
+    def lost_ms(self) -> float:
+        """The same in ms per step, 0 where it is not known."""
+        wall = self.report.snapshot.steps.series.wall_ns
+        return (self.interrupted or 0.0) * sum(wall) / 1e6 / len(wall) if wall else 0.0
+
+    @property
+    def busy(self) -> bool:
+        """Whether other programs took enough of the machine to be seen in the steps."""
+        return (self.interrupted or 0.0) > _BUSY
+
+    @property
+    def functions(self) -> tuple[FunctionRow, ...]:
+        """The functions of all threads."""
+        return self.report.functions
+
+    @Lazy
+    def muted(self) -> frozenset[tuple[str, int, str]]:
+        """File, line and name of the functions that were muted to keep the overhead low."""
+        snapshot = self.report.snapshot
+        keys = (snapshot.keys[muted.key] for muted in snapshot.muted)
+        return frozenset((key.file, key.line, key.name) for key in keys)
+
+    @property
+    def samples_per_step(self) -> float | None:
+        """Samples that this process trains on in a step, if its loaders tell."""
+        steps = self.report.steps.count
+        if not steps:
+            return None
+        total = 0
+        for loader in self.report.loaders:
+            if loader.split != "train" or not loader.batches:
+                continue
+            if loader.workers is None or loader.workers.batch_size is None:
+                return None
+            total += loader.batches * loader.workers.batch_size
+        return total / steps if total else None
+
+    @property
+    def memory(self) -> tuple[int, int | None] | None:
+        """Peak of reserved GPU memory and its size in bytes, or None."""
+        found = self.report.memory
+        return None if found is None else (found.peak_reserved, found.total_bytes)
+
+    @property
+    def gpu_util(self) -> float | None:
+        """Part of the time in which the GPUs were busy, or None."""
+        return None if self.report.gpu is None else self.report.gpu.utilization
+
+
+def _ms(column: Sequence[int]) -> list[float]:
+    return [ns / 1e6 for ns in column]
+
+
+def open_run(source: Source) -> Run:
+    """Return the run that ``source`` is.
+
+    Raises:
+        TypeError: neither a report nor a path.
+        LoadError: (a ValueError) the file is not a saved run.
+        OSError: it cannot be read.
+    """
+    if isinstance(source, Report):
+        return Run("report", source)
+    if isinstance(source, (str, os.PathLike)):
+        path = os.fsdecode(source)
+        return Run(os.path.basename(path), load(source), os.path.abspath(path))
+    raise TypeError(f"{source!r:.80} is neither a Report nor the path of a saved run")
+
+
+def whole(run: Run) -> Run:
+    """Return the run with the functions, sections and kernels of all of it."""
+    report = run.report
+    return run if report.phase == ALL else replace(run, report=report.in_phase(ALL))
+
+
+def as_pstats_sees_it(run: Run) -> Run:
+    """Return the run with the functions that a ``.stats`` file of it would have."""
+    if not run.report.has_tree:
+        return run
+    stats = stats_dict(run.report.snapshot, correct_times=run.report.overhead.corrected)
+    functions = report_from_stats(stats).functions
+    return replace(run, report=replace(run.report, functions=functions))

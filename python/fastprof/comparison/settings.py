@@ -1,0 +1,119 @@
+"""What differs in how two runs were made, and what that does to their comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fastprof.comparison.model import Setting
+from fastprof.comparison.runs import Run
+from fastprof.report.model import Report
+
+_OTHER_TIMES = "times are not of the same machine or interpreter"
+_OTHER_CLOCK = "their times were taken in different ways"
+_OTHER_WORK = "a step is not the same work on both sides"
+
+#: Fields of ``meta`` -> (how they are called, what a difference does).  Those that always
+#: differ (process, start) are left out; others are shown as they are called.
+_META: Mapping[str, tuple[str, str]] = {
+    "python": ("Python", _OTHER_TIMES),
+    "implementation": ("Python implementation", _OTHER_TIMES),
+    "platform": ("platform", _OTHER_TIMES),
+    "machine": ("machine", _OTHER_TIMES),
+    "cpus": ("CPUs", ""),
+    "cpu_limit": ("CPU limit of the container", ""),
+    "torch_threads": ("PyTorch's threads", ""),
+    "backend": ("hook", "the hook's cost differs; steps are not corrected for it"),
+    "clock": ("clock", ""),
+    "timer": ("timer", _OTHER_CLOCK),
+    "sync": ("synchronized with the GPU", "synchronizing changes what overlaps: " + _OTHER_CLOCK),
+    "functions": ("functions recorded", "recording functions makes steps longer"),
+    "world_size": ("processes", _OTHER_WORK),
+    "torch": ("PyTorch", ""),
+    "framework": ("framework", ""),
+    "command": ("command line", ""),
+}
+_NEVER = frozenset(
+    {"pid", "rank", "fell_back", "new_threads_lost", "ended_threads", "hostname", "started_unix_ns"}
+)
+
+
+def settings(before: Run, after: Run) -> tuple[Setting, ...]:
+    """Return what differs, what matters most first."""
+    a, b = _facts(before.report), _facts(after.report)
+    rows = []
+    for name in dict.fromkeys((*a, *b)):
+        left, right = a.get(name), b.get(name)
+        if left is not None and right is not None and left[0] == right[0]:
+            continue
+        known = left or right
+        rows.append(
+            Setting(
+                name,
+                left[0] if left else "-",
+                right[0] if right else "-",
+                known[1] if known else "",
+            )
+        )
+    return tuple(sorted(rows, key=lambda row: not row.matters))
+
+
+def _facts(report: Report) -> dict[str, tuple[str, str]]:
+    """Name -> (value, what a difference does)."""
+    facts: dict[str, tuple[str, str]] = {}
+    for key, value in report.meta.items():
+        if key in _NEVER or value is None or key.endswith("_ns"):
+            continue
+        name, matters = _META.get(key, (key, ""))
+        facts[name] = (_say(value), matters)
+    if not report.has_tree:
+        facts["file"] = (".stats", "")
+        return facts
+    facts["hook's cost subtracted"] = (
+        _say(report.overhead.corrected),
+        "times of sections and functions are not of the same kind",
+    )
+    if report.steps.count:
+        facts["steps measured"] = (str(report.steps.measured), "")
+        facts["steps skipped as warm-up"] = (
+            str(report.steps.skipped),
+            "one side may have its warm-up in the figures",
+        )
+    for loader in report.loaders:
+        _loader_facts(facts, f"loader {loader.name} ({loader.split})", loader.workers)
+    if report.gpu is not None:
+        facts["GPU layer"] = (report.gpu.status, "")
+        for device in report.gpu.devices:
+            facts[f"GPU {device.index}"] = (device.name, _OTHER_TIMES)
+        for name, version in (("driver", report.gpu.driver_version),
+                              ("CUPTI", report.gpu.cupti_version)):  # fmt: skip
+            if version is not None:
+                facts[name] = (str(version), "")
+    if report.operators is not None:
+        facts["operator windows"] = ("yes", "torch.profiler makes the steps of its windows longer")
+    if report.snapshot.muted:
+        facts["functions muted"] = (
+            "yes",
+            "the time of muted functions counts to their callers",
+        )
+    return facts
+
+
+def _loader_facts(facts: dict[str, tuple[str, str]], name: str, workers: object) -> None:
+    if workers is None:
+        return
+    for field, label, matters in (
+        ("workers", "workers", ""),
+        ("batch_size", "batch size", _OTHER_WORK),
+        ("prefetch", "prefetch factor", ""),
+        ("persistent", "persistent workers", ""),
+        ("start_method", "start method", ""),
+    ):
+        value = getattr(workers, field)
+        if value is not None:
+            facts[f"{name}: {label}"] = (_say(value), matters)
+
+
+def _say(value: object) -> str:
+    if value is True:
+        return "yes"
+    return "no" if value is False else str(value)

@@ -1,0 +1,230 @@
+"""Whether a change of a time per step is more than chance.
+
+One run per side: the block bootstrap over steps, see :mod:`~.bootstrap`.  It knows how steps
+vary within these two runs; what makes one run of the same program slower than the next (memory
+layout, clock frequency) it cannot see, so a change of up to ``noise`` counts as none, and
+neither does what other programs on the machine may have taken from the steps.
+Several runs per side: Welch's t test over the runs' means, which do show that variation.
+
+All rows of a comparison are corrected together by Holm's method: the chance that a comparison
+of two equal sides names any row at all is at most 1 - level.  Functions are many and only
+looked through, so theirs is Benjamini's and Hochberg's: at most that part of those named is
+named wrongly.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from statistics import NormalDist, mean, variance
+
+from fastprof.comparison.model import (
+    FASTER,
+    NO_CHANGE,
+    NOT_TESTED,
+    SLOWER,
+    Effect,
+    MedianChange,
+)
+from fastprof.comparison.stats import quantiles
+from fastprof.comparison.stats.blocks import FEWEST_STEPS, blocks_of
+from fastprof.comparison.stats.bootstrap import DRAWS, Difference, difference_of_means
+from fastprof.comparison.stats.student import critical, two_sided_p
+
+#: How likely a change of the size called detectable is found.
+_POWER = 0.8
+#: An interval that extends by so many times the longer of both times says nothing.
+_WIDEST = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One row of one run: ms per step, settled steps only, and how many were left out."""
+
+    values: Sequence[float]
+    left_out: int
+
+
+def effect_of_steps(
+    name: str,
+    kind: str,
+    before: Series,
+    after: Series,
+    *,
+    level: float,
+    noise: float,
+    lost_ms: float = 0.0,
+    draws: int = DRAWS,
+) -> Effect:
+    """Return how a time per step changed between two runs.
+
+    Args:
+        name, kind: of the row.
+        before, after: the steps.
+        level: of the interval.
+        noise: the part of the time before that counts as no change.
+        lost_ms: time per step that other programs may have taken, which is no change either.
+        draws: of the bootstrap.
+    """
+    steps = (len(before.values), len(after.values))
+    fact = Effect(
+        name, kind, steps, *_means(before.values, after.values),
+        left_out=(before.left_out, after.left_out),
+    )  # fmt: skip
+    if min(steps) < FEWEST_STEPS:
+        return _untested(fact, f"too few steps: {min(steps)}, at least {FEWEST_STEPS} are needed")
+    a, b = blocks_of(before.values), blocks_of(after.values)
+    worse = max((a, b), key=lambda blocks: (not blocks.enough, blocks.wanted))
+    if not worse.enough:
+        return _untested(
+            fact,
+            f"the steps depend on each other over too long a time; at least {worse.wanted} "
+            "are needed",
+        )
+    found = difference_of_means(
+        before.values,
+        after.values,
+        (a, b),
+        level=level,
+        seed=zlib.crc32(name.encode("utf-8", "surrogatepass")),
+        margin=noise * (fact.before_ms or 0.0) + lost_ms,
+        draws=draws,
+    )
+    if not _known(fact, found):
+        return _untested(fact, "nearly all of this time is in a few steps")
+    middles = [
+        quantiles.quantile(series.values, 0.5, blocks, level)
+        for series, blocks in ((before, a), (after, b))
+    ]
+    moved = quantiles.difference(*middles)
+    tested = _tested(fact, found, noise * (fact.before_ms or 0.0) + lost_ms)
+    return replace(
+        tested,
+        blocks=(a.length, b.length),
+        median=MedianChange(
+            middles[0].estimate, middles[1].estimate, moved.estimate, moved.low, moved.high
+        ),
+    )
+
+
+def effect_of_runs(
+    name: str, kind: str, before: Sequence[float], after: Sequence[float], *, level: float
+) -> Effect:
+    """Return how a time per step changed between several runs per side, from their means."""
+    fact = Effect(name, kind, (len(before), len(after)), *_means(before, after))
+    found = welch(before, after, level=level)
+    if found is None:
+        return _untested(fact, "one run on each side")
+    if not _known(fact, found):
+        return _untested(fact, "the runs of one side differ too much from each other")
+    return _tested(fact, found, 0.0)
+
+
+def welch(before: Sequence[float], after: Sequence[float], *, level: float) -> Difference | None:
+    """Return the difference of the means by Welch's t test; None with one run per side.
+
+    A side of one run is taken to vary as the other one does.
+    """
+    n, m = len(before), len(after)
+    if max(n, m) < 2:
+        return None
+    estimate = mean(after) - mean(before)
+    if min(n, m) == 1:
+        several = before if n > 1 else after
+        squared = variance(several) * (1 + 1 / len(several))
+        df = len(several) - 1.0
+    else:
+        x, y = variance(before) / n, variance(after) / m
+        squared = x + y
+        df = squared**2 / (x**2 / (n - 1) + y**2 / (m - 1)) if squared > 0 else n + m - 2.0
+    error = math.sqrt(squared)
+    if error <= 1e-12 * abs(mean(before)):
+        same = abs(estimate) <= 1e-9 * abs(mean(before))
+        return Difference(estimate, 0.0, estimate, estimate, 1.0 if same else 0.0, 0.0)
+    limit = critical(level, df)
+    return Difference(
+        estimate,
+        error,
+        estimate - limit * error,
+        estimate + limit * error,
+        two_sided_p(estimate / error, df),
+        limit,
+    )
+
+
+def decide(effects: Sequence[Effect], *, level: float) -> tuple[Effect, ...]:
+    """Give every tested row its verdict, corrected for all of them together (Holm)."""
+    tested = [i for i, effect in enumerate(effects) if effect.p is not None]
+    adjusted = holm([effects[i].p or 0.0 for i in tested])
+    out = list(effects)
+    for i, p in zip(tested, adjusted, strict=True):
+        out[i] = _verdict(effects[i], p, level)
+    return tuple(out)
+
+
+def _verdict(effect: Effect, p: float, level: float) -> Effect:
+    estimate = effect.difference_ms or 0.0
+    if p <= 1 - level and estimate:
+        return replace(effect, p_adjusted=p, verdict=SLOWER if estimate > 0 else FASTER)
+    reason = ""
+    known = effect.low_ms is not None and effect.high_ms is not None
+    if known and effect.margin_ms and (effect.low_ms or 0.0) * (effect.high_ms or 0.0) > 0:
+        surely = "" if abs(estimate) <= effect.margin_ms else "surely "
+        reason = (
+            f"these runs differ, but not {surely}by more than the {effect.margin_ms:.3f} ms that "
+            "runs of the same program may"
+        )
+    return replace(effect, p_adjusted=p, verdict=NO_CHANGE, reason=reason)
+
+
+def holm(values: Sequence[float]) -> list[float]:
+    """Return p values adjusted by Holm's method (Scandinavian Journal of Statistics 6, 1979)."""
+    out = [0.0] * len(values)
+    largest = 0.0
+    for rank, i in enumerate(sorted(range(len(values)), key=lambda i: values[i])):
+        largest = max(largest, min(1.0, (len(values) - rank) * values[i]))
+        out[i] = largest
+    return out
+
+
+def benjamini_hochberg(values: Sequence[float]) -> list[float]:
+    """Return p values adjusted for the false discovery rate (JRSS B 57, 1995)."""
+    n = len(values)
+    out = [0.0] * n
+    smallest = 1.0
+    for rank, i in reversed(list(enumerate(sorted(range(n), key=lambda i: values[i]), 1))):
+        smallest = min(smallest, values[i] * n / rank)
+        out[i] = smallest
+    return out
+
+
+def _means(
+    before: Sequence[float], after: Sequence[float]
+) -> tuple[float | None, float | None, float | None]:
+    a = math.fsum(before) / len(before) if before else None
+    b = math.fsum(after) / len(after) if after else None
+    return a, b, None if a is None or b is None else b - a
+
+
+def _untested(effect: Effect, reason: str) -> Effect:
+    return replace(effect, verdict=NOT_TESTED, reason=reason)
+
+
+def _known(effect: Effect, found: Difference) -> bool:
+    """Whether an interval says anything: not if it is many times as wide as the times are long."""
+    widest = _WIDEST * max(effect.before_ms or 0.0, effect.after_ms or 0.0)
+    return math.isfinite(found.limit) and found.limit * found.error <= widest
+
+
+def _tested(effect: Effect, found: Difference, margin: float) -> Effect:
+    return replace(
+        effect,
+        difference_ms=found.estimate,
+        low_ms=found.low,
+        high_ms=found.high,
+        p=found.p,
+        margin_ms=margin,
+        detectable_ms=margin + (found.limit + NormalDist().inv_cdf(_POWER)) * found.error,
+    )

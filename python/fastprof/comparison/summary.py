@@ -1,0 +1,144 @@
+"""The block of main figures: throughput, GPU, memory and step time, before and after.
+
+And how even the steps are: coefficients of variation (standard deviation over mean).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from statistics import fmean, pstdev
+
+from fastprof.comparison.model import Change, Effect, SummaryRow
+from fastprof.comparison.runs import STEP, Run
+
+_GIB = 2**30
+#: From ten times as much on a change is said as a factor; from this factor on, what was there
+#: before was nothing to compare with.
+_TIMES, _NOTHING = 9.0, 999.0
+
+
+def summary(
+    before: Sequence[Run], after: Sequence[Run], effects: Iterable[Effect]
+) -> tuple[SummaryRow, ...]:
+    """Return the rows of which at least one side knows the figure."""
+    step = next((effect for effect in effects if effect.kind == "step"), None)
+    times = (
+        (step.before_ms, step.after_ms)
+        if step is not None
+        else (_mean(before, _step_ms), _mean(after, _step_ms))
+    )
+    rates = [
+        None if ms is None or not ms else 1e3 / ms * (samples if samples is not None else 1.0)
+        for ms, samples in zip(times, _samples(before, after), strict=True)
+    ]
+    unit = "steps/s" if None in _samples(before, after) else "samples/s"
+    rows = (
+        _row("Throughput", unit, rates, lambda v: f"{_figure(v)} {unit}"),
+        _row("GPU util", "%", _both(before, after, lambda run: run.gpu_util), _percent),
+        _memory(before, after),
+        _row("Step time", "ms", times, duration),
+    )
+    return tuple(row for row in rows if row.before_text or row.after_text)
+
+
+def uniformity(before: Sequence[Run], after: Sequence[Run]) -> tuple[SummaryRow, ...]:
+    """Return how even steps and memory are, of what both sides know."""
+    rows = (
+        _row("step time, cv", "%", _both(before, after, _step_cv), _percent),
+        _row("step time, p99 / p50", "", _both(before, after, _tail), _figure),
+        _row("memory of a step, cv", "%", _both(before, after, _memory_cv), _percent),
+    )
+    return tuple(row for row in rows if row.before_text and row.after_text)
+
+
+def _step_cv(run: Run) -> float | None:
+    return _cv(run.series[STEP].values) if STEP in run.series else run.report.steps.cv
+
+
+def _tail(run: Run) -> float | None:
+    steps = run.report.steps
+    return steps.p99_ms / steps.p50_ms if steps.p99_ms and steps.p50_ms else None
+
+
+def _memory_cv(run: Run) -> float | None:
+    samples = () if run.report.memory is None else run.report.memory.samples
+    return _cv([float(sample.peak_allocated) for sample in samples])
+
+
+def _cv(values: Sequence[float]) -> float | None:
+    mean = fmean(values) if len(values) > 1 else 0.0
+    return pstdev(values, mean) / mean if mean > 0 else None
+
+
+def duration(ms: float) -> str:
+    """Return a time with its unit: ``2.1 s``, ``35.2 ms``."""
+    return f"{_figure(ms / 1e3)} s" if ms >= 1e3 else f"{_figure(ms)} ms"
+
+
+def relative(change: float | None) -> str:
+    """Return a relative change in percent with its sign: ``+54%``, ``-0.4%``.
+
+    In words where a percentage says nothing: ``12 times``, ``from nearly nothing``.  No figure
+    falls by more than all of it, so the end of an interval below that is -100 %.
+    """
+    if change is None:
+        return "n/a"
+    if change >= _TIMES:
+        return "from nearly nothing" if change >= _NOTHING else f"{1 + change:.0f} times"
+    percent = 100 * max(change, -1.0)
+    return f"{percent:+.0f}%" if abs(percent) >= 9.95 else f"{percent:+.1f}%"
+
+
+def _figure(value: float) -> str:
+    """Three significant digits, without an exponent or needless zeros."""
+    if abs(value) >= 100:
+        return f"{value:.0f}"
+    text = f"{value:.3g}"
+    return text if "e" not in text else f"{value:.6f}"
+
+
+def _percent(share: float) -> str:
+    return f"{_figure(100 * share)} %"
+
+
+def _row(
+    name: str, unit: str, values: Iterable[float | None], text: Callable[[float], str]
+) -> SummaryRow:
+    before, after = values
+    return SummaryRow(
+        name,
+        unit,
+        Change(before, after),
+        "" if before is None else text(before),
+        "" if after is None else text(after),
+    )
+
+
+def _memory(before: Sequence[Run], after: Sequence[Run]) -> SummaryRow:
+    used = [_mean(side, lambda run: run.memory and run.memory[0]) for side in (before, after)]
+    texts = []
+    for side, value in zip((before, after), used, strict=True):
+        total = side[0].memory[1] if side[0].memory else None
+        of = "" if total is None else f"/{_figure(total / _GIB)}"
+        texts.append("" if value is None else f"{_figure(value / _GIB)}{of} GiB")
+    return SummaryRow("Memory", "bytes", Change(*used), *texts)
+
+
+def _samples(before: Sequence[Run], after: Sequence[Run]) -> tuple[float | None, float | None]:
+    a, b = _both(before, after, lambda run: run.samples_per_step)
+    return (a, b) if a is not None and b is not None else (None, None)
+
+
+def _both(
+    before: Sequence[Run], after: Sequence[Run], figure: Callable[[Run], float | None]
+) -> tuple[float | None, float | None]:
+    return _mean(before, figure), _mean(after, figure)
+
+
+def _mean(side: Sequence[Run], figure: Callable[[Run], float | None]) -> float | None:
+    values = [value for run in side if (value := figure(run)) is not None]
+    return sum(values) / len(values) if values else None
+
+
+def _step_ms(run: Run) -> float | None:
+    return run.report.steps.mean_ms

@@ -1,0 +1,127 @@
+"""Where GPU work was launched, as stacks: for flame graphs by GPU time.
+
+A stack is a thread, what was open on it, and the kernel or copy itself.  Inherited work
+has the stack of the thread that it was inherited from, and on it what the launching
+thread stood in.  Work in no thread has one frame that says so.  The weights add up to all
+GPU time exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fastprof.errors import NoGpuError
+from fastprof.export.frames import frame_label
+from fastprof.names import printable_name
+from fastprof.report.gpu import measured
+from fastprof.report.gpu_tree import Site, where
+from fastprof.report.model import Report
+from fastprof.report.model_gpu import OTHER_KERNELS_NAME
+from fastprof.report.writers import require_tree
+from fastprof.snapshot import Snapshot
+from fastprof.snapshot.gpu import (
+    COPY_D2D,
+    COPY_D2H,
+    COPY_H2D,
+    COPY_H2H,
+    COPY_OTHER,
+    COPY_P2P,
+    HOW_OTHER,
+    MEMSET,
+    OTHER_KERNELS,
+    GpuSnapshot,
+)
+
+#: Frames of one tree in a stack, counted from its root; what is deeper counts there.
+MAX_DEPTH = 1024
+
+OTHER_THREADS = "(other threads)"
+UNATTRIBUTED = "(unattributed)"
+
+_LEAVES = {
+    COPY_H2D: "(copy host to device)",
+    COPY_D2H: "(copy device to host)",
+    COPY_D2D: "(copy within a device)",
+    COPY_P2P: "(copy between devices)",
+    COPY_H2H: "(copy host to host)",
+    COPY_OTHER: "(copy)",
+    MEMSET: "(memset)",
+    OTHER_KERNELS: OTHER_KERNELS_NAME,
+}
+
+_MAX_LABEL = 500
+
+
+def gpu_stacks(report: Report, what: str) -> list[tuple[list[str], int]]:
+    """Return (frames from the thread to the kernel, ns), equal stacks added up.
+
+    Args:
+        report: the recording.
+        what: the name of the output, for the error.
+
+    Raises:
+        NoTreeError: the report has no contexts.
+        NoGpuError: it has no GPU layer.
+    """
+    require_tree(report, what)
+    snapshot = report.view
+    gpu = measured(snapshot)
+    if gpu is None:
+        raise NoGpuError(
+            f"{what} needs GPU time, and this recording has none: record with a GPU, and see "
+            "the report's GPU line if you did"
+        )
+    paths = _Paths(snapshot)
+    found: dict[tuple[str, Site | None, Site | None, str], int] = {}
+    for row in gpu.activity:
+        site, own = where(row)
+        nobody = OTHER_THREADS if row.how == HOW_OTHER else UNATTRIBUTED
+        key = (nobody if site is None else "", site, own, _leaf(gpu, row.what))
+        found[key] = found.get(key, 0) + row.sum_ns
+    stacks = []
+    for (nobody, site, own, leaf), ns in found.items():
+        frames = [nobody] if site is None else paths.of(site)
+        if own is not None:
+            frames = [*frames, *paths.of(own)[1:]]
+        stacks.append(([*frames, leaf], ns))
+    return stacks
+
+
+def _leaf(gpu: GpuSnapshot, what: int) -> str:
+    return _LEAVES[what] if what < 0 else printable_name(gpu.kernels[what].name, _MAX_LABEL)
+
+
+class _Paths:
+    """Frames from a thread to a node; the places of a thread's nodes are found once."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._labels = [frame_label(key) for key in snapshot.keys]
+        self._places: dict[int, list[int]] = {}
+
+    def of(self, site: Site) -> list[str]:
+        thread, node = site
+        tree = self._snapshot.threads[thread]
+        if thread not in self._places:
+            self._places[thread] = _places(tree.nodes.parent)
+        node = self._places[thread][node]
+        frames = []
+        while node > 0:
+            frames.append(self._labels[tree.nodes.key[node]])
+            node = tree.nodes.parent[node]
+        frames.append(printable_name(tree.name or f"thread {tree.ident}", _MAX_LABEL))
+        return frames[::-1]
+
+
+def _places(parent: Sequence[int]) -> list[int]:
+    """Per node the node itself, or the one above it at the greatest depth shown."""
+    depth = [0] * len(parent)
+    place = list(range(len(parent)))
+    for i in range(1, len(parent)):
+        above = parent[i]
+        if depth[above] == MAX_DEPTH:
+            depth[i] = MAX_DEPTH
+            place[i] = place[above]
+        else:
+            depth[i] = depth[above] + 1
+    return place

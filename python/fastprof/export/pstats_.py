@@ -1,0 +1,109 @@
+"""The function table as a ``.stats`` file, for :mod:`pstats` and everything that reads it.
+
+Labels and counts are cProfile's: a function is (file, line, ``co_name``), and a resume
+of a generator is a call.  Its readers break where cProfile itself is careless, so beyond
+what :mod:`pstats` needs:
+
+* every caller has an entry of its own, and caller values are tuples of four;
+* functions with the same label are one row that adds them up, whereas cProfile keeps
+  whichever comes last;
+* names hold nothing that does not print, lone surrogates in particular.
+
+Constructors and sections are rows of the report only: cProfile does not see them, so
+here their time belongs to their caller.
+"""
+
+from __future__ import annotations
+
+import marshal
+from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
+
+from fastprof.names import printable_name
+from fastprof.read.pstats import Caller, Entry, Function
+from fastprof.report.correct import correct
+from fastprof.report.flat import TRANSPARENT, Row, flatten, merged
+from fastprof.report.model import Report
+from fastprof.report.writers import require_tree
+from fastprof.snapshot import Key, Snapshot, ThreadTree
+
+if TYPE_CHECKING:
+    import pstats
+
+_FUNCTIONS = ("python", "c")
+
+
+def write(report: Report, stream: BinaryIO) -> None:
+    """Write a report's functions; times are corrected if the report's are."""
+    require_tree(report, "a .stats file")
+    write_stats(stats_dict(report.snapshot, correct_times=report.overhead.corrected), stream)
+
+
+class _Table:
+    """What :class:`pstats.Stats` takes for a profiler."""
+
+    def __init__(self, stats: dict[Function, Entry]) -> None:
+        self.stats = stats
+
+    def create_stats(self) -> None:
+        """Nothing to stop."""
+
+
+def as_pstats(stats: dict[Function, Entry], stream: TextIO) -> pstats.Stats:
+    """Return a table as :func:`stats_dict` makes it, for printing without directories."""
+    import pstats
+
+    table: Any = _Table(stats)
+    return pstats.Stats(table, stream=stream).strip_dirs()
+
+
+def write_stats(stats: dict[Function, Entry], stream: BinaryIO) -> None:
+    """Write a table as :func:`stats_dict` makes it."""
+    stream.write(marshal.dumps(stats))
+
+
+def stats_dict(snapshot: Snapshot, *, correct_times: bool = True) -> dict[Function, Entry]:
+    """Return what ``cProfile.Profile.stats`` would be, over all threads.
+
+    Args:
+        snapshot: what was recorded.
+        correct_times: subtract the hook's calibrated cost.
+    """
+    labels = [_label(key) for key in snapshot.keys]
+    first: dict[Function, int] = {}
+    groups = [
+        first.setdefault(label, i) if key.kind in _FUNCTIONS else TRANSPARENT
+        for i, (key, label) in enumerate(zip(snapshot.keys, labels, strict=True))
+    ]
+    columns = correct(snapshot, enabled=correct_times).self_ns
+    table = merged(
+        flatten(tree.nodes, _entered(tree, groups), column)
+        for tree, column in zip(snapshot.threads, columns, strict=True)
+    )
+    callers: dict[int, dict[Function, Caller]] = {group: {} for group in table.rows}
+    for (caller, callee), edge in table.edges.items():
+        primitive, calls, own, cumulative = _numbers(edge)
+        callers[callee][labels[caller]] = (calls, primitive, own, cumulative)
+    return {labels[group]: (*_numbers(row), callers[group]) for group, row in table.rows.items()}
+
+
+def _label(key: Key) -> Function:
+    return (printable_name(key.file), key.line, printable_name(key.name))
+
+
+def _entered(tree: ThreadTree, groups: list[int]) -> list[int]:
+    """Groups per node.  A function that was never seen to be entered is transparent.
+
+    Readers divide by the number of calls, so a row must have one.
+    """
+    nodes = tree.nodes
+    out = [
+        groups[key] if calls or resumes else TRANSPARENT
+        for key, calls, resumes in zip(nodes.key, nodes.calls, nodes.resumes, strict=True)
+    ]
+    out[0] = TRANSPARENT
+    return out
+
+
+def _numbers(row: Row) -> tuple[int, int, float, float]:
+    primitive = row.primitive_calls + row.primitive_resumes
+    return (primitive, row.calls + row.resumes, row.self_ns / 1e9, row.cum_ns / 1e9)

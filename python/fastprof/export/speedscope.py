@@ -1,0 +1,107 @@
+"""A speedscope file: an exact flame graph per thread.
+
+The calling-context tree has sums and no moments, so its contexts are laid out side by
+side: each begins where the one before it ended, its own time first, then what it called.
+speedscope's "evented" form holds that in one event pair per context.  Its "left heavy" and
+"sandwich" views are the ones that mean something.  Contexts deeper than
+:data:`~fastprof.export.depth.MAX_DEPTH` are added to the frame at that depth.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TextIO
+
+from fastprof.export.depth import folded
+from fastprof.export.frames import frame_name
+from fastprof.names import printable_name
+from fastprof.report.correct import correct
+from fastprof.report.flat import child_links, subtree_sums
+from fastprof.report.model import Report
+from fastprof.report.writers import compact_json, require_tree
+from fastprof.snapshot import Key, ThreadTree
+
+SCHEMA = "https://www.speedscope.app/file-format-schema.json"
+
+#: JavaScript has no integers above 2**53; a longer profile gets a coarser unit.
+_EXACT = 2**53
+UNITS = (("nanoseconds", 1), ("microseconds", 10**3), ("milliseconds", 10**6), ("seconds", 10**9))
+
+
+def write(report: Report, stream: TextIO) -> None:
+    """Write one profile per thread."""
+    require_tree(report, "a speedscope file")
+    snapshot = report.view
+    columns = correct(snapshot, enabled=report.overhead.corrected).self_ns
+    frames = [_frame(key) for key in snapshot.keys]
+    # One more frame per thread: its root, under the thread's name.
+    frames += [{"name": _thread_name(tree)} for tree in snapshot.threads]
+    head = {
+        "$schema": SCHEMA,
+        "exporter": "fastprof",
+        "name": "fastprof",
+        "activeProfileIndex": 0,
+        "shared": {"frames": frames},
+    }
+    stream.write(compact_json(head)[:-1] + ',"profiles":[')
+    for i, (tree, column) in enumerate(zip(snapshot.threads, columns, strict=True)):
+        stream.write("," if i else "")
+        _write_thread(tree, column, len(snapshot.keys) + i, stream)
+    stream.write("]}\n")
+
+
+def exact(value: int) -> bool:
+    """Whether a viewer, which has no integers, holds this number exactly."""
+    return value <= _EXACT
+
+
+def _frame(key: Key) -> dict[str, Any]:
+    frame: dict[str, Any] = {"name": frame_name(key)}
+    if key.kind == "python":
+        frame.update(file=printable_name(key.file), line=key.line)
+    return frame
+
+
+def _thread_name(tree: ThreadTree) -> str:
+    return printable_name(tree.name or f"thread {tree.ident}") + (" (ended)" if tree.ended else "")
+
+
+def _write_thread(
+    tree: ThreadTree, column: tuple[int, ...], root_frame: int, stream: TextIO
+) -> None:
+    parent, key = tree.nodes.parent, tree.nodes.key
+    _, weight = folded(parent, column)
+    inclusive = subtree_sums(parent, weight)
+    unit, divisor = next(u for u in UNITS if exact(inclusive[0] // u[1]) or u is UNITS[-1])
+    head = {
+        "type": "evented",
+        "name": _thread_name(tree),
+        "unit": unit,
+        "startValue": 0,
+        "endValue": inclusive[0] // divisor,
+    }
+    stream.write(compact_json(head)[:-1] + ',"events":[')
+    first_child, sibling = child_links(parent)
+    now = 0
+    i = 0
+    comma = ""
+
+    def event(kind: str) -> None:
+        frame = key[i] if i else root_frame
+        stream.write(f'{comma}{{"type":"{kind}","frame":{frame},"at":{now // divisor}}}')
+
+    while True:
+        if inclusive[i]:  # what took no time cannot be seen
+            event("O")
+            comma = ","
+            now += weight[i]
+            if first_child[i]:
+                i = first_child[i]
+                continue
+            event("C")
+        while not sibling[i]:
+            i = parent[i]
+            if i < 0:
+                stream.write("]}")
+                return
+            event("C")
+        i = sibling[i]

@@ -1,0 +1,1 @@
+"""Traces in the Chrome format, of ours and of torch.profiler joined."""

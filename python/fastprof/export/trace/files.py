@@ -1,0 +1,61 @@
+"""The files of a run's windows: every one is kept, each under a name of its own."""
+
+from __future__ import annotations
+
+import os
+
+from fastprof.errors import MergeError
+from fastprof.export.trace import gz as trace_gz
+from fastprof.export.trace import write as trace
+from fastprof.export.trace.merge import TorchTrace
+from fastprof.fileio import atomic_write
+from fastprof.report.model import Report
+
+
+def file_name(rank: int, number: int) -> str:
+    """Return the name of the file of window ``number``, counted from 0."""
+    return f"rank{rank}_trace{'' if number == 0 else f'_{number + 1}'}.json.gz"
+
+
+def save_windows(
+    report: Report,
+    directory: str | os.PathLike[str],
+    rank: int,
+    *,
+    merge: str | os.PathLike[str] | None = None,
+) -> list[str]:
+    """Write one file per window; return their names.
+
+    Args:
+        report: with a trace.
+        directory: made if it does not exist.
+        rank: of this process; part of the names.
+        merge: a trace of torch.profiler; what is in a window of ours is written with it.
+
+    Raises:
+        NoTraceError: (a ValueError) the report has no trace.
+        OSError: a file cannot be written, or ``merge`` not be read.
+        MergeError: (a ValueError) ``merge`` is not such a trace, or nothing in it is of the
+            windows.  Ours are written all the same.
+    """
+    found = trace.trace_of(report)
+    os.makedirs(directory, exist_ok=True)
+    writer = trace.Writer(report)
+    theirs: TorchTrace | None = None
+    problem: OSError | MergeError | None = None
+    if merge is not None:
+        try:
+            theirs = TorchTrace(merge)
+            theirs.check(found.windows)
+        except (OSError, MergeError) as error:
+            theirs, problem = None, error
+    names = []
+    for number, window in enumerate(found.windows):
+        more = () if theirs is None else theirs.events((window,))
+        name = file_name(rank, number)
+        with atomic_write(os.path.join(os.path.abspath(directory), name)) as stream:
+            trace_gz.write_window(writer, stream, number, more)
+        names.append(name)
+    if problem is not None:
+        raise problem
+    return names

@@ -1,0 +1,213 @@
+"""Events of torch.profiler in a trace of ours.
+
+Both sides can tell the wall clock's time of each of their moments: ours by
+``TraceWindow.wall_ns``, torch.profiler by ``baseTimeNanoseconds`` of its trace (kineto,
+``ChromeTraceBaseTime``; before torch 2.2 its times are since 1970 themselves).  So its
+events are moved to our time axis by the difference.  Either side reads that clock a few
+times only and counts ticks of the processor in between: see docs/traces.md for how well
+they agree.
+
+Its processes become processes of their own here: events of two tools in one track would
+overlap by what their clocks differ.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import math
+import os
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from fastprof.errors import LoadError, MergeError, UnknownFormatError
+from fastprof.export.trace import gz as trace_gz
+from fastprof.export.trace import write as trace
+from fastprof.fileio import atomic_write, read_bounded, resolve_output
+from fastprof.report.model import Report
+from fastprof.report.writers import compact_json
+from fastprof.snapshot.trace import TraceWindow
+
+#: Largest trace that is read, packed and unpacked.
+MAX_BYTES = 2 << 30
+
+#: Processes of a merged trace are numbered from here on: Linux counts to 2**22.
+_FIRST_PID = 10_000_000
+
+#: Added to the numbers of its arrows, so that they are not ours.
+_ARROWS = 1 << 40
+
+_SUFFIXES = (".trace.json", "_trace.json", ".trace.json.gz", "_trace.json.gz")
+
+#: 2001, in microseconds: a time before that is not since 1970.
+_LATE = 1e15
+
+_PHASES = frozenset("XBEiICsftMnbe")
+
+
+def merge(
+    report: Report, torch_trace: str | os.PathLike[str], output: str | os.PathLike[str]
+) -> None:
+    """Write the trace of ``report`` together with one of torch.profiler of the same process.
+
+    Args:
+        report: with a trace.
+        torch_trace: a file of ``export_chrome_trace``, ``.json`` or ``.json.gz``.  Of it,
+            what lies in a window of ours is taken.
+        output: ``.trace.json`` or ``.trace.json.gz``.
+
+    Raises:
+        NoTraceError: (a ValueError) the report has no trace.
+        MergeError: (a ValueError) ``torch_trace`` is not such a file, or nothing in it was
+            recorded at the time of our windows.
+        UnknownFormatError: (a ValueError) ``output`` has another suffix.
+        OSError: a file cannot be read or written.
+    """
+    name = os.fsdecode(output).lower()
+    if not name.endswith(_SUFFIXES):
+        raise UnknownFormatError(
+            f"output is {os.fsdecode(output)!r:.200}, expected .trace.json or .trace.json.gz"
+        )
+    windows = trace.trace_of(report).windows
+    theirs = TorchTrace(torch_trace)
+    theirs.check(windows)
+    events, writer = theirs.events(windows), trace.Writer(report)
+    with atomic_write(resolve_output(output)) as stream:
+        if name.endswith(".gz"):
+            trace_gz.write_window(writer, stream, None, events)
+        else:
+            text = io.TextIOWrapper(stream, encoding="utf-8", newline="\n")
+            try:
+                writer.write(text, None, events)
+            finally:
+                text.detach()
+
+
+class TorchTrace:
+    """A file of torch.profiler.
+
+    Raises:
+        MergeError: (a ValueError) it is none.
+        OSError: it cannot be read.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._name = os.fsdecode(path)
+        data = _read(path)
+        base, events = data.get("baseTimeNanoseconds", 0), data.get("traceEvents")
+        if type(base) is not int or not isinstance(events, list):
+            raise MergeError(f"{self._name!r:.200}: not a trace of torch.profiler")
+        self._base: int = base
+        self._events: list[Any] = events
+
+    def check(self, windows: Sequence[TraceWindow]) -> None:
+        """Make sure that something in it is of these windows.
+
+        Raises:
+            MergeError: (a ValueError) nothing is, or it does not say when it was.
+        """
+        moved = self._moved(windows)
+        if moved is None:
+            raise MergeError("the wall clock's time of our trace is not known")
+        for event in self._events:
+            moved.event(event, windows)
+            if moved.taken:
+                return
+        if moved.early:
+            raise MergeError("the torch trace does not say which time its events began at")
+        raise MergeError(
+            f"{self._name!r:.200}: nothing in it was recorded in the windows of the trace: it "
+            "is of another run, or of other steps"
+        )
+
+    def events(self, windows: Sequence[TraceWindow]) -> Iterator[str]:
+        """Give the events that lie in ``windows``, moved to our time, as JSON."""
+        moved = self._moved(windows)
+        if moved is None:
+            return
+        for event in self._events:
+            text = moved.event(event, windows)
+            if text is not None:
+                yield text
+
+    def _moved(self, windows: Sequence[TraceWindow]) -> _Moved | None:
+        ours = trace.base_ns(windows)
+        return _Moved(self._base - ours, absolute=not self._base) if ours else None
+
+
+def _read(path: str | os.PathLike[str]) -> dict[str, Any]:
+    name = os.fsdecode(path)
+    try:
+        content = read_bounded(path, max_bytes=MAX_BYTES)
+        if content.startswith(b"\x1f\x8b"):
+            with gzip.GzipFile(fileobj=io.BytesIO(content)) as packed:
+                content = packed.read(MAX_BYTES + 1)
+            if len(content) > MAX_BYTES:
+                raise MergeError(f"{name!r:.200}: unpacks to more than {MAX_BYTES} bytes")
+        # torch writes names as they are: what is no UTF-8 is no reason to refuse the rest.
+        data = json.loads(content.decode("utf-8", "backslashreplace"))
+    except LoadError as error:
+        raise MergeError(str(error)) from None
+    except (EOFError, zlib.error, gzip.BadGzipFile, RecursionError) as error:
+        raise MergeError(f"{name!r:.200}: damaged or cut short: {error}") from None
+    except MergeError:
+        raise
+    except ValueError as error:
+        raise MergeError(f"{name!r:.200}: not JSON: {error}") from None
+    if not isinstance(data, dict):
+        raise MergeError(f"{name!r:.200}: not a trace of torch.profiler")
+    return data
+
+
+class _Moved:
+    """Moves events in time and to processes of their own."""
+
+    def __init__(self, offset_ns: int, *, absolute: bool) -> None:
+        self._offset = offset_ns
+        self._absolute = absolute
+        self._pids: dict[object, int] = {}
+        #: Events with a moment that were taken, and those whose moment cannot be.
+        self.taken = self.early = 0
+
+    def event(self, event: object, windows: Sequence[TraceWindow]) -> str | None:
+        """Return an event as JSON; None: it is none, or in no window."""
+        if not isinstance(event, dict) or event.get("ph") not in _PHASES:
+            return None
+        pid = event.get("pid")
+        if type(pid) not in (int, str):
+            return None
+        out = {**event, "pid": self._pids.setdefault(pid, _FIRST_PID + len(self._pids))}
+        if event["ph"] == "M":
+            self._label(out)
+            return _dumps(out)
+        ts = event.get("ts")
+        if not isinstance(ts, (int, float)) or isinstance(ts, bool) or not math.isfinite(ts):
+            return None
+        if self._absolute and ts < _LATE:
+            self.early += 1
+            return None
+        # In two parts: microseconds since 1970 have no room for fractions in a float.
+        whole = math.floor(ts)
+        at = whole * 1000 + round((ts - whole) * 1000) + self._offset
+        if not any(w.start_ns <= at <= w.end_ns for w in windows):
+            return None
+        self.taken += 1
+        out["ts"] = at / 1000
+        if event["ph"] in "sft":
+            number = event.get("id")
+            out["id"] = number + _ARROWS if type(number) is int else f"torch {number!s:.80}"
+        return _dumps(out)
+
+    def _label(self, event: dict[str, Any]) -> None:
+        args = event.get("args")
+        if event.get("name") == "process_name" and isinstance(args, dict):
+            event["args"] = {"name": f"torch.profiler: {args.get('name')!s:.200}"}
+
+
+def _dumps(event: dict[str, Any]) -> str | None:
+    try:
+        return compact_json(event)
+    except ValueError:  # an infinite number in its arguments
+        return None

@@ -1,1 +1,0 @@
-"""Outputs of a report, one module per format; each has ``write(report, stream)``."""

@@ -1,0 +1,1 @@
+"""What costs most, the fix and the saving: rules over the measurements of a report."""

@@ -1,0 +1,244 @@
+"""What a rule returns, and the mechanism by which no millisecond counts for two findings.
+
+A rule measures a time, the *gross* saving.  Rules run from the specific to the general (the
+order of ``RULES``).  Each draft says where its time lies: in a group of functions, in
+sections, or everywhere in the step.  What the findings before it already save of that time
+is taken off, the rest is graded again by the same limit, and a draft that is all right with
+what is left is *explained*: it is no finding, and the examination names what explains it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from fastprof.findings.fixes import fixes
+from fastprof.findings.measurements import Facts, Use
+from fastprof.findings.thresholds import CRITICAL_STEPS, MIN_STEPS, Limit, amount
+from fastprof.report import figures
+from fastprof.report.figures import counted, duration
+
+Grade = Callable[[float], str | None]
+
+
+class Abstain(Exception):  # noqa: N818 - it is an answer, not an error
+    """A rule lacks a signal; the message says which."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A finding before the others are known.
+
+    ``ms`` is the gross saving per span and ``grade`` the severity of a rest of it.
+    ``group`` names the functions whose time it is, ``sections`` the sections it is about;
+    ``everywhere`` if it is about the whole span.  ``places`` splits ``ms`` by outermost
+    section, ``shared`` by group, where that is known; ``claims`` says outright how many ms
+    of another rule's time this explains, ``thins`` which part of any other rule's, if it is
+    spread over the whole step.  Any finding of the rules in ``yields_to``
+    explains all of it.
+    """
+
+    value: float
+    unit: str
+    title: str
+    severity: str
+    threshold: str
+    source: str
+    evidence: tuple[str, ...]
+    fix: tuple[str, ...]
+    ms: float | None = None
+    grade: Grade | None = None
+    group: str | None = None
+    sections: frozenset[str] = frozenset()
+    everywhere: bool = False
+    places: Mapping[str, float] = field(default_factory=dict)
+    shared: Mapping[str, float] = field(default_factory=dict)
+    claims: Mapping[str, float] = field(default_factory=dict)
+    thins: float = 0.0
+    yields_to: frozenset[str] = frozenset()
+
+    def saving(self, ms: float, *, of: float) -> Draft:
+        """Return the draft for a fix that saves only ``ms`` of the time ``of`` it is about."""
+        part = ms / of if of > 0 else 0.0
+        grade = self.grade
+        return replace(
+            self,
+            ms=ms,
+            grade=None if grade is None or part <= 0 else lambda rest: grade(rest / part),
+            places={name: value * part for name, value in self.places.items()},
+            shared={name: value * part for name, value in self.shared.items()},
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """``check`` looks at a report; ``why`` says in a paragraph what the rule is about."""
+
+    id: str
+    check: Callable[[Facts], Draft | None]
+    why: str
+
+
+def part_of(earlier: Draft, later: Draft, rule: str) -> float:
+    """Return how many ms of ``later``, of the rule ``rule``, are also those of ``earlier``."""
+    if earlier.ms is None or later.ms is None:
+        return 0.0
+    if rule in earlier.claims:
+        return min(earlier.claims[rule], later.ms)
+    if later.everywhere:
+        return min(earlier.ms, later.ms)
+    if earlier.thins:
+        return earlier.thins * later.ms
+    inside = sum(earlier.places.get(name, 0.0) for name in later.sections)
+    if later.group is not None:
+        inside = max(inside, earlier.shared.get(later.group, 0.0))
+        if later.group == earlier.group:
+            inside = later.ms
+    if earlier.group is not None:
+        inside = max(inside, later.shared.get(earlier.group, 0.0))
+    return min(inside, earlier.ms, later.ms)
+
+
+# ---- what rules are written with ----
+
+
+def need_steps(facts: Facts, least: int = MIN_STEPS) -> None:
+    """Abstain unless enough steps were measured."""
+    if not facts.steps:
+        raise Abstain("no step was measured: end each step with Profiler.step()")
+    if facts.steps < least:
+        raise Abstain(f"only {facts.steps} steps were measured, {least} are needed")
+
+
+def need_sample(facts: Facts) -> None:
+    """Abstain if steps were counted, but too few."""
+    if facts.report.steps.count:
+        need_steps(facts)
+
+
+def need_functions(facts: Facts) -> None:
+    """Abstain unless functions were recorded."""
+    if not facts.has_functions:
+        raise Abstain("functions were not recorded")
+    need_sample(facts)
+
+
+def capped(severity: str | None, facts: Facts) -> str | None:
+    """Return the severity that the number of steps allows: critical needs 20."""
+    return "warning" if severity == "critical" and facts.steps < CRITICAL_STEPS else severity
+
+
+def percent(share: float) -> str:
+    """Format a fraction: ``40.0 %``."""
+    return f"{figures.percent(share)} %"
+
+
+def span_text(ms: float, facts: Facts) -> str:
+    """Format a time per span: ``12.3 ms per step``."""
+    return duration(ms) + (" per step" if facts.per == "step" else " in all")
+
+
+def callers(facts: Facts, group: str, most: int = 3) -> str:
+    """Return who calls a group, most time first, in a sentence; empty if not known."""
+    return called_from(facts.use(group), facts, most)
+
+
+def called_from(use: Use, facts: Facts, most: int = 3) -> str:
+    """Return the callers of what is known of a group, as :func:`callers`."""
+    found = use.callers[:most]
+    if not found:
+        return ""
+    parts = [
+        f"{c.text} ({_times(c.calls)}, {span_text(c.ms, facts)})"
+        if c.calls
+        else f"{c.text} ({span_text(c.ms, facts)})"
+        for c in found
+    ]
+    return f"Called from {'; '.join(parts)}."
+
+
+def _times(calls: float) -> str:
+    shown = counted(calls)
+    return f"{shown} call{'' if shown == '1' else 's'}"
+
+
+def sentences(*parts: str) -> tuple[str, ...]:
+    """Return the sentences that are not empty."""
+    return tuple(part for part in parts if part)
+
+
+def share_draft(
+    facts: Facts,
+    limit: Limit,
+    ms: float,
+    *,
+    rule: str,
+    title: str,
+    evidence: Sequence[str],
+    value: float | None = None,
+    fix: Sequence[str] = (),
+    group: str | None = None,
+    sections: frozenset[str] = frozenset(),
+    places: Mapping[str, float] | None = None,
+    claims: Mapping[str, float] | None = None,
+) -> Draft | None:
+    """Return the draft of a rule whose value is its time's share of the span, None if ok.
+
+    Args:
+        facts: the report.
+        limit: what the share is held against.
+        ms: the time per span; all of it is the upper bound of the saving (Amdahl: the step
+            without it).
+        rule: the rule's id, for the texts of fixes.
+        title: ``{share}`` in it becomes the share.
+        evidence: sentences; empty ones are left out.
+        value: the share to show, if it is not that of ``ms``.
+        fix: what to change, if it is not the text of the rule.
+        group: the functions whose time it is.
+        sections: the sections it is about.
+        places: the time by outermost section, where the group does not tell.
+        claims: see :class:`Draft`.
+    """
+    ms = min(ms, facts.span_ms)
+    share = min(1.0, facts.share(ms) if value is None else value)
+    severity = capped(limit.grade(facts.share(ms)), facts)
+    if severity is None:
+        return None
+    use = facts.use(group) if group else None
+    scale = ms / use.ms if use is not None and use.ms else 0.0
+    return Draft(
+        value=100 * share,
+        unit="%",
+        title=title.format(share=percent(share)),
+        severity=severity,
+        threshold=limit.text(severity),
+        source=limit.origin,
+        evidence=sentences(*evidence),
+        fix=tuple(fix) or fixes(rule, facts.framework),
+        ms=ms,
+        grade=lambda rest: capped(limit.grade(facts.share(rest)), facts),
+        group=group,
+        sections=sections,
+        places={k: v * scale for k, v in use.places.items()} if scale and use else places or {},
+        shared={k: v * scale for k, v in use.shared.items()} if use else {},
+        claims=claims or {},
+    )
+
+
+__all__ = [
+    "Abstain",
+    "Draft",
+    "Rule",
+    "amount",
+    "called_from",
+    "callers",
+    "capped",
+    "need_functions",
+    "need_sample",
+    "need_steps",
+    "part_of",
+    "percent",
+    "sentences",
+    "share_draft",
+    "span_text",
+]  # fmt: skip

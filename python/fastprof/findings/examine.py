@@ -1,0 +1,163 @@
+"""Findings: what to change in a training run, ranked by the most that it can save.
+
+``examine`` runs every rule on a report.  How two rules share the same milliseconds is in
+:mod:`fastprof.findings.draft`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from fastprof.findings.draft import Abstain, Draft, Rule, part_of
+from fastprof.findings.measurements import Facts, of_steps
+from fastprof.findings.rules import cpu as rules_cpu
+from fastprof.findings.rules import data as rules_data
+from fastprof.findings.rules import gpu as rules_gpu
+from fastprof.findings.rules import host as rules_host
+from fastprof.findings.rules import kernels as rules_kernels
+from fastprof.findings.rules import memory as rules_memory
+from fastprof.findings.rules import ranks as rules_ranks
+from fastprof.findings.rules import steps as rules_steps
+from fastprof.report.findings import SEVERITIES, Examination, Finding
+from fastprof.report.model import Report
+
+#: From the specific to the general: an earlier rule's time is taken off a later one's.
+RULES: tuple[Rule, ...] = (
+    rules_cpu.CPU_CONTENTION,
+    rules_data.LOADER_RECREATED,
+    rules_data.WORKER_SHUTDOWN,
+    rules_data.TOKEN_COUNTING,
+    rules_data.SAMPLER_TIME,
+    rules_host.CHECKPOINT_OFTEN,
+    rules_host.GC_PRESSURE,
+    rules_host.LOCK_CONTENTION,
+    rules_host.SYNC_ITEM,
+    rules_host.HOST_DEVICE_TRANSFERS,
+    rules_host.TENSOR_COPIES,
+    rules_host.MIXED_PRECISION_SCALER,
+    rules_host.OPTIMIZER_UNFUSED,
+    rules_host.LOGGING_SHARE,
+    rules_memory.MEMORY_LEAK,
+    rules_memory.MEMORY_FRAGMENTATION,
+    rules_data.DATA_LOADING,
+    rules_steps.UNACCOUNTED_TIME,
+    rules_kernels.ALL_REDUCE_SHARE,
+    rules_ranks.IMBALANCE,
+    rules_kernels.ATTENTION_UNFUSED,
+    rules_kernels.KERNEL_LAUNCH_OVERHEAD,
+    rules_kernels.SMALL_BATCH,
+    rules_kernels.SMALL_KERNELS,
+    rules_kernels.BLOCKS_PER_SM,
+    rules_kernels.OCCUPANCY,
+    rules_memory.GPU_MEMORY_LOW,
+    rules_memory.GPU_MEMORY_HIGH,
+    rules_steps.OPTIMIZER_SHARE,
+    rules_steps.FORWARD_SHARE,
+    rules_steps.BACKWARD_SHARE,
+    rules_steps.STEP_TIME_VARIATION,
+    rules_gpu.GPU_THROTTLED,
+    rules_gpu.GPU_UTILIZATION,
+)
+
+#: Rule id -> a paragraph on what it is about.
+WHY: Mapping[str, str] = {rule.id: rule.why for rule in RULES}
+
+__all__ = ["RULES", "SEVERITIES", "WHY", "Examination", "Finding", "examine"]
+
+
+def examine(report: Report) -> Examination:
+    """Run every rule on a report.
+
+    A rule that fails on what it did not expect abstains and says so; it cannot cost the
+    report.  Rules are about measured steps, whatever phase of the run the report is on.
+    """
+    facts = Facts(of_steps(report))
+    fired: list[tuple[Rule, Draft]] = []
+    found: list[Finding] = []
+    abstained: list[tuple[str, str]] = []
+    explained: list[tuple[str, tuple[str, ...]]] = []
+    checked: list[str] = []
+    for rule in RULES:
+        try:
+            draft = rule.check(facts)
+            rest, by = (None, ()) if draft is None else _reduced(rule, draft, fired)
+            finding = None if rest is None else _finding(facts, rule, rest, by)
+        except Abstain as reason:
+            abstained.append((rule.id, str(reason)))
+            continue
+        except Exception as error:
+            abstained.append((rule.id, f"the rule failed: {type(error).__name__}: {error}"))
+            continue
+        checked.append(rule.id)
+        if finding is not None and rest is not None:
+            found.append(finding)
+            if rest.severity != "note":
+                fired.append((rule, rest))
+        elif draft is not None:
+            explained.append((rule.id, by))
+    return Examination(
+        findings=tuple(sorted((f for f in found if f.severity != "note"), key=_rank)),
+        notes=tuple(f for f in found if f.severity == "note"),
+        abstained=tuple(abstained),
+        explained=tuple(explained),
+        checked=tuple(checked),
+    )
+
+
+def _reduced(
+    rule: Rule, draft: Draft, fired: list[tuple[Rule, Draft]]
+) -> tuple[Draft | None, tuple[str, ...]]:
+    """The draft less what earlier findings account for, and who they are."""
+    causes = tuple(r.id for r, _ in fired if r.id in draft.yields_to)
+    if causes:
+        return None, causes
+    if draft.ms is None:
+        return draft, ()
+    parts = [(r, earlier, part_of(earlier, draft, rule.id)) for r, earlier in fired]
+    by = tuple(r.id for r, _, ms in parts if ms > 0)
+    rest = max(0.0, draft.ms - sum(ms for *_, ms in parts))
+    if not by:
+        return draft, ()
+    # What thins out the whole step leaves every share of it as it is.
+    graded = max(0.0, draft.ms - sum(ms for _, earlier, ms in parts if not earlier.thins))
+    severity = draft.severity if draft.grade is None else draft.grade(graded)
+    if severity is None or rest <= 0:
+        return None, by
+    scale = rest / draft.ms
+    return (
+        replace(
+            draft,
+            ms=rest,
+            severity=severity,
+            places={name: ms * scale for name, ms in draft.places.items()},
+            shared={name: ms * scale for name, ms in draft.shared.items()},
+            claims={name: ms * scale for name, ms in draft.claims.items()},
+        ),
+        by,
+    )
+
+
+def _finding(facts: Facts, rule: Rule, draft: Draft, by: tuple[str, ...]) -> Finding:
+    evidence = draft.evidence
+    if by:
+        evidence += (f"What {', '.join(by)} would save is taken off the saving.",)
+    share = None if draft.ms is None else min(1.0, facts.share(draft.ms))
+    return Finding(
+        rule=rule.id,
+        severity=draft.severity,
+        title=draft.title,
+        value=draft.value,
+        unit=draft.unit,
+        threshold=draft.threshold,
+        source=draft.source,
+        evidence=evidence,
+        fix=draft.fix,
+        saving_ms=draft.ms if facts.per == "step" else None,
+        saving_share=share,
+    )
+
+
+def _rank(finding: Finding) -> tuple[float, int]:
+    share = -1.0 if finding.saving_share is None else finding.saving_share
+    return -share, SEVERITIES.index(finding.severity)

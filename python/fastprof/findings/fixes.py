@@ -1,0 +1,329 @@
+"""What to change, per rule and trainer: real options of today's releases.
+
+Fixes that depend on the run are in :mod:`fastprof.findings.remedies`.  Of PyTorch 2.13,
+Lightning 2.6, transformers 5 and Accelerate 1.15.  A rule without an entry for a trainer has
+PyTorch's text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+_HF = "TrainingArguments"
+
+_FIXES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "worker-shutdown": {
+        "torch": (
+            "DataLoader(persistent_workers=True): the workers stay for the next epoch.",
+            ("A worker that does not end by itself is waited for 5 s: close files and threads "
+            "of the dataset."),
+        ),
+        "transformers": (
+            f"{_HF}(dataloader_persistent_workers=True): the workers stay for the next epoch.",
+        ),
+    },
+    "loader-recreated": {
+        "torch": (
+            ("Build the DataLoader once, before the loop over epochs, with "
+            "persistent_workers=True."),
+            "Keep what a worker must import and load small; fork starts quicker than spawn.",
+        ),
+        "lightning": (
+            ("persistent_workers=True in the DataLoader that train_dataloader() returns, and "
+            "Trainer(reload_dataloaders_every_n_epochs=0)."),
+        ),
+        "transformers": (f"{_HF}(dataloader_persistent_workers=True).",),
+    },
+    "token-counting": {
+        "torch": (
+            "Do not count tokens by iterating over the loader; count in the collator.",
+            "With oumi: include_performance_metrics: false.",
+        ),
+        "transformers": (
+            (f'{_HF}(include_num_input_tokens_seen="no"); before release 5 also '
+            "include_tokens_per_second=False."),
+            "With oumi: include_performance_metrics: false.",
+        ),
+    },
+    "sampler-time": {
+        "torch": (
+            ("Sort and bucket once and cache the sorted indices; make the collate function "
+            "cheaper."),
+            "A sampler runs in the training process even with workers.",
+        ),
+        "transformers": (
+            (f'{_HF}(train_sampling_strategy="group_by_length") needs a precomputed column of '
+            "lengths; cache the sorted indices of a sampler of your own."),
+        ),
+    },
+    "sync-item": {
+        "torch": (
+            ("Read values every 50 or 100 steps, not each; add up metrics in a tensor "
+            "(loss.detach()) and read it once."),
+            ("Compute on whole tensors instead of element by element; tensor.tolist() reads "
+            "all elements at once."),
+        ),
+        "lightning": (
+            ("self.log(..., on_step=False, on_epoch=True) or Trainer(log_every_n_steps=100); log "
+            "tensors, not .item()."),
+        ),
+        "transformers": (
+            (f"{_HF}(logging_steps=100, logging_nan_inf_filter=False); compute metrics in "
+            "evaluation, not in compute_loss."),
+            f"{_HF}(use_liger_kernel=True) avoids large logits.",
+        ),
+        "accelerate": (
+            ("Add up loss.detach() and call .item() and accelerator.gather() every 50 or 100 "
+            "steps."),
+        ),
+    },
+    "tensor-copies": {
+        "torch": (
+            ("One dtype throughout: model.to(torch.bfloat16) or torch.autocast, batches in the "
+            "same dtype; put data on the device before forward."),
+            ("Create tensors where they are used (device=, dtype=); fewer .cpu(), .clone() and "
+            ".contiguous()."),
+        ),
+        "lightning": ('Trainer(precision="bf16-mixed"), batches in the same dtype.',),
+        "transformers": (f"{_HF}(bf16=True) and from_pretrained(dtype=torch.bfloat16).",),
+        "accelerate": ('Accelerator(mixed_precision="bf16"), batches in the same dtype.',),
+    },
+    "host-device-transfers": {
+        "torch": (
+            ("Keep tensors on the GPU between steps; DataLoader(pin_memory=True) and "
+            ".to(device, non_blocking=True) for batches."),
+            "Fewer .cpu() and .numpy() in the loop: compute metrics on the device.",
+        ),
+        "transformers": (
+            (f"{_HF}(dataloader_pin_memory=True); return tensors from compute_metrics's "
+            "preprocess_logits_for_metrics only as large as needed."),
+        ),
+        "accelerate": (
+            ("DataLoader(pin_memory=True) and DataLoaderConfiguration(non_blocking=True); "
+            "fewer .cpu() in the loop."),
+        ),
+    },
+    "logging-share": {
+        "torch": (
+            ("Log every 100 steps and not each; write files from another thread "
+            "(logging.handlers.QueueHandler) and do not flush each line."),
+            "Switch W&B off while profiling.",
+        ),
+        "lightning": (
+            ("Trainer(log_every_n_steps=100); on_epoch=True in self.log(); look at what "
+            "callbacks do per batch."),
+        ),
+        "transformers": (
+            f'{_HF}(logging_steps=100), report_to="none" while profiling.',
+        ),
+    },
+    "checkpoint-often": {
+        "torch": (
+            ("Save every few hundred steps or minutes; torch.distributed.checkpoint.async_save "
+            "writes beside training."),
+        ),
+        "lightning": (
+            ("ModelCheckpoint(every_n_train_steps=500) or train_time_interval=; "
+            "AsyncCheckpointIO() writes beside training."),
+        ),
+        "transformers": (
+            f'{_HF}(save_strategy="steps", save_steps=500, save_total_limit=2).',
+        ),
+        "accelerate": ("Call accelerator.save_state() every few hundred steps.",),
+    },
+    "gc-pressure": {
+        "torch": (
+            ("gc.collect(); gc.freeze() after the model is built: what stays is not looked at "
+            "again."),
+            ("gc.disable() in the loop and gc.collect(1) every few hundred steps (in distributed "
+            "runs at the same steps on all ranks), or gc.set_threshold(50_000, 20, 20)."),
+            "Make fewer containers per step; do not keep graphs or lists of Python objects.",
+        ),
+    },
+    "cpu-contention": {
+        "torch": (
+            ("Fewer threads: torch.set_num_threads(CPUs / processes) or OMP_NUM_THREADS, and no "
+            "more loader workers than CPUs are left."),
+            ("Or more CPUs: the job's request to the scheduler, the container's limit, "
+            "`taskset` and CPU binding of the launcher."),
+        ),
+    },
+    "lock-contention": {
+        "torch": (
+            ("Hold the lock for less: copy what is needed and work outside of it, or hand over "
+            "with queue.SimpleQueue."),
+            "Move pure Python work of threads into a process: threads share the interpreter.",
+        ),
+    },
+    "forward-share": {
+        "torch": (
+            ("Distillation, quantization, a smaller architecture, AMP, torch.compile; "
+            "checkpointing trades time for memory."),
+        ),
+    },
+    "backward-share": {
+        "torch": (
+            ("Look for a memory bottleneck, gradient accumulation or synchronization within "
+            "backward; recomputation (torch.utils.checkpoint) is a known reason."),
+        ),
+    },
+    "all-reduce-share": {
+        "torch": (
+            ("DistributedDataParallel(gradient_as_bucket_view=True, bucket_cap_mb=100 (default "
+            "25)), a faster interconnect, fewer synchronizations (no_sync() while "
+            "accumulating)."),
+        ),
+        "lightning": (
+            ("DDPStrategy(gradient_as_bucket_view=True, bucket_cap_mb=100 (default 25)), "
+            "Trainer(accumulate_grad_batches=...), a faster interconnect."),
+        ),
+        "transformers": (
+            (f"{_HF}(ddp_bucket_cap_mb=100, gradient_accumulation_steps=...), "
+            "gradient_as_bucket_view=True where the model is wrapped, a faster interconnect."),
+        ),
+        "accelerate": (
+            ("DistributedDataParallelKwargs(gradient_as_bucket_view=True, bucket_cap_mb=100 "
+            "(default 25)), a faster interconnect."),
+        ),
+    },
+    "gpu-throttled": {
+        "torch": (
+            ("Heat: nvidia-smi -q -d TEMPERATURE,PERFORMANCE beside the run; look at fans, air "
+            "flow, dust and what runs next to it, or use another machine."),
+            ("Power: nvidia-smi -q -d POWER shows the limit, nvidia-smi -pl raises it where supply "
+            "and cooling allow; a power brake comes from the machine's power supply."),
+        ),
+    },
+    "imbalance": {
+        "torch": (
+            ("Give all ranks equal work: batches of similar length, a sampler that balances; "
+            "look at what the slowest rank does otherwise."),
+        ),
+    },
+    "step-time-variation": {
+        "torch": (
+            ("Look at data loading, dynamic batch sizes, memory fragmentation: what changes "
+            "from step to step."),
+        ),
+    },
+    "gpu-utilization": {
+        "torch": (
+            ("Look at what the training thread does while the GPU is idle; larger batches, "
+            "a faster input pipeline, torch.compile."),
+        ),
+        "lightning": ("Larger batches, a faster input pipeline, torch.compile(model).",),
+        "transformers": (
+            (f"{_HF}(per_device_train_batch_size=..., dataloader_num_workers=..., "
+            "torch_compile=True)."),
+        ),
+    },
+    "gpu-memory-low": {
+        "torch": ("Raise the batch size, until 85 to 95 % of the memory is used.",),
+        "lightning": (
+            ("Raise the batch size; lightning.pytorch.tuner.Tuner(trainer).scale_batch_size() "
+            "finds it."),
+        ),
+        "transformers": (
+            f"{_HF}(per_device_train_batch_size=...) higher, or auto_find_batch_size=True.",
+        ),
+    },
+    "gpu-memory-high": {
+        "torch": (
+            ("A smaller batch with gradient accumulation, activation checkpointing "
+            "(torch.utils.checkpoint), mixed precision (AMP)."),
+        ),
+        "lightning": (
+            ('A smaller batch with Trainer(accumulate_grad_batches=...), precision="bf16-mixed", '
+            "activation checkpointing."),
+        ),
+        "transformers": (
+            (f"{_HF}(per_device_train_batch_size=..., gradient_accumulation_steps=..., "
+            "gradient_checkpointing=True, bf16=True)."),
+        ),
+        "accelerate": (
+            (
+                "A smaller batch, activation checkpointing, "
+                'Accelerator(gradient_accumulation_steps=..., mixed_precision="bf16").'
+            ),
+        ),
+    },
+    "memory-leak": {
+        "torch": (
+            ("Keep loss.detach() or loss.item() and not the loss: a graph hangs on it; empty "
+            "lists that grow; look at hooks and caches."),
+        ),
+    },
+    "memory-fragmentation": {
+        "torch": (
+            ("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True; batches of few different "
+            "shapes; torch.cuda.empty_cache() sparingly."),
+        ),
+    },
+    "small-batch": {
+        "torch": (
+            ("Raise the batch size (or tokens per batch); gradient accumulation does not help "
+            "here, it keeps batches small."),
+            (
+                "torch.compile makes fewer calls of them, and with mode=\"reduce-overhead\" a GPU "
+                "replays them as CUDA graphs."
+            ),
+        ),
+        "transformers": (
+            f"{_HF}(per_device_train_batch_size=...) higher: more tokens per batch.",
+        ),
+    },
+    "small-kernels": {
+        "torch": (
+            ("Fuse them: torch.compile, fused optimizers, "
+            "torch.nn.functional.scaled_dot_product_attention; raise the batch size."),
+        ),
+    },
+    "occupancy": {
+        "torch": (
+            ("A larger batch, micro-batching with more per micro-batch, gradient accumulation "
+            "in fewer and larger parts; torch.compile."),
+        ),
+    },
+    "blocks-per-sm": {
+        "torch": ("A larger batch or fused kernels: more blocks per launch.",),
+    },
+    "attention-unfused": {
+        "torch": (
+            ("torch.nn.functional.scaled_dot_product_attention (flash attention) instead of "
+            "bmm, softmax, bmm; check by the kernels' names that it is used, and that "
+            "bucketing keeps padding small."),
+        ),
+        "transformers": (
+            ('from_pretrained(attn_implementation="sdpa" or "flash_attention_2"); check by the '
+            "kernels' names that flash attention is used, and that bucketing keeps padding small."),
+        ),
+    },
+    "kernel-launch-overhead": {
+        "torch": (
+            ('Operator fusion: torch.compile(mode="reduce-overhead") replays CUDA graphs; larger '
+            "batches; is gradient checkpointing needed?"),
+        ),
+        "transformers": (
+            (f'{_HF}(torch_compile=True, torch_compile_mode="reduce-overhead"); is '
+            "gradient_checkpointing needed?"),
+        ),
+    },
+    "mixed-precision-scaler": {
+        "torch": (
+            "bfloat16 needs no scaler: torch.autocast(dtype=torch.bfloat16).",
+            "Else torch.amp.GradScaler(growth_interval=4000) (default 2000).",
+        ),
+        "lightning": ('Trainer(precision="bf16-mixed") needs no scaler.',),
+        "transformers": (f"{_HF}(bf16=True, fp16=False) needs no scaler.",),
+        "accelerate": (
+            'Accelerator(mixed_precision="bf16") needs no scaler.',
+            "Else GradScalerKwargs(growth_interval=4000) (default 2000).",
+        ),
+    },
+}  # fmt: skip
+
+
+def fixes(rule: str, framework: str) -> tuple[str, ...]:
+    """Return the sentences for a rule under a trainer."""
+    of_rule = _FIXES[rule]
+    return of_rule.get(framework, of_rule["torch"])

@@ -1,0 +1,187 @@
+"""Which functions and sections the rules look for; each test is on one key.
+
+Names are those of Python, PyTorch, Lightning, transformers and Accelerate.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from fastprof.findings.group_times import Match
+from fastprof.snapshot import Key
+
+DATA = frozenset({"data", "data_loading"})
+H2D = frozenset({"h2d"})
+FORWARD = frozenset({"forward", "forward_pass"})
+BACKWARD = frozenset({"backward", "backward_pass"})
+OPTIMIZER = frozenset({"optimizer", "optimizer_step"})
+LOGGING = frozenset({"logging", "callbacks", "log", "metrics", "metrics_computation"})
+CHECKPOINT = frozenset({"checkpoint", "checkpointing", "save_checkpoint", "save"})
+COMMUNICATION = frozenset({"communication", "synchronization", "all_reduce", "grad_sync"})
+#: The phases of a step, by the name that rules use.
+PHASES: Mapping[str, frozenset[str]] = {
+    "data": DATA,
+    "h2d": H2D,
+    "forward": FORWARD,
+    "backward": BACKWARD,
+    "optimizer": OPTIMIZER,
+    "logging": LOGGING,
+    "checkpoint": CHECKPOINT,
+    "communication": COMMUNICATION,
+}
+
+#: Calls that read a tensor's value, for which a GPU has to finish.
+_READS = "item|tolist|__bool__|__float__|__int__|__index__|is_nonzero"
+
+
+def _path(key: Key) -> str:
+    return key.file.replace("\\", "/")
+
+
+#: No function that is looked for has a longer name; a path may be longer.
+_LONGEST, _LONGEST_PATH = 300, 4096
+
+#: All patterns of the groups below, to pass over most keys at once.
+_C_PATTERNS: list[str] = []
+_QUALNAMES: list[str] = []
+
+
+def _c(*patterns: str) -> Match:
+    """C functions whose label matches one of the patterns."""
+    any_of = re.compile("|".join(patterns))
+    _C_PATTERNS.extend(patterns)
+    return lambda key: key.kind == "c" and any_of.search(key.name) is not None
+
+
+def _python(files: str, qualnames: str) -> Match:
+    """Python functions by the end of their file and by qualified name, or name without one.
+
+    A ``.stats`` file has bare names only.
+    """
+    in_file, named = re.compile(files), re.compile(qualnames)
+    _QUALNAMES.append(qualnames)
+
+    def match(key: Key) -> bool:
+        return (
+            key.kind == "python"
+            and (named.fullmatch(key.qualname) or named.fullmatch(key.name)) is not None
+            and in_file.search(_path(key)) is not None
+        )
+
+    return match
+
+
+def _section(names: frozenset[str]) -> Match:
+    return lambda key: key.kind == "section" and key.name in names
+
+
+def _either(*matches: Match) -> Match:
+    return lambda key: any(match(key) for match in matches)
+
+
+_SAVES = _either(
+    _section(CHECKPOINT),
+    _python(r"torch/serialization\.py$", "save"),
+    _python(r"safetensors/torch\.py$", "save_file|save_model"),
+    _python(r"", r"(?:.*\.)?(?:save_checkpoint|_save_checkpoint|save_pretrained)"),
+    _python(r"torch/distributed/checkpoint/", "save|async_save"),
+)
+_LOGS = _either(
+    _section(LOGGING),
+    _python(r"logging/__init__\.py$", r"Logger\._log|Logger\.handle|_log"),
+    _python(r"tensorboard", r"(?:.*\.)?(?:add_\w+|flush)"),
+    _python(r"(?:wandb|mlflow|comet_ml|trackio)/", r"(?:.*\.)?(?:log|log_metrics?|log_artifact)"),
+    _c(
+        r"builtins\.print>",
+        r"'(?:write|flush|writelines)' of '_io\.",
+        r"posix\.(?:fsync|fdatasync|write)>",
+    ),
+    _python(r"", r"print"),
+)
+
+#: What the rules measure; :func:`fastprof.findings.group_times.walk` gives the time of each.
+GROUPS: Mapping[str, Match] = {
+    "data": _either(
+        _section(DATA),
+        _python(r"torch/utils/data/dataloader\.py$", r"_BaseDataLoaderIter\.__next__|__next__"),
+    ),
+    "forward": _section(FORWARD),
+    "backward": _section(BACKWARD),
+    "optimizer": _either(
+        _section(OPTIMIZER), _python(r"torch/optim/", r"(?:\w+\.)?step|.*profile_hook_step.*")
+    ),
+    "tensor-calls": _c(r"(?:of 'torch\._C\.TensorBase|method torch\.)"),
+    "item": _either(
+        _c(rf"'(?:{_READS})' of 'torch", r"torch\._local_scalar_dense>"),
+        _python(r"torch/_tensor\.py$", r"(?:Tensor\.)?__iter__"),
+    ),
+    "shutdown": _python(r"", r"(?:.*\.)?_shutdown_workers"),
+    "poll": _c(r"'poll' of 'select\."),
+    "loader-start": _either(
+        _python(
+            r"torch/utils/data/dataloader\.py$",
+            r"DataLoader\.__init__|(?:_\w+)?DataLoaderIter\.__init__|DataLoader\.__iter__",
+        ),
+    ),
+    "tokens": _python(r"", r"(?:.*\.)?(?:num_tokens|_?count_tokens|get_num_tokens)"),
+    "sampler": _either(
+        _python(r"", r"(?:.*\.)?\w*Sampler\w*\.__iter__"),
+        _python(r"torch/utils/data/dataloader\.py$", r"(?:_BaseDataLoaderIter\.)?_next_index"),
+        _python(r"", r"(?:.*\.)?\w*[Bb]ucket\w*"),
+    ),
+    "copies": _c(
+        r"'(?:to|copy_|float|half|double|bfloat16|type|contiguous|clone)' of 'torch",
+        r"torch\.clone>",
+    ),
+    "transfers": _c(r"'(?:cpu|cuda|pin_memory)' of 'torch"),
+    "scaler": _python(
+        r"torch/(?:amp|cuda/amp)/", r"(?:GradScaler\.)?(?:scale|unscale_|update|_unscale_grads_)"
+    ),
+    "checkpoint": _SAVES,
+    "logging": _LOGS,
+    "gc": _c(r"gc\.collect>"),
+    "lock": _c(
+        r"'(?:acquire|__enter__|acquire_lock)' of '_(?:thread|multiprocessing)\.\w*[lL]ock",
+        r"'acquire' of '_multiprocessing\.SemLock", r"'__enter__' of '_multiprocessing\.SemLock",
+    ),
+    # `with lock:` calls __enter__ without telling a profiler; only its end is seen.
+    "unlock": _c(r"'__exit__' of '_thread\.(?:lock|RLock)"),
+    "communication": _either(
+        _section(COMMUNICATION),
+        _python(
+            r"torch/distributed/distributed_c10d\.py$",
+            r"all_reduce|all_gather\w*|reduce_scatter\w*|broadcast|barrier|reduce",
+        ),
+    ),
+    "recompute": _python(
+        r"torch/utils/checkpoint\.py$", r"(?:.*\.)?\w*[cC]heckpoint\w*(?:\..*)?"
+    ),
+    "bmm": _c(r"torch\.(?:bmm|baddbmm)>", r"'(?:bmm|baddbmm)' of 'torch"),
+}  # fmt: skip
+
+_ANY_C = re.compile("|".join(_C_PATTERNS))
+_ANY_PYTHON = re.compile("|".join(f"(?:{pattern})" for pattern in _QUALNAMES))
+
+
+def sought(key: Key) -> bool:
+    """Whether a key may be of any group; most are not, and a saved run may hold any name."""
+    if key.kind == "section":
+        return True
+    if max(len(key.name), len(key.qualname)) > _LONGEST or len(key.file) > _LONGEST_PATH:
+        return False
+    if key.kind == "c":
+        return _ANY_C.search(key.name) is not None
+    found = _ANY_PYTHON.fullmatch(key.qualname) or _ANY_PYTHON.fullmatch(key.name)
+    return key.kind == "python" and found is not None
+
+
+#: Groups whose insides are of interest.
+OPENED = ("data", "forward", "optimizer")
+
+#: C functions that wait rather than compute.
+WAITS = _c(
+    r"time\.sleep>", r"'(?:poll|select)' of 'select", r"select\.(?:select|poll)",
+    r"posix\.(?:read|waitpid)>",
+    r"'(?:read|readinto|recv\w*|readline)' of '_?(?:io|socket)", r"'acquire' of '_thread",
+)  # fmt: skip

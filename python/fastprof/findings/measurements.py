@@ -1,0 +1,574 @@
+"""What the rules ask a report, worked out once.
+
+Times are in ms per *span*: per step where steps were measured, else over the whole
+recording.  Shares are of the span.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+
+from fastprof.findings.function_groups import GROUPS, OPENED, PHASES, sought
+from fastprof.findings.group_times import GroupTime, imports, walk
+from fastprof.findings.hot_functions import Hot, hottest, is_library
+from fastprof.lazy import Lazy
+from fastprof.names import ascii_name, file_name
+from fastprof.report.correct import correct
+from fastprof.report.model import UNACCOUNTED, FunctionRow, Report
+from fastprof.report.model_gpu import GpuReport
+from fastprof.report.run_phases import ALL, beyond_steps_ns, chosen_phase, steps_in
+from fastprof.snapshot import Key, ThreadTree
+
+_MS = 1e6
+#: A script that spends this part of its time in one function of a library has started that.
+_STARTED = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Where calls come from: a text such as ``train (train.py:12)``; figures per span."""
+
+    text: str
+    ms: float
+    calls: float
+    own_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What a group of functions took: ms and calls per span, ``total_ms`` over the recording.
+
+    ``places`` splits ``ms`` by the outermost section, ``shared`` by
+    the other groups that it is also of, ``calls_within`` by the groups around the calls.
+    """
+
+    ms: float
+    calls: float
+    total_ms: float
+    places: Mapping[str, float]
+    shared: Mapping[str, float]
+    calls_within: Mapping[str, float]
+    callers: tuple[Caller, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Optimizer:
+    """Classes of torch's optimizers that stepped, and how: fused, foreach, single."""
+
+    classes: tuple[str, ...]
+    modes: frozenset[str]
+
+
+#: Groups that rules look for in the whole recording.
+_OF_THE_RUN = ("shutdown", "poll", "tokens", "data", "checkpoint")
+#: Where torch's optimizers are, and how the functions begin that update parameters.
+_IN_TORCH_OPTIM = re.compile(r"torch/optim/\w+\.py$")
+_MODES = {"_fused_": "fused", "_multi_tensor_": "foreach", "_single_tensor_": "single"}
+
+NOTHING = Use(0.0, 0.0, 0.0, {}, {}, {}, ())
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """The GPU in ms per span, all devices together, and what the waiting was for."""
+
+    busy_ms: float
+    idle_ms: float
+    idle_data_ms: float
+    communication_ms: float
+    overlap_ms: float
+    copy_alone_ms: float
+    idle: tuple[tuple[str, float], ...]
+
+
+def _starts_only(hot: Hot) -> bool:
+    """Whether it is the script, and nearly all of its time a library's that it has started."""
+    first, share = hot.parts[0] if hot.parts else (None, 0.0)
+    started = first is not None and is_library(first) and share >= _STARTED
+    return started and hot.key.name == "<module>"
+
+
+def of_steps(report: Report) -> Report:
+    """Return the report on measured steps, which advice is about; the whole run without any."""
+    phase = chosen_phase(report.snapshot, None)
+    return report if report.phase == phase else report.in_phase(phase)
+
+
+class Facts:
+    """A report as the rules see it; every property is computed at most once."""
+
+    def __init__(self, report: Report) -> None:
+        self.report = report
+        steps = report.steps
+        #: Steps that the figures are over, 0 if none was measured.
+        self.steps = steps.measured if steps.wall_ns else 0
+        #: Steps that functions, sections and GPU work are of: a recording without phases has
+        #: them of the whole run.
+        self.counted = steps_in(report.phase, steps.count, self.steps)
+        #: A step's mean wall time, or the recording's.
+        self.span_ms = (steps.mean_ms or 0.0) if self.steps else report.wall_ms
+        self.per = "step" if self.steps else "recording"
+
+    def share(self, ms: float) -> float:
+        """Return a time as a fraction of the span."""
+        return ms / self.span_ms if self.span_ms > 0 else 0.0
+
+    # ---- phases ----
+
+    @Lazy
+    def rows(self) -> Mapping[str, float]:
+        """The rows of the step table: name -> ms per step."""
+        return {row.name: row.mean_ms for row in self.report.steps.rows}
+
+    @Lazy
+    def nested(self) -> Mapping[str, float]:
+        """Sections of the whole recording: name -> ms per step, inside others or not."""
+        count = self.counted or 1
+        return {s.name: s.total_ms / count for s in self.report.sections if s.total_ms is not None}
+
+    def phase(self, name: str) -> float | None:
+        """Return the ms per span of a phase; None if none of its sections was seen.
+
+        A phase that is at the top level of steps counts as it stands there, else as it
+        is inside other sections.
+        """
+        names = PHASES[name]
+        at_top = [ms for row, ms in self.rows.items() if row in names]
+        if at_top:
+            return sum(at_top)
+        inside = [ms for row, ms in self.nested.items() if row in names]
+        return sum(inside) if inside and self.report.steps.count else None
+
+    def run_phase(self, name: str) -> tuple[float, float]:
+        """Return the ms per step of a phase of the run beside the steps, and its entries."""
+        row = next((row for row in self.report.phases if row.name == name), None)
+        if row is None or not self.steps or self.report.phase == name:
+            return 0.0, 0.0
+        return row.wall_ms / self.report.steps.count, row.entries / self.report.steps.count
+
+    def section_count(self, names: frozenset[str]) -> int:
+        """Return how often sections of these names were entered."""
+        return sum(s.count for s in self.report.sections if s.name in names)
+
+    # ---- functions ----
+
+    @Lazy
+    def has_functions(self) -> bool:
+        """Whether function calls were recorded."""
+        return any(row.kind in ("python", "c") for row in self.report.functions)
+
+    @Lazy
+    def _trained(self) -> int:
+        """Index of the thread whose steps were counted: where the sections of steps ran."""
+        snapshot = self.report.view
+        in_steps = {row.key for row in snapshot.steps.rows}
+        ns: dict[int, int] = {}
+        for s in snapshot.sections:
+            if s.key in in_steps:
+                ns[s.thread] = ns.get(s.thread, 0) + s.outer_ns
+        return max(ns, key=lambda thread: ns[thread]) if ns else 0
+
+    @property
+    def thread(self) -> ThreadTree | None:
+        """The training thread."""
+        threads = self.report.view.threads
+        return threads[self._trained] if threads else None
+
+    @Lazy
+    def _self_ns(self) -> Sequence[float]:
+        """Exclusive times of the training thread's nodes."""
+        view = self.report.view
+        return correct(view, enabled=self.report.overhead.corrected).self_ns[self._trained]
+
+    @Lazy
+    def _beyond_ms(self) -> float:
+        """Time of the training thread in the view that is in no step that ended."""
+        return beyond_steps_ns(self.report.view, self.report.phase, self._trained) / _MS
+
+    @Lazy
+    def _groups(self) -> Mapping[str, GroupTime]:
+        thread = self.thread
+        if thread is None:
+            return {}
+        keys = self.report.view.keys
+        return walk(thread.nodes, self._self_ns, keys, GROUPS, OPENED, sought)
+
+    def hot_in(self, group: str) -> Hot | None:
+        """Return the program's function with most of a group's time; None if not known."""
+        thread = self.thread
+        if thread is None or not self.report.has_tree:
+            return None
+        of_group = [GROUPS[group](key) for key in self.report.view.keys]
+        nodes = thread.nodes
+        inside = [False] * len(nodes)
+        for i in range(1, len(nodes)):
+            inside[i] = inside[nodes.parent[i]] or of_group[nodes.key[i]]
+        return hottest(nodes, self._self_ns, self.report.view.keys, inside)
+
+    @Lazy
+    def _outside(self) -> tuple[list[bool], float]:
+        """Which nodes are in no section, and the part of their time that imports take."""
+        thread = self.thread
+        if thread is None or not self.report.has_tree:
+            return [], 0.0
+        keys, nodes, own = self.report.view.keys, thread.nodes, self._self_ns
+        outside, imported = [True] * len(nodes), [False] * len(nodes)
+        total = spent = 0.0
+        for i in range(1, len(nodes)):
+            above, key = nodes.parent[i], keys[nodes.key[i]]
+            outside[i] = outside[above] and key.kind != "section"
+            imported[i] = imported[above] or imports(key)
+            if outside[i]:
+                total += own[i]
+                spent += own[i] if imported[i] else 0.0
+        chosen = [a and not b for a, b in zip(outside, imported, strict=True)]
+        return chosen, spent / total if total > 0 else 0.0
+
+    @property
+    def imported_outside(self) -> float:
+        """The part of the time in no section that importing modules takes."""
+        return self._outside[1]
+
+    @Lazy
+    def hot_outside(self) -> Hot | None:
+        """The program's function with most of the time that is in no section."""
+        thread, chosen = self.thread, self._outside[0]
+        if thread is None or not chosen:
+            return None
+        keys = self.report.view.keys
+        hot = hottest(thread.nodes, self._self_ns, keys, chosen, libraries=False)
+        if hot is not None and _starts_only(hot):
+            return None
+        beyond = self._beyond_ms * _MS
+        if hot is None or not beyond:
+            return hot
+        # All of that may be this function's: what is left is surely of steps.
+        total = sum(ns for ns, is_chosen in zip(self._self_ns, chosen, strict=True) if is_chosen)
+        left = hot.share * total - beyond
+        return replace(hot, share=left / (total - beyond)) if left > 0 else None
+
+    @Lazy
+    def hot_in_workers(self) -> Hot | None:
+        """The program's function with most of the time in the loaders' workers."""
+        snapshot = self.report.view
+        found = None
+        most = 0
+        for thread in snapshot.worker_threads:
+            # The program's functions only: what else there is waits for tasks.
+            whole = [True] * len(thread.nodes)
+            here = hottest(thread.nodes, thread.nodes.self_ns, snapshot.keys, whole)
+            if here is not None and sum(thread.nodes.self_ns) > most:
+                found, most = here, sum(thread.nodes.self_ns)
+        return found
+
+    @Lazy
+    def _run_groups(self) -> Mapping[str, GroupTime]:
+        """The groups of what runs before, between and after the steps as well."""
+        snapshot = self.report.snapshot
+        if not snapshot.threads:
+            return {}
+        columns = correct(snapshot, enabled=self.report.overhead.corrected).self_ns
+        nodes = snapshot.threads[self._trained].nodes
+        groups = {name: GROUPS[name] for name in _OF_THE_RUN}
+        return walk(nodes, columns[self._trained], snapshot.keys, groups, (), sought)
+
+    def over_run(self, group: str) -> Use:
+        """Return what a group took in the whole recording, spread over its steps.
+
+        Only for what is not in a step, or not always: see ``_OF_THE_RUN``.
+        """
+        if not self.report.has_tree:
+            return self._from_table(group)
+        found = self._run_groups.get(group)
+        if found is None or not found.ns:
+            return NOTHING
+        count = self.report.steps.count if self.steps else 1
+        return self._scaled(found, found.ns / _MS / count, {}, 1 / count)
+
+    def use(self, group: str) -> Use:
+        """Return what a group of functions took inside of steps."""
+        if not self.report.has_tree:
+            return self._from_table(group)
+        found = self._groups.get(group)
+        if found is None or not found.ns:
+            return NOTHING
+        return self._use(found)
+
+    def _use(self, found: GroupTime) -> Use:
+        keys = self.report.view.keys
+        count = self.counted if self.steps else 1
+        places: dict[str, float] = {}
+        for key, ns in found.by_section.items():
+            name = keys[key].name if key >= 0 else UNACCOUNTED
+            if self.steps and key >= 0 and name not in self.rows:
+                continue  # validation, say: not in a step
+            places[name] = places.get(name, 0.0) + ns / _MS / count
+        whole = places.get(UNACCOUNTED, 0.0)
+        if self.steps:
+            # What does not fit into a section's time in the steps ran outside of them.
+            places = {name: min(ms, self.rows.get(name, 0.0)) for name, ms in places.items()}
+            # Of what is in no section, so much may have run in no step.
+            beyond = self._beyond_ms / count
+            if UNACCOUNTED in places:
+                places[UNACCOUNTED] = max(0.0, min(whole - beyond, places[UNACCOUNTED]))
+        ms = sum(places.values())
+        return self._scaled(found, ms, places, ms / (found.ns / _MS))
+
+    def _scaled(
+        self, found: GroupTime, ms: float, places: Mapping[str, float], scale: float
+    ) -> Use:
+        """A group's time ``ms`` per span; ``scale`` is from the recording to the span."""
+        callers = (
+            Caller(
+                self._place(*place),
+                site.ns / _MS * scale,
+                site.calls * scale,
+                site.own_ns / _MS * scale,
+            )
+            for place, site in found.sites.items()
+        )
+        return Use(
+            ms,
+            found.calls * scale,
+            found.ns / _MS,
+            places,
+            {name: ns / _MS * scale for name, ns in found.shared.items()},
+            {name: calls * scale for name, calls in found.calls_within.items()},
+            tuple(sorted(callers, key=lambda c: -c.ms)),
+        )
+
+    def _place(self, key: int, above: int) -> str:
+        keys = self.report.view.keys
+        at = keys[key]
+        if at.kind == "section":
+            inside = f" in {where(keys[above])}" if above >= 0 else ""
+            return f"section {ascii_name(at.name, 60)}{inside}"
+        return where(at) if at.kind in ("python", "c", "type") else "the top level"
+
+    @Lazy
+    def _table(self) -> Sequence[tuple[FunctionRow, Key]]:
+        """The functions that may be of a group."""
+        keyed = ((row, _key(row)) for row in self.report.functions)
+        return [(row, key) for row, key in keyed if sought(key)]
+
+    def _from_table(self, group: str) -> Use:
+        """A table without contexts: cumulative times of what matches, as if none nested."""
+        rows = [row for row, key in self._table if GROUPS[group](key)]
+        if not rows:
+            return NOTHING
+        total = min(sum(row.cum_ms for row in rows), self.report.wall_ms)
+        callers: dict[str, tuple[float, int]] = {}
+        for row in rows:
+            for edge in row.callers:
+                text = located(edge.qualname, edge.file, edge.line)
+                ms, calls = callers.get(text, (0.0, 0))
+                callers[text] = (ms + edge.cum_ms, calls + edge.calls)
+        sites = (Caller(text, ms, calls, 0.0) for text, (ms, calls) in callers.items())
+        return Use(
+            total, sum(r.calls for r in rows), total, {}, {}, {},
+            tuple(sorted(sites, key=lambda c: -c.ms)),
+        )  # fmt: skip
+
+    def inside(self, group: str) -> Sequence[tuple[Key, float, float]]:
+        """Return what ran in a group: key, own ms per span and calls, most time first.
+
+        Only for the groups in :data:`fastprof.findings.function_groups.OPENED`.
+        """
+        found = self._groups.get(group) if self.report.has_tree else None
+        if found is None or not found.ns:
+            return ()
+        keys = self.report.view.keys
+        scale = self.use(group).ms / (found.ns / _MS)
+        rows = [
+            (keys[key], ns / _MS * scale, calls * scale)
+            for key, (ns, calls) in found.inside.items()
+        ]
+        return sorted(rows, key=lambda row: -row[1])
+
+    # ---- the optimizer ----
+
+    @Lazy
+    def optimizer_ms(self) -> float | None:
+        """The optimizer's time per span, less forward and backward in a closure of it."""
+        ms = self.phase("optimizer")
+        use = self.use("optimizer")
+        if ms is None:
+            ms = use.ms or None
+        if ms is None:
+            return None
+        nested = sum(use.shared.get(group, 0.0) for group in ("data", "forward", "backward"))
+        return max(0.0, ms - nested)
+
+    @Lazy
+    def optimizer(self) -> Optimizer:
+        """Which optimizers of torch's ran in the steps, and how."""
+        classes: set[str] = set()
+        modes: set[str] = set()
+        for key, _, _ in self.inside("optimizer"):
+            at = _IN_TORCH_OPTIM.search(key.file.replace("\\", "/"))
+            if key.kind != "python" or at is None:
+                continue
+            name, _, method = key.qualname.rpartition(".")
+            if method == "step" and name:
+                classes.add(name)
+            modes.update(mode for prefix, mode in _MODES.items() if key.name.startswith(prefix))
+        known = {
+            name
+            for key in self.report.snapshot.keys
+            if key.name == "__init__" and _IN_TORCH_OPTIM.search(key.file.replace("\\", "/"))
+            for name in (key.qualname.partition(".")[0],)
+        }
+        if "Adam" in classes and "AdamW" in known:  # it is an Adam, and has no step of its own
+            classes.add("AdamW")
+            # An AdamW's __init__ calls Adam's, so that one alone tells nothing.
+            classes.discard("Adam")
+        return Optimizer(tuple(sorted(classes)), frozenset(modes))
+
+    # ---- the machine ----
+
+    @Lazy
+    def cpus(self) -> float | None:
+        """CPUs that the program may use; None: not recorded."""
+        known = (self.report.meta.get(name) for name in ("cpus", "cpu_limit"))
+        limits = [float(value) for value in known if isinstance(value, (int, float)) and value > 0]
+        limits += [float(w.cpus) for row in self.report.loaders if (w := row.workers) and w.cpus]
+        return min(limits, default=None)
+
+    @Lazy
+    def cpus_used(self) -> float | None:
+        """CPUs in use by the program and its workers, on average over the recording."""
+        ns = self.report.meta.get("process_cpu_ns")
+        duration = self.report.snapshot.duration_ns
+        return ns / duration if isinstance(ns, int) and duration > 0 else None
+
+    # ---- GPU ----
+
+    @property
+    def gpu(self) -> GpuReport | None:
+        """The GPU layer, None where it was not on."""
+        gpu = self.report.gpu
+        return gpu if gpu is not None and gpu.status == "on" and gpu.devices else None
+
+    @Lazy
+    def timeline(self) -> Timeline | None:
+        """How the devices spent a span; several count as one that is as busy as their mean."""
+        gpu = self.gpu
+        if gpu is None:
+            return None
+        spans = [d.steps or d.whole for d in gpu.devices]
+        wall = sum(s.wall_ns for s in spans)
+        if not wall or not self.span_ms:
+            return None
+        factor = self.span_ms / wall
+        idle: dict[str, float] = {}
+        for s in spans:
+            for row in s.idle:
+                idle[row.section] = idle.get(row.section, 0.0) + row.idle_ns * factor
+        return Timeline(
+            sum(s.busy_ns for s in spans) * factor,
+            sum(s.idle_ns for s in spans) * factor,
+            sum(s.idle_data_ns for s in spans) * factor,
+            sum(s.communication_ns for s in spans) * factor,
+            sum(s.overlap_ns for s in spans) * factor,
+            sum(s.copy_alone_ns for s in spans) * factor,
+            tuple(sorted(idle.items(), key=lambda item: -item[1])),
+        )
+
+    @Lazy
+    def copied(self) -> float:
+        """The part of the time, of that phase of the run, in which a device and the host copy."""
+        gpu = self.gpu
+        if gpu is None or gpu.use is None:
+            return 0.0
+        view = self.report.view
+        wall = sum(d.whole.wall_ns for d in gpu.devices)
+        if self.report.phase != ALL and view.phases:
+            wall = view.duration_ns * len(gpu.devices)
+        return gpu.use.transfer_ns / wall if wall else 0.0
+
+    # ---- other signals ----
+
+    @property
+    def ranks(self) -> int:
+        """Processes of the job; 1 if it has no others, or that is not known."""
+        told = self.report.meta.get("world_size")
+        return told if isinstance(told, int) and told > 1 else 1
+
+    @Lazy
+    def split(self) -> Mapping[str, float]:
+        """The exclusive split of a step: kind -> ms per step; empty where not known."""
+        rows = getattr(self.report.steps, "split", ())
+        return {row.name: row.mean_ms for row in rows}
+
+    def split_by_section(self, kind: str) -> Mapping[str, float]:
+        """Return the ms per step of a kind of the split by outermost section, as far as known."""
+        snapshot = self.report.snapshot
+        rows: dict[str, float] = {}
+        for place in snapshot.steps.split_places:
+            if place.kind == kind and self.steps:
+                nodes, name, node = snapshot.threads[place.thread].nodes, UNACCOUNTED, place.node
+                while node > 0:
+                    key = snapshot.keys[nodes.key[node]]
+                    name = key.name if key.kind == "section" else name
+                    node = nodes.parent[node]
+                rows[name] = rows.get(name, 0.0) + place.ns / _MS / self.steps
+        return rows
+
+    @Lazy
+    def worst_ms(self) -> float:
+        """What the slowest step adds to the mean of the steps, beyond the median step."""
+        wall = self.report.steps.series.wall_ms
+        return (max(wall) - median(wall)) / len(wall) if wall else 0.0
+
+    @Lazy
+    def disturbed(self) -> bool:
+        """Whether other programs took the CPU from the training thread again and again.
+
+        Then the times of a few steps are chance: a time slice is some milliseconds.
+        """
+        series = self.report.steps.series
+        wall_s = sum(series.wall_ms) / 1e3
+        return bool(series.switches) and sum(series.switches) > BUSY_SWITCHES * wall_s
+
+    @Lazy
+    def framework(self) -> str:
+        """The trainer in use: torch, lightning, transformers or accelerate."""
+        told = self.report.meta.get("framework")
+        if told in FRAMEWORKS:
+            return str(told)
+        files = {row.file.replace("\\", "/") for row in self.report.functions}
+        for name, part in (
+            ("lightning", "/lightning/pytorch/trainer/"),
+            ("lightning", "/pytorch_lightning/trainer/"),
+            ("transformers", "/transformers/trainer.py"),
+            ("accelerate", "/accelerate/accelerator.py"),
+        ):
+            if any(part in file for file in files):
+                return name
+        return "torch"
+
+
+#: Involuntary context switches per second; an idle machine has a few.
+BUSY_SWITCHES = 20.0
+
+FRAMEWORKS = ("torch", "lightning", "transformers", "accelerate")
+
+
+def where(key: Key) -> str:
+    """Return a function with its place: ``Trainer.fit (train.py:12)``."""
+    return located(key.qualname or key.name, key.file, key.line)
+
+
+def located(name: str, file: str, line: int) -> str:
+    """Return a name with file and line, in printable ASCII of bounded length."""
+    text = ascii_name(name, 80)
+    if not line:
+        return text
+    return f"{text} ({ascii_name(file_name(file), 60)}:{line})"
+
+
+def _key(row: FunctionRow) -> Key:
+    return Key(row.kind, row.file, row.line, row.name, row.qualname)

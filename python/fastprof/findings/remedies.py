@@ -1,0 +1,218 @@
+"""Fixes whose numbers come from the run: workers for the CPUs there are, this run's optimizer."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from fastprof.findings.hot_functions import Hot, is_library
+from fastprof.findings.measurements import Facts, Optimizer, where
+from fastprof.names import ascii_name
+from fastprof.report.figures import duration, number
+from fastprof.report.loaders import LoaderRow, most_workers
+
+_HF = "TrainingArguments"
+
+# ---- loading data ----
+
+#: Taking a batch from a worker.
+_SEND_MS = 0.5
+#: If the training thread has to wait for a CPU for more of a step, none is idle.
+_CROWDED = 0.1
+#: And if for this part of it, a worker that computes has none either.
+CPUS_TAKEN = 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class Loading:
+    """How the training loop comes by its batches.
+
+    ``needed`` workers would keep up with it, ``advised`` is as many of them as there are
+    CPUs for (None: no more than there are), ``have`` those of today.  ``step_ms`` is the rest
+    of the span.
+    """
+
+    have: int
+    needed: int
+    advised: int | None
+    step_ms: float
+    has_loader: bool
+
+
+def loading(facts: Facts, ms: float, *, waits: bool) -> Loading:
+    """Return what the run says of its loading, which takes ``ms`` per span.
+
+    Args:
+        facts: the report.
+        ms: time of the training thread in loading.
+        waits: loading waits rather than computes, so that it needs no CPU.
+    """
+    rows = [row for row in train_loaders(facts) if row.workers]
+    have = max((row.workers.workers for row in rows if row.workers), default=0)
+    step_ms = max(facts.span_ms - ms, 0.0)
+    told = [row.workers.needed for row in rows if row.workers and row.workers.needed]
+    needed = max(told, default=0) or (math.ceil(ms / step_ms) if step_ms else 1)
+    most = None if facts.cpus is None else most_workers(facts.cpus, waits=waits)
+    if have and most is not None and facts.cpus is not None:
+        # Whether they compute is not known, but what they leave free is.
+        most = min(int(facts.cpus), max(most, have + _idle_cpus(facts)))
+    elif most is not None and not waits and _waited(facts) > CPUS_TAKEN:
+        most = 0  # others have the CPUs
+    advised = needed if most is None else min(needed, most)
+    has_loader = bool(facts.report.loaders) or any(
+        key.file.replace("\\", "/").endswith("torch/utils/data/dataloader.py")
+        for key in facts.report.snapshot.keys
+    )
+    return Loading(have, needed, advised if advised > have else None, step_ms, has_loader)
+
+
+def _idle_cpus(facts: Facts) -> int:
+    """CPUs that nobody uses; none where the training thread has to wait for one."""
+    if facts.cpus is None or facts.cpus_used is None:
+        return 0
+    if _waited(facts) > _CROWDED:
+        return 0
+    return max(0, int(facts.cpus - facts.cpus_used + 0.25))
+
+
+def _waited(facts: Facts) -> float:
+    """The part of a step in which the training thread was ready, and had no CPU."""
+    return facts.share(facts.split.get("cpu_wait", 0.0))
+
+
+def train_loaders(facts: Facts) -> list[LoaderRow]:
+    """The loaders that training takes its batches from."""
+    return [row for row in facts.report.loaders if row.split == "train" and row.batches]
+
+
+def loading_saves(facts: Facts, found: Loading, ms: float, *, waits: bool) -> float:
+    """Return what the advised workers save at most: they load beside the step, on free CPUs."""
+    if found.advised is None:
+        return ms
+    if found.have:
+        left = max(0.0, found.needed / found.advised - 1) * found.step_ms
+        saved = ms - left
+    else:
+        # Each batch still has to be taken from the worker.
+        sent = _SEND_MS * sum(row.batches for row in train_loaders(facts))
+        sent = sent / facts.report.steps.count if facts.steps else sent
+        saved = ms - sent + found.step_ms - max(found.step_ms, ms / found.advised)
+    if not waits and facts.cpus and facts.cpus_used is not None:
+        # Work that moves to another process still needs a CPU.
+        saved = min(saved, facts.span_ms * (1 - min(1.0, facts.cpus_used / facts.cpus)))
+    return max(0.0, min(ms, saved))
+
+
+def loading_fix(facts: Facts, found: Loading, hot: Hot | None, *, waits: bool) -> tuple[str, ...]:
+    """Return what to change: workers where they help, and the function that takes the time."""
+    out = []
+    if found.advised is not None:
+        out.append(_workers(facts, found.advised) if found.has_loader else (
+            "Prepare the next batch in another process while this step computes: a torch "
+            f"DataLoader with num_workers={found.advised} does that."
+        ))  # fmt: skip
+    name = "" if hot is None or is_library(hot.key) else where(hot.key)
+    if waits:
+        out.append(f"Read less or from faster storage in {name}." if name else
+                   "Read less, or from faster storage.")  # fmt: skip
+    elif name:
+        out.append(f"Make {name} cheaper: compute once what stays the same, and store it.")
+    elif found.advised is None or not found.has_loader:
+        out.append("Do less per sample: compute once what stays the same, and store it.")
+    return tuple(out)
+
+
+def _workers(facts: Facts, count: int) -> str:
+    gpu = facts.gpu is not None
+    if facts.framework == "transformers":
+        pinned = ", dataloader_pin_memory=True (pin_memory)" if gpu else ""
+        return (
+            f"{_HF}(dataloader_num_workers={count} (num_workers), "
+            "dataloader_prefetch_factor=4 (prefetch_factor, default 2), "
+            f"dataloader_persistent_workers=True (persistent_workers){pinned})."
+        )
+    pinned = ", pin_memory=True" if gpu else ""
+    text = (
+        f"DataLoader(num_workers={count}, prefetch_factor=4 (default 2), "
+        f"persistent_workers=True{pinned})"
+    )
+    if facts.framework == "accelerate" and gpu:
+        return f"{text}, and DataLoaderConfiguration(non_blocking=True) for the copies."
+    return f"{text}."
+
+
+def parts_text(hot: Hot, ms: float, unit: str) -> str:
+    """Return what a function's time is made of: ``f (a.py:3) takes 11.7 ms: sleep 5.1``."""
+    shown = []
+    for key, share in hot.parts[:3]:
+        name = "its own code" if key is None else ascii_name(key.qualname or key.name, 60)
+        if share >= 0.05:
+            shown.append(f"{name} {number(share * ms)}")
+    inside = f": {', '.join(shown)}" if len(shown) > 1 or hot.parts[:1] != ((None, 1.0),) else ""
+    return f"{where(hot.key)} takes {duration(ms)}{unit}{inside}."
+
+
+# ---- the optimizer ----
+
+#: Classes that have fused=True, and what it saves of a step's time: measured on a CPU with one
+#: thread, from 16,000 to 8 million parameters (Adam 65 to 86 %, Adagrad 58 to 80 %).
+FUSED = {"Adam": 0.6, "AdamW": 0.6, "Adagrad": 0.5}
+#: SGD's update is one pass over memory as it is: fusing it saves the calls, this much each,
+#: and at most this part.
+SGD_CALL_MS, SGD_PART = 0.0015, 0.4
+#: Adagrad's fused version is for the CPU.
+_CPU_ONLY = ("Adagrad",)
+
+
+def can_fuse(facts: Facts) -> bool:
+    """Whether all optimizers of the run have a fused version that they do not use."""
+    found = facts.optimizer
+    return bool(found.classes) and "fused" not in found.modes and all(
+        (name in FUSED or name == "SGD") and not (facts.gpu is not None and name in _CPU_ONLY)
+        for name in found.classes
+    )  # fmt: skip
+
+
+def fusing_saves(facts: Facts, ms: float, calls: float) -> float:
+    """Return what fused=True saves of ``ms``, which make so many calls on tensors."""
+    classes = facts.optimizer.classes
+    if "SGD" in classes:
+        return min(SGD_PART * ms, calls * SGD_CALL_MS)
+    return min(FUSED[name] for name in classes) * ms
+
+
+def optimizer_fix(facts: Facts) -> tuple[str, ...]:
+    """Return how to update the parameters in fewer calls, for this run's optimizer."""
+    found = facts.optimizer
+    if can_fuse(facts):
+        return (_fused(facts.framework, found),)
+    out = []
+    if not found.classes:
+        out.append(
+            "fused=True, if the optimizer is torch's Adam, AdamW, SGD"
+            + (" or Adagrad." if facts.gpu is None else ".")
+        )
+        out.append("An optimizer of the program's: torch.compile its step.")
+    elif "fused" not in found.modes:
+        out.append(f"{_names(found)} has no fused version: torch.compile its step.")
+    return tuple(out)
+
+
+def _fused(framework: str, found: Optimizer) -> str:
+    if framework == "transformers" and found.classes == ("AdamW",):
+        return f'{_HF}(optim="adamw_torch_fused").'
+    where_ = " in configure_optimizers()" if framework == "lightning" else ""
+    return f"{_names(found)}(..., fused=True){where_}: it updates all parameters in one call."
+
+
+def _names(found: Optimizer) -> str:
+    return " and ".join(f"torch.optim.{name}" for name in found.classes)
+
+
+#: Say it after the others: it changes what is trained.
+STEP_LESS = {
+    "torch": "Step less often: accumulate gradients over more micro-batches.",
+    "lightning": "Trainer(accumulate_grad_batches=...): step less often.",
+    "transformers": f"{_HF}(gradient_accumulation_steps=...): step less often.",
+    "accelerate": "Accelerator(gradient_accumulation_steps=...): step less often.",
+}

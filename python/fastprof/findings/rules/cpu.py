@@ -1,0 +1,90 @@
+"""The rule about CPUs: more threads want to run than there are CPUs for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fastprof.findings.draft import (
+    Abstain,
+    Draft,
+    Rule,
+    need_steps,
+    percent,
+    share_draft,
+    span_text,
+)
+from fastprof.findings.measurements import Facts
+from fastprof.findings.thresholds import LIMITS
+from fastprof.report.figures import counted
+
+#: The program is in its own way if it uses this part of the CPUs that it may use: only then
+#: do fewer threads of its own help.
+_OWN = 0.8
+#: Waiting for longer than this part of a step is a finding, whoever has the CPUs.
+_MOST = 2 / 3
+_OTHERS = (
+    ("Stop what else runs on this machine, or give this program CPUs that are its alone (the "
+    "job's request, the container's limit, `taskset`)."),
+    "Until then, other figures of this run are those of a busy machine.",
+)  # fmt: skip
+
+
+def cpu_contention(facts: Facts) -> Draft | None:
+    """Time in which the training thread was ready to run and had no CPU; all of it is saved.
+
+    A finding if the program itself uses the CPUs, with all its threads and workers, or if
+    the thread waits for most of its time; else a note: other programs have the CPUs, or the
+    container has used up its share.
+    """
+    need_steps(facts)
+    ms = facts.split.get("cpu_wait")
+    if ms is None:
+        raise Abstain("how long the thread was ready without a CPU was not recorded")
+    used, cpus = facts.cpus_used, facts.cpus
+    own = used is not None and cpus is not None and used >= _OWN * cpus
+    draft = share_draft(
+        facts, LIMITS["overhead-share"], ms,
+        rule="cpu-contention",
+        title="The training thread is ready to run, but has no CPU for {share} of the step",
+        evidence=(
+            f"It is ready without a CPU for {span_text(ms, facts)}.",
+            _demand(used, cpus),
+            _threads(facts),
+            "" if own else "So it is other programs, or the CPU limit of a container.",
+        ),
+        fix=() if own else _OTHERS,
+    )  # fmt: skip
+    if draft is None:
+        return None
+    # What is left of the step is what ran meanwhile, thinned out by it.
+    if own or facts.share(ms) > _MOST:
+        return replace(draft, thins=facts.share(ms))
+    return replace(draft, severity="note")
+
+
+def _demand(used: float | None, cpus: float | None) -> str:
+    if used is None or cpus is None:
+        return ""
+    share = percent(min(1.0, used / cpus))
+    return f"This program and its workers use {counted(used)} of {counted(cpus)} CPUs ({share})."
+
+
+def _threads(facts: Facts) -> str:
+    """What wants to run: torch's threads and the loaders' workers."""
+    parts = []
+    threads = facts.report.meta.get("torch_threads")
+    if isinstance(threads, int):
+        parts.append(f"PyTorch computes with {threads} thread{'s' if threads != 1 else ''}")
+    workers = sum(row.workers.workers for row in facts.report.loaders if row.workers)
+    if workers:
+        parts.append(f"the loaders have {workers} worker{'s' if workers != 1 else ''}")
+    text = ", ".join(parts)
+    return f"{text[0].upper()}{text[1:]}." if text else ""
+
+
+CPU_CONTENTION = Rule(
+    "cpu-contention", cpu_contention,
+    "A training thread that computes or launches kernels needs a CPU of its own. Where more "
+    "threads want to run than there are CPUs (torch's, one process per GPU, loader workers, "
+    "tokenizers), each of them waits for its turn, and a GPU waits with the one that feeds it.",
+)  # fmt: skip

@@ -1,0 +1,333 @@
+"""Rules about how batches come to the training loop."""
+
+from __future__ import annotations
+
+from fastprof.findings.draft import (
+    Abstain,
+    Draft,
+    Rule,
+    called_from,
+    callers,
+    capped,
+    need_functions,
+    need_sample,
+    need_steps,
+    percent,
+    share_draft,
+    span_text,
+)
+from fastprof.findings.function_groups import DATA, WAITS
+from fastprof.findings.hot_functions import Hot
+from fastprof.findings.measurements import Facts, where
+from fastprof.findings.remedies import (
+    CPUS_TAKEN,
+    Loading,
+    loading,
+    loading_fix,
+    loading_saves,
+    parts_text,
+    train_loaders,
+)
+from fastprof.findings.thresholds import LIMITS, Limit
+from fastprof.names import ascii_name
+from fastprof.report.figures import counted, duration, number
+from fastprof.report.loaders import SHORT_BATCH_MS, LoaderRow, WorkerRow
+
+_OVERHEAD = LIMITS["overhead-share"]
+#: torch waits so long for a worker that does not end.
+_JOIN_MS = 5000.0
+#: Counting tokens takes 10 to 15 s where it is seen.
+_TOKENS_MS = 10_000.0
+
+
+def data_loading(facts: Facts) -> Draft | None:
+    """Share of the step in the section data, and what workers on free CPUs would save of it.
+
+    On a GPU only the part in which the GPU was idle counts: what is hidden behind work on
+    the GPU costs nothing.  With workers only the time counts in which the loop waited for
+    them.  Batches that are quicker than sending them from a worker are left alone.
+    """
+    need_sample(facts)
+    use = facts.use("data")
+    ms = facts.phase("data") if facts.steps else use.ms or None
+    if ms is None:
+        ms = use.ms or None
+    if ms is None:
+        raise Abstain("no section data or data_loading ran, and no torch DataLoader was seen")
+    measured, stalled = ms, ""
+    if facts.timeline is not None:
+        ms = min(ms, facts.timeline.idle_data_ms)
+        stalled = f"The GPU is idle for {span_text(ms, facts)} of it."
+    rows = [(row, row.workers) for row in train_loaders(facts) if row.workers]
+    if rows and all(w.workers for _, w in rows):
+        waited = sum(w.blocked_ms for _, w in rows) / max(1, facts.report.steps.count)
+        ms = min(ms, waited) if facts.steps else ms
+    elif facts.steps and _short(measured, rows):
+        return None
+    limit = LIMITS["data-share"]
+    severity = capped(limit.grade(facts.share(ms)), facts)
+    if severity is None:
+        return None
+    loud = severity in ("warning", "critical")
+    waits = not any(w.workers for _, w in rows) and _waits(facts)
+    found = loading(facts, measured, waits=waits)
+    hot = facts.hot_in_workers if found.have else facts.hot_in("data")
+    draft = share_draft(
+        facts, limit, ms,
+        rule="data-loading",
+        title="Data loading is a bottleneck: {share} of the step" if loud else (
+            "Data loading takes {share} of the step"
+        ),
+        value=facts.share(measured),
+        evidence=(
+            f"Fetching batches takes {span_text(measured, facts)}.",
+            stalled,
+            *(_loader_text(row, w, facts) for row, w in rows),
+            _content(facts, found, hot, measured),
+            _limit_text(found, facts),
+        ),
+        fix=loading_fix(facts, found, hot, waits=waits),
+        group="data",
+        sections=DATA,
+    )  # fmt: skip
+    if draft is None:
+        return None
+    saved = loading_saves(facts, found, ms, waits=waits)
+    # Where workers save too little, nothing is worth a change of the loader.
+    worth = limit.grade(facts.share(saved)) is not None or found.advised is None
+    return draft.saving(saved, of=ms) if worth else None
+
+
+def _short(ms: float, rows: list[tuple[LoaderRow, WorkerRow]]) -> bool:
+    """Whether a batch is made in less time than a worker takes to send one."""
+    loads = [w.load_ms for _, w in rows if w.load_ms is not None]
+    return max(loads, default=ms) < SHORT_BATCH_MS
+
+
+def _waits(facts: Facts) -> bool:
+    """Whether what the training thread does for its batches is mostly waiting."""
+    rows = [row for row in facts.inside("data") if row[0].kind in ("python", "c")]
+    total = sum(ms for _, ms, _ in rows)
+    return sum(ms for key, ms, _ in rows if WAITS(key)) > total / 2
+
+
+def _loader_text(row: LoaderRow, w: WorkerRow, facts: Facts) -> str:
+    """How one loader does: who loads, how long, and whether the loop waits."""
+    name = ascii_name(row.name, 60)
+    if not w.workers:
+        if w.load_ms is None:
+            return ""
+        return f"{name} has no workers: the loop makes its batches, {duration(w.load_ms)} each."
+    asked = w.ready + w.blocked
+    load = "" if w.load_ms is None else f", each takes {duration(w.load_ms)} for a batch"
+    return (
+        f"{name} has {w.workers} worker{'s' if w.workers != 1 else ''}{load}; the loop waited for "
+        f"{w.blocked} of {asked} batches."
+    )
+
+
+def _limit_text(found: Loading, facts: Facts) -> str:
+    """What keeps up, and what there is a CPU for."""
+    if not found.has_loader or found.needed <= found.have:
+        return ""
+    text = f"To keep up, you need {found.needed} worker{'s' if found.needed != 1 else ''}"
+    if facts.cpus is None or (found.advised or 0) >= found.needed:
+        return f"{text}."
+    cpus = f"{counted(facts.cpus)} CPU{'s' if facts.cpus != 1 else ''}"
+    if facts.share(facts.split.get("cpu_wait", 0.0)) > CPUS_TAKEN:
+        return f"{text}, but other programs have the CPUs of this machine."
+    return f"{text}, and the program may use {cpus}, of which training takes one."
+
+
+def _content(facts: Facts, found: Loading, hot: Hot | None, ms: float) -> str:
+    """What the time is spent on: it changes the fix."""
+    if found.have:
+        # The training process waits for them; what they do is known only if it was recorded.
+        return "" if hot is None else f"Most of the workers' time is in {where(hot.key)}."
+    rows = [row for row in facts.inside("data") if row[0].kind in ("python", "c")]
+    total = sum(own for _, own, _ in rows)
+    if total <= 0:
+        return ""
+    waiting = sum(own for key, own, _ in rows if WAITS(key))
+    named = "" if hot is None else " " + parts_text(
+        hot, hot.share * ms, " per step" if facts.per == "step" else " in all"
+    )  # fmt: skip
+    if waiting > total / 2:
+        return (
+            f"{percent(waiting / total)} of it waits for files, the network or sleep, the CPU is "
+            f"not the limit.{named}"
+        )
+    return f"{percent(1 - waiting / total)} of it computes: preprocessing is the limit.{named}"
+
+
+def worker_shutdown(facts: Facts) -> Draft | None:
+    """Time until worker processes have ended, per step of the run."""
+    need_sample(facts)
+    use = facts.over_run("shutdown")
+    watched = [(row, row.workers) for row in facts.report.loaders if row.workers]
+    seen = sum((w.shutdown_ms or 0.0) * w.shutdowns for _, w in watched)
+    times = max(sum(w.shutdowns for _, w in watched), 2 if use.total_ms else 0)
+    total = max(use.total_ms, seen)
+    group = "shutdown"
+    if not total and not facts.over_run("data").ms:
+        # Without the name: a wait for a process is a poll.
+        poll = facts.over_run("poll")
+        if poll.total_ms >= _JOIN_MS:
+            total, times, group = poll.total_ms, 1, "poll"
+    if not total:
+        if not facts.has_functions and not watched:
+            raise Abstain("neither functions nor a loader of torch's were recorded")
+        return None
+    if total < _JOIN_MS and times < 2:
+        return None
+    name = "poll()" if group == "poll" else "_shutdown_workers"
+    return share_draft(
+        facts, _floor(facts, total, _JOIN_MS), _per_span(facts, total),
+        rule="worker-shutdown",
+        title=f"DataLoader workers are shut down for {number(total / 1e3)} s: {_as_long(facts)}",
+        evidence=(
+            (f"{duration(total)} in {name}: torch waits up to 5 s for each worker to end, after "
+            "each epoch unless the workers are kept."),
+            called_from(facts.over_run(group), facts),
+        ),
+        claims={"data-loading": facts.use("shutdown").shared.get("data", 0.0)},
+    )  # fmt: skip
+
+
+def _as_long(facts: Facts) -> str:
+    """A time that is not in the steps, against theirs; ``{share}`` is filled in later."""
+    return "as long as {share} of the " + ("steps" if facts.steps else "run")
+
+
+def _per_span(facts: Facts, total_ms: float) -> float:
+    """A time of the whole recording, spread over its steps."""
+    return total_ms / facts.report.steps.count if facts.steps else total_ms
+
+
+def _floor(facts: Facts, total_ms: float, enough_ms: float) -> Limit:
+    """The limit for what is overhead, which so much time of a run passes in any case."""
+    if total_ms < enough_ms:
+        return _OVERHEAD
+    share = facts.share(_per_span(facts, total_ms))
+    return Limit(
+        _OVERHEAD.metric, "%", None, min(0.05, share * 0.99), 0.15,
+        f"{_OVERHEAD.origin}, or {enough_ms / 1e3:g} s of a run",
+    )  # fmt: skip
+
+
+def loader_recreated(facts: Facts) -> Draft | None:
+    """What starting workers anew costs: starts, slow first batches and shutdowns.
+
+    A first batch counts with what it takes beyond the load time of any batch.
+    """
+    need_sample(facts)
+    watched = [(row, row.workers) for row in facts.report.loaders if row.workers]
+    if not watched:
+        raise Abstain("no loader of torch's was watched")
+    costs = [(row, w, *_starting(w)) for row, w in watched if w.starts >= 2 and w.workers]
+    if not costs:
+        return None
+    total = sum(outside + first for _, _, outside, first in costs)
+    shutdown = sum((w.shutdown_ms or 0.0) * (w.shutdowns - 1) for _, w, *_ in costs)
+    if shutdown > total / 2:  # then the other rule says it better
+        total, shutdown = total - shutdown, 0.0
+    in_data = _per_span(facts, sum(first for *_, first in costs))
+    if shutdown:  # by the last next() of a pass
+        in_data += facts.use("shutdown").shared.get("data", 0.0)
+    return share_draft(
+        facts, _OVERHEAD, _per_span(facts, total),
+        rule="loader-recreated",
+        title=f"Worker processes are started anew each epoch: {_as_long(facts)}",
+        evidence=tuple(_start_text(row, w) for row, w, _, _ in costs),
+        claims={
+            "data-loading": in_data,
+            "worker-shutdown": _per_span(facts, shutdown),
+        },
+    )  # fmt: skip
+
+
+def _starting(w: WorkerRow) -> tuple[float, float]:
+    """Time of starts and shutdowns, and of first batches, all but once."""
+    again = 1 - 1 / w.starts
+    outside = (w.start_ms or 0.0) * w.starts + (w.shutdown_ms or 0.0) * w.shutdowns
+    first = max(0.0, (w.first_ms or 0.0) - (w.load_ms or 0.0)) * w.passes
+    return outside * again, first * again
+
+
+def _start_text(row: LoaderRow, w: WorkerRow) -> str:
+    def ms(value: float | None) -> str:
+        return "n/a" if value is None else duration(value)
+
+    kept = "" if w.persistent else ", persistent_workers is off"
+    return (
+        f"{ascii_name(row.name, 60)}: {w.workers} workers were started {w.starts} times in "
+        f"{w.passes} passes{kept}; a start takes {ms(w.start_ms)}, the first batch "
+        f"{ms(w.first_ms)}, a shutdown {ms(w.shutdown_ms)}."
+    )
+
+
+def token_counting(facts: Facts) -> Draft | None:
+    """Time in functions that count tokens by iterating over the loader, per step."""
+    need_functions(facts)
+    use = facts.over_run("tokens")
+    if not use.total_ms:
+        return None
+    return share_draft(
+        facts, _floor(facts, use.total_ms, _TOKENS_MS), _per_span(facts, use.total_ms),
+        rule="token-counting",
+        title=f"Tokens are counted for {number(use.total_ms / 1e3)} s: {_as_long(facts)}",
+        evidence=(
+            f"{duration(use.total_ms)} in num_tokens: it iterates over the whole loader.",
+            called_from(use, facts),
+        ),
+        claims={"data-loading": facts.use("tokens").shared.get("data", 0.0)},
+    )  # fmt: skip
+
+
+def sampler_time(facts: Facts) -> Draft | None:
+    """Time of samplers and bucketing in the training process: cached indices take none."""
+    need_functions(facts)
+    need_steps(facts)
+    use = facts.use("sampler")
+    if not use.ms:
+        return None
+    return share_draft(
+        facts, _OVERHEAD, use.ms,
+        rule="sampler-time",
+        title="Choosing the samples takes {share} of the step",
+        evidence=(
+            f"Samplers and bucketing take {span_text(use.ms, facts)} in the training process.",
+            callers(facts, "sampler"),
+        ),
+        group="sampler",
+    )  # fmt: skip
+
+
+WORKER_SHUTDOWN = Rule(
+    "worker-shutdown", worker_shutdown,
+    "When an epoch ends, a DataLoader without persistent_workers stops its worker processes and "
+    "waits for each, up to five seconds. With many workers or short epochs that is seconds in "
+    "which nothing trains. It shows as time in _shutdown_workers, or in poll() below it.",
+)  # fmt: skip
+LOADER_RECREATED = Rule(
+    "loader-recreated", loader_recreated,
+    "Starting worker processes takes tens of milliseconds by fork and seconds by spawn, where "
+    "each worker imports the program again, and the first batch waits for all of that. A loader "
+    "that is built anew for each epoch, or that does not keep its workers, pays every time.",
+)  # fmt: skip
+TOKEN_COUNTING = Rule(
+    "token-counting", token_counting,
+    "To report tokens per second, a trainer may count the tokens of the whole dataset by "
+    "iterating over the loader before it trains: every batch is loaded once for nothing.",
+)  # fmt: skip
+SAMPLER_TIME = Rule(
+    "sampler-time", sampler_time,
+    "Samplers run in the training process, whatever the number of workers. One that sorts or "
+    "buckets by length at every epoch or batch delays all workers; its result can be cached.",
+)  # fmt: skip
+DATA_LOADING = Rule(
+    "data-loading", data_loading,
+    "The loop waits in next() for its batches. Without workers it loads them itself, while the "
+    "GPU has nothing to do; with too few, or with slow storage, the queue runs empty. "
+    "Workers load beside the step, as far as there are CPUs for them.",
+)  # fmt: skip

@@ -1,0 +1,314 @@
+"""Rules about kernels, batch size and communication."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from fastprof.findings.draft import (
+    Abstain,
+    Draft,
+    Rule,
+    capped,
+    need_sample,
+    need_steps,
+    percent,
+    sentences,
+    share_draft,
+    span_text,
+)
+from fastprof.findings.fixes import fixes
+from fastprof.findings.function_groups import COMMUNICATION
+from fastprof.findings.measurements import Facts
+from fastprof.findings.rules.host import small_batch_on_cpu
+from fastprof.findings.thresholds import LIMITS, Limit
+from fastprof.names import ascii_name
+from fastprof.report.figures import duration, number
+from fastprof.report.model_gpu import KernelRow
+
+#: Kernels that fill the tensor cores with few blocks by design; occupancy says nothing of them.
+_BY_DESIGN = ("gemm", "convolution", "attention", "communication", "copy")
+#: The others must have this much of the kernels' time to be worth a word.
+_WORTH = 0.20
+
+
+def small_batch(facts: Facts) -> Draft | None:
+    """Half of the memory unused and half of the GPU's time in kernels below 100 us.
+
+    Saved is at most the time in which the GPU is idle or in such kernels. Without a GPU:
+    :func:`~fastprof.findings.rules.host.small_batch_on_cpu`.
+    """
+    need_sample(facts)
+    gpu, timeline = facts.gpu, facts.timeline
+    sizes = [row.workers.batch_size for row in facts.report.loaders
+             if row.split == "train" and row.workers and row.workers.batch_size]  # fmt: skip
+    if gpu is None or timeline is None:
+        return small_batch_on_cpu(facts, sizes)
+    memory = facts.report.memory
+    if memory is None or memory.share is None:
+        raise Abstain("the GPU's memory was not recorded")
+    if gpu.small is None or gpu.small.of_time is None:
+        raise Abstain("no kernel was recorded")
+    low, limit = LIMITS["gpu-memory-low"], LIMITS["small-kernels"]
+    if low.grade(memory.share) is None or limit.grade(gpu.small.of_time) is None:
+        return None
+    mean = _mean_us(facts.report.kernels)
+    ms = timeline.idle_ms + gpu.small.of_time * timeline.busy_ms
+    sized = f" of {', '.join(str(s) for s in sizes)} samples" if sizes else ""
+    return Draft(
+        value=100 * memory.share, unit="%",
+        title=(
+            f"Batches{sized} are too small: {percent(memory.share)} of the memory is used and "
+            f"kernels are short"
+        ),
+        severity=capped("warning", facts) or "warning",
+        threshold=f"memory {low.text('warning')}, small kernels {limit.text('warning')}",
+        source=low.origin,
+        evidence=sentences(
+            f"{percent(gpu.small.of_time)} of the kernels' time is in kernels below 100 us"
+            + (f", the mean is {number(mean)} us." if mean is not None else "."),
+            f"The GPU is busy {percent(facts.share(timeline.busy_ms))} of the time.",
+        ),
+        fix=fixes("small-batch", facts.framework),
+        ms=ms, grade=lambda rest: "warning" if facts.share(rest) > 0.05 else None,
+        everywhere=True,
+    )  # fmt: skip
+
+
+def _mean_us(kernels: Sequence[KernelRow]) -> float | None:
+    count = sum(k.count for k in kernels)
+    return sum(k.total_ns for k in kernels) / count / 1e3 if count else None
+
+
+def _gpu_ms(facts: Facts, share_of_kernels: float) -> float:
+    """Time per span of a part of the kernels' time."""
+    timeline = facts.timeline
+    return 0.0 if timeline is None else share_of_kernels * timeline.busy_ms
+
+
+def _kernels(facts: Facts) -> Sequence[KernelRow]:
+    if facts.gpu is None:
+        raise Abstain("the GPU was not recorded")
+    need_sample(facts)
+    if not facts.report.kernels:
+        raise Abstain("no kernel was recorded")
+    return facts.report.kernels
+
+
+def small_kernels(facts: Facts) -> Draft | None:
+    """Share of the kernels' time in kernels below 100 us; at most that is saved by fusing."""
+    kernels = _kernels(facts)
+    small = facts.gpu.small if facts.gpu else None
+    if small is None or small.of_time is None:
+        raise Abstain("no kernel was recorded")
+    limit = LIMITS["small-kernels"]
+    if limit.grade(small.of_time) is None:
+        return None
+    rows = sorted(kernels, key=lambda k: -(k.small_ns or 0))[:3]
+    names = "; ".join(f"{ascii_name(k.name, 60)} ({k.small_count})" for k in rows if k.small_ns)
+    return Draft(
+        value=100 * small.of_time, unit="%",
+        title=(
+            f"Kernel efficiency is low: {percent(small.of_time)} of it in kernels below 100 us"
+        ),
+        severity="warning", threshold=limit.text("warning"), source=limit.origin,
+        evidence=sentences(f"Most time in: {names}." if names else ""),
+        fix=fixes("small-kernels", facts.framework),
+        ms=_gpu_ms(facts, small.of_time), yields_to=frozenset({"small-batch"}),
+    )  # fmt: skip
+
+
+def blocks_per_sm(facts: Facts) -> Draft | None:
+    """Mean blocks per multiprocessor, by duration; below 1 the rest of them is idle.
+
+    Saved is at most the kernels' time on the idle ones: 1 - blocks per SM of it.
+    """
+    known = [k for k in _kernels(facts) if k.blocks_per_sm is not None]
+    known = [k for k in known if k.kind != "communication"]
+    total = sum(k.total_ns for k in known)
+    if not total:
+        raise Abstain("the launches' blocks are not known")
+    value = sum((k.blocks_per_sm or 0.0) * k.total_ns for k in known) / total
+    lost = sum(max(0.0, 1 - (k.blocks_per_sm or 0.0)) * k.total_ns for k in known) / total
+    return _kernel_draft(
+        facts, "blocks-per-sm", value, "", lost,
+        f"Kernel efficiency is low: {value:.2f} blocks per SM",
+        _worst(known, lambda k: max(0.0, 1 - (k.blocks_per_sm or 0.0))),
+    )  # fmt: skip
+
+
+def occupancy(facts: Facts) -> Draft | None:
+    """Estimated occupancy, by duration, of kernels that need it.
+
+    Left out are matrix products, convolutions and attention: they fill tensor cores with
+    few blocks by design.
+    """
+    kernels = _kernels(facts)
+    whole = sum(k.total_ns for k in kernels)
+    known = [k for k in kernels if k.occupancy is not None and k.kind not in _BY_DESIGN]
+    total = sum(k.total_ns for k in known)
+    if not whole or total < _WORTH * whole:
+        raise Abstain("kernels whose occupancy matters take less than 20 % of the kernels' time")
+    value = sum((k.occupancy or 0.0) * k.total_ns for k in known) / total
+    return _kernel_draft(
+        facts, "occupancy", value, "%", None,
+        f"Kernel efficiency is low: SM occupancy is estimated at {percent(value)}",
+        _worst(known, lambda k: 1 - (k.occupancy or 0.0)),
+    )  # fmt: skip
+
+
+def _worst(kernels: Sequence[KernelRow], lost: Callable[[KernelRow], float]) -> str:
+    rows = sorted(kernels, key=lambda k: -lost(k) * k.total_ns)[:3]
+    return "; ".join(f"{ascii_name(k.name, 60)} ({duration(k.total_ms)})" for k in rows)
+
+
+def _kernel_draft(
+    facts: Facts, rule: str, value: float, unit: str, lost: float | None, title: str, names: str
+) -> Draft | None:
+    limit = LIMITS[rule]
+    severity = capped(limit.grade(value), facts)
+    if severity is None:
+        return None
+    return Draft(
+        value=100 * value if unit == "%" else value, unit=unit or "blocks per SM",
+        title=title, severity=severity, threshold=limit.text(severity), source=limit.origin,
+        evidence=sentences(f"Most lost in: {names}." if names else ""),
+        fix=fixes(rule, facts.framework),
+        ms=None if lost is None else _gpu_ms(facts, lost),
+        yields_to=frozenset({"small-batch"}),
+    )  # fmt: skip
+
+
+def kernel_launch_overhead(facts: Facts) -> Draft | None:
+    """Time of cudaLaunchKernel on the host, from torch.profiler's operators."""
+    need_sample(facts)
+    operators = facts.report.operators
+    if operators is None or not operators.device or not operators.steps:
+        raise Abstain("operators on a device were not recorded")
+    rows = [r for r in operators.rows if r.name in ("cudaLaunchKernel", "cudaLaunchKernelExC")]
+    ms = sum(r.self_cpu_ms for r in rows) / operators.steps
+    return share_draft(
+        facts, LIMITS["launch-share"], ms,
+        rule="kernel-launch-overhead",
+        title="Launching kernels takes {share} of the step",
+        evidence=(
+            (f"cudaLaunchKernel: {sum(r.calls for r in rows) / operators.steps:.0f} per step, "
+            f"{span_text(ms, facts)}. More than it should be may be gradient checkpointing."),
+        ),
+    )  # fmt: skip
+
+
+def attention_unfused(facts: Facts) -> Draft | None:
+    """Share of batched matrix products in a run that has softmax and no attention kernel."""
+    need_sample(facts)
+    operators = facts.report.operators
+    if operators is None or not operators.steps:
+        raise Abstain("operators were not recorded")
+    names = {row.name for row in operators.rows}
+    if any(k.kind == "attention" for k in facts.report.kernels) or any(
+        "scaled_dot_product" in name or "flash" in name for name in names
+    ):
+        return None
+    if not {"aten::softmax", "aten::_softmax"} & names:
+        return None
+    rows = [r for r in operators.rows if r.name in ("aten::bmm", "aten::baddbmm")]
+    shares = [
+        (r.device_share if operators.device else r.share) or 0.0 for r in rows if not r.on_device
+    ]
+    share = sum(shares)
+    limit = LIMITS["attention-share"]
+    if limit.grade(share) is None:
+        return None
+    return Draft(
+        value=100 * share, unit="%",
+        title=f"Attention is not fused: aten::bmm takes {percent(share)} of the operators' time",
+        severity="warning", threshold=limit.text("warning"), source=limit.origin,
+        evidence=("There is aten::bmm and softmax, but no attention kernel (flash, fmha, sdpa).",),
+        fix=fixes("attention-unfused", facts.framework),
+        ms=share * (facts.timeline.busy_ms if facts.timeline else facts.span_ms),
+        grade=lambda rest: "warning" if facts.share(rest) > 0.05 else None,
+    )  # fmt: skip
+
+
+def all_reduce_share(facts: Facts) -> Draft | None:
+    """Communication's share of backward; saved is what no computation hides.
+
+    On a GPU: communication kernels against backward, the part without a compute kernel
+    beside it. Elsewhere: sections and calls that wait for other ranks.
+    """
+    need_steps(facts)
+    backward = facts.phase("backward")
+    if not backward:
+        raise Abstain("no section backward ran in the measured steps")
+    timeline = facts.timeline
+    if timeline is not None:
+        ms, exposed = timeline.communication_ms, timeline.communication_ms - timeline.overlap_ms
+    else:
+        ms = exposed = max(
+            facts.use("communication").ms,
+            facts.split.get("communication", 0.0),
+            facts.phase("communication") or 0.0,
+        )
+    if not ms:
+        raise Abstain("no communication was seen")
+    limit: Limit = LIMITS["all-reduce-share"]
+    severity = capped(limit.grade(ms / backward), facts)
+    if severity is None:
+        return None
+    if facts.share(exposed) <= _HIDDEN:
+        severity = "note"
+    return Draft(
+        value=100 * ms / backward, unit="%",
+        title=f"All-reduce takes {percent(ms / backward)} of backward",
+        severity=severity,
+        threshold=limit.text("warning" if severity == "note" else severity),
+        source=limit.origin,
+        evidence=(
+            (f"Communication takes {span_text(ms, facts)}, backward {span_text(backward, facts)}; "
+            f"computation hides {percent(1 - exposed / ms)} of it."),
+        ),
+        fix=fixes("all-reduce-share", facts.framework),
+        ms=exposed, group="communication", sections=COMMUNICATION,
+    )  # fmt: skip
+
+
+#: Communication of which less than this part of the step is not hidden costs nothing.
+_HIDDEN = 0.02
+
+SMALL_BATCH = Rule(
+    "small-batch", small_batch,
+    "Every kernel launch and every call costs some microseconds, however little it computes. "
+    "With small batches that cost is most of the step, the memory stays empty and the GPU waits "
+    "for the next launch. A larger batch does more work for the same calls.",
+)  # fmt: skip
+SMALL_KERNELS = Rule(
+    "small-kernels", small_kernels,
+    "A kernel below 100 us hardly fills a GPU and is over before the next is launched. Many of "
+    "them in a row are a sign of element-wise operations that could be one fused kernel.",
+)  # fmt: skip
+BLOCKS_PER_SM = Rule(
+    "blocks-per-sm", blocks_per_sm,
+    "A launch with fewer blocks than the GPU has multiprocessors leaves some of them without "
+    "work for its whole duration.",
+)  # fmt: skip
+OCCUPANCY = Rule(
+    "occupancy", occupancy,
+    "Kernels that move data hide the latency of memory by having many warps at once. Fewer than "
+    "half of those that fit is little. Matrix products and attention are left out: they keep the "
+    "tensor cores busy with few warps.",
+)  # fmt: skip
+KERNEL_LAUNCH_OVERHEAD = Rule(
+    "kernel-launch-overhead", kernel_launch_overhead,
+    "Launching a kernel takes the host some microseconds. Where launches take a good part of the "
+    "step, the GPU executes faster than it is fed; fusing or replaying CUDA graphs needs fewer.",
+)  # fmt: skip
+ATTENTION_UNFUSED = Rule(
+    "attention-unfused", attention_unfused,
+    "Attention written as bmm, softmax, bmm writes the whole matrix of scores to memory and "
+    "reads it again. Fused attention computes the same without, several times faster for long "
+    "sequences.",
+)  # fmt: skip
+ALL_REDUCE_SHARE = Rule(
+    "all-reduce-share", all_reduce_share,
+    "Ranks exchange their gradients while backward still computes. What does not fit behind the "
+    "computation is waiting: small buckets, a slow interconnect, or a rank that comes late.",
+)  # fmt: skip

@@ -1,0 +1,151 @@
+"""Rules about the GPU's memory; what they save is not time, but room."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from fastprof.findings.draft import Abstain, Draft, Rule, capped, percent, sentences
+from fastprof.findings.fixes import fixes
+from fastprof.findings.measurements import Facts
+from fastprof.findings.thresholds import LIMITS
+from fastprof.names import ascii_name
+from fastprof.report.figures import counted, number
+from fastprof.report.model_gpu import MemoryReport
+
+_MIB = 1 << 20
+#: A leak rises in nearly every step and by so much in all.
+_RISING, _GROWN, _LEAK_SAMPLES = 0.8, 128 * _MIB, 10
+#: Calls of cudaFree per step, or falls of reserved memory per sample, in a steady run: none.
+_FREES, _FALLS = 1.0, 0.2
+_ORIGIN = "fastprof: a steady run allocates nothing new from step to step"
+
+
+def _memory(facts: Facts) -> MemoryReport:
+    memory = facts.report.memory
+    if memory is None:
+        raise Abstain("the GPU's memory was not recorded")
+    return memory
+
+
+def gpu_memory_low(facts: Facts) -> Draft | None:
+    """Peak of reserved memory over the device's size, below one half."""
+    return _filled(facts, "gpu-memory-low", "a larger batch fits")
+
+
+def gpu_memory_high(facts: Facts) -> Draft | None:
+    """The same above 95 %, or allocations that failed."""
+    memory = _memory(facts)
+    if memory.ooms:
+        return Draft(
+            value=float(memory.ooms), unit="failed allocations",
+            title=f"The GPU ran out of memory {memory.ooms} times",
+            severity="critical", threshold="above 0", source=_ORIGIN,
+            evidence=_peak(facts, memory), fix=fixes("gpu-memory-high", facts.framework),
+        )  # fmt: skip
+    return _filled(facts, "gpu-memory-high", "out-of-memory (OOM) risk")
+
+
+def _filled(facts: Facts, rule: str, meaning: str) -> Draft | None:
+    memory = _memory(facts)
+    if memory.share is None:
+        raise Abstain("the GPU's memory size is not known")
+    if not memory.peak_reserved:
+        raise Abstain("no GPU memory was allocated")
+    limit = LIMITS[rule]
+    severity = capped(limit.grade(memory.share), facts)
+    if severity is None:
+        return None
+    return Draft(
+        value=100 * memory.share, unit="%",
+        title=f"{percent(memory.share)} of the GPU's memory is used: {meaning}",
+        severity=severity,
+        threshold=limit.text(limit.grade(memory.share) or severity), source=limit.origin,
+        evidence=_peak(facts, memory), fix=fixes(rule, facts.framework),
+        yields_to=frozenset({"small-batch"}),
+    )  # fmt: skip
+
+
+def _peak(facts: Facts, memory: MemoryReport) -> tuple[str, ...]:
+    total = "" if memory.total_bytes is None else f" of {memory.total_bytes / _MIB:.0f} MiB"
+    top = max(memory.sections, key=lambda s: s.peak_allocated, default=None)
+    return sentences(
+        f"{memory.peak_reserved / _MIB:.0f} MiB{total} were reserved at the peak, "
+        f"{memory.peak_allocated / _MIB:.0f} MiB allocated.",
+        "" if top is None else f"The peak is in section {ascii_name(top.name, 60)}.",
+    )
+
+
+def memory_leak(facts: Facts) -> Draft | None:
+    """Allocated memory that rises from step to step: slope, part of steps in which it rose."""
+    memory = _memory(facts)
+    slope, rising, grown = memory.slope_bytes_per_step, memory.rising, memory.grown_bytes
+    if len(memory.samples) < _LEAK_SAMPLES or slope is None or rising is None or grown is None:
+        raise Abstain(f"fewer than {_LEAK_SAMPLES} samples of the memory were taken")
+    if rising < _RISING or slope <= 0 or grown < _GROWN:
+        return None
+    left = ""
+    if memory.total_bytes is not None:
+        steps = max(0, memory.total_bytes - memory.current_allocated) / slope
+        left = f"The memory is full in about {steps:.0f} steps."
+    owners = [s for s in memory.sections if (s.self_grown_bytes or 0) > 0]
+    owner = max(owners, key=lambda s: s.self_grown_bytes or 0, default=None)
+    return Draft(
+        value=slope / _MIB, unit="MiB per step",
+        title=f"GPU memory grows by {number(slope / _MIB)} MiB per step: a leak",
+        severity=capped("critical", facts) or "warning",
+        threshold="above 0 MiB per step", source=_ORIGIN,
+        evidence=sentences(
+            f"It rose in {percent(rising)} of the steps, by {grown / _MIB:.0f} MiB in all.",
+            left,
+            "" if owner is None else f"Most stays from section {ascii_name(owner.name, 60)}.",
+        ),
+        fix=fixes("memory-leak", facts.framework),
+    )  # fmt: skip
+
+
+def memory_fragmentation(facts: Facts) -> Draft | None:
+    """Calls of cudaFree per step, retried allocations, reserved memory that goes up and down."""
+    memory = _memory(facts)
+    frees = memory.device_frees_per_step
+    if frees is None:
+        raise Abstain("no step was counted")
+    reserved = [s.reserved for s in memory.samples]
+    falls = sum(b < a for a, b in pairwise(reserved))
+    saw_tooth = len(reserved) > _LEAK_SAMPLES and falls / (len(reserved) - 1) > _FALLS
+    retried = memory.retries / max(1, facts.report.steps.count)
+    if frees < _FREES and retried < _FREES / 10 and not saw_tooth:
+        return None
+    return Draft(
+        value=frees, unit="cudaFree per step",
+        title=f"GPU memory is fragmented: {counted(frees)} calls of cudaFree per step",
+        severity="warning", threshold="above 1 per step", source=_ORIGIN,
+        evidence=sentences(
+            f"cudaMalloc is called {memory.device_allocs} times, cudaFree {memory.device_frees} "
+            f"times; {memory.retries} allocations had to be tried again.",
+            f"Reserved memory fell in {falls} of {len(reserved)} samples." if saw_tooth else "",
+        ),
+        fix=fixes("memory-fragmentation", facts.framework),
+    )  # fmt: skip
+
+
+GPU_MEMORY_LOW = Rule(
+    "gpu-memory-low", gpu_memory_low,
+    "Memory that stays empty could hold a larger batch, which makes kernels larger and launches "
+    "fewer. 85 to 95 % leaves room for a longer batch now and then.",
+)  # fmt: skip
+GPU_MEMORY_HIGH = Rule(
+    "gpu-memory-high", gpu_memory_high,
+    "Close to the brim, the next longer batch fails, and before that the allocator gives memory "
+    "back and takes it again, which stops the GPU each time.",
+)  # fmt: skip
+MEMORY_LEAK = Rule(
+    "memory-leak", memory_leak,
+    "Memory at the end of a step should be what it was a step before. Where it rises each time, "
+    "something keeps tensors: a list of losses with their graphs, a cache, a hook.",
+)  # fmt: skip
+MEMORY_FRAGMENTATION = Rule(
+    "memory-fragmentation", memory_fragmentation,
+    "PyTorch keeps the memory it once took. If it still calls cudaMalloc and cudaFree in a "
+    "steady run, no free piece fits: shapes change from step to step. Each cudaFree waits for "
+    "the GPU.",
+)  # fmt: skip

@@ -1,0 +1,59 @@
+"""The rule about ranks: it needs the runs of all of them, which ``fastprof merge`` reads."""
+
+from __future__ import annotations
+
+from fastprof.findings.draft import Abstain, Draft, Rule, sentences
+from fastprof.findings.fixes import fixes
+from fastprof.findings.measurements import Facts
+from fastprof.findings.thresholds import CRITICAL_STEPS, LIMITS, MIN_STEPS
+from fastprof.report.findings import Finding
+from fastprof.report.health import against_others
+from fastprof.report.ranks import RankReport
+
+
+def imbalance(facts: Facts) -> Draft | None:
+    """Of a single run nothing can be said; see :func:`rank_finding`."""
+    raise Abstain("one rank only: fastprof merge looks at all of them")
+
+
+def rank_finding(ranks: RankReport, framework: str = "torch") -> Finding | None:
+    """Return the finding about ranks that work unequally, None if they do not.
+
+    Value is how much the largest own work is above the mean.  Saved is at most what the
+    others wait for the late rank.
+
+    Args:
+        ranks: what ``fastprof.merge`` returns.
+        framework: whose options the fix names.
+    """
+    late = ranks.straggler
+    # Without a late rank the difference is within what chance explains.
+    if ranks.imbalance is None or late is None:
+        return None
+    limit = LIMITS["imbalance"]
+    steps = min(row.steps for row in ranks.rows)
+    severity = limit.grade(ranks.imbalance)
+    if severity is None or steps < MIN_STEPS:
+        return None
+    if steps < CRITICAL_STEPS:
+        severity = "warning"
+    return Finding(
+        rule="imbalance",
+        severity=severity,
+        title=f"Ranks do unequal work: the most is {100 * ranks.imbalance:.1f} % above the mean",
+        value=100 * ranks.imbalance,
+        unit="%",
+        threshold=limit.text(severity),
+        source=limit.origin,
+        evidence=sentences(late.text, against_others(ranks.rows, late.rank)),
+        fix=fixes("imbalance", framework),
+        saving_ms=late.late_ms,
+        saving_share=late.late_share,
+    )
+
+
+IMBALANCE = Rule(
+    "imbalance", imbalance,
+    "Ranks that exchange gradients go at the pace of the slowest: the others wait for it in every "
+    "step. Unequal batches, a slower disk or a throttled GPU make one rank late.",
+)  # fmt: skip

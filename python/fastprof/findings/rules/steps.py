@@ -1,0 +1,334 @@
+"""Rules about a step as a whole and its phases."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from statistics import median
+
+from fastprof.findings.draft import (
+    Abstain,
+    Draft,
+    Rule,
+    capped,
+    need_steps,
+    percent,
+    sentences,
+    share_draft,
+    span_text,
+)
+from fastprof.findings.fixes import fixes
+from fastprof.findings.function_groups import BACKWARD, FORWARD, OPTIMIZER
+from fastprof.findings.measurements import Facts, where
+from fastprof.findings.remedies import (
+    STEP_LESS,
+    can_fuse,
+    fusing_saves,
+    optimizer_fix,
+    parts_text,
+)
+from fastprof.findings.thresholds import LIMITS, USUAL
+from fastprof.names import ascii_name
+from fastprof.report.figures import duration
+from fastprof.report.model import UNACCOUNTED
+
+#: Steps that a variation needs.
+_CV_STEPS = 10
+#: On a busy machine the CPU time of steady work was seen to vary by up to 24 %.
+_SHARED_CORES = 0.4
+#: A time slice of the scheduler is a few ms, as long as several of such steps.
+_SHORT_MS = 2.0
+#: Less of the step is not worth a finding.
+_WORTH = 0.05
+#: A few slow steps are outliers, not variation: as many must be slow, by p95 over p50.
+_SPREAD = 1.1
+
+
+def step_time_variation(facts: Facts) -> Draft | None:
+    """Coefficient of variation of the step time; saved if all steps took what the
+    quickest quarter does at most.
+
+    Left alone are outliers (the 95th percentile is close to the median), and without a GPU
+    what the training thread's CPU time does not show: then other programs on the machine
+    make the steps differ.  Both are a note.
+    """
+    need_steps(facts, _CV_STEPS)
+    times = _step_times(facts)
+    if times is None:
+        raise Abstain("the step times are not known")
+    cv, quick, p50, p95, mean, longest = times
+    limit = LIMITS["step-cv"]
+    severity = capped(limit.grade(cv), facts)
+    if severity is None:
+        return None
+    elsewhere = _disturbed(facts, p50)
+    if elsewhere or (p50 > 0 and p95 < _SPREAD * p50):
+        severity = "note"
+    ms = max(mean - quick, 0.0)
+    return Draft(
+        value=100 * cv, unit="%",
+        title=f"Step times vary by {percent(cv)}",
+        severity=severity,
+        threshold=limit.text("warning" if severity == "note" else severity),
+        source=limit.origin,
+        evidence=sentences(
+            f"Of {facts.steps} steps p50 is {duration(p50)}, p95 {duration(p95)}, the longest "
+            f"{duration(longest)}.",
+            elsewhere or "Usual causes: data loading, dynamic batch sizes, memory fragmentation.",
+            _what_varies(facts),
+        ),
+        fix=fixes("step-time-variation", facts.framework),
+        ms=ms, everywhere=True,
+        yields_to=_IRREGULAR,
+    )  # fmt: skip
+
+
+#: What makes some steps longer than others; where one of these is found, it is the cause.
+_IRREGULAR = frozenset({
+    "data-loading", "checkpoint-often", "loader-recreated", "worker-shutdown", "gc-pressure",
+    "logging-share", "lock-contention", "memory-fragmentation", "sampler-time", "small-batch",
+})  # fmt: skip
+
+
+def _own_steps(facts: Facts, column: Sequence[float]) -> list[float]:
+    """A column of the series without the steps that torch.profiler slowed down."""
+    operators, numbers = facts.report.operators, facts.report.steps.series.numbers
+    windows = operators.windows if operators is not None else ()
+    return [
+        value
+        for i, value in zip(numbers, column, strict=False)
+        if not any(low <= i <= high for low, high in windows)
+    ]
+
+
+def _step_times(facts: Facts) -> tuple[float, float, float, float, float, float] | None:
+    """Variation, lower quartile, median, 95th percentile, mean and maximum; None if not known.
+
+    Without single steps the median stands for the quartile.
+    """
+    steps = facts.report.steps
+    values = sorted(_own_steps(facts, steps.series.wall_ms))
+    if _CV_STEPS <= len(values) < len(steps.series):
+        mean = sum(values) / len(values)
+        p50, p95 = median(values), values[int(0.95 * len(values))]
+        return _cv(values), values[len(values) // 4], p50, p95, mean, values[-1]
+    known = (steps.cv, steps.p50_ms, steps.p50_ms, steps.p95_ms, steps.mean_ms, steps.max_ms)
+    if any(value is None for value in known):
+        return None
+    return tuple(value or 0.0 for value in known)  # type: ignore[return-value]
+
+
+def _cv(values: Sequence[float]) -> float:
+    mean = sum(values) / len(values)
+    if mean <= 0:
+        return 0.0
+    return float((sum((v - mean) ** 2 for v in values) / len(values)) ** 0.5 / mean)
+
+
+def _disturbed(facts: Facts, p50: float) -> str:
+    """A sentence if, without a GPU, the thread's own CPU time hardly varies or is not known."""
+    if facts.gpu is not None:
+        return ""
+    if p50 < _SHORT_MS:
+        return f"Steps below {_SHORT_MS:g} ms are shorter than the time slices of other programs."
+    series = facts.report.steps.series
+    if len(series.cpu_ms) < _CV_STEPS or not sum(series.cpu_ms):
+        return "CPU times of the steps were not recorded, so it may be other programs."
+    cv = _cv(_own_steps(facts, series.cpu_ms))
+    if facts.disturbed:
+        return "The training thread was taken off the CPU again and again: other programs run."
+    if cv > _SHARED_CORES:
+        return ""
+    return (
+        f"CPU time per step varies by {percent(cv)}: the rest is other programs, and up to "
+        f"{100 * _SHARED_CORES:.0f} % may be as well, which share caches and cores."
+    )
+
+
+def _what_varies(facts: Facts) -> str:
+    """Which section differs most between short and long steps."""
+    series = facts.report.steps.series
+    if len(series.wall_ms) < _CV_STEPS:
+        return ""
+    order = sorted(range(len(series.wall_ms)), key=lambda i: series.wall_ms[i])
+    tenth = max(1, len(order) // 10)
+    quick, slow = order[:tenth], order[-tenth:]
+    grown = {
+        name: (sum(column[i] for i in slow) - sum(column[i] for i in quick)) / tenth
+        for name, column in series.names.items()
+    }
+    name = max(grown, key=lambda n: grown[n], default=None)
+    if name is None or grown[name] <= 0:
+        return ""
+    return (
+        f"The longest tenth of the steps spends {duration(grown[name])} more in "
+        f"{ascii_name(name, 60)} than the "
+        "shortest."
+    )
+
+
+def optimizer_share(facts: Facts) -> Draft | None:
+    """Optimizer's share of the step; a note where no fused version makes it quicker.
+
+    Forward and backward in a closure of the optimizer are not its own.
+    """
+    need_steps(facts)
+    ms = facts.optimizer_ms if facts.phase("optimizer") is not None else None
+    if ms is None:
+        raise Abstain("no section optimizer or optimizer_step ran in the measured steps")
+    classes = facts.optimizer.classes
+    if "LBFGS" in classes:  # its directions are the method, not overhead
+        return None
+    draft = share_draft(
+        facts, LIMITS["optimizer-share"], ms,
+        rule="optimizer-share",
+        title="The optimizer takes {share} of the step",
+        evidence=(f"The optimizer takes {span_text(ms, facts)}.",),
+        fix=(*optimizer_fix(facts), STEP_LESS[facts.framework]),
+        group="optimizer", sections=OPTIMIZER,
+    )  # fmt: skip
+    if draft is None or not classes:
+        return draft
+    if not can_fuse(facts) or "SGD" in classes:
+        return replace(draft, severity="note")
+    return draft.saving(fusing_saves(facts, ms, 0), of=ms)
+
+
+def forward_share(facts: Facts) -> Draft | None:
+    """A note if forward is above its usual share."""
+    return _unusual(facts, "forward")
+
+
+def backward_share(facts: Facts) -> Draft | None:
+    """Backward above 3 times forward; saved if it took as long as forward.
+
+    Not if activations are recomputed (torch.utils.checkpoint): then backward contains a
+    forward; nor in a job of several ranks, which wait for each other in backward.  Above its
+    usual share it is a note.
+    """
+    need_steps(facts)
+    forward, backward = facts.phase("forward"), facts.phase("backward")
+    if forward is None or backward is None:
+        raise Abstain("no sections forward and backward ran in the measured steps")
+    limit = LIMITS["backward-to-forward"]
+    ratio = backward / forward if forward else 0.0
+    if recomputes(facts):
+        return None
+    if facts.ranks > 1:
+        # They exchange gradients there: a rank that is early waits for the others.
+        raise Abstain("with several ranks backward holds waits for others: see fastprof merge")
+    # Where a GPU does the work, both may be the microseconds of launching it.
+    if limit.grade(ratio) is None or facts.share(backward - forward) < _WORTH:
+        return _unusual(facts, "backward")
+
+    def grade(rest: float) -> str | None:
+        return limit.grade((rest + forward) / forward)
+
+    return Draft(
+        value=ratio, unit="times",
+        title=f"Backward takes {ratio:.1f} times as long as forward",
+        severity="warning", threshold=limit.text("warning"), source=limit.origin,
+        evidence=(
+            (f"Backward takes {span_text(backward, facts)}, forward {span_text(forward, facts)}; "
+            "they are roughly equal as a rule. No recomputation was seen."),
+        ),
+        fix=fixes("backward-share", facts.framework),
+        ms=backward - forward, grade=grade, sections=BACKWARD,
+        yields_to=frozenset({"unaccounted"}),
+    )  # fmt: skip
+
+
+def unaccounted(facts: Facts) -> Draft | None:
+    """Time of the step in no section; saved is at most what its hottest function takes.
+
+    On a GPU only as far as the GPU is idle.
+    """
+    need_steps(facts)
+    ms = facts.rows.get(UNACCOUNTED)
+    if ms is None or len(facts.rows) < 2:
+        raise Abstain("no section ran in the measured steps")
+    ms *= 1 - facts.imported_outside
+    if facts.timeline is not None:
+        ms = min(ms, facts.timeline.idle_ms)
+    hot = facts.hot_outside
+    draft = share_draft(
+        facts, LIMITS["unaccounted-share"], ms,
+        rule="unaccounted",
+        title="{share} of the step is in no phase" + (
+            "" if hot is None
+            else f", {'most' if hot.share > 0.5 else 'the largest part'} of it in {where(hot.key)}"
+        ),
+        evidence=(
+            (f"It is neither data, forward, backward, optimizer nor another section: "
+            f"{span_text(ms, facts)}."),
+            "" if hot is None else parts_text(hot, hot.share * ms, " per step"),
+        ),
+        fix=(
+            ("Record functions as well: then this finding names the function that takes it."
+             if not facts.has_functions else
+             'Put its parts into sections (profile_section("name")), to see which takes it.',)
+            if hot is None else
+            (f"Look at {where(hot.key)}: do it less often, in fewer calls, or beside the step.",)
+        ),
+        sections=frozenset({UNACCOUNTED}),
+    )  # fmt: skip
+    if draft is None:
+        return None
+    if hot is None:  # nothing to look at: many functions have a little of it
+        return replace(draft, severity="note") if facts.has_functions else draft
+    return draft.saving(hot.share * ms, of=ms)
+
+
+def recomputes(facts: Facts) -> bool:
+    """Whether activations are checkpointed: functions of torch.utils.checkpoint ran."""
+    told = facts.report.meta.get("gradient_checkpointing")
+    return bool(told) or facts.use("recompute").calls > 0
+
+
+def _unusual(facts: Facts, phase: str) -> Draft | None:
+    need_steps(facts)
+    usual, ms = USUAL[phase], facts.phase(phase)
+    if ms is None:
+        raise Abstain(f"no section {phase} or {phase}_pass ran in the measured steps")
+    share = facts.share(ms)
+    if share <= usual.high:  # below, other parts of the step take the time
+        return None
+    return Draft(
+        value=100 * share, unit="%",
+        title=f"{phase.capitalize()} takes {percent(share)} of the step",
+        severity="note",
+        threshold=f"usually {usual.text}", source=usual.origin,
+        evidence=(f"Section {phase} takes {span_text(ms, facts)}.",),
+        fix=fixes(f"{phase}-share", facts.framework),
+        sections=FORWARD if phase == "forward" else BACKWARD,
+    )  # fmt: skip
+
+
+UNACCOUNTED_TIME = Rule(
+    "unaccounted", unaccounted,
+    "A training step loads data, computes forward and backward and updates the weights. What "
+    "takes time beside these (metrics, an environment, averages of weights, locks) is easily "
+    "overlooked, and is seldom needed in every step.",
+)  # fmt: skip
+OPTIMIZER_SHARE = Rule(
+    "optimizer-share", optimizer_share,
+    "Updating the weights should take a tenth of a step. More comes from an optimizer that works "
+    "parameter by parameter, or that steps after every small micro-batch.",
+)  # fmt: skip
+FORWARD_SHARE = Rule(
+    "forward-share", forward_share,
+    "Forward usually takes a third of a step. Much more is worth a look, not an alarm: a "
+    "frozen backbone or a heavy loss is healthy.",
+)  # fmt: skip
+BACKWARD_SHARE = Rule(
+    "backward-share", backward_share,
+    "Backward takes one to two times as long as forward. Three times and more points to memory "
+    "pressure, gradient synchronization or recomputation; the latter is deliberate, so the rule "
+    "is silent where torch.utils.checkpoint ran.",
+)  # fmt: skip
+STEP_TIME_VARIATION = Rule(
+    "step-time-variation", step_time_variation,
+    "Steps of one training run do the same work and should take the same time. Where they do "
+    "not, something irregular is in the way: batches that come late, shapes that change, memory "
+    "that is given back and taken again.",
+)  # fmt: skip

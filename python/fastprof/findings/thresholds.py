@@ -1,0 +1,247 @@
+"""Every limit that a finding goes by, as data, and where each comes from.
+
+``LIMITS`` are what the rules of :mod:`fastprof.findings.examine` compare with; ``TARGETS``
+is the table that ``fastprof targets`` prints.  Shares are fractions of 1.
+
+Where published limits differ (10 or 15 % of data loading, say), the table here merges
+them: the lowest is a note, the highest is critical.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+#: A critical finding needs so many measured steps (TraceML's rule).
+CRITICAL_STEPS = 20
+#: Fewer measured steps than these say nothing.
+MIN_STEPS = 5
+#: Nor do fewer samples of a device's health, about one a second.
+MIN_SAMPLES = 10
+#: What happened less often may be one stall of the machine.
+MIN_TIMES = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """Above which values (below, if ``low``) something is a note, a warning, critical.
+
+    ``unit`` is ``%`` for fractions of 1.  ``origin`` says who drew the line.
+    """
+
+    metric: str
+    unit: str
+    note: float | None
+    warning: float | None
+    critical: float | None
+    origin: str
+    low: bool = False
+
+    def grade(self, value: float) -> str | None:
+        """Return the severity of a value, None if it is all right."""
+        for severity, limit in (
+            ("critical", self.critical),
+            ("warning", self.warning),
+            ("note", self.note),
+        ):
+            if limit is not None and (value < limit if self.low else value > limit):
+                return severity
+        return None
+
+    def text(self, severity: str) -> str:
+        """Return the limit that a value of this severity passed: ``above 15 %``."""
+        limit = {"critical": self.critical, "warning": self.warning, "note": self.note}[severity]
+        if limit is None:  # a severity lowered for want of steps
+            limit = self.warning if self.warning is not None else self.note or 0.0
+        return f"{'below' if self.low else 'above'} {amount(limit, self.unit)}"
+
+
+def amount(value: float, unit: str) -> str:
+    """Format a value in its unit: ``15 %``, ``0.5 blocks per SM``."""
+    if unit == "%":
+        return f"{100 * value:.3g} %"
+    return f"{value:.4g} {unit}".rstrip()
+
+
+@dataclass(frozen=True, slots=True)
+class Usual:
+    """A share that usually lies between two values; outside is worth a note, no more."""
+
+    metric: str
+    low: float
+    high: float
+    origin: str
+
+    @property
+    def text(self) -> str:
+        """The span: ``30-40 %``."""
+        return f"{100 * self.low:.3g}-{100 * self.high:.3g} %"
+
+
+_MERGED = "fastprof's merged table"
+_OWN = "fastprof"
+
+_ALL = {
+    "data-share": Limit(
+        "data share of the step", "%", 0.10, 0.15, 0.30,
+        f"{_MERGED}, data share (PyTorch's TensorBoard plugin 5 %, TraceML 10 and 20 %, "
+        "Accelerate's profiling guide 10 and 30 %)",
+    ),
+    "gpu-utilization": Limit(
+        "GPU utilization", "%", 0.80, 0.70, 0.50,
+        f"{_MERGED}, GPU utilization (PyTorch's TensorBoard plugin 50 %, TraceML 30 and 70 %)",
+        low=True,
+    ),
+    # Of a healthy GPU none: it may be said of a clock change, so single samples do not count.
+    "gpu-throttled": Limit(
+        "share of samples with clocks slowed by heat or hardware", "%", None, 0.05, 0.25,
+        f"{_OWN}: NVML calls each of these a slowdown by protection, none is normal operation",
+    ),
+    # Busy data center GPUs run at their power limit; then it is a fact, and no fault.
+    "gpu-power-cap": Limit(
+        "share of samples with clocks held down by the power limit", "%", 0.50, None, None,
+        f"{_OWN}: half of the time",
+    ),
+    "gpu-memory-low": Limit(
+        "GPU memory used", "%", None, 0.50, None, f"{_MERGED}, GPU memory", low=True
+    ),
+    "gpu-memory-high": Limit(
+        "GPU memory used", "%", 0.95, None, 0.98,
+        f"{_MERGED}, GPU memory (PyTorch's TensorBoard plugin 90 %)",
+    ),
+    "step-cv": Limit(
+        "variation of the step time", "%", None, 0.10, 0.25, f"{_MERGED}, step-time variation"
+    ),
+    "backward-to-forward": Limit(
+        "backward over forward", "times", None, 3.0, None, f"{_MERGED}, backward share"
+    ),
+    "optimizer-share": Limit(
+        "optimizer share of the step", "%", 0.10, 0.15, None, f"{_MERGED}, optimizer share"
+    ),
+    "all-reduce-share": Limit(
+        "all-reduce share of backward", "%", None, 0.15, 0.30,
+        f"{_MERGED}, all-reduce share (PyTorch's TensorBoard plugin 10 % of the step)",
+    ),
+    "transfer-share": Limit(
+        "host-device transfers' share", "%", None, 0.05, 0.15,
+        f"{_MERGED}, transfer share (Accelerate's profiling guide)",
+    ),
+    "occupancy": Limit(
+        "estimated SM occupancy", "%", None, 0.50, None, f"{_MERGED}, SM occupancy", low=True
+    ),
+    "blocks-per-sm": Limit(
+        "blocks per SM", "", None, 1.0, 0.5,
+        f"{_MERGED}, blocks per SM (PyTorch's TensorBoard plugin)", low=True,
+    ),
+    "small-kernels": Limit(
+        "share of GPU time in kernels below 100 us", "%", None, 0.50, None,
+        f"{_MERGED}, small kernels",
+    ),
+    # What trains nothing and could be somewhere else: the line that is drawn for transfers.
+    "overhead-share": Limit(
+        "share of logging, saving, reading, waiting", "%", None, 0.05, 0.15,
+        f"{_OWN}: the line that {_MERGED} draws for transfers",
+    ),
+    "copy-share": Limit(
+        "share of copies and conversions", "%", None, 0.10, 0.20,
+        f"{_OWN}: TraceML's 10 and 20 % for copies to the device",
+    ),
+    "gc-share": Limit(
+        "share of garbage collection", "%", None, 0.03, 0.10,
+        f"{_OWN}: torchtitan saw 1.5 % and moved collections to shared steps",
+    ),
+    "call-overhead": Limit(
+        "share of forward that is the cost of calls", "%", None, 0.50, None,
+        f"{_OWN}: the line that {_MERGED} draws for small kernels",
+    ),
+    "scaler-share": Limit(
+        "share of gradient scaling", "%", None, 0.10, None,
+        f"{_OWN}: Accelerate's profiling guide asks for `dominates`",
+    ),
+    "attention-share": Limit(
+        "bmm's share of operators", "%", None, 0.20, None,
+        f"{_OWN}: twice the 5 to 10 % that softmax usually takes",
+    ),
+    "unaccounted-share": Limit(
+        "share of the step in no phase", "%", None, 0.25, None,
+        f"{_OWN}: a quarter; TraceML draws lines at 10 and 20 % for what is no phase",
+    ),
+    "launch-share": Limit(
+        "share of launching kernels", "%", None, 0.10, 0.20,
+        f"{_OWN}: TraceML's 10 and 20 % for what is no phase",
+    ),
+    "imbalance": Limit(
+        "work of the busiest rank over the mean", "%", None, 0.10, 0.20,
+        "TraceML's 10 and 20 % for stragglers",
+    ),
+}  # fmt: skip
+LIMITS: Mapping[str, Limit] = _ALL
+
+
+def line(name: str, severity: str) -> float:
+    """Return where a limit of :data:`LIMITS` draws the line for a severity.
+
+    Raises:
+        KeyError: no such limit.
+        ValueError: it draws none for that severity.
+    """
+    value: float | None = getattr(LIMITS[name], severity)
+    if value is None:
+        raise ValueError(f"{name} has no line for {severity}")
+    return value
+
+
+#: Shares outside these are a note.
+USUAL: Mapping[str, Usual] = {
+    "forward": Usual("forward share of the step", 0.30, 0.40, f"{_MERGED}, forward share"),
+    "backward": Usual("backward share of the step", 0.40, 0.50, f"{_MERGED}, backward share"),
+}
+
+#: What the four phases of `fastprof quickcheck` take as a rule, in percent.
+EXPECTED: tuple[tuple[str, str], ...] = (
+    ("Data loading", "5-10"),
+    ("Forward pass", "30-40"),
+    ("Backward pass", "40-50"),
+    ("Optimizer step", "5-10"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A row of the targets table."""
+
+    metric: str
+    target: str
+    too_low: str
+    too_high: str
+
+
+TARGETS: tuple[Target, ...] = (
+    Target("GPU utilization", ">80 %", "feed it faster: data loading, larger batches", "fine"),
+    Target(
+        "GPU memory",
+        "85-95 %",
+        "raise the batch size",
+        "lower the batch size, checkpoint activations",
+    ),
+    Target(
+        "Step time variance",
+        "<10 %",
+        "fine",
+        "look at data loading, dynamic batch sizes, memory fragmentation",
+    ),
+    Target("Data loading", "<10 %", "fine", "more workers, prefetching, less preprocessing"),
+    Target(
+        "Forward pass",
+        "35-40 %",
+        "look at what takes the rest: data, optimizer, logging",
+        "mixed precision, fused or flash attention, torch.compile",
+    ),
+    Target(
+        "Backward pass",
+        "40-45 %",
+        "look at what takes the rest: data, optimizer, logging",
+        "recomputation, gradient synchronization, memory pressure",
+    ),
+    Target("Optimizer", "<15 %", "fine", "a fused optimizer, or fewer steps of it"),
+)

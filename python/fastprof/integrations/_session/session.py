@@ -1,0 +1,359 @@
+"""The run of one training job, as an integration's hooks see it.
+
+Nothing here raises into the training: a hook that fails is told about once, becomes a
+note of the report, and from then on the hooks do nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from fastprof.integrations._torch import owner as torch_owner
+from fastprof.session import current
+from fastprof.session.loaders.timing import Holder
+from fastprof.session.profiler import Profiler
+
+if TYPE_CHECKING:
+    from fastprof.capture import Section
+
+
+#: A section, and a phase of the run.
+_CHECKPOINT = "checkpoint"
+
+
+class _Entry:
+    """An action under way: its section, and whether that was open when another began."""
+
+    __slots__ = ("key", "late", "name", "section", "was_open")
+
+    def __init__(self, key: object, name: str, section: Section | None, late: bool) -> None:
+        self.key = key
+        self.name = name
+        self.section = section
+        self.late = late
+        self.was_open = False
+
+
+class Session:
+    """The run of one training job, as an integration's hooks see it.
+
+    If the program has started a run of its own, the hooks record into that one; its
+    options count, and it is not ended here.
+
+    Phases of a step lie side by side, never inside each other, although the calls do:
+    Lightning's ``optimizer_step`` contains forward and backward.  So when a phase begins,
+    the one under way is closed, and opened again afterwards.
+
+    Where another integration's hooks record into that run already, these do nothing: each
+    step and phase would be counted twice.
+
+    Args:
+        options: what the user told the integration, checked.
+        defaults: what holds where the user said nothing.
+        trainer: whose hooks these are; the report's advice names its options.
+        hooks: False: steps are ended by the program alone, whoever has hooks.
+    """
+
+    def __init__(
+        self,
+        options: Mapping[str, Any],
+        defaults: Mapping[str, Any],
+        *,
+        trainer: str,
+        hooks: bool = True,
+    ) -> None:
+        self._hooks = hooks
+        self._trainer = trainer
+        running = current.running()
+        enabled = options.get("enabled", True)
+        self.owner = not (enabled and isinstance(running, Profiler) and not running.gives_way)
+        if isinstance(running, Profiler) and not self.owner:
+            self.profiler = running
+        else:
+            self.profiler = _new_profiler({**defaults, **options})
+        #: Whether the hooks do anything.
+        self.alive = False
+        self._sections: dict[str, Section] = {}
+        self._stack: list[_Entry] = []
+        self._open: Section | None = None
+        self._container: Section | None = None
+        self._numbered: dict[str, list[Holder]] = {}
+        # Of the run's phases: before the first step, or in no step.
+        self._in_setup = True
+        self._outside = True
+        self._thread = threading.get_ident()
+        self._steps_before = 0
+
+    # -- the run
+
+    def start(self) -> None:
+        """Start the run, or join the one that is going on."""
+        try:
+            if self.owner:
+                self.profiler.start()
+                self.profiler.enter_phase("setup")
+            if self._hooks and self._is_second():
+                self.profiler._faults.tell(
+                    "Two integrations were attached to one run: the second records nothing, "
+                    "detach() the first before attaching another"
+                )
+                return
+            self.alive = self.profiler.running
+            if self.alive:
+                torch_owner.claim(self)
+                self.profiler.framework = self._trainer
+            self._steps_before = self.profiler.steps
+        except Exception as error:  # the training goes on without
+            self.fail("The run could not be started", error)
+
+    def _is_second(self) -> bool:
+        first = torch_owner.choose()
+        return isinstance(first, Session) and first.alive and first.profiler is self.profiler
+
+    def stop(self) -> None:
+        """Close what is open and end the run, if it was started here."""
+        if self.alive:
+            self._close_all()
+        self.alive = False
+        torch_owner.release(self)
+        self._numbered.clear()
+        if self.owner:
+            self.profiler.stop()
+
+    def fail(self, what: str, error: BaseException) -> None:
+        """Say once what failed; from now on the hooks do nothing."""
+        self.alive = False
+        torch_owner.release(self)
+        self._close_all()
+        self.profiler._faults.add("integration_errors", f"fastprof: {what}", error)
+
+    def quietly(self, what: str, action: Callable[..., Any], *args: Any) -> Any:
+        """Return ``action(*args)``; an exception of it goes no further, the result is None."""
+        if not self.alive:
+            return None
+        try:
+            return action(*args)
+        except Exception as error:  # nothing may reach the training
+            self.fail(what, error)
+        return None
+
+    # -- steps
+
+    @property
+    def steps(self) -> int:
+        """Steps of this job: an earlier one may have recorded into the same run."""
+        return self.profiler.steps - self._steps_before
+
+    def step(self) -> None:
+        """End a step."""
+        if self.alive:
+            self.quietly("A step could not be ended", self.profiler.step)
+
+    def leave_steps(self) -> None:
+        """What follows is in no step, until :meth:`begin_step`."""
+        if not self._outside and self.alive:
+            self._outside = True
+            self.quietly("A phase could not be entered", self.profiler.enter_phase, "outside")
+
+    def begin_step(self) -> None:
+        """Begin a step now if none is under way."""
+        if self._outside and self.alive:
+            phase = "setup" if self._in_setup else "outside"
+            self._outside = self._in_setup = False
+            self.quietly("A phase could not be left", self.profiler.leave_phase, phase)
+            self.quietly("A step could not be begun", self.profiler._recorder.mark)
+
+    # -- sections
+
+    def section(self, name: str) -> Section:
+        """Return the section of that name."""
+        section = self._sections.get(name)
+        if section is None:
+            section = self._sections[name] = self.profiler.section(name)
+        return section
+
+    def open(self, key: object, name: str = "", *, late: bool = False) -> None:
+        """Begin the action ``key``: section ``name``, or none, in place of the one under way.
+
+        Args:
+            key: what :meth:`close` will name; several of a name may be under way.
+            name: section; empty: none is open while the action lasts.
+            late: not at once, but when a ``backward`` in it has ended.
+        """
+        if not self.alive or threading.get_ident() != self._thread:
+            return
+        try:
+            if self._stack:
+                self._stack[-1].was_open = self._open is not None
+            entry = _Entry(key, name, self.section(name) if name else None, late)
+            self._stack.append(entry)
+            self._switch(None if late else entry.section)
+        except Exception as error:
+            self.fail("A section could not be opened", error)
+
+    def close(self, key: object, *exc_info: Any) -> None:
+        """End the action ``key``, and with it those begun in it that did not end."""
+        if not self.alive or threading.get_ident() != self._thread:
+            return
+        try:
+            stack = self._stack
+            i = len(stack) - 1
+            while i >= 0 and stack[i].key != key:
+                i -= 1
+            if i < 0:
+                return
+            name = stack[i].name
+            del stack[i:]
+            self._switch(_section_after(stack[-1], name) if stack else None, *exc_info)
+        except Exception as error:
+            self.fail("A section could not be closed", error)
+
+    def open_late(self) -> None:
+        """Open the section of the innermost action if it is one that opens late."""
+        if self.alive and self._stack and self._stack[-1].late and self._open is None:
+            self.quietly("A section could not be opened", self._switch, self._stack[-1].section)
+
+    def enter_container(self, name: str) -> None:
+        """Begin section ``name``, inside which the phases of an evaluation lie."""
+        self._switch(None)
+        self._stack.clear()
+        if self._container is None:
+            self.profiler.enter_phase("validation")
+            self._container = self.section(name).__enter__()
+
+    def leave_container(self) -> None:
+        """End the section that :meth:`enter_container` began, if it has not ended."""
+        container, self._container = self._container, None
+        if container is not None:
+            self._switch(None)
+            self._stack.clear()
+            container.__exit__(None, None, None)
+            self.profiler.leave_phase("validation")
+
+    def open_checkpoint(self, key: object) -> None:
+        """Begin a checkpoint: its section, and the phase of the run."""
+        if self.alive and threading.get_ident() == self._thread:
+            self.quietly("A phase could not be entered", self.profiler.enter_phase, _CHECKPOINT)
+            self.open(key, _CHECKPOINT)
+
+    def close_checkpoint(self, key: object, *exc_info: Any) -> None:
+        """End it."""
+        if self.alive and threading.get_ident() == self._thread:
+            self.close(key, *exc_info)
+            self.quietly("A phase could not be left", self.profiler.leave_phase, _CHECKPOINT)
+
+    def checkpoint(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Return ``original``, which saves; one that another one calls is part of that."""
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if any(entry.name == _CHECKPOINT for entry in self._stack):
+                return original(*args, **kwargs)
+            key = object()
+            self.open_checkpoint(key)
+            try:
+                result = original(*args, **kwargs)
+            except BaseException:
+                self.close_checkpoint(key, *sys.exc_info())
+                raise
+            self.close_checkpoint(key)
+            return result
+
+        return call
+
+    def _switch(self, section: Section | None, *exc_info: Any) -> None:
+        old, self._open = self._open, None
+        if old is not None:
+            old.__exit__(*(exc_info or (None, None, None)))
+        if section is not None:
+            section.__enter__()
+            self._open = section
+
+    def _close_all(self) -> None:
+        saving = any(entry.name == _CHECKPOINT for entry in self._stack)
+        self._stack.clear()
+        try:
+            if saving:
+                self.profiler.leave_phase(_CHECKPOINT)
+            if self._outside and not self._in_setup:
+                self.profiler.leave_phase("outside")
+            self._switch(None)
+            self.leave_container()
+        except Exception as error:
+            self.profiler._faults.add("integration_errors", "fastprof: closing failed", error)
+
+    def is_under_way(self, key: object) -> bool:
+        """Whether the action ``key`` has begun and not ended."""
+        return any(entry.key == key for entry in self._stack)
+
+    def number_of(self, loader: Any, split: str) -> str:
+        """Return ``loader0``, ``loader1``, ... for a loader without a name.
+
+        Iterators are made anew in every epoch, so it goes by the data: ``loader.dataset``.
+        Data made anew, too, takes over the number of what has died of the same type.
+        """
+        data = getattr(loader, "dataset", loader)
+        known = self._numbered.setdefault(split, [])
+        for test in (Holder.holds, Holder.is_free_for):
+            for i, other in enumerate(known):
+                if test(other, data):
+                    known[i] = Holder(data)
+                    return f"loader{i}"
+        known.append(Holder(data))
+        return f"loader{len(known) - 1}"
+
+    def inside(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Return ``original`` in section ``name``, within whatever section is open."""
+
+        @functools.wraps(original)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if not self.alive:
+                return original(*args, **kwargs)
+            with self.section(name):
+                return original(*args, **kwargs)
+
+        return call
+
+    def function(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Return :meth:`around` as a function, which can be a class's method."""
+        return functools.wraps(original)(self.around(name, original))
+
+    def around(
+        self, name: str, original: Callable[..., Any], *, late: bool = False
+    ) -> Callable[..., Any]:
+        """Return ``original`` in section ``name``; see :meth:`open` for ``late``."""
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            key = object()
+            self.open(key, name, late=late)
+            try:
+                result = original(*args, **kwargs)
+            except BaseException:
+                self.close(key, *sys.exc_info())
+                raise
+            self.close(key)
+            return result
+
+        return call
+
+
+def _new_profiler(options: dict[str, Any]) -> Profiler:
+    try:
+        return Profiler(**options)
+    except OSError as error:  # the directory was there when the options were checked
+        profiler = Profiler(**{**options, "output": None})
+        profiler._faults.add("save_errors", "fastprof: the run will not be saved", error)
+        return profiler
+
+
+def _section_after(entry: _Entry, child: str) -> Section | None:
+    """What is open in ``entry`` once its child has ended."""
+    if entry.late:
+        # Between forward and backward of a closure the optimizer does nothing.
+        again = child == "backward" or (child != "forward" and entry.was_open)
+    else:
+        again = entry.was_open
+    return entry.section if again else None

@@ -1,0 +1,1 @@
+"""PyTorch: phases, loaders and modules found without a line in the program."""

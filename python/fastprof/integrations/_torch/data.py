@@ -1,0 +1,350 @@
+"""Batches of ``torch.utils.data.DataLoader`` under observation, without an edit.
+
+The iterators' ``__next__`` is replaced on their class, so it does not matter who holds the
+loader.  ``next()`` is timed as by :meth:`fastprof.Profiler.loader`; a loader that is timed
+that way already is left alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import weakref
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from fastprof.capture.sections import profile_section
+from fastprof.session import current
+from fastprof.session.loaders.timing import NO_LOADER, LoaderEntry, check_loader
+from fastprof.session.loaders.worker_stats import Pass as WatchedPass
+from fastprof.session.own_time import clock
+from fastprof.session.patching.wrapping import FAILED
+from fastprof.session.profiler import Profiler
+
+if TYPE_CHECKING:
+    from fastprof.integrations._torch.phases import Phases
+
+_L = TypeVar("_L", bound=Iterable[Any])
+
+DATA = profile_section("data")
+STARTUP = profile_section("data_startup")
+
+#: What the user said of a loader: name, split ("" is to be found out) and weight.
+_told: weakref.WeakKeyDictionary[Any, tuple[str | None, str, float | None]]
+_told = weakref.WeakKeyDictionary()
+
+
+def wrap(
+    loader: _L, name: str | None = None, *, split: str | None = None, weight: float | None = None
+) -> _L:
+    """Name a data loader, for the run that is going on or one that comes.
+
+    ``for batch in fastprof.wrap(loader, name="main")``: that is all a loop needs under
+    ``fastprof run`` or ``FASTPROF=1``.  A ``torch.utils.data.DataLoader`` is returned as it
+    is: its batches are timed anyway, under that name.  Any other iterable is timed as by
+    :meth:`fastprof.Profiler.loader` if a run is going on, else returned as it is.
+
+    Args:
+        loader: what is iterated.
+        name: its name in metric keys; None: ``loader0``, ``loader1``, ...
+        split: ``"train"`` or ``"val"``; None: by whether gradients are off and the model is
+            in evaluation mode (for other iterables: ``"train"``).
+        weight: its configured share in a mixture, shown in the report.
+
+    Raises:
+        TypeError, ValueError: an argument of the wrong type or out of range.
+    """
+    check_loader(loader, name, split or "train", weight)
+    if is_data_loader(loader):
+        _told[loader] = (name, split or "", weight)
+        return loader
+    run = current.running()
+    if not isinstance(run, Profiler):
+        return loader
+    return run.loader(loader, name, split=split or "train", weight=weight)
+
+
+def is_data_loader(loader: object) -> bool:
+    """Whether it is one of torch's, without importing torch."""
+    return any(
+        base.__module__ == "torch.utils.data.dataloader" and base.__name__ == "DataLoader"
+        for base in type(loader).__mro__
+    )
+
+
+class _Pass:
+    """One iterator: whose it is, and as whose its batches count."""
+
+    __slots__ = ("ahead", "calls", "entry", "loader", "resumed", "settled", "took_ns", "watch")
+
+    def __init__(self, loader: Any, took_ns: int | None = None, *, resumed: bool = False) -> None:
+        self.loader: Callable[[], Any] = weakref.ref(loader)
+        self.entry: LoaderEntry | None = None
+        #: What the program did with a batch has shown what the pass is for.
+        self.settled = False
+        #: Whether batches are fetched before the last one was used, as seen by the number of
+        #: calls of modules up to the last fetch.
+        self.ahead = False
+        self.calls = -1
+        #: How long ``iter()`` took in ns, until the first batch: its workers are watched from
+        #: then on.  And whether they were there before.
+        self.took_ns = took_ns
+        self.resumed = resumed
+        self.watch: WatchedPass | None = None
+
+
+class _Start(NamedTuple):
+    """A call of ``iter(loader)`` under way."""
+
+    #: The iterator that a loader with persistent workers keeps.
+    kept: Any
+    #: Undone when it returns.
+    workers: contextlib.ExitStack
+    began: int
+
+
+class Loaders:
+    """Times the batches of every DataLoader in the training thread.
+
+    Args:
+        profiler: the run.
+        phases: told of every fetch.
+        fail: called with what failed and the exception; batches are then left alone.
+    """
+
+    def __init__(
+        self, profiler: Profiler, phases: Phases, fail: Callable[[str, BaseException], None]
+    ) -> None:
+        self._profiler = profiler
+        self._phases = phases
+        self._fail = fail
+        self._passes: weakref.WeakKeyDictionary[Any, _Pass] = weakref.WeakKeyDictionary()
+        self._kept: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+        #: The pass that the last batch is of, and those not settled yet.
+        self._last: _Pass | None = None
+        self._guessed: list[_Pass] = []
+        self._last_training = NO_LOADER
+        self._starting = 0
+        self._start: _Start | None = None
+        self._on = True
+        phases.on_training = self._trains
+        phases.on_evaluation = self._evaluates
+
+    # -- DataLoader.__iter__
+
+    def start_begins(self, args: Any, kwargs: Any) -> None:
+        """``iter(loader)`` is called: workers start here."""
+        if not self._on or not self._phases.here():
+            return
+        self._starting += 1
+        if self._starting == 1 and self._phases.aside():
+            validates = self._validates(args[0])
+            self._phases.start_begins(validates)
+            self._start = self._start_of(args[0])
+            if STARTUP.enter_phase():
+                # Ended by the next phase, should `iter()` not come back here.
+                STARTUP.leave_later()
+            self._phases.fetching = True
+
+    def start_ends(self, args: Any, kwargs: Any, result: Any) -> None:
+        """``iter(loader)`` has returned ``result``."""
+        if not self._on or not self._starting or not self._phases.here():
+            return
+        self._starting -= 1
+        start = None
+        if self._starting == 0:
+            start, self._start = self._start, None
+            if start is not None:
+                self._phases.fetching = False
+                STARTUP.leave_now()
+                start.workers.close()
+        if result is not FAILED:
+            took_ns = None if start is None else time.perf_counter_ns() - start.began
+            resumed = start is not None and start.kept is result
+            loader = args[0]
+            self._passes[result] = _Pass(loader, took_ns, resumed=resumed)
+            # An iterator may outlive its loader, which is then kept for it; but one that
+            # its loader keeps must not be kept by this.
+            if loader is not result and getattr(loader, "_iterator", None) is not result:
+                self._kept[result] = loader
+
+    def _start_of(self, loader: Any) -> _Start:
+        kept = getattr(loader, "_iterator", None)
+        workers = contextlib.ExitStack()
+        profiles = self._profiler.watches.profiles
+        if kept is None and profiles.on:
+            # They must be told before they start, and so whose they are.
+            entry = self._entry_of(loader)
+            workers.enter_context(profiles.recorded(loader, entry.tag))
+        return _Start(kept, workers, time.perf_counter_ns())
+
+    # -- _BaseDataLoaderIter.__next__
+
+    def next(self, iterator: Any, original: Callable[[Any], Any]) -> Any:
+        """Return the iterator's next batch, timed if it is the program that asks."""
+        phases = self._phases
+        if not self._on or phases.fetching or not phases.here():
+            return original(iterator)
+        own = self._phases.own_time
+        began, ns, apart_ns = clock(), own.ns, own.apart_ns
+        try:
+            known = self._before(iterator)
+        except StopIteration:
+            raise
+        except Exception as error:  # the batches must come
+            self._give_up(error)
+            known = None
+        entry = None if known is None else known.entry
+        if known is None or entry is None:
+            return original(iterator)
+        watch = known.watch
+        phases.fetching = True
+        try:
+            if watch is not None:
+                watch.before(iterator)
+            own.took(began, ns, apart_ns)
+            batch = self._profiler.next_batch(entry.tag, iterator, DATA)
+            if watch is not None:
+                watch.after(iterator)
+        except StopIteration:
+            self._after_last(known)
+            raise
+        finally:
+            phases.fetching = False
+        self._last = known
+        profiler = self._profiler
+        if known.calls == phases.calls:
+            known.ahead = True
+        known.calls = phases.calls
+        if not known.settled:
+            phases.unsure = True
+            if known not in self._guessed:
+                self._guessed.append(known)
+        elif entry.split == "val":
+            phases.unsure = True
+        else:
+            self._last_training = entry.tag
+        if entry.split == "train":
+            profiler.train_tag = entry.tag
+        if profiler.counting:
+            entry.batches += 1
+        return batch
+
+    def _before(self, iterator: Any) -> _Pass | None:
+        """Whose batch it is, None if somebody else times it.
+
+        Raises:
+            StopIteration: the run has made as many steps as it was to make.
+        """
+        limit = getattr(self._profiler, "max_steps", None)
+        if limit is not None and self._profiler.steps >= limit:
+            self._phases.epoch_ends()
+            raise StopIteration
+        if DATA.phase_is_open():  # by Profiler.loader, or a section of the program
+            return None
+        known = self._passes.get(iterator)
+        if known is None:  # made before the hooks were there
+            known = self._passes[iterator] = _Pass(iterator)
+        loader = known.loader()
+        if loader is None:
+            loader = iterator
+        entry = known.entry
+        if entry is None or not known.settled:
+            entry = known.entry = self._entry_of(loader)
+            known.settled = entry.told
+        self._phases.fetch_begins(entry.split == "val")
+        took_ns, known.took_ns = known.took_ns, None
+        if took_ns is not None:
+            watch = self._profiler.watches.of(entry.tag)
+            known.watch = watch.begin(iterator, took_ns, loader, resumed=known.resumed)
+        return known
+
+    def _guess(self) -> tuple[str, bool]:
+        """What a batch fetched now is for, and whether that is sure.
+
+        Without gradients nothing is trained.  The mode is often set only after the fetch.
+        """
+        if not self._phases.is_graded():
+            return "val", True
+        return "val" if self._phases.models.are_evaluated() else "train", False
+
+    def _validates(self, loader: Any) -> bool:
+        name, split, _ = _told.get(loader, (None, "", None))
+        if not split:
+            split, sure = self._guess()
+            entry = self._profiler._registry.find_guessed(loader, name, split, sure=sure)
+            if entry is not None and entry.settled:
+                split = entry.split
+        return split == "val"
+
+    def _entry_of(self, loader: Any, known: str = "") -> LoaderEntry:
+        name, split, weight = _told.get(loader, (None, "", None))
+        registry = self._profiler._registry
+        if split:
+            entry = registry.entry(loader, name, split)
+        else:
+            split, sure = (known, True) if known else self._guess()
+            entry = registry.guessed(loader, name, split, sure=sure)
+            if known:
+                entry.settled = True
+        if weight is not None:
+            entry.weight = float(weight)
+        return entry
+
+    def _after_last(self, known: _Pass) -> None:
+        entry = known.entry
+        if entry is not None and entry.split == "val":
+            self._settle(known, "val")
+            if not known.ahead:
+                self._phases.end_evaluation()
+        else:
+            self._phases.epoch_ends()
+        self._last = None
+
+    # -- what the batches are for
+
+    def _trains(self) -> None:
+        """Backward begins: the batches since the last one are for training."""
+        for known in list(self._guessed):
+            self._settle(known, "train")
+        last = self._last
+        if last is not None and last.entry is not None and last.entry.split == "val":
+            last.settled = False
+            self._settle(last, "train")
+
+    def _evaluates(self) -> None:
+        """The model is evaluated on the batch that was fetched last."""
+        if self._last is not None:
+            self._settle(self._last, "val")
+
+    def _settle(self, known: _Pass, split: str) -> None:
+        """A pass turned out to be of that split; what the user stated stays."""
+        if known in self._guessed:
+            self._guessed.remove(known)
+        old, loader = known.entry, known.loader()
+        if old is None or known.settled or old.told:
+            return
+        known.settled = True
+        if loader is not None:
+            entry = known.entry = self._entry_of(loader, split)
+        else:
+            entry = old
+            self._profiler._registry.settle(entry, split)
+        if entry is not old and self._profiler.counting:
+            # It was one batch: the next one would have been of the other entry.
+            old.batches, entry.batches = old.batches - 1, entry.batches + 1
+        train_tag = self._profiler.train_tag
+        if split == "train":
+            self._profiler.train_tag = self._last_training = entry.tag
+        elif train_tag in (entry.tag, old.tag):
+            self._profiler.train_tag = self._last_training
+        if entry is not old:
+            self._profiler._recorder.set_loader(entry.tag)
+
+    def _give_up(self, error: BaseException) -> None:
+        self._on = False
+        self._fail("batches could not be timed", error)
+
+    def close(self) -> None:
+        """Nothing is timed from now on."""
+        self._on = False

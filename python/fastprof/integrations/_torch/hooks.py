@@ -1,0 +1,557 @@
+"""The hooks on torch that tell :class:`~fastprof.integrations._torch.phases.Phases`.
+
+They are put in when torch is there and taken out exactly.  One that fails is told about
+once, becomes a note of the report and tells nothing any more; the training goes on.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from fastprof.capture.sections import profile_section
+from fastprof.integrations._torch.data import Loaders
+from fastprof.integrations._torch.dynamo import leave_alone
+from fastprof.integrations._torch.importing import TorchImport
+from fastprof.integrations._torch.modules import ModuleRows, ResultHook
+from fastprof.session.gpu.cuda_init import CudaInit
+from fastprof.session.own_time import clock
+from fastprof.session.patching.wrapping import FAILED, After, Before, wrap
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from fastprof.integrations._torch.phases import Phases
+
+CHECKPOINT = profile_section("checkpoint")
+H2D = profile_section("h2d")
+
+Fail = Callable[[str, BaseException], None]
+
+#: Of the hook on the module that is running; torch gives out keys from 0 up.
+_AFTER_KEY = -1
+
+
+class Hooks:
+    """Everything that is put into torch for one run.
+
+    Args:
+        torch: the module.
+        phases: is told what happens.
+        loaders: is asked for batches.
+        rows: is shown every model.
+        fail: called with what failed and the exception.
+    """
+
+    def __init__(
+        self, torch: Any, phases: Phases, loaders: Loaders, rows: ModuleRows, fail: Fail
+    ) -> None:
+        self._torch = torch
+        self._phases = phases
+        self._loaders = loaders
+        self._rows = rows
+        self._fail = fail
+        self._own = phases.own_time
+        self._undo: list[Callable[[], object]] = []
+        self._off: set[str] = set()
+        self._compiling: Callable[[], bool] = compiling_test(torch)
+        # The global hook on modules, where it is kept, and its key there.
+        self._before: dict[int, Any] = {}
+        self._before_key = -1
+        self._watches_compiled = False
+        # How many steps run within another one of the same optimizer.
+        self._inner_steps = 0
+        # Where the hook on the module that is running stands.
+        self._after: tuple[Any, Any] | None = None
+        self._cuda = CudaInit(lambda: self._part("copies", self._install_copies))
+
+    def install(self) -> None:
+        """Put them in; what this torch does not have is left out."""
+        self._part("compiled code", leave_alone, self._torch)
+        self._part("data", self._install_data)
+        self._part("forward", self._install_forward)
+        self._part("backward", self._install_backward)
+        self._part("optimizer", self._install_optimizer)
+        self._part("evaluation", self._install_evaluation)
+        self._part("checkpoint", self._install_checkpoint)
+        cuda = getattr(self._torch, "cuda", None)
+        if cuda is not None and cuda.is_initialized():
+            self._part("copies", self._install_copies)
+        else:
+            self._cuda.watch()
+            self._undo.append(self._cuda.forget)
+
+    def remove_later(self, action: Callable[[], object]) -> None:
+        """Call ``action`` when the hooks are taken out."""
+        self._undo.append(action)
+
+    def uninstall(self) -> None:
+        """Take them out, the last first."""
+        while self._undo:
+            try:
+                self._undo.pop()()
+            except Exception as error:  # the others are still to be taken out
+                self._fail("a hook could not be taken out", error)
+
+    # -- guarding
+
+    def _part(self, part: str, action: Callable[..., Any], *args: Any) -> Any:
+        """Return ``action(*args)``; what it raises switches ``part`` off."""
+        if part in self._off:
+            return None
+        try:
+            return action(*args)
+        except Exception as error:  # nothing may reach the training
+            self._switch_off(part, error)
+        return None
+
+    def _switch_off(self, part: str, error: BaseException) -> None:
+        self._off.add(part)
+        self._fail(f"the automatic sections of {part} were switched off", error)
+        if part == "checkpoint":
+            self._phases.profiler.leave_phase("checkpoint")
+        elif part in ("data", "evaluation"):
+            self._phases.hand_back()  # nobody will tell that it is over
+
+    # What runs in every step does as _part() without the call.
+
+    def _replace(
+        self, part: str, owner: Any, name: str, before: Before | None, after: After
+    ) -> None:
+        """Let ``owner.name`` call ``before`` and ``after``, until it is undone."""
+        original = getattr(owner, name)
+
+        off, switch_off, own = self._off, self._switch_off, self._own
+
+        def guarded_before(args: Any, kwargs: Any) -> None:
+            if part not in off:
+                began, ns, apart_ns = clock(), own.ns, own.apart_ns
+                try:
+                    before(args, kwargs)  # type: ignore[misc]
+                except Exception as error:
+                    switch_off(part, error)
+                own.took(began, ns, apart_ns)
+
+        def guarded_after(args: Any, kwargs: Any, result: Any) -> None:
+            if part not in off:
+                began, ns, apart_ns = clock(), own.ns, own.apart_ns
+                try:
+                    after(args, kwargs, result)
+                except Exception as error:
+                    switch_off(part, error)
+                own.took(began, ns, apart_ns)
+
+        self._put(owner, name, wrap(original, before and guarded_before, guarded_after))
+
+    def _put(self, owner: Any, name: str, new: Any) -> None:
+        inherited, original = name not in vars(owner), getattr(owner, name)
+        setattr(owner, name, new)
+
+        def undo() -> None:
+            # Not over what somebody else has put there since.
+            if vars(owner).get(name) is not new:
+                return
+            if inherited:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, original)
+
+        self._undo.append(undo)
+
+    # -- data
+
+    def _install_data(self) -> None:
+        module = sys.modules["torch.utils.data.dataloader"]
+        loaders, iterators = self._loaders, module._BaseDataLoaderIter
+        original = vars(iterators)["__next__"]
+
+        @functools.wraps(original)
+        def next_batch(iterator: Any) -> Any:
+            return loaders.next(iterator, original)
+
+        self._put(iterators, "__next__", next_batch)
+        self._replace(
+            "data",
+            module.DataLoader,
+            "__iter__",
+            loaders.start_begins,
+            loaders.start_ends,
+        )
+
+    # -- forward: a hook on all modules that is only there while none is running
+
+    def _install_forward(self) -> None:
+        module = sys.modules["torch.nn.modules.module"]
+        compiling, off, begins = self._compiling, self._off, self._module_begins
+        own = self._own
+
+        def before_forward(module: Any, args: Any) -> None:
+            if "forward" not in off and not compiling():
+                began, ns, apart_ns = clock(), own.ns, own.apart_ns
+                try:
+                    begins(module)
+                except Exception as error:
+                    self._switch_off("forward", error)
+                own.took(began, ns, apart_ns)
+
+        handle = module.register_module_forward_pre_hook(before_forward)
+        hooks = handle.hooks_dict_ref()
+        if hooks is None or hooks.get(handle.id) is not before_forward:
+            handle.remove()
+            raise RuntimeError("hooks of modules are not kept where they were expected")
+        self._before, self._before_key, self._before_hook = hooks, handle.id, before_forward
+        self._undo.append(self._disarm)
+        self._left = ResultHook(self._module_left)
+        self._replace("forward", module.Module, "compile", None, self._was_compiled)
+        if hasattr(self._torch, "compile"):
+            self._replace("forward", self._torch, "compile", None, self._watch_compiled)
+        self._watch_compiled()
+
+    def _arm(self) -> None:
+        # Under the same key each time: torch.compile guards on it.
+        if self._before_key >= 0 and self._phases.on:
+            self._before[self._before_key] = self._before_hook
+
+    def _disarm(self) -> None:
+        self._before.pop(self._before_key, None)
+
+    def _module_begins(self, module: Any) -> None:
+        self._take_after()  # of a call that raised
+        if not self._phases.module_begins(module):
+            return
+        try:
+            self._rows.look_at(module)
+            # As register_forward_hook(always_call=True) does, without a handle's weak
+            # references: it is taken out by each call.
+            after = module._forward_hooks, module._forward_hooks_always_called
+            after[0][_AFTER_KEY] = self._left
+            after[1][_AFTER_KEY] = True
+            self._after = after
+        except BaseException:
+            self._phases.module_ends(module)
+            raise
+        self._disarm()
+
+    def _take_after(self) -> None:
+        if self._after is not None:
+            for hooks in self._after:
+                hooks.pop(_AFTER_KEY, None)
+            self._after = None
+
+    def _module_left(self, module: Any, output: Any) -> None:
+        if "forward" in self._off:
+            return
+        own = self._own
+        began, ns, apart_ns = clock(), own.ns, own.apart_ns
+        try:
+            # torch goes through the hooks themselves when one of them is called for an
+            # exception; this one is then taken out at the next opportunity.
+            if sys.exc_info()[0] is None:
+                self._take_after()
+            self._arm()
+            self._phases.module_ends(module, output)
+        except Exception as error:
+            self._switch_off("forward", error)
+        own.took(began, ns, apart_ns)
+
+    def _was_compiled(self, args: Any, kwargs: Any, result: Any) -> None:
+        """``Module.compile()``: hooks would be compiled with it, so the result is wrapped."""
+        module = args[0]
+        compiled = getattr(module, "_compiled_call_impl", None)
+        if result is FAILED or compiled is None:
+            return
+        seen = weakref.ref(module)
+        wrapped = wrap(compiled, *self._around_call(lambda args: seen()))
+        module._compiled_call_impl = wrapped
+
+        def undo() -> None:
+            target = seen()
+            if target is not None and target._compiled_call_impl is wrapped:
+                target._compiled_call_impl = compiled
+
+        self._undo.append(undo)
+
+    def _watch_compiled(self, *_: Any) -> None:
+        """``torch.compile(module)``: what it returns looks for hooks on all modules."""
+        module = sys.modules.get("torch._dynamo.eval_frame")
+        compiled = getattr(module, "OptimizedModule", None)
+        if compiled is not None and not self._watches_compiled:
+            self._watches_compiled = True
+            begins, ends = self._around_call(lambda args: args[0])
+            self._put(compiled, "__call__", wrap(compiled.__call__, begins, ends))
+
+    def _around_call(self, target: Callable[[Any], Any]) -> tuple[Before, After]:
+        """Return what is told of a call for which hooks on modules are no use."""
+        begun: list[Any] = []
+        here = self._phases.here  # calls in other threads are not to be mixed up with ours
+
+        def begins(args: Any, kwargs: Any) -> None:
+            if here():
+                begun.append(None)
+                if not self._compiling():
+                    module = target(args)
+                    if self._part("forward", self._call_begins, module):
+                        begun[-1] = module
+
+        def ends(args: Any, kwargs: Any, result: Any) -> None:
+            module = begun.pop() if here() and begun else None
+            if module is not None:
+                self._arm()
+                output = None if result is FAILED else result
+                self._part("forward", self._phases.module_ends, module, output)
+
+        return begins, ends
+
+    def _call_begins(self, module: Any) -> bool:
+        begins = self._phases.module_begins(module)
+        if begins:
+            self._disarm()
+        return begins
+
+    # -- backward: what Tensor.backward, autograd.backward and autograd.grad all call
+
+    def _install_backward(self) -> None:
+        autograd = self._torch.autograd
+        names = [name for name in ("_engine_run_backward",) if name in vars(autograd)]
+        for name in names or ["backward", "grad"]:
+            self._replace("backward", autograd, name, self._backward_begins, self._backward_ends)
+
+    def _backward_begins(self, args: Any, kwargs: Any) -> None:
+        # Modules that are called in it (checkpointing) are part of it.
+        self._disarm()
+        self._phases.backward_begins()
+
+    def _backward_ends(self, args: Any, kwargs: Any, result: Any) -> None:
+        self._phases.backward_ends(*(sys.exc_info() if result is FAILED else ()))
+        if self._phases.idle:
+            self._arm()
+
+    # -- optimizer
+
+    def _install_optimizer(self) -> None:
+        optimizers = sys.modules["torch.optim.optimizer"]
+        for handle in (
+            optimizers.register_optimizer_step_pre_hook(self._before_step),
+            optimizers.register_optimizer_step_post_hook(self._after_step),
+        ):
+            self._undo.append(handle.remove)
+        made = self._phases.models.optimizer_made
+        self._replace(
+            "optimizer",
+            optimizers.Optimizer,
+            "__init__",
+            None,
+            lambda args, kwargs, result: made(args[0]) if result is not FAILED else None,
+        )
+        scaler = getattr(sys.modules.get("torch.amp.grad_scaler"), "GradScaler", None)
+        if scaler is not None:
+            # It looks for infinities first, which waits for the GPU.
+            self._replace(
+                "optimizer",
+                scaler,
+                "step",
+                lambda args, kwargs: self._phases.optimizer_begins(args[0]),
+                lambda args, kwargs, result: self._phases.optimizer_ends(args[0]),
+            )
+
+    def _before_step(self, optimizer: Any, args: Any, kwargs: Any) -> Any:
+        if self._compiling():
+            return None
+        own = self._own
+        began, ns, apart_ns = clock(), own.ns, own.apart_ns
+        changed = self._before_own_step(optimizer, args, kwargs)
+        own.took(began, ns, apart_ns)
+        return changed
+
+    def _before_own_step(self, optimizer: Any, args: Any, kwargs: Any) -> Any:
+        if self._phases.steps_already(optimizer) and _is_within_its_step(optimizer):
+            self._inner_steps += 1
+            return None
+        self._inner_steps = 0  # one that raised has no end
+        return self._part("optimizer", self._step_begins, optimizer, args, kwargs)
+
+    def _step_begins(self, optimizer: Any, args: Any, kwargs: Any) -> Any:
+        by_name = "closure" in kwargs
+        closure = kwargs["closure"] if by_name else (args[1] if len(args) > 1 else None)
+        self._phases.optimizer_begins(optimizer, closure=callable(closure))
+        if not callable(closure):
+            return None
+        apart = wrap(
+            closure,
+            lambda args, kwargs: self._part("optimizer", self._closure_begins),
+            lambda args, kwargs, result: self._part("optimizer", self._phases.closure_ends),
+        )
+        if by_name:
+            return args, {**kwargs, "closure": apart}
+        return (args[0], apart, *args[2:]), kwargs
+
+    def _closure_begins(self) -> None:
+        self._phases.closure_begins()
+        self._arm()
+
+    def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        if self._compiling():
+            return
+        if self._inner_steps:
+            self._inner_steps -= 1
+            return
+        own = self._own
+        began, ns, apart_ns = clock(), own.ns, own.apart_ns
+        self._part("optimizer", self._step_ends, optimizer)
+        own.took(began, ns, apart_ns)
+
+    def _step_ends(self, optimizer: Any) -> None:
+        self._phases.optimizer_ends(optimizer, stepped=optimizer)
+        self._arm()
+
+    # -- evaluation: modes
+
+    def _install_evaluation(self) -> None:
+        module = sys.modules["torch.nn.modules.module"].Module
+        phases, part = self._phases, self._part
+        self._replace(
+            "evaluation",
+            module,
+            "eval",
+            lambda args, kwargs: phases.model_evals(args[0]),
+            lambda args, kwargs, result: None,
+        )
+        original = module.train
+
+        # Called for each module inside: there is little time.
+        @functools.wraps(original)
+        def train(module: Any, mode: bool = True) -> Any:
+            if mode and phases.evaluating:
+                part("evaluation", phases.model_trains, module)
+            return original(module, mode)
+
+        self._put(module, "train", train)
+
+    # -- saving, and copies to the GPU
+
+    def _install_checkpoint(self) -> None:
+        begins, ends = self._aside(CHECKPOINT, phase="checkpoint")
+        for owner in (self._torch, sys.modules["torch.serialization"]):
+            self._replace("checkpoint", owner, "save", begins, ends)
+        tensors = TorchImport(
+            lambda: self._part("checkpoint", self._install_safetensors), "safetensors.torch"
+        )
+        self._undo.append(tensors.forget)
+        tensors.watch()
+
+    def _install_safetensors(self) -> None:
+        """Replace what ``save_file`` and ``save`` call, not them.
+
+        Others have these under names of their own by now (``from safetensors.torch import
+        save_file``).
+        """
+        module: Any = sys.modules["safetensors.torch"]
+        begins, ends = self._aside(CHECKPOINT, phase="checkpoint")
+        prepares = next((n for n in ("_flatten_as_ptr", "_flatten") if hasattr(module, n)), None)
+        under_way: list[bool] = []
+
+        def prepare(args: Any, kwargs: Any) -> None:
+            if self._phases.here() and _is_saved(vars(module)):
+                under_way.append(True)
+                begins(args, kwargs)
+
+        def prepared(args: Any, kwargs: Any, result: Any) -> None:
+            if result is FAILED:
+                written(args, kwargs, result)
+
+        def write(args: Any, kwargs: Any) -> None:
+            if self._phases.here() and not under_way:
+                under_way.append(True)
+                begins(args, kwargs)
+
+        def written(args: Any, kwargs: Any, result: Any) -> None:
+            if self._phases.here() and under_way:
+                under_way.clear()
+                ends(args, kwargs, result)
+
+        if prepares is not None:
+            self._replace("checkpoint", module, prepares, prepare, prepared)
+        for name in ("serialize_file", "serialize"):
+            self._replace("checkpoint", module, name, write, written)
+
+    def _install_copies(self) -> None:
+        tensor = self._torch.Tensor
+        self._replace("copies", tensor, "cuda", *self._aside(H2D, _is_outside))
+        self._replace("copies", tensor, "to", *self._aside(H2D, _goes_to_gpu))
+
+    def _aside(
+        self,
+        section: Any,
+        wanted: Callable[[Any, Any], bool] | None = None,
+        phase: str = "",
+    ) -> tuple[Before, After]:
+        """Return what opens and closes a section beside the phases of a step.
+
+        ``phase``: of the run, entered and left with it.
+        """
+        phases, profiler = self._phases, self._phases.profiler
+        # Of each call under way: whether it is aside, and has the section.
+        calls: list[tuple[bool, bool]] = []
+
+        def begins(args: Any, kwargs: Any) -> None:
+            if phases.here():
+                aside = (wanted is None or wanted(args, kwargs)) and phases.aside()
+                if aside and phase:
+                    profiler.enter_phase(phase)
+                calls.append((aside, aside and section.enter_phase()))
+
+        def ends(args: Any, kwargs: Any, result: Any) -> None:
+            aside, opened = calls.pop() if phases.here() and calls else (False, False)
+            if opened:
+                section.__exit__(*(sys.exc_info() if result is FAILED else (None, None, None)))
+            if aside:
+                if phase:
+                    profiler.leave_phase(phase)
+                phases.aside_ends()
+
+        return begins, ends
+
+
+def _is_within_its_step(optimizer: Any) -> bool:
+    """Whether torch's wrapper of ``step`` runs twice for it: a subclass called its base's.
+
+    Looked for only while it is known to step, as one whose step raised is as well.
+    """
+    wrappers = 0
+    module = vars(sys.modules["torch.optim.optimizer"])
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and wrappers < 2:
+        if frame.f_globals is module and frame.f_code.co_varnames[:1] == ("args",):
+            args = frame.f_locals["args"]
+            wrappers += isinstance(args, tuple) and len(args) > 0 and args[0] is optimizer
+        frame = frame.f_back
+    return wrappers == 2
+
+
+def _is_saved(names: dict[str, Any]) -> bool:
+    """Whether the innermost function of the module with these globals goes on to save."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and frame.f_globals is not names:
+        frame = frame.f_back
+    return frame is not None and frame.f_code.co_name in ("save", "save_file")
+
+
+def _is_outside(args: Any, kwargs: Any) -> bool:
+    return not args[0].is_cuda
+
+
+def _goes_to_gpu(args: Any, kwargs: Any) -> bool:
+    if args[0].is_cuda:
+        return False
+    target = kwargs.get("device", args[1] if len(args) > 1 else kwargs.get("other"))
+    target = getattr(target, "device", target)  # of to(other)
+    return isinstance(target, int) or str(target).startswith("cuda")
+
+
+def compiling_test(torch: Any) -> Callable[[], bool]:
+    """Return ``torch.compiler.is_compiling``, or what says no where there is none."""
+    compiler = getattr(torch, "compiler", None)
+    return getattr(compiler, "is_compiling", None) or (lambda: False)

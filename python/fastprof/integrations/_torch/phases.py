@@ -1,0 +1,480 @@
+"""Which automatic section is open, from what the hooks on torch tell.
+
+Phases lie side by side, never inside each other.  ``forward`` is the calls of outermost
+modules until backward begins, one sample for all of them: it is closed at each return and
+opened again by the next call.  A loss that is computed by functions follows the last of
+them, so ``forward`` stays open there where backward came next, with nothing else that is
+seen here between, the last time that this module returned.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from threading import get_ident
+from typing import TYPE_CHECKING, Any
+
+from fastprof.capture.sections import profile_section
+from fastprof.integrations._torch.models import Models, has_loss
+from fastprof.integrations._torch.owner import claims
+
+if TYPE_CHECKING:
+    from fastprof.session.own_time import OwnTime
+    from fastprof.session.profiler import Profiler
+
+DATA = profile_section("data")
+FORWARD = profile_section("forward")
+BACKWARD = profile_section("backward")
+OPTIMIZER = profile_section("optimizer")
+EVAL = profile_section("eval")
+
+#: Modules of which it is remembered what came after them.
+_REMEMBERED = 1000
+#: Batches that are waited for an optimizer of torch that was made and has not stepped.
+_PATIENCE = 64
+
+
+class Phases:
+    """The state of the training thread; every other thread is ignored.
+
+    Args:
+        profiler: the run.
+        steps: end a step after the optimizer's.
+        graded: whether autograd records (``torch.is_grad_enabled``).
+        optimizers: whether the program has made an optimizer of torch.
+    """
+
+    def __init__(
+        self,
+        profiler: Profiler,
+        steps: bool,
+        graded: Callable[[], bool],
+        optimizers: Callable[[], bool] = lambda: True,
+    ) -> None:
+        #: The run.
+        self.profiler = profiler
+        self._steps = steps
+        self._steps_seen = profiler.steps
+        #: What is done here is fastprof's time.
+        self.own_time: OwnTime = profiler.own_time
+        self._graded = graded
+        self._has_optimizers = optimizers
+        self._thread = get_ident()
+        self.models = Models()
+        #: Called when the batch fetched last turns out to be for training, or evaluation.
+        self.on_training: Callable[[], None] = _nothing
+        self.on_evaluation: Callable[[], None] = _nothing
+        #: False: nothing is opened or closed any more.
+        self.on = True
+        #: A batch is being fetched: whatever runs meanwhile is part of that.
+        self.fetching = False
+        self.evaluating = False
+        #: A batch was fetched, and nothing has shown what for.
+        self.unsure = False
+        self._in_call = False
+        self._ends_with_call = False
+        self._call_graded = False
+        # The module that returned last, by address (its complement where gradients were off),
+        # and for each whether backward came next: 1 yes, 0 not known, -1 something else.
+        self._returned = 0
+        self._next_is_backward: dict[int, int] = {}
+        self._backwards = 0
+        self._backward_opened = False
+        self._optimizers: list[int] = []
+        self._in_closure = False
+        self._stepped: Any = None
+        self._eval_opened = False
+        self._leader: weakref.ref[Any] | None = None
+        self._others: weakref.WeakSet[Any] = weakref.WeakSet()
+        # Where steps end if no optimizer of torch steps.
+        self._optimized = False
+        self._unstepped = 0
+        self._backward_since = False
+        self._fetched = False
+        # Backwards since an evaluation without a loader.
+        self._trained_since: int | None = None
+        self._in_setup = True
+        self._outside = False
+        # The last fetch ended that; or work on a batch that had been read ahead.
+        self._was_outside = False
+        self._outside_after_step = False
+        # Since the last fetch one such batch was worked on.
+        self._was_ahead = False
+        #: Calls of outermost modules so far.
+        self.calls = 0
+
+    def here(self) -> bool:
+        """Whether this is the training thread, and the hooks are in charge of it."""
+        return self.on and not claims and get_ident() == self._thread
+
+    @property
+    def idle(self) -> bool:
+        """Whether neither a module, backward, an optimizer nor a fetch is running."""
+        return not (self._in_call or self._backwards or self._optimizers or self.fetching)
+
+    # -- forward
+
+    def module_begins(self, module: Any) -> bool:
+        """A module is called; whether :meth:`module_ends` is to be told."""
+        if not self.here() or self._in_call or self._backwards or self.fetching:
+            return False
+        if self._optimizers and not self._in_closure:
+            return False
+        if DATA.phase_is_open():  # a batch is fetched by Profiler.loader
+            return False
+        if self._returned:
+            self._came_next(backward=False)
+        graded = self._graded()
+        if graded:
+            if self.evaluating or self._outside or not self._fetched:
+                self._trains(module)
+            models = self.models
+            if not models.called_already and not self.evaluating:
+                trained = models.trained
+                same_mode = module.training == models.trained_mode
+                if same_mode and trained is not None and trained() is module:
+                    models.called_already = True
+                else:
+                    models.called(module)
+        else:
+            self._runs_without_gradients(module)
+        fresh = not FORWARD.resume() and FORWARD.enter_phase()
+        if fresh:
+            FORWARD.leave_later()
+        self._in_call = True
+        self.calls += 1
+        self._call_graded = graded
+        self._ends_with_call = self.evaluating or (fresh and not graded)
+        return True
+
+    def _trains(self, module: Any) -> None:
+        if self.evaluating:
+            if not module.training or not self.models.is_trained(module):
+                return
+            self.end_evaluation()
+        if self._outside:
+            self._interrupt_outside()
+        if not self._fetched and self._backward_since:
+            self._backward_since = False
+            if not self._optimized:
+                self._end_of_batch()
+
+    def _runs_without_gradients(self, module: Any) -> None:
+        self.models.called_without_gradients(module)
+        if module.training or not self.models.would_be_evaluated(module):
+            return
+        if self.evaluating or self._evaluate_without_loader():
+            self.on_evaluation()
+
+    def module_ends(self, module: Any, output: Any = None) -> None:
+        """That module has returned ``output``, or raised."""
+        self._in_call = False
+        if not self.here():
+            return
+        if self._ends_with_call:
+            FORWARD.leave_now()
+            return
+        if not has_loss(output):
+            # A teacher or a target, called without gradients, is followed by the loss, too.
+            self._returned = id(module) if self._call_graded else ~id(module)
+            if self._next_is_backward.get(self._returned, 0) > 0:
+                return
+        FORWARD.park()
+
+    def _came_next(self, *, backward: bool) -> None:
+        """What followed the return of a module."""
+        module, self._returned = self._returned, 0
+        if not module:
+            return
+        known = self._next_is_backward
+        if len(known) >= _REMEMBERED:
+            known.clear()
+        known[module] = min(known.get(module, 0) + 1, 1) if backward else -1
+
+    # -- backward
+
+    def backward_begins(self) -> None:
+        """Autograd is about to run; may be inside itself, or inside a module."""
+        if not self.here():
+            return
+        self._backwards += 1
+        if self._backwards > 1 or self._in_call or self.fetching:
+            return
+        if self._next_is_backward.get(self._returned) != 1:
+            self._came_next(backward=True)
+        self._returned = 0
+        if self.unsure:
+            self.unsure = False
+            self.on_training()
+        if self.evaluating:
+            self.end_evaluation()
+        if not self._in_closure:
+            self._optimizers.clear()
+        if self.models.changes:
+            self.models.backward()
+        else:
+            self.models.called_already = False
+        self._backward_since = True
+        self._was_outside = False
+        if self._trained_since is not None:
+            self._trained_since += 1
+        if self._in_setup:
+            self._enter_steps()
+        elif self._outside:
+            self._interrupt_outside()
+        self._backward_opened = BACKWARD.enter_phase()
+
+    def backward_ends(self, *exc_info: Any) -> None:
+        """Autograd has returned or raised."""
+        if not self.here() or not self._backwards:
+            return
+        self._backwards -= 1
+        if not self._backwards and self._backward_opened:
+            self._backward_opened = False
+            BACKWARD.__exit__(*(exc_info or (None, None, None)))
+
+    # -- optimizer
+
+    def steps_already(self, who: object) -> bool:
+        """Whether a step of ``who`` has begun and not ended, or raised."""
+        return id(who) in self._optimizers
+
+    def optimizer_begins(self, who: object, *, closure: bool = False) -> None:
+        """``who`` is about to step.  With a closure the section begins when that has run."""
+        if not self.here():
+            return
+        if self.steps_already(who):  # its last step raised
+            self._optimizers.clear()
+        self._optimizers.append(id(who))
+        if len(self._optimizers) == 1:
+            self._in_call = False
+            self._returned = 0
+            self.end_evaluation()
+            FORWARD.leave_now()
+            if self._outside:
+                self._interrupt_outside()
+            if not closure:
+                self._open_optimizer()
+
+    def closure_begins(self) -> None:
+        """The optimizer calls its closure: forward and backward, not optimizer."""
+        if self.here():
+            OPTIMIZER.leave_now()
+            self._in_closure = True
+
+    def closure_ends(self) -> None:
+        """The closure has returned or raised."""
+        self._in_closure = False
+        if self.here():
+            self._returned = 0
+            FORWARD.leave_now()
+            self._open_optimizer()
+
+    def optimizer_ends(self, who: object, *, stepped: Any = None) -> None:
+        """``who`` has stepped; ``stepped`` is the optimizer, if it did not merely try."""
+        if not self.here() or not self.steps_already(who):
+            return
+        del self._optimizers[self._optimizers.index(id(who)) :]
+        if stepped is not None:
+            self._stepped = stepped
+        if self._optimizers:
+            return
+        OPTIMIZER.leave_now()
+        stepped, self._stepped = self._stepped, None
+        if stepped is not None:
+            self._optimized = True
+            if self._ends_step(stepped):
+                self._step()
+
+    @staticmethod
+    def _open_optimizer() -> None:
+        if OPTIMIZER.enter_phase():
+            # A step that raises is over when something else begins.
+            OPTIMIZER.leave_later()
+
+    def _ends_step(self, optimizer: Any) -> bool:
+        """Whether its step is the boundary: with several optimizers, one per round.
+
+        It is that of the optimizer that came first; another one takes its place by
+        stepping twice while that one does not.
+        """
+        leader = None if self._leader is None else self._leader()
+        if leader is None or optimizer in self._others:
+            self._leader = weakref.ref(optimizer)
+        elif optimizer is not leader:
+            self._others.add(optimizer)
+            return False
+        self._others.clear()
+        return True
+
+    def _step(self) -> None:
+        # A program that ends steps itself has the say.
+        if self._steps and self.profiler.steps == self._steps_seen:
+            self._steps_seen = self.profiler.step()
+            self.own_time.steps += 1
+        if self._outside_after_step:
+            self._outside_after_step = False
+            self._enter_outside()
+
+    def _end_of_batch(self) -> None:
+        """The next batch begins after a backward: a step, if no optimizer of torch steps."""
+        self._unstepped += 1
+        if self._unstepped > _PATIENCE or not self._has_optimizers():
+            FORWARD.leave_now()
+            self._step()
+
+    # -- data and evaluation
+
+    def is_graded(self) -> bool:
+        """Whether gradients are on."""
+        return self._graded()
+
+    def start_begins(self, validates: bool) -> None:
+        """An iterator over batches is about to be made."""
+        FORWARD.leave_now()
+        self._in_call = False
+        self._returned = 0
+        self._optimizers.clear()
+        if validates:
+            self.begin_evaluation()
+        else:
+            self.end_evaluation()
+
+    def fetch_begins(self, validates: bool) -> None:
+        """A batch is about to be fetched."""
+        if self._returned:
+            self._came_next(backward=False)
+        self._in_call = False
+        self._optimizers.clear()
+        if validates:
+            self.begin_evaluation()
+            return
+        if self.evaluating:
+            self.end_evaluation()
+        self._fetched = True
+        self._outside_after_step = self._was_ahead = False
+        if self._backward_since:
+            self._backward_since = False
+            if not self._optimized:
+                self._end_of_batch()
+        self._was_outside = self._outside
+        if self._in_setup or self._outside:
+            self._enter_steps()
+
+    def model_evals(self, module: Any) -> None:
+        """``module.eval()`` is called."""
+        if self.evaluating or not self.here() or not self.idle:
+            return
+        if self.models.would_be_evaluated(module) and self._evaluate_without_loader():
+            self.on_evaluation()
+
+    def model_trains(self, module: Any) -> None:
+        """``module.train()`` is called."""
+        if self.evaluating and self.here() and self.idle and self.models.is_trained(module):
+            self.end_evaluation()
+
+    def _evaluate_without_loader(self) -> bool:
+        """Begin an evaluation that the model's mode tells of; whether it is one."""
+        # An agent that chooses each action in evaluation mode is training.
+        if self._trained_since is not None and self._trained_since < 2:
+            self._trained_since = 0
+            return False
+        self.begin_evaluation()
+        return True
+
+    def begin_evaluation(self) -> None:
+        """An evaluation begins, unless one is under way."""
+        if not self.evaluating:
+            FORWARD.leave_now()
+            self.evaluating = True
+            if self._was_outside:  # its first batch was taken for one of the next epoch
+                self._was_outside = False
+                self._enter_outside()
+            self.profiler.validation_begins()
+            self._eval_opened = EVAL.enter_phase()
+
+    def end_evaluation(self) -> None:
+        """The evaluation is over, if there is one."""
+        if self.evaluating:
+            self._close_evaluation()
+            self._trained_since = 0
+            self.profiler.validation_ends()
+            self.profiler.leave_validation()
+
+    def _close_evaluation(self) -> None:
+        FORWARD.leave_now()
+        self.evaluating = False
+        if self._eval_opened:
+            self._eval_opened = False
+            EVAL.__exit__(None, None, None)
+
+    # -- phases of the run
+
+    def epoch_ends(self) -> None:
+        """A loader of training batches is exhausted."""
+        if not self.here():
+            return
+        self.end_evaluation()
+        FORWARD.leave_now()
+        if not self._outside:
+            self._enter_outside()
+
+    def _enter_outside(self) -> None:
+        self._outside = True
+        self.profiler.enter_phase("outside")
+
+    def _leave_outside(self) -> None:
+        self._outside = False
+        self.profiler.leave_phase("outside")
+
+    def _interrupt_outside(self) -> None:
+        """A batch is worked on whose loader was exhausted: it had been read ahead."""
+        FORWARD.leave_now()
+        self._leave_outside()
+        # One batch is: more than that is a loop over batches that no loader delivers.
+        self._outside_after_step = not self._was_ahead
+        self._was_ahead = True
+
+    def _enter_steps(self) -> None:
+        FORWARD.leave_now()  # a sample is of one phase of the run
+        if self._outside:
+            self._leave_outside()
+        if self._in_setup:
+            self._in_setup = False
+            self.profiler.leave_phase("setup")
+
+    # -- the rest
+
+    def aside(self) -> bool:
+        """Something that is no phase begins; whether it gets a section of its own."""
+        if not self.here() or not self.idle:
+            return False
+        FORWARD.park()
+        return True
+
+    def aside_ends(self) -> None:
+        """It is over: what it interrupted goes on."""
+        if self._next_is_backward.get(self._returned, 0) > 0:
+            FORWARD.resume()
+
+    def hand_back(self) -> None:
+        """The hooks are going, the run is not: what follows is in steps again."""
+        if self.here():
+            self.end_evaluation()
+            if self._outside:
+                self._leave_outside()
+
+    def close(self) -> None:
+        """The hooks are going: close what is open."""
+        if self.on and get_ident() == self._thread:
+            self.on = False
+            FORWARD.leave_now()
+            OPTIMIZER.leave_now()
+            if self._backward_opened:
+                BACKWARD.__exit__(None, None, None)
+            self._close_evaluation()
+        self.on = False
+
+
+def _nothing() -> None:
+    pass

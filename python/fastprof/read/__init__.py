@@ -1,0 +1,1 @@
+"""Saved runs: found, read and joined, with limits on what is read."""

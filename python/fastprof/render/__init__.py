@@ -1,0 +1,1 @@
+"""A report as text, on a terminal, as Markdown and as a page."""

@@ -1,0 +1,207 @@
+"""Which output formats there are, and where their writers live.
+
+The table names the writers' modules; one is loaded only when its format is asked for.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import io
+import os
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
+
+from fastprof.errors import UnknownFormatError
+
+if TYPE_CHECKING:
+    from fastprof.report.findings import Examination, Finding
+    from fastprof.report.model import Report
+    from fastprof.report.ranks import RankReport
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """An output format: ``write(report, stream)`` of ``module`` makes it."""
+
+    name: str
+    suffixes: tuple[str, ...]
+    module: str
+    binary: bool = False
+
+
+#: A longer suffix stands before a shorter one that it ends in.
+FORMATS = (
+    Format("speedscope-gpu", (".gpu.speedscope.json",), "fastprof.export.speedscope_gpu"),
+    Format("speedscope", (".speedscope.json",), "fastprof.export.speedscope"),
+    Format(
+        "trace-gz",
+        (".trace.json.gz", "_trace.json.gz"),
+        "fastprof.export.trace.gz",
+        binary=True,
+    ),
+    Format("trace", (".trace.json", "_trace.json"), "fastprof.export.trace.write"),
+    Format("fprof", (".fprof",), "fastprof.read.fprof", binary=True),
+    Format("pstats", (".stats", ".prof", ".pstats"), "fastprof.export.pstats_", binary=True),
+    Format("json", (".json",), "fastprof.export.json_"),
+    Format("text", (".txt",), "fastprof.render.text"),
+    Format("html", (".html", ".htm"), "fastprof.render.html"),
+    Format("collapsed-gpu", (".gpu.collapsed", ".gpu.folded"), "fastprof.export.collapsed_gpu"),
+    Format("collapsed", (".collapsed", ".folded"), "fastprof.export.collapsed"),
+    Format("callgrind", (".callgrind",), "fastprof.export.callgrind"),
+    Format("csv", (".csv",), "fastprof.export.csv_"),
+    Format("markdown", (".md",), "fastprof.render.markdown"),
+)
+
+
+def format_of(path: str | os.PathLike[str]) -> Format:
+    """Return the format that a path's suffix names (case does not matter).
+
+    Raises:
+        UnknownFormatError: none has that suffix.
+    """
+    name = Path(path).name
+    for item in FORMATS:
+        if name.lower().endswith(item.suffixes):
+            return item
+    known = [suffix for item in FORMATS for suffix in item.suffixes]
+    hint = _nearest(Path(name).suffix.lower(), known)
+    raise UnknownFormatError(
+        f"cannot tell the format of {name!r:.120}{hint}; use one of: {' '.join(known)}"
+    )
+
+
+def _nearest(word: str, known: list[str]) -> str:
+    found = difflib.get_close_matches(word[:200], known, n=1)
+    return f"; did you mean {found[0]}?" if found else ""
+
+
+def format_named(name: str) -> Format:
+    """Return the format called ``name``.
+
+    Raises:
+        UnknownFormatError: there is none.
+    """
+    for item in FORMATS:
+        if item.name == name:
+            return item
+    known = ", ".join(item.name for item in FORMATS)
+    raise UnknownFormatError(f"no output format {name!r:.80}; there are: {known}")
+
+
+def render(report: Report, name: str, **limits: float) -> str:
+    """Return a report in the text format called ``name``; ``limits`` are of its writer."""
+    stream = io.StringIO()
+    _module(format_named(name).module).write(report, stream, **limits)
+    return stream.getvalue()
+
+
+def render_csv(report: Report, table: str) -> str:
+    """Return one table of a report as CSV."""
+    stream = io.StringIO()
+    _module(format_named("csv").module).write(report, stream, table=table)
+    return stream.getvalue()
+
+
+def render_notebook(report: Report) -> str:
+    """Return a report as a notebook shows it."""
+    stream = io.StringIO()
+    _module("fastprof.render.notebook").write(report, stream)
+    return stream.getvalue()
+
+
+def examine_ranks(report: RankReport) -> Finding | None:
+    """Return what the rule about ranks says; see :attr:`RankReport.finding`."""
+    found: Finding | None = _module("fastprof.findings.rules.ranks").rank_finding(report)
+    return found
+
+
+def render_ranks(report: RankReport, name: str) -> str:
+    """Return several ranks as ``"text"``, ``"json"`` or ``"markdown"``."""
+    stream = io.StringIO()
+    getattr(_module("fastprof.render.ranks"), f"write_{name}")(report, stream)
+    return stream.getvalue()
+
+
+#: Suffixes of files about several ranks.
+RANK_FORMATS = {".txt": "text", ".json": "json", ".md": "markdown"}
+
+
+def save_ranks(report: RankReport, path: str | os.PathLike[str]) -> None:
+    """Write several ranks to a file; see :meth:`RankReport.save`."""
+    from fastprof.fileio import atomic_write, resolve_output
+
+    text = render_ranks(report, rank_format_of(path))
+    with atomic_write(resolve_output(path)) as stream:
+        stream.write(text.encode("utf-8"))
+
+
+def rank_format_of(path: str | os.PathLike[str]) -> str:
+    """Return the format of several ranks that a path's suffix names.
+
+    Raises:
+        UnknownFormatError: none has that suffix.
+    """
+    name = Path(path).name
+    # The whole suffix: x.trace.json is no report of ranks, and nothing else reads one.
+    found = next((f.name for f in FORMATS if name.lower().endswith(f.suffixes)), None)
+    if found is None or found not in RANK_FORMATS.values():
+        known = " ".join(RANK_FORMATS)
+        raise UnknownFormatError(f"cannot tell the format of {name!r:.120}; use one of: {known}")
+    return found
+
+
+def frame(report: Report, table: str) -> Any:
+    """Return one table of a report as a pandas ``DataFrame``."""
+    return _module("fastprof.export.pandas_").frame(report, table)
+
+
+def save(report: Report, path: str | os.PathLike[str]) -> None:
+    """Write a report to a file; see :meth:`Report.save`."""
+    from fastprof.fileio import atomic_write, resolve_output
+
+    item = format_of(path)
+    with atomic_write(resolve_output(path)) as stream:
+        write(report, item, stream)
+
+
+def write(report: Report, item: Format, stream: BinaryIO, **limits: float) -> None:
+    """Write a report in a format to a binary stream, which stays open.
+
+    ``limits`` are of the format's writer.
+    """
+    exporter = _module(item.module)
+    if item.binary:
+        exporter.write(report, stream, **limits)
+        return
+    text = io.TextIOWrapper(stream, encoding="utf-8", newline="\n")
+    try:
+        exporter.write(report, text, **limits)
+        text.flush()
+    finally:
+        with suppress(OSError):  # detaching flushes what failed to be written
+            text.detach()
+
+
+def render_screen(report: Report) -> str:
+    """Return what a report says on one screen."""
+    stream = io.StringIO()
+    _module("fastprof.render.screen").write(report, stream)
+    return stream.getvalue()
+
+
+def show(report: Report, stream: TextIO | None, *, full: bool) -> None:
+    """Draw a report on a terminal or write it as text; see :meth:`Report.show`."""
+    _module("fastprof.render.terminal").show(report, stream, full=full)
+
+
+def examine(report: Report) -> Examination:
+    """Return what the rules say of a report; see :attr:`Report.examination`."""
+    found: Examination = _module("fastprof.findings.examine").examine(report)
+    return found
+
+
+def _module(name: str) -> Any:
+    return importlib.import_module(name)

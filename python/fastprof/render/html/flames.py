@@ -1,0 +1,242 @@
+"""Flame graphs of a page: calling-context trees as columns, in the order they are drawn.
+
+A row is a context; ``up`` is how many rows before it the one around it stands (0: none,
+it is the root).  Contexts inside the same one stand most time first.  What took no time
+cannot be seen and is left out; beyond the limit the smallest contexts of each context
+become one row of frame 0, with their time.  Where fastprof's code calls fastprof's code
+they are one context.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any
+
+from fastprof.export.gpu_stacks import gpu_stacks
+from fastprof.render.html.functions import function_numbers, shown_name
+from fastprof.render.html.run_phases import PhaseView
+from fastprof.render.html.strings import Strings
+from fastprof.report.correct import correct
+from fastprof.report.flat import child_links, subtree_sums
+from fastprof.report.gpu import measured
+from fastprof.report.model import Report
+from fastprof.report.origin import is_own, is_users
+from fastprof.snapshot import Key, NodeTable, ThreadTree
+
+SMALL = "(smaller contexts)"
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """One graph before it is cut: ``weight`` is each context's own, ``calls`` may be empty."""
+
+    title: str
+    kind: str
+    parent: list[int]
+    frame: list[int]
+    weight: list[int]
+    calls: list[int]
+
+
+class Frames:
+    """What contexts are called, as columns; frame 0 stands for those too small to draw.
+
+    A function of the function table needs no name here: row ``i`` of that of the graph's
+    phase is frame ``-1 - i``.
+    """
+
+    def __init__(self, strings: Strings) -> None:
+        self._strings = strings
+        self._numbers: dict[tuple[str, str, str, int], int] = {}
+        self._users: set[int] = set()
+        self.number(SMALL, "small")
+
+    def number(self, name: str, kind: str, file: str = "", line: int = 0) -> int:
+        """Return the number of a frame."""
+        return self._numbers.setdefault((name, kind, file, line), len(self._numbers))
+
+    def of_key(self, key: Key) -> int:
+        """Return the number of a key's frame."""
+        number = self.number(shown_name(key), key.kind, key.file, key.line)
+        if is_users(key):
+            self._users.add(number)
+        return number
+
+    def columns(self) -> dict[str, list[int]]:
+        """Return ``name``, ``kind``, ``file``, ``line``, and who is of the program: ``users``."""
+        number = self._strings.number
+        return {
+            "name": [number(row[0]) for row in self._numbers],
+            "kind": [number(row[1]) for row in self._numbers],
+            "file": [number(row[2]) for row in self._numbers],
+            "line": [row[3] for row in self._numbers],
+            "users": sorted(self._users),
+        }
+
+
+def flame_columns(views: Sequence[PhaseView], strings: Strings) -> dict[str, Any] | None:
+    """Return the frames and the graphs of phases; None if there are no contexts.
+
+    ``phase`` of a graph is the number of its view.
+    """
+    frames = Frames(strings)
+    graphs = []
+    for phase, view in enumerate(views):
+        if not view.report.has_tree:
+            continue
+        trees = [*_time_trees(view, frames), *_gpu_trees(view.report, frames)]
+        sums = [subtree_sums(tree.parent, tree.weight) for tree in trees]
+        least = _least(sums, view.limits.contexts)
+        graphs += [
+            _graph(tree, inclusive, least) | {"phase": phase}
+            for tree, inclusive in zip(trees, sums, strict=True)
+            if inclusive[0]
+        ]
+    return {"frames": frames.columns(), "graphs": graphs} if graphs else None
+
+
+def _time_trees(view: PhaseView, frames: Frames) -> list[Tree]:
+    report, snapshot = view.report, view.report.view
+    functions = function_numbers(report.functions, snapshot.keys, view.limits)
+    numbers = [
+        frames.of_key(key) if function < 0 else -1 - function
+        for key, function in zip(snapshot.keys, functions, strict=True)
+    ]
+    own = {number for number, key in zip(numbers, snapshot.keys, strict=True) if is_own(key)}
+    workers = replace(snapshot, threads=snapshot.worker_threads, sections=(), gpu=None)
+    trees = []
+    for of, kind in ((snapshot, "time"), (workers, "workers")):
+        columns = correct(of, enabled=report.overhead.corrected).self_ns
+        for thread, weight in zip(of.threads, columns, strict=True):
+            title = _thread_name(thread)
+            frame = [numbers[key] for key in thread.nodes.key]
+            frame[0] = frames.number(title, "root")
+            trees.append(_merged(title, kind, thread.nodes, frame, weight, own))
+    return trees
+
+
+def _merged(
+    title: str,
+    kind: str,
+    nodes: NodeTable,
+    frame: Sequence[int],
+    weight: Sequence[int],
+    own: Collection[int],
+) -> Tree:
+    """Make a tree in which contexts with one frame in one place are one.
+
+    Phases of the run have such contexts each; and an ``own`` frame in an own frame is no
+    context but the one it is in.
+    """
+    tree = Tree(title, kind, [-1], [frame[0]], [weight[0]], [nodes.calls[0]])
+    known: dict[tuple[int, int], int] = {}
+    at = [0] * len(nodes)
+    columns = zip(nodes.parent, frame, weight, nodes.calls, strict=True)
+    for i, (above, of, ns, calls) in islice(enumerate(columns), 1, None):
+        above = at[above]
+        if of in own and tree.frame[above] in own:
+            at[i] = above
+            tree.weight[above] += ns
+            continue
+        place = at[i] = known.setdefault((above, of), len(tree.frame))
+        if place == len(tree.frame):
+            tree.parent.append(above)
+            tree.frame.append(of)
+            tree.weight.append(0)
+            tree.calls.append(0)
+        tree.weight[place] += ns
+        tree.calls[place] += calls
+    return tree
+
+
+def _thread_name(tree: ThreadTree) -> str:
+    name = tree.name or f"thread {tree.ident}"
+    return name + (" (ended)" if tree.ended and "ended" not in name else "")
+
+
+def _gpu_trees(report: Report, frames: Frames) -> list[Tree]:
+    """One tree per thread that launched work, by GPU time."""
+    if measured(report.view) is None:
+        return []
+    found: dict[str, _Trie] = {}
+    for labels, ns in gpu_stacks(report, "a flame graph by GPU time"):
+        found.setdefault(labels[0], _Trie(frames)).add(labels, ns)
+    return [
+        Tree(name, "gpu", trie.parent, trie.frame, trie.weight, []) for name, trie in found.items()
+    ]
+
+
+class _Trie:
+    """Stacks put together into a tree."""
+
+    def __init__(self, frames: Frames) -> None:
+        self._frames = frames
+        self._places: dict[tuple[int, str], int] = {}
+        self.parent: list[int] = []
+        self.frame: list[int] = []
+        self.weight: list[int] = []
+
+    def add(self, labels: Sequence[str], ns: int) -> None:
+        place = -1
+        for i, label in enumerate(labels):
+            above, place = place, self._places.setdefault((place, label), len(self.parent))
+            if place == len(self.parent):
+                kind = "root" if i == 0 else "kernel" if i == len(labels) - 1 else "place"
+                self.parent.append(above)
+                self.frame.append(self._frames.number(label, kind))
+                self.weight.append(0)
+        self.weight[place] += ns
+
+
+def _least(sums: Sequence[Sequence[int]], limit: int) -> int:
+    """Return the inclusive weight below which contexts are too small to be kept."""
+    weights = [ns for column in sums for ns in column if ns > 0]
+    if len(weights) <= limit:
+        return 1
+    # One more would be too many: only those above the first that does not fit.
+    return heapq.nlargest(limit + 1, weights)[-1] + 1
+
+
+def _graph(tree: Tree, inclusive: Sequence[int], least: int) -> dict[str, Any]:
+    # A context never weighs less than one inside it, so what is above one kept is kept.
+    first_child, sibling = child_links(tree.parent)
+    up: list[int] = []
+    frame: list[int] = []
+    weight: list[int] = []
+    calls: list[int] = []
+    small = 0
+
+    def add(above: int, of: int, ns: int, times: int) -> None:
+        up.append(len(up) - above if above >= 0 else 0)
+        frame.append(of)
+        weight.append(ns)
+        calls.append(times)
+
+    todo = [(0, -1, 0, 0)]  # node (-1: the small ones), row above, their time and number
+    while todo:
+        node, above, ns, times = todo.pop()
+        if node < 0:
+            small += times
+            add(above, 0, ns, times)
+            continue
+        here = len(up)
+        add(above, tree.frame[node], tree.weight[node], tree.calls[node] if tree.calls else 0)
+        inside = []
+        left_out = left_out_ns = 0
+        child = first_child[node]
+        while child:
+            if inclusive[child] >= least:
+                inside.append((inclusive[child], child))
+            elif inclusive[child]:
+                left_out += 1
+                left_out_ns += inclusive[child]
+            child = sibling[child]
+        if left_out:
+            todo.append((-1, here, left_out_ns, left_out))
+        inside.sort(key=lambda item: item[0])  # the last one is drawn first
+        todo += [(child, here, 0, 0) for _, child in inside]
+    columns = {"up": up, "frame": frame, "weight": weight, "calls": calls if tree.calls else None}
+    return {"title": frame[0], "kind": tree.kind, "left_out": small, **columns}

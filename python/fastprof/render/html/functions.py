@@ -1,0 +1,119 @@
+"""The function table of a page, and who calls whom, as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fastprof.names import file_name
+from fastprof.render.html.limits import LIMITS, PageLimits
+from fastprof.render.html.sources import key_of
+from fastprof.render.html.strings import Strings
+from fastprof.report.model import EdgeRow, FunctionRow
+from fastprof.report.origin import is_users
+from fastprof.snapshot import Key
+
+#: What one function is, as far as a caller's name can tell.
+_Identity = tuple[str, str, int]
+
+
+def shown_name(key: FunctionRow | Key) -> str:
+    """Return what a page calls a function: that of a module has the file's name."""
+    name = key.qualname or key.name
+    return f"{name} {file_name(key.file)}" if name == "<module>" and key.file else name
+
+
+def function_columns(
+    rows: Sequence[FunctionRow], strings: Strings, limits: PageLimits = LIMITS
+) -> dict[str, Any]:
+    """Return the columns of the function table, most self time first.
+
+    ``total`` is how many functions there are, which may be more than the columns hold;
+    ``self_total`` is the self time of them all.  ``recursive`` lists (row, calls that were
+    not inside another of the same) where that is not all calls.  ``users`` lists the rows
+    that are functions of the program.  Times are milliseconds.
+    """
+    shown = rows[: limits.functions]
+    columns: dict[str, Any] = {
+        "total": len(rows),
+        "self_total": ms(sum(r.self_ms for r in rows)),
+        "name": [strings.number(shown_name(r)) for r in shown],
+        "file": [strings.number(r.file) for r in shown],
+        "line": [r.line for r in shown],
+        "kind": [strings.number(r.kind) for r in shown],
+        "calls": [r.calls for r in shown],
+        "recursive": [
+            [i, r.primitive_calls] for i, r in enumerate(shown) if r.primitive_calls != r.calls
+        ],
+        "users": [i for i, r in enumerate(shown) if is_users(key_of(r))],
+        "self": [ms(r.self_ms) for r in shown],
+        "cum": [ms(r.cum_ms) for r in shown],
+    }
+    if any((r.raw_self_ms, r.raw_cum_ms) != (r.self_ms, r.cum_ms) for r in shown):
+        columns["raw_self"] = [ms(r.raw_self_ms) for r in shown]
+        columns["raw_cum"] = [ms(r.raw_cum_ms) for r in shown]
+    if any(r.resumes for r in shown):
+        columns["resumes"] = [r.resumes for r in shown]
+    if any(r.gpu for r in shown):
+        columns["gpu"] = [ms(r.gpu_ms) for r in shown]
+        columns["kernels"] = [r.kernels for r in shown]
+        columns["blocked"] = [ms(r.blocked_ms) for r in shown]
+    columns["edges"] = _edges(shown, limits)
+    return columns
+
+
+def function_numbers(
+    rows: Sequence[FunctionRow], keys: Sequence[Key], limits: PageLimits = LIMITS
+) -> list[int]:
+    """Return per key the number of its function's row, -1 where it has none."""
+    numbers: dict[tuple[str, _Identity, str], int] = {}
+    for i, row in enumerate(rows[: limits.functions]):
+        numbers.setdefault((row.kind, _identity(row), row.name), i)
+    return [numbers.get((k.kind, _identity(k), k.name), -1) for k in keys]
+
+
+def ms(value: float | None) -> float | None:
+    """Round to a tenth of a microsecond, which is more than tables show."""
+    return None if value is None else round(value, 4)
+
+
+def _identity(row: FunctionRow | EdgeRow | Key) -> _Identity:
+    return row.qualname, row.file, row.line
+
+
+def _edges(rows: Sequence[FunctionRow], limits: PageLimits) -> dict[str, Any]:
+    """Each edge once, in the order of the called functions.
+
+    ``count`` is how many callers each function has; the other columns are by edge.
+    ``left_out`` edges, those with least time, had no room; the last ones left out are those
+    to the main caller of a function.  ``top`` are calls by nobody in the table: those from
+    outside of all functions, and those of callers that were left out.
+    """
+    numbers: dict[_Identity, int] = {}
+    for i, row in enumerate(rows):
+        numbers.setdefault(_identity(row), i)
+    found = [
+        (callee, numbers[_identity(edge)], edge)
+        for callee, row in enumerate(rows)
+        for edge in row.callers
+        if _identity(edge) in numbers
+    ]
+    total = len(found)
+    if total > limits.edges:
+        main = {item[0]: item for item in reversed(found)}  # callers come by time
+        found.sort(key=lambda item: (main[item[0]] is not item, -item[2].cum_ms))
+        del found[limits.edges :]
+        found.sort(key=lambda item: item[0])
+    count = [0] * len(rows)
+    top = [row.calls for row in rows]
+    for callee, _, edge in found:
+        count[callee] += 1
+        top[callee] -= edge.calls
+    return {
+        "left_out": total - len(found),
+        "count": count,
+        "top": [[i, calls] for i, calls in enumerate(top) if calls > 0],
+        "caller": [caller for _, caller, _ in found],
+        "calls": [edge.calls for _, _, edge in found],
+        "cum": [ms(edge.cum_ms) for _, _, edge in found],
+    }

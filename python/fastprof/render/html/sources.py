@@ -1,0 +1,123 @@
+"""Source lines of functions for a page, where the files are still those of the run.
+
+A recording may come from anybody, so a file is read only if it is a Python file that was
+not changed after the run and has a function of that name at that line.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+import stat
+import tokenize
+from collections.abc import Iterable, Sequence
+
+from fastprof.names import printable_name
+from fastprof.render.html.limits import LIMITS, PageLimits
+from fastprof.report.model import FunctionRow
+from fastprof.report.origin import is_users
+from fastprof.snapshot import Key
+
+_SUFFIXES = (".py", ".pyw")
+_MOST_BYTES = 2 << 20
+_LINE = 200
+#: Decorators may stand above ``def``.
+_HEAD = 20
+
+
+def key_of(row: FunctionRow) -> Key:
+    """Return what a row is of."""
+    return Key(row.kind, row.file, row.line, row.name, row.qualname)
+
+
+class Sources:
+    """Reads source lines until the page has no room for more."""
+
+    def __init__(self, until_ns: object, limits: PageLimits = LIMITS) -> None:
+        """Begin.
+
+        Args:
+            until_ns: when the recording ended, in ns since 1970; if that is not an int,
+                nothing is read, for nobody can tell whether a file has changed since.
+            limits: bounds on functions, lines and characters.
+        """
+        self._until_ns = until_ns if isinstance(until_ns, int) else 0
+        self._limits = limits
+        self._room = limits.source_characters
+        self._files: dict[str, list[str]] = {}
+        self._numbers: dict[tuple[str, int, str], int] = {}
+        #: (number of the first line, lines)
+        self.blocks: list[tuple[int, str]] = []
+
+    def of(self, rows: Sequence[FunctionRow]) -> list[tuple[int, int]]:
+        """Return (number of a row, number of its block) for rows of a table."""
+        for i in self._wanted(rows):
+            self._add(rows[i])
+        numbers = ((i, self._numbers.get(_place(row), -1)) for i, row in enumerate(rows))
+        return [(i, number) for i, number in numbers if number >= 0]
+
+    def _wanted(self, rows: Sequence[FunctionRow]) -> Iterable[int]:
+        # The program's own functions first: these can be changed.
+        python = [i for i, row in enumerate(rows) if row.kind == "python" and row.line]
+        users = [i for i in python if is_users(key_of(rows[i]))]
+        users.sort(key=lambda i: -rows[i].cum_ms)
+        both = dict.fromkeys(users[: self._limits.sources])
+        both.update(dict.fromkeys(python[: self._limits.sources]))
+        return both
+
+    def _add(self, row: FunctionRow) -> None:
+        if _place(row) in self._numbers:
+            return
+        text = _text(self._lines(row.file), row.name, row.line, self._limits.source_lines)
+        fits = 0 < len(text) <= self._room
+        self._numbers[_place(row)] = len(self.blocks) if fits else -1
+        if fits:
+            self._room -= len(text)
+            self.blocks.append((row.line, text))
+
+    def _lines(self, path: str) -> list[str]:
+        if path not in self._files:
+            try:
+                self._files[path] = _read(path, self._until_ns)
+            except (OSError, ValueError, SyntaxError):  # of a name or an encoding, too
+                self._files[path] = []
+        return self._files[path]
+
+
+def _read(path: str, until_ns: int) -> list[str]:
+    if not path.endswith(_SUFFIXES) or not os.path.isabs(path):
+        return []
+    found = os.stat(path)
+    fit = stat.S_ISREG(found.st_mode) and found.st_size <= _MOST_BYTES
+    if not fit or found.st_mtime_ns > until_ns:
+        return []
+    with tokenize.open(path) as file:
+        return file.read().splitlines(keepends=True)
+
+
+def _place(row: FunctionRow) -> tuple[str, int, str]:
+    return row.file, row.line, row.name
+
+
+def _text(lines: Sequence[str], name: str, line: int, most: int) -> str:
+    part = list(lines[line - 1 : line - 1 + most])
+    if name.isidentifier():
+        if not re.search(rf"\b(?:def|class)\s+{name}\b", "".join(part[:_HEAD])):
+            return ""
+        part = _function(part)
+    elif name == "<lambda>":
+        if not any("lambda" in text for text in part[:_HEAD]):
+            return ""
+        part = _function(part)
+    elif name != "<module>":
+        part = part[:5]  # a comprehension
+    shown = [printable_name(text.rstrip("\r\n").expandtabs(4), _LINE) for text in part]
+    return "\n".join(shown)
+
+
+def _function(lines: list[str]) -> list[str]:
+    try:
+        return inspect.getblock(lines) or lines[:1]
+    except (SyntaxError, tokenize.TokenError):  # it goes on behind the last of the lines
+        return lines

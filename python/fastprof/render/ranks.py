@@ -1,0 +1,170 @@
+"""The ranks of a job as text, JSON and Markdown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Any, TextIO
+
+from fastprof.names import ascii_name, without_surrogates
+from fastprof.render.markdown import code, pipe_table, sentence
+from fastprof.render.text import table_lines
+from fastprof.report.ranks import SIGNALS, RankReport, RankRow
+from fastprof.tables.cells import Table, number, percent, short
+
+SCHEMA = "fastprof.ranks/1"
+
+#: Rows of the tables in text and in Markdown; JSON has all.
+TEXT_RANKS = 64
+MARKDOWN_RANKS = 16
+_FUNCTIONS = 15
+
+_GIB = 1 << 30
+
+
+def write_text(report: RankReport, stream: TextIO) -> None:
+    """Write plain ASCII text."""
+    stream.write(f"fastprof ranks: {_headline(report)}\n\n")
+    stream.write(f"{_verdict(report)}\n")
+    stream.writelines(f"{line}\n" for line in _finding(report))
+    for table in (_ranks(report, TEXT_RANKS), _sections(report), _functions(report)):
+        if table.rows:
+            stream.write(f"\n{table.title}\n")
+            stream.writelines(f"{line}\n" for line in table_lines(table))
+    if report.notes:
+        stream.write("\nNotes:\n")
+        stream.writelines(f"- {ascii_name(note)}\n" for note in report.notes)
+
+
+def write_markdown(report: RankReport, stream: TextIO) -> None:
+    """Write a summary for a ticket."""
+    stream.write(f"### fastprof ranks: {_headline(report)}\n\n{sentence(_verdict(report), 600)}\n")
+    stream.writelines(f"\n{sentence(line, 600)}\n" for line in _finding(report))
+    for table in (_ranks(report, MARKDOWN_RANKS), _sections(report)):
+        if table.rows:
+            cells = [
+                [code(cell) if i in table.left else cell for i, cell in enumerate(row)]
+                for row in table.rows
+            ]
+            stream.write(f"\n{sentence(table.title)}:\n\n")
+            stream.writelines(f"{line}\n" for line in pipe_table(table.headers, cells))
+    if report.notes:
+        stream.write("\n")
+        stream.writelines(f"- {sentence(note, 400)}\n" for note in report.notes)
+
+
+def write_json(report: RankReport, stream: TextIO) -> None:
+    """Write JSON with the fields and the finding of a ``RankReport``."""
+    fields = asdict(report)
+    if report.straggler is not None:
+        fields["straggler"] |= {"wait_ms": report.straggler.wait_ms, "text": report.straggler.text}
+    finding = report.finding
+    fields["finding"] = None if finding is None else asdict(finding)
+    json.dump(_plain({"schema": SCHEMA, **fields}), stream, allow_nan=False, indent=1)
+    stream.write("\n")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, str):
+        return without_surrogates(value)
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return str(value) if type(value) is int and value > 2**53 else value
+
+
+def _headline(report: RankReport) -> str:
+    of = "" if report.world_size is None else f" of {report.world_size}"
+    hosts = {row.host for row in report.rows if row.host is not None}
+    return f"{len(report.rows)}{of}" + (f" on {len(hosts)} hosts" if len(hosts) > 1 else "")
+
+
+def _verdict(report: RankReport) -> str:
+    text = "No straggler." if report.straggler is None else report.straggler.text
+    if report.imbalance is not None:
+        text += (
+            f" Imbalance of own work: {percent(report.imbalance)} % (most over mean; "
+            f"waiting is told by {SIGNALS[report.signal]})."
+        )
+    return text
+
+
+def _finding(report: RankReport) -> list[str]:
+    finding = report.finding
+    if finding is None:
+        return []
+    line = f"Finding ({finding.severity}): {finding.title} ({finding.threshold})."
+    return [ascii_name(line), f"Fix: {ascii_name(' '.join(finding.fix))}"]
+
+
+def _ranks(report: RankReport, limit: int) -> Table:
+    works: Sequence[float | None] = report.work_ms or [None] * len(report.rows)
+    rows = list(zip(report.rows, works, strict=True))
+    title = "Ranks (ms per step)"
+    if len(rows) > limit:
+        # In their order, but those that matter.
+        rows = sorted(rows, key=lambda pair: -(pair[1] or pair[0].step_ms or 0.0))[:limit]
+        title = f"Ranks (ms per step; {limit} of {len(report.rows)}, most own work first)"
+    headers: tuple[str, ...] = (
+        "rank", "host", "steps", "step", "p95", "own work", "data", "forward", "backward",
+        "optimizer", "communication", "GPU busy %", "GPU compute", "GPU waits per step",
+        "memory GiB",
+    )  # fmt: skip
+    cells = [_rank(row, work) for row, work in rows]
+    # Where no rank's driver told anything these would be empty.
+    for header, of in _HEALTH if any(_told(row) for row in report.rows) else ():
+        headers += (header,)
+        cells = [(*cell, of(row)) for cell, (row, _) in zip(cells, rows, strict=True)]
+    return Table(title, headers, tuple(cells), frozenset({1}))
+
+
+#: Of the hottest, slowest, most throttled GPU of a rank.
+_HEALTH: tuple[tuple[str, Callable[[RankRow], str]], ...] = (
+    ("GPU mean C", lambda row: number(row.gpu_temperature_c, 0)),
+    ("GPU most C", lambda row: number(row.gpu_temperature_max_c, 0)),
+    ("SM clock MHz", lambda row: number(row.gpu_sm_clock_mhz, 0)),
+    ("throttled %", lambda row: percent(row.gpu_throttled)),
+)
+
+
+def _told(row: RankRow) -> bool:
+    figures = (row.gpu_temperature_c, row.gpu_sm_clock_mhz, row.gpu_throttled)
+    return any(figure is not None for figure in figures)
+
+
+def _rank(row: RankRow, work: float | None) -> tuple[str, ...]:
+    memory = None if row.memory_bytes is None else row.memory_bytes / _GIB
+    return (
+        str(row.rank), "n/a" if row.host is None else short(row.host), str(row.steps),
+        number(row.step_ms), number(row.p95_ms), number(work),
+        number(row.section_ms("data", "data_loading")),
+        number(row.section_ms("forward", "forward_pass")),
+        number(row.section_ms("backward", "backward_pass")),
+        number(row.section_ms("optimizer", "optimizer_step")),
+        number(row.communication_ms), percent(row.gpu_utilization), number(row.gpu_compute_ms),
+        number(row.gpu_waits, 1), number(memory, 2),
+    )  # fmt: skip
+
+
+def _sections(report: RankReport) -> Table:
+    rows = tuple(
+        (short(s.name), str(s.ranks), number(s.mean_ms), number(s.min_ms), str(s.min_rank),
+         number(s.max_ms), str(s.max_rank))
+        for s in report.sections
+    )  # fmt: skip
+    headers = ("section", "ranks", "mean", "least", "on rank", "most", "on rank")
+    return Table("Sections over the ranks (ms per step)", headers, rows)
+
+
+def _functions(report: RankReport) -> Table:
+    shown = report.functions[:_FUNCTIONS]
+    rows = tuple(
+        (short(f.qualname), str(f.ranks), str(f.calls), number(f.self_ms), number(f.cum_ms),
+         number(f.max_self_ms), str(f.max_rank))
+        for f in shown
+    )  # fmt: skip
+    headers = ("function", "ranks", "calls", "self ms", "cum ms", "most self ms", "on rank")
+    title = f"Functions of all ranks, most self time first ({len(shown)} of "
+    return Table(f"{title}{len(report.functions)})", headers, rows)

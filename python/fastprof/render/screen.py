@@ -1,0 +1,133 @@
+"""What a run says on one screen: what ran, what to change, where a step goes.
+
+About 35 lines, none wider than asked for.  The rest is in the full text.
+"""
+
+from __future__ import annotations
+
+from typing import TextIO
+
+from fastprof.names import ascii_name, elided
+from fastprof.report.model import Report
+from fastprof.report.notes import has_functions
+from fastprof.report.user_tree import user_tree
+from fastprof.report.waits import without_waits
+from fastprof.tables.cells import duration, number, percent, shortened
+from fastprof.tables.findings import verdict_lines
+from fastprof.tables.gpu import gpu_lines
+from fastprof.tables.layout import PIPED, clipped, table_lines, wrapped
+from fastprof.tables.report import functions_brief, steps_brief
+from fastprof.tables.run_phases import phases_text
+from fastprof.tables.steps import kind_name
+from fastprof.tables.user_tree import per_steps, user_lines
+
+_SECTIONS = 6
+_FUNCTIONS = 7
+_NOTES = 2
+_NO_TREE = "No function of your own took 1 % of the time. The libraries' that took most:"
+#: A kind of time of less than this share of the steps is not named.
+_KIND = 0.01
+#: A phase of the run of less than this share of it is not named.
+_PHASE = 0.005
+
+
+def write(report: Report, stream: TextIO) -> None:
+    """Write the screen at the width of a file or pipe."""
+    stream.writelines(f"{line}\n" for line in screen_lines(report, PIPED))
+
+
+def screen_lines(report: Report, width: int) -> list[str]:
+    """Return the screen as lines of at most ``width`` columns."""
+    blocks = (
+        headline(report, width),
+        verdict_lines(report, width),
+        _steps(report, width),
+        _functions(report, width),
+        _remarks(report, width),
+    )
+    lines: list[str] = []
+    for block in blocks:
+        lines += [*([""] if lines and block else []), *block]
+    return lines
+
+
+def headline(report: Report, width: int) -> list[str]:
+    """Return what ran, how long its steps were and what recording them cost."""
+    meta, steps = report.meta, report.steps
+    parts = []
+    if steps.mean_ms is not None:
+        parts.append(
+            f"{steps.measured} steps of {number(steps.mean_ms)} ms (p50 {number(steps.p50_ms)}, "
+            f"p95 {number(steps.p95_ms)})"
+        )
+    elif steps.count:
+        parts.append(f"{steps.count} steps, all of them warm-up")
+    parts.append(f"{duration(report.wall_ms)} recorded")
+    if report.overhead.steps_share is not None:
+        parts.append(f"overhead {percent(report.overhead.steps_share)} % of a step")
+    elif report.overhead.share is not None:
+        parts.append(f"overhead {percent(report.overhead.share)} %")
+    ranks = meta.get("world_size")
+    if isinstance(ranks, int) and ranks > 1:
+        parts.append(f"rank {meta.get('rank')} of {ranks}")
+    program = elided(ascii_name(str(meta.get("command") or "fastprof"), 1000), 60)
+    return wrapped(f"{program}: {', '.join(parts)}", width, rest="  ")
+
+
+def _steps(report: Report, width: int) -> list[str]:
+    """Where a step goes, by section and by kind of time; then the rest of the run."""
+    lines = []
+    tables = steps_brief(report, _SECTIONS)
+    if tables.rows:
+        drawn = table_lines(tables, width)
+        lines += [drawn[0], *drawn[2:]]
+    lines += _split(report, width)
+    beside = phases_text(report, _PHASE)
+    lines += wrapped(beside, width, rest="  ") if beside else []
+    lines += gpu_lines(report, width)
+    lines += _unprofiled(report, width)
+    return lines
+
+
+def _unprofiled(report: Report, width: int) -> list[str]:
+    step = report.steps.unprofiled
+    if step is None:
+        return []
+    said = (
+        f"Without fastprof the median step takes {duration(step.ms)} "
+        f"(+- {duration(step.error_ms)}); recording adds {percent(step.cost)} %."
+    )
+    return wrapped(said, width, rest="  ")
+
+
+def _split(report: Report, width: int) -> list[str]:
+    kinds = [row for row in report.steps.split if (row.share or 0.0) >= _KIND]
+    if not kinds:
+        return []
+    said = ", ".join(f"{kind_name(row.name)} {percent(row.share)} %" for row in kinds)
+    return wrapped(f"Of a step's time: {said}.", width, rest="  ")
+
+
+def _functions(report: Report, width: int) -> list[str]:
+    if not has_functions(report.snapshot) and report.has_tree:
+        return []
+    lines = user_lines(user_tree(report, _FUNCTIONS), width, per_steps(report), report.phase)
+    if lines:
+        return lines
+    table = functions_brief(without_waits(report).rows, _FUNCTIONS)
+    if not table.rows:
+        return []
+    drawn = table_lines(table, width)
+    head = wrapped(_NO_TREE, width) if report.has_tree else []
+    return [*head, drawn[0], *drawn[2:]]
+
+
+def _remarks(report: Report, width: int) -> list[str]:
+    """What went wrong while recording; notes about what was chosen are in the full text."""
+    lines: list[str] = []
+    for note in report.snapshot.notes[:_NOTES]:
+        lines += clipped(wrapped(f"Note: {shortened(note, 400)}", width, rest="  "), 2)
+    more = len(report.notes) - len(report.snapshot.notes[:_NOTES])
+    if more > 0:
+        lines.append(f"{more} {'more ' if lines else ''}note{'s' * (more > 1)} with --full.")
+    return lines

@@ -1,0 +1,82 @@
+"""A report on a terminal: one screen, or in full with tables that ``rich`` draws."""
+
+from __future__ import annotations
+
+import sys
+from typing import TextIO
+
+from fastprof.render import screen, text
+from fastprof.report.model import Report
+from fastprof.tables.cells import Table
+from fastprof.tables.layout import table_lines, width_of, without_spare, wrapped
+from fastprof.tables.report import FUNCTION_ROWS, all_tables
+
+
+def show(
+    report: Report,
+    stream: TextIO | None = None,
+    *,
+    full: bool = False,
+    functions: int = FUNCTION_ROWS,
+) -> None:
+    """Write the report to ``stream`` (None: ``sys.stdout``), as wide as it is.
+
+    Args:
+        report: what to write.
+        stream: where to.
+        full: all of it; else what fits on one screen.
+        functions: how many functions to list in full; -1 lists all.
+    """
+    stream = sys.stdout if stream is None else stream
+    width = width_of(stream)
+    if not full:
+        stream.writelines(f"{line}\n" for line in screen.screen_lines(report, width))
+    elif not (stream.isatty() and _draw(report, stream, functions, width)):
+        text.write(report, stream, functions=functions, width=width)
+
+
+def _draw(report: Report, stream: TextIO, functions: int, width: int) -> bool:
+    try:
+        from rich.console import Console
+        from rich.table import Table as RichTable
+        from rich.text import Text
+    except ImportError:
+        return False
+    console = Console(file=stream, markup=False, highlight=False, emoji=False, width=width)
+
+    # Text objects, because in a plain string a name such as "[red]" would be markup.
+    def put(lines: list[str]) -> None:
+        for line in lines:
+            console.print(Text(line), soft_wrap=True)
+
+    put(text.head_lines(report, width))
+    for table in all_tables(report, functions):
+        # Two lines around a cell and between cells, and a blank on each side of its text.
+        table = _for_rich(table, width)
+        console.print()
+        if _width(table) > width:
+            # Squeezed columns would cut figures and names; plain lines wrap and lose nothing.
+            put([*wrapped(table.title, width), *table_lines(table, width)])
+            continue
+        drawn = RichTable(title=Text(table.title), title_justify="left")
+        for i, header in enumerate(table.headers):
+            left = i in table.left
+            drawn.add_column(Text(header), justify="left" if left else "right", no_wrap=True)
+        for row in table.rows:
+            drawn.add_row(*(Text(cell) for cell in row))
+        console.print(drawn)
+    put(text.tail_lines(report, width))
+    return True
+
+
+def _for_rich(table: Table, width: int) -> Table:
+    """Return the table without as many spare columns as drawing it takes."""
+    return without_spare(table, width - len(table.headers) - 3)
+
+
+def _width(table: Table) -> int:
+    """Columns that the drawn table needs on a terminal."""
+    cells = [table.headers, *table.rows]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(table.headers))]
+    # One space on each side of a cell and a line between cells and around them.
+    return sum(widths) + 3 * len(widths) + 1

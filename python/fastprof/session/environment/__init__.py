@@ -1,0 +1,1 @@
+"""The process that a run is made in: rank, versions, CPUs, variables."""

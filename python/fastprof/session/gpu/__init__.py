@@ -1,0 +1,1 @@
+"""The GPU layer of a run."""

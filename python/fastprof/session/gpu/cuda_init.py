@@ -1,0 +1,97 @@
+"""Tells when torch initialises CUDA, so that nobody has to keep asking.
+
+torch runs a list of functions right after it has initialised CUDA; one more is put there.
+The list is not made shorter while torch goes through it: the function that follows would be
+left out, and those behind ours seed CUDA's random numbers.
+
+If torch is not imported yet, a finder on ``sys.meta_path`` that finds nothing waits for it:
+it is asked at every import, and torch imports a lot after ``torch.cuda`` is there.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from fastprof.session.patching.finders import remove_finder
+
+
+class CudaInit:
+    """Calls ``told`` when torch has initialised CUDA.
+
+    Args:
+        told: called in the thread that initialises CUDA; must not raise.
+    """
+
+    def __init__(self, told: Callable[[], object]) -> None:
+        self._told = told
+        self._queue: list[Any] | None = None
+        self._watching = False
+        self._entry: tuple[Callable[[], None], list[str]] = (self._initialised, [])
+
+    def watch(self) -> None:
+        """Begin; does nothing the second time."""
+        if not self._watching:
+            self._watching = True
+            if not self._enqueue():
+                sys.meta_path.insert(0, self)
+
+    def forget(self) -> None:
+        """Take back what was put anywhere.
+
+        While torch goes through its list our entry stays there and does nothing; the next
+        call of this takes it out.
+        """
+        self._watching = False
+        remove_finder(self)
+        if self._queue is not None and _remove(self._queue, self._entry):
+            self._queue = None
+
+    def find_spec(self, fullname: str, path: object = None, target: object = None) -> None:
+        """Find nothing; look whether torch is there by now."""
+        # Staying in the list is deliberate: the import system is going through it.
+        if self._watching and self._queue is None:
+            self._enqueue()
+
+    def _enqueue(self) -> bool:
+        if self._queue is not None:  # forgotten while torch went through it
+            return True
+        cuda = sys.modules.get("torch.cuda")
+        # torch's own way to add an entry waits for a lock that an initialisation in
+        # another thread may hold, so it is done by hand, once the list looks as it should.
+        queue = getattr(cuda, "_queued_calls", None)
+        if not isinstance(queue, list) or not queue:
+            return False
+        first = queue[0]
+        if not (isinstance(first, tuple) and len(first) == 2 and callable(first[0])):
+            return False
+        queue.append(self._entry)
+        self._queue = queue
+        return True
+
+    def _initialised(self) -> None:
+        if self._watching:
+            self._told()
+
+
+def _remove(queue: list[Any], entry: object) -> bool:
+    """Take ``entry`` out of torch's list; False if torch may be going through it."""
+    cuda = sys.modules.get("torch.cuda")
+    if getattr(cuda, "_queued_calls", None) is not queue:
+        return True  # nobody goes through this list any more
+    # Held while torch goes through the list, and while a call is added.
+    lock: Any = getattr(cuda, "_initialization_lock", None)
+    if hasattr(getattr(cuda, "_tls", None), "is_initializing"):
+        return False
+    if not hasattr(lock, "acquire") or not lock.acquire(blocking=False):
+        return False
+    try:
+        # By identity: equality of tuples asks the functions of others.
+        for i in range(len(queue)):
+            if queue[i] is entry:
+                del queue[i]
+                break
+    finally:
+        lock.release()
+    return True

@@ -1,0 +1,205 @@
+"""The GPU layer of a run: when it starts, makes way for others, and ends.
+
+The recorder collects in C.  Here is decided when to ask it: initialising CUDA before the
+program does would break the children it forks, so until then the layer waits.  What does
+not work becomes a sentence with its cause and never an exception in the training code.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, Protocol, TypeVar
+
+from fastprof.session.faults import Faults
+from fastprof.session.gpu.cuda_init import CudaInit
+from fastprof.session.gpu.rival_profilers import Conflicts
+
+_T = TypeVar("_T")
+
+OFF, WAITING, ON = "off", "waiting", "on"
+
+#: Longest waits, in seconds: for the records of the end of a run, and before a report.
+STOP_LIMIT_S = 2.0
+FLUSH_LIMIT_S = 0.25
+
+#: The first questions come after 1, 2, 4 ... steps, the others this many steps apart.
+_POLL_EVERY = 64
+
+
+class GpuRecorder(Protocol):
+    """What is asked of the recorder."""
+
+    def gpu_start(
+        self,
+        cupti_paths: Sequence[str],
+        driver_path: str | None,
+        /,
+        *,
+        initialise: bool,
+        tier: str,
+        nvml: str | None,
+    ) -> Mapping[str, Any]: ...
+    def gpu_stop(self, timeout_s: float, /) -> object: ...
+    def gpu_pause(self, why: str, /) -> object: ...
+    def gpu_resume(self) -> object: ...
+    def gpu_flush(self, timeout_s: float, /) -> object: ...
+
+
+class GpuLayer:
+    """Starts and stops the recorder's GPU collection.
+
+    Args:
+        recorder: what collects.
+        wanted: ``"auto"``: once the program uses CUDA; True: now, initialising CUDA if
+            need be; False: never.
+        faults: where failures are told.
+    """
+
+    def __init__(
+        self, recorder: GpuRecorder, wanted: bool | Literal["auto"], faults: Faults
+    ) -> None:
+        self._recorder = recorder
+        self._wanted = wanted
+        self._faults = faults
+        self._conflicts = Conflicts(self._pause, self._resume)
+        self._cuda_init = CudaInit(self.poll)
+        self._asking = threading.Lock()
+        #: ``"off"``, ``"waiting"`` for the program to use CUDA, or ``"on"``.
+        self.state = OFF
+        #: Why it is off or waiting, or what was degraded; empty if there is nothing to say.
+        self.reason = ""
+        #: A tool that has the GPU's records to itself (nsys, ncu); empty if there is none.
+        self.tool = ""
+
+    def start(self) -> None:
+        """Begin to collect, or to wait."""
+        if self._wanted is False:
+            return
+        from fastprof.capture import gpu_find
+
+        self.state = WAITING
+        tool: str | None = self._guard(gpu_find.attached_tool)
+        self.tool = tool or ""
+        if self.tool:
+            self._leave(f"the GPU's activity records belong to {self.tool}")
+        elif self.state == WAITING:
+            self._ask()
+
+    def poll(self) -> None:
+        """Look whether the program has begun to use CUDA, or another profiler."""
+        if self.state == WAITING:
+            self._ask()
+        elif self.state == ON:
+            self._conflicts.install()
+
+    def poll_after(self, step: int) -> int:
+        """Return the step after which to poll next, ``step`` being the number so far."""
+        if self.state == OFF:
+            return sys.maxsize
+        if step < _POLL_EVERY:
+            return max(1, 2 * step)
+        return (step // _POLL_EVERY + 1) * _POLL_EVERY
+
+    def flush(self) -> None:
+        """Have what the GPU has finished counted, as far as that takes no time."""
+        if self.state == ON and not self._conflicts.holder:
+            self._guard(self._recorder.gpu_flush, FLUSH_LIMIT_S)
+
+    def stop(self) -> None:
+        """End collecting; does nothing the second time."""
+        was, self.state = self.state, OFF
+        self._forget()
+        if was == ON:
+            self._guard(self._recorder.gpu_stop, STOP_LIMIT_S)
+
+    def stop_in_child(self) -> None:
+        """End it in a forked child, where CUDA and CUPTI cannot be used."""
+        self.state = OFF
+        self._forget()
+
+    # -- what happens in between -------------------------------------------------
+
+    def _ask(self) -> None:
+        # A thread that initialises CUDA may come while the one that makes steps is at it.
+        if self._asking.acquire(blocking=False):
+            try:
+                self._ask_once()
+            finally:
+                self._asking.release()
+
+    def _ask_once(self) -> None:
+        self._conflicts.install()
+        if self._conflicts.holder:
+            self.reason = f"{self._conflicts.holder} had the GPU's activity records"
+            return
+        answer = self._guard(self._start_recorder)
+        if answer is None:
+            return
+        state, reason = answer
+        if self.state == OFF:  # the run was stopped by another thread meanwhile
+            if state == ON:
+                self._guard(self._recorder.gpu_stop, STOP_LIMIT_S)
+            return
+        self.state, self.reason = state, reason
+        if self.state == WAITING:
+            self._cuda_init.watch()
+        elif self.state == ON:
+            self._cuda_init.forget()
+        else:
+            self._leave(self.reason)
+
+    def _start_recorder(self) -> tuple[str, str]:
+        """Ask the recorder to start; return the state that it is in, and why."""
+        from fastprof.capture import gpu_find
+
+        initialise = self._wanted is True
+        driver = gpu_find.driver_path()
+        paths = gpu_find.cupti_paths(driver, initialise=initialise)
+        answer = self._recorder.gpu_start(
+            paths, driver, initialise=initialise, tier="auto", nvml=gpu_find.nvml_path()
+        )
+        return str(answer["state"]), str(answer["reason"])
+
+    def _pause(self, why: str) -> None:
+        if self.state == ON:
+            self._guard(self._recorder.gpu_pause, why)
+
+    def _resume(self) -> None:
+        if self.state == ON and os.environ.get("TEARDOWN_CUPTI") == "1":
+            # Set, torch.profiler ends CUPTI for everybody some time after each session.
+            self._faults.log(
+                "GPU times are not recorded any more: with TEARDOWN_CUPTI=1 torch.profiler ends "
+                "CUPTI for the whole process; unset it"
+            )
+        elif self.state == ON:
+            self._guard(self._recorder.gpu_resume)
+        elif self.state == WAITING:
+            self._ask()
+
+    def _leave(self, reason: str) -> None:
+        """Collect nothing in this run; warn, if it was asked for."""
+        self.state, self.reason = OFF, reason
+        self._forget()
+        if self._wanted is True:
+            # The report has the reason anyway.
+            self._faults.log(f"GPU times are not recorded: {reason}")
+
+    def _forget(self) -> None:
+        self._cuda_init.forget()
+        self._conflicts.uninstall()
+
+    def _guard(self, action: Callable[..., _T], *args: Any) -> _T | None:
+        """Call the collector; should it raise, there is no GPU layer from then on."""
+        try:
+            return action(*args)
+        except Exception as error:  # nothing may reach the training code
+            was, self.state = self.state, OFF
+            self.reason = f"the collector failed: {type(error).__name__}"
+            self._forget()
+            self._faults.add("gpu_errors", "GPU collection failed and was switched off", error)
+            if was == ON:
+                self._guard(self._recorder.gpu_stop, STOP_LIMIT_S)
+            return None

@@ -1,0 +1,252 @@
+"""The function profiles that loaders' workers leave, merged into one tree per loader."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from fastprof.capture.convert import fold_own_functions
+from fastprof.fileio import read_bounded
+from fastprof.session.faults import Faults
+from fastprof.session.loaders.worker_side import MAX_BYTES, PART, WHOLE, WorkerInit
+from fastprof.snapshot import Key, NodeTable, Snapshot, ThreadTree
+from fastprof.snapshot.fields import as_column, as_dict, as_ints, as_list, as_str
+from fastprof.snapshot.loaders import LoadTime
+
+#: Rows of one loader's tree; contexts beyond are left out, and the report says so.
+MAX_ROWS = 500_000
+
+#: Files of workers that have ended are merged when there are this many.
+_MANY = 64
+
+_COLUMNS = ("parent", "key", "calls", "resumes", "self_ns")
+_ROOT = Key("root", "", 0, "(root)", "(root)")
+
+
+class WorkerProfiles:
+    """Has the workers of loaders recorded, and collects what they leave.
+
+    Args:
+        on: False: nothing is recorded.
+        backend: how function calls are seen, as in :class:`~fastprof.Profiler`.
+        max_depth: calling depth kept.
+        faults: told what goes wrong.
+    """
+
+    def __init__(self, on: bool, backend: str, max_depth: int, faults: Faults) -> None:
+        self.on = on
+        self._backend = backend
+        self._max_depth = max_depth
+        self._faults = faults
+        self._folder: str | None = None
+        self._owner = os.getpid()
+        self._merged: dict[int, MergedTree] = {}
+
+    @contextlib.contextmanager
+    def recorded(self, loader: Any, tag: int) -> Iterator[None]:
+        """Within the block, workers that ``loader`` starts are recorded as those of ``tag``."""
+        changed = False
+        original = None
+        if self.on and _starts_workers(loader):
+            try:
+                if self._folder is None:
+                    import tempfile
+
+                    self._folder = tempfile.mkdtemp(prefix="fastprof-workers-")
+                    self._owner = os.getpid()
+                original = loader.worker_init_fn
+                loader.worker_init_fn = WorkerInit(
+                    original, self._folder, tag, self._backend, self._max_depth
+                )
+                changed = True
+            except Exception as error:
+                self.on = False
+                self._faults.add("worker_errors", "fastprof: workers are not recorded", error)
+        try:
+            yield
+        finally:
+            if changed:
+                loader.worker_init_fn = original
+
+    def merge_many(self) -> None:
+        """Merge the files of workers that have ended, if there are many."""
+        if self._folder is not None and len(os.listdir(self._folder)) >= _MANY:
+            self._merge(WHOLE, set())
+
+    def _merge(self, suffix: str, seen: set[str]) -> None:
+        import json
+
+        if self._folder is None or self._owner != os.getpid():
+            return
+        for path in sorted(Path(self._folder).glob("*" + suffix)):
+            if path.stem in seen:
+                continue
+            seen.add(path.stem)
+            try:
+                tag = int(path.name.partition("-")[0])
+                data = json.loads(read_bounded(path, max_bytes=MAX_BYTES))
+                self._merged.setdefault(tag, MergedTree()).add(data)
+            except Exception as error:
+                self._faults.add("worker_errors", "fastprof: a worker's profile is lost", error)
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+    def close(self) -> None:
+        """Merge what is there and remove the folder; workers that go on leave nothing more."""
+        # Twice, since a worker may end meanwhile; it is counted once.
+        seen: set[str] = set()
+        for suffix in (WHOLE, PART, WHOLE):
+            self._merge(suffix, seen)
+        if self._folder is not None and self._owner == os.getpid():
+            import shutil
+
+            shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder = None
+        self.on = False
+
+    def of(self, tag: int) -> MergedTree | None:
+        """What was collected of the loader ``tag``."""
+        return self._merged.get(tag)
+
+    def add_to(self, snapshot: Snapshot, names: Sequence[str]) -> Snapshot:
+        """Return ``snapshot`` with one tree per loader that has any; ``names`` by tag."""
+        if not self._merged:
+            return snapshot
+        keys = list(snapshot.keys)
+        number = {key: i for i, key in reversed(list(enumerate(keys)))}
+        trees = []
+        notes = []
+        calibration = snapshot.calibration
+        for tag, merged in sorted(self._merged.items()):
+            if len(merged.nodes) > 1:
+                trees.append(merged.tree(f"(workers of {names[tag]})", keys, number))
+                if calibration is None and merged.backend:
+                    from fastprof.capture.calibrate import calibration as measure
+
+                    calibration = measure(merged.backend)
+            if merged.dropped:
+                notes.append(
+                    f"Contexts of the workers of {names[tag]} beyond {MAX_ROWS} were left out."
+                )
+            if merged.error:
+                notes.append(f"A worker of {names[tag]} was not recorded: {merged.error}.")
+        return replace(
+            snapshot,
+            keys=tuple(keys),
+            worker_threads=tuple(trees),
+            calibration=calibration,
+            notes=(*snapshot.notes, *notes),
+        )
+
+
+def _starts_workers(loader: Any) -> bool:
+    own = getattr(loader, "__dict__", {})
+    return "worker_init_fn" in own and bool(own.get("num_workers"))
+
+
+class MergedTree:
+    """The trees of all threads of many processes as one."""
+
+    def __init__(self) -> None:
+        self.processes = 0
+        self.dropped = 0
+        self.error = ""
+        self.backend = ""
+        self.loads: dict[int, LoadTime] = {}
+        self._rows: dict[tuple[int, Key], int] = {}
+        #: ``[parent, key, calls, resumes, self_ns]`` per node.
+        self.nodes: list[list[Any]] = [[-1, _ROOT, 0, 0, 0]]
+
+    def add(self, value: object) -> None:
+        """Add one process's file.
+
+        Raises:
+            SnapshotError: it is not what a worker writes.
+        """
+        data = as_dict(value, "worker")
+        fold_own_functions(data)
+        keys = [_key(k) for k in as_list(data.get("keys"), "worker.keys")]
+        worker = as_ints([data.get("worker")], "worker.worker", 1)[0]
+        load = LoadTime(worker, *as_ints(data.get("fetches"), "worker.fetches", 3))
+        self.error = self.error or as_str(data.get("error"), "worker.error")
+        trees = [_columns(row, len(keys)) for row in as_list(data.get("threads"), "worker.threads")]
+        for tree in trees:
+            self._add_tree(tree, keys)
+        self.backend = self.backend or str(data.get("backend") or "")
+        self.processes += 1 if trees else 0
+        if load.count:
+            before = self.loads.get(worker, LoadTime(worker, 0, 0, 0))
+            self.loads[worker] = LoadTime(
+                worker,
+                before.count + load.count,
+                before.sum_ns + load.sum_ns,
+                max(before.max_ns, load.max_ns),
+            )
+
+    def _add_tree(self, columns: Sequence[Sequence[int]], keys: Sequence[Key]) -> None:
+        row_of: list[int | None] = []
+        for i, (parent, key, calls, resumes, self_ns) in enumerate(zip(*columns, strict=True)):
+            above = row_of[parent] if i else -1
+            row = 0 if i == 0 else None if above is None else self._row(above, keys[key])
+            row_of.append(row)
+            if row is not None:
+                node = self.nodes[row]
+                node[2] += calls
+                node[3] += resumes
+                node[4] += self_ns
+
+    def _row(self, parent: int, key: Key) -> int | None:
+        row = self._rows.get((parent, key))
+        if row is None:
+            if len(self.nodes) >= MAX_ROWS:
+                self.dropped += 1
+                return None
+            row = self._rows[parent, key] = len(self.nodes)
+            self.nodes.append([parent, key, 0, 0, 0])
+        return row
+
+    def tree(self, name: str, keys: list[Key], number: dict[Key, int]) -> ThreadTree:
+        """Return it as a tree over ``keys``, to which its own are added."""
+        column = []
+        for _, key, *_ in self.nodes:
+            at = number.get(key)
+            if at is None:
+                at = number[key] = len(keys)
+                keys.append(key)
+            column.append(at)
+        parent, _, calls, resumes, self_ns = map(tuple, zip(*self.nodes, strict=True))
+        return ThreadTree(0, name, True, NodeTable(parent, tuple(column), calls, resumes, self_ns))
+
+
+def _key(value: object) -> Key:
+    kind, file, line, name, qualname = as_list(value, "worker.keys[]")
+    # A worker records no sections, and a file that says so would mix them with the loop's.
+    if kind not in ("root", "truncated", "python", "c", "type"):
+        raise ValueError(f"a worker's key is of kind {kind!r:.80}")
+    return Key(
+        kind,
+        as_str(file, "worker.keys[]"),
+        as_ints([line], "worker.keys[]", 1)[0],
+        as_str(name, "worker.keys[]"),
+        as_str(qualname, "worker.keys[]"),
+    )
+
+
+def _columns(value: object, n_keys: int) -> list[tuple[int, ...]]:
+    _, _, columns = as_list(value, "worker.threads[]")
+    # What follows these is of phases of the run, which workers know nothing of.
+    first = as_list(columns, "worker.threads[]")[: len(_COLUMNS)]
+    named = dict(zip(_COLUMNS, first, strict=True))
+    n = len(as_list(named["parent"], "worker.threads[]"))
+    for row, above in enumerate(named["parent"]):
+        if row and not 0 <= above < row:
+            raise ValueError("a worker's tree has a child before its parent")
+    return [
+        tuple(named["parent"]),
+        as_column(named, "key", "worker", n, n_keys - 1),
+        *(as_column(named, name, "worker", n) for name in _COLUMNS[2:]),
+    ]

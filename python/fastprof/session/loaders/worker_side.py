@@ -1,0 +1,162 @@
+"""What runs inside a loader's worker process: recording its functions, handing them back.
+
+The only thing of fastprof in a worker.  It reaches the worker as its ``worker_init_fn``,
+by fork or pickled, and leaves a file in the folder that the training process made for it.
+A worker that fails here goes on without being recorded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+#: A worker's tree and file are bounded by these.
+MAX_NODES = 50_000
+MAX_BYTES = 32 << 20
+
+#: Between fetches the file is renewed after twice the time of the last one, at most this
+#: many seconds later, but so seldom that it takes no more than one part in this many.
+_SAVE_EVERY_S = 2.0
+_SAVE_SHARE = 50
+
+#: Ends of the names of a worker's files: what it has done so far, and all it has done.
+PART, WHOLE = ".part", ".json"
+
+_FETCHERS = ("_MapDatasetFetcher", "_IterableDatasetFetcher")
+
+
+class WorkerInit:
+    """A ``worker_init_fn`` that begins to record the worker, then calls the program's own.
+
+    Args:
+        original: the loader's ``worker_init_fn``, or None.
+        folder: where the worker leaves its file; its owner alone may write there.
+        tag: the loader's number.
+        backend: how function calls are seen, as in :class:`~fastprof.Profiler`.
+        max_depth: calling depth kept.
+    """
+
+    def __init__(
+        self,
+        original: Callable[[int], object] | None,
+        folder: str,
+        tag: int,
+        backend: str,
+        max_depth: int,
+    ) -> None:
+        # Sent to a worker twice it would record twice.
+        self.original: Callable[[int], object] | None
+        self.original = original.original if isinstance(original, WorkerInit) else original
+        self.folder = folder
+        self.tag = tag
+        self.backend = backend
+        self.max_depth = max_depth
+
+    def __call__(self, worker: int) -> None:
+        with contextlib.suppress(Exception):
+            _WorkerRecording(self, worker).start()
+        if self.original is not None:
+            self.original(worker)
+
+
+class _WorkerRecording:
+    """One worker's recorder, and the times of its fetches."""
+
+    def __init__(self, init: WorkerInit, worker: int) -> None:
+        from fastprof.capture.options import RecorderOptions
+
+        self._path = Path(init.folder) / f"{init.tag}-{worker}-{os.getpid()}"
+        self._worker = worker
+        self._recorder = RecorderOptions(
+            backend=init.backend, max_overhead=0.0, max_nodes=MAX_NODES, max_depth=init.max_depth
+        ).create()
+        self._error = ""
+        self._fetches = [0, 0, 0]
+        self._began = time.perf_counter()
+        self._next_save = 0.0
+
+    def start(self) -> None:
+        from multiprocessing.util import Finalize
+
+        try:
+            self._recorder.enable()
+        except Exception as error:
+            self._error = f"{type(error).__name__}: {error}"[:400]
+        # Exit handlers do not run in worker processes, these do: before the queues to the
+        # training process are waited for.
+        Finalize(None, self._finish, exitpriority=100)
+        self._watch_fetches()
+        if self._error:
+            self._save(PART)
+
+    def _watch_fetches(self) -> None:
+        fetch = sys.modules.get("torch.utils.data._utils.fetch")
+        for name in _FETCHERS:
+            fetcher = getattr(fetch, name, None)
+            if fetcher is not None:
+                fetcher.fetch = _timed(fetcher.fetch, self._fetched)
+
+    def _fetched(self, took_ns: int) -> None:
+        fetches = self._fetches
+        fetches[0] += 1
+        fetches[1] += took_ns
+        fetches[2] = max(fetches[2], took_ns)
+        now = time.perf_counter()
+        if now >= self._next_save:
+            # A worker that is kept for the next epoch does not exit before the run ends.
+            self._recorder.pause_functions()
+            self._save(PART)
+            self._recorder.resume_functions()
+            after = time.perf_counter()
+            pause = min(_SAVE_EVERY_S, after - self._began)
+            self._next_save = after + max(pause, _SAVE_SHARE * (after - now))
+
+    def _finish(self) -> None:
+        with contextlib.suppress(Exception):
+            self._recorder.disable()
+        self._save(WHOLE)
+        with contextlib.suppress(OSError):
+            self._path.with_suffix(PART).unlink()
+
+    def _save(self, suffix: str) -> None:
+        """Put the file there completely or not at all; without one the worker is not counted."""
+        with contextlib.suppress(Exception):
+            text = json.dumps(self._content(), separators=(",", ":"))
+            if len(text) > MAX_BYTES:
+                return
+            temporary = self._path.with_suffix(".tmp")
+            temporary.write_text(text, encoding="ascii")
+            temporary.replace(self._path.with_suffix(suffix))
+
+    def _content(self) -> dict[str, Any]:
+        data = self._recorder.export()
+        return {
+            "worker": self._worker,
+            "error": self._error,
+            "backend": data["backend"],
+            "fetches": self._fetches,
+            "keys": data["keys"],
+            "threads": data["threads"],
+        }
+
+
+def _timed(fetch: Callable[..., Any], then: Callable[[int], None]) -> Callable[..., Any]:
+    from fastprof.session.patching.wrapping import FAILED, Args, Kwargs, wrap
+
+    began = 0
+
+    def before(args: Args, kwargs: Kwargs) -> None:
+        nonlocal began
+        began = time.perf_counter_ns()
+
+    def after(args: Args, kwargs: Kwargs, result: Any) -> None:
+        if result is not FAILED:  # the end of an iterable dataset, or the dataset's own error
+            then(time.perf_counter_ns() - began)
+
+    return wrap(fetch, before, after)

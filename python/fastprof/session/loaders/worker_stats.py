@@ -1,0 +1,466 @@
+"""How a loader comes by its batches: was one ready, how long do its workers take.
+
+A :class:`LoaderWatch` per loader adds up; whoever iterates a loader tells it about
+``iter()`` and every ``next()``.  Two ways lead here: ``Profiler.loader()`` and the wrap of
+torch's loader classes for scripts that wrap nothing; an iterator is watched by one of them.
+
+What is known of worker processes is read from the attributes of torch's iterator, and two
+of its methods are stood in for during the run: ``_get_data``, where the loop waits for
+workers, and ``_shutdown_workers``.  An attribute that is not what it is in the releases we
+know switches this off, which is told once.
+
+**Load time** without looking into a worker: a worker takes its tasks in the order in which
+they were sent.  It begins a batch when its last one was finished or when the task was sent,
+whichever was later, and both are seen from here, as long as the loop was waiting when the
+batches arrived.  Batches that arrived while nobody was waiting have no load time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+from fastprof.session.faults import Faults
+from fastprof.session.loaders.worker_profiles import WorkerProfiles
+from fastprof.session.patching.wrapping import FAILED, Args, Kwargs, wrap
+from fastprof.snapshot.fields import int_or_none
+from fastprof.snapshot.loaders import DEPTHS, MAX_WORKERS, LoadTime, WorkerStats
+
+#: Where a watched iterator keeps its :class:`Pass`.
+_MARK = "_fastprof_pass"
+
+_clock = time.perf_counter_ns
+
+
+class RunState(Protocol):
+    """What the watches need of the run."""
+
+    @property
+    def counting(self) -> bool: ...
+
+
+class Watches:
+    """The watches of one run, and what they share.
+
+    Args:
+        run: counts only while ``run.counting``.
+        faults: told what goes wrong.
+        profiles: has the functions of workers recorded.
+    """
+
+    def __init__(self, run: RunState, faults: Faults, profiles: WorkerProfiles) -> None:
+        self.run = run
+        self.faults = faults
+        self.profiles = profiles
+        self.on = True
+        self._by_tag: dict[int, LoaderWatch] = {}
+        self._replaced: list[tuple[type, str, Any, Any]] = []
+        self._open: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    def of(self, tag: int) -> LoaderWatch:
+        """Return the watch of the loader ``tag``."""
+        watch = self._by_tag.get(tag)
+        if watch is None:
+            watch = self._by_tag[tag] = LoaderWatch(self, tag)
+        return watch
+
+    def stats(self, tag: int) -> WorkerStats | None:
+        """Return what is known of the loader ``tag``; None: it is no loader of torch's."""
+        watch = self._by_tag.get(tag)
+        return None if watch is None else watch.stats()
+
+    def close(self) -> None:
+        """Stand in for nothing any more, and collect what the workers have left."""
+        for iterator in list(self._open):
+            pass_ = watched(iterator)
+            if pass_ is not None:
+                pass_.count_dead(iterator)
+        self.restore()
+        self.profiles.close()
+
+    def restore(self) -> None:
+        """Stand in for nothing any more."""
+        while self._replaced:
+            owner, name, original, ours = self._replaced.pop()
+            if owner.__dict__.get(name) is ours:
+                setattr(owner, name, original)
+
+    def give_up(self, error: BaseException) -> None:
+        """Watch no workers any more: what is seen is not what was expected."""
+        self.on = False
+        self.faults.add("loader_errors", "fastprof: workers are not watched any more", error)
+
+    def stand_in(self, iterator: Any) -> None:
+        """Notice waiting and shutting down of iterators of this kind."""
+        self._open.add(iterator)
+        self._replace(iterator, "_get_data", _before_get, _after_get)
+        self._replace(iterator, "_shutdown_workers", _before_shutdown, _after_shutdown)
+
+    def _replace(
+        self,
+        iterator: Any,
+        name: str,
+        before: Callable[[Args, Kwargs], None],
+        after: Callable[[Args, Kwargs, Any], None],
+    ) -> None:
+        owner = next(cls for cls in type(iterator).__mro__ if name in cls.__dict__)
+        original = owner.__dict__[name]
+        if all(original is not ours for _, _, _, ours in self._replaced):
+            ours = wrap(original, before, after)
+            setattr(owner, name, ours)
+            self._replaced.append((owner, name, original, ours))
+
+
+class LoaderWatch:
+    """One loader over all its passes."""
+
+    def __init__(self, shared: Watches, tag: int) -> None:
+        self.shared = shared
+        self.tag = tag
+        self.known = False
+        self.workers = 0
+        self.prefetch: int | None = None
+        self.batch_size: int | None = None
+        self.persistent = False
+        self.start_method: str | None = None
+        self.ready = 0
+        self.blocked = 0
+        self.blocked_ns = 0
+        self.depth = [0] * DEPTHS
+        self.loads: dict[int, list[int]] = {}
+        self.starts = [0, 0]
+        self.resumes = [0, 0]
+        self.firsts = [0, 0]
+        self.shutdowns = [0, 0]
+        self.died = 0
+        self.processes = 0
+
+    def open(self, loader: Any, make: Callable[[Any], Iterator[Any]] = iter) -> Iterator[Any]:
+        """Return ``make(loader)``, an iterator, and begin to watch it.
+
+        Whatever ``make`` raises passes through; nothing else is raised.
+        """
+        shared = self.shared
+        kept = _own(loader).get("_iterator")
+        began = _clock()
+        if kept is None and shared.profiles.on:
+            with shared.profiles.recorded(loader, self.tag):
+                iterator = make(loader)
+        else:
+            iterator = make(loader)
+        self.begin(iterator, _clock() - began, loader, resumed=iterator is kept)
+        return iterator
+
+    def begin(
+        self,
+        iterator: Any,
+        took_ns: int | None = None,
+        loader: Any = None,
+        *,
+        resumed: bool = False,
+    ) -> Pass | None:
+        """Begin to watch an iterator, if it is one of torch's loaders' and the run goes on.
+
+        Args:
+            iterator: the iterator, from which nothing has been fetched in this pass.
+            took_ns: how long ``iter()`` took, in ns; None: not known.
+            loader: where it comes from, for its batch size; None: not known.
+            resumed: its workers are those of the pass before.
+        """
+        shared = self.shared
+        if not shared.on or not shared.run.counting:
+            return None
+        try:
+            # By its looks: torch need not be there, and is not imported.
+            own = _own(iterator)
+            if "_sampler_iter" not in own or type(own.get("_num_workers")) is not int:
+                return None
+            pass_ = Pass(self, iterator)
+            setattr(iterator, _MARK, pass_)
+            self._describe(iterator, loader)
+            if not resumed:
+                self.processes += pass_.workers
+            if took_ns is not None:
+                _add(self.resumes if resumed else self.starts, took_ns)
+            if pass_.workers:
+                shared.stand_in(iterator)
+        except Exception as error:
+            shared.give_up(error)
+            return None
+        return pass_
+
+    def _describe(self, iterator: Any, loader: Any) -> None:
+        self.known = True
+        self.workers = iterator._num_workers
+        self.persistent = bool(getattr(iterator, "_persistent_workers", False))
+        self.prefetch = int_or_none(getattr(iterator, "_prefetch_factor", None))
+        if loader is not None:
+            size = getattr(loader, "batch_size", None)
+            if size is None:
+                size = getattr(getattr(loader, "batch_sampler", None), "batch_size", None)
+            self.batch_size = int_or_none(size)
+        workers = getattr(iterator, "_workers", None)
+        if workers:
+            # Of a process of a context: ForkProcess, SpawnProcess, ForkServerProcess.
+            method = getattr(workers[0], "_start_method", None)
+            self.start_method = method if isinstance(method, str) else None
+
+    def loaded(self, worker: int, took_ns: int) -> None:
+        """A worker has loaded a batch in ``took_ns``."""
+        load = self.loads.setdefault(worker, [0, 0, 0])
+        load[0] += 1
+        load[1] += took_ns
+        load[2] = max(load[2], took_ns)
+
+    def stats(self) -> WorkerStats | None:
+        """Return the sums so far, frozen; None: nothing was watched."""
+        if not self.known:
+            return None
+        merged = self.shared.profiles.of(self.tag)
+        loads = tuple(LoadTime(w, *load) for w, load in sorted(self.loads.items()))
+        measured = merged is not None and bool(merged.loads)
+        if merged is not None and measured:
+            loads = tuple(load for _, load in sorted(merged.loads.items()))
+        return WorkerStats(
+            workers=self.workers,
+            prefetch=self.prefetch,
+            batch_size=self.batch_size,
+            persistent=self.persistent,
+            start_method=self.start_method,
+            cpus=_cpus(),
+            ready=self.ready,
+            blocked=self.blocked,
+            blocked_ns=self.blocked_ns,
+            depth=tuple(self.depth),
+            loads=loads,
+            measured=measured,
+            starts=(self.starts[0], self.starts[1]),
+            resumes=(self.resumes[0], self.resumes[1]),
+            firsts=(self.firsts[0], self.firsts[1]),
+            shutdowns=(self.shutdowns[0], self.shutdowns[1]),
+            died=self.died,
+            processes=self.processes,
+            profiled=0 if merged is None else merged.processes,
+        )
+
+
+class Pass:
+    """One pass over a loader of torch's.
+
+    It belongs to the iterator and does not hold it: an iterator that is dropped must shut
+    its workers down at once.
+    """
+
+    __slots__ = (
+        "_began", "_blocked_ns", "_depth", "_done", "_first", "_get_began", "_get_empty", "_sent",
+        "_sent_ns", "_shutdown_began", "_watch", "workers",
+    )  # fmt: skip
+
+    def __init__(self, watch: LoaderWatch, iterator: Any) -> None:
+        workers = iterator._num_workers
+        if not 0 <= workers <= MAX_WORKERS:
+            raise ValueError(f"_num_workers is {workers!r:.80}, expected a number of processes")
+        self._watch = watch
+        self.workers = workers
+        self._first = True
+        self._began = 0
+        self._blocked_ns = -1
+        self._depth = 0
+        # Where tasks stand: when each was sent, and per worker when its last batch arrived
+        # and whether somebody was waiting for it then.
+        self._sent = iterator._send_idx if workers else 0
+        now = _clock()
+        self._sent_ns: dict[int, int] = dict.fromkeys(range(self._sent), now)
+        self._done: dict[int, tuple[int, bool]] = {}
+        self._get_began = 0
+        self._get_empty = False
+        self._shutdown_began = 0
+
+    def before(self, iterator: Any) -> None:
+        """``next(iterator)`` is about to be called."""
+        self._blocked_ns = -1
+        if self.workers and self._watch.shared.on:
+            try:
+                self._depth = _batches_ready(iterator)
+            except Exception as error:
+                self._watch.shared.give_up(error)
+        self._began = _clock()
+
+    def after(self, iterator: Any) -> None:
+        """``next(iterator)`` has returned a batch."""
+        watch = self._watch
+        if not watch.shared.on:
+            return
+        now = _clock()
+        counting = watch.shared.run.counting
+        if self._first:
+            self._first = False
+            if counting:
+                _add(watch.firsts, now - self._began)
+        elif self.workers and counting:
+            watch.depth[min(self._depth.bit_length(), DEPTHS - 1)] += 1
+            if self._blocked_ns < 0:
+                watch.ready += 1
+            else:
+                watch.blocked += 1
+                watch.blocked_ns += self._blocked_ns
+        if self.workers:
+            try:
+                sent = iterator._send_idx
+                for index in range(self._sent, sent):
+                    self._sent_ns[index] = now
+                self._sent = sent
+            except Exception as error:
+                watch.shared.give_up(error)
+
+    def get_begins(self, iterator: Any) -> None:
+        """The loop takes the next arrival, and waits for it if there is none."""
+        self._get_empty = _is_empty(iterator._data_queue)
+        self._get_began = _clock()
+
+    def get_ended(self, iterator: Any, result: Any) -> None:
+        """It has got one."""
+        now = _clock()
+        watch = self._watch
+        if not watch.shared.on:
+            return
+        index, data = result
+        if type(index) is not int:
+            return  # a worker's answer that it goes on with the next pass
+        waited = self._get_empty
+        if waited:
+            self._blocked_ns = max(0, self._blocked_ns) + now - self._get_began
+        task = iterator._task_info.get(index)
+        if task is None:
+            return  # what is left of a pass that was broken off
+        worker = task[0]
+        sent_ns = self._sent_ns.pop(index, None)
+        done = self._done.get(worker)
+        self._done[worker] = (now, waited)
+        if done is None or not waited or not watch.shared.run.counting or _is_message(data):
+            return
+        if sent_ns is not None and sent_ns >= done[0]:
+            watch.loaded(worker, now - sent_ns)
+        elif done[1]:
+            watch.loaded(worker, now - done[0])
+
+    def shutdown_begins(self, iterator: Any) -> None:
+        """The workers are about to be told to end."""
+        self._shutdown_began = 0
+        if not iterator._shutdown:
+            if self._watch.shared.run.counting:
+                self.count_dead(iterator)
+            self._shutdown_began = _clock()
+
+    def shutdown_ended(self) -> None:
+        """The workers have ended."""
+        watch = self._watch
+        if self._shutdown_began and watch.shared.run.counting:
+            _add(watch.shutdowns, _clock() - self._shutdown_began)
+            with contextlib.suppress(Exception):
+                watch.shared.profiles.merge_many()
+        self._shutdown_began = 0
+
+    def count_dead(self, iterator: Any) -> None:
+        """Count the workers that have died, unless they were told to end."""
+        with contextlib.suppress(Exception):
+            if not iterator._shutdown:
+                self._watch.died += sum(1 for w in iterator._workers if w.exitcode not in (None, 0))
+
+
+def watched(iterator: Any) -> Pass | None:
+    """Return the pass as which ``iterator`` is being watched; None: by nobody."""
+    found = _own(iterator).get(_MARK)
+    return found if isinstance(found, Pass) else None
+
+
+# ---- standing in for methods of the iterator ----
+
+
+def _before_get(args: Args, kwargs: Kwargs) -> None:
+    pass_ = watched(args[0])
+    if pass_ is not None:
+        _or_give_up(pass_, pass_.get_begins, args[0])
+
+
+def _after_get(args: Args, kwargs: Kwargs, result: Any) -> None:
+    pass_ = watched(args[0])
+    if pass_ is not None and result is not FAILED:
+        _or_give_up(pass_, pass_.get_ended, args[0], result)
+
+
+def _before_shutdown(args: Args, kwargs: Kwargs) -> None:
+    pass_ = watched(args[0])
+    if pass_ is not None:
+        pass_.shutdown_begins(args[0])
+
+
+def _after_shutdown(args: Args, kwargs: Kwargs, result: Any) -> None:
+    pass_ = watched(args[0])
+    if pass_ is not None:
+        pass_.shutdown_ended()
+
+
+def _or_give_up(pass_: Pass, action: Callable[..., None], *args: Any) -> None:
+    shared = pass_._watch.shared
+    if shared.on:
+        try:
+            action(*args)
+        except Exception as error:
+            shared.give_up(error)
+
+
+# ---- reading the iterator ----
+
+
+def _batches_ready(iterator: Any) -> int:
+    """Batches that have arrived, in or out of order, or wait to be taken."""
+    arrived = len(iterator._task_info) - iterator._tasks_outstanding
+    try:
+        waiting = iterator._data_queue.qsize()
+    except NotImplementedError:  # macOS
+        waiting = 0 if _is_empty(iterator._data_queue) else 1
+    return max(0, int(arrived + waiting))
+
+
+def _is_empty(queue: Any) -> bool:
+    """Whether the loop would wait for the next arrival."""
+    reader = getattr(queue, "_reader", None)
+    if reader is None:  # of the thread that pins memory
+        return bool(queue.empty())
+    if not hasattr(select, "poll"):
+        return bool(queue.empty())
+    # Ten times cheaper than the queue's own way of asking the same.
+    poll = select.poll()
+    poll.register(reader.fileno(), select.POLLIN)
+    return not poll.poll(0)
+
+
+def _own(thing: Any) -> dict[str, Any]:
+    """What an object itself holds; its class is not asked, whatever that would do."""
+    try:
+        own = object.__getattribute__(thing, "__dict__")
+    except Exception:  # it has slots, or is no plain object
+        return {}
+    return own if type(own) is dict else {}
+
+
+def _is_message(data: Any) -> bool:
+    """Whether a worker sent something else than a batch: an error, or its end."""
+    return type(data).__name__ in ("_IterableDatasetStopIteration", "ExceptionWrapper")
+
+
+def _add(pair: list[int], ns: int) -> None:
+    pair[0] += 1
+    pair[1] += ns
+
+
+def _cpus() -> int | None:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count()

@@ -1,0 +1,201 @@
+"""What torch.profiler is to record, and in which steps."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+from fastprof.capture.options import check_int
+from fastprof.fileio import resolve_directory
+from fastprof.session.output.files import Pathish
+from fastprof.session.schedule import Schedule
+
+SAVE_DIR = "fastprof_out"
+
+_SCHEDULE_KEYS = ("enable_schedule", "skip_first", "wait", "warmup", "active", "repeat")
+_FLAGS = (
+    "enable_cpu_profiling",
+    "record_shapes",
+    "profile_memory",
+    "with_stack",
+    "with_flops",
+    "with_modules",
+    "enable_schedule",
+    "align_ranks",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorProfile:
+    """Windows of steps in which torch.profiler records operators.
+
+    Nothing is recorded unless ``enable_cpu_profiling`` or ``enable_cuda_profiling`` is on,
+    and only in a program that has imported torch.  Steps are counted from 0, and each
+    cycle of the schedule makes its own files, which see ``docs/operators.md``.
+
+    Args:
+        enable_cpu_profiling: record operators on the host.
+        enable_cuda_profiling: record kernels and copies; ``"auto"``: if CUDA is
+            available.  True without CUDA is warned about, and the rest goes on.
+        record_shapes: tell calls with different input shapes apart.
+        profile_memory: record what operators allocate and free.
+        with_stack: record Python's stack in the trace.  Before Python 3.12 functions
+            cannot be recorded at the same time and are left out of these windows.
+        with_flops: estimate floating point operations.
+        with_modules: record names of modules (TorchScript only).
+        max_events: the most calls of operators, those inside others included, that a window
+            may have; each takes torch about 20 us.  A window ends before the step that would be
+            too much for it, and the report says so.  0: no limit.
+        row_limit: rows in the files' tables; -1: all.
+        save_dir: directory for the files, made if need be; None: no files.
+        enable_schedule: False: the whole run is one window.
+        skip_first, wait, warmup, active, repeat: as in :class:`~fastprof.Schedule`; in the
+            warm-up steps torch.profiler is on, and what it saw is dropped.
+        align_ranks: call ``torch.distributed.barrier()`` where a window begins.  Only if
+            all ranks do the same.
+        on_trace_ready: called with the ``torch.profiler.profile`` after each window.
+
+    Raises:
+        TypeError, ValueError: a value of the wrong type or out of range.
+        NotADirectoryError: ``save_dir`` is a file.
+    """
+
+    enable_cpu_profiling: bool = False
+    enable_cuda_profiling: bool | Literal["auto"] = False
+    record_shapes: bool = False
+    profile_memory: bool = False
+    with_stack: bool = False
+    with_flops: bool = False
+    with_modules: bool = False
+    max_events: int = 50_000
+    row_limit: int = 50
+    save_dir: Pathish | None = SAVE_DIR
+    enable_schedule: bool = False
+    skip_first: int = 1
+    wait: int = 0
+    warmup: int = 1
+    active: int = 3
+    repeat: int = 1
+    align_ranks: bool = False
+    on_trace_ready: Callable[[Any], object] | None = None
+
+    def __post_init__(self) -> None:
+        for name in _FLAGS:
+            value = getattr(self, name)
+            if not isinstance(value, bool):
+                raise TypeError(f"operators: {name} is {value!r:.80}, expected True or False")
+        cuda = self.enable_cuda_profiling
+        if not isinstance(cuda, bool) and cuda != "auto":
+            raise ValueError(
+                f"operators: enable_cuda_profiling is {cuda!r:.80}, expected True, False or 'auto'"
+            )
+        check_int("operators: max_events", self.max_events, low=0)
+        if self.row_limit != -1:
+            check_int("operators: row_limit", self.row_limit, low=1)
+        if self.on_trace_ready is not None and not callable(self.on_trace_ready):
+            raise TypeError(
+                f"operators: on_trace_ready is {self.on_trace_ready!r:.80}, expected a function"
+            )
+        self._make_schedule()
+        if self.save_dir is not None:
+            if not isinstance(self.save_dir, (str, os.PathLike)):
+                raise TypeError(f"operators: save_dir is {self.save_dir!r:.80}, expected a path")
+            # The program may change its directory: the path means what it means now.
+            object.__setattr__(self, "save_dir", resolve_directory(self.save_dir))
+
+    def _make_schedule(self) -> Schedule:
+        return Schedule(
+            skip_first=self.skip_first,
+            wait=self.wait,
+            warmup=self.warmup,
+            active=self.active,
+            repeat=self.repeat,
+        )
+
+    @property
+    def schedule(self) -> Schedule | None:
+        """The steps that are recorded; None: all."""
+        return self._make_schedule() if self.enable_schedule else None
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> OperatorProfile:
+        """Make one of a configuration: keys as above, those of the schedule below ``schedule``.
+
+        ``{"with_stack": True, "schedule": {"active": 5}}`` and ``{"with_stack": "true",
+        "schedule.active": "5"}``, as a command line has it, are the same.
+
+        Raises:
+            TypeError, ValueError: an unknown key, or a value as above.
+        """
+        values: dict[str, Any] = {}
+        for key, value in config.items():
+            if key == "schedule" and isinstance(value, Mapping):
+                values.update({_key(f"schedule.{name}"): item for name, item in value.items()})
+            else:
+                values[_key(key)] = value
+        return cls(**{name: _from_text(name, value) for name, value in values.items()})
+
+    @classmethod
+    def from_profile_kwargs(cls, handler: Any) -> OperatorProfile:
+        """Make one of Accelerate's ``ProfileKwargs``, or a mapping with its fields.
+
+        ``activities`` None means what torch.profiler makes of it: the CPU, and CUDA if it
+        is available.  Without ``output_trace_dir`` there are no files.
+
+        Raises:
+            TypeError, ValueError: a field's value that has no meaning here.
+        """
+
+        def get(name: str) -> Any:
+            if isinstance(handler, Mapping):
+                return handler.get(name)
+            return getattr(handler, name, None)
+
+        activities = get("activities")
+        names = ["cpu", "cuda"] if activities is None else list(activities)
+        unknown = [name for name in names if name not in ("cpu", "cuda")]
+        if unknown:
+            raise ValueError(f"activities has {unknown[0]!r:.80}, expected 'cpu' or 'cuda'")
+        steps = get("schedule_option")
+        values: dict[str, Any] = {}
+        if steps is not None:
+            # As in torch.profiler.schedule, where a cycle repeats until the end.
+            values = {"enable_schedule": True, "skip_first": 0, "repeat": 0, **steps}
+            if values.pop("skip_first_wait", 0):
+                raise ValueError("schedule_option has skip_first_wait, which is not supported")
+        return cls(
+            enable_cpu_profiling="cpu" in names,
+            enable_cuda_profiling="auto" if activities is None else "cuda" in names,
+            save_dir=get("output_trace_dir"),
+            on_trace_ready=get("on_trace_ready"),
+            **{name: bool(get(name)) for name in _SHARED},
+            **values,
+        )
+
+
+#: Fields that Accelerate calls the same.
+_SHARED = ("record_shapes", "profile_memory", "with_stack", "with_flops", "with_modules")
+_NAMES = tuple(f.name for f in fields(OperatorProfile))
+
+
+def _key(key: str) -> str:
+    name = key.removeprefix("schedule.")
+    if name not in (_SCHEDULE_KEYS if name != key else _NAMES):
+        known = ", ".join(n for n in _NAMES if n not in _SCHEDULE_KEYS)
+        steps = ", ".join(f"schedule.{n}" for n in _SCHEDULE_KEYS)
+        raise ValueError(f"operators: no option {key!r:.80}; there are: {known}, {steps}")
+    return name
+
+
+def _from_text(name: str, value: Any) -> Any:
+    """Return a value as the command line gives it as what it means."""
+    if not isinstance(value, str) or name == "save_dir":
+        return value
+    if value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    try:
+        return int(value)
+    except ValueError:
+        return value

@@ -1,0 +1,62 @@
+"""Knows of torch.profiler used by the program itself, so as not to get in its way.
+
+Two at once do not go: whoever begins second ends what the first has going, which is then
+lost.  So fastprof begins no window while the program has one, and gives up its own when
+the program begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from fastprof.session.gpu.rival_profilers import Torch
+from fastprof.session.patching.wrapping import After, Before
+
+
+class ForeignProfiler(Torch):
+    """Watches the program's torch.profiler; calls from inside ``own()`` are not its.
+
+    Args:
+        began: called when the program begins to profile; must not raise.
+    """
+
+    def __init__(self, began: Callable[[], None]) -> None:
+        # What a watch tells, it tells this very object: see hold() and release().
+        super().__init__(self)  # type: ignore[arg-type]
+        self._began = began
+        self._own = False
+        #: Whether the program is profiling.
+        self.active = False
+
+    @contextmanager
+    def own(self) -> Iterator[None]:
+        """Calls made in the block are fastprof's."""
+        before, self._own = self._own, True
+        try:
+            yield
+        finally:
+            self._own = before
+
+    def hold(self, name: str) -> None:
+        """The program begins to profile."""
+        self.active = True
+        self._began()
+
+    def release(self, name: str) -> None:
+        """The program has ended profiling."""
+        self.active = False
+
+    def calls(self) -> Mapping[str, tuple[Before | None, After]]:
+        return {
+            name: (None if before is None else self._unless_own(before), self._unless_own(after))
+            for name, (before, after) in super().calls().items()
+        }
+
+    def _unless_own(self, action: Callable[..., None]) -> Callable[..., None]:
+        def act(*args: Any) -> None:
+            if not self._own:
+                action(*args)
+
+        return act

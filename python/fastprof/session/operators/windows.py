@@ -1,0 +1,556 @@
+"""Runs torch.profiler in the windows of a schedule and keeps what every one of them saw.
+
+torch is used only if the program has imported it.  Each window is a profile of its own,
+so that none drops what another one recorded.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+from fastprof.session.operators.limit import RECORDING_NS, EventLimit
+from fastprof.session.operators.sums import OperatorSums
+from fastprof.session.operators.user_profiler import ForeignProfiler
+from fastprof.session.patching.collector import collector_paused
+from fastprof.session.schedule import NONE, RECORD, RECORD_AND_SAVE, WARMUP, Schedule
+
+if TYPE_CHECKING:
+    from fastprof.session.faults import Faults
+    from fastprof.session.operators.events import WindowEvents
+    from fastprof.session.operators.profile import OperatorProfile
+    from fastprof.snapshot.operators import OperatorSnapshot
+
+#: Windows and files listed in a report; more are only counted.
+_MAX_LISTED = 10_000
+
+#: Whole run: a window without a last step.
+_OPEN_END = sys.maxsize
+
+
+class FunctionHook:
+    """What is asked of the recorder: functions off for a moment, or for a window.
+
+    Args:
+        recorder: the run's.
+        schedule: steps in which functions are recorded; None: all.
+        recording: whether functions are recorded at all.
+    """
+
+    def __init__(
+        self, recorder: Any, schedule: Schedule | None, recording: Callable[[], bool]
+    ) -> None:
+        self._recorder = recorder
+        self._schedule = schedule
+        self._recording = recording
+        self._taken = self._returned = False
+
+    def off(self) -> None:
+        """Record no more functions, at the end of the run."""
+        self._recorder.pause_functions()
+        self._taken = False
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Leave what is done in the block out of functions and of steps."""
+        self._recorder.pause_functions()
+        try:
+            yield
+        finally:
+            if self._returned:
+                self._taken = self._returned = False
+                if self._recording():  # else somebody else has the hook by now
+                    self._recorder.rehook()
+            schedule = self._schedule
+            if self._recording() and (schedule is None or schedule.records(self._recorder.steps)):
+                self._recorder.resume_functions()
+            self._recorder.mark()
+
+    def take_away(self) -> bool:
+        """Make room for torch's stack tracer, which uses the same hook; whether it was ours."""
+        if self._recorder.backend == "setprofile" and self._recording():
+            self._recorder.pause_functions(unhook=True)
+            self._taken = True
+        return self._taken
+
+    def put_back(self) -> None:
+        """End :meth:`take_away`, when the block of :meth:`aside` ends."""
+        self._returned = self._taken
+
+
+class OperatorWindows:
+    """The operator layer of one run.
+
+    Args:
+        options: what to record; None: nothing.
+        faults: where failures are told; there are no more windows after one.
+        hook: the recorder's function hook.
+        rank: this process's rank.
+    """
+
+    def __init__(
+        self,
+        options: OperatorProfile | None,
+        faults: Faults,
+        hook: FunctionHook,
+        rank: Callable[[], int],
+    ) -> None:
+        wanted = options is not None and bool(
+            options.enable_cpu_profiling or options.enable_cuda_profiling
+        )
+        self._options = options if wanted else None
+        self._schedule = None if options is None else options.schedule
+        self._faults = faults
+        self._hook = hook
+        self._rank = rank
+        self._foreign = ForeignProfiler(self._disturbed)
+        self._sums = OperatorSums()
+        self._limit = EventLimit(0 if options is None else options.max_events)
+        self._events = self._cost_ns = 0
+        self._skipped = self._shortened = False
+        self._not_before = 0  # no window begins before this step
+        self._windows: list[tuple[int, int]] = []
+        self._files: list[str] = []
+        self._lost = 0
+        self._cycles = 0
+        self._device = ""
+        self._profile: Any = None
+        self._first = self._last = 0  # of the steps recorded in the window that is open
+        self._lost_this = False
+        self._closed: tuple[Any, int] | None = None  # a window to be kept, its last step
+        self._saw_torch = False
+        self._due = 0
+        self._ended = self._options is None
+
+    # -- when --------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """The run begins, with step 0."""
+        if not self._ended:
+            self._arrive_guarded(0)
+
+    def next_step(self, count: int) -> int:
+        """Return the step count at which :meth:`at_step` is due next."""
+        if self._ended:
+            self._due = sys.maxsize
+        elif self._profile is not None or self._schedule is None:
+            self._due = count + 1
+        else:
+            begin = _first_of_cycle(self._schedule, max(count + 1, self._not_before))
+            # Without a warm-up the step before tells how many operators a step has.
+            early = self._action(begin) != WARMUP and count + 1 < begin < sys.maxsize
+            self._due = begin - 1 if early else begin
+        return self._due
+
+    def are_between(self, first: int, last: int) -> bool:
+        """Whether a window is open, or something is due in steps ``first`` to ``last``."""
+        return self._profile is not None or (not self._ended and first < self._due <= last)
+
+    def at_step(self, count: int) -> None:
+        """Step number ``count`` begins."""
+        if not self._ended and count >= self._due:
+            with self._hook.aside():
+                self._arrive_guarded(count)
+
+    def end(self, count: int) -> None:
+        """The run ends in step number ``count``: record no more."""
+        if not self._ended:
+            self._hook.off()
+            if self._profile is not None:
+                with self._timed(), collector_paused():
+                    self._guard(self._close, count)
+
+    def finish(self, count: int) -> None:
+        """Keep what :meth:`end` has ended, and write what remains to be written."""
+        with self._timed():
+            if not self._ended:
+                self._guard(self._keep_closed, count)
+            if not self._ended:
+                self._guard(self._finish, count)
+        self._leave()
+
+    def forget(self) -> None:
+        """Forget everything, in a forked child: the parent has it."""
+        self._ended = True
+        self._profile = None
+
+    def recorded(self) -> OperatorSnapshot | None:
+        """Return what was recorded so far; None if nothing was to be."""
+        options = self._options
+        if options is None:
+            return None
+        from fastprof.snapshot.operators import OperatorSnapshot
+
+        return OperatorSnapshot(
+            device=self._device,
+            windows=tuple(self._windows),
+            lost=self._lost,
+            shapes=options.record_shapes,
+            memory=options.profile_memory,
+            flops=options.with_flops,
+            row_limit=options.row_limit,
+            rows=self._sums.rows(),
+            files=tuple(self._files),
+            events=self._events,
+            cost_ns=self._cost_ns + RECORDING_NS * self._events,
+        )
+
+    @contextmanager
+    def _timed(self) -> Iterator[None]:
+        """What is done in the block is the operator layer's cost."""
+        began = time.perf_counter_ns()
+        try:
+            yield
+        finally:
+            self._cost_ns += time.perf_counter_ns() - began
+
+    # -- windows -----------------------------------------------------------------
+
+    def _arrive_guarded(self, count: int) -> None:
+        with self._timed():
+            self._guard(self._arrive, count)
+        # The last: the step that is counted begins when all this is done.
+        self._limit.step_begins()
+
+    def _arrive(self, count: int) -> None:
+        profile = self._profile
+        self._limit.step_ended(recorded=profile is not None and count > self._first)
+        if profile is not None:
+            enough = count >= self._first and not self._limit.allows_another()
+            if count <= self._last and not (enough and not self._lost_this):
+                with self._foreign.own(), collector_paused():
+                    profile.step()
+                return
+            if count <= self._last:
+                self._end_early(count)
+            else:
+                with collector_paused():
+                    self._close(count)
+            self._keep_closed(count)
+        if self._action(count) != NONE:
+            self._open(count)
+        elif self._over(count):
+            self._finish(count)
+            self._leave()
+
+    def _end_early(self, count: int) -> None:
+        """End the open window before step ``count``, as that would be too much for it."""
+        first, last, whole = self._first, self._last, self._schedule is None
+        self._not_before = sys.maxsize if whole else last + 1
+        why = (
+            f"a step calls about {self._limit.step_text()} operators, and a window records at most "
+            f"{self._limit.most:,}. max_events=0 (--operator max_events=0) removes the limit."
+        )
+        with self._foreign.own(), collector_paused():
+            self._profile.stop()
+        if count > first:
+            self._last = count - 1
+            self._closed = (self._profile, self._last)
+            if not self._shortened:
+                self._shortened = True
+                planned = "" if whole else f" instead of step {last}"
+                self._faults.notes.append(
+                    f"The operator window ended with step {count - 1}{planned}: {why}"
+                )
+        elif not self._skipped:
+            self._skipped = True
+            steps = "" if whole else f" in steps {first} to {last}"
+            self._faults.tell(f"Operators were not recorded{steps}: {why}")
+        self._profile = None
+        self._hook.put_back()
+
+    def _over(self, count: int) -> bool:
+        """Whether no window begins any more."""
+        if self._schedule is None:
+            return self._not_before == sys.maxsize
+        return _first_of_cycle(self._schedule, max(count, self._not_before)) == sys.maxsize
+
+    def _leave(self) -> None:
+        self._ended = True
+        self._foreign.uninstall()
+
+    def _action(self, step: int) -> str:
+        if step < self._not_before:
+            return NONE
+        return RECORD if self._schedule is None else self._schedule.action(step)
+
+    def _open(self, count: int) -> None:
+        torch = sys.modules.get("torch")
+        options = self._options
+        if options is None or getattr(torch, "profiler", None) is None:
+            return  # not imported, or not yet
+        if not self._saw_torch:
+            self._saw_torch = True
+            self._adopt(torch)
+            if self._ended:
+                return
+        self._foreign.install()
+        self._limit.window_begins()
+        if options.align_ranks:
+            _wait_for_all_ranks()
+        self._last = self._last_of_window(count)
+        self._first = count
+        while self._action(self._first) == WARMUP:
+            self._first += 1
+        self._lost_this = self._foreign.active
+        if self._lost_this:
+            self._lose()
+            self._profile = _Lost()
+            return
+        if options.with_stack and self._hook.take_away() and not self._windows:
+            self._faults.notes.append(
+                "Functions were not recorded in the operator windows: with_stack needs the hook "
+                "before Python 3.12."
+            )
+        if self._first == count and not self._limit.allows_another():
+            self._profile = _Lost()
+            self._end_early(count)
+            return
+        with self._foreign.own(), collector_paused():
+            self._profile = profile = self._make(torch, count)
+            with _quiet_kineto():
+                profile.start()
+
+    def _adopt(self, torch: Any) -> None:
+        """torch is there now: find out what it can record."""
+        options = self._options
+        if options is None:
+            return
+        cuda = bool(options.enable_cuda_profiling) and bool(torch.cuda.is_available())
+        if options.enable_cuda_profiling is True and not cuda:
+            self._faults.tell(
+                "Operators: CUDA profiling was asked for, but CUDA is not available; it was left "
+                "out."
+            )
+        self._device = "cuda" if cuda else ""
+        if not (cuda or options.enable_cpu_profiling):
+            self._ended = True
+
+    def _last_of_window(self, count: int) -> int:
+        if self._schedule is None:
+            return _OPEN_END
+        last = count
+        while self._schedule.action(last) != RECORD_AND_SAVE:
+            last += 1
+        return last
+
+    def _make(self, torch: Any, count: int) -> Any:
+        options = self._options
+        assert options is not None
+        kinds = torch.profiler.ProfilerActivity
+        actions = torch.profiler.ProfilerAction
+        of_name = {NONE: actions.NONE, WARMUP: actions.WARMUP, RECORD: actions.RECORD}
+        of_name[RECORD_AND_SAVE] = actions.RECORD_AND_SAVE
+        last = self._last
+
+        def action(step: int) -> Any:
+            # It asks for step 0 before it can be told which step it is.
+            return of_name[self._action(max(step, count)) if step <= last else NONE]
+
+        profile = torch.profiler.profile(
+            activities=[
+                *([kinds.CPU] if options.enable_cpu_profiling else ()),
+                *([kinds.CUDA] if self._device else ()),
+            ],
+            schedule=action,
+            record_shapes=options.record_shapes,
+            profile_memory=options.profile_memory,
+            with_stack=options.with_stack,
+            with_flops=options.with_flops,
+            with_modules=options.with_modules,
+        )
+        profile.step_num = count
+        return profile
+
+    def _close(self, count: int) -> None:
+        """End the open window, of which ``count`` is the first step that is not in it.
+
+        At the end of the run it is the step under way, which is in it.
+        """
+        profile, over = self._profile, count > self._last
+        with self._foreign.own():
+            if over:
+                profile.step()
+            profile.stop()
+        self._profile = None
+        self._hook.put_back()
+        # The step under way has hardly begun if the run ends where its loop does: alone, it
+        # is no window.  Without a step() it is all there is.
+        last = self._last if over else max(0, count - 1)
+        if not over and count < self._first:
+            self._faults.tell(
+                f"Operators: the run ended in the warm-up of the window of steps {self._first} to "
+                f"{self._last}."
+            )
+        elif not self._lost_this and last >= self._first:
+            self._closed = (profile, last)
+
+    def _keep_closed(self, count: int) -> None:
+        if self._closed is not None:
+            (profile, last), self._closed = self._closed, None
+            with self._foreign.own():
+                self._keep(profile, last)
+
+    def _keep(self, profile: Any, last: int) -> None:
+        from fastprof.session.operators.events import WindowEvents
+
+        options = self._options
+        assert options is not None
+        with collector_paused():
+            events = WindowEvents(profile)
+            self._events += events.count
+            self._limit.window_ended(events.count, last - self._first + 1)
+            self._sums.add(events.averages(by_shape=options.record_shapes))
+        if len(self._windows) < _MAX_LISTED:
+            self._windows.append((self._first, last))
+        cycle = None if self._schedule is None or self._schedule.repeat == 1 else self._cycles
+        self._cycles += 1
+        if options.on_trace_ready is not None:
+            began = time.perf_counter_ns()
+            try:
+                options.on_trace_ready(profile)
+            except Exception as error:  # the user's
+                self._faults.add("operator_callback_errors", "on_trace_ready failed", error)
+            self._cost_ns -= time.perf_counter_ns() - began  # the program's
+        if options.save_dir is not None:
+            with collector_paused():
+                self._write(profile, events, cycle)
+
+    def _write(self, profile: Any, events: WindowEvents, cycle: int | None) -> None:
+        from fastprof.session.operators.files import prefix_of, write_window
+
+        options = self._options
+        assert options is not None
+        prefix = prefix_of(self._rank(), cycle)
+        directory, cuda = str(options.save_dir), bool(self._device)
+        try:
+            names = write_window(profile, events, directory, prefix, options, cuda=cuda)
+        except Exception as error:  # full disk, no permission, ...: the table is kept
+            self._faults.add("operator_file_errors", "Writing the operators' files failed", error)
+            return
+        if len(self._files) < _MAX_LISTED:
+            self._files += names
+
+    def _disturbed(self) -> None:
+        """The program begins to use torch.profiler itself."""
+        profile = self._profile
+        if profile is None or self._lost_this:
+            return
+        self._lost_this = True
+        self._profile = _Lost()
+        self._lose()
+        try:
+            # Before it begins: ending this later would end the program's.
+            with self._foreign.own():
+                profile.stop()
+        except Exception as error:  # in the program's own call
+            self._faults.add("operator_errors", "Ending an operator window failed", error)
+
+    def _lose(self) -> None:
+        self._lost += 1
+        if self._lost == 1:
+            self._faults.tell(
+                f"Operators: the window that begins with step {self._first} was lost, because the "
+                "program used torch.profiler itself."
+            )
+
+    # -- the end -----------------------------------------------------------------
+
+    def _finish(self, count: int) -> None:
+        """Say why there is nothing, or write the table of the whole run."""
+        options = self._options
+        if options is None:
+            return
+        if not self._windows:
+            if not self._lost and not self._skipped:
+                # Without torch there is nothing to miss: no warning.
+                tell = self._faults.tell if "torch" in sys.modules else self._faults.notes.append
+                tell(self._why_nothing(count))
+            return
+        if options.save_dir is None:
+            return
+        from fastprof.report.operators import operator_report
+        from fastprof.session.operators.files import write_stats
+
+        report = operator_report(self.recorded())
+        if report is not None and report.rows:
+            self._files.append(write_stats(report, str(options.save_dir), self._rank()))
+
+    def _why_nothing(self, count: int) -> str:
+        if "torch" not in sys.modules:
+            return "Operators were not recorded: the program did not import torch."
+        schedule = self._schedule
+        if schedule is None or (not self._saw_torch and _first_of_cycle(schedule, 0) < count):
+            return f"Operators were not recorded: torch was imported too late, in step {count}."
+        first = schedule.skip_first + schedule.wait + schedule.warmup
+        if count == 0:
+            return (
+                "Operators were not recorded: no step ended. Steps end with an optimizer's "
+                "step() under fastprof run, or with fastprof.step()."
+            )
+        return (
+            f"Operators were not recorded: the run ended in step {count}, and the first window "
+            f"begins with step {first} (skip_first {schedule.skip_first}, wait {schedule.wait}, "
+            f"warmup {schedule.warmup}, steps counted from 0)."
+        )
+
+    def _guard(self, action: Callable[[int], None], count: int) -> None:
+        """Call ``action``; should it raise, there is no operator layer from then on."""
+        try:
+            action(count)
+        except Exception as error:  # nothing may reach the training code
+            profile, self._profile, self._closed = self._profile, None, None
+            if profile is not None:
+                # It may have failed half-way, and must not stay on.
+                with suppress(Exception), self._foreign.own():
+                    profile.stop()
+            self._leave()
+            self._hook.put_back()
+            self._faults.add("operator_errors", "Operators failed and were switched off", error)
+
+
+class _Lost:
+    """Stands for the profile of a window that cannot be had."""
+
+    def step(self) -> None:
+        """Do nothing."""
+
+    def stop(self) -> None:
+        """Do nothing."""
+
+
+@contextmanager
+def _quiet_kineto() -> Iterator[None]:
+    """Keep torch's collector from writing lines about itself to ``sys.stderr``.
+
+    It reads the variable when it is used first.  What the user has set stands, and no child
+    of the program sees the variable.
+    """
+    name = "KINETO_LOG_LEVEL"
+    if name in os.environ:
+        yield
+        return
+    os.environ[name] = "99"
+    try:
+        yield
+    finally:
+        os.environ.pop(name, None)
+
+
+def _first_of_cycle(schedule: Schedule, count: int) -> int:
+    """Return the first step from ``count`` on that is not idle."""
+    cycle = schedule.wait + schedule.warmup + schedule.active
+    position = max(0, count - schedule.skip_first)
+    number, within = divmod(position, cycle)
+    begin = schedule.skip_first + number * cycle + max(within, schedule.wait)
+    return begin if schedule.action(begin) != NONE else sys.maxsize
+
+
+def _wait_for_all_ranks() -> None:
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        distributed.barrier()

@@ -1,0 +1,1 @@
+"""Where figures go during a run: metrics, printed reports, files."""

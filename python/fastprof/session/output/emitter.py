@@ -1,0 +1,77 @@
+"""Hands the metrics of a run to its logger."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from fastprof.session.output.metrics import LogCall, Metric, MetricWindow
+from fastprof.session.own_time import OwnTime, clock
+
+if TYPE_CHECKING:
+    from fastprof.capture.options import Recorder
+    from fastprof.report import Report
+    from fastprof.session.faults import Faults
+
+
+class MetricEmitter:
+    """Takes what the recorder has accumulated and logs it, one call per emission.
+
+    Only the primary rank calls the logger.  A logger that raises is told about once and
+    not called again.
+    """
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        window: MetricWindow,
+        log: LogCall | None,
+        is_primary: Callable[[], bool],
+        faults: Faults,
+        logger: Any = None,
+        own_time: OwnTime | None = None,
+    ) -> None:
+        self._own_time = own_time or OwnTime()
+        self._recorder = recorder
+        self._window = window
+        self._log = log
+        self._is_primary = is_primary
+        self._faults = faults
+        #: A logger that wants the report of the run as well.
+        self._log_report = getattr(logger, "log_report", None)
+        #: The latest metric of every key.
+        self.last: dict[str, Metric] = {}
+
+    def collect(self, *, validating: bool = False) -> None:
+        """Move what the recorder has accumulated into the window."""
+        self._window.add(
+            self._recorder.take_loaders(), steps=self._recorder.steps, validating=validating
+        )
+
+    def emit(self, split: str) -> None:
+        """Log the metrics of ``split`` since its last emission, if there are any."""
+        self.collect(validating=split == "val")
+        taken = self._window.take(split)
+        if not taken:
+            return
+        self.last.update(taken)
+        if self._log is None or not self._is_primary():
+            return
+        values = {key: metric.value_ms for key, metric in taken.items()}
+        self._guarded(self._log, values)
+
+    def emit_report(self, report: Callable[[], Report]) -> None:
+        """Hand the report of the run to a logger that has ``log_report(report, step)``."""
+        if callable(self._log_report) and self._log is not None and self._is_primary():
+            self._guarded(self._log_report, report())
+
+    def _guarded(self, log: Callable[[Any, int], object], what: object) -> None:
+        began = clock()
+        try:
+            log(what, self._recorder.steps)
+        except Exception as error:  # whatever a user's logger raises
+            self._log = None
+            self._faults.add(
+                "logger_errors", "The metrics logger failed and was switched off", error
+            )
+        self._own_time.apart_ns += clock() - began  # the program's

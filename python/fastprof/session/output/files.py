@@ -1,0 +1,128 @@
+"""Where a run is saved: paths checked at the start, written at the end and in between."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fastprof.render.formats import format_of
+from fastprof.session.environment.rank import find_world_size
+
+if TYPE_CHECKING:
+    from fastprof.report import Report
+    from fastprof.session.faults import Faults
+
+#: Saving in between may take at most this share of wall time.
+_SAVE_SHARE = 0.01
+
+Pathish = str | os.PathLike[str]
+
+
+def resolve(output: Pathish | Sequence[Pathish] | None) -> tuple[Path, ...]:
+    """Return ``output`` as absolute paths: ``os.chdir`` later changes nothing.
+
+    Raises:
+        TypeError: something that is not a path.
+        ValueError: a path with a NUL in it, or an empty one, or one whose suffix names no
+            format.
+        IsADirectoryError: a path that is a directory.
+        FileNotFoundError: the directory of a path does not exist.
+    """
+    if output is None:
+        return ()
+    if isinstance(output, (str, os.PathLike)) or not isinstance(output, Iterable):
+        return (_resolve(output),)
+    return tuple([_resolve(item) for item in output])
+
+
+def _resolve(item: object) -> Path:
+    if not isinstance(item, (str, os.PathLike)):
+        raise TypeError(f"output is {item!r:.80}, expected a path")
+    path = os.fspath(item)
+    if not isinstance(path, str):
+        raise TypeError(f"output is {item!r:.80}, expected a path of type str")
+    if not path or "\0" in path:
+        raise ValueError(f"output is {path!r:.80}, expected the path of a file")
+    # Not resolve(): a link in the path is the user's, and stays one.
+    absolute = Path.cwd() / path
+    if absolute.is_dir():
+        raise IsADirectoryError(f"output {path!r} is a directory, expected the path of a file")
+    if not absolute.parent.is_dir():
+        raise FileNotFoundError(f"output {path!r}: there is no directory {str(absolute.parent)!r}")
+    format_of(path)
+    return absolute
+
+
+def path_of_rank(path: str, rank: int) -> str:
+    """Return ``path`` for this rank: every process of a distributed job has its own file."""
+    if find_world_size() == 1:
+        return path
+    whole = Path(path)
+    return str(whole.with_name(f"rank{rank}_{whole.name}"))
+
+
+class Outputs:
+    """Saves a run to its paths, at the end and, with ``every_s``, about that often before.
+
+    Less often when saving is slow, so that it takes no more than one percent of the time.
+    A path that cannot be written is told about once and, until the end, not tried again.
+    """
+
+    def __init__(
+        self,
+        paths: tuple[Path, ...],
+        every_s: float | None,
+        faults: Faults,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.paths = paths
+        self._every = every_s
+        self._faults = faults
+        self._clock = clock
+        self._due = 0.0
+        self._failing: set[Path] = set()
+
+    @property
+    def periodic(self) -> bool:
+        """Whether there is anything to save before the end."""
+        return bool(self.paths) and self._every is not None
+
+    def begin(self) -> None:
+        """Count the time to the first save from now."""
+        if self._every is not None:
+            self._due = self._clock() + self._every
+
+    def due(self) -> bool:
+        """Whether it is time to save."""
+        return self.periodic and self._clock() >= self._due
+
+    def save_if_due(self, report: Callable[[], Report], rank: int) -> None:
+        """Save if it is time."""
+        if self._every is None or not self.due():
+            return
+        began = self._clock()
+        self._save([path for path in self.paths if path not in self._failing], report, rank)
+        ended = self._clock()
+        self._due = ended + max(self._every, (ended - began) / _SAVE_SHARE)
+
+    def save_all(self, report: Callable[[], Report], rank: int) -> None:
+        """Save to every path: a disk that was full may have room again."""
+        self._save(self.paths, report, rank)
+
+    def _save(self, paths: Sequence[Path], report: Callable[[], Report], rank: int) -> None:
+        if not paths:
+            return
+        try:
+            made = report()
+        except Exception as error:  # the training goes on without
+            self._faults.add("report_errors", "fastprof: building the report failed", error)
+            return
+        for path in paths:
+            try:
+                made.save(path_of_rank(str(path), rank))
+            except Exception as error:  # full disk, no permission, ...
+                self._failing.add(path)
+                self._faults.add("save_errors", f"Saving the run to {str(path)!r} failed", error)

@@ -1,0 +1,180 @@
+"""Times of the phases of a step as metrics, per data loader.
+
+The recorder accumulates (count, time) by loader and phase.  A window holds what has
+accumulated since the last emission and turns it into keys and means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fastprof.capture.options import PHASES
+from fastprof.session.loaders.timing import NO_LOADER, UNKNOWN, LoaderEntry, LoaderRegistry
+from fastprof.session.loaders.worker_stats import Watches
+from fastprof.snapshot import LoaderStats
+
+_NS_PER_MS = 1e6
+
+#: Phases that make a key, by split; a validation pass has no others.
+_KEYED = {
+    "train": ("data", "forward", "backward", "optimizer", "batch_wait"),
+    "val": ("data", "forward"),
+}
+
+#: End of any training batch to the delivery of the next, of whatever loader.
+GLOBAL_WAIT_KEY = "profile/train/time_batch_wait_ms"
+_GLOBAL_WAIT = (NO_LOADER, "batch_wait")
+
+#: ``logger.log_metrics(values, step)``, or what stands for it.
+LogCall = Callable[[Mapping[str, float], int], object]
+
+#: Rows of ``Recorder.take_loaders``: tag, phase, count, sum in ns.
+Rows = Iterable[tuple[int, int, int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One emitted value: ``sum_ms`` of time over ``count`` micro-batches, and their ratio.
+
+    For ``optimizer`` the count is of optimizer steps, for ``batch_wait`` of waits.
+    """
+
+    value_ms: float
+    sum_ms: float
+    count: int
+
+
+class MetricWindow:
+    """Accumulates rows of the recorder until they are taken as metrics."""
+
+    def __init__(self, registry: LoaderRegistry, *, batch_wait: bool = True) -> None:
+        self._registry = registry
+        self._batch_wait = batch_wait
+        self._pending: dict[tuple[int, str], list[int]] = {}
+        self._counts: dict[tuple[int, str], int] = {}
+        self._steps = 0
+
+    def add(self, rows: Rows, *, steps: int = 0, validating: bool = False) -> None:
+        """Accumulate ``rows``, the run having made ``steps`` steps.
+
+        ``validating``: batches came from a validation loader.  The global wait is one of
+        training, so that of a validation pass is left out.
+        """
+        self._steps = steps
+        for tag, number, count, sum_ns in rows:
+            phase = PHASES[number]
+            key = (tag, phase)
+            if key == _GLOBAL_WAIT and validating:
+                continue
+            pair = self._pending.setdefault(key, [0, 0])
+            pair[0] += count
+            pair[1] += sum_ns
+            self._counts[key] = self._counts.get(key, 0) + count
+
+    def take(self, split: str) -> dict[str, Metric]:
+        """Return the metrics of ``split`` since they were last taken, by key.
+
+        A phase without a sample has no key: missing is not 0.
+        """
+        metrics: dict[str, Metric] = {}
+        for tag, entry in self._tags(split):
+            name = UNKNOWN if entry is None else entry.name
+            for phase in _KEYED[split]:
+                if (tag, phase) == _GLOBAL_WAIT:
+                    continue
+                pair = self._pending.pop((tag, phase), None)
+                if phase == "batch_wait" and not self._batch_wait:
+                    continue
+                if pair is not None and pair[0] > 0:
+                    key = f"profile/{split}/dl_{name}/time_{phase}_ms"
+                    metrics[key] = self._metric(entry, phase, *pair)
+        if split == "train":
+            pair = self._pending.pop(_GLOBAL_WAIT, None)
+            if pair is not None and pair[0] > 0 and self._batch_wait:
+                metrics[GLOBAL_WAIT_KEY] = _mean(pair[0], pair[1])
+        return metrics
+
+    def _tags(self, split: str) -> Iterable[tuple[int, LoaderEntry | None]]:
+        for entry in self._registry.entries:
+            if entry.split == split:
+                yield entry.tag, entry
+        if split == "train":
+            yield NO_LOADER, None
+
+    def _metric(self, entry: LoaderEntry | None, phase: str, count: int, sum_ns: int) -> Metric:
+        """Return the mean per micro-batch; that of the optimizer, per step.
+
+        Usually a phase has one section per micro-batch and the mean is that of the
+        sections.  Where it has more (two models, a discriminator trained more often),
+        their times add up to the phase's.  How many it has is judged over the whole run,
+        as a window may begin or end in the middle of a batch.
+        """
+        sections, units = 0, 0
+        if phase == "optimizer":
+            sections = sum(n for (_, name), n in self._counts.items() if name == phase)
+            units = self._steps
+        elif entry is not None and phase != "batch_wait":
+            sections, units = self._counts[entry.tag, phase], entry.batches
+        return _mean(count, sum_ns, max(1.0, sections / units) if units else 1.0)
+
+
+def _mean(count: int, sum_ns: int, per_unit: float = 1.0) -> Metric:
+    """``per_unit``: sections that make up one micro-batch's (or step's) phase."""
+    sum_ms = sum_ns / _NS_PER_MS
+    return Metric(sum_ms * per_unit / count, sum_ms, max(1, round(count / per_unit)))
+
+
+def loader_stats(
+    registry: LoaderRegistry, totals: Rows, watches: Watches | None = None
+) -> tuple[LoaderStats, ...]:
+    """Return every loader's whole run, from ``Recorder.loader_totals``.
+
+    ``watches`` has what is known of their workers.  Beside known loaders, work on batches
+    of none of them is a row named ``unknown``.
+    """
+    phases: dict[int, dict[str, tuple[int, int]]] = {}
+    for tag, number, count, sum_ns in totals:
+        phase = PHASES[number]
+        if count and (tag, phase) != _GLOBAL_WAIT:
+            phases.setdefault(tag, {})[phase] = (count, sum_ns)
+    rows = [
+        LoaderStats(
+            name=entry.name,
+            split=entry.split,
+            batches=entry.batches,
+            phases=phases.get(entry.tag, {}),
+            weight=entry.weight,
+            workers=None if watches is None else watches.stats(entry.tag),
+        )
+        for entry in registry.entries
+    ]
+    if rows and NO_LOADER in phases:
+        rows.append(LoaderStats(UNKNOWN, "train", 0, phases[NO_LOADER]))
+    return tuple(rows)
+
+
+def log_call(logger: Any) -> LogCall:
+    """Return how to hand ``(values, step)`` to ``logger``.
+
+    That is its method ``log_metrics``, else ``log``, else the logger itself if it is a
+    function.
+
+    Raises:
+        TypeError: it has none of them, or it is a ``logging.Logger``, whose ``log`` is
+            something else.
+    """
+    import logging
+
+    if not isinstance(logger, (logging.Logger, logging.LoggerAdapter)):
+        for name in ("log_metrics", "log"):
+            method = getattr(logger, name, None)
+            if callable(method):
+                return method  # type: ignore[no-any-return]
+        if callable(logger):
+            return logger  # type: ignore[no-any-return]
+    raise TypeError(
+        f"logger is {type(logger).__name__}, expected an object with log_metrics(dict, step) "
+        "or log(dict, step), or a function of these two"
+    )

@@ -1,0 +1,190 @@
+"""Text reports of the sections, every N steps and at the end.
+
+Cheap enough to print in the middle of training: they are made from the section rows of a
+snapshot alone, and say what holds since the start of the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from fastprof.findings.thresholds import USUAL, line
+from fastprof.names import printable_name
+from fastprof.snapshot import Snapshot
+
+_NS_PER_S = 1e9
+_LONGEST_NAME = 200
+
+#: Orders of the rows: as the sections were first used, or by total time, largest first.
+SORTS = ("first", "total")
+
+_DATA = ("data_loading", "data")
+_FORWARD = ("forward_pass", "forward")
+_BACKWARD = ("backward_pass", "backward")
+_SYNCHRONIZATION = ("synchronization",)
+
+NOTHING = '(no section was recorded: wrap code in "with fastprof.profile_section(name):")'
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """One section over all threads; times in seconds."""
+
+    name: str
+    count: int
+    total_s: float
+    min_s: float
+    max_s: float
+
+    @property
+    def avg_s(self) -> float:
+        """Mean duration of an entry."""
+        return self.total_s / self.count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InsightLimits:
+    """When the final report remarks on something; shares are of the sum of all sections.
+
+    The defaults are the limits of the findings (:mod:`fastprof.findings.thresholds`, with
+    their origin): data loading is efficient below 15 % and a bottleneck above 30 %,
+    backward is unusual above 3 times forward, forward above twice the lower end of its
+    usual 30 to 40 %, synchronization above the 15 % of all-reduce.
+    """
+
+    data_efficient: float = line("data-share", "warning")
+    data_bottleneck: float = line("data-share", "critical")
+    backward_to_forward: float = line("backward-to-forward", "warning")
+    forward_share: float = 2 * USUAL["forward"].low
+    synchronization_share: float = line("all-reduce-share", "warning")
+
+
+def timings(snapshot: Snapshot, sort: str = "first") -> list[Timing]:
+    """Return the sections that were left at least once, in the order asked for."""
+    merged: dict[str, Timing] = {}
+    for row in sorted(snapshot.sections, key=lambda row: row.key):  # keys: by first use
+        if row.count == 0:
+            continue
+        name = snapshot.keys[row.key].name
+        new = Timing(
+            name,
+            row.count,
+            row.sum_ns / _NS_PER_S,
+            row.min_ns / _NS_PER_S,
+            row.max_ns / _NS_PER_S,
+        )
+        old = merged.get(name)
+        if old is not None:
+            new = Timing(
+                name,
+                old.count + new.count,
+                old.total_s + new.total_s,
+                min(old.min_s, new.min_s),
+                max(old.max_s, new.max_s),
+            )
+        merged[name] = new
+    rows = list(merged.values())
+    if sort == "total":
+        rows.sort(key=lambda row: -row.total_s)
+    return rows
+
+
+def periodic_report(rows: Sequence[Timing], step: int) -> str:
+    """Return the report after ``step`` steps."""
+    return _report(f"=== Profiling Report (Step {step}) ===", rows)
+
+
+def final_report(rows: Sequence[Timing], steps: int, limits: InsightLimits | None = None) -> str:
+    """Return the report at the end of a run of ``steps`` steps, with insights."""
+    text = _report(f"=== Final Profiling Summary ({steps} steps) ===", rows)
+    lines = [f"- {line}" for line in insights(rows, limits or InsightLimits())]
+    return text + "\n".join(["", "Performance Insights:", *lines]) + "\n"
+
+
+def _report(title: str, rows: Sequence[Timing]) -> str:
+    whole = sum(row.total_s for row in rows)
+    details = [
+        f"{printable(row.name)}: count={row.count}, total={row.total_s:.3f}s, "
+        f"avg={row.avg_s:.4f}s, min={row.min_s:.4f}s, max={row.max_s:.4f}s"
+        for row in rows
+    ]
+    shares = [f"{printable(row.name)}: {_percent(row.total_s, whole):.1f}%" for row in rows]
+    lines = [
+        title,
+        "",
+        "Detailed Breakdown:",
+        *(details or [NOTHING]),
+        "",
+        "Time Distribution:",
+        *shares,
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def insights(rows: Sequence[Timing], limits: InsightLimits) -> list[str]:
+    """Return remarks on ``rows``; one that needs a section that is not there is left out."""
+    if not rows:
+        return []
+    whole = sum(row.total_s for row in rows)
+    slowest = max(rows, key=lambda row: row.avg_s)
+    lines = [f"Slowest component: {printable(slowest.name)} ({slowest.avg_s:.4f}s avg)"]
+    data = _named(rows, _DATA)
+    if data:
+        lines.append(_data_insight(_total(data) / whole if whole else 0.0, limits))
+    forward, backward = _named(rows, _FORWARD), _named(rows, _BACKWARD)
+    # Without a backward to compare with, much forward says nothing.
+    if forward and backward and _total(forward) > limits.forward_share * whole:
+        lines.append(
+            f"Forward pass takes {_percent(_total(forward), whole):.1f}% of total time: "
+            "consider distillation, quantization, a smaller architecture, mixed precision "
+            "(AMP) or gradient checkpointing"
+        )
+    if forward and backward:
+        ratio = _average(backward) / _average(forward) if _average(forward) else 0.0
+        if ratio > limits.backward_to_forward:
+            lines.append(
+                f"Backward pass takes {ratio:.1f}x the forward pass (usually roughly equal): "
+                "check for a memory bottleneck or gradient accumulation"
+            )
+    waiting = _named(rows, _SYNCHRONIZATION)
+    if waiting and whole and _total(waiting) > limits.synchronization_share * whole:
+        lines.append(
+            f"Synchronization takes {_percent(_total(waiting), whole):.1f}% of total time: "
+            "check the network between the processes"
+        )
+    return lines
+
+
+def _data_insight(share: float, limits: InsightLimits) -> str:
+    percent = f"{100 * share:.1f}%"
+    if share < limits.data_efficient:
+        return f"Data loading appears efficient ({percent} of total time)"
+    fix = "raise num_workers, use faster storage or do less preprocessing"
+    if share <= limits.data_bottleneck:
+        return f"Warning: data loading takes {percent} of total time: {fix}"
+    return f"Warning: data loading is a bottleneck ({percent} of total time): {fix}"
+
+
+def _named(rows: Iterable[Timing], names: tuple[str, ...]) -> list[Timing]:
+    return [row for row in rows if row.name in names]
+
+
+def _total(rows: Iterable[Timing]) -> float:
+    return sum(row.total_s for row in rows)
+
+
+def _average(rows: Sequence[Timing]) -> float:
+    return _total(rows) / sum(row.count for row in rows)
+
+
+def _percent(part: float, whole: float) -> float:
+    return 100.0 * part / whole if whole else 0.0
+
+
+def printable(name: str) -> str:
+    """Return ``name`` on one line, without control characters, of bounded length.
+
+    Section names can be anything, and a terminal or a log obeys control characters.
+    """
+    return printable_name(name, _LONGEST_NAME)

@@ -1,0 +1,68 @@
+"""Prints the text reports of a run."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from fastprof.session.output.periodic import final_report, periodic_report, timings
+
+if TYPE_CHECKING:
+    from fastprof.session.faults import Faults
+    from fastprof.snapshot import Snapshot
+
+
+class ReportPrinter:
+    """Writes a report every ``every`` steps and a final one; ``every`` None: none at all.
+
+    A stream that raises is told about once and not written to again.
+    """
+
+    def __init__(
+        self,
+        every: int | None,
+        sort: str,
+        stream: Any,
+        is_primary: Callable[[], bool],
+        faults: Faults,
+    ) -> None:
+        self.every = every
+        self._sort = sort
+        self._stream = stream
+        self._is_primary = is_primary
+        self._faults = faults
+
+    def print_periodic(
+        self,
+        take: Callable[[], Snapshot],
+        step: int,
+        memory_line: Callable[[int], str | None] | None = None,
+    ) -> None:
+        """Print the report after ``step`` steps, and what ``memory_line`` says of it."""
+        if self.every is not None and self._is_primary():
+            text = periodic_report(timings(take(), self._sort), step)
+            line = memory_line(step) if memory_line is not None else None
+            self._print(text if line is None else f"{text}\n{line}\n")
+
+    def print_final(self, take: Callable[[], Snapshot], steps: int) -> None:
+        """Print the report of the whole run."""
+        if self.every is not None and self._is_primary():
+            self._print(final_report(timings(take(), self._sort), steps))
+
+    def _print(self, text: str) -> None:
+        try:
+            # Looked up now: programs and test runners exchange sys.stdout.
+            stream = sys.stdout if self._stream is None else self._stream
+            try:
+                stream.write(text + "\n")
+            except UnicodeEncodeError:  # a name that the stream's encoding cannot write
+                stream.write(text.encode("ascii", "backslashreplace").decode("ascii") + "\n")
+            flush = getattr(stream, "flush", None)
+            if flush is not None:
+                flush()
+        except Exception as error:  # closed, full, or whatever a user's stream raises
+            self.every = None
+            self._faults.add(
+                "stream_errors", "The text reports failed and were switched off", error
+            )

@@ -1,0 +1,140 @@
+"""The trace of a run: which windows, what is kept of them, where it goes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fastprof.capture.convert import thread_names
+from fastprof.capture.options import Recorder, check_float, check_int
+from fastprof.fileio import resolve_directory
+from fastprof.session.schedule import RECORD_AND_SAVE, Schedule
+
+if TYPE_CHECKING:
+    from fastprof.report import Report
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceOptions:
+    """What a trace keeps.
+
+    Attributes:
+        min_us: calls of functions that take less, in microseconds, are left out; sections
+            and steps never are.
+        max_events: most events kept, of all threads together, and most records of the
+            GPU; beyond it newer ones take the place of the oldest.  An event takes 32
+            bytes while recording, about 150 bytes in a trace and 15 in a compressed one.
+        save_dir: directory for one file per window, ``rank{r}_trace.json.gz``, then
+            ``rank{r}_trace_2.json.gz`` and so on; None: only in the files of ``output``.
+        merge: a trace of torch.profiler to be merged into the files of ``save_dir``.
+
+    Raises:
+        TypeError, ValueError: a value of the wrong type or out of range.
+        OSError: ``save_dir`` names something that is no directory.
+    """
+
+    min_us: float = 50.0
+    max_events: int = 200_000
+    save_dir: str | os.PathLike[str] | None = None
+    merge: str | os.PathLike[str] | None = None
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= check_float("trace min_us", self.min_us) <= 1e9:
+            raise ValueError(f"trace min_us is {self.min_us!r:.80}, expected 0 to 1e9")
+        check_int("trace max_events", self.max_events, low=1, high=5_000_000)
+        if self.merge is not None and self.save_dir is None:
+            raise ValueError("trace merge needs save_dir: it is about the files there")
+        if self.save_dir is not None:
+            object.__setattr__(self, "save_dir", resolve_directory(self.save_dir))
+
+
+def trace_options(value: object) -> TraceOptions | None:
+    """Return the option ``trace`` of :class:`~fastprof.Profiler` as options; None: no trace.
+
+    Raises:
+        TypeError, ValueError, OSError: it is none, or holds a wrong value.
+    """
+    if value is None or value is False:
+        return None
+    if value is True:
+        return TraceOptions()
+    if isinstance(value, TraceOptions):
+        return value
+    if isinstance(value, Mapping):
+        try:
+            return TraceOptions(**value)
+        except TypeError as error:
+            raise TypeError(f"trace is {dict(value)!r:.120}: {error}") from None
+    raise TypeError(
+        f"trace is {type(value).__name__}, expected True, False, fastprof.TraceOptions or a dict"
+    )
+
+
+class TraceWindows:
+    """Opens and closes the windows of a run, which are those of its schedule.
+
+    Args:
+        options: None: there is no trace.
+        schedule: None: the whole run is one window.
+        recorder: whose windows they are.
+    """
+
+    def __init__(
+        self,
+        options: TraceOptions | None,
+        schedule: Schedule | None,
+        recorder: Recorder,
+    ) -> None:
+        self._options = options
+        self._schedule = schedule
+        self._recorder = recorder
+        #: Names of threads at the edges of windows, by ident; None: there is no trace.
+        self.names: dict[int, str] | None = None if options is None else {}
+
+    @property
+    def on(self) -> bool:
+        """Whether there is a trace at all."""
+        return self._options is not None
+
+    def begin(self) -> None:
+        """The run begins."""
+        if self._schedule is None or self._schedule.records(0):
+            self._open()
+
+    def at_step(self, count: int) -> None:
+        """``count`` steps have ended; the one that begins has that number."""
+        if self._schedule is None or not self.on:
+            return
+        records = self._schedule.records(count)
+        if not records or self._schedule.action(count - 1) == RECORD_AND_SAVE:
+            self.close()
+        if records:
+            self._open()
+
+    def _open(self) -> None:
+        if self._options is not None:
+            self._recorder.trace_open(
+                min_ns=round(self._options.min_us * 1000), max_events=self._options.max_events
+            )
+            self._note_names()
+
+    def close(self) -> None:
+        """End the window, if one is open."""
+        if self.on:
+            self._note_names()
+            self._recorder.trace_close()
+
+    def _note_names(self) -> None:
+        if self.names is not None and len(self.names) < 10_000:
+            self.names.update(thread_names())
+
+    def save(self, report: Callable[[], Report], rank: int) -> list[str]:
+        """Write a file per window, if that was asked for; return their names."""
+        options = self._options
+        if options is None or options.save_dir is None:
+            return []
+        from fastprof.export.trace.files import save_windows
+
+        return save_windows(report(), options.save_dir, rank, merge=options.merge)

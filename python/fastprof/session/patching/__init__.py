@@ -1,0 +1,1 @@
+"""Other packages' functions wrapped, and undone."""

@@ -1,0 +1,33 @@
+"""What a run recorded, raw and frozen: the seam between recording and reading."""
+
+from fastprof.snapshot.model import (
+    Calibration,
+    EventCost,
+    Histogram,
+    Key,
+    LoaderStats,
+    Muted,
+    NodeTable,
+    SectionStats,
+    Snapshot,
+    SnapshotError,
+    StepRow,
+    Steps,
+    ThreadTree,
+)
+
+__all__ = [
+    "Calibration",
+    "EventCost",
+    "Histogram",
+    "Key",
+    "LoaderStats",
+    "Muted",
+    "NodeTable",
+    "SectionStats",
+    "Snapshot",
+    "SnapshotError",
+    "StepRow",
+    "Steps",
+    "ThreadTree",
+]

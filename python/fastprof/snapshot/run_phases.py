@@ -1,0 +1,61 @@
+"""Phases of the run: set-up, warm-up, measured steps, validation, checkpoints, the rest.
+
+Every node of a tree, every section's figures and every moment of the run belong to one.
+What a step costs is what happened in measured steps; the rest is told beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fastprof.snapshot.fields import as_ints, as_list, fail
+
+#: Names by number, as ``Recorder.set_phase`` takes it.  ``steps`` is measured steps, and all
+#: of a recording that knows no phases; ``outside`` is between epochs and after the loop;
+#: ``unprofiled`` are the few steps that were made without the function hook.
+RUN_PHASES = ("steps", "setup", "warmup", "validation", "checkpoint", "outside", "unprofiled")
+
+STEPS = RUN_PHASES.index("steps")
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseTime:
+    """One phase of the run: recorded wall time in ns, and how often it began."""
+
+    name: str
+    wall_ns: int
+    entries: int
+
+
+def phase_numbers(names: Sequence[str]) -> frozenset[int]:
+    """Return the numbers of phases.
+
+    Raises:
+        ValueError: a name that is none; the message lists them.
+    """
+    for name in names:
+        if name not in RUN_PHASES:
+            raise ValueError(f"no phase of the run is called {name!r:.80}; {_known()}")
+    return frozenset(RUN_PHASES.index(name) for name in names)
+
+
+def _known() -> str:
+    return "there are: " + ", ".join(RUN_PHASES)
+
+
+def read_phases(value: object) -> tuple[PhaseTime, ...]:
+    """Check the field ``phases`` of a saved run; absent in runs that had none.
+
+    Raises:
+        SnapshotError: something else than rows ``[number, wall_ns, entries]``.
+    """
+    if value is None:
+        return ()
+    rows = []
+    for i, item in enumerate(as_list(value, "phases")):
+        number, wall_ns, entries = as_ints(item, f"phases[{i}]", 3, first_below=len(RUN_PHASES))
+        rows.append(PhaseTime(RUN_PHASES[number], wall_ns, entries))
+    if len({row.name for row in rows}) != len(rows):
+        raise fail("phases", value, "each phase once")
+    return tuple(rows)

@@ -1,0 +1,1 @@
+"""The tables of a report, as text blocks that every renderer shares."""

@@ -1,0 +1,324 @@
+"""The tables and lines about the GPU and its memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fastprof.names import ascii_name
+from fastprof.report.model import Report
+from fastprof.report.model_gpu import (
+    GpuDeviceRow,
+    GpuReport,
+    GpuTimelineRow,
+    KernelRow,
+    MemoryReport,
+    MemorySectionRow,
+)
+from fastprof.tables.cells import Table, number, percent, short
+from fastprof.tables.layout import PIPED, wrapped
+
+#: Rows of the kernel table and of the waiting lines unless more are asked for.
+KERNEL_ROWS = 20
+LINE_ROWS = 10
+
+_GIB = 1 << 30
+_MIB = 1 << 20
+
+#: How the reason begins where the machine has no GPU.
+_NO_DEVICE = "no NVIDIA device"
+
+_NO_TABLE = Table("", (), ())
+
+
+def has_gpu(report: Report) -> bool:
+    """Whether a GPU layer was on, so that its columns have figures."""
+    return report.gpu is not None and report.gpu.status == "on"
+
+
+def gpu_lines(report: Report, width: int = PIPED) -> list[str]:
+    """Return the lines at the top: how busy the GPU was, how full, or why that is not known."""
+    lines = []
+    if report.gpu is not None:
+        lines += wrapped(_gpu_line(report.gpu), width, rest="  ")
+    if report.memory is not None:
+        lines += wrapped(_memory_line(report.memory), width, rest="  ")
+    return lines
+
+
+def _gpu_line(gpu: GpuReport) -> str:
+    if gpu.status != "on" and gpu.reason.startswith(_NO_DEVICE):
+        return "GPU: none found"
+    if gpu.status != "on":
+        reason = ascii_name(gpu.reason, 1000).rstrip(". ") or "it was switched off"
+        if reason[1:2].islower():
+            reason = reason[0].lower() + reason[1:]
+        return f"GPU: n/a, because {reason}."
+    names = ", ".join(short(device.name) for device in gpu.devices) or "no device"
+    busy = percent(gpu.utilization) + (" %" if gpu.utilization is not None else "")
+    span = "measured steps" if any(device.steps for device in gpu.devices) else "recording"
+    return f"GPU: {names}; busy {busy} of the {span}"
+
+
+def _memory_line(memory: MemoryReport) -> str:
+    total = "n/a" if memory.total_bytes is None else f"{memory.total_bytes / _GIB:.2f}"
+    share = "" if memory.share is None else f" ({percent(memory.share)} %)"
+    return (
+        f"GPU memory: {memory.peak_reserved / _GIB:.2f} of {total} GiB reserved at the peak{share}"
+    )
+
+
+def gpu_tables(report: Report) -> list[Table]:
+    """Return the tables about the GPU and its memory, in reading order; some have no rows."""
+    made = []
+    gpu = report.gpu
+    if gpu is not None and gpu.status == "on":
+        made += [
+            _devices(gpu.devices),
+            _health(gpu.devices),
+            _idle(gpu.devices),
+            _totals(gpu),
+            kernels(report.kernels, gpu),
+            _classes(gpu),
+            _copies(gpu),
+            _lines(gpu),
+            _captured(gpu),
+        ]
+    if report.memory is not None:
+        made += [
+            _memory(report.memory),
+            _memory_parts(report.memory),
+            memory_by_section(report.memory.sections),
+        ]
+    return made
+
+
+def _ms(ns: int) -> str:
+    return number(ns / 1e6)
+
+
+def _share(part: int, whole: int) -> str:
+    return percent(part / whole if whole else None)
+
+
+def _devices(devices: Sequence[GpuDeviceRow]) -> Table:
+    headers = (
+        "device", "over", "wall ms", "busy %", "idle %", "waiting for data %", "copying %",
+        "only copying %", "communicating %", "of that hidden %",
+    )  # fmt: skip
+
+    def row(device: GpuDeviceRow, over: str, t: GpuTimelineRow) -> tuple[str, ...]:
+        return (
+            f"{device.index} {short(device.name)}", over, _ms(t.wall_ns), percent(t.utilization),
+            _share(t.idle_ns, t.wall_ns), percent(t.idle_data_share), percent(t.copy_share),
+            _share(t.copy_alone_ns, t.wall_ns), _share(t.communication_ns, t.wall_ns),
+            percent(t.overlap),
+        )  # fmt: skip
+
+    rows = []
+    for device in devices:
+        rows.append(row(device, "whole recording", device.whole))
+        if device.steps is not None:
+            rows.append(row(device, f"{device.step_count} steps", device.steps))
+    return Table("GPU devices", headers, tuple(rows), left=frozenset({0, 1}))
+
+
+def _health(devices: Sequence[GpuDeviceRow]) -> Table:
+    headers = (
+        "device", "samples", "mean C", "most C", "SM clock MHz", "least MHz", "most MHz",
+        "power W", "most W", "throttled %", "by (may overlap)",
+    )  # fmt: skip
+    rows = []
+    for device in devices:
+        row = device.health
+        if row is not None:
+            by = ", ".join(f"{r.reason} {percent(r.share)} %" for r in row.reasons)
+            rows.append((
+                f"{device.index} {short(device.name)}", str(row.samples),
+                number(row.temperature_c, 0), number(row.temperature_max_c, 0),
+                number(row.sm_clock_mhz, 0), number(row.sm_clock_min_mhz, 0),
+                number(row.sm_clock_max_mhz, 0), number(row.power_w, 0),
+                number(row.power_max_w, 0), percent(row.throttled), by,
+            ))  # fmt: skip
+    title = "GPU temperature, clocks and power (sampled about once a second)"
+    return Table(title, headers, tuple(rows), left=frozenset({0, 10}))
+
+
+def _idle(devices: Sequence[GpuDeviceRow]) -> Table:
+    rows = []
+    for device in devices:
+        span = device.steps or device.whole
+        rows += [
+            (str(device.index), short(row.section), _ms(row.idle_ns),
+             _share(row.idle_ns, span.wall_ns))
+            for row in span.idle
+        ]  # fmt: skip
+    headers = ("device", "training thread in", "idle ms", "of wall %")
+    title = "While the GPU had nothing to do (measured steps, or all without any)"
+    return Table(title, headers, tuple(rows), left=frozenset({0, 1}))
+
+
+def _totals(gpu: GpuReport) -> Table:
+    totals = gpu.totals
+    if totals is None or not totals.gpu_ns:
+        return _NO_TABLE
+    parts = (
+        ("in sections", totals.sections_ns),
+        ("outside sections", totals.outside_ns),
+        ("(other threads)", totals.other_threads_ns),
+        ("(unattributed)", totals.unattributed_ns),
+        ("all", totals.gpu_ns),
+    )
+    rows = tuple((name, _ms(ns), _share(ns, totals.gpu_ns)) for name, ns in parts)
+    return Table("Where GPU work was launched", ("launched", "gpu ms", "share %"), rows)
+
+
+def kernels(rows: Sequence[KernelRow], gpu: GpuReport, limit: int = KERNEL_ROWS) -> Table:
+    """Return a table of the first ``limit`` kernels; -1: all of them."""
+    shown = rows if limit < 0 else rows[:limit]
+    title = f"GPU kernels, most time first ({len(shown)} of {len(rows)}"
+    if gpu.small is not None and gpu.small.of_count is not None:
+        title += (
+            f"; {percent(gpu.small.of_count)} % ran below 100 us, with "
+            f"{percent(gpu.small.of_time)} % of the time"
+        )
+    headers = (
+        "kernel", "device", "count", "total ms", "share %", "mean us", "blocks/SM",
+        "est. occupancy %", "tensor cores (by name)", "kind", "grid", "block", "registers",
+    )  # fmt: skip
+    cells = tuple(
+        (
+            short(r.name), "" if r.device is None else str(r.device), str(r.count),
+            number(r.total_ms), percent(r.share), number(r.mean_us), _blocks(r),
+            percent(r.occupancy), _yes_no(r.tensor_cores), r.kind,
+            _size(r.grid) + ("*" if r.grid_varied else ""), _size(r.block),
+            "n/a" if r.registers is None else str(r.registers),
+        )
+        for r in shown
+    )  # fmt: skip
+    return Table(title + ")", headers, cells)
+
+
+def _blocks(row: KernelRow) -> str:
+    poor = " poor" if row.blocks_rating == "poor" else ""
+    return number(row.blocks_per_sm, 2) + poor
+
+
+def _yes_no(value: bool | None) -> str:
+    return "unknown" if value is None else "yes" if value else "no"
+
+
+def _size(value: tuple[int, int, int] | None) -> str:
+    return "n/a" if value is None else "x".join(map(str, value))
+
+
+def _classes(gpu: GpuReport) -> Table:
+    rows = tuple(
+        (r.name, str(r.count), _ms(r.total_ns), percent(r.share)) for r in gpu.classes
+    )  # fmt: skip
+    return Table("GPU kernels by kind (by name)", ("kind", "count", "total ms", "share %"), rows)
+
+
+def _copies(gpu: GpuReport) -> Table:
+    use = gpu.use
+    if use is None or not (use.copies or use.memset_bytes):
+        return _NO_TABLE
+    parts = (
+        ("host to device", use.h2d_bytes),
+        ("device to host", use.d2h_bytes),
+        ("within a device", use.d2d_bytes),
+        ("between devices", use.p2p_bytes),
+        ("other copies", use.other_bytes),
+        ("memset", use.memset_bytes),
+    )
+    rows = tuple((name, f"{size / _MIB:.3f}") for name, size in parts if size)
+    title = f"GPU copies: {_ms(use.copy_ns)} ms, of which {_ms(use.transfer_ns)} ms host and device"
+    return Table(title, ("direction", "MiB"), rows)
+
+
+def _lines(gpu: GpuReport) -> Table:
+    shown = gpu.lines[:LINE_ROWS]
+    headers = ("line", "section", "waits", "blocked ms", "blocked ms per step")
+    rows = tuple(
+        (short(line.text), short(line.section or ""), str(line.syncs), _ms(line.blocked_ns),
+         number(line.per_step_ms))
+        for line in shown
+    )  # fmt: skip
+    title = f"Where the host waits for the GPU ({len(shown)} of {len(gpu.lines)} lines)"
+    return Table(title, headers, rows, left=frozenset({0, 1}))
+
+
+def _captured(gpu: GpuReport) -> Table:
+    rows = tuple(
+        (short(r.replayed_in), short(r.captured_in), str(r.kernels), _ms(r.gpu_ns))
+        for r in gpu.captured
+    )
+    headers = ("replayed in", "captured in", "kernels", "gpu ms")
+    return Table("CUDA graphs", headers, rows, left=frozenset({0, 1}))
+
+
+def _memory(memory: MemoryReport) -> Table:
+    headers = (
+        "device", "total MiB", "peak reserved MiB", "of total %", "peak allocated MiB",
+        "now reserved MiB", "now allocated MiB", "growth MiB per step", "cudaMalloc per step",
+        "cudaFree per step", "retries", "out of memory",
+    )  # fmt: skip
+
+    def mib(size: float | None) -> str:
+        return number(None if size is None else size / _MIB, 1)
+
+    row = (
+        str(memory.device), mib(memory.total_bytes), mib(memory.peak_reserved),
+        percent(memory.share), mib(memory.peak_allocated), mib(memory.current_reserved),
+        mib(memory.current_allocated), mib(memory.slope_bytes_per_step),
+        number(memory.device_allocs_per_step, 2), number(memory.device_frees_per_step, 2),
+        str(memory.retries), str(memory.ooms),
+    )  # fmt: skip
+    return Table("GPU memory (PyTorch's allocator)", headers, (row,))
+
+
+def _memory_parts(memory: MemoryReport) -> Table:
+    parts = memory.parts
+    if parts is None:
+        return _NO_TABLE
+    named = (
+        ("parameters", parts.parameters),
+        ("gradients", parts.gradients),
+        ("optimizer state", parts.optimizer_state),
+        ("activations and other", parts.activations),
+        ("allocated", memory.peak_allocated),
+    )
+    rows = tuple(
+        (name, number(size / _MIB, 1), _share(size, memory.peak_allocated),
+         number(size / parts.parameters if parts.parameters else None, 2))
+        for name, size in named
+    )  # fmt: skip
+    headers = ("held by", "MiB", "share %", "times the parameters")
+    return Table("GPU memory at its peak", headers, rows)
+
+
+def memory_by_section(rows: Sequence[MemorySectionRow], row_limit: int = 10) -> Table:
+    """Return the memory table in the layout of ``key_averages().table()``.
+
+    Sorted by ``self_cuda_memory_usage``, what each section took itself; memory of the
+    host is not recorded.
+    """
+
+    def order(row: MemorySectionRow) -> tuple[bool, int]:
+        own = row.self_grown_bytes
+        return own is None, 0 if own is None else -own
+
+    cells = tuple(
+        (short(r.name), "n/a", size_text(r.grown_bytes),
+         "n/a" if r.self_grown_bytes is None else size_text(r.self_grown_bytes))
+        for r in sorted(rows, key=order)[:row_limit]
+    )  # fmt: skip
+    headers = ("Name", "CPU Mem", "CUDA Mem", "Self CUDA Mem")
+    return Table("GPU memory that sections took and kept", headers, cells)
+
+
+def size_text(size: int) -> str:
+    """Return bytes as PyTorch's profiler writes them: ``512.00 Mb``, ``100 b``."""
+    for unit, of in (("Gb", _GIB), ("Mb", _MIB), ("Kb", 1 << 10)):
+        if abs(size) >= of:
+            return f"{size / of:.2f} {unit}"
+    return f"{size} b"

@@ -1,0 +1,195 @@
+"""Lines no wider than the terminal: prose wraps at words, tables leave out what can be spared.
+
+A table that is too wide loses its spare columns first.  Then text cells wrap at words and
+long names lose their middle.  What is still too wide is shown in several parts, one below
+the other, each with the columns that name the row.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import textwrap
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TextIO
+
+from fastprof.names import elided
+from fastprof.tables.cells import Table
+
+#: Columns of a text that is not shown on a terminal.
+PIPED = 100
+#: A terminal narrower than this is written to as if it had so many columns.
+_NARROWEST = 40
+#: A name keeps at least so many characters, a cell of words so many columns.
+_NAME, _WORDS = 20, 24
+_GAP = "  "
+_MORE = " ..."
+#: A number stays in the line of its unit; the tie is none of the printable characters.
+_UNIT = re.compile(r"(?<=\d) (?=(?:%|ms|us|s|[KMG]iB)\b|%)")
+_TIE = "\0"
+
+
+def width_of(stream: TextIO) -> int:
+    """Return how many columns lines for ``stream`` may have."""
+    try:
+        terminal = stream.isatty()
+    except (AttributeError, ValueError):  # no stream of text, or a closed one
+        terminal = False
+    return max(_NARROWEST, shutil.get_terminal_size().columns) if terminal else PIPED
+
+
+def wrapped(text: str, width: int, first: str = "", rest: str | None = None) -> list[str]:
+    """Return ``text`` as lines of at most ``width`` columns.
+
+    Args:
+        text: printable ASCII.
+        width: columns of a line, indents included.
+        first: what the first line begins with.
+        rest: what the others begin with; None: blanks as wide as ``first``.
+    """
+    rest = " " * len(first) if rest is None else rest
+    lines = textwrap.wrap(
+        _UNIT.sub(_TIE, text),
+        width,
+        initial_indent=first,
+        subsequent_indent=rest,
+        break_on_hyphens=False,
+    )
+    return [line.replace(_TIE, " ") for line in lines] or [first.rstrip()]
+
+
+def clipped(lines: list[str], most: int) -> list[str]:
+    """Return at most ``most`` of wrapped lines; the last one says that there were more."""
+    if len(lines) <= most:
+        return lines
+    last = lines[most - 1]
+    shorter = last
+    while len(shorter) + len(_MORE) > len(last) and " " in shorter.strip():
+        shorter = shorter.rsplit(" ", 1)[0]
+    return [*lines[: most - 1], f"{shorter}{_MORE}"]
+
+
+def table_lines(table: Table, width: int | None = None) -> list[str]:
+    """Return a table as lines: the headers, a rule, the rows.
+
+    Args:
+        table: what to show.
+        width: columns of a line; None: as many as it takes.
+    """
+    if width is None:
+        return _drawn(table, _widths(table))
+    table = without_spare(table, width)
+    parts = [table] if _fits(table, width) else _parts(_narrowed(table, width), width)
+    lines: list[str] = []
+    for part in parts:
+        lines += [""] if lines else []
+        lines += _drawn(part, _squeezed(part, width))
+    return lines
+
+
+def needed(table: Table) -> int:
+    """Return the columns that a table takes as text."""
+    return sum(widths := _widths(table)) + len(_GAP) * (len(widths) - 1)
+
+
+def without_spare(table: Table, width: int) -> Table:
+    """Return the table without as many spare columns as it must lose to fit."""
+    for header in table.spare:
+        if _fits(table, width):
+            break
+        if header in table.headers:
+            table = _columns(table, [i for i, h in enumerate(table.headers) if h != header])
+    return table
+
+
+def _widths(table: Table) -> list[int]:
+    cells = [table.headers, *table.rows]
+    return [max(len(row[i]) for row in cells) for i in range(len(table.headers))]
+
+
+def _fits(table: Table, width: int) -> bool:
+    return needed(table) <= width
+
+
+def _columns(table: Table, kept: Sequence[int]) -> Table:
+    return replace(
+        table,
+        headers=tuple(table.headers[i] for i in kept),
+        rows=tuple(tuple(row[i] for i in kept) for row in table.rows),
+        left=frozenset(new for new, old in enumerate(kept) if old in table.left),
+    )
+
+
+def _is_words(table: Table, i: int) -> bool:
+    return i in table.left and any(" " in row[i] for row in table.rows)
+
+
+def _squeezed(table: Table, width: int) -> list[int]:
+    """Return the columns' widths, those of words as narrow as they must be."""
+    widths = _widths(table)
+    excess = needed(table) - width
+    words = [i for i in range(len(widths)) if _is_words(table, i)]
+    for i in sorted(words, key=lambda i: -widths[i]):
+        if excess <= 0:
+            break
+        narrow = max(min(widths[i], _WORDS), len(table.headers[i]), widths[i] - excess)
+        excess -= widths[i] - narrow
+        widths[i] = narrow
+    return widths
+
+
+def _narrowed(table: Table, width: int) -> Table:
+    """Return the table with names without their middle, if words alone do not save enough."""
+    widths = _squeezed(table, width)
+    excess = sum(widths) + len(_GAP) * (len(widths) - 1) - width
+    for i in sorted(table.left, key=lambda i: -widths[i]):
+        if excess <= 0 or _is_words(table, i):
+            continue
+        narrow = max(min(widths[i], _NAME), len(table.headers[i]), widths[i] - excess)
+        excess -= widths[i] - narrow
+        rows = tuple((*r[:i], elided(r[i], narrow), *r[i + 1 :]) for r in table.rows)
+        table = replace(table, rows=rows)
+    return table
+
+
+def _parts(table: Table, width: int) -> list[Table]:
+    """Return the table cut into several, each with the columns on the left that name a row."""
+    widths = _squeezed(table, width)
+    names = 0
+    while names < len(widths) - 1 and names in table.left:
+        names += 1
+    head = list(range(names))
+    base = sum(widths[:names]) + len(_GAP) * names
+    parts: list[list[int]] = []
+    used = width
+    for i in range(names, len(widths)):
+        size = widths[i] + len(_GAP)
+        if used + size - len(_GAP) > width:
+            parts.append([*head])
+            used = base
+        parts[-1].append(i)
+        used += size
+    return [_columns(table, part) for part in parts]
+
+
+def _drawn(table: Table, widths: Sequence[int]) -> list[str]:
+    out = [_line(table, table.headers, widths), _GAP.join("-" * width for width in widths)]
+    for row in table.rows:
+        cells = [
+            textwrap.wrap(cell, widths[i], break_on_hyphens=False)
+            if len(cell) > widths[i]
+            else [cell]
+            for i, cell in enumerate(row)
+        ]
+        for k in range(max(map(len, cells))):
+            part = tuple(lines[k] if k < len(lines) else "" for lines in cells)
+            out.append(_line(table, part, widths))
+    return out
+
+
+def _line(table: Table, row: Sequence[str], widths: Sequence[int]) -> str:
+    return _GAP.join(
+        cell.ljust(width) if i in table.left else cell.rjust(width)
+        for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+    ).rstrip()

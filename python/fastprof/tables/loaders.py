@@ -1,0 +1,114 @@
+"""The loaders' tables of a report."""
+
+from __future__ import annotations
+
+from fastprof.report.loaders import LoaderRow, WorkerRow
+from fastprof.report.model import Report
+from fastprof.tables.cells import Table, number, percent, short
+
+#: Cells that name a loader: training and validation loaders may share a name.
+_Named = tuple[str, str]
+_NAMED = ("loader", "split")
+
+#: Loaders with more workers than these have no row per worker.
+_WORKER_ROWS = 16
+
+
+def loader_tables(report: Report) -> list[Table]:
+    """Return the tables about loaders; those without rows are not to be shown."""
+    watched = [
+        ((short(r.name), short(r.split)), r.workers)
+        for r in report.loaders
+        if r.workers is not None
+    ]
+    return [
+        _loaders(report.loaders),
+        _workers(watched),
+        _by_worker([(loader, w) for loader, w in watched if w.workers]),
+        _outside(watched),
+    ]
+
+
+def _loaders(loaders: tuple[LoaderRow, ...]) -> Table:
+    headers = (
+        *_NAMED, "batches", "realized %", "weight", "time %", "data ms", "forward ms",
+        "backward ms", "optimizer ms", "batch wait ms",
+    )  # fmt: skip
+    rows = tuple(
+        (short(r.name), short(r.split), str(r.batches), percent(r.realized),
+         number(r.weight, 2), percent(r.time_share), number(r.data_ms), number(r.forward_ms),
+         number(r.backward_ms), number(r.optimizer_ms), number(r.batch_wait_ms))
+        for r in loaders
+    )  # fmt: skip
+    title = "Data loaders (means per batch; time %: of what the split's batches took)"
+    return Table(title, headers, rows, left=frozenset({0, 1}))
+
+
+def _workers(watched: list[tuple[_Named, WorkerRow]]) -> Table:
+    headers = (
+        *_NAMED, "workers", "started by", "prefetch", "batch size", "ready", "blocked",
+        "blocked %", "blocked ms", "load ms", "step ms", "needed", "load time is",
+        "batches ready at next(), % of calls",
+    )  # fmt: skip
+    rows = tuple(
+        (*loader, str(w.workers), short(w.start_method or ""), _count(w.prefetch),
+         _count(w.batch_size), *_waiting(w), number(w.load_ms), number(w.step_ms),
+         _count(w.needed), _source(w), _depth(w))
+        for loader, w in watched
+    )  # fmt: skip
+    title = "Workers of the loaders (ms: blocked in all; load per batch and worker; step less data)"
+    return Table(title, headers, rows, left=frozenset({0, 1, 3, 13, 14}))
+
+
+def _waiting(w: WorkerRow) -> tuple[str, str, str, str]:
+    if not w.workers:
+        return ("n/a",) * 4
+    return str(w.ready), str(w.blocked), percent(w.blocked_share), number(w.blocked_ms)
+
+
+def _source(w: WorkerRow) -> str:
+    if w.load_ms is None:
+        return ""
+    if not w.workers:
+        return "next()"
+    return f"{'measured' if w.measured else 'observed'}, {w.load_samples}"
+
+
+def _depth(w: WorkerRow) -> str:
+    total = sum(times for _, times in w.depth)
+    cells = []
+    for low, times in w.depth:
+        high = max(low, 2 * low - 1)
+        span = str(low) if low == high else f"{low}-{high}"
+        cells.append(f"{span}: {percent(times / total)}")
+    return ", ".join(cells)
+
+
+def _by_worker(with_workers: list[tuple[_Named, WorkerRow]]) -> Table:
+    rows = tuple(
+        (*loader, str(load.worker), str(load.count), number(load.mean_ms), number(load.max_ms))
+        for loader, w in with_workers
+        if len(w.by_worker) <= _WORKER_ROWS
+        for load in w.by_worker
+    )
+    headers = (*_NAMED, "worker", "batches", "load ms", "longest ms")
+    return Table("Load time per batch, by worker", headers, rows, left=frozenset({0, 1}))
+
+
+def _outside(watched: list[tuple[_Named, WorkerRow]]) -> Table:
+    headers = (
+        *_NAMED, "passes", "starts", "start ms", "resumes", "resume ms", "first batch ms",
+        "shutdowns", "shutdown ms", "total ms",
+    )  # fmt: skip
+    rows = tuple(
+        (*loader, str(w.passes), str(w.starts), number(w.start_ms), str(w.resumes),
+         number(w.resume_ms), number(w.first_ms), str(w.shutdowns), number(w.shutdown_ms),
+         number(w.outside_ms))
+        for loader, w in watched
+    )  # fmt: skip
+    title = "What the loaders cost outside the step (means, and their sum)"
+    return Table(title, headers, rows, left=frozenset({0, 1}))
+
+
+def _count(value: int | None) -> str:
+    return "n/a" if value is None else str(value)

@@ -1,0 +1,278 @@
+"""A report as tables of finished cells, for plain text and for terminals alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from fastprof.names import ascii_name
+from fastprof.report.model import UNACCOUNTED, FunctionRow, Report, SectionRow, StepTable
+from fastprof.report.model_gpu import HasGpu
+from fastprof.report.origin import shown_name
+from fastprof.report.outliers import NO_DETAIL
+from fastprof.report.targets import STEP_TARGETS, target_text
+from fastprof.report.waits import without_waits
+from fastprof.snapshot import Key
+from fastprof.tables.cells import Table, duration, number, percent, short, table_of
+from fastprof.tables.gpu import gpu_tables, has_gpu
+from fastprof.tables.loaders import loader_tables
+from fastprof.tables.operators import operator_tables
+from fastprof.tables.overview import known_figures
+from fastprof.tables.run_phases import phases_table
+from fastprof.tables.steps import split_table
+
+#: Functions listed unless more are asked for.
+FUNCTION_ROWS = 25
+#: A section of less than this share is no row on one screen.
+_NOTHING = 0.0005
+
+
+def place(row: FunctionRow) -> str:
+    """Return where a function is defined: the last two parts of its path, and its line."""
+    if row.kind == "section":
+        return "(section)"
+    if not row.line:
+        return "(C)" if row.file in ("", "~") else short(row.file)
+    parts = row.file.replace("\\", "/").split("/")
+    return f"{short('/'.join(parts[-2:]))}:{row.line}"
+
+
+def summary(report: Report) -> list[str]:
+    """Return the lines at the top: what was recorded, where, for how long."""
+    meta = report.meta
+    what = []
+    for key, label in (
+        ("python", "Python"),
+        ("platform", ""),
+        ("backend", "backend"),
+        ("clock", "clock"),
+        ("pid", "pid"),
+        ("rank", "rank"),
+    ):
+        if meta.get(key) is not None:
+            what.append(f"{label} {short(str(meta[key]))}".strip())
+    lines = [f"fastprof report: {duration(report.wall_ms)} recorded"]
+    if what:
+        lines.append(", ".join(what))
+    return lines
+
+
+def steps_line(steps: StepTable) -> str:
+    """Return the statistics of single steps in one line."""
+    if steps.wall_ns is None:
+        return f"{steps.count} steps, all of them warm-up"
+    return (
+        f"{steps.measured} steps measured, {steps.count - steps.measured} skipped; ms per step: "
+        f"mean {number(steps.mean_ms)}, min {number(steps.min_ms)}, p50 {number(steps.p50_ms)}, "
+        f"p95 {number(steps.p95_ms)}, p99 {number(steps.p99_ms)}, max {number(steps.max_ms)}, "
+        f"cv {percent(steps.cv)}{'' if steps.cv is None else ' %'}"
+    )
+
+
+def all_tables(report: Report, function_limit: int = FUNCTION_ROWS) -> list[Table]:
+    """Return the tables that have rows, in reading order."""
+    made = (
+        _overview(report),
+        phases_table(report),
+        steps_table(report),
+        split_table(report),
+        _outliers(report),
+        _sections(report),
+        _functions(report, function_limit),
+        *gpu_tables(report),
+        *operator_tables(report),
+        *loader_tables(report),
+        threads_table(report),
+        *worker_function_tables(report, function_limit),
+    )
+    return [table for table in made if table.rows]
+
+
+def _functions(report: Report, limit: int) -> Table:
+    found = without_waits(report)
+    title = "Functions, most self time first ({} of {})"
+    if found.hidden_ms:
+        title += f"; {duration(found.hidden_ms)} in which other threads waited are left out"
+    return functions(found.rows, title, limit)
+
+
+def _overview(report: Report) -> Table:
+    if report.steps.mean_ms is None and not has_gpu(report):
+        return Table("", (), ())
+    rows = tuple((figure.name, figure.value) for figure in known_figures(report))
+    return Table("Overview", ("figure", "value"), rows, left=frozenset({0, 1}))
+
+
+def steps_table(report: Report) -> Table:
+    """Return where a step goes; without rows if no step was measured."""
+    if report.steps.wall_ns is None:
+        return Table("", (), ())
+    rows: list[tuple[str, ...]] = [
+        (short(r.name), "" if r.steps is None else str(r.steps), number(r.total_ms),
+         number(r.mean_ms), percent(r.share), target_text(r.name))
+        for r in report.steps.rows
+    ]  # fmt: skip
+    rows.append(
+        ("step", str(report.steps.measured), number(report.steps.wall_ms),
+         number(report.steps.mean_ms), "100", "")
+    )  # fmt: skip
+    headers = ["section", "steps", "total ms", "ms per step", "share %", "target %"]
+    if not any(r.name in STEP_TARGETS and r.name != UNACCOUNTED for r in report.steps.rows):
+        headers.pop()
+        rows = [row[:-1] for row in rows]
+    return Table(
+        "Where a step goes (wall time as measured)", tuple(headers), tuple(rows), spare=("steps",)
+    )
+
+
+def steps_brief(report: Report, limit: int) -> Table:
+    """Return where a step goes in few columns; the run's sections where it has no steps.
+
+    Sections beyond ``limit``, of least time, are one row; those that took next to nothing
+    are left out.
+    """
+    steps = report.steps
+    if steps.wall_ns is not None:
+        headers = ("where a step goes", "ms", "%")
+        parts = [(r.name, r.mean_ms, r.share or 0.0) for r in steps.rows]
+    else:
+        headers = ("sections", "ms", "%")
+        parts = [(r.name, r.total_ms, r.share or 0.0) for r in report.sections if r.total_ms]
+    some = [part for part in parts if part[2] >= _NOTHING] or parts
+    largest = sorted(some, key=lambda part: -part[1])[: limit if len(some) > limit + 1 else None]
+    rows = [(short(part[0]), number(part[1]), percent(part[2])) for part in some if part in largest]
+    others = [part for part in some if part not in largest]
+    if others:
+        ms, share = sum(part[1] for part in others), sum(part[2] for part in others)
+        rows.append((f"{len(others)} others", number(ms), percent(share)))
+    return Table("", headers, tuple(rows))
+
+
+def _outliers(report: Report) -> Table:
+    rows: list[tuple[str, ...]] = []
+    for outlier in report.steps.outliers:
+        first = (
+            str(outlier.index),
+            number(outlier.wall_ms),
+            number(outlier.typical_ms),
+            number(outlier.ratio, 1),
+        )
+        # The first sentence says the same as these cells.
+        said = [sentence for sentence in outlier.sentences[1:] if sentence != NO_DETAIL]
+        for i, sentence in enumerate(said or ("",)):
+            rows.append((*(first if i == 0 else ("",) * 4), ascii_name(sentence, 1000)))
+    unseen = sum(NO_DETAIL in outlier.sentences for outlier in report.steps.outliers)
+    if unseen:
+        rows.append((*("",) * 4, f"{NO_DETAIL.replace('this step', f'{unseen} of these')}"))
+    return Table(
+        "Slowest steps and what was different (steps counted from 0)",
+        ("step", "ms", "usual ms", "times", "what was different"),
+        tuple(rows),
+        left=frozenset({4}),
+    )
+
+
+def _sections(report: Report) -> Table:
+    columns: list[tuple[str, Callable[[SectionRow], str]]] = [
+        ("section", lambda r: short(r.name)),
+        ("count", lambda r: str(r.count)),
+        ("total ms", lambda r: number(r.total_ms)),
+        ("self ms", lambda r: number(r.self_ms)),
+        ("share %", lambda r: percent(r.share)),
+        ("mean ms", lambda r: number(r.mean_ms)),
+        ("min ms", lambda r: number(r.min_ms)),
+        ("p50 ms", lambda r: number(r.p50_ms)),
+        ("p95 ms", lambda r: number(r.p95_ms)),
+        ("p99 ms", lambda r: number(r.p99_ms)),
+        ("max ms", lambda r: number(r.max_ms)),
+        *(_GPU_COLUMNS if has_gpu(report) else ()),
+        ("errors", lambda r: str(r.errors)),
+    ]
+    spare = ("errors",) if not any(r.errors for r in report.sections) else ()
+    return table_of(
+        "Sections, in order of first use",
+        columns,
+        report.sections,
+        spare=(*spare, "min ms", "max ms", "p99 ms", "self ms", "mean ms"),
+    )
+
+
+#: Of sections and functions; with what is below them.
+_GPU_COLUMNS: tuple[tuple[str, Callable[[HasGpu], str]], ...] = (
+    ("gpu ms", lambda r: number(r.gpu_ms)),
+    ("kernels", lambda r: "n/a" if r.kernels is None else str(r.kernels)),
+    ("blocked ms", lambda r: number(r.blocked_ms)),
+)
+
+
+def functions(rows: Sequence[FunctionRow], title: str, limit: int) -> Table:
+    """Return a table of the first ``limit`` functions; ``title`` has places for two counts."""
+    shown = rows if limit < 0 else rows[:limit]
+    has_resumes = any(r.resumes for r in shown)
+    columns: list[tuple[str, Callable[[FunctionRow], str]]] = [
+        ("function", lambda r: short(r.qualname or r.name)),
+        ("calls", calls),
+        ("resumes", lambda r: str(r.resumes)),
+        ("self ms", lambda r: number(r.self_ms)),
+        ("share %", lambda r: percent(r.share)),
+        ("cum ms", lambda r: number(r.cum_ms)),
+        ("raw self ms", lambda r: number(r.raw_self_ms)),
+        ("raw cum ms", lambda r: number(r.raw_cum_ms)),
+        *(_GPU_COLUMNS if any(r.gpu for r in shown) else ()),
+        ("defined at", place),
+    ]
+    if not has_resumes:
+        columns = [column for column in columns if column[0] != "resumes"]
+    return table_of(
+        title.format(len(shown), len(rows)),
+        columns,
+        shown,
+        frozenset({0, len(columns) - 1}),
+        ("raw self ms", "raw cum ms", "resumes", "share %"),
+    )
+
+
+def functions_brief(rows: Sequence[FunctionRow], limit: int) -> Table:
+    """Return the first ``limit`` functions in few columns."""
+    columns: list[tuple[str, Callable[[FunctionRow], str]]] = [
+        ("function", lambda r: short(shown_name(Key(r.kind, r.file, r.line, r.name, r.qualname)))),
+        ("calls", calls),
+        ("self ms", lambda r: number(r.self_ms)),
+        ("%", lambda r: percent(r.share)),
+        ("defined at", place),
+    ]
+    return table_of("", columns, rows[:limit], frozenset({0, 4}), ("calls",))
+
+
+def calls(row: FunctionRow) -> str:
+    """Return the calls of a function, as ``total/primitive`` if it was recursive."""
+    recursive = row.primitive_calls != row.calls
+    return f"{row.calls}/{row.primitive_calls}" if recursive else str(row.calls)
+
+
+def threads_table(report: Report) -> Table:
+    """Return what each thread did; without rows if there was one only."""
+    if len(report.threads) < 2:
+        return Table("", (), ())
+    headers = ("thread", "total ms", "raw total ms", "functions", "most self time in")
+    rows = tuple(
+        (_thread_name(t.name, t.ended), number(t.total_ms),
+         number(t.raw_total_ms), str(len(t.functions)),
+         short(t.functions[0].qualname) if t.functions else "")
+        for t in report.threads
+    )  # fmt: skip
+    return Table("Threads", headers, rows, frozenset({0, 4}), spare=("raw total ms", "functions"))
+
+
+def worker_function_tables(report: Report, limit: int) -> list[Table]:
+    """Return the functions of other processes, one table per loader."""
+    # The names stand for themselves, whatever is in them.
+    names = [short(t.name).replace("{", "{{").replace("}", "}}") for t in report.worker_functions]
+    return [
+        functions(t.functions, f"Functions in other processes: {name} ({{}} of {{}})", limit)
+        for t, name in zip(report.worker_functions, names, strict=True)
+    ]
+
+
+def _thread_name(name: str, ended: bool) -> str:
+    # All ended threads together have a name that says so.
+    return short(name) + (" (ended)" if ended and "ended" not in name else "")

@@ -1,0 +1,54 @@
+"""Phases of the run in words."""
+
+from __future__ import annotations
+
+from fastprof.report.model import Report
+from fastprof.tables.cells import Table, duration, number, percent
+
+#: Name of a phase -> what a reader calls it, and whether it is something that happens again
+#: and again.
+PHASE_NAMES = {
+    "imports": ("imports", False),
+    "setup": ("set-up", False),
+    "warmup": ("warm-up steps", False),
+    "steps": ("measured steps", False),
+    "unprofiled": ("steps without the function hook", False),
+    "validation": ("validation", True),
+    "checkpoint": ("checkpoints", True),
+    "outside": ("between epochs and after the loop", False),
+}
+
+
+def phases_table(report: Report) -> Table:
+    """Return what each phase of the run took; without rows if the run knows none."""
+    whole = sum(row.wall_ms for row in report.phases)
+    rows = tuple(
+        (
+            PHASE_NAMES[row.name][0],
+            number(row.wall_ms),
+            percent(row.wall_ms / whole if whole else None),
+            str(row.entries),
+            number(row.mean_ms) if PHASE_NAMES[row.name][1] else "",
+        )
+        for row in report.phases
+    )
+    return Table("Phases of the run", ("phase", "ms", "share %", "times", "ms each"), rows)
+
+
+def phases_text(report: Report, least: float) -> str:
+    """Return the phases beside measured steps in a sentence; empty: there are none.
+
+    Args:
+        report: the report.
+        least: phases of a smaller share of the recorded time are left out.
+    """
+    parts = []
+    for row in report.phases:
+        if row.name == "steps" or row.wall_ms < least * report.wall_ms:
+            continue
+        name, again = PHASE_NAMES[row.name]
+        if again and row.entries > 1:
+            parts.append(f"{name} {duration(row.mean_ms)} each ({row.entries} times)")
+        else:
+            parts.append(f"{name} {duration(row.wall_ms)}")
+    return f"Beside the measured steps: {', '.join(parts)}." if parts else ""

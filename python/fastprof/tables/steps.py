@@ -1,0 +1,59 @@
+"""What the steps' time was spent on, as a table."""
+
+from __future__ import annotations
+
+from fastprof.names import ascii_name
+from fastprof.report.model import Report
+from fastprof.report.steps import SplitRow
+from fastprof.tables.cells import Table, number, percent, short
+from fastprof.tables.gpu import has_gpu
+
+#: Places named in a row of the table.
+_PLACES = 2
+#: What a reader calls a kind, where that is not its name.
+_NAMES = {
+    "compute": "computing on the host",
+    "gpu_wait": "waiting for the GPU",
+    "data": "loading data",
+    "gc": "garbage collection",
+    "lock": "waiting for a lock",
+    "io": "sleeping, files, sockets",
+    "cpu_wait": "ready without a CPU",
+    "other": "off the CPU for an unknown reason",
+}
+
+
+def kind_name(kind: str) -> str:
+    """Return a kind of time in words."""
+    return _NAMES.get(kind, ascii_name(kind))
+
+
+def split_table(report: Report) -> Table:
+    """Return what the steps' time was spent on; without rows where that is not known."""
+    steps = report.steps
+    if not steps.split:
+        return Table("", (), ())
+    rows = [
+        (kind_name(r.name), number(r.total_ms), number(r.mean_ms), percent(r.share), _places(r))
+        for r in steps.split
+        if r.total_ns
+    ]
+    rows.append(("step", number(steps.wall_ms), number(steps.mean_ms), "100", ""))
+    for sentence in steps.split_missing if has_gpu(report) else _not_gpu(steps.split_missing):
+        kind, _, why = sentence.partition(": ")
+        rows.append((kind_name(kind), "n/a", "n/a", "n/a", ascii_name(why, 200)))
+    return Table(
+        "Where a step's time goes (each moment counted once)",
+        ("time", "total ms", "ms per step", "share %", "most of it"),
+        tuple(rows),
+        left=frozenset({0, 4}),
+    )
+
+
+def _not_gpu(missing: tuple[str, ...]) -> list[str]:
+    # Where there is no GPU nothing waits for it.
+    return [sentence for sentence in missing if not sentence.startswith("gpu_wait")]
+
+
+def _places(row: SplitRow) -> str:
+    return "; ".join(f"{short(text)} {number(ns / 1e6)} ms" for text, ns in row.places[:_PLACES])

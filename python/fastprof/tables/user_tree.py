@@ -1,0 +1,98 @@
+"""The program's own functions as lines: a tree with its times and what libraries did for it."""
+
+from __future__ import annotations
+
+from fastprof.names import ascii_name, elided, file_name
+from fastprof.report.model import Report
+from fastprof.report.run_phases import ALL
+from fastprof.report.user_tree import UserRow, UserTree
+from fastprof.tables.cells import Table, duration, number, percent
+from fastprof.tables.layout import table_lines, wrapped
+from fastprof.tables.run_phases import PHASE_NAMES
+
+#: What is named of a function's time, beside the functions under it.
+_PARTS = 2
+#: A part of less than this share of the function's time is not named.
+_LEAST = 0.1
+_PACKAGES = 3
+
+
+def per_steps(report: Report) -> int:
+    """Return the steps that a report's functions are of; 0: they are of something else."""
+    return report.steps.measured if report.phase == "steps" else 0
+
+
+def user_lines(tree: UserTree, width: int, per: int = 0, phase: str = ALL) -> list[str]:
+    """Return the tree as lines of at most ``width`` columns; none for one without rows.
+
+    Args:
+        tree: the functions.
+        width: columns of a line.
+        per: steps to divide times by; 0: times are totals, as are those of a tree with time in
+            no step.
+        phase: the phase of the run that the tree is of.
+    """
+    if not tree.rows:
+        return []
+    per = 0 if tree.beyond_ms else per
+    steps = per or 1
+    title = "your functions"
+    if per:
+        title += " in a step"
+    elif phase in PHASE_NAMES and phase != "steps":
+        title += f" in {PHASE_NAMES[phase][0]}"
+    table = Table(
+        "",
+        (title, "ms", "%", "most of it"),
+        tuple(
+            (
+                _name(row, width),
+                number(row.total_ms / steps),
+                percent(row.share),
+                _parts(row, steps),
+            )
+            for row in tree.rows
+        ),
+        left=frozenset({0, 3}),
+    )
+    drawn = table_lines(table, width)
+    return [drawn[0], *drawn[2:], *_beyond(tree, width), *_hidden(tree, width)]
+
+
+def _beyond(tree: UserTree, width: int) -> list[str]:
+    if not tree.beyond_ms:
+        return []
+    text = f"These are totals, of which {duration(tree.beyond_ms)} are in no step that ended."
+    return wrapped(text, width)
+
+
+def place_of(row: UserRow) -> str:
+    """Return the file and line of a function."""
+    return f"{elided(ascii_name(file_name(row.file)), 30)}:{row.line}"
+
+
+def _name(row: UserRow, width: int) -> str:
+    room = max(24, width // 2 - 4)
+    indent = "  " * min(row.depth, 6)
+    where = "" if row.name == file_name(row.file) else f"  {place_of(row)}"
+    name = elided(ascii_name(row.name, 200), max(12, room - len(indent) - len(where)))
+    return f"{indent}{name}{where}"
+
+
+def _parts(row: UserRow, steps: int) -> str:
+    parts = [*row.below, ("own code", row.own_ms)]
+    large = sorted((p for p in parts if p[1] >= _LEAST * row.total_ms), key=lambda p: -p[1])
+    return ", ".join(
+        f"{elided(ascii_name(name, 200), 30)} {number(ms / steps)}" for name, ms in large[:_PARTS]
+    )
+
+
+def _hidden(tree: UserTree, width: int) -> list[str]:
+    named = [(package, n) for package, n in tree.hidden if package][:_PACKAGES]
+    others = sum(n for _, n in tree.hidden) - sum(n for _, n in named)
+    parts = [f"{n} functions of {elided(ascii_name(package), 40)}" for package, n in named]
+    parts += [f"{others} {'others' if parts else 'library functions'}"] if others else []
+    if not parts:
+        return []
+    text = f"Hidden: {', '.join(parts)}; their time counts to the function that led to them."
+    return wrapped(text, width)
