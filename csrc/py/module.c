@@ -250,6 +250,20 @@ add_phases(PyObject *module)
     return rc;
 }
 
+/* Python defines all exceptions, so that saved runs can be read without the
+ * extension. */
+static PyObject *
+busy_error(void)
+{
+    PyObject *errors = PyImport_ImportModule("fastprof.errors");
+    if (errors == NULL) {
+        return NULL;
+    }
+    PyObject *error = PyObject_GetAttrString(errors, "BusyError");
+    Py_DECREF(errors);
+    return error;
+}
+
 static int
 fill(PyObject *module)
 {
@@ -259,14 +273,9 @@ fill(PyObject *module)
     }
     st->sections = PyDict_New();
     st->section_names = PyList_New(0);
-    st->busy_error = PyErr_NewExceptionWithDoc(
-        "fastprof.BusyError",
-        "Another profiler holds the hook; the message names it.",
-        PyExc_RuntimeError, NULL);
+    st->busy_error = busy_error();
     if (st->sections == NULL || st->section_names == NULL ||
-        st->busy_error == NULL ||
-        PyModule_AddObjectRef(module, "BusyError", st->busy_error) < 0 ||
-        fp_monitoring_add_type(module, st) < 0 ||
+        st->busy_error == NULL || fp_monitoring_add_type(module, st) < 0 ||
         fp_setprofile_add_type(module, st) < 0 ||
         fp_gc_hook_add_type(module, st) < 0 ||
         fp_recorder_add_type(module, st) < 0 ||

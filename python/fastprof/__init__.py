@@ -43,9 +43,19 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from fastprof.capture.options import BusyError
     from fastprof.comparison import Comparison, check, compare
-    from fastprof.errors import CheckError, ConditionError, LoadError, StateError
+    from fastprof.errors import (
+        BusyError,
+        CheckError,
+        ConditionError,
+        ExportError,
+        FastprofError,
+        LoadError,
+        MergeError,
+        SnapshotError,
+        StateError,
+        UnknownSectionError,
+    )
     from fastprof.integrations._torch.data import wrap
     from fastprof.read.load import load
     from fastprof.read.merge import merge
@@ -57,7 +67,7 @@ if TYPE_CHECKING:
     from fastprof.session.profiler import Profiler
     from fastprof.session.schedule import Schedule
     from fastprof.session.training import start_training_profiling, step
-    from fastprof.snapshot import Snapshot, SnapshotError
+    from fastprof.snapshot import Snapshot
 
 #: Packages that are loaded at their first use.
 _PACKAGES = ("integrations", "loggers")
@@ -65,7 +75,7 @@ _PACKAGES = ("integrations", "loggers")
 #: Public names that are loaded at their first use, and where they are.
 _LAZY = {
     "BACKWARD_PASS": "fastprof.capture.sections",
-    "BusyError": "fastprof.capture.options",
+    "BusyError": "fastprof.errors",
     "CANONICAL_SECTIONS": "fastprof.capture.sections",
     "CHECKPOINTING": "fastprof.capture.sections",
     "CheckError": "fastprof.errors",
@@ -73,9 +83,12 @@ _LAZY = {
     "ConditionError": "fastprof.errors",
     "DATA_LOADING": "fastprof.capture.sections",
     "EMA_UPDATE": "fastprof.capture.sections",
+    "ExportError": "fastprof.errors",
     "FORWARD_PASS": "fastprof.capture.sections",
     "METRICS_COMPUTATION": "fastprof.capture.sections",
+    "FastprofError": "fastprof.errors",
     "LoadError": "fastprof.errors",
+    "MergeError": "fastprof.errors",
     "OPTIMIZER_STEP": "fastprof.capture.sections",
     "OperatorProfile": "fastprof.session.operators.profile",
     "Profile": "fastprof.session.cprofile",
@@ -86,9 +99,10 @@ _LAZY = {
     "SYNCHRONIZATION": "fastprof.capture.sections",
     "Schedule": "fastprof.session.schedule",
     "Snapshot": "fastprof.snapshot",
-    "SnapshotError": "fastprof.snapshot",
+    "SnapshotError": "fastprof.errors",
     "StateError": "fastprof.errors",
     "TraceOptions": "fastprof.session.output.trace",
+    "UnknownSectionError": "fastprof.errors",
     "check": "fastprof.comparison",
     "compare": "fastprof.comparison",
     "load": "fastprof.read.load",
@@ -116,7 +130,10 @@ __all__ = [
     "CheckError",
     "Comparison",
     "ConditionError",
+    "ExportError",
+    "FastprofError",
     "LoadError",
+    "MergeError",
     "OperatorProfile",
     "Profile",
     "Profiler",
@@ -127,6 +144,7 @@ __all__ = [
     "SnapshotError",
     "StateError",
     "TraceOptions",
+    "UnknownSectionError",
     "__version__",
     "check",
     "compare",

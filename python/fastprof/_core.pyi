@@ -10,9 +10,6 @@ _T = TypeVar("_T")
 #: is no section: ``next_batch`` measures it (see there).
 PHASES: tuple[str, ...]
 
-class BusyError(RuntimeError):
-    """Another profiler holds the hook; the message names it."""
-
 class Recorder:
     """Records calls, sections and steps of every thread into calling-context trees."""
 

@@ -1,56 +1,57 @@
-"""Errors of the public face that are nobody else's.
+"""Every exception that fastprof raises; all of them are :class:`FastprofError`.
 
-``BusyError`` (another profiler holds the hook) comes from the extension and
-``SnapshotError`` (a damaged file) from :mod:`fastprof.snapshot`.
+Each is also the built-in exception that says the same, so that ``except ValueError`` goes on
+working.  The extension raises :class:`BusyError` from here.
 """
 
 from __future__ import annotations
 
 
-class StateError(RuntimeError):
+class FastprofError(Exception):
+    """The base of all exceptions that fastprof raises."""
+
+
+class StateError(FastprofError, RuntimeError):
     """A call came out of order: started twice, ``step()`` outside a run, ...
 
     The message says what is running, where it was started, and what to do instead.
     """
 
 
-class LoadError(ValueError):
+class BusyError(FastprofError, RuntimeError):
+    """Another profiler holds the interpreter's hook; the message says which and the remedy."""
+
+
+class LoadError(FastprofError, ValueError):
     """A file is not a saved run that can be read; one line that names the file and why."""
 
 
-class UnknownFormatError(ValueError):
-    """No output format has that name or file suffix; the message lists those there are."""
+class SnapshotError(FastprofError, ValueError):
+    """A saved run is damaged; the message names the field and the reason."""
 
 
-class ConditionError(ValueError):
-    """A condition cannot be understood, or is about something that was not recorded."""
+class ExportError(FastprofError, ValueError):
+    """A report cannot be written in this format.
+
+    No format has that name or suffix, the report lacks what the format shows (a tree of
+    calling contexts, GPU figures, a trace), or a package that the format needs is missing.
+    The message says which, and the remedy.
+    """
 
 
-class CheckError(AssertionError):
-    """A report does not hold what was asked of it; a line per condition, with its values."""
-
-
-class NoTreeError(ValueError):
-    """The output needs a calling-context tree, and this report was read from a file without."""
-
-
-class NoGpuError(ValueError):
-    """The output is about the GPU, and this recording has no figures of one."""
-
-
-class NoTraceError(ValueError):
-    """The output is a trace, and this recording has none."""
-
-
-class MergeError(ValueError):
+class MergeError(FastprofError, ValueError):
     """A trace of torch.profiler cannot be merged; the message says why."""
 
 
-class MissingExtraError(ValueError):
-    """The output needs a package that is not installed; the message names the extra to install."""
+class ConditionError(FastprofError, ValueError):
+    """A condition cannot be understood, or is about something that was not recorded."""
 
 
-class UnknownSectionError(KeyError):
+class CheckError(FastprofError, AssertionError):
+    """A report does not meet its conditions; one line per condition, with its values."""
+
+
+class UnknownSectionError(FastprofError, KeyError):
     """No section has that name; the message lists those there are."""
 
     def __str__(self) -> str:

@@ -7,11 +7,12 @@ import types
 
 import fastprof
 import pytest
+from fastprof.errors import SnapshotError
 from fastprof.report import build_report
 from fastprof.session.gpu import memory_parts
 from fastprof.session.gpu.memory import MemorySampler
 from fastprof.session.gpu.memory_parts import OptimizerMemory, sizes
-from fastprof.snapshot import Snapshot, SnapshotError
+from fastprof.snapshot import Snapshot
 from fastprof.tables.report import all_tables
 
 torch = pytest.importorskip("torch")

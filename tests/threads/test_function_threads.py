@@ -10,7 +10,8 @@ import time
 from collections.abc import Callable
 
 import pytest
-from fastprof.capture import BusyError, Recorder
+from fastprof import BusyError
+from fastprof.capture import Recorder
 from fastprof.capture.convert import take_snapshot
 from helpers import run_child
 from trees import counts

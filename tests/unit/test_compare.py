@@ -11,7 +11,7 @@ import fastprof
 import pytest
 from fastprof.comparison import join
 from fastprof.comparison.summary import relative
-from fastprof.errors import LoadError, UnknownFormatError
+from fastprof.errors import ExportError, LoadError
 from fastprof.report import build_report
 from fastprof.snapshot import LoaderStats, Muted, Steps
 from fastprof.snapshot.loaders import WorkerStats
@@ -398,7 +398,7 @@ def test_json_has_what_the_text_has(slower, tmp_path: Path):
                          (".txt", slower.to_text())):  # fmt: skip
         slower.save(tmp_path / f"c{suffix}")
         assert (tmp_path / f"c{suffix}").read_text(encoding="utf-8") == text
-    with pytest.raises(UnknownFormatError, match=r"\.txt \.md \.json"):
+    with pytest.raises(ExportError, match=r"\.txt \.md \.json"):
         slower.save(tmp_path / "c.html")
 
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import pytest
 from fastprof.cli import main
-from fastprof.errors import MissingExtraError
+from fastprof.errors import ExportError
 from fastprof.render import html
 from fastprof.render.html import run_phases as phases
 from fastprof.render.html.data import page_data
@@ -268,7 +268,7 @@ def test_the_command_writes_a_page(report, tmp_path, capsys):
 
 def test_without_jinja2_the_error_names_the_extra(report, tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "jinja2", None)
-    with pytest.raises(MissingExtraError, match=re.escape("pip install 'fastprof[html]'")):
+    with pytest.raises(ExportError, match=re.escape("pip install 'fastprof[html]'")):
         report.save(tmp_path / "run.html")
     assert list(tmp_path.iterdir()) == []
     report.save(tmp_path / "run.fprof")

@@ -9,7 +9,7 @@ import math
 from pathlib import Path
 
 import pytest
-from fastprof.errors import UnknownFormatError, UnknownSectionError
+from fastprof.errors import ExportError, UnknownSectionError
 from fastprof.render import formats, text
 from fastprof.report import build_report
 from fastprof.report.figures import duration
@@ -383,5 +383,5 @@ def test_the_number_of_functions_listed_can_be_chosen(report):
 
 def test_formats_are_told_by_name_and_unknown_ones_refused():
     assert formats.format_named("pstats").suffixes == (".stats", ".prof", ".pstats")
-    with pytest.raises(UnknownFormatError, match="trace, fprof, pstats"):
+    with pytest.raises(ExportError, match="trace, fprof, pstats"):
         formats.format_named("xml")

@@ -8,11 +8,12 @@ import json
 import random
 
 import pytest
+from fastprof.errors import SnapshotError
 from fastprof.read import fprof
 from fastprof.read.limits import Limits
 from fastprof.render import formats
 from fastprof.report import build_report
-from fastprof.snapshot import Snapshot, SnapshotError
+from fastprof.snapshot import Snapshot
 from fastprof.snapshot.gpu import (
     COPY_H2D,
     HOW_INHERITED,

@@ -8,10 +8,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from fastprof.errors import SnapshotError
 from fastprof.read import fprof
 from fastprof.read.limits import Limits
 from fastprof.report import build_report
-from fastprof.snapshot import Snapshot, SnapshotError
+from fastprof.snapshot import Snapshot
 from fastprof.snapshot.operators import Operator, OperatorSnapshot, read_operators
 from unit.snapshots import MS, Builder
 

@@ -8,10 +8,11 @@ from dataclasses import fields, replace
 from typing import Any
 
 import pytest
+from fastprof.errors import SnapshotError
 from fastprof.read import fprof
 from fastprof.read.limits import Limits
 from fastprof.report import build_report
-from fastprof.snapshot import Snapshot, SnapshotError, Steps
+from fastprof.snapshot import Snapshot, Steps
 from fastprof.snapshot.outliers import (
     OutlierRow,
     OutlierSnapshot,

@@ -6,8 +6,9 @@ import json
 
 import pytest
 from fastprof.capture.split import ORDER, make_split
+from fastprof.errors import SnapshotError
 from fastprof.report import build_report
-from fastprof.snapshot import Snapshot, SnapshotError, Steps
+from fastprof.snapshot import Snapshot, Steps
 from fastprof.snapshot.gpu import GpuLine
 from fastprof.snapshot.steps import SplitPlace, StepSeries
 from fastprof.tables.report import all_tables

@@ -25,8 +25,9 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from fastprof._core import BusyError, Recorder, nvtx_emits, profile_section
+from fastprof._core import Recorder, nvtx_emits, profile_section
 from fastprof.capture.calibrate_loops import LOOPS, MIXED_EVENTS, TURNS, mixed
+from fastprof.errors import BusyError
 from fastprof.snapshot import Calibration, EventCost
 
 _ROUNDS = 8

@@ -37,6 +37,7 @@ from typing import Any
 from fastprof._core import Recorder
 from fastprof.capture.calibrate import calibration
 from fastprof.capture.split import make_split
+from fastprof.errors import SnapshotError
 from fastprof.snapshot import (
     Calibration,
     Histogram,
@@ -49,7 +50,6 @@ from fastprof.snapshot import (
     Steps,
     ThreadTree,
 )
-from fastprof.snapshot.fields import SnapshotError
 from fastprof.snapshot.gpu import GpuSnapshot, read_gpu
 from fastprof.snapshot.memory import MemorySnapshot, read_memory
 from fastprof.snapshot.outliers import OutlierSnapshot, read_outliers

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from fastprof._core import PHASES, BusyError, Recorder
+from fastprof._core import PHASES, Recorder
 
-__all__ = ["PHASES", "BusyError", "Recorder", "RecorderOptions", "check_float", "check_int"]
+__all__ = ["PHASES", "Recorder", "RecorderOptions", "check_float", "check_int"]
 
 BACKENDS = ("auto", "setprofile", "monitoring")
 

@@ -67,7 +67,8 @@ def _gpu() -> list[tuple[str, str]]:
 def _recorder() -> list[tuple[str, str]]:
     from fastprof.capture.calibrate import calibration
     from fastprof.capture.convert import take_snapshot
-    from fastprof.capture.options import BusyError, Recorder
+    from fastprof.capture.options import Recorder
+    from fastprof.errors import BusyError
 
     recorder = Recorder()
     rows = [("extension", "loaded"), ("clock", str(take_snapshot(recorder).meta["clock"]))]

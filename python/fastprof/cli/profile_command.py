@@ -12,11 +12,11 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from fastprof.capture.options import BusyError
 from fastprof.cli.exit_hooks import Endings, complain
 from fastprof.cli.output import check_output, save_or_keep, standard_output
 from fastprof.cli.parsing import Options
 from fastprof.cli.target import TargetError, hide_own_frames, parse_target, prepare
+from fastprof.errors import BusyError
 from fastprof.session.cprofile import Profile
 from fastprof.session.environment import switch
 from fastprof.session.environment.rank import find_rank

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
-from fastprof.capture.options import BusyError
 from fastprof.cli.exit_hooks import Endings, complain
 from fastprof.cli.folders import files_since, link_latest, remove_if_empty, run_folder
 from fastprof.cli.output import check_output, save_or_keep, standard_output
@@ -23,6 +22,7 @@ from fastprof.cli.parsing import Options
 from fastprof.cli.progress import Progress
 from fastprof.cli.summary import last_lines, print_summary
 from fastprof.cli.target import Target, TargetError, hide_own_frames, parse_target, prepare
+from fastprof.errors import BusyError
 from fastprof.export.pstats_ import stats_dict, write_stats
 from fastprof.fileio import atomic_write, resolve_output
 from fastprof.integrations import torch_loop

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from fastprof.cli.output import output_told_of
+from fastprof.errors import FastprofError
 
 
-class TargetError(Exception):
+class TargetError(FastprofError):
     """There is no such program; the message is one line for the user."""
 
 

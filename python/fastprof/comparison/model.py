@@ -246,7 +246,7 @@ class Comparison:
         """Write ``.txt``, ``.md`` or ``.json``, completely or not at all.
 
         Raises:
-            UnknownFormatError: (a ValueError) another suffix.
+            ExportError: another suffix.
             OSError: the file cannot be written; what was there before is untouched.
         """
         from fastprof.comparison.output import save

@@ -30,7 +30,7 @@ from typing import Any
 
 from fastprof.comparison.layout import Block, blocks
 from fastprof.comparison.model import Change, Comparison, Effect
-from fastprof.errors import UnknownFormatError
+from fastprof.errors import ExportError
 from fastprof.fileio import atomic_write, resolve_output
 from fastprof.names import ascii_name, without_surrogates
 from fastprof.render.text import table_lines
@@ -131,12 +131,12 @@ def renderer(path: str | os.PathLike[str]) -> Any:
     """Return the function that makes the text for a path's suffix.
 
     Raises:
-        UnknownFormatError: there is none.
+        ExportError: there is none.
     """
     made = {".txt": to_text, ".md": to_markdown, ".json": to_json}
     suffix = Path(path).suffix.lower()
     if suffix not in made:
-        raise UnknownFormatError(
+        raise ExportError(
             f"cannot tell the format of {Path(path).name!r:.120}; a comparison is written as "
             f"one of: {' '.join(made)}"
         )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fastprof.errors import NoGpuError
+from fastprof.errors import ExportError
 from fastprof.export.frames import frame_label
 from fastprof.names import printable_name
 from fastprof.report.gpu import measured
@@ -60,14 +60,13 @@ def gpu_stacks(report: Report, what: str) -> list[tuple[list[str], int]]:
         what: the name of the output, for the error.
 
     Raises:
-        NoTreeError: the report has no contexts.
-        NoGpuError: it has no GPU layer.
+        ExportError: the report has no contexts or no GPU figures.
     """
     require_tree(report, what)
     snapshot = report.view
     gpu = measured(snapshot)
     if gpu is None:
-        raise NoGpuError(
+        raise ExportError(
             f"{what} needs GPU time, and this recording has none: record with a GPU, and see "
             "the report's GPU line if you did"
         )

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 
-from fastprof.errors import UnknownFormatError
+from fastprof.errors import ExportError
 
 if TYPE_CHECKING:
     from fastprof.report.findings import Examination, Finding
@@ -60,7 +60,7 @@ def format_of(path: str | os.PathLike[str]) -> Format:
     """Return the format that a path's suffix names (case does not matter).
 
     Raises:
-        UnknownFormatError: none has that suffix.
+        ExportError: none has that suffix.
     """
     name = Path(path).name
     for item in FORMATS:
@@ -68,7 +68,7 @@ def format_of(path: str | os.PathLike[str]) -> Format:
             return item
     known = [suffix for item in FORMATS for suffix in item.suffixes]
     hint = _nearest(Path(name).suffix.lower(), known)
-    raise UnknownFormatError(
+    raise ExportError(
         f"cannot tell the format of {name!r:.120}{hint}; use one of: {' '.join(known)}"
     )
 
@@ -82,13 +82,13 @@ def format_named(name: str) -> Format:
     """Return the format called ``name``.
 
     Raises:
-        UnknownFormatError: there is none.
+        ExportError: there is none.
     """
     for item in FORMATS:
         if item.name == name:
             return item
     known = ", ".join(item.name for item in FORMATS)
-    raise UnknownFormatError(f"no output format {name!r:.80}; there are: {known}")
+    raise ExportError(f"no output format {name!r:.80}; there are: {known}")
 
 
 def render(report: Report, name: str, **limits: float) -> str:
@@ -142,14 +142,14 @@ def rank_format_of(path: str | os.PathLike[str]) -> str:
     """Return the format of several ranks that a path's suffix names.
 
     Raises:
-        UnknownFormatError: none has that suffix.
+        ExportError: none has that suffix.
     """
     name = Path(path).name
     # The whole suffix: x.trace.json is no report of ranks, and nothing else reads one.
     found = next((f.name for f in FORMATS if name.lower().endswith(f.suffixes)), None)
     if found is None or found not in RANK_FORMATS.values():
         known = " ".join(RANK_FORMATS)
-        raise UnknownFormatError(f"cannot tell the format of {name!r:.120}; use one of: {known}")
+        raise ExportError(f"cannot tell the format of {name!r:.120}; use one of: {known}")
     return found
 
 

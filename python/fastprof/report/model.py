@@ -400,10 +400,8 @@ class Report:
         ``.csv`` (functions) and ``.md`` (a summary).
 
         Raises:
-            UnknownFormatError: (a ValueError) another suffix.
-            NoTreeError: (a ValueError) the format needs contexts this report lacks.
-            NoGpuError: (a ValueError) the format is about the GPU, and there is none.
-            MissingExtraError: (a ValueError) the format needs a package that is missing.
+            ExportError: no format has that suffix, the report lacks what the format
+                shows, or a package that it needs is missing; the message says which.
             OSError: the file cannot be written; what was there before is untouched.
         """
         formats.save(self, path)

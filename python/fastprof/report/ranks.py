@@ -201,7 +201,7 @@ class RankReport:
         """Write ``.txt``, ``.json`` or ``.md``, completely or not at all.
 
         Raises:
-            UnknownFormatError: (a ValueError) another suffix.
+            ExportError: another suffix.
             OSError: the file cannot be written; what was there before is untouched.
         """
         formats.save_ranks(self, path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, BinaryIO, Protocol, TextIO
 
-from fastprof.errors import NoTreeError
+from fastprof.errors import ExportError
 from fastprof.report.model import Report
 
 
@@ -30,10 +30,10 @@ def require_tree(report: Report, what: str) -> None:
     """Refuse a report without contexts.
 
     Raises:
-        NoTreeError: it has none.
+        ExportError: it has none.
     """
     if not report.has_tree:
-        raise NoTreeError(
+        raise ExportError(
             f"{what} needs the calling contexts of a recording; this report was read from "
             "a .stats file, which has none (save runs as .fprof to keep them)"
         )

@@ -1,7 +1,7 @@
 """Checks of single values of a saved run, which may come from anywhere.
 
 Each function returns the value if it is what it must be, else it raises
-:class:`SnapshotError` with ``where`` (the field's name) and the value in one short line.
+:class:`~fastprof.SnapshotError` with ``where`` (the field's name) and the value in one short line.
 """
 
 from __future__ import annotations
@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from fastprof.errors import SnapshotError
+
 #: A count or a time that does not fit in a signed 64-bit integer is damage, not data.
 MAX_INT = 2**63 - 1
-
-
-class SnapshotError(ValueError):
-    """A saved run is damaged or not one; the message names the field and the value."""
 
 
 def fail(where: str, value: object, wanted: str) -> SnapshotError:

@@ -15,7 +15,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from fastprof.snapshot.fields import SnapshotError as SnapshotError
+from fastprof.errors import SnapshotError
 from fastprof.snapshot.fields import (
     as_column,
     as_dict,

@@ -33,9 +33,9 @@ def save_windows(
         merge: a trace of torch.profiler; what is in a window of ours is written with it.
 
     Raises:
-        NoTraceError: (a ValueError) the report has no trace.
+        ExportError: the report has no trace.
         OSError: a file cannot be written, or ``merge`` not be read.
-        MergeError: (a ValueError) ``merge`` is not such a trace, or nothing in it is of the
+        MergeError: ``merge`` is not such a trace, or nothing in it is of the
             windows.  Ours are written all the same.
     """
     found = trace.trace_of(report)

@@ -15,7 +15,7 @@ def write(report: Report, stream: BinaryIO) -> None:
     """Write all windows of a report's trace; the same report always gives the same bytes.
 
     Raises:
-        NoTraceError: (a ValueError) there is none.
+        ExportError: there is none.
     """
     write_window(trace.Writer(report), stream, None)
 

@@ -22,7 +22,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from fastprof.errors import LoadError, MergeError, UnknownFormatError
+from fastprof.errors import ExportError, LoadError, MergeError
 from fastprof.export.trace import gz as trace_gz
 from fastprof.export.trace import write as trace
 from fastprof.fileio import atomic_write, read_bounded, resolve_output
@@ -59,15 +59,15 @@ def merge(
         output: ``.trace.json`` or ``.trace.json.gz``.
 
     Raises:
-        NoTraceError: (a ValueError) the report has no trace.
-        MergeError: (a ValueError) ``torch_trace`` is not such a file, or nothing in it was
+        ExportError: the report has no trace.
+        MergeError: ``torch_trace`` is not such a file, or nothing in it was
             recorded at the time of our windows.
-        UnknownFormatError: (a ValueError) ``output`` has another suffix.
+        ExportError: ``output`` has another suffix.
         OSError: a file cannot be read or written.
     """
     name = os.fsdecode(output).lower()
     if not name.endswith(_SUFFIXES):
-        raise UnknownFormatError(
+        raise ExportError(
             f"output is {os.fsdecode(output)!r:.200}, expected .trace.json or .trace.json.gz"
         )
     windows = trace.trace_of(report).windows
@@ -89,7 +89,7 @@ class TorchTrace:
     """A file of torch.profiler.
 
     Raises:
-        MergeError: (a ValueError) it is none.
+        MergeError: it is none.
         OSError: it cannot be read.
     """
 
@@ -106,7 +106,7 @@ class TorchTrace:
         """Make sure that something in it is of these windows.
 
         Raises:
-            MergeError: (a ValueError) nothing is, or it does not say when it was.
+            MergeError: nothing is, or it does not say when it was.
         """
         moved = self._moved(windows)
         if moved is None:

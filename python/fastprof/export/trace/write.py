@@ -29,7 +29,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Any, TextIO
 
-from fastprof.errors import NoTraceError
+from fastprof.errors import ExportError
 from fastprof.export.trace.events import (
     STEPS_TID,
     Process,
@@ -56,7 +56,7 @@ def write(report: Report, stream: TextIO) -> None:
     """Write all windows of a report's trace.
 
     Raises:
-        NoTraceError: (a ValueError) there is none.
+        ExportError: there is none.
     """
     write_window(report, stream, None)
 
@@ -65,11 +65,11 @@ def trace_of(report: Report) -> TraceSnapshot:
     """Return the trace of a report.
 
     Raises:
-        NoTraceError: (a ValueError) there is none.
+        ExportError: there is none.
     """
     if report.has_tree and report.snapshot.trace is not None:
         return report.snapshot.trace
-    raise NoTraceError(
+    raise ExportError(
         "this run has no trace: record it with fastprof.Profiler(trace=True) or "
         "with fastprof run --trace"
     )
@@ -87,7 +87,7 @@ def write_window(
         more: further events, as JSON, that are written behind ours.
 
     Raises:
-        NoTraceError: (a ValueError) there is none.
+        ExportError: there is none.
         IndexError: there is no such window.
     """
     Writer(report).write(stream, number, more)
@@ -97,7 +97,7 @@ class Writer:
     """Writes windows of one report's trace, whose rows are put in order once.
 
     Raises:
-        NoTraceError: (a ValueError) it has none.
+        ExportError: it has none.
     """
 
     def __init__(self, report: Report) -> None:

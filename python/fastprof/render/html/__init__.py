@@ -14,7 +14,7 @@ import importlib
 from importlib.resources import files
 from typing import Any, TextIO
 
-from fastprof.errors import MissingExtraError
+from fastprof.errors import ExportError
 from fastprof.render.html.data import page_data
 from fastprof.render.html.library import load_library
 from fastprof.report.model import Report
@@ -46,7 +46,7 @@ def write(report: Report, stream: TextIO) -> None:
     """Write the page.
 
     Raises:
-        MissingExtraError: (a ValueError) jinja2 is not installed.
+        ExportError: jinja2 is not installed.
     """
     stream.write(_template().render(_content(report)))
 
@@ -55,7 +55,7 @@ def _template() -> Any:
     try:
         jinja2 = importlib.import_module("jinja2")
     except ImportError:
-        raise MissingExtraError(
+        raise ExportError(
             "an HTML report needs jinja2, which is not installed: pip install 'fastprof[html]'"
         ) from None
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
