@@ -29,23 +29,15 @@ def test_s0_11_the_defaults() -> None:
 
 def test_s0_14_the_six_schedule_keys() -> None:
     assert OperatorProfile().schedule is None
-    assert OperatorProfile(enable_schedule=True).schedule == Schedule(
-        skip_first=1, wait=0, warmup=1, active=3, repeat=1
-    )
+    enabled = OperatorProfile.from_config({"schedule.enable_schedule": "true"})
+    assert enabled.schedule == Schedule(skip_first=1, wait=0, warmup=1, active=3, repeat=1)
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("skip_first", -1),
-        ("wait", -1),
-        ("warmup", -1),
-        ("active", 0),
-        ("active", -1),
-        ("repeat", -1),
-        ("wait", 1.5),
-        ("warmup", True),
-        ("enable_schedule", 1),
+        ("schedule", 1),
+        ("schedule", {"wait": 1}),
         ("enable_cpu_profiling", "yes"),
         ("enable_cuda_profiling", "yes"),
         ("record_shapes", None),
@@ -63,6 +55,25 @@ def test_s0_14_f50_values_out_of_range_are_refused_by_name(name: str, value: Any
     with pytest.raises((TypeError, ValueError)) as caught:
         OperatorProfile(**{name: value})
     assert name in str(caught.value) or "path" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("skip_first", -1),
+        ("wait", -1),
+        ("warmup", -1),
+        ("active", 0),
+        ("active", -1),
+        ("repeat", -1),
+        ("wait", 1.5),
+        ("warmup", True),
+        ("enable_schedule", 1),
+    ],
+)
+def test_s0_14_keys_of_a_schedule_out_of_range_are_refused_by_name(name: str, value: Any) -> None:
+    with pytest.raises((TypeError, ValueError), match=name):
+        OperatorProfile.from_config({"schedule": {name: value}})
 
 
 def test_a_save_dir_that_is_a_file_is_refused(tmp_path: Path) -> None:
@@ -99,7 +110,7 @@ def test_the_profiler_wants_an_operator_profile() -> None:
 )
 def test_s0_11_options_of_a_configuration_or_a_command_line(config: dict[str, Any]) -> None:
     made = OperatorProfile.from_config(config)
-    assert made == OperatorProfile(with_stack=True, row_limit=10, enable_schedule=True, active=5)
+    assert made == OperatorProfile(with_stack=True, row_limit=10, schedule=Schedule(active=5))
 
 
 @pytest.mark.parametrize(
@@ -127,12 +138,7 @@ def test_s2_01_fields_of_profile_kwargs() -> None:
         with_stack=True,
         with_flops=True,
         with_modules=True,
-        enable_schedule=True,
-        skip_first=0,
-        wait=1,
-        warmup=1,
-        active=3,
-        repeat=2,
+        schedule=Schedule(skip_first=0, wait=1, warmup=1, active=3, repeat=2),
         save_dir="/profile_traces",
     )
 

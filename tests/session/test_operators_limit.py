@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ torch = pytest.importorskip("torch")
 
 SOURCE_PATH = str(Path(fastprof.__file__).parent.parent)
 ENV = {"PYTHONPATH": os.pathsep.join(filter(None, [SOURCE_PATH, os.environ.get("PYTHONPATH")]))}
-WINDOW = {"enable_schedule": True, "skip_first": 1, "warmup": 1, "active": 3}
+WINDOW = fastprof.Schedule(skip_first=1, warmup=1, active=3)
 
 
 @pytest.fixture(autouse=True)
@@ -141,7 +142,7 @@ def test_torch_counts_the_nodes_of_a_step() -> None:
 def test_a_step_that_is_too_much_is_not_recorded_and_the_report_says_so(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    report = run(cpu(**WINDOW, max_events=5000), [2000] * 8).report()
+    report = run(cpu(schedule=WINDOW, max_events=5000), [2000] * 8).report()
     assert report.operators is not None
     assert (report.operators.windows, report.operators.rows) == ((), ())
     assert report.snapshot.operators is not None
@@ -154,7 +155,7 @@ def test_a_step_that_is_too_much_is_not_recorded_and_the_report_says_so(
 
 
 def test_a_window_ends_before_the_step_that_is_too_much() -> None:
-    report = run(cpu(**WINDOW, max_events=3000), [100] * 8).report()
+    report = run(cpu(schedule=WINDOW, max_events=3000), [100] * 8).report()
     assert report.operators is not None
     ((first, last),) = report.operators.windows
     assert first == 2
@@ -166,7 +167,7 @@ def test_a_window_ends_before_the_step_that_is_too_much() -> None:
 
 
 def test_the_next_window_is_recorded_if_its_steps_are_small() -> None:
-    options = cpu(**WINDOW, repeat=2, max_events=5000)
+    options = cpu(schedule=replace(WINDOW, repeat=2), max_events=5000)
     report = run(options, [2000] * 5 + [3] * 8).report()
     assert report.operators is not None
     assert report.operators.windows == ((6, 8),)
@@ -185,14 +186,14 @@ def test_the_whole_run_as_one_window_ends_when_it_has_enough() -> None:
 
 
 def test_without_a_warm_up_the_step_before_is_counted() -> None:
-    options = cpu(enable_schedule=True, skip_first=4, warmup=0, active=2, max_events=5000)
+    options = cpu(schedule=fastprof.Schedule(skip_first=4, warmup=0, active=2), max_events=5000)
     report = run(options, [2000] * 8).report()
     assert report.operators is not None
     assert report.operators.windows == ()
 
 
 def test_without_a_limit_the_window_is_as_asked_for() -> None:
-    report = run(cpu(**WINDOW, max_events=0), [2000] * 6).report()
+    report = run(cpu(schedule=WINDOW, max_events=0), [2000] * 6).report()
     assert report.operators is not None
     assert report.operators.windows == ((2, 4),)
     assert report.snapshot.operators is not None
@@ -205,7 +206,7 @@ def test_no_event_becomes_an_object_of_torch(monkeypatch: pytest.MonkeyPatch) ->
         raise AssertionError("this takes a minute for a million events")
 
     monkeypatch.setattr(torch.autograd.profiler.profile, "_parse_kineto_results", refuse)
-    report = run(cpu(**WINDOW), [3] * 8).report()
+    report = run(cpu(schedule=WINDOW), [3] * 8).report()
     assert report.operators is not None
     assert report.operators.rows
     assert report.snapshot.counters.get("operator_errors", 0) == 0
@@ -219,7 +220,7 @@ def test_no_collection_happens_in_a_window_s_work(tmp_path: Path, enabled: bool)
     was = gc.isenabled()
     inside: list[bool] = []
     options = cpu(
-        **WINDOW, save_dir=tmp_path, on_trace_ready=lambda p: inside.append(gc.isenabled())
+        schedule=WINDOW, save_dir=tmp_path, on_trace_ready=lambda p: inside.append(gc.isenabled())
     )
     try:
         gc.enable() if enabled else gc.disable()

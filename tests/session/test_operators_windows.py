@@ -8,6 +8,7 @@ import re
 import sys
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ from fastprof.session.operators.profile import OperatorProfile
 
 torch = pytest.importorskip("torch")
 
-CYCLES = {"enable_schedule": True, "skip_first": 5, "wait": 2, "warmup": 1, "active": 3}
+CYCLE = fastprof.Schedule(skip_first=5, wait=2, warmup=1, active=3)
+CYCLES = replace(CYCLE, repeat=2)
 
 
 @pytest.fixture(autouse=True)
@@ -69,7 +71,7 @@ def names(folder: Path) -> list[str]:
 
 
 def test_s0_15_exactly_the_scheduled_steps_are_recorded(tmp_path: Path) -> None:
-    prof = run(cpu(tmp_path, **CYCLES, repeat=2), 30)
+    prof = run(cpu(tmp_path, schedule=CYCLES), 30)
     assert [steps_in(trace) for trace in traces(tmp_path)] == [{8, 9, 10}, {14, 15, 16}]
     operators = prof.report().operators
     assert operators is not None
@@ -90,7 +92,9 @@ def test_s2_05_every_cycle_is_kept(tmp_path: Path) -> None:
 
 
 def test_cycles_without_a_pause_between_them(tmp_path: Path) -> None:
-    prof = run(cpu(tmp_path, enable_schedule=True, skip_first=0, warmup=0, active=2, repeat=0), 6)
+    prof = run(
+        cpu(tmp_path, schedule=fastprof.Schedule(skip_first=0, warmup=0, active=2, repeat=0)), 6
+    )
     operators = prof.report().operators
     assert operators is not None
     assert operators.windows == ((0, 1), (2, 3), (4, 5))
@@ -178,8 +182,7 @@ def test_the_figures_are_those_of_torchs_own_averages(tmp_path: Path) -> None:
         record_shapes=True,
         profile_memory=True,
         with_flops=True,
-        **CYCLES,
-        repeat=2,
+        schedule=CYCLES,
         on_trace_ready=lambda profile: seen.append(profile.key_averages()),
     )
 
@@ -266,7 +269,7 @@ def test_s0_13_nothing_enabled_does_nothing(tmp_path: Path) -> None:
 def test_a_schedule_that_never_becomes_active_ends_with_a_line(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    prof = run(cpu(tmp_path, **CYCLES), 6)
+    prof = run(cpu(tmp_path, schedule=CYCLE), 6)
     (note,) = [n for n in prof.report().notes if "Operators" in n]
     assert "the run ended in step 6, and the first window begins with step 8" in note
     assert note in caplog.messages
@@ -274,7 +277,7 @@ def test_a_schedule_that_never_becomes_active_ends_with_a_line(
 
 
 def test_a_run_that_ends_in_the_warm_up_says_so(tmp_path: Path) -> None:
-    prof = run(cpu(tmp_path, **CYCLES), 7)
+    prof = run(cpu(tmp_path, schedule=CYCLE), 7)
     assert any("ended in the warm-up" in note for note in prof.report().notes)
     assert not torch.autograd.profiler._is_profiler_enabled
 
@@ -285,7 +288,7 @@ def test_a_run_that_ends_in_a_window_keeps_its_part(tmp_path: Path) -> None:
         if step == 9:
             raise RuntimeError("the training failed")
 
-    prof = fastprof.Profiler(functions=False, gpu=False, operators=cpu(tmp_path, **CYCLES))
+    prof = fastprof.Profiler(functions=False, gpu=False, operators=cpu(tmp_path, schedule=CYCLE))
 
     def train() -> None:
         with prof:
@@ -304,7 +307,7 @@ def test_a_run_that_ends_in_a_window_keeps_its_part(tmp_path: Path) -> None:
 
 def test_a_program_without_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "torch")
-    prof = run(cpu(tmp_path, **CYCLES), 20, lambda step: None)
+    prof = run(cpu(tmp_path, schedule=CYCLE), 20, lambda step: None)
     assert "Operators were not recorded: the program did not import torch." in prof.report().notes
 
 
@@ -318,7 +321,7 @@ def test_torch_may_be_imported_in_the_middle(
             sys.modules["torch"] = torch
         multiply()
 
-    prof = run(cpu(tmp_path, **CYCLES), 20, work)
+    prof = run(cpu(tmp_path, schedule=CYCLE), 20, work)
     operators = prof.report().operators
     assert operators is not None
     assert operators.windows == ((9, 10),)
@@ -349,7 +352,7 @@ class TestAnotherTorchProfiler:
             if step == 12:
                 theirs[0].stop()
 
-        prof = run(cpu(tmp_path, **CYCLES, repeat=2), 20, work)
+        prof = run(cpu(tmp_path, schedule=CYCLES), 20, work)
         assert sum(e.count for e in theirs[0].key_averages() if e.key == "aten::mm") == 4
         operators = prof.report().operators
         assert operators is not None
@@ -370,7 +373,7 @@ def test_p9_a_failing_torch_profiler_costs_the_operators_alone(
         raise RuntimeError("no kineto")
 
     monkeypatch.setattr(torch.profiler, "profile", broken)
-    prof = run(cpu(tmp_path, **CYCLES), 20)
+    prof = run(cpu(tmp_path, schedule=CYCLE), 20)
     report = prof.report()
     assert report.steps.count == 20
     assert any("Operators failed and were switched off" in note for note in report.notes)
@@ -384,11 +387,11 @@ def test_p9_a_torch_profiler_that_fails_half_way_does_not_stay_on(
         raise RuntimeError("no process group")
 
     monkeypatch.setattr(torch.profiler.profile, "_get_distributed_info", broken)
-    report = run(cpu(tmp_path, **CYCLES), 20).report()
+    report = run(cpu(tmp_path, schedule=CYCLE), 20).report()
     assert any("Operators failed and were switched off" in note for note in report.notes)
     assert not torch.autograd.profiler._is_profiler_enabled
     monkeypatch.undo()
-    assert run(cpu(tmp_path, **CYCLES), 20).report().operators.rows
+    assert run(cpu(tmp_path, schedule=CYCLE), 20).report().operators.rows
 
 
 def test_f40_files_that_cannot_be_written_cost_the_files_alone(tmp_path: Path) -> None:
@@ -415,7 +418,7 @@ def test_what_windows_cost_is_in_no_function_and_in_no_step(tmp_path: Path) -> N
             multiply()
 
     for with_stack in (False, True):
-        options = cpu(tmp_path, **CYCLES, repeat=2, with_stack=with_stack)
+        options = cpu(tmp_path, schedule=CYCLES, with_stack=with_stack)
         report = run(options, 20, work, functions=True).report().in_phase("all")
         names = {row.name for row in report.functions}
         assert not names & {"key_averages", "export_chrome_trace", "_build_table", "stop_trace"}
@@ -434,9 +437,9 @@ def test_s2_14_one_barrier_where_a_window_begins(
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 1)
     monkeypatch.setattr(torch.distributed, "barrier", lambda: calls.append("barrier"))
     monkeypatch.setattr(torch.profiler.profile, "_get_distributed_info", lambda self: None)
-    run(cpu(tmp_path / "apart", **CYCLES), 20)
+    run(cpu(tmp_path / "apart", schedule=CYCLE), 20)
     assert calls == []
-    run(cpu(tmp_path / "together", **CYCLES, align_ranks=True), 20)
+    run(cpu(tmp_path / "together", schedule=CYCLE, align_ranks=True), 20)
     assert calls == ["barrier"]
 
 
@@ -462,7 +465,7 @@ def test_the_number_of_rows_is_bounded(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_between_windows_nothing_is_due() -> None:
-    options = OperatorProfile(enable_cpu_profiling=True, **CYCLES, repeat=2, save_dir=None)
+    options = OperatorProfile(enable_cpu_profiling=True, schedule=CYCLES, save_dir=None)
     windows = operators_windows.OperatorWindows(
         options,
         fastprof.session.faults.Faults(),

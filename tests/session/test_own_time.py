@@ -108,7 +108,7 @@ def test_a_window_is_a_part_of_its_own() -> None:
         enable_cpu_profiling=True,
         save_dir=None,
         on_trace_ready=lambda profile: time.sleep(1),
-        enable_schedule=True,
+        schedule=fastprof.Schedule(),
     )
     prof = fastprof.Profiler(functions=False, gpu=False, operators=options)
     with prof:

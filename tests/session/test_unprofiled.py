@@ -145,12 +145,7 @@ def test_an_operator_window_is_not_in_a_block() -> None:
     at = blocks(run())[0]
     options = fastprof.OperatorProfile(
         enable_cpu_profiling=True,
-        enable_schedule=True,
-        skip_first=at,
-        wait=0,
-        warmup=1,
-        active=2,
-        repeat=1,
+        schedule=fastprof.Schedule(skip_first=at, wait=0, warmup=1, active=2, repeat=1),
     )
     prof = run(operators=options)
     assert at not in blocks(prof)
@@ -163,12 +158,7 @@ def test_an_operator_window_keeps_the_hook_that_it_has_taken() -> None:
     options = fastprof.OperatorProfile(
         enable_cpu_profiling=True,
         with_stack=True,
-        enable_schedule=True,
-        skip_first=at - 2,
-        wait=0,
-        warmup=1,
-        active=6,
-        repeat=1,
+        schedule=fastprof.Schedule(skip_first=at - 2, wait=0, warmup=1, active=6, repeat=1),
     )
     prof = run(operators=options, backend="setprofile")
     # Seven steps, of which the first that might have been without the hook is apart.

@@ -14,7 +14,7 @@ from fastprof.session.schedule import Schedule
 
 SAVE_DIR = "fastprof_out"
 
-_SCHEDULE_KEYS = ("enable_schedule", "skip_first", "wait", "warmup", "active", "repeat")
+_SCHEDULE_KEYS = ("enable_schedule", *(f.name for f in fields(Schedule)))
 _FLAGS = (
     "enable_cpu_profiling",
     "record_shapes",
@@ -22,7 +22,6 @@ _FLAGS = (
     "with_stack",
     "with_flops",
     "with_modules",
-    "enable_schedule",
     "align_ranks",
 )
 
@@ -50,9 +49,8 @@ class OperatorProfile:
             too much for it, and the report says so.  0: no limit.
         row_limit: rows in the files' tables; -1: all.
         save_dir: directory for the files, made if need be; None: no files.
-        enable_schedule: False: the whole run is one window.
-        skip_first, wait, warmup, active, repeat: as in :class:`~fastprof.Schedule`; in the
-            warm-up steps torch.profiler is on, and what it saw is dropped.
+        schedule: the windows; None: the whole run is one.  In the warm-up steps
+            torch.profiler is on, and what it saw is dropped.
         align_ranks: call ``torch.distributed.barrier()`` where a window begins.  Only if
             all ranks do the same.
         on_trace_ready: called with the ``torch.profiler.profile`` after each window.
@@ -72,12 +70,7 @@ class OperatorProfile:
     max_events: int = 50_000
     row_limit: int = 50
     save_dir: Pathish | None = SAVE_DIR
-    enable_schedule: bool = False
-    skip_first: int = 1
-    wait: int = 0
-    warmup: int = 1
-    active: int = 3
-    repeat: int = 1
+    schedule: Schedule | None = None
     align_ranks: bool = False
     on_trace_ready: Callable[[Any], object] | None = None
 
@@ -98,44 +91,48 @@ class OperatorProfile:
             raise TypeError(
                 f"operators: on_trace_ready is {self.on_trace_ready!r:.80}, expected a function"
             )
-        self._make_schedule()
+        if self.schedule is not None and not isinstance(self.schedule, Schedule):
+            raise TypeError(
+                f"operators: schedule is {self.schedule!r:.80}, expected fastprof.Schedule or None"
+            )
         if self.save_dir is not None:
             if not isinstance(self.save_dir, (str, os.PathLike)):
                 raise TypeError(f"operators: save_dir is {self.save_dir!r:.80}, expected a path")
             # The program may change its directory: the path means what it means now.
             object.__setattr__(self, "save_dir", resolve_directory(self.save_dir))
 
-    def _make_schedule(self) -> Schedule:
-        return Schedule(
-            skip_first=self.skip_first,
-            wait=self.wait,
-            warmup=self.warmup,
-            active=self.active,
-            repeat=self.repeat,
-        )
-
-    @property
-    def schedule(self) -> Schedule | None:
-        """The steps that are recorded; None: all."""
-        return self._make_schedule() if self.enable_schedule else None
-
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> OperatorProfile:
         """Make one of a configuration: keys as above, those of the schedule below ``schedule``.
 
         ``{"with_stack": True, "schedule": {"active": 5}}`` and ``{"with_stack": "true",
-        "schedule.active": "5"}``, as a command line has it, are the same.
+        "schedule.active": "5"}``, as a command line has it, are the same.  The schedule's
+        keys are those of :class:`~fastprof.Schedule` and ``enable_schedule``; without that
+        being true the whole run is one window.
 
         Raises:
             TypeError, ValueError: an unknown key, or a value as above.
         """
         values: dict[str, Any] = {}
+        steps: dict[str, Any] = {}
         for key, value in config.items():
             if key == "schedule" and isinstance(value, Mapping):
-                values.update({_key(f"schedule.{name}"): item for name, item in value.items()})
+                steps.update((_step_key(f"schedule.{name}"), v) for name, v in value.items())
+            elif key.startswith("schedule."):
+                steps[_step_key(key)] = value
+            elif key in _NAMES and key != "schedule":
+                values[key] = _from_text(key, value)
             else:
-                values[_key(key)] = value
-        return cls(**{name: _from_text(name, value) for name, value in values.items()})
+                raise _unknown(key)
+        steps = {name: _from_text(name, value) for name, value in steps.items()}
+        enabled = steps.pop("enable_schedule", False)
+        if not isinstance(enabled, bool):
+            raise TypeError(
+                f"operators: enable_schedule is {enabled!r:.80}, expected True or False"
+            )
+        # Checked where it is not used, too.
+        schedule = Schedule(**steps)
+        return cls(**values, schedule=schedule if enabled else None)
 
     @classmethod
     def from_profile_kwargs(cls, handler: Any) -> OperatorProfile:
@@ -159,19 +156,20 @@ class OperatorProfile:
         if unknown:
             raise ValueError(f"activities has {unknown[0]!r:.80}, expected 'cpu' or 'cuda'")
         steps = get("schedule_option")
-        values: dict[str, Any] = {}
+        schedule = None
         if steps is not None:
             # As in torch.profiler.schedule, where a cycle repeats until the end.
-            values = {"enable_schedule": True, "skip_first": 0, "repeat": 0, **steps}
+            values = {"skip_first": 0, "repeat": 0, **steps}
             if values.pop("skip_first_wait", 0):
                 raise ValueError("schedule_option has skip_first_wait, which is not supported")
+            schedule = Schedule(**values)
         return cls(
             enable_cpu_profiling="cpu" in names,
             enable_cuda_profiling="auto" if activities is None else "cuda" in names,
             save_dir=get("output_trace_dir"),
             on_trace_ready=get("on_trace_ready"),
+            schedule=schedule,
             **{name: bool(get(name)) for name in _SHARED},
-            **values,
         )
 
 
@@ -180,13 +178,17 @@ _SHARED = ("record_shapes", "profile_memory", "with_stack", "with_flops", "with_
 _NAMES = tuple(f.name for f in fields(OperatorProfile))
 
 
-def _key(key: str) -> str:
+def _step_key(key: str) -> str:
     name = key.removeprefix("schedule.")
-    if name not in (_SCHEDULE_KEYS if name != key else _NAMES):
-        known = ", ".join(n for n in _NAMES if n not in _SCHEDULE_KEYS)
-        steps = ", ".join(f"schedule.{n}" for n in _SCHEDULE_KEYS)
-        raise ValueError(f"operators: no option {key!r:.80}; there are: {known}, {steps}")
+    if name not in _SCHEDULE_KEYS:
+        raise _unknown(key)
     return name
+
+
+def _unknown(key: str) -> ValueError:
+    known = ", ".join(n for n in _NAMES if n != "schedule")
+    steps = ", ".join(f"schedule.{n}" for n in _SCHEDULE_KEYS)
+    return ValueError(f"operators: no option {key!r:.80}; there are: {known}, {steps}")
 
 
 def _from_text(name: str, value: Any) -> Any:
