@@ -163,7 +163,8 @@ print(*sorted(set(sys.modules) - before))
     loaded = set(run_child(code, guard=False).check().stdout.split())
     assert {m for m in loaded if m.startswith("fastprof")} == {
         "fastprof", "fastprof._core", "fastprof._version", "fastprof.capture",
-        "fastprof.capture.sections", "fastprof.session", "fastprof.session.environment.switch",
+        "fastprof.capture.sections", "fastprof.session", "fastprof.session.environment",
+        "fastprof.session.environment.switch",
     }  # fmt: skip
     assert loaded.isdisjoint(
         {"torch", "typing", "inspect", "dataclasses", "logging", "json", "functools"}

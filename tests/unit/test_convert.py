@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from fastprof.capture import convert
 from fastprof.capture.convert import take_snapshot
 from fastprof.read import fprof
 from fastprof.read.limits import Limits
@@ -83,3 +85,7 @@ def test_p9_figures_of_the_memory_that_do_not_fit_cost_the_memory_and_nothing_el
     assert snapshot.memory is None
     assert snapshot.notes[0] == "first"
     assert "memory.device" in snapshot.notes[1]
+
+
+def test_code_that_does_not_count_as_the_profiler_s_is_where_it_is_looked_for() -> None:
+    assert all(os.path.exists(path) for path in convert._NOT_OWN)

@@ -192,16 +192,14 @@ def _outliers(
         return None
 
 
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
-#: Folders whose code is the profiler's own work in a loop.  Not all of the package: the
-#: demo's network is a program like any other.
-_OWN = tuple(
-    os.path.join(_PACKAGE, folder) + os.sep
-    for folder in ("capture", "exporters", "integrations", "report", "session")
+#: The profiler's own work in a loop is the package without these: the demo's network is a
+#: program like any other, and wrappers call functions of other packages in their stead.
+_NOT_OWN = (
+    os.path.join(_PACKAGE, "cli") + os.sep,
+    os.path.join(_PACKAGE, "session", "patching", "wrapping.py"),
 )
-#: Calls functions of other packages in their stead; the time is theirs.
-_STAND_IN = os.path.join(_PACKAGE, "session", "wrapping.py")
 
 
 def _keys(data: Mapping[str, Any]) -> tuple[Key, ...]:
@@ -222,7 +220,7 @@ def fold_own_functions(data: dict[str, Any]) -> None:
     own = {
         i
         for i, k in enumerate(data["keys"])
-        if k[0] == "python" and k[1].startswith(_OWN) and k[1] != _STAND_IN
+        if k[0] == "python" and k[1].startswith(_PACKAGE) and not k[1].startswith(_NOT_OWN)
     }
     if not own:
         return
