@@ -164,7 +164,7 @@ print(*sorted(set(sys.modules) - before))
     assert {m for m in loaded if m.startswith("fastprof")} == {
         "fastprof", "fastprof._core", "fastprof._version", "fastprof.capture",
         "fastprof.capture.sections", "fastprof.session", "fastprof.session.environment",
-        "fastprof.session.environment.switch",
+        "fastprof.errors", "fastprof.session.environment.switch",
     }  # fmt: skip
     assert loaded.isdisjoint(
         {"torch", "typing", "inspect", "dataclasses", "logging", "json", "functools"}
