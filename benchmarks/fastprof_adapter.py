@@ -71,7 +71,11 @@ def training_profiler(functions: bool) -> Any:
 def stepping(outliers: int) -> Any:
     """A profiler of functions that keeps so many slow steps; a context manager."""
     return fastprof.Profiler(
-        functions=True, gpu=False, memory=False, metrics=False, max_overhead=0, outliers=outliers
+        functions=True,
+        gpu=False,
+        memory=False,
+        metrics=False,
+        recorder={"max_overhead": 0, "outliers": outliers},
     )
 
 

@@ -101,7 +101,9 @@ def main(name: str, steps: int, profiled: bool) -> None:
     step = PROGRAMS[name]()
     # Functions stay recorded however much they cost: that is what is tried here.  Alone, the
     # same lines do nothing.
-    prof = fastprof.Profiler(max_overhead=0.0, metrics=False, gpu=False, enabled=profiled)
+    prof = fastprof.Profiler(
+        recorder={"max_overhead": 0.0}, metrics=False, gpu=False, enabled=profiled
+    )
     for _ in range(20):
         step()
     walls = []

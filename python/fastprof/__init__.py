@@ -43,6 +43,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from fastprof.capture.options import RecorderOptions
     from fastprof.comparison import Comparison, check, compare
     from fastprof.errors import (
         BusyError,
@@ -94,6 +95,7 @@ _LAZY = {
     "Profile": "fastprof.session.cprofile",
     "Profiler": "fastprof.session.profiler",
     "RankReport": "fastprof.report.ranks",
+    "RecorderOptions": "fastprof.capture.options",
     "Report": "fastprof.report",
     "SAMPLING": "fastprof.capture.sections",
     "SYNCHRONIZATION": "fastprof.capture.sections",
@@ -138,6 +140,7 @@ __all__ = [
     "Profile",
     "Profiler",
     "RankReport",
+    "RecorderOptions",
     "Report",
     "Schedule",
     "Snapshot",

@@ -51,7 +51,7 @@ def test_every_nap_is_in_the_section_where_the_program_took_it(program, monkeypa
         monkeypatch.setattr(torch_loop, "has_optimizers", lambda: False)
     naps = Naps()
     with torch_loop.attach(
-        functions=True, skip_first=0, max_overhead=0, log_every=None, gpu=False
+        functions=True, skip_first=0, recorder={"max_overhead": 0}, log_every=None, gpu=False
     ) as loop:
         began = time.perf_counter()
         truth = program(naps)

@@ -459,7 +459,8 @@ def test_p9_an_answer_that_is_none_goes_no_further(fake, monkeypatch) -> None:
 
 
 def test_a_report_flushes_with_a_limit_and_metrics_do_not(fake, capsys) -> None:
-    with fastprof.Profiler(functions=False, log_every=1, report_every=1) as prof:
+    with fastprof.start_training_profiling(1, metrics=True) as run:
+        prof = run.profiler
         for _ in range(5):
             prof.step()
         assert "flush" not in fake.names

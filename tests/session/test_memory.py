@@ -343,7 +343,7 @@ def test_s1_33_periodic_memory_line(cuda) -> None:
     cuda.use(int(24.89 * GIB))
     cuda.use(int(24.52 * GIB) - cuda.allocated)
     cuda.reserved = int(25.12 * GIB)
-    with profiler(report_every=10, stream=stream) as prof:
+    with fastprof.start_training_profiling(10, stream=stream, gpu=False) as prof:
         for _ in range(20):
             with profile_section("forward"):
                 pass
@@ -357,7 +357,7 @@ def test_s1_33_periodic_memory_line(cuda) -> None:
 @pytest.mark.parametrize("options", [{"memory": False}, {"rank": 1}])
 def test_s1_33_no_line_without_memory_or_on_other_ranks(cuda, options) -> None:
     stream = io.StringIO()
-    with profiler(report_every=1, stream=stream, **options) as prof:
+    with fastprof.start_training_profiling(1, stream=stream, gpu=False, **options) as prof:
         prof.step()
     assert "Allocated" not in stream.getvalue()
 
@@ -365,7 +365,7 @@ def test_s1_33_no_line_without_memory_or_on_other_ranks(cuda, options) -> None:
 def test_s1_33_no_line_without_a_gpu(cuda) -> None:
     cuda.initialized = False
     stream = io.StringIO()
-    with profiler(report_every=1, stream=stream) as prof:
+    with fastprof.start_training_profiling(1, stream=stream, gpu=False) as prof:
         prof.step()
     assert "Step 1" in stream.getvalue()
     assert "Allocated" not in stream.getvalue()

@@ -38,7 +38,7 @@ def compute(times: int) -> int:
 
 
 def recorded(step: Callable[[int], object], **options: Any) -> Report:
-    with Profiler(skip_first=0, gpu=False, stream=None, **options) as prof:
+    with Profiler(skip_first=0, gpu=False, recorder=options) as prof:
         for i in range(STEPS):
             step(i)
             prof.step()
@@ -118,7 +118,7 @@ def test_without_functions_the_sections_are_known() -> None:
 
 def test_steps_in_a_section_and_in_a_function_that_stays_open(backend: str) -> None:
     """Nothing of a call that lasts over many steps is lost or told twice."""
-    prof = Profiler(skip_first=0, gpu=False, backend=backend)
+    prof = Profiler(skip_first=0, gpu=False, recorder={"backend": backend})
 
     def train() -> None:
         with profile_section("epoch"):
@@ -306,7 +306,7 @@ def test_what_is_no_number_of_steps_is_refused(
     value: Any, error: type[Exception], text: str
 ) -> None:
     with pytest.raises(error, match=text):
-        Profiler(outliers=value)
+        Profiler(recorder={"outliers": value})
 
 
 def test_the_recorder_itself_refuses_too_many() -> None:
@@ -316,7 +316,7 @@ def test_the_recorder_itself_refuses_too_many() -> None:
 
 def test_a_run_that_is_read_while_it_goes_on(backend: str) -> None:
     """Reading the recorder between steps changes nothing."""
-    prof = Profiler(skip_first=0, gpu=False, backend=backend)
+    prof = Profiler(skip_first=0, gpu=False, recorder={"backend": backend})
     with prof:
         for i in range(STEPS):
             with profile_section("data"):

@@ -26,10 +26,11 @@ def test_f19_a_forked_child_stops_silently_and_the_parent_goes_on(tmp_path) -> N
         BEGIN
         + """
 log = []
-with fastprof.Profiler(
-    output=sys.argv[1], report_every=1000, stream=sys.stderr, log_every=1,
+with fastprof.start_training_profiling(
+    1000, stream=sys.stderr, output=sys.argv[1],
     logger=lambda metrics, step: log.append(step),
-) as prof:
+) as run:
+    prof = run.profiler
     steps(5, prof)
     for how in ("return", "exit", "_exit"):
         pid = os.fork()

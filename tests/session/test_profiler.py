@@ -89,7 +89,7 @@ def test_the_module_function_step_does_nothing_when_nothing_records() -> None:
 
 
 def test_enabled_false_makes_every_method_do_nothing() -> None:
-    prof = fastprof.Profiler(enabled=False, report_every=1)
+    prof = fastprof.Profiler(enabled=False)
     batches = [1, 2]
     with prof:
         assert prof.loader(batches, "main") is batches
@@ -117,18 +117,10 @@ def test_enabled_false_makes_every_method_do_nothing() -> None:
         ("log_every", 0, ValueError),
         ("log_every", 2.5, TypeError),
         ("log_every", True, TypeError),
-        ("report_every", -1, ValueError),
         ("skip_first", -1, ValueError),
         ("skip_first", "3", TypeError),
-        ("max_overhead", 1.0, ValueError),
-        ("max_overhead", float("nan"), ValueError),
-        ("max_overhead", "3%", TypeError),
-        ("backend", "ptrace", ValueError),
-        ("max_nodes", 0, ValueError),
-        ("max_depth", None, TypeError),
+        ("recorder", 3, TypeError),
         ("schedule", {"wait": 1}, TypeError),
-        ("sort", "name", ValueError),
-        ("stream", "out.txt", TypeError),
         ("rank", -1, ValueError),
         ("rank", "0", TypeError),
         ("metrics", 1, TypeError),
@@ -148,6 +140,42 @@ def test_bad_options_are_refused_before_anything_starts(option, value, error) ->
         fastprof.Profiler(**{option: value})
 
 
+@pytest.mark.parametrize(
+    ("option", "value", "error"),
+    [
+        ("max_overhead", 1.0, ValueError),
+        ("max_overhead", float("nan"), ValueError),
+        ("max_overhead", "3%", TypeError),
+        ("backend", "ptrace", ValueError),
+        ("max_nodes", 0, ValueError),
+        ("max_depth", None, TypeError),
+        ("max_overheads", 0.1, ValueError),
+    ],
+)
+def test_bad_options_of_the_recorder_are_refused_by_name(option, value, error) -> None:
+    with pytest.raises(error, match=option):
+        fastprof.Profiler(recorder={option: value})
+
+
+def test_options_of_the_recorder_as_a_value_and_as_a_dict_are_the_same() -> None:
+    options = fastprof.RecorderOptions(max_nodes=32)
+    for recorder in (options, {"max_nodes": 32}):
+        assert fastprof.Profiler(recorder=recorder)._options.recorder == options
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"log_every": -1}, ValueError),
+        ({"sort": "name"}, ValueError),
+        ({"stream": "out.txt"}, TypeError),
+    ],
+)
+def test_bad_options_of_printed_reports_are_refused_by_name(options, error) -> None:
+    with pytest.raises(error, match=next(iter(options))):
+        fastprof.start_training_profiling(**options)
+
+
 def test_options_are_keyword_only() -> None:
     with pytest.raises(TypeError):
         fastprof.Profiler(True)  # type: ignore[misc]
@@ -157,7 +185,7 @@ def test_functions_are_recorded_under_the_section_that_called_them() -> None:
     def work() -> int:
         return sum(range(10))
 
-    with fastprof.Profiler(functions=True, max_overhead=0) as prof:
+    with fastprof.Profiler(functions=True, recorder={"max_overhead": 0}) as prof:
         for _ in range(5):
             with profile_section("forward"):
                 work()
@@ -254,7 +282,8 @@ class Broken(io.StringIO):
 
 
 def test_f40_a_broken_stream_is_told_about_once_and_the_training_goes_on(caplog) -> None:
-    with fastprof.Profiler(functions=False, report_every=2, stream=Broken()) as prof:
+    with fastprof.start_training_profiling(2, stream=Broken()) as run:
+        prof = run.profiler
         for _ in range(10):
             prof.step()
     assert prof.steps == 10
@@ -434,7 +463,7 @@ def test_the_overhead_budget_knows_what_a_call_costs() -> None:
     def tiny() -> None:
         pass
 
-    with fastprof.Profiler(functions=True, max_overhead=1e-6) as prof:
+    with fastprof.Profiler(functions=True, recorder={"max_overhead": 1e-6}) as prof:
         for _ in range(64):
             for _ in range(500):
                 tiny()

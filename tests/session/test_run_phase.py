@@ -168,7 +168,7 @@ def test_what_follows_the_last_step_is_outside(backend: str) -> None:
             time.sleep(0.1)
             train_one()
 
-    with fastprof.Profiler(skip_first=2, backend=backend) as prof:
+    with fastprof.Profiler(skip_first=2, recorder={"backend": backend}) as prof:
         for _ in range(30):
             train_one()
             prof.step()
@@ -238,7 +238,7 @@ def test_the_overhead_in_the_first_line_is_that_of_a_step() -> None:
     def small() -> None:
         pass
 
-    with fastprof.Profiler(skip_first=2, max_overhead=0) as prof:
+    with fastprof.Profiler(skip_first=2, recorder={"max_overhead": 0}) as prof:
         prof.enter_phase("setup")
         for _ in range(20_000):
             small()

@@ -42,7 +42,7 @@ with fastprof.start_training_profiling(1) as handle:
         pass
     handle.step()
     fastprof.step()
-with fastprof.Profiler(report_every=1, functions=True) as prof:
+with fastprof.Profiler(functions=True) as prof:
     with fastprof.profile_section("x"):
         pass
     assert list(prof.loader([1, 2], "main")) == [1, 2]

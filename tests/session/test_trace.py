@@ -55,7 +55,9 @@ def backend(request: pytest.FixtureRequest) -> str:
 
 
 def test_s0_18_a_run_as_a_trace(tmp_path: Path, backend: str) -> None:
-    with Profiler(trace=True, backend=backend, output=tmp_path / "a.trace.json.gz") as profiler:
+    with Profiler(
+        trace=True, recorder={"backend": backend}, output=tmp_path / "a.trace.json.gz"
+    ) as profiler:
         for _ in range(3):
             step()
             profiler.step()
@@ -140,7 +142,7 @@ def test_f1_an_exception_ends_what_it_leaves(tmp_path: Path, backend: str) -> No
             time.sleep(LONG)
             raise KeyError
 
-    with Profiler(trace=True, backend=backend) as profiler:
+    with Profiler(trace=True, recorder={"backend": backend}) as profiler:
         for _ in range(3):
             with pytest.raises(KeyError):
                 fails()
@@ -160,7 +162,7 @@ def test_generators_that_yield_inside_a_section(tmp_path: Path, backend: str) ->
                 yield
                 time.sleep(LONG)
 
-    with Profiler(trace=True, backend=backend) as profiler:
+    with Profiler(trace=True, recorder={"backend": backend}) as profiler:
         for _ in batches():
             long_call()
     data = saved(profiler, tmp_path / "x.trace.json")
@@ -174,7 +176,7 @@ def test_f15_threads_have_tracks_and_names(tmp_path: Path, backend: str) -> None
         with profile_section("beside"):
             long_call()
 
-    with Profiler(trace=True, backend=backend) as profiler:
+    with Profiler(trace=True, recorder={"backend": backend}) as profiler:
         threads = [threading.Thread(target=work, name=f"worker {i}") for i in range(3)]
         for thread in threads:
             thread.start()
@@ -206,7 +208,7 @@ def test_what_is_open_when_it_starts_and_stops_is_cut_there(tmp_path: Path, back
         long_call()
         profiler.stop()
 
-    profiler = Profiler(trace=True, backend=backend)
+    profiler = Profiler(trace=True, recorder={"backend": backend})
     outer(5)
     data = saved(profiler, tmp_path / "x.trace.json")
     (open_,) = trace_kit.spans(data, "never left")
@@ -343,7 +345,7 @@ def test_f5_functions_may_be_switched_off_within_a_window(tmp_path: Path, backen
         profiler.stop_functions("of the test")
         time.sleep(LONG)
 
-    with Profiler(trace=True, backend=backend) as profiler:
+    with Profiler(trace=True, recorder={"backend": backend}) as profiler:
         outer()
         step()
     data = saved(profiler, tmp_path / "x.trace.json")

@@ -28,7 +28,9 @@ def work() -> int:
 
 
 def run(steps: int = 400, each=lambda prof, i: None, **options) -> fastprof.Profiler:
-    prof = fastprof.Profiler(**{"gpu": False, "functions": True, "max_overhead": 0, **options})
+    prof = fastprof.Profiler(
+        **{"gpu": False, "functions": True, "recorder": {"max_overhead": 0}, **options}
+    )
     with prof:
         for i in range(steps):
             work()
@@ -154,13 +156,13 @@ def test_an_operator_window_is_not_in_a_block() -> None:
 
 def test_an_operator_window_keeps_the_hook_that_it_has_taken() -> None:
     pytest.importorskip("torch")
-    at = blocks(run(backend="setprofile"))[0]
+    at = blocks(run(recorder={"backend": "setprofile", "max_overhead": 0}))[0]
     options = fastprof.OperatorProfile(
         enable_cpu_profiling=True,
         with_stack=True,
         schedule=fastprof.Schedule(skip_first=at - 2, wait=0, warmup=1, active=6, repeat=1),
     )
-    prof = run(operators=options, backend="setprofile")
+    prof = run(operators=options, recorder={"backend": "setprofile", "max_overhead": 0})
     # Seven steps, of which the first that might have been without the hook is apart.
     assert calls(prof, "work") <= prof.report().steps.measured - 6
     assert blocks(prof), "there are others"

@@ -1,37 +1,39 @@
-"""What a recorder can be told, checked before anything starts."""
+"""Options of a recorder, checked before anything starts."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
 
 from fastprof._core import PHASES, Recorder
 
-__all__ = ["PHASES", "Recorder", "RecorderOptions", "check_float", "check_int"]
+__all__ = ["PHASES", "Recorder", "RecorderOptions", "check_float", "check_int", "recorder_options"]
 
 BACKENDS = ("auto", "setprofile", "monitoring")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecorderOptions:
-    """Options of one recording.
+    """How function calls are recorded; the defaults serve.
 
-    Attributes:
+    Args:
         backend: how function calls are seen: ``"setprofile"``, ``"monitoring"``
             (CPython 3.12 and later) or ``"auto"``, the cheaper one that works here.
-        skip_steps: first steps that stay out of the step statistics (warm-up).
-        max_overhead: largest share of wall time that hooking may cost before trivial hot
-            functions are muted, 0 to 1; 0 mutes nothing.  Monitoring only.
+        max_overhead: largest share of wall time that function hooks may cost before
+            trivial hot functions are muted, from 0 to below 1; 0: never mute.  Before CPython
+            3.12 nothing is muted.
         max_nodes: calling contexts kept per thread; more are counted as truncated.
         max_depth: calling depth kept; deeper calls are counted as truncated.
-        outliers: slowest steps that keep what each function took in them; 0: none.
+        outliers: of how many of the slowest steps to keep what each function took in them, so
+            that the report can say what was different; 0: none.
 
     Raises:
         TypeError, ValueError: a value of the wrong type or out of range.
     """
 
     backend: str = "auto"
-    skip_steps: int = 3
     max_overhead: float = 0.03
     max_nodes: int = 1_000_000
     max_depth: int = 1024
@@ -40,7 +42,6 @@ class RecorderOptions:
     def __post_init__(self) -> None:
         if self.backend not in BACKENDS:
             raise ValueError(f"backend is {self.backend!r:.80}, expected one of {BACKENDS}")
-        check_int("skip_first", self.skip_steps, low=0)
         check_int("max_nodes", self.max_nodes, low=16, high=500_000_000)
         check_int("max_depth", self.max_depth, low=4, high=60_000)
         check_int("outliers", self.outliers, low=0, high=100)
@@ -48,16 +49,41 @@ class RecorderOptions:
         if not 0.0 <= share < 1.0:
             raise ValueError(f"max_overhead is {share}, expected a share from 0 to below 1")
 
-    def create(self) -> Recorder:
-        """Return a recorder with these options; nothing is recorded before it is started."""
+    def create(self, *, skip_steps: int = 3) -> Recorder:
+        """Return a recorder with these options; nothing is recorded before it is started.
+
+        Args:
+            skip_steps: first steps that stay out of the step statistics (warm-up).
+        """
         return Recorder(
             backend=self.backend,
-            skip_steps=self.skip_steps,
+            skip_steps=skip_steps,
             max_overhead=float(self.max_overhead),
             max_nodes=self.max_nodes,
             max_depth=self.max_depth,
             outliers=self.outliers,
         )
+
+
+def recorder_options(value: RecorderOptions | Mapping[str, Any] | None) -> RecorderOptions:
+    """Return ``value`` as options; None: the defaults.
+
+    Raises:
+        TypeError, ValueError: neither options nor a dict of them, or one is out of range.
+    """
+    if value is None:
+        return RecorderOptions()
+    if isinstance(value, RecorderOptions):
+        return value
+    if not isinstance(value, Mapping):
+        raise TypeError(
+            f"recorder is {type(value).__name__}, expected fastprof.RecorderOptions or a dict"
+        )
+    known = [field.name for field in fields(RecorderOptions)]
+    for name in value:
+        if name not in known:
+            raise ValueError(f"recorder: no option {name!r:.80}; there are: {', '.join(known)}")
+    return RecorderOptions(**value)
 
 
 def check_int(name: str, value: object, *, low: int, high: int = 2**31 - 1) -> int:

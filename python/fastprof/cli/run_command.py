@@ -156,7 +156,7 @@ def _run(begun: _Begun, args: list[str]) -> int:
         logger=Progress(sys.stderr) if is_terminal else None,
         log_every=_PROGRESS_EVERY if is_terminal else 50,
         # Functions alone: each call is counted.
-        max_overhead=0.0 if operators is None else 0.03,
+        recorder={"max_overhead": 0.0} if operators is None else None,
     )
     return _run_all(target, paths, profiler, begun)
 

@@ -32,8 +32,8 @@ def notes(before: Sequence[Run], after: Sequence[Run], *, noise: float) -> tuple
     if muted:
         out.append(
             "Functions muted to keep the overhead low were not recorded all the time, and from "
-            "then on their time counted to their callers; record with max_overhead=0 to "
-            "compare them."
+            "then on their time counted to their callers; record with "
+            "Profiler(recorder={'max_overhead': 0}) to compare them."
         )
     return tuple(out)
 

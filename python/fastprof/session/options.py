@@ -10,7 +10,6 @@ from fastprof.capture.options import RecorderOptions, check_float, check_int
 from fastprof.session.gpu.memory import MODES, MemoryMode
 from fastprof.session.operators.profile import OperatorProfile
 from fastprof.session.output.files import Pathish
-from fastprof.session.output.periodic import SORTS
 from fastprof.session.output.trace import TraceOptions
 from fastprof.session.schedule import Schedule
 
@@ -37,12 +36,10 @@ class Options:
     operators: OperatorProfile | None
     trace: TraceOptions | None
     max_steps: int | None
-    report_every: int | None
-    sort: str
-    stream: Any
     output: Pathish | Sequence[Pathish] | None
     save_every: float | None
     rank: int | None
+    skip_first: int
     recorder: RecorderOptions
 
     def __post_init__(self) -> None:
@@ -53,9 +50,10 @@ class Options:
         for name in ("metrics", "batch_wait", "worker_functions"):
             if not isinstance(getattr(self, name), bool):
                 raise TypeError(f"{name} is {getattr(self, name)!r:.80}, expected True or False")
-        for name in ("log_every", "report_every", "max_steps"):
+        for name in ("log_every", "max_steps"):
             if getattr(self, name) is not None:
                 check_int(name, getattr(self, name), low=1)
+        check_int("skip_first", self.skip_first, low=0)
         if self.rank is not None:
             check_int("rank", self.rank, low=0)
         if self.schedule is not None and not isinstance(self.schedule, Schedule):
@@ -66,9 +64,6 @@ class Options:
             raise TypeError(
                 f"operators is {type(self.operators).__name__}, expected fastprof.OperatorProfile"
             )
-        _one_of("sort", self.sort, SORTS)
-        if self.stream is not None and not callable(getattr(self.stream, "write", None)):
-            raise TypeError(f"stream is {type(self.stream).__name__}, expected a text stream")
         if self.save_every is not None and check_float("save_every", self.save_every) <= 0:
             raise ValueError(f"save_every is {self.save_every!r}, expected seconds above 0")
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, cast
 
-from fastprof.capture.options import RecorderOptions
+from fastprof.capture.options import RecorderOptions, recorder_options
 from fastprof.capture.sections import profile_section
 from fastprof.capture.sync import CudaSync
 from fastprof.errors import StateError
@@ -107,17 +107,8 @@ class Profiler:
         skip_first: first steps left out of the step statistics.
         max_steps: after so many steps data loaders deliver no more batches until the run
             ends; None: as ``FASTPROF_STEPS`` says, else no limit.
-        max_overhead: largest share of wall time that function hooks may cost before
-            trivial hot functions are muted (CPython 3.12 and later); 0: never mute.
-        backend: ``"auto"``, ``"setprofile"`` or ``"monitoring"``.
-        max_nodes: calling contexts kept per thread.
-        max_depth: calling depth kept.
-        outliers: of how many of the slowest steps to keep what each function took in them, so
-            that the report can say what was different; 0: none.
-        report_every: print a text report of the sections every this many steps, and a
-            final one at the end.
-        sort: order of its rows: ``"first"`` (use) or ``"total"`` (time).
-        stream: where these reports go; None: ``sys.stdout``.
+        recorder: :class:`~fastprof.RecorderOptions`, or a dict of them: the hook, how much it may
+            cost, how much is kept.
         output: path, or paths, to save the run to at the end; the suffix chooses the
             format.  In a distributed job ``rank{r}_`` is put before the file name.
         save_every: with ``output``: save also during the run, about every this many
@@ -148,14 +139,7 @@ class Profiler:
         trace: bool | TraceOptions | Mapping[str, Any] = False,
         skip_first: int = 3,
         max_steps: int | None = None,
-        max_overhead: float = 0.03,
-        backend: str = "auto",
-        max_nodes: int = 1_000_000,
-        max_depth: int = 1024,
-        outliers: int = 5,
-        report_every: int | None = None,
-        sort: str = "first",
-        stream: Any = None,
+        recorder: RecorderOptions | Mapping[str, Any] | None = None,
         output: Pathish | Sequence[Pathish] | None = None,
         save_every: float | None = 60.0,
         rank: int | None = None,
@@ -176,26 +160,17 @@ class Profiler:
             operators=operators,
             trace=trace_options(trace),
             max_steps=max_steps,
-            report_every=report_every,
-            sort=sort,
-            stream=stream,
             output=output,
             save_every=save_every,
             rank=rank,
-            recorder=RecorderOptions(
-                backend=backend,
-                skip_steps=skip_first,
-                max_overhead=max_overhead,
-                max_nodes=max_nodes,
-                max_depth=max_depth,
-                outliers=outliers,
-            ),
+            skip_first=skip_first,
+            recorder=recorder_options(recorder),
         )
         log = None if logger is None else log_call(logger)
         self._faults = Faults()
         self._outputs = Outputs(resolve(output), save_every, self._faults)
         self._state = _NEW if enabled and switch.MODE != "off" else _OFF
-        self._recorder = options.recorder.create()
+        self._recorder = options.recorder.create(skip_steps=skip_first)
         self._sync = CudaSync()
         self._gpu = GpuLayer(self._recorder, gpu, self._faults)
         self._nvtx = NvtxRanges(nvtx, self._faults)
@@ -203,7 +178,9 @@ class Profiler:
         self._memory = MemorySampler(memory, log_every or _MEMORY_EVERY, self._faults)
         self._registry = LoaderRegistry()
         self._phase = RunPhase(self._recorder)
-        self._profiles = WorkerProfiles(worker_functions, backend, max_depth, self._faults)
+        self._profiles = WorkerProfiles(
+            worker_functions, options.recorder.backend, options.recorder.max_depth, self._faults
+        )
         #: How loaders come by their batches; used by their iterators.
         self.watches = Watches(self, self._faults, self._profiles)
         #: What fastprof's Python code takes in the loop.
@@ -217,7 +194,7 @@ class Profiler:
             logger,
             self.own_time,
         )
-        self._printer = ReportPrinter(report_every, sort, stream, self._is_primary, self._faults)
+        self._printer = ReportPrinter(None, "first", None, self._is_primary, self._faults)
         self._recording_functions = False
         self._hook = FunctionHook(self._recorder, schedule, lambda: self._recording_functions)
         self._operators = OperatorWindows(operators, self._faults, self._hook, self._rank)
@@ -283,6 +260,10 @@ class Profiler:
         self.counting = True
         return self
 
+    def _print_every(self, steps: int, sort: str, stream: Any) -> None:
+        """Print the sections every so many steps, and at the end; before the start."""
+        self._printer = ReportPrinter(steps, sort, stream, self._is_primary, self._faults)
+
     def _open(self) -> None:
         recorder, options = self._recorder, self._options
         self._sync.install()
@@ -312,7 +293,7 @@ class Profiler:
         self._protect("trace", self._trace.begin)
         self._cpu_use.begin()
         recorder.mark()
-        self._unprofiled.begin(options.recorder.skip_steps)
+        self._unprofiled.begin(options.skip_first)
         self._next_event = self._event_after(0)
 
     def _measure_own(self) -> None:

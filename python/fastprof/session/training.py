@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from fastprof.capture.options import check_int
 from fastprof.session import current
+from fastprof.session.output.periodic import SORTS
 from fastprof.session.profiler import Profiler
 
 if TYPE_CHECKING:
@@ -48,8 +49,8 @@ def start_training_profiling(
     *,
     sort: str = "first",
     stream: Any = None,
-    functions: bool = False,
-    rank: int | None = None,
+    functions: bool | Literal["auto"] = False,
+    **options: Any,
 ) -> TrainingProfiling:
     """Start a run that reports its sections as text, and return its handle.
 
@@ -61,21 +62,21 @@ def start_training_profiling(
         sort: order of the rows: ``"first"`` (use) or ``"total"`` (time).
         stream: where the reports go; None: ``sys.stdout``.
         functions: record function calls as well, for ``handle.profiler.report()``.
-        rank: this process's rank; None: found as by :class:`~fastprof.Profiler`.
+        options: those of :class:`~fastprof.Profiler`.  There are no metrics unless
+            ``metrics`` or ``logger`` is among them.
 
     Raises:
         TypeError, ValueError: an argument of the wrong type or out of range.
         StateError: another run is going on.
     """
     check_int("log_every", log_every, low=1)
-    profiler = Profiler(
-        functions=functions,
-        report_every=log_every,
-        sort=sort,
-        stream=stream,
-        rank=rank,
-        metrics=False,
-    )
+    if sort not in SORTS:
+        raise ValueError(f"sort is {sort!r:.80}, expected one of {SORTS}")
+    if stream is not None and not callable(getattr(stream, "write", None)):
+        raise TypeError(f"stream is {type(stream).__name__}, expected a text stream")
+    metrics = options.pop("metrics", "logger" in options)
+    profiler = Profiler(functions=functions, metrics=metrics, **options)
+    profiler._print_every(log_every, sort, stream)
     return TrainingProfiling(profiler.start())
 
 
