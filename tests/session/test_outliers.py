@@ -37,8 +37,9 @@ def compute(times: int) -> int:
     return sum(range(1000)) if times == 1 else sum(compute(1) for _ in range(times))
 
 
-def recorded(step: Callable[[int], object], **options: Any) -> Report:
-    with Profiler(skip_first=0, gpu=False, recorder=options) as prof:
+def recorded(step: Callable[[int], object], functions: bool = True, **options: Any) -> Report:
+    prof = Profiler(functions=functions, skip_first=0, gpu=False, recorder=options)
+    with prof:
         for i in range(STEPS):
             step(i)
             prof.step()

@@ -27,7 +27,7 @@ def test_f19_a_forked_child_stops_silently_and_the_parent_goes_on(tmp_path) -> N
         + """
 log = []
 with fastprof.start_training_profiling(
-    1000, stream=sys.stderr, output=sys.argv[1],
+    1, stream=sys.stderr, output=sys.argv[1],
     logger=lambda metrics, step: log.append(step),
 ) as run:
     prof = run.profiler

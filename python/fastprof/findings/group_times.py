@@ -7,24 +7,15 @@ group, because the first step of a program imports what it needs.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
 from fastprof.report.flat import subtree_sums
+from fastprof.report.origin import is_own
 from fastprof.snapshot import Key, NodeTable
 
 Match = Callable[[Key], bool]
-
-
-#: What wraps functions of the program: it calls nothing by itself.
-_OWN = re.compile(r"/fastprof/(?:session|integrations|capture|cli)/[^/]+\.py$")
-
-
-def is_own(key: Key) -> bool:
-    """Whether a function is fastprof's: it stands around those of the program."""
-    return key.name == "(fastprof)" or _OWN.search(key.file.replace("\\", "/")) is not None
 
 
 def imports(key: Key) -> bool:

@@ -10,11 +10,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fastprof.findings.group_times import is_own
+from fastprof.report.origin import is_library, is_own
 from fastprof.snapshot import Key, NodeTable
 
-#: Parts of the paths of code that is not the program's.
-_LIBRARY = re.compile(r"/lib/python3|/(?:site|dist)-packages/|<frozen|\\[Ll]ib\\")
 #: What is written inside of a function and has no name to look for.
 _NAMELESS = re.compile(r"<(?:listcomp|genexpr|dictcomp|setcomp|lambda)>$")
 #: A function of the program is named if it has this part of the time, else a library's.
@@ -32,11 +30,6 @@ class Hot:
     key: Key
     share: float
     parts: tuple[tuple[Key | None, float], ...]
-
-
-def is_library(key: Key) -> bool:
-    """Whether a function is not the program's: of Python, an installed package or fastprof."""
-    return _LIBRARY.search(key.file.replace("\\", "/")) is not None or is_own(key)
 
 
 def hottest(

@@ -13,12 +13,13 @@ from statistics import median
 
 from fastprof.findings.function_groups import GROUPS, OPENED, PHASES, sought
 from fastprof.findings.group_times import GroupTime, imports, walk
-from fastprof.findings.hot_functions import Hot, hottest, is_library
+from fastprof.findings.hot_functions import Hot, hottest
 from fastprof.lazy import Lazy
 from fastprof.names import ascii_name, file_name
 from fastprof.report.correct import correct
 from fastprof.report.model import UNACCOUNTED, FunctionRow, Report
 from fastprof.report.model_gpu import GpuReport
+from fastprof.report.origin import is_library
 from fastprof.report.run_phases import ALL, beyond_steps_ns, chosen_phase, steps_in
 from fastprof.snapshot import Key, ThreadTree
 

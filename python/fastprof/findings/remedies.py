@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from fastprof.findings.hot_functions import Hot, is_library
+from fastprof.findings.hot_functions import Hot
 from fastprof.findings.measurements import Facts, Optimizer, where
 from fastprof.names import ascii_name
 from fastprof.report.figures import duration, number
 from fastprof.report.loaders import LoaderRow, most_workers
+from fastprof.report.origin import is_library
 
 _HF = "TrainingArguments"
 

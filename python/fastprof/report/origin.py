@@ -26,9 +26,14 @@ def is_own(key: Key) -> bool:
     return key.name == "(fastprof)" or _OWN.search(key.file.replace("\\", "/")) is not None
 
 
+def is_library(key: Key) -> bool:
+    """Whether a function is Python's, an installed package's or fastprof's."""
+    return any(part in key.file for part in LIBRARY) or is_own(key)
+
+
 def is_users(key: Key) -> bool:
     """Whether a function is written in the program's own files."""
-    if key.kind != "python" or any(part in key.file for part in LIBRARY) or is_own(key):
+    if key.kind != "python" or is_library(key):
         return False
     return not key.file.startswith("<") or key.file.startswith(_TYPED)
 

@@ -58,7 +58,7 @@ def start_training_profiling(
     printed by ``handle.stop()``, or when the interpreter exits.
 
     Args:
-        log_every: steps between reports.
+        log_every: steps between reports, and between metrics.
         sort: order of the rows: ``"first"`` (use) or ``"total"`` (time).
         stream: where the reports go; None: ``sys.stdout``.
         functions: record function calls as well, for ``handle.profiler.report()``.
@@ -75,7 +75,7 @@ def start_training_profiling(
     if stream is not None and not callable(getattr(stream, "write", None)):
         raise TypeError(f"stream is {type(stream).__name__}, expected a text stream")
     metrics = options.pop("metrics", "logger" in options)
-    profiler = Profiler(functions=functions, metrics=metrics, **options)
+    profiler = Profiler(functions=functions, log_every=log_every, metrics=metrics, **options)
     profiler._print_every(log_every, sort, stream)
     return TrainingProfiling(profiler.start())
 
