@@ -85,11 +85,11 @@ def _stated() -> float:
     run: Any = current.running()
     if run is None:
         return 0.0
-    run._recorder.pause_functions()  # the report is none of the program's functions
+    run.recorder.pause_functions()  # the report is none of the program's functions
     try:
         return (run.report().overhead.estimated_ms or 0.0) / 1e3
     finally:
-        run._recorder.resume_functions()
+        run.recorder.resume_functions()
 
 
 def main() -> None:

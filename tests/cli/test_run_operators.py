@@ -38,7 +38,7 @@ from fastprof.session import current
 seen = 0
 for epoch in range(3):
     loader = range(10)
-    run = current.running()
+    run = current.running().profiler
     if run is not None:
         loader = run.loader(loader, "main")
     for batch in loader:

@@ -684,7 +684,7 @@ def test_p9_a_hook_that_fails_leaves_no_phase_of_the_run(tmp_path, monkeypatch) 
     truth = Truth()
     model, optimizer = made(truth)
     with attach() as loop:
-        leave, calls = loop.profiler.leave_phase, []
+        leave, calls = loop._run.leave_phase, []
 
         def fail_once(phase):
             calls.append(phase)
@@ -692,7 +692,7 @@ def test_p9_a_hook_that_fails_leaves_no_phase_of_the_run(tmp_path, monkeypatch) 
                 raise RuntimeError("planted")
             leave(phase)
 
-        monkeypatch.setattr(loop.profiler, "leave_phase", fail_once)
+        monkeypatch.setattr(loop._run, "leave_phase", fail_once)
         fit(truth, model, optimizer, loader(Items(truth, 8)))
         torch.save(model.state_dict(), tmp_path / "model.pt")
         fit(truth, model, optimizer, loader(Items(truth, 8)))
@@ -704,7 +704,7 @@ def test_max_steps_ends_the_loaders() -> None:
     truth = Truth()
     model, optimizer = made(truth)
     with attach() as loop:
-        loop.profiler.max_steps = 3
+        loop._run.max_steps = 3
         fit(truth, model, optimizer, loader(Items(truth, 100)), epochs=4)
     assert loop.report().in_phase("all").steps.count == 3
     assert truth.counts["optimizer"] == 3
@@ -752,7 +752,7 @@ def test_a_run_of_its_own_ends_with_the_hooks_and_anothers_does_not() -> None:
         with torch_loop.attach(prof) as loop:
             time.sleep(0)
         assert prof.running
-        assert prof.parts == []
+        assert prof._run.parts == []
         torch_loop.attach(prof)
     assert loop.profiler is prof
 

@@ -444,7 +444,7 @@ def test_many_worker_processes_are_merged_during_the_run(monkeypatch) -> None:
         for epoch in range(3):
             list(prof.loader(loader_of(Sleepy(8, ms=0)), "main"))
             if epoch:
-                assert prof._profiles.of(0) is not None
+                assert prof._run._profiles.of(0) is not None
     assert worker_rows(prof)["__getitem__"].calls == 24
     assert stats(prof).profiled == 3
 
@@ -463,7 +463,7 @@ def test_f20_fastprof_1_makes_no_reports_of_workers(tmp_path: Path) -> None:
         "    for context in ('fork', 'spawn'):\n"
         "        loader = torch.utils.data.DataLoader(\n"
         "            Data(), num_workers=1, multiprocessing_context=context)\n"
-        "        assert len(list(current.running().loader(loader, context))) == 8\n"
+        "        assert len(list(current.running().profiler.loader(loader, context))) == 8\n"
     )
     done = subprocess.run(
         [sys.executable, str(script)],

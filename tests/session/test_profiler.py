@@ -160,7 +160,7 @@ def test_bad_options_of_the_recorder_are_refused_by_name(option, value, error) -
 def test_options_of_the_recorder_as_a_value_and_as_a_dict_are_the_same() -> None:
     options = fastprof.RecorderOptions(max_nodes=32)
     for recorder in (options, {"max_nodes": 32}):
-        assert fastprof.Profiler(recorder=recorder)._options.recorder == options
+        assert fastprof.Profiler(recorder=recorder)._run._options.recorder == options
 
 
 @pytest.mark.parametrize(
@@ -488,7 +488,7 @@ def test_f22_an_interrupt_while_stopping_still_saves_and_lets_the_next_one_start
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(prof._metrics, "emit", interrupted)
+    monkeypatch.setattr(prof._run._metrics, "emit", interrupted)
     with pytest.raises(KeyboardInterrupt):
         prof.stop()
     assert (tmp_path / "run.fprof").exists()

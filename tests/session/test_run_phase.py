@@ -154,8 +154,8 @@ def test_an_iterator_that_is_dropped_late_ends_no_later_validation() -> None:
         prof.step()
         for _ in prof.loader([1, 2], "held_out", split="val"):
             kept.clear()
-            assert prof._phase._asides, "still in validation"
-        assert not prof._phase._asides
+            assert prof._run._phase._asides, "still in validation"
+        assert not prof._run._phase._asides
         prof.step()
 
 

@@ -342,7 +342,7 @@ def test_f40_a_directory_that_cannot_be_written_costs_the_file(
 def test_f5_functions_may_be_switched_off_within_a_window(tmp_path: Path, backend: str) -> None:
     def outer() -> None:
         long_call()
-        profiler.stop_functions("of the test")
+        profiler._run.stop_functions("of the test")
         time.sleep(LONG)
 
     with Profiler(trace=True, recorder={"backend": backend}) as profiler:

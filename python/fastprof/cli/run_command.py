@@ -35,7 +35,7 @@ from fastprof.session.environment.step_limit import VARIABLE
 from fastprof.session.operators.profile import OperatorProfile
 from fastprof.session.output.files import path_of_rank
 from fastprof.session.output.trace import TraceOptions
-from fastprof.session.profiler import Profiler
+from fastprof.session.profiler import Profiler, run_of
 from fastprof.tables.layout import width_of
 
 OUTPUT = "fastprof_out"
@@ -255,9 +255,10 @@ def _run_functions(target: Target, paths: Sequence[str], begun: _Begun) -> int:
 
 def _run_all(target: Target, paths: Sequence[str], profiler: Profiler, begun: _Begun) -> int:
     # A program with a Profiler of its own must run as it does without us.
-    profiler.gives_way = True
+    run = run_of(profiler)
+    run.gives_way = True
     # Nearly all contexts of a run are of imports.  With --functions each call is counted.
-    profiler.folds_imports = not begun.options.functions
+    run.folds_imports = not begun.options.functions
 
     gave_way = False
 

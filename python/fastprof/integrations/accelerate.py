@@ -120,7 +120,7 @@ def _save(session: Session, stem: str) -> None:
         os.makedirs(os.path.dirname(stem) or ".", exist_ok=True)
         session.profiler.report().save(f"{stem}.fprof")
     except Exception as error:  # a finished training does not end for this
-        session.profiler._faults.add("save_errors", "fastprof: save failed", error)
+        session.run.faults.add("save_errors", "fastprof: save failed", error)
 
 
 @dataclass

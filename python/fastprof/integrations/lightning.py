@@ -222,18 +222,18 @@ class _ProfilerMethods:
                 return original(*args, **kwargs)
             finally:
                 session.quietly("An evaluation could not be ended", self._end_evaluation)
-                profiler = session.profiler
-                session.quietly("Metrics could not be emitted", profiler.validation_ends)
+                run = session.run
+                session.quietly("Metrics could not be emitted", run.validation_ends)
                 # Loaders of which not every batch was wanted.
-                session.quietly("A phase could not be left", profiler.training_goes_on)
-                session.quietly("A loader could not be left", profiler.leave_validation)
+                session.quietly("A phase could not be left", run.training_goes_on)
+                session.quietly("A loader could not be left", run.leave_validation)
 
         return run
 
     def _begin_evaluation(self, session: Session) -> None:
         self._end_step()
         session.leave_steps()
-        session.profiler.validation_begins()
+        session.run.validation_begins()
         session.enter_container("eval")
 
     def _end_evaluation(self) -> None:

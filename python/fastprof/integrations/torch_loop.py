@@ -25,7 +25,8 @@ from fastprof.integrations._torch.models import has_optimizers
 from fastprof.integrations._torch.modules import ModuleRows
 from fastprof.integrations._torch.phases import Phases
 from fastprof.session import current
-from fastprof.session.profiler import Profiler
+from fastprof.session.profiler import Profiler, run_of
+from fastprof.session.run import Run
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -44,8 +45,9 @@ class TorchLoop:
     def __init__(
         self, profiler: Profiler, *, owner: bool, modules: Sequence[str], steps: bool
     ) -> None:
-        #: The run.
+        #: What the program holds of the run.
         self.profiler = profiler
+        self._run = run_of(profiler)
         self._owner = owner
         self._patterns = modules
         self._steps = steps
@@ -55,7 +57,7 @@ class TorchLoop:
 
     def watch(self) -> None:
         """Put the hooks in, now or when torch is imported."""
-        self.profiler.parts.append(self)
+        self._run.parts.append(self)
         self._import.watch()
 
     def detach(self) -> None:
@@ -63,8 +65,8 @@ class TorchLoop:
         if self._phases is not None and not self._owner:
             self._phases.hand_back()
         self.end()
-        if self in self.profiler.parts:
-            self.profiler.parts.remove(self)
+        if self in self._run.parts:
+            self._run.parts.remove(self)
         if self._owner:
             self.profiler.stop()
 
@@ -104,9 +106,9 @@ class TorchLoop:
     def _install(self) -> None:
         try:
             torch: Any = sys.modules["torch"]
-            phases = Phases(self.profiler, self._steps, torch.is_grad_enabled, has_optimizers)
+            phases = Phases(self._run, self._steps, torch.is_grad_enabled, has_optimizers)
             rows = ModuleRows(self._patterns, phases.here, compiling_test(torch))
-            loaders = Loaders(self.profiler, phases, self._fail)
+            loaders = Loaders(self._run, phases, self._fail)
             self._phases = phases
             self._hooks = Hooks(torch, phases, loaders, rows, self._fail)
             self._hooks.remove_later(rows.remove)
@@ -115,7 +117,7 @@ class TorchLoop:
             self._fail("there are no automatic sections", error)
 
     def _fail(self, what: str, error: BaseException) -> None:
-        self.profiler._faults.add("integration_errors", f"fastprof: {what}", error)
+        self._run.faults.add("integration_errors", f"fastprof: {what}", error)
 
 
 def attach(
@@ -148,8 +150,8 @@ def attach(
             raise TypeError(f"modules has {pattern!r:.80}, expected patterns such as 'layers.*'")
     running = current.running()
     owner = False
-    if profiler is None and isinstance(running, Profiler) and not running.gives_way:
-        profiler = running
+    if profiler is None and isinstance(running, Run) and not running.gives_way:
+        profiler = running.profiler
     if profiler is None:
         profiler, owner = Profiler(**options).start(), True
         profiler.enter_phase("setup")
@@ -160,7 +162,7 @@ def attach(
         return loop
     if not profiler.running:
         raise StateError("the profiler is not running; start() it before attaching to it")
-    if any(isinstance(part, TorchLoop) for part in profiler.parts):
+    if any(isinstance(part, TorchLoop) for part in run_of(profiler).parts):
         raise StateError("the profiler has automatic sections already")
     loop.watch()
     return loop

@@ -253,7 +253,7 @@ class TrainerAttachment(Attachment):
             try:
                 log(pending)
             except Exception as error:  # a reporter that fails must not end the training
-                session.profiler._faults.add(
+                session.run.faults.add(
                     "logger_errors", "The trainer could not log the metrics", error
                 )
 

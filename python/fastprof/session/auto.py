@@ -6,42 +6,29 @@ import sys
 from pathlib import Path
 
 from fastprof.session.output.periodic import final_report, timings
-from fastprof.session.profiler import Profiler
-
-
-class AutomaticProfiler(Profiler):
-    """A run with default options that reports to ``sys.stderr`` when the program ends.
-
-    It makes way for a run that the program itself starts, which then reports as its own
-    options say.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.gives_way = True
-
-    def stop_at_exit(self) -> None:
-        """End the run, and print the report and the section summary."""
-        self.stop()
-        if self._is_primary():
-            self._protect("report", self._print_at_exit)
-
-    def _print_at_exit(self) -> None:
-        rows = timings(self.snapshot())
-        text = f"{self.report().to_text()}\n\n{final_report(rows, self.steps)}"
-        sys.stderr.write(text)
-        sys.stderr.flush()
+from fastprof.session.profiler import Profiler, run_of
 
 
 def start() -> Profiler | None:
     """Start the run and return it, unless this process is fastprof's own command or a worker.
 
-    A worker process (of a DataLoader, a pool, ...) inherits the environment, but what
-    the user wants to see is the training process.
+    It has default options, makes way for a run that the program itself starts, and reports to
+    ``sys.stderr`` when the program ends.  A worker process (of a DataLoader, a pool, ...)
+    inherits the environment, but what the user wants to see is the training process.
     """
     if _is_own_command() or _is_worker():
         return None
-    profiler = AutomaticProfiler().start()
+    profiler = Profiler()
+    run = run_of(profiler)
+    run.gives_way = True
+
+    def print_at_exit() -> None:
+        summary = final_report(timings(profiler.snapshot()), profiler.steps)
+        sys.stderr.write(f"{profiler.report().to_text()}\n\n{summary}")
+        sys.stderr.flush()
+
+    run.print_at_exit = print_at_exit
+    profiler.start()
     profiler.enter_phase("setup")
     return profiler
 

@@ -16,10 +16,9 @@ from typing import Protocol
 from fastprof.errors import StateError
 
 
-class Run(Protocol):
-    """What is asked of the holder."""
+class Holder(Protocol):
+    """A run: see :class:`fastprof.session.run.Run`."""
 
-    #: It was started by FASTPROF=1, and makes way for a run that the program starts.
     gives_way: bool
     started_at: str
 
@@ -31,16 +30,16 @@ class Run(Protocol):
 
 # Recursive, since a signal handler may start or stop a run while this one does.
 _lock = threading.RLock()
-_running: Run | None = None
+_running: Holder | None = None
 _hooks_set = False
 
 
-def running() -> Run | None:
+def running() -> Holder | None:
     """Return the run that is going on in this process."""
     return _running
 
 
-def claim(run: Run) -> None:
+def claim(run: Holder) -> None:
     """Make ``run`` the process's run.
 
     Raises:
@@ -63,7 +62,7 @@ def claim(run: Run) -> None:
         earlier.stop()
 
 
-def release(run: Run) -> None:
+def release(run: Holder) -> None:
     """Forget ``run``, if it is the process's run."""
     global _running
     with _lock:

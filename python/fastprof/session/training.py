@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from fastprof.capture.options import check_int
 from fastprof.session import current
 from fastprof.session.output.periodic import SORTS
-from fastprof.session.profiler import Profiler
+from fastprof.session.profiler import Profiler, run_of
+from fastprof.session.run import Run
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -76,7 +77,7 @@ def start_training_profiling(
         raise TypeError(f"stream is {type(stream).__name__}, expected a text stream")
     metrics = options.pop("metrics", "logger" in options)
     profiler = Profiler(functions=functions, log_every=log_every, metrics=metrics, **options)
-    profiler._print_every(log_every, sort, stream)
+    run_of(profiler).print_every(log_every, sort, stream)
     return TrainingProfiling(profiler.start())
 
 
@@ -87,4 +88,4 @@ def step() -> int:
     code.
     """
     run = current.running()
-    return run.step() if isinstance(run, Profiler) else 0
+    return run.step() if isinstance(run, Run) else 0

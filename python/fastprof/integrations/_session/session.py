@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from fastprof.integrations._torch import owner as torch_owner
 from fastprof.session import current
 from fastprof.session.loaders.timing import Holder
-from fastprof.session.profiler import Profiler
+from fastprof.session.profiler import Profiler, run_of
+from fastprof.session.run import Run
 
 if TYPE_CHECKING:
     from fastprof.capture import Section
@@ -70,11 +71,12 @@ class Session:
         self._trainer = trainer
         running = current.running()
         enabled = options.get("enabled", True)
-        self.owner = not (enabled and isinstance(running, Profiler) and not running.gives_way)
-        if isinstance(running, Profiler) and not self.owner:
-            self.profiler = running
+        self.owner = not (enabled and isinstance(running, Run) and not running.gives_way)
+        if isinstance(running, Run) and not self.owner:
+            self.profiler = running.profiler
         else:
             self.profiler = _new_profiler({**defaults, **options})
+        self.run = run_of(self.profiler)
         #: Whether the hooks do anything.
         self.alive = False
         self._sections: dict[str, Section] = {}
@@ -97,7 +99,7 @@ class Session:
                 self.profiler.start()
                 self.profiler.enter_phase("setup")
             if self._hooks and self._is_second():
-                self.profiler._faults.tell(
+                self.run.faults.tell(
                     "Two integrations were attached to one run: the second records nothing, "
                     "detach() the first before attaching another"
                 )
@@ -105,7 +107,7 @@ class Session:
             self.alive = self.profiler.running
             if self.alive:
                 torch_owner.claim(self)
-                self.profiler.framework = self._trainer
+                self.run.framework = self._trainer
             self._steps_before = self.profiler.steps
         except Exception as error:  # the training goes on without
             self.fail("The run could not be started", error)
@@ -129,7 +131,7 @@ class Session:
         self.alive = False
         torch_owner.release(self)
         self._close_all()
-        self.profiler._faults.add("integration_errors", f"fastprof: {what}", error)
+        self.run.faults.add("integration_errors", f"fastprof: {what}", error)
 
     def quietly(self, what: str, action: Callable[..., Any], *args: Any) -> Any:
         """Return ``action(*args)``; an exception of it goes no further, the result is None."""
@@ -165,7 +167,7 @@ class Session:
             phase = "setup" if self._in_setup else "outside"
             self._outside = self._in_setup = False
             self.quietly("A phase could not be left", self.profiler.leave_phase, phase)
-            self.quietly("A step could not be begun", self.profiler._recorder.mark)
+            self.quietly("A step could not be begun", self.run.recorder.mark)
 
     # -- sections
 
@@ -283,7 +285,7 @@ class Session:
             self._switch(None)
             self.leave_container()
         except Exception as error:
-            self.profiler._faults.add("integration_errors", "fastprof: closing failed", error)
+            self.run.faults.add("integration_errors", "fastprof: closing failed", error)
 
     def is_under_way(self, key: object) -> bool:
         """Whether the action ``key`` has begun and not ended."""
@@ -345,7 +347,7 @@ def _new_profiler(options: dict[str, Any]) -> Profiler:
         return Profiler(**options)
     except OSError as error:  # the directory was there when the options were checked
         profiler = Profiler(**{**options, "output": None})
-        profiler._faults.add("save_errors", "fastprof: the run will not be saved", error)
+        run_of(profiler).faults.add("save_errors", "fastprof: the run will not be saved", error)
         return profiler
 
 

@@ -19,7 +19,7 @@ from fastprof.session.loaders.timing import NO_LOADER, LoaderEntry, check_loader
 from fastprof.session.loaders.worker_stats import Pass as WatchedPass
 from fastprof.session.own_time import clock
 from fastprof.session.patching.wrapping import FAILED
-from fastprof.session.profiler import Profiler
+from fastprof.session.run import Run
 
 if TYPE_CHECKING:
     from fastprof.integrations._torch.phases import Phases
@@ -59,7 +59,7 @@ def wrap(
         _told[loader] = (name, split or "", weight)
         return loader
     run = current.running()
-    if not isinstance(run, Profiler):
+    if not isinstance(run, Run):
         return loader
     return run.loader(loader, name, split=split or "train", weight=weight)
 
@@ -107,15 +107,15 @@ class Loaders:
     """Times the batches of every DataLoader in the training thread.
 
     Args:
-        profiler: the run.
+        run: the run.
         phases: told of every fetch.
         fail: called with what failed and the exception; batches are then left alone.
     """
 
     def __init__(
-        self, profiler: Profiler, phases: Phases, fail: Callable[[str, BaseException], None]
+        self, run: Run, phases: Phases, fail: Callable[[str, BaseException], None]
     ) -> None:
-        self._profiler = profiler
+        self._run = run
         self._phases = phases
         self._fail = fail
         self._passes: weakref.WeakKeyDictionary[Any, _Pass] = weakref.WeakKeyDictionary()
@@ -171,7 +171,7 @@ class Loaders:
     def _start_of(self, loader: Any) -> _Start:
         kept = getattr(loader, "_iterator", None)
         workers = contextlib.ExitStack()
-        profiles = self._profiler.watches.profiles
+        profiles = self._run.watches.profiles
         if kept is None and profiles.on:
             # They must be told before they start, and so whose they are.
             entry = self._entry_of(loader)
@@ -203,7 +203,7 @@ class Loaders:
             if watch is not None:
                 watch.before(iterator)
             own.took(began, ns, apart_ns)
-            batch = self._profiler.next_batch(entry.tag, iterator, DATA)
+            batch = self._run.next_batch(entry.tag, iterator, DATA)
             if watch is not None:
                 watch.after(iterator)
         except StopIteration:
@@ -212,7 +212,7 @@ class Loaders:
         finally:
             phases.fetching = False
         self._last = known
-        profiler = self._profiler
+        run = self._run
         if known.calls == phases.calls:
             known.ahead = True
         known.calls = phases.calls
@@ -225,8 +225,8 @@ class Loaders:
         else:
             self._last_training = entry.tag
         if entry.split == "train":
-            profiler.train_tag = entry.tag
-        if profiler.counting:
+            run.train_tag = entry.tag
+        if run.counting:
             entry.batches += 1
         return batch
 
@@ -236,8 +236,8 @@ class Loaders:
         Raises:
             StopIteration: the run has made as many steps as it was to make.
         """
-        limit = getattr(self._profiler, "max_steps", None)
-        if limit is not None and self._profiler.steps >= limit:
+        limit = getattr(self._run, "max_steps", None)
+        if limit is not None and self._run.steps >= limit:
             self._phases.epoch_ends()
             raise StopIteration
         if DATA.phase_is_open():  # by Profiler.loader, or a section of the program
@@ -255,7 +255,7 @@ class Loaders:
         self._phases.fetch_begins(entry.split == "val")
         took_ns, known.took_ns = known.took_ns, None
         if took_ns is not None:
-            watch = self._profiler.watches.of(entry.tag)
+            watch = self._run.watches.of(entry.tag)
             known.watch = watch.begin(iterator, took_ns, loader, resumed=known.resumed)
         return known
 
@@ -272,14 +272,14 @@ class Loaders:
         name, split, _ = _told.get(loader, (None, "", None))
         if not split:
             split, sure = self._guess()
-            entry = self._profiler._registry.find_guessed(loader, name, split, sure=sure)
+            entry = self._run.registry.find_guessed(loader, name, split, sure=sure)
             if entry is not None and entry.settled:
                 split = entry.split
         return split == "val"
 
     def _entry_of(self, loader: Any, known: str = "") -> LoaderEntry:
         name, split, weight = _told.get(loader, (None, "", None))
-        registry = self._profiler._registry
+        registry = self._run.registry
         if split:
             entry = registry.entry(loader, name, split)
         else:
@@ -329,17 +329,17 @@ class Loaders:
             entry = known.entry = self._entry_of(loader, split)
         else:
             entry = old
-            self._profiler._registry.settle(entry, split)
-        if entry is not old and self._profiler.counting:
+            self._run.registry.settle(entry, split)
+        if entry is not old and self._run.counting:
             # It was one batch: the next one would have been of the other entry.
             old.batches, entry.batches = old.batches - 1, entry.batches + 1
-        train_tag = self._profiler.train_tag
+        train_tag = self._run.train_tag
         if split == "train":
-            self._profiler.train_tag = self._last_training = entry.tag
+            self._run.train_tag = self._last_training = entry.tag
         elif train_tag in (entry.tag, old.tag):
-            self._profiler.train_tag = self._last_training
+            self._run.train_tag = self._last_training
         if entry is not old:
-            self._profiler._recorder.set_loader(entry.tag)
+            self._run.recorder.set_loader(entry.tag)
 
     def _give_up(self, error: BaseException) -> None:
         self._on = False

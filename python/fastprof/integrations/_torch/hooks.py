@@ -112,7 +112,7 @@ class Hooks:
         self._off.add(part)
         self._fail(f"the automatic sections of {part} were switched off", error)
         if part == "checkpoint":
-            self._phases.profiler.leave_phase("checkpoint")
+            self._phases.run.leave_phase("checkpoint")
         elif part in ("data", "evaluation"):
             self._phases.hand_back()  # nobody will tell that it is over
 
@@ -492,7 +492,7 @@ class Hooks:
 
         ``phase``: of the run, entered and left with it.
         """
-        phases, profiler = self._phases, self._phases.profiler
+        phases, run = self._phases, self._phases.run
         # Of each call under way: whether it is aside, and has the section.
         calls: list[tuple[bool, bool]] = []
 
@@ -500,7 +500,7 @@ class Hooks:
             if phases.here():
                 aside = (wanted is None or wanted(args, kwargs)) and phases.aside()
                 if aside and phase:
-                    profiler.enter_phase(phase)
+                    run.enter_phase(phase)
                 calls.append((aside, aside and section.enter_phase()))
 
         def ends(args: Any, kwargs: Any, result: Any) -> None:
@@ -509,7 +509,7 @@ class Hooks:
                 section.__exit__(*(sys.exc_info() if result is FAILED else (None, None, None)))
             if aside:
                 if phase:
-                    profiler.leave_phase(phase)
+                    run.leave_phase(phase)
                 phases.aside_ends()
 
         return begins, ends

@@ -20,7 +20,7 @@ from fastprof.integrations._torch.owner import claims
 
 if TYPE_CHECKING:
     from fastprof.session.own_time import OwnTime
-    from fastprof.session.profiler import Profiler
+    from fastprof.session.run import Run
 
 DATA = profile_section("data")
 FORWARD = profile_section("forward")
@@ -38,7 +38,7 @@ class Phases:
     """The state of the training thread; every other thread is ignored.
 
     Args:
-        profiler: the run.
+        run: the run.
         steps: end a step after the optimizer's.
         graded: whether autograd records (``torch.is_grad_enabled``).
         optimizers: whether the program has made an optimizer of torch.
@@ -46,17 +46,17 @@ class Phases:
 
     def __init__(
         self,
-        profiler: Profiler,
+        run: Run,
         steps: bool,
         graded: Callable[[], bool],
         optimizers: Callable[[], bool] = lambda: True,
     ) -> None:
         #: The run.
-        self.profiler = profiler
+        self.run = run
         self._steps = steps
-        self._steps_seen = profiler.steps
+        self._steps_seen = run.steps
         #: What is done here is fastprof's time.
-        self.own_time: OwnTime = profiler.own_time
+        self.own_time: OwnTime = run.own_time
         self._graded = graded
         self._has_optimizers = optimizers
         self._thread = get_ident()
@@ -309,8 +309,8 @@ class Phases:
 
     def _step(self) -> None:
         # A program that ends steps itself has the say.
-        if self._steps and self.profiler.steps == self._steps_seen:
-            self._steps_seen = self.profiler.step()
+        if self._steps and self.run.steps == self._steps_seen:
+            self._steps_seen = self.run.step()
             self.own_time.steps += 1
         if self._outside_after_step:
             self._outside_after_step = False
@@ -390,7 +390,7 @@ class Phases:
             if self._was_outside:  # its first batch was taken for one of the next epoch
                 self._was_outside = False
                 self._enter_outside()
-            self.profiler.validation_begins()
+            self.run.validation_begins()
             self._eval_opened = EVAL.enter_phase()
 
     def end_evaluation(self) -> None:
@@ -398,8 +398,8 @@ class Phases:
         if self.evaluating:
             self._close_evaluation()
             self._trained_since = 0
-            self.profiler.validation_ends()
-            self.profiler.leave_validation()
+            self.run.validation_ends()
+            self.run.leave_validation()
 
     def _close_evaluation(self) -> None:
         FORWARD.leave_now()
@@ -421,11 +421,11 @@ class Phases:
 
     def _enter_outside(self) -> None:
         self._outside = True
-        self.profiler.enter_phase("outside")
+        self.run.enter_phase("outside")
 
     def _leave_outside(self) -> None:
         self._outside = False
-        self.profiler.leave_phase("outside")
+        self.run.leave_phase("outside")
 
     def _interrupt_outside(self) -> None:
         """A batch is worked on whose loader was exhausted: it had been read ahead."""
@@ -441,7 +441,7 @@ class Phases:
             self._leave_outside()
         if self._in_setup:
             self._in_setup = False
-            self.profiler.leave_phase("setup")
+            self.run.leave_phase("setup")
 
     # -- the rest
 

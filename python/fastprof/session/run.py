@@ -1,0 +1,563 @@
+"""A run: all that records, what happens between steps, and how it ends."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+
+from fastprof.capture.sections import profile_section
+from fastprof.capture.sync import CudaSync
+from fastprof.errors import StateError
+from fastprof.session import current
+from fastprof.session.environment import switch
+from fastprof.session.environment.cpu_use import CpuUse
+from fastprof.session.environment.rank import find_host, find_rank, find_world_size
+from fastprof.session.environment.step_limit import limited, steps_wanted
+from fastprof.session.faults import Faults
+from fastprof.session.gpu.layer import GpuLayer
+from fastprof.session.gpu.memory import MemorySampler, SampledSection
+from fastprof.session.gpu.nvtx import NvtxRanges
+from fastprof.session.loaders.timing import NO_LOADER, LoaderRegistry, check_loader, wrap
+from fastprof.session.loaders.worker_profiles import WorkerProfiles
+from fastprof.session.loaders.worker_stats import Watches
+from fastprof.session.operators.windows import FunctionHook, OperatorWindows
+from fastprof.session.options import Options
+from fastprof.session.output.emitter import MetricEmitter
+from fastprof.session.output.files import Outputs, resolve
+from fastprof.session.output.metrics import Metric, MetricWindow, loader_stats, log_call
+from fastprof.session.output.printer import ReportPrinter
+from fastprof.session.output.trace import TraceWindows
+from fastprof.session.own_time import OwnTime, clock
+from fastprof.session.patching.collector import collector_paused
+from fastprof.session.run_phase import RunPhase
+from fastprof.session.unprofiled import UnprofiledSteps
+
+if TYPE_CHECKING:
+    from fastprof.capture import Section
+    from fastprof.report import Report
+    from fastprof.session.profiler import Profiler
+    from fastprof.snapshot import Snapshot
+
+_L = TypeVar("_L", bound=Iterable[Any])
+
+#: Steps between samples of GPU memory where ``log_every`` is None.
+_MEMORY_EVERY = 50
+
+_NEW, _RUNNING, _STOPPED, _OFF, _FORKED = "new", "running", "stopped", "off", "forked"
+
+
+class Part(Protocol):
+    """Something that records into a run through hooks in other packages."""
+
+    def end(self) -> None:
+        """The run is about to end."""
+
+    def forget(self) -> None:
+        """The run has ended in this forked child."""
+
+
+class Run:
+    """The run behind a :class:`~fastprof.Profiler`, as loaders and integrations use it.
+
+    It has no more than one recorder and starts once.  Nothing that fails in it after
+    :meth:`start` is raised into the program.
+
+    Args:
+        options: checked.
+        enabled: False: every method does nothing.
+    """
+
+    def __init__(self, options: Options, *, enabled: bool) -> None:
+        self._options = options
+        log = None if options.logger is None else log_call(options.logger)
+        self.faults = Faults()
+        self._outputs = Outputs(resolve(options.output), options.save_every, self.faults)
+        self._state = _NEW if enabled and switch.MODE != "off" else _OFF
+        self.recorder = options.recorder.create(skip_steps=options.skip_first)
+        self._sync = CudaSync()
+        self._gpu = GpuLayer(self.recorder, options.gpu, self.faults)
+        self._nvtx = NvtxRanges(options.nvtx, self.faults)
+        self._cpu_use = CpuUse()
+        self._memory = MemorySampler(
+            options.memory, options.log_every or _MEMORY_EVERY, self.faults
+        )
+        self.registry = LoaderRegistry()
+        self._phase = RunPhase(self.recorder)
+        self._profiles = WorkerProfiles(
+            options.worker_functions,
+            options.recorder.backend,
+            options.recorder.max_depth,
+            self.faults,
+        )
+        #: How loaders come by their batches; used by their iterators.
+        self.watches = Watches(self, self.faults, self._profiles)
+        #: What fastprof's Python code takes in the loop.
+        self.own_time: OwnTime = OwnTime()
+        self._metrics = MetricEmitter(
+            self.recorder,
+            MetricWindow(self.registry, batch_wait=options.batch_wait),
+            log,
+            self._is_primary,
+            self.faults,
+            options.logger,
+            self.own_time,
+        )
+        self._printer = ReportPrinter(None, "first", None, self._is_primary, self.faults)
+        self._recording_functions = False
+        self._hook = FunctionHook(
+            self.recorder, options.schedule, lambda: self._recording_functions
+        )
+        self._operators = OperatorWindows(options.operators, self.faults, self._hook, self._rank)
+        self._trace = TraceWindows(options.trace, options.schedule, self.recorder)
+        self._unprofiled = UnprofiledSteps(
+            self.recorder, self._takes_unprofiled, self._operators.are_between
+        )
+        self._section_costs = (0.0, 0.0, 0.0)
+        self._next_event = 1
+        self._next_poll = sys.maxsize
+        #: Prints the report of a run that the interpreter's exit ends and that nothing receives.
+        self.print_at_exit: Callable[[], object] = lambda: self.report().show(sys.stderr)
+        #: What is put into other packages for this run, and taken out when it ends.
+        self.parts: list[Part] = []
+        #: What the program holds of this run.
+        self.profiler: Profiler
+        #: Where the run was started, as ``file:line``; empty before.
+        self.started_at = ""
+        #: True for the run of FASTPROF=1, which makes way for one the program starts.
+        self.gives_way = False
+        #: Count what libraries call while they are imported per module: see export_imports.h.
+        self.folds_imports = False
+        #: The trainer whose hooks record into this run, if one does; stands in the report.
+        self.framework: str | None = None
+        # Read by the iterators of loaders at every batch.
+        #: After so many steps loaders deliver nothing; None: no limit.
+        self.max_steps = steps_wanted() if options.max_steps is None else options.max_steps
+        self.next_batch = limited(self.recorder.next_batch, self._steps_made, self.max_steps)
+        self.data_section = profile_section("data")
+        self.counting = False
+        self.train_tag = NO_LOADER
+        #: Passes over validation loaders that have begun and not ended.
+        self.validating = 0
+        #: Counts when training went on: passes that began before are over.
+        self.validation_round = 0
+
+    # -- the run ---------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin recording, and the first step; raises as :meth:`fastprof.Profiler.start`."""
+        if self._state == _OFF:
+            return
+        if self._state == _RUNNING:
+            raise StateError(f"this Profiler is running already, started at {self.started_at}")
+        if self._state != _NEW:
+            raise StateError("a Profiler records one run and this one is over; make a new one")
+        self.started_at = current.caller()
+        current.claim(self)
+        try:
+            self._open()
+        except BaseException:
+            self._close()
+            current.release(self)
+            raise
+        self._state = _RUNNING
+        self.counting = True
+
+    def print_every(self, steps: int, sort: str, stream: Any) -> None:
+        """Print the sections every so many steps, and at the end; before the start."""
+        self._printer = ReportPrinter(steps, sort, stream, self._is_primary, self.faults)
+
+    def _open(self) -> None:
+        recorder, options = self.recorder, self._options
+        self._sync.install()
+        recorder.sync = bool(options.sync)
+        self._measure_own()
+        # Before sections and functions: how these are recorded may depend on it.
+        self._gpu.start()
+        self._next_poll = self._gpu.poll_after(0)
+        self._protect("nvtx", self._nvtx.start, self._gpu.tool)
+        self._memory.begin()
+        # Before anything is recorded: what follows here is no measured step.
+        self._phase.begin("steps")
+        recorder.start_sections()
+        recorder.set_loader(NO_LOADER)
+        if options.functions is not False:
+            try:
+                recorder.enable()
+                self._recording_functions = True
+            except Exception as error:  # BusyError, or no memory
+                if options.functions is True:
+                    raise
+                self.faults.notes.append(f"Functions were not recorded: {error}")
+        if self._recording_functions and options.schedule and not options.schedule.records(0):
+            recorder.pause_functions()
+        self._outputs.begin()
+        self._operators.begin()
+        self._protect("trace", self._trace.begin)
+        self._cpu_use.begin()
+        recorder.mark()
+        self._unprofiled.begin(options.skip_first)
+        self._next_event = self._event_after(0)
+
+    def _measure_own(self) -> None:
+        from fastprof.capture.calibrate import section_costs, tell_costs
+
+        try:
+            if self._options.functions is not False:
+                tell_costs(self.recorder, self._options.recorder.backend)
+        except Exception as error:  # the run goes on, uncorrected
+            self.faults.notes.append(f"The hook's cost could not be measured: {error}")
+        # Not while something else records; the report then states less.
+        with suppress(Exception):
+            self._section_costs = section_costs()
+
+    def _close(self) -> None:
+        # Each whatever the one before raised: an interrupt may come at any point.
+        try:
+            self.recorder.disable()
+        finally:
+            try:
+                self.recorder.stop_sections()
+            finally:
+                try:
+                    self._protect("nvtx", self._nvtx.stop)
+                    self._gpu.stop()
+                finally:
+                    self._sync.uninstall()
+
+    def stop(self) -> None:
+        """End the run: log an unfinished validation pass, print and save, as configured."""
+        if self._state != _RUNNING:
+            return
+        self._cpu_use.end()
+        self._end_parts()
+        self._protect("phase", self.recorder.end_loop)
+        self._state = _STOPPED
+        self.counting = False
+        try:
+            steps = self.recorder.steps
+            self._protect("operator", self._operators.end, steps)
+            self._protect("trace", self._trace.close)
+            self._protect("stop", self._close)
+            self._protect("loader", self.watches.close)
+            self._protect("operator", self._operators.finish, steps)
+            self._protect("memory", self._memory.end, steps)
+        finally:
+            self.watches.restore()
+            current.release(self)
+            self._finish()
+
+    def _end_parts(self) -> None:
+        while self.parts:
+            self._protect("integration", self.parts.pop().end)
+
+    def _finish(self) -> None:
+        """What is left to log, print and save; an interrupt costs one of them, not all."""
+        try:
+            if self._options.metrics:
+                self._protect("metrics", self._metrics.emit, "val")
+                self._protect("metrics", self._metrics.emit_report, self.report)
+        finally:
+            try:
+                self._protect(
+                    "report", self._printer.print_final, self.snapshot, self.recorder.steps
+                )
+            finally:
+                self._protect("save", self._outputs.save_all, self.report, self._rank())
+                self._protect("trace", self._trace.save, self.report, self._rank())
+
+    def stop_functions(self, why: str) -> None:
+        """Record no more functions; sections, steps and metrics go on."""
+        if self._state == _RUNNING and self._recording_functions:
+            self._recording_functions = False
+            self._protect("stop", self.recorder.disable)
+            self.faults.notes.append(f"Recording of functions ended early: {why}.")
+
+    def stop_at_exit(self) -> None:
+        """End the run because the interpreter exits.
+
+        If nothing is configured to receive the result, the report goes to ``sys.stderr``.
+        """
+        has_reader = self._printer.every is not None or bool(self._outputs.paths)
+        self.stop()
+        if not has_reader and self._is_primary():
+            self._protect("report", self.print_at_exit)
+
+    def stop_in_child(self) -> None:
+        """End the run in a forked child: the parent goes on with it, the child forgets it."""
+        self._state = _FORKED
+        self.counting = False
+        for part in self.parts:
+            self._protect("integration", part.forget)
+        self.watches.restore()
+        self._gpu.stop_in_child()
+        self._operators.forget()
+        self._protect("fork", self._close)
+
+    # -- the loop --------------------------------------------------------------
+
+    def step(self) -> int:
+        """End a step and begin the next; return the number of steps so far."""
+        if self._state != _RUNNING:
+            return self._step_outside()
+        count = self.recorder.step()
+        if count >= self._next_event:
+            own = self.own_time
+            began, before, apart = clock(), own.ns, own.apart_ns
+            self._after_step(count)
+            own.took(began, before, apart)
+        return count
+
+    def _step_outside(self) -> int:
+        if self._state in (_OFF, _FORKED):
+            return self.recorder.steps
+        when = "before start()" if self._state == _NEW else "after stop()"
+        raise StateError(
+            f'Profiler.step() was called {when}: call it inside "with fastprof.Profiler() as prof:"'
+        )
+
+    def loader(self, iterable: _L, name: str | None, split: str, weight: float | None) -> _L:
+        """Return ``iterable`` such that its batches are timed: :meth:`fastprof.Profiler.loader`."""
+        check_loader(iterable, name, split, weight)
+        if self._state == _OFF:
+            return iterable
+        # Typed as what is wrapped, since all of that can be used.
+        return cast(_L, wrap(self, self.registry, iterable, name, split, weight))
+
+    def section(self, name: str, sync: bool | None) -> Section:
+        """Return ``profile_section(name, sync=sync)``; memory is sampled around it if asked for."""
+        section = profile_section(name, sync=sync)
+        if self._memory.watches_sections and self._state != _OFF:
+            return cast("Section", SampledSection(section, self._memory))
+        return section
+
+    def enter_phase(self, phase: str) -> None:
+        """Count what follows as another phase: :meth:`fastprof.Profiler.enter_phase`."""
+        if self._state == _RUNNING:
+            apart = phase != "steps" and self._phase.is_here()
+            if apart and self._hook_or_end(self._unprofiled.interrupt):
+                self._next_event = 0
+            self._phase.enter(phase)
+
+    def leave_phase(self, phase: str) -> None:
+        """End what :meth:`enter_phase` began; after ``"setup"`` and ``"outside"`` come steps."""
+        if self._state == _RUNNING:
+            self._phase.leave(phase)
+
+    def validation_begins(self) -> None:
+        """A pass over a validation loader begins (called by its iterator)."""
+        if self._state == _RUNNING:
+            self.validating += 1
+            if self._options.metrics:
+                self._protect("metrics", self._metrics.collect)
+            self.enter_phase("validation")
+
+    def validation_ends(self) -> None:
+        """A pass over a validation loader has ended (called by its iterator)."""
+        if self._state == _RUNNING:
+            if self._options.metrics:
+                self._protect("metrics", self._metrics.emit, "val")
+            if self.validating:
+                self.validating -= 1
+                self.leave_phase("validation")
+
+    def training_goes_on(self) -> None:
+        """A batch for training is asked for in the middle of a pass over a validation loader."""
+        # A thread that reads batches ahead does so beside the validation.
+        if self.validating and self._phase.is_here():
+            self.validation_round += 1
+        while self.validating and self._phase.is_here():
+            self.validating -= 1
+            self.leave_phase("validation")
+
+    def leave_validation(self) -> None:
+        """What follows is work on the training batch again (called by the iterator)."""
+        if self._state == _RUNNING:
+            self._protect("metrics", self.recorder.set_loader, self.train_tag)
+
+    # -- what comes out --------------------------------------------------------
+
+    @property
+    def steps(self) -> int:
+        """Number of steps so far."""
+        return self.recorder.steps
+
+    def describe(self) -> str:
+        """Return the state in a few words: where it began, how many steps, what it records."""
+        layers = [name for name in ("operators", "trace") if getattr(self._options, name)]
+        if self._options.functions is not False:
+            layers.insert(0, "functions")
+        where = f" at {self.started_at}" if self.started_at else ""
+        return (
+            f"{self._state}{where}: {self.recorder.steps} steps, {', '.join(['sections', *layers])}"
+        )
+
+    @property
+    def running(self) -> bool:
+        """Whether the run is going on."""
+        return self._state == _RUNNING
+
+    @property
+    def last_metrics(self) -> Mapping[str, Metric]:
+        """The latest value, sum and count of every metric key emitted so far."""
+        return dict(self._metrics.last)
+
+    def snapshot(self) -> Snapshot:
+        """Return what was recorded so far, raw."""
+        self._gpu.flush()
+        return self._snapshot(trace=True)
+
+    def _snapshot(self, *, trace: bool = False) -> Snapshot:
+        """Return what the recorder holds, without asking the GPU for more."""
+        from fastprof.capture.convert import take_snapshot
+        from fastprof.report.origin import import_class
+        from fastprof.session.environment.run_metadata import surroundings
+        from fastprof.snapshot.gpu import GpuSnapshot
+
+        meta: dict[str, str | int | float | bool | None] = {
+            "rank": self._rank(),
+            "world_size": find_world_size(),
+            "hostname": find_host(),
+            "functions": self.recorder.backend is not None,
+            **surroundings(),
+            **self._cpu_use.to_meta(),
+        }
+        if self.framework:
+            meta["framework"] = self.framework
+        counts = dict(self.faults.counts)
+        if self._sync.failures:
+            counts["sync_errors"] = self._sync.failures
+        notes = list(self.faults.notes)
+        if self._state == _OFF:
+            notes.append("Nothing was recorded: the profiler was switched off.")
+        snapshot = take_snapshot(
+            self.recorder,
+            meta=meta,
+            notes=notes,
+            fold_own=True,
+            memory=self._memory.to_dict(),
+            trace_names=self._trace.names if trace else None,
+            fold_imports=import_class if self.folds_imports else None,
+        )
+        gpu = snapshot.gpu
+        if gpu is None and self._gpu.reason:
+            gpu = GpuSnapshot("off", self._gpu.reason)
+        snapshot = self._profiles.add_to(snapshot, [e.name for e in self.registry.entries])
+        return replace(
+            snapshot,
+            meta={
+                **snapshot.meta,
+                "own_ns": self._own_ns(snapshot),
+                "unprofiled_ns": self._unprofiled.cost_ns,
+            },
+            gpu=gpu,
+            operators=self._operators.recorded(),
+            loaders=loader_stats(self.registry, self.recorder.loader_totals(), self.watches),
+            counters={**snapshot.counters, **counts},
+        )
+
+    def _own_ns(self, snapshot: Snapshot) -> int:
+        """What sections, steps and loaders cost the program: measured, or counted.
+
+        And what it took to take the hook out and put it back, which is in no measured step.
+        """
+        section_ns, batch_ns, step_ns = self._section_costs
+        entries = sum(section.count for section in snapshot.sections)
+        batches = sum(entry.batches for entry in self.registry.entries)
+        steps = snapshot.steps.count - self.own_time.steps
+        counted = round(entries * section_ns + batches * batch_ns + steps * step_ns)
+        return self.own_time.ns + counted + self._unprofiled.cost_ns
+
+    def report(self) -> Report:
+        """Return what was recorded so far as a :class:`~fastprof.Report`."""
+        from fastprof.report import build_report
+
+        return build_report(self.snapshot())
+
+    # -- between steps ---------------------------------------------------------
+
+    def _event_after(self, count: int) -> int:
+        """Return the next step count at which there may be something to do."""
+        options = self._options
+        due = [sys.maxsize]
+        if self._outputs.periodic:
+            due.append(count + 1)
+        if options.metrics:
+            every = options.log_every or 1
+            due.append((count // every + 1) * every)
+        if self._printer.every is not None:
+            due.append((count // self._printer.every + 1) * self._printer.every)
+        due.append(self._next_poll)
+        due.append(self._memory.next_step(count))
+        due.append(self._operators.next_step(count))
+        due.append(self._unprofiled.next_step())
+        schedule = options.schedule
+        if schedule is not None and (self._recording_functions or self._trace.on):
+            cycles = schedule.repeat * (schedule.wait + schedule.warmup + schedule.active)
+            if not cycles or count <= schedule.skip_first + cycles:
+                due.append(count + 1)
+        return min(due)
+
+    def _after_step(self, count: int) -> None:
+        options = self._options
+        if self._trace.on:
+            self._protect("trace", self._trace.at_step, count)
+        if options.schedule is not None and self._recording_functions:
+            # The step that begins now has the number of those that have ended.
+            if options.schedule.records(count):
+                self.recorder.resume_functions()
+            else:
+                self.recorder.pause_functions()
+        if count >= self._next_poll:
+            self._protect("gpu", self._gpu.poll)
+            self._next_poll = self._gpu.poll_after(count)
+        if options.metrics and count % (options.log_every or 1) == 0:
+            self._protect("metrics", self._metrics.emit, "train")
+        self._protect("memory", self._memory.at_step, count)
+        if self._printer.every is not None and count % self._printer.every == 0:
+            self._protect("report", self._print_periodic, count)
+        if self._outputs.due():
+            with self._hook.aside(), collector_paused():
+                self._protect("save", self._outputs.save_if_due, self.report, self._rank())
+        # The last: what it takes is left out of the step that begins.
+        began = clock()
+        self._protect("operator", self._operators.at_step, count)
+        self._hook_or_end(self._unprofiled.at_step, count)
+        self.own_time.apart_ns += clock() - began
+        self._next_event = self._event_after(count)
+
+    def _takes_unprofiled(self) -> bool:
+        """Whether some steps are made without the function hook, to measure what it costs."""
+        options = self._options
+        return self._recording_functions and options.schedule is None and not self._trace.on
+
+    def _hook_or_end(self, action: Callable[..., object], *args: Any) -> object:
+        """Run ``action``, which takes the hook out or puts it back; that may fail."""
+        try:
+            return action(*args)
+        except Exception as error:  # another profiler has taken it
+            self.stop_functions(str(error))
+            self._next_event = 0  # steps are measured from the next one on
+            return None
+
+    def _print_periodic(self, count: int) -> None:
+        self._printer.print_periodic(self._snapshot, count, self._memory.line)
+
+    def _protect(self, kind: str, action: Callable[..., object], *args: Any) -> None:
+        """Run ``action``; what it raises becomes a fault and goes no further."""
+        try:
+            action(*args)
+        except Exception as error:  # nothing may reach the training code
+            self.faults.add(f"{kind}_errors", f"fastprof: {kind} failed", error)
+
+    def _steps_made(self) -> int:
+        """Steps as the limit on them sees it: a run that is over limits nothing."""
+        return self.recorder.steps if self._state == _RUNNING else 0
+
+    def _rank(self) -> int:
+        return find_rank() if self._options.rank is None else self._options.rank
+
+    def _is_primary(self) -> bool:
+        return self._rank() == 0

@@ -1,0 +1,31 @@
+"""Whose code a function is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import fastprof
+import pytest
+from fastprof.report.origin import is_own, is_users
+from fastprof.snapshot import Key
+
+SOURCES = Path(fastprof.__file__).parent
+
+
+def _key(file: str) -> Key:
+    return Key("python", file, 1, "f", "f")
+
+
+def test_the_package_s_code_is_never_the_program_s() -> None:
+    files = [path for path in SOURCES.rglob("*/*.py") if path.parent != SOURCES]
+    assert len(files) > 200
+    assert [str(path) for path in files if not is_own(_key(f"/a/fastprof/{_below(path)}"))] == []
+
+
+def _below(path: Path) -> str:
+    return path.relative_to(SOURCES).as_posix()
+
+
+@pytest.mark.parametrize("file", ["/home/u/fastprof/train.py", "/home/u/fastprof/models/unet.py"])
+def test_a_program_may_lie_in_a_folder_of_that_name(file: str) -> None:
+    assert is_users(_key(file))
