@@ -133,6 +133,27 @@ def test_s4_04_a_loop_that_never_waits_blocks_nowhere() -> None:
     assert (seen.ready, seen.blocked, seen.blocked_ns) == (11, 0, 0)
     assert seen.depth[0] == 0
     assert seen.loads == ()  # nobody was waiting, so nothing is known
+    # But how long the ready ones took to receive.
+    assert 0 < seen.ready_ns < prof.snapshot().duration_ns
+
+
+def test_a_worker_that_has_caught_up_bounds_the_time_of_a_batch() -> None:
+    with profiler() as prof:
+        iterator = iter(prof.loader(loader_of(Sleepy(24, ms=4)), "main"))
+        for _ in range(12):
+            next(iterator)
+            while iterator._data_queue.qsize() < iterator._tasks_outstanding:
+                time.sleep(0.001)
+            time.sleep(0.01)
+            prof.step()
+        del iterator
+    count, sum_ns = stats(prof).caught_up
+    assert count == 11
+    # Two samples of 4 ms, and the 10 ms after them.
+    assert sum_ns / count >= 18e6
+    row = prof.report().loaders[0].workers
+    assert row.load_within_ms is None  # from fewer than 20 batches nothing is said
+    assert row.ready_ms is None
 
 
 def test_s4_17_a_loop_that_waits_is_told_how_many_workers_it_needs() -> None:

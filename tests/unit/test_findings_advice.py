@@ -111,6 +111,69 @@ def test_with_workers_the_training_process_does_not_preprocess() -> None:
     assert "num_workers=3" in " ".join(rule.fix)
 
 
+#: A step of which a third goes by in next(), although the batch is there.
+RECEIVED = {"data": 2, "forward": 1.5, "backward": 2, "optimizer": 0.5}
+
+
+def received(
+    ms: float = 2, within_ms: float = 1.6, function: str = "rebuild_storage_fd", **changes: object
+) -> Snapshot:
+    """A loop that takes ready batches of three tensors from a worker."""
+    seen = {"ready": 40, "ready_ns": round(ms * 40 * MS), "cpus": 4}
+    within = {"caught_up": (38, round(within_ms * 38 * MS))}
+    ready = loader(ms, **{"workers": 1, **seen, **within, **changes})
+    rebuild = calls(torch_py("torch/multiprocessing/reductions.py", function, 537), 1.5, 3)
+    unpickle = calls(
+        c_function("<built-in method _pickle.loads>", "_pickle.loads"), 0.2, 1, rebuild
+    )
+    get = calls(py("get", 98, "/usr/lib/python3/multiprocessing/queues.py", "Queue.get"), 0.1, 1,
+                unpickle)  # fmt: skip
+    return run(RECEIVED, step_ms=6, inside={"data": [get]}, loaders=(ready,))
+
+
+def test_receiving_ready_batches_is_a_finding() -> None:
+    rule = found(received())["batch-receiving"]
+    assert rule.title == "Receiving batches from workers takes 33.3 % of the step"
+    said = text(rule)
+    assert "40 of 40 batches were ready, and the training process takes 2.00 ms to receive" in said
+    assert "rebuild_storage_fd (reductions.py:537) takes 1.50 ms of it" in said
+    assert "a connection to the worker for each of the 3 tensors of a batch" in said
+    # Loading is known to take less than receiving: then the loop can load.
+    assert "A worker loads a batch in less than 1.60 ms" in said
+    assert rule.fix[0].startswith("DataLoader(num_workers=0): loading a batch takes less")
+    assert rule.fix[1].startswith("Or, with workers: torch.multiprocessing.set_sharing_strategy")
+    assert rule.saving_ms == pytest.approx(2)
+    assert "data-loading" not in found(received())
+
+
+def test_loading_that_takes_longer_than_receiving_stays_in_the_worker() -> None:
+    for known in ({}, {"loads": loads(9)}):
+        rule = found(received(within_ms=4, **known))["batch-receiving"]
+        said = " ".join(rule.fix)
+        assert "num_workers" not in said
+        assert "a collate_fn that puts the 3 tensors into one" in said
+        assert 'torch.multiprocessing.set_sharing_strategy("file_system")' in said
+        assert rule.saving_ms == pytest.approx(1.5)  # that of the connections
+    measured = found(received(within_ms=4, loads=loads(0.3)))["batch-receiving"]
+    assert "num_workers=0" in measured.fix[0]
+    assert "A worker loads a batch in 0.300 ms" in text(measured)
+
+
+def test_tensors_that_come_without_connections_are_told_of_none() -> None:
+    rule = found(received(function="rebuild_storage_filename"))["batch-receiving"]
+    assert "connection" not in text(rule)
+    assert "file_system" not in text(rule)
+    # Nothing is left to advise where the loop cannot load itself.
+    slow = received(function="rebuild_storage_filename", within_ms=4)
+    assert "batch-receiving" not in found(slow)
+
+
+def test_receiving_that_takes_little_or_was_hardly_seen_is_no_finding() -> None:
+    assert "batch-receiving" not in found(received(ms=0.8))
+    few = received(ready=9, blocked=29, ready_ns=18 * MS)
+    assert "batch-receiving" not in found(few)
+
+
 @pytest.mark.parametrize("ms", [0.3, 0.9])
 def test_batches_that_are_quicker_than_a_worker_are_left_alone(ms: float) -> None:
     quick = {"data": ms, "forward": 0.4, "backward": 0.4}

@@ -19,7 +19,7 @@ from fastprof.snapshot import (
     Steps,
     ThreadTree,
 )
-from fastprof.snapshot.loaders import LoadTime, WorkerStats
+from fastprof.snapshot.loaders import LoadTime, WorkerStats, read_workers
 from fastprof.tables.loaders import loader_tables
 from unit.snapshots import MS, ROOT, py, section
 
@@ -234,3 +234,12 @@ def test_f46_wrong_values_in_a_saved_loader_are_refused(name: str, value: object
     data["loaders"][0]["workers"][name] = value
     with pytest.raises(SnapshotError, match=rf"loaders\[0\]\.workers\.{name}"):
         Snapshot.from_dict(data)
+
+
+def test_files_from_before_receiving_was_timed_are_read() -> None:
+    made = workers()
+    old = made.to_dict()
+    del old["ready_ns"], old["caught_up"]
+    assert read_workers(old, "workers") == made
+    timed = replace(made, ready_ns=5, caught_up=(2, 9))
+    assert read_workers(timed.to_dict(), "workers") == timed

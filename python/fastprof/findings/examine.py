@@ -29,6 +29,7 @@ RULES: tuple[Rule, ...] = (
     rules_data.WORKER_SHUTDOWN,
     rules_data.TOKEN_COUNTING,
     rules_data.SAMPLER_TIME,
+    rules_data.BATCH_RECEIVING,
     rules_host.CHECKPOINT_OFTEN,
     rules_host.GC_PRESSURE,
     rules_host.LOCK_CONTENTION,

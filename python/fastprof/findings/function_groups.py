@@ -106,6 +106,7 @@ GROUPS: Mapping[str, Match] = {
         _section(DATA),
         _python(r"torch/utils/data/dataloader\.py$", r"_BaseDataLoaderIter\.__next__|__next__"),
     ),
+    "connect": _python(r"torch/multiprocessing/reductions\.py$", r"rebuild_storage_fd"),
     "forward": _section(FORWARD),
     "backward": _section(BACKWARD),
     "optimizer": _either(

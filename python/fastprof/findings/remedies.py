@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fastprof.findings.hot_functions import Hot
 from fastprof.findings.measurements import Facts, Optimizer, where
 from fastprof.names import ascii_name
-from fastprof.report.figures import duration, number
-from fastprof.report.loaders import LoaderRow, most_workers
+from fastprof.report.figures import counted, duration, number
+from fastprof.report.loaders import MIN_SAMPLES, LoaderRow, WorkerRow, most_workers
 from fastprof.report.origin import is_library
+from fastprof.snapshot import Key
 
 _HF = "TrainingArguments"
 
@@ -140,6 +142,74 @@ def _workers(facts: Facts, count: int) -> str:
     if facts.framework == "accelerate" and gpu:
         return f"{text}, and DataLoaderConfiguration(non_blocking=True) for the copies."
     return f"{text}."
+
+
+# ---- taking batches from workers ----
+
+
+@dataclass(frozen=True, slots=True)
+class Receiving:
+    """What it takes to receive batches that workers have ready, in ms.
+
+    ``load_ms`` is at least what a worker takes to load one, None if not known.  ``function``
+    connects to a worker for each of the ``tensors`` of a batch, in ``connect_ms`` a batch; None
+    where it did not run, or was not recorded.
+    """
+
+    span_ms: float
+    batch_ms: float
+    load_ms: float | None
+    tensors: float
+    connect_ms: float
+    function: Key | None
+
+
+def receiving(facts: Facts, rows: Sequence[tuple[LoaderRow, WorkerRow]]) -> Receiving:
+    """Return what the run says of receiving from these loaders' workers."""
+    batches = sum(w.ready for _, w in rows)
+    total = sum((w.ready_ms or 0.0) * w.ready for _, w in rows)
+    loads = [w.load_within_ms if w.load_samples < MIN_SAMPLES else w.load_ms for _, w in rows]
+    known = [ms for ms in loads if ms is not None]
+    taken = sum(row.batches for row, _ in rows) / max(1, facts.report.steps.count)
+    use = facts.use("connect")
+    name = next((k for k, _, _ in facts.inside("data") if k.name == "rebuild_storage_fd"), None)
+    return Receiving(
+        span_ms=total / max(1, facts.report.steps.count),
+        batch_ms=total / batches,
+        load_ms=max(known) if len(known) == len(loads) else None,
+        tensors=use.calls / taken if taken else 0.0,
+        connect_ms=use.ms / taken if taken else 0.0,
+        function=name,
+    )
+
+
+def receiving_saves(found: Receiving) -> float:
+    """Return what can be saved at most: all of it where the loop can load, else connecting."""
+    if _loads_quicker(found):
+        return found.span_ms
+    return found.span_ms * min(1.0, found.connect_ms / found.batch_ms)
+
+
+def receiving_fix(facts: Facts, found: Receiving) -> tuple[str, ...]:
+    """Return what to change; nothing where nothing is known to help."""
+    out = []
+    if _loads_quicker(found):
+        zero = "DataLoader(num_workers=0)"
+        if facts.framework == "transformers":
+            zero = f"{_HF}(dataloader_num_workers=0)"
+        out.append(f"{zero}: loading a batch takes less than receiving it.")
+    if found.connect_ms:
+        ways = [
+            'torch.multiprocessing.set_sharing_strategy("file_system") before the loader starts'
+        ]
+        if found.tensors >= 1.5:
+            ways.append(f"a collate_fn that puts the {counted(found.tensors)} tensors into one")
+        out.append(f"{'Or, with workers: ' if out else ''}{'; or '.join(ways)}.")
+    return tuple(out)
+
+
+def _loads_quicker(found: Receiving) -> bool:
+    return found.load_ms is not None and found.load_ms < found.batch_ms
 
 
 def parts_text(hot: Hot, ms: float, unit: str) -> str:

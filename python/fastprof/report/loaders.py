@@ -25,6 +25,9 @@ MIN_SAMPLES = 20
 BLOCKED_SHARE = 0.30
 DATA_SHARE = 0.10
 
+#: Workers that had caught up at this part of the calls of ``next()`` mostly had.
+CAUGHT_UP_SHARE = 0.75
+
 #: Sending a batch from a worker takes about as long as making one that is this short.
 SHORT_BATCH_MS = 1.0
 
@@ -48,14 +51,16 @@ class WorkerRow:
     """The workers of one loader of torch's, and what it costs outside the step.
 
     Of ``ready + blocked`` calls of ``next()`` (first batches left out), ``blocked`` waited,
-    ``blocked_ms`` in all; ``blocked_share`` is their part.  ``depth`` says how often so many
-    batches were ready, as ``(at least, times)``.
+    ``blocked_ms`` in all; ``blocked_share`` is their part.  The others took ``ready_ms`` each,
+    None where they were few: receiving a batch from a worker takes time.  ``depth`` says how
+    often so many batches were ready, as ``(at least, times)``.
 
     ``load_ms`` is the mean load time per batch in one worker, over ``load_samples``: taken
     in the workers if ``measured``, else seen from the loop while it waited; without
     workers, what ``next()`` takes.  ``step_ms`` is the time between two batches of this
     loader less all loading, ``needed`` how many workers would keep up with it; None where
-    too little is known.  ``advice`` is a sentence, empty if there is nothing to say.
+    too little is known.  Where workers mostly had nothing left to do, loading takes less than
+    ``load_within_ms``.  ``advice`` is a sentence, empty if there is nothing to say.
 
     ``passes`` is the number of epochs.  ``start_ms`` (of iterating that starts workers),
     ``resume_ms`` (with workers that were kept), ``first_ms`` (the first batch) and
@@ -72,9 +77,11 @@ class WorkerRow:
     blocked: int
     blocked_share: float | None
     blocked_ms: float
+    ready_ms: float | None
     depth: tuple[tuple[int, int], ...]
     load_ms: float | None
     load_max_ms: float | None
+    load_within_ms: float | None
     load_samples: int
     measured: bool
     by_worker: tuple[WorkerLoad, ...]
@@ -173,6 +180,7 @@ def _worker_row(snapshot: Snapshot, loader: LoaderStats, w: WorkerStats) -> Work
     load_ms = _mean_ms(load)
     step_ms = _step_ms(snapshot, loader)
     needed = None
+    mostly = max(MIN_SAMPLES, CAUGHT_UP_SHARE * asked)
     if load_ms is not None and step_ms and min(loader.batches, load[0]) >= MIN_SAMPLES:
         needed = max(1, math.ceil(load_ms / step_ms))
     row = WorkerRow(
@@ -186,9 +194,11 @@ def _worker_row(snapshot: Snapshot, loader: LoaderStats, w: WorkerStats) -> Work
         blocked=w.blocked,
         blocked_share=w.blocked / asked if asked else None,
         blocked_ms=w.blocked_ns / 1e6,
+        ready_ms=w.ready_ns / w.ready / 1e6 if w.ready >= MIN_SAMPLES and w.ready_ns else None,
         depth=tuple((1 << i >> 1, n) for i, n in enumerate(w.depth) if n),
         load_ms=load_ms,
         load_max_ms=None if longest is None else longest / 1e6,
+        load_within_ms=_mean_ms(w.caught_up) if w.caught_up[0] >= mostly else None,
         load_samples=load[0],
         measured=w.measured or not w.workers,
         by_worker=tuple(

@@ -33,17 +33,19 @@ class WorkerStats:
 
     ``workers`` is 0 for a loader that loads in the training process.  ``prefetch`` is in
     batches per worker.  ``cpus`` are those this process may use.  Of the batches but the
-    first of each pass, ``ready`` were there when ``next()`` asked, ``blocked`` were waited
-    for, ``blocked_ns`` in all.  ``depth`` counts how many batches were ready at ``next()``,
-    by power of two (see :data:`DEPTHS`).
+    first of each pass, ``ready`` were there when ``next()`` asked, which took ``ready_ns`` in
+    all, ``blocked`` were waited for, ``blocked_ns`` in all.  ``depth`` counts how many batches
+    were ready at ``next()``, by power of two (see :data:`DEPTHS`).
 
     ``loads`` are load times per worker: taken inside the workers if ``measured``, else by
-    watching batches arrive while the loop waited for them.
+    watching batches arrive while the loop waited for them.  ``caught_up`` are the calls of
+    ``next()`` that found all batches that were asked for, and the time since the last one was.
 
     The pairs are (count, sum_ns): ``starts`` of iterating that started workers (or none),
     ``resumes`` with workers that were kept, ``firsts`` first batches of a pass,
-    ``shutdowns``.  ``died`` workers ended before they were told to.  ``profiled`` is of how
-    many worker processes the functions were recorded, out of ``processes`` started.
+    ``shutdowns``, and ``caught_up``.  ``died`` workers ended before they were told to.
+    ``profiled`` is of how many worker processes the functions were recorded, out of
+    ``processes`` started.
     """
 
     workers: int
@@ -53,6 +55,7 @@ class WorkerStats:
     start_method: str | None = None
     cpus: int | None = None
     ready: int = 0
+    ready_ns: int = 0
     blocked: int = 0
     blocked_ns: int = 0
     depth: tuple[int, ...] = (0,) * DEPTHS
@@ -62,6 +65,7 @@ class WorkerStats:
     resumes: tuple[int, int] = (0, 0)
     firsts: tuple[int, int] = (0, 0)
     shutdowns: tuple[int, int] = (0, 0)
+    caught_up: tuple[int, int] = (0, 0)
     died: int = 0
     processes: int = 0
     profiled: int = 0
@@ -69,7 +73,7 @@ class WorkerStats:
     def to_dict(self) -> dict[str, Any]:
         """Return plain dicts, lists, strings and numbers: what ``json.dumps`` accepts."""
         out: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
-        for name in ("depth", *_PAIRS):
+        for name in ("depth", *_PAIRS, "caught_up"):
             out[name] = list(out[name])
         out["loads"] = [[t.worker, t.count, t.sum_ns, t.max_ns] for t in self.loads]
         return out
@@ -100,6 +104,10 @@ def read_workers(value: object, where: str) -> WorkerStats | None:
     for name in _PAIRS:
         count, sum_ns = as_ints(v.get(name), f"{where}.{name}", 2)
         numbers[name] = (count, sum_ns)
+    # Files of before it was timed have neither.
+    numbers["ready_ns"] = as_int(v.get("ready_ns", 0), f"{where}.ready_ns")
+    count, sum_ns = as_ints(v.get("caught_up", [0, 0]), f"{where}.caught_up", 2)
+    numbers["caught_up"] = (count, sum_ns)
     method = v.get("start_method")
     return WorkerStats(
         workers=as_int(v.get("workers"), f"{where}.workers", 0, MAX_WORKERS),

@@ -22,10 +22,14 @@ from fastprof.findings.measurements import Facts, where
 from fastprof.findings.remedies import (
     CPUS_TAKEN,
     Loading,
+    Receiving,
     loading,
     loading_fix,
     loading_saves,
     parts_text,
+    receiving,
+    receiving_fix,
+    receiving_saves,
     train_loaders,
 )
 from fastprof.findings.thresholds import LIMITS, Limit
@@ -303,6 +307,63 @@ def sampler_time(facts: Facts) -> Draft | None:
     )  # fmt: skip
 
 
+def batch_receiving(facts: Facts) -> Draft | None:
+    """Time in which the loop receives batches that its workers have ready."""
+    need_sample(facts)
+    rows = [(row, w) for row in train_loaders(facts) if (w := row.workers) and w.ready_ms]
+    if not any(row.workers and row.workers.workers for row in facts.report.loaders):
+        raise Abstain("no loader with workers was watched")
+    if not rows or not facts.steps:
+        return None
+    found = receiving(facts, rows)
+    limit = LIMITS["data-share"]
+    fix = receiving_fix(facts, found)
+    saved = receiving_saves(found)
+    if not fix or limit.grade(facts.share(saved)) is None:
+        return None
+    draft = share_draft(
+        facts, limit, found.span_ms,
+        rule="batch-receiving",
+        title="Receiving batches from workers takes {share} of the step",
+        evidence=(
+            " ".join((*(_ready_text(row, w) for row, w in rows), _connecting(found))).strip(),
+            _worker_load(found, rows),
+        ),
+        fix=fix,
+        sections=DATA,
+        places={name: found.span_ms for name in facts.rows if name in DATA},
+        # That one is about batches that were not ready.
+        claims={"data-loading": 0.0},
+    )  # fmt: skip
+    return None if draft is None else draft.saving(saved, of=found.span_ms)
+
+
+def _ready_text(row: LoaderRow, w: WorkerRow) -> str:
+    return (
+        f"{ascii_name(row.name, 60)}: {w.ready} of {w.ready + w.blocked} batches were ready, and "
+        f"the training process takes {duration(w.ready_ms or 0.0)} to receive one."
+    )
+
+
+def _connecting(found: Receiving) -> str:
+    """What receives, if that is known."""
+    if found.function is None or not found.connect_ms:
+        return ""
+    each = f"each of the {counted(found.tensors)} tensors" if found.tensors >= 1.5 else "the tensor"
+    return (
+        f"{where(found.function)} takes {duration(found.connect_ms)} of it: it opens a connection "
+        f"to the worker for {each} of a batch."
+    )
+
+
+def _worker_load(found: Receiving, rows: list[tuple[LoaderRow, WorkerRow]]) -> str:
+    """How long loading takes, if that is known."""
+    if found.load_ms is None:
+        return ""
+    exact = any(w.load_ms == found.load_ms for _, w in rows)
+    return f"A worker loads a batch in {'' if exact else 'less than '}{duration(found.load_ms)}."
+
+
 WORKER_SHUTDOWN = Rule(
     "worker-shutdown", worker_shutdown,
     "When an epoch ends, a DataLoader without persistent_workers stops its worker processes and "
@@ -324,6 +385,13 @@ SAMPLER_TIME = Rule(
     "sampler-time", sampler_time,
     "Samplers run in the training process, whatever the number of workers. One that sorts or "
     "buckets by length at every epoch or batch delays all workers; its result can be cached.",
+)  # fmt: skip
+BATCH_RECEIVING = Rule(
+    "batch-receiving", batch_receiving,
+    "A worker hands a batch over through shared memory. With torch's default on Linux the "
+    "training process opens a connection to the worker for each tensor and receives a file "
+    "descriptor, which takes half a millisecond, and longer while the worker computes. For small "
+    "batches that is more than loading them takes.",
 )  # fmt: skip
 DATA_LOADING = Rule(
     "data-loading", data_loading,

@@ -129,6 +129,7 @@ class LoaderWatch:
         self.persistent = False
         self.start_method: str | None = None
         self.ready = 0
+        self.ready_ns = 0
         self.blocked = 0
         self.blocked_ns = 0
         self.depth = [0] * DEPTHS
@@ -137,6 +138,7 @@ class LoaderWatch:
         self.resumes = [0, 0]
         self.firsts = [0, 0]
         self.shutdowns = [0, 0]
+        self.caught_up = [0, 0]
         self.died = 0
         self.processes = 0
 
@@ -234,6 +236,7 @@ class LoaderWatch:
             start_method=self.start_method,
             cpus=_cpus(),
             ready=self.ready,
+            ready_ns=self.ready_ns,
             blocked=self.blocked,
             blocked_ns=self.blocked_ns,
             depth=tuple(self.depth),
@@ -243,6 +246,7 @@ class LoaderWatch:
             resumes=(self.resumes[0], self.resumes[1]),
             firsts=(self.firsts[0], self.firsts[1]),
             shutdowns=(self.shutdowns[0], self.shutdowns[1]),
+            caught_up=(self.caught_up[0], self.caught_up[1]),
             died=self.died,
             processes=self.processes,
             profiled=0 if merged is None else merged.processes,
@@ -257,8 +261,9 @@ class Pass:
     """
 
     __slots__ = (
-        "_began", "_blocked_ns", "_depth", "_done", "_first", "_get_began", "_get_empty", "_sent",
-        "_sent_ns", "_shutdown_began", "_watch", "workers",
+        "_asked_ns", "_began", "_blocked_ns", "_depth", "_done", "_first", "_get_began",
+        "_get_empty", "_newest_ns", "_sent", "_sent_ns", "_shutdown_began", "_since_ns", "_watch",
+        "workers",
     )  # fmt: skip
 
     def __init__(self, watch: LoaderWatch, iterator: Any) -> None:
@@ -279,6 +284,10 @@ class Pass:
         self._done: dict[int, tuple[int, bool]] = {}
         self._get_began = 0
         self._get_empty = False
+        # No task was sent in this next() before, nor the newest one before that time; how long
+        # ago that is, if all batches have come (else -1).
+        self._asked_ns = self._newest_ns = now
+        self._since_ns = -1
         self._shutdown_began = 0
 
     def before(self, iterator: Any) -> None:
@@ -287,9 +296,12 @@ class Pass:
         if self.workers and self._watch.shared.on:
             try:
                 self._depth = _batches_ready(iterator)
+                caught_up = self._depth >= len(iterator._task_info) > 0
             except Exception as error:
                 self._watch.shared.give_up(error)
-        self._began = _clock()
+                caught_up = False
+            self._since_ns = _clock() - self._newest_ns if caught_up else -1
+        self._began = self._asked_ns = _clock()
 
     def after(self, iterator: Any) -> None:
         """``next(iterator)`` has returned a batch."""
@@ -304,14 +316,19 @@ class Pass:
                 _add(watch.firsts, now - self._began)
         elif self.workers and counting:
             watch.depth[min(self._depth.bit_length(), DEPTHS - 1)] += 1
+            if self._since_ns >= 0:
+                _add(watch.caught_up, self._since_ns)
             if self._blocked_ns < 0:
                 watch.ready += 1
+                watch.ready_ns += now - self._began
             else:
                 watch.blocked += 1
                 watch.blocked_ns += self._blocked_ns
         if self.workers:
             try:
                 sent = iterator._send_idx
+                if sent > self._sent:
+                    self._newest_ns = self._asked_ns
                 for index in range(self._sent, sent):
                     self._sent_ns[index] = now
                 self._sent = sent
@@ -329,6 +346,8 @@ class Pass:
         watch = self._watch
         if not watch.shared.on:
             return
+        if self._asked_ns == self._began:
+            self._asked_ns = now  # tasks are sent for batches that have come
         index, data = result
         if type(index) is not int:
             return  # a worker's answer that it goes on with the next pass
