@@ -83,7 +83,16 @@ def test_workers_save_what_fits_beside_the_step() -> None:
     # Of 2 CPUs the program uses 1.8: a tenth of the step is free.
     full = with_cpus(computing(), 2, used=1.7)
     assert found(full)["data-loading"].saving_ms == pytest.approx(15)
-    assert "data-loading" not in found(with_cpus(computing(), 2, used=1.95))
+    # Where they save next to nothing, loading itself must become cheaper.
+    rule = found(with_cpus(computing(), 2, used=1.95))["data-loading"]
+    assert "num_workers" not in text(rule)
+    assert "Make Lines.__getitem__ (data.py:12) cheaper" in text(rule)
+    assert rule.saving_ms == pytest.approx(60)
+    assert "but the program already uses 1.95 of the 2 CPUs" in text(rule)
+    little = computing(inside={}, loaders=(loader(20, cpus=2),))
+    assert "data-loading" not in found(
+        with_cpus(replace(little, steps=run({"data": 20, "forward": 80}).steps), 2, used=1.95)
+    )
 
 
 def test_loading_that_waits_needs_no_cpu() -> None:

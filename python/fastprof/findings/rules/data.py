@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fastprof.findings.draft import (
     Abstain,
     Draft,
@@ -38,6 +40,8 @@ from fastprof.report.figures import counted, duration, number
 from fastprof.report.loaders import SHORT_BATCH_MS, LoaderRow, WorkerRow
 
 _OVERHEAD = LIMITS["overhead-share"]
+#: Fewer CPUs than this are none for a worker.
+_FREE_CPUS = 0.25
 #: torch waits so long for a worker that does not end.
 _JOIN_MS = 5000.0
 #: Counting tokens takes 10 to 15 s where it is seen.
@@ -46,6 +50,8 @@ _TOKENS_MS = 10_000.0
 
 def data_loading(facts: Facts) -> Draft | None:
     """Share of the step in the section data, and what workers on free CPUs would save of it.
+
+    Where no CPU is free for them, loading that is most of a step must become cheaper.
 
     On a GPU only the part in which the GPU was idle counts: what is hidden behind work on
     the GPU costs nothing.  With workers only the time counts in which the loop waited for
@@ -75,6 +81,12 @@ def data_loading(facts: Facts) -> Draft | None:
     loud = severity in ("warning", "critical")
     waits = not any(w.workers for _, w in rows) and _waits(facts)
     found = loading(facts, measured, waits=waits)
+    saved = loading_saves(facts, found, ms, waits=waits)
+    if found.advised is not None and limit.grade(facts.share(saved)) is None:
+        # Workers would save too little.  Where loading is most of a step, less of it would not.
+        if severity != "critical":
+            return None
+        found, saved = replace(found, advised=None), ms
     hot = facts.hot_in_workers if found.have else facts.hot_in("data")
     draft = share_draft(
         facts, limit, ms,
@@ -94,12 +106,7 @@ def data_loading(facts: Facts) -> Draft | None:
         group="data",
         sections=DATA,
     )  # fmt: skip
-    if draft is None:
-        return None
-    saved = loading_saves(facts, found, ms, waits=waits)
-    # Where workers save too little, nothing is worth a change of the loader.
-    worth = limit.grade(facts.share(saved)) is not None or found.advised is None
-    return draft.saving(saved, of=ms) if worth else None
+    return None if draft is None else draft.saving(saved, of=ms)
 
 
 def _short(ms: float, rows: list[tuple[LoaderRow, WorkerRow]]) -> bool:
@@ -140,6 +147,8 @@ def _limit_text(found: Loading, facts: Facts) -> str:
     cpus = f"{counted(facts.cpus)} CPU{'s' if facts.cpus != 1 else ''}"
     if facts.share(facts.split.get("cpu_wait", 0.0)) > CPUS_TAKEN:
         return f"{text}, but other programs have the CPUs of this machine."
+    if facts.cpus > 1 and facts.cpus - (facts.cpus_used or 0.0) < _FREE_CPUS:
+        return f"{text}, but the program already uses {number(facts.cpus_used)} of the {cpus}."
     return f"{text}, and the program may use {cpus}, of which training takes one."
 
 
