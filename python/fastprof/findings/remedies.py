@@ -8,13 +8,17 @@ from dataclasses import dataclass
 
 from fastprof.findings.hot_functions import Hot
 from fastprof.findings.measurements import Facts, Optimizer, where
+from fastprof.findings.slow_lines import SlowLine, slow_line
 from fastprof.names import ascii_name
 from fastprof.report.figures import counted, duration, number
 from fastprof.report.loaders import MIN_SAMPLES, LoaderRow, WorkerRow, most_workers
 from fastprof.report.origin import is_library
+from fastprof.report.source_files import lines_of
 from fastprof.snapshot import Key
 
 _HF = "TrainingArguments"
+#: A line is named if it has this part of its function's time.
+_SLOW_LINE = 0.25
 
 # ---- loading data ----
 
@@ -119,7 +123,9 @@ def loading_fix(facts: Facts, found: Loading, hot: Hot | None, *, waits: bool) -
         out.append(f"Read less or from faster storage in {name}." if name else
                    "Read less, or from faster storage.")  # fmt: skip
     elif name:
-        out.append(f"Make {name} cheaper: compute once what stays the same, and store it.")
+        line = None if hot is None else _line_of(facts, hot)
+        first = "" if line is None or line.alone else f", line {line.number} first"
+        out.append(f"Make {name} cheaper{first}: compute once what stays the same, and store it.")
     elif found.advised is None or not found.has_loader:
         out.append("Do less per sample: compute once what stays the same, and store it.")
     return tuple(out)
@@ -212,15 +218,32 @@ def _loads_quicker(found: Receiving) -> bool:
     return found.load_ms is not None and found.load_ms < found.batch_ms
 
 
-def parts_text(hot: Hot, ms: float, unit: str) -> str:
-    """Return what a function's time is made of: ``f (a.py:3) takes 11.7 ms: sleep 5.1``."""
+def _line_of(facts: Facts, hot: Hot) -> SlowLine | None:
+    """The line of a function with most of its time, if it is known and has much of it."""
+    line = slow_line(hot, lines_of(hot.key.file, facts.report.meta.get("recorded_until_ns")))
+    return line if line is not None and line.share >= _SLOW_LINE else None
+
+
+def parts_text(facts: Facts, hot: Hot, ms: float, unit: str) -> str:
+    """Return what a function's time is made of: ``f (a.py:3) takes 11.7 ms: sleep 5.1``.
+
+    The line with most of it follows, if the source tells which one it is.
+    """
     shown = []
     for key, share in hot.parts[:3]:
         name = "its own code" if key is None else ascii_name(key.qualname or key.name, 60)
         if share >= 0.05:
             shown.append(f"{name} {number(share * ms)}")
     inside = f": {', '.join(shown)}" if len(shown) > 1 or hot.parts[:1] != ((None, 1.0),) else ""
-    return f"{where(hot.key)} takes {duration(ms)}{unit}{inside}."
+    text = f"{where(hot.key)} takes {duration(ms)}{unit}{inside}."
+    line = _line_of(facts, hot)
+    if line is None:
+        return text
+    code = ascii_name(line.text, 60)
+    if line.alone:
+        return f"{text} All of it is line {line.number}, {code}."
+    taken = duration(line.share * ms)
+    return f"{text} The calls in line {line.number}, {code}, take {taken} of it."
 
 
 # ---- the optimizer ----

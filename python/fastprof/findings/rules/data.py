@@ -163,7 +163,7 @@ def _content(facts: Facts, found: Loading, hot: Hot | None, ms: float) -> str:
         return ""
     waiting = sum(own for key, own, _ in rows if WAITS(key))
     named = "" if hot is None else " " + parts_text(
-        hot, hot.share * ms, " per step" if facts.per == "step" else " in all"
+        facts, hot, hot.share * ms, " per step" if facts.per == "step" else " in all"
     )  # fmt: skip
     if waiting > total / 2:
         return (

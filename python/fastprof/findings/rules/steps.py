@@ -261,7 +261,7 @@ def unaccounted(facts: Facts) -> Draft | None:
         evidence=(
             (f"It is neither data, forward, backward, optimizer nor another section: "
             f"{span_text(ms, facts)}."),
-            "" if hot is None else parts_text(hot, hot.share * ms, " per step"),
+            "" if hot is None else parts_text(facts, hot, hot.share * ms, " per step"),
         ),
         fix=(
             ("Record functions as well: then this finding names the function that takes it."

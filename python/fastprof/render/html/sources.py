@@ -1,7 +1,6 @@
 """Source lines of functions for a page, where the files are still those of the run.
 
-A recording may come from anybody, so a file is read only if it is a Python file that was
-not changed after the run and has a function of that name at that line.
+A function is shown only if the file has one of that name at that line.
 """
 
 from __future__ import annotations
@@ -9,7 +8,6 @@ from __future__ import annotations
 import inspect
 import os
 import re
-import stat
 import tokenize
 from collections.abc import Iterable, Sequence
 
@@ -17,10 +15,9 @@ from fastprof.names import printable_name
 from fastprof.render.html.limits import LIMITS, PageLimits
 from fastprof.report.model import FunctionRow
 from fastprof.report.origin import is_users
+from fastprof.report.source_files import lines_of
 from fastprof.snapshot import Key
 
-_SUFFIXES = (".py", ".pyw")
-_MOST_BYTES = 2 << 20
 _LINE = 200
 #: Decorators may stand above ``def``.
 _HEAD = 20
@@ -38,11 +35,10 @@ class Sources:
         """Begin.
 
         Args:
-            until_ns: when the recording ended, in ns since 1970; if that is not an int,
-                nothing is read, for nobody can tell whether a file has changed since.
+            until_ns: when the recording ended, in ns since 1970: see :func:`lines_of`.
             limits: bounds on functions, lines and characters.
         """
-        self._until_ns = until_ns if isinstance(until_ns, int) else 0
+        self._until_ns = until_ns
         self._limits = limits
         self._room = limits.source_characters
         self._files: dict[str, list[str]] = {}
@@ -78,22 +74,10 @@ class Sources:
 
     def _lines(self, path: str) -> list[str]:
         if path not in self._files:
-            try:
-                self._files[path] = _read(path, self._until_ns)
-            except (OSError, ValueError, SyntaxError):  # of a name or an encoding, too
-                self._files[path] = []
+            # A page is passed on: no file of whatever folder this is may get into it.
+            found = lines_of(path, self._until_ns) if os.path.isabs(path) else []
+            self._files[path] = found
         return self._files[path]
-
-
-def _read(path: str, until_ns: int) -> list[str]:
-    if not path.endswith(_SUFFIXES) or not os.path.isabs(path):
-        return []
-    found = os.stat(path)
-    fit = stat.S_ISREG(found.st_mode) and found.st_size <= _MOST_BYTES
-    if not fit or found.st_mtime_ns > until_ns:
-        return []
-    with tokenize.open(path) as file:
-        return file.read().splitlines(keepends=True)
 
 
 def _place(row: FunctionRow) -> tuple[str, int, str]:

@@ -1,0 +1,139 @@
+"""The line of a function in which most of its time goes by.
+
+A recording has no lines: an event per line would cost more than most of what is measured.
+But it knows what a function calls, and its source where each of these is called.  A line is
+named only where the source leaves no doubt: the function calls that name there and nowhere
+else.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+import tokenize
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from fastprof.findings.hot_functions import Hot
+from fastprof.snapshot import Key
+
+_COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>")
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+#: What is inside of these runs in a call of another function.
+_APART = (*_DEFINITIONS, ast.Lambda, ast.ClassDef)
+#: Longer functions are not looked at.
+_MOST_LINES = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class SlowLine:
+    """A line's number, its text, and the part of the function's time (of 1) in its calls.
+
+    ``alone``: it is the whole function.
+    """
+
+    number: int
+    text: str
+    share: float
+    alone: bool = False
+
+
+def slow_line(hot: Hot, lines: Sequence[str]) -> SlowLine | None:
+    """Return the line of a function with most of its time; None if that is not known.
+
+    Args:
+        hot: the function and what it calls.
+        lines: those of its file.
+    """
+    function = _function(lines, hot.key)
+    if function is None:
+        return None
+    first = hot.key.line
+    body = [node for node in function.body if not _is_docstring(node)]
+    if len(body) == 1 and isinstance(body[0], (ast.Return, ast.Assign, ast.Expr)):
+        only = body[0]
+        if only.lineno == only.end_lineno:
+            return _line(lines, first + only.lineno - 1, 1.0, alone=True)
+    places, elsewhere = _calls(function)
+    shares: dict[int, float] = {}
+    for key, share in hot.parts:
+        if key is None:
+            continue
+        name = (key.qualname or key.name).rpartition(".")[2]
+        if key.name in _COMPREHENSIONS:
+            number = key.line if key.file == hot.key.file else 0
+        else:
+            at = places.get(name, set())
+            number = first + min(at) - 1 if len(at) == 1 and name not in elsewhere else 0
+        if number:
+            shares[number] = shares.get(number, 0.0) + share
+    if not shares:
+        return None
+    number = max(shares, key=lambda n: shares[n])
+    return _line(lines, number, shares[number])
+
+
+def _line(
+    lines: Sequence[str], number: int, share: float, *, alone: bool = False
+) -> SlowLine | None:
+    if not 0 < number <= len(lines):
+        return None
+    return SlowLine(number, lines[number - 1].strip(), share, alone)
+
+
+def _function(lines: Sequence[str], key: Key) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
+    """The syntax of a function, its lines numbered from its first one: None if it is not there."""
+    if not 0 < key.line <= len(lines):
+        return None
+    block = _block(lines[key.line - 1 : key.line - 1 + _MOST_LINES])
+    try:
+        nodes = ast.parse(textwrap.dedent("".join(block))).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    found = nodes[0] if nodes else None
+    return found if isinstance(found, _DEFINITIONS) and found.name == key.name else None
+
+
+def _block(lines: Sequence[str]) -> Sequence[str]:
+    try:
+        return inspect.getblock(lines)
+    except (SyntaxError, tokenize.TokenError, IndexError):
+        return []
+
+
+def _is_docstring(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+
+
+def _calls(function: ast.AST) -> tuple[dict[str, set[int]], set[str]]:
+    """Name -> lines of its calls; and the names that are used otherwise, too."""
+    places: dict[str, set[int]] = {}
+    called: set[ast.AST] = set()
+    names: list[tuple[ast.AST, str]] = []
+    for node in _walk(function):
+        if isinstance(node, ast.Call):
+            name = _name(node.func)
+            if name:
+                places.setdefault(name, set()).add(node.lineno)
+                called.add(node.func)
+        name = _name(node)
+        if name:
+            names.append((node, name))
+    return places, {name for node, name in names if node not in called}
+
+
+def _walk(function: ast.AST) -> Iterator[ast.AST]:
+    """All nodes of a function but those of functions within it."""
+    todo = [function]
+    while todo:
+        for child in ast.iter_child_nodes(todo.pop()):
+            yield child
+            if not isinstance(child, _APART):
+                todo.append(child)
+
+
+def _name(node: ast.AST) -> str:
+    return node.id if isinstance(node, ast.Name) else (
+        node.attr if isinstance(node, ast.Attribute) else ""
+    )  # fmt: skip

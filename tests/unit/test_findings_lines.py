@@ -1,0 +1,110 @@
+"""Findings name the slow line of a function, where the source tells which one it is."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from fastprof.snapshot import Snapshot
+from unit.findings_runs import Key, Node, c_function, calls, found, loader, run
+from unit.snapshots import py
+
+SOURCE = """
+class Lines:
+    def __getitem__(self, i):
+        text = self.read(i)
+        words = [float(w) for w in text.split(",")]
+        if not words:
+            return self.pad(text)
+        other = self.pad(words)
+        twice = list(map(self.scale, words))
+        return tensor(
+            other
+        )
+
+    @cached
+    def short(self, i):
+        return parse(i, base=10)
+"""
+
+
+LIBRARY = "/usr/lib/python3/site-packages/readers.py"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    path = tmp_path / "data.py"
+    path.write_text(SOURCE, encoding="utf-8")
+    os.utime(path, (1e9, 1e9))
+    return str(path)
+
+
+def loaded(function: Key, *below: Node, own_ms: float = 4, ended: int | None = None) -> Snapshot:
+    made = run(
+        {"data": 60, "forward": 20, "backward": 20},
+        inside={"data": [calls(function, own_ms, 64, *below)]},
+        loaders=(loader(60, cpus=2),),
+    )
+    return replace(
+        made, meta={**made.meta, "recorded_until_ns": ended or time.time_ns(), "cpus": 2}
+    )
+
+
+def evidence(made: Snapshot) -> str:
+    return " ".join(found(made)["data-loading"].evidence)
+
+
+def getitem(file: str, line: int = 3) -> Key:
+    return py("__getitem__", line, file, "Lines.__getitem__")
+
+
+def read(ms: float) -> Node:
+    """A function of a library, which waits; the program's own are charged themselves."""
+    below = calls(c_function("<built-in method time.sleep>", "time.sleep"), ms)
+    return calls(py("read", 40, LIBRARY, "Reader.read"), 0, 64, below)
+
+
+def test_the_line_whose_calls_take_the_time_is_named_with_its_ms(file: str) -> None:
+    said = evidence(loaded(getitem(file), read(30), calls(c_function("x", "tensor"), 9)))
+    assert "Lines.__getitem__ (data.py:3) takes 43.0 ms per step" in said
+    assert "The calls in line 4, text = self.read(i), take 30.0 ms of it." in said
+    fix = found(loaded(getitem(file), calls(c_function("x", "tensor"), 40, 64)))["data-loading"].fix
+    assert "Make Lines.__getitem__ (data.py:3) cheaper, line 10 first: compute" in " ".join(fix)
+
+
+def test_calls_in_a_comprehension_are_those_of_its_line(file: str) -> None:
+    inside = calls(py("<listcomp>", 5, file, "Lines.__getitem__.<locals>.<listcomp>"), 20, 64)
+    split = calls(c_function("split", "str.split"), 15, 64)
+    said = evidence(loaded(getitem(file), inside, split, read(9)))
+    assert 'The calls in line 5, words = [float(w) for w in text.split(",")], take 35.0 ms' in said
+
+
+def test_a_function_of_one_statement_is_that_line(file: str) -> None:
+    # Its first line is that of the decorator.
+    said = evidence(loaded(py("short", 14, file, "Lines.short"), own_ms=40))
+    assert "All of it is line 16, return parse(i, base=10)." in said
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["pad", "scale", "unknown"],
+    ids=["called in two lines", "called by another function", "not in the source"],
+)
+def test_a_line_is_named_only_where_there_is_no_doubt(file: str, name: str) -> None:
+    below = calls(py(name, 60, LIBRARY, f"Reader.{name}"), 30, 64)
+    assert "line" not in evidence(loaded(getitem(file), below))
+
+
+def test_a_source_that_may_be_another_one_is_not_read(file: str) -> None:
+    assert "line 4" in evidence(loaded(getitem(file), read(30)))
+    assert "line 4" not in evidence(loaded(getitem(file), read(30), ended=10**18 - 1))
+    assert "line 4" not in evidence(loaded(getitem(file, 4), read(30)))
+    assert "line 4" not in evidence(loaded(getitem("/nowhere/data.py"), read(30)))
+
+
+def test_a_script_is_named_relative_to_where_it_was_started(file: str, monkeypatch) -> None:
+    monkeypatch.chdir(Path(file).parent)
+    assert "line 4" in evidence(loaded(getitem("data.py"), read(30)))
