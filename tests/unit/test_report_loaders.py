@@ -7,6 +7,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from fastprof.errors import SnapshotError
 from fastprof.read import fprof
 from fastprof.read.limits import Limits
 from fastprof.report import build_report
@@ -14,7 +15,6 @@ from fastprof.snapshot import (
     LoaderStats,
     NodeTable,
     Snapshot,
-    SnapshotError,
     StepRow,
     Steps,
     ThreadTree,
