@@ -23,7 +23,7 @@ typedef struct fp_callback {
     PyObject_HEAD
     vectorcallfunc vectorcall;
     fp_recorder *recorder; /* borrowed; NULL: do nothing */
-    fp_recorder *plain;    /* the same, or NULL: see fp_plain_recorder */
+    const uint64_t *plain; /* see fp_plain_epoch */
     PyObject *missing;     /* borrowed: sys.monitoring.MISSING */
 } fp_callback;
 
@@ -132,6 +132,14 @@ site_key(PyObject *code, long offset)
     return ((fp_key)code ^ ((fp_key)offset << 48)) | FP_TAG_SPECIAL;
 }
 
+static void
+forget_pending(void)
+{
+    if (FP_UNLIKELY(fp_this_thread->pending_code != NULL)) {
+        fp_tls_own()->pending_code = NULL;
+    }
+}
+
 /* A bound method over a builtin.  Whether a C_RETURN will come depends on the
  * version and the form of the call, so the first call at a site is only
  * counted; if a C_RETURN follows, the site is learned and later calls are
@@ -152,9 +160,10 @@ enter_bound(fp_recorder *r, PyObject *function, PyObject *const *args)
     fp_node *n = t ? fp_recorder_node(r, t, key, function) : NULL;
     if (n != NULL) {
         n->calls++;
-        fp_this_thread.pending_code = args[0];
-        fp_this_thread.pending_offset = offset;
-        fp_this_thread.pending_key = key;
+        fp_tls *me = fp_tls_own(); /* as it has the thread's record */
+        me->pending_code = args[0];
+        me->pending_offset = offset;
+        me->pending_key = key;
     }
 }
 
@@ -162,13 +171,14 @@ enter_bound(fp_recorder *r, PyObject *function, PyObject *const *args)
 static int
 learned(fp_recorder *r, fp_key key, PyObject *const *args)
 {
-    if (fp_this_thread.pending_code != args[0] ||
-        fp_this_thread.pending_key != key || fp_recorder_stands_in(r, key) ||
-        PyLong_AsLong(args[1]) != fp_this_thread.pending_offset) {
+    const fp_tls *me = fp_this_thread;
+    if (me->pending_code != args[0] || me->pending_key != key ||
+        fp_recorder_stands_in(r, key) ||
+        PyLong_AsLong(args[1]) != me->pending_offset) {
         return 0;
     }
-    fp_this_thread.pending_code = NULL;
-    fp_key site = site_key(args[0], fp_this_thread.pending_offset);
+    forget_pending();
+    fp_key site = site_key(args[0], me->pending_offset);
     /* Code that is made while the program runs brings ever new ones. */
     if (r->sites.count < MAX_SITES && r->sites.count < r->limits.max_nodes &&
         fp_keytab_find(&r->sites, site) == NULL) {
@@ -186,7 +196,7 @@ slow_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kw)
         Py_RETURN_NONE;
     }
     /* The call before is over if this is another. */
-    fp_this_thread.pending_code = NULL;
+    forget_pending();
     fp_key key = key_of(r, args[2], args[3]);
     if (FP_LIKELY(key != 0)) {
         if (FP_UNLIKELY(r->any_muted) && fp_recorder_is_muted(r, key)) {
@@ -215,7 +225,7 @@ slow_c_return(PyObject *self, PyObject *const *args, size_t nargsf,
         key = fp_c_function_key(PyMethod_GET_FUNCTION(args[2]));
         key = key && fp_is_quiet(fp_key_method(key)) ? 0 : key;
     }
-    if (FP_UNLIKELY(fp_this_thread.pending_code != NULL) &&
+    if (FP_UNLIKELY(fp_this_thread->pending_code != NULL) &&
         learned(r, key, args)) {
         Py_RETURN_NONE;
     }
@@ -411,7 +421,7 @@ register_events(fp_recorder *r)
         }
         cb->vectorcall = handler_of(r, i);
         cb->recorder = r;
-        cb->plain = fp_plain_recorder(r);
+        cb->plain = fp_plain_epoch(r);
         cb->missing = r->state->missing;
         r->callback[i] = (PyObject *)cb;
         if (fp_tool_register(r->state, r->tool_id, i, r->callback[i], &set) <
@@ -505,7 +515,7 @@ fp_monitoring_replan(fp_recorder *r)
 {
     for (int i = 0; i < FP_EVENTS; i++) {
         if (r->callback[i] != NULL) {
-            ((fp_callback *)r->callback[i])->plain = fp_plain_recorder(r);
+            ((fp_callback *)r->callback[i])->plain = fp_plain_epoch(r);
         }
     }
 }
@@ -516,7 +526,7 @@ fp_monitoring_forget(fp_recorder *r)
     for (int i = 0; i < FP_EVENTS; i++) {
         if (r->callback[i] != NULL) {
             ((fp_callback *)r->callback[i])->recorder = NULL;
-            ((fp_callback *)r->callback[i])->plain = NULL;
+            ((fp_callback *)r->callback[i])->plain = &fp_epoch_off;
             Py_CLEAR(r->callback[i]);
         }
     }
