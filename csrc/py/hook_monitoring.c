@@ -321,15 +321,18 @@ on_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kw)
 }
 
 /* Has the code [caller] called a C function, in some thread, that goes on?  With the
- * place of that call its end is switched off, too. */
+ * place of that call its end is switched off, too.  *nodes is how many were
+ * looked at. */
 static int
-has_open_c_call(const fp_recorder *r, fp_key caller)
+has_open_c_call(const fp_recorder *r, fp_key caller, uint32_t *nodes)
 {
+    *nodes = 0;
     for (const fp_thread *t = r->threads; t != NULL; t = t->next) {
         fp_path_walk w = fp_path_walk_begin(t);
         int from_c = 0;
         for (const fp_node *n; (n = fp_path_walk_next(t, &w)) != NULL;) {
             int tag = fp_key_tag(n->key);
+            ++*nodes;
             if (tag == FP_TAG_PYTHON) {
                 if (from_c && n->key == caller) {
                     return 1;
@@ -362,7 +365,16 @@ on_call_of_c(PyObject *self, PyObject *const *args, size_t nargsf,
     fp_thread *t = plain_thread(self, nargsf, 4);
     if (FP_LIKELY(t != NULL) && is_python_function(args[2])) {
         fp_recorder *r = ((fp_callback *)self)->recorder;
-        if (has_open_c_call(r, (fp_key)args[0])) {
+        if (r->sites_wait != 0) {
+            r->sites_wait--;
+            Py_RETURN_NONE;
+        }
+        uint32_t nodes;
+        int open = has_open_c_call(r, (fp_key)args[0], &nodes);
+        r->budget.visits += nodes;
+        if (open) {
+            /* It will be asked again at each call: once per so many. */
+            r->sites_wait = nodes;
             Py_RETURN_NONE;
         }
         r->sites_off++;
@@ -462,15 +474,20 @@ fp_monitoring_leave_out_sites(fp_recorder *r)
     return 1;
 }
 
+/* Places that were switched off send events again, and are counted again. */
+static void
+count_sites_anew(fp_recorder *r)
+{
+    r->sites_off_most =
+        r->sites_off > r->sites_off_most ? r->sites_off : r->sites_off_most;
+    r->sites_off = 0;
+}
+
 void
 fp_monitoring_rearm(fp_recorder *r)
 {
     set_call_handler(r);
-    /* The same places are counted again. */
-    r->sites_off_most =
-        r->sites_off > r->sites_off_most ? r->sites_off : r->sites_off_most;
-    r->sites_off = 0;
-    /* Where the hook was only out for a while, they will be switched off again. */
+    count_sites_anew(r);
     r->state->restart_events = r->any_muted | r->leaves_out_sites;
     fp_tool_restart_events(r->state);
 }
@@ -482,7 +499,13 @@ fp_monitoring_start(fp_recorder *r)
     if (r->tool_id < 0) {
         return -1;
     }
-    if (r->state->restart_events) {
+    if (r->unhooked && (r->any_muted || r->leaves_out_sites)) {
+        /* The hook was only out for a while.  Code that ran meanwhile sends all events
+         * again, and what is unwanted will be switched off again; the rest may
+         * stay as it is.  Restarting would reach the places of all tools. */
+        count_sites_anew(r);
+    }
+    else if (r->state->restart_events) {
         /* Functions muted by an earlier recording send events again. */
         fp_monitoring_rearm(r);
     }

@@ -143,6 +143,7 @@ typedef struct fp_recorder {
     uint64_t sites_off;        /* ... which has switched off so many */
     uint64_t sites_off_most;   /* ... before all were listened to again */
     uint64_t calls_before_off; /* Python calls until then */
+    uint32_t sites_wait;       /* events until one is looked at again */
     uint8_t has_trace;         /* trace_open() was called */
     fp_trace_log trace;        /* see trace_layer.c */
     int64_t trace_origin;      /* ticks; its times are since then */
