@@ -54,8 +54,7 @@ fp_pairs_begin(fp_pairs **pairs, const fp_thread *t)
     fp_pairs *p = *pairs;
     p->state = FP_PAIRS_WITHOUT;
     p->nth = 0;
-    p->blocks++;
-    fp_pair_block *b = last_block(p);
+    fp_pair_block *b = &p->under_way;
     *b = (fp_pair_block){.first = t->steps->count};
     uint64_t n = fp_steps_measured(t->steps);
     while (b->near_count < FP_PAIRS_NEAR && b->near_count < n) {
@@ -73,9 +72,9 @@ fp_pairs_end(fp_pairs *p, int valid)
     }
     p->state = valid ? FP_PAIRS_WITH_AGAIN : FP_PAIRS_IDLE;
     p->nth = 0;
-    if (!valid) {
-        *last_block(p) = (fp_pair_block){0};
-        p->blocks--;
+    if (valid) {
+        p->blocks++;
+        *last_block(p) = p->under_way;
     }
 }
 
@@ -85,13 +84,14 @@ fp_pairs_end_step(fp_pairs *p, const fp_thread *t, int measured)
     if (p->state == FP_PAIRS_IDLE || p->nth++ == 0) {
         return;
     }
-    fp_pair_block *b = last_block(p);
     if (p->state == FP_PAIRS_WITHOUT) {
+        fp_pair_block *b = &p->under_way;
         if (!measured && b->plain_count < FP_PAIRS_PLAIN) {
             put_plain(&b->plain[b->plain_count++], t);
         }
     }
     else if (measured) {
+        fp_pair_block *b = last_block(p);
         put_measured(&b->near[b->near_count++], t,
                      fp_steps_measured(t->steps) - 1);
         if (b->near_count == 2 * FP_PAIRS_NEAR || p->nth > FP_PAIRS_NEAR) {

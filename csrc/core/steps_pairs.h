@@ -42,7 +42,8 @@ typedef enum fp_pairs_state {
 typedef struct fp_pairs {
     fp_pairs_state state;
     uint32_t nth;    /* step of that state */
-    uint64_t blocks; /* begun and not dropped; the last ones are kept */
+    uint64_t blocks; /* ended and not dropped; the last ones are kept */
+    fp_pair_block under_way;              /* while there is no hook */
     fp_pair_block block[FP_PAIRS_BLOCKS]; /* ring */
 } fp_pairs;
 

@@ -13,10 +13,11 @@ typedef struct gc_hook {
 static fp_thread *
 stepper_here(const fp_recorder *r)
 {
-    if (fp_this_thread.sections.epoch != r->section_epoch) {
+    const fp_tls *me = fp_this_thread;
+    if (me->sections.epoch != r->section_epoch) {
         return NULL;
     }
-    fp_thread *t = fp_this_thread.sections.thread;
+    fp_thread *t = me->sections.thread;
     return t == r->stepper && t->split != NULL ? t : NULL;
 }
 

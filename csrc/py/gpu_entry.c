@@ -33,20 +33,30 @@ fp_gpu_set_epochs(uint64_t functions, uint64_t sections)
 /* ---- threads ---- */
 
 static void
+forget_lane(void)
+{
+    fp_tls *me = fp_tls_if_any();
+    if (me != NULL) {
+        me->lane = NULL;
+    }
+}
+
+static void
 thread_ended(void *lane)
 {
-    fp_this_thread.lane = NULL;
+    forget_lane();
     atomic_store(&((fp_lane *)lane)->ended, 1);
 }
 
 fp_lane *
 fp_gpu_own_lane(fp_gpu *g)
 {
-    fp_lane *lane = fp_this_thread.lane;
+    fp_lane *lane = fp_this_thread->lane;
     if (FP_UNLIKELY(lane == NULL)) {
-        lane = fp_lane_create(&g->lanes);
+        fp_tls *me = fp_tls_own();
+        lane = me != NULL ? fp_lane_create(&g->lanes) : NULL;
         if (lane != NULL && pthread_setspecific(lane_key, lane) == 0) {
-            fp_this_thread.lane = lane;
+            me->lane = lane;
         }
         else if (lane != NULL) {
             atomic_store(&lane->ended, 1);
@@ -60,7 +70,7 @@ fp_gpu_own_lane(fp_gpu *g)
 static fp_thread *
 own_record(void)
 {
-    const fp_tls *me = &fp_this_thread;
+    const fp_tls *me = fp_this_thread;
     if (me->sections.epoch == atomic_load(&section_epoch)) {
         return me->sections.thread;
     }
@@ -147,7 +157,7 @@ forked(void)
 {
     fp_gpu_set_epochs(FP_EPOCH_OFF, FP_EPOCH_OFF);
     fp_gpu_forked(collector);
-    fp_this_thread.lane = NULL;
+    forget_lane();
 }
 
 fp_gpu *

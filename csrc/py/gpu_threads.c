@@ -26,7 +26,7 @@ wait_for_callbacks(fp_gpu *g)
 {
     /* The drain thread frees lanes under this lock; it never takes the GIL. */
     pthread_mutex_lock(&g->lock);
-    fp_lanes_quiesce(&g->lanes, fp_this_thread.lane);
+    fp_lanes_quiesce(&g->lanes, fp_this_thread->lane);
     pthread_mutex_unlock(&g->lock);
 }
 

@@ -23,7 +23,7 @@ typedef struct fp_callback {
     PyObject_HEAD
     vectorcallfunc vectorcall;
     fp_recorder *recorder; /* borrowed; NULL: do nothing */
-    fp_recorder *plain;    /* the same, or NULL: see fp_plain_recorder */
+    const uint64_t *plain; /* see fp_plain_epoch */
     PyObject *missing;     /* borrowed: sys.monitoring.MISSING */
 } fp_callback;
 
@@ -132,6 +132,14 @@ site_key(PyObject *code, long offset)
     return ((fp_key)code ^ ((fp_key)offset << 48)) | FP_TAG_SPECIAL;
 }
 
+static void
+forget_pending(void)
+{
+    if (FP_UNLIKELY(fp_this_thread->pending_code != NULL)) {
+        fp_tls_own()->pending_code = NULL;
+    }
+}
+
 /* A bound method over a builtin.  Whether a C_RETURN will come depends on the
  * version and the form of the call, so the first call at a site is only
  * counted; if a C_RETURN follows, the site is learned and later calls are
@@ -152,9 +160,10 @@ enter_bound(fp_recorder *r, PyObject *function, PyObject *const *args)
     fp_node *n = t ? fp_recorder_node(r, t, key, function) : NULL;
     if (n != NULL) {
         n->calls++;
-        fp_this_thread.pending_code = args[0];
-        fp_this_thread.pending_offset = offset;
-        fp_this_thread.pending_key = key;
+        fp_tls *me = fp_tls_own(); /* as it has the thread's record */
+        me->pending_code = args[0];
+        me->pending_offset = offset;
+        me->pending_key = key;
     }
 }
 
@@ -162,13 +171,14 @@ enter_bound(fp_recorder *r, PyObject *function, PyObject *const *args)
 static int
 learned(fp_recorder *r, fp_key key, PyObject *const *args)
 {
-    if (fp_this_thread.pending_code != args[0] ||
-        fp_this_thread.pending_key != key || fp_recorder_stands_in(r, key) ||
-        PyLong_AsLong(args[1]) != fp_this_thread.pending_offset) {
+    const fp_tls *me = fp_this_thread;
+    if (me->pending_code != args[0] || me->pending_key != key ||
+        fp_recorder_stands_in(r, key) ||
+        PyLong_AsLong(args[1]) != me->pending_offset) {
         return 0;
     }
-    fp_this_thread.pending_code = NULL;
-    fp_key site = site_key(args[0], fp_this_thread.pending_offset);
+    forget_pending();
+    fp_key site = site_key(args[0], me->pending_offset);
     /* Code that is made while the program runs brings ever new ones. */
     if (r->sites.count < MAX_SITES && r->sites.count < r->limits.max_nodes &&
         fp_keytab_find(&r->sites, site) == NULL) {
@@ -186,7 +196,7 @@ slow_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kw)
         Py_RETURN_NONE;
     }
     /* The call before is over if this is another. */
-    fp_this_thread.pending_code = NULL;
+    forget_pending();
     fp_key key = key_of(r, args[2], args[3]);
     if (FP_LIKELY(key != 0)) {
         if (FP_UNLIKELY(r->any_muted) && fp_recorder_is_muted(r, key)) {
@@ -215,7 +225,7 @@ slow_c_return(PyObject *self, PyObject *const *args, size_t nargsf,
         key = fp_c_function_key(PyMethod_GET_FUNCTION(args[2]));
         key = key && fp_is_quiet(fp_key_method(key)) ? 0 : key;
     }
-    if (FP_UNLIKELY(fp_this_thread.pending_code != NULL) &&
+    if (FP_UNLIKELY(fp_this_thread->pending_code != NULL) &&
         learned(r, key, args)) {
         Py_RETURN_NONE;
     }
@@ -311,15 +321,18 @@ on_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kw)
 }
 
 /* Has the code [caller] called a C function, in some thread, that goes on?  With the
- * place of that call its end is switched off, too. */
+ * place of that call its end is switched off, too.  *nodes is how many were
+ * looked at. */
 static int
-has_open_c_call(const fp_recorder *r, fp_key caller)
+has_open_c_call(const fp_recorder *r, fp_key caller, uint32_t *nodes)
 {
+    *nodes = 0;
     for (const fp_thread *t = r->threads; t != NULL; t = t->next) {
         fp_path_walk w = fp_path_walk_begin(t);
         int from_c = 0;
         for (const fp_node *n; (n = fp_path_walk_next(t, &w)) != NULL;) {
             int tag = fp_key_tag(n->key);
+            ++*nodes;
             if (tag == FP_TAG_PYTHON) {
                 if (from_c && n->key == caller) {
                     return 1;
@@ -352,7 +365,16 @@ on_call_of_c(PyObject *self, PyObject *const *args, size_t nargsf,
     fp_thread *t = plain_thread(self, nargsf, 4);
     if (FP_LIKELY(t != NULL) && is_python_function(args[2])) {
         fp_recorder *r = ((fp_callback *)self)->recorder;
-        if (has_open_c_call(r, (fp_key)args[0])) {
+        if (r->sites_wait != 0) {
+            r->sites_wait--;
+            Py_RETURN_NONE;
+        }
+        uint32_t nodes;
+        int open = has_open_c_call(r, (fp_key)args[0], &nodes);
+        r->budget.visits += nodes;
+        if (open) {
+            /* It will be asked again at each call: once per so many. */
+            r->sites_wait = nodes;
             Py_RETURN_NONE;
         }
         r->sites_off++;
@@ -411,7 +433,7 @@ register_events(fp_recorder *r)
         }
         cb->vectorcall = handler_of(r, i);
         cb->recorder = r;
-        cb->plain = fp_plain_recorder(r);
+        cb->plain = fp_plain_epoch(r);
         cb->missing = r->state->missing;
         r->callback[i] = (PyObject *)cb;
         if (fp_tool_register(r->state, r->tool_id, i, r->callback[i], &set) <
@@ -452,15 +474,20 @@ fp_monitoring_leave_out_sites(fp_recorder *r)
     return 1;
 }
 
+/* Places that were switched off send events again, and are counted again. */
+static void
+count_sites_anew(fp_recorder *r)
+{
+    r->sites_off_most =
+        r->sites_off > r->sites_off_most ? r->sites_off : r->sites_off_most;
+    r->sites_off = 0;
+}
+
 void
 fp_monitoring_rearm(fp_recorder *r)
 {
     set_call_handler(r);
-    /* The same places are counted again. */
-    r->sites_off_most =
-        r->sites_off > r->sites_off_most ? r->sites_off : r->sites_off_most;
-    r->sites_off = 0;
-    /* Where the hook was only out for a while, they will be switched off again. */
+    count_sites_anew(r);
     r->state->restart_events = r->any_muted | r->leaves_out_sites;
     fp_tool_restart_events(r->state);
 }
@@ -472,7 +499,13 @@ fp_monitoring_start(fp_recorder *r)
     if (r->tool_id < 0) {
         return -1;
     }
-    if (r->state->restart_events) {
+    if (r->unhooked && (r->any_muted || r->leaves_out_sites)) {
+        /* The hook was only out for a while.  Code that ran meanwhile sends all events
+         * again, and what is unwanted will be switched off again; the rest may
+         * stay as it is.  Restarting would reach the places of all tools. */
+        count_sites_anew(r);
+    }
+    else if (r->state->restart_events) {
         /* Functions muted by an earlier recording send events again. */
         fp_monitoring_rearm(r);
     }
@@ -505,7 +538,7 @@ fp_monitoring_replan(fp_recorder *r)
 {
     for (int i = 0; i < FP_EVENTS; i++) {
         if (r->callback[i] != NULL) {
-            ((fp_callback *)r->callback[i])->plain = fp_plain_recorder(r);
+            ((fp_callback *)r->callback[i])->plain = fp_plain_epoch(r);
         }
     }
 }
@@ -516,7 +549,7 @@ fp_monitoring_forget(fp_recorder *r)
     for (int i = 0; i < FP_EVENTS; i++) {
         if (r->callback[i] != NULL) {
             ((fp_callback *)r->callback[i])->recorder = NULL;
-            ((fp_callback *)r->callback[i])->plain = NULL;
+            ((fp_callback *)r->callback[i])->plain = &fp_epoch_off;
             Py_CLEAR(r->callback[i]);
         }
     }

@@ -10,7 +10,7 @@
 typedef struct fp_hook {
     PyObject_HEAD
     fp_recorder *recorder; /* borrowed; NULL: over */
-    fp_recorder *plain;    /* the same, or NULL: see fp_plain_recorder */
+    const uint64_t *plain; /* see fp_plain_epoch */
     unsigned long home;    /* thread that started the recording */
 } fp_hook;
 
@@ -167,9 +167,9 @@ plain_event(fp_recorder *r, fp_thread *t, PyFrameObject *frame, int what,
 static int
 on_event(PyObject *self, PyFrameObject *frame, int what, PyObject *arg)
 {
-    fp_recorder *r = ((fp_hook *)self)->plain;
-    fp_thread *t = fp_plain_thread(r);
-    if (FP_LIKELY(t != NULL && plain_event(r, t, frame, what, arg))) {
+    fp_thread *t = fp_plain_thread(((fp_hook *)self)->plain);
+    if (FP_LIKELY(t != NULL && plain_event(((fp_hook *)self)->recorder, t,
+                                           frame, what, arg))) {
         return 0;
     }
     return slow_event(self, frame, what, arg);
@@ -320,6 +320,13 @@ set_here(PyObject *hook)
     return -1;
 }
 
+static void
+end(fp_hook *hook)
+{
+    hook->recorder = NULL;
+    hook->plain = &fp_epoch_off;
+}
+
 int
 fp_setprofile_start(fp_recorder *r)
 {
@@ -338,19 +345,19 @@ fp_setprofile_start(fp_recorder *r)
         goto done;
     }
     hook->recorder = r;
-    hook->plain = fp_plain_recorder(r);
+    hook->plain = fp_plain_epoch(r);
     hook->home = PyThread_get_thread_ident();
     /* One that a tool left behind after its end is no reason to refuse; but it
      * is not ours to take, so threads started from now on are not seen. */
     r->new_threads_lost = threading_hook_taken(r, threading);
     if (!r->new_threads_lost &&
         set_threading_hook(threading, (PyObject *)hook) < 0) {
-        hook->recorder = hook->plain = NULL;
+        end(hook);
         goto done;
     }
     if (set_here((PyObject *)hook) < 0) {
         /* New threads find a hook whose recording is over. */
-        hook->recorder = hook->plain = NULL;
+        end(hook);
         goto done;
     }
     r->hook = Py_NewRef((PyObject *)hook);
@@ -397,7 +404,7 @@ void
 fp_setprofile_replan(fp_recorder *r)
 {
     if (r->hook != NULL) {
-        ((fp_hook *)r->hook)->plain = fp_plain_recorder(r);
+        ((fp_hook *)r->hook)->plain = fp_plain_epoch(r);
     }
 }
 
@@ -405,8 +412,7 @@ void
 fp_setprofile_forget(fp_recorder *r)
 {
     if (r->hook != NULL) {
-        ((fp_hook *)r->hook)->recorder = NULL;
-        ((fp_hook *)r->hook)->plain = NULL;
+        end((fp_hook *)r->hook);
         Py_CLEAR(r->hook);
     }
 }

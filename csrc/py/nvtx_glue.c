@@ -84,13 +84,22 @@ fp_nvtx_section_closed(const fp_section_object *s, fp_recorder *r)
 }
 
 static void
+set_nvtx_out(fp_state *st, uint8_t on)
+{
+    st->nvtx_out = on;
+    if (st->section_owner != NULL) {
+        st->section_owner->nvtx_out = on;
+    }
+}
+
+static void
 out_off(fp_state *st)
 {
     fp_nvtx_thread *t = fp_nvtx_thread_get(0);
     if (t != NULL && is_open) {
         fp_nvtx_out_end(&out, &t->out);
     }
-    st->nvtx_out = 0;
+    set_nvtx_out(st, 0);
 }
 
 static PyObject *
@@ -118,7 +127,7 @@ set_out(PyObject *module, PyObject *value)
                               &why) == 0) {
         is_open = 1;
         out_epoch = fp_new_epoch();
-        st->nvtx_out = 1;
+        set_nvtx_out(st, 1);
         Py_RETURN_NONE;
     }
     return PyUnicode_DecodeFSDefault(why.text);

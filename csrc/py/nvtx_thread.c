@@ -19,7 +19,10 @@ thread_ended(void *arg)
     fp_nvtx_stack_free(&t->out, &a);
     free(t);
     /* Destructors that run later may begin ranges again. */
-    fp_this_thread.nvtx = NULL;
+    fp_tls *me = fp_tls_if_any();
+    if (me != NULL) {
+        me->nvtx = NULL;
+    }
 }
 
 static void
@@ -31,16 +34,19 @@ make_key(void)
 fp_nvtx_thread *
 fp_nvtx_thread_get(int make)
 {
-    if (fp_this_thread.nvtx != NULL || !make) {
-        return fp_this_thread.nvtx;
+    if (fp_this_thread->nvtx != NULL || !make) {
+        return fp_this_thread->nvtx;
     }
     (void)pthread_once(&once, make_key);
-    fp_nvtx_thread *t = have_key ? calloc(1, sizeof(*t)) : NULL;
+    fp_tls *me = have_key ? fp_tls_own() : NULL;
+    fp_nvtx_thread *t = me != NULL ? calloc(1, sizeof(*t)) : NULL;
     if (t != NULL && pthread_setspecific(key, t) != 0) {
         free(t);
         t = NULL;
     }
-    fp_this_thread.nvtx = t;
+    if (t != NULL) {
+        me->nvtx = t;
+    }
     return t;
 }
 

@@ -184,15 +184,18 @@ fp_paused_begin(fp_recorder *r, int blind)
 static fp_thread *
 paused_thread(fp_recorder *r)
 {
-    if (FP_LIKELY(fp_this_thread.functions.epoch == r->paused_epoch)) {
-        return fp_this_thread.functions.thread;
+    const fp_tls *me = fp_this_thread;
+    if (FP_LIKELY(me->functions.epoch == r->paused_epoch)) {
+        return me->functions.thread;
     }
     fp_thread *t = fp_recorder_make_own_thread(r);
     if (t != NULL) {
         fp_thread_park(t, now_of(r, t));
     }
-    fp_this_thread.functions.thread = t;
-    fp_this_thread.functions.epoch = r->paused_epoch;
+    fp_tls *own = fp_tls_own();
+    if (own != NULL) {
+        own->functions = (fp_slot){r->paused_epoch, t};
+    }
     return t;
 }
 

@@ -9,7 +9,7 @@
 
 #include "core/steps_split.h"
 
-_Thread_local fp_tls fp_this_thread;
+const uint64_t fp_epoch_off = FP_EPOCH_OFF;
 
 uint64_t
 fp_new_epoch(void)
@@ -26,11 +26,12 @@ fp_thread *
 fp_recorder_own_thread(fp_recorder *r)
 {
     /* The two layers of one recorder share a thread's record. */
-    if (fp_this_thread.sections.epoch == r->section_epoch) {
-        return fp_this_thread.sections.thread;
+    const fp_tls *me = fp_this_thread;
+    if (me->sections.epoch == r->section_epoch) {
+        return me->sections.thread;
     }
-    if (fp_this_thread.functions.epoch == r->function_epoch) {
-        return fp_this_thread.functions.thread;
+    if (me->functions.epoch == r->function_epoch) {
+        return me->functions.thread;
     }
     /* A layer was switched off and on since. */
     fp_life *mine = fp_life_acquire(r->state);
@@ -80,6 +81,10 @@ create_own(fp_recorder *r)
 fp_thread *
 fp_recorder_make_own_thread(fp_recorder *r)
 {
+    if (fp_tls_own() == NULL) {
+        r->dropped_threads++;
+        return NULL;
+    }
     fp_thread *t = fp_recorder_own_thread(r);
     return t != NULL ? t : create_own(r);
 }
@@ -96,8 +101,7 @@ fp_recorder_arrive(fp_recorder *r, fp_hook_kind kind, fp_key key)
     fp_thread *t = fp_recorder_make_own_thread(r);
     if (t != NULL && kind != FP_HOOK_ASKED) {
         int starts = kind == FP_HOOK_ENTER && fp_key_tag(key) == FP_TAG_PYTHON;
-        fp_this_thread.functions.thread = t;
-        fp_this_thread.functions.epoch = r->function_epoch;
+        fp_tls_own()->functions = (fp_slot){r->function_epoch, t};
         fp_paused_catch_up(r, t, starts ? key : 0);
     }
     return t;
@@ -115,8 +119,7 @@ fp_recorder_section_thread_slow(fp_recorder *r)
         if (fp_phases_reserve(&t->phases, &t->alloc, -1) != FP_OK) {
             t->counters.dropped++;
         }
-        fp_this_thread.sections.thread = t;
-        fp_this_thread.sections.epoch = r->section_epoch;
+        fp_tls_own()->sections = (fp_slot){r->section_epoch, t};
     }
     return t;
 }
@@ -339,14 +342,20 @@ end_use(fp_recorder *r, uint32_t *count)
 void
 fp_recorder_begin_export(fp_recorder *r)
 {
-    fp_this_thread.exporting++;
+    fp_tls *me = fp_tls_own();
+    if (me != NULL) {
+        me->exporting++;
+    }
     use(r, &r->exporting);
 }
 
 void
 fp_recorder_end_export(fp_recorder *r)
 {
-    fp_this_thread.exporting--;
+    fp_tls *me = fp_tls_if_any();
+    if (me != NULL && me->exporting != 0) {
+        me->exporting--;
+    }
     end_use(r, &r->exporting);
     if (r->forget_wanted) {
         fp_recorder_forget(r);
@@ -360,8 +369,8 @@ fp_recorder_forked(fp_state *st)
     while (*link != NULL) {
         fp_recorder *r = *link;
         /* What this thread itself is in the middle of goes on here. */
-        r->busy_timer = fp_this_thread.in_timer ? r->busy_timer : 0;
-        r->exporting = fp_this_thread.exporting ? r->exporting : 0;
+        r->busy_timer = fp_this_thread->in_timer ? r->busy_timer : 0;
+        r->exporting = fp_this_thread->exporting ? r->exporting : 0;
         if (r->busy_timer == 0 && r->exporting == 0) {
             *link = r->next_in_use;
         }
@@ -417,16 +426,20 @@ static int
 read_timer(fp_recorder *r, int64_t *now)
 {
     uint64_t epoch = r->function_epoch;
+    fp_tls *me = fp_tls_own();
+    if (me == NULL) {
+        return -1;
+    }
     PyObject *type, *exc, *tb;
     PyErr_Fetch(&type, &exc, &tb);
     Py_INCREF((PyObject *)r);
-    fp_this_thread.in_timer++;
+    me->in_timer++;
     use(r, &r->busy_timer);
     PyObject *value = PyObject_CallNoArgs(r->timer);
     int64_t ticks = value != NULL ? timer_ticks(r, value) : 0;
     Py_XDECREF(value);
     end_use(r, &r->busy_timer);
-    fp_this_thread.in_timer--;
+    me->in_timer--;
     if (PyErr_Occurred()) {
         /* As cProfile does: say it, go on with time 0. */
         PyErr_WriteUnraisable(r->timer);
@@ -455,7 +468,7 @@ fp_recorder_enter_timed(fp_recorder *r, fp_key key, PyObject *object,
                         int resume)
 {
     int64_t now;
-    if (fp_this_thread.in_timer || read_timer(r, &now) < 0) {
+    if (fp_this_thread->in_timer || read_timer(r, &now) < 0) {
         return;
     }
     fp_thread *t = fp_recorder_here(r);
@@ -471,7 +484,7 @@ fp_recorder_leave_timed(fp_recorder *r, fp_key key)
 {
     int64_t now;
     fp_thread *t = fp_recorder_here(r);
-    if (t == NULL || fp_this_thread.in_timer || !fp_thread_in_function(t)) {
+    if (t == NULL || fp_this_thread->in_timer || !fp_thread_in_function(t)) {
         return; /* a return without a call reads no clock */
     }
     if (read_timer(r, &now) < 0 || (t = fp_recorder_here(r)) == NULL) {
@@ -484,7 +497,7 @@ fp_recorder_leave_timed(fp_recorder *r, fp_key key)
 int
 fp_recorder_guard_timer(fp_recorder *r, const char *what, int whole)
 {
-    if (fp_this_thread.in_timer || (whole && r->busy_timer)) {
+    if (fp_this_thread->in_timer || (whole && r->busy_timer)) {
         PyErr_Format(PyExc_RuntimeError,
                      "%s() called from inside the profiler's timer: "
                      "a timer may only return the time",

@@ -111,10 +111,11 @@ typedef struct fp_recorder {
         struct {
             uint8_t lingering;
             uint8_t sync;
-            uint8_t tracing; /* a window of the trace is open */
-            uint8_t gpu_on;  /* launches are attributed to this recorder */
+            uint8_t tracing;  /* a window of the trace is open */
+            uint8_t gpu_on;   /* launches are attributed to this recorder */
+            uint8_t nvtx_out; /* as in the state, or out of date: on */
         };
-        uint32_t section_extras;
+        uint64_t section_extras;
     };
     uint8_t parked; /* that section is closed, but its entry has not ended */
     uint8_t initialised;
@@ -142,6 +143,7 @@ typedef struct fp_recorder {
     uint64_t sites_off;        /* ... which has switched off so many */
     uint64_t sites_off_most;   /* ... before all were listened to again */
     uint64_t calls_before_off; /* Python calls until then */
+    uint32_t sites_wait;       /* events until one is looked at again */
     uint8_t has_trace;         /* trace_open() was called */
     fp_trace_log trace;        /* see trace_layer.c */
     int64_t trace_origin;      /* ticks; its times are since then */
@@ -186,8 +188,9 @@ fp_recorder_section_thread_slow(fp_recorder *r);
 static inline fp_thread *
 fp_recorder_section_thread(fp_recorder *r)
 {
-    if (FP_LIKELY(fp_this_thread.sections.epoch == r->section_epoch)) {
-        return fp_this_thread.sections.thread;
+    const fp_tls *me = fp_this_thread;
+    if (FP_LIKELY(me->sections.epoch == r->section_epoch)) {
+        return me->sections.thread;
     }
     return fp_recorder_section_thread_slow(r);
 }
@@ -255,8 +258,9 @@ fp_recorder_leave_external(fp_recorder *r, fp_thread *t, fp_key key);
 static inline fp_thread *
 fp_recorder_at(fp_recorder *r, fp_hook_kind kind, fp_key key)
 {
-    if (FP_LIKELY(fp_this_thread.functions.epoch == r->function_epoch)) {
-        return fp_this_thread.functions.thread;
+    const fp_tls *me = fp_this_thread;
+    if (FP_LIKELY(me->functions.epoch == r->function_epoch)) {
+        return me->functions.thread;
     }
     return fp_recorder_arrive(r, kind, key);
 }
@@ -324,25 +328,26 @@ fp_recorder_leave(fp_recorder *r, fp_key key)
  * Whatever else there is to do is done, for the whole event, by the functions
  * above; the hooks call them last. */
 
-/* The recorder, if its events may take the plain path at all; else NULL. */
-static inline fp_recorder *
-fp_plain_recorder(fp_recorder *r)
+extern const uint64_t fp_epoch_off; /* FP_EPOCH_OFF */
+
+/* Where the epoch stands that a thread must have for the plain path: the
+ * recorder's, if its events may take that at all. */
+static inline const uint64_t *
+fp_plain_epoch(const fp_recorder *r)
 {
     return r->timer == NULL && r->clock.kind == FP_CLOCK_COUNTER &&
                    (r->gpu_external | r->tracing) == 0
-               ? r
-               : NULL;
+               ? &r->function_epoch
+               : &fp_epoch_off;
 }
 
 /* NULL: not this path. */
 static inline fp_thread *
-fp_plain_thread(const fp_recorder *plain)
+fp_plain_thread(const uint64_t *epoch)
 {
-    if (FP_UNLIKELY(plain == NULL ||
-                    fp_this_thread.functions.epoch != plain->function_epoch)) {
-        return NULL;
-    }
-    return fp_this_thread.functions.thread;
+    const fp_tls *me = fp_this_thread;
+    return FP_LIKELY(me->functions.epoch == *epoch) ? me->functions.thread
+                                                    : NULL;
 }
 
 /* 1: done; 0: nothing was done. */
@@ -502,7 +507,7 @@ fp_setprofile_start(fp_recorder *r);
 void
 fp_setprofile_stop(fp_recorder *r);
 
-/* What fp_plain_recorder answers has changed. */
+/* What fp_plain_epoch answers has changed. */
 void
 fp_monitoring_replan(fp_recorder *r);
 

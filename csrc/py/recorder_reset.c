@@ -16,6 +16,7 @@ unmute(fp_recorder *r)
     }
     r->any_muted = r->leaves_out_sites = 0;
     r->sites_off = r->sites_off_most = r->calls_before_off = 0;
+    r->sites_wait = 0;
     if (r->functions_on && !r->unhooked &&
         r->backend == FP_BACKEND_MONITORING) {
         fp_monitoring_rearm(r);

@@ -291,11 +291,10 @@ section_close(fp_section_object *s, unsigned flags)
 
 /* Is all there is to do to read the clock, in this thread's known record? */
 static inline int
-is_plain(const fp_recorder *r, const fp_section_object *s)
+is_plain(const fp_recorder *r, const fp_section_object *s, const fp_tls *me)
 {
-    return FP_LIKELY(s->plain &&
-                     (r->section_extras | s->state->nvtx_out) == 0 &&
-                     fp_this_thread.sections.epoch == r->section_epoch);
+    return FP_LIKELY(s->plain && r->section_extras == 0 &&
+                     me->sections.epoch == r->section_epoch);
 }
 
 PyObject *
@@ -304,8 +303,9 @@ fp_section_enter(PyObject *self, PyObject *Py_UNUSED(ignored))
     fp_section_object *s = (fp_section_object *)self;
     fp_recorder *r = s->state->section_owner;
     if (r != NULL) {
-        if (!is_plain(r, s) ||
-            !fp_thread_plain_open(fp_this_thread.sections.thread, s->id,
+        const fp_tls *me = fp_this_thread;
+        if (!is_plain(r, s, me) ||
+            !fp_thread_plain_open(me->sections.thread, s->id,
                                   (fp_phase)s->phase, fp_compat_context(),
                                   &r->clock)) {
             section_open(s);
@@ -320,9 +320,10 @@ fp_section_exit(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
     fp_section_object *s = (fp_section_object *)self;
     fp_recorder *r = s->state->section_owner;
     if (r != NULL) {
+        const fp_tls *me = fp_this_thread;
         int error = nargs > 0 && args[0] != Py_None;
-        if (!is_plain(r, s) ||
-            !fp_thread_plain_close(fp_this_thread.sections.thread, s->id,
+        if (!is_plain(r, s, me) ||
+            !fp_thread_plain_close(me->sections.thread, s->id,
                                    fp_compat_context(), error, &r->clock)) {
             section_close(s, error ? FP_EXIT_ERROR : 0);
         }

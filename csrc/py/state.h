@@ -1,8 +1,10 @@
-/* state: what hangs on the module, and the one thread-local. */
+/* state: what hangs on the module. */
 #ifndef FP_PY_STATE_H
 #define FP_PY_STATE_H
 
 #include "py/pycompat.h" /* Python.h goes first */
+
+#include "py/this_thread.h"
 
 #include "core/thread.h"
 
@@ -47,33 +49,6 @@ typedef struct fp_state {
     pthread_key_t thread_key; /* see thread_life.h */
     int have_thread_key;
 } fp_state;
-
-/* No layer has this epoch, so a thread's slot never matches a layer that is
- * off. */
-#define FP_EPOCH_OFF UINT64_MAX
-
-typedef struct fp_slot {
-    uint64_t epoch;
-    fp_thread
-        *thread; /* borrowed from the recorder; valid iff epoch matches */
-} fp_slot;
-
-/* What this thread knows about itself.  Nothing in it is owned, so nothing has
- * to be torn down when a thread ends: a slot whose epoch is not the layer's is
- * never followed. */
-typedef struct fp_tls {
-    fp_slot functions;
-    fp_slot sections;
-    unsigned in_timer;      /* nested calls of an external timer */
-    unsigned exporting;     /* exports of this thread that are under way */
-    PyObject *pending_code; /* never followed; see hook_monitoring.c */
-    long pending_offset;
-    fp_key pending_key;
-    struct fp_lane *lane; /* its lane to the GPU collector; lives as long */
-    struct fp_nvtx_thread *nvtx; /* see nvtx_thread.h; NULL: none yet */
-} fp_tls;
-
-extern _Thread_local fp_tls fp_this_thread;
 
 /* Never given twice in this process: like the thread-locals it guards, it
  * outlives a module that is imported anew. */

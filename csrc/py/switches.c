@@ -231,6 +231,7 @@ fp_recorder_start_sections(fp_recorder *r)
     r->sections_on = 1;
     fp_gpu_layer_epochs(r);
     st->section_owner = r;
+    r->nvtx_out = st->nvtx_out;
     fp_gc_hook_start(r);
     return 0;
 }

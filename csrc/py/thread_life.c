@@ -14,8 +14,11 @@ thread_ended(void *arg)
     fp_life *life = arg;
     /* Destructors that run after this one may run Python code in this thread;
      * it then gets a record of its own. */
-    fp_this_thread.functions.epoch = 0;
-    fp_this_thread.sections.epoch = 0;
+    fp_tls *me = fp_tls_if_any();
+    if (me != NULL) {
+        me->functions.epoch = 0;
+        me->sections.epoch = 0;
+    }
     atomic_store(&life->ended, 1);
     fp_life_release(life);
 }

@@ -102,6 +102,32 @@ FP_TEST(pairs_forget_what_was_no_step_and_keep_the_last_ones)
     CHECK_UINT(m.bytes, 0);
 }
 
+FP_TEST(pairs_a_forgotten_block_takes_no_place_of_a_kept_one)
+{
+    fake_memory m = {0};
+    fp_alloc a = fake_alloc(&m);
+    int64_t now = 0;
+    fp_thread *t = fp_thread_create(&a, kit_wide, now);
+    CHECK(t != NULL);
+    CHECK_INT(fp_thread_start_steps(t, SKIP, now), FP_OK);
+    for (int i = 0; i <= FP_PAIRS_BLOCKS; i++) {
+        for (int k = 0; k < 6; k++) {
+            step(t, &now, 10);
+        }
+        begin(t, now);
+        step(t, &now, 10);
+        step(t, &now, 1000 + i);
+        end(t, i < FP_PAIRS_BLOCKS, now);
+    }
+    const fp_pairs *p = t->split->pairs;
+    CHECK_UINT(p->blocks, FP_PAIRS_BLOCKS);
+    for (int i = 0; i < FP_PAIRS_BLOCKS; i++) {
+        CHECK_INT(p->block[i].plain[0].ticks, 1000 + i);
+    }
+    fp_thread_destroy(t);
+    CHECK_UINT(m.bytes, 0);
+}
+
 FP_TEST(pairs_f36_without_memory_every_step_is_measured)
 {
     fake_memory m = {0};

@@ -214,6 +214,31 @@ def test_checkpoints_through_safetensors(tmp_path, monkeypatch, raises) -> None:
     assert tensors.load_file(tmp_path / "a.safetensors").keys() == model.state_dict().keys()
 
 
+def test_a_save_through_safetensors_that_is_interrupted_ends_at_the_next_one(tmp_path) -> None:
+    tensors = pytest.importorskip("safetensors.torch")
+    truth = Truth()
+    model, optimizer = made(truth)
+    name = next(n for n in ("_flatten_as_ptr", "_flatten") if hasattr(tensors, n))
+    with attach() as loop:
+        fit(truth, model, optimizer, loader(Items(truth, 4)))
+        hooked = getattr(tensors, name)
+
+        def interrupted(*args, **kwargs):
+            hooked(*args, **kwargs)
+            raise KeyboardInterrupt
+
+        setattr(tensors, name, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            tensors.save_file(model.state_dict(), tmp_path / "a.safetensors")
+        setattr(tensors, name, hooked)
+        tensors.save_file(model.state_dict(), tmp_path / "a.safetensors")
+        fit(truth, model, optimizer, loader(Items(truth, 4)))
+    report = loop.report()
+    assert {row.name for row in report.in_phase("checkpoint").sections} == {"checkpoint"}
+    assert report.in_phase("checkpoint").section("checkpoint").count == 2
+    assert report.steps.count == 4
+
+
 def test_a_step_that_calls_its_hooked_base_is_one_step() -> None:
     truth = Truth()
     model, optimizer = made(truth, optimizer=0.001)

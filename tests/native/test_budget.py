@@ -424,6 +424,60 @@ def test_a_place_that_is_switched_off_again_is_one_place() -> None:
     assert sites_off(40) <= sites_off(0) + 5  # of the loop itself
 
 
+def test_what_another_tool_has_switched_off_stays_off_when_the_hook_was_out() -> None:
+    def other() -> None:
+        pass
+
+    seen = []
+
+    def on_start(code: object, offset: int) -> object:
+        seen.append(code)
+        return monitoring.DISABLE
+
+    monitoring = sys.monitoring
+    monitoring.use_tool_id(1, "another")
+    monitoring.register_callback(1, monitoring.events.PY_START, on_start)
+    monitoring.set_events(1, monitoring.events.PY_START)
+    recorder = Recorder(backend="monitoring", max_overhead=0.0001)
+    over_budget(recorder, 40)
+    other()
+    for _ in range(5):
+        recorder.pause_functions(unhook=True)
+        recorder.rehook()
+        recorder.resume_functions()
+        other()
+    monitoring.set_events(1, 0)
+    monitoring.free_tool_id(1)
+    recorder.disable()
+    recorder.stop_sections()
+    snapshot = take_snapshot(recorder)
+    assert snapshot.counters["call_sites_off"]
+    assert counts(snapshot, "other") == (6, 0)
+    assert seen.count(other.__code__) == 1
+
+
+def test_looking_for_an_open_c_call_is_bounded() -> None:
+    """A place whose caller has one is asked about again at each call."""
+
+    def deep(depth: int, calls: int) -> None:
+        if depth == 200:
+            sorted([1], key=lambda _: deep(depth - 1, calls) or 1)
+        elif depth:
+            deep(depth - 1, calls)
+        for _ in range(calls if depth == 0 else 0):
+            trivial()
+
+    recorder = Recorder(backend="monitoring", max_overhead=0.0001)
+    over_budget(recorder, 40)
+    before = recorder.budget_visits
+    deep(200, 10_000)
+    visits = recorder.budget_visits - before
+    recorder.disable()
+    recorder.stop_sections()
+    assert take_snapshot(recorder).counters["call_sites_off"]
+    assert 200 <= visits < 40_000
+
+
 def test_a_place_whose_c_function_goes_on_is_not_switched_off() -> None:
     """The end of that call would be switched off with it."""
     turns: list[queue.SimpleQueue[int]] = [queue.SimpleQueue(), queue.SimpleQueue()]

@@ -91,7 +91,7 @@ def test_a_slow_read_is_found_in_its_section_and_function(backend: str, slow: in
 def test_more_calls_than_usual_are_counted(backend: str) -> None:
     def step(i: int) -> None:
         with profile_section("forward"):
-            compute(20_000 if i == 15 else 20)
+            compute(20_000 if i == 15 else 100)
 
     report = recorded(step, backend=backend)
     check_sums(report.snapshot)

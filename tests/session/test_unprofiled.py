@@ -179,25 +179,53 @@ def test_what_blocks_took_is_stated_and_is_no_part_of_a_step() -> None:
         assert after.steps.unprofiled.own_ms == pytest.approx(before.steps.unprofiled.own_ms)
 
 
+class Recorder:
+    """Begins every block that it is asked for."""
+
+    planned = 0
+    ended = 0
+
+    def plan_unprofiled(self, step: int, /) -> None:
+        self.planned = step
+
+    def begin_unprofiled(self) -> bool:
+        return True
+
+    def end_unprofiled(self, valid: bool, /) -> None:
+        self.ended += 1
+
+    def rehook(self) -> None:
+        pass
+
+    def resume_functions(self) -> None:
+        pass
+
+
+def test_a_block_that_cannot_be_costs_no_step() -> None:
+    """The recorder takes the step that a block is planned for out of the measured ones."""
+    recorder = Recorder()
+    asked = []
+
+    def hindered(first: int, last: int) -> bool:
+        asked.append((first, last))
+        return len(asked) <= 3
+
+    taken = UnprofiledSteps(recorder, lambda: True, hindered)
+    taken.begin(3)
+    plans = []
+    for count in range(1000):
+        if count == recorder.planned:
+            break
+        plans += [recorder.planned] if recorder.planned not in plans else []
+        if count >= taken.next_step():
+            taken.at_step(count)
+    assert [first for first, _ in asked[:3]] == plans[:3]
+    assert recorder.ended == 0
+    taken.at_step(recorder.planned)
+    assert taken.next_step() == recorder.planned + BLOCK
+
+
 def test_a_block_is_paid_for_by_the_steps_before_it() -> None:
-    class Recorder:
-        planned = 0
-
-        def plan_unprofiled(self, step: int, /) -> None:
-            self.planned = step
-
-        def begin_unprofiled(self) -> bool:
-            return True
-
-        def end_unprofiled(self, valid: bool, /) -> None:
-            pass
-
-        def rehook(self) -> None:
-            pass
-
-        def resume_functions(self) -> None:
-            pass
-
     recorder = Recorder()
     taken = UnprofiledSteps(recorder, lambda: True, lambda first, last: False)
     taken.begin(3)

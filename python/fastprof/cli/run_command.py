@@ -257,6 +257,8 @@ def _run_all(target: Target, paths: Sequence[str], profiler: Profiler, begun: _B
     # A program with a Profiler of its own must run as it does without us.
     run = run_of(profiler)
     run.gives_way = True
+    # What called the program is the command, which is no part of it.
+    run.is_called = False
     # Nearly all contexts of a run are of imports.  With --functions each call is counted.
     run.folds_imports = not begun.options.functions
 

@@ -128,6 +128,8 @@ class Run:
         self.started_at = ""
         #: True for the run of FASTPROF=1, which makes way for one the program starts.
         self.gives_way = False
+        #: What was called before the start, and goes on, is the caller of what follows.
+        self.is_called = True
         #: Count what libraries call while they are imported per module: see export_imports.h.
         self.folds_imports = False
         #: The trainer whose hooks record into this run, if one does; stands in the report.
@@ -185,7 +187,7 @@ class Run:
         recorder.set_loader(NO_LOADER)
         if options.functions is not False:
             try:
-                recorder.enable()
+                recorder.enable(callers=self.is_called)
                 self._recording_functions = True
             except Exception as error:  # BusyError, or no memory
                 if options.functions is True:

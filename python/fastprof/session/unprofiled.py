@@ -64,6 +64,7 @@ class UnprofiledSteps:
         self._hindered = hindered
         self._drawn = 1
         self._due = sys.maxsize  # a block begins or ends after so many steps
+        self._asked = True  # whether it can be in the steps it is planned for
         self._open = False
         self._valid = True
         #: What taking the hook out and putting it back took so far.
@@ -78,7 +79,7 @@ class UnprofiledSteps:
 
     def next_step(self) -> int:
         """Return the step count at which :meth:`at_step` is due next."""
-        return self._due
+        return self._due if self._asked else self._due - 1
 
     def at_step(self, count: int) -> None:
         """Step number ``count`` begins.
@@ -87,6 +88,10 @@ class UnprofiledSteps:
             BusyError: another profiler has taken the hook.
         """
         if count < self._due:
+            if not self._asked and count == self._due - 1:
+                self._asked = True
+                if self._hindered(self._due, self._due + BLOCK):
+                    self._plan(count)  # before the recorder takes that step apart
             return
         began = time.perf_counter_ns()
         if self._open:
@@ -120,7 +125,7 @@ class UnprofiledSteps:
 
     def _plan(self, count: int) -> None:
         if not self._wanted():
-            self._due = sys.maxsize
+            self._due, self._asked = sys.maxsize, True
             self._recorder.plan_unprofiled(0)
             return
         now = time.perf_counter_ns()
@@ -130,6 +135,7 @@ class UnprofiledSteps:
         self._paid_ns = self.cost_ns
         pays = round(cost_ns / _MAX_COST * steps / elapsed_ns) if elapsed_ns else 0
         self._due = count + max(0, pays - _LEAST) + self._draw()
+        self._asked = False
         self._recorder.plan_unprofiled(self._due)
 
     def _draw(self) -> int:

@@ -455,7 +455,9 @@ class Hooks:
 
         def prepare(args: Any, kwargs: Any) -> None:
             if self._phases.here() and _is_saved(vars(module)):
-                under_way.append(True)
+                if under_way:  # one that was interrupted before it wrote
+                    ends(args, kwargs, None)
+                under_way[:] = [True]
                 begins(args, kwargs)
 
         def prepared(args: Any, kwargs: Any, result: Any) -> None:

@@ -1,0 +1,59 @@
+#include "py/this_thread.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+static const fp_tls nobody;
+
+_Thread_local const fp_tls *fp_this_thread = &nobody;
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static pthread_key_t key;
+static int have_key;
+
+/* Without the GIL. */
+static void
+thread_ended(void *arg)
+{
+    fp_tls *me = arg;
+    /* Other destructors of this round still write to it. */
+    if (!me->ending && pthread_setspecific(key, me) == 0) {
+        me->ending = 1;
+        return;
+    }
+    /* Those of later rounds may run Python code: for that there will be a new one. */
+    fp_this_thread = &nobody;
+    free(me);
+}
+
+static void
+make_key(void)
+{
+    have_key = pthread_key_create(&key, thread_ended) == 0;
+}
+
+fp_tls *
+fp_tls_if_any(void)
+{
+    return fp_this_thread != &nobody ? (fp_tls *)fp_this_thread : NULL;
+}
+
+fp_tls *
+fp_tls_own(void)
+{
+    if (fp_this_thread == &nobody) {
+        (void)pthread_once(&once, make_key);
+        /* Not Python's allocator: freed without the GIL. */
+        fp_tls *me = calloc(1, sizeof(*me));
+        if (me == NULL) {
+            return NULL;
+        }
+        /* Without a key it stays when its thread ends. */
+        if (have_key && pthread_setspecific(key, me) != 0) {
+            free(me);
+            return NULL;
+        }
+        fp_this_thread = me;
+    }
+    return (fp_tls *)fp_this_thread;
+}
