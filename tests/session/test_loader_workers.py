@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 import weakref
+from collections.abc import Iterator
 from pathlib import Path
 
 import fastprof
@@ -323,6 +324,20 @@ def test_an_exception_in_a_worker_reaches_the_loop() -> None:
     assert prof.steps == 4
 
 
+@pytest.fixture
+def no_sigchld() -> Iterator[None]:
+    """torch's handler raises wherever the training process is when the signal comes.
+
+    Without it the loader finds the death when it waits for a batch, which takes 5 s.
+    """
+    data._utils.signal_handling._set_SIGCHLD_handler()
+    handler = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    yield
+    gc.collect()  # the workers' iterators, which torch watches
+    signal.signal(signal.SIGCHLD, handler)
+
+
+@pytest.mark.usefixtures("no_sigchld")
 def test_f20_a_killed_worker_is_counted_and_hangs_nothing() -> None:
     loader = loader_of(Sleepy(dies_at=9), 2)
     with profiler(worker_functions=True) as prof:
@@ -333,6 +348,7 @@ def test_f20_a_killed_worker_is_counted_and_hangs_nothing() -> None:
     assert any("that died: 1" in note for note in prof.report().notes)
 
 
+@pytest.mark.usefixtures("no_sigchld")
 def test_f20_a_worker_that_died_is_found_at_the_end_of_the_run() -> None:
     loader = loader_of(Sleepy(dies_at=9), 2)
     with profiler() as prof:
