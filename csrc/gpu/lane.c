@@ -174,9 +174,6 @@ fp_lanes_quiesce(fp_lanes *all, const fp_lane *self)
     if (all->barrier) {
         (void)membarrier(MEMBARRIER);
     }
-    else {
-        atomic_thread_fence(memory_order_seq_cst);
-    }
     for (fp_lane *lane = atomic_load(&all->first); lane != NULL;
          lane = lane->next) {
         while (lane != self && atomic_load(&lane->busy)) {

@@ -119,12 +119,12 @@ fp_lanes_sweep(fp_lanes *all);
 static inline void
 fp_lane_enter(fp_lane *lane)
 {
-    atomic_store_explicit(&lane->busy, 1, memory_order_relaxed);
     if (FP_LIKELY(lane->all->barrier)) {
+        atomic_store_explicit(&lane->busy, 1, memory_order_relaxed);
         atomic_signal_fence(memory_order_seq_cst);
     }
     else {
-        atomic_thread_fence(memory_order_seq_cst);
+        atomic_store(&lane->busy, 1);
     }
 }
 
