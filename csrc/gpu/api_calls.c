@@ -238,17 +238,5 @@ const fp_api_call fp_api_calls[] = {RUNTIME_CALLS(RUNTIME_ROW)
 const uint32_t fp_api_call_count =
     sizeof(fp_api_calls) / sizeof(fp_api_calls[0]);
 
-static const uint8_t runtime_class[] = {RUNTIME_CALLS(CLASS)};
-static const uint8_t driver_class[] = {DRIVER_CALLS(CLASS)};
-
-fp_api_class
-fp_api_class_of(int domain, uint32_t cbid)
-{
-    if (domain == FP_CUPTI_DOMAIN_RUNTIME && cbid < sizeof(runtime_class)) {
-        return (fp_api_class)runtime_class[cbid];
-    }
-    if (domain == FP_CUPTI_DOMAIN_DRIVER && cbid < sizeof(driver_class)) {
-        return (fp_api_class)driver_class[cbid];
-    }
-    return FP_API_NONE;
-}
+const uint8_t fp_api_runtime_class[FP_API_CALLS] = {RUNTIME_CALLS(CLASS)};
+const uint8_t fp_api_driver_class[FP_API_CALLS] = {DRIVER_CALLS(CLASS)};

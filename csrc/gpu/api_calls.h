@@ -4,6 +4,7 @@
 #define FP_GPU_API_CALLS_H
 
 #include "core/base.h"
+#include "gpu/cupti_abi.h"
 
 typedef enum fp_api_class {
     FP_API_NONE,      /* of no interest */
@@ -24,8 +25,29 @@ typedef struct fp_api_call {
 extern const fp_api_call fp_api_calls[];
 extern const uint32_t fp_api_call_count;
 
+/* More than any number of a call. */
+enum { FP_API_CALLS = 1024 };
+
+extern const uint8_t fp_api_runtime_class[FP_API_CALLS];
+extern const uint8_t fp_api_driver_class[FP_API_CALLS];
+
 /* FP_API_NONE for what is not in the table.  Any thread, constant time. */
-fp_api_class
-fp_api_class_of(int domain, uint32_t cbid);
+static inline fp_api_class
+fp_api_class_of(int domain, uint32_t cbid)
+{
+    if (cbid >= FP_API_CALLS || (domain != FP_CUPTI_DOMAIN_DRIVER &&
+                                 domain != FP_CUPTI_DOMAIN_RUNTIME)) {
+        return FP_API_NONE;
+    }
+    return (fp_api_class)(domain == FP_CUPTI_DOMAIN_DRIVER
+                              ? fp_api_driver_class[cbid]
+                              : fp_api_runtime_class[cbid]);
+}
+
+static inline int
+fp_api_waits(fp_api_class what)
+{
+    return what == FP_API_SYNC || what == FP_API_COPY_SYNC;
+}
 
 #endif

@@ -16,7 +16,7 @@
 #include <stdatomic.h>
 
 enum {
-    FP_BUFFERS = 256, /* since CUDA 13 each thread that launches holds one */
+    FP_BUFFERS = 512, /* since CUDA 13 each thread that launches holds one */
     /* Some 550 launches.  One that is not full comes back with a flush only if
      * nothing in it is under way, which on a busy device is never. */
     FP_BUFFER_BYTES = 1 << 17,

@@ -60,8 +60,11 @@ write_launch(fp_gpu *g, fp_lane *lane, const fp_thread *self, int domain,
              uint32_t corr, int is_graph)
 {
     if (corr == lane->last_call) {
-        return; /* the driver's call inside the runtime's */
+        /* The driver's call inside the runtime's. */
+        lane->driver_inside |= is_graph == lane->call_is_graph;
+        return;
     }
+    lane->driver_inside = 0;
     lane->last_call = corr;
     lane->called = fp_clock_now(&g->clock);
     lane->caller = self != NULL ? (uint32_t)self->serial : 0;
@@ -79,8 +82,25 @@ write_launch(fp_gpu *g, fp_lane *lane, const fp_thread *self, int domain,
           });
 }
 
-/* For the trace: how long the call took. */
+/* The runtime's call is over: was the driver's inside? */
 static void
+learn(fp_gpu *g, const fp_lane *lane, uint32_t cbid, uint32_t corr)
+{
+    fp_gpu_nested *n = &g->nested[cbid % FP_API_CALLS];
+    if (corr != lane->last_call) {
+        return;
+    }
+    if (!lane->driver_inside) {
+        atomic_store_explicit(&n->alone, 1, memory_order_relaxed);
+        return;
+    }
+    uint32_t so_far = atomic_load_explicit(&n->inside, memory_order_relaxed);
+    atomic_store_explicit(&n->inside, so_far + (so_far < UINT32_MAX),
+                          memory_order_relaxed);
+}
+
+/* For the trace: how long the call took. */
+static FP_COLD void
 write_call(fp_gpu *g, fp_lane *lane, int domain, uint32_t corr)
 {
     if (corr != lane->last_call || domain != lane->call_domain) {
@@ -95,7 +115,7 @@ write_call(fp_gpu *g, fp_lane *lane, int domain, uint32_t corr)
                       .section = lane->call_is_graph});
 }
 
-static int64_t
+static FP_COLD int64_t
 write_sync(fp_gpu *g, fp_lane *lane, const fp_thread *self)
 {
     int64_t now = fp_clock_now(&g->clock);
@@ -127,39 +147,45 @@ forget_calls_of_before(const fp_gpu *g, fp_lane *lane)
     }
 }
 
-static int64_t
-on_api(fp_gpu *g, fp_lane *lane, const fp_thread *self, int domain,
-       fp_api_class what, const fp_cupti_call *call)
+static void
+enter(fp_gpu *g, fp_lane *lane, const fp_thread *self, int domain,
+      fp_api_class what, const fp_cupti_call *call)
 {
-    forget_calls_of_before(g, lane);
-    int waits = what == FP_API_SYNC || what == FP_API_COPY_SYNC;
-    if (call->site == FP_CUPTI_API_ENTER) {
-        if (what != FP_API_SYNC) {
-            write_launch(g, lane, self, domain, call->correlation,
-                         what == FP_API_GRAPH);
-            lane->calls++;
-        }
-        if (waits && lane->sync_depth++ == 0) {
-            lane->sync_since = fp_clock_now(&g->clock);
-        }
+    if (what != FP_API_SYNC) {
+        int is_inside = call->correlation == lane->last_call;
+        write_launch(g, lane, self, domain, call->correlation,
+                     what == FP_API_GRAPH);
+        /* Of a call that was under way when its callback was switched off the
+         * end is not told. */
+        lane->calls = (uint8_t)(is_inside ? lane->calls + 1 : 1);
     }
-    else {
-        int64_t blocked = 0;
-        if (what != FP_API_SYNC && lane->calls != 0) {
-            lane->calls--;
-        }
-        if (waits && lane->sync_depth != 0 && --lane->sync_depth == 0) {
-            blocked = write_sync(g, lane, self);
-        }
-        if (what != FP_API_SYNC && atomic_load(&g->tracing)) {
-            write_call(g, lane, domain, call->correlation);
-        }
-        return blocked;
+    if (fp_api_waits(what) && lane->sync_depth++ == 0) {
+        lane->sync_since = fp_clock_now(&g->clock);
     }
-    return 0;
 }
 
-static void
+static int64_t
+leave(fp_gpu *g, fp_lane *lane, const fp_thread *self, int domain,
+      uint32_t cbid, fp_api_class what, const fp_cupti_call *call)
+{
+    int64_t blocked = 0;
+    int waits = fp_api_waits(what);
+    if (domain == FP_CUPTI_DOMAIN_RUNTIME && !waits) {
+        learn(g, lane, cbid, call->correlation);
+    }
+    if (what != FP_API_SYNC && lane->calls != 0) {
+        lane->calls--;
+    }
+    if (waits && lane->sync_depth != 0 && --lane->sync_depth == 0) {
+        blocked = write_sync(g, lane, self);
+    }
+    if (what != FP_API_SYNC && FP_UNLIKELY(atomic_load(&g->tracing))) {
+        write_call(g, lane, domain, call->correlation);
+    }
+    return blocked;
+}
+
+static FP_COLD void
 on_graph_node(fp_gpu *g, fp_lane *lane, const fp_thread *self, uint32_t cbid,
               const fp_cupti_resource *resource)
 {
@@ -199,5 +225,14 @@ fp_gpu_on_call(fp_gpu *g, fp_lane *lane, const fp_thread *self, int domain,
         return 0;
     }
     fp_api_class what = fp_api_class_of(domain, cbid);
-    return what != FP_API_NONE ? on_api(g, lane, self, domain, what, data) : 0;
+    if (what == FP_API_NONE) {
+        return 0;
+    }
+    const fp_cupti_call *call = data;
+    forget_calls_of_before(g, lane);
+    if (call->site != FP_CUPTI_API_ENTER) {
+        return leave(g, lane, self, domain, cbid, what, call);
+    }
+    enter(g, lane, self, domain, what, call);
+    return 0;
 }

@@ -13,6 +13,7 @@
 #ifndef FP_GPU_COLLECTOR_H
 #define FP_GPU_COLLECTOR_H
 
+#include "gpu/api_calls.h"
 #include "gpu/buffers.h"
 #include "gpu/cupti_lib.h"
 #include "gpu/ledger.h"
@@ -54,6 +55,16 @@ typedef enum fp_gpu_request {
     FP_GPU_FINISH, /* detach and end the thread */
 } fp_gpu_request;
 
+/* The runtime's launching calls as they were seen to call the driver.  Where each
+ * did, the driver's callback tells all, and the runtime's is switched off. */
+typedef struct fp_gpu_nested {
+    _Atomic uint32_t inside; /* calls with the driver's inside */
+    _Atomic int alone;       /* some call had none */
+    int is_off;              /* the thread's */
+} fp_gpu_nested;
+
+enum { FP_GPU_NESTED_ENOUGH = 1000 };
+
 typedef struct fp_gpu {
     fp_alloc alloc;
     fp_cupti cupti;
@@ -68,6 +79,7 @@ typedef struct fp_gpu {
     _Atomic int accept;  /* launches are recorded */
     _Atomic int tracing; /* ... and how long they take */
     _Atomic int tier;
+    fp_gpu_nested nested[FP_API_CALLS];
     _Atomic uint64_t recording;   /* counts them */
     _Atomic uint32_t attachments; /* to CUPTI: counts them */
     int wake[2]; /* pipe; a byte in it: there is something to do */

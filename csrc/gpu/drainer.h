@@ -62,6 +62,10 @@ fp_drainer_watch_clock(fp_gpu *g);
 
 /* ---- drainer_attach.c ---- */
 
+/* The runtime's callbacks that tell what the driver's do are switched off. */
+void
+fp_drainer_thin_out(fp_gpu *g);
+
 /* A recording begins or goes on; g->attached, or g->found says why not. */
 void
 fp_drainer_attach(fp_gpu *g);

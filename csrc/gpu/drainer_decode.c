@@ -215,5 +215,6 @@ fp_drainer_end_period(fp_gpu *g)
         fp_ledger_idle(&g->ledger, until);
     }
     pthread_mutex_unlock(&g->lock);
+    fp_drainer_thin_out(g);
     g->next_flush = fp_drainer_monotonic_ns() + g->options.period_ns;
 }

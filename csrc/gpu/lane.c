@@ -1,11 +1,35 @@
+#define _GNU_SOURCE /* syscall */
+
 #include "gpu/lane.h"
 
 #include <sched.h>
+
+#ifdef __linux__
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+/* linux/membarrier.h, which old systems lack. */
+enum { MEMBARRIER = 1 << 3, MEMBARRIER_REGISTER = 1 << 4 };
+
+/* 0: done. */
+static int
+membarrier(int what)
+{
+#ifdef SYS_membarrier
+    return (int)syscall(SYS_membarrier, what, 0, 0);
+#else
+    (void)what;
+    return -1;
+#endif
+}
 
 void
 fp_lanes_init(fp_lanes *all, const fp_alloc *a)
 {
     *all = (fp_lanes){.alloc = *a};
+    all->barrier =
+        membarrier(MEMBARRIER_REGISTER) == 0 && membarrier(MEMBARRIER) == 0;
 }
 
 static fp_chunk *
@@ -147,6 +171,9 @@ fp_lanes_sweep(fp_lanes *all)
 void
 fp_lanes_quiesce(fp_lanes *all, const fp_lane *self)
 {
+    if (all->barrier) {
+        (void)membarrier(MEMBARRIER);
+    }
     for (fp_lane *lane = atomic_load(&all->first); lane != NULL;
          lane = lane->next) {
         while (lane != self && atomic_load(&lane->busy)) {

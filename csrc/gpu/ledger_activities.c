@@ -46,6 +46,12 @@ hit(fp_ledger *l, fp_launch *e, const activity *a)
         site.via = captured;
     }
     fp_sums_activity(&l->sums, &site, a->what, a->ns, a->bytes);
+    int is_kernel = a->what >= 0 || a->what == FP_WHAT_KERNEL;
+    if (is_kernel && !l->external && !(e->flags & FP_LAUNCH_GRAPH)) {
+        /* A launch of one kernel has no other activity.  What is kept for longer
+         * costs the thread the time in which CUPTI's buffers run out. */
+        fp_launches_remove(&l->launches, e);
+    }
 }
 
 static void

@@ -1,5 +1,7 @@
 #include "gpu/timeline.h"
 
+#include "gpu/timeline_order.h"
+
 #include <string.h>
 
 enum {
@@ -7,6 +9,9 @@ enum {
     /* Streams run side by side, so neighbours come in swapped.  Further than
      * this it is another buffer's turn: the merge sort's work. */
     MOVES = 16,
+    /* What is out of order is sorted when it is so much: all of it at once, at
+     * the end of a period, would keep the thread from CUPTI's buffers. */
+    BATCH = 1 << 14,
 };
 
 void
@@ -26,86 +31,19 @@ fp_timeline_fini(fp_timeline *t)
     fp_alloc_give(&t->alloc, t->event, t->event_capacity, sizeof(*t->event));
     t->interval = NULL;
     t->event = NULL;
-    t->intervals = t->interval_capacity = 0;
+    t->intervals = t->interval_capacity = t->ordered = 0;
     t->events = t->event_capacity = 0;
-}
-
-/* ---- order ---- */
-
-/* Where the ascending run that begins at [i] ends. */
-static uint32_t
-run_end(const fp_interval *v, uint32_t i, uint32_t n)
-{
-    for (i++; i < n && v[i - 1].start <= v[i].start; i++) {
-    }
-    return i;
-}
-
-static void
-merge(const fp_interval *a, const fp_interval *a_end, const fp_interval *b,
-      const fp_interval *b_end, fp_interval *to)
-{
-    while (a < a_end && b < b_end) {
-        *to++ = b->start < a->start ? *b++ : *a++;
-    }
-    memcpy(to, a, (size_t)(a_end - a) * sizeof(*a));
-    memcpy(to + (a_end - a), b, (size_t)(b_end - b) * sizeof(*b));
-}
-
-/* Each two neighbouring runs become one; returns how many are left. */
-static uint32_t
-merge_runs(const fp_interval *from, fp_interval *to, uint32_t n)
-{
-    uint32_t runs = 0;
-    for (uint32_t i = 0, middle, end; i < n; i = end, runs++) {
-        middle = run_end(from, i, n);
-        end = middle < n ? run_end(from, middle, n) : n;
-        merge(from + i, from + middle, from + middle, from + end, to + i);
-    }
-    return runs;
-}
-
-/* Shell's sort, with Ciura's distances and on by 9/4: it needs no memory. */
-static void
-sort_in_place(fp_interval *v, uint32_t n)
-{
-    static const uint32_t gaps[] = {
-        1045268, 464564, 206473, 91766, 40785, 18127, 8056, 3581, 1591,
-        707,     301,    132,    57,    23,    10,    4,    1};
-    for (size_t g = 0; g < sizeof(gaps) / sizeof(gaps[0]); g++) {
-        uint32_t gap = gaps[g];
-        for (uint32_t i = gap; i < n; i++) {
-            fp_interval x = v[i];
-            uint32_t k = i;
-            for (; k >= gap && v[k - gap].start > x.start; k -= gap) {
-                v[k] = v[k - gap];
-            }
-            v[k] = x;
-        }
-    }
 }
 
 static void
 sort_intervals(fp_timeline *t)
 {
-    if (!t->unordered) {
-        return;
+    if (t->ordered < t->intervals &&
+        fp_intervals_sort_last(&t->alloc, t->interval, t->ordered,
+                               t->intervals) != 0) {
+        fp_intervals_sort_in_place(t->interval, t->intervals);
     }
-    uint32_t n = t->intervals;
-    size_t size_bytes = n * sizeof(fp_interval);
-    fp_interval *spare = t->alloc.take(t->alloc.ctx, size_bytes);
-    if (spare == NULL) {
-        sort_in_place(t->interval, n);
-    }
-    else {
-        uint32_t runs;
-        do {
-            merge_runs(t->interval, spare, n);
-            runs = merge_runs(spare, t->interval, n);
-        } while (runs > 1);
-        t->alloc.give(t->alloc.ctx, spare, size_bytes);
-    }
-    t->unordered = 0;
+    t->ordered = t->intervals;
 }
 
 /* ---- the sweep ---- */
@@ -251,6 +189,7 @@ sweep_to(fp_timeline *t, int64_t to, int recorded)
     memcpy(t->busy_until, s.busy_until, sizeof(s.busy_until));
     t->folded = to;
     t->intervals -= i;
+    t->ordered = t->intervals;
     t->events -= e;
     if (i != 0) {
         memmove(t->interval, t->interval + i,
@@ -323,23 +262,35 @@ event_room(fp_timeline *t)
     return t->events < t->event_capacity ? 0 : -1;
 }
 
+/* Without memory for it they wait for the next one, or for the fold. */
+static FP_COLD void
+sort_batch(fp_timeline *t)
+{
+    if (fp_intervals_sort_last(&t->alloc, t->interval, t->ordered,
+                               t->intervals) == 0) {
+        t->ordered = t->intervals;
+    }
+}
+
 /* From the back into place, if that is near. */
 static inline void
 insert(fp_timeline *t, fp_interval x)
 {
     fp_interval *v = t->interval;
     uint32_t i = t->intervals++;
-    if (i > 0 && v[i - 1].start > x.start) {
-        if (i > MOVES && v[i - MOVES].start > x.start) {
-            t->unordered = 1;
+    if (FP_UNLIKELY(t->ordered < i) ||
+        (i > MOVES && v[i - MOVES].start > x.start)) {
+        v[i] = x;
+        if ((i - t->ordered) % BATCH == BATCH - 1) {
+            sort_batch(t);
         }
-        else {
-            for (; i > 0 && v[i - 1].start > x.start; i--) {
-                v[i] = v[i - 1];
-            }
-        }
+        return;
+    }
+    for (; i > 0 && v[i - 1].start > x.start; i--) {
+        v[i] = v[i - 1];
     }
     v[i] = x;
+    t->ordered = t->intervals;
 }
 
 void

@@ -69,7 +69,7 @@ typedef struct fp_timeline {
     fp_interval *interval; /* owned */
     uint32_t intervals;
     uint32_t interval_capacity;
-    uint8_t unordered;    /* interval[] does not ascend by start */
+    uint32_t ordered;     /* so many of the first ascend by start */
     fp_host_event *event; /* owned; ascending */
     uint32_t events;
     uint32_t event_capacity;

@@ -1,4 +1,5 @@
 #include "gpu/collector.h"
+#include "gpu/drainer.h"
 #include "gpu_kit.h"
 #include "thread_kit.h"
 
@@ -126,6 +127,66 @@ FP_TEST(gpu_calls_a_launch_is_told_once_with_its_place_and_time)
     atomic_fetch_add(&s.g->attachments, 1);
     CHECK_INT(runtime(&s, LAUNCH, FP_CUPTI_API_ENTER, 0), 0);
     CHECK_UINT(next(&s).corr, 0);
+    tear_down(&s);
+}
+
+static uint32_t switched_off[8], switched;
+
+static int
+enable_callback(uint32_t on, void *subscriber, int domain, uint32_t cbid)
+{
+    (void)subscriber;
+    CHECK_UINT(on, 0);
+    CHECK_INT(domain, FP_CUPTI_DOMAIN_RUNTIME);
+    switched_off[switched++ % 8] = cbid;
+    return FP_CUPTI_SUCCESS;
+}
+
+static void
+launch_through(setting *s, uint32_t runtime_cbid, uint32_t driver_cbid,
+               uint32_t corr)
+{
+    runtime(s, runtime_cbid, FP_CUPTI_API_ENTER, corr);
+    if (driver_cbid != 0) {
+        driver(s, driver_cbid, FP_CUPTI_API_ENTER, corr);
+        driver(s, driver_cbid, FP_CUPTI_API_EXIT, corr);
+    }
+    runtime(s, runtime_cbid, FP_CUPTI_API_EXIT, corr);
+}
+
+FP_TEST(gpu_calls_of_the_runtime_are_given_up_where_the_driver_tells_each)
+{
+    enum { OTHER_LAUNCH = 430, OTHER_GRAPH = 312, DRIVER_GRAPH = 514 };
+    setting s;
+    set_up(&s);
+    s.g->subscriber = s.g;
+    s.g->cupti.enable_callback = enable_callback;
+    uint32_t corr = 0;
+    switched = 0;
+    for (int i = 0; i < FP_GPU_NESTED_ENOUGH; i++) {
+        fp_drainer_thin_out(s.g);
+        CHECK_UINT(switched, 0); /* not after so few */
+        launch_through(&s, LAUNCH, DRIVER_LAUNCH, corr++);
+        launch_through(&s, GRAPH, DRIVER_LAUNCH, corr++); /* another class */
+        launch_through(&s, OTHER_GRAPH, DRIVER_GRAPH, corr++);
+        launch_through(&s, MEMCPY, DRIVER_MEMCPY, corr++); /* it waits */
+        /* One of all these that the driver did not tell. */
+        launch_through(&s, OTHER_LAUNCH, i == 700 ? 0 : DRIVER_LAUNCH, corr++);
+    }
+    fp_drainer_thin_out(s.g);
+    fp_drainer_thin_out(s.g); /* once is enough */
+    CHECK_UINT(switched, 2);
+    CHECK_UINT(switched_off[0], LAUNCH);
+    CHECK_UINT(switched_off[1], OTHER_GRAPH);
+    while (fp_lane_read(s.lane) != NULL) {
+    }
+    /* It was switched off within a call, whose end nobody tells. */
+    runtime(&s, LAUNCH, FP_CUPTI_API_ENTER, corr);
+    driver(&s, DRIVER_LAUNCH, FP_CUPTI_API_ENTER, corr + 1);
+    driver(&s, DRIVER_LAUNCH, FP_CUPTI_API_EXIT, corr + 1);
+    CHECK_UINT(s.lane->calls, 0);
+    CHECK_UINT(next(&s).corr, corr);
+    CHECK_UINT(next(&s).corr, corr + 1);
     tear_down(&s);
 }
 

@@ -124,6 +124,48 @@ FP_TEST(gpu_ledger_every_kind_of_record_is_read_where_its_fields_are)
     tear_down(&s);
 }
 
+/* A million launches a second and four seconds' patience would be a table that takes
+ * longer to grow and to age than CUPTI has buffers for. */
+FP_TEST(gpu_ledger_a_kernel_that_came_makes_room_for_other_launches)
+{
+    enum { COUNT = 200000, UNDER_WAY = 1000 };
+    setting s;
+    fp_ledger *l = set_up(&s, 0);
+    for (uint32_t i = 1; i <= COUNT + UNDER_WAY; i++) {
+        if (i <= COUNT) {
+            launch_at(l, i, own(1, 1), i);
+        }
+        if (i > UNDER_WAY) {
+            int64_t at = BASE_NS + i;
+            record(l, kit_kernel(i - UNDER_WAY, at, at + 1, "k"));
+        }
+        CHECK(l->launches.count <= UNDER_WAY);
+    }
+    CHECK_UINT(l->launches.capacity, 4096);
+    CHECK_UINT(l->outstanding, 0);
+    CHECK_UINT(kit_host(&l->sums, own(1, 1))->delays, COUNT);
+    CHECK_INT(kit_activity(&l->sums, own(1, 1), 0)->ns, COUNT);
+    tear_down(&s);
+}
+
+FP_TEST(gpu_ledger_what_may_have_more_activities_keeps_its_launch)
+{
+    setting s;
+    fp_ledger *l = set_up(&s, 0);
+    launch_at(l, 1, own(1, 1), 0);
+    fp_ledger_event(l, &(fp_event){.kind = FP_EVENT_GRAPH_LAUNCH,
+                                   .corr = 2,
+                                   .place = kit_place(1, 2)});
+    for (int64_t at = BASE_NS + 1; at < BASE_NS + 4; at++) {
+        record(l, kit_memcpy(1, at, at + 1, FP_COPY_HTOD, 10));
+        record(l, kit_kernel(2, at, at + 1, "k"));
+    }
+    CHECK_INT(kit_activity(&l->sums, own(1, 1), FP_WHAT_HTOD)->ns, 3);
+    CHECK_INT(kit_activity(&l->sums, own(1, 2), 0)->ns, 3);
+    CHECK_UINT(l->launches.count, 2);
+    tear_down(&s);
+}
+
 FP_TEST(gpu_ledger_copies_are_told_apart_by_direction)
 {
     static const int32_t what[] = {FP_WHAT_COPY, FP_WHAT_HTOD, FP_WHAT_DTOH,
@@ -178,8 +220,10 @@ FP_TEST(gpu_ledger_a_delay_is_never_negative)
     setting s;
     fp_ledger *l = set_up(&s, 0);
     launch_at(l, 1, own(1, 1), 500);
+    launch_at(l, 2, own(1, 1), 500);
+    launch_at(l, 3, own(1, 1), 500);
     record(l, kit_kernel(1, BASE_NS + 400, BASE_NS + 600, "k"));
-    record(l, kit_kernel(1, BASE_NS + 530, BASE_NS + 600, "k"));
+    record(l, kit_kernel(2, BASE_NS + 530, BASE_NS + 600, "k"));
     const fp_host_sum *h = kit_host(&l->sums, own(1, 1));
     CHECK_UINT(h->delays, 2);
     CHECK_INT(h->delay_ns, 30);
@@ -187,7 +231,7 @@ FP_TEST(gpu_ledger_a_delay_is_never_negative)
     CHECK_UINT(l->counters.negative_delay, 1);
     /* Nor of a length that no queue has. */
     for (int i = 0; i < 3; i++) {
-        record(l, kit_kernel(1, INT64_MAX - 10, INT64_MAX - 5, "k"));
+        record(l, kit_kernel(3, INT64_MAX - 10, INT64_MAX - 5, "k"));
     }
     CHECK(h->delay_max_ns < INT64_C(1) << 60);
     CHECK(h->delay_ns >= 0);
@@ -670,6 +714,10 @@ FP_TEST(gpu_ledger_renamed_nodes_are_found_everywhere)
     launch_at(l, 1, own(4, 1), 0);
     launch_at(l, 2, own(4, 2), 0);
     launch_at(l, 3, (fp_site){0, kit_place(4, 1), FP_HOW_INHERITED}, 0);
+    launch_at(l, 4, own(4, 1), 0);
+    fp_ledger_event(l, &(fp_event){.kind = FP_EVENT_GRAPH_LAUNCH,
+                                   .corr = 5,
+                                   .place = kit_place(4, 2)});
     fp_ledger_event(l, &(fp_event){.kind = FP_EVENT_CAPTURE,
                                    .id = 70,
                                    .place = kit_place(4, 2)});
@@ -677,10 +725,10 @@ FP_TEST(gpu_ledger_renamed_nodes_are_found_everywhere)
     const uint32_t became[] = {0, 11, 11};
     fp_ledger_rename(l, 4, 9, became, 3);
     /* Those that come later find the new name as well. */
-    record(l, kit_kernel(1, BASE_NS + 1, BASE_NS + 4, "k"));
+    record(l, kit_kernel(4, BASE_NS + 1, BASE_NS + 4, "k"));
     record(l, kit_kernel(2, BASE_NS + 1, BASE_NS + 5, "k"));
     record(l, kit_kernel(3, BASE_NS + 1, BASE_NS + 6, "k"));
-    kit_record r = kit_kernel(2, BASE_NS + 1, BASE_NS + 7, "k");
+    kit_record r = kit_kernel(5, BASE_NS + 1, BASE_NS + 7, "k");
     kit_u64(&r, FP_AT_KERNEL_GRAPH_NODE, 70);
     record(l, r);
     CHECK_INT(kit_own_ns(&l->sums, kit_place(9, 11), 0), 2 + 3 + 4);
@@ -688,7 +736,7 @@ FP_TEST(gpu_ledger_renamed_nodes_are_found_everywhere)
     CHECK_INT(kit_activity(&l->sums, via, 0)->ns, 5);
     fp_site captured = {kit_place(9, 11), kit_place(9, 11), FP_HOW_CAPTURED};
     CHECK_INT(kit_activity(&l->sums, captured, 0)->ns, 6);
-    CHECK_UINT(kit_host(&l->sums, own(9, 11))->launches, 2);
+    CHECK_UINT(kit_host(&l->sums, own(9, 11))->launches, 4);
     tear_down(&s);
 }
 

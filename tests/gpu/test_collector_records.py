@@ -382,21 +382,42 @@ assert not t.of("old") and sum(t.of("new").values()) == 1
     children.ok(fake_gpu, PROGRAM + code)
 
 
+def test_what_the_drivers_callbacks_tell_as_well_the_runtimes_are_not_asked_for(
+    fake_gpu: FakeGpu,
+) -> None:
+    code = """
+def callbacks_per_launch():
+    before = fakegpu.counters()["callbacks"]
+    with profile_section("work"):
+        for _ in range(100):
+            fakegpu.launch("k", 10)
+    return (fakegpu.counters()["callbacks"] - before) / 100
+with recorded("callbacks") as it:
+    assert callbacks_per_launch() == 4
+    until(lambda: callbacks_per_launch() == 2)
+    with profile_section("copies"):
+        fakegpu.memcpy("HtoD", 10, 1000, wait=True)  # a wait has both ends, as before
+assert it.tables.counters["launches"] == it.tables.counters["kernels"] + 1
+assert it.tables.hows() == {0: it.tables.counters["kernels"] + 1}  # all at their own places
+"""
+    children.ok(fake_gpu, code)
+
+
 def test_a_full_set_of_buffers_discards_and_says_so(fake_gpu: FakeGpu) -> None:
     code = """
 fakegpu.set("hold_buffers", 10**6)
 r = begin("callbacks", period_s=10)
-for _ in range(300):
+for _ in range(560):
     fakegpu.launch("k", 0, count=10)
     assert r.gpu_flush(10.0)
-assert fakegpu.get("buffers_held") == 300
+assert fakegpu.get("buffers_held") == 560
 fakegpu.deliver_held()
 t = end(r)
 t.check()
 # Some are ours, the others were lent to be thrown away.
-assert 0 < t.counters["discarded"] < 300
-assert t.counters["kernels"] == 3000 - 10 * t.counters["discarded"]
-assert t.counters["launches"] == 3000
+assert 0 < t.counters["discarded"] < 560
+assert t.counters["kernels"] == 5600 - 10 * t.counters["discarded"]
+assert t.counters["launches"] == 5600
 """
     children.ok(fake_gpu, code)
 

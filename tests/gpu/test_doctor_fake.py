@@ -48,14 +48,15 @@ def test_all_is_well(fake_gpu: FakeGpu) -> None:
     health = ["gpu health"] * 2
     assert [name for name, _ in rows] == [
         *("gpu", "gpu 0", "gpu 1"),
-        *(*health, "libcupti", "libcupti", "gpu times"),
+        *(*health, "libcupti", "libcupti", "gpu launches", "gpu times"),
     ]
     assert rows[0][1] == "driver of CUDA 13.0, 2 devices"
     told = "60 C, SM clock 1980 MHz, 350 W, throttling is told"
     assert [text for _, text in rows[3:5]] == [f"device {i}: {told}" for i in range(2)]
     assert rows[5][1] == f"{fake_gpu.cupti}, version 130001, FASTPROF_CUPTI"
     assert rows[6][1].startswith("CUDA graphs have no place in a process's second recording")
-    assert rows[7][1] == "can be recorded, by launch callbacks"
+    assert rows[7][1].startswith("callbacks of CUDA's runtime and driver; a runtime function's is ")
+    assert rows[8][1] == "can be recorded, by launch callbacks"
 
 
 @pytest.mark.parametrize(("release", "defects"), [(12080, 2), (13000, 1), (13010, 0)])
@@ -77,6 +78,7 @@ def test_f49_the_subscriber_slot_is_held(fake_gpu: FakeGpu) -> None:
     text = gpu_lines(fake_gpu, FAKE_CUPTI_HOLDER="another tool")[-1][1]
     assert text.startswith("can be recorded, by external correlation, because ")
     assert "39" in text
+    assert "gpu launches" not in [name for name, _ in gpu_lines(fake_gpu, FAKE_CUPTI_HOLDER="x")]
 
 
 def test_f49_a_function_is_missing(fake_gpu: FakeGpu) -> None:

@@ -71,6 +71,12 @@ _DEFECTS = (
     ),
 )
 
+#: How the callbacks are chosen in a run: collector.h's fp_gpu_nested.
+_LAUNCHES = (
+    "callbacks of CUDA's runtime and driver; a runtime function's is switched off in the run when "
+    "1000 calls of it all called the driver, whose callback tells the same"
+)
+
 Row = tuple[str, str]
 
 
@@ -120,7 +126,10 @@ def _cupti_rows(driver: str | None, version: int) -> list[Row]:
         if cupti is not None:
             found = f"{candidate.path}, version {cupti}, {candidate.origin}"
             rows += [("libcupti", found), *_around_defects(cupti)]
-            return [*rows, ("gpu times", _times(driver, candidate))]
+            times = _times(driver, candidate)
+            if times.endswith(f"by {_TIERS['callbacks']}"):
+                rows.append(("gpu launches", _LAUNCHES))
+            return [*rows, ("gpu times", times)]
         if os.path.isabs(candidate.path) or "cannot open shared object" not in problem:
             rows.append(("libcupti", f"not used: {problem} ({candidate.origin})"))
     rows += [("libcupti", f"not used: {c.path} is {why} ({c.origin})") for c, why in rejected]
