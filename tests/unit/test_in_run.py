@@ -201,3 +201,31 @@ def test_a_hook_that_seems_to_save_time_costs_nothing_that_can_be_measured() -> 
     assert step.hook_ms == 0
     assert step.cost >= 0
     assert "the hook adds at most" in report.overhead.text
+
+
+@pytest.mark.parametrize("slower", [0.0, 0.4])
+def test_calls_cost_no_more_than_the_run_allows(slower: float) -> None:
+    """As in a loop that waits until a time has come, and calls a clock meanwhile."""
+    snapshot = simulated(1.0, slower)
+    rows = tuple(
+        replace(row, plain_ns=row.hooked_ns + 100 * (i % 5) - 100, sections=())
+        for i, row in enumerate(snapshot.steps.unprofiled)
+    )
+    waiting = replace(snapshot, steps=replace(snapshot.steps, unprofiled=rows))
+    found, calibrated = correct(waiting), correct(simulated(1.0, slower, blocks=0))
+    most = hook_cost(waiting)
+    assert found.factors is not None
+    assert found.factors.bound
+    assert most is not None
+    cost_ns = (found.overhead_ns or 0) + found.bytecode_ns
+    assert cost_ns <= 1.01 * max(0.0, most.high) * STEPS + 1000
+    assert (calibrated.overhead_ns or 0) > 20 * cost_ns
+    assert "the most that this allows" in build_report(waiting).overhead.text
+
+
+def test_a_hook_that_costs_next_to_nothing_is_bounded_by_the_run() -> None:
+    """Far below what calls cost anywhere: the program did less instead."""
+    found = correct(simulated(0.01)).factors
+    assert found is not None
+    assert found.bound
+    assert found.calls < 0.05

@@ -438,7 +438,9 @@ def _measured_in_run(snapshot: Snapshot, correction: Correction) -> str:
         f"places of the run: the hook adds {adds} to a step. Without fastprof "
         f"the median step takes {duration(step.ms)} (+- {duration(step.error_ms)})."
     )
-    if correction.factors is not None:
+    if correction.factors is not None and correction.factors.bound:
+        found += " The cost of functions is the most that this allows; single calls suggest more."
+    elif correction.factors is not None:
         found += (
             " The cost of functions is what was measured there"
             f"{', slower bytecode included' if correction.factors.bytecode else ''}."
