@@ -4,7 +4,7 @@ The layout of ``Recorder.export()``: a dict of plain values.
 
 =============  ==========================================================================
 keys           [(kind, file, line, name, qualname)]
-implicit       [key]: those that no call instruction calls
+forms          [(key, form)]: of CALL_FORMS, where it is not the first
 threads        [(ident, ended, (parent, key, calls, resumes, self_ns, phase, idle_ns))],
                oldest first; the one with ended=1 is the sum of threads that have ended
 sections       [(key, thread, count, sum_ns, outer_ns, min_ns, max_ns, errors, open,
@@ -203,9 +203,9 @@ _NOT_OWN = (
 
 
 def _keys(data: Mapping[str, Any]) -> tuple[Key, ...]:
-    implicit = set(data.get("implicit", ()))
+    forms = dict(data.get("forms", ()))
     return tuple(
-        Key(kind, file, line, name, qualname, i in implicit)
+        Key(kind, file, line, name, qualname, forms.get(i, "short"))
         for i, (kind, file, line, name, qualname) in enumerate(data["keys"])
     )
 
