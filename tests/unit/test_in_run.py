@@ -154,6 +154,14 @@ def test_too_few_blocks_leave_the_calibration_as_it_is() -> None:
     assert unprofiled_step(snapshot) is None
 
 
+def test_a_large_cost_that_the_run_did_not_confirm_is_said_to_be_so() -> None:
+    doubt = "no steps without the function hook confirm it"
+    snapshot = replace(simulated(1.7, blocks=LEAST_BLOCKS - 1), duration_ns=10**8)
+    assert doubt in build_report(snapshot).overhead.text
+    assert doubt not in build_report(replace(snapshot, duration_ns=10**12)).overhead.text
+    assert doubt not in build_report(replace(simulated(1.7), duration_ns=10**8)).overhead.text
+
+
 def test_muted_functions_leave_the_tree_and_so_decide_nothing() -> None:
     snapshot = replace(simulated(1.7), muted=(Muted(1, 100),))
     assert correct(snapshot).factors is None
@@ -220,7 +228,10 @@ def test_calls_cost_no_more_than_the_run_allows(slower: float) -> None:
     cost_ns = (found.overhead_ns or 0) + found.bytecode_ns
     assert cost_ns <= 1.01 * max(0.0, most.high) * STEPS + 1000
     assert (calibrated.overhead_ns or 0) > 20 * cost_ns
-    assert "the most that this allows" in build_report(waiting).overhead.text
+    assert (
+        "is the most that steps without the function hook allow"
+        in build_report(waiting).overhead.text
+    )
 
 
 def test_a_hook_that_costs_next_to_nothing_is_bounded_by_the_run() -> None:
