@@ -16,7 +16,8 @@ from fastprof.read import fprof
 from fastprof.read import load as loading
 from fastprof.read.limits import Limits
 from fastprof.report import build_report
-from fastprof.snapshot import CALL_FORMS, LoaderStats, Muted, Snapshot, StepRow, Steps
+from fastprof.snapshot import LoaderStats, Muted, Snapshot, StepRow, Steps
+from fastprof.snapshot.model import CALL_FORMS
 from helpers import MIB, run_child
 from hypothesis import given
 from hypothesis import strategies as st

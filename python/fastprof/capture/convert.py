@@ -40,6 +40,7 @@ from fastprof.capture.split import make_split
 from fastprof.errors import SnapshotError
 from fastprof.snapshot import (
     Calibration,
+    EventCost,
     Histogram,
     Key,
     Muted,
@@ -78,8 +79,13 @@ def _without_call_sites(cost: Calibration | None, data: Mapping[str, Any]) -> Ca
     for _ident, _ended, (_parent, key, n, *_) in data["threads"]:
         calls += sum(count for k, count in zip(key, n, strict=True) if k in python)
     later = max(0.0, 1.0 - data["calls_before_off"] / calls) if calls else 0.0
-    saved = max(0.0, cost.python.outside_ns - cost.implicit.outside_ns) * later
-    return replace(cost, python=replace(cost.python, outside_ns=cost.python.outside_ns - saved))
+
+    def mean(one: EventCost) -> EventCost:
+        saved = max(0.0, one.outside_ns - cost.implicit.outside_ns) * later
+        return replace(one, outside_ns=one.outside_ns - saved)
+
+    announced = ("python", "general", "unpacked")
+    return replace(cost, **{kind: mean(getattr(cost, kind)) for kind in announced})
 
 
 def take_snapshot(
