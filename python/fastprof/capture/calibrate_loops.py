@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 #: Turns of each loop: some microseconds, so that most runs are not interrupted.
-TURNS = 200
+TURNS = 100
 
 
 @dataclass(frozen=True)
