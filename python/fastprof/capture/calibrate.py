@@ -22,6 +22,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import astuple
 
 from fastprof._core import Recorder, nvtx_emits, profile_section
 from fastprof.capture.calibrate_loops import LOOPS, TURNS
@@ -203,13 +204,15 @@ def _calibration(
     # 3.11 runs every bytecode slower under a hook; that is not the calls' cost.
     loop_gain = max(0.0, hooked["nothing"] - plain["nothing"])
     work_ns = max(0.0, plain["work"] - plain["nothing"]) / TURNS
+    work_gain = max(0.0, hooked["work"] - plain["work"] - loop_gain) / TURNS
 
     def events(kind: str) -> int:
         return TURNS * LOOPS[kind].calls
 
     def surplus(kind: str) -> float:
         """Cost of one event of a loop that has no others."""
-        return max(0.0, hooked[kind] - plain[kind] - loop_gain) / events(kind)
+        longer = max(0.0, hooked[kind] - plain[kind] - loop_gain) / events(kind)
+        return max(0.0, longer - work_gain) if LOOPS[kind].works else longer
 
     def cost(kind: str, ns: float) -> EventCost:
         """``ns`` in two: what was recorded inside, less the callee's true time."""
@@ -232,7 +235,12 @@ def _calibration(
         costs["text"] = as_in(costs["constructor"], "text")
         costs["init"] = cost("init", max(0.0, surplus("init") - _total(costs["constructor"])))
     else:
-        costs |= {"implicit": costs["python"], "init": costs["python"]}
+        # This hook does not tell forms apart, and slower bytecode makes nested calls look dear.
+        of_both = (costs["general"], cost("implicit", surplus("implicit")))
+        inside_ns, outside_ns = (sum(part) / 2 for part in zip(*map(astuple, of_both), strict=True))
+        costs |= dict.fromkeys(
+            ("python", "general", "unpacked", "implicit", "init"), EventCost(inside_ns, outside_ns)
+        )
         costs |= dict.fromkeys(("constructor", "text"), EventCost(0.0, 0.0))
     return Calibration(**costs, slowdown=_slowdown(hooked["nothing"], plain["nothing"]))
 
