@@ -84,8 +84,9 @@ def _without_call_sites(cost: Calibration | None, data: Mapping[str, Any]) -> Ca
         saved = max(0.0, one.outside_ns - cost.implicit.outside_ns) * later
         return replace(one, outside_ns=one.outside_ns - saved)
 
-    announced = ("python", "general", "unpacked")
-    return replace(cost, **{kind: mean(getattr(cost, kind)) for kind in announced})
+    return replace(
+        cost, python=mean(cost.python), general=mean(cost.general), unpacked=mean(cost.unpacked)
+    )
 
 
 def take_snapshot(
