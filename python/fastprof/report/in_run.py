@@ -181,8 +181,12 @@ def _bounded(total: _Part, slower: float) -> HookFactors | None:
     """The calibration's costs, if they are above what the run allows: as many times smaller."""
     assert total.cost is not None
     left = max(0.0, total.python - total.calls_in_python)
-    said, most = total.calls + slower * left, max(0.0, total.cost.high)
-    return HookFactors(most / said, slower * most / said, bound=True) if most < said else None
+    most = max(total.cost.high, total.cost.error)
+    if most >= total.calls + slower * left:
+        return None
+    # Where calls cost less, more of the time is bytecode's.
+    part = most / (total.calls + slower * total.python)
+    return HookFactors(part, slower * part, bound=True)
 
 
 def _parts(
