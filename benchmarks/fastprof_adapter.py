@@ -138,7 +138,7 @@ def final_report(
         keys=tuple(keys),
         threads=(ThreadTree(1, "MainThread", False, nodes),),
         sections=(SectionStats(len(keys) - 1, 0, 50, 10**9, 10**9, 10**7, 10**8, 0, 0, entries),),
-        calibration=Calibration(cost, cost, cost, cost, cost, cost, cost),
+        calibration=Calibration(*[cost] * 12),
     )
     made: dict[str, Any] = {}
     return {

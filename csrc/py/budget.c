@@ -19,12 +19,10 @@
 
 #include "core/path_rebuild.h"
 
+#include <string.h>
+
 /* A function is trivial if a call takes less than so many times its cost. */
 enum { TRIVIAL = 8 };
-
-/* Of what a call of a Python function costs, the event at the place that calls (354 of
- * 814 instructions on 3.12, 341 of 806 on 3.13). */
-#define SITE_SHARE 0.43
 
 /* Where the budget cannot be kept, a function is worth muting if its calls since the
  * last look cost this part of what is too much: the others would be lost for nothing. */
@@ -41,11 +39,33 @@ fp_recorder_is_muted_slow(fp_recorder *r, fp_key key)
     return e != NULL && e->muted;
 }
 
-static int
-is_c(fp_key key)
+static fp_budget_kind
+kind_of(fp_key key)
 {
-    int tag = fp_key_tag(key);
-    return tag == FP_TAG_C || tag == FP_TAG_TYPE || tag == FP_TAG_CALLABLE;
+    switch (fp_key_tag(key)) {
+    case FP_TAG_C:
+        return FP_BUDGET_C;
+    case FP_TAG_TYPE:
+    case FP_TAG_CALLABLE:
+        return FP_BUDGET_CONSTRUCTOR;
+    default:
+        return FP_BUDGET_PYTHON;
+    }
+}
+
+/* Of a call, in ns.  Without an event at the place that calls it, a call of a Python
+ * function costs what an implicit one does. */
+static double
+cost_of(const fp_recorder *r, fp_budget_kind kind)
+{
+    switch (kind) {
+    case FP_BUDGET_C:
+        return r->cost_c_ns;
+    case FP_BUDGET_CONSTRUCTOR:
+        return r->cost_constructor_ns;
+    default:
+        return r->leaves_out_sites ? r->cost_implicit_ns : r->cost_python_ns;
+    }
 }
 
 /* Calls that are open.  Their places send an end that is waited for: muted now, the
@@ -85,7 +105,7 @@ begin_look(fp_recorder *r)
     fp_budget *b = &r->budget;
     b->stage = FP_BUDGET_COUNTING;
     b->look++;
-    b->new_python = b->new_c = 0;
+    memset(b->new_calls, 0, sizeof(b->new_calls));
     fp_thread *t = NULL;
     while ((t = fp_recorder_next(r, t)) != NULL) {
         t->looked_at = 0;
@@ -108,13 +128,7 @@ count_node(fp_recorder *r, const fp_node *n)
     }
     e->calls += n->calls + n->resumes;
     e->self_ticks += n->self_ticks;
-    *(is_c(n->key) ? &b->new_c : &b->new_python) += n->calls + n->resumes;
-}
-
-static double
-cost_python(const fp_recorder *r)
-{
-    return r->cost_python_ns * (r->leaves_out_sites ? 1.0 - SITE_SHARE : 1.0);
+    b->new_calls[kind_of(n->key)] += n->calls + n->resumes;
 }
 
 static uint64_t
@@ -131,17 +145,17 @@ is_exceeded(fp_recorder *r, uint64_t steps)
     int64_t now = fp_clock_now(&r->clock);
     b->ns_per_tick = fp_clock_ns_per_tick(&r->clock);
     double wall_ns = (double)(now - b->ticks) * b->ns_per_tick;
-    uint64_t python = since(b->python, b->new_python);
-    uint64_t c = since(b->c, b->new_c);
     int known = b->ticks != 0;
-    b->excess_ns = (double)python * cost_python(r) + (double)c * r->cost_c_ns -
-                   wall_ns * r->max_overhead;
+    b->excess_ns = -wall_ns * r->max_overhead;
+    for (int i = 0; i < FP_BUDGET_KINDS; i++) {
+        uint64_t calls = since(b->calls[i], b->new_calls[i]);
+        b->excess_ns += (double)calls * cost_of(r, (fp_budget_kind)i);
+        b->calls[i] = b->new_calls[i];
+    }
     b->window = since(b->steps, steps);
     b->steps = steps;
     b->ended = b->look;
     b->ticks = now;
-    b->python = b->new_python;
-    b->c = b->new_c;
     return known && b->excess_ns > 0.0;
 }
 
@@ -164,12 +178,6 @@ count_nodes(fp_recorder *r, uint32_t *left)
 
 /* ---- choosing ---- */
 
-static double
-cost_of(const fp_recorder *r, const fp_keyent *e)
-{
-    return is_c(e->key) ? r->cost_c_ns : cost_python(r);
-}
-
 /* Its calls since the look before. */
 static uint64_t
 new_calls(const fp_keyent *e)
@@ -191,7 +199,7 @@ can_be_muted(const fp_recorder *r, const fp_keyent *e)
         return 0; /* not even once a step */
     }
     double self_ns = (double)e->self_ticks * r->budget.ns_per_tick;
-    return self_ns <= (double)e->calls * cost_of(r, e) * TRIVIAL;
+    return self_ns <= (double)e->calls * cost_of(r, kind_of(e->key)) * TRIVIAL;
 }
 
 /* Puts key [index] where it belongs among the choices. */
@@ -238,7 +246,7 @@ choose_keys(fp_recorder *r, uint32_t *left)
 static double
 saved_ns(const fp_recorder *r, const fp_keyent *e)
 {
-    return (double)new_calls(e) * cost_of(r, e);
+    return (double)new_calls(e) * cost_of(r, kind_of(e->key));
 }
 
 /* Of the choices, so many as it takes.  1: there are some. */
@@ -320,7 +328,7 @@ leave_out_sites(fp_recorder *r)
     if (r->leaves_out_sites || !fp_monitoring_leave_out_sites(r)) {
         return 0;
     }
-    r->calls_before_off = r->budget.python;
+    r->calls_before_off = r->budget.calls[FP_BUDGET_PYTHON];
     return 1;
 }
 

@@ -4,9 +4,23 @@
 
 #include <string.h>
 
-/* Names of the instructions that announce a call. */
-static const char *const call_names[] = {"CALL", "CALL_KW",
-                                         "CALL_FUNCTION_EX"};
+const char *const fp_call_form_names[FP_FORMS] = {
+    [FP_FORM_SHORT] = "short",
+    [FP_FORM_IMPLICIT] = "implicit",
+    [FP_FORM_GENERAL] = "general",
+    [FP_FORM_UNPACKED] = "unpacked",
+};
+
+/* The instructions that announce a call, and the one that 3.12 has before a call with
+ * keywords, where later versions have CALL_KW. */
+enum { CALL, CALL_KW, CALL_EX, KW_NAMES };
+
+static const char *const call_names[FP_CALL_OPCODES] = {
+    [CALL] = "CALL",
+    [CALL_KW] = "CALL_KW",
+    [CALL_EX] = "CALL_FUNCTION_EX",
+    [KW_NAMES] = "KW_NAMES",
+};
 
 int
 fp_call_form_init(fp_state *st)
@@ -19,7 +33,6 @@ fp_call_form_init(fp_state *st)
     PyObject *map = opcode ? PyObject_GetAttrString(opcode, "opmap") : NULL;
     int rc = map != NULL ? 0 : -1;
     for (int i = 0; rc == 0 && i < FP_CALL_OPCODES; i++) {
-        /* 3.12 has no CALL_KW. */
         PyObject *number = PyMapping_GetItemString(map, call_names[i]);
         if (number != NULL) {
             st->call_opcodes[i] = (unsigned char)PyLong_AsLong(number);
@@ -32,13 +45,41 @@ fp_call_form_init(fp_state *st)
     return rc;
 }
 
-/* Is the instruction at which [frame] stands a call?  -1: not known. */
-static int
-at_call(const fp_state *st, PyFrameObject *frame)
+typedef enum at_call {
+    AT_UNKNOWN,
+    AT_OTHER,
+    AT_CALL,
+    AT_KEYWORDS,
+    AT_STARS
+} at_call;
+
+/* The instruction [op][at], which is none of a cache. */
+static at_call
+which_call(const fp_state *st, const unsigned char *op, Py_ssize_t at)
 {
-    PyObject *bytes =
-        fp_compat_code_bytes((PyCodeObject *)fp_compat_frame_code(frame));
-    int found = -1;
+    const unsigned char *known = st->call_opcodes;
+    if (op[at] == known[CALL]) {
+        int named =
+            known[KW_NAMES] != 0 && at >= 2 && op[at - 2] == known[KW_NAMES];
+        return named ? AT_KEYWORDS : AT_CALL;
+    }
+    if (op[at] == known[CALL_KW]) {
+        return AT_KEYWORDS;
+    }
+    return op[at] == known[CALL_EX] ? AT_STARS : AT_OTHER;
+}
+
+/* What is the instruction at which [frame] stands?  Modules and classes are not
+ * looked at: they run once, and their code may be long. */
+static at_call
+instruction(const fp_state *st, PyFrameObject *frame)
+{
+    PyCodeObject *code = (PyCodeObject *)fp_compat_frame_code(frame);
+    if (st->call_opcodes[CALL] == 0 || (code->co_flags & CO_NEWLOCALS) == 0) {
+        return AT_UNKNOWN;
+    }
+    PyObject *bytes = fp_compat_code_bytes(code);
+    at_call found = AT_UNKNOWN;
     if (bytes != NULL && PyBytes_Check(bytes)) {
         const unsigned char *op = (unsigned char *)PyBytes_AS_STRING(bytes);
         Py_ssize_t at = fp_compat_frame_lasti(frame);
@@ -46,44 +87,72 @@ at_call(const fp_state *st, PyFrameObject *frame)
         while (at > 0 && at < PyBytes_GET_SIZE(bytes) && op[at] == 0) {
             at -= 2;
         }
-        if (at >= 0 && at < PyBytes_GET_SIZE(bytes)) {
-            found = op[at] != 0 &&
-                    memchr(st->call_opcodes, op[at], FP_CALL_OPCODES) != NULL;
+        if (at >= 0 && at < PyBytes_GET_SIZE(bytes) && op[at] != 0) {
+            found = which_call(st, op, at);
         }
     }
     Py_XDECREF(bytes);
     return found;
 }
 
-static int
-function_called_implicitly(const fp_state *st, PyObject *code)
+/* How the code of this thread's innermost frame, or what that frame calls
+ * ([callee] is NULL), was called. */
+static at_call
+called_at(const fp_state *st, PyObject *callee)
 {
-    int found = -1;
     fp_frame_walk walk;
-    if (fp_compat_walk_begin(&walk) == code) {
-        PyObject *caller = fp_compat_walk_next(&walk);
-        /* Modules and classes run once, and their code may be long. */
-        if (caller != NULL &&
-            (((PyCodeObject *)caller)->co_flags & CO_NEWLOCALS) != 0) {
-            found = at_call(st, walk.frame);
-        }
+    PyObject *caller = fp_compat_walk_begin(&walk);
+    if (callee != NULL) {
+        caller = caller == callee ? fp_compat_walk_next(&walk) : NULL;
     }
+    at_call found = caller != NULL ? instruction(st, walk.frame) : AT_UNKNOWN;
     fp_compat_walk_end(&walk);
-    return found == 0;
+    return found;
 }
 
-int
-fp_called_implicitly(const fp_state *st, fp_key key, PyObject *object)
+static fp_call_form
+form_of_function(const fp_state *st, PyCodeObject *code)
 {
+    if (fp_code_can_suspend(code)) {
+        return FP_FORM_SHORT; /* announced when it is made, and begins later */
+    }
+    switch (called_at(st, (PyObject *)code)) {
+    case AT_OTHER:
+        return FP_FORM_IMPLICIT;
+    case AT_KEYWORDS:
+        return FP_FORM_GENERAL;
+    case AT_STARS:
+        return FP_FORM_UNPACKED;
+    default:
+        return (code->co_flags & (CO_VARARGS | CO_VARKEYWORDS)) != 0 ||
+                       code->co_kwonlyargcount != 0
+                   ? FP_FORM_GENERAL
+                   : FP_FORM_SHORT;
+    }
+}
+
+fp_call_form
+fp_called_how(const fp_state *st, fp_key key, PyObject *object)
+{
+    at_call at;
     switch (fp_key_tag(key)) {
     case FP_TAG_PYTHON:
-        /* A generator is announced when it is made, and begins later. */
-        return st->call_opcodes[0] != 0 &&
-               !fp_code_can_suspend((PyCodeObject *)object) &&
-               function_called_implicitly(st, object);
+        return form_of_function(st, (PyCodeObject *)object);
+    case FP_TAG_C:
+        if ((fp_key_method(key)->ml_flags & METH_VARARGS) != 0) {
+            return FP_FORM_GENERAL;
+        }
+        at = called_at(st, NULL);
+        return at == AT_KEYWORDS || at == AT_STARS ? FP_FORM_GENERAL
+                                                   : FP_FORM_SHORT;
     case FP_TAG_TYPE:
-        return !fp_compat_enters_init((PyTypeObject *)object);
+        if (!fp_compat_enters_init((PyTypeObject *)object)) {
+            return FP_FORM_IMPLICIT;
+        }
+        at = called_at(st, NULL);
+        return at == AT_KEYWORDS || at == AT_STARS ? FP_FORM_IMPLICIT
+                                                   : FP_FORM_SHORT;
     default:
-        return 0;
+        return FP_FORM_SHORT;
     }
 }

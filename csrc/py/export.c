@@ -1,6 +1,7 @@
 /* export: everything a recorder holds, as one dict of plain lists; nothing is
  * changed, so it may be called while recording. */
 #include "py/export.h"
+#include "py/call_form.h"
 #include "py/export_imports.h"
 #include "py/export_outliers.h"
 #include "py/nvtx_in.h"
@@ -72,12 +73,16 @@ fp_export_describe(const fp_keyent *e)
     return text;
 }
 
-/* The last key is one that no call instruction calls. */
+/* The last key was called in a form of which there is something to say. */
 static int
-add_implicit(fp_export *x)
+add_form(fp_export *x, uint8_t form)
 {
-    PyObject *index = PyLong_FromSsize_t(PyList_GET_SIZE(x->keys) - 1);
-    return fp_export_append(x->implicit, index);
+    if (form == FP_FORM_SHORT) {
+        return 0;
+    }
+    return fp_export_append(x->forms,
+                            Py_BuildValue("(ns)", PyList_GET_SIZE(x->keys) - 1,
+                                          fp_call_form_names[form]));
 }
 
 Py_ssize_t
@@ -94,10 +99,10 @@ fp_export_key(fp_export *x, fp_key key)
     }
     else if (!PyErr_Occurred()) {
         const fp_keyent *e = fp_keytab_find(&x->r->keys, key);
-        int implicit = e != NULL && e->implicit;
+        uint8_t form = e != NULL ? e->form : FP_FORM_SHORT;
         PyObject *text = describe(x, key);
         if (text != NULL && PyList_Append(x->keys, text) == 0 &&
-            (!implicit || add_implicit(x) == 0)) {
+            add_form(x, form) == 0) {
             Py_ssize_t n = PyList_GET_SIZE(x->keys) - 1;
             PyObject *value = PyLong_FromSsize_t(n);
             if (value && PyDict_SetItem(x->key_index, number, value) == 0) {
@@ -432,7 +437,7 @@ export_into(fp_export *x, PyObject *d, const fp_gpu_view *view, int with_trace)
                         PyLong_FromUnsignedLongLong(r->ended_threads));
     rc |= fp_export_put(d, "folded", PyLong_FromUnsignedLongLong(x->folded));
     rc |= fp_export_put(d, "keys", Py_NewRef(x->keys));
-    rc |= fp_export_put(d, "implicit", Py_NewRef(x->implicit));
+    rc |= fp_export_put(d, "forms", Py_NewRef(x->forms));
     return rc;
 }
 
@@ -447,12 +452,12 @@ fp_recorder_export(fp_recorder *r, int with_trace, PyObject *fold)
     PyObject *d = PyDict_New();
     x.key_index = PyDict_New();
     x.keys = PyList_New(0);
-    x.implicit = PyList_New(0);
+    x.forms = PyList_New(0);
     /* Describing keys runs Python code; what is being read must stay. */
     fp_recorder_begin_export(r);
     fp_gpu_view *view = fp_gpu_view_take(r, with_trace);
     if (d == NULL || x.key_index == NULL || x.keys == NULL ||
-        x.implicit == NULL || (view == NULL && PyErr_Occurred()) ||
+        x.forms == NULL || (view == NULL && PyErr_Occurred()) ||
         export_into(&x, d, view, with_trace) < 0) {
         Py_CLEAR(d);
     }
@@ -461,6 +466,6 @@ fp_recorder_export(fp_recorder *r, int with_trace, PyObject *fold)
     fp_recorder_end_export(r);
     Py_XDECREF(x.key_index);
     Py_XDECREF(x.keys);
-    Py_XDECREF(x.implicit);
+    Py_XDECREF(x.forms);
     return d;
 }

@@ -10,7 +10,7 @@ typedef struct fp_export {
     double ns_per_tick;
     PyObject *key_index;        /* dict: key number -> index; owned */
     PyObject *keys;             /* list of descriptions; owned */
-    PyObject *implicit;         /* list of numbers of keys; owned */
+    PyObject *forms;            /* list of (number of key, form); owned */
     fp_exported_thread *thread; /* owned; as exported */
     uint32_t threads;
     uint32_t thread_capacity;

@@ -20,9 +20,9 @@ typedef struct fp_keyent {
     PyMethodDef *method;  /* borrowed, C functions: kept alive by the above */
     int32_t first_resume; /* byte offset, generators under setprofile */
     uint8_t muted;
-    uint8_t wait;     /* fp_kind, C functions: what it waits for */
-    uint8_t implicit; /* see call_form.h */
-    uint8_t chosen;   /* to be muted: its nodes are being marked */
+    uint8_t wait;   /* fp_kind, C functions: what it waits for */
+    uint8_t form;   /* fp_call_form: how it was called first */
+    uint8_t chosen; /* to be muted: its nodes are being marked */
     uint64_t calls_before_mute;
     /* By the look at the budget with this number; see budget.c. */
     uint32_t look;

@@ -205,11 +205,12 @@ keep_key(fp_recorder *r, fp_key key, PyObject *object)
     if (known != NULL || fp_keytab_add(&r->keys, key, object) != FP_OK) {
         return known;
     }
-    int implicit = r->backend == FP_BACKEND_MONITORING &&
-                   fp_called_implicitly(r->state, key, object);
+    fp_call_form form = r->backend == FP_BACKEND_MONITORING
+                            ? fp_called_how(r->state, key, object)
+                            : FP_FORM_SHORT;
     known = fp_keytab_find(&r->keys, key);
     if (known != NULL) {
-        known->implicit = (uint8_t)implicit;
+        known->form = (uint8_t)form;
     }
     return known;
 }

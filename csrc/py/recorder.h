@@ -27,6 +27,14 @@ typedef struct fp_recorder_phases {
 /* A look at what the recording costs, some nodes at each step; see budget.c. */
 enum { FP_BUDGET_CHOICES = 64 };
 
+/* Calls that do not cost the same. */
+typedef enum fp_budget_kind {
+    FP_BUDGET_PYTHON,
+    FP_BUDGET_C,
+    FP_BUDGET_CONSTRUCTOR,
+    FP_BUDGET_KINDS,
+} fp_budget_kind;
+
 typedef enum fp_budget_stage {
     FP_BUDGET_IDLE,
     FP_BUDGET_COUNTING, /* calls and own times of all keys */
@@ -42,11 +50,9 @@ typedef struct fp_budget {
     int64_t ticks;   /* when the last look ended */
     uint64_t steps;  /* ... and how many steps there were */
     uint64_t window; /* steps between the last two */
-    uint64_t python; /* calls that it counted */
-    uint64_t c;
-    uint64_t
-        new_python; /* ... and that the one under way has counted so far */
-    uint64_t new_c;
+    /* Calls that it counted, and that the one under way has counted so far. */
+    uint64_t calls[FP_BUDGET_KINDS];
+    uint64_t new_calls[FP_BUDGET_KINDS];
     double ns_per_tick; /* 0: not known yet */
     double excess_ns;   /* above what is allowed */
     uint32_t choices;
@@ -87,10 +93,12 @@ typedef struct fp_recorder {
     uint64_t skip_steps;
     uint64_t
         unprofiled_at; /* steps without the hook begin with this one; 0: never */
-    uint32_t outliers;     /* slowest steps to keep; 0: none */
-    double max_overhead;   /* share of wall time; 0: no limit */
-    double cost_python_ns; /* per call, from calibration; 0: not known */
+    uint32_t outliers;       /* slowest steps to keep; 0: none */
+    double max_overhead;     /* share of wall time; 0: no limit */
+    double cost_python_ns;   /* per call, from calibration; 0: not known */
+    double cost_implicit_ns; /* ... that no call instruction announces */
     double cost_c_ns;
+    double cost_constructor_ns;
     fp_budget budget;
     uint64_t timer_errors;
     uint64_t sync_errors;

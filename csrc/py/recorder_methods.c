@@ -98,10 +98,15 @@ static PyObject *
 recorder_set_costs(PyObject *self, PyObject *args)
 {
     fp_recorder *r = fp_recorder_cast(self);
-    if (!PyArg_ParseTuple(args, "dd:set_costs", &r->cost_python_ns,
-                          &r->cost_c_ns)) {
+    double python, c, implicit = -1.0, constructor = -1.0;
+    if (!PyArg_ParseTuple(args, "dd|dd:set_costs", &python, &c, &implicit,
+                          &constructor)) {
         return NULL;
     }
+    r->cost_python_ns = python;
+    r->cost_c_ns = c;
+    r->cost_implicit_ns = implicit < 0.0 ? python : implicit;
+    r->cost_constructor_ns = constructor < 0.0 ? c : constructor;
     Py_RETURN_NONE;
 }
 
@@ -347,8 +352,9 @@ PyMethodDef fp_recorder_methods[] = {
     {"clear", recorder_clear, METH_NOARGS,
      "clear($self, /)\n--\n\nForget everything recorded."},
     {"set_costs", recorder_set_costs, METH_VARARGS,
-     "set_costs($self, python_ns, c_ns, /)\n--\n\n"
-     "Cost of one recorded call, for max_overhead."},
+     "set_costs($self, python_ns, c_ns, implicit_ns=-1.0, constructor_ns=-1.0,"
+     " /)\n--\n\n"
+     "Cost of one recorded call, for max_overhead; below 0: as the others."},
     {"start_sections", recorder_start_sections, METH_NOARGS,
      "start_sections($self, /)\n--\n\nRecord sections and steps.\n\n"
      "Raises:\n    BusyError: another recorder does."},

@@ -16,7 +16,7 @@ struct fp_section_object;
 /* A power of two. */
 enum { FP_NEAR_SECTIONS = 64 };
 
-enum { FP_CALL_OPCODES = 3 };
+enum { FP_CALL_OPCODES = 4 };
 
 typedef struct fp_state {
     PyTypeObject *recorder_type; /* owned, as all objects here */

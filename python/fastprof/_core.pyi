@@ -80,8 +80,19 @@ class Recorder:
         """The same since the start; does not reset."""
     @property
     def budget_visits(self) -> int: ...  # contexts and functions that max_overhead looked at
-    def set_costs(self, python_ns: float, c_ns: float, /) -> None:
-        """Cost of one recorded call, for max_overhead."""
+    def set_costs(
+        self,
+        python_ns: float,
+        c_ns: float,
+        implicit_ns: float = -1.0,
+        constructor_ns: float = -1.0,
+        /,
+    ) -> None:
+        """Cost of one recorded call in ns, for max_overhead.
+
+        ``implicit_ns``: of a Python function that no call instruction announces; below 0: as
+        ``python_ns``.  ``constructor_ns``: of a type or callable object; below 0: as ``c_ns``.
+        """
     def gpu_start(
         self,
         cupti_paths: Sequence[str],

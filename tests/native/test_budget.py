@@ -510,3 +510,39 @@ def test_a_place_whose_c_function_goes_on_is_not_switched_off() -> None:
     above = ancestors(snapshot, "<method 'get' of '_queue.SimpleQueue' objects>")
     assert [path[-2:] for path in above if path] == [("serve", "call")]
     assert "unbalanced" not in snapshot.counters
+
+
+def muted_names(recorder: Recorder, run: Callable[[], object]) -> set[str]:
+    recorder.start_sections()
+    recorder.mark()
+    recorder.enable()
+    for _ in range(64):
+        run()
+        heavy()
+        recorder.step()
+    recorder.disable()
+    recorder.stop_sections()
+    snapshot = take_snapshot(recorder)
+    return {snapshot.keys[m.key].qualname for m in snapshot.muted}
+
+
+@pytest.mark.parametrize(("cost", "muted"), [(1000.0, {"list"}), (0.001, set())])
+def test_a_constructor_is_charged_what_constructors_cost(cost: float, muted: set[str]) -> None:
+    def run() -> None:
+        for _ in range(2000):
+            _ = list()  # noqa: C408
+
+    recorder = Recorder(backend="monitoring", max_overhead=0.01)
+    recorder.set_costs(1.0, 0.001, 1.0, cost)
+    assert muted_names(recorder, run) == muted
+
+
+@pytest.mark.parametrize(("cost", "muted"), [(500.0, {"trivial"}), (0.001, set())])
+def test_without_call_sites_a_function_costs_what_an_implicit_one_does(
+    cost: float, muted: set[str]
+) -> None:
+    recorder = Recorder(backend="monitoring", max_overhead=0.001)
+    recorder.set_costs(500.0, 0.001, cost, 0.001)
+    found = muted_names(recorder, lambda: hot(2000))
+    assert found == muted
+    assert recorder.export()["counters"]["call_sites_off"] > 0

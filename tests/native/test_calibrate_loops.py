@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from fastprof._core import Recorder
 from fastprof.capture.calibrate import _inside_ns, calibration
-from fastprof.capture.calibrate_loops import LOOPS, MIXED_EVENTS, TURNS, mixed
+from fastprof.capture.calibrate_loops import LOOPS, TURNS
 
 
 def recorded(backend, run):
@@ -22,28 +24,44 @@ def recorded(backend, run):
     ]
 
 
-@pytest.mark.parametrize("kind", sorted(set(LOOPS) - {"nothing"}))
+@pytest.mark.parametrize("kind", sorted(set(LOOPS) - {"nothing", "work"}))
 def test_a_loop_makes_so_many_events_of_its_kind(backend, kind):
-    if backend == "setprofile" and kind == "constructor":
+    if backend == "setprofile" and kind in ("constructor", "text"):
         pytest.skip("not announced by this hook")
     loop = LOOPS[kind]
-    rows = [row for row in recorded(backend, loop.run) if row[1] in loop.labels]
+    # Of nested calls the time inside is no callee's alone: they are counted only.
+    labels = loop.labels | {"_tree"}
+    rows = [row for row in recorded(backend, loop.run) if row[1] in labels]
     events = sum(calls + resumes for _, _, calls, resumes in rows)
     # A generator begins once, before its first resume.
-    assert events == TURNS * loop.calls + (kind == "resume")
-    of = {"c": "c", "method": "c", "constructor": "type"}.get(kind, "python")
-    assert {row[0] for row in rows} == {of}
+    assert events == TURNS * loop.calls + (kind in ("resume", "fed"))
+    of = {"c": "c", "method": "c", "c_general": "c", "constructor": "type", "text": "type"}
+    assert {row[0] for row in rows} == {of.get(kind, "python")}
 
 
-def test_the_mixed_program_makes_the_events_that_it_is_compared_with(backend):
-    rows = recorded(backend, mixed)
-    found = {"python": 0, "c": 0, "method": 0}
-    for kind, label, calls, _ in rows:
-        if kind == "python" and label != "mixed":
-            found["python"] += calls
-        elif kind == "c" and label != "disable":
-            found["method" if label == "get" else "c"] += calls
-    assert found == MIXED_EVENTS
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="forms are told by the other hook only")
+@pytest.mark.parametrize(
+    ("kind", "form"),
+    [
+        ("python", "short"),
+        ("general", "general"),
+        ("unpacked", "unpacked"),
+        ("implicit", "implicit"),
+        ("c", "short"),
+        ("method", "short"),
+        ("c_general", "general"),
+    ],
+)
+def test_a_loop_makes_its_calls_in_the_form_that_it_stands_for(kind, form):
+    loop = LOOPS[kind]
+    recorder = Recorder(backend="monitoring")
+    recorder.enable()
+    loop.run()
+    recorder.disable()
+    data = recorder.export()
+    told = dict(data["forms"])
+    names = {i: key[4].rsplit(".", 1)[-1] for i, key in enumerate(data["keys"])}
+    assert {told.get(i, "short") for i, name in names.items() if name in loop.labels} == {form}
 
 
 def test_the_time_inside_is_that_of_the_loops_own_callees(backend):
@@ -51,11 +69,10 @@ def test_the_time_inside_is_that_of_the_loops_own_callees(backend):
     recorder.enable()
     for loop in LOOPS.values():
         loop.run()
-    mixed()
     recorder.disable()
-    announced = set(LOOPS) - {"nothing"}
+    announced = set(LOOPS) - {"nothing", "work"}
     if backend == "setprofile":
-        announced -= {"constructor"}
+        announced -= {"constructor", "text"}
     assert set(_inside_ns(recorder)) == announced
 
 

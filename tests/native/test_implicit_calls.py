@@ -1,4 +1,4 @@
-"""Which functions no call instruction calls: the hook has one event less for them."""
+"""How functions are called first: on that depends what the hook costs."""
 
 from __future__ import annotations
 
@@ -72,13 +72,18 @@ def program() -> None:
         pass
 
 
-def implicit(run, backend="monitoring") -> set[str]:
+def forms(run, backend="monitoring") -> dict[str, str]:
     recorder = Recorder(backend=backend)
     recorder.enable()
     run()
     recorder.disable()
     data = recorder.export()
-    return {data["keys"][i][4].removeprefix("Thing.") for i in data["implicit"]}
+    names = [key[4].removeprefix("Thing.") for key in data["keys"]]
+    return {names[i]: form for i, form in data["forms"]}
+
+
+def implicit(run, backend="monitoring") -> set[str]:
+    return {name for name, form in forms(run, backend).items() if form == "implicit"}
 
 
 def test_operators_loops_and_properties_are_told_from_calls_by_name() -> None:
@@ -91,6 +96,40 @@ def test_a_type_whose_init_is_never_entered_straight_is_told() -> None:
     found = implicit(program)
     assert not any(name.endswith("Thing") for name in found)
     assert any(name.endswith("Slotted") for name in found) == (sys.version_info[:2] == (3, 13))
+
+
+def test_keywords_and_stars_are_told_from_calls_by_position() -> None:
+    def run() -> None:
+        program()
+        pair = (2, 1)
+        max(*pair)
+        sum([1], start=2)
+        len(pair)
+        abs(-1)
+        "{}".format(1)  # noqa: UP032
+
+    found = forms(run)
+    assert found["named"] == found["with_keyword"] == "general"
+    assert found["with_stars"] == "unpacked"
+    assert found["builtins.max"] == found["builtins.sum"] == found["str.format"] == "general"
+    assert not {"builtins.len", "builtins.abs", "program"} & found.keys()
+
+
+def test_a_constructor_called_with_keywords_is_not_entered_straight() -> None:
+    class Named:
+        def __init__(self, value: int) -> None:
+            self.value = value
+
+    class Placed(Named):
+        pass
+
+    def run() -> None:
+        Named(value=1)
+        Placed(1)
+
+    found = {name.rsplit(".", 1)[-1]: form for name, form in forms(run).items()}
+    assert found["Named"] == "implicit"
+    assert "Placed" not in found
 
 
 def test_a_live_exception_stays() -> None:
@@ -108,4 +147,4 @@ def test_a_live_exception_stays() -> None:
 
 
 def test_the_other_hook_has_the_same_events_for_all() -> None:
-    assert implicit(program, "setprofile") == set()
+    assert forms(program, "setprofile") == {}

@@ -544,6 +544,14 @@ def test_trees_of_processes_add_up() -> None:
     assert (merged.loads[0].count, merged.loads[0].max_ns, merged.processes) == (6, 20, 3)
 
 
+def test_how_functions_of_a_worker_were_called_is_kept() -> None:
+    merged = MergedTree()
+    merged.add(worker_file(forms=[[1, "implicit"]]))
+    keys = []
+    merged.tree("(workers of x)", keys, {})
+    assert [k.form for k in keys] == ["short", "implicit", "short"]
+
+
 def test_a_merged_tree_is_bounded(monkeypatch) -> None:
     monkeypatch.setattr("fastprof.session.loaders.worker_profiles.MAX_ROWS", 2)
     merged = MergedTree()
@@ -559,6 +567,8 @@ def test_a_merged_tree_is_bounded(monkeypatch) -> None:
         {"threads": [[1, 0, [[-1, 0], [0, 9], [0, 0], [0, 0], [0, 0]]]]},
         {"fetches": [1, 2]},
         {"worker": "x"},
+        {"forms": [[9, "implicit"]]},
+        {"forms": [[1, "other"]]},
     ],
 )
 def test_a_damaged_file_of_a_worker_is_told_and_left_out(bad, tmp_path, monkeypatch) -> None:

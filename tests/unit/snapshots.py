@@ -153,8 +153,13 @@ def cost(
     implicit: tuple[float, float] | None = None,
     constructor: tuple[float, float] | None = None,
     init: tuple[float, float] | None = None,
+    general: tuple[float, float] | None = None,
+    unpacked: tuple[float, float] | None = None,
+    c_general: tuple[float, float] | None = None,
+    fed: tuple[float, float] | None = None,
+    text: tuple[float, float] | None = None,
 ) -> Calibration:
-    """Costs by kind; what is not given is that of ``python`` or ``c``."""
+    """Costs by kind; what is not given is that of ``python``, ``c`` or ``resume``."""
     return Calibration(
         python=EventCost(*python),
         resume=EventCost(*resume),
@@ -163,6 +168,11 @@ def cost(
         implicit=EventCost(*(implicit or python)),
         constructor=EventCost(*(constructor or c)),
         init=EventCost(*(init or python)),
+        general=EventCost(*(general or python)),
+        unpacked=EventCost(*(unpacked or python)),
+        c_general=EventCost(*(c_general or c)),
+        fed=EventCost(*(fed or resume)),
+        text=EventCost(*(text or constructor or c)),
     )
 
 

@@ -73,7 +73,7 @@ def test_a_constructor_and_its_init_have_costs_of_their_own():
 
 
 def test_an_init_that_is_never_entered_straight_loses_nothing():
-    thing = replace(type_("Slotted"), implicit=True)
+    thing = replace(type_("Slotted"), form="implicit")
     snapshot = tree(
         Node(thing, 30, 9000, [Node(py("__init__", 4), 30, 5000)]),
         calibration=cost(constructor=(19, 23), implicit=(2, 1), init=(29, 31)),
@@ -82,7 +82,7 @@ def test_an_init_that_is_never_entered_straight_loses_nothing():
 
 
 def test_a_function_that_no_call_instruction_calls_costs_less():
-    by_operator = Node(replace(py("__add__", 2), implicit=True), 10, 1000)
+    by_operator = Node(replace(py("__add__", 2), form="implicit"), 10, 1000)
     from_c = Node(c("sorted"), 1, 1000, [Node(py("key", 3), 20, 1000)])
     by_name = Node(py("__call__", 4), 30, 1000)
     constructor = Node(type_("Thing"), 1, 1000, [Node(py("__new__", 5), 40, 1000)])
@@ -99,6 +99,30 @@ def test_a_function_that_no_call_instruction_calls_costs_less():
         1000 - 30 * 3,
         1000 - 40 * 1,
         1000 - 40 * 2,
+    )
+
+
+def test_each_form_of_a_call_has_a_cost_of_its_own():
+    named = Node(replace(py("named", 2), form="general"), 10, 1000)
+    starred = Node(replace(py("starred", 3), form="unpacked"), 20, 1000)
+    printed = Node(replace(c("print"), form="general"), 30, 1000)
+    made = Node(type_("str"), 2, 1000)
+    summed = Node(c("sum"), 1, 1000, [Node(py("<genexpr>", 4), 1, 1000, resumes=5)])
+    snapshot = tree(
+        Node(py("f"), 1, 9000, [named, starred, printed, made, summed]),
+        calibration=cost(
+            general=(1, 2), unpacked=(3, 4), c_general=(5, 6), fed=(7, 8), text=(9, 10)
+        ),
+    )
+    assert correct(snapshot).self_ns[0] == (
+        0,
+        9000 - 10 * 2 - 20 * 4 - 30 * 6 - 2 * 10,
+        1000 - 10 * 1,
+        1000 - 20 * 3,
+        1000 - 30 * 5,
+        1000 - 2 * 9,
+        1000 - 5 * 8,
+        1000 - 5 * 7,
     )
 
 

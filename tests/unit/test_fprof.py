@@ -17,6 +17,7 @@ from fastprof.read import load as loading
 from fastprof.read.limits import Limits
 from fastprof.report import build_report
 from fastprof.snapshot import LoaderStats, Muted, Snapshot, StepRow, Steps
+from fastprof.snapshot.model import CALL_FORMS
 from helpers import MIB, run_child
 from hypothesis import given
 from hypothesis import strategies as st
@@ -42,7 +43,8 @@ def rich_snapshot():
         loaders=(LoaderStats("main", "train", 9, {"data": (9, 90)}, 0.7),
                  LoaderStats("val", "val", 2, {}, None)),
         calibration=cost((1.5, 2.5), (3, 4), (5, 6), (7, 8), implicit=(9, 10), constructor=(11, 12),
-                         init=(13, 14)),
+                         init=(13, 14), general=(15, 16), unpacked=(17, 18), c_general=(19, 20),
+                         fed=(21, 22), text=(23, 24)),
         muted=(Muted(1, 1000),),
         counters={"dropped": 4},
         notes=("a note",),
@@ -205,8 +207,10 @@ def test_f46_damaged_files_are_refused_or_valid():
         (["calibration", "c"], [1e300, 1]),
         (["calibration", "method"], None),
         (["calibration", "init"], None),
-        (["implicit"], [99]),
         (["implicit"], 1),
+        (["forms"], [[99, "implicit"]]),
+        (["forms"], [[1, "other"]]),
+        (["forms"], 1),
         (["calibration", "constructor"], [1]),
         (["muted", 0], [99, 1]),
         (["meta", "rank"], [1]),
@@ -229,19 +233,22 @@ def test_f46_every_field_is_checked(path, value):
     assert "\n" not in str(caught.value)
 
 
-def test_keys_that_no_call_instruction_calls_are_kept():
+def test_how_keys_were_called_is_kept():
     snapshot = rich_snapshot()
-    keys = tuple(replace(key, implicit=i % 2 == 1) for i, key in enumerate(snapshot.keys))
+    forms = [CALL_FORMS[i % len(CALL_FORMS)] for i in range(len(snapshot.keys))]
+    keys = tuple(replace(k, form=f) for k, f in zip(snapshot.keys, forms, strict=True))
     data = plain(replace(snapshot, keys=keys))
-    assert data["implicit"] == list(range(1, len(keys), 2))
-    assert [key.implicit for key in parse_dict(data).keys] == [key.implicit for key in keys]
-    del data["implicit"]
-    assert not any(key.implicit for key in parse_dict(data).keys)
+    assert [key.form for key in parse_dict(data).keys] == forms
+    del data["forms"]
+    assert {key.form for key in parse_dict(data).keys} == {"short"}
+    data["implicit"] = [1]  # as runs were saved before
+    assert [key.form for key in parse_dict(data).keys][:3] == ["short", "implicit", "short"]
 
 
 def test_costs_that_an_older_run_did_not_tell_apart_are_those_of_its_kinds():
     data = plain(rich_snapshot())
-    for kind in ("implicit", "constructor", "init"):
+    later = ("implicit", "constructor", "init", "general", "unpacked", "c_general", "fed", "text")
+    for kind in later:
         del data["calibration"][kind]
     assert parse_dict(data).calibration == cost((1.5, 2.5), (3, 4), (5, 6), (7, 8))
 
@@ -250,7 +257,7 @@ def test_f46_every_field_must_be_there():
     data = plain(rich_snapshot())
     # Without these there are none.
     optional = {"calibration", "gpu", "memory", "operators", "outliers", "phases", "trace"}
-    optional |= {"worker_threads", "implicit"}
+    optional |= {"worker_threads", "forms"}
     for name in data.keys() - optional:
         with pytest.raises(ValueError):
             parse_dict({k: v for k, v in data.items() if k != name})

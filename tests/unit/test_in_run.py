@@ -154,6 +154,14 @@ def test_too_few_blocks_leave_the_calibration_as_it_is() -> None:
     assert unprofiled_step(snapshot) is None
 
 
+def test_a_large_cost_that_the_run_did_not_confirm_is_said_to_be_so() -> None:
+    doubt = "no steps without the function hook confirm it"
+    snapshot = replace(simulated(1.7, blocks=LEAST_BLOCKS - 1), duration_ns=10**8)
+    assert doubt in build_report(snapshot).overhead.text
+    assert doubt not in build_report(replace(snapshot, duration_ns=10**12)).overhead.text
+    assert doubt not in build_report(replace(simulated(1.7), duration_ns=10**8)).overhead.text
+
+
 def test_muted_functions_leave_the_tree_and_so_decide_nothing() -> None:
     snapshot = replace(simulated(1.7), muted=(Muted(1, 100),))
     assert correct(snapshot).factors is None
@@ -201,3 +209,34 @@ def test_a_hook_that_seems_to_save_time_costs_nothing_that_can_be_measured() -> 
     assert step.hook_ms == 0
     assert step.cost >= 0
     assert "the hook adds at most" in report.overhead.text
+
+
+@pytest.mark.parametrize("slower", [0.0, 0.4])
+def test_calls_cost_no_more_than_the_run_allows(slower: float) -> None:
+    """As in a loop that waits until a time has come, and calls a clock meanwhile."""
+    snapshot = simulated(1.0, slower)
+    rows = tuple(
+        replace(row, plain_ns=row.hooked_ns + 100 * (i % 5) - 100, sections=())
+        for i, row in enumerate(snapshot.steps.unprofiled)
+    )
+    waiting = replace(snapshot, steps=replace(snapshot.steps, unprofiled=rows))
+    found, calibrated = correct(waiting), correct(simulated(1.0, slower, blocks=0))
+    most = hook_cost(waiting)
+    assert found.factors is not None
+    assert found.factors.bound
+    assert most is not None
+    cost_ns = (found.overhead_ns or 0) + found.bytecode_ns
+    assert cost_ns <= 1.01 * max(most.high, most.error) * STEPS + 1000
+    assert (calibrated.overhead_ns or 0) > 20 * cost_ns
+    assert (
+        "is the most that steps without the function hook allow"
+        in build_report(waiting).overhead.text
+    )
+
+
+def test_a_hook_that_costs_next_to_nothing_is_bounded_by_the_run() -> None:
+    """Far below what calls cost anywhere: the program did less instead."""
+    found = correct(simulated(0.01)).factors
+    assert found is not None
+    assert found.bound
+    assert found.calls < 0.05

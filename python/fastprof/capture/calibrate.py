@@ -9,9 +9,7 @@ small loops with and without the hook:
     inside  = callee's recorded self time / calls - what the callee truly takes
     outside = surplus - inside
 
-There is a loop per kind of event (``calibrate_loops``).  A loop that does one thing is
-kind to caches and branch prediction; programs are not.  So a small program of nested and
-mixed calls is measured, too, and all costs are scaled by what it shows.
+There is a loop per kind of event (``calibrate_loops``).
 
 Loops take microseconds and are run with and without the hook in turns, and of each the
 minimum is taken: what is disturbed is slower, and on a busy machine, too, some runs of
@@ -24,9 +22,10 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import astuple
 
 from fastprof._core import Recorder, nvtx_emits, profile_section
-from fastprof.capture.calibrate_loops import LOOPS, MIXED_EVENTS, TURNS, mixed
+from fastprof.capture.calibrate_loops import LOOPS, TURNS
 from fastprof.errors import BusyError
 from fastprof.snapshot import Calibration, EventCost
 
@@ -43,9 +42,6 @@ _STEP_NS = 60_000
 #: Bytecode that an empty function runs between its two events, in ns; it is the
 #: callee's own and stays with it.
 _EMPTY_BODY_NS = 2.0
-
-#: More than this is a disturbed measurement, not what caches do.
-_MAX_SCALE = 1.5
 
 #: Bytecode that takes so many times longer is slower; less is noise, more is disturbed.
 _SLOWER, _MAX_SLOWDOWN = 1.1, 3.0
@@ -138,9 +134,8 @@ def tell_costs(recorder: Recorder, backend: str) -> None:
         backend = "monitoring" if sys.version_info >= (3, 12) else "setprofile"
     cost = calibration(backend)
     if cost is not None:
-        recorder.set_costs(
-            cost.python.inside_ns + cost.python.outside_ns, cost.c.inside_ns + cost.c.outside_ns
-        )
+        kinds = (cost.python, cost.c, cost.implicit, cost.constructor)
+        recorder.set_costs(*map(_total, kinds))
 
 
 def _wall_ns(run: Callable[[], None]) -> int:
@@ -149,13 +144,9 @@ def _wall_ns(run: Callable[[], None]) -> int:
     return time.perf_counter_ns() - start
 
 
-#: What is timed, by the name of what it measures.
-_PROGRAMS = {name: loop.run for name, loop in LOOPS.items()} | {"mixed": mixed}
-
-
 def _times_ns() -> dict[str, float]:
     """What each program takes; in the first run the interpreter adapts to the hook."""
-    return {name: min(_wall_ns(run), _wall_ns(run)) for name, run in _PROGRAMS.items()}
+    return {name: min(_wall_ns(one.run), _wall_ns(one.run)) for name, one in LOOPS.items()}
 
 
 def _inside_ns(recorder: Recorder) -> dict[str, float]:
@@ -212,37 +203,46 @@ def _calibration(
     """
     # 3.11 runs every bytecode slower under a hook; that is not the calls' cost.
     loop_gain = max(0.0, hooked["nothing"] - plain["nothing"])
+    work_ns = max(0.0, plain["work"] - plain["nothing"]) / TURNS
+    work_gain = max(0.0, hooked["work"] - plain["work"] - loop_gain) / TURNS
 
     def events(kind: str) -> int:
         return TURNS * LOOPS[kind].calls
 
     def surplus(kind: str) -> float:
         """Cost of one event of a loop that has no others."""
-        return max(0.0, hooked[kind] - plain[kind] - loop_gain) / events(kind)
+        longer = max(0.0, hooked[kind] - plain[kind] - loop_gain) / events(kind)
+        return max(0.0, longer - work_gain) if LOOPS[kind].works else longer
 
     def cost(kind: str, ns: float) -> EventCost:
         """``ns`` in two: what was recorded inside, less the callee's true time."""
         body = max(0.0, plain[kind] - plain["nothing"]) / events(kind) / 2
-        if LOOPS[kind].python:
-            body = min(body, _EMPTY_BODY_NS)
+        if LOOPS[kind].works or kind == "init":
+            body = min(body, _EMPTY_BODY_NS) + (work_ns if LOOPS[kind].works else 0.0)
         within = min(ns, max(0.0, inside[kind] - body))
         return EventCost(within, ns - within)
 
-    costs = {kind: cost(kind, surplus(kind)) for kind in ("python", "resume", "c", "method")}
+    def as_in(one: EventCost, kind: str) -> EventCost:
+        """The cost of ``kind`` in two as ``one`` is: its callees take long themselves."""
+        share = one.inside_ns / _total(one) if _total(one) else 1.0
+        return EventCost(share * surplus(kind), (1.0 - share) * surplus(kind))
+
+    kinds = ("python", "general", "unpacked", "resume", "fed", "c", "method")
+    costs = {kind: cost(kind, surplus(kind)) for kind in kinds}
+    costs["c_general"] = as_in(costs["c"], "c_general")
     if constructors:
         costs |= {kind: cost(kind, surplus(kind)) for kind in ("implicit", "constructor")}
+        costs["text"] = as_in(costs["constructor"], "text")
         costs["init"] = cost("init", max(0.0, surplus("init") - _total(costs["constructor"])))
     else:
-        costs |= {"implicit": costs["python"], "init": costs["python"]}
-        costs["constructor"] = EventCost(0.0, 0.0)
-    expected = sum(n * _total(costs[kind]) for kind, n in MIXED_EVENTS.items())
-    scale = (hooked["mixed"] - plain["mixed"]) / expected if expected else 1.0
-    # Some programs are like the mixed one, others like a loop.
-    scale = (1.0 + min(_MAX_SCALE, max(1.0, scale))) / 2
-    return Calibration(
-        **{kind: _scaled(one, scale) for kind, one in costs.items()},
-        slowdown=_slowdown(hooked["nothing"], plain["nothing"]),
-    )
+        # This hook does not tell forms apart, and slower bytecode makes nested calls look dear.
+        of_both = (costs["general"], cost("implicit", surplus("implicit")))
+        inside_ns, outside_ns = (sum(part) / 2 for part in zip(*map(astuple, of_both), strict=True))
+        costs |= dict.fromkeys(
+            ("python", "general", "unpacked", "implicit", "init"), EventCost(inside_ns, outside_ns)
+        )
+        costs |= dict.fromkeys(("constructor", "text"), EventCost(0.0, 0.0))
+    return Calibration(**costs, slowdown=_slowdown(hooked["nothing"], plain["nothing"]))
 
 
 def _slowdown(hooked_ns: float, plain_ns: float) -> float:
@@ -253,7 +253,3 @@ def _slowdown(hooked_ns: float, plain_ns: float) -> float:
 
 def _total(cost: EventCost) -> float:
     return cost.inside_ns + cost.outside_ns
-
-
-def _scaled(cost: EventCost, scale: float) -> EventCost:
-    return EventCost(cost.inside_ns * scale, cost.outside_ns * scale)

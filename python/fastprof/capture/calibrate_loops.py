@@ -2,9 +2,13 @@
 
 The loops use what the calls give, as programs do: calls whose arguments and results nobody
 wants are specialised further and would look cheaper than real ones.  Some forms of a call
-have a shorter way in the interpreter which they lose under the hook.  A loop makes several
-forms of its kind, and what it measures is their mean: which of them a program uses is not
-recorded.
+have a shorter way in the interpreter which they lose under the hook; of each key the form of
+its first call is recorded (``call_form.c``).  What is left are forms that cost nearly the same:
+a loop makes several of them, and what it measures is their mean.
+
+Functions written in Python do a little, as those of programs do: while an empty one runs,
+nothing overlaps with the hook, and it would look dearer.  Some of the calls are nested, which
+costs more than calls in a row.
 """
 
 from __future__ import annotations
@@ -13,28 +17,32 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 #: Turns of each loop: some microseconds, so that most runs are not interrupted.
-TURNS = 200
+TURNS = 100
 
 
 @dataclass(frozen=True)
 class Loop:
-    """``calls`` events of one kind per turn; ``labels`` are the callees' names.
+    """``calls`` events of one kind per turn; ``labels`` are names of callees.
 
-    ``python``: they are functions written in Python, and nearly empty.
+    ``works``: these are functions written in Python that do what the loop ``work`` does.
     """
 
     run: Callable[[], None]
     labels: frozenset[str]
     calls: int
-    python: bool
+    works: bool
 
 
-def _echo(x: int) -> int:
-    return x
+def _short(x: int) -> int:
+    return x * 3 + 1
+
+
+def _tree(n: int) -> int:
+    return n if n < 2 else _tree(n - 1) + _tree(n - 2)
 
 
 def _keyword(x: int, *, scale: int = 1) -> int:
-    return x
+    return x * 3 + scale
 
 
 class _Item:
@@ -43,10 +51,13 @@ class _Item:
         self.other = other
 
     def _own(self, x: int) -> int:
-        return x
+        return x * 3 + 1
+
+    def _named(self, x: int, *, scale: int = 1, shift: int = 0) -> int:
+        return x * scale + shift
 
     def __getitem__(self, index: int) -> int:
-        return index
+        return index * 3 + 1
 
 
 class _Empty:
@@ -57,9 +68,24 @@ def _python_calls() -> None:
     item = _ITEM
     total = 0
     for i in range(TURNS):
-        total += _echo(i)
+        total += _short(i)
         total += item._own(i)
+        total += _tree(3)
+
+
+def _general_calls() -> None:
+    item = _ITEM
+    total = 0
+    for i in range(TURNS):
         total += _keyword(i, scale=2)
+        total += item._named(i, scale=3, shift=1)
+
+
+def _unpacked_calls() -> None:
+    one = (1,)
+    total = 0
+    for _ in range(TURNS):
+        total += _short(*one)
 
 
 def _implicit_calls() -> None:
@@ -75,6 +101,10 @@ def _resumes() -> None:
         total += value
 
 
+def _fed_resumes() -> None:
+    sum(_yields())
+
+
 def _yields() -> Iterator[int]:
     for i in range(TURNS):
         yield i * 1000
@@ -86,15 +116,28 @@ def _c_calls() -> None:
     for i in range(TURNS):
         total += len(values)
         total += abs(i)
+        total += isinstance(i, int)
 
 
 def _method_calls() -> None:
     values: list[int] = []
     known = {1: 2}
+    text = "ab"
+    seen: set[int] = set()
     total = 0
     for i in range(TURNS):
         values.append(i)
         total += known.get(i, 1)
+        total += text.upper() is not None
+        seen.add(i & 7)
+
+
+def _c_general_calls() -> None:
+    values = [1, 2]
+    total = 0
+    for i in range(TURNS):
+        total += sum(values, start=i)
+        total += "{}".format(1) is not None  # noqa: UP032
 
 
 def _constructors() -> None:
@@ -102,6 +145,12 @@ def _constructors() -> None:
     for _ in range(TURNS):
         total += int(1.5)
         total += _Empty() is not None
+
+
+def _texts() -> None:
+    total = 0
+    for i in range(TURNS):
+        total += str(i) is not None
 
 
 def _inits() -> None:
@@ -116,57 +165,34 @@ def _nothing() -> None:
         total += i
 
 
+def _work() -> None:
+    total = 0
+    for i in range(TURNS):
+        total += i * 3 + 1
+
+
 _ITEM = _Item(0, 0)
 
 
-def _loop(run: Callable[[], None], *labels: str, python: bool = False) -> Loop:
-    return Loop(run, frozenset(labels), max(1, len(labels)), python)
+def _loop(run: Callable[[], None], *labels: str, calls: int = 0, works: bool = False) -> Loop:
+    return Loop(run, frozenset(labels), calls or max(1, len(labels)), works)
 
 
-#: By the name of the kind's field in ``Calibration``; ``nothing`` is the loop alone.
+#: By the name of the kind's field in ``Calibration``; ``nothing`` is the loop alone, ``work``
+#: with what functions do.
 LOOPS = {
     "nothing": _loop(_nothing),
-    "python": _loop(_python_calls, "_echo", "_own", "_keyword", python=True),
+    "work": _loop(_work),
+    "python": _loop(_python_calls, "_short", "_own", calls=7, works=True),
+    "general": _loop(_general_calls, "_keyword", "_named", works=True),
+    "unpacked": _loop(_unpacked_calls, "_short", works=True),
     "resume": _loop(_resumes, "_yields"),
-    "c": _loop(_c_calls, "len", "abs"),
-    "method": _loop(_method_calls, "append", "get"),
-    "implicit": _loop(_implicit_calls, "__getitem__", python=True),
+    "fed": _loop(_fed_resumes, "_yields"),
+    "c": _loop(_c_calls, "len", "abs", "isinstance"),
+    "method": _loop(_method_calls, "append", "get", "upper", "add"),
+    "c_general": _loop(_c_general_calls, "sum", "format"),
+    "implicit": _loop(_implicit_calls, "__getitem__", works=True),
     "constructor": _loop(_constructors, "int", "_Empty"),
-    "init": _loop(_inits, "__init__", python=True),
+    "text": _loop(_texts, "str"),
+    "init": _loop(_inits, "__init__"),
 }
-
-
-class _Layer:
-    """Calls as a network of objects makes them: several deep, of several kinds."""
-
-    def __init__(self, below: list[_Layer]) -> None:
-        self.below = below
-        self.options: dict[str, int] = {}
-
-    def run(self, value: int) -> int:
-        if self.options.get("skip") is None:
-            value = self.forward(value)
-        return value
-
-    def forward(self, value: int) -> int:
-        if len(self.below):
-            for layer in self.below:
-                value = layer.run(value)
-        return self.leaf(value=value)
-
-    def leaf(self, value: int) -> int:
-        return abs(value) + 1
-
-
-_NETWORK = _Layer([_Layer([_Layer([]) for _ in range(3)]) for _ in range(3)])
-
-#: Events of one run of ``mixed``: per layer run, forward, leaf; len, abs; dict.get.
-_RUNS = 3
-_LAYERS = 13 * _RUNS
-MIXED_EVENTS = {"python": 3 * _LAYERS, "c": 2 * _LAYERS, "method": _LAYERS}
-
-
-def mixed() -> None:
-    """A small program of nested and mixed calls."""
-    for _ in range(_RUNS):
-        _NETWORK.run(1)

@@ -4,7 +4,7 @@ The layout of ``Recorder.export()``: a dict of plain values.
 
 =============  ==========================================================================
 keys           [(kind, file, line, name, qualname)]
-implicit       [key]: those that no call instruction calls
+forms          [(key, form)]: of CALL_FORMS, where it is not the first
 threads        [(ident, ended, (parent, key, calls, resumes, self_ns, phase, idle_ns))],
                oldest first; the one with ended=1 is the sum of threads that have ended
 sections       [(key, thread, count, sum_ns, outer_ns, min_ns, max_ns, errors, open,
@@ -40,6 +40,7 @@ from fastprof.capture.split import make_split
 from fastprof.errors import SnapshotError
 from fastprof.snapshot import (
     Calibration,
+    EventCost,
     Histogram,
     Key,
     Muted,
@@ -78,8 +79,14 @@ def _without_call_sites(cost: Calibration | None, data: Mapping[str, Any]) -> Ca
     for _ident, _ended, (_parent, key, n, *_) in data["threads"]:
         calls += sum(count for k, count in zip(key, n, strict=True) if k in python)
     later = max(0.0, 1.0 - data["calls_before_off"] / calls) if calls else 0.0
-    saved = max(0.0, cost.python.outside_ns - cost.implicit.outside_ns) * later
-    return replace(cost, python=replace(cost.python, outside_ns=cost.python.outside_ns - saved))
+
+    def mean(one: EventCost) -> EventCost:
+        saved = max(0.0, one.outside_ns - cost.implicit.outside_ns) * later
+        return replace(one, outside_ns=one.outside_ns - saved)
+
+    return replace(
+        cost, python=mean(cost.python), general=mean(cost.general), unpacked=mean(cost.unpacked)
+    )
 
 
 def take_snapshot(
@@ -203,9 +210,9 @@ _NOT_OWN = (
 
 
 def _keys(data: Mapping[str, Any]) -> tuple[Key, ...]:
-    implicit = set(data.get("implicit", ()))
+    forms = dict(data.get("forms", ()))
     return tuple(
-        Key(kind, file, line, name, qualname, i in implicit)
+        Key(kind, file, line, name, qualname, forms.get(i, "short"))
         for i, (kind, file, line, name, qualname) in enumerate(data["keys"])
     )
 

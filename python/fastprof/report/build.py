@@ -384,6 +384,9 @@ def _step_rows(snapshot: Snapshot, steps: Steps, n: int) -> tuple[StepSection, .
 
 # ---- overhead ----
 
+#: A part of the run for which the report says that nothing confirms it.
+_LARGE_COST = 0.1
+
 
 def _overhead(snapshot: Snapshot, correction: Correction) -> Overhead:
     functions_ms = None if correction.overhead_ns is None else correction.overhead_ns / 1e6
@@ -420,6 +423,12 @@ def _overhead(snapshot: Snapshot, correction: Correction) -> Overhead:
         if bytecode_ms and sections_ms is None:
             text += f" Bytecode took an estimated {duration(bytecode_ms)} longer under it."
         text += _measured_in_run(snapshot, correction)
+        unchecked = correction.factors is None and snapshot.steps.measured > 0
+        if unchecked and share is not None and share > _LARGE_COST:
+            text += (
+                " The cost of functions is the number of calls times what a call cost in a test "
+                "at the start; no steps without the function hook confirm it."
+            )
     return Overhead(
         total_ms if known else None, share, applied, clamped_ms, text,
         functions_ms, bytecode_ms, sections_ms, windows_ms,
@@ -428,8 +437,14 @@ def _overhead(snapshot: Snapshot, correction: Correction) -> Overhead:
 
 def _measured_in_run(snapshot: Snapshot, correction: Correction) -> str:
     step = unprofiled_step(snapshot)
+    bounded = ""
+    if correction.factors is not None and correction.factors.bound:
+        bounded = (
+            " The cost of functions is the most that steps without the function hook allow; "
+            "the cost of single calls suggests more."
+        )
     if step is None:
-        return ""
+        return bounded
     adds = duration(step.hook_ms)
     if step.hook_ms <= step.error_ms:
         adds = f"at most {duration(step.hook_ms + step.error_ms)}"
@@ -438,12 +453,12 @@ def _measured_in_run(snapshot: Snapshot, correction: Correction) -> str:
         f"places of the run: the hook adds {adds} to a step. Without fastprof "
         f"the median step takes {duration(step.ms)} (+- {duration(step.error_ms)})."
     )
-    if correction.factors is not None:
+    if correction.factors is not None and not bounded:
         found += (
             " The cost of functions is what was measured there"
             f"{', slower bytecode included' if correction.factors.bytecode else ''}."
         )
-    return found
+    return found + bounded
 
 
 def _steps_share(whole: Snapshot, *, correct_times: bool) -> float | None:

@@ -134,19 +134,25 @@ def _bytecode_ns(columns: list[tuple[int, ...]], often: list[list[bool]], slower
 
 def _key_costs(calibration: Calibration, keys: Sequence[Key]) -> list[EventCost | None]:
     """Per key: the cost of one call of it, or None for what the hook does not see."""
-    by_kind = {
-        "python": calibration.python,
-        "c": calibration.c,
-        "type": calibration.constructor,
+    by_form = {
+        "short": calibration.python,
+        "implicit": calibration.implicit,
+        "general": calibration.general,
+        "unpacked": calibration.unpacked,
     }
-    return [
-        calibration.method
-        if key.kind == "c" and key.name.startswith("<method ")
-        else calibration.implicit
-        if key.kind == "python" and key.implicit
-        else by_kind.get(key.kind)
-        for key in keys
-    ]
+
+    def cost(key: Key) -> EventCost | None:
+        if key.kind == "python":
+            return by_form[key.form]
+        if key.kind == "type":
+            return calibration.text if key.name == "<class 'str'>" else calibration.constructor
+        if key.kind != "c":
+            return None
+        if key.form == "general":
+            return calibration.c_general
+        return calibration.method if key.name.startswith("<method ") else calibration.c
+
+    return [cost(key) for key in keys]
 
 
 def _hook_ns(
@@ -157,11 +163,11 @@ def _hook_ns(
 ) -> list[float]:
     """Per node: how much of its exclusive time is the hook's."""
     nodes = tree.nodes
-    resume, implicit, init = calibration.resume, calibration.implicit, calibration.init
+    implicit, init = calibration.implicit, calibration.init
     truncated = [key.kind == "truncated" for key in keys]
     python = [key.kind == "python" for key in keys]
     from_c = [key.kind in ("c", "type") for key in keys]
-    enters_init = [key.kind == "type" and not key.implicit for key in keys]
+    enters_init = [key.kind == "type" and key.form != "implicit" for key in keys]
     is_init = [key.name == "__init__" for key in keys]
     need = [0.0] * len(nodes)
     columns = zip(nodes.parent, nodes.key, nodes.calls, nodes.resumes, strict=True)
@@ -174,6 +180,7 @@ def _hook_ns(
             cost = init if is_init[key] and enters_init[above] else implicit
         own, paid = cost.inside_ns * calls, cost.outside_ns * calls
         if resumes:
+            resume = calibration.fed if from_c[above] else calibration.resume
             own += resumes * resume.inside_ns
             paid += resumes * resume.outside_ns
         need[i] += own

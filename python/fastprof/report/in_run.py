@@ -69,10 +69,15 @@ class UnprofiledStep:
 @dataclass(frozen=True, slots=True)
 class HookFactors:
     """``calls``: what calls cost as a multiple of the calibration's; ``bytecode``: the part of the
-    time of Python functions called often that they would not take without the hook."""
+    time of Python functions called often that they would not take without the hook.
+
+    ``bound``: the run says only that the hook costs no more than this, and the calibration says
+    more.  So it is where a step waits for a time to come, and the hook's cost shortens the wait.
+    """
 
     calls: float
     bytecode: float
+    bound: bool = False
 
 
 def median_interval(values: Sequence[float]) -> Interval | None:
@@ -155,8 +160,6 @@ def hook_factors(
     muted = bool(snapshot.muted)
     if muted or snapshot.threads is snapshot.worker_threads:
         return None
-    if whole.value <= 0 or whole.error > _KNOWN_COST * whole.value:
-        return None
     slower = 1.0 - 1.0 / calibration.slowdown
     parts = _parts(snapshot, snapshot.threads[thread], need[thread], often[thread], n)
     total = _Part(
@@ -167,9 +170,23 @@ def hook_factors(
     )
     if total.calls <= 0:
         return None
+    if whole.value <= 0 or whole.error > _KNOWN_COST * whole.value:
+        return _bounded(total, slower)
     known = [p for p in parts.values() if p.cost is not None]
     calls, bytecode = _solve([total, *known], slower)
-    return _exact(total, calls, bytecode)
+    return _exact(total, calls, bytecode) or _bounded(total, slower)
+
+
+def _bounded(total: _Part, slower: float) -> HookFactors | None:
+    """The calibration's costs, if they are above what the run allows: as many times smaller."""
+    assert total.cost is not None
+    left = max(0.0, total.python - total.calls_in_python)
+    most = max(total.cost.high, total.cost.error)
+    if most >= total.calls + slower * left:
+        return None
+    # Where calls cost less, more of the time is bytecode's.
+    part = most / (total.calls + slower * total.python)
+    return HookFactors(part, slower * part, bound=True)
 
 
 def _parts(

@@ -49,6 +49,11 @@ SCHEMA = "fastprof/1"
 #: only the monitoring backend can see.
 KINDS = ("root", "truncated", "python", "c", "type", "section")
 
+#: How a function was called: by a call instruction that has a short way into it without the
+#: hook; by none (an operator, an attribute, C code), or, of a type, by none that enters its
+#: ``__init__``; with keywords, or taking any; as ``f(*args, **kwargs)``.
+CALL_FORMS = ("short", "implicit", "general", "unpacked")
+
 
 @dataclass(frozen=True, slots=True)
 class Key:
@@ -56,9 +61,8 @@ class Key:
 
     ``name`` is cProfile's label (``co_name`` or ``<built-in method builtins.len>``);
     ``qualname`` is the qualified name.  C functions have file ``"~"`` and line 0,
-    sections have file ``""`` and line 0.  ``implicit``: no call instruction called the
-    function, but an operator, an attribute or C code; or, of a type, entered its
-    ``__init__``.  Only what the hook costs depends on it.
+    sections have file ``""`` and line 0.  ``form``, one of ``CALL_FORMS``, is how the first
+    call was made; only what the hook costs depends on it.
     """
 
     kind: str
@@ -66,7 +70,7 @@ class Key:
     line: int
     name: str
     qualname: str
-    implicit: bool = field(default=False, compare=False)
+    form: str = field(default="short", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,6 +250,17 @@ class Calibration:
     #: An ``__init__`` written in Python that a constructor calls.  Without the hook the
     #: interpreter has a shorter way for the two.
     init: EventCost
+    #: A Python function called with keywords, or one that takes any: the interpreter has no
+    #: shorter way into it that the hook could take.
+    general: EventCost
+    #: A Python function called as ``f(*args, **kwargs)``.
+    unpacked: EventCost
+    #: A C function called with keywords, or one that takes a tuple of arguments.
+    c_general: EventCost
+    #: A generator that C code resumes (``sum``, ``list``), not a loop.
+    fed: EventCost
+    #: ``str(x)``, for which some versions have a way that no other type has.
+    text: EventCost
     #: How many times longer bytecode takes while the hook is on, calls left out.
     slowdown: float = 1.0
 
@@ -341,7 +356,7 @@ class Snapshot:
             "meta": dict(self.meta),
             "duration_ns": self.duration_ns,
             "keys": [[k.kind, k.file, k.line, k.name, k.qualname] for k in self.keys],
-            "implicit": [i for i, k in enumerate(self.keys) if k.implicit],
+            "forms": [[i, k.form] for i, k in enumerate(self.keys) if k.form != "short"],
             "threads": [_tree_dict(t) for t in self.threads],
             "sections": [
                 {
@@ -451,12 +466,8 @@ class _Reader:
         if schema != SCHEMA:
             raise SnapshotError(f"schema is {show(schema)}, this fastprof reads {SCHEMA!r}")
         listed = as_list(top.get("keys"), "keys")
-        # Runs saved before it was recorded have none.
-        implicit = {
-            as_int(i, "implicit", 0, len(listed) - 1)
-            for i in as_list(top.get("implicit", []), "implicit")
-        }
-        keys = tuple(_key(k, i, i in implicit) for i, k in enumerate(listed))
+        forms = read_forms(top, len(listed))
+        keys = tuple(_key(k, i, forms.get(i, "short")) for i, k in enumerate(listed))
         threads = tuple(
             _thread(t, f"threads[{i}]", keys)
             for i, t in enumerate(as_list(top.get("threads"), "threads"))
@@ -518,7 +529,20 @@ def _meta(value: object) -> dict[str, str | int | float | bool | None]:
     return out
 
 
-def _key(value: object, i: int, implicit: bool) -> Key:
+def read_forms(top: Mapping[str, Any], n_keys: int) -> dict[int, str]:
+    """Return how keys were called first, by their number, where it is not the short form."""
+    # Earlier versions told one form, and the first ones none.
+    earlier = [[i, "implicit"] for i in as_list(top.get("implicit", []), "implicit")]
+    forms = {}
+    for row in as_list(top.get("forms", earlier), "forms"):
+        pair = as_list(row, "forms[]")
+        if len(pair) != 2 or pair[1] not in CALL_FORMS:
+            raise fail("forms[]", row, f"[key, form], form in {CALL_FORMS}")
+        forms[as_int(pair[0], "forms[]", 0, n_keys - 1)] = as_str(pair[1], "forms[]")
+    return forms
+
+
+def _key(value: object, i: int, form: str) -> Key:
     items = as_list(value, f"keys[{i}]")
     if len(items) != 5 or items[0] not in KINDS:
         raise fail(f"keys[{i}]", value, f"[kind, file, line, name, qualname], kind in {KINDS}")
@@ -530,7 +554,7 @@ def _key(value: object, i: int, implicit: bool) -> Key:
         as_int(line, where),
         as_str(name, where),
         as_str(qualname, where),
-        implicit,
+        form,
     )
 
 
@@ -685,14 +709,19 @@ def _calibration(value: object) -> Calibration | None:
         """A kind that earlier versions did not tell from another."""
         return cost(name) if name in c else as_known
 
-    python, builtin = cost("python"), cost("c")
+    python, builtin, resume = cost("python"), cost("c"), cost("resume")
     return Calibration(
         python=python,
-        resume=cost("resume"),
+        resume=resume,
         c=builtin,
         method=cost("method"),
         implicit=later("implicit", python),
         constructor=later("constructor", builtin),
         init=later("init", python),
+        general=later("general", python),
+        unpacked=later("unpacked", python),
+        c_general=later("c_general", builtin),
+        fed=later("fed", resume),
+        text=later("text", later("constructor", builtin)),
         slowdown=slowdown,
     )

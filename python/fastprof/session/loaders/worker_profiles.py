@@ -16,6 +16,7 @@ from fastprof.session.loaders.worker_side import MAX_BYTES, PART, WHOLE, WorkerI
 from fastprof.snapshot import Key, NodeTable, Snapshot, ThreadTree
 from fastprof.snapshot.fields import as_column, as_dict, as_ints, as_list, as_str
 from fastprof.snapshot.loaders import LoadTime
+from fastprof.snapshot.model import read_forms
 
 #: Rows of one loader's tree; contexts beyond are left out, and the report says so.
 MAX_ROWS = 500_000
@@ -169,7 +170,9 @@ class MergedTree:
         """
         data = as_dict(value, "worker")
         fold_own_functions(data)
-        keys = [_key(k) for k in as_list(data.get("keys"), "worker.keys")]
+        listed = as_list(data.get("keys"), "worker.keys")
+        forms = read_forms(data, len(listed))
+        keys = [_key(k, forms.get(i, "short")) for i, k in enumerate(listed)]
         worker = as_ints([data.get("worker")], "worker.worker", 1)[0]
         load = LoadTime(worker, *as_ints(data.get("fetches"), "worker.fetches", 3))
         self.error = self.error or as_str(data.get("error"), "worker.error")
@@ -222,7 +225,7 @@ class MergedTree:
         return ThreadTree(0, name, True, NodeTable(parent, tuple(column), calls, resumes, self_ns))
 
 
-def _key(value: object) -> Key:
+def _key(value: object, form: str) -> Key:
     kind, file, line, name, qualname = as_list(value, "worker.keys[]")
     # A worker records no sections, and a file that says so would mix them with the loop's.
     if kind not in ("root", "truncated", "python", "c", "type"):
@@ -233,6 +236,7 @@ def _key(value: object) -> Key:
         as_ints([line], "worker.keys[]", 1)[0],
         as_str(name, "worker.keys[]"),
         as_str(qualname, "worker.keys[]"),
+        form,
     )
 
 

@@ -142,6 +142,7 @@ class _WorkerRecording:
             "backend": data["backend"],
             "fetches": self._fetches,
             "keys": data["keys"],
+            "forms": data["forms"],
             "threads": data["threads"],
         }
 
