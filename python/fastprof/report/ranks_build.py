@@ -1,170 +1,124 @@
-"""From the reports of single ranks to that of all; see :mod:`fastprof.report.ranks`."""
+"""From what single ranks say to the report of all; see :mod:`fastprof.report.ranks`."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import fmean, median
 
-from fastprof.names import ascii_name
 from fastprof.report.figures import duration
-from fastprof.report.health import rank_health
-from fastprof.report.model import UNACCOUNTED, Report
 from fastprof.report.ranks import (
-    SIGNALS,
     FunctionTotal,
+    LatePeriod,
+    LateStep,
     RankReport,
     RankRow,
     SectionSpread,
     Straggler,
     named,
 )
+from fastprof.report.ranks_cause import (
+    function_excess,
+    most_of,
+    own_ms,
+    section_of_step,
+    sections_of,
+)
+from fastprof.report.ranks_judge import LATE_SHARE, Lateness, Own, groups_in_step, lateness
 from fastprof.report.ranks_notes import rank_notes
-from fastprof.report.run_phases import steps_in
-from fastprof.snapshot.fields import int_or_none, show
+from fastprof.report.ranks_row import RankRun, is_communication
 
 #: Fewer measured steps than these on any rank say nothing about who is late.
 MIN_STEPS = 5
-#: A rank is late if its own work exceeds that of the others by this part of the step, and
-#: by so many standard errors.  Both are ours.
-LATE_SHARE = 0.05
+#: Where steps are not known one by one, a rank is late from so many standard errors on.
 _ERRORS = 3.0
 #: Ranks at least this part as late as the latest are named beside it.
 _ALSO_LATE = 0.5
-#: A section explains a delay if it accounts for this part of it.
-_EXPLAINS = 0.25
-#: No job has more ranks than these; the ones that are missing are listed one by one.
-MAX_RANKS = 1_000_000
-_BACKWARD = ("backward", "backward_pass")
-_COMMUNICATION = frozenset(
-    {"synchronization", "sync", "communication", "allreduce", "gradientsync", "barrier"}
-)
+#: A test that would not have seen this part of the step has not shown that nobody is late.
+_BLIND = 0.1
+#: Being last in turns is told from this part of the step on.
+_TURNS = 0.1
+_EVER = 1 << 62
 
 
-# ---- one rank
+@dataclass(slots=True)
+class _Verdict:
+    """What was found in one group of ranks that wait for each other."""
+
+    signal: str = "none"
+    #: Own work per step, in the order of the group.
+    works: list[float] = field(default_factory=list)
+    straggler: Straggler | None = None
+    seen_from_ms: float | None = None
+    why_not: str = ""
+    periods: list[LatePeriod] = field(default_factory=list)
+    hangs: list[LateStep] = field(default_factory=list)
+    step_ms: float = 0.0
 
 
-def rank_row(report: Report, path: str) -> RankRow:
-    """Return what one rank's report says of it; ``path`` is where it was read from.
-
-    Raises:
-        ValueError: it does not say which rank it is, or of more than :data:`MAX_RANKS`.
-    """
-    meta, steps = report.meta, report.steps
-    rank, world = int_or_none(meta.get("rank")), int_or_none(meta.get("world_size"))
-    if rank is None:
-        raise ValueError("does not say of which rank it is; a saved run (.fprof) does")
-    if max(rank, world or 0) > MAX_RANKS:
-        raise ValueError(
-            f"is of rank {show(rank)} of {show(world)}, expected at most {MAX_RANKS} ranks"
-        )
-    host, memory = meta.get("hostname"), report.memory
-    use = None if report.gpu is None else report.gpu.use
-    spans = [d.steps for d in report.gpu.devices if d.steps] if report.gpu is not None else []
-    n, counted = steps.measured, steps_in(report.phase, steps.count, steps.measured)
-    return RankRow(
-        rank=rank,
-        world_size=world,
-        host=host if isinstance(host, str) else None,
-        path=path,
-        steps=n,
-        skipped=steps.skipped,
-        step_ms=steps.mean_ms,
-        p95_ms=steps.p95_ms,
-        cv=steps.cv,
-        sections=tuple((r.name, r.mean_ms) for r in steps.rows if r.name != UNACCOUNTED),
-        waits=tuple(_waits(report).items()),
-        gpu_utilization=None if report.gpu is None else report.gpu.utilization,
-        gpu_compute_ms=sum(s.compute_ns for s in spans) / n / 1e6 if spans and n else None,
-        gpu_communication_ms=sum(s.communication_ns for s in spans) / n / 1e6
-        if spans and n
-        else None,
-        gpu_waits=use.syncs / counted if use is not None and counted else None,
-        memory_bytes=None if memory is None else memory.peak_reserved,
-        memory_total_bytes=None if memory is None else memory.total_bytes,
-        setup=_setup(report),
-        **rank_health(() if report.gpu is None else report.gpu.devices),
-    )
-
-
-def _waits(report: Report) -> dict[str, float]:
-    """Time per step waiting for other ranks, by signal."""
-    steps, found = report.steps, {}
-    n = steps.measured
-    if not n or steps.mean_ms is None:
-        return {}
-    spans = [d.steps for d in report.gpu.devices if d.steps] if report.gpu is not None else []
-    if any(span.communication_ns for span in spans):
-        # Devices of one process work side by side: the one that communicates longest.
-        found["gpu"] = max(s.communication_ns - s.overlap_ns for s in spans) / n / 1e6
-    for row in steps.split:
-        if row.name == "communication" and row.total_ns:
-            found["split"] = row.mean_ms
-    communication = [r.mean_ms for r in steps.rows if is_communication(r.name)]
-    if communication:
-        found["sections"] = sum(communication)
-    if any(r.name in _BACKWARD for r in steps.rows):
-        # What is in no section may be waiting, too.
-        maybe = [r.mean_ms for r in steps.rows if r.name in (*_BACKWARD, UNACCOUNTED)]
-        found["backward"] = sum(maybe)
-    return found
-
-
-def is_communication(section: str) -> bool:
-    """Whether a section's name says that it waits for other ranks."""
-    return "".join(c for c in section.lower() if c.isalnum()) in _COMMUNICATION
-
-
-def _setup(report: Report) -> tuple[tuple[str, str], ...]:
-    meta = report.meta
-    found = {
-        "functions recorded": meta.get("functions"),
-        "sections synchronized": meta.get("sync"),
-        "GPU observed": None if report.gpu is None else report.gpu.status == "on",
-        "warm-up steps": report.steps.skipped,
-        "Python": meta.get("python"),
-        "hook backend": meta.get("backend"),
-    }
-    for row in report.loaders:
-        if row.split == "train" and row.workers is not None:
-            name = ascii_name(row.name, 40)
-            found[f"workers of loader {name}"] = row.workers.workers
-            found[f"batch size of loader {name}"] = row.workers.batch_size
-    words = {True: "yes", False: "no", None: "n/a"}
-    return tuple(
-        (what, words[v] if isinstance(v, bool) or v is None else ascii_name(str(v), 60))
-        for what, v in found.items()
-    )
-
-
-# ---- all ranks
-
-
-def rank_report(rows: Sequence[RankRow], functions: Sequence[FunctionTotal] = ()) -> RankReport:
+def rank_report(
+    runs: Sequence[RankRun],
+    functions: Sequence[FunctionTotal] = (),
+    skipped: Sequence[tuple[str, str]] = (),
+) -> RankReport:
     """Put the ranks of one job beside each other.
+
+    Args:
+        runs: one per rank.
+        functions: of all ranks.
+        skipped: files that were left out, and why.
 
     Raises:
         ValueError: no rank, a rank twice, or ranks of jobs of different size.
     """
-    rows = sorted(rows, key=lambda r: r.rank)
+    runs = sorted(runs, key=lambda r: r.row.rank)
+    rows = [run.row for run in runs]
     world = _world_size(rows)
     known = {row.rank for row in rows}
     missing = () if world is None else tuple(r for r in range(world) if r not in known)
-    signal, works = _own_work(rows)
-    straggler, why_not = _straggler(rows, works)
+    groups, verdicts = _judge(runs)
+    worst = max(verdicts, key=_weight)
+    # In the order of the rows; of ranks that are not judged nothing is known.
+    work = {
+        rank: ms
+        for group, verdict in zip(groups, verdicts, strict=True)
+        for rank, ms in zip(group, verdict.works, strict=False)
+    }
+    works = [work[i] for i in range(len(runs))] if len(work) == len(runs) else []
+    blind = [v for v in verdicts if v.seen_from_ms is None]
+    seen = [v.seen_from_ms for v in verdicts if v.seen_from_ms is not None]
     return RankReport(
         rows=tuple(rows),
         world_size=world,
         missing=missing,
         sections=_spreads(rows),
-        signal=signal,
+        signal=worst.signal,
         work_ms=tuple(works),
         imbalance=max(works) / fmean(works) - 1 if works and fmean(works) > 0 else None,
-        straggler=straggler,
+        straggler=worst.straggler,
         functions=tuple(functions),
-        notes=tuple(rank_notes(rows, missing, signal, works, why_not)),
+        notes=tuple(
+            rank_notes(
+                runs,
+                missing,
+                worst.signal if works else "",
+                "" if worst.straggler is not None else (blind or [worst])[0].why_not,
+                [[rows[i].rank for i in group] for group in groups],
+                skipped,
+            )
+        ),
+        seen_from_ms=None if blind else max(seen, default=None),
+        periods=tuple(sorted(worst.periods, key=lambda p: p.first)),
+        hangs=tuple(sorted((h for v in verdicts for h in v.hangs), key=lambda h: -h.late_ms)),
+        skipped=tuple(skipped),
     )
+
+
+def _weight(verdict: _Verdict) -> tuple[float, float]:
+    late = verdict.straggler
+    return (0.0 if late is None else late.late_ms, max(verdict.works, default=0.0))
 
 
 def _world_size(rows: Sequence[RankRow]) -> int | None:
@@ -187,32 +141,193 @@ def _world_size(rows: Sequence[RankRow]) -> int | None:
     return size if size is not None and size > rows[-1].rank else None
 
 
-def _own_work(rows: Sequence[RankRow]) -> tuple[str, list[float]]:
-    """The signal that tells waiting, and own work per rank; none if a rank has no steps."""
-    if len(rows) < 2 or any(row.step_ms is None for row in rows):
-        return "none", []
-    waits = [dict(row.waits) for row in rows]
-    for signal in SIGNALS:
-        if signal == "none" or all(signal in found for found in waits):
-            return signal, [
-                max(0.0, (row.step_ms or 0.0) - found.get(signal, 0.0))
-                for row, found in zip(rows, waits, strict=True)
-            ]
-    raise AssertionError
+# ---- who is late
 
 
-def _straggler(rows: Sequence[RankRow], works: Sequence[float]) -> tuple[Straggler | None, str]:
-    """The rank that is late; else None and why not."""
-    if not works:
-        if len(rows) < 2:
-            return None, "One rank alone waits for nobody."
-        without = [row.rank for row in rows if row.step_ms is None]
-        return None, f"Who is late is not known: no steps were measured in {named(without)}."
-    few = [row.rank for row in rows if row.steps < MIN_STEPS]
+def _judge(runs: Sequence[RankRun]) -> tuple[list[list[int]], list[_Verdict]]:
+    """Return groups of ranks that wait for each other, and what was found in each."""
+    everyone = [list(range(len(runs)))]
+    if len(runs) < 2:
+        return everyone, [_Verdict(why_not="One rank alone waits for nobody.")]
+    without = [run.row.rank for run in runs if run.row.step_ms is None]
+    if without:
+        why = f"Who is late is not known: no steps were measured in {named(without)}."
+        return everyone, [_Verdict(why_not=why)]
+    few = [run.row.rank for run in runs if run.row.steps < MIN_STEPS]
     if few:
-        return None, (
+        why = (
             f"Who is late is not known: fewer than {MIN_STEPS} steps were measured in {named(few)}."
         )
+        return everyone, [_Verdict(why_not=why)]
+    if any(run.steps is None for run in runs):
+        return everyone, [_by_means(runs)]
+    groups = groups_in_step({i: run.row.step_ms or 0.0 for i, run in enumerate(runs)})
+    return groups, [_by_steps([runs[i] for i in group]) for group in groups]
+
+
+def _signals(runs: Sequence[RankRun]) -> list[str]:
+    """The ways to tell waiting that all of these ranks have."""
+    waits = [dict(run.row.waits) for run in runs]
+    if all("gpu" in found for found in waits):
+        return ["gpu"]
+    steps = [run.steps for run in runs if run.steps is not None]
+    found = []
+    # The whole of backward stands in where functions were not recorded.
+    if all(s.autograd is not None for s in steps) and any(any(s.autograd or ()) for s in steps):
+        found.append("autograd")
+    elif all("backward" in of for of in waits):
+        found.append("backward")
+    if any("split" in of or "sections" in of for of in waits):
+        found.append("split" if any("split" in of for of in waits) else "sections")
+    elif not found:
+        found.append("none")
+    return found
+
+
+def _by_steps(runs: Sequence[RankRun]) -> _Verdict:
+    """Judge ranks by their steps one by one, with each signal on its own."""
+    # A hang makes the mean step longer.
+    step_ms = median([median(run.steps.wall) for run in runs if run.steps is not None])
+    found: list[tuple[float, int, str, list[Lateness], float]] = []
+    signals = _signals(runs)
+    for order, signal in enumerate(signals):
+        late, spread = lateness(_owns(runs, signal), step_ms)
+        found.append((max(_worth(one) for one in late), -order, signal, late, spread))
+    worth, _, signal, late, spread = max(found)
+    known_cpu = all(run.steps is not None and run.steps.cpu is not None for run in runs)
+    if worth <= 0.0 and known_cpu and signal in ("autograd", "backward"):
+        # What runs in C++ in backward looks like waiting, but for its CPU time.
+        of_cpu, _ = lateness(_owns(runs, "cpu"), step_ms)
+        own = late
+        late_cpu = [
+            one if mine.late_ms >= -one.late_ms / 2 else None
+            for one, mine in zip(of_cpu, own, strict=True)
+        ]
+        if any(one is not None and one.late for one in late_cpu):
+            signal, late = "cpu", of_cpu
+    verdict = _Verdict(signal=signal, step_ms=step_ms)
+    verdict.works = [fmean(own.ms) for own in _owns(runs, signal)]
+    for run, one in zip(runs, late, strict=True):
+        if not one.late:
+            verdict.periods += [
+                LatePeriod(run.row.rank, w.first, w.last, w.late_ms) for w in one.windows
+            ]
+        others = [other for other in runs if other is not run]
+        verdict.hangs += [
+            LateStep(run.row.rank, step, ms, section_of_step(run, others, signal, step))
+            for step, ms in one.hangs
+        ]
+    latest = max(range(len(runs)), key=lambda i: _worth(late[i]))
+    if _worth(late[latest]) > 0.0:
+        verdict.straggler = _straggler(runs, latest, late, signal, step_ms)
+        return verdict
+    verdict.periods = []
+    seen_from = max(one.seen_from_ms for one in late)
+    most = late[latest := max(range(len(runs)), key=lambda i: late[i].late_ms)]
+    if seen_from > _BLIND * step_ms:
+        verdict.why_not = (
+            "Who is late is not known: the steps differ so much between ranks that only a rank "
+            f"late by {duration(seen_from)} per step would have been seen."
+            if math.isfinite(seen_from)
+            else "Who is late is not known: the ranks have too few steps in common."
+        )
+    else:
+        verdict.seen_from_ms = seen_from
+        verdict.why_not = (
+            f"No rank is late: the most own work, that of rank {runs[latest].row.rank}, is "
+            f"{duration(max(most.late_ms, 0.0))} per step above the others' median."
+        )
+    if spread >= _TURNS * step_ms:
+        verdict.why_not += (
+            f" The last rank of each step is {duration(spread)} later than the others in the "
+            "mean, but it is not always the same one."
+        )
+    return verdict
+
+
+def _owns(runs: Sequence[RankRun], signal: str) -> list[Own]:
+    return [
+        Own(run.steps.numbers, own_ms(run, run.steps, signal))
+        for run in runs
+        if run.steps is not None
+    ]
+
+
+def _worth(one: Lateness) -> float:
+    """How much later a rank is than the others over all steps in ms per step; 0: it is not."""
+    if one.late:
+        return one.late_ms
+    return sum(w.steps * w.late_ms for w in one.windows) / one.steps if one.windows else 0.0
+
+
+def _straggler(
+    runs: Sequence[RankRun], latest: int, late: Sequence[Lateness], signal: str, step_ms: float
+) -> Straggler:
+    run, one = runs[latest], late[latest]
+    others = [i for i in range(len(runs)) if i != latest]
+    window = None if one.late else max(one.windows, key=lambda w: w.steps * w.late_ms)
+    first, last = (0, _EVER) if window is None else (window.first, window.last)
+    works = [_mean_of(own, first, last) for own in _owns(runs, signal)]
+    usual = median([works[i] for i in others])
+    late_ms = works[latest] - usual
+    section = most_of(
+        sections_of(run, signal, first, last),
+        [found for found in (sections_of(runs[i], signal, first, last) for i in others) if found]
+        or [{}],
+        late_ms,
+    )
+    if signal == "gpu" and (section[0] is None):
+        section = _gpu_section([r.row for r in runs], latest, others, late_ms)
+    row = run.row
+    return Straggler(
+        rank=row.rank,
+        host=row.host,
+        work_ms=works[latest],
+        others_ms=usual,
+        late_ms=late_ms,
+        late_share=late_ms / step_ms if step_ms else 0.0,
+        section=section[0],
+        section_ms=section[1],
+        section_others_ms=section[2],
+        waits=tuple((runs[i].row.rank, max(0.0, works[latest] - works[i])) for i in others),
+        also=tuple(
+            runs[i].row.rank
+            for i in others
+            if one.late and late[i].late and late[i].late_ms >= _ALSO_LATE * one.late_ms
+        ),
+        period=None
+        if window is None
+        else LatePeriod(row.rank, window.first, window.last, window.late_ms),
+        late_steps=one.late_steps if window is None else None,
+        signal=signal,
+        # Functions are known of the whole run.
+        functions=function_excess(run, [runs[i] for i in others], _worth(one)),
+    )
+
+
+def _mean_of(own: Own, first: int, last: int) -> float:
+    kept = [ms for n, ms in zip(own.numbers, own.ms, strict=True) if first <= n <= last]
+    return fmean(kept) if kept else 0.0
+
+
+def _gpu_section(
+    rows: Sequence[RankRow], latest: int, others: Sequence[int], late_ms: float
+) -> tuple[str | None, float | None, float | None]:
+    here = rows[latest].gpu_compute_ms
+    known = [ms for ms in (rows[i].gpu_compute_ms for i in others) if ms is not None]
+    if here is None or not known:
+        return None, None, None
+    return most_of({"GPU": here}, [{"GPU": ms} for ms in known], late_ms)
+
+
+# ---- files without single steps
+
+
+def _by_means(runs: Sequence[RankRun]) -> _Verdict:
+    """Judge by the means over all steps; the noise that ranks share cannot be taken out."""
+    rows = [run.row for run in runs]
+    signal, works = _own_work(rows)
+    verdict = _Verdict(signal=signal, works=works)
     latest = max(range(len(rows)), key=lambda i: works[i])
     others = [i for i in range(len(rows)) if i != latest]
     usual = median(works[i] for i in others)
@@ -220,50 +335,60 @@ def _straggler(rows: Sequence[RankRow], works: Sequence[float]) -> tuple[Straggl
     step = fmean(row.step_ms or 0.0 for row in rows)
     errors = [(r.step_ms or 0.0) * (r.cv or 0.0) / math.sqrt(r.steps) for r in rows]
     error = math.hypot(errors[latest], median(errors[i] for i in others))
-    if not step or late < LATE_SHARE * step or late <= _ERRORS * error:
-        return None, (
-            f"No rank is late: the most own work, that of rank {rows[latest].rank}, is "
-            f"{duration(max(late, 0.0))} per step above the others' median."
-        )
-    section, here, there = _cause(rows, latest, others, late)
-    return Straggler(
+    seen_from = max(LATE_SHARE * step, _ERRORS * error)
+    if not step or late < seen_from:
+        if step and seen_from <= _BLIND * step:
+            verdict.seen_from_ms = seen_from
+            verdict.why_not = (
+                f"No rank is late: the most own work, that of rank {rows[latest].rank}, is "
+                f"{duration(max(late, 0.0))} per step above the others' median."
+            )
+        else:
+            verdict.why_not = (
+                "Who is late is not known: steps vary so much that only a rank late by "
+                f"{duration(seen_from)} per step would have been seen."
+            )
+        return verdict
+    sections = [
+        {name: ms for name, ms in row.sections if not is_communication(name)} for row in rows
+    ]
+    section = most_of(sections[latest], [sections[i] for i in others], late)
+    if section[0] is None:
+        section = _gpu_section(rows, latest, others, late)
+    verdict.straggler = Straggler(
         rank=rows[latest].rank,
         host=rows[latest].host,
         work_ms=works[latest],
         others_ms=usual,
         late_ms=late,
         late_share=late / step,
-        section=section,
-        section_ms=here,
-        section_others_ms=there,
+        section=section[0],
+        section_ms=section[1],
+        section_others_ms=section[2],
         waits=tuple((rows[i].rank, works[latest] - works[i]) for i in others),
         also=tuple(rows[i].rank for i in others if works[i] - usual >= _ALSO_LATE * late),
-    ), ""
+        signal=signal,
+        functions=function_excess(runs[latest], [runs[i] for i in others], late),
+    )
+    return verdict
 
 
-def _cause(
-    rows: Sequence[RankRow], latest: int, others: Sequence[int], late: float
-) -> tuple[str | None, float | None, float | None]:
-    """Where the late rank loses most: a section, or the GPU."""
-    found: list[tuple[float, str, float, float]] = []
-
-    def compare(name: str, here: float | None, there: list[float | None]) -> None:
-        known = [ms for ms in there if ms is not None]
-        if here is not None and known:
-            usual = median(known)
-            found.append((here - usual, name, here, usual))
-
-    for name, here in rows[latest].sections:
-        if not is_communication(name):
-            # A section that the others do not have takes them no time.
-            compare(name, here, [dict(rows[i].sections).get(name, 0.0) for i in others])
-    best = max(found, default=None)
-    if best is None or best[0] < _EXPLAINS * late:
-        compare("GPU", rows[latest].gpu_compute_ms, [rows[i].gpu_compute_ms for i in others])
-        best = max(found, default=None)
-    if best is None or best[0] < _EXPLAINS * late:
-        return None, None, None
-    return best[1:]
+def _own_work(rows: Sequence[RankRow]) -> tuple[str, list[float]]:
+    """The signal that tells waiting best, and own work per rank."""
+    waits = [dict(row.waits) for row in rows]
+    found = [s for s in ("gpu", "split", "sections", "backward") if all(s in w for w in waits)]
+    found = found[:1] if "gpu" in found else found
+    works = {
+        signal: [
+            max(0.0, (row.step_ms or 0.0) - of.get(signal, 0.0))
+            for row, of in zip(rows, waits, strict=True)
+        ]
+        for signal in found
+    }
+    if not works:
+        return "none", [row.step_ms or 0.0 for row in rows]
+    # A signal that sees little of the waiting finds the ranks alike.
+    return max(works.items(), key=lambda item: max(item[1]) - median(item[1]))
 
 
 def _spreads(rows: Sequence[RankRow]) -> tuple[SectionSpread, ...]:
