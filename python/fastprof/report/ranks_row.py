@@ -328,7 +328,8 @@ def _program(snapshot: Snapshot) -> dict[Place, Function]:
         for place in snapshot.steps.split_places
         if place.thread == thread and place.kind == "communication"
     }
-    kinds = [_kind(snapshot, i) for i in range(len(keys))]
+    # Of most keys there is no node in the steps.
+    kinds = {key: _kind(snapshot, key) for key in set(nodes.key)}
     user = [-1] * len(nodes)
     called = [""] * len(nodes)
     settled = [False] * len(nodes)
