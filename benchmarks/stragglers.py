@@ -136,12 +136,14 @@ class Case:
 
 
 def run(case: Case, steps: int, folder: Path) -> RankReport:
-    """Run one job and merge its files.
+    """Run one job, unless its files are there, and merge them.
 
     Raises:
         RuntimeError: the job failed.
     """
-    folder.mkdir(parents=True)
+    if (folder / "out").is_dir():
+        return merge([folder / "out"])
+    folder.mkdir(parents=True, exist_ok=True)
     script = folder / "job.py"
     script.write_text(JOB)
     late = case.ranks - 1
@@ -185,7 +187,9 @@ def main() -> int:
     parser.add_argument("--cause", choices=sorted(CAUSES), nargs="*", default=sorted(CAUSES))
     parser.add_argument("--healthy", type=int, default=4, help="jobs without a late rank")
     parser.add_argument("--steps", type=int, default=100)
-    parser.add_argument("--keep", type=Path, help="leave the files here")
+    parser.add_argument(
+        "--keep", type=Path, help="leave the files here, and judge those that are here already"
+    )
     options = parser.parse_args()
     cases = [
         Case(cause, percent, ranks)

@@ -203,6 +203,34 @@ def test_without_functions_backward_is_not_known_and_that_is_said():
     assert judged(job(data=on(1, 5.0), functions=False)).straggler.section == "data"
 
 
+def test_noise_of_a_busy_machine_is_taken_out_where_waiting_for_a_cpu_is_known():
+    noise = random.Random(4)
+    stolen = [[noise.expovariate(1 / 4.0) for _ in range(2)] for _ in range(STEPS)]
+
+    def rest(rank, step):
+        return stolen[step][rank] + (0.9 if rank == 1 else 0.0)
+
+    ranks = job(2, rest=rest)
+    assert judged(ranks).straggler is None
+    for made in ranks:
+        column = tuple(round(of[made.meta["rank"]] * MS) for of in stolen)
+        object.__setattr__(made.steps.series, "cpu_wait_ns", column)
+    late = judged(ranks).straggler
+    assert (late.rank, late.cpu_wait) == (1, None)
+    assert late.late_ms == pytest.approx(0.9, abs=0.2)
+
+
+def test_a_rank_whose_cpu_others_use_is_told_so():
+    ranks = job(2, rest=on(1, 3.0))
+    for made in ranks:
+        column = (3 * MS if made.meta["rank"] == 1 else 0,) * STEPS
+        object.__setattr__(made.steps.series, "cpu_wait_ns", column)
+    late = judged(ranks).straggler
+    assert late.rank == 1
+    assert late.cpu_wait == pytest.approx((3.0, 0.0))
+    assert "; it is ready and has no CPU for 3.00 ms against 0" in late.text
+
+
 def test_two_groups_that_do_not_wait_for_each_other_are_judged_apart():
     slow = job(2, data=on(0, 5.0))
     fast = job(4, seed=2, data=on(3, 2.0))

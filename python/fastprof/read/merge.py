@@ -28,7 +28,7 @@ OTHER_FUNCTIONS = "(other functions)"
 #: What a saved run holds and no comparison of ranks asks for.
 _UNUSED = ("outliers", "trace", "operators", "worker_threads")
 #: Steps kept of all ranks together, and at least of each.
-_ALL_STEPS = 1 << 22
+_ALL_STEPS = 1 << 20
 _LEAST_STEPS = 256
 #: Clocks of different machines may be so far apart, in ns.
 _CLOCKS_NS = 60 * 10**9

@@ -174,6 +174,9 @@ class Straggler:
     late_steps: float | None = None
     signal: str = "none"
     functions: tuple[FunctionExcess, ...] = ()
+    #: Being ready without a CPU in ms per step, and the median of the others, where that is
+    #: half of the delay or more.
+    cpu_wait: tuple[float, float] | None = None
 
     @property
     def wait_ms(self) -> float:
@@ -198,6 +201,9 @@ class Straggler:
             )
             here, there = duration(self.section_ms), duration(self.section_others_ms)
             text += f"; {name} takes {here} against {there}"
+        if self.cpu_wait is not None:
+            here, there = (duration(ms) for ms in self.cpu_wait)
+            text += f"; it is ready and has no CPU for {here} against {there}"
         if self.functions:
             most = self.functions[0]
             text += f"; {most.text}, takes {duration(most.ms)} against {duration(most.others_ms)}"

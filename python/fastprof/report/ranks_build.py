@@ -188,69 +188,116 @@ def _by_steps(runs: Sequence[RankRun]) -> _Verdict:
     """Judge ranks by their steps one by one, with each signal on its own."""
     # A hang makes the mean step longer.
     step_ms = median([median(run.steps.wall) for run in runs if run.steps is not None])
-    found: list[tuple[float, int, str, list[Lateness], float]] = []
     signals = _signals(runs)
-    for order, signal in enumerate(signals):
-        late, spread = lateness(_owns(runs, signal), step_ms)
-        found.append((max(_worth(one) for one in late), -order, signal, late, spread))
-    worth, _, signal, late, spread = max(found)
-    known_cpu = all(run.steps is not None and run.steps.cpu is not None for run in runs)
-    if worth <= 0.0 and known_cpu and signal in ("autograd", "backward"):
+    tests = [_test(runs, signal, plain, step_ms) for plain in (True, False) for signal in signals]
+    tests = [test for test in tests if test.late]
+    found = [test for test in tests if test.worth > 0.0]
+    if not found and signals[0] in ("autograd", "backward"):
         # What runs in C++ in backward looks like waiting, but for its CPU time.
-        of_cpu, _ = lateness(_owns(runs, "cpu"), step_ms)
-        own = late
-        late_cpu = [
-            one if mine.late_ms >= -one.late_ms / 2 else None
-            for one, mine in zip(of_cpu, own, strict=True)
-        ]
-        if any(one is not None and one.late for one in late_cpu):
-            signal, late = "cpu", of_cpu
-    verdict = _Verdict(signal=signal, step_ms=step_ms)
-    verdict.works = [fmean(own.ms) for own in _owns(runs, signal)]
-    for run, one in zip(runs, late, strict=True):
-        if not one.late:
-            verdict.periods += [
-                LatePeriod(run.row.rank, w.first, w.last, w.late_ms) for w in one.windows
-            ]
+        found = _by_cpu(runs, tests[0], step_ms)
+    plain = [test for test in found if test.plain]
+    # Waiting for a CPU is most of the noise of a busy machine: without it, if that is enough.
+    test = max(plain or found, key=lambda t: t.worth, default=tests[0])
+    late, signal = test.late, test.signal
+    verdict = _Verdict(signal=signal, step_ms=step_ms, works=test.works)
+    whole = next(t for t in reversed(tests) if not t.plain and (t.signal == signal or found))
+    for run, one in zip(runs, whole.late, strict=True):
         others = [other for other in runs if other is not run]
         verdict.hangs += [
-            LateStep(run.row.rank, step, ms, section_of_step(run, others, signal, step))
+            LateStep(run.row.rank, step, ms, section_of_step(run, others, whole.signal, step))
             for step, ms in one.hangs
         ]
-    latest = max(range(len(runs)), key=lambda i: _worth(late[i]))
-    if _worth(late[latest]) > 0.0:
-        verdict.straggler = _straggler(runs, latest, late, signal, step_ms)
+    if found:
+        verdict.periods = [
+            LatePeriod(run.row.rank, w.first, w.last, w.late_ms)
+            for run, one in zip(runs, late, strict=True)
+            if not one.late
+            for w in one.windows
+        ]
+        verdict.straggler = _straggler(runs, test, step_ms)
         return verdict
-    verdict.periods = []
-    seen_from = max(one.seen_from_ms for one in late)
-    most = late[latest := max(range(len(runs)), key=lambda i: late[i].late_ms)]
-    if seen_from > _BLIND * step_ms:
+    _nobody(verdict, runs, [t for t in tests if t.signal == signal], step_ms)
+    return verdict
+
+
+@dataclass(frozen=True, slots=True)
+class _Test:
+    """What one signal says; ``plain``: without waiting for a CPU.  Empty: it is not known."""
+
+    signal: str
+    plain: bool
+    works: list[float] = field(default_factory=list)
+    late: list[Lateness] = field(default_factory=list)
+    owns: list[Own] = field(default_factory=list)
+    spread_ms: float = 0.0
+
+    @property
+    def worth(self) -> float:
+        """How much later the latest rank is than the others per step; 0: none is late."""
+        return max(_worth(one) for one in self.late)
+
+    @property
+    def seen_from_ms(self) -> float:
+        """A rank late by so much per step would have been seen."""
+        return max(one.seen_from_ms for one in self.late)
+
+
+def _test(runs: Sequence[RankRun], signal: str, plain: bool, step_ms: float) -> _Test:
+    if plain and any(run.steps is None or run.steps.cpu_wait is None for run in runs):
+        return _Test(signal, plain)
+    owns = [
+        Own(run.steps.numbers, own_ms(run, run.steps, signal, plain=plain))
+        for run in runs
+        if run.steps is not None
+    ]
+    late, spread = lateness(owns, step_ms)
+    return _Test(signal, plain, [fmean(own.ms) for own in owns], late, owns, spread)
+
+
+def _by_cpu(runs: Sequence[RankRun], other: _Test, step_ms: float) -> list[_Test]:
+    if any(run.steps is None or run.steps.cpu is None for run in runs):
+        return []
+    test = _test(runs, "cpu", False, step_ms)
+    latest = max(range(len(runs)), key=lambda i: _worth(test.late[i]))
+    one = test.late[latest]
+    # Who computes more and does less otherwise is not late.
+    if not one.late or other.late[latest].late_ms < -one.late_ms / 2:
+        return []
+    return [test]
+
+
+def _nobody(
+    verdict: _Verdict, runs: Sequence[RankRun], tests: Sequence[_Test], step_ms: float
+) -> None:
+    """Say that no rank is late, or that it is not known."""
+    seen = [test for test in tests if test.seen_from_ms <= _BLIND * step_ms]
+    if not seen:
+        seen_from = min(test.seen_from_ms for test in tests)
         verdict.why_not = (
             "Who is late is not known: the steps differ so much between ranks that only a rank "
             f"late by {duration(seen_from)} per step would have been seen."
             if math.isfinite(seen_from)
             else "Who is late is not known: the ranks have too few steps in common."
         )
-    else:
-        verdict.seen_from_ms = seen_from
-        verdict.why_not = (
-            f"No rank is late: the most own work, that of rank {runs[latest].row.rank}, is "
-            f"{duration(max(most.late_ms, 0.0))} per step above the others' median."
-        )
-    if spread >= _TURNS * step_ms:
+        return
+    verdict.seen_from_ms = max(test.seen_from_ms for test in seen)
+    late = seen[-1].late
+    latest = max(range(len(runs)), key=lambda i: late[i].late_ms)
+    verdict.why_not = (
+        f"No rank is late: the most own work, that of rank {runs[latest].row.rank}, is "
+        f"{duration(max(late[latest].late_ms, 0.0))} per step above the others' median."
+    )
+    if len(seen) < len(tests):
         verdict.why_not += (
-            f" The last rank of each step is {duration(spread)} later than the others in the "
-            "mean, but it is not always the same one."
+            " Being ready without a CPU is left out: it differs so much from step to step that a "
+            f"rank late by it would have been seen from {duration(tests[-1].seen_from_ms)} per "
+            "step on."
         )
-    return verdict
-
-
-def _owns(runs: Sequence[RankRun], signal: str) -> list[Own]:
-    return [
-        Own(run.steps.numbers, own_ms(run, run.steps, signal))
-        for run in runs
-        if run.steps is not None
-    ]
+    if tests[-1].spread_ms >= _TURNS * step_ms:
+        verdict.why_not += (
+            f" The last rank of each step is {duration(tests[-1].spread_ms)} later than the others "
+            "in the mean, but it is not always the same one."
+        )
 
 
 def _worth(one: Lateness) -> float:
@@ -260,14 +307,14 @@ def _worth(one: Lateness) -> float:
     return sum(w.steps * w.late_ms for w in one.windows) / one.steps if one.windows else 0.0
 
 
-def _straggler(
-    runs: Sequence[RankRun], latest: int, late: Sequence[Lateness], signal: str, step_ms: float
-) -> Straggler:
+def _straggler(runs: Sequence[RankRun], test: _Test, step_ms: float) -> Straggler:
+    late, signal = test.late, test.signal
+    latest = max(range(len(runs)), key=lambda i: _worth(late[i]))
     run, one = runs[latest], late[latest]
     others = [i for i in range(len(runs)) if i != latest]
     window = None if one.late else max(one.windows, key=lambda w: w.steps * w.late_ms)
     first, last = (0, _EVER) if window is None else (window.first, window.last)
-    works = [_mean_of(own, first, last) for own in _owns(runs, signal)]
+    works = [_mean_of(own, first, last) for own in test.owns]
     usual = median([works[i] for i in others])
     late_ms = works[latest] - usual
     section = most_of(
@@ -279,6 +326,9 @@ def _straggler(
     if signal == "gpu" and (section[0] is None):
         section = _gpu_section([r.row for r in runs], latest, others, late_ms)
     row = run.row
+    waiting = [_cpu_wait(r, first, last) for r in runs]
+    without_cpu = median([waiting[i] for i in others])
+    told = not test.plain and waiting[latest] - without_cpu >= late_ms / 2
     return Straggler(
         rank=row.rank,
         host=row.host,
@@ -300,9 +350,16 @@ def _straggler(
         else LatePeriod(row.rank, window.first, window.last, window.late_ms),
         late_steps=one.late_steps if window is None else None,
         signal=signal,
+        cpu_wait=(waiting[latest], without_cpu) if told else None,
         # Functions are known of the whole run.
         functions=function_excess(run, [runs[i] for i in others], _worth(one)),
     )
+
+
+def _cpu_wait(run: RankRun, first: int, last: int) -> float:
+    if run.steps is None or run.steps.cpu_wait is None:
+        return 0.0
+    return _mean_of(Own(run.steps.numbers, run.steps.cpu_wait), first, last)
 
 
 def _mean_of(own: Own, first: int, last: int) -> float:

@@ -110,8 +110,18 @@ def _called(
     return None
 
 
-def own_ms(run: RankRun, steps: RankSteps, signal: str) -> list[float]:
-    """Return the own work of a rank in each of its steps, as ``signal`` tells waiting."""
+def own_ms(run: RankRun, steps: RankSteps, signal: str, *, plain: bool = False) -> list[float]:
+    """Return the own work of a rank in each of its steps, as ``signal`` tells waiting.
+
+    ``plain``: without the time in which its thread was ready and had no CPU.
+    """
+    own = _own_ms(run, steps, signal)
+    if plain and steps.cpu_wait is not None:
+        return [ms - wait for ms, wait in zip(own, steps.cpu_wait, strict=True)]
+    return own
+
+
+def _own_ms(run: RankRun, steps: RankSteps, signal: str) -> list[float]:
     waits = dict(run.row.waits)
     if signal == "none":
         return list(steps.wall)

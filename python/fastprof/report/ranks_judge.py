@@ -26,6 +26,8 @@ LATE_SHARE = 0.03
 _FALSE_ALARMS = 2000.0
 #: The error is that of so many blocks of neighbouring steps.
 _BLOCKS = 20
+#: This part of the steps at either end is extreme.
+_EXTREMES = 0.1
 #: Windows are looked for in blocks of at least so many steps, and so many at most.
 _FINE_STEPS = 5
 _FINE_BLOCKS = 200
@@ -98,15 +100,17 @@ def lateness(owns: Sequence[Own], step_ms: float) -> tuple[list[Lateness], float
 def _against_others(
     owns: Sequence[Own],
 ) -> tuple[list[tuple[list[int], list[float]]], float]:
-    by_step: dict[int, list[tuple[float, int]]] = {}
-    for rank, own in enumerate(owns):
-        for number, ms in zip(own.numbers, own.ms, strict=True):
-            by_step.setdefault(number, []).append((ms, rank))
     found: list[tuple[list[int], list[float]]] = [([], []) for _ in owns]
     enough = max(2, (len(owns) + 1) // 2)
     worst = []
-    for number in sorted(by_step):
-        values = by_step[number]
+    at = [0] * len(owns)  # per rank: the row of the next of its steps
+    for number in sorted(set().union(*(own.numbers for own in owns))):
+        values = []
+        for rank, own in enumerate(owns):
+            row = at[rank]
+            if row < len(own.numbers) and own.numbers[row] == number:
+                values.append((own.ms[row], rank))
+                at[rank] = row + 1
         n = len(values)
         if n < enough:
             continue
@@ -141,18 +145,34 @@ def _judge(numbers: Sequence[int], late: Sequence[float], step_ms: float, ranks:
     if len(late) < 2:
         return Lateness(0.0, math.inf, math.inf, False, (), tuple(hangs), 0.0, len(late))
     least = LATE_SHARE * step_ms
-    blocks = _means(late, max(1, len(late) // _BLOCKS))
-    mean = fmean(late)
-    error = stdev(blocks) / math.sqrt(len(blocks))
     chance = 1.0 / _FALSE_ALARMS / ranks
-    seen_from = max(least, _student(chance, len(blocks) - 1) * error)
+    mean, error, seen_from = _mean(late, least, chance)
     is_late = mean >= seen_from > 0
+    if not is_late:
+        # What every step has is seen better without the extremes of a few.
+        steady, steady_error, steady_from = _mean(_without_extremes(late), least, chance)
+        if steady >= steady_from > 0:
+            is_late, mean, error = True, steady, steady_error
     windows = _windows(numbers, late, least, chance)
     if is_late and windows and not _explains(windows, late, mean):
         windows = []
     part = sum(ms >= max(least, mean) / 2 for ms in late) / len(late)
     whole = is_late and not windows
     return Lateness(mean, error, seen_from, whole, tuple(windows), tuple(hangs), part, len(late))
+
+
+def _mean(late: Sequence[float], least: float, chance: float) -> tuple[float, float, float]:
+    """Return the mean, its error, and from where on it is more than chance."""
+    blocks = _means(late, max(1, len(late) // _BLOCKS))
+    error = stdev(blocks) / math.sqrt(len(blocks))
+    return fmean(late), error, max(least, _student(chance, len(blocks) - 1) * error)
+
+
+def _without_extremes(values: Sequence[float]) -> list[float]:
+    ordered = sorted(values)
+    cut = int(len(values) * _EXTREMES)
+    low, high = ordered[cut], ordered[-cut - 1]
+    return [min(max(value, low), high) for value in values]
 
 
 def _explains(windows: Sequence[Window], late: Sequence[float], mean: float) -> bool:
