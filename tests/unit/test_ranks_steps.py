@@ -181,6 +181,27 @@ def test_random_jitter_is_no_straggler_but_its_cost_is_told():
     assert any("not always the same one" in note for note in made.notes)
 
 
+@pytest.mark.parametrize("world", [2, 4, 8])
+@pytest.mark.parametrize("seed", range(8))
+def test_ranks_that_have_pauses_alike_are_healthy(world, seed):
+    # Each is above the median of the others in the mean: pauses are seldom.
+    noise = random.Random(seed)
+    pauses = [[20.0 * (noise.random() < 0.05) for _ in range(world)] for _ in range(400)]
+    made = judged(job(world, steps=400, seed=seed, rest=lambda rank, step: pauses[step][rank]))
+    assert made.straggler is None
+    assert made.periods == ()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_steps_that_are_like_their_neighbours_are_no_straggler(seed):
+    noise = random.Random(seed)
+    drift = [[0.0] * 4]
+    for _ in range(STEPS):
+        drift.append([0.5 * ms + noise.gauss(0.0, 1.0) for ms in drift[-1]])
+    made = judged(job(rest=lambda rank, step: 5.0 + max(-5.0, drift[step][rank])))
+    assert made.straggler is None
+
+
 def test_a_seldom_collective_does_not_blind_it():
     ranks = job(2, data=on(1, 8.0))
     for made in ranks:

@@ -25,12 +25,12 @@ LATE_SHARE = 0.03
 #: Of so many jobs whose ranks are equal one has a late rank by chance.
 _FALSE_ALARMS = 2000.0
 #: The error is that of so many blocks of neighbouring steps.
-_BLOCKS = 20
+_BLOCKS = 12
 #: This part of the steps at either end is extreme.
 _EXTREMES = 0.1
 #: Windows are looked for in blocks of at least so many steps, and so many at most.
 _FINE_STEPS = 5
-_FINE_BLOCKS = 200
+_FINE_BLOCKS = 120
 #: A window has at least so many of these.
 _WINDOW_BLOCKS = 3
 #: Windows per rank.
@@ -94,7 +94,36 @@ def lateness(owns: Sequence[Own], step_ms: float) -> tuple[list[Lateness], float
         one, in the mean of the steps, in ms.
     """
     pairs, spread = _against_others(owns)
-    return [_judge(numbers, late, step_ms, len(owns)) for numbers, late in pairs], spread
+    hangs = [_hangs(numbers, late, step_ms) for numbers, late in pairs]
+    kept = [_without(*pair, found) for pair, found in zip(pairs, hangs, strict=True)]
+    usual = _usual([late for _, late in kept])
+    return [
+        _judge(numbers, [ms - base for ms in late], step_ms, len(owns), found)
+        for (numbers, late), base, found in zip(kept, usual, hangs, strict=True)
+    ], spread
+
+
+def _without(
+    numbers: Sequence[int], late: Sequence[float], hangs: Sequence[tuple[int, float]]
+) -> tuple[list[int], list[float]]:
+    hung = {number for number, _ in hangs}
+    kept = [(n, ms) for n, ms in zip(numbers, late, strict=True) if n not in hung]
+    return [n for n, _ in kept], [ms for _, ms in kept]
+
+
+def _usual(lates: Sequence[Sequence[float]]) -> list[float]:
+    """Return per rank what the others' mean lateness is.
+
+    Where ranks alike have pauses in turns, each is above the median of the others in the mean.
+    """
+    means = sorted((fmean(late), i) for i, late in enumerate(lates) if late)
+    if len(means) < 3:
+        return [0.0] * len(lates)
+    place = {i: at for at, (_, i) in enumerate(means)}
+    return [
+        max(0.0, _median_without(means, place[i], len(means))) if i in place else 0.0
+        for i in range(len(lates))
+    ]
 
 
 def _against_others(
@@ -134,14 +163,13 @@ def _median_without(values: Sequence[tuple[float, int]], left_out: int, n: int) 
     return at(middle) if n % 2 == 0 else (at(middle - 1) + at(middle)) / 2
 
 
-def _judge(numbers: Sequence[int], late: Sequence[float], step_ms: float, ranks: int) -> Lateness:
-    if not late:
-        return Lateness(0.0, math.inf, math.inf, False, (), (), 0.0, 0)
-    hangs = _hangs(numbers, late, step_ms)
-    if hangs:
-        hung = {number for number, _ in hangs}
-        kept = [(n, ms) for n, ms in zip(numbers, late, strict=True) if n not in hung]
-        numbers, late = [n for n, _ in kept], [ms for _, ms in kept]
+def _judge(
+    numbers: Sequence[int],
+    late: Sequence[float],
+    step_ms: float,
+    ranks: int,
+    hangs: Sequence[tuple[int, float]],
+) -> Lateness:
     if len(late) < 2:
         return Lateness(0.0, math.inf, math.inf, False, (), tuple(hangs), 0.0, len(late))
     least = LATE_SHARE * step_ms
@@ -164,7 +192,7 @@ def _judge(numbers: Sequence[int], late: Sequence[float], step_ms: float, ranks:
 def _mean(late: Sequence[float], least: float, chance: float) -> tuple[float, float, float]:
     """Return the mean, its error, and from where on it is more than chance."""
     blocks = _means(late, max(1, len(late) // _BLOCKS))
-    error = stdev(blocks) / math.sqrt(len(blocks))
+    error = _noise(blocks) / math.sqrt(len(blocks))
     return fmean(late), error, max(least, _student(chance, len(blocks) - 1) * error)
 
 
@@ -188,6 +216,8 @@ def _explains(windows: Sequence[Window], late: Sequence[float], mean: float) -> 
 def _hangs(
     numbers: Sequence[int], late: Sequence[float], step_ms: float
 ) -> list[tuple[int, float]]:
+    if not late:
+        return []
     usual = median(late)
     spread = 1.4826 * median([abs(ms - usual) for ms in late])
     limit = max(_HANG_STEPS * step_ms, 20.0 * spread)
@@ -211,9 +241,6 @@ def _windows(
     n = len(means)
     if n < _WINDOW_BLOCKS + 1:
         return []
-    # What differs between neighbours is noise, wherever a window begins or ends.
-    steps = [abs(b - a) for a, b in pairwise(means)]
-    noise = 1.4826 * median(steps) / math.sqrt(2.0)
     limit = _student(2.0 * chance / (n * n), max(4, n // 2))
     found: list[Window] = []
     free = [True] * n
@@ -228,18 +255,33 @@ def _windows(
         mean = fmean(inside)
         for i in range(first, last + 1):
             free[i] = False
-        steady = sum(m >= mean / 2 for m in inside) >= 0.8 * len(inside)
+        outside = means[:first] + means[last + 1 :]
+        if len(outside) < 2:
+            continue
+        noise = _noise(outside)
+        typical = median(late[first * length : (last + 1) * length])
         if (
             len(inside) < _WINDOW_BLOCKS
             or mean < least
-            or mean * math.sqrt(len(inside)) < limit * noise
-            or not steady
+            or (mean - fmean(outside)) * math.sqrt(len(inside)) < limit * noise
+            # A few long pauses are no window.
+            or typical < mean / 2
         ):
             continue
         a, b = _edges(late, first * length, min(len(late), (last + 1) * length), length, mean)
         kept = late[a:b]
         found.append(Window(numbers[a], numbers[b - 1], len(kept), fmean(kept)))
     return sorted(found, key=lambda w: w.first)
+
+
+def _noise(means: Sequence[float]) -> float:
+    """The standard deviation of a block, larger where neighbours are alike."""
+    centre, spread = fmean(means), stdev(means)
+    if not spread:
+        return 0.0
+    shared = fmean([(a - centre) * (b - centre) for a, b in pairwise(means)]) / spread**2
+    shared = min(0.8, max(0.0, shared))
+    return spread * math.sqrt((1.0 + shared) / (1.0 - shared))
 
 
 def _best_run(values: Sequence[float]) -> tuple[int, int] | None:
