@@ -87,6 +87,25 @@ def test_what_the_program_does_to_the_environment_later_changes_nothing(
     assert prof.snapshot().meta["job"] == "SLURM_JOB_ID=77 SLURM_STEP_ID=0"
 
 
+def test_a_profile_of_functions_alone_says_its_rank_in_a_job(tmp_path: Path, monkeypatch) -> None:
+    def saved(name: str) -> Path:
+        profile = fastprof.Profile()
+        profile.runcall(sorted, [2, 1])
+        profile.report().save(tmp_path / name)
+        return tmp_path / name
+
+    paths = []
+    for rank in "01":
+        setenv(monkeypatch, f"RANK={rank} WORLD_SIZE=2")
+        paths.append(saved(f"{rank}.fprof"))
+    made = fastprof.merge(paths)
+    assert [row.rank for row in made.rows] == [0, 1]
+    assert made.notes[0] == ("Who is late is not known: no steps were measured in ranks 0, 1.")
+    assert "sorted" in {row.qualname.rpartition(".")[2] for row in made.functions}
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    assert "rank" not in fastprof.Profile().snapshot().meta
+
+
 def test_a_single_process_is_of_no_job(monkeypatch) -> None:
     setenv(monkeypatch, "MASTER_ADDR=n1 MASTER_PORT=29500")
     assert Identity().to_meta()["job"] is None

@@ -252,6 +252,25 @@ def test_a_rank_whose_cpu_others_use_is_told_so():
     assert "; it is ready and has no CPU for 3.00 ms against 0" in late.text
 
 
+def test_a_rank_that_computes_more_in_backward_is_told_by_its_cpu_time():
+    ranks = job(4)
+    for made in ranks:
+        ms = 20 if made.meta["rank"] == 2 else 16
+        object.__setattr__(made.steps.series, "cpu_ns", (ms * MS,) * STEPS)
+    made = judged(ranks)
+    assert (made.straggler.rank, made.straggler.signal) == (2, "cpu")
+    assert made.straggler.text.startswith(
+        "Rank 2 is late: its training thread uses a CPU for 20.0 ms per step, those of the others "
+        "for 16.0 ms (median), and the difference is in what torch computes in backward."
+    )
+    # Who computes more and waits less otherwise is as late as the others.
+    ranks = job(4, data=on(2, -4.0))
+    for made in ranks:
+        ms = 20 if made.meta["rank"] == 2 else 16
+        object.__setattr__(made.steps.series, "cpu_ns", (ms * MS,) * STEPS)
+    assert judged(ranks).straggler is None
+
+
 def test_two_groups_that_do_not_wait_for_each_other_are_judged_apart():
     slow = job(2, data=on(0, 5.0))
     fast = job(4, seed=2, data=on(3, 2.0))

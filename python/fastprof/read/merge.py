@@ -96,7 +96,10 @@ def _read(path: str, *, limits: Limits, most_steps: int) -> RankRun | OSError | 
         data = read_bounded(path, max_bytes=limits.max_bytes)
         if not data.startswith(fprof.MAGIC):
             load(path, limits=limits)
-            return LoadError(f"{path!r}: does not say of which rank it is; a saved run does")
+            return LoadError(
+                f"{path!r}: does not say of which rank it is; the .fprof files of a "
+                "distributed job do"
+            )
         try:
             return rank_run(fprof.parse(data, limits, _UNUSED), path, most_steps=most_steps)
         except ValueError as error:

@@ -190,11 +190,15 @@ class Straggler:
         when = ""
         if self.period is not None:
             when = f" in steps {self.period.first} to {self.period.last}"
-        what = "own work" if self.signal != "cpu" else "training thread computes and"
-        text = (
-            f"Rank {self.rank}{host} is late{when}: its {what} takes {duration(self.work_ms)} per "
-            f"step, that of the others {duration(self.others_ms)} (median)"
-        )
+        here, there = duration(self.work_ms), duration(self.others_ms)
+        text = f"Rank {self.rank}{host} is late{when}: "
+        if self.signal == "cpu":
+            text += (
+                f"its training thread uses a CPU for {here} per step, those of the others for "
+                f"{there} (median), and the difference is in what torch computes in backward"
+            )
+        else:
+            text += f"its own work takes {here} per step, that of the others {there} (median)"
         if self.section is not None:
             name = {"GPU": "work on the GPU", UNACCOUNTED: "what is in no section"}.get(
                 self.section, ascii_name(self.section, 60)

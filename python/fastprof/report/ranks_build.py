@@ -20,6 +20,7 @@ from fastprof.report.ranks import (
     named,
 )
 from fastprof.report.ranks_cause import (
+    NOWHERE,
     function_excess,
     most_of,
     own_ms,
@@ -317,11 +318,19 @@ def _straggler(runs: Sequence[RankRun], test: _Test, step_ms: float) -> Straggle
     works = [_mean_of(own, first, last) for own in test.owns]
     usual = median([works[i] for i in others])
     late_ms = works[latest] - usual
-    section = most_of(
-        sections_of(run, signal, first, last),
-        [found for found in (sections_of(runs[i], signal, first, last) for i in others) if found]
-        or [{}],
-        late_ms,
+    section = (
+        NOWHERE
+        if signal == "cpu"
+        else most_of(
+            sections_of(run, signal, first, last),
+            [
+                found
+                for found in (sections_of(runs[i], signal, first, last) for i in others)
+                if found
+            ]
+            or [{}],
+            late_ms,
+        )
     )
     if signal == "gpu" and (section[0] is None):
         section = _gpu_section([r.row for r in runs], latest, others, late_ms)

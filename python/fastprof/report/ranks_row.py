@@ -175,7 +175,9 @@ def rank_row(report: Report, path: str) -> RankRow:
     meta, steps = report.meta, report.steps
     rank, world = int_or_none(meta.get("rank")), int_or_none(meta.get("world_size"))
     if rank is None:
-        raise ValueError("does not say of which rank it is; a saved run (.fprof) does")
+        raise ValueError(
+            "does not say of which rank it is; the .fprof files of a distributed job do"
+        )
     if max(rank, world or 0) > MAX_RANKS:
         raise ValueError(
             f"is of rank {show(rank)} of {show(world)}, expected at most {MAX_RANKS} ranks"
