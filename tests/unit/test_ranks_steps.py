@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 
 import pytest
+from fastprof.read import merge as merging
 from fastprof.read.merge import merge
 from fastprof.report import build_report
 from fastprof.report.ranks_build import rank_report
@@ -349,6 +352,17 @@ def test_files_of_another_job_are_left_out(saved):
     old = [saved(s, f"old{s.meta['rank']}.fprof")
            for s in job(2, data=on(0, 9.0), meta=of(None, 1000 * second))]  # fmt: skip
     assert merge([*old, *new]).straggler.rank == 1
+
+
+def killed(path, **options):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_reading_process_that_is_killed_is_told_with_the_remedy(saved, monkeypatch):
+    paths = [saved(s) for s in job(2)]
+    monkeypatch.setattr(merging, "_read", killed)
+    with pytest.raises(OSError, match=r"2 processes that read files was killed.* --jobs 1"):
+        merge(paths, jobs=2)
 
 
 def test_several_processes_read_the_same(saved):

@@ -52,7 +52,7 @@ def merge(
         LoadError: (a ValueError) no file is a saved run that says which rank it is.
         ValueError: a rank is there twice, files are of jobs of different size, or there are
             none; ``jobs`` is less than 1.
-        OSError: no file can be read.
+        OSError: no file can be read, or a process that reads was killed.
     """
     if isinstance(paths, (str, bytes, os.PathLike)):
         raise TypeError(f"paths is {paths!r:.80}, expected several paths, one per rank")
@@ -85,9 +85,16 @@ def _read_all(
             yield from map(read, files)
             return
         from concurrent.futures import ProcessPoolExecutor
+        from concurrent.futures.process import BrokenProcessPool
 
         pool = stack.enter_context(ProcessPoolExecutor(jobs))
-        yield from pool.map(read, files, chunksize=max(1, min(8, len(files) // jobs)))
+        try:
+            yield from pool.map(read, files, chunksize=max(1, min(8, len(files) // jobs)))
+        except BrokenProcessPool:
+            raise OSError(
+                f"one of {jobs} processes that read files was killed, perhaps for its memory; "
+                "with --jobs 1 (jobs=1) one file is read at a time"
+            ) from None
 
 
 def _read(path: str, *, limits: Limits, most_steps: int) -> RankRun | OSError | ValueError:
