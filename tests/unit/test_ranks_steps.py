@@ -10,6 +10,7 @@ import pytest
 from fastprof.read import merge as merging
 from fastprof.read.merge import merge
 from fastprof.report import build_report
+from fastprof.report.ranks import FunctionExcess
 from fastprof.report.ranks_build import rank_report
 from fastprof.report.ranks_judge import groups_in_step
 from fastprof.report.ranks_row import rank_run
@@ -114,7 +115,12 @@ def test_a_delay_of_5_percent_is_found_with_section_and_function(world, where):
     assert (most.name, most.line) == {
         "data": ("decode", 31), "backward": ("hook", 12), "rest": ("train", 1)
     }[where]  # fmt: skip
-    assert f"{most.name} (" in late.text
+    assert f"{most.name} ({most.file}:{most.line}) takes " in late.text
+
+
+def test_code_outside_of_functions_is_called_so():
+    made = FunctionExcess("train.py", "/home/me/train.py", 1, 20.0, 1.0, "time.sleep")
+    assert made.text == "code outside of functions in train.py, mostly in time.sleep"
 
 
 @pytest.mark.parametrize("seed", range(10))

@@ -112,7 +112,10 @@ class FunctionExcess:
     @property
     def text(self) -> str:
         """``Data.__getitem__ (data.py:31), mostly in time.sleep``."""
-        where = f"{ascii_name(self.name, 80)} ({ascii_name(file_name(self.file), 60)}:{self.line})"
+        file = ascii_name(file_name(self.file), 60)
+        where = f"{ascii_name(self.name, 80)} ({file}:{self.line})"
+        if self.name == file_name(self.file):
+            where = f"code outside of functions in {file}"
         return where if self.called is None else f"{where}, mostly in {ascii_name(self.called, 60)}"
 
 
@@ -210,7 +213,9 @@ class Straggler:
             text += f"; it is ready and has no CPU for {here} against {there}"
         if self.functions:
             most = self.functions[0]
-            text += f"; {most.text}, takes {duration(most.ms)} against {duration(most.others_ms)}"
+            comma = "" if most.called is None else ","
+            here, there = duration(most.ms), duration(most.others_ms)
+            text += f"; {most.text}{comma} takes {here} against {there}"
         text += (
             f". The others wait for it at most {duration(self.wait_ms)} per step "
             f"({self.late_share:.0%} of the step)."
