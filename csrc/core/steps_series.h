@@ -22,6 +22,9 @@ typedef struct fp_series {
     int64_t switches[FP_STEPS_RECENT];
     int64_t faults[FP_STEPS_RECENT];
     int64_t delay_ns[FP_STEPS_RECENT]; /* ready to run, without a CPU */
+    /* Ticks; -1: functions were not recorded. */
+    int64_t communication[FP_STEPS_RECENT];
+    int64_t autograd[FP_STEPS_RECENT];
     fp_series_column column[FP_SERIES_COLUMNS];
     uint32_t columns;
     uint32_t left_out; /* sections beyond, or without memory */

@@ -298,7 +298,7 @@ add_sums(fp_split_sums *into, const fp_split_sums *from)
 
 static void
 put_row(fp_split *s, uint32_t row, uint64_t number, int64_t start,
-        const fp_usage *now)
+        unsigned watched, const fp_usage *now)
 {
     fp_series *series = &s->series;
     series->number[row] = (int64_t)number;
@@ -311,6 +311,10 @@ put_row(fp_split *s, uint32_t row, uint64_t number, int64_t start,
     series->delay_ns[row] =
         s->delay_at_ns < 0 ? -1 : s->step.delay_ns + s->step.covered_delay_ns;
     s->delay_steps += s->delay_at_ns >= 0;
+    int seen = (watched & FP_SIGNAL_FUNCTIONS) != 0;
+    series->communication[row] =
+        seen ? s->step.kind[FP_KIND_COMMUNICATION] : -1;
+    series->autograd[row] = seen ? s->step.kind[FP_KIND_AUTOGRAD] : -1;
     fp_series_put_sections(series, row);
     if (cpu_ns >= 0) {
         s->cpu_ns += cpu_ns;
@@ -333,7 +337,7 @@ fp_split_end_step(fp_thread *t, int64_t start, int64_t now, int measured)
         }
         uint64_t n = fp_steps_measured(t->steps);
         put_row(s, (uint32_t)((n - 1) % FP_STEPS_RECENT), t->steps->count - 1,
-                start, &usage);
+                start, watched, &usage);
     }
     if (s->pairs != NULL) {
         fp_pairs_end_step(s->pairs, t, measured);

@@ -10,7 +10,7 @@
 
 #include "core/tree.h"
 
-/* What time can be spent on, beside computing. */
+/* What time can be spent on, beside computing.  The last one may be computing. */
 typedef enum fp_kind {
     FP_KIND_NONE,
     FP_KIND_DATA,
@@ -19,6 +19,7 @@ typedef enum fp_kind {
     FP_KIND_IO,
     FP_KIND_GPU,
     FP_KIND_GC,
+    FP_KIND_AUTOGRAD, /* computes, or waits for other ranks in backward */
     FP_KIND_COUNT,
 } fp_kind;
 

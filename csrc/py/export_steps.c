@@ -119,16 +119,34 @@ times(const fp_export *x, copy *c, const int64_t *ring)
     return fp_export_times(x, straight(c, ring), kept(c));
 }
 
+static int
+all_known(const int64_t *line, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        if (line[i] < 0) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* An empty list where one is not known. */
+static PyObject *
+known_times(const fp_export *x, copy *c, const int64_t *ring)
+{
+    const int64_t *line = straight(c, ring);
+    return all_known(line, kept(c)) ? fp_export_times(x, line, kept(c))
+                                    : PyList_New(0);
+}
+
 /* Plain numbers; an empty list where one is not known. */
 static PyObject *
 numbers(copy *c, const int64_t *ring)
 {
     const int64_t *line = straight(c, ring);
     uint32_t n = kept(c);
-    for (uint32_t i = 0; i < n; i++) {
-        if (line[i] < 0) {
-            return PyList_New(0);
-        }
+    if (!all_known(line, n)) {
+        return PyList_New(0);
     }
     PyObject *list = PyList_New(n);
     for (uint32_t i = 0; i < n && list != NULL; i++) {
@@ -192,6 +210,9 @@ series(fp_export *x, copy *c)
         fp_export_put(d, "switches", numbers(c, s->switches)) < 0 ||
         fp_export_put(d, "faults", numbers(c, s->faults)) < 0 ||
         fp_export_put(d, "cpu_wait_ns", numbers(c, s->delay_ns)) < 0 ||
+        fp_export_put(d, "communication_ns",
+                      known_times(x, c, s->communication)) < 0 ||
+        fp_export_put(d, "autograd_ns", known_times(x, c, s->autograd)) < 0 ||
         fp_export_put(d, "sections_left_out",
                       PyLong_FromUnsignedLong(s->left_out)) < 0) {
         Py_CLEAR(d);
@@ -254,9 +275,10 @@ blocks(const fp_export *x, const copy *c)
 /* ---- kinds of time ---- */
 
 static const char *const kind_names[FP_KIND_COUNT] = {
-    [FP_KIND_DATA] = "data",    [FP_KIND_COMMUNICATION] = "communication",
-    [FP_KIND_LOCK] = "lock",    [FP_KIND_IO] = "io",
-    [FP_KIND_GPU] = "gpu_wait", [FP_KIND_GC] = "gc",
+    [FP_KIND_DATA] = "data",         [FP_KIND_COMMUNICATION] = "communication",
+    [FP_KIND_LOCK] = "lock",         [FP_KIND_IO] = "io",
+    [FP_KIND_GPU] = "gpu_wait",      [FP_KIND_GC] = "gc",
+    [FP_KIND_AUTOGRAD] = "autograd",
 };
 
 static int

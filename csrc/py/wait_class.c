@@ -50,8 +50,13 @@ static const owner owners[] = {
      "_allgather_base allgather_coalesced allgather_into_tensor_coalesced "
      "gather scatter reduce_scatter _reduce_scatter_base "
      "reduce_scatter_tensor_coalesced alltoall alltoall_base send recv "
-     "recv_anysource get ",
+     "recv_anysource get all_gather_single all_gather_single_coalesced "
+     "reduce_scatter_single reduce_scatter_single_coalesced "
+     "all_to_all_single _wait_for_pending_works ",
      FP_KIND_COMMUNICATION},
+    /* Its own time is what runs in C++: kernels, and the wait of
+     * DistributedDataParallel for the gradients of other ranks. */
+    {"torch._C._EngineBase", " run_backward ", FP_KIND_AUTOGRAD},
 };
 
 static int

@@ -101,6 +101,29 @@ at_place(const fp_thread *t, const fp_node *n, fp_kind kind)
     return -1;
 }
 
+FP_TEST(series_has_communication_and_autograd_where_functions_were_seen)
+{
+    fake_memory m = {0};
+    fp_usage u = {0, 0, 0, 0};
+    fp_thread *t = stepping(&m, 0, &u, 0);
+    fp_split *s = t->split;
+    s->signals = s->signals_before = FP_SIGNAL_FUNCTIONS;
+    enter_wait(t, 1, FP_KIND_COMMUNICATION, 10);
+    fp_thread_leave(t, kit_function(1), 40);
+    enter_wait(t, 3, FP_KIND_AUTOGRAD, 50);
+    kit_enter(t, kit_function(0), 60); /* a hook written in Python */
+    fp_thread_leave(t, kit_function(0), 75);
+    fp_thread_leave(t, kit_function(3), 90);
+    fp_thread_end_step(t, 100);
+    CHECK_INT(s->series.communication[0], 30);
+    CHECK_INT(s->series.autograd[0], 25);
+    s->signals = 0;
+    fp_thread_end_step(t, 200);
+    CHECK_INT(s->series.communication[1], -1);
+    CHECK_INT(s->series.autograd[1], -1);
+    finish(t, &m);
+}
+
 FP_TEST(split_each_tick_is_of_one_kind)
 {
     fake_memory m = {0};

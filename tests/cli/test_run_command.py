@@ -231,6 +231,7 @@ def test_the_table_of_functions_is_made_once(
 ) -> None:
     from fastprof.cli import run_command
     from fastprof.export import pstats_
+    from fastprof.session.environment.rank import Identity
 
     profile = fastprof.Profile()
     profile.runcall(sorted, [3, 1, 2], key=abs)
@@ -246,7 +247,7 @@ def test_the_table_of_functions_is_made_once(
     paths = [str(tmp_path / name) for name in run_command.FILES]
     options = Values({"output": str(tmp_path), "full": True})
     begun = run_command._Begun(str(tmp_path), str(tmp_path), 0, options)
-    run_command._finish(profile.report(), paths, begun)
+    run_command._finish(profile.report(), paths, begun, Identity())
     assert len(made) == 1
     assert pstats.Stats(paths[0]).total_calls >= 1
     assert HEADINGS[0] in capsys.readouterr().out

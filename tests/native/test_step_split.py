@@ -308,6 +308,7 @@ def test_the_series_has_a_row_per_step(backend):
     assert [ns > 0 for ns in series.gc_ns] == [False, True] * 4
     assert min(series.cpu_ns) >= 1 * MS * NEARLY
     assert len(series.switches) == len(series.faults) == 8
+    assert series.communication_ns == series.autograd_ns == (0,) * 8
     for i, start in enumerate(series.start_ns[1:]):
         assert abs(start - series.start_ns[i] - series.wall_ns[i]) <= 2
     view = build_report(snapshot).steps.series

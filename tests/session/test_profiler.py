@@ -402,6 +402,7 @@ def test_f22_the_run_is_saved_in_between(tmp_path) -> None:
 
 
 def test_f22_saving_in_between_takes_one_percent_of_the_time_at_most() -> None:
+    from fastprof.session.environment.rank import Identity
     from fastprof.session.faults import Faults
     from fastprof.session.output.files import Outputs
 
@@ -416,7 +417,7 @@ def test_f22_saving_in_between_takes_one_percent_of_the_time_at_most() -> None:
     outputs = Outputs((__file__,), 60.0, Faults(), clock=lambda: now[0])
     outputs.begin()
     while now[0] < 2000:
-        outputs.save_if_due(SlowReport, 0)
+        outputs.save_if_due(SlowReport, Identity(0))
         now[0] += 1.0
     # 5 s of saving are 1 % of the 500 s to the next one.
     assert saved == [60.0, 565.0, 1070.0, 1575.0]

@@ -8,7 +8,7 @@ import pytest
 from fastprof.findings.rules.ranks import rank_finding
 from fastprof.report import build_report
 from fastprof.report.ranks import RankReport, RankRow, Straggler
-from fastprof.report.ranks_build import rank_row
+from fastprof.report.ranks_row import rank_row
 from fastprof.snapshot.gpu import GpuLine
 from fastprof.snapshot.run_phases import PhaseTime
 from unit.findings_runs import (
@@ -249,6 +249,19 @@ def test_s1_22_communication_that_computation_hides_is_a_note():
 def test_s2_08_waiting_for_other_ranks_is_found_without_a_gpu():
     phases = {"data": 5, "forward": 30, "backward": 40, "synchronization": 20}
     assert found(run(phases))["all-reduce-share"].saving_ms == pytest.approx(20)
+
+
+def test_a_rank_that_waits_for_a_late_one_is_not_told_to_exchange_gradients_sooner():
+    phases = {"data": 5, "forward": 20, "backward": 20, "synchronization": 39}
+    made = run(phases)
+    job = replace(made, meta={**made.meta, "world_size": 2})
+    assert "all-reduce-share" in found(made)
+    assert not {"all-reduce-share", "backward-share"} & {*found(job), *noted(job)}
+    # On a GPU: kernels of NCCL that take longer than backward wait for somebody.
+    waits = run(layer=gpu_layer(0.9, communication_ns=1.5 * HEALTHY["backward"]))
+    job = replace(waits, meta={**waits.meta, "world_size": 2})
+    assert "all-reduce-share" in found(waits)
+    assert "all-reduce-share" not in {*found(job), *noted(job)}
 
 
 # ---- health ----

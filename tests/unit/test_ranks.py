@@ -14,7 +14,8 @@ from fastprof.errors import LoadError
 from fastprof.read import merge as merging
 from fastprof.read.merge import merge
 from fastprof.report import build_report
-from fastprof.report.ranks_build import is_communication, rank_report, rank_row
+from fastprof.report.ranks_build import rank_report
+from fastprof.report.ranks_row import is_communication, rank_run
 from fastprof.snapshot import LoaderStats, StepRow, Steps
 from fastprof.snapshot.loaders import WorkerStats
 from unit.hostile import NAMES
@@ -60,9 +61,7 @@ def waiting(rank, data=5.0, **fields):
 
 
 def ranks(*snapshots):
-    return rank_report(
-        [rank_row(build_report(s), f"rank{s.meta['rank']}.fprof") for s in snapshots]
-    )
+    return rank_report([rank_run(s, f"rank{s.meta['rank']}.fprof") for s in snapshots])
 
 
 def test_s1_22_the_rank_that_loads_slowly_is_named_with_its_section_and_the_wait():
@@ -154,7 +153,14 @@ def test_healthy_ranks_have_no_straggler():
     made = ranks(*(waiting(r, data=5 + 0.5 * r) for r in range(8)))
     assert made.straggler is None
     assert made.notes[0].startswith("No rank is late: the most own work, that of rank 7, is ")
-    assert made.to_text().splitlines()[2].startswith("No straggler. Imbalance of own work: ")
+    assert (
+        made.to_text()
+        .splitlines()[2]
+        .startswith(
+            "No straggler outside of backward: one that is late outside of backward by 3.00 ms per "
+            "step would have been seen. Imbalance of own work: "
+        )
+    )
 
 
 def test_a_difference_within_the_noise_is_no_straggler():
@@ -275,6 +281,8 @@ def test_what_is_no_ranks_file_is_refused(saved, tmp_path):
     (tmp_path / "y.fprof").write_bytes(b"nothing")
     with pytest.raises(LoadError, match=r"y\.fprof': neither"):
         merge([tmp_path / "y.fprof"])
+    with pytest.raises(FileNotFoundError):
+        merge([tmp_path / "z.fprof"])
     # A list of those that are missing would fill the memory.
     for meta in ({"rank": 0, "world_size": 2**53}, {"rank": 10**7}):
         with pytest.raises(LoadError, match="expected at most 1000000 ranks"):
@@ -295,14 +303,13 @@ def test_p8_a_thousand_ranks_take_little_memory(saved, monkeypatch):
     path = saved(waiting(0, world=1000))
     runs = iter(range(1000))
 
-    def load(path, *, limits):
+    def run_of(snapshot, path, **options):
         # The same file, as of another rank: its reading and building are the real ones.
-        made = fastprof.load(path, limits=limits)
-        return build_report(
-            replaced(made.snapshot, meta={**made.meta, "rank": next(runs)}), correct_times=True
+        return rank_run(
+            replaced(snapshot, meta={**snapshot.meta, "rank": next(runs)}), path, **options
         )
 
-    monkeypatch.setattr(merging, "load", load)
+    monkeypatch.setattr(merging, "rank_run", run_of)
     tracemalloc.start()
     made = merge([path] * 1000)
     peak = tracemalloc.get_traced_memory()[1]
@@ -379,7 +386,7 @@ def test_s1_22_of_several_devices_the_worst_counts():
         replace(made.gpu.devices[0], index=2, health=health((80,), None, judged=0)),
         replace(made.gpu.devices[0], index=3, health=health(None, (1200,), judged=2, hw_thermal=1)),
     )
-    row = rank_row(build_report(replaced(made, gpu=replace(made.gpu, devices=devices))), "x")
+    row = rank_run(replaced(made, gpu=replace(made.gpu, devices=devices)), "x").row
     found = (row.gpu_temperature_c, row.gpu_sm_clock_mhz, row.gpu_throttled)
     assert found == (80, 1200, 0.5)
 

@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from fastprof.session.environment.rank import find_rank, find_world_size
+
 LATEST = "latest"
 _MOST = 1000
 
@@ -30,9 +32,9 @@ def run_folder(base: str, program: str) -> str:
         OSError: it cannot be made.
     """
     os.makedirs(base, exist_ok=True)
-    job = _job(os.environ)
+    job = _job(os.environ, find_world_size())
     name = f"{program_name(program)}-{job or _stamp(time.time())}"
-    rank = f"rank{os.environ.get('RANK', '')}_"
+    rank = f"rank{find_rank()}_"
     for i in range(1, _MOST):
         folder = os.path.join(base, name if i == 1 else f"{name}-{i}")
         with suppress(FileExistsError):
@@ -82,17 +84,16 @@ def _stamp(seconds: float) -> str:
     return time.strftime("%Y%m%d-%H%M%S", time.localtime(seconds))
 
 
-def _job(env: Mapping[str, str]) -> str | None:
+def _job(env: Mapping[str, str], size: int) -> str | None:
     """What all ranks of this job know of it, and no other job does; None: a single process."""
-    size = env.get("WORLD_SIZE", "")
-    if not (size.isascii() and size.isdigit() and int(size) > 1):
+    if size == 1:
         return None
     restart = env.get("TORCHELASTIC_RESTART_COUNT", "0")
     again = f"-restart{restart}" if restart.isdigit() and restart != "0" else ""
     if env.get("SLURM_JOB_ID"):
         return _plain(f"job{env['SLURM_JOB_ID']}.{env.get('SLURM_STEP_ID', '0')}") + again
     run_id = env.get("TORCHELASTIC_RUN_ID", "none")
-    if run_id != "none" and env.get("LOCAL_WORLD_SIZE") != size:
+    if run_id != "none" and env.get("LOCAL_WORLD_SIZE") != str(size):
         return _plain(f"job-{run_id}") + again
     started = _parent_started()
     if started is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 from fastprof.cli.exit_hooks import complain, said
@@ -10,6 +11,23 @@ from fastprof.cli.parsing import Parser
 from fastprof.fileio import atomic_write, resolve_output
 from fastprof.read.merge import merge
 from fastprof.render import formats
+
+#: Fewer files are read sooner than processes are started.
+_MANY = 16
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise ValueError
+    return value
+
+
+def _jobs(paths: Sequence[str]) -> int:
+    # A folder may hold any number.
+    if len(paths) < _MANY and not any(os.path.isdir(path) for path in paths):
+        return 1
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
 
 
 def run(argv: Sequence[str]) -> int:
@@ -25,12 +43,20 @@ def run(argv: Sequence[str]) -> int:
         help="default: what the suffix of -o says (.txt, .json, .md), else text",
     )
     parser.add_argument("-o", "--output", metavar="FILE", help="write here and not to the terminal")
+    parser.add_argument(
+        "--jobs",
+        type=_count,
+        metavar="N",
+        help=f"read in N processes (default: one per CPU, from {_MANY} files on)",
+    )
     options = parser.parse_args(argv)
     try:
         name = options.format
         if name is None:
             name = "text" if options.output is None else formats.rank_format_of(options.output)
-        text = formats.render_ranks(merge(options.files), name)
+        text = formats.render_ranks(
+            merge(options.files, jobs=options.jobs or _jobs(options.files)), name
+        )
         if options.output is not None:
             with atomic_write(resolve_output(options.output)) as file:
                 file.write(text.encode("utf-8"))

@@ -19,7 +19,7 @@ from fastprof.cli.target import TargetError, hide_own_frames, parse_target, prep
 from fastprof.errors import BusyError
 from fastprof.session.cprofile import Profile
 from fastprof.session.environment import switch
-from fastprof.session.environment.rank import find_rank
+from fastprof.session.environment.rank import Identity
 from fastprof.session.output.files import path_of_rank
 
 _USAGE = "python -m fastprof [-o output_file_path] [-s sort] [-m module | scriptfile] [arg] ..."
@@ -72,7 +72,8 @@ def profile_target(
         complain(str(error))
         return 1 if as_module else 2  # what python itself ends with
 
-    profile = Profile()
+    profile, identity = Profile(), Identity()
+    identity.ask()
 
     def save() -> None:
         profile.create_stats()
@@ -80,7 +81,7 @@ def profile_target(
             _print(profile, sort)
         else:
             # Ranks of one job have the same command line.
-            save_or_keep(path_of_rank(output, find_rank()), lambda path: _save(profile, path))
+            save_or_keep(path_of_rank(output, identity), lambda path: _save(profile, path))
 
     hide_own_frames(target)
     if switch.MODE == "off":

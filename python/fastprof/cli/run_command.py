@@ -30,7 +30,7 @@ from fastprof.read.pstats import Entry, Function
 from fastprof.report import Report
 from fastprof.session.cprofile import Profile
 from fastprof.session.environment import switch
-from fastprof.session.environment.rank import find_rank
+from fastprof.session.environment.rank import Identity
 from fastprof.session.environment.step_limit import VARIABLE
 from fastprof.session.operators.profile import OperatorProfile
 from fastprof.session.output.files import path_of_rank
@@ -245,10 +245,11 @@ def _parse(argv: list[str]) -> tuple[Any, list[str]]:
 
 
 def _run_functions(target: Target, paths: Sequence[str], begun: _Begun) -> int:
-    profile = Profile()
+    profile, identity = Profile(), Identity()
+    identity.ask()
 
     def save() -> None:
-        _finish(profile.report(), paths, begun)
+        _finish(profile.report(), paths, begun, identity)
 
     return _execute(target, profile.enable, profile.disable, save)
 
@@ -273,7 +274,7 @@ def _run_all(target: Target, paths: Sequence[str], profiler: Profiler, begun: _B
     def save() -> None:
         if gave_way:
             complain("the program started a Profiler of its own: this profile ends there")
-        _finish(profiler.report(), paths, begun)
+        _finish(profiler.report(), paths, begun, run.identity)
 
     stopped: list[bool] = []
 
@@ -307,10 +308,9 @@ def _execute(
     return 0
 
 
-def _finish(report: Report, paths: Sequence[str], begun: _Begun) -> None:
+def _finish(report: Report, paths: Sequence[str], begun: _Begun, identity: Identity) -> None:
     """Write the files, and on the first rank the report and the verdict."""
-    rank = find_rank()
-    written = [path_of_rank(path, rank) for path in paths]
+    written = [path_of_rank(path, identity) for path in paths]
     stats: dict[Function, Entry] | None = None
     for path in written:
         if path.endswith(STATS):
@@ -318,7 +318,7 @@ def _finish(report: Report, paths: Sequence[str], begun: _Begun) -> None:
             save_or_keep(path, partial(_save_stats, stats))
         else:
             save_or_keep(path, report.save)
-    if rank != 0:
+    if identity.rank != 0:
         return
     if begun.options.output is None:
         link_latest(begun.folder)

@@ -34,6 +34,7 @@ _META: Mapping[str, tuple[str, str]] = {
 }
 _NEVER = frozenset(
     {"pid", "rank", "fell_back", "new_threads_lost", "ended_threads", "hostname", "started_unix_ns"}
+    | {"job"}
 )
 
 

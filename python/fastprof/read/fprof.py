@@ -16,6 +16,7 @@ import json
 import math
 import re
 import zlib
+from collections.abc import Sequence
 from typing import Any, BinaryIO
 
 from fastprof.errors import LoadError
@@ -92,8 +93,13 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def parse(data: bytes, limits: Limits) -> Snapshot:
+def parse(data: bytes, limits: Limits, without: Sequence[str] = ()) -> Snapshot:
     """Read the bytes of a saved run.
+
+    Args:
+        data: the file.
+        limits: how large it may be.
+        without: fields that are left empty, and not looked at.
 
     Raises:
         LoadError: (a ValueError) damaged, of another format, or beyond a limit.
@@ -113,6 +119,9 @@ def parse(data: bytes, limits: Limits) -> Snapshot:
         raise LoadError("nested too deeply") from None
     except ValueError as error:
         raise LoadError(f"not JSON: {error}") from None
+    if isinstance(value, dict):
+        for name in without:
+            value.pop(name, None)
     return Snapshot.from_dict(value)
 
 

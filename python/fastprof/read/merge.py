@@ -1,18 +1,23 @@
-"""Reading the files of a job's ranks, one after the other, into one report."""
+"""Reading the files of a job's ranks, in several processes if asked for, into one report."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 
 from fastprof.errors import LoadError
+from fastprof.fileio import read_bounded
+from fastprof.read import fprof
 from fastprof.read.limits import Limits
 from fastprof.read.load import load
 from fastprof.read.newest import ranks_of_newest
-from fastprof.report.model import Report
+from fastprof.report.model import FunctionRow
 from fastprof.report.ranks import FunctionTotal, RankReport
-from fastprof.report.ranks_build import rank_report, rank_row
+from fastprof.report.ranks_build import rank_report
+from fastprof.report.ranks_row import MAX_STEPS, RankRun, rank_run
 
 _DEFAULT = Limits()
 
@@ -20,41 +25,47 @@ _DEFAULT = Limits()
 MAX_FUNCTIONS = 50_000
 OTHER_FUNCTIONS = "(other functions)"
 
+#: What a saved run holds and no comparison of ranks asks for.
+_UNUSED = ("outliers", "trace", "operators", "worker_threads")
+#: Steps kept of all ranks together, and at least of each.
+_ALL_STEPS = 1 << 20
+_LEAST_STEPS = 256
+#: Clocks of different machines may be so far apart, in ns.
+_CLOCKS_NS = 60 * 10**9
 
-def merge(paths: Iterable[str | os.PathLike[str]], *, limits: Limits = _DEFAULT) -> RankReport:
+
+def merge(
+    paths: Iterable[str | os.PathLike[str]], *, limits: Limits = _DEFAULT, jobs: int = 1
+) -> RankReport:
     """Read one saved run per rank, and put the ranks beside each other.
 
-    One file is in memory at a time.
+    A file that cannot be read is left out, and the report names it; so is one of another
+    job than the newest, by the job's id and by when it ran.
 
     Args:
         paths: the ``.fprof`` files of the ranks of one job, in any order; a folder stands
             for all ranks of the newest job in it.
         limits: how large each file may be.
+        jobs: processes that read; with 1 one file is in memory at a time.
 
     Raises:
-        LoadError: (a ValueError) a file is no saved run, or does not say which rank it is.
-        ValueError: a rank is there twice, files are of different jobs, or there are none.
-        OSError: a file cannot be read.
+        LoadError: (a ValueError) no file is a saved run that says which rank it is.
+        ValueError: a rank is there twice, files are of jobs of different size, or there are
+            none; ``jobs`` is less than 1.
+        OSError: no file can be read, or a process that reads was killed.
     """
     if isinstance(paths, (str, bytes, os.PathLike)):
         raise TypeError(f"paths is {paths!r:.80}, expected several paths, one per rank")
-    rows = []
-    functions = _Functions()
-    seen: dict[int, str] = {}
-    for path in _files(paths):
-        report = load(path, limits=limits)
-        name = os.fsdecode(path)
-        try:
-            row = rank_row(report, name)
-        except ValueError as error:
-            raise LoadError(f"{name!r}: {error}") from None
-        rows.append(row)
-        if row.rank in seen:
-            rank_report(rows)  # says which two they are
-        seen[row.rank] = name
-        functions.add(report, row.rank)
-        del report
-    return rank_report(rows, functions.rows())
+    if jobs < 1:
+        raise ValueError(f"jobs is {jobs!r}, expected 1 or more")
+    files = list(_files(paths))
+    job = _Job()
+    for path, found in zip(files, _read_all(files, limits, jobs), strict=True):
+        if isinstance(found, RankRun):
+            job.add(found)
+        else:
+            job.leave_out(path, found)
+    return job.report()
 
 
 def _files(paths: Iterable[str | os.PathLike[str]]) -> Iterator[str]:
@@ -63,17 +74,111 @@ def _files(paths: Iterable[str | os.PathLike[str]]) -> Iterator[str]:
         yield from ranks_of_newest(name) if os.path.isdir(name) else [name]
 
 
+def _read_all(
+    files: Sequence[str], limits: Limits, jobs: int
+) -> Iterator[RankRun | OSError | ValueError]:
+    most = min(MAX_STEPS, max(_LEAST_STEPS, _ALL_STEPS // max(1, len(files))))
+    read = partial(_read, limits=limits, most_steps=most)
+    jobs = min(jobs, len(files))
+    with ExitStack() as stack:
+        if jobs < 2:
+            yield from map(read, files)
+            return
+        from concurrent.futures import ProcessPoolExecutor
+        from concurrent.futures.process import BrokenProcessPool
+
+        pool = stack.enter_context(ProcessPoolExecutor(jobs))
+        try:
+            yield from pool.map(read, files, chunksize=max(1, min(8, len(files) // jobs)))
+        except BrokenProcessPool:
+            raise OSError(
+                f"one of {jobs} processes that read files was killed, perhaps for its memory; "
+                "with --jobs 1 (jobs=1) one file is read at a time"
+            ) from None
+
+
+def _read(path: str, *, limits: Limits, most_steps: int) -> RankRun | OSError | ValueError:
+    """Return what a rank's file says, or why it cannot be told."""
+    try:
+        data = read_bounded(path, max_bytes=limits.max_bytes)
+        if not data.startswith(fprof.MAGIC):
+            load(path, limits=limits)
+            return LoadError(
+                f"{path!r}: does not say of which rank it is; the .fprof files of a "
+                "distributed job do"
+            )
+        try:
+            return rank_run(fprof.parse(data, limits, _UNUSED), path, most_steps=most_steps)
+        except ValueError as error:
+            return LoadError(f"{path!r}: {error}")
+    except (OSError, ValueError) as error:
+        return error
+
+
+class _Job:
+    """The ranks of the newest job so far."""
+
+    def __init__(self) -> None:
+        self._runs: list[RankRun] = []
+        self._newest: RankRun | None = None
+        self._skipped: list[tuple[str, str]] = []
+        self._first: OSError | ValueError | None = None
+        self._functions = _Functions()
+
+    def leave_out(self, path: str, error: OSError | ValueError) -> None:
+        """Remember a file that is no rank's."""
+        self._first = self._first or error
+        said = error.strerror or str(error) if isinstance(error, OSError) else str(error)
+        self._skipped.append((path, said.removeprefix(f"{path!r}: ")))
+
+    def add(self, run: RankRun) -> None:
+        """Add a rank, unless it is of an older job."""
+        newest = self._newest
+        if newest is None:
+            self._newest = run
+        elif _apart(run, newest):
+            if (run.began_ns or 0) < (newest.began_ns or 0):
+                self._other(run)
+                return
+            for other in self._runs:
+                self._other(other)
+            self._newest, self._runs, self._functions = run, [], _Functions()
+        elif (run.began_ns or 0) > (newest.began_ns or 0):
+            self._newest = run
+        self._functions.add(run.table, run.row.rank)
+        self._runs.append(replace(run, table=()))
+
+    def _other(self, run: RankRun) -> None:
+        self._skipped.append((run.row.path, "it is of another job, which began earlier"))
+
+    def report(self) -> RankReport:
+        """Return what is known of them."""
+        if not self._runs and self._first is not None:
+            raise self._first
+        return rank_report(self._runs, self._functions.rows(), self._skipped)
+
+
+def _apart(a: RankRun, b: RankRun) -> bool:
+    """Whether two ranks are of different jobs."""
+    if a.job is not None and b.job is not None and a.job != b.job:
+        return True
+    if a.began_ns is None or b.began_ns is None or a.ended_ns is None or b.ended_ns is None:
+        return False
+    apart = 0 if a.row.host is not None and a.row.host == b.row.host else _CLOCKS_NS
+    return a.ended_ns + apart < b.began_ns or b.ended_ns + apart < a.began_ns
+
+
 class _Functions:
     """The function tables of all ranks, added up."""
 
     def __init__(self) -> None:
         self._rows: dict[tuple[str, str, int, str, str], FunctionTotal] = {}
 
-    def add(self, report: Report, rank: int) -> None:
+    def add(self, table: Sequence[FunctionRow], rank: int) -> None:
         other = ("", "", 0, "", OTHER_FUNCTIONS)
         # Of this rank alone: a row may stand for several functions.
         own: dict[tuple[str, str, int, str, str], FunctionTotal] = {}
-        for row in report.functions:
+        for row in table:
             key = (row.kind, row.file, row.line, row.name, row.qualname)
             if key not in self._rows and len(self._rows) + len(own) >= MAX_FUNCTIONS:
                 key = other

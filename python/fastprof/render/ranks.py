@@ -59,6 +59,7 @@ def write_json(report: RankReport, stream: TextIO) -> None:
     fields = asdict(report)
     if report.straggler is not None:
         fields["straggler"] |= {"wait_ms": report.straggler.wait_ms, "text": report.straggler.text}
+    fields["verdict"] = report.verdict
     finding = report.finding
     fields["finding"] = None if finding is None else asdict(finding)
     json.dump(_plain({"schema": SCHEMA, **fields}), stream, allow_nan=False, indent=1)
@@ -82,7 +83,7 @@ def _headline(report: RankReport) -> str:
 
 
 def _verdict(report: RankReport) -> str:
-    text = "No straggler." if report.straggler is None else report.straggler.text
+    text = report.verdict
     if report.imbalance is not None:
         text += (
             f" Imbalance of own work: {percent(report.imbalance)} % (most over mean; "

@@ -6,10 +6,8 @@ waits least.  What a rank does itself is therefore::
 
     own work per step = step time - waiting for other ranks
 
-and waiting is told by the first of these that every rank has: the GPU's communication
-that nothing hides, communication in the split of the step's time, sections named as
-communication.  Without any, it is taken to be in ``backward``, where DDP exchanges
-gradients, and the report says so.
+in which what no section covers is own work.  What waiting is, each of :data:`SIGNALS` tells
+in its way, and each that all ranks have is judged; see :mod:`fastprof.report.ranks_judge`.
 """
 
 from __future__ import annotations
@@ -20,16 +18,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from fastprof.names import ascii_name
+from fastprof.names import ascii_name, file_name
 from fastprof.render import formats
 from fastprof.report.figures import duration
 from fastprof.report.findings import Finding
+from fastprof.report.model import UNACCOUNTED
 
 SIGNALS = {
     "gpu": "GPU communication that no other work hides",
     "split": "communication as the split of the steps has it",
     "sections": "sections named as communication",
+    "autograd": "communication, and backward without its Python functions",
     "backward": "the backward section, in which gradients are usually exchanged",
+    "cpu": "CPU time: own work is that of the training thread",
     "none": "nothing: the whole step counts as own work",
 }
 
@@ -94,14 +95,71 @@ class SectionSpread:
 
 
 @dataclass(frozen=True, slots=True)
+class FunctionExcess:
+    """A function of the program that takes a late rank longer than the others.
+
+    ``ms`` per step, with the library functions that it calls, against the median of the
+    others; ``called`` is the one of these in which most of the difference is, if most is.
+    """
+
+    name: str
+    file: str
+    line: int
+    ms: float
+    others_ms: float
+    called: str | None = None
+
+    @property
+    def text(self) -> str:
+        """``Data.__getitem__ (data.py:31), mostly in time.sleep``."""
+        file = ascii_name(file_name(self.file), 60)
+        where = f"{ascii_name(self.name, 80)} ({file}:{self.line})"
+        if self.name == file_name(self.file):
+            where = f"code outside of functions in {file}"
+        return where if self.called is None else f"{where}, mostly in {ascii_name(self.called, 60)}"
+
+
+@dataclass(frozen=True, slots=True)
+class LatePeriod:
+    """Steps ``first`` to ``last`` (0-based) in which a rank is late by ``late_ms`` per step."""
+
+    rank: int
+    first: int
+    last: int
+    late_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class LateStep:
+    """One step (0-based) in which a rank is late by several steps' length.
+
+    ``section`` is where most of that was, None: in several.
+    """
+
+    rank: int
+    step: int
+    late_ms: float
+    section: str | None
+
+    @property
+    def text(self) -> str:
+        """``rank 1 by 5.00 s in step 120, in data``."""
+        where = "" if self.section is None else f", {in_section(self.section)}"
+        return f"rank {self.rank} by {duration(self.late_ms)} in step {self.step}{where}"
+
+
+@dataclass(frozen=True, slots=True)
 class Straggler:
     """The rank that the others wait for.
 
     ``work_ms`` is its own work per step, ``others_ms`` the median of the others'; the
     difference is ``late_ms`` and ``late_share`` its part of the step.  ``section`` is where
-    it loses most (``"GPU"``: in GPU work; None: nowhere in particular), ``section_ms`` its
-    time there against ``section_others_ms``.  ``waits`` is how long each other rank waits
-    for it per step at most; ``also`` are ranks nearly as late.
+    it loses most (``"GPU"``: in GPU work; ``"(unaccounted)"``: in no section; None: nowhere
+    in particular), ``section_ms`` its time there against ``section_others_ms``, waiting for
+    other ranks left out.  ``waits`` is how long each other rank waits for it per step at
+    most; ``also`` are ranks nearly as late.  ``period``: it is late in these steps only, and
+    times are of these.  ``late_steps`` is the part of the steps in which it is late by half
+    of ``late_ms`` or more.  ``functions`` take it longer than the others, the most first.
     """
 
     rank: int
@@ -115,6 +173,13 @@ class Straggler:
     section_others_ms: float | None
     waits: tuple[tuple[int, float], ...]
     also: tuple[int, ...]
+    period: LatePeriod | None = None
+    late_steps: float | None = None
+    signal: str = "none"
+    functions: tuple[FunctionExcess, ...] = ()
+    #: Being ready without a CPU in ms per step, and the median of the others, where that is
+    #: half of the delay or more.
+    cpu_wait: tuple[float, float] | None = None
 
     @property
     def wait_ms(self) -> float:
@@ -125,21 +190,50 @@ class Straggler:
     def text(self) -> str:
         """All of it in a sentence or two, the rank first."""
         host = "" if self.host is None else f" ({ascii_name(self.host, 60)})"
-        text = (
-            f"Rank {self.rank}{host} is late: its own work takes {duration(self.work_ms)} per "
-            f"step, that of the others {duration(self.others_ms)} (median)"
-        )
+        when = ""
+        if self.period is not None:
+            when = f" in steps {self.period.first} to {self.period.last}"
+        here, there = duration(self.work_ms), duration(self.others_ms)
+        text = f"Rank {self.rank}{host} is late{when}: "
+        if self.signal == "cpu":
+            text += (
+                f"its training thread uses a CPU for {here} per step, those of the others for "
+                f"{there} (median), and the difference is in what torch computes in backward"
+            )
+        else:
+            text += f"its own work takes {here} per step, that of the others {there} (median)"
         if self.section is not None:
-            name = "work on the GPU" if self.section == "GPU" else ascii_name(self.section, 60)
+            name = {"GPU": "work on the GPU", UNACCOUNTED: "what is in no section"}.get(
+                self.section, ascii_name(self.section, 60)
+            )
             here, there = duration(self.section_ms), duration(self.section_others_ms)
             text += f"; {name} takes {here} against {there}"
+        if self.cpu_wait is not None:
+            here, there = (duration(ms) for ms in self.cpu_wait)
+            text += f"; it is ready and has no CPU for {here} against {there}"
+        if self.functions:
+            most = self.functions[0]
+            comma = "" if most.called is None else ","
+            here, there = duration(most.ms), duration(most.others_ms)
+            text += f"; {most.text}{comma} takes {here} against {there}"
         text += (
             f". The others wait for it at most {duration(self.wait_ms)} per step "
             f"({self.late_share:.0%} of the step)."
         )
+        if self.late_steps is not None and self.late_steps < _SELDOM:
+            text += f" It is late in {self.late_steps:.0%} of the steps."
         if self.also:
             text += f" Late as well: {named(self.also)}."
         return text
+
+
+#: A rank that is late in fewer of the steps has that said.
+_SELDOM = 0.5
+
+
+def in_section(section: str) -> str:
+    """``in data``, or ``in no section``."""
+    return "in no section" if section == UNACCOUNTED else f"in {ascii_name(section, 60)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +260,10 @@ class RankReport:
     was told, a key of :data:`SIGNALS`.  ``work_ms`` is each rank's own work per step, in
     the order of ``rows``; empty where it is not known.  ``imbalance`` is the largest over
     the mean of these, less 1.  ``straggler`` is None if no rank is late, or too little is
-    known; ``notes`` say which.
+    known; ``notes`` say which.  ``seen_from_ms``: a rank that is late by so much per step
+    would have been seen; None: none would.  ``periods`` are the steps of ranks that are
+    late in some steps only, ``hangs`` single steps.  ``skipped`` are files that were left
+    out, with the reason.
     """
 
     rows: tuple[RankRow, ...]
@@ -179,6 +276,39 @@ class RankReport:
     straggler: Straggler | None
     functions: tuple[FunctionTotal, ...]
     notes: tuple[str, ...]
+    seen_from_ms: float | None = None
+    periods: tuple[LatePeriod, ...] = ()
+    hangs: tuple[LateStep, ...] = ()
+    skipped: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def verdict(self) -> str:
+        """Who is late, in which steps; or that nobody is, or that it is not known."""
+        parts = []
+        if self.straggler is not None:
+            parts.append(self.straggler.text)
+        elif self.seen_from_ms is None:
+            parts.append("It is not known whether a rank is late.")
+        else:
+            among = f" among the {len(self.rows)} ranks with a file" if self.missing else ""
+            where = " outside of backward" if self.signal == "backward" else ""
+            parts.append(
+                f"No straggler{among}{where}: one that is late{where} by "
+                f"{duration(self.seen_from_ms)} per step would have been seen."
+            )
+        if len({period.rank for period in self.periods}) > 1:
+            turns = "; ".join(
+                f"rank {p.rank} in steps {p.first} to {p.last} by {duration(p.late_ms)} each"
+                for p in self.periods[:_TURNS]
+            )
+            more = len(self.periods) - _TURNS
+            parts.append(f"Ranks are late in turns: {turns}{f'; {more} more' if more > 0 else ''}.")
+        if self.hangs:
+            texts = [hang.text for hang in self.hangs[:_HANGS]]
+            more = len(self.hangs) - _HANGS
+            texts += [f"{more} more"] if more > 0 else []
+            parts.append(f"Late in single steps: {'; '.join(texts)}.")
+        return " ".join(parts)
 
     @property
     def finding(self) -> Finding | None:
@@ -212,6 +342,11 @@ class RankReport:
     def _repr_html_(self) -> str:
         """What a notebook shows."""
         return f"<pre>{html.escape(self.to_text())}</pre>"
+
+
+#: Periods and single steps that the verdict names.
+_TURNS = 6
+_HANGS = 3
 
 
 def named(ranks: Sequence[int]) -> str:

@@ -8,31 +8,66 @@ from statistics import fmean
 from fastprof.report.figures import duration
 from fastprof.report.health import unlike_gpus
 from fastprof.report.ranks import RankRow, named
+from fastprof.report.ranks_row import RankRun
 
+#: Files and groups that are named.
+_SKIPPED = 10
+_GROUPS = 4
 #: Step times of ranks that wait for each other are within this part of their mean.
 _IN_STEP = 0.05
 
 
 def rank_notes(
-    rows: Sequence[RankRow],
+    runs: Sequence[RankRun],
     missing: Sequence[int],
     signal: str,
-    works: Sequence[float],
     why_not: str,
+    groups: Sequence[Sequence[int]],
+    skipped: Sequence[tuple[str, str]],
 ) -> list[str]:
-    """Return the sentences; ``why_not`` says why no rank is late, if none is."""
+    """Return the sentences.
+
+    Args:
+        runs: the ranks.
+        missing: ranks without a file.
+        signal: by what waiting was told; empty where own work is not known.
+        why_not: why no rank is late, if none is.
+        groups: ranks that were judged among themselves.
+        skipped: files that were left out, and why.
+    """
+    rows = [run.row for run in runs]
     notes = [why_not] if why_not else []
     if missing:
-        notes.append(f"Without a file: {named(missing)}.")
-    if works and signal == "backward":
         notes.append(
-            "No rank tells communication apart, so waiting for other ranks is taken to be in "
-            "backward and in what no section covers; a rank that is slow there itself is missed."
+            f"Without a file: {named(missing)}. Whether they are late is not known: a rank that "
+            "hangs or is killed leaves no file."
         )
-    elif works and signal == "none":
+    notes += [f"Left out: {path}: {reason}." for path, reason in skipped[:_SKIPPED]]
+    if len(skipped) > _SKIPPED:
+        notes.append(f"Left out: {len(skipped) - _SKIPPED} more files.")
+    if signal == "backward":
+        notes.append(
+            "Functions were not recorded, so waiting for other ranks is taken to be in backward; "
+            "a rank that is slow there itself is missed."
+        )
+    elif signal == "autograd":
+        notes.append(
+            "Of backward, only functions written in Python count as own work: the rest may be "
+            "waiting for other ranks. A rank whose backward is slow in C++ is seen by its CPU "
+            "time only."
+        )
+    elif signal == "none":
         notes.append(
             "Nothing tells how long ranks wait for each other: own work is the whole step."
         )
+    if len(groups) > 1:
+        of = "; ".join(named(group) for group in groups[:_GROUPS])
+        notes.append(
+            f"{len(groups)} groups of ranks have steps of different length ({of}"
+            f"{'; ...' if len(groups) > _GROUPS else ''}): each rank was compared with its group."
+        )
+    else:
+        notes += _unequal_steps(rows)
     notes += _different_steps(rows)
     notes += _different_setup(rows)
     notes += unlike_gpus(rows)
@@ -44,6 +79,11 @@ def _different_steps(rows: Sequence[RankRow]) -> list[str]:
     counts = {row.rank: str(row.steps) for row in rows}
     if len(set(counts.values())) > 1:
         notes.append(f"Measured steps differ: {_by_value(counts)}. Times are means per step.")
+    return notes
+
+
+def _unequal_steps(rows: Sequence[RankRow]) -> list[str]:
+    notes = []
     known = [(row.step_ms, row.rank) for row in rows if row.step_ms]
     if len(known) > 1:
         mean = fmean(ms for ms, _ in known)

@@ -203,8 +203,12 @@ class Profile(Recorder):
     def snapshot(self) -> "Snapshot":
         """Return what was recorded so far as a :class:`~fastprof.Snapshot`."""
         from fastprof.capture.convert import take_snapshot
+        from fastprof.session.environment.rank import Identity
 
-        return take_snapshot(self)
+        identity = Identity()
+        # Of a job of several processes, fastprof merge puts the functions together.
+        meta = identity.to_meta() if identity.world_size > 1 else None
+        return take_snapshot(self, meta=meta)
 
     def report(self) -> "Report":
         """Return what was recorded so far as a :class:`~fastprof.Report`."""

@@ -14,7 +14,7 @@ from fastprof.errors import StateError
 from fastprof.session import current
 from fastprof.session.environment import switch
 from fastprof.session.environment.cpu_use import CpuUse
-from fastprof.session.environment.rank import find_host, find_rank, find_world_size
+from fastprof.session.environment.rank import Identity
 from fastprof.session.environment.step_limit import limited, steps_wanted
 from fastprof.session.faults import Faults
 from fastprof.session.gpu.layer import GpuLayer
@@ -46,6 +46,9 @@ _L = TypeVar("_L", bound=Iterable[Any])
 #: Steps between samples of GPU memory where ``log_every`` is None.
 _MEMORY_EVERY = 50
 
+#: Steps after which what torch.distributed says of the rank is asked for again.
+_ASK_RANK = 10
+
 _NEW, _RUNNING, _STOPPED, _OFF, _FORKED = "new", "running", "stopped", "off", "forked"
 
 
@@ -75,6 +78,8 @@ class Run:
         log = None if options.logger is None else log_call(options.logger)
         self.faults = Faults()
         self._outputs = Outputs(resolve(options.output), options.save_every, self.faults)
+        #: Which process of a distributed job this is.
+        self.identity = Identity(options.rank)
         self._state = _NEW if enabled and switch.MODE != "off" else _OFF
         self.recorder = options.recorder.create(skip_steps=options.skip_first)
         self._sync = CudaSync()
@@ -157,6 +162,7 @@ class Run:
         if self._state != _NEW:
             raise StateError("a Profiler records one run and this one is over; make a new one")
         self.started_at = current.caller()
+        self.identity.ask()
         current.claim(self)
         try:
             self._open()
@@ -267,7 +273,7 @@ class Run:
                     "report", self._printer.print_final, self.snapshot, self.recorder.steps
                 )
             finally:
-                self._protect("save", self._outputs.save_all, self.report, self._rank())
+                self._protect("save", self._outputs.save_all, self.report, self.identity)
                 self._protect("trace", self._trace.save, self.report, self._rank())
 
     def stop_functions(self, why: str) -> None:
@@ -419,9 +425,7 @@ class Run:
         from fastprof.snapshot.gpu import GpuSnapshot
 
         meta: dict[str, str | int | float | bool | None] = {
-            "rank": self._rank(),
-            "world_size": find_world_size(),
-            "hostname": find_host(),
+            **self.identity.to_meta(),
             "functions": self.recorder.backend is not None,
             **surroundings(),
             **self._cpu_use.to_meta(),
@@ -483,7 +487,8 @@ class Run:
     def _event_after(self, count: int) -> int:
         """Return the next step count at which there may be something to do."""
         options = self._options
-        due = [sys.maxsize]
+        # Ranks that torch.distributed alone knows are asked for while it is initialised.
+        due = [max(count + 1, _ASK_RANK)] if count < _ASK_RANK else [sys.maxsize]
         if self._outputs.periodic:
             due.append(count + 1)
         if options.metrics:
@@ -504,6 +509,8 @@ class Run:
 
     def _after_step(self, count: int) -> None:
         options = self._options
+        if count <= _ASK_RANK:
+            self.identity.ask()
         if self._trace.on:
             self._protect("trace", self._trace.at_step, count)
         if options.schedule is not None and self._recording_functions:
@@ -522,7 +529,7 @@ class Run:
             self._protect("report", self._print_periodic, count)
         if self._outputs.due():
             with self._hook.aside(), collector_paused():
-                self._protect("save", self._outputs.save_if_due, self.report, self._rank())
+                self._protect("save", self._outputs.save_if_due, self.report, self.identity)
         # The last: what it takes is left out of the step that begins.
         began = clock()
         self._protect("operator", self._operators.at_step, count)
@@ -559,7 +566,7 @@ class Run:
         return self.recorder.steps if self._state == _RUNNING else 0
 
     def _rank(self) -> int:
-        return find_rank() if self._options.rank is None else self._options.rank
+        return self.identity.rank
 
     def _is_primary(self) -> bool:
         return self._rank() == 0

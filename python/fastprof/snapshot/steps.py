@@ -61,6 +61,10 @@ class StepSeries:
     sections_left_out: int = 0
     #: The 0-based index of each step; empty: they follow each other from ``first`` on.
     number: tuple[int, ...] = ()
+    #: Time of the kind ``communication``, and torch's autograd engine without the Python
+    #: functions that it called; known where functions were recorded.
+    communication_ns: tuple[int, ...] = ()
+    autograd_ns: tuple[int, ...] = ()
 
     def __len__(self) -> int:
         return len(self.wall_ns)
@@ -82,7 +86,10 @@ class StepSeries:
         return out
 
 
-_COLUMNS = ("number", "start_ns", "wall_ns", "cpu_ns", "gc_ns", "switches", "faults", "cpu_wait_ns")
+_COLUMNS = (
+    "number", "start_ns", "wall_ns", "cpu_ns", "gc_ns", "switches", "faults", "cpu_wait_ns",
+    "communication_ns", "autograd_ns",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

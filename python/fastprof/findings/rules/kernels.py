@@ -250,6 +250,9 @@ def all_reduce_share(facts: Facts) -> Draft | None:
         )
     if not ms:
         raise Abstain("no communication was seen")
+    if facts.ranks > 1 and (timeline is None or exposed > backward):
+        # A rank that is early waits there for the late one: it is not what is to be mended.
+        raise Abstain("with several ranks it holds waits for a late one: see fastprof merge")
     limit: Limit = LIMITS["all-reduce-share"]
     severity = capped(limit.grade(ms / backward), facts)
     if severity is None:

@@ -195,7 +195,12 @@ def optimizer_share(facts: Facts) -> Draft | None:
 
 
 def forward_share(facts: Facts) -> Draft | None:
-    """A note if forward is above its usual share."""
+    """A note if forward is above its usual share.
+
+    Not in a job of several ranks that wait for each other in it.
+    """
+    if facts.ranks > 1 and facts.split_by_section("communication").get("forward"):
+        raise Abstain("forward holds waits for other ranks: see fastprof merge")
     return _unusual(facts, "forward")
 
 

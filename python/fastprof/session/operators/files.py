@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastprof.fileio import atomic_write
 from fastprof.render.text import table_lines
-from fastprof.session.environment.rank import find_local_rank
+from fastprof.session.environment.rank import Identity, find_local_rank
 from fastprof.session.output.files import path_of_rank
 from fastprof.tables.operators import MEMORY_ROWS, memory_table, operator_table
 
@@ -101,7 +101,7 @@ def write_stats(operators: OperatorReport, directory: str, rank: int) -> str:
     if operators.memory:
         tables.append(memory_table(operators, MEMORY_ROWS))
     text = "\n".join("\n".join([table.title, *table_lines(table), ""]) for table in tables)
-    path = path_of_rank(os.path.join(directory, STATS_FILE), rank)
+    path = path_of_rank(os.path.join(directory, STATS_FILE), Identity(rank))
     with atomic_write(path) as stream:
         stream.write(text.encode("ascii"))
     return os.path.basename(path)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fastprof.render.formats import format_of
-from fastprof.session.environment.rank import find_world_size
+from fastprof.session.environment.rank import Identity
 
 if TYPE_CHECKING:
     from fastprof.report import Report
@@ -56,12 +56,12 @@ def _resolve(item: object) -> Path:
     return absolute
 
 
-def path_of_rank(path: str, rank: int) -> str:
+def path_of_rank(path: str, identity: Identity) -> str:
     """Return ``path`` for this rank: every process of a distributed job has its own file."""
-    if find_world_size() == 1:
+    if identity.world_size == 1:
         return path
     whole = Path(path)
-    return str(whole.with_name(f"rank{rank}_{whole.name}"))
+    return str(whole.with_name(f"rank{identity.rank}_{whole.name}"))
 
 
 class Outputs:
@@ -99,20 +99,22 @@ class Outputs:
         """Whether it is time to save."""
         return self.periodic and self._clock() >= self._due
 
-    def save_if_due(self, report: Callable[[], Report], rank: int) -> None:
+    def save_if_due(self, report: Callable[[], Report], identity: Identity) -> None:
         """Save if it is time."""
         if self._every is None or not self.due():
             return
         began = self._clock()
-        self._save([path for path in self.paths if path not in self._failing], report, rank)
+        self._save([path for path in self.paths if path not in self._failing], report, identity)
         ended = self._clock()
         self._due = ended + max(self._every, (ended - began) / _SAVE_SHARE)
 
-    def save_all(self, report: Callable[[], Report], rank: int) -> None:
+    def save_all(self, report: Callable[[], Report], identity: Identity) -> None:
         """Save to every path: a disk that was full may have room again."""
-        self._save(self.paths, report, rank)
+        self._save(self.paths, report, identity)
 
-    def _save(self, paths: Sequence[Path], report: Callable[[], Report], rank: int) -> None:
+    def _save(
+        self, paths: Sequence[Path], report: Callable[[], Report], identity: Identity
+    ) -> None:
         if not paths:
             return
         try:
@@ -122,7 +124,7 @@ class Outputs:
             return
         for path in paths:
             try:
-                made.save(path_of_rank(str(path), rank))
+                made.save(path_of_rank(str(path), identity))
             except Exception as error:  # full disk, no permission, ...
                 self._failing.add(path)
                 self._faults.add("save_errors", f"Saving the run to {str(path)!r} failed", error)

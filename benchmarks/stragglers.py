@@ -1,0 +1,231 @@
+"""Real jobs with one late rank, or none: does ``fastprof merge`` name the rank and the cause?
+
+    python benchmarks/stragglers.py [--ranks 2 4] [--percent 5 10 25] [--cause data ...]
+                                    [--healthy 4] [--steps 100] [--keep DIR]
+
+Each job is ``torchrun`` with gloo; its work is sleeping, so that a few ranks need no more
+CPUs than there are.  One rank sleeps longer at one place by so many percent of a step.  The
+table has a row per job; below it misses (a planted delay that was not told, or told of
+another rank), wrong sections and functions, and false alarms (a rank that is told to be late
+where all are alike) are counted.  The exit status is 1 if there is any.
+
+A new cause is an entry of ``CAUSES`` and a call of ``planted`` in ``JOB``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from fastprof import RankReport, merge
+
+#: What is planted -> the section and the function that are to be named.
+CAUSES = {
+    "data": ("data", "Data.__getitem__"),
+    "forward": ("forward", "Slow.forward"),
+    "backward": ("backward", "Slow.backward"),
+    "optimizer": ("optimizer", "step_hook"),
+    "logging": ("(unaccounted)", "log"),
+    "loss": ("data", "Data.__getitem__"),
+    "groups": ("forward", "Slow.forward"),
+    "window": ("data", "Data.__getitem__"),
+    "half": ("data", "Data.__getitem__"),
+}
+
+#: ms of a step.
+STEP = 40.0
+
+JOB = '''
+import sys, time
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+cause, delay = sys.argv[1], float(sys.argv[2]) / 1e3
+late, steps = int(sys.argv[3]), int(sys.argv[4])
+dist.init_process_group("gloo")
+rank, world = dist.get_rank(), dist.get_world_size()
+torch.manual_seed(0)
+done = 0
+
+
+def planted(here, *causes):
+    """Work of ``here`` ms; on the late rank more, if one of these causes is planted."""
+    extra = delay if rank == late and cause in (here, *causes) else 0.0
+    if cause == "window" and not steps // 2 <= done < steps // 2 + 30:
+        extra = 0.0
+    if cause == "half" and done < steps // 2:
+        extra = 0.0
+    return extra
+
+
+class Data(torch.utils.data.Dataset):
+    def __len__(self):
+        return steps
+    def __getitem__(self, i):
+        time.sleep(0.010 + planted("data", "loss", "window", "half"))
+        return torch.ones(64), i % 10
+
+
+class Slow(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        time.sleep(0.012 + planted("forward", "groups"))
+        return x.clone()
+    @staticmethod
+    def backward(ctx, grad):
+        time.sleep(0.012 + planted("backward"))
+        return grad
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.one, self.two = nn.Linear(64, 64), nn.Linear(64, 10)
+    def forward(self, x):
+        return self.two(Slow.apply(self.one(x)))
+
+
+def step_hook(optimizer, args, kwargs):
+    time.sleep(0.003 + planted("optimizer"))
+
+
+def log(step):
+    time.sleep(0.002 + planted("logging"))
+
+
+model = DistributedDataParallel(Net())
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+optimizer.register_step_pre_hook(step_hook)
+mine = None
+if cause == "groups":
+    groups = [dist.new_group([r for r in range(world) if r % 2 == k]) for k in (0, 1)]
+    mine = groups[rank % 2]
+for done, (x, y) in enumerate(torch.utils.data.DataLoader(Data(), batch_size=1)):
+    optimizer.zero_grad()
+    out = model(x)
+    if mine is not None:
+        dist.all_reduce(out.detach(), group=mine)
+    loss = nn.functional.cross_entropy(out, y)
+    loss.backward()
+    optimizer.step()
+    if cause == "loss" and done % 10 == 9:
+        dist.all_reduce(loss.detach())
+    log(done)
+dist.destroy_process_group()
+'''
+
+
+@dataclass(frozen=True)
+class Case:
+    """One job; ``cause`` None: all ranks are alike."""
+
+    cause: str | None
+    percent: float
+    ranks: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.cause or 'healthy'} {self.percent:g} % {self.ranks} ranks"
+
+
+def run(case: Case, steps: int, folder: Path) -> RankReport:
+    """Run one job, unless its files are there, and merge them.
+
+    Raises:
+        RuntimeError: the job failed.
+    """
+    if (folder / "out").is_dir():
+        return merge([folder / "out"])
+    folder.mkdir(parents=True, exist_ok=True)
+    script = folder / "job.py"
+    script.write_text(JOB)
+    late = case.ranks - 1
+    command = [
+        sys.executable, "-m", "torch.distributed.run", "--standalone",
+        f"--nproc-per-node={case.ranks}", "--no-python",
+        sys.executable, "-m", "fastprof", "run", "-o", str(folder / "out"),
+        str(script),
+        case.cause or "none", str(STEP * case.percent / 100), str(late), str(steps),
+    ]  # fmt: skip
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    made = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=600, check=False
+    )
+    if made.returncode:
+        raise RuntimeError(f"{case.name}: {made.stdout[-2000:]}\n{made.stderr[-4000:]}")
+    return merge([folder / "out"])
+
+
+def judge(case: Case, report: RankReport) -> list[str]:
+    """Return what is wrong: ``miss``, ``section``, ``function``, ``window``, ``false alarm``."""
+    late = report.straggler
+    if case.cause is None:
+        return [] if late is None else ["false alarm"]
+    if late is None or late.rank != case.ranks - 1:
+        return ["miss"]
+    section, function = CAUSES[case.cause]
+    wrong = [] if late.section == section else ["section"]
+    if not late.functions or late.functions[0].name != function:
+        wrong.append("function")
+    if (late.period is None) is (case.cause in ("window", "half")):
+        wrong.append("window")
+    return wrong
+
+
+def main() -> int:
+    """Run the jobs and print the table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4])
+    parser.add_argument("--percent", type=float, nargs="+", default=[5, 10, 25])
+    parser.add_argument("--cause", choices=sorted(CAUSES), nargs="*", default=sorted(CAUSES))
+    parser.add_argument("--healthy", type=int, default=4, help="jobs without a late rank")
+    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument(
+        "--keep", type=Path, help="leave the files here, and judge those that are here already"
+    )
+    options = parser.parse_args()
+    cases = [
+        Case(cause, percent, ranks)
+        for ranks in options.ranks
+        for cause in options.cause
+        for percent in options.percent
+    ]
+    cases += [Case(None, 0, options.ranks[i % len(options.ranks)]) for i in range(options.healthy)]
+    counts: dict[str, int] = {}
+    with tempfile.TemporaryDirectory() as temporary:
+        root = options.keep or Path(temporary)
+        print(f"{'job':<24}{'told':<10}{'late ms':>8}{'of':>6}  {'section':<16}function")
+        for i, case in enumerate(cases):
+            report = run(case, options.steps, root / f"{i:03d}")
+            wrong = judge(case, report)
+            late = report.straggler
+            told = "nobody" if late is None else f"rank {late.rank}"
+            if late is None and report.seen_from_ms is None:
+                told = "unknown"
+            delay = "" if late is None else f"{late.late_ms:.2f}"
+            where = "" if late is None else late.section or "nowhere"
+            function = "" if late is None or not late.functions else late.functions[0].text
+            planted = f"{STEP * case.percent / 100:.1f}"
+            print(f"{case.name:<24}{told:<10}{delay:>8}{planted:>6}  {where:<16}{function}"
+                  f"{'   <- ' + ', '.join(wrong) if wrong else ''}", flush=True)  # fmt: skip
+            for what in wrong:
+                counts[what] = counts.get(what, 0) + 1
+    planted_jobs = sum(case.cause is not None for case in cases)
+    print(
+        f"{planted_jobs} jobs with a late rank: {counts.get('miss', 0)} missed, "
+        f"{counts.get('section', 0)} wrong sections, {counts.get('function', 0)} wrong functions, "
+        f"{counts.get('window', 0)} wrong windows; {len(cases) - planted_jobs} healthy jobs: "
+        f"{counts.get('false alarm', 0)} false alarms"
+    )
+    return 1 if counts else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,339 @@
+"""Which rank is late, in which steps, and how sure that is: statistics of steps in pairs.
+
+Ranks that exchange gradients share the noise of a step: all of them wait for whoever is
+late in it.  So a rank's own work is compared with that of the others *in the same step*,
+which takes that noise away::
+
+    lateness of a rank in a step = its own work - median of the others' in that step
+
+A rank is late if the mean of that is above zero by a test (Student's t over blocks of
+steps), and by a part of the step that matters.  A rank that is late in some steps only has
+a window: the run of blocks with most lateness.  Steps in which a rank is late by several
+steps' length, and which are few, are hangs and are kept out of both.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import NormalDist, fmean, median, stdev
+
+#: A rank is late from this part of the step on.
+LATE_SHARE = 0.03
+#: Of so many jobs whose ranks are equal one has a late rank by chance.
+_FALSE_ALARMS = 2000.0
+#: The error is that of so many blocks of neighbouring steps.
+_BLOCKS = 12
+#: This part of the steps at either end is extreme.
+_EXTREMES = 0.1
+#: Windows are looked for in blocks of at least so many steps, and so many at most.
+_FINE_STEPS = 5
+_FINE_BLOCKS = 120
+#: A window has at least so many of these.
+_WINDOW_BLOCKS = 3
+#: Windows per rank.
+_MAX_WINDOWS = 8
+#: A window that has this part of the steps is the whole run.
+_WHOLE = 0.9
+#: A hang is at least so many median steps long, and in so small a part of the steps.
+_HANG_STEPS = 3.0
+_HANG_PART = 0.02
+_HANG_ALWAYS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """The own work of one rank: numbers of steps, ascending, and ms in each."""
+
+    numbers: Sequence[int]
+    ms: Sequence[float]
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Steps ``first`` to ``last`` (0-based), in which a rank is late by ``late_ms`` each."""
+
+    first: int
+    last: int
+    steps: int
+    late_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Lateness:
+    """What is known of one rank against the others.
+
+    ``late_ms`` is its mean lateness per step, ``error_ms`` the standard error of that,
+    ``seen_from_ms`` the lateness that would have been seen.  ``late``: it is late in
+    general.  ``windows`` are steps in which it is late if it is not, or much more than
+    otherwise.  ``hangs`` are (step, ms).  ``late_steps`` is the part of the steps in which
+    it is late by at least half of the mean.
+    """
+
+    late_ms: float
+    error_ms: float
+    seen_from_ms: float
+    late: bool
+    windows: tuple[Window, ...]
+    hangs: tuple[tuple[int, float], ...]
+    late_steps: float
+    steps: int
+
+
+def lateness(owns: Sequence[Own], step_ms: float) -> tuple[list[Lateness], float]:
+    """Compare ranks that wait for each other.
+
+    Args:
+        owns: own work per rank; at least two.
+        step_ms: the usual time of a step.
+
+    Returns:
+        One value per rank, and how much later the last rank of a step is than the median
+        one, in the mean of the steps, in ms.
+    """
+    pairs, spread = _against_others(owns)
+    hangs = [_hangs(numbers, late, step_ms) for numbers, late in pairs]
+    kept = [_without(*pair, found) for pair, found in zip(pairs, hangs, strict=True)]
+    usual = _usual([late for _, late in kept])
+    return [
+        _judge(numbers, [ms - base for ms in late], step_ms, len(owns), found)
+        for (numbers, late), base, found in zip(kept, usual, hangs, strict=True)
+    ], spread
+
+
+def _without(
+    numbers: Sequence[int], late: Sequence[float], hangs: Sequence[tuple[int, float]]
+) -> tuple[list[int], list[float]]:
+    hung = {number for number, _ in hangs}
+    kept = [(n, ms) for n, ms in zip(numbers, late, strict=True) if n not in hung]
+    return [n for n, _ in kept], [ms for _, ms in kept]
+
+
+def _usual(lates: Sequence[Sequence[float]]) -> list[float]:
+    """Return per rank what the others' mean lateness is.
+
+    Where ranks alike have pauses in turns, each is above the median of the others in the mean.
+    """
+    means = sorted((fmean(late), i) for i, late in enumerate(lates) if late)
+    if len(means) < 3:
+        return [0.0] * len(lates)
+    place = {i: at for at, (_, i) in enumerate(means)}
+    return [
+        max(0.0, _median_without(means, place[i], len(means))) if i in place else 0.0
+        for i in range(len(lates))
+    ]
+
+
+def _against_others(
+    owns: Sequence[Own],
+) -> tuple[list[tuple[list[int], list[float]]], float]:
+    found: list[tuple[list[int], list[float]]] = [([], []) for _ in owns]
+    enough = max(2, (len(owns) + 1) // 2)
+    worst = []
+    at = [0] * len(owns)  # per rank: the row of the next of its steps
+    for number in sorted(set().union(*(own.numbers for own in owns))):
+        values = []
+        for rank, own in enumerate(owns):
+            row = at[rank]
+            if row < len(own.numbers) and own.numbers[row] == number:
+                values.append((own.ms[row], rank))
+                at[rank] = row + 1
+        n = len(values)
+        if n < enough:
+            continue
+        values.sort()
+        for place, (ms, rank) in enumerate(values):
+            numbers, late = found[rank]
+            numbers.append(number)
+            late.append(ms - _median_without(values, place, n))
+        worst.append(values[-1][0] - _median_without(values, n - 1, n))
+    # Hangs are told apart.
+    worst.sort()
+    del worst[len(worst) - max(_HANG_ALWAYS, int(_HANG_PART * len(worst))) :]
+    return found, fmean(worst) if worst else 0.0
+
+
+def _median_without(values: Sequence[tuple[float, int]], left_out: int, n: int) -> float:
+    def at(place: int) -> float:
+        return values[place if place < left_out else place + 1][0]
+
+    middle = (n - 1) // 2
+    return at(middle) if n % 2 == 0 else (at(middle - 1) + at(middle)) / 2
+
+
+def _judge(
+    numbers: Sequence[int],
+    late: Sequence[float],
+    step_ms: float,
+    ranks: int,
+    hangs: Sequence[tuple[int, float]],
+) -> Lateness:
+    if len(late) < 2:
+        return Lateness(0.0, math.inf, math.inf, False, (), tuple(hangs), 0.0, len(late))
+    least = LATE_SHARE * step_ms
+    chance = 1.0 / _FALSE_ALARMS / ranks
+    mean, error, seen_from = _mean(late, least, chance)
+    is_late = mean >= seen_from > 0
+    if not is_late:
+        # What every step has is seen better without the extremes of a few.
+        steady, steady_error, steady_from = _mean(_without_extremes(late), least, chance)
+        if steady >= steady_from > 0:
+            is_late, mean, error = True, steady, steady_error
+    windows = _windows(numbers, late, least, chance)
+    if is_late and windows and not _explains(windows, late, mean):
+        windows = []
+    part = sum(ms >= max(least, mean) / 2 for ms in late) / len(late)
+    whole = is_late and not windows
+    return Lateness(mean, error, seen_from, whole, tuple(windows), tuple(hangs), part, len(late))
+
+
+def _mean(late: Sequence[float], least: float, chance: float) -> tuple[float, float, float]:
+    """Return the mean, its error, and from where on it is more than chance."""
+    blocks = _means(late, max(1, len(late) // _BLOCKS))
+    error = _noise(blocks) / math.sqrt(len(blocks))
+    return fmean(late), error, max(least, _student(chance, len(blocks) - 1) * error)
+
+
+def _without_extremes(values: Sequence[float]) -> list[float]:
+    ordered = sorted(values)
+    cut = int(len(values) * _EXTREMES)
+    low, high = ordered[cut], ordered[-cut - 1]
+    return [min(max(value, low), high) for value in values]
+
+
+def _explains(windows: Sequence[Window], late: Sequence[float], mean: float) -> bool:
+    """Whether a rank is late in its windows, and not nearly as much otherwise."""
+    inside = sum(window.steps for window in windows)
+    if inside >= _WHOLE * len(late):
+        return False
+    total = sum(window.steps * window.late_ms for window in windows)
+    outside = (mean * len(late) - total) / (len(late) - inside)
+    return outside < total / inside / 3
+
+
+def _hangs(
+    numbers: Sequence[int], late: Sequence[float], step_ms: float
+) -> list[tuple[int, float]]:
+    if not late:
+        return []
+    usual = median(late)
+    spread = 1.4826 * median([abs(ms - usual) for ms in late])
+    limit = max(_HANG_STEPS * step_ms, 20.0 * spread)
+    found = [(n, ms) for n, ms in zip(numbers, late, strict=True) if ms - usual > limit > 0]
+    few = max(_HANG_ALWAYS, int(_HANG_PART * len(late)))
+    return found if len(found) <= few else []
+
+
+def _means(values: Sequence[float], length: int) -> list[float]:
+    """Means of neighbouring values; the last block takes what is left."""
+    count = max(1, len(values) // length)
+    edges = [i * length for i in range(count)] + [len(values)]
+    return [fmean(values[a:b]) for a, b in pairwise(edges)]
+
+
+def _windows(
+    numbers: Sequence[int], late: Sequence[float], least: float, chance: float
+) -> list[Window]:
+    length = max(_FINE_STEPS, math.ceil(len(late) / _FINE_BLOCKS))
+    means = _means(late, length)
+    n = len(means)
+    if n < _WINDOW_BLOCKS + 1:
+        return []
+    limit = _student(2.0 * chance / (n * n), max(4, n // 2))
+    found: list[Window] = []
+    free = [True] * n
+    while len(found) < _MAX_WINDOWS:
+        best = _best_run(
+            [m - least if ok else -math.inf for m, ok in zip(means, free, strict=True)]
+        )
+        if best is None:
+            break
+        first, last = best
+        inside = means[first : last + 1]
+        mean = fmean(inside)
+        for i in range(first, last + 1):
+            free[i] = False
+        outside = means[:first] + means[last + 1 :]
+        if len(outside) < 2:
+            continue
+        noise = _noise(outside)
+        typical = median(late[first * length : (last + 1) * length])
+        if (
+            len(inside) < _WINDOW_BLOCKS
+            or mean < least
+            or (mean - fmean(outside)) * math.sqrt(len(inside)) < limit * noise
+            # A few long pauses are no window.
+            or typical < mean / 2
+        ):
+            continue
+        a, b = _edges(late, first * length, min(len(late), (last + 1) * length), length, mean)
+        kept = late[a:b]
+        found.append(Window(numbers[a], numbers[b - 1], len(kept), fmean(kept)))
+    return sorted(found, key=lambda w: w.first)
+
+
+def _noise(means: Sequence[float]) -> float:
+    """The standard deviation of a block, larger where neighbours are alike."""
+    centre, spread = fmean(means), stdev(means)
+    if not spread:
+        return 0.0
+    shared = fmean([(a - centre) * (b - centre) for a, b in pairwise(means)]) / spread**2
+    shared = min(0.8, max(0.0, shared))
+    return spread * math.sqrt((1.0 + shared) / (1.0 - shared))
+
+
+def _best_run(values: Sequence[float]) -> tuple[int, int] | None:
+    """The neighbours with the largest sum; None if no value is above zero."""
+    best, found, total, since = 0.0, None, 0.0, 0
+    for i, value in enumerate(values):
+        if total <= 0.0:
+            total, since = 0.0, i
+        total += value
+        if total > best:
+            best, found = total, (since, i)
+    return found
+
+
+def _edges(
+    late: Sequence[float], first: int, end: int, length: int, mean: float
+) -> tuple[int, int]:
+    """Move both ends of a window of blocks to the steps at which it begins and ends."""
+    low, high = max(0, first - length), min(len(late), end + length)
+    run = _best_run([ms - mean / 2 for ms in late[low:high]])
+    if run is None:
+        return first, end
+    return low + run[0], low + run[1] + 1
+
+
+def _student(chance: float, freedom: int) -> float:
+    """The value that Student's t exceeds with that chance (Cornish and Fisher's expansion)."""
+    z, v = NormalDist().inv_cdf(1.0 - chance), float(max(1, freedom))
+    return (
+        z
+        + (z**3 + z) / (4 * v)
+        + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * v**2)
+        + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * v**3)
+    )
+
+
+def groups_in_step(walls: Mapping[int, float], apart: float = 0.05) -> list[list[int]]:
+    """Return the ranks whose steps take equally long, as those that wait for each other do.
+
+    Where a rank stands alone all are one group: nothing tells who waits for whom.
+
+    Args:
+        walls: mean step time per rank.
+        apart: step times that differ by more than this part are not equal.
+    """
+    order = sorted(walls, key=lambda rank: walls[rank])
+    groups: list[list[int]] = []
+    for rank in order:
+        if groups and walls[rank] <= walls[groups[-1][-1]] * (1.0 + apart):
+            groups[-1].append(rank)
+        else:
+            groups.append([rank])
+    if any(len(group) < 2 for group in groups):
+        return [sorted(order)]
+    return [sorted(group) for group in groups]

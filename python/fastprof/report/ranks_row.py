@@ -1,0 +1,376 @@
+"""What a saved run of one rank says, without the rest of it: small enough to keep a thousand."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from fastprof.names import ascii_name
+from fastprof.report.build import build_report
+from fastprof.report.health import rank_health
+from fastprof.report.model import UNACCOUNTED, FunctionRow, Report
+from fastprof.report.origin import is_own, is_private, is_users, shown_name
+from fastprof.report.ranks import RankRow
+from fastprof.report.run_phases import chosen_phase, steps_in
+from fastprof.report.user_tree import training_thread
+from fastprof.snapshot import NodeTable, Snapshot, ThreadTree
+from fastprof.snapshot.fields import int_or_none, show
+from fastprof.snapshot.run_phases import RUN_PHASES, STEPS
+
+#: No job has more ranks than these; the ones that are missing are listed one by one.
+MAX_RANKS = 1_000_000
+#: Steps, sections and functions of the program that are kept of a rank.
+MAX_STEPS = 4096
+_SECTIONS = 12
+_FUNCTIONS = 200
+_CALLED = 8
+
+BACKWARD = ("backward", "backward_pass")
+_COMMUNICATION = frozenset(
+    {"synchronization", "sync", "communication", "allreduce", "gradientsync", "barrier"}
+)
+_FOLDED = ("<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>")
+
+#: A function of the program: what a reader calls it, its file and line.
+Place = tuple[str, str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class RankSteps:
+    """Measured steps of a rank: their 0-based numbers, and ms per step as columns.
+
+    ``sections`` are the top-level ones.  ``communication`` and ``autograd`` are None where
+    functions were not recorded, ``cpu``, ``gc`` and ``cpu_wait`` where they are not known.
+    """
+
+    numbers: array[int]
+    wall: array[float]
+    sections: Mapping[str, array[float]]
+    communication: array[float] | None
+    autograd: array[float] | None
+    cpu: array[float] | None
+    gc: array[float] | None
+    cpu_wait: array[float] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """What a function of the program took per measured step in ms, waiting left out.
+
+    ``called`` is what library functions took for it.
+    """
+
+    ms: float
+    called: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class RankRun:
+    """One rank: its row, its steps, and its functions.
+
+    ``waiting`` is communication by top-level section in ms per step.  ``table`` are all
+    functions.  ``job``, ``began_ns`` and ``ended_ns`` (since 1970) tell jobs apart.
+    """
+
+    row: RankRow
+    steps: RankSteps | None = None
+    waiting: Mapping[str, float] = field(default_factory=dict)
+    program: Mapping[Place, Function] = field(default_factory=dict)
+    table: tuple[FunctionRow, ...] = ()
+    job: str | None = None
+    began_ns: int | None = None
+    ended_ns: int | None = None
+
+
+def rank_run(snapshot: Snapshot, path: str, *, most_steps: int = MAX_STEPS) -> RankRun:
+    """Return what one rank's recording says; ``path`` is where it was read from.
+
+    Raises:
+        ValueError: it does not say which rank it is, or of more than :data:`MAX_RANKS`.
+    """
+    small = only_steps(snapshot)
+    report = build_report(small)
+    row = rank_row(report, path)
+    meta = snapshot.meta
+    ended, job = _nanoseconds(meta.get("recorded_until_ns")), meta.get("job")
+    return RankRun(
+        row=row,
+        steps=_steps(small, most_steps),
+        waiting=_waiting(small),
+        program=_program(small),
+        table=tuple(replace(f, callers=(), callees=()) for f in report.functions),
+        job=job if isinstance(job, str) else None,
+        began_ns=None if ended is None else ended - snapshot.duration_ns,
+        ended_ns=ended,
+    )
+
+
+def _nanoseconds(value: object) -> int | None:
+    # As all numbers that large, it is written as a string.
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 20:
+        return int(value)
+    return int_or_none(value)
+
+
+def only_steps(snapshot: Snapshot) -> Snapshot:
+    """Return the recording without what other phases of the run did.
+
+    A default run has ten times as many contexts of imports as of steps.  Where a GPU was
+    observed all are kept: its work points to them.
+    """
+    if chosen_phase(snapshot, None) != RUN_PHASES[STEPS] or (
+        snapshot.gpu is not None and snapshot.gpu.devices
+    ):
+        return snapshot
+    threads, numbers = [], []
+    for tree in snapshot.threads:
+        small, number = _compact(tree)
+        threads.append(small)
+        numbers.append(number)
+    places = tuple(
+        replace(place, node=numbers[place.thread][place.node])
+        for place in snapshot.steps.split_places
+        if place.node in numbers[place.thread]
+    )
+    return replace(
+        snapshot,
+        threads=tuple(threads),
+        steps=replace(snapshot.steps, split_places=places),
+        outliers=None if snapshot.outliers is None else replace(snapshot.outliers, kept=()),
+        worker_threads=(),
+        operators=None,
+        trace=None,
+    )
+
+
+def _compact(tree: ThreadTree) -> tuple[ThreadTree, dict[int, int]]:
+    nodes = tree.nodes
+    if not nodes.phase:
+        return tree, {i: i for i in range(len(nodes))}
+    kept = [i for i, phase in enumerate(nodes.phase) if phase == STEPS or not i]
+    number = {node: i for i, node in enumerate(kept)}
+
+    def rows(column: Sequence[int]) -> tuple[int, ...]:
+        return tuple([column[i] for i in kept])
+
+    table = NodeTable(
+        parent=(-1, *(number[nodes.parent[i]] for i in kept[1:])),
+        key=rows(nodes.key),
+        calls=rows(nodes.calls),
+        resumes=rows(nodes.resumes),
+        self_ns=rows(nodes.self_ns),
+        phase=rows(nodes.phase),
+        idle_ns=nodes.idle_ns,
+    )
+    return replace(tree, nodes=table), number
+
+
+def rank_row(report: Report, path: str) -> RankRow:
+    """Return what one rank's report says of it; ``path`` is where it was read from.
+
+    Raises:
+        ValueError: it does not say which rank it is, or of more than :data:`MAX_RANKS`.
+    """
+    meta, steps = report.meta, report.steps
+    rank, world = int_or_none(meta.get("rank")), int_or_none(meta.get("world_size"))
+    if rank is None:
+        raise ValueError(
+            "does not say of which rank it is; the .fprof files of a distributed job do"
+        )
+    if max(rank, world or 0) > MAX_RANKS:
+        raise ValueError(
+            f"is of rank {show(rank)} of {show(world)}, expected at most {MAX_RANKS} ranks"
+        )
+    host, memory = meta.get("hostname"), report.memory
+    use = None if report.gpu is None else report.gpu.use
+    spans = [d.steps for d in report.gpu.devices if d.steps] if report.gpu is not None else []
+    n, counted = steps.measured, steps_in(report.phase, steps.count, steps.measured)
+    return RankRow(
+        rank=rank,
+        world_size=world,
+        host=host if isinstance(host, str) else None,
+        path=path,
+        steps=n,
+        skipped=steps.skipped,
+        step_ms=steps.mean_ms,
+        p95_ms=steps.p95_ms,
+        cv=steps.cv,
+        sections=tuple((r.name, r.mean_ms) for r in steps.rows if r.name != UNACCOUNTED),
+        waits=tuple(_waits(report).items()),
+        gpu_utilization=None if report.gpu is None else report.gpu.utilization,
+        gpu_compute_ms=sum(s.compute_ns for s in spans) / n / 1e6 if spans and n else None,
+        gpu_communication_ms=sum(s.communication_ns for s in spans) / n / 1e6
+        if spans and n
+        else None,
+        gpu_waits=use.syncs / counted if use is not None and counted else None,
+        memory_bytes=None if memory is None else memory.peak_reserved,
+        memory_total_bytes=None if memory is None else memory.total_bytes,
+        setup=_setup(report),
+        **rank_health(() if report.gpu is None else report.gpu.devices),
+    )
+
+
+def _waits(report: Report) -> dict[str, float]:
+    """Time per step waiting for other ranks, by signal."""
+    steps, found = report.steps, {}
+    n = steps.measured
+    if not n or steps.mean_ms is None:
+        return {}
+    spans = [d.steps for d in report.gpu.devices if d.steps] if report.gpu is not None else []
+    if any(span.communication_ns for span in spans):
+        # Devices of one process work side by side: the one that communicates longest.
+        found["gpu"] = max(s.communication_ns - s.overlap_ns for s in spans) / n / 1e6
+    for row in steps.split:
+        if row.name == "communication" and row.total_ns:
+            found["split"] = row.mean_ms
+    communication = [r.mean_ms for r in steps.rows if is_communication(r.name)]
+    if communication:
+        found["sections"] = sum(communication)
+    backward = [r.mean_ms for r in steps.rows if r.name in BACKWARD]
+    if backward:
+        found["backward"] = sum(backward)
+    return found
+
+
+def is_communication(section: str) -> bool:
+    """Whether a section's name says that it waits for other ranks."""
+    return "".join(c for c in section.lower() if c.isalnum()) in _COMMUNICATION
+
+
+def _setup(report: Report) -> tuple[tuple[str, str], ...]:
+    meta = report.meta
+    found = {
+        "functions recorded": meta.get("functions"),
+        "sections synchronized": meta.get("sync"),
+        "GPU observed": None if report.gpu is None else report.gpu.status == "on",
+        "warm-up steps": report.steps.skipped,
+        "Python": meta.get("python"),
+        "hook backend": meta.get("backend"),
+    }
+    for row in report.loaders:
+        if row.split == "train" and row.workers is not None:
+            name = ascii_name(row.name, 40)
+            found[f"workers of loader {name}"] = row.workers.workers
+            found[f"batch size of loader {name}"] = row.workers.batch_size
+    words = {True: "yes", False: "no", None: "n/a"}
+    return tuple(
+        (what, words[v] if isinstance(v, bool) or v is None else ascii_name(str(v), 60))
+        for what, v in found.items()
+    )
+
+
+# ---- steps one by one
+
+
+def _steps(snapshot: Snapshot, most: int) -> RankSteps | None:
+    series = snapshot.steps.series
+    n = len(series)
+    if not n:
+        return None
+    begin = max(0, n - most)
+
+    def ms(column: Sequence[int]) -> array[float]:
+        return array("f", [ns / 1e6 for ns in column[begin:]])
+
+    def known(column: Sequence[int]) -> array[float] | None:
+        return ms(column) if column else None
+
+    by_name: dict[str, list[int]] = {}
+    for key, column in series.sections:
+        name = snapshot.keys[key].name
+        if name in by_name:
+            by_name[name] = [a + b for a, b in zip(by_name[name], column, strict=True)]
+        else:
+            by_name[name] = list(column)
+    largest = sorted(by_name, key=lambda name: -sum(by_name[name]))[:_SECTIONS]
+    numbers = series.number or range(series.first, series.first + n)
+    return RankSteps(
+        numbers=array("q", numbers[begin:]),
+        wall=ms(series.wall_ns),
+        sections={name: ms(by_name[name]) for name in largest},
+        communication=known(series.communication_ns),
+        autograd=known(series.autograd_ns),
+        cpu=known(series.cpu_ns),
+        gc=known(series.gc_ns),
+        cpu_wait=known(series.cpu_wait_ns),
+    )
+
+
+def _waiting(snapshot: Snapshot) -> dict[str, float]:
+    """Communication in ms per step by the outermost section in which it was."""
+    n = snapshot.steps.measured
+    found: dict[str, float] = {}
+    for place in snapshot.steps.split_places:
+        if place.kind != "communication" or not n:
+            continue
+        nodes, name, node = snapshot.threads[place.thread].nodes, UNACCOUNTED, place.node
+        while node > 0:
+            key = snapshot.keys[nodes.key[node]]
+            name = key.name if key.kind == "section" else name
+            node = nodes.parent[node]
+        found[name] = found.get(name, 0.0) + place.ns / n / 1e6
+    return found
+
+
+# ---- functions of the program
+
+
+def _program(snapshot: Snapshot) -> dict[Place, Function]:
+    """The program's functions in the steps, with what libraries did for them.
+
+    Time in which other ranks are waited for is no function's.
+    """
+    n, thread = snapshot.steps.measured, training_thread(snapshot)
+    if not n or thread < 0:
+        return {}
+    nodes, keys = snapshot.threads[thread].nodes, snapshot.keys
+    waits = {
+        place.node
+        for place in snapshot.steps.split_places
+        if place.thread == thread and place.kind == "communication"
+    }
+    # Of most keys there is no node in the steps.
+    kinds = {key: _kind(snapshot, key) for key in set(nodes.key)}
+    user = [-1] * len(nodes)
+    called = [""] * len(nodes)
+    settled = [False] * len(nodes)
+    sums: dict[tuple[int, str], int] = {}
+    phase = nodes.phase
+    for i in range(1, len(nodes)):
+        above, key = nodes.parent[i], nodes.key[i]
+        user[i], called[i], settled[i] = user[above], called[above], settled[above]
+        kind = kinds[key]
+        if kind == "user":
+            user[i], called[i], settled[i] = key, "", False
+        elif kind == "library" and not settled[i]:
+            private = is_private(keys[key])
+            if not (private and called[i]):
+                called[i] = shown_name(keys[key])
+            settled[i] = not private
+        if kind == "waits" or i in waits or (phase and phase[i] != STEPS):
+            continue
+        if user[i] >= 0:
+            place = (user[i], called[i])
+            sums[place] = sums.get(place, 0) + nodes.self_ns[i]
+    found: dict[Place, dict[str, float]] = {}
+    for (key, name), ns in sums.items():
+        of = keys[key]
+        calls = found.setdefault((shown_name(of), of.file, of.line), {})
+        calls[name] = calls.get(name, 0.0) + ns / n / 1e6
+    total = {place: sum(calls.values()) for place, calls in found.items()}
+    largest = sorted(found, key=lambda place: -total[place])[:_FUNCTIONS]
+    return {place: Function(total[place], _largest(found[place])) for place in largest}
+
+
+def _largest(calls: Mapping[str, float]) -> dict[str, float]:
+    return dict(sorted(calls.items(), key=lambda item: -item[1])[:_CALLED])
+
+
+def _kind(snapshot: Snapshot, number: int) -> str:
+    key = snapshot.keys[number]
+    if is_users(key):
+        return "inner" if key.name in _FOLDED else "user"
+    if key.kind in ("root", "section", "truncated") or is_own(key):
+        return "inner"
+    return "waits" if key.qualname.endswith("_EngineBase.run_backward") else "library"

@@ -1,0 +1,264 @@
+"""Who is late in a group of ranks that wait for each other, by their steps one by one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from statistics import fmean, median
+
+from fastprof.report.figures import duration
+from fastprof.report.ranks import LatePeriod, LateStep, RankRow, Straggler
+from fastprof.report.ranks_cause import (
+    NOWHERE,
+    function_excess,
+    most_of,
+    own_ms,
+    section_of_step,
+    sections_of,
+)
+from fastprof.report.ranks_judge import Lateness, Own, lateness
+from fastprof.report.ranks_row import RankRun
+
+#: Ranks at least this part as late as the latest are named beside it.
+ALSO_LATE = 0.5
+#: A test that would not have seen this part of the step has not shown that nobody is late.
+BLIND = 0.1
+#: Being last in turns is told from this part of the step on.
+_TURNS = 0.1
+_EVER = 1 << 62
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What was found in one group of ranks that wait for each other."""
+
+    signal: str = "none"
+    #: Own work per step, in the order of the group.
+    works: list[float] = field(default_factory=list)
+    straggler: Straggler | None = None
+    seen_from_ms: float | None = None
+    why_not: str = ""
+    periods: list[LatePeriod] = field(default_factory=list)
+    hangs: list[LateStep] = field(default_factory=list)
+    step_ms: float = 0.0
+
+
+def _signals(runs: Sequence[RankRun]) -> list[str]:
+    """The ways to tell waiting that all of these ranks have."""
+    waits = [dict(run.row.waits) for run in runs]
+    if all("gpu" in found for found in waits):
+        return ["gpu"]
+    steps = [run.steps for run in runs if run.steps is not None]
+    found = []
+    # The whole of backward stands in where functions were not recorded.
+    if all(s.autograd is not None for s in steps) and any(any(s.autograd or ()) for s in steps):
+        found.append("autograd")
+    elif all("backward" in of for of in waits):
+        found.append("backward")
+    if any("split" in of or "sections" in of for of in waits):
+        found.append("split" if any("split" in of for of in waits) else "sections")
+    elif not found:
+        found.append("none")
+    return found
+
+
+def by_steps(runs: Sequence[RankRun]) -> Verdict:
+    """Judge ranks by their steps one by one, with each signal on its own."""
+    # A hang makes the mean step longer.
+    step_ms = median([median(run.steps.wall) for run in runs if run.steps is not None])
+    signals = _signals(runs)
+    tests = [_test(runs, signal, plain, step_ms) for plain in (True, False) for signal in signals]
+    tests = [test for test in tests if test.late]
+    found = [test for test in tests if test.worth > 0.0]
+    if not found and signals[0] in ("autograd", "backward"):
+        # What runs in C++ in backward looks like waiting, but for its CPU time.
+        found = _by_cpu(runs, tests[0], step_ms)
+    plain = [test for test in found if test.plain]
+    # Waiting for a CPU is most of the noise of a busy machine: without it, if that is enough.
+    test = max(plain or found, key=lambda t: t.worth, default=tests[0])
+    late, signal = test.late, test.signal
+    verdict = Verdict(signal=signal, step_ms=step_ms, works=test.works)
+    whole = next(t for t in reversed(tests) if not t.plain and (t.signal == signal or found))
+    for run, one in zip(runs, whole.late, strict=True):
+        others = [other for other in runs if other is not run]
+        verdict.hangs += [
+            LateStep(run.row.rank, step, ms, section_of_step(run, others, whole.signal, step))
+            for step, ms in one.hangs
+        ]
+    if found:
+        verdict.periods = [
+            LatePeriod(run.row.rank, w.first, w.last, w.late_ms)
+            for run, one in zip(runs, late, strict=True)
+            if not one.late
+            for w in one.windows
+        ]
+        verdict.straggler = _straggler(runs, test, step_ms)
+        return verdict
+    _nobody(verdict, runs, [t for t in tests if t.signal == signal], step_ms)
+    return verdict
+
+
+@dataclass(frozen=True, slots=True)
+class _Test:
+    """What one signal says; ``plain``: without waiting for a CPU.  Empty: it is not known."""
+
+    signal: str
+    plain: bool
+    works: list[float] = field(default_factory=list)
+    late: list[Lateness] = field(default_factory=list)
+    owns: list[Own] = field(default_factory=list)
+    spread_ms: float = 0.0
+
+    @property
+    def worth(self) -> float:
+        """How much later the latest rank is than the others per step; 0: none is late."""
+        return max(_worth(one) for one in self.late)
+
+    @property
+    def seen_from_ms(self) -> float:
+        """A rank late by so much per step would have been seen."""
+        return max(one.seen_from_ms for one in self.late)
+
+
+def _test(runs: Sequence[RankRun], signal: str, plain: bool, step_ms: float) -> _Test:
+    if plain and any(run.steps is None or run.steps.cpu_wait is None for run in runs):
+        return _Test(signal, plain)
+    owns = [
+        Own(run.steps.numbers, own_ms(run, run.steps, signal, plain=plain))
+        for run in runs
+        if run.steps is not None
+    ]
+    late, spread = lateness(owns, step_ms)
+    return _Test(signal, plain, [fmean(own.ms) for own in owns], late, owns, spread)
+
+
+def _by_cpu(runs: Sequence[RankRun], other: _Test, step_ms: float) -> list[_Test]:
+    if any(run.steps is None or run.steps.cpu is None for run in runs):
+        return []
+    test = _test(runs, "cpu", False, step_ms)
+    latest = max(range(len(runs)), key=lambda i: _worth(test.late[i]))
+    one = test.late[latest]
+    # Who computes more and does less otherwise is not late.
+    if not one.late or other.late[latest].late_ms < -one.late_ms / 2:
+        return []
+    return [test]
+
+
+def _nobody(
+    verdict: Verdict, runs: Sequence[RankRun], tests: Sequence[_Test], step_ms: float
+) -> None:
+    """Say that no rank is late, or that it is not known."""
+    seen = [test for test in tests if test.seen_from_ms <= BLIND * step_ms]
+    if not seen:
+        seen_from = min(test.seen_from_ms for test in tests)
+        verdict.why_not = (
+            "Who is late is not known: the steps differ so much between ranks that only a rank "
+            f"late by {duration(seen_from)} per step would have been seen."
+            if math.isfinite(seen_from)
+            else "Who is late is not known: the ranks have too few steps in common."
+        )
+        return
+    verdict.seen_from_ms = max(test.seen_from_ms for test in seen)
+    late = seen[-1].late
+    latest = max(range(len(runs)), key=lambda i: late[i].late_ms)
+    verdict.why_not = (
+        f"No rank is late: the most own work, that of rank {runs[latest].row.rank}, is "
+        f"{duration(max(late[latest].late_ms, 0.0))} per step above the others' median."
+    )
+    if len(seen) < len(tests):
+        verdict.why_not += (
+            " Being ready without a CPU is left out: it differs so much from step to step that a "
+            f"rank late by it would have been seen from {duration(tests[-1].seen_from_ms)} per "
+            "step on."
+        )
+    if tests[-1].spread_ms >= _TURNS * step_ms:
+        verdict.why_not += (
+            f" The last rank of each step is {duration(tests[-1].spread_ms)} later than the others "
+            "in the mean, but it is not always the same one."
+        )
+
+
+def _worth(one: Lateness) -> float:
+    """How much later a rank is than the others over all steps in ms per step; 0: it is not."""
+    if one.late:
+        return one.late_ms
+    return sum(w.steps * w.late_ms for w in one.windows) / one.steps if one.windows else 0.0
+
+
+def _straggler(runs: Sequence[RankRun], test: _Test, step_ms: float) -> Straggler:
+    late, signal = test.late, test.signal
+    latest = max(range(len(runs)), key=lambda i: _worth(late[i]))
+    run, one = runs[latest], late[latest]
+    others = [i for i in range(len(runs)) if i != latest]
+    window = None if one.late else max(one.windows, key=lambda w: w.steps * w.late_ms)
+    first, last = (0, _EVER) if window is None else (window.first, window.last)
+    works = [_mean_of(own, first, last) for own in test.owns]
+    usual = median([works[i] for i in others])
+    late_ms = works[latest] - usual
+    section = (
+        NOWHERE
+        if signal == "cpu"
+        else most_of(
+            sections_of(run, signal, first, last),
+            [
+                found
+                for found in (sections_of(runs[i], signal, first, last) for i in others)
+                if found
+            ]
+            or [{}],
+            late_ms,
+        )
+    )
+    if signal == "gpu" and (section[0] is None):
+        section = gpu_section([r.row for r in runs], latest, others, late_ms)
+    row = run.row
+    waiting = [_cpu_wait(r, first, last) for r in runs]
+    without_cpu = median([waiting[i] for i in others])
+    told = not test.plain and waiting[latest] - without_cpu >= late_ms / 2
+    return Straggler(
+        rank=row.rank,
+        host=row.host,
+        work_ms=works[latest],
+        others_ms=usual,
+        late_ms=late_ms,
+        late_share=late_ms / step_ms if step_ms else 0.0,
+        section=section[0],
+        section_ms=section[1],
+        section_others_ms=section[2],
+        waits=tuple((runs[i].row.rank, max(0.0, works[latest] - works[i])) for i in others),
+        also=tuple(
+            runs[i].row.rank
+            for i in others
+            if one.late and late[i].late and late[i].late_ms >= ALSO_LATE * one.late_ms
+        ),
+        period=None
+        if window is None
+        else LatePeriod(row.rank, window.first, window.last, window.late_ms),
+        late_steps=one.late_steps if window is None else None,
+        signal=signal,
+        cpu_wait=(waiting[latest], without_cpu) if told else None,
+        # Functions are known of the whole run.
+        functions=function_excess(run, [runs[i] for i in others], _worth(one)),
+    )
+
+
+def _cpu_wait(run: RankRun, first: int, last: int) -> float:
+    if run.steps is None or run.steps.cpu_wait is None:
+        return 0.0
+    return _mean_of(Own(run.steps.numbers, run.steps.cpu_wait), first, last)
+
+
+def _mean_of(own: Own, first: int, last: int) -> float:
+    kept = [ms for n, ms in zip(own.numbers, own.ms, strict=True) if first <= n <= last]
+    return fmean(kept) if kept else 0.0
+
+
+def gpu_section(
+    rows: Sequence[RankRow], latest: int, others: Sequence[int], late_ms: float
+) -> tuple[str | None, float | None, float | None]:
+    here = rows[latest].gpu_compute_ms
+    known = [ms for ms in (rows[i].gpu_compute_ms for i in others) if ms is not None]
+    if here is None or not known:
+        return None, None, None
+    return most_of({"GPU": here}, [{"GPU": ms} for ms in known], late_ms)

@@ -1,0 +1,378 @@
+"""Who is late, by single steps: windows, turns, hangs, healthy ranks, what is not known."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+
+import pytest
+from fastprof.read import merge as merging
+from fastprof.read.merge import merge
+from fastprof.report import build_report
+from fastprof.report.ranks import FunctionExcess
+from fastprof.report.ranks_build import rank_report
+from fastprof.report.ranks_judge import groups_in_step
+from fastprof.report.ranks_row import rank_run
+from fastprof.snapshot import Key, StepRow, Steps
+from fastprof.snapshot.steps import SplitPlace, StepSeries
+from unit.snapshots import MS, Builder, Node, py, replaced, section
+
+DATA, FORWARD, BACKWARD, REST = 5.0, 10.0, 4.0, 1.0
+STEPS = 100
+ENGINE = Key("c", "~", 0, "<built-in method run_backward>", "torch._C._EngineBase.run_backward")
+
+
+def nothing(rank, step):
+    return 0.0
+
+
+def job(world=4, steps=STEPS, *, seed=1, data=nothing, backward=nothing, rest=nothing, **options):
+    """Ranks that wait in backward for the last one; delays are ms by rank and step."""
+    noise = random.Random(seed)
+    works = []  # per step and rank: data, forward, backward in Python, outside of sections
+    for step in range(steps):
+        shared = noise.gauss(1.0, 0.2)  # a busy machine is busy for all
+        works.append(
+            [
+                (
+                    (DATA + data(rank, step)) * max(0.2, shared + noise.gauss(0, 0.02)),
+                    FORWARD * max(0.2, shared + noise.gauss(0, 0.02)),
+                    BACKWARD + backward(rank, step) + abs(noise.gauss(0, 0.05)),
+                    REST + rest(rank, step),
+                )
+                for rank in range(world)
+            ]
+        )
+    return [snapshot(rank, world, works, **options) for rank in range(world)]
+
+
+def snapshot(rank, world, works, *, functions=True, meta=(), line=31, first=3):
+    rows = []
+    for ranks in works:
+        length = max(sum(of) for of in ranks)
+        data, forward, backward, rest = ranks[rank]
+        engine = length - sum(ranks[rank])
+        rows.append((length, data, forward, backward + engine, rest, engine))
+    builder = Builder()
+    columns = [tuple(round(row[i] * MS) for row in rows) for i in range(6)]
+    wall, engine = columns[0], columns[5]
+    names = ("data", "forward", "backward")
+    keys = [builder.key(section(name)) for name in names]
+    own = [sum(column) for column in columns]
+    builder.thread(
+        Node(py("train", 1), 1, own[4], [
+            Node(section("data"), len(rows), 0, [
+                Node(py("decode", line, "dataset.py"), len(rows), own[1]),
+            ]),
+            Node(section("forward"), len(rows), own[2]),
+            Node(section("backward"), len(rows), 0, [
+                Node(ENGINE, len(rows), own[5], [
+                    Node(py("hook", 12, "hooks.py"), len(rows), own[3] - own[5]),
+                ]),
+            ]),
+        ])
+    )  # fmt: skip
+    series = StepSeries(
+        first=first,
+        wall_ns=wall,
+        start_ns=(0,) * len(rows),
+        sections=tuple((key, columns[i + 1]) for i, key in enumerate(keys)),
+        communication_ns=(0,) * len(rows) if functions else (),
+        autograd_ns=engine if functions else (),
+    )
+    n = len(rows)
+    return builder.snapshot(
+        meta={"rank": rank, "world_size": world, "functions": functions, **dict(meta)},
+        steps=Steps(
+            n, 0, sum(wall), sum((w / 1e9) ** 2 for w in wall), min(wall), max(wall), wall,
+            rows=tuple(StepRow(k, n, sum(columns[i + 1])) for i, k in enumerate(keys)),
+            series=series,
+        ),
+    )  # fmt: skip
+
+
+def judged(snapshots):
+    return rank_report([rank_run(s, f"rank{s.meta['rank']}.fprof") for s in snapshots])
+
+
+def on(rank, ms, first=0, last=10**9):
+    return lambda r, step: ms if r == rank and first <= step <= last else 0.0
+
+
+@pytest.mark.parametrize("world", [2, 4, 8])
+@pytest.mark.parametrize("where", ["data", "backward", "rest"])
+def test_a_delay_of_5_percent_is_found_with_section_and_function(world, where):
+    # Steps vary by 20 %, all ranks alike: without pairs nothing would be seen.
+    made = judged(job(world, **{where: on(1, 1.0)}))
+    late = made.straggler
+    assert late is not None
+    assert late.rank == 1
+    assert late.late_ms == pytest.approx(1.0, abs=0.3)
+    assert late.section == {"rest": "(unaccounted)"}.get(where, where)
+    assert late.period is None
+    most = late.functions[0]
+    assert (most.name, most.line) == {
+        "data": ("decode", 31), "backward": ("hook", 12), "rest": ("train", 1)
+    }[where]  # fmt: skip
+    assert f"{most.name} ({most.file}:{most.line}) takes " in late.text
+
+
+def test_code_outside_of_functions_is_called_so():
+    made = FunctionExcess("train.py", "/home/me/train.py", 1, 20.0, 1.0, "time.sleep")
+    assert made.text == "code outside of functions in train.py, mostly in time.sleep"
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("world", [2, 4])
+def test_healthy_ranks_are_told_to_be_healthy(seed, world):
+    made = judged(job(world, seed=seed))
+    assert made.straggler is None
+    assert made.periods == made.hangs == ()
+    assert made.seen_from_ms is not None
+    assert made.verdict.startswith("No straggler: one that is late by ")
+
+
+def test_a_window_of_steps_is_told():
+    made = judged(job(steps=200, data=on(2, 5.0, 50, 80)))
+    late = made.straggler
+    assert (late.rank, late.section) == (2, "data")
+    # Steps are counted from the first of the run; the first three were left out.
+    assert late.period.first == pytest.approx(53, abs=2)
+    assert late.period.last == pytest.approx(83, abs=2)
+    assert late.period.late_ms == pytest.approx(5.0, abs=0.6)
+    assert late.text.startswith(f"Rank 2 is late in steps {late.period.first} to ")
+
+
+def test_a_slow_second_half_is_told_from_its_first_step_on():
+    made = judged(job(rest=on(1, 3.0, 50)))
+    assert (made.straggler.rank, made.straggler.section) == (1, "(unaccounted)")
+    assert made.straggler.period.first == pytest.approx(53, abs=2)
+    assert made.straggler.period.last == 102
+    assert "what is in no section takes 4" in made.straggler.text
+
+
+def test_ranks_that_are_late_in_turns_are_all_named():
+    made = judged(job(data=lambda rank, step: 6.0 if step // 25 == rank else 0.0))
+    assert [p.rank for p in made.periods] == [0, 1, 2, 3]
+    assert [p.first for p in made.periods] == pytest.approx([3, 28, 53, 78], abs=2)
+    assert "Ranks are late in turns: rank 0 in steps 3 to " in made.verdict
+
+
+def test_a_single_hang_is_told_with_its_step_and_is_no_straggler():
+    made = judged(job(data=on(3, 5000.0, 40, 40)))
+    assert made.straggler is None
+    assert [(h.rank, h.step, h.section) for h in made.hangs] == [(3, 43, "data")]
+    assert made.verdict.count("rank 3 by ") == 1
+    assert ", in data." in made.verdict
+
+
+def test_a_hang_does_not_hide_a_straggler():
+    def delays(rank, step):
+        return 5000.0 if (rank, step) == (3, 40) else 2.0 * (rank == 1)
+
+    made = judged(job(data=delays))
+    assert made.straggler.rank == 1
+    assert made.hangs[0].rank == 3
+
+
+def test_a_pause_every_ten_steps_is_late_in_a_tenth_of_them():
+    made = judged(job(steps=200, rest=lambda rank, step: 30.0 * (rank == 0 and step % 10 == 9)))
+    assert made.straggler.rank == 0
+    assert made.straggler.late_ms == pytest.approx(3.0, abs=0.4)
+    assert "It is late in 10% of the steps." in made.straggler.text
+
+
+def test_random_jitter_is_no_straggler_but_its_cost_is_told():
+    noise = random.Random(3)
+    made = judged(job(rest=lambda rank, step: noise.expovariate(1 / 3.0)))
+    assert made.straggler is None
+    assert any("not always the same one" in note for note in made.notes)
+
+
+@pytest.mark.parametrize("world", [2, 4, 8])
+@pytest.mark.parametrize("seed", range(8))
+def test_ranks_that_have_pauses_alike_are_healthy(world, seed):
+    # Each is above the median of the others in the mean: pauses are seldom.
+    noise = random.Random(seed)
+    pauses = [[20.0 * (noise.random() < 0.05) for _ in range(world)] for _ in range(400)]
+    made = judged(job(world, steps=400, seed=seed, rest=lambda rank, step: pauses[step][rank]))
+    assert made.straggler is None
+    assert made.periods == ()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_steps_that_are_like_their_neighbours_are_no_straggler(seed):
+    noise = random.Random(seed)
+    drift = [[0.0] * 4]
+    for _ in range(STEPS):
+        drift.append([0.5 * ms + noise.gauss(0.0, 1.0) for ms in drift[-1]])
+    made = judged(job(rest=lambda rank, step: 5.0 + max(-5.0, drift[step][rank])))
+    assert made.straggler is None
+
+
+def test_a_seldom_collective_does_not_blind_it():
+    ranks = job(2, data=on(1, 8.0))
+    for made in ranks:
+        steps = made.steps
+        seldom = tuple(MS // 10 if n == 50 else 0 for n in range(STEPS))
+        object.__setattr__(steps.series, "communication_ns", seldom)
+        object.__setattr__(
+            steps, "split", (("compute", steps.sum_ns - MS // 10), ("communication", MS // 10))
+        )
+        object.__setattr__(steps, "split_places", (SplitPlace("communication", 0, 1, MS // 10),))
+    made = judged(ranks)
+    assert (made.straggler.rank, made.straggler.section) == (1, "data")
+
+
+def test_without_functions_backward_is_not_known_and_that_is_said():
+    made = judged(job(backward=on(1, 5.0), functions=False))
+    assert made.straggler is None
+    assert made.verdict.startswith("No straggler outside of backward: ")
+    assert any("a rank that is slow there itself is missed" in note for note in made.notes)
+    assert judged(job(data=on(1, 5.0), functions=False)).straggler.section == "data"
+
+
+def test_noise_of_a_busy_machine_is_taken_out_where_waiting_for_a_cpu_is_known():
+    noise = random.Random(4)
+    stolen = [[noise.expovariate(1 / 4.0) for _ in range(2)] for _ in range(STEPS)]
+
+    def rest(rank, step):
+        return stolen[step][rank] + (0.9 if rank == 1 else 0.0)
+
+    ranks = job(2, rest=rest)
+    assert judged(ranks).straggler is None
+    for made in ranks:
+        column = tuple(round(of[made.meta["rank"]] * MS) for of in stolen)
+        object.__setattr__(made.steps.series, "cpu_wait_ns", column)
+    late = judged(ranks).straggler
+    assert (late.rank, late.cpu_wait) == (1, None)
+    assert late.late_ms == pytest.approx(0.9, abs=0.2)
+
+
+def test_a_rank_whose_cpu_others_use_is_told_so():
+    ranks = job(2, rest=on(1, 3.0))
+    for made in ranks:
+        column = (3 * MS if made.meta["rank"] == 1 else 0,) * STEPS
+        object.__setattr__(made.steps.series, "cpu_wait_ns", column)
+    late = judged(ranks).straggler
+    assert late.rank == 1
+    assert late.cpu_wait == pytest.approx((3.0, 0.0))
+    assert "; it is ready and has no CPU for 3.00 ms against 0" in late.text
+
+
+def test_a_rank_that_computes_more_in_backward_is_told_by_its_cpu_time():
+    ranks = job(4)
+    for made in ranks:
+        ms = 20 if made.meta["rank"] == 2 else 16
+        object.__setattr__(made.steps.series, "cpu_ns", (ms * MS,) * STEPS)
+    made = judged(ranks)
+    assert (made.straggler.rank, made.straggler.signal) == (2, "cpu")
+    assert made.straggler.text.startswith(
+        "Rank 2 is late: its training thread uses a CPU for 20.0 ms per step, those of the others "
+        "for 16.0 ms (median), and the difference is in what torch computes in backward."
+    )
+    # Who computes more and waits less otherwise is as late as the others.
+    ranks = job(4, data=on(2, -4.0))
+    for made in ranks:
+        ms = 20 if made.meta["rank"] == 2 else 16
+        object.__setattr__(made.steps.series, "cpu_ns", (ms * MS,) * STEPS)
+    assert judged(ranks).straggler is None
+
+
+def test_two_groups_that_do_not_wait_for_each_other_are_judged_apart():
+    slow = job(2, data=on(0, 5.0))
+    fast = job(4, seed=2, data=on(3, 2.0))
+    # Ranks 0 and 1 have longer steps than 2 and 3.
+    made = judged([*[rename(s, 4) for s in slow], *fast[2:]])
+    assert made.straggler.rank == 0
+    assert any(note.startswith("2 groups of ranks have steps of") for note in made.notes)
+
+
+def rename(made, world):
+    return replaced(made, meta={**made.meta, "world_size": world})
+
+
+def test_groups_are_ranks_whose_steps_take_equally_long():
+    assert groups_in_step({0: 10.0, 1: 20.0, 2: 10.1, 3: 20.2}) == [[0, 2], [1, 3]]
+    assert groups_in_step({0: 10.0, 1: 20.0, 2: 10.1}) == [[0, 1, 2]]
+
+
+def test_a_rank_without_a_file_is_not_called_healthy():
+    made = judged(job(4)[:3])
+    assert made.verdict.startswith("No straggler among the 3 ranks with a file: ")
+    assert any(note.startswith("Without a file: rank 3. Whether") for note in made.notes)
+    alone = judged(job(2)[:1])
+    assert alone.verdict == "It is not known whether a rank is late."
+
+
+def test_too_much_noise_is_not_called_healthy():
+    noise = random.Random(5)
+    made = judged(job(2, steps=12, rest=lambda rank, step: noise.expovariate(1 / 15.0)))
+    assert made.straggler is None
+    assert made.verdict.startswith("It is not known whether a rank is late.")
+
+
+@pytest.fixture
+def saved(tmp_path):
+    def save(made, name=None):
+        path = tmp_path / (name or f"rank{made.meta['rank']}_run.fprof")
+        build_report(made).save(path)
+        return str(path)
+
+    return save
+
+
+def test_bad_files_are_left_out_and_named(saved, tmp_path):
+    paths = [saved(s) for s in job(4, data=on(1, 5.0))]
+    whole = (tmp_path / "rank3_run.fprof").read_bytes()
+    (tmp_path / "cut.fprof").write_bytes(whole[: len(whole) // 2])
+    (tmp_path / "empty.fprof").write_bytes(b"")
+    made = merge([*paths[:3], tmp_path / "cut.fprof", tmp_path / "empty.fprof", tmp_path / "no"])
+    assert made.straggler.rank == 1
+    assert [path.rsplit("/", 1)[1] for path, _ in made.skipped] == [
+        "cut.fprof",
+        "empty.fprof",
+        "no",
+    ]
+    notes = "\n".join(made.notes)
+    assert "cut.fprof: damaged or cut short" in notes
+    assert "no: No such file or directory." in notes
+
+
+def test_files_of_another_job_are_left_out(saved):
+    def of(job_id, until):
+        return {"job": job_id, "hostname": "n1", "recorded_until_ns": str(until)}
+
+    second = 10**9
+    old = [saved(s, f"old{s.meta['rank']}.fprof")
+           for s in job(2, data=on(0, 9.0), meta=of("a", 1000 * second))]  # fmt: skip
+    new = [saved(s) for s in job(2, data=on(1, 5.0), meta=of("b", 2000 * second))]
+    for paths in ([old[0], *new], [*new, old[1]]):
+        made = merge(paths)
+        assert made.straggler.rank == 1
+        assert [reason for _, reason in made.skipped] == [
+            "it is of another job, which began earlier"
+        ]
+    # Without a job's id: one was over before the other began.
+    old = [saved(s, f"old{s.meta['rank']}.fprof")
+           for s in job(2, data=on(0, 9.0), meta=of(None, 1000 * second))]  # fmt: skip
+    assert merge([*old, *new]).straggler.rank == 1
+
+
+def killed(path, **options):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_reading_process_that_is_killed_is_told_with_the_remedy(saved, monkeypatch):
+    paths = [saved(s) for s in job(2)]
+    monkeypatch.setattr(merging, "_read", killed)
+    with pytest.raises(OSError, match=r"2 processes that read files was killed.* --jobs 1"):
+        merge(paths, jobs=2)
+
+
+def test_several_processes_read_the_same(saved):
+    paths = [saved(s) for s in job(4, data=on(1, 5.0))]
+    assert merge(paths, jobs=2).to_json() == merge(paths).to_json()
+    with pytest.raises(ValueError, match="jobs is 0, expected 1 or more"):
+        merge(paths, jobs=0)
