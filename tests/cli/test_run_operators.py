@@ -263,9 +263,9 @@ def test_progress_is_a_line_every_ten_seconds() -> None:
         progress.log_metrics(values, second * 4)
     assert stream.getvalue().splitlines() == [
         # From the first emission on: what was before it are imports.
-        "fastprof: step 44, 4 steps/s, most in backward (3.50 ms)",
-        "fastprof: step 84, 4 steps/s, most in backward (3.50 ms)",
+        "fastprof: step 44, 4.00 steps/s, most in backward (3.50 ms)",
+        "fastprof: step 84, 4.00 steps/s, most in backward (3.50 ms)",
     ]
     now[0] += 10
     progress.log_metrics({}, 126)
-    assert stream.getvalue().splitlines()[2] == "fastprof: step 126, 3 steps/s"
+    assert stream.getvalue().splitlines()[2] == "fastprof: step 126, 3.00 steps/s"

@@ -10,9 +10,9 @@ from pathlib import Path
 import fastprof
 import pytest
 from fastprof.comparison import join
-from fastprof.comparison.summary import relative
 from fastprof.errors import ExportError, LoadError
 from fastprof.report import build_report
+from fastprof.report.figures import change as relative_change
 from fastprof.snapshot import LoaderStats, Muted, Steps
 from fastprof.snapshot.loaders import WorkerStats
 from fastprof.snapshot.run_phases import RUN_PHASES, PhaseTime
@@ -72,9 +72,9 @@ def test_s1_34_relative_changes_of_the_four_figures():
     text = comparison.to_text()
     lines = {line.split("  ")[0]: line.split() for line in text.splitlines()}
     assert lines["Throughput"] == ["Throughput", "120", "samples/s", "185", "samples/s", "+54%"]
-    assert lines["GPU util"] == ["GPU", "util", "65", "%", "88", "%", "+35%"]
-    assert lines["Step time"] == ["Step", "time", "2.1", "s", "1.4", "s", "-33%"]
-    assert lines["Memory"] == ["Memory", "30/80", "GiB", "36/80", "GiB", "+20%"]
+    assert lines["GPU util"] == ["GPU", "util", "65.0", "%", "88.0", "%", "+35%"]
+    assert lines["Step time"] == ["Step", "time", "2.10", "s", "1.40", "s", "-33%"]
+    assert " ".join(lines["Memory"]) == "Memory 30.0 of 80.0 GiB 36.0 of 80.0 GiB +20%"
     assert rows["GPU util"].change.relative == pytest.approx(0.23 / 0.65)
 
 
@@ -457,10 +457,10 @@ def test_runs_that_measured_nothing_are_compared_as_far_as_they_go():
 
 
 def test_what_is_compared_with_next_to_nothing_is_said_in_words():
-    assert relative(0.5) == "+50%"
-    assert relative(11.0) == "12 times"
-    assert relative(2_626_978.0) == "from nearly nothing"
-    assert relative(-40.0) == "-100%"
+    assert relative_change(0.5) == "+50%"
+    assert relative_change(11.0) == "12 times"
+    assert relative_change(2_626_978.0) == "from nearly nothing"
+    assert relative_change(-40.0) == "-100%"
     before, after = normal(10.0, N, 1), normal(10.0, N, 2)
     nothing, much = [1e-6] * N, normal(5.0, N, 3)
     text = fastprof.compare(

@@ -76,7 +76,7 @@ def test_s1_22_the_rank_that_loads_slowly_is_named_with_its_section_and_the_wait
     assert late.text == (
         "Rank 2 is late: its own work takes 65.0 ms per step, that of the others 35.0 ms (median); "
         "data takes 35.0 ms against 5.00 ms. The others wait for it at most 30.0 ms per step "
-        "(30% of the step)."
+        "(30.0 % of the step)."
     )
     assert made.imbalance == pytest.approx(65 / ((65 + 3 * 35) / 4) - 1)
     assert made.signal == "backward"
@@ -98,7 +98,7 @@ def test_s1_22_the_table_has_a_row_per_rank():
     header, rows = re.split(r"  +", lines[at]), [line.split() for line in lines[at + 2 : at + 6]]
     found = [dict(zip([h.strip() for h in header], row)) for row in rows]
     assert [row["rank"] for row in found] == ["0", "1", "2", "3"]
-    assert [row["memory GiB"] for row in found] == ["0.00", "1.00", "2.00", "3.00"]
+    assert [row["memory GiB"] for row in found] == ["0", "1.00", "2.00", "3.00"]
     assert found[3] == {
         "rank": "3", "host": "node1", "steps": "20", "step": "100", "p95": "100",
         "own work": "35.0", "data": "5.00", "forward": "20.0", "backward": "65.0",
@@ -389,7 +389,7 @@ def test_s1_22_a_late_rank_with_a_hot_gpu_is_told_so_in_the_finding():
     made = hot(r2=sick)
     text = (
         "The GPU of rank 2 is worse off than the others' (medians): its SM clock is 1410 MHz "
-        "against 1980 MHz, it is at 88 C against 62 C, its clocks were throttled in 40% of the "
+        "against 1980 MHz, it is at 88 C against 62 C, its clocks were throttled in 40.0 % of the "
         "samples."
     )
     assert made.finding.evidence == (made.straggler.text, text)

@@ -13,6 +13,7 @@ import pytest
 from fastprof.cli import main
 from fastprof.render import terminal
 from fastprof.report import build_report
+from fastprof.report.figures import chosen_percent, signed, size, size_of, span
 from fastprof.snapshot.gpu import GpuSnapshot
 from fastprof.tables.cells import Table, duration, number, percent
 from fastprof.tables.layout import clipped, table_lines, width_of, wrapped
@@ -46,9 +47,47 @@ def test_from_a_second_on_times_are_in_seconds() -> None:
     assert [duration(ms) for ms in (5992.064, 999.6, 999.4, 4.55)] == [
         "5.99 s", "1.00 s", "999 ms", "4.55 ms",
     ]  # fmt: skip
-    assert [percent(share) for share in (1.0, 0.9996, 0.5634, 0.0, None)] == [
-        "100", "100", "56.3", "0.0", "n/a",
+
+
+def test_percentages_have_three_digits_and_at_most_two_decimals() -> None:
+    shares = (1.0, 0.9996, 0.5634, 0.0542, 0.00312, 0.0, None)
+    assert [percent(share) for share in shares] == [
+        "100", "100", "56.3", "5.42", "0.31", "0", "n/a",
     ]  # fmt: skip
+    assert [chosen_percent(share) for share in (0.95, 0.995, 0.1)] == ["95 %", "99.5 %", "10 %"]
+
+
+def test_sizes_have_three_digits_and_one_unit() -> None:
+    sizes = (0, 512, 1023.9 * 2**20, 1536 * 2**20, -(2**20), None)
+    assert [size(each) for each in sizes] == [
+        "0 B", "512 B", "1.00 GiB", "1.50 GiB", "-1.00 MiB", "n/a",
+    ]  # fmt: skip
+    assert size_of(24 << 30, 40 << 30) == "24.0 of 40.0 GiB"
+    assert size_of(512 << 20, 40 << 30) == "0.500 of 40.0 GiB"
+    assert size_of(512 << 20, None) == "512 MiB"
+
+
+def test_differences_have_a_sign_and_three_digits() -> None:
+    assert [signed(each) for each in (12.345, -0.0421, 0.0, None)] == [
+        "+12.3",
+        "-0.042",
+        "0",
+        "n/a",
+    ]
+    assert span(-0.1234, 1.5) == "-0.123 .. +1.50"
+
+
+def test_figures_are_formatted_in_one_module() -> None:
+    """Except where somebody else's format is imitated, no other module picks decimals."""
+    own = re.compile(r":\+?\.\d[f%]\} ?(?:%|[KMG]i?B|ms\b)|:\.\d%\}|/ \(1 << [23]0\):")
+    imitated = {"session/output/periodic.py", "session/gpu/memory.py", "cli/demo.py"}
+    package = Path(fastprof.__file__).parent
+    found = {
+        path.relative_to(package).as_posix()
+        for path in package.rglob("*.py")
+        if own.search(path.read_text(encoding="utf-8"))
+    }
+    assert found <= imitated | {"report/figures.py"}
 
 
 # ---- lines

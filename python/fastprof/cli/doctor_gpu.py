@@ -24,6 +24,7 @@ from fastprof.capture.gpu_find import (
     nvml_path,
     usable,
 )
+from fastprof.report.figures import size
 
 #: Seconds for one child; initialising CUDA on a machine with many devices takes some.
 LIMIT_S = 60.0
@@ -200,7 +201,7 @@ def _describe(device: Mapping[str, Any]) -> str:
     major, minor = device["capability"]
     return (
         f"{device['name']}, {device['multiprocessors']} multiprocessors, "
-        f"{device['memory_bytes'] / (1 << 30):.1f} GiB, compute capability {major}.{minor}"
+        f"{size(device['memory_bytes'])}, compute capability {major}.{minor}"
     )
 
 

@@ -17,6 +17,7 @@ from fastprof.findings.checklist import checklist_lines
 from fastprof.read.load import load
 from fastprof.render import formats
 from fastprof.report import Report
+from fastprof.report.figures import size as written_size
 from fastprof.report.run_phases import ALL
 from fastprof.snapshot.run_phases import RUN_PHASES
 from fastprof.tables.findings import all_findings
@@ -177,7 +178,7 @@ def _limits(report: Report, name: str, options: argparse.Namespace) -> dict[str,
     share, size = collapsed.needed_percent(report)
     if share:
         complain(
-            f"all calling contexts would take {size / 1e6:.0f} MB: those of less than {share:g} % "
+            f"all calling contexts would take {written_size(size)}: those of less than {share:g} % "
             "of the time were added to their callers; --min-percent 0 writes all of them"
         )
     return {"min_percent": share}

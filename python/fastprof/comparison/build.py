@@ -38,6 +38,7 @@ from fastprof.comparison.stats.significance import (
 from fastprof.comparison.summary import summary, uniformity
 from fastprof.comparison.tops import tops
 from fastprof.names import file_name
+from fastprof.report.figures import with_percent
 from fastprof.report.loaders import LoaderRow
 from fastprof.report.model import ALIASES, FunctionRow
 
@@ -233,8 +234,8 @@ def _doubted(effect: Effect, before: Run, after: Run) -> Effect:
             reason = f"the steps of the run {side} do not settle"
         elif run.busy:
             reason = (
-                f"the machine was busy: other programs took about {run.interrupted:.0%} of the "
-                f"steps' time in the run {side}"
+                "the machine was busy: other programs took about "
+                f"{with_percent(run.interrupted)} of the steps' time in the run {side}"
             )
     if not reason or effect.p is None:
         return effect

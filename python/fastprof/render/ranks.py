@@ -11,7 +11,7 @@ from fastprof.names import ascii_name, without_surrogates
 from fastprof.render.markdown import code, pipe_table, sentence
 from fastprof.render.text import table_lines
 from fastprof.report.ranks import SIGNALS, RankReport, RankRow
-from fastprof.tables.cells import Table, number, percent, short
+from fastprof.tables.cells import Table, number, percent, short, with_percent
 
 SCHEMA = "fastprof.ranks/1"
 
@@ -85,7 +85,7 @@ def _verdict(report: RankReport) -> str:
     text = "No straggler." if report.straggler is None else report.straggler.text
     if report.imbalance is not None:
         text += (
-            f" Imbalance of own work: {percent(report.imbalance)} % (most over mean; "
+            f" Imbalance of own work: {with_percent(report.imbalance)} (most over mean; "
             f"waiting is told by {SIGNALS[report.signal]})."
         )
     return text
@@ -144,7 +144,7 @@ def _rank(row: RankRow, work: float | None) -> tuple[str, ...]:
         number(row.section_ms("backward", "backward_pass")),
         number(row.section_ms("optimizer", "optimizer_step")),
         number(row.communication_ms), percent(row.gpu_utilization), number(row.gpu_compute_ms),
-        number(row.gpu_waits, 1), number(memory, 2),
+        number(row.gpu_waits), number(memory),
     )  # fmt: skip
 
 

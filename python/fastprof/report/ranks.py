@@ -22,7 +22,7 @@ from statistics import fmean
 
 from fastprof.names import ascii_name
 from fastprof.render import formats
-from fastprof.report.figures import duration
+from fastprof.report.figures import duration, with_percent
 from fastprof.report.findings import Finding
 
 SIGNALS = {
@@ -135,7 +135,7 @@ class Straggler:
             text += f"; {name} takes {here} against {there}"
         text += (
             f". The others wait for it at most {duration(self.wait_ms)} per step "
-            f"({self.late_share:.0%} of the step)."
+            f"({with_percent(self.late_share)} of the step)."
         )
         if self.also:
             text += f" Late as well: {named(self.also)}."
