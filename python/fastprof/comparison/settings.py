@@ -33,8 +33,17 @@ _META: Mapping[str, tuple[str, str]] = {
     "command": ("command line", ""),
 }
 _NEVER = frozenset(
-    {"pid", "rank", "fell_back", "new_threads_lost", "ended_threads", "hostname", "started_unix_ns"}
-)
+    {
+        "pid",
+        "rank",
+        "fell_back",
+        "imports_folded",
+        "new_threads_lost",
+        "ended_threads",
+        "hostname",
+        "started_unix_ns",
+    }
+)  # fmt: skip
 
 
 def settings(before: Run, after: Run) -> tuple[Setting, ...]:

@@ -22,8 +22,8 @@ from fastprof.tables.steps import split_table
 
 #: Functions listed unless more are asked for.
 FUNCTION_ROWS = 25
-#: A section of less than this share is no row on one screen.
-_NOTHING = 0.0005
+#: A section of less than this share, which rounds to 0 %, is no row on one screen.
+_NOTHING = 0.005
 
 
 def place(row: FunctionRow) -> str:
