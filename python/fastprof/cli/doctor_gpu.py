@@ -80,10 +80,10 @@ def gpu_rows() -> list[Row]:
     driver = driver_path()
     told = _ask(driver, ())
     if isinstance(told, str):
-        return [("gpu", f"n/a, because the process {told} when the CUDA driver was asked")]
+        return [("gpu", f"n/a: the process {told} when the CUDA driver was asked")]
     about = told["driver"]
     if about["state"] != "ready":
-        return [("gpu", f"n/a, because {about['reason']}")]
+        return [("gpu", f"n/a: {about['reason']}")]
     devices = about["devices"]
     found = f"{len(devices)} device{'s' if len(devices) != 1 else ''}"
     rows = [("gpu", f"driver of CUDA {_cuda(about['version'])}, {found}")]
@@ -97,9 +97,9 @@ def _health_rows(driver: str | None) -> list[Row]:
     told = _ask(driver, (), "health")
     name = "gpu health"
     if isinstance(told, str):
-        return [(name, f"n/a, because the process {told} when NVML was asked")]
+        return [(name, f"n/a: the process {told} when NVML was asked")]
     if told["reason"]:
-        return [(name, f"n/a, because {told['reason']}")]
+        return [(name, f"n/a: {told['reason']}")]
     return [(name, f"device {i}: {_health(d)}") for i, d in enumerate(told["devices"])]
 
 
@@ -109,7 +109,7 @@ def _health(device: Mapping[str, Any]) -> str:
         "temperature n/a" if heat is None else f"{heat} C",
         "SM clock n/a" if clock is None else f"SM clock {clock} MHz",
         "power n/a" if power is None else f"{power / 1000:.0f} W",
-        "throttling n/a" if device["reasons"] is None else "throttling is told",
+        "throttling n/a" if device["reasons"] is None else "throttling is reported",
     ))  # fmt: skip
 
 

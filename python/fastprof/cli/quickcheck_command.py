@@ -42,7 +42,8 @@ def run(argv: Sequence[str]) -> int:
     try:
         means = measure(torch, device, options.runs)
     except (RuntimeError, AssertionError) as error:  # no such device, or it is full
-        complain(f"device {device!a}: {str(error) or type(error).__name__}")
+        why = (str(error) or type(error).__name__).rstrip(".")
+        complain(f"device {device!a} cannot be used: {why}; try --device cpu")
         return 2
     with standard_output() as stream:
         stream.write("\n".join(lines(means, device, options.runs)) + "\n")

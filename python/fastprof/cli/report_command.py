@@ -60,7 +60,8 @@ def run(argv: Sequence[str]) -> int:
     parser.add_argument(
         "--format",
         choices=_FORMATS,
-        help="default: what the suffix of -o says, else text",
+        metavar="FORMAT",
+        help=f"one of {', '.join(_FORMATS)} (default: by the suffix of -o, else text)",
     )
     parser.add_argument("-o", "--output", metavar="FILE", help="write here and not to the terminal")
     parser.add_argument(
@@ -189,7 +190,7 @@ def _write_table(report: Report, options: argparse.Namespace) -> None:
     if format_ is None:
         format_ = "csv" if options.output is None else formats.format_of(options.output).name
     if format_ != "csv":
-        raise ValueError(f"--table is of CSV files, not of {format_}; use -o FILE.csv")
+        raise ValueError(f"--table requires CSV output, not {format_}; use -o FILE.csv")
     _write_text(report.to_csv(options.table), options.output)
 
 
@@ -211,7 +212,7 @@ def _write_terminal(report: Report, options: argparse.Namespace) -> None:
                 lines = next_lines(options.file, width_of(stream))
                 stream.writelines(f"{line}\n" for line in ["", *lines])
     elif formats.format_named(name).binary:
-        raise ValueError(f"{name} is not text: say with -o where to write it")
+        raise ValueError(f"{name} is a binary format; name a file with -o FILE")
     else:
         limits = _limits(report, name, options)
         with standard_output() as stream:

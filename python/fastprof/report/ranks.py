@@ -27,10 +27,10 @@ from fastprof.report.findings import Finding
 
 SIGNALS = {
     "gpu": "GPU communication that no other work hides",
-    "split": "communication as the split of the steps has it",
-    "sections": "sections named as communication",
-    "backward": "the backward section, in which gradients are usually exchanged",
-    "none": "nothing: the whole step counts as own work",
+    "split": "Waiting is the communication in the split of a step's time",
+    "sections": "Waiting is the time in sections named as communication",
+    "backward": "Waiting is part of backward, where gradients are usually exchanged",
+    "none": "Waiting is not known: the whole step counts as own work",
 }
 
 

@@ -26,13 +26,11 @@ def rank_notes(
         notes.append(f"Without a file: {named(missing)}.")
     if works and signal == "backward":
         notes.append(
-            "No rank tells communication apart, so waiting for other ranks is taken to be in "
-            "backward and in what no section covers; a rank that is slow there itself is missed."
+            "No rank recorded communication, so the time in backward and outside sections counts "
+            "as waiting for other ranks; a rank that is slow there itself is missed."
         )
     elif works and signal == "none":
-        notes.append(
-            "Nothing tells how long ranks wait for each other: own work is the whole step."
-        )
+        notes.append("How long ranks wait for each other is not known: own work is the whole step.")
     notes += _different_steps(rows)
     notes += _different_setup(rows)
     notes += unlike_gpus(rows)

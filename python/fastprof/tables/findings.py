@@ -69,7 +69,7 @@ def findings_lines(report: Report, width: int = PIPED) -> list[str]:
         lines.append(f"   ({len(found.findings) - MOST} more: fastprof report F --findings)")
     if found.notes:
         notes = "; ".join(f"{_line(f.title)} ({_line(f.threshold)})" for f in found.notes[:MOST])
-        lines += wrapped(f"Outside of the usual, no more: {notes}.", width, rest="  ")
+        lines += wrapped(f"Unusual, not necessarily a problem: {notes}.", width, rest="  ")
     return lines
 
 

@@ -105,6 +105,16 @@ def without_spare(table: Table, width: int) -> Table:
     return table
 
 
+def without_unknown(table: Table) -> Table:
+    """Return the table without columns in which nothing is known of any row."""
+    kept = [
+        i
+        for i in range(len(table.headers))
+        if not table.rows or any(row[i] != "n/a" for row in table.rows)
+    ]
+    return _columns(table, kept)
+
+
 def _widths(table: Table) -> list[int]:
     cells = [table.headers, *table.rows]
     return [max(len(row[i]) for row in cells) for i in range(len(table.headers))]
