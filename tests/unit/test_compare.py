@@ -10,6 +10,7 @@ from pathlib import Path
 import fastprof
 import pytest
 from fastprof.comparison import join
+from fastprof.comparison.output import to_text
 from fastprof.errors import ExportError, LoadError
 from fastprof.report import build_report
 from fastprof.report.figures import change as relative_change
@@ -88,9 +89,9 @@ def test_s1_20_uniformity_of_steps_is_compared():
     even = run(normal(10.0, 400, 1, spread=0.02))
     uneven = run(normal(10.0, 400, 2, spread=0.4))
     moved = {r.name: r.change for r in pair_of(even, uneven).uniformity}
-    assert moved["step time, cv"].before == pytest.approx(0.02, rel=0.2)
-    assert moved["step time, cv"].after == pytest.approx(0.4, rel=0.2)
-    assert "step time, cv" in fastprof.compare(even, uneven).to_text()
+    assert moved["step time, std/mean"].before == pytest.approx(0.02, rel=0.2)
+    assert moved["step time, std/mean"].after == pytest.approx(0.4, rel=0.2)
+    assert "step time, std/mean" in fastprof.compare(even, uneven).to_text()
 
 
 def test_what_changed_is_named_and_what_did_not_is_not(slower):
@@ -398,8 +399,9 @@ def test_json_has_what_the_text_has(slower, tmp_path: Path):
                          (".txt", slower.to_text())):  # fmt: skip
         slower.save(tmp_path / f"c{suffix}")
         assert (tmp_path / f"c{suffix}").read_text(encoding="utf-8") == text
-    with pytest.raises(ExportError, match=r"\.txt \.md \.json"):
-        slower.save(tmp_path / "c.html")
+    assert "steps" not in data
+    with pytest.raises(ExportError, match=r"did you mean \.html\?; use one of: \.txt \.md"):
+        slower.save(tmp_path / "c.htlm")
 
 
 @pytest.mark.parametrize("name", NAMES.values(), ids=NAMES.keys())
@@ -414,6 +416,18 @@ def test_f43_hostile_names_reach_no_output(name):
     for line in comparison.to_markdown().splitlines():
         assert "<" not in line or line.startswith("    "), line
     json.loads(comparison.to_json())
+
+
+@pytest.mark.parametrize("columns", [60, 80, 100])
+def test_a_comparison_fits_the_terminal(slower, columns):
+    rough = fastprof.compare(run([10.0] * 9), run([20.0] * 9))
+    for comparison in (slower, rough):
+        lines = to_text(comparison, columns).splitlines()
+        assert max(map(len, lines)) <= columns
+    # Once in the verdict and once above the table, not in each row.
+    words = " ".join(" ".join(lines).split())
+    assert words.count("too few steps: 9") == 2
+    assert "not tested (step): too few" in words
 
 
 def test_every_line_of_a_table_fits_its_header(slower):

@@ -80,7 +80,10 @@ def compare(
 def open_sides(sides: Sequence[Source | Sequence[Source]]) -> list[_Side]:
     """Open what :func:`compare` is given; raises as it does."""
     if not 2 <= len(sides) <= _MOST_SIDES:
-        raise ValueError(f"{len(sides)} runs to compare, expected 2 to {_MOST_SIDES}")
+        raise ValueError(
+            f"{len(sides)} runs to compare, expected 2 to {_MOST_SIDES}: name the run before and "
+            "the one after"
+        )
     return [_open_side(side) for side in sides]
 
 
@@ -110,6 +113,7 @@ def compare_runs(sides: Sequence[_Side], *, level: float, noise: float) -> Compa
         noise=noise,
         pairs=pairs,
         tops=tuple(tops(side[0].report) for side in sides) if len(sides) == 2 else (),
+        steps=tuple(side[0].step_ms for side in sides),
     )
 
 

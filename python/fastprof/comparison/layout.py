@@ -142,24 +142,31 @@ def _effects(comparison: Comparison, pair: Pair) -> Block:
         ("seen from", lambda e: with_percent(e.detectable)),
         ("p", lambda e: _p(e.p_adjusted)),
         ("median", lambda e: _median(e)),
-        ("verdict", _verdict),
+        ("verdict", lambda e: e.verdict),
     ]
     if not any(e.median for e in pair.effects):
         columns = [column for column in columns if column[0] != "median"]
     left = frozenset({0, len(columns) - 1})
     holm = (
-        "p is corrected for all rows together (Holm): of comparisons of equal programs, at most "
-        f"{chosen_percent(1 - comparison.level)} say slower or faster of any row."
+        "p is corrected for the number of rows (Holm): where two programs are equal, at most "
+        f"{chosen_percent(1 - comparison.level)} of comparisons call any row slower or faster."
     )
-    power = "seen from: the smallest true change that would be found 4 times out of 5."
+    power = "seen from: the smallest true change that 4 of 5 comparisons would find."
     if not pair.effects:
         return Block("")
-    table = table_of("", columns, pair.effects, left)
-    return Block("What changed in a step", (holm, power), table=table)
+    table = table_of("", columns, pair.effects, left, ("median", "seen from", "before", "after"))
+    return Block("What changed in a step", (holm, power, *_reasons(pair)), table=table)
 
 
-def _verdict(effect: Effect) -> str:
-    return f"{effect.verdict}: {effect.reason}" if effect.reason else effect.verdict
+def _reasons(pair: Pair) -> list[str]:
+    """Why rows have their verdict, each reason once."""
+    rows: dict[tuple[str, str], list[str]] = {}
+    for effect in pair.effects:
+        if effect.reason:
+            rows.setdefault((effect.verdict, effect.reason), []).append(short(effect.name))
+    return [
+        f"{verdict} ({', '.join(names)}): {reason}." for (verdict, reason), names in rows.items()
+    ]
 
 
 def _median(effect: Effect) -> str:
@@ -189,16 +196,18 @@ def _functions(comparison: Comparison, pair: Pair) -> Block:
         ("difference", lambda r: signed(r.figures["self_ms"].difference)),
         ("change", lambda r: _change(r, "self_ms")),
         (f"cum {per}", lambda r: _arrow(r.figures["cum_ms"], number)),
-        ("change", lambda r: _change(r, "cum_ms")),
+        ("cum change", lambda r: _change(r, "cum_ms")),
         ("defined at", lambda r: short(r.place)),
         ("verdict", lambda r: r.verdict),
     ]
     if not any(r.verdict for r in pair.functions):
         columns.pop()
-    left = frozenset({0, 7, 8})
+    words = ("function", "defined at", "verdict")
+    left = frozenset(i for i, (header, _) in enumerate(columns) if header in words)
     shown = pair.functions[:ROWS]
     title = f"Functions, largest difference of self time first ({len(shown)} of "
-    table = table_of("", columns, shown, left)
+    spare = ("cum change", f"cum {per}", "calls")
+    table = table_of("", columns, shown, left, spare)
     return Block(f"{title}{len(pair.functions)})", table=table)
 
 

@@ -40,9 +40,9 @@ def summary(
 def uniformity(before: Sequence[Run], after: Sequence[Run]) -> tuple[SummaryRow, ...]:
     """Return how even steps and memory are, of what both sides know."""
     rows = (
-        _row("step time, cv", "%", _both(before, after, _step_cv), with_percent),
+        _row("step time, std/mean", "%", _both(before, after, _step_cv), with_percent),
         _row("step time, p99 / p50", "", _both(before, after, _tail), number),
-        _row("memory of a step, cv", "%", _both(before, after, _memory_cv), with_percent),
+        _row("memory of a step, std/mean", "%", _both(before, after, _memory_cv), with_percent),
     )
     return tuple(row for row in rows if row.before_text and row.after_text)
 

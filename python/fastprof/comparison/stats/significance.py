@@ -81,8 +81,8 @@ def effect_of_steps(
     if not worse.enough:
         return _untested(
             fact,
-            f"the steps depend on each other over too long a time; at least {worse.wanted} "
-            "are needed",
+            f"successive steps depend on each other, so a test needs at least {worse.wanted} "
+            "of them",
         )
     found = difference_of_means(
         before.values,
