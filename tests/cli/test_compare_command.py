@@ -145,7 +145,7 @@ def test_bad_input_is_exit_status_2_and_one_line(
         ([a, str(tmp_path / "bad.fprof")], "neither a saved run"),
         ([a, b, "--fail-if", "step>>3"], "condition 'step>>3'"),
         ([a, b, "--fail-if", "nothing>+3%"], "nothing is called 'nothing'"),
-        ([a, b, "-o", str(tmp_path / "x.html")], "cannot tell the format of"),
+        ([a, b, "-o", str(tmp_path / "x.pdf")], "cannot tell the format of"),
         ([a, b, "-o", str(tmp_path / "no" / "x.md")], "there is no directory"),
         ([a, b, "--level", "7"], "level is 7"),
         ([a, b, "--noise", "-1"], "noise is -0.01"),
