@@ -207,9 +207,9 @@ def test_s0_03_steps_with_functions_only(folder: Path) -> None:
         (["--operator", "row_limit"], 2, "expected KEY=VALUE"),
         (["--operator", "rows=1"], 2, "no option 'rows'"),
         (["--operator", "schedule.active=0"], 2, "active"),
-        (["--functions", "--operator", "row_limit=1"], 2, "no meaning"),
-        (["--functions", "--gpu", "on"], 2, "--gpu has no meaning"),
-        (["--functions", "--modules", "layers.*"], 2, "--modules has no meaning"),
+        (["--functions", "--operator", "row_limit=1"], 2, "cannot be combined"),
+        (["--functions", "--gpu", "on"], 2, "--gpu cannot be combined"),
+        (["--functions", "--modules", "layers.*"], 2, "--modules cannot be combined"),
         (["--unknown"], 2, "no option"),
     ],
 )
