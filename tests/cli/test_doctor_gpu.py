@@ -138,7 +138,7 @@ def test_without_a_driver_there_is_one_clean_line() -> None:
         pytest.skip("this machine has a GPU")
     [(name, text)] = doctor_gpu.gpu_rows()
     assert name == "gpu"
-    assert text.startswith("n/a, because no NVIDIA device in this machine")
+    assert text.startswith("n/a: no NVIDIA device in this machine")
 
 
 def test_the_command_tells_the_same(make: Make) -> None:
@@ -148,7 +148,7 @@ def test_the_command_tells_the_same(make: Make) -> None:
     [line] = [line for line in result.stdout.splitlines() if line.startswith("gpu")]
     name, text = line.split(None, 1)
     assert name == "gpu"
-    assert text == ("n/a, because the CUDA driver does not work: cuInit failed with 100 (a text)")
+    assert text == ("n/a: the CUDA driver does not work: cuInit failed with 100 (a text)")
     assert result.stderr == ""
 
 
@@ -167,21 +167,21 @@ def test_f49_a_driver_that_does_not_work(
     make: Make, defines: list[str], text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FASTPROF_CUDA_DRIVER", make("libcuda.so.1", DRIVER, *defines))
-    assert doctor_gpu.gpu_rows() == [("gpu", f"n/a, because {text}")]
+    assert doctor_gpu.gpu_rows() == [("gpu", f"n/a: {text}")]
 
 
 def test_f49_a_library_that_is_no_driver(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     path = make("libcuda.so.1", "int cuInit(unsigned flags) { return 0; }")
     monkeypatch.setenv("FASTPROF_CUDA_DRIVER", path)
     why = f"{path} has no function cuDriverGetVersion: it is no CUDA driver"
-    assert doctor_gpu.gpu_rows() == [("gpu", f"n/a, because {why}")]
+    assert doctor_gpu.gpu_rows() == [("gpu", f"n/a: {why}")]
 
 
 def test_f49_a_driver_that_hangs_is_given_up(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FASTPROF_CUDA_DRIVER", make("libcuda.so.1", DRIVER, "INIT=-1"))
     monkeypatch.setattr(doctor_gpu, "LIMIT_S", 1.0)
     why = "the process did not answer within 1 s when the CUDA driver was asked"
-    assert doctor_gpu.gpu_rows() == [("gpu", f"n/a, because {why}")]
+    assert doctor_gpu.gpu_rows() == [("gpu", f"n/a: {why}")]
 
 
 def test_what_works_is_told(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,3 +53,17 @@ def test_a_suffix_that_is_no_format_gets_the_nearest(
     run = tmp_path / "a.fprof"
     fastprof.Profile().report().save(run)
     assert "did you mean .html?" in refused(["report", str(run), "-o", "x.hmtl"], capsys)
+
+
+@pytest.mark.parametrize("command", ["report", "merge", "check"])
+def test_a_missing_argument_says_where_it_is_explained(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([command])
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert f"F is missing; `fastprof {command} --help` says what it is" in said.replace(
+        ", COND", ""
+    )
+    assert max(map(len, said.splitlines())) <= 100

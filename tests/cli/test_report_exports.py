@@ -52,8 +52,8 @@ def test_any_table_may_be_written_as_csv(saved, tmp_path, capsys):
     ("args", "said"),
     [
         (["--table", "rows"], "no table 'rows'; there are: 'functions'"),
-        (["--table", "steps", "--format", "json"], "--table is of CSV files, not of json"),
-        (["--table", "steps", "-o", "x.md"], "--table is of CSV files, not of markdown"),
+        (["--table", "steps", "--format", "json"], "--table requires CSV output, not json"),
+        (["--table", "steps", "-o", "x.md"], "--table requires CSV output, not markdown"),
     ],
 )
 def test_a_table_that_cannot_be_is_one_line_and_status_2(args, said, saved, capsys):

@@ -177,7 +177,7 @@ print("own report:", prof.report().steps.count)
     (folder / "train.py").write_text(program)
     result = fastprof_run("train.py", cwd=folder).check()
     assert "own report: 1" in result.stdout
-    assert "started a Profiler of its own" in result.stderr
+    assert "profiling stopped: the program started its own Profiler" in result.stderr
     assert functions(folder / "fastprof_out/latest/train_profile.stats")["step"] == 1
 
 

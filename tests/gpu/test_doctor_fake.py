@@ -51,7 +51,7 @@ def test_all_is_well(fake_gpu: FakeGpu) -> None:
         *(*health, "libcupti", "libcupti", "gpu launches", "gpu times"),
     ]
     assert rows[0][1] == "driver of CUDA 13.0, 2 devices"
-    told = "60 C, SM clock 1980 MHz, 350 W, throttling is told"
+    told = "60 C, SM clock 1980 MHz, 350 W, throttling is reported"
     assert [text for _, text in rows[3:5]] == [f"device {i}: {told}" for i in range(2)]
     assert rows[5][1] == f"{fake_gpu.cupti}, version 130001, FASTPROF_CUPTI"
     assert rows[6][1].startswith("CUDA graphs have no place in a process's second recording")
@@ -71,7 +71,7 @@ def test_what_is_done_because_of_a_defect_of_cupti_is_told(
 def test_f49_cuinit_fails(fake_gpu: FakeGpu) -> None:
     [(name, text)] = gpu_lines(fake_gpu, FAKE_CUDA_INIT="100")
     assert name == "gpu"
-    assert text.startswith("n/a, because the CUDA driver does not work: cuInit failed with 100 (")
+    assert text.startswith("n/a: the CUDA driver does not work: cuInit failed with 100 (")
 
 
 def test_f49_the_subscriber_slot_is_held(fake_gpu: FakeGpu) -> None:
@@ -122,12 +122,12 @@ def test_s1_22_without_nvml_there_is_one_line_with_the_cause(
     other = tmp_path / "libother.so"
     other.write_text("no library")
     assert health(fake_gpu, FASTPROF_NVML=str(other)).startswith(
-        f"n/a, because NVML cannot be loaded: {other}"
+        f"n/a: NVML cannot be loaded: {other}"
     )
     text = health(fake_gpu, FASTPROF_NVML=str(fake_gpu.driver))
-    assert text == f"n/a, because {fake_gpu.driver} has no function nvmlInit_v2: it is no NVML"
+    assert text == f"n/a: {fake_gpu.driver} has no function nvmlInit_v2: it is no NVML"
     text = health(fake_gpu, FAKE_NVML_FAIL="nvmlInit_v2:9")
-    assert text == "n/a, because nvmlInit_v2 failed with 9 (Fake Error)"
+    assert text == "n/a: nvmlInit_v2 failed with 9 (Fake Error)"
 
 
 def test_s1_22_what_a_device_does_not_tell_is_n_a_and_never_0(fake_gpu: FakeGpu) -> None:
@@ -145,5 +145,5 @@ def test_p9_a_hanging_nvml_does_not_hang_doctor(fake_gpu: FakeGpu) -> None:
     assert "LIMIT_S" in code
     env = {"FAKE_NVML_HANG": "nvmlInit_v2"}
     text = run_child(code, env=_environment(fake_gpu) | env, timeout=60).check().stdout
-    assert f"n/a, because the process did not answer within {limit} s when NVML was asked" in text
+    assert f"n/a: the process did not answer within {limit} s when NVML was asked" in text
     assert "can be recorded, by launch callbacks" in text

@@ -10,9 +10,10 @@ from pathlib import Path
 import fastprof
 import pytest
 from fastprof.comparison import join
-from fastprof.comparison.summary import relative
+from fastprof.comparison.output import to_text
 from fastprof.errors import ExportError, LoadError
 from fastprof.report import build_report
+from fastprof.report.figures import change as relative_change
 from fastprof.snapshot import LoaderStats, Muted, Steps
 from fastprof.snapshot.loaders import WorkerStats
 from fastprof.snapshot.run_phases import RUN_PHASES, PhaseTime
@@ -72,9 +73,9 @@ def test_s1_34_relative_changes_of_the_four_figures():
     text = comparison.to_text()
     lines = {line.split("  ")[0]: line.split() for line in text.splitlines()}
     assert lines["Throughput"] == ["Throughput", "120", "samples/s", "185", "samples/s", "+54%"]
-    assert lines["GPU util"] == ["GPU", "util", "65", "%", "88", "%", "+35%"]
-    assert lines["Step time"] == ["Step", "time", "2.1", "s", "1.4", "s", "-33%"]
-    assert lines["Memory"] == ["Memory", "30/80", "GiB", "36/80", "GiB", "+20%"]
+    assert lines["GPU util"] == ["GPU", "util", "65.0", "%", "88.0", "%", "+35%"]
+    assert lines["Step time"] == ["Step", "time", "2.10", "s", "1.40", "s", "-33%"]
+    assert " ".join(lines["Memory"]) == "Memory 30.0 of 80.0 GiB 36.0 of 80.0 GiB +20%"
     assert rows["GPU util"].change.relative == pytest.approx(0.23 / 0.65)
 
 
@@ -88,9 +89,9 @@ def test_s1_20_uniformity_of_steps_is_compared():
     even = run(normal(10.0, 400, 1, spread=0.02))
     uneven = run(normal(10.0, 400, 2, spread=0.4))
     moved = {r.name: r.change for r in pair_of(even, uneven).uniformity}
-    assert moved["step time, cv"].before == pytest.approx(0.02, rel=0.2)
-    assert moved["step time, cv"].after == pytest.approx(0.4, rel=0.2)
-    assert "step time, cv" in fastprof.compare(even, uneven).to_text()
+    assert moved["step time, std/mean"].before == pytest.approx(0.02, rel=0.2)
+    assert moved["step time, std/mean"].after == pytest.approx(0.4, rel=0.2)
+    assert "step time, std/mean" in fastprof.compare(even, uneven).to_text()
 
 
 def test_what_changed_is_named_and_what_did_not_is_not(slower):
@@ -398,8 +399,9 @@ def test_json_has_what_the_text_has(slower, tmp_path: Path):
                          (".txt", slower.to_text())):  # fmt: skip
         slower.save(tmp_path / f"c{suffix}")
         assert (tmp_path / f"c{suffix}").read_text(encoding="utf-8") == text
-    with pytest.raises(ExportError, match=r"\.txt \.md \.json"):
-        slower.save(tmp_path / "c.html")
+    assert "steps" not in data
+    with pytest.raises(ExportError, match=r"did you mean \.html?\?; use one of: \.txt \.md"):
+        slower.save(tmp_path / "c.htlm")
 
 
 @pytest.mark.parametrize("name", NAMES.values(), ids=NAMES.keys())
@@ -414,6 +416,18 @@ def test_f43_hostile_names_reach_no_output(name):
     for line in comparison.to_markdown().splitlines():
         assert "<" not in line or line.startswith("    "), line
     json.loads(comparison.to_json())
+
+
+@pytest.mark.parametrize("columns", [60, 80, 100])
+def test_a_comparison_fits_the_terminal(slower, columns):
+    rough = fastprof.compare(run([10.0] * 9), run([20.0] * 9))
+    for comparison in (slower, rough):
+        lines = to_text(comparison, columns).splitlines()
+        assert max(map(len, lines)) <= columns
+    # Once in the verdict and once above the table, not in each row.
+    words = " ".join(" ".join(lines).split())
+    assert words.count("too few steps: 9") == 2
+    assert "not tested (step): too few" in words
 
 
 def test_every_line_of_a_table_fits_its_header(slower):
@@ -457,10 +471,10 @@ def test_runs_that_measured_nothing_are_compared_as_far_as_they_go():
 
 
 def test_what_is_compared_with_next_to_nothing_is_said_in_words():
-    assert relative(0.5) == "+50%"
-    assert relative(11.0) == "12 times"
-    assert relative(2_626_978.0) == "from nearly nothing"
-    assert relative(-40.0) == "-100%"
+    assert relative_change(0.5) == "+50%"
+    assert relative_change(11.0) == "12 times"
+    assert relative_change(2_626_978.0) == "from nearly nothing"
+    assert relative_change(-40.0) == "-100%"
     before, after = normal(10.0, N, 1), normal(10.0, N, 2)
     nothing, much = [1e-6] * N, normal(5.0, N, 3)
     text = fastprof.compare(

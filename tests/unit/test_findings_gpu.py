@@ -291,10 +291,12 @@ def test_s1_22_a_throttled_gpu_is_found(reason_, percent, steps, severity):
     if rule:
         assert rule.value == percent
         assert rule.source.startswith("fastprof: ")
-        assert rule.title == f"GPU 1 is throttled by heat or hardware in {percent}.0 % of the time"
+        assert (
+            rule.title == f"GPU 1 is throttled by heat or hardware in {percent:#.3g} % of the time"
+        )
         [text] = rule.evidence
         assert text.startswith("NVIDIA H200, 100 samples: ")
-        assert f" {percent}.0 %; 84 C in the mean, 91 C at most; SM clock " in text
+        assert f" {percent:#.3g} %; 84 C in the mean, 91 C at most; SM clock " in text
         assert "1410 to 1980 MHz; 470 W in the mean" in text
         assert any("nvidia-smi -q -d" in fix for fix in rule.fix)
         assert rule.saving_ms is None

@@ -43,7 +43,7 @@ def test_s4_17_slow_data_of_one_loader_is_its_reading_or_preprocessing():
     (found,) = hints(loader("main", 70, data=5, **SAME), loader("aux", 30, data=47, **SAME))
     assert found == (
         "aux: data takes 47.0 ms per batch against 5.00 ms of main: its reading or preprocessing "
-        "takes longer (it has 47% of the time for 30% of batches)."
+        "takes longer (it has 47.4 % of the time for 30.0 % of batches)."
     )
 
 
@@ -54,15 +54,15 @@ def test_s4_17_another_forward_time_is_shapes_or_sequence_lengths():
     )
     assert found == (
         "long: forward takes 40.0 ms per batch against 10.0 ms of short: its shapes or sequence "
-        "lengths differ (it has 78% of the time for 50% of batches)."
+        "lengths differ (it has 78.1 % of the time for 50.0 % of batches)."
     )
 
 
 def test_s4_17_realized_proportions_other_than_the_weights_are_told():
     found = hints(loader("main", 500, 7, **SAME), loader("aux", 500, 3, **SAME))
     assert found == [
-        "main: 50.0% of the batches came from it, its weight asks for 70.0%.",
-        "aux: 50.0% of the batches came from it, its weight asks for 30.0%.",
+        "main: 50.0 % of the batches came from it, its weight asks for 70.0 %.",
+        "aux: 50.0 % of the batches came from it, its weight asks for 30.0 %.",
     ]
 
 

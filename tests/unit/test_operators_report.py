@@ -9,10 +9,11 @@ from dataclasses import replace
 import pytest
 from fastprof.render.text import table_lines
 from fastprof.report import build_report
+from fastprof.report.figures import torch_size
 from fastprof.report.model import Report
 from fastprof.report.operators import OperatorReport
 from fastprof.snapshot.operators import Operator, OperatorSnapshot
-from fastprof.tables.operators import memory, memory_table, operator_table
+from fastprof.tables.operators import memory_table, operator_table
 from unit.snapshots import MIB, MS, Builder
 
 
@@ -144,7 +145,7 @@ def test_s2_12_the_memory_table() -> None:
 def test_s2_12_units_of_memory() -> None:
     sizes = (None, 0, 1023, 512 * MIB, -2048, 3 << 29)
     shown = ["n/a", "0 b", "1023 b", "512.00 Mb", "-2.00 Kb", "1.50 Gb"]
-    assert [memory(size) for size in sizes] == shown
+    assert [torch_size(size) for size in sizes] == shown
 
 
 def test_p4_a_hostile_operator_name_does_no_harm_in_a_table() -> None:

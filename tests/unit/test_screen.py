@@ -12,11 +12,15 @@ import fastprof
 import pytest
 from fastprof.cli import main
 from fastprof.render import terminal
+from fastprof.render.screen import screen_lines
 from fastprof.report import build_report
+from fastprof.report.figures import chosen_percent, signed, size, size_of, span
 from fastprof.snapshot.gpu import GpuSnapshot
 from fastprof.tables.cells import Table, duration, number, percent
-from fastprof.tables.layout import clipped, table_lines, width_of, wrapped
+from fastprof.tables.findings import closing_lines
+from fastprof.tables.layout import table_lines, whole_sentences, width_of, wrapped
 from unit.findings_runs import run
+from unit.gpu_runs import gpu_training_run
 from unit.snapshots import MS, Node, c, py, tree
 from unit.test_outliers import SLOW_READ, kept
 from unit.test_outliers import snapshot as outlier_run
@@ -46,9 +50,47 @@ def test_from_a_second_on_times_are_in_seconds() -> None:
     assert [duration(ms) for ms in (5992.064, 999.6, 999.4, 4.55)] == [
         "5.99 s", "1.00 s", "999 ms", "4.55 ms",
     ]  # fmt: skip
-    assert [percent(share) for share in (1.0, 0.9996, 0.5634, 0.0, None)] == [
-        "100", "100", "56.3", "0.0", "n/a",
+
+
+def test_percentages_have_three_digits_and_at_most_two_decimals() -> None:
+    shares = (1.0, 0.9996, 0.5634, 0.0542, 0.00312, 0.0, None)
+    assert [percent(share) for share in shares] == [
+        "100", "100", "56.3", "5.42", "0.31", "0", "n/a",
     ]  # fmt: skip
+    assert [chosen_percent(share) for share in (0.95, 0.995, 0.1)] == ["95 %", "99.5 %", "10 %"]
+
+
+def test_sizes_have_three_digits_and_one_unit() -> None:
+    sizes = (0, 512, 1023.9 * 2**20, 1536 * 2**20, -(2**20), None)
+    assert [size(each) for each in sizes] == [
+        "0 B", "512 B", "1.00 GiB", "1.50 GiB", "-1.00 MiB", "n/a",
+    ]  # fmt: skip
+    assert size_of(24 << 30, 40 << 30) == "24.0 of 40.0 GiB"
+    assert size_of(512 << 20, 40 << 30) == "0.500 of 40.0 GiB"
+    assert size_of(512 << 20, None) == "512 MiB"
+
+
+def test_differences_have_a_sign_and_three_digits() -> None:
+    assert [signed(each) for each in (12.345, -0.0421, 0.0, None)] == [
+        "+12.3",
+        "-0.042",
+        "0",
+        "n/a",
+    ]
+    assert span(-0.1234, 1.5) == "-0.123 .. +1.50"
+
+
+def test_figures_are_formatted_in_one_module() -> None:
+    """Except where somebody else's format is imitated, no other module picks decimals."""
+    own = re.compile(r":\+?\.\d[f%]\} ?(?:%|[KMG]i?B|ms\b)|:\.\d%\}|/ \(1 << [23]0\):")
+    imitated = {"session/output/periodic.py", "session/gpu/memory.py", "cli/demo.py"}
+    package = Path(fastprof.__file__).parent
+    found = {
+        path.relative_to(package).as_posix()
+        for path in package.rglob("*.py")
+        if own.search(path.read_text(encoding="utf-8"))
+    }
+    assert found <= imitated | {"report/figures.py"}
 
 
 # ---- lines
@@ -63,10 +105,40 @@ def test_prose_wraps_between_words_and_a_number_keeps_its_unit() -> None:
         assert not any(line.strip().startswith(("%", "ms ")) for line in lines)
 
 
-def test_what_is_clipped_says_so_between_two_words() -> None:
-    lines = wrapped("one two three four five six", 10)
-    assert clipped(lines, 2) == ["one two", "three ..."]
-    assert clipped(lines, 9) == lines
+def test_sentences_are_shown_whole_or_not_at_all() -> None:
+    text = "Read one value, not each of 1.5 million. Add up metrics. Then read them."
+    assert whole_sentences(text, 30, 2, "- ") == [
+        "- Read one value, not each of", "  1.5 million. Add up metrics.",
+    ]  # fmt: skip
+    assert " ".join(whole_sentences(text, 30, 9)) == text
+    # The first one needs more lines than there are.
+    assert whole_sentences(text, 20, 1) == ["Read one value, not", "each of 1.5 million."]
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_no_sentence_on_the_screen_is_cut(width: int) -> None:
+    long = (
+        "The network that this program reads its samples from was on fire for most of the run, "
+        "which is why this note is longer than two lines of a terminal of eighty columns are."
+    )
+    made = replace(training_run(), notes=(f"{long} And so on. " * 2,))
+    for report in (build_report(made), build_report(gpu_training_run())):
+        lines = [*screen_lines(report, width), *closing_lines(report, width)]
+        assert not [line for line in lines if line.endswith("...")]
+        assert max(map(len, lines)) <= width
+    assert long in " ".join(line.strip() for line in screen_lines(build_report(made), width))
+
+
+def test_what_was_chosen_is_no_note_on_the_screen() -> None:
+    report = build_report(replace(training_run(), meta={"imports_folded": True}, notes=()))
+    assert "imported" not in report.to_text()
+    assert any("while it was imported" in note for note in report.notes)
+
+
+def test_a_section_that_rounds_to_nothing_is_no_row_on_the_screen() -> None:
+    made = run({"data": 4.0, "forward": 95.0, "data_startup": 0.3})
+    assert "data_startup" not in build_report(made).to_text()
+    assert "data_startup" in build_report(made).to_text(full=True)
 
 
 WIDE = Table(

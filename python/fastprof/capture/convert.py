@@ -58,12 +58,6 @@ from fastprof.snapshot.run_phases import RUN_PHASES, PhaseTime
 from fastprof.snapshot.steps import PlainSteps, SplitPlace, StepSeries
 from fastprof.snapshot.trace import TraceSnapshot, read_trace, trace_from_export
 
-_FOLDED = (
-    "While modules were imported before the first step, the functions that a library's module "
-    "called were counted together, in one row for each kind; `fastprof run --functions` counts "
-    "each of them."
-)
-
 MetaValue = str | int | float | bool | None
 
 
@@ -119,7 +113,7 @@ def take_snapshot(
     if fold_own:
         fold_own_functions(data)
     threads = _threads(data["threads"])
-    more_notes: list[str] = [_FOLDED] if data.get("folded") else []
+    more_notes: list[str] = []
     gpu = gpu_snapshot(data.get("gpu"), len(data["keys"]), [len(t.nodes) for t in threads])
     steps = _steps(data["steps"])
     return Snapshot(
@@ -257,6 +251,7 @@ def _meta(recorder: Recorder, data: Mapping[str, Any]) -> dict[str, MetaValue]:
         "clock": data["clock"],
         "timer": "external" if recorder.external_timer else "internal",
         "fell_back": data["fell_back"],
+        **({"imports_folded": True} if data.get("folded") else {}),
         "new_threads_lost": data["new_threads_lost"],
         "ended_threads": data["ended_threads"],
         "sync": recorder.sync,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 
 from fastprof.cli.exit_hooks import complain, said
@@ -13,8 +14,9 @@ from fastprof.comparison.check import examine
 from fastprof.comparison.conditions import Outcome, outcome
 from fastprof.comparison.expressions import Condition, parse
 from fastprof.comparison.model import Comparison
-from fastprof.comparison.output import renderer, to_json
+from fastprof.comparison.output import renderer, to_json, to_text
 from fastprof.comparison.runs import Run
+from fastprof.tables.layout import width_of
 
 #: Exit status: a condition of --fail-if is met, or one of ``check`` does not hold.
 MET = 1
@@ -56,7 +58,9 @@ def run_compare(argv: Sequence[str]) -> int:
         help="what a condition does that the runs cannot decide (default: %(default)s)",
     )
     parser.add_argument("--json", action="store_true", help="JSON and not text")
-    parser.add_argument("-o", "--output", metavar="FILE", help="write a .txt, .md or .json")
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", help="write a page (.html), or .txt, .md or .json"
+    )
     parser.add_argument(
         "--level", type=float, default=LEVEL, help="of intervals (default: %(default)s)"
     )
@@ -84,7 +88,8 @@ def run_compare(argv: Sequence[str]) -> int:
         if write is not None:
             comparison.save(options.output)
         else:
-            _print(comparison.to_json() if options.json else comparison.to_text())
+            width = width_of(sys.stdout)
+            _print(comparison.to_json() if options.json else to_text(comparison, width))
         _tell(outcomes)
     except (OSError, ValueError) as error:
         complain(said(error))

@@ -13,10 +13,11 @@ from typing import Any
 from fastprof._version import __version__
 from fastprof.cli.output import standard_output
 from fastprof.cli.parsing import Parser
+from fastprof.tables.layout import width_of, wrapped
 
 _BIAS = (
-    "Python 3.11 runs every bytecode slower under a profile hook; times are biased towards "
-    "pure Python code"
+    "Python 3.11 runs every bytecode slower while a profile hook is active; a run with steps "
+    "measures that and corrects its times, other runs show too much time in pure Python code"
 )
 _ENABLE = (
     "nothing is recorded unless you ask for it: FASTPROF=1 python SCRIPT, "
@@ -52,10 +53,12 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _print(rows: list[tuple[str, str]]) -> None:
-    width = max(len(name) for name, _ in rows)
+    longest = max(len(name) for name, _ in rows)
     with standard_output() as stream:
+        width = width_of(stream)
         for name, text in rows:
-            stream.write(f"{name.ljust(width)}  {ascii(text)[1:-1]}\n")
+            lines = wrapped(ascii(text)[1:-1], width, f"{name.ljust(longest)}  ")
+            stream.writelines(f"{line}\n" for line in lines)
 
 
 def _gpu() -> list[tuple[str, str]]:
@@ -91,7 +94,7 @@ def _recorder() -> list[tuple[str, str]]:
     if cost is not None:
         python = f"{cost.python.inside_ns + cost.python.outside_ns:.0f} ns per Python call"
         c = f"{cost.c.inside_ns + cost.c.outside_ns:.0f} ns per C call"
-        rows.append(("hook cost", f"{python}, {c}; subtracted from reports"))
+        rows.append(("hook cost", f"{python}, {c}; reports subtract it"))
     if sys.version_info[:2] == (3, 11):
         rows.append(("bias", _BIAS))
     return [*rows, *_tools()]

@@ -24,6 +24,7 @@ from fastprof.capture.gpu_find import (
     nvml_path,
     usable,
 )
+from fastprof.report.figures import size
 
 #: Seconds for one child; initialising CUDA on a machine with many devices takes some.
 LIMIT_S = 60.0
@@ -85,10 +86,10 @@ def gpu_rows() -> list[Row]:
     driver = driver_path()
     told = _ask(driver, ())
     if isinstance(told, str):
-        return [("gpu", f"n/a, because the process {told} when the CUDA driver was asked")]
+        return [("gpu", f"n/a: the process {told} when the CUDA driver was asked")]
     about = told["driver"]
     if about["state"] != "ready":
-        return [("gpu", f"n/a, because {about['reason']}")]
+        return [("gpu", f"n/a: {about['reason']}")]
     devices = about["devices"]
     found = f"{len(devices)} device{'s' if len(devices) != 1 else ''}"
     rows = [("gpu", f"driver of CUDA {_cuda(about['version'])}, {found}")]
@@ -102,9 +103,9 @@ def _health_rows(driver: str | None) -> list[Row]:
     told = _ask(driver, (), "health")
     name = "gpu health"
     if isinstance(told, str):
-        return [(name, f"n/a, because the process {told} when NVML was asked")]
+        return [(name, f"n/a: the process {told} when NVML was asked")]
     if told["reason"]:
-        return [(name, f"n/a, because {told['reason']}")]
+        return [(name, f"n/a: {told['reason']}")]
     return [(name, f"device {i}: {_health(d)}") for i, d in enumerate(told["devices"])]
 
 
@@ -114,7 +115,7 @@ def _health(device: Mapping[str, Any]) -> str:
         "temperature n/a" if heat is None else f"{heat} C",
         "SM clock n/a" if clock is None else f"SM clock {clock} MHz",
         "power n/a" if power is None else f"{power / 1000:.0f} W",
-        "throttling n/a" if device["reasons"] is None else "throttling is told",
+        "throttling n/a" if device["reasons"] is None else "throttling is reported",
     ))  # fmt: skip
 
 
@@ -209,7 +210,7 @@ def _describe(device: Mapping[str, Any]) -> str:
     major, minor = device["capability"]
     return (
         f"{device['name']}, {device['multiprocessors']} multiprocessors, "
-        f"{device['memory_bytes'] / (1 << 30):.1f} GiB, compute capability {major}.{minor}"
+        f"{size(device['memory_bytes'])}, compute capability {major}.{minor}"
     )
 
 

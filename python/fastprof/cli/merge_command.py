@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 
 from fastprof.cli.exit_hooks import complain, said
@@ -11,6 +12,7 @@ from fastprof.cli.parsing import Parser
 from fastprof.fileio import atomic_write, resolve_output
 from fastprof.read.merge import merge
 from fastprof.render import formats
+from fastprof.tables.layout import width_of
 
 #: Fewer files are read sooner than processes are started.
 _MANY = 16
@@ -36,7 +38,12 @@ def run(argv: Sequence[str]) -> int:
         prog="fastprof merge",
         description="Put the ranks of a distributed job beside each other: who is late, and why.",
     )
-    parser.add_argument("files", metavar="F", nargs="+", help="the .fprof file of each rank")
+    parser.add_argument(
+        "files",
+        metavar="F",
+        nargs="+",
+        help="the .fprof file of each rank, or the folder that has them",
+    )
     parser.add_argument(
         "--format",
         choices=tuple(formats.RANK_FORMATS.values()),
@@ -54,9 +61,11 @@ def run(argv: Sequence[str]) -> int:
         name = options.format
         if name is None:
             name = "text" if options.output is None else formats.rank_format_of(options.output)
-        text = formats.render_ranks(
-            merge(options.files, jobs=options.jobs or _jobs(options.files)), name
-        )
+        report = merge(options.files, jobs=options.jobs or _jobs(options.files))
+        limits = {}
+        if name == "text" and options.output is None:
+            limits["width"] = width_of(sys.stdout)
+        text = formats.render_ranks(report, name, **limits)
         if options.output is not None:
             with atomic_write(resolve_output(options.output)) as file:
                 file.write(text.encode("utf-8"))

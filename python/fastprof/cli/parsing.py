@@ -12,6 +12,9 @@ from typing import Any, NoReturn
 #: Exit status for bad arguments and bad input files, as argparse has it.
 USAGE_ERROR = 2
 
+#: How argparse begins the message about arguments that are not there.
+_REQUIRED = "the following arguments are required: "
+
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """Return ``; did you mean X?`` for a word that is nearly one of ``known``, else ``.``."""
@@ -38,6 +41,13 @@ class Parser(argparse.ArgumentParser):
             kind = "option" if word.startswith("-") else "argument"
             self.error(f"no {kind} {word!a}{nearest(word, known) if kind == 'option' else '.'}")
         return parsed
+
+    def error(self, message: str) -> NoReturn:
+        """End with the usage, one line and status 2."""
+        missing = message.removeprefix(_REQUIRED)
+        if missing != message:
+            message = f"{missing} is missing; `{self.prog} --help` says what it is"
+        super().error(message)
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:

@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TextIO
 
+from fastprof.report.figures import duration, number
+
 #: Seconds between lines, at least.
 EVERY_S = 10.0
 
@@ -44,9 +46,9 @@ class Progress:
             match = _PHASE.fullmatch(key)
             if match is not None:
                 phases[match[1]] = max(phases.get(match[1], 0.0), value)
-        line = f"fastprof: step {step}, {rate:.3g} steps/s"
+        line = f"fastprof: step {step}, {number(rate)} steps/s"
         if phases:
             worst = max(phases, key=lambda name: phases[name])
-            line += f", most in {worst} ({phases[worst]:.2f} ms)"
+            line += f", most in {worst} ({duration(phases[worst])})"
         self._stream.write(line + "\n")
         self._stream.flush()

@@ -10,6 +10,7 @@ from fastprof.cli.exit_hooks import complain
 from fastprof.cli.output import standard_output
 from fastprof.cli.parsing import Parser
 from fastprof.findings.thresholds import EXPECTED
+from fastprof.report.figures import number, with_percent
 
 #: The four phases in the order of a step, and the usual share of each in percent.
 PHASES = EXPECTED
@@ -41,7 +42,8 @@ def run(argv: Sequence[str]) -> int:
     try:
         means = measure(torch, device, options.runs)
     except (RuntimeError, AssertionError) as error:  # no such device, or it is full
-        complain(f"device {device!a}: {str(error) or type(error).__name__}")
+        why = (str(error) or type(error).__name__).rstrip(".")
+        complain(f"device {device!a} cannot be used: {why}; try --device cpu")
         return 2
     with standard_output() as stream:
         stream.write("\n".join(lines(means, device, options.runs)) + "\n")
@@ -51,9 +53,9 @@ def run(argv: Sequence[str]) -> int:
 def lines(means: Sequence[float], device: str, runs: int) -> list[str]:
     """Return the result: four lines of times, and how their shares usually are."""
     total = sum(means) or 1.0
-    times = [f"{name}: {ms:.2f} ms" for (name, _), ms in zip(PHASES, means, strict=True)]
+    times = [f"{name}: {number(ms, 2)} ms" for (name, _), ms in zip(PHASES, means, strict=True)]
     shares = [
-        f"  {name}: {100 * ms / total:.1f} % (expected {expected} %)"
+        f"  {name}: {with_percent(ms / total)} (expected {expected} %)"
         for (name, expected), ms in zip(PHASES, means, strict=True)
     ]
     return [*times, "", f"Shares on {device}, mean of {runs} runs:", *shares]

@@ -17,6 +17,7 @@ from fastprof.findings.checklist import checklist_lines
 from fastprof.read.load import load
 from fastprof.render import formats
 from fastprof.report import Report
+from fastprof.report.figures import size as written_size
 from fastprof.report.run_phases import ALL
 from fastprof.snapshot.run_phases import RUN_PHASES
 from fastprof.tables.findings import all_findings
@@ -59,7 +60,8 @@ def run(argv: Sequence[str]) -> int:
     parser.add_argument(
         "--format",
         choices=_FORMATS,
-        help="default: what the suffix of -o says, else text",
+        metavar="FORMAT",
+        help=f"one of {', '.join(_FORMATS)} (default: by the suffix of -o, else text)",
     )
     parser.add_argument("-o", "--output", metavar="FILE", help="write here and not to the terminal")
     parser.add_argument(
@@ -177,7 +179,7 @@ def _limits(report: Report, name: str, options: argparse.Namespace) -> dict[str,
     share, size = collapsed.needed_percent(report)
     if share:
         complain(
-            f"all calling contexts would take {size / 1e6:.0f} MB: those of less than {share:g} % "
+            f"all calling contexts would take {written_size(size)}: those of less than {share:g} % "
             "of the time were added to their callers; --min-percent 0 writes all of them"
         )
     return {"min_percent": share}
@@ -188,7 +190,7 @@ def _write_table(report: Report, options: argparse.Namespace) -> None:
     if format_ is None:
         format_ = "csv" if options.output is None else formats.format_of(options.output).name
     if format_ != "csv":
-        raise ValueError(f"--table is of CSV files, not of {format_}; use -o FILE.csv")
+        raise ValueError(f"--table requires CSV output, not {format_}; use -o FILE.csv")
     _write_text(report.to_csv(options.table), options.output)
 
 
@@ -210,7 +212,7 @@ def _write_terminal(report: Report, options: argparse.Namespace) -> None:
                 lines = next_lines(options.file, width_of(stream))
                 stream.writelines(f"{line}\n" for line in ["", *lines])
     elif formats.format_named(name).binary:
-        raise ValueError(f"{name} is not text: say with -o where to write it")
+        raise ValueError(f"{name} is a binary format; name a file with -o FILE")
     else:
         limits = _limits(report, name, options)
         with standard_output() as stream:

@@ -113,13 +113,13 @@ def _run(begun: _Begun, args: list[str]) -> int:
             complain(str(error))
             return 2
     elif options.operator:
-        complain("--operator has no meaning with --functions")
+        complain("--operator cannot be combined with --functions; leave one of them out")
         return 2
     if operators is None and options.steps is None and not options.trace:
         # These are of the sections, which are then left alone.
         for name in ("gpu", "modules"):
             if getattr(options, name):
-                complain(f"--{name} has no meaning with --functions alone; leave one of them out")
+                complain(f"--{name} cannot be combined with --functions; leave one of them out")
                 return 2
     if options.steps is not None and options.steps < 1:
         complain(f"--steps is {options.steps}, expected 1 or more")
@@ -273,7 +273,7 @@ def _run_all(target: Target, paths: Sequence[str], profiler: Profiler, begun: _B
 
     def save() -> None:
         if gave_way:
-            complain("the program started a Profiler of its own: this profile ends there")
+            complain("profiling stopped: the program started its own Profiler")
         _finish(profiler.report(), paths, begun, run.identity)
 
     stopped: list[bool] = []

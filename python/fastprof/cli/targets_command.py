@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from fastprof.cli.output import standard_output
 from fastprof.cli.parsing import Parser
 from fastprof.findings.thresholds import EXPECTED, LIMITS, TARGETS, USUAL, Limit, amount
-from fastprof.render.text import table_lines
 from fastprof.tables.cells import Table
+from fastprof.tables.layout import table_lines, width_of, wrapped
 
 
 def run(argv: Sequence[str]) -> int:
@@ -19,12 +19,12 @@ def run(argv: Sequence[str]) -> int:
     )
     parser.parse_args(argv)
     with standard_output() as stream:
-        stream.write("\n".join(lines()) + "\n")
+        stream.write("\n".join(lines(width_of(stream))) + "\n")
     return 0
 
 
-def lines() -> list[str]:
-    """Return the two tables as lines."""
+def lines(width: int) -> list[str]:
+    """Return the two tables as lines of at most ``width`` columns."""
     targets = Table(
         "Targets",
         ("Metric", "Target", "If too low", "If too high"),
@@ -33,16 +33,21 @@ def lines() -> list[str]:
     )
     limits = Table(
         "Limits of the findings",
-        ("value", "note", "warning", "critical", "origin"),
+        ("value", "note", "warning", "critical"),
         (
-            *((i.metric, *_cells(i), i.origin) for i in LIMITS.values()),
-            *((u.metric, f"outside {u.text}", "-", "-", u.origin) for u in USUAL.values()),
+            *((i.metric, *_cells(i)) for i in LIMITS.values()),
+            *((u.metric, f"outside {u.text}", "-", "-") for u in USUAL.values()),
         ),
-        left=frozenset({0, 4}),
     )
     expected = ", ".join(f"{name} {share} %" for name, share in EXPECTED)
-    out = [targets.title, *table_lines(targets), "", f"Usual shares: {expected}.", ""]
-    return [*out, limits.title, *table_lines(limits)]
+    shares = wrapped(f"Usual shares: {expected}.", width, rest="  ")
+    out = [targets.title, *table_lines(targets, width), "", *shares, ""]
+    out += [limits.title, *table_lines(limits, width), "", "Where the limits come from:"]
+    sources = [(limit.metric, limit.origin) for limit in LIMITS.values()]
+    sources += [(usual.metric, usual.origin) for usual in USUAL.values()]
+    for metric, origin in sources:
+        out += wrapped(f"{metric}: {origin}", width, rest="  ")
+    return out
 
 
 def _cells(limit: Limit) -> tuple[str, str, str]:

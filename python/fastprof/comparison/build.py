@@ -38,6 +38,7 @@ from fastprof.comparison.stats.significance import (
 from fastprof.comparison.summary import summary, uniformity
 from fastprof.comparison.tops import tops
 from fastprof.names import file_name
+from fastprof.report.figures import with_percent
 from fastprof.report.loaders import LoaderRow
 from fastprof.report.model import ALIASES, FunctionRow
 
@@ -79,7 +80,10 @@ def compare(
 def open_sides(sides: Sequence[Source | Sequence[Source]]) -> list[_Side]:
     """Open what :func:`compare` is given; raises as it does."""
     if not 2 <= len(sides) <= _MOST_SIDES:
-        raise ValueError(f"{len(sides)} runs to compare, expected 2 to {_MOST_SIDES}")
+        raise ValueError(
+            f"{len(sides)} runs to compare, expected 2 to {_MOST_SIDES}: name the run before and "
+            "the one after"
+        )
     return [_open_side(side) for side in sides]
 
 
@@ -109,6 +113,7 @@ def compare_runs(sides: Sequence[_Side], *, level: float, noise: float) -> Compa
         noise=noise,
         pairs=pairs,
         tops=tuple(tops(side[0].report) for side in sides) if len(sides) == 2 else (),
+        steps=tuple(side[0].step_ms for side in sides),
     )
 
 
@@ -233,8 +238,8 @@ def _doubted(effect: Effect, before: Run, after: Run) -> Effect:
             reason = f"the steps of the run {side} do not settle"
         elif run.busy:
             reason = (
-                f"the machine was busy: other programs took about {run.interrupted:.0%} of the "
-                f"steps' time in the run {side}"
+                "the machine was busy: other programs took about "
+                f"{with_percent(run.interrupted)} of the steps' time in the run {side}"
             )
     if not reason or effect.p is None:
         return effect

@@ -21,6 +21,7 @@ from fastprof.comparison.expressions import (
 from fastprof.comparison.figures import Figure, figure, span_ms
 from fastprof.comparison.runs import Run, Source, open_run
 from fastprof.errors import CheckError, ConditionError
+from fastprof.report.figures import counted, duration, size, with_percent
 
 _COMPARE: dict[str, Callable[[float, float], bool]] = {
     "<": operator.lt,
@@ -29,6 +30,10 @@ _COMPARE: dict[str, Callable[[float, float], bool]] = {
     ">=": operator.ge,
     "==": operator.eq,
 }
+
+
+#: Figures that differ by less than this part would look alike with three digits.
+_CLOSE = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,21 +94,30 @@ def holds(runs: Sequence[Run], condition: Condition) -> Checked:
             raise ConditionError(
                 f"{condition.text!a} compares {_called(kind)} with {_called(right[1])}"
             )
-    text = f"{_text(condition.left)} is {show(a, kind)}"
+    write = _show_exactly if abs(a - b) < _CLOSE * abs(b) else show
+    text = f"{_text(condition.left)} is {write(a, kind)}"
     if not isinstance(condition.right, Literal):
-        text += f", {_text(condition.right)} is {show(b, kind)}"
+        text += f", {_text(condition.right)} is {write(b, kind)}"
     return Checked(condition.text, _COMPARE[condition.operator](a, b), text)
 
 
 def show(value: float, kind: str) -> str:
     """Return a figure with its unit."""
     if kind == TIME:
-        return f"{value:.3f} ms"
+        return duration(value)
     if kind == SHARE:
-        return f"{100 * value:.1f} %"
+        return with_percent(value)
     if kind == BYTES:
-        return f"{value / 2**20:.1f} MiB"
-    return f"{value:.6g}"
+        return size(value)
+    return counted(value)
+
+
+def _show_exactly(value: float, kind: str) -> str:
+    """Return a figure with as many digits as it takes to see why a condition holds or not."""
+    unit, name = {TIME: (1.0, " ms"), SHARE: (0.01, " %"), BYTES: (2.0**20, " MiB")}.get(
+        kind, (1.0, "")
+    )
+    return f"{value / unit:.6g}{name}"
 
 
 def _called(kind: str) -> str:

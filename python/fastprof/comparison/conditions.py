@@ -34,8 +34,8 @@ from fastprof.comparison.runs import STEP, Run
 from fastprof.comparison.stats.blocks import FEWEST_STEPS, blocks_of
 from fastprof.comparison.stats.quantiles import difference, quantile
 from fastprof.comparison.stats.significance import welch
-from fastprof.comparison.summary import relative
 from fastprof.errors import ConditionError
+from fastprof.report.figures import change, chosen_percent, signed
 from fastprof.report.model import ALIASES
 
 _QUANTILES = {"median": 0.5, "p50": 0.5, "p95": 0.95, "p99": 0.99}
@@ -108,7 +108,7 @@ def _change(condition: Condition, moved: _Moved, limit: Literal) -> tuple[float,
     if limit.kind == RELATIVE:
         if not moved.before:
             raise ConditionError(f"{condition.text!a}: it was 0 before, which has no percentage")
-        return step / moved.before, relative(step / moved.before)
+        return step / moved.before, change(step / moved.before)
     wanted = {POINTS: SHARE}.get(limit.kind, limit.kind)
     if wanted != moved.kind:
         units = {TIME: "ms", SHARE: "points", BYTES: "MiB", NUMBER: "no unit"}
@@ -117,7 +117,7 @@ def _change(condition: Condition, moved: _Moved, limit: Literal) -> tuple[float,
         )
     sign = "+" if step >= 0 else "-"
     if wanted == SHARE:
-        return step, f"{100 * step:+.1f} points"
+        return step, f"{signed(100 * step)} points"
     return step, sign + show(abs(step), moved.kind)
 
 
@@ -196,5 +196,5 @@ def _of_quantile(
         return _Moved(*values, TIME, None, False, "too few steps for this quantile")
     margin = noise * values[0] + max(before.lost_ms, after.lost_ms)
     real = found.low > margin or found.high < -margin
-    why = f"{level:.0%} interval {found.low:+.3f} to {found.high:+.3f} ms"
+    why = f"{chosen_percent(level)} interval {signed(found.low)} to {signed(found.high)} ms"
     return _Moved(*values, TIME, real, True, why)

@@ -16,9 +16,17 @@ from fastprof.comparison.model import (
     Row,
     SummaryRow,
 )
-from fastprof.comparison.summary import relative
 from fastprof.names import ascii_name
-from fastprof.tables.cells import Table, number, short, table_of
+from fastprof.report.figures import (
+    change,
+    chosen_percent,
+    counted,
+    number,
+    signed,
+    span,
+    with_percent,
+)
+from fastprof.tables.cells import Table, short, table_of
 
 #: Functions, kernels and sections without statistics that are listed.
 ROWS = 25
@@ -76,29 +84,26 @@ def verdict_lines(comparison: Comparison, pair: Pair) -> tuple[str, ...]:
 
 def sentence(effect: Effect, level: float) -> str:
     """Return what is known of one row."""
-    moved = f"{_ms(effect.before_ms)} -> {_ms(effect.after_ms)} ms"
+    moved = f"{number(effect.before_ms)} -> {number(effect.after_ms)} ms"
     if effect.verdict == NOT_TESTED:
-        return f"{moved} ({relative(effect.change)}); not tested: {effect.reason}"
-    span = (
-        f"{relative(effect.change)}, {level:.0%} interval {relative(effect.change_low)} to "
-        f"{relative(effect.change_high)}"
+        return f"{moved} ({change(effect.change)}); not tested: {effect.reason}"
+    within = (
+        f"{change(effect.change)}, {chosen_percent(level)} interval {change(effect.change_low)} to "
+        f"{change(effect.change_high)}"
     )
     if effect.verdict in (SLOWER, FASTER):
-        return f"{effect.verdict}, {moved} ({span}; p {_p(effect.p_adjusted)})"
+        return f"{effect.verdict}, {moved} ({within}; p {_p(effect.p_adjusted)})"
     small = "" if effect.detectable is None else (
-        f"; a change below {effect.detectable:.1%} would probably not be seen")  # fmt: skip
+        f"; a change below {with_percent(effect.detectable)} would probably not be seen"
+    )  # fmt: skip
     why = f": {effect.reason}" if effect.reason else ""
-    return f"{effect.verdict}{why} ({moved}, {span}{small})"
+    return f"{effect.verdict}{why} ({moved}, {within}{small})"
 
 
 def _p(value: float | None) -> str:
     if value is None:
         return "n/a"
     return "<0.001" if value < 0.001 else f"{value:.3f}"
-
-
-def _ms(value: float | None) -> str:
-    return number(value)
 
 
 # ---- one pair ----
@@ -109,7 +114,7 @@ def _summary(title: str, rows: Sequence[SummaryRow]) -> Block:
         ("", lambda r: r.name),
         ("before", lambda r: r.before_text or "n/a"),
         ("after", lambda r: r.after_text or "n/a"),
-        ("change", lambda r: relative(r.change.relative)),
+        ("change", lambda r: change(r.change.relative)),
     ]
     return Block(title, table=table_of("", columns, rows))
 
@@ -126,52 +131,51 @@ def _settings(pair: Pair) -> Block:
 
 
 def _effects(comparison: Comparison, pair: Pair) -> Block:
-    percent = f"{comparison.level:.0%} interval"
+    percent = f"{chosen_percent(comparison.level)} interval"
     columns: list[tuple[str, Callable[[Effect], str]]] = [
         ("ms per step", lambda e: short(e.name)),
-        ("before", lambda e: _ms(e.before_ms)),
-        ("after", lambda e: _ms(e.after_ms)),
-        ("difference", lambda e: _signed(e.difference_ms)),
-        (percent, lambda e: _span(e.low_ms, e.high_ms)),
-        ("change", lambda e: relative(e.change)),
-        ("seen from", lambda e: "n/a" if e.detectable is None else f"{e.detectable:.1%}"),
+        ("before", lambda e: number(e.before_ms)),
+        ("after", lambda e: number(e.after_ms)),
+        ("difference", lambda e: signed(e.difference_ms)),
+        (percent, lambda e: span(e.low_ms, e.high_ms)),
+        ("change", lambda e: change(e.change)),
+        ("seen from", lambda e: with_percent(e.detectable)),
         ("p", lambda e: _p(e.p_adjusted)),
         ("median", lambda e: _median(e)),
-        ("verdict", _verdict),
+        ("verdict", lambda e: e.verdict),
     ]
     if not any(e.median for e in pair.effects):
         columns = [column for column in columns if column[0] != "median"]
     left = frozenset({0, len(columns) - 1})
     holm = (
-        "p is corrected for all rows together (Holm): of comparisons of equal programs, at most "
-        f"{1 - comparison.level:.1%} say slower or faster of any row."
+        "p is corrected for the number of rows (Holm): where two programs are equal, at most "
+        f"{chosen_percent(1 - comparison.level)} of comparisons call any row slower or faster."
     )
-    power = "seen from: the smallest true change that would be found 4 times out of 5."
+    power = "seen from: the smallest true change that 4 of 5 comparisons would find."
     if not pair.effects:
         return Block("")
-    table = table_of("", columns, pair.effects, left)
-    return Block("What changed in a step", (holm, power), table=table)
+    table = table_of("", columns, pair.effects, left, ("median", "seen from", "before", "after"))
+    return Block("What changed in a step", (holm, power, *_reasons(pair)), table=table)
 
 
-def _verdict(effect: Effect) -> str:
-    return f"{effect.verdict}: {effect.reason}" if effect.reason else effect.verdict
+def _reasons(pair: Pair) -> list[str]:
+    """Why rows have their verdict, each reason once."""
+    rows: dict[tuple[str, str], list[str]] = {}
+    for effect in pair.effects:
+        if effect.reason:
+            rows.setdefault((effect.verdict, effect.reason), []).append(short(effect.name))
+    return [
+        f"{verdict} ({', '.join(names)}): {reason}." for (verdict, reason), names in rows.items()
+    ]
 
 
 def _median(effect: Effect) -> str:
     if effect.median is None:
         return "n/a"
-    text = _signed(effect.median.difference_ms)
+    text = signed(effect.median.difference_ms)
     if effect.median.low_ms is None:
         return text
-    return f"{text} ({_span(effect.median.low_ms, effect.median.high_ms)})"
-
-
-def _signed(value: float | None) -> str:
-    return "n/a" if value is None else f"{value:+.3f}"
-
-
-def _span(low: float | None, high: float | None) -> str:
-    return "n/a" if low is None or high is None else f"{low:+.3f} .. {high:+.3f}"
+    return f"{text} ({span(effect.median.low_ms, effect.median.high_ms)})"
 
 
 def _tops(comparison: Comparison) -> list[Block]:
@@ -187,57 +191,49 @@ def _functions(comparison: Comparison, pair: Pair) -> Block:
     per = "ms per step" if comparison.basis == "step" else "ms"
     columns: list[tuple[str, Callable[[Row], str]]] = [
         ("function", lambda r: short(r.name)),
-        ("calls", lambda r: _arrow(r.figures["calls"], _count)),
-        (f"self {per}", lambda r: _arrow(r.figures["self_ms"], _ms)),
-        ("difference", lambda r: _signed(r.figures["self_ms"].difference)),
+        ("calls", lambda r: _arrow(r.figures["calls"], counted)),
+        (f"self {per}", lambda r: _arrow(r.figures["self_ms"], number)),
+        ("difference", lambda r: signed(r.figures["self_ms"].difference)),
         ("change", lambda r: _change(r, "self_ms")),
-        (f"cum {per}", lambda r: _arrow(r.figures["cum_ms"], _ms)),
-        ("change", lambda r: _change(r, "cum_ms")),
+        (f"cum {per}", lambda r: _arrow(r.figures["cum_ms"], number)),
+        ("cum change", lambda r: _change(r, "cum_ms")),
         ("defined at", lambda r: short(r.place)),
         ("verdict", lambda r: r.verdict),
     ]
     if not any(r.verdict for r in pair.functions):
         columns.pop()
-    left = frozenset({0, 7, 8})
+    words = ("function", "defined at", "verdict")
+    left = frozenset(i for i, (header, _) in enumerate(columns) if header in words)
     shown = pair.functions[:ROWS]
     title = f"Functions, largest difference of self time first ({len(shown)} of "
-    table = table_of("", columns, shown, left)
+    spare = ("cum change", f"cum {per}", "calls")
+    table = table_of("", columns, shown, left, spare)
     return Block(f"{title}{len(pair.functions)})", table=table)
 
 
 _Columns = Sequence[tuple[str, str, Callable[[float | None], str]]]
 
 
-def _count(value: float | None) -> str:
-    if value is None:
-        return "n/a"
-    return f"{value:.0f}" if value == round(value) else f"{value:.1f}"
-
-
-def _share(value: float | None) -> str:
-    return "n/a" if value is None else f"{value:.1%}"
-
-
 _SECTION_COLUMNS: _Columns = (
-    ("total ms", "total_ms", _ms),
-    ("self ms", "self_ms", _ms),
-    ("count", "count", _count),
-    ("mean ms", "mean_ms", _ms),
-    ("p99 ms", "p99_ms", _ms),
-    ("gpu ms", "gpu_ms", _ms),
-    ("blocked ms", "blocked_ms", _ms),
+    ("total ms", "total_ms", number),
+    ("self ms", "self_ms", number),
+    ("count", "count", counted),
+    ("mean ms", "mean_ms", number),
+    ("p99 ms", "p99_ms", number),
+    ("gpu ms", "gpu_ms", number),
+    ("blocked ms", "blocked_ms", number),
 )
 _KERNEL_COLUMNS: _Columns = (
-    ("gpu ms", "total_ms", _ms),
-    ("count", "count", _count),
-    ("mean us", "mean_us", _ms),
+    ("gpu ms", "total_ms", number),
+    ("count", "count", counted),
+    ("mean us", "mean_us", number),
 )
 _LOADER_COLUMNS: _Columns = (
-    ("batches", "batches", _count),
-    ("data ms", "data_ms", _ms),
-    ("batch wait ms", "batch_wait_ms", _ms),
-    ("waited for", "blocked_share", _share),
-    ("load ms", "load_ms", _ms),
+    ("batches", "batches", counted),
+    ("data ms", "data_ms", number),
+    ("batch wait ms", "batch_wait_ms", number),
+    ("waited for", "blocked_share", with_percent),
+    ("load ms", "load_ms", number),
 )
 
 
@@ -264,7 +260,7 @@ def _change_cell(key: str) -> Callable[[Row], str]:
 def _change(row: Row, key: str) -> str:
     if row.status != "both":
         return row.status
-    return relative(row.figures.get(key, _NOTHING).relative)
+    return change(row.figures.get(key, _NOTHING).relative)
 
 
 def _arrow(change: Change, text: Callable[[float | None], str]) -> str:
@@ -317,7 +313,7 @@ def _summary_cells(pairs: Sequence[Pair]) -> list[tuple[str, ...]]:
         first = next((row.before_text for row in rows if row and row.before_text), "n/a")
         out.append((name, first, *(
             "n/a" if row is None else f"{row.after_text or 'n/a'} "
-            f"({relative(row.change.relative)})" for row in rows)))  # fmt: skip
+            f"({change(row.change.relative)})" for row in rows)))  # fmt: skip
     return out
 
 
@@ -327,7 +323,7 @@ def _effect_cells(pairs: Sequence[Pair]) -> list[tuple[str, ...]]:
     for name in names:
         rows = [pair.effect(name) for pair in pairs]
         first = next((row.before_ms for row in rows if row is not None), None)
-        out.append((short(name), _ms(first), *map(_effect_cell, rows)))
+        out.append((short(name), number(first), *map(_effect_cell, rows)))
     return out
 
 
@@ -335,7 +331,7 @@ def _effect_cell(effect: Effect | None) -> str:
     if effect is None:
         return "n/a"
     verdict = {NOT_TESTED: "?", SLOWER: SLOWER, FASTER: FASTER}.get(effect.verdict, "=")
-    return f"{_ms(effect.after_ms)} ({relative(effect.change)} {verdict})"
+    return f"{number(effect.after_ms)} ({change(effect.change)} {verdict})"
 
 
 def _row_cells(pairs: Sequence[Pair], table: str, key: str) -> list[tuple[str, ...]]:
@@ -355,7 +351,7 @@ def _row_cells(pairs: Sequence[Pair], table: str, key: str) -> list[tuple[str, .
     for (name, _), rows in ordered:
         changes = [None if r is None else r.figures.get(key, _NOTHING) for r in rows]
         first = next((c.before for c in changes if c is not None and c.before is not None), None)
-        out.append((short(name), _ms(first) if first is not None else "-", *(
-            "-" if c is None or c.after is None else f"{_ms(c.after)} ({relative(c.relative)})"
+        out.append((short(name), number(first) if first is not None else "-", *(
+            "-" if c is None or c.after is None else f"{number(c.after)} ({change(c.relative)})"
             for c in changes)))  # fmt: skip
     return out

@@ -189,7 +189,7 @@ class Comparison:
     or ``run``: what the figures of functions and kernels are per.  ``noise`` is the change
     that two runs of the same program may show and that is therefore none.  ``tops`` are the
     functions of both sides of a single pair, most cumulative time first, as pstats prints
-    them.
+    them; ``steps`` are the ms of the measured steps of each side's first run.
     """
 
     labels: tuple[str, ...]
@@ -199,6 +199,7 @@ class Comparison:
     noise: float
     pairs: tuple[Pair, ...]
     tops: tuple[str, ...] = ()
+    steps: tuple[tuple[float, ...], ...] = ()
 
     @property
     def step(self) -> Effect | None:
@@ -238,12 +239,18 @@ class Comparison:
 
         return to_json(self)
 
+    def to_html(self) -> str:
+        """Return the comparison as one HTML page that loads nothing."""
+        from fastprof.comparison.page import to_html
+
+        return to_html(self)
+
     def _repr_html_(self) -> str:
         """What a notebook shows."""
         return f"<pre>{html.escape(self.to_text())}</pre>"
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write ``.txt``, ``.md`` or ``.json``, completely or not at all.
+        """Write ``.html``, ``.txt``, ``.md`` or ``.json``, completely or not at all.
 
         Raises:
             ExportError: another suffix.

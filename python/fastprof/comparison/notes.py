@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fastprof.comparison.runs import STEP, Run
+from fastprof.report.figures import chosen_percent, with_percent
 
 
 def notes(before: Sequence[Run], after: Sequence[Run], *, noise: float) -> tuple[str, ...]:
@@ -15,8 +16,9 @@ def notes(before: Sequence[Run], after: Sequence[Run], *, noise: float) -> tuple
     if stepped and single:
         out.append(
             "One run per side: the intervals know how steps vary within these runs, not how one "
-            f"run of a program differs from the next. A change of up to {noise:.1%} of a row "
-            "counts as none for that reason; several runs per side (--before, --after) measure it."
+            "run of a program differs from the next. A change of up to "
+            f"{chosen_percent(noise)} of a row counts as none for that reason; several runs per "
+            "side (--before, --after) measure it."
         )
     for side, runs in (("before", before), ("after", after)):
         out += [note for run in runs for note in _of_run(side, run)]
@@ -58,7 +60,7 @@ def _of_run(side: str, run: Run) -> list[str]:
         busy = "The machine was busy" if run.busy else "Others used the machine"
         out.append(
             f"{busy} during the run {side} ({run.label}): by the times that its thread was taken "
-            f"off the CPU, they took about {run.interrupted:.1%} of the steps' time. That counts "
-            "as no change."
+            f"off the CPU, they took about {with_percent(run.interrupted)} of the steps' time. "
+            "That counts as no change."
         )
     return out

@@ -1,4 +1,4 @@
-"""A comparison as text, Markdown and JSON.
+"""A comparison as text, Markdown and JSON; :mod:`fastprof.comparison.page` makes the page.
 
 JSON is one object with the fields of :class:`~fastprof.comparison.model.Comparison`::
 
@@ -23,20 +23,23 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
 from fastprof.comparison.layout import Block, blocks
 from fastprof.comparison.model import Change, Comparison, Effect
-from fastprof.errors import ExportError
 from fastprof.fileio import atomic_write, resolve_output
-from fastprof.names import ascii_name, without_surrogates
-from fastprof.render.text import table_lines
+from fastprof.names import ascii_name, elided, without_surrogates
+from fastprof.render.formats import unknown_format
 from fastprof.tables.cells import Table
+from fastprof.tables.layout import table_lines, wrapped
 
 SCHEMA = "fastprof.comparison/1"
+
+_PSTATS_FIGURES = re.compile(r" *(?:[0-9./]+ +){5}")
 
 _DERIVED: dict[type, tuple[str, ...]] = {
     Effect: ("change", "change_low", "change_high", "detectable"),
@@ -45,21 +48,41 @@ _DERIVED: dict[type, tuple[str, ...]] = {
 }
 
 
-def to_text(comparison: Comparison) -> str:
-    """Return the comparison as plain ASCII text."""
+def to_text(comparison: Comparison, width: int | None = None) -> str:
+    """Return the comparison as plain ASCII text.
+
+    Args:
+        comparison: what to write.
+        width: columns of a line; None: as many as it takes.
+    """
     out: list[str] = []
     for block in blocks(comparison):
-        out += ["", *_titled(block)] if out else _titled(block)
+        out += ["", *_titled(block, width)] if out else _titled(block, width)
     return "\n".join(out) + "\n"
 
 
-def _titled(block: Block) -> list[str]:
-    lines = [block.title] if block.title else []
-    lines += [ascii_name(line) for line in block.lines]
-    lines += [ascii_name(line) for line in block.verbatim]
+def _titled(block: Block, width: int | None) -> list[str]:
+    lines = _prose(block.title, width) if block.title else []
+    for line in block.lines:
+        lines += _prose(ascii_name(line), width)
+    for line in block.verbatim:
+        lines.append(_pstats_line(ascii_name(line), width))
     if block.table is not None:
-        lines += table_lines(block.table)
+        lines += table_lines(block.table, width)
     return lines
+
+
+def _pstats_line(text: str, width: int | None) -> str:
+    """Return a line of pstats, whose figures stand before the name: that loses its middle."""
+    if width is None or len(text) <= width:
+        return text
+    figures = _PSTATS_FIGURES.match(text)
+    start = figures.end() if figures else 0
+    return text[:start] + elided(text[start:], width - start)
+
+
+def _prose(text: str, width: int | None) -> list[str]:
+    return [text] if width is None else wrapped(text, width, rest="  ")
 
 
 def to_markdown(comparison: Comparison) -> str:
@@ -101,7 +124,7 @@ def _escape(text: str) -> str:
 def to_json(comparison: Comparison) -> str:
     """Return the comparison as JSON in ASCII."""
     data = {"schema": SCHEMA, **_plain(comparison)}
-    del data["tops"]
+    del data["tops"], data["steps"]
     return json.dumps(data, indent=1, allow_nan=False) + "\n"
 
 
@@ -127,19 +150,22 @@ def save(comparison: Comparison, path: str | os.PathLike[str]) -> None:
         stream.write(text.encode("utf-8"))
 
 
-def renderer(path: str | os.PathLike[str]) -> Any:
+def renderer(path: str | os.PathLike[str]) -> Callable[[Comparison], str]:
     """Return the function that makes the text for a path's suffix.
 
     Raises:
         ExportError: there is none.
     """
-    made = {".txt": to_text, ".md": to_markdown, ".json": to_json}
+    made: dict[str, Callable[[Comparison], str]] = {
+        ".txt": to_text,
+        ".md": to_markdown,
+        ".json": to_json,
+        ".html": Comparison.to_html,
+        ".htm": Comparison.to_html,
+    }
     suffix = Path(path).suffix.lower()
     if suffix not in made:
-        raise ExportError(
-            f"cannot tell the format of {Path(path).name!r:.120}; a comparison is written as "
-            f"one of: {' '.join(made)}"
-        )
+        raise unknown_format(Path(path).name, made)
     return made[suffix]
 
 

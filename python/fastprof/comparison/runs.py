@@ -79,6 +79,11 @@ class Run:
             columns[name] = values
         return columns
 
+    @property
+    def step_ms(self) -> tuple[float, ...]:
+        """Duration of each measured step that was kept, settled or not."""
+        return tuple(self._columns.get(STEP, ()))
+
     @Lazy
     def series(self) -> Mapping[str, Series]:
         """ms per settled step: ``step``, ``step (CPU)``, and ``section `` with each name."""

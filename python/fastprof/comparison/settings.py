@@ -33,9 +33,18 @@ _META: Mapping[str, tuple[str, str]] = {
     "command": ("command line", ""),
 }
 _NEVER = frozenset(
-    {"pid", "rank", "fell_back", "new_threads_lost", "ended_threads", "hostname", "started_unix_ns"}
-    | {"job"}
-)
+    {
+        "pid",
+        "job",
+        "rank",
+        "fell_back",
+        "imports_folded",
+        "new_threads_lost",
+        "ended_threads",
+        "hostname",
+        "started_unix_ns",
+    }
+)  # fmt: skip
 
 
 def settings(before: Run, after: Run) -> tuple[Setting, ...]:

@@ -10,11 +10,7 @@ from statistics import fmean, pstdev
 
 from fastprof.comparison.model import Change, Effect, SummaryRow
 from fastprof.comparison.runs import STEP, Run
-
-_GIB = 2**30
-#: From ten times as much on a change is said as a factor; from this factor on, what was there
-#: before was nothing to compare with.
-_TIMES, _NOTHING = 9.0, 999.0
+from fastprof.report.figures import duration, number, size_of, with_percent
 
 
 def summary(
@@ -33,8 +29,8 @@ def summary(
     ]
     unit = "steps/s" if None in _samples(before, after) else "samples/s"
     rows = (
-        _row("Throughput", unit, rates, lambda v: f"{_figure(v)} {unit}"),
-        _row("GPU util", "%", _both(before, after, lambda run: run.gpu_util), _percent),
+        _row("Throughput", unit, rates, lambda v: f"{number(v)} {unit}"),
+        _row("GPU util", "%", _both(before, after, lambda run: run.gpu_util), with_percent),
         _memory(before, after),
         _row("Step time", "ms", times, duration),
     )
@@ -44,9 +40,9 @@ def summary(
 def uniformity(before: Sequence[Run], after: Sequence[Run]) -> tuple[SummaryRow, ...]:
     """Return how even steps and memory are, of what both sides know."""
     rows = (
-        _row("step time, cv", "%", _both(before, after, _step_cv), _percent),
-        _row("step time, p99 / p50", "", _both(before, after, _tail), _figure),
-        _row("memory of a step, cv", "%", _both(before, after, _memory_cv), _percent),
+        _row("step time, std/mean", "%", _both(before, after, _step_cv), with_percent),
+        _row("step time, p99 / p50", "", _both(before, after, _tail), number),
+        _row("memory of a step, std/mean", "%", _both(before, after, _memory_cv), with_percent),
     )
     return tuple(row for row in rows if row.before_text and row.after_text)
 
@@ -70,37 +66,6 @@ def _cv(values: Sequence[float]) -> float | None:
     return pstdev(values, mean) / mean if mean > 0 else None
 
 
-def duration(ms: float) -> str:
-    """Return a time with its unit: ``2.1 s``, ``35.2 ms``."""
-    return f"{_figure(ms / 1e3)} s" if ms >= 1e3 else f"{_figure(ms)} ms"
-
-
-def relative(change: float | None) -> str:
-    """Return a relative change in percent with its sign: ``+54%``, ``-0.4%``.
-
-    In words where a percentage says nothing: ``12 times``, ``from nearly nothing``.  No figure
-    falls by more than all of it, so the end of an interval below that is -100 %.
-    """
-    if change is None:
-        return "n/a"
-    if change >= _TIMES:
-        return "from nearly nothing" if change >= _NOTHING else f"{1 + change:.0f} times"
-    percent = 100 * max(change, -1.0)
-    return f"{percent:+.0f}%" if abs(percent) >= 9.95 else f"{percent:+.1f}%"
-
-
-def _figure(value: float) -> str:
-    """Three significant digits, without an exponent or needless zeros."""
-    if abs(value) >= 100:
-        return f"{value:.0f}"
-    text = f"{value:.3g}"
-    return text if "e" not in text else f"{value:.6f}"
-
-
-def _percent(share: float) -> str:
-    return f"{_figure(100 * share)} %"
-
-
 def _row(
     name: str, unit: str, values: Iterable[float | None], text: Callable[[float], str]
 ) -> SummaryRow:
@@ -119,8 +84,7 @@ def _memory(before: Sequence[Run], after: Sequence[Run]) -> SummaryRow:
     texts = []
     for side, value in zip((before, after), used, strict=True):
         total = side[0].memory[1] if side[0].memory else None
-        of = "" if total is None else f"/{_figure(total / _GIB)}"
-        texts.append("" if value is None else f"{_figure(value / _GIB)}{of} GiB")
+        texts.append("" if value is None else size_of(value, total))
     return SummaryRow("Memory", "bytes", Change(*used), *texts)
 
 

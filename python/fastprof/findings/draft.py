@@ -130,7 +130,7 @@ def capped(severity: str | None, facts: Facts) -> str | None:
 
 def percent(share: float) -> str:
     """Format a fraction: ``40.0 %``."""
-    return f"{figures.percent(share)} %"
+    return figures.with_percent(share)
 
 
 def span_text(ms: float, facts: Facts) -> str:

@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from fastprof.report.figures import chosen_percent
+
 #: A critical finding needs so many measured steps (TraceML's rule).
 CRITICAL_STEPS = 20
 #: Fewer measured steps than these say nothing.
@@ -59,7 +61,7 @@ class Limit:
 def amount(value: float, unit: str) -> str:
     """Format a value in its unit: ``15 %``, ``0.5 blocks per SM``."""
     if unit == "%":
-        return f"{100 * value:.3g} %"
+        return chosen_percent(value)
     return f"{value:.4g} {unit}".rstrip()
 
 

@@ -9,6 +9,7 @@ import difflib
 import importlib
 import io
 import os
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,16 +67,17 @@ def format_of(path: str | os.PathLike[str]) -> Format:
     for item in FORMATS:
         if name.lower().endswith(item.suffixes):
             return item
-    known = [suffix for item in FORMATS for suffix in item.suffixes]
-    hint = _nearest(Path(name).suffix.lower(), known)
-    raise ExportError(
+    raise unknown_format(name, [suffix for item in FORMATS for suffix in item.suffixes])
+
+
+def unknown_format(name: str, known: Iterable[str]) -> ExportError:
+    """Return the error for a name with none of these suffixes; it names the nearest."""
+    known = list(known)
+    found = difflib.get_close_matches(Path(name).suffix.lower()[:200], known, n=1)
+    hint = f"; did you mean {found[0]}?" if found else ""
+    return ExportError(
         f"cannot tell the format of {name!r:.120}{hint}; use one of: {' '.join(known)}"
     )
-
-
-def _nearest(word: str, known: list[str]) -> str:
-    found = difflib.get_close_matches(word[:200], known, n=1)
-    return f"; did you mean {found[0]}?" if found else ""
 
 
 def format_named(name: str) -> Format:
@@ -118,10 +120,13 @@ def examine_ranks(report: RankReport) -> Finding | None:
     return found
 
 
-def render_ranks(report: RankReport, name: str) -> str:
-    """Return several ranks as ``"text"``, ``"json"`` or ``"markdown"``."""
+def render_ranks(report: RankReport, name: str, **limits: int) -> str:
+    """Return several ranks as ``"text"``, ``"json"`` or ``"markdown"``.
+
+    ``limits`` are of its writer: ``width`` of the text.
+    """
     stream = io.StringIO()
-    getattr(_module("fastprof.render.ranks"), f"write_{name}")(report, stream)
+    getattr(_module("fastprof.render.ranks"), f"write_{name}")(report, stream, **limits)
     return stream.getvalue()
 
 
@@ -148,8 +153,7 @@ def rank_format_of(path: str | os.PathLike[str]) -> str:
     # The whole suffix: x.trace.json is no report of ranks, and nothing else reads one.
     found = next((f.name for f in FORMATS if name.lower().endswith(f.suffixes)), None)
     if found is None or found not in RANK_FORMATS.values():
-        known = " ".join(RANK_FORMATS)
-        raise ExportError(f"cannot tell the format of {name!r:.120}; use one of: {known}")
+        raise unknown_format(name, RANK_FORMATS)
     return found
 
 

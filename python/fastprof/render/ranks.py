@@ -9,9 +9,9 @@ from typing import Any, TextIO
 
 from fastprof.names import ascii_name, without_surrogates
 from fastprof.render.markdown import code, pipe_table, sentence
-from fastprof.render.text import table_lines
 from fastprof.report.ranks import SIGNALS, RankReport, RankRow
-from fastprof.tables.cells import Table, number, percent, short
+from fastprof.tables.cells import Table, number, percent, short, with_percent
+from fastprof.tables.layout import table_lines, without_unknown, wrapped
 
 SCHEMA = "fastprof.ranks/1"
 
@@ -23,18 +23,29 @@ _FUNCTIONS = 15
 _GIB = 1 << 30
 
 
-def write_text(report: RankReport, stream: TextIO) -> None:
-    """Write plain ASCII text."""
-    stream.write(f"fastprof ranks: {_headline(report)}\n\n")
-    stream.write(f"{_verdict(report)}\n")
-    stream.writelines(f"{line}\n" for line in _finding(report))
+def write_text(report: RankReport, stream: TextIO, width: int | None = None) -> None:
+    """Write plain ASCII text.
+
+    Args:
+        report: what to write.
+        stream: where to.
+        width: columns of a line; None: as many as it takes.
+    """
+
+    def prose(text: str, first: str = "") -> list[str]:
+        return [first + text] if width is None else wrapped(text, width, first)
+
+    lines = [f"fastprof ranks: {_headline(report)}", "", *prose(_verdict(report))]
+    for line in _finding(report):
+        lines += prose(line)
     for table in (_ranks(report, TEXT_RANKS), _sections(report), _functions(report)):
         if table.rows:
-            stream.write(f"\n{table.title}\n")
-            stream.writelines(f"{line}\n" for line in table_lines(table))
+            lines += ["", *prose(table.title), *table_lines(table, width)]
     if report.notes:
-        stream.write("\nNotes:\n")
-        stream.writelines(f"- {ascii_name(note)}\n" for note in report.notes)
+        lines += ["", "Notes:"]
+        for note in report.notes:
+            lines += prose(ascii_name(note), "- ")
+    stream.writelines(f"{line}\n" for line in lines)
 
 
 def write_markdown(report: RankReport, stream: TextIO) -> None:
@@ -86,8 +97,8 @@ def _verdict(report: RankReport) -> str:
     text = report.verdict
     if report.imbalance is not None:
         text += (
-            f" Imbalance of own work: {percent(report.imbalance)} % (most over mean; "
-            f"waiting is told by {SIGNALS[report.signal]})."
+            f" Imbalance of own work: the busiest rank takes {with_percent(report.imbalance)} "
+            f"longer than the mean. {SIGNALS[report.signal]}."
         )
     return text
 
@@ -118,7 +129,7 @@ def _ranks(report: RankReport, limit: int) -> Table:
     for header, of in _HEALTH if any(_told(row) for row in report.rows) else ():
         headers += (header,)
         cells = [(*cell, of(row)) for cell, (row, _) in zip(cells, rows, strict=True)]
-    return Table(title, headers, tuple(cells), frozenset({1}))
+    return without_unknown(Table(title, headers, tuple(cells), frozenset({1})))
 
 
 #: Of the hottest, slowest, most throttled GPU of a rank.
@@ -145,7 +156,7 @@ def _rank(row: RankRow, work: float | None) -> tuple[str, ...]:
         number(row.section_ms("backward", "backward_pass")),
         number(row.section_ms("optimizer", "optimizer_step")),
         number(row.communication_ms), percent(row.gpu_utilization), number(row.gpu_compute_ms),
-        number(row.gpu_waits, 1), number(memory, 2),
+        number(row.gpu_waits), number(memory),
     )  # fmt: skip
 
 

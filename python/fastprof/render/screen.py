@@ -15,7 +15,7 @@ from fastprof.report.waits import without_waits
 from fastprof.tables.cells import duration, number, percent, shortened
 from fastprof.tables.findings import verdict_lines
 from fastprof.tables.gpu import gpu_lines
-from fastprof.tables.layout import PIPED, clipped, table_lines, wrapped
+from fastprof.tables.layout import PIPED, table_lines, whole_sentences, wrapped
 from fastprof.tables.report import functions_brief, steps_brief
 from fastprof.tables.run_phases import phases_text
 from fastprof.tables.steps import kind_name
@@ -126,7 +126,7 @@ def _remarks(report: Report, width: int) -> list[str]:
     """What went wrong while recording; notes about what was chosen are in the full text."""
     lines: list[str] = []
     for note in report.snapshot.notes[:_NOTES]:
-        lines += clipped(wrapped(f"Note: {shortened(note, 400)}", width, rest="  "), 2)
+        lines += whole_sentences(f"Note: {shortened(note, 1000)}", width, 2, rest="  ")
     more = len(report.notes) - len(report.snapshot.notes[:_NOTES])
     if more > 0:
         lines.append(f"{more} {'more ' if lines else ''}note{'s' * (more > 1)} with --full.")

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from fastprof.report.correct import Correction, correct
-from fastprof.report.figures import duration
+from fastprof.report.figures import duration, with_percent
 from fastprof.report.flat import TRANSPARENT, Row, flatten_few, merged, node_groups
 from fastprof.report.functions import (
     function_groups,
@@ -401,7 +401,7 @@ def _overhead(snapshot: Snapshot, correction: Correction) -> Overhead:
     total_ms = (functions_ms or 0.0) + bytecode_ms + (sections_ms or 0.0) + windows_ms
     known = functions_ms is not None or sections_ms is not None
     share = total_ms * 1e6 / snapshot.duration_ns if snapshot.duration_ns and known else None
-    of_wall = "" if share is None else f" ({100 * share:.1f} % of wall time)"
+    of_wall = "" if share is None else f" ({with_percent(share)} of wall time)"
     parts = {
         "functions": functions_ms,
         "slower bytecode under the hook": bytecode_ms or None,

@@ -1,6 +1,14 @@
-"""Figures as a reader wants them: three significant digits, seconds above one second."""
+"""Figures as a reader wants them: three significant digits, seconds above one second.
+
+Every text that fastprof prints takes its numbers, times, percentages and sizes from here.
+"""
 
 from __future__ import annotations
+
+_UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+#: From ten times as much on a change is said as a factor; from this factor on, the value before
+#: was too small to compare with.
+_TIMES, _NOTHING = 9.0, 999.0
 
 
 def number(value: float | None, decimals: int | None = None) -> str:
@@ -11,24 +19,64 @@ def number(value: float | None, decimals: int | None = None) -> str:
     if value is None:
         return "n/a"
     if decimals is None:
-        size = abs(value)
-        if not size:
+        if not value:
             return "0"
-        decimals = 0 if size >= 99.95 else 1 if size >= 9.995 else 2 if size >= 0.9995 else 3
+        decimals = _decimals(value, 3)
     return f"{value:.{decimals}f}"
 
 
-def counted(value: float) -> str:
+def _decimals(value: float, most: int) -> int:
+    size = abs(value)
+    return min(most, 0 if size >= 99.95 else 1 if size >= 9.995 else 2 if size >= 0.9995 else 3)
+
+
+def counted(value: float | None) -> str:
     """Format a mean of counts: a whole number as one, else with three significant digits."""
-    return f"{value:.0f}" if value == round(value) else number(value)
+    return f"{value:.0f}" if value is not None and value == round(value) else number(value)
+
+
+def signed(value: float | None) -> str:
+    """Format a difference with its sign: ``+12.3``, ``-0.042``."""
+    if value is None:
+        return "n/a"
+    return f"{value:+.{_decimals(value, 3)}f}" if value else "0"
+
+
+def span(low: float | None, high: float | None) -> str:
+    """Format the interval of a difference: ``-0.123 .. +1.20``."""
+    return "n/a" if low is None or high is None else f"{signed(low)} .. {signed(high)}"
 
 
 def percent(share: float | None) -> str:
-    """Format a fraction of 1 in percent with three significant digits; None: ``n/a``."""
+    """Format a fraction of 1 in percent: three significant digits, at most two decimals."""
     if share is None:
         return "n/a"
     value = 100 * share
-    return f"{value:.0f}" if abs(value) >= 99.95 else f"{value:.1f}"
+    return number(value, _decimals(value, 2)) if value else "0"
+
+
+def with_percent(share: float | None) -> str:
+    """Format a fraction of 1 in percent with its sign: ``45.7 %``; None: ``n/a``."""
+    return "n/a" if share is None else f"{percent(share)} %"
+
+
+def chosen_percent(share: float) -> str:
+    """Format a fraction that somebody chose, such as a limit or a level: ``95 %``, ``99.5 %``."""
+    return f"{100 * share:.3g} %"
+
+
+def change(relative: float | None) -> str:
+    """Format a relative change in percent with its sign: ``+54%``, ``-0.4%``.
+
+    In words where a percentage says nothing: ``12 times``, ``from nearly nothing``.  No figure
+    falls by more than all of it, so the end of an interval below that is -100 %.
+    """
+    if relative is None:
+        return "n/a"
+    if relative >= _TIMES:
+        return "from nearly nothing" if relative >= _NOTHING else f"{1 + relative:.0f} times"
+    value = 100 * max(relative, -1.0)
+    return f"{value:+.0f}%" if abs(value) >= 9.95 else f"{value:+.1f}%"
 
 
 def duration(ms: float | None) -> str:
@@ -36,3 +84,32 @@ def duration(ms: float | None) -> str:
     if ms is None:
         return "n/a"
     return f"{number(ms / 1000)} s" if abs(ms) >= 999.5 else f"{number(ms)} ms"
+
+
+def size(count: float | None) -> str:
+    """Format bytes with three significant digits and a unit: ``24.0 GiB``, ``512 B``."""
+    if count is None:
+        return "n/a"
+    unit, name = _unit(count)
+    return f"{counted(count) if unit == 1 else number(count / unit)} {name}"
+
+
+def size_of(part: float, whole: float | None) -> str:
+    """Format bytes out of others in one unit: ``24.0 of 40.0 GiB``; None: ``24.0 GiB``."""
+    if whole is None:
+        return size(part)
+    unit, name = _unit(max(part, whole))
+    return f"{number(part / unit)} of {number(whole / unit)} {name}"
+
+
+def _unit(count: float) -> tuple[int, str]:
+    # 1023.7 MiB would be written as 1024 MiB.
+    return next(((of, name) for of, name in _UNITS if abs(count) >= 0.9995 * of), (1, "B"))
+
+
+def torch_size(count: int | None) -> str:
+    """Format bytes as the tables of torch.profiler do: ``512.00 Mb``, ``16 b``."""
+    if count is None:
+        return "n/a"
+    unit, name = next((each for each in _UNITS if abs(count) >= each[0]), (1, ""))
+    return f"{count} b" if unit == 1 else f"{count / unit:.2f} {name[0]}b"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from statistics import median
 
+from fastprof.report.figures import with_percent
 from fastprof.report.model_gpu import GpuDeviceRow, GpuHealthRow, ThrottleRow
 from fastprof.report.ranks import RankRow
 from fastprof.snapshot.gpu_health import GpuHealth, HealthFigure
@@ -92,7 +93,9 @@ def against_others(rows: Sequence[RankRow], rank: int) -> str:
     if not parts:
         return ""
     if row.gpu_throttled:
-        parts.append(f"its clocks were throttled in {row.gpu_throttled:.0%} of the samples")
+        parts.append(
+            f"its clocks were throttled in {with_percent(row.gpu_throttled)} of the samples"
+        )
     return f"The GPU of rank {rank} is worse off than the others' (medians): {', '.join(parts)}."
 
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from fastprof.names import ascii_name
-from fastprof.report.figures import duration
+from fastprof.report.figures import duration, with_percent
 from fastprof.snapshot import LoaderStats, Snapshot
 from fastprof.snapshot.loaders import WorkerStats
 
@@ -256,8 +256,8 @@ def _advice(name: str, row: WorkerRow) -> str:
     if row.needed > row.workers:
         return f"{have}: you need {row.needed}{_cpus(row)}."
     return (
-        f"{have} would do, but the loop waited for {row.blocked_share:.0%} of its batches: load "
-        f"times vary{_longest(row)}, which a higher prefetch_factor evens out."
+        f"{have} would do, but the loop waited for {with_percent(row.blocked_share)} of its "
+        f"batches: load times vary{_longest(row)}, which a higher prefetch_factor evens out."
     )
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from fastprof.names import ascii_name
-from fastprof.report.figures import duration
+from fastprof.report.figures import duration, with_percent
 from fastprof.report.loaders import MIN_SAMPLES, PHASES, LoaderRow
 
 #: A loader stands out if a phase takes so many times that of another loader, and the
@@ -56,7 +56,10 @@ def _standing_out(row: LoaderRow, rows: Sequence[LoaderRow]) -> list[str]:
             f"{duration(there)} of {ascii_name(quick.name, 60)}: {reason}"
         )
         if row.time_share is not None and row.realized is not None:
-            text += f" (it has {row.time_share:.0%} of the time for {row.realized:.0%} of batches)"
+            text += (
+                f" (it has {with_percent(row.time_share)} of the time for "
+                f"{with_percent(row.realized)} of batches)"
+            )
         return [f"{text}."]
     return []
 
@@ -73,7 +76,7 @@ def _realized_otherwise(rows: Sequence[LoaderRow]) -> list[str]:
         spread = math.sqrt(wanted * (1 - wanted) / batches)
         if abs(got - wanted) > max(_DEVIATIONS * spread, 0.01):
             out.append(
-                f"{ascii_name(row.name, 60)}: {got:.1%} of the batches came from it, its weight "
-                f"asks for {wanted:.1%}."
+                f"{ascii_name(row.name, 60)}: {with_percent(got)} of the batches came from it, "
+                f"its weight asks for {with_percent(wanted)}."
             )
     return out

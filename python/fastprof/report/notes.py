@@ -40,6 +40,11 @@ _DISPLACED = (
     "are missing."
 )
 
+_FOLDED = (
+    "The calls that a library's module made while it was imported share one row per kind of "
+    "call; `fastprof run --functions` counts each of them."
+)
+
 _MUTED_SHOWN = 10
 
 
@@ -62,6 +67,8 @@ def make_notes(snapshot: Snapshot, gpu: GpuReport | None = None) -> tuple[str, .
             f"Left out of the step statistics: {snapshot.steps.apart} steps that were set apart, "
             "now and then, to measure what the function hook costs."
         )
+    if snapshot.meta.get("imports_folded"):
+        notes.append(_FOLDED)
     for name, count in snapshot.counters.items():
         if name == "displaced":
             if count:

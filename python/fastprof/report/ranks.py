@@ -20,18 +20,18 @@ from statistics import fmean
 
 from fastprof.names import ascii_name, file_name
 from fastprof.render import formats
-from fastprof.report.figures import duration
+from fastprof.report.figures import duration, with_percent
 from fastprof.report.findings import Finding
 from fastprof.report.model import UNACCOUNTED
 
 SIGNALS = {
-    "gpu": "GPU communication that no other work hides",
-    "split": "communication as the split of the steps has it",
-    "sections": "sections named as communication",
-    "autograd": "communication, and backward without its Python functions",
-    "backward": "the backward section, in which gradients are usually exchanged",
-    "cpu": "CPU time: own work is that of the training thread",
-    "none": "nothing: the whole step counts as own work",
+    "gpu": "Waiting is GPU communication that no other work hides",
+    "split": "Waiting is the communication in the split of a step's time",
+    "sections": "Waiting is the time in sections named as communication",
+    "autograd": "Waiting is communication, and backward without its Python functions",
+    "backward": "Waiting is part of backward, where gradients are usually exchanged",
+    "cpu": "Waiting is all but CPU time: own work is that of the training thread",
+    "none": "Waiting is not known: the whole step counts as own work",
 }
 
 
@@ -218,10 +218,10 @@ class Straggler:
             text += f"; {most.text}{comma} takes {here} against {there}"
         text += (
             f". The others wait for it at most {duration(self.wait_ms)} per step "
-            f"({self.late_share:.0%} of the step)."
+            f"({with_percent(self.late_share)} of the step)."
         )
         if self.late_steps is not None and self.late_steps < _SELDOM:
-            text += f" It is late in {self.late_steps:.0%} of the steps."
+            text += f" It is late in {with_percent(self.late_steps)} of the steps."
         if self.also:
             text += f" Late as well: {named(self.also)}."
         return text

@@ -58,7 +58,7 @@ def rank_notes(
         )
     elif signal == "none":
         notes.append(
-            "Nothing tells how long ranks wait for each other: own work is the whole step."
+            "How long ranks wait for each other is not known: own work is the whole step."
         )
     if len(groups) > 1:
         of = "; ".join(named(group) for group in groups[:_GROUPS])

@@ -10,6 +10,10 @@ from fastprof.names import ascii_name, elided
 from fastprof.report.figures import duration as duration
 from fastprof.report.figures import number as number
 from fastprof.report.figures import percent as percent
+from fastprof.report.figures import size as size
+from fastprof.report.figures import size_of as size_of
+from fastprof.report.figures import torch_size as torch_size
+from fastprof.report.figures import with_percent as with_percent
 
 _Row = TypeVar("_Row")
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from fastprof.report.findings import Examination, Finding
 from fastprof.report.model import Report
 from fastprof.tables.cells import number, percent, shortened
-from fastprof.tables.layout import PIPED, clipped, wrapped
+from fastprof.tables.layout import PIPED, whole_sentences, wrapped
 
 #: Findings and notes shown; the saved run has all of them.
 MOST = 10
-#: Findings on one screen, and lines of the reason and the fix of the first and of others.
+#: Findings on one screen, and lines of the reason and the fix of the first and of others; a
+#: sentence that needs more lines has them.
 _ON_SCREEN = 3
 _WHY, _FIX, _OTHER_FIX = 2, 3, 1
 _WIDEST = 400
@@ -29,10 +30,10 @@ def verdict_lines(report: Report, width: int) -> list[str]:
     for i, finding in enumerate(found.findings[:_ON_SCREEN], 1):
         lines += wrapped(_head(finding), width, f"{i}. ")
         if i == 1 and finding.evidence:
-            lines += clipped(wrapped(f"Why: {_line(finding.evidence[0])}", width, "   "), _WHY)
+            lines += whole_sentences(f"Why: {_line(finding.evidence[0])}", width, _WHY, "   ")
         if finding.fix:
-            fix = wrapped(f"Fix: {_line(' '.join(finding.fix))}", width, "   ")
-            lines += clipped(fix, _FIX if i == 1 else _OTHER_FIX)
+            fix = f"Fix: {' '.join(map(_line, finding.fix))}"
+            lines += whole_sentences(fix, width, _FIX if i == 1 else _OTHER_FIX, "   ")
     more = len(found.findings) - _ON_SCREEN
     return [*lines, f"   {more} more with --findings."] if more > 0 else lines
 
@@ -49,7 +50,7 @@ def closing_lines(report: Report, width: int) -> list[str]:
     said = f"{_head(first)} ({more} more above)" if more else _head(first)
     lines = wrapped(said, width)
     if first.fix:
-        lines += clipped(wrapped(f"Fix: {_line(first.fix[0])}", width, rest="  "), 2)
+        lines += whole_sentences(f"Fix: {_line(first.fix[0])}", width, 2, rest="  ")
     return lines
 
 
@@ -68,7 +69,7 @@ def findings_lines(report: Report, width: int = PIPED) -> list[str]:
         lines.append(f"   ({len(found.findings) - MOST} more: fastprof report F --findings)")
     if found.notes:
         notes = "; ".join(f"{_line(f.title)} ({_line(f.threshold)})" for f in found.notes[:MOST])
-        lines += wrapped(f"Outside of the usual, no more: {notes}.", width, rest="  ")
+        lines += wrapped(f"Unusual, not necessarily a problem: {notes}.", width, rest="  ")
     return lines
 
 
@@ -125,9 +126,9 @@ def _saving(finding: Finding) -> str:
 def _body(finding: Finding, width: int) -> list[str]:
     lines = []
     if finding.evidence:
-        lines += wrapped(f"Why: {_line(' '.join(finding.evidence[:2]))}", width, "   ")
+        lines += wrapped(f"Why: {' '.join(map(_line, finding.evidence[:2]))}", width, "   ")
     if finding.fix:
-        lines += wrapped(f"Fix: {_line(' '.join(finding.fix))}", width, "   ")
+        lines += wrapped(f"Fix: {' '.join(map(_line, finding.fix))}", width, "   ")
     return lines
 
 

@@ -14,14 +14,22 @@ from fastprof.report.model_gpu import (
     MemoryReport,
     MemorySectionRow,
 )
-from fastprof.tables.cells import Table, number, percent, short
+from fastprof.tables.cells import (
+    Table,
+    number,
+    percent,
+    short,
+    size,
+    size_of,
+    torch_size,
+    with_percent,
+)
 from fastprof.tables.layout import PIPED, wrapped
 
 #: Rows of the kernel table and of the waiting lines unless more are asked for.
 KERNEL_ROWS = 20
 LINE_ROWS = 10
 
-_GIB = 1 << 30
 _MIB = 1 << 20
 
 #: How the reason begins where the machine has no GPU.
@@ -54,17 +62,15 @@ def _gpu_line(gpu: GpuReport) -> str:
             reason = reason[0].lower() + reason[1:]
         return f"GPU: n/a, because {reason}."
     names = ", ".join(short(device.name) for device in gpu.devices) or "no device"
-    busy = percent(gpu.utilization) + (" %" if gpu.utilization is not None else "")
+    busy = with_percent(gpu.utilization)
     span = "measured steps" if any(device.steps for device in gpu.devices) else "recording"
     return f"GPU: {names}; busy {busy} of the {span}"
 
 
 def _memory_line(memory: MemoryReport) -> str:
-    total = "n/a" if memory.total_bytes is None else f"{memory.total_bytes / _GIB:.2f}"
-    share = "" if memory.share is None else f" ({percent(memory.share)} %)"
-    return (
-        f"GPU memory: {memory.peak_reserved / _GIB:.2f} of {total} GiB reserved at the peak{share}"
-    )
+    share = "" if memory.share is None else f" ({with_percent(memory.share)})"
+    used = size_of(memory.peak_reserved, memory.total_bytes)
+    return f"GPU memory: {used} reserved at the peak{share}"
 
 
 def gpu_tables(report: Report) -> list[Table]:
@@ -230,9 +236,9 @@ def _copies(gpu: GpuReport) -> Table:
         ("other copies", use.other_bytes),
         ("memset", use.memset_bytes),
     )
-    rows = tuple((name, f"{size / _MIB:.3f}") for name, size in parts if size)
+    rows = tuple((name, size(count)) for name, count in parts if count)
     title = f"GPU copies: {_ms(use.copy_ns)} ms, of which {_ms(use.transfer_ns)} ms host and device"
-    return Table(title, ("direction", "MiB"), rows)
+    return Table(title, ("direction", "size"), rows)
 
 
 def _lines(gpu: GpuReport) -> Table:
@@ -264,7 +270,7 @@ def _memory(memory: MemoryReport) -> Table:
     )  # fmt: skip
 
     def mib(size: float | None) -> str:
-        return number(None if size is None else size / _MIB, 1)
+        return number(None if size is None else size / _MIB)
 
     row = (
         str(memory.device), mib(memory.total_bytes), mib(memory.peak_reserved),
@@ -288,9 +294,9 @@ def _memory_parts(memory: MemoryReport) -> Table:
         ("allocated", memory.peak_allocated),
     )
     rows = tuple(
-        (name, number(size / _MIB, 1), _share(size, memory.peak_allocated),
-         number(size / parts.parameters if parts.parameters else None, 2))
-        for name, size in named
+        (name, number(count / _MIB), _share(count, memory.peak_allocated),
+         number(count / parts.parameters if parts.parameters else None, 2))
+        for name, count in named
     )  # fmt: skip
     headers = ("held by", "MiB", "share %", "times the parameters")
     return Table("GPU memory at its peak", headers, rows)
@@ -308,17 +314,9 @@ def memory_by_section(rows: Sequence[MemorySectionRow], row_limit: int = 10) -> 
         return own is None, 0 if own is None else -own
 
     cells = tuple(
-        (short(r.name), "n/a", size_text(r.grown_bytes),
-         "n/a" if r.self_grown_bytes is None else size_text(r.self_grown_bytes))
+        (short(r.name), "n/a", torch_size(r.grown_bytes),
+         torch_size(r.self_grown_bytes))
         for r in sorted(rows, key=order)[:row_limit]
     )  # fmt: skip
     headers = ("Name", "CPU Mem", "CUDA Mem", "Self CUDA Mem")
     return Table("GPU memory that sections took and kept", headers, cells)
-
-
-def size_text(size: int) -> str:
-    """Return bytes as PyTorch's profiler writes them: ``512.00 Mb``, ``100 b``."""
-    for unit, of in (("Gb", _GIB), ("Mb", _MIB), ("Kb", 1 << 10)):
-        if abs(size) >= of:
-            return f"{size / of:.2f} {unit}"
-    return f"{size} b"

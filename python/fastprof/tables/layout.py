@@ -24,10 +24,11 @@ _NARROWEST = 40
 #: A name keeps at least so many characters, a cell of words so many columns.
 _NAME, _WORDS = 20, 24
 _GAP = "  "
-_MORE = " ..."
 #: A number stays in the line of its unit; the tie is none of the printable characters.
 _UNIT = re.compile(r"(?<=\d) (?=(?:%|ms|us|s|[KMG]iB)\b|%)")
 _TIE = "\0"
+#: A point in a name or a number ends no sentence.
+_SENTENCE_END = re.compile(r"(?<=[.!?]) (?=[A-Z`])")
 
 
 def width_of(stream: TextIO) -> int:
@@ -59,15 +60,16 @@ def wrapped(text: str, width: int, first: str = "", rest: str | None = None) -> 
     return [line.replace(_TIE, " ") for line in lines] or [first.rstrip()]
 
 
-def clipped(lines: list[str], most: int) -> list[str]:
-    """Return at most ``most`` of wrapped lines; the last one says that there were more."""
-    if len(lines) <= most:
-        return lines
-    last = lines[most - 1]
-    shorter = last
-    while len(shorter) + len(_MORE) > len(last) and " " in shorter.strip():
-        shorter = shorter.rsplit(" ", 1)[0]
-    return [*lines[: most - 1], f"{shorter}{_MORE}"]
+def whole_sentences(
+    text: str, width: int, most: int, first: str = "", rest: str | None = None
+) -> list[str]:
+    """Return as many whole sentences as ``most`` lines hold, wrapped; the first one always."""
+    sentences = _SENTENCE_END.split(text)
+    for count in range(len(sentences), 1, -1):
+        lines = wrapped(" ".join(sentences[:count]), width, first, rest)
+        if len(lines) <= most:
+            return lines
+    return wrapped(sentences[0], width, first, rest)
 
 
 def table_lines(table: Table, width: int | None = None) -> list[str]:
@@ -101,6 +103,16 @@ def without_spare(table: Table, width: int) -> Table:
         if header in table.headers:
             table = _columns(table, [i for i, h in enumerate(table.headers) if h != header])
     return table
+
+
+def without_unknown(table: Table) -> Table:
+    """Return the table without columns in which nothing is known of any row."""
+    kept = [
+        i
+        for i in range(len(table.headers))
+        if not table.rows or any(row[i] != "n/a" for row in table.rows)
+    ]
+    return _columns(table, kept)
 
 
 def _widths(table: Table) -> list[int]:

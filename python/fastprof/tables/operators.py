@@ -6,13 +6,11 @@ from collections.abc import Callable
 
 from fastprof.report.model import Report
 from fastprof.report.operators import OperatorReport, OperatorRow
-from fastprof.tables.cells import Table, number, percent, short, table_of
+from fastprof.tables.cells import Table, number, percent, short, table_of, torch_size
 
 #: Rows of the tables in a report.
 OPERATOR_ROWS = 20
 MEMORY_ROWS = 10
-
-_KIB, _MIB, _GIB = 1 << 10, 1 << 20, 1 << 30
 
 
 def operator_tables(report: Report) -> list[Table]:
@@ -89,21 +87,11 @@ def memory_table(operators: OperatorReport, limit: int) -> Table:
     rows = [row for row in operators.sorted_by(sort) if not row.on_device]
     columns: list[tuple[str, Callable[[OperatorRow], str]]] = [
         ("Name", lambda r: short(r.name)),
-        ("CPU Mem", lambda r: memory(r.cpu_bytes)),
-        (f"{device} Mem", lambda r: memory(r.device_bytes)),
-        (f"Self {device} Mem", lambda r: memory(r.self_device_bytes)),
+        ("CPU Mem", lambda r: torch_size(r.cpu_bytes)),
+        (f"{device} Mem", lambda r: torch_size(r.device_bytes)),
+        (f"Self {device} Mem", lambda r: torch_size(r.self_device_bytes)),
     ]
     if not operators.device:
-        columns.insert(2, ("Self CPU Mem", lambda r: memory(r.self_cpu_bytes)))
+        columns.insert(2, ("Self CPU Mem", lambda r: torch_size(r.self_cpu_bytes)))
     where = f"self {device}" if operators.device else "self CPU"
     return table_of(f"Memory of operators, most {where} memory first", columns, rows[:limit])
-
-
-def memory(size: int | None) -> str:
-    """Format bytes in the units of torch.profiler's tables: ``512.00 Mb``, ``16 b``."""
-    if size is None:
-        return "n/a"
-    for unit, name in ((_GIB, "Gb"), (_MIB, "Mb"), (_KIB, "Kb")):
-        if abs(size) >= unit:
-            return f"{size / unit:.2f} {name}"
-    return f"{size} b"

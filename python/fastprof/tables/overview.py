@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fastprof.report.model import Report
-from fastprof.tables.cells import number, percent, shortened
+from fastprof.tables.cells import number, shortened, size_of, with_percent
 
-_GIB = 1 << 30
 _MAX_ADVICE = 100
 
 
@@ -37,14 +36,14 @@ def known_figures(report: Report) -> tuple[Figure, ...]:
 
 def _utilization(report: Report) -> str:
     busy = None if report.gpu is None else report.gpu.utilization
-    return "n/a" if busy is None else f"{percent(busy)} %"
+    return with_percent(busy)
 
 
 def _step_time(report: Report) -> str:
     steps = report.steps
     if steps.mean_ms is None:
         return "n/a"
-    cv = "n/a" if steps.cv is None else f"{percent(steps.cv)} %"
+    cv = with_percent(steps.cv)
     return (
         f"{number(steps.mean_ms)} ms mean, spread (std/mean) {cv} (p50 {number(steps.p50_ms)}, "
         f"p95 {number(steps.p95_ms)}, {steps.measured} steps)"
@@ -55,9 +54,8 @@ def _memory(report: Report) -> str:
     memory = report.memory
     if memory is None:
         return "n/a"
-    total = "n/a" if memory.total_bytes is None else f"{memory.total_bytes / _GIB:.2f}"
-    share = "" if memory.share is None else f" ({percent(memory.share)} %)"
-    return f"{memory.peak_reserved / _GIB:.2f} of {total} GiB{share}"
+    share = "" if memory.share is None else f" ({with_percent(memory.share)})"
+    return f"{size_of(memory.peak_reserved, memory.total_bytes)}{share}"
 
 
 def _recommendation(report: Report) -> str:

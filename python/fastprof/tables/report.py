@@ -12,7 +12,7 @@ from fastprof.report.outliers import NO_DETAIL
 from fastprof.report.targets import STEP_TARGETS, target_text
 from fastprof.report.waits import without_waits
 from fastprof.snapshot import Key
-from fastprof.tables.cells import Table, duration, number, percent, short, table_of
+from fastprof.tables.cells import Table, duration, number, percent, short, table_of, with_percent
 from fastprof.tables.gpu import gpu_tables, has_gpu
 from fastprof.tables.loaders import loader_tables
 from fastprof.tables.operators import operator_tables
@@ -22,8 +22,8 @@ from fastprof.tables.steps import split_table
 
 #: Functions listed unless more are asked for.
 FUNCTION_ROWS = 25
-#: A section of less than this share is no row on one screen.
-_NOTHING = 0.0005
+#: A section of less than this share, which rounds to 0 %, is no row on one screen.
+_NOTHING = 0.005
 
 
 def place(row: FunctionRow) -> str:
@@ -64,7 +64,7 @@ def steps_line(steps: StepTable) -> str:
         f"{steps.measured} steps measured, {steps.count - steps.measured} skipped; ms per step: "
         f"mean {number(steps.mean_ms)}, min {number(steps.min_ms)}, p50 {number(steps.p50_ms)}, "
         f"p95 {number(steps.p95_ms)}, p99 {number(steps.p99_ms)}, max {number(steps.max_ms)}, "
-        f"cv {percent(steps.cv)}{'' if steps.cv is None else ' %'}"
+        f"cv {with_percent(steps.cv)}"
     )
 
 

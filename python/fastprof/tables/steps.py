@@ -18,7 +18,7 @@ _NAMES = {
     "gc": "garbage collection",
     "lock": "waiting for a lock",
     "io": "sleeping, files, sockets",
-    "cpu_wait": "ready without a CPU",
+    "cpu_wait": "waiting for a CPU",
     "other": "off the CPU for an unknown reason",
 }
 

@@ -32,6 +32,7 @@ from fastprof.comparison.stats import quantiles
 from fastprof.comparison.stats.blocks import FEWEST_STEPS, blocks_of
 from fastprof.comparison.stats.bootstrap import DRAWS, Difference, difference_of_means
 from fastprof.comparison.stats.student import critical, two_sided_p
+from fastprof.report.figures import duration
 
 #: How likely a change of the size called detectable is found.
 _POWER = 0.8
@@ -80,8 +81,8 @@ def effect_of_steps(
     if not worse.enough:
         return _untested(
             fact,
-            f"the steps depend on each other over too long a time; at least {worse.wanted} "
-            "are needed",
+            f"successive steps depend on each other, so a test needs at least {worse.wanted} "
+            "of them",
         )
     found = difference_of_means(
         before.values,
@@ -173,8 +174,8 @@ def _verdict(effect: Effect, p: float, level: float) -> Effect:
     if known and effect.margin_ms and (effect.low_ms or 0.0) * (effect.high_ms or 0.0) > 0:
         surely = "" if abs(estimate) <= effect.margin_ms else "surely "
         reason = (
-            f"these runs differ, but not {surely}by more than the {effect.margin_ms:.3f} ms that "
-            "runs of the same program may"
+            f"these runs differ, but not {surely}by more than the {duration(effect.margin_ms)} "
+            "that runs of the same program may"
         )
     return replace(effect, p_adjusted=p, verdict=NO_CHANGE, reason=reason)
 

@@ -23,8 +23,8 @@ _OWN = 0.8
 #: Waiting for longer than this part of a step is a finding, whoever has the CPUs.
 _MOST = 2 / 3
 _OTHERS = (
-    ("Stop what else runs on this machine, or give this program CPUs that are its alone (the "
-    "job's request, the container's limit, `taskset`)."),
+    ("Stop what else runs on this machine, or give this program CPUs that no other program "
+    "uses (the job's request, the container's limit, `taskset`)."),
     "Until then, other figures of this run are those of a busy machine.",
 )  # fmt: skip
 
@@ -39,15 +39,15 @@ def cpu_contention(facts: Facts) -> Draft | None:
     need_steps(facts)
     ms = facts.split.get("cpu_wait")
     if ms is None:
-        raise Abstain("how long the thread was ready without a CPU was not recorded")
+        raise Abstain("how long the thread waited for a CPU was not recorded")
     used, cpus = facts.cpus_used, facts.cpus
     own = used is not None and cpus is not None and used >= _OWN * cpus
     draft = share_draft(
         facts, LIMITS["overhead-share"], ms,
         rule="cpu-contention",
-        title="The training thread is ready to run, but has no CPU for {share} of the step",
+        title="The training thread waits for a CPU for {share} of the step",
         evidence=(
-            f"It is ready without a CPU for {span_text(ms, facts)}.",
+            f"It waits for a CPU for {span_text(ms, facts)}.",
             _demand(used, cpus),
             _threads(facts),
             "" if own else "So it is other programs, or the CPU limit of a container.",

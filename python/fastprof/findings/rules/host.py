@@ -29,7 +29,7 @@ from fastprof.findings.measurements import Caller, Facts, located, where
 from fastprof.findings.remedies import FUSED, can_fuse, fusing_saves, optimizer_fix
 from fastprof.findings.thresholds import LIMITS, MIN_TIMES, Limit
 from fastprof.names import ascii_name
-from fastprof.report.figures import counted, duration, number
+from fastprof.report.figures import counted, duration, number, size
 from fastprof.report.operators import OperatorReport, OperatorRow
 
 _OVERHEAD = LIMITS["overhead-share"]
@@ -191,7 +191,7 @@ def host_device_transfers(facts: Facts) -> Draft | None:
             rule="host-device-transfers",
             title="Copies between host and GPU take {share} of the time",
             evidence=(
-                (f"{_mib(gpu.use.h2d_bytes)} to the GPU and {_mib(gpu.use.d2h_bytes)} back in "
+                (f"{size(gpu.use.h2d_bytes)} to the GPU and {size(gpu.use.d2h_bytes)} back in "
                 f"{gpu.use.copies} copies, {span_text(ms, facts)}."),
                 _copying_sections(facts),
                 _copying_functions(facts),
@@ -213,10 +213,6 @@ def host_device_transfers(facts: Facts) -> Draft | None:
         ),
         group="transfers",
     )  # fmt: skip
-
-
-def _mib(size: int) -> str:
-    return f"{size / (1 << 20):.1f} MiB"
 
 
 def _copying_sections(facts: Facts) -> str:

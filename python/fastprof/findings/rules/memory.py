@@ -9,7 +9,7 @@ from fastprof.findings.fixes import fixes
 from fastprof.findings.measurements import Facts
 from fastprof.findings.thresholds import LIMITS
 from fastprof.names import ascii_name
-from fastprof.report.figures import counted, number
+from fastprof.report.figures import counted, size, size_of
 from fastprof.report.model_gpu import MemoryReport
 
 _MIB = 1 << 20
@@ -66,11 +66,10 @@ def _filled(facts: Facts, rule: str, meaning: str) -> Draft | None:
 
 
 def _peak(facts: Facts, memory: MemoryReport) -> tuple[str, ...]:
-    total = "" if memory.total_bytes is None else f" of {memory.total_bytes / _MIB:.0f} MiB"
     top = max(memory.sections, key=lambda s: s.peak_allocated, default=None)
     return sentences(
-        f"{memory.peak_reserved / _MIB:.0f} MiB{total} were reserved at the peak, "
-        f"{memory.peak_allocated / _MIB:.0f} MiB allocated.",
+        f"{size_of(memory.peak_reserved, memory.total_bytes)} were reserved at the peak, "
+        f"{size(memory.peak_allocated)} allocated.",
         "" if top is None else f"The peak is in section {ascii_name(top.name, 60)}.",
     )
 
@@ -91,11 +90,11 @@ def memory_leak(facts: Facts) -> Draft | None:
     owner = max(owners, key=lambda s: s.self_grown_bytes or 0, default=None)
     return Draft(
         value=slope / _MIB, unit="MiB per step",
-        title=f"GPU memory grows by {number(slope / _MIB)} MiB per step: a leak",
+        title=f"GPU memory grows by {size(slope)} per step: a leak",
         severity=capped("critical", facts) or "warning",
         threshold="above 0 MiB per step", source=_ORIGIN,
         evidence=sentences(
-            f"It rose in {percent(rising)} of the steps, by {grown / _MIB:.0f} MiB in all.",
+            f"It rose in {percent(rising)} of the steps, by {size(grown)} in all.",
             left,
             "" if owner is None else f"Most stays from section {ascii_name(owner.name, 60)}.",
         ),

@@ -6,6 +6,7 @@ from fastprof.findings.draft import Abstain, Draft, Rule, sentences
 from fastprof.findings.fixes import fixes
 from fastprof.findings.measurements import Facts
 from fastprof.findings.thresholds import CRITICAL_STEPS, LIMITS, MIN_STEPS
+from fastprof.report.figures import with_percent
 from fastprof.report.findings import Finding
 from fastprof.report.health import against_others
 from fastprof.report.ranks import RankReport
@@ -40,7 +41,7 @@ def rank_finding(ranks: RankReport, framework: str = "torch") -> Finding | None:
     return Finding(
         rule="imbalance",
         severity=severity,
-        title=f"Ranks do unequal work: the most is {100 * ranks.imbalance:.1f} % above the mean",
+        title=f"Ranks do unequal work: the most is {with_percent(ranks.imbalance)} above the mean",
         value=100 * ranks.imbalance,
         unit="%",
         threshold=limit.text(severity),

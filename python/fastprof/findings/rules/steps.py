@@ -29,7 +29,7 @@ from fastprof.findings.remedies import (
 )
 from fastprof.findings.thresholds import LIMITS, USUAL
 from fastprof.names import ascii_name
-from fastprof.report.figures import duration
+from fastprof.report.figures import chosen_percent, duration
 from fastprof.report.model import UNACCOUNTED
 
 #: Steps that a variation needs.
@@ -141,7 +141,7 @@ def _disturbed(facts: Facts, p50: float) -> str:
         return ""
     return (
         f"CPU time per step varies by {percent(cv)}: the rest is other programs, and up to "
-        f"{100 * _SHARED_CORES:.0f} % may be as well, which share caches and cores."
+        f"{chosen_percent(_SHARED_CORES)} may be as well, which share caches and cores."
     )
 
 

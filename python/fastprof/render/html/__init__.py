@@ -79,14 +79,15 @@ def _content(report: Report) -> dict[str, Any]:
         rules.append("img-src data:")  # plotly before 7 tries one of its own
     return {
         "policy": "; ".join(rules),
-        "style": markup(_style()),
+        "style": markup(page_style()),
         "script": markup(script),
         "library": "" if library is None else library.packed,
         "data": markup(safe_json(page_data(report))),
     }
 
 
-def _style() -> str:
+def page_style() -> str:
+    """Return the style sheet of a page."""
     text = "\n".join(_asset("css", name) for name in STYLES)
     return text.replace("/* dark.css */", _asset("css", "dark.css"))
 

@@ -187,7 +187,7 @@ def _series(report: Report) -> Part:
             for text, column, unit in (
                 ("garbage collection", series.gc_ms, " ms"),
                 ("CPU time", series.cpu_ms, " ms"),
-                ("ready without a CPU", series.cpu_wait_ms, " ms"),
+                ("waiting for a CPU", series.cpu_wait_ms, " ms"),
                 ("involuntary context switches", series.switches, ""),
                 ("major page faults", series.faults, ""),
             )
