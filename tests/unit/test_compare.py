@@ -273,7 +273,7 @@ def test_muted_functions_are_marked_and_come_last():
     assert [(r.name, r.status) for r in comparison.functions] == [
         ("work", "both"), ("tiny", "muted"),
     ]  # fmt: skip
-    assert any("max_overhead=0" in note for note in comparison.pairs[0].notes)
+    assert any("recorder={'max_overhead': 0}" in note for note in comparison.pairs[0].notes)
 
 
 def test_kernels_and_loaders_are_joined_by_name():

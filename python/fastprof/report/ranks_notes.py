@@ -57,9 +57,7 @@ def rank_notes(
             "time only."
         )
     elif signal == "none":
-        notes.append(
-            "How long ranks wait for each other is not known: own work is the whole step."
-        )
+        notes.append("How long ranks wait for each other is not known: own work is the whole step.")
     if len(groups) > 1:
         of = "; ".join(named(group) for group in groups[:_GROUPS])
         notes.append(
