@@ -11,38 +11,22 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from statistics import median
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
 import fastprof
+from workloads import module_tree
 
-
-class _Layer:
-    def __init__(self, below: list[_Layer]) -> None:
-        self.below = below
-        self.options: dict[str, int] = {}
-
-    def run(self, value: int) -> int:
-        if self.options.get("skip") is None:
-            value = self.forward(value)
-        return value
-
-    def forward(self, value: int) -> int:
-        for layer in self.below:
-            value = layer.run(value)
-        return self.leaf(value)
-
-    def leaf(self, value: int) -> int:
-        return abs(value) + 1
-
-
-_NETWORK = _Layer([_Layer([_Layer([]) for _ in range(4)]) for _ in range(5)])
+_NETWORK = module_tree(4, 2)
 
 
 def calls() -> Callable[[], object]:
     """Nothing but short calls."""
 
-    def step() -> int:
-        return sum([_NETWORK.run(i) for i in range(100)])
+    def step() -> float:
+        return sum([_NETWORK(float(i)) for i in range(100)])
 
     return step
 
@@ -51,7 +35,7 @@ def mixed() -> Callable[[], object]:
     """Calls, bytecode, objects and C functions."""
 
     def step() -> int:
-        total = sum([_NETWORK.run(i) for i in range(10)])
+        total = int(sum([_NETWORK(float(i)) for i in range(10)]))
         for i in range(12_000):
             total += i * i % 7
         found: dict[int, list[str]] = {}
