@@ -189,7 +189,7 @@ def test_what_works_is_told(make: Make, monkeypatch: pytest.MonkeyPatch) -> None
     cupti = make("my-cupti.so", CUPTI, "RESULT=0")
     monkeypatch.setenv("FASTPROF_CUPTI", cupti)
     rows = doctor_gpu.gpu_rows()
-    assert rows[:-1] == [
+    assert rows[:-2] == [
         ("gpu", "driver of CUDA 12.8, 2 devices"),
         ("gpu 0", "Made-up GPU 0, 160 multiprocessors, 24.0 GiB, compute capability 9.0"),
         ("gpu 1", "Made-up GPU 1, 161 multiprocessors, 24.0 GiB, compute capability 9.0"),
@@ -197,6 +197,7 @@ def test_what_works_is_told(make: Make, monkeypatch: pytest.MonkeyPatch) -> None
         # Version 26 is CUDA 12.8's, which has both defects.
         *[("libcupti", text) for _, text in doctor_gpu._DEFECTS],
     ]
+    assert rows[-2][0] == "gpu launches"
     assert rows[-1] == ("gpu times", "can be recorded, by launch callbacks")
 
 

@@ -77,7 +77,7 @@ def test_demo_prints_the_report_and_the_metric_lines(capsys: pytest.CaptureFixtu
     assert "60 steps, loss " in out
     first, last = map(float, re.findall(r"loss (\d+\.\d+) -> (\d+\.\d+)", out)[0])
     assert last < first
-    for section in ("data", "forward", "backward", "optimizer", "callbacks"):
+    for section in ("data", "forward", "backward", "optimizer"):
         assert re.search(rf"\b{section}\b", out), section
     for phase in ("data", "forward", "backward", "optimizer"):
         assert re.search(rf"^profile/train/dl_main/time_{phase}_ms: \d+\.\d\d$", out, re.M), phase

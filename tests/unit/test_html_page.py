@@ -292,8 +292,8 @@ def wide_page(folder) -> Path:
     report = with_outlier(report_of(training()))
     loads = tuple(LoadTime(i, 3000, 90_000 * MS, 1200 * MS) for i in range(4))
     workers = WorkerStats(
-        4, 2, 64, True, "forkserver", 8, 2000, 1500, 90_000 * MS, (9, 90, 900, 900, 9, 0, 0, 0),
-        loads, True,
+        4, 2, 64, True, "forkserver", 8, ready=2000, blocked=1500, blocked_ns=90_000 * MS,
+        depth=(9, 90, 900, 900, 9, 0, 0, 0), loads=loads, measured=True,
     )  # fmt: skip
     stats = LoaderStats("loader", "validation", 3500, {"data": (3500, 1 << 40)}, None, workers)
     rows = loader_rows(replace(report.snapshot, loaders=(stats,)))

@@ -180,7 +180,7 @@ def test_a_pause_every_ten_steps_is_late_in_a_tenth_of_them():
     made = judged(job(steps=200, rest=lambda rank, step: 30.0 * (rank == 0 and step % 10 == 9)))
     assert made.straggler.rank == 0
     assert made.straggler.late_ms == pytest.approx(3.0, abs=0.4)
-    assert "It is late in 10% of the steps." in made.straggler.text
+    assert "It is late in 10.0 % of the steps." in made.straggler.text
 
 
 def test_random_jitter_is_no_straggler_but_its_cost_is_told():
