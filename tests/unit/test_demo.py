@@ -84,7 +84,7 @@ def test_demo_prints_the_report_and_the_metric_lines(capsys: pytest.CaptureFixtu
     assert "step 60: loss" in err
     assert "profile/" not in err
     # The network's own functions are in the table: they are the program here.
-    assert re.search(r"demo_pure\.py:\d+$", out, re.M)
+    assert re.search(r"^ +Network\.backward  demo_pure\.py:\d+", out, re.M)
 
 
 def test_demo_trains_with_torch(capsys: pytest.CaptureFixture[str]) -> None:

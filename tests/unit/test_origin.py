@@ -17,13 +17,17 @@ def _key(file: str) -> Key:
 
 
 def test_the_package_s_code_is_never_the_program_s() -> None:
-    files = [path for path in SOURCES.rglob("*/*.py") if path.parent != SOURCES]
+    files = [path for path in SOURCES.rglob("*/*.py") if not path.name.startswith("demo")]
     assert len(files) > 200
     assert [str(path) for path in files if not is_own(_key(f"/a/fastprof/{_below(path)}"))] == []
 
 
 def _below(path: Path) -> str:
     return path.relative_to(SOURCES).as_posix()
+
+
+def test_the_demo_s_network_is_a_program() -> None:
+    assert is_users(_key("/a/fastprof/cli/demo_pure.py"))
 
 
 @pytest.mark.parametrize("file", ["/home/u/fastprof/train.py", "/home/u/fastprof/models/unet.py"])

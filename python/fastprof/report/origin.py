@@ -10,10 +10,11 @@ from fastprof.snapshot import Key
 #: Parts of the paths of code that is not the program's.
 LIBRARY = ("/lib/python3", "/site-packages/", "/dist-packages/", "<frozen", "\\lib\\", "\\Lib\\")
 _PACKAGE = re.compile(r"[/\\](?:site|dist)-packages[/\\]([^/\\.]+)")
-#: Not only "/fastprof/": a program may lie in a folder of that name.
+#: Not only "/fastprof/": a program may lie in a folder of that name.  The demo's network is a
+#: program like any other.
 _OWN = re.compile(
-    r"/fastprof/(?:capture|cli|comparison|export|findings|integrations|loggers|read|render|report"
-    r"|session|snapshot|tables)/[\w/]+\.py$"
+    r"/fastprof/(?:capture|cli(?!/demo)|comparison|export|findings|integrations|loggers|read|render"
+    r"|report|session|snapshot|tables)/[\w/]+\.py$"
 )
 #: The cells of notebooks and the prompt have such names; generated code has others.
 _TYPED = ("<stdin>", "<ipython-input", "<python-input")
