@@ -312,9 +312,14 @@ put_row(fp_split *s, uint32_t row, uint64_t number, int64_t start,
         s->delay_at_ns < 0 ? -1 : s->step.delay_ns + s->step.covered_delay_ns;
     s->delay_steps += s->delay_at_ns >= 0;
     int seen = (watched & FP_SIGNAL_FUNCTIONS) != 0;
-    series->communication[row] =
-        seen ? s->step.kind[FP_KIND_COMMUNICATION] : -1;
-    series->autograd[row] = seen ? s->step.kind[FP_KIND_AUTOGRAD] : -1;
+    /* A wait for the GPU within a collection is taken off twice: -1 would mean
+     * that it was not seen. */
+    int64_t communication = s->step.kind[FP_KIND_COMMUNICATION];
+    int64_t autograd = s->step.kind[FP_KIND_AUTOGRAD];
+    series->communication[row] = !seen               ? -1
+                                 : communication > 0 ? communication
+                                                     : 0;
+    series->autograd[row] = !seen ? -1 : autograd > 0 ? autograd : 0;
     fp_series_put_sections(series, row);
     if (cpu_ns >= 0) {
         s->cpu_ns += cpu_ns;

@@ -60,8 +60,9 @@ write_launch(fp_gpu *g, fp_lane *lane, const fp_thread *self, int domain,
              uint32_t corr, int is_graph)
 {
     if (corr == lane->last_call) {
-        /* The driver's call inside the runtime's. */
-        lane->driver_inside |= is_graph == lane->call_is_graph;
+        /* The driver's call inside the runtime's, which may also call itself. */
+        lane->driver_inside |= domain == FP_CUPTI_DOMAIN_DRIVER &&
+                               is_graph == lane->call_is_graph;
         return;
     }
     lane->driver_inside = 0;
@@ -87,8 +88,9 @@ static void
 learn(fp_gpu *g, const fp_lane *lane, uint32_t cbid, uint32_t corr)
 {
     fp_gpu_nested *n = &g->nested[cbid % FP_API_CALLS];
-    if (corr != lane->last_call) {
-        return;
+    if (corr != lane->last_call ||
+        lane->call_domain != FP_CUPTI_DOMAIN_RUNTIME) {
+        return; /* its beginning was not seen */
     }
     if (!lane->driver_inside) {
         atomic_store_explicit(&n->alone, 1, memory_order_relaxed);

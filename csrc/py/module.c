@@ -257,6 +257,10 @@ busy_error(void)
 {
     PyObject *errors = PyImport_ImportModule("fastprof.errors");
     if (errors == NULL) {
+        if (PyErr_ExceptionMatches(PyExc_SystemError)) {
+            /* Before 3.12 __import__ may end so without memory. */
+            PyErr_NoMemory();
+        }
         return NULL;
     }
     PyObject *error = PyObject_GetAttrString(errors, "BusyError");

@@ -1,4 +1,4 @@
-"""Every exception that fastprof raises; all of them are :class:`FastprofError`.
+"""The exception classes of fastprof; all of them are :class:`FastprofError`.
 
 Each is also the built-in exception that says the same, so that ``except ValueError`` goes on
 working.  The extension raises :class:`BusyError` from here.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 
 class FastprofError(Exception):
-    """The base of all exceptions that fastprof raises."""
+    """The base of fastprof's exception classes; bad arguments raise ValueError or TypeError."""
 
 
 class StateError(FastprofError, RuntimeError):

@@ -76,6 +76,24 @@ def test_what_torch_distributed_said_during_the_run_is_kept(tmp_path: Path, monk
     assert (meta["rank"], meta["world_size"]) == (1, 2)
 
 
+@pytest.mark.parametrize(
+    "env", ["SLURM_PROCID=0 SLURM_NTASKS=1", "SLURM_PROCID=0 SLURM_NTASKS=4", "RANK=0"]
+)
+def test_processes_that_a_task_starts_itself_are_told_by_torch_distributed(
+    env: str, tmp_path: Path, monkeypatch
+) -> None:
+    """mp.spawn under srun: every process has the task's variables."""
+    setenv(monkeypatch, env)
+    distributed = types.ModuleType("torch.distributed")
+    distributed.is_available = lambda: True
+    distributed.is_initialized = lambda: True
+    distributed.get_rank = lambda: 3
+    distributed.get_world_size = lambda: 8
+    with fastprof.Profiler(functions=False, gpu=False, output=tmp_path / "run.fprof"):
+        monkeypatch.setitem(sys.modules, "torch.distributed", distributed)
+    assert [path.name for path in tmp_path.iterdir()] == ["rank3_run.fprof"]
+
+
 def test_what_the_program_does_to_the_environment_later_changes_nothing(
     tmp_path: Path, monkeypatch
 ) -> None:

@@ -72,7 +72,8 @@ def test_f19_a_fork_while_another_thread_makes_a_report() -> None:
 from fastprof.findings import measurements as facts
 with fastprof.Profiler() as prof:
     steps(30, prof)
-    prof.report().to_text()  # all modules are imported: an import under way is Python's own lock
+    # All modules are imported: an import under way is Python's own lock.
+    prof.report().to_text(full=True)
     inside, go, walk = threading.Event(), threading.Event(), facts.walk
     def waits(*arguments):
         inside.set()
@@ -80,7 +81,7 @@ with fastprof.Profiler() as prof:
         return walk(*arguments)
     facts.walk = waits
     texts = []
-    thread = threading.Thread(target=lambda: texts.append(prof.report().to_text()))
+    thread = threading.Thread(target=lambda: texts.append(prof.report().to_text(full=True)))
     thread.start()
     assert inside.wait(20)
     pid = os.fork()
@@ -90,7 +91,7 @@ with fastprof.Profiler() as prof:
         with fastprof.Profiler() as own:
             steps(30, own)
         assert own.snapshot().steps.count == 30
-        assert "forward" in own.report().to_text()
+        assert "forward" in own.report().to_text(full=True)
         os._exit(0)
     go.set()
     thread.join()

@@ -95,6 +95,20 @@ def test_workers_save_what_fits_beside_the_step() -> None:
     )
 
 
+def test_cpus_in_use_are_those_of_the_steps() -> None:
+    """Imports use one CPU, and hide that torch computes on both in the steps after them."""
+    made = computing()
+    steps = made.duration_ns
+    meta = {**made.meta, "cpus": 2, "process_cpu_ns": round(3 * steps + 1.95 * steps)}
+    made = replace(made, duration_ns=4 * steps, meta=meta)
+    assert "but the program already uses 1.95 of the 2 CPUs" in text(found(made)["data-loading"])
+
+
+def test_a_loop_over_the_rows_of_a_tensor_reads_no_value() -> None:
+    rows = calls(torch_py("torch/_tensor.py", "Tensor.__iter__"), 20, 64)
+    assert "sync-item" not in found(run({"data": 40, "forward": 60}, inside={"data": [rows]}))
+
+
 def test_loading_that_waits_needs_no_cpu() -> None:
     sleeping = {"data": [calls(SLEEP, 55)]}
     made = with_cpus(computing(inside=sleeping), 2, used=1.9)

@@ -26,8 +26,9 @@ def _below(path: Path) -> str:
     return path.relative_to(SOURCES).as_posix()
 
 
-def test_the_demo_s_network_is_a_program() -> None:
-    assert is_users(_key("/a/fastprof/cli/demo_pure.py"))
+@pytest.mark.parametrize("folder", ["/a", "/a/lib/python3.12/site-packages"])
+def test_the_demo_s_network_is_a_program(folder: str) -> None:
+    assert is_users(_key(f"{folder}/fastprof/cli/demo_pure.py"))
 
 
 @pytest.mark.parametrize("file", ["/home/u/fastprof/train.py", "/home/u/fastprof/models/unet.py"])

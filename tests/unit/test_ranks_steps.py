@@ -176,6 +176,17 @@ def test_a_hang_does_not_hide_a_straggler():
     assert made.hangs[0].rank == 3
 
 
+def test_a_hang_of_the_other_rank_is_not_in_the_straggler_s_figures():
+    def delays(rank, step):
+        return 5000.0 if (rank, step) == (0, 40) else 2.0 * (rank == 1)
+
+    made = judged(job(2, data=delays))
+    assert made.straggler.rank == 1
+    assert made.straggler.late_ms == pytest.approx(2.0, abs=0.4)
+    assert made.straggler.others_ms < 100.0
+    assert made.imbalance < 0.5
+
+
 def test_a_pause_every_ten_steps_is_late_in_a_tenth_of_them():
     made = judged(job(steps=200, rest=lambda rank, step: 30.0 * (rank == 0 and step % 10 == 9)))
     assert made.straggler.rank == 0
@@ -258,7 +269,7 @@ def test_a_rank_whose_cpu_others_use_is_told_so():
     late = judged(ranks).straggler
     assert late.rank == 1
     assert late.cpu_wait == pytest.approx((3.0, 0.0))
-    assert "; it is ready and has no CPU for 3.00 ms against 0" in late.text
+    assert "; it waits for a CPU for 3.00 ms against 0" in late.text
 
 
 def test_a_rank_that_computes_more_in_backward_is_told_by_its_cpu_time():

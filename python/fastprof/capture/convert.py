@@ -16,10 +16,10 @@ muted          [(key, calls before)]
                calls_before_off: calls of Python functions until places that call them were
                switched off
 counters       {name: count}
-outliers       None or a dict with the fields of ``snapshot_outliers.OutlierSnapshot``
+outliers       None or a dict with the fields of ``snapshot.outliers.OutlierSnapshot``
 gpu            absent, None, or a dict with the fields of ``fastprof.snapshot.gpu.GpuSnapshot``
 folded         how many contexts have no row of their own because of ``fold_imports``
-trace          None, or a dict: see ``snapshot_trace.trace_from_export``
+trace          None, or a dict: see ``snapshot.trace.trace_from_export``
 =============  ==========================================================================
 """
 

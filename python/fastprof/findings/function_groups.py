@@ -113,10 +113,8 @@ GROUPS: Mapping[str, Match] = {
         _section(OPTIMIZER), _python(r"torch/optim/", r"(?:\w+\.)?step|.*profile_hook_step.*")
     ),
     "tensor-calls": _c(r"(?:of 'torch\._C\.TensorBase|method torch\.)"),
-    "item": _either(
-        _c(rf"'(?:{_READS})' of 'torch", r"torch\._local_scalar_dense>"),
-        _python(r"torch/_tensor\.py$", r"(?:Tensor\.)?__iter__"),
-    ),
+    # Not Tensor.__iter__: a loop over the rows of a matrix reads no value.
+    "item": _c(rf"'(?:{_READS})' of 'torch", r"torch\._local_scalar_dense>"),
     "shutdown": _python(r"", r"(?:.*\.)?_shutdown_workers"),
     "poll": _c(r"'poll' of 'select\."),
     "loader-start": _either(

@@ -440,10 +440,21 @@ class Facts:
 
     @Lazy
     def cpus_used(self) -> float | None:
-        """CPUs in use by the program and its workers, on average over the recording."""
+        """CPUs in use by the program and its workers in steps; None: not recorded.
+
+        Known is the CPU time of the whole recording.  Outside of steps a program mostly uses one
+        CPU (imports, set-up), while torch computes with several threads in them.
+        """
         ns = self.report.meta.get("process_cpu_ns")
         duration = self.report.snapshot.duration_ns
-        return ns / duration if isinstance(ns, int) and duration > 0 else None
+        if not isinstance(ns, int) or duration <= 0:
+            return None
+        average = ns / duration
+        steps = (self.report.steps.wall_ms or 0.0) * 1e6
+        if not 0.0 < steps < duration:
+            return average
+        used = max(average, (ns - (duration - steps)) / steps)
+        return used if self.cpus is None else max(average, min(used, self.cpus))
 
     # ---- GPU ----
 

@@ -165,6 +165,7 @@ class Receiving:
     span_ms: float
     batch_ms: float
     load_ms: float | None
+    load_is_measured: bool
     tensors: float
     connect_ms: float
     function: Key | None
@@ -183,6 +184,7 @@ def receiving(facts: Facts, rows: Sequence[tuple[LoaderRow, WorkerRow]]) -> Rece
         span_ms=total / max(1, facts.report.steps.count),
         batch_ms=total / batches,
         load_ms=max(known) if len(known) == len(loads) else None,
+        load_is_measured=all(w.load_samples >= MIN_SAMPLES for _, w in rows),
         tensors=use.calls / taken if taken else 0.0,
         connect_ms=use.ms / taken if taken else 0.0,
         function=name,
@@ -192,7 +194,9 @@ def receiving(facts: Facts, rows: Sequence[tuple[LoaderRow, WorkerRow]]) -> Rece
 def receiving_saves(found: Receiving) -> float:
     """Return what can be saved at most: all of it where the loop can load, else connecting."""
     if _loads_quicker(found):
-        return found.span_ms
+        # The loop then loads itself; how long that takes may be known as a bound only.
+        left = (found.load_ms or 0.0) / found.batch_ms if found.load_is_measured else 0.0
+        return found.span_ms * (1.0 - left)
     return found.span_ms * min(1.0, found.connect_ms / found.batch_ms)
 
 

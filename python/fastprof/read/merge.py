@@ -109,7 +109,7 @@ def _read(path: str, *, limits: Limits, most_steps: int) -> RankRun | OSError | 
             )
         try:
             return rank_run(fprof.parse(data, limits, _UNUSED), path, most_steps=most_steps)
-        except ValueError as error:
+        except (ValueError, ArithmeticError, LookupError) as error:  # a hostile file's numbers
             return LoadError(f"{path!r}: {error}")
     except (OSError, ValueError) as error:
         return error

@@ -423,7 +423,11 @@ def _overhead(snapshot: Snapshot, correction: Correction) -> Overhead:
         if bytecode_ms and sections_ms is None:
             text += f" Bytecode took an estimated {duration(bytecode_ms)} longer under it."
         text += _measured_in_run(snapshot, correction)
-        unchecked = correction.factors is None and snapshot.steps.measured > 0
+        unchecked = (
+            correction.factors is None
+            and unprofiled_step(snapshot) is None
+            and snapshot.steps.measured > 0
+        )
         if unchecked and share is not None and share > _LARGE_COST:
             text += (
                 " The cost of functions is the number of calls times what a call cost in a test "

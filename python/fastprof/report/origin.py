@@ -10,12 +10,13 @@ from fastprof.snapshot import Key
 #: Parts of the paths of code that is not the program's.
 LIBRARY = ("/lib/python3", "/site-packages/", "/dist-packages/", "<frozen", "\\lib\\", "\\Lib\\")
 _PACKAGE = re.compile(r"[/\\](?:site|dist)-packages[/\\]([^/\\.]+)")
-#: Not only "/fastprof/": a program may lie in a folder of that name.  The demo's network is a
-#: program like any other.
+#: Not only "/fastprof/": a program may lie in a folder of that name.
 _OWN = re.compile(
-    r"/fastprof/(?:capture|cli(?!/demo)|comparison|export|findings|integrations|loggers|read|render"
+    r"/fastprof/(?:capture|cli|comparison|export|findings|integrations|loggers|read|render"
     r"|report|session|snapshot|tables)/[\w/]+\.py$"
 )
+#: The demo's network is a program like any other, wherever fastprof is installed.
+_DEMO = re.compile(r"/fastprof/cli/demo\w*\.py$")
 #: The cells of notebooks and the prompt have such names; generated code has others.
 _TYPED = ("<stdin>", "<ipython-input", "<python-input")
 
@@ -24,11 +25,14 @@ STANDARD = "Python's standard library"
 
 def is_own(key: Key) -> bool:
     """Whether a function is fastprof's."""
-    return key.name == "(fastprof)" or _OWN.search(key.file.replace("\\", "/")) is not None
+    file = key.file.replace("\\", "/")
+    return key.name == "(fastprof)" or (bool(_OWN.search(file)) and not _DEMO.search(file))
 
 
 def is_library(key: Key) -> bool:
     """Whether a function is Python's, an installed package's or fastprof's."""
+    if _DEMO.search(key.file.replace("\\", "/")):
+        return False
     return any(part in key.file for part in LIBRARY) or is_own(key)
 
 

@@ -177,7 +177,7 @@ class Straggler:
     late_steps: float | None = None
     signal: str = "none"
     functions: tuple[FunctionExcess, ...] = ()
-    #: Being ready without a CPU in ms per step, and the median of the others, where that is
+    #: Waiting for a CPU in ms per step, and the median of the others, where that is
     #: half of the delay or more.
     cpu_wait: tuple[float, float] | None = None
 
@@ -210,7 +210,7 @@ class Straggler:
             text += f"; {name} takes {here} against {there}"
         if self.cpu_wait is not None:
             here, there = (duration(ms) for ms in self.cpu_wait)
-            text += f"; it is ready and has no CPU for {here} against {there}"
+            text += f"; it waits for a CPU for {here} against {there}"
         if self.functions:
             most = self.functions[0]
             comma = "" if most.called is None else ","

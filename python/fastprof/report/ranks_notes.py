@@ -47,8 +47,8 @@ def rank_notes(
         notes.append(f"Left out: {len(skipped) - _SKIPPED} more files.")
     if signal == "backward":
         notes.append(
-            "Functions were not recorded, so waiting for other ranks is taken to be in backward; "
-            "a rank that is slow there itself is missed."
+            "What backward does itself is not known, so waiting for other ranks is taken to be in "
+            "backward; a rank that is slow there itself is missed."
         )
     elif signal == "autograd":
         notes.append(

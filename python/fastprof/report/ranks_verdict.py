@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, median
 
@@ -130,7 +130,15 @@ def _test(runs: Sequence[RankRun], signal: str, plain: bool, step_ms: float) -> 
         if run.steps is not None
     ]
     late, spread = lateness(owns, step_ms)
-    return _Test(signal, plain, [fmean(own.ms) for own in owns], late, owns, spread)
+    hung = {step for one in late for step, _ in one.hangs}
+    if hung:  # told by themselves; one of 5 s would be most of a mean of 100 steps
+        owns = [_without(own, hung) for own in owns]
+    return _Test(signal, plain, [fmean(own.ms or [0.0]) for own in owns], late, owns, spread)
+
+
+def _without(own: Own, hung: Collection[int]) -> Own:
+    kept = [(n, ms) for n, ms in zip(own.numbers, own.ms, strict=True) if n not in hung]
+    return Own([n for n, _ in kept], [ms for _, ms in kept])
 
 
 def _by_cpu(runs: Sequence[RankRun], other: _Test, step_ms: float) -> list[_Test]:
@@ -168,7 +176,7 @@ def _nobody(
     )
     if len(seen) < len(tests):
         verdict.why_not += (
-            " Being ready without a CPU is left out: it differs so much from step to step that a "
+            " Waiting for a CPU is left out: it differs so much from step to step that a "
             f"rank late by it would have been seen from {duration(tests[-1].seen_from_ms)} per "
             "step on."
         )

@@ -488,7 +488,7 @@ class Run:
         """Return the next step count at which there may be something to do."""
         options = self._options
         # Ranks that torch.distributed alone knows are asked for while it is initialised.
-        due = [max(count + 1, _ASK_RANK)] if count < _ASK_RANK else [sys.maxsize]
+        due = [1 if count < 1 else _ASK_RANK if count < _ASK_RANK else sys.maxsize]
         if self._outputs.periodic:
             due.append(count + 1)
         if options.metrics:

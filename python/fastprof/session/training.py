@@ -75,7 +75,7 @@ def start_training_profiling(
         raise ValueError(f"sort is {sort!r:.80}, expected one of {SORTS}")
     if stream is not None and not callable(getattr(stream, "write", None)):
         raise TypeError(f"stream is {type(stream).__name__}, expected a text stream")
-    metrics = options.pop("metrics", "logger" in options)
+    metrics = options.pop("metrics", options.get("logger") is not None)
     profiler = Profiler(functions=functions, log_every=log_every, metrics=metrics, **options)
     run_of(profiler).print_every(log_every, sort, stream)
     return TrainingProfiling(profiler.start())

@@ -1,8 +1,8 @@
 """Which process of a distributed job this is, without importing or starting anything.
 
-The launcher says so in the environment, from the start on.  Where it does not,
-torch.distributed does while it is initialised; at the end of a run it often is not any
-more, so a run keeps what was found first: :class:`Identity`.
+torchrun's variables say so for each process.  Those of Slurm and MPI are of what these
+started, which may start processes itself, so torch.distributed is believed first; at the end
+of a run it often is not initialised any more, so a run keeps what it said: :class:`Identity`.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import os
 import sys
 from collections.abc import Mapping
 
-#: Variables of a process's rank and of their number: torchrun and most others, Open MPI,
-#: MPICH and Intel MPI, srun.  torchrun may run under srun, mpirun in a job of Slurm.
+#: Variables of a process's rank and of their number: of torchrun and most others;
+_TORCHRUN = ("RANK", "WORLD_SIZE")
+#: of Open MPI, MPICH and Intel MPI, srun.  mpirun may run in a job of Slurm.
 _LAUNCHERS = (
-    ("RANK", "WORLD_SIZE"),
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
     ("PMI_RANK", "PMI_SIZE"),
     ("SLURM_PROCID", "SLURM_NTASKS"),
@@ -26,7 +26,7 @@ _JOBS = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "SLURM_STEP_ID", "PMIX_NAMESPACE
 
 
 class Identity:
-    """Rank and number of processes of a run, as they were when they were first known.
+    """Rank and number of processes of a run, as they were when they were known for sure.
 
     Args:
         rank: the rank, if the program says it.
@@ -35,24 +35,31 @@ class Identity:
     def __init__(self, rank: int | None = None) -> None:
         self._given = rank
         self._found: tuple[int, int] | None = None
+        #: What holds until torch.distributed says more.  Read once: programs change it.
+        self._launched: tuple[int, int] | None = None
+        self._has_asked = False
 
-    def ask(self) -> bool:
-        """Find out, unless it is known; whether it is known now."""
+    def ask(self) -> tuple[int, int]:
+        """Return rank and number of processes as they are known by now; (0, 1): not at all."""
+        if not self._has_asked:
+            self._has_asked = True
+            self._found = _of(os.environ, *_TORCHRUN)
+            self._launched = _launched(os.environ)
         if self._found is None:
-            self._found = _launched(os.environ) or _distributed()
-        return self._found is not None
+            self._found = _distributed()
+        return self._found or self._launched or (0, 1)
 
     @property
     def rank(self) -> int:
         """This process's rank; 0 where nothing tells."""
         if self._given is not None:
             return self._given
-        return self._found[0] if self.ask() and self._found is not None else 0
+        return self.ask()[0]
 
     @property
     def world_size(self) -> int:
         """How many processes the job has; 1 where nothing tells."""
-        return self._found[1] if self.ask() and self._found is not None else 1
+        return self.ask()[1]
 
     def to_meta(self) -> dict[str, str | int | float | bool | None]:
         """Return the facts that a saved run has of it.
@@ -69,7 +76,7 @@ class Identity:
 
 
 def find_rank() -> int:
-    """Return this process's rank: what the launcher says, else torch.distributed; else 0.
+    """Return this process's rank: torchrun's, torch.distributed's, the launcher's; else 0.
 
     torch.distributed is asked only if it is imported and initialised.
     """
@@ -93,16 +100,15 @@ def find_job() -> str | None:
     return " ".join(facts) or None
 
 
+def _of(env: Mapping[str, str], rank_name: str, size_name: str) -> tuple[int, int] | None:
+    rank, size = _number(env, rank_name), _number(env, size_name)
+    return None if rank is None or size is None else (rank, max(1, size))
+
+
 def _launched(env: Mapping[str, str]) -> tuple[int, int] | None:
-    for rank_name, size_name in _LAUNCHERS:
-        rank, size = _number(env, rank_name), _number(env, size_name)
-        if rank is not None and size is not None:
-            return rank, max(1, size)
+    found = next(filter(None, (_of(env, *names) for names in _LAUNCHERS)), None)
     rank = _number(env, "RANK")
-    if rank is None:
-        return None
-    size_of = _distributed()
-    return rank, 1 if size_of is None else size_of[1]
+    return found if found is not None or rank is None else (rank, 1)
 
 
 def _number(env: Mapping[str, str], name: str) -> int | None:
