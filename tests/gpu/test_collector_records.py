@@ -392,7 +392,8 @@ def callbacks_per_launch():
         for _ in range(100):
             fakegpu.launch("k", 10)
     return (fakegpu.counters()["callbacks"] - before) / 100
-with recorded("callbacks") as it:
+# Not of delays: on a busy machine the two clocks may be read further apart than one takes here.
+with recorded("callbacks", faults={"negative_delay"}) as it:
     assert callbacks_per_launch() == 4
     until(lambda: callbacks_per_launch() == 2)
     with profile_section("copies"):
