@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 #: Layer -> layers whose headers it may include.
@@ -18,23 +18,6 @@ MAY_INCLUDE = {
     "gpu": ("core", "gpu"),
     "py": ("core", "gpu", "py"),
 }
-#: Circles that are left, each of them modules between blanks.  This list only shrinks.
-KNOWN_CIRCLES: tuple[str, ...] = (
-    "core/outliers core/path_rebuild core/run_phases core/steps_pairs core/steps_split "
-    "core/thread core/thread_sections core/trace",
-    "gpu/collector gpu/drainer gpu/drainer_attach gpu/drainer_clock gpu/drainer_decode",
-    "gpu/ledger gpu/ledger_activities gpu/ledger_external gpu/ledger_lanes gpu/ledger_parts",
-    "gpu/timeline gpu/timeline_order",
-    "py/budget py/export py/export_imports py/export_outliers py/export_steps py/export_trees "
-    "py/gc_hook py/gpu_entry py/gpu_export py/gpu_export_trace py/gpu_health py/gpu_layer "
-    "py/gpu_layer_parts py/gpu_libraries py/gpu_lines py/gpu_places py/gpu_threads "
-    "py/gpu_view py/hook_monitoring py/hook_setprofile py/nvtx_entry py/nvtx_glue py/nvtx_in "
-    "py/paused py/recorder py/recorder_loaders py/recorder_methods py/recorder_reset "
-    "py/run_phase py/section_enter py/section_methods py/section_names py/section_type "
-    "py/switches py/trace_layer",
-    "py/keytab py/wait_class",
-    "py/module py/recorder_type",
-)
 #: The only file that may look at the interpreter's version or build.
 COMPAT = "csrc/py/pycompat.h"
 #: Headers that come with the interpreter; none of them outside csrc/py.
@@ -179,13 +162,12 @@ def purity_violations(root: Path) -> list[str]:
 
 
 def _uses(root: Path) -> dict[str, dict[str, str]]:
-    """Module -> the modules it includes or calls -> by what.
+    """File -> the files that it includes or calls -> by what.
 
-    A module is NAME.c with NAME.h.  A call is any mention of what another file defines:
-    a table that holds a function calls it, too.
+    A call is any mention of what another file defines: a table that holds a function
+    calls it, too.  A header calls what its inline functions call.
     """
     texts = {name: without_comments(text, literals=True) for name, _, text in _files(root)}
-    includes = {name: _INCLUDE.findall(text) for name, _, text in _files(root)}
     home = {
         symbol: name
         for name, text in texts.items()
@@ -193,16 +175,15 @@ def _uses(root: Path) -> dict[str, dict[str, str]]:
         for symbol in _defined(text)
     }
     uses: dict[str, dict[str, str]] = {}
-    for name, text in texts.items():
-        module = name[: -len(".c")]
-        of_module = uses.setdefault(module, {})
-        for bracket, header in includes[name]:
-            if bracket == '"':
-                of_module.setdefault(f"csrc/{header}"[: -len(".h")], "#include")
-        code = text if name.endswith(".c") else "\n".join(_bodies(text))
+    for name, _, text in _files(root):
+        includes = [
+            f"csrc/{header}" for bracket, header in _INCLUDE.findall(text) if bracket == '"'
+        ]
+        uses[name] = dict.fromkeys(includes, "#include")
+        code = texts[name] if name.endswith(".c") else "\n".join(_bodies(texts[name]))
         for symbol in sorted(set(re.findall(r"\w+", code)) & home.keys()):
-            of_module[home[symbol][: -len(".c")]] = symbol
-        of_module.pop(module, None)
+            if home[symbol] != name:
+                uses[name][home[symbol]] = symbol
     return uses
 
 
@@ -232,39 +213,32 @@ def _bodies(text: str) -> Iterator[str]:
 
 
 def circles(uses: dict[str, dict[str, str]]) -> list[list[str]]:
-    """Modules that reach each other: the strongly connected components of two or more."""
+    """Files that reach each other: the strongly connected components, but NAME.c with NAME.h."""
     reached: dict[str, set[str]] = {}
-    for module in uses:
+    for file in uses:
         seen: set[str] = set()
-        left = [module]
+        left = [file]
         while left:
             new = uses.get(left.pop(), {}).keys() - seen
             seen |= new
             left += new
-        reached[module] = seen
-    found = {
-        tuple(sorted(m for m in reached[module] if module in reached.get(m, ()))) for module in uses
-    }
-    return sorted([*circle] for circle in found if len(circle) > 1)
+        reached[file] = seen
+    found = {tuple(sorted(f for f in reached[file] if file in reached.get(f, ()))) for file in uses}
+    return sorted([*c] for c in found if len({file[: -len(".c")] for file in c}) > 1)
 
 
-def circle_violations(root: Path, known: Iterable[str] = KNOWN_CIRCLES) -> list[str]:
-    """Circles of modules that are not `known`, and known ones that are no more."""
+def circle_violations(root: Path) -> list[str]:
+    """Circles of files, each with what holds it together."""
     uses = _uses(root)
-    found = {" ".join(circle).replace("csrc/", ""): circle for circle in circles(uses)}
-    lines = [
-        f"{names}: no circle any more; take it out of KNOWN_CIRCLES"
-        for names in known
-        if names not in found
-    ]
-    for names in found.keys() - set(known):
+    lines = []
+    for circle in circles(uses):
         arrows = [
-            f"{one} -> {other} ({uses[one][other]})".replace("csrc/", "")
-            for one in found[names]
-            for other in found[names]
+            f"{one} -> {other} ({uses[one][other]})"
+            for one in circle
+            for other in circle
             if other in uses[one]
         ]
-        lines.append(f"a circle of {len(found[names])} modules: {', '.join(arrows)}")
+        lines.append(f"a circle of {len(circle)} files: {', '.join(arrows)}")
     return lines
 
 

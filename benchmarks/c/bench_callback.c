@@ -5,6 +5,7 @@
  *
  * Built as bench_decode.c.  Emptying the lane is not timed: that is another
  * thread's work. */
+#include "core/thread_sections.h"
 #include "gpu/collector.h"
 #include "gpu/cupti_abi.h"
 

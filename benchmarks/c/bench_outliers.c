@@ -10,7 +10,7 @@
 #define _POSIX_C_SOURCE 200809L
 
 #include "core/outliers.h"
-#include "core/thread.h"
+#include "core/path.h"
 
 #include <math.h>
 #include <stdio.h>

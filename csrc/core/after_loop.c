@@ -1,6 +1,7 @@
 #include "core/after_loop.h"
 
 #include "core/outliers.h"
+#include "core/thread_sections.h"
 
 /* Of one node, what follows the loop. */
 typedef struct part {

@@ -14,13 +14,7 @@
 #ifndef FP_CORE_PATH_REBUILD_H
 #define FP_CORE_PATH_REBUILD_H
 
-#include "core/thread.h"
-
-static inline int
-fp_thread_is_parked(const fp_thread *t)
-{
-    return t->parked != NULL;
-}
+#include "core/path.h"
 
 /* No calls are recorded from [now] on.  Parked twice is parked once. */
 void
@@ -30,15 +24,6 @@ fp_thread_park(fp_thread *t, int64_t now);
 void
 fp_thread_unpark(fp_thread *t, int64_t now);
 
-/* Puts [key] on top of the path without counting an entry.  FP_ENOMEM: it is not
- * on it, and was counted as dropped. */
-fp_status
-fp_thread_rejoin(fp_thread *t, fp_key key);
-
-/* Puts the innermost [count] sections that are on the path back on it. */
-void
-fp_thread_rejoin_sections(fp_thread *t, uint32_t count);
-
 /* Of an unparked thread.  live[first..count) are the Python functions that run
  * now, outermost first; those of the path that are not among them have ended, and
  * sections in them move down.  A C function between two that go on is taken to go
@@ -47,13 +32,6 @@ fp_thread_rejoin_sections(fp_thread *t, uint32_t count);
 uint32_t
 fp_thread_keep_live(fp_thread *t, const fp_key *live, uint32_t first,
                     uint32_t count);
-
-/* One element down the path from [n]; [over] is how much of the stack is left. */
-static inline fp_node *
-fp_path_below(const fp_thread *t, const fp_node *n, uint32_t *over)
-{
-    return *over > 0 ? t->over[--*over] : n->parent;
-}
 
 /* The elements of a path from the top down, of a parked thread, too. */
 typedef struct fp_path_walk {

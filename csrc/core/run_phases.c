@@ -2,6 +2,7 @@
 #include "core/outliers.h"
 #include "core/path_rebuild.h"
 #include "core/steps_split.h"
+#include "core/thread_steps.h"
 
 fp_node *
 fp_tree_base(fp_tree *t, fp_run_phase phase, fp_node **truncated)

@@ -5,7 +5,9 @@
 #ifndef FP_CORE_SECTION_PLAIN_H
 #define FP_CORE_SECTION_PLAIN_H
 
+#include "core/path.h"
 #include "core/thread.h"
+#include "core/thread_sections.h"
 
 /* As fp_thread_open_section, for a section that covers nothing.  0: nothing was done;
  * 1: done, at the moment that [clock] gave. */

@@ -1,6 +1,7 @@
 #include "core/steps_split.h"
 
 #include "core/steps_pairs.h"
+#include "core/path.h"
 
 /* ---- places ---- */
 

@@ -1,7 +1,9 @@
 /* Joining what ended threads recorded, and counting bytes: cold code that only
  * reads one thread and writes another. */
 #include "core/outliers.h"
+#include "core/path.h"
 #include "core/steps_split.h"
+#include "core/thread_sections.h"
 #include "core/trace.h"
 
 /* The truncated node of the phase of the run that [n] is in. */

@@ -1,11 +1,9 @@
-/* Opening and closing sections, and the steps that they are rows of. */
-#include "core/outliers.h"
-#include "core/steps_pairs.h"
+#include "core/thread_sections.h"
+
+#include "core/path.h"
 #include "core/steps_split.h"
 
 #include <string.h>
-
-/* ---- sections ---- */
 
 fp_status
 fp_thread_reserve_section(fp_thread *t, uint32_t id)
@@ -98,7 +96,7 @@ fp_thread_open_section(fp_thread *t, uint32_t id, fp_phase phase,
     entry->owner = owner;
     entry->on_path = on_path == FP_OK;
     entry->phase = (uint8_t)phase;
-    entry->cover = phase == FP_PHASE_DATA ? FP_KIND_DATA : s->cover;
+    entry->cover = s->cover;
     if (entry->cover != FP_KIND_NONE && t->split != NULL) {
         fp_split_cover(t, (fp_kind)entry->cover, now);
     }
@@ -278,147 +276,5 @@ fp_thread_drop_sections(fp_thread *t, int64_t now)
         }
         t->open[i].section->lost++;
         t->open_len = i;
-    }
-}
-
-/* ---- steps ---- */
-
-/* The next step is looked at from here on. */
-static void
-begin_outliers(fp_thread *t, int64_t now)
-{
-    if (t->outliers != NULL) {
-        fp_thread_charge(t, now);
-        fp_outliers_begin(t->outliers, &t->tree, t->cur, now);
-    }
-}
-
-static void
-end_outlier(fp_thread *t, int64_t start, int64_t now)
-{
-    if (t->outliers != NULL) {
-        fp_thread_charge(t, now);
-        fp_outliers_end_step(t->outliers, &t->tree, t->cur, t->touched,
-                             t->steps->count - 1, start, t->steps->ticks, now);
-    }
-}
-
-/* The step under way begins at [now]; of what it was nothing is left. */
-static void
-restart_step(fp_thread *t, int64_t now)
-{
-    for (fp_section *s = t->touched; s != NULL; s = s->next_touched) {
-        s->step_ticks = 0;
-        s->touched = 0;
-    }
-    t->touched = NULL;
-    t->steps->start = t->steps->paused_at = now;
-    t->steps->paused_ticks = 0;
-    t->steps->paused = !fp_run_phase_steps(t->run_phase);
-    t->bottom_since = now;
-    fp_split_start(t, now);
-}
-
-fp_status
-fp_thread_start_steps(fp_thread *t, uint64_t skip, int64_t now)
-{
-    if (t->steps == NULL) {
-        t->steps = fp_alloc_zeroed(&t->alloc, 1, sizeof(*t->steps));
-        if (t->steps == NULL) {
-            return FP_ENOMEM;
-        }
-    }
-    t->steps->skip = skip;
-    restart_step(t, now);
-    begin_outliers(t, now);
-    return FP_OK;
-}
-
-fp_status
-fp_thread_begin_unprofiled(fp_thread *t)
-{
-    if (t->steps->count < t->steps->skip || t->split == NULL) {
-        return FP_ENOTFOUND;
-    }
-    fp_status status = fp_pairs_begin(&t->split->pairs, t);
-    t->steps->unprofiled = status == FP_OK;
-    return status;
-}
-
-void
-fp_thread_end_unprofiled(fp_thread *t, int valid, int64_t now)
-{
-    t->steps->unprofiled = 0;
-    fp_pairs_end(t->split->pairs, valid);
-    /* Whoever looks at the nodes has not lost sight of those of measured steps. */
-    restart_step(t, now);
-}
-
-fp_status
-fp_thread_keep_outliers(fp_thread *t, uint32_t limit, const fp_clock *clock,
-                        int64_t now)
-{
-    if (t->outliers == NULL) {
-        t->outliers = fp_outliers_create(&t->alloc, clock, limit, now);
-        if (t->outliers == NULL) {
-            t->counters.dropped++;
-            return FP_ENOMEM;
-        }
-        begin_outliers(t, now);
-    }
-    return FP_OK;
-}
-
-void
-fp_thread_pause_step(fp_thread *t, int64_t now)
-{
-    if (t->open_len > 0) {
-        fp_thread_charge_bottom(t, now);
-    }
-    fp_steps_pause(t->steps, now);
-    fp_split_pause(t, now);
-}
-
-void
-fp_thread_resume_step(fp_thread *t, int64_t now)
-{
-    fp_steps_resume(t->steps, now);
-    fp_split_resume(t, now);
-    t->bottom_since = now;
-}
-
-void
-fp_thread_end_step(fp_thread *t, int64_t now)
-{
-    int paused = t->steps->paused;
-    if (paused) {
-        fp_thread_resume_step(t, now);
-    }
-    if (t->open_len > 0) {
-        fp_thread_charge_bottom(t, now);
-    }
-    int64_t start = t->steps->start;
-    int measured = fp_steps_end(t->steps, &t->alloc, now);
-    if (measured) {
-        end_outlier(t, start, now);
-    }
-    else if (t->steps->count == t->steps->skip) {
-        begin_outliers(t, now); /* the warm-up is over */
-    }
-    if (t->split != NULL) {
-        fp_split_end_step(t, start, now, measured);
-    }
-    for (fp_section *s = t->touched; s != NULL; s = s->next_touched) {
-        if (measured) {
-            s->steps_ticks += s->step_ticks;
-            s->steps++;
-        }
-        s->step_ticks = 0;
-        s->touched = 0;
-    }
-    t->touched = NULL;
-    fp_phases_mark_end(&t->phases, now);
-    if (paused) {
-        fp_thread_pause_step(t, now);
     }
 }

@@ -6,6 +6,8 @@
 #include "gpu/collector.h"
 #include "gpu/cupti_abi.h"
 
+#include "core/path.h"
+
 void
 fp_gpu_lane_for(fp_gpu *g, fp_lane *lane, const fp_thread *self)
 {

@@ -1,6 +1,7 @@
 #define _POSIX_C_SOURCE 200809L
 
 /* The thread: does what it is asked for, and else drains. */
+#include "gpu/api_calls.h"
 #include "gpu/drainer.h"
 #include "gpu/worker.h"
 
@@ -43,6 +44,72 @@ sleep_until_needed(fp_gpu *g)
     atomic_store(&g->woken, 0);
 }
 
+/* Activities become final this long after their end: buffers that are not full
+ * come with the flush after next. */
+enum { FOLD_PERIODS = 2 };
+
+/* What CUPTI keeps for so long may be one that it does not write into. */
+#define PATIENCE_NS INT64_C(60000000000)
+#define MARGIN_NS INT64_C(1000000)
+
+/* Only of launches: of a wait that is under way the end would not be told. */
+void
+fp_drainer_thin_out(fp_gpu *g)
+{
+    for (uint32_t i = 0; g->subscriber != NULL && i < fp_api_call_count; i++) {
+        const fp_api_call *call = &fp_api_calls[i];
+        if (call->domain != FP_CUPTI_DOMAIN_RUNTIME) {
+            continue;
+        }
+        fp_gpu_nested *n = &g->nested[call->cbid];
+        if (!n->is_off && atomic_load(&n->inside) >= FP_GPU_NESTED_ENOUGH &&
+            !atomic_load(&n->alone)) {
+            n->is_off = 1;
+            fp_drainer_check(g, g->cupti.enable_callback(0, g->subscriber,
+                                                         call->domain,
+                                                         call->cbid));
+        }
+    }
+}
+
+/* With external correlation launches come with the buffer of their activities. */
+static int64_t
+settled_until(const fp_gpu *g)
+{
+    int64_t now = fp_drainer_device_now(g);
+    int64_t until = now - FOLD_PERIODS * g->options.period_ns;
+    int64_t lent = g->used == FP_TIER_EXTERNAL ? fp_buffers_oldest(&g->buffers)
+                                               : INT64_MAX;
+    if (lent != INT64_MAX) {
+        /* The call that asked for it had begun, and its kernel too. */
+        int64_t at = fp_clock_map_to_gpu(&g->ledger.clock, lent) - MARGIN_NS;
+        at = at > now - PATIENCE_NS ? at : now - PATIENCE_NS;
+        until = at < until ? at : until;
+    }
+    return until;
+}
+
+/* A flush period is over. */
+static void
+end_period(fp_gpu *g)
+{
+    fp_drainer_flush(g, 0);
+    fp_drainer_watch_clock(g);
+    pthread_mutex_lock(&g->lock);
+    fp_drainer_watch(g);
+    int64_t until = settled_until(g);
+    if (g->ledger.counters.records != g->aged_records) {
+        g->aged_records = g->ledger.counters.records;
+        fp_ledger_age(&g->ledger, until, 0);
+    }
+    else {
+        fp_ledger_idle(&g->ledger, until);
+    }
+    pthread_mutex_unlock(&g->lock);
+    fp_drainer_thin_out(g);
+    g->next_flush = fp_drainer_monotonic_ns() + g->options.period_ns;
+}
+
 static void *
 run(void *collector)
 {
@@ -82,7 +149,7 @@ run(void *collector)
             continue;
         }
         if (fp_drainer_monotonic_ns() >= g->next_flush) {
-            fp_drainer_end_period(g);
+            end_period(g);
         }
         else {
             fp_drainer_drain(g);

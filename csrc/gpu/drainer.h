@@ -14,17 +14,6 @@
 
 /* ---- drainer_decode.c ---- */
 
-int64_t
-fp_drainer_monotonic_ns(void);
-
-/* By the device's clock. */
-int64_t
-fp_drainer_device_now(const fp_gpu *g);
-
-/* 0 if a CUPTI call succeeded; else counts it. */
-int
-fp_drainer_check(fp_gpu *g, int result);
-
 /* What the lanes hold now.  The lock is held. */
 void
 fp_drainer_read_lanes(fp_gpu *g);
@@ -41,11 +30,24 @@ fp_drainer_flush(fp_gpu *g, uint32_t how);
 void
 fp_drainer_watch(fp_gpu *g);
 
-/* A fp_drainer_flush period is over. */
+/* ---- drainer.c ---- */
+
+/* The runtime's callbacks that tell what the driver's do are switched off. */
 void
-fp_drainer_end_period(fp_gpu *g);
+fp_drainer_thin_out(fp_gpu *g);
 
 /* ---- drainer_clock.c ---- */
+
+int64_t
+fp_drainer_monotonic_ns(void);
+
+/* By the device's clock. */
+int64_t
+fp_drainer_device_now(const fp_gpu *g);
+
+/* 0 if a CUPTI call succeeded; else counts it. */
+int
+fp_drainer_check(fp_gpu *g, int result);
 
 /* A pair of both clocks for the ledger. */
 void
@@ -61,10 +63,6 @@ void
 fp_drainer_watch_clock(fp_gpu *g);
 
 /* ---- drainer_attach.c ---- */
-
-/* The runtime's callbacks that tell what the driver's do are switched off. */
-void
-fp_drainer_thin_out(fp_gpu *g);
 
 /* A recording begins or goes on; g->attached, or g->found says why not. */
 void

@@ -82,26 +82,6 @@ enable_callbacks(fp_gpu *g)
     return 0;
 }
 
-/* Only of launches: of a wait that is under way the end would not be told. */
-void
-fp_drainer_thin_out(fp_gpu *g)
-{
-    for (uint32_t i = 0; g->subscriber != NULL && i < fp_api_call_count; i++) {
-        const fp_api_call *call = &fp_api_calls[i];
-        if (call->domain != FP_CUPTI_DOMAIN_RUNTIME) {
-            continue;
-        }
-        fp_gpu_nested *n = &g->nested[call->cbid];
-        if (!n->is_off && atomic_load(&n->inside) >= FP_GPU_NESTED_ENOUGH &&
-            !atomic_load(&n->alone)) {
-            n->is_off = 1;
-            fp_drainer_check(g, g->cupti.enable_callback(0, g->subscriber,
-                                                         call->domain,
-                                                         call->cbid));
-        }
-    }
-}
-
 /* API records: of the calls that matter where CUPTI can tell them apart, else
  * of all. */
 static int

@@ -2,9 +2,34 @@
 
 /* CUPTI's clock.  It is the process's, and anybody can replace it for good: Kineto
  * does, by a counter that is not in nanoseconds. */
+#include "gpu/cupti_abi.h"
 #include "gpu/drainer.h"
 
 #include <time.h>
+
+int64_t
+fp_drainer_device_now(const fp_gpu *g)
+{
+    return fp_clock_map_to_gpu(&g->ledger.clock, fp_clock_now(&g->clock));
+}
+
+int64_t
+fp_drainer_monotonic_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* 0 if a CUPTI call succeeded; else counts it. */
+int
+fp_drainer_check(fp_gpu *g, int result)
+{
+    if (result != FP_CUPTI_SUCCESS) {
+        g->cupti_errors++;
+    }
+    return result;
+}
 
 static uint64_t
 wall_ns(void)

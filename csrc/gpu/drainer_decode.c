@@ -1,46 +1,12 @@
-#define _POSIX_C_SOURCE 200809L
-
 /* What lanes and buffers hold is brought to the ledger. */
 #include "gpu/cupti_abi.h"
 #include "gpu/drainer.h"
 
-#include <time.h>
-
-/* Activities become final this long after their end: buffers that are not full
- * come with the flush after next. */
-enum { FOLD_PERIODS = 2, SILENCE_PERIODS = 2, UNHEARD_PERIODS = 10 };
+enum { SILENCE_PERIODS = 2, UNHEARD_PERIODS = 10 };
 
 /* No activity has ended yet that ends so much later than now: the devices' clocks
  * are brought into line with the host's by less. */
 #define FUTURE_NS INT64_C(1000000000)
-
-/* What CUPTI keeps for so long may be one that it does not write into. */
-#define PATIENCE_NS INT64_C(60000000000)
-#define MARGIN_NS INT64_C(1000000)
-
-int64_t
-fp_drainer_device_now(const fp_gpu *g)
-{
-    return fp_clock_map_to_gpu(&g->ledger.clock, fp_clock_now(&g->clock));
-}
-
-int64_t
-fp_drainer_monotonic_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
-/* 0 if a CUPTI call succeeded; else counts it. */
-int
-fp_drainer_check(fp_gpu *g, int result)
-{
-    if (result != FP_CUPTI_SUCCESS) {
-        g->cupti_errors++;
-    }
-    return result;
-}
 
 /* What is there now, no further: who launches faster than this reads must not
  * keep it from everything else. */
@@ -180,41 +146,4 @@ fp_drainer_flush(fp_gpu *g, uint32_t how)
     fp_drainer_check(g, g->cupti.flush_all(how));
     fp_drainer_sample_clock(g);
     fp_drainer_drain(g);
-}
-
-/* With external correlation launches come with the buffer of their activities. */
-static int64_t
-settled_until(const fp_gpu *g)
-{
-    int64_t now = fp_drainer_device_now(g);
-    int64_t until = now - FOLD_PERIODS * g->options.period_ns;
-    int64_t lent = g->used == FP_TIER_EXTERNAL ? fp_buffers_oldest(&g->buffers)
-                                               : INT64_MAX;
-    if (lent != INT64_MAX) {
-        /* The call that asked for it had begun, and its kernel too. */
-        int64_t at = fp_clock_map_to_gpu(&g->ledger.clock, lent) - MARGIN_NS;
-        at = at > now - PATIENCE_NS ? at : now - PATIENCE_NS;
-        until = at < until ? at : until;
-    }
-    return until;
-}
-
-void
-fp_drainer_end_period(fp_gpu *g)
-{
-    fp_drainer_flush(g, 0);
-    fp_drainer_watch_clock(g);
-    pthread_mutex_lock(&g->lock);
-    fp_drainer_watch(g);
-    int64_t until = settled_until(g);
-    if (g->ledger.counters.records != g->aged_records) {
-        g->aged_records = g->ledger.counters.records;
-        fp_ledger_age(&g->ledger, until, 0);
-    }
-    else {
-        fp_ledger_idle(&g->ledger, until);
-    }
-    pthread_mutex_unlock(&g->lock);
-    fp_drainer_thin_out(g);
-    g->next_flush = fp_drainer_monotonic_ns() + g->options.period_ns;
 }

@@ -1,5 +1,7 @@
 #include "gpu/owners.h"
 
+#include "core/path.h"
+
 fp_place
 fp_owner_choose(const fp_owner_state *states, uint32_t n, int functions_known)
 {

@@ -15,7 +15,9 @@
  * each step does a part of it, at most some thousandths of what the step took, and
  * a look goes on over as many steps as that needs.  A function is muted when all
  * of its nodes are marked and none of its calls goes on, at one moment. */
-#include "py/recorder.h"
+#include "py/budget.h"
+
+#include "py/hooks.h"
 
 #include "core/path_rebuild.h"
 
@@ -31,13 +33,6 @@ enum { TRIVIAL = 8 };
 /* So many nodes or keys a step at least, and one more per so many ns that it took:
  * one takes some tens of ns. */
 enum { FEWEST = 256, NS_PER_VISIT = 10000 };
-
-int
-fp_recorder_is_muted_slow(fp_recorder *r, fp_key key)
-{
-    const fp_keyent *e = fp_keytab_find(&r->keys, key);
-    return e != NULL && e->muted;
-}
 
 static fp_budget_kind
 kind_of(fp_key key)
@@ -60,11 +55,12 @@ cost_of(const fp_recorder *r, fp_budget_kind kind)
 {
     switch (kind) {
     case FP_BUDGET_C:
-        return r->cost_c_ns;
+        return r->config.cost_c_ns;
     case FP_BUDGET_CONSTRUCTOR:
-        return r->cost_constructor_ns;
+        return r->config.cost_constructor_ns;
     default:
-        return r->leaves_out_sites ? r->cost_implicit_ns : r->cost_python_ns;
+        return r->recording.leaves_out_sites ? r->config.cost_implicit_ns
+                                             : r->config.cost_python_ns;
     }
 }
 
@@ -79,7 +75,7 @@ find_open(fp_recorder *r)
         for (const fp_node *n; (n = fp_path_walk_next(t, &w)) != NULL;) {
             fp_keyent *e = fp_keytab_find(&r->keys, n->key);
             if (e != NULL) {
-                e->open_look = r->budget.look;
+                e->open_look = r->recording.budget.look;
             }
         }
     }
@@ -93,7 +89,7 @@ visit(fp_recorder *r, uint32_t *left)
         return 0;
     }
     --*left;
-    r->budget.visits++;
+    r->recording.budget.visits++;
     return 1;
 }
 
@@ -102,7 +98,7 @@ visit(fp_recorder *r, uint32_t *left)
 static void
 begin_look(fp_recorder *r)
 {
-    fp_budget *b = &r->budget;
+    fp_budget *b = &r->recording.budget;
     b->stage = FP_BUDGET_COUNTING;
     b->look++;
     memset(b->new_calls, 0, sizeof(b->new_calls));
@@ -115,7 +111,7 @@ begin_look(fp_recorder *r)
 static void
 count_node(fp_recorder *r, const fp_node *n)
 {
-    fp_budget *b = &r->budget;
+    fp_budget *b = &r->recording.budget;
     fp_keyent *e = fp_keytab_find(&r->keys, n->key);
     if (e == NULL) {
         return;
@@ -141,12 +137,12 @@ since(uint64_t before, uint64_t now)
 static int
 is_exceeded(fp_recorder *r, uint64_t steps)
 {
-    fp_budget *b = &r->budget;
+    fp_budget *b = &r->recording.budget;
     int64_t now = fp_clock_now(&r->clock);
     b->ns_per_tick = fp_clock_ns_per_tick(&r->clock);
     double wall_ns = (double)(now - b->ticks) * b->ns_per_tick;
     int known = b->ticks != 0;
-    b->excess_ns = -wall_ns * r->max_overhead;
+    b->excess_ns = -wall_ns * r->config.max_overhead;
     for (int i = 0; i < FP_BUDGET_KINDS; i++) {
         uint64_t calls = since(b->calls[i], b->new_calls[i]);
         b->excess_ns += (double)calls * cost_of(r, (fp_budget_kind)i);
@@ -190,15 +186,16 @@ new_calls(const fp_keyent *e)
 static int
 can_be_muted(const fp_recorder *r, const fp_keyent *e)
 {
-    if (e->muted || e->calls == 0 || e->open_look == r->budget.look ||
+    if (e->muted || e->calls == 0 ||
+        e->open_look == r->recording.budget.look ||
         (fp_key_tag(e->key) == FP_TAG_PYTHON &&
          fp_code_can_suspend((PyCodeObject *)e->object))) {
         return 0;
     }
-    if (new_calls(e) < r->budget.window) {
+    if (new_calls(e) < r->recording.budget.window) {
         return 0; /* not even once a step */
     }
-    double self_ns = (double)e->self_ticks * r->budget.ns_per_tick;
+    double self_ns = (double)e->self_ticks * r->recording.budget.ns_per_tick;
     return self_ns <= (double)e->calls * cost_of(r, kind_of(e->key)) * TRIVIAL;
 }
 
@@ -206,7 +203,7 @@ can_be_muted(const fp_recorder *r, const fp_keyent *e)
 static void
 choose(fp_recorder *r, uint32_t index)
 {
-    fp_budget *b = &r->budget;
+    fp_budget *b = &r->recording.budget;
     const fp_keyent *e = r->keys.entry;
     uint32_t at = b->choices;
     if (at == FP_BUDGET_CHOICES) {
@@ -229,7 +226,7 @@ choose(fp_recorder *r, uint32_t index)
 static int
 choose_keys(fp_recorder *r, uint32_t *left)
 {
-    fp_budget *b = &r->budget;
+    fp_budget *b = &r->recording.budget;
     for (; b->key < r->keys.count; b->key++) {
         if (!visit(r, left)) {
             return 0;
@@ -253,7 +250,7 @@ saved_ns(const fp_recorder *r, const fp_keyent *e)
 static int
 take_choices(fp_recorder *r)
 {
-    fp_budget *b = &r->budget;
+    fp_budget *b = &r->recording.budget;
     double most = 0.0;
     for (uint32_t i = 0; i < b->choices; i++) {
         most += saved_ns(r, &r->keys.entry[b->choice[i]]);
@@ -299,7 +296,7 @@ mark_nodes(fp_recorder *r, uint32_t *left)
 static void
 mute(fp_recorder *r)
 {
-    fp_budget *b = &r->budget;
+    fp_budget *b = &r->recording.budget;
     b->look++;
     find_open(r);
     for (uint32_t i = 0; i < b->choices; i++) {
@@ -308,7 +305,7 @@ mute(fp_recorder *r)
         if (e->open_look != b->look) {
             e->muted = 1;
             e->calls_before_mute = e->calls;
-            r->any_muted = 1;
+            r->recording.any_muted = 1;
             r->state->restart_events = 1;
         }
     }
@@ -325,10 +322,11 @@ mute(fp_recorder *r)
 static int
 leave_out_sites(fp_recorder *r)
 {
-    if (r->leaves_out_sites || !fp_monitoring_leave_out_sites(r)) {
+    if (r->recording.leaves_out_sites || !fp_monitoring_leave_out_sites(r)) {
         return 0;
     }
-    r->calls_before_off = r->budget.calls[FP_BUDGET_PYTHON];
+    r->recording.calls_before_off =
+        r->recording.budget.calls[FP_BUDGET_PYTHON];
     return 1;
 }
 
@@ -345,19 +343,21 @@ is_due(uint64_t step)
 static uint32_t
 allowance(const fp_recorder *r, int64_t ticks)
 {
-    double more = (double)ticks * r->budget.ns_per_tick / NS_PER_VISIT;
+    double more =
+        (double)ticks * r->recording.budget.ns_per_tick / NS_PER_VISIT;
     return FEWEST + (more > 0.0 && more < 1e9 ? (uint32_t)more : 0);
 }
 
 void
 fp_recorder_check_budget(fp_recorder *r, const fp_steps *steps)
 {
-    fp_budget *b = &r->budget;
+    fp_budget *b = &r->recording.budget;
     if (b->stage == FP_BUDGET_IDLE && !is_due(steps->count)) {
         return;
     }
-    if (r->backend != FP_BACKEND_MONITORING || r->max_overhead <= 0.0 ||
-        r->cost_python_ns <= 0.0 || r->paused || r->keys.count == 0) {
+    if (r->hooks.backend != FP_BACKEND_MONITORING ||
+        r->config.max_overhead <= 0.0 || r->config.cost_python_ns <= 0.0 ||
+        r->paused || r->keys.count == 0) {
         return;
     }
     if (b->stage == FP_BUDGET_IDLE) {

@@ -1,167 +1,15 @@
 /* export: everything a recorder holds, as one dict of plain lists; nothing is
  * changed, so it may be called while recording. */
 #include "py/export.h"
-#include "py/call_form.h"
-#include "py/export_imports.h"
+
 #include "py/export_outliers.h"
-#include "py/nvtx_in.h"
-
-#include <math.h>
-
-int64_t
-fp_export_ns(const fp_export *x, int64_t ticks)
-{
-    return (int64_t)llround((double)ticks * x->ns_per_tick);
-}
-
-int
-fp_export_put(PyObject *d, const char *name, PyObject *value)
-{
-    int rc = value == NULL ? -1 : PyDict_SetItemString(d, name, value);
-    Py_XDECREF(value);
-    return rc;
-}
-
-int
-fp_export_append(PyObject *list, PyObject *value)
-{
-    int rc = value == NULL ? -1 : PyList_Append(list, value);
-    Py_XDECREF(value);
-    return rc;
-}
-
-static PyObject *
-describe(const fp_export *x, fp_key key)
-{
-    if (key == FP_KEY_ROOT) {
-        return Py_BuildValue("(ssiss)", "root", "", 0, "(thread)", "(thread)");
-    }
-    if (key == FP_KEY_TRUNCATED) {
-        return Py_BuildValue("(ssiss)", "truncated", "", 0, "(truncated)",
-                             "(truncated)");
-    }
-    if (fp_key_tag(key) == FP_TAG_SECTION) {
-        PyObject *name =
-            PyList_GetItem(x->r->state->section_names, fp_key_section_id(key));
-        return name ? Py_BuildValue("(ssiOO)", "section", "", 0, name, name)
-                    : NULL;
-    }
-    const fp_keyent *e = fp_keytab_find(&x->r->keys, key);
-    if (e == NULL) {
-        PyObject *folded = fp_describe_folded(key);
-        if (folded != NULL || PyErr_Occurred()) {
-            return folded;
-        }
-        PyErr_SetString(PyExc_SystemError, "fastprof: a node without a key");
-        return NULL;
-    }
-    return fp_export_describe(e);
-}
-
-PyObject *
-fp_export_describe(const fp_keyent *e)
-{
-    /* Describing runs Python code, which may add keys and move the table. */
-    fp_keyent copy = *e;
-    Py_XINCREF(copy.object);
-    Py_XINCREF((PyObject *)copy.type);
-    Py_XINCREF(copy.module);
-    PyObject *text = fp_keyent_describe(&copy);
-    Py_XDECREF(copy.object);
-    Py_XDECREF((PyObject *)copy.type);
-    Py_XDECREF(copy.module);
-    return text;
-}
-
-/* The last key was called in a form of which there is something to say. */
-static int
-add_form(fp_export *x, uint8_t form)
-{
-    if (form == FP_FORM_SHORT) {
-        return 0;
-    }
-    return fp_export_append(x->forms,
-                            Py_BuildValue("(ns)", PyList_GET_SIZE(x->keys) - 1,
-                                          fp_call_form_names[form]));
-}
-
-Py_ssize_t
-fp_export_key(fp_export *x, fp_key key)
-{
-    PyObject *number = PyLong_FromUnsignedLongLong(key);
-    if (number == NULL) {
-        return -1;
-    }
-    Py_ssize_t index = -1;
-    PyObject *known = PyDict_GetItemWithError(x->key_index, number);
-    if (known != NULL) {
-        index = PyLong_AsSsize_t(known);
-    }
-    else if (!PyErr_Occurred()) {
-        const fp_keyent *e = fp_keytab_find(&x->r->keys, key);
-        uint8_t form = e != NULL ? e->form : FP_FORM_SHORT;
-        PyObject *text = describe(x, key);
-        if (text != NULL && PyList_Append(x->keys, text) == 0 &&
-            add_form(x, form) == 0) {
-            Py_ssize_t n = PyList_GET_SIZE(x->keys) - 1;
-            PyObject *value = PyLong_FromSsize_t(n);
-            if (value && PyDict_SetItem(x->key_index, number, value) == 0) {
-                index = n;
-            }
-            Py_XDECREF(value);
-        }
-        Py_XDECREF(text);
-    }
-    Py_DECREF(number);
-    return index;
-}
+#include "py/export_parts.h"
+#include "py/gpu_layer.h"
+#include "py/recorder_reset.h"
+#include "py/run_phase.h"
+#include "py/trace_layer.h"
 
 /* ---- sections, steps, loaders ---- */
-
-PyObject *
-fp_export_hist(const fp_export *x, const fp_hist *h)
-{
-    uint32_t n = fp_hist_rows(h, NULL, 0);
-    fp_hist_row *rows = fp_alloc_zeroed(&x->r->alloc, n + 1, sizeof(*rows));
-    PyObject *list = rows ? PyList_New(0) : PyErr_NoMemory();
-    if (list == NULL) {
-        fp_alloc_give(&x->r->alloc, rows, n + 1, sizeof(*rows));
-        return NULL;
-    }
-    fp_hist_rows(h, rows, n);
-    int64_t last = 0;
-    for (uint32_t i = 0; i < n && list != NULL; i++) {
-        /* Rounding must not make a bucket empty or let two overlap. */
-        int64_t low = fp_export_ns(x, rows[i].low),
-                high = fp_export_ns(x, rows[i].high);
-        low = low < last ? last : low;
-        high = high <= low ? low + 1 : high;
-        last = high;
-        PyObject *one = Py_BuildValue("(LLK)", (long long)low, (long long)high,
-                                      (unsigned long long)rows[i].count);
-        if (one == NULL || PyList_Append(list, one) < 0) {
-            Py_CLEAR(list);
-        }
-        Py_XDECREF(one);
-    }
-    fp_alloc_give(&x->r->alloc, rows, n + 1, sizeof(*rows));
-    return list;
-}
-
-PyObject *
-fp_export_times(const fp_export *x, const int64_t *ticks, uint32_t n)
-{
-    PyObject *list = PyList_New(n);
-    for (uint32_t i = 0; i < n && list != NULL; i++) {
-        PyObject *v = PyLong_FromLongLong(fp_export_ns(x, ticks[i]));
-        if (v == NULL) {
-            Py_CLEAR(list);
-            break;
-        }
-        PyList_SET_ITEM(list, i, v);
-    }
-    return list;
-}
 
 static int
 export_sections_of(fp_export *x, const fp_thread *t, fp_run_phase phase,
@@ -247,15 +95,19 @@ export_counters(const fp_recorder *r)
         (ull)c.dropped, "truncated", (ull)c.truncated, "out_of_order",
         (ull)c.out_of_order, "stray_exit", (ull)c.stray_exit, "wrong_thread",
         (ull)c.wrong_thread, "clock_back", (ull)c.clock_back, "clock_jumps",
-        fp_clock_has_jumped(&r->clock), "timer_errors", (ull)r->timer_errors,
-        "sync_errors", (ull)r->sync_errors, "wrong_step_thread",
-        (ull)r->wrong_step_thread, "dropped_threads", (ull)r->dropped_threads,
-        "names_dropped", (ull)r->state->names_dropped, "nvtx_without_gil",
-        (ull)r->nvtx_without_gil, "nvtx_unmatched", (ull)r->nvtx_unmatched,
-        "nvtx_unbalanced", (ull)r->nvtx_unbalanced, "call_sites_off",
-        (ull)(r->sites_off > r->sites_off_most ? r->sites_off
-                                               : r->sites_off_most),
-        "displaced", (int)r->displaced);
+        fp_clock_has_jumped(&r->clock), "timer_errors",
+        (ull)r->recording.timer_errors, "sync_errors",
+        (ull)r->recording.sync_errors, "wrong_step_thread",
+        (ull)r->recording.wrong_step_thread, "dropped_threads",
+        (ull)r->recording.dropped_threads, "names_dropped",
+        (ull)r->state->names_dropped, "nvtx_without_gil",
+        (ull)r->recording.nvtx_without_gil, "nvtx_unmatched",
+        (ull)r->recording.nvtx_unmatched, "nvtx_unbalanced",
+        (ull)r->recording.nvtx_unbalanced, "call_sites_off",
+        (ull)(r->recording.sites_off > r->recording.sites_off_most
+                  ? r->recording.sites_off
+                  : r->recording.sites_off_most),
+        "displaced", (int)r->recording.displaced);
 }
 
 static PyObject *
@@ -309,7 +161,7 @@ export_threads(fp_export *x, PyObject *threads, PyObject *sections)
             return 0;
         }
         after = t->serial;
-        int64_t now = !recording || ended || r->timer != NULL
+        int64_t now = !recording || ended || r->config.timer != NULL
                           ? t->last
                           : fp_clock_now(&r->clock);
         Py_ssize_t index = PyList_GET_SIZE(threads);
@@ -370,7 +222,7 @@ export_trace(fp_export *x, const fp_gpu_view *view)
     if (d != NULL && d != Py_None &&
         fp_export_put(
             d, "gpu",
-            fp_gpu_view_trace(view, r->trace_origin, x->ns_per_tick)) < 0) {
+            fp_gpu_view_trace(view, r->trace.origin, x->ns_per_tick)) < 0) {
         Py_CLEAR(d);
     }
     return d;
@@ -386,7 +238,7 @@ export_phases(const fp_export *x)
         int64_t ticks = fp_recorder_phase_ticks(r, (fp_run_phase)p);
         PyObject *one =
             Py_BuildValue("(iLK)", p, (long long)fp_export_ns(x, ticks),
-                          (unsigned long long)r->phases.entries[p]);
+                          (unsigned long long)r->recording.phases.entries[p]);
         if (fp_export_append(list, one) < 0) {
             Py_CLEAR(list);
         }
@@ -405,8 +257,8 @@ export_into(fp_export *x, PyObject *d, const fp_gpu_view *view, int with_trace)
         Py_XDECREF(sections);
         return -1;
     }
-    int64_t ticks = r->recorded_ticks;
-    if ((r->functions_on || r->sections_on) && r->timer == NULL) {
+    int64_t ticks = r->recording.recorded_ticks;
+    if ((r->functions_on || r->sections_on) && r->config.timer == NULL) {
         ticks += fp_clock_now(&r->clock) - r->started;
     }
     static const char *const backends[] = {NULL, "setprofile", "monitoring"};
@@ -417,24 +269,26 @@ export_into(fp_export *x, PyObject *d, const fp_gpu_view *view, int with_trace)
     rc |= fp_export_put(d, "outliers", export_outliers(x));
     rc |= fp_export_put(d, "steps", fp_export_steps(x));
     rc |= fp_export_put(d, "muted", export_muted(x));
-    rc |= fp_export_put(d, "calls_before_off",
-                        PyLong_FromUnsignedLongLong(r->calls_before_off));
+    rc |= fp_export_put(
+        d, "calls_before_off",
+        PyLong_FromUnsignedLongLong(r->recording.calls_before_off));
     rc |= fp_export_put(d, "gpu", export_gpu(x, view));
     rc |= fp_export_put(
         d, "trace", with_trace ? export_trace(x, view) : Py_NewRef(Py_None));
-    fp_nvtx_in_collect(r);
+    FP_LAYERS(r, exporting, r);
     rc |= fp_export_put(d, "counters", export_counters(r));
     rc |= fp_export_put(d, "duration_ns",
                         PyLong_FromLongLong(fp_export_ns(x, ticks)));
     rc |= fp_export_put(d, "clock",
                         PyUnicode_FromString(fp_clock_name(&r->clock)));
-    rc |=
-        fp_export_put(d, "backend", Py_BuildValue("z", backends[r->backend]));
-    rc |= fp_export_put(d, "fell_back", PyBool_FromLong(r->fell_back));
+    rc |= fp_export_put(d, "backend",
+                        Py_BuildValue("z", backends[r->hooks.backend]));
+    rc |= fp_export_put(d, "fell_back", PyBool_FromLong(r->hooks.fell_back));
     rc |= fp_export_put(d, "new_threads_lost",
-                        PyBool_FromLong(r->new_threads_lost));
-    rc |= fp_export_put(d, "ended_threads",
-                        PyLong_FromUnsignedLongLong(r->ended_threads));
+                        PyBool_FromLong(r->hooks.new_threads_lost));
+    rc |=
+        fp_export_put(d, "ended_threads",
+                      PyLong_FromUnsignedLongLong(r->recording.ended_threads));
     rc |= fp_export_put(d, "folded", PyLong_FromUnsignedLongLong(x->folded));
     rc |= fp_export_put(d, "keys", Py_NewRef(x->keys));
     rc |= fp_export_put(d, "forms", Py_NewRef(x->forms));

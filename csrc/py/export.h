@@ -1,79 +1,11 @@
-/* export: what the parts of Recorder.export() share. */
+/* export: everything a recorder holds. */
 #ifndef FP_PY_EXPORT_H
 #define FP_PY_EXPORT_H
 
-#include "py/gpu_layer.h"
 #include "py/recorder.h"
 
-typedef struct fp_export {
-    fp_recorder *r;
-    double ns_per_tick;
-    PyObject *key_index;        /* dict: key number -> index; owned */
-    PyObject *keys;             /* list of descriptions; owned */
-    PyObject *forms;            /* list of (number of key, form); owned */
-    fp_exported_thread *thread; /* owned; as exported */
-    uint32_t threads;
-    uint32_t thread_capacity;
-    PyObject *fold;  /* borrowed or NULL: see export_imports.h */
-    uint64_t folded; /* nodes that have no row of their own because of it */
-} fp_export;
-
-/* A copy of a node, made without running Python code, so that the columns belong
- * to one moment. */
-typedef struct fp_export_row {
-    fp_key key;
-    int64_t parent; /* index of the node, then of the row */
-    uint64_t calls;
-    uint64_t resumes;
-    int64_t self_ticks;
-    uint32_t children;
-    uint8_t phase; /* fp_run_phase */
-} fp_export_row;
-
-int64_t
-fp_export_ns(const fp_export *x, int64_t ticks);
-
-/* Sets [d][name] and lets go of [value]; -1 with an exception. */
-int
-fp_export_put(PyObject *d, const char *name, PyObject *value);
-
-/* Appends [value] and lets go of it; -1 with an exception. */
-int
-fp_export_append(PyObject *list, PyObject *value);
-
-/* Index of [key] among the described keys, describing it when it is new; -1
- * with an exception.  May run Python code. */
-Py_ssize_t
-fp_export_key(fp_export *x, fp_key key);
-
-/* (kind, file, line, name, qualname) of an entry of the key table; NULL with an
- * exception.  Runs Python code, after which [e] may be no more. */
+/* The dict of Recorder.export(); [fold]: see export_imports.h, or NULL. */
 PyObject *
-fp_export_describe(const fp_keyent *e);
-
-/* (ident, ended, columns) of one thread. */
-PyObject *
-fp_export_thread(fp_export *x, const fp_thread *t, int64_t now, int ended);
-
-/* Gives back what is known of exported threads. */
-void
-fp_export_forget_threads(fp_export *x);
-
-PyObject *
-fp_export_hist(const fp_export *x, const fp_hist *h);
-
-/* A list of [n] times. */
-PyObject *
-fp_export_times(const fp_export *x, const int64_t *ticks, uint32_t n);
-
-/* Row of [n] in the exported tree of [t], and which of the threads that is;
- * false: it was not exported. */
-int
-fp_export_node(const fp_export *x, const fp_thread *t, const fp_node *n,
-               uint32_t *thread, uint32_t *row);
-
-/* None, or the dict of the thread that steps. */
-PyObject *
-fp_export_steps(fp_export *x);
+fp_recorder_export(fp_recorder *r, int with_trace, PyObject *fold);
 
 #endif

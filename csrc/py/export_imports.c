@@ -1,37 +1,9 @@
 #include "py/export_imports.h"
 
-/* Addresses that no object has.  What a call cost the hook depends on the kind of
- * function, so the kinds stay apart. */
-enum { ANY = 8, METHOD = 16 };
+#include "py/export_folded.h"
 
 /* Beyond those that the callable tells of. */
 enum { FP_CODE_METHOD = FP_CODE_CLASSES };
-
-static const struct {
-    fp_key key;
-    const char *kind, *name;
-} folded[] = {
-    {ANY | FP_TAG_PYTHON, "python", "(functions during imports)"},
-    {ANY | FP_TAG_C, "c", "<built-in functions during imports>"},
-    {METHOD | FP_TAG_C, "c", "<method calls during imports>"},
-    {ANY | FP_TAG_TYPE, "type", "<classes called during imports>"},
-    {ANY | FP_TAG_CALLABLE, "type",
-     "<callable objects called during imports>"},
-};
-enum { FOLDED = sizeof(folded) / sizeof(folded[0]) };
-
-PyObject *
-fp_describe_folded(fp_key key)
-{
-    for (int i = 0; i < FOLDED; i++) {
-        if (folded[i].key == key) {
-            return Py_BuildValue("(ssiss)", folded[i].kind,
-                                 "<frozen importlib._bootstrap>", 0,
-                                 folded[i].name, folded[i].name);
-        }
-    }
-    return NULL;
-}
 
 /* Classes of code objects, each asked for once. */
 typedef struct classes {
@@ -146,7 +118,8 @@ fold(const classes *c, const fp_export_row *rows, uint32_t count, fp_tree *t,
                            class != FP_CODE_MODULE;
             fp_key key = w->key;
             if (together) {
-                int kind = class == FP_CODE_METHOD ? METHOD : ANY;
+                int kind =
+                    class == FP_CODE_METHOD ? FP_FOLDED_METHOD : FP_FOLDED_ANY;
                 key = (fp_key)kind | (fp_key)fp_key_tag(key);
             }
             n = child(t, at[i].node, key);

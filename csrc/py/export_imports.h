@@ -6,7 +6,7 @@
 #ifndef FP_PY_EXPORT_IMPORTS_H
 #define FP_PY_EXPORT_IMPORTS_H
 
-#include "py/export.h"
+#include "py/export_parts.h"
 
 /* What a code object is, as the callable of export() tells. */
 typedef enum fp_code_class {
@@ -16,11 +16,6 @@ typedef enum fp_code_class {
     FP_CODE_IMPORT, /* the import system's, where an import begins */
     FP_CODE_CLASSES,
 } fp_code_class;
-
-/* (kind, file, line, name, qualname) of functions that are counted together; NULL
- * without an exception if [key] is none of their keys. */
-PyObject *
-fp_describe_folded(fp_key key);
 
 /* Makes of [rows] the smaller tree *into, which is the caller's to give back.
  * to[i] gets the node of row i.  -1 with an exception; runs Python code. */

@@ -1,7 +1,7 @@
 #include "py/export_outliers.h"
 
 #include "core/outliers.h"
-#include "py/export.h"
+#include "py/export_parts.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -187,7 +187,7 @@ fp_outliers_export(fp_recorder *r, const fp_exported *exported)
         return NULL;
     }
     return Py_BuildValue("{snsIsKsLsNsKsN}", "thread", x.thread, "limit",
-                         (unsigned int)r->outliers, "usual_steps", steps,
-                         "usual_ns", ns, "usual_sections", sections,
+                         (unsigned int)r->config.outliers, "usual_steps",
+                         steps, "usual_ns", ns, "usual_sections", sections,
                          "usual_row_steps", rows, "kept", kept);
 }

@@ -2,7 +2,8 @@
 #ifndef FP_PY_EXPORT_OUTLIERS_H
 #define FP_PY_EXPORT_OUTLIERS_H
 
-#include "py/gpu_layer.h"
+#include "py/exported.h"
+#include "py/recorder.h"
 
 /* A dict, or None if slow steps are not kept; after the threads, as its rows
  * name nodes of theirs. */

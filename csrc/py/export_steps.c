@@ -1,5 +1,5 @@
 /* export_steps: the steps of a recorder as plain values. */
-#include "py/export.h"
+#include "py/export_parts.h"
 
 #include "core/steps_pairs.h"
 #include "core/steps_split.h"
@@ -164,7 +164,7 @@ static PyObject *
 starts(const fp_export *x, copy *c)
 {
     for (uint32_t i = 0; i < FP_STEPS_RECENT; i++) {
-        int64_t since = c->series.start[i] - x->r->origin;
+        int64_t since = c->series.start[i] - x->r->recording.origin;
         c->series.start[i] = since > 0 ? since : 0;
     }
     return times(x, c, c->series.start);
@@ -355,9 +355,9 @@ spent(const fp_export *x, const copy *c, const fp_thread *t)
         "covered_delay_ns", (long long)c->sum.covered_delay_ns, "delay_steps",
         (ull)c->delay_steps, "function_steps", (ull)seen[0], "gc_steps",
         (ull)seen[1], "gpu_steps", (ull)seen[2], "gc_runs", (ull)runs[0],
-        (ull)runs[1], (ull)runs[2], "gc_elsewhere", (ull)x->r->gc_elsewhere,
-        "waits_left_out", (ull)t->waits.left_out, "cpu_reckoned",
-        (ull)c->cpu_reckoned);
+        (ull)runs[1], (ull)runs[2], "gc_elsewhere",
+        (ull)x->r->recording.gc_elsewhere, "waits_left_out",
+        (ull)t->waits.left_out, "cpu_reckoned", (ull)c->cpu_reckoned);
 }
 
 /* ---- all of it ---- */

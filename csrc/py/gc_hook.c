@@ -35,7 +35,7 @@ ends(fp_recorder *r, PyObject *info)
 {
     fp_thread *t = stepper_here(r);
     if (t == NULL) {
-        r->gc_elsewhere++;
+        r->recording.gc_elsewhere++;
         return;
     }
     int64_t now = fp_clock_now(&r->clock);
@@ -73,8 +73,8 @@ hook_call(PyObject *self, PyObject *args, PyObject *Py_UNUSED(kwargs))
 
 /* ---- on and off ---- */
 
-int
-fp_gc_hook_is_in(const fp_recorder *r)
+static int
+is_in(const fp_recorder *r)
 {
     PyObject *list = r->state->gc_callbacks;
     if (r->gc_hook == NULL || list == NULL) {
@@ -88,8 +88,9 @@ fp_gc_hook_is_in(const fp_recorder *r)
     return 0;
 }
 
-void
-fp_gc_hook_start(fp_recorder *r)
+/* Where that fails collections are not timed. */
+static void
+put_in(fp_recorder *r)
 {
     if (r->gc_hook != NULL || r->state->gc_callbacks == NULL) {
         return;
@@ -118,8 +119,8 @@ take_out(PyObject *list, PyObject *hook)
     }
 }
 
-void
-fp_gc_hook_stop(fp_recorder *r)
+static void
+take_out_own(fp_recorder *r)
 {
     PyObject *hook = r->gc_hook;
     if (hook == NULL) {
@@ -135,6 +136,19 @@ fp_gc_hook_stop(fp_recorder *r)
     Py_DECREF(hook);
     PyErr_Restore(type, exc, tb);
 }
+
+/* Whoever empties gc.callbacks takes it out. */
+static unsigned
+signals(const fp_recorder *r)
+{
+    return is_in(r) ? FP_SIGNAL_GC : 0;
+}
+
+const fp_layer fp_gc_layer = {
+    .sections_start = put_in,
+    .sections_stop = take_out_own,
+    .signals = signals,
+};
 
 /* ---- type ---- */
 

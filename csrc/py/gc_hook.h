@@ -9,17 +9,7 @@
 
 #include "py/recorder.h"
 
-/* Puts one in for [r].  Where that fails collections are not timed. */
-void
-fp_gc_hook_start(fp_recorder *r);
-
-/* Takes it out; keeps a live exception. */
-void
-fp_gc_hook_stop(fp_recorder *r);
-
-/* Is it in gc.callbacks? */
-int
-fp_gc_hook_is_in(const fp_recorder *r);
+extern const fp_layer fp_gc_layer;
 
 int
 fp_gc_hook_add_type(PyObject *module, fp_state *st);

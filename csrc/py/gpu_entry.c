@@ -3,6 +3,7 @@
  * the recording is long over: so it is one per process, for good. */
 #include "py/gpu_layer.h"
 
+#include "core/path.h"
 #include "core/steps_split.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* gpu_export: what the collector recorded, as the dict of Recorder.export(). */
-#include "py/export.h"
+#include "py/export_parts.h"
 #include "py/gpu_view.h"
 #include "py/gpu_probe.h"
 
@@ -153,7 +153,7 @@ export_lines(const fp_recorder *r, const fp_exported *x)
 {
     /* A wait that ends meanwhile adds to the dict. */
     PyObject *lines =
-        r->gpu_lines != NULL ? PyDict_Copy(r->gpu_lines) : PyDict_New();
+        r->gpu.lines != NULL ? PyDict_Copy(r->gpu.lines) : PyDict_New();
     PyObject *list = lines != NULL ? PyList_New(0) : NULL, *key, *value;
     Py_ssize_t at = 0;
     while (list != NULL && PyDict_Next(lines, &at, &key, &value)) {
@@ -327,8 +327,8 @@ export_pauses(const fp_recorder *r, const fp_gpu_view *v)
     if (v->pauses == 0) {
         return PyList_New(0);
     }
-    PyObject *why = r->gpu_pause_reason != NULL
-                        ? Py_NewRef(r->gpu_pause_reason)
+    PyObject *why = r->gpu.pause_reason != NULL
+                        ? Py_NewRef(r->gpu.pause_reason)
                         : PyUnicode_FromString("");
     return why == NULL ? NULL
                        : Py_BuildValue("[[NL]]", why, (sll)v->paused_ns);
@@ -343,7 +343,7 @@ fill(PyObject *d, const fp_recorder *r, const fp_gpu_view *v,
     int rc = fp_export_put(d, "status",
                            PyUnicode_FromString(v->empty ? "off" : "on"));
     rc |= fp_export_put(d, "reason",
-                        r->gpu_reason != NULL ? Py_NewRef(r->gpu_reason)
+                        r->gpu.reason != NULL ? Py_NewRef(r->gpu.reason)
                                               : PyUnicode_FromString(""));
     rc |= fp_export_put(d, "tier", Py_BuildValue("z", tiers[v->tier]));
     rc |= fp_export_put(d, "cupti_version",
@@ -351,7 +351,7 @@ fill(PyObject *d, const fp_recorder *r, const fp_gpu_view *v,
                             ? PyLong_FromUnsignedLongLong(v->cupti_version)
                             : Py_NewRef(none));
     rc |= fp_export_put(d, "cupti_path",
-                        text_or_none(v->empty ? NULL : r->gpu_path));
+                        text_or_none(v->empty ? NULL : r->gpu.path));
     rc |= fp_export_put(d, "driver_version",
                         v->driver_version ? PyLong_FromLong(v->driver_version)
                                           : Py_NewRef(none));

@@ -1,5 +1,5 @@
 /* gpu_export_trace: the GPU's part of the trace, as a dict. */
-#include "py/export.h"
+#include "py/export_parts.h"
 #include "py/gpu_view.h"
 
 typedef unsigned long long ull;

@@ -1,7 +1,7 @@
 /* gpu_health: when the devices' health is sampled, and what is told of it. */
 #include "py/gpu_health.h"
 
-#include "py/export.h"
+#include "py/export_parts.h"
 #include "py/gpu_layer.h"
 #include "py/gpu_probe.h"
 

@@ -1,436 +1,78 @@
-/* Whose the collector is, and its switches. */
+/* What a recorder tells the GPU layer: see layer.h. */
 #include "py/gpu_layer_parts.h"
-#include "gpu/cupti_abi.h"
+
 #include "py/gpu_health.h"
-#include "py/recorder_methods.h"
+#include "py/mode.h"
 
-static const double second_ns = 1e9;
+#include "core/steps_split.h"
 
-/* Both under the GIL: */
-static fp_recorder *owner; /* borrowed; whose launches are attributed */
-static int starting; /* some recorder is; the GIL is let go of meanwhile */
-
-int
-fp_gpu_layer_owns(const fp_recorder *r)
+static void
+cleared(fp_recorder *r)
 {
-    return r == owner;
-}
-
-void
-fp_gpu_layer_cleared(fp_recorder *r)
-{
-    if (r == owner) {
+    if (r == fp_gpu_owner) {
         fp_gpu_clear(fp_gpu_if_any());
         fp_gpu_health_clear();
-        if (r->gpu_lines != NULL) {
-            PyDict_Clear(r->gpu_lines);
+        if (r->gpu.lines != NULL) {
+            PyDict_Clear(r->gpu.lines);
         }
-        r->gpu_partial = 1;
+        r->gpu.partial = 1;
     }
 }
-
-void
-fp_gpu_layer_trace(fp_recorder *r, int64_t now)
-{
-    if (r != owner) {
-        return;
-    }
-    if (r->tracing && r->gpu_on) {
-        fp_gpu_trace_open(fp_gpu_if_any(), r->trace.events.limit, now);
-    }
-    else {
-        fp_gpu_trace_close(fp_gpu_if_any(), now);
-    }
-}
-
-/* ---- switches ---- */
-
-void
-fp_gpu_layer_set_reason(fp_recorder *r, const char *text)
-{
-    PyObject *reason =
-        PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
-    if (reason == NULL) {
-        PyErr_Clear();
-    }
-    Py_XSETREF(r->gpu_reason, reason);
-}
-
-static void
-replan(fp_recorder *r)
-{
-    fp_monitoring_replan(r);
-    fp_setprofile_replan(r);
-}
-
-/* The collector runs: this recorder's launches from here on. */
-static void
-adopt(fp_recorder *r, fp_gpu *g)
-{
-    owner = r;
-    r->gpu_on = 1;
-    r->gpu_partial = 1;
-    r->gpu_external = g->used == FP_TIER_EXTERNAL;
-    replan(r);
-    if (r->gpu_lines == NULL) {
-        r->gpu_lines = PyDict_New();
-        PyErr_Clear();
-    }
-    fp_gpu_lines_for(r);
-    fp_gpu_layer_epochs(r);
-    fp_gpu_layer_trace(r, fp_clock_now(&r->clock));
-    fp_thread *t = fp_recorder_own_thread(r);
-    if (t != NULL && t->open_len != 0) {
-        fp_gpu_layer_section(r, t, fp_clock_now(&r->clock));
-    }
-}
-
-/* The collector does not run any more; its sums are still this recorder's. */
-static void
-let_go(fp_recorder *r, fp_gpu *g)
-{
-    if (!r->gpu_on) {
-        return;
-    }
-    fp_gpu_layer_hide_all(r);
-    r->gpu_on = 0;
-    r->gpu_external = 0;
-    replan(r);
-    fp_gpu_lines_for(NULL);
-    fp_gpu_layer_set_reason(r, g->why.text);
-}
-
-static int
-tier_of(const char *name, fp_gpu_tier *tier)
-{
-    if (strcmp(name, "auto") == 0) {
-        *tier = FP_TIER_NONE;
-    }
-    else if (strcmp(name, "callbacks") == 0) {
-        *tier = FP_TIER_CALLBACKS;
-    }
-    else if (strcmp(name, "external") == 0) {
-        *tier = FP_TIER_EXTERNAL;
-    }
-    else {
-        PyErr_Format(PyExc_ValueError,
-                     "tier is '%s': use \"auto\", \"callbacks\" or "
-                     "\"external\"",
-                     name);
-        return -1;
-    }
-    return 0;
-}
-
-static const char *const tier_names[] = {NULL, "callbacks", "external"};
-
-static PyObject *
-answer(const fp_recorder *r, const char *state)
-{
-    const fp_gpu *g = fp_gpu_if_any();
-    const char *tier = r->gpu_on ? tier_names[g->used] : NULL;
-    PyObject *reason = r->gpu_reason != NULL ? Py_NewRef(r->gpu_reason)
-                                             : PyUnicode_FromString("");
-    return Py_BuildValue("{sssNsz}", "state", state, "reason", reason, "tier",
-                         tier);
-}
-
-/* Why this recorder cannot have the collector at all; NULL: it can. */
-static const char *
-refusal(const fp_recorder *r)
-{
-    if (r->state->forced_off) {
-        return "FASTPROF=0";
-    }
-    if (r->timer != NULL) {
-        return "an external timer cannot be compared with the GPU's clock";
-    }
-    if (owner != NULL && owner != r && owner->gpu_on) {
-        return "another fastprof recording has the GPU";
-    }
-    return NULL;
-}
-
-/* The collector is nobody's now, and what it holds is of no use to anybody. */
-static void
-take_from_owner(fp_recorder *r)
-{
-    if (owner != NULL && owner != r) {
-        fp_gpu_layer_hide_all(owner);
-        fp_gpu_layer_set_reason(
-            owner, "another fastprof recording has had the GPU since");
-        owner = NULL;
-    }
-}
-
-static PyObject *
-start(fp_recorder *r, PyObject *paths, const char *driver_path, int initialise,
-      const fp_gpu_options *o)
-{
-    fp_gpu *g = fp_gpu_the_collector(&r->clock);
-    if (g == NULL || atomic_load(&g->state) == FP_GPU_DEAD) {
-        fp_gpu_layer_set_reason(
-            r, g == NULL ? "there is no memory for GPU records"
-               : g->why.text[0]
-                   ? g->why.text
-                   : "this process was forked from one that had the "
-                     "GPU; CUDA does not work here");
-        return answer(r, "off");
-    }
-    /* Not the collector's own before all is well: they are part of what the
-     * recording before has to say. */
-    fp_cuda_driver driver;
-    fp_cupti cupti;
-    int state = fp_gpu_layer_open_driver(r, &driver, driver_path, initialise);
-    if (state != FP_DRIVER_READY) {
-        return answer(r, state == FP_DRIVER_WAITING ? "waiting" : "off");
-    }
-    Py_ssize_t next = 0;
-    int found =
-        fp_gpu_layer_open_cupti(r, &cupti, driver.version, paths, &next);
-    if (found <= 0) {
-        return found < 0 ? NULL : answer(r, "off");
-    }
-    take_from_owner(r);
-    int rc;
-    do {
-        g->driver = driver;
-        g->cupti = cupti;
-        Py_BEGIN_ALLOW_THREADS
-        rc = fp_gpu_start(g, o);
-        Py_END_ALLOW_THREADS
-        fp_gpu_layer_set_reason(r, g->why.text);
-        /* A copy that the driver does not know of refuses everything. */
-    } while (rc != 0 && g->refused == FP_CUPTI_NOT_INITIALIZED &&
-             atomic_load(&g->state) == FP_GPU_OFF &&
-             next < PyTuple_GET_SIZE(paths) &&
-             fp_gpu_layer_open_cupti(r, &cupti, driver.version, paths, &next) >
-                 0);
-    if (rc != 0) {
-        if (PyErr_Occurred()) {
-            return NULL;
-        }
-        return answer(r, "off");
-    }
-    adopt(r, g);
-    return answer(r, "on");
-}
-
-static PyObject *
-start_if_free(fp_recorder *r, PyObject *paths, const char *driver_path,
-              int initialise, const fp_gpu_options *o)
-{
-    if (r->gpu_on) {
-        return answer(r, "on");
-    }
-    r->gpu_asked = 1;
-    const char *why = refusal(r);
-    if (why != NULL) {
-        fp_gpu_layer_set_reason(r, why);
-        return answer(r, "off");
-    }
-    if (starting) {
-        return answer(r, "waiting"); /* for another thread */
-    }
-    starting = r->gpu_switching = 1;
-    PyObject *result = start(r, paths, driver_path, initialise, o);
-    starting = r->gpu_switching = 0;
-    return result;
-}
-
-PyObject *
-fp_gpu_layer_start(PyObject *self, PyObject *args, PyObject *kwargs)
-{
-    fp_recorder *r = (fp_recorder *)self;
-    PyObject *paths;
-    const char *driver_path, *tier_name = "auto", *nvml_path = NULL;
-    int initialise = 0;
-    double period_s = 1.0, patience_s = 15.0;
-    fp_gpu_options o;
-    static char *names[] = {"cupti_paths", "driver_path", "initialise", "tier",
-                            "period_s",    "patience_s",  "nvml",       NULL};
-    if (!PyArg_ParseTupleAndKeywords(
-            args, kwargs, "Oz|$psddz:gpu_start", names, &paths, &driver_path,
-            &initialise, &tier_name, &period_s, &patience_s, &nvml_path) ||
-        tier_of(tier_name, &o.tier) < 0) {
-        return NULL;
-    }
-    if (fp_recorder_ready(r) < 0) {
-        return NULL;
-    }
-    if (!(period_s >= 0.001 && period_s <= 3600.0 && patience_s >= 0.0 &&
-          patience_s <= 3600.0)) {
-        PyErr_SetString(PyExc_ValueError,
-                        "period_s must be 0.001 to 3600 and patience_s 0 to "
-                        "3600 seconds");
-        return NULL;
-    }
-    o.period_ns = (int64_t)(period_s * second_ns);
-    o.patience_ns = (int64_t)(patience_s * second_ns);
-    /* Our own: nobody changes it while the GIL is released. */
-    PyObject *mine = PySequence_Tuple(paths);
-    if (mine == NULL) {
-        return NULL;
-    }
-    int was_on = r->gpu_on;
-    PyObject *result = start_if_free(r, mine, driver_path, initialise, &o);
-    Py_DECREF(mine);
-    if (result != NULL && r->gpu_on && !was_on) {
-        fp_gpu_health_begin(r, nvml_path, o.period_ns);
-    }
-    return result;
-}
-
-static void
-stop(fp_recorder *r, double grace_s)
-{
-    fp_gpu *g = fp_gpu_if_any();
-    if (!r->gpu_on) {
-        return;
-    }
-    /* A pause in another thread ends first. */
-    Py_BEGIN_ALLOW_THREADS
-    fp_gpu_health_end();
-    fp_gpu_stop(g, (int64_t)(grace_s * second_ns));
-    Py_END_ALLOW_THREADS
-    int state = atomic_load(&g->state);
-    if (state == FP_GPU_OFF || state == FP_GPU_DEAD) { /* not begun anew */
-        let_go(r, g);
-    }
-}
-
-static int
-seconds_of(PyObject *args, PyObject *kwargs, const char *format, double *value)
-{
-    static char *names[] = {"timeout_s", NULL};
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, format, names, value)) {
-        return -1;
-    }
-    if (!(*value >= 0.0 && *value <= 3600.0)) {
-        PyErr_SetString(PyExc_ValueError,
-                        "timeout_s must be 0 to 3600 seconds");
-        return -1;
-    }
-    return 0;
-}
-
-PyObject *
-fp_gpu_layer_stop(PyObject *self, PyObject *args, PyObject *kwargs)
-{
-    double grace_s = 2.0;
-    if (seconds_of(args, kwargs, "|d:gpu_stop", &grace_s) < 0) {
-        return NULL;
-    }
-    stop((fp_recorder *)self, grace_s);
-    Py_RETURN_NONE;
-}
-
-PyObject *
-fp_gpu_layer_pause(PyObject *self, PyObject *args)
-{
-    fp_recorder *r = (fp_recorder *)self;
-    fp_gpu *g = fp_gpu_if_any();
-    const char *why;
-    if (!PyArg_ParseTuple(args, "s:gpu_pause", &why)) {
-        return NULL;
-    }
-    if (r->gpu_on && !r->gpu_switching) {
-        r->gpu_switching = 1;
-        fp_gpu_layer_pop_own(g); /* another client would see them */
-        Py_BEGIN_ALLOW_THREADS
-        fp_gpu_pause(g, (int64_t)second_ns);
-        Py_END_ALLOW_THREADS
-        r->gpu_switching = 0;
-        /* Ids are not CUPTI's to keep; threads push anew afterwards. */
-        r->gpu_external = 0;
-        r->gpu_partial = 1;
-        if (atomic_load(&g->state) == FP_GPU_PAUSED) {
-            fp_gpu_layer_set_reason(r, why);
-            Py_XSETREF(r->gpu_pause_reason, Py_XNewRef(r->gpu_reason));
-        }
-    }
-    Py_RETURN_NONE;
-}
-
-PyObject *
-fp_gpu_layer_resume(PyObject *self, PyObject *Py_UNUSED(ignored))
-{
-    fp_recorder *r = (fp_recorder *)self;
-    fp_gpu *g = fp_gpu_if_any();
-    if (r->gpu_on && !r->gpu_switching) {
-        r->gpu_switching = 1;
-        Py_BEGIN_ALLOW_THREADS
-        fp_gpu_resume(g);
-        Py_END_ALLOW_THREADS
-        r->gpu_switching = 0;
-        r->gpu_external = r->gpu_on && fp_gpu_layer_pushes(g);
-        r->gpu_partial = 1;
-        replan(r);
-        fp_gpu_layer_set_reason(r, g->why.text);
-    }
-    Py_RETURN_NONE;
-}
-
-PyObject *
-fp_gpu_layer_flush(PyObject *self, PyObject *args)
-{
-    fp_recorder *r = (fp_recorder *)self;
-    fp_gpu *g = fp_gpu_if_any();
-    double patience_s = 1.0;
-    if (seconds_of(args, NULL, "|d:gpu_flush", &patience_s) < 0) {
-        return NULL;
-    }
-    int rc = -1;
-    if (r->gpu_on) {
-        Py_BEGIN_ALLOW_THREADS
-        rc = fp_gpu_flush(g, (int64_t)(patience_s * second_ns));
-        Py_END_ALLOW_THREADS
-    }
-    return PyBool_FromLong(rc == 0);
-}
-
-PyObject *
-fp_gpu_layer_status(PyObject *self, PyObject *Py_UNUSED(ignored))
-{
-    const fp_recorder *r = (fp_recorder *)self;
-    static const char *const names[] = {"off", "on", "paused", "off"};
-    fp_gpu *g = fp_gpu_if_any();
-    return answer(r, r->gpu_on ? names[atomic_load(&g->state)] : "off");
-}
-
-/* ---- ends ---- */
 
 static void
 stop_quietly(fp_recorder *r)
 {
     PyObject *type, *exc, *tb;
     PyErr_Fetch(&type, &exc, &tb);
-    stop(r, 0.5);
+    fp_gpu_layer_stop_within(r, 0.5);
     PyErr_Restore(type, exc, tb);
 }
 
-void
-fp_gpu_layer_end(fp_recorder *r)
+/* Waits for little. */
+static void
+end(fp_recorder *r)
 {
     stop_quietly(r);
-    if (owner == r) {
-        owner = NULL;
-        if (!starting) {
+    if (fp_gpu_owner == r) {
+        fp_gpu_owner = NULL;
+        if (!fp_gpu_starting) {
             fp_gpu_forget(fp_gpu_if_any());
         }
     }
 }
 
+static unsigned
+signals(const fp_recorder *r)
+{
+    /* Told by ids alone, a wait is known long after its step. */
+    return r->gpu_on && !r->gpu.external ? FP_SIGNAL_GPU : 0;
+}
+
+const fp_layer fp_gpu_layer = {
+    .epochs = fp_gpu_layer_epochs,
+    .hide_all = fp_gpu_layer_hide_all,
+    .thread_ended = fp_gpu_layer_hide,
+    .renamed = fp_gpu_layer_renamed,
+    .cleared = cleared,
+    .signals = signals,
+    .entered = fp_gpu_layer_entered,
+    .left = fp_gpu_layer_left,
+    .sections_changed = fp_gpu_layer_section,
+    .stepped = fp_gpu_layer_step,
+    .traced = fp_gpu_layer_traced,
+    .end = end,
+};
+
 void
 fp_gpu_layer_end_any(void)
 {
-    if (owner != NULL) {
-        fp_recorder *r = owner;
+    if (fp_gpu_owner != NULL) {
+        fp_recorder *r = fp_gpu_owner;
         Py_INCREF((PyObject *)r);
         stop_quietly(r);
         Py_DECREF((PyObject *)r);
     }
-    if (starting) { /* in a thread that will not come to its end */
+    if (fp_gpu_starting) { /* in a thread that will not come to its end */
         Py_BEGIN_ALLOW_THREADS
         fp_gpu_stop(fp_gpu_if_any(), 0);
         Py_END_ALLOW_THREADS
@@ -441,12 +83,14 @@ void
 fp_gpu_layer_forked(void)
 {
     /* The collector itself was told by pthread_atfork. */
-    starting = 0;
-    if (owner != NULL) {
-        owner->gpu_on = owner->gpu_external = owner->gpu_switching = 0;
+    fp_gpu_starting = 0;
+    if (fp_gpu_owner != NULL) {
+        fp_gpu_owner->gpu_on = fp_gpu_owner->gpu.external =
+            fp_gpu_owner->gpu.switching = 0;
+        fp_recorder_set_mode(fp_gpu_owner);
         fp_gpu_layer_set_reason(
-            owner, "this process was forked from one that had the GPU");
-        owner = NULL;
+            fp_gpu_owner, "this process was forked from one that had the GPU");
+        fp_gpu_owner = NULL;
         fp_gpu_lines_for(NULL);
     }
 }

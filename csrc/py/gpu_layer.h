@@ -7,6 +7,7 @@
 #ifndef FP_PY_GPU_LAYER_H
 #define FP_PY_GPU_LAYER_H
 
+#include "py/exported.h"
 #include "py/recorder.h"
 
 #include "gpu/collector.h"
@@ -30,43 +31,16 @@ fp_gpu_set_epochs(uint64_t functions, uint64_t sections);
 fp_lane *
 fp_gpu_own_lane(fp_gpu *g);
 
-/* ---- called by the recorder; all of it under the GIL ---- */
+/* ---- whose it is; under the GIL ---- */
 
-/* The recorder's epochs, or what it knows of functions, have changed. */
-void
-fp_gpu_layer_epochs(fp_recorder *r);
+extern const fp_layer fp_gpu_layer;
 
-/* Before any record of a thread is freed: none can be reached afterwards.  Call
- * fp_gpu_layer_epochs when they are gone. */
-void
-fp_gpu_layer_hide_all(fp_recorder *r);
+/* Borrowed; whose launches are attributed, or NULL. */
+extern fp_recorder *fp_gpu_owner;
 
-/* The same for the record of a thread that has ended. */
-void
-fp_gpu_layer_hide(fp_recorder *r, const fp_thread *t);
-
-/* Its nodes are now those of another. */
-void
-fp_gpu_layer_renamed(fp_recorder *r, const fp_thread *from,
-                     const fp_thread *to, const uint32_t *became);
-
-void
-fp_gpu_layer_cleared(fp_recorder *r);
-
-/* The calling thread has opened or closed a section. */
-void
-fp_gpu_layer_section(fp_recorder *r, fp_thread *t, int64_t now);
-
-void
-fp_gpu_layer_step(fp_recorder *r, const fp_thread *t, int64_t now);
-
-/* A window of the recorder's trace begins or ends. */
-void
-fp_gpu_layer_trace(fp_recorder *r, int64_t now);
-
-/* The recorder goes: ends its layer, waiting for little.  Never fails. */
-void
-fp_gpu_layer_end(fp_recorder *r);
+/* Are the collector's sums those of this recorder? */
+int
+fp_gpu_layer_owns(const fp_recorder *r);
 
 /* The interpreter goes: ends the layer of whoever has it. */
 void
@@ -75,10 +49,6 @@ fp_gpu_layer_end_any(void);
 /* In a forked child. */
 void
 fp_gpu_layer_forked(void);
-
-/* Are the collector's sums those of this recorder? */
-int
-fp_gpu_layer_owns(const fp_recorder *r);
 
 /* ---- methods of the Recorder type ---- */
 
@@ -127,30 +97,6 @@ fp_gpu_view_trace(const fp_gpu_view *v, int64_t origin, double ns_per_tick);
 
 void
 fp_gpu_view_free(fp_gpu_view *v);
-
-/* How places are found in what has been exported. */
-typedef struct fp_exported_thread {
-    uint32_t serial;
-    uint32_t nodes;
-    uint32_t *folded;  /* owned or NULL; per node the one that stands for it */
-    uint32_t left_out; /* how many nodes there are in `without` */
-    uint32_t bases;    /* bit i: without[i] is the base of a phase */
-    uint32_t
-        without[2 * FP_RUN_PHASES]; /* nodes that have no row; ascending */
-} fp_exported_thread;
-
-/* Row of node [index]; -1: it has none.  The base of a phase is row 0. */
-long
-fp_exported_row(const fp_exported_thread *t, uint32_t index);
-
-typedef struct fp_exported {
-    const fp_exported_thread *thread; /* in the order of export */
-    uint32_t threads;
-    double ns_per_tick;
-    /* Index of a section's key; -1 with an exception. */
-    Py_ssize_t (*section_key)(void *ctx, uint32_t section);
-    void *ctx;
-} fp_exported;
 
 /* The dict. */
 PyObject *

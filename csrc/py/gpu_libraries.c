@@ -48,11 +48,11 @@ fp_gpu_layer_open_cupti(fp_recorder *r, fp_cupti *c, int driver,
         opened = fp_cupti_open(c, PyBytes_AS_STRING(name), &why) == 0;
         Py_END_ALLOW_THREADS
         if (opened && fits_driver(c, driver, &why)) {
-            Py_XSETREF(r->gpu_path,
+            Py_XSETREF(r->gpu.path,
                        PyUnicode_DecodeFSDefault(PyBytes_AS_STRING(name)));
             Py_DECREF(name);
             Py_DECREF(reasons);
-            return r->gpu_path != NULL ? 1 : -1;
+            return r->gpu.path != NULL ? 1 : -1;
         }
         Py_DECREF(name);
         /* The first ones are those that the program itself uses. */
@@ -66,6 +66,6 @@ fp_gpu_layer_open_cupti(fp_recorder *r, fp_cupti *c, int driver,
     if (reasons != NULL && PyUnicode_GET_LENGTH(reasons) == 0) {
         Py_SETREF(reasons, PyUnicode_FromString("no libcupti was found"));
     }
-    Py_XSETREF(r->gpu_reason, reasons);
+    Py_XSETREF(r->gpu.reason, reasons);
     return reasons != NULL ? 0 : -1;
 }

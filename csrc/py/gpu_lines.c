@@ -6,6 +6,7 @@
  * caller's.  If the thread has moved on (what waited was no call, as in
  * `if tensor:`), the wait stays without a line. */
 #include "py/gpu_layer.h"
+#include "py/threads.h"
 
 enum { MAX_LINES = 10000 };
 
@@ -80,12 +81,12 @@ look(void *ignored)
     uint64_t count = wait_under_way.count;
     wait_under_way.asked = 0;
     fp_recorder *r = keeper;
-    if (r == NULL || r->gpu_lines == NULL || !still_there(r, place)) {
+    if (r == NULL || r->gpu.lines == NULL || !still_there(r, place)) {
         return 0;
     }
     PyObject *type, *exc, *tb;
     PyErr_Fetch(&type, &exc, &tb);
-    PyObject *lines = Py_NewRef(r->gpu_lines);
+    PyObject *lines = Py_NewRef(r->gpu.lines);
     PyObject *key = line_key(place);
     if (key != NULL) {
         (void)add(lines, key, count, ticks);

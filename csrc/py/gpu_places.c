@@ -1,6 +1,7 @@
 /* The collector is told where threads stand: at sections and steps, and with
  * external correlation at C calls. */
 #include "py/gpu_layer_parts.h"
+#include "py/mode.h"
 
 #include "gpu/cupti_abi.h"
 
@@ -23,7 +24,8 @@ push(fp_gpu *g, fp_recorder *r, fp_lane *lane, const fp_thread *t)
     if (g->cupti.push_external(FP_CUPTI_EXTERNAL_CUSTOM2, id) !=
         FP_CUPTI_SUCCESS) {
         /* Each failing call would cost as much as a launch. */
-        r->gpu_external = 0;
+        r->gpu.external = 0;
+        fp_recorder_set_mode(r);
         atomic_fetch_add(&g->push_errors, 1);
         return;
     }
@@ -40,7 +42,7 @@ push_anew(fp_gpu *g, fp_recorder *r, fp_lane *lane, const fp_thread *t)
     while (lane->pushed != 0) {
         pop(g, lane);
     }
-    if (r->gpu_external) {
+    if (r->gpu.external) {
         push(g, r, lane, t);
     }
 }
@@ -104,10 +106,8 @@ lane_of(fp_gpu *g, const fp_thread *t)
 }
 
 void
-fp_recorder_enter_external(fp_recorder *r, fp_thread *t, fp_key key,
-                           PyObject *object, int resume)
+fp_gpu_layer_entered(fp_recorder *r, fp_thread *t, fp_key key)
 {
-    fp_recorder_enter_slow(r, t, key, object, resume);
     fp_gpu *g = fp_gpu_if_any();
     /* Work is given to the device inside C calls only. */
     if (fp_key_tag(key) == FP_TAG_PYTHON || !fp_gpu_layer_pushes(g) ||
@@ -126,10 +126,8 @@ fp_recorder_enter_external(fp_recorder *r, fp_thread *t, fp_key key,
 }
 
 void
-fp_recorder_leave_external(fp_recorder *r, fp_thread *t, fp_key key)
+fp_gpu_layer_left(fp_recorder *r, fp_thread *t, fp_key key, int paired)
 {
-    int paired = t->cur->key == key;
-    fp_thread_leave(t, key, fp_clock_now(&r->clock));
     fp_gpu *g = fp_gpu_if_any();
     if (fp_key_tag(key) == FP_TAG_PYTHON || !fp_gpu_layer_pushes(g)) {
         return;
@@ -164,7 +162,7 @@ void
 fp_gpu_layer_section(fp_recorder *r, fp_thread *t, int64_t now)
 {
     fp_gpu *g = fp_gpu_if_any();
-    fp_lane *lane = lane_of(g, t);
+    fp_lane *lane = r->gpu_on ? lane_of(g, t) : NULL;
     if (lane == NULL) {
         return;
     }
@@ -175,7 +173,7 @@ fp_gpu_layer_section(fp_recorder *r, fp_thread *t, int64_t now)
                           n != NULL ? fp_place_of(t, n) : 0,
                           in_backward_phase(t));
     }
-    if (r->gpu_external && fp_gpu_layer_pushes(g)) {
+    if (r->gpu.external && fp_gpu_layer_pushes(g)) {
         push_anew(g, r, lane, t);
         if (lane->owner >= 0) {
             tell_owner(g, lane, t, now);
@@ -192,14 +190,15 @@ fp_gpu_layer_section(fp_recorder *r, fp_thread *t, int64_t now)
 }
 
 void
-fp_gpu_layer_step(fp_recorder *r, const fp_thread *t, int64_t now)
+fp_gpu_layer_step(fp_recorder *r, fp_thread *t, int64_t began, int64_t now)
 {
+    (void)began;
     fp_gpu *g = fp_gpu_if_any();
-    fp_lane *lane = lane_of(g, t);
+    fp_lane *lane = r->gpu_on ? lane_of(g, t) : NULL;
     if (lane != NULL) {
-        int measured = t->steps->count > t->steps->skip && !r->gpu_partial &&
+        int measured = t->steps->count > t->steps->skip && !r->gpu.partial &&
                        atomic_load(&g->state) == FP_GPU_ON;
-        r->gpu_partial = 0;
+        r->gpu.partial = 0;
         fp_gpu_layer_tell(g, lane,
                           &(fp_event){.kind = FP_EVENT_STEP,
                                       .ticks = now,

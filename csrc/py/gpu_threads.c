@@ -1,5 +1,24 @@
-/* What launch callbacks may see of the recorder's threads. */
+/* Whose the collector is, and what launch callbacks may see of its threads. */
 #include "py/gpu_layer_parts.h"
+
+fp_recorder *fp_gpu_owner;
+
+int
+fp_gpu_layer_owns(const fp_recorder *r)
+{
+    return r == fp_gpu_owner;
+}
+
+void
+fp_gpu_layer_set_reason(fp_recorder *r, const char *text)
+{
+    PyObject *reason =
+        PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
+    if (reason == NULL) {
+        PyErr_Clear();
+    }
+    Py_XSETREF(r->gpu.reason, reason);
+}
 
 void
 fp_gpu_layer_epochs(fp_recorder *r)
@@ -8,7 +27,7 @@ fp_gpu_layer_epochs(fp_recorder *r)
         return;
     }
     fp_gpu *g = fp_gpu_if_any();
-    int known = r->functions_on && !r->paused && r->builtins;
+    int known = r->functions_on && !r->paused && r->config.builtins;
     atomic_store(&g->owners.functions_known, known);
     fp_gpu_set_epochs(r->function_epoch, r->section_epoch);
     fp_lane *lane = fp_gpu_own_lane(g);
@@ -54,7 +73,7 @@ fp_gpu_layer_hide_all(fp_recorder *r)
 }
 
 void
-fp_gpu_layer_hide(fp_recorder *r, const fp_thread *t)
+fp_gpu_layer_hide(fp_recorder *r, fp_thread *t)
 {
     if (fp_gpu_layer_owns(r)) {
         fp_gpu *g = fp_gpu_if_any();
@@ -73,5 +92,19 @@ fp_gpu_layer_renamed(fp_recorder *r, const fp_thread *from,
         fp_ledger_rename(&g->ledger, (uint32_t)from->serial,
                          (uint32_t)to->serial, became, from->tree.count);
         pthread_mutex_unlock(&g->lock);
+    }
+}
+
+void
+fp_gpu_layer_traced(fp_recorder *r, int64_t now)
+{
+    if (r != fp_gpu_owner) {
+        return;
+    }
+    if (r->tracing && r->gpu_on) {
+        fp_gpu_trace_open(fp_gpu_if_any(), r->trace.log.events.limit, now);
+    }
+    else {
+        fp_gpu_trace_close(fp_gpu_if_any(), now);
     }
 }

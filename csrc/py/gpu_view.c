@@ -134,7 +134,7 @@ copy_trace(fp_gpu_view *v, const fp_trace_records *t)
 fp_gpu_view *
 fp_gpu_view_take(fp_recorder *r, int with_trace)
 {
-    if (!r->gpu_asked) {
+    if (!r->gpu.asked) {
         return NULL;
     }
     fp_gpu *g = fp_gpu_if_any();

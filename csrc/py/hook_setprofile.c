@@ -4,176 +4,10 @@
  * something that can be put back with sys.setprofile(), and so that a hook left
  * behind in another thread can tell that its recording is over: it then takes
  * itself out, on its own thread. */
-#include "py/paused.h"
-#include "py/section_type.h"
+#include "py/hooks.h"
+#include "py/setprofile_events.h"
 
-typedef struct fp_hook {
-    PyObject_HEAD
-    fp_recorder *recorder; /* borrowed; NULL: over */
-    const uint64_t *plain; /* see fp_plain_epoch */
-    unsigned long home;    /* thread that started the recording */
-} fp_hook;
-
-/* ---- generators: a call, or the continuation of one? ---- */
-
-/* Offset of the first RESUME: the only one that starts the function. */
-static int32_t
-find_first_resume(fp_recorder *r, PyCodeObject *code)
-{
-    PyObject *type, *exc, *tb;
-    PyErr_Fetch(&type, &exc, &tb);
-    PyObject *bytes = fp_compat_code_bytes(code);
-    int32_t found = -2; /* none: every event is a start */
-    if (bytes != NULL && PyBytes_Check(bytes)) {
-        const unsigned char *op = (unsigned char *)PyBytes_AS_STRING(bytes);
-        for (Py_ssize_t i = 0; i + 1 < PyBytes_GET_SIZE(bytes); i += 2) {
-            if (op[i] == r->state->resume_opcode) {
-                found = (int32_t)i;
-                break;
-            }
-        }
-    }
-    Py_XDECREF(bytes);
-    PyErr_Restore(type, exc, tb);
-    return found;
-}
-
-static int
-is_resume(fp_recorder *r, PyCodeObject *code, PyFrameObject *frame)
-{
-    if (!fp_code_can_suspend(code)) {
-        return 0;
-    }
-    int lasti = fp_compat_frame_lasti(frame);
-    if (!FP_HAVE_RESUME_OPCODE) {
-        return lasti >= 0;
-    }
-    fp_keyent *e = fp_keytab_find(&r->keys, (fp_key)code);
-    if (e == NULL) {
-        if (fp_keytab_add(&r->keys, (fp_key)code, (PyObject *)code) != FP_OK) {
-            return 0;
-        }
-        e = fp_keytab_find(&r->keys, (fp_key)code);
-    }
-    if (e->first_resume == -1) {
-        e->first_resume = find_first_resume(r, code);
-    }
-    return e->first_resume >= 0 && lasti > e->first_resume;
-}
-
-/* ---- events ---- */
-
-static void
-call_event(fp_recorder *r, PyFrameObject *frame)
-{
-    PyObject *code = fp_compat_frame_code(frame);
-    /* Asked again after the plain path failed: rare, and without effect. */
-    int resume = is_resume(r, (PyCodeObject *)code, frame);
-    fp_recorder_enter(r, (fp_key)code, code, resume);
-}
-
-static void
-c_call_event(fp_recorder *r, PyObject *function)
-{
-    fp_key key = r->builtins ? fp_c_function_key(function) : 0;
-    if (key != 0 && !fp_is_quiet(fp_key_method(key))) {
-        fp_recorder_enter(r, key, function, 0);
-    }
-}
-
-/* A return whose call was not announced, from a frame that we saw begin: a
- * bound method over a builtin.  It can be counted, not timed. */
-static int
-count_lone_return(fp_recorder *r, PyFrameObject *frame, fp_key key,
-                  PyObject *function)
-{
-    fp_thread *t = fp_recorder_here(r);
-    if (t == NULL || t->cur->key == key ||
-        t->cur->key != (fp_key)fp_compat_frame_code(frame)) {
-        return 0;
-    }
-    fp_node *n = fp_recorder_node(r, t, key, function);
-    if (n != NULL) {
-        n->calls++;
-    }
-    return 1;
-}
-
-static void
-c_return_event(fp_recorder *r, PyFrameObject *frame, PyObject *function)
-{
-    fp_key key = r->builtins ? fp_c_function_key(function) : 0;
-    if (key == 0 || fp_is_quiet(fp_key_method(key))) {
-        return;
-    }
-    if (FP_LONE_C_RETURN && count_lone_return(r, frame, key, function)) {
-        return;
-    }
-    fp_recorder_leave_c(r, key, fp_compat_frame_code(frame));
-}
-
-static FP_COLD int
-slow_event(PyObject *self, PyFrameObject *frame, int what, PyObject *arg)
-{
-    fp_recorder *r = ((fp_hook *)self)->recorder;
-    if (FP_UNLIKELY(r == NULL)) {
-        fp_compat_set_profile_directly(PyThreadState_Get(), NULL, NULL);
-        return 0;
-    }
-    switch (what) {
-    case PyTrace_CALL:
-        call_event(r, frame);
-        break;
-    case PyTrace_RETURN:
-        fp_recorder_leave(r, (fp_key)fp_compat_frame_code(frame));
-        break;
-    case PyTrace_C_CALL:
-        c_call_event(r, arg);
-        break;
-    case PyTrace_C_RETURN:
-    case PyTrace_C_EXCEPTION:
-        c_return_event(r, frame, arg);
-        break;
-    default:
-        break;
-    }
-    return 0;
-}
-
-/* The plain path: 1 if it was enough. */
-static inline int
-plain_event(fp_recorder *r, fp_thread *t, PyFrameObject *frame, int what,
-            PyObject *arg)
-{
-    PyCodeObject *code;
-    switch (what) {
-    case PyTrace_CALL:
-        code = (PyCodeObject *)fp_compat_frame_code(frame);
-        return fp_plain_enter(t, (fp_key)code, is_resume(r, code, frame));
-    case PyTrace_RETURN:
-        return fp_plain_leave(t, (fp_key)fp_compat_frame_code(frame));
-    case PyTrace_C_CALL:
-        return Py_TYPE(arg) == &PyCFunction_Type &&
-               fp_plain_enter(t, fp_c_function_key(arg), 0);
-    case PyTrace_C_RETURN:
-    case PyTrace_C_EXCEPTION:
-        return Py_TYPE(arg) == &PyCFunction_Type &&
-               fp_plain_leave(t, fp_c_function_key(arg));
-    default:
-        return 0;
-    }
-}
-
-static int
-on_event(PyObject *self, PyFrameObject *frame, int what, PyObject *arg)
-{
-    fp_thread *t = fp_plain_thread(((fp_hook *)self)->plain);
-    if (FP_LIKELY(t != NULL && plain_event(((fp_hook *)self)->recorder, t,
-                                           frame, what, arg))) {
-        return 0;
-    }
-    return slow_event(self, frame, what, arg);
-}
+static const uint64_t never = FP_EPOCH_OFF;
 
 /* ---- called as a Python profile function ---- */
 
@@ -211,10 +45,10 @@ hook_call(PyObject *self, PyObject *args, PyObject *kwargs)
     int what = event_of(event);
     if (what >= 0) {
         Py_INCREF(self); /* an external timer may take us out of the slot */
-        on_event(self, (PyFrameObject *)frame, what, arg);
+        fp_setprofile_event(self, (PyFrameObject *)frame, what, arg);
         if (((fp_hook *)self)->recorder != NULL) {
-            fp_compat_set_profile_directly(PyThreadState_Get(), on_event,
-                                           self);
+            fp_compat_set_profile_directly(PyThreadState_Get(),
+                                           fp_setprofile_event, self);
         }
         Py_DECREF(self);
     }
@@ -233,7 +67,8 @@ hook_bool(PyObject *self)
     }
     if (((fp_hook *)self)->recorder != NULL &&
         !fp_compat_has_profile_func(&current)) {
-        fp_compat_set_profile_directly(PyThreadState_Get(), on_event, self);
+        fp_compat_set_profile_directly(PyThreadState_Get(),
+                                       fp_setprofile_event, self);
     }
     return 0;
 }
@@ -307,7 +142,7 @@ static int
 set_here(PyObject *hook)
 {
     for (int attempt = 0; attempt < 3; attempt++) {
-        PyEval_SetProfile(hook != NULL ? on_event : NULL, hook);
+        PyEval_SetProfile(hook != NULL ? fp_setprofile_event : NULL, hook);
         if (is_set(hook)) {
             PyErr_Clear();
             return 0;
@@ -324,7 +159,7 @@ static void
 end(fp_hook *hook)
 {
     hook->recorder = NULL;
-    hook->plain = &fp_epoch_off;
+    hook->plain = &never;
 }
 
 int
@@ -345,12 +180,12 @@ fp_setprofile_start(fp_recorder *r)
         goto done;
     }
     hook->recorder = r;
-    hook->plain = fp_plain_epoch(r);
+    hook->plain = &r->plain_epoch;
     hook->home = PyThread_get_thread_ident();
     /* One that a tool left behind after its end is no reason to refuse; but it
      * is not ours to take, so threads started from now on are not seen. */
-    r->new_threads_lost = threading_hook_taken(r, threading);
-    if (!r->new_threads_lost &&
+    r->hooks.new_threads_lost = threading_hook_taken(r, threading);
+    if (!r->hooks.new_threads_lost &&
         set_threading_hook(threading, (PyObject *)hook) < 0) {
         end(hook);
         goto done;
@@ -360,8 +195,9 @@ fp_setprofile_start(fp_recorder *r)
         end(hook);
         goto done;
     }
-    r->hook = Py_NewRef((PyObject *)hook);
-    fp_compat_set_profile_elsewhere(on_event, (PyObject *)hook, is_over);
+    r->hooks.hook = Py_NewRef((PyObject *)hook);
+    fp_compat_set_profile_elsewhere(fp_setprofile_event, (PyObject *)hook,
+                                    is_over);
     rc = 0;
 done:
     Py_XDECREF((PyObject *)hook);
@@ -372,7 +208,7 @@ done:
 void
 fp_setprofile_stop(fp_recorder *r)
 {
-    PyObject *hook = r->hook, *current;
+    PyObject *hook = r->hooks.hook, *current;
     if (hook == NULL) {
         return;
     }
@@ -385,7 +221,7 @@ fp_setprofile_stop(fp_recorder *r)
     }
     else if (home) {
         /* Somebody took the slot, or emptied it; it is theirs now. */
-        r->displaced = 1;
+        r->recording.displaced = 1;
     }
     PyObject *threading = PyImport_ImportModule("threading");
     if (threading != NULL) {
@@ -401,19 +237,11 @@ fp_setprofile_stop(fp_recorder *r)
 }
 
 void
-fp_setprofile_replan(fp_recorder *r)
-{
-    if (r->hook != NULL) {
-        ((fp_hook *)r->hook)->plain = fp_plain_epoch(r);
-    }
-}
-
-void
 fp_setprofile_forget(fp_recorder *r)
 {
-    if (r->hook != NULL) {
-        end((fp_hook *)r->hook);
-        Py_CLEAR(r->hook);
+    if (r->hooks.hook != NULL) {
+        end((fp_hook *)r->hooks.hook);
+        Py_CLEAR(r->hooks.hook);
     }
 }
 

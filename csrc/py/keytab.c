@@ -155,6 +155,13 @@ own_c_function(fp_keyent *e, PyObject *callable)
     }
 }
 
+int
+fp_keytab_is_muted(const fp_keytab *k, fp_key key)
+{
+    const fp_keyent *e = fp_keytab_find(k, key);
+    return e != NULL && e->muted;
+}
+
 fp_status
 fp_keytab_add(fp_keytab *k, fp_key key, PyObject *object)
 {

@@ -60,6 +60,10 @@ fp_keytab_traverse(fp_keytab *k, visitproc visit, void *arg);
 fp_keyent *
 fp_keytab_find(const fp_keytab *k, fp_key key);
 
+/* Were the events of [key] switched off? */
+int
+fp_keytab_is_muted(const fp_keytab *k, fp_key key);
+
 /* Takes references to what [object] (a code object, a callable, a type) needs.
  * Sets no exception.  FP_ENOMEM: not added. */
 fp_status

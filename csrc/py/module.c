@@ -6,9 +6,18 @@
 #include "py/gpu_layer.h"
 #include "py/gpu_probe.h"
 #include "py/nvtx_glue.h"
-#include "py/recorder.h"
+#include "py/hooks.h"
+#include "py/in_use.h"
+#include "py/recorder_reset.h"
+#include "py/recorder_type.h"
 #include "py/section_type.h"
+#include "py/switches.h"
 #include "py/thread_life.h"
+#include "py/trace_layer.h"
+
+/* In the order in which they are called. */
+static const fp_layer *const layers[] = {&fp_gc_layer, &fp_nvtx_layer,
+                                         &fp_trace_layer, &fp_gpu_layer, NULL};
 
 /* ---- functions ---- */
 
@@ -275,6 +284,7 @@ fill(PyObject *module)
     if (refuse_subinterpreter() < 0 || refuse_without_gil() < 0) {
         return -1;
     }
+    st->layers = layers;
     st->sections = PyDict_New();
     st->section_names = PyList_New(0);
     st->busy_error = busy_error();
@@ -359,7 +369,7 @@ static PyModuleDef_Slot module_slots[] = {
     {0, NULL},
 };
 
-struct PyModuleDef fp_module_def = {
+static struct PyModuleDef module_def = {
     PyModuleDef_HEAD_INIT,
     .m_name = "fastprof._core",
     .m_doc = "fastprof's recorder; use the fastprof package.",
@@ -373,5 +383,5 @@ struct PyModuleDef fp_module_def = {
 PyMODINIT_FUNC
 PyInit__core(void)
 {
-    return PyModuleDef_Init(&fp_module_def);
+    return PyModuleDef_Init(&module_def);
 }

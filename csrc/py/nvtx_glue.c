@@ -57,8 +57,8 @@ what_of(const fp_section_object *s)
     };
 }
 
-void
-fp_nvtx_section_opens(const fp_section_object *s)
+static void
+section_opens(const fp_section_object *s)
 {
     fp_nvtx_thread *t = fp_nvtx_thread_get(1);
     if (t == NULL) {
@@ -74,14 +74,22 @@ fp_nvtx_section_opens(const fp_section_object *s)
     fp_nvtx_out_push(&out, &t->out, &a, name, what_of(s));
 }
 
-void
-fp_nvtx_section_closed(const fp_section_object *s, fp_recorder *r)
+static void
+section_closed(const fp_section_object *s, fp_recorder *r)
 {
     fp_nvtx_thread *t = fp_nvtx_thread_get(0);
     if (t != NULL) {
-        r->nvtx_unbalanced += fp_nvtx_out_pop(&out, &t->out, what_of(s));
+        r->recording.nvtx_unbalanced +=
+            fp_nvtx_out_pop(&out, &t->out, what_of(s));
     }
 }
+
+const fp_layer fp_nvtx_layer = {
+    .sections_stop = fp_nvtx_in_collect,
+    .section_opens = section_opens,
+    .section_closed = section_closed,
+    .exporting = fp_nvtx_in_collect,
+};
 
 static void
 set_nvtx_out(fp_state *st, uint8_t on)

@@ -16,11 +16,6 @@ fp_nvtx_switch_off(fp_state *st);
 void
 fp_nvtx_forbid(fp_state *st);
 
-/* While st->nvtx_out: around the section. */
-void
-fp_nvtx_section_opens(const fp_section_object *s);
-
-void
-fp_nvtx_section_closed(const fp_section_object *s, fp_recorder *r);
+extern const fp_layer fp_nvtx_layer;
 
 #endif

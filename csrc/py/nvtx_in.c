@@ -1,11 +1,12 @@
 #include "py/nvtx_in.h"
 
-#include "py/gpu_layer.h"
 #include "py/nvtx_ranges.h"
 #include "py/nvtx_thread.h"
 #include "py/section_type.h"
+#include "py/threads.h"
 
 #include "core/path_rebuild.h"
+#include "core/thread_sections.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -133,8 +134,8 @@ close_section(fp_nvtx_range range, unsigned flags)
         fp_thread_park(t, now);
     }
     fp_recorder_trace(r, t, now);
-    if (r->gpu_on && t == own) {
-        fp_gpu_layer_section(r, t, now);
+    if (t == own) {
+        FP_LAYERS(r, sections_changed, r, t, now);
     }
 }
 
@@ -393,7 +394,7 @@ void
 fp_nvtx_in_collect(fp_recorder *r)
 {
     if (r == r->state->section_owner) {
-        r->nvtx_without_gil += atomic_exchange(&without_gil, 0);
-        r->nvtx_unmatched += atomic_exchange(&unmatched, 0);
+        r->recording.nvtx_without_gil += atomic_exchange(&without_gil, 0);
+        r->recording.nvtx_unmatched += atomic_exchange(&unmatched, 0);
     }
 }

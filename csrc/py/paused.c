@@ -1,5 +1,10 @@
 #include "py/paused.h"
 
+#include "py/nodes.h"
+#include "py/threads.h"
+
+#include "core/path.h"
+
 /* ---- the interpreter's frames ---- */
 
 typedef struct frames {
@@ -49,7 +54,8 @@ frames_take(frames *f, fp_recorder *r, fp_key started, uint32_t most)
         code = fp_compat_walk_next(&walk);
     }
     while (code != NULL && f->count < most) {
-        int muted = r->any_muted && fp_recorder_is_muted_slow(r, (fp_key)code);
+        int muted = r->recording.any_muted &&
+                    fp_keytab_is_muted(&r->keys, (fp_key)code);
         if (!muted && frames_add(f, (fp_key)code) < 0) {
             break;
         }
@@ -74,7 +80,7 @@ frames_reverse(frames *f)
 static int64_t
 now_of(const fp_recorder *r, const fp_thread *t)
 {
-    return r->timer != NULL ? t->last : fp_clock_now(&r->clock);
+    return r->config.timer != NULL ? t->last : fp_clock_now(&r->clock);
 }
 
 /* Where in [f] the functions begin that the path has or is to have. */
@@ -82,7 +88,7 @@ static uint32_t
 first_wanted(const fp_recorder *r, const fp_thread *t, const frames *f)
 {
     fp_key bottom = 0;
-    if (r->callers) {
+    if (r->config.callers) {
         return 0;
     }
     if (fp_thread_python_depth(t, &bottom) == 0) {
@@ -99,8 +105,11 @@ first_wanted(const fp_recorder *r, const fp_thread *t, const frames *f)
     return i == f->count && t->before < i ? t->before : i;
 }
 
-void
-fp_paused_catch_up(fp_recorder *r, fp_thread *t, fp_key started)
+/* The path of this thread, [t], is that of the interpreter from here on.
+ * [started] is the key of a Python function whose call is about to be recorded,
+ * or 0. */
+static void
+catch_up(fp_recorder *r, fp_thread *t, fp_key started)
 {
     fp_thread_unpark(t, now_of(r, t));
     if (t->stale || t->unseen != 0) {
@@ -129,21 +138,11 @@ fp_paused_catch_up(fp_recorder *r, fp_thread *t, fp_key started)
 /* ---- while calls are not recorded ---- */
 
 void
-fp_paused_thread_made(fp_recorder *r, fp_thread *t)
-{
-    t->before = UINT32_MAX;
-    if (r->functions_on && r->callers && r->timer == NULL) {
-        t->stale = 1;
-        fp_thread_park(t, t->last);
-    }
-}
-
-void
 fp_paused_expect_callers(fp_recorder *r)
 {
     for (fp_thread *t = r->threads; t != NULL; t = t->next) {
         t->before = UINT32_MAX;
-        if (r->callers && r->timer == NULL) {
+        if (r->config.callers && r->config.timer == NULL) {
             t->stale = 1;
             fp_thread_park(t, now_of(r, t));
         }
@@ -214,17 +213,18 @@ is_innermost(const fp_thread *t, fp_key key)
 static int
 is_muted(fp_recorder *r, fp_key key)
 {
-    return r->any_muted && fp_recorder_is_muted_slow(r, key);
+    return r->recording.any_muted && fp_keytab_is_muted(&r->keys, key);
 }
 
-void
-fp_paused_event(fp_recorder *r, fp_hook_kind kind, fp_key key)
+/* An event while calls are not recorded. */
+static void
+paused_event(fp_recorder *r, fp_hook_kind kind, fp_key key)
 {
     int python = fp_key_tag(key) == FP_TAG_PYTHON;
     if (kind == FP_HOOK_ASKED || (kind == FP_HOOK_ENTER && !python)) {
         return;
     }
-    if (r->timer != NULL) {
+    if (r->config.timer != NULL) {
         return; /* the next reading would charge the whole pause to a caller */
     }
     fp_thread *t = paused_thread(r);
@@ -246,18 +246,38 @@ fp_paused_event(fp_recorder *r, fp_hook_kind kind, fp_key key)
     }
 }
 
+/* ---- arriving ---- */
+
+FP_COLD fp_thread *
+fp_recorder_arrive(fp_recorder *r, fp_hook_kind kind, fp_key key)
+{
+    if (r->function_epoch == FP_EPOCH_OFF) {
+        if (r->paused && r->functions_on) {
+            paused_event(r, kind, key);
+        }
+        return NULL;
+    }
+    fp_thread *t = fp_recorder_make_own_thread(r);
+    if (t != NULL && kind != FP_HOOK_ASKED) {
+        int starts = kind == FP_HOOK_ENTER && fp_key_tag(key) == FP_TAG_PYTHON;
+        fp_tls_own()->functions = (fp_slot){r->function_epoch, t};
+        catch_up(r, t, starts ? key : 0);
+    }
+    return t;
+}
+
 /* ---- sections ---- */
 
 void
-fp_paused_unpark(fp_recorder *r, fp_thread *t, int catch_up)
+fp_paused_unpark(fp_recorder *r, fp_thread *t, int find)
 {
     if (!r->paused) {
         (void)fp_recorder_arrive(r, FP_HOOK_LEAVE, 0);
     }
-    else if (catch_up) {
+    else if (find) {
         uint8_t blind = t->stale;
         (void)paused_thread(r);
-        fp_paused_catch_up(r, t, 0);
+        catch_up(r, t, 0);
         t->stale = blind && r->unhooked;
     }
     fp_thread_unpark(t, now_of(r, t)); /* if nobody has done so */

@@ -2,6 +2,7 @@
 #include "py/recorder_methods.h"
 
 #include "py/section_type.h"
+#include "py/threads.h"
 
 #include <math.h>
 

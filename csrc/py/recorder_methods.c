@@ -1,10 +1,13 @@
 /* The methods of the Recorder type, but for those of its layers. */
 #include "py/recorder_methods.h"
 
+#include "py/export.h"
 #include "py/gpu_layer.h"
-#include "py/section_type.h"
-
-#include "core/steps_split.h"
+#include "py/recorder_reset.h"
+#include "py/switches.h"
+#include "py/threads.h"
+#include "py/timer.h"
+#include "py/trace_layer.h"
 
 /* ---- functions ---- */
 
@@ -12,7 +15,8 @@ static PyObject *
 recorder_enable(PyObject *self, PyObject *args, PyObject *kwargs)
 {
     fp_recorder *r = fp_recorder_cast(self);
-    int subcalls = r->subcalls, builtins = r->builtins, callers = 0;
+    int subcalls = r->config.subcalls, builtins = r->config.builtins,
+        callers = 0;
     static char *names[] = {"subcalls", "builtins", "callers", NULL};
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|pp$p:enable", names,
                                      &subcalls, &builtins, &callers) ||
@@ -20,10 +24,10 @@ recorder_enable(PyObject *self, PyObject *args, PyObject *kwargs)
         fp_recorder_guard_timer(r, "enable", 0) < 0) {
         return NULL;
     }
-    r->subcalls = (uint8_t)subcalls;
-    r->builtins = (uint8_t)builtins;
+    r->config.subcalls = (uint8_t)subcalls;
+    r->config.builtins = (uint8_t)builtins;
     if (!r->functions_on) {
-        r->callers = (uint8_t)callers;
+        r->config.callers = (uint8_t)callers;
     }
     if (fp_recorder_start_functions(r) < 0) {
         return NULL;
@@ -55,7 +59,6 @@ recorder_clear(PyObject *self, PyObject *Py_UNUSED(ignored))
         return NULL;
     }
     fp_recorder_reset(r);
-    fp_gpu_layer_cleared(r);
     /* Letting go of code objects may run Python code, which is recorded again:
      * so both tables are empty before the first reference goes. */
     fp_keytab sites = fp_keytab_take(&r->sites);
@@ -103,10 +106,10 @@ recorder_set_costs(PyObject *self, PyObject *args)
                           &constructor)) {
         return NULL;
     }
-    r->cost_python_ns = python;
-    r->cost_c_ns = c;
-    r->cost_implicit_ns = implicit < 0.0 ? python : implicit;
-    r->cost_constructor_ns = constructor < 0.0 ? c : constructor;
+    r->config.cost_python_ns = python;
+    r->config.cost_c_ns = c;
+    r->config.cost_implicit_ns = implicit < 0.0 ? python : implicit;
+    r->config.cost_constructor_ns = constructor < 0.0 ? c : constructor;
     Py_RETURN_NONE;
 }
 
@@ -127,135 +130,6 @@ recorder_stop_sections(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
     fp_recorder_stop_sections(fp_recorder_cast(self));
     Py_RETURN_NONE;
-}
-
-static PyObject *
-recorder_mark(PyObject *self, PyObject *Py_UNUSED(ignored))
-{
-    fp_recorder *r = fp_recorder_cast(self);
-    fp_thread *t =
-        fp_recorder_ready(r) < 0 ? NULL : fp_recorder_section_thread(r);
-    if (PyErr_Occurred()) {
-        return NULL;
-    }
-    if (t != NULL) {
-        if (r->stepper != NULL && r->stepper != t) {
-            r->wrong_step_thread++;
-            Py_RETURN_NONE;
-        }
-        /* Its scale may have to be waited for, just after the import: not in a step. */
-        (void)fp_clock_ns_per_tick(&r->clock);
-        fp_clock_learn(&r->clock);
-        int64_t now = fp_clock_now(&r->clock);
-        /* Of a step that begins anew the warm-up stays what it has become. */
-        uint64_t skip = r->stepper != NULL ? t->steps->skip : r->skip_steps;
-        if (fp_thread_start_steps(t, skip, now) != FP_OK) {
-            return PyErr_NoMemory();
-        }
-        if (r->outliers != 0) {
-            /* Without memory steps go on without; it was counted. */
-            (void)fp_thread_keep_outliers(t, r->outliers, &r->clock, now);
-        }
-        r->stepper = t;
-        if (t->split != NULL) {
-            t->split->signals = fp_recorder_signals(r);
-            t->split->signals_before = t->split->signals;
-            fp_split_set_clock(t, &r->clock, now);
-        }
-    }
-    Py_RETURN_NONE;
-}
-
-static PyObject *
-recorder_set_phase(PyObject *self, PyObject *args)
-{
-    fp_recorder *r = fp_recorder_cast(self);
-    int phase, goes_on = 0;
-    if (!PyArg_ParseTuple(args, "i|p:set_phase", &phase, &goes_on)) {
-        return NULL;
-    }
-    if (phase < 0 || phase >= FP_RUN_PHASES) {
-        PyErr_Format(PyExc_ValueError, "phase is %d: allowed are 0 to %d",
-                     phase, FP_RUN_PHASES - 1);
-        return NULL;
-    }
-    if (fp_recorder_ready(r) < 0) {
-        return NULL;
-    }
-    fp_run_phase before = r->phases.now;
-    fp_recorder_set_phase(r, (fp_run_phase)phase, goes_on);
-    return PyLong_FromLong(before);
-}
-
-static PyObject *
-recorder_end_loop(PyObject *self, PyObject *Py_UNUSED(ignored))
-{
-    fp_recorder_end_loop(fp_recorder_cast(self));
-    Py_RETURN_NONE;
-}
-
-static PyObject *
-recorder_plan_unprofiled(PyObject *self, PyObject *step)
-{
-    unsigned long long at = PyLong_AsUnsignedLongLong(step);
-    if (PyErr_Occurred()) {
-        return NULL;
-    }
-    fp_recorder_cast(self)->unprofiled_at = at;
-    Py_RETURN_NONE;
-}
-
-static PyObject *
-recorder_begin_unprofiled(PyObject *self, PyObject *Py_UNUSED(ignored))
-{
-    return PyBool_FromLong(
-        fp_recorder_begin_unprofiled(fp_recorder_cast(self)));
-}
-
-static PyObject *
-recorder_end_unprofiled(PyObject *self, PyObject *valid)
-{
-    int is_valid = PyObject_IsTrue(valid);
-    if (is_valid < 0 ||
-        fp_recorder_end_unprofiled(fp_recorder_cast(self), is_valid) < 0) {
-        return NULL;
-    }
-    Py_RETURN_NONE;
-}
-
-PyObject *
-fp_recorder_step_count(const fp_recorder *r)
-{
-    return PyLong_FromUnsignedLongLong(r->stepper ? r->stepper->steps->count
-                                                  : 0);
-}
-
-static PyObject *
-recorder_step(PyObject *self, PyObject *Py_UNUSED(ignored))
-{
-    fp_recorder *r = fp_recorder_cast(self);
-    fp_section_end_lingering(r);
-    fp_thread *t = r->initialised ? fp_recorder_section_thread(r) : NULL;
-    if (t != NULL && t == r->stepper) {
-        int64_t now = fp_clock_now(&r->clock), began = t->steps->start;
-        if (t->split != NULL) {
-            t->split->signals = fp_recorder_signals(r);
-        }
-        fp_recorder_phase_before_step(r);
-        fp_thread_end_step(t, now);
-        fp_recorder_phase_after_step(r, now);
-        if (r->tracing) {
-            fp_trace_step(&r->trace, t, t->steps->count - 1, began, now);
-        }
-        if (r->gpu_on) {
-            fp_gpu_layer_step(r, t, now);
-        }
-        fp_recorder_check_budget(r, t->steps);
-    }
-    else if (t != NULL) {
-        r->wrong_step_thread++;
-    }
-    return fp_recorder_step_count(r);
 }
 
 /* ---- reading ---- */
@@ -299,7 +173,7 @@ recorder_memory(PyObject *self, PyObject *Py_UNUSED(ignored))
     fp_recorder *r = fp_recorder_cast(self);
     size_t bytes = (r->keys.capacity + r->sites.capacity) * sizeof(fp_keyent) +
                    (r->keys.slots + r->sites.slots) * sizeof(uint32_t) +
-                   fp_trace_bytes(&r->trace);
+                   fp_trace_bytes(&r->trace.log);
     uint64_t nodes = 0;
     fp_thread *t = NULL;
     while ((t = fp_recorder_next(r, t)) != NULL) {
@@ -316,7 +190,7 @@ recorder_memory(PyObject *self, PyObject *Py_UNUSED(ignored))
 #define KEYWORDS(f) ((PyCFunction)(void (*)(void))(f))
 
 PyMethodDef fp_recorder_methods[] = {
-    /* The first five are quiet: see fp_is_quiet. */
+    /* The first five are quiet: see fp_quiet. */
     {"pause_functions", KEYWORDS(recorder_pause), METH_VARARGS | METH_KEYWORDS,
      "pause_functions($self, *, unhook=False)\n--\n\n"
      "Ignore calls; unhook: take the hook out, for somebody else."},
@@ -332,11 +206,11 @@ PyMethodDef fp_recorder_methods[] = {
      "Raises:\n    BusyError: another profiler holds it; functions are off "
      "from\n"
      "        then on."},
-    {"begin_unprofiled", recorder_begin_unprofiled, METH_NOARGS,
+    {"begin_unprofiled", fp_recorder_begin_unprofiled_method, METH_NOARGS,
      "begin_unprofiled($self, /)\n--\n\n"
      "Take the function hook out, at the beginning of the step that was "
      "planned\nfor it; whether it is out."},
-    {"end_unprofiled", recorder_end_unprofiled, METH_O,
+    {"end_unprofiled", fp_recorder_end_unprofiled_method, METH_O,
      "end_unprofiled($self, valid, /)\n--\n\n"
      "Put the hook back; the step that begins now is measured.  Not valid: "
      "what\nwas done meanwhile was no step like the others.\n\n"
@@ -360,21 +234,21 @@ PyMethodDef fp_recorder_methods[] = {
      "Raises:\n    BusyError: another recorder does."},
     {"stop_sections", recorder_stop_sections, METH_NOARGS,
      "stop_sections($self, /)\n--\n\nStop recording sections."},
-    {"mark", recorder_mark, METH_NOARGS,
+    {"mark", fp_recorder_mark_method, METH_NOARGS,
      "mark($self, /)\n--\n\nThe first step begins now, in this thread."},
-    {"step", recorder_step, METH_NOARGS,
+    {"step", fp_recorder_step_method, METH_NOARGS,
      "step($self, /)\n--\n\nEnd a step; returns the number of steps so far."},
-    {"plan_unprofiled", recorder_plan_unprofiled, METH_O,
+    {"plan_unprofiled", fp_recorder_plan_unprofiled_method, METH_O,
      "plan_unprofiled($self, step, /)\n--\n\n"
      "From that many steps on, until end_unprofiled(), steps are not measured "
      "and\nbelong to a phase of the run of their own; 0: never."},
-    {"set_phase", recorder_set_phase, METH_VARARGS,
+    {"set_phase", fp_recorder_set_phase_method, METH_VARARGS,
      "set_phase($self, phase, goes_on=False, /)\n--\n\n"
      "The run is in `phase` from now on, an index of RUN_PHASES; returns the "
      "one\n"
      "before.  \"steps\" and \"warmup\" mean the one that the count of steps "
      "says."},
-    {"end_loop", recorder_end_loop, METH_NOARGS,
+    {"end_loop", fp_recorder_end_loop_method, METH_NOARGS,
      "end_loop($self, /)\n--\n\n"
      "No step will end any more: what has followed the last one is in the "
      "phase\n\"outside\", unless that is little."},

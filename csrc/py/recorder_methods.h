@@ -2,34 +2,44 @@
  *
  *   recorder_type.c     the type, its life and its attributes
  *   recorder_methods.c  its methods
+ *   recorder_steps.c    those for steps
  *   recorder_loaders.c  those for loaders */
 #ifndef FP_PY_RECORDER_METHODS_H
 #define FP_PY_RECORDER_METHODS_H
 
 #include "py/recorder.h"
 
-static inline fp_recorder *
-fp_recorder_cast(PyObject *self)
-{
-    return (fp_recorder *)self;
-}
+extern PyMethodDef fp_recorder_methods[];
 
-/* -1 with an exception when __init__ was never called. */
-static inline int
-fp_recorder_ready(fp_recorder *r)
-{
-    if (!r->initialised) {
-        PyErr_SetString(PyExc_RuntimeError,
-                        "the recorder is not initialised: a subclass must "
-                        "call super().__init__()");
-        return -1;
-    }
-    return 0;
-}
+/* The first ones of these are quiet: see fp_quiet. */
+enum { FP_QUIET_RECORDER_METHODS = 5 };
 
 /* Steps so far. */
 PyObject *
 fp_recorder_step_count(const fp_recorder *r);
+
+/* ---- steps ---- */
+
+PyObject *
+fp_recorder_mark_method(PyObject *self, PyObject *ignored);
+
+PyObject *
+fp_recorder_set_phase_method(PyObject *self, PyObject *args);
+
+PyObject *
+fp_recorder_end_loop_method(PyObject *self, PyObject *ignored);
+
+PyObject *
+fp_recorder_plan_unprofiled_method(PyObject *self, PyObject *step);
+
+PyObject *
+fp_recorder_begin_unprofiled_method(PyObject *self, PyObject *ignored);
+
+PyObject *
+fp_recorder_end_unprofiled_method(PyObject *self, PyObject *valid);
+
+PyObject *
+fp_recorder_step_method(PyObject *self, PyObject *ignored);
 
 /* ---- loaders ---- */
 

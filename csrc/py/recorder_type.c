@@ -1,8 +1,13 @@
 /* The Recorder type: its life, its arguments and its attributes. */
+#include "py/recorder_type.h"
+
 #include "py/recorder_methods.h"
 
-#include "py/gpu_layer.h"
-#include "py/section_type.h"
+#include "py/hooks.h"
+#include "py/mode.h"
+#include "py/recorder_reset.h"
+#include "py/switches.h"
+#include "py/threads.h"
 
 #include <math.h>
 
@@ -25,12 +30,14 @@ raw_give(void *ctx, void *block, size_t size_bytes)
 
 /* ---- life ---- */
 
+static PyModuleDef *module_def; /* ours */
+
 static PyObject *
 recorder_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     (void)args;
     (void)kwargs;
-    PyObject *module = fp_compat_module_by_def(type, &fp_module_def);
+    PyObject *module = fp_compat_module_by_def(type, module_def);
     if (module == NULL) {
         return NULL;
     }
@@ -40,12 +47,13 @@ recorder_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     }
     r->state = fp_state_of(module);
     r->alloc = (fp_alloc){raw_take, raw_give, NULL};
-    r->function_epoch = r->section_epoch = FP_EPOCH_OFF;
-    r->tool_id = -1;
+    r->section_epoch = FP_EPOCH_OFF;
+    fp_recorder_set_epoch(r, FP_EPOCH_OFF);
+    r->hooks.tool_id = -1;
     r->sweep_at = 32;
     fp_keytab_init(&r->keys, &r->alloc);
     fp_keytab_init(&r->sites, &r->alloc);
-    fp_trace_log_init(&r->trace, &r->alloc, 0, 0);
+    fp_trace_log_init(&r->trace.log, &r->alloc, 0, 0);
     return (PyObject *)r;
 }
 
@@ -83,11 +91,11 @@ no_reading(void *ctx)
 static void
 set_clock(fp_recorder *r)
 {
-    if (r->timer == NULL) {
+    if (r->config.timer == NULL) {
         r->clock = r->state->clock;
         return;
     }
-    double unit_s = r->timer_unit > 0.0 ? r->timer_unit : 1e-9;
+    double unit_s = r->config.timer_unit > 0.0 ? r->config.timer_unit : 1e-9;
     fp_clock_init_reader(&r->clock, no_reading, NULL, unit_s * 1e9);
 }
 
@@ -114,7 +122,7 @@ recorder_init(PyObject *self, PyObject *args, PyObject *kwargs)
             &max_depth, &skip_steps, &max_overhead, &outliers)) {
         return -1;
     }
-    if (r->functions_on || r->sections_on || r->gpu_on || r->gpu_switching ||
+    if (r->functions_on || r->sections_on || r->gpu_on || r->gpu.switching ||
         r->switching || r->busy_timer || r->exporting) {
         PyErr_SetString(PyExc_RuntimeError,
                         "__init__() called while recording; stop first");
@@ -148,26 +156,26 @@ recorder_init(PyObject *self, PyObject *args, PyObject *kwargs)
                      Py_TYPE(timer)->tp_name);
         return -1;
     }
-    fp_trace_log_fini(&r->trace);
-    r->has_trace = 0;
+    fp_trace_log_fini(&r->trace.log);
+    r->trace.has = 0;
     fp_recorder_reset(r);
     fp_keytab_clear(&r->keys);
     fp_keytab_clear(&r->sites);
-    Py_XSETREF(r->timer, timer == Py_None ? NULL : Py_NewRef(timer));
-    r->timer_unit = timeunit;
-    r->subcalls = (uint8_t)subcalls;
-    r->builtins = (uint8_t)builtins;
+    Py_XSETREF(r->config.timer, timer == Py_None ? NULL : Py_NewRef(timer));
+    r->config.timer_unit = timeunit;
+    r->config.subcalls = (uint8_t)subcalls;
+    r->config.builtins = (uint8_t)builtins;
     /* cProfile reads its timer for calls it shows only. */
-    r->constructors =
+    r->config.constructors =
         (uint8_t)(constructors < 0 ? timer == Py_None : constructors);
-    r->wanted = backend;
-    r->backend = FP_BACKEND_NONE;
-    r->limits.max_nodes = max_nodes;
-    r->limits.max_depth = max_depth;
-    r->skip_steps = skip_steps;
-    r->outliers = outliers;
-    r->max_overhead = max_overhead;
-    r->phases = (fp_recorder_phases){.now = FP_RUN_STEPS};
+    r->config.wanted = backend;
+    r->hooks.backend = FP_BACKEND_NONE;
+    r->config.limits.max_nodes = max_nodes;
+    r->config.limits.max_depth = max_depth;
+    r->config.skip_steps = skip_steps;
+    r->config.outliers = outliers;
+    r->config.max_overhead = max_overhead;
+    r->recording.phases = (fp_recorder_phases){.now = FP_RUN_STEPS};
     set_clock(r);
     r->initialised = 1;
     return 0;
@@ -178,7 +186,7 @@ recorder_traverse(PyObject *self, visitproc visit, void *arg)
 {
     fp_recorder *r = fp_recorder_cast(self);
     Py_VISIT(Py_TYPE(self));
-    Py_VISIT(r->timer);
+    Py_VISIT(r->config.timer);
     int rc = fp_keytab_traverse(&r->keys, visit, arg);
     return rc != 0 ? rc : fp_keytab_traverse(&r->sites, visit, arg);
 }
@@ -187,7 +195,7 @@ static int
 recorder_clear_refs(PyObject *self)
 {
     fp_recorder *r = fp_recorder_cast(self);
-    Py_CLEAR(r->timer);
+    Py_CLEAR(r->config.timer);
     return 0;
 }
 
@@ -198,7 +206,7 @@ recorder_finalize(PyObject *self)
     fp_recorder *r = fp_recorder_cast(self);
     fp_recorder_stop_functions(r);
     fp_recorder_stop_sections(r);
-    fp_gpu_layer_end(r);
+    FP_LAYERS(r, end, r);
 }
 
 static void
@@ -214,21 +222,21 @@ recorder_dealloc(PyObject *self)
      * back to life and started again is not finalized a second time. */
     fp_recorder_stop_functions(r);
     fp_recorder_stop_sections(r);
-    fp_gpu_layer_end(r);
+    FP_LAYERS(r, end, r);
     if (r->weakrefs != NULL) {
         PyObject_ClearWeakRefs(self);
     }
     fp_monitoring_forget(r);
     fp_setprofile_forget(r);
     fp_recorder_free_threads(r);
-    fp_trace_log_fini(&r->trace);
+    fp_trace_log_fini(&r->trace.log);
     fp_keytab_clear(&r->keys);
     fp_keytab_clear(&r->sites);
-    Py_CLEAR(r->timer);
-    Py_CLEAR(r->gpu_reason);
-    Py_CLEAR(r->gpu_pause_reason);
-    Py_CLEAR(r->gpu_path);
-    Py_CLEAR(r->gpu_lines);
+    Py_CLEAR(r->config.timer);
+    Py_CLEAR(r->gpu.reason);
+    Py_CLEAR(r->gpu.pause_reason);
+    Py_CLEAR(r->gpu.path);
+    Py_CLEAR(r->gpu.lines);
     type->tp_free(self);
     Py_DECREF((PyObject *)type);
 }
@@ -251,25 +259,25 @@ static PyObject *
 get_backend(PyObject *self, void *Py_UNUSED(closure))
 {
     static const char *const names[] = {NULL, "setprofile", "monitoring"};
-    return Py_BuildValue("z", names[fp_recorder_cast(self)->backend]);
+    return Py_BuildValue("z", names[fp_recorder_cast(self)->hooks.backend]);
 }
 
 static PyObject *
 get_displaced(PyObject *self, void *Py_UNUSED(closure))
 {
-    return PyBool_FromLong(fp_recorder_cast(self)->displaced);
+    return PyBool_FromLong(fp_recorder_cast(self)->recording.displaced);
 }
 
 static PyObject *
 get_external(PyObject *self, void *Py_UNUSED(closure))
 {
-    return PyBool_FromLong(fp_recorder_cast(self)->timer != NULL);
+    return PyBool_FromLong(fp_recorder_cast(self)->config.timer != NULL);
 }
 
 static PyObject *
 get_subcalls(PyObject *self, void *Py_UNUSED(closure))
 {
-    return PyBool_FromLong(fp_recorder_cast(self)->subcalls);
+    return PyBool_FromLong(fp_recorder_cast(self)->config.subcalls);
 }
 
 static PyObject *
@@ -317,8 +325,9 @@ static PyGetSetDef recorder_getset[] = {
 static PyMemberDef recorder_members[] = {
     {"__weaklistoffset__", T_PYSSIZET, offsetof(fp_recorder, weakrefs),
      READONLY, NULL},
-    {"budget_visits", T_ULONGLONG, offsetof(fp_recorder, budget.visits),
-     READONLY, "Contexts and functions that max_overhead has looked at."},
+    {"budget_visits", T_ULONGLONG,
+     offsetof(fp_recorder, recording.budget.visits), READONLY,
+     "Contexts and functions that max_overhead has looked at."},
     {NULL, 0, 0, 0, NULL},
 };
 
@@ -347,6 +356,9 @@ static PyType_Spec recorder_spec = {
 int
 fp_recorder_add_type(PyObject *module, fp_state *st)
 {
+    module_def = PyModule_GetDef(module);
+    st->quiet[1] = (fp_quiet){fp_recorder_methods,
+                              fp_recorder_methods + FP_QUIET_RECORDER_METHODS};
     st->recorder_type =
         (PyTypeObject *)PyType_FromModuleAndSpec(module, &recorder_spec, NULL);
     return st->recorder_type == NULL

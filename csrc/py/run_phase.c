@@ -1,36 +1,38 @@
 /* run_phase: the phase of the run, of all threads of a recorder. */
-#include "core/after_loop.h"
-#include "py/gpu_layer.h"
-#include "py/recorder.h"
+#include "py/run_phase.h"
 
-#include "core/steps_split.h"
+#include "py/threads.h"
+
+#include "core/after_loop.h"
+#include "core/thread_steps.h"
 
 static int
 is_recording(const fp_recorder *r)
 {
-    return (r->functions_on || r->sections_on) && r->timer == NULL;
+    return (r->functions_on || r->sections_on) && r->config.timer == NULL;
 }
 
 void
 fp_recorder_phase_begins(fp_recorder *r, int64_t now)
 {
-    r->phases.since = now;
+    r->recording.phases.since = now;
 }
 
 void
 fp_recorder_phase_ends(fp_recorder *r, int64_t now)
 {
-    int64_t ticks = now - r->phases.since;
-    r->phases.ticks[r->phases.now] += ticks > 0 ? ticks : 0;
-    r->phases.since = now;
+    int64_t ticks = now - r->recording.phases.since;
+    r->recording.phases.ticks[r->recording.phases.now] +=
+        ticks > 0 ? ticks : 0;
+    r->recording.phases.since = now;
 }
 
 int64_t
 fp_recorder_phase_ticks(const fp_recorder *r, fp_run_phase phase)
 {
-    int64_t ticks = r->phases.ticks[phase];
-    if (phase == r->phases.now && is_recording(r)) {
-        ticks += fp_clock_now(&r->clock) - r->phases.since;
+    int64_t ticks = r->recording.phases.ticks[phase];
+    if (phase == r->recording.phases.now && is_recording(r)) {
+        ticks += fp_clock_now(&r->clock) - r->recording.phases.since;
     }
     return ticks > 0 ? ticks : 0;
 }
@@ -38,11 +40,11 @@ fp_recorder_phase_ticks(const fp_recorder *r, fp_run_phase phase)
 void
 fp_recorder_phases_cleared(fp_recorder *r)
 {
-    fp_run_phase now = r->phases.now;
-    r->phases = (fp_recorder_phases){.now = now};
-    r->phases.entries[now] = now != FP_RUN_STEPS;
+    fp_run_phase now = r->recording.phases.now;
+    r->recording.phases = (fp_recorder_phases){.now = now};
+    r->recording.phases.entries[now] = now != FP_RUN_STEPS;
     if (is_recording(r)) {
-        r->phases.since = fp_clock_now(&r->clock);
+        r->recording.phases.since = fp_clock_now(&r->clock);
     }
 }
 
@@ -52,7 +54,7 @@ phase_of_steps(const fp_recorder *r)
 {
     const fp_steps *s = r->stepper != NULL ? r->stepper->steps : NULL;
     uint64_t count = s != NULL ? s->count : 0;
-    uint64_t skip = s != NULL ? s->skip : r->skip_steps;
+    uint64_t skip = s != NULL ? s->skip : r->config.skip_steps;
     if (s != NULL && s->unprofiled) {
         return FP_RUN_UNPROFILED;
     }
@@ -65,31 +67,32 @@ static int
 goes_on_saving(fp_recorder *r)
 {
     const fp_steps *s = r->stepper != NULL ? r->stepper->steps : NULL;
-    uint64_t before = r->phases.saved;
-    r->phases.saved = 1 + (s != NULL ? s->count : 0);
-    return before == r->phases.saved;
+    uint64_t before = r->recording.phases.saved;
+    r->recording.phases.saved = 1 + (s != NULL ? s->count : 0);
+    return before == r->recording.phases.saved;
 }
 
-static void
-set_phase_at(fp_recorder *r, fp_run_phase phase, int goes_on, int64_t now)
+void
+fp_recorder_set_phase_at(fp_recorder *r, fp_run_phase phase, int goes_on,
+                         int64_t now)
 {
     if (is_recording(r)) {
         fp_recorder_phase_ends(r, now);
     }
-    r->phases.now = phase;
+    r->recording.phases.now = phase;
     if (phase == FP_RUN_CHECKPOINT && !goes_on) {
         goes_on = goes_on_saving(r);
     }
-    r->phases.entries[phase] += !goes_on;
+    r->recording.phases.entries[phase] += !goes_on;
     const fp_thread *own = fp_recorder_own_thread(r);
     for (fp_thread *t = r->threads; t != NULL; t = t->next) {
         /* Without memory the thread stays in its phase; that was counted. */
         (void)fp_thread_set_run_phase(t, phase, now);
         if (r->tracing) {
-            fp_trace_rehomed(&r->trace, t, now);
+            fp_trace_rehomed(&r->trace.log, t, now);
         }
-        if (t == own && r->gpu_on) {
-            fp_gpu_layer_section(r, t, now);
+        if (t == own) {
+            FP_LAYERS(r, sections_changed, r, t, now);
         }
     }
 }
@@ -100,8 +103,8 @@ fp_recorder_set_phase(fp_recorder *r, fp_run_phase phase, int goes_on)
     if (fp_run_phase_steps(phase)) {
         phase = phase_of_steps(r);
     }
-    if (phase != r->phases.now && r->timer == NULL) {
-        set_phase_at(r, phase, goes_on, fp_clock_now(&r->clock));
+    if (phase != r->recording.phases.now && r->config.timer == NULL) {
+        fp_recorder_set_phase_at(r, phase, goes_on, fp_clock_now(&r->clock));
     }
 }
 
@@ -111,7 +114,7 @@ fp_recorder_phase_before_step(fp_recorder *r)
     fp_steps *s = r->stepper->steps;
     /* The program did not say when training began, so this step holds set-up.  (Set-up
      * may begin again later: what is measured by then stays so.) */
-    if (r->phases.now == FP_RUN_SETUP && s->skip == s->count) {
+    if (r->recording.phases.now == FP_RUN_SETUP && s->skip == s->count) {
         s->skip = s->count + 1;
     }
 }
@@ -120,52 +123,18 @@ void
 fp_recorder_phase_after_step(fp_recorder *r, int64_t now)
 {
     fp_thread *t = r->stepper;
-    if (r->phases.now == FP_RUN_SETUP || r->phases.now == FP_RUN_WARMUP ||
-        r->phases.now == FP_RUN_OUTSIDE) {
+    if (r->recording.phases.now == FP_RUN_SETUP ||
+        r->recording.phases.now == FP_RUN_WARMUP ||
+        r->recording.phases.now == FP_RUN_OUTSIDE) {
         fp_recorder_set_phase(r, FP_RUN_STEPS, 0);
     }
     /* At the very end of the step: measured steps are all that is in their tree. */
-    if (r->unprofiled_at != 0 && t->steps->count == r->unprofiled_at &&
-        r->phases.now == FP_RUN_STEPS &&
+    if (r->recording.unprofiled_at != 0 &&
+        t->steps->count == r->recording.unprofiled_at &&
+        r->recording.phases.now == FP_RUN_STEPS &&
         fp_thread_begin_unprofiled(t) == FP_OK) {
-        set_phase_at(r, FP_RUN_UNPROFILED, 0, now);
+        fp_recorder_set_phase_at(r, FP_RUN_UNPROFILED, 0, now);
     }
-}
-
-int
-fp_recorder_begin_unprofiled(fp_recorder *r)
-{
-    const fp_thread *t = r->stepper;
-    if (t == NULL || !t->steps->unprofiled || !r->functions_on || r->paused ||
-        r->phases.now != FP_RUN_UNPROFILED) {
-        return 0;
-    }
-    fp_recorder_pause(r, 1);
-    r->hook_lent = r->unhooked;
-    return r->unhooked;
-}
-
-int
-fp_recorder_end_unprofiled(fp_recorder *r, int valid)
-{
-    fp_thread *t = r->stepper;
-    int rc = 0;
-    /* Else the block was only planned, and who has the hook now keeps it. */
-    if (r->hook_lent) {
-        r->hook_lent = 0;
-        rc = fp_recorder_rehook(r);
-        fp_recorder_resume(r);
-    }
-    if (t == NULL || !t->steps->unprofiled || t != fp_recorder_own_thread(r)) {
-        return rc;
-    }
-    int64_t now = fp_clock_now(&r->clock);
-    fp_thread_end_unprofiled(t, valid && rc == 0, now);
-    if (r->phases.now == FP_RUN_UNPROFILED) {
-        set_phase_at(r, FP_RUN_STEPS, 1, now);
-    }
-    t->split->signals = t->split->signals_before = fp_recorder_signals(r);
-    return rc;
 }
 
 /* What follows the last step is told apart from this much on, in ns ... */
@@ -178,7 +147,7 @@ void
 fp_recorder_end_loop(fp_recorder *r)
 {
     fp_thread *t = r->stepper;
-    fp_run_phase phase = r->phases.now;
+    fp_run_phase phase = r->recording.phases.now;
     if (t == NULL || t->steps == NULL || !is_recording(r) ||
         (phase != FP_RUN_STEPS && phase != FP_RUN_UNPROFILED)) {
         return;
@@ -193,6 +162,6 @@ fp_recorder_end_loop(fp_recorder *r)
     fp_recorder_set_phase(r, FP_RUN_OUTSIDE, 0);
     /* Without the hook there are hardly any nodes; those stay where they are. */
     int64_t moved = phase == FP_RUN_STEPS ? fp_thread_end_loop(t) : ticks;
-    r->phases.ticks[phase] -= moved;
-    r->phases.ticks[FP_RUN_OUTSIDE] += moved;
+    r->recording.phases.ticks[phase] -= moved;
+    r->recording.phases.ticks[FP_RUN_OUTSIDE] += moved;
 }

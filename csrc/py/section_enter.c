@@ -1,89 +1,13 @@
 /* Sections open and close. */
 #include "py/section_methods.h"
 
-#include "py/gpu_layer.h"
-#include "py/nvtx_glue.h"
 #include "py/paused.h"
+#include "py/section_sync.h"
+#include "py/threads.h"
 
+#include "core/path.h"
 #include "core/section_plain.h"
-
-/* Is this the thread that runs signal handlers and pending calls?  Clears
- * exceptions. */
-static int
-in_main_thread(void)
-{
-    PyObject *threading = PyImport_ImportModule("threading");
-    PyObject *thread =
-        threading ? PyObject_CallMethod(threading, "main_thread", NULL) : NULL;
-    PyObject *ident = thread ? PyObject_GetAttrString(thread, "ident") : NULL;
-    int is_main = ident != NULL && PyLong_Check(ident) &&
-                  PyLong_AsUnsignedLong(ident) == PyThread_get_thread_ident();
-    PyErr_Clear();
-    Py_XDECREF(ident);
-    Py_XDECREF(thread);
-    Py_XDECREF(threading);
-    return is_main;
-}
-
-static int
-raise_again(void *arg)
-{
-    PyObject *raised = arg; /* (type, value, traceback) */
-    PyErr_Restore(Py_XNewRef(PyTuple_GET_ITEM(raised, 0)),
-                  Py_XNewRef(PyTuple_GET_ITEM(raised, 1)),
-                  Py_XNewRef(PyTuple_GET_ITEM(raised, 2)));
-    Py_DECREF(raised);
-    return -1;
-}
-
-/* Ctrl-C, or the exit that a signal handler asks for, is the program's: it comes
- * again, outside of here.  Handlers run in the main thread, and so do pending
- * calls; what another thread raised (not a handler) loses its value. */
-static void
-let_it_come_again(void)
-{
-    PyObject *type, *exc, *tb;
-    PyErr_Fetch(&type, &exc, &tb);
-    PyErr_NormalizeException(&type, &exc, &tb);
-    PyObject *raised = in_main_thread() ? PyTuple_New(3) : NULL;
-    if (raised != NULL) {
-        PyTuple_SET_ITEM(raised, 0, Py_XNewRef(type));
-        PyTuple_SET_ITEM(raised, 1, Py_XNewRef(exc));
-        PyTuple_SET_ITEM(raised, 2, Py_XNewRef(tb));
-    }
-    if (raised == NULL || Py_AddPendingCall(raise_again, raised) < 0) {
-        Py_XDECREF(raised);
-        PyThreadState_SetAsyncExc(PyThread_get_thread_ident(), type);
-    }
-    PyErr_Clear();
-    Py_XDECREF(type);
-    Py_XDECREF(exc);
-    Py_XDECREF(tb);
-}
-
-/* torch.cuda.synchronize(), or whatever was set; never fails. */
-static void
-synchronize(fp_recorder *r, const fp_section_object *s)
-{
-    int wanted = s->sync < 0 ? r->sync && s->phase != FP_PHASE_DATA : s->sync;
-    if (!wanted || r->state->sync_function == NULL) {
-        return;
-    }
-    /* It may drop the last reference to either. */
-    PyObject *function = Py_NewRef(r->state->sync_function);
-    Py_INCREF((PyObject *)r);
-    PyObject *done = PyObject_CallNoArgs(function);
-    if (done == NULL && !PyErr_ExceptionMatches(PyExc_Exception)) {
-        let_it_come_again();
-    }
-    else if (done == NULL) {
-        PyErr_Clear();
-        r->sync_errors++;
-    }
-    Py_XDECREF(done);
-    Py_DECREF((PyObject *)r);
-    Py_DECREF(function);
-}
+#include "core/thread_sections.h"
 
 /* Is there more to do than to read the clock? */
 static inline int
@@ -97,9 +21,7 @@ FP_COLD static void
 section_changed(fp_recorder *r, fp_thread *t, int64_t now)
 {
     fp_recorder_trace(r, t, now);
-    if (r->gpu_on) {
-        fp_gpu_layer_section(r, t, now);
-    }
+    FP_LAYERS(r, sections_changed, r, t, now);
 }
 
 FP_COLD static fp_thread *
@@ -111,6 +33,16 @@ begin_parked(fp_recorder *r, const fp_section_object *s, fp_thread *t)
     return opened;
 }
 
+/* In each phase of the run it is a section of that phase. */
+static inline void
+set_cover(fp_thread *t, const fp_section_object *s)
+{
+    if (FP_UNLIKELY(s->cover != FP_KIND_NONE) &&
+        fp_thread_reserve_section(t, s->id) == FP_OK) {
+        t->section[s->id]->cover = s->cover;
+    }
+}
+
 inline fp_thread *
 fp_section_begin(fp_recorder *r, const fp_section_object *s)
 {
@@ -118,10 +50,7 @@ fp_section_begin(fp_recorder *r, const fp_section_object *s)
     if (FP_UNLIKELY(t == NULL)) {
         return NULL;
     }
-    if (FP_UNLIKELY(s->cover != FP_KIND_NONE) &&
-        fp_thread_reserve_section(t, s->id) == FP_OK) {
-        t->section[s->id]->cover = s->cover;
-    }
+    set_cover(t, s);
     if (FP_UNLIKELY(fp_thread_is_parked(t))) {
         return begin_parked(r, s, t);
     }
@@ -142,7 +71,7 @@ open_extras(fp_recorder *r, const fp_section_object *s)
         fp_section_end_lingering(r);
     }
     if (s->state->section_owner == r) {
-        synchronize(r, s);
+        fp_section_synchronize(r, s);
     }
     return s->state->section_owner; /* Python code ran */
 }
@@ -157,7 +86,7 @@ section_open(fp_section_object *s)
             return;
         }
         if (s->state->nvtx_out) {
-            fp_nvtx_section_opens(s);
+            FP_LAYERS(s, section_opens, s);
         }
     }
     (void)fp_section_begin(r, s);
@@ -216,7 +145,7 @@ close_with_extras(fp_recorder *r, const fp_section_object *s, unsigned flags)
 {
     end_lingering_inside(r, s);
     if (s->state->section_owner == r) {
-        synchronize(r, s);
+        fp_section_synchronize(r, s);
     }
     r = s->state->section_owner;
     if (r == NULL) {
@@ -224,7 +153,7 @@ close_with_extras(fp_recorder *r, const fp_section_object *s, unsigned flags)
     }
     close_here(r, s, flags);
     if (s->state->nvtx_out) {
-        fp_nvtx_section_closed(s, r);
+        FP_LAYERS(s, section_closed, s, r);
     }
 }
 
@@ -233,8 +162,8 @@ close_with_extras(fp_recorder *r, const fp_section_object *s, unsigned flags)
 static int
 lingers_here(fp_recorder *r)
 {
-    return r->lingering && r->lingers_epoch == r->section_epoch &&
-           r->lingers_in == fp_recorder_section_thread(r);
+    return r->lingering && r->lingers.epoch == r->section_epoch &&
+           r->lingers.in == fp_recorder_section_thread(r);
 }
 
 void
@@ -243,10 +172,10 @@ fp_section_end_lingering(fp_recorder *r)
     if (!lingers_here(r)) {
         return;
     }
-    const fp_section_object *s = r->lingers;
+    const fp_section_object *s = r->lingers.section;
     r->lingering = 0;
-    if (r->parked) {
-        r->parked = 0;
+    if (r->lingers.parked) {
+        r->lingers.parked = 0;
         fp_thread *t = fp_recorder_section_thread(r);
         if (t != NULL) {
             fp_thread_end_parked_section(t, (fp_phase)s->phase);
@@ -265,12 +194,12 @@ fp_section_end_lingering(fp_recorder *r)
 static void
 end_lingering_inside(fp_recorder *r, const fp_section_object *s)
 {
-    if (!lingers_here(r) || r->lingers == s || r->parked) {
+    if (!lingers_here(r) || r->lingers.section == s || r->lingers.parked) {
         return;
     }
-    const fp_thread *t = r->lingers_in;
+    const fp_thread *t = r->lingers.in;
     if (t->open_len > 0 &&
-        t->open[t->open_len - 1].section->id == r->lingers->id &&
+        t->open[t->open_len - 1].section->id == r->lingers.section->id &&
         fp_thread_has_open_section(t, s->id)) {
         fp_section_end_lingering(r);
     }
@@ -372,14 +301,14 @@ fp_section_leave_later(PyObject *self, PyObject *Py_UNUSED(ignored))
     fp_recorder *r = s->state->section_owner;
     fp_thread *t = r == NULL ? NULL : fp_recorder_section_thread(r);
     if (t != NULL && fp_thread_has_open_section(t, s->id)) {
-        if (r->parked) {
+        if (r->lingers.parked) {
             fp_section_end_lingering(r);
         }
-        r->lingers = s;
-        r->lingers_in = t;
-        r->lingers_epoch = r->section_epoch;
+        r->lingers.section = s;
+        r->lingers.in = t;
+        r->lingers.epoch = r->section_epoch;
         r->lingering = 1;
-        r->parked = 0;
+        r->lingers.parked = 0;
     }
     Py_RETURN_NONE;
 }
@@ -389,7 +318,7 @@ fp_section_leave_now(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
     fp_section_object *s = (fp_section_object *)self;
     fp_recorder *r = s->state->section_owner;
-    if (r != NULL && r->lingers == s) {
+    if (r != NULL && r->lingers.section == s) {
         fp_section_end_lingering(r);
     }
     Py_RETURN_NONE;
@@ -400,10 +329,11 @@ fp_section_park(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
     fp_section_object *s = (fp_section_object *)self;
     fp_recorder *r = s->state->section_owner;
-    if (r != NULL && lingers_here(r) && r->lingers == s && !r->parked &&
-        fp_thread_has_open_section(r->lingers_in, s->id)) {
+    if (r != NULL && lingers_here(r) && r->lingers.section == s &&
+        !r->lingers.parked &&
+        fp_thread_has_open_section(r->lingers.in, s->id)) {
         /* First: Python code may run. */
-        r->parked = 1;
+        r->lingers.parked = 1;
         section_close(s, FP_EXIT_PARK);
     }
     Py_RETURN_NONE;
@@ -414,17 +344,19 @@ fp_section_resume(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
     fp_section_object *s = (fp_section_object *)self;
     fp_recorder *r = s->state->section_owner;
-    if (r == NULL || !lingers_here(r) || r->lingers != s || !r->parked) {
+    if (r == NULL || !lingers_here(r) || r->lingers.section != s ||
+        !r->lingers.parked) {
         Py_RETURN_FALSE;
     }
     if (s->state->nvtx_out) {
-        fp_nvtx_section_opens(s);
+        FP_LAYERS(s, section_opens, s);
     }
     fp_thread *t = fp_recorder_section_thread(r);
     int paused = fp_thread_is_parked(t);
     if (FP_UNLIKELY(paused)) {
         fp_paused_unpark(r, t, 1);
     }
+    set_cover(t, s);
     int64_t now = fp_clock_now(&r->clock);
     fp_status status = fp_thread_resume_section(t, s->id, (fp_phase)s->phase,
                                                 fp_compat_context(), now);
@@ -434,7 +366,7 @@ fp_section_resume(PyObject *self, PyObject *Py_UNUSED(ignored))
     if (FP_UNLIKELY((r->gpu_on | r->tracing) != 0)) {
         section_changed(r, t, now);
     }
-    r->parked = status != FP_OK;
+    r->lingers.parked = status != FP_OK;
     return PyBool_FromLong(status == FP_OK);
 }
 

@@ -7,25 +7,33 @@ enum { MAX_NAMES = 10000, MAX_NAME_LENGTH = 1000 };
 
 static const char other_name[] = "(other sections)";
 
-static const struct {
+/* What a section's name says of its time: which phase of a step it is, and of which
+ * kind it all is. */
+static const struct meaning {
     const char *name;
     fp_phase phase;
-} phase_names[] = {
-    {"data", FP_PHASE_DATA},           {"data_loading", FP_PHASE_DATA},
-    {"forward", FP_PHASE_FORWARD},     {"forward_pass", FP_PHASE_FORWARD},
-    {"backward", FP_PHASE_BACKWARD},   {"backward_pass", FP_PHASE_BACKWARD},
-    {"optimizer", FP_PHASE_OPTIMIZER}, {"optimizer_step", FP_PHASE_OPTIMIZER},
+    fp_kind kind;
+} meanings[] = {
+    {"data", FP_PHASE_DATA, FP_KIND_DATA},
+    {"data_loading", FP_PHASE_DATA, FP_KIND_DATA},
+    {"forward", FP_PHASE_FORWARD, FP_KIND_NONE},
+    {"forward_pass", FP_PHASE_FORWARD, FP_KIND_NONE},
+    {"backward", FP_PHASE_BACKWARD, FP_KIND_NONE},
+    {"backward_pass", FP_PHASE_BACKWARD, FP_KIND_NONE},
+    {"optimizer", FP_PHASE_OPTIMIZER, FP_KIND_NONE},
+    {"optimizer_step", FP_PHASE_OPTIMIZER, FP_KIND_NONE},
+    {"synchronization", FP_PHASE_NONE, FP_KIND_COMMUNICATION},
 };
 
-static fp_phase
-phase_of(PyObject *name)
+static struct meaning
+meaning_of(PyObject *name)
 {
-    for (size_t i = 0; i < sizeof(phase_names) / sizeof(phase_names[0]); i++) {
-        if (PyUnicode_CompareWithASCIIString(name, phase_names[i].name) == 0) {
-            return phase_names[i].phase;
+    for (size_t i = 0; i < sizeof(meanings) / sizeof(meanings[0]); i++) {
+        if (PyUnicode_CompareWithASCIIString(name, meanings[i].name) == 0) {
+            return meanings[i];
         }
     }
-    return FP_PHASE_NONE;
+    return (struct meaning){NULL, FP_PHASE_NONE, FP_KIND_NONE};
 }
 
 /* Number of [name]; new names get the next one.  -1 with an exception. */
@@ -58,13 +66,11 @@ make_section(fp_state *st, PyObject *key, PyObject *name, int sync)
     s->state = st;
     s->name = Py_NewRef(name);
     s->id = (uint32_t)id;
-    s->phase = (uint8_t)phase_of(name);
+    struct meaning meaning = meaning_of(name);
+    s->phase = (uint8_t)meaning.phase;
+    s->cover = (uint8_t)meaning.kind;
     s->sync = (int8_t)sync;
-    int communicates =
-        PyUnicode_CompareWithASCIIString(name, "synchronization") == 0;
-    s->cover = communicates ? FP_KIND_COMMUNICATION : FP_KIND_NONE;
-    s->plain =
-        sync <= 0 && s->cover == FP_KIND_NONE && s->phase != FP_PHASE_DATA;
+    s->plain = sync <= 0 && s->cover == FP_KIND_NONE;
     PyObject_GC_Track(s);
     if (PyDict_SetItem(st->sections, key, (PyObject *)s) < 0) {
         Py_DECREF(s);

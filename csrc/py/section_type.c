@@ -41,7 +41,8 @@ section_reduce(PyObject *self, PyObject *Py_UNUSED(ignored))
     return call ? Py_BuildValue("(N())", call) : NULL;
 }
 
-PyMethodDef fp_quiet_methods[] = {
+/* All of them are quiet: see fp_quiet. */
+static PyMethodDef quiet_methods[] = {
     {"profile_section", (PyCFunction)(void (*)(void))fp_profile_section,
      METH_FASTCALL | METH_KEYWORDS, profile_section_doc},
     {"__enter__", fp_section_enter, METH_NOARGS,
@@ -127,7 +128,7 @@ static PyMemberDef section_members[] = {
 static PyType_Slot section_slots[] = {
     {Py_tp_dealloc, section_dealloc},
     {Py_tp_traverse, section_traverse},
-    {Py_tp_methods, &fp_quiet_methods[1]},
+    {Py_tp_methods, &quiet_methods[1]},
     {Py_tp_members, section_members},
     {Py_tp_call, section_call},
     {Py_tp_repr, section_repr},
@@ -146,6 +147,8 @@ static PyType_Spec section_spec = {
 int
 fp_section_add_type(PyObject *module, fp_state *st)
 {
+    const size_t quiet = sizeof(quiet_methods) / sizeof(quiet_methods[0]) - 1;
+    st->quiet[0] = (fp_quiet){quiet_methods, quiet_methods + quiet};
     st->section_type =
         (PyTypeObject *)PyType_FromModuleAndSpec(module, &section_spec, NULL);
     if (st->section_type == NULL ||
@@ -155,7 +158,7 @@ fp_section_add_type(PyObject *module, fp_state *st)
     }
     PyObject *name = PyUnicode_FromString("fastprof._core");
     PyObject *make =
-        name ? PyCFunction_NewEx(&fp_quiet_methods[0], module, name) : NULL;
+        name ? PyCFunction_NewEx(&quiet_methods[0], module, name) : NULL;
     Py_XDECREF(name);
     if (make == NULL) {
         return -1;

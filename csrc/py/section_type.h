@@ -11,7 +11,7 @@ typedef struct fp_section_object {
     uint32_t id;
     uint8_t phase; /* fp_phase */
     int8_t sync;   /* -1: as the recorder says */
-    uint8_t cover; /* fp_kind of all time in it, beside its phase; or 0 */
+    uint8_t cover; /* fp_kind of all time in it, or 0 */
     uint8_t plain; /* it covers nothing, and waits for no GPU by itself */
 } fp_section_object;
 
@@ -30,26 +30,6 @@ fp_section_end_lingering(fp_recorder *r);
 
 int
 fp_section_add_type(PyObject *module, fp_state *st);
-
-/* Methods that hooks do not record: they are the profiler's own, and run in
- * the middle of what they measure. */
-extern PyMethodDef fp_quiet_methods[];
-
-enum { FP_QUIET_METHODS = 11 };
-
-/* The first ones of these are quiet, too. */
-extern PyMethodDef fp_recorder_methods[];
-
-enum { FP_QUIET_RECORDER_METHODS = 5 };
-
-static inline int
-fp_is_quiet(const PyMethodDef *m)
-{
-    return (m >= fp_quiet_methods &&
-            m < fp_quiet_methods + FP_QUIET_METHODS) ||
-           (m >= fp_recorder_methods &&
-            m < fp_recorder_methods + FP_QUIET_RECORDER_METHODS);
-}
 
 /* PyIter_Next in the section, for Recorder.next_batch. */
 PyObject *

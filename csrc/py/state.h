@@ -18,6 +18,13 @@ enum { FP_NEAR_SECTIONS = 64 };
 
 enum { FP_CALL_OPCODES = 4 };
 
+/* Methods that hooks do not record: they are the profiler's own, and run in the
+ * middle of what they measure. */
+typedef struct fp_quiet {
+    const PyMethodDef *first;
+    const PyMethodDef *end;
+} fp_quiet;
+
 typedef struct fp_state {
     PyTypeObject *recorder_type; /* owned, as all objects here */
     PyTypeObject *section_type;
@@ -42,18 +49,15 @@ typedef struct fp_state {
     uint64_t names_dropped; /* section names beyond the limit */
     int resume_opcode;
     unsigned char call_opcodes[FP_CALL_OPCODES]; /* 0: none; call_form.h */
-    int forced_off;       /* FASTPROF=0: starting does nothing */
+    int forced_off; /* FASTPROF=0: starting does nothing */
+    const struct fp_layer *const *layers; /* the last one is NULL */
+    fp_quiet quiet[2];
     uint8_t nvtx_out;     /* sections are NVTX ranges, too */
     int restart_events;   /* places were switched off: re-arm them first */
     unsigned unfreed_ids; /* of sys.monitoring, a bit each; ours, unwanted */
     pthread_key_t thread_key; /* see thread_life.h */
     int have_thread_key;
 } fp_state;
-
-/* Never given twice in this process: like the thread-locals it guards, it
- * outlives a module that is imported anew. */
-uint64_t
-fp_new_epoch(void);
 
 /* The module's state; NULL without an exception when [module] is not ours. */
 static inline fp_state *
@@ -62,6 +66,11 @@ fp_state_of(PyObject *module)
     return (fp_state *)PyModule_GetState(module);
 }
 
-extern struct PyModuleDef fp_module_def;
+static inline int
+fp_is_quiet(const fp_state *st, const PyMethodDef *m)
+{
+    return (m >= st->quiet[0].first && m < st->quiet[0].end) ||
+           (m >= st->quiet[1].first && m < st->quiet[1].end);
+}
 
 #endif

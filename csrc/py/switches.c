@@ -1,11 +1,14 @@
 /* switches: turning the layers of a recorder on and off. */
-#include "py/gc_hook.h"
-#include "py/gpu_layer.h"
-#include "py/nvtx_in.h"
-#include "py/paused.h"
-#include "py/section_type.h"
+#include "py/switches.h"
 
+#include "py/hooks.h"
+#include "py/mode.h"
+#include "py/paused.h"
+#include "py/run_phase.h"
+
+#include "core/path.h"
 #include "core/steps_split.h"
+#include "core/thread_sections.h"
 
 #include <time.h>
 
@@ -14,16 +17,17 @@ now_of(fp_recorder *r, const fp_thread *t)
 {
     /* An external timer is Python code; closing calls at the last time it gave
      * needs none. */
-    return r->timer != NULL ? t->last : fp_clock_now(&r->clock);
+    return r->config.timer != NULL ? t->last : fp_clock_now(&r->clock);
 }
 
 static void
 account_start(fp_recorder *r)
 {
-    if (!r->functions_on && !r->sections_on && r->timer == NULL) {
+    if (!r->functions_on && !r->sections_on && r->config.timer == NULL) {
         fp_clock_learn(&r->clock);
         r->started = fp_clock_now(&r->clock);
-        r->origin = r->origin != 0 ? r->origin : r->started;
+        r->recording.origin =
+            r->recording.origin != 0 ? r->recording.origin : r->started;
         fp_recorder_phase_begins(r, r->started);
     }
 }
@@ -31,9 +35,9 @@ account_start(fp_recorder *r)
 static void
 account_stop(fp_recorder *r)
 {
-    if (!r->functions_on && !r->sections_on && r->timer == NULL) {
+    if (!r->functions_on && !r->sections_on && r->config.timer == NULL) {
         int64_t now = fp_clock_now(&r->clock);
-        r->recorded_ticks += now - r->started;
+        r->recording.recorded_ticks += now - r->started;
         fp_recorder_phase_ends(r, now);
     }
 }
@@ -51,34 +55,34 @@ busy(fp_state *st, const char *layer)
 static int
 start_backend(fp_recorder *r)
 {
-    r->fell_back = 0;
+    r->hooks.fell_back = 0;
 #if FP_HAVE_MONITORING
-    if (r->wanted != FP_BACKEND_SETPROFILE) {
+    if (r->config.wanted != FP_BACKEND_SETPROFILE) {
         int rc = fp_monitoring_start(r);
         if (rc == 0) {
-            r->backend = FP_BACKEND_MONITORING;
+            r->hooks.backend = FP_BACKEND_MONITORING;
             return 0;
         }
-        if (r->wanted == FP_BACKEND_MONITORING ||
+        if (r->config.wanted == FP_BACKEND_MONITORING ||
             !PyErr_ExceptionMatches(r->state->busy_error)) {
             return -1;
         }
         /* Every tool id is taken: the older hook is free, perhaps. */
         PyErr_Clear();
-        r->fell_back = 1;
+        r->hooks.fell_back = 1;
     }
 #endif
     if (fp_setprofile_start(r) < 0) {
         return -1;
     }
-    r->backend = FP_BACKEND_SETPROFILE;
+    r->hooks.backend = FP_BACKEND_SETPROFILE;
     return 0;
 }
 
 static void
 stop_backend(fp_recorder *r)
 {
-    if (r->backend == FP_BACKEND_MONITORING) {
+    if (r->hooks.backend == FP_BACKEND_MONITORING) {
         fp_monitoring_stop(r);
     }
     else {
@@ -157,9 +161,9 @@ fp_recorder_start_functions(fp_recorder *r)
     /* Recording begins before the hook is in place, so that the first event
      * finds it; a failure takes everything back. */
     account_start(r);
-    r->function_epoch = epoch;
     r->functions_on = 1;
     r->paused = r->unhooked = 0;
+    fp_recorder_set_epoch(r, epoch);
     st->function_owner = r;
     fp_paused_expect_callers(r);
     int rc = start_backend(r);
@@ -167,13 +171,13 @@ fp_recorder_start_functions(fp_recorder *r)
     if (rc < 0) {
         r->stop_wanted = 0;
         r->functions_on = 0;
-        r->function_epoch = FP_EPOCH_OFF;
+        fp_recorder_set_epoch(r, FP_EPOCH_OFF);
         drop_all_functions(r);
         st->function_owner = NULL;
         account_stop(r);
         return -1;
     }
-    fp_gpu_layer_epochs(r);
+    FP_LAYERS(r, epochs, r);
     after_switch(r);
     return 0;
 }
@@ -190,17 +194,16 @@ fp_recorder_stop_functions(fp_recorder *r)
         return;
     }
     begin_switch(r);
-    if (!r->sections_on) {
-        fp_recorder_trace_close(r);
-    }
+    FP_LAYERS(r, functions_stop, r);
     drop_all_functions(r);
-    r->function_epoch = FP_EPOCH_OFF;
-    fp_gpu_layer_epochs(r);
+    fp_recorder_set_epoch(r, FP_EPOCH_OFF);
+    FP_LAYERS(r, epochs, r);
     if (!r->unhooked) {
         stop_backend(r);
     }
     r->functions_on = r->paused = r->unhooked = 0;
-    fp_gpu_layer_epochs(r);
+    fp_recorder_set_mode(r);
+    FP_LAYERS(r, epochs, r);
     if (r->state->function_owner == r) {
         r->state->function_owner = NULL;
     }
@@ -217,7 +220,7 @@ fp_recorder_start_sections(fp_recorder *r)
     if (r->sections_on || st->forced_off) {
         return 0;
     }
-    if (r->timer != NULL) {
+    if (r->config.timer != NULL) {
         PyErr_SetString(PyExc_ValueError,
                         "sections cannot be timed with an external timer; "
                         "make a Recorder without one");
@@ -229,10 +232,10 @@ fp_recorder_start_sections(fp_recorder *r)
     account_start(r);
     r->section_epoch = fp_new_epoch();
     r->sections_on = 1;
-    fp_gpu_layer_epochs(r);
+    FP_LAYERS(r, epochs, r);
     st->section_owner = r;
     r->nvtx_out = st->nvtx_out;
-    fp_gc_hook_start(r);
+    FP_LAYERS(r, sections_start, r);
     return 0;
 }
 
@@ -242,12 +245,10 @@ fp_recorder_stop_sections(fp_recorder *r)
     if (!r->sections_on) {
         return;
     }
-    fp_gc_hook_stop(r);
+    FP_LAYERS(r, sections_stop, r);
     if (r->stepper != NULL && r->stepper->split != NULL) {
         fp_split_gc_forget(r->stepper); /* it may be running in that thread */
     }
-    fp_nvtx_in_collect(r);
-    fp_recorder_trace_close(r);
     for (fp_thread *t = r->threads; t != NULL; t = t->next) {
         int parked = fp_thread_is_parked(t);
         fp_thread_unpark(t, now_of(r, t));
@@ -257,7 +258,7 @@ fp_recorder_stop_sections(fp_recorder *r)
         }
     }
     r->section_epoch = FP_EPOCH_OFF;
-    fp_gpu_layer_epochs(r);
+    FP_LAYERS(r, epochs, r);
     r->sections_on = 0;
     if (r->state->section_owner == r) {
         r->state->section_owner = NULL;
@@ -287,7 +288,7 @@ fp_recorder_pause(fp_recorder *r, int unhook)
     }
     unhook = unhook && !r->unhooked;
     int begins = !r->paused;
-    if (r->timer != NULL) {
+    if (r->config.timer != NULL) {
         drop_all_functions(r); /* nobody knows the time in between */
     }
     else if (begins || unhook) {
@@ -296,8 +297,8 @@ fp_recorder_pause(fp_recorder *r, int unhook)
     if (begins) {
         r->paused = 1;
         r->paused_epoch = r->function_epoch;
-        r->function_epoch = FP_EPOCH_OFF;
-        fp_gpu_layer_epochs(r);
+        fp_recorder_set_epoch(r, FP_EPOCH_OFF);
+        FP_LAYERS(r, epochs, r);
     }
     if (unhook) {
         take_hook_out(r);
@@ -330,9 +331,22 @@ fp_recorder_resume(fp_recorder *r)
         return;
     }
     r->paused = 0;
-    r->function_epoch = fp_new_epoch();
-    if (r->timer == NULL) {
+    fp_recorder_set_epoch(r, fp_new_epoch());
+    if (r->config.timer == NULL) {
         (void)fp_recorder_arrive(r, FP_HOOK_LEAVE, 0);
     }
-    fp_gpu_layer_epochs(r);
+    FP_LAYERS(r, epochs, r);
+}
+
+unsigned
+fp_recorder_signals(const fp_recorder *r)
+{
+    unsigned signals = 0;
+    if (r->function_epoch != FP_EPOCH_OFF && r->config.builtins) {
+        signals |= FP_SIGNAL_FUNCTIONS;
+    }
+    for (const fp_layer *const *l = r->state->layers; *l != NULL; l++) {
+        signals |= (*l)->signals != NULL ? (*l)->signals(r) : 0;
+    }
+    return signals;
 }

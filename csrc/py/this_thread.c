@@ -57,3 +57,10 @@ fp_tls_own(void)
     }
     return (fp_tls *)fp_this_thread;
 }
+
+uint64_t
+fp_new_epoch(void)
+{
+    static uint64_t last; /* guarded by the GIL */
+    return ++last;
+}

@@ -48,4 +48,9 @@ fp_tls_if_any(void);
 fp_tls *
 fp_tls_own(void);
 
+/* Never given twice in this process: like the thread-locals it guards, it
+ * outlives a module that is imported anew. */
+uint64_t
+fp_new_epoch(void);
+
 #endif

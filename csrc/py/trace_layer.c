@@ -1,19 +1,14 @@
 /* trace_layer: a recorder's trace: its windows, and what is in them as the dict
  * of Recorder.export(). */
-#include "py/gpu_layer.h"
+#include "py/trace_layer.h"
+
+#include "py/mode.h"
 #include "py/thread_life.h"
 
 #include <math.h>
 #include <time.h>
 
 /* ---- windows ---- */
-
-static void
-replan(fp_recorder *r)
-{
-    fp_monitoring_replan(r);
-    fp_setprofile_replan(r);
-}
 
 /* The wall clock's time at *ticks; 0: it cannot be read.  Of some readings, the
  * one that took the least time. */
@@ -60,7 +55,7 @@ limits_of(PyObject *args, PyObject *kwargs, long long *min_ns,
 static int
 may_open(const fp_recorder *r)
 {
-    if (r->timer != NULL) {
+    if (r->config.timer != NULL) {
         PyErr_SetString(PyExc_ValueError,
                         "no trace can be taken with an external timer; make "
                         "a Recorder without one");
@@ -92,71 +87,96 @@ fp_recorder_trace_open_method(PyObject *self, PyObject *args, PyObject *kwargs)
     if (r->tracing) {
         Py_RETURN_NONE;
     }
-    if (!r->has_trace) {
+    if (!r->trace.has) {
         double scale = fp_clock_ns_per_tick(&r->clock);
-        fp_trace_log_init(&r->trace, &r->alloc, max_events,
+        fp_trace_log_init(&r->trace.log, &r->alloc, max_events,
                           llround((double)min_ns / scale));
-        r->trace_origin = r->started;
+        r->trace.origin = r->started;
     }
     int64_t now = fp_clock_now(&r->clock);
     int64_t wall_ns = wall_clock(r, &now);
     uint64_t step = r->stepper != NULL ? r->stepper->steps->count : 0;
-    if (fp_trace_open(&r->trace, now, step, wall_ns) != FP_OK) {
+    if (fp_trace_open(&r->trace.log, now, step, wall_ns) != FP_OK) {
         return PyErr_NoMemory();
     }
-    r->tracing = r->has_trace = 1;
+    r->tracing = r->trace.has = 1;
     for (fp_thread *t = r->threads; t != NULL; t = t->next) {
-        fp_trace_begin(&r->trace, t);
+        fp_trace_begin(&r->trace.log, t);
     }
-    fp_gpu_layer_trace(r, now);
-    replan(r);
+    FP_LAYERS(r, traced, r, now);
+    fp_recorder_set_mode(r);
     Py_RETURN_NONE;
 }
 
-void
-fp_recorder_trace_close(fp_recorder *r)
+/* The window ends, if one is open. */
+static void
+close_window(fp_recorder *r)
 {
     if (!r->tracing) {
         return;
     }
     int64_t now = fp_clock_now(&r->clock);
     for (fp_thread *t = r->threads; t != NULL; t = t->next) {
-        fp_trace_end(&r->trace, t, fp_life_ended(t->user) ? t->last : now);
+        fp_trace_end(&r->trace.log, t, fp_life_ended(t->user) ? t->last : now);
     }
-    fp_trace_close(&r->trace, now);
+    fp_trace_close(&r->trace.log, now);
     r->tracing = 0;
-    fp_gpu_layer_trace(r, now);
-    replan(r);
+    FP_LAYERS(r, traced, r, now);
+    fp_recorder_set_mode(r);
 }
 
 PyObject *
 fp_recorder_trace_close_method(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
-    fp_recorder_trace_close((fp_recorder *)self);
+    close_window((fp_recorder *)self);
     Py_RETURN_NONE;
 }
 
-void
-fp_recorder_trace_ended(fp_recorder *r, fp_thread *t)
+static void
+thread_ended(fp_recorder *r, fp_thread *t)
 {
     if (r->tracing) {
-        fp_trace_end(&r->trace, t, t->last);
+        fp_trace_end(&r->trace.log, t, t->last);
     }
-    if (r->has_trace) {
-        fp_trace_forget(&r->trace, t);
+    if (r->trace.has) {
+        fp_trace_forget(&r->trace.log, t);
     }
 }
 
-void
-fp_recorder_trace_cleared(fp_recorder *r)
+static void
+cleared(fp_recorder *r)
 {
-    if (r->has_trace) {
+    if (r->trace.has) {
         int64_t now = r->started;
         int64_t wall_ns = r->tracing ? wall_clock(r, &now) : 0;
-        fp_trace_log_clear(&r->trace, now, wall_ns);
-        r->trace_origin = r->started;
+        fp_trace_log_clear(&r->trace.log, now, wall_ns);
+        r->trace.origin = r->started;
     }
 }
+
+static void
+functions_stop(fp_recorder *r)
+{
+    if (!r->sections_on) {
+        close_window(r);
+    }
+}
+
+static void
+stepped(fp_recorder *r, fp_thread *t, int64_t began, int64_t now)
+{
+    if (r->tracing) {
+        fp_trace_step(&r->trace.log, t, t->steps->count - 1, began, now);
+    }
+}
+
+const fp_layer fp_trace_layer = {
+    .functions_stop = functions_stop,
+    .sections_stop = close_window,
+    .thread_ended = thread_ended,
+    .cleared = cleared,
+    .stepped = stepped,
+};
 
 /* ---- export ---- */
 
@@ -184,7 +204,7 @@ free_view(fp_recorder *r, view *v)
 static int
 take_view(fp_recorder *r, view *v)
 {
-    const fp_trace_log *log = &r->trace;
+    const fp_trace_log *log = &r->trace.log;
     *v = (view){.events = fp_ring_count(&log->events),
                 .windows = log->window_count,
                 .thread_capacity = r->thread_count + log->labels + 1,
@@ -356,13 +376,13 @@ PyObject *
 fp_recorder_export_trace(fp_recorder *r, double ns_per_tick,
                          Py_ssize_t (*index)(void *ctx, fp_key key), void *ctx)
 {
-    if (!r->has_trace) {
+    if (!r->trace.has) {
         Py_RETURN_NONE;
     }
     view v;
     PyObject *d = NULL;
     if (take_view(r, &v) == 0) {
-        const writer w = {&v, r->trace_origin, ns_per_tick, index, ctx};
+        const writer w = {&v, r->trace.origin, ns_per_tick, index, ctx};
         d = trace_dict(&w);
     }
     free_view(r, &v);

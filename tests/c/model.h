@@ -5,6 +5,7 @@
 #define FP_MODEL_H
 
 #include "core/thread.h"
+#include "core/thread_sections.h"
 #include "fp_test.h"
 
 enum { MODEL_PATH = 256, MODEL_SECTIONS = 6, MODEL_NONE = -1 };

@@ -1,6 +1,8 @@
 /* What follows the last step is no part of the steps. */
 #include "core/after_loop.h"
 #include "core/outliers.h"
+#include "core/path.h"
+#include "core/thread_steps.h"
 #include "thread_kit.h"
 
 static int64_t

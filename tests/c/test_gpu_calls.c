@@ -3,6 +3,8 @@
 #include "gpu_kit.h"
 #include "thread_kit.h"
 
+#include "core/path.h"
+
 /* Callbacks without CUPTI: a collector whose thread never runs. */
 
 enum { LAUNCH = 211, DRIVER_LAUNCH = 307, GRAPH = 311, MEMCPY = 31 };

@@ -2,6 +2,8 @@
 #include "gpu_kit.h"
 #include "thread_kit.h"
 
+#include "core/path.h"
+
 #include <pthread.h>
 
 /* ---- the rule ---- */

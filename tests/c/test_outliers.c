@@ -1,5 +1,8 @@
 /* The slowest steps keep what they were spent on. */
 #include "core/outliers.h"
+#include "core/path.h"
+#include "core/thread_sections.h"
+#include "core/thread_steps.h"
 #include "thread_kit.h"
 
 /* A clock that takes [per_reading] ticks to read: looks cost that much. */

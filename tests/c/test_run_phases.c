@@ -1,7 +1,10 @@
 /* Phases of the run: a thread that changes them records what one does that does not,
  * only in other subtrees. */
 #include "core/outliers.h"
+#include "core/path.h"
 #include "core/steps_split.h"
+#include "core/thread_sections.h"
+#include "core/thread_steps.h"
 #include "thread_kit.h"
 
 enum { FUNCTIONS = 7, SECTIONS = 4, PATH = 64 };

@@ -1,5 +1,7 @@
-#include "core/section_plain.h"
 #include "core/path_rebuild.h"
+#include "core/section_plain.h"
+#include "core/thread_sections.h"
+#include "core/thread_steps.h"
 #include "thread_kit.h"
 
 FP_TEST(section_records_count_sum_extremes_and_errors)

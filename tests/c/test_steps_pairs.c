@@ -1,6 +1,7 @@
 /* Steps without the function hook beside steps with it. */
 #include "core/steps_pairs.h"
 #include "core/steps_split.h"
+#include "core/thread_steps.h"
 #include "thread_kit.h"
 
 enum { FORWARD = 1, SKIP = 1 };

@@ -1,5 +1,8 @@
 /* What the time of steps is spent on: kinds, the ring of single steps. */
+#include "core/path.h"
 #include "core/steps_split.h"
+#include "core/thread_sections.h"
+#include "core/thread_steps.h"
 
 #include "thread_kit.h"
 
@@ -79,6 +82,8 @@ enter_wait(fp_thread *t, uint32_t function, fp_kind kind, int64_t now)
 static void
 open_data(fp_thread *t, int64_t now)
 {
+    CHECK_INT(fp_thread_reserve_section(t, DATA), FP_OK);
+    t->section[DATA]->cover = FP_KIND_DATA;
     CHECK_INT(fp_thread_open_section(t, DATA, FP_PHASE_DATA, NULL, now),
               FP_OK);
 }

@@ -1,6 +1,10 @@
 /* What one thread records, by hand-made examples. */
 #include "thread_kit.h"
 
+#include "core/path.h"
+#include "core/thread_sections.h"
+#include "core/thread_steps.h"
+
 enum { F, G, H, GEN };
 enum { DATA, FORWARD, BACKWARD };
 

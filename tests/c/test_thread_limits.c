@@ -1,6 +1,10 @@
 /* The ends of the range: deep, wide, long, and far past 32 bits. */
 #include "thread_kit.h"
 
+#include "core/path.h"
+#include "core/thread_sections.h"
+#include "core/thread_steps.h"
+
 enum { ENTRIES = 10000000, LONG_STEPS = 1000000 };
 enum { OUTER = 8, RECURSIVE = 9, DEEP = 100000 };
 

@@ -1,6 +1,9 @@
 /* Joining threads: what comes out is the sum of what went in. */
 #include "thread_kit.h"
 
+#include "core/path.h"
+#include "core/thread_sections.h"
+
 #include <pthread.h>
 
 enum { FUNCTIONS = 9, SECTIONS = 4, TAGS = 3 };

@@ -2,6 +2,10 @@
 #include "model.h"
 #include "thread_kit.h"
 
+#include "core/path.h"
+#include "core/thread_sections.h"
+#include "core/thread_steps.h"
+
 enum { FUNCTIONS = 7, OPS = 1500, DEEP = 40 };
 
 typedef struct pair {

@@ -1,6 +1,10 @@
 /* F36: no memory at any allocation costs data, never consistency. */
 #include "thread_kit.h"
 
+#include "core/path.h"
+#include "core/thread_sections.h"
+#include "core/thread_steps.h"
+
 /* More elements than the first size of any array of a thread. */
 enum { PILE = 150, SECTIONS = 40 };
 

@@ -1,3 +1,5 @@
+#include "core/path.h"
+#include "core/thread_sections.h"
 #include "core/trace.h"
 #include "thread_kit.h"
 

@@ -3,7 +3,9 @@
 #ifndef FP_THREAD_KIT_H
 #define FP_THREAD_KIT_H
 
+#include "core/path.h"
 #include "core/thread.h"
+#include "core/thread_sections.h"
 #include "fake.h"
 
 static const fp_limits kit_wide = {1000000, 1024};

@@ -1,0 +1,34 @@
+/* config: what a recorder is asked to do: written by its __init__(), enable() and
+ * set_costs(). */
+#ifndef FP_PY_CONFIG_H
+#define FP_PY_CONFIG_H
+
+#include "py/pycompat.h" /* Python.h goes first */
+
+#include "core/thread.h"
+
+typedef enum fp_backend {
+    FP_BACKEND_NONE, /* not chosen yet */
+    FP_BACKEND_SETPROFILE,
+    FP_BACKEND_MONITORING,
+} fp_backend;
+
+typedef struct fp_config {
+    PyObject *timer; /* owned or NULL: external timer */
+    double timer_unit;
+    fp_limits limits;
+    fp_backend wanted;
+    uint64_t skip_steps;
+    uint32_t outliers;       /* slowest steps to keep; 0: none */
+    double max_overhead;     /* share of wall time; 0: no limit */
+    double cost_python_ns;   /* per call, from calibration; 0: not known */
+    double cost_implicit_ns; /* ... that no call instruction announces */
+    double cost_c_ns;
+    double cost_constructor_ns;
+    uint8_t callers; /* calls that began before the recording are callers */
+    uint8_t builtins;
+    uint8_t subcalls;
+    uint8_t constructors;
+} fp_config;
+
+#endif

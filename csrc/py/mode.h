@@ -1,0 +1,36 @@
+/* mode: what becomes of the hook's events. */
+#ifndef FP_PY_MODE_H
+#define FP_PY_MODE_H
+
+#include "py/recorder.h"
+
+/* What the mode follows from has changed. */
+static inline void
+fp_recorder_set_mode(fp_recorder *r)
+{
+    if (!r->functions_on) {
+        r->mode = FP_MODE_OFF;
+    }
+    else if (r->paused) {
+        r->mode = FP_MODE_PAUSED;
+    }
+    else {
+        r->mode = r->config.timer == NULL &&
+                          r->clock.kind == FP_CLOCK_COUNTER &&
+                          (r->gpu.external | r->tracing) == 0
+                      ? FP_MODE_PLAIN
+                      : FP_MODE_FULL;
+    }
+    r->plain_epoch =
+        r->mode == FP_MODE_PLAIN ? r->function_epoch : FP_EPOCH_OFF;
+}
+
+/* ... and threads arrive anew, or (FP_EPOCH_OFF) not at all. */
+static inline void
+fp_recorder_set_epoch(fp_recorder *r, uint64_t epoch)
+{
+    r->function_epoch = epoch;
+    fp_recorder_set_mode(r);
+}
+
+#endif

@@ -1,0 +1,242 @@
+#include "py/monitoring_events.h"
+
+#include "py/events.h"
+#include "py/nodes.h"
+
+#if FP_HAVE_MONITORING
+
+enum { MAX_SITES = 1 << 16 };
+
+/* ---- Python functions ---- */
+
+/* The interpreter passes (code, offset, ...); anybody else may pass junk. */
+static inline fp_recorder *
+recorder_for(PyObject *self, PyObject *const *args, size_t nargsf)
+{
+    fp_recorder *r = ((fp_callback *)self)->recorder;
+    if (FP_UNLIKELY(r == NULL || PyVectorcall_NARGS(nargsf) < 2 ||
+                    !PyCode_Check(args[0]) || !PyLong_Check(args[1]))) {
+        return NULL;
+    }
+    return r;
+}
+
+/* Were the events of [key] switched off?  Only asked when any are. */
+static int
+is_muted(fp_recorder *r, fp_key key)
+{
+    fp_thread *t = fp_recorder_here(r);
+    if (t == NULL) {
+        return 0;
+    }
+    const fp_node *n = fp_thread_predict(t, key);
+    if (n != NULL && (n->flags & FP_NODE_MUTED) == 0) {
+        return 0;
+    }
+    return fp_keytab_is_muted(&r->keys, key);
+}
+
+FP_COLD PyObject *
+fp_monitoring_slow_start(PyObject *self, PyObject *const *args, size_t nargsf,
+                         PyObject *kw)
+{
+    (void)kw;
+    fp_recorder *r = recorder_for(self, args, nargsf);
+    if (r != NULL) {
+        if (FP_UNLIKELY(r->recording.any_muted) &&
+            is_muted(r, (fp_key)args[0])) {
+            return Py_NewRef(r->state->disable);
+        }
+        fp_recorder_enter(r, (fp_key)args[0], args[0], 0);
+    }
+    Py_RETURN_NONE;
+}
+
+FP_COLD PyObject *
+fp_monitoring_slow_resume(PyObject *self, PyObject *const *args, size_t nargsf,
+                          PyObject *kw)
+{
+    (void)kw;
+    fp_recorder *r = recorder_for(self, args, nargsf);
+    if (r != NULL) {
+        fp_recorder_enter(r, (fp_key)args[0], args[0], 1);
+    }
+    Py_RETURN_NONE;
+}
+
+FP_COLD PyObject *
+fp_monitoring_slow_leave(PyObject *self, PyObject *const *args, size_t nargsf,
+                         PyObject *kw)
+{
+    (void)kw;
+    fp_recorder *r = recorder_for(self, args, nargsf);
+    /* Unwinding cannot be switched off: a muted call was not entered. */
+    if (r != NULL && !(FP_UNLIKELY(r->recording.any_muted) &&
+                       !fp_recorder_stands_in(r, (fp_key)args[0]) &&
+                       fp_keytab_is_muted(&r->keys, (fp_key)args[0]))) {
+        fp_recorder_leave(r, (fp_key)args[0]);
+    }
+    Py_RETURN_NONE;
+}
+
+/* As slow_leave, for events that may be switched off at their place. */
+FP_COLD PyObject *
+fp_monitoring_slow_return(PyObject *self, PyObject *const *args, size_t nargsf,
+                          PyObject *kw)
+{
+    (void)kw;
+    fp_recorder *r = recorder_for(self, args, nargsf);
+    if (r != NULL) {
+        if (FP_UNLIKELY(r->recording.any_muted) &&
+            is_muted(r, (fp_key)args[0]) &&
+            !fp_recorder_stands_in(r, (fp_key)args[0])) {
+            return Py_NewRef(r->state->disable);
+        }
+        fp_recorder_leave(r, (fp_key)args[0]);
+    }
+    Py_RETURN_NONE;
+}
+
+/* ---- C functions ---- */
+
+/* One predicate for both sides of a call.  0: not recorded. */
+static inline fp_key
+key_of(const fp_recorder *r, PyObject *callable, PyObject *arg0)
+{
+    PyTypeObject *type = Py_TYPE(callable);
+    if (type == &PyFunction_Type) {
+        return 0;
+    }
+    fp_key key = fp_c_function_key(callable);
+    if (key != 0) {
+        if (FP_UNLIKELY(fp_is_quiet(r->state, fp_key_method(key))) ||
+            (type == &PyMethodDescr_Type && arg0 == r->state->missing)) {
+            return 0;
+        }
+        return key;
+    }
+    if (!r->config.constructors || type == &PyMethod_Type) {
+        return 0;
+    }
+    if (PyType_Check(callable)) {
+        return (fp_key)callable | FP_TAG_TYPE;
+    }
+    return (fp_key)type | FP_TAG_CALLABLE;
+}
+
+/* A call site, for the table of those that have returned once. */
+static fp_key
+site_key(PyObject *code, long offset)
+{
+    return ((fp_key)code ^ ((fp_key)offset << 48)) | FP_TAG_SPECIAL;
+}
+
+static void
+forget_pending(void)
+{
+    if (FP_UNLIKELY(fp_this_thread->pending_code != NULL)) {
+        fp_tls_own()->pending_code = NULL;
+    }
+}
+
+/* A bound method over a builtin.  Whether a C_RETURN will come depends on the
+ * version and the form of the call, so the first call at a site is only
+ * counted; if a C_RETURN follows, the site is learned and later calls are
+ * timed. */
+static void
+enter_bound(fp_recorder *r, PyObject *function, PyObject *const *args)
+{
+    fp_key key = fp_c_function_key(function);
+    if (key == 0 || fp_is_quiet(r->state, fp_key_method(key))) {
+        return;
+    }
+    long offset = PyLong_AsLong(args[1]);
+    if (fp_keytab_find(&r->sites, site_key(args[0], offset)) != NULL) {
+        fp_recorder_enter(r, key, function, 0);
+        return;
+    }
+    fp_thread *t = fp_recorder_at(r, FP_HOOK_ENTER, key);
+    fp_node *n = t ? fp_recorder_node(r, t, key, function) : NULL;
+    if (n != NULL) {
+        n->calls++;
+        fp_tls *me = fp_tls_own(); /* as it has the thread's record */
+        me->pending_code = args[0];
+        me->pending_offset = offset;
+        me->pending_key = key;
+    }
+}
+
+/* Was this the return of a call that enter_bound only counted? */
+static int
+learned(fp_recorder *r, fp_key key, PyObject *const *args)
+{
+    const fp_tls *me = fp_this_thread;
+    if (me->pending_code != args[0] || me->pending_key != key ||
+        fp_recorder_stands_in(r, key) ||
+        PyLong_AsLong(args[1]) != me->pending_offset) {
+        return 0;
+    }
+    forget_pending();
+    fp_key site = site_key(args[0], me->pending_offset);
+    /* Code that is made while the program runs brings ever new ones. */
+    if (r->sites.count < MAX_SITES &&
+        r->sites.count < r->config.limits.max_nodes &&
+        fp_keytab_find(&r->sites, site) == NULL) {
+        (void)fp_keytab_add(&r->sites, site, args[0]);
+    }
+    return 1;
+}
+
+FP_COLD PyObject *
+fp_monitoring_slow_call(PyObject *self, PyObject *const *args, size_t nargsf,
+                        PyObject *kw)
+{
+    (void)kw;
+    fp_recorder *r = recorder_for(self, args, nargsf);
+    if (r == NULL || PyVectorcall_NARGS(nargsf) < 4) {
+        Py_RETURN_NONE;
+    }
+    /* The call before is over if this is another. */
+    forget_pending();
+    fp_key key = key_of(r, args[2], args[3]);
+    if (FP_LIKELY(key != 0)) {
+        if (FP_UNLIKELY(r->recording.any_muted) && is_muted(r, key)) {
+            /* The place, not the function: see budget.c. */
+            return Py_NewRef(r->state->disable);
+        }
+        fp_recorder_enter(r, key, args[2], 0);
+    }
+    else if (Py_TYPE(args[2]) == &PyMethod_Type) {
+        enter_bound(r, PyMethod_GET_FUNCTION(args[2]), args);
+    }
+    Py_RETURN_NONE;
+}
+
+FP_COLD PyObject *
+fp_monitoring_slow_c_return(PyObject *self, PyObject *const *args,
+                            size_t nargsf, PyObject *kw)
+{
+    (void)kw;
+    fp_recorder *r = recorder_for(self, args, nargsf);
+    if (r == NULL || PyVectorcall_NARGS(nargsf) < 4) {
+        Py_RETURN_NONE;
+    }
+    fp_key key = key_of(r, args[2], args[3]);
+    if (key == 0 && Py_TYPE(args[2]) == &PyMethod_Type) {
+        key = fp_c_function_key(PyMethod_GET_FUNCTION(args[2]));
+        key = key && fp_is_quiet(r->state, fp_key_method(key)) ? 0 : key;
+    }
+    if (FP_UNLIKELY(fp_this_thread->pending_code != NULL) &&
+        learned(r, key, args)) {
+        Py_RETURN_NONE;
+    }
+    /* A call that switched its place off was not entered, and ends here. */
+    if (FP_LIKELY(key != 0) && !(FP_UNLIKELY(r->recording.any_muted) &&
+                                 !fp_recorder_stands_in(r, key) &&
+                                 fp_keytab_is_muted(&r->keys, key))) {
+        fp_recorder_leave_c(r, key, args[0]);
+    }
+    Py_RETURN_NONE;
+}
+
+#endif

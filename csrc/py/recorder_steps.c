@@ -1,0 +1,139 @@
+/* Steps and phases of the run, as methods of the Recorder type. */
+#include "py/recorder_methods.h"
+
+#include "py/budget.h"
+#include "py/run_phase.h"
+#include "py/section_type.h"
+#include "py/switches.h"
+#include "py/threads.h"
+#include "py/unprofiled.h"
+
+#include "core/steps_split.h"
+#include "core/thread_steps.h"
+
+PyObject *
+fp_recorder_mark_method(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    fp_recorder *r = fp_recorder_cast(self);
+    fp_thread *t =
+        fp_recorder_ready(r) < 0 ? NULL : fp_recorder_section_thread(r);
+    if (PyErr_Occurred()) {
+        return NULL;
+    }
+    if (t != NULL) {
+        if (r->stepper != NULL && r->stepper != t) {
+            r->recording.wrong_step_thread++;
+            Py_RETURN_NONE;
+        }
+        /* Its scale may have to be waited for, just after the import: not in a step. */
+        (void)fp_clock_ns_per_tick(&r->clock);
+        fp_clock_learn(&r->clock);
+        int64_t now = fp_clock_now(&r->clock);
+        /* Of a step that begins anew the warm-up stays what it has become. */
+        uint64_t skip =
+            r->stepper != NULL ? t->steps->skip : r->config.skip_steps;
+        if (fp_thread_start_steps(t, skip, now) != FP_OK) {
+            return PyErr_NoMemory();
+        }
+        if (r->config.outliers != 0) {
+            /* Without memory steps go on without; it was counted. */
+            (void)fp_thread_keep_outliers(t, r->config.outliers, &r->clock,
+                                          now);
+        }
+        r->stepper = t;
+        if (t->split != NULL) {
+            t->split->signals = fp_recorder_signals(r);
+            t->split->signals_before = t->split->signals;
+            fp_split_set_clock(t, &r->clock, now);
+        }
+    }
+    Py_RETURN_NONE;
+}
+
+PyObject *
+fp_recorder_set_phase_method(PyObject *self, PyObject *args)
+{
+    fp_recorder *r = fp_recorder_cast(self);
+    int phase, goes_on = 0;
+    if (!PyArg_ParseTuple(args, "i|p:set_phase", &phase, &goes_on)) {
+        return NULL;
+    }
+    if (phase < 0 || phase >= FP_RUN_PHASES) {
+        PyErr_Format(PyExc_ValueError, "phase is %d: allowed are 0 to %d",
+                     phase, FP_RUN_PHASES - 1);
+        return NULL;
+    }
+    if (fp_recorder_ready(r) < 0) {
+        return NULL;
+    }
+    fp_run_phase before = r->recording.phases.now;
+    fp_recorder_set_phase(r, (fp_run_phase)phase, goes_on);
+    return PyLong_FromLong(before);
+}
+
+PyObject *
+fp_recorder_end_loop_method(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    fp_recorder_end_loop(fp_recorder_cast(self));
+    Py_RETURN_NONE;
+}
+
+PyObject *
+fp_recorder_plan_unprofiled_method(PyObject *self, PyObject *step)
+{
+    unsigned long long at = PyLong_AsUnsignedLongLong(step);
+    if (PyErr_Occurred()) {
+        return NULL;
+    }
+    fp_recorder_cast(self)->recording.unprofiled_at = at;
+    Py_RETURN_NONE;
+}
+
+PyObject *
+fp_recorder_begin_unprofiled_method(PyObject *self,
+                                    PyObject *Py_UNUSED(ignored))
+{
+    return PyBool_FromLong(
+        fp_recorder_begin_unprofiled(fp_recorder_cast(self)));
+}
+
+PyObject *
+fp_recorder_end_unprofiled_method(PyObject *self, PyObject *valid)
+{
+    int is_valid = PyObject_IsTrue(valid);
+    if (is_valid < 0 ||
+        fp_recorder_end_unprofiled(fp_recorder_cast(self), is_valid) < 0) {
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+PyObject *
+fp_recorder_step_count(const fp_recorder *r)
+{
+    return PyLong_FromUnsignedLongLong(r->stepper ? r->stepper->steps->count
+                                                  : 0);
+}
+
+PyObject *
+fp_recorder_step_method(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    fp_recorder *r = fp_recorder_cast(self);
+    fp_section_end_lingering(r);
+    fp_thread *t = r->initialised ? fp_recorder_section_thread(r) : NULL;
+    if (t != NULL && t == r->stepper) {
+        int64_t now = fp_clock_now(&r->clock), began = t->steps->start;
+        if (t->split != NULL) {
+            t->split->signals = fp_recorder_signals(r);
+        }
+        fp_recorder_phase_before_step(r);
+        fp_thread_end_step(t, now);
+        fp_recorder_phase_after_step(r, now);
+        FP_LAYERS(r, stepped, r, t, began, now);
+        fp_recorder_check_budget(r, t->steps);
+    }
+    else if (t != NULL) {
+        r->recording.wrong_step_thread++;
+    }
+    return fp_recorder_step_count(r);
+}

@@ -1,0 +1,166 @@
+#include "py/setprofile_events.h"
+
+#include "py/events.h"
+#include "py/nodes.h"
+
+/* ---- generators: a call, or the continuation of one? ---- */
+
+/* Offset of the first RESUME: the only one that starts the function. */
+static int32_t
+find_first_resume(fp_recorder *r, PyCodeObject *code)
+{
+    PyObject *type, *exc, *tb;
+    PyErr_Fetch(&type, &exc, &tb);
+    PyObject *bytes = fp_compat_code_bytes(code);
+    int32_t found = -2; /* none: every event is a start */
+    if (bytes != NULL && PyBytes_Check(bytes)) {
+        const unsigned char *op = (unsigned char *)PyBytes_AS_STRING(bytes);
+        for (Py_ssize_t i = 0; i + 1 < PyBytes_GET_SIZE(bytes); i += 2) {
+            if (op[i] == r->state->resume_opcode) {
+                found = (int32_t)i;
+                break;
+            }
+        }
+    }
+    Py_XDECREF(bytes);
+    PyErr_Restore(type, exc, tb);
+    return found;
+}
+
+static int
+is_resume(fp_recorder *r, PyCodeObject *code, PyFrameObject *frame)
+{
+    if (!fp_code_can_suspend(code)) {
+        return 0;
+    }
+    int lasti = fp_compat_frame_lasti(frame);
+    if (!FP_HAVE_RESUME_OPCODE) {
+        return lasti >= 0;
+    }
+    fp_keyent *e = fp_keytab_find(&r->keys, (fp_key)code);
+    if (e == NULL) {
+        if (fp_keytab_add(&r->keys, (fp_key)code, (PyObject *)code) != FP_OK) {
+            return 0;
+        }
+        e = fp_keytab_find(&r->keys, (fp_key)code);
+    }
+    if (e->first_resume == -1) {
+        e->first_resume = find_first_resume(r, code);
+    }
+    return e->first_resume >= 0 && lasti > e->first_resume;
+}
+
+/* ---- events ---- */
+
+static void
+call_event(fp_recorder *r, PyFrameObject *frame)
+{
+    PyObject *code = fp_compat_frame_code(frame);
+    /* Asked again after the plain path failed: rare, and without effect. */
+    int resume = is_resume(r, (PyCodeObject *)code, frame);
+    fp_recorder_enter(r, (fp_key)code, code, resume);
+}
+
+static void
+c_call_event(fp_recorder *r, PyObject *function)
+{
+    fp_key key = r->config.builtins ? fp_c_function_key(function) : 0;
+    if (key != 0 && !fp_is_quiet(r->state, fp_key_method(key))) {
+        fp_recorder_enter(r, key, function, 0);
+    }
+}
+
+/* A return whose call was not announced, from a frame that we saw begin: a
+ * bound method over a builtin.  It can be counted, not timed. */
+static int
+count_lone_return(fp_recorder *r, PyFrameObject *frame, fp_key key,
+                  PyObject *function)
+{
+    fp_thread *t = fp_recorder_here(r);
+    if (t == NULL || t->cur->key == key ||
+        t->cur->key != (fp_key)fp_compat_frame_code(frame)) {
+        return 0;
+    }
+    fp_node *n = fp_recorder_node(r, t, key, function);
+    if (n != NULL) {
+        n->calls++;
+    }
+    return 1;
+}
+
+static void
+c_return_event(fp_recorder *r, PyFrameObject *frame, PyObject *function)
+{
+    fp_key key = r->config.builtins ? fp_c_function_key(function) : 0;
+    if (key == 0 || fp_is_quiet(r->state, fp_key_method(key))) {
+        return;
+    }
+    if (FP_LONE_C_RETURN && count_lone_return(r, frame, key, function)) {
+        return;
+    }
+    fp_recorder_leave_c(r, key, fp_compat_frame_code(frame));
+}
+
+static FP_COLD int
+slow_event(PyObject *self, PyFrameObject *frame, int what, PyObject *arg)
+{
+    fp_recorder *r = ((fp_hook *)self)->recorder;
+    if (FP_UNLIKELY(r == NULL)) {
+        fp_compat_set_profile_directly(PyThreadState_Get(), NULL, NULL);
+        return 0;
+    }
+    switch (what) {
+    case PyTrace_CALL:
+        call_event(r, frame);
+        break;
+    case PyTrace_RETURN:
+        fp_recorder_leave(r, (fp_key)fp_compat_frame_code(frame));
+        break;
+    case PyTrace_C_CALL:
+        c_call_event(r, arg);
+        break;
+    case PyTrace_C_RETURN:
+    case PyTrace_C_EXCEPTION:
+        c_return_event(r, frame, arg);
+        break;
+    default:
+        break;
+    }
+    return 0;
+}
+
+/* The plain path: 1 if it was enough. */
+static inline int
+plain_event(fp_recorder *r, fp_thread *t, PyFrameObject *frame, int what,
+            PyObject *arg)
+{
+    PyCodeObject *code;
+    switch (what) {
+    case PyTrace_CALL:
+        code = (PyCodeObject *)fp_compat_frame_code(frame);
+        return fp_plain_enter(t, (fp_key)code, is_resume(r, code, frame));
+    case PyTrace_RETURN:
+        return fp_plain_leave(t, (fp_key)fp_compat_frame_code(frame));
+    case PyTrace_C_CALL:
+        return Py_TYPE(arg) == &PyCFunction_Type &&
+               fp_plain_enter(t, fp_c_function_key(arg), 0);
+    case PyTrace_C_RETURN:
+    case PyTrace_C_EXCEPTION:
+        return Py_TYPE(arg) == &PyCFunction_Type &&
+               fp_plain_leave(t, fp_c_function_key(arg));
+    default:
+        return 0;
+    }
+}
+
+int
+fp_setprofile_event(PyObject *self, PyFrameObject *frame, int what,
+                    PyObject *arg)
+{
+    fp_thread *t = fp_plain_thread(((fp_hook *)self)->plain);
+    if (FP_LIKELY(t != NULL && plain_event(((fp_hook *)self)->recorder, t,
+                                           frame, what, arg))) {
+        return 0;
+    }
+    return slow_event(self, frame, what, arg);
+}

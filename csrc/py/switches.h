@@ -1,0 +1,37 @@
+/* switches: the layers of a recorder go on and off; 0, or -1 with an exception and
+ * nothing changed. */
+#ifndef FP_PY_SWITCHES_H
+#define FP_PY_SWITCHES_H
+
+#include "py/recorder.h"
+
+int
+fp_recorder_start_functions(fp_recorder *r);
+
+/* Never fails, keeps a live exception. */
+void
+fp_recorder_stop_functions(fp_recorder *r);
+
+int
+fp_recorder_start_sections(fp_recorder *r);
+
+void
+fp_recorder_stop_sections(fp_recorder *r);
+
+/* [unhook]: the hook is taken out, too. */
+void
+fp_recorder_pause(fp_recorder *r, int unhook);
+
+/* Puts it back; the pause goes on.  -1: functions are off. */
+int
+fp_recorder_rehook(fp_recorder *r);
+
+/* Does nothing while the hook is out. */
+void
+fp_recorder_resume(fp_recorder *r);
+
+/* Who watches now: FP_SIGNAL_... of core/steps_split.h. */
+unsigned
+fp_recorder_signals(const fp_recorder *r);
+
+#endif

@@ -1,0 +1,168 @@
+#include "py/threads.h"
+
+#include "py/thread_life.h"
+
+#include "core/path_rebuild.h"
+
+enum { FIRST_SWEEP = 32 };
+
+fp_thread *
+fp_recorder_own_thread(fp_recorder *r)
+{
+    /* The two layers of one recorder share a thread's record. */
+    const fp_tls *me = fp_this_thread;
+    if (me->sections.epoch == r->section_epoch) {
+        return me->sections.thread;
+    }
+    if (me->functions.epoch == r->function_epoch) {
+        return me->functions.thread;
+    }
+    /* A layer was switched off and on since. */
+    fp_life *mine = fp_life_acquire(r->state);
+    unsigned long ident = PyThread_get_thread_ident();
+    fp_thread *t = r->threads;
+    while (t != NULL && !(mine ? t->user == mine : t->ident == ident)) {
+        t = t->next;
+    }
+    fp_life_release(mine);
+    return t;
+}
+
+static fp_thread *
+create_own(fp_recorder *r)
+{
+    if (r->thread_count >= r->sweep_at && !r->exporting) {
+        fp_recorder_sweep(r);
+        r->sweep_at = r->thread_count * 2 + FIRST_SWEEP;
+    }
+    /* An external timer is not read here: cProfile reads it once per event. */
+    int64_t now =
+        r->config.timer != NULL ? INT64_MIN : fp_clock_now(&r->clock);
+    fp_thread *t = fp_thread_create(&r->alloc, r->config.limits, now);
+    if (t == NULL) {
+        r->recording.dropped_threads++;
+        return NULL;
+    }
+    t->ident = PyThread_get_thread_ident();
+    t->serial = ++r->threads_seen;
+#ifdef PY_HAVE_THREAD_NATIVE_ID
+    t->native = PyThread_get_thread_native_id();
+#endif
+    t->user = fp_life_acquire(r->state);
+    if (now != INT64_MIN) {
+        /* Without memory its calls count as those of measured steps. */
+        (void)fp_thread_set_run_phase(t, r->recording.phases.now, now);
+    }
+    t->next = r->threads;
+    r->threads = t;
+    r->thread_count++;
+    t->before = UINT32_MAX;
+    if (r->functions_on && r->config.callers && r->config.timer == NULL) {
+        /* What goes on in it is put on its path at its first event. */
+        t->stale = 1;
+        fp_thread_park(t, t->last);
+    }
+    if (r->tracing) {
+        fp_trace_begin(&r->trace.log, t);
+    }
+    return t;
+}
+
+fp_thread *
+fp_recorder_make_own_thread(fp_recorder *r)
+{
+    if (fp_tls_own() == NULL) {
+        r->recording.dropped_threads++;
+        return NULL;
+    }
+    fp_thread *t = fp_recorder_own_thread(r);
+    return t != NULL ? t : create_own(r);
+}
+
+fp_thread *
+fp_recorder_section_thread_slow(fp_recorder *r)
+{
+    if (r->section_epoch == FP_EPOCH_OFF) {
+        return NULL;
+    }
+    fp_thread *t = fp_recorder_make_own_thread(r);
+    if (t != NULL) {
+        /* Phases before any loader count for "no loader". */
+        if (fp_phases_reserve(&t->phases, &t->alloc, -1) != FP_OK) {
+            t->counters.dropped++;
+        }
+        fp_tls_own()->sections = (fp_slot){r->section_epoch, t};
+    }
+    return t;
+}
+
+static void
+free_thread(fp_thread *t)
+{
+    fp_life_release(t->user);
+    fp_thread_destroy(t);
+}
+
+void
+fp_recorder_free_threads(fp_recorder *r)
+{
+    FP_LAYERS(r, hide_all, r);
+    fp_thread *t = r->threads;
+    r->threads = NULL;
+    r->stepper = NULL;
+    while (t != NULL) {
+        fp_thread *next = t->next;
+        free_thread(t);
+        t = next;
+    }
+    r->thread_count = 0;
+    r->sweep_at = FIRST_SWEEP;
+    r->paused_epoch = fp_new_epoch();
+    fp_thread_destroy(r->ended);
+    r->ended = NULL;
+    FP_LAYERS(r, epochs, r);
+}
+
+/* Joins the record of a thread that has ended. */
+static void
+join(fp_recorder *r, fp_thread *t)
+{
+    uint32_t nodes = t->tree.count;
+    uint32_t *became = fp_alloc_zeroed(&r->alloc, nodes, sizeof(*became));
+    FP_LAYERS(r, thread_ended, r, t);
+    fp_thread_merge_mapped(r->ended, t, became);
+    if (became != NULL) {
+        FP_LAYERS(r, renamed, r, t, r->ended, became);
+        fp_alloc_give(&r->alloc, became, nodes, sizeof(*became));
+    }
+}
+
+void
+fp_recorder_sweep(fp_recorder *r)
+{
+    fp_thread **link = &r->threads;
+    while (*link != NULL) {
+        fp_thread *t = *link;
+        /* Steps cannot be joined with anybody's: a thread that stepped stays. */
+        int go = fp_life_ended(t->user) && t != r->stepper;
+        if (go && r->ended == NULL) {
+            r->ended = fp_thread_create(&r->alloc, r->config.limits, t->last);
+            if (r->ended != NULL) {
+                r->ended->serial = FP_ENDED_SERIAL;
+            }
+        }
+        if (!go || r->ended == NULL) {
+            link = &t->next;
+            continue;
+        }
+        join(r, t);
+        if (r->recording.budget.stage == FP_BUDGET_COUNTING) {
+            r->recording.budget.stage =
+                FP_BUDGET_IDLE; /* it would count them again */
+        }
+        *link = t->next;
+        free_thread(t);
+        r->thread_count--;
+        r->recording.ended_threads++;
+    }
+}

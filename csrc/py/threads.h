@@ -1,0 +1,40 @@
+/* threads: the records of a recorder's threads. */
+#ifndef FP_PY_THREADS_H
+#define FP_PY_THREADS_H
+
+#include "py/recorder.h"
+
+/* This thread's record, if it has one. */
+fp_thread *
+fp_recorder_own_thread(fp_recorder *r);
+
+/* The same, made if need be; NULL: without memory (counted). */
+fp_thread *
+fp_recorder_make_own_thread(fp_recorder *r);
+
+fp_thread *
+fp_recorder_section_thread_slow(fp_recorder *r);
+
+static inline fp_thread *
+fp_recorder_section_thread(fp_recorder *r)
+{
+    const fp_tls *me = fp_this_thread;
+    if (FP_LIKELY(me->sections.epoch == r->section_epoch)) {
+        return me->sections.thread;
+    }
+    return fp_recorder_section_thread_slow(r);
+}
+
+/* Frees every thread's record.  No layer's slots may match afterwards: the
+ * caller takes new epochs. */
+void
+fp_recorder_free_threads(fp_recorder *r);
+
+/* Serial number of `ended`. */
+#define FP_ENDED_SERIAL 0x7FFFFFFF
+
+/* Joins ended threads into `ended` and frees them. */
+void
+fp_recorder_sweep(fp_recorder *r);
+
+#endif
