@@ -12,7 +12,7 @@ from fastprof.read.merge import merge
 from fastprof.report import build_report
 from fastprof.report.ranks import FunctionExcess
 from fastprof.report.ranks_build import rank_report
-from fastprof.report.ranks_judge import groups_in_step
+from fastprof.report.ranks_judge import Series, groups_in_step, lateness
 from fastprof.report.ranks_row import rank_run
 from fastprof.snapshot import Key, StepRow, Steps
 from fastprof.snapshot.steps import SplitPlace, StepSeries
@@ -131,6 +131,22 @@ def test_healthy_ranks_are_told_to_be_healthy(seed, world):
     assert made.periods == made.hangs == ()
     assert made.seen_from_ms is not None
     assert made.verdict.startswith("No straggler: one that is late by ")
+
+
+@pytest.mark.parametrize("steps", [2, 3, 5, 12, 20, 30, 40])
+@pytest.mark.parametrize("world", [2, 8])
+def test_equal_ranks_are_called_late_as_seldom_as_stated(world, steps):
+    """One job of 2000: with 800 jobs three are above what chance gives in 99.9 % of runs."""
+    source = random.Random(100 * world + steps)
+    alarms = 0
+    for _ in range(800):
+        owns = [
+            Series(range(steps), [100.0 + source.gauss(0.0, 20.0) for _ in range(steps)])
+            for _ in range(world)
+        ]
+        found, _ = lateness(owns, 100.0)
+        alarms += any(one.late or one.windows for one in found)
+    assert alarms <= 3
 
 
 def test_a_window_of_steps_is_told():

@@ -10,6 +10,7 @@ from fastprof.names import ascii_name
 from fastprof.report.build import build_report
 from fastprof.report.health import rank_health
 from fastprof.report.model import UNACCOUNTED, FunctionRow, Report
+from fastprof.report.model_gpu import GpuTimelineRow
 from fastprof.report.origin import is_own, is_private, is_users, shown_name
 from fastprof.report.ranks import RankRow
 from fastprof.report.run_phases import chosen_phase, steps_in
@@ -93,7 +94,7 @@ def rank_run(snapshot: Snapshot, path: str, *, most_steps: int = MAX_STEPS) -> R
     report = build_report(small)
     row = rank_row(report, path)
     meta = snapshot.meta
-    ended, job = _nanoseconds(meta.get("recorded_until_ns")), meta.get("job")
+    ended, job = int_or_none(meta.get("recorded_until_ns")), meta.get("job")
     return RankRun(
         row=row,
         steps=_steps(small, most_steps),
@@ -104,13 +105,6 @@ def rank_run(snapshot: Snapshot, path: str, *, most_steps: int = MAX_STEPS) -> R
         began_ns=None if ended is None else ended - snapshot.duration_ns,
         ended_ns=ended,
     )
-
-
-def _nanoseconds(value: object) -> int | None:
-    # As all numbers that large, it is written as a string.
-    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 20:
-        return int(value)
-    return int_or_none(value)
 
 
 def only_steps(snapshot: Snapshot) -> Snapshot:
@@ -184,7 +178,7 @@ def rank_row(report: Report, path: str) -> RankRow:
         )
     host, memory = meta.get("hostname"), report.memory
     use = None if report.gpu is None else report.gpu.use
-    spans = [d.steps for d in report.gpu.devices if d.steps] if report.gpu is not None else []
+    spans = _spans(report)
     n, counted = steps.measured, steps_in(report.phase, steps.count, steps.measured)
     return RankRow(
         rank=rank,
@@ -211,13 +205,18 @@ def rank_row(report: Report, path: str) -> RankRow:
     )
 
 
+def _spans(report: Report) -> list[GpuTimelineRow]:
+    """What each device did in the measured steps."""
+    return [d.steps for d in report.gpu.devices if d.steps] if report.gpu is not None else []
+
+
 def _waits(report: Report) -> dict[str, float]:
     """Time per step waiting for other ranks, by signal."""
     steps, found = report.steps, {}
     n = steps.measured
     if not n or steps.mean_ms is None:
         return {}
-    spans = [d.steps for d in report.gpu.devices if d.steps] if report.gpu is not None else []
+    spans = _spans(report)
     if any(span.communication_ns for span in spans):
         # Devices of one process work side by side: the one that communicates longest.
         found["gpu"] = max(s.communication_ns - s.overlap_ns for s in spans) / n / 1e6
