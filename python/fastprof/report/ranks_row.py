@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 from fastprof.names import ascii_name
 from fastprof.report.build import build_report
@@ -26,6 +27,8 @@ MAX_STEPS = 4096
 _SECTIONS = 12
 _FUNCTIONS = 200
 _CALLED = 8
+#: Training loaders whose workers and batch sizes are compared.
+_LOADERS = 20
 
 BACKWARD = ("backward", "backward_pass")
 _COMMUNICATION = frozenset(
@@ -247,8 +250,9 @@ def _setup(report: Report) -> tuple[tuple[str, str], ...]:
         "Python": meta.get("python"),
         "hook backend": meta.get("backend"),
     }
-    for row in report.loaders:
-        if row.split == "train" and row.workers is not None:
+    trained = (row for row in report.loaders if row.split == "train")
+    for row in islice(trained, _LOADERS):
+        if row.workers is not None:
             name = ascii_name(row.name, 40)
             found[f"workers of loader {name}"] = row.workers.workers
             found[f"batch size of loader {name}"] = row.workers.batch_size

@@ -27,6 +27,8 @@ BLIND = 0.1
 #: Being last in turns is told from this part of the step on.
 _TURNS = 0.1
 _EVER = 1 << 62
+#: Hangs that are kept, the longest.
+_MOST_HANGS = 50
 
 
 @dataclass(slots=True)
@@ -34,7 +36,9 @@ class Verdict:
     """What was found in one group of ranks that wait for each other."""
 
     signal: str = "none"
-    #: Series work per step, in the order of the group.
+    #: Own work leaves out waiting for a CPU.
+    plain: bool = False
+    #: Own work per step, in the order of the group.
     works: list[float] = field(default_factory=list)
     straggler: Straggler | None = None
     seen_from_ms: float | None = None
@@ -78,14 +82,15 @@ def by_steps(runs: Sequence[RankRun]) -> Verdict:
     # Waiting for a CPU is most of the noise of a busy machine: without it, if that is enough.
     test = max(plain or found, key=lambda t: t.worth, default=tests[0])
     late, signal = test.late, test.signal
-    verdict = Verdict(signal=signal, step_ms=step_ms, works=test.works)
+    verdict = Verdict(signal=signal, plain=test.plain, step_ms=step_ms, works=test.works)
     whole = next(t for t in reversed(tests) if not t.plain and (t.signal == signal or found))
-    for run, one in zip(runs, whole.late, strict=True):
+    hangs = [(ms, step, run) for run, one in zip(runs, whole.late, strict=True)
+             for step, ms in one.hangs]  # fmt: skip
+    hangs.sort(key=lambda hang: -hang[0])
+    for ms, step, run in hangs[:_MOST_HANGS]:
         others = [other for other in runs if other is not run]
-        verdict.hangs += [
-            LateStep(run.row.rank, step, ms, section_of_step(run, others, whole.signal, step))
-            for step, ms in one.hangs
-        ]
+        section = section_of_step(run, others, whole.signal, step)
+        verdict.hangs.append(LateStep(run.row.rank, step, ms, section))
     if found:
         verdict.periods = [
             LatePeriod(run.row.rank, w.first, w.last, w.late_ms)
