@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from fastprof.names import ascii_name, elided, file_name
-from fastprof.report.figures import counted, duration
+from fastprof.report.figures import counted, duration, plural
 from fastprof.report.notes import has_functions
 from fastprof.snapshot import Key, Snapshot
 from fastprof.snapshot.outliers import OutlierSnapshot, OutlierStep
@@ -345,7 +345,7 @@ def _function_text(row: OutlierFunction) -> str:
 def _excess_text(row: OutlierFunction) -> str:
     text = f"{_function_text(row)} +{duration(row.excess_ms)}"
     if row.calls > 2 * row.typical_calls + 1:
-        text += f" ({row.calls} calls instead of {counted(row.typical_calls)})"
+        text += f" ({plural(row.calls, 'call')} instead of {counted(row.typical_calls)})"
     return text
 
 
@@ -403,4 +403,4 @@ def _context_sentences(context: _Context, excess_ms: float) -> Iterable[str]:
             return
     usually = context.switches_typical
     if context.switches is not None and context.switches >= 10 * (usually + 1):
-        yield f"taken off the CPU {context.switches:.0f} times (usually {usually:.0f})"
+        yield f"taken off the CPU {plural(context.switches, 'time')} (usually {usually:.0f})"
