@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 from fastprof.capture.sections import profile_section
 from fastprof.capture.sync import CudaSync
 from fastprof.errors import StateError
+from fastprof.report.figures import plural
 from fastprof.session import current
 from fastprof.session.environment import switch
 from fastprof.session.environment.cpu_use import CpuUse
@@ -399,9 +400,8 @@ class Run:
         if self._options.functions is not False:
             layers.insert(0, "functions")
         where = f" at {self.started_at}" if self.started_at else ""
-        return (
-            f"{self._state}{where}: {self.recorder.steps} steps, {', '.join(['sections', *layers])}"
-        )
+        steps = plural(self.recorder.steps, "step")
+        return f"{self._state}{where}: {steps}, {', '.join(['sections', *layers])}"
 
     @property
     def running(self) -> bool:
