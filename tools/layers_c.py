@@ -20,18 +20,22 @@ MAY_INCLUDE = {
 }
 #: Circles that are left, each of them modules between blanks.  This list only shrinks.
 KNOWN_CIRCLES: tuple[str, ...] = (
-    "core/outliers core/path_rebuild core/run_phases core/steps_pairs core/steps_split "
-    "core/thread core/thread_sections core/trace",
+    (
+        "core/outliers core/path_rebuild core/run_phases core/steps_pairs core/steps_split "
+        "core/thread core/thread_sections core/trace"
+    ),
     "gpu/collector gpu/drainer gpu/drainer_attach gpu/drainer_clock gpu/drainer_decode",
     "gpu/ledger gpu/ledger_activities gpu/ledger_external gpu/ledger_lanes gpu/ledger_parts",
     "gpu/timeline gpu/timeline_order",
-    "py/budget py/export py/export_imports py/export_outliers py/export_steps py/export_trees "
-    "py/gc_hook py/gpu_entry py/gpu_export py/gpu_export_trace py/gpu_health py/gpu_layer "
-    "py/gpu_layer_parts py/gpu_libraries py/gpu_lines py/gpu_places py/gpu_threads "
-    "py/gpu_view py/hook_monitoring py/hook_setprofile py/nvtx_entry py/nvtx_glue py/nvtx_in "
-    "py/paused py/recorder py/recorder_loaders py/recorder_methods py/recorder_reset "
-    "py/run_phase py/section_enter py/section_methods py/section_names py/section_type "
-    "py/switches py/trace_layer",
+    (
+        "py/budget py/export py/export_imports py/export_outliers py/export_steps py/export_trees "
+        "py/gc_hook py/gpu_entry py/gpu_export py/gpu_export_trace py/gpu_health py/gpu_layer "
+        "py/gpu_layer_parts py/gpu_libraries py/gpu_lines py/gpu_places py/gpu_threads "
+        "py/gpu_view py/hook_monitoring py/hook_setprofile py/nvtx_entry py/nvtx_glue py/nvtx_in "
+        "py/paused py/recorder py/recorder_loaders py/recorder_methods py/recorder_reset "
+        "py/run_phase py/section_enter py/section_methods py/section_names py/section_type "
+        "py/switches py/trace_layer"
+    ),
     "py/keytab py/wait_class",
     "py/module py/recorder_type",
 )
