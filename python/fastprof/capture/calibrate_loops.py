@@ -81,7 +81,7 @@ def _python_calls() -> None:
     for i in _NUMBERS:
         total += _short(i)
         total += item._own(i)
-        total += _tree(3)
+        total += _tree(4)
 
 
 def _general_calls() -> None:
@@ -115,7 +115,7 @@ def _resumes() -> None:
 
 
 def _fed_resumes() -> None:
-    sum(_yields())
+    sum(i for i in _NUMBERS)
 
 
 def _yields() -> Iterator[int]:
@@ -162,8 +162,9 @@ def _c_general_calls() -> None:
 
 def _constructors() -> None:
     total = 0
-    for _ in _NUMBERS:
+    for i in _NUMBERS:
         total += int(1.5)
+        total += range(i) is not None
         total += _Empty() is not None
 
 
@@ -203,17 +204,17 @@ def _loop(run: Callable[[], None], *labels: str, calls: int = 0, works: bool = F
 LOOPS = {
     "nothing": _loop(_nothing),
     "work": _loop(_work),
-    "python": _loop(_python_calls, "_short", "_own", calls=7, works=True),
+    "python": _loop(_python_calls, "_short", "_own", calls=11, works=True),
     "general": _loop(_general_calls, "_keyword", "_named", works=True),
     "unpacked": _loop(_unpacked_calls, "_short", works=True),
     "resume": _loop(_resumes, "_yields"),
-    "fed": _loop(_fed_resumes, "_yields"),
+    "fed": _loop(_fed_resumes, "<genexpr>"),
     "made": _loop(_made, "<genexpr>", calls=3),
     "c": _loop(_c_calls, "len", "abs", "isinstance"),
     "method": _loop(_method_calls, "append", "get", "upper", "add"),
     "c_general": _loop(_c_general_calls, "sum", "format"),
     "implicit": _loop(_implicit_calls, "__getitem__", "_read", calls=4, works=True),
-    "constructor": _loop(_constructors, "int", "_Empty"),
+    "constructor": _loop(_constructors, "int", "range", "_Empty"),
     "text": _loop(_texts, "str"),
     "init": _loop(_inits, "__init__"),
 }
