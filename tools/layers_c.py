@@ -32,7 +32,7 @@ KNOWN_CIRCLES: tuple[str, ...] = (
         "py/gc_hook py/gpu_entry py/gpu_export py/gpu_export_trace py/gpu_health py/gpu_layer "
         "py/gpu_layer_parts py/gpu_libraries py/gpu_lines py/gpu_places py/gpu_threads "
         "py/gpu_view py/hook_monitoring py/hook_setprofile py/nvtx_entry py/nvtx_glue py/nvtx_in "
-        "py/paused py/recorder py/recorder_loaders py/recorder_methods py/recorder_reset "
+        "py/paused py/recorder py/recorder_loaders py/recorder_methods py/recorder_reset py/rest "
         "py/run_phase py/section_enter py/section_methods py/section_names py/section_type "
         "py/switches py/trace_layer"
     ),
