@@ -205,6 +205,35 @@ done:
     return rc;
 }
 
+int
+fp_setprofile_is_home(const fp_recorder *r)
+{
+    return r->hooks.hook != NULL &&
+           ((fp_hook *)r->hooks.hook)->home == PyThread_get_thread_ident();
+}
+
+int
+fp_setprofile_rest(fp_recorder *r)
+{
+    PyObject *current;
+    if (!FP_DIRECT_PROFILE || !fp_setprofile_is_home(r) ||
+        !fp_compat_has_profile_func(&current) || current != r->hooks.hook) {
+        return 0;
+    }
+    fp_compat_set_profile_directly(PyThreadState_Get(), NULL, NULL);
+    return 1;
+}
+
+void
+fp_setprofile_wake(fp_recorder *r)
+{
+    PyObject *other;
+    if (!fp_compat_has_profile_func(&other)) { /* else it is theirs now */
+        fp_compat_set_profile_directly(PyThreadState_Get(),
+                                       fp_setprofile_event, r->hooks.hook);
+    }
+}
+
 void
 fp_setprofile_stop(fp_recorder *r)
 {
@@ -212,14 +241,14 @@ fp_setprofile_stop(fp_recorder *r)
     if (hook == NULL) {
         return;
     }
-    int home = ((fp_hook *)hook)->home == PyThread_get_thread_ident();
+    int home = fp_setprofile_is_home(r);
     int set = fp_compat_has_profile_func(&current);
     if (set && current == hook) {
         /* If even this fails, the hook takes itself out at its next event. */
         (void)set_here(NULL);
         PyErr_Clear();
     }
-    else if (home) {
+    else if (home && !r->hooks.resting) {
         /* Somebody took the slot, or emptied it; it is theirs now. */
         r->recording.displaced = 1;
     }
@@ -239,6 +268,7 @@ fp_setprofile_stop(fp_recorder *r)
 void
 fp_setprofile_forget(fp_recorder *r)
 {
+    r->hooks.resting = 0;
     if (r->hooks.hook != NULL) {
         end((fp_hook *)r->hooks.hook);
         Py_CLEAR(r->hooks.hook);

@@ -25,6 +25,18 @@ fp_setprofile_start(fp_recorder *r);
 void
 fp_setprofile_stop(fp_recorder *r);
 
+/* Is this the thread that has started the hook? */
+int
+fp_setprofile_is_home(const fp_recorder *r);
+
+/* Takes the hook out of this thread alone; 0: it was not there, or cannot be. */
+int
+fp_setprofile_rest(fp_recorder *r);
+
+/* Puts it back into the same thread. */
+void
+fp_setprofile_wake(fp_recorder *r);
+
 /* Callbacks and hooks outlive their recorder in the interpreter's tables; they
  * are told to do nothing before it goes. */
 void

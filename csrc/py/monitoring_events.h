@@ -21,6 +21,15 @@ typedef struct fp_callback {
     PyObject *missing;     /* borrowed: sys.monitoring.MISSING */
 } fp_callback;
 
+static inline int
+fp_is_python_function(PyObject *callable)
+{
+    PyTypeObject *type = Py_TYPE(callable);
+    return type == &PyFunction_Type ||
+           (type == &PyMethod_Type &&
+            Py_TYPE(PyMethod_GET_FUNCTION(callable)) == &PyFunction_Type);
+}
+
 /* What is called at [event]. */
 vectorcallfunc
 fp_monitoring_handler(const fp_recorder *r, int event);

@@ -111,15 +111,6 @@ has_open_c_call(const fp_recorder *r, fp_key caller, uint32_t *nodes)
     return 0;
 }
 
-static int
-is_python_function(PyObject *callable)
-{
-    PyTypeObject *type = Py_TYPE(callable);
-    return type == &PyFunction_Type ||
-           (type == &PyMethod_Type &&
-            Py_TYPE(PyMethod_GET_FUNCTION(callable)) == &PyFunction_Type);
-}
-
 /* As on_call, when what it costs is too much: of a Python function PY_START tells,
  * so places that call one need not.  See budget.c. */
 static PyObject *
@@ -127,7 +118,7 @@ on_call_of_c(PyObject *self, PyObject *const *args, size_t nargsf,
              PyObject *kw)
 {
     fp_thread *t = plain_thread(self, nargsf, 4);
-    if (FP_LIKELY(t != NULL) && is_python_function(args[2])) {
+    if (FP_LIKELY(t != NULL) && fp_is_python_function(args[2])) {
         fp_recorder *r = ((fp_callback *)self)->recorder;
         if (r->recording.sites_wait != 0) {
             r->recording.sites_wait--;

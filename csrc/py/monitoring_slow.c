@@ -198,6 +198,9 @@ fp_monitoring_slow_call(PyObject *self, PyObject *const *args, size_t nargsf,
     }
     /* The call before is over if this is another. */
     forget_pending();
+    if (fp_is_python_function(args[2])) {
+        Py_RETURN_NONE; /* PY_START follows; here it is most often a bound one */
+    }
     fp_key key = key_of(r, args[2], args[3]);
     if (FP_LIKELY(key != 0)) {
         if (FP_UNLIKELY(r->recording.any_muted) && is_muted(r, key)) {

@@ -105,11 +105,8 @@ first_wanted(const fp_recorder *r, const fp_thread *t, const frames *f)
     return i == f->count && t->before < i ? t->before : i;
 }
 
-/* The path of this thread, [t], is that of the interpreter from here on.
- * [started] is the key of a Python function whose call is about to be recorded,
- * or 0. */
-static void
-catch_up(fp_recorder *r, fp_thread *t, fp_key started)
+void
+fp_paused_catch_up(fp_recorder *r, fp_thread *t, fp_key started)
 {
     fp_thread_unpark(t, now_of(r, t));
     if (t->stale || t->unseen != 0) {
@@ -261,7 +258,7 @@ fp_recorder_arrive(fp_recorder *r, fp_hook_kind kind, fp_key key)
     if (t != NULL && kind != FP_HOOK_ASKED) {
         int starts = kind == FP_HOOK_ENTER && fp_key_tag(key) == FP_TAG_PYTHON;
         fp_tls_own()->functions = (fp_slot){r->function_epoch, t};
-        catch_up(r, t, starts ? key : 0);
+        fp_paused_catch_up(r, t, starts ? key : 0);
     }
     return t;
 }
@@ -277,7 +274,7 @@ fp_paused_unpark(fp_recorder *r, fp_thread *t, int find)
     else if (find) {
         uint8_t blind = t->stale;
         (void)paused_thread(r);
-        catch_up(r, t, 0);
+        fp_paused_catch_up(r, t, 0);
         t->stale = blind && r->unhooked;
     }
     fp_thread_unpark(t, now_of(r, t)); /* if nobody has done so */

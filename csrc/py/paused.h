@@ -60,6 +60,12 @@ fp_paused_expect_callers(fp_recorder *r);
 void
 fp_paused_begin(fp_recorder *r, int blind);
 
+/* The path of this thread, [t], is that of the interpreter from here on.
+ * [started] is the key of a Python function whose call is about to be recorded,
+ * or 0. */
+void
+fp_paused_catch_up(fp_recorder *r, fp_thread *t, fp_key started);
+
 /* A section opens or closes in this thread, [t], which is parked.  [find]: it must
  * be known where. */
 void

@@ -4,6 +4,7 @@
 #include "py/export.h"
 #include "py/gpu_layer.h"
 #include "py/recorder_reset.h"
+#include "py/rest.h"
 #include "py/switches.h"
 #include "py/threads.h"
 #include "py/timer.h"
@@ -190,7 +191,7 @@ recorder_memory(PyObject *self, PyObject *Py_UNUSED(ignored))
 #define KEYWORDS(f) ((PyCFunction)(void (*)(void))(f))
 
 PyMethodDef fp_recorder_methods[] = {
-    /* The first five are quiet: see fp_quiet. */
+    /* The first ones are quiet: see FP_QUIET_RECORDER_METHODS. */
     {"pause_functions", KEYWORDS(recorder_pause), METH_VARARGS | METH_KEYWORDS,
      "pause_functions($self, *, unhook=False)\n--\n\n"
      "Ignore calls; unhook: take the hook out, for somebody else."},
@@ -206,6 +207,15 @@ PyMethodDef fp_recorder_methods[] = {
      "Raises:\n    BusyError: another profiler holds it; functions are off "
      "from\n"
      "        then on."},
+    {"rest", fp_recorder_rest_method, METH_O,
+     "rest($self, file, /)\n--\n\n"
+     "The body of the module in `file` begins.  In set-up, before Python "
+     "3.12,\nthe hook is taken out of this thread, and what stands for the "
+     "body is\nreturned; else None."},
+    {"end_rest", fp_recorder_end_rest_method, METH_O,
+     "end_rest($self, module, /)\n--\n\n"
+     "What rest() has returned is over, after the outermost the hook is back; "
+     "None:\nthe hook is back at once."},
     {"begin_unprofiled", fp_recorder_begin_unprofiled_method, METH_NOARGS,
      "begin_unprofiled($self, /)\n--\n\n"
      "Take the function hook out, at the beginning of the step that was "

@@ -12,7 +12,7 @@
 extern PyMethodDef fp_recorder_methods[];
 
 /* The first ones of these are quiet: see fp_quiet. */
-enum { FP_QUIET_RECORDER_METHODS = 5 };
+enum { FP_QUIET_RECORDER_METHODS = 7 };
 
 /* Steps so far. */
 PyObject *

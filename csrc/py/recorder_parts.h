@@ -22,8 +22,9 @@ typedef struct fp_hooks {
     int tool_id;
     PyObject *callback[FP_EVENTS]; /* owned; monitoring */
     PyObject *hook;                /* owned; setprofile */
-    uint8_t fell_back;             /* no free tool id: setprofile instead */
-    uint8_t new_threads_lost;      /* threading's hook was somebody else's */
+    fp_key resting;    /* the hook is out in its home thread; see rest.h */
+    uint8_t fell_back; /* no free tool id: setprofile instead */
+    uint8_t new_threads_lost; /* threading's hook was somebody else's */
 } fp_hooks;
 
 /* Of section_enter.c: a section that another one may end; see leave_later(). */

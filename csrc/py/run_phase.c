@@ -1,6 +1,7 @@
 /* run_phase: the phase of the run, of all threads of a recorder. */
 #include "py/run_phase.h"
 
+#include "py/rest.h"
 #include "py/threads.h"
 
 #include "core/after_loop.h"
@@ -104,6 +105,7 @@ fp_recorder_set_phase(fp_recorder *r, fp_run_phase phase, int goes_on)
         phase = phase_of_steps(r);
     }
     if (phase != r->recording.phases.now && r->config.timer == NULL) {
+        fp_rest_end(r, NULL);
         fp_recorder_set_phase_at(r, phase, goes_on, fp_clock_now(&r->clock));
     }
 }

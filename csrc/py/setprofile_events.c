@@ -5,7 +5,9 @@
 
 /* ---- generators: a call, or the continuation of one? ---- */
 
-/* Offset of the first RESUME: the only one that starts the function. */
+/* Offset of the RESUME that starts the function: the first without an argument.
+ * In 3.15 a generator expression has one with an argument before it, which makes
+ * the generator and which the hook is not told of. */
 static int32_t
 find_first_resume(fp_recorder *r, PyCodeObject *code)
 {
@@ -16,7 +18,7 @@ find_first_resume(fp_recorder *r, PyCodeObject *code)
     if (bytes != NULL && PyBytes_Check(bytes)) {
         const unsigned char *op = (unsigned char *)PyBytes_AS_STRING(bytes);
         for (Py_ssize_t i = 0; i + 1 < PyBytes_GET_SIZE(bytes); i += 2) {
-            if (op[i] == r->state->resume_opcode) {
+            if (op[i] == r->state->resume_opcode && op[i + 1] == 0) {
                 found = (int32_t)i;
                 break;
             }

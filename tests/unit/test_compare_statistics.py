@@ -8,9 +8,10 @@ import statistics
 from itertools import pairwise
 
 import pytest
-from fastprof.comparison.stats import blocks, bootstrap, quantiles, significance, student
+from fastprof.comparison.stats import blocks, bootstrap, quantiles, significance
 from fastprof.comparison.stats.significance import Series
 from fastprof.comparison.stats.transient import transient
+from fastprof.report import student
 from hypothesis import given
 from hypothesis import strategies as st
 

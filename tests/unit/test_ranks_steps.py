@@ -12,7 +12,7 @@ from fastprof.read.merge import merge
 from fastprof.report import build_report
 from fastprof.report.ranks import FunctionExcess
 from fastprof.report.ranks_build import rank_report
-from fastprof.report.ranks_judge import groups_in_step
+from fastprof.report.ranks_judge import Series, groups_in_step, lateness
 from fastprof.report.ranks_row import rank_run
 from fastprof.snapshot import Key, StepRow, Steps
 from fastprof.snapshot.steps import SplitPlace, StepSeries
@@ -131,6 +131,22 @@ def test_healthy_ranks_are_told_to_be_healthy(seed, world):
     assert made.periods == made.hangs == ()
     assert made.seen_from_ms is not None
     assert made.verdict.startswith("No straggler: one that is late by ")
+
+
+@pytest.mark.parametrize("steps", [2, 3, 5, 12, 20, 30, 40])
+@pytest.mark.parametrize("world", [2, 8])
+def test_equal_ranks_are_called_late_as_seldom_as_stated(world, steps):
+    """One job of 2000: with 800 jobs three are above what chance gives in 99.9 % of runs."""
+    source = random.Random(100 * world + steps)
+    alarms = 0
+    for _ in range(800):
+        owns = [
+            Series(range(steps), [100.0 + source.gauss(0.0, 20.0) for _ in range(steps)])
+            for _ in range(world)
+        ]
+        found, _ = lateness(owns, 100.0)
+        alarms += any(one.late or one.windows for one in found)
+    assert alarms <= 3
 
 
 def test_a_window_of_steps_is_told():
@@ -259,6 +275,9 @@ def test_noise_of_a_busy_machine_is_taken_out_where_waiting_for_a_cpu_is_known()
     late = judged(ranks).straggler
     assert (late.rank, late.cpu_wait) == (1, None)
     assert late.late_ms == pytest.approx(0.9, abs=0.2)
+    left_out = "Own work leaves out waiting for a CPU"
+    assert any(note.startswith(left_out) for note in judged(ranks).notes)
+    assert not any(note.startswith(left_out) for note in judged(job(2, rest=rest)).notes)
 
 
 def test_a_rank_whose_cpu_others_use_is_told_so():
@@ -369,6 +388,29 @@ def test_files_of_another_job_are_left_out(saved):
     old = [saved(s, f"old{s.meta['rank']}.fprof")
            for s in job(2, data=on(0, 9.0), meta=of(None, 1000 * second))]  # fmt: skip
     assert merge([*old, *new]).straggler.rank == 1
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "apart"),
+    [
+        # A launcher may set a variable on one machine only.
+        ("SLURM_JOB_ID=7 MASTER_PORT=1", "SLURM_JOB_ID=7 SLURM_STEP_ID=0 MASTER_PORT=1", False),
+        ("MASTER_ADDR=localhost MASTER_PORT=1", "MASTER_ADDR=n0 MASTER_PORT=1", False),
+        ("MASTER_ADDR=n1 MASTER_PORT=1", "MASTER_ADDR=n0 MASTER_PORT=1", True),
+        ("SLURM_JOB_ID=7 MASTER_PORT=1", "SLURM_JOB_ID=8 MASTER_PORT=1", True),
+        ("SLURM_JOB_ID=7", "MASTER_PORT=1", False),
+    ],
+)
+def test_ranks_are_of_one_job_unless_something_that_both_know_differs(saved, one, other, apart):
+    facts = ({"job": one}, {"job": other})
+    made = job(2)
+    paths = [
+        saved(replaced(of, meta={**of.meta, **fact})) for of, fact in zip(made, facts, strict=True)
+    ]
+    report = merge(paths)
+    assert len(report.rows) == (1 if apart else 2)
+    # When they began is not known.
+    assert [why for _, why in report.skipped] == ["it is of another job"] * apart
 
 
 def killed(path, **options):

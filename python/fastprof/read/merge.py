@@ -138,18 +138,20 @@ class _Job:
             self._newest = run
         elif _apart(run, newest):
             if (run.began_ns or 0) < (newest.began_ns or 0):
-                self._other(run)
+                self._other(run, newest)
                 return
             for other in self._runs:
-                self._other(other)
+                self._other(other, run)
             self._newest, self._runs, self._functions = run, [], _Functions()
         elif (run.began_ns or 0) > (newest.began_ns or 0):
             self._newest = run
         self._functions.add(run.table, run.row.rank)
         self._runs.append(replace(run, table=()))
 
-    def _other(self, run: RankRun) -> None:
-        self._skipped.append((run.row.path, "it is of another job, which began earlier"))
+    def _other(self, run: RankRun, kept: RankRun) -> None:
+        known = run.began_ns is not None and kept.began_ns is not None
+        said = "it is of another job" + (", which began earlier" if known else "")
+        self._skipped.append((run.row.path, said))
 
     def report(self) -> RankReport:
         """Return what is known of them."""
@@ -160,12 +162,34 @@ class _Job:
 
 def _apart(a: RankRun, b: RankRun) -> bool:
     """Whether two ranks are of different jobs."""
-    if a.job is not None and b.job is not None and a.job != b.job:
+    if _other_job(a.job or "", b.job or ""):
         return True
     if a.began_ns is None or b.began_ns is None or a.ended_ns is None or b.ended_ns is None:
         return False
     apart = 0 if a.row.host is not None and a.row.host == b.row.host else _CLOCKS_NS
     return a.ended_ns + apart < b.began_ns or b.ended_ns + apart < a.began_ns
+
+
+def _other_job(a: str, b: str) -> bool:
+    """Whether two ranks were started with different values of what ranks of a job share.
+
+    A launcher may set a variable on some machines only, and name its own machine otherwise.
+    """
+    one, other = (dict(_fact(fact) for fact in text.split()) for text in (a, b))
+    return any(
+        one[name] != other[name]
+        and not (name == "MASTER_ADDR" and (_is_local(one[name]) or _is_local(other[name])))
+        for name in one.keys() & other.keys()
+    )
+
+
+def _fact(text: str) -> tuple[str, str]:
+    name, _, value = text.rpartition("=")
+    return name, value
+
+
+def _is_local(host: str) -> bool:
+    return host in ("localhost", "0.0.0.0", "::", "::1") or host.startswith("127.")
 
 
 class _Functions:

@@ -63,6 +63,7 @@ def rank_report(
                 runs,
                 missing,
                 worst.signal if works else "",
+                worst.plain and bool(works),
                 "" if worst.straggler is not None else (blind or [worst])[0].why_not,
                 [[rows[i].rank for i in group] for group in groups],
                 skipped,

@@ -15,10 +15,13 @@ steps' length, and which are few, are hangs and are kept out of both.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
-from statistics import NormalDist, fmean, median, stdev
+from statistics import fmean, median
+
+from fastprof.report.student import critical
 
 #: A rank is late from this part of the step on.
 LATE_SHARE = 0.03
@@ -44,11 +47,18 @@ _HANG_ALWAYS = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Own:
-    """The own work of one rank: numbers of steps, ascending, and ms in each."""
+class Series:
+    """One value per step of one rank: the steps' numbers, ascending, and ms in each."""
 
     numbers: Sequence[int]
     ms: Sequence[float]
+
+    def without(self, steps: Collection[int]) -> Series:
+        """Return what is left when these steps are left out."""
+        if not steps:
+            return self
+        kept = [(n, ms) for n, ms in zip(self.numbers, self.ms, strict=True) if n not in steps]
+        return Series([n for n, _ in kept], [ms for _, ms in kept])
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +92,7 @@ class Lateness:
     steps: int
 
 
-def lateness(owns: Sequence[Own], step_ms: float) -> tuple[list[Lateness], float]:
+def lateness(owns: Sequence[Series], step_ms: float) -> tuple[list[Lateness], float]:
     """Compare ranks that wait for each other.
 
     Args:
@@ -93,22 +103,16 @@ def lateness(owns: Sequence[Own], step_ms: float) -> tuple[list[Lateness], float
         One value per rank, and how much later the last rank of a step is than the median
         one, in the mean of the steps, in ms.
     """
-    pairs, spread = _against_others(owns)
-    hangs = [_hangs(numbers, late, step_ms) for numbers, late in pairs]
-    kept = [_without(*pair, found) for pair, found in zip(pairs, hangs, strict=True)]
-    usual = _usual([late for _, late in kept])
+    lates, spread = _against_others(owns)
+    hangs = [_hangs(late, step_ms) for late in lates]
+    kept = [
+        late.without({step for step, _ in found}) for late, found in zip(lates, hangs, strict=True)
+    ]
+    usual = _usual([late.ms for late in kept])
     return [
-        _judge(numbers, [ms - base for ms in late], step_ms, len(owns), found)
-        for (numbers, late), base, found in zip(kept, usual, hangs, strict=True)
+        _judge(late.numbers, [ms - base for ms in late.ms], step_ms, len(owns), found)
+        for late, base, found in zip(kept, usual, hangs, strict=True)
     ], spread
-
-
-def _without(
-    numbers: Sequence[int], late: Sequence[float], hangs: Sequence[tuple[int, float]]
-) -> tuple[list[int], list[float]]:
-    hung = {number for number, _ in hangs}
-    kept = [(n, ms) for n, ms in zip(numbers, late, strict=True) if n not in hung]
-    return [n for n, _ in kept], [ms for _, ms in kept]
 
 
 def _usual(lates: Sequence[Sequence[float]]) -> list[float]:
@@ -127,8 +131,8 @@ def _usual(lates: Sequence[Sequence[float]]) -> list[float]:
 
 
 def _against_others(
-    owns: Sequence[Own],
-) -> tuple[list[tuple[list[int], list[float]]], float]:
+    owns: Sequence[Series],
+) -> tuple[list[Series], float]:
     found: list[tuple[list[int], list[float]]] = [([], []) for _ in owns]
     enough = max(2, (len(owns) + 1) // 2)
     worst = []
@@ -152,7 +156,7 @@ def _against_others(
     # Hangs are told apart.
     worst.sort()
     del worst[len(worst) - max(_HANG_ALWAYS, int(_HANG_PART * len(worst))) :]
-    return found, fmean(worst) if worst else 0.0
+    return [Series(*pair) for pair in found], fmean(worst) if worst else 0.0
 
 
 def _median_without(values: Sequence[tuple[float, int]], left_out: int, n: int) -> float:
@@ -173,12 +177,13 @@ def _judge(
     if len(late) < 2:
         return Lateness(0.0, math.inf, math.inf, False, (), tuple(hangs), 0.0, len(late))
     least = LATE_SHARE * step_ms
-    chance = 1.0 / _FALSE_ALARMS / ranks
+    # Two tests of the mean, and one for windows.
+    chance = 1.0 / _FALSE_ALARMS / ranks / 3.0
     mean, error, seen_from = _mean(late, least, chance)
     is_late = mean >= seen_from > 0
     if not is_late:
         # What every step has is seen better without the extremes of a few.
-        steady, steady_error, steady_from = _mean(_without_extremes(late), least, chance)
+        steady, steady_error, steady_from = _mean_without_extremes(late, least, chance)
         if steady >= steady_from > 0:
             is_late, mean, error = True, steady, steady_error
     windows = _windows(numbers, late, least, chance)
@@ -192,15 +197,27 @@ def _judge(
 def _mean(late: Sequence[float], least: float, chance: float) -> tuple[float, float, float]:
     """Return the mean, its error, and from where on it is more than chance."""
     blocks = _means(late, max(1, len(late) // _BLOCKS))
-    error = _noise(blocks) / math.sqrt(len(blocks))
+    error = _noise(_residuals(blocks), 1) / math.sqrt(len(blocks))
     return fmean(late), error, max(least, _student(chance, len(blocks) - 1) * error)
 
 
-def _without_extremes(values: Sequence[float]) -> list[float]:
-    ordered = sorted(values)
-    cut = int(len(values) * _EXTREMES)
+def _mean_without_extremes(
+    late: Sequence[float], least: float, chance: float
+) -> tuple[float, float, float]:
+    """As :func:`_mean`, with the extremes moved inwards (winsorized).
+
+    What is moved varies less than it should: error and degrees of freedom are corrected as by
+    Tukey and McLaughlin (Sankhya A 25, 1963).
+    """
+    ordered = sorted(late)
+    cut = int(len(late) * _EXTREMES)
     low, high = ordered[cut], ordered[-cut - 1]
-    return [min(max(value, low), high) for value in values]
+    moved = [min(max(value, low), high) for value in late]
+    blocks = _means(moved, max(1, len(late) // _BLOCKS))
+    kept = 1.0 - 2.0 * cut / len(late)
+    error = _noise(_residuals(blocks), 1) / kept / math.sqrt(len(blocks))
+    freedom = max(1, int(kept * len(blocks)) - 1)
+    return fmean(moved), error, max(least, _student(chance, freedom) * error)
 
 
 def _explains(windows: Sequence[Window], late: Sequence[float], mean: float) -> bool:
@@ -213,16 +230,14 @@ def _explains(windows: Sequence[Window], late: Sequence[float], mean: float) -> 
     return outside < total / inside / 3
 
 
-def _hangs(
-    numbers: Sequence[int], late: Sequence[float], step_ms: float
-) -> list[tuple[int, float]]:
-    if not late:
+def _hangs(late: Series, step_ms: float) -> list[tuple[int, float]]:
+    if not late.ms:
         return []
-    usual = median(late)
-    spread = 1.4826 * median([abs(ms - usual) for ms in late])
+    usual = median(late.ms)
+    spread = 1.4826 * median([abs(ms - usual) for ms in late.ms])
     limit = max(_HANG_STEPS * step_ms, 20.0 * spread)
-    found = [(n, ms) for n, ms in zip(numbers, late, strict=True) if ms - usual > limit > 0]
-    few = max(_HANG_ALWAYS, int(_HANG_PART * len(late)))
+    found = [(n, ms) for n, ms in zip(late.numbers, late.ms, strict=True) if ms - usual > limit > 0]
+    few = max(_HANG_ALWAYS, int(_HANG_PART * len(late.ms)))
     return found if len(found) <= few else []
 
 
@@ -239,11 +254,13 @@ def _windows(
     length = max(_FINE_STEPS, math.ceil(len(late) / _FINE_BLOCKS))
     means = _means(late, length)
     n = len(means)
-    if n < _WINDOW_BLOCKS + 1:
+    if n < _WINDOW_BLOCKS + 2:
         return []
-    limit = _student(2.0 * chance / (n * n), max(4, n // 2))
+    # Any run of blocks could have been the one with most lateness.
+    limit = _student(2.0 * chance / (n * n), n - 2)
     found: list[Window] = []
     free = [True] * n
+    usual = [True] * n  # in no window
     while len(found) < _MAX_WINDOWS:
         best = _best_run(
             [m - least if ok else -math.inf for m, ok in zip(means, free, strict=True)]
@@ -255,33 +272,48 @@ def _windows(
         mean = fmean(inside)
         for i in range(first, last + 1):
             free[i] = False
-        outside = means[:first] + means[last + 1 :]
-        if len(outside) < 2:
+        before = [m for m, ok in zip(means[:first], usual, strict=False) if ok]
+        after = [m for m, ok in zip(means[last + 1 :], usual[last + 1 :], strict=True) if ok]
+        outside = before + after
+        if len(inside) < _WINDOW_BLOCKS or len(outside) < 2 or mean < least:
             continue
-        noise = _noise(outside)
+        others = fmean(outside)
+        noise = _noise(
+            [*(m - others for m in before), *(m - mean for m in inside)]
+            + [m - others for m in after],
+            2,
+        )
         typical = median(late[first * length : (last + 1) * length])
         if (
-            len(inside) < _WINDOW_BLOCKS
-            or mean < least
-            or (mean - fmean(outside)) * math.sqrt(len(inside)) < limit * noise
+            mean - others < limit * noise * math.sqrt(1 / len(inside) + 1 / len(outside))
             # A few long pauses are no window.
             or typical < mean / 2
         ):
             continue
+        usual[first : last + 1] = [False] * len(inside)
         a, b = _edges(late, first * length, min(len(late), (last + 1) * length), length, mean)
         kept = late[a:b]
         found.append(Window(numbers[a], numbers[b - 1], len(kept), fmean(kept)))
     return sorted(found, key=lambda w: w.first)
 
 
-def _noise(means: Sequence[float]) -> float:
-    """The standard deviation of a block, larger where neighbours are alike."""
-    centre, spread = fmean(means), stdev(means)
-    if not spread:
+def _residuals(values: Sequence[float]) -> list[float]:
+    mean = fmean(values)
+    return [value - mean for value in values]
+
+
+def _noise(residuals: Sequence[float], means: int) -> float:
+    """The standard deviation of a block, larger where neighbours are alike.
+
+    ``residuals`` are blocks less their means, of which there were so many.
+    """
+    squares = math.fsum(r * r for r in residuals)
+    if not squares or len(residuals) <= means:
         return 0.0
-    shared = fmean([(a - centre) * (b - centre) for a, b in pairwise(means)]) / spread**2
+    variance = squares / (len(residuals) - means)
+    shared = fmean([a * b for a, b in pairwise(residuals)]) / variance
     shared = min(0.8, max(0.0, shared))
-    return spread * math.sqrt((1.0 + shared) / (1.0 - shared))
+    return math.sqrt(variance * (1.0 + shared) / (1.0 - shared))
 
 
 def _best_run(values: Sequence[float]) -> tuple[int, int] | None:
@@ -307,15 +339,10 @@ def _edges(
     return low + run[0], low + run[1] + 1
 
 
+@lru_cache(maxsize=1024)
 def _student(chance: float, freedom: int) -> float:
-    """The value that Student's t exceeds with that chance (Cornish and Fisher's expansion)."""
-    z, v = NormalDist().inv_cdf(1.0 - chance), float(max(1, freedom))
-    return (
-        z
-        + (z**3 + z) / (4 * v)
-        + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * v**2)
-        + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * v**3)
-    )
+    """The value that Student's t exceeds with that chance."""
+    return critical(1.0 - 2.0 * chance, max(1, freedom))
 
 
 def groups_in_step(walls: Mapping[int, float], apart: float = 0.05) -> list[list[int]]:

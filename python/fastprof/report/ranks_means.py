@@ -11,7 +11,7 @@ from fastprof.report.ranks import RankRow, Straggler
 from fastprof.report.ranks_cause import function_excess, most_of
 from fastprof.report.ranks_judge import LATE_SHARE
 from fastprof.report.ranks_row import RankRun, is_communication
-from fastprof.report.ranks_verdict import ALSO_LATE, BLIND, Verdict, gpu_section
+from fastprof.report.ranks_verdict import ALSO_LATE, BLIND, Verdict, gpu_section, nobody_late
 
 #: A rank is late from so many standard errors on.
 _ERRORS = 3.0
@@ -33,10 +33,7 @@ def by_means(runs: Sequence[RankRun]) -> Verdict:
     if not step or late < seen_from:
         if step and seen_from <= BLIND * step:
             verdict.seen_from_ms = seen_from
-            verdict.why_not = (
-                f"No rank is late: the most own work, that of rank {rows[latest].rank}, is "
-                f"{duration(max(late, 0.0))} per step above the others' median."
-            )
+            verdict.why_not = nobody_late(rows[latest].rank, late)
         else:
             verdict.why_not = (
                 "Who is late is not known: steps vary so much that only a rank late by "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean
 
-from fastprof.report.figures import duration
+from fastprof.report.figures import duration, plural
 from fastprof.report.health import unlike_gpus
 from fastprof.report.ranks import RankRow, named
 from fastprof.report.ranks_row import RankRun
@@ -21,6 +21,7 @@ def rank_notes(
     runs: Sequence[RankRun],
     missing: Sequence[int],
     signal: str,
+    plain: bool,
     why_not: str,
     groups: Sequence[Sequence[int]],
     skipped: Sequence[tuple[str, str]],
@@ -31,6 +32,7 @@ def rank_notes(
         runs: the ranks.
         missing: ranks without a file.
         signal: by what waiting was told; empty where own work is not known.
+        plain: own work leaves out waiting for a CPU.
         why_not: why no rank is late, if none is.
         groups: ranks that were judged among themselves.
         skipped: files that were left out, and why.
@@ -44,7 +46,7 @@ def rank_notes(
         )
     notes += [f"Left out: {path}: {reason}." for path, reason in skipped[:_SKIPPED]]
     if len(skipped) > _SKIPPED:
-        notes.append(f"Left out: {len(skipped) - _SKIPPED} more files.")
+        notes.append(f"Left out: {plural(len(skipped) - _SKIPPED, 'more file')}.")
     if signal == "backward":
         notes.append(
             "What backward does itself is not known, so waiting for other ranks is taken to be in "
@@ -58,6 +60,11 @@ def rank_notes(
         )
     elif signal == "none":
         notes.append("How long ranks wait for each other is not known: own work is the whole step.")
+    if plain:
+        notes.append(
+            "Own work leaves out waiting for a CPU, which differs more from step to step than what "
+            "ranks do."
+        )
     if len(groups) > 1:
         of = "; ".join(named(group) for group in groups[:_GROUPS])
         notes.append(
@@ -97,8 +104,9 @@ def _unequal_steps(rows: Sequence[RankRow]) -> list[str]:
 
 def _different_setup(rows: Sequence[RankRow]) -> list[str]:
     notes = []
-    for what in dict.fromkeys(name for row in rows for name, _ in row.setup):
-        values = {row.rank: dict(row.setup).get(what, "n/a") for row in rows}
+    setups = {row.rank: dict(row.setup) for row in rows}
+    for what in dict.fromkeys(name for setup in setups.values() for name in setup):
+        values = {rank: setup.get(what, "n/a") for rank, setup in setups.items()}
         if len(set(values.values())) > 1:
             notes.append(f"Not the same on all ranks: {what} ({_by_value(values)}).")
     return notes
@@ -111,4 +119,4 @@ def _by_value(values: dict[int, str]) -> str:
         groups.setdefault(value, []).append(rank)
     most = sorted(groups.items(), key=lambda item: -len(item[1]))
     text = "; ".join(f"{value} on {named(ranks)}" for value, ranks in most[:3])
-    return text + (f"; {len(most) - 3} more values" if len(most) > 3 else "")
+    return text + (f"; {plural(len(most) - 3, 'more value')}" if len(most) > 3 else "")

@@ -5,11 +5,13 @@ from __future__ import annotations
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 from fastprof.names import ascii_name
 from fastprof.report.build import build_report
 from fastprof.report.health import rank_health
 from fastprof.report.model import UNACCOUNTED, FunctionRow, Report
+from fastprof.report.model_gpu import GpuTimelineRow
 from fastprof.report.origin import is_own, is_private, is_users, shown_name
 from fastprof.report.ranks import RankRow
 from fastprof.report.run_phases import chosen_phase, steps_in
@@ -25,6 +27,8 @@ MAX_STEPS = 4096
 _SECTIONS = 12
 _FUNCTIONS = 200
 _CALLED = 8
+#: Training loaders whose workers and batch sizes are compared.
+_LOADERS = 20
 
 BACKWARD = ("backward", "backward_pass")
 _COMMUNICATION = frozenset(
@@ -93,7 +97,7 @@ def rank_run(snapshot: Snapshot, path: str, *, most_steps: int = MAX_STEPS) -> R
     report = build_report(small)
     row = rank_row(report, path)
     meta = snapshot.meta
-    ended, job = _nanoseconds(meta.get("recorded_until_ns")), meta.get("job")
+    ended, job = int_or_none(meta.get("recorded_until_ns")), meta.get("job")
     return RankRun(
         row=row,
         steps=_steps(small, most_steps),
@@ -104,13 +108,6 @@ def rank_run(snapshot: Snapshot, path: str, *, most_steps: int = MAX_STEPS) -> R
         began_ns=None if ended is None else ended - snapshot.duration_ns,
         ended_ns=ended,
     )
-
-
-def _nanoseconds(value: object) -> int | None:
-    # As all numbers that large, it is written as a string.
-    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 20:
-        return int(value)
-    return int_or_none(value)
 
 
 def only_steps(snapshot: Snapshot) -> Snapshot:
@@ -184,7 +181,7 @@ def rank_row(report: Report, path: str) -> RankRow:
         )
     host, memory = meta.get("hostname"), report.memory
     use = None if report.gpu is None else report.gpu.use
-    spans = [d.steps for d in report.gpu.devices if d.steps] if report.gpu is not None else []
+    spans = _spans(report)
     n, counted = steps.measured, steps_in(report.phase, steps.count, steps.measured)
     return RankRow(
         rank=rank,
@@ -211,13 +208,18 @@ def rank_row(report: Report, path: str) -> RankRow:
     )
 
 
+def _spans(report: Report) -> list[GpuTimelineRow]:
+    """What each device did in the measured steps."""
+    return [d.steps for d in report.gpu.devices if d.steps] if report.gpu is not None else []
+
+
 def _waits(report: Report) -> dict[str, float]:
     """Time per step waiting for other ranks, by signal."""
     steps, found = report.steps, {}
     n = steps.measured
     if not n or steps.mean_ms is None:
         return {}
-    spans = [d.steps for d in report.gpu.devices if d.steps] if report.gpu is not None else []
+    spans = _spans(report)
     if any(span.communication_ns for span in spans):
         # Devices of one process work side by side: the one that communicates longest.
         found["gpu"] = max(s.communication_ns - s.overlap_ns for s in spans) / n / 1e6
@@ -248,8 +250,9 @@ def _setup(report: Report) -> tuple[tuple[str, str], ...]:
         "Python": meta.get("python"),
         "hook backend": meta.get("backend"),
     }
-    for row in report.loaders:
-        if row.split == "train" and row.workers is not None:
+    trained = (row for row in report.loaders if row.split == "train")
+    for row in islice(trained, _LOADERS):
+        if row.workers is not None:
             name = ascii_name(row.name, 40)
             found[f"workers of loader {name}"] = row.workers.workers
             found[f"batch size of loader {name}"] = row.workers.batch_size

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, median
 
@@ -17,7 +17,7 @@ from fastprof.report.ranks_cause import (
     section_of_step,
     sections_of,
 )
-from fastprof.report.ranks_judge import Lateness, Own, lateness
+from fastprof.report.ranks_judge import Lateness, Series, lateness
 from fastprof.report.ranks_row import RankRun
 
 #: Ranks at least this part as late as the latest are named beside it.
@@ -27,6 +27,8 @@ BLIND = 0.1
 #: Being last in turns is told from this part of the step on.
 _TURNS = 0.1
 _EVER = 1 << 62
+#: Hangs that are kept, the longest.
+_MOST_HANGS = 50
 
 
 @dataclass(slots=True)
@@ -34,6 +36,8 @@ class Verdict:
     """What was found in one group of ranks that wait for each other."""
 
     signal: str = "none"
+    #: Own work leaves out waiting for a CPU.
+    plain: bool = False
     #: Own work per step, in the order of the group.
     works: list[float] = field(default_factory=list)
     straggler: Straggler | None = None
@@ -78,14 +82,15 @@ def by_steps(runs: Sequence[RankRun]) -> Verdict:
     # Waiting for a CPU is most of the noise of a busy machine: without it, if that is enough.
     test = max(plain or found, key=lambda t: t.worth, default=tests[0])
     late, signal = test.late, test.signal
-    verdict = Verdict(signal=signal, step_ms=step_ms, works=test.works)
+    verdict = Verdict(signal=signal, plain=test.plain, step_ms=step_ms, works=test.works)
     whole = next(t for t in reversed(tests) if not t.plain and (t.signal == signal or found))
-    for run, one in zip(runs, whole.late, strict=True):
+    hangs = [(ms, step, run) for run, one in zip(runs, whole.late, strict=True)
+             for step, ms in one.hangs]  # fmt: skip
+    hangs.sort(key=lambda hang: -hang[0])
+    for ms, step, run in hangs[:_MOST_HANGS]:
         others = [other for other in runs if other is not run]
-        verdict.hangs += [
-            LateStep(run.row.rank, step, ms, section_of_step(run, others, whole.signal, step))
-            for step, ms in one.hangs
-        ]
+        section = section_of_step(run, others, whole.signal, step)
+        verdict.hangs.append(LateStep(run.row.rank, step, ms, section))
     if found:
         verdict.periods = [
             LatePeriod(run.row.rank, w.first, w.last, w.late_ms)
@@ -107,7 +112,7 @@ class _Test:
     plain: bool
     works: list[float] = field(default_factory=list)
     late: list[Lateness] = field(default_factory=list)
-    owns: list[Own] = field(default_factory=list)
+    owns: list[Series] = field(default_factory=list)
     spread_ms: float = 0.0
 
     @property
@@ -125,20 +130,15 @@ def _test(runs: Sequence[RankRun], signal: str, plain: bool, step_ms: float) -> 
     if plain and any(run.steps is None or run.steps.cpu_wait is None for run in runs):
         return _Test(signal, plain)
     owns = [
-        Own(run.steps.numbers, own_ms(run, run.steps, signal, plain=plain))
+        Series(run.steps.numbers, own_ms(run, run.steps, signal, plain=plain))
         for run in runs
         if run.steps is not None
     ]
     late, spread = lateness(owns, step_ms)
     hung = {step for one in late for step, _ in one.hangs}
     if hung:  # told by themselves; one of 5 s would be most of a mean of 100 steps
-        owns = [_without(own, hung) for own in owns]
+        owns = [own.without(hung) for own in owns]
     return _Test(signal, plain, [fmean(own.ms or [0.0]) for own in owns], late, owns, spread)
-
-
-def _without(own: Own, hung: Collection[int]) -> Own:
-    kept = [(n, ms) for n, ms in zip(own.numbers, own.ms, strict=True) if n not in hung]
-    return Own([n for n, _ in kept], [ms for _, ms in kept])
 
 
 def _by_cpu(runs: Sequence[RankRun], other: _Test, step_ms: float) -> list[_Test]:
@@ -170,10 +170,7 @@ def _nobody(
     verdict.seen_from_ms = max(test.seen_from_ms for test in seen)
     late = seen[-1].late
     latest = max(range(len(runs)), key=lambda i: late[i].late_ms)
-    verdict.why_not = (
-        f"No rank is late: the most own work, that of rank {runs[latest].row.rank}, is "
-        f"{duration(max(late[latest].late_ms, 0.0))} per step above the others' median."
-    )
+    verdict.why_not = nobody_late(runs[latest].row.rank, late[latest].late_ms)
     if len(seen) < len(tests):
         verdict.why_not += (
             " Waiting for a CPU is left out: it differs so much from step to step that a "
@@ -185,6 +182,14 @@ def _nobody(
             f" The last rank of each step is {duration(tests[-1].spread_ms)} later than the others "
             "in the mean, but it is not always the same one."
         )
+
+
+def nobody_late(rank: int, late_ms: float) -> str:
+    """Return the sentence for ranks of which the latest is ``rank``."""
+    return (
+        f"No rank is late: the most own work, that of rank {rank}, is "
+        f"{duration(max(late_ms, 0.0))} per step above the others' median."
+    )
 
 
 def _worth(one: Lateness) -> float:
@@ -254,10 +259,10 @@ def _straggler(runs: Sequence[RankRun], test: _Test, step_ms: float) -> Straggle
 def _cpu_wait(run: RankRun, first: int, last: int) -> float:
     if run.steps is None or run.steps.cpu_wait is None:
         return 0.0
-    return _mean_of(Own(run.steps.numbers, run.steps.cpu_wait), first, last)
+    return _mean_of(Series(run.steps.numbers, run.steps.cpu_wait), first, last)
 
 
-def _mean_of(own: Own, first: int, last: int) -> float:
+def _mean_of(own: Series, first: int, last: int) -> float:
     kept = [ms for n, ms in zip(own.numbers, own.ms, strict=True) if first <= n <= last]
     return fmean(kept) if kept else 0.0
 

@@ -259,6 +259,9 @@ class Calibration:
     c_general: EventCost
     #: A generator that C code resumes (``sum``, ``list``), not a loop.
     fed: EventCost
+    #: Calling a generator function or a coroutine function, all of it outside: its code
+    #: begins later, as a resume does.
+    made: EventCost
     #: ``str(x)``, for which some versions have a way that no other type has.
     text: EventCost
     #: How many times longer bytecode takes while the hook is on, calls left out.
@@ -722,6 +725,7 @@ def _calibration(value: object) -> Calibration | None:
         unpacked=later("unpacked", python),
         c_general=later("c_general", builtin),
         fed=later("fed", resume),
+        made=later("made", EventCost(0.0, 0.0)),
         text=later("text", later("constructor", builtin)),
         slowdown=slowdown,
     )

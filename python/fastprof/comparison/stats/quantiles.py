@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from fastprof.comparison.stats.blocks import Blocks, block_means, variance_of_mean
-from fastprof.comparison.stats.student import critical
+from fastprof.report.student import critical
 
 #: So many blocks' worth of steps must lie beyond a quantile, else nothing is known of it.
 _BEYOND = 2

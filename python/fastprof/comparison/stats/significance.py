@@ -31,8 +31,8 @@ from fastprof.comparison.model import (
 from fastprof.comparison.stats import quantiles
 from fastprof.comparison.stats.blocks import FEWEST_STEPS, blocks_of
 from fastprof.comparison.stats.bootstrap import DRAWS, Difference, difference_of_means
-from fastprof.comparison.stats.student import critical, two_sided_p
 from fastprof.report.figures import duration
+from fastprof.report.student import critical, two_sided_p
 
 #: How likely a change of the size called detectable is found.
 _POWER = 0.8
