@@ -467,3 +467,19 @@ def test_random_programs(backend: str, program: Program) -> None:
 @given(_programs)
 def test_random_programs_whose_hook_is_taken_out(backend: str, program: Program) -> None:
     check(backend, program, "r.pause_functions(unhook=True)", "r.rehook(), r.resume_functions()")
+
+
+def test_the_recorder_s_switches_are_none_of_the_recorded_functions():
+    recorder = Recorder()
+    recorder.enable()
+    recorder.pause_functions()
+    recorder.resume_functions()
+    recorder.rehook()
+    recorder.rest("module.py")
+    recorder.end_rest(None)
+    recorder.begin_unprofiled()
+    recorder.end_unprofiled(True)
+    recorder.disable()
+    described = " ".join(key[3] for key in recorder.export()["keys"])
+    for name in ("functions", "hook", "rest", "unprofiled"):
+        assert name not in described
