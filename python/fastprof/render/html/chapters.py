@@ -112,7 +112,9 @@ def _finding(finding: Finding) -> Markup:
         el(
             "h3", el("span", _SEVERITIES[severity], class_="badge"), " ", tables.name(finding.title)
         ),
-        facts([("measured", value), ("threshold", limit), ("estimated saving", saves)], class_="facts"),
+        facts(
+            [("measured", value), ("threshold", limit), ("estimated saving", saves)], class_="facts"
+        ),
         *_sentences("Evidence", finding.evidence),
         *_sentences("What to do", finding.fix),
         el("p", source, class_="minor"),

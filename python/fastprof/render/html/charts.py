@@ -166,14 +166,14 @@ def _ticks(low: float, high: float, most: int = 6) -> Iterator[tuple[str, float]
 
 
 def _tick(text: str, side: str, at: float) -> Markup:
-    return el("span", text, class_="tick", style=f"{side}:{100 * at:.2f}%")
+    return el("span", text, class_="tick", style=f"{side}:{_short(100 * at)}%")
 
 
 def _marks(chart: Chart, low: float, high: float) -> Iterator[Markup]:
     """The names of marked places, each in a line of its own and towards the middle."""
     for row, (text, place) in enumerate(chart.marks):
         at = 100 * (place - low) / (high - low)
-        side = f"right:{100 - at:.2f}%" if at > 50 else f"left:{at:.2f}%"
+        side = f"right:{_short(100 - at)}%" if at > 50 else f"left:{_short(at)}%"
         yield el("span", text, class_="mark-label", style=f"{side};top:{1.2 * row - 2.6:.1f}em")
 
 

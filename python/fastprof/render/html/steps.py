@@ -43,8 +43,8 @@ def step_charts(report: Report) -> tuple[Chart, Chart, str]:
     if above:
         are = "is" if above == 1 else "are"
         cut = (
-            f"{plural(above, 'step')} above {number(top)} ms {are} clipped in these charts (marked by a dot in the "
-            f"first); the longest took {number(max(wall))} ms."
+            f"{plural(above, 'step')} above {number(top)} ms {are} clipped in these charts (marked "
+            f"by a dot in the first); the longest took {number(max(wall))} ms."
         )
     return timeline, _histogram(report, [ms for ms in wall if ms <= top], top, label), cut
 
@@ -140,7 +140,8 @@ def memory_chart(memory: MemoryReport) -> Chart:
     ]
     return Chart(
         "GPU memory, step by step",
-        f"MiB of GPU memory at the end of {plural(len(places), 'step')}.", "line", ("step", "MiB"), places,
+        f"MiB of GPU memory at the end of {plural(len(places), 'step')}.",
+        "line", ("step", "MiB"), places,
         tuple(Line(name, i, column) for i, (name, column) in enumerate(columns)), readings,
         max(max(column) for _, column in columns) or 1.0,
     )  # fmt: skip
