@@ -119,7 +119,7 @@ class Browser:
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
 
-    def open(self, path: Path, mark: str = "complete") -> None:
+    def open(self, path: Path, mark: str = "ready") -> None:
         """Open a report and wait until its page has set the mark."""
         self.call("Page.navigate", url=path.absolute().as_uri())
         self.wait(f"document.documentElement?.hasAttribute('data-{mark}')")

@@ -10,6 +10,8 @@ from dataclasses import replace
 from typing import Any
 
 from fastprof.render.html import write
+from fastprof.render.html.chapters import chapters
+from fastprof.render.html.data import page_data
 from fastprof.report import Report
 from fastprof.report.build import build_report
 from fastprof.report.outliers import Outlier, OutlierFunction, OutlierSection
@@ -72,10 +74,9 @@ def data_of(page: str) -> dict[str, Any]:
     return dict(json.loads(found[1]))
 
 
-def part_of(data: dict[str, Any], kind: str) -> dict[str, Any]:
-    """The only part of a kind."""
-    (part,) = (p for chapter in data["chapters"] for p in chapter["parts"] if p["kind"] == kind)
-    return dict(part)
+def chapters_of(report: Report) -> dict[str, str]:
+    """The markup of the chapters by their names; those that the scripts draw are empty."""
+    return {mark: made for mark, _, made in chapters(report, page_data(report))}
 
 
 def training() -> Snapshot:

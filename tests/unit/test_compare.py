@@ -414,7 +414,8 @@ def test_f43_hostile_names_reach_no_output(name):
     for text in (comparison.to_text(), comparison.to_markdown()):
         assert all(line.isprintable() and line.isascii() for line in text.splitlines())
     for line in comparison.to_markdown().splitlines():
-        assert "<" not in line or line.startswith("    "), line
+        # In code nothing is markup.
+        assert "<" not in re.sub("`[^`]*`", "", line) or line.startswith("    "), line
     json.loads(comparison.to_json())
 
 

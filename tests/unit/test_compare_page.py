@@ -11,7 +11,9 @@ import pytest
 from fastprof.cli import main
 from fastprof.comparison.layout import blocks
 from fastprof.comparison.steps_chart import steps_chart
+from fastprof.render.html.charts import figure
 from fastprof.report import build_report
+from fastprof.tables.blocks import Chart, Code
 from unit.comparisons import function, normal, run
 from unit.hostile import NAMES
 from unit.pages import MARKUP
@@ -23,7 +25,7 @@ N = 120
 class Page(HTMLParser):
     """The elements of a page, their attributes and its text; every tag must be closed."""
 
-    VOID = frozenset({"meta", "line"})
+    VOID = frozenset({"meta", "input"})
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -38,7 +40,7 @@ class Page(HTMLParser):
     def handle_starttag(self, tag, attrs):
         self.tags.append(tag)
         self.attributes |= {name for name, _ in attrs}
-        if tag != "meta":
+        if tag not in self.VOID:
             self.open.append(tag)
 
     def handle_startendtag(self, tag, attrs):
@@ -62,41 +64,50 @@ def comparison():
 
 def test_the_page_has_every_block_and_every_cell(comparison):
     page = Page(comparison.to_html())
+    assert "\\x0a" not in page.words
     for block in blocks(comparison):
         assert block.title.strip("= ") in page.words
-        for text in (*block.lines, *block.verbatim):
-            assert text.strip() in page.words
-        for row in block.table.rows if block.table else ():
-            assert all(cell in page.words for cell in row)
+        for part in block.parts:
+            said = [line.name for line in part.lines] if isinstance(part, Chart) else ()
+            said = part.lines if isinstance(part, Code) else said
+            for row in getattr(part, "rows", said):
+                assert all(text.strip() in page.words for text in ((row,), row)[type(row) is tuple])
 
 
 def test_the_chart_has_a_line_and_a_median_per_run(comparison):
     text = comparison.to_html()
-    assert text.count("<polyline ") == 2
-    assert text.count("stroke-dasharray") == 2
+    assert Page(text).tags.count("polyline") == 2
+    assert text.count('class="level"') == 2
     medians = re.findall(r"steps, median (\S+) ms", text)
     assert [float(ms) for ms in dict.fromkeys(medians)] == pytest.approx([10, 12], rel=0.05)
-    page = Page(text)
-    assert page.tags.count("polyline") == 2
+
+
+def chart(*runs):
+    ((chart,),) = (block.parts for block in steps_chart([*"abcd"[: len(runs)]], runs))
+    return chart
 
 
 def test_one_slow_step_does_not_flatten_the_chart():
-    runs = [[10.0] * 200, [*[12.0] * 199, 900.0]]
-    text = steps_chart(("a", "b"), runs)
-    assert "1 step takes longer than 14.4 ms, where the chart ends." in text
-    ys = [float(y) for y in re.findall(r",([\d.]+)", re.search('points="([^"]+)"', text)[1])]
-    assert min(ys) > 0
-    assert max(ys) < 150
+    made = chart([10.0] * 200, [*[12.0] * 199, 900.0])
+    assert made.remark.endswith("1 step takes longer than 14.4 ms, where the chart ends.")
+    assert made.readings[199] == "Step 199: a 10.0 ms, b 900 ms"
+    (points,) = re.findall('points="([^"]+)"', figure(made))[:1]
+    ys = [int(point.split(",")[1]) for point in points.split()]
+    assert 300 < min(ys) == max(ys) < 400
+    assert figure(made).count('class="over"') == 1
 
 
 def test_many_steps_are_drawn_as_means_and_said_to_be():
-    text = steps_chart(("a", "b"), [[1.0] * 5000, [2.0] * 4000])
-    assert "Each point is the mean of 11 steps." in text
-    assert len(re.search('points="([^"]+)"', text)[1].split()) <= 480
+    made = chart([1.0] * 5000, [2.0] * 4000)
+    assert "Each point is the mean of 11 steps." in made.remark
+    assert made.readings[0] == "Steps 0 to 10: a 1.00 ms, b 2.00 ms"
+    assert made.readings[-1] == "Steps 4994 to 4999: a 1.00 ms"
+    points = re.findall('points="([^"]+)"', figure(made))
+    assert [len(way.split()) for way in points] == [455, 364]
 
 
 def test_runs_without_steps_have_no_chart(comparison):
-    assert not steps_chart(("a", "b"), [[], [1.0] * 9])
+    assert steps_chart(("a", "b"), [[], [1.0] * 9]) == []
     nothing = fastprof.compare(build_report(tree(Node(py("f"), 1, MS))), run([10.0] * 9))
     assert "<svg" not in nothing.to_html()
 
@@ -106,6 +117,7 @@ def test_several_runs_are_one_chart():
     text = fastprof.compare(*made).to_html()
     Page(text)
     assert text.count("<polyline ") == 4
+    assert "Step times" not in fastprof.compare(*made).to_text()
 
 
 @pytest.mark.parametrize("name", [*NAMES.values(), *MARKUP])
@@ -118,9 +130,11 @@ def test_f43_hostile_names_are_text(name):
     text = fastprof.compare(*sides).to_html()
     assert text.isascii()
     page = Page(text)
-    assert not {"script", "img", "a", "iframe", "textarea"} & set(page.tags)
+    # Of our own: the data of the chart, the script of the page and the link to its content.
+    assert (page.tags.count("script"), page.tags.count("a")) == (2, 1)
+    assert not {"img", "iframe", "textarea"} & set(page.tags)
     assert not [each for each in page.attributes if each.startswith("on")]
-    assert not {"href", "src", "srcdoc"} & page.attributes
+    assert not {"src", "srcdoc"} & page.attributes
 
 
 def test_the_command_writes_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

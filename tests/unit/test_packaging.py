@@ -119,7 +119,7 @@ def test_the_parts_of_html_reports_are_installed(tmp_path):
         for root in (ROOT / HTML, built / "fastprof/render/html")
     )
     assert here == there
-    assert {"templates/report.html", "css/page.css", "js/page.js"} <= here
+    assert {"templates/page.html", "css/page.css", "js/page.js"} <= here
 
 
 def test_a_source_distribution_is_complete(tmp_path):

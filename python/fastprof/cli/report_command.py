@@ -16,13 +16,14 @@ from fastprof.fileio import atomic_write, resolve_output
 from fastprof.findings.checklist import checklist_lines
 from fastprof.read.load import load
 from fastprof.render import formats
+from fastprof.render.plain import plain
 from fastprof.report import Report
 from fastprof.report.figures import size as written_size
 from fastprof.report.run_phases import ALL
 from fastprof.snapshot.run_phases import RUN_PHASES
 from fastprof.tables.findings import all_findings
 from fastprof.tables.layout import PIPED, width_of
-from fastprof.tables.section import section_lines
+from fastprof.tables.section import section_blocks
 
 _FORMATS = (
     "text",
@@ -117,7 +118,7 @@ def run(argv: Sequence[str]) -> int:
 
 def _advice(report: Report, options: argparse.Namespace) -> list[str]:
     width = PIPED if options.output is not None else width_of(sys.stdout)
-    lines = all_findings(report, width) if options.findings else []
+    lines = plain(all_findings(report), width) if options.findings else []
     if options.checklist:
         lines += [*([""] if lines else []), *checklist_lines(report)]
     return lines
@@ -158,7 +159,7 @@ def _format(options: argparse.Namespace) -> str:
 
 def _write_section(report: Report, options: argparse.Namespace) -> None:
     width = PIPED if options.output is not None else width_of(sys.stdout)
-    lines = section_lines(report, options.section, width)
+    lines = plain(section_blocks(report, options.section), width)
     _write_text("\n".join(lines) + "\n", options.output)
 
 

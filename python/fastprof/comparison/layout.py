@@ -1,9 +1,9 @@
-"""A comparison as blocks of lines and tables of finished cells, for text and Markdown alike."""
+"""A comparison as blocks, for every format."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 from fastprof.comparison.model import (
     FASTER,
@@ -16,6 +16,7 @@ from fastprof.comparison.model import (
     Row,
     SummaryRow,
 )
+from fastprof.comparison.steps_chart import steps_chart
 from fastprof.names import ascii_name
 from fastprof.report.figures import (
     change,
@@ -26,27 +27,19 @@ from fastprof.report.figures import (
     span,
     with_percent,
 )
+from fastprof.tables.blocks import Block, Code, Items
 from fastprof.tables.cells import Table, short, table_of
 
 #: Functions, kernels and sections without statistics that are listed.
 ROWS = 25
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
-    """A part of the output: title, then lines, then text as it is, then a table."""
-
-    title: str
-    lines: tuple[str, ...] = ()
-    verbatim: tuple[str, ...] = ()
-    table: Table | None = None
-
-
 def blocks(comparison: Comparison) -> list[Block]:
     """Return the comparison in reading order."""
-    head = Block(f"fastprof compare: {' -> '.join(short(label) for label in comparison.labels)}")
+    head = f"fastprof compare: {' -> '.join(short(label) for label in comparison.labels)}"
+    chart = steps_chart(comparison.labels, comparison.steps)
     if len(comparison.pairs) > 1:
-        return [head, *_many(comparison)]
+        return [Block(head), *chart, *_many(comparison)]
     pair = comparison.pairs[0]
     made = [
         _summary("Before and after", pair.summary),
@@ -58,14 +51,19 @@ def blocks(comparison: Comparison) -> list[Block]:
         _rows("Sections", pair.sections, _SECTION_COLUMNS),
         _rows("Kernels, largest difference first", pair.kernels, _KERNEL_COLUMNS),
         _rows("Data loaders (times per batch)", pair.loaders, _LOADER_COLUMNS),
-        Block("Notes", pair.notes),
+        _block("Notes", pair.notes),
     ]
-    said = [block for block in made if block.lines or block.verbatim or _has_rows(block)]
-    return [Block(head.title, verdict_lines(comparison, pair)), *said]
+    return [_block(head, verdict_lines(comparison, pair)), *chart, *_said(made)]
 
 
-def _has_rows(block: Block) -> bool:
-    return block.table is not None and bool(block.table.rows)
+def _block(title: str, lines: Sequence[str] = (), table: Table | None = None) -> Block:
+    said = Items(tuple(ascii_name(line) for line in lines), "", "  ")
+    return Block(title, (*([said] if lines else ()), *([table] if table and table.rows else ())))
+
+
+def _said(made: Iterable[Block]) -> list[Block]:
+    """Return the blocks that say something."""
+    return [block for block in made if block.parts]
 
 
 # ---- the verdict ----
@@ -116,7 +114,7 @@ def _summary(title: str, rows: Sequence[SummaryRow]) -> Block:
         ("after", lambda r: r.after_text or "n/a"),
         ("change", lambda r: change(r.change.relative)),
     ]
-    return Block(title, table=table_of("", columns, rows))
+    return _block(title, table=table_of("", columns, rows))
 
 
 def _settings(pair: Pair) -> Block:
@@ -127,7 +125,7 @@ def _settings(pair: Pair) -> Block:
         ("what that does", lambda s: s.matters),
     ]
     table = table_of("", columns, pair.settings, frozenset({0, 1, 2, 3}))
-    return Block("What was set differently", table=table)
+    return _block("What was set differently", table=table)
 
 
 def _effects(comparison: Comparison, pair: Pair) -> Block:
@@ -155,7 +153,7 @@ def _effects(comparison: Comparison, pair: Pair) -> Block:
     if not pair.effects:
         return Block("")
     table = table_of("", columns, pair.effects, left, ("median", "seen from", "before", "after"))
-    return Block("What changed in a step", (holm, power, *_reasons(pair)), table=table)
+    return _block("What changed in a step", (holm, power, *_reasons(pair)), table=table)
 
 
 def _reasons(pair: Pair) -> list[str]:
@@ -181,7 +179,7 @@ def _median(effect: Effect) -> str:
 def _tops(comparison: Comparison) -> list[Block]:
     names = ("BASELINE", "OPTIMIZED")
     return [
-        Block(f"=== {name} ===", verbatim=tuple(text.splitlines()))
+        Block(f"=== {name} ===", (Code(tuple(map(ascii_name, text.splitlines()))),))
         for name, text in zip(names, comparison.tops, strict=False)
         if text
     ]
@@ -208,7 +206,7 @@ def _functions(comparison: Comparison, pair: Pair) -> Block:
     title = f"Functions, largest difference of self time first ({len(shown)} of "
     spare = ("cum change", f"cum {per}", "calls")
     table = table_of("", columns, shown, left, spare)
-    return Block(f"{title}{len(pair.functions)})", table=table)
+    return _block(f"{title}{len(pair.functions)})", table=table)
 
 
 _Columns = Sequence[tuple[str, str, Callable[[float | None], str]]]
@@ -243,7 +241,7 @@ def _rows(title: str, rows: Sequence[Row], columns: _Columns) -> Block:
         if any(r.figures.get(key, _NOTHING) != _NOTHING for r in rows):
             made.append((header, _cell(key, text)))
             made.append(("change", _change_cell(key)))
-    return Block(title, table=table_of("", made, rows[:ROWS]))
+    return _block(title, table=table_of("", made, rows[:ROWS]))
 
 
 _NOTHING = Change(None, None)
@@ -277,7 +275,7 @@ def _many(comparison: Comparison) -> list[Block]:
     pairs = comparison.pairs
     per = "ms per step" if comparison.basis == "step" else "ms"
     out = [
-        Block(
+        _block(
             "",
             tuple(
                 f"{short(pair.after)}: {line}"
@@ -294,15 +292,15 @@ def _many(comparison: Comparison) -> list[Block]:
     ]  # fmt: skip
     for pair in pairs:
         settings = _settings(pair)
-        out.append(Block(f"{settings.title}: {short(pair.after)}", table=settings.table))
+        out.append(replace(settings, title=f"{settings.title}: {short(pair.after)}"))
     notes = dict.fromkeys(note for pair in pairs for note in pair.notes)
-    out.append(Block("Notes", tuple(notes)))
-    return [block for block in out if block.lines or _has_rows(block)]
+    out.append(_block("Notes", tuple(notes)))
+    return _said(out)
 
 
 def _columns(title: str, comparison: Comparison, cells: Iterable[tuple[str, ...]]) -> Block:
     labels = tuple(short(ascii_name(label, 24)) for label in comparison.labels)
-    return Block(title, table=Table("", ("", *labels), tuple(cells)))
+    return _block(title, table=Table("", ("", *labels), tuple(cells)))
 
 
 def _summary_cells(pairs: Sequence[Pair]) -> list[tuple[str, ...]]:

@@ -241,7 +241,7 @@ class Comparison:
 
     def to_html(self) -> str:
         """Return the comparison as one HTML page that loads nothing."""
-        from fastprof.comparison.page import to_html
+        from fastprof.comparison.output import to_html
 
         return to_html(self)
 

@@ -1,4 +1,4 @@
-"""A comparison as text, Markdown and JSON; :mod:`fastprof.comparison.page` makes the page.
+"""A comparison as text, Markdown, HTML and JSON.
 
 JSON is one object with the fields of :class:`~fastprof.comparison.model.Comparison`::
 
@@ -21,25 +21,22 @@ Times are milliseconds, changes fractions of the value before; what is not known
 from __future__ import annotations
 
 import json
-import math
 import os
-import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import fields, is_dataclass
+from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from fastprof.comparison.layout import Block, blocks
+from fastprof.comparison.layout import blocks
 from fastprof.comparison.model import Change, Comparison, Effect
 from fastprof.fileio import atomic_write, resolve_output
-from fastprof.names import ascii_name, elided, without_surrogates
 from fastprof.render.formats import unknown_format
-from fastprof.tables.cells import Table
-from fastprof.tables.layout import table_lines, wrapped
+from fastprof.render.html import blocks_page
+from fastprof.render.markdown import markdown
+from fastprof.render.plain import plain
+from fastprof.report.writers import plain_values
 
 SCHEMA = "fastprof.comparison/1"
-
-_PSTATS_FIGURES = re.compile(r" *(?:[0-9./]+ +){5}")
 
 _DERIVED: dict[type, tuple[str, ...]] = {
     Effect: ("change", "change_low", "change_high", "detectable"),
@@ -55,92 +52,29 @@ def to_text(comparison: Comparison, width: int | None = None) -> str:
         comparison: what to write.
         width: columns of a line; None: as many as it takes.
     """
-    out: list[str] = []
-    for block in blocks(comparison):
-        out += ["", *_titled(block, width)] if out else _titled(block, width)
-    return "\n".join(out) + "\n"
-
-
-def _titled(block: Block, width: int | None) -> list[str]:
-    lines = _prose(block.title, width) if block.title else []
-    for line in block.lines:
-        lines += _prose(ascii_name(line), width)
-    for line in block.verbatim:
-        lines.append(_pstats_line(ascii_name(line), width))
-    if block.table is not None:
-        lines += table_lines(block.table, width)
-    return lines
-
-
-def _pstats_line(text: str, width: int | None) -> str:
-    """Return a line of pstats, whose figures stand before the name: that loses its middle."""
-    if width is None or len(text) <= width:
-        return text
-    figures = _PSTATS_FIGURES.match(text)
-    start = figures.end() if figures else 0
-    return text[:start] + elided(text[start:], width - start)
-
-
-def _prose(text: str, width: int | None) -> list[str]:
-    return [text] if width is None else wrapped(text, width, rest="  ")
+    return "\n".join(plain(blocks(comparison), width)) + "\n"
 
 
 def to_markdown(comparison: Comparison) -> str:
     """Return the comparison as Markdown, to be pasted into a ticket."""
-    out: list[str] = []
-    for i, block in enumerate(blocks(comparison)):
-        if block.title:
-            out += [f"{'#' if i == 0 else '##'} {_escape(block.title.strip('= '))}", ""]
-        out += [f"- {_escape(ascii_name(line))}" for line in block.lines]
-        if block.verbatim:
-            # Indented: no name can end it.
-            out += [f"    {ascii_name(line)}".rstrip() for line in block.verbatim]
-        if block.table is not None:
-            out += [""] if block.lines else []
-            out += _markdown_table(block.table)
-        out.append("")
-    return "\n".join(out).rstrip("\n") + "\n"
+    return "\n".join(markdown(blocks(comparison), 1)) + "\n"
 
 
-def _markdown_table(table: Table) -> list[str]:
-    rule = [":---" if i in table.left else "---:" for i in range(len(table.headers))]
-    return [
-        "| " + " | ".join(cells) + " |"
-        for cells in (
-            [_escape(cell) for cell in table.headers],
-            rule,
-            *([_escape(cell) for cell in row] for row in table.rows),
-        )
-    ]
-
-
-_HTML = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
-
-
-def _escape(text: str) -> str:
-    return "".join(_HTML.get(c, "\\" + c if c in "\\`*_{}[]#|~!" else c) for c in text)
+def to_html(comparison: Comparison) -> str:
+    """Return the comparison as one page."""
+    return blocks_page(blocks(comparison))
 
 
 def to_json(comparison: Comparison) -> str:
     """Return the comparison as JSON in ASCII."""
-    data = {"schema": SCHEMA, **_plain(comparison)}
+    data = {"schema": SCHEMA, **plain_values(comparison, _fields)}
     del data["tops"], data["steps"]
     return json.dumps(data, indent=1, allow_nan=False) + "\n"
 
 
-def _plain(value: Any) -> Any:
-    if type(value) is str:
-        return without_surrogates(value)
-    if type(value) is float:
-        return value if math.isfinite(value) else None
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    if isinstance(value, dict):
-        return {without_surrogates(str(k)): _plain(v) for k, v in value.items()}
-    if is_dataclass(value):
-        names: Iterable[str] = [f.name for f in fields(value)]
-        return {n: _plain(getattr(value, n)) for n in (*names, *_DERIVED.get(type(value), ()))}
-    return value
+def _fields(value: Any) -> dict[str, Any]:
+    names = [*(f.name for f in fields(value)), *_DERIVED.get(type(value), ())]
+    return {name: getattr(value, name) for name in names}
 
 
 def save(comparison: Comparison, path: str | os.PathLike[str]) -> None:
@@ -160,8 +94,8 @@ def renderer(path: str | os.PathLike[str]) -> Callable[[Comparison], str]:
         ".txt": to_text,
         ".md": to_markdown,
         ".json": to_json,
-        ".html": Comparison.to_html,
-        ".htm": Comparison.to_html,
+        ".html": to_html,
+        ".htm": to_html,
     }
     suffix = Path(path).suffix.lower()
     if suffix not in made:
@@ -169,4 +103,4 @@ def renderer(path: str | os.PathLike[str]) -> Callable[[Comparison], str]:
     return made[suffix]
 
 
-__all__: Sequence[str] = ("SCHEMA", "renderer", "save", "to_json", "to_markdown", "to_text")
+__all__ = ("SCHEMA", "renderer", "save", "to_html", "to_json", "to_markdown", "to_text")

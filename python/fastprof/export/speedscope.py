@@ -17,13 +17,12 @@ from fastprof.names import printable_name
 from fastprof.report.correct import correct
 from fastprof.report.flat import child_links, subtree_sums
 from fastprof.report.model import Report
-from fastprof.report.writers import compact_json, require_tree
+from fastprof.report.writers import EXACT, compact_json, require_tree
 from fastprof.snapshot import Key, ThreadTree
 
 SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 
 #: JavaScript has no integers above 2**53; a longer profile gets a coarser unit.
-_EXACT = 2**53
 UNITS = (("nanoseconds", 1), ("microseconds", 10**3), ("milliseconds", 10**6), ("seconds", 10**9))
 
 
@@ -51,7 +50,7 @@ def write(report: Report, stream: TextIO) -> None:
 
 def exact(value: int) -> bool:
     """Whether a viewer, which has no integers, holds this number exactly."""
-    return value <= _EXACT
+    return value <= EXACT
 
 
 def _frame(key: Key) -> dict[str, Any]:

@@ -15,8 +15,9 @@ from fastprof._version import __version__
 from fastprof.names import ascii_name
 from fastprof.report.figures import plural
 from fastprof.report.model import Report
-from fastprof.report.targets import target_of
-from fastprof.tables.cells import duration, number, percent, shortened
+from fastprof.report.targets import target_text
+from fastprof.tables.blocks import Block, Chart, Code, Items, Part, Text
+from fastprof.tables.cells import Table, duration, number, percent, shortened
 from fastprof.tables.overview import known_figures
 from fastprof.tables.report import calls, place
 from fastprof.tables.steps import kind_name
@@ -40,7 +41,7 @@ def write(report: Report, stream: TextIO) -> None:
 def summary(report: Report) -> str:
     """Return the summary, within :data:`MAX_LINES` and :data:`MAX_BYTES`."""
     for rows in _ROWS:
-        lines = _page(report, rows)
+        lines = markdown(_blocks(report, rows), 3)
         if _fits(lines):
             break
     while not _fits(lines):  # names that are markup all over
@@ -52,14 +53,19 @@ def _fits(lines: Sequence[str]) -> bool:
     return len(lines) <= MAX_LINES and sum(len(line) + 1 for line in lines) <= MAX_BYTES
 
 
-def _page(report: Report, rows: int) -> list[str]:
-    lines = [f"### fastprof: {_headline(report)}", ""]
-    lines += pipe_table(("", ""), [(f.name, sentence(f.value)) for f in known_figures(report)])
-    for part in (_steps(report, rows), _split(report), _functions(report, rows)):
-        lines += ["", *part] if part else []
-    lines += _findings(report, min(rows, 5))
-    lines += _notes(report, min(rows, 4))
-    return [*lines, "", sentence(_origin(report), 400)]
+def _blocks(report: Report, rows: int) -> list[Block]:
+    figures = tuple((figure.name, figure.value) for figure in known_figures(report))
+    overview = Table("", ("", ""), figures, left=frozenset({0, 1}))
+    made: tuple[Part, ...] = (
+        overview,
+        _steps(report, rows),
+        *_split(report),
+        _functions(report, rows),
+        *_findings(report, min(rows, 5)),
+        *_notes(report, min(rows, 4)),
+        Text(shortened(_origin(report), 400)),
+    )
+    return [Block(f"fastprof: {_headline(report)}", made)]
 
 
 def _headline(report: Report) -> str:
@@ -68,7 +74,7 @@ def _headline(report: Report) -> str:
     return f"{duration(report.wall_ms)} recorded"
 
 
-def _steps(report: Report, limit: int) -> list[str]:
+def _steps(report: Report, limit: int) -> Table:
     """Where a step goes; in the table's own order unless rows have to be left out."""
     rows: Sequence[tuple[str, float | None, float | None]]
     if report.steps.wall_ns is not None:
@@ -78,49 +84,49 @@ def _steps(report: Report, limit: int) -> list[str]:
         titles = ("section", "total ms", "share %", "target %")
         rows = [(r.name, r.total_ms, r.share) for r in report.sections]
     largest = sorted(rows, key=lambda r: -(r[1] or 0.0))[:limit]
-    cells = []
-    for name, ms, share in (row for row in rows if row in largest):
-        target = target_of(name)
-        cells.append(
-            (code(name), number(ms), percent(share), sentence(target.text) if target else "")
-        )
-    return pipe_table(titles, cells[:limit])
+    cells = [
+        (name, number(ms), percent(share), target_text(name))
+        for name, ms, share in (row for row in rows if row in largest)
+    ]
+    return Table("", titles, tuple(cells[:limit]))
 
 
-def _split(report: Report) -> list[str]:
+def _split(report: Report) -> list[Part]:
     parts = [
         f"{kind_name(row.name)} {number(row.mean_ms)} ms ({percent(row.share)} %)"
         for row in sorted(report.steps.split, key=lambda r: -r.total_ns)
         if row.total_ns
     ]
-    return [f"Each step's time: {sentence(', '.join(parts), 400)}."] if parts else []
+    return [Text(f"Each step's time: {shortened(', '.join(parts), 400)}.")] if parts else []
 
 
-def _functions(report: Report, limit: int) -> list[str]:
-    cells = [
-        (code(r.qualname or r.name), number(r.self_ms), percent(r.share), calls(r), code(place(r)))
+def _functions(report: Report, limit: int) -> Table:
+    cells = tuple(
+        (r.qualname or r.name, number(r.self_ms), percent(r.share), calls(r), place(r))
         for r in report.functions[:limit]
-    ]
-    return pipe_table(("function", "self ms", "share %", "calls", "defined at"), cells)
+    )
+    headers = ("function", "self ms", "share %", "calls", "defined at")
+    return Table("", headers, cells, left=frozenset({0, 4}))
 
 
-def _findings(report: Report, limit: int) -> list[str]:
-    lines = []
-    for i, finding in enumerate(report.findings[:limit], 1):
-        text = f"{i}. **{sentence(finding.title)}**"
+def _findings(report: Report, limit: int) -> list[Part]:
+    leads, rows = [], []
+    for finding in report.findings[:limit]:
+        saving = ""
         if finding.saving_ms is not None:
-            text += f", estimated saving {number(finding.saving_ms)} ms per step"
-        said = [*finding.evidence[:1], *finding.fix[:1]]
-        lines.append(". ".join([text.rstrip("."), *(sentence(s).rstrip(".") for s in said)]) + ".")
-    return ["", "Findings:", "", *lines] if lines else []
+            saving = f", estimated saving {number(finding.saving_ms)} ms per step"
+        said = [shortened(s, _SENTENCE) for s in (*finding.evidence[:1], *finding.fix[:1])]
+        leads.append(shortened(finding.title, _SENTENCE))
+        rows.append(". ".join(s.rstrip(".") for s in (saving, *said)) + ".")
+    return [Text("Findings:"), Items(tuple(rows), leads=tuple(leads))] if rows else []
 
 
-def _notes(report: Report, limit: int) -> list[str]:
-    lines = [f"- {sentence(note)}" for note in report.notes[:limit]]
-    left = len(report.notes) - len(lines)
+def _notes(report: Report, limit: int) -> list[Part]:
+    rows = [shortened(note, _SENTENCE) for note in report.notes[:limit]]
+    left = len(report.notes) - len(rows)
     if left > 0:
-        lines.append(f"- and {plural(left, 'more note')} in the report")
-    return ["", "Notes:", "", *lines] if lines else []
+        rows.append(f"and {plural(left, 'more note')} in the report")
+    return [Text("Notes:"), Items(tuple(rows))] if rows else []
 
 
 def _origin(report: Report) -> str:
@@ -132,12 +138,53 @@ def _origin(report: Report) -> str:
     return f"{', '.join(parts)}. {report.overhead.text}"
 
 
-def pipe_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return a table as lines; its cells are Markdown already."""
-    if not rows:
-        return []
-    rule = ["---", *("---:" for _ in titles[1:])] if titles[0] else ["---"] * len(titles)
-    return [f"| {' | '.join(cells)} |" for cells in (titles, rule, *rows)]
+# ---- blocks as Markdown ----
+
+
+def markdown(blocks: Sequence[Block], level: int) -> list[str]:
+    """Return blocks as lines; the first title has ``level``, the others the next one."""
+    out: list[str] = []
+    for i, block in enumerate(blocks):
+        parts = [lines for lines in map(_lines, block.parts) if lines]
+        if block.title and (parts or not block.parts):
+            out += ["", f"{'#' * (level + (i > 0))} {sentence(block.title.strip('= '), 1000)}"]
+        for lines in parts:
+            out += ["", *lines]
+    return out[1:]
+
+
+def _lines(part: Part) -> list[str]:
+    match part:
+        case Text():
+            return [sentence(part.text, 600)]
+        case Items():
+            leads = [f"{i}. **{sentence(lead)}**" for i, lead in enumerate(part.leads, 1)]
+            firsts = leads or ["- "] * len(part.rows)
+            return [a + sentence(b, 1000) for a, b in zip(firsts, part.rows, strict=True)]
+        case Code():
+            # Indented: no name can end it.
+            return [f"    {line}".rstrip() for line in part.lines]
+        case Chart():
+            return []
+    table = pipe_table(part)
+    return [f"{sentence(part.title)}:", "", *table] if part.title and table else table
+
+
+def pipe_table(table: Table) -> list[str]:
+    """Return a table as lines.
+
+    Names are code: what is in the first column, if that is aligned left and has a header, and
+    what has no blank in it in others that are.
+    """
+
+    def cell(i: int, text: str) -> str:
+        is_name = i in table.left and (i == 0 or (text and " " not in text))
+        return code(text) if is_name and table.headers[0] else _escaped(text)
+
+    rule = ["---" if i in table.left else "---:" for i in range(len(table.headers))]
+    rows = ([cell(i, text) for i, text in enumerate(row)] for row in table.rows)
+    cells = [map(_escaped, table.headers), rule, *rows]
+    return [f"| {' | '.join(row)} |" for row in cells] if table.rows else []
 
 
 def code(name: str) -> str:
@@ -148,9 +195,12 @@ def code(name: str) -> str:
 
 def sentence(text: str, limit: int = _SENTENCE) -> str:
     """Return text of ours, which may have names in it, as text without markup."""
-    text = shortened(text, limit)
+    text = _escaped(shortened(text, limit))
+    return re.sub(r"^(?=[-+=]|\d+[.)] )", "&#8203;", text)  # would begin a list or be a line
+
+
+def _escaped(text: str) -> str:
     text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     text = re.sub(r"([\\`*_{}\[\]~|#$])", r"\\\1", text)
-    text = re.sub(r"^(?=[-+=]|\d+[.)] )", "&#8203;", text)  # would begin a list or be a line
     # No links and no mentions either.
     return text.replace("://", ":\\//").replace("www.", "www\\.").replace("@", "&#8203;@")

@@ -5,10 +5,11 @@ No script, no style sheet, nothing from elsewhere: it looks as the notebook's ow
 
 from __future__ import annotations
 
-import html
 from typing import TextIO
 
 from fastprof.names import ascii_name
+from fastprof.render.html.markup import Markup, bullets, el, joined
+from fastprof.report.findings import Finding
 from fastprof.report.model import Report
 from fastprof.tables.cells import Table, duration
 from fastprof.tables.overview import known_figures
@@ -20,38 +21,35 @@ _FINDINGS = 5
 
 def write(report: Report, stream: TextIO) -> None:
     """Write the fragment."""
-    stream.write(f"<div><p><b>fastprof report</b>: {duration(report.wall_ms)} recorded</p>\n")
     figures = tuple((figure.name, figure.value) for figure in known_figures(report))
-    stream.write(_table(Table("", ("", ""), figures, left=frozenset({0, 1}))))
-    for finding in report.findings[:_FINDINGS]:
-        said = " ".join(_text(sentence) for sentence in (*finding.evidence, *finding.fix))
-        stream.write(f"<p><b>{_text(finding.title)}</b> {said}</p>\n")
-    stream.write(_table(steps_table(report)))
     title = "Functions, most self time first ({} of {})"
-    stream.write(_table(functions(report.functions, title, _FUNCTIONS)))
-    notes = "".join(f"<li>{_text(note)}</li>" for note in report.notes)
-    if notes:
-        stream.write(f"<details><summary>Notes</summary><ul>{notes}</ul></details>\n")
-    stream.write("</div>\n")
+    notes = bullets([ascii_name(note, 1000) for note in report.notes])
+    parts = (
+        el("p", el("b", "fastprof report"), f": {duration(report.wall_ms)} recorded"),
+        _table(Table("", ("", ""), figures, left=frozenset({0, 1}))),
+        *map(_finding, report.findings[:_FINDINGS]),
+        _table(steps_table(report)),
+        _table(functions(report.functions, title, _FUNCTIONS)),
+        el("details", el("summary", "Notes"), notes) if notes else None,
+    )
+    stream.write(el("div", joined(parts)) + "\n")
 
 
-def _table(table: Table) -> str:
-    if not table.rows:
-        return ""
+def _finding(finding: Finding) -> Markup:
+    said = " ".join(ascii_name(text, 1000) for text in (*finding.evidence, *finding.fix))
+    return el("p", el("b", ascii_name(finding.title, 1000)), f" {said}")
 
-    def cells(tag: str, row: tuple[str, ...]) -> str:
+
+def _table(table: Table) -> Markup | None:
+    def row(tag: str, cells: tuple[str, ...]) -> Markup:
         aligned = (
-            f'<{tag} style="text-align:{"left" if i in table.left else "right"}">'
-            f"{html.escape(cell)}</{tag}>"
-            for i, cell in enumerate(row)
+            el(tag, cell, style=f"text-align:{'left' if i in table.left else 'right'}")
+            for i, cell in enumerate(cells)
         )
-        return f"<tr>{''.join(aligned)}</tr>"
+        return el("tr", *aligned)
 
-    caption = f"<caption>{html.escape(table.title)}</caption>" if table.title else ""
-    head = f"<thead>{cells('th', table.headers)}</thead>" if any(table.headers) else ""
-    body = "".join(cells("td", row) for row in table.rows)
-    return f"<table>{caption}{head}<tbody>{body}</tbody></table>\n"
-
-
-def _text(text: str) -> str:
-    return html.escape(ascii_name(text, 1000))
+    if not table.rows:
+        return None
+    caption = el("caption", table.title) if table.title else None
+    head = el("thead", row("th", table.headers)) if any(table.headers) else None
+    return el("table", caption, head, el("tbody", *(row("td", cells) for cells in table.rows)))

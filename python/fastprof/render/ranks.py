@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from typing import Any, TextIO
+from typing import TextIO
 
-from fastprof.names import ascii_name, without_surrogates
-from fastprof.render.markdown import code, pipe_table, sentence
+from fastprof.names import ascii_name
+from fastprof.render.markdown import markdown
+from fastprof.render.plain import plain
 from fastprof.report.ranks import SIGNALS, RankReport, RankRow
-from fastprof.tables.cells import Table, number, percent, short, with_percent
-from fastprof.tables.layout import table_lines, without_unknown, wrapped
+from fastprof.report.writers import plain_values
+from fastprof.tables.blocks import Block, Items, Part, Text
+from fastprof.tables.cells import Table, number, percent, short, shortened, with_percent
+from fastprof.tables.layout import without_unknown
 
 SCHEMA = "fastprof.ranks/1"
 
@@ -31,38 +34,28 @@ def write_text(report: RankReport, stream: TextIO, width: int | None = None) -> 
         stream: where to.
         width: columns of a line; None: as many as it takes.
     """
-
-    def prose(text: str, first: str = "") -> list[str]:
-        return [first + text] if width is None else wrapped(text, width, first)
-
-    lines = [f"fastprof ranks: {_headline(report)}", "", *prose(_verdict(report))]
-    for line in _finding(report):
-        lines += prose(line)
-    for table in (_ranks(report, TEXT_RANKS), _sections(report), _functions(report)):
-        if table.rows:
-            lines += ["", *prose(table.title), *table_lines(table, width)]
-    if report.notes:
-        lines += ["", "Notes:"]
-        for note in report.notes:
-            lines += prose(ascii_name(note), "- ")
-    stream.writelines(f"{line}\n" for line in lines)
+    tables = (_ranks(report, TEXT_RANKS), _sections(report), _functions(report))
+    notes = [Block("Notes:", (Items(tuple(map(ascii_name, report.notes))),))]
+    made = [
+        Block(f"fastprof ranks: {_headline(report)}"),
+        Block("", (Text(_verdict(report)), *_finding(report))),
+        *(Block("", (table,)) for table in tables if table.rows),
+        *(notes if report.notes else ()),
+    ]
+    stream.writelines(f"{line}\n" for line in plain(made, width))
 
 
 def write_markdown(report: RankReport, stream: TextIO) -> None:
     """Write a summary for a ticket."""
-    stream.write(f"### fastprof ranks: {_headline(report)}\n\n{sentence(_verdict(report), 600)}\n")
-    stream.writelines(f"\n{sentence(line, 600)}\n" for line in _finding(report))
-    for table in (_ranks(report, MARKDOWN_RANKS), _sections(report)):
-        if table.rows:
-            cells = [
-                [code(cell) if i in table.left else cell for i, cell in enumerate(row)]
-                for row in table.rows
-            ]
-            stream.write(f"\n{sentence(table.title)}:\n\n")
-            stream.writelines(f"{line}\n" for line in pipe_table(table.headers, cells))
-    if report.notes:
-        stream.write("\n")
-        stream.writelines(f"- {sentence(note, 400)}\n" for note in report.notes)
+    notes = Items(tuple(shortened(note, 400) for note in report.notes))
+    parts: tuple[Part, ...] = (
+        Text(_verdict(report)),
+        *_finding(report),
+        *(table for table in (_ranks(report, MARKDOWN_RANKS), _sections(report)) if table.rows),
+        notes,
+    )
+    made = [Block(f"fastprof ranks: {_headline(report)}", parts)]
+    stream.writelines(f"{line}\n" for line in markdown(made, 3))
 
 
 def write_json(report: RankReport, stream: TextIO) -> None:
@@ -73,18 +66,8 @@ def write_json(report: RankReport, stream: TextIO) -> None:
     fields["verdict"] = report.verdict
     finding = report.finding
     fields["finding"] = None if finding is None else asdict(finding)
-    json.dump(_plain({"schema": SCHEMA, **fields}), stream, allow_nan=False, indent=1)
+    json.dump(plain_values({"schema": SCHEMA, **fields}), stream, allow_nan=False, indent=1)
     stream.write("\n")
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, str):
-        return without_surrogates(value)
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    return str(value) if type(value) is int and value > 2**53 else value
 
 
 def _headline(report: RankReport) -> str:
@@ -103,12 +86,12 @@ def _verdict(report: RankReport) -> str:
     return text
 
 
-def _finding(report: RankReport) -> list[str]:
+def _finding(report: RankReport) -> list[Text]:
     finding = report.finding
     if finding is None:
         return []
     line = f"Finding ({finding.severity}): {finding.title} ({finding.threshold})."
-    return [ascii_name(line), f"Fix: {ascii_name(' '.join(finding.fix))}"]
+    return [Text(ascii_name(line)), Text(f"Fix: {ascii_name(' '.join(finding.fix))}")]
 
 
 def _ranks(report: RankReport, limit: int) -> Table:

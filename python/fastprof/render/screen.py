@@ -85,7 +85,8 @@ def _steps(report: Report, width: int) -> list[str]:
     lines += _split(report, width)
     beside = phases_text(report, _PHASE)
     lines += wrapped(beside, width, rest="  ") if beside else []
-    lines += gpu_lines(report, width)
+    for line in gpu_lines(report):
+        lines += wrapped(line, width, rest="  ")
     lines += _unprofiled(report, width)
     return lines
 

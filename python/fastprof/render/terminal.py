@@ -6,10 +6,12 @@ import sys
 from typing import TextIO
 
 from fastprof.render import screen, text
+from fastprof.render.plain import plain
 from fastprof.report.model import Report
+from fastprof.tables.blocks import Block
 from fastprof.tables.cells import Table
-from fastprof.tables.layout import table_lines, width_of, without_spare, wrapped
-from fastprof.tables.report import FUNCTION_ROWS, all_tables
+from fastprof.tables.layout import width_of, without_spare
+from fastprof.tables.report import FUNCTION_ROWS
 
 
 def show(
@@ -49,23 +51,26 @@ def _draw(report: Report, stream: TextIO, functions: int, width: int) -> bool:
         for line in lines:
             console.print(Text(line), soft_wrap=True)
 
-    put(text.head_lines(report, width))
-    for table in all_tables(report, functions):
-        # Two lines around a cell and between cells, and a blank on each side of its text.
-        table = _for_rich(table, width)
-        console.print()
-        if _width(table) > width:
-            # Squeezed columns would cut figures and names; plain lines wrap and lose nothing.
-            put([*wrapped(table.title, width), *table_lines(table, width)])
-            continue
-        drawn = RichTable(title=Text(table.title), title_justify="left")
-        for i, header in enumerate(table.headers):
-            left = i in table.left
-            drawn.add_column(Text(header), justify="left" if left else "right", no_wrap=True)
-        for row in table.rows:
-            drawn.add_row(*(Text(cell) for cell in row))
-        console.print(drawn)
-    put(text.tail_lines(report, width))
+    for i, block in enumerate(text.blocks(report, functions, width)):
+        put([""] if i else [])
+        for part in block.parts:
+            if not isinstance(part, Table):
+                continue
+            # Two lines around a cell and between cells, and a blank on each side of its text.
+            table = _for_rich(part, width)
+            if _width(table) > width:
+                # Squeezed columns would cut figures and names; plain lines wrap and lose nothing.
+                put(plain([Block("", (table,))], width))
+                continue
+            drawn = RichTable(title=Text(table.title), title_justify="left")
+            for n, header in enumerate(table.headers):
+                left = n in table.left
+                drawn.add_column(Text(header), justify="left" if left else "right", no_wrap=True)
+            for row in table.rows:
+                drawn.add_row(*(Text(cell) for cell in row))
+            console.print(drawn)
+        others = tuple(part for part in block.parts if not isinstance(part, Table))
+        put(plain([Block(block.title, others)], width))
     return True
 
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 from typing import TextIO
 
 from fastprof.names import ascii_name
+from fastprof.render.plain import plain
 from fastprof.report.model import Report
 from fastprof.report.user_tree import user_tree
-from fastprof.tables.findings import findings_lines
+from fastprof.tables.blocks import Block, Code, Items, Text
+from fastprof.tables.findings import findings_block
 from fastprof.tables.gpu import gpu_lines
-from fastprof.tables.layout import PIPED, wrapped
-from fastprof.tables.layout import table_lines as table_lines
+from fastprof.tables.layout import PIPED
 from fastprof.tables.report import (
     FUNCTION_ROWS,
     all_tables,
@@ -41,30 +42,31 @@ def write(
         width: columns of a line; None: tables have all their columns, whatever that takes.
     """
     prose = width or PIPED
-    lines = head_lines(report, prose)
-    for table in all_tables(report, functions):
-        lines += ["", *wrapped(table.title, prose), *table_lines(table, width)]
-    lines += tail_lines(report, prose)
+    lines = plain(blocks(report, functions, prose), width, prose)
     stream.writelines(f"{line}\n" for line in lines)
 
 
-def head_lines(report: Report, width: int = PIPED) -> list[str]:
-    """Return what stands above the tables."""
-    lines = [part for line in summary(report) for part in wrapped(line, width)]
+def blocks(report: Report, functions: int, width: int) -> list[Block]:
+    """Return the report in reading order.
+
+    Args:
+        report: what to write.
+        functions: how many functions to list; -1 lists all.
+        width: columns that the tree of the program's functions has.
+    """
+    head = [Text(line) for line in summary(report)]
     if report.steps.count:
-        lines += wrapped(steps_line(report.steps), width, rest="  ")
-    lines += gpu_lines(report, width)
-    found = findings_lines(report, width)
-    return [*lines, "", *found] if found else lines
-
-
-def tail_lines(report: Report, width: int = PIPED) -> list[str]:
-    """Return what stands below the tables: the program's functions, overhead and notes."""
+        head.append(Text(steps_line(report.steps), rest="  "))
+    head += [Text(line, rest="  ") for line in gpu_lines(report)]
     tree = user_lines(user_tree(report, _USER_ROWS), width, per_steps(report), report.phase)
-    lines = ["", *tree] if tree else []
-    lines += ["", *wrapped(f"Overhead: {ascii_name(report.overhead.text)}", width, rest="  ")]
+    overhead = Text(f"Overhead: {ascii_name(report.overhead.text)}", rest="  ")
+    made = [
+        Block("", tuple(head)),
+        *findings_block(report),
+        *(Block("", (table,)) for table in all_tables(report, functions)),
+        *([Block("", (Code(tuple(tree)),))] if tree else ()),
+        Block("", (overhead,)),
+    ]
     if report.notes:
-        lines += ["", "Notes:"]
-        for note in report.notes:
-            lines += wrapped(ascii_name(note), width, "- ")
-    return lines
+        made.append(Block("Notes:", (Items(tuple(map(ascii_name, report.notes))),)))
+    return made

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import is_dataclass
 from typing import Any, BinaryIO, Protocol, TextIO
 
 from fastprof.errors import ExportError
+from fastprof.names import without_surrogates
 from fastprof.report.model import Report
 
 
@@ -24,6 +28,30 @@ class BinaryExporter(Protocol):
 def compact_json(value: Any) -> str:
     """Return strict JSON in one line, without blanks."""
     return json.dumps(value, allow_nan=False, separators=(",", ":"))
+
+
+#: Integers beyond this are strings in JSON: many readers have floats only.
+EXACT = 2**53
+
+
+def plain_values(value: Any, fields_of: Callable[[Any], Mapping[str, Any]] | None = None) -> Any:
+    """Return a value as what strict JSON knows: what is not finite is None.
+
+    ``fields_of`` gives the fields of what is no plain value.
+    """
+    if type(value) is str:
+        return without_surrogates(value)
+    if type(value) is int:
+        return value if -EXACT <= value <= EXACT else str(value)
+    if type(value) is float:
+        return value if math.isfinite(value) else None
+    if isinstance(value, (list, tuple)):
+        return [plain_values(item, fields_of) for item in value]
+    if isinstance(value, Mapping):
+        return {without_surrogates(str(k)): plain_values(v, fields_of) for k, v in value.items()}
+    if is_dataclass(value) and fields_of is not None:
+        return plain_values(fields_of(value), fields_of)
+    return value
 
 
 def require_tree(report: Report, what: str) -> None:

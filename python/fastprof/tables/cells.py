@@ -26,6 +26,7 @@ class Table:
     """Cells of printable ASCII.  Columns in ``left`` are aligned left, the rest right.
 
     ``spare`` are headers of columns that a narrow terminal does without, in this order.
+    ``total``: the last row sums up the others.
     """
 
     title: str
@@ -33,6 +34,7 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
     left: frozenset[int] = frozenset({0})
     spare: tuple[str, ...] = ()
+    total: bool = False
 
 
 def table_of(

@@ -1,12 +1,15 @@
-"""Findings as lines, for text and for terminals alike."""
+"""Findings: some lines for one screen, blocks where there is room."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from fastprof.report.figures import plural
 from fastprof.report.findings import Examination, Finding
 from fastprof.report.model import Report
+from fastprof.tables.blocks import Block, Items, Part, Text
 from fastprof.tables.cells import number, percent, shortened
-from fastprof.tables.layout import PIPED, whole_sentences, wrapped
+from fastprof.tables.layout import whole_sentences, wrapped
 
 #: Findings and notes shown; the saved run has all of them.
 MOST = 10
@@ -55,49 +58,61 @@ def closing_lines(report: Report, width: int) -> list[str]:
     return lines
 
 
-def findings_lines(report: Report, width: int = PIPED) -> list[str]:
+def findings_block(report: Report) -> list[Block]:
     """Return the block of findings, most saving first.
 
-    Empty where no rule could say anything.
+    Nothing where no rule could say anything.
     """
     found = report.examination
     if not found.checked:
         return []
-    lines = ["Findings, most saving first:"] if found.findings else wrapped(_none(found), width)
+    parts = []
     for i, finding in enumerate(found.findings[:MOST], 1):
-        lines += [*wrapped(_head(finding), width, f"{i}. "), *_body(finding, width)]
+        parts.append(Text(_head(finding), f"{i}. "))
+        if finding.evidence:
+            parts.append(Text(f"Why: {' '.join(map(_line, finding.evidence[:2]))}", "   "))
+        if finding.fix:
+            parts.append(Text(f"Fix: {' '.join(map(_line, finding.fix))}", "   "))
     if len(found.findings) > MOST:
-        lines.append(f"   ({len(found.findings) - MOST} more: fastprof report F --findings)")
+        more = len(found.findings) - MOST
+        parts.append(Text(f"({more} more: fastprof report F --findings)", "   "))
     if found.notes:
         notes = "; ".join(f"{_line(f.title)} ({_line(f.threshold)})" for f in found.notes[:MOST])
-        lines += wrapped(f"Unusual, not necessarily a problem: {notes}.", width, rest="  ")
-    return lines
+        parts.append(Text(f"Unusual, not necessarily a problem: {notes}.", rest="  "))
+    return [_titled(found, parts)]
 
 
-def all_findings(report: Report, width: int = PIPED) -> list[str]:
+def all_findings(report: Report) -> list[Block]:
     """Return every finding and note in full, then what was not checked and why."""
     found = report.examination
-    lines = ["Findings, most saving first:"] if found.findings else wrapped(_none(found), width)
+    blocks = [_titled(found, [])]
     for i, finding in enumerate((*found.findings, *found.notes), 1):
         value = (
             f"rule: {finding.rule}; value: {number(finding.value)} {_line(finding.unit)}; "
             f"limit: {_line(finding.threshold)}"
         )
-        lines += ["", *wrapped(_head(finding), width, f"{i}. "), *wrapped(value, width, "   ")]
-        lines += wrapped(f"source of the limit: {_line(finding.source)}", width, "   ")
-        for text in finding.evidence:
-            lines += wrapped(_line(text), width, "   - ")
-        for text in finding.fix:
-            lines += wrapped(f"Fix: {_line(text)}", width, "   ")
+        source = f"source of the limit: {_line(finding.source)}"
+        fixes = tuple(f"Fix: {_line(text)}" for text in finding.fix)
+        parts: tuple[Part, ...] = (
+            Text(_head(finding), f"{i}. "),
+            *(Text(text, "   ") for text in (value, source)),
+            Items(tuple(map(_line, finding.evidence)), "   - "),
+            Items(fixes, "   "),
+        )
+        blocks.append(Block("", parts))
     if found.explained:
-        lines += ["", "Explained by others:"]
-        for rule, by in found.explained:
-            lines += wrapped(f"{rule}: {', '.join(by)}", width, "- ")
+        rows = tuple(f"{rule}: {', '.join(by)}" for rule, by in found.explained)
+        blocks.append(Block("Explained by others:", (Items(rows),)))
     if found.abstained:
-        lines += ["", "Not checked:"]
-        for rule, reason in found.abstained:
-            lines += wrapped(f"{rule}: {_line(reason)}", width, "- ")
-    return lines
+        rows = tuple(f"{rule}: {_line(reason)}" for rule, reason in found.abstained)
+        blocks.append(Block("Not checked:", (Items(rows),)))
+    return blocks
+
+
+def _titled(found: Examination, parts: Sequence[Part]) -> Block:
+    if found.findings:
+        return Block("Findings, most saving first:", tuple(parts))
+    return Block("", (Text(_none(found)), *parts))
 
 
 def _none(found: Examination) -> str:
@@ -122,15 +137,6 @@ def _saving(finding: Finding) -> str:
     if finding.saving_ms is None:
         return f" [estimated saving: {share}]"
     return f" [estimated saving: {number(finding.saving_ms)} ms per step, {share}]"
-
-
-def _body(finding: Finding, width: int) -> list[str]:
-    lines = []
-    if finding.evidence:
-        lines += wrapped(f"Why: {' '.join(map(_line, finding.evidence[:2]))}", width, "   ")
-    if finding.fix:
-        lines += wrapped(f"Fix: {' '.join(map(_line, finding.fix))}", width, "   ")
-    return lines
 
 
 def _line(text: str) -> str:

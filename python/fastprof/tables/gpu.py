@@ -25,7 +25,6 @@ from fastprof.tables.cells import (
     torch_size,
     with_percent,
 )
-from fastprof.tables.layout import PIPED, wrapped
 
 #: Rows of the kernel table and of the waiting lines unless more are asked for.
 KERNEL_ROWS = 20
@@ -44,14 +43,10 @@ def has_gpu(report: Report) -> bool:
     return report.gpu is not None and report.gpu.status == "on"
 
 
-def gpu_lines(report: Report, width: int = PIPED) -> list[str]:
+def gpu_lines(report: Report) -> list[str]:
     """Return the lines at the top: how busy the GPU was, how full, or why that is not known."""
-    lines = []
-    if report.gpu is not None:
-        lines += wrapped(_gpu_line(report.gpu), width, rest="  ")
-    if report.memory is not None:
-        lines += wrapped(_memory_line(report.memory), width, rest="  ")
-    return lines
+    lines = [] if report.gpu is None else [_gpu_line(report.gpu)]
+    return lines if report.memory is None else [*lines, _memory_line(report.memory)]
 
 
 def _gpu_line(gpu: GpuReport) -> str:

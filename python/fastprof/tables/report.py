@@ -78,7 +78,7 @@ def all_tables(report: Report, function_limit: int = FUNCTION_ROWS) -> list[Tabl
         steps_table(report),
         split_table(report),
         _outliers(report),
-        _sections(report),
+        sections_table(report),
         _functions(report, function_limit),
         *gpu_tables(report),
         *operator_tables(report),
@@ -122,8 +122,9 @@ def steps_table(report: Report) -> Table:
         headers.pop()
         rows = [row[:-1] for row in rows]
     return Table(
-        "Where a step goes (wall time as measured)", tuple(headers), tuple(rows), spare=("steps",)
-    )
+        "Where a step goes (wall time as measured)", tuple(headers), tuple(rows), spare=("steps",),
+        total=True,
+    )  # fmt: skip
 
 
 def steps_brief(report: Report, limit: int) -> Table:
@@ -173,7 +174,8 @@ def _outliers(report: Report) -> Table:
     )
 
 
-def _sections(report: Report) -> Table:
+def sections_table(report: Report) -> Table:
+    """Return all sections with the statistics of single entries."""
     columns: list[tuple[str, Callable[[SectionRow], str]]] = [
         ("section", lambda r: short(r.name)),
         ("count", lambda r: str(r.count)),

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from fastprof.report.figures import plural
 from fastprof.report.model import Report
+from fastprof.tables.blocks import Block, Text
 from fastprof.tables.cells import number, percent, short
-from fastprof.tables.layout import table_lines, wrapped
 from fastprof.tables.report import FUNCTION_ROWS, functions
 
 
-def section_lines(report: Report, name: str, width: int) -> list[str]:
-    """Return what is known of a section as lines of at most ``width`` columns.
+def section_blocks(report: Report, name: str) -> list[Block]:
+    """Return what is known of a section.
 
     Raises:
         UnknownSectionError: (a KeyError) no such section; the message lists them.
@@ -27,10 +27,9 @@ def section_lines(report: Report, name: str, width: int) -> list[str]:
             times += f"; {number(step.mean_ms)} ms per step, {percent(step.share)} % of it"
     if row.errors:
         times += f"; left by an exception {plural(row.errors, 'time')}"
-    lines = wrapped(f"{times}.", width, rest="  ")
+    blocks = [Block("", (Text(f"{times}.", rest="  "),))]
     rows = report.functions_in(name)
     if rows:
         title = "Functions in it, most self time first ({} of {})"
-        table = functions(rows, title, FUNCTION_ROWS)
-        lines += ["", *wrapped(table.title, width), *table_lines(table, width)]
-    return lines
+        blocks.append(Block("", (functions(rows, title, FUNCTION_ROWS),)))
+    return blocks

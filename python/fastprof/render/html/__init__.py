@@ -1,108 +1,130 @@
-"""A report as one HTML file that needs nothing else: no network, no other file.
+"""Pages: HTML files that need nothing else, no network and no other file.
 
-The page's policy allows the scripts written here, known by their hashes, and nothing from
-anywhere.  Data stand in it as JSON in which no markup can begin, and the scripts put them
-into the page as text only, so no name in a recording becomes an element, a handler or a
-link.  Needs jinja2; without plotly the page has no charts and says so.
+A page's policy allows the scripts written here, known by their hash, and nothing from anywhere.
+Text gets into it escaped (:mod:`.markup`).  What the scripts draw stands in it as JSON in which no
+markup can begin, and they put it into the page as text only.  So no name in a recording becomes an
+element, a handler or a link.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
-import importlib
+from collections.abc import Sequence
+from functools import cache
 from importlib.resources import files
+from string import Template
 from typing import Any, TextIO
 
-from fastprof.errors import ExportError
+from fastprof.render.html.chapters import chapters, tiles
 from fastprof.render.html.data import page_data
-from fastprof.render.html.library import load_library
+from fastprof.render.html.drawn import drawn
+from fastprof.render.html.markup import Markup, el, escaped, joined, safe_json
 from fastprof.report.model import Report
-from fastprof.report.writers import compact_json
+from fastprof.tables.blocks import Block
+from fastprof.tables.report import summary
 
-#: In the order in which they build on each other; the last one runs the page.
+#: In the order in which they build on each other; the last one starts what the page has.
+SHARED_SCRIPTS = ("dom.js", "theme.js", "table.js", "charts.js", "start.js")
 SCRIPTS = (
-    "dom.js",
-    "theme.js",
-    "table.js",
-    "bars.js",
+    *SHARED_SCRIPTS[:-1],
     "calls.js",
     "functions.js",
     "flame_tree.js",
     "flame_fold.js",
     "flame_view.js",
     "flame.js",
-    "charts.js",
-    "parts.js",
     "page.js",
+    *SHARED_SCRIPTS[-1:],
 )
 STYLES = ("page.css", "parts.css", "print.css")
 
-#: JSON may spell every character this way; these begin or end markup.
-_MARKUP = {ord(char): f"\\u{ord(char):04x}" for char in "<>&"}
+_NO_SCRIPT = (
+    "The flame graph and the functions are drawn by the script inside this page: allow scripts "
+    "for this file. Nothing is loaded from anywhere."
+)
 
 
 def write(report: Report, stream: TextIO) -> None:
-    """Write the page.
+    """Write the page of a report."""
+    data = page_data(report)
+    made = chapters(report, data)
+    links = (el("a", title, href=f"#{mark}") for mark, title, _ in made)
+    stream.write(
+        page(
+            "fastprof report",
+            [tiles(report), el("noscript", el("p", _NO_SCRIPT)),
+             *(chapter(title, content, mark) for mark, title, content in made)],
+            summary=el("p", " ".join(summary(report)[1:]), id="summary"),
+            chapters=el("nav", *links, id="chapters", aria_label="Chapters"),
+            data=data,
+            scripts=SCRIPTS,
+        )
+    )  # fmt: skip
 
-    Raises:
-        ExportError: jinja2 is not installed.
+
+def blocks_page(blocks: Sequence[Block]) -> str:
+    """Return blocks as a page; the title of the first one is that of the page."""
+    parts = [(block.title.strip("= "), joined(map(drawn, block.parts))) for block in blocks]
+    (title, first), *rest = parts
+    made = [el("section", first)] if first else []
+    made += [el("section", el("h2", name) if name else None, body) for name, body in rest]
+    return page(title, made)
+
+
+def chapter(title: str, content: Markup, mark: str) -> Markup:
+    """Return a chapter that links lead to."""
+    heading = el("h2", title, id=f"{mark}-title")
+    return el("section", heading, content, id=mark, aria_labelledby=f"{mark}-title")
+
+
+def page(
+    title: str,
+    content: Sequence[Markup],
+    *,
+    summary: Markup | None = None,
+    chapters: Markup | None = None,
+    data: dict[str, Any] | None = None,
+    scripts: Sequence[str] = SHARED_SCRIPTS,
+) -> str:
+    """Return a page.
+
+    Args:
+        title: its title.
+        content: what it shows.
+        summary: what stands below the title.
+        chapters: links to the chapters.
+        data: what the scripts draw.
+        scripts: those that it needs.
     """
-    stream.write(_template().render(_content(report)))
+    script = "(() => {\n" + "\n".join(_asset("js", name) for name in scripts) + "})();\n"
+    digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
+    policy = (
+        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    held = None
+    if data is not None:
+        held = el("script", Markup(safe_json(data)), type="application/json", id="data")
+    return Template(_asset("templates", "page.html")).substitute(
+        policy=escaped(policy),
+        title=escaped(title),
+        style=_style(),
+        summary=summary or "",
+        chapters=chapters or "",
+        content="\n".join(content),
+        data=held or "",
+        script=script,
+    )
 
 
-def _template() -> Any:
-    try:
-        jinja2 = importlib.import_module("jinja2")
-    except ImportError:
-        raise ExportError(
-            "an HTML report needs jinja2, which is not installed: pip install 'fastprof[html]'"
-        ) from None
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
-    return environment.from_string(_asset("templates", "report.html"))
-
-
-def _content(report: Report) -> dict[str, Any]:
-    """What the template's places are filled with; the markup in it is all our own."""
-    markup = importlib.import_module("markupsafe").Markup
-    script = "(() => {\n" + "\n".join(_asset("js", name) for name in SCRIPTS) + "})();\n"
-    library = load_library()
-    scripts = [script] if library is None else [script, library.text]
-    rules = [
-        "default-src 'none'",
-        "script-src " + " ".join(map(_source, scripts)),
-        "style-src 'unsafe-inline'",
-        "base-uri 'none'",
-        "form-action 'none'",
-    ]
-    if library is not None:
-        rules.append("img-src data:")  # plotly before 7 tries one of its own
-    return {
-        "policy": "; ".join(rules),
-        "style": markup(page_style()),
-        "script": markup(script),
-        "library": "" if library is None else library.packed,
-        "data": markup(safe_json(page_data(report))),
-    }
-
-
-def page_style() -> str:
-    """Return the style sheet of a page."""
+@cache
+def _style() -> str:
     text = "\n".join(_asset("css", name) for name in STYLES)
     return text.replace("/* dark.css */", _asset("css", "dark.css"))
 
 
-def safe_json(value: Any) -> str:
-    """Return ASCII JSON that is also safe inside a script element."""
-    text = compact_json(value)
-    return text.translate(_MARKUP)
-
-
-def _source(script: str) -> str:
-    digest = hashlib.sha256(script.encode("utf-8")).digest()
-    return f"'sha256-{base64.b64encode(digest).decode('ascii')}'"
-
-
+@cache
 def _asset(folder: str, name: str) -> str:
     text = files(__name__).joinpath(folder).joinpath(name).read_text(encoding="utf-8")
     # As a browser reads it, or its hash would be another.

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import replace
 
 from fastprof.names import printable_name
 from fastprof.render.html.limits import LIMITS
 from fastprof.render.html.run_phases import phase_name
-from fastprof.report.model import Report, SectionRow, StepSection
+from fastprof.report.model import Report
 from fastprof.report.outliers import Outlier, OutlierFunction, OutlierSection
-from fastprof.report.targets import target_text
-from fastprof.tables.cells import Table, number, percent, table_of
-from fastprof.tables.gpu import gpu_tables, has_gpu, kernels
+from fastprof.tables.cells import Table, number, table_of
+from fastprof.tables.gpu import gpu_tables, kernels
 from fastprof.tables.loaders import loader_tables
 from fastprof.tables.operators import operator_table, operator_tables
-from fastprof.tables.report import threads_table, worker_function_tables
-from fastprof.tables.run_phases import phases_table
+from fastprof.tables.report import (
+    sections_table,
+    steps_table,
+    threads_table,
+    worker_function_tables,
+)
 
 _MAX_NAME = 1000
 
@@ -26,75 +29,31 @@ def name(text: str) -> str:
     return printable_name(text, _MAX_NAME) or '""'
 
 
-def part(table: Table, names: Sequence[str] | None = None) -> dict[str, Any]:
-    """Return a table as the page wants it, up to the limit.
-
-    ``names`` take the place of its first column.
-    """
-    rows = [list(row) for row in table.rows[: LIMITS.rows]]
-    cut = f" (the first {len(rows)} of {len(table.rows)})" if len(rows) < len(table.rows) else ""
-    for row, text in zip(rows, names or (), strict=False):
+def limited(table: Table, names: Sequence[str] = ()) -> Table:
+    """Return a table as a page has it: up to the limit of rows, ``names`` in its first column."""
+    rows, total = (table.rows[:-1], table.rows[-1:]) if table.total else (table.rows, ())
+    shown = [list(row) for row in rows[: LIMITS.rows]]
+    cut = f" (the first {len(shown)} of {len(rows)})" if len(shown) < len(rows) else ""
+    for row, text in zip(shown, names, strict=False):
         row[0] = name(text)
-    return {
-        "kind": "table",
-        "title": table.title + cut,
-        "headers": list(table.headers),
-        "left": sorted(table.left),
-        "rows": rows,
-    }
+    return replace(table, title=table.title + cut, rows=(*map(tuple, shown), *total))
 
 
-def step_table(report: Report) -> dict[str, Any]:
+def step_table(report: Report) -> Table:
     """What each section takes of a step, beside its target."""
-    steps = report.steps
-    columns: list[tuple[str, Callable[[StepSection], str]]] = [
-        ("section", lambda r: name(r.name)),
-        ("steps", lambda r: str(steps.measured if r.steps is None else r.steps)),
-        ("total ms", lambda r: number(r.total_ms)),
-        ("ms per step", lambda r: number(r.mean_ms)),
-        ("share %", lambda r: percent(r.share)),
-        ("target %", lambda r: target_text(r.name)),
-    ]
-    table = table_of("Sections of a step (wall time as measured)", columns, steps.rows)
-    whole = ("step", str(steps.measured), number(steps.wall_ms), number(steps.mean_ms), "100", "")
-    return part(table) | {"total": list(whole)}
+    return limited(steps_table(report), [row.name for row in report.steps.rows])
 
 
-def phase_parts(report: Report) -> list[dict[str, Any]]:
-    """What each phase of the run took."""
-    table = phases_table(report)
-    return [part(table)] if table.rows else []
-
-
-def section_table(report: Report) -> dict[str, Any]:
+def section_table(report: Report) -> Table:
     """All sections with the statistics of single entries."""
-    columns: list[tuple[str, Callable[[SectionRow], str]]] = [
-        ("section", lambda r: name(r.name)),
-        ("count", lambda r: str(r.count)),
-        ("total ms", lambda r: number(r.total_ms)),
-        ("self ms", lambda r: number(r.self_ms)),
-        ("share %", lambda r: percent(r.share)),
-        ("step target %", lambda r: target_text(r.name)),
-        ("mean ms", lambda r: number(r.mean_ms)),
-        ("min ms", lambda r: number(r.min_ms)),
-        ("p50 ms", lambda r: number(r.p50_ms)),
-        ("p95 ms", lambda r: number(r.p95_ms)),
-        ("p99 ms", lambda r: number(r.p99_ms)),
-        ("max ms", lambda r: number(r.max_ms)),
-    ]
-    if has_gpu(report):
-        columns += [
-            ("gpu ms", lambda r: number(r.gpu_ms)),
-            ("kernels", lambda r: "n/a" if r.kernels is None else str(r.kernels)),
-            ("blocked ms", lambda r: number(r.blocked_ms)),
-        ]
-    columns.append(("errors", lambda r: str(r.errors)))
+    table = sections_table(report)
     of = f" ({phase_name(report.phase)})" if report.phases else ""
-    return part(table_of(f"Sections, in order of first use{of}", columns, report.sections))
+    table = replace(table, title=table.title + of)
+    return limited(table, [row.name for row in report.sections])
 
 
-def outlier(step: Outlier) -> dict[str, Any]:
-    """One of the slowest steps: what was different in it, and its tables."""
+def outlier_tables(step: Outlier) -> list[Table]:
+    """What was different in one of the slowest steps."""
     sections: list[tuple[str, Callable[[OutlierSection], str]]] = [
         ("section", lambda r: name(r.name)),
         ("ms", lambda r: number(r.ms)),
@@ -117,29 +76,23 @@ def outlier(step: Outlier) -> dict[str, Any]:
             f"Functions, over {step.window_steps} steps" if step.window_steps > 1 else "Functions"
         )
         made.append(table_of(title, functions, step.functions, frozenset({0, 1, 7})))
-    return {
-        "title": f"Step {step.index}: {number(step.wall_ms)} ms, {number(step.ratio, 1)} times "
-        f"the usual {number(step.typical_ms)} ms",
-        # The first one says again what the title does.
-        "sentences": [name(text) for text in step.sentences[1:]],
-        "tables": [part(table) for table in made],
-    }
+    return [limited(table) for table in made]
 
 
-def kernel_table(report: Report) -> list[dict[str, Any]]:
+def kernel_tables(report: Report) -> list[Table]:
     """All kernels, up to the limit."""
     if report.gpu is None or not report.kernels:
         return []
     table = kernels(report.kernels, report.gpu, LIMITS.rows)
-    return [part(table, [row.name for row in report.kernels])]
+    return [limited(table, [row.name for row in report.kernels])]
 
 
-def gpu_parts(report: Report) -> list[dict[str, Any]]:
+def gpu_tables_(report: Report) -> list[Table]:
     """Devices, totals, copies, waits, memory; kernels have a chapter of their own."""
-    return [part(t) for t in gpu_tables(report) if t.rows and t.headers[0] != "kernel"]
+    return [limited(t) for t in gpu_tables(report) if t.rows and t.headers[0] != "kernel"]
 
 
-def operator_parts(report: Report) -> list[dict[str, Any]]:
+def operator_tables_(report: Report) -> list[Table]:
     """Operators up to the limit, and their memory."""
     operators = report.operators
     made = operator_tables(report)
@@ -147,16 +100,16 @@ def operator_parts(report: Report) -> list[dict[str, Any]]:
         return []
     sort = "self_device" if operators.device else "self_cpu"
     rows = [row.name for row in operators.sorted_by(sort) if not row.on_device]
-    whole = part(operator_table(operators, sort, LIMITS.rows), rows)
-    return [whole, *(part(table) for table in made[1:] if table.rows)]
+    whole = limited(operator_table(operators, sort, LIMITS.rows), rows)
+    return [whole, *(limited(table) for table in made[1:] if table.rows)]
 
 
-def loader_parts(report: Report) -> list[dict[str, Any]]:
+def loader_tables_(report: Report) -> list[Table]:
     """Loaders and their workers."""
-    return [part(table) for table in loader_tables(report) if table.rows]
+    return [limited(table) for table in loader_tables(report) if table.rows]
 
 
-def other_parts(report: Report) -> list[dict[str, Any]]:
+def other_tables(report: Report) -> list[Table]:
     """Threads, and the functions of worker processes."""
     made = [threads_table(report), *worker_function_tables(report, LIMITS.rows)]
-    return [part(table) for table in made if table.rows]
+    return [limited(table) for table in made if table.rows]

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastprof.fileio import atomic_write
-from fastprof.render.text import table_lines
 from fastprof.session.environment.rank import Identity, find_local_rank
 from fastprof.session.output.files import path_of_rank
+from fastprof.tables.layout import table_lines
 from fastprof.tables.operators import MEMORY_ROWS, memory_table, operator_table
 
 if TYPE_CHECKING:

@@ -1,193 +1,138 @@
-// Charts by plotly.js, which is unpacked when the rest of the page stands.  It gets numbers
-// and our own words only: it would read markup in names.
+// What a chart says of the place that is pointed at, and zoom: the picture itself is there.
 
-const NO_LIBRARY = "Charts are left out: plotly was not installed where this report was written "
-  + "(pip install 'fastprof[html]', then save it again).";
-const NO_UNPACKING = "Charts are left out: this browser cannot unpack them. A newer one can.";
-const CHART_HEIGHT = 300;
-const MARGIN = { l: 56, r: 12, t: 8, b: 44 };
+const TICKS = 6;
+const CHART_HELP = " Drag to zoom, double-click to reset.";
 
-/** Promise of the library, or of a sentence that says why there is none. */
-async function loadLibrary() {
-  const packed = document.getElementById("library").textContent;
-  if (!packed) return NO_LIBRARY;
-  if (typeof DecompressionStream === "undefined") return NO_UNPACKING;
-  const binary = atob(packed);
-  const bytes = new Uint8Array(binary.length);
-  for (let i = 0; i < binary.length; i += 1) bytes[i] = binary.charCodeAt(i);
-  const unpacked = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
-  // The page's policy knows this text by its hash, so no other can be put here.
-  const script = el("script", {}, await new Response(unpacked).text());
-  document.head.append(script);
-  return window.Plotly || NO_UNPACKING;
+/** Round numbers from `low` to `high` as texts, and where they stand in parts of the axis. */
+function ticks(low, high) {
+  const rough = (high - low) / TICKS;
+  const power = 10 ** Math.floor(Math.log10(rough));
+  // Places are whole numbers where a chart can be zoomed.
+  const step = Math.max(1, [1, 2, 5, 10].map((n) => n * power).find((n) => n >= rough * 0.999));
+  const found = [];
+  for (let at = Math.ceil(low / step) * step; at <= high; at += step) {
+    found.push([formatCount(at), (at - low) / (high - low)]);
+  }
+  return found;
 }
 
-/** Whether a drag scrolls the page. */
-function touches() {
-  return matchMedia("(pointer: coarse)").matches;
-}
-
-function chartLayout(more) {
-  const grid = { gridcolor: colour("line"), linecolor: colour("line"), zeroline: false };
-  const layout = {
-    height: CHART_HEIGHT,
-    margin: MARGIN,
-    paper_bgcolor: "rgba(0,0,0,0)",
-    plot_bgcolor: "rgba(0,0,0,0)",
-    font: { color: colour("text"), size: 12, family: getComputedStyle(document.body).fontFamily },
-    showlegend: false,
-    hovermode: "x",
-    dragmode: touches() ? false : "zoom",
-    ...more,
-  };
-  layout.xaxis = { ...grid, ...more.xaxis };
-  layout.yaxis = { ...grid, rangemode: "tozero", ...more.yaxis };
-  return layout;
-}
-
-const CHART_CONFIG = { displayModeBar: false, responsive: true };
-
-/** A place for a chart; `draw()` gives [traces, layout], `hover(n)` a text for a point. */
 class Chart {
-  constructor(title, label, draw, hover) {
-    this.draw = draw;
-    this.hover = hover;
-    this.box = el("div", { class: "chart", role: "img", "aria-label": label });
-    this.readout = el("p", { class: "detail" }, label);
-    this.node = el("figure", {}, el("figcaption", {}, title), this.box, this.readout);
+  /** A figure in the page: its picture, and {places, readings, low, high} as JSON. */
+  constructor(figure) {
+    Object.assign(this, JSON.parse(figure.querySelector("script").textContent));
+    this.plot = figure.querySelector(".plot");
+    this.box = figure.querySelector(".shapes");
+    this.picture = figure.querySelector("svg");
+    this.readout = figure.querySelector(".detail");
+    this.axis = figure.querySelector(".axis-x");
+    this.zoomable = !figure.classList.contains("bars") && this.places.length > 2;
+    this.view = [this.low, this.high];
+    this.at = -1;
+    this.cursor = el("span", { class: "cursor", hidden: true });
+    this.brush = el("span", { class: "brush", hidden: true });
+    this.box.append(this.cursor, this.brush);
+    this.listen();
   }
 
-  start(library) {
-    const show = () => library.react(this.box, ...this.draw(), CHART_CONFIG);
-    show();
-    onTheme(show);
-    if (!this.hover) return;
-    this.box.on("plotly_hover", (event) => {
-      this.readout.textContent = this.hover(event.points[0].pointIndex);
-    });
+  listen() {
+    const { box, plot } = this;
+    plot.tabIndex = 0;
+    plot.setAttribute("role", "application");
+    this.readout.setAttribute("aria-live", "polite");
+    if (this.zoomable && !matchMedia("(pointer: coarse)").matches) this.readout.append(CHART_HELP);
+    box.addEventListener("pointermove", (event) => this.move(event));
+    box.addEventListener("pointerdown", (event) => this.press(event));
+    box.addEventListener("pointerup", (event) => this.release(event));
+    box.addEventListener("pointercancel", () => this.drop());
+    box.addEventListener("dblclick", () => this.zoom(this.low, this.high));
+    plot.addEventListener("keydown", (event) => this.key(event));
   }
-}
 
-function legend(names) {
-  const numbers = seriesNumbers(names);
-  return el("ul", { class: "legend" }, names.map((name, i) => el("li", {},
-    el("span", { class: `swatch series-${numbers[i]}` }),
-    el("span", { class: "what" }, name))));
-}
-
-/** Number of the step in row `i`; where some steps were left out, they are listed. */
-function stepNumber(part, i) {
-  return part.number ? part.number[i] : part.first + i;
-}
-
-/**
- * A steps part: {first, wall, sections: [{name, ms}], extra, median, p95}, in ms.  `clipped`
- * steps took longer than `top`, where the charts end; the longest took `largest`.
- */
-function stepsPart(part, charts) {
-  const steps = part.wall.map((_, i) => stepNumber(part, i));
-  const label = `${formatCount(steps.length)} steps from ${formatCount(part.first)} on: `
-    + `median ${formatMs(part.median)} ms, p95 ${formatMs(part.p95)} ms`;
-  const cut = part.top === null ? null : el("p", { class: "minor clipped" }, clippedText(part));
-  const zoom = touches() ? "" : ". Drag to zoom, double-click to reset";
-  const timeline = new Chart("Step by step", `${label}${zoom}.`,
-    () => timelineChart(part, steps), (i) => stepText(part, i));
-  const histogram = new Chart("How long steps took", label, () => histogramChart(part));
-  charts.push(timeline, histogram);
-  const names = part.sections.map((section) => section.name);
-  return el("div", { class: "part charts" },
-    el("div", {}, timeline.node, names.length ? legend(names) : null),
-    histogram.node,
-    cut);
-}
-
-function clippedText({ clipped, top, largest }) {
-  const steps = clipped === 1 ? "1 step" : `${formatCount(clipped)} steps`;
-  return `${steps} above ${formatMs(top)} ms ${clipped === 1 ? "is" : "are"} clipped in these charts `
-    + `(marked by a triangle); the longest took ${formatMs(largest)} ms.`;
-}
-
-function stepText(part, i) {
-  const parts = part.sections.filter(({ ms }) => ms[i] > 0)
-    .map(({ name, ms }) => `${name} ${formatMs(ms[i])}`);
-  const inside = parts.length ? `: ${parts.join(", ")}` : "";
-  const extra = part.extra.filter(([, column]) => column[i] > 0).map(([name, column, unit]) =>
-    `; ${name} ${unit ? formatMs(column[i]) : formatCount(column[i])}${unit}`);
-  return `Step ${formatCount(stepNumber(part, i))}, ${formatMs(part.wall[i])} ms${inside}${extra.join("")}`;
-}
-
-function timelineChart(part, steps) {
-  const line = (y, more) => ({ x: steps, y, type: "scatter", mode: "lines", hoverinfo: "none", ...more });
-  const numbers = seriesNumbers(part.sections.map(({ name }) => name));
-  const traces = part.sections.map(({ ms }, i) => {
-    const fill = seriesColour(numbers[i]);
-    return line(ms, { stackgroup: "step", line: { width: 0, color: fill }, fillcolor: fill });
-  });
-  if (!traces.length) traces.push(line(part.wall, { line: { width: 1.5, color: seriesColour(0) } }));
-  const xaxis = { title: { text: "step" }, tickformat: "d" };
-  const yaxis = { title: { text: "ms" } };
-  if (part.top !== null) {
-    const above = steps.filter((_, i) => part.wall[i] > part.top);
-    yaxis.range = [0, 1.04 * part.top];
-    traces.push({
-      x: above, y: above.map(() => part.top), type: "scatter", mode: "markers", hoverinfo: "skip",
-      marker: { symbol: "triangle-up", size: 9, color: colour("text") },
-    });
+  /** The place under a pointer, as a number of the axis. */
+  placeOf(event) {
+    const { left, width } = this.box.getBoundingClientRect();
+    const [low, high] = this.view;
+    return low + (high - low) * Math.min(1, Math.max(0, (event.clientX - left) / width));
   }
-  return [traces, chartLayout({ xaxis, yaxis })];
-}
 
-function histogramChart(part) {
-  const shown = part.top === null ? part.wall : part.wall.filter((ms) => ms <= part.top);
-  const bars = {
-    x: shown, type: "histogram", nbinsx: 50, hoverinfo: "x+y",
-    marker: { color: seriesColour(0), line: { width: 1, color: colour("surface") } },
-  };
-  const marks = [["p50", part.median], ["p95", part.p95]].filter(([, value]) =>
-    value !== null && (part.top === null || value <= part.top));
-  const low = shown.reduce((a, b) => Math.min(a, b), Infinity);
-  const high = shown.reduce((a, b) => Math.max(a, b), -Infinity);
-  const shapes = marks.map(([, value]) => ({
-    type: "line", x0: value, x1: value, yref: "paper", y0: 0, y1: 1,
-    line: { color: colour("text"), width: 1, dash: "dot" },
-  }));
-  // Above the bars, each in a line of its own, towards the middle: none hides another.
-  const annotations = marks.map(([text, value], i) => ({
-    text: `${text} ${formatMs(value)}`, x: value, yref: "paper", y: 1, yanchor: "bottom",
-    yshift: 15 * (1 - i), xanchor: value > (low + high) / 2 ? "right" : "left", showarrow: false,
-  }));
-  const xaxis = { title: { text: "ms per step" } };
-  return [[bars], chartLayout({ xaxis, yaxis: { title: { text: "steps" } }, shapes, annotations, hovermode: "closest", margin: { ...MARGIN, t: 36 } })];
-}
-
-const MEMORY_LINES = [["allocated", "allocated"], ["reserved", "reserved"], ["peak", "peak reserved"]];
-
-/** A memory part: columns step, allocated, reserved, peak, in MiB. */
-function memoryPart(part, charts) {
-  const n = part.step.length;
-  const label = `MiB of GPU memory at the end of ${formatCount(n)} steps`;
-  const draw = () => [
-    MEMORY_LINES.map(([column], i) => ({
-      x: part.step, y: part[column], type: "scatter", mode: n > 1 ? "lines" : "markers",
-      hoverinfo: "none", line: { color: seriesColour(i), width: 1.5 },
-    })),
-    chartLayout({ xaxis: { title: { text: "step" } }, yaxis: { title: { text: "MiB" } } }),
-  ];
-  const text = (i) => `Step ${formatCount(part.step[i])}: `
-    + MEMORY_LINES.map(([column, name]) => `${name} ${formatMs(part[column][i])} MiB`).join(", ");
-  const chart = new Chart("GPU memory, step by step", label, draw, text);
-  charts.push(chart);
-  return el("div", { class: "part" }, chart.node, legend(MEMORY_LINES.map(([, name]) => name)));
-}
-
-/** Draw all charts, or say in their places why there are none. */
-async function startCharts(charts) {
-  if (!charts.length) return;
-  const library = await loadLibrary().catch(() => NO_UNPACKING);
-  if (typeof library === "string") {
-    const parts = new Set(charts.map((chart) => chart.node.closest(".part")));
-    for (const part of parts) part.replaceChildren(el("p", { class: "minor" }, library));
-    return;
+  percent(place) {
+    const [low, high] = this.view;
+    return `${100 * (place - low) / (high - low)}%`;
   }
-  for (const chart of charts) chart.start(library);
+
+  /** Say what is at the place with number `i`. */
+  point(i) {
+    this.at = i;
+    this.readout.textContent = this.readings[i];
+    this.cursor.hidden = false;
+    this.cursor.style.left = this.percent(this.places[i]);
+  }
+
+  move(event) {
+    const place = this.placeOf(event);
+    let [low, high] = [0, this.places.length - 1];
+    while (high - low > 1) {
+      const middle = (low + high) >> 1;
+      if (this.places[middle] <= place) low = middle; else high = middle;
+    }
+    this.point(place - this.places[low] <= this.places[high] - place ? low : high);
+    if (this.from === undefined) return;
+    this.brush.hidden = false;
+    this.brush.style.left = this.percent(Math.min(place, this.from));
+    this.brush.style.right = `${100 - parseFloat(this.percent(Math.max(place, this.from)))}%`;
+  }
+
+  press(event) {
+    if (!this.zoomable || event.pointerType === "touch" || event.button) return;
+    this.from = this.placeOf(event);
+    this.box.setPointerCapture(event.pointerId);
+  }
+
+  release(event) {
+    if (this.from === undefined) return;
+    const [low, high] = [this.from, this.placeOf(event)].sort((a, b) => a - b);
+    const wide = 100 * (high - low) > this.view[1] - this.view[0];
+    this.drop();
+    if (wide) this.zoom(low, high);
+  }
+
+  drop() {
+    this.from = undefined;
+    this.brush.hidden = true;
+  }
+
+  /** Show the places from `low` to `high`, two of them at least. */
+  zoom(low, high) {
+    const middle = (low + high) / 2;
+    this.view = high - low < 2
+      ? [Math.max(this.low, middle - 1), Math.min(this.high, middle + 1)] : [low, high];
+    const [from, to] = this.view;
+    const [, , , height] = this.picture.getAttribute("viewBox").split(" ");
+    this.picture.setAttribute("viewBox", `${from - this.low} 0 ${to - from} ${height}`);
+    this.axis.replaceChildren(...ticks(from, to).map(([text, at]) => {
+      const tick = el("span", { class: "tick" }, text);
+      tick.style.left = `${100 * at}%`;
+      return tick;
+    }));
+    if (this.at >= 0) this.cursor.style.left = this.percent(this.places[this.at]);
+  }
+
+  key(event) {
+    const [low, high] = this.view;
+    const go = (by) => this.point(Math.min(this.places.length - 1, Math.max(0, this.at + by)));
+    const around = () => {
+      const at = this.places[Math.max(0, this.at)];
+      const half = (high - low) / 8;
+      this.zoom(Math.max(this.low, at - half), Math.min(this.high, at + half));
+    };
+    const actions = {
+      ArrowRight: () => go(1),
+      ArrowLeft: () => go(-1),
+      Enter: () => this.zoomable && around(),
+      Escape: () => this.zoom(this.low, this.high),
+    };
+    if (!actions[event.key] || event.ctrlKey || event.altKey || event.metaKey) return;
+    event.preventDefault();
+    actions[event.key]();
+  }
 }

@@ -66,22 +66,7 @@ function debounced(action, pause) {
   };
 }
 
-// Things that a chart tells apart are numbered; the last number is for what is left over.
-const REST = 8;
-const KNOWN_NUMBERS = new Map([
-  ["data", 0], ["data_loading", 0], ["forward", 1], ["forward_pass", 1], ["backward", 2],
-  ["backward_pass", 2], ["optimizer", 3], ["optimizer_step", 3], ["(unaccounted)", REST],
-  ["compute", 6], ["gpu_wait", 7], ["gc", 4], ["lock", 5], ["communication", 3], ["io", 1],
-  ["cpu_wait", 2], ["other", REST],
-]);
-
-/** The numbers of what `names` stand for: the same in all charts for the usual names. */
-function seriesNumbers(names) {
-  const known = names.map((name) => KNOWN_NUMBERS.get(name));
-  const free = Array.from({ length: REST }, (_, i) => i).filter((i) => !known.includes(i));
-  return known.map((number) => (number === undefined ? free.shift() ?? REST : number));
-}
-
-function seriesColour(number) {
-  return colour(`series-${number}`);
+/** A box that scrolls sideways, also by keyboard. */
+function scrollable(label, child) {
+  return el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": label }, child);
 }

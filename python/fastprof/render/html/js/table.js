@@ -1,5 +1,6 @@
-// Tables of finished cells: sorted by a click on a header, long ones opened on demand.
+// Tables: sorted by a click on a header, long ones opened on demand.
 
+// The style sheet hides those beyond in a table that is cut.
 const FIRST_ROWS = 25;
 
 /** The number in a cell for sorting; what is no number, as n/a, comes last. */
@@ -34,54 +35,31 @@ function markSorted(headers, i, ascending) {
   });
 }
 
-function tableRow(cells, left, tag) {
-  return el("tr", {}, cells.map((cell, i) => {
-    const kind = left.has(i) ? "text" : "number";
-    if (i === 0) return el(tag, { scope: "row", class: kind, title: cell }, cell);
-    return el("td", { class: cell === NA ? `${kind} na` : kind }, cell);
-  }));
-}
+/** Let the headers of a table sort it, and show the first rows only until asked for all. */
+function startTable(table) {
+  const body = table.tBodies[0];
+  const rows = [...body.rows];
+  const cells = rows.map((row) => [...row.cells].map((cell) => cell.textContent));
+  let sorted = { i: -1, ascending: false };
 
-/** A table part: {title, headers, left, rows, total}. */
-function tablePart(part) {
-  const left = new Set(part.left);
-  const state = { column: -1, ascending: false, all: false };
-  const body = el("tbody");
-  const more = el("button", { type: "button", class: "more", on: { click: showAll } });
-  const headers = part.headers.map((text, i) => headerCell(text, i, left.has(i), sort));
-
-  function showAll() {
-    state.all = true;
-    fill();
-  }
+  const headers = [...table.tHead.rows[0].cells].map((cell, i) =>
+    headerCell(cell.textContent, i, cell.className === "text", sort));
+  table.tHead.rows[0].replaceChildren(...headers);
 
   function sort(i) {
-    state.ascending = state.column === i ? !state.ascending : left.has(i);
-    state.column = i;
-    markSorted(headers, i, state.ascending);
-    fill();
+    const isText = headers[i].className === "text";
+    sorted = { i, ascending: sorted.i === i ? !sorted.ascending : isText };
+    markSorted(headers, i, sorted.ascending);
+    body.append(...orderRows(cells, i, isText, sorted.ascending).map((n) => rows[n]));
   }
 
-  function fill() {
-    const { column, ascending } = state;
-    const order = column < 0
-      ? part.rows.map((_, n) => n)
-      : orderRows(part.rows, column, left.has(column), ascending);
-    const shown = state.all ? order : order.slice(0, FIRST_ROWS);
-    body.replaceChildren(...shown.map((n) => tableRow(part.rows[n], left, "th")));
-    more.hidden = shown.length === part.rows.length;
-    more.textContent = `Show all ${part.rows.length} rows`;
-  }
-
-  fill();
-  const foot = part.total ? el("tfoot", {}, tableRow(part.total, left, "th")) : null;
-  const title = el("h3", {}, part.title);
-  const table = el("table", { "aria-label": part.title },
-    el("thead", {}, el("tr", {}, headers)), body, foot);
-  return el("div", { class: "part" }, title, scrollable(part.title, table), more);
-}
-
-/** A box that scrolls sideways, also by keyboard. */
-function scrollable(label, child) {
-  return el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": label }, child);
+  if (rows.length <= FIRST_ROWS) return;
+  table.classList.add("cut");
+  const showAll = () => {
+    table.classList.remove("cut");
+    more.remove();
+  };
+  const more = el("button", { type: "button", class: "more", on: { click: showAll } },
+    `Show all ${rows.length} rows`);
+  table.parentElement.after(more);
 }

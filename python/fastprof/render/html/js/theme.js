@@ -16,7 +16,9 @@ function setTheme(theme) {
 
 function startTheme() {
   const chosen = () => document.querySelector("input[name=theme]:checked").value;
-  document.getElementById("theme").addEventListener("change", () => setTheme(chosen()));
+  const choice = document.getElementById("theme");
+  choice.hidden = false;
+  choice.addEventListener("change", () => setTheme(chosen()));
   const system = matchMedia("(prefers-color-scheme: dark)");
   let printing = false;
   const show = () => setTheme(printing ? "light" : chosen()); // paper is white

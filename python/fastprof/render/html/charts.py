@@ -1,0 +1,182 @@
+"""Charts as pictures that need no script; with it they say what is at a place, and zoom."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate, pairwise
+
+from fastprof.render.html.markup import Markup, bullets, el, joined, safe_json
+from fastprof.tables.blocks import Chart, Line
+
+#: Height of the picture in its own units; the width is that of the places.
+_HEIGHT = 1000
+#: The room above the largest value.
+_ROOM = 1.04
+
+#: The last number is for what is left over.
+_REST = 8
+_COLOURS = {
+    "data": 0, "data_loading": 0, "forward": 1, "forward_pass": 1, "backward": 2,
+    "backward_pass": 2, "optimizer": 3, "optimizer_step": 3, "(unaccounted)": _REST, "compute": 6,
+    "gpu_wait": 7, "gc": 4, "lock": 5, "communication": 3, "io": 1, "cpu_wait": 2, "other": _REST,
+}  # fmt: skip
+
+
+def colours(names: Sequence[str]) -> list[int]:
+    """Return a colour for each name: the same in all charts for the usual ones."""
+    free = iter(sorted({*range(_REST)} - {_COLOURS.get(name, -1) for name in names}))
+    return [_COLOURS[name] if name in _COLOURS else next(free, _REST) for name in names]
+
+
+def figure(chart: Chart) -> Markup:
+    """Return a chart with its axes, its legend and what the script says of places."""
+    low, high = chart.places[0], chart.places[-1]
+    if chart.kind != "line":
+        half = _width(chart) / 2
+        low, high = low - half, high + half
+    high = high if high > low else low + 1
+    top = _ROOM * chart.top
+    values = list(_ticks(0.0, top))
+    grid = "".join(f"M0 {round(_HEIGHT * (1 - at))}H{_short(high - low)}" for _, at in values)
+    picture = el(
+        "svg", el("path", d=grid, class_="grid"), *_shapes(chart, low, high, top),
+        viewBox=f"0 0 {_short(high - low)} {_HEIGHT}", preserveAspectRatio="none",
+        aria_hidden="true",
+    )  # fmt: skip
+    plot = el(
+        "div",
+        el("span", chart.units[1], class_="unit"),
+        el("div", *(_tick(text, "bottom", at) for text, at in values), class_="axis-y"),
+        el("div", picture, *_marks(chart, low, high), class_="shapes"),
+        el("div", *(_tick(text, "left", at) for text, at in _ticks(low, high)), class_="axis-x"),
+        el("span", chart.units[0], class_="unit below"),
+        class_="plot" + (" marked" if chart.marks else ""), role="img", aria_label=chart.label,
+    )  # fmt: skip
+    data = {"places": [round(p, 4) for p in chart.places], "readings": chart.readings,
+            "low": low, "high": high}  # fmt: skip
+    return el(
+        "figure",
+        el("figcaption", chart.title),
+        plot,
+        el("p", chart.label, class_="detail"),
+        legend([(line.name, line.colour) for line in chart.lines]) if chart.named else None,
+        el("p", chart.remark, class_="minor") if chart.remark else None,
+        el("script", Markup(safe_json(data)), type="application/json"),
+        class_=f"chart {chart.kind}",
+    )
+
+
+def legend(names: Sequence[tuple[str, int]]) -> Markup | None:
+    """Return names beside their colours."""
+    return bullets(
+        [joined([swatch(colour), el("span", name, class_="what")]) for name, colour in names],
+        class_="legend",
+    )
+
+
+def swatch(colour: int) -> Markup:
+    """Return a small square of a colour."""
+    return el("span", class_=f"swatch series-{colour}")
+
+
+def _width(chart: Chart) -> float:
+    """How wide a place of an area or of bars is."""
+    return min((b - a for a, b in pairwise(chart.places)), default=1.0)
+
+
+def _shapes(chart: Chart, low: float, high: float, top: float) -> Iterator[Markup]:
+    def y(value: float) -> int:
+        return round(_HEIGHT * (1 - min(max(value, 0.0), chart.top) / top))
+
+    if chart.kind == "line":
+        for line in chart.lines:
+            yield _polyline(chart, line, low, y)
+    else:
+        yield from _areas(chart, low, y)
+    for line in chart.lines:
+        if line.level is not None:
+            way = f"M0 {y(line.level)}H{_short(high - low)}"
+            yield el("path", d=way, class_="level")
+    for _, place in chart.marks:
+        yield el("path", d=f"M{_short(place - low)} 0V{_HEIGHT}", class_="mark")
+    over = _beyond(chart)
+    if over:
+        way = "".join(f"M{_short(chart.places[i] - low)} {y(chart.top)}h0" for i in over)
+        yield el("path", d=Markup(way), class_="over")
+
+
+def _beyond(chart: Chart) -> list[int]:
+    """The places at which something goes beyond the chart."""
+    columns: list[Sequence[float]] = [line.values for line in chart.lines]
+    if chart.kind == "area":
+        columns = [[sum(values) for values in zip(*columns, strict=True)]]
+    found = ((i, value) for column in columns for i, value in enumerate(column))
+    # Sums of rounded parts are a little off.
+    return sorted({i for i, value in found if value > chart.top * 1.0001})
+
+
+def _polyline(chart: Chart, line: Line, low: float, y: Callable[[float], int]) -> Markup:
+    points = [
+        f"{_short(place - low)},{y(value)}"
+        for place, value in zip(chart.places, line.values, strict=False)
+    ]
+    # A point alone is seen, too.
+    points += points if len(points) == 1 else []
+    return el("polyline", points=Markup(" ".join(points)), class_=f"line line-{line.colour}")
+
+
+def _areas(chart: Chart, low: float, y: Callable[[float], int]) -> Iterator[Markup]:
+    """Each line on those before it, the uppermost drawn first: no seam can be seen."""
+    width = _width(chart)
+    sums = accumulate(
+        (line.values for line in chart.lines),
+        lambda below, more: [a + b for a, b in zip(below, more, strict=True)],
+    )
+    for line, values in reversed(list(zip(chart.lines, sums, strict=True))):
+        yield el(
+            "path", d=Markup(_steps(chart, [y(v) for v in values], low, width)),
+            class_=f"fill-{line.colour}",
+        )  # fmt: skip
+
+
+def _steps(chart: Chart, ys: Sequence[int], low: float, width: float) -> str:
+    """The way along the upper edges of places; it goes down to the axis where places lack."""
+    # Bars do not touch.
+    wide = 0.9 * width if chart.kind == "bars" else width
+    way, x, level = [f"M0 {_HEIGHT}"], low, _HEIGHT
+    for place, height in zip(chart.places, ys, strict=True):
+        lack = place - wide / 2 - x
+        if lack > width / 1000:
+            way.append(f"v{_HEIGHT - level}h{_short(lack)}")
+            x, level = x + lack, _HEIGHT
+        way.append(f"v{height - level}h{_short(wide)}")
+        x, level = x + wide, height
+    return "".join((*way, f"V{_HEIGHT}z"))
+
+
+def _ticks(low: float, high: float, most: int = 6) -> Iterator[tuple[str, float]]:
+    """Round numbers and where they stand, in parts of the axis; ``ticks`` in charts.js, too."""
+    rough = (high - low) / most
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(n * power for n in (1, 2, 5, 10) if n * power >= rough * 0.999)
+    decimals = max(0, -math.floor(math.log10(step) + 1e-9))
+    for n in range(math.ceil(low / step), math.floor(high / step) + 1):
+        yield f"{n * step:,.{decimals}f}", (n * step - low) / (high - low)
+
+
+def _tick(text: str, side: str, at: float) -> Markup:
+    return el("span", text, class_="tick", style=f"{side}:{_short(100 * at)}%")
+
+
+def _marks(chart: Chart, low: float, high: float) -> Iterator[Markup]:
+    """The names of marked places, each in a line of its own and towards the middle."""
+    for row, (text, place) in enumerate(chart.marks):
+        at = 100 * (place - low) / (high - low)
+        side = f"right:{_short(100 - at)}%" if at > 50 else f"left:{_short(at)}%"
+        yield el("span", text, class_="mark-label", style=f"{side};top:{1.2 * row - 2.6:.1f}em")
+
+
+def _short(value: float) -> str:
+    """A number with as few digits as a picture needs."""
+    return f"{value:.3f}".rstrip("0").rstrip(".")

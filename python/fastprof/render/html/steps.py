@@ -1,0 +1,147 @@
+"""The charts of a report: each step, how long steps took, and the GPU's memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from fastprof.names import printable_name
+from fastprof.render.html.charts import colours
+from fastprof.report.figures import plural
+from fastprof.report.model import UNACCOUNTED, Report
+from fastprof.report.model_gpu import MemoryReport
+from fastprof.tables.blocks import Chart, Line, chart_top
+from fastprof.tables.cells import number
+
+#: Sections that a chart tells apart; the rest of them are one more.
+CHART_SECTIONS = 9
+_BARS = 50
+_MIB = 1 << 20
+
+
+def step_charts(report: Report) -> tuple[Chart, Chart, str]:
+    """Return each step by section, how long steps took, and what both leave out."""
+    steps, series = report.steps, report.steps.series
+    wall = series.wall_ms or tuple(ns / 1e6 for ns in report.snapshot.steps.recent_ns)
+    # Without a series of their own the last steps kept are the last ones of all.
+    first = series.first if series.wall_ms else max(steps.skipped, steps.count - len(wall))
+    places = series.numbers if series.wall_ms else range(first, first + len(wall))
+    top, above = chart_top(wall)
+    label = (
+        f"{plural(len(wall), 'step')} from {first:,} on: median {number(steps.p50_ms)} ms, "
+        f"p95 {number(steps.p95_ms)} ms"
+    )
+    columns = _columns(report, wall)
+    named = dict(zip((name for name, _ in columns), colours([n for n, _ in columns]), strict=True))
+    lines = tuple(Line(_shown(name), named[name], column) for name, column in columns)
+    readings = list(_readings(report, places, wall, columns))
+    timeline = Chart(
+        "Step by step", f"{label}.", "area", ("step", "ms"), places,
+        lines or (Line("step", 0, wall),), readings, top, named=bool(lines),
+    )  # fmt: skip
+    cut = ""
+    if above:
+        are = "is" if above == 1 else "are"
+        cut = (
+            f"{plural(above, 'step')} above {number(top)} ms {are} clipped in these charts (marked "
+            f"by a dot in the first); the longest took {number(max(wall))} ms."
+        )
+    return timeline, _histogram(report, [ms for ms in wall if ms <= top], top, label), cut
+
+
+def _shown(name: str) -> str:
+    return printable_name(name, 1000) or '""'
+
+
+def _columns(report: Report, wall: Sequence[float]) -> list[tuple[str, Sequence[float]]]:
+    """Each section's ms of each step, and what none covers; none without sections."""
+    names = report.steps.series.names
+    largest = sorted(names, key=lambda name: -sum(names[name]))
+    columns: list[tuple[str, Sequence[float]]] = [
+        (name, names[name]) for name in names if name in largest[:CHART_SECTIONS]
+    ]
+    rest = [names[name] for name in largest[CHART_SECTIONS:]]
+    if rest:
+        other = [sum(values) for values in zip(*rest, strict=True)]
+        columns.append((f"({plural(len(rest), 'other section')})", tuple(other)))
+    if columns:
+        covered = [sum(values) for values in zip(*(column for _, column in columns), strict=True)]
+        left = (max(0.0, whole - part) for whole, part in zip(wall, covered, strict=True))
+        columns.append((UNACCOUNTED, tuple(left)))
+    return columns
+
+
+def _readings(
+    report: Report,
+    places: Sequence[int],
+    wall: Sequence[float],
+    columns: Sequence[tuple[str, Sequence[float]]],
+) -> Iterator[str]:
+    series = report.steps.series
+    named = [(printable_name(name, 60), column) for name, column in columns]
+    extra = [
+        (text, column, unit)
+        for text, column, unit in (
+            ("garbage collection", series.gc_ms, " ms"),
+            ("CPU time", series.cpu_ms, " ms"),
+            ("waiting for a CPU", series.cpu_wait_ms, " ms"),
+            ("involuntary context switches", series.switches, ""),
+            ("major page faults", series.faults, ""),
+        )
+        if any(column)
+    ]
+    for i, place in enumerate(places):
+        inside = ", ".join(f"{n} {number(column[i])}" for n, column in named if column[i] > 0)
+        more = "".join(
+            f"; {text} {number(column[i]) if unit else column[i]}{unit}"
+            for text, column, unit in extra
+            if column[i] > 0
+        )
+        yield f"Step {place:,}, {number(wall[i])} ms{': ' if inside else ''}{inside}{more}"
+
+
+def _histogram(report: Report, shown: Sequence[float], top: float, label: str) -> Chart:
+    low, high = min(shown), max(shown)
+    width = (high - low) / min(_BARS, max(1, math.isqrt(4 * len(shown)))) or max(high, 1.0) / 10
+    counts = [0] * (round((high - low) / width) or 1)
+    for ms in shown:
+        counts[min(len(counts) - 1, int((ms - low) / width))] += 1
+    edges = [low + i * width for i in range(len(counts) + 1)]
+    readings = [
+        f"{number(a)} to {number(b)} ms: {plural(n, 'step')}"
+        for a, b, n in zip(edges, edges[1:], counts, strict=False)
+    ]
+    steps = report.steps
+    marks = [("p50", steps.p50_ms), ("p95", steps.p95_ms)]
+    return Chart(
+        "How long steps took", f"{label}.", "bars", ("ms per step", "steps"),
+        [edge + width / 2 for edge in edges[:-1]], (Line("steps", 0, counts),), readings,
+        max(counts), named=False,
+        marks=tuple((f"{n} {number(ms)}", ms) for n, ms in marks
+                    if ms is not None and edges[0] <= ms <= edges[-1]),
+    )  # fmt: skip
+
+
+def memory_chart(memory: MemoryReport) -> Chart:
+    """Return the GPU's memory at the end of steps."""
+    columns = [
+        (name, [getattr(s, field) / _MIB for s in memory.samples])
+        for name, field in (
+            ("allocated", "allocated"),
+            ("reserved", "reserved"),
+            ("peak reserved", "peak_reserved"),
+        )
+    ]
+    places = [sample.step for sample in memory.samples]
+    readings = [
+        f"Step {step:,}: "
+        + ", ".join(f"{name} {number(column[i])} MiB" for name, column in columns)
+        for i, step in enumerate(places)
+    ]
+    return Chart(
+        "GPU memory, step by step",
+        f"MiB of GPU memory at the end of {plural(len(places), 'step')}.",
+        "line", ("step", "MiB"), places,
+        tuple(Line(name, i, column) for i, (name, column) in enumerate(columns)), readings,
+        max(max(column) for _, column in columns) or 1.0,
+    )  # fmt: skip
