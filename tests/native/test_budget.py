@@ -246,7 +246,6 @@ def test_a_call_that_began_in_a_pause_may_be_muted_while_it_goes_on() -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_muted_function_is_recorded_in_a_forked_child() -> None:
     with recording() as recorder:
         train(recorder, 40)

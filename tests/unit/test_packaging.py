@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import fnmatch
 import importlib.metadata
 import re
 import shutil
@@ -22,6 +23,25 @@ def test_the_version_stands_in_one_place():
     for name in ("pyproject.toml", "setup.py"):
         text = (ROOT / name).read_text(encoding="utf-8")
         assert fastprof.__version__ not in text
+
+
+def test_the_metadata_name_every_python_that_has_a_wheel():
+    tomllib = pytest.importorskip("tomllib")
+    data = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    prefix = "Programming Language :: Python :: 3."
+    named = {c.removeprefix(prefix) for c in data["project"]["classifiers"] if c.startswith(prefix)}
+    oldest, newest = min(named, key=int), max(named, key=int)
+    assert data["project"]["requires-python"] == f">=3.{oldest}"
+    assert named == {str(minor) for minor in range(int(oldest), int(newest) + 1)}
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert f"CPython 3.{oldest} to 3.{newest}" in readme
+    selectors = data["tool"]["cibuildwheel"]["build"].split()
+    for minor in named:
+        for libc in ("manylinux", "musllinux"):
+            name = f"cp3{minor}-{libc}_x86_64"
+            assert any(fnmatch.fnmatchcase(name, selector) for selector in selectors)
+    # Not before the extension can do without the GIL.
+    assert not any(fnmatch.fnmatchcase("cp313t-manylinux_x86_64", s) for s in selectors)
 
 
 def installed() -> importlib.metadata.Distribution:

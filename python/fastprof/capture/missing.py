@@ -8,7 +8,7 @@ import sysconfig
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
-_READING = "saved runs can be read without it (fastprof report FILE)"
+_READING = "saved runs can still be read (fastprof report FILE)"
 _BUILDS = {"Py_DEBUG": "debug build", "Py_GIL_DISABLED": "free-threaded build"}
 
 
