@@ -19,7 +19,8 @@ from fastprof.snapshot import (
     Steps,
     ThreadTree,
 )
-from fastprof.snapshot.loaders import LoadTime, WorkerStats, read_workers
+from fastprof.snapshot.codec import read
+from fastprof.snapshot.loaders import LoadTime, WorkerStats
 from fastprof.tables.loaders import loader_tables
 from unit.snapshots import MS, ROOT, py, section
 
@@ -240,6 +241,6 @@ def test_files_from_before_receiving_was_timed_are_read() -> None:
     made = workers()
     old = made.to_dict()
     del old["ready_ns"], old["caught_up"]
-    assert read_workers(old, "workers") == made
+    assert read(WorkerStats, old, "workers") == made
     timed = replace(made, ready_ns=5, caught_up=(2, 9))
-    assert read_workers(timed.to_dict(), "workers") == timed
+    assert read(WorkerStats, timed.to_dict(), "workers") == timed

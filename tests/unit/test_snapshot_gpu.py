@@ -14,13 +14,13 @@ from fastprof.read.limits import Limits
 from fastprof.render import formats
 from fastprof.report import build_report
 from fastprof.snapshot import Snapshot
+from fastprof.snapshot.codec import Known, read
 from fastprof.snapshot.gpu import (
     COPY_H2D,
     HOW_INHERITED,
     OTHER_KERNELS,
     GpuLine,
     GpuSnapshot,
-    read_gpu,
 )
 from fastprof.snapshot.memory import MemorySample, MemorySection
 from unit.snapshots import (
@@ -230,7 +230,8 @@ def test_s1_22_a_run_saved_before_health_was_recorded_has_none():
 def test_a_live_recording_may_hand_over_tuples():
     value = gpu_run().gpu.to_dict()
     value["activity"] = tuple(tuple(row) for row in value["activity"])
-    assert read_gpu(value, 9, [4, 2]) == gpu_run().gpu
+    known = Known({"keys": 9}, [4, 2])
+    assert read(GpuSnapshot, value, "gpu", known) == gpu_run().gpu
 
 
 def test_a_layer_that_was_off_says_why():

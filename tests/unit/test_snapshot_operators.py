@@ -13,7 +13,8 @@ from fastprof.read import fprof
 from fastprof.read.limits import Limits
 from fastprof.report import build_report
 from fastprof.snapshot import Snapshot
-from fastprof.snapshot.operators import Operator, OperatorSnapshot, read_operators
+from fastprof.snapshot.codec import read
+from fastprof.snapshot.operators import Operator, OperatorSnapshot
 from unit.snapshots import MS, Builder
 
 MM = Operator(
@@ -83,7 +84,7 @@ def test_a_run_saved_without_operators_is_read() -> None:
 def test_f46_a_value_that_cannot_be_is_refused_by_name(field: str, value: Any, named: str) -> None:
     data = {**OPERATORS.to_dict(), field: value}
     with pytest.raises(SnapshotError, match=named.replace(".", r"\.")):
-        read_operators(data)
+        read(OperatorSnapshot, data, "operators")
 
 
 @pytest.mark.parametrize(("place", "value"), [(0, 1), (1, "kernel"), (3, -1), (9, 2**60), (4, "x")])
@@ -91,4 +92,4 @@ def test_f46_a_row_that_cannot_be_is_refused(place: int, value: Any) -> None:
     data = OPERATORS.to_dict()
     data["rows"][1][place] = value
     with pytest.raises(SnapshotError, match=r"operators\.rows\[1\]"):
-        read_operators(data)
+        read(OperatorSnapshot, data, "operators")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -13,12 +14,8 @@ from fastprof.read import fprof
 from fastprof.read.limits import Limits
 from fastprof.report import build_report
 from fastprof.snapshot import Snapshot, Steps
-from fastprof.snapshot.outliers import (
-    OutlierRow,
-    OutlierSnapshot,
-    OutlierStep,
-    read_outliers,
-)
+from fastprof.snapshot.codec import Known, read
+from fastprof.snapshot.outliers import OutlierRow, OutlierSnapshot, OutlierStep
 from unit.snapshots import MS, Builder, Node, py, section
 
 STEP = OutlierStep(
@@ -67,6 +64,13 @@ def test_a_run_saved_before_there_were_these_is_read() -> None:
     data = snapshot().to_dict()
     del data["outliers"]
     assert Snapshot.from_dict(data).outliers is None
+
+
+def read_outliers(
+    data: object, trees: Sequence[int] = (3,), steps: range = range(2, 10)
+) -> OutlierSnapshot:
+    known = Known({"keys": 3, "threads": len(trees)}, trees, steps=steps)
+    return read(OutlierSnapshot, data, "outliers", known)
 
 
 BAD: list[tuple[list[Any], Any]] = [
@@ -128,7 +132,7 @@ def test_f46_every_field_must_be_there(name: str) -> None:
     data = OUTLIERS.to_dict()
     del data[name]
     with pytest.raises(SnapshotError):
-        read_outliers(data, 3, [3], range(2, 10))
+        read_outliers(data)
 
 
 @pytest.mark.parametrize("name", [f.name for f in fields(OutlierStep)])
@@ -136,18 +140,18 @@ def test_f46_every_field_of_a_step_must_be_there(name: str) -> None:
     data = OUTLIERS.to_dict()
     del data["kept"][0][name]
     with pytest.raises(SnapshotError):
-        read_outliers(data, 3, [3], range(2, 10))
+        read_outliers(data)
 
 
 @pytest.mark.parametrize("value", [[], "x", 5, {}, True])
 def test_f46_what_is_no_object_is_refused(value: object) -> None:
     with pytest.raises(SnapshotError):
-        read_outliers(value, 3, [3], range(2, 10))
+        read_outliers(value)
 
 
 def test_f46_without_a_measured_step_none_is_kept() -> None:
     data = OUTLIERS.to_dict()
     with pytest.raises(SnapshotError, match="measured step"):
-        read_outliers(data, 3, [3], range(2**63 - 1, 5))
+        read_outliers(data, steps=range(2**63 - 1, 5))
     with pytest.raises(SnapshotError):
-        read_outliers(data, 3, [], range(2, 10))
+        read_outliers(data, trees=())

@@ -21,6 +21,7 @@ from fastprof.read import fprof
 from fastprof.read.limits import Limits
 from fastprof.report import build_report
 from fastprof.snapshot import Key, Snapshot
+from fastprof.snapshot.codec import Known, read
 from fastprof.snapshot.memory import MemorySample
 from fastprof.snapshot.trace import (
     MAX_WINDOWS,
@@ -31,7 +32,6 @@ from fastprof.snapshot.trace import (
     TraceSnapshot,
     TraceThread,
     TraceWindow,
-    read_trace,
 )
 from unit.hostile import NAMES
 from unit.snapshots import MS, Builder, gpu, h200, kernel, memory
@@ -139,6 +139,10 @@ def test_runs_saved_before_there_were_traces_load() -> None:
     assert Snapshot.from_dict(data).trace == replace(TRACE, gpu=GpuTable(), calls=CallTable())
 
 
+def read_trace(data: object, n_keys: int = len(KEYS), n_kernels: int = 1) -> TraceSnapshot:
+    return read(TraceSnapshot, data, "trace", Known({"keys": n_keys, "kernels": n_kernels}))
+
+
 def _damages() -> list[tuple[str, str, Any]]:
     out: list[tuple[str, str, Any]] = []
     for table in ("events", "steps", "gpu", "calls"):
@@ -158,7 +162,7 @@ def test_f46_a_damaged_column_is_refused(table: str, column: str, value: Any) ->
     data = json.loads(json.dumps(TRACE.to_dict()))
     data[table][column] = value
     with pytest.raises(SnapshotError, match=table):
-        read_trace(data, len(KEYS), 1)
+        read_trace(data)
 
 
 @pytest.mark.parametrize(
@@ -179,7 +183,7 @@ def test_f46_a_damaged_column_is_refused(table: str, column: str, value: Any) ->
 def test_f46_a_damaged_field_is_refused(name: str, value: Any) -> None:
     data = {**json.loads(json.dumps(TRACE.to_dict())), name: value}
     with pytest.raises(SnapshotError, match="trace"):
-        read_trace(data, len(KEYS), 1)
+        read_trace(data)
 
 
 def test_a_trace_without_keys_or_kernels_is_refused() -> None:

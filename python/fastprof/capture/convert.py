@@ -32,7 +32,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 from fastprof._core import Recorder
 from fastprof.capture.calibrate import calibration
@@ -51,13 +51,15 @@ from fastprof.snapshot import (
     Steps,
     ThreadTree,
 )
-from fastprof.snapshot.gpu import GpuSnapshot, read_gpu
-from fastprof.snapshot.memory import MemorySnapshot, read_memory
-from fastprof.snapshot.outliers import OutlierSnapshot, read_outliers
+from fastprof.snapshot.codec import Known, read
+from fastprof.snapshot.gpu import GpuSnapshot
+from fastprof.snapshot.memory import MemorySnapshot
+from fastprof.snapshot.outliers import OutlierSnapshot
 from fastprof.snapshot.run_phases import RUN_PHASES, PhaseTime
 from fastprof.snapshot.steps import PlainSteps, SplitPlace, StepSeries
-from fastprof.snapshot.trace import TraceSnapshot, read_trace, trace_from_export
+from fastprof.snapshot.trace import TraceSnapshot, trace_from_export
 
+T = TypeVar("T")
 MetaValue = str | int | float | bool | None
 
 
@@ -114,8 +116,13 @@ def take_snapshot(
         fold_own_functions(data)
     threads = _threads(data["threads"])
     more_notes: list[str] = []
-    gpu = gpu_snapshot(data.get("gpu"), len(data["keys"]), [len(t.nodes) for t in threads])
     steps = _steps(data["steps"])
+    known = Known(
+        {"keys": len(data["keys"]), "threads": len(threads)},
+        trees=[len(t.nodes) for t in threads],
+        steps=range(steps.skipped, steps.count),
+    )
+    gpu = gpu_snapshot(data.get("gpu"), known)
     return Snapshot(
         meta={**_meta(recorder, data), **(meta or {})},
         duration_ns=max(0, data["duration_ns"]),
@@ -127,70 +134,51 @@ def take_snapshot(
         muted=tuple(Muted(key, calls) for key, calls in data["muted"]),
         counters={name: n for name, n in data["counters"].items() if n},
         gpu=gpu,
-        memory=_memory(memory, more_notes),
-        trace=_trace(data, gpu, trace_names or {}, more_notes),
-        outliers=_outliers(data, threads, steps, more_notes),
+        memory=_checked(MemorySnapshot, memory, "memory", known, more_notes),
+        trace=_checked(TraceSnapshot, _trace(data, trace_names or {}), "trace", known, more_notes),
+        outliers=_checked(OutlierSnapshot, data.get("outliers"), "outliers", known, more_notes),
         notes=(*notes, *more_notes),
         phases=_phases(data.get("phases", ())),
     )
 
 
-def gpu_snapshot(
-    data: Mapping[str, Any] | None, n_keys: int, tree_sizes: Sequence[int]
-) -> GpuSnapshot | None:
+def gpu_snapshot(data: Mapping[str, Any] | None, known: Known) -> GpuSnapshot | None:
     """Freeze what the collector delivered; what does not fit is no reason to fail.
 
     The same checks as for a saved run: else a run could be saved and not be read back.
 
     Args:
         data: the field ``gpu`` of an export.
-        n_keys: number of keys.
-        tree_sizes: number of nodes per thread.
+        known: the sizes of its other tables.
     """
     try:
-        return read_gpu(data, n_keys, tree_sizes)
+        return None if data is None else read(GpuSnapshot, data, "gpu", known)
     except SnapshotError as error:
         return GpuSnapshot("off", f"What the collector delivered does not fit together: {error}.")
 
 
-def _trace(
-    data: Mapping[str, Any],
-    gpu: GpuSnapshot | None,
-    names: Mapping[int, str],
-    notes: list[str],
-) -> TraceSnapshot | None:
+#: What a note calls a part that is left out.
+_PARTS = {
+    "memory": "GPU memory was left out, because its figures do not fit together",
+    "trace": "The trace was left out, because it does not fit together",
+    "outliers": "The slowest steps were left out: their figures do not fit",
+}
+
+
+def _checked(what: type[T], data: object, part: str, known: Known, notes: list[str]) -> T | None:
+    try:
+        return None if data is None else read(what, data, part, known)
+    except SnapshotError as error:
+        notes.append(f"{_PARTS[part]}: {error}.")
+        return None
+
+
+def _trace(data: Mapping[str, Any], names: Mapping[int, str]) -> dict[str, Any] | None:
     if data.get("trace") is None:
         return None
-    value = trace_from_export(
-        data["trace"],
-        {**names, **thread_names()},
-        max(0, data["duration_ns"]),
+    return trace_from_export(
+        data["trace"], {**names, **thread_names()}, max(0, data["duration_ns"])
     )
-    try:
-        return read_trace(value, len(data["keys"]), 0 if gpu is None else len(gpu.kernels))
-    except SnapshotError as error:
-        notes.append(f"The trace was left out, because it does not fit together: {error}.")
-        return None
-
-
-def _memory(data: Mapping[str, Any] | None, notes: list[str]) -> MemorySnapshot | None:
-    try:
-        return read_memory(data)
-    except SnapshotError as error:
-        notes.append(f"GPU memory was left out, because its figures do not fit together: {error}.")
-        return None
-
-
-def _outliers(
-    data: Mapping[str, Any], threads: Sequence[ThreadTree], steps: Steps, notes: list[str]
-) -> OutlierSnapshot | None:
-    sizes = [len(t.nodes) for t in threads]
-    measured = range(steps.skipped, steps.count)
-    try:
-        return read_outliers(data.get("outliers"), len(data["keys"]), sizes, measured)
-    except SnapshotError as error:
-        notes.append(f"The slowest steps were left out: their figures do not fit: {error}.")
-        return None
 
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep

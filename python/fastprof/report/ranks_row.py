@@ -17,7 +17,7 @@ from fastprof.report.ranks import RankRow
 from fastprof.report.run_phases import chosen_phase, steps_in
 from fastprof.report.user_tree import training_thread
 from fastprof.snapshot import NodeTable, Snapshot, ThreadTree
-from fastprof.snapshot.fields import int_or_none, show
+from fastprof.snapshot.codec import int_or_none, show
 from fastprof.snapshot.run_phases import RUN_PHASES, STEPS
 
 #: No job has more ranks than these; the ones that are missing are listed one by one.

@@ -6,10 +6,20 @@ Times are integer nanoseconds, as measured (the hook's own cost included).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated
 
-from fastprof.snapshot.fields import as_dict, as_int, as_ints, as_list, fail
+from fastprof.snapshot.codec import (
+    AtMost,
+    Count,
+    Integer,
+    KeyIndex,
+    Known,
+    Record,
+    Row,
+    ThreadIndex,
+    WrongError,
+)
 
 #: The recorder keeps no more.
 MAX_OUTLIERS = 100
@@ -18,22 +28,22 @@ _MAX_SECTIONS = 32
 
 
 @dataclass(frozen=True, slots=True)
-class OutlierRow:
+class OutlierRow(Row):
     """One calling context in one kept step: ``node`` is its row in the thread's tree.
 
     ``usual_ns`` and ``usual_calls`` are what it had in ``usual_row_steps`` steps.
     """
 
-    node: int
-    self_ns: int
-    calls: int
-    resumes: int
-    usual_ns: int
-    usual_calls: int
+    node: Count
+    self_ns: Count
+    calls: Count
+    resumes: Count
+    usual_ns: Count
+    usual_calls: Count
 
 
 @dataclass(frozen=True, slots=True)
-class OutlierStep:
+class OutlierStep(Record):
     """One of the slowest measured steps.
 
     ``index`` counts all steps from 0; ``start_ns`` is since the first step began.
@@ -43,20 +53,38 @@ class OutlierStep:
     ``window_ns``.  ``usual`` and ``window_usual``: it is part of what counts as usual.
     """
 
-    index: int
-    start_ns: int
-    wall_ns: int
+    index: Count
+    start_ns: Count
+    wall_ns: Count
     usual: bool
-    sections: tuple[tuple[int, int], ...]
-    window_steps: int
-    window_ns: int
+    sections: Annotated[tuple[tuple[KeyIndex, Count], ...], AtMost(_MAX_SECTIONS)]
+    window_steps: Count
+    window_ns: Count
     window_usual: bool
-    rows: tuple[OutlierRow, ...]
-    rest_ns: int
+    rows: Annotated[tuple[OutlierRow, ...], AtMost(MAX_ROWS)]
+    rest_ns: Count
+
+    def check(self, known: Known) -> None:
+        if self.index not in known.steps:
+            raise WrongError(self.index, f"a measured step: {known.steps}", ".index")
+        _check_sections(self.sections, ".sections")
+        if sum(ns for _, ns in self.sections) > self.wall_ns:
+            raise WrongError(
+                list(self.sections), "rows that add up to wall_ns at most", ".sections"
+            )
+        if len({row.node for row in self.rows}) != len(self.rows):
+            raise WrongError(list(self.rows), "each node once", ".rows")
+        if sum(row.self_ns for row in self.rows) + self.rest_ns != self.window_ns:
+            raise WrongError(self.window_ns, "the sum of the rows and rest_ns", ".window_ns")
+        least = self.wall_ns if self.window_steps else 0
+        if self.window_steps > len(known.steps) or self.window_ns < least:
+            raise WrongError(self.window_steps, "steps that include this one", ".window_steps")
+        if self.rows and not self.window_steps:
+            raise WrongError(list(self.rows), "none where nobody looked", ".rows")
 
 
 @dataclass(frozen=True, slots=True)
-class OutlierSnapshot:
+class OutlierSnapshot(Record):
     """The ``limit`` slowest measured steps of the training thread, and what is usual.
 
     ``thread`` is an index into ``Snapshot.threads``.  ``usual_ns`` and ``usual_sections``
@@ -64,118 +92,30 @@ class OutlierSnapshot:
     median of those before them; rows' usual sums are over ``usual_row_steps`` of these.
     """
 
-    thread: int
-    limit: int
-    usual_steps: int
-    usual_ns: int
-    usual_sections: tuple[tuple[int, int], ...]
-    usual_row_steps: int
+    thread: ThreadIndex
+    limit: Annotated[int, Integer(1, MAX_OUTLIERS)]
+    usual_steps: Count
+    usual_ns: Count
+    usual_sections: tuple[tuple[KeyIndex, Count], ...]
+    usual_row_steps: Count
     kept: tuple[OutlierStep, ...]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain dicts, lists and numbers: what ``json.dumps`` accepts."""
-        return {
-            **{name: getattr(self, name) for name in _NUMBERS},
-            "usual_sections": [list(row) for row in self.usual_sections],
-            "kept": [_step_dict(step) for step in self.kept],
-        }
+    def check(self, known: Known) -> None:
+        measured = len(known.steps)
+        for name in ("usual_steps", "usual_row_steps"):
+            if getattr(self, name) > measured:
+                raise WrongError(getattr(self, name), f"at most {measured} steps", f".{name}")
+        _check_sections(self.usual_sections, ".usual_sections")
+        if len(self.kept) > self.limit:
+            raise WrongError(len(self.kept), f"at most {self.limit} steps", ".kept")
+        if len({step.index for step in self.kept}) != len(self.kept):
+            raise WrongError(list(self.kept), "each step once", ".kept")
+        for i, step in enumerate(self.kept):
+            last = max((row.node for row in step.rows), default=0)
+            if not known.has_node(self.thread, last):
+                raise WrongError(last, "a node of the thread", f".kept[{i}].rows")
 
 
-_NUMBERS = ("thread", "limit", "usual_steps", "usual_ns", "usual_row_steps")
-_ROW = tuple(f.name for f in fields(OutlierRow))
-_STEP_NUMBERS = ("index", "start_ns", "wall_ns", "window_steps", "window_ns", "rest_ns")
-_STEP_FLAGS = ("usual", "window_usual")
-
-
-def _step_dict(step: OutlierStep) -> dict[str, Any]:
-    return {
-        **{name: getattr(step, name) for name in (*_STEP_NUMBERS, *_STEP_FLAGS)},
-        "sections": [list(row) for row in step.sections],
-        "rows": [[getattr(row, name) for name in _ROW] for row in step.rows],
-    }
-
-
-def read_outliers(
-    value: object, n_keys: int, tree_sizes: Sequence[int], steps: range
-) -> OutlierSnapshot | None:
-    """Validate the field ``outliers``; None: slow steps were not kept.
-
-    Args:
-        value: the field.
-        n_keys: number of keys.
-        tree_sizes: number of nodes per thread.
-        steps: the indexes of the measured steps.
-
-    Raises:
-        SnapshotError: a value is missing, of the wrong type, out of range, or does not
-            fit the others.
-    """
-    if value is None:
-        return None
-    top = as_dict(value, "outliers")
-    limit = as_int(top.get("limit"), "outliers.limit", 1, MAX_OUTLIERS)
-    thread = as_int(top.get("thread"), "outliers.thread", 0, len(tree_sizes) - 1)
-    kept = as_list(top.get("kept"), "outliers.kept")
-    if len(kept) > limit:
-        raise fail("outliers.kept", len(kept), f"at most {limit} steps")
-    read = tuple(_step(v, i, n_keys, tree_sizes[thread], steps) for i, v in enumerate(kept))
-    if len({step.index for step in read}) != len(read):
-        raise fail("outliers.kept", kept, "each step once")
-    return OutlierSnapshot(
-        thread=thread,
-        limit=limit,
-        usual_steps=as_int(top.get("usual_steps"), "outliers.usual_steps", 0, len(steps)),
-        usual_ns=as_int(top.get("usual_ns"), "outliers.usual_ns"),
-        usual_sections=_sections(top.get("usual_sections"), "outliers.usual_sections", n_keys),
-        usual_row_steps=as_int(
-            top.get("usual_row_steps"), "outliers.usual_row_steps", 0, len(steps)
-        ),
-        kept=read,
-    )
-
-
-def _step(value: object, i: int, n_keys: int, nodes: int, steps: range) -> OutlierStep:
-    where = f"outliers.kept[{i}]"
-    s = as_dict(value, where)
-    number = {name: as_int(s.get(name), f"{where}.{name}") for name in _STEP_NUMBERS}
-    for name in _STEP_FLAGS:
-        if type(s.get(name)) is not bool:
-            raise fail(f"{where}.{name}", s.get(name), "true or false")
-    if number["index"] not in steps:
-        raise fail(f"{where}.index", number["index"], f"a measured step: {steps}")
-    sections = _sections(s.get("sections"), f"{where}.sections", n_keys)
-    if len(sections) > _MAX_SECTIONS or sum(ns for _, ns in sections) > number["wall_ns"]:
-        raise fail(f"{where}.sections", sections, "rows that add up to wall_ns at most")
-    rows = _rows(s.get("rows"), f"{where}.rows", nodes)
-    window_ns = number["window_ns"]
-    if sum(row.self_ns for row in rows) + number["rest_ns"] != window_ns:
-        raise fail(f"{where}.window_ns", window_ns, "the sum of the rows and rest_ns")
-    window_steps = number["window_steps"]
-    if window_steps > len(steps) or window_ns < (number["wall_ns"] if window_steps else 0):
-        raise fail(f"{where}.window_steps", window_steps, "steps that include this one")
-    if rows and not window_steps:
-        raise fail(f"{where}.rows", rows, "none where nobody looked")
-    return OutlierStep(
-        sections=sections, rows=rows, usual=s["usual"], window_usual=s["window_usual"], **number
-    )
-
-
-def _rows(value: object, where: str, nodes: int) -> tuple[OutlierRow, ...]:
-    items = as_list(value, where)
-    if len(items) > MAX_ROWS:
-        raise fail(where, len(items), f"at most {MAX_ROWS} rows")
-    rows = tuple(OutlierRow(*as_ints(v, f"{where}[{i}]", len(_ROW))) for i, v in enumerate(items))
-    seen = {row.node for row in rows}
-    if rows and (len(seen) != len(rows) or max(seen) >= nodes):
-        raise fail(where, items, f"different nodes below {nodes}")
-    return rows
-
-
-def _sections(value: object, where: str, n_keys: int) -> tuple[tuple[int, int], ...]:
-    rows: dict[int, int] = {}
-    for i, item in enumerate(as_list(value, where)):
-        key, ns = as_ints(item, f"{where}[{i}]", 2, first_below=n_keys)
-        if key in rows:
-            raise fail(f"{where}[{i}]", key, "each section once")
-        rows[key] = ns
-    return tuple(rows.items())
+def _check_sections(sections: Sequence[tuple[int, int]], path: str) -> None:
+    if len(dict(sections)) != len(sections):
+        raise WrongError(list(sections), "each section once", path)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
-from fastprof.snapshot.fields import as_ints, as_list, fail
+from fastprof.snapshot.codec import Count, Numbered, Row
 
 #: Names by number, as ``Recorder.set_phase`` takes it.  ``steps`` is measured steps, and all
 #: of a recording that knows no phases; ``outside`` is between epochs and after the loop;
@@ -20,12 +21,12 @@ STEPS = RUN_PHASES.index("steps")
 
 
 @dataclass(frozen=True, slots=True)
-class PhaseTime:
+class PhaseTime(Row):
     """One phase of the run: recorded wall time in ns, and how often it began."""
 
-    name: str
-    wall_ns: int
-    entries: int
+    name: Annotated[str, Numbered(*RUN_PHASES)]
+    wall_ns: Count
+    entries: Count
 
 
 def phase_numbers(names: Sequence[str]) -> frozenset[int]:
@@ -42,20 +43,3 @@ def phase_numbers(names: Sequence[str]) -> frozenset[int]:
 
 def _known() -> str:
     return "there are: " + ", ".join(RUN_PHASES)
-
-
-def read_phases(value: object) -> tuple[PhaseTime, ...]:
-    """Check the field ``phases`` of a saved run; absent in runs that had none.
-
-    Raises:
-        SnapshotError: something else than rows ``[number, wall_ns, entries]``.
-    """
-    if value is None:
-        return ()
-    rows = []
-    for i, item in enumerate(as_list(value, "phases")):
-        number, wall_ns, entries = as_ints(item, f"phases[{i}]", 3, first_below=len(RUN_PHASES))
-        rows.append(PhaseTime(RUN_PHASES[number], wall_ns, entries))
-    if len({row.name for row in rows}) != len(rows):
-        raise fail("phases", value, "each phase once")
-    return tuple(rows)

@@ -8,18 +8,23 @@ other or they do not overlap.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import astuple, dataclass
+from typing import Annotated, Any
 
-from fastprof.snapshot.fields import (
+from fastprof.snapshot.codec import (
     MAX_INT,
-    as_column,
-    as_dict,
-    as_int,
-    as_ints,
-    as_list,
-    as_str,
-    fail,
+    AtMost,
+    Count,
+    Integer,
+    KeyIndex,
+    Known,
+    Later,
+    Record,
+    Row,
+    Table,
+    Unsigned,
+    WrongError,
+    sized,
 )
 
 #: By so much the device's clock may seem to be ahead of ours.
@@ -31,58 +36,60 @@ MAX_WINDOWS = 1024
 #: Start plus duration still fits in 64 bits.
 _MAX_TIME = MAX_INT // 2
 
+_Time = Annotated[int, Integer(0, _MAX_TIME)]
+_Small = Annotated[int, Integer(0, 2**32)]
+_Thread = Annotated[int, Integer(0, "trace.threads")]
+
 
 @dataclass(frozen=True, slots=True)
-class TraceWindow:
+class TraceWindow(Row):
     """One window: ``end_ns`` is the moment of the snapshot if it was open then.
 
     ``first_step`` is the number, from 0, of the step under way when it began;
     ``wall_ns`` the wall clock at that moment, since 1970, or 0 if it is not known.
     """
 
-    start_ns: int
-    end_ns: int
-    first_step: int
-    wall_ns: int
+    start_ns: Count
+    end_ns: Count
+    first_step: Count
+    wall_ns: Count
 
 
 @dataclass(frozen=True, slots=True)
-class TraceThread:
+class TraceThread(Row):
     """A thread: ``native`` is the kernel's id for it; 0: not known."""
 
-    ident: int
-    native: int
+    ident: Unsigned
+    native: Unsigned
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class EventTable:
+class EventTable(Table):
     """Sections and functions: what is open at a window's edge is cut there."""
 
-    key: tuple[int, ...] = ()
-    thread: tuple[int, ...] = ()
-    start_ns: tuple[int, ...] = ()
-    ns: tuple[int, ...] = ()
-
-    def __len__(self) -> int:
-        return len(self.key)
+    key: tuple[KeyIndex, ...] = ()
+    thread: tuple[_Thread, ...] = ()
+    start_ns: tuple[_Time, ...] = ()
+    ns: tuple[_Time, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class StepTable:
+class StepTable(Table):
     """Steps that ended in a window; ``number`` counts all steps of the run from 0."""
 
-    number: tuple[int, ...] = ()
-    thread: tuple[int, ...] = ()
-    start_ns: tuple[int, ...] = ()
-    ns: tuple[int, ...] = ()
+    number: tuple[Count, ...] = ()
+    thread: tuple[_Thread, ...] = ()
+    start_ns: tuple[_Time, ...] = ()
+    ns: tuple[_Time, ...] = ()
 
-    def __len__(self) -> int:
-        return len(self.number)
+
+#: As in :mod:`fastprof.snapshot.gpu`; what is no kernel of a known name.
+WHATS = ("htod", "dtoh", "dtod", "ptop", "htoh", "copy", "memset", "kernel")
 
 
 @dataclass(frozen=True, slots=True)
-class GpuTable:
+class GpuTable(Table):
     """What the device did.
 
     ``what`` is a row of the snapshot's kernels, or ``-1 - i`` for ``WHATS[i]``.  ``x``,
@@ -90,47 +97,38 @@ class GpuTable:
     ``launch`` is a row of :class:`CallTable`, or -1 if its launch is not known.
     """
 
-    what: tuple[int, ...] = ()
-    device: tuple[int, ...] = ()
-    stream: tuple[int, ...] = ()
-    start_ns: tuple[int, ...] = ()
-    ns: tuple[int, ...] = ()
-    bytes: tuple[int, ...] = ()
-    x: tuple[int, ...] = ()
-    y: tuple[int, ...] = ()
-    z: tuple[int, ...] = ()
-    launch: tuple[int, ...] = ()
+    what: tuple[Annotated[int, Integer(-len(WHATS), "kernels")], ...] = ()
+    device: tuple[_Small, ...] = ()
+    stream: tuple[_Small, ...] = ()
+    start_ns: tuple[_Time, ...] = ()
+    ns: tuple[_Time, ...] = ()
+    bytes: tuple[Count, ...] = ()
+    x: tuple[_Small, ...] = ()
+    y: tuple[_Small, ...] = ()
+    z: tuple[_Small, ...] = ()
+    launch: tuple[Annotated[int, Integer(-1)], ...] = ()
 
-    def __len__(self) -> int:
-        return len(self.what)
-
-
-#: As in :mod:`fastprof.snapshot.gpu`; what is no kernel of a known name.
-WHATS = ("htod", "dtoh", "dtod", "ptop", "htoh", "copy", "memset", "kernel")
 
 #: What a call to CUDA does, as far as it is told apart.
 CALLS = ("launch", "graph", "sync")
 
 
 @dataclass(frozen=True, slots=True)
-class CallTable:
+class CallTable(Table):
     """Calls to CUDA: ``kind`` is a row of ``CALLS``; ``thread`` is -1 if not known.
 
     ``ns`` is how long the host was in the call, 0 if that is not known.
     """
 
-    kind: tuple[int, ...] = ()
-    thread: tuple[int, ...] = ()
-    start_ns: tuple[int, ...] = ()
-    ns: tuple[int, ...] = ()
-    correlation: tuple[int, ...] = ()
-
-    def __len__(self) -> int:
-        return len(self.kind)
+    kind: tuple[Annotated[int, Integer(0, len(CALLS) - 1)], ...] = ()
+    thread: tuple[Annotated[int, Integer(-1, "trace.threads")], ...] = ()
+    start_ns: tuple[_Time, ...] = ()
+    ns: tuple[_Time, ...] = ()
+    correlation: tuple[_Small, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class TraceSnapshot:
+class TraceSnapshot(Record):
     """The windows of a run.
 
     Of ``kept`` events the ``lost`` oldest made room for newer ones, so the trace is whole
@@ -138,38 +136,33 @@ class TraceSnapshot:
     in it.  ``gpu_lost`` records of the device made room for newer ones.
     """
 
-    min_ns: int
-    max_events: int
-    windows: tuple[TraceWindow, ...] = ()
-    threads: tuple[TraceThread, ...] = ()
-    events: EventTable = EventTable()
-    steps: StepTable = StepTable()
-    gpu: GpuTable = GpuTable()
-    calls: CallTable = CallTable()
-    kept: int = 0
-    brief: int = 0
-    lost: int = 0
-    lost_until_ns: int = 0
-    no_memory: int = 0
-    gpu_lost: int = 0
-    gpu_lost_until_ns: int = 0
+    min_ns: Count
+    max_events: Count
+    windows: Annotated[tuple[TraceWindow, ...], AtMost(MAX_WINDOWS, "windows")] = ()
+    threads: Annotated[tuple[TraceThread, ...], sized("trace.threads")] = ()
+    events: Later[EventTable] = EventTable()
+    steps: Later[StepTable] = StepTable()
+    gpu: Later[GpuTable] = GpuTable()
+    calls: Later[CallTable] = CallTable()
+    kept: Later[Count] = 0
+    brief: Later[Count] = 0
+    lost: Later[Count] = 0
+    lost_until_ns: Later[Count] = 0
+    no_memory: Later[Count] = 0
+    gpu_lost: Later[Count] = 0
+    gpu_lost_until_ns: Later[Count] = 0
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain dicts, lists, strings and numbers: what ``json.dumps`` accepts."""
-        return {
-            **{name: getattr(self, name) for name in _NUMBERS},
-            "windows": [[w.start_ns, w.end_ns, w.first_step, w.wall_ns] for w in self.windows],
-            "threads": [[t.ident, t.native, t.name] for t in self.threads],
-            **{
-                name: {f.name: list(getattr(table, f.name)) for f in fields(table)}
-                for name, table in (
-                    ("events", self.events),
-                    ("steps", self.steps),
-                    ("gpu", self.gpu),
-                    ("calls", self.calls),
+    def check(self, known: Known) -> None:
+        end = 0
+        for i, window in enumerate(self.windows):
+            if not end <= window.start_ns <= window.end_ns <= _MAX_TIME:
+                raise WrongError(
+                    list(astuple(window)), "windows one after the other", f".windows[{i}]"
                 )
-            },
-        }
+            end = window.end_ns
+        last = max(self.gpu.launch, default=-1)
+        if last >= len(self.calls):
+            raise WrongError(last, f"rows of {len(self.calls)} calls", ".gpu.launch")
 
     def notes(self) -> tuple[str, ...]:
         """Return what the trace lacks, in sentences."""
@@ -210,125 +203,6 @@ _NUMBERS = (
     "gpu_lost",
     "gpu_lost_until_ns",
 )
-
-
-def read_trace(value: object, n_keys: int, n_kernels: int) -> TraceSnapshot | None:
-    """Check the trace of a saved run; None where there is none.
-
-    Raises:
-        SnapshotError: something in it is not what it must be.
-    """
-    if value is None:
-        return None
-    t = as_dict(value, "trace")
-    threads = tuple(
-        _thread(item, i) for i, item in enumerate(as_list(t.get("threads"), "trace.threads"))
-    )
-    events = _Columns(t, "events", "key")
-    steps = _Columns(t, "steps", "number")
-    calls = _calls(_Columns(t, "calls", "kind"), len(threads))
-    return TraceSnapshot(
-        windows=_windows(t.get("windows")),
-        threads=threads,
-        events=EventTable(events.index("key", n_keys), *_span(events, len(threads))),
-        steps=StepTable(steps.number("number", MAX_INT), *_span(steps, len(threads))),
-        gpu=_gpu(_Columns(t, "gpu", "what"), n_kernels, len(calls)),
-        calls=calls,
-        **{name: as_int(t.get(name, 0), f"trace.{name}") for name in _NUMBERS},
-    )
-
-
-class _Columns:
-    """A table as it was read; without rows if there is none, as in older runs."""
-
-    def __init__(self, trace: Mapping[str, object], table: str, first: str) -> None:
-        self._where = f"trace.{table}"
-        self._columns = as_dict(trace.get(table, {}), self._where)
-        self._rows = len(as_list(self._columns.get(first, []), f"{self._where}.{first}"))
-
-    def number(self, name: str, high: int = _MAX_TIME) -> tuple[int, ...]:
-        """Return a column of integers from 0 to ``high``."""
-        if not self._columns:
-            return ()
-        return as_column(self._columns, name, self._where, self._rows, high)
-
-    def index(self, name: str, below: int) -> tuple[int, ...]:
-        """Return a column of rows of a table that has ``below`` of them."""
-        if not below and self._rows:
-            raise fail(f"{self._where}.{name}", self._columns.get(name), "no rows")
-        return self.number(name, max(below - 1, 0))
-
-    def signed(self, name: str, low: int, high: int) -> tuple[int, ...]:
-        """Return a column of integers from ``low``, which is negative."""
-        if not self._columns:
-            return ()
-        where = f"{self._where}.{name}"
-        items = as_list(self._columns.get(name), where)
-        if len(items) != self._rows:
-            raise fail(where, len(items), f"{self._rows} rows")
-        for i, item in enumerate(items):
-            if type(item) is not int or not low <= item <= high:
-                raise fail(f"{where}[{i}]", item, f"an integer from {low} to {high}")
-        return tuple(items)
-
-
-_Span = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
-
-
-def _span(columns: _Columns, n_threads: int) -> _Span:
-    return columns.index("thread", n_threads), columns.number("start_ns"), columns.number("ns")
-
-
-def _gpu(columns: _Columns, n_kernels: int, n_calls: int) -> GpuTable:
-    return GpuTable(
-        what=columns.signed("what", -len(WHATS), n_kernels - 1),
-        device=columns.number("device", 2**32),
-        stream=columns.number("stream", 2**32),
-        start_ns=columns.number("start_ns"),
-        ns=columns.number("ns"),
-        bytes=columns.number("bytes", MAX_INT),
-        x=columns.number("x", 2**32),
-        y=columns.number("y", 2**32),
-        z=columns.number("z", 2**32),
-        launch=columns.signed("launch", -1, n_calls - 1),
-    )
-
-
-def _calls(columns: _Columns, n_threads: int) -> CallTable:
-    return CallTable(
-        kind=columns.index("kind", len(CALLS)),
-        thread=columns.signed("thread", -1, n_threads - 1),
-        start_ns=columns.number("start_ns"),
-        ns=columns.number("ns"),
-        correlation=columns.number("correlation", 2**32),
-    )
-
-
-def _thread(value: object, i: int) -> TraceThread:
-    where = f"trace.threads[{i}]"
-    items = as_list(value, where)
-    if len(items) != 3:
-        raise fail(where, value, "[ident, native, name]")
-    return TraceThread(
-        as_int(items[0], where, 0, 2**64 - 1),
-        as_int(items[1], where, 0, 2**64 - 1),
-        as_str(items[2], where),
-    )
-
-
-def _windows(value: object) -> tuple[TraceWindow, ...]:
-    windows = []
-    last = 0
-    items = as_list(value, "trace.windows")
-    if len(items) > MAX_WINDOWS:
-        raise fail("trace.windows", len(items), f"at most {MAX_WINDOWS} windows")
-    for i, item in enumerate(items):
-        window = TraceWindow(*as_ints(item, f"trace.windows[{i}]", 4))
-        if not last <= window.start_ns <= window.end_ns <= _MAX_TIME:
-            raise fail(f"trace.windows[{i}]", item, "windows one after the other")
-        last = window.end_ns
-        windows.append(window)
-    return tuple(windows)
 
 
 def trace_from_export(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,9 @@ from fastprof.fileio import read_bounded
 from fastprof.session.faults import Faults
 from fastprof.session.loaders.worker_side import MAX_BYTES, PART, WHOLE, WorkerInit
 from fastprof.snapshot import Key, NodeTable, Snapshot, ThreadTree
-from fastprof.snapshot.fields import as_column, as_dict, as_ints, as_list, as_str
+from fastprof.snapshot.codec import Count, Known, Record, read
 from fastprof.snapshot.loaders import LoadTime
-from fastprof.snapshot.model import read_forms
+from fastprof.snapshot.model import learn_keys, with_forms
 
 #: Rows of one loader's tree; contexts beyond are left out, and the report says so.
 MAX_ROWS = 500_000
@@ -149,6 +149,17 @@ def _starts_workers(loader: Any) -> bool:
     return "worker_init_fn" in own and bool(own.get("num_workers"))
 
 
+@dataclass(frozen=True, slots=True)
+class _File(Record):
+    """What a worker leaves, beside its trees."""
+
+    worker: Count
+    fetches: tuple[Count, Count, Count]
+    error: str
+    backend: str
+    keys: tuple[Key, ...]
+
+
 class MergedTree:
     """The trees of all threads of many processes as one."""
 
@@ -168,30 +179,39 @@ class MergedTree:
         Raises:
             SnapshotError: it is not what a worker writes.
         """
-        data = as_dict(value, "worker")
-        fold_own_functions(data)
-        listed = as_list(data.get("keys"), "worker.keys")
-        forms = read_forms(data, len(listed))
-        keys = [_key(k, forms.get(i, "short")) for i, k in enumerate(listed)]
-        worker = as_ints([data.get("worker")], "worker.worker", 1)[0]
-        load = LoadTime(worker, *as_ints(data.get("fetches"), "worker.fetches", 3))
-        self.error = self.error or as_str(data.get("error"), "worker.error")
-        trees = [_columns(row, len(keys)) for row in as_list(data.get("threads"), "worker.threads")]
+        if not isinstance(value, dict):
+            raise TypeError("a worker's file holds no object")
+        fold_own_functions(value)
+        file = read(_File, value, "worker")
+        # A worker records no sections, and a file that says so would mix them with the loop's.
+        if any(key.kind == "section" for key in file.keys):
+            raise ValueError("a worker's file has a section")
+        keys = with_forms(file.keys, value)
+        known = Known()
+        learn_keys(known, keys)
+        # What follows these columns is of phases of the run, which workers know nothing of.
+        trees = [
+            read(NodeTable, dict(zip(_COLUMNS, columns, strict=False)), "worker.threads", known)
+            for _ident, _ended, columns in value["threads"]
+        ]
+        load = LoadTime(file.worker, *file.fetches)
+        self.error = self.error or file.error
         for tree in trees:
             self._add_tree(tree, keys)
-        self.backend = self.backend or str(data.get("backend") or "")
+        self.backend = self.backend or file.backend
         self.processes += 1 if trees else 0
         if load.count:
-            before = self.loads.get(worker, LoadTime(worker, 0, 0, 0))
-            self.loads[worker] = LoadTime(
-                worker,
+            before = self.loads.get(load.worker, LoadTime(load.worker, 0, 0, 0))
+            self.loads[load.worker] = LoadTime(
+                load.worker,
                 before.count + load.count,
                 before.sum_ns + load.sum_ns,
                 max(before.max_ns, load.max_ns),
             )
 
-    def _add_tree(self, columns: Sequence[Sequence[int]], keys: Sequence[Key]) -> None:
+    def _add_tree(self, tree: NodeTable, keys: Sequence[Key]) -> None:
         row_of: list[int | None] = []
+        columns = (tree.parent, tree.key, tree.calls, tree.resumes, tree.self_ns)
         for i, (parent, key, calls, resumes, self_ns) in enumerate(zip(*columns, strict=True)):
             above = row_of[parent] if i else -1
             row = 0 if i == 0 else None if above is None else self._row(above, keys[key])
@@ -223,34 +243,3 @@ class MergedTree:
             column.append(at)
         parent, _, calls, resumes, self_ns = map(tuple, zip(*self.nodes, strict=True))
         return ThreadTree(0, name, True, NodeTable(parent, tuple(column), calls, resumes, self_ns))
-
-
-def _key(value: object, form: str) -> Key:
-    kind, file, line, name, qualname = as_list(value, "worker.keys[]")
-    # A worker records no sections, and a file that says so would mix them with the loop's.
-    if kind not in ("root", "truncated", "python", "c", "type"):
-        raise ValueError(f"a worker's key is of kind {kind!r:.80}")
-    return Key(
-        kind,
-        as_str(file, "worker.keys[]"),
-        as_ints([line], "worker.keys[]", 1)[0],
-        as_str(name, "worker.keys[]"),
-        as_str(qualname, "worker.keys[]"),
-        form,
-    )
-
-
-def _columns(value: object, n_keys: int) -> list[tuple[int, ...]]:
-    _, _, columns = as_list(value, "worker.threads[]")
-    # What follows these is of phases of the run, which workers know nothing of.
-    first = as_list(columns, "worker.threads[]")[: len(_COLUMNS)]
-    named = dict(zip(_COLUMNS, first, strict=True))
-    n = len(as_list(named["parent"], "worker.threads[]"))
-    for row, above in enumerate(named["parent"]):
-        if row and not 0 <= above < row:
-            raise ValueError("a worker's tree has a child before its parent")
-    return [
-        tuple(named["parent"]),
-        as_column(named, "key", "worker", n, n_keys - 1),
-        *(as_column(named, name, "worker", n) for name in _COLUMNS[2:]),
-    ]
