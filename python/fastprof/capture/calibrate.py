@@ -268,7 +268,10 @@ def _calibration(
         costs |= dict.fromkeys(
             ("python", "general", "unpacked", "implicit", "init"), EventCost(inside_ns, outside_ns)
         )
-        costs |= dict.fromkeys(("constructor", "text", "made"), EventCost(0.0, 0.0))
+        costs |= dict.fromkeys(("constructor", "text"), EventCost(0.0, 0.0))
+        # It begins with a call, and nothing tells that it is made.
+        begins = max(0.0, inside_ns + outside_ns - _total(costs["fed"]))
+        costs["made"] = EventCost(0.0, begins)
     return Calibration(**costs, slowdown=_slowdown(hooked["nothing"], plain["nothing"]))
 
 
