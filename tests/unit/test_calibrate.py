@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from fastprof.capture import calibrate
 from fastprof.capture.calibrate_loops import LOOPS, TURNS
 from fastprof.snapshot import EventCost
@@ -23,8 +25,8 @@ COSTS = {
     "text": (105.0, 50.0),
 }
 
-#: A generator is made, begins and goes on twice, and all that is fed to a C function.
-MADE_EVENT = (COSTS["made"][0] + 3 * COSTS["fed"][0] + COSTS["c"][0]) / LOOPS["made"].calls
+#: A generator is made, begins and goes on eight times, and all that is fed to a C function.
+MADE_EVENT = (COSTS["made"][0] + 9 * COSTS["fed"][0] + COSTS["c"][0]) / LOOPS["made"].calls
 
 #: What callees do that do something.
 WORK = 11.0
@@ -59,6 +61,7 @@ def test_without_events_for_constructors_their_functions_are_calls():
     kinds = (found.python, found.general, found.unpacked, found.implicit, found.init)
     assert {(round(k.inside_ns, 6), round(k.outside_ns, 6)) for k in kinds} == {(30.0, 27.5)}
     assert found.constructor == EventCost(0.0, 0.0)
+    assert found.made == EventCost(0.0, 6.0)  # a generator begins with a call
 
 
 def test_slower_bytecode_is_no_cost_of_calls():
@@ -71,3 +74,35 @@ def test_what_is_disturbed_is_never_negative():
     plain, _, inside = times()
     nothing = calibrate._calibration(plain, dict.fromkeys(plain, 0.0), inside, constructors=True)
     assert all(cost == EventCost(0.0, 0.0) for cost in nothing.costs().values())
+
+
+def test_a_disturbed_machine_is_measured_until_the_least_times_come_up_again(monkeypatch):
+    plain, hooked, inside = times()
+    rounds = iter(range(2 * calibrate._MOST_ROUNDS))
+
+    def disturbed():
+        number = next(rounds)
+        slower = 2.0 - 0.06 * (number // 2) if number < 30 else 1.0
+        return {kind: slower * ns for kind, ns in (hooked if number % 2 else plain).items()}
+
+    monkeypatch.setattr(calibrate, "_times_ns", disturbed)
+    monkeypatch.setattr(calibrate, "_inside_ns", lambda _recorder: inside)
+    monkeypatch.setattr(calibrate, "_REST_S", 0.0)
+    backend = "monitoring" if sys.version_info >= (3, 12) else "setprofile"
+    found = calibrate._measure(backend)
+    assert found.c == calibrate._calibration(plain, hooked, inside, constructors=True).c
+    assert 8 < next(rounds) / 2 < calibrate._MOST_ROUNDS
+
+
+def test_a_machine_that_never_comes_to_rest_is_measured_for_a_bounded_time(monkeypatch):
+    rounds = iter(range(1000))
+
+    def never():
+        slower = 1.2 ** (60 - next(rounds) // 2)
+        return dict.fromkeys(LOOPS, slower * 20.0)
+
+    monkeypatch.setattr(calibrate, "_times_ns", never)
+    monkeypatch.setattr(calibrate, "_inside_ns", lambda _recorder: dict.fromkeys(LOOPS, 1.0))
+    monkeypatch.setattr(calibrate, "_REST_S", 0.0)
+    calibrate._measure("monitoring" if sys.version_info >= (3, 12) else "setprofile")
+    assert next(rounds) == 2 * calibrate._MOST_ROUNDS

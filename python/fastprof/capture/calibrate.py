@@ -13,8 +13,9 @@ There is a loop per kind of event (``calibrate_loops``).
 
 Loops take microseconds and are run with and without the hook in turns, and of each the
 minimum is taken: what is disturbed is slower, and on a busy machine, too, some runs of
-each are not.  The idea of measuring and subtracting is that of
-``profile.Profile.calibrate`` in the standard library, which has one figure for everything.
+each are not: it goes on until the minimum has come up again.  The idea of measuring and
+subtracting is that of ``profile.Profile.calibrate`` in the standard library, which has one
+figure for everything.
 """
 
 from __future__ import annotations
@@ -29,7 +30,13 @@ from fastprof.capture.calibrate_loops import LOOPS, TURNS
 from fastprof.errors import BusyError
 from fastprof.snapshot import Calibration, EventCost
 
-_ROUNDS = 8
+#: Rounds at least and at most: it goes on until the least time of each loop came up again,
+#: within this part of it, in so many rounds in all.
+_ROUNDS, _MOST_ROUNDS = 8, 48
+_SAME, _AGAIN = 0.05, 3
+
+#: Before each round more it rests, in s: another program has had its turn then.
+_REST_S = 0.001
 
 #: What sections cost: rounds, and entries and batches in each.
 _SECTION_ROUNDS = 7
@@ -171,9 +178,24 @@ def _least(rounds: Sequence[Mapping[str, float]]) -> dict[str, float]:
     return {name: min(one[name] for one in rounds) for name in rounds[0]}
 
 
+def _steady(rounds: Sequence[Mapping[str, float]]) -> bool:
+    """Is the least time of every loop seen so often that it is no chance?"""
+    for name in rounds[0]:
+        times = sorted(one[name] for one in rounds)
+        if len(times) < _AGAIN or times[_AGAIN - 1] > times[0] * (1.0 + _SAME):
+            return False
+    return True
+
+
 def _measure(backend: str) -> Calibration:
-    plain_rounds, hooked_rounds, inside_rounds = [], [], []
-    for _ in range(_ROUNDS):
+    plain_rounds: list[dict[str, float]] = []
+    hooked_rounds: list[dict[str, float]] = []
+    inside_rounds: list[dict[str, float]] = []
+    while len(plain_rounds) < _MOST_ROUNDS:
+        if len(plain_rounds) >= _ROUNDS:
+            if _steady(plain_rounds) and _steady(hooked_rounds):
+                break
+            time.sleep(_REST_S)
         plain_rounds.append(_times_ns())
         recorder = Recorder(backend=backend)
         recorder.enable()
@@ -246,7 +268,10 @@ def _calibration(
         costs |= dict.fromkeys(
             ("python", "general", "unpacked", "implicit", "init"), EventCost(inside_ns, outside_ns)
         )
-        costs |= dict.fromkeys(("constructor", "text", "made"), EventCost(0.0, 0.0))
+        costs |= dict.fromkeys(("constructor", "text"), EventCost(0.0, 0.0))
+        # It begins with a call, and nothing tells that it is made.
+        begins = max(0.0, inside_ns + outside_ns - _total(costs["fed"]))
+        costs["made"] = EventCost(0.0, begins)
     return Calibration(**costs, slowdown=_slowdown(hooked["nothing"], plain["nothing"]))
 
 

@@ -124,10 +124,10 @@ def _yields() -> Iterator[int]:
 
 
 def _made() -> None:
-    pair = (1000, 2000)
+    few = range(1000, 1008)
     total = 0
     for i in _NUMBERS:
-        total += sum(i + one for one in pair)
+        total += sum(i + one for one in few)
 
 
 def _c_calls() -> None:
@@ -209,7 +209,7 @@ LOOPS = {
     "unpacked": _loop(_unpacked_calls, "_short", works=True),
     "resume": _loop(_resumes, "_yields"),
     "fed": _loop(_fed_resumes, "<genexpr>"),
-    "made": _loop(_made, "<genexpr>", calls=3),
+    "made": _loop(_made, "<genexpr>", calls=9),
     "c": _loop(_c_calls, "len", "abs", "isinstance"),
     "method": _loop(_method_calls, "append", "get", "upper", "add"),
     "c_general": _loop(_c_general_calls, "sum", "format"),
