@@ -1,9 +1,10 @@
 """Training loops whose steps are equal, for ``unprofiled``: each in a process of its own.
 
-    python unprofiled_programs.py PROGRAM STEPS alone|profiled
+    python unprofiled_programs.py PROGRAM STEPS
 
-Prints ``PER STEP`` and the median ms per step, then, profiled, what the report says a step takes
-without fastprof with its error in ms; ``-`` for what is not known.
+Prints ``PER STEP`` and the median ms per step: alone, before and after the profiled run, and in
+that run; then what its report says a step takes without fastprof, with its error in ms; ``-``
+for what is not known.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -81,15 +83,9 @@ def small_torch() -> Callable[[], object]:
 PROGRAMS = {"calls": calls, "mixed": mixed, "loops": loops, "torch": small_torch}
 
 
-def main(name: str, steps: int, profiled: bool) -> None:
-    step = PROGRAMS[name]()
-    # Functions stay recorded however much they cost: that is what is tried here.  Alone, the
-    # same lines do nothing.
-    prof = fastprof.Profiler(
-        recorder={"max_overhead": 0.0}, metrics=False, gpu=False, enabled=profiled
-    )
-    for _ in range(20):
-        step()
+def run(step: Callable[[], object], steps: int, **options: Any) -> tuple[float, fastprof.Profiler]:
+    """Return the median ms of so many steps, and the profiler."""
+    prof = fastprof.Profiler(recorder={"max_overhead": 0.0}, metrics=False, gpu=False, **options)
     walls = []
     with prof:
         for _ in range(steps):
@@ -98,14 +94,24 @@ def main(name: str, steps: int, profiled: bool) -> None:
                 step()
             prof.step()
             walls.append(time.perf_counter_ns() - began)
-    if not profiled:
-        print(f"PER STEP {median(walls) / 1e6}")
-        return
+    return median(walls) / 1e6, prof
+
+
+def main(name: str, steps: int) -> None:
+    step = PROGRAMS[name]()
+    for _ in range(20):
+        step()
+    # Functions stay recorded however much they cost: that is what is tried here.  Alone, the
+    # same lines do nothing.  Two processes of one program differ by some per cent, so the truth is
+    # of this one, before and after.
+    before, _ = run(step, steps // 2, enabled=False)
+    _, prof = run(step, steps)
+    after, _ = run(step, steps // 2, enabled=False)
     report = prof.report()
     found = report.steps.unprofiled
     said = "- -" if found is None else f"{found.ms} {found.error_ms}"
-    print(f"PER STEP {report.steps.p50_ms} {said}")
+    print(f"PER STEP {before} {after} {report.steps.p50_ms} {said}")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), sys.argv[3] == "profiled")
+    main(sys.argv[1], int(sys.argv[2]))

@@ -74,12 +74,12 @@ def test_the_function_that_loads_is_named_with_its_ms() -> None:
 
 
 def test_workers_save_what_fits_beside_the_step() -> None:
-    # 60 ms of loading and 40 of the rest: one worker makes steps of 60 ms, and half a
-    # millisecond for taking the batch.
-    assert found(with_cpus(computing(), 2))["data-loading"].saving_ms == pytest.approx(39.5)
+    # 60 ms of loading and 40 of the rest: one worker makes steps of 60 ms, and takes
+    # 1.5 ms to hand a batch over, as it computes.
+    assert found(with_cpus(computing(), 2))["data-loading"].saving_ms == pytest.approx(38.5)
     # Two make them of 40.
     many = with_cpus(computing(loaders=(loader(60, cpus=16),)), 16)
-    assert found(many)["data-loading"].saving_ms == pytest.approx(59.5)
+    assert found(many)["data-loading"].saving_ms == pytest.approx(58.5)
     # Of 2 CPUs the program uses 1.8: a tenth of the step is free.
     full = with_cpus(computing(), 2, used=1.7)
     assert found(full)["data-loading"].saving_ms == pytest.approx(15)
@@ -132,7 +132,7 @@ def test_most_of_the_workers_time_is_more_than_half_of_it() -> None:
 
 @pytest.mark.parametrize(
     ("saves", "often"),
-    [(40, "every step"), (30, "in most steps"), (25, "every 2 steps"), (4, "every 10 steps")],
+    [(40, "every step"), (30, "in most steps"), (25, "about every 2 steps"), (4, "every 10 steps")],
 )
 def test_how_often_checkpoints_are_saved(saves: int, often: str) -> None:
     save = calls(torch_py("torch/serialization.py", "save"), 16)
@@ -449,6 +449,20 @@ def test_checkpoints_in_a_phase_of_their_own_count_if_there_are_many(
         assert (
             finding.title == "Checkpoints are saved every 2 steps: as long as 25.0 % of the steps"
         )
+
+
+def test_a_checkpoint_is_counted_once_in_a_step_and_its_phase() -> None:
+    """The function that saves is entered in the step, and then the phase begins."""
+    phases = (PhaseTime("steps", 4 * 10**9, 1), PhaseTime("checkpoint", 10**9, 4))
+    save = calls(torch_py("torch/serialization.py", "save"), 0.01)
+    made = replace(run(inside={"": [save]}), phases=phases)
+    nodes = made.threads[0].nodes
+    four = tuple(
+        4 if made.keys[key].name == "save" else n
+        for key, n in zip(nodes.key, nodes.calls, strict=True)
+    )
+    made = replace(made, threads=(replace(made.threads[0], nodes=replace(nodes, calls=four)),))
+    assert found(made)["checkpoint-often"].title.startswith("Checkpoints are saved every 10 steps")
 
 
 def test_no_worker_is_advised_where_other_programs_have_the_cpus() -> None:

@@ -299,14 +299,16 @@ def checkpoint_often(facts: Facts) -> Draft | None:
     if not ms:
         return None
     calls = use.calls if use.ms else facts.section_count(CHECKPOINT) / facts.counted
-    calls += times
+    # A function that saves is entered in a step, before the phase of the run begins.
+    calls = max(calls, times)
     if calls and calls * facts.counted < _FEW_SAVES:
         return None  # one at the end, say: how often a longer run saves is not known
     often, each = "now and then", span_text(ms, facts)
     if calls:
         often = (
             "every step" if calls > _EVERY_STEP else
-            "in most steps" if round(1 / calls) < 2 else f"every {1 / calls:.0f} steps"
+            "in most steps" if round(1 / calls) < 2 else
+            f"{'' if (1 / calls).is_integer() else 'about '}every {1 / calls:.0f} steps"
         )  # fmt: skip
         each = f"{duration(ms / calls)} each"
     return share_draft(
