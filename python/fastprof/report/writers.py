@@ -1,4 +1,4 @@
-"""What an exporter is: a function of a report and a stream.  No paths, no sessions."""
+"""What exporters share.  An exporter is a function of a report and a stream: no paths."""
 
 from __future__ import annotations
 
@@ -6,23 +6,11 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import is_dataclass
-from typing import Any, BinaryIO, Protocol, TextIO
+from typing import Any
 
 from fastprof.errors import ExportError
 from fastprof.names import without_surrogates
 from fastprof.report.model import Report
-
-
-class TextExporter(Protocol):
-    """Writes a report to a text stream; the stream's owner opens, encodes and closes it."""
-
-    def __call__(self, report: Report, stream: TextIO, /) -> None: ...
-
-
-class BinaryExporter(Protocol):
-    """Writes a report to a binary stream; the stream's owner opens and closes it."""
-
-    def __call__(self, report: Report, stream: BinaryIO, /) -> None: ...
 
 
 def compact_json(value: Any) -> str:
