@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from operator import lt
+from itertools import compress
+from operator import lt, ne
 from typing import Annotated, Any
 
 from fastprof.errors import SnapshotError
@@ -170,9 +171,11 @@ class NodeTable(Table):
             row = next(i for i, k in enumerate(self.key) if (k in known.roots) != (i == 0))
             wanted = "a key of kind root in row 0 and only there"
             raise WrongError(self.key[row], wanted, f".key[{row}]")
-        for row, (above, phase) in enumerate(zip(self.parent, self.phase, strict=False)):
-            if above > 0 and phase != self.phase[above]:
-                raise WrongError(phase, "the phase of its parent", f".phase[{row}]")
+        if any(self.phase):
+            other = map(ne, self.phase, map(self.phase.__getitem__, self.parent))
+            for row in compress(range(n), other):
+                if self.parent[row] > 0:
+                    raise WrongError(self.phase[row], "the phase of its parent", f".phase[{row}]")
 
     def only(self, phases: Collection[int]) -> NodeTable:
         """Return the same rows, in which what is of other phases has no calls and no time."""

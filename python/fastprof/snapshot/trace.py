@@ -15,6 +15,7 @@ from fastprof.snapshot.codec import (
     MAX_INT,
     AtMost,
     Count,
+    Index,
     Integer,
     KeyIndex,
     Known,
@@ -38,7 +39,7 @@ _MAX_TIME = MAX_INT // 2
 
 _Time = Annotated[int, Integer(0, _MAX_TIME)]
 _Small = Annotated[int, Integer(0, 2**32)]
-_Thread = Annotated[int, Integer(0, "trace.threads")]
+_Thread = Annotated[int, Index("trace.threads")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +98,7 @@ class GpuTable(Table):
     ``launch`` is a row of :class:`CallTable`, or -1 if its launch is not known.
     """
 
-    what: tuple[Annotated[int, Integer(-len(WHATS), "kernels")], ...] = ()
+    what: tuple[Annotated[int, Index("kernels", -len(WHATS))], ...] = ()
     device: tuple[_Small, ...] = ()
     stream: tuple[_Small, ...] = ()
     start_ns: tuple[_Time, ...] = ()
@@ -121,7 +122,7 @@ class CallTable(Table):
     """
 
     kind: tuple[Annotated[int, Integer(0, len(CALLS) - 1)], ...] = ()
-    thread: tuple[Annotated[int, Integer(-1, "trace.threads")], ...] = ()
+    thread: tuple[Annotated[int, Index("trace.threads", -1)], ...] = ()
     start_ns: tuple[_Time, ...] = ()
     ns: tuple[_Time, ...] = ()
     correlation: tuple[_Small, ...] = ()
