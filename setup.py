@@ -15,15 +15,42 @@ from __future__ import annotations
 
 import os
 import platform
+import sys
 from glob import glob
 
 from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
 
 # UBSan reports and goes on unless told otherwise, and the test would pass.
 SANITIZERS = {
     "address": ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"],
     "thread": ["-fsanitize=thread"],
 }
+
+
+def refusal() -> str | None:
+    """Why nothing that is built here would work; None if it would."""
+    if sys.implementation.name != "cpython":
+        return f"fastprof records CPython only, and this is {platform.python_implementation()}"
+    if sys.version_info < (3, 10):  # noqa: UP036 - pip looks, who runs this file does not
+        return f"fastprof needs CPython 3.10 or newer, and this is {platform.python_version()}"
+    if sys.platform == "win32":
+        return "fastprof does not record on Windows: its recorder needs POSIX threads and signals"
+    return None
+
+
+class BuildExtension(build_ext):
+    """The usual build, whose errors end with the remedy."""
+
+    def run(self) -> None:
+        try:
+            super().run()
+        except Exception as error:
+            raise SystemExit(
+                f"fastprof: the extension was not built ({error}); building needs a C compiler and "
+                "Python's headers (Debian: gcc python3-dev, Fedora: gcc python3-devel, Alpine: gcc "
+                "musl-dev python3-dev); see its messages above"
+            ) from None
 
 
 def switch(name: str) -> bool:
@@ -64,9 +91,13 @@ def flags() -> tuple[list[str], list[str]]:
     return compile_args, link_args
 
 
+if refusal() is not None:
+    raise SystemExit(refusal())
+
 COMPILE_ARGS, LINK_ARGS = flags()
 
 setup(
+    cmdclass={"build_ext": BuildExtension},
     ext_modules=[
         Extension(
             "fastprof._core",

@@ -1,4 +1,4 @@
-"""Checks the rules of csrc/ that the compiler does not: directions, versions, globals.
+"""Checks the rules of csrc/ that the compiler does not: directions, circles, versions, globals.
 
     python3 tools/layers_c.py [ROOT]
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 #: Layer -> layers whose headers it may include.
@@ -18,6 +18,27 @@ MAY_INCLUDE = {
     "gpu": ("core", "gpu"),
     "py": ("core", "gpu", "py"),
 }
+#: Circles that are left, each of them modules between blanks.  This list only shrinks.
+KNOWN_CIRCLES: tuple[str, ...] = (
+    (
+        "core/outliers core/path_rebuild core/run_phases core/steps_pairs core/steps_split "
+        "core/thread core/thread_sections core/trace"
+    ),
+    "gpu/collector gpu/drainer gpu/drainer_attach gpu/drainer_clock gpu/drainer_decode",
+    "gpu/ledger gpu/ledger_activities gpu/ledger_external gpu/ledger_lanes gpu/ledger_parts",
+    "gpu/timeline gpu/timeline_order",
+    (
+        "py/budget py/export py/export_imports py/export_outliers py/export_steps py/export_trees "
+        "py/gc_hook py/gpu_entry py/gpu_export py/gpu_export_trace py/gpu_health py/gpu_layer "
+        "py/gpu_layer_parts py/gpu_libraries py/gpu_lines py/gpu_places py/gpu_threads "
+        "py/gpu_view py/hook_monitoring py/hook_setprofile py/nvtx_entry py/nvtx_glue py/nvtx_in "
+        "py/paused py/recorder py/recorder_loaders py/recorder_methods py/recorder_reset py/rest "
+        "py/run_phase py/section_enter py/section_methods py/section_names py/section_type "
+        "py/switches py/trace_layer"
+    ),
+    "py/keytab py/wait_class",
+    "py/module py/recorder_type",
+)
 #: The only file that may look at the interpreter's version or build.
 COMPAT = "csrc/py/pycompat.h"
 #: Headers that come with the interpreter; none of them outside csrc/py.
@@ -32,6 +53,7 @@ _COMMENT_OR_LITERAL = re.compile(
     r"""/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'""", re.S
 )
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]', re.M)
+_FUNCTION = re.compile(r"^(\S[^\n]*)\n(\w+)\([^;{}]*\)\s*\{", re.M)
 _DIRECTIVE = re.compile(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", re.M)
 
 
@@ -160,10 +182,101 @@ def purity_violations(root: Path) -> list[str]:
     return found
 
 
+def _uses(root: Path) -> dict[str, dict[str, str]]:
+    """Module -> the modules it includes or calls -> by what.
+
+    A module is NAME.c with NAME.h.  A call is any mention of what another file defines:
+    a table that holds a function calls it, too.
+    """
+    texts = {name: without_comments(text, literals=True) for name, _, text in _files(root)}
+    includes = {name: _INCLUDE.findall(text) for name, _, text in _files(root)}
+    home = {
+        symbol: name
+        for name, text in texts.items()
+        if name.endswith(".c")
+        for symbol in _defined(text)
+    }
+    uses: dict[str, dict[str, str]] = {}
+    for name, text in texts.items():
+        module = name[: -len(".c")]
+        of_module = uses.setdefault(module, {})
+        for bracket, header in includes[name]:
+            if bracket == '"':
+                of_module.setdefault(f"csrc/{header}"[: -len(".h")], "#include")
+        code = text if name.endswith(".c") else "\n".join(_bodies(text))
+        for symbol in sorted(set(re.findall(r"\w+", code)) & home.keys()):
+            of_module[home[symbol][: -len(".c")]] = symbol
+        of_module.pop(module, None)
+    return uses
+
+
+def _defined(text: str) -> Iterator[str]:
+    """Functions and variables that a .c file defines for others."""
+    for before, name in _FUNCTION.findall(text):
+        if "static" not in before.split():
+            yield name
+    for declaration in _file_level(text):
+        declarator = declaration.split("=")[0]
+        name = re.search(r"(\w+)\s*(\[[^\]]*\]\s*)*$", declarator)
+        if "=" in declaration and name and not re.match(r"(static|extern)\b", declaration):
+            yield name.group(1)
+
+
+def _bodies(text: str) -> Iterator[str]:
+    """What stands in braces at file level."""
+    depth = start = 0
+    for at, character in enumerate(_DIRECTIVE.sub("", text)):
+        if character == "{":
+            start = at if depth == 0 else start
+            depth += 1
+        elif character == "}":
+            depth -= 1
+            if depth == 0:
+                yield _DIRECTIVE.sub("", text)[start:at]
+
+
+def circles(uses: dict[str, dict[str, str]]) -> list[list[str]]:
+    """Modules that reach each other: the strongly connected components of two or more."""
+    reached: dict[str, set[str]] = {}
+    for module in uses:
+        seen: set[str] = set()
+        left = [module]
+        while left:
+            new = uses.get(left.pop(), {}).keys() - seen
+            seen |= new
+            left += new
+        reached[module] = seen
+    found = {
+        tuple(sorted(m for m in reached[module] if module in reached.get(m, ()))) for module in uses
+    }
+    return sorted([*circle] for circle in found if len(circle) > 1)
+
+
+def circle_violations(root: Path, known: Iterable[str] = KNOWN_CIRCLES) -> list[str]:
+    """Circles of modules that are not `known`, and known ones that are no more."""
+    uses = _uses(root)
+    found = {" ".join(circle).replace("csrc/", ""): circle for circle in circles(uses)}
+    lines = [
+        f"{names}: no circle any more; take it out of KNOWN_CIRCLES"
+        for names in known
+        if names not in found
+    ]
+    for names in found.keys() - set(known):
+        arrows = [
+            f"{one} -> {other} ({uses[one][other]})".replace("csrc/", "")
+            for one in found[names]
+            for other in found[names]
+            if other in uses[one]
+        ]
+        lines.append(f"a circle of {len(found[names])} modules: {', '.join(arrows)}")
+    return lines
+
+
 def violations(root: Path) -> list[str]:
     """Everything above, for the tree below `root`."""
     return [
         *include_violations(root),
+        *circle_violations(root),
         *version_violations(root),
         *global_violations(root),
         *thread_local_violations(root),

@@ -100,6 +100,15 @@ slow_return(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kw)
 
 /* ---- C functions ---- */
 
+static int
+is_python_function(PyObject *callable)
+{
+    PyTypeObject *type = Py_TYPE(callable);
+    return type == &PyFunction_Type ||
+           (type == &PyMethod_Type &&
+            Py_TYPE(PyMethod_GET_FUNCTION(callable)) == &PyFunction_Type);
+}
+
 /* One predicate for both sides of a call.  0: not recorded. */
 static inline fp_key
 key_of(const fp_recorder *r, PyObject *callable, PyObject *arg0)
@@ -197,6 +206,9 @@ slow_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kw)
     }
     /* The call before is over if this is another. */
     forget_pending();
+    if (is_python_function(args[2])) {
+        Py_RETURN_NONE; /* PY_START follows; here it is most often a bound one */
+    }
     fp_key key = key_of(r, args[2], args[3]);
     if (FP_LIKELY(key != 0)) {
         if (FP_UNLIKELY(r->any_muted) && fp_recorder_is_muted(r, key)) {
@@ -345,15 +357,6 @@ has_open_c_call(const fp_recorder *r, fp_key caller, uint32_t *nodes)
         }
     }
     return 0;
-}
-
-static int
-is_python_function(PyObject *callable)
-{
-    PyTypeObject *type = Py_TYPE(callable);
-    return type == &PyFunction_Type ||
-           (type == &PyMethod_Type &&
-            Py_TYPE(PyMethod_GET_FUNCTION(callable)) == &PyFunction_Type);
 }
 
 /* As on_call, when what it costs is too much: of a Python function PY_START tells,

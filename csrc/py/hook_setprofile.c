@@ -16,7 +16,9 @@ typedef struct fp_hook {
 
 /* ---- generators: a call, or the continuation of one? ---- */
 
-/* Offset of the first RESUME: the only one that starts the function. */
+/* Offset of the RESUME that starts the function: the first without an argument.
+ * In 3.15 a generator expression has one with an argument before it, which makes
+ * the generator and which the hook is not told of. */
 static int32_t
 find_first_resume(fp_recorder *r, PyCodeObject *code)
 {
@@ -27,7 +29,7 @@ find_first_resume(fp_recorder *r, PyCodeObject *code)
     if (bytes != NULL && PyBytes_Check(bytes)) {
         const unsigned char *op = (unsigned char *)PyBytes_AS_STRING(bytes);
         for (Py_ssize_t i = 0; i + 1 < PyBytes_GET_SIZE(bytes); i += 2) {
-            if (op[i] == r->state->resume_opcode) {
+            if (op[i] == r->state->resume_opcode && op[i + 1] == 0) {
                 found = (int32_t)i;
                 break;
             }
@@ -369,6 +371,34 @@ done:
     return rc;
 }
 
+int
+fp_setprofile_is_home(const fp_recorder *r)
+{
+    return r->hook != NULL &&
+           ((fp_hook *)r->hook)->home == PyThread_get_thread_ident();
+}
+
+int
+fp_setprofile_rest(fp_recorder *r)
+{
+    PyObject *current;
+    if (!FP_DIRECT_PROFILE || !fp_setprofile_is_home(r) ||
+        !fp_compat_has_profile_func(&current) || current != r->hook) {
+        return 0;
+    }
+    fp_compat_set_profile_directly(PyThreadState_Get(), NULL, NULL);
+    return 1;
+}
+
+void
+fp_setprofile_wake(fp_recorder *r)
+{
+    PyObject *other;
+    if (!fp_compat_has_profile_func(&other)) { /* else it is theirs now */
+        fp_compat_set_profile_directly(PyThreadState_Get(), on_event, r->hook);
+    }
+}
+
 void
 fp_setprofile_stop(fp_recorder *r)
 {
@@ -376,14 +406,14 @@ fp_setprofile_stop(fp_recorder *r)
     if (hook == NULL) {
         return;
     }
-    int home = ((fp_hook *)hook)->home == PyThread_get_thread_ident();
+    int home = fp_setprofile_is_home(r);
     int set = fp_compat_has_profile_func(&current);
     if (set && current == hook) {
         /* If even this fails, the hook takes itself out at its next event. */
         (void)set_here(NULL);
         PyErr_Clear();
     }
-    else if (home) {
+    else if (home && !r->resting) {
         /* Somebody took the slot, or emptied it; it is theirs now. */
         r->displaced = 1;
     }
@@ -411,6 +441,7 @@ fp_setprofile_replan(fp_recorder *r)
 void
 fp_setprofile_forget(fp_recorder *r)
 {
+    r->resting = 0;
     if (r->hook != NULL) {
         end((fp_hook *)r->hook);
         Py_CLEAR(r->hook);

@@ -99,6 +99,7 @@ typedef struct fp_recorder {
     double cost_implicit_ns; /* ... that no call instruction announces */
     double cost_c_ns;
     double cost_constructor_ns;
+    fp_key resting; /* the hook is out in its home thread; see rest.h */
     fp_budget budget;
     uint64_t timer_errors;
     uint64_t sync_errors;
@@ -514,6 +515,18 @@ fp_setprofile_start(fp_recorder *r);
 
 void
 fp_setprofile_stop(fp_recorder *r);
+
+/* Is this the thread that has started the hook? */
+int
+fp_setprofile_is_home(const fp_recorder *r);
+
+/* Takes the hook out of this thread alone; 0: it was not there, or cannot be. */
+int
+fp_setprofile_rest(fp_recorder *r);
+
+/* Puts it back into the same thread. */
+void
+fp_setprofile_wake(fp_recorder *r);
 
 /* What fp_plain_epoch answers has changed. */
 void

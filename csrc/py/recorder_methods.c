@@ -2,6 +2,7 @@
 #include "py/recorder_methods.h"
 
 #include "py/gpu_layer.h"
+#include "py/rest.h"
 #include "py/section_type.h"
 
 #include "core/steps_split.h"
@@ -332,6 +333,15 @@ PyMethodDef fp_recorder_methods[] = {
      "Raises:\n    BusyError: another profiler holds it; functions are off "
      "from\n"
      "        then on."},
+    {"rest", fp_recorder_rest_method, METH_O,
+     "rest($self, file, /)\n--\n\n"
+     "The body of the module in `file` begins.  In set-up, before Python "
+     "3.12,\nthe hook is taken out of this thread, and what stands for the "
+     "body is\nreturned; else None."},
+    {"end_rest", fp_recorder_end_rest_method, METH_O,
+     "end_rest($self, module, /)\n--\n\n"
+     "What rest() has returned is over, after the outermost the hook is back; "
+     "None:\nthe hook is back at once."},
     {"begin_unprofiled", recorder_begin_unprofiled, METH_NOARGS,
      "begin_unprofiled($self, /)\n--\n\n"
      "Take the function hook out, at the beginning of the step that was "

@@ -1,7 +1,7 @@
 /* run_phase: the phase of the run, of all threads of a recorder. */
 #include "core/after_loop.h"
 #include "py/gpu_layer.h"
-#include "py/recorder.h"
+#include "py/rest.h"
 
 #include "core/steps_split.h"
 
@@ -101,6 +101,7 @@ fp_recorder_set_phase(fp_recorder *r, fp_run_phase phase, int goes_on)
         phase = phase_of_steps(r);
     }
     if (phase != r->phases.now && r->timer == NULL) {
+        fp_rest_end(r, NULL);
         set_phase_at(r, phase, goes_on, fp_clock_now(&r->clock));
     }
 }

@@ -18,6 +18,11 @@ else is loaded when it is first used.  Without the extension, saved runs can be 
 
 from __future__ import annotations
 
+import sys
+
+if sys.version_info < (3, 10):  # noqa: UP036 - sources on a path have not met pip's check
+    raise ImportError("fastprof needs Python 3.10 or newer, and this is " + sys.version.split()[0])
+
 from fastprof._version import __version__
 
 try:  # noqa: SIM105 - contextlib would make the import slower

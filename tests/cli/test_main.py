@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import _thread
+import collections
 import json
 import os
 import pstats
 import re
 import sys
+import sysconfig
+import threading
 from pathlib import Path
 from typing import Any
 
 import fastprof
 import pytest
-from fastprof.cli import main, main_of_module
+from fastprof.cli import doctor, main, main_of_module
 from helpers import ChildResult, child_env, run_child, run_command
+from trees import record
 
 SOURCE_PATH = str(Path(fastprof.__file__).parent.parent)
 ENV = {"PYTHONPATH": os.pathsep.join(filter(None, [SOURCE_PATH, os.environ.get("PYTHONPATH")]))}
@@ -232,9 +237,35 @@ def test_s3_19_doctor_tells_what_there_is_and_how_to_enable() -> None:
     assert f"CPython {version}" in rows["python"]
     backend = "monitoring" if sys.version_info >= (3, 12) else "setprofile"
     assert f"backend {backend}" in rows["functions"]
+    assert rows["clock"].startswith(("tsc: ", "cntvct: ", "monotonic: "))
+    assert ("gil" in rows) == bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
+    assert rows["constructors"].startswith(
+        "recorded" if backend == "monitoring" else "not recorded"
+    )
+    assert rows["threads"].startswith("recorded: ")
     assert "FASTPROF=1" in rows["switch"]
     assert "fastprof run" in rows["switch"]
     assert {"torch", "rich", "gpu", "clock", "other"} <= set(rows)
+
+
+def test_s3_19_doctor_is_right_about_constructors_and_threads(backend: str) -> None:
+    finished = threading.Event()
+
+    def in_a_thread() -> None:
+        finished.set()
+
+    def run() -> None:
+        collections.OrderedDict()
+        _thread.start_new_thread(in_a_thread, ())
+        assert finished.wait(30)
+
+    snapshot = record(run, backend)
+    names = {key.name for key in snapshot.keys}
+    kinds = {key.kind for key in snapshot.keys}
+    # Neither the constructor nor a thread that does not begin in the module threading.
+    assert ("type" in kinds) == doctor.constructors(backend).startswith("recorded")
+    everything = doctor.threads(backend).startswith("recorded: all")
+    assert ("in_a_thread" in names) == everything == (backend == "monitoring")
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import io
 import os
 import pstats
 import signal
+import sys
 import textwrap
 from optparse import Values
 from pathlib import Path
@@ -293,3 +294,23 @@ def test_the_collector_rests_while_the_profile_is_written(
     finally:
         (gc.enable if before else gc.disable)()
     assert ("no room" in capsys.readouterr().err) is fails
+
+
+def test_a_library_is_imported_without_the_hook_where_that_can_be(tmp_path: Path) -> None:
+    installed = tmp_path / "lib" / "python3" / "site-packages"
+    installed.mkdir(parents=True)
+    (installed / "light_library.py").write_text(
+        "def call(n):\n    return n\n\nfor i in range(5000): call(i)\n"
+    )
+    (tmp_path / "mine.py").write_text("def used():\n    return 1\n\nused()\n")
+    (tmp_path / "train.py").write_text("import light_library, mine\nmine.used()\n")
+    env = {"PYTHONPATH": f"{installed}{os.pathsep}{ENV['PYTHONPATH']}"}
+    for options in ((), ("--functions",)):
+        done = fastprof_run(*options, "-o", "out", "train.py", cwd=tmp_path, env=env).check()
+        assert done.stderr == ""
+        names = functions(tmp_path / "out" / "train_profile.stats")
+        assert names["used"] == 2
+        # Of libraries that are imported each is a row with --functions only.
+        folded = names.get("(functions during imports)", 0)
+        assert names.get("call", 0) == (5000 if options else 0)
+        assert (folded > 5000) is (not options and sys.version_info >= (3, 12))

@@ -13,7 +13,7 @@ HERE = Path(__file__).resolve().parent
 PRELUDE = """\
 import sys, os, time, threading, signal
 from collections import Counter
-from programs import *
+from gpu_programs import *
 from fastprof._core import Recorder, profile_section
 """
 
@@ -27,7 +27,7 @@ def run(
     ready: bool = True,
     **env: str,
 ) -> ChildResult:
-    """Run ``code`` after ``from programs import *``; ``env``: FAKE_CUPTI_* and others."""
+    """Run ``code`` after ``from gpu_programs import *``; ``env``: FAKE_CUPTI_* and others."""
     every = gpu.env(ready=ready, cupti=cupti, **env)
     every["PYTHONPATH"] = os.pathsep.join((str(HERE), every["PYTHONPATH"]))
     return run_child(PRELUDE + textwrap.dedent(code), *arguments, timeout=timeout, env=every)

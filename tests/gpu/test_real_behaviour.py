@@ -22,6 +22,14 @@ def work(n=20, ns=100_000):
 
 def kernels(t):
     return sum(count for count, _, _ in t.activity.values())
+
+now = time.monotonic_ns
+#: In a build several times slower, activities come after their time is folded; see FAULTS.
+SLOW = float(os.environ.get("FASTPROF_TEST_TIME_SCALE", "1")) > 1
+
+def between(least, ns, most):
+    # Between two readings of the clock; 1 % for conversions.
+    assert 0.99 * least - 1e6 <= ns <= 1.01 * most + 1e6, (least, ns, most)
 """
 
 
@@ -42,25 +50,29 @@ def test_after_another_profilers_clock_times_are_right(
 when = sys.argv[2]
 if when == "before":
     fakegpu.foreign_clock()
+before = now()
 r = begin(tier)
-begun = time.monotonic_ns()
+begun = now()
 work()
-paused = 0
+inside = around = 0
 for _ in range({"between": 1, "twice": 2, "unseen": 1, "before": 0}[when]):
     r.gpu_flush(1.0)
     if when == "unseen":  # nobody tells that it comes
         fakegpu.foreign_clock()
         time.sleep(0.1)
     else:
+        since = now()
         r.gpu_pause("torch.profiler")
-        since = time.monotonic_ns()
+        paused = now()
         fakegpu.foreign_clock()
         time.sleep(0.1)
+        inside += now() - paused
         r.gpu_resume()
-        paused += time.monotonic_ns() - since
+        around += now() - since
     work()
-took = time.monotonic_ns() - begun
+ended = now()
 t = end(r)
+over = now()
 t.check()
 spoiled = {"before": 1, "between": 1, "twice": 1 + 3, "unseen": 1}[when]
 t.no_faults(but={"misdated", "taken"})
@@ -72,10 +84,10 @@ assert c["clocks_taken_back"] == (2 if when == "twice" else 1), c
 n = c["kernels"]
 assert n == {"before": 20, "between": 40, "twice": 60, "unseen": 40}[when]
 assert own[0] == n - spoiled and abs(own[1] / own[0] / 100_000 - 1) < 0.01, own
-assert 0.95 * paused <= t.gpu["paused_ns"] <= 1.05 * paused + 5e6, (t.gpu["paused_ns"], paused)
+between(inside, t.gpu["paused_ns"], around)
 busy = device(t)["busy_ns"]
 assert abs(busy - own[1]) < 0.05 * own[1] + 1e6, (busy, own)
-assert abs(device(t)["wall_ns"] + t.gpu["paused_ns"] - took) < 0.05 * took + 1e7
+between(ended - begun, device(t)["wall_ns"] + t.gpu["paused_ns"], over - before)
 """
     children.ok(fake_gpu, COMMON + code, tier, when)
 
@@ -121,28 +133,32 @@ def test_a_wall_clock_that_is_stepped_changes_no_time(
 ) -> None:
     code = """
 step = int(sys.argv[2]) * 10**9
+before = now()
 r = begin(tier)
-begun = time.monotonic_ns()
+begun = now()
 work()
 time.sleep(0.1)
 fakegpu.set("step_ns", step)
 time.sleep(0.1)
 work()
+since = now()
 r.gpu_pause("torch.profiler")
-since = time.monotonic_ns()
+paused = now()
 fakegpu.set("step_ns", 0)
+inside = now() - paused
 r.gpu_resume()
-paused = time.monotonic_ns() - since
+around = now() - since
 work()
-took = time.monotonic_ns() - begun
+ended = now()
 t = end(r)
+over = now()
 t.check()
 c = t.counters
 assert c["clock_steps"] == 2 and c["stale"] == c["misdated"] == c["late"] == 0, c
 (own,) = [row for key, row in t.activity.items() if key[3] == "k"]
 assert own[0] == 60 and abs(own[1] / own[0] / 100_000 - 1) < 0.01, own
-assert abs(t.gpu["paused_ns"] - paused) < 0.05 * paused + 5e6, (t.gpu["paused_ns"], paused)
-assert abs(device(t)["wall_ns"] + t.gpu["paused_ns"] - took) < 0.05 * took + 1e7
+between(inside, t.gpu["paused_ns"], around)
+between(ended - begun, device(t)["wall_ns"] + t.gpu["paused_ns"], over - before)
 assert abs(device(t)["busy_ns"] - own[1]) < 0.05 * own[1] + 1e6
 """
     children.ok(fake_gpu, COMMON + code, tier, str(step_s))
@@ -164,9 +180,10 @@ t = end(r)
 t.check()
 t.no_faults()
 c = t.counters
-assert c["late"] == 0 and c["kernels"] == 8000, c
+assert (c["late"] == 0 or SLOW) and c["kernels"] == 8000, c
 line = device(t)
-assert line["busy_ns"] == t.gpu["sum_ns"] == 8000 * 50_000, line
+assert t.gpu["sum_ns"] == 8000 * 50_000, t.gpu
+assert line["busy_ns"] == t.gpu["sum_ns"] or c["late"], line
 assert t.of("k") == {(("work",), None, OWN): 8000}, t.activity
 """
     check(fake_gpu, tier, code)

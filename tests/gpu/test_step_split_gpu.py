@@ -34,7 +34,7 @@ with fastprof.Profiler(gpu=True, skip_first=2, output=sys.argv[1]) as prof:
 
 LATE = """
 import fakegpu
-from programs import begin, end
+from gpu_programs import begin, end
 
 r = begin("external")
 fakegpu.launch("k", duration_ns=200_000)

@@ -51,8 +51,9 @@ def profile(profiler: Any, run: Callable[[], object]) -> Any:
 
 
 def label_of(entry: Any) -> Label:
-    file, line, name = cProfile.label(entry.code)
-    return (file, line, right_name(name))
+    if isinstance(entry.code, str):
+        return ("~", 0, right_name(entry.code))
+    return (entry.code.co_filename, entry.code.co_firstlineno, entry.code.co_name)
 
 
 class Truth:
@@ -160,8 +161,21 @@ def test_times_are_not_corrected_under_an_injected_timer(backend: str) -> None:
 @pytest.mark.parametrize("builtins", [True, False])
 @pytest.mark.parametrize("at_enable", [True, False])
 def test_subcalls_and_builtins_mean_what_they_mean_in_cprofile(
-    backend: str, subcalls: bool, builtins: bool, at_enable: bool
+    request: pytest.FixtureRequest,
+    backend: str,
+    subcalls: bool,
+    builtins: bool,
+    at_enable: bool,
 ) -> None:
+    if sys.version_info >= (3, 14) and not at_enable and not (subcalls and builtins):
+        request.applymarker(
+            pytest.mark.xfail(
+                strict=True,
+                reason="CPython 3.14 and 3.15: cProfile's enable() forgets Profile(subcalls=..., "
+                "builtins=...)",
+            )
+        )
+
     def run() -> object:
         return sorted(map(abs, [-1, 2]), key=lambda x: -len(str(x)))
 

@@ -81,6 +81,8 @@ def test_f40_a_file_size_limit_leaves_what_was_there(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+# pytest's watchdog is a thread, which makes CPython warn of the fork.
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_f40_a_read_only_directory(profile: fastprof.Profile, tmp_path: Path) -> None:
     tmp_path.chmod(0o555)
     pid = os.fork()

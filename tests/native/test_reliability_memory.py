@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hook_child import child, ok
@@ -14,9 +15,17 @@ from hook_child import child, ok
 #: Under this test CPython 3.12.1 and 3.13.0 crash in a pure Python program without any
 #: extension of ours, in what it does with frozen dataclasses; so there, only what is in C
 #: is called while allocations fail.
-PHASES = ["create", "enable", "call", "disable", "read"]
+PHASES: list[Any] = ["create", "enable", "call", "disable", "read"]
 if sys.version_info < (3, 12):
     PHASES += ["getstats", "dump"]
+
+
+if sys.version_info >= (3, 15):
+    # _Py_call_instrumentation_arg in 3.15.2 reads what it had no memory to make; the same
+    # program with cProfile in our place crashes there, too.
+    PHASES[PHASES.index("call")] = pytest.param(
+        "call", marks=pytest.mark.xfail(strict=True, reason="CPython 3.15 crashes without memory")
+    )
 
 
 @pytest.mark.parametrize("phase", PHASES)

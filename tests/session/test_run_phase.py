@@ -210,7 +210,7 @@ def test_a_section_of_steps_and_of_what_follows_says_so() -> None:
     assert [(row.name, row.count) for row in report.sections] == [("forward", 30)]
     [said] = [note for note in report.notes if "after the last step" in note]
     assert said == (
-        "10 of the 30 entries of section forward were after the last step; its count and its "
+        "10 of 30 entries of section forward were after the last step; its count and its "
         "percentiles contain them."
     )
 

@@ -157,6 +157,7 @@ def cost(
     unpacked: tuple[float, float] | None = None,
     c_general: tuple[float, float] | None = None,
     fed: tuple[float, float] | None = None,
+    made: float = 0,
     text: tuple[float, float] | None = None,
 ) -> Calibration:
     """Costs by kind; what is not given is that of ``python``, ``c`` or ``resume``."""
@@ -172,6 +173,7 @@ def cost(
         unpacked=EventCost(*(unpacked or python)),
         c_general=EventCost(*(c_general or c)),
         fed=EventCost(*(fed or resume)),
+        made=EventCost(0, made),
         text=EventCost(*(text or constructor or c)),
     )
 

@@ -45,14 +45,14 @@ def test_each_kind_of_call_costs_its_callee_and_its_caller():
     assert result.applied
     assert result.self_ns[0] == (
         500 - 5,  # called f
-        100_000 - 3 - 10 * 5 - 20 * 17 - 30 * 17 - (1 * 5 + 40 * 11) - 50 * 23,
+        100_000 - 3 - 10 * 5 - 20 * 17 - 30 * 17 - 41 * 11 - 50 * 23,
         5000 - 10 * 3,
         5000 - 20 * 13,
         5000 - 30 * 13,
-        5000 - (1 * 3 + 40 * 7),
+        5000 - 41 * 7,
         5000 - 50 * 19,
     )
-    assert result.overhead_ns == 8 + 80 + 600 + 900 + 8 + 720 + 2100
+    assert result.overhead_ns == 8 + 80 + 600 + 900 + 41 * 18 + 2100
     assert result.clamped_ns == 0
     assert sum(snapshot.threads[0].nodes.self_ns) - sum(result.self_ns[0]) == result.overhead_ns
 
@@ -121,8 +121,24 @@ def test_each_form_of_a_call_has_a_cost_of_its_own():
         1000 - 20 * 3,
         1000 - 30 * 5,
         1000 - 2 * 9,
-        1000 - 5 * 8,
-        1000 - 5 * 7,
+        1000 - 6 * 8,
+        1000 - 6 * 7,
+    )
+
+
+def test_who_makes_a_generator_pays_for_that_and_it_begins_as_it_goes_on():
+    summed = Node(c("sum"), 30, 5000, [Node(py("<genexpr>", 4), 30, 9000, resumes=60)])
+    looped = Node(py("batches", 5), 2, 4000, resumes=10)
+    snapshot = tree(
+        Node(py("f"), 1, 9000, [summed, looped]),
+        calibration=cost(python=(3, 5), resume=(1, 2), fed=(7, 8), made=100),
+    )
+    assert correct(snapshot).self_ns[0] == (
+        0,
+        9000 - 3 - 30 * 100 - 2 * 100 - 12 * 2,
+        5000 - 90 * 8,
+        9000 - 90 * 7,
+        4000 - 12 * 1,
     )
 
 

@@ -141,6 +141,8 @@ def test_f40_missing_and_read_only_directories(tmp_path, report):
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root to become another user")
+# pytest's watchdog is a thread, which makes CPython warn of the fork.
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_f40_read_only_directory_as_another_user(tmp_path, report):
     tmp_path.chmod(0o555)
     for parent in tmp_path.parents[:2]:

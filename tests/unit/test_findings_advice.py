@@ -25,7 +25,7 @@ from unit.findings_runs import (
     tensor,
     torch_py,
 )
-from unit.snapshots import py, section
+from unit.snapshots import Builder, py, section
 
 SLOW = {"data": 60, "forward": 20, "backward": 20}
 SLEEP = c_function("<built-in method time.sleep>", "time.sleep")
@@ -104,6 +104,59 @@ def test_cpus_in_use_are_those_of_the_steps() -> None:
     assert "but the program already uses 1.95 of the 2 CPUs" in text(found(made)["data-loading"])
 
 
+def test_a_program_that_uses_the_cpus_itself_blames_no_other() -> None:
+    made = computing(loaders=(loader(60, cpus=2),))
+    split = (("cpu_wait", 40 * 40 * MS), ("compute", 60 * 40 * MS))
+    made = replace(made, steps=replace(made.steps, split=split))
+    assert "other programs have the CPUs" in text(found(with_cpus(made, 2, 1.0))["data-loading"])
+    full = text(found(with_cpus(made, 2, 1.95))["data-loading"])
+    assert "but the program already uses 1.95 of the 2 CPUs" in full
+    assert "other programs" not in full
+
+
+def test_most_of_the_workers_time_is_more_than_half_of_it() -> None:
+    waited = loader(60, workers=1, cpus=4, ready=1, blocked=39, blocked_ns=39 * 60 * MS,
+                    loads=loads(100))  # fmt: skip
+    made = with_cpus(computing(loaders=(waited,)), 4)
+    for other, said in ((20, "most"), (60, "the largest part")):
+        parse, *rest = (py(name, 3, "/x/data.py") for name in ("parse", "decode", "crop"))
+        tree = Builder()
+        tree.keys = list(made.keys)
+        tree.thread(calls(parse, 50 * 40), *(calls(key, other * 20) for key in rest))
+        workers = tuple(replace(t, ident=9) for t in tree.snapshot().threads)
+        rule = found(replace(made, keys=tree.snapshot().keys, worker_threads=workers))
+        assert f"the workers spend {said} of their time: parse (data.py:3)." in text(
+            rule["data-loading"]
+        )
+
+
+@pytest.mark.parametrize(
+    ("saves", "often"),
+    [(40, "every step"), (30, "in most steps"), (25, "every 2 steps"), (4, "every 10 steps")],
+)
+def test_how_often_checkpoints_are_saved(saves: int, often: str) -> None:
+    save = calls(torch_py("torch/serialization.py", "save"), 16)
+    made = run(step_ms=120, inside={"": [save]})
+    keys = [key.name for key in made.keys]
+    nodes = made.threads[0].nodes
+    counted = tuple(
+        saves if keys[key] == "save" else n for key, n in zip(nodes.key, nodes.calls, strict=True)
+    )
+    tree = replace(made.threads[0], nodes=replace(nodes, calls=counted))
+    rule = found(replace(made, threads=(tree,)))["checkpoint-often"]
+    assert rule.title.startswith(f"Checkpoints are saved {often}:")
+
+
+def test_copies_within_a_dtype_are_not_told_to_change_it() -> None:
+    kept = calls(py("keep", 4, "/x/m.py"), 1, 1, calls(tensor("clone"), 24, 20))
+    rule = found(run(inside={"forward": [kept]}))["tensor-copies"]
+    assert "dtypes" not in text(rule)
+    assert "bfloat16" not in text(rule)
+    assert ".clone()" in " ".join(rule.fix)
+    moved = calls(py("keep", 4, "/x/m.py"), 1, 1, calls(tensor("to"), 24, 20))
+    assert "bfloat16" in text(found(run(inside={"forward": [moved]}))["tensor-copies"])
+
+
 def test_a_loop_over_the_rows_of_a_tensor_reads_no_value() -> None:
     rows = calls(torch_py("torch/_tensor.py", "Tensor.__iter__"), 20, 64)
     assert "sync-item" not in found(run({"data": 40, "forward": 60}, inside={"data": [rows]}))
@@ -158,7 +211,7 @@ def test_receiving_ready_batches_is_a_finding() -> None:
     rule = found(received())["batch-receiving"]
     assert rule.title == "Receiving batches from workers takes 33.3 % of the step"
     said = text(rule)
-    assert "40 of 40 batches were ready, and the training process takes 2.00 ms to receive" in said
+    assert "had 40 of 40 batches ready, and the training process takes 2.00 ms to receive" in said
     assert "rebuild_storage_fd (reductions.py:537) takes 1.50 ms of it" in said
     assert "a connection to the worker for each of the 3 tensors of a batch" in said
     # Loading is known to take less than receiving: then the loop can load.

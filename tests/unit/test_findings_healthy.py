@@ -125,7 +125,7 @@ def test_steps_that_other_programs_disturb_are_no_finding():
     lengths = [60, 140] * 20
     steady = run(durations=lengths, cpu_ms=[50] * 40)
     assert "step-time-variation" not in found(steady)
-    assert "other programs" in noted(steady)["step-time-variation"].evidence[1]
+    assert "Other programs" in noted(steady)["step-time-variation"].evidence[1]
     assert "step-time-variation" not in found(
         run({"forward": 0.4, "backward": 0.5}, step_ms=1, durations=[0.5, 1.5] * 20,
             cpu_ms=[0.1, 1.5] * 20)

@@ -98,6 +98,30 @@ def test_a_line_is_named_only_where_there_is_no_doubt(file: str, name: str) -> N
     assert "line" not in evidence(loaded(getitem(file), below))
 
 
+def test_a_call_that_looks_like_none_is_not_in_a_line_that_names_it(tmp_path: Path) -> None:
+    path = tmp_path / "build.py"
+    path.write_text("class A(B):\n    def __init__(self):\n        super().__init__()\n"
+                    "        self.layer = Linear(8)\n")  # fmt: skip
+    os.utime(path, (1e9, 1e9))
+    # Linear's too is called __init__.
+    linear = calls(py("__init__", 90, LIBRARY, "Linear.__init__"), 40, 64)
+    init = py("__init__", 2, str(path), "A.__init__")
+    assert "line" not in evidence(loaded(init, linear))
+
+
+def test_a_line_is_not_named_where_more_time_is_nobody_knows_where(file: str) -> None:
+    elsewhere = calls(py("unknown", 60, LIBRARY, "Reader.unknown"), 30, 64)
+    assert "line" not in evidence(loaded(getitem(file), read(20), elsewhere))
+    assert "line 4" in evidence(loaded(getitem(file), read(31), elsewhere))
+    assert "line" not in evidence(loaded(getitem(file), read(20), own_ms=30))
+
+
+def test_a_function_of_many_small_parts_has_no_empty_list_of_them() -> None:
+    parts = [calls(py(f"part{i}", 60 + i, LIBRARY), 2, 64) for i in range(25)]
+    said = evidence(loaded(getitem("/nowhere/data.py"), *parts, own_ms=1))
+    assert "Lines.__getitem__ (data.py:3) takes 51.0 ms per step." in said
+
+
 def test_a_source_that_may_be_another_one_is_not_read(file: str) -> None:
     assert "line 4" in evidence(loaded(getitem(file), read(30)))
     assert "line 4" not in evidence(loaded(getitem(file), read(30), ended=10**18 - 1))

@@ -155,7 +155,7 @@ def test_a_loader_whose_workers_start_each_epoch_is_found():
     rule = found(run(loaders=(workers(),)))["loader-recreated"]
     # Nine of ten times 60 + 25 + 20 ms, over 40 steps.
     assert rule.saving_ms == pytest.approx(9 * (60 + 25 + 20) / 40)
-    assert "started 10 times in 10 passes" in rule.evidence[0]
+    assert "started 2 workers 10 times in 10 passes" in rule.evidence[0]
     kept = workers(starts=(1, 60 * MS), shutdowns=(1, 20 * MS), persistent=True)
     assert "loader-recreated" not in found(run(loaders=(kept,)))
 
@@ -422,7 +422,7 @@ def test_critical_needs_twenty_steps(steps, severity):
 def test_fewer_than_five_steps_say_nothing():
     made = run({"data": 50, "forward": 25, "backward": 25}, steps=4)
     assert found(made) == {}
-    assert reason(made, "data-loading") == "only 4 steps were measured, 5 are needed"
+    assert reason(made, "data-loading") == "4 steps measured, 5 are needed"
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,43 @@ def test_includes_in_the_direction_are_accepted(tmp_path):
     assert layers_c.include_violations(tmp_path) == []
 
 
+CALLS_B = '#include "core/b.h"\nvoid\nfp_a(void)\n{\n    fp_b();\n}\n'
+
+
+@pytest.mark.parametrize(
+    ("header", "source"),
+    [
+        ('#include "core/a.h"\nvoid\nfp_b(void);\n', "void\nfp_b(void)\n{\n}\n"),
+        ("", "void\nfp_a(void);\nvoid\nfp_b(void)\n{\n    fp_a();\n}\n"),
+        ("static inline void\nfp_b(void)\n{\n    fp_a();\n}\n", ""),
+        ("", "void\nfp_b(void)\n{\n}\nconst struct table fp_table = {fp_a};\n"),
+    ],
+    ids=["include", "call", "inline call", "table"],
+)
+def test_a_circle_of_includes_and_calls_is_found(tmp_path, header, source):
+    write(tmp_path, "csrc/core/a.c", CALLS_B)
+    write(tmp_path, "csrc/core/b.h", header)
+    write(tmp_path, "csrc/core/b.c", source)
+    (line,) = layers_c.circle_violations(tmp_path, known=())
+    assert line.startswith("a circle of 2 modules: core/a -> core/b (")
+    assert layers_c.circle_violations(tmp_path, known=("core/a core/b",)) == []
+
+
+def test_declarations_statics_and_comments_make_no_circle(tmp_path):
+    write(tmp_path, "csrc/core/a.c", CALLS_B)
+    write(tmp_path, "csrc/core/b.h", "void\nfp_a(void); /* fp_a() */\n")
+    text = '/* fp_a */\nstatic void\nhelp(void)\n{\n    say("fp_a");\n}\nvoid\nfp_b(void)\n{\n}\n'
+    write(tmp_path, "csrc/core/b.c", text)
+    write(tmp_path, "csrc/core/c.c", "static void\nhelp(void)\n{\n}\n")
+    assert layers_c.circle_violations(tmp_path, known=()) == []
+
+
+def test_a_known_circle_that_is_gone_must_leave_the_list(tmp_path):
+    write(tmp_path, "csrc/core/a.c", CALLS_B)
+    (line,) = layers_c.circle_violations(tmp_path, known=("core/a core/b",))
+    assert line.startswith("core/a core/b: no circle any more")
+
+
 @pytest.mark.parametrize("test", ["PY_VERSION_HEX >= 0x030C0000", "defined(Py_GIL_DISABLED)"])
 def test_a_version_test_is_found_everywhere_but_in_pycompat(tmp_path, test):
     for name in ("csrc/py/pycompat.h", "csrc/py/recorder.c"):

@@ -155,7 +155,24 @@ def test_a_step_that_is_usual_all_alone_is_compared_with_the_median() -> None:
     assert found.typical_ms == USUAL_MS
     assert found.functions == ()
     assert found.sentences[0].startswith("step 3: 125 ms instead of 10.0 ms")
-    assert "no usual times of its functions" in found.sentences[-1]
+    assert "what its functions usually take is not known" in found.sentences[-1]
+
+
+def test_where_each_look_saw_a_slow_step_the_others_are_what_is_usual() -> None:
+    """On a loaded machine no window of steps may be without a slow one."""
+    took = {READ: 19 * 4 + 90, OPEN: 19 + 30, CALL: 20 * 4, MAIN: 20}
+    slow = kept(12, SLOW_READ)
+    made = snapshot(slow, usual_row_steps=0)
+    tree = made.threads[0]
+    ns = tuple(took.get(i, 0) * MS for i in range(len(tree.nodes)))
+    nodes = replace(tree.nodes, self_ns=ns, calls=(20,) * len(ns))
+    (found,) = build_report(replace(made, threads=(replace(tree, nodes=nodes),))).steps.outliers
+    assert [(f.qualname, f.excess_ms) for f in found.functions] == [("read", 86), ("open", 29)]
+    assert "not known" not in " ".join(found.sentences)
+    # A tree that holds set-up, too, says nothing of steps.
+    more = replace(nodes, self_ns=(ns[0] + 10**9, *ns[1:]))
+    (none,) = build_report(replace(made, threads=(replace(tree, nodes=more),))).steps.outliers
+    assert none.functions == ()
 
 
 def test_a_window_of_steps_says_so_and_takes_off_what_is_usual() -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import check_stub
 import fastprof
 import pytest
-from helpers import ROOT, run_child
+from helpers import ROOT, run_child, run_command
 
 
 def test_the_version_stands_in_one_place():
@@ -147,3 +147,41 @@ def test_a_source_distribution_is_complete(tmp_path):
     with tarfile.open(archive) as tar:
         packed = {name.partition("/")[2] for name in tar.getnames()}
     assert expected - packed == set()
+
+
+@pytest.mark.parametrize(
+    ("lie", "text"),
+    [
+        ("sys.implementation.name = 'pypy'", "fastprof records CPython only"),
+        ("sys.version_info = (3, 9, 18, 'final', 0)", "fastprof needs CPython 3.10 or newer"),
+        ("sys.platform = 'win32'", "fastprof does not record on Windows"),
+    ],
+)
+def test_a_build_that_could_not_work_is_refused_in_one_line(lie, text):
+    pytest.importorskip("setuptools")
+    code = (
+        "import runpy, sys\nimport setuptools.command.build_ext\n"
+        f"{lie}\nsys.argv = ['setup.py', '--version']\nrunpy.run_path('setup.py')\n"
+    )
+    result = run_child(code, cwd=ROOT).check(returncode=1)
+    (line,) = result.stderr.splitlines()
+    assert line.startswith(text)
+
+
+def test_a_build_without_a_compiler_ends_with_the_remedy(tmp_path):
+    pytest.importorskip("setuptools")
+    for name in ("setup.py", "pyproject.toml", "README.md"):
+        shutil.copyfile(ROOT / name, tmp_path / name)
+    for name in ("csrc", "python"):
+        shutil.copytree(
+            ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("*.so", "__pycache__")
+        )
+    result = run_command(
+        [sys.executable, "setup.py", "-q", "build_ext"],
+        cwd=tmp_path,
+        env={"CC": str(tmp_path / "no-such-compiler")},
+    ).check(returncode=1)
+    assert "Traceback" not in result.stderr
+    last = result.stderr.splitlines()[-1]
+    assert last.startswith("fastprof: the extension was not built (")
+    assert "Debian: gcc python3-dev" in last

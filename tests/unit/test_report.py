@@ -270,7 +270,7 @@ def test_s2_06_warm_up_steps_are_left_out_and_the_report_says_how_many(report):
     assert steps.mean_ms == pytest.approx(190 / 7)
     assert (steps.min_ms, steps.p50_ms, steps.max_ms) == (25, 25, 40)
     assert "7 steps measured, 3 skipped" in report.to_text(full=True)
-    assert any("the first 3 steps" in note for note in report.notes)
+    assert any("as warm-up: 3 steps" in note for note in report.notes)
 
 
 def test_steps_that_were_all_warm_up_have_no_figures():
@@ -278,7 +278,7 @@ def test_steps_that_were_all_warm_up_have_no_figures():
     report = build_report(Snapshot(meta={}, duration_ns=0, steps=steps))
     assert report.steps.measured == 0
     assert (report.steps.wall_ms, report.steps.mean_ms, report.steps.rows) == (None, None, ())
-    assert "2 steps, all of them warm-up" in str(report)
+    assert "2 steps, all warm-up" in str(report)
 
 
 def test_percentiles_of_more_steps_than_are_kept_come_from_the_histogram():

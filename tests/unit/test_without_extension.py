@@ -1,50 +1,172 @@
-"""A saved run is read where the extension cannot be loaded."""
+"""Saved runs are read where the extension cannot be loaded; what records says why it cannot."""
 
 from __future__ import annotations
 
+import os
 import shutil
+import sys
+import sysconfig
 from pathlib import Path
 
 import fastprof
+import pytest
 from fastprof import profile_section
-from fastprof.report import build_report
-from helpers import run_child
+from helpers import ChildResult, run_child
+
+#: The arguments after the first are those of the command.
+COMMAND = """
+import sys
+sys.path.insert(0, sys.argv.pop(1))
+from fastprof.cli import main
+sys.exit(main())
+"""
+CPROFILES = COMMAND.replace("import main", "import main_of_module as main")
 
 
-def package_without_extension(folder: Path) -> Path:
-    source = Path(fastprof.__file__).parent
+@pytest.fixture
+def without(tmp_path: Path) -> Path:
+    """A folder with the package and no extension."""
     shutil.copytree(
-        source, folder / "fastprof", ignore=shutil.ignore_patterns("_core*.so", "__pycache__")
+        Path(fastprof.__file__).parent,
+        tmp_path / "elsewhere" / "fastprof",
+        ignore=shutil.ignore_patterns("_core*.so", "__pycache__"),
     )
-    return folder
+    return tmp_path / "elsewhere"
 
 
-def test_a_report_is_built_on_a_machine_without_the_extension(tmp_path: Path) -> None:
-    saved = tmp_path / "run.fprof"
-    with fastprof.Profiler(functions=True) as profiler:
-        for batch in profiler.loader([[1], [2]], name="main"):
-            with profile_section("forward"):
-                sorted(batch)
-            profiler.step()
-    report = build_report(profiler.snapshot())
-    report.save(saved)
-    where = package_without_extension(tmp_path / "elsewhere")
-    result = run_child(
-        """
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    """A folder with two runs, ranks 0 and 1 of a job."""
+    for rank in range(2):
+        with fastprof.Profiler(functions=True, rank=rank) as profiler:
+            for batch in profiler.loader([[1], [2]] * 8, name="main"):
+                with profile_section("forward"):
+                    sorted(batch)
+                profiler.step()
+        profiler.report().save(tmp_path / f"{rank}.fprof")
+    return tmp_path
+
+
+def child(code: str, package: Path, *arguments: object, **options: object) -> ChildResult:
+    # -S: another installed fastprof is out of the way, with all other packages.
+    return run_child(code, str(package), *map(str, arguments), options=["-S"], **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "report 0.fprof --full",
+        "report 0.fprof --findings",
+        "report 0.fprof --format json",
+        "report 0.fprof --format speedscope -o -",
+        "compare 0.fprof 1.fprof",
+        "check 0.fprof wall<999s",
+        "merge 0.fprof 1.fprof",
+        "targets",
+        "--version",
+        "--help",
+    ],
+)
+def test_what_reads_does_the_same_without_the_extension(
+    without: Path, saved: Path, arguments: str
+) -> None:
+    there = child(COMMAND, without, *arguments.split(), cwd=saved).check()
+    here = child(COMMAND, Path(fastprof.__file__).parent.parent, *arguments.split(), cwd=saved)
+    assert there.stdout == here.check().stdout != ""
+    assert there.stderr == here.stderr
+
+
+def test_a_loaded_run_is_the_same_report(without: Path, saved: Path) -> None:
+    code = """
 import sys
 sys.path.insert(0, sys.argv[1])
 import fastprof
 assert fastprof.__file__.startswith(sys.argv[1])
 print(fastprof.load(sys.argv[2]).to_text(), end="")
+"""
+    result = child(code, without, saved / "0.fprof").check()
+    assert result.stdout == fastprof.load(saved / "0.fprof").to_text()
+
+
+@pytest.mark.parametrize(
+    ("code", "arguments"),
+    [
+        (COMMAND, ["run", "script.py"]),
+        (COMMAND, ["demo"]),
+        (COMMAND, ["quickcheck"]),
+        (CPROFILES, ["script.py"]),
+    ],
+)
+def test_what_records_says_in_one_line_that_it_cannot(
+    without: Path, tmp_path: Path, code: str, arguments: list[str]
+) -> None:
+    (tmp_path / "script.py").write_text("print('ran')\n")
+    result = child(code, without, *arguments, cwd=tmp_path).check(returncode=2)
+    assert result.stdout == ""
+    assert result.stderr.count("\n") == 1
+    assert result.stderr.startswith("fastprof: fastprof cannot record here: ")
+
+
+def test_a_program_goes_on_under_fastprof_1(without: Path) -> None:
+    code = "import sys\nsys.path.insert(0, sys.argv[1])\nimport fastprof\nprint('ran')\n"
+    result = child(code, without, env={"FASTPROF": "1"}).check()
+    assert result.stdout == "ran\n"
+    assert result.stderr.count("FASTPROF=1 did not work: fastprof cannot record here") == 1
+
+
+USE = """
 try:
     fastprof.profile_section
 except ImportError as error:
-    assert "_core" in str(error), error
-else:
-    raise AssertionError("there is an extension after all")
-""",
-        str(where),
-        str(saved),
-        options=["-S"],
-    ).check()
-    assert result.stdout == report.to_text()
+    print(error)
+"""
+
+
+def why(package: Path, before: str = "") -> str:
+    """What somebody reads who uses a name of the recorder."""
+    code = f"import sys\nsys.path.insert(0, sys.argv[1])\n{before}\nimport fastprof\n{USE}"
+    (line,) = child(code, package).check().stdout.splitlines()
+    return line
+
+
+def test_the_reason_names_the_interpreter_what_is_there_and_the_remedy(without: Path) -> None:
+    other = without / "fastprof" / "_core.cpython-39-x86_64-linux-gnu.so"
+    other.write_bytes(b"")
+    line = why(without)
+    suffix = sysconfig.get_config_var("EXT_SUFFIX")
+    assert f"is not built for CPython {sys.version.split()[0]}" in line
+    assert f"(_core{suffix})" in line
+    assert f"{os.fspath(without / 'fastprof')} has {other.name};" in line
+    assert f"install fastprof with {sys.executable} -m pip" in line
+    assert "saved runs can be read without it" in line
+
+
+@pytest.mark.parametrize(
+    ("variable", "text"), [("Py_DEBUG", "debug build"), ("Py_GIL_DISABLED", "free-threaded build")]
+)
+def test_the_reason_names_a_build_of_its_own_kind(without: Path, variable: str, text: str) -> None:
+    before = f"import sysconfig\nsysconfig.get_config_vars()['{variable}'] = 1"
+    assert f", {text} (_core." in why(without, before)
+
+
+def test_the_reason_names_an_interpreter_that_is_not_cpython(without: Path) -> None:
+    line = why(without, "sys.implementation.name = 'pypy'")
+    assert line.startswith("fastprof records CPython only, and this is ")
+
+
+def test_the_reason_is_the_extensions_own_where_it_refuses(without: Path) -> None:
+    (without / "fastprof" / "_core.py").write_text("raise ImportError('fastprof needs the GIL')\n")
+    assert why(without).startswith("fastprof cannot record here: fastprof needs the GIL; ")
+
+
+def test_an_old_python_is_told_so(without: Path) -> None:
+    code = """
+import sys
+sys.path.insert(0, sys.argv[1])
+sys.version_info = (3, 9, 18, "final", 0)
+import fastprof
+"""
+    result = child(code, without).check(returncode=1)
+    assert result.stderr.splitlines()[-1].startswith(
+        "ImportError: fastprof needs Python 3.10 or newer, and this is "
+    )

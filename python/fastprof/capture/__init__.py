@@ -1,5 +1,10 @@
 """Recording: the C recorder, its calibration, and freezing it into a Snapshot."""
 
-from fastprof._core import Recorder, Section, force_off, profile_section
+try:
+    from fastprof._core import Recorder, Section, force_off, profile_section
+except ImportError as error:
+    from fastprof.capture.missing import why_missing
+
+    raise ImportError(why_missing(error), name=error.name) from error
 
 __all__ = ["Recorder", "Section", "force_off", "profile_section"]

@@ -205,6 +205,8 @@ def _calibration(
     loop_gain = max(0.0, hooked["nothing"] - plain["nothing"])
     work_ns = max(0.0, plain["work"] - plain["nothing"]) / TURNS
     work_gain = max(0.0, hooked["work"] - plain["work"] - loop_gain) / TURNS
+    if constructors:  # sys.monitoring changes no other bytecode: what is left is noise
+        work_gain = 0.0
 
     def events(kind: str) -> int:
         return TURNS * LOOPS[kind].calls
@@ -234,6 +236,9 @@ def _calibration(
         costs |= {kind: cost(kind, surplus(kind)) for kind in ("implicit", "constructor")}
         costs["text"] = as_in(costs["constructor"], "text")
         costs["init"] = cost("init", max(0.0, surplus("init") - _total(costs["constructor"])))
+        turn = surplus("made") * LOOPS["made"].calls
+        begun = LOOPS["made"].calls * _total(costs["fed"])
+        costs["made"] = EventCost(0.0, max(0.0, turn - begun - _total(costs["c"])))
     else:
         # This hook does not tell forms apart, and slower bytecode makes nested calls look dear.
         of_both = (costs["general"], cost("implicit", surplus("implicit")))
@@ -241,7 +246,7 @@ def _calibration(
         costs |= dict.fromkeys(
             ("python", "general", "unpacked", "implicit", "init"), EventCost(inside_ns, outside_ns)
         )
-        costs |= dict.fromkeys(("constructor", "text"), EventCost(0.0, 0.0))
+        costs |= dict.fromkeys(("constructor", "text", "made"), EventCost(0.0, 0.0))
     return Calibration(**costs, slowdown=_slowdown(hooked["nothing"], plain["nothing"]))
 
 

@@ -8,7 +8,8 @@ a loop makes several of them, and what it measures is their mean.
 
 Functions written in Python do a little, as those of programs do: while an empty one runs,
 nothing overlaps with the hook, and it would look dearer.  Some of the calls are nested, which
-costs more than calls in a row.
+costs more than calls in a row.  The numbers are no small ones, which the interpreter keeps: that
+an object is made for a result overlaps with the hook, too, and takes longer without it.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from dataclasses import dataclass
 
 #: Turns of each loop: some microseconds, so that most runs are not interrupted.
 TURNS = 100
+
+_NUMBERS = range(1000, 1000 + TURNS)
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,14 @@ class _Item:
     def __getitem__(self, index: int) -> int:
         return index * 3 + 1
 
+    @property
+    def _read(self) -> int:
+        return self.other * 3 + 1
+
+    @property
+    def _read_twice(self) -> int:
+        return self._read * 3 + 1
+
 
 class _Empty:
     pass
@@ -67,16 +78,16 @@ class _Empty:
 def _python_calls() -> None:
     item = _ITEM
     total = 0
-    for i in range(TURNS):
+    for i in _NUMBERS:
         total += _short(i)
         total += item._own(i)
-        total += _tree(3)
+        total += _tree(4)
 
 
 def _general_calls() -> None:
     item = _ITEM
     total = 0
-    for i in range(TURNS):
+    for i in _NUMBERS:
         total += _keyword(i, scale=2)
         total += item._named(i, scale=3, shift=1)
 
@@ -84,15 +95,17 @@ def _general_calls() -> None:
 def _unpacked_calls() -> None:
     one = (1,)
     total = 0
-    for _ in range(TURNS):
+    for _ in _NUMBERS:
         total += _short(*one)
 
 
 def _implicit_calls() -> None:
     item = _ITEM
     total = 0
-    for i in range(TURNS):
+    for i in _NUMBERS:
         total += item[i]
+        total += item._read
+        total += item._read_twice
 
 
 def _resumes() -> None:
@@ -102,18 +115,25 @@ def _resumes() -> None:
 
 
 def _fed_resumes() -> None:
-    sum(_yields())
+    sum(i for i in _NUMBERS)
 
 
 def _yields() -> Iterator[int]:
-    for i in range(TURNS):
+    for i in _NUMBERS:
         yield i * 1000
+
+
+def _made() -> None:
+    pair = (1000, 2000)
+    total = 0
+    for i in _NUMBERS:
+        total += sum(i + one for one in pair)
 
 
 def _c_calls() -> None:
     values = [1, 2, 3]
     total = 0
-    for i in range(TURNS):
+    for i in _NUMBERS:
         total += len(values)
         total += abs(i)
         total += isinstance(i, int)
@@ -125,7 +145,7 @@ def _method_calls() -> None:
     text = "ab"
     seen: set[int] = set()
     total = 0
-    for i in range(TURNS):
+    for i in _NUMBERS:
         values.append(i)
         total += known.get(i, 1)
         total += text.upper() is not None
@@ -135,43 +155,44 @@ def _method_calls() -> None:
 def _c_general_calls() -> None:
     values = [1, 2]
     total = 0
-    for i in range(TURNS):
+    for i in _NUMBERS:
         total += sum(values, start=i)
         total += "{}".format(1) is not None  # noqa: UP032
 
 
 def _constructors() -> None:
     total = 0
-    for _ in range(TURNS):
+    for i in _NUMBERS:
         total += int(1.5)
+        total += range(i) is not None
         total += _Empty() is not None
 
 
 def _texts() -> None:
     total = 0
-    for i in range(TURNS):
+    for i in _NUMBERS:
         total += str(i) is not None
 
 
 def _inits() -> None:
     total = 0
-    for i in range(TURNS):
+    for i in _NUMBERS:
         total += _Item(i, 1).other
 
 
 def _nothing() -> None:
     total = 0
-    for i in range(TURNS):
+    for i in _NUMBERS:
         total += i
 
 
 def _work() -> None:
     total = 0
-    for i in range(TURNS):
+    for i in _NUMBERS:
         total += i * 3 + 1
 
 
-_ITEM = _Item(0, 0)
+_ITEM = _Item(0, 1000)
 
 
 def _loop(run: Callable[[], None], *labels: str, calls: int = 0, works: bool = False) -> Loop:
@@ -183,16 +204,17 @@ def _loop(run: Callable[[], None], *labels: str, calls: int = 0, works: bool = F
 LOOPS = {
     "nothing": _loop(_nothing),
     "work": _loop(_work),
-    "python": _loop(_python_calls, "_short", "_own", calls=7, works=True),
+    "python": _loop(_python_calls, "_short", "_own", calls=11, works=True),
     "general": _loop(_general_calls, "_keyword", "_named", works=True),
     "unpacked": _loop(_unpacked_calls, "_short", works=True),
     "resume": _loop(_resumes, "_yields"),
-    "fed": _loop(_fed_resumes, "_yields"),
+    "fed": _loop(_fed_resumes, "<genexpr>"),
+    "made": _loop(_made, "<genexpr>", calls=3),
     "c": _loop(_c_calls, "len", "abs", "isinstance"),
     "method": _loop(_method_calls, "append", "get", "upper", "add"),
     "c_general": _loop(_c_general_calls, "sum", "format"),
-    "implicit": _loop(_implicit_calls, "__getitem__", works=True),
-    "constructor": _loop(_constructors, "int", "_Empty"),
+    "implicit": _loop(_implicit_calls, "__getitem__", "_read", calls=4, works=True),
+    "constructor": _loop(_constructors, "int", "range", "_Empty"),
     "text": _loop(_texts, "str"),
     "init": _loop(_inits, "__init__"),
 }

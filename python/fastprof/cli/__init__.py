@@ -13,6 +13,8 @@ from fastprof.cli.parsing import USAGE_ERROR, nearest
 COMMANDS = (
     "run", "report", "compare", "check", "merge", "targets", "doctor", "quickcheck", "demo",
 )  # fmt: skip
+#: Those that record; the others read what was recorded.
+_RECORDING = ("run", "quickcheck", "demo")
 
 _HELP = """\
 usage: fastprof COMMAND ...
@@ -61,9 +63,21 @@ def main_of_module(argv: Sequence[str] | None = None) -> int:
     args = list(sys.argv[1:] if argv is None else argv)
     if args and args[0] in COMMANDS and not os.path.isfile(args[0]):
         return main(args)
+    if not _recorder_loads():
+        return USAGE_ERROR
     from fastprof.cli.profile_command import main as profile
 
     return profile(args)
+
+
+def _recorder_loads() -> bool:
+    """Say why on standard error if it does not."""
+    try:
+        import fastprof.capture  # noqa: F401
+    except ImportError as error:
+        sys.stderr.write(f"fastprof: {error}\n")
+        return False
+    return True
 
 
 def _main(args: list[str]) -> int:
@@ -81,6 +95,8 @@ def _main(args: list[str]) -> int:
         with standard_output() as stream:
             stream.write(f"fastprof {__version__}\n")
         return 0
+    if name in _RECORDING and not _recorder_loads():
+        return USAGE_ERROR
     command = _command(name)
     if command is None:
         sys.stderr.write(

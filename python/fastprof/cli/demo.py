@@ -14,6 +14,7 @@ import fastprof
 from fastprof import profile_section
 from fastprof.cli.output import standard_output
 from fastprof.cli.parsing import Parser
+from fastprof.report.figures import plural
 
 _LOG_EVERY = 10
 _DEFAULT_SECONDS = 3.0
@@ -213,7 +214,7 @@ def _summary(losses: Sequence[float]) -> str:
         return "no step was completed"
     window = min(_WINDOW, len(losses))
     first, last = _mean(losses[:window]), _mean(losses[-window:])
-    return f"{len(losses)} steps, loss {first:.3f} -> {last:.3f}"
+    return f"{plural(len(losses), 'step')}, loss {first:.3f} -> {last:.3f}"
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:

@@ -7,6 +7,7 @@ import importlib.util
 import os
 import platform
 import sys
+import sysconfig
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,6 +20,12 @@ _BIAS = (
     "Python 3.11 runs every bytecode slower while a profile hook is active; a run with steps "
     "measures that and corrects its times, other runs show too much time in pure Python code"
 )
+_CLOCKS = {
+    "tsc": "the processor's time stamp counter",
+    "cntvct": "the processor's virtual counter",
+    "monotonic": "clock_gettime(CLOCK_MONOTONIC), because this processor has no counter of "
+    "constant speed; an event costs more than with one",
+}
 _ENABLE = (
     "nothing is recorded unless you ask for it: FASTPROF=1 python SCRIPT, "
     "fastprof run SCRIPT, or `with fastprof.Profiler() as prof:` in the program"
@@ -74,7 +81,12 @@ def _recorder() -> list[tuple[str, str]]:
     from fastprof.errors import BusyError
 
     recorder = Recorder()
-    rows = [("extension", "loaded"), ("clock", str(take_snapshot(recorder).meta["clock"]))]
+    clock = str(take_snapshot(recorder).meta["clock"])
+    rows = [("extension", "loaded"), ("clock", f"{clock}: {_CLOCKS[clock]}")]
+    if sysconfig.get_config_var("Py_GIL_DISABLED"):
+        rows.append(
+            ("gil", "switched on: fastprof needs it, and Python switches it on for fastprof")
+        )
     try:
         recorder.enable()
     except BusyError as error:
@@ -90,6 +102,7 @@ def _recorder() -> list[tuple[str, str]]:
            ", the only hook before Python 3.12"),
     }  # fmt: skip
     rows.append(("functions", f"can be recorded: backend {backend} ({why.get(backend, '')})"))
+    rows += [("constructors", constructors(backend)), ("threads", threads(backend))]
     cost = calibration(backend)
     if cost is not None:
         python = f"{cost.python.inside_ns + cost.python.outside_ns:.0f} ns per Python call"
@@ -98,6 +111,32 @@ def _recorder() -> list[tuple[str, str]]:
     if sys.version_info[:2] == (3, 11):
         rows.append(("bias", _BIAS))
     return [*rows, *_tools()]
+
+
+def constructors(backend: str) -> str:
+    """Whether calls of classes and of callable objects are recorded."""
+    if backend == "monitoring":
+        return "recorded: classes and callable objects have rows in reports"
+    return (
+        "not recorded: PyEval_SetProfile does not report calls of classes and of callable objects; "
+        "methods in Python (__init__, __call__) have rows, the rest counts to the caller"
+    )
+
+
+def threads(backend: str) -> str:
+    """Which threads are recorded."""
+    if backend == "monitoring":
+        return "recorded: all of the main interpreter; those of subinterpreters are not"
+    at_start = (
+        "those that run at the start without a profile function"
+        if sys.version_info < (3, 14)
+        else "those that run at the start, if none of them has a profile function"
+    )
+    return (
+        f"recorded: {at_start}, and those that the module threading starts later; other threads "
+        "that start later are not, because PyEval_SetProfile is set in each thread; those of "
+        "subinterpreters are not"
+    )
 
 
 def _tools() -> list[tuple[str, str]]:

@@ -24,7 +24,7 @@ from fastprof.capture.gpu_find import (
     nvml_path,
     usable,
 )
-from fastprof.report.figures import size
+from fastprof.report.figures import plural, size
 
 #: Seconds for one child; initialising CUDA on a machine with many devices takes some.
 LIMIT_S = 60.0
@@ -91,7 +91,7 @@ def gpu_rows() -> list[Row]:
     if about["state"] != "ready":
         return [("gpu", f"n/a: {about['reason']}")]
     devices = about["devices"]
-    found = f"{len(devices)} device{'s' if len(devices) != 1 else ''}"
+    found = plural(len(devices), "device")
     rows = [("gpu", f"driver of CUDA {_cuda(about['version'])}, {found}")]
     rows += [(f"gpu {device['index']}", _describe(device)) for device in devices]
     rows += _health_rows(driver)

@@ -10,7 +10,7 @@ from fastprof.cli.exit_hooks import complain
 from fastprof.cli.output import standard_output
 from fastprof.cli.parsing import Parser
 from fastprof.findings.thresholds import EXPECTED
-from fastprof.report.figures import number, with_percent
+from fastprof.report.figures import number, plural, with_percent
 
 #: The four phases in the order of a step, and the usual share of each in percent.
 PHASES = EXPECTED
@@ -58,7 +58,7 @@ def lines(means: Sequence[float], device: str, runs: int) -> list[str]:
         f"  {name}: {with_percent(ms / total)} (expected {expected} %)"
         for (name, expected), ms in zip(PHASES, means, strict=True)
     ]
-    return [*times, "", f"Shares on {device}, mean of {runs} runs:", *shares]
+    return [*times, "", f"Shares on {device}, mean of {plural(runs, 'run')}:", *shares]
 
 
 def measure(torch: Any, device: str, runs: int) -> list[float]:

@@ -35,6 +35,7 @@ from fastprof.session.environment.step_limit import VARIABLE
 from fastprof.session.operators.profile import OperatorProfile
 from fastprof.session.output.files import path_of_rank
 from fastprof.session.output.trace import TraceOptions
+from fastprof.session.patching.imports import LightImports
 from fastprof.session.profiler import Profiler, run_of
 from fastprof.tables.layout import width_of
 
@@ -281,6 +282,10 @@ def _run_all(target: Target, paths: Sequence[str], profiler: Profiler, begun: _B
     def start() -> None:
         profiler.start()
         profiler.enter_phase("setup")
+        if run.folds_imports and run.recorder.backend == "setprofile":
+            light = LightImports(run.recorder)
+            run.parts.append(light)
+            light.install()
         torch_loop.attach(profiler, modules=begun.options.modules)
 
     return _execute(target, start, stop, save)

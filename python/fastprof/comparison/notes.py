@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fastprof.comparison.runs import STEP, Run
-from fastprof.report.figures import chosen_percent, with_percent
+from fastprof.report.figures import chosen_percent, plural, with_percent
 
 
 def notes(before: Sequence[Run], after: Sequence[Run], *, noise: float) -> tuple[str, ...]:
@@ -44,8 +44,8 @@ def _of_run(side: str, run: Run) -> list[str]:
     out = []
     if run.left_out:
         out.append(
-            f"Left out of the run {side} ({run.label}) as not yet settled: {run.left_out} steps "
-            "after its warm-up."
+            f"Left out of the run {side} ({run.label}) as not yet settled: "
+            f"{plural(run.left_out, 'step')} after its warm-up."
         )
     if run.left_out is None:
         out.append(f"The steps of the run {side} ({run.label}) do not settle: no test of them.")

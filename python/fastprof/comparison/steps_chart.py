@@ -8,7 +8,7 @@ from itertools import pairwise
 from statistics import fmean, median
 
 from fastprof.names import ascii_name
-from fastprof.report.figures import duration, number
+from fastprof.report.figures import duration, number, plural
 
 #: Columns that the styles of the page have for lines.
 _COLOURS = 9
@@ -128,7 +128,7 @@ def _legend(i: int, label: str, values: Sequence[float]) -> str:
 
 def _described(label: str, values: Sequence[float]) -> str:
     middle = duration(median(values))
-    return f"{ascii_name(label, 60)}: {len(values)} steps, median {middle}"
+    return f"{ascii_name(label, 60)}: {plural(len(values), 'step')}, median {middle}"
 
 
 def _colour(i: int) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from fastprof.findings.draft import percent
 from fastprof.findings.measurements import Facts, of_steps
 from fastprof.findings.thresholds import LIMITS, USUAL
+from fastprof.report.figures import plural
 from fastprof.report.model import Report
 
 #: Communication counts as overlapped if computation hides so much of it.
@@ -49,7 +50,9 @@ def checklist_lines(report: Report) -> list[str]:
     if Facts(of_steps(report)).gpu is not None or report.memory is not None:
         return [check.line for check in checks]
     asked = [check for check in checks if check.answer is None and check.text in _OF_A_GPU]
-    one = Check("About the GPU", None, f"{len(asked)} questions left out, no GPU was recorded", "")
+    one = Check(
+        "About the GPU", None, f"{plural(len(asked), 'question')} left out, no GPU was recorded", ""
+    )
     return [check.line for check in checks if check not in asked] + ([one.line] if asked else [])
 
 
@@ -89,7 +92,7 @@ def _flash(facts: Facts) -> _Answer:
     operators = facts.report.operators
     known = {row.name for row in operators.rows} if operators else set()
     if names or any("scaled_dot_product" in name for name in known):
-        return True, f"{len(names)} kernels" if names else "scaled_dot_product_attention"
+        return True, plural(len(names), "kernel") if names else "scaled_dot_product_attention"
     if facts.use("bmm").calls or {"aten::bmm", "aten::baddbmm"} & known:
         return False, "batched matrix products, but no attention kernel"
     return None, "no attention was seen"

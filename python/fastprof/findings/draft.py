@@ -16,7 +16,7 @@ from fastprof.findings.fixes import fixes
 from fastprof.findings.measurements import Facts, Use
 from fastprof.findings.thresholds import CRITICAL_STEPS, MIN_STEPS, Limit, amount
 from fastprof.report import figures
-from fastprof.report.figures import counted, duration
+from fastprof.report.figures import duration, plural
 
 Grade = Callable[[float], str | None]
 
@@ -107,7 +107,7 @@ def need_steps(facts: Facts, least: int = MIN_STEPS) -> None:
     if not facts.steps:
         raise Abstain("no step was measured: end each step with Profiler.step()")
     if facts.steps < least:
-        raise Abstain(f"only {facts.steps} steps were measured, {least} are needed")
+        raise Abstain(f"{plural(facts.steps, 'step')} measured, {least} are needed")
 
 
 def need_sample(facts: Facts) -> None:
@@ -158,8 +158,7 @@ def called_from(use: Use, facts: Facts, most: int = 3) -> str:
 
 
 def _times(calls: float) -> str:
-    shown = counted(calls)
-    return f"{shown} call{'' if shown == '1' else 's'}"
+    return plural(calls, "call")
 
 
 def sentences(*parts: str) -> tuple[str, ...]:

@@ -176,7 +176,7 @@ def sought(key: Key) -> bool:
 
 
 #: Groups whose insides are of interest.
-OPENED = ("data", "forward", "optimizer")
+OPENED = ("data", "forward", "optimizer", "copies")
 
 #: C functions that wait rather than compute.
 WAITS = _c(

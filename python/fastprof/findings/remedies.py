@@ -238,7 +238,7 @@ def parts_text(facts: Facts, hot: Hot, ms: float, unit: str) -> str:
         name = "its own code" if key is None else ascii_name(key.qualname or key.name, 60)
         if share >= 0.05:
             shown.append(f"{name} {number(share * ms)}")
-    inside = f": {', '.join(shown)}" if len(shown) > 1 or hot.parts[:1] != ((None, 1.0),) else ""
+    inside = f": {', '.join(shown)}" if shown and hot.parts[:1] != ((None, 1.0),) else ""
     text = f"{where(hot.key)} takes {duration(ms)}{unit}{inside}."
     line = _line_of(facts, hot)
     if line is None:

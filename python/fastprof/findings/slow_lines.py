@@ -57,21 +57,28 @@ def slow_line(hot: Hot, lines: Sequence[str]) -> SlowLine | None:
             return _line(lines, first + only.lineno - 1, 1.0, alone=True)
     places, elsewhere = _calls(function)
     shares: dict[int, float] = {}
+    unplaced = 0.0
     for key, share in hot.parts:
-        if key is None:
+        if key is None:  # its own code, which may all be in one line
+            unplaced = max(unplaced, share)
             continue
         name = (key.qualname or key.name).rpartition(".")[2]
         if key.name in _COMPREHENSIONS:
             number = key.line if key.file == hot.key.file else 0
+        elif name.startswith("__"):  # is called by what looks like no call of it
+            number = 0
         else:
             at = places.get(name, set())
             number = first + min(at) - 1 if len(at) == 1 and name not in elsewhere else 0
         if number:
             shares[number] = shares.get(number, 0.0) + share
+        else:
+            unplaced = max(unplaced, share)
     if not shares:
         return None
     number = max(shares, key=lambda n: shares[n])
-    return _line(lines, number, shares[number])
+    # What is larger, and nobody knows where, may make another line the slowest.
+    return _line(lines, number, shares[number]) if shares[number] >= unplaced else None
 
 
 def _line(

@@ -13,6 +13,7 @@ from typing import TextIO
 
 from fastprof._version import __version__
 from fastprof.names import ascii_name
+from fastprof.report.figures import plural
 from fastprof.report.model import Report
 from fastprof.report.targets import target_of
 from fastprof.tables.cells import duration, number, percent, shortened
@@ -108,7 +109,7 @@ def _findings(report: Report, limit: int) -> list[str]:
     for i, finding in enumerate(report.findings[:limit], 1):
         text = f"{i}. **{sentence(finding.title)}**"
         if finding.saving_ms is not None:
-            text += f", at most {number(finding.saving_ms)} ms per step"
+            text += f", estimated saving {number(finding.saving_ms)} ms per step"
         said = [*finding.evidence[:1], *finding.fix[:1]]
         lines.append(". ".join([text.rstrip("."), *(sentence(s).rstrip(".") for s in said)]) + ".")
     return ["", "Findings:", "", *lines] if lines else []
@@ -118,7 +119,7 @@ def _notes(report: Report, limit: int) -> list[str]:
     lines = [f"- {sentence(note)}" for note in report.notes[:limit]]
     left = len(report.notes) - len(lines)
     if left > 0:
-        lines.append(f"- and {left} more notes in the report")
+        lines.append(f"- and {plural(left, 'more note')} in the report")
     return ["", "Notes:", "", *lines] if lines else []
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TextIO
 
 from fastprof.names import ascii_name, elided
+from fastprof.report.figures import plural
 from fastprof.report.model import Report
 from fastprof.report.notes import has_functions
 from fastprof.report.user_tree import user_tree
@@ -57,11 +58,11 @@ def headline(report: Report, width: int) -> list[str]:
     parts = []
     if steps.mean_ms is not None:
         parts.append(
-            f"{steps.measured} steps of {number(steps.mean_ms)} ms (p50 {number(steps.p50_ms)}, "
-            f"p95 {number(steps.p95_ms)})"
+            f"{plural(steps.measured, 'step')} of {number(steps.mean_ms)} ms "
+            f"(p50 {number(steps.p50_ms)}, p95 {number(steps.p95_ms)})"
         )
     elif steps.count:
-        parts.append(f"{steps.count} steps, all of them warm-up")
+        parts.append(f"{plural(steps.count, 'step')}, all warm-up")
     parts.append(f"{duration(report.wall_ms)} recorded")
     if report.overhead.steps_share is not None:
         parts.append(f"overhead {percent(report.overhead.steps_share)} % of a step")

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from fastprof.report.correct import Correction, correct
-from fastprof.report.figures import duration, with_percent
+from fastprof.report.figures import duration, plural, with_percent
 from fastprof.report.flat import TRANSPARENT, Row, flatten_few, merged, node_groups
 from fastprof.report.functions import (
     function_groups,
@@ -145,7 +145,7 @@ def _sections_beyond_note(view: Snapshot, phase: str) -> Iterator[str]:
         beyond = stats.count + stats.open - entered.get(stats.key, 0)
         if stats.thread == number and beyond > max(1.0, _MANY_BEYOND * stats.count):
             yield (
-                f"{beyond} of the {stats.count} entries of section "
+                f"{beyond} of {plural(stats.count, 'entry')} of section "
                 f"{view.keys[stats.key].name} were after the last step; its count and its "
                 "percentiles contain them."
             )
@@ -453,8 +453,9 @@ def _measured_in_run(snapshot: Snapshot, correction: Correction) -> str:
     if step.hook_ms <= step.error_ms:
         adds = f"at most {duration(step.hook_ms + step.error_ms)}"
     found = (
-        f" Steps without the function hook were compared with those around them in {step.blocks} "
-        f"places of the run: the hook adds {adds} to a step. Without fastprof "
+        " Steps without the function hook were compared with those around them in "
+        f"{plural(step.blocks, 'place')} of the run: the hook adds {adds} to a step. "
+        "Without fastprof "
         f"the median step takes {duration(step.ms)} (+- {duration(step.error_ms)})."
     )
     if correction.factors is not None and not bounded:

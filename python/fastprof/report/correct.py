@@ -178,13 +178,15 @@ def _hook_ns(
         above = nodes.key[parent]
         if python[key] and from_c[above]:
             cost = init if is_init[key] and enters_init[above] else implicit
-        own, paid = cost.inside_ns * calls, cost.outside_ns * calls
-        if resumes:
-            resume = calibration.fed if from_c[above] else calibration.resume
-            own += resumes * resume.inside_ns
-            paid += resumes * resume.outside_ns
-        need[i] += own
         # Below a truncated node the real caller is unknown, and most often it is one of
         # the node's own siblings: the truncated node itself has no time to take it from.
-        need[i if truncated[above] else parent] += paid
+        payer = i if truncated[above] else parent
+        if resumes:
+            # A generator begins as it goes on; it was made where C code was called with it.
+            cost = calibration.fed if from_c[above] else calibration.resume
+            maker = nodes.parent[parent] if from_c[above] else payer
+            need[maker] += calibration.made.outside_ns * calls
+            calls += resumes
+        need[i] += cost.inside_ns * calls
+        need[payer] += cost.outside_ns * calls
     return need

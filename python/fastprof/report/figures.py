@@ -35,6 +35,16 @@ def counted(value: float | None) -> str:
     return f"{value:.0f}" if value is not None and value == round(value) else number(value)
 
 
+def plural(count: float | None, noun: str) -> str:
+    """Format a count of things with their name: ``1 worker``, ``2 workers``, ``1.50 batches``."""
+    shown = counted(count)
+    if shown == "1":
+        return f"1 {noun}"
+    if noun.endswith("y"):
+        return f"{shown} {noun[:-1]}ies"
+    return f"{shown} {noun}{'es' if noun.endswith(('ch', 's')) else 's'}"
+
+
 def signed(value: float | None) -> str:
     """Format a difference with its sign: ``+12.3``, ``-0.042``."""
     if value is None:

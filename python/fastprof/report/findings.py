@@ -10,12 +10,12 @@ SEVERITIES = ("critical", "warning", "note")
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing to change, why, and the most that it can save.
+    """One thing to change, why, and an estimate of what it saves.
 
     ``rule`` is the rule's id, ``severity`` one of :data:`SEVERITIES`.  ``value`` in ``unit``
     was held against ``threshold`` (a text, whose origin is ``source``).  ``evidence`` and
     ``fix`` are sentences; evidence names a section, function, call site, kernel, loader or
-    rank.  ``saving_ms`` is an upper bound per step, less what findings of more specific
+    rank.  ``saving_ms`` is an estimate per step, less what findings of more specific
     rules already save; ``saving_share`` is the same as a fraction of the step, or of the
     recording where there were no steps.  Both are None where no time can be given.
     """

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from fastprof.names import ascii_name
-from fastprof.report.figures import duration, with_percent
+from fastprof.report.figures import duration, plural, with_percent
 from fastprof.snapshot import LoaderStats, Snapshot
 from fastprof.snapshot.loaders import WorkerStats
 
@@ -262,7 +262,7 @@ def _advice(name: str, row: WorkerRow) -> str:
 
 
 def _workers(count: int) -> str:
-    return f"{count} worker{'s' if count != 1 else ''}"
+    return plural(count, "worker")
 
 
 def most_workers(cpus: float, *, waits: bool) -> int:
@@ -279,7 +279,7 @@ def _cpus(row: WorkerRow) -> str:
     if row.cpus is None or row.needed is None or row.needed < row.cpus:
         return ""
     return (
-        f" (this process may use {row.cpus} CPU{'s' if row.cpus != 1 else ''}: if loading "
+        f" (this process may use {plural(row.cpus, 'CPU')}: if loading "
         "computes rather than waits, make it cheaper instead)"
     )
 
@@ -300,8 +300,9 @@ def loader_notes(snapshot: Snapshot, rows: Sequence[LoaderRow]) -> list[str]:
             notes.append(f"Worker processes of {name} that died: {w.died}.")
         if w.profiled and w.profiled < w.processes:
             notes.append(
-                f"Functions were recorded in {w.profiled} of {w.processes} worker processes of "
-                f"{name}; the others left nothing behind."
+                f"Functions were recorded in {w.profiled} of "
+                f"{plural(w.processes, 'worker process')} of {name}; "
+                "the others left nothing behind."
             )
     if snapshot.worker_threads:
         notes.append(

@@ -14,7 +14,7 @@ from typing import Any, TextIO
 
 from fastprof.errors import UnknownSectionError
 from fastprof.render import formats
-from fastprof.report.figures import duration, number
+from fastprof.report.figures import duration, number, plural
 from fastprof.report.findings import Examination, Finding
 from fastprof.report.in_run import UnprofiledStep
 from fastprof.report.loaders import LoaderRow
@@ -415,6 +415,6 @@ class Report:
         program = self.meta.get("command")
         of = "" if program is None else f" {str(program)!r:.80}"
         return (
-            f"<fastprof.Report{of}: {steps.count} steps{mean}, {len(self.functions)} functions, "
-            f"{number(self.wall_ms / 1000)} s recorded>"
+            f"<fastprof.Report{of}: {plural(steps.count, 'step')}{mean}, "
+            f"{plural(len(self.functions), 'function')}, {number(self.wall_ms / 1000)} s recorded>"
         )

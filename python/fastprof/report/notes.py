@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from fastprof.names import ascii_name
 from fastprof.report.correct import HOOK
+from fastprof.report.figures import plural
 from fastprof.report.gpu_notes import gpu_notes
 from fastprof.report.model_gpu import GpuReport
 from fastprof.snapshot import Snapshot
@@ -60,11 +61,11 @@ def make_notes(snapshot: Snapshot, gpu: GpuReport | None = None) -> tuple[str, .
     notes += gpu_notes(snapshot, gpu)
     if snapshot.steps.skipped:
         notes.append(
-            f"Left out of the step statistics as warm-up: the first {snapshot.steps.skipped} steps."
+            f"Left out of the step statistics as warm-up: {plural(snapshot.steps.skipped, 'step')}."
         )
     if snapshot.steps.apart:
         notes.append(
-            f"Left out of the step statistics: {snapshot.steps.apart} steps that were set apart, "
+            f"Left out of the step statistics: {plural(snapshot.steps.apart, 'step')} set apart, "
             "now and then, to measure what the function hook costs."
         )
     if snapshot.meta.get("imports_folded"):
@@ -116,7 +117,7 @@ def _muted_notes(snapshot: Snapshot) -> Iterable[str]:
         return
     most = sorted(snapshot.muted, key=lambda m: -m.calls_before)[:_MUTED_SHOWN]
     names = [
-        f"{ascii_name(snapshot.keys[m.key].qualname, 200)} (after {m.calls_before} calls)"
+        f"{ascii_name(snapshot.keys[m.key].qualname, 200)} (after {plural(m.calls_before, 'call')})"
         for m in most
     ]
     more = len(snapshot.muted) - len(names)

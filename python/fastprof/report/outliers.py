@@ -1,8 +1,10 @@
 """The slowest steps, and what was different in them.
 
 What is usual is the mean of the steps that were not slow; a step is an outlier if it took
-more than 1.5 times the median.  Of an outlier, every calling context has what it took and
-what it usually takes; the difference is summed up per function and top-level section.
+more than 1.5 times the median.  Functions were seen in windows of steps; where each of these
+held a slow step, the mean of all other steps is what they usually take.  Of an outlier, every
+calling context has what it took and what it usually takes; the difference is summed up per
+function and top-level section.
 """
 
 from __future__ import annotations
@@ -12,10 +14,10 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from fastprof.names import ascii_name, elided, file_name
-from fastprof.report.figures import counted, duration
+from fastprof.report.figures import counted, duration, plural
 from fastprof.report.notes import has_functions
-from fastprof.snapshot import Key, Snapshot
-from fastprof.snapshot.outliers import OutlierSnapshot, OutlierStep
+from fastprof.snapshot import Key, NodeTable, Snapshot
+from fastprof.snapshot.outliers import OutlierRow, OutlierSnapshot, OutlierStep
 
 #: Slower than so many times the median is an outlier.
 SLOW = 1.5
@@ -25,6 +27,8 @@ _FUNCTIONS = 20
 _WORTH = 0.05
 #: ... and functions below this are not listed.
 _LISTED = 0.01
+#: A tree whose time differs from that of the measured steps by more is of more than these.
+_STEPS_ONLY = 1.2
 _NAMED = 3
 #: Where no section was open.
 OUTSIDE = "(unaccounted)"
@@ -134,14 +138,34 @@ class _Usual:
         for row in (row for step in windows for row in step.rows):
             ns, calls = self._among.get(row.node, (0, 0))
             self._among[row.node] = (ns + row.self_ns, calls + row.calls)
-
-    def of_node(self, node: int, usual_ns: int, usual_calls: int) -> tuple[float, float]:
-        """What the node takes in a usual step: ns, calls."""
-        ns, calls = self._among.get(node, (0, 0))
-        return (
-            max(0, usual_ns - ns) / self.row_steps,
-            max(0, usual_calls - calls) / self.row_steps,
+        steps_ns = snapshot.steps.sum_ns
+        spent = sum(
+            ns for ns, phase in zip(self.tree.self_ns, _phases(self.tree), strict=True) if not phase
         )
+        #: All steps that the tree is of; 0: it is of something else.
+        same = steps_ns <= _STEPS_ONLY * spent and spent <= _STEPS_ONLY * steps_ns
+        self.steps = snapshot.steps.measured if same else 0
+
+    def known(self, step: OutlierStep) -> bool:
+        """Whether it is known what a function usually takes."""
+        return self.row_steps > 0 or self.steps > step.window_steps
+
+    def of_node(self, step: OutlierStep, row: OutlierRow) -> tuple[float, float]:
+        """What the row's node takes in a usual step, or in the mean of all others: ns, calls."""
+        if self.row_steps > 0:
+            ns, calls = self._among.get(row.node, (0, 0))
+            ns, calls = row.usual_ns - ns, row.usual_calls - calls
+            steps = self.row_steps
+        else:
+            # Each look saw a slow step.
+            ns = self.tree.self_ns[row.node] - row.self_ns
+            calls = self.tree.calls[row.node] - row.calls
+            steps = self.steps - step.window_steps
+        return max(0, ns) / steps, max(0, calls) / steps
+
+
+def _phases(nodes: NodeTable) -> Sequence[int]:
+    return nodes.phase or (0,) * len(nodes)
 
 
 def _by_name(snapshot: Snapshot, rows: Iterable[tuple[int, int]]) -> dict[str, float]:
@@ -166,7 +190,7 @@ def _outlier(snapshot: Snapshot, usual: _Usual, step: OutlierStep) -> Outlier:
     wall_ms = step.wall_ns / 1e6
     context = _context(snapshot, step.index)
     sections = _section_rows(snapshot, usual, step)
-    functions = _function_rows(snapshot, usual, step) if usual.row_steps > 0 else ()
+    functions = _function_rows(snapshot, usual, step) if usual.known(step) else ()
     return Outlier(
         index=step.index,
         start_ms=step.start_ns / 1e6,
@@ -185,7 +209,7 @@ def _outlier(snapshot: Snapshot, usual: _Usual, step: OutlierStep) -> Outlier:
             sections,
             functions if has_functions(snapshot) else (),
             context,
-            usual.row_steps > 0,
+            usual.known(step),
         ),
     )
 
@@ -288,7 +312,7 @@ def _function_rows(
         caller = (
             "" if key.kind in ("python", "section", "root") else _caller(snapshot, usual, row.node)
         )
-        typical = usual.of_node(row.node, row.usual_ns, row.usual_calls)
+        typical = usual.of_node(step, row)
         in_window = [value * step.window_steps for value in typical]
         sums.add((key, usual.in_section[row.node], caller), row.self_ns, row.calls, in_window)
     rows = [
@@ -345,7 +369,7 @@ def _function_text(row: OutlierFunction) -> str:
 def _excess_text(row: OutlierFunction) -> str:
     text = f"{_function_text(row)} +{duration(row.excess_ms)}"
     if row.calls > 2 * row.typical_calls + 1:
-        text += f" ({row.calls} calls instead of {counted(row.typical_calls)})"
+        text += f" ({plural(row.calls, 'call')} instead of {counted(row.typical_calls)})"
     return text
 
 
@@ -376,7 +400,7 @@ def _sentences(
         out += [f"... {where}: {text}" for text in named[1:]]
     out += _context_sentences(context, excess)
     if step.window_steps and not usual_known:
-        out.append("no usual times of its functions: they were looked at only once")
+        out.append("what its functions usually take is not known")
     elif step.window_steps > 1:
         out.append(
             f"the functions are those of the {step.window_steps} steps up to it (program too "
@@ -403,4 +427,4 @@ def _context_sentences(context: _Context, excess_ms: float) -> Iterable[str]:
             return
     usually = context.switches_typical
     if context.switches is not None and context.switches >= 10 * (usually + 1):
-        yield f"taken off the CPU {context.switches:.0f} times (usually {usually:.0f})"
+        yield f"taken off the CPU {plural(context.switches, 'time')} (usually {usually:.0f})"

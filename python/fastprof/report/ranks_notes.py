@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean
 
-from fastprof.report.figures import duration
+from fastprof.report.figures import duration, plural
 from fastprof.report.health import unlike_gpus
 from fastprof.report.ranks import RankRow, named
 from fastprof.report.ranks_row import RankRun
@@ -46,7 +46,7 @@ def rank_notes(
         )
     notes += [f"Left out: {path}: {reason}." for path, reason in skipped[:_SKIPPED]]
     if len(skipped) > _SKIPPED:
-        notes.append(f"Left out: {len(skipped) - _SKIPPED} more files.")
+        notes.append(f"Left out: {plural(len(skipped) - _SKIPPED, 'more file')}.")
     if signal == "backward":
         notes.append(
             "What backward does itself is not known, so waiting for other ranks is taken to be in "
@@ -119,4 +119,4 @@ def _by_value(values: dict[int, str]) -> str:
         groups.setdefault(value, []).append(rank)
     most = sorted(groups.items(), key=lambda item: -len(item[1]))
     text = "; ".join(f"{value} on {named(ranks)}" for value, ranks in most[:3])
-    return text + (f"; {len(most) - 3} more values" if len(most) > 3 else "")
+    return text + (f"; {plural(len(most) - 3, 'more value')}" if len(most) > 3 else "")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 from fastprof.capture.sections import profile_section
 from fastprof.capture.sync import CudaSync
 from fastprof.errors import StateError
+from fastprof.report.figures import plural
 from fastprof.session import current
 from fastprof.session.environment import switch
 from fastprof.session.environment.cpu_use import CpuUse
@@ -110,7 +111,7 @@ class Run:
             options.logger,
             self.own_time,
         )
-        self._printer = ReportPrinter(None, "first", None, self._is_primary, self.faults)
+        self._printer: ReportPrinter | None = None
         self._recording_functions = False
         self._hook = FunctionHook(
             self.recorder, options.schedule, lambda: self._recording_functions
@@ -269,9 +270,9 @@ class Run:
                 self._protect("metrics", self._metrics.emit_report, self.report)
         finally:
             try:
-                self._protect(
-                    "report", self._printer.print_final, self.snapshot, self.recorder.steps
-                )
+                if self._printer is not None:
+                    steps = self.recorder.steps
+                    self._protect("report", self._printer.print_final, self.snapshot, steps)
             finally:
                 self._protect("save", self._outputs.save_all, self.report, self.identity)
                 self._protect("trace", self._trace.save, self.report, self._rank())
@@ -288,7 +289,8 @@ class Run:
 
         If nothing is configured to receive the result, the report goes to ``sys.stderr``.
         """
-        has_reader = self._printer.every is not None or bool(self._outputs.paths)
+        printed = self._printer is not None and self._printer.works
+        has_reader = printed or bool(self._outputs.paths)
         self.stop()
         if not has_reader and self._is_primary():
             self._protect("report", self.print_at_exit)
@@ -398,9 +400,8 @@ class Run:
         if self._options.functions is not False:
             layers.insert(0, "functions")
         where = f" at {self.started_at}" if self.started_at else ""
-        return (
-            f"{self._state}{where}: {self.recorder.steps} steps, {', '.join(['sections', *layers])}"
-        )
+        steps = plural(self.recorder.steps, "step")
+        return f"{self._state}{where}: {steps}, {', '.join(['sections', *layers])}"
 
     @property
     def running(self) -> bool:
@@ -494,8 +495,8 @@ class Run:
         if options.metrics:
             every = options.log_every or 1
             due.append((count // every + 1) * every)
-        if self._printer.every is not None:
-            due.append((count // self._printer.every + 1) * self._printer.every)
+        if self._printer is not None:
+            due.append(self._printer.next_step(count))
         due.append(self._next_poll)
         due.append(self._memory.next_step(count))
         due.append(self._operators.next_step(count))
@@ -525,8 +526,8 @@ class Run:
         if options.metrics and count % (options.log_every or 1) == 0:
             self._protect("metrics", self._metrics.emit, "train")
         self._protect("memory", self._memory.at_step, count)
-        if self._printer.every is not None and count % self._printer.every == 0:
-            self._protect("report", self._print_periodic, count)
+        if self._printer is not None:
+            self._protect("report", self._printer.at_step, self._snapshot, count, self._memory.line)
         if self._outputs.due():
             with self._hook.aside(), collector_paused():
                 self._protect("save", self._outputs.save_if_due, self.report, self.identity)
@@ -550,9 +551,6 @@ class Run:
             self.stop_functions(str(error))
             self._next_event = 0  # steps are measured from the next one on
             return None
-
-    def _print_periodic(self, count: int) -> None:
-        self._printer.print_periodic(self._snapshot, count, self._memory.line)
 
     def _protect(self, kind: str, action: Callable[..., object], *args: Any) -> None:
         """Run ``action``; what it raises becomes a fault and goes no further."""

@@ -28,7 +28,7 @@ from __future__ import annotations
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from fastprof.errors import SnapshotError
@@ -370,6 +370,13 @@ class Like:
         self.name = name
 
 
+class Else:
+    """Files of earlier versions lack the field: it is ``value``; for one without a default."""
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+
+
 class Saved:
     """The name of the field in a file, where it is another one."""
 
@@ -512,8 +519,10 @@ def _absent(f: Field[Any], marks: Sequence[object]) -> Callable[[Mapping[str, An
     """Return what gives a field that a file lacks its value, from the fields before it."""
     for mark in marks:
         if isinstance(mark, Like):
-            name = mark.name
-            return lambda before: before[name]
+            return itemgetter(mark.name)
+        if isinstance(mark, Else):
+            value = mark.value
+            return lambda _: value
     if _LATER not in marks:
         return None
     factory, default = f.default_factory, f.default

@@ -24,6 +24,7 @@ from fastprof.snapshot.codec import (
     AtMost,
     Choice,
     Count,
+    Else,
     Flat,
     Integer,
     KeyIndex,
@@ -371,6 +372,9 @@ class Calibration(Record):
     c_general: Annotated[EventCost, Like("c")]
     #: A generator that C code resumes (``sum``, ``list``), not a loop.
     fed: Annotated[EventCost, Like("resume")]
+    #: Calling a generator function or a coroutine function, all of it outside: its code
+    #: begins later, as a resume does.
+    made: Annotated[EventCost, Else(EventCost(0.0, 0.0))]
     #: ``str(x)``, for which some versions have a way that no other type has.
     text: Annotated[EventCost, Like("constructor")]
     #: How many times longer bytecode takes while the hook is on, calls left out.

@@ -170,8 +170,8 @@ class TraceSnapshot(Record):
         notes = []
         if self.brief:
             notes.append(
-                f"The trace leaves out {self.brief} calls that took less than "
-                f"{self.min_ns / 1000:g} us (min_us of the option trace)."
+                f"Calls that took less than {self.min_ns / 1000:g} us (min_us of the option trace) "
+                f"are not in the trace: {self.brief}."
             )
         for lost, until, what in (
             (self.lost, self.lost_until_ns, "events"),
@@ -189,7 +189,7 @@ class TraceSnapshot(Record):
                 "in it."
             )
         if self.no_memory:
-            notes.append(f"The trace lacks {self.no_memory} events for want of memory.")
+            notes.append(f"Events that are not in the trace for want of memory: {self.no_memory}.")
         return tuple(notes)
 
 

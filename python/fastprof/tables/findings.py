@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fastprof.report.figures import plural
 from fastprof.report.findings import Examination, Finding
 from fastprof.report.model import Report
 from fastprof.tables.cells import number, percent, shortened
@@ -102,7 +103,7 @@ def all_findings(report: Report, width: int = PIPED) -> list[str]:
 def _none(found: Examination) -> str:
     skipped = len(found.abstained)
     left = f", {skipped} skipped: {_missing(found)}" if skipped else ""
-    return f"No finding: {len(found.checked)} rules checked{left}."
+    return f"No finding: {plural(len(found.checked), 'rule')} checked{left}."
 
 
 def _missing(found: Examination) -> str:
@@ -119,8 +120,8 @@ def _saving(finding: Finding) -> str:
         return ""
     share = f"{percent(finding.saving_share)} %"
     if finding.saving_ms is None:
-        return f" [saves at most {share}]"
-    return f" [saves at most {number(finding.saving_ms)} ms per step, {share}]"
+        return f" [estimated saving: {share}]"
+    return f" [estimated saving: {number(finding.saving_ms)} ms per step, {share}]"
 
 
 def _body(finding: Finding, width: int) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fastprof.names import ascii_name
+from fastprof.report.figures import plural
 from fastprof.report.model import Report
 from fastprof.report.model_gpu import (
     GpuDeviceRow,
@@ -124,7 +125,7 @@ def _devices(devices: Sequence[GpuDeviceRow]) -> Table:
     for device in devices:
         rows.append(row(device, "whole recording", device.whole))
         if device.steps is not None:
-            rows.append(row(device, f"{device.step_count} steps", device.steps))
+            rows.append(row(device, plural(device.step_count, "step"), device.steps))
     return Table("GPU devices", headers, tuple(rows), left=frozenset({0, 1}))
 
 
@@ -249,7 +250,7 @@ def _lines(gpu: GpuReport) -> Table:
          number(line.per_step_ms))
         for line in shown
     )  # fmt: skip
-    title = f"Where the host waits for the GPU ({len(shown)} of {len(gpu.lines)} lines)"
+    title = f"Where the host waits for the GPU ({len(shown)} of {plural(len(gpu.lines), 'line')})"
     return Table(title, headers, rows, left=frozenset({0, 1}))
 
 

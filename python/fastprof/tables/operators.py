@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from fastprof.report.figures import plural
 from fastprof.report.model import Report
 from fastprof.report.operators import OperatorReport, OperatorRow
 from fastprof.tables.cells import Table, number, percent, short, table_of, torch_size
@@ -73,8 +74,8 @@ def steps_text(operators: OperatorReport) -> str:
     shown = [f"{a}-{b}" if b > a else str(a) for a, b in operators.windows[:5]]
     more = len(operators.windows) - len(shown)
     if more:
-        shown.append(f"{more} more windows")
-    return f"{operators.steps} steps ({', '.join(shown)})"
+        shown.append(plural(more, "more window"))
+    return f"{plural(operators.steps, 'step')} ({', '.join(shown)})"
 
 
 def memory_table(operators: OperatorReport, limit: int) -> Table:

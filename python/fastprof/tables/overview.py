@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fastprof.report.figures import plural
 from fastprof.report.model import Report
 from fastprof.tables.cells import number, shortened, size_of, with_percent
 
@@ -46,7 +47,7 @@ def _step_time(report: Report) -> str:
     cv = with_percent(steps.cv)
     return (
         f"{number(steps.mean_ms)} ms mean, spread (std/mean) {cv} (p50 {number(steps.p50_ms)}, "
-        f"p95 {number(steps.p95_ms)}, {steps.measured} steps)"
+        f"p95 {number(steps.p95_ms)}, {plural(steps.measured, 'step')})"
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from fastprof.names import ascii_name
+from fastprof.report.figures import plural
 from fastprof.report.model import UNACCOUNTED, FunctionRow, Report, SectionRow, StepTable
 from fastprof.report.model_gpu import HasGpu
 from fastprof.report.origin import shown_name
@@ -59,9 +60,10 @@ def summary(report: Report) -> list[str]:
 def steps_line(steps: StepTable) -> str:
     """Return the statistics of single steps in one line."""
     if steps.wall_ns is None:
-        return f"{steps.count} steps, all of them warm-up"
+        return f"{plural(steps.count, 'step')}, all warm-up"
     return (
-        f"{steps.measured} steps measured, {steps.count - steps.measured} skipped; ms per step: "
+        f"{plural(steps.measured, 'step')} measured, {steps.count - steps.measured} skipped; "
+        "ms per step: "
         f"mean {number(steps.mean_ms)}, min {number(steps.min_ms)}, p50 {number(steps.p50_ms)}, "
         f"p95 {number(steps.p95_ms)}, p99 {number(steps.p99_ms)}, max {number(steps.max_ms)}, "
         f"cv {with_percent(steps.cv)}"
@@ -143,7 +145,7 @@ def steps_brief(report: Report, limit: int) -> Table:
     others = [part for part in some if part not in largest]
     if others:
         ms, share = sum(part[1] for part in others), sum(part[2] for part in others)
-        rows.append((f"{len(others)} others", number(ms), percent(share)))
+        rows.append((f"{plural(len(others), 'other')}", number(ms), percent(share)))
     return Table("", headers, tuple(rows))
 
 

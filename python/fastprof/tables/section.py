@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fastprof.report.figures import plural
 from fastprof.report.model import Report
 from fastprof.tables.cells import number, percent, short
 from fastprof.tables.layout import table_lines, wrapped
@@ -15,7 +16,7 @@ def section_lines(report: Report, name: str, width: int) -> list[str]:
         UnknownSectionError: (a KeyError) no such section; the message lists them.
     """
     row = report.section(name)
-    times = f"{short(row.name)}: entered {row.count} times"
+    times = f"{short(row.name)}: entered {plural(row.count, 'time')}"
     if row.mean_ms is not None:
         times += (
             f", {number(row.mean_ms)} ms each (p50 {number(row.p50_ms)}, p95 {number(row.p95_ms)}, "
@@ -25,7 +26,7 @@ def section_lines(report: Report, name: str, width: int) -> list[str]:
         if step.name == row.name:
             times += f"; {number(step.mean_ms)} ms per step, {percent(step.share)} % of it"
     if row.errors:
-        times += f"; left by an exception {row.errors} times"
+        times += f"; left by an exception {plural(row.errors, 'time')}"
     lines = wrapped(f"{times}.", width, rest="  ")
     rows = report.functions_in(name)
     if rows:

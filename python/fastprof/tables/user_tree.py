@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fastprof.names import ascii_name, elided, file_name
+from fastprof.report.figures import plural
 from fastprof.report.model import Report
 from fastprof.report.run_phases import ALL
 from fastprof.report.user_tree import UserRow, UserTree
@@ -90,8 +91,10 @@ def _parts(row: UserRow, steps: int) -> str:
 def _hidden(tree: UserTree, width: int) -> list[str]:
     named = [(package, n) for package, n in tree.hidden if package][:_PACKAGES]
     others = sum(n for _, n in tree.hidden) - sum(n for _, n in named)
-    parts = [f"{n} functions of {elided(ascii_name(package), 40)}" for package, n in named]
-    parts += [f"{others} {'others' if parts else 'library functions'}"] if others else []
+    parts = [
+        f"{plural(n, 'function')} of {elided(ascii_name(package), 40)}" for package, n in named
+    ]
+    parts += [plural(others, "other" if parts else "library function")] if others else []
     if not parts:
         return []
     text = f"Hidden: {', '.join(parts)}; their time counts to the function that led to them."

@@ -15,7 +15,7 @@ from fastprof.findings.draft import (
 )
 from fastprof.findings.measurements import Facts
 from fastprof.findings.thresholds import LIMITS
-from fastprof.report.figures import counted
+from fastprof.report.figures import counted, plural
 
 #: The program is in its own way if it uses this part of the CPUs that it may use: only then
 #: do fewer threads of its own help.
@@ -50,7 +50,8 @@ def cpu_contention(facts: Facts) -> Draft | None:
             f"It waits for a CPU for {span_text(ms, facts)}.",
             _demand(used, cpus),
             _threads(facts),
-            "" if own else "So it is other programs, or the CPU limit of a container.",
+            "" if own or used is None or cpus is None
+            else "So it is other programs, or the CPU limit of a container.",
         ),
         fix=() if own else _OTHERS,
     )  # fmt: skip
@@ -66,7 +67,7 @@ def _demand(used: float | None, cpus: float | None) -> str:
     if used is None or cpus is None:
         return ""
     share = percent(min(1.0, used / cpus))
-    return f"This program and its workers use {counted(used)} of {counted(cpus)} CPUs ({share})."
+    return f"This program and its workers use {counted(used)} of {plural(cpus, 'CPU')} ({share})."
 
 
 def _threads(facts: Facts) -> str:
@@ -74,10 +75,10 @@ def _threads(facts: Facts) -> str:
     parts = []
     threads = facts.report.meta.get("torch_threads")
     if isinstance(threads, int):
-        parts.append(f"PyTorch computes with {threads} thread{'s' if threads != 1 else ''}")
+        parts.append(f"PyTorch computes with {plural(threads, 'thread')}")
     workers = sum(row.workers.workers for row in facts.report.loaders if row.workers)
     if workers:
-        parts.append(f"the loaders have {workers} worker{'s' if workers != 1 else ''}")
+        parts.append(f"the loaders have {plural(workers, 'worker')}")
     text = ", ".join(parts)
     return f"{text[0].upper()}{text[1:]}." if text else ""
 

@@ -36,12 +36,14 @@ from fastprof.findings.remedies import (
 )
 from fastprof.findings.thresholds import LIMITS, Limit
 from fastprof.names import ascii_name
-from fastprof.report.figures import counted, duration, number
+from fastprof.report.figures import counted, duration, number, plural
 from fastprof.report.loaders import SHORT_BATCH_MS, LoaderRow, WorkerRow
 
 _OVERHEAD = LIMITS["overhead-share"]
 #: Fewer CPUs than this are none for a worker.
 _FREE_CPUS = 0.25
+#: A part above this is most of it.
+_MOST = 0.5
 #: torch waits so long for a worker that does not end.
 _JOIN_MS = 5000.0
 #: Counting tokens takes 10 to 15 s where it is seen.
@@ -132,8 +134,8 @@ def _loader_text(row: LoaderRow, w: WorkerRow, facts: Facts) -> str:
     asked = w.ready + w.blocked
     load = "" if w.load_ms is None else f", each takes {duration(w.load_ms)} for a batch"
     return (
-        f"{name} has {w.workers} worker{'s' if w.workers != 1 else ''}{load}; the loop waited for "
-        f"{w.blocked} of {asked} batches."
+        f"{name} has {plural(w.workers, 'worker')}{load}; the loop waited for "
+        f"{w.blocked} of {plural(asked, 'batch')}."
     )
 
 
@@ -141,14 +143,14 @@ def _limit_text(found: Loading, facts: Facts) -> str:
     """What keeps up, and what there is a CPU for."""
     if not found.has_loader or found.needed <= found.have:
         return ""
-    text = f"To keep up, you need {found.needed} worker{'s' if found.needed != 1 else ''}"
+    text = f"To keep up, you need {plural(found.needed, 'worker')}"
     if facts.cpus is None or (found.advised or 0) >= found.needed:
         return f"{text}."
-    cpus = f"{counted(facts.cpus)} CPU{'s' if facts.cpus != 1 else ''}"
-    if facts.share(facts.split.get("cpu_wait", 0.0)) > CPUS_TAKEN:
-        return f"{text}, but other programs have the CPUs of this machine."
+    cpus = plural(facts.cpus, "CPU")
     if facts.cpus > 1 and facts.cpus - (facts.cpus_used or 0.0) < _FREE_CPUS:
         return f"{text}, but the program already uses {number(facts.cpus_used)} of the {cpus}."
+    if facts.share(facts.split.get("cpu_wait", 0.0)) > CPUS_TAKEN:
+        return f"{text}, but other programs have the CPUs of this machine."
     return f"{text}, and the program may use {cpus}, of which training takes one."
 
 
@@ -156,7 +158,10 @@ def _content(facts: Facts, found: Loading, hot: Hot | None, ms: float) -> str:
     """What the time is spent on: it changes the fix."""
     if found.have:
         # The training process waits for them; what they do is known only if it was recorded.
-        return "" if hot is None else f"Most of the workers' time is in {where(hot.key)}."
+        if hot is None:
+            return ""
+        part = "most" if hot.share > _MOST else "the largest part"
+        return f"Where the workers spend {part} of their time: {where(hot.key)}."
     rows = [row for row in facts.inside("data") if row[0].kind in ("python", "c")]
     total = sum(own for _, own, _ in rows)
     if total <= 0:
@@ -273,8 +278,8 @@ def _start_text(row: LoaderRow, w: WorkerRow) -> str:
 
     kept = "" if w.persistent else ", persistent_workers is off"
     return (
-        f"{ascii_name(row.name, 60)}: {w.workers} workers were started {w.starts} times in "
-        f"{w.passes} passes{kept}; a start takes {ms(w.start_ms)}, the first batch "
+        f"{ascii_name(row.name, 60)} started {plural(w.workers, 'worker')} {w.starts} times in "
+        f"{plural(w.passes, 'pass')}{kept}; a start takes {ms(w.start_ms)}, the first batch "
         f"{ms(w.first_ms)}, a shutdown {ms(w.shutdown_ms)}."
     )
 
@@ -349,8 +354,8 @@ def batch_receiving(facts: Facts) -> Draft | None:
 
 def _ready_text(row: LoaderRow, w: WorkerRow) -> str:
     return (
-        f"{ascii_name(row.name, 60)}: {w.ready} of {w.ready + w.blocked} batches were ready, and "
-        f"the training process takes {duration(w.ready_ms or 0.0)} to receive one."
+        f"{ascii_name(row.name, 60)} had {w.ready} of {plural(w.ready + w.blocked, 'batch')} "
+        f"ready, and the training process takes {duration(w.ready_ms or 0.0)} to receive one."
     )
 
 

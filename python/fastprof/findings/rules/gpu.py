@@ -17,6 +17,7 @@ from fastprof.findings.fixes import fixes
 from fastprof.findings.measurements import Facts
 from fastprof.findings.thresholds import LIMITS, MIN_SAMPLES
 from fastprof.names import ascii_name
+from fastprof.report.figures import plural
 from fastprof.report.health import POWER_CAP
 from fastprof.report.model_gpu import GpuDeviceRow, GpuHealthRow
 
@@ -66,7 +67,7 @@ def gpu_throttled(facts: Facts) -> Draft | None:
     most = max(row.throttle_samples for _, row in known)
     known = [(d, row) for d, row in known if row.throttle_samples >= MIN_SAMPLES]
     if not known:
-        raise Abstain(f"only {most} samples of the clocks were taken, {MIN_SAMPLES} are needed")
+        raise Abstain(f"{plural(most, 'sample')} of the clocks taken, {MIN_SAMPLES} are needed")
     device, row = max(known, key=lambda pair: (pair[1].slowed or 0.0, pair[1].throttled or 0.0))
     value, limit = row.slowed or 0.0, LIMITS["gpu-throttled"]
     severity = capped(limit.grade(value), facts)
@@ -97,7 +98,7 @@ def _most_capped(
 
 def _health_text(device: GpuDeviceRow, row: GpuHealthRow) -> str:
     by = ", ".join(f"{r.reason} {percent(r.share)}" for r in row.reasons)
-    parts = [f"{ascii_name(device.name, 60)}, {row.throttle_samples} samples: {by}"]
+    parts = [f"{ascii_name(device.name, 60)}, {plural(row.throttle_samples, 'sample')}: {by}"]
     if row.temperature_c is not None:
         parts.append(f"{row.temperature_c:.0f} C in the mean, {row.temperature_max_c} C at most")
     if row.sm_clock_mhz is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from fastprof.findings.draft import (
@@ -29,7 +30,7 @@ from fastprof.findings.measurements import Caller, Facts, located, where
 from fastprof.findings.remedies import FUSED, can_fuse, fusing_saves, optimizer_fix
 from fastprof.findings.thresholds import LIMITS, MIN_TIMES, Limit
 from fastprof.names import ascii_name
-from fastprof.report.figures import counted, duration, number, size
+from fastprof.report.figures import counted, duration, number, plural, size
 from fastprof.report.operators import OperatorReport, OperatorRow
 
 _OVERHEAD = LIMITS["overhead-share"]
@@ -64,7 +65,7 @@ def sync_item(facts: Facts) -> Draft | None:
         operators = max(0.0, operators - theirs) if operators else operators
     ms = max(use.ms - theirs + loops, operators or 0.0)
     seen = (
-        f"{counted(use.calls)} reads per {facts.per} take {span_text(use.ms, facts)}, the loops "
+        f"{plural(use.calls, 'read')} per {facts.per} take {span_text(use.ms, facts)}, the loops "
         f"around them {span_text(loops, facts)}."
     )
     if operators is not None and operators > use.ms - theirs + loops:
@@ -163,18 +164,37 @@ def tensor_copies(facts: Facts) -> Draft | None:
         raise Abstain("neither functions nor operators were recorded")
     ms = max(use.ms, operators)
     seen = (
-        f".to(), .copy_() and the like: {counted(use.calls)} calls per {facts.per}, "
+        f".to(), .copy_() and the like: {plural(use.calls, 'call')} per {facts.per}, "
         + span_text(use.ms, facts)
     )
     if operators > use.ms:
         seen = f"aten::copy_, aten::to and their like take {span_text(operators, facts)}"
+    alone = operators <= use.ms and _copies_alone(facts) > use.ms / 2
     return share_draft(
         facts, LIMITS["copy-share"], ms,
         rule="tensor-copies",
-        title="Copies and conversions of tensors (aten::copy_, aten::to) take {share} of the step",
-        evidence=(f"{seen}: moves between devices or dtypes.", callers(facts, "copies")),
+        title="Copies of tensors take {share} of the step" if alone else (
+            "Copies and conversions of tensors (aten::copy_, aten::to) take {share} of the step"
+        ),
+        evidence=(
+            f"{seen}: most are copies on one device in one dtype." if alone
+            else f"{seen}: moves between devices or dtypes.",
+            callers(facts, "copies"),
+        ),
+        fix=(("Copy less often, and only what is needed: fewer .clone(), .copy_() and "
+              ".contiguous()."),) if alone else (),
         group="copies",
     )  # fmt: skip
+
+
+#: Methods that leave the dtype as it is, and nearly always the device.
+_COPIES_ALONE = re.compile(r"'(?:clone|contiguous)' of 'torch|torch\.clone>")
+
+
+def _copies_alone(facts: Facts) -> float:
+    """Time of methods that copy a tensor and convert nothing, ms per span."""
+    rows = facts.inside("copies")
+    return sum(ms for key, ms, _ in rows if key.kind == "c" and _COPIES_ALONE.search(key.name))
 
 
 def host_device_transfers(facts: Facts) -> Draft | None:
@@ -192,7 +212,7 @@ def host_device_transfers(facts: Facts) -> Draft | None:
             title="Copies between host and GPU take {share} of the time",
             evidence=(
                 (f"{size(gpu.use.h2d_bytes)} to the GPU and {size(gpu.use.d2h_bytes)} back in "
-                f"{gpu.use.copies} copies, {span_text(ms, facts)}."),
+                f"{plural(gpu.use.copies, 'copy')}, {span_text(ms, facts)}."),
                 _copying_sections(facts),
                 _copying_functions(facts),
             ),
@@ -207,7 +227,7 @@ def host_device_transfers(facts: Facts) -> Draft | None:
         rule="host-device-transfers",
         title="Moving tensors between host and device takes {share} of the step",
         evidence=(
-            (f".cpu(), .cuda() and pinning: {counted(use.calls)} calls per {facts.per}, "
+            (f".cpu(), .cuda() and pinning: {plural(use.calls, 'call')} per {facts.per}, "
             f"{span_text(use.ms, facts)}."),
             callers(facts, "transfers"),
         ),
@@ -254,7 +274,7 @@ def logging_share(facts: Facts) -> Draft | None:
         title="Logging takes {share} of the step",
         evidence=(
             (f"Logging, callbacks and writing files take {span_text(ms, facts)} in the training "
-            f"thread ({counted(use.calls)} calls)."),
+            f"thread ({plural(use.calls, 'call')})."),
             callers(facts, "logging"),
         ),
         group="logging", sections=LOGGING,
@@ -263,6 +283,8 @@ def logging_share(facts: Facts) -> Draft | None:
 
 #: Checkpoints of which one may be that at the end, and one that of the first epoch.
 _FEW_SAVES = 3
+#: So many per step are one in each: the last step may end without one.
+_EVERY_STEP = 0.9
 
 
 def checkpoint_often(facts: Facts) -> Draft | None:
@@ -282,7 +304,10 @@ def checkpoint_often(facts: Facts) -> Draft | None:
         return None  # one at the end, say: how often a longer run saves is not known
     often, each = "now and then", span_text(ms, facts)
     if calls:
-        often = "every step" if calls > 0.9 else f"every {1 / calls:.0f} steps"
+        often = (
+            "every step" if calls > _EVERY_STEP else
+            "in most steps" if round(1 / calls) < 2 else f"every {1 / calls:.0f} steps"
+        )  # fmt: skip
         each = f"{duration(ms / calls)} each"
     return share_draft(
         facts, _OVERHEAD, ms,
@@ -359,7 +384,8 @@ def lock_contention(facts: Facts) -> Draft | None:
         evidence=(
             f"Waiting for locks takes {span_text(ms, facts)}.",
             *(
-                f"{c.text} stands at its `with lock:` for {span_text(c.own_ms, facts)}."
+                f"At the `with lock:` of {c.text} it seems to wait for "
+                f"{span_text(c.own_ms, facts)}."
                 for c in behind[:3]
             ),
             callers(facts, "lock") or _split_places(facts, "lock"),
@@ -444,7 +470,7 @@ def _python_in(facts: Facts, group: str) -> str:
     if not rows:
         return ""
     key, ms, _ = rows[0]
-    return f"Most of Python's own time in it: {where(key)}, {span_text(ms, facts)}."
+    return f"Its Python function with most own time is {where(key)}: {span_text(ms, facts)}."
 
 
 def _kernels_per_step(facts: Facts, names: frozenset[str]) -> float | None:
@@ -483,11 +509,11 @@ def small_batch_on_cpu(facts: Facts, sizes: list[int]) -> Draft | None:
     spread = sum(min(ms, n * _CALL_MS) for ms, n in called) + python
     backward = facts.phase("backward") or 0.0
     ms = spread + min(spread / total * backward, spread)
-    seen = f"Forward makes {calls:.0f} calls per {facts.per} of {_each(own, calls)}"
+    seen = f"Forward makes {plural(round(calls), 'call')} per {facts.per} of {_each(own, calls)}"
     count, ops_ms, cost = _operations(facts)
     if min(cost, backward + total) + python > ms:
         ms = min(cost + python, backward + total)
-        seen = f"A step runs {count:.0f} operations of {_each(ops_ms, count)}"
+        seen = f"A step runs {plural(round(count), 'operation')} of {_each(ops_ms, count)}"
     ms = min(ms, total + backward)
     part = ms / (total + backward) if total + backward > 0 else 0.0
     limit = LIMITS["call-overhead"]
@@ -495,7 +521,7 @@ def small_batch_on_cpu(facts: Facts, sizes: list[int]) -> Draft | None:
     if limit.grade(part) is None or (not small and part < _ALMOST_ALL):
         return None
     updates = facts.use("tensor-calls").calls_within.get("optimizer", 0.0)
-    size = f"Batches hold {min(sizes)} samples. " if sizes else ""
+    size = f"Batches hold {plural(min(sizes), 'sample')}. " if sizes else ""
     return share_draft(
         facts, _ANY, ms + min(facts.optimizer_ms or 0.0, updates * (_CALL_MS + _AROUND_MS)),
         rule="small-batch",

@@ -9,7 +9,7 @@ from fastprof.findings.fixes import fixes
 from fastprof.findings.measurements import Facts
 from fastprof.findings.thresholds import LIMITS
 from fastprof.names import ascii_name
-from fastprof.report.figures import counted, size, size_of
+from fastprof.report.figures import plural, size, size_of
 from fastprof.report.model_gpu import MemoryReport
 
 _MIB = 1 << 20
@@ -38,7 +38,7 @@ def gpu_memory_high(facts: Facts) -> Draft | None:
     if memory.ooms:
         return Draft(
             value=float(memory.ooms), unit="failed allocations",
-            title=f"The GPU ran out of memory {memory.ooms} times",
+            title=f"The GPU ran out of memory {plural(memory.ooms, 'time')}",
             severity="critical", threshold="above 0", source=_ORIGIN,
             evidence=_peak(facts, memory), fix=fixes("gpu-memory-high", facts.framework),
         )  # fmt: skip
@@ -85,7 +85,7 @@ def memory_leak(facts: Facts) -> Draft | None:
     left = ""
     if memory.total_bytes is not None:
         steps = max(0, memory.total_bytes - memory.current_allocated) / slope
-        left = f"The memory is full in about {steps:.0f} steps."
+        left = f"The memory is full in about {plural(round(steps), 'step')}."
     owners = [s for s in memory.sections if (s.self_grown_bytes or 0) > 0]
     owner = max(owners, key=lambda s: s.self_grown_bytes or 0, default=None)
     return Draft(
@@ -116,11 +116,12 @@ def memory_fragmentation(facts: Facts) -> Draft | None:
         return None
     return Draft(
         value=frees, unit="cudaFree per step",
-        title=f"GPU memory is fragmented: {counted(frees)} calls of cudaFree per step",
+        title=f"GPU memory is fragmented: {plural(frees, 'call')} of cudaFree per step",
         severity="warning", threshold="above 1 per step", source=_ORIGIN,
         evidence=sentences(
-            f"cudaMalloc is called {memory.device_allocs} times, cudaFree {memory.device_frees} "
-            f"times; {memory.retries} allocations had to be tried again.",
+            f"cudaMalloc is called {plural(memory.device_allocs, 'time')}, cudaFree "
+            f"{plural(memory.device_frees, 'time')}; "
+            f"{plural(memory.retries, 'allocation')} had to be tried again.",
             f"Reserved memory fell in {falls} of {len(reserved)} samples." if saw_tooth else "",
         ),
         fix=fixes("memory-fragmentation", facts.framework),

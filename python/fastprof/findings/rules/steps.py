@@ -140,8 +140,8 @@ def _disturbed(facts: Facts, p50: float) -> str:
     if cv > _SHARED_CORES:
         return ""
     return (
-        f"CPU time per step varies by {percent(cv)}: the rest is other programs, and up to "
-        f"{chosen_percent(_SHARED_CORES)} may be as well, which share caches and cores."
+        f"CPU time per step varies by {percent(cv)}. Other programs, which share caches and cores, "
+        f"make it vary by up to {chosen_percent(_SHARED_CORES)}, and cause what is beyond it."
     )
 
 

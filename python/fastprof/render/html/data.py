@@ -17,6 +17,7 @@ from fastprof.render.html.functions import function_columns, ms
 from fastprof.render.html.run_phases import PhaseView, phase_views
 from fastprof.render.html.sources import Sources
 from fastprof.render.html.strings import Strings
+from fastprof.report.figures import plural
 from fastprof.report.findings import Finding
 from fastprof.report.model import UNACCOUNTED, Report
 from fastprof.tables.cells import number, percent
@@ -92,7 +93,7 @@ def _findings(report: Report) -> list[Part]:
     if not examination.checked and not examination.findings:
         return []
     rows = [_finding(finding) for finding in (*examination.findings, *examination.notes)]
-    answered = f"{len(examination.checked)} rules were checked"
+    answered = f"{plural(len(examination.checked), 'rule')} checked"
     missing = [f"{rule}: {tables.name(why)}" for rule, why in examination.abstained]
     return [{"kind": "findings", "rows": rows, "answered": answered, "missing": missing}]
 
@@ -171,7 +172,7 @@ def _series(report: Report) -> Part:
     columns = [(tables.name(text), list(column)) for text, column in shown]
     if rest:
         other = [sum(values) for values in zip(*(column for _, column in rest), strict=True)]
-        columns.append((f"({len(rest)} other sections)", other))
+        columns.append((f"({plural(len(rest), 'other section')})", other))
     if columns:
         covered = [sum(values) for values in zip(*(column for _, column in columns), strict=True)]
         left = [max(0.0, whole - part) for whole, part in zip(wall, covered, strict=True)]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from fastprof.findings.thresholds import USUAL, line
 from fastprof.names import printable_name
+from fastprof.report.figures import plural
 from fastprof.snapshot import Snapshot
 
 _NS_PER_S = 1e9
@@ -97,7 +98,7 @@ def periodic_report(rows: Sequence[Timing], step: int) -> str:
 
 def final_report(rows: Sequence[Timing], steps: int, limits: InsightLimits | None = None) -> str:
     """Return the report at the end of a run of ``steps`` steps, with insights."""
-    text = _report(f"=== Final Profiling Summary ({steps} steps) ===", rows)
+    text = _report(f"=== Final Profiling Summary ({plural(steps, 'step')}) ===", rows)
     lines = [f"- {line}" for line in insights(rows, limits or InsightLimits())]
     return text + "\n".join(["", "Performance Insights:", *lines]) + "\n"
 

@@ -14,40 +14,42 @@ if TYPE_CHECKING:
 
 
 class ReportPrinter:
-    """Writes a report every ``every`` steps and a final one; ``every`` None: none at all.
+    """Writes a report every ``every`` steps and a final one.
 
-    A stream that raises is told about once and not written to again.
+    A stream that raises is named once and not written to again: ``works`` is False then.
     """
 
     def __init__(
         self,
-        every: int | None,
+        every: int,
         sort: str,
         stream: Any,
         is_primary: Callable[[], bool],
         faults: Faults,
     ) -> None:
-        self.every = every
+        self.works = True
+        self._every = every
         self._sort = sort
         self._stream = stream
         self._is_primary = is_primary
         self._faults = faults
 
-    def print_periodic(
-        self,
-        take: Callable[[], Snapshot],
-        step: int,
-        memory_line: Callable[[int], str | None] | None = None,
+    def next_step(self, count: int) -> int:
+        """Return the first step after ``count`` at which a report is due."""
+        return (count // self._every + 1) * self._every if self.works else sys.maxsize
+
+    def at_step(
+        self, take: Callable[[], Snapshot], step: int, memory_line: Callable[[int], str | None]
     ) -> None:
-        """Print the report after ``step`` steps, and what ``memory_line`` says of it."""
-        if self.every is not None and self._is_primary():
+        """Print the report after ``step`` steps if it is due, and what ``memory_line`` says."""
+        if self.works and step % self._every == 0 and self._is_primary():
             text = periodic_report(timings(take(), self._sort), step)
-            line = memory_line(step) if memory_line is not None else None
+            line = memory_line(step)
             self._print(text if line is None else f"{text}\n{line}\n")
 
     def print_final(self, take: Callable[[], Snapshot], steps: int) -> None:
         """Print the report of the whole run."""
-        if self.every is not None and self._is_primary():
+        if self.works and self._is_primary():
             self._print(final_report(timings(take(), self._sort), steps))
 
     def _print(self, text: str) -> None:
@@ -62,7 +64,7 @@ class ReportPrinter:
             if flush is not None:
                 flush()
         except Exception as error:  # closed, full, or whatever a user's stream raises
-            self.every = None
+            self.works = False
             self._faults.add(
                 "stream_errors", "The text reports failed and were switched off", error
             )

@@ -12,8 +12,8 @@ function findingsPart(part) {
   const found = part.rows.map((row) => {
     const severity = SEVERITIES[row.severity] ? row.severity : "note";
     const share = row.saving_share === NA ? "" : ` (${row.saving_share} %)`;
-    const saving = row.saving === NA ? NA : `up to ${row.saving} ms per step${share}`;
-    const facts = [["measured", row.value], ["threshold", row.threshold], ["saves", saving]];
+    const saving = row.saving === NA ? NA : `${row.saving} ms per step${share}`;
+    const facts = [["measured", row.value], ["threshold", row.threshold], ["estimated saving", saving]];
     return el("article", { class: `finding ${severity}` },
       el("h3", {}, el("span", { class: "badge" }, SEVERITIES[severity]), " ", row.title),
       el("dl", { class: "facts" }, facts.map(([name, text]) =>
