@@ -21,19 +21,19 @@ Times are milliseconds, changes fractions of the value before; what is not known
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import fields, is_dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from fastprof.comparison.layout import Block, blocks
 from fastprof.comparison.model import Change, Comparison, Effect
 from fastprof.fileio import atomic_write, resolve_output
-from fastprof.names import ascii_name, elided, without_surrogates
+from fastprof.names import ascii_name, elided
 from fastprof.render.formats import unknown_format
+from fastprof.report.writers import plain
 from fastprof.tables.cells import Table
 from fastprof.tables.layout import table_lines, wrapped
 
@@ -123,24 +123,14 @@ def _escape(text: str) -> str:
 
 def to_json(comparison: Comparison) -> str:
     """Return the comparison as JSON in ASCII."""
-    data = {"schema": SCHEMA, **_plain(comparison)}
+    data = {"schema": SCHEMA, **plain(comparison, _members)}
     del data["tops"], data["steps"]
     return json.dumps(data, indent=1, allow_nan=False) + "\n"
 
 
-def _plain(value: Any) -> Any:
-    if type(value) is str:
-        return without_surrogates(value)
-    if type(value) is float:
-        return value if math.isfinite(value) else None
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    if isinstance(value, dict):
-        return {without_surrogates(str(k)): _plain(v) for k, v in value.items()}
-    if is_dataclass(value):
-        names: Iterable[str] = [f.name for f in fields(value)]
-        return {n: _plain(getattr(value, n)) for n in (*names, *_DERIVED.get(type(value), ()))}
-    return value
+def _members(value: Any) -> dict[str, Any]:
+    names = (*(f.name for f in fields(value)), *_DERIVED.get(type(value), ()))
+    return {name: getattr(value, name) for name in names}
 
 
 def save(comparison: Comparison, path: str | os.PathLike[str]) -> None:

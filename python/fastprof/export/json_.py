@@ -40,11 +40,9 @@ not finite.  Integers above 2**53 are strings.  Fields may be added without a ne
 from __future__ import annotations
 
 import json
-import math
-from dataclasses import fields, is_dataclass
+from dataclasses import fields
 from typing import Any, TextIO
 
-from fastprof.names import without_surrogates
 from fastprof.report.model import Report, SectionRow, StepTable
 from fastprof.report.model_gpu import (
     BlockingLine,
@@ -54,10 +52,10 @@ from fastprof.report.model_gpu import (
     GpuUse,
     KernelRow,
 )
+from fastprof.report.writers import plain
 
 SCHEMA = "fastprof.report/1"
 
-_EXACT = 2**53
 #: Fields that only serve the value in memory.
 _LEFT_OUT = frozenset({"snapshot", "view", "has_tree", "_examined"})
 #: Properties that are written beside the fields.
@@ -77,7 +75,7 @@ _DERIVED: dict[type, tuple[str, ...]] = {
 def write(report: Report, stream: TextIO) -> None:
     """Write the report, one line per top-level field and table row."""
     stream.write('{"schema": ' + json.dumps(SCHEMA))
-    for name, value in _plain(report).items():
+    for name, value in plain(report, _members).items():
         stream.write(f",\n{json.dumps(name)}: ")
         if isinstance(value, list) and value:
             stream.write("[\n" + ",\n".join(_dumps(row) for row in value) + "\n]")
@@ -90,28 +88,14 @@ def _dumps(value: Any) -> str:
     return json.dumps(value, allow_nan=False)
 
 
-def _plain(value: Any) -> Any:
-    if type(value) is str:
-        return without_surrogates(value)
-    if type(value) is int:
-        return value if -_EXACT <= value <= _EXACT else str(value)
-    if type(value) is float:
-        return value if math.isfinite(value) else None
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    if isinstance(value, dict):
-        return {without_surrogates(str(k)): _plain(v) for k, v in value.items()}
-    if is_dataclass(value):
-        out = {}
-        for f in fields(value):
-            if f.name in _LEFT_OUT:
-                continue
-            held = getattr(value, f.name)
-            if f.name.endswith("_ns"):
-                out[f.name[:-3] + "_ms"] = None if held is None else _plain(held / 1e6)
-            else:
-                out[f.name] = _plain(held)
-        for name in _DERIVED.get(type(value), ()):
-            out[name] = _plain(getattr(value, name))
-        return out
-    return value
+def _members(value: Any) -> dict[str, Any]:
+    out = {}
+    for f in fields(value):
+        if f.name in _LEFT_OUT:
+            continue
+        held = getattr(value, f.name)
+        if f.name.endswith("_ns"):
+            out[f.name[:-3] + "_ms"] = None if held is None else held / 1e6
+        else:
+            out[f.name] = held
+    return {**out, **{name: getattr(value, name) for name in _DERIVED.get(type(value), ())}}

@@ -13,7 +13,6 @@ from __future__ import annotations
 import gzip
 import io
 import json
-import math
 import re
 import zlib
 from collections.abc import Sequence
@@ -23,13 +22,12 @@ from fastprof.errors import LoadError
 from fastprof.names import without_surrogates
 from fastprof.read.limits import Limits
 from fastprof.report.model import Report
-from fastprof.report.writers import compact_json, require_tree
+from fastprof.report.writers import EXACT, compact_json, plain, require_tree
 from fastprof.snapshot import Snapshot
 
 #: What a gzip file begins with.
 MAGIC = b"\x1f\x8b"
 
-_EXACT = 2**53
 _CHUNK = 1 << 20
 _COLUMNS = ("parent", "key", "calls", "resumes", "self_ns")
 
@@ -45,11 +43,11 @@ def write_snapshot(snapshot: Snapshot, stream: BinaryIO) -> None:
     data = snapshot.to_dict()
     trees = {name: data.pop(name) for name in ("threads", "worker_threads")}
     keys = data.pop("keys")
-    plain = _plain(data)
-    plain["keys"] = _keys(keys)
+    out = plain(data)
+    out["keys"] = _keys(keys)
     for name, threads in trees.items():
-        plain[name] = [_thread(thread) for thread in threads]
-    text = compact_json(plain)
+        out[name] = [_thread(thread) for thread in threads]
+    text = compact_json(out)
     # Level 6 takes twice as long for 3 % less.
     with gzip.GzipFile("", "wb", 5, stream, mtime=0) as packed:
         packed.write(text.encode("ascii"))
@@ -65,7 +63,7 @@ def _keys(keys: list[list[Any]]) -> list[list[Any]]:
         return known[name]
 
     return [
-        [kind, text(file), _plain(line), text(name), text(qualname)]
+        [kind, text(file), plain(line), text(name), text(qualname)]
         for kind, file, line, name, qualname in keys
     ]
 
@@ -73,24 +71,10 @@ def _keys(keys: list[list[Any]]) -> list[list[Any]]:
 def _thread(thread: dict[str, Any]) -> dict[str, Any]:
     # The columns may have a million rows: they are not walked unless one value needs it.
     columns = {
-        name: thread[name] if max(thread[name]) <= _EXACT else _plain(thread[name])
+        name: thread[name] if max(thread[name]) <= EXACT else plain(thread[name])
         for name in _COLUMNS
     }
-    return {**_plain({k: v for k, v in thread.items() if k not in _COLUMNS}), **columns}
-
-
-def _plain(value: Any) -> Any:
-    if type(value) is str:
-        return without_surrogates(value)
-    if type(value) is int:
-        return value if -_EXACT <= value <= _EXACT else str(value)
-    if type(value) is float:
-        return value if math.isfinite(value) else None
-    if isinstance(value, list):
-        return [_plain(item) for item in value]
-    if isinstance(value, dict):
-        return {without_surrogates(str(k)): _plain(v) for k, v in value.items()}
-    return value
+    return {**plain({k: v for k, v in thread.items() if k not in _COLUMNS}), **columns}
 
 
 def parse(data: bytes, limits: Limits, without: Sequence[str] = ()) -> Snapshot:
