@@ -19,7 +19,7 @@ counters       {name: count}
 outliers       None or a dict with the fields of ``snapshot.outliers.OutlierSnapshot``
 gpu            absent, None, or a dict with the fields of ``fastprof.snapshot.gpu.GpuSnapshot``
 folded         how many contexts have no row of their own because of ``fold_imports``
-trace          None, or a dict: see ``snapshot.trace.trace_from_export``
+trace          None, or a dict: see ``capture.trace.trace_from_export``
 =============  ==========================================================================
 """
 
@@ -37,6 +37,7 @@ from typing import Any, TypeVar
 from fastprof._core import Recorder
 from fastprof.capture.calibrate import calibration
 from fastprof.capture.split import make_split
+from fastprof.capture.trace import trace_from_export
 from fastprof.errors import SnapshotError
 from fastprof.snapshot import (
     Calibration,
@@ -57,7 +58,7 @@ from fastprof.snapshot.memory import MemorySnapshot
 from fastprof.snapshot.outliers import OutlierSnapshot
 from fastprof.snapshot.run_phases import RUN_PHASES, PhaseTime
 from fastprof.snapshot.steps import PlainSteps, SplitPlace, StepSeries
-from fastprof.snapshot.trace import TraceSnapshot, trace_from_export
+from fastprof.snapshot.trace import TraceSnapshot
 
 T = TypeVar("T")
 MetaValue = str | int | float | bool | None

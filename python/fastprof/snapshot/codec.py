@@ -28,7 +28,7 @@ from __future__ import annotations
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from fastprof.errors import SnapshotError
@@ -124,26 +124,42 @@ class Kind:
         """Return what ``json.dumps`` accepts."""
         return value
 
+    def write_all(self, values: Iterable[Any]) -> list[Any]:
+        """Return a list of what it writes of each."""
+        return list(values) if self.plain else [self.write(value) for value in values]
+
 
 class Integer(Kind):
-    """An integer from ``low`` to ``high``; a name: up to the last row of that table."""
+    """An integer from ``low`` to ``high``."""
 
-    def __init__(self, low: int = 0, high: int | str = MAX_INT) -> None:
+    def __init__(self, low: int = 0, high: int = MAX_INT) -> None:
         self._low = low
         self._high = high
 
     def range(self, known: Known) -> tuple[int, int]:
         """Return the lowest and the highest value."""
-        high = self._high
-        return self._low, known.sizes.get(high, 0) - 1 if isinstance(high, str) else high
+        return self._low, self._high
 
     def read(self, value: object, known: Known) -> int:
+        if type(value) is int and self._low <= value <= self._high:
+            return value
         low, high = self.range(known)
         if type(value) is str and high > EXACT and len(value) <= 20:
             value = int(value) if value.isascii() and value.isdecimal() else value
         if type(value) is int and low <= value <= high:
             return value
         raise WrongError(value, f"an integer from {low} to {high}")
+
+
+class Index(Integer):
+    """A row of the table ``of``, or an integer from ``low`` on that stands for something else."""
+
+    def __init__(self, of: str, low: int = 0) -> None:
+        super().__init__(low, low - 1)
+        self._of = of
+
+    def range(self, known: Known) -> tuple[int, int]:
+        return self._low, known.sizes.get(self._of, 0) - 1
 
 
 class Number(Kind):
@@ -270,8 +286,7 @@ class List(Kind):
         return tuple(out)
 
     def write(self, value: Iterable[Any]) -> list[Any]:
-        write = self.kind.write
-        return list(value) if self.kind.plain else [write(item) for item in value]
+        return self.kind.write_all(value)
 
 
 class _Tuple(Kind):
@@ -355,6 +370,13 @@ class Like:
         self.name = name
 
 
+class Else:
+    """Files of earlier versions lack the field: it is ``value``; for one without a default."""
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+
+
 class Saved:
     """The name of the field in a file, where it is another one."""
 
@@ -376,8 +398,8 @@ Apart = Annotated[T, _APART]
 Count = Annotated[int, Integer()]
 #: Any of 64 bits without a sign, as idents of threads are.
 Unsigned = Annotated[int, Integer(0, 2**64 - 1)]
-KeyIndex = Annotated[int, Integer(0, "keys")]
-ThreadIndex = Annotated[int, Integer(0, "threads")]
+KeyIndex = Annotated[int, Index("keys")]
+ThreadIndex = Annotated[int, Index("threads")]
 
 
 def sized(name: str) -> Learn:
@@ -497,8 +519,10 @@ def _absent(f: Field[Any], marks: Sequence[object]) -> Callable[[Mapping[str, An
     """Return what gives a field that a file lacks its value, from the fields before it."""
     for mark in marks:
         if isinstance(mark, Like):
-            name = mark.name
-            return lambda before: before[name]
+            return itemgetter(mark.name)
+        if isinstance(mark, Else):
+            value = mark.value
+            return lambda _: value
     if _LATER not in marks:
         return None
     factory, default = f.default_factory, f.default
@@ -556,10 +580,12 @@ class _Row(Kind):
         return made
 
     def write(self, value: Row) -> list[Any]:
-        items = self._get(value)
-        if self._all_plain:
-            return list(items)
-        return [f.kind.write(v) for f, v in zip(self._fields, items, strict=True)]
+        return [f.kind.write(v) for f, v in zip(self._fields, self._get(value), strict=True)]
+
+    def write_all(self, values: Iterable[Row]) -> list[Any]:
+        if self._all_plain:  # there may be 100,000 of them
+            return list(map(list, map(self._get, values)))
+        return super().write_all(values)
 
 
 _SIMPLE: dict[object, Kind] = {bool: Flag(), str: Text(), float: Number()}

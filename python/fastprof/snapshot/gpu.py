@@ -17,6 +17,7 @@ from typing import Annotated
 from fastprof.snapshot.codec import (
     Choice,
     Count,
+    Index,
     Integer,
     Known,
     Later,
@@ -69,7 +70,7 @@ class GpuTimeline(Record):
     overlap_ns: Count = 0
     copy_ns: Count = 0
     copy_alone_ns: Count = 0
-    idle: tuple[tuple[Annotated[int, Integer(-1, "keys")], Count], ...] = ()
+    idle: tuple[tuple[Annotated[int, Index("keys", -1)], Count], ...] = ()
 
     def check(self, known: Known) -> None:
         if self.busy_ns + sum(ns for _, ns in self.idle) != self.wall_ns:
@@ -155,7 +156,7 @@ class GpuActivity(Row):
     via_thread: _Site
     via_node: _Site
     how: _How
-    what: Annotated[int, Integer(OTHER_KERNELS, "kernels")]
+    what: Annotated[int, Index("kernels", OTHER_KERNELS)]
     count: Count
     sum_ns: Count
     bytes: Count

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from operator import lt
+from itertools import compress
+from operator import lt, ne
 from typing import Annotated, Any
 
 from fastprof.errors import SnapshotError
@@ -23,6 +24,7 @@ from fastprof.snapshot.codec import (
     AtMost,
     Choice,
     Count,
+    Else,
     Flat,
     Integer,
     KeyIndex,
@@ -170,9 +172,11 @@ class NodeTable(Table):
             row = next(i for i, k in enumerate(self.key) if (k in known.roots) != (i == 0))
             wanted = "a key of kind root in row 0 and only there"
             raise WrongError(self.key[row], wanted, f".key[{row}]")
-        for row, (above, phase) in enumerate(zip(self.parent, self.phase, strict=False)):
-            if above > 0 and phase != self.phase[above]:
-                raise WrongError(phase, "the phase of its parent", f".phase[{row}]")
+        if any(self.phase):
+            other = map(ne, self.phase, map(self.phase.__getitem__, self.parent))
+            for row in compress(range(n), other):
+                if self.parent[row] > 0:
+                    raise WrongError(self.phase[row], "the phase of its parent", f".phase[{row}]")
 
     def only(self, phases: Collection[int]) -> NodeTable:
         """Return the same rows, in which what is of other phases has no calls and no time."""
@@ -368,11 +372,11 @@ class Calibration(Record):
     c_general: Annotated[EventCost, Like("c")]
     #: A generator that C code resumes (``sum``, ``list``), not a loop.
     fed: Annotated[EventCost, Like("resume")]
-    #: ``str(x)``, for which some versions have a way that no other type has.
-    text: Annotated[EventCost, Like("constructor")]
     #: Calling a generator function or a coroutine function, all of it outside: its code
     #: begins later, as a resume does.
-    made: Later[EventCost] = EventCost(0.0, 0.0)
+    made: Annotated[EventCost, Else(EventCost(0.0, 0.0))]
+    #: ``str(x)``, for which some versions have a way that no other type has.
+    text: Annotated[EventCost, Like("constructor")]
     #: How many times longer bytecode takes while the hook is on, calls left out.
     slowdown: Later[Annotated[float, Number(1, 100)]] = 1.0
 
