@@ -2,7 +2,8 @@
  *
  *   recorder_type.c     the type, its life and its attributes
  *   recorder_methods.c  its methods
- *   recorder_loaders.c  those for loaders */
+ *   recorder_loaders.c  those for loaders
+ *   export_window.c     those for a thread that looks on */
 #ifndef FP_PY_RECORDER_METHODS_H
 #define FP_PY_RECORDER_METHODS_H
 
@@ -30,6 +31,20 @@ fp_recorder_ready(fp_recorder *r)
 /* Steps so far. */
 PyObject *
 fp_recorder_step_count(const fp_recorder *r);
+
+/* ---- a look at a recording that goes on (export_window.c) ---- */
+
+PyObject *
+fp_recorder_window_method(PyObject *self, PyObject *first);
+
+PyObject *
+fp_recorder_node_times_method(PyObject *self, PyObject *ignored);
+
+PyObject *
+fp_recorder_nodes_method(PyObject *self, PyObject *ignored);
+
+PyObject *
+fp_recorder_run_unrecorded_method(PyObject *self, PyObject *function);
 
 /* ---- loaders ---- */
 
