@@ -29,7 +29,8 @@ KNOWN_CIRCLES: tuple[str, ...] = (
     "gpu/timeline gpu/timeline_order",
     (
         "py/budget py/export py/export_imports py/export_outliers py/export_steps py/export_trees "
-        "py/gc_hook py/gpu_entry py/gpu_export py/gpu_export_trace py/gpu_health py/gpu_layer "
+        "py/export_window py/gc_hook py/gpu_entry py/gpu_export py/gpu_export_trace "
+        "py/gpu_health py/gpu_layer "
         "py/gpu_layer_parts py/gpu_libraries py/gpu_lines py/gpu_places py/gpu_threads "
         "py/gpu_view py/hook_monitoring py/hook_setprofile py/nvtx_entry py/nvtx_glue py/nvtx_in "
         "py/paused py/recorder py/recorder_loaders py/recorder_methods py/recorder_reset py/rest "
