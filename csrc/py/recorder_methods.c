@@ -311,6 +311,23 @@ PyMethodDef fp_recorder_methods[] = {
      "fold_imports(file, name) says what code is: 0 the program's, 1 a\n"
      "library's, 2 the body of a library's module, 3 where an import begins.\n"
      "What libraries call in imports of set-up is then counted per module."},
+    {"window", fp_recorder_window_method, METH_O,
+     "window($self, first, /)\n--\n\n"
+     "Measured steps from number `first` on, and where the thread that steps\n"
+     "stands; None: no steps.  May be called from any thread."},
+    {"node_times", fp_recorder_node_times_method, METH_NOARGS,
+     "node_times($self, /)\n--\n\n"
+     "Own ns of each context of the thread that steps, as bytes of int64."},
+    {"nodes", fp_recorder_nodes_method, METH_NOARGS,
+     "nodes($self, /)\n--\n\n"
+     "([(parent, key)], descriptions of keys) of these contexts; a key below "
+     "0\n"
+     "is -1 less the number of a phase of the run."},
+    {"run_unrecorded", fp_recorder_run_unrecorded_method, METH_O,
+     "run_unrecorded($self, function, /)\n--\n\n"
+     "Call a function of fastprof's in a thread of its own, and record "
+     "nothing\n"
+     "of that thread meanwhile."},
     {"code_objects", recorder_code_objects, METH_NOARGS,
      "code_objects($self, /)\n--\n\nCode objects that were called."},
     {"memory", recorder_memory, METH_NOARGS,

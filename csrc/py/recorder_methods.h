@@ -3,7 +3,8 @@
  *   recorder_type.c     the type, its life and its attributes
  *   recorder_methods.c  its methods
  *   recorder_steps.c    those for steps
- *   recorder_loaders.c  those for loaders */
+ *   recorder_loaders.c  those for loaders
+ *   export_window.c     those for a thread that looks on */
 #ifndef FP_PY_RECORDER_METHODS_H
 #define FP_PY_RECORDER_METHODS_H
 
@@ -40,6 +41,20 @@ fp_recorder_end_unprofiled_method(PyObject *self, PyObject *valid);
 
 PyObject *
 fp_recorder_step_method(PyObject *self, PyObject *ignored);
+
+/* ---- a look at a recording that goes on (export_window.c) ---- */
+
+PyObject *
+fp_recorder_window_method(PyObject *self, PyObject *first);
+
+PyObject *
+fp_recorder_node_times_method(PyObject *self, PyObject *ignored);
+
+PyObject *
+fp_recorder_nodes_method(PyObject *self, PyObject *ignored);
+
+PyObject *
+fp_recorder_run_unrecorded_method(PyObject *self, PyObject *function);
 
 /* ---- loaders ---- */
 

@@ -35,6 +35,7 @@ typedef struct fp_tls {
     struct fp_lane *lane; /* its lane to the GPU collector; lives as long */
     struct fp_nvtx_thread *nvtx; /* see nvtx_thread.h; NULL: none yet */
     unsigned ending;             /* its thread ends */
+    unsigned left_out;           /* nothing of it is recorded */
 } fp_tls;
 
 /* Never NULL: one of zeroes belongs to every thread that has none. */

@@ -75,6 +75,9 @@ fp_recorder_make_own_thread(fp_recorder *r)
         r->recording.dropped_threads++;
         return NULL;
     }
+    if (fp_this_thread->left_out) {
+        return NULL;
+    }
     fp_thread *t = fp_recorder_own_thread(r);
     return t != NULL ? t : create_own(r);
 }

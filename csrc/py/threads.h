@@ -8,7 +8,7 @@
 fp_thread *
 fp_recorder_own_thread(fp_recorder *r);
 
-/* The same, made if need be; NULL: without memory (counted). */
+/* The same, made if need be; NULL: without memory (counted), or it is left out. */
 fp_thread *
 fp_recorder_make_own_thread(fp_recorder *r);
 

@@ -131,6 +131,26 @@ class Recorder:
         self, *, trace: bool = False, fold_imports: Callable[[str, str], int] | None = None
     ) -> dict[str, Any]:
         """Columns of everything recorded; see capture/convert.py for the layout."""
+    def window(self, first: int, /) -> dict[str, Any] | None:
+        """Measured steps from number ``first`` on, and where the thread that steps stands.
+
+        ``number``, ``wall_ns``, ``cpu_ns``, ``cpu_wait_ns``, ``communication_ns`` and
+        ``autograd_ns`` are int64 in bytes, a row per step, -1 where not known; ``sections``
+        are [(name, bytes)]; ``waits`` are [(node, ns so far)] of what waits for other ranks;
+        ``open`` are the names of the open sections; ``waiting``: the thread stands where it
+        waits for other ranks, or may; ``phase`` is an index of RUN_PHASES, ``thread`` the
+        thread's ident, ``steps`` and ``measured`` how many steps there were so far.  None:
+        nothing steps.
+        """
+    def node_times(self) -> bytes | None:
+        """Own ns of each context of the thread that steps, as int64."""
+    def nodes(self) -> tuple[list[tuple[int, int]], list[tuple[str, str, int, str, str]]] | None:
+        """([(parent, key)], descriptions of keys) of these contexts.
+
+        A key below 0 is -1 less the number of a phase of the run.
+        """
+    def run_unrecorded(self, function: Callable[[], object], /) -> object:
+        """Call ``function`` in a thread of fastprof's, of which nothing is recorded meanwhile."""
     def code_objects(self) -> list[CodeType]:
         """Code objects that were called."""
     def memory(self) -> dict[str, int]:

@@ -26,7 +26,7 @@ from fastprof.report.student import critical
 #: A rank is late from this part of the step on.
 LATE_SHARE = 0.03
 #: Of so many jobs whose ranks are equal one has a late rank by chance.
-_FALSE_ALARMS = 2000.0
+FALSE_ALARMS = 2000.0
 #: The error is that of so many blocks of neighbouring steps.
 _BLOCKS = 12
 #: This part of the steps at either end is extreme.
@@ -92,12 +92,15 @@ class Lateness:
     steps: int
 
 
-def lateness(owns: Sequence[Series], step_ms: float) -> tuple[list[Lateness], float]:
+def lateness(
+    owns: Sequence[Series], step_ms: float, alarms: float = FALSE_ALARMS
+) -> tuple[list[Lateness], float]:
     """Compare ranks that wait for each other.
 
     Args:
         owns: own work per rank; at least two.
         step_ms: the usual time of a step.
+        alarms: of so many jobs whose ranks are equal each test finds a late rank in one.
 
     Returns:
         One value per rank, and how much later the last rank of a step is than the median
@@ -110,7 +113,9 @@ def lateness(owns: Sequence[Series], step_ms: float) -> tuple[list[Lateness], fl
     ]
     usual = _usual([late.ms for late in kept])
     return [
-        _judge(late.numbers, [ms - base for ms in late.ms], step_ms, len(owns), found)
+        _judge(
+            late.numbers, [ms - base for ms in late.ms], step_ms, 1.0 / alarms / len(owns), found
+        )
         for late, base, found in zip(kept, usual, hangs, strict=True)
     ], spread
 
@@ -171,14 +176,14 @@ def _judge(
     numbers: Sequence[int],
     late: Sequence[float],
     step_ms: float,
-    ranks: int,
+    chance: float,
     hangs: Sequence[tuple[int, float]],
 ) -> Lateness:
     if len(late) < 2:
         return Lateness(0.0, math.inf, math.inf, False, (), tuple(hangs), 0.0, len(late))
     least = LATE_SHARE * step_ms
     # Two tests of the mean, and one for windows.
-    chance = 1.0 / _FALSE_ALARMS / ranks / 3.0
+    chance /= 3.0
     mean, error, seen_from = _mean(late, least, chance)
     is_late = mean >= seen_from > 0
     if not is_late:

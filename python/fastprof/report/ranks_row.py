@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
@@ -16,7 +16,7 @@ from fastprof.report.origin import is_own, is_private, is_users, shown_name
 from fastprof.report.ranks import RankRow
 from fastprof.report.run_phases import chosen_phase, steps_in
 from fastprof.report.user_tree import training_thread
-from fastprof.snapshot import NodeTable, Snapshot, ThreadTree
+from fastprof.snapshot import Key, NodeTable, Snapshot, ThreadTree
 from fastprof.snapshot.codec import int_or_none, show
 from fastprof.snapshot.run_phases import RUN_PHASES, STEPS
 
@@ -327,21 +327,41 @@ def _program(snapshot: Snapshot) -> dict[Place, Function]:
     n, thread = snapshot.steps.measured, training_thread(snapshot)
     if not n or thread < 0:
         return {}
-    nodes, keys = snapshot.threads[thread].nodes, snapshot.keys
+    nodes = snapshot.threads[thread].nodes
     waits = {
         place.node
         for place in snapshot.steps.split_places
         if place.thread == thread and place.kind == "communication"
     }
+    if nodes.phase:
+        waits |= {i for i, phase in enumerate(nodes.phase) if phase != STEPS}
+    return program_of(nodes.parent, nodes.key, nodes.self_ns, snapshot.keys, waits, n)
+
+
+def program_of(
+    parent: Sequence[int],
+    node_key: Sequence[int],
+    self_ns: Sequence[int],
+    keys: Sequence[Key],
+    left_out: Collection[int],
+    steps: int,
+) -> dict[Place, Function]:
+    """Return the program's functions, with what libraries did for them, in ms per step.
+
+    Args:
+        parent, node_key, self_ns: columns of the tree; parents come first.
+        keys: what its keys stand for.
+        left_out: nodes whose own time is no function's.
+        steps: how many there were.
+    """
     # Of most keys there is no node in the steps.
-    kinds = {key: _kind(snapshot, key) for key in set(nodes.key)}
-    user = [-1] * len(nodes)
-    called = [""] * len(nodes)
-    settled = [False] * len(nodes)
+    kinds = {key: _kind(keys[key]) for key in set(node_key)}
+    user = [-1] * len(parent)
+    called = [""] * len(parent)
+    settled = [False] * len(parent)
     sums: dict[tuple[int, str], int] = {}
-    phase = nodes.phase
-    for i in range(1, len(nodes)):
-        above, key = nodes.parent[i], nodes.key[i]
+    for i in range(1, len(parent)):
+        above, key = parent[i], node_key[i]
         user[i], called[i], settled[i] = user[above], called[above], settled[above]
         kind = kinds[key]
         if kind == "user":
@@ -351,16 +371,14 @@ def _program(snapshot: Snapshot) -> dict[Place, Function]:
             if not (private and called[i]):
                 called[i] = shown_name(keys[key])
             settled[i] = not private
-        if kind == "waits" or i in waits or (phase and phase[i] != STEPS):
-            continue
-        if user[i] >= 0:
+        if kind != "waits" and user[i] >= 0 and i not in left_out:
             place = (user[i], called[i])
-            sums[place] = sums.get(place, 0) + nodes.self_ns[i]
+            sums[place] = sums.get(place, 0) + self_ns[i]
     found: dict[Place, dict[str, float]] = {}
     for (key, name), ns in sums.items():
         of = keys[key]
         calls = found.setdefault((shown_name(of), of.file, of.line), {})
-        calls[name] = calls.get(name, 0.0) + ns / n / 1e6
+        calls[name] = calls.get(name, 0.0) + ns / steps / 1e6
     total = {place: sum(calls.values()) for place, calls in found.items()}
     largest = sorted(found, key=lambda place: -total[place])[:_FUNCTIONS]
     return {place: Function(total[place], _largest(found[place])) for place in largest}
@@ -370,8 +388,7 @@ def _largest(calls: Mapping[str, float]) -> dict[str, float]:
     return dict(sorted(calls.items(), key=lambda item: -item[1])[:_CALLED])
 
 
-def _kind(snapshot: Snapshot, number: int) -> str:
-    key = snapshot.keys[number]
+def _kind(key: Key) -> str:
     if is_users(key):
         return "inner" if key.name in _FOLDED else "user"
     if key.kind in ("root", "section", "truncated") or is_own(key):

@@ -17,7 +17,7 @@ from fastprof.report.ranks_cause import (
     section_of_step,
     sections_of,
 )
-from fastprof.report.ranks_judge import Lateness, Series, lateness
+from fastprof.report.ranks_judge import FALSE_ALARMS, Lateness, Series, lateness
 from fastprof.report.ranks_row import RankRun
 
 #: Ranks at least this part as late as the latest are named beside it.
@@ -48,7 +48,7 @@ class Verdict:
     step_ms: float = 0.0
 
 
-def _signals(runs: Sequence[RankRun]) -> list[str]:
+def waiting_signals(runs: Sequence[RankRun]) -> list[str]:
     """The ways to tell waiting that all of these ranks have."""
     waits = [dict(run.row.waits) for run in runs]
     if all("gpu" in found for found in waits):
@@ -67,17 +67,22 @@ def _signals(runs: Sequence[RankRun]) -> list[str]:
     return found
 
 
-def by_steps(runs: Sequence[RankRun]) -> Verdict:
-    """Judge ranks by their steps one by one, with each signal on its own."""
+def by_steps(runs: Sequence[RankRun], alarms: float = FALSE_ALARMS) -> Verdict:
+    """Judge ranks by their steps one by one, with each signal on its own.
+
+    ``alarms``: of so many jobs whose ranks are equal each test finds a late rank in one.
+    """
     # A hang makes the mean step longer.
     step_ms = median([median(run.steps.wall) for run in runs if run.steps is not None])
-    signals = _signals(runs)
-    tests = [_test(runs, signal, plain, step_ms) for plain in (True, False) for signal in signals]
+    signals = waiting_signals(runs)
+    tests = [
+        _test(runs, signal, plain, step_ms, alarms) for plain in (True, False) for signal in signals
+    ]
     tests = [test for test in tests if test.late]
     found = [test for test in tests if test.worth > 0.0]
     if not found and signals[0] in ("autograd", "backward"):
         # What runs in C++ in backward looks like waiting, but for its CPU time.
-        found = _by_cpu(runs, tests[0], step_ms)
+        found = _by_cpu(runs, tests[0], step_ms, alarms)
     plain = [test for test in found if test.plain]
     # Waiting for a CPU is most of the noise of a busy machine: without it, if that is enough.
     test = max(plain or found, key=lambda t: t.worth, default=tests[0])
@@ -126,7 +131,9 @@ class _Test:
         return max(one.seen_from_ms for one in self.late)
 
 
-def _test(runs: Sequence[RankRun], signal: str, plain: bool, step_ms: float) -> _Test:
+def _test(
+    runs: Sequence[RankRun], signal: str, plain: bool, step_ms: float, alarms: float
+) -> _Test:
     if plain and any(run.steps is None or run.steps.cpu_wait is None for run in runs):
         return _Test(signal, plain)
     owns = [
@@ -134,17 +141,17 @@ def _test(runs: Sequence[RankRun], signal: str, plain: bool, step_ms: float) -> 
         for run in runs
         if run.steps is not None
     ]
-    late, spread = lateness(owns, step_ms)
+    late, spread = lateness(owns, step_ms, alarms)
     hung = {step for one in late for step, _ in one.hangs}
     if hung:  # told by themselves; one of 5 s would be most of a mean of 100 steps
         owns = [own.without(hung) for own in owns]
     return _Test(signal, plain, [fmean(own.ms or [0.0]) for own in owns], late, owns, spread)
 
 
-def _by_cpu(runs: Sequence[RankRun], other: _Test, step_ms: float) -> list[_Test]:
+def _by_cpu(runs: Sequence[RankRun], other: _Test, step_ms: float, alarms: float) -> list[_Test]:
     if any(run.steps is None or run.steps.cpu is None for run in runs):
         return []
-    test = _test(runs, "cpu", False, step_ms)
+    test = _test(runs, "cpu", False, step_ms, alarms)
     latest = max(range(len(runs)), key=lambda i: _worth(test.late[i]))
     one = test.late[latest]
     # Who computes more and does less otherwise is not late.

@@ -39,11 +39,12 @@ class Options:
     output: Pathish | Sequence[Pathish] | None
     save_every: float | None
     rank: int | None
+    ranks: bool | Literal["auto"]
     skip_first: int
     recorder: RecorderOptions
 
     def __post_init__(self) -> None:
-        for name in ("functions", "gpu", "nvtx"):
+        for name in ("functions", "gpu", "nvtx", "ranks"):
             _one_of(name, getattr(self, name), (True, False, "auto"))
         _one_of("memory", self.memory, MODES)
         _one_of("sync", self.sync, (True, False, "cuda"))

@@ -76,6 +76,11 @@ class Profiler:
         save_every: with ``output``: save also during the run, about every this many
             seconds, taking no more than 1 % of the time; None: only at the end.
         rank: this process's rank; None: from ``RANK``, else torch.distributed, else 0.
+        ranks: compare the ranks of a distributed job while it runs; rank 0 logs who is late
+            through ``logging.getLogger("fastprof")`` and adds ``profile/ranks/...`` to the
+            metrics.  ``"auto"``: where there are several ranks and they have a place to meet;
+            ``True``: the report says so where they have none; ``False``: no.  See
+            ``docs/ranks.md``.
         enabled: False: record nothing and let every method do nothing.
 
     Raises:
@@ -105,6 +110,7 @@ class Profiler:
         output: Pathish | Sequence[Pathish] | None = None,
         save_every: float | None = 60.0,
         rank: int | None = None,
+        ranks: bool | Literal["auto"] = "auto",
         enabled: bool = True,
     ) -> None:
         options = Options(
@@ -125,6 +131,7 @@ class Profiler:
             output=output,
             save_every=save_every,
             rank=rank,
+            ranks=ranks,
             skip_first=skip_first,
             recorder=recorder_options(recorder),
         )

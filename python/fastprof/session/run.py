@@ -33,6 +33,7 @@ from fastprof.session.output.printer import ReportPrinter
 from fastprof.session.output.trace import TraceWindows
 from fastprof.session.own_time import OwnTime, clock
 from fastprof.session.patching.collector import collector_paused
+from fastprof.session.ranks.live import LiveRanks
 from fastprof.session.run_phase import RunPhase
 from fastprof.session.unprofiled import UnprofiledSteps
 
@@ -87,6 +88,7 @@ class Run:
         self._gpu = GpuLayer(self.recorder, options.gpu, self.faults)
         self._nvtx = NvtxRanges(options.nvtx, self.faults)
         self._cpu_use = CpuUse()
+        self._ranks = LiveRanks(self.recorder, self.identity, options.ranks, self.faults)
         self._memory = MemorySampler(
             options.memory, options.log_every or _MEMORY_EVERY, self.faults
         )
@@ -110,6 +112,7 @@ class Run:
             self.faults,
             options.logger,
             self.own_time,
+            lambda: self._ranks.metrics,
         )
         self._printer: ReportPrinter | None = None
         self._recording_functions = False
@@ -208,6 +211,7 @@ class Run:
         self._cpu_use.begin()
         recorder.mark()
         self._unprofiled.begin(options.skip_first)
+        self._protect("ranks", self._ranks.start)
         self._next_event = self._event_after(0)
 
     def _measure_own(self) -> None:
@@ -241,6 +245,7 @@ class Run:
         if self._state != _RUNNING:
             return
         self._cpu_use.end()
+        self._protect("ranks", self._ranks.stop)
         self._end_parts()
         self._protect("phase", self.recorder.end_loop)
         self._state = _STOPPED
@@ -302,6 +307,7 @@ class Run:
         for part in self.parts:
             self._protect("integration", part.forget)
         self.watches.restore()
+        self._ranks.forget()
         self._gpu.stop_in_child()
         self._operators.forget()
         self._protect("fork", self._close)
@@ -512,6 +518,7 @@ class Run:
         options = self._options
         if count <= _ASK_RANK:
             self.identity.ask()
+            self._protect("ranks", self._ranks.start)
         if self._trace.on:
             self._protect("trace", self._trace.at_step, count)
         if options.schedule is not None and self._recording_functions:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from fastprof.session.output.metrics import LogCall, Metric, MetricWindow
@@ -30,11 +30,13 @@ class MetricEmitter:
         faults: Faults,
         logger: Any = None,
         own_time: OwnTime | None = None,
+        ranks: Callable[[], Mapping[str, float]] = dict,
     ) -> None:
         self._own_time = own_time or OwnTime()
         self._recorder = recorder
         self._window = window
         self._log = log
+        self._ranks = ranks
         self._is_primary = is_primary
         self._faults = faults
         #: A logger that wants the report of the run as well.
@@ -52,12 +54,12 @@ class MetricEmitter:
         """Log the metrics of ``split`` since its last emission, if there are any."""
         self.collect(validating=split == "val")
         taken = self._window.take(split)
-        if not taken:
-            return
         self.last.update(taken)
-        if self._log is None or not self._is_primary():
-            return
         values = {key: metric.value_ms for key, metric in taken.items()}
+        if split == "train":
+            values.update(self._ranks())
+        if not values or self._log is None or not self._is_primary():
+            return
         self._guarded(self._log, values)
 
     def emit_report(self, report: Callable[[], Report]) -> None:

@@ -1,0 +1,245 @@
+/* export_window: a short look at a recording that goes on, for a thread of fastprof's
+ * beside the training thread: the last steps and where that thread stands.  Columns
+ * are copied as bytes, for the training thread waits for the GIL meanwhile; names of
+ * functions are described on demand only. */
+#include "py/export_parts.h"
+#include "py/recorder_methods.h"
+#include "py/recorder_reset.h"
+
+#include "core/steps_split.h"
+
+/* The newest [rows] of a ring of [n] values; [ticks]: as ns, but -1 stays. */
+static PyObject *
+column(const fp_export *x, const int64_t *ring, uint64_t n, uint32_t rows,
+       int ticks)
+{
+    PyObject *bytes =
+        PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(rows * sizeof(int64_t)));
+    if (bytes == NULL) {
+        return NULL;
+    }
+    int64_t *out = (int64_t *)(void *)PyBytes_AS_STRING(bytes);
+    for (uint32_t i = 0; i < rows; i++) {
+        int64_t v = ring[(n - rows + i) % FP_STEPS_RECENT];
+        out[i] = ticks && v >= 0 ? fp_export_ns(x, v) : v;
+    }
+    return bytes;
+}
+
+/* Borrowed; NULL with an exception. */
+static PyObject *
+section_name(const fp_export *x, uint32_t id)
+{
+    return PyList_GetItem(x->r->state->section_names, (Py_ssize_t)id);
+}
+
+static PyObject *
+sections(const fp_export *x, const fp_series *s, uint64_t n, uint32_t rows)
+{
+    PyObject *list = PyList_New(0);
+    for (uint32_t i = 0; list != NULL && i < s->columns; i++) {
+        PyObject *name = section_name(x, s->column[i].section->id);
+        PyObject *one =
+            name == NULL
+                ? NULL
+                : Py_BuildValue("(ON)", name,
+                                column(x, s->column[i].ticks, n, rows, 1));
+        if (fp_export_append(list, one) < 0) {
+            Py_CLEAR(list);
+        }
+    }
+    return list;
+}
+
+/* [(node, ns)] of what waited for other ranks in measured steps so far. */
+static PyObject *
+waits(const fp_export *x, const fp_thread *t)
+{
+    PyObject *list = PyList_New(0);
+    for (uint32_t i = 0; list != NULL && i < t->waits.count; i++) {
+        const fp_wait *w = &t->waits.wait[i];
+        if (w->kind == FP_KIND_COMMUNICATION &&
+            fp_export_append(list, Py_BuildValue("(IL)", w->node->index,
+                                                 (long long)fp_export_ns(
+                                                     x, w->sum_ticks))) < 0) {
+            Py_CLEAR(list);
+        }
+    }
+    return list;
+}
+
+/* Names of the open sections, the outermost first. */
+static PyObject *
+open_sections(const fp_export *x, const fp_thread *t)
+{
+    PyObject *list = PyList_New(0);
+    for (uint32_t i = 0; list != NULL && i < t->open_len; i++) {
+        PyObject *name = section_name(x, t->open[i].section->id);
+        if (name == NULL || PyList_Append(list, name) < 0) {
+            Py_CLEAR(list);
+        }
+    }
+    return list;
+}
+
+/* Does the thread stand in what waits for other ranks, or may? */
+static int
+is_waiting(const fp_thread *t)
+{
+    uint32_t number = fp_waits_number(t->cur);
+    if (number == 0 || number > t->waits.count) {
+        return 0;
+    }
+    uint8_t kind = t->waits.wait[number - 1].kind;
+    return kind == FP_KIND_COMMUNICATION || kind == FP_KIND_AUTOGRAD;
+}
+
+static PyObject *
+window(const fp_export *x, const fp_thread *t, int64_t first)
+{
+    const fp_series *s = &t->split->series;
+    uint64_t n = fp_steps_measured(t->steps);
+    uint32_t kept = n < FP_STEPS_RECENT ? (uint32_t)n : FP_STEPS_RECENT;
+    uint32_t rows = 0;
+    while (rows < kept &&
+           s->number[(n - 1 - rows) % FP_STEPS_RECENT] >= first) {
+        rows++;
+    }
+    PyObject *d = PyDict_New();
+    if (d == NULL ||
+        fp_export_put(d, "number", column(x, s->number, n, rows, 0)) < 0 ||
+        fp_export_put(d, "wall_ns", column(x, t->steps->recent, n, rows, 1)) <
+            0 ||
+        fp_export_put(d, "cpu_ns", column(x, s->cpu_ns, n, rows, 0)) < 0 ||
+        fp_export_put(d, "cpu_wait_ns", column(x, s->delay_ns, n, rows, 0)) <
+            0 ||
+        fp_export_put(d, "communication_ns",
+                      column(x, s->communication, n, rows, 1)) < 0 ||
+        fp_export_put(d, "autograd_ns", column(x, s->autograd, n, rows, 1)) <
+            0 ||
+        fp_export_put(d, "sections", sections(x, s, n, rows)) < 0 ||
+        fp_export_put(d, "waits", waits(x, t)) < 0 ||
+        fp_export_put(d, "open", open_sections(x, t)) < 0 ||
+        fp_export_put(d, "waiting", PyBool_FromLong(is_waiting(t))) < 0 ||
+        fp_export_put(d, "phase", PyLong_FromLong((long)t->run_phase)) < 0 ||
+        fp_export_put(d, "thread", PyLong_FromUnsignedLongLong(t->ident)) <
+            0 ||
+        fp_export_put(d, "measured", PyLong_FromUnsignedLongLong(n)) < 0 ||
+        fp_export_put(d, "steps",
+                      PyLong_FromUnsignedLongLong(t->steps->count)) < 0) {
+        Py_CLEAR(d);
+    }
+    return d;
+}
+
+static fp_export
+exporting(fp_recorder *r)
+{
+    return (fp_export){.r = r, .ns_per_tick = fp_clock_ns_per_tick(&r->clock)};
+}
+
+PyObject *
+fp_recorder_window_method(PyObject *self, PyObject *value)
+{
+    fp_recorder *r = fp_recorder_cast(self);
+    long long first = PyLong_AsLongLong(value);
+    if (first == -1 && PyErr_Occurred()) {
+        return NULL;
+    }
+    const fp_thread *t = r->stepper;
+    if (t == NULL || t->steps == NULL || t->split == NULL) {
+        Py_RETURN_NONE;
+    }
+    const fp_export x = exporting(r);
+    /* Making a list may run the garbage collector, and that any code. */
+    fp_recorder_begin_export(r);
+    PyObject *d = window(&x, t, first);
+    fp_recorder_end_export(r);
+    return d;
+}
+
+PyObject *
+fp_recorder_node_times_method(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    fp_recorder *r = fp_recorder_cast(self);
+    const fp_thread *t = r->stepper;
+    if (t == NULL) {
+        Py_RETURN_NONE;
+    }
+    const fp_export x = exporting(r);
+    uint32_t count = t->tree.count;
+    PyObject *bytes =
+        PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(count * sizeof(int64_t)));
+    if (bytes == NULL) {
+        return NULL;
+    }
+    int64_t *out = (int64_t *)(void *)PyBytes_AS_STRING(bytes);
+    for (uint32_t i = 0; i < count; i++) {
+        out[i] = fp_export_ns(&x, fp_tree_node(&t->tree, i)->self_ticks);
+    }
+    return bytes;
+}
+
+/* [(parent, key)], where a base is a child of the root with the key of its phase. */
+static PyObject *
+node_rows(fp_export *x, const fp_thread *t)
+{
+    PyObject *list = PyList_New(0);
+    for (uint32_t i = 0; list != NULL && i < t->tree.count; i++) {
+        const fp_node *n = fp_tree_node(&t->tree, i);
+        long long parent =
+            n->parent == NULL ? -1 : (long long)n->parent->index;
+        int is_base = fp_key_is_base(n->key);
+        Py_ssize_t key = is_base ? -1 - (Py_ssize_t)fp_run_phase_of(n->key)
+                                 : fp_export_key(x, n->key);
+        PyObject *one =
+            key < 0 && !is_base ? NULL : Py_BuildValue("(Ln)", parent, key);
+        if (fp_export_append(list, one) < 0) {
+            Py_CLEAR(list);
+        }
+    }
+    return list;
+}
+
+PyObject *
+fp_recorder_nodes_method(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    fp_recorder *r = fp_recorder_cast(self);
+    const fp_thread *t = r->stepper;
+    if (t == NULL) {
+        Py_RETURN_NONE;
+    }
+    fp_export x = exporting(r);
+    x.key_index = PyDict_New();
+    x.keys = PyList_New(0);
+    x.forms = PyList_New(0);
+    PyObject *result = NULL;
+    /* Describing keys runs Python code; what is being read must stay. */
+    fp_recorder_begin_export(r);
+    if (x.key_index != NULL && x.keys != NULL && x.forms != NULL) {
+        PyObject *rows = node_rows(&x, t);
+        result = rows == NULL ? NULL : Py_BuildValue("(NO)", rows, x.keys);
+    }
+    fp_recorder_end_export(r);
+    Py_XDECREF(x.key_index);
+    Py_XDECREF(x.keys);
+    Py_XDECREF(x.forms);
+    return result;
+}
+
+PyObject *
+fp_recorder_run_unrecorded_method(PyObject *self, PyObject *function)
+{
+    (void)self;
+    fp_tls *me = fp_tls_own();
+    if (me == NULL) {
+        return PyErr_NoMemory();
+    }
+    me->left_out++;
+    PyObject *result = PyObject_CallNoArgs(function);
+    me = fp_tls_if_any();
+    if (me != NULL) {
+        me->left_out--;
+    }
+    return result;
+}

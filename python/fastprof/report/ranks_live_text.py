@@ -1,0 +1,77 @@
+"""What is said of ranks while the job runs, sentence by sentence."""
+
+from __future__ import annotations
+
+from fastprof.names import ascii_name
+from fastprof.report.figures import duration, with_percent
+from fastprof.report.model import UNACCOUNTED
+from fastprof.report.ranks import LateStep, Straggler, named
+from fastprof.report.ranks_window import RankWindow
+
+
+def rank_named(window: RankWindow) -> str:
+    """Name a rank as a sentence begins: ``Rank 2 (host n5)``."""
+    host = f" (host {ascii_name(window.host, 60)})" if window.host else ""
+    return f"Rank {window.rank}{host}"
+
+
+def late_rank(late: Straggler) -> str:
+    """The same of a rank that is late."""
+    host = f" (host {ascii_name(late.host, 60)})" if late.host else ""
+    return f"Rank {late.rank}{host}"
+
+
+def late_text(late: Straggler, since: int, again: bool) -> str:
+    """Say who is late, since when, where, and what it costs; ``again``: it was said before."""
+    verb = "is now late" if again else "is late"
+    text = f"{late_rank(late)} {verb} by {duration(late.late_ms)} per step"
+    text += "" if again else f" since about step {since}"
+    where = _where(late)
+    text += f": {where}" if where else ""
+    return f"{text}; this costs the job up to {with_percent(late.late_share)}.{_also(late)}"
+
+
+def _where(late: Straggler) -> str:
+    parts = []
+    if late.signal == "cpu":
+        parts.append("torch computes longer in backward")
+    elif late.section is not None:
+        parts.append(
+            "code in no section" if late.section == UNACCOUNTED else ascii_name(late.section, 60)
+        )
+    if late.cpu_wait is not None:
+        here, there = (duration(ms) for ms in late.cpu_wait)
+        parts.append(f"it waits for a CPU for {here} against {there}")
+    if late.functions:
+        most = late.functions[0]
+        comma = "" if most.called is None else ","
+        parts.append(f"{most.text}{comma} +{duration(most.ms - most.others_ms)}")
+    elif late.section_ms is not None and late.section_others_ms is not None:
+        parts[0] += f" +{duration(late.section_ms - late.section_others_ms)}"
+    return ", ".join(parts)
+
+
+def _also(late: Straggler) -> str:
+    return f" Late as well: {named(late.also)}." if late.also else ""
+
+
+def once_text(hang: LateStep, size: int) -> str:
+    """Say that a rank was late once; blocks have ``size`` steps."""
+    last = hang.step + size - 1
+    steps = f"step {hang.step}" if size == 1 else f"steps {hang.step} to {last}"
+    where = ""
+    if hang.section is not None:
+        where = (
+            " in code in no section"
+            if hang.section == UNACCOUNTED
+            else (f" in {ascii_name(hang.section, 60)}")
+        )
+    return f"Rank {hang.rank} was late once: by {duration(hang.late_ms * size)}{where}, in {steps}."
+
+
+def ordinal(number: int) -> str:
+    """Return ``1st``, ``2nd``, ``3rd``, ..."""
+    ending = (
+        "th" if 10 <= number % 100 <= 20 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    )
+    return f"{number}{ending}"

@@ -1,0 +1,334 @@
+"""What a rank tells the others while the job runs: a window of steps in at most 2 KiB.
+
+Steps are put together in blocks of 1, 2, 4, ... steps that begin at multiples of their
+length, so that blocks of different ranks can be compared, and short ones joined into
+longer ones.  Anybody who can write to the store or folder may write anything there: what
+:func:`decode` returns is consistent, what is not raises ValueError.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, NoReturn
+
+#: Of what is written; a reader ignores other versions.
+VERSION = 1
+#: Bytes of a value, and of what it is when it is not compressed any more.
+MAX_BYTES = 2048
+MAX_DETAIL_BYTES = 8192
+_MAX_TEXT = 1 << 17
+MAX_BLOCKS = 48
+_MAX_SIZE = 1 << 20
+_MAX_SECTIONS = 8
+_MAX_FUNCTIONS = 24
+_MAX_CALLED = 3
+_MAX_NAME = 100
+_MAX_FILE = 160
+_MOST = 10**13
+
+#: Times of a block; the first is always known.
+COLUMNS = ("wall", "cpu", "cpu_wait", "communication", "autograd")
+
+#: What a block of steps took: microseconds per step, of its columns, then of its sections.
+Row = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RankWindow:
+    """The last steps of a rank.
+
+    ``job`` tells jobs apart.  ``beat`` counts the windows that it has published.  ``steps``
+    is the number of steps so far.  ``place`` is where its training thread stands,
+    ``waits``: that is where it waits for other ranks, or may.  ``ended``: its run is over.
+    ``blocks`` are rows by the number of the first step, ``size`` steps each, with
+    ``columns`` of :data:`COLUMNS` and then ``sections``.  ``waiting`` is communication in
+    microseconds per step by top-level section.
+    """
+
+    job: str
+    rank: int
+    world_size: int
+    host: str
+    beat: int
+    steps: int
+    phase: str = "steps"
+    place: str = ""
+    waits: bool = False
+    ended: bool = False
+    size: int = 1
+    columns: tuple[str, ...] = ("wall",)
+    sections: tuple[str, ...] = ()
+    blocks: Mapping[int, Row] = field(default_factory=dict)
+    waiting: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RankDetail:
+    """What functions of the program took on a rank in steps ``first`` to ``last``.
+
+    ``functions`` are (name, file, line, microseconds per step, what libraries did for it).
+    ``number`` is that of the request.
+    """
+
+    job: str
+    rank: int
+    number: int
+    functions: tuple[tuple[str, str, int, int, Mapping[str, int]], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Rank 0 asks ``ranks`` what their functions took in steps ``first`` to ``last``."""
+
+    job: str
+    number: int
+    first: int
+    last: int
+    ranks: tuple[int, ...]
+
+
+def encode(window: RankWindow, max_bytes: int = MAX_BYTES) -> bytes:
+    """Return ``window`` as at most ``max_bytes`` bytes; the oldest blocks go if need be."""
+    starts = sorted(window.blocks)[-MAX_BLOCKS:]
+    while True:
+        rows = [window.blocks[start] for start in starts]
+        data = _pack(
+            {
+                "v": VERSION, "job": window.job, "rank": window.rank, "of": window.world_size,
+                "host": window.host[:_MAX_NAME], "beat": window.beat, "steps": window.steps,
+                "phase": window.phase, "place": window.place[: 2 * _MAX_NAME],
+                "waits": window.waits, "ended": window.ended, "size": window.size,
+                "columns": window.columns,
+                "sections": [name[:_MAX_NAME] for name in window.sections],
+                "starts": starts, "times": list(zip(*rows, strict=True)),
+                "waiting": {name[:_MAX_NAME]: us for name, us in window.waiting.items()},
+            }
+        )  # fmt: skip
+        if len(data) <= max_bytes or not starts:
+            return data
+        starts = starts[max(1, len(starts) // 8) :]
+
+
+def decode(data: bytes) -> RankWindow:
+    """Return what :func:`encode` made.
+
+    Raises:
+        ValueError: it is something else, or of another version.
+    """
+    d = _unpack(data, MAX_BYTES)
+    size = _whole(d, "size", _MAX_SIZE, low=1)
+    columns, sections = _names(d, "columns", len(COLUMNS)), _names(d, "sections", _MAX_SECTIONS)
+    if columns[:1] != ("wall",) or not set(columns) <= set(COLUMNS) or size & (size - 1):
+        _fail()
+    starts = _numbers(d.get("starts"), MAX_BLOCKS)
+    if any(a >= b for a, b in pairwise(starts)):
+        _fail()
+    if any(start % size for start in starts):
+        _fail()
+    times = d.get("times")
+    wide = len(columns) + len(sections)
+    if not isinstance(times, list) or len(times) != (wide if starts else 0):
+        _fail()
+    values = [_numbers(column, MAX_BLOCKS) for column in times]
+    if any(len(column) != len(starts) for column in values):
+        _fail()
+    rows = list(zip(*values, strict=True))
+    return RankWindow(
+        job=_text(d, "job"),
+        rank=_whole(d, "rank", _MOST),
+        world_size=_whole(d, "of", _MOST, low=1),
+        host=_text(d, "host"),
+        beat=_whole(d, "beat", _MOST),
+        steps=_whole(d, "steps", _MOST),
+        phase=_text(d, "phase"),
+        place=_text(d, "place", 2 * _MAX_NAME),
+        waits=d.get("waits") is True,
+        ended=d.get("ended") is True,
+        size=size,
+        columns=columns,
+        sections=sections,
+        blocks=dict(zip(starts, rows, strict=True)),
+        waiting=_times(d.get("waiting"), _MAX_SECTIONS),
+    )
+
+
+def encode_detail(detail: RankDetail) -> bytes:
+    """Return ``detail`` as at most :data:`MAX_DETAIL_BYTES`; the smallest functions go."""
+    functions = detail.functions[:_MAX_FUNCTIONS]
+    while True:
+        rows = [
+            [name[:_MAX_NAME], file[-_MAX_FILE:], line, us,
+             {of[:_MAX_NAME]: ns for of, ns in list(called.items())[:_MAX_CALLED]}]
+            for name, file, line, us, called in functions
+        ]  # fmt: skip
+        data = _pack(
+            {"v": VERSION, "job": detail.job, "rank": detail.rank, "number": detail.number,
+             "functions": rows}
+        )  # fmt: skip
+        if len(data) <= MAX_DETAIL_BYTES or not functions:
+            return data
+        functions = functions[: len(functions) // 2]
+
+
+def decode_detail(data: bytes) -> RankDetail:
+    """Return what :func:`encode_detail` made; raises as :func:`decode`."""
+    d = _unpack(data, MAX_DETAIL_BYTES)
+    rows = d.get("functions")
+    if not isinstance(rows, list) or len(rows) > _MAX_FUNCTIONS:
+        _fail()
+    functions = []
+    for row in rows:
+        if not isinstance(row, list) or len(row) != 5:
+            _fail()
+        fields = dict(zip(("name", "file", "line", "us"), row, strict=False))
+        functions.append(
+            (
+                _text(fields, "name"), _text(fields, "file", _MAX_FILE),
+                _whole(fields, "line", 10**9), _whole(fields, "us", _MOST),
+                _times(row[4], _MAX_CALLED),
+            )
+        )  # fmt: skip
+    return RankDetail(
+        _text(d, "job"), _whole(d, "rank", _MOST), _whole(d, "number", _MOST), tuple(functions)
+    )
+
+
+def encode_request(request: Request) -> bytes:
+    """Return ``request`` as bytes."""
+    return _pack(
+        {"v": VERSION, "job": request.job, "number": request.number, "first": request.first,
+         "last": request.last, "ranks": request.ranks}
+    )  # fmt: skip
+
+
+def decode_request(data: bytes) -> Request:
+    """Return what :func:`encode_request` made; raises as :func:`decode`."""
+    d = _unpack(data, MAX_BYTES)
+    return Request(
+        _text(d, "job"),
+        _whole(d, "number", _MOST),
+        _whole(d, "first", _MOST),
+        _whole(d, "last", _MOST),
+        tuple(_numbers(d.get("ranks"), 64)),
+    )
+
+
+# ---- values from anywhere
+
+
+def _pack(value: Mapping[str, Any]) -> bytes:
+    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    return zlib.compress(text.encode("ascii"))
+
+
+def _unpack(data: bytes, max_bytes: int) -> dict[str, Any]:
+    if len(data) > max_bytes:
+        _fail()
+    try:
+        inflate = zlib.decompressobj()
+        text = inflate.decompress(data, _MAX_TEXT)
+        if inflate.unconsumed_tail or not inflate.eof:
+            _fail()
+        found = json.loads(text.decode("ascii"), parse_constant=_fail)
+    except (zlib.error, ValueError, RecursionError, MemoryError) as error:
+        raise ValueError("no value of fastprof") from error
+    if not isinstance(found, dict) or found.get("v") != VERSION:
+        _fail()
+    return found
+
+
+def _fail(*_: object) -> NoReturn:
+    raise ValueError("no value of fastprof, or of another version")
+
+
+def _whole(of: Mapping[str, object], name: str, most: int, low: int = 0) -> int:
+    value = of.get(name)
+    if type(value) is not int or not low <= value <= most:
+        _fail()
+    return value
+
+
+def _text(of: Mapping[str, object], name: str, longest: int = _MAX_NAME) -> str:
+    value = of.get(name)
+    if not isinstance(value, str) or len(value) > longest:
+        _fail()
+    return value
+
+
+def _numbers(value: object, most: int) -> list[int]:
+    if not isinstance(value, list) or len(value) > most:
+        _fail()
+    # bool is no int here; the three are much faster than a loop.
+    if value and (set(map(type, value)) != {int} or min(value) < 0 or max(value) > _MOST):
+        _fail()
+    return value
+
+
+def _names(of: Mapping[str, object], name: str, most: int) -> tuple[str, ...]:
+    value = of.get(name)
+    if not isinstance(value, list) or len(value) > most:
+        _fail()
+    if any(not isinstance(item, str) or len(item) > _MAX_NAME for item in value):
+        _fail()
+    if len(set(value)) != len(value):
+        _fail()
+    return tuple(value)
+
+
+def _times(value: object, most: int) -> dict[str, int]:
+    if not isinstance(value, dict) or len(value) > most:
+        _fail()
+    _numbers(list(value.values()), most)
+    if any(len(name) > _MAX_NAME for name in value):
+        _fail()
+    return value
+
+
+# ---- blocks
+
+
+def joined(rows: Mapping[int, Row], size: int, longer: int) -> dict[int, Row]:
+    """Return blocks of ``size`` steps as blocks of ``longer`` steps, those that are complete."""
+    if longer == size:
+        return dict(rows)
+    found = {}
+    for start in sorted({start - start % longer for start in rows}):
+        parts = [rows.get(at) for at in range(start, start + longer, size)]
+        known = [part for part in parts if part is not None]
+        if len(known) == len(parts):
+            found[start] = tuple(sum(column) // len(known) for column in zip(*known, strict=True))
+    return found
+
+
+def block_size(steps: int, blocks: int = 32) -> int:
+    """Return the length of blocks, of which so many steps make no more than ``blocks``."""
+    size = 1
+    while steps > blocks * size and size < _MAX_SIZE:
+        size *= 2
+    return size
+
+
+def means(columns: Sequence[Sequence[int]], numbers: Sequence[int], size: int) -> dict[int, Row]:
+    """Return the mean of columns of ns per block of steps, in microseconds.
+
+    Args:
+        columns: ns per step.
+        numbers: of the steps, ascending.
+        size: steps of a block.
+    """
+    found = {}
+    low = 0
+    while low < len(numbers):
+        start = numbers[low] - numbers[low] % size
+        high = low
+        while high < len(numbers) and numbers[high] < start + size:
+            high += 1
+        found[start] = tuple(
+            max(0, round(sum(column[low:high]) / (high - low) / 1000)) for column in columns
+        )
+        low = high
+    return found

@@ -1,0 +1,1 @@
+"""Ranks of a job tell each other how they fare while it runs."""

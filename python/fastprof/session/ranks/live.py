@@ -1,0 +1,263 @@
+"""The thread in which a rank tells the others how it fares, and rank 0 says who is late.
+
+The training thread starts it and ends it, and does nothing for it otherwise.  Whatever
+fails here ends the thread, is told once, and reaches nobody else.
+"""
+
+from __future__ import annotations
+
+import _thread
+import os
+import time
+from collections.abc import Callable, Mapping
+from threading import Event, Lock
+from typing import TYPE_CHECKING
+
+from fastprof.session.ranks.channel import (
+    REQUEST,
+    SWITCH,
+    VERDICTS,
+    Channel,
+    detail_key,
+    find_channel,
+    job_mark,
+    may_find_channel,
+    window_key,
+)
+
+if TYPE_CHECKING:
+    from fastprof.capture.options import Recorder
+    from fastprof.report.ranks_live import Judge
+    from fastprof.session.environment.rank import Identity
+    from fastprof.session.faults import Faults
+
+#: Windows are published, and judged, every so many seconds; a request is looked for.
+_PUBLISH_S = 5.0
+_LOOK_S = 1.0
+#: Of the time, rank 0 judges in one part in so many.
+_PART = 200.0
+#: The end of a run waits so long for the thread, which then is left alone.
+_PATIENCE_S = 1.0
+#: Of so few ranks each looks at its end whether it is the last one.
+_FEW = 64
+#: A store that has not come up by then never does.
+_FIND_S = 600.0
+
+
+class LiveRanks:
+    """A rank among the others of its job.
+
+    Args:
+        recorder: what the training thread records into.
+        identity: which rank it is.
+        mode: the option ``ranks`` of :class:`~fastprof.Profiler`.
+        faults: told what fails.
+    """
+
+    def __init__(
+        self, recorder: Recorder, identity: Identity, mode: bool | str, faults: Faults
+    ) -> None:
+        self._recorder = recorder
+        self._identity = identity
+        self._mode = mode if os.environ.get(SWITCH) != "0" else False
+        self._faults = faults
+        self._ending = Event()
+        self._running = Lock()
+        self._started = False
+        self._metrics: Mapping[str, float] = {}
+        self._say: Callable[[str], None] = faults.log
+
+    def start(self) -> None:
+        """Begin, if this is a rank of several; called again when more is known."""
+        if self._started or self._mode is False or self._ending.is_set():
+            return
+        if self._identity.world_size < 2 or not may_find_channel():
+            return
+        self._started = True
+        self._running.acquire()
+        # Not threading.Thread: what a program sets for all its threads is not meant for this.
+        _thread.start_new_thread(self._recorder.run_unrecorded, (self._run,))
+
+    def stop(self) -> None:
+        """End the thread, or leave it where it waits for somebody else."""
+        self._ending.set()
+        if self._started:
+            if self._running.acquire(timeout=_PATIENCE_S):
+                self._running.release()
+        elif self._mode is True:
+            self._faults.notes.append(_why_not(self._identity))
+
+    def forget(self) -> None:
+        """The thread is not in this forked child."""
+        self._ending.set()
+        self._started = False
+        self._mode = False
+
+    @property
+    def metrics(self) -> Mapping[str, float]:
+        """What rank 0 knows of the ranks; empty on others."""
+        return self._metrics
+
+    # -- in the thread ---------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            channel = self._find()
+            if channel is not None:
+                self._talk(channel)
+        except Exception as error:  # nothing may reach the training code
+            self._metrics = {}
+            if not self._ending.is_set():
+                self._faults.add("ranks_errors", "Ranks are not compared any more", error)
+        finally:
+            self._running.release()
+
+    def _find(self) -> Channel | None:
+        """Wait for the place where the ranks meet, which a program may make late."""
+        job = job_mark(self._identity.world_size)
+        since = time.monotonic()
+        while not self._ending.wait(_LOOK_S):
+            try:
+                channel = find_channel(job)
+            except (OSError, RuntimeError, ValueError):
+                if time.monotonic() - since > _FIND_S:
+                    raise
+                continue
+            if channel is not None:
+                return channel
+        return None
+
+    def _talk(self, channel: Channel) -> None:
+        talk = _Talk(channel, self._recorder, self._identity, self._say)
+        try:
+            while not self._ending.wait(talk.pause()):
+                talk.go_on()
+                self._metrics = talk.metrics
+        finally:
+            talk.end()
+
+
+class _Talk:
+    """What a rank puts into a channel and takes from it, over time."""
+
+    def __init__(
+        self,
+        channel: Channel,
+        recorder: Recorder,
+        identity: Identity,
+        say: Callable[[str], None],
+    ) -> None:
+        from fastprof.session.ranks.recording import Recording
+
+        self._channel = channel
+        self._rank, self._world = identity.rank, identity.world_size
+        job = job_mark(self._world)
+        self._recording = Recording(recorder, job, self._rank, self._world, os.uname().nodename)
+        self._job = job
+        self._say = say
+        self._judge: Judge | None = None
+        if self._rank == 0:
+            from fastprof.report.ranks_live import Judge
+
+            self._judge = Judge(job, self._world)
+        self._publish_at = self._judge_at = 0.0
+        self._asked = self._answered = 0
+        self._said_ignored = False
+        self.metrics: Mapping[str, float] = {}
+
+    def pause(self) -> float:
+        """Return the seconds until there is something to do."""
+        now = time.monotonic()
+        return max(0.05, min(_LOOK_S, self._publish_at - now, self._judge_at - now))
+
+    def go_on(self) -> None:
+        """Do what is due."""
+        now = time.monotonic()
+        if now >= self._publish_at:
+            self._publish()
+            self._publish_at = now + _PUBLISH_S
+            self._judge_at = self._judge_at or now + _LOOK_S
+        self._answer()
+        if self._judge is None:
+            return
+        if now >= self._judge_at or self._judge.request() is not None:
+            began = time.thread_time()
+            self._listen(self._judge, now)
+            took = time.thread_time() - began
+            if now >= self._judge_at:
+                self._judge_at = now + max(_PUBLISH_S, took * _PART)
+
+    def end(self) -> None:
+        """Say that this rank has ended."""
+        try:
+            self._publish(ended=True)
+            # Whoever is the last; of many ranks not each shall read the values of all.
+            asks = self._judge is not None or self._world <= _FEW
+            self._channel.close(last=asks and self._all_ended())
+        except Exception:  # the store went before us
+            return
+
+    def _all_ended(self) -> bool:
+        from fastprof.report.ranks_window import decode
+
+        values = self._channel.get([window_key(rank) for rank in range(self._world)])
+        return len(values) == self._world and all(decode(v).ended for v in values.values())
+
+    def _publish(self, *, ended: bool = False) -> None:
+        from fastprof.report.ranks_window import encode
+
+        window = self._recording.window(ended=ended)
+        self._channel.put(window_key(self._rank), encode(window))
+
+    def _answer(self) -> None:
+        from fastprof.report.ranks_window import decode_request, encode_detail
+
+        value = self._channel.get([REQUEST]).get(REQUEST)
+        if value is None:
+            return
+        try:
+            request = decode_request(value)
+        except ValueError:
+            return
+        if request.job != self._job or request.number == self._answered:
+            return
+        self._answered = request.number
+        if self._rank in request.ranks:
+            detail = self._recording.detail(request)
+            self._channel.put(detail_key(self._rank), encode_detail(detail))
+
+    def _listen(self, judge: Judge, now: float) -> None:
+        from fastprof.report.ranks_window import encode_request
+
+        if now >= self._judge_at:
+            keys = {window_key(rank): rank for rank in range(self._world)}
+            for key, value in self._channel.get(list(keys)).items():
+                judge.hear(keys[key], value, now)
+        request = judge.request()
+        if request is not None and request.number == self._asked:
+            keys = {detail_key(rank): rank for rank in request.ranks}
+            for key, value in self._channel.get(list(keys)).items():
+                judge.tell(keys[key], value)
+        said = judge.look(now)
+        for line in said:
+            self._say(line)
+        self.metrics = judge.metrics
+        request = judge.request()
+        if request is not None and request.number != self._asked:
+            self._asked = request.number
+            self._channel.put(REQUEST, encode_request(request))
+        if said:
+            self._channel.put(VERDICTS, "\n".join(judge.lines)[-4000:].encode("ascii", "replace"))
+        if judge.ignored and not self._said_ignored:
+            self._said_ignored = True
+            why = ", ".join(sorted(judge.ignored))
+            self._say(f"Values were ignored where ranks tell each other how they fare: {why}.")
+
+
+def _why_not(identity: Identity) -> str:
+    if identity.world_size < 2:
+        return "Ranks were not compared while the job ran: this process is the only rank."
+    return (
+        "Ranks were not compared while the job ran: set FASTPROF_RANKS_DIR to a directory that "
+        "all ranks can write to, or MASTER_ADDR and MASTER_PORT to the store at which they meet."
+    )

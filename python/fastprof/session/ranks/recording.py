@@ -1,0 +1,271 @@
+"""What a rank's recorder holds, as what the rank tells the others.
+
+Read by a thread beside the training thread, which waits for the GIL meanwhile: the last
+steps and the own times of the tree are copied as bytes, which is short; what functions they
+belong to is looked up when rank 0 asks.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from fastprof.report.model import UNACCOUNTED
+from fastprof.report.origin import is_users, shown_name
+from fastprof.report.ranks_row import BACKWARD, Function, is_communication, program_of
+from fastprof.report.ranks_window import (
+    MAX_BLOCKS,
+    RankDetail,
+    RankWindow,
+    Request,
+    Row,
+    block_size,
+    joined,
+    means,
+)
+from fastprof.snapshot import Key
+from fastprof.snapshot.run_phases import RUN_PHASES, STEPS
+
+if TYPE_CHECKING:
+    from fastprof.capture.options import Recorder
+
+#: A window is the last steps of so many seconds, in about so many blocks.
+_SECONDS = 10.0
+_BLOCKS = 32
+_SECTIONS = 6
+#: Trees that are kept: the functions of these moments can be told.
+_TREES = 6
+#: Of a larger tree functions are not told.
+_MAX_NODES = 200_000
+_FUNCTIONS = 24
+
+_Function = tuple[str, str, int, int, Mapping[str, int]]
+
+
+class Recording:
+    """Makes the windows of one rank, one after the other.
+
+    Args:
+        recorder: what the training thread records into.
+        job, rank, world_size, host: as in :class:`~fastprof.report.ranks_window.RankWindow`.
+    """
+
+    def __init__(self, recorder: Recorder, job: str, rank: int, world_size: int, host: str) -> None:
+        self._recorder = recorder
+        self._about = (job, rank, world_size, host)
+        self._next = 0
+        self._size = 0
+        self._names: tuple[str, ...] = ()
+        self._columns: tuple[str, ...] = ("wall",)
+        self._blocks: dict[int, Row] = {}
+        self._waits: dict[int, int] = {}
+        self._section_of: dict[int, str] = {}
+        self._trees: list[tuple[int, int, bytes]] = []
+        self._beat = 0
+
+    def window(self, *, ended: bool = False) -> RankWindow:
+        """Return what there is to tell now."""
+        job, rank, world_size, host = self._about
+        self._beat += 1
+        raw = self._recorder.window(self._next)
+        if raw is None:
+            return RankWindow(job, rank, world_size, host, self._beat, 0, ended=ended)
+        self._keep_tree(raw)
+        waiting = self._add(raw)
+        phase = raw["phase"]
+        place, waits = where(raw, functions="autograd" in self._columns)
+        return RankWindow(
+            job=job,
+            rank=rank,
+            world_size=world_size,
+            host=host,
+            beat=self._beat,
+            steps=raw["steps"],
+            phase=RUN_PHASES[phase] if 0 <= phase < len(RUN_PHASES) else "",
+            place=place,
+            waits=waits,
+            ended=ended,
+            size=max(1, self._size),
+            columns=self._columns,
+            sections=self._names,
+            blocks=self._blocks,
+            waiting=waiting,
+        )
+
+    def _add(self, raw: Mapping[str, Any]) -> dict[str, int]:
+        """Add the blocks that have become complete; return communication by section."""
+        numbers = array("q", raw["number"])
+        times = {name: array("q", raw[f"{name}_ns"]) for name in _COLUMNS}
+        sections = {name: array("q", column) for name, column in raw["sections"]}
+        if not numbers:
+            return {}
+        wall = times["wall"]
+        if not self._size:
+            self._size = _size(wall)
+        elif sum(wall) > 0:
+            size = _size(wall)
+            if size >= 4 * self._size:  # steps have become much shorter
+                self._blocks = joined(self._blocks, self._size, size)
+                self._size = size
+            elif 4 * size <= self._size:
+                self._blocks, self._size = {}, size
+        done = raw["steps"] - raw["steps"] % self._size
+        known = tuple(name for name in _COLUMNS if not (times[name] and min(times[name]) < 0))
+        waits = [name for name in sections if is_communication(name)]
+        largest = sorted(sections, key=lambda name: (name not in BACKWARD, -sum(sections[name])))
+        names = tuple(name for name in largest if name not in waits)[:_SECTIONS]
+        columns: list[array[int]] = [times[name] for name in known]
+        if "communication" in known:
+            # Whichever tells more of a step.
+            told = known.index("communication")
+            for name in waits:
+                columns[told] = array("q", map(max, columns[told], sections[name]))
+        else:
+            names = (*waits, *names)[:_SECTIONS]
+        columns += [sections[name] for name in names]
+        if (known, names) != (self._columns, self._names):
+            order = [*self._columns, *(f"section {name}" for name in self._names)]
+            wanted = [*known, *(f"section {name}" for name in names)]
+            if set(wanted) <= set(order):
+                at = [order.index(name) for name in wanted]
+                self._blocks = {s: tuple(row[i] for i in at) for s, row in self._blocks.items()}
+            else:
+                self._blocks = {}
+            self._columns, self._names = known, names
+        found = means(columns, numbers, self._size)
+        self._blocks |= {start: row for start, row in found.items() if start < done}
+        for start in sorted(self._blocks)[:-MAX_BLOCKS]:
+            del self._blocks[start]
+        self._next = done
+        return self._communication(raw, len(numbers))
+
+    def _communication(self, raw: Mapping[str, Any], steps: int) -> dict[str, int]:
+        """Return communication in us per step since the last window, by top-level section."""
+        now = dict(raw["waits"])
+        if not set(now) <= set(self._section_of):
+            self._section_of |= self._sections(set(now))
+        found: dict[str, int] = {}
+        for node, ns in now.items():
+            name = self._section_of.get(node, UNACCOUNTED)
+            if name in self._names:
+                found[name] = found.get(name, 0) + ns - self._waits.get(node, 0)
+        self._waits = now
+        return {name: ns // steps // 1000 for name, ns in found.items() if ns > 0}
+
+    def _sections(self, wanted: set[int]) -> dict[int, str]:
+        nodes = self._recorder.nodes()
+        if nodes is None:
+            return {}
+        rows, keys = nodes
+        found = {}
+        for wait in wanted:
+            name, node = UNACCOUNTED, wait
+            while 0 < node < len(rows):
+                above, key = rows[node]
+                if 0 <= key < len(keys) and keys[key][0] == "section":
+                    name = keys[key][3]
+                node = above
+            found[wait] = name
+        return found
+
+    # -- functions -------------------------------------------------------------
+
+    def _keep_tree(self, raw: Mapping[str, Any]) -> None:
+        """Remember what each context has taken by now."""
+        times = self._recorder.node_times()
+        if times is not None and len(times) <= 8 * _MAX_NODES:
+            self._trees = [*self._trees, (raw["steps"], raw["measured"], times)][-_TREES:]
+
+    def detail(self, request: Request) -> RankDetail:
+        """Return what functions took in the steps that ``request`` names, as far as is known."""
+        job, rank, *_ = self._about
+        return RankDetail(job, rank, request.number, self._functions(request.first, request.last))
+
+    def _functions(self, first: int, last: int) -> tuple[_Function, ...]:
+        nodes = self._recorder.nodes()
+        if nodes is None or len(self._trees) < 2:
+            return ()
+        begin = min(self._trees[:-1], key=lambda tree: abs(tree[0] - first))
+        later = [tree for tree in self._trees if tree[1] > begin[1]]
+        if not later:
+            return ()
+        end = min(later, key=lambda tree: abs(tree[0] - last))
+        found = _program(*nodes, begin[2], end[2], self._waiting_nodes(), end[1] - begin[1])
+        rows = []
+        for (name, file, line), function in found.items():
+            called = {of: round(ms * 1000) for of, ms in function.called.items()}
+            rows.append((name, file, line, round(function.ms * 1000), called))
+        rows.sort(key=lambda row: -row[3])
+        return tuple(rows[:_FUNCTIONS])
+
+    def _waiting_nodes(self) -> set[int]:
+        raw = self._recorder.window(sys.maxsize)
+        return set() if raw is None else {node for node, _ in raw["waits"]}
+
+
+_COLUMNS = ("wall", "cpu", "cpu_wait", "communication", "autograd")
+
+
+def _size(wall: array[int]) -> int:
+    usual = sum(wall) / len(wall) / 1e9
+    return block_size(round(_SECONDS / max(usual, 1e-6)), _BLOCKS)
+
+
+def _program(
+    rows: list[tuple[int, int]],
+    descriptions: list[tuple[str, str, int, str, str]],
+    begin: bytes,
+    end: bytes,
+    waits: set[int],
+    steps: int,
+) -> dict[tuple[str, str, int], Function]:
+    before, after = array("q", begin), array("q", end)
+    keys = [Key(*description) for description in descriptions]
+    keys.append(Key("root", "", 0, "", ""))
+    root = len(keys) - 1
+    count = min(len(rows), len(after))
+    before.extend([0] * (count - len(before)))
+    phase = [STEPS] * count
+    outside = set(waits)
+    for i in range(count):
+        above, key = rows[i]
+        if key < 0:
+            phase[i] = -1 - key
+        elif above > 0:
+            phase[i] = phase[above]
+        if phase[i] != STEPS:
+            outside.add(i)
+    return program_of(
+        [max(0, above) for above, _ in rows[:count]],
+        [key if key >= 0 else root for _, key in rows[:count]],
+        [after[i] - before[i] for i in range(count)],
+        keys,
+        outside,
+        steps,
+    )
+
+
+def where(raw: Mapping[str, Any], *, functions: bool) -> tuple[str, bool]:
+    """Return where the training thread stands, and whether it waits for other ranks there."""
+    sections: list[str] = raw["open"]
+    parts = [sections[-1]] if sections else []
+    # The call of a function that waits is told by the recorder, if it records functions.
+    waits = raw["waiting"] or any(map(is_communication, sections))
+    if not waits and not functions and sections:
+        waits = sections[0] in BACKWARD
+    frame = sys._current_frames().get(raw["thread"])
+    while frame is not None:
+        code = frame.f_code
+        key = Key(
+            "python", code.co_filename, frame.f_lineno, code.co_name,
+            getattr(code, "co_qualname", code.co_name),
+        )  # fmt: skip
+        if is_users(key):
+            file = code.co_filename.replace("\\", "/").rsplit("/", 1)[-1]
+            name = "code outside of functions" if code.co_name == "<module>" else shown_name(key)
+            parts.append(f"{name} ({file}:{frame.f_lineno})")
+            break
+        frame = frame.f_back
+    return ", ".join(parts)[:200], bool(waits)

@@ -1,0 +1,180 @@
+"""Looks at a recording that goes on: the last steps, where the thread stands, its contexts."""
+
+from __future__ import annotations
+
+import _thread
+import threading
+import time
+from array import array
+
+import pytest
+from fastprof import _core, profile_section
+from helpers import run_child
+
+
+@pytest.fixture
+def recorder(backend):
+    made = _core.Recorder(backend=backend, skip_steps=1)
+    made.start_sections()
+    made.enable()
+    made.mark()
+    yield made
+    made.disable()
+    made.stop_sections()
+
+
+def sleeping(ms):
+    time.sleep(ms / 1000)
+
+
+def steps(recorder, count, ms=1.0):
+    for _ in range(count):
+        with profile_section("data"):
+            sleeping(ms)
+        recorder.step()
+
+
+def column(raw, name):
+    return list(array("q", raw[name]))
+
+
+def test_the_steps_from_a_number_on_are_those_of_the_export(recorder):
+    steps(recorder, 8)
+    raw = recorder.window(5)
+    recorder.disable()
+    whole = recorder.export()["steps"]
+    series = whole["series"]
+    assert raw["steps"] == whole["count"] == 8
+    assert raw["measured"] == 7
+    assert column(raw, "number") == [5, 6, 7] == series["number"][-3:]
+    assert column(raw, "wall_ns") == series["wall_ns"][-3:]
+    assert column(raw, "cpu_ns") == series["cpu_ns"][-3:]
+    ((name, times),) = raw["sections"]
+    assert name == "data"
+    assert list(array("q", times)) == series["sections"][0][1][-3:]
+    assert min(array("q", times)) >= 10**6
+    assert column(recorder.window(8), "number") == []
+    assert column(recorder.window(-5), "number") == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_more_steps_than_the_ring_has_are_its_newest(backend):
+    made = _core.Recorder(backend=backend, skip_steps=0)
+    made.start_sections()
+    made.mark()
+    for _ in range(4100):
+        made.step()
+    assert column(made.window(0), "number") == list(range(4, 4100))
+    assert column(made.window(4098), "number") == [4098, 4099]
+    assert set(column(made.window(4098), "communication_ns")) == {-1}  # no functions
+    made.stop_sections()
+
+
+def test_it_says_where_the_training_thread_stands(recorder):
+    found = []
+
+    def look():
+        found.append(recorder.window(0))
+        done.set()
+
+    done = threading.Event()
+    recorder.step()
+    with profile_section("outer"), profile_section("inner"):
+        thread = threading.Thread(target=look)
+        thread.start()
+        done.wait(10)
+    thread.join()
+    (raw,) = found
+    assert raw["open"] == ["outer", "inner"]
+    assert raw["thread"] == threading.get_ident()
+    assert raw["waiting"] is False
+
+
+def test_times_of_contexts_are_those_of_the_export(recorder):
+    recorder.step()
+    steps(recorder, 5)
+    times = array("q", recorder.node_times())
+    rows, keys = recorder.nodes()
+    assert len(rows) >= len(times)
+    assert rows[0] == (-1, -1)  # the root, where measured steps are
+    named = {i: keys[key] for i, (_, key) in enumerate(rows[: len(times)]) if key >= 0}
+    slept = sum(times[i] for i, key in named.items() if key[4] == "time.sleep" or key[4] == "sleep")
+    assert slept >= 5 * 10**6
+    mine = [i for i, key in named.items() if key[3] == "sleeping"]
+    assert mine
+    for i in mine:  # each under the section, somewhere
+        above = rows[i][0]
+        assert named[above][:2] == ("section", "")
+        assert named[above][3] == "data"
+
+
+def test_nothing_steps_and_wrong_arguments():
+    made = _core.Recorder()
+    assert made.window(0) is None
+    assert made.node_times() is None
+    assert made.nodes() is None
+    with pytest.raises(TypeError):
+        made.window("0")
+    with pytest.raises(TypeError):
+        made.run_unrecorded(7)
+
+
+def test_a_thread_that_is_left_out_is_in_no_export(recorder):
+    done = threading.Event()
+
+    def unseen():
+        sleeping(0.1)
+        with profile_section("unseen"):
+            recorder.window(0)
+
+    def run():
+        unseen()
+        done.set()
+
+    recorder.step()
+    _thread.start_new_thread(recorder.run_unrecorded, (run,))
+    assert done.wait(10)
+    steps(recorder, 3)
+    recorder.disable()
+    data = recorder.export()
+    assert len(data["threads"]) == 1
+    names = {key[3] for key in data["keys"]}
+    assert "unseen" not in names
+    assert "sleeping" in names
+
+
+def test_what_it_raises_comes_through_and_the_thread_is_recorded_again(recorder):
+    def fails():
+        raise KeyError("x")
+
+    recorder.step()
+    with pytest.raises(KeyError):
+        recorder.run_unrecorded(fails)
+    assert recorder.run_unrecorded(lambda: 7) == 7
+    steps(recorder, 2)
+    assert column(recorder.window(0), "number") == [1, 2]
+
+
+def test_looks_from_another_thread_while_the_tree_grows(backend):
+    run_child(
+        f"""
+import threading, types
+from fastprof import _core
+made = _core.Recorder(backend={backend!r}, skip_steps=0)
+made.start_sections(); made.enable(); made.mark()
+going = True
+def look():
+    while going:
+        made.window(0); made.node_times(); made.nodes()
+thread = threading.Thread(target=look)
+thread.start()
+for i in range(300):
+    space = {{}}
+    exec(f"def f{{i}}(n):\\n    return n and f{{i}}(n - 1)", space)
+    space[f"f{{i}}"](i % 40)
+    made.step()
+going = False
+thread.join()
+made.disable(); made.stop_sections()
+assert len(made.export()["threads"][0][2][0]) > 300
+"""
+    ).check()

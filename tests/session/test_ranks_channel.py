@@ -1,0 +1,133 @@
+"""Where ranks leave values for each other: a shared directory, the store of torch.distributed."""
+
+from __future__ import annotations
+
+import os
+import sys
+from datetime import timedelta
+
+import pytest
+from fastprof.session.ranks import store as stores
+from fastprof.session.ranks.channel import MAX_VALUE, find_channel, job_mark, may_find_channel
+from fastprof.session.ranks.directory import DirectoryChannel
+
+
+@pytest.fixture
+def directory(tmp_path):
+    return DirectoryChannel(str(tmp_path / "job"))
+
+
+def check(channel):
+    assert channel.get(["window-0", "window-1"]) == {}
+    channel.put("window-1", b"\x00first")
+    channel.put("window-1", b"\x00second\xff")
+    assert channel.get(["window-0", "window-1"]) == {"window-1": b"\x00second\xff"}
+    channel.put("window-0", b"zero")
+    assert channel.get(["window-0", "window-1"]) == {
+        "window-0": b"zero",
+        "window-1": b"\x00second\xff",
+    }
+
+
+def test_a_directory_has_the_last_value_of_each_key_and_nothing_else(directory, tmp_path):
+    check(directory)
+    for _ in range(50):
+        directory.put("window-1", b"x" * 100)
+    assert sorted(os.listdir(tmp_path / "job")) == ["window-0", "window-1"]
+    directory.close(last=False)
+    assert (tmp_path / "job" / "window-1").read_bytes() == b"x" * 100
+    directory.close(last=True)
+    assert not (tmp_path / "job").exists()
+
+
+def test_what_is_no_plain_small_file_is_not_read(directory, tmp_path):
+    job = tmp_path / "job"
+    (tmp_path / "secret").write_bytes(b"secret")
+    (job / "window-0").symlink_to(tmp_path / "secret")
+    os.mkfifo(job / "window-1")
+    (job / "window-2").mkdir()
+    (job / "window-3").write_bytes(b"x" * (MAX_VALUE + 1))
+    assert directory.get([f"window-{i}" for i in range(4)]) == {"window-3": b""}
+
+
+def test_a_link_is_replaced_not_followed(directory, tmp_path):
+    (tmp_path / "precious").write_bytes(b"precious")
+    (tmp_path / "job" / "window-0").symlink_to(tmp_path / "precious")
+    directory.put("window-0", b"value")
+    assert (tmp_path / "precious").read_bytes() == b"precious"
+    assert directory.get(["window-0"]) == {"window-0": b"value"}
+
+
+def test_a_directory_that_is_gone_is_an_error(directory, tmp_path):
+    (tmp_path / "job").rmdir()
+    with pytest.raises(OSError, match="job"):
+        directory.put("window-0", b"")
+    with pytest.raises(OSError, match="is gone"):
+        directory.get(["window-0"])
+
+
+def test_the_environment_says_where_ranks_meet(monkeypatch, tmp_path):
+    for name in ("FASTPROF_RANKS_DIR", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    assert not may_find_channel()
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    assert not may_find_channel()
+    monkeypatch.setenv("MASTER_PORT", "29500")
+    assert may_find_channel()
+    monkeypatch.setenv("FASTPROF_RANKS_DIR", str(tmp_path))
+    assert isinstance(find_channel("0123"), DirectoryChannel)
+    assert os.listdir(tmp_path) == ["fastprof-0123"]
+
+
+def test_jobs_and_restarts_have_marks_of_their_own(monkeypatch):
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "a")
+    one = job_mark(4)
+    assert one == job_mark(4)
+    assert job_mark(8) != one
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    again = job_mark(4)
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "b")
+    assert len({one, again, job_mark(4)}) == 3
+
+
+def test_torch_is_not_imported_for_it(monkeypatch):
+    monkeypatch.delitem(sys.modules, "torch.distributed", raising=False)
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("MASTER_PORT", "1")
+    assert stores.open_store("0123") is None
+    assert "torch.distributed" not in sys.modules
+
+
+@pytest.fixture
+def served(monkeypatch):
+    distributed = pytest.importorskip("torch.distributed")
+    server = distributed.TCPStore(
+        "127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=5)
+    )
+    monkeypatch.delenv("FASTPROF_RANKS_DIR", raising=False)
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("MASTER_PORT", str(server.port))
+    return server
+
+
+def test_the_store_has_the_last_value_of_each_key_and_nothing_else(served):
+    before = served.num_keys()
+    channel = find_channel("0123")
+    check(channel)
+    assert served.num_keys() == before + 2
+    for _ in range(50):
+        channel.put("window-1", b"x" * 100)
+    assert served.num_keys() == before + 2
+    served.set("fastprof/0123/window-2", b"x" * (MAX_VALUE + 1))
+    assert channel.get(["window-2"]) == {"window-2": b""}
+    channel.close(last=True)
+
+
+def test_no_store_is_an_error_at_once(served, monkeypatch):
+    import socket
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("MASTER_PORT", str(free.getsockname()[1]))
+        with pytest.raises(OSError):
+            find_channel("0123")

@@ -1,0 +1,297 @@
+"""Ranks judged while the job runs, by made-up windows: who is told, when, and how seldom for
+nothing."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from fastprof.report.ranks_live import Judge
+from fastprof.report.ranks_window import (
+    RankDetail,
+    RankWindow,
+    block_size,
+    encode,
+    encode_detail,
+    means,
+)
+
+JOB = "0123abcd"
+STEP_MS, TICK_S = 50.0, 5.0
+COLUMNS = ("wall", "communication", "autograd")
+SECTIONS = ("data", "forward", "backward", "optimizer")
+OWN_MS = {"data": 5.0, "forward": 20.0, "backward": 15.0, "optimizer": 5.0}
+
+
+def nothing(rank, step):
+    return 0.0
+
+
+class Job:
+    """Ranks that wait in backward for the last one, as their windows and rank 0 see them.
+
+    ``late`` is ms by rank and step, added to the section ``where``; ``noise`` is the part
+    of a section by which it varies from rank to rank, ``shared`` that of all alike.
+    """
+
+    def __init__(self, world=4, *, late=nothing, where="data", noise=0.02, shared=0.1, seed=1):
+        self.random = random.Random(seed)
+        self.world, self.late, self.where = world, late, where
+        self.noise, self.shared = noise, shared
+        self.judge = Judge(JOB, world)
+        self.now, self.step, self.beat = 100.0, 0, 0
+        self.size = block_size(round(10_000 / STEP_MS))
+        self.rows = [[] for _ in range(world)]
+        self.numbers = []
+        self.blocks = [{} for _ in range(world)]
+        self.said = []
+        self.silent = set()
+
+    def jitter(self, part):
+        return max(0.1, self.random.gauss(1.0, part))
+
+    def make_step(self):
+        shared = self.jitter(self.shared)
+        works = []
+        for rank in range(self.world):
+            work = {n: ms * shared * self.jitter(self.noise) for n, ms in OWN_MS.items()}
+            work[self.where] = work.get(self.where, 0.0) + self.late(rank, self.step)
+            works.append(work)
+        longest = max(sum(work.values()) for work in works)
+        for rank, work in enumerate(works):
+            engine = longest - sum(work.values())
+            row = (longest, 0.0, engine, *(work[n] + engine * (n == "backward") for n in SECTIONS))
+            self.rows[rank].append(row)
+        self.numbers.append(self.step)
+        self.step += 1
+        return longest / 1000
+
+    def tick(self):
+        """Five seconds of steps, then what each rank publishes; returns what rank 0 says."""
+        until = self.now + TICK_S
+        while self.now < until:
+            self.now += self.make_step()
+        self.beat += 1
+        return self.publish()
+
+    def publish(self, **changes):
+        said = []
+        for rank in range(self.world):
+            value = self.value(rank, **changes)
+            if rank not in self.silent:
+                self.judge.hear(rank, value, self.now)
+        said += self.judge.look(self.now)
+        request = self.judge.request()
+        if request is not None:
+            for rank in request.ranks:
+                self.judge.tell(rank, self.detail(rank, request))
+            said += self.judge.look(self.now + 1.0)
+        self.said += said
+        return said
+
+    def value(self, rank, **changes):
+        columns = [[round(ms * 1e6) for ms in of] for of in zip(*self.rows[rank], strict=True)]
+        done = self.step - self.step % self.size
+        found = means(columns, self.numbers, self.size)
+        self.blocks[rank] |= {start: row for start, row in found.items() if start < done}
+        self.rows[rank] = [
+            r for r, n in zip(self.rows[rank], self.numbers, strict=True) if n >= done
+        ]
+        if rank == self.world - 1:
+            self.numbers = [n for n in self.numbers if n >= done]
+        fields = {
+            "job": JOB, "rank": rank, "world_size": self.world, "host": f"n{rank}",
+            "beat": self.beat, "steps": self.step, "size": self.size, "columns": COLUMNS,
+            "sections": SECTIONS, "blocks": self.blocks[rank], **changes,
+        }  # fmt: skip
+        return encode(RankWindow(**fields))
+
+    def detail(self, rank, request):
+        late = self.late(rank, request.last - 1)
+        decode_us = round((OWN_MS["data"] + late) * 1000)
+        functions = (
+            ("decode", "dataset.py", 31, decode_us, {}),
+            ("step", "train.py", 9, 20_000, {}),
+        )
+        return encode_detail(RankDetail(JOB, rank, request.number, functions))
+
+    def run(self, ticks):
+        for _ in range(ticks):
+            self.tick()
+        return self.said
+
+
+def on(rank, ms, first=0, last=10**9):
+    return lambda r, step: ms if r == rank and first <= step < last else 0.0
+
+
+@pytest.mark.parametrize("world", [2, 4, 8])
+def test_a_rank_that_becomes_late_is_named_with_section_function_and_first_step(world):
+    job = Job(world, late=on(1, 9.0, first=1240))
+    while job.step < 1240:
+        assert job.tick() == []
+    began = job.now
+    while not job.said:
+        job.tick()
+    (line,) = job.said
+    assert job.now - began <= 20.0
+    assert line.startswith("Rank 1 (host n1) is late by ")
+    assert "data, decode (dataset.py:31) +9.00 ms; this costs the job up to " in line
+    since = int(line.split("since about step ")[1].split(":")[0])
+    assert abs(since - 1240) <= 2 * job.size
+    assert job.run(12) == [line]  # and nothing more is said
+
+
+@pytest.mark.parametrize("where", ["forward", "backward", "(rest)"])
+@pytest.mark.parametrize("noise", [0.02, 0.1])
+def test_a_delay_of_5_percent_is_found_within_two_windows(where, noise):
+    job = Job(4, late=on(2, 2.5, first=800), where=where, noise=noise)
+    while job.step < 800:
+        job.tick()
+    began = job.now
+    while not job.said:
+        job.tick()
+    assert job.now - began <= 20.0
+    told = {"(rest)": "code in no section"}.get(where, where)
+    assert job.said[0].startswith("Rank 2 (host n2) is late by 2.")
+    assert f": {told}, " in job.said[0]
+
+
+@pytest.mark.parametrize("world", [2, 4, 16])
+@pytest.mark.parametrize("noise", [0.02, 0.1])
+def test_healthy_ranks_are_never_told_in_hundreds_of_windows(world, noise):
+    job = Job(world, noise=noise, seed=world)
+    assert job.run(60 if world < 16 else 30) == []
+    assert job.judge.judged >= 25
+    assert job.judge.metrics["profile/ranks/late_rank"] == -1.0
+
+
+@pytest.mark.slow
+def test_less_than_one_healthy_window_in_a_thousand_is_told():
+    # Noise of 30 % in each section of each rank, and pauses now and then on any rank.
+    judged = begun = 0
+    for seed in range(20):
+        pauses = random.Random(seed)
+        late = {}
+
+        def pause(rank, step, pauses=pauses, late=late):
+            if (rank, step) not in late:
+                late[rank, step] = pauses.paretovariate(2.5) if pauses.random() < 0.1 else 0.0
+            return late[rank, step]
+
+        job = Job((2, 3, 4, 8)[seed % 4], noise=0.3, late=pause, seed=seed)
+        job.run(120)
+        judged += job.judge.judged
+        begun += job.judge.begun
+    assert judged > 2000
+    assert begun <= judged // 1000
+
+
+def test_a_rank_that_is_not_late_any_more_is_told_once():
+    job = Job(4, late=on(1, 9.0, first=400, last=1600))
+    job.run(30)
+    assert len(job.said) == 2
+    assert job.said[1].startswith("Rank 1 (host n1) is not late any more since about step 1")
+    assert job.judge.metrics["profile/ranks/late_rank"] == -1.0
+
+
+def test_a_rank_that_becomes_later_is_told_again():
+    job = Job(4, late=lambda r, s: 0.0 if r != 1 or s < 400 else 5.0 if s < 1400 else 20.0)
+    job.run(24)
+    assert len(job.said) == 2
+    assert job.said[1].startswith("Rank 1 (host n1) is now late by ")
+
+
+def test_ranks_that_are_late_in_turns_are_told_as_such():
+    job = Job(4, late=lambda r, s: 10.0 if (s // 400) % 4 == r else 0.0)
+    job.run(40)
+    begins = [line for line in job.said if " is late by " in line]
+    assert [line.split()[1] for line in begins[:5]] == ["0", "1", "2", "3", "0"]
+    assert "So far ranks 0, 1, 2, 3 have been late in turns." in begins[4]
+    assert "It is late for the 2nd time." in begins[4]
+
+
+def test_a_single_long_step_is_told_once_and_is_no_verdict():
+    job = Job(4, late=lambda r, s: 5000.0 if (r, s) == (2, 700) else 0.0)
+    job.run(30)
+    (line,) = job.said
+    assert line.startswith("Rank 2 was late once: by 5.00 s in data, in steps 6")
+    assert job.judge.begun == 0
+
+
+def test_a_healthy_jitter_in_turns_is_no_finding():
+    rng = random.Random(3)
+    order = [rng.randrange(4) for _ in range(20000)]
+    job = Job(4, late=lambda r, s: 10.0 if order[s] == r else 0.0)
+    assert job.run(40) == []
+
+
+def test_metrics_say_who_is_late_now():
+    job = Job(2, late=on(1, 9.0))
+    while not job.said:
+        job.tick()
+    job.run(3)
+    metrics = job.judge.metrics
+    assert metrics["profile/ranks/late_rank"] == 1.0
+    assert metrics["profile/ranks/wait_ms"] == pytest.approx(9.0, abs=1.0)
+    assert metrics["profile/ranks/cost_percent"] == pytest.approx(16.0, abs=4.0)
+
+
+def test_a_silent_rank_is_told_within_two_windows_with_where_it_was_seen():
+    job = Job(4)
+    job.run(6)
+    job.publish(beat=1000, place="data, decode (dataset.py:31)")
+    job.silent, silent_since = {3}, job.now
+    while not job.said:
+        job.tick()
+    assert job.now - silent_since <= 20.0
+    (line,) = job.said
+    assert line.startswith("Rank 3 (host n3) has been silent for 15.")
+    assert "last seen in data, decode (dataset.py:31) after step " in line
+    assert job.run(4) == [line]
+    job.silent, job.beat = set(), 5000
+    assert "Rank 3 (host n3) is heard again." in job.tick()
+
+
+def test_the_others_are_judged_while_one_rank_is_silent():
+    job = Job(4, late=on(1, 9.0, first=1000))
+    job.run(4)
+    job.silent = {3}
+    job.run(20)
+    assert any("is late by" in line and line.startswith("Rank 1 ") for line in job.said)
+
+
+def test_who_stands_still_while_the_others_wait_is_told():
+    job = Job(3)
+    job.run(6)
+    for _ in range(5):
+        job.now += TICK_S
+        job.beat += 1
+        for rank in range(3):
+            place = "data, decode (dataset.py:31)" if rank == 1 else "backward"
+            job.judge.hear(rank, job.value(rank, place=place, waits=rank != 1), job.now)
+        job.said += job.judge.look(job.now)
+    (line,) = job.said
+    assert line == (
+        "No step has ended for 15.0 s: Rank 1 (host n1) stands in data, decode (dataset.py:31), "
+        "and 2 others wait."
+    )
+    assert "Steps end again." in job.run(1)
+
+
+def test_ranks_that_have_ended_are_not_silent():
+    job = Job(2)
+    job.run(4)
+    job.beat += 1
+    assert job.publish(ended=True) == []
+    job.now += 100.0
+    assert job.judge.look(job.now) == []
+
+
+def test_a_rank_that_is_restarted_begins_anew():
+    job = Job(2)
+    job.run(6)
+    again = Job(2, late=on(1, 9.0), seed=2)
+    again.judge, again.now, again.beat = job.judge, job.now, 1000
+    again.run(8)
+    assert any(line.startswith("Rank 1 (host n1) is late by") for line in again.said)
