@@ -41,8 +41,11 @@ _NEVER_ONE = frozenset({
     ("windows.py", "operators"),  # too many of them
     ("run_phases.py", "times"),  # more than one, as the line above asks
     ("progress.py", "steps"),  # per second
-    ("fields.py", "integers"), ("fields.py", "rows"), ("gpu.py", "integers"),
-    ("gpu.py", "values"), ("operators.py", "values"), ("trace.py", "rows"),  # formats of files
+    ("ranks_live.py", "others"),  # more than one, as the line itself asks
+    ("chapters.py", "times"),  # a ratio
+    ("codec.py", "rows"), ("gpu_health.py", "samples"), ("gpu.py", "integers"),
+    ("gpu.py", "values"), ("model.py", "rows"), ("operators.py", "values"),
+    ("steps.py", "rows"), ("trace.py", "calls"), ("trace.py", "rows"),  # formats of files
 })  # fmt: skip
 
 

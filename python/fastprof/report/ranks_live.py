@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean, median
 
 from fastprof.names import ascii_name
-from fastprof.report.figures import duration
+from fastprof.report.figures import duration, plural
 from fastprof.report.ranks import FunctionExcess, RankRow, Straggler, named
 from fastprof.report.ranks_blocks import (
     MIN_BLOCKS,
@@ -230,7 +230,7 @@ class Judge:
             for r in culprits[:_ASKED]
         )
         more = len(culprits) - _ASKED
-        where += f"; {more} more ranks stand elsewhere" if more > 0 else ""
+        where += f"; {plural(more, 'more rank')} elsewhere" if more > 0 else ""
         others = "the other waits" if len(waiting) == 1 else f"{len(waiting)} others wait"
         return [f"No step has ended for {since}: {where}, and {others}."]
 
