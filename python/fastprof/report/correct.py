@@ -169,6 +169,8 @@ def _hook_ns(
     from_c = [key.kind in ("c", "type") for key in keys]
     enters_init = [key.kind == "type" and key.form != "implicit" for key in keys]
     is_init = [key.name == "__init__" for key in keys]
+    #: What libraries called while they were imported is counted together.
+    many = [key.kind == "python" and not key.line for key in keys]
     need = [0.0] * len(nodes)
     columns = zip(nodes.parent, nodes.key, nodes.calls, nodes.resumes, strict=True)
     for i, (parent, key, calls, resumes) in islice(enumerate(columns), 1, None):
@@ -182,11 +184,16 @@ def _hook_ns(
         # the node's own siblings: the truncated node itself has no time to take it from.
         payer = i if truncated[above] else parent
         if resumes:
-            # A generator begins as it goes on; it was made where C code was called with it.
-            cost = calibration.fed if from_c[above] else calibration.resume
-            maker = nodes.parent[parent] if from_c[above] else payer
-            need[maker] += calibration.made.outside_ns * calls
-            calls += resumes
+            goes_on = calibration.fed if from_c[above] else calibration.resume
+            if many[key]:  # most of its calls are of functions that are no generators
+                need[i] += goes_on.inside_ns * resumes
+                need[payer] += goes_on.outside_ns * resumes
+            else:
+                # A generator begins as it goes on; it was made where C code was called with it.
+                cost = goes_on
+                maker = nodes.parent[parent] if from_c[above] else payer
+                need[maker] += calibration.made.outside_ns * calls
+                calls += resumes
         need[i] += cost.inside_ns * calls
         need[payer] += cost.outside_ns * calls
     return need
