@@ -1,5 +1,5 @@
-/* monitoring_events: what is done about an event of sys.monitoring: the short way
- * (monitoring_plain.c), else the long one (monitoring_slow.c).
+/* monitoring_events: what is done about an event of sys.monitoring: the short way,
+ * else the long one.
  *
  * What a CALL event is followed by, and what is done about it:
  *   builtin, method descriptor     C_RETURN or C_RAISE    enter, leave
@@ -21,41 +21,8 @@ typedef struct fp_callback {
     PyObject *missing;     /* borrowed: sys.monitoring.MISSING */
 } fp_callback;
 
-static inline int
-fp_is_python_function(PyObject *callable)
-{
-    PyTypeObject *type = Py_TYPE(callable);
-    return type == &PyFunction_Type ||
-           (type == &PyMethod_Type &&
-            Py_TYPE(PyMethod_GET_FUNCTION(callable)) == &PyFunction_Type);
-}
-
 /* What is called at [event]. */
 vectorcallfunc
 fp_monitoring_handler(const fp_recorder *r, int event);
-
-PyObject *
-fp_monitoring_slow_start(PyObject *self, PyObject *const *args, size_t nargsf,
-                         PyObject *kw);
-
-PyObject *
-fp_monitoring_slow_resume(PyObject *self, PyObject *const *args, size_t nargsf,
-                          PyObject *kw);
-
-PyObject *
-fp_monitoring_slow_leave(PyObject *self, PyObject *const *args, size_t nargsf,
-                         PyObject *kw);
-
-PyObject *
-fp_monitoring_slow_return(PyObject *self, PyObject *const *args, size_t nargsf,
-                          PyObject *kw);
-
-PyObject *
-fp_monitoring_slow_call(PyObject *self, PyObject *const *args, size_t nargsf,
-                        PyObject *kw);
-
-PyObject *
-fp_monitoring_slow_c_return(PyObject *self, PyObject *const *args,
-                            size_t nargsf, PyObject *kw);
 
 #endif

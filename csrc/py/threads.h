@@ -37,4 +37,11 @@ fp_recorder_free_threads(fp_recorder *r);
 void
 fp_recorder_sweep(fp_recorder *r);
 
+/* Has the code [caller] called a C function, in some thread, that goes on?  With the
+ * place of that call its end is switched off, too.  *nodes is how many were
+ * looked at. */
+int
+fp_recorder_has_open_c_call(const fp_recorder *r, fp_key caller,
+                            uint32_t *nodes);
+
 #endif
