@@ -46,11 +46,13 @@ def ascii_name(text: str, limit: int = MAX_NAME) -> str:
     r"""Return ``text`` as printable ASCII: everything else as ``\xNN`` or ``\uNNNN``.
 
     For terminals: no control, bidi mark or surrogate survives, and printing cannot fail
-    whatever the terminal's encoding is.
+    whatever the terminal's encoding is.  What is longer than ``limit`` ends in "..."; readers
+    need no hash.
     """
     if text.isascii() and text.isprintable() and len(text) <= limit:
         return text
-    return cut(text, limit).translate(_CONTROLS).encode("ascii", "backslashreplace").decode()
+    text = text if len(text) <= limit else f"{text[: max(0, limit - 3)]}..."
+    return text.translate(_CONTROLS).encode("ascii", "backslashreplace").decode()
 
 
 def printable_name(text: str, limit: int = MAX_NAME) -> str:

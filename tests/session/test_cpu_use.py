@@ -110,7 +110,7 @@ found = {f.rule: f for f in (*report.examination.findings, *report.examination.n
 assert "cpu-contention" in found, (used, report.to_text())
 finding = found["cpu-contention"]
 assert finding.value > 50, finding
-assert f"{number(used)} of 1 CPUs" in " ".join(finding.evidence), finding
+assert f"{number(used)} of 1 CPU " in " ".join(finding.evidence), finding
 split = {row.name: row.mean_ms for row in report.steps.split}
 assert abs(finding.saving_ms - split["cpu_wait"]) < 1e-6
 """

@@ -76,7 +76,7 @@ with fastprof.start_training_profiling(1, stream=sys.stderr):
 """
     result = run_child(code, env={"FASTPROF": "1"}).check()
     headers = re.findall(r"^=== (.*) ===$", result.stderr, re.MULTILINE)
-    assert headers == ["Profiling Report (Step 1)", "Final Profiling Summary (1 steps)"]
+    assert headers == ["Profiling Report (Step 1)", "Final Profiling Summary (1 step)"]
 
 
 def test_s3_02_the_programs_own_function_profiler_gets_the_hook() -> None:

@@ -94,7 +94,7 @@ def test_s3_10_the_final_report_comes_with_stop_once() -> None:
     assert handle.step() == 1
     handle.stop()
     handle.stop()
-    assert stream.getvalue().count("=== Final Profiling Summary (1 steps) ===") == 1
+    assert stream.getvalue().count("=== Final Profiling Summary (1 step) ===") == 1
     assert "Performance Insights:\n- Slowest component: forward (" in stream.getvalue()
     assert handle.profiler.report().section("forward").count == 1
 

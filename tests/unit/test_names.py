@@ -45,6 +45,11 @@ def test_p4_ascii_names_print_on_every_terminal(name):
         assert out == name
 
 
+def test_readers_see_no_hash_and_names_of_series_stay_apart():
+    assert ascii_name("x" * 61, 60) == "x" * 57 + "..."
+    assert cut("x" * 61, 60) != cut("x" * 62, 60)
+
+
 @given(any_name)
 def test_p4_printable_names_keep_letters_and_escape_the_rest(name):
     out = printable_name(name)
