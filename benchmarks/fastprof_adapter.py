@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import fields
 from typing import Any, TypeVar
 
 from harness import Candidate
@@ -138,7 +139,7 @@ def final_report(
         keys=tuple(keys),
         threads=(ThreadTree(1, "MainThread", False, nodes),),
         sections=(SectionStats(len(keys) - 1, 0, 50, 10**9, 10**9, 10**7, 10**8, 0, 0, entries),),
-        calibration=Calibration(*[cost] * 12),
+        calibration=Calibration(*[cost] * (len(fields(Calibration)) - 1)),
     )
     made: dict[str, Any] = {}
     return {

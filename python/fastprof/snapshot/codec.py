@@ -31,7 +31,7 @@ from dataclasses import MISSING, Field, dataclass, field, fields
 from operator import attrgetter, itemgetter
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from fastprof.errors import SnapshotError
+from fastprof.errors import FastprofError, SnapshotError
 
 T = TypeVar("T")
 
@@ -60,7 +60,7 @@ class Known:
         return 0 <= thread < len(self.trees) and 0 <= node < self.trees[thread]
 
 
-class WrongError(Exception):
+class WrongError(FastprofError):
     """A value is not what it must be.  Where it stands is added on the way out.
 
     Args:
