@@ -8,6 +8,10 @@
 
 #include "core/steps_split.h"
 
+/* Larger trees are not looked at: the training thread would wait for longer than a
+ * fiftieth of a second. */
+enum { MOST_NODES = 50000 };
+
 /* The newest [rows] of a ring of [n] values; [ticks]: as ns, but -1 stays. */
 static PyObject *
 column(const fp_export *x, const int64_t *ring, uint64_t n, uint32_t rows,
@@ -163,7 +167,7 @@ fp_recorder_node_times_method(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
     fp_recorder *r = fp_recorder_cast(self);
     const fp_thread *t = r->stepper;
-    if (t == NULL) {
+    if (t == NULL || t->tree.count > MOST_NODES) {
         Py_RETURN_NONE;
     }
     const fp_export x = exporting(r);
@@ -206,7 +210,7 @@ fp_recorder_nodes_method(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
     fp_recorder *r = fp_recorder_cast(self);
     const fp_thread *t = r->stepper;
-    if (t == NULL) {
+    if (t == NULL || t->tree.count > MOST_NODES) {
         Py_RETURN_NONE;
     }
     fp_export x = exporting(r);

@@ -55,8 +55,8 @@ typedef struct fp_layer {
 /* Calls [event] of every layer of [r] that has it. */
 #define FP_LAYERS(r, event, ...) \
     do { \
-        for (const fp_layer *const *layer_ = (r)->state->layers; \
-             *layer_ != NULL; layer_++) { \
+        for (const fp_layer *const *layer_ = (r)->layers; *layer_ != NULL; \
+             layer_++) { \
             if ((*layer_)->event != NULL) { \
                 (*layer_)->event(__VA_ARGS__); \
             } \

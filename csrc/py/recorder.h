@@ -11,7 +11,10 @@
 
 typedef struct fp_recorder {
     PyObject_HEAD
-    fp_state *state; /* borrowed: the type keeps the module alive */
+    fp_state *
+        state; /* borrowed: the type keeps the module alive, until the collector
+                      * clears both: then it goes before the recorder */
+    const fp_layer *const *layers; /* static; as in the state */
     PyObject *weakrefs;
     fp_mode mode;
     uint64_t plain_epoch; /* function_epoch while the mode is FP_MODE_PLAIN */

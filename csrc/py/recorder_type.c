@@ -46,6 +46,7 @@ recorder_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         return NULL;
     }
     r->state = fp_state_of(module);
+    r->layers = r->state->layers;
     r->alloc = (fp_alloc){raw_take, raw_give, NULL};
     r->section_epoch = FP_EPOCH_OFF;
     fp_recorder_set_epoch(r, FP_EPOCH_OFF);

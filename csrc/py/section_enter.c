@@ -86,7 +86,7 @@ section_open(fp_section_object *s)
             return;
         }
         if (s->state->nvtx_out) {
-            FP_LAYERS(s, section_opens, s);
+            FP_LAYERS(r, section_opens, s);
         }
     }
     (void)fp_section_begin(r, s);
@@ -153,7 +153,7 @@ close_with_extras(fp_recorder *r, const fp_section_object *s, unsigned flags)
     }
     close_here(r, s, flags);
     if (s->state->nvtx_out) {
-        FP_LAYERS(s, section_closed, s, r);
+        FP_LAYERS(r, section_closed, s, r);
     }
 }
 
@@ -349,7 +349,7 @@ fp_section_resume(PyObject *self, PyObject *Py_UNUSED(ignored))
         Py_RETURN_FALSE;
     }
     if (s->state->nvtx_out) {
-        FP_LAYERS(s, section_opens, s);
+        FP_LAYERS(r, section_opens, s);
     }
     fp_thread *t = fp_recorder_section_thread(r);
     int paused = fp_thread_is_parked(t);

@@ -345,7 +345,7 @@ fp_recorder_signals(const fp_recorder *r)
     if (r->function_epoch != FP_EPOCH_OFF && r->config.builtins) {
         signals |= FP_SIGNAL_FUNCTIONS;
     }
-    for (const fp_layer *const *l = r->state->layers; *l != NULL; l++) {
+    for (const fp_layer *const *l = r->layers; *l != NULL; l++) {
         signals |= (*l)->signals != NULL ? (*l)->signals(r) : 0;
     }
     return signals;

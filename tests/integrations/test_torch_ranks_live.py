@@ -90,7 +90,10 @@ def said_by(tmp_path, what, ranks=2):
     done = subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", "--standalone",
          "--nproc-per-node", str(ranks), str(program), what],
-        env=child_env({"OMP_NUM_THREADS": "1", "PYTHONPATH": ":".join(paths)}, guard=False),
+        env=child_env(
+            {"OMP_NUM_THREADS": "1", "FASTPROF_RANKS": "1", "PYTHONPATH": ":".join(paths)},
+            guard=False,
+        ),
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=150 * time_scale(),
         cwd=tmp_path, check=False,
     )  # fmt: skip

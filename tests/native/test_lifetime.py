@@ -36,6 +36,34 @@ assert len(r.export()["threads"]) == 1
     )
 
 
+def test_a_recorder_that_outlives_its_module_reads_nothing_of_it() -> None:
+    """Of garbage that holds the type, the module and a recorder the recorder goes last."""
+    run_child(
+        """
+import atexit, gc, os, sys
+register, atexit.register = atexit.register, lambda *a, **k: None
+at_fork, os.register_at_fork = os.register_at_fork, lambda **k: None
+from fastprof import _core
+atexit.register, os.register_at_fork = register, at_fork
+
+class Holder:
+    pass
+
+def make():
+    holder = Holder()
+    holder.recorder, holder.itself = _core.Recorder(), holder
+    _core.set_decorator_function(lambda section, function: holder)
+
+make()
+for name in [name for name in sys.modules if name.startswith("fastprof")]:
+    del sys.modules[name]
+del _core
+gc.collect()
+""",
+        env={"PYTHONMALLOC": "debug"},
+    ).check()
+
+
 def test_f25_a_subclass_with_del_is_stopped_when_it_goes(backend: str) -> None:
     check(
         """

@@ -20,11 +20,15 @@ _KEPT = 160
 
 @dataclass(slots=True)
 class HeardRank:
-    """What is known of a rank: its last window, when it came, and its blocks."""
+    """What is known of a rank: its last window, when it came, and its blocks.
+
+    ``lives``: a second window came, so that the first was none of an earlier start.
+    """
 
     window: RankWindow
     heard: float
     moved: float
+    lives: bool = False
     said: bool = False
     size: int = 1
     names: tuple[str, ...] = ()

@@ -9,6 +9,7 @@ said once: when a verdict begins, changes or ends.
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -89,7 +90,8 @@ class Judge:
         self._late: _Late | None = None
         self._suspects: list[int | None] = []
         self._judged_to = -1
-        self._number = 0
+        #: Of the last request; what an earlier run asked for has a smaller one.
+        self._number = time.time_ns() // 1_000_000
         self._began: float | None = None
         self._stuck: tuple[int, ...] = ()
         self._episodes: list[tuple[int, int]] = []
@@ -121,8 +123,9 @@ class Judge:
         elif window.beat != known.window.beat:
             if window.steps != known.window.steps or window.phase != known.window.phase:
                 known.moved = now
-            if window.steps < known.window.steps:  # it has begun again
+            if window.steps < known.window.steps or not known.lives:  # it has begun again
                 known.blocks.clear()
+            known.lives = True
             known.window, known.heard = window, now
         else:
             return
@@ -183,7 +186,7 @@ class Judge:
         return [
             number
             for number, rank in sorted(self._ranks.items())
-            if not rank.window.ended and now - rank.heard < SILENT_S and rank.blocks
+            if rank.lives and not rank.window.ended and now - rank.heard < SILENT_S and rank.blocks
         ]
 
     # -- ranks of which nothing is heard, steps that do not end ----------------
@@ -191,7 +194,7 @@ class Judge:
     def _silent(self, now: float) -> list[str]:
         said = []
         for _, rank in sorted(self._ranks.items()):
-            silent = now - rank.heard >= SILENT_S and not rank.window.ended
+            silent = rank.lives and now - rank.heard >= SILENT_S and not rank.window.ended
             if silent and not rank.said:
                 place = f" in {ascii_name(rank.window.place)}" if rank.window.place else ""
                 said.append(
@@ -206,7 +209,9 @@ class Judge:
 
     def _standing(self, now: float) -> list[str]:
         """Say who stands still while others wait for it."""
-        ranks = [r for r in self._ranks.values() if not r.window.ended and r.window.steps]
+        ranks = [
+            r for r in self._ranks.values() if r.lives and not r.window.ended and r.window.steps
+        ]
         rows = [row["wall"] for r in ranks for row in list(r.blocks.values())[-2:]]
         usual = median(rows) / 1e6 if rows else 0.0
         patience = max(SILENT_S, _LONG_STEPS * usual)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import zlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -296,7 +297,10 @@ def joined(rows: Mapping[int, Row], size: int, longer: int) -> dict[int, Row]:
     if longer == size:
         return dict(rows)
     found = {}
-    for start in sorted({start - start % longer for start in rows}):
+    there = Counter(start - start % longer for start in rows)
+    for start in sorted(there):
+        if there[start] < longer // size:
+            continue
         parts = [rows.get(at) for at in range(start, start + longer, size)]
         known = [part for part in parts if part is not None]
         if len(known) == len(parts):

@@ -78,8 +78,9 @@ class Profiler:
         rank: this process's rank; None: from ``RANK``, else torch.distributed, else 0.
         ranks: compare the ranks of a distributed job while it runs; rank 0 logs who is late
             through ``logging.getLogger("fastprof")`` and adds ``profile/ranks/...`` to the
-            metrics.  ``"auto"``: where there are several ranks and they have a place to meet;
-            ``True``: the report says so where they have none; ``False``: no.  See
+            metrics.  ``"auto"``: where ``FASTPROF_RANKS_DIR`` names a directory that they
+            share; ``True``, or ``FASTPROF_RANKS=1``: there or at the store of torch.distributed,
+            and the report says so where they have neither; ``False``: no.  See
             ``docs/ranks.md``.
         enabled: False: record nothing and let every method do nothing.
 

@@ -60,6 +60,9 @@ def _around(original: Callable[[Any, Any], None], recorder: Any) -> Callable[[An
                 end_rest(None)  # until the outermost body of a library ends
         except Exception:  # a loader of somebody else's making
             pass
+        except BaseException:  # Ctrl-C: what began here does not end
+            end_rest(None)
+            raise
         try:
             original(loader, module)
         finally:

@@ -11,7 +11,7 @@ from fastprof.session.environment.rank import find_job
 
 #: Names the directory that the ranks of a job share.
 DIRECTORY = "FASTPROF_RANKS_DIR"
-#: ``0``: ranks tell each other nothing.
+#: ``0``: ranks tell each other nothing; ``1``: at the job's store, too.
 SWITCH = "FASTPROF_RANKS"
 #: No value is longer; a longer one is not read.
 MAX_VALUE = 1 << 16
@@ -54,11 +54,11 @@ def job_mark(world_size: int) -> str:
     return short_hash(f"{find_job()} {restarts[:20]} {world_size}")
 
 
-def find_channel(job: str) -> Channel | None:
+def find_channel(job: str, *, with_store: bool) -> Channel | None:
     """Return the way to the other ranks of ``job``; None: there is none, or not yet.
 
-    A shared directory if the environment names one, else the store at which the ranks of
-    torch.distributed meet, once the program has imported that.
+    A shared directory if the environment names one, else, if wanted, the store at which the
+    ranks of torch.distributed meet, once the program has imported that.
 
     Raises:
         OSError, RuntimeError, ValueError: it cannot be reached.
@@ -68,13 +68,15 @@ def find_channel(job: str) -> Channel | None:
         from fastprof.session.ranks.directory import DirectoryChannel
 
         return DirectoryChannel(os.path.join(directory, f"fastprof-{job}"))
+    if not with_store:
+        return None
     from fastprof.session.ranks.store import open_store
 
     return open_store(job)
 
 
-def may_find_channel() -> bool:
+def may_find_channel(*, with_store: bool) -> bool:
     """Whether the environment says where the ranks meet."""
-    return bool(os.environ.get(DIRECTORY)) or all(
-        os.environ.get(name) for name in ("MASTER_ADDR", "MASTER_PORT")
+    return bool(os.environ.get(DIRECTORY)) or (
+        with_store and all(os.environ.get(name) for name in ("MASTER_ADDR", "MASTER_PORT"))
     )

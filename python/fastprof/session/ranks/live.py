@@ -10,7 +10,8 @@ import _thread
 import os
 import time
 from collections.abc import Callable, Mapping
-from threading import Event, Lock
+from contextlib import suppress
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from fastprof.session.ranks.channel import (
@@ -44,6 +45,35 @@ _FEW = 64
 _FIND_S = 600.0
 
 
+class _Ending:
+    """A flag to wait for, which a forked child and a signal handler may set, too.
+
+    ``threading.Event`` has a lock that whoever does not go on in them may hold.
+    """
+
+    def __init__(self) -> None:
+        self._is_set = False
+        self._gate = _thread.allocate_lock()
+        self._gate.acquire()
+
+    def set(self) -> None:
+        """End the waiting."""
+        self._is_set = True
+        with suppress(RuntimeError):  # it is open
+            self._gate.release()
+
+    def is_set(self) -> bool:
+        """Whether it was set."""
+        return self._is_set
+
+    def wait(self, seconds: float) -> bool:
+        """Wait so long, or until it is set; return whether it is."""
+        if not self._is_set and self._gate.acquire(timeout=max(0.0, seconds)):
+            with suppress(RuntimeError):
+                self._gate.release()
+        return self._is_set
+
+
 class LiveRanks:
     """A rank among the others of its job.
 
@@ -61,7 +91,10 @@ class LiveRanks:
         self._identity = identity
         self._mode = mode if os.environ.get(SWITCH) != "0" else False
         self._faults = faults
-        self._ending = Event()
+        # A thread that waits for torch's store while the interpreter ends would end the process
+        # with an abort: the store is used by those only who ask for it.
+        self._with_store = mode is True or os.environ.get(SWITCH) == "1"
+        self._ending = _Ending()
         self._running = Lock()
         self._started = False
         self._metrics: Mapping[str, float] = {}
@@ -71,12 +104,17 @@ class LiveRanks:
         """Begin, if this is a rank of several; called again when more is known."""
         if self._started or self._mode is False or self._ending.is_set():
             return
-        if self._identity.world_size < 2 or not may_find_channel():
+        if self._identity.world_size < 2 or not may_find_channel(with_store=self._with_store):
             return
         self._started = True
         self._running.acquire()
         # Not threading.Thread: what a program sets for all its threads is not meant for this.
-        _thread.start_new_thread(self._recorder.run_unrecorded, (self._run,))
+        try:
+            _thread.start_new_thread(self._recorder.run_unrecorded, (self._run,))
+        except BaseException:
+            self._started = False
+            self._running.release()
+            raise
 
     def stop(self) -> None:
         """End the thread, or leave it where it waits for somebody else."""
@@ -118,7 +156,7 @@ class LiveRanks:
         since = time.monotonic()
         while not self._ending.wait(_LOOK_S):
             try:
-                channel = find_channel(job)
+                channel = find_channel(job, with_store=self._with_store)
             except (OSError, RuntimeError, ValueError):
                 if time.monotonic() - since > _FIND_S:
                     raise
