@@ -139,6 +139,7 @@ class LiveRanks:
     # -- in the thread ---------------------------------------------------------
 
     def _run(self) -> None:
+        channel = None
         try:
             channel = self._find()
             if channel is not None:
@@ -146,7 +147,8 @@ class LiveRanks:
         except Exception as error:  # nothing may reach the training code
             self._metrics = {}
             if not self._ending.is_set():
-                self._faults.add("ranks_errors", "Ranks are not compared any more", error)
+                more = "" if channel is None else " any more"
+                self._faults.add("ranks_errors", f"Ranks are not compared{more}", error)
         finally:
             self._running.release()
 
