@@ -337,11 +337,16 @@ def no_sigchld() -> Iterator[None]:
     signal.signal(signal.SIGCHLD, handler)
 
 
+#: What torch raises when a worker dies: as it sees it, or as the tensor of an earlier batch, which
+#: the worker was to hand over, does not come.
+DIED = (RuntimeError, EOFError, ConnectionError)
+
+
 @pytest.mark.usefixtures("no_sigchld")
 def test_f20_a_killed_worker_is_counted_and_hangs_nothing() -> None:
     loader = loader_of(Sleepy(dies_at=9), 2)
     with profiler(worker_functions=True) as prof:
-        with pytest.raises(RuntimeError, match=r"exited unexpectedly|killed by signal"):
+        with pytest.raises(DIED):
             steps(prof, loader)
         gc.collect()
     assert stats(prof).died == 1
@@ -353,7 +358,7 @@ def test_f20_a_worker_that_died_is_found_at_the_end_of_the_run() -> None:
     loader = loader_of(Sleepy(dies_at=9), 2)
     with profiler() as prof:
         iterator = iter(prof.loader(loader, "main"))
-        with pytest.raises(RuntimeError):
+        with pytest.raises(DIED):
             list(iterator)
     assert stats(prof).died == 1
 

@@ -69,13 +69,15 @@ def test_a_directory_that_is_gone_is_an_error(directory, tmp_path):
 def test_the_environment_says_where_ranks_meet(monkeypatch, tmp_path):
     for name in ("FASTPROF_RANKS_DIR", "MASTER_ADDR", "MASTER_PORT"):
         monkeypatch.delenv(name, raising=False)
-    assert not may_find_channel()
+    assert not may_find_channel(with_store=True)
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
-    assert not may_find_channel()
+    assert not may_find_channel(with_store=True)
     monkeypatch.setenv("MASTER_PORT", "29500")
-    assert may_find_channel()
+    assert may_find_channel(with_store=True)
+    assert not may_find_channel(with_store=False)
     monkeypatch.setenv("FASTPROF_RANKS_DIR", str(tmp_path))
-    assert isinstance(find_channel("0123"), DirectoryChannel)
+    assert may_find_channel(with_store=False)
+    assert isinstance(find_channel("0123", with_store=False), DirectoryChannel)
     assert os.listdir(tmp_path) == ["fastprof-0123"]
 
 
@@ -112,7 +114,7 @@ def served(monkeypatch):
 
 def test_the_store_has_the_last_value_of_each_key_and_nothing_else(served):
     before = served.num_keys()
-    channel = find_channel("0123")
+    channel = find_channel("0123", with_store=True)
     check(channel)
     assert served.num_keys() == before + 2
     for _ in range(50):
@@ -130,4 +132,4 @@ def test_no_store_is_an_error_at_once(served, monkeypatch):
         free.bind(("127.0.0.1", 0))
         monkeypatch.setenv("MASTER_PORT", str(free.getsockname()[1]))
         with pytest.raises(OSError):
-            find_channel("0123")
+            find_channel("0123", with_store=True)

@@ -156,7 +156,7 @@ def markdown(blocks: Sequence[Block], level: int) -> list[str]:
 def _lines(part: Part) -> list[str]:
     match part:
         case Text():
-            return [sentence(part.text, 600)]
+            return [sentence(part.text, 4000)]
         case Items():
             leads = [f"{i}. **{sentence(lead)}**" for i, lead in enumerate(part.leads, 1)]
             firsts = leads or ["- "] * len(part.rows)
