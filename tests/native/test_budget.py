@@ -15,7 +15,7 @@ import pytest
 from fastprof.capture import Recorder
 from fastprof.capture.convert import take_snapshot
 from fastprof.report.notes import make_notes
-from fastprof.snapshot import Snapshot
+from fastprof.snapshot import Calibration, Snapshot
 from helpers import BACKENDS, wait_for_sleeping_threads
 from trees import counts, paths
 
@@ -373,17 +373,22 @@ def test_places_that_call_python_functions_are_switched_off_first() -> None:
 
 
 def test_the_cost_of_a_call_is_less_after_places_were_switched_off() -> None:
-    def python_cost(max_overhead: float) -> float:
+    def calibrated(max_overhead: float) -> Calibration:
         recorder = Recorder(backend="monitoring", max_overhead=max_overhead)
         over_budget(recorder, 40)
         recorder.disable()
         recorder.stop_sections()
         cost = take_snapshot(recorder).calibration
         assert cost is not None
-        return cost.python.inside_ns + cost.python.outside_ns
+        return cost
 
     # Calibrated once per process, so nothing of this is measured twice.
-    assert 0.5 < python_cost(0.0001) / python_cost(0.0) < 1.0
+    before, after = calibrated(0.0), calibrated(0.0001)
+    assert after.python.inside_ns == before.python.inside_ns
+    if before.implicit.outside_ns < before.python.outside_ns:
+        assert before.implicit.outside_ns <= after.python.outside_ns < before.python.outside_ns
+    else:  # in a sanitizer's build, where both are mostly the sanitizer's
+        assert after.python == before.python
 
 
 def test_places_are_listened_to_again_by_the_next_recording() -> None:

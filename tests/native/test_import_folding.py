@@ -168,8 +168,9 @@ def test_what_the_hook_cost_and_the_time_of_imports_stay(backend: str, packages:
     assert folded.wall_ms == full.wall_ms
     total = sum(full.snapshot.threads[0].nodes.self_ns)
     assert sum(folded.snapshot.threads[0].nodes.self_ns) == pytest.approx(total, abs=5000)
-    # A folded row does not know any more in which form its calls were made; some cost less.
-    assert folded.overhead.functions_ms == pytest.approx(full.overhead.functions_ms, rel=0.1)
+    # A folded row does not know any more in which form its calls were made, nor which of them
+    # made a generator; some cost less or more.
+    assert folded.overhead.functions_ms == pytest.approx(full.overhead.functions_ms, rel=0.25)
     raw = [build_report(r.snapshot, phase="all", correct_times=False) for r in (full, folded)]
     wall = [next(p.wall_ms for p in r.phases if p.name == "imports") for r in raw]
     assert wall[1] == pytest.approx(wall[0], abs=0.01)
