@@ -107,19 +107,15 @@ def said_by(tmp_path, what, ranks=2):
 
 
 @pytest.mark.slow
-def test_a_rank_late_in_its_data_is_told_while_the_job_runs(tmp_path):
-    late = [line for line in said_by(tmp_path, "late") if " is late by " in line]
+@pytest.mark.parametrize(
+    ("what", "where"),
+    [("late", ": data, decode (train.py:"), ("backward", ": backward, Slow.backward (train.py:")],
+)
+def test_a_late_rank_is_told_while_the_job_runs(tmp_path, what, where):
+    late = [line for line in said_by(tmp_path, what) if " is late by " in line]
     assert len(late) == 1
     assert late[0].startswith("Rank 1 ")
-    assert ": data, decode (train.py:" in late[0]
-
-
-@pytest.mark.slow
-def test_a_rank_late_in_backward_is_told_while_the_job_runs(tmp_path):
-    late = [line for line in said_by(tmp_path, "backward") if " is late by " in line]
-    assert len(late) == 1
-    assert late[0].startswith("Rank 1 ")
-    assert ": backward, Slow.backward (train.py:" in late[0]
+    assert where in late[0]
 
 
 @pytest.mark.slow

@@ -184,11 +184,11 @@ def _judge(
     least = LATE_SHARE * step_ms
     # Two tests of the mean, and one for windows.
     chance /= 3.0
-    mean, error, seen_from = _mean(late, least, chance)
+    mean, error, seen_from = _mean(late, 1.0, least, chance)
     is_late = mean >= seen_from > 0
     if not is_late:
         # What every step has is seen better without the extremes of a few.
-        steady, steady_error, steady_from = _mean_without_extremes(late, least, chance)
+        steady, steady_error, steady_from = _mean(*_without_extremes(late), least, chance)
         if steady >= steady_from > 0:
             is_late, mean, error = True, steady, steady_error
     windows = _windows(numbers, late, least, chance)
@@ -199,30 +199,26 @@ def _judge(
     return Lateness(mean, error, seen_from, whole, tuple(windows), tuple(hangs), part, len(late))
 
 
-def _mean(late: Sequence[float], least: float, chance: float) -> tuple[float, float, float]:
-    """Return the mean, its error, and from where on it is more than chance."""
-    blocks = _means(late, max(1, len(late) // _BLOCKS))
-    error = _noise(_residuals(blocks), 1) / math.sqrt(len(blocks))
-    return fmean(late), error, max(least, _student(chance, len(blocks) - 1) * error)
-
-
-def _mean_without_extremes(
-    late: Sequence[float], least: float, chance: float
+def _mean(
+    late: Sequence[float], kept: float, least: float, chance: float
 ) -> tuple[float, float, float]:
-    """As :func:`_mean`, with the extremes moved inwards (winsorized).
+    """Return the mean, its error, and from where on it is more than chance.
 
-    What is moved varies less than it should: error and degrees of freedom are corrected as by
-    Tukey and McLaughlin (Sankhya A 25, 1963).
+    Where only a part of the values was ``kept`` as it is, the rest varies less than it should:
+    error and degrees of freedom are corrected as by Tukey and McLaughlin (Sankhya A 25, 1963).
     """
+    blocks = _means(late, max(1, len(late) // _BLOCKS))
+    error = _noise(_residuals(blocks), 1) / kept / math.sqrt(len(blocks))
+    freedom = int(kept * len(blocks)) - 1
+    return fmean(late), error, max(least, _student(chance, freedom) * error)
+
+
+def _without_extremes(late: Sequence[float]) -> tuple[list[float], float]:
+    """Return the values, the extremes moved inwards (winsorized), and the part left as it is."""
     ordered = sorted(late)
     cut = int(len(late) * _EXTREMES)
     low, high = ordered[cut], ordered[-cut - 1]
-    moved = [min(max(value, low), high) for value in late]
-    blocks = _means(moved, max(1, len(late) // _BLOCKS))
-    kept = 1.0 - 2.0 * cut / len(late)
-    error = _noise(_residuals(blocks), 1) / kept / math.sqrt(len(blocks))
-    freedom = max(1, int(kept * len(blocks)) - 1)
-    return fmean(moved), error, max(least, _student(chance, freedom) * error)
+    return [min(max(value, low), high) for value in late], 1.0 - 2.0 * cut / len(late)
 
 
 def _explains(windows: Sequence[Window], late: Sequence[float], mean: float) -> bool:

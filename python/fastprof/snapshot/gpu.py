@@ -144,22 +144,14 @@ class GpuKernel(Row):
 
 
 @dataclass(frozen=True, slots=True)
-class GpuActivity(Row):
-    """Activities of one kind given to the device at one site.
-
-    ``what`` is an index into ``GpuSnapshot.kernels`` or one of the negative constants
-    above; ``bytes`` is 0 for kernels.
-    """
+class _AtSite(Row):
+    """What is known of one site."""
 
     thread: _Site
     node: _Site
     via_thread: _Site
     via_node: _Site
     how: _How
-    what: Annotated[int, Index("kernels", OTHER_KERNELS)]
-    count: Count
-    sum_ns: Count
-    bytes: Count
 
     def check(self, known: Known) -> None:
         _check_site(self.thread, self.node, known)
@@ -167,7 +159,21 @@ class GpuActivity(Row):
 
 
 @dataclass(frozen=True, slots=True)
-class GpuHost(Row):
+class GpuActivity(_AtSite):
+    """Activities of one kind given to the device at one site.
+
+    ``what`` is an index into ``GpuSnapshot.kernels`` or one of the negative constants
+    above; ``bytes`` is 0 for kernels.
+    """
+
+    what: Annotated[int, Index("kernels", OTHER_KERNELS)]
+    count: Count
+    sum_ns: Count
+    bytes: Count
+
+
+@dataclass(frozen=True, slots=True)
+class GpuHost(_AtSite):
     """The host's side at one site.
 
     ``launches`` are calls that gave the device work; ``delays`` is of how many activities
@@ -175,21 +181,12 @@ class GpuHost(Row):
     which the host waited for the device, ``blocked_ns`` how long.
     """
 
-    thread: _Site
-    node: _Site
-    via_thread: _Site
-    via_node: _Site
-    how: _How
     launches: Count
     delays: Count
     delay_ns: Count
     delay_max_ns: Count
     syncs: Count
     blocked_ns: Count
-
-    def check(self, known: Known) -> None:
-        _check_site(self.thread, self.node, known)
-        _check_site(self.via_thread, self.via_node, known)
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,8 +37,6 @@ _BLOCKS = 32
 _SECTIONS = 6
 #: Trees that are kept: the functions of these moments can be told.
 _TREES = 6
-#: Of a larger tree functions are not told.
-_MAX_NODES = 200_000
 _FUNCTIONS = 24
 
 _Function = tuple[str, str, int, int, Mapping[str, int]]
@@ -175,7 +173,7 @@ class Recording:
     def _keep_tree(self, raw: Mapping[str, Any]) -> None:
         """Remember what each context has taken by now."""
         times = self._recorder.node_times()
-        if times is not None and len(times) <= 8 * _MAX_NODES:
+        if times is not None:
             self._trees = [*self._trees, (raw["steps"], raw["measured"], times)][-_TREES:]
 
     def detail(self, request: Request) -> RankDetail:
@@ -184,8 +182,8 @@ class Recording:
         return RankDetail(job, rank, request.number, self._functions(request.first, request.last))
 
     def _functions(self, first: int, last: int) -> tuple[_Function, ...]:
-        nodes = self._recorder.nodes()
-        if nodes is None or len(self._trees) < 2:
+        nodes = self._recorder.nodes() if len(self._trees) > 1 else None
+        if nodes is None:
             return ()
         begin = min(self._trees[:-1], key=lambda tree: abs(tree[0] - first))
         later = [tree for tree in self._trees if tree[1] > begin[1]]
