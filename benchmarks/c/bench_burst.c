@@ -6,6 +6,7 @@
  * the buffer back when it is full. */
 #include "gpu/collector.h"
 #include "gpu/cupti_abi.h"
+#include "gpu/cupti_records.h"
 
 #include <stdio.h>
 #include <stdlib.h>

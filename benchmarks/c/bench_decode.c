@@ -11,6 +11,7 @@
  * is full, after the launches that are in it; each second a flush period ends. */
 #include "fake_cupti.h"
 #include "gpu/cupti_abi.h"
+#include "gpu/cupti_records.h"
 #include "gpu/ledger.h"
 
 #include <stdio.h>

@@ -1,6 +1,6 @@
 #include "core/after_loop.h"
 
-#include "core/outliers.h"
+#include "core/outliers_look.h"
 #include "core/thread_sections.h"
 
 /* Of one node, what follows the loop. */

@@ -65,26 +65,14 @@ typedef struct fp_outlier {
     fp_outlier_section section[FP_OUTLIERS_SECTIONS]; /* of the step alone */
 } fp_outlier;
 
-/* Of one node: as the last look saw it, and how much of that was not usual. */
-typedef struct fp_outlier_mark {
-    int64_t ticks;
-    uint64_t calls;
-    uint64_t resumes;
-    int64_t unusual_ticks;
-    uint64_t unusual_calls;
-    uint32_t node : 31; /* its index in the tree */
-    uint32_t open : 1;  /* may have gone on without being entered */
-    uint16_t child;     /* number of the first one's mark; 0: none */
-    uint16_t sibling;   /* of the next child of the same parent */
-} fp_outlier_mark;
-
 typedef struct fp_outliers {
     fp_alloc alloc;
     const fp_clock *clock; /* borrowed: what a look takes */
     fp_outlier *kept;      /* owned; in no order */
     fp_outlier_row *block; /* owned; FP_OUTLIERS_ROWS for each */
-    fp_outlier_mark *mark; /* owned; of nodes of measured steps, root first */
-    uint16_t *number;      /* owned; by node index: its mark; 0: none */
+    struct fp_outlier_mark
+        *mark;        /* owned; of nodes of measured steps, root first */
+    uint16_t *number; /* owned; by node index: its mark; 0: none */
     uint32_t limit;
     uint32_t count; /* of kept */
     uint32_t marks; /* there is room for */
@@ -131,26 +119,6 @@ fp_outliers_end_step(fp_outliers *o, const fp_tree *tree,
                      const fp_node *stands, fp_section *touched,
                      uint64_t index, int64_t start, int64_t ticks,
                      int64_t now);
-
-/* NULL: [n] is of another phase of the run, new, or beyond the last mark. */
-static inline fp_outlier_mark *
-fp_outliers_mark(const fp_outliers *o, const fp_node *n)
-{
-    uint32_t number = n->index < o->numbered ? o->number[n->index] : 0;
-    return number != 0 || (n->index == 0 && o->marked > 0) ? &o->mark[number]
-                                                           : NULL;
-}
-
-/* The thread has come to stand in [n] without a call or a resume being counted:
- * the path was rebuilt. */
-static inline void
-fp_outliers_rejoined(fp_outliers *o, const fp_node *n)
-{
-    fp_outlier_mark *m = o != NULL ? fp_outliers_mark(o, n) : NULL;
-    if (m != NULL) {
-        m->open = 1; /* those without a mark are new */
-    }
-}
 
 /* What node [index] got in usual windows, seen_steps steps in all. */
 fp_outlier_row

@@ -1,6 +1,6 @@
 #include "core/path.h"
 
-#include "core/outliers.h"
+#include "core/outliers_look.h"
 
 /* ---- where a call goes ---- */
 

@@ -80,12 +80,6 @@ fp_thread_enter(fp_thread *t, fp_node *n, int64_t now)
 fp_status
 fp_thread_enter_flat(fp_thread *t, fp_node *n, int64_t now);
 
-static inline int
-fp_node_is_flat(const fp_node *n)
-{
-    return (n->flags & FP_NODE_FLAT) != 0;
-}
-
 void
 fp_thread_leave_slow(fp_thread *t, fp_key key, int64_t now);
 

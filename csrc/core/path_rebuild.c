@@ -1,6 +1,6 @@
 #include "core/path_rebuild.h"
 
-#include "core/outliers.h"
+#include "core/outliers_look.h"
 
 static int
 has_tag(const fp_node *n, int tag)

@@ -3,62 +3,6 @@
 #include "core/steps_pairs.h"
 #include "core/path.h"
 
-/* ---- places ---- */
-
-/* The slot of (node, kind); NULL: the table is full. */
-static fp_split_place *
-place_of(fp_split *s, const fp_node *n, fp_kind kind)
-{
-    enum { MASK = FP_SPLIT_PLACES - 1 };
-    uint32_t i = (n->index * 2654435761u >> 16) + (uint32_t)kind;
-    for (uint32_t tries = 0; tries < FP_SPLIT_PLACES; tries++, i++) {
-        fp_split_place *p = &s->place[i & MASK];
-        if (p->node == n && p->kind == kind) {
-            return p;
-        }
-        if (p->node == NULL) {
-            /* Nearly full, finding a place takes longer than it is worth. */
-            if (s->places == FP_SPLIT_PLACES - FP_SPLIT_PLACES / 8) {
-                return NULL;
-            }
-            s->places++;
-            p->node = n;
-            p->kind = (uint8_t)kind;
-            return p;
-        }
-    }
-    return NULL;
-}
-
-static void
-add(fp_split *s, const fp_node *n, fp_kind kind, int64_t ticks)
-{
-    s->step.kind[kind] += ticks;
-    fp_split_place *p = place_of(s, n, kind);
-    if (p == NULL) {
-        return;
-    }
-    p->step_ticks += ticks;
-    if (!p->used) {
-        p->used = 1;
-        p->next = s->used;
-        s->used = (uint16_t)(p - s->place + 1);
-    }
-}
-
-static void
-end_places(fp_split *s, int measured)
-{
-    for (uint32_t at = s->used; at != 0;) {
-        fp_split_place *p = &s->place[at - 1];
-        p->sum_ticks += measured ? p->step_ticks : 0;
-        p->step_ticks = 0;
-        p->used = 0;
-        at = p->next;
-    }
-    s->used = 0;
-}
-
 /* ---- ready to run, without a CPU ---- */
 
 /* [after] - [before], or -1 if either is not known. */
@@ -122,7 +66,7 @@ end_cover(fp_split *s, int64_t now, int elsewhere)
     int64_t ticks = end > s->cover_since ? end - s->cover_since : 0;
     int64_t cpu_ns =
         elsewhere ? 0 : cpu_after(s, ticks, now) - s->cover_cpu_ns;
-    add(s, s->cover_node, s->cover_kind, ticks);
+    fp_split_add_place(s, s->cover_node, s->cover_kind, ticks);
     s->step.covered_ticks += ticks;
     s->step.covered_cpu_ns += cpu_ns > 0 ? cpu_ns : 0;
     if (s->shares_cpus) {
@@ -160,64 +104,6 @@ find_covers(fp_thread *t)
             s->cover_kind = (fp_kind)t->open[i].cover;
         }
     }
-}
-
-/* ---- the garbage collector ---- */
-
-static void
-charge_gc(fp_thread *t, int64_t now)
-{
-    fp_split *s = t->split;
-    int64_t ticks = now > s->gc_since ? now - s->gc_since : 0;
-    int64_t cpu_ns = fp_usage_cpu(&s->usage, now);
-    int64_t used_ns = cpu_ns - s->gc_cpu_ns;
-    used_ns = used_ns > 0 ? used_ns : 0;
-    s->cover_since =
-        s->cover_since < s->gc_since ? s->cover_since + ticks : now;
-    s->cover_cpu_ns += used_ns;
-    s->gc_since = now;
-    s->gc_cpu_ns = cpu_ns;
-    add(s, s->gc_node, FP_KIND_GC, ticks);
-    s->step.gc_cpu_ns += used_ns;
-    fp_thread_charge(t, now);
-    fp_waits_take(&t->waits, s->gc_node,
-                  s->gc_node->self_ticks - s->gc_self_ticks);
-    s->gc_self_ticks = s->gc_node->self_ticks;
-}
-
-void
-fp_split_gc_begin(fp_thread *t, int64_t now)
-{
-    fp_split *s = t->split;
-    if (!s->in_gc) {
-        fp_thread_charge(t, now);
-        s->in_gc = t->waits.deaf = 1;
-        s->gc_steps = 0;
-        s->gc_since = now;
-        s->gc_node = t->cur;
-        s->gc_self_ticks = t->cur->self_ticks;
-        s->gc_cpu_ns = fp_usage_cpu(&s->usage, now);
-    }
-}
-
-void
-fp_split_gc_end(fp_thread *t, int64_t now, int generation)
-{
-    fp_split *s = t->split;
-    if (!s->in_gc) {
-        return;
-    }
-    charge_gc(t, now);
-    s->in_gc = t->waits.deaf = 0;
-    if (generation >= 0 && generation < FP_GC_GENERATIONS) {
-        s->step.gc_runs[generation]++;
-    }
-}
-
-void
-fp_split_gc_forget(fp_thread *t)
-{
-    t->split->in_gc = t->waits.deaf = 0;
 }
 
 /* ---- the GPU ---- */
@@ -271,14 +157,14 @@ charge_all(fp_thread *t, int64_t now, int measured)
         fp_split_gc_forget(t);
     }
     if (s->in_gc) {
-        charge_gc(t, now);
+        fp_split_gc_charge(t, now);
     }
     if (s->covers != 0) {
         end_cover(s, now, 0);
         begin_cover(s, s->cover_node, now);
     }
     fp_waits_end_step(&t->waits, s->step.kind, measured);
-    end_places(s, measured);
+    fp_split_end_places(s, measured);
 }
 
 static void

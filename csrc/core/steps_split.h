@@ -15,13 +15,12 @@
 #define FP_CORE_STEPS_SPLIT_H
 
 #include "core/steps_series.h"
+#include "core/steps_split_gc.h"
+#include "core/steps_split_places.h"
 #include "core/thread.h"
 #include "core/usage.h"
 
-enum {
-    FP_SPLIT_PLACES = 256, /* a power of two */
-    FP_GC_GENERATIONS = 3,
-};
+enum { FP_GC_GENERATIONS = 3 };
 
 /* Who watched during a step; the thread's owner says who does now. */
 enum {
@@ -30,16 +29,6 @@ enum {
     FP_SIGNAL_GPU = 4,
     FP_SIGNALS = 3, /* how many */
 };
-
-/* Time of one kind in one node, of what is not in fp_waits. */
-typedef struct fp_split_place {
-    const fp_node *node; /* borrowed from the tree; NULL: free */
-    int64_t step_ticks;
-    int64_t sum_ticks;
-    uint16_t next; /* used in this step, too: index + 1; 0: none */
-    uint8_t kind;
-    uint8_t used;
-} fp_split_place;
 
 /* Sums of one step, or of all measured ones. */
 typedef struct fp_split_sums {
@@ -127,19 +116,6 @@ fp_split_cover(fp_thread *t, fp_kind kind, int64_t now);
 /* [elsewhere]: another thread calls, so the CPU time is not known. */
 void
 fp_split_uncover(fp_thread *t, int64_t now, int elsewhere);
-
-/* The collector begins and ends.  One that is told of twice, or of whose begin
- * nobody told, is nothing; one that has not ended when a second step ends, or when
- * nobody watches the collector any more, neither. */
-void
-fp_split_gc_begin(fp_thread *t, int64_t now);
-
-void
-fp_split_gc_end(fp_thread *t, int64_t now, int generation);
-
-/* Nobody will tell of the end.  [t] has a split; any thread may call. */
-void
-fp_split_gc_forget(fp_thread *t);
 
 /* The function in which the thread stands waited for the GPU; without the lock
  * that readers of the sums hold. */

@@ -1,62 +1,22 @@
 /* tree: the calling-context tree of one thread.
  *
- * A node is (parent, key): "this function, called along this path".  A key is
- * opaque here; its low three bits say what kind of thing it is, so that a
- * section is told from a function without a lookup.
+ * A node is identified by (parent, key): one function, called along one path.
+ * It stores exclusive time only.  The inclusive time is the sum over the
+ * subtree, so a call that is still open needs no special treatment.
  *
- *   63                              3 2   0
- *   +--------------------------------+-----+
- *   | address, or number << 3        | tag |
- *   +--------------------------------+-----+
+ * Finding a child takes one comparison if the program repeats its last calls:
+ * the parent remembers its last child, and each child remembers the sibling that
+ * was entered after it.  Otherwise a hash table finds the child, so 10 000
+ * children are no slower than ten.
  *
- * A node stores exclusive time only; a subtree's sum is the inclusive time, so
- * nothing has to be known about a call that is still open.  Finding a child
- * costs one comparison when the program does what it did last time: the parent
- * remembers its last child, and each child remembers which sibling came after
- * it.  Otherwise a hash table finds it, so 10 000 children are no slower.
- *
- * One writer.  Who reads while it writes must hold what serialises both (in the
- * extension: the GIL). */
+ * One thread writes.  A thread that reads meanwhile must hold the lock that
+ * serialises both; in the extension that is the GIL. */
 #ifndef FP_CORE_TREE_H
 #define FP_CORE_TREE_H
 
 #include "core/alloc.h"
 #include "core/base.h"
-
-typedef uintptr_t fp_key;
-
-_Static_assert(sizeof(fp_key) == 8, "fastprof needs a 64-bit machine");
-
-enum {
-    FP_TAG_PYTHON = 0,
-    FP_TAG_C = 1,
-    FP_TAG_SECTION = 2,
-    FP_TAG_TYPE = 3,
-    FP_TAG_SPECIAL = 4,
-    FP_TAG_CALLABLE = 5,
-    FP_TAG_MASK = 7,
-};
-
-#define FP_KEY_ROOT ((fp_key)FP_TAG_SPECIAL)
-#define FP_KEY_TRUNCATED ((fp_key)(8 | FP_TAG_SPECIAL))
-
-static inline int
-fp_key_tag(fp_key key)
-{
-    return (int)(key & FP_TAG_MASK);
-}
-
-static inline fp_key
-fp_key_section(uint32_t id)
-{
-    return ((fp_key)id << 3) | FP_TAG_SECTION;
-}
-
-static inline uint32_t
-fp_key_section_id(fp_key key)
-{
-    return (uint32_t)(key >> 3);
-}
+#include "core/key.h"
 
 enum {
     FP_NODE_FLAT = 1,  /* child of a truncated node: has no children */
@@ -78,6 +38,12 @@ typedef struct fp_node {
     uint16_t depth;
     uint16_t flags;
 } fp_node;
+
+static inline int
+fp_node_is_flat(const fp_node *n)
+{
+    return (n->flags & FP_NODE_FLAT) != 0;
+}
 
 typedef struct fp_tree {
     fp_alloc alloc;

@@ -1,5 +1,6 @@
 /* What lanes and buffers hold is brought to the ledger. */
 #include "gpu/cupti_abi.h"
+#include "gpu/cupti_records.h"
 #include "gpu/drainer.h"
 
 enum { SILENCE_PERIODS = 2, UNHEARD_PERIODS = 10 };

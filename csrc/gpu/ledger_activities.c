@@ -2,6 +2,7 @@
 #include "gpu/ledger_parts.h"
 
 #include "gpu/cupti_abi.h"
+#include "gpu/cupti_records.h"
 
 #include <string.h>
 

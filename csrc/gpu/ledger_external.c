@@ -4,6 +4,7 @@
 
 #include "gpu/api_calls.h"
 #include "gpu/cupti_abi.h"
+#include "gpu/cupti_records.h"
 
 enum { NODE_BITS = 28, THREAD_BITS = 24, ATTACHMENT_BITS = 11 };
 

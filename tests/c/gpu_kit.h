@@ -5,6 +5,7 @@
 
 #include "fake.h"
 #include "gpu/cupti_abi.h"
+#include "gpu/cupti_records.h"
 #include "gpu/ledger.h"
 
 #include <stdatomic.h>

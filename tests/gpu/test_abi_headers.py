@@ -16,7 +16,8 @@ from fake_handles import Control
 
 ROOT = Path(__file__).resolve().parents[2]
 CSRC = ROOT / "csrc"
-ABI = (CSRC / "gpu" / "cupti_abi.h").read_text(encoding="utf-8")
+ABI_HEADERS = ("gpu/cupti_abi.h", "gpu/cupti_records.h")
+ABI = "\n".join((CSRC / header).read_text(encoding="utf-8") for header in ABI_HEADERS)
 HEADERS = real_cupti.include_dirs()
 
 pytestmark = pytest.mark.skipif(
@@ -143,7 +144,7 @@ def offset_of(name: str, include: Path) -> str:
 
 @pytest.mark.parametrize("include", HEADERS, ids=name_of)
 def test_every_number_of_ours_is_the_headers_number(include: Path, tmp_path: Path) -> None:
-    lines = ['#include "gpu/cupti_abi.h"']
+    lines = [f'#include "{header}"' for header in ABI_HEADERS]
     ours = constants()
     assert len(ours) == len(re.findall(r"\bFP_\w+ = \d+", ABI)) > 70
     offsets = [name for name in ours if name.startswith("FP_AT_")]

@@ -1,0 +1,57 @@
+/* outliers_look: finds out what each node got since the last look at the tree.
+ *
+ * A mark stores a node's counts as of the last look.  Only nodes of measured steps
+ * have one. */
+#ifndef FP_CORE_OUTLIERS_LOOK_H
+#define FP_CORE_OUTLIERS_LOOK_H
+
+#include "core/outliers.h"
+
+/* Of one node: as the last look saw it, and how much of that was not usual. */
+typedef struct fp_outlier_mark {
+    int64_t ticks;
+    uint64_t calls;
+    uint64_t resumes;
+    int64_t unusual_ticks;
+    uint64_t unusual_calls;
+    uint32_t node : 31; /* its index in the tree */
+    uint32_t open : 1;  /* may have gone on without being entered */
+    uint16_t child;     /* number of the first one's mark; 0: none */
+    uint16_t sibling;   /* of the next child of the same parent */
+} fp_outlier_mark;
+
+/* Wraps around: an external timer may return anything, and signed overflow is
+ * undefined. */
+static inline int64_t
+fp_outliers_minus(int64_t a, int64_t b)
+{
+    return (int64_t)((uint64_t)a - (uint64_t)b);
+}
+
+/* Looks at [tree] and ends the window of steps.  The thread stands in [stands].  The
+ * rows of the window go to [into], which may be NULL. */
+void
+fp_outliers_end_window(fp_outliers *o, const fp_tree *tree,
+                       const fp_node *stands, fp_outlier *into);
+
+/* NULL: [n] is of another phase of the run, new, or beyond the last mark. */
+static inline fp_outlier_mark *
+fp_outliers_mark(const fp_outliers *o, const fp_node *n)
+{
+    uint32_t number = n->index < o->numbered ? o->number[n->index] : 0;
+    return number != 0 || (n->index == 0 && o->marked > 0) ? &o->mark[number]
+                                                           : NULL;
+}
+
+/* The thread has come to stand in [n] without a call or a resume being counted:
+ * the path was rebuilt. */
+static inline void
+fp_outliers_rejoined(fp_outliers *o, const fp_node *n)
+{
+    fp_outlier_mark *m = o != NULL ? fp_outliers_mark(o, n) : NULL;
+    if (m != NULL) {
+        m->open = 1; /* those without a mark are new */
+    }
+}
+
+#endif

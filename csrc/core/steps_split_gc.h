@@ -1,0 +1,24 @@
+/* steps_split_gc: time that a thread's steps spend in Python's garbage collector.
+ * Each function needs a thread with a split (see steps_split.h). */
+#ifndef FP_CORE_STEPS_SPLIT_GC_H
+#define FP_CORE_STEPS_SPLIT_GC_H
+
+#include "core/thread.h"
+
+/* A collection begins at [now].  Ignored inside a collection. */
+void
+fp_split_gc_begin(fp_thread *t, int64_t now);
+
+/* The collection ends at [now].  Ignored if none has begun. */
+void
+fp_split_gc_end(fp_thread *t, int64_t now, int generation);
+
+/* Drops the open collection: its end will not be reported.  Any thread may call. */
+void
+fp_split_gc_forget(fp_thread *t);
+
+/* Charges the open collection up to [now]. */
+void
+fp_split_gc_charge(fp_thread *t, int64_t now);
+
+#endif
