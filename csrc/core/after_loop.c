@@ -3,19 +3,20 @@
 #include "core/outliers_look.h"
 #include "core/thread_sections.h"
 
-/* Of one node, what follows the loop. */
+/* The part of one node's counts that belongs after the loop. */
 typedef struct part {
-    int64_t ticks; /* of that ... */
-    int64_t most;  /* ... and of the steps since the last look as well */
+    int64_t ticks; /* estimated ticks after the loop */
+    int64_t most;  /* growth since the last look: the upper bound of ticks */
     uint64_t calls;
     uint64_t resumes;
-    fp_node *to;     /* its place in the other subtree */
+    fp_node *to;     /* its counterpart in the other subtree */
     uint8_t inside;  /* in the subtree of measured steps */
-    uint8_t entered; /* or open when the last step ended */
-    uint8_t wanted;  /* there is something to move here or below */
+    uint8_t entered; /* after the last step, or open when it ended */
+    uint8_t wanted;  /* this node or a descendant has something to move */
 } part;
 
-/* Ticks since the last step ended, without those of other phases. */
+/* Ticks from the end of the last step to the start of the pause, without
+ * earlier pauses. */
 static int64_t
 ticks_beyond(const fp_steps *s)
 {
@@ -28,13 +29,14 @@ share(uint64_t whole, double part)
     return part < 1 ? (uint64_t)((double)whole * part + 0.5) : whole;
 }
 
-/* What [n] got since the last look, less what is usual in [steps] steps. */
+/* Estimates [p]: the growth of [n] since the last look, less the usual growth
+ * in [steps] steps. */
 static void
 reckon(part *p, const fp_outliers *o, const fp_node *n, uint64_t steps)
 {
     const fp_outlier_mark *m = fp_outliers_mark(o, n);
     if (m == NULL && n->index < o->looked) {
-        return; /* nothing is known of it */
+        return; /* the last look did not mark it: its growth is unknown */
     }
     uint64_t calls = n->calls - (m != NULL ? m->calls : 0);
     uint64_t resumes = n->resumes - (m != NULL ? m->resumes : 0);
@@ -60,7 +62,8 @@ reckon(part *p, const fp_outliers *o, const fp_node *n, uint64_t steps)
                             : share(resumes, (double)p->calls / (double)calls);
 }
 
-/* Makes the sum of all parts [beyond], or as near to it as they allow. */
+/* Scales the parts so that their sum is [beyond], or as close to it as they
+ * allow. */
 static void
 adjust(part *parts, uint32_t count, int64_t beyond)
 {
@@ -83,7 +86,7 @@ adjust(part *parts, uint32_t count, int64_t beyond)
     }
 }
 
-/* The place of [n] under [parent]; NULL: there is no room. */
+/* The counterpart of [n] under [parent], added if needed.  NULL: no room. */
 static fp_node *
 place_of(fp_thread *t, fp_node *parent, const fp_node *n)
 {
@@ -130,7 +133,7 @@ move(fp_thread *t, part *parts, uint32_t count, fp_node *base)
     return moved;
 }
 
-/* A section that was entered after the last step only. */
+/* Moves a section that was entered only after the last step. */
 static void
 move_section(fp_thread *t, fp_section *s)
 {
@@ -145,7 +148,8 @@ move_section(fp_thread *t, fp_section *s)
     s->hist = (fp_hist){0};
 }
 
-/* What is kept of a section beside its nodes cannot be divided. */
+/* Moves whole sections only: a section's histogram and extremes cannot be
+ * divided. */
 static void
 move_sections(fp_thread *t, const part *parts, uint32_t count)
 {
@@ -171,7 +175,7 @@ fp_thread_end_loop(fp_thread *t)
     if (t->steps == NULL || o == NULL || !t->steps->paused ||
         fp_steps_measured(t->steps) == 0 ||
         (o->window_steps != 0 && o->seen_steps == 0)) {
-        return 0; /* no look since the first step: nothing is usual */
+        return 0; /* no look since the first step: usual values are unknown */
     }
     int64_t beyond = ticks_beyond(t->steps);
     if (beyond <= 0) {
@@ -200,7 +204,7 @@ fp_thread_end_loop(fp_thread *t)
         move_sections(t, parts, count);
     }
     fp_alloc_give(&t->alloc, parts, count, sizeof(*parts));
-    /* Once. */
+    /* A second call must not move the same time again. */
     t->steps->start = t->steps->paused_at;
     t->steps->paused_ticks = 0;
     return moved;

@@ -1,11 +1,11 @@
-/* base: status codes and branch hints shared by the whole core.  Knows nothing
- * else; every other header may include it. */
+/* base: status codes and branch hints for the whole core.  Includes no other
+ * header of fastprof, so every header may include it. */
 #ifndef FP_CORE_BASE_H
 #define FP_CORE_BASE_H
 
 #include <stdint.h>
 
-/* 0 or negative; odd codes are explained at the prototype that returns them. */
+/* 0 or negative.  A prototype explains any unusual code that it returns. */
 typedef enum fp_status {
     FP_OK = 0,
     FP_ENOMEM = -1,
@@ -15,7 +15,8 @@ typedef enum fp_status {
 #if defined(__GNUC__)
 #define FP_LIKELY(x) __builtin_expect(!!(x), 1)
 #define FP_UNLIKELY(x) __builtin_expect(!!(x), 0)
-/* Never inlined, so that what calls it last saves no registers for it. */
+/* Never inlined: a function that only calls it at its end saves no registers
+ * for it. */
 #define FP_COLD __attribute__((noinline, cold))
 #else
 #define FP_LIKELY(x) (x)

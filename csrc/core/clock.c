@@ -8,16 +8,16 @@
 #include <cpuid.h>
 #endif
 
-/* Bracketing leaves an error of some tens of ns at each end: 4 ms make that
- * 1e-5. */
+/* Reading both clocks has an error of some tens of ns at each end; over 4 ms
+ * that is 1e-5. */
 enum { BASELINE_NS = 4000000, BRACKET_TRIES = 8 };
 
-/* A CLOCK_MONOTONIC that does not go on (libfaketime) is not waited for: this is
- * some 50 ms of readings. */
+/* About 50 ms of readings.  Limits the wait for a CLOCK_MONOTONIC that stands
+ * still (libfaketime). */
 enum { MOST_READINGS = 100000 };
 
-/* A scale that differs from the first by more is none: the machine slept, or was
- * moved, and one of the two clocks went on without the other. */
+/* A scale that differs more from the first one is wrong: the machine was
+ * suspended or migrated, and one of the two clocks stopped meanwhile. */
 static const double MOST_DRIFT = 1e-3;
 
 static int64_t
@@ -41,8 +41,8 @@ have_counter(void)
 #endif
 }
 
-/* Both clocks at one moment: of several tries the one with the tightest bracket,
- * so that being descheduled between two reads does not count. */
+/* Reads both clocks at one moment.  Of several tries it takes the one with the
+ * tightest bracket, so that preemption between two reads does not matter. */
 static void
 read_pair(const fp_clock *c, int64_t *ticks, int64_t *ns)
 {
@@ -91,7 +91,7 @@ fp_clock_now_slow(const fp_clock *c)
     return c->kind == FP_CLOCK_READER ? c->reader(c->ctx) : monotonic_ns();
 }
 
-/* 0: none. */
+/* Nanoseconds per tick, or 0 if the interval is too short. */
 static double
 whole_scale(int64_t ticks, int64_t ns)
 {
@@ -112,7 +112,7 @@ fp_clock_scale(const fp_clock *c, int64_t ticks, int64_t ns)
     if (c->scale > 0.0 && !is_drift(c, scale)) {
         return c->scale;
     }
-    return scale > 0.0 ? scale : 1.0; /* nothing better is known */
+    return scale > 0.0 ? scale : 1.0; /* unknown: assume nanoseconds */
 }
 
 void

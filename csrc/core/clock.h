@@ -1,15 +1,15 @@
-/* clock: what time it is, in ticks, as cheaply as the machine allows; and how
- * many nanoseconds a tick has.
+/* clock: reads the time in ticks as cheaply as the machine allows, and
+ * converts ticks to nanoseconds.
  *
- * The time stamp counter is used where the processor says that it is invariant
- * (constant_tsc and nonstop_tsc: CPUID 0x80000007, EDX bit 8; Intel SDM vol. 3,
- * "Invariant TSC"), the virtual counter on arm64, else CLOCK_MONOTONIC.  The
- * scale is taken over the whole time from fp_clock_init to the question, never
- * over microseconds: two bracketed readings some milliseconds apart are exact
- * to better than 1e-4, and get better the longer the program runs.  One that is
- * further from the first than clocks drift is not believed.
+ * It uses the time stamp counter if the processor reports an invariant one
+ * (constant_tsc and nonstop_tsc: CPUID 0x80000007, EDX bit 8; Intel SDM vol.
+ * 3, "Invariant TSC"), the virtual counter on arm64, and CLOCK_MONOTONIC
+ * elsewhere.  The scale is measured over the whole time since fp_clock_init,
+ * never over microseconds: two bracketed readings some milliseconds apart are
+ * exact to better than 1e-4, and improve while the program runs.  A scale that
+ * differs from the first one by more than clocks drift is rejected.
  *
- * Tests put in a reader of their own. */
+ * Tests supply their own reader. */
 #ifndef FP_CORE_CLOCK_H
 #define FP_CORE_CLOCK_H
 
@@ -22,7 +22,7 @@
 typedef enum fp_clock_kind {
     FP_CLOCK_MONOTONIC,
     FP_CLOCK_COUNTER, /* TSC or cntvct_el0 */
-    FP_CLOCK_READER,  /* handed in */
+    FP_CLOCK_READER,  /* supplied by the caller */
 } fp_clock_kind;
 
 /* May be called from any thread; must not block. */
@@ -33,23 +33,26 @@ typedef struct fp_clock {
     fp_clock_reader reader;
     void *ctx;           /* borrowed */
     double reader_scale; /* ns per tick of the reader */
-    int64_t base_ticks;  /* both read at the same moment in fp_clock_init */
+    int64_t base_ticks;  /* with base_ns: one moment in both clocks */
     int64_t base_ns;
-    double scale; /* see fp_clock_learn; 0: none so far */
+    double scale; /* first measured scale, see fp_clock_learn; 0: none yet */
 } fp_clock;
 
+/* Chooses the best clock of the machine and starts measuring its scale. */
 void
 fp_clock_init(fp_clock *c);
 
-/* Ticks come from [reader]; one tick is [ns_per_tick] nanoseconds. */
+/* Uses [reader] as the clock; one of its ticks is [ns_per_tick]
+ * nanoseconds. */
 void
 fp_clock_init_reader(fp_clock *c, fp_clock_reader reader, void *ctx,
                      double ns_per_tick);
 
+/* fp_clock_now for a clock that is not a counter. */
 int64_t
 fp_clock_now_slow(const fp_clock *c);
 
-/* The counter of a clock whose kind is FP_CLOCK_COUNTER. */
+/* Reads the counter.  The clock's kind must be FP_CLOCK_COUNTER. */
 static inline int64_t
 fp_clock_counter(void)
 {
@@ -60,10 +63,11 @@ fp_clock_counter(void)
     __asm__ volatile("mrs %0, cntvct_el0" : "=r"(ticks));
     return (int64_t)ticks;
 #else
-    return 0; /* no clock is of that kind here */
+    return 0; /* this machine has no such clock */
 #endif
 }
 
+/* The time in ticks. */
 static inline int64_t
 fp_clock_now(const fp_clock *c)
 {
@@ -73,25 +77,26 @@ fp_clock_now(const fp_clock *c)
     return fp_clock_now_slow(c);
 }
 
-/* Nanoseconds per tick, over the time since fp_clock_init.  Waits (spinning, a
- * few ms at most, once) when that was so short that the scale would be poor. */
+/* Nanoseconds per tick, measured since fp_clock_init.  If that was less than 4
+ * ms ago, it spins for the rest: a few ms at most, and only once. */
 double
 fp_clock_ns_per_tick(const fp_clock *c);
 
-/* What it answers, [ticks] and [ns] after fp_clock_init. */
+/* The result of fp_clock_ns_per_tick() at a moment [ticks] and [ns] after
+ * fp_clock_init. */
 double
 fp_clock_scale(const fp_clock *c, int64_t ticks, int64_t ns);
 
-/* From the first call on for which it has been long enough since fp_clock_init,
- * only scales near that one are believed.  Does not wait. */
+/* Fixes the first scale once enough time has passed since fp_clock_init; later
+ * scales must be close to it.  Does not wait. */
 void
 fp_clock_learn(fp_clock *c);
 
-/* Has one of the two clocks jumped since then? */
+/* Has one of the two clocks jumped since fp_clock_learn? */
 int
 fp_clock_has_jumped(const fp_clock *c);
 
-/* "tsc", "cntvct", "monotonic" or "external". */
+/* Returns "tsc", "cntvct", "monotonic" or "external". */
 const char *
 fp_clock_name(const fp_clock *c);
 

@@ -51,7 +51,8 @@ fp_hist_merge(fp_hist *into, const fp_alloc *a, const fp_hist *from)
     }
 }
 
-/* The top bucket's upper bound would be 2^63; keep it a signed number. */
+/* The upper bound of the top bucket would be 2^63; INT64_MAX keeps it
+ * signed. */
 static int64_t
 bound(int octave, uint64_t sub)
 {

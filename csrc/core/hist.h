@@ -1,10 +1,11 @@
 /* hist: log-linear histogram of durations in constant memory.
  *
- * Values below 64 have a bucket each; above, every power of two is cut in 64
- * equal parts, so a bucket is at most 1/64 of its lower bound wide and its
- * middle is within 0.8 % of any value in it (the scheme of HdrHistogram, two
- * significant digits).  An octave's counters are allocated when it is first
- * hit: after warm-up nothing is allocated. */
+ * Values below 64 have a bucket each.  Above, every power of two is divided
+ * into 64 equal buckets, so a bucket is at most 1/64 of its lower bound wide
+ * and its middle is within 0.8 % of any value in it (the scheme of
+ * HdrHistogram, two significant digits).  The counters of an octave are
+ * allocated when it gets its first value: after warm-up nothing is
+ * allocated. */
 #ifndef FP_CORE_HIST_H
 #define FP_CORE_HIST_H
 
@@ -15,19 +16,19 @@ enum { FP_HIST_SUB_BITS = 6, FP_HIST_SUB = 1 << FP_HIST_SUB_BITS };
 enum { FP_HIST_OCTAVES = 64 - FP_HIST_SUB_BITS };
 
 typedef struct fp_hist {
-    uint64_t *octave[FP_HIST_OCTAVES]; /* owned, NULL until hit */
-    uint64_t lost;                     /* not stored: no memory */
+    uint64_t *octave[FP_HIST_OCTAVES]; /* owned, NULL until it has a value */
+    uint64_t lost;                     /* values not stored: no memory */
 } fp_hist;
 
-/* All zero bytes is an empty histogram. */
+/* Frees the counters.  A histogram of all zero bytes is empty. */
 void
 fp_hist_fini(fp_hist *h, const fp_alloc *a);
 
-/* With the octave's counters to be made first. */
+/* As fp_hist_add, for an octave that has no counters yet. */
 void
 fp_hist_add_slow(fp_hist *h, const fp_alloc *a, int octave, uint32_t sub);
 
-/* Negative values count as 0. */
+/* Adds [value]; a negative value counts as 0. */
 static inline void
 fp_hist_add(fp_hist *h, const fp_alloc *a, int64_t value)
 {
@@ -46,6 +47,7 @@ fp_hist_add(fp_hist *h, const fp_alloc *a, int64_t value)
     h->octave[octave][sub]++;
 }
 
+/* Adds the counts of [from].  Counts without memory go to lost. */
 void
 fp_hist_merge(fp_hist *into, const fp_alloc *a, const fp_hist *from);
 
@@ -56,8 +58,8 @@ typedef struct fp_hist_row {
     uint64_t count;
 } fp_hist_row;
 
-/* Number of nonempty buckets; the first [capacity] of them, ascending, go to
- * [rows]. */
+/* Returns the number of nonempty buckets and copies the first [capacity] of
+ * them to [rows], in ascending order. */
 uint32_t
 fp_hist_rows(const fp_hist *h, fp_hist_row *rows, uint32_t capacity);
 

@@ -56,9 +56,9 @@ fp_outliers_bytes(const fp_outliers *o)
            o->numbers * sizeof(*o->number);
 }
 
-/* ---- what is slow ---- */
+/* ---- slow steps ---- */
 
-/* Half as long again as the median of the last steps. */
+/* Is [ticks] more than 1.5 times the median of the last steps? */
 static int
 is_slow(const fp_outliers *o, int64_t ticks)
 {
@@ -102,7 +102,8 @@ remember(fp_outliers *o, int64_t ticks)
 
 /* ---- steps ---- */
 
-/* Where a step that took [ticks] is kept; NULL: it is none of the slowest. */
+/* The entry for a step of [ticks] ticks.  NULL: it is not among the
+ * slowest. */
 static fp_outlier *
 place_for(fp_outliers *o, int64_t ticks)
 {
@@ -135,7 +136,7 @@ keep_section(fp_outlier *into, const fp_section *s)
     *place = (fp_outlier_section){s->step_ticks, s->id};
 }
 
-/* May there be a look at [now]?  Time that has passed pays for those before. */
+/* Has enough time passed at [now] to pay for the previous looks? */
 static int
 may_look(fp_outliers *o, int64_t now, int slow)
 {
@@ -151,7 +152,7 @@ fp_outliers_begin(fp_outliers *o, const fp_tree *tree, const fp_node *stands,
                   int64_t now)
 {
     o->window_steps = 0;
-    o->window_slow = 1; /* nothing in it is usual */
+    o->window_slow = 1; /* counts since the last step are not usual */
     (void)may_look(o, now, 0);
     fp_outliers_end_window(o, tree, stands, NULL);
 }

@@ -4,12 +4,14 @@
 
 enum { FIRST_MARKS = 1024 };
 
-/* Ticks that a look is charged at most for each node that it comes to; what is
- * around it is worth so many nodes.  The first looks fault pages in, and any may be
- * interrupted: charged in full, they would put off the next ones for long. */
+/* A look is charged at most MOST_PER_NODE ticks per node visited; the fixed
+ * part counts as AROUND nodes.  The first looks cause page faults, and any
+ * look may be interrupted: the full charge would delay the next looks for
+ * long. */
 enum { MOST_PER_NODE = 64, AROUND = 16 };
 
-/* ---- rows of a kept step: the largest, as a heap with the least in front ---- */
+/* ---- rows of a kept step: the largest, in a heap with the smallest first
+ * ---- */
 
 static void
 swap_rows(fp_outlier_row *a, fp_outlier_row *b)
@@ -66,7 +68,7 @@ mark_node(fp_outlier_mark *m, const fp_node *n)
     m->resumes = n->resumes;
 }
 
-/* Room for [wanted] numbers and one more mark; false: there is none. */
+/* Makes room for [wanted] numbers and one more mark.  False: no room. */
 static int
 make_room(fp_outliers *o, uint32_t wanted)
 {
@@ -96,7 +98,7 @@ make_room(fp_outliers *o, uint32_t wanted)
     return o->marked < o->marks;
 }
 
-/* What other phases of the run took is no part of a step. */
+/* Is [n] in the subtree of measured steps? */
 static int
 is_of_steps(const fp_outliers *o, const fp_node *n)
 {
@@ -104,7 +106,7 @@ is_of_steps(const fp_outliers *o, const fp_node *n)
            (!fp_key_is_base(n->key) && fp_outliers_mark(o, n->parent) != NULL);
 }
 
-/* Marks for the nodes there are; without memory, for those there were. */
+/* Creates marks for new nodes.  Without memory the new nodes stay unmarked. */
 static void
 cover(fp_outliers *o, const fp_tree *tree)
 {
@@ -126,15 +128,15 @@ cover(fp_outliers *o, const fp_tree *tree)
         fp_outlier_mark *m = &o->mark[o->marked++];
         m->node = i & 0x7fffffffu;
         if (i < o->looked) {
-            /* Earlier looks had no mark for it: what it holds is not of this
-             * window alone, and whether it was open is not known. */
+            /* Earlier looks had no mark for this node: its counts cover more
+             * than this window, and nobody recorded whether it was open. */
             mark_node(m, n);
             m->unusual_ticks = m->ticks;
             m->unusual_calls = m->calls;
             m->open = 1;
         }
     }
-    /* Backwards, so that siblings stand in the order of the memory. */
+    /* In reverse order, so that siblings are linked in memory order. */
     for (uint32_t k = o->marked; k-- > (first > 1 ? first : 1);) {
         const fp_node *n = fp_tree_node(tree, o->mark[k].node);
         fp_outlier_mark *above = fp_outliers_mark(o, n->parent);
@@ -162,8 +164,8 @@ see(fp_outlier_mark *m, const fp_node *n, int unusual, fp_outlier *into)
     }
 }
 
-/* May anything below [n] have changed since the last look?  Nothing runs there
- * without the node being entered, unless it was open. */
+/* Can a descendant of [n] have changed since the last look?  A descendant runs
+ * only if [n] was entered since then or was open at that time. */
 static int
 may_hold_more(const fp_outliers *o, const fp_node *n, const fp_outlier_mark *m)
 {
@@ -171,7 +173,7 @@ may_hold_more(const fp_outliers *o, const fp_node *n, const fp_outlier_mark *m)
            n->index >= o->looked || (n->flags & FP_NODE_FLAT) != 0;
 }
 
-/* Returns how many nodes it came to. */
+/* Updates all marks that changed.  Returns the number of nodes visited. */
 static uint32_t
 look(fp_outliers *o, const fp_tree *tree, const fp_node *stands, int unusual,
      fp_outlier *into)
@@ -184,7 +186,7 @@ look(fp_outliers *o, const fp_tree *tree, const fp_node *stands, int unusual,
         const fp_node *n = fp_tree_node(tree, m->node);
         int down = m->child != 0 && may_hold_more(o, n, m);
         m->open = 0;
-        /* A call without time was within one tick. */
+        /* A call shorter than one tick adds no time. */
         if (n->self_ticks != m->ticks || n->calls != m->calls ||
             n->resumes != m->resumes) {
             see(m, n, unusual, into);
@@ -216,7 +218,7 @@ fp_outliers_end_window(fp_outliers *o, const fp_tree *tree,
     int64_t before = fp_clock_now(o->clock);
     uint32_t nodes = look(o, tree, stands, o->window_slow, into);
     int64_t cost = fp_clock_now(o->clock) - before;
-    /* One that was interrupted is no measure. */
+    /* An interrupted look is no measure of the next one. */
     int64_t most = (int64_t)(AROUND + nodes) * MOST_PER_NODE;
     o->cost = cost < 0 ? 0 : cost > most ? most : cost;
     o->owed += o->cost * FP_OUTLIERS_SHARE;

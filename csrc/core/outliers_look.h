@@ -1,13 +1,14 @@
 /* outliers_look: finds out what each node got since the last look at the tree.
  *
- * A mark stores a node's counts as of the last look.  Only nodes of measured steps
- * have one. */
+ * A mark stores the counts of a node as of the last look.  Only nodes of
+ * measured steps have marks. */
 #ifndef FP_CORE_OUTLIERS_LOOK_H
 #define FP_CORE_OUTLIERS_LOOK_H
 
 #include "core/outliers.h"
 
-/* Of one node: as the last look saw it, and how much of that was not usual. */
+/* The counts of one node at the last look, and how much of them is not
+ * usual. */
 typedef struct fp_outlier_mark {
     int64_t ticks;
     uint64_t calls;
@@ -15,26 +16,27 @@ typedef struct fp_outlier_mark {
     int64_t unusual_ticks;
     uint64_t unusual_calls;
     uint32_t node : 31; /* its index in the tree */
-    uint32_t open : 1;  /* may have gone on without being entered */
-    uint16_t child;     /* number of the first one's mark; 0: none */
-    uint16_t sibling;   /* of the next child of the same parent */
+    uint32_t open : 1;  /* may have run on without being entered */
+    uint16_t child;     /* number of the first child's mark; 0: none */
+    uint16_t sibling;   /* number of the next sibling's mark */
 } fp_outlier_mark;
 
-/* Wraps around: an external timer may return anything, and signed overflow is
- * undefined. */
+/* Subtracts with wrap-around: an external timer may return any value, and
+ * signed overflow is undefined. */
 static inline int64_t
 fp_outliers_minus(int64_t a, int64_t b)
 {
     return (int64_t)((uint64_t)a - (uint64_t)b);
 }
 
-/* Looks at [tree] and ends the window of steps.  The thread stands in [stands].  The
- * rows of the window go to [into], which may be NULL. */
+/* Looks at [tree] and ends the window of steps.  The thread stands in
+ * [stands].  Writes the rows of the window to [into], which may be NULL. */
 void
 fp_outliers_end_window(fp_outliers *o, const fp_tree *tree,
                        const fp_node *stands, fp_outlier *into);
 
-/* NULL: [n] is of another phase of the run, new, or beyond the last mark. */
+/* The mark of [n].  NULL: [n] belongs to another phase of the run, is new, or
+ * is beyond the last mark. */
 static inline fp_outlier_mark *
 fp_outliers_mark(const fp_outliers *o, const fp_node *n)
 {
@@ -43,14 +45,14 @@ fp_outliers_mark(const fp_outliers *o, const fp_node *n)
                                                            : NULL;
 }
 
-/* The thread has come to stand in [n] without a call or a resume being counted:
- * the path was rebuilt. */
+/* Marks [n] as open: the path was rebuilt with [n] on it, and neither a call
+ * nor a resume was counted. */
 static inline void
 fp_outliers_rejoined(fp_outliers *o, const fp_node *n)
 {
     fp_outlier_mark *m = o != NULL ? fp_outliers_mark(o, n) : NULL;
     if (m != NULL) {
-        m->open = 1; /* those without a mark are new */
+        m->open = 1; /* a node without a mark is new and visited anyway */
     }
 }
 

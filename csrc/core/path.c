@@ -2,10 +2,10 @@
 
 #include "core/outliers_look.h"
 
-/* ---- where a call goes ---- */
+/* ---- finding the node of a call ---- */
 
-/* The truncated node that takes calls made from where the thread stands; NULL
- * while none is needed yet. */
+/* The truncated node for calls made from the current node.  NULL: not created
+ * yet. */
 static fp_node *
 truncated_here(const fp_thread *t)
 {
@@ -28,8 +28,8 @@ fp_thread_find(fp_thread *t, fp_key key)
     return n;
 }
 
-/* Beyond a cap.  Twice max_nodes is the end: then even the function's name is
- * lost and the call is counted on the truncated node itself. */
+/* Adds a node beyond a cap.  At twice max_nodes the key is lost too: the call
+ * is counted on the truncated node. */
 static fp_node *
 add_flat(fp_thread *t, fp_key key)
 {
@@ -107,12 +107,13 @@ is_section(const fp_node *n)
     return fp_key_tag(n->key) == FP_TAG_SECTION;
 }
 
-/* The node of [key] above where the thread stands. */
+/* The node of [key] under the current node, added if needed. */
 static fp_node *
 node_above(fp_thread *t, fp_key key)
 {
     if (key == FP_KEY_TRUNCATED) {
-        /* Stands for a call whose key was lost: never a context of its own. */
+        /* It stands for a call whose key was lost and must not become a
+         * context. */
         fp_node *truncated = truncated_here(t);
         return truncated != NULL ? truncated : t->base_truncated;
     }
@@ -179,7 +180,7 @@ fp_thread_leave_slow(fp_thread *t, fp_key key, int64_t now)
         n = fp_path_below(t, n, &over);
     }
     if (n == base) {
-        /* With no function open, the call began before the recording. */
+        /* If no function is open, the call began before the recording. */
         t->counters.unmatched += functions != 0;
         return;
     }
@@ -187,8 +188,8 @@ fp_thread_leave_slow(fp_thread *t, fp_key key, int64_t now)
     t->counters.unbalanced += functions;
     fp_thread_stand(t, fp_path_below(t, n, &over));
     t->over_len = over;
-    /* A generator that yields inside a `with` leaves its frame, not the section:
-     * that stays open and moves down to the caller. */
+    /* A generator that yields inside a `with` leaves its frame but not the
+     * section: the section stays open and moves down to the caller. */
     fp_thread_rejoin_sections(t, sections);
 }
 
@@ -263,7 +264,7 @@ fp_thread_take_off_path(fp_thread *t, uint32_t i)
         }
     }
     if (n == base) {
-        return; /* it was on the path, so this cannot be */
+        return; /* impossible: the entry says that it is on the path */
     }
     fp_thread_stand(t, fp_path_below(t, n, &over));
     t->over_len = over;

@@ -36,7 +36,7 @@ fp_thread_unpark(fp_thread *t, int64_t now)
     fp_thread_stand(t, t->parked);
     t->over_len = t->parked_over;
     t->parked = NULL;
-    /* Time will go there without the nodes being entered. */
+    /* These nodes will get time without being entered. */
     for (fp_node *n = t->cur; t->outliers != NULL && n != NULL;
          n = n->parent) {
         fp_outliers_rejoined(t->outliers, n);
@@ -57,7 +57,7 @@ fp_thread_python_depth(const fp_thread *t, fp_key *bottom)
     return depth;
 }
 
-/* Does Python function number [number] of the path, from 1, go on? */
+/* Is Python function number [number] of the path (from 1) still running? */
 static int
 is_live(const fp_key *live, uint32_t first, uint32_t count, uint32_t number,
         fp_key key)
@@ -71,7 +71,7 @@ fp_thread_keep_live(fp_thread *t, const fp_key *live, uint32_t first,
 {
     fp_key bottom;
     uint32_t number = fp_thread_python_depth(t, &bottom), kept = number;
-    /* From the top: the outermost function that has ended decides. */
+    /* Innermost first: the outermost function that has ended decides. */
     fp_path_walk w = fp_path_walk_begin(t);
     for (const fp_node *n; (n = fp_path_walk_next(t, &w)) != NULL;) {
         if (has_tag(n, FP_TAG_PYTHON)) {
@@ -80,7 +80,8 @@ fp_thread_keep_live(fp_thread *t, const fp_key *live, uint32_t first,
             number--;
         }
     }
-    /* All above the last one that is kept goes, but for sections. */
+    /* Remove everything above the last function that is kept, except
+     * sections. */
     number = fp_thread_python_depth(t, &bottom);
     fp_node *n = t->cur;
     uint32_t sections = 0, others = 0, over = t->over_len;

@@ -1,39 +1,39 @@
 /* path_rebuild: the path of a thread whose calls are not recorded for a while.
  *
- * A parked thread stands in its innermost section (in no function: nobody knows
- * in which it is), and its path is kept for later:
+ * A parked thread stands in its innermost section: which functions are open is
+ * unknown until it is unparked.  Its path is kept:
  *
  *      path      root - main - section - f          f: `parked`
  *      stands in root - main - section              time is charged here
  *
- * Who parked it either tells every end of a call meanwhile, and how many calls
- * have begun that are not on the path (`unseen`), or says that the path may be
- * `stale`.  Before anything is put on the path or taken off it, the thread is
- * unparked; calls that have begun meanwhile are then put on without being
- * counted.  The same rules for threads as in thread.h. */
+ * While the thread is parked, the caller reports the return of each call on
+ * the path and counts the new calls that are not on it (`unseen`), or marks
+ * the path as `stale`.  Unpark the thread before you change the path; then put
+ * the calls that began meanwhile on it, without counting them.  thread.h says
+ * which thread may call. */
 #ifndef FP_CORE_PATH_REBUILD_H
 #define FP_CORE_PATH_REBUILD_H
 
 #include "core/path.h"
 
-/* No calls are recorded from [now] on.  Parked twice is parked once. */
+/* Stops recording calls at [now].  Does nothing if [t] is parked already. */
 void
 fp_thread_park(fp_thread *t, int64_t now);
 
-/* The path is as it was; does nothing to a thread that is not parked. */
+/* Restores the path.  Does nothing if [t] is not parked. */
 void
 fp_thread_unpark(fp_thread *t, int64_t now);
 
-/* Of an unparked thread.  live[first..count) are the Python functions that run
- * now, outermost first; those of the path that are not among them have ended, and
- * sections in them move down.  A C function between two that go on is taken to go
- * on, too.  Returns the index of the first one that is not on
- * the path. */
+/* Removes the functions that have ended from the path; [t] is not parked.
+ *  live[first..count) are the Python functions that run now, outermost first.
+ *  Sections in functions that have ended move down.  A C function between two
+ * functions that still run is kept.  Returns the index of the first function
+ * in [live] that is not on the path. */
 uint32_t
 fp_thread_keep_live(fp_thread *t, const fp_key *live, uint32_t first,
                     uint32_t count);
 
-/* The elements of a path from the top down, of a parked thread, too. */
+/* Walks the path from the top down.  Works for parked threads too. */
 typedef struct fp_path_walk {
     const fp_node *node;
     uint32_t over;
@@ -46,7 +46,7 @@ fp_path_walk_begin(const fp_thread *t)
                                   : (fp_path_walk){t->cur, t->over_len};
 }
 
-/* NULL: no more. */
+/* NULL at the end. */
 static inline const fp_node *
 fp_path_walk_next(const fp_thread *t, fp_path_walk *w)
 {
@@ -58,19 +58,20 @@ fp_path_walk_next(const fp_thread *t, fp_path_walk *w)
     return n;
 }
 
-/* Number of Python functions on the path; *bottom is the outermost one's key. */
+/* Number of Python functions on the path; *bottom becomes the key of the
+ * outermost one, if there is one. */
 uint32_t
 fp_thread_python_depth(const fp_thread *t, fp_key *bottom);
 
-/* What is on the path now was put there without the calls of C functions being
- * seen. */
+/* The calls on the path were put back without knowing the C functions among
+ * them. */
 static inline void
 fp_thread_mark_refound(fp_thread *t)
 {
     t->refound = t->cur->depth;
 }
 
-/* Does a call of a C function end, directly called by [caller], that began while
+/* Did a C function that [caller] called directly end now, after it began while
  * calls were not recorded? */
 static inline int
 fp_thread_unseen_ends(const fp_thread *t, fp_key caller)

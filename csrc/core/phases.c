@@ -29,7 +29,8 @@ fp_phases_reserve(fp_phases *p, const fp_alloc *a, int32_t tag)
     return FP_OK;
 }
 
-/* With no work seen on the last batch, it ended when the next was asked for. */
+/* If nothing marked the end of the last batch, it ended at the next
+ * request. */
 static void
 end_unless_ended(fp_loader *ld, int64_t now)
 {

@@ -1,7 +1,7 @@
-/* phases: time per (data loader, phase), for the metrics of a trainer.
+/* phases: time per data loader and phase, for a trainer's metrics.
  *
- * A loader is a small number, its tag; tag -1 is "no loader".  Two sums are
- * kept: since the last take, and since the start. */
+ * A loader is a small number, its tag; tag -1 means "no loader".  Each sum is
+ * kept twice: since the last take and since the start. */
 #ifndef FP_CORE_PHASES_H
 #define FP_CORE_PHASES_H
 
@@ -14,8 +14,8 @@ typedef enum fp_phase {
     FP_PHASE_FORWARD,
     FP_PHASE_BACKWARD,
     FP_PHASE_OPTIMIZER,
-    /* End of this loader's last batch to its next one; with tag -1: end of any
-     * batch to the next of any loader. */
+    /* From the end of this loader's last batch to its next batch.  With tag
+     * -1: from the end of any batch to the next batch of any loader. */
     FP_PHASE_BATCH_WAIT,
     FP_PHASE_COUNT,
 } fp_phase;
@@ -28,26 +28,26 @@ typedef struct fp_sum {
 typedef struct fp_loader {
     fp_sum since_take[FP_PHASE_COUNT];
     fp_sum total[FP_PHASE_COUNT];
-    int64_t batch_end; /* ticks; valid if ended */
-    uint8_t delivered; /* a batch was delivered before */
-    uint8_t ended;     /* work on that batch was seen to end at batch_end */
+    int64_t batch_end; /* in ticks; valid if ended */
+    uint8_t delivered; /* has delivered a batch */
+    uint8_t ended;     /* the work on that batch ended at batch_end */
 } fp_loader;
 
 typedef struct fp_phases {
     fp_loader *loader; /* owned; index is tag + 1 */
     uint32_t capacity;
-    int32_t tag; /* of the batch being worked on */
+    int32_t tag; /* of the current batch */
 } fp_phases;
 
-/* All zero bytes, then tag = -1, is an empty table. */
+/* Frees the table.  An empty table has zero bytes and tag = -1. */
 void
 fp_phases_fini(fp_phases *p, const fp_alloc *a);
 
-/* Room for [tag], so that adding cannot fail.  Tags are below 2^16. */
+/* Makes room for [tag], so that adding cannot fail.  Tags are below 2^16. */
 fp_status
 fp_phases_reserve(fp_phases *p, const fp_alloc *a, int32_t tag);
 
-/* NULL: there is no room for [tag]. */
+/* NULL: no room for [tag]. */
 static inline fp_loader *
 fp_phases_loader(fp_phases *p, int32_t tag)
 {
@@ -64,7 +64,7 @@ fp_loader_add(fp_loader *ld, fp_phase phase, int64_t ticks)
     ld->total[phase].count++;
 }
 
-/* Adds to the current tag; drops it when there is no room for the tag. */
+/* Adds [ticks] for the current tag; drops them if the tag has no room. */
 static inline void
 fp_phases_add(fp_phases *p, fp_phase phase, int64_t ticks)
 {
@@ -74,7 +74,7 @@ fp_phases_add(fp_phases *p, fp_phase phase, int64_t ticks)
     }
 }
 
-/* Work on the current batch ended now (until something later says so). */
+/* The work on the current batch ended at [now]; a later call moves the end. */
 static inline void
 fp_phases_mark_end(fp_phases *p, int64_t now)
 {
@@ -89,13 +89,15 @@ fp_phases_mark_end(fp_phases *p, int64_t now)
     any->ended = 1;
 }
 
-/* next() of [tag] begins / has delivered. */
+/* A loader's next() begins. */
 void
 fp_phases_ask(fp_phases *p, int32_t tag, int64_t now);
 
+/* next() has delivered a batch. */
 void
 fp_phases_deliver(fp_phases *p, int32_t tag, int64_t now);
 
+/* Adds the sums of [from]; drops them if there is no memory. */
 void
 fp_phases_merge(fp_phases *into, const fp_alloc *a, const fp_phases *from);
 

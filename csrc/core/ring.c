@@ -65,10 +65,11 @@ fp_ring_push(fp_ring *r, int *lost)
 {
     *lost = 0;
     if (r->written >= r->size && !r->fixed) {
-        /* Once it has gone round, an item's place depends on the size. */
+        /* Items wrap around by size, so a ring that has wrapped cannot
+         * grow. */
         r->fixed = r->size == r->limit || grow(r) != FP_OK;
         if (r->size == 0) {
-            r->fixed = 0; /* perhaps there is memory the next time */
+            r->fixed = 0; /* try again at the next push */
             return NULL;
         }
     }

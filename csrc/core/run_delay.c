@@ -36,7 +36,8 @@ fp_run_delay_open(fp_run_delay *d)
 int64_t
 fp_run_delay_ns(const fp_run_delay *d)
 {
-    /* Time on the CPU, time ready without one, turns. */
+    /* Fields: time on the CPU, time waiting for a CPU, number of time
+     * slices. */
     char text[80];
     ssize_t n = is_ours(d) ? pread(d->file - 1, text, sizeof(text) - 1, 0) : 0;
     if (n <= 0) {
@@ -46,7 +47,7 @@ fp_run_delay_ns(const fp_run_delay *d)
     char *second, *end;
     unsigned long long on_cpu = strtoull(text, &second, 10);
     unsigned long long delay = strtoull(second, &end, 10);
-    /* A kernel that does not count says "0 0 0". */
+    /* A kernel without these statistics writes "0 0 0". */
     return end == second || on_cpu == 0 ? -1 : (int64_t)delay;
 }
 

@@ -1,4 +1,4 @@
-/* The change of the run's phase in one thread. */
+/* Changes the run's phase in one thread. */
 #include "core/outliers.h"
 #include "core/path_rebuild.h"
 #include "core/steps_split.h"
@@ -15,7 +15,7 @@ fp_tree_base(fp_tree *t, fp_run_phase phase, fp_node **truncated)
             if (base == NULL) {
                 return NULL;
             }
-            base->depth = 0; /* an element's depth is the same in each phase */
+            base->depth = 0; /* an element has the same depth in each phase */
         }
     }
     *truncated = fp_tree_find(t, base, FP_KEY_TRUNCATED);
@@ -29,7 +29,7 @@ fp_tree_base(fp_tree *t, fp_run_phase phase, fp_node **truncated)
     return base;
 }
 
-/* The element of the path at [depth]. */
+/* The path's element at [depth]. */
 static fp_node *
 at_depth(const fp_thread *t, uint32_t depth)
 {
@@ -40,7 +40,7 @@ at_depth(const fp_thread *t, uint32_t depth)
     return n;
 }
 
-/* A function that waits does so in every phase. */
+/* A function that waits does so in every phase: list its new node, too. */
 static void
 list_wait_again(fp_thread *t, const fp_node *old)
 {

@@ -12,7 +12,7 @@ fp_section_merge(fp_section *into, const fp_alloc *a, const fp_section *from)
         }
     }
     into->open += from->open;
-    into->lost += from->open; /* their thread is gone */
+    into->lost += from->open; /* their thread has ended */
     into->count += from->count;
     into->errors += from->errors;
     into->sum_ticks += from->sum_ticks;

@@ -1,7 +1,8 @@
-/* section_plain: what opening and closing a section needs nearly always: it is known,
- * its node is the expected one, it is the innermost, the thread is not parked, and
- * nobody wants more than its time.  Whatever else there is to do is done, for the
- * whole event, by fp_thread_open_section and fp_thread_close_section. */
+/* section_plain: the fast path for opening and closing a section.  It covers
+ * the usual case: a known section whose node is the expected one, the
+ * innermost section on close, a thread that is not parked, and no layer that
+ * needs more than the time.  In any other case it does nothing, and the caller
+ * uses fp_thread_open_section or fp_thread_close_section. */
 #ifndef FP_CORE_SECTION_PLAIN_H
 #define FP_CORE_SECTION_PLAIN_H
 
@@ -9,8 +10,9 @@
 #include "core/thread.h"
 #include "core/thread_sections.h"
 
-/* As fp_thread_open_section, for a section that covers nothing.  0: nothing was done;
- * 1: done, at the moment that [clock] gave. */
+/* As fp_thread_open_section, for a section that covers nothing.  Returns 1 if
+ * it opened the section, at the time that it read from [clock]; 0 if it did
+ * nothing. */
 static inline int
 fp_thread_plain_open(fp_thread *t, uint32_t id, fp_phase phase,
                      const void *owner, const fp_clock *clock)
@@ -47,7 +49,8 @@ fp_thread_plain_open(fp_thread *t, uint32_t id, fp_phase phase,
     return 1;
 }
 
-/* As fp_thread_close_section, with FP_EXIT_ERROR or no flag. */
+/* As fp_thread_close_section, with FP_EXIT_ERROR or no flag.  Returns 1 or
+ * 0. */
 static inline int
 fp_thread_plain_close(fp_thread *t, uint32_t id, const void *owner, int error,
                       const fp_clock *clock)

@@ -1,5 +1,5 @@
-/* steps: durations of training steps in bounded memory.  Pure arithmetic: it
- * knows neither threads nor sections. */
+/* steps: durations of training steps in bounded memory.  Pure arithmetic,
+ * without threads or sections. */
 #ifndef FP_CORE_STEPS_H
 #define FP_CORE_STEPS_H
 
@@ -8,13 +8,13 @@
 enum { FP_STEPS_RECENT = 4096 };
 
 typedef struct fp_steps {
-    uint64_t count; /* all steps */
-    uint64_t skip;  /* the first so many are warm-up: counted, not measured */
-    uint64_t apart; /* later ones that were not measured, either */
-    int64_t start;  /* ticks at which the step under way began */
-    int64_t paused_ticks; /* of it: what is no part of it */
-    int64_t paused_at;    /* while it stands still: since when */
-    int64_t ticks;        /* what the last step took */
+    uint64_t count;       /* all steps */
+    uint64_t skip;        /* first steps: warm-up, counted but not measured */
+    uint64_t apart;       /* later steps that were not measured */
+    int64_t start;        /* ticks at which the current step began */
+    int64_t paused_ticks; /* pauses of the current step */
+    int64_t paused_at;    /* start of the current pause */
+    int64_t ticks;        /* of the last step */
     int64_t sum_ticks;
     double sum_sq; /* of ticks */
     int64_t min_ticks;
@@ -22,30 +22,31 @@ typedef struct fp_steps {
     fp_hist hist;
     int64_t recent[FP_STEPS_RECENT]; /* ring; measured steps only */
     uint8_t paused;
-    uint8_t unprofiled; /* the step under way is one of those apart */
+    uint8_t unprofiled; /* the current step counts as apart */
 } fp_steps;
 
-/* Steps that were measured: count less the warm-up and those apart. */
+/* Number of measured steps: all but the warm-up and those apart. */
 static inline uint64_t
 fp_steps_measured(const fp_steps *s)
 {
     return s->count > s->skip ? s->count - s->skip - s->apart : 0;
 }
 
-/* Ends the step under way at [now] and begins the next.  1: it was measured,
- * 0: it was warm-up, or is apart. */
+/* Ends the current step at [now] and begins the next.  Returns 1 if the step
+ * was measured, 0 if it was warm-up or apart. */
 int
 fp_steps_end(fp_steps *s, const fp_alloc *a, int64_t now);
 
-/* The step under way stands still from [now] on, and goes on. */
+/* Pauses the current step at [now]. */
 void
 fp_steps_pause(fp_steps *s, int64_t now);
 
+/* Resumes it. */
 void
 fp_steps_resume(fp_steps *s, int64_t now);
 
-/* Copies up to [capacity] of the last durations, oldest first; returns how
- * many. */
+/* Copies the last durations, at most [capacity], oldest first.  Returns their
+ * number. */
 uint32_t
 fp_steps_recent(const fp_steps *s, int64_t *ticks, uint32_t capacity);
 

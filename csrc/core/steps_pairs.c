@@ -26,8 +26,8 @@ put_measured(fp_pair_step *into, const fp_thread *t, uint64_t nth)
     }
 }
 
-/* Those without the hook are of another phase of the run, in which a section has
- * another record. */
+/* Steps without the hook are in another phase of the run, where each section
+ * has another record. */
 static void
 put_plain(fp_pair_step *into, const fp_thread *t)
 {

@@ -1,13 +1,13 @@
-/* steps_pairs: steps without the function hook beside steps with it, to tell what
- * the hook costs this program.
+/* steps_pairs: compares steps without the function hook to steps with it, to
+ * measure what the hook costs this program.
  *
- *      with  with  with  with | change  without  without | with  with  with ...
- *      --- FP_PAIRS_NEAR ---    not     - FP_PAIRS_PLAIN - not   - FP_PAIRS_NEAR -
+ *      with with with with | change without without | with with with with
+ *      -- FP_PAIRS_NEAR --    not   FP_PAIRS_PLAIN    not  FP_PAIRS_NEAR
  *
- * The first step after each change is used for neither side: the interpreter
- * changes its code lazily.  A block is what is kept of one such place: the wall
- * time of each step, and of the sections at the bottom of the stack in it.  At
- * most FP_PAIRS_BLOCKS are kept, the last ones. */
+ * The first step after each change is not used: the interpreter changes its
+ * code lazily.  A block stores one such comparison: the wall time of each step
+ * and of the sections at the bottom of the stack.  The last FP_PAIRS_BLOCKS
+ * blocks are kept. */
 #ifndef FP_CORE_STEPS_PAIRS_H
 #define FP_CORE_STEPS_PAIRS_H
 
@@ -26,7 +26,7 @@ typedef struct fp_pair_step {
 } fp_pair_step;
 
 typedef struct fp_pair_block {
-    uint64_t first; /* its first step without the hook, from 0 */
+    uint64_t first; /* first step without the hook, from 0 */
     uint32_t plain_count;
     uint32_t near_count;
     fp_pair_step plain[FP_PAIRS_PLAIN];
@@ -41,21 +41,23 @@ typedef enum fp_pairs_state {
 
 typedef struct fp_pairs {
     fp_pairs_state state;
-    uint32_t nth;    /* step of that state */
-    uint64_t blocks; /* ended and not dropped; the last ones are kept */
-    fp_pair_block under_way;              /* while there is no hook */
+    uint32_t nth;            /* step in that state */
+    uint64_t blocks;         /* completed; the last ones are kept */
+    fp_pair_block under_way; /* while the hook is off */
     fp_pair_block block[FP_PAIRS_BLOCKS]; /* ring */
 } fp_pairs;
 
-/* Steps of [t] go on without the hook; *pairs is made if it is NULL. */
+/* The next steps of [t] run without the hook.  Creates *pairs if it is
+ * NULL. */
 fp_status
 fp_pairs_begin(fp_pairs **pairs, const fp_thread *t);
 
-/* ... with it again.  Not [valid]: something else was done meanwhile. */
+/* The hook is on again.  If not [valid], the steps without it did other work
+ * and the block is dropped. */
 void
 fp_pairs_end(fp_pairs *p, int valid);
 
-/* A step of [t] has ended; the sections' times of it are still there. */
+/* A step of [t] has ended; call this before its section times are reset. */
 void
 fp_pairs_end_step(fp_pairs *p, const fp_thread *t, int measured);
 

@@ -12,7 +12,8 @@ fp_series_fini(fp_series *s, const fp_alloc *a)
 void
 fp_series_add_column(fp_series *s, const fp_alloc *a, fp_section *section)
 {
-    section->has_column = 1; /* or never will: it is asked once */
+    /* Set even if there is no room, so that this runs once per section. */
+    section->has_column = 1;
     int64_t *ticks = NULL;
     if (s->columns < FP_SERIES_COLUMNS) {
         ticks = fp_alloc_zeroed(a, FP_STEPS_RECENT, sizeof(*ticks));

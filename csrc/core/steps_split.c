@@ -3,16 +3,16 @@
 #include "core/steps_pairs.h"
 #include "core/path.h"
 
-/* ---- ready to run, without a CPU ---- */
+/* ---- waiting for a CPU ---- */
 
-/* [after] - [before], or -1 if either is not known. */
+/* [after] - [before], or -1 if either is unknown. */
 static int64_t
 spent(int64_t before, int64_t after)
 {
     return before < 0 || after < before ? -1 : after - before;
 }
 
-/* The delay since the last call; 0 where it is not known. */
+/* The delay since the last call; 0 if it is unknown. */
 static int64_t
 take_delay(fp_split *s)
 {
@@ -22,10 +22,10 @@ take_delay(fp_split *s)
     return ns > 0 ? ns : 0;
 }
 
-/* A step ends.  Only who was off the CPU can have waited for one: asking is a
- * system call that most steps do without.  Nor do sections ask that cover a step
- * like the last one; in the first that is different, their delay counts for the
- * step. */
+/* Ends a step.  Reading the delay is a system call.  Only a thread that was
+ * off the CPU can have waited for one, so most steps skip it.  Covers skip it,
+ * too, unless the last step was off the CPU; in the first step that was, the
+ * delay of its covers counts for the step. */
 static void
 end_delay(fp_split *s, const fp_usage *now)
 {
@@ -36,7 +36,7 @@ end_delay(fp_split *s, const fp_usage *now)
     }
 }
 
-/* ---- sections that cover ---- */
+/* ---- sections that cover their whole time ---- */
 
 static void
 begin_cover(fp_split *s, const fp_node *n, int64_t now)
@@ -49,8 +49,9 @@ begin_cover(fp_split *s, const fp_node *n, int64_t now)
     }
 }
 
-/* A cover that took longer may have waited, and what is reckoned for it would stay
- * wrong: the next reading does not know in which section it was. */
+/* Reads the CPU time after a long cover and estimates it after a short one.  A
+ * long cover may have waited, and a later reading cannot tell in which
+ * section. */
 static int64_t
 cpu_after(fp_split *s, int64_t ticks, int64_t now)
 {
@@ -58,7 +59,8 @@ cpu_after(fp_split *s, int64_t ticks, int64_t now)
                                            : fp_usage_cpu(&s->usage, now);
 }
 
-/* Charges what the cover has had since it began; [elsewhere]: but no CPU time. */
+/* Charges the cover from its begin to [now].  With [elsewhere] another thread
+ * calls: the CPU time is unknown. */
 static void
 end_cover(fp_split *s, int64_t now, int elsewhere)
 {
@@ -93,7 +95,7 @@ fp_split_uncover(fp_thread *t, int64_t now, int elsewhere)
     }
 }
 
-/* Counts the covers among the open sections anew. */
+/* Recounts the covers among the open sections. */
 static void
 find_covers(fp_thread *t)
 {
@@ -124,11 +126,11 @@ void
 fp_thread_list_wait(fp_thread *t, fp_node *n, fp_kind kind)
 {
     if (n->key == FP_KEY_TRUNCATED || fp_waits_number(n) != 0) {
-        return; /* stands for others, too; or is known */
+        return; /* a node shared by many calls, or already listed */
     }
     for (uint32_t i = 0; i < t->open_len; i++) {
         if (t->open[i].cover != FP_KIND_NONE) {
-            return; /* a node is one path: it always will be covered */
+            return; /* a node is one path: it will always be covered */
         }
     }
     fp_waits_add(&t->waits, &t->alloc, n, kind);
@@ -136,16 +138,16 @@ fp_thread_list_wait(fp_thread *t, fp_node *n, fp_kind kind)
 
 /* ---- steps ---- */
 
-/* Will somebody tell of the collection's end?  Whoever told of its begin may have
- * been taken away meanwhile, or put back too late: the only way to step within a
- * collection is a finalizer that steps. */
+/* Can the end of the collection still be reported?  The hook that reported its
+ * begin may have been removed since, or reinstalled too late.  A step can end
+ * inside a collection only once: in a finalizer that steps. */
 static int
 may_end(fp_split *s)
 {
     return (s->signals & FP_SIGNAL_GC) != 0 && s->gc_steps++ == 0;
 }
 
-/* Brings every sum of the step under way up to [now]. */
+/* Brings all sums of the current step up to [now]. */
 static void
 charge_all(fp_thread *t, int64_t now, int measured)
 {
@@ -199,8 +201,8 @@ put_row(fp_split *s, uint32_t row, uint64_t number, int64_t start,
         s->delay_at_ns < 0 ? -1 : s->step.delay_ns + s->step.covered_delay_ns;
     s->delay_steps += s->delay_at_ns >= 0;
     int seen = (watched & FP_SIGNAL_FUNCTIONS) != 0;
-    /* A wait for the GPU within a collection is taken off twice: -1 would mean
-     * that it was not seen. */
+    /* A wait for the GPU during a collection is subtracted twice; a negative
+     * sum must not look like -1, which means unknown. */
     int64_t communication = s->step.kind[FP_KIND_COMMUNICATION];
     int64_t autograd = s->step.kind[FP_KIND_AUTOGRAD];
     series->communication[row] = !seen               ? -1
@@ -275,8 +277,8 @@ fp_split_pause(fp_thread *t, int64_t now)
     }
     charge_all(t, now, t->run_phase == FP_RUN_STEPS);
     s->paused_at = fp_usage_read(&s->usage);
-    /* The first wait of a step that is no like the last one is known only here:
-     * when the step goes on, what was waited until then is no part of it. */
+    /* Here the first wait of a step becomes known.  Waiting that happens until
+     * the step resumes does not belong to it. */
     if (s->shares_cpus || s->paused_at.switches != s->at.switches ||
         s->paused_at.waits != s->at.waits) {
         s->step.delay_ns += take_delay(s);

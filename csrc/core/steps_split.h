@@ -1,16 +1,16 @@
-/* steps_split: what the time of a thread's steps was spent on.
+/* steps_split: divides the time of a thread's steps by kind.
  *
- * Every tick is of one kind.  Which one is decided where it is spent:
+ * Every tick has one kind, decided where it is spent:
  *
- *   - gc takes from whatever it interrupts, and what runs in it is gc;
- *   - a section that covers (data, communication) has all of its time, whatever
- *     runs in it; of two, the outer one;
- *   - waiting for the GPU takes from the function that waits;
- *   - a listed function (see waits.h) outside of these has its own time.
+ *   - gc: collections, and all code that runs inside them;
+ *   - a section that covers (data, communication): its whole time; of nested
+ *     ones, the outer one counts;
+ *   - waiting for the GPU: taken from the function that waits;
+ *   - elsewhere, a listed function (see waits.h): its own time.
  *
- * What is left is computing, or being off the CPU for no reason known here: ready
- * to run while others have the CPUs (see run_delay.h), or something else.  All of
- * it is called by the thread that steps. */
+ * The rest is computing, or time off the CPU for an unknown reason: ready to
+ * run without a CPU (see run_delay.h), or something else.  The stepping thread
+ * makes all calls. */
 #ifndef FP_CORE_STEPS_SPLIT_H
 #define FP_CORE_STEPS_SPLIT_H
 
@@ -22,86 +22,90 @@
 
 enum { FP_GC_GENERATIONS = 3 };
 
-/* Who watched during a step; the thread's owner says who does now. */
+/* Which sources observed a step.  The owner of the thread sets the current
+ * ones. */
 enum {
     FP_SIGNAL_FUNCTIONS = 1,
     FP_SIGNAL_GC = 2,
     FP_SIGNAL_GPU = 4,
-    FP_SIGNALS = 3, /* how many */
+    FP_SIGNALS = 3, /* their number */
 };
 
-/* Sums of one step, or of all measured ones. */
+/* Sums of one step, or of all measured steps. */
 typedef struct fp_split_sums {
     int64_t kind[FP_KIND_COUNT]; /* ticks */
-    int64_t covered_ticks;       /* by sections: part of the above */
+    int64_t covered_ticks;       /* in sections that cover; part of kind */
     int64_t covered_cpu_ns;
     int64_t gc_cpu_ns;
-    int64_t delay_ns; /* ready to run, without a CPU, outside of covers */
+    int64_t delay_ns; /* waiting for a CPU, outside of covers */
     int64_t covered_delay_ns;
     uint64_t gc_runs[FP_GC_GENERATIONS];
 } fp_split_sums;
 
 typedef struct fp_split {
-    fp_split_sums step; /* the one under way */
-    fp_split_sums kept; /* what it was when it came to stand still */
+    fp_split_sums step; /* the current step */
+    fp_split_sums kept; /* the current step when it was paused */
     fp_split_sums sum;
-    int64_t cpu_ns;                    /* measured steps */
-    uint64_t cpu_steps;                /* ... of which it is known */
-    uint64_t delay_steps;              /* ... and of which delay_ns is */
-    uint64_t signal_steps[FP_SIGNALS]; /* ... in which each watched */
-    unsigned signals;                  /* who watches now */
-    unsigned signals_before;           /* ... and at the last end of a step */
-    uint32_t covers;                   /* open sections that cover */
-    fp_kind cover_kind;                /* of the outermost */
+    int64_t cpu_ns;                    /* of measured steps */
+    uint64_t cpu_steps;                /* measured steps with known cpu_ns */
+    uint64_t delay_steps;              /* ... and with known delay_ns */
+    uint64_t signal_steps[FP_SIGNALS]; /* ... that each source observed */
+    unsigned signals;                  /* current sources */
+    unsigned signals_before; /* sources at the end of the last step */
+    uint32_t covers;         /* open sections that cover */
+    fp_kind cover_kind;      /* of the outermost one */
     int64_t cover_since;
     int64_t cover_cpu_ns;
     const fp_node *cover_node;
     uint8_t in_gc;
-    uint8_t gc_steps; /* ends of steps since it began */
+    uint8_t gc_steps; /* steps that ended in the collection */
     int64_t gc_since;
     int64_t gc_cpu_ns;
-    int64_t gc_self_ticks; /* own time of gc_node before */
+    int64_t gc_self_ticks; /* self time of gc_node, counted so far */
     const fp_node *gc_node;
     fp_usage_meter usage;
-    fp_usage at; /* at the beginning of the step */
+    fp_usage at; /* at the start of the current step */
     fp_run_delay delay;
-    int64_t delay_at_ns; /* when it was last looked at; -1: not known */
-    fp_usage paused_at;  /* while the step stands still: when that began */
-    uint8_t shares_cpus; /* was off a CPU: covers look at the delay, too */
+    int64_t delay_at_ns; /* last reading; -1: unknown */
+    fp_usage paused_at;  /* at the start of the pause */
+    uint8_t shares_cpus; /* the thread was off a CPU: covers read the delay */
     fp_split_place place[FP_SPLIT_PLACES];
     uint32_t places;
-    uint16_t used; /* places of this step: index + 1 of the first */
+    uint16_t used; /* in this step: index + 1 of the first */
     fp_series series;
-    struct fp_pairs *pairs; /* owned; NULL: every step was recorded */
+    struct fp_pairs *pairs; /* owned; NULL: no step ran without the hook */
 } fp_split;
 
-/* A step begins at [now], and what is known of one under way is dropped.  Made
- * if need be; without memory the thread has none. */
+/* Starts a step at [now] and drops the current one.  Creates the split if
+ * needed; without memory the thread has none. */
 void
 fp_split_start(fp_thread *t, int64_t now);
 
-/* [source] instead of the operating system; see usage.h. */
+/* Reads the usage from [source] instead of the operating system; see
+ * usage.h. */
 void
 fp_split_set_usage(fp_thread *t, fp_usage_source source, const fp_clock *clock,
                    int64_t now);
 
-/* The operating system is asked less often by the help of [clock], which stays
- * as long as the thread.  [t] has a split, of whose step nothing is known. */
+/* Uses [clock] to ask the operating system less often; [clock] must live as
+ * long as the thread.  [t] has a split and its step has just begun. */
 void
 fp_split_set_clock(fp_thread *t, const fp_clock *clock, int64_t now);
 
+/* Frees the split of [t], if it has one. */
 void
 fp_split_destroy(fp_thread *t);
 
+/* Bytes of memory held. */
 size_t
 fp_split_bytes(const fp_split *s);
 
-/* The step that began at [start] has ended; the sections' times of it are still
- * there.  [t] has a split. */
+/* The step that began at [start] ends at [now]; call this before its section
+ * times are reset.  [t] has a split. */
 void
 fp_split_end_step(fp_thread *t, int64_t start, int64_t now, int measured);
 
-/* The step under way stands still from [now] on, and goes on.  Accepts a thread
+/* Pauses the current step at [now], and resumes it.  Both accept a thread
  * without a split. */
 void
 fp_split_pause(fp_thread *t, int64_t now);
@@ -109,22 +113,24 @@ fp_split_pause(fp_thread *t, int64_t now);
 void
 fp_split_resume(fp_thread *t, int64_t now);
 
-/* A section that covers was opened, or will be closed. */
+/* A section that covers, of [kind], was opened at [now]. */
 void
 fp_split_cover(fp_thread *t, fp_kind kind, int64_t now);
 
-/* [elsewhere]: another thread calls, so the CPU time is not known. */
+/* The section that covers ends at [now].  [elsewhere]: another thread calls,
+ * so its CPU time is unknown. */
 void
 fp_split_uncover(fp_thread *t, int64_t now, int elsewhere);
 
-/* The function in which the thread stands waited for the GPU; without the lock
- * that readers of the sums hold. */
+/* The function in which the thread stands waited [ticks] for the GPU.  Does
+ * not need the lock that guards the sums against readers. */
 void
 fp_split_gpu(fp_thread *t, int64_t ticks);
 
 /* ---- functions that wait ---- */
 
-/* Lists [n], a new node for a function that waits, unless a section covers. */
+/* Lists [n], a new node for a function that waits, unless a section covers
+ * it. */
 void
 fp_thread_list_wait(fp_thread *t, fp_node *n, fp_kind kind);
 

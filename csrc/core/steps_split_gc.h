@@ -1,5 +1,5 @@
-/* steps_split_gc: time that a thread's steps spend in Python's garbage collector.
- * Each function needs a thread with a split (see steps_split.h). */
+/* steps_split_gc: the time that steps spend in Python's garbage collector.
+ *  Every function needs a thread with a split (steps_split.h). */
 #ifndef FP_CORE_STEPS_SPLIT_GC_H
 #define FP_CORE_STEPS_SPLIT_GC_H
 
@@ -13,7 +13,8 @@ fp_split_gc_begin(fp_thread *t, int64_t now);
 void
 fp_split_gc_end(fp_thread *t, int64_t now, int generation);
 
-/* Drops the open collection: its end will not be reported.  Any thread may call. */
+/* Drops the open collection, whose end will not be reported.  Any thread may
+ * call this. */
 void
 fp_split_gc_forget(fp_thread *t);
 

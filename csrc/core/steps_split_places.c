@@ -14,7 +14,7 @@ place_of(fp_split *s, const fp_node *n, fp_kind kind)
             return p;
         }
         if (p->node == NULL) {
-            /* Nearly full, finding a place takes longer than it is worth. */
+            /* In a nearly full table a search takes too long. */
             if (s->places == FP_SPLIT_PLACES - FP_SPLIT_PLACES / 8) {
                 return NULL;
             }

@@ -1,6 +1,6 @@
-/* steps_split_places: the nodes in which time was spent on one kind, for the time
- * that fp_waits does not count: collections and sections that cover.  A fixed hash
- * table, part of fp_split. */
+/* steps_split_places: the nodes in which time of a kind was spent, for the
+ * time that fp_waits does not count: collections and sections that cover.  A
+ * hash table of fixed size, part of fp_split. */
 #ifndef FP_CORE_STEPS_SPLIT_PLACES_H
 #define FP_CORE_STEPS_SPLIT_PLACES_H
 
@@ -20,12 +20,13 @@ typedef struct fp_split_place {
 
 struct fp_split;
 
-/* Adds [ticks] of [kind] to the current step, and to [n] if the table has room. */
+/* Adds [ticks] of [kind] to the current step, and to [n] if there is room. */
 void
 fp_split_add_place(struct fp_split *s, const fp_node *n, fp_kind kind,
                    int64_t ticks);
 
-/* Ends the step of all places; adds their time to the sums if [measured]. */
+/* Ends the current step of all places.  Adds it to their sums if
+ * [measured]. */
 void
 fp_split_end_places(struct fp_split *s, int measured);
 

@@ -1,14 +1,13 @@
-/* thread: what one thread records: its tree, where it stands in it, the
- * sections it has open, its steps.  Only the thread itself enters and leaves;
- * it shares nothing with other threads, so there is no lock.
+/* thread: everything that one thread records: its tree, its path, its open
+ * sections and its steps.  Only the thread itself enters and leaves; it shares
+ * nothing with other threads, so there is no lock.
  *
- *   thread.c           its life
- *   path.c             where it stands
+ *   thread.c           create and destroy
+ *   path.c             the open calls
  *   path_rebuild.c     ... while calls are not recorded
- *   thread_sections.c  what is open
- *   thread_steps.c     the step under way
- *   thread_merge.c     joined into another one
- */
+ *   thread_sections.c  the open sections
+ *   thread_steps.c     the current step
+ *   thread_merge.c     adding an ended thread to another one */
 #ifndef FP_CORE_THREAD_H
 #define FP_CORE_THREAD_H
 
@@ -25,35 +24,35 @@ typedef struct fp_limits {
 } fp_limits;
 
 typedef struct fp_counters {
-    uint64_t unbalanced;   /* calls closed because a caller of theirs ended */
-    uint64_t unmatched;    /* returns of calls that were never seen */
-    uint64_t dropped;      /* events lost for want of memory */
-    uint64_t truncated;    /* calls beyond the depth or node cap */
-    uint64_t out_of_order; /* sections left while an inner one was open */
-    uint64_t stray_exit;   /* section exits without an entry */
-    uint64_t wrong_thread; /* ... whose entry was in another thread */
-    uint64_t clock_back;   /* negative intervals, taken as 0 */
+    uint64_t unbalanced; /* calls closed early: their caller returned first */
+    uint64_t unmatched;  /* returns without a recorded call */
+    uint64_t dropped;    /* events lost: no memory */
+    uint64_t truncated;  /* calls beyond the depth or node cap */
+    uint64_t out_of_order; /* sections closed before an inner one */
+    uint64_t stray_exit;   /* section exits without an open entry */
+    uint64_t wrong_thread; /* ... whose entry is in another thread */
+    uint64_t clock_back;   /* negative intervals, counted as 0 */
 } fp_counters;
 
 typedef struct fp_open {
     fp_section *section; /* borrowed */
     fp_key key;
     int64_t start;
-    const void *owner; /* never followed: tells tasks of one thread apart */
+    const void *owner; /* never followed; tells the tasks of a thread apart */
     uint8_t on_path;   /* has a node on the path */
     uint8_t phase;     /* fp_phase */
     uint8_t cover;     /* fp_kind; see steps_split.h */
 } fp_open;
 
-/* The sections of one phase of the run; index is the section id. */
+/* The sections of one phase of the run, by section id. */
 typedef struct fp_section_table {
     fp_section **section; /* owned; NULL if unused */
     uint32_t capacity;
 } fp_section_table;
 
 typedef struct fp_thread {
-    fp_node *cur; /* borrowed from tree */
-    int64_t last; /* ticks up to which time is charged */
+    fp_node *cur; /* current node; borrowed from tree */
+    int64_t last; /* time is charged up to here, in ticks */
     uint32_t over_len;
     uint32_t open_len;
     fp_node **over; /* owned */
@@ -61,55 +60,56 @@ typedef struct fp_thread {
     uint32_t over_capacity;
     uint32_t open_capacity;
     /* See path_rebuild.h. */
-    fp_node *parked;      /* top of the path; NULL: the thread is not parked */
+    fp_node *parked;      /* top of the path; NULL: not parked */
     uint32_t parked_over; /* over_len of that path */
-    uint32_t unseen;      /* calls that go on and are not on the path ... */
-    uint8_t stale;        /* ... their number is not known */
+    uint32_t unseen;      /* open calls that are not on the path ... */
+    uint8_t stale;        /* ... their number is unknown */
     uint16_t refound;     /* depth up to which calls were put back */
-    uint32_t before;      /* calls below the path; UINT32_MAX: not known */
+    uint32_t before;      /* calls below the path; UINT32_MAX: unknown */
     fp_tree tree;
     fp_alloc alloc;
     fp_limits limits;
-    fp_section **section; /* owned; those of run_phase, as in a table */
+    fp_section **section; /* owned; sections of run_phase */
     uint32_t section_capacity;
     fp_run_phase run_phase;
     fp_node *base;           /* where the path begins: the base of run_phase */
-    fp_node *base_truncated; /* the truncated node under it */
-    /* Those of the other phases; that of run_phase is out of date. */
+    fp_node *base_truncated; /* the truncated node under base */
+    /* Sections of the other phases; the entry of run_phase is out of date. */
     fp_section_table sections_of[FP_RUN_PHASES];
     fp_section *parked_section; /* borrowed: see fp_thread_resume_section */
-    int64_t parked_ticks;       /* of its entry that was parked */
-    fp_section *touched;        /* sections that ran in the step under way */
-    int64_t bottom_since;       /* since when open[0] is at the bottom */
-    fp_steps *steps;            /* owned; NULL in threads that do not step */
+    int64_t parked_ticks;       /* of the parked entry */
+    fp_section *touched;        /* sections that ran in the current step */
+    int64_t bottom_since;       /* when open[0] came to the bottom */
+    fp_steps *steps;            /* owned; NULL: the thread does not step */
     struct fp_split *split;     /* owned; the same; see steps_split.h */
     fp_waits waits;
     fp_phases phases;
     fp_counters counters;
-    struct fp_outliers *outliers; /* owned; NULL: no slow step is kept */
+    struct fp_outliers *outliers; /* owned; NULL: slow steps are not kept */
     fp_key *
-        scratch; /* owned; path elements (keys or nodes) while the path is rebuilt */
+        /* owned; path elements (keys or nodes) while the path is rebuilt */
+        scratch;
     uint32_t scratch_capacity;
-    uint64_t ident;  /* of the thread, as its owner counts them */
-    uint64_t serial; /* order of first appearance */
-    uint64_t native; /* of the thread, as the kernel counts them; or 0 */
+    uint64_t ident;         /* the owner's number of the thread */
+    uint64_t serial;        /* order of first appearance */
+    uint64_t native;        /* the kernel's number of the thread; or 0 */
     struct fp_trace *trace; /* owned; NULL: never traced; see trace.h */
-    void *user;             /* the owner's; not touched here */
-    uint32_t looked_at;     /* the owner's, too: of the tree, so many nodes */
+    void *user;             /* the owner's; not used here */
+    uint32_t looked_at;     /* the owner's: nodes of the tree it has seen */
     struct fp_thread *next; /* borrowed; the owner's list */
 } fp_thread;
 
-/* NULL: no memory. */
+/* Creates a thread whose time starts at [now].  NULL: no memory. */
 fp_thread *
 fp_thread_create(const fp_alloc *a, fp_limits limits, int64_t now);
 
-/* Accepts NULL. */
+/* Frees [t] and everything it owns.  Accepts NULL. */
 void
 fp_thread_destroy(fp_thread *t);
 
 /* ---- phases of the run ---- */
 
-/* The moments from [now] on belong to [phase].  FP_ENOMEM: counted as dropped, and
+/* Time from [now] on belongs to [phase].  FP_ENOMEM: counted as dropped;
  * nothing has changed. */
 fp_status
 fp_thread_set_run_phase(fp_thread *t, fp_run_phase phase, int64_t now);
@@ -123,20 +123,21 @@ fp_thread_sections_of(const fp_thread *t, fp_run_phase phase)
                : t->sections_of[phase];
 }
 
-/* ---- joining ---- */
+/* ---- merging ---- */
 
-/* Adds what [from] recorded to [into] (counts, times, sections, phases).
- * FP_ENOMEM: part of it was lost and counted as dropped. */
+/* Adds the counts, times, sections and phases of [from] to [into].  FP_ENOMEM:
+ * part of them is lost and counted as dropped. */
 fp_status
 fp_thread_merge(fp_thread *into, const fp_thread *from);
 
-/* The same; node i of [from] has become node became[i] of [into].  [became] has
- * from->tree.count zeroes before (node 0 is the root); may be NULL. */
+/* The same.  Sets became[i] to the node of [into] that node i of [from]
+ * became.  [became] holds from->tree.count zeroes (node 0 is the root), or is
+ * NULL. */
 fp_status
 fp_thread_merge_mapped(fp_thread *into, const fp_thread *from,
                        uint32_t *became);
 
-/* Bytes held. */
+/* Bytes of memory held. */
 size_t
 fp_thread_bytes(const fp_thread *t);
 

@@ -1,12 +1,12 @@
-/* Joining what ended threads recorded, and counting bytes: cold code that only
- * reads one thread and writes another. */
+/* Adds the recording of an ended thread to another one, and counts bytes.
+ *  Cold code. */
 #include "core/outliers.h"
 #include "core/path.h"
 #include "core/steps_split.h"
 #include "core/thread_sections.h"
 #include "core/trace.h"
 
-/* The truncated node of the phase of the run that [n] is in. */
+/* The truncated node of the phase of the run that contains [n]. */
 static fp_node *
 truncated_of(fp_thread *into, const fp_node *n)
 {
@@ -18,7 +18,7 @@ truncated_of(fp_thread *into, const fp_node *n)
     return truncated != NULL ? truncated : fp_tree_truncated(&into->tree);
 }
 
-/* The node of [into] that [n] becomes, its parent being [parent] already. */
+/* The node of [into] for [n], whose parent became [parent]. */
 static fp_node *
 merged_node(fp_thread *into, fp_node *parent, const fp_node *n)
 {
@@ -34,7 +34,7 @@ merged_node(fp_thread *into, fp_node *parent, const fp_node *n)
         parent = parent->parent; /* flat nodes have no children */
     }
     if (n->key == FP_KEY_TRUNCATED && parent->key == FP_KEY_TRUNCATED) {
-        return parent; /* calls beyond a cap, below what is beyond ours */
+        return parent; /* both are calls beyond a cap */
     }
     fp_node *m = fp_tree_find(tree, parent, n->key);
     if (m != NULL) {
@@ -115,7 +115,7 @@ merge_sections_of(fp_thread *into, const fp_thread *from, fp_run_phase phase)
     return FP_OK;
 }
 
-/* [into] belongs to no running thread: its phase does not matter. */
+/* No thread runs in [into], so its phase may change here. */
 static fp_status
 merge_sections(fp_thread *into, const fp_thread *from)
 {

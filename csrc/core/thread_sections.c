@@ -69,9 +69,9 @@ fp_thread_open_section(fp_thread *t, uint32_t id, fp_phase phase,
     }
     fp_status on_path = FP_OK;
     if (FP_UNLIKELY(n->key == FP_KEY_TRUNCATED)) {
-        /* Not even its name found room.  Its time stays where it was opened:
-         * a node without a name could not be told from a call when it is
-         * closed. */
+        /* There is no room for its name either.  Its time stays with the
+         * current node: on close, a node without a name could not be told from
+         * a call. */
         on_path = FP_ENOMEM;
         t->counters.truncated++;
     }
@@ -103,7 +103,7 @@ fp_thread_open_section(fp_thread *t, uint32_t id, fp_phase phase,
     return FP_OK;
 }
 
-/* Index of the entry to close, or -1. */
+/* Index of the entry to close, or -1 if none is open. */
 static int64_t
 find_open(const fp_thread *t, uint32_t id, const void *owner)
 {
@@ -235,7 +235,7 @@ fp_thread_resume_section(fp_thread *t, uint32_t id, fp_phase phase,
         t->cur->calls--;
         t->cur->resumes++;
     }
-    /* As if it had begun so much earlier. */
+    /* The entry continues the parked one: move its start back. */
     if (t->parked_section != NULL) {
         entry->start -= t->parked_ticks;
         t->parked_ticks = 0;
@@ -272,7 +272,8 @@ fp_thread_drop_sections(fp_thread *t, int64_t now)
             fp_thread_charge_bottom(t, now);
         }
         if (t->open[i].cover != FP_KIND_NONE && t->split != NULL) {
-            fp_split_uncover(t, now, 1); /* whoever ends the recording */
+            /* another thread may end the recording */
+            fp_split_uncover(t, now, 1);
         }
         t->open[i].section->lost++;
         t->open_len = i;

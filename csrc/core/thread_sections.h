@@ -1,61 +1,65 @@
-/* thread_sections: the sections that a thread has open. */
+/* thread_sections: the open sections of a thread. */
 #ifndef FP_CORE_THREAD_SECTIONS_H
 #define FP_CORE_THREAD_SECTIONS_H
 
 #include "core/thread.h"
 
-/* Room for section [id]; FP_ENOMEM otherwise. */
+/* Creates the record of section [id] if needed.  FP_ENOMEM: no memory. */
 fp_status
 fp_thread_reserve_section(fp_thread *t, uint32_t id);
 
-/* Opens section [id].  [owner] is compared, never followed.  FP_ENOMEM: it is
- * not open, and was counted as dropped. */
+/* Opens section [id] at [now].  [owner] is compared, never followed.
+ *  FP_ENOMEM: not opened; counted as dropped. */
 fp_status
 fp_thread_open_section(fp_thread *t, uint32_t id, fp_phase phase,
                        const void *owner, int64_t now);
 
 enum {
-    FP_EXIT_ERROR = 1,     /* left by an exception */
-    FP_EXIT_CANCEL = 2,    /* keep its time on the path, but it is no sample */
-    FP_EXIT_ELSEWHERE = 4, /* another thread calls */
-    FP_EXIT_PARK = 8,      /* no sample yet: it is resumed, or ended, later */
+    FP_EXIT_ERROR = 1,     /* closed by an exception */
+    FP_EXIT_CANCEL = 2,    /* keep its time on the path, but record no entry */
+    FP_EXIT_ELSEWHERE = 4, /* called by another thread */
+    FP_EXIT_PARK = 8,      /* record no entry yet: it resumes or ends later */
 };
 
-/* Closes the innermost open entry of section [id], one of [owner]'s if there
- * is one.  FP_ENOTFOUND: this thread has none open; nothing changed. */
+/* Closes the innermost open entry of section [id], preferring entries of
+ * [owner].  FP_ENOTFOUND: none is open in this thread; nothing changed. */
 fp_status
 fp_thread_close_section(fp_thread *t, uint32_t id, const void *owner,
                         unsigned flags, int64_t now);
 
+/* Is an entry of section [id] open? */
 int
 fp_thread_has_open_section(const fp_thread *t, uint32_t id);
 
-/* Opens again the section that was closed with FP_EXIT_PARK: what follows is
- * part of the same entry, not another call. */
+/* Reopens the section that was closed with FP_EXIT_PARK: the time that follows
+ * belongs to the same entry, not to another call. */
 fp_status
 fp_thread_resume_section(fp_thread *t, uint32_t id, fp_phase phase,
                          const void *owner, int64_t now);
 
-/* The entry that was closed with FP_EXIT_PARK, and not resumed, is a sample: of the
- * phase of the run in which it was closed. */
+/* Records the entry that was closed with FP_EXIT_PARK and not resumed, in the
+ * phase of the run in which it was closed.  [phase] is its phase of the
+ * step. */
 void
 fp_thread_end_parked_section(fp_thread *t, fp_phase phase);
 
-/* Forgets the open sections at [now]; their entries stay counted as open. */
+/* Closes all sections at [now] without recording them; they stay counted as
+ * open. */
 void
 fp_thread_drop_sections(fp_thread *t, int64_t now);
 
-/* What is kept in this phase of the run of the section at the bottom of the stack,
- * which may have been opened in another one; it is one of the step under way. */
+/* Returns the record, in the current phase of the run, of the section at the
+ * bottom of the stack, and links it to the current step.  The section may have
+ * been opened in another phase. */
 fp_section *
 fp_thread_touch_bottom(fp_thread *t);
 
-/* Time of the section at the bottom of the stack, for the step's rows. */
+/* Charges the section at the bottom of the stack, for the rows of steps. */
 static inline void
 fp_thread_charge_bottom(fp_thread *t, int64_t now)
 {
     if (t->steps == NULL || t->steps->paused) {
-        return; /* resuming the step sets bottom_since */
+        return; /* fp_thread_resume_step sets bottom_since */
     }
     fp_section *s = t->open[0].section;
     if (FP_UNLIKELY(!s->touched || s->id >= t->section_capacity ||
@@ -68,7 +72,7 @@ fp_thread_charge_bottom(fp_thread *t, int64_t now)
     t->bottom_since = now;
 }
 
-/* A phase inside the same phase (`forward` in `forward_pass`) is one sample. */
+/* A phase inside the same phase (`forward` in `forward_pass`) counts once. */
 static inline int
 fp_thread_phase_is_open(const fp_thread *t, fp_phase phase)
 {

@@ -6,7 +6,7 @@
 #include "core/steps_split.h"
 #include "core/thread_sections.h"
 
-/* The next step is looked at from here on. */
+/* Outliers are measured from here on. */
 static void
 begin_outliers(fp_thread *t, int64_t now)
 {
@@ -26,7 +26,7 @@ end_outlier(fp_thread *t, int64_t start, int64_t now)
     }
 }
 
-/* The step under way begins at [now]; of what it was nothing is left. */
+/* Begins the current step anew at [now] and drops its times. */
 static void
 restart_step(fp_thread *t, int64_t now)
 {
@@ -73,7 +73,8 @@ fp_thread_end_unprofiled(fp_thread *t, int valid, int64_t now)
 {
     t->steps->unprofiled = 0;
     fp_pairs_end(t->split->pairs, valid);
-    /* Whoever looks at the nodes has not lost sight of those of measured steps. */
+    /* No begin_outliers: the steps without the hook ran in another subtree, so
+     * the marks of measured steps are still right. */
     restart_step(t, now);
 }
 

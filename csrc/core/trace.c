@@ -38,7 +38,7 @@ fp_trace_begin_slow(fp_trace_log *log, fp_thread *t)
     fp_trace_moved_slow(log, t, opened);
 }
 
-/* Where the thread stands, as far as the caps allow. */
+/* The innermost element of the path below the caps. */
 static fp_node *
 known(const fp_thread *t)
 {

@@ -1,23 +1,24 @@
-/* trace: when sections, functions and steps began and ended, for windows of
- * time; the last so many of all threads together.
+/* trace: when sections, functions and steps began and ended, during windows of
+ * time.
  *
- * The tree has sums and no moments.  While a window is open, each thread has
- * beside its path a stack of the moments at which the path's elements were
- * entered:
+ * The tree stores sums, not moments.  While a window is open, each thread
+ * keeps a stack of frames beside its path: the moment at which each element
+ * was entered.
  *
  *      path     root - f - section - g        (fp_thread)
- *      frames          10     12     57       (since when)
+ *      frames          10     12     57       (entered at)
  *
- * fp_trace_moved() is called after the path has changed, compares the two and
- * makes them equal: what is no longer on the path has ended now, what is new on
- * it begins now.  So events of one thread are always nested, whatever happened
- * to the path (a generator that yields inside a section, calls closed because
- * their caller ended): a section that moves to another place of the path is
- * told in two parts.  What takes less than min_ticks is not kept, except for
- * sections; that is decided when it ends, so a short call costs no memory.
+ * After a change of the path, fp_trace_moved() compares the two and makes them
+ * equal: elements that left the path end now, new elements begin now.  So the
+ * events of a thread are always nested, whatever happened to its path (a
+ * generator that yields inside a section, calls closed because their caller
+ * ended).  A section that moves to another place on the path becomes two
+ * events.  Events shorter than min_ticks are dropped, except sections; this is
+ * decided at the end of the event, so a short call takes no memory.
  *
- * Outside of windows nothing here is called.  Calls beyond the depth or node cap
- * are not told.  The same lock as for the threads' trees. */
+ * No function here is called outside of windows.  Calls beyond the depth or
+ * node cap are not traced.  The lock of the threads' trees guards the
+ * frames. */
 #ifndef FP_CORE_TRACE_H
 #define FP_CORE_TRACE_H
 
@@ -28,20 +29,21 @@ typedef struct fp_trace_frame {
     int64_t since;
 } fp_trace_frame;
 
-/* Of one thread.  frame[i] is about the path's element at depth i + 1. */
+/* The frames of one thread.  frame[i] belongs to the path's element at depth i
+ * + 1. */
 typedef struct fp_trace {
     fp_alloc alloc;
     fp_trace_frame *frame; /* owned */
     uint32_t depth;
     uint32_t capacity;
-    uint64_t window; /* that the frames are of; 0: none */
-    int64_t last;    /* no time is told that is before this one */
+    uint64_t window; /* window of the frames; 0: none */
+    int64_t last;    /* no event begins or ends before this time */
 } fp_trace;
 
 void
 fp_trace_begin_slow(fp_trace_log *log, fp_thread *t);
 
-/* Before the first change of [t]'s path in a window. */
+/* Call this before the first change of [t]'s path in a window. */
 static inline void
 fp_trace_begin(fp_trace_log *log, fp_thread *t)
 {
@@ -53,7 +55,7 @@ fp_trace_begin(fp_trace_log *log, fp_thread *t)
 void
 fp_trace_moved_slow(fp_trace_log *log, fp_thread *t, int64_t now);
 
-/* The last element has ended. */
+/* Ends the last frame. */
 static inline void
 fp_trace_pop(fp_trace_log *log, fp_thread *t, int64_t now)
 {
@@ -67,7 +69,7 @@ fp_trace_pop(fp_trace_log *log, fp_thread *t, int64_t now)
     }
 }
 
-/* The path of [t] has changed, at [now].  fp_trace_begin was called. */
+/* The path of [t] has changed at [now].  fp_trace_begin was called. */
 static inline void
 fp_trace_moved(fp_trace_log *log, fp_thread *t, int64_t now)
 {
@@ -92,21 +94,21 @@ fp_trace_moved(fp_trace_log *log, fp_thread *t, int64_t now)
     fp_trace_moved_slow(log, t, now);
 }
 
-/* The run's phase has changed, and with it the nodes of [t]'s path; what is open
- * goes on. */
+/* The phase of the run has changed, and with it the nodes of [t]'s path.  Open
+ * calls and sections go on. */
 void
 fp_trace_rehomed(fp_trace_log *log, fp_thread *t, int64_t now);
 
-/* A step of [t] has ended. */
+/* Step [number] of [t] ends at [now]. */
 void
 fp_trace_step(fp_trace_log *log, const fp_thread *t, uint64_t number,
               int64_t start, int64_t now);
 
-/* What is open in [t] ends for this window. */
+/* Ends all frames of [t] for this window. */
 void
 fp_trace_end(fp_trace_log *log, fp_thread *t, int64_t now);
 
-/* Frees what hangs on a thread; accepts one without a trace. */
+/* Frees the frames of [t].  Accepts a thread without frames. */
 void
 fp_trace_free(fp_thread *t);
 

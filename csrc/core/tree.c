@@ -2,13 +2,13 @@
 
 #include <string.h>
 
-/* Chunk i holds FIRST << i nodes up to 1024, then 1024 each: a thread that does
- * nothing costs 4 KiB, a large tree wastes at most 64 KiB. */
+/* Chunk i holds FIRST << i nodes up to 1024, then 1024 each: an idle thread
+ * takes 4 KiB, and a large tree wastes at most 64 KiB. */
 enum { FIRST_BITS = 6, FULL_BITS = 10, GROWING = FULL_BITS - FIRST_BITS };
 enum { GROWING_TOTAL = (1 << FULL_BITS) - (1 << FIRST_BITS) };
 enum { FIRST_SLOTS = 64 };
 
-/* No tag has this value in its low bits, so no lookup can match it. */
+/* No key has these low bits, so no lookup finds this node. */
 const fp_node fp_node_none = {
     .key = (fp_key)FP_TAG_MASK,
     .parent = (fp_node *)&fp_node_none,
@@ -85,7 +85,7 @@ grow_slots(fp_tree *t)
     return FP_OK;
 }
 
-/* One more chunk, and room for its pointer. */
+/* Adds a chunk, and room for its pointer. */
 static fp_status
 grow_arena(fp_tree *t)
 {
@@ -120,7 +120,7 @@ arena_capacity(const fp_tree *t)
 fp_node *
 fp_tree_add(fp_tree *t, fp_node *parent, fp_key key)
 {
-    /* At most two thirds full: probes stay short. */
+    /* At most two thirds full, which keeps probes short. */
     if (t->count + 1 > t->slots - t->slots / 3 && grow_slots(t) != FP_OK) {
         return NULL;
     }

@@ -1,13 +1,13 @@
 /* tree: the calling-context tree of one thread.
  *
  * A node is identified by (parent, key): one function, called along one path.
- * It stores exclusive time only.  The inclusive time is the sum over the
+ *  It stores exclusive time only.  The inclusive time is the sum over the
  * subtree, so a call that is still open needs no special treatment.
  *
  * Finding a child takes one comparison if the program repeats its last calls:
- * the parent remembers its last child, and each child remembers the sibling that
- * was entered after it.  Otherwise a hash table finds the child, so 10 000
- * children are no slower than ten.
+ * the parent remembers its last child, and each child remembers the sibling
+ * that was entered after it.  Otherwise a hash table finds the child, so 10
+ * 000 children are no slower than ten.
  *
  * One thread writes.  A thread that reads meanwhile must hold the lock that
  * serialises both; in the extension that is the GIL. */
@@ -19,9 +19,9 @@
 #include "core/key.h"
 
 enum {
-    FP_NODE_FLAT = 1,  /* child of a truncated node: has no children */
-    FP_NODE_MUTED = 2, /* its events may have been switched off */
-    /* Above these is a number: see waits.h. */
+    FP_NODE_FLAT = 1,  /* child of a truncated node; has no children */
+    FP_NODE_MUTED = 2, /* its events may be switched off */
+    /* The bits above store a number: see waits.h. */
     FP_NODE_FLAG_BITS = 4,
 };
 
@@ -29,12 +29,12 @@ enum {
 typedef struct fp_node {
     fp_key key;
     struct fp_node *parent;     /* borrowed, as all here: the arena owns */
-    struct fp_node *last_child; /* never NULL: &fp_node_none if childless */
+    struct fp_node *last_child; /* never NULL: &fp_node_none if it has none */
     struct fp_node *successor;  /* sibling entered after this one last time */
     uint64_t calls;
     uint64_t resumes;
     int64_t self_ticks;
-    uint32_t index; /* row in creation order; parents come first */
+    uint32_t index; /* in creation order; parents come first */
     uint16_t depth;
     uint16_t flags;
 } fp_node;
@@ -47,7 +47,7 @@ fp_node_is_flat(const fp_node *n)
 
 typedef struct fp_tree {
     fp_alloc alloc;
-    fp_node **chunk; /* owned, and what it points to */
+    fp_node **chunk; /* owned, with the nodes */
     uint32_t chunks;
     uint32_t chunk_capacity;
     uint32_t count;
@@ -55,18 +55,20 @@ typedef struct fp_tree {
     uint32_t slots;
 } fp_tree;
 
-/* Root and the truncated node under it exist afterwards, so that there is always
- * a place to count into. */
+/* Creates the root and the truncated node under it, so that there is always a
+ * node to count into.  FP_ENOMEM: nothing is held. */
 fp_status
 fp_tree_init(fp_tree *t, const fp_alloc *a);
 
+/* Frees all nodes. */
 void
 fp_tree_fini(fp_tree *t);
 
-/* Stands for "no node" where a pointer is followed without asking.  Its key is
- * no key that is ever looked up; nobody writes to it. */
+/* Stands for "no node", so that pointers can be followed without a test.  No
+ * lookup finds its key, and it is never written to. */
 extern const fp_node fp_node_none;
 
+/* The node with [index], which must exist. */
 fp_node *
 fp_tree_node(const fp_tree *t, uint32_t index);
 
@@ -83,15 +85,16 @@ fp_tree_truncated(const fp_tree *t)
     return t->chunk[0] + 1;
 }
 
-/* NULL when [parent] has no such child. */
+/* The child of [parent] with [key]; NULL if it does not exist. */
 fp_node *
 fp_tree_find(const fp_tree *t, const fp_node *parent, fp_key key);
 
-/* The child must not exist.  NULL: no memory, and nothing has changed. */
+/* Adds the child [key] of [parent], which must not exist.  NULL: no memory;
+ * nothing has changed. */
 fp_node *
 fp_tree_add(fp_tree *t, fp_node *parent, fp_key key);
 
-/* Makes [n] the child that is expected next time. */
+/* Expect [n] as the next child of [parent]. */
 static inline void
 fp_tree_learn(fp_node *parent, fp_node *n)
 {
@@ -101,7 +104,7 @@ fp_tree_learn(fp_node *parent, fp_node *n)
     parent->last_child = n;
 }
 
-/* The child of [parent] with [key] if it is the expected one, else NULL. */
+/* The child of [parent] with [key] if it is the expected one; else NULL. */
 static inline fp_node *
 fp_tree_predict(fp_node *parent, fp_key key)
 {
@@ -117,7 +120,7 @@ fp_tree_predict(fp_node *parent, fp_key key)
     return NULL;
 }
 
-/* Bytes held. */
+/* Bytes of memory held. */
 size_t
 fp_tree_bytes(const fp_tree *t);
 

@@ -66,8 +66,8 @@ is_near(const fp_usage_meter *m, int64_t now)
 static int64_t
 told(fp_usage_meter *m, int64_t cpu_ns)
 {
-    /* What was reckoned was too much if the thread was off the CPU.  More than
-     * that is another clock: a forked child's. */
+    /* The estimate was too high because the thread was off the CPU.  A larger
+     * difference means another clock: a forked child's. */
     if (m->clock != NULL && cpu_ns >= 0 && cpu_ns < m->told_ns &&
         m->told_ns - cpu_ns <= FP_USAGE_NEAR_NS) {
         cpu_ns = m->told_ns;

@@ -44,7 +44,7 @@ fp_waits_add(fp_waits *w, const fp_alloc *a, fp_node *n, fp_kind kind)
 void
 fp_waits_end_step(fp_waits *w, int64_t step[FP_KIND_COUNT], int measured)
 {
-    uint32_t before = 0; /* number of the last one that stays entered */
+    uint32_t before = 0; /* last one that stays entered, by its number */
     for (uint32_t at = w->entered; at != 0;) {
         fp_wait *wait = &w->wait[at - 1];
         uint32_t next = wait->next;
@@ -52,7 +52,7 @@ fp_waits_end_step(fp_waits *w, int64_t step[FP_KIND_COUNT], int measured)
         wait->seen_ticks = wait->node->self_ticks;
         step[wait->kind] += ticks;
         wait->sum_ticks += measured ? ticks : 0;
-        /* One that took time may be open still: look at it once more. */
+        /* The function may still be open: check it again in the next step. */
         if (ticks != 0) {
             before = at;
         }

@@ -1,16 +1,16 @@
 /* waits: the nodes of a tree in which a thread waits.
  *
- * A node whose function waits (for a lock, a device, another process) is listed
- * once, with what it waits for, and its number in the list is in its flags.  So
- * entering any other node costs nothing; entering a listed one notes it for the
- * step under way.  What it cost is the difference of the node's own time, seen
- * at the ends of two steps. */
+ * A node whose function waits (for a lock, a device, another process) is
+ * listed once, with the kind of wait, and the node's flags store its number in
+ * the list.  So entering any other node costs nothing, and entering a listed
+ * node marks it for the current step.  Its wait is the growth of the node's
+ * self time between the ends of two steps. */
 #ifndef FP_CORE_WAITS_H
 #define FP_CORE_WAITS_H
 
 #include "core/tree.h"
 
-/* What time can be spent on, beside computing.  The last one may be computing. */
+/* The kinds of time beside computing; the last kind may be computing. */
 typedef enum fp_kind {
     FP_KIND_NONE,
     FP_KIND_DATA,
@@ -24,14 +24,14 @@ typedef enum fp_kind {
 } fp_kind;
 
 enum {
-    FP_WAITS_MAX = 4095, /* their numbers are from 1 on */
+    FP_WAITS_MAX = 4095, /* numbers start at 1 */
 };
 
 typedef struct fp_wait {
     fp_node *node;      /* borrowed from the tree */
-    int64_t seen_ticks; /* of the node's own time: counted, or not to be */
-    int64_t sum_ticks;  /* in measured steps */
-    uint16_t next;      /* entered in this step, too; 0: none */
+    int64_t seen_ticks; /* self time of the node, counted or excluded so far */
+    int64_t sum_ticks;  /* of measured steps */
+    uint16_t next;      /* next one entered in this step; 0: none */
     uint8_t kind;       /* fp_kind */
     uint8_t entered;
 } fp_wait;
@@ -40,16 +40,16 @@ typedef struct fp_waits {
     fp_wait *wait; /* owned */
     uint32_t count;
     uint32_t capacity;
-    uint32_t entered;  /* number of the first entered one; 0: none */
-    uint8_t deaf;      /* what is entered now is not noted */
-    uint64_t left_out; /* nodes for which there was no room */
+    uint32_t entered;  /* number of the first one entered; 0: none */
+    uint8_t deaf;      /* ignore nodes that are entered now */
+    uint64_t left_out; /* nodes not listed: no room */
 } fp_waits;
 
-/* All zero bytes is an empty list. */
+/* Frees the list.  All zero bytes are an empty list. */
 void
 fp_waits_fini(fp_waits *w, const fp_alloc *a);
 
-/* Lists [n], which is not listed.  Without room it is only counted. */
+/* Lists [n], which is not listed yet.  Without room it counts in left_out. */
 void
 fp_waits_add(fp_waits *w, const fp_alloc *a, fp_node *n, fp_kind kind);
 
@@ -60,7 +60,7 @@ fp_waits_number(const fp_node *n)
     return (uint32_t)n->flags >> FP_NODE_FLAG_BITS;
 }
 
-/* [n] was entered. */
+/* The thread enters [n]. */
 static inline void
 fp_waits_enter(fp_waits *w, const fp_node *n)
 {
@@ -74,7 +74,7 @@ fp_waits_enter(fp_waits *w, const fp_node *n)
     }
 }
 
-/* [ticks] that will be [n]'s own time are something else's. */
+/* Excludes [ticks] of [n]'s self time from its wait. */
 static inline void
 fp_waits_take(fp_waits *w, const fp_node *n, int64_t ticks)
 {
@@ -84,8 +84,8 @@ fp_waits_take(fp_waits *w, const fp_node *n, int64_t ticks)
     }
 }
 
-/* Adds to step[kind] what the nodes have taken since the last call; with
- * [measured] to their own sums, too. */
+/* Adds the waits since the last call to step[kind], and to the nodes' sums if
+ * [measured]. */
 void
 fp_waits_end_step(fp_waits *w, int64_t step[FP_KIND_COUNT], int measured);
 
