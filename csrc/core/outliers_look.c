@@ -129,7 +129,7 @@ cover(fp_outliers *o, const fp_tree *tree)
         m->node = i & 0x7fffffffu;
         if (i < o->looked) {
             /* Earlier looks had no mark for this node: its counts cover more
-             * than this window, and nobody recorded whether it was open. */
+             * than this window, and it is not known whether it was open. */
             mark_node(m, n);
             m->unusual_ticks = m->ticks;
             m->unusual_calls = m->calls;

@@ -2,11 +2,11 @@
 
 #include "gpu/cupti_abi.h"
 
-/* X(number, class, name).  A memset and a copy between two places on devices do
- * not wait, whatever their names say.  A batch of copies and a launch on many
- * devices give more than one activity for one call, as a graph does.  As of CUDA
- * 13.5; older libraries do not know the last ones.  The calls that CUDA 3.2
- * replaced (cu64..., cuMemcpy_v2) are in no driver that CUPTI works with. */
+/* X(number, class, name).  A memset and a copy within the device do not wait,
+ * whatever their names say.  A batch of copies and a launch on several devices
+ * cause several activities, like a graph.  The list covers CUDA 13.5; older
+ * libraries do not know the last calls.  Calls that CUDA 3.2 replaced
+ * (cu64..., cuMemcpy_v2) exist in no driver that CUPTI supports. */
 
 #define RUNTIME_CALLS(X) \
     X(13, LAUNCH, cudaLaunch) \

@@ -44,7 +44,7 @@ lend_spare(fp_buffers *b, size_t *size)
     return b->last;
 }
 
-/* 1 if it was one. */
+/* Returns 1 if [data] is a spare buffer. */
 static int
 accept_spare(fp_buffers *b, uint8_t *data)
 {
@@ -80,7 +80,8 @@ fp_buffers_lend(fp_buffers *b, size_t *size, int64_t now)
             atomic_store(&s->state, FP_BUFFER_LENT);
             return s->data;
         }
-        atomic_store(&s->state, FP_BUFFER_FREE); /* others may have memory */
+        /* another slot may have memory */
+        atomic_store(&s->state, FP_BUFFER_FREE);
     }
     return lend_spare(b, size);
 }
@@ -107,7 +108,7 @@ fp_buffers_accept(fp_buffers *b, uint8_t *data, size_t valid, void *context,
     if (accept_spare(b, data) && valid != 0 && !atomic_load(&b->closed)) {
         atomic_fetch_add(&b->discarded, 1);
     }
-    return 0; /* or not ours: nothing to do with it */
+    return 0; /* a spare, or not our buffer */
 }
 
 uint32_t

@@ -1,7 +1,6 @@
-/* The part of the collector that runs inside CUPTI's callbacks: on the
- * program's threads, under whatever locks they hold.  It writes to the thread's
- * lane and to nothing else, waits for nothing and takes no memory but for the
- * lane's next chunk. */
+/* The part of the collector that runs inside CUPTI's callbacks, on the
+ * program's threads and under any locks that they hold.  It writes only to the
+ * thread's lane, never waits, and allocates only the lane's next chunk. */
 #include "gpu/api_calls.h"
 #include "gpu/collector.h"
 #include "gpu/cupti_abi.h"
@@ -62,7 +61,8 @@ write_launch(fp_gpu *g, fp_lane *lane, const fp_thread *self, int domain,
              uint32_t corr, int is_graph)
 {
     if (corr == lane->last_call) {
-        /* The driver's call inside the runtime's, which may also call itself. */
+        /* The driver's call inside the runtime's call; it may also call
+         * itself. */
         lane->driver_inside |= domain == FP_CUPTI_DOMAIN_DRIVER &&
                                is_graph == lane->call_is_graph;
         return;
@@ -85,14 +85,14 @@ write_launch(fp_gpu *g, fp_lane *lane, const fp_thread *self, int domain,
           });
 }
 
-/* The runtime's call is over: was the driver's inside? */
+/* The runtime's call ends: records whether it contained a driver's call. */
 static void
 learn(fp_gpu *g, const fp_lane *lane, uint32_t cbid, uint32_t corr)
 {
     fp_gpu_nested *n = &g->nested[cbid % FP_API_CALLS];
     if (corr != lane->last_call ||
         lane->call_domain != FP_CUPTI_DOMAIN_RUNTIME) {
-        return; /* its beginning was not seen */
+        return; /* its begin was not recorded */
     }
     if (!lane->driver_inside) {
         atomic_store_explicit(&n->alone, 1, memory_order_relaxed);
@@ -103,7 +103,7 @@ learn(fp_gpu *g, const fp_lane *lane, uint32_t cbid, uint32_t corr)
                           memory_order_relaxed);
 }
 
-/* For the trace: how long the call took. */
+/* Records the duration of the call for the trace. */
 static FP_COLD void
 write_call(fp_gpu *g, fp_lane *lane, int domain, uint32_t corr)
 {
@@ -137,8 +137,8 @@ write_sync(fp_gpu *g, fp_lane *lane, const fp_thread *self)
     return now - lane->sync_since;
 }
 
-/* When CUPTI is let go of, its ids start again, and of a wait under way the end
- * is never told. */
+/* Detaching resets CUPTI's correlation ids, and the end of a wait in progress
+ * is never reported. */
 static void
 forget_calls_of_before(const fp_gpu *g, fp_lane *lane)
 {
@@ -159,8 +159,8 @@ enter(fp_gpu *g, fp_lane *lane, const fp_thread *self, int domain,
         int is_inside = call->correlation == lane->last_call;
         write_launch(g, lane, self, domain, call->correlation,
                      what == FP_API_GRAPH);
-        /* Of a call that was under way when its callback was switched off the
-         * end is not told. */
+        /* Restart at 1: a call that was open when its callback was switched
+         * off never reports its end. */
         lane->calls = (uint8_t)(is_inside ? lane->calls + 1 : 1);
     }
     if (fp_api_waits(what) && lane->sync_depth++ == 0) {

@@ -4,14 +4,15 @@
 
 enum { TRIES = 32 };
 
-/* A step is more than slewing can be: chrony's fastest is 1/12. */
+/* A larger difference than slewing can cause is a step: chrony slews by at
+ * most 1/12. */
 enum { SLEW_PART = 10, STEP_NS = 100000 };
 
-/* Brackets are some 100 ns wide: over this long that makes 1e-6, which is
- * better than the scale that the clock starts with. */
+/* Brackets are about 100 ns wide; over this interval that is 1e-6, better than
+ * the clock's first scale. */
 enum { BASELINE_NS = 100000000 };
 
-/* Records may be so much newer than the last pair. */
+/* Records may be newer than the last pair by at most this. */
 #define FUTURE_NS INT64_C(3000000000)
 
 void
@@ -59,8 +60,8 @@ is_step(const fp_clock_map *m, const fp_clock_pair *a, int64_t ticks,
     return ns < 0 || off > expected / SLEW_PART + STEP_NS;
 }
 
-/* Only differences become floating-point numbers: those are exact to far less
- * than 1 ns for days. */
+/* Converts only differences to floating point: for days they stay exact to far
+ * less than 1 ns. */
 static int64_t
 along(const fp_clock_pair *from, int64_t ticks, double slope)
 {
@@ -113,8 +114,8 @@ fp_clock_map_add(fp_clock_map *m, int64_t ticks, int64_t gpu_ns)
     measure_slope(m);
 }
 
-/* By the newest shift that puts it where that shift held, and not into the
- * future. */
+/* Uses the newest shift whose result lies in the period of that shift and not
+ * in the future. */
 int64_t
 fp_clock_map_find_steady(const fp_clock_map *m, int64_t gpu_ns)
 {
@@ -144,7 +145,7 @@ fp_clock_map_to_gpu(const fp_clock_map *m, int64_t ticks)
     if (m->pairs == 0) {
         return 0;
     }
-    /* From the back: what is asked for has just happened. */
+    /* From the back: callers ask about recent times. */
     uint32_t after = m->pairs;
     while (after > 0 && m->pair[after - 1].ticks > ticks) {
         after--;
@@ -165,7 +166,8 @@ fp_clock_map_to_ticks(const fp_clock_map *m, int64_t gpu_ns)
     if (m->pairs == 0) {
         return 0;
     }
-    /* The slopes hardly differ, so each guess is thousands of times better. */
+    /* The slopes hardly differ, so each iteration is thousands of times
+     * closer. */
     enum { GUESSES = 4 };
     int64_t ticks = m->pair[m->pairs - 1].ticks;
     for (int i = 0; i < GUESSES; i++) {

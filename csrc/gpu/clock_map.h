@@ -1,13 +1,14 @@
-/* clock_map: from ticks of our clock to CUPTI's nanoseconds.
+/* clock_map: converts ticks of fastprof's clock to CUPTI's nanoseconds and
+ * back.
  *
  * CUPTI's clock follows the system's wall clock, which drifts against the
- * counter and may be stepped.  Pairs of both clocks, read closely together from
- * time to time, say how.  Between two pairs the line through them holds, outside
- * of all pairs their slope.
+ * counter and may be stepped.  Pairs of both clocks, read close together from
+ * time to time, relate them: linear between two pairs, and with the slope over
+ * all pairs outside of them.
  *
- * Device times here have no steps: they go on as CUPTI's clock stood at the first
- * pair, and what CUPTI says after a step is brought back by fp_clock_map_steady.
- * One thread at a time. */
+ * Device times here have no steps: they continue CUPTI's clock as of the first
+ * pair, and fp_clock_map_steady corrects CUPTI's times after a step.  One
+ * thread at a time. */
 #ifndef FP_GPU_CLOCK_MAP_H
 #define FP_GPU_CLOCK_MAP_H
 
@@ -24,45 +25,47 @@ typedef struct fp_clock_pair {
 typedef struct fp_clock_step {
     int64_t after;
     int64_t before;
-    int64_t shift; /* from then on: CUPTI's time minus device time */
+    int64_t shift; /* after the step: CUPTI's time minus device time */
 } fp_clock_step;
 
 typedef struct fp_clock_map {
-    fp_clock_pair pair[FP_CLOCK_PAIRS]; /* ascending; the oldest go first */
+    /* ascending; the oldest is dropped first */
+    fp_clock_pair pair[FP_CLOCK_PAIRS];
     uint32_t pairs;
-    double ns_per_tick;       /* as told; tells a step from a drift */
-    double slope;             /* over all pairs; as told if too short */
-    uint64_t worst_gap_ticks; /* widest bracket accepted: the uncertainty */
-    uint64_t steps;           /* times the device's clock was stepped */
+    double ns_per_tick;       /* as given; tells a step from drift */
+    double slope;             /* over all pairs; as given if too short */
+    uint64_t worst_gap_ticks; /* widest accepted bracket: the uncertainty */
+    uint64_t steps;           /* steps of the device's clock */
     int64_t shift;            /* now: CUPTI's time minus device time */
-    fp_clock_step step[FP_CLOCK_STEPS]; /* the last ones, oldest first */
+    fp_clock_step step[FP_CLOCK_STEPS]; /* oldest first */
     uint32_t steps_kept;
 } fp_clock_map;
 
-/* 0, or not: no time could be had. */
+/* Reads CUPTI's time.  Returns 0 on success. */
 typedef int (*fp_gpu_time_reader)(uint64_t *ns);
 
+/* [ns_per_tick] is the scale of our clock. */
 void
 fp_clock_map_init(fp_clock_map *m, double ns_per_tick);
 
-/* Reads ours, theirs, ours some times and keeps the tightest bracket; its
- * middle is paired with theirs.  -1 when the reader fails, or ours only ever
- * goes back: nothing is added. */
+/* Reads both clocks several times and adds the pair with the tightest bracket.
+ *  Returns -1 and adds nothing if [theirs] fails or [ours] only goes back. */
 int
 fp_clock_map_sample(fp_clock_map *m, const fp_clock *ours,
                     fp_gpu_time_reader theirs);
 
-/* Adds a pair as measured elsewhere; one that does not ascend in ticks is
- * refused.  A device time that went back, or is more than a tenth of the time
- * between (and 100 us) away from where ns_per_tick puts it, was stepped. */
+/* Adds a pair; ignores it if its ticks do not ascend.  The clock was stepped
+ * if the device time went back, or differs from the time that ns_per_tick
+ * predicts by more than a tenth of the interval plus 100 us. */
 void
 fp_clock_map_add(fp_clock_map *m, int64_t ticks, int64_t gpu_ns);
 
-/* Device time of a moment that CUPTI calls [gpu_ns].  Near a step, and for one that
- * is older than all steps kept, it may be off by the step. */
+/* Device time of a moment that CUPTI calls [gpu_ns].  The result may be off by
+ * the step near a step, and before the oldest step kept. */
 int64_t
 fp_clock_map_find_steady(const fp_clock_map *m, int64_t gpu_ns);
 
+/* The same; fast while the clock was never stepped. */
 static inline int64_t
 fp_clock_map_steady(const fp_clock_map *m, int64_t gpu_ns)
 {
@@ -70,12 +73,12 @@ fp_clock_map_steady(const fp_clock_map *m, int64_t gpu_ns)
                                          : fp_clock_map_find_steady(m, gpu_ns);
 }
 
-/* Device time at [ticks], to the nearest ns; with no pair at all, 0.  Ascends
- * with ticks. */
+/* Device time at [ticks], to the nearest ns; 0 without any pair.  Ascends with
+ * ticks. */
 int64_t
 fp_clock_map_to_gpu(const fp_clock_map *m, int64_t ticks);
 
-/* Our ticks at device time [gpu_ns], to a nanosecond.  With no pair at all, 0. */
+/* Ticks at device time [gpu_ns], to a nanosecond; 0 without any pair. */
 int64_t
 fp_clock_map_to_ticks(const fp_clock_map *m, int64_t gpu_ns);
 

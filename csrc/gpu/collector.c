@@ -38,17 +38,18 @@ fp_gpu_init(fp_gpu *g, const fp_alloc *a, const fp_clock *clock,
 void
 fp_gpu_wake(fp_gpu *g)
 {
-    /* Not a semaphore or a condition: this must neither wait nor take a lock. */
+    /* A pipe, because this must neither wait nor take a lock, as a semaphore
+     * or a condition variable would. */
     if (atomic_exchange(&g->woken, 1) == 0) {
         ssize_t written = write(g->wake[1], "", 1);
         (void)written; /* a full pipe wakes as well */
     }
 }
 
-/* ---- asking the thread ---- */
+/* ---- requests to the thread ---- */
 
-/* By the wall clock, as conditions are everywhere; if that is stepped, the wait
- * is shorter or longer, not endless. */
+/* By the wall clock, which every condition variable supports; if it is
+ * stepped, the wait is shorter or longer, not endless. */
 static struct timespec
 deadline(int64_t ns)
 {
@@ -63,7 +64,7 @@ deadline(int64_t ns)
     return until;
 }
 
-/* -1: it does not answer in time. */
+/* Sends a request and waits for the answer.  -1: no answer in time. */
 static int
 ask(fp_gpu *g, fp_gpu_request request, int64_t patience_ns)
 {
@@ -85,8 +86,8 @@ ask(fp_gpu *g, fp_gpu_request request, int64_t patience_ns)
     return rc == 0 ? 0 : -1;
 }
 
-/* The thread hangs inside CUPTI.  It may come back any time, so nothing it uses
- * is freed; nothing will be asked of it again. */
+/* The thread hangs inside CUPTI.  It may return at any time, so nothing that
+ * it uses is freed, and it gets no further request. */
 static void
 abandon(fp_gpu *g, const char *doing)
 {
@@ -219,7 +220,7 @@ int
 fp_gpu_flush(fp_gpu *g, int64_t patience_ns)
 {
     int rc = -1;
-    /* A start or stop under way brings things up to date itself. */
+    /* A concurrent start or stop flushes by itself. */
     if (pthread_mutex_trylock(&g->control) != 0) {
         return -1;
     }
@@ -238,9 +239,9 @@ fp_gpu_forked(fp_gpu *g)
     atomic_store(&g->state, FP_GPU_DEAD);
     fp_why_set(&g->why, "this process was forked from one that recorded the "
                         "GPU, and CUDA does not work in it");
-    /* Nor will a callback of another thread ever end. */
+    /* Callbacks of other threads never end in this process. */
     atomic_store(&g->lanes.first, NULL);
-    /* Whoever held them is not in this process. */
+    /* The threads that held these locks do not exist in this process. */
     pthread_mutex_init(&g->control, NULL);
     pthread_mutex_init(&g->lock, NULL);
     pthread_mutex_init(&g->talk, NULL);
@@ -254,7 +255,7 @@ fp_gpu_clear(fp_gpu *g)
         int64_t now = fp_clock_now(&g->clock);
         fp_ledger_clear(&g->ledger, now);
         fp_trace_records_clear(&g->trace, now);
-        g->detached_ns = g->ledger.begin_ns; /* of a pause: from here on */
+        g->detached_ns = g->ledger.begin_ns; /* a pause counts from here on */
         atomic_store(&g->lanes.lost, 0);
         atomic_store(&g->buffers.discarded, 0);
         g->cupti_errors = g->taken = g->pauses = 0;

@@ -88,7 +88,7 @@ describe(const calls *c, int ordinal, fp_gpu_device *d)
         {WARP_SIZE, &d->warp_size},
     };
     for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++) {
-        int value = 0; /* what an old driver does not know stays 0 */
+        int value = 0; /* an old driver may not know the attribute */
         if (c->get_attribute(&value, wanted[i].attribute, device) ==
             CUDA_SUCCESS) {
             *wanted[i].value = value;
@@ -96,7 +96,8 @@ describe(const calls *c, int ordinal, fp_gpu_device *d)
     }
 }
 
-/* A driver without its device file fails slowly, and in CUPTI's hands worse. */
+/* Without its device file a driver fails slowly, and CUPTI may crash with
+ * it. */
 static int
 device_file_exists(void)
 {

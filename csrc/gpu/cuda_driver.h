@@ -1,6 +1,6 @@
-/* cuda_driver: is there a working CUDA driver in this process, and what devices
- * does it have?  Asked before the first CUPTI call, because CUPTI without a
- * driver fails slowly or crashes. */
+/* cuda_driver: finds out whether this process has a working CUDA driver, and
+ * describes its devices.  Call it before the first CUPTI call: without a
+ * driver CUPTI fails slowly or crashes. */
 #ifndef FP_GPU_CUDA_DRIVER_H
 #define FP_GPU_CUDA_DRIVER_H
 
@@ -10,7 +10,7 @@ enum { FP_GPU_DEVICES = 16, FP_GPU_NAME = 64, FP_GPU_BUS_ID = 32 };
 
 typedef struct fp_gpu_device {
     char name[FP_GPU_NAME];
-    char bus_id[FP_GPU_BUS_ID]; /* on PCI; empty: the driver does not tell */
+    char bus_id[FP_GPU_BUS_ID]; /* PCI address; empty: unknown */
     uint64_t memory_bytes;
     int32_t capability_major;
     int32_t capability_minor;
@@ -25,20 +25,20 @@ typedef struct fp_gpu_device {
 typedef struct fp_cuda_driver {
     void *handle;    /* never closed */
     int32_t version; /* 12080 is CUDA 12.8 */
-    int32_t devices; /* described; those beyond FP_GPU_DEVICES are not */
+    int32_t devices; /* described; at most FP_GPU_DEVICES */
     fp_gpu_device device[FP_GPU_DEVICES];
 } fp_cuda_driver;
 
 typedef enum fp_driver_state {
     FP_DRIVER_READY,   /* initialised; [d] is filled */
-    FP_DRIVER_WAITING, /* there, but the program has not initialised it yet */
-    FP_DRIVER_NONE,    /* no driver, or a broken one: [why] */
+    FP_DRIVER_WAITING, /* the program has not initialised it yet */
+    FP_DRIVER_NONE,    /* missing or broken; see [why] */
 } fp_driver_state;
 
-/* [path]: NULL looks for libcuda.so.1 by the loader's rules, and only where a
- * device file says that there may be a GPU; else an absolute path.
- * [initialise]: call cuInit(0) if nobody did.  Not before it is needed: a
- * process that forks after cuInit cannot use CUDA in its children. */
+/* Opens the driver at [path], an absolute path.  If [path] is NULL, the loader
+ * looks for libcuda.so.1, and only if a device file exists.  With [initialise]
+ * it calls cuInit(0) if the program has not; avoid this, because a process
+ * that forks after cuInit cannot use CUDA in its children. */
 fp_driver_state
 fp_cuda_driver_open(fp_cuda_driver *d, const char *path, int initialise,
                     fp_why *why);

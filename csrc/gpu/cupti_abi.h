@@ -1,10 +1,8 @@
-/* cupti_abi: what CUPTI's binary interface looks like, in our own words.
+/* cupti_abi: the part of CUPTI's binary interface that fastprof uses, declared
+ * without NVIDIA's headers.  cupti_records.h describes the records.
  *
- * CUPTI writes records of its own newest layout, whatever the client was built
- * with, and only ever appends fields.  So records are read by offset, with the
- * offsets that hold in every release from 11.8 to 13.5, and the iterator of the
- * library that wrote them finds the next one.  tests/gpu/test_abi_headers.py
- * asserts each number against real headers where there are any. */
+ * tests/gpu/test_abi_headers.py compares each number to the real headers if
+ * they are installed. */
 #ifndef FP_GPU_CUPTI_ABI_H
 #define FP_GPU_CUPTI_ABI_H
 
@@ -27,7 +25,7 @@ enum { /* CUptiResult */
        FP_CUPTI_INVALID_PARAMETER = 1,
        FP_CUPTI_MAX_LIMIT_REACHED = 12, /* end of the buffer */
        FP_CUPTI_NOT_COMPATIBLE =
-           14, /* another client uses the other interface */
+           14, /* another client uses the second interface */
        FP_CUPTI_NOT_INITIALIZED = 15,
        FP_CUPTI_INVALID_KIND = 21,
        FP_CUPTI_MULTIPLE_SUBSCRIBERS = 39,
@@ -52,10 +50,10 @@ enum { /* CUpti_ApiCallbackSite */
 
 enum { FP_CUPTI_FLUSH_FORCED = 1 };
 
-/* CUpti_ExternalCorrelationKind: 0 to 4 are used by others. */
+/* CUpti_ExternalCorrelationKind: other tools use 0 to 4. */
 enum { FP_CUPTI_EXTERNAL_CUSTOM2 = 5 };
 
-/* ---- what an API callback is given (CUpti_CallbackData) ---- */
+/* ---- argument of an API callback (CUpti_CallbackData) ---- */
 
 typedef struct fp_cupti_call {
     int site; /* FP_CUPTI_API_ENTER or _EXIT */
@@ -65,14 +63,14 @@ typedef struct fp_cupti_call {
     const char *symbol_name;
     void *context;
     uint32_t context_uid;
-    uint64_t *shared; /* one word from enter to exit */
+    uint64_t *shared; /* one word, kept from enter to exit */
     uint32_t correlation;
 } fp_cupti_call;
 
 _Static_assert(offsetof(fp_cupti_call, correlation) == 64, "as in CUPTI");
 
-/* What a resource callback is given (CUpti_ResourceData), and what its
- * descriptor is for graph nodes (CUpti_GraphData). */
+/* Argument of a resource callback (CUpti_ResourceData), and its descriptor for
+ * graph nodes (CUpti_GraphData). */
 typedef struct fp_cupti_resource {
     void *context;
     void *stream;

@@ -1,9 +1,9 @@
 /* cupti_records: the activity records that CUPTI writes.
  *
- * CUPTI writes records in its newest layout, whatever release the client was built
- * for, and only ever appends fields.  So fastprof reads fields by offset.  The
- * offsets hold in every release from 11.8 to 13.5; the iterator of the library that
- * wrote the records finds the next one. */
+ * CUPTI writes records in its newest layout, whatever release the client was
+ * built for, and only ever appends fields.  So fastprof reads fields by
+ * offset; the offsets hold in every release from 11.8 to 13.5.  The iterator
+ * of the library that wrote the records finds the next one. */
 #ifndef FP_GPU_CUPTI_RECORDS_H
 #define FP_GPU_CUPTI_RECORDS_H
 
@@ -19,7 +19,7 @@ enum {
     FP_AT_KERNEL_REGISTERS = 6, /* u16 */
     FP_AT_KERNEL_START = 16,    /* u64 ns, as all times */
     FP_AT_KERNEL_END = 24,
-    FP_AT_KERNEL_DEVICE = 40, /* u32, as what follows */
+    FP_AT_KERNEL_DEVICE = 40, /* u32, as are the next ones */
     FP_AT_KERNEL_STREAM = 48,
     FP_AT_KERNEL_GRID = 52,           /* 3 x i32 */
     FP_AT_KERNEL_BLOCK = 64,          /* 3 x i32 */

@@ -1,6 +1,6 @@
 #define _POSIX_C_SOURCE 200809L
 
-/* The thread: does what it is asked for, and else drains. */
+/* The collector's thread: answers requests, and drains otherwise. */
 #include "gpu/api_calls.h"
 #include "gpu/drainer.h"
 #include "gpu/worker.h"
@@ -44,15 +44,16 @@ sleep_until_needed(fp_gpu *g)
     atomic_store(&g->woken, 0);
 }
 
-/* Activities become final this long after their end: buffers that are not full
- * come with the flush after next. */
+/* Activities are final this long after their end: a partly filled buffer comes
+ * with the flush after next. */
 enum { FOLD_PERIODS = 2 };
 
-/* What CUPTI keeps for so long may be one that it does not write into. */
+/* CUPTI may never write into a buffer that it has held for this long. */
 #define PATIENCE_NS INT64_C(60000000000)
 #define MARGIN_NS INT64_C(1000000)
 
-/* Only of launches: of a wait that is under way the end would not be told. */
+/* Switches off callbacks of launches only: the end of a wait in progress would
+ * not be reported. */
 void
 fp_drainer_thin_out(fp_gpu *g)
 {
@@ -72,7 +73,8 @@ fp_drainer_thin_out(fp_gpu *g)
     }
 }
 
-/* With external correlation launches come with the buffer of their activities. */
+/* Nothing earlier than this will come.  With external correlation launches
+ * come in the same buffer as their activities. */
 static int64_t
 settled_until(const fp_gpu *g)
 {
@@ -81,7 +83,8 @@ settled_until(const fp_gpu *g)
     int64_t lent = g->used == FP_TIER_EXTERNAL ? fp_buffers_oldest(&g->buffers)
                                                : INT64_MAX;
     if (lent != INT64_MAX) {
-        /* The call that asked for it had begun, and its kernel too. */
+        /* The call that requested the buffer, and its kernel, began before it
+         * got it. */
         int64_t at = fp_clock_map_to_gpu(&g->ledger.clock, lent) - MARGIN_NS;
         at = at > now - PATIENCE_NS ? at : now - PATIENCE_NS;
         until = at < until ? at : until;
@@ -89,7 +92,7 @@ settled_until(const fp_gpu *g)
     return until;
 }
 
-/* A flush period is over. */
+/* Ends a flush period. */
 static void
 end_period(fp_gpu *g)
 {
@@ -140,7 +143,7 @@ run(void *collector)
             return NULL;
         }
         if (atomic_load(&g->state) == FP_GPU_DEAD) {
-            fp_drainer_detach(g); /* nobody waits for it any more */
+            fp_drainer_detach(g); /* no caller waits any more */
             return NULL;
         }
         sleep_until_needed(g);

@@ -1,12 +1,12 @@
-/* drainer: the collector's thread.  Every CUPTI call that can wait is made here.
+/* drainer: the collector's thread.  It makes every CUPTI call that can wait.
  *
- *   drainer.c         the thread itself
- *   drainer_decode.c  lanes and buffers are brought to the ledger
- *   drainer_attach.c  CUPTI is switched on and off
- *   drainer_clock.c   CUPTI's clock is read, and taken back if it was replaced
+ *   drainer.c         the thread
+ *   drainer_decode.c  brings lanes and buffers to the ledger
+ *   drainer_attach.c  switches CUPTI on and off
+ *   drainer_clock.c   reads CUPTI's clock, takes it back if replaced
  *
- * What these call of each other; on that thread alone, and but for
- * fp_drainer_read_lanes without the collector's lock. */
+ * These functions run on that thread only.  The collector's lock is not held
+ * unless the comment says so. */
 #ifndef FP_GPU_DRAINER_H
 #define FP_GPU_DRAINER_H
 
@@ -14,69 +14,74 @@
 
 /* ---- drainer_decode.c ---- */
 
-/* What the lanes hold now.  The lock is held. */
+/* Reads the lanes' events.  The lock is held. */
 void
 fp_drainer_read_lanes(fp_gpu *g);
 
-/* Decodes what CUPTI has given back. */
+/* Decodes the buffers that CUPTI has returned. */
 void
 fp_drainer_drain(fp_gpu *g);
 
-/* Has CUPTI give back what it holds, and drains. */
+/* Makes CUPTI return buffers, then drains.  [how]: flags of
+ * cuptiActivityFlushAll. */
 void
 fp_drainer_flush(fp_gpu *g, uint32_t how);
 
-/* Do records come at all?  The lock is held. */
+/* Checks that records arrive at all.  The lock is held. */
 void
 fp_drainer_watch(fp_gpu *g);
 
 /* ---- drainer.c ---- */
 
-/* The runtime's callbacks that tell what the driver's do are switched off. */
+/* Switches off the runtime's callbacks whose calls the driver's callbacks
+ * report. */
 void
 fp_drainer_thin_out(fp_gpu *g);
 
 /* ---- drainer_clock.c ---- */
 
+/* CLOCK_MONOTONIC in ns. */
 int64_t
 fp_drainer_monotonic_ns(void);
 
-/* By the device's clock. */
+/* Now, by the device's clock, in ns. */
 int64_t
 fp_drainer_device_now(const fp_gpu *g);
 
-/* 0 if a CUPTI call succeeded; else counts it. */
+/* Returns [result]; counts it if it is an error of a CUPTI call. */
 int
 fp_drainer_check(fp_gpu *g, int result);
 
-/* A pair of both clocks for the ledger. */
+/* Adds a pair of both clocks to the ledger. */
 void
 fp_drainer_sample_clock(fp_gpu *g);
 
-/* Before kinds are switched on.  0; or -1 and g->found says why CUPTI's times are
- * of no use. */
+/* Call this before kinds are switched on.  Returns 0, or -1 with g->found if
+ * CUPTI's times cannot be used. */
 int
 fp_drainer_begin_clock(fp_gpu *g);
 
-/* Records came with times of another clock? */
+/* Takes CUPTI's clock back if records carry the times of another clock. */
 void
 fp_drainer_watch_clock(fp_gpu *g);
 
 /* ---- drainer_attach.c ---- */
 
-/* A recording begins or goes on; g->attached, or g->found says why not. */
+/* Starts or resumes the recording.  Sets g->attached, or g->found on
+ * failure. */
 void
 fp_drainer_attach(fp_gpu *g);
 
-/* It pauses, if it was attached. */
+/* Pauses the recording, if attached. */
 void
 fp_drainer_detach(fp_gpu *g);
 
-/* It ends. */
+/* Ends the recording. */
 void
 fp_drainer_finish(fp_gpu *g);
 
-/* Sections and steps go on in a pause, and must not fill the lanes. */
+/* Reads the lanes in a pause: sections and steps go on and must not fill
+ * them. */
 void
 fp_drainer_read_while_paused(fp_gpu *g);
 

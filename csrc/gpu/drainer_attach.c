@@ -1,14 +1,14 @@
 #define _POSIX_C_SOURCE 200809L
 
-/* CUPTI is switched on and off. */
+/* Switches CUPTI on and off. */
 #include "gpu/api_calls.h"
 #include "gpu/cupti_abi.h"
 #include "gpu/drainer.h"
 
 #include <time.h>
 
-/* fp_drainer_check for a call that is made for each CUDA call: a release need not
- * know all of them. */
+/* fp_drainer_check for a setting per CUDA call: a release need not know all
+ * calls. */
 static int
 check_known(fp_gpu *g, int result)
 {
@@ -40,7 +40,7 @@ say(fp_gpu *g, const char *what, int result)
     fp_why_set(&g->found, "%s: CUPTI error %s", what, error);
 }
 
-/* The launch callbacks; nothing of it is left behind on failure. */
+/* Enables the launch callbacks.  Leaves nothing enabled on failure. */
 static int
 enable_callbacks(fp_gpu *g)
 {
@@ -82,8 +82,8 @@ enable_callbacks(fp_gpu *g)
     return 0;
 }
 
-/* API records: of the calls that matter where CUPTI can tell them apart, else
- * of all. */
+/* Enables API records of the calls in api_calls.h if CUPTI can select calls,
+ * else of all calls. */
 static int
 enable_api_records(fp_gpu *g, int on)
 {
@@ -168,7 +168,7 @@ enable_activities(fp_gpu *g)
         return -1;
     }
     if (g->kernels_left_on) {
-        /* What ran since the last time is of no use. */
+        /* Records since the last attachment are useless: discard them. */
         fp_drainer_check(g, g->cupti.flush_all(FP_CUPTI_FLUSH_FORCED));
     }
     atomic_store(&g->buffers.closed, 0);
@@ -177,7 +177,7 @@ enable_activities(fp_gpu *g)
         if (rc == FP_CUPTI_SUCCESS) {
             continue;
         }
-        if (i == 0) { /* without kernels there is nothing to tell */
+        if (i == 0) { /* a recording without kernels is useless */
             say(g, "CUPTI refused to record kernels", rc);
             return -1;
         }
@@ -205,11 +205,11 @@ count_pause(fp_gpu *g, int64_t now)
     if (g->detached_ns != 0) {
         g->paused_ns += now - g->detached_ns;
         fp_ledger_gap(&g->ledger, g->detached_ns, now);
-        g->detached_ns = now; /* the rest, should attaching fail */
+        g->detached_ns = now; /* the pause goes on if attaching fails */
     }
 }
 
-/* A recording begins, or goes on after a pause. */
+/* Starts the recording's time, or continues it after a pause. */
 static int
 begin_time(fp_gpu *g)
 {
@@ -230,7 +230,7 @@ begin_time(fp_gpu *g)
     return 0;
 }
 
-/* Buffers and events from before this recording. */
+/* Discards buffers and events from before this recording. */
 static void
 discard_old(fp_gpu *g)
 {
@@ -261,7 +261,8 @@ fp_drainer_attach(fp_gpu *g)
         return;
     }
     if (begin_time(g) < 0 || enable_activities(g) < 0) {
-        /* No kind is on by us; disabled, it would be so for all clients. */
+        /* No kind is enabled by us.  Disabling one would disable it for all
+         * clients. */
         disable_correlation(g, tier);
         return;
     }
@@ -283,12 +284,12 @@ fp_drainer_attach(fp_gpu *g)
 
 typedef struct outlook {
     uint64_t records;
-    int may_come; /* activities, as far as anybody knows */
+    int may_come; /* activities, as far as known */
     int must_come;
 } outlook;
 
-/* Of external correlation nothing is known before CUPTI gives the buffer back,
- * and that is when the activities in it are over. */
+/* With external correlation, launches are known only when CUPTI returns their
+ * buffer, and by then the activities in it have ended. */
 static outlook
 look_ahead(fp_gpu *g)
 {
@@ -304,10 +305,10 @@ look_ahead(fp_gpu *g)
     return o;
 }
 
-/* Waits for activities of what was launched, without synchronizing: until they
- * have come, none comes any more, or the time is over.  A deep queue delivers
- * nothing until it is through; launches that are older than one that was answered
- * may have had nothing to do. */
+/* Waits for the activities of known launches, without synchronizing: until
+ * they have come, no more come, or the time is over.  A deep queue delivers
+ * nothing until it has finished.  A launch older than an answered one may have
+ * had no work. */
 static void
 await_activities(fp_gpu *g)
 {
@@ -346,7 +347,7 @@ fp_drainer_detach(fp_gpu *g)
     pthread_mutex_unlock(&g->lock);
     await_activities(g);
     fp_drainer_flush(g, FP_CUPTI_FLUSH_FORCED);
-    /* Only now: disabling a kind drops what was not flushed. */
+    /* Only now: disabling a kind drops records that were not flushed. */
     disable_activities(g);
     disable_correlation(g, g->used);
     fp_drainer_drain(g);
@@ -369,7 +370,6 @@ fp_drainer_finish(fp_gpu *g)
     fp_drainer_detach(g);
 }
 
-/* Sections and steps go on in a pause, and must not fill the lanes. */
 void
 fp_drainer_read_while_paused(fp_gpu *g)
 {

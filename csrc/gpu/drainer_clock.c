@@ -1,7 +1,7 @@
 #define _POSIX_C_SOURCE 200809L
 
-/* CUPTI's clock.  It is the process's, and anybody can replace it for good: Kineto
- * does, by a counter that is not in nanoseconds. */
+/* CUPTI's clock.  It belongs to the process, and any library can replace it
+ * for good: Kineto installs a counter that does not count nanoseconds. */
 #include "gpu/cupti_abi.h"
 #include "gpu/drainer.h"
 
@@ -21,7 +21,6 @@ fp_drainer_monotonic_ns(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* 0 if a CUPTI call succeeded; else counts it. */
 int
 fp_drainer_check(fp_gpu *g, int result)
 {
@@ -48,7 +47,7 @@ is_wall_clock(uint64_t ns)
     return ns < wall + second && wall < ns + second;
 }
 
-/* Does CUPTI's clock run in nanoseconds?  -1: it does not tell its time. */
+/* Does CUPTI's clock count nanoseconds?  -1: it cannot be read. */
 static int
 runs_in_ns(fp_gpu *g)
 {
@@ -59,7 +58,7 @@ runs_in_ns(fp_gpu *g)
     if (is_wall_clock(ns)) {
         return 1;
     }
-    /* Another moment's zero does no harm; another unit does. */
+    /* Another zero does no harm; another unit does. */
     double scale = fp_clock_ns_per_tick(&g->clock);
     fp_clock_map first, last;
     fp_clock_map_init(&first, scale);
@@ -75,7 +74,7 @@ runs_in_ns(fp_gpu *g)
     return theirs > 0.9 * ours && theirs < 1.1 * ours;
 }
 
-/* 0 if CUPTI's times are the system's from here on. */
+/* Replaces CUPTI's clock by the wall clock.  Returns 0 on success. */
 static int
 take_back(fp_gpu *g)
 {
@@ -90,8 +89,8 @@ take_back(fp_gpu *g)
     return runs_in_ns(g) == 1 ? 0 : -1;
 }
 
-/* CUPTI is asked without the lock, which others wait for with the GIL.  Only this
- * thread changes the map. */
+/* Reads CUPTI's clock without the lock: other threads wait for the lock while
+ * they hold the GIL.  Only this thread changes the map. */
 void
 fp_drainer_sample_clock(fp_gpu *g)
 {
@@ -141,6 +140,6 @@ fp_drainer_watch_clock(fp_gpu *g)
     g->seen_misdated = g->ledger.counters.misdated;
     pthread_mutex_unlock(&g->lock);
     if (more && !g->clock_is_ours) {
-        (void)take_back(g); /* its times do not show in its clock */
+        (void)take_back(g); /* reading the clock does not show the other one */
     }
 }

@@ -1,16 +1,16 @@
-/* What lanes and buffers hold is brought to the ledger. */
+/* Brings the content of lanes and buffers to the ledger. */
 #include "gpu/cupti_abi.h"
 #include "gpu/cupti_records.h"
 #include "gpu/drainer.h"
 
 enum { SILENCE_PERIODS = 2, UNHEARD_PERIODS = 10 };
 
-/* No activity has ended yet that ends so much later than now: the devices' clocks
- * are brought into line with the host's by less. */
+/* No activity ends later than now by this much: the correction of the devices'
+ * clocks to the host's is smaller. */
 #define FUTURE_NS INT64_C(1000000000)
 
-/* What is there now, no further: who launches faster than this reads must not
- * keep it from everything else. */
+/* Reads only events that exist now: a thread that launches faster than this
+ * reads must not block everything else. */
 void
 fp_drainer_read_lanes(fp_gpu *g)
 {
@@ -32,9 +32,10 @@ fp_drainer_read_lanes(fp_gpu *g)
 
 typedef void (*record_reader)(fp_ledger *l, const uint8_t *record);
 
-/* Walks a buffer.  The iterator ends a buffer that was cut inside a record as it
- * ends a whole one; the size of the last record, seen before between two others,
- * tells them apart. */
+/* Passes each record of a buffer to [read].  The iterator ends in the same way
+ * for a complete buffer and for one that was cut inside a record.  The size of
+ * the last record, known from earlier records of its kind, tells the two
+ * apart. */
 static void
 walk(fp_gpu *g, const fp_buffer *b, record_reader read)
 {
@@ -52,7 +53,7 @@ walk(fp_gpu *g, const fp_buffer *b, record_reader read)
         read(&g->ledger, record);
     }
     if (read != fp_ledger_record) {
-        return; /* counted in the pass that every buffer has */
+        return; /* counted in the second pass, which every buffer has */
     }
     size_t rest =
         b->valid - (size_t)((last != NULL ? last : b->data) - b->data);
@@ -71,8 +72,8 @@ dropped_before(fp_gpu *g, const fp_buffer *b)
     return rc == FP_CUPTI_SUCCESS ? dropped : 0;
 }
 
-/* Decodes what CUPTI has given back.  Launches are read after the buffers were
- * taken: whatever is in them was launched before. */
+/* Lanes are read after the buffers were taken, so every launch of an activity
+ * in them is known. */
 void
 fp_drainer_drain(fp_gpu *g)
 {
@@ -89,7 +90,8 @@ fp_drainer_drain(fp_gpu *g)
     fp_ledger_settle(&g->ledger);
     pthread_mutex_unlock(&g->lock);
     for (uint32_t i = 0; i < n; i++) {
-        size_t dropped = dropped_before(g, full[i]); /* may wait: no lock */
+        /* may wait, so without the lock */
+        size_t dropped = dropped_before(g, full[i]);
         pthread_mutex_lock(&g->lock);
         fp_ledger_begin_buffer(&g->ledger);
         walk(g, full[i], fp_ledger_record);
@@ -99,8 +101,8 @@ fp_drainer_drain(fp_gpu *g)
     }
 }
 
-/* Without launch callbacks it is not known that anything was launched: ids that are
- * pushed say that the program works. */
+/* Without launch callbacks launches are unknown; pushed ids show that the
+ * program works. */
 static void
 watch_pushes(fp_gpu *g)
 {
@@ -120,7 +122,7 @@ watch_pushes(fp_gpu *g)
     g->unheard = g->unheard_periods > UNHEARD_PERIODS ? g->unheard_periods : 0;
 }
 
-/* Launches, and never a record of them: somebody else gets the records. */
+/* Launches without any record: another client gets the records. */
 void
 fp_drainer_watch(fp_gpu *g)
 {

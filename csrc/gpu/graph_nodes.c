@@ -15,7 +15,7 @@ fp_graph_nodes_fini(fp_graph_nodes *g)
     *g = (fp_graph_nodes){.alloc = g->alloc};
 }
 
-/* The slot of [id], or the empty one where it belongs. */
+/* The slot of [id], or the empty slot for it. */
 static fp_graph_node *
 slot_of(const fp_graph_nodes *g, uint64_t id)
 {

@@ -1,5 +1,5 @@
 /* graph_nodes: where the kernels of CUDA graphs were captured, by CUPTI's node
- * id.  An instantiated graph has copies of its nodes with ids of their own. */
+ * id.  An instantiated graph holds copies of the nodes, with new ids. */
 #ifndef FP_GPU_GRAPH_NODES_H
 #define FP_GPU_GRAPH_NODES_H
 
@@ -27,15 +27,16 @@ fp_graph_nodes_init(fp_graph_nodes *g, const fp_alloc *a);
 void
 fp_graph_nodes_fini(fp_graph_nodes *g);
 
-/* When there are too many, all are forgotten: programs that capture without end
- * replay the newest. */
+/* Stores the place of node [id].  A full table is emptied: a program that
+ * captures without end replays its newest graphs. */
 void
 fp_graph_nodes_put(fp_graph_nodes *g, uint64_t id, fp_place place);
 
-/* 0: not known. */
+/* The place of node [id]; 0: unknown. */
 fp_place
 fp_graph_nodes_find(const fp_graph_nodes *g, uint64_t id);
 
+/* Nodes of thread [from] became nodes of thread [to]. */
 void
 fp_graph_nodes_rename(fp_graph_nodes *g, uint32_t from, uint32_t to,
                       const uint32_t *became, uint32_t nodes);

@@ -61,7 +61,7 @@ fp_health_add(fp_health_sums *s, const fp_health_sample *sample)
     }
 }
 
-/* ---- the thread ---- */
+/* ---- the sampling thread ---- */
 
 static int
 is_stopping(const fp_health *h)
@@ -105,7 +105,7 @@ sample(fp_health *h, uint32_t i)
     }
     for (int f = 0; f < FP_NVML_FIGURES; f++) {
         if (is_stopping(h)) {
-            return; /* whole samples only */
+            return; /* only complete samples count */
         }
         if (!d->without[f]) {
             int result = fp_nvml_ask(&h->nvml, d->handle, (fp_nvml_figure)f,
@@ -132,7 +132,7 @@ deadline(int64_t ns)
     return t;
 }
 
-/* 0: the period is over; -1: so is all. */
+/* 0: the period is over; -1: stop. */
 static int
 wait_a_period(fp_health *h)
 {
@@ -166,7 +166,7 @@ sample_until_stopped(fp_health *h)
     pthread_mutex_lock(&h->lock);
     int awaited = h->state == FP_HEALTH_ON;
     pthread_mutex_unlock(&h->lock);
-    if (awaited) { /* else there is to be no call any more */
+    if (awaited) { /* else the caller gave up: make no further call */
         (void)h->nvml.shutdown();
     }
 }
@@ -269,7 +269,7 @@ fp_health_refuse(fp_health *h, const fp_why *why)
     pthread_mutex_unlock(&h->lock);
 }
 
-/* The thread does not come to its end.  The lock is held. */
+/* The thread does not end.  The lock is held. */
 static void
 give_up(fp_health *h)
 {
@@ -297,7 +297,7 @@ fp_health_stop(fp_health *h, int64_t patience_ns)
     while (h->running && h->started == mine && rc == 0) {
         rc = pthread_cond_timedwait(&h->changed, &h->lock, &until);
     }
-    /* Another thread that stops it may have been quicker. */
+    /* Another thread may have stopped it first. */
     int last = h->state == FP_HEALTH_ON && h->started == mine;
     pthread_t ended = h->thread;
     int join = last && !h->running;

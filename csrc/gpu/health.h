@@ -1,14 +1,16 @@
-/* health: temperature, clock, power and throttling of the devices in use, about
- * once a second, asked by a thread of its own.
+/* health: samples temperature, clock, power and throttling of the devices in
+ * use about once a second, in a separate thread.
  *
- * A call of NVML may hang with a sick GPU, so that thread alone makes them, and
- * whoever stops it waits with a limit.  One that hangs is left alone; should it
- * come back, it makes no further call and ends, and another recording may begin.
+ * A call of NVML may hang with a broken GPU.  So only that thread calls NVML,
+ * and stopping waits for it with a limit.  A thread that hangs is abandoned.
+ *  If its call returns, the thread makes no further call and ends, and a new
+ * recording may begin.
  *
  *   OFF --start--> ON --stop--> OFF
  *                     \--stop, no answer--> HUNG --the call returns--> OFF
  *
- * One per process and never freed: a thread that hangs may come back. */
+ * There is one per process and it is never freed: a hanging thread may
+ * return. */
 #ifndef FP_GPU_HEALTH_H
 #define FP_GPU_HEALTH_H
 
@@ -29,12 +31,13 @@ typedef struct fp_health_sample {
 typedef struct fp_health_figure {
     uint64_t count;
     uint64_t sum;
-    uint64_t min; /* these three: if count != 0 */
+    uint64_t min; /* these three are valid if count != 0 */
     uint64_t max;
     uint64_t last;
 } fp_health_figure;
 
-/* What throttling is: not an idle clock, nor one that somebody has set. */
+/* Reasons that count as throttling; an idle clock or one set by the user does
+ * not. */
 typedef enum fp_health_reason {
     FP_HEALTH_SW_POWER_CAP,
     FP_HEALTH_HW_SLOWDOWN,
@@ -45,18 +48,18 @@ typedef enum fp_health_reason {
 } fp_health_reason;
 
 typedef struct fp_health_sums {
-    fp_health_figure figure[FP_NVML_REASONS]; /* those before it */
-    uint64_t judged;    /* samples of which the reasons are known */
-    uint64_t throttled; /* ... with any of the reasons below */
-    uint64_t slowed;    /* ... with any but the power cap */
+    fp_health_figure figure[FP_NVML_REASONS]; /* the figures before it */
+    uint64_t judged;                          /* samples with known reasons */
+    uint64_t throttled; /* ... with one of the reasons below */
+    uint64_t slowed;    /* ... with one other than the power cap */
     uint64_t reason[FP_HEALTH_REASONS];
 } fp_health_sums;
 
-/* The clock of an idle GPU tells nothing and is left out. */
+/* Adds a sample; leaves out the clock of an idle GPU. */
 void
 fp_health_add(fp_health_sums *s, const fp_health_sample *sample);
 
-/* ---- the thread ---- */
+/* ---- the sampling thread ---- */
 
 typedef enum fp_health_state {
     FP_HEALTH_OFF,
@@ -64,27 +67,28 @@ typedef enum fp_health_state {
     FP_HEALTH_HUNG,
 } fp_health_state;
 
-/* Adds to [mask] the devices that the process uses, bit per device; must neither
- * wait nor ask anything of the device. */
+/* Adds the devices in use to [mask], one bit per device.  Must neither wait
+ * nor query the device. */
 typedef void (*fp_health_in_use)(void *ctx, uint32_t *mask);
 
 typedef struct fp_health_device {
     char bus_id[FP_GPU_BUS_ID];
-    void *handle; /* NVML's; NULL: not asked for yet */
+    void *handle; /* NVML's; NULL: not looked up yet */
     uint8_t given_up;
-    uint8_t without[FP_NVML_FIGURES]; /* it does not have these */
+    uint8_t without[FP_NVML_FIGURES]; /* figures that it does not have */
 } fp_health_device;
 
 typedef struct fp_health {
-    pthread_mutex_t lock; /* of what follows; a leaf, never held in a call */
+    /* guards the fields below; no lock is taken and no call made under it */
+    pthread_mutex_t lock;
     pthread_cond_t changed;
     fp_health_state state;
-    int running;      /* the thread is */
-    uint64_t started; /* counts threads */
-    int hung;         /* ... or was, in this recording */
+    int running;      /* the thread runs */
+    uint64_t started; /* number of threads started */
+    int hung;         /* the thread hung in this recording */
     fp_health_sums sums[FP_GPU_DEVICES];
-    fp_why why; /* why there are no figures, or no more */
-    /* set while no thread runs */
+    fp_why why; /* why figures are missing */
+    /* written while no thread runs */
     pthread_t thread;
     fp_nvml nvml;
     int64_t period_ns;
@@ -92,7 +96,7 @@ typedef struct fp_health {
     void *ctx;
     uint32_t devices;
     _Atomic int stopping;
-    /* the thread's */
+    /* used by the thread */
     fp_health_device device[FP_GPU_DEVICES];
 } fp_health;
 
@@ -102,34 +106,35 @@ typedef struct fp_health_view {
     fp_why why;
 } fp_health_view;
 
-/* Once per process.  FP_ENOMEM: cannot be used. */
+/* Call once per process.  FP_ENOMEM: cannot be used. */
 fp_status
 fp_health_init(fp_health *h);
 
-/* Forgets what is there and begins to sample the devices of [driver].  Makes no
- * call itself; what goes wrong is in `why`. */
+/* Forgets the last recording and starts sampling the devices of [driver],
+ * every [period_ns].  Calls no NVML function itself; errors go to `why`. */
 void
 fp_health_start(fp_health *h, const fp_nvml *nvml,
                 const fp_cuda_driver *driver, int64_t period_ns,
                 fp_health_in_use in_use, void *ctx);
 
-/* Forgets what is there, as nothing can be sampled. */
+/* Forgets the last recording and stores why there is no new one. */
 void
 fp_health_refuse(fp_health *h, const fp_why *why);
 
-/* No call is made afterwards, but for one that does not return within
- * [patience_ns].  What was sampled stays. */
+/* Stops sampling and waits up to [patience_ns] for a call in progress.  A call
+ * that takes longer is abandoned.  Keeps the samples. */
 void
 fp_health_stop(fp_health *h, int64_t patience_ns);
 
-/* Forgets what is sampled, keeps sampling. */
+/* Forgets the samples and keeps sampling. */
 void
 fp_health_clear(fp_health *h);
 
-/* This is the child of a fork, in which there is no thread. */
+/* For the child of a fork, which has no sampling thread. */
 void
 fp_health_forked(fp_health *h);
 
+/* Copies the sums and errors to [view]. */
 void
 fp_health_look(fp_health *h, fp_health_view *view);
 

@@ -48,7 +48,7 @@ hash_text(uint32_t h, const char *text, size_t length)
     return h;
 }
 
-/* One branch, for all of it is nearly always the same. */
+/* A single branch, because shapes are nearly always equal. */
 static inline int
 same_shape(const fp_kernel_shape *a, const fp_kernel_shape *b)
 {
@@ -64,7 +64,8 @@ same_shape(const fp_kernel_shape *a, const fp_kernel_shape *b)
 static int
 same_name(const fp_kernel *row, const char *name)
 {
-    /* A name that was cut when it was copied is compared as far as it goes. */
+    /* A name that was shortened when it was copied matches by its first
+     * part. */
     return row->name_bytes < FP_KERNEL_NAME_MAX
                ? strcmp(row->name, name) == 0
                : strncmp(row->name, name, FP_KERNEL_NAME_MAX - 1) == 0;
@@ -73,7 +74,8 @@ same_name(const fp_kernel *row, const char *name)
 static int
 is_communication(const char *name)
 {
-    /* NCCL's kernels: ncclDevKernel_..., ncclKernel_..., mangled or not. */
+    /* NCCL's kernels are named ncclDevKernel_..., ncclKernel_..., mangled or
+     * not. */
     return strstr(name, "nccl") != NULL || strstr(name, "rcclGeneric") != NULL;
 }
 
@@ -165,8 +167,8 @@ find_by_text(fp_kernels *k, const char *name, const fp_kernel_shape *shape)
     return add(k, name, length, hash, shape);
 }
 
-/* Where the memo of a kernel is.  Not hash_shape: this runs for each record, and
- * these products do not wait for each other. */
+/* The memo slot of a kernel.  Unlike in hash_shape, the products do not depend
+ * on each other: this runs for every record. */
 static uint32_t
 memo_slot(const char *name, const fp_kernel_shape *s)
 {
@@ -193,7 +195,7 @@ fp_kernels_find(fp_kernels *k, const char *name, const fp_kernel_shape *shape)
     fp_kernel_memo *memo = &k->memo[memo_slot(name, shape)];
     if (FP_LIKELY(memo->kernel != 0 && memo->name == name)) {
         const fp_kernel *row = &k->row[memo->kernel - 1];
-        /* The text, too: the address may have been used for another. */
+        /* Compare the text, too: the address may hold another name by now. */
         if (same_shape(&row->shape, shape) &&
             ((k->buffer != 0 && memo->buffer == k->buffer) ||
              same_name(row, name))) {

@@ -9,10 +9,10 @@
 #include <unistd.h>
 #endif
 
-/* linux/membarrier.h, which old systems lack. */
+/* From linux/membarrier.h, which old systems lack. */
 enum { MEMBARRIER = 1 << 3, MEMBARRIER_REGISTER = 1 << 4 };
 
-/* 0: done. */
+/* Returns 0 on success. */
 static int
 membarrier(int what)
 {
@@ -154,7 +154,7 @@ is_empty(const fp_lane *lane)
 void
 fp_lanes_sweep(fp_lanes *all)
 {
-    /* The first lane stays: its link is where new lanes come in. */
+    /* Keep the first lane: new lanes are linked before it. */
     fp_lane *before = atomic_load(&all->first);
     while (before != NULL && before->next != NULL) {
         fp_lane *lane = before->next;

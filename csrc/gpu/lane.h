@@ -1,12 +1,12 @@
-/* lane: what one thread tells the drain thread, in order: its launches, its
- * waits, where it stands.
+/* lane: the events that one thread sends to the drain thread, in order:
+ * launches, waits, and changes of its section.
  *
- * A queue with one writer (the thread, inside a CUPTI callback or at a section's
- * boundary) and one reader (the drain thread).  No lock: a callback may run
- * while the program holds any lock of its own, so it must never wait.  The queue
- * is a chain of chunks; the reader frees a chunk when it has gone beyond it.
- * How many there may be is bounded for all lanes together; beyond it events are
- * lost and counted. */
+ * A lane is a queue with one writer (the thread, inside a CUPTI callback or at
+ * the boundary of a section) and one reader (the drain thread).  It has no
+ * lock: a callback may run while the program holds any lock, so it must never
+ * wait.  The queue is a chain of chunks; the reader frees a chunk after its
+ * last event.  The number of chunks is limited for all lanes together; beyond
+ * it events are lost and counted. */
 #ifndef FP_GPU_LANE_H
 #define FP_GPU_LANE_H
 
@@ -17,15 +17,15 @@
 
 typedef enum fp_event_kind {
     FP_EVENT_LAUNCH,       /* corr, site, ticks */
-    FP_EVENT_GRAPH_LAUNCH, /* the same; many activities follow */
-    FP_EVENT_SYNC,         /* site, ticks to until */
-    FP_EVENT_SECTION,      /* outermost section of the stepping thread */
-    FP_EVENT_STEP,         /* ... ended a step; section is 1 if it counts */
-    FP_EVENT_OWNER,        /* where the thread stands, see owners.h */
-    FP_EVENT_CAPTURE,      /* graph node `id` made at site; section is 1 if by
-                              the launch `corr` */
-    FP_EVENT_CLONE,        /* graph node `id` is a copy of `until` */
-    FP_EVENT_CALL,         /* trace: a launch took from ticks to until */
+    FP_EVENT_GRAPH_LAUNCH, /* the same, with many activities */
+    FP_EVENT_SYNC,         /* site, from ticks until */
+    FP_EVENT_SECTION,      /* stepping thread: its outermost section */
+    FP_EVENT_STEP,         /* ... ended a step; section: 1 if measured */
+    FP_EVENT_OWNER,        /* the thread's section, see owners.h */
+    /* graph node `id` made at site; section: 1 if by the launch `corr` */
+    FP_EVENT_CAPTURE,
+    FP_EVENT_CLONE, /* graph node `id` copies node `until` */
+    FP_EVENT_CALL,  /* trace: a launch, from ticks until */
 } fp_event_kind;
 
 typedef struct fp_event {
@@ -50,72 +50,75 @@ typedef struct fp_chunk {
     fp_event event[FP_LANE_CHUNK];
 } fp_chunk;
 
-/* What all lanes of a collector share. */
+/* Shared by all lanes of a collector. */
 typedef struct fp_lanes {
     _Atomic(struct fp_lane *) first; /* owned; newest first */
     _Atomic uint32_t chunks;
-    _Atomic uint64_t lost; /* events there was no room for */
-    int barrier;    /* the kernel orders what others see of `busy`; below */
-    fp_alloc alloc; /* any thread may use it */
+    _Atomic uint64_t lost; /* events lost: no room */
+    int barrier;           /* membarrier works, see fp_lane_enter */
+    fp_alloc alloc;        /* any thread may use it */
 } fp_lanes;
 
 typedef struct fp_lane {
     _Atomic uint32_t busy;  /* the thread is inside a callback */
-    _Atomic uint32_t ended; /* ... will write no more */
+    _Atomic uint32_t ended; /* it writes no more events */
     fp_lanes *all;
     struct fp_lane *next;
-    /* the writer's */
+    /* used by the writer */
     fp_chunk *tail;
-    uint32_t attachment; /* to CUPTI, that the three below belong to */
-    uint64_t last_call;  /* that launched: its id, or UINT64_MAX */
-    int64_t called;      /* ... when */
-    uint32_t caller;     /* ... serial number of the thread, or 0 */
+    uint32_t attachment; /* attachment to CUPTI of the next fields */
+    uint64_t last_call;  /* last launching call, or UINT64_MAX */
+    int64_t called;      /* ... its time in ticks */
+    uint32_t caller;     /* ... its thread's serial, or 0 */
     uint8_t call_is_graph;
     uint8_t call_domain;
-    uint8_t calls; /* launching calls that it is in, one inside another */
-    uint8_t driver_inside; /* ... the driver's was seen in the runtime's */
+    uint8_t calls;         /* nested launching calls now open */
+    uint8_t driver_inside; /* ... one of them is the driver's */
     uint32_t sync_depth;
     int64_t sync_since;
     int owner;               /* its slot in fp_owners, or -1 */
-    int has_sections;        /* it has opened one: it works for itself */
-    uint64_t recording;      /* what it remembers belongs to; 0: nothing */
-    uint16_t outermost;      /* section it was in when it said so last; + 1 */
+    int has_sections;        /* has opened a section: owns its work */
+    uint64_t recording;      /* recording of these fields; 0: none */
+    uint16_t outermost;      /* section id + 1, as last sent */
     uint32_t pushed;         /* external correlation ids on CUPTI's stack */
-    _Atomic uint64_t pushes; /* ... ever; the reader looks */
-    /* the reader's */
+    _Atomic uint64_t pushes; /* ... pushed ever; the reader reads it */
+    /* used by the reader */
     fp_chunk *head;
     uint32_t read;
     uint64_t ident;
 } fp_lane;
 
+/* Allocates nothing yet. */
 void
 fp_lanes_init(fp_lanes *all, const fp_alloc *a);
 
-/* Frees every lane; no thread may write any more. */
+/* Frees all lanes; no thread may write to one any more. */
 void
 fp_lanes_fini(fp_lanes *all);
 
-/* A lane for the calling thread; NULL: no memory. */
+/* Creates a lane for the calling thread.  NULL: no memory. */
 fp_lane *
 fp_lane_create(fp_lanes *all);
 
-/* Any thread's own lane.  1 if a chunk was filled by it: time to look. */
+/* Writes to the calling thread's lane.  Returns 1 if a chunk is full, so that
+ * the reader should be woken. */
 int
 fp_lane_write(fp_lane *lane, const fp_event *e);
 
-/* The reader: the next event, valid until the next call; NULL: none now. */
+/* For the reader: the next event, valid until the next call; NULL if none. */
 const fp_event *
 fp_lane_read(fp_lane *lane);
 
-/* The reader: frees lanes whose thread has ended and that are empty. */
+/* For the reader: frees empty lanes whose thread has ended. */
 void
 fp_lanes_sweep(fp_lanes *all);
 
-/* Between these two a thread may follow pointers into trees; who frees trees
- * first makes them unreachable, then waits until no lane is busy.  The store must
- * be seen before any pointer is read.  Launches are many and those who wait few:
- * where the kernel has membarrier(2), they make every thread's stores be seen, and
- * a launch does without the fence, which is half of its cost. */
+/* Between fp_lane_enter and fp_lane_exit a thread may follow pointers into
+ * trees.  To free a tree, first make it unreachable, then wait until no lane
+ * is busy.  Other threads must see the store before this one reads a pointer.
+ *  Launches are frequent and such waits are rare.  So the waiting thread calls
+ * membarrier(2), if the kernel has it, and a launch saves the fence, half of
+ * its cost. */
 static inline void
 fp_lane_enter(fp_lane *lane)
 {
@@ -134,8 +137,8 @@ fp_lane_exit(fp_lane *lane)
     atomic_store_explicit(&lane->busy, 0, memory_order_release);
 }
 
-/* Waits, spinning: a callback takes microseconds and never blocks.  [self] (or
- * NULL) is not waited for. */
+/* Spins until no lane is busy: a callback takes microseconds and never blocks.
+ *  Does not wait for [self] (or NULL). */
 void
 fp_lanes_quiesce(fp_lanes *all, const fp_lane *self);
 

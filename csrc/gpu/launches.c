@@ -2,8 +2,9 @@
 
 #include <string.h>
 
-/* PROBES: ids are neighbours, so a full table is one long run of entries.  To
- * insert into it would move each of them; beyond that many there is no room. */
+/* Ids are consecutive, so a full table is one long run of entries, all of
+ * which an insertion would move.  A run of PROBES entries counts as no
+ * room. */
 enum { FIRST_CAPACITY = 1 << 12, PROBES = 256 };
 
 void
@@ -19,7 +20,7 @@ fp_launches_fini(fp_launches *l)
     *l = (fp_launches){.alloc = l->alloc};
 }
 
-/* How far the entry in slot [i] is from its own place. */
+/* Distance of the entry in slot [i] from its first slot. */
 static uint32_t
 distance(const fp_launches *l, uint32_t i)
 {
@@ -46,7 +47,7 @@ fp_launches_find(fp_launches *l, uint32_t corr)
     }
 }
 
-/* [entry] is not in the table yet, and there is room. */
+/* Inserts [entry], which is not in the table; there is room. */
 static fp_launch *
 place(fp_launches *l, fp_launch entry)
 {
@@ -115,7 +116,7 @@ fp_launches_put(fp_launches *l, uint32_t corr)
     if (e != NULL) {
         return e;
     }
-    /* Three quarters full at most, so that probing always ends. */
+    /* At most three quarters full, so that probing always ends. */
     if (l->count >= l->capacity / 4 * 3 && grow(l) < 0 &&
         l->count >= l->capacity / 8 * 7) {
         l->lost++;
@@ -153,7 +154,8 @@ uint64_t
 fp_launches_age(fp_launches *l, uint32_t age)
 {
     uint64_t unheard = 0;
-    /* A call's second record, or a second activity, may be in a later buffer. */
+    /* The second record of a call, or a further activity, may be in a later
+     * buffer. */
     uint32_t age_heard = age / 16 + 1;
     l->generation++;
     for (uint32_t i = 0; i < l->capacity;) {
@@ -166,12 +168,13 @@ fp_launches_age(fp_launches *l, uint32_t age)
             continue;
         }
         unheard += !heard;
-        fp_launches_remove(l, e); /* another may have moved here: look again */
+        /* another entry may have moved here: look again */
+        fp_launches_remove(l, e);
     }
     return unheard;
 }
 
-/* A graph's launch has many activities: some are here, others may come. */
+/* The launch of a graph has many activities; more may come after the first. */
 static int
 is_under_way(const fp_launches *l, const fp_launch *e)
 {

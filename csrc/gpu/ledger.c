@@ -1,16 +1,17 @@
-/* The ledger's life, and what happens to it as time goes by. */
+/* Creates and clears the ledger, and ages what waits in it. */
 
 #include "gpu/ledger_parts.h"
 
 #include <string.h>
 
-/* Flush periods that a launch may wait for its activity (less when so many do
- * that the table might fill up). */
+/* Flush periods for which a launch waits for its activity; fewer if the table
+ * may fill up. */
 enum { LAUNCH_PATIENCE = 60, CROWDED_PATIENCE = 4 };
 enum { CROWD = FP_LAUNCHES_MAX / 8 };
 
-/* An activity may start so much before its launch, as the devices' clocks are
- * brought into line with the host's; and after so long nobody waits for it. */
+/* An activity may start earlier than its launch by SKEW_NS, because the
+ * devices' clocks are adjusted to the host's.  After PATIENCE_NS it is not
+ * waited for. */
 #define SKEW_NS INT64_C(1000000)
 #define PATIENCE_NS INT64_C(60000000000)
 
@@ -86,7 +87,7 @@ fp_ledger_clear(fp_ledger *l, int64_t ticks)
     }
 }
 
-/* ---- time goes by ---- */
+/* ---- settling and ageing ---- */
 
 void
 fp_ledger_settle(fp_ledger *l)
@@ -95,7 +96,7 @@ fp_ledger_settle(fp_ledger *l)
     fp_ledger_settle_launches(l, 0);
 }
 
-/* Buffers that hold something unfinished are not given back, so on a busy device
+/* CUPTI keeps a buffer until its activities have ended, so on a busy device
  * records come seconds late. */
 static void
 fold(fp_ledger *l, int64_t until, int last)
@@ -139,11 +140,11 @@ fp_ledger_age(fp_ledger *l, int64_t until, int last)
     l->counters.expired_launches += expired;
     l->outstanding -= expired;
     if (last) {
-        fp_launches_clear(&l->launches); /* their ids may be given anew */
+        fp_launches_clear(&l->launches); /* their ids may be used again */
         l->settled = 1;
     }
     fold(l, until, last);
-    /* Launches from before that have settled, so nobody asks. */
+    /* Older launches have settled and do not ask any more. */
     fp_owner_log_forget(&l->owners, l->aged[0]);
     memmove(l->aged, l->aged + 1, sizeof(l->aged) - sizeof(l->aged[0]));
     l->aged[FP_PLACE_PATIENCE - 1] = until;

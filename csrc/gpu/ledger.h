@@ -1,9 +1,8 @@
-/* ledger: everything that is known about the device's work: what was launched
- * where, what came of it, how long it took.  The one decoder for both ways of
- * correlation:
+/* ledger: all that is known about the device's work: which calls launched it,
+ * where, and how long it took.  One decoder serves both ways of correlation:
  *
  *   lanes (launch callbacks) ------------\
- *                                         > launches -> sums, kernels, timelines
+ *                                         > launches -> sums, timelines, ...
  *   API + external correlation records --/
  *
  * One thread at a time. */
@@ -12,76 +11,78 @@
 
 #include "gpu/ledger_state.h"
 
-/* [devices] timelines.  FP_ENOMEM: nothing is held. */
+/* Creates a ledger with [devices] timelines.  FP_ENOMEM: nothing is held. */
 fp_status
 fp_ledger_init(fp_ledger *l, const fp_alloc *a, uint32_t devices,
                double ns_per_tick);
 
+/* Frees everything but the trace. */
 void
 fp_ledger_fini(fp_ledger *l);
 
-/* The recording begins, at [begin_ns] of the device's clock. */
+/* Begins the recording at [begin_ns] of the device's clock. */
 void
 fp_ledger_begin(fp_ledger *l, int64_t begin_ns);
 
-/* Forgets everything; the activities of what is under way will be unattributed.
- * The recording begins anew at [ticks] of the host's clock. */
+/* Forgets everything and begins again at [ticks] of the host's clock.
+ *  Activities of launches in progress will have no place. */
 void
 fp_ledger_clear(fp_ledger *l, int64_t ticks);
 
-/* Takes what a lane has to say. */
+/* Takes an event of a lane. */
 void
 fp_ledger_event(fp_ledger *l, const fp_event *e);
 
-/* First pass over records, external correlation only. */
+/* First pass over records; external correlation only. */
 void
 fp_ledger_correlate(fp_ledger *l, const uint8_t *record);
 
-/* When all lanes were read, and after that pass: what needed others of them finds
- * them now.  Buffers may come out of order, so a launch whose place did not come
- * yet waits for some flush periods. */
+/* Call this after all lanes and the first pass were read.  Resolves events
+ * that refer to others of them.  Buffers come out of order, so a launch
+ * without a place waits for some flush periods. */
 void
 fp_ledger_settle(fp_ledger *l);
 
-/* The records that come now are of one buffer. */
+/* Begins a buffer: the next records come from one buffer. */
 void
 fp_ledger_begin_buffer(fp_ledger *l);
 
-/* Second pass, or the only one. */
+/* Second pass over records, or the only one. */
 void
 fp_ledger_record(fp_ledger *l, const uint8_t *record);
 
-/* A flush period is over: ages what waits, folds timelines up to [until], but not
- * beyond what may still come.  [last]: nothing more will come, nothing may wait any
- * longer. */
+/* Ends a flush period: ages what waits and folds the timelines up to [until],
+ * but not beyond activities that may still come.  [last]: nothing more will
+ * come, so nothing waits any longer. */
 void
 fp_ledger_age(fp_ledger *l, int64_t until, int last);
 
-/* The same, and no record came in it: one kernel runs longer than that, or nothing
- * is launched.  Nothing gets older. */
+/* Ends a period without any record: a long kernel runs, or nothing was
+ * launched.  Nothing ages. */
 void
 fp_ledger_idle(fp_ledger *l, int64_t until);
 
-/* Do activities of the launches that were made last have to come? */
+/* Are activities of the newest launches still to come? */
 int
 fp_ledger_expects(const fp_ledger *l);
 
-/* Activities whose launch has not been told yet.  Launches that are known by now,
- * though nobody knows their place, are answered. */
+/* Number of activities without a known launch.  Marks launches that are known,
+ * but have no place yet, as answered. */
 uint32_t
 fp_ledger_unmatched(fp_ledger *l);
 
-/* Nothing was recorded between these two (device clock). */
+/* Nothing was recorded between these device times. */
 void
 fp_ledger_gap(fp_ledger *l, int64_t from, int64_t to);
 
-/* Nodes of thread [from] are now nodes of thread [to]. */
+/* Nodes of thread [from] became nodes of thread [to]: node i is became[i]. */
 void
 fp_ledger_rename(fp_ledger *l, uint32_t from, uint32_t to,
                  const uint32_t *became, uint32_t nodes);
 
-/* What CUPTI is told as external correlation id.  A thread that did nothing since
- * may still have one of an earlier attachment on CUPTI's stack.
+/* Builds an external correlation id.  The attachment is part of it because a
+ * thread that has been idle may still have an id of an earlier one on CUPTI's
+ * stack.
  *
  *   63      62          52 51       28 27      0
  *   +-------+-------------+-----------+---------+

@@ -1,4 +1,4 @@
-/* Records of what the device did, and whose launches they came of. */
+/* Decodes the records of activities and finds their launches. */
 #include "gpu/ledger_parts.h"
 
 #include "gpu/cupti_abi.h"
@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-/* Flush periods that an activity may wait for its launch. */
+/* Flush periods for which an activity waits for its launch. */
 enum { PARKED_PATIENCE = 3 };
 
 typedef struct activity {
@@ -49,8 +49,9 @@ hit(fp_ledger *l, fp_launch *e, const activity *a)
     fp_sums_activity(&l->sums, &site, a->what, a->ns, a->bytes);
     int is_kernel = a->what >= 0 || a->what == FP_WHAT_KERNEL;
     if (is_kernel && !l->external && !(e->flags & FP_LAUNCH_GRAPH)) {
-        /* A launch of one kernel has no other activity.  What is kept for longer
-         * costs the thread the time in which CUPTI's buffers run out. */
+        /* The launch of a single kernel has no other activity.  Keeping the
+         * entry costs the thread time, and CUPTI may run out of buffers
+         * meanwhile. */
         fp_launches_remove(&l->launches, e);
     }
 }
@@ -59,7 +60,7 @@ static void
 unattributed(fp_ledger *l, const activity *a)
 {
     if (a->start >= l->end_ns) {
-        l->counters.stale++; /* launched while the recording was ending */
+        l->counters.stale++; /* launched while the recording ended */
         return;
     }
     const fp_site nowhere = {0, 0, FP_HOW_UNKNOWN};
@@ -150,10 +151,10 @@ fp_ledger_unmatched(fp_ledger *l)
 
 /* ---- records ---- */
 
-/* Where the times of a record are; the rest differs. */
+/* Offsets of the fields that all records share. */
 typedef struct layout {
     uint16_t start, end, device, stream, correlation, graph_node;
-    uint16_t grid; /* 0: has none */
+    uint16_t grid; /* 0: no grid */
 } layout;
 
 static const layout kernel_layout = {
@@ -182,7 +183,7 @@ static const layout memset_layout = {FP_AT_MEMSET_START,
                                      FP_AT_MEMSET_GRAPH_NODE,
                                      0};
 
-/* For the trace. */
+/* Adds the activity to the trace. */
 static FP_COLD void
 trace(fp_ledger *l, const uint8_t *record, const layout *at, const activity *a)
 {
@@ -206,7 +207,7 @@ trace(fp_ledger *l, const uint8_t *record, const layout *at, const activity *a)
     fp_trace_records_add(l->trace, &r, launched);
 }
 
-/* An activity of a launch came, though it is in no sum. */
+/* Marks a launch as answered by an activity that is not counted. */
 static void
 answered(fp_ledger *l, uint32_t corr)
 {
@@ -216,7 +217,8 @@ answered(fp_ledger *l, uint32_t corr)
     }
 }
 
-/* 0: its times are no times; counted. */
+/* Reads the times of a record.  Returns 0 and counts the reason if they are
+ * invalid. */
 static int
 have_times(fp_ledger *l, const uint8_t *record, const layout *at, activity *a)
 {
@@ -383,8 +385,7 @@ fp_ledger_record(fp_ledger *l, const uint8_t *record)
     case FP_CUPTI_RUNTIME:
     case FP_CUPTI_DRIVER:
     case FP_CUPTI_EXTERNAL_CORRELATION:
-        /* Of interest in the first pass; another client may have asked for
-         * them. */
+        /* Read in the first pass, or requested by another client. */
         return;
     default:
         c->unknown_kind++;

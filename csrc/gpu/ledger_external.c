@@ -1,5 +1,5 @@
-/* External correlation: launches are put together from records of API calls and
- * of the ids that were pushed, then counted. */
+/* External correlation: builds launches from records of API calls and of
+ * pushed ids, then counts them. */
 #include "gpu/ledger_parts.h"
 
 #include "gpu/api_calls.h"
@@ -15,7 +15,7 @@ fp_external_id(uint32_t attachment, fp_place place, int alone)
 {
     uint64_t thread = fp_place_thread(place), node = fp_place_node(place);
     if (thread > LOW_BITS(THREAD_BITS) || node > LOW_BITS(NODE_BITS)) {
-        thread = node = 0; /* told as one that nothing is known about */
+        thread = node = 0; /* too large: pushed as an unknown place */
         alone = 1;
     }
     return (uint64_t)(alone != 0) << 63 |
@@ -32,7 +32,7 @@ external_record(fp_ledger *l, const uint8_t *record)
     if (fp_read_u32(record, FP_AT_EXTERNAL_KIND) !=
             FP_CUPTI_EXTERNAL_CUSTOM2 ||
         ((attachment ^ l->attachment) & LOW_BITS(ATTACHMENT_BITS)) != 0) {
-        return; /* somebody else's, or an old one */
+        return; /* another client's, or from an earlier attachment */
     }
     fp_launch *e = fp_launches_put(
         &l->launches, fp_read_u32(record, FP_AT_EXTERNAL_CORRELATION));
@@ -53,7 +53,7 @@ refresh(fp_ledger *l, uint32_t corr)
         fp_fresh *grown = fp_alloc_grow(&l->alloc, l->fresh, l->fresh_capacity,
                                         more, sizeof(*grown));
         if (grown == NULL) {
-            return; /* its activities will be unattributed */
+            return; /* its activities will have no place */
         }
         l->fresh = grown;
         l->fresh_capacity = more;
@@ -61,7 +61,7 @@ refresh(fp_ledger *l, uint32_t corr)
     l->fresh[l->fresh_count++] = (fp_fresh){corr, l->launches.generation};
 }
 
-/* For the trace; whose thread it was is told by the place, if at all. */
+/* Adds the call to the trace.  Only the place can tell its thread. */
 static FP_COLD void
 trace_api(fp_ledger *l, uint32_t corr, fp_api_class what, int64_t start,
           int64_t end)
@@ -102,7 +102,8 @@ api_record(fp_ledger *l, const uint8_t *record, int domain)
     if (e == NULL) {
         return;
     }
-    /* A driver call inside a runtime call has the same id: the outer counts. */
+    /* A driver's call inside a runtime's call has the same id; the outer one
+     * counts. */
     if (!(e->flags & FP_LAUNCH_HAS_TIME) || start < e->at_ns) {
         e->at_ns = start;
         e->blocked_ns = end > start ? end - start : 0;
@@ -163,7 +164,7 @@ count_launch(fp_ledger *l, fp_launch *e)
     e->flags |= FP_LAUNCH_HAS_SITE | FP_LAUNCH_COUNTED;
 }
 
-/* Launches of threads without a section ask whose work they did. */
+/* Finds the owners of launches by threads without a section. */
 static void
 ask_owners(fp_ledger *l, fp_owner_query *query, uint32_t n)
 {

@@ -1,4 +1,4 @@
-/* What lanes say: launches, waits, sections, steps. */
+/* Handles the events of lanes: launches, waits, sections, steps. */
 #include "gpu/ledger_parts.h"
 
 static void
@@ -15,7 +15,8 @@ called(fp_ledger *l, const fp_event *e, fp_trace_call_kind kind)
     }
 }
 
-/* No activity of the call will come: it gave a graph a node, not the device. */
+/* The call added a node to a graph instead of launching work: it has no
+ * activities. */
 static void
 captured(fp_ledger *l, uint32_t corr)
 {
@@ -36,15 +37,15 @@ launched(fp_ledger *l, const fp_event *e)
     l->counters.graph_launches += e->kind == FP_EVENT_GRAPH_LAUNCH;
     fp_launch *launch = fp_launches_put(&l->launches, e->corr);
     if (launch == NULL) {
-        return; /* counted there */
+        return; /* put counted it */
     }
-    /* An id that is used again after 2^32 others is a new launch. */
+    /* An id that comes again after 2^32 others is a new launch. */
     l->outstanding += (uint64_t)!fp_launch_is_outstanding(launch);
     launch->flags = FP_LAUNCH_HAS_SITE | FP_LAUNCH_HAS_TIME |
                     FP_LAUNCH_COUNTED | FP_LAUNCH_GIVES;
     launch->flags |= e->kind == FP_EVENT_GRAPH_LAUNCH ? FP_LAUNCH_GRAPH : 0;
     if (e->kind == FP_EVENT_GRAPH_LAUNCH && l->graph_ids_wrong) {
-        captured(l, e->corr); /* nothing will be told of it */
+        captured(l, e->corr); /* its activities cannot be told from others */
     }
     launch->place = e->place;
     launch->via = e->via;
@@ -59,7 +60,7 @@ waited(fp_ledger *l, const fp_event *e)
     fp_site site = {e->place, e->via, (fp_how)e->how};
     fp_host_sum *host = fp_sums_host(&l->sums, &site);
     host->syncs++;
-    /* By our clock: the device's may be stepped meanwhile. */
+    /* By our clock: the device's clock may be stepped meanwhile. */
     double ns = (double)(e->until - e->ticks) * l->clock.slope;
     host->blocked_ns += ns > 0 ? (int64_t)(ns + 0.5) : 0;
     l->counters.syncs++;
@@ -80,7 +81,7 @@ section_slot(fp_ledger *l, uint16_t section)
     if (l->sections == FP_TIMELINE_SECTIONS) {
         return FP_TIMELINE_SECTIONS - 1;
     }
-    /* The last slot is for all that have none. */
+    /* The last slot is shared by all further sections. */
     l->section[l->sections] =
         l->sections == FP_TIMELINE_SECTIONS - 1 ? UINT16_MAX : section;
     return l->sections++;
@@ -114,12 +115,12 @@ cloned(fp_ledger *l, const fp_graph_clone *c)
     }
 }
 
-/* Those whose originals did not come either have none that is known. */
+/* A copy whose original is still missing gets no place. */
 void
 fp_ledger_settle_clones(fp_ledger *l)
 {
     uint32_t n = l->clones;
-    l->clones = FP_CLONES_WAITING; /* none waits again */
+    l->clones = FP_CLONES_WAITING; /* none may wait again */
     for (uint32_t i = 0; i < n; i++) {
         cloned(l, &l->clone[i]);
     }

@@ -1,18 +1,18 @@
-/* ledger_parts: what the ledger's own files call of each other; for nobody else.
+/* ledger_parts: functions that the ledger's files share with each other only.
  *
- *   ledger.c             life; settling and ageing
- *   ledger_lanes.c       what lanes say
+ *   ledger.c             create and clear; settling and ageing
+ *   ledger_lanes.c       events of lanes
  *   ledger_external.c    API and external correlation records
- *   ledger_activities.c  records of what the device did */
+ *   ledger_activities.c  records of activities */
 #ifndef FP_GPU_LEDGER_PARTS_H
 #define FP_GPU_LEDGER_PARTS_H
 
 #include "gpu/ledger.h"
 
-/* Nothing takes two weeks; sums of what CUPTI makes up must not overflow. */
+/* Longer times (two weeks) are invalid; this keeps sums from overflowing. */
 #define FP_LONGEST_NS (INT64_C(1) << 50)
 
-/* Another client of CUPTI may have replaced its clock. */
+/* Are the times impossible, because another client replaced CUPTI's clock? */
 static inline int
 fp_ledger_is_misdated(const fp_ledger *l, int64_t start, int64_t end)
 {
@@ -20,17 +20,16 @@ fp_ledger_is_misdated(const fp_ledger *l, int64_t start, int64_t end)
            (start < l->begin_ns - FP_LONGEST_NS || end > l->latest_ns);
 }
 
-/* Nodes of graphs that were copied find those that they were copied from. */
+/* Gives copied nodes of graphs the places of their originals. */
 void
 fp_ledger_settle_clones(fp_ledger *l);
 
-/* Launches whose places are known are counted; [last]: the others do not wait
- * any longer. */
+/* Counts launches with known places.  [last]: counts the others, too. */
 void
 fp_ledger_settle_launches(fp_ledger *l, int last);
 
-/* Activities that wait for their launches look for them again; [last]: for the
- * last time. */
+/* Looks again for the launches of waiting activities.  [last]: counts those
+ * without one as unattributed. */
 void
 fp_ledger_retry_parked(fp_ledger *l, int last);
 

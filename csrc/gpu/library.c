@@ -47,7 +47,8 @@ fp_library_find(void *handle, const fp_symbol *symbols, size_t n, void *table)
     const char *missing = NULL;
     for (size_t i = 0; i < n; i++) {
         void *function = dlsym(handle, symbols[i].name);
-        /* C has no cast from an object's pointer to a function's. */
+        /* memcpy: C has no cast from an object pointer to a function
+         * pointer. */
         memcpy((char *)table + symbols[i].offset, &function, sizeof(function));
         if (function == NULL && symbols[i].is_needed && missing == NULL) {
             missing = symbols[i].name;

@@ -44,7 +44,8 @@ fp_nvml_open(fp_nvml *n, const char *path, fp_why *why)
 static int
 ask_temperature(const fp_nvml *n, void *device, uint64_t *value)
 {
-    /* The plain function is deprecated; a release without it has the other. */
+    /* The first function is deprecated; a release without it has the
+     * second. */
     if (n->temperature != NULL) {
         uint32_t celsius = 0;
         int result = n->temperature(device, SENSOR_GPU, &celsius);

@@ -1,7 +1,7 @@
-/* nvml: NVIDIA's management library as a table of functions, found at run time.
- * Nothing is linked and no NVIDIA header is needed.  Its calls go to the kernel's
- * driver and may hang with a sick GPU: they are for a thread that nobody waits
- * for without a limit.  All of them return an nvmlReturn_t. */
+/* nvml: NVIDIA's management library as a table of functions, found at run time
+ * without linking and without NVIDIA's headers.  Its calls enter the kernel's
+ * driver and may hang with a broken GPU, so only a thread that others wait for
+ * with a limit may make them.  All functions return an nvmlReturn_t. */
 #ifndef FP_GPU_NVML_H
 #define FP_GPU_NVML_H
 
@@ -16,10 +16,10 @@ enum { /* nvmlReturn_t */
        FP_NVML_GPU_IS_LOST = 15,
 };
 
-/* Why a device's clock is lower than it could be (nvmlClocksEventReasons). */
+/* Why a device's clock is reduced (nvmlClocksEventReasons). */
 enum {
     FP_NVML_GPU_IDLE = 0x01,
-    FP_NVML_APPLICATION_CLOCKS = 0x02, /* somebody has set them */
+    FP_NVML_APPLICATION_CLOCKS = 0x02, /* set by a user */
     FP_NVML_SW_POWER_CAP = 0x04,
     FP_NVML_HW_SLOWDOWN = 0x08,
     FP_NVML_SYNC_BOOST = 0x10,
@@ -43,11 +43,11 @@ typedef struct fp_nvml_temperature { /* nvmlTemperature_v1_t */
 } fp_nvml_temperature;
 
 typedef struct fp_nvml {
-    void *handle; /* never closed: the program may use it too */
+    void *handle; /* never closed: the program may use it, too */
     int (*init)(void);
     int (*shutdown)(void);
     int (*find)(const char *bus_id, void **device);
-    /* NULL where this release has none */
+    /* NULL if the release lacks it */
     int (*temperature)(void *device, int sensor, uint32_t *celsius);
     int (*temperature_v)(void *device, fp_nvml_temperature *t);
     int (*clock)(void *device, int type, uint32_t *mhz);
@@ -57,22 +57,23 @@ typedef struct fp_nvml {
     const char *(*error_string)(int result);
 } fp_nvml;
 
-/* Opens the library at [path] (see fp_library_open); makes no call of it.  0, or
- * -1 with [why]. */
+/* Opens the library at [path] (see fp_library_open) without calling it.
+ *  Returns 0, or -1 with [why]. */
 int
 fp_nvml_open(fp_nvml *n, const char *path, fp_why *why);
 
-/* One figure of a device.  FP_NVML_FUNCTION_NOT_FOUND where the library lacks
- * the function; [value] holds only with FP_NVML_SUCCESS. */
+/* Reads one figure of a device into [value].  Returns an nvmlReturn_t:
+ * FP_NVML_FUNCTION_NOT_FOUND if the library lacks the function; [value] is
+ * valid with FP_NVML_SUCCESS only. */
 int
 fp_nvml_ask(const fp_nvml *n, void *device, fp_nvml_figure figure,
             uint64_t *value);
 
-/* Is that answer for good?  Others may be better the next time. */
+/* Is the error permanent?  After any other a later call may succeed. */
 int
 fp_nvml_is_final(int result);
 
-/* "code (text)" of a result, for a sentence. */
+/* Writes "code (text)" of a result to [text]. */
 void
 fp_nvml_describe(const fp_nvml *n, int result, char *text, size_t size);
 

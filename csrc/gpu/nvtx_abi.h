@@ -1,13 +1,13 @@
-/* nvtx_abi: NVTX 3's binary interface, in our own words.
+/* nvtx_abi: the part of NVTX 3's binary interface that fastprof uses, declared
+ * without its headers.
  *
  * NVTX has no library.  Each module that emits ranges (a client) holds a table
- * of function pointers.  At its first call it loads the library that
- * NVTX_INJECTION64_PATH names (the tool) and calls that one's
- * InitializeInjectionNvtx2 with a function that gives its export tables; the
- * tool writes its own functions into the client's pointers.  This is done once
- * per client and for good.
- * tests/native/test_nvtx_headers.py holds these numbers against real headers
- * where there are any. */
+ * of function pointers.  At its first call it loads the library named by
+ * NVTX_INJECTION64_PATH (the tool) and calls its InitializeInjectionNvtx2 with
+ * a function that returns the client's export tables.  The tool writes its own
+ * functions to the client's pointers.  This happens once per client and cannot
+ * be undone.  tests/native/test_nvtx_headers.py compares these numbers to the
+ * real headers if they are installed. */
 #ifndef FP_GPU_NVTX_ABI_H
 #define FP_GPU_NVTX_ABI_H
 
@@ -50,10 +50,10 @@ enum { /* functions of CORE2 */
        FP_NVTX_DOMAIN_CREATE_W = 13,
 };
 
-/* Functions of a module, one more than its last id: no module has more. */
+/* Upper limit of a module's function count (its last id plus one). */
 enum { FP_NVTX_MAX_FUNCTIONS = 16 };
 
-/* What a push or pop returns where levels are not kept. */
+/* Result of a push or pop if the tool does not track levels. */
 enum { FP_NVTX_NO_LEVELS = -2 };
 
 enum { FP_NVTX_VERSION = 3 };
@@ -67,7 +67,7 @@ enum { /* kinds of message */
 
 typedef struct fp_nvtx_event {
     uint16_t version;
-    uint16_t size; /* of this struct, as the client knows it */
+    uint16_t size; /* size of this struct in the client */
     uint32_t category;
     int32_t color_type;
     uint32_t color;
@@ -85,16 +85,17 @@ typedef struct fp_nvtx_event {
 _Static_assert(sizeof(void *) != 8 || sizeof(fp_nvtx_event) == 48,
                "the layout of an event's attributes");
 
-/* Any function; cast before it is called. */
+/* Any function; cast it before the call. */
 typedef void (*fp_nvtx_function)(void);
 
-/* [id] is the address of the client's pointer to that function; NULL for 0. */
+/* Element [id] is the address of the client's pointer to that function;
+ * element 0 is NULL. */
 typedef fp_nvtx_function **fp_nvtx_table;
 
 typedef struct fp_nvtx_callbacks {
     size_t size;
-    /* 1, or 0 for a module that there is not.  [count]: one more than the last
-     * id. */
+    /* Returns 1, or 0 if the module does not exist.  [count] becomes its last
+     * id plus one. */
     int (*get_module)(int module, fp_nvtx_table *table, unsigned *count);
 } fp_nvtx_callbacks;
 
@@ -107,7 +108,7 @@ typedef struct fp_nvtx_version_info {
 
 typedef const void *(*fp_nvtx_get_export)(uint32_t table);
 
-/* 1: the tool listens to this client; 0: it does not. */
+/* Returns 1 if the tool listens to this client, else 0. */
 typedef int (*fp_nvtx_init)(fp_nvtx_get_export get_export);
 
 #endif

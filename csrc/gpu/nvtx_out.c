@@ -3,7 +3,7 @@
 #include <dlfcn.h>
 #include <string.h>
 
-/* Number of functions of each module, one more than its last id. */
+/* Function count of each module: its last id plus one. */
 static const unsigned module_size[FP_NVTX_MODULES] = {0, 16, 9, 15, 7, 16, 7};
 
 /* ---- attaching ---- */
@@ -32,7 +32,7 @@ find_init(void *library)
 {
     void *symbol = dlsym(library, FP_NVTX_INIT_SYMBOL);
     fp_nvtx_init init = NULL;
-    /* C has no cast from an object's pointer to a function's. */
+    /* memcpy: C has no cast from an object pointer to a function pointer. */
     memcpy(&init, &symbol, sizeof(init));
     return init;
 }
@@ -87,7 +87,8 @@ tool_function(const fp_nvtx_out *o, int module, int id)
     return __atomic_load_n(&o->function[module][id], __ATOMIC_ACQUIRE);
 }
 
-/* The module whose stack takes the range; 0: the tool takes none. */
+/* Begins a range.  Returns the module that took it; 0: the tool takes no
+ * ranges. */
 static uint32_t
 begin(fp_nvtx_out *o, const char *name)
 {
@@ -139,7 +140,7 @@ fp_nvtx_out_push(fp_nvtx_out *o, fp_nvtx_stack *s, const fp_alloc *a,
                  const char *name, fp_nvtx_open what)
 {
     if (s->length > 0 && s->open[s->length - 1].epoch != what.epoch) {
-        fp_nvtx_out_end(o, s); /* left over from a recording that is over */
+        fp_nvtx_out_end(o, s); /* left over from an earlier recording */
     }
     if (make_room(s, a) < 0) {
         return;

@@ -1,8 +1,9 @@
-/* nvtx_out: sections as NVTX ranges: a client of whatever tool listens.
+/* nvtx_out: emits sections as NVTX ranges for any tool that listens.
  *
- * Ranges go into a domain of our own, so that they cannot be mixed up with the
- * program's own pushes and pops; for a tool without domains, into the default one.  A domain has one stack per thread; sections
- * need not nest.  So a range ends with the section around it at the latest. */
+ * Ranges go to fastprof's own domain, apart from the program's pushes and
+ * pops; a tool without domains gets them in the default one.  A domain has one
+ * stack per thread, but sections need not nest.  So a range ends at the latest
+ * with the range around it. */
 #ifndef FP_GPU_NVTX_OUT_H
 #define FP_GPU_NVTX_OUT_H
 
@@ -13,32 +14,33 @@
 
 typedef struct fp_nvtx_out {
     void *library; /* never closed: the tool may have threads */
-    void *domain;  /* the tool's handle; NULL: none was made so far */
-    /* What the tool fills, some of them (CUPTI) later and from another thread,
-     * and the tables through which it does. */
+    void *domain;  /* the tool's handle; NULL: not created yet */
+    /* Pointers that the tool sets, through the tables in `entry`.  Some tools
+     * (CUPTI) set them later and from another thread. */
     fp_nvtx_function function[FP_NVTX_MODULES][FP_NVTX_MAX_FUNCTIONS];
     fp_nvtx_function *entry[FP_NVTX_MODULES][FP_NVTX_MAX_FUNCTIONS + 1];
 } fp_nvtx_out;
 
-/* Loads the tool at [path] and lets it attach.  [get_export] gives the tables,
- * of which fp_nvtx_out_module is the callback; a tool whose entry is [own] is
- * refused.  0, or -1 with [why]. */
+/* Loads the tool at [path] and lets it attach.  [get_export] returns the
+ * export tables; fp_nvtx_out_module serves as their callback.  Refuses a tool
+ * whose entry function is [own].  Returns 0, or -1 with [why]. */
 int
 fp_nvtx_out_open(fp_nvtx_out *o, const char *path,
                  fp_nvtx_get_export get_export, fp_nvtx_init own, fp_why *why);
 
-/* fp_nvtx_callbacks.get_module. */
+/* Implements fp_nvtx_callbacks.get_module. */
 int
 fp_nvtx_out_module(fp_nvtx_out *o, int module, fp_nvtx_table *table,
                    unsigned *count);
 
-/* A range that a thread has open. */
+/* An open range of a thread. */
 typedef struct fp_nvtx_open {
-    const void *owner; /* compared only: the task; NULL: before any */
+    const void *owner; /* the task, compared only; NULL: no task yet */
     uint64_t epoch;    /* of the recording */
     uint32_t id;       /* of the section */
     uint32_t
-        module; /* set by fp_nvtx_out_push: whose stack it is on; 0: none */
+        /* set by fp_nvtx_out_push: the module whose stack holds it; 0: none */
+        module;
 } fp_nvtx_open;
 
 typedef struct fp_nvtx_stack {
@@ -47,20 +49,21 @@ typedef struct fp_nvtx_stack {
     uint32_t capacity;
 } fp_nvtx_stack;
 
-/* Begins a range called [name] (UTF-8); without memory there is none. */
+/* Begins a range with [name] (UTF-8).  Without memory there is no range. */
 void
 fp_nvtx_out_push(fp_nvtx_out *o, fp_nvtx_stack *s, const fp_alloc *a,
                  const char *name, fp_nvtx_open what);
 
-/* Ends the innermost such range, if there is one.  Returns how many inner ranges
- * had to end with it. */
+/* Ends the innermost matching range, if any, and the ranges inside it.
+ *  Returns the number of the latter. */
 uint32_t
 fp_nvtx_out_pop(const fp_nvtx_out *o, fp_nvtx_stack *s, fp_nvtx_open what);
 
-/* Ends all of the thread's ranges. */
+/* Ends all ranges of the thread. */
 void
 fp_nvtx_out_end(const fp_nvtx_out *o, fp_nvtx_stack *s);
 
+/* Frees the stack without ending its ranges. */
 void
 fp_nvtx_stack_free(fp_nvtx_stack *s, const fp_alloc *a);
 

@@ -1,4 +1,4 @@
-/* The second half of owners.h: who owned a launch, as told afterwards. */
+/* The log part of owners.h: finds the owner of an earlier launch. */
 #include "gpu/owners.h"
 
 #include <stdlib.h>
@@ -47,7 +47,7 @@ event_order(const void *a, const void *b)
                           : (x->order > y->order) - (x->order < y->order);
 }
 
-/* Events of one thread must keep their order at equal times. */
+/* Stable: events of one thread at equal times keep their order. */
 static void
 sort_events(fp_owner_log *l)
 {
@@ -97,7 +97,7 @@ query_order(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The rule, without the launching thread itself. */
+/* fp_owner_choose without the launching thread itself. */
 static fp_place
 choose_but(const fp_owner_state *state, fp_place launcher)
 {
@@ -128,7 +128,7 @@ fp_owner_log_ask(fp_owner_log *l, fp_owner_query *q, uint32_t n)
         }
         q[i].answer = choose_but(state, q[i].launcher);
     }
-    l->opened = opened; /* the replay must not age what is kept */
+    l->opened = opened; /* undo the replay's count */
 }
 
 void

@@ -26,7 +26,7 @@ fp_owner_choose(const fp_owner_state *states, uint32_t n, int functions_known)
     return 0;
 }
 
-/* ---- now ---- */
+/* ---- owners at the present ---- */
 
 int
 fp_owners_join(fp_owners *o, const fp_thread *t)

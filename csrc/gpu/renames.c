@@ -30,7 +30,7 @@ fp_renames_fini(fp_renames *r)
     *r = (fp_renames){.alloc = r->alloc};
 }
 
-/* The slot of [from], or the free one where it would be. */
+/* The slot of [from], or the free slot for it. */
 static fp_rename *
 slot_of(fp_rename *slot, uint32_t capacity, uint32_t from)
 {
@@ -41,8 +41,8 @@ slot_of(fp_rename *slot, uint32_t capacity, uint32_t from)
     return &slot[i];
 }
 
-/* Moves everything that is not older than [age] into [capacity] new slots; -1:
- * no memory, nothing has changed. */
+/* Moves the entries not older than [age] to [capacity] new slots.  -1: no
+ * memory; nothing has changed. */
 static int
 rebuild(fp_renames *r, uint32_t capacity, uint32_t age)
 {
@@ -119,7 +119,7 @@ fp_renames_age(fp_renames *r, uint32_t age)
     for (uint32_t i = 0; i < r->capacity; i++) {
         const fp_rename *s = &r->slot[i];
         if (s->from != 0 && r->generation - s->generation > age) {
-            (void)rebuild(r, r->capacity, age); /* without memory: later */
+            (void)rebuild(r, r->capacity, age); /* without memory: next time */
             return;
         }
     }

@@ -1,9 +1,9 @@
-/* renames: what became of the nodes of threads that have ended.
+/* renames: maps nodes of ended threads to their new nodes.
  *
- * The tree of such a thread is joined with that of all others that have ended.
- * Sums are renamed at once, but its last launches may still be under way: in its
- * lane, or as external correlation ids in a buffer that CUPTI has not given
- * back.  So the tables are kept for some generations. */
+ * The tree of an ended thread is merged into the tree of all ended threads.
+ *  Sums are renamed at once, but the thread's last launches may still come:
+ * from its lane, or as external correlation ids in a buffer that CUPTI holds.
+ *  So the maps are kept for some generations. */
 #ifndef FP_GPU_RENAMES_H
 #define FP_GPU_RENAMES_H
 
@@ -13,9 +13,9 @@
 enum { FP_RENAMES_MAX = 1 << 16, FP_RENAMES_BYTES = 1 << 24 };
 
 typedef struct fp_rename {
-    uint32_t *became; /* owned; node i is now became[i] of thread `to` */
+    uint32_t *became; /* owned; node i became became[i] of thread `to` */
     uint32_t nodes;
-    uint32_t from; /* 0: the slot is free */
+    uint32_t from; /* 0: free slot */
     uint32_t to;
     uint32_t generation;
 } fp_rename;
@@ -26,27 +26,27 @@ typedef struct fp_renames {
     uint32_t capacity; /* power of two */
     uint32_t count;
     uint32_t generation;
-    size_t bytes; /* of all tables */
+    size_t bytes; /* of all maps */
 } fp_renames;
 
 void
 fp_renames_init(fp_renames *r, const fp_alloc *a);
 
-/* Forgets all. */
+/* Forgets all maps. */
 void
 fp_renames_fini(fp_renames *r);
 
-/* Copies [became].  Without memory, or beyond FP_RENAMES_BYTES, places of [from]
- * are nobody's. */
+/* Copies the map [became].  Without memory, or beyond FP_RENAMES_BYTES, later
+ * launches of [from] get no place. */
 void
 fp_renames_put(fp_renames *r, uint32_t from, uint32_t to,
                const uint32_t *became, uint32_t nodes);
 
-/* What [p] is now. */
+/* The present place of [p]. */
 fp_place
 fp_renames_apply(const fp_renames *r, fp_place p);
 
-/* A new generation begins; what is older than [age] of them goes. */
+/* Begins a generation and drops maps older than [age] generations. */
 void
 fp_renames_age(fp_renames *r, uint32_t age);
 

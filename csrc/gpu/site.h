@@ -1,7 +1,7 @@
-/* site: the place in a calling-context tree that gave the device work.
+/* site: the place in a calling-context tree that launched work.
  *
- * A place is a thread's serial number and the index of a node in its tree:
- * never a pointer, so it may outlive the tree, and costs nothing to keep.
+ * A place consists of a thread's serial number and a node's index in its tree.
+ *  It is never a pointer, so it may outlive the tree.
  *
  *   63           32 31           0
  *   +--------------+--------------+
@@ -14,13 +14,13 @@
 
 typedef uint64_t fp_place;
 
-/* How the place of an activity was found. */
+/* How an activity's place was found. */
 typedef enum fp_how {
-    FP_HOW_OWN,       /* the launching thread stood there */
-    FP_HOW_INHERITED, /* ... had no section; `via` is whose work it did */
-    FP_HOW_CAPTURED,  /* replay of a graph; `via` is where it was captured */
-    FP_HOW_OTHER,     /* a thread that nothing is known about */
-    FP_HOW_UNKNOWN,   /* no launch is known */
+    FP_HOW_OWN,       /* the launching thread was there */
+    FP_HOW_INHERITED, /* ... had no section; `via` is its owner's place */
+    FP_HOW_CAPTURED,  /* replay of a graph; `via`: place of capture */
+    FP_HOW_OTHER,     /* an unknown thread */
+    FP_HOW_UNKNOWN,   /* no launch was found */
 } fp_how;
 
 typedef struct fp_site {
@@ -47,8 +47,8 @@ fp_place_node(fp_place p)
     return (uint32_t)p;
 }
 
-/* [p] after the nodes of thread [from] have become those of thread [to]: node i
- * is now became[i]. */
+/* The place [p] after the nodes of thread [from] became nodes of thread [to]:
+ * node i is became[i]. */
 static inline fp_place
 fp_place_renamed(fp_place p, uint32_t from, uint32_t to,
                  const uint32_t *became, uint32_t nodes)

@@ -32,9 +32,9 @@ fp_sums_fini(fp_sums *s)
     fp_sums_init(s, &a);
 }
 
-/* ---- a table ---- */
+/* ---- the hash tables ---- */
 
-/* Both kinds of row begin with their site; the host's have no `what`. */
+/* Both kinds of rows begin with a site; rows of the host have no `what`. */
 static uint32_t
 hash_of(const fp_site *site, int32_t what)
 {
@@ -198,7 +198,7 @@ add_host(fp_sums *s, const fp_host_sum *h)
     row->blocked_ns += h->blocked_ns;
 }
 
-/* Does any row speak of thread [from]? */
+/* Does a row refer to thread [from]? */
 static int
 mentions(const fp_sum_table *t, uint32_t from)
 {
@@ -219,7 +219,7 @@ fp_sums_rename(fp_sums *s, uint32_t from, uint32_t to, const uint32_t *became,
     if (!mentions(&s->activity, from) && !mentions(&s->host, from)) {
         return;
     }
-    /* Rows of two nodes may become rows of one: build anew. */
+    /* Rows of two nodes may become one row: rebuild the tables. */
     fp_sum_table old[2] = {s->activity, s->host};
     for (int i = 0; i < 2; i++) {
         fp_sum_table *t = i == 0 ? &s->activity : &s->host;

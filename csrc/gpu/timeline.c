@@ -6,11 +6,12 @@
 
 enum {
     FIRST_CAPACITY = 1024,
-    /* Streams run side by side, so neighbours come in swapped.  Further than
-     * this it is another buffer's turn: the merge sort's work. */
+    /* Streams run in parallel, so neighbours are swapped.  An interval that
+     * belongs further back comes from another buffer: left to the merge
+     * sort. */
     MOVES = 16,
-    /* What is out of order is sorted when it is so much: all of it at once, at
-     * the end of a period, would keep the thread from CUPTI's buffers. */
+    /* Unordered intervals are sorted in batches of this size.  Sorting all of
+     * them at the end of a period would delay CUPTI's buffers. */
     BATCH = 1 << 14,
 };
 
@@ -48,10 +49,10 @@ sort_intervals(fp_timeline *t)
 
 /* ---- the sweep ---- */
 
-/* Each sum is the length of a union of intervals.  A union's end is enough to
- * go on with it, because starts ascend. */
+/* Each sum is the length of a union of intervals.  Starts ascend, so the end
+ * of a union is all that is needed to extend it. */
 typedef struct sweep {
-    int64_t since; /* what is before has been settled */
+    int64_t since; /* earlier time is in the sums */
     int64_t busy_until[FP_TIMELINE_UNIONS];
     int64_t ns[FP_TIMELINE_UNIONS]; /* from `since` to busy_until */
 } sweep;
@@ -66,8 +67,8 @@ cover(sweep *s, int u, const fp_interval *v)
     s->busy_until[u] = end;
 }
 
-/* A table, because the class of the next activity is anybody's guess.  To cover
- * twice is to cover once. */
+/* A table instead of branches: the next class is unpredictable.  Covering an
+ * interval twice has no effect. */
 static inline void
 cover_all(sweep *s, const fp_interval *v)
 {
@@ -116,7 +117,8 @@ add_unions(fp_timeline_sums *to, const int64_t *ns, int64_t wall_ns,
     to->idle_ns[section] += wall_ns - ns[FP_TIMELINE_ANY];
 }
 
-/* What is before [to] goes into the sums; nothing begins before it any more. */
+/* Adds the time before [to] to the sums; no interval begins before it any
+ * more. */
 static void
 settle(fp_timeline *t, sweep *s, int64_t to, int recorded)
 {
@@ -147,7 +149,8 @@ apply_event(fp_timeline *t, const fp_host_event *e)
     t->step_so_far = (fp_timeline_sums){0};
 }
 
-/* Sweeps the events up to and at [to]; returns how many, from [first] on. */
+/* Applies the events from [first] up to [to].  Returns the index of the next
+ * event. */
 static uint32_t
 sweep_events(fp_timeline *t, sweep *s, uint32_t first, int64_t to,
              int recorded)
@@ -213,9 +216,9 @@ fp_timeline_gap(fp_timeline *t, int64_t from, int64_t to)
     sweep_to(t, to, 0);
 }
 
-/* ---- what comes in ---- */
+/* ---- adding intervals and events ---- */
 
-/* The block when it is twice as large now, or NULL: no memory, or none wanted. */
+/* Doubles the block.  NULL: no memory, or it is as large as allowed. */
 static void *
 grow(const fp_alloc *a, void *block, uint32_t *capacity, size_t size)
 {
@@ -230,7 +233,7 @@ grow(const fp_alloc *a, void *block, uint32_t *capacity, size_t size)
     return bigger;
 }
 
-/* Room for one more: 0, or there is not even memory for the first ones. */
+/* Makes room for one interval.  -1: not even memory for the first ones. */
 static FP_COLD int
 interval_room(fp_timeline *t)
 {
@@ -262,7 +265,7 @@ event_room(fp_timeline *t)
     return t->events < t->event_capacity ? 0 : -1;
 }
 
-/* Without memory for it they wait for the next one, or for the fold. */
+/* Without memory the batch waits for the next one, or for the fold. */
 static FP_COLD void
 sort_batch(fp_timeline *t)
 {
@@ -272,7 +275,7 @@ sort_batch(fp_timeline *t)
     }
 }
 
-/* From the back into place, if that is near. */
+/* Inserts [x] from the back if its position is near. */
 static inline void
 insert(fp_timeline *t, fp_interval x)
 {
@@ -322,7 +325,7 @@ add_event(fp_timeline *t, fp_host_event e)
         t->lost++;
         return;
     }
-    /* Clocks that were brought into line may go back a little. */
+    /* A corrected clock may go back a little. */
     int64_t last = t->events != 0 ? t->event[t->events - 1].at : t->folded;
     e.at = e.at > last ? e.at : last;
     t->event[t->events++] = e;

@@ -1,14 +1,13 @@
-/* timeline: when a device was busy, and with what, against what the training
- * thread was doing meanwhile.
+/* timeline: when a device was busy and with what, compared to the section that
+ * the training thread was in.
  *
- * Activities arrive in any order and late; host events (the outermost section
- * of the training thread, the end of a step) arrive in order.  Both are kept
- * until fp_timeline_fold(until) says that nothing earlier will come any more;
- * then they are swept once, summed up and forgotten: all that stays of the
- * activities is until when each union is busy.  An activity that comes later all
- * the same loses the part before that point to `late_ns`; a host event that does
- * holds from that point on.  Times are CUPTI's nanoseconds.  One thread at a
- * time. */
+ * Activities come late and in any order; host events (the training thread's
+ * outermost section, the end of a step) come in order.  Both wait until
+ * fp_timeline_fold(until) promises that nothing earlier will come.  Then they
+ * are swept once, summed up and dropped, except for the time until which each
+ * union is busy.  A later activity loses its part before that time to
+ * `late_ns`; a later host event takes effect at that time.  Times are CUPTI's
+ * nanoseconds.  One thread at a time. */
 #ifndef FP_GPU_TIMELINE_H
 #define FP_GPU_TIMELINE_H
 
@@ -23,7 +22,7 @@ typedef enum fp_gpu_class {
     FP_GPU_CLASSES,
 } fp_gpu_class;
 
-/* Activities that are added up as one: time in which two run counts once. */
+/* Groups of activities.  Time in which two of a group run counts once. */
 typedef enum fp_timeline_union {
     FP_TIMELINE_ANY,
     FP_TIMELINE_KERNEL, /* compute or communication */
@@ -46,8 +45,8 @@ typedef struct fp_timeline_sums {
     int64_t overlap_ns;       /* both at once */
     int64_t copy_ns;          /* at least one copy or memset */
     int64_t copy_alone_ns;    /* ... and no kernel */
-    /* By the section the training thread was in; those beyond the last are
-     * counted in the last. */
+    /* By the training thread's section; the last entry collects all further
+     * sections. */
     int64_t idle_ns[FP_TIMELINE_SECTIONS];
 } fp_timeline_sums;
 
@@ -59,9 +58,9 @@ typedef struct fp_interval {
 
 typedef struct fp_host_event {
     int64_t at;
-    uint32_t section; /* from here on; valid if !is_step */
-    uint8_t is_step;  /* a step ends here */
-    uint8_t measured; /* ... and counts in the statistics (no warm-up) */
+    uint32_t section; /* from now on; valid if !is_step */
+    uint8_t is_step;  /* a step ends */
+    uint8_t measured; /* ... and is measured, not warm-up */
 } fp_host_event;
 
 typedef struct fp_timeline {
@@ -69,54 +68,54 @@ typedef struct fp_timeline {
     fp_interval *interval; /* owned */
     uint32_t intervals;
     uint32_t interval_capacity;
-    uint32_t ordered;     /* so many of the first ascend by start */
+    uint32_t ordered;     /* the first ones, which ascend by start */
     fp_host_event *event; /* owned; ascending */
     uint32_t events;
     uint32_t event_capacity;
-    int64_t folded;                         /* everything before is final */
-    int64_t busy_until[FP_TIMELINE_UNIONS]; /* by what began before */
+    int64_t folded;                         /* earlier time is final */
+    int64_t busy_until[FP_TIMELINE_UNIONS]; /* by earlier activities */
     uint32_t section;                       /* at `folded` */
-    fp_timeline_sums step_so_far;           /* the step under way */
+    fp_timeline_sums step_so_far;           /* the current step */
     fp_timeline_sums whole; /* from the beginning to `folded` */
-    fp_timeline_sums steps; /* measured steps that are over */
-    uint64_t step_count;    /* ... so many */
+    fp_timeline_sums steps; /* completed measured steps */
+    uint64_t step_count;    /* ... their number */
     int64_t late_ns;
     uint64_t late;
-    uint64_t lost; /* activities or events there was no memory for */
+    uint64_t lost; /* activities or events lost: no memory */
 } fp_timeline;
 
-/* At most this many intervals, and as many events, are kept.  When there are
- * more, or no memory for more, half of them are folded at once: so a long silence
- * cannot eat the memory. */
+/* Limit of waiting intervals, and of waiting events.  Beyond it, or without
+ * memory, half of them are folded at once, so a long silence takes bounded
+ * memory. */
 enum { FP_TIMELINE_WAITING = 1 << 20 };
 
+/* An empty timeline from [begin] on. */
 void
 fp_timeline_init(fp_timeline *t, const fp_alloc *a, int64_t begin);
 
 void
 fp_timeline_fini(fp_timeline *t);
 
-/* An activity from [start] to [end]; one that does not end after its start is
- * ignored. */
+/* Adds an activity from [start] to [end]; ignores it if [end] <= [start]. */
 void
 fp_timeline_add(fp_timeline *t, int64_t start, int64_t end, fp_gpu_class c);
 
-/* From [at] on the training thread is in [section]. */
+/* The training thread is in [section] from [at] on. */
 void
 fp_timeline_section(fp_timeline *t, int64_t at, uint32_t section);
 
-/* A step ends at [at], the next begins. */
+/* A step ends at [at] and the next begins. */
 void
 fp_timeline_step(fp_timeline *t, int64_t at, int measured);
 
-/* Time in which nothing was recorded (another client had the device's records):
- * it is in no sum, though steps end and sections change in it.  Everything before
- * [from] is folded first; of a gap that begins before what is folded already only
- * the rest counts as one. */
+/* Excludes the time in which nothing was recorded because another client had
+ * the device's records.  Steps end and sections change in it as usual.  Time
+ * before [from] is folded first; a gap that begins earlier than the folded
+ * time is shortened. */
 void
 fp_timeline_gap(fp_timeline *t, int64_t from, int64_t to);
 
-/* Nothing from before [until] will come any more. */
+/* Folds all time before [until]; nothing earlier will come. */
 void
 fp_timeline_fold(fp_timeline *t, int64_t until);
 

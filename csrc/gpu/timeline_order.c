@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-/* Where the ascending run that begins at [i] ends. */
+/* The end of the ascending run that begins at [i]. */
 static uint32_t
 run_end(const fp_interval *v, uint32_t i, uint32_t n)
 {
@@ -22,7 +22,7 @@ merge(const fp_interval *a, const fp_interval *a_end, const fp_interval *b,
     memcpy(to + (a_end - a), b, (size_t)(b_end - b) * sizeof(*b));
 }
 
-/* Each two neighbouring runs become one; returns how many are left. */
+/* Merges pairs of neighbouring runs.  Returns the number of runs left. */
 static uint32_t
 merge_runs(const fp_interval *from, fp_interval *to, uint32_t n)
 {
@@ -35,7 +35,8 @@ merge_runs(const fp_interval *from, fp_interval *to, uint32_t n)
     return runs;
 }
 
-/* By Shell's sort, with Ciura's distances and on by 9/4: it needs no memory. */
+/* Shell's sort with Ciura's gaps, continued by a factor of 9/4: takes no
+ * memory. */
 void
 fp_intervals_sort_in_place(fp_interval *v, uint32_t n)
 {
@@ -55,8 +56,8 @@ fp_intervals_sort_in_place(fp_interval *v, uint32_t n)
     }
 }
 
-/* The last [n] of [all], in [spare], go among those before them, from the back: as a
- * rule only few begin later. */
+/* Merges the last [n] of [all] intervals, which are in [spare], from the back:
+ * usually only few others begin later. */
 static void
 merge_into_place(fp_interval *v, uint32_t all, const fp_interval *spare,
                  uint32_t n)

@@ -63,7 +63,7 @@ fp_trace_records_want(const fp_trace_records *t, int64_t ticks)
     return 0;
 }
 
-/* The place for a new item of [r]; NULL: none. */
+/* The place of a new item of [r]; NULL: no memory. */
 static void *
 place(fp_trace_records *t, fp_ring *r, int *lost)
 {

@@ -1,12 +1,11 @@
-/* trace_records: what the device did and what it was called for, one by one,
- * for windows of time; the last so many.
+/* trace_records: the device's activities and the calls that launched them, one
+ * by one, during windows of time; the oldest are dropped.
  *
- * The drain thread writes here while it decodes, so the program's threads write
- * no more than they do anyhow but for one event per launch: how long the call
- * took.  Times are ticks of our clock; the device's are converted when its
- * record is read, when the pairs of both clocks around it are still known.  A
- * window that ended is remembered for records that come late.  One thread at a
- * time. */
+ * The drain thread writes here while it decodes.  The program's threads write
+ * one more event per launch: its duration.  Times are ticks of our clock.
+ *  Device times are converted when the record is read, while the pairs of both
+ * clocks around them are known.  Past windows are remembered for records that
+ * come late.  One thread at a time. */
 #ifndef FP_GPU_TRACE_RECORDS_H
 #define FP_GPU_TRACE_RECORDS_H
 
@@ -22,7 +21,7 @@ typedef struct fp_trace_record {
     uint32_t device;
     uint32_t stream;
     int32_t what;    /* see sums.h */
-    int32_t grid[3]; /* kernels */
+    int32_t grid[3]; /* for kernels */
 } fp_trace_record;
 
 typedef enum fp_trace_call_kind {
@@ -35,8 +34,8 @@ typedef enum fp_trace_call_kind {
 typedef struct fp_trace_call {
     int64_t start;
     int64_t end;
-    uint32_t corr;   /* 0: not known */
-    uint32_t thread; /* its serial number; 0: not known */
+    uint32_t corr;   /* 0: unknown */
+    uint32_t thread; /* serial number; 0: unknown */
     uint8_t kind;
 } fp_trace_call;
 
@@ -47,41 +46,43 @@ typedef struct fp_trace_records {
     fp_ring call;
     struct {
         int64_t from;
-        int64_t to;         /* INT64_MAX while it is open */
-    } span[FP_TRACE_SPANS]; /* the last windows, oldest first */
+        int64_t to;         /* INT64_MAX while open */
+    } span[FP_TRACE_SPANS]; /* windows, oldest first */
     uint32_t spans;
     uint64_t lost;
-    int64_t lost_until; /* end of the last record or call that was lost */
+    int64_t lost_until; /* end of the last one that was lost */
     uint64_t no_memory;
 } fp_trace_records;
 
-/* Takes no memory so far. */
+/* Allocates nothing yet.  [limit]: activities, and calls, to keep. */
 void
 fp_trace_records_init(fp_trace_records *t, const fp_alloc *a, uint64_t limit);
 
-/* Forgets everything; a window that is open begins anew at [now]. */
+/* Forgets everything.  An open window begins again at [now]. */
 void
 fp_trace_records_clear(fp_trace_records *t, int64_t now);
 
 void
 fp_trace_records_fini(fp_trace_records *t);
 
+/* Opens a window at [now]; closes the one that is open. */
 void
 fp_trace_records_open(fp_trace_records *t, int64_t now);
 
+/* Closes the open window, if any. */
 void
 fp_trace_records_close(fp_trace_records *t, int64_t now);
 
-/* Was it in a window? */
+/* Is [ticks] inside a window? */
 int
 fp_trace_records_want(const fp_trace_records *t, int64_t ticks);
 
-/* Both take what is given, if it was in a window. */
+/* Stores a call that began in a window. */
 void
 fp_trace_records_call(fp_trace_records *t, const fp_trace_call *call);
 
-/* [launched]: ticks of its launch; INT64_MIN: not known.  What was launched in
- * a window belongs to it, whenever it runs. */
+/* Stores an activity launched in a window, whenever it ran.  [launched]: ticks
+ * of its launch; INT64_MIN: unknown, so its start decides. */
 void
 fp_trace_records_add(fp_trace_records *t, const fp_trace_record *r,
                      int64_t launched);

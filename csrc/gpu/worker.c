@@ -8,8 +8,8 @@
 int
 fp_worker_begin(pthread_t *thread, void *(*run)(void *), void *argument)
 {
-    /* Signals are for the program's threads, but for those that a fault in here
-     * raises: blocked, they would end the process without a word. */
+    /* Signals go to the program's threads, except faults of this thread: a
+     * blocked fault would end the process without a message. */
     static const int faults[] = {SIGSEGV, SIGBUS,  SIGFPE, SIGILL,
                                  SIGABRT, SIGTRAP, SIGSYS};
     sigset_t all, before;
