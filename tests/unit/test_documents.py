@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 import shutil
 import subprocess
@@ -96,3 +97,20 @@ def test_the_test_command_sees_an_editable_install(tmp_path: Path):
     assert not run_tests.is_editable(python)
     (info / "direct_url.json").write_text('{"url": "file:///x", "dir_info": {"editable": true}}')
     assert run_tests.is_editable(python)
+
+
+def test_the_page_of_limits_has_the_numbers_of_the_code():
+    page = text("docs/limits.md")
+    rows = re.findall(
+        r"\| ([0-9.,]+)(?: ([KMG])iB)? \| `([a-z_.]+)\.([\w.]+)` \|$", page, re.MULTILINE
+    )
+    assert len(rows) == sum(line.endswith("` |") for line in page.splitlines())
+    said, found = {}, {}
+    for number, unit, module, name in rows:
+        value: object = importlib.import_module(module)
+        for part in name.split("."):
+            value = getattr(value, part)
+            value = value() if isinstance(value, type) else value  # fields have defaults
+        found[name] = value
+        said[name] = float(number.replace(",", "")) * 1024 ** " KMG".index(unit or " ")
+    assert said == found

@@ -7,7 +7,7 @@ import json
 
 import pytest
 from fastprof.errors import ExportError
-from fastprof.export.gpu_stacks import MAX_DEPTH
+from fastprof.export.depth import MAX_DEPTH
 from fastprof.render import formats, terminal
 from fastprof.report import build_report
 from fastprof.report.figures import torch_size

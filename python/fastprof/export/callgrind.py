@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import TextIO, TypeVar
 
 from fastprof._version import __version__
-from fastprof.export.frames import frame_name
+from fastprof.export.frames import MAX_LABEL, frame_name
 from fastprof.names import printable_name
 from fastprof.report.correct import correct
 from fastprof.report.flat import TRANSPARENT, Flat, flatten
@@ -31,7 +31,6 @@ from fastprof.snapshot.gpu import HOW_OTHER
 
 #: What the format calls a file that is not known.
 _NO_FILE = "???"
-_MAX_NAME = 500
 
 _EVENTS = {"ns": "Wall time in ns", "gpu_ns": "GPU time in ns"}
 
@@ -91,10 +90,10 @@ def _functions(snapshot: Snapshot) -> list[_Function]:
     out = []
     for key in snapshot.keys:
         python = key.kind == "python"
-        file = printable_name(key.file, _MAX_NAME) if python else ""
+        file = printable_name(key.file, MAX_LABEL) if python else ""
         out.append(_Function(frame_name(key) or "(unnamed)", file or _NO_FILE, key.line))
     for tree in snapshot.threads:
-        name = printable_name(tree.name or f"thread {tree.ident}", _MAX_NAME)
+        name = printable_name(tree.name or f"thread {tree.ident}", MAX_LABEL)
         out.append(_Function(f"({name})", _NO_FILE, 0))
     return out
 

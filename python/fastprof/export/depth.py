@@ -1,4 +1,4 @@
-"""How deep a stack a viewer is given.
+"""The deepest stack that an export writes.
 
 Lines of collapsed stacks repeat the whole stack, so a file would grow with the square of
 the depth; speedscope walks a tree by recursion, and one that is several thousand contexts
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+#: Frames of one tree in a stack, from its root; deeper ones count there.
 MAX_DEPTH = 1024
 
 

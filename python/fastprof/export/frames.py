@@ -5,17 +5,18 @@ from __future__ import annotations
 from fastprof.names import printable_name
 from fastprof.snapshot import Key
 
-_MAX_LABEL = 500
+#: Longest name in a flame graph, trace or callgrind file.
+MAX_LABEL = 500
 
 
 def frame_name(key: Key) -> str:
     """Return what a frame is called: a section in brackets, a function by its qualname."""
-    name = printable_name(key.qualname or key.name, _MAX_LABEL)
+    name = printable_name(key.qualname or key.name, MAX_LABEL)
     return f"[{name}]" if key.kind == "section" else name
 
 
 def frame_label(key: Key) -> str:
     """Return the name with the place of its definition, where it has one."""
     if key.kind == "python":
-        return f"{frame_name(key)} ({printable_name(key.file, _MAX_LABEL)}:{key.line})"
+        return f"{frame_name(key)} ({printable_name(key.file, MAX_LABEL)}:{key.line})"
     return frame_name(key)

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fastprof.errors import ExportError
-from fastprof.export.frames import frame_label
+from fastprof.export.depth import MAX_DEPTH
+from fastprof.export.frames import MAX_LABEL, frame_label
 from fastprof.names import printable_name
 from fastprof.report.gpu import measured
 from fastprof.report.gpu_tree import Site, where
@@ -32,9 +33,6 @@ from fastprof.snapshot.gpu import (
     GpuSnapshot,
 )
 
-#: Frames of one tree in a stack, counted from its root; what is deeper counts there.
-MAX_DEPTH = 1024
-
 OTHER_THREADS = "(other threads)"
 UNATTRIBUTED = "(unattributed)"
 
@@ -48,8 +46,6 @@ _LEAVES = {
     MEMSET: "(memset)",
     OTHER_KERNELS: OTHER_KERNELS_NAME,
 }
-
-_MAX_LABEL = 500
 
 
 def gpu_stacks(report: Report, what: str) -> list[tuple[list[str], int]]:
@@ -87,7 +83,7 @@ def gpu_stacks(report: Report, what: str) -> list[tuple[list[str], int]]:
 
 
 def _leaf(gpu: GpuSnapshot, what: int) -> str:
-    return _LEAVES[what] if what < 0 else printable_name(gpu.kernels[what].name, _MAX_LABEL)
+    return _LEAVES[what] if what < 0 else printable_name(gpu.kernels[what].name, MAX_LABEL)
 
 
 class _Paths:
@@ -108,7 +104,7 @@ class _Paths:
         while node > 0:
             frames.append(self._labels[tree.nodes.key[node]])
             node = tree.nodes.parent[node]
-        frames.append(printable_name(tree.name or f"thread {tree.ident}", _MAX_LABEL))
+        frames.append(printable_name(tree.name or f"thread {tree.ident}", MAX_LABEL))
         return frames[::-1]
 
 

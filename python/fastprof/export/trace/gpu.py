@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from fastprof.export.frames import MAX_LABEL
 from fastprof.export.trace.events import (
     MAX_DEVICES,
     Process,
@@ -18,8 +19,6 @@ from fastprof.export.trace.events import (
 from fastprof.names import printable_name
 from fastprof.snapshot import Snapshot
 from fastprof.snapshot.trace import CALLS, WHATS, GpuTable, TraceSnapshot
-
-_MAX_LABEL = 500
 
 #: Points of the counter of busy time in a window.
 _BUSY_POINTS = 1000
@@ -141,7 +140,7 @@ def _kernel(snapshot: Snapshot, t: GpuTable, i: int, args: dict[str, Any]) -> st
     args["block"] = [kernel.block_x, kernel.block_y, kernel.block_z]
     args["registers per thread"] = kernel.registers
     args["shared memory"] = kernel.static_shared + kernel.dynamic_shared
-    return printable_name(kernel.name, _MAX_LABEL)
+    return printable_name(kernel.name, MAX_LABEL)
 
 
 def _busy(t: GpuTable, rows: list[int]) -> Iterator[str]:

@@ -30,6 +30,7 @@ from itertools import chain
 from typing import Any, TextIO
 
 from fastprof.errors import ExportError
+from fastprof.export.frames import MAX_LABEL
 from fastprof.export.trace.events import (
     STEPS_TID,
     Process,
@@ -46,8 +47,6 @@ from fastprof.report.writers import compact_json
 from fastprof.snapshot import Key, Snapshot
 from fastprof.snapshot.memory import MemorySample
 from fastprof.snapshot.trace import TraceSnapshot, TraceWindow
-
-_MAX_LABEL = 500
 
 _CATEGORY = {"section": "user_annotation", "python": "python_function"}
 
@@ -221,7 +220,7 @@ def _metadata(snapshot: Snapshot, trace: TraceSnapshot, process: Process) -> Ite
     yield metadata("thread_name", process.pid, STEPS_TID, name="steps")
     yield metadata("thread_sort_index", process.pid, STEPS_TID, sort_index=-1)
     for i, thread in enumerate(trace.threads):
-        name = printable_name(thread.name, _MAX_LABEL) or f"thread {process.tid(i)}"
+        name = printable_name(thread.name, MAX_LABEL) or f"thread {process.tid(i)}"
         yield metadata("thread_name", process.pid, process.tid(i), name=name)
         yield metadata("thread_sort_index", process.pid, process.tid(i), sort_index=i + 1)
 
@@ -240,8 +239,8 @@ def _window_marks(trace: TraceSnapshot, window: TraceWindow, process: Process) -
 
 def _label(key: Key) -> tuple[str, str, str]:
     """Return the name, the category and the arguments of a key's events, as JSON."""
-    name = compact_json(printable_name(key.qualname or key.name, _MAX_LABEL))
+    name = compact_json(printable_name(key.qualname or key.name, MAX_LABEL))
     args = ""
     if key.kind == "python":
-        args = compact_json({"source": f"{printable_name(key.file, _MAX_LABEL)}:{key.line}"})
+        args = compact_json({"source": f"{printable_name(key.file, MAX_LABEL)}:{key.line}"})
     return name, _CATEGORY.get(key.kind, "cpu_op"), args
