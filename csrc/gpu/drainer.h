@@ -27,6 +27,12 @@ fp_drainer_drain(fp_gpu *g);
 void
 fp_drainer_flush(fp_gpu *g, uint32_t how);
 
+/* Returns how many records CUPTI has lost in a queue, and resets its count.
+ * [context] and [stream]: those of a returned buffer; NULL and 0: the queue of
+ * the process. */
+uint64_t
+fp_drainer_take_dropped(fp_gpu *g, void *context, uint32_t stream);
+
 /* Checks that records arrive at all.  The lock is held. */
 void
 fp_drainer_watch(fp_gpu *g);

@@ -171,6 +171,8 @@ enable_activities(fp_gpu *g)
         /* Records since the last attachment are useless: discard them. */
         fp_drainer_check(g, g->cupti.flush_all(FP_CUPTI_FLUSH_FORCED));
     }
+    /* Records that another client lost are not ours. */
+    (void)fp_drainer_take_dropped(g, NULL, 0);
     atomic_store(&g->buffers.closed, 0);
     for (int i = 0; i < ACTIVITY_KINDS; i++) {
         rc = fp_drainer_check(g, g->cupti.enable(activity_kinds[i]));
@@ -352,7 +354,10 @@ fp_drainer_detach(fp_gpu *g)
     disable_correlation(g, g->used);
     fp_drainer_drain(g);
     atomic_store(&g->buffers.closed, 1);
+    /* No buffer has returned since that could carry this number. */
+    uint64_t dropped = fp_drainer_take_dropped(g, NULL, 0);
     pthread_mutex_lock(&g->lock);
+    g->ledger.counters.dropped += dropped;
     fp_drainer_watch(g);
     fp_ledger_age(&g->ledger, g->detached_ns, 1);
     pthread_mutex_unlock(&g->lock);

@@ -63,12 +63,11 @@ walk(fp_gpu *g, const fp_buffer *b, record_reader read)
     }
 }
 
-static size_t
-dropped_before(fp_gpu *g, const fp_buffer *b)
+uint64_t
+fp_drainer_take_dropped(fp_gpu *g, void *context, uint32_t stream)
 {
     size_t dropped = 0;
-    int rc =
-        fp_drainer_check(g, g->cupti.dropped(b->context, b->stream, &dropped));
+    int rc = fp_drainer_check(g, g->cupti.dropped(context, stream, &dropped));
     return rc == FP_CUPTI_SUCCESS ? dropped : 0;
 }
 
@@ -91,7 +90,8 @@ fp_drainer_drain(fp_gpu *g)
     pthread_mutex_unlock(&g->lock);
     for (uint32_t i = 0; i < n; i++) {
         /* may wait, so without the lock */
-        size_t dropped = dropped_before(g, full[i]);
+        uint64_t dropped =
+            fp_drainer_take_dropped(g, full[i]->context, full[i]->stream);
         pthread_mutex_lock(&g->lock);
         fp_ledger_begin_buffer(&g->ledger);
         walk(g, full[i], fp_ledger_record);

@@ -38,6 +38,7 @@ def delivered() -> Counter[str]:
     report = fakegpu.counters()
     seen = Counter({name: report[name] for name in ("launches", "waits", "graph_launches")})
     seen["client_calls"] = report["total_calls"]
+    seen["dropped"] = report["records_dropped"]
     for name, kinds in KINDS.items():
         for kind in kinds:
             of_kind = report["kinds"].get(kind, {})

@@ -197,6 +197,49 @@ assert t.counters["expired_launches"] == 10
 
 
 @pytest.mark.parametrize("tier", TIERS)
+def test_f49_records_dropped_after_the_last_buffer_are_counted(fake_gpu: FakeGpu, tier: str) -> None:
+    """No buffer comes back that could carry the number."""
+    code = f"""
+with recorded({tier!r}, faults={{"dropped", "expired_launches"}}, timeout_s=0.1) as it:
+    fakegpu.launch("k", 1000)
+    it.recorder.gpu_flush(1.0)
+    fakegpu.set("drop_every", 1)
+    for _ in range(5):
+        fakegpu.launch("k", 1000)
+assert it.tables.counters["dropped"] == 5
+"""
+    children.ok(fake_gpu, PROGRAM + code)
+
+
+@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize("when", ["before", "during a pause"])
+def test_records_dropped_under_another_profiler_are_not_ours(
+    fake_gpu: FakeGpu, tier: str, when: str
+) -> None:
+    code = f"""
+def other():
+    fakegpu.set("drop_every", 1)
+    fakegpu.other_enable(10, True)
+    fakegpu.launch("k", 1000, count=7)
+    fakegpu.synchronize()
+    fakegpu.other_enable(10, False)
+    fakegpu.set("drop_every", 0)
+
+if {when!r} == "before":
+    other()
+with recorded({tier!r}) as it:
+    fakegpu.launch("k", 1000)
+    if {when!r} != "before":
+        it.recorder.gpu_pause("another")
+        other()
+        it.recorder.gpu_resume()
+        fakegpu.launch("k", 1000)
+assert it.tables.counters["dropped"] == 0
+"""
+    children.ok(fake_gpu, PROGRAM + code)
+
+
+@pytest.mark.parametrize("tier", TIERS)
 def test_f49_lost_records_leave_their_launches(fake_gpu: FakeGpu, tier: str) -> None:
     code = f"""
 fakegpu.set("lose_every", 4)
