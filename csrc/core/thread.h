@@ -86,9 +86,8 @@ typedef struct fp_thread {
     fp_phases phases;
     fp_counters counters;
     struct fp_outliers *outliers; /* owned; NULL: slow steps are not kept */
-    fp_key *
-        /* owned; path elements (keys or nodes) while the path is rebuilt */
-        scratch;
+    /* owned; path elements (keys or nodes) while the path is rebuilt */
+    fp_key *scratch;
     uint32_t scratch_capacity;
     uint64_t ident;         /* the owner's number of the thread */
     uint64_t serial;        /* order of first appearance */

@@ -47,10 +47,9 @@ typedef struct fp_buffer {
 typedef struct fp_buffers {
     fp_buffer slot[FP_BUFFERS];
     _Atomic(uint8_t *) spare[FP_SPARES]; /* owned while lent; never read */
-    uint8_t
-        /* owned; for a CUPTI that must not be refused: lent any number of
-         * times if nothing else is left */
-        *last;
+    /* owned; for a CUPTI that must not be refused: lent any number of times if
+     * nothing else is left */
+    uint8_t *last;
     _Atomic int may_refuse; /* requests of this CUPTI may be refused */
     _Atomic int closed;     /* discard returned buffers without counting */
     _Atomic uint64_t completed;

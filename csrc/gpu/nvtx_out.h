@@ -38,9 +38,8 @@ typedef struct fp_nvtx_open {
     const void *owner; /* the task, compared only; NULL: no task yet */
     uint64_t epoch;    /* of the recording */
     uint32_t id;       /* of the section */
-    uint32_t
-        /* set by fp_nvtx_out_push: the module whose stack holds it; 0: none */
-        module;
+    /* set by fp_nvtx_out_push: the module whose stack holds it; 0: none */
+    uint32_t module;
 } fp_nvtx_open;
 
 typedef struct fp_nvtx_stack {

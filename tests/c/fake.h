@@ -1,6 +1,6 @@
-/* fake: what the core is handed in tests: an allocator that counts, checks and
- * fails when it is told to, a clock that says what it is told, and numbers that
- * are random but the same in every run. */
+/* fake: what tests hand to the core: an allocator that counts, checks and can
+ * fail, a clock that the test sets, and numbers that are random but the same
+ * in every run. */
 #ifndef FP_FAKE_H
 #define FP_FAKE_H
 
@@ -11,14 +11,14 @@ typedef struct fake_memory {
     size_t bytes; /* outstanding */
     size_t peak_bytes;
     uint64_t takes;        /* attempts so far */
-    uint64_t failures;     /* ... that were refused */
-    uint64_t fail_at;      /* refuse the nth attempt from 1; 0: none */
+    uint64_t failures;     /* ... that failed */
+    uint64_t fail_at;      /* fail at the nth attempt from 1; 0: never */
     bool fail_on;          /* ... and every later one */
-    uint64_t fail_one_in;  /* refuse at random; 0: never */
+    uint64_t fail_one_in;  /* fail at random; 0: never */
     uint64_t random_state; /* of fail_one_in */
 } fake_memory;
 
-/* splitmix64: every seed is as good as any other. */
+/* splitmix64: all seeds are equally good. */
 static inline uint64_t
 fake_random(uint64_t *state)
 {
@@ -34,7 +34,7 @@ fake_below(uint64_t *state, uint32_t limit)
     return (uint32_t)(fake_random(state) % limit);
 }
 
-/* In front of each block: as large as any alignment needs. */
+/* Precedes each block; large enough for any alignment. */
 typedef union fake_header {
     size_t size_bytes;
     max_align_t align;
@@ -67,7 +67,7 @@ fake_take(void *ctx, size_t size_bytes)
     if (m->bytes > m->peak_bytes) {
         m->peak_bytes = m->bytes;
     }
-    memset(h + 1, 0xA5, size_bytes); /* nobody may count on zeros */
+    memset(h + 1, 0xA5, size_bytes); /* the core must not rely on zeros */
     return h + 1;
 }
 

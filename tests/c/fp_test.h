@@ -1,17 +1,17 @@
-/* fp_test: the C suite's checks.  They are functions of this header, not
- * assert(): a build with NDEBUG keeps every one of them.
+/* fp_test: the checks of the C tests.  They are functions of this header, not
+ * assert(): a build with NDEBUG keeps all of them.
  *
- *     #include "fp_test.h"
+ *      #include "fp_test.h"
  *
- *     FP_TEST(tree_gives_the_same_node_for_the_same_key)
- *     {
- *         CHECK(fp_tree_child(...) == node);
- *         CHECK_INT(tree.count, 2);
- *     }
+ *      FP_TEST(tree_gives_the_same_node_for_the_same_key)
+ *      {
+ *          CHECK(fp_tree_child(...) == node);
+ *          CHECK_INT(tree.count, 2);
+ *      }
  *
- * Each test is named once more in list.h; tools/ctest.py refuses to run when the
- * two disagree.  Every test runs in a process of its own, so that a crash or a
- * hang is the failure of one test, and a failed check simply exits. */
+ * list.h names each test once more; tools/ctest.py fails if the two differ.
+ *  Every test runs in a separate process, so a crash or a hang fails one test
+ * only, and a failed check simply exits. */
 #ifndef FP_TEST_H
 #define FP_TEST_H
 
@@ -91,7 +91,7 @@ fp_test_str(const char *file, int line, const char *what, const char *got,
         } \
     } while (0)
 
-/* The same, showing what the value was: got, then wanted. */
+/* The same for integers; a failure shows the value and the expected one. */
 #define CHECK_INT(got, want) \
     fp_test_int(__FILE__, __LINE__, #got, (intmax_t)(got), (intmax_t)(want))
 #define CHECK_UINT(got, want) \

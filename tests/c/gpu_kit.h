@@ -1,5 +1,5 @@
-/* gpu_kit: records as CUPTI writes them, places by number, and what must hold of
- * sums at any time. */
+/* gpu_kit: builds records as CUPTI writes them and places from numbers, and
+ * checks the invariants of sums. */
 #ifndef FP_GPU_KIT_H
 #define FP_GPU_KIT_H
 
@@ -10,8 +10,7 @@
 
 #include <stdatomic.h>
 
-/* An allocator that many threads may use: libc's, but refuses when it is told
- * to. */
+/* An allocator for many threads: libc's, but it can fail. */
 typedef struct kit_memory {
     _Atomic uint64_t takes;
     _Atomic uint64_t fail_at; /* the nth attempt from 1; 0: none */
@@ -77,7 +76,7 @@ kit_u64(kit_record *r, size_t at, uint64_t v)
     memcpy(r->byte + at, &v, sizeof(v));
 }
 
-/* What a record does not say is nonsense: nobody may look at it. */
+/* Fields that a test does not set are garbage: the core must not read them. */
 static inline kit_record
 kit_of_kind(uint32_t kind)
 {
@@ -172,7 +171,7 @@ kit_external(uint32_t kind, uint64_t id, uint32_t corr)
 
 /* ---- sums ---- */
 
-/* What is added up over all rows of a kind of activity, or of all (0). */
+/* Totals over all rows of one kind of activity, or of all kinds (0). */
 typedef struct kit_total {
     uint64_t count;
     int64_t ns;
@@ -201,7 +200,7 @@ kit_sum_rows(const fp_sums *s)
     return t;
 }
 
-/* The row of a site and what; NULL: there is none. */
+/* The row of a site and [what]; NULL if there is none. */
 static inline const fp_activity_sum *
 kit_activity(const fp_sums *s, fp_site site, int32_t what)
 {
@@ -230,7 +229,7 @@ kit_host(const fp_sums *s, fp_site site)
     return found;
 }
 
-/* So much time of [what] at a place of its own thread. */
+/* Time of [what] at a place of the launching thread. */
 static inline int64_t
 kit_own_ns(const fp_sums *s, fp_place place, int32_t what)
 {

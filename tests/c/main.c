@@ -15,8 +15,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* A test that takes longer hangs: far above what the slowest one takes under
- * valgrind, so that no machine is too slow for it. */
+/* A test that takes longer hangs.  Far more than the slowest test takes under
+ * valgrind, so no machine is too slow. */
 #define LIMIT_SECONDS 300
 
 #define X(name) void fp_test_##name(void);
@@ -35,7 +35,7 @@ static const test_case cases[] = {
     {NULL, NULL},
 };
 
-/* True when the test passed; else why not is printed. */
+/* Returns true if the test passed; else prints the reason. */
 static bool
 run_in_child(const test_case *test)
 {
@@ -48,7 +48,7 @@ run_in_child(const test_case *test)
     if (child == 0) {
         alarm(LIMIT_SECONDS);
         test->run();
-        /* exit(), so that the sanitizers' own checks at exit happen. */
+        /* exit() runs the sanitizers' checks at exit. */
         exit(0);
     }
     int status = 0;

@@ -1,6 +1,7 @@
-/* model: what an fp_thread must do, in the plainest way: the path is an array
- * of keys, a context is looked up from the root each time, every question is
- * answered by going through everything.  It shares no code with the core. */
+/* model: the expected behaviour of an fp_thread in its simplest form.  The
+ * path is an array of keys, a context is looked up from the root each time,
+ * and every question is answered by a full search.  It shares no code with the
+ * core. */
 #ifndef FP_MODEL_H
 #define FP_MODEL_H
 
@@ -24,7 +25,7 @@ typedef struct model_entry {
 
 typedef struct model_context {
     fp_key key;
-    int parent, first_child, sibling; /* MODEL_NONE: no such */
+    int parent, first_child, sibling; /* MODEL_NONE: none */
     uint64_t calls;
     int64_t self;
 } model_context;
@@ -228,7 +229,7 @@ model_close(model *m, uint32_t id, const void *owner, unsigned flags,
         }
     }
     for (uint32_t k = 0; i == m->entry_len && k < m->entry_len; k++) {
-        /* None of this owner's: the last one of anybody's. */
+        /* No entry of this owner: the last one of any owner. */
         uint32_t last = m->entry_len - 1 - k;
         i = m->entry[last].id == id ? last : i;
     }

@@ -1,4 +1,4 @@
-/* What follows the last step is no part of the steps. */
+/* Time after the last step does not belong to the steps. */
 #include "core/after_loop.h"
 #include "core/outliers.h"
 #include "core/path.h"
@@ -9,13 +9,13 @@ static int64_t
 read_nothing(void *ctx)
 {
     (void)ctx;
-    return 0; /* looks cost nothing: there is one after each step */
+    return 0; /* looks cost nothing: one after each step */
 }
 
 static int64_t
 read_slowly(void *ctx)
 {
-    return ++*(int64_t *)ctx; /* a look is paid for by 1250 ticks */
+    return ++*(int64_t *)ctx; /* 1250 ticks pay for a look */
 }
 
 typedef struct kit {
@@ -45,7 +45,7 @@ end(kit *k)
 
 enum { MAIN = 0, TRAIN = 2, MODEL = 4, SAMPLE = 6 };
 
-/* The child of [parent] with that function, or section. */
+/* The child of [parent] with [key]. */
 static const fp_node *
 at(const fp_thread *t, const fp_node *parent, fp_key key)
 {
@@ -75,7 +75,7 @@ steps(fp_thread *t, int steps, int64_t now)
     return now;
 }
 
-/* The model 8 times, of 50 ticks, in a section, and 7 ticks in main. */
+/* 8 calls of the model of 50 ticks each in a section, and 7 ticks in main. */
 static int64_t
 sampling(fp_thread *t, int64_t now)
 {
@@ -114,7 +114,7 @@ check_split(fp_thread *t, int count)
     CHECK_UINT(fp_thread_sections_of(t, FP_RUN_STEPS).section[3]->count, 0);
 }
 
-FP_TEST(after_loop_what_follows_the_last_step_is_outside)
+FP_TEST(after_loop_moves_time_after_the_last_step_outside)
 {
     const fp_clock_reader readers[] = {read_nothing, read_slowly};
     for (int r = 0; r < 2; r++) {
@@ -127,13 +127,13 @@ FP_TEST(after_loop_what_follows_the_last_step_is_outside)
         CHECK_INT(fp_thread_set_run_phase(t, FP_RUN_OUTSIDE, now), FP_OK);
         CHECK_INT(fp_thread_end_loop(t), 407);
         check_split(t, 200);
-        CHECK_INT(fp_thread_end_loop(t), 0); /* once */
+        CHECK_INT(fp_thread_end_loop(t), 0); /* only once */
         end(&k);
     }
 }
 
-/* Nothing is lost or made up, whatever the steps were. */
-FP_TEST(after_loop_the_sums_stay)
+/* No time is lost or added, whatever the steps were. */
+FP_TEST(after_loop_keeps_the_sums)
 {
     for (uint64_t seed = 1; seed < 200; seed++) {
         kit k;
@@ -184,7 +184,7 @@ FP_TEST(after_loop_the_sums_stay)
     }
 }
 
-FP_TEST(after_loop_f36_without_memory_all_stays_with_the_steps)
+FP_TEST(after_loop_f36_without_memory_moves_nothing)
 {
     for (uint64_t nth = 1; nth < 4; nth++) {
         kit k;

@@ -26,7 +26,7 @@ FP_TEST(alloc_refuses_a_size_that_overflows)
     CHECK_UINT(m.takes, 0);
 }
 
-FP_TEST(alloc_grow_keeps_what_was_there_and_zeroes_the_rest)
+FP_TEST(alloc_grow_keeps_the_items_and_zeroes_the_rest)
 {
     fake_memory m = {0};
     fp_alloc a = fake_alloc(&m);
@@ -41,7 +41,7 @@ FP_TEST(alloc_grow_keeps_what_was_there_and_zeroes_the_rest)
     }
     m.fail_at = m.takes + 1;
     CHECK(fp_alloc_grow(&a, items, 9, 18, sizeof(*items)) == NULL);
-    CHECK_UINT(items[3], 4); /* the old block is still ours */
+    CHECK_UINT(items[3], 4); /* the old block is kept */
     CHECK_UINT(m.bytes, 9 * sizeof(*items));
     fp_alloc_give(&a, items, 9, sizeof(*items));
     CHECK_UINT(m.bytes, 0);

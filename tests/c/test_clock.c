@@ -5,13 +5,13 @@
 
 #include <time.h>
 
-FP_TEST(clock_reads_what_it_is_handed)
+FP_TEST(clock_reads_the_supplied_reader)
 {
     int64_t now = 42;
     fp_clock c;
     fp_clock_init_reader(&c, fake_clock_read, &now, 0.25);
     CHECK_INT(fp_clock_now(&c), 42);
-    now = -7; /* a clock that goes back is passed on as it is */
+    now = -7; /* a clock that goes back is passed on unchanged */
     CHECK_INT(fp_clock_now(&c), -7);
     now = INT64_MAX;
     CHECK_INT(fp_clock_now(&c), INT64_MAX);
@@ -27,8 +27,8 @@ monotonic_ns(void)
     return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
 }
 
-/* An interval by the clock lies between the tightest and the loosest that the
- * system's clock allows, however slow the machine is. */
+/* An interval by the clock lies between the tightest and the loosest interval
+ * by the system's clock, on a slow machine, too. */
 static void
 agrees_with_the_system(const fp_clock *c)
 {
@@ -61,16 +61,16 @@ FP_TEST(clock_keeps_its_scale_when_one_of_the_two_clocks_jumps)
     fp_clock_init(&c);
     CHECK_NEAR(fp_clock_scale(&c, 3 * s, s), 1.0 / 3.0, 1e-12);
     c.scale = 1.0 / 3.0;
-    /* Better over a longer time, as long as that is drift ... */
+    /* Drift improves the scale over a longer time ... */
     CHECK_NEAR(fp_clock_scale(&c, 300030000000, 100 * s), 0.3333, 1e-6);
-    /* ... but not after a suspension in which the counter went on, */
+    /* ... but a suspension in which the counter went on does not, */
     CHECK_NEAR(fp_clock_scale(&c, 9000 * s, 100 * s), 1.0 / 3.0, 1e-12);
-    /* one that set it back, or a clock that stands still. */
+    /* nor does one that reset the counter, or a clock that stands still. */
     CHECK_NEAR(fp_clock_scale(&c, -5, 100 * s), 1.0 / 3.0, 1e-12);
     CHECK_NEAR(fp_clock_scale(&c, 3 * s, 0), 1.0 / 3.0, 1e-12);
 }
 
-FP_TEST(clock_that_jumped_says_so)
+FP_TEST(clock_detects_a_jump)
 {
     fp_clock c;
     fp_clock_init(&c);
@@ -87,12 +87,13 @@ FP_TEST(clock_that_jumped_says_so)
     CHECK_NEAR(fp_clock_ns_per_tick(&c), before, 0);
 }
 
-FP_TEST(clock_that_stands_still_is_not_waited_for)
+FP_TEST(clock_does_not_wait_for_one_that_stands_still)
 {
     fp_clock c;
     fp_clock_init(&c);
     if (c.kind == FP_CLOCK_COUNTER) {
-        c.base_ns += (int64_t)1 << 60; /* as if it will stand for years */
+        /* the clock seems to stand still for years */
+        c.base_ns += (int64_t)1 << 60;
         CHECK_NEAR(fp_clock_ns_per_tick(&c), 1.0, 0);
     }
 }

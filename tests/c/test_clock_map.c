@@ -4,17 +4,17 @@
 static const int64_t NOW_NS = 1700000000123456789;
 enum { TICKS_PER_SECOND = 1000000000 };
 
-/* Both clocks, advanced by what it costs to read them.  The reader of the
- * device's clock is handed no context, hence the variable. */
+/* Both clocks; each reading advances them by its cost.  The reader of the
+ * device's clock gets no context, so this is a variable. */
 typedef struct fake_clocks {
     int64_t ticks;
     int64_t gpu_offset;
     double gpu_per_tick;
     uint64_t state;
-    uint32_t jitter;    /* ticks that a reading may take at most */
-    int fail_after;     /* readings of the device's clock; 0: never */
+    uint32_t jitter;    /* most ticks that a reading takes */
+    int fail_after;     /* fail after so many readings; 0: never */
     int readings;       /* of it */
-    int64_t ticks_back; /* each reading of ours goes back by this */
+    int64_t ticks_back; /* our readings go back by this each time */
 } fake_clocks;
 
 static fake_clocks clocks;
@@ -202,17 +202,18 @@ FP_TEST(clock_map_a_pair_that_does_not_ascend_is_refused)
     fp_clock_map_add(&m, 999, NOW_NS - 7);
     CHECK_UINT(m.pairs, 1);
     CHECK_INT(fp_clock_map_to_gpu(&m, 1000), NOW_NS);
-    /* Jitter of two readings at nearly the same moment is no step. */
+    /* Jitter between two close readings is not a step. */
     fp_clock_map_add(&m, 1001, NOW_NS + 80);
     CHECK_UINT(m.pairs, 2);
     CHECK_UINT(m.steps, 0);
-    /* ... but a device's clock that went back always is. */
+    /* A device's clock that goes back always is one. */
     fp_clock_map_add(&m, 1002, NOW_NS + 79);
     CHECK_UINT(m.pairs, 3);
     CHECK_UINT(m.steps, 1);
 }
 
-/* The device's clock is stepped by [by] ns at 5.7 s; we look every second. */
+/* The device's clock is stepped by [by] ns at 5.7 s and sampled every
+ * second. */
 static fp_clock_map
 sample_with_a_step(int64_t by)
 {
@@ -243,7 +244,7 @@ FP_TEST(clock_map_a_step_of_the_devices_clock_changes_no_time)
     }
 }
 
-FP_TEST(clock_map_times_of_before_and_after_a_step_are_told_apart)
+FP_TEST(clock_map_separates_times_before_and_after_a_step)
 {
     const int64_t steps[] = {3600000000000, -3600000000000, 30000000000,
                              -30000000000};
@@ -291,7 +292,7 @@ FP_TEST(clock_map_slewing_is_followed_and_is_no_step)
     CHECK_INT(fp_clock_map_to_gpu(&m, 6000000000), NOW_NS + 6083333333);
 }
 
-FP_TEST(clock_map_a_short_time_is_no_measure_of_the_scale)
+FP_TEST(clock_map_ignores_the_slope_of_a_short_time)
 {
     fp_clock_map m;
     fp_clock_map_init(&m, 1.0);

@@ -30,14 +30,14 @@ FP_TEST(gpu_buffers_are_lent_decoded_oldest_first_and_lent_again)
     CHECK(full[0]->context == &context);
     CHECK_UINT(full[0]->stream, 7);
     fp_buffer *none[FP_BUFFERS];
-    CHECK_UINT(fp_buffers_take_full(&b, none), 0); /* they are taken */
+    CHECK_UINT(fp_buffers_take_full(&b, none), 0); /* they are taken already */
     size_t held = memory.bytes;
     fp_buffers_give_back(full[0]);
     fp_buffers_give_back(full[1]);
     for (int i = 0; i < 3; i++) {
         (void)fp_buffers_lend(&b, &size, 0);
     }
-    CHECK_UINT(memory.bytes, held); /* the same memory again */
+    CHECK_UINT(memory.bytes, held); /* the memory is reused */
     CHECK_UINT(fp_buffers_lent(&b), 4);
     fp_buffers_fini(&b);
     CHECK_UINT(memory.bytes, 0);
@@ -66,7 +66,7 @@ FP_TEST(gpu_buffers_f32_when_all_are_lent_records_are_discarded)
     CHECK_UINT(b.lent_spares, 3);
     CHECK_INT(fp_buffers_accept(&b, spare[1], 500, NULL, 0), 0);
     CHECK_INT(fp_buffers_accept(&b, spare[0], 0, NULL, 0), 0);
-    CHECK_UINT(b.discarded, 1); /* an empty one had nothing to lose */
+    CHECK_UINT(b.discarded, 1); /* the empty one held no records */
     fp_buffer *full[FP_BUFFERS];
     CHECK_UINT(fp_buffers_take_full(&b, full), 0);
     CHECK_INT(fp_buffers_accept(&b, first, 8, NULL, 0), 1);
@@ -76,7 +76,7 @@ FP_TEST(gpu_buffers_f32_when_all_are_lent_records_are_discarded)
     fp_buffers_fini(&b);
 }
 
-FP_TEST(gpu_buffers_what_is_not_ours_is_left_alone)
+FP_TEST(gpu_buffers_ignores_foreign_buffers)
 {
     fp_alloc a = fp_alloc_libc();
     fp_buffers b;
@@ -90,7 +90,7 @@ FP_TEST(gpu_buffers_what_is_not_ours_is_left_alone)
     CHECK_INT(fp_buffers_accept(&b, data + 8, 64, NULL, 0), 0);
     CHECK_UINT(fp_buffers_lent(&b), 1);
     CHECK_UINT(b.discarded, 0);
-    /* More than it holds is not believed; twice is once. */
+    /* A size above the buffer's is cut; the second return is ignored. */
     CHECK_INT(fp_buffers_accept(&b, data, SIZE_MAX, NULL, 0), 1);
     CHECK_INT(fp_buffers_accept(&b, data, 64, NULL, 0), 0);
     fp_buffer *full[FP_BUFFERS];
@@ -125,14 +125,14 @@ FP_TEST(gpu_buffers_f36_without_memory_the_spare_is_lent)
     CHECK_UINT(memory.bytes, 0);
 }
 
-FP_TEST(gpu_buffers_f36_one_that_has_memory_is_lent_before_the_spare)
+FP_TEST(gpu_buffers_f36_lends_a_slot_with_memory_before_the_spare)
 {
     fake_memory memory = {0};
     fp_alloc a = fake_alloc(&memory);
     fp_buffers b;
     CHECK_INT(fp_buffers_init(&b, &a), FP_OK);
     size_t size = 0;
-    /* As after a failed attempt for slot 0 while another thread got slot 1. */
+    /* As if slot 0 failed to allocate while another thread got slot 1. */
     atomic_store(&b.slot[0].state, FP_BUFFER_CLAIMED);
     uint8_t *data = fp_buffers_lend(&b, &size, 0);
     atomic_store(&b.slot[0].state, FP_BUFFER_FREE);
@@ -156,7 +156,8 @@ typedef struct lender {
     _Atomic int *ended;
 } lender;
 
-/* As CUPTI: several at once, filled, given back in another order. */
+/* Acts like CUPTI: borrows several buffers, fills them and returns them in
+ * another order. */
 static void *
 borrow_and_fill(void *arg)
 {

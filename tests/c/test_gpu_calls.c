@@ -99,7 +99,7 @@ next(setting *s)
     return *e;
 }
 
-FP_TEST(gpu_calls_a_launch_is_told_once_with_its_place_and_time)
+FP_TEST(gpu_calls_a_launch_is_recorded_once_with_place_and_time)
 {
     setting s;
     set_up(&s);
@@ -118,14 +118,14 @@ FP_TEST(gpu_calls_a_launch_is_told_once_with_its_place_and_time)
     CHECK_UINT(e.via, 0);
     CHECK_INT(e.how, FP_HOW_OWN);
     CHECK(fp_lane_read(s.lane) == NULL);
-    /* The driver's own launches count, 0 and 2^32 - 1 are ids as others. */
+    /* The driver's own launches count; 0 and 2^32 - 1 are valid ids. */
     CHECK_INT(driver(&s, DRIVER_LAUNCH, FP_CUPTI_API_ENTER, UINT32_MAX), 0);
     CHECK_UINT(next(&s).corr, UINT32_MAX);
     CHECK_INT(runtime(&s, GRAPH, FP_CUPTI_API_ENTER, 0), 0);
     e = next(&s);
     CHECK_INT(e.kind, FP_EVENT_GRAPH_LAUNCH);
     CHECK_UINT(e.corr, 0);
-    /* Let go of and attached again: ids begin anew. */
+    /* After detaching and attaching, ids start again. */
     atomic_fetch_add(&s.g->attachments, 1);
     CHECK_INT(runtime(&s, LAUNCH, FP_CUPTI_API_ENTER, 0), 0);
     CHECK_UINT(next(&s).corr, 0);
@@ -156,7 +156,7 @@ launch_through(setting *s, uint32_t runtime_cbid, uint32_t driver_cbid,
     runtime(s, runtime_cbid, FP_CUPTI_API_EXIT, corr);
 }
 
-FP_TEST(gpu_calls_of_the_runtime_are_given_up_where_the_driver_tells_each)
+FP_TEST(gpu_calls_switch_off_runtime_callbacks_that_the_driver_repeats)
 {
     enum { OTHER_LAUNCH = 430, OTHER_GRAPH = 312, DRIVER_GRAPH = 514 };
     setting s;
@@ -167,22 +167,22 @@ FP_TEST(gpu_calls_of_the_runtime_are_given_up_where_the_driver_tells_each)
     switched = 0;
     for (int i = 0; i < FP_GPU_NESTED_ENOUGH; i++) {
         fp_drainer_thin_out(s.g);
-        CHECK_UINT(switched, 0); /* not after so few */
+        CHECK_UINT(switched, 0); /* too few calls so far */
         launch_through(&s, LAUNCH, DRIVER_LAUNCH, corr++);
         launch_through(&s, GRAPH, DRIVER_LAUNCH, corr++); /* another class */
         launch_through(&s, OTHER_GRAPH, DRIVER_GRAPH, corr++);
         launch_through(&s, MEMCPY, DRIVER_MEMCPY, corr++); /* it waits */
-        /* One of all these that the driver did not tell. */
+        /* One of these calls did not reach the driver. */
         launch_through(&s, OTHER_LAUNCH, i == 700 ? 0 : DRIVER_LAUNCH, corr++);
     }
     fp_drainer_thin_out(s.g);
-    fp_drainer_thin_out(s.g); /* once is enough */
+    fp_drainer_thin_out(s.g); /* the second call changes nothing */
     CHECK_UINT(switched, 2);
     CHECK_UINT(switched_off[0], LAUNCH);
     CHECK_UINT(switched_off[1], OTHER_GRAPH);
     while (fp_lane_read(s.lane) != NULL) {
     }
-    /* It was switched off within a call, whose end nobody tells. */
+    /* It was switched off within a call, whose end is then not reported. */
     runtime(&s, LAUNCH, FP_CUPTI_API_ENTER, corr);
     driver(&s, DRIVER_LAUNCH, FP_CUPTI_API_ENTER, corr + 1);
     driver(&s, DRIVER_LAUNCH, FP_CUPTI_API_EXIT, corr + 1);
@@ -192,7 +192,7 @@ FP_TEST(gpu_calls_of_the_runtime_are_given_up_where_the_driver_tells_each)
     tear_down(&s);
 }
 
-FP_TEST(gpu_calls_of_no_interest_say_nothing)
+FP_TEST(gpu_calls_ignore_other_calls)
 {
     setting s;
     set_up(&s);
@@ -233,7 +233,7 @@ FP_TEST(gpu_calls_a_wait_is_as_long_as_the_outermost_call)
     CHECK_INT(runtime(&s, MEMCPY, FP_CUPTI_API_EXIT, 2), 30);
     CHECK_INT(next(&s).kind, FP_EVENT_LAUNCH);
     CHECK_INT(next(&s).kind, FP_EVENT_SYNC);
-    /* The end of a wait is not told when CUPTI was let go of meanwhile. */
+    /* The end of a wait is not reported if CUPTI was detached meanwhile. */
     (void)runtime(&s, DEVICE_SYNC, FP_CUPTI_API_ENTER, 3);
     atomic_fetch_add(&s.g->attachments, 1);
     CHECK_INT(runtime(&s, DEVICE_SYNC, FP_CUPTI_API_EXIT, 3), 0);
@@ -264,13 +264,13 @@ FP_TEST(gpu_calls_the_site_case_by_case)
     setting s;
     set_up(&s);
     fp_owners *o = &s.g->owners;
-    /* Nobody has a section. */
+    /* No thread has a section. */
     check_site(site_of(&s, NULL), 0, 0, FP_HOW_OTHER);
     check_site(site_of(&s, s.self), 0, 0, FP_HOW_OTHER);
     fp_node *f = kit_enter(s.self, kit_function(1), 0);
     fp_place in_f = fp_place_of(s.self, f);
     check_site(site_of(&s, s.self), in_f, 0, FP_HOW_OWN);
-    /* Another has one, and may be whose work it is. */
+    /* Another thread has one and may own the work. */
     int slot = fp_owners_join(o, s.other);
     fp_place theirs = kit_place(5, 9);
     fp_owners_section(o, slot, theirs, 0);
@@ -285,13 +285,14 @@ FP_TEST(gpu_calls_the_site_case_by_case)
     check_site(site_of(&s, s.self), in_f, back, FP_HOW_INHERITED);
     fp_thread_leave(s.self, kit_function(1), 0);
     check_site(site_of(&s, s.self), 0, back, FP_HOW_INHERITED);
-    /* Whoever has opened a section works for itself, even outside of it. */
+    /* A thread that has opened a section owns its work, outside of the
+     * section, too. */
     s.lane->has_sections = 1;
     check_site(site_of(&s, s.self), fp_place_of(s.self, s.self->cur), 0,
                FP_HOW_OWN);
     (void)kit_enter(s.self, kit_function(1), 0);
     check_site(site_of(&s, s.self), in_f, 0, FP_HOW_OWN);
-    /* ... in this recording. */
+    /* ... but only in this recording. */
     atomic_fetch_add(&s.g->recording, 1);
     check_site(site_of(&s, s.self), in_f, back, FP_HOW_INHERITED);
     tear_down(&s);
@@ -304,7 +305,7 @@ FP_TEST(gpu_calls_a_thread_in_backward_is_not_its_own_owner)
     atomic_store(&s.g->owners.functions_known, 1);
     fp_node *b = kit_enter(s.self, backward_key, 0);
     check_site(site_of(&s, s.self), fp_place_of(s.self, b), 0, FP_HOW_OWN);
-    CHECK_INT(s.lane->owner, 0); /* but it is one for others */
+    CHECK_INT(s.lane->owner, 0); /* but others see it as an owner */
     check_site(site_of(&s, s.other), 0, fp_place_of(s.self, b),
                FP_HOW_INHERITED);
     tear_down(&s);
@@ -320,12 +321,12 @@ FP_TEST(gpu_calls_a_lane_forgets_the_thread_before)
     s.lane->outermost = 7;
     fp_gpu_lane_for(s.g, s.lane, s.self);
     CHECK_INT(s.lane->has_sections, 1);
-    fp_gpu_lane_for(s.g, s.lane, s.other); /* a record of its own, anew */
+    fp_gpu_lane_for(s.g, s.lane, s.other); /* a new record of its own */
     CHECK_INT(s.lane->has_sections, 0);
     CHECK_UINT(s.lane->outermost, 0);
     CHECK_INT(s.lane->owner, 1);
     fp_gpu_lane_for(s.g, s.lane, s.self);
-    CHECK_INT(s.lane->owner, 0); /* it has its slot still */
+    CHECK_INT(s.lane->owner, 0); /* it still has its slot */
     tear_down(&s);
 }
 
@@ -339,7 +340,7 @@ graph_node(setting *s, uint32_t cbid, uint64_t *node, uint64_t *original)
               0);
 }
 
-FP_TEST(gpu_calls_graph_nodes_are_told_with_where_they_are_made)
+FP_TEST(gpu_calls_graph_nodes_are_recorded_with_their_place)
 {
     setting s;
     set_up(&s);
@@ -355,7 +356,7 @@ FP_TEST(gpu_calls_graph_nodes_are_told_with_where_they_are_made)
     CHECK_INT(e.kind, FP_EVENT_CLONE);
     CHECK_UINT(e.id, 22);
     CHECK_INT(e.until, 11);
-    /* What CUPTI does not know is not told. */
+    /* Nodes unknown to CUPTI are not recorded. */
     graph_node(&s, FP_CUPTI_GRAPHNODE_CREATED, NULL, NULL);
     graph_node(&s, FP_CUPTI_GRAPHNODE_CLONED, &two, NULL);
     fp_cupti_resource none = {0};

@@ -8,7 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* ---- a CUPTI of a few lines ---- */
+/* ---- a minimal CUPTI ---- */
 
 enum {
     SUBSCRIBE,
@@ -29,21 +29,21 @@ enum { PENDING = 20000 };
 
 static struct stub {
     _Atomic uint64_t calls[FUNCTIONS];
-    _Atomic int fails[FUNCTIONS]; /* with this result; 0: it works */
-    _Atomic int fails_kind;       /* enable of it */
-    _Atomic int over;             /* no call may be made */
-    _Atomic int hangs;            /* this function, until it is reset; + 1 */
+    _Atomic int fails[FUNCTIONS]; /* result of each function; 0: success */
+    _Atomic int fails_kind;       /* enabling this kind fails */
+    _Atomic int over;             /* no call may follow */
+    _Atomic int hangs;            /* this function + 1 hangs until reset */
     _Atomic int hanging;
-    _Atomic int keeps;            /* what is not forced stays */
+    _Atomic int keeps;            /* unforced flushes deliver nothing */
     _Atomic uint64_t on;          /* bit per kind */
-    _Atomic uint64_t foreign_off; /* disabled without having been on */
+    _Atomic uint64_t foreign_off; /* disabled without having been enabled */
     _Atomic int api_on;           /* calls whose records are on */
     _Atomic size_t dropped;
     _Atomic(fp_cupti_callback) callback;
     void *user;
     fp_cupti_request request;
     fp_cupti_complete complete;
-    pthread_mutex_t lock; /* of what follows */
+    pthread_mutex_t lock; /* guards the fields below */
     kit_record pending[PENDING];
     uint32_t count;
 } stub = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -54,7 +54,7 @@ nap(void)
     nanosleep(&(struct timespec){0, 1000000}, NULL);
 }
 
-/* The result that a function is to have. */
+/* The result that a function returns. */
 static int
 called(int function)
 {
@@ -171,7 +171,7 @@ stub_flush(uint32_t flags)
         size_t size = 0, limit = 1, valid = 0;
         stub.request(&buffer, &size, &limit);
         CHECK(limit == 0);
-        if (buffer == NULL) { /* without memory; the records are lost */
+        if (buffer == NULL) { /* no memory: the records are lost */
             break;
         }
         while (next < stub.count &&
@@ -385,7 +385,7 @@ start(void)
     CHECK_INT(atomic_load(&g->state), FP_GPU_ON);
 }
 
-/* Nothing of it is left, and nothing may happen any more. */
+/* Checks that nothing is enabled and that no call follows. */
 static void
 check_over(void)
 {
@@ -427,7 +427,7 @@ FP_TEST(gpu_collector_records_from_start_to_stop)
 {
     CHECK_INT(make_collector(), FP_OK);
     start();
-    CHECK_INT(fp_gpu_start(g, &any_tier), 0); /* is on already */
+    CHECK_INT(fp_gpu_start(g, &any_tier), 0); /* already on */
     CHECK_INT(g->used, FP_TIER_CALLBACKS);
     CHECK_STR(g->why.text, "");
     for (uint32_t i = 1; i <= 100; i++) {
@@ -477,7 +477,7 @@ FP_TEST(gpu_collector_two_recordings_in_a_row_share_nothing)
     }
 }
 
-FP_TEST(gpu_collector_by_itself_flushes_every_period)
+FP_TEST(gpu_collector_flushes_every_period)
 {
     CHECK_INT(make_collector(), FP_OK);
     fp_gpu_options o = any_tier;
@@ -493,7 +493,7 @@ FP_TEST(gpu_collector_by_itself_flushes_every_period)
     stop();
 }
 
-FP_TEST(gpu_collector_f49_without_the_slot_external_ids_say_where)
+FP_TEST(gpu_collector_f49_without_the_subscriber_slot_uses_external_ids)
 {
     CHECK_INT(make_collector(), FP_OK);
     atomic_store(&stub.fails[SUBSCRIBE], FP_CUPTI_MULTIPLE_SUBSCRIBERS);
@@ -516,7 +516,7 @@ FP_TEST(gpu_collector_f49_without_the_slot_external_ids_say_where)
         CHECK_INT(kit_own_ns(&g->ledger.sums, kit_place(1, 2), 0), 500000);
         CHECK_UINT(g->ledger.counters.launches, 500);
     }
-    /* Whoever wants callbacks or nothing gets nothing. */
+    /* A caller that wants callbacks only gets nothing else. */
     fp_gpu_options o = any_tier;
     o.tier = FP_TIER_CALLBACKS;
     CHECK_INT(fp_gpu_start(g, &o), -1);
@@ -524,7 +524,7 @@ FP_TEST(gpu_collector_f49_without_the_slot_external_ids_say_where)
     check_over();
 }
 
-FP_TEST(gpu_collector_p8_what_failed_to_start_leaves_others_alone)
+FP_TEST(gpu_collector_p8_a_failed_start_does_not_disturb_other_clients)
 {
     CHECK_INT(make_collector(), FP_OK);
     static const struct {
@@ -537,12 +537,12 @@ FP_TEST(gpu_collector_p8_what_failed_to_start_leaves_others_alone)
         CHECK_INT(fp_gpu_start(g, &any_tier), -1);
         CHECK(strstr(g->why.text, cases[i].why) != NULL);
         check_over();
-        /* Kinds are the process's: disabled, they are so for everybody. */
+        /* Kinds belong to the process: disabling one affects all clients. */
         CHECK_UINT(stub.foreign_off, 0);
         CHECK_UINT(stub.calls[DISABLE], 0);
         atomic_store(&stub.fails[cases[i].function], 0);
     }
-    /* No callback is known and no API record can be had. */
+    /* No callback is known and no API record is available. */
     atomic_store(&stub.fails[ENABLE_CALLBACK], FP_CUPTI_INVALID_PARAMETER);
     atomic_store(&stub.fails[ENABLE_API], FP_CUPTI_INVALID_PARAMETER);
     CHECK_INT(fp_gpu_start(g, &any_tier), -1);
@@ -580,7 +580,7 @@ FP_TEST(gpu_collector_f49_errors_while_it_runs_are_counted)
         CHECK_UINT(g->ledger.counters.expired_launches, none ? 20 : 0);
         stub.count = 0;
     }
-    /* Copies cannot be recorded: kernels are. */
+    /* Copies cannot be recorded, but kernels can. */
     atomic_store(&stub.fails_kind, FP_CUPTI_MEMCPY);
     start();
     launch(1);
@@ -589,7 +589,7 @@ FP_TEST(gpu_collector_f49_errors_while_it_runs_are_counted)
     CHECK_UINT(total().count, 1);
 }
 
-FP_TEST(gpu_collector_a_buffer_cut_inside_a_record_is_told)
+FP_TEST(gpu_collector_a_buffer_cut_inside_a_record_is_counted)
 {
     CHECK_INT(make_collector(), FP_OK);
     start();
@@ -627,14 +627,14 @@ FP_TEST(gpu_collector_a_pause_gives_everything_back)
     atomic_store(&stub.over, 1);
     fp_gpu_pause(g, second_ns);
     CHECK_INT(fp_gpu_flush(g, second_ns), -1);
-    CHECK_INT(fp_gpu_start(g, &any_tier), 0); /* has begun already */
+    CHECK_INT(fp_gpu_start(g, &any_tier), 0); /* already started */
     launch(2);
     for (int i = 0; i < 20; i++) {
         nap();
     }
     atomic_store(&stub.over, 0);
-    /* Another client keeps the slot: it stays paused, and that is counted
-     * once. */
+    /* Another client keeps the slot: the collector stays paused and counts one
+     * pause. */
     atomic_store(&stub.fails[REGISTER], FP_CUPTI_UNKNOWN);
     for (int i = 0; i < 3; i++) {
         fp_gpu_resume(g);
@@ -648,7 +648,7 @@ FP_TEST(gpu_collector_a_pause_gives_everything_back)
     CHECK(g->paused_ns >= 20000000);
     CHECK(g->paused_ns <= after - before + 1000000);
     CHECK_UINT(g->pauses, 1);
-    launch(1); /* ids begin anew */
+    launch(1); /* ids start again */
     CHECK_INT(fp_gpu_flush(g, 100 * second_ns), 0);
     CHECK_UINT(total().count, 2);
     int64_t once = g->paused_ns;
@@ -689,7 +689,7 @@ FP_TEST(gpu_collector_clear_forgets_and_goes_on)
     CHECK_UINT(total().count, 1);
 }
 
-/* ---- what hangs, what forks ---- */
+/* ---- hanging calls and forks ---- */
 
 static void
 await_hanging(void)
@@ -717,16 +717,16 @@ FP_TEST(gpu_collector_f49_a_flush_that_never_returns_costs_the_recording)
     fp_gpu_stop(g, 0);
     fp_gpu_pause(g, 0);
     CHECK_INT(fp_gpu_flush(g, 0), -1);
-    fp_gpu_forget(g); /* the thread may need it yet */
+    fp_gpu_forget(g); /* the thread may still need it */
     CHECK_INT(g->has_ledger, 1);
-    /* It returns after all: the thread lets go of CUPTI and ends. */
+    /* The call returns: the thread detaches from CUPTI and ends. */
     atomic_store(&stub.hangs, 0);
     pthread_join(g->thread, NULL);
     CHECK(atomic_load(&stub.callback) == NULL && stub.on == 0);
     CHECK_INT(atomic_load(&g->state), FP_GPU_DEAD);
 }
 
-FP_TEST(gpu_collector_f49_a_clock_that_hangs_holds_up_nobody_who_reads)
+FP_TEST(gpu_collector_f49_a_hanging_clock_does_not_block_readers)
 {
     CHECK_INT(make_collector(), FP_OK);
     start();
@@ -770,7 +770,7 @@ FP_TEST(gpu_collector_f49_a_start_that_hangs_is_undone_when_it_returns)
     check_let_go_after_hanging(REGISTER, 0);
 }
 
-FP_TEST(gpu_collector_f49_a_pause_that_hangs_is_the_end)
+FP_TEST(gpu_collector_f49_a_hanging_pause_ends_the_recording)
 {
     CHECK_INT(make_collector(), FP_OK);
     check_let_go_after_hanging(DISABLE, 1);
@@ -782,8 +782,8 @@ FP_TEST(gpu_collector_f17_a_forked_child_calls_nothing)
     start();
     launch(1);
     stop();
-    /* As in the child of a process that was recording: no thread, and locks
-     * that somebody held. */
+    /* As in the child of a recording process: no thread, and locks that are
+     * held. */
     atomic_store(&g->state, FP_GPU_ON);
     pthread_mutex_lock(&g->control);
     fp_lane *other = fp_lane_create(&g->lanes);
@@ -791,7 +791,7 @@ FP_TEST(gpu_collector_f17_a_forked_child_calls_nothing)
     fp_lane_enter(other); /* a thread that was in a callback */
     fp_gpu_forked(g);
     fp_lanes_quiesce(&g->lanes, NULL);
-    atomic_store(&g->lanes.first, other); /* no leak, but the child's */
+    atomic_store(&g->lanes.first, other); /* the child's memory; no leak */
     atomic_store(&stub.over, 1);
     CHECK_INT(fp_gpu_start(g, &any_tier), -1);
     CHECK_INT(fp_gpu_flush(g, second_ns), -1);
@@ -879,7 +879,7 @@ FP_TEST(gpu_collector_p9_callbacks_go_on_while_it_starts_and_stops)
     CHECK_INT(kit_sum_rows(&g->ledger.sums).ns, g->ledger.sums.total_ns);
 }
 
-FP_TEST(gpu_collector_p9_a_flood_of_launches_does_not_hold_it_up)
+FP_TEST(gpu_collector_p9_a_flood_of_launches_does_not_block_it)
 {
     CHECK_INT(make_collector(), FP_OK);
     atomic_store(&floods, 1);

@@ -6,7 +6,7 @@ enum { IDS = 3000 };
 static uint64_t
 id_of(uint32_t i)
 {
-    /* Small numbers, and large ones that differ in the upper half only. */
+    /* Small numbers, and large ones that differ only in the upper half. */
     return i % 2 ? i : (uint64_t)i << 40 | 4;
 }
 
@@ -48,7 +48,7 @@ FP_TEST(gpu_graph_nodes_do_what_the_model_does)
     CHECK_UINT(fp_graph_nodes_find(&g, 1), 0);
 }
 
-FP_TEST(gpu_graph_nodes_0_is_no_node)
+FP_TEST(gpu_graph_nodes_ignores_id_0)
 {
     fp_alloc a = fp_alloc_libc();
     fp_graph_nodes g;

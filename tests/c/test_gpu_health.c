@@ -8,19 +8,19 @@
 #include <time.h>
 #include <unistd.h>
 
-/* ---- an NVML of a few lines ---- */
+/* ---- a minimal NVML ---- */
 
 enum { INIT, SHUTDOWN, FIND, TEMPERATURE, CLOCK, POWER, REASONS, FUNCTIONS };
 
 static struct stub {
     _Atomic int calls[FUNCTIONS];
     _Atomic int fails[FUNCTIONS]; /* with this result */
-    _Atomic int hangs;            /* this function, until it is reset; + 1 */
+    _Atomic int hangs;            /* this function + 1 hangs until reset */
     _Atomic int hanging;
     _Atomic int over; /* no call may begin */
     _Atomic uint64_t reasons;
     _Atomic uint32_t used;
-    _Atomic int blocked; /* SIGUSR1 was, on the thread */
+    _Atomic int blocked; /* SIGUSR1 was blocked on the thread */
 } stub;
 
 static pthread_t main_thread;
@@ -202,7 +202,7 @@ FP_TEST(gpu_health_tells_throttling_from_idle_and_set_clocks)
     }
 }
 
-FP_TEST(gpu_health_asks_each_release_by_what_it_has)
+FP_TEST(gpu_health_uses_the_functions_that_a_release_has)
 {
     uint64_t value = 7;
     const fp_nvml none = {0};
@@ -216,17 +216,18 @@ FP_TEST(gpu_health_asks_each_release_by_what_it_has)
     CHECK(!fp_nvml_is_final(FP_NVML_SUCCESS) && !fp_nvml_is_final(10));
 }
 
-/* ---- the thread ---- */
+/* ---- the sampling thread ---- */
 
-FP_TEST(gpu_health_samples_what_is_in_use_off_the_callers_thread)
+FP_TEST(gpu_health_samples_devices_in_use_on_its_own_thread)
 {
     fp_health *h = begin(&library);
     await(&stub.calls[INIT], 1);
     for (int i = 0; i < 20; i++) {
         nap();
     }
-    CHECK_INT(atomic_load(&stub.calls[FIND]), 0); /* it is not in use */
-    atomic_store(&stub.used, 3);                  /* the first has no bus id */
+    /* the device is not in use */
+    CHECK_INT(atomic_load(&stub.calls[FIND]), 0);
+    atomic_store(&stub.used, 3); /* the first has no bus id */
     await(&stub.calls[REASONS], 3);
     fp_health_stop(h, 10000 * ms_ns);
     atomic_store(&stub.over, 1);
@@ -241,17 +242,17 @@ FP_TEST(gpu_health_samples_what_is_in_use_off_the_callers_thread)
     CHECK_UINT(s->figure[FP_NVML_TEMPERATURE].sum, 61 * s->judged);
     CHECK_UINT(s->figure[FP_NVML_SM_CLOCK].last, 1980);
     CHECK_UINT(s->figure[FP_NVML_POWER].max, 350000);
-    fp_health_stop(h, 0); /* there is nothing to stop */
+    fp_health_stop(h, 0); /* nothing runs */
 }
 
-FP_TEST(gpu_health_p9_what_fails_is_not_available_and_the_rest_is)
+FP_TEST(gpu_health_p9_a_failing_figure_leaves_the_others)
 {
     atomic_store(&stub.used, 2);
     atomic_store(&stub.fails[POWER], FP_NVML_NOT_SUPPORTED);
     atomic_store(&stub.fails[CLOCK], 999);
     fp_health *h = begin(&library);
     await(&stub.calls[CLOCK], 5);
-    atomic_store(&stub.fails[CLOCK], 0); /* that was not for good */
+    atomic_store(&stub.fails[CLOCK], 0); /* the error was not permanent */
     int before = atomic_load(&stub.calls[REASONS]);
     await(&stub.calls[REASONS], before + 3);
     fp_health_stop(h, 10000 * ms_ns);
@@ -287,25 +288,26 @@ FP_TEST(gpu_health_p9_without_init_or_device_it_says_why)
               "nvmlDeviceGetHandleByPciBusId_v2 failed with 6");
 }
 
-FP_TEST(gpu_health_p9_a_call_that_hangs_is_left_alone)
+FP_TEST(gpu_health_p9_a_hanging_call_is_abandoned)
 {
     for (int f = 0; f < FUNCTIONS; f++) {
         atomic_store(&stub.used, 2);
         atomic_store(&stub.hangs, f + 1);
         fp_health *h = begin(&library);
-        /* The end is told to hang at the end, which has to be reached. */
+        /* The shutdown hangs only when it is reached. */
         if (f != SHUTDOWN) {
             await(&stub.hanging, 1);
         }
         fp_health_stop(h, (f == SHUTDOWN ? 2000 : 30) * ms_ns);
-        atomic_store(&stub.over, 1); /* from here on there is no other call */
+        atomic_store(&stub.over, 1); /* no further call may begin */
         CHECK(atomic_load(&stub.hanging));
         CHECK(look(h).hung);
         CHECK(strstr(look(h).why.text, "did not answer") != NULL);
         fp_health_stop(h, 0);
-        begin(&library); /* nothing begins meanwhile */
+        begin(&library); /* no recording starts meanwhile */
         CHECK(strstr(look(h).why.text, "a recording before") != NULL);
-        /* It comes back: nothing is called, and the next one is whole. */
+        /* The call returns: the thread calls nothing more, and the next
+         * recording works. */
         atomic_store(&stub.hangs, 0);
         for (int off = 0; !off;) {
             pthread_mutex_lock(&h->lock);
@@ -331,10 +333,11 @@ FP_TEST(gpu_health_clear_and_start_forget)
     await(&stub.calls[REASONS], 5);
     atomic_store(&stub.reasons, 0);
     int before = atomic_load(&stub.calls[REASONS]);
-    await(&stub.calls[REASONS], before + 2); /* none with it is under way */
+    /* no call with the old result is in progress */
+    await(&stub.calls[REASONS], before + 2);
     fp_health_clear(h);
     CHECK_UINT(look(h).sums[1].throttled, 0);
-    begin(&library); /* it runs: nothing changes */
+    begin(&library); /* already running: nothing changes */
     fp_health_stop(h, 10000 * ms_ns);
     CHECK_INT(atomic_load(&stub.calls[INIT]), 1);
     fp_why why;
@@ -366,12 +369,12 @@ FP_TEST(gpu_health_two_threads_stop_it_at_once)
     }
 }
 
-FP_TEST(gpu_health_f19_a_forked_child_waits_for_nobody)
+FP_TEST(gpu_health_f19_a_forked_child_does_not_wait)
 {
     atomic_store(&stub.used, 2);
     fp_health *h = begin(&library);
     await(&stub.calls[REASONS], 2);
-    pthread_mutex_lock(&h->lock); /* as the thread may at that moment */
+    pthread_mutex_lock(&h->lock); /* the thread may hold it at that moment */
     pid_t child = fork();
     if (child == 0) {
         alarm(60);
@@ -388,7 +391,7 @@ FP_TEST(gpu_health_f19_a_forked_child_waits_for_nobody)
     CHECK(look(h).sums[1].judged >= 1);
 }
 
-FP_TEST(gpu_health_f49_other_libraries_are_no_nvml)
+FP_TEST(gpu_health_f49_rejects_another_library)
 {
     fp_nvml n;
     fp_why why;

@@ -23,7 +23,7 @@ FP_TEST(gpu_kernels_one_row_per_name_and_shape)
     fp_alloc a = fp_alloc_libc();
     fp_kernels *k = new_kernels(&a);
     CHECK_INT(fp_kernels_find(k, "gemm", &plain), 0);
-    /* Each field of the shape makes another kernel of it. */
+    /* Each field of the shape makes it another kernel. */
     fp_kernel_shape other[8];
     for (int i = 0; i < 8; i++) {
         other[i] = plain;
@@ -49,7 +49,7 @@ FP_TEST(gpu_kernels_one_row_per_name_and_shape)
     free_kernels(k);
 }
 
-FP_TEST(gpu_kernels_it_is_the_text_that_counts_not_its_address)
+FP_TEST(gpu_kernels_compares_names_by_text_not_address)
 {
     fp_alloc a = fp_alloc_libc();
     fp_kernels *k = new_kernels(&a);
@@ -59,7 +59,7 @@ FP_TEST(gpu_kernels_it_is_the_text_that_counts_not_its_address)
     CHECK_INT(fp_kernels_find(k, text, &plain), 0);
     char elsewhere[] = "one";
     CHECK_INT(fp_kernels_find(k, elsewhere, &plain), 0);
-    strcpy(text, "two"); /* the module was unloaded, another came */
+    strcpy(text, "two"); /* as if another module was loaded at this address */
     CHECK_INT(fp_kernels_find(k, text, &plain), 1);
     strcpy(text, "one");
     CHECK_INT(fp_kernels_find(k, text, &plain), 0);
@@ -67,13 +67,13 @@ FP_TEST(gpu_kernels_it_is_the_text_that_counts_not_its_address)
     CHECK_INT(fp_kernels_find(k, text, &plain), 2);
     strcpy(text, "one more");
     CHECK_INT(fp_kernels_find(k, text, &plain), 3);
-    free(text); /* names are copies */
+    free(text); /* the rows hold copies */
     CHECK_STR(k->row[0].name, "one");
     CHECK_STR(k->row[1].name, "two");
     free_kernels(k);
 }
 
-FP_TEST(gpu_kernels_texts_are_compared_again_in_each_buffer)
+FP_TEST(gpu_kernels_compares_names_again_in_each_buffer)
 {
     fp_alloc a = fp_alloc_libc();
     const uint32_t last[] = {0, UINT32_MAX - 1, UINT32_MAX};
@@ -129,14 +129,14 @@ FP_TEST(gpu_kernels_very_long_names_are_cut)
     CHECK_INT(fp_kernels_find(k, name, &plain), 1);
     name[FP_KERNEL_NAME_MAX] = 'y';
     CHECK_INT(fp_kernels_find(k, name, &plain), 1);
-    name[FP_KERNEL_NAME_MAX - 2] = '\0'; /* one shorter: whole */
+    name[FP_KERNEL_NAME_MAX - 2] = '\0'; /* one byte shorter: complete */
     CHECK_INT(fp_kernels_find(k, name, &plain), 2);
     CHECK_INT(fp_kernels_find(k, name, &plain), 2);
     free(name);
     free_kernels(k);
 }
 
-FP_TEST(gpu_kernels_are_the_same_whatever_the_memo_forgets)
+FP_TEST(gpu_kernels_rows_do_not_depend_on_the_memo)
 {
     enum { NAMES = 3000 };
     fake_memory memory = {0};

@@ -65,7 +65,8 @@ FP_TEST(gpu_lane_f32_beyond_the_limit_events_are_lost_and_counted)
     }
     CHECK_UINT(all.lost, 0);
     for (uint64_t n = 0; n < 1000; n++) {
-        CHECK_INT(write_number(lane, n), 1); /* every time: look! */
+        /* a full lane always wakes the reader */
+        CHECK_INT(write_number(lane, n), 1);
     }
     CHECK_UINT(all.lost, 1000);
     CHECK(fp_lane_create(&all) == NULL);
@@ -74,7 +75,7 @@ FP_TEST(gpu_lane_f32_beyond_the_limit_events_are_lost_and_counted)
         check_number(fp_lane_read(lane), n);
     }
     CHECK(fp_lane_read(lane) == NULL);
-    /* Whoever reads makes room: at the end of the last chunk a new one. */
+    /* Reading makes room: the end of the last chunk gets a new one. */
     CHECK_UINT(all.chunks, 1);
     for (uint64_t n = room; n < room + 300; n++) {
         (void)write_number(lane, n);
@@ -110,7 +111,7 @@ FP_TEST(gpu_lane_f36_each_allocation)
     }
 }
 
-FP_TEST(gpu_lane_sweep_frees_what_has_ended_and_is_empty)
+FP_TEST(gpu_lane_sweep_frees_ended_empty_lanes)
 {
     fake_memory memory = {0};
     fp_alloc a = fake_alloc(&memory);
@@ -127,7 +128,8 @@ FP_TEST(gpu_lane_sweep_frees_what_has_ended_and_is_empty)
     write_number(lane[1], 7);
     atomic_store(&lane[1]->ended, 1);
     atomic_store(&lane[2]->ended, 1);
-    atomic_store(&lane[3]->ended, 1); /* the newest: new ones go before it */
+    /* the newest; new lanes are linked before it */
+    atomic_store(&lane[3]->ended, 1);
     fp_lanes_sweep(&all);
     CHECK_UINT(memory.bytes, 3 * each);
     check_number(fp_lane_read(lane[1]), 7);
@@ -190,7 +192,7 @@ read_all(fp_lanes *all, reading *r)
     }
 }
 
-FP_TEST(gpu_lane_one_writer_one_reader_each_lose_nothing)
+FP_TEST(gpu_lane_concurrent_writers_and_reader_lose_nothing)
 {
     fp_alloc a = fp_alloc_libc();
     fp_lanes all;
@@ -236,7 +238,7 @@ FP_TEST(gpu_lane_f16_short_threads_are_swept_while_others_write)
         CHECK(pthread_create(&w[i].thread, NULL, write_many, &w[i]) == 0);
         read_all(&all, &r);
         fp_lanes_sweep(&all);
-        /* Who frees trees waits for callbacks under the same lock as the
+        /* A thread that frees trees waits for callbacks under the lock of the
          * sweep. */
         fp_lanes_quiesce(&all, NULL);
         pthread_join(w[i].thread, NULL);
@@ -275,7 +277,7 @@ follow_pointer(void *arg)
     return NULL;
 }
 
-FP_TEST(gpu_lane_after_quiesce_nobody_follows_the_old_pointer)
+FP_TEST(gpu_lane_after_quiesce_no_thread_follows_the_old_pointer)
 {
     fp_alloc a = fp_alloc_libc();
     fp_lanes all;
@@ -286,7 +288,7 @@ FP_TEST(gpu_lane_after_quiesce_nobody_follows_the_old_pointer)
         CHECK(pthread_create(&thread[i], NULL, follow_pointer, &g) == 0);
     }
     fp_lane *self = fp_lane_create(&all);
-    fp_lane_enter(self); /* is not waited for */
+    fp_lane_enter(self); /* not waited for */
     while (!atomic_load(&g.entered)) {
         sched_yield();
     }

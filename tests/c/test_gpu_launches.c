@@ -1,8 +1,8 @@
 #include "gpu/launches.h"
 #include "gpu_kit.h"
 
-/* The same as a list.  Ids are neighbours across 2^32 and, to collide, others
- * with the same low bits. */
+/* The model is a list.  Ids are neighbours across 2^32, and others with the
+ * same low bits collide. */
 enum { IDS = 6000, AGE = 4 };
 
 typedef struct entry {
@@ -21,7 +21,7 @@ id_of(uint32_t i)
                              (((i - IDS / 2) / 40 + 1) << 13);
 }
 
-/* No entry is nearer to its place than it could be. */
+/* Checks that no entry could be closer to its first slot. */
 static void
 check_places(const fp_launches *l)
 {
@@ -121,7 +121,7 @@ FP_TEST(gpu_launches_do_what_the_model_does)
     fp_alloc a = fake_alloc(&memory);
     fp_launches l;
     fp_launches_init(&l, &a);
-    l.generation = UINT32_MAX - 20; /* it may wrap, too */
+    l.generation = UINT32_MAX - 20; /* generations wrap around, too */
     static entry model[IDS];
     uint64_t state = 11;
     check_all(&l, model);
@@ -187,19 +187,19 @@ FP_TEST(gpu_launches_a_graph_stays_while_activities_come)
         CHECK(fp_launches_find(&l, 5) != NULL);
     }
     for (int i = 0; i < 3; i++) {
-        CHECK_UINT(l.count, 2); /* find() would be an activity */
+        CHECK_UINT(l.count, 2); /* find() would count as a use */
         CHECK_UINT(fp_launches_age(&l, 20), 0);
     }
-    CHECK(fp_launches_find(&l, 5) == NULL); /* three generations of silence */
+    CHECK(fp_launches_find(&l, 5) == NULL); /* three generations without use */
     for (int i = 0; i < 7; i++) {
         CHECK_UINT(fp_launches_age(&l, 20), 0);
     }
-    CHECK_UINT(fp_launches_age(&l, 20), 1); /* nothing ever came of 6 */
+    CHECK_UINT(fp_launches_age(&l, 20), 1); /* 6 had no activity */
     CHECK_UINT(l.count, 0);
     fp_launches_fini(&l);
 }
 
-FP_TEST(gpu_launches_f36_without_memory_what_is_there_is_still_found)
+FP_TEST(gpu_launches_f36_without_memory_old_entries_are_found)
 {
     fake_memory memory = {.fail_at = 1};
     fp_alloc a = fake_alloc(&memory);
@@ -228,9 +228,9 @@ FP_TEST(gpu_launches_f36_without_memory_what_is_there_is_still_found)
     CHECK_UINT(memory.bytes, 0);
 }
 
-/* Records that another client takes leave launches behind, more than the table
+/* If another client takes the records, more launches stay than the table
  * holds.  Each further one used to move all of them. */
-FP_TEST(gpu_launches_f35_a_full_run_is_not_moved_by_each_id)
+FP_TEST(gpu_launches_f35_a_full_table_is_not_moved_by_each_id)
 {
     fake_memory memory = {.fail_at = 3, .fail_on = true};
     fp_alloc a = fake_alloc(&memory);
@@ -247,8 +247,7 @@ FP_TEST(gpu_launches_f35_a_full_run_is_not_moved_by_each_id)
         CHECK_UINT(l.slot[i].corr, i);
     }
     memory.fail_at = 0;
-    CHECK(fp_launches_put(&l, 8192) !=
-          NULL); /* in a larger one there is room */
+    CHECK(fp_launches_put(&l, 8192) != NULL); /* a larger table has room */
     check_places(&l);
     fp_launches_fini(&l);
     CHECK_UINT(memory.bytes, 0);

@@ -124,9 +124,9 @@ FP_TEST(gpu_ledger_every_kind_of_record_is_read_where_its_fields_are)
     tear_down(&s);
 }
 
-/* A million launches a second and four seconds' patience would be a table that takes
- * longer to grow and to age than CUPTI has buffers for. */
-FP_TEST(gpu_ledger_a_kernel_that_came_makes_room_for_other_launches)
+/* With a million launches a second and a patience of four seconds, growing and
+ * ageing the table takes longer than CUPTI's buffers last. */
+FP_TEST(gpu_ledger_a_finished_kernel_frees_its_launch)
 {
     enum { COUNT = 200000, UNDER_WAY = 1000 };
     setting s;
@@ -148,7 +148,7 @@ FP_TEST(gpu_ledger_a_kernel_that_came_makes_room_for_other_launches)
     tear_down(&s);
 }
 
-FP_TEST(gpu_ledger_what_may_have_more_activities_keeps_its_launch)
+FP_TEST(gpu_ledger_a_launch_with_possible_further_activities_stays)
 {
     setting s;
     fp_ledger *l = set_up(&s, 0);
@@ -185,7 +185,7 @@ FP_TEST(gpu_ledger_copies_are_told_apart_by_direction)
     tear_down(&s);
 }
 
-FP_TEST(gpu_ledger_times_that_are_none_are_counted_not_added)
+FP_TEST(gpu_ledger_invalid_times_are_counted_not_added)
 {
     setting s;
     fp_ledger *l = set_up(&s, 0);
@@ -197,7 +197,7 @@ FP_TEST(gpu_ledger_times_that_are_none_are_counted_not_added)
     record(l, kit_kernel(1, at, at - 1, "k"));
     record(l, kit_kernel(1, -5, -1, "k"));
     record(l, kit_kernel(1, at, -1, "k"));
-    record(l, kit_kernel(1, 1, INT64_MAX, "k")); /* for 292 years? */
+    record(l, kit_kernel(1, 1, INT64_MAX, "k")); /* 292 years */
     record(l, kit_kernel(1, 1, INT64_MAX, "k"));
     record(l, kit_kernel(1, BASE_NS - 9, BASE_NS - 1, "k"));
     CHECK_UINT(l->counters.zero_time, 2);
@@ -207,8 +207,10 @@ FP_TEST(gpu_ledger_times_that_are_none_are_counted_not_added)
     CHECK_UINT(l->counters.records, 9);
     CHECK_INT(l->sums.total_ns, 0);
     CHECK_UINT(l->kernels.count, 0);
-    CHECK_UINT(l->outstanding, 0); /* it came, whatever its times say */
-    record(l, kit_kernel(1, BASE_NS - 10, BASE_NS, "k")); /* runs into it */
+    /* it came, although its times are invalid */
+    CHECK_UINT(l->outstanding, 0);
+    /* ends after the beginning */
+    record(l, kit_kernel(1, BASE_NS - 10, BASE_NS, "k"));
     record(l, kit_kernel(1, at, at, "k"));
     CHECK_INT(kit_own_ns(&l->sums, kit_place(1, 1), 0), 10);
     CHECK_UINT(l->outstanding, 0);
@@ -229,7 +231,7 @@ FP_TEST(gpu_ledger_a_delay_is_never_negative)
     CHECK_INT(h->delay_ns, 30);
     CHECK_INT(h->delay_max_ns, 30);
     CHECK_UINT(l->counters.negative_delay, 1);
-    /* Nor of a length that no queue has. */
+    /* Nor with a length that no queue has. */
     for (int i = 0; i < 3; i++) {
         record(l, kit_kernel(3, INT64_MAX - 10, INT64_MAX - 5, "k"));
     }
@@ -238,7 +240,7 @@ FP_TEST(gpu_ledger_a_delay_is_never_negative)
     tear_down(&s);
 }
 
-FP_TEST(gpu_ledger_f34_a_wait_is_as_long_as_by_our_clock)
+FP_TEST(gpu_ledger_f34_waits_are_measured_by_our_clock)
 {
     setting s;
     fp_ledger *l = set_up(&s, 0);
@@ -248,7 +250,7 @@ FP_TEST(gpu_ledger_f34_a_wait_is_as_long_as_by_our_clock)
                      .place = kit_place(1, 1)};
     fp_ledger_event(l, &wait);
     CHECK_INT(kit_host(&l->sums, own(1, 1))->blocked_ns, 2000000);
-    /* The device's clock is set back by an hour meanwhile, or forth. */
+    /* The device's clock is set back or forth by an hour meanwhile. */
     fp_clock_map_add(&l->clock, 4000000, BASE_NS - 3600000000000);
     wait = (fp_event){.kind = FP_EVENT_SYNC,
                       .ticks = 1900000,
@@ -276,7 +278,7 @@ FP_TEST(gpu_ledger_unknown_kinds_are_counted)
     record(l, kit_of_kind(UINT32_MAX));
     CHECK_UINT(l->counters.unknown_kind, 3);
     CHECK_UINT(l->counters.records, 3);
-    /* Another client's wish, of no use to callbacks. */
+    /* Requested by another client; callbacks do not need it. */
     record(l, kit_api(FP_CUPTI_RUNTIME, CBID_LAUNCH, 1, BASE_NS, BASE_NS));
     record(l, kit_external(FP_CUPTI_EXTERNAL_CUSTOM2, 1, 1));
     CHECK_UINT(l->counters.unknown_kind, 3);
@@ -310,7 +312,7 @@ FP_TEST(gpu_ledger_a_graph_is_split_by_where_it_was_captured)
     CHECK_UINT(kit_host(&l->sums, own(1, 2))->delays, 4);
     CHECK(kit_host(&l->sums, from) == NULL);
     CHECK_UINT(l->outstanding, 0);
-    /* A launch by a thread without a section keeps whose work it was. */
+    /* A launch by a thread without a section keeps its owner. */
     fp_site inherited = {0, kit_place(2, 3), FP_HOW_INHERITED};
     launch_at(l, 6, inherited, 0);
     kit_record r = kit_memset(6, BASE_NS + 10, BASE_NS + 20, 4);
@@ -328,14 +330,14 @@ id_of(uint32_t thread, uint32_t node)
     return fp_external_id(3, kit_place(thread, node), 0);
 }
 
-FP_TEST(gpu_ledger_s1_external_ids_say_where)
+FP_TEST(gpu_ledger_s1_external_ids_give_the_place)
 {
     setting s;
     fp_ledger *l = set_up(&s, 1);
     correlate(l, kit_external(FP_CUPTI_EXTERNAL_CUSTOM2, id_of(1, 7), 10));
     correlate(l, kit_api(FP_CUPTI_RUNTIME, CBID_LAUNCH, 10, BASE_NS + 100,
                          BASE_NS + 190));
-    /* Others' ids, of other kinds, and ours of another attachment. */
+    /* Ids of other clients, of other kinds, and of another attachment. */
     for (uint32_t kind = 0; kind < 7; kind++) {
         if (kind != FP_CUPTI_EXTERNAL_CUSTOM2) {
             correlate(l, kit_external(kind, id_of(1, 8), 10));
@@ -379,7 +381,7 @@ FP_TEST(gpu_ledger_a_driver_call_inside_a_runtime_call_is_one_launch)
     }
 }
 
-/* Settles what has no place of its own, too: that is not sure at once. */
+/* Settles launches without a place, too: they wait for it at first. */
 static void
 settle_in_time(fp_ledger *l)
 {
@@ -415,7 +417,7 @@ FP_TEST(gpu_ledger_a_place_may_come_after_its_launch)
     }
 }
 
-FP_TEST(gpu_ledger_calls_of_no_interest_are_none)
+FP_TEST(gpu_ledger_ignores_other_calls)
 {
     setting s;
     fp_ledger *l = set_up(&s, 1);
@@ -426,8 +428,9 @@ FP_TEST(gpu_ledger_calls_of_no_interest_are_none)
     CHECK_UINT(l->counters.stale, 1);
     correlate(l, kit_kernel(4, BASE_NS, BASE_NS + 1, "k"));
     CHECK_UINT(l->launches.count, 0);
-    CHECK_UINT(l->counters.records, 3); /* the kernel's pass is the next */
-    /* A wait gives the device nothing, a graph is counted once. */
+    /* the kernel counts in the next pass */
+    CHECK_UINT(l->counters.records, 3);
+    /* A wait launches no work; a graph counts once. */
     correlate(
         l, kit_api(FP_CUPTI_RUNTIME, CBID_SYNC, 5, BASE_NS + 1, BASE_NS + 31));
     correlate(l, kit_api(FP_CUPTI_RUNTIME, CBID_GRAPH, 6, BASE_NS + 40,
@@ -454,7 +457,7 @@ owner_at(fp_ledger *l, int64_t ticks, uint32_t slot, fp_place section,
                                    .via = backward});
 }
 
-FP_TEST(gpu_ledger_who_has_no_section_works_for_its_owner)
+FP_TEST(gpu_ledger_a_launch_without_a_section_belongs_to_its_owner)
 {
     setting s;
     fp_ledger *l = set_up(&s, 1);
@@ -466,7 +469,7 @@ FP_TEST(gpu_ledger_who_has_no_section_works_for_its_owner)
     owner_at(l, 200, 0, section, backward);
     owner_at(l, 300, 0, section, 0);
     for (uint32_t i = 1; i <= 4; i++) {
-        /* 1 and 2 push nothing; 3 and 4 stand in a function of their own. */
+        /* 1 and 2 push nothing; 3 and 4 are in a function. */
         if (i > 2) {
             correlate(l,
                       kit_external(FP_CUPTI_EXTERNAL_CUSTOM2,
@@ -475,7 +478,7 @@ FP_TEST(gpu_ledger_who_has_no_section_works_for_its_owner)
         int64_t at = BASE_NS + (i % 2 ? 250 : 150);
         correlate(l, kit_api(FP_CUPTI_RUNTIME, CBID_LAUNCH, i, at, at + 1));
     }
-    /* The owner itself is not its own owner. */
+    /* The owner does not own its launches through this rule. */
     correlate(l, kit_external(FP_CUPTI_EXTERNAL_CUSTOM2,
                               fp_external_id(3, kit_place(1, 2), 1), 9));
     correlate(l, kit_api(FP_CUPTI_RUNTIME, CBID_LAUNCH, 9, BASE_NS + 250,
@@ -497,7 +500,7 @@ FP_TEST(gpu_ledger_who_has_no_section_works_for_its_owner)
     tear_down(&s);
 }
 
-FP_TEST(gpu_ledger_many_ask_at_once)
+FP_TEST(gpu_ledger_many_launches_query_owners_at_once)
 {
     setting s;
     fp_ledger *l = set_up(&s, 1);
@@ -532,7 +535,7 @@ FP_TEST(gpu_ledger_activities_wait_for_their_launch)
     CHECK_INT(kit_own_ns(&l->sums, kit_place(1, 7), 0), 20);
     CHECK_UINT(l->outstanding, 0);
     fp_ledger_age(l, BASE_NS, 0);
-    CHECK_UINT(l->parked_count, 0); /* the patience is over */
+    CHECK_UINT(l->parked_count, 0); /* waited long enough */
     CHECK_INT(kit_activity(&l->sums, nowhere, 0)->ns, 5);
     record(l, kit_kernel(3, BASE_NS + 10, BASE_NS + 17, "k"));
     fp_ledger_age(l, BASE_NS, 1); /* nothing may wait */
@@ -543,7 +546,7 @@ FP_TEST(gpu_ledger_activities_wait_for_their_launch)
 
 /* ---- ends and beginnings ---- */
 
-FP_TEST(gpu_ledger_what_begins_after_the_end_is_stale)
+FP_TEST(gpu_ledger_activities_after_the_end_are_stale)
 {
     setting s;
     fp_ledger *l = set_up(&s, 0);
@@ -558,7 +561,7 @@ FP_TEST(gpu_ledger_what_begins_after_the_end_is_stale)
     tear_down(&s);
 }
 
-FP_TEST(gpu_ledger_ids_that_begin_anew_after_the_last_are_new_launches)
+FP_TEST(gpu_ledger_reused_ids_are_new_launches)
 {
     for (int external = 0; external < 2; external++) {
         setting s;
@@ -587,13 +590,13 @@ FP_TEST(gpu_ledger_ids_that_begin_anew_after_the_last_are_new_launches)
     }
 }
 
-FP_TEST(gpu_ledger_launches_nothing_came_of_expire)
+FP_TEST(gpu_ledger_unanswered_launches_expire)
 {
     setting s;
     fp_ledger *l = set_up(&s, 0);
     launch_at(l, 1, own(1, 1), 0);
     launch_at(l, 2, own(1, 1), 0);
-    launch_at(l, 2, own(1, 1), 0); /* the same id: not two */
+    launch_at(l, 2, own(1, 1), 0); /* the same id does not count twice */
     CHECK_UINT(l->outstanding, 2);
     for (int i = 0; i < 60; i++) {
         fp_ledger_age(l, BASE_NS, 0);
@@ -647,7 +650,7 @@ FP_TEST(gpu_ledger_tables_of_ended_threads_are_bounded)
     }
     CHECK(l->renames.bytes <= FP_RENAMES_BYTES);
     CHECK_UINT(l->renames.count, FP_RENAMES_BYTES / NODES / 4);
-    /* When nothing is under way, nothing can come that needs one. */
+    /* With nothing in progress no event can need a map. */
     fp_renames_fini(&l->renames);
     fp_ledger_age(l, BASE_NS, 1);
     fp_ledger_rename(l, 11, 100, became, 1);
@@ -656,7 +659,7 @@ FP_TEST(gpu_ledger_tables_of_ended_threads_are_bounded)
     tear_down(&s);
 }
 
-FP_TEST(gpu_ledger_a_crowd_of_launches_nothing_came_of_expires_sooner)
+FP_TEST(gpu_ledger_many_unanswered_launches_expire_sooner)
 {
     enum { CROWD = 300000 };
     setting s;
@@ -672,7 +675,7 @@ FP_TEST(gpu_ledger_a_crowd_of_launches_nothing_came_of_expires_sooner)
     tear_down(&s);
 }
 
-FP_TEST(gpu_ledger_clear_begins_anew)
+FP_TEST(gpu_ledger_clear_starts_again)
 {
     setting s;
     fp_ledger *l = set_up(&s, 1);
@@ -698,7 +701,7 @@ FP_TEST(gpu_ledger_clear_begins_anew)
     CHECK_INT(l->timeline[0].whole.wall_ns, 1000);
     CHECK_INT(l->timeline[0].whole.busy_ns, 100);
     tear_down(&s);
-    /* Before it ever began. */
+    /* Before the recording has begun. */
     s.alloc = fake_alloc(&s.memory);
     CHECK_INT(fp_ledger_init(l, &s.alloc, 2, 1.0), FP_OK);
     fp_ledger_clear(l, 5);
@@ -724,7 +727,7 @@ FP_TEST(gpu_ledger_renamed_nodes_are_found_everywhere)
     record(l, kit_kernel(1, BASE_NS + 1, BASE_NS + 3, "k"));
     const uint32_t became[] = {0, 11, 11};
     fp_ledger_rename(l, 4, 9, became, 3);
-    /* Those that come later find the new name as well. */
+    /* Later activities find the new name as well. */
     record(l, kit_kernel(4, BASE_NS + 1, BASE_NS + 4, "k"));
     record(l, kit_kernel(2, BASE_NS + 1, BASE_NS + 5, "k"));
     record(l, kit_kernel(3, BASE_NS + 1, BASE_NS + 6, "k"));
@@ -742,7 +745,7 @@ FP_TEST(gpu_ledger_renamed_nodes_are_found_everywhere)
 
 /* ---- the host's sections and steps ---- */
 
-FP_TEST(gpu_ledger_idle_time_is_told_by_section_and_step)
+FP_TEST(gpu_ledger_idle_time_is_split_by_section_and_step)
 {
     setting s;
     fp_ledger *l = set_up(&s, 0);
@@ -757,7 +760,7 @@ FP_TEST(gpu_ledger_idle_time_is_told_by_section_and_step)
         l, &(fp_event){.kind = FP_EVENT_STEP, .ticks = 2000, .section = 1});
     fp_ledger_event(
         l, &(fp_event){.kind = FP_EVENT_STEP, .ticks = 2500, .section = 0});
-    /* The first is found again, and so is one that has no slot. */
+    /* The first slot is found again, and so is a section without a slot. */
     fp_ledger_event(
         l,
         &(fp_event){.kind = FP_EVENT_SECTION, .ticks = 2500, .section = 500});
@@ -804,7 +807,7 @@ FP_TEST(gpu_ledger_a_device_beyond_the_timelines_is_in_the_sums)
     tear_down(&s);
 }
 
-/* ---- anything at all ---- */
+/* ---- random records ---- */
 
 static void
 random_record(fp_ledger *l, uint64_t *state)
@@ -832,7 +835,7 @@ random_record(fp_ledger *l, uint64_t *state)
         break;
     case 3:
         r = kit_of_kind(fake_below(state, 60));
-        kit_u64(&r, 104, 0); /* a kernel has no name */
+        kit_u64(&r, 104, 0); /* a kernel without a name */
         break;
     default:
         r = kit_kernel(corr, start, end, names[fake_below(state, 4)]);
@@ -882,7 +885,7 @@ random_correlation(fp_ledger *l, uint64_t *state)
                          start, start + fake_below(state, 200) - 10));
 }
 
-/* How many launches are waited for, counted one by one. */
+/* Counts the outstanding launches one by one. */
 static uint64_t
 count_outstanding(const fp_ledger *l)
 {
@@ -908,7 +911,7 @@ check_timelines(const fp_ledger *l)
     }
 }
 
-/* How many rows there were at most. */
+/* Returns the largest number of rows. */
 static uint32_t
 run_random(setting *s, uint64_t seed, int steps)
 {
@@ -956,7 +959,7 @@ run_random(setting *s, uint64_t seed, int steps)
     return rows;
 }
 
-FP_TEST(gpu_ledger_the_rows_are_the_total_whatever_comes)
+FP_TEST(gpu_ledger_rows_always_add_up_to_the_total)
 {
     setting s;
     for (uint64_t seed = 1; seed <= 6; seed++) {
@@ -974,7 +977,7 @@ FP_TEST(gpu_ledger_the_rows_are_the_total_whatever_comes)
 FP_TEST(gpu_ledger_a_million_random_records_add_up)
 {
 #if defined(__SANITIZE_THREAD__) || defined(FP_TEST_UNDER_VALGRIND)
-    enum { RECORDS = 100000 }; /* minutes otherwise, and more finds no more */
+    enum { RECORDS = 100000 }; /* more take minutes and find no more errors */
 #else
     enum { RECORDS = 1000000 };
 #endif

@@ -1,4 +1,4 @@
-/* What dladdr needs; the rest of the suite is plain C11. */
+/* For dladdr; the rest of the suite is plain C11. */
 #define _GNU_SOURCE
 
 #include "fp_test.h"
@@ -10,7 +10,7 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
-/* A library that every glibc machine has, and that is none of ours. */
+/* A library that every glibc machine has and that is neither. */
 #define OTHER "libm.so.6"
 
 static int
@@ -58,7 +58,7 @@ FP_TEST(gpu_libs_p8_a_path_that_depends_on_the_directory_is_refused)
     }
 }
 
-FP_TEST(gpu_libs_f49_another_library_is_no_libcupti)
+FP_TEST(gpu_libs_f49_rejects_another_library_as_libcupti)
 {
     const char *const paths[] = {OTHER, other_path()};
     for (int i = 0; i < 2; i++) {
@@ -93,7 +93,7 @@ says_its_name(int result, const char **text)
     return result == 39 ? 0 : 1;
 }
 
-FP_TEST(gpu_libs_a_result_is_told_with_its_name_where_it_has_one)
+FP_TEST(gpu_libs_describes_a_result_by_its_name)
 {
     const fp_cupti c = {.get_result_string = says_its_name};
     char text[40];
@@ -105,7 +105,7 @@ FP_TEST(gpu_libs_a_result_is_told_with_its_name_where_it_has_one)
     CHECK_STR(text, "39 ");
 }
 
-FP_TEST(gpu_libs_f49_another_library_is_no_driver)
+FP_TEST(gpu_libs_f49_rejects_another_library_as_driver)
 {
     fp_cuda_driver d;
     fp_why why;
@@ -159,13 +159,14 @@ FP_TEST(gpu_libs_every_call_of_the_table_has_its_class)
             classified += fp_api_class_of(domain, cbid) != FP_API_NONE;
         }
     }
-    CHECK_UINT(classified, fp_api_call_count); /* nothing twice, or beside */
+    /* no duplicates, and nothing outside the table */
+    CHECK_UINT(classified, fp_api_call_count);
     for (int i = FP_API_LAUNCH; i <= FP_API_COPY_SYNC; i++) {
         CHECK(seen[i] > 0);
     }
 }
 
-FP_TEST(gpu_libs_calls_are_what_they_are)
+FP_TEST(gpu_libs_known_calls_have_the_right_class)
 {
     const fp_api_call want[] = {
         {FP_CUPTI_DOMAIN_RUNTIME, FP_API_LAUNCH, 211}, /* cudaLaunchKernel */

@@ -31,9 +31,10 @@ FP_TEST(gpu_owners_the_rule_case_by_case)
         {{&late, &early}, 0, 22},
         {{&late, &late_phase}, 33, 33},
         {{&late_phase, &early, &late}, 33, 33},
-        /* A backward phase that is not the latest section owns nothing. */
+        /* A backward phase that is not the latest section owns no work. */
         {{&late, &early_phase}, 0, 22},
-        /* Who is in a backward call goes first, whatever came later. */
+        /* A thread inside a backward call comes first, whatever was opened
+         * later. */
         {{&back_early, &late}, 56, 56},
         {{&late_phase, &back_early}, 56, 56},
         {{&back_early, &back_late}, 67, 67},
@@ -54,7 +55,7 @@ FP_TEST(gpu_owners_the_rule_case_by_case)
     }
 }
 
-/* ---- now ---- */
+/* ---- owners at the present ---- */
 
 static const fp_key backward_key = (fp_key)99 << 6 | FP_TAG_C;
 
@@ -102,7 +103,7 @@ stand_in_section(setting *s, int i, uint32_t id, int backward)
     return p;
 }
 
-FP_TEST(gpu_owners_find_is_the_rule_about_the_others)
+FP_TEST(gpu_owners_find_applies_the_rule_to_other_threads)
 {
     setting s;
     set_up(&s);
@@ -111,13 +112,13 @@ FP_TEST(gpu_owners_find_is_the_rule_about_the_others)
     CHECK_UINT(fp_owners_find(o, NULL), 0);
     fp_place a = stand_in_section(&s, 0, 1, 0);
     CHECK_UINT(fp_owners_find(o, NULL), a);
-    CHECK_UINT(fp_owners_find(o, t[0]), 0); /* not of itself */
+    CHECK_UINT(fp_owners_find(o, t[0]), 0); /* not its own owner */
     fp_place b = stand_in_section(&s, 1, 2, 0);
     CHECK_UINT(fp_owners_find(o, t[2]), b);
     CHECK_UINT(fp_owners_find(o, t[1]), a);
     atomic_store(&o->functions_known, 1);
     CHECK_UINT(fp_owners_find(o, t[2]), 0);
-    /* The call, or anything called by it, makes it the owner. */
+    /* The call, and anything that it calls, makes the thread the owner. */
     fp_node *call = kit_enter(t[0], backward_key, 2);
     (void)kit_enter(t[0], kit_function(4), 3);
     fp_place in = fp_place_of(t[0], call);
@@ -134,7 +135,7 @@ FP_TEST(gpu_owners_find_is_the_rule_about_the_others)
     tear_down(&s);
 }
 
-FP_TEST(gpu_owners_are_so_many_and_slots_are_used_again)
+FP_TEST(gpu_owners_are_limited_and_slots_are_reused)
 {
     fp_owners o = {.is_backward = is_backward};
     static fp_thread t[FP_OWNERS + 1];
@@ -142,18 +143,18 @@ FP_TEST(gpu_owners_are_so_many_and_slots_are_used_again)
         CHECK_INT(fp_owners_join(&o, &t[i]), i);
     }
     CHECK_INT(fp_owners_join(&o, &t[FP_OWNERS]), -1);
-    CHECK_INT(fp_owners_join(&o, &t[7]), 7); /* is there already */
+    CHECK_INT(fp_owners_join(&o, &t[7]), 7); /* has a slot already */
     fp_owners_section(&o, 7, kit_place(8, 1), 1);
     fp_owners_leave(&o, &t[7]);
     fp_owners_leave(&o, &t[7]);
     CHECK_INT(fp_owners_join(&o, &t[FP_OWNERS]), 7);
-    /* Nothing of who was there before. */
+    /* The slot keeps nothing of the last thread. */
     CHECK_UINT(o.slot[7].section, 0);
     CHECK_UINT(o.slot[7].opened, 0);
     CHECK_INT(o.slot[7].is_backward_phase, 0);
 }
 
-FP_TEST(gpu_owners_a_backward_call_far_above_is_not_looked_for)
+FP_TEST(gpu_owners_search_a_limited_depth_for_backward)
 {
     fake_memory memory = {0};
     fp_alloc a = fake_alloc(&memory);
@@ -171,7 +172,7 @@ FP_TEST(gpu_owners_a_backward_call_far_above_is_not_looked_for)
     fp_thread_destroy(t);
 }
 
-/* Owners come, move and go while another asks. */
+/* Owners join, change and leave while another thread queries them. */
 
 typedef struct mover {
     pthread_t thread;
@@ -187,7 +188,7 @@ move(void *arg)
     fp_alloc a = fp_alloc_libc();
     fp_thread *t = fp_thread_create(&a, kit_wide, 0);
     t->serial = m->serial;
-    /* The nodes first: who asks reads the tree of a thread that runs. */
+    /* The nodes first: the query reads the tree of a running thread. */
     for (int64_t i = 0; !atomic_load(m->stop); i++) {
         int slot = fp_owners_join(m->owners, t);
         CHECK(slot >= 0);
@@ -204,7 +205,7 @@ move(void *arg)
     return t;
 }
 
-FP_TEST(gpu_owners_are_asked_while_they_move)
+FP_TEST(gpu_owners_survive_concurrent_changes_and_queries)
 {
     fp_owners o = {.is_backward = is_backward, .functions_known = 1};
     _Atomic int stop = 0;
@@ -229,16 +230,16 @@ FP_TEST(gpu_owners_are_asked_while_they_move)
     CHECK_UINT(fp_owners_find(&o, NULL), 0);
 }
 
-/* ---- as it was some time ago ---- */
+/* ---- owners at an earlier time ---- */
 
 enum { SLOTS = 5, EVENTS = 400, QUERIES = 60 };
 
 typedef struct history {
-    fp_owner_event event[EVENTS]; /* as they were added */
+    fp_owner_event event[EVENTS]; /* in the order in which they were added */
     uint32_t events;
 } history;
 
-/* The answer from the whole history, by the words of the rule. */
+/* The answer from the whole history, by the rule as written in owners.h. */
 static fp_place
 answer(const history *h, int64_t at, fp_place launcher)
 {
@@ -284,7 +285,7 @@ answer(const history *h, int64_t at, fp_place launcher)
                                                                : 0;
 }
 
-/* Each slot's events in order, the slots in any. */
+/* Adds the events of each slot in order, and the slots in any order. */
 static void
 add_period(fp_owner_log *l, history *h, uint64_t *state, int64_t from,
            int64_t to)
@@ -334,7 +335,7 @@ ask_both(fp_owner_log *l, const history *h, uint64_t *state, int64_t from,
     CHECK_UINT(tags, ((uint64_t)1 << QUERIES) - 1);
 }
 
-FP_TEST(gpu_owner_log_answers_as_a_replay_of_everything)
+FP_TEST(gpu_owner_log_answers_like_a_full_replay)
 {
     for (uint64_t seed = 1; seed <= 40; seed++) {
         fake_memory memory = {0};
@@ -396,7 +397,7 @@ FP_TEST(gpu_owner_log_f36_each_allocation)
             }
             fp_owner_query q = {.at = 999};
             fp_owner_log_ask(&l, &q, 1);
-            /* Without any memory nothing is known. */
+            /* Without memory nothing is known. */
             CHECK_UINT(q.answer, at == 1 && on ? 0 : kit_place(1, 7));
             CHECK((l.lost != 0) == (memory.failures != 0));
             fp_owner_log_fini(&l);

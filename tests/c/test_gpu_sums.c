@@ -2,7 +2,7 @@
 
 enum { THREADS = 4, NODES = 30, MOST = 20000 };
 
-/* The same as lists. */
+/* The model: lists. */
 typedef struct model {
     fp_activity_sum activity[MOST];
     uint32_t activities;
@@ -183,7 +183,7 @@ FP_TEST(gpu_sums_do_what_the_model_does)
     }
 }
 
-FP_TEST(gpu_sums_a_rename_of_nobody_moves_nothing)
+FP_TEST(gpu_sums_renaming_an_unknown_thread_changes_nothing)
 {
     fp_alloc a = fp_alloc_libc();
     fp_sums s;

@@ -21,7 +21,7 @@ check_one(fp_hist *h, const fp_alloc *a, int64_t value)
     int64_t v = value > 0 ? value : 0;
     CHECK_UINT(row[0].count, 1);
     CHECK(row[0].low <= v);
-    /* The very top has no bound above it that is an int64. */
+    /* The top bucket has no int64 bound above it. */
     CHECK(v < row[0].high || row[0].high == INT64_MAX);
     int64_t width = row[0].high - row[0].low;
     CHECK(width >= 1);
@@ -87,7 +87,7 @@ check_rows(const fp_hist *h, const int64_t *values, uint32_t count)
         CHECK_UINT(rows[i].count, inside);
         total += rows[i].count;
     }
-    /* Fewer rows than there are: the first ones, and the same number. */
+    /* With less capacity: the first rows, and the same number. */
     fp_hist_row few[3] = {{-1, -1, 0}, {-1, -1, 0}, {-1, -1, 0}};
     CHECK_UINT(fp_hist_rows(h, few, 2), n);
     CHECK(n < 2 || few[1].low == rows[1].low);

@@ -1,7 +1,7 @@
 #include "fake.h"
 #include "gpu/nvtx_out.h"
 
-/* A tool that keeps the names that are open, in either domain. */
+/* A tool that keeps the names of open ranges, with and without domains. */
 
 enum { MAX_OPEN = 4096 };
 
@@ -54,7 +54,7 @@ tool_pop_ex(void *domain)
     return 0;
 }
 
-/* Through the table, as a tool does. */
+/* Sets a function through the table, as a tool does. */
 static void
 fill(fp_nvtx_out *o, int module, unsigned id, fp_nvtx_function f)
 {
@@ -119,7 +119,7 @@ FP_TEST(nvtx_out_without_a_listener_does_nothing)
     fp_nvtx_out_push(&o, &s, &a, "a", section(1));
     CHECK_UINT(fp_nvtx_out_pop(&o, &s, section(1)), 0);
     fp_nvtx_out_push(&o, &s, &a, "a", section(1));
-    fill_domains(&o); /* it comes in between: what began before is not its */
+    fill_domains(&o); /* an earlier range is not in the tool's domain */
     fp_nvtx_out_push(&o, &s, &a, "b", section(2));
     CHECK_UINT(depth[1], 1);
     CHECK_UINT(fp_nvtx_out_pop(&o, &s, section(2)), 0);
@@ -149,7 +149,7 @@ FP_TEST(nvtx_out_changes_from_one_stack_to_the_other_in_order)
     fp_nvtx_stack_free(&s, &a);
 }
 
-FP_TEST(nvtx_out_tells_tasks_and_recordings_apart)
+FP_TEST(nvtx_out_separates_tasks_and_recordings)
 {
     fake_memory m = {0};
     fp_alloc a = fake_alloc(&m);
@@ -178,8 +178,8 @@ FP_TEST(nvtx_out_tells_tasks_and_recordings_apart)
     fp_nvtx_stack_free(&s, &a);
 }
 
-/* Sections that open and close at random, in and out of order, with memory that
- * sometimes fails: the tool's stack is ours, always. */
+/* Sections open and close at random, in and out of order, while memory
+ * sometimes fails: the tool's stack always equals ours. */
 FP_TEST(nvtx_out_stays_balanced_under_a_random_program)
 {
     fake_memory m = {.fail_one_in = 2, .random_state = 5};

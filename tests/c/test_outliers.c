@@ -1,11 +1,11 @@
-/* The slowest steps keep what they were spent on. */
+/* The slowest steps keep what they spent their time on. */
 #include "core/outliers.h"
 #include "core/path.h"
 #include "core/thread_sections.h"
 #include "core/thread_steps.h"
 #include "thread_kit.h"
 
-/* A clock that takes [per_reading] ticks to read: looks cost that much. */
+/* A clock that takes [per_reading] ticks to read, which a look costs. */
 typedef struct slow_clock {
     fp_clock clock;
     int64_t now;
@@ -75,7 +75,7 @@ check_outliers(const fp_thread *t)
     }
 }
 
-/* NULL: it was not kept. */
+/* NULL if the step was not kept. */
 static const fp_outlier *
 kept_step(const fp_thread *t, uint64_t index)
 {
@@ -110,7 +110,7 @@ one_step(fp_thread *t, int64_t now, int64_t ticks, int64_t inside)
     return now + ticks;
 }
 
-FP_TEST(outliers_the_slowest_steps_keep_what_each_node_took)
+FP_TEST(outliers_the_slowest_steps_keep_the_time_of_each_node)
 {
     fake_memory m = {0};
     slow_clock c;
@@ -136,7 +136,7 @@ FP_TEST(outliers_the_slowest_steps_keep_what_each_node_took)
     CHECK_INT(row_of(kept, inner).ticks, 930);
     CHECK_UINT(row_of(kept, inner).calls, 1);
     CHECK_INT(row_of(kept_step(t, 40), inner).ticks, 530);
-    /* Neither of them, nor the warm-up, is usual. */
+    /* Neither the slow steps nor the warm-up are usual. */
     CHECK_UINT(t->outliers->usual_steps, 96);
     CHECK_INT(t->outliers->usual_ticks, 9600);
     CHECK_UINT(t->outliers->seen_steps, 96);
@@ -167,8 +167,9 @@ FP_TEST(outliers_a_slow_first_step_is_kept)
     CHECK_UINT(m.bytes, 0);
 }
 
-/* What is open at a boundary is split there; a step within a section, too. */
-FP_TEST(outliers_what_is_open_over_a_boundary_is_split_there)
+/* A call open at a boundary is split there, and so is a step within a
+ * section. */
+FP_TEST(outliers_a_call_open_over_a_boundary_is_split_there)
 {
     fake_memory m = {0};
     slow_clock c;
@@ -197,8 +198,8 @@ FP_TEST(outliers_what_is_open_over_a_boundary_is_split_there)
     CHECK_UINT(m.bytes, 0);
 }
 
-/* The step under way is given up: what it took is in no row and not usual. */
-FP_TEST(outliers_a_step_that_is_given_up_leaves_nothing)
+/* The current step is dropped: its time is in no row and not usual. */
+FP_TEST(outliers_a_dropped_step_leaves_nothing)
 {
     fake_memory m = {0};
     slow_clock c;
@@ -208,7 +209,7 @@ FP_TEST(outliers_a_step_that_is_given_up_leaves_nothing)
     CHECK_INT(fp_thread_start_steps(t, 0, 7000), FP_OK);
     CHECK_INT(fp_thread_keep_outliers(t, 5, &c.clock, 7000), FP_OK);
     fp_thread_end_step(t, 7100);
-    CHECK_UINT(t->outliers->limit, 2); /* there were some already */
+    CHECK_UINT(t->outliers->limit, 2); /* kept from the start */
     const fp_outlier *kept = kept_step(t, 0);
     CHECK_INT(kept->ticks, 100);
     CHECK_INT(sum_of_rows(kept), 100);
@@ -217,7 +218,7 @@ FP_TEST(outliers_a_step_that_is_given_up_leaves_nothing)
     CHECK_UINT(m.bytes, 0);
 }
 
-/* A random thing that a program does. */
+/* One random action of a program. */
 static void
 anything(fp_thread *t, uint64_t *state, int64_t now)
 {
@@ -264,7 +265,7 @@ sums_of(const fp_thread *t, node_sums *sums)
     }
 }
 
-/* Against copies of all counters, taken at every boundary. */
+/* Compared to copies of all counters at every boundary. */
 FP_TEST(outliers_rows_are_the_difference_of_two_copies)
 {
     for (uint64_t seed = 1; seed <= 60; seed++) {
@@ -323,9 +324,9 @@ fill(fp_thread *t, uint32_t count, int64_t now)
     return now;
 }
 
-/* A section that moves down to a caller gets a node that was never entered, here
- * beyond the last mark: what is called in it is found nevertheless. */
-FP_TEST(outliers_what_runs_below_a_node_that_was_not_entered_is_seen)
+/* A section that moves down to a caller gets a node that was never entered,
+ * here beyond the last mark.  Calls inside it must be found. */
+FP_TEST(outliers_calls_below_a_node_that_was_not_entered_are_seen)
 {
     fake_memory m = {0};
     slow_clock c;
@@ -355,8 +356,8 @@ FP_TEST(outliers_what_runs_below_a_node_that_was_not_entered_is_seen)
     CHECK_UINT(m.bytes, 0);
 }
 
-/* The same below one that was open when there was no memory for its mark. */
-FP_TEST(outliers_what_runs_below_a_node_without_a_mark_is_seen)
+/* The same below a call that was open while its mark had no memory. */
+FP_TEST(outliers_calls_below_a_node_without_a_mark_are_seen)
 {
     fake_memory m = {0};
     slow_clock c;
@@ -384,9 +385,9 @@ FP_TEST(outliers_what_runs_below_a_node_without_a_mark_is_seen)
     CHECK_UINT(m.bytes, 0);
 }
 
-/* However dear a look, all of them take a small part of the time, and a few
- * looks more; rows are those of a window, and add up to its time. */
-FP_TEST(outliers_dear_looks_are_put_off)
+/* However expensive a look is, all looks take a small part of the time plus a
+ * few looks.  Rows belong to a window and add up to its time. */
+FP_TEST(outliers_expensive_looks_are_delayed)
 {
     fake_memory m = {0};
     slow_clock c;
@@ -417,15 +418,15 @@ FP_TEST(outliers_dear_looks_are_put_off)
     CHECK_UINT(slow, 4);
     const fp_outliers *o = t->outliers;
     CHECK_UINT(o->usual_steps, STEPS - 4);
-    /* What is seen in usual windows is what usual steps take. */
+    /* Usual windows show the time of usual steps. */
     CHECK(o->seen_steps > STEPS - 5 * 64);
     CHECK_INT(fp_outliers_usual(o, 3).ticks, 300 * (int64_t)o->seen_steps);
     fp_thread_destroy(t);
     CHECK_UINT(m.bytes, 0);
 }
 
-/* Not even for a slow step more than that: it is kept without rows. */
-FP_TEST(outliers_a_slow_step_has_no_rows_that_cost_too_much)
+/* Not even a slow step may exceed that: it is kept without rows. */
+FP_TEST(outliers_a_slow_step_gets_no_rows_if_looks_are_too_expensive)
 {
     fake_memory m = {0};
     slow_clock c;
@@ -436,7 +437,7 @@ FP_TEST(outliers_a_slow_step_has_no_rows_that_cost_too_much)
         now = one_step(t, now, 1000, 300);
     }
     CHECK_INT(t->outliers->cost, 100);
-    /* A few looks beforehand: a run may begin with slow steps. */
+    /* A few looks in advance: a run may begin with slow steps. */
     uint64_t index = 20;
     for (; index < 20 + FP_OUTLIERS_BEFOREHAND; index++) {
         now = one_step(t, now, 6000 + (int64_t)index, 300);
@@ -445,7 +446,7 @@ FP_TEST(outliers_a_slow_step_has_no_rows_that_cost_too_much)
     now = one_step(t, now, 7000, 300);
     CHECK_UINT(kept_step(t, index)->steps, 0);
     CHECK_UINT(kept_step(t, index)->row_count, 0);
-    /* Until time enough has passed. */
+    /* Until enough time has passed. */
     now = one_step(t, now, 100000, 300);
     CHECK_UINT(kept_step(t, index + 1)->steps, 2);
     CHECK_INT(sum_of_rows(kept_step(t, index + 1)), 107000);
@@ -454,8 +455,8 @@ FP_TEST(outliers_a_slow_step_has_no_rows_that_cost_too_much)
     CHECK_UINT(m.bytes, 0);
 }
 
-/* One that was interrupted does not stop the looks for long. */
-FP_TEST(outliers_an_interrupted_look_is_no_measure)
+/* An interrupted look does not stop the next ones for long. */
+FP_TEST(outliers_an_interrupted_look_delays_the_next_only_briefly)
 {
     fake_memory m = {0};
     slow_clock c;
@@ -528,7 +529,7 @@ FP_TEST(outliers_of_many_sections_the_largest_stay)
     CHECK_UINT(m.bytes, 0);
 }
 
-/* Beyond the nodes that are looked at the time is in no row; memory ends. */
+/* Nodes without a mark are in no row; memory is limited. */
 FP_TEST(outliers_f35_memory_is_bounded_beyond_the_last_mark)
 {
     fake_memory m = {0};
@@ -557,7 +558,7 @@ FP_TEST(outliers_f35_memory_is_bounded_beyond_the_last_mark)
     CHECK_UINT(m.bytes, 0);
 }
 
-/* Set-up makes more nodes than there are marks: importing torch 240 000. */
+/* Set-up creates more nodes than there are marks: importing torch 240 000. */
 FP_TEST(outliers_set_up_takes_no_marks_from_steps)
 {
     fake_memory m = {0};
@@ -600,7 +601,7 @@ FP_TEST(outliers_an_ordinary_step_allocates_nothing)
     uint64_t takes = m.takes;
     size_t bytes = m.bytes;
     for (int i = 0; i < 100000; i++) {
-        /* In the histogram's octaves that were hit. */
+        /* Fills the octaves of the histogram. */
         now = one_step(t, now, 100 + i % 20, 30);
     }
     CHECK_UINT(m.takes, takes);
@@ -631,7 +632,7 @@ FP_TEST(outliers_f34_a_clock_that_goes_back_leaves_no_wrong_rows)
     CHECK_UINT(m.bytes, 0);
 }
 
-/* A shortage at any allocation: steps go on, rows are never too much. */
+/* An allocation fails: steps go on, and rows never exceed the step. */
 static bool
 fails_at(uint64_t nth, bool fail_on)
 {

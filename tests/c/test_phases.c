@@ -29,7 +29,7 @@ check_wait(const fp_phases *p, int32_t tag, int64_t ticks, uint64_t count)
     check_sum(row(p, tag)->total[FP_PHASE_BATCH_WAIT], ticks, count);
 }
 
-/* next() of [tag]: asked for at [now], delivered [takes] later. */
+/* next() of [tag] begins at [now] and delivers after [takes]. */
 static int64_t
 next_batch(fp_phases *p, int32_t tag, int64_t now, int64_t takes)
 {
@@ -54,7 +54,7 @@ FP_TEST(phases_add_to_the_loader_at_work)
     check_sum(row(&p, 1)->since_take[FP_PHASE_FORWARD], 15, 2);
     check_sum(row(&p, 1)->total[FP_PHASE_BACKWARD], 20, 1);
     check_sum(row(&p, 0)->total[FP_PHASE_FORWARD], 0, 0);
-    p.tag = 1000; /* no room was made for it: dropped, nothing touched */
+    p.tag = 1000; /* without room: dropped, nothing changed */
     fp_phases_add(&p, FP_PHASE_FORWARD, 1);
     fp_phases_mark_end(&p, 3);
     fp_phases_ask(&p, 1000, 3);
@@ -72,9 +72,10 @@ FP_TEST(phases_s4_04_wait_is_from_the_end_of_a_batch_to_the_next)
     int64_t now = next_batch(&p, 0, 1000, 300); /* the first: no wait */
     check_wait(&p, 0, 0, 0);
     check_wait(&p, -1, 0, 0);
-    fp_phases_mark_end(&p, now + 50); /* forward's exit */
-    fp_phases_mark_end(&p, now + 90); /* optimizer's exit: the later counts */
-    now = next_batch(&p, 0, now + 100, 20); /* asked 10 after the end */
+    fp_phases_mark_end(&p, now + 50); /* end of forward */
+    /* end of the optimizer: the later one counts */
+    fp_phases_mark_end(&p, now + 90);
+    now = next_batch(&p, 0, now + 100, 20); /* requested 10 after the end */
     check_wait(&p, 0, 30, 1);
     check_wait(&p, -1, 30, 1);
     fp_phases_mark_end(&p, now + 5);
@@ -84,7 +85,7 @@ FP_TEST(phases_s4_04_wait_is_from_the_end_of_a_batch_to_the_next)
     fp_phases_fini(&p, &a);
 }
 
-FP_TEST(phases_s4_04_without_work_the_batch_ends_when_the_next_is_asked_for)
+FP_TEST(phases_s4_04_without_work_a_batch_ends_at_the_next_request)
 {
     fake_memory m = {0};
     fp_alloc a = fake_alloc(&m);
@@ -92,13 +93,13 @@ FP_TEST(phases_s4_04_without_work_the_batch_ends_when_the_next_is_asked_for)
     int64_t now = next_batch(&p, 0, 0, 10);
     now = next_batch(&p, 0, now + 1000, 25);
     check_wait(&p, 0, 25, 1);
-    /* An end from before the delivery says nothing about this batch. */
+    /* An end before the delivery does not belong to this batch. */
     next_batch(&p, 0, now + 500, 5);
     check_wait(&p, 0, 30, 2);
     fp_phases_fini(&p, &a);
 }
 
-FP_TEST(phases_e13_without_work_any_batch_ends_when_any_is_asked_for)
+FP_TEST(phases_e13_without_work_any_batch_ends_at_any_request)
 {
     fake_memory m = {0};
     fp_alloc a = fake_alloc(&m);
@@ -108,12 +109,12 @@ FP_TEST(phases_e13_without_work_any_batch_ends_when_any_is_asked_for)
     check_wait(&p, 1, 0, 0);
     check_wait(&p, -1, 25, 1);
     next_batch(&p, 0, now + 1000, 5);
-    check_wait(&p, 0, 5, 1); /* no work was seen on its batch at all */
+    check_wait(&p, 0, 5, 1); /* no work on its batch was recorded */
     check_wait(&p, -1, 30, 2);
     fp_phases_fini(&p, &a);
 }
 
-FP_TEST(phases_s4_04_a_second_ask_for_one_batch_does_not_move_its_end)
+FP_TEST(phases_s4_04_a_second_request_does_not_move_the_end_of_a_batch)
 {
     fake_memory m = {0};
     fp_alloc a = fake_alloc(&m);
@@ -135,7 +136,7 @@ FP_TEST(phases_e13_interleaved_loaders_wait_for_each_other)
     fp_phases_mark_end(&p, now + 100);     /* work on 0's batch: 100 */
     now = next_batch(&p, 1, now + 100, 4); /* 1's first batch */
     check_wait(&p, 1, 0, 0);
-    check_wait(&p, -1, 4, 1);          /* but not the first of all */
+    check_wait(&p, -1, 4, 1);          /* but not the first of all loaders */
     fp_phases_mark_end(&p, now + 200); /* work on 1's batch: 200 */
     now = next_batch(&p, 0, now + 200, 6);
     check_wait(&p, 0, 4 + 200 + 6, 1); /* contains 1's work, as documented */
@@ -189,7 +190,7 @@ FP_TEST(phases_reserve_keeps_the_sums_or_fails_whole)
     check_sum(row(&p, 70)->total[FP_PHASE_DATA], 0, 0);
     m.fail_at = m.takes + 1;
     CHECK_INT(fp_phases_reserve(&p, &a, 5000), FP_ENOMEM);
-    CHECK_INT(fp_phases_reserve(&p, &a, 70), FP_OK); /* as it was */
+    CHECK_INT(fp_phases_reserve(&p, &a, 70), FP_OK); /* unchanged */
     check_sum(row(&p, -1)->total[FP_PHASE_DATA], 3, 1);
     CHECK_INT(fp_phases_reserve(&p, &a, 65535), FP_OK);
     check_sum(row(&p, 65535)->total[FP_PHASE_DATA], 0, 0);

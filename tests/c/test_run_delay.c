@@ -1,4 +1,5 @@
-/* How long a thread was ready to run without a CPU, from the operating system. */
+/* The time that a thread was ready to run without a CPU, from the operating
+ * system. */
 #define _POSIX_C_SOURCE 200809L
 
 #include "core/run_delay.h"
@@ -10,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-FP_TEST(run_delay_closed_is_not_known)
+FP_TEST(run_delay_closed_is_unknown)
 {
     fp_run_delay d = {0, 0, 0};
     CHECK_INT(fp_run_delay_ns(&d), -1);
@@ -31,13 +32,13 @@ FP_TEST(run_delay_never_falls)
     CHECK_INT(fp_run_delay_ns(&d), -1);
 }
 
-/* A program may close every descriptor there is and open others. */
-FP_TEST(run_delay_leaves_a_descriptor_alone_that_has_become_another_file)
+/* A program may close all descriptors and open others. */
+FP_TEST(run_delay_does_not_close_a_reused_descriptor)
 {
     fp_run_delay d;
     fp_run_delay_open(&d);
     if (d.file == 0) {
-        return; /* a kernel without it */
+        return; /* the kernel does not count it */
     }
     int file = d.file - 1;
     int other = open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
@@ -48,7 +49,7 @@ FP_TEST(run_delay_leaves_a_descriptor_alone_that_has_become_another_file)
     close(file);
     close(other);
     fp_run_delay_open(&d);
-    close(d.file - 1); /* closed, and nothing in its place */
+    close(d.file - 1); /* closed and not reused */
     CHECK_INT(fp_run_delay_ns(&d), -1);
     fp_run_delay_close(&d);
 }
@@ -60,7 +61,7 @@ open_one(void *d)
     return NULL;
 }
 
-FP_TEST(run_delay_of_a_thread_that_has_ended_is_not_known)
+FP_TEST(run_delay_of_an_ended_thread_is_unknown)
 {
     fp_run_delay d;
     pthread_t thread;
@@ -68,7 +69,7 @@ FP_TEST(run_delay_of_a_thread_that_has_ended_is_not_known)
     pthread_join(thread, NULL);
     const struct timespec nap = {0, 1000000};
     while (fp_run_delay_ns(&d) != -1) {
-        nanosleep(&nap, NULL); /* a joined one is there for a moment */
+        nanosleep(&nap, NULL); /* a joined thread exists for a moment */
     }
     fp_run_delay_close(&d);
     CHECK_INT(d.file, 0);

@@ -1,5 +1,5 @@
-/* Phases of the run: a thread that changes them records what one does that does not,
- * only in other subtrees. */
+/* Phases of the run: a thread that changes them records the same as one that
+ * does not, only in other subtrees. */
 #include "core/outliers.h"
 #include "core/path.h"
 #include "core/steps_split.h"
@@ -9,7 +9,7 @@
 
 enum { FUNCTIONS = 7, SECTIONS = 4, PATH = 64 };
 
-/* The base of [phase] if it was ever entered. */
+/* The base of [phase], if it was entered. */
 static const fp_node *
 base_of(const fp_thread *t, int phase)
 {
@@ -20,7 +20,7 @@ base_of(const fp_thread *t, int phase)
                               fp_key_base((fp_run_phase)phase));
 }
 
-/* What all phases together have at the path of [n], a node of another thread. */
+/* The sums of all phases at the path of [n], a node of another thread. */
 static kit_sums
 at_same_path(const fp_thread *t, const fp_node *n)
 {
@@ -59,7 +59,7 @@ ticks_below(const fp_thread *t, const fp_node *base)
     return ticks;
 }
 
-/* One random action of both threads, which must do the same. */
+/* One random action of both threads, with the same result. */
 static void
 act(fp_thread *t, uint32_t action, uint32_t k, int64_t now)
 {
@@ -167,7 +167,7 @@ FP_TEST(phases_change_the_subtree_and_nothing_else)
     }
 }
 
-FP_TEST(phases_a_step_stands_still_while_the_run_is_elsewhere)
+FP_TEST(phases_a_step_is_paused_in_other_phases)
 {
     fake_memory memory = {0};
     const fp_alloc a = fake_alloc(&memory);
@@ -193,7 +193,8 @@ FP_TEST(phases_a_step_stands_still_while_the_run_is_elsewhere)
     CHECK_INT(t->sections_of[FP_RUN_VALIDATION].section[1]->steps_ticks, 0);
     fp_thread_end_step(t, 2060);
     CHECK_INT(t->steps->recent[1], 10);
-    /* One that ends elsewhere has the time until it came there. */
+    /* A step that ends in another phase has the time until that phase
+     * began. */
     CHECK_INT(fp_thread_set_run_phase(t, FP_RUN_OUTSIDE, 2063), FP_OK);
     fp_thread_end_step(t, 3000);
     CHECK_INT(t->steps->recent[2], 3);

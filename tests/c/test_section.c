@@ -133,7 +133,7 @@ plain_close(plain_program *p, uint32_t id, const void *owner)
     }
 }
 
-/* Something else that moves the path, or the step. */
+/* Another action that changes the path or the step. */
 static void
 plain_other(plain_program *p)
 {
@@ -237,7 +237,7 @@ plain_check(const fp_thread *a, const fp_thread *b)
     CHECK_UINT(a->counters.clock_back, b->counters.clock_back);
 }
 
-FP_TEST(section_plain_path_records_what_the_whole_one_does)
+FP_TEST(section_plain_path_records_the_same_as_the_full_one)
 {
     uint64_t plain = 0;
     for (uint64_t seed = 1; seed <= 100; seed++) {
@@ -258,7 +258,7 @@ FP_TEST(section_plain_path_records_what_the_whole_one_does)
         fp_thread_destroy(p.t[1]);
         CHECK_UINT(m.bytes, 0);
     }
-    CHECK(plain > 20000); /* of some 160,000 */
+    CHECK(plain > 20000); /* of about 160,000 */
 }
 
 FP_TEST(section_plain_path_is_not_taken_by_a_parked_thread)

@@ -1,4 +1,4 @@
-/* Steps without the function hook beside steps with it. */
+/* Compares steps without the function hook to steps with it. */
 #include "core/steps_pairs.h"
 #include "core/steps_split.h"
 #include "core/thread_steps.h"
@@ -45,7 +45,7 @@ FP_TEST(pairs_leave_out_the_step_after_each_change)
     for (int i = 0; i < 4; i++) {
         step(t, &now, 50 + i);
     }
-    now += 1000; /* putting the hook back */
+    now += 1000; /* reinstalling the hook */
     end(t, 1, now);
     for (int i = 0; i < 7; i++) {
         step(t, &now, 200 + i);
@@ -74,7 +74,7 @@ FP_TEST(pairs_leave_out_the_step_after_each_change)
     CHECK_UINT(m.bytes, 0);
 }
 
-FP_TEST(pairs_forget_what_was_no_step_and_keep_the_last_ones)
+FP_TEST(pairs_drop_invalid_blocks_and_keep_the_last_ones)
 {
     fake_memory m = {0};
     fp_alloc a = fake_alloc(&m);
@@ -94,7 +94,7 @@ FP_TEST(pairs_forget_what_was_no_step_and_keep_the_last_ones)
     }
     const fp_pairs *p = t->split->pairs;
     CHECK_UINT(p->blocks, FP_PAIRS_BLOCKS + 9 - 13);
-    /* One of those kept ended with the run: nothing after it. */
+    /* A kept block ended with the run: no steps after it. */
     CHECK_UINT(p->block[(p->blocks - 1) % FP_PAIRS_BLOCKS].near_count, 4);
     CHECK_INT(p->block[(p->blocks - 1) % FP_PAIRS_BLOCKS].plain[0].ticks,
               1000 + FP_PAIRS_BLOCKS + 8);
@@ -103,7 +103,7 @@ FP_TEST(pairs_forget_what_was_no_step_and_keep_the_last_ones)
     CHECK_UINT(m.bytes, 0);
 }
 
-FP_TEST(pairs_a_forgotten_block_takes_no_place_of_a_kept_one)
+FP_TEST(pairs_a_dropped_block_replaces_no_kept_one)
 {
     fake_memory m = {0};
     fp_alloc a = fake_alloc(&m);

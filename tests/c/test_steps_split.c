@@ -1,4 +1,4 @@
-/* What the time of steps is spent on: kinds, the ring of single steps. */
+/* Divides the time of steps by kind; the ring of single steps. */
 #include "core/path.h"
 #include "core/steps_split.h"
 #include "core/thread_sections.h"
@@ -8,14 +8,14 @@
 
 enum { DATA = 1, FORWARD = 2, SYNC = 3 };
 
-/* CPU time, switches and faults as the test says. */
+/* CPU time, switches and faults, set by the test. */
 static int64_t
 told_cpu(void *ctx)
 {
     return ((const fp_usage *)ctx)->cpu_ns;
 }
 
-/* How long the thread was ready without a CPU, and how often that was asked. */
+/* The delay set by the test, and how often it was read. */
 static int64_t told_delay_ns;
 static int told_delays;
 
@@ -41,7 +41,7 @@ told(fp_usage *usage)
     return (fp_usage_source){told_cpu, told_counts, told_delay, usage};
 }
 
-/* A thread that steps from [now] on. */
+/* A thread whose first step begins at [now]. */
 static fp_thread *
 stepping(fake_memory *m, uint64_t skip, fp_usage *usage, int64_t now)
 {
@@ -63,7 +63,7 @@ finish(fp_thread *t, const fake_memory *m)
     CHECK_UINT(m->bytes, 0);
 }
 
-/* A call of a function that waits, as the extension makes it. */
+/* Enters a function that waits, as the extension does. */
 static void
 enter_wait(fp_thread *t, uint32_t function, fp_kind kind, int64_t now)
 {
@@ -129,7 +129,7 @@ FP_TEST(series_has_communication_and_autograd_where_functions_were_seen)
     finish(t, &m);
 }
 
-FP_TEST(split_each_tick_is_of_one_kind)
+FP_TEST(split_each_tick_has_one_kind)
 {
     fake_memory m = {0};
     fp_usage u = {0, 0, 0, 0};
@@ -141,7 +141,7 @@ FP_TEST(split_each_tick_is_of_one_kind)
     enter_wait(t, 3, FP_KIND_LOCK, 120);
     fp_thread_leave(t, kit_function(3), 150); /* lock: 30 */
     enter_wait(t, 5, FP_KIND_IO, 150);
-    kit_enter(t, kit_function(0), 155); /* somebody else's time */
+    kit_enter(t, kit_function(0), 155); /* not part of the wait */
     fp_thread_leave(t, kit_function(0), 165);
     fp_thread_leave(t, kit_function(5), 170); /* io: 10 */
     fp_split_gc_begin(t, 170);
@@ -172,15 +172,15 @@ FP_TEST(split_a_kind_takes_from_what_it_interrupts)
     fp_split_gc_begin(t, 10);
     u.cpu_ns = 1020;
     fp_split_gc_end(t, 30, 0);
-    fp_split_gpu(t, 5); /* data stays data */
+    fp_split_gpu(t, 5); /* it stays data */
     u.cpu_ns = 1050;
     fp_thread_close_section(t, DATA, NULL, 0, 100);
     enter_wait(t, 1, FP_KIND_LOCK, 100);
     const fp_node *lock = t->cur;
     fp_split_gc_begin(t, 110);
-    fp_split_gc_begin(t, 115); /* told of twice */
+    fp_split_gc_begin(t, 115); /* ignored: reported twice */
     fp_split_gc_end(t, 120, 1);
-    fp_split_gc_end(t, 125, 1); /* nobody told that it began */
+    fp_split_gc_end(t, 125, 1); /* ignored: its begin was not reported */
     fp_split_gpu(t, 40);
     fp_thread_leave(t, kit_function(1), 200);
     fp_thread_end_step(t, 200);
@@ -210,7 +210,7 @@ FP_TEST(split_of_sections_that_cover_the_outer_one_counts)
     fp_thread_close_section(t, DATA, NULL, 0, 30);
     kit_close(t, SYNC, 60);
     kit_open(t, FORWARD, 60);
-    open_data(t, 70); /* in a section that does not */
+    open_data(t, 70); /* in a section that does not cover */
     fp_thread_end_step(t, 80);
     CHECK_INT(of(t, FP_KIND_COMMUNICATION), 50);
     CHECK_INT(of(t, FP_KIND_DATA), 10);
@@ -223,7 +223,7 @@ FP_TEST(split_of_sections_that_cover_the_outer_one_counts)
     finish(t, &m);
 }
 
-FP_TEST(split_warm_up_and_steps_given_up_are_not_in_it)
+FP_TEST(split_excludes_warm_up_and_dropped_steps)
 {
     fake_memory m = {0};
     fp_usage u = {0, 0, 0, 0};
@@ -251,7 +251,7 @@ FP_TEST(split_warm_up_and_steps_given_up_are_not_in_it)
     finish(t, &m);
 }
 
-FP_TEST(split_waits_before_the_first_step_are_not_in_it)
+FP_TEST(split_excludes_waits_before_the_first_step)
 {
     fake_memory m = {0};
     fp_alloc a = fake_alloc(&m);
@@ -271,7 +271,7 @@ FP_TEST(split_waits_before_the_first_step_are_not_in_it)
     finish(t, &m);
 }
 
-FP_TEST(split_who_watched_is_counted_per_step)
+FP_TEST(split_counts_the_sources_that_observed_each_step)
 {
     fake_memory m = {0};
     fp_usage u = {0, 0, 0, 0};
@@ -282,7 +282,7 @@ FP_TEST(split_who_watched_is_counted_per_step)
         t->split->signals = told_at[i];
         fp_thread_end_step(t, 10 * i + 10);
     }
-    /* A step was watched if somebody did at both of its ends. */
+    /* A source observed a step if it was on at both ends. */
     CHECK_UINT(t->split->signal_steps[0], 2);
     CHECK_UINT(t->split->signal_steps[1], 2);
     CHECK_UINT(t->split->signal_steps[2], 1);
@@ -300,7 +300,7 @@ FP_TEST(series_has_a_row_per_measured_step)
         u.cpu_ns += i;
         u.switches += i % 3;
         u.faults += i % 2;
-        if (i >= 20) { /* a section that comes later */
+        if (i >= 20) { /* a later section */
             kit_open(t, FORWARD, at);
             kit_close(t, FORWARD, at + i % 7);
         }
@@ -322,7 +322,7 @@ FP_TEST(series_has_a_row_per_measured_step)
     finish(t, &m);
 }
 
-FP_TEST(series_what_is_not_known_is_said)
+FP_TEST(series_marks_unknown_values)
 {
     fake_memory m = {0};
     fp_usage u = {-1, -1, 0, 3};
@@ -352,7 +352,7 @@ FP_TEST(series_f32_sections_beyond_its_columns_are_counted)
     finish(t, &m);
 }
 
-FP_TEST(split_f36_without_memory_steps_are_counted_all_the_same)
+FP_TEST(split_f36_without_memory_steps_are_still_counted)
 {
     for (uint64_t fail = 1; fail < 12; fail++) {
         fake_memory m = {0};
@@ -419,7 +419,7 @@ FP_TEST(split_a_cover_that_another_thread_ends_had_no_cpu_time)
     fp_usage u = {1000, 0, 0, 0};
     fp_thread *t = stepping(&m, 0, &u, 0);
     open_data(t, 0);
-    u.cpu_ns = 1000000; /* that thread's */
+    u.cpu_ns = 1000000; /* of that thread */
     fp_thread_close_section(t, DATA, NULL, FP_EXIT_ELSEWHERE, 100);
     u.cpu_ns = 1040;
     open_data(t, 100);
@@ -437,7 +437,7 @@ read_ticks(void *ctx)
     return *(const int64_t *)ctx;
 }
 
-/* A reading answers for what is near it, as if the thread had had the CPU. */
+/* A reading is extrapolated as if the thread had the CPU. */
 FP_TEST(split_a_short_data_section_that_waits_had_no_cpu_time)
 {
     fake_memory m = {0};
@@ -463,11 +463,11 @@ FP_TEST(split_a_short_data_section_that_waits_had_no_cpu_time)
     CHECK_INT(of(t, FP_KIND_DATA), 150000);
     CHECK_INT(t->split->sum.covered_cpu_ns, 0);
     CHECK_INT(t->split->cpu_ns, u.cpu_ns);
-    CHECK_UINT(meter->reckoned, 10); /* where each began, no more */
+    CHECK_UINT(meter->reckoned, 10); /* at the begin of each, no more */
     finish(t, &m);
 }
 
-FP_TEST(split_a_collection_whose_end_is_not_told_goes_on_no_more)
+FP_TEST(split_a_collection_without_a_reported_end_is_dropped)
 {
     fake_memory m = {0};
     fp_usage u = {0, 0, 0, 0};
@@ -484,7 +484,7 @@ FP_TEST(split_a_collection_whose_end_is_not_told_goes_on_no_more)
     finish(t, &m);
 }
 
-FP_TEST(split_f8_a_collection_whose_teller_was_taken_away_takes_no_step)
+FP_TEST(split_f8_a_collection_whose_hook_was_removed_takes_no_step)
 {
     fake_memory m = {0};
     fp_usage u = {0, 0, 0, 0};
@@ -509,7 +509,7 @@ FP_TEST(split_f8_a_collection_is_part_of_two_steps_at_most)
     t->split->signals = FP_SIGNAL_GC;
     fp_split_gc_begin(t, 10);
     fp_thread_end_step(t, 100);
-    fp_thread_end_step(t, 200); /* its teller was put back after its end */
+    fp_thread_end_step(t, 200); /* the hook was reinstalled after its end */
     enter_wait(t, 1, FP_KIND_LOCK, 220);
     fp_thread_leave(t, kit_function(1), 250);
     fp_thread_end_step(t, 300);
@@ -524,9 +524,9 @@ FP_TEST(split_f8_a_collection_is_part_of_two_steps_at_most)
     finish(t, &m);
 }
 
-/* Steps, waits, collections, covers at random: the kinds never exceed the wall
- * time, and no interval is counted twice. */
-FP_TEST(split_whatever_happens_kinds_fit_in_the_wall_time)
+/* Steps, waits, collections and covers at random: the kinds never exceed the
+ * wall time, and no interval counts twice. */
+FP_TEST(split_kinds_never_exceed_the_wall_time)
 {
     for (uint64_t seed = 1; seed <= 40; seed++) {
         fake_memory m = {0};
@@ -538,7 +538,8 @@ FP_TEST(split_whatever_happens_kinds_fit_in_the_wall_time)
         for (int i = 0; i < 3000; i++) {
             now += fake_below(&state, 50);
             u.cpu_ns += fake_below(&state, 20);
-            /* What runs in the collector is called from there only. */
+            /* Functions that run in the collector are called from there
+             * only. */
             uint32_t f = fake_below(&state, 6) * 2 + 1;
             f += gc_node != NULL ? 20 : 0;
             switch (fake_below(&state, 9)) {
@@ -592,7 +593,7 @@ FP_TEST(split_whatever_happens_kinds_fit_in_the_wall_time)
     }
 }
 
-/* ---- ready to run, without a CPU ---- */
+/* ---- waiting for a CPU ---- */
 
 /* A step in which the thread waits [before], [in] and [after] a data section. */
 static void
@@ -608,7 +609,7 @@ step_with_delays(fp_thread *t, fp_usage *u, int64_t now, int64_t before,
     fp_thread_end_step(t, now + 100);
 }
 
-FP_TEST(split_waits_for_a_cpu_are_told_from_those_of_a_data_section)
+FP_TEST(split_separates_cpu_waits_of_a_step_and_its_data_section)
 {
     fake_memory m = {0};
     fp_usage u = {0, 0, 0, 0};
@@ -617,7 +618,7 @@ FP_TEST(split_waits_for_a_cpu_are_told_from_those_of_a_data_section)
     const fp_split *s = t->split;
     told_delays = 0;
     step_with_delays(t, &u, 0, 0, 0, 0);
-    CHECK_INT(told_delays, 0); /* never off the CPU: nobody is asked */
+    CHECK_INT(told_delays, 0); /* never off the CPU: not read */
     CHECK_INT(s->sum.delay_ns, 0);
     step_with_delays(t, &u, 100, 1, 2, 4);
     CHECK_INT(told_delays, 1);
@@ -629,19 +630,19 @@ FP_TEST(split_waits_for_a_cpu_are_told_from_those_of_a_data_section)
     CHECK_INT(s->sum.covered_delay_ns, 20);
     step_with_delays(t, &u, 300, 0, 0, 0);
     step_with_delays(t, &u, 400, 0, 0, 0);
-    CHECK_INT(told_delays, 6); /* sections no more, since the step before */
+    CHECK_INT(told_delays, 6); /* the sections do not read it any more */
     CHECK_UINT(s->delay_steps, 5);
     CHECK_INT(s->series.delay_ns[1], 7);
     CHECK_INT(s->series.delay_ns[2], 70);
     CHECK_INT(s->series.delay_ns[4], 0);
-    u.waits++; /* by itself, and then others had the CPU */
+    u.waits++; /* voluntarily; then others had the CPU */
     told_delay_ns += 100;
     fp_thread_end_step(t, 600);
     CHECK_INT(s->sum.delay_ns, 157);
     finish(t, &m);
 }
 
-FP_TEST(split_the_first_wait_of_a_step_that_stands_still_later_is_in_it)
+FP_TEST(split_a_wait_before_the_pause_of_a_step_counts_for_it)
 {
     fake_memory m = {0};
     fp_usage u = {0, 0, 0, 0};
@@ -663,7 +664,7 @@ FP_TEST(split_the_first_wait_of_a_step_that_stands_still_later_is_in_it)
     CHECK_UINT(m.bytes, 0);
 }
 
-FP_TEST(split_a_delay_that_is_not_known_is_none)
+FP_TEST(split_an_unknown_delay_counts_as_none)
 {
     fake_memory m = {0};
     fp_usage u = {0, 0, 0, 0};
@@ -673,14 +674,14 @@ FP_TEST(split_a_delay_that_is_not_known_is_none)
     step_with_delays(t, &u, 0, 0, 0, 0);
     CHECK_UINT(s->delay_steps, 0);
     CHECK_INT(s->series.delay_ns[0], -1);
-    told_delay_ns = 50; /* it is known from now on */
+    told_delay_ns = 50; /* known from now on */
     u.switches++;
     fp_thread_end_step(t, 200);
     told_delay_ns = 53;
     u.switches++;
     fp_thread_end_step(t, 300);
     CHECK_INT(s->sum.delay_ns, 3);
-    told_delay_ns = -1; /* and no more, nor what it was meanwhile */
+    told_delay_ns = -1; /* unknown again, also for the time in between */
     u.switches++;
     fp_thread_end_step(t, 400);
     told_delay_ns = 90;

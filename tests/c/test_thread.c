@@ -1,4 +1,4 @@
-/* What one thread records, by hand-made examples. */
+/* Recordings of one thread, worked out by hand. */
 #include "thread_kit.h"
 
 #include "core/path.h"
@@ -55,7 +55,7 @@ check_node(const fp_node *n, uint64_t calls, int64_t self_ticks)
     check_path((t), (const fp_key[]){0, __VA_ARGS__}, \
                sizeof((const fp_key[]){0, __VA_ARGS__}) / sizeof(fp_key) - 1)
 
-/* [keys] outermost first, behind one that does not count. */
+/* [keys]: outermost first; the first one does not count. */
 static void
 check_path(const fp_thread *t, const fp_key *keys, size_t len)
 {
@@ -92,7 +92,7 @@ FP_TEST(thread_a_return_without_a_call_is_ignored)
 {
     fake_memory m = {0};
     fp_thread *t = thread_from(&m, 0);
-    leave(t, F, 5); /* began before the recording: not even counted */
+    leave(t, F, 5); /* began before the recording: not counted */
     leave(t, G, 6);
     CHECK_UINT(t->counters.unmatched, 0);
     enter(t, F, 10);
@@ -237,7 +237,7 @@ FP_TEST(thread_f27_owners_close_their_own_entries)
               FP_OK);
     CHECK_INT(fp_thread_open_section(t, DATA, FP_PHASE_NONE, &second, 10),
               FP_OK);
-    /* Tasks that take turns are no disorder. */
+    /* Tasks that take turns are not out of order. */
     CHECK_INT(fp_thread_close_section(t, DATA, &first, 0, 100), FP_OK);
     CHECK_UINT(t->counters.out_of_order, 0);
     CHECK_INT(t->section[DATA]->max_ticks, 100);
@@ -245,7 +245,7 @@ FP_TEST(thread_f27_owners_close_their_own_entries)
     CHECK_INT(t->section[DATA]->max_ticks, 120);
     CHECK_INT(t->section[DATA]->sum_ticks, 220);
     CHECK_INT(t->section[DATA]->outer_ticks, 130); /* never 220 */
-    /* Without an entry of one's own the innermost is meant. */
+    /* Without an entry of this owner the innermost one is closed. */
     CHECK_INT(fp_thread_open_section(t, DATA, FP_PHASE_NONE, &first, 200),
               FP_OK);
     CHECK_INT(fp_thread_close_section(t, DATA, NULL, 0, 201), FP_OK);
@@ -318,7 +318,7 @@ FP_TEST(thread_dropping_functions_keeps_the_sections)
     fp_thread_drop_functions(t, 10);
     CHECK(!fp_thread_in_function(t));
     CHECK_PATH(t, SEC(DATA), SEC(FORWARD));
-    leave(t, G, 11); /* seen once more: no harm */
+    leave(t, G, 11); /* reported again: ignored */
     leave(t, F, 12);
     CHECK_PATH(t, SEC(DATA), SEC(FORWARD));
     kit_close(t, FORWARD, 15);
@@ -338,7 +338,7 @@ FP_TEST(thread_dropping_sections_keeps_the_functions)
     enter(t, G, 7);
     fp_thread_drop_sections(t, 10);
     CHECK_PATH(t, FN(F), FN(G));
-    CHECK_UINT(t->section[DATA]->open, 1); /* shown as never left */
+    CHECK_UINT(t->section[DATA]->open, 1); /* reported as still open */
     CHECK_UINT(t->section[DATA]->count, 0);
     CHECK_INT(fp_thread_close_section(t, DATA, NULL, 0, 11), FP_ENOTFOUND);
     leave(t, G, 12);
@@ -379,7 +379,7 @@ FP_TEST(thread_steps_give_their_time_to_the_section_at_the_bottom)
     kit_open(t, DATA, 210);
     kit_close(t, DATA, 230);
     kit_open(t, FORWARD, 230);
-    kit_open(t, BACKWARD, 240); /* inside: its time is FORWARD's */
+    kit_open(t, BACKWARD, 240); /* inside: the time belongs to FORWARD */
     kit_close(t, BACKWARD, 250);
     kit_close(t, FORWARD, 260);
     kit_open(t, DATA, 270);
@@ -390,7 +390,7 @@ FP_TEST(thread_steps_give_their_time_to_the_section_at_the_bottom)
     CHECK_INT(t->section[FORWARD]->steps_ticks, 30);
     CHECK_UINT(t->section[BACKWARD]->steps, 0);
 
-    kit_close(t, DATA, 305); /* it was open over the boundary */
+    kit_close(t, DATA, 305); /* open over the boundary */
     fp_thread_end_step(t, 400);
     CHECK_UINT(t->section[DATA]->steps, 2);
     CHECK_INT(t->section[DATA]->steps_ticks, 55);
@@ -415,7 +415,7 @@ FP_TEST(thread_the_first_step_has_no_time_from_before_it)
     finish(t, &m, 200);
 }
 
-FP_TEST(thread_a_step_begun_anew_has_nothing_of_the_one_given_up)
+FP_TEST(thread_a_restarted_step_drops_the_old_times)
 {
     fake_memory m = {0};
     fp_thread *t = thread_from(&m, 0);
@@ -513,7 +513,7 @@ FP_TEST(thread_s4_04_phase_sections_end_the_batch)
     finish(t, &m, 3000);
 }
 
-FP_TEST(thread_s4_04_getting_a_batch_is_no_work_on_it)
+FP_TEST(thread_s4_04_a_data_section_does_not_end_the_batch)
 {
     fake_memory m = {0};
     fp_thread *t = thread_from(&m, 0);
@@ -526,7 +526,7 @@ FP_TEST(thread_s4_04_getting_a_batch_is_no_work_on_it)
         fp_phases_deliver(&t->phases, 0, at + 20);
         kit_close(t, DATA, at + 21);
     }
-    /* From the question, not from the exit of the section before. */
+    /* From the request, not from the end of the section before. */
     CHECK_INT(phase_total(t, 0, FP_PHASE_BATCH_WAIT).ticks, 20);
     fp_thread_charge(t, 2000);
     finish(t, &m, 2000);
@@ -554,11 +554,11 @@ FP_TEST(thread_f34_a_clock_that_goes_back_is_counted)
     fp_thread *t = thread_from(&m, 1000);
     CHECK_INT(fp_thread_start_steps(t, 0, 1000), FP_OK);
     enter(t, F, 1010);
-    enter(t, G, 900); /* back: 0 */
+    enter(t, G, 900); /* the clock goes back: 0 */
     kit_open(t, DATA, 950);
-    kit_close(t, DATA, 940); /* back: 0 */
+    kit_close(t, DATA, 940); /* the clock goes back: 0 */
     leave(t, G, 960);
-    leave(t, F, 800); /* back: 0 */
+    leave(t, F, 800); /* the clock goes back: 0 */
     fp_thread_end_step(t, 500);
     fp_thread_charge(t, 801);
     CHECK_UINT(t->counters.clock_back, 3);

@@ -1,4 +1,4 @@
-/* The ends of the range: deep, wide, long, and far past 32 bits. */
+/* The limits: deep, wide, long, and far beyond 32 bits. */
 #include "thread_kit.h"
 
 #include "core/path.h"
@@ -86,7 +86,7 @@ FP_TEST(limits_f31_a_million_functions_in_100_bytes_each)
     CHECK_UINT(t->tree.count, COUNT + 2);
     uint64_t takes = m.takes;
     for (uint32_t i = 0; i < COUNT; i++) {
-        /* In the order in which they were learned: no search. */
+        /* In the learned order: no search. */
         CHECK(i == 0 || fp_thread_predict(t, kit_function(i)) != NULL);
         fp_node *n = kit_enter(t, kit_function(i), ++now);
         CHECK_UINT(n->calls, 2);
@@ -99,7 +99,7 @@ FP_TEST(limits_f31_a_million_functions_in_100_bytes_each)
     CHECK_UINT(m.bytes, 0);
 }
 
-FP_TEST(limits_the_node_cap_keeps_sums_and_names_where_it_can)
+FP_TEST(limits_the_node_cap_keeps_sums_and_most_names)
 {
     enum { CAP = 100, COUNT = 1000 };
     fake_memory m = {0};
@@ -124,8 +124,8 @@ FP_TEST(limits_the_node_cap_keeps_sums_and_names_where_it_can)
     CHECK_UINT(m.bytes, 0);
 }
 
-/* When not even a name has room, a section is still timed, and closing it takes
- * nobody else off the path. */
+/* Without room for its name a section is still timed, and closing it takes no
+ * other element off the path. */
 FP_TEST(limits_sections_beyond_twice_the_node_cap_are_still_timed)
 {
     enum { CAP = 8 };
@@ -180,8 +180,8 @@ FP_TEST(limits_f35_times_are_exact_near_the_end_of_the_range)
     CHECK_UINT(m.bytes, 0);
 }
 
-/* An external timer may answer anything: nothing may be undefined (the
- * sanitizers look), and going back over the whole range is still going back. */
+/* An external timer may return any value.  Nothing may be undefined (the
+ * sanitizers check), and a jump back over the whole range still goes back. */
 FP_TEST(limits_f35_a_timer_that_leaps_over_the_whole_range_is_survived)
 {
     fake_memory m = {0};

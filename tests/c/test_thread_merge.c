@@ -1,4 +1,4 @@
-/* Joining threads: what comes out is the sum of what went in. */
+/* Merging threads: the result is the sum of the parts. */
 #include "thread_kit.h"
 
 #include "core/path.h"
@@ -151,7 +151,7 @@ FP_TEST(merge_is_the_sum)
     fp_alloc a = fake_alloc(&m);
     fp_thread *into = empty_thread(&a, kit_wide), *from[THREADS];
     for (uint32_t k = 0; k < THREADS; k++) {
-        /* With and without truncated nodes of their own. */
+        /* With and without truncated nodes. */
         fp_limits limits = {1000000, k % 2 ? 1024 : 4};
         from[k] = empty_thread(&a, limits);
         run_program(from[k], k + 1, 1200);
@@ -190,7 +190,7 @@ FP_TEST(merge_of_a_merge_is_the_same_sum)
     CHECK_UINT(m.bytes, 0);
 }
 
-/* Nodes that have a context: all but the flat ones. */
+/* Number of nodes with a context: all but the flat ones. */
 static uint32_t
 contexts(const fp_thread *t)
 {
@@ -201,7 +201,7 @@ contexts(const fp_thread *t)
     return count;
 }
 
-/* Whatever the caps of both sides are, no call and no tick is lost. */
+/* With any caps on both sides no call and no tick is lost. */
 FP_TEST(merge_beyond_a_cap_keeps_the_sums)
 {
     for (uint64_t seed = 1; seed <= 60; seed++) {
@@ -266,7 +266,7 @@ FP_TEST(merge_f16_two_thousand_short_threads_in_bounded_memory)
             takes = m.takes;
         }
     }
-    CHECK(takes > 0 && m.takes > takes); /* every thread took and gave back */
+    CHECK(takes > 0 && m.takes > takes); /* every thread allocated and freed */
     CHECK_UINT(m.bytes, settled);
     CHECK(m.peak_bytes < settled + 65536);
     CHECK_UINT(kit_sum(ended, 0).calls, calls);
@@ -276,8 +276,8 @@ FP_TEST(merge_f16_two_thousand_short_threads_in_bounded_memory)
     CHECK_UINT(m.bytes, 0);
 }
 
-/* Each thread records for itself, with the allocator that all share (libc);
- * who joins them reads when they have ended.  ThreadSanitizer looks on. */
+/* Each thread records for itself with the shared allocator (libc); the merging
+ * thread reads after they have ended.  ThreadSanitizer checks it. */
 typedef struct worker {
     pthread_t thread;
     const fp_alloc *alloc;
@@ -317,7 +317,7 @@ FP_TEST(merge_of_eight_running_threads_shares_nothing_before)
     fp_thread_destroy(into);
 }
 
-/* One clock is asked by all of them. */
+/* All threads read one clock. */
 static void *
 read_clock(void *arg)
 {
@@ -325,7 +325,7 @@ read_clock(void *arg)
     int64_t last = fp_clock_now(c);
     for (int i = 0; i < 1000; i++) {
         int64_t now = fp_clock_now(c);
-        CHECK(now >= last - 1000000000); /* only that it can be asked */
+        CHECK(now >= last - 1000000000); /* it can be read; no more is known */
         last = now;
     }
     CHECK(fp_clock_ns_per_tick(c) > 0);

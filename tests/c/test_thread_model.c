@@ -1,4 +1,4 @@
-/* Random programs, run by an fp_thread and by the model side by side. */
+/* Runs random programs on an fp_thread and on the model, side by side. */
 #include "model.h"
 #include "thread_kit.h"
 
@@ -30,7 +30,7 @@ close_one(pair *p)
     const void *owner = random_owner(p);
     uint32_t open = p->model.entry_len;
     if (open > 0 && fake_below(&p->random, 4) != 0) {
-        /* Mostly as a program does: the last one, by its owner. */
+        /* Mostly the last section, closed by its owner, as programs do. */
         id = p->model.entry[open - 1].id;
         owner = p->model.entry[open - 1].owner;
     }
@@ -42,7 +42,7 @@ close_one(pair *p)
               model_close(&p->model, id, owner, flags, p->now));
 }
 
-/* The innermost call, so that it matches: what programs do mostly. */
+/* The innermost call, so that returns mostly match, as in programs. */
 static fp_key
 innermost_call(const pair *p)
 {
@@ -71,7 +71,7 @@ one_operation(pair *p)
                   ? 0
                   : (int64_t)fake_below(&p->random, 1000);
     uint32_t what = fake_below(&p->random, 100);
-    /* Deep enough: rather come back. */
+    /* Deep enough: prefer to return. */
     if (p->model.path_len > DEEP && what < 65) {
         what = what % 2 ? 50 : 80;
     }
@@ -155,7 +155,7 @@ same_sections(const pair *p)
     }
 }
 
-/* Every context of the model has its node, and nothing else was counted. */
+/* Every context of the model has a node, and there are no other counts. */
 static void
 same_contexts(const pair *p)
 {
@@ -184,7 +184,8 @@ same_contexts(const pair *p)
     CHECK_UINT(kit_sum(p->thread, 0).calls, calls);
 }
 
-/* Beyond the depth cap a context is lost, a function's own numbers are not. */
+/* Beyond the depth cap contexts are lost, but not the numbers of a
+ * function. */
 static void
 same_per_key(const pair *p)
 {

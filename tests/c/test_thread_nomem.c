@@ -1,11 +1,11 @@
-/* F36: no memory at any allocation costs data, never consistency. */
+/* F36: a failing allocation costs data, never consistency. */
 #include "thread_kit.h"
 
 #include "core/path.h"
 #include "core/thread_sections.h"
 #include "core/thread_steps.h"
 
-/* More elements than the first size of any array of a thread. */
+/* More elements than the first capacity of each array of a thread. */
 enum { PILE = 150, SECTIONS = 40 };
 
 static void
@@ -38,7 +38,7 @@ close_any(fp_thread *t, uint32_t id, int64_t now)
               was_open ? FP_OK : FP_ENOTFOUND);
 }
 
-/* Everything a thread can do, so that each of its allocations happens. */
+/* Uses every feature of a thread, so that each of its allocations happens. */
 static int64_t
 program(fp_thread *t, int64_t now)
 {
@@ -85,7 +85,7 @@ program(fp_thread *t, int64_t now)
     return now;
 }
 
-/* A thread that went through a shortage is as good as any other. */
+/* After a shortage the thread works as before. */
 static int64_t
 works_again(fp_thread *t, int64_t now)
 {
@@ -110,7 +110,7 @@ works_again(fp_thread *t, int64_t now)
     return now;
 }
 
-/* False when nothing failed: there is no nth allocation. */
+/* Returns false if nothing failed: there is no nth allocation. */
 static bool
 fails_at(uint64_t nth, bool fail_on, fp_limits limits)
 {
@@ -167,7 +167,7 @@ FP_TEST(nomem_f36_each_allocation_beyond_the_node_cap)
     fail_each((fp_limits){200, 20});
 }
 
-/* Without memory to move the calls above a section, they are closed, each is
+/* Without memory to move the calls above a section, they are closed and
  * counted, and the sections among them stay. */
 FP_TEST(nomem_f36_calls_above_a_section_are_dropped_by_number)
 {
@@ -247,7 +247,7 @@ FP_TEST(nomem_f36_each_allocation_of_a_merge)
             CHECK_INT(kit_sum(into, 0).self_ticks, first_end + second_end);
             CHECK_UINT(into->counters.dropped, 0);
         }
-        /* It goes on. */
+        /* It continues. */
         uint64_t calls = kit_sum(into, 0).calls;
         CHECK_INT(fp_thread_merge(into, first), FP_OK);
         CHECK_UINT(kit_sum(into, 0).calls, calls + kit_sum(first, 0).calls);
@@ -260,7 +260,7 @@ FP_TEST(nomem_f36_each_allocation_of_a_merge)
     CHECK_UINT(from_memory.bytes, 0);
 }
 
-/* Memory that comes and goes, under a random program. */
+/* Memory comes and goes under a random program. */
 FP_TEST(nomem_f36_random_failures_under_a_random_program)
 {
     for (uint64_t seed = 1; seed <= 80; seed++) {

@@ -3,7 +3,7 @@
 
 static const int64_t BEGIN_NS = 1700000000000000000;
 
-/* The same, one unit of time after the other. */
+/* The model: one unit of time after the other. */
 enum { AXIS = 400, MOST_INTERVALS = 120, MOST_EVENTS = 60 };
 
 typedef struct model {
@@ -261,7 +261,7 @@ FP_TEST(timeline_of_a_step_worked_out_by_hand)
     CHECK_INT(s->idle_ns[7], 20); /* 1000 to 1010, 1070 to 1080 */
     CHECK_INT(s->idle_ns[8], 10);
     CHECK_INT(t.step_so_far.wall_ns, 0);
-    /* The memset goes on into the next step. */
+    /* The memset continues into the next step. */
     fp_timeline_fold(&t, 1150);
     CHECK_INT(t.step_so_far.wall_ns, 50);
     CHECK_INT(t.step_so_far.busy_ns, 20);
@@ -287,7 +287,7 @@ FP_TEST(timeline_empty_and_negative_intervals_are_ignored)
     fp_timeline_fini(&t);
 }
 
-FP_TEST(timeline_what_comes_late_loses_only_what_is_folded)
+FP_TEST(timeline_a_late_activity_loses_only_its_folded_part)
 {
     fp_alloc a = fp_alloc_libc();
     fp_timeline t;
@@ -301,7 +301,7 @@ FP_TEST(timeline_what_comes_late_loses_only_what_is_folded)
     fp_timeline_add(&t, 40, 60, FP_GPU_COMPUTE);
     CHECK_UINT(t.late, 2);
     CHECK_INT(t.late_ns, 30);
-    fp_timeline_section(&t, 50, 3); /* holds from 100 on */
+    fp_timeline_section(&t, 50, 3); /* takes effect at 100 */
     fp_timeline_fold(&t, 200);
     CHECK_INT(t.whole.busy_ns, 20);
     CHECK_INT(t.whole.idle_ns[0], 100);
@@ -353,7 +353,7 @@ enum { MANY = 300000, LONG_AXIS = 1 << 20 };
 
 typedef struct crowd {
     fp_interval interval[MANY];
-    /* How many begin less how many end, by time and class. */
+    /* Begins minus ends, by time and class. */
     int32_t change[LONG_AXIS + 1][FP_GPU_CLASSES];
 } crowd;
 
@@ -364,7 +364,7 @@ make_crowd(uint64_t seed)
     CHECK(c != NULL);
     for (uint32_t i = 0; i < MANY; i++) {
         int64_t start = (int64_t)fake_below(&seed, LONG_AXIS - 100);
-        /* Each eighth of the axis has a density of its own. */
+        /* Each eighth of the axis has another density. */
         uint32_t most = 1u + ((uint32_t)start >> 17) % 4 * 8;
         int64_t end = start + 1 + (int64_t)fake_below(&seed, most);
         uint8_t class = (uint8_t)fake_below(&seed, FP_GPU_CLASSES);
@@ -429,7 +429,7 @@ FP_TEST(timeline_many_in_any_order)
     steps_over_the_long_axis(&t, 1 << 10, 1);
     fp_timeline_fold(&t, BEGIN_NS + LONG_AXIS);
     check_sums(&t.whole, &want);
-    /* Each step cut off exactly: together they are the whole. */
+    /* The folds cut at each step: together they are the whole. */
     check_sums(&t.steps, &want);
     CHECK_UINT(t.step_count, 1 << 10);
     check_all_consistent(&t);
@@ -439,7 +439,7 @@ FP_TEST(timeline_many_in_any_order)
     free(c);
 }
 
-FP_TEST(timeline_steps_that_do_not_count_are_in_the_whole_only)
+FP_TEST(timeline_warm_up_steps_are_in_the_whole_only)
 {
     crowd *c = make_crowd(2);
     fp_timeline_sums want = sums_of(c);
@@ -501,7 +501,7 @@ FP_TEST(timeline_f36_each_allocation)
         fp_timeline_init(&t, &a, BEGIN_NS);
         int64_t given = 0;
         for (int64_t i = 0; i < 20000; i++) {
-            /* In order in the main, so that nothing comes late for it. */
+            /* In order for the most part, so that nothing comes late. */
             int64_t at = BEGIN_NS + 10 * (i ^ 1);
             fp_timeline_add(&t, at, at + 4, FP_GPU_COMPUTE);
             given += 4;
@@ -513,8 +513,8 @@ FP_TEST(timeline_f36_each_allocation)
         takes = m.takes;
         CHECK_UINT(m.failures, 1);
         CHECK_INT(t.whole.wall_ns, 200000);
-        /* The very first block, of intervals or of events: one is lost.  Later
-         * there is always something to fold. */
+        /* The first block of intervals or of events: one is lost.  Later there
+         * is always something to fold. */
         CHECK_UINT(t.lost, fail_at <= 2 ? 1 : 0);
         int64_t lost_ns = fail_at == 1 ? 4 : 0;
         CHECK_INT(t.whole.busy_ns, given - lost_ns - t.late_ns);
@@ -528,7 +528,7 @@ FP_TEST(timeline_f36_each_allocation)
     }
 }
 
-FP_TEST(timeline_f36_without_any_memory_only_time_goes_by)
+FP_TEST(timeline_f36_without_memory_records_only_wall_time)
 {
     fake_memory m = {.fail_at = 1, .fail_on = true};
     fp_alloc a = fake_alloc(&m);
@@ -548,9 +548,9 @@ FP_TEST(timeline_f36_without_any_memory_only_time_goes_by)
     CHECK_UINT(m.bytes, 0);
 }
 
-/* Blocks: the one in use and the half as large one before it grew; what comes out
- * of order is sorted in small parts, since who sorts a million at once is away for
- * so long that CUPTI's buffers run out. */
+/* Blocks: the current one and, before it grew, one of half the size.
+ *  Unordered intervals are sorted in small parts: sorting a million at once
+ * takes so long that CUPTI runs out of buffers. */
 static const size_t MOST_BYTES =
     (size_t)FP_TIMELINE_WAITING / 2 * 3 * sizeof(fp_interval) +
     (size_t)FP_TIMELINE_WAITING / 32 * sizeof(fp_interval);
@@ -566,7 +566,7 @@ FP_TEST(timeline_f32_a_long_silence_is_folded_in_bounded_memory)
     enum { COUNT = 5 * FP_TIMELINE_WAITING / 2 };
     uint64_t state = 9;
     for (int64_t i = 0; i < COUNT; i++) {
-        /* Neighbours change places over some distance. */
+        /* Neighbours are exchanged over some distance. */
         int64_t at = BEGIN_NS + 10 * (i / 64 * 64 + 63 - i % 64);
         int64_t end = at + 1 + (int64_t)fake_below(&state, 10);
         fp_timeline_add(&t, at, end, FP_GPU_COMPUTE);

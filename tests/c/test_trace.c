@@ -100,7 +100,7 @@ check_event(const traced *x, uint64_t i, fp_key key, int64_t start,
     CHECK_UINT(e->thread, 1);
 }
 
-/* Either one holds the other or they do not meet. */
+/* Checks that of two events one contains the other, or they do not overlap. */
 static void
 check_nested(const traced *x)
 {
@@ -116,7 +116,7 @@ check_nested(const traced *x)
     }
 }
 
-FP_TEST(trace_calls_and_sections_are_told_with_their_times)
+FP_TEST(trace_records_calls_and_sections_with_their_times)
 {
     traced x;
     begin(&x, MANY, 10);
@@ -130,7 +130,7 @@ FP_TEST(trace_calls_and_sections_are_told_with_their_times)
     close_section(&x, 3, 33);
     leave(&x, F, 40);
     open_section(&x, 4, 41);
-    close_section(&x, 4, 41); /* sections always */
+    close_section(&x, 4, 41); /* sections are always kept */
     close_window(&x, 50);
     CHECK_UINT(fp_ring_count(&x.log.events), 4);
     check_event(&x, 0, kit_function(G), 21, 31);
@@ -144,7 +144,7 @@ FP_TEST(trace_calls_and_sections_are_told_with_their_times)
     end(&x);
 }
 
-FP_TEST(trace_what_is_open_is_cut_at_the_window)
+FP_TEST(trace_open_calls_are_cut_at_the_window)
 {
     traced x;
     begin(&x, MANY, 0);
@@ -153,10 +153,10 @@ FP_TEST(trace_what_is_open_is_cut_at_the_window)
     open_window(&x, 100);
     enter(&x, G, 120);
     close_window(&x, 200);
-    leave(&x, G, 250); /* between windows nobody would call these */
+    leave(&x, G, 250); /* not called between windows */
     x.t->trace->window = 0;
     open_window(&x, 300);
-    close_window(&x, 310); /* a thread that did nothing in it */
+    close_window(&x, 310); /* a thread without calls in it */
     CHECK_UINT(fp_ring_count(&x.log.events), 5);
     check_event(&x, 0, kit_function(G), 120, 200);
     check_event(&x, 1, fp_key_section(1), 100, 200);
@@ -166,7 +166,7 @@ FP_TEST(trace_what_is_open_is_cut_at_the_window)
     end(&x);
 }
 
-FP_TEST(trace_a_section_that_outlives_its_frame_is_told_in_two_parts)
+FP_TEST(trace_a_section_that_outlives_its_frame_becomes_two_events)
 {
     traced x;
     begin(&x, MANY, 0);
@@ -191,7 +191,7 @@ FP_TEST(trace_f1_calls_closed_with_their_caller_end_with_it)
     enter(&x, F, 10);
     enter(&x, G, 20);
     enter(&x, G, 30);
-    leave(&x, F, 40); /* an exception nobody told about */
+    leave(&x, F, 40); /* an exception that was not reported */
     leave(&x, G, 50); /* never entered */
     close_window(&x, 60);
     CHECK_UINT(fp_ring_count(&x.log.events), 3);
@@ -233,7 +233,7 @@ FP_TEST(trace_f34_a_clock_that_goes_back_leaves_events_nested)
     end(&x);
 }
 
-FP_TEST(trace_f32_a_full_ring_says_what_it_lost_and_until_when)
+FP_TEST(trace_f32_a_full_ring_counts_lost_events_and_their_last_end)
 {
     traced x;
     begin(&x, 300, 0);
@@ -267,7 +267,7 @@ FP_TEST(trace_f32_of_many_windows_the_last_are_known)
     end(&x);
 }
 
-FP_TEST(trace_calls_beyond_the_depth_cap_are_not_told)
+FP_TEST(trace_calls_beyond_the_depth_cap_are_not_recorded)
 {
     traced x;
     begin_limited(&x, MANY, 0, (fp_limits){1000, 4});
@@ -303,7 +303,7 @@ FP_TEST(trace_f15_threads_that_ended_keep_their_names)
     end(&x);
 }
 
-FP_TEST(trace_cleared_within_a_window_it_begins_anew)
+FP_TEST(trace_clear_within_a_window_restarts_it)
 {
     traced x;
     begin(&x, MANY, 0);
@@ -338,7 +338,7 @@ inclusive(const fp_thread *t, const fp_node *of)
     return sum;
 }
 
-/* What is told of a key adds up to what the tree says. */
+/* The events of a key add up to its time in the tree. */
 static void
 check_adds_up(const traced *x, fp_key key)
 {
@@ -378,7 +378,7 @@ random_move(traced *x, uint64_t *state, int64_t now)
     }
 }
 
-FP_TEST(trace_whatever_happens_events_are_nested_and_add_up)
+FP_TEST(trace_events_are_always_nested_and_add_up)
 {
     for (uint64_t seed = 1; seed <= 60; seed++) {
         traced x;

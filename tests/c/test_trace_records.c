@@ -14,19 +14,19 @@ add(fp_trace_records *t, int64_t start, int64_t launched)
     fp_trace_records_add(t, &r, launched);
 }
 
-FP_TEST(gpu_trace_only_what_was_in_a_window_is_kept)
+FP_TEST(gpu_trace_keeps_only_records_of_windows)
 {
     fake_memory m = {0};
     fp_alloc a = fake_alloc(&m);
     fp_trace_records t;
     fp_trace_records_init(&t, &a, 100);
-    call(&t, 1, 2); /* no window so far */
+    call(&t, 1, 2); /* no window yet */
     fp_trace_records_open(&t, 100);
     fp_trace_records_close(&t, 200);
     fp_trace_records_open(&t, 300);
     CHECK(!fp_trace_records_want(&t, 99));
     CHECK(fp_trace_records_want(&t, 100));
-    CHECK(fp_trace_records_want(&t, 199)); /* late, but of that window */
+    CHECK(fp_trace_records_want(&t, 199)); /* late, but in that window */
     CHECK(!fp_trace_records_want(&t, 200));
     CHECK(fp_trace_records_want(&t, 300000));
     call(&t, 150, 250);
@@ -36,7 +36,7 @@ FP_TEST(gpu_trace_only_what_was_in_a_window_is_kept)
     CHECK_INT(((fp_trace_call *)fp_ring_at(&t.call, 1))->end, 310);
     add(&t, 250, 199);       /* launched in a window, ran after it */
     add(&t, 310, 250);       /* ... before it */
-    add(&t, 320, INT64_MIN); /* nobody knows */
+    add(&t, 320, INT64_MIN); /* unknown */
     add(&t, 220, INT64_MIN);
     CHECK_UINT(fp_ring_count(&t.record), 2);
     fp_trace_records_clear(&t, 400);
@@ -81,7 +81,7 @@ FP_TEST(gpu_trace_f36_without_memory_records_are_counted_as_lost)
     CHECK_UINT(m.bytes, 0);
 }
 
-FP_TEST(clock_map_ticks_are_told_from_device_times_as_well)
+FP_TEST(clock_map_converts_device_times_to_ticks)
 {
     fp_clock_map map;
     fp_clock_map_init(&map, 0.5);
@@ -89,7 +89,7 @@ FP_TEST(clock_map_ticks_are_told_from_device_times_as_well)
     const int64_t base = INT64_C(1700000000) * 1000000000;
     uint64_t state = 5;
     for (int64_t i = 0; i < 40; i++) {
-        /* A drift of some millionths, as of a clock that is slewed. */
+        /* A drift of some millionths, as of a slewed clock. */
         int64_t drift = (int64_t)fake_below(&state, 2000);
         fp_clock_map_add(&map, i * 2000000000, base + i * 1000000000 + drift);
     }

@@ -28,12 +28,12 @@ FP_TEST(tree_begins_with_a_root_and_a_truncated_node)
     CHECK(fp_tree_find(&t, root, FP_KEY_TRUNCATED) == truncated);
     CHECK(truncated->parent == root && (truncated->flags & FP_NODE_FLAT));
     CHECK_UINT(fp_tree_bytes(&t), m.bytes);
-    CHECK(m.bytes < 8192); /* a thread that does nothing is cheap */
+    CHECK(m.bytes < 8192); /* an idle thread is cheap */
     fp_tree_fini(&t);
     CHECK_UINT(m.bytes, 0);
 }
 
-FP_TEST(tree_keys_say_what_they_are)
+FP_TEST(tree_keys_carry_their_kind)
 {
     CHECK_INT(fp_key_tag(key(5)), FP_TAG_PYTHON);
     fp_key section = fp_key_section(123456);
@@ -83,7 +83,7 @@ FP_TEST(tree_finds_every_node)
     CHECK_UINT(m.bytes, 0);
 }
 
-/* What the hook does: predict, else find, else add; true when predicted. */
+/* Predicts, else finds, else adds, as the hook does.  True if it predicted. */
 static bool
 visit(fp_tree *t, fp_node *parent, fp_key k)
 {
@@ -110,8 +110,8 @@ FP_TEST(tree_learns_a_sequence_of_children_in_one_round)
     for (int round = 0; round < 5; round++) {
         for (uint32_t i = 0; i < 3; i++) {
             bool predicted = visit(&t, root, key(i));
-            /* The way from the last child back to the first is learned when it
-             * is gone for the first time. */
+            /* The step from the last child back to the first is learned when
+             * it first happens. */
             CHECK(predicted == (round > 1 || (round == 1 && i > 0)));
         }
     }
@@ -130,11 +130,11 @@ FP_TEST(tree_learns_anew_when_the_program_changes)
     for (uint32_t i = 0; i < 30; i++) {
         visit(&t, root, key(i % 3));
     }
-    for (uint32_t i = 0; i < 30; i++) { /* the other way round */
+    for (uint32_t i = 0; i < 30; i++) { /* in reverse */
         bool predicted = visit(&t, root, key(2 - i % 3));
         CHECK(i < 4 || predicted);
     }
-    /* 10 000 children in a fixed order cost no search either. */
+    /* 10 000 children in a fixed order need no search. */
     for (uint32_t i = 0; i < 20000; i++) {
         visit(&t, root, key(i % 10000));
     }
@@ -178,7 +178,7 @@ FP_TEST(tree_f36_a_failed_allocation_changes_nothing)
             if (n == NULL) {
                 CHECK_UINT(t.count, count);
                 CHECK(fp_tree_find(&t, fp_tree_root(&t), key(i)) == NULL);
-                n = fp_tree_add(&t, fp_tree_root(&t), key(i)); /* again */
+                n = fp_tree_add(&t, fp_tree_root(&t), key(i)); /* once more */
             }
             CHECK(n != NULL && n->index == count);
         }

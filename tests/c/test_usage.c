@@ -1,12 +1,13 @@
-/* The operating system is asked seldom, and what is said is never far off. */
+/* The operating system is asked rarely, and the estimates are never far
+ * off. */
 #include "core/usage.h"
 #include "fake.h"
 
-/* A thread in time: on the CPU or off it. */
+/* The life of a thread: on the CPU or off it. */
 typedef struct life {
     fp_clock clock;
     int64_t now;    /* ticks of 1/2 ns */
-    int64_t cpu_ns; /* -1: not known */
+    int64_t cpu_ns; /* -1: unknown */
     int64_t switches;
     uint64_t readings;
     uint64_t counts;
@@ -39,8 +40,8 @@ read_delay(void *ctx)
     return -1;
 }
 
-/* The meter looks at the fields of a clock that runs in real time; here, those
- * of one that the test moves. */
+/* The meter reads the fields of a real-time clock; here they belong to a clock
+ * that the test moves. */
 static fp_usage_meter
 meter(life *l)
 {
@@ -73,7 +74,7 @@ pass(life *l, int64_t ns, bool on_cpu)
     l->cpu_ns += on_cpu ? ns : 0;
 }
 
-FP_TEST(usage_a_reading_answers_for_what_is_near)
+FP_TEST(usage_extrapolates_from_a_near_reading)
 {
     life l;
     init_life(&l);
@@ -89,12 +90,12 @@ FP_TEST(usage_a_reading_answers_for_what_is_near)
     pass(&l, 1000, true);
     CHECK_INT(fp_usage_cpu(&m, l.now), l.cpu_ns);
     CHECK_UINT(l.readings, 2);
-    /* Begin again: what was read is forgotten. */
+    /* A new start drops the last reading. */
     (void)fp_usage_begin(&m, l.now);
     CHECK_UINT(l.readings, 3);
 }
 
-FP_TEST(usage_what_is_said_is_near_the_truth_and_never_goes_back)
+FP_TEST(usage_estimates_are_close_and_never_go_back)
 {
     for (uint64_t seed = 1; seed <= 50; seed++) {
         life l;
@@ -138,13 +139,13 @@ FP_TEST(usage_counts_are_read_when_the_thread_was_off_the_cpu)
     CHECK_INT(at.switches, 0);
     at = one_step(&l, &m, at, 10000000, 35000);
     CHECK_UINT(l.counts, 2);
-    CHECK_INT(at.switches, 3); /* those of the step before, too */
-    /* Many a little are much: nothing is told of late by more. */
+    CHECK_INT(at.switches, 3); /* including those of the step before */
+    /* Short absences add up: none is reported later than that. */
     at = one_step(&l, &m, at, 1000000, 15000);
     CHECK_UINT(l.counts, 2);
     at = one_step(&l, &m, at, 1000000, 15000);
     CHECK_UINT(l.counts, 3);
-    /* A clock that runs ahead of the other is no credit. */
+    /* A clock that runs ahead of the other gives no credit. */
     for (int i = 0; i < 100; i++) {
         pass(&l, 1000000, true);
         at = fp_usage_end(&m, &at, 999000 * 2, l.now);
@@ -154,14 +155,14 @@ FP_TEST(usage_counts_are_read_when_the_thread_was_off_the_cpu)
     CHECK_UINT(l.counts, 4);
 }
 
-FP_TEST(usage_without_a_clock_everything_is_read)
+FP_TEST(usage_without_a_clock_always_reads)
 {
     life l;
     init_life(&l);
     fp_usage_meter m;
     fp_usage_init(&m, (fp_usage_source){read_cpu, read_counts, read_delay, &l},
                   &l.clock);
-    CHECK(m.clock == NULL); /* somebody's timer is none */
+    CHECK(m.clock == NULL); /* an external timer is not real time */
     fp_usage at = fp_usage_begin(&m, l.now);
     CHECK_INT(fp_usage_cpu(&m, l.now), 5000);
     (void)fp_usage_end(&m, &at, 0, l.now);
@@ -170,7 +171,7 @@ FP_TEST(usage_without_a_clock_everything_is_read)
     CHECK_UINT(m.reckoned, 0);
 }
 
-FP_TEST(usage_what_is_not_known_is_not_reckoned)
+FP_TEST(usage_does_not_extrapolate_unknown_values)
 {
     life l;
     init_life(&l);
@@ -180,7 +181,7 @@ FP_TEST(usage_what_is_not_known_is_not_reckoned)
     CHECK_INT(at.cpu_ns, -1);
     CHECK_INT(fp_usage_cpu(&m, l.now + 2), -1);
     CHECK_UINT(m.reckoned, 0);
-    /* Another thread's clock, as after a fork, begins anew. */
+    /* Another thread's clock, as after a fork, starts again. */
     l.cpu_ns = 90000000;
     CHECK_INT(fp_usage_cpu(&m, l.now), 90000000);
     l.cpu_ns = 0;

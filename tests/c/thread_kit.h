@@ -1,5 +1,5 @@
-/* thread_kit: drives an fp_thread as the extension does, and checks everything
- * that must hold of one at any time. */
+/* thread_kit: drives an fp_thread as the extension does, and checks its
+ * invariants. */
 #ifndef FP_THREAD_KIT_H
 #define FP_THREAD_KIT_H
 
@@ -17,7 +17,7 @@ kit_function(uint32_t i)
     return ((fp_key)(i / 2 + 1) << 6) | (i % 2 ? FP_TAG_C : FP_TAG_PYTHON);
 }
 
-/* A call: counted in the node that is returned, which is never NULL. */
+/* Enters a call, counted in the node that it returns, which is never NULL. */
 static inline fp_node *
 kit_enter(fp_thread *t, fp_key key, int64_t now)
 {
@@ -51,8 +51,8 @@ kit_close(fp_thread *t, uint32_t id, int64_t now)
     CHECK_INT(fp_thread_close_section(t, id, NULL, 0, now), FP_OK);
 }
 
-/* Length of the path; the keys of its first [capacity] elements, innermost
- * first, go to [keys]. */
+/* Returns the length of the path and copies its first [capacity] keys,
+ * innermost first, to [keys]. */
 static inline uint32_t
 kit_path(const fp_thread *t, fp_key *keys, uint32_t capacity)
 {
@@ -76,7 +76,7 @@ typedef struct kit_sums {
     int64_t self_ticks;
 } kit_sums;
 
-/* Over every node, or with [key] != 0 over those of that key. */
+/* Sums over every node, or over those with [key] if it is not 0. */
 static inline kit_sums
 kit_sum(const fp_thread *t, fp_key key)
 {
@@ -92,7 +92,7 @@ kit_sum(const fp_thread *t, fp_key key)
     return sums;
 }
 
-/* The node at the end of a path of [len] keys from the root; NULL: none. */
+/* The node at the end of a path of [len] keys from the root; NULL if none. */
 static inline fp_node *
 kit_at(const fp_thread *t, const fp_key *keys, uint32_t len)
 {
@@ -128,7 +128,7 @@ kit_check_node(const fp_tree *tree, uint32_t index)
     }
 }
 
-/* Sections on the path are the entries that say so, in the same order. */
+/* The entries with on_path name the sections on the path in order. */
 static inline void
 kit_check_path(const fp_thread *t)
 {
@@ -181,7 +181,7 @@ kit_check_sections(const fp_thread *t)
     }
 }
 
-/* Everything that holds of a thread at any time. */
+/* Checks all invariants of a thread. */
 static inline void
 check_consistent(const fp_thread *t)
 {
@@ -194,7 +194,8 @@ check_consistent(const fp_thread *t)
     kit_check_sections(t);
 }
 
-/* ... and of one with an allocator of its own, whose clock never went back. */
+/* The same for a thread with its own allocator and a clock that never went
+ * back. */
 static inline void
 check_complete(const fp_thread *t, const fake_memory *m, int64_t elapsed)
 {
