@@ -102,7 +102,7 @@ def all_findings(report: Report) -> list[Block]:
         blocks.append(Block("", parts))
     if found.explained:
         rows = tuple(f"{rule}: {', '.join(by)}" for rule, by in found.explained)
-        blocks.append(Block("Explained by others:", (Items(rows),)))
+        blocks.append(Block("Left out, because another finding explains it:", (Items(rows),)))
     if found.abstained:
         rows = tuple(f"{rule}: {_line(reason)}" for rule, reason in found.abstained)
         blocks.append(Block("Not checked:", (Items(rows),)))
