@@ -407,7 +407,7 @@ def test_a_thread_that_waits_for_a_cpu_most_of_its_time_is_a_finding() -> None:
     made = with_cpus(replace(made, steps=replace(made.steps, split=split)), 2, used=0.3)
     rule = found(made)["cpu-contention"]
     assert "82.0 % of the step" in rule.title
-    assert "other programs" in text(rule)
+    assert "Other programs" in text(rule)
     assert "set_num_threads" not in text(rule)
 
 
