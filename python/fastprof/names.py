@@ -6,6 +6,7 @@ Raw names stay in memory; every exporter passes them through one of these functi
 from __future__ import annotations
 
 import hashlib
+import re
 
 #: Longest name an export writes; a longer one is cut and marked with a short hash.
 MAX_NAME = 4096
@@ -31,15 +32,31 @@ def cut(text: str, limit: int = MAX_NAME) -> str:
     return text[: max(0, limit - len(mark))] + mark
 
 
+#: A name with dots, not a sentence and not a path; so much of its beginning is kept.
+_DOTTED = re.compile(r"[\w<>]+(?:\.[\w<>]+)+")
+_HEAD = 4
+
+
 def elided(text: str, limit: int) -> str:
     """Return printable ``text`` without its middle, if it is longer than ``limit``.
 
-    For readers, who need no hash; two names may look alike then.
+    For readers, who need no hash; two names may look alike then.  The last word of a dotted
+    name stays whole where it leaves room for some of the first.
     """
     if len(text) <= limit:
         return text
-    tail = max(0, limit - 3) * 2 // 3
-    return f"{text[: limit - 3 - tail]}...{text[len(text) - tail :]}"
+    room = max(0, limit - 3)
+    tail = room * 2 // 3
+    if _DOTTED.fullmatch(text):
+        last = len(text) - text.rindex(".") - 1
+        ends = [i + 1 for i, char in enumerate(text) if char == "."]
+        whole = [len(text) - end for end in ends if len(text) - end <= max(tail, last)]
+        if whole and whole[0] <= room - _HEAD:
+            tail = whole[0]
+            head = text[: room - tail]
+            cut_at = head.rfind(".", len(head) // 2)
+            return f"{head if cut_at < 0 else head[:cut_at]}...{text[len(text) - tail :]}"
+    return f"{text[: room - tail]}...{text[len(text) - tail :]}"
 
 
 def ascii_name(text: str, limit: int = MAX_NAME) -> str:

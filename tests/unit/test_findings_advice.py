@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from fastprof.findings.measurements import Facts
 from fastprof.report import build_report
 from fastprof.report.findings import Finding
-from fastprof.snapshot import Snapshot
+from fastprof.snapshot import Snapshot, StepRow
 from fastprof.snapshot.run_phases import RUN_PHASES, PhaseTime
 from fastprof.snapshot.steps import SplitPlace
 from unit.findings_runs import (
@@ -318,6 +319,26 @@ def test_what_fusing_saves_is_not_all_of_the_optimizer() -> None:
     assert found(optimized("SGD"))["optimizer-unfused"].saving_ms == pytest.approx(1.2)
 
 
+def test_a_trainers_closure_with_sections_beside_the_optimizers_is_not_taken_off_it() -> None:
+    """Lightning calls forward and backward from within the optimizer's step."""
+    closure = [Node(section(name), 1, ms * MS) for name, ms in (("forward", 25), ("backward", 35))]
+    file = "torch/optim/adam.py"
+    update = calls(torch_py(file, "_single_tensor_adam", 347), 4, 1,
+                   calls(tensor("addcdiv_"), 28, 800))  # fmt: skip
+    step = calls(torch_py(file, "Adam.step", 200), 0, 1,
+                 *closure, Node(section("optimizer"), 1, 0, (update,)))  # fmt: skip
+    made = run({"data": 5}, inside={"": [step]})
+    keys = {key.name: i for i, key in enumerate(made.keys) if key.kind == "section"}
+    rows = tuple(
+        StepRow(keys[name], 40, 40 * ms * MS)
+        for name, ms in (("forward", 25), ("backward", 35), ("optimizer", 32))
+    )
+    made = replace(made, steps=replace(made.steps, rows=(*made.steps.rows, *rows)))
+    facts = Facts(build_report(made))
+    assert facts.optimizer_ms == pytest.approx(32)
+    assert "optimizer-unfused" not in dict(build_report(made).examination.abstained)
+
+
 def test_a_closure_of_lbfgs_holds_forward_and_backward_and_is_no_finding() -> None:
     closure = [Node(section(name), 5, 5 * 7 * MS) for name in ("forward", "backward")]
     step = calls(torch_py("torch/optim/lbfgs.py", "LBFGS.step", 200), 10, 1, *closure)
@@ -386,7 +407,7 @@ def test_a_thread_that_waits_for_a_cpu_most_of_its_time_is_a_finding() -> None:
     made = with_cpus(replace(made, steps=replace(made.steps, split=split)), 2, used=0.3)
     rule = found(made)["cpu-contention"]
     assert "82.0 % of the step" in rule.title
-    assert "other programs" in text(rule)
+    assert "Other programs" in text(rule)
     assert "set_num_threads" not in text(rule)
 
 

@@ -440,4 +440,4 @@ def test_each_finding_states_its_threshold_and_where_it_comes_from():
     rule = found(made)["data-loading"]
     assert rule.threshold == "above 30 %"
     assert rule.source == LIMITS["data-share"].origin
-    assert "merged table" in rule.source
+    assert "table of limits" in rule.source

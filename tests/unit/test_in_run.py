@@ -155,10 +155,14 @@ def test_too_few_blocks_leave_the_calibration_as_it_is() -> None:
 
 
 def test_a_large_cost_that_the_run_did_not_confirm_is_said_to_be_so() -> None:
-    doubt = "no steps without the function hook confirm it"
+    doubt = "the steps without the function hook are too few or too uneven to confirm it"
     snapshot = replace(simulated(1.7, blocks=LEAST_BLOCKS - 1), duration_ns=10**8)
     assert doubt in build_report(snapshot).overhead.text
     assert doubt not in build_report(replace(snapshot, duration_ns=10**12)).overhead.text
+    without = replace(snapshot, steps=replace(snapshot.steps, unprofiled=()))
+    said = build_report(without).overhead.text
+    assert "no step ran without the function hook to confirm it" in said
+    assert doubt not in said
     assert doubt not in build_report(replace(simulated(1.7), duration_ns=10**8)).overhead.text
 
 

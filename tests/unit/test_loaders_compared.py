@@ -33,7 +33,7 @@ def test_s4_17_the_table_has_counts_weights_times_and_shares():
     assert rows["main"] == {
         "loader": "main", "split": "train", "batches": "70", "realized %": "70.0",
         "weight": "0.70", "time %": "52.6", "data ms": "5.00", "forward ms": "10.0",
-        "backward ms": "20.0", "optimizer ms": "3.00", "batch wait ms": "n/a",
+        "backward ms": "20.0", "optimizer ms": "3.00",
     }  # fmt: skip
     assert (rows["aux"]["realized %"], rows["aux"]["time %"]) == ("30.0", "47.4")
     assert sum(row.time_share for row in made.loaders) == pytest.approx(1)

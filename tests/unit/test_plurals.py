@@ -100,6 +100,7 @@ def test_a_planted_template_is_found(tmp_path: Path) -> None:
         (1.0, "pass", "1 pass"), (2, "pass", "2 passes"), (3, "copy", "3 copies"),
         (1.5, "call", "1.50 calls"), (12, "worker process", "12 worker processes"),
         (None, "step", "n/a steps"),
+        (1.9985, "tensor", "2 tensors"), (0.9996, "tensor", "1 tensor"),
     ],
 )  # fmt: skip
 def test_a_count_and_its_noun(count: float | None, noun: str, said: str) -> None:

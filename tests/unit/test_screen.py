@@ -11,6 +11,7 @@ from pathlib import Path
 import fastprof
 import pytest
 from fastprof.cli import main
+from fastprof.names import elided
 from fastprof.render import terminal
 from fastprof.render.screen import screen_lines
 from fastprof.report import build_report
@@ -160,6 +161,47 @@ def test_a_table_loses_its_spare_columns_before_anything_else() -> None:
     assert "package.module.Class_0.method_of_it" in narrower[2]
 
 
+def test_names_give_way_evenly_and_keep_their_last_word() -> None:
+    names = ("torch._C._EngineBase.run_backward", "torch._C._VariableFunctionsClass.max_pool2d")
+    table = Table(
+        "",
+        ("function", "calls", "defined at"),
+        tuple((name, "1000", "python/package/with/a_long_module.py:1000") for name in names),
+        left=frozenset({0, 2}),
+    )
+    lines = table_lines(table, 66)
+    assert max(map(len, lines)) <= 66
+    text = "\n".join(lines)
+    assert "run_backward" in text
+    assert "max_pool2d" in text
+    widths = [len(rule) for rule in lines[1].split()]
+    assert abs(widths[0] - widths[2]) <= 8
+
+
+@pytest.mark.parametrize(
+    ("name", "limit", "said"),
+    [
+        ("torch._C._VariableFunctionsClass.conv2d", 20, "torch._C...conv2d"),
+        ("torch._C._EngineBase.run_backward", 20, "torch...run_backward"),
+        ("CausalSelfAttention.forward", 17, "CausalS...forward"),
+        ("torch._ops.profiler._record_function_enter_new", 20, "torch....n_enter_new"),
+        ("one_word_that_is_too_long_for_it", 20, "one_wo...long_for_it"),
+    ],
+)
+def test_a_dotted_name_is_cut_between_words(name: str, limit: int, said: str) -> None:
+    assert elided(name, limit) == said
+
+
+def test_a_part_of_a_table_has_no_row_without_anything_in_it() -> None:
+    words = "a long sentence about what took most of this time, in two or three parts of a table"
+    rows = (("computing", "1.25", "2.25", ""), ("loading", "3.25", "4.25", words))
+    table = Table("", ("time" * 5, "ms" * 5, "share" * 5, "most of it" * 3), rows,
+                  left=frozenset({0, 3}))  # fmt: skip
+    lines = table_lines(table, 60)
+    assert sum(line.startswith("computing") for line in lines) == 1
+    assert sum(line.startswith("loading") for line in lines) == 2
+
+
 @pytest.mark.parametrize("width", range(40, 110, 7))
 def test_a_table_is_never_wider_and_keeps_every_figure(width: int) -> None:
     figures = Table(
@@ -211,6 +253,25 @@ def test_without_a_gpu_there_is_one_line_about_it() -> None:
 def test_a_healthy_run_says_how_much_was_checked() -> None:
     line = next(x for x in build_report(run()).to_text().splitlines() if "No finding" in x)
     assert re.fullmatch(r"No finding: \d+ rules checked(, \d+ skipped: .+)?\.", line)
+
+
+def test_a_large_part_of_the_steps_that_is_no_finding_is_on_the_screen() -> None:
+    """A program that others keep off the CPUs has no finding, and half of its time is lost."""
+    made = run()
+    waits = made.steps.sum_ns // 2
+    split = (("compute", made.steps.sum_ns - waits), ("cpu_wait", waits))
+    meta = {**made.meta, "cpus": 4, "process_cpu_ns": made.duration_ns // 2}
+    report = build_report(replace(made, meta=meta, steps=replace(made.steps, split=split)))
+    assert not report.examination.findings
+    text = " ".join(screen_lines(report, 80))
+    assert "Unusual: The training thread waits for a CPU for 50.0 % of the step." in text
+    assert "Fix: Stop what else runs on this machine" in text
+    assert "Unusual" not in build_report(run()).to_text()
+
+
+def test_the_verdict_is_repeated_only_if_it_is_a_finding() -> None:
+    assert closing_lines(build_report(run()), 80) == []
+    assert closing_lines(build_report(training_run()), 80)
 
 
 def test_names_are_cut_in_the_middle_and_have_no_hash() -> None:

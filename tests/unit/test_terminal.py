@@ -1,4 +1,4 @@
-"""Tables on a terminal: drawn where they fit, plain where they do not, never cut."""
+"""Tables on a terminal: drawn where all of them fit, else plain; never cut."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import re
 import fastprof
 import pytest
 from fastprof.report import build_report
+from unit.test_report import training_run
 
 pytest.importorskip("rich")
 
@@ -46,9 +47,20 @@ def test_a_narrow_terminal_loses_no_name_and_no_digit(monkeypatch: pytest.Monkey
     assert max(map(len, plain(out).splitlines())) <= 60
 
 
-def test_rich_draws_each_table_that_fits(monkeypatch: pytest.MonkeyPatch) -> None:
-    steps = plain(shown(80, monkeypatch)).split("Where a step goes")[1].split("\n\n")[0]
+def test_rich_draws_the_tables_where_all_of_them_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = plain(shown(140, monkeypatch)).split("Where a step goes")[1].split("\n\n")[0]
     assert "\u2502 forward_pass" in steps
+
+
+def test_tables_of_one_report_look_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some drawn and some plain, as their width goes, looks like two programs' output."""
+    monkeypatch.setenv("TERM", "xterm")
+    for columns in range(60, 200, 20):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        stream = Terminal()
+        build_report(training_run()).show(stream, full=True)
+        out = plain(stream.getvalue())
+        assert not ("\u2502" in out and "-----  -----" in out), columns
 
 
 @pytest.mark.parametrize("columns", [40, 80, 120])

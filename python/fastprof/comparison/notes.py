@@ -57,10 +57,11 @@ def _of_run(side: str, run: Run) -> list[str]:
             "kept one by one; the statistics are of those."
         )
     if run.interrupted:
-        busy = "The machine was busy" if run.busy else "Others used the machine"
+        busy = "The machine was busy" if run.busy else "The machine was also used"
         out.append(
-            f"{busy} during the run {side} ({run.label}): by the times that its thread was taken "
-            f"off the CPU, they took about {with_percent(run.interrupted)} of the steps' time. "
-            "That counts as no change."
+            f"{busy} during the run {side} ({run.label}): other programs took about "
+            f"{with_percent(run.interrupted)} of the steps' time, judged by how often the "
+            "training thread was taken off its CPU. A difference of that size is not called a "
+            "change."
         )
     return out

@@ -142,7 +142,7 @@ def _reduced(
 def _finding(facts: Facts, rule: Rule, draft: Draft, by: tuple[str, ...]) -> Finding:
     evidence = draft.evidence
     if by:
-        evidence += (f"What {', '.join(by)} would save is taken off the saving.",)
+        evidence += (f"The saving of {', '.join(by)} is not counted here again.",)
     share = None if draft.ms is None else min(1.0, facts.share(draft.ms))
     return Finding(
         rule=rule.id,

@@ -394,14 +394,16 @@ class Facts:
     @Lazy
     def optimizer_ms(self) -> float | None:
         """The optimizer's time per span, less forward and backward in a closure of it."""
-        ms = self.phase("optimizer")
-        use = self.use("optimizer")
-        if ms is None:
+        ms, groups = self.phase("optimizer"), ("data", "forward", "backward")
+        if ms is not None:
+            # A trainer's closure has sections of its own: they are beside this one, not in it.
+            held = (self.use(group).places for group in groups)
+            nested = sum(places.get(name, 0.0) for places in held for name in PHASES["optimizer"])
+        else:
+            use = self.use("optimizer")
             ms = use.ms or None
-        if ms is None:
-            return None
-        nested = sum(use.shared.get(group, 0.0) for group in ("data", "forward", "backward"))
-        return max(0.0, ms - nested)
+            nested = sum(use.shared.get(group, 0.0) for group in groups)
+        return None if ms is None else max(0.0, ms - nested)
 
     @Lazy
     def optimizer(self) -> Optimizer:

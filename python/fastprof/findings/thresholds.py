@@ -80,7 +80,7 @@ class Usual:
         return f"{100 * self.low:.3g}-{100 * self.high:.3g} %"
 
 
-_MERGED = "fastprof's merged table"
+_MERGED = "fastprof's table of limits"
 _OWN = "fastprof"
 
 _ALL = {
@@ -139,10 +139,10 @@ _ALL = {
         "share of GPU time in kernels below 100 us", "%", None, 0.50, None,
         f"{_MERGED}, small kernels",
     ),
-    # What trains nothing and could be somewhere else: the line that is drawn for transfers.
+    # What trains nothing and could be somewhere else: the limit for transfers.
     "overhead-share": Limit(
         "share of logging, saving, reading, waiting", "%", None, 0.05, 0.15,
-        f"{_OWN}: the line that {_MERGED} draws for transfers",
+        f"{_OWN}: the limit for transfers",
     ),
     "copy-share": Limit(
         "share of copies and conversions", "%", None, 0.10, 0.20,
@@ -154,7 +154,7 @@ _ALL = {
     ),
     "call-overhead": Limit(
         "share of forward that is the cost of calls", "%", None, 0.50, None,
-        f"{_OWN}: the line that {_MERGED} draws for small kernels",
+        f"{_OWN}: the limit for small kernels",
     ),
     "scaler-share": Limit(
         "share of gradient scaling", "%", None, 0.10, None,

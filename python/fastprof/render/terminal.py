@@ -1,4 +1,4 @@
-"""A report on a terminal: one screen, or in full with tables that ``rich`` draws."""
+"""A report on a terminal: one screen, or in full with tables that ``rich`` draws if all fit."""
 
 from __future__ import annotations
 
@@ -44,6 +44,11 @@ def _draw(report: Report, stream: TextIO, functions: int, width: int) -> bool:
         from rich.text import Text
     except ImportError:
         return False
+    blocks = text.blocks(report, functions, width)
+    tables = [_for_rich(p, width) for block in blocks for p in block.parts if isinstance(p, Table)]
+    if any(_width(table) > width for table in tables):
+        # Squeezed columns would cut figures and names; plain lines wrap and lose nothing.
+        return False
     console = Console(file=stream, markup=False, highlight=False, emoji=False, width=width)
 
     # Text objects, because in a plain string a name such as "[red]" would be markup.
@@ -51,17 +56,13 @@ def _draw(report: Report, stream: TextIO, functions: int, width: int) -> bool:
         for line in lines:
             console.print(Text(line), soft_wrap=True)
 
-    for i, block in enumerate(text.blocks(report, functions, width)):
+    for i, block in enumerate(blocks):
         put([""] if i else [])
         for part in block.parts:
             if not isinstance(part, Table):
                 continue
             # Two lines around a cell and between cells, and a blank on each side of its text.
             table = _for_rich(part, width)
-            if _width(table) > width:
-                # Squeezed columns would cut figures and names; plain lines wrap and lose nothing.
-                put(plain([Block("", (table,))], width))
-                continue
             drawn = RichTable(title=Text(table.title), title_justify="left")
             for n, header in enumerate(table.headers):
                 left = n in table.left

@@ -429,9 +429,14 @@ def _overhead(snapshot: Snapshot, correction: Correction) -> Overhead:
             and snapshot.steps.measured > 0
         )
         if unchecked and share is not None and share > _LARGE_COST:
+            doubt = (
+                "the steps without the function hook are too few or too uneven to confirm it"
+                if snapshot.steps.unprofiled
+                else "no step ran without the function hook to confirm it"
+            )
             text += (
                 " The cost of functions is the number of calls times what a call cost in a test "
-                "at the start; no steps without the function hook confirm it."
+                f"at the start; {doubt}."
             )
     return Overhead(
         total_ms if known else None, share, applied, clamped_ms, text,

@@ -31,8 +31,9 @@ def _decimals(value: float, most: int) -> int:
 
 
 def counted(value: float | None) -> str:
-    """Format a mean of counts: a whole number as one, else with three significant digits."""
-    return f"{value:.0f}" if value is not None and value == round(value) else number(value)
+    """Format a mean of counts with three significant digits; what they show whole is whole."""
+    shown = number(value)
+    return shown if value is None else shown.removesuffix(".00").removesuffix(".0")
 
 
 def plural(count: float | None, noun: str) -> str:

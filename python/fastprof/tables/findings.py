@@ -18,6 +18,8 @@ MOST = 10
 _ON_SCREEN = 3
 _WHY, _FIX, _OTHER_FIX = 2, 3, 1
 _WIDEST = 400
+#: A note about this share of a step is on the screen as well.
+_LARGE = 0.25
 
 
 def verdict_lines(report: Report, width: int) -> list[str]:
@@ -29,7 +31,7 @@ def verdict_lines(report: Report, width: int) -> list[str]:
     if not found.checked:
         return []
     if not found.findings:
-        return wrapped(_none(found), width)
+        return [*wrapped(_none(found), width), *_unusual(found, width)]
     lines: list[str] = []
     for i, finding in enumerate(found.findings[:_ON_SCREEN], 1):
         lines += wrapped(_head(finding), width, f"{i}. ")
@@ -39,16 +41,27 @@ def verdict_lines(report: Report, width: int) -> list[str]:
             fix = f"Fix: {' '.join(map(_line, finding.fix))}"
             lines += whole_sentences(fix, width, _FIX if i == 1 else _OTHER_FIX, "   ")
     more = len(found.findings) - _ON_SCREEN
-    return [*lines, f"   {more} more with --findings."] if more > 0 else lines
+    lines += [f"   {more} more with --findings."] if more > 0 else []
+    return [*lines, *_unusual(found, width)]
+
+
+def _unusual(found: Examination, width: int) -> list[str]:
+    """What is no finding and takes a large part of the steps: other programs on the CPUs, say."""
+    large = [note for note in found.notes if (note.saving_share or 0.0) >= _LARGE]
+    if not large:
+        return []
+    said = "; ".join(_line(note.title) for note in large)
+    lines = wrapped(f"Unusual: {said}.", width, rest="   ")
+    if large[0].fix:
+        lines += whole_sentences(f"Fix: {_line(large[0].fix[0])}", width, _OTHER_FIX, "   ")
+    return lines
 
 
 def closing_lines(report: Report, width: int) -> list[str]:
-    """Return the verdict in a few lines: the first finding and its fix."""
+    """Return the verdict in a few lines: the first finding and its fix; none without findings."""
     found = report.examination
-    if not found.checked:
-        return []
     if not found.findings:
-        return wrapped(_none(found), width)
+        return []
     first = found.findings[0]
     more = len(found.findings) - 1
     said = f"{_head(first)} ({more} more above)" if more else _head(first)
@@ -102,7 +115,7 @@ def all_findings(report: Report) -> list[Block]:
         blocks.append(Block("", parts))
     if found.explained:
         rows = tuple(f"{rule}: {', '.join(by)}" for rule, by in found.explained)
-        blocks.append(Block("Explained by others:", (Items(rows),)))
+        blocks.append(Block("Left out, because another finding explains it:", (Items(rows),)))
     if found.abstained:
         rows = tuple(f"{rule}: {_line(reason)}" for rule, reason in found.abstained)
         blocks.append(Block("Not checked:", (Items(rows),)))

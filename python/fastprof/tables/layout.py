@@ -110,7 +110,7 @@ def without_unknown(table: Table) -> Table:
     kept = [
         i
         for i in range(len(table.headers))
-        if not table.rows or any(row[i] != "n/a" for row in table.rows)
+        if not table.rows or any(row[i] not in ("", "n/a") for row in table.rows)
     ]
     return _columns(table, kept)
 
@@ -155,14 +155,18 @@ def _narrowed(table: Table, width: int) -> Table:
     """Return the table with names without their middle, if words alone do not save enough."""
     widths = _squeezed(table, width)
     excess = sum(widths) + len(_GAP) * (len(widths) - 1) - width
-    for i in sorted(table.left, key=lambda i: -widths[i]):
-        if excess <= 0 or _is_words(table, i):
-            continue
-        narrow = max(min(widths[i], _NAME), len(table.headers[i]), widths[i] - excess)
-        excess -= widths[i] - narrow
-        rows = tuple((*r[:i], elided(r[i], narrow), *r[i + 1 :]) for r in table.rows)
-        table = replace(table, rows=rows)
-    return table
+    names = [i for i in table.left if not _is_words(table, i)]
+    for _ in range(excess):
+        # The widest gives, so that none is cut to the bone beside one with room to spare.
+        wide = [i for i in names if widths[i] > max(_NAME, len(table.headers[i]))]
+        if not wide:
+            break
+        widths[max(wide, key=lambda i: (widths[i], -i))] -= 1
+    rows = tuple(
+        tuple(elided(cell, widths[i]) if i in names else cell for i, cell in enumerate(row))
+        for row in table.rows
+    )
+    return replace(table, rows=rows)
 
 
 def _parts(table: Table, width: int) -> list[Table]:
@@ -182,7 +186,10 @@ def _parts(table: Table, width: int) -> list[Table]:
             used = base
         parts[-1].append(i)
         used += size
-    return [_columns(table, part) for part in parts]
+    made = [_columns(table, part) for part in parts]
+    # A row that says nothing in a part is in the others.
+    said = (replace(p, rows=tuple(r for r in p.rows if any(r[names:]))) for p in made)
+    return [part for part in said if part.rows] or made[:1]
 
 
 def _drawn(table: Table, widths: Sequence[int]) -> list[str]:

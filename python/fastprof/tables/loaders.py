@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastprof.report.loaders import LoaderRow, WorkerRow
 from fastprof.report.model import Report
 from fastprof.tables.cells import Table, number, percent, short
+from fastprof.tables.layout import without_unknown
 
 #: Cells that name a loader: training and validation loaders may share a name.
 _Named = tuple[str, str]
@@ -21,12 +22,13 @@ def loader_tables(report: Report) -> list[Table]:
         for r in report.loaders
         if r.workers is not None
     ]
-    return [
+    tables = (
         _loaders(report.loaders),
         _workers(watched),
         _by_worker([(loader, w) for loader, w in watched if w.workers]),
         _outside(watched),
-    ]
+    )
+    return [without_unknown(table) for table in tables]
 
 
 def _loaders(loaders: tuple[LoaderRow, ...]) -> Table:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from fastprof.names import ascii_name
 from fastprof.report.model import Report
 from fastprof.report.steps import SplitRow
-from fastprof.tables.cells import Table, number, percent, short
+from fastprof.tables.cells import Table, number, percent
 from fastprof.tables.gpu import has_gpu
+from fastprof.tables.layout import without_unknown
 
 #: Places named in a row of the table.
 _PLACES = 2
+#: A kind of time of less than this share of the steps has its places not named.
+_PLACED = 0.001
 #: What a reader calls a kind, where that is not its name.
 _NAMES = {
     "compute": "computing on the host",
@@ -42,11 +45,13 @@ def split_table(report: Report) -> Table:
     for sentence in steps.split_missing if has_gpu(report) else _not_gpu(steps.split_missing):
         kind, _, why = sentence.partition(": ")
         rows.append((kind_name(kind), "n/a", "n/a", "n/a", ascii_name(why, 200)))
-    return Table(
-        "Where a step's time goes (each moment counted once)",
-        ("time", "total ms", "ms per step", "share %", "most of it"),
-        tuple(rows),
-        left=frozenset({0, 4}),
+    return without_unknown(
+        Table(
+            "Where a step's time goes (each moment counted once)",
+            ("time", "total ms", "ms per step", "share %", "most of it"),
+            tuple(rows),
+            left=frozenset({0, 4}),
+        )
     )
 
 
@@ -56,4 +61,8 @@ def _not_gpu(missing: tuple[str, ...]) -> list[str]:
 
 
 def _places(row: SplitRow) -> str:
-    return "; ".join(f"{short(text)} {number(ns / 1e6)} ms" for text, ns in row.places[:_PLACES])
+    if (row.share or 0.0) < _PLACED:
+        return ""
+    return "; ".join(
+        f"{ascii_name(text, 200)} {number(ns / 1e6)} ms" for text, ns in row.places[:_PLACES]
+    )

@@ -25,7 +25,7 @@ _MOST = 2 / 3
 _OTHERS = (
     ("Stop what else runs on this machine, or give this program CPUs that no other program "
     "uses (the job's request, the container's limit, `taskset`)."),
-    "Until then, other figures of this run are those of a busy machine.",
+    "Then record again: the other figures of this run are of a busy machine.",
 )  # fmt: skip
 
 
@@ -51,7 +51,7 @@ def cpu_contention(facts: Facts) -> Draft | None:
             _demand(used, cpus),
             _threads(facts),
             "" if own or used is None or cpus is None
-            else "So it is other programs, or the CPU limit of a container.",
+            else "Other programs have the CPUs, or a container has used up its CPU limit.",
         ),
         fix=() if own else _OTHERS,
     )  # fmt: skip
