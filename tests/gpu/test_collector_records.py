@@ -197,7 +197,9 @@ assert t.counters["expired_launches"] == 10
 
 
 @pytest.mark.parametrize("tier", TIERS)
-def test_f49_records_dropped_after_the_last_buffer_are_counted(fake_gpu: FakeGpu, tier: str) -> None:
+def test_f49_records_dropped_after_the_last_buffer_are_counted(
+    fake_gpu: FakeGpu, tier: str
+) -> None:
     """No buffer comes back that could carry the number."""
     code = f"""
 with recorded({tier!r}, faults={{"dropped", "expired_launches"}}, timeout_s=0.1) as it:
