@@ -86,7 +86,7 @@ def test_if_other_programs_have_the_cpus_it_is_a_note(used: float | None) -> Non
     assert "cpu-contention" not in found(made)
     said = " ".join(noted(made)["cpu-contention"].evidence)
     # Where it is not known what the program uses, nobody is blamed.
-    assert ("other programs" in said) == (used is not None)
+    assert ("Other programs have" in said) == (used is not None)
 
 
 def test_the_limit_of_a_container_is_what_a_program_may_use() -> None:
