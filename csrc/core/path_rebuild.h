@@ -25,8 +25,8 @@ void
 fp_thread_unpark(fp_thread *t, int64_t now);
 
 /* Removes the functions that have ended from the path; [t] is not parked.
- *  live[first..count) are the Python functions that run now, outermost first.
- *  Sections in functions that have ended move down.  A C function between two
+ * live[first..count) are the Python functions that run now, outermost first.
+ * Sections in functions that have ended move down.  A C function between two
  * functions that still run is kept.  Returns the index of the first function
  * in [live] that is not on the path. */
 uint32_t

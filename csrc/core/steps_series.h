@@ -1,5 +1,5 @@
 /* steps_series: the last measured steps, one by one, as columns of a ring.
- *  Row i belongs to fp_steps.recent[i].  A section gets a column, the only
+ * Row i belongs to fp_steps.recent[i].  A section gets a column, the only
  * allocation here, when it first runs. */
 #ifndef FP_CORE_STEPS_SERIES_H
 #define FP_CORE_STEPS_SERIES_H

@@ -1,5 +1,8 @@
 /* steps_split_gc: the time that steps spend in Python's garbage collector.
- *  Every function needs a thread with a split (steps_split.h). */
+ * Every function needs a thread with a split (steps_split.h).
+ *
+ * A collection is dropped if it has not ended when a second step ends, or if
+ * no hook reports collections any more. */
 #ifndef FP_CORE_STEPS_SPLIT_GC_H
 #define FP_CORE_STEPS_SPLIT_GC_H
 
@@ -9,7 +12,7 @@
 void
 fp_split_gc_begin(fp_thread *t, int64_t now);
 
-/* The collection ends at [now].  Ignored if none has begun. */
+/* The collection of [generation] ends at [now].  Ignored if none has begun. */
 void
 fp_split_gc_end(fp_thread *t, int64_t now, int generation);
 

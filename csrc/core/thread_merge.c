@@ -1,5 +1,5 @@
 /* Adds the recording of an ended thread to another one, and counts bytes.
- *  Cold code. */
+ * Cold code. */
 #include "core/outliers.h"
 #include "core/path.h"
 #include "core/steps_split.h"

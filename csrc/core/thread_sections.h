@@ -9,7 +9,7 @@ fp_status
 fp_thread_reserve_section(fp_thread *t, uint32_t id);
 
 /* Opens section [id] at [now].  [owner] is compared, never followed.
- *  FP_ENOMEM: not opened; counted as dropped. */
+ * FP_ENOMEM: not opened; counted as dropped. */
 fp_status
 fp_thread_open_section(fp_thread *t, uint32_t id, fp_phase phase,
                        const void *owner, int64_t now);

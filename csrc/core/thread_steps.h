@@ -13,12 +13,12 @@ void
 fp_thread_resume_step(fp_thread *t, int64_t now);
 
 /* Begins a step at [now]: the first, or one that replaces the current step.
- *  The first [skip] steps are warm-up.  FP_ENOMEM: there are no steps. */
+ * The first [skip] steps are warm-up.  FP_ENOMEM: there are no steps. */
 fp_status
 fp_thread_start_steps(fp_thread *t, uint64_t skip, int64_t now);
 
 /* Keeps the [limit] slowest steps, the first of which begins at [now].
- *  [clock] must live as long as the thread.  FP_ENOMEM: counted as dropped. */
+ * [clock] must live as long as the thread.  FP_ENOMEM: counted as dropped. */
 fp_status
 fp_thread_keep_outliers(fp_thread *t, uint32_t limit, const fp_clock *clock,
                         int64_t now);

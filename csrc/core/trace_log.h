@@ -67,7 +67,7 @@ void
 fp_trace_log_clear(fp_trace_log *log, int64_t now, int64_t wall_ns);
 
 /* Opens a window at [now].  Calls that are open now began before it.
- *  FP_ENOMEM: no window is open. */
+ * FP_ENOMEM: no window is open. */
 fp_status
 fp_trace_open(fp_trace_log *log, int64_t now, uint64_t step, int64_t wall_ns);
 

@@ -1,7 +1,7 @@
 /* tree: the calling-context tree of one thread.
  *
  * A node is identified by (parent, key): one function, called along one path.
- *  It stores exclusive time only.  The inclusive time is the sum over the
+ * It stores exclusive time only.  The inclusive time is the sum over the
  * subtree, so a call that is still open needs no special treatment.
  *
  * Finding a child takes one comparison if the program repeats its last calls:

@@ -5,7 +5,7 @@
  * after it, as if the thread had the CPU all the time; the next reading
  * corrects the error.  The counts are read once the thread was off the CPU,
  * since the last reading, for longer than that and 1/1024 of the step.
- *  Shorter absences appear in a later step.
+ * Shorter absences appear in a later step.
  *
  * Tests supply their own source. */
 #ifndef FP_CORE_USAGE_H

@@ -49,7 +49,7 @@ void
 fp_clock_map_init(fp_clock_map *m, double ns_per_tick);
 
 /* Reads both clocks several times and adds the pair with the tightest bracket.
- *  Returns -1 and adds nothing if [theirs] fails or [ours] only goes back. */
+ * Returns -1 and adds nothing if [theirs] fails or [ours] only goes back. */
 int
 fp_clock_map_sample(fp_clock_map *m, const fp_clock *ours,
                     fp_gpu_time_reader theirs);

@@ -94,8 +94,8 @@ abandon(fp_gpu *g, const char *doing)
     atomic_store(&g->accept, 0);
     atomic_store(&g->state, FP_GPU_DEAD);
     fp_why_set(&g->why,
-               "CUPTI did not answer while %s; the GPU was not recorded "
-               "from there on",
+               "CUPTI did not answer while %s, so GPU recording "
+               "stopped there",
                doing);
 }
 
@@ -139,11 +139,12 @@ fp_gpu_start(fp_gpu *g, const fp_gpu_options *o)
     }
     g->options = *o;
     if (begin_ledger(g) < 0) {
-        fp_why_set(&g->why, "there is no memory for GPU records");
+        fp_why_set(&g->why, "out of memory for GPU records");
         goto out;
     }
     if (fp_gpu_begin_thread(g) != 0) {
-        fp_why_set(&g->why, "no thread could be made to drain GPU records");
+        fp_why_set(&g->why,
+                   "the thread that reads GPU records could not be started");
         goto out;
     }
     if (ask(g, FP_GPU_ATTACH, o->patience_ns) != 0) {
@@ -191,7 +192,7 @@ fp_gpu_pause(fp_gpu *g, int64_t grace_ns)
     if (atomic_load(&g->state) == FP_GPU_ON) {
         g->grace_ns = grace_ns;
         if (ask(g, FP_GPU_DETACH, grace_ns + g->options.patience_ns) != 0) {
-            abandon(g, "making way for another profiler");
+            abandon(g, "being released for another profiler");
         }
         else {
             atomic_store(&g->state, FP_GPU_PAUSED);
@@ -237,8 +238,9 @@ fp_gpu_forked(fp_gpu *g)
     atomic_store(&g->accept, 0);
     atomic_store(&g->tier, FP_TIER_NONE);
     atomic_store(&g->state, FP_GPU_DEAD);
-    fp_why_set(&g->why, "this process was forked from one that recorded the "
-                        "GPU, and CUDA does not work in it");
+    fp_why_set(&g->why,
+               "CUDA does not work in this process: it was forked from "
+               "one that recorded the GPU");
     /* Callbacks of other threads never end in this process. */
     atomic_store(&g->lanes.first, NULL);
     /* The threads that held these locks do not exist in this process. */

@@ -69,7 +69,7 @@ fp_gpu_forget(fp_gpu *g);
 /* ---- called inside CUPTI's callbacks, on any thread ---- */
 
 /* A CUDA call was entered or left.  [self] is the thread's record, or NULL.
- *  Returns the ticks for which the host was blocked when the outermost waiting
+ * Returns the ticks for which the host was blocked when the outermost waiting
  * call ends, else 0. */
 int64_t
 fp_gpu_on_call(fp_gpu *g, fp_lane *lane, const fp_thread *self, int domain,

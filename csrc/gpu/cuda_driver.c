@@ -48,7 +48,7 @@ failed(const calls *c, const char *call, int result, fp_why *why)
     const char *text = NULL;
     if (c->get_error_string == NULL ||
         c->get_error_string(result, &text) != CUDA_SUCCESS || text == NULL) {
-        text = "no text for it";
+        text = "no description";
     }
     fp_why_set(why,
                "the CUDA driver does not work: %s failed with %d (%.160s)",
@@ -109,8 +109,8 @@ static int
 load(fp_cuda_driver *d, calls *c, const char *path, fp_why *why)
 {
     if (path == NULL && !device_file_exists()) {
-        fp_why_set(why, "no NVIDIA device in this machine: there is neither "
-                        "/dev/nvidiactl nor /dev/dxg");
+        fp_why_set(why, "no NVIDIA device in this machine: neither "
+                        "/dev/nvidiactl nor /dev/dxg exists");
         return -1;
     }
     if (path != NULL && path[0] != '/') {
@@ -131,7 +131,7 @@ load(fp_cuda_driver *d, calls *c, const char *path, fp_why *why)
     const char *missing = fp_library_find(
         d->handle, symbols, sizeof(symbols) / sizeof(symbols[0]), c);
     if (missing != NULL) {
-        fp_why_set(why, "%.200s has no function %s: it is no CUDA driver",
+        fp_why_set(why, "%.200s has no function %s: it is not a CUDA driver",
                    name, missing);
         return -1;
     }
@@ -166,7 +166,7 @@ fp_cuda_driver_open(fp_cuda_driver *d, const char *path, int initialise,
         return failed(&c, "cuDeviceGetCount", result, why);
     }
     if (count <= 0) {
-        fp_why_set(why, "the CUDA driver shows this process no device");
+        fp_why_set(why, "the CUDA driver reports no device to this process");
         return FP_DRIVER_NONE;
     }
     d->devices = count < FP_GPU_DEVICES ? count : FP_GPU_DEVICES;

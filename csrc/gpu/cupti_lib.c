@@ -40,7 +40,7 @@ fp_cupti_open(fp_cupti *c, const char *path, fp_why *why)
     const char *missing = fp_library_find(
         c->handle, symbols, sizeof(symbols) / sizeof(symbols[0]), c);
     if (missing != NULL) {
-        fp_why_set(why, "%.200s has no function %s: it is no libcupti", path,
+        fp_why_set(why, "%.200s has no function %s: it is not libcupti", path,
                    missing);
         return -1;
     }

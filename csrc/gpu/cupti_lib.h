@@ -50,7 +50,7 @@ typedef struct fp_cupti {
 } fp_cupti;
 
 /* Opens the library at [path] (see fp_library_open) and reads its version.
- *  The CUDA driver must be initialised: without it some releases crash in
+ * The CUDA driver must be initialised: without it some releases crash in
  * cuptiGetVersion.  Returns 0, or -1 with [why]. */
 int
 fp_cupti_open(fp_cupti *c, const char *path, fp_why *why);

@@ -30,9 +30,9 @@ say(fp_gpu *g, const char *what, int result)
     g->refused = result;
     if (result == FP_CUPTI_NOT_COMPATIBLE) {
         fp_why_set(&g->found,
-                   "%s: another profiler of this process (as torch.profiler's "
-                   "monitor) uses CUPTI's second interface, which excludes "
-                   "the first",
+                   "%s: another profiler of this process (such as "
+                   "torch.profiler's monitor) uses CUPTI's second interface, "
+                   "which excludes the first",
                    what);
         return;
     }
@@ -51,7 +51,7 @@ enable_callbacks(fp_gpu *g)
             rc == FP_CUPTI_MULTIPLE_SUBSCRIBERS
                 ? "CUPTI's one subscriber slot is held by another client "
                   "(torch.profiler, Nsight or another profiler)"
-                : "CUPTI refused to be subscribed to",
+                : "CUPTI rejected the subscription",
             rc);
         return -1;
     }
@@ -66,7 +66,7 @@ enable_callbacks(fp_gpu *g)
         known += rc == FP_CUPTI_SUCCESS;
     }
     if (known == 0) {
-        say(g, "CUPTI refused every launch callback", rc);
+        say(g, "CUPTI rejected every launch callback", rc);
         fp_drainer_check(g, g->cupti.unsubscribe(g->subscriber));
         g->subscriber = NULL;
         return -1;
@@ -111,7 +111,8 @@ enable_external(fp_gpu *g)
     const fp_cupti *c = &g->cupti;
     if (c->push_external == NULL || c->pop_external == NULL) {
         if (g->found.text[0] == '\0') {
-            fp_why_set(&g->found, "this CUPTI knows no external correlation");
+            fp_why_set(&g->found,
+                       "this CUPTI does not support external correlation");
         }
         return -1;
     }
@@ -124,7 +125,7 @@ enable_external(fp_gpu *g)
         }
     }
     if (rc != FP_CUPTI_SUCCESS) {
-        say(g, "CUPTI refused external correlation", rc);
+        say(g, "CUPTI rejected external correlation", rc);
         return -1;
     }
     return 0;
@@ -164,7 +165,7 @@ enable_activities(fp_gpu *g)
         fp_drainer_check(g, g->cupti.register_buffers(g->entries.on_request,
                                                       g->entries.on_complete));
     if (rc != FP_CUPTI_SUCCESS) {
-        say(g, "CUPTI refused our buffers", rc);
+        say(g, "CUPTI rejected fastprof's buffers", rc);
         return -1;
     }
     if (g->kernels_left_on) {

@@ -117,16 +117,16 @@ fp_drainer_begin_clock(fp_gpu *g)
     g->clock_is_ours = 0;
     if (runs_in_ns(g) == 0 && take_back(g) < 0) {
         fp_why_set(&g->found,
-                   "another profiler of this process has replaced CUPTI's "
-                   "clock by one that does not count nanoseconds, and CUPTI "
-                   "keeps it");
+                   "another profiler of this process replaced CUPTI's "
+                   "clock with one that does not count nanoseconds, and "
+                   "fastprof could not restore it");
         return -1;
     }
     fp_drainer_sample_clock(g);
     if (g->ledger.clock.pairs == 0) {
         fp_why_set(&g->found,
-                   "CUPTI does not tell its time, so nothing can be "
-                   "said about when the GPU did what");
+                   "CUPTI's clock cannot be read, so the times of GPU work "
+                   "are unknown");
         return -1;
     }
     return 0;

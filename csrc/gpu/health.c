@@ -239,7 +239,8 @@ fp_health_start(fp_health *h, const fp_nvml *nvml,
     if (h->state == FP_HEALTH_HUNG) {
         forget(h);
         h->hung = 1;
-        fp_why_set(&h->why, "NVML has not answered since a recording before");
+        fp_why_set(&h->why,
+                   "NVML has not answered since an earlier recording");
     }
     else if (h->state == FP_HEALTH_OFF) {
         forget(h);
@@ -254,7 +255,8 @@ fp_health_start(fp_health *h, const fp_nvml *nvml,
             h->state = FP_HEALTH_ON;
         }
         else {
-            fp_why_set(&h->why, "no thread could be made to ask NVML");
+            fp_why_set(&h->why,
+                       "the thread that queries NVML could not be started");
         }
     }
     pthread_mutex_unlock(&h->lock);
@@ -276,8 +278,8 @@ give_up(fp_health *h)
     h->state = FP_HEALTH_HUNG;
     h->hung = 1;
     fp_why_set(&h->why,
-               "NVML did not answer any more; temperature, clocks and "
-               "power are known up to there only");
+               "NVML stopped answering; temperature, clocks and power "
+               "are known only until then");
     (void)pthread_detach(h->thread);
 }
 

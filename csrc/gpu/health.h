@@ -3,7 +3,7 @@
  *
  * A call of NVML may hang with a broken GPU.  So only that thread calls NVML,
  * and stopping waits for it with a limit.  A thread that hangs is abandoned.
- *  If its call returns, the thread makes no further call and ends, and a new
+ * If its call returns, the thread makes no further call and ends, and a new
  * recording may begin.
  *
  *   OFF --start--> ON --stop--> OFF

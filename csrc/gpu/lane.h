@@ -116,7 +116,7 @@ fp_lanes_sweep(fp_lanes *all);
 /* Between fp_lane_enter and fp_lane_exit a thread may follow pointers into
  * trees.  To free a tree, first make it unreachable, then wait until no lane
  * is busy.  Other threads must see the store before this one reads a pointer.
- *  Launches are frequent and such waits are rare.  So the waiting thread calls
+ * Launches are frequent and such waits are rare.  So the waiting thread calls
  * membarrier(2), if the kernel has it, and a launch saves the fence, half of
  * its cost. */
 static inline void
@@ -138,7 +138,7 @@ fp_lane_exit(fp_lane *lane)
 }
 
 /* Spins until no lane is busy: a callback takes microseconds and never blocks.
- *  Does not wait for [self] (or NULL). */
+ * Does not wait for [self] (or NULL). */
 void
 fp_lanes_quiesce(fp_lanes *all, const fp_lane *self);
 

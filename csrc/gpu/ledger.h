@@ -25,7 +25,7 @@ void
 fp_ledger_begin(fp_ledger *l, int64_t begin_ns);
 
 /* Forgets everything and begins again at [ticks] of the host's clock.
- *  Activities of launches in progress will have no place. */
+ * Activities of launches in progress will have no place. */
 void
 fp_ledger_clear(fp_ledger *l, int64_t ticks);
 

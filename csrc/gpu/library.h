@@ -28,8 +28,8 @@ typedef struct fp_symbol {
 } fp_symbol;
 
 /* Opens [path]: an absolute path, or a file name that the loader searches for.
- *  Refuses any other path: code must not be loaded from the working directory.
- *  NULL with [why]. */
+ * Refuses any other path: code must not be loaded from the working directory.
+ * NULL with [why]. */
 void *
 fp_library_open(const char *path, fp_why *why);
 

@@ -34,7 +34,7 @@ fp_nvml_open(fp_nvml *n, const char *path, fp_why *why)
     const char *missing = fp_library_find(
         n->handle, symbols, sizeof(symbols) / sizeof(symbols[0]), n);
     if (missing != NULL) {
-        fp_why_set(why, "%.200s has no function %s: it is no NVML", path,
+        fp_why_set(why, "%.200s has no function %s: it is not NVML", path,
                    missing);
         return -1;
     }

@@ -58,7 +58,7 @@ typedef struct fp_nvml {
 } fp_nvml;
 
 /* Opens the library at [path] (see fp_library_open) without calling it.
- *  Returns 0, or -1 with [why]. */
+ * Returns 0, or -1 with [why]. */
 int
 fp_nvml_open(fp_nvml *n, const char *path, fp_why *why);
 

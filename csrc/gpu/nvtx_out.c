@@ -48,11 +48,11 @@ fp_nvtx_out_open(fp_nvtx_out *o, const char *path,
     }
     fp_nvtx_init init = find_init(o->library);
     if (init == NULL) {
-        fp_why_set(why, "%.250s is no NVTX tool", path);
+        fp_why_set(why, "%.250s is not an NVTX tool", path);
         return -1;
     }
     if (init == own) {
-        fp_why_set(why, "NVTX ranges come to fastprof itself");
+        fp_why_set(why, "the NVTX tool is fastprof itself");
         return -1;
     }
     if (init(get_export) == 0) {

@@ -54,7 +54,7 @@ fp_nvtx_out_push(fp_nvtx_out *o, fp_nvtx_stack *s, const fp_alloc *a,
                  const char *name, fp_nvtx_open what);
 
 /* Ends the innermost matching range, if any, and the ranges inside it.
- *  Returns the number of the latter. */
+ * Returns the number of the latter. */
 uint32_t
 fp_nvtx_out_pop(const fp_nvtx_out *o, fp_nvtx_stack *s, fp_nvtx_open what);
 

@@ -1,9 +1,9 @@
 /* renames: maps nodes of ended threads to their new nodes.
  *
  * The tree of an ended thread is merged into the tree of all ended threads.
- *  Sums are renamed at once, but the thread's last launches may still come:
+ * Sums are renamed at once, but the thread's last launches may still come:
  * from its lane, or as external correlation ids in a buffer that CUPTI holds.
- *  So the maps are kept for some generations. */
+ * So the maps are kept for some generations. */
 #ifndef FP_GPU_RENAMES_H
 #define FP_GPU_RENAMES_H
 

@@ -1,7 +1,7 @@
 /* site: the place in a calling-context tree that launched work.
  *
  * A place consists of a thread's serial number and a node's index in its tree.
- *  It is never a pointer, so it may outlive the tree.
+ * It is never a pointer, so it may outlive the tree.
  *
  *   63           32 31           0
  *   +--------------+--------------+

@@ -79,7 +79,7 @@ fp_host_sum *
 fp_sums_host_near(fp_sums *s, const fp_site *site, uint32_t *row);
 
 /* Nodes of thread [from] became nodes of thread [to]: node i is became[i].
- *  Without memory the sums stay right but lose their places. */
+ * Without memory the sums stay right but lose their places. */
 void
 fp_sums_rename(fp_sums *s, uint32_t from, uint32_t to, const uint32_t *became,
                uint32_t nodes);

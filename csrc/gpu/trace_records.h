@@ -3,7 +3,7 @@
  *
  * The drain thread writes here while it decodes.  The program's threads write
  * one more event per launch: its duration.  Times are ticks of our clock.
- *  Device times are converted when the record is read, while the pairs of both
+ * Device times are converted when the record is read, while the pairs of both
  * clocks around them are known.  Past windows are remembered for records that
  * come late.  One thread at a time. */
 #ifndef FP_GPU_TRACE_RECORDS_H

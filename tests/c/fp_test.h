@@ -10,7 +10,7 @@
  *      }
  *
  * list.h names each test once more; tools/ctest.py fails if the two differ.
- *  Every test runs in a separate process, so a crash or a hang fails one test
+ * Every test runs in a separate process, so a crash or a hang fails one test
  * only, and a failed check simply exits. */
 #ifndef FP_TEST_H
 #define FP_TEST_H

@@ -302,10 +302,10 @@ FP_TEST(gpu_health_p9_a_hanging_call_is_abandoned)
         atomic_store(&stub.over, 1); /* no further call may begin */
         CHECK(atomic_load(&stub.hanging));
         CHECK(look(h).hung);
-        CHECK(strstr(look(h).why.text, "did not answer") != NULL);
+        CHECK(strstr(look(h).why.text, "stopped answering") != NULL);
         fp_health_stop(h, 0);
         begin(&library); /* no recording starts meanwhile */
-        CHECK(strstr(look(h).why.text, "a recording before") != NULL);
+        CHECK(strstr(look(h).why.text, "an earlier recording") != NULL);
         /* The call returns: the thread calls nothing more, and the next
          * recording works. */
         atomic_store(&stub.hangs, 0);
@@ -401,5 +401,5 @@ FP_TEST(gpu_health_f49_rejects_another_library)
     CHECK(strstr(why.text, "give an absolute path") != NULL);
     CHECK_INT(fp_nvml_open(&n, "libm.so.6", &why), -1);
     CHECK_STR(why.text,
-              "libm.so.6 has no function nvmlInit_v2: it is no NVML");
+              "libm.so.6 has no function nvmlInit_v2: it is not NVML");
 }

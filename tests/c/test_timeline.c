@@ -549,7 +549,7 @@ FP_TEST(timeline_f36_without_memory_records_only_wall_time)
 }
 
 /* Blocks: the current one and, before it grew, one of half the size.
- *  Unordered intervals are sorted in small parts: sorting a million at once
+ * Unordered intervals are sorted in small parts: sorting a million at once
  * takes so long that CUPTI runs out of buffers. */
 static const size_t MOST_BYTES =
     (size_t)FP_TIMELINE_WAITING / 2 * 3 * sizeof(fp_interval) +

@@ -158,9 +158,9 @@ def test_the_command_tells_the_same(make: Make) -> None:
         (["INIT=999"], "the CUDA driver does not work: cuInit failed with 999 (a text)"),
         (
             ["INIT=34", "NO_TEXT"],
-            "the CUDA driver does not work: cuInit failed with 34 (no text for it)",
+            "the CUDA driver does not work: cuInit failed with 34 (no description)",
         ),
-        (["DEVICES=0"], "the CUDA driver shows this process no device"),
+        (["DEVICES=0"], "the CUDA driver reports no device to this process"),
     ],
 )
 def test_f49_a_driver_that_does_not_work(
@@ -173,7 +173,7 @@ def test_f49_a_driver_that_does_not_work(
 def test_f49_a_library_that_is_no_driver(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     path = make("libcuda.so.1", "int cuInit(unsigned flags) { return 0; }")
     monkeypatch.setenv("FASTPROF_CUDA_DRIVER", path)
-    why = f"{path} has no function cuDriverGetVersion: it is no CUDA driver"
+    why = f"{path} has no function cuDriverGetVersion: it is not a CUDA driver"
     assert doctor_gpu.gpu_rows() == [("gpu", f"n/a: {why}")]
 
 
@@ -244,7 +244,7 @@ def test_defects_of_a_release_are_named(version: int, rows: int) -> None:
             ["RESULT=0", "LEAVE"],
             "the process ended with status 0 when {path} was asked its version",
         ),
-        (["RESULT=0", "OLD"], "{path} has no function cuptiGetTimestamp: it is no libcupti"),
+        (["RESULT=0", "OLD"], "{path} has no function cuptiGetTimestamp: it is not libcupti"),
     ],
 )
 @pytest.mark.usefixtures("driver")

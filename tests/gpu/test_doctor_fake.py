@@ -90,7 +90,7 @@ def test_f49_the_subscriber_slot_is_held(fake_gpu: FakeGpu) -> None:
 def test_f49_a_function_is_missing(fake_gpu: FakeGpu) -> None:
     path = str(fake_gpu.variant("cuptiActivityFlushAll"))
     rows = gpu_lines(fake_gpu, FASTPROF_CUPTI=path)
-    why = f"{path} has no function cuptiActivityFlushAll: it is no libcupti"
+    why = f"{path} has no function cuptiActivityFlushAll: it is not libcupti"
     assert rows[3] == ("libcupti", f"not used: {why} (FASTPROF_CUPTI)")
     assert rows[4][1].startswith(NO_LIBCUPTI)
 
@@ -131,7 +131,7 @@ def test_s1_22_without_nvml_there_is_one_line_with_the_cause(
         f"n/a: NVML cannot be loaded: {other}"
     )
     text = health(fake_gpu, FASTPROF_NVML=str(fake_gpu.driver))
-    assert text == f"n/a: {fake_gpu.driver} has no function nvmlInit_v2: it is no NVML"
+    assert text == f"n/a: {fake_gpu.driver} has no function nvmlInit_v2: it is not NVML"
     text = health(fake_gpu, FAKE_NVML_FAIL="nvmlInit_v2:9")
     assert text == "n/a: nvmlInit_v2 failed with 9 (Fake Error)"
 

@@ -120,7 +120,7 @@ capture.end_out()
         ("", "no tool listens to NVTX"),
         (str(tmp_path / "gone.so"), "cannot be loaded"),
         ("relative/tool.so", "is not loaded"),
-        (client, "is no NVTX tool"),
+        (client, "is not an NVTX tool"),
     ):
         run_nvtx(HEAD + reason.format(why) + rest, tool, env={VARIABLE: value}).check()
 

@@ -242,7 +242,7 @@ def test_the_headline_says_what_ran_and_what_its_steps_took() -> None:
 
 
 def test_without_a_gpu_there_is_one_line_about_it() -> None:
-    why = "no NVIDIA device in this machine: there is neither /dev/nvidiactl nor /dev/dxg"
+    why = "no NVIDIA device in this machine: neither /dev/nvidiactl nor /dev/dxg exists"
     report = build_report(tree(Node(py("f"), 1, 5 * MS), gpu=GpuSnapshot("off", why)))
     for text in (report.to_text(), report.to_text(full=True)):
         lines = [line for line in text.splitlines() if "GPU" in line]

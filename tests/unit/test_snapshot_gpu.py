@@ -70,7 +70,7 @@ def gpu_run() -> Snapshot:
         paused_ns=17,
         pauses=(("torch.profiler", 17),),
         counters={"records": 9, "dropped": 1},
-        health_reason="NVML did not answer any more",
+        health_reason="NVML stopped answering",
         health_hung=True,
     )
     return builder.snapshot(
