@@ -20,9 +20,8 @@ from fastprof.findings.draft import (
 )
 from fastprof.findings.function_groups import DATA, WAITS
 from fastprof.findings.hot_functions import Hot
-from fastprof.findings.measurements import Facts, where
+from fastprof.findings.measurements import CPUS_TAKEN, Facts, where
 from fastprof.findings.remedies import (
-    CPUS_TAKEN,
     Loading,
     Receiving,
     loading,
@@ -108,7 +107,10 @@ def data_loading(facts: Facts) -> Draft | None:
         group="data",
         sections=DATA,
     )  # fmt: skip
-    return None if draft is None else draft.saving(saved, of=ms)
+    if draft is None:
+        return None
+    # How much cheaper loading can become is not known.
+    return replace(draft.saving(saved, of=ms), promises=found.advised is not None)
 
 
 def _short(ms: float, rows: list[tuple[LoaderRow, WorkerRow]]) -> bool:
@@ -149,7 +151,7 @@ def _limit_text(found: Loading, facts: Facts) -> str:
     cpus = plural(facts.cpus, "CPU")
     if facts.cpus > 1 and facts.cpus - (facts.cpus_used or 0.0) < _FREE_CPUS:
         return f"{text}, but the program already uses {number(facts.cpus_used)} of the {cpus}."
-    if facts.share(facts.split.get("cpu_wait", 0.0)) > CPUS_TAKEN:
+    if facts.waiting > CPUS_TAKEN:
         return f"{text}, but other programs have the CPUs of this machine."
     return f"{text}, and the program may use {cpus}, of which training takes one."
 
