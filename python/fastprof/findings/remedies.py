@@ -27,7 +27,7 @@ _SLOW_LINE = 0.25
 _SEND_MS, _SEND_BESIDE_MS = 0.5, 1.5
 #: In a worker that computes, loading takes so many times what it takes in the loop (measured on
 #: two CPUs: 1.13 to 1.19), and from one batch to the next so much passes beside it (1.5 to 2.4).
-_IN_WORKER, _HAND_OVER_MS = 1.2, 1.5
+_IN_WORKER, _HAND_OVER_MS = 1.2, 2.0
 #: If the training thread has to wait for a CPU for more of a step, none is idle.
 _CROWDED = 0.1
 
