@@ -6,9 +6,10 @@ Each script of ``benchmarks/corpus`` and ``examples/problems`` runs under ``fast
 first lines say which findings are right (``Right: rule, rule`` or ``none``; a problem's is its
 ``Rule:``): any other one is wrong.  ``Fix: rule OPTION ... [xN]`` is how to apply a fix; the script
 then runs without fastprof, as it is and with the option, in turns, and what a step saves is set
-against what the finding promised (``xN``: a step does the work of N).  With ``--json`` results of
-several calls are gathered in a file.  Needs torch; scripts of libraries that are missing are left
-out.
+against what the finding promised (``xN``: a step does the work of N); a finding that promises
+nothing is not counted.  What other programs used of the CPUs meanwhile stands beside it: with much
+of that a run says nothing.  With ``--json`` results of several calls are gathered in a file.
+Needs torch; scripts of libraries that are missing are left out.
 """
 
 from __future__ import annotations
@@ -77,6 +78,7 @@ class Result:
     fix: str | None = None
     before_ms: float | None = None
     after_ms: float | None = None
+    others: float | None = None
     error: str = ""
 
 
@@ -180,12 +182,28 @@ def step_ms(script: Script, options: tuple[str, ...], folder: Path) -> float | N
     return float(1e3 * (times[-1] - times[WARM]) / (len(times) - 1 - WARM))
 
 
+def others_since(before: tuple[float, ...] = ()) -> tuple[float, ...]:
+    """When it is, CPU seconds of the machine and of this program; CPUs of others since then."""
+    stat = Path("/proc/stat")
+    if not stat.exists():
+        return (0.0, 0.0, 0.0, 0.0)
+    user, nice, system = map(int, stat.read_text().split()[1:4])
+    whole = (user + nice + system) / os.sysconf("SC_CLK_TCK")
+    now, own = time.monotonic(), sum(os.times()[:4])
+    if not before:
+        return (now, whole, own, 0.0)
+    used = (whole - before[1]) - (own - before[2])
+    return (now, whole, own, max(0.0, used / (now - before[0])))
+
+
 def measure(script: Script, fix: Fix, folder: Path, rounds: int, result: Result) -> None:
     """Fill in the times of a step before and after the fix; the fastest of each counts."""
     before, after = [], []
+    began = others_since()
     for _ in range(rounds):
         before.append(step_ms(script, script.options, folder))
         after.append(step_ms(script, (*script.options, *fix.options), folder))
+    result.others = others_since(began)[-1]
     known = [ms for ms in before if ms], [ms for ms in after if ms]
     if all(known):
         result.fix = fix.rule
@@ -239,11 +257,19 @@ def tables(results: list[Result]) -> list[Table]:
             else:
                 counts[1] += 1
                 wrong.append((result.name, rule, title))
-    fixed = [(r, promised(r), measured(r)) for r in results if r.fix]
+    tried = [(r, promised(r), measured(r)) for r in results if r.fix]
     rows: list[tuple[Cell, ...]] = [
-        (r.name, r.fix, round(100 * (p or 0)), round(100 * (m or 0)), kept(p, m))
-        for r, p, m in fixed
+        (
+            r.name,
+            r.fix,
+            "nothing" if p is None else round(100 * p),
+            round(100 * (m or 0)),
+            "-" if p is None else kept(p, m),
+            "?" if r.others is None else round(r.others, 2),
+        )
+        for r, p, m in tried
     ]
+    fixed = [row for row in tried if row[1] is not None]
     half = sum(kept(p, m) == "yes" for _, p, m in fixed)
     healthy = [r for r in results if not r.right]
     clean = sum(all(f[0] in _OF_THE_MACHINE for f in r.found) for r in healthy)
@@ -251,7 +277,8 @@ def tables(results: list[Result]) -> list[Table]:
         Table("Findings by rule", ("rule", "right", "wrong", "machine"),
               tuple((rule, *counts) for rule, counts in sorted(rules.items())),
               (f"{len(results)} scripts; of {len(healthy)} healthy ones {clean} have no finding",)),
-        Table("Savings, % of a step", ("script", "rule", "promised", "measured", "half of it"),
+        Table("Savings, % of a step",
+              ("script", "rule", "promised", "measured", "half of it", "CPUs of others"),
               tuple(rows), (f"{half} of {len(fixed)} saved at least half of what was promised",)),
     ]  # fmt: skip
     if wrong:

@@ -104,6 +104,38 @@ def test_what_a_full_machine_costs_is_not_promised_twice() -> None:
     assert both["optimizer-share"].saving_ms == pytest.approx(0.8 * alone.saving_ms)
 
 
+#: Shares of a step of 100 ms that are findings, each in its own way.
+LARGE = {
+    "optimizer-share": {"phases": {**HEALTHY, "forward": 20, "optimizer": 30}},
+    "unaccounted": {"phases": {"forward": 30, "backward": 25, "optimizer": 5},
+                    "inside": {"": [calls(py("averages", 4, "/x/ema.py"), 35)]}},
+    "backward-share": {"phases": {**HEALTHY, "forward": 12, "backward": 60}},
+    "data-loading": {"phases": {**HEALTHY, "data": 30, "forward": 20, "backward": 35}},
+    "logging-share": {"phases": {**HEALTHY, "forward": 20, "logging": 16}},
+    "gc-pressure": {"phases": HEALTHY,
+                    "inside": {"": [calls(c_function("<built-in method gc.collect>", "c"), 6)]}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("rule", LARGE)
+def test_a_share_that_may_be_the_wait_for_a_cpu_is_no_finding(rule: str) -> None:
+    """Four programs on two CPUs: a time slice falls into whatever the step does then."""
+    fields = LARGE[rule]
+    assert rule in found(run(**fields))
+    busy = without_a_cpu(70, used=0.5, cpus=2, **fields)
+    assert set(found(busy)) == {"cpu-contention"}
+    assert rule not in noted(busy)
+    assert "waits for a CPU for 70.0 % of the step" in reason(busy, rule)
+    # Where the thread has its CPU for most of the time, shares are what they seem.
+    assert rule in found(without_a_cpu(4, used=0.5, cpus=2, **fields))
+
+
+def test_a_share_that_is_more_than_the_wait_for_a_cpu_stays_a_finding() -> None:
+    lost = {"phases": {"forward": 10, "backward": 10},
+            "inside": {"": [calls(py("averages", 4, "/x/ema.py"), 75)]}}  # fmt: skip
+    assert "unaccounted" in found(without_a_cpu(40, used=0.5, cpus=2, **lost))
+
+
 def test_without_the_figure_the_rule_abstains() -> None:
     assert "not recorded" in reason(run(), "cpu-contention")
 

@@ -35,7 +35,8 @@ class Draft:
     section, ``shared`` by group, where that is known; ``claims`` says outright how many ms
     of another rule's time this explains, ``thins`` which part of any other rule's, if it is
     spread over the whole step.  Any finding of the rules in ``yields_to``
-    explains all of it.
+    explains all of it.  If not ``promises``, how much of ``ms`` the fix saves is not known.
+    ``seen`` is the time that the value is of, where the fix saves only ``ms`` of it.
     """
 
     value: float
@@ -56,6 +57,8 @@ class Draft:
     claims: Mapping[str, float] = field(default_factory=dict)
     thins: float = 0.0
     yields_to: frozenset[str] = frozenset()
+    promises: bool = True
+    seen: float | None = None
 
     def saving(self, ms: float, *, of: float) -> Draft:
         """Return the draft for a fix that saves only ``ms`` of the time ``of`` it is about."""
@@ -64,6 +67,7 @@ class Draft:
         return replace(
             self,
             ms=ms,
+            seen=of,
             grade=None if grade is None or part <= 0 else lambda rest: grade(rest / part),
             places={name: value * part for name, value in self.places.items()},
             shared={name: value * part for name, value in self.shared.items()},

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from fastprof.findings.draft import Abstain, Draft, Rule, part_of
-from fastprof.findings.measurements import Facts, of_steps
+from fastprof.findings.draft import Abstain, Draft, Rule, part_of, percent
+from fastprof.findings.measurements import CPUS_TAKEN, Facts, of_steps
 from fastprof.findings.rules import cpu as rules_cpu
 from fastprof.findings.rules import data as rules_data
 from fastprof.findings.rules import gpu as rules_gpu
@@ -61,6 +61,12 @@ RULES: tuple[Rule, ...] = (
     rules_gpu.GPU_UTILIZATION,
 )
 
+#: These know what their time is: waits of another kind, or the wait for a CPU itself.
+_WAITS_KNOWN = frozenset({
+    "cpu-contention", "lock-contention", "loader-recreated", "worker-shutdown", "batch-receiving",
+    "memory-leak", "memory-fragmentation", "imbalance", "all-reduce-share",
+})  # fmt: skip
+
 #: Rule id -> a paragraph on what it is about.
 WHY: Mapping[str, str] = {rule.id: rule.why for rule in RULES}
 
@@ -75,13 +81,18 @@ def examine(report: Report) -> Examination:
     """
     facts = Facts(of_steps(report))
     fired: list[tuple[Rule, Draft]] = []
-    found: list[Finding] = []
+    found: list[tuple[tuple[float, int], Finding]] = []
     abstained: list[tuple[str, str]] = []
     explained: list[tuple[str, tuple[str, ...]]] = []
     checked: list[str] = []
     for rule in RULES:
         try:
             draft = rule.check(facts)
+            if draft is not None and _may_be_waiting(facts, rule, draft):
+                raise Abstain(
+                    f"the training thread waits for a CPU for {percent(facts.waiting)} of the "
+                    "step, and which part of the step waits is not known"
+                )
             rest, by = (None, ()) if draft is None else _reduced(rule, draft, fired)
             finding = None if rest is None else _finding(facts, rule, rest, by)
         except Abstain as reason:
@@ -92,18 +103,32 @@ def examine(report: Report) -> Examination:
             continue
         checked.append(rule.id)
         if finding is not None and rest is not None:
-            found.append(finding)
+            found.append((_rank(rest, finding, facts), finding))
             if rest.severity != "note":
                 fired.append((rule, rest))
         elif draft is not None:
             explained.append((rule.id, by))
     return Examination(
-        findings=tuple(sorted((f for f in found if f.severity != "note"), key=_rank)),
-        notes=tuple(f for f in found if f.severity == "note"),
+        findings=tuple(f for _, f in sorted(found, key=lambda row: row[0]) if f.severity != "note"),
+        notes=tuple(f for _, f in found if f.severity == "note"),
         abstained=tuple(abstained),
         explained=tuple(explained),
         checked=tuple(checked),
     )
+
+
+def _may_be_waiting(facts: Facts, rule: Rule, draft: Draft) -> bool:
+    """Whether what a rule has seen is little enough to be the wait for a CPU.
+
+    A wait of some milliseconds falls into whatever part of the step runs then.
+    """
+    wait = facts.waiting * facts.span_ms
+    if facts.waiting <= CPUS_TAKEN or facts.timeline is not None or draft.ms is None:
+        return False
+    if rule.id in _WAITS_KNOWN or draft.grade is None:
+        return False
+    seen = draft.ms if draft.seen is None else draft.seen
+    return seen <= wait or draft.grade(draft.ms * (1.0 - wait / seen)) is None
 
 
 def _reduced(
@@ -143,7 +168,8 @@ def _finding(facts: Facts, rule: Rule, draft: Draft, by: tuple[str, ...]) -> Fin
     evidence = draft.evidence
     if by:
         evidence += (f"The saving of {', '.join(by)} is not counted here again.",)
-    share = None if draft.ms is None else min(1.0, facts.share(draft.ms))
+    ms = draft.ms if draft.promises else None
+    share = None if ms is None else min(1.0, facts.share(ms))
     return Finding(
         rule=rule.id,
         severity=draft.severity,
@@ -154,11 +180,11 @@ def _finding(facts: Facts, rule: Rule, draft: Draft, by: tuple[str, ...]) -> Fin
         source=draft.source,
         evidence=evidence,
         fix=draft.fix,
-        saving_ms=draft.ms if facts.per == "step" else None,
+        saving_ms=ms if facts.per == "step" else None,
         saving_share=share,
     )
 
 
-def _rank(finding: Finding) -> tuple[float, int]:
-    share = -1.0 if finding.saving_share is None else finding.saving_share
+def _rank(draft: Draft, finding: Finding, facts: Facts) -> tuple[float, int]:
+    share = -1.0 if draft.ms is None else min(1.0, facts.share(draft.ms))
     return -share, SEVERITIES.index(finding.severity)

@@ -17,6 +17,7 @@ from fastprof.findings.hot_functions import Hot, hottest
 from fastprof.lazy import Lazy
 from fastprof.names import ascii_name, file_name
 from fastprof.report.correct import correct
+from fastprof.report.loading_cost import unhooked_parts
 from fastprof.report.model import UNACCOUNTED, FunctionRow, Report
 from fastprof.report.model_gpu import GpuReport
 from fastprof.report.origin import is_library
@@ -389,6 +390,11 @@ class Facts:
         ]
         return sorted(rows, key=lambda row: -row[1])
 
+    @Lazy
+    def unhooked(self) -> tuple[float, float]:
+        """Which part of loading's time, and of the rest of a step's, is not the hook's."""
+        return unhooked_parts(self.report.view)
+
     # ---- the optimizer ----
 
     @Lazy
@@ -517,6 +523,11 @@ class Facts:
         rows = getattr(self.report.steps, "split", ())
         return {row.name: row.mean_ms for row in rows}
 
+    @property
+    def waiting(self) -> float:
+        """The part of a step in which the training thread was ready, and had no CPU."""
+        return self.share(self.split.get("cpu_wait", 0.0))
+
     def split_by_section(self, kind: str) -> Mapping[str, float]:
         """Return the ms per step of a kind of the split by outermost section, as far as known."""
         snapshot = self.report.snapshot
@@ -567,6 +578,10 @@ class Facts:
 
 #: Involuntary context switches per second; an idle machine has a few.
 BUSY_SWITCHES = 20.0
+
+#: If the training thread waits for a CPU for this part of a step, a worker that computes has
+#: none, and what a part of the step takes may be such waiting.
+CPUS_TAKEN = 0.3
 
 FRAMEWORKS = ("torch", "lightning", "transformers", "accelerate")
 

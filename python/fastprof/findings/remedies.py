@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fastprof.findings.hot_functions import Hot
-from fastprof.findings.measurements import Facts, Optimizer, where
+from fastprof.findings.measurements import CPUS_TAKEN, Facts, Optimizer, where
 from fastprof.findings.slow_lines import SlowLine, slow_line
 from fastprof.names import ascii_name
 from fastprof.report.figures import counted, duration, number
@@ -25,10 +25,11 @@ _SLOW_LINE = 0.25
 #: Taking a batch from a worker that waits, and from one that computes: its thread that hands
 #: batches over needs the interpreter, too (measured: 1.0 to 1.7 ms).
 _SEND_MS, _SEND_BESIDE_MS = 0.5, 1.5
+#: In a worker that computes, loading takes so many times what it takes in the loop (measured on
+#: two CPUs: 1.13 to 1.19), and from one batch to the next so much passes beside it (1.5 to 2.4).
+_IN_WORKER, _HAND_OVER_MS = 1.2, 2.0
 #: If the training thread has to wait for a CPU for more of a step, none is idle.
 _CROWDED = 0.1
-#: And if for this part of it, a worker that computes has none either.
-CPUS_TAKEN = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +60,14 @@ def loading(facts: Facts, ms: float, *, waits: bool) -> Loading:
     have = max((row.workers.workers for row in rows if row.workers), default=0)
     step_ms = max(facts.span_ms - ms, 0.0)
     told = [row.workers.needed for row in rows if row.workers and row.workers.needed]
-    needed = max(told, default=0) or (math.ceil(ms / step_ms) if step_ms else 1)
+    # Without what recording functions costs, as `needed` is.
+    loads, rest = facts.unhooked
+    needed = max(told, default=0) or (math.ceil(ms * loads / (step_ms * rest)) if step_ms else 1)
     most = None if facts.cpus is None else most_workers(facts.cpus, waits=waits)
     if have and most is not None and facts.cpus is not None:
         # Whether they compute is not known, but what they leave free is.
         most = min(int(facts.cpus), max(most, have + _idle_cpus(facts)))
-    elif most is not None and not waits and _waited(facts) > CPUS_TAKEN:
+    elif most is not None and not waits and facts.waiting > CPUS_TAKEN:
         most = 0  # others have the CPUs
     advised = needed if most is None else min(needed, most)
     has_loader = bool(facts.report.loaders) or any(
@@ -78,14 +81,9 @@ def _idle_cpus(facts: Facts) -> int:
     """CPUs that nobody uses; none where the training thread has to wait for one."""
     if facts.cpus is None or facts.cpus_used is None:
         return 0
-    if _waited(facts) > _CROWDED:
+    if facts.waiting > _CROWDED:
         return 0
     return max(0, int(facts.cpus - facts.cpus_used + 0.25))
-
-
-def _waited(facts: Facts) -> float:
-    """The part of a step in which the training thread was ready, and had no CPU."""
-    return facts.share(facts.split.get("cpu_wait", 0.0))
 
 
 def train_loaders(facts: Facts) -> list[LoaderRow]:
@@ -101,15 +99,44 @@ def loading_saves(facts: Facts, found: Loading, ms: float, *, waits: bool) -> fl
         left = max(0.0, found.needed / found.advised - 1) * found.step_ms
         saved = ms - left
     else:
-        # Each batch still has to be taken from the worker.
-        batches = sum(row.batches for row in train_loaders(facts))
-        sent = (_SEND_MS if waits else _SEND_BESIDE_MS) * batches
-        sent = sent / facts.report.steps.count if facts.steps else sent
-        saved = ms - sent + found.step_ms - max(found.step_ms, ms / found.advised)
+        loads, rest = facts.unhooked
+        load_ms, step_ms = (facts.span_ms - found.step_ms) * loads, found.step_ms * rest
+        saved = load_ms + step_ms - _step_beside(facts, found, load_ms, step_ms, waits=waits)
+        ms *= loads
     if not waits and facts.cpus and facts.cpus_used is not None:
         # Work that moves to another process still needs a CPU.
         saved = min(saved, facts.span_ms * (1 - min(1.0, facts.cpus_used / facts.cpus)))
     return max(0.0, min(ms, saved))
+
+
+def _step_beside(
+    facts: Facts, found: Loading, load_ms: float, step_ms: float, *, waits: bool
+) -> float:
+    """Return what a span takes if the advised workers load, in ``load_ms``, beside the rest."""
+    workers = found.advised or 1
+    rows = train_loaders(facts)
+    count = facts.report.steps.count if facts.steps else 1
+    batches = sum(row.batches for row in rows) / count
+    # The first batch of a pass is loaded beside nothing; how long a single pass is is not known.
+    passes = sum(max(0, row.workers.passes - 1) for row in rows if row.workers) / count
+    if waits:
+        each, taking = load_ms / workers, step_ms + _SEND_MS * batches
+    else:
+        each = (_IN_WORKER * load_ms + _HAND_OVER_MS * batches) / workers
+        taking = step_ms + _SEND_BESIDE_MS * batches
+        # While workers compute, training has fewer CPUs for its threads.
+        slower = _training_cpus(facts, found) / max(1.0, (facts.cpus or math.inf) - workers)
+        if slower > 1.0:
+            taking += min(each, taking * slower) * (1.0 - 1.0 / slower)
+    return max(each, taking) + passes / max(batches, passes, 1.0) * min(each, taking)
+
+
+def _training_cpus(facts: Facts, found: Loading) -> float:
+    """CPUs that a step uses beside its loading, which uses one; 1 if that is not known."""
+    if facts.cpus is None or facts.cpus_used is None or not found.step_ms:
+        return 1.0
+    used = facts.cpus_used * facts.span_ms - (facts.span_ms - found.step_ms)
+    return min(facts.cpus, max(1.0, used / found.step_ms))
 
 
 def loading_fix(facts: Facts, found: Loading, hot: Hot | None, *, waits: bool) -> tuple[str, ...]:

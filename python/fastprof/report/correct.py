@@ -107,6 +107,27 @@ def _correct(snapshot: Snapshot, enabled: bool) -> Correction:
     return Correction(tuple(columns), True, round(overhead), round(clamped), "", bytecode, factors)
 
 
+def without_hook(snapshot: Snapshot) -> tuple[Sequence[float], ...]:
+    """Return what each node would have taken without the hook, as far as that is known, in ns.
+
+    Unlike :func:`correct` it takes off slower bytecode where only the calibration says how much
+    slower it is, and of Python functions that are seldom called as well: what is promised of
+    their time must not be more than there is.
+    """
+    found = correct(snapshot)
+    slowdown = snapshot.calibration.slowdown if snapshot.calibration and found.applied else 1.0
+    if found.factors is not None or slowdown == 1.0:
+        return found.self_ns
+    python = [key.kind == "python" for key in snapshot.keys]
+    return tuple(
+        [
+            ns / slowdown if python[key] else ns
+            for ns, key in zip(column, tree.nodes.key, strict=True)
+        ]
+        for column, tree in zip(found.self_ns, snapshot.threads, strict=True)
+    )
+
+
 def _called_often(snapshot: Snapshot) -> list[list[bool]]:
     """Per thread and node: is it a Python function that was called often?
 

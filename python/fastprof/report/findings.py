@@ -17,7 +17,8 @@ class Finding:
     ``fix`` are sentences; evidence names a section, function, call site, kernel, loader or
     rank.  ``saving_ms`` is an estimate per step, less what findings of more specific
     rules already save; ``saving_share`` is the same as a fraction of the step, or of the
-    recording where there were no steps.  Both are None where no time can be given.
+    recording where there were no steps.  Both are None where no time can be
+    given, or how much of it the fix saves is not known.
     """
 
     rule: str
@@ -37,7 +38,7 @@ class Finding:
 class Examination:
     """All rules on one report.
 
-    ``findings`` are critical ones and warnings, most saving first; ``notes`` have the
+    ``findings`` are critical ones and warnings, largest first; ``notes`` have the
     severity ``note``.  ``abstained`` are rules that lacked a signal, with what was missing;
     ``explained`` are rules whose time others account for, with the ids of these.
     ``checked`` are all rules that came to an answer.

@@ -4,6 +4,8 @@
 ``load / w``.  The loop never waits if that is no longer than a step takes without waiting::
 
     needed = ceil(load time per batch / time between batches without the data section)
+
+Where the loop loads, both are without what recording functions costs.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from dataclasses import dataclass, replace
 
 from fastprof.names import ascii_name
 from fastprof.report.figures import duration, plural, with_percent
+from fastprof.report.loading_cost import unhooked_parts
 from fastprof.snapshot import LoaderStats, Snapshot
 from fastprof.snapshot.loaders import WorkerStats
 
@@ -27,6 +30,9 @@ DATA_SHARE = 0.10
 
 #: Workers that had caught up at this part of the calls of ``next()`` mostly had.
 CAUGHT_UP_SHARE = 0.75
+
+#: If more than this is left of a time without the hook, its cost is not worth a word.
+_MUCH = 0.95
 
 #: Sending a batch from a worker takes about as long as making one that is this short.
 SHORT_BATCH_MS = 1.0
@@ -181,8 +187,9 @@ def _worker_row(snapshot: Snapshot, loader: LoaderStats, w: WorkerStats) -> Work
     step_ms = _step_ms(snapshot, loader)
     needed = None
     mostly = max(MIN_SAMPLES, CAUGHT_UP_SHARE * asked)
+    loads, rest = (1.0, 1.0) if w.workers else unhooked_parts(snapshot)
     if load_ms is not None and step_ms and min(loader.batches, load[0]) >= MIN_SAMPLES:
-        needed = max(1, math.ceil(load_ms / step_ms))
+        needed = max(1, math.ceil(load_ms * loads / (step_ms * rest)))
     row = WorkerRow(
         workers=w.workers,
         prefetch=w.prefetch,
@@ -222,7 +229,7 @@ def _worker_row(snapshot: Snapshot, loader: LoaderStats, w: WorkerStats) -> Work
         processes=w.processes,
         profiled=w.profiled,
     )
-    return replace(row, advice=_advice(loader.name, row))
+    return replace(row, advice=_advice(loader.name, row, loads, rest))
 
 
 def _step_ms(snapshot: Snapshot, loader: LoaderStats) -> float | None:
@@ -237,12 +244,15 @@ def _step_ms(snapshot: Snapshot, loader: LoaderStats) -> float | None:
     return (steps.sum_ns - loading) / measured * steps.count / loader.batches / 1e6
 
 
-def _advice(name: str, row: WorkerRow) -> str:
+def _advice(name: str, row: WorkerRow, loads: float, rest: float) -> str:
     """The arithmetic in a sentence, if the loop waits; else nothing."""
     if row.needed is None or row.load_ms is None or not row.step_ms:
         return ""
     loader = ascii_name(name, 60)
-    load, step = f"{duration(row.load_ms)} per batch", f"a {duration(row.step_ms)} step"
+    load = f"{duration(row.load_ms * loads)} per batch"
+    step = f"a {duration(row.step_ms * rest)} step"
+    if min(loads, rest) < _MUCH:
+        step += " (without what recording functions costs)"
     if not row.workers:
         if row.load_ms < max(DATA_SHARE * (row.load_ms + row.step_ms), SHORT_BATCH_MS):
             return ""

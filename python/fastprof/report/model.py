@@ -340,7 +340,7 @@ class Report:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What to change, most saving first; empty where nothing needs to be."""
+        """What to change, largest first; empty where nothing needs to be."""
         return self.examination.findings
 
     def to_text(self, *, full: bool = False) -> str:

@@ -72,7 +72,7 @@ def closing_lines(report: Report, width: int) -> list[str]:
 
 
 def findings_block(report: Report) -> list[Block]:
-    """Return the block of findings, most saving first.
+    """Return the block of findings, those with most time first.
 
     Nothing where no rule could say anything.
     """
@@ -124,7 +124,7 @@ def all_findings(report: Report) -> list[Block]:
 
 def _titled(found: Examination, parts: Sequence[Part]) -> Block:
     if found.findings:
-        return Block("Findings, most saving first:", tuple(parts))
+        return Block("Findings, largest first:", tuple(parts))
     return Block("", (Text(_none(found)), *parts))
 
 

@@ -20,9 +20,8 @@ from fastprof.findings.draft import (
 )
 from fastprof.findings.function_groups import DATA, WAITS
 from fastprof.findings.hot_functions import Hot
-from fastprof.findings.measurements import Facts, where
+from fastprof.findings.measurements import CPUS_TAKEN, Facts, where
 from fastprof.findings.remedies import (
-    CPUS_TAKEN,
     Loading,
     Receiving,
     loading,
@@ -84,10 +83,15 @@ def data_loading(facts: Facts) -> Draft | None:
     waits = not any(w.workers for _, w in rows) and _waits(facts)
     found = loading(facts, measured, waits=waits)
     saved = loading_saves(facts, found, ms, waits=waits)
+    little = ""
     if found.advised is not None and limit.grade(facts.share(saved)) is None:
         # Workers would save too little.  Where loading is most of a step, less of it would not.
         if severity != "critical":
             return None
+        little = (
+            f"{plural(found.advised, 'worker')} would save an estimated {span_text(saved, facts)}: "
+            "a batch has to be handed over as well."
+        )
         found, saved = replace(found, advised=None), ms
     hot = facts.hot_in_workers if found.have else facts.hot_in("data")
     draft = share_draft(
@@ -102,13 +106,16 @@ def data_loading(facts: Facts) -> Draft | None:
             stalled,
             *(_loader_text(row, w, facts) for row, w in rows),
             _content(facts, found, hot, measured),
-            _limit_text(found, facts),
+            _limit_text(found, facts, little),
         ),
         fix=loading_fix(facts, found, hot, waits=waits),
         group="data",
         sections=DATA,
     )  # fmt: skip
-    return None if draft is None else draft.saving(saved, of=ms)
+    if draft is None:
+        return None
+    # How much cheaper loading can become is not known.
+    return replace(draft.saving(saved, of=ms), promises=found.advised is not None)
 
 
 def _short(ms: float, rows: list[tuple[LoaderRow, WorkerRow]]) -> bool:
@@ -139,18 +146,20 @@ def _loader_text(row: LoaderRow, w: WorkerRow, facts: Facts) -> str:
     )
 
 
-def _limit_text(found: Loading, facts: Facts) -> str:
-    """What keeps up, and what there is a CPU for."""
+def _limit_text(found: Loading, facts: Facts, little: str) -> str:
+    """What keeps up, and what there is a CPU for; ``little``: what that would save."""
     if not found.has_loader or found.needed <= found.have:
         return ""
     text = f"To keep up, you need {plural(found.needed, 'worker')}"
     if facts.cpus is None or (found.advised or 0) >= found.needed:
-        return f"{text}."
+        return little or f"{text}."
     cpus = plural(facts.cpus, "CPU")
     if facts.cpus > 1 and facts.cpus - (facts.cpus_used or 0.0) < _FREE_CPUS:
         return f"{text}, but the program already uses {number(facts.cpus_used)} of the {cpus}."
-    if facts.share(facts.split.get("cpu_wait", 0.0)) > CPUS_TAKEN:
+    if facts.waiting > CPUS_TAKEN:
         return f"{text}, but other programs have the CPUs of this machine."
+    if little:
+        return little
     return f"{text}, and the program may use {cpus}, of which training takes one."
 
 

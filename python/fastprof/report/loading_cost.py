@@ -1,0 +1,40 @@
+"""How much of the time in loading, and beside it, would have passed without the hook.
+
+Loading is often a loop in Python that makes many calls, and the rest of a step a few long ones:
+then recording makes loading dearer and the rest hardly.
+"""
+
+from __future__ import annotations
+
+from fastprof.report.correct import without_hook
+from fastprof.snapshot import Snapshot
+
+#: Sections that load batches.
+LOADING = frozenset({"data", "data_loading"})
+
+
+def unhooked_parts(snapshot: Snapshot) -> tuple[float, float]:
+    """Return which part of a measured step's loading, and of its rest, is not the hook's; 1: all.
+
+    Args:
+        snapshot: a recording, or what happened in its measured steps.
+    """
+    # It needs the report's model, which holds loaders.
+    from fastprof.report.user_tree import training_thread
+
+    thread = training_thread(snapshot)
+    if not 0 <= thread < len(snapshot.threads):
+        return 1.0, 1.0
+    nodes, plain = snapshot.threads[thread].nodes, without_hook(snapshot)[thread]
+    loads = [key.kind == "section" and key.name in LOADING for key in snapshot.keys]
+    phase = nodes.phase or (0,) * len(nodes)
+    inside = [False] * len(nodes)
+    sums = [[0.0, 0.0], [0.0, 0.0]]
+    for i in range(1, len(nodes)):
+        inside[i] = inside[nodes.parent[i]] or loads[nodes.key[i]]
+        if phase[i] == 0:
+            of = sums[inside[i]]
+            of[0] += nodes.self_ns[i]
+            of[1] += plain[i]
+    rest, loading = (min(1.0, left / whole) if whole > 0 else 1.0 for whole, left in sums)
+    return loading, rest
