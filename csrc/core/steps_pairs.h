@@ -4,10 +4,11 @@
  *      with  with  with  with | change  without  without | with  with  with ...
  *      --- FP_PAIRS_NEAR ---    not     - FP_PAIRS_PLAIN - not   - FP_PAIRS_NEAR -
  *
- * The first step after each change is used for neither side: the interpreter
- * changes its code lazily.  A block is what is kept of one such place: the wall
- * time of each step, and of the sections at the bottom of the stack in it.  At
- * most FP_PAIRS_BLOCKS are kept, the last ones. */
+ * The first steps after each change are used for neither side: the interpreter
+ * changes its code lazily, and the processor's caches hold what the change needed.
+ * A block is what is kept of one such place: the wall time of each step, and of
+ * the sections at the bottom of the stack in it.  At most FP_PAIRS_BLOCKS are
+ * kept, the last ones. */
 #ifndef FP_CORE_STEPS_PAIRS_H
 #define FP_CORE_STEPS_PAIRS_H
 
@@ -15,9 +16,10 @@
 
 enum {
     FP_PAIRS_BLOCKS = 128,
-    FP_PAIRS_PLAIN = 2,
+    FP_PAIRS_PLAIN = 4,
     FP_PAIRS_NEAR = 4, /* before, and as many after */
     FP_PAIRS_COLUMNS = 16,
+    FP_PAIRS_MOST_SETTLE = 24,
 };
 
 typedef struct fp_pair_step {
@@ -42,14 +44,23 @@ typedef enum fp_pairs_state {
 typedef struct fp_pairs {
     fp_pairs_state state;
     uint32_t nth;    /* step of that state */
+    uint32_t settle; /* so many first ones are left out */
     uint64_t blocks; /* ended and not dropped; the last ones are kept */
     fp_pair_block under_way;              /* while there is no hook */
     fp_pair_block block[FP_PAIRS_BLOCKS]; /* ring */
 } fp_pairs;
 
+/* Steps to leave out after a change whose traces last for [ticks]: one at least. */
+uint32_t
+fp_pairs_settle(const fp_steps *s, int64_t ticks);
+
+/* Steps without the hook, if [settle] of them are left out. */
+uint32_t
+fp_pairs_length(uint32_t settle);
+
 /* Steps of [t] go on without the hook; *pairs is made if it is NULL. */
 fp_status
-fp_pairs_begin(fp_pairs **pairs, const fp_thread *t);
+fp_pairs_begin(fp_pairs **pairs, const fp_thread *t, uint32_t settle);
 
 /* ... with it again.  Not [valid]: something else was done meanwhile. */
 void

@@ -24,9 +24,10 @@ fp_thread_keep_outliers(fp_thread *t, uint32_t limit, const fp_clock *clock,
 
 /* The step that begins now and those that follow are not measured, and are recorded
  * without the function hook: see steps_pairs.h.  FP_ENOTFOUND: not during the warm-up.
- * The caller changes the phase of the run to FP_RUN_UNPROFILED. */
+ * The caller changes the phase of the run to FP_RUN_UNPROFILED.  [settle] steps after
+ * each change are left out. */
 fp_status
-fp_thread_begin_unprofiled(fp_thread *t);
+fp_thread_begin_unprofiled(fp_thread *t, uint32_t settle);
 
 /* ... until here, where a measured step begins at [now].  Not [valid]: what took
  * place meanwhile was no step like the others. */
