@@ -42,8 +42,33 @@ put_plain(fp_pair_step *into, const fp_thread *t)
     }
 }
 
+uint32_t
+fp_pairs_settle(const fp_steps *s, int64_t ticks)
+{
+    int64_t recent[FP_PAIRS_NEAR];
+    uint32_t n = fp_steps_recent(s, recent, FP_PAIRS_NEAR);
+    int64_t least = n != 0 ? recent[0] : ticks;
+    for (uint32_t i = 1; i < n; i++) {
+        least = recent[i] < least ? recent[i] : least;
+    }
+    if (least >= ticks) {
+        return 1;
+    }
+    if (least <= ticks / FP_PAIRS_MOST_SETTLE) {
+        return FP_PAIRS_MOST_SETTLE;
+    }
+    return (uint32_t)((ticks + least - 1) / least);
+}
+
+uint32_t
+fp_pairs_length(uint32_t settle)
+{
+    uint32_t kept = settle + 1;
+    return settle + (kept < FP_PAIRS_PLAIN ? kept : FP_PAIRS_PLAIN);
+}
+
 fp_status
-fp_pairs_begin(fp_pairs **pairs, const fp_thread *t)
+fp_pairs_begin(fp_pairs **pairs, const fp_thread *t, uint32_t settle)
 {
     if (*pairs == NULL) {
         *pairs = fp_alloc_zeroed(&t->alloc, 1, sizeof(**pairs));
@@ -54,6 +79,7 @@ fp_pairs_begin(fp_pairs **pairs, const fp_thread *t)
     fp_pairs *p = *pairs;
     p->state = FP_PAIRS_WITHOUT;
     p->nth = 0;
+    p->settle = settle;
     fp_pair_block *b = &p->under_way;
     *b = (fp_pair_block){.first = t->steps->count};
     uint64_t n = fp_steps_measured(t->steps);
@@ -81,7 +107,7 @@ fp_pairs_end(fp_pairs *p, int valid)
 void
 fp_pairs_end_step(fp_pairs *p, const fp_thread *t, int measured)
 {
-    if (p->state == FP_PAIRS_IDLE || p->nth++ == 0) {
+    if (p->state == FP_PAIRS_IDLE || p->nth++ < p->settle) {
         return;
     }
     if (p->state == FP_PAIRS_WITHOUT) {
@@ -94,7 +120,8 @@ fp_pairs_end_step(fp_pairs *p, const fp_thread *t, int measured)
         fp_pair_block *b = last_block(p);
         put_measured(&b->near[b->near_count++], t,
                      fp_steps_measured(t->steps) - 1);
-        if (b->near_count == 2 * FP_PAIRS_NEAR || p->nth > FP_PAIRS_NEAR) {
+        if (b->near_count == 2 * FP_PAIRS_NEAR ||
+            p->nth >= p->settle + FP_PAIRS_NEAR) {
             p->state = FP_PAIRS_IDLE;
         }
     }

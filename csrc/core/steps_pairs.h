@@ -4,10 +4,11 @@
  *      with with with with | change without without | with with with with
  *      -- FP_PAIRS_NEAR --    not   FP_PAIRS_PLAIN    not  FP_PAIRS_NEAR
  *
- * The first step after each change is not used: the interpreter changes its
- * code lazily.  A block stores one such comparison: the wall time of each step
- * and of the sections at the bottom of the stack.  The last FP_PAIRS_BLOCKS
- * blocks are kept. */
+ * The first steps after each change are used for neither side: the interpreter
+ * changes its code lazily, and the processor's caches hold what the change
+ * needed.  A block stores one such comparison: the wall time of each step and
+ * of the sections at the bottom of the stack.  The last FP_PAIRS_BLOCKS blocks
+ * are kept. */
 #ifndef FP_CORE_STEPS_PAIRS_H
 #define FP_CORE_STEPS_PAIRS_H
 
@@ -15,9 +16,10 @@
 
 enum {
     FP_PAIRS_BLOCKS = 128,
-    FP_PAIRS_PLAIN = 2,
+    FP_PAIRS_PLAIN = 4,
     FP_PAIRS_NEAR = 4, /* before, and as many after */
     FP_PAIRS_COLUMNS = 16,
+    FP_PAIRS_MOST_SETTLE = 24,
 };
 
 typedef struct fp_pair_step {
@@ -42,15 +44,25 @@ typedef enum fp_pairs_state {
 typedef struct fp_pairs {
     fp_pairs_state state;
     uint32_t nth;            /* step in that state */
+    uint32_t settle;         /* steps left out after each change */
     uint64_t blocks;         /* completed; the last ones are kept */
     fp_pair_block under_way; /* while the hook is off */
     fp_pair_block block[FP_PAIRS_BLOCKS]; /* ring */
 } fp_pairs;
 
+/* Steps to leave out after a change whose effects last for [ticks]; at least
+ * one. */
+uint32_t
+fp_pairs_settle(const fp_steps *s, int64_t ticks);
+
+/* Number of steps without the hook if [settle] of them are left out. */
+uint32_t
+fp_pairs_length(uint32_t settle);
+
 /* The next steps of [t] run without the hook.  Creates *pairs if it is
  * NULL. */
 fp_status
-fp_pairs_begin(fp_pairs **pairs, const fp_thread *t);
+fp_pairs_begin(fp_pairs **pairs, const fp_thread *t, uint32_t settle);
 
 /* The hook is on again.  If not [valid], the steps without it did other work
  * and the block is dropped. */

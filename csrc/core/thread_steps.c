@@ -58,12 +58,12 @@ fp_thread_start_steps(fp_thread *t, uint64_t skip, int64_t now)
 }
 
 fp_status
-fp_thread_begin_unprofiled(fp_thread *t)
+fp_thread_begin_unprofiled(fp_thread *t, uint32_t settle)
 {
     if (t->steps->count < t->steps->skip || t->split == NULL) {
         return FP_ENOTFOUND;
     }
-    fp_status status = fp_pairs_begin(&t->split->pairs, t);
+    fp_status status = fp_pairs_begin(&t->split->pairs, t, settle);
     t->steps->unprofiled = status == FP_OK;
     return status;
 }

@@ -24,10 +24,11 @@ fp_thread_keep_outliers(fp_thread *t, uint32_t limit, const fp_clock *clock,
                         int64_t now);
 
 /* From now on steps run without the function hook and are not measured; see
- * steps_pairs.h.  The caller changes the phase of the run to
- * FP_RUN_UNPROFILED.  FP_ENOTFOUND: the warm-up is not over yet. */
+ * steps_pairs.h.  [settle] steps after each change are left out.  The caller
+ * changes the phase of the run to FP_RUN_UNPROFILED.  FP_ENOTFOUND: the warm-up
+ * is not over yet. */
 fp_status
-fp_thread_begin_unprofiled(fp_thread *t);
+fp_thread_begin_unprofiled(fp_thread *t, uint32_t settle);
 
 /* Steps run with the hook again; a measured step begins at [now].  If not
  * [valid], the steps without the hook did other work and are not compared. */

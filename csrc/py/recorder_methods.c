@@ -252,6 +252,10 @@ PyMethodDef fp_recorder_methods[] = {
      "plan_unprofiled($self, step, /)\n--\n\n"
      "From that many steps on, until end_unprofiled(), steps are not measured "
      "and\nbelong to a phase of the run of their own; 0: never."},
+    {"unprofiled_length", fp_recorder_unprofiled_length_method, METH_O,
+     "unprofiled_length($self, settles_ns, /)\n--\n\n"
+     "Steps that a block is to have which begins next, if steps are no longer "
+     "slowed\nby a change of the hook `settles_ns` after it."},
     {"set_phase", fp_recorder_set_phase_method, METH_VARARGS,
      "set_phase($self, phase, goes_on=False, /)\n--\n\n"
      "The run is in `phase` from now on, an index of RUN_PHASES; returns the "

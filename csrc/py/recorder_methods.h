@@ -31,6 +31,9 @@ PyObject *
 fp_recorder_end_loop_method(PyObject *self, PyObject *ignored);
 
 PyObject *
+fp_recorder_unprofiled_length_method(PyObject *self, PyObject *settles_ns);
+
+PyObject *
 fp_recorder_plan_unprofiled_method(PyObject *self, PyObject *step);
 
 PyObject *

@@ -109,6 +109,7 @@ typedef struct fp_recording {
     fp_budget budget;
     uint64_t
         unprofiled_at; /* steps without the hook begin with this one; 0: never */
+    uint32_t unprofiled_settle; /* ... and so many are left out; 0: as 1 */
     uint64_t timer_errors;
     uint64_t sync_errors;
     uint64_t wrong_step_thread;

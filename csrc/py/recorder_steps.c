@@ -90,6 +90,17 @@ fp_recorder_plan_unprofiled_method(PyObject *self, PyObject *step)
 }
 
 PyObject *
+fp_recorder_unprofiled_length_method(PyObject *self, PyObject *settles_ns)
+{
+    long long ns = PyLong_AsLongLong(settles_ns);
+    if (PyErr_Occurred()) {
+        return NULL;
+    }
+    return PyLong_FromUnsignedLong(
+        fp_recorder_unprofiled_length(fp_recorder_cast(self), ns));
+}
+
+PyObject *
 fp_recorder_begin_unprofiled_method(PyObject *self,
                                     PyObject *Py_UNUSED(ignored))
 {

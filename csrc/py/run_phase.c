@@ -130,11 +130,12 @@ fp_recorder_phase_after_step(fp_recorder *r, int64_t now)
         r->recording.phases.now == FP_RUN_OUTSIDE) {
         fp_recorder_set_phase(r, FP_RUN_STEPS, 0);
     }
+    uint32_t settle = r->recording.unprofiled_settle;
     /* At the very end of the step: measured steps are all that is in their tree. */
     if (r->recording.unprofiled_at != 0 &&
         t->steps->count == r->recording.unprofiled_at &&
         r->recording.phases.now == FP_RUN_STEPS &&
-        fp_thread_begin_unprofiled(t) == FP_OK) {
+        fp_thread_begin_unprofiled(t, settle > 0 ? settle : 1) == FP_OK) {
         fp_recorder_set_phase_at(r, FP_RUN_UNPROFILED, 0, now);
     }
 }

@@ -4,8 +4,21 @@
 #include "py/switches.h"
 #include "py/threads.h"
 
+#include "core/steps_pairs.h"
 #include "core/steps_split.h"
 #include "core/thread_steps.h"
+
+uint32_t
+fp_recorder_unprofiled_length(fp_recorder *r, int64_t ns)
+{
+    uint32_t settle = 1;
+    if (r->stepper != NULL && r->stepper->steps != NULL) {
+        double ticks = (double)ns / fp_clock_ns_per_tick(&r->clock);
+        settle = fp_pairs_settle(r->stepper->steps, (int64_t)ticks);
+    }
+    r->recording.unprofiled_settle = settle;
+    return fp_pairs_length(settle);
+}
 
 int
 fp_recorder_begin_unprofiled(fp_recorder *r)

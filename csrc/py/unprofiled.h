@@ -4,6 +4,11 @@
 
 #include "py/recorder.h"
 
+/* Steps without the hook that are to be made, if a change of the hook leaves traces
+ * for [ns]: so many are left out as were made in that time of late. */
+uint32_t
+fp_recorder_unprofiled_length(fp_recorder *r, int64_t ns);
+
 /* Takes the hook out, if the step that begins is to be one without it; whether it
  * is out. */
 int

@@ -18,7 +18,7 @@ step(fp_thread *t, int64_t *now, int64_t ticks)
 static void
 begin(fp_thread *t, int64_t now)
 {
-    CHECK_INT(fp_thread_begin_unprofiled(t), FP_OK);
+    CHECK_INT(fp_thread_begin_unprofiled(t, 1), FP_OK);
     CHECK_INT(fp_thread_set_run_phase(t, FP_RUN_UNPROFILED, now), FP_OK);
 }
 
@@ -54,7 +54,7 @@ FP_TEST(pairs_leave_out_the_step_after_each_change)
     CHECK_UINT(p->blocks, 1);
     const fp_pair_block *b = &p->block[0];
     CHECK_UINT(b->first, 7);
-    CHECK_UINT(b->plain_count, 2);
+    CHECK_UINT(b->plain_count, 3);
     CHECK_INT(b->plain[0].ticks, 51);
     CHECK_INT(b->plain[1].ticks, 52);
     CHECK_INT(b->plain[1].section[0], 26);
@@ -74,6 +74,62 @@ FP_TEST(pairs_leave_out_the_step_after_each_change)
     CHECK_UINT(m.bytes, 0);
 }
 
+/* Each change makes steps of 40 ticks longer by so many. */
+static int64_t
+settling(int nth)
+{
+    return 40 + 140 / (nth * nth + 1);
+}
+
+FP_TEST(pairs_short_steps_are_used_after_they_have_settled)
+{
+    fake_memory m = {0};
+    fp_alloc a = fake_alloc(&m);
+    int64_t now = 1000;
+    fp_thread *t = fp_thread_create(&a, kit_wide, now);
+    CHECK(t != NULL);
+    CHECK_INT(fp_thread_start_steps(t, SKIP, now), FP_OK);
+    for (int i = 0; i < 7; i++) {
+        step(t, &now, 60);
+    }
+    uint32_t settle = fp_pairs_settle(t->steps, 600);
+    CHECK_UINT(settle, 10);
+    CHECK_INT(fp_thread_begin_unprofiled(t, settle), FP_OK);
+    CHECK_INT(fp_thread_set_run_phase(t, FP_RUN_UNPROFILED, now), FP_OK);
+    for (uint32_t i = 0; i < fp_pairs_length(settle); i++) {
+        step(t, &now, settling((int)i));
+    }
+    end(t, 1, now);
+    for (int i = 0; i < 20; i++) {
+        step(t, &now, 20 + settling(i));
+    }
+    const fp_pair_block *b = &t->split->pairs->block[0];
+    CHECK_UINT(b->plain_count, FP_PAIRS_PLAIN);
+    for (int i = 0; i < FP_PAIRS_PLAIN; i++) {
+        CHECK_NEAR(b->plain[i].ticks, 40, 1);
+    }
+    CHECK_UINT(b->near_count, 2 * FP_PAIRS_NEAR);
+    for (int i = 0; i < 2 * FP_PAIRS_NEAR; i++) {
+        CHECK_NEAR(b->near[i].ticks, 60, 1);
+    }
+    fp_thread_destroy(t);
+    CHECK_UINT(m.bytes, 0);
+}
+
+FP_TEST(pairs_leave_out_one_long_step_and_at_most_24_short_ones)
+{
+    fp_steps s = {0};
+    CHECK_UINT(fp_pairs_settle(&s, 100), 1); /* nothing is known */
+    const int64_t steps[][2] = {{200, 1}, {100, 1}, {99, 2},
+                                {34, 3},  {1, 24},  {0, 24}};
+    for (size_t i = 0; i < sizeof(steps) / sizeof(*steps); i++) {
+        s.recent[s.count++] = steps[i][0];
+        CHECK_UINT(fp_pairs_settle(&s, 100), steps[i][1]);
+    }
+    CHECK_UINT(fp_pairs_length(1), 3);
+    CHECK_UINT(fp_pairs_length(24), 28);
+}
+
 FP_TEST(pairs_drop_invalid_blocks_and_keep_the_last_ones)
 {
     fake_memory m = {0};
@@ -82,7 +138,7 @@ FP_TEST(pairs_drop_invalid_blocks_and_keep_the_last_ones)
     fp_thread *t = fp_thread_create(&a, kit_wide, now);
     CHECK(t != NULL);
     CHECK_INT(fp_thread_start_steps(t, SKIP, now), FP_OK);
-    CHECK_INT(fp_thread_begin_unprofiled(t), FP_ENOTFOUND); /* warm-up */
+    CHECK_INT(fp_thread_begin_unprofiled(t, 1), FP_ENOTFOUND); /* warm-up */
     for (int i = 0; i < FP_PAIRS_BLOCKS + 9; i++) {
         for (int k = 0; k < 6; k++) {
             step(t, &now, 10);
@@ -139,7 +195,7 @@ FP_TEST(pairs_f36_without_memory_every_step_is_measured)
     CHECK_INT(fp_thread_start_steps(t, 0, now), FP_OK);
     step(t, &now, 10);
     m.fail_at = m.takes + 1;
-    CHECK_INT(fp_thread_begin_unprofiled(t), FP_ENOMEM);
+    CHECK_INT(fp_thread_begin_unprofiled(t, 1), FP_ENOMEM);
     step(t, &now, 10);
     CHECK_UINT(fp_steps_measured(t->steps), 2);
     CHECK_UINT(t->steps->apart, 0);

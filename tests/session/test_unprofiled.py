@@ -21,6 +21,8 @@ def _free(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
     the machine."""
     if "paid" not in request.node.name:
         monkeypatch.setattr(unprofiled, "_MAX_COST", 1e9)
+    if "short" not in request.node.name:
+        monkeypatch.setattr(unprofiled, "_SETTLES_NS", 0)
 
 
 def work() -> int:
@@ -184,6 +186,10 @@ class Recorder:
 
     planned = 0
     ended = 0
+    length = BLOCK
+
+    def unprofiled_length(self, settles_ns: int, /) -> int:
+        return self.length
 
     def plan_unprofiled(self, step: int, /) -> None:
         self.planned = step
@@ -223,6 +229,36 @@ def test_a_block_that_cannot_be_costs_no_step() -> None:
     assert recorder.ended == 0
     taken.at_step(recorder.planned)
     assert taken.next_step() == recorder.planned + BLOCK
+
+
+def test_blocks_of_short_steps_are_longer_and_rarer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unprofiled, "_SETTLES_NS", 10**12)
+    prof = run(6000)
+    steps = prof.report().steps
+    # 24 are left out and four measured; the run may end in another block.
+    assert steps.apart // len(blocks(prof)) == 28
+    assert 0.04 < steps.apart / steps.count < 0.08
+    assert calls(prof, "work") == steps.measured
+
+
+def test_a_window_may_not_be_in_any_step_of_a_longer_block() -> None:
+    recorder = Recorder()
+    recorder.length = 12
+    asked: list[tuple[int, int]] = []
+
+    def hindered(first: int, last: int) -> bool:
+        asked.append((first, last))
+        return False
+
+    taken = UnprofiledSteps(recorder, lambda: True, hindered)
+    taken.begin(3)
+    first = recorder.planned
+    taken.at_step(first - 1)
+    taken.at_step(first)
+    assert asked == [(first, first + 12)] * 2
+    assert taken.next_step() == first + 12
+    taken.at_step(first + 12)
+    assert 2 * 60 <= recorder.planned - (first + 12) < 2 * 120
 
 
 def test_a_block_is_paid_for_by_the_steps_before_it() -> None:

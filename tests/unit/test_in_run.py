@@ -9,6 +9,7 @@ import pytest
 from fastprof.read.load import load
 from fastprof.report import build_report
 from fastprof.report.correct import correct
+from fastprof.report.figures import duration
 from fastprof.report.in_run import (
     LEAST_BLOCKS,
     HookFactors,
@@ -145,6 +146,10 @@ def test_noise_says_nothing() -> None:
     report = build_report(snapshot)
     assert report.steps.unprofiled is None
     assert "Without fastprof" not in report.overhead.text
+    found = hook_cost(snapshot)
+    assert found is not None
+    low, high = duration(max(0.0, found.low) / 1e6), duration(found.high / 1e6)
+    assert f"they allow {low} to {high} per step for the hook" in report.overhead.text
 
 
 def test_too_few_blocks_leave_the_calibration_as_it_is() -> None:

@@ -17,7 +17,7 @@ from fastprof.report.functions import (
 )
 from fastprof.report.gpu import GpuTables, gpu_report, measured, use_of
 from fastprof.report.gpu_tree import Use
-from fastprof.report.in_run import unprofiled_step
+from fastprof.report.in_run import hook_cost, unprofiled_step
 from fastprof.report.kernels import kernel_rows, launched_below
 from fastprof.report.loaders import loader_notes, loader_rows
 from fastprof.report.loaders_compared import compared
@@ -453,7 +453,14 @@ def _measured_in_run(snapshot: Snapshot, correction: Correction) -> str:
             "the cost of single calls suggests more."
         )
     if step is None:
-        return bounded
+        hook = hook_cost(snapshot)
+        if hook is None or hook.high <= 0:
+            return bounded
+        low, high = duration(max(0.0, hook.low) / 1e6), duration(hook.high / 1e6)
+        return (
+            f"{bounded} Steps without the function hook vary too much to tell what a step takes "
+            f"without fastprof: they allow {low} to {high} per step for the hook."
+        )
     adds = duration(step.hook_ms)
     if step.hook_ms <= step.error_ms:
         adds = f"at most {duration(step.hook_ms + step.error_ms)}"

@@ -7,13 +7,18 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-#: Steps without the hook each time.  The first one is used for nothing: the interpreter
-#: changes its code lazily.
+#: Steps without the hook each time, where steps are long: the first one is used for nothing.
 BLOCK = 3
 
+#: Steps are slower for that long after the hook was taken out or put back: the interpreter
+#: changes its code lazily, and the program's own code and data have left the caches.  Of
+#: shorter steps more are left out, and a block has more.
+_SETTLES_NS = 2_500_000
+
 #: Steps from one block to the next: any number of them, so that no block can keep step with
-#: what a program does every so many steps.
+#: what a program does every so many steps.  Blocks of more than `_LONG` steps are rarer.
 _LEAST, _MOST = 60, 120
+_LONG = 6
 
 #: What taking the hook out and putting it back takes is at most this part of the steps
 #: between two blocks.
@@ -22,6 +27,10 @@ _MAX_COST = 0.005
 
 class BlockRecorder(Protocol):
     """What the blocks need of a recorder."""
+
+    def unprofiled_length(self, settles_ns: int, /) -> int:
+        """Return the steps of a block that begins next, if steps settle in that time."""
+        ...
 
     def plan_unprofiled(self, step: int, /) -> None:
         """Steps are apart from that many steps on, until the block ends; 0: never."""
@@ -44,7 +53,8 @@ class UnprofiledSteps:
     """Blocks of steps without the hook, of one run; told from the training thread only.
 
     The numbers of their first steps are drawn at random, from a generator of their own: the
-    program's is not touched, and two runs of a program have the same blocks.
+    program's is not touched, and two runs of a program have the same blocks if its steps are
+    long.
 
     Args:
         recorder: the run's.
@@ -65,6 +75,7 @@ class UnprofiledSteps:
         self._drawn = 1
         self._due = sys.maxsize  # a block begins or ends after so many steps
         self._asked = True  # whether it can be in the steps it is planned for
+        self._length = BLOCK
         self._open = False
         self._valid = True
         #: What taking the hook out and putting it back took so far.
@@ -90,16 +101,17 @@ class UnprofiledSteps:
         if count < self._due:
             if not self._asked and count == self._due - 1:
                 self._asked = True
-                if self._hindered(self._due, self._due + BLOCK):
+                self._length = self._recorder.unprofiled_length(_SETTLES_NS)
+                if self._hindered(self._due, self._due + self._length):
                     self._plan(count)  # before the recorder takes that step apart
             return
         began = time.perf_counter_ns()
         if self._open:
             self._open = False
             self._recorder.end_unprofiled(self._valid)
-        elif not self._hindered(count, count + BLOCK) and self._recorder.begin_unprofiled():
+        elif not self._hindered(count, count + self._length) and self._recorder.begin_unprofiled():
             self._open = self._valid = True
-            self._due = count + BLOCK
+            self._due = count + self._length
             self.cost_ns += time.perf_counter_ns() - began
             return
         else:  # the recorder knows only that the step was planned for it
@@ -134,9 +146,12 @@ class UnprofiledSteps:
         cost_ns = self.cost_ns - self._paid_ns
         self._paid_ns = self.cost_ns
         pays = round(cost_ns / _MAX_COST * steps / elapsed_ns) if elapsed_ns else 0
-        self._due = count + max(0, pays - _LEAST) + self._draw()
+        self._due = count + max(0, pays - self._rarely(_LEAST)) + self._rarely(self._draw())
         self._asked = False
         self._recorder.plan_unprofiled(self._due)
+
+    def _rarely(self, steps: int) -> int:
+        return steps * max(self._length, _LONG) // _LONG
 
     def _draw(self) -> int:
         """Return a number of steps; the generator's constants are those of POSIX's rand()."""
