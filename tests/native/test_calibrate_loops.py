@@ -7,7 +7,7 @@ import sys
 import pytest
 from fastprof._core import Recorder
 from fastprof.capture.calibrate import _inside_ns, calibration
-from fastprof.capture.calibrate_loops import LOOPS, TURNS
+from fastprof.capture.calibrate_loops import LOOPS, NESTED_TURN, TURNS
 
 
 def recorded(backend, run):
@@ -24,13 +24,13 @@ def recorded(backend, run):
     ]
 
 
-@pytest.mark.parametrize("kind", sorted(set(LOOPS) - {"nothing", "work"}))
+@pytest.mark.parametrize("kind", sorted(set(LOOPS) - {"nothing", "work", "nested"}))
 def test_a_loop_makes_so_many_events_of_its_kind(backend, kind):
     if backend == "setprofile" and kind in ("constructor", "text"):
         pytest.skip("not announced by this hook")
     loop = LOOPS[kind]
-    # Of nested calls the time inside is no callee's alone: they are counted only.
-    labels = loop.labels | {"_tree", "_read_twice"}
+    # The time inside is that of functions that do something: this one is counted only.
+    labels = loop.labels | {"_same"}
     rows = [row for row in recorded(backend, loop.run) if row[1] in labels]
     events = sum(calls + resumes for _, _, calls, resumes in rows)
     # A generator begins once, before its first resume (of `made` it is counted in `calls`).
@@ -39,11 +39,32 @@ def test_a_loop_makes_so_many_events_of_its_kind(backend, kind):
     assert {row[0] for row in rows} == {of.get(kind, "python")}
 
 
+def test_the_loop_of_nested_calls_makes_as_many_as_it_is_divided_by():
+    recorder = Recorder(backend="auto")
+    recorder.enable()
+    LOOPS["nested"].run()
+    recorder.disable()
+    data = recorder.export()
+    ((_, _, (parent, key, calls, *_)),) = data["threads"]
+    kinds = [data["keys"][k][0] for k in key]
+    labels = [data["keys"][k][4].rsplit(".", 1)[-1] for k in key]
+    callers = {"_tree", "_passes", "_checks"}
+    called = callers | {"_short", "abs", "isinstance"}
+    inner = [i for i, label in enumerate(labels) if label in called]
+    made = {
+        kind: sum(calls[i] for i in inner if kinds[i] == kind) / TURNS for kind in NESTED_TURN
+    }
+    assert made == NESTED_TURN
+    nested = sum(calls[i] for i in inner if labels[parent[i]] in callers)
+    assert nested == TURNS * LOOPS["nested"].calls
+
+
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="forms are told by the other hook only")
 @pytest.mark.parametrize(
     ("kind", "form"),
     [
         ("python", "short"),
+        ("nested", "short"),
         ("general", "general"),
         ("unpacked", "unpacked"),
         ("implicit", "implicit"),

@@ -158,6 +158,7 @@ def cost(
     c_general: tuple[float, float] | None = None,
     fed: tuple[float, float] | None = None,
     made: float = 0,
+    nested: float = 0,
     text: tuple[float, float] | None = None,
 ) -> Calibration:
     """Costs by kind; what is not given is that of ``python``, ``c`` or ``resume``."""
@@ -174,6 +175,7 @@ def cost(
         c_general=EventCost(*(c_general or c)),
         fed=EventCost(*(fed or resume)),
         made=EventCost(0, made),
+        nested=EventCost(0, nested),
         text=EventCost(*(text or constructor or c)),
     )
 

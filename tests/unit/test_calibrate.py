@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from fastprof.capture import calibrate
-from fastprof.capture.calibrate_loops import LOOPS, TURNS
+from fastprof.capture.calibrate_loops import LOOPS, NESTED_TURN, TURNS
 from fastprof.snapshot import EventCost
 
 #: What an event costs in a made up machine, and how much of it is inside.
@@ -22,14 +22,23 @@ COSTS = {
     "c_general": (51.0, 17.0),
     "fed": (51.5, 36.0),
     "made": (90.0, 0.0),
+    "nested": (9.0, 0.0),
     "text": (105.0, 50.0),
 }
 
 #: A generator is made, begins and goes on eight times, and all that is fed to a C function.
 MADE_EVENT = (COSTS["made"][0] + 9 * COSTS["fed"][0] + COSTS["c"][0]) / LOOPS["made"].calls
 
+#: Functions that call functions: what these cost in a row, and what they cost more.
+NESTED_EVENT = COSTS["nested"][0] + (
+    sum(n * COSTS[kind][0] for kind, n in NESTED_TURN.items()) / LOOPS["nested"].calls
+)
+
 #: What callees do that do something.
 WORK = 11.0
+
+
+OF_MANY = {"made": (MADE_EVENT, 0.0), "nested": (NESTED_EVENT, 0.0)}
 
 
 def times(slower: float = 1.0) -> tuple[dict[str, float], ...]:
@@ -41,7 +50,7 @@ def times(slower: float = 1.0) -> tuple[dict[str, float], ...]:
             plain[kind] += TURNS * LOOPS[kind].calls * WORK
             inside[kind] += WORK + calibrate._EMPTY_BODY_NS
     hooked = {kind: ns + (slower - 1.0) * plain["nothing"] for kind, ns in plain.items()}
-    for kind, (total, _) in (COSTS | {"made": (MADE_EVENT, 0.0)}).items():
+    for kind, (total, _) in (COSTS | OF_MANY).items():
         hooked[kind] += TURNS * LOOPS[kind].calls * total
     # A constructor comes before each __init__.
     hooked["init"] += TURNS * COSTS["constructor"][0]

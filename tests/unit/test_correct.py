@@ -102,6 +102,25 @@ def test_a_function_that_no_call_instruction_calls_costs_less():
     )
 
 
+def test_a_call_beside_the_begin_or_the_end_of_its_caller_costs_more():
+    # Each time it runs `f` makes one call, `g` two, `loop` many and `gen` one per resume.
+    f = Node(py("f", 2), 10, 2000, [Node(c("len"), 10, 500)])
+    g = Node(py("g", 3), 20, 3000, [Node(py("h", 4), 20, 900), Node(type_("T"), 20, 800)])
+    looping = Node(py("loop", 5), 1, 4000, [Node(method("append"), 1000, 1000)])
+    gen = Node(py("gen", 6), 1, 5000, [Node(c("abs"), 40, 600)], resumes=39)
+    sums = Node(c("sum"), 1, 700, [Node(py("key", 7), 30, 800)])
+    snapshot = tree(f, g, looping, gen, sums, root_ns=6000, calibration=cost(nested=3))
+    nodes = snapshot.threads[0].nodes
+    names = [snapshot.keys[key].name for key in nodes.key]
+    taken = zip(names, nodes.self_ns, correct(snapshot).self_ns[0], strict=True)
+    assert {name: raw - left for name, raw, left in taken if raw != left} == {
+        "f": 10 * 3,
+        "g": 40 * 3,
+        "loop": 2 * 3,
+        "gen": 40 * 3,
+    }
+
+
 def test_each_form_of_a_call_has_a_cost_of_its_own():
     named = Node(replace(py("named", 2), form="general"), 10, 1000)
     starred = Node(replace(py("starred", 3), form="unpacked"), 20, 1000)

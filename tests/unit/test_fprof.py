@@ -44,7 +44,7 @@ def rich_snapshot():
                  LoaderStats("val", "val", 2, {}, None)),
         calibration=cost((1.5, 2.5), (3, 4), (5, 6), (7, 8), implicit=(9, 10), constructor=(11, 12),
                          init=(13, 14), general=(15, 16), unpacked=(17, 18), c_general=(19, 20),
-                         fed=(21, 22), made=25, text=(23, 24)),
+                         fed=(21, 22), made=25, nested=26, text=(23, 24)),
         muted=(Muted(1, 1000),),
         counters={"dropped": 4},
         notes=("a note",),
@@ -248,7 +248,7 @@ def test_how_keys_were_called_is_kept():
 def test_costs_that_an_older_run_did_not_tell_apart_are_those_of_its_kinds():
     data = plain(rich_snapshot())
     later = ("implicit", "constructor", "init", "general", "unpacked", "c_general", "fed", "text")
-    later += ("made",)
+    later += ("made", "nested")
     for kind in later:
         del data["calibration"][kind]
     assert parse_dict(data).calibration == cost((1.5, 2.5), (3, 4), (5, 6), (7, 8))

@@ -26,7 +26,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple
 
 from fastprof._core import Recorder, nvtx_emits, profile_section
-from fastprof.capture.calibrate_loops import LOOPS, TURNS
+from fastprof.capture.calibrate_loops import LOOPS, NESTED_TURN, TURNS
 from fastprof.errors import BusyError
 from fastprof.snapshot import Calibration, EventCost
 
@@ -258,6 +258,9 @@ def _calibration(
         costs |= {kind: cost(kind, surplus(kind)) for kind in ("implicit", "constructor")}
         costs["text"] = as_in(costs["constructor"], "text")
         costs["init"] = cost("init", max(0.0, surplus("init") - _total(costs["constructor"])))
+        turn = surplus("nested") * LOOPS["nested"].calls
+        called = sum(n * _total(costs[kind]) for kind, n in NESTED_TURN.items())
+        costs["nested"] = EventCost(0.0, max(0.0, turn - called) / LOOPS["nested"].calls)
         turn = surplus("made") * LOOPS["made"].calls
         begun = LOOPS["made"].calls * _total(costs["fed"])
         costs["made"] = EventCost(0.0, max(0.0, turn - begun - _total(costs["c"])))
@@ -269,6 +272,7 @@ def _calibration(
             ("python", "general", "unpacked", "implicit", "init"), EventCost(inside_ns, outside_ns)
         )
         costs |= dict.fromkeys(("constructor", "text"), EventCost(0.0, 0.0))
+        costs["nested"] = EventCost(0.0, 0.0)
         # It begins with a call, and nothing tells that it is made.
         begins = max(0.0, inside_ns + outside_ns - _total(costs["fed"]))
         costs["made"] = EventCost(0.0, begins)

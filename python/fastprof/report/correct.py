@@ -5,7 +5,8 @@ the caller's.  What a node lost to the hook is therefore known from counts alone
 
     corrected = raw - own entries x inside cost - children's entries x outside cost
 
-with the costs per event kind from the calibration.  A node cannot have taken less than
+with the costs per event kind from the calibration.  The first and the last call that a function
+makes each time it runs are nested: they cost more (``Calibration.nested``).  A node cannot have taken less than
 nothing, so a negative result becomes 0 and what that hides is stated.
 """
 
@@ -20,6 +21,10 @@ from fastprof.snapshot import Calibration, EventCost, Key, Snapshot, ThreadTree
 
 #: What a snapshot knows its hook factors by.  A part of a run has those of the run.
 HOOK = "hook factors"
+
+#: Of the calls that a function makes each time it runs, so many are beside its own begin and
+#: end: one event follows the other, and nothing overlaps with them.
+_ENDS = 2
 
 #: Calls from which on a function counts as one that is called often.
 _OFTEN = 100
@@ -193,6 +198,7 @@ def _hook_ns(
     #: What libraries called while they were imported is counted together.
     many = [key.kind == "python" and not key.line for key in keys]
     need = [0.0] * len(nodes)
+    events = [0] * len(nodes)  # that the calls of a Python function made
     columns = zip(nodes.parent, nodes.key, nodes.calls, nodes.resumes, strict=True)
     for i, (parent, key, calls, resumes) in islice(enumerate(columns), 1, None):
         cost = costs[key]
@@ -217,4 +223,10 @@ def _hook_ns(
                 calls += resumes
         need[i] += cost.inside_ns * calls
         need[payer] += cost.outside_ns * calls
+        if python[above]:
+            events[parent] += calls
+    nested = calibration.nested.outside_ns
+    for i, made in enumerate(events):
+        if made:
+            need[i] += nested * min(made, _ENDS * (nodes.calls[i] + nodes.resumes[i]))
     return need

@@ -375,6 +375,9 @@ class Calibration(Record):
     #: Calling a generator function or a coroutine function, all of it outside: its code
     #: begins later, as a resume does.
     made: Annotated[EventCost, Else(EventCost(0.0, 0.0))]
+    #: What a call costs more that a function makes when it has just begun or is about to
+    #: return, all of it outside: nothing overlaps with events that follow one another.
+    nested: Annotated[EventCost, Else(EventCost(0.0, 0.0))]
     #: ``str(x)``, for which some versions have a way that no other type has.
     text: Annotated[EventCost, Like("constructor")]
     #: How many times longer bytecode takes while the hook is on, calls left out.
