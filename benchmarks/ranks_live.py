@@ -4,7 +4,8 @@
 
 The thread beside the training thread can take no more from it than its own CPU time, in which
 it has the GIL.  So that is measured, per window: of every rank (the last steps of a real run,
-its tree, the value that is published), and of rank 0 (reading and judging made-up ranks).
+its tree, the value that is published), of rank 0 (judging made-up ranks), and of the client of
+a TCPStore of torch in this process.
 """
 
 from __future__ import annotations
@@ -101,8 +102,49 @@ def of_rank_0(world: int) -> None:
     )
 
 
+def of_the_store(world: int) -> None:
+    """Print the CPU time of a window at a store of torch: of every rank, and of rank 0."""
+    from datetime import timedelta
+
+    from fastprof.session.ranks import store
+    from torch import distributed
+
+    server = distributed.TCPStore(
+        "127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=30)
+    )
+    store._is_used = lambda: True
+    channel = store.StoreChannel(("127.0.0.1", server.port), "01234567")
+    keys = [f"window-{rank}" for rank in range(world)]
+    for key in keys:
+        channel.put(key, random.randbytes(2048))
+    channel.get(keys)
+    took: list[list[float]] = [[], []]
+    for _ in range(20):
+        began = time.thread_time()
+        channel.put(keys[-1], random.randbytes(2048))
+        for _ in range(int(EVERY_S)):
+            channel.get(["request"])
+        took[0].append(1000 * (time.thread_time() - began))
+        began = time.thread_time()
+        channel.get(keys)
+        took[1].append(1000 * (time.thread_time() - began))
+    channel.close(last=True)
+    rank_ms, root_ms = map(statistics.median, took)
+    print(
+        f"store, {world} ranks: {rank_ms:.2f} ms of CPU time per window and rank, "
+        f"{root_ms:.2f} ms more on rank 0"
+    )
+
+
 if __name__ == "__main__":
     print(f"Python {sys.version.split()[0]}; windows every {EVERY_S:.0f} s")
     of_every_rank()
     for ranks in (2, 8, 64, 1000):
         of_rank_0(ranks)
+    try:
+        import torch  # noqa: F401
+    except ImportError:
+        print("store: not measured, torch is not installed")
+    else:
+        for ranks in (8, 64, 1000):
+            of_the_store(ranks)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import signal
+import socket
 import subprocess
 import sys
 
@@ -30,6 +32,7 @@ blocks.WINDOW_S = recording._SECONDS = 2.0
 rank, what = int(os.environ["RANK"]), sys.argv[1]
 dist.init_process_group("gloo")
 torch.set_num_threads(1)
+torch.manual_seed(0)
 model = nn.parallel.DistributedDataParallel(nn.Linear(64, 64))
 optimizer = torch.optim.SGD(model.parameters(), 0.1)
 
@@ -62,7 +65,10 @@ with Profiler(gpu=False) as prof:
         setattr(dist, name, watched(getattr(dist, name)))
     for name in ("set", "get", "multi_get", "check", "add", "wait"):
         setattr(dist.Store, name, watched(getattr(dist.Store, name)))
-    for step in range(250):
+    for step in range(int(sys.argv[2]) if len(sys.argv) > 2 else 250):
+        if what == "restart" and rank == 1 and step == 60:
+            if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+                os._exit(7)
         with profile_section("data"):
             decode(step)
         with profile_section("forward"):
@@ -74,36 +80,57 @@ with Profiler(gpu=False) as prof:
             optimizer.step()
             optimizer.zero_grad()
         prof.step()
+        if rank == 0 and step == 60:
+            print("at step 60", flush=True)
     began = time.monotonic()
 print(f"rank {rank} stopped in {time.monotonic() - began:.3f} s", flush=True)
 print(f"rank {rank} called from training: {threading.get_ident() in callers}", flush=True)
 print(f"rank {rank} called from elsewhere: {bool(callers - {threading.get_ident()})}", flush=True)
+notes = [note for note in prof.report().notes if "compared" in note]
+total = float(sum(p.sum() for p in model.parameters()))
+print(f"rank {rank} result {total:.9f} {notes}", flush=True)
 dist.destroy_process_group()
 """
 
 
-def said_by(tmp_path, what, ranks=2):
-    program = tmp_path / "train.py"
-    program.write_text(PROGRAM)
+def environment(**more):
     # torchrun looks up this machine's name, which the guard of the tests refuses.
     paths = [path for path in sys.path if path != str(GUARD)]
-    done = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--standalone",
-         "--nproc-per-node", str(ranks), str(program), what],
-        env=child_env(
-            {"OMP_NUM_THREADS": "1", "FASTPROF_RANKS": "1", "PYTHONPATH": ":".join(paths)},
-            guard=False,
-        ),
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=150 * time_scale(),
-        cwd=tmp_path, check=False,
+    env = {"OMP_NUM_THREADS": "1", "PYTHONPATH": ":".join(paths), **more}
+    return child_env(env, guard=False)
+
+
+def start(tmp_path, what, *options, ranks=2, steps=250, **env):
+    """Start a job by torchrun."""
+    program = tmp_path / "train.py"
+    program.write_text(PROGRAM)
+    return subprocess.Popen(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", *options,
+         "--nproc-per-node", str(ranks), str(program), what, str(steps)],
+        env=environment(**env), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        cwd=tmp_path,
     )  # fmt: skip
-    assert done.returncode == 0, done.stdout[-4000:]
+
+
+def said_by(tmp_path, what, *options, ranks=2, steps=250):
+    job = start(tmp_path, what, *options, ranks=ranks, steps=steps)
+    said, _ = job.communicate(timeout=150 * time_scale())
+    assert job.returncode == 0, said[-4000:]
+    return check(said, ranks)
+
+
+def check(said, ranks=2):
+    """The training thread has called nothing; return the sentences."""
     for rank in range(ranks):
-        assert f"rank {rank} called from training: False" in done.stdout
-        assert f"rank {rank} called from elsewhere: True" in done.stdout
-        stopped = re.search(rf"rank {rank} stopped in ([\d.]+) s", done.stdout)
-        assert stopped is not None
-    return [line for line in done.stdout.splitlines() if line.startswith(("Rank", "No step"))]
+        assert f"rank {rank} called from training: False" in said, said[-4000:]
+        assert f"rank {rank} called from elsewhere: True" in said
+        assert re.search(rf"rank {rank} stopped in ([\d.]+) s", said)
+        assert re.search(rf"rank {rank} result \S+ \[\]", said), said[-4000:]
+    return [line for line in said.splitlines() if line.startswith(("Rank", "No step", "Value"))]
+
+
+def results(said):
+    return re.findall(r"rank . result (\S+)", said)
 
 
 @pytest.mark.slow
@@ -126,3 +153,54 @@ def test_a_rank_that_hangs_is_told_with_where_it_stands(tmp_path):
         r"Rank 1 \(host \S+\) stands in data, decode \(train\.py:\d+\), and 2 others wait\.",
         told[0],
     )
+
+
+@pytest.mark.slow
+def test_rank_0_may_have_the_store_without_torchrun(tmp_path):
+    program = tmp_path / "train.py"
+    program.write_text(PROGRAM)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    jobs = [
+        subprocess.Popen(
+            [sys.executable, str(program), "late"],
+            env=environment(
+                RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=port
+            ),
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=tmp_path,
+        )
+        for rank in (0, 1)
+    ]  # fmt: skip
+    said = [job.communicate(timeout=150 * time_scale())[0] for job in jobs]
+    assert [job.returncode for job in jobs] == [0, 0], said
+    (line,) = [line for line in check("".join(said)) if " is late by " in line]
+    assert line.startswith("Rank 1 ")
+
+
+@pytest.mark.slow
+def test_a_job_that_is_restarted_does_not_see_what_was_there_before(tmp_path):
+    said = said_by(tmp_path, "restart", "--max-restarts", "1", steps=150)
+    assert [line for line in said if "silent" in line or "ignored" in line] == []
+
+
+@pytest.mark.slow
+def test_a_store_that_is_stopped_or_killed_changes_nothing(tmp_path):
+    job = start(tmp_path, "", steps=150, FASTPROF_RANKS="0")
+    said, _ = job.communicate(timeout=150 * time_scale())
+    assert job.returncode == 0, said[-4000:]
+    expected = results(said)
+    for how in (signal.SIGSTOP, signal.SIGKILL):
+        with start(tmp_path, "", steps=150) as job:
+            lines = []
+            for line in job.stdout:
+                lines.append(line)
+                if line == "at step 60\n":
+                    job.send_signal(how)
+                if len(results("".join(lines))) == 2:
+                    break
+            job.send_signal(signal.SIGCONT)
+            said = "".join(lines) + job.stdout.read()
+        assert job.returncode == (0 if how == signal.SIGSTOP else -9)
+        assert results(said) == expected
+        assert [line for line in check(said) if "silent" in line] == []

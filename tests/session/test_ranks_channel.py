@@ -1,13 +1,11 @@
-"""Where ranks leave values for each other: a shared directory, the store of torch.distributed."""
+"""Where ranks leave values for each other: a shared directory, and how a place is found."""
 
 from __future__ import annotations
 
 import os
 import sys
-from datetime import timedelta
 
 import pytest
-from fastprof.session.ranks import store as stores
 from fastprof.session.ranks.channel import MAX_VALUE, find_channel, job_mark, may_find_channel
 from fastprof.session.ranks.directory import DirectoryChannel
 
@@ -69,15 +67,15 @@ def test_a_directory_that_is_gone_is_an_error(directory, tmp_path):
 def test_the_environment_says_where_ranks_meet(monkeypatch, tmp_path):
     for name in ("FASTPROF_RANKS_DIR", "MASTER_ADDR", "MASTER_PORT"):
         monkeypatch.delenv(name, raising=False)
-    assert not may_find_channel(with_store=True)
+    assert not may_find_channel()
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
-    assert not may_find_channel(with_store=True)
+    assert not may_find_channel()
     monkeypatch.setenv("MASTER_PORT", "29500")
-    assert may_find_channel(with_store=True)
-    assert not may_find_channel(with_store=False)
+    assert may_find_channel()
+    monkeypatch.delenv("MASTER_PORT")
     monkeypatch.setenv("FASTPROF_RANKS_DIR", str(tmp_path))
-    assert may_find_channel(with_store=False)
-    assert isinstance(find_channel("0123", with_store=False), DirectoryChannel)
+    assert may_find_channel()
+    assert isinstance(find_channel("0123", 2), DirectoryChannel)
     assert os.listdir(tmp_path) == ["fastprof-0123"]
 
 
@@ -94,42 +92,8 @@ def test_jobs_and_restarts_have_marks_of_their_own(monkeypatch):
 
 def test_torch_is_not_imported_for_it(monkeypatch):
     monkeypatch.delitem(sys.modules, "torch.distributed", raising=False)
-    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
-    monkeypatch.setenv("MASTER_PORT", "1")
-    assert stores.open_store("0123") is None
-    assert "torch.distributed" not in sys.modules
-
-
-@pytest.fixture
-def served(monkeypatch):
-    distributed = pytest.importorskip("torch.distributed")
-    server = distributed.TCPStore(
-        "127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=5)
-    )
     monkeypatch.delenv("FASTPROF_RANKS_DIR", raising=False)
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
-    monkeypatch.setenv("MASTER_PORT", str(server.port))
-    return server
-
-
-def test_the_store_has_the_last_value_of_each_key_and_nothing_else(served):
-    before = served.num_keys()
-    channel = find_channel("0123", with_store=True)
-    check(channel)
-    assert served.num_keys() == before + 2
-    for _ in range(50):
-        channel.put("window-1", b"x" * 100)
-    assert served.num_keys() == before + 2
-    served.set("fastprof/0123/window-2", b"x" * (MAX_VALUE + 1))
-    assert channel.get(["window-2"]) == {"window-2": b""}
-    channel.close(last=True)
-
-
-def test_no_store_is_an_error_at_once(served, monkeypatch):
-    import socket
-
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        monkeypatch.setenv("MASTER_PORT", str(free.getsockname()[1]))
-        with pytest.raises(OSError):
-            find_channel("0123", with_store=True)
+    monkeypatch.setenv("MASTER_PORT", "1")
+    assert find_channel("0123", 2) is None
+    assert "torch.distributed" not in sys.modules

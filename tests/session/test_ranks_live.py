@@ -6,14 +6,17 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
 from fastprof import Profiler
 from fastprof.report.ranks_window import RankWindow, encode
-from fastprof.session.ranks.channel import job_mark
+from fastprof.session.ranks.channel import Ended, job_mark
+from fastprof.session.ranks.tcpstore import NotAStoreError
 from helpers import child_env, run_child, time_scale
 
 PROGRAM = """
@@ -205,16 +208,164 @@ def test_it_can_be_switched_off_and_needs_several_ranks(tmp_path, monkeypatch, r
     assert (alone in prof.report().notes) == (ranks is True)
 
 
-def test_where_ranks_cannot_meet_is_said_only_if_it_was_asked_for(monkeypatch):
+@pytest.mark.parametrize(
+    ("rank", "ranks", "expected"), [(0, "auto", 1), (1, "auto", 0), (1, True, 1), (0, False, 0)]
+)
+def test_where_ranks_cannot_meet_is_said_by_rank_0_and_by_those_who_asked_for_it(
+    monkeypatch, rank, ranks, expected
+):
     for name in ("MASTER_ADDR", "MASTER_PORT", "FASTPROF_RANKS_DIR"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("RANK", str(rank))
     monkeypatch.setenv("WORLD_SIZE", "2")
-    for ranks, expected in (("auto", 0), (True, 1)):
-        with Profiler(functions=False, gpu=False, ranks=ranks) as prof:
+    with Profiler(functions=False, gpu=False, ranks=ranks) as prof:
+        prof.step()
+    assert len([note for note in prof.report().notes if "FASTPROF_RANKS_DIR" in note]) == expected
+
+
+class Place:
+    """A channel of which a test says what it does."""
+
+    def __init__(self, error=None, since=0):
+        self.error, self.since, self.gets, self.puts = error, since, 0, []
+
+    def put(self, key, value):
+        self.puts.append(key)
+        if self.error is not None and len(self.puts) > self.since:
+            raise self.error
+
+    def get(self, keys):
+        self.gets += 1
+        return {}
+
+    def close(self, *, last):
+        pass
+
+
+def run_in(place, monkeypatch, caplog, *, rank=1, seconds=1.0):
+    """Be a rank of two that meet in ``place``; return what was logged, and the report."""
+    from fastprof.session.ranks import live
+
+    find = place if callable(place) else lambda job, world: place
+    monkeypatch.setattr(live, "find_channel", find)
+    monkeypatch.setattr(live, "_LOOK_S", 0.1)
+    for name in ("_PUBLISH_S", "_RETRY_S"):
+        monkeypatch.setattr(live, name, 0.2)
+    for name, value in {
+        "RANK": rank,
+        "WORLD_SIZE": 2,
+        "MASTER_ADDR": "a",
+        "MASTER_PORT": 1,
+    }.items():
+        monkeypatch.setenv(name, str(value))
+    monkeypatch.delenv("FASTPROF_RANKS_DIR", raising=False)
+    with Profiler(functions=False, gpu=False) as prof:
+        ends = time.monotonic() + seconds
+        while time.monotonic() < ends:
+            time.sleep(0.01)
             prof.step()
-        notes = [note for note in prof.report().notes if "FASTPROF_RANKS_DIR" in note]
-        assert len(notes) == expected
+    return caplog.text, prof.report()
+
+
+def test_a_rank_looks_for_requests_now_and_then(monkeypatch, caplog):
+    place = Place()
+    run_in(place, monkeypatch, caplog)
+    assert 2 <= place.gets <= 11  # and not every 50 ms
+
+
+def test_a_store_that_is_away_for_a_while_is_used_again(monkeypatch, caplog):
+    place = Place(ConnectionResetError("away"), since=1)
+    heal = threading.Timer(0.6, setattr, (place, "error", None))
+    heal.start()
+    said, report = run_in(place, monkeypatch, caplog, rank=0, seconds=1.8)
+    heal.join()
+    assert len(place.puts) >= 5
+    assert "compared" not in said + " ".join(report.notes)
+
+
+def test_a_store_that_stays_away_is_told_once(monkeypatch, caplog):
+    from fastprof.session.ranks import live
+
+    monkeypatch.setattr(live, "_LOST_S", 0.3)
+    said, report = run_in(Place(TimeoutError("away"), since=1), monkeypatch, caplog, seconds=2.0)
+    assert said.count("Ranks are not compared any more: TimeoutError: away") == 1
+    assert [note for note in report.notes if "not compared any more" in note]
+
+
+@pytest.mark.parametrize("error", [Ended(), ConnectionResetError("gone")])
+def test_what_ends_with_the_job_is_not_told(monkeypatch, caplog, error):
+    said, report = run_in(Place(error, since=2), monkeypatch, caplog, seconds=0.8)
+    assert "compared" not in said + " ".join(report.notes)
+
+
+def test_a_store_that_is_none_is_told_at_the_end(monkeypatch, caplog):
+    def find(job, world):
+        raise NotAStoreError("another program listens at its port")
+
+    said, report = run_in(find, monkeypatch, caplog, seconds=0.4)
+    assert "compared" not in said
+    (note,) = [note for note in report.notes if "compared" in note]
+    assert note == (
+        "Ranks were not compared while the job ran: the store at a:1 (MASTER_ADDR and MASTER_PORT) "
+        "could not be used: another program listens at its port. FASTPROF_RANKS_DIR can name a "
+        "directory to use instead."
+    )
+
+
+FROZEN = """
+import os, sys, time, types
+torch, distributed = types.ModuleType("torch"), types.ModuleType("torch.distributed")
+torch.__version__, distributed.is_initialized = "2.13.0", lambda: True
+sys.modules.update({"torch": torch, "torch.distributed": distributed})
+from fastprof import Profiler
+from fastprof.session.ranks import live, tcpstore
+live._LOOK_S = live._PUBLISH_S = live._RETRY_S = 0.01
+tcpstore.TIMEOUT_S = %s
+prof = Profiler(gpu=False).start()
+for _ in range(30):
+    time.sleep(0.01); prof.step()
+
+class Late:
+    # Lets other threads run when the interpreter is nearly gone.
+    def __del__(self, sleep=time.sleep):
+        sleep(0.3)
+
+late = Late()
+%s
+"""
+
+
+@pytest.mark.parametrize("timeout_s", [1.1, 30.0], ids=["given-up-meanwhile", "waited-for"])
+@pytest.mark.parametrize(
+    ("end", "status"), [("prof.stop(); sys.exit(3)", 3), ("sys.exit(3)", 3), ("os._exit(4)", 4)]
+)
+def test_a_store_that_freezes_does_not_hold_up_the_end(timeout_s, end, status):
+    answered = []
+
+    def serve():
+        connection, _ = listener.accept()
+        with connection:
+            while asked := connection.recv(1 << 16):
+                answered.append(asked)
+                if len(answered) > 4:
+                    silent.wait(30)
+                    return
+                connection.sendall(asked[-4:] if asked[0] in b"\x00\x01" else b"\x01")
+
+    silent = threading.Event()
+    listener = socket.create_server(("127.0.0.1", 0))
+    threading.Thread(target=serve, daemon=True).start()
+    env = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
+    env["MASTER_PORT"] = str(listener.getsockname()[1])
+    program = FROZEN % (timeout_s, end)
+    began = time.monotonic()
+    result = run_child(program, env=env)
+    took = time.monotonic() - began
+    silent.set()
+    listener.close()
+    result.check(returncode=status)
+    assert len(answered) == 5
+    assert took < 20.0  # the thread would wait for 30
 
 
 def test_ranks_of_another_value_are_refused():

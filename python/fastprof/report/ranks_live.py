@@ -131,6 +131,11 @@ class Judge:
             return
         add_blocks(known, window)
 
+    def listen_anew(self, now: float) -> None:
+        """Count the silence of ranks from ``now`` on: until now none could be heard."""
+        for rank in self._ranks.values():
+            rank.heard = rank.moved = now
+
     def tell(self, rank: int, data: bytes) -> None:
         """Take what a rank answers to :meth:`request`."""
         late = self._late

@@ -78,10 +78,9 @@ class Profiler:
         rank: this process's rank; None: from ``RANK``, else torch.distributed, else 0.
         ranks: compare the ranks of a distributed job while it runs; rank 0 logs who is late
             through ``logging.getLogger("fastprof")`` and adds ``profile/ranks/...`` to the
-            metrics.  ``"auto"``: where ``FASTPROF_RANKS_DIR`` names a directory that they
-            share; ``True``, or ``FASTPROF_RANKS=1``: there or at the store of torch.distributed,
-            and the report says so where they have neither; ``False``: no.  See
-            ``docs/ranks.md``.
+            metrics.  ``"auto"``: at the store of torch.distributed, or in the directory that
+            ``FASTPROF_RANKS_DIR`` names; ``True``: the same, and it is logged if they cannot
+            meet; ``False``, or ``FASTPROF_RANKS=0``: no.  See ``docs/ranks.md``.
         enabled: False: record nothing and let every method do nothing.
 
     Raises:

@@ -11,16 +11,23 @@ from fastprof.session.environment.rank import find_job
 
 #: Names the directory that the ranks of a job share.
 DIRECTORY = "FASTPROF_RANKS_DIR"
-#: ``0``: ranks tell each other nothing; ``1``: at the job's store, too.
+#: Name the job's store.
+STORE = ("MASTER_ADDR", "MASTER_PORT")
+#: ``0``: ranks tell each other nothing.
 SWITCH = "FASTPROF_RANKS"
 #: No value is longer; a longer one is not read.
 MAX_VALUE = 1 << 16
 
 
+class Ended(Exception):  # noqa: N818 - not an error
+    """The job has left the place where its ranks met, as it does at its end."""
+
+
 class Channel(Protocol):
     """Small values by key, of which the last one counts; used by one thread.
 
-    Every method may raise OSError, RuntimeError or ValueError when the place is gone.
+    Every method may raise OSError, RuntimeError or ValueError when the place is gone, and
+    :class:`Ended`.  After a ConnectionError or TimeoutError it may be tried again later.
     """
 
     def put(self, key: str, value: bytes) -> None:
@@ -54,29 +61,26 @@ def job_mark(world_size: int) -> str:
     return short_hash(f"{find_job()} {restarts[:20]} {world_size}")
 
 
-def find_channel(job: str, *, with_store: bool) -> Channel | None:
-    """Return the way to the other ranks of ``job``; None: there is none, or not yet.
+def find_channel(job: str, world_size: int) -> Channel | None:
+    """Return the way to the ``world_size`` ranks of ``job``; None: there is none, or not yet.
 
-    A shared directory if the environment names one, else, if wanted, the store at which the
-    ranks of torch.distributed meet, once the program has imported that.
+    A shared directory if the environment names one, else the store at which the ranks of
+    torch.distributed meet, once the program uses that.
 
     Raises:
-        OSError, RuntimeError, ValueError: it cannot be reached.
+        OSError: it cannot be reached, so far.
+        RuntimeError, ValueError: it is none.
     """
     directory = os.environ.get(DIRECTORY)
     if directory:
         from fastprof.session.ranks.directory import DirectoryChannel
 
         return DirectoryChannel(os.path.join(directory, f"fastprof-{job}"))
-    if not with_store:
-        return None
     from fastprof.session.ranks.store import open_store
 
-    return open_store(job)
+    return open_store(job, world_size)
 
 
-def may_find_channel(*, with_store: bool) -> bool:
+def may_find_channel() -> bool:
     """Whether the environment says where the ranks meet."""
-    return bool(os.environ.get(DIRECTORY)) or (
-        with_store and all(os.environ.get(name) for name in ("MASTER_ADDR", "MASTER_PORT"))
-    )
+    return bool(os.environ.get(DIRECTORY)) or all(os.environ.get(name) for name in STORE)

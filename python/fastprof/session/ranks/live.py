@@ -7,6 +7,7 @@ fails here ends the thread, is told once, and reaches nobody else.
 from __future__ import annotations
 
 import _thread
+import math
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -14,11 +15,15 @@ from contextlib import suppress
 from threading import Lock
 from typing import TYPE_CHECKING
 
+from fastprof.names import ascii_name
 from fastprof.session.ranks.channel import (
+    DIRECTORY,
     REQUEST,
+    STORE,
     SWITCH,
     VERDICTS,
     Channel,
+    Ended,
     detail_key,
     find_channel,
     job_mark,
@@ -41,8 +46,14 @@ _PART = 200.0
 _PATIENCE_S = 1.0
 #: Of so few ranks each looks at its end whether it is the last one.
 _FEW = 64
-#: A store that has not come up by then never does.
+#: A store that has not come up by then never does; it is looked for more and more seldom.
 _FIND_S = 600.0
+_RETRY_S = 5.0
+#: So long a store is tried again that does not answer any more.
+_LOST_S = 60.0
+#: Ranks connect one after the other.
+_APART_S = 0.02
+_MOST_APART_S = 20.0
 
 
 class _Ending:
@@ -91,12 +102,10 @@ class LiveRanks:
         self._identity = identity
         self._mode = mode if os.environ.get(SWITCH) != "0" else False
         self._faults = faults
-        # A thread that waits for torch's store while the interpreter ends would end the process
-        # with an abort: the store is used by those only who ask for it.
-        self._with_store = mode is True or os.environ.get(SWITCH) == "1"
         self._ending = _Ending()
         self._running = Lock()
         self._started = False
+        self._why_not = ""
         self._metrics: Mapping[str, float] = {}
         self._say: Callable[[str], None] = faults.log
 
@@ -104,7 +113,7 @@ class LiveRanks:
         """Begin, if this is a rank of several; called again when more is known."""
         if self._started or self._mode is False or self._ending.is_set():
             return
-        if self._identity.world_size < 2 or not may_find_channel(with_store=self._with_store):
+        if self._identity.world_size < 2 or not may_find_channel():
             return
         self._started = True
         self._running.acquire()
@@ -122,8 +131,11 @@ class LiveRanks:
         if self._started:
             if self._running.acquire(timeout=_PATIENCE_S):
                 self._running.release()
-        elif self._mode is True:
-            self._faults.notes.append(_why_not(self._identity))
+        elif self._mode is True or (self._mode and _is_first(self._identity)):
+            self._why_not = _why_not(self._identity)
+        if self._why_not:
+            self._faults.notes.append(self._why_not)
+            self._why_not = ""
 
     def forget(self) -> None:
         """The thread is not in this forked child."""
@@ -144,9 +156,13 @@ class LiveRanks:
             channel = self._find()
             if channel is not None:
                 self._talk(channel)
+        except Ended:
+            self._metrics = {}
         except Exception as error:  # nothing may reach the training code
             self._metrics = {}
-            if not self._ending.is_set():
+            if channel is None and self._mode is not True and not os.environ.get(DIRECTORY):
+                self._why_not = _no_channel(error)
+            elif not self._ending.is_set():
                 more = "" if channel is None else " any more"
                 self._faults.add("ranks_errors", f"Ranks are not compared{more}", error)
         finally:
@@ -154,27 +170,52 @@ class LiveRanks:
 
     def _find(self) -> Channel | None:
         """Wait for the place where the ranks meet, which a program may make late."""
-        job = job_mark(self._identity.world_size)
-        since = time.monotonic()
-        while not self._ending.wait(_LOOK_S):
+        world = self._identity.world_size
+        job = job_mark(world)
+        since, pause = time.monotonic(), _LOOK_S + self._apart_s()
+        while not self._ending.wait(pause):
             try:
-                channel = find_channel(job, with_store=self._with_store)
-            except (OSError, RuntimeError, ValueError):
+                channel = find_channel(job, world)
+            except OSError as error:
+                self._why_not = _no_channel(error)
                 if time.monotonic() - since > _FIND_S:
                     raise
+                pause = min(2 * pause, _RETRY_S) + self._apart_s()
                 continue
             if channel is not None:
+                self._why_not = ""
                 return channel
+            pause = _LOOK_S + self._apart_s()
+        if self._mode is True and not self._why_not:
+            self._why_not = _NOT_USED
         return None
+
+    def _apart_s(self) -> float:
+        return min(_APART_S * self._identity.rank, _MOST_APART_S)
 
     def _talk(self, channel: Channel) -> None:
         talk = _Talk(channel, self._recorder, self._identity, self._say)
+        pause, heard = talk.pause(), time.monotonic()
+        lost = False
         try:
-            while not self._ending.wait(talk.pause()):
-                talk.go_on()
+            while not self._ending.wait(pause):
+                try:
+                    if lost:
+                        talk.listen_anew()
+                    talk.go_on()
+                except (ConnectionError, TimeoutError):
+                    if time.monotonic() - heard > _LOST_S:
+                        raise
+                    pause = _RETRY_S * (1 + lost) + self._apart_s()
+                    lost = True
+                    continue
+                pause, heard, lost = talk.pause(), time.monotonic(), False
                 self._metrics = talk.metrics
         finally:
-            talk.end()
+            if lost:
+                channel.close(last=False)
+            else:
+                talk.end()
 
 
 class _Talk:
@@ -200,7 +241,8 @@ class _Talk:
             from fastprof.report.ranks_live import Judge
 
             self._judge = Judge(job, self._world)
-        self._publish_at = self._judge_at = 0.0
+        self._publish_at = 0.0
+        self._judge_at = math.inf if self._judge is None else 0.0
         self._asked = self._answered = 0
         self._said_ignored = False
         self.metrics: Mapping[str, float] = {}
@@ -226,6 +268,11 @@ class _Talk:
             took = time.thread_time() - began
             if now >= self._judge_at:
                 self._judge_at = now + max(_PUBLISH_S, took * _PART)
+
+    def listen_anew(self) -> None:
+        """Nothing could be heard for a while: nobody was silent in it."""
+        if self._judge is not None:
+            self._judge.listen_anew(time.monotonic())
 
     def end(self) -> None:
         """Say that this rank has ended."""
@@ -294,10 +341,28 @@ class _Talk:
             self._say(f"Values were ignored where ranks tell each other how they fare: {why}.")
 
 
+_NOT_USED = "Ranks were not compared while the job ran: torch.distributed was not initialised."
+
+
+def _is_first(identity: Identity) -> bool:
+    return identity.world_size > 1 and identity.rank == 0
+
+
 def _why_not(identity: Identity) -> str:
     if identity.world_size < 2:
         return "Ranks were not compared while the job ran: this process is the only rank."
     return (
         "Ranks were not compared while the job ran: set FASTPROF_RANKS_DIR to a directory that "
         "all ranks can write to, or MASTER_ADDR and MASTER_PORT to the store at which they meet."
+    )
+
+
+def _no_channel(error: Exception) -> str:
+    if os.environ.get(DIRECTORY):
+        return f"Ranks were not compared while the job ran: {error}."
+    address = ":".join(ascii_name(os.environ.get(name, ""), 200) for name in STORE)
+    return (
+        f"Ranks were not compared while the job ran: the store at {address} (MASTER_ADDR and "
+        f"MASTER_PORT) could not be used: {ascii_name(str(error), 300)}. "
+        "FASTPROF_RANKS_DIR can name a directory to use instead."
     )

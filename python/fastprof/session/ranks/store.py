@@ -7,70 +7,133 @@ no process group and calls no collective.
 from __future__ import annotations
 
 import os
-import socket
+import resource
 import sys
-from collections.abc import Sequence
-from datetime import timedelta
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
-from fastprof.session.ranks.channel import MAX_VALUE
+from fastprof.names import short_hash
+from fastprof.session.environment.rank import find_job
+from fastprof.session.ranks.channel import Ended
+from fastprof.session.ranks.tcpstore import NotAStoreError, StoreClient
 
-_TIMEOUT_S = 3.0
-_AT_ONCE = 256
+#: Keys of a request: a request is sent whole, and an answer fits into the socket's buffers.
+_CHECKED = 32
+_READ = 8
+#: Files that the store's process has open besides its connections, at most.
+_OTHER_FILES = 256
+#: Older ones have another protocol.
+_OLDEST = (2, 5)
+_MARK = b"fastprof:"
 
 
 class StoreChannel:
     """Keeps values in a store; see :class:`~fastprof.session.ranks.channel.Channel`.
 
+    Keys are the same after a restart of the job, so that the store does not grow; what was
+    put there before the restart has another mark and is not there for :meth:`get`.
+
     Args:
-        store: a ``torch.distributed.Store``; its errors are RuntimeErrors.
+        address: host and port of the store.
+        job: the mark of this job, and of this start.
+
+    Raises:
+        OSError, ValueError: it does not answer, or not as a store does.
     """
 
-    def __init__(self, store: Any) -> None:
-        self._store = store
-        self._known: set[str] = set()
+    def __init__(self, address: tuple[str, int], job: str) -> None:
+        self._address = address
+        # torch puts a slash before the keys of all its clients.
+        self._prefix = f"/fastprof/{short_hash(find_job() or '')}/".encode()
+        self._mark = _MARK + job.encode() + b":"
+        self._client: StoreClient | None = None
+        self._known: set[bytes] = set()
+        with self._connected():
+            pass
 
     def put(self, key: str, value: bytes) -> None:
         """Set the key."""
-        self._store.set(key, value)
+        with self._connected() as client:
+            client.set(self._prefix + key.encode(), self._mark + value)
 
     def get(self, keys: Sequence[str]) -> dict[str, bytes]:
-        """Get the keys that are there; a store would wait for others."""
-        for key in keys:
-            if key not in self._known and self._store.check([key]):
-                self._known.add(key)
-        there = [key for key in keys if key in self._known]
+        """Get the keys that are there; a store would wait for others, or end the connection."""
+        named = {self._prefix + key.encode(): key for key in keys}
         found = {}
-        for i in range(0, len(there), _AT_ONCE):
-            some = there[i : i + _AT_ONCE]
-            for key, value in zip(some, self._store.multi_get(some), strict=True):
-                found[key] = bytes(value) if len(value) <= MAX_VALUE else b""
+        with self._connected() as client:
+            for some in _parts([key for key in named if key not in self._known], _CHECKED):
+                if client.check(some):
+                    self._known.update(some)
+                elif len(some) > 1:
+                    self._known.update(key for key in some if client.check([key]))
+            for some in _parts([key for key in named if key in self._known], _READ):
+                for key, value in zip(some, client.multi_get(some), strict=True):
+                    if value.startswith(self._mark):
+                        found[named[key]] = value[len(self._mark) :]
+                    elif not value.startswith(_MARK):
+                        found[named[key]] = b""
         return found
 
     def close(self, *, last: bool) -> None:
         """Close the connection; the store is the job's and ends with it."""
-        self._store = None
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    @contextmanager
+    def _connected(self) -> Iterator[StoreClient]:
+        if self._client is None:
+            if not _is_used():
+                raise Ended
+            self._known.clear()  # by another connection: the store may be another one
+            self._client = StoreClient(self._address)
+            self._address = self._client.peer
+        done = False
+        try:
+            yield self._client
+            done = True
+        finally:
+            if not done:
+                self.close(last=False)
 
 
-def open_store(job: str) -> StoreChannel | None:
-    """Return a channel in the job's store; None: the program has not imported torch so far.
+def open_store(job: str, world_size: int) -> StoreChannel | None:
+    """Return a channel in the job's store; None: torch.distributed does not use it so far.
 
     Raises:
-        OSError, RuntimeError, ValueError: there is no store, or it does not answer.
+        OSError, ValueError: there is no store, or it does not answer as one does.
     """
-    torch = sys.modules.get("torch.distributed")
     address, port = os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT", "")
-    if torch is None or not hasattr(torch, "PrefixStore") or not torch.is_available():
-        return None
     if not address or not (port.isascii() and port.isdigit() and len(port) < 6):
         return None
-    # torch would write a warning for each attempt, and may wait without end.
-    socket.create_connection((address, int(port)), timeout=_TIMEOUT_S).close()
-    store = torch.TCPStore(
-        address,
-        int(port),
-        is_master=False,
-        wait_for_workers=False,
-        timeout=timedelta(seconds=_TIMEOUT_S),
-    )
-    return StoreChannel(torch.PrefixStore(f"fastprof/{job}", store))
+    if not _is_used():
+        return None
+    version = getattr(sys.modules.get("torch"), "__version__", "")
+    if not _is_known(str(version)):
+        raise NotAStoreError(f"torch {version} has another protocol, torch 2.5 is needed")
+    # Most likely the store's process has the same limit.
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    needed = 2 * world_size + _OTHER_FILES
+    if limit != resource.RLIM_INFINITY and limit < needed:
+        raise NotAStoreError(
+            f"a process may open {limit} files (ulimit -n), and with one more connection for "
+            f"each rank it may need {needed}"
+        )
+    return StoreChannel((address, int(port)), job)
+
+
+def _is_used() -> bool:
+    """Whether torch.distributed is initialised: then nobody waits for the store's port."""
+    distributed: Any = sys.modules.get("torch.distributed")
+    is_initialized = getattr(distributed, "is_initialized", None)
+    return is_initialized is not None and bool(is_initialized())
+
+
+def _is_known(version: str) -> bool:
+    numbers = version.split(".")[:2]
+    return all(number.isdigit() for number in numbers) and tuple(map(int, numbers)) >= _OLDEST
+
+
+def _parts(keys: Sequence[bytes], size: int) -> list[Sequence[bytes]]:
+    return [keys[i : i + size] for i in range(0, len(keys), size)]

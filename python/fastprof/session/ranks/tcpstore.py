@@ -1,0 +1,137 @@
+"""A client of torch's TCPStore that never waits for long.
+
+torch's own client waits for an answer in C++ without end, and a thread that does so while
+the interpreter ends may abort the process.  This one is a plain socket with a time limit.
+
+What it sends is what torch 2.5 to 2.13 sends; both of its servers (libuv and the older one)
+take it.  A request is a byte that says what is wanted, then keys and values, each with its
+length before it.  The older server reads a request to its end before it serves anybody else,
+so a request is handed to the kernel as a whole.  One request at a time is on its way: a
+server that answers after the connection was closed then writes to it once, which is no
+SIGPIPE.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+
+from fastprof.session.ranks.channel import MAX_VALUE
+
+#: Seconds for a connection, and for the answer to a request.  A store looks up the name of
+#: each machine that connects, and serves nobody meanwhile, for 5 s where no name server answers.
+TIMEOUT_S = 10.0
+
+_VALIDATE, _SET, _CHECK, _MULTI_GET, _PING = 0, 1, 5, 10, 13
+_MAGIC = 0x3C85F7CE
+_LENGTH = struct.Struct("=Q")
+_AT_ONCE = 1 << 16
+
+
+class NotAStoreError(ValueError):
+    """What listens there does not answer as a TCPStore does."""
+
+
+class StoreClient:
+    """A connection to a store; used by one thread.
+
+    Every method raises OSError if the store is gone or does not answer in time, and
+    :class:`NotAStoreError` if it answers something else.  After that the client is of no use.
+
+    Args:
+        address: host and port.
+    """
+
+    def __init__(self, address: tuple[str, int]) -> None:
+        self._socket = socket.create_connection(address, timeout=TIMEOUT_S)
+        self._received = bytearray()
+        self._deadline = 0.0
+        try:
+            #: The other end, as numbers: to connect again without a look-up.
+            self.peer: tuple[str, int] = self._socket.getpeername()[:2]
+            # A port in which nobody listens may be given to the socket that connects to it.
+            if self._socket.getsockname()[:2] == self.peer:
+                raise ConnectionRefusedError(f"nobody listens at port {address[1]}")
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._ask_and_ping(struct.pack("=BI", _VALIDATE, _MAGIC))
+        except BaseException:
+            self.close()
+            raise
+
+    def set(self, key: bytes, value: bytes) -> None:
+        """Put ``value`` in the place of ``key``."""
+        # Without an answer it would not be known whether the store still lives.
+        self._ask_and_ping(bytes((_SET,)) + _string(key) + _string(value))
+
+    def check(self, keys: Sequence[bytes]) -> bool:
+        """Whether all ``keys`` are there."""
+        self._ask(_request(_CHECK, keys))
+        answer = self._take(1)[0]
+        self._end()
+        if answer > 1:
+            raise NotAStoreError(f"the store answers {answer} where 0 or 1 is expected")
+        return answer == 0
+
+    def multi_get(self, keys: Sequence[bytes]) -> list[bytes]:
+        """Return the values of ``keys``, which must be there; empty: too long."""
+        self._ask(_request(_MULTI_GET, keys))
+        values = [self._value() for _ in keys]
+        self._end()
+        return values
+
+    def close(self) -> None:
+        """End the connection, also for a forked child that has it."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+    def _ask_and_ping(self, request: bytes) -> None:
+        nonce = os.urandom(4)
+        self._ask(request + bytes((_PING,)) + nonce)
+        if self._take(4) != nonce:
+            raise NotAStoreError("another program listens at its port, or another version of torch")
+        self._end()
+
+    def _ask(self, request: bytes) -> None:
+        self._deadline = time.monotonic() + TIMEOUT_S
+        self._socket.settimeout(TIMEOUT_S)
+        if self._socket.send(request) != len(request):
+            raise ConnectionError("the store takes no more requests")
+
+    def _value(self) -> bytes:
+        size: int = _LENGTH.unpack(self._take(_LENGTH.size))[0]
+        if size <= MAX_VALUE:
+            return self._take(size)
+        while size > 0:
+            size -= len(self._take(min(size, MAX_VALUE)))
+        return b""
+
+    def _take(self, size: int) -> bytes:
+        while len(self._received) < size:
+            left = self._deadline - time.monotonic()
+            if left <= 0:
+                raise TimeoutError(f"the store has not answered for {TIMEOUT_S:.0f} s")
+            self._socket.settimeout(left)
+            data = self._socket.recv(_AT_ONCE)
+            if not data:
+                raise ConnectionResetError("the store has closed the connection")
+            self._received += data
+        taken = bytes(self._received[:size])
+        del self._received[:size]
+        return taken
+
+    def _end(self) -> None:
+        if self._received:
+            raise NotAStoreError("the store answers more than it was asked for")
+
+
+def _string(data: bytes) -> bytes:
+    return _LENGTH.pack(len(data)) + data
+
+
+def _request(what: int, keys: Sequence[bytes]) -> bytes:
+    return bytes((what,)) + _LENGTH.pack(len(keys)) + b"".join(map(_string, keys))

@@ -1,0 +1,311 @@
+"""Ranks meet at torch's TCPStore: it is used as torch uses it, and what it may do harms nobody."""
+
+from __future__ import annotations
+
+import resource
+import socket
+import struct
+import sys
+import threading
+import tracemalloc
+from datetime import timedelta
+from types import SimpleNamespace
+
+import pytest
+from fastprof.session.ranks import store as stores
+from fastprof.session.ranks import tcpstore
+from fastprof.session.ranks.channel import MAX_VALUE, Ended, find_channel
+from fastprof.session.ranks.store import StoreChannel
+from fastprof.session.ranks.tcpstore import NotAStoreError, StoreClient
+
+HELLO = struct.pack("=BI", 0, 0x3C85F7CE) + b"\x0dabcd"
+
+
+@pytest.fixture
+def used(monkeypatch):
+    """What torch.distributed says of itself, without torch."""
+    state = SimpleNamespace(is_used=True)
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(__version__="2.13.0+cpu"))
+    monkeypatch.setitem(
+        sys.modules, "torch.distributed", SimpleNamespace(is_initialized=lambda: state.is_used)
+    )
+    return state
+
+
+@pytest.fixture(params=["libuv", "older"])
+def server(request, monkeypatch):
+    distributed = pytest.importorskip("torch.distributed")
+    store = distributed.TCPStore(
+        "127.0.0.1", 0, is_master=True, wait_for_workers=False,
+        use_libuv=request.param == "libuv", timeout=timedelta(seconds=30),
+    )  # fmt: skip
+    monkeypatch.setattr(distributed, "is_initialized", lambda: True)
+    monkeypatch.delenv("FASTPROF_RANKS_DIR", raising=False)
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("MASTER_PORT", str(store.port))
+    return store
+
+
+@pytest.fixture
+def channel_of():
+    """Channels that are closed at the end."""
+    made = []
+
+    def make(job="0123", *, address=None):
+        made.append(find_channel(job, 2) if address is None else StoreChannel(address, job))
+        return made[-1]
+
+    yield make
+    for channel in made:
+        channel.close(last=True)
+
+
+# ---- a real store
+
+
+def test_the_store_has_the_last_value_of_each_key_and_nothing_else(server, channel_of):
+    before = server.num_keys()
+    channel = channel_of()
+    assert channel.get(["window-0", "window-1"]) == {}
+    for value in (b"\x00first", b"\x00second\xff"):
+        channel.put("window-1", value)
+    assert channel.get(["window-0", "window-1"]) == {"window-1": b"\x00second\xff"}
+    channel.put("window-0", b"")
+    assert channel.get(["window-0", "window-1"]) == {
+        "window-0": b"",
+        "window-1": b"\x00second\xff",
+    }
+    for _ in range(50):
+        channel.put("window-1", b"x" * 8192)
+    assert channel.get(["window-1"]) == {"window-1": b"x" * 8192}
+    assert server.num_keys() == before + 2
+
+
+def test_many_ranks_are_read_with_some_missing(server, channel_of):
+    channel = channel_of()
+    for rank in range(0, 100, 3):
+        channel.put(f"window-{rank}", b"%d" % rank * 400)
+    found = channel.get([f"window-{rank}" for rank in range(100)])
+    assert found == {f"window-{rank}": b"%d" % rank * 400 for rank in range(0, 100, 3)}
+
+
+def test_keys_are_the_same_after_a_restart_and_what_was_there_before_is_not_seen(
+    server, channel_of
+):
+    first = channel_of()
+    first.put("window-0", b"stale")
+    before = server.num_keys()
+    again = channel_of("4567")
+    assert again.get(["window-0"]) == {}
+    again.put("window-0", b"new")
+    assert again.get(["window-0"]) == {"window-0": b"new"}
+    assert first.get(["window-0"]) == {}
+    assert server.num_keys() == before
+
+
+def test_values_of_others_making_are_damaged_and_too_long_ones_too(server, channel_of):
+    channel = channel_of()
+    channel.put("window-0", b"fine")
+    key = channel._prefix.decode()[1:]
+    server.set(f"{key}window-1", "nonsense")
+    server.set(f"{key}window-2", "x" * (20 * MAX_VALUE))
+    assert channel.get(["window-0", "window-1", "window-2"]) == {
+        "window-0": b"fine",
+        "window-1": b"",
+        "window-2": b"",
+    }
+
+
+def test_a_job_goes_on_whatever_request_a_connection_ends_in(server):
+    """Also in the middle of an answer that is not read."""
+    key = struct.pack("=Q", 5) + b"/key0"
+    requests = (
+        b"\x01" + key + struct.pack("=Q", 40) + b"v" * 40,
+        b"\x05" + struct.pack("=Q", 2) + key + key,
+        b"\x0a" + struct.pack("=Q", 1) + key,
+    )
+    cut = [HELLO[:i] for i in (1, 4, 5, 6, 9)]
+    for request in requests:
+        cut += [HELLO + request[:i] for i in (1, 5, 9, 12, len(request) - 1)]
+    server.set("key0", "x" * 5000)
+    for number, data in enumerate([*cut, HELLO + requests[2] * 20]):
+        with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
+            connection.sendall(data)
+        server.set("job", str(number))
+        assert server.get("job") == str(number).encode()
+    assert server.num_keys() == 2
+
+
+def test_the_next_connection_is_made_when_the_store_has_gone_and_come(server, channel_of):
+    channel = channel_of()
+    channel.put("window-0", b"1")
+    channel._client._socket.shutdown(socket.SHUT_RDWR)
+    with pytest.raises(OSError):
+        channel.put("window-0", b"2")
+    channel.put("window-0", b"3")
+    assert channel.get(["window-0"]) == {"window-0": b"3"}
+
+
+# ---- what is none
+
+
+class Fake:
+    """Listens, and answers what it is told to; ``None``: says nothing any more."""
+
+    def __init__(self, *answers):
+        self._answers = answers
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = self._listener.getsockname()
+        self.connections = []
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self):
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            self.connections.append(connection)
+            for answer in self._answers:
+                try:
+                    asked = connection.recv(1 << 16)
+                    if answer is None or not asked:
+                        break
+                    answer = answer(asked) if callable(answer) else answer
+                    for part in [answer] if isinstance(answer, bytes) else answer:
+                        connection.sendall(part)
+                except OSError:
+                    break
+            else:
+                connection.close()
+
+    def close(self):
+        self._listener.close()
+        for connection in self.connections:
+            connection.close()
+
+
+def pong(asked):
+    return asked[-4:]
+
+
+@pytest.fixture
+def fake(monkeypatch, used):
+    made = []
+
+    def make(*answers):
+        monkeypatch.setattr(tcpstore, "TIMEOUT_S", 0.2)
+        made.append(Fake(*answers))
+        return made[-1].address
+
+    yield make
+    for one in made:
+        one.close()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [b"nope", lambda asked: asked, b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x15\x03\x01\0\2\2F",
+     lambda asked: pong(asked) + b"x"],
+    ids=["other", "echo", "http", "tls", "more"],
+)  # fmt: skip
+def test_another_protocol_is_no_store(fake, answer):
+    with pytest.raises(NotAStoreError):
+        StoreChannel(fake(answer, None), "0123")
+
+
+@pytest.mark.parametrize("answers", [(), (None,), (b"a", None)], ids=["closes", "silent", "short"])
+def test_who_does_not_answer_is_an_error_in_time(fake, answers):
+    with pytest.raises(OSError):
+        StoreChannel(fake(*answers), "0123")
+
+
+@pytest.mark.parametrize(
+    ("answers", "error"),
+    [
+        ((None,), TimeoutError),
+        ((b"\x07",), NotAStoreError),
+        ((b"\x00\x00",), NotAStoreError),
+        ((b"\x00", None), TimeoutError),
+        ((b"\x00", struct.pack("=Q", 4) + b"abc", None), TimeoutError),
+        ((b"\x00", struct.pack("=Q", 1 << 63) + b"abc", None), TimeoutError),
+        ((b"\x00", struct.pack("=Q", 1) + b"abc"), NotAStoreError),
+        ((b"\x00",), ConnectionError),
+    ],
+)
+def test_hostile_answers_are_errors_in_time(fake, channel_of, answers, error):
+    channel = channel_of(address=fake(pong, *answers))
+    with pytest.raises(error):
+        channel.get(["window-0"])
+    assert channel._client is None
+
+
+def test_an_endless_value_is_not_kept(fake, channel_of):
+    def endless():
+        yield struct.pack("=Q", 1 << 40)
+        while True:
+            yield bytes(1 << 16)
+
+    channel = channel_of(address=fake(pong, b"\x00", endless()))
+    tracemalloc.start()
+    with pytest.raises(OSError):
+        channel.get(["window-0"])
+    largest = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert largest < 2 << 20
+
+
+def test_a_socket_that_is_connected_to_itself_is_no_store(monkeypatch, used):
+    def connect(address, timeout):
+        one = socket.socket()
+        one.bind(("127.0.0.1", 0))
+        one.connect(one.getsockname())
+        return one
+
+    monkeypatch.setattr(socket, "create_connection", connect)
+    with pytest.raises(ConnectionRefusedError):
+        StoreClient(("127.0.0.1", 1))
+
+
+def test_nothing_is_connected_before_torch_distributed_is_initialised(monkeypatch, used, fake):
+    host, port = fake(pong)
+    monkeypatch.delenv("FASTPROF_RANKS_DIR", raising=False)
+    monkeypatch.setenv("MASTER_ADDR", host)
+    monkeypatch.setenv("MASTER_PORT", str(port))
+    used.is_used = False
+    assert find_channel("0123", 2) is None
+    used.is_used = True
+    channel = find_channel("0123", 2)
+    assert channel is not None
+    channel.close(last=False)
+    used.is_used = False
+    with pytest.raises(Ended):
+        channel.put("window-0", b"")
+
+
+@pytest.mark.parametrize("version", ["1.13.1", "2.4.1+cu124", "", "two"])
+def test_the_store_of_an_older_torch_is_left_alone(monkeypatch, used, version):
+    monkeypatch.delenv("FASTPROF_RANKS_DIR", raising=False)
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("MASTER_PORT", "1")
+    sys.modules["torch"].__version__ = version
+    with pytest.raises(NotAStoreError, match="has another protocol"):
+        find_channel("0123", 2)
+
+
+def test_the_store_is_left_alone_where_its_process_may_open_too_few_files(monkeypatch, used):
+    monkeypatch.delenv("FASTPROF_RANKS_DIR", raising=False)
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("MASTER_PORT", "1")
+    monkeypatch.setattr(resource, "getrlimit", lambda what: (1024, 4096))
+    with pytest.raises(NotAStoreError, match=r"may open 1024 files \(ulimit -n\), .* need 1056"):
+        find_channel("0123", 400)
+    with pytest.raises(ConnectionRefusedError):
+        find_channel("0123", 300)
+
+
+def test_versions_are_read_as_torch_writes_them():
+    assert stores._is_known("2.5.0")
+    assert stores._is_known("2.13.0a0+git12ab")
+    assert stores._is_known("3.0")
+    assert not stores._is_known("2.4.9")
