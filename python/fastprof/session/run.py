@@ -40,6 +40,7 @@ from fastprof.session.unprofiled import UnprofiledSteps
 if TYPE_CHECKING:
     from fastprof.capture import Section
     from fastprof.report import Report
+    from fastprof.report.ranks_now import JobNow
     from fastprof.session.profiler import Profiler
     from fastprof.snapshot import Snapshot
 
@@ -282,6 +283,14 @@ class Run:
                 self._protect("save", self._outputs.save_all, self.report, self.identity)
                 self._protect("trace", self._trace.save, self.report, self._rank())
 
+    def wait_for_ranks(self) -> None:
+        """Rank 0 waits for the last windows of the others when the run ends, for :meth:`job`."""
+        self._ranks.waits = True
+
+    def job(self) -> JobNow | None:
+        """Return how all ranks of the job fared at their end, if they told each other."""
+        return self._ranks.job()
+
     def stop_functions(self, why: str) -> None:
         """Record no more functions; sections, steps and metrics go on."""
         if self._state == _RUNNING and self._recording_functions:
@@ -296,6 +305,7 @@ class Run:
         """
         printed = self._printer is not None and self._printer.works
         has_reader = printed or bool(self._outputs.paths)
+        self._ranks.waits = not has_reader
         self.stop()
         if not has_reader and self._is_primary():
             self._protect("report", self.print_at_exit)
