@@ -360,3 +360,27 @@ def test_a_rank_takes_its_place_from_one_that_does_not_go_on_or_that_it_started(
         other.wait()
     there = decode((folder / "window-0").read_bytes())
     assert (there.process, there.parent) == (os.getpid(), os.getppid())
+
+
+def test_the_ranks_stand_before_the_report_that_the_exit_prints(tmp_path):
+    result = run_child(
+        f"""
+import os, time
+os.environ.update(RANK="0", WORLD_SIZE="2", FASTPROF_RANKS_DIR={str(tmp_path)!r})
+from fastprof import Profiler
+from fastprof.report.ranks_window import RankWindow, encode
+from fastprof.session.ranks import live
+from fastprof.session.ranks.channel import job_mark
+live._LOOK_S = live._PUBLISH_S = 0.05
+folder = os.path.join({str(tmp_path)!r}, "fastprof-" + job_mark(2))
+os.mkdir(folder)
+with open(os.path.join(folder, "window-1"), "wb") as file:
+    file.write(encode(RankWindow(job_mark(2), 1, 2, "n1", 1, 5, ended=True)))
+prof = Profiler(functions=False, gpu=False).start()
+while not os.path.exists(os.path.join(folder, "window-0")):
+    time.sleep(0.01); prof.step()
+"""
+    )
+    result.check()
+    assert result.stderr.startswith("Ranks: 2 of 2. It is not known whether a rank is late.\n")
+    assert not list(tmp_path.iterdir())

@@ -305,10 +305,22 @@ class Run:
         """
         printed = self._printer is not None and self._printer.works
         has_reader = printed or bool(self._outputs.paths)
-        self._ranks.waits = not has_reader
+        self._ranks.waits = prints = not has_reader and self._is_primary()
         self.stop()
-        if not has_reader and self._is_primary():
+        if prints:
+            self._protect("report", self._print_ranks)
             self._protect("report", self.print_at_exit)
+
+    def _print_ranks(self) -> None:
+        """What the ranks of the job told each other last, before the report of this one."""
+        job = self.job()
+        if job is None or len(job.rows) < 2:
+            return
+        from fastprof.render.ranks_brief import brief_lines_live
+        from fastprof.tables.layout import width_of
+
+        lines = brief_lines_live(job, width_of(sys.stderr))
+        sys.stderr.writelines(f"{line}\n" for line in (*lines, ""))
 
     def stop_in_child(self) -> None:
         """End the run in a forked child: the parent goes on with it, the child forgets it."""
