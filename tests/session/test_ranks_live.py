@@ -14,7 +14,7 @@ import time
 
 import pytest
 from fastprof import Profiler
-from fastprof.report.ranks_window import RankWindow, encode
+from fastprof.report.ranks_window import RankWindow, decode, encode
 from fastprof.session.ranks.channel import Ended, job_mark
 from fastprof.session.ranks.tcpstore import NotAStoreError
 from helpers import child_env, run_child, time_scale
@@ -410,3 +410,128 @@ for _ in range(20):
 """
     )
     result.check(returncode=3)
+
+
+def alone(monkeypatch, folder, publish_s=0.2):
+    from fastprof.session.ranks import live
+
+    monkeypatch.setattr(live, "_PUBLISH_S", publish_s)
+    monkeypatch.setattr(live, "_LOOK_S", 0.05)
+    for name, value in {"RANK": "0", "WORLD_SIZE": "2", "FASTPROF_RANKS_DIR": folder}.items():
+        monkeypatch.setenv(name, str(value))
+    return folder / f"fastprof-{job_mark(2)}"
+
+
+def test_rank_0_hears_the_others_out_if_it_is_to_say_how_they_fared(tmp_path, monkeypatch):
+    from fastprof.session.profiler import run_of
+    from fastprof.session.ranks import live
+
+    monkeypatch.setattr(live, "LAST_S", 20.0 * time_scale())
+    folder = alone(monkeypatch, tmp_path)
+    prof = Profiler(functions=False, gpu=False).start()
+    run_of(prof).wait_for_ranks()
+    while not (folder / "window-0").exists():
+        time.sleep(0.01)
+        prof.step()
+    began = time.monotonic()
+    prof.stop()
+    assert time.monotonic() - began < 5.0  # the program goes on
+    assert not decode((folder / "window-0").read_bytes()).ended
+    window = RankWindow(job_mark(2), 1, 2, "n1", 1, 5, ended=True)
+    (folder / "window-1").write_bytes(encode(window))
+    job = run_of(prof).job()
+    assert [(row.rank, row.state) for row in job.rows] == [(0, "ended"), (1, "ended")]
+    assert job.verdict == "It is not known whether a rank is late."
+    assert not folder.exists()
+
+
+def test_rank_0_waits_for_a_rank_that_does_not_end_a_few_seconds_only(tmp_path, monkeypatch):
+    from fastprof.session.profiler import run_of
+    from fastprof.session.ranks import live
+
+    monkeypatch.setattr(live, "LAST_S", 0.3)
+    folder = alone(monkeypatch, tmp_path)
+    prof = Profiler(functions=False, gpu=False).start()
+    run_of(prof).wait_for_ranks()
+    while not (folder / "window-0").exists():
+        time.sleep(0.01)
+        prof.step()
+    prof.stop()
+    assert [row.rank for row in run_of(prof).job().rows] == [0]
+    assert decode((folder / "window-0").read_bytes()).ended
+
+
+@pytest.mark.parametrize("relation", ["parent", "earlier"])
+def test_a_process_that_a_rank_started_leaves_its_place_alone(tmp_path, monkeypatch, relation):
+    folder = alone(monkeypatch, tmp_path, publish_s=2.0)
+    folder.mkdir()
+    host = os.uname().nodename
+    other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    process = os.getppid() if relation == "parent" else other.pid
+    try:
+        with Profiler(functions=False, gpu=False) as prof:
+            for beat in range(1, 21):
+                window = RankWindow(job_mark(2), 0, 2, host, beat, beat, process=process, parent=1)
+                (tmp_path / "new").write_bytes(encode(window))
+                (tmp_path / "new").replace(folder / "window-0")
+                time.sleep(0.05)
+                prof.step()
+    finally:
+        other.kill()
+        other.wait()
+    there = decode((folder / "window-0").read_bytes())
+    assert (there.process, there.beat, there.ended) == (process, 20, False)
+
+
+@pytest.mark.parametrize("left", ["dead", "stopped", "child"])
+def test_a_rank_takes_its_place_from_one_that_does_not_go_on_or_that_it_started(
+    tmp_path, monkeypatch, left
+):
+    folder = alone(monkeypatch, tmp_path)
+    folder.mkdir()
+    other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    if left == "dead":
+        other.kill()
+        other.wait()
+    parent = os.getpid() if left == "child" else 1
+    window = RankWindow(
+        job_mark(2), 0, 2, os.uname().nodename, 7, 7, process=other.pid, parent=parent
+    )
+    (folder / "window-0").write_bytes(encode(window))
+    try:
+        with Profiler(functions=False, gpu=False) as prof:
+            deadline = time.monotonic() + 20
+            while time.monotonic() < deadline:
+                time.sleep(0.02)
+                prof.step()
+                if decode((folder / "window-0").read_bytes()).process == os.getpid():
+                    break
+    finally:
+        other.kill()
+        other.wait()
+    there = decode((folder / "window-0").read_bytes())
+    assert (there.process, there.parent) == (os.getpid(), os.getppid())
+
+
+def test_the_ranks_stand_before_the_report_that_the_exit_prints(tmp_path):
+    result = run_child(
+        f"""
+import os, time
+os.environ.update(RANK="0", WORLD_SIZE="2", FASTPROF_RANKS_DIR={str(tmp_path)!r})
+from fastprof import Profiler
+from fastprof.report.ranks_window import RankWindow, encode
+from fastprof.session.ranks import live
+from fastprof.session.ranks.channel import job_mark
+live._LOOK_S = live._PUBLISH_S = 0.05
+folder = os.path.join({str(tmp_path)!r}, "fastprof-" + job_mark(2))
+os.mkdir(folder)
+with open(os.path.join(folder, "window-1"), "wb") as file:
+    file.write(encode(RankWindow(job_mark(2), 1, 2, "n1", 1, 5, ended=True)))
+prof = Profiler(functions=False, gpu=False).start()
+while not os.path.exists(os.path.join(folder, "window-0")):
+    time.sleep(0.01); prof.step()
+"""
+    )
+    result.check()
+    assert result.stderr.startswith("Ranks: 2 of 2. It is not known whether a rank is late.\n")
+    assert not list(tmp_path.iterdir())

@@ -11,7 +11,8 @@ from fastprof.cli.parsing import USAGE_ERROR, nearest
 
 #: What may follow ``fastprof``.
 COMMANDS = (
-    "run", "report", "compare", "check", "merge", "targets", "doctor", "quickcheck", "demo",
+    "run", "report", "compare", "check", "merge", "watch", "targets", "doctor", "quickcheck",
+    "demo",
 )  # fmt: skip
 #: Those that record; the others read what was recorded.
 _RECORDING = ("run", "quickcheck", "demo")
@@ -25,6 +26,7 @@ commands:
   compare     what changed between saved runs, and whether it is more than chance
   check       conditions on a saved run, for continuous integration
   merge       the ranks of a distributed job beside each other: who is late, and why
+  watch       the ranks of a running job: who is late, where a step goes
   targets     what a healthy run looks like, and where findings begin
   doctor      tell what can be recorded here, what cannot, and why
   quickcheck  what the four phases of a step take here, with a small network
@@ -129,6 +131,10 @@ def _command(name: str) -> Callable[[Sequence[str]], int] | None:
         from fastprof.cli.merge_command import run as merge
 
         return merge
+    if name == "watch":
+        from fastprof.cli.watch_command import run as watch
+
+        return watch
     if name == "targets":
         from fastprof.cli.targets_command import run as targets
 

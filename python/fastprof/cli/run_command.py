@@ -10,13 +10,14 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 from fastprof.cli.exit_hooks import Endings, complain
 from fastprof.cli.folders import files_since, link_latest, remove_if_empty, run_folder
+from fastprof.cli.job import job_lines, others_counted
 from fastprof.cli.output import check_output, save_or_keep, standard_output
 from fastprof.cli.parsing import Options
 from fastprof.cli.progress import Progress
@@ -37,7 +38,10 @@ from fastprof.session.output.files import path_of_rank
 from fastprof.session.output.trace import TraceOptions
 from fastprof.session.patching.imports import LightImports
 from fastprof.session.profiler import Profiler, run_of
-from fastprof.tables.layout import width_of
+from fastprof.tables.layout import width_of, wrapped
+
+if TYPE_CHECKING:
+    from fastprof.report.ranks_now import JobNow
 
 OUTPUT = "fastprof_out"
 FILES = ("train_profile.stats", "train_profile.fprof")
@@ -250,7 +254,7 @@ def _run_functions(target: Target, paths: Sequence[str], begun: _Begun) -> int:
     identity.ask()
 
     def save() -> None:
-        _finish(profile.report(), paths, begun, identity)
+        _finish(profile.report(), paths, begun, identity, lambda: None)
 
     return _execute(target, profile.enable, profile.disable, save)
 
@@ -269,13 +273,15 @@ def _run_all(target: Target, paths: Sequence[str], profiler: Profiler, begun: _B
     def stop() -> None:
         nonlocal gave_way
         gave_way = gave_way or not (profiler.running or stopped)
+        if not stopped:
+            run.wait_for_ranks()
         profiler.stop()
         stopped.append(True)
 
     def save() -> None:
         if gave_way:
             complain("profiling stopped: the program started its own Profiler")
-        _finish(profiler.report(), paths, begun, run.identity)
+        _finish(profiler.report(), paths, begun, run.identity, run.job)
 
     stopped: list[bool] = []
 
@@ -313,8 +319,14 @@ def _execute(
     return 0
 
 
-def _finish(report: Report, paths: Sequence[str], begun: _Begun, identity: Identity) -> None:
-    """Write the files, and on the first rank the report and the verdict."""
+def _finish(
+    report: Report,
+    paths: Sequence[str],
+    begun: _Begun,
+    identity: Identity,
+    job: Callable[[], JobNow | None],
+) -> None:
+    """Write the files, and on the first rank the ranks, the report and the verdict."""
     written = [path_of_rank(path, identity) for path in paths]
     stats: dict[Function, Entry] | None = None
     for path in written:
@@ -329,20 +341,37 @@ def _finish(report: Report, paths: Sequence[str], begun: _Begun, identity: Ident
         link_latest(begun.folder)
     if sys.stdout is None:
         return
-    files = files_since(begun.folder, begun.began_ns)
     try:
         with standard_output() as stream:
+            late: list[str] = []
+            if identity.world_size > 1:
+                ranks, late = _ranks(begun, identity, job, width_of(stream))
+                _put([*ranks, ""], stream)
+            files = others_counted(files_since(begun.folder, begun.began_ns))
             report.show(stream, full=begun.options.full)
             stream.write("\n")
             if stats is not None and begun.options.full:
                 print_summary(stats, stream)
             folder = begun.shown_folder
             lines = last_lines(report, folder, files, folder, width_of(stream))
-            stream.writelines(f"{line}\n" for line in lines)
+            _put([*lines, *late], stream)
     except BrokenPipeError:
         sys.stdout = None  # see profile_command
     except OSError as error:
         complain(f"{', '.join(map(ascii, written))} written, but not shown: {error}")
+
+
+def _put(lines: Iterable[str], stream: TextIO) -> None:
+    stream.writelines(f"{line}\n" for line in lines)
+
+
+def _ranks(
+    begun: _Begun, identity: Identity, job: Callable[[], JobNow | None], width: int
+) -> tuple[list[str], list[str]]:
+    try:
+        return job_lines(begun.folder, RUN, identity.world_size, begun.began_ns, job, width)
+    except Exception as error:  # the report of this rank is still to be shown
+        return wrapped(f"Ranks: they could not be compared: {error}", width), []
 
 
 def _save_stats(stats: dict[Function, Entry], path: str) -> None:

@@ -29,6 +29,7 @@ from fastprof.report.ranks_blocks import (
 from fastprof.report.ranks_cause import function_excess, own_ms
 from fastprof.report.ranks_judge import FALSE_ALARMS, LATE_SHARE, groups_in_step
 from fastprof.report.ranks_live_text import late_rank, late_text, once_text, ordinal, rank_named
+from fastprof.report.ranks_now import SILENT_S, JobNow, rows_now
 from fastprof.report.ranks_row import (
     MAX_RANKS,
     Function,
@@ -47,8 +48,6 @@ from fastprof.report.ranks_window import (
 _STRICT = 70_000.0
 _IN_A_ROW = 4
 _MISSES = 2
-#: A rank has gone silent, and a step does not end, after so long.
-SILENT_S = 15.0
 _LONG_STEPS = 5.0
 #: For so long the functions of a late rank are waited for.
 _DETAIL_S = 5.0
@@ -181,6 +180,41 @@ class Judge:
             "profile/ranks/wait_ms": 0.0 if late is None else late.wait_ms,
             "profile/ranks/cost_percent": 0.0 if late is None else 100.0 * late.late_share,
         }
+
+    def job_now(self, now: float) -> JobNow:
+        """Return the ranks as they fare now, those that have ended as they last did."""
+        known = self._late
+        if known is not None:
+            late: Straggler | None = known.told or known.straggler
+            verdict = late_text(known.told or known.straggler, known.since, again=False)
+        else:
+            late, verdict = self._late_now(now)
+        before = sorted({rank for rank, _ in self._episodes})
+        if before:
+            verdict += f" Late earlier: {named(before)}."
+        return JobNow(self._world, rows_now(self._ranks, late, now), late, verdict)
+
+    def _late_now(self, now: float) -> tuple[Straggler | None, str]:
+        """Judge the last window on its own, also of ranks that have ended."""
+        unknown = "It is not known whether a rank is late."
+        ranks = [rank for rank, of in sorted(self._ranks.items()) if of.blocks]
+        fresh = [rank for rank in ranks if now - self._ranks[rank].heard < SILENT_S]
+        ranks = fresh if len(fresh) > 1 else ranks
+        end = min((end_of(self._ranks[rank]) for rank in ranks), default=-1)
+        found = self._compare(ranks, end) if len(ranks) > 1 else None
+        if found is None:
+            return None, unknown
+        runs, verdict, strict = found
+        if verdict is None:
+            return None, "No rank is late."
+        late = verdict.straggler
+        if late is not None and strict:
+            since = _since(self._history(runs), late, verdict.signal)
+            return late, late_text(late, since, again=False)
+        if late is not None or verdict.seen_from_ms is None:
+            return None, unknown
+        seen = duration(verdict.seen_from_ms)
+        return None, f"No rank is late: {seen} per step would have been seen."
 
     @property
     def windows(self) -> dict[int, RankWindow]:

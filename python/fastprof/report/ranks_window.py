@@ -42,9 +42,11 @@ Row = tuple[int, ...]
 class RankWindow:
     """The last steps of a rank.
 
-    ``job`` tells jobs apart.  ``beat`` counts the windows that it has published.  ``steps``
-    is the number of steps so far.  ``place`` is where its training thread stands,
-    ``waits``: that is where it waits for other ranks, or may.  ``ended``: its run is over.
+    ``job`` tells jobs apart; ``process`` and ``parent`` are the numbers of the rank's process
+    and of the one that started it (0: not known).  ``beat`` counts the windows that it has
+    published.  ``steps`` is the number of steps so far.  ``place`` is where its training
+    thread stands, ``waits``: that is where it waits for other ranks, or may.  ``ended``: its
+    run is over.
     ``blocks`` are rows by the number of the first step, ``size`` steps each, with
     ``columns`` of :data:`COLUMNS` and then ``sections``.  ``waiting`` is communication in
     microseconds per step by top-level section.
@@ -65,6 +67,8 @@ class RankWindow:
     sections: tuple[str, ...] = ()
     blocks: Mapping[int, Row] = field(default_factory=dict)
     waiting: Mapping[str, int] = field(default_factory=dict)
+    process: int = 0
+    parent: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +104,7 @@ def encode(window: RankWindow, max_bytes: int = MAX_BYTES) -> bytes:
         data = _pack(
             {
                 "v": VERSION, "job": window.job, "rank": window.rank, "of": window.world_size,
+                "process": window.process, "parent": window.parent,
                 "host": window.host[:_MAX_NAME], "beat": window.beat, "steps": window.steps,
                 "phase": window.phase, "place": window.place[: 2 * _MAX_NAME],
                 "waits": window.waits, "ended": window.ended, "size": window.size,
@@ -154,6 +159,8 @@ def decode(data: bytes) -> RankWindow:
         sections=sections,
         blocks=dict(zip(starts, rows, strict=True)),
         waiting=_times(d.get("waiting"), _MAX_SECTIONS),
+        process=_whole(d, "process", _MOST),
+        parent=_whole(d, "parent", _MOST),
     )
 
 

@@ -40,6 +40,7 @@ from fastprof.session.unprofiled import UnprofiledSteps
 if TYPE_CHECKING:
     from fastprof.capture import Section
     from fastprof.report import Report
+    from fastprof.report.ranks_now import JobNow
     from fastprof.session.profiler import Profiler
     from fastprof.snapshot import Snapshot
 
@@ -282,6 +283,14 @@ class Run:
                 self._protect("save", self._outputs.save_all, self.report, self.identity)
                 self._protect("trace", self._trace.save, self.report, self._rank())
 
+    def wait_for_ranks(self) -> None:
+        """Rank 0 waits for the last windows of the others when the run ends, for :meth:`job`."""
+        self._ranks.waits = True
+
+    def job(self) -> JobNow | None:
+        """Return how all ranks of the job fared at their end, if they told each other."""
+        return self._ranks.job()
+
     def stop_functions(self, why: str) -> None:
         """Record no more functions; sections, steps and metrics go on."""
         if self._state == _RUNNING and self._recording_functions:
@@ -296,9 +305,22 @@ class Run:
         """
         printed = self._printer is not None and self._printer.works
         has_reader = printed or bool(self._outputs.paths)
+        self._ranks.waits = prints = not has_reader and self._is_primary()
         self.stop()
-        if not has_reader and self._is_primary():
+        if prints:
+            self._protect("report", self._print_ranks)
             self._protect("report", self.print_at_exit)
+
+    def _print_ranks(self) -> None:
+        """What the ranks of the job told each other last, before the report of this one."""
+        job = self.job()
+        if job is None or len(job.rows) < 2:
+            return
+        from fastprof.render.ranks_brief import brief_lines_live
+        from fastprof.tables.layout import width_of
+
+        lines = brief_lines_live(job, width_of(sys.stderr))
+        sys.stderr.writelines(f"{line}\n" for line in (*lines, ""))
 
     def stop_in_child(self) -> None:
         """End the run in a forked child: the parent goes on with it, the child forgets it."""

@@ -44,7 +44,7 @@ class DirectoryChannel:
         """Read the files that are there; links, pipes and what is too long are not."""
         found = {}
         for key in keys:
-            value = _read(os.path.join(self._path, key))
+            value = read_value(os.path.join(self._path, key))
             if value is not None:
                 found[key] = value
         if not found and not os.path.isdir(self._path):
@@ -63,7 +63,8 @@ class DirectoryChannel:
             os.rmdir(self._path)
 
 
-def _read(path: str) -> bytes | None:
+def read_value(path: str) -> bytes | None:
+    """Return what a file holds; None: it is not there, or no file; empty: it is too long."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:

@@ -12,6 +12,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,8 @@ from fastprof.session.ranks.channel import (
 if TYPE_CHECKING:
     from fastprof.capture.options import Recorder
     from fastprof.report.ranks_live import Judge
+    from fastprof.report.ranks_now import JobNow
+    from fastprof.report.ranks_window import RankWindow
     from fastprof.session.environment.rank import Identity
     from fastprof.session.faults import Faults
 
@@ -44,6 +47,8 @@ _LOOK_S = 1.0
 _PART = 200.0
 #: The end of a run waits so long for the thread, which then is left alone.
 _PATIENCE_S = 1.0
+#: The end of a run that prints something waits so long for the last windows of other ranks.
+LAST_S = 5.0
 #: Of so few ranks each looks at its end whether it is the last one.
 _FEW = 64
 #: A store that has not come up by then never does; it is looked for more and more seldom.
@@ -103,7 +108,12 @@ class LiveRanks:
         self._mode = mode if os.environ.get(SWITCH) != "0" else False
         self._faults = faults
         self._ending = _Ending()
+        #: The last window was made: the recorder is not needed any more.
+        self._taken = _Ending()
         self._running = Lock()
+        self._job: JobNow | None = None
+        #: Rank 0 waits for the last windows of the others, which :meth:`job` then tells.
+        self.waits = False
         self._started = False
         self._why_not = ""
         self._metrics: Mapping[str, float] = {}
@@ -128,7 +138,9 @@ class LiveRanks:
     def stop(self) -> None:
         """End the thread, or leave it where it waits for somebody else."""
         self._ending.set()
-        if self._started:
+        if self._started and self.waits and self._identity.rank == 0:
+            self._taken.wait(_PATIENCE_S)
+        elif self._started:
             if self._running.acquire(timeout=_PATIENCE_S):
                 self._running.release()
         elif self._mode is True or (self._mode and _is_first(self._identity)):
@@ -136,6 +148,17 @@ class LiveRanks:
         if self._why_not:
             self._faults.notes.append(self._why_not)
             self._why_not = ""
+
+    def job(self) -> JobNow | None:
+        """Return how all ranks fared at their end, after :meth:`stop`; None: not known.
+
+        Waits for other ranks a few seconds at most.
+        """
+        if not self._started or not self.waits:
+            return None
+        if self._running.acquire(timeout=LAST_S + _PATIENCE_S):
+            self._running.release()
+        return self._job
 
     def forget(self) -> None:
         """The thread is not in this forked child."""
@@ -166,6 +189,7 @@ class LiveRanks:
                 more = "" if channel is None else " any more"
                 self._faults.add("ranks_errors", f"Ranks are not compared{more}", error)
         finally:
+            self._taken.set()
             self._running.release()
 
     def _find(self) -> Channel | None:
@@ -198,7 +222,7 @@ class LiveRanks:
         pause, heard = talk.pause(), time.monotonic()
         lost = False
         try:
-            while not self._ending.wait(pause):
+            while talk.owns and not self._ending.wait(pause):
                 try:
                     if lost:
                         talk.listen_anew()
@@ -212,10 +236,12 @@ class LiveRanks:
                 pause, heard, lost = talk.pause(), time.monotonic(), False
                 self._metrics = talk.metrics
         finally:
-            if lost:
+            last = None if lost else talk.last()
+            self._taken.set()
+            if last is None:
                 channel.close(last=False)
             else:
-                talk.end()
+                self._job = talk.end(last, LAST_S if self.waits else 0.0)
 
 
 class _Talk:
@@ -246,9 +272,15 @@ class _Talk:
         self._asked = self._answered = 0
         self._said_ignored = False
         self.metrics: Mapping[str, float] = {}
+        #: What another process has published as this rank, and when that was seen first.
+        self._other: tuple[int, int, float] | None = None
+        #: False: another process has this rank.
+        self.owns = True
 
     def pause(self) -> float:
         """Return the seconds until there is something to do."""
+        if self._other is not None:
+            return _LOOK_S
         now = time.monotonic()
         return max(0.05, min(_LOOK_S, self._publish_at - now, self._judge_at - now))
 
@@ -256,7 +288,9 @@ class _Talk:
         """Do what is due."""
         now = time.monotonic()
         if now >= self._publish_at:
-            self._publish()
+            if not self._is_ours(now):
+                return
+            self._publish(self._recording.window())
             self._publish_at = now + _PUBLISH_S
             self._judge_at = self._judge_at or now + _LOOK_S
         self._answer()
@@ -274,15 +308,80 @@ class _Talk:
         if self._judge is not None:
             self._judge.listen_anew(time.monotonic())
 
-    def end(self) -> None:
-        """Say that this rank has ended."""
+    def last(self) -> RankWindow | None:
+        """Return the window of a rank that has ended; None: there is none to publish."""
         try:
-            self._publish(ended=True)
+            return self._recording.window(ended=True) if self._publish_at and self.owns else None
+        except Exception:  # the recorder went before us
+            return None
+
+    def end(self, last: RankWindow, patience: float) -> JobNow | None:
+        """Say that this rank has ended; rank 0 hears the others out first, so many seconds."""
+        found = None
+        try:
+            if self._judge is not None and patience:
+                # Who sees that all have ended clears the place: not before they are read.
+                self._publish(replace(last, ended=False))
+                found = self._hear_out(self._judge, last, patience)
+            self._publish(last)
             # Whoever is the last; of many ranks not each shall read the values of all.
             asks = self._judge is not None or self._world <= _FEW
             self._channel.close(last=asks and self._all_ended())
         except Exception:  # the store went before us
-            return
+            return found
+        return found
+
+    def _hear_out(self, judge: Judge, last: RankWindow, patience: float) -> JobNow:
+        from fastprof.report.ranks_window import encode
+
+        keys = {window_key(rank): rank for rank in range(1, self._world)}
+        deadline = time.monotonic() + patience
+        while True:
+            began = time.monotonic()
+            for key, value in self._channel.get(list(keys)).items():
+                judge.hear(keys[key], value, began)
+            took = time.monotonic() - began
+            ended = [rank for rank, window in judge.windows.items() if rank and window.ended]
+            if len(ended) >= self._world - 1 or began + took >= deadline:
+                break
+            time.sleep(min(max(0.05, 4 * took), max(0.0, deadline - began)))
+        judge.hear(self._rank, encode(last), began)
+        return judge.job_now(began)
+
+    def _is_ours(self, now: float) -> bool:
+        """Whether no other process has this rank, such as one that started this one.
+
+        A process that a rank starts inherits its number.  Of two, a child makes way for its
+        parent, and otherwise the later one for the earlier one, which goes on.
+        """
+        from fastprof.report.ranks_window import decode
+
+        key = window_key(self._rank)
+        value = self._channel.get([key]).get(key)
+        try:
+            there = None if value is None else decode(value)
+        except ValueError:
+            there = None
+        if (
+            there is None
+            or (there.job, there.rank) != (self._job, self._rank)
+            or there.ended
+            or os.getpid() in (there.process, there.parent)
+            or not _runs_here(there)
+        ):
+            self._other = None
+            return True
+        before, self._other = self._other, (there.process, there.beat, now)
+        if there.process == os.getppid():
+            self.owns = False
+        elif self._publish_at:
+            self._other = None
+            return True  # this one was first
+        elif before is not None and before[0] == there.process:
+            self.owns = before[1] == there.beat  # else it goes on
+            self._other = before
+            return self.owns and now - before[2] > 2 * _PUBLISH_S  # it does not: it hangs
+        return False
 
     def _all_ended(self) -> bool:
         from fastprof.report.ranks_window import decode
@@ -290,10 +389,9 @@ class _Talk:
         values = self._channel.get([window_key(rank) for rank in range(self._world)])
         return len(values) == self._world and all(decode(v).ended for v in values.values())
 
-    def _publish(self, *, ended: bool = False) -> None:
+    def _publish(self, window: RankWindow) -> None:
         from fastprof.report.ranks_window import encode
 
-        window = self._recording.window(ended=ended)
         self._channel.put(window_key(self._rank), encode(window))
 
     def _answer(self) -> None:
@@ -346,6 +444,19 @@ _NOT_USED = "Ranks were not compared while the job ran: torch.distributed was no
 
 def _is_first(identity: Identity) -> bool:
     return identity.world_size > 1 and identity.rank == 0
+
+
+def _runs_here(window: RankWindow) -> bool:
+    """Whether the process that published ``window`` runs on this machine."""
+    if window.host != os.uname().nodename or not window.process:
+        return False
+    try:
+        os.kill(window.process, 0)
+    except PermissionError:  # somebody else's
+        return True
+    except (OSError, OverflowError):
+        return False
+    return True
 
 
 def _why_not(identity: Identity) -> str:

@@ -7,6 +7,7 @@ belong to is looked up when rank 0 asks.
 
 from __future__ import annotations
 
+import os
 import sys
 from array import array
 from collections.abc import Mapping
@@ -69,7 +70,10 @@ class Recording:
         self._beat += 1
         raw = self._recorder.window(self._next)
         if raw is None:
-            return RankWindow(job, rank, world_size, host, self._beat, 0, ended=ended)
+            return RankWindow(
+                job, rank, world_size, host, self._beat, 0, ended=ended,
+                process=os.getpid(), parent=os.getppid(),
+            )  # fmt: skip
         self._keep_tree(raw)
         waiting = self._add(raw)
         phase = raw["phase"]
@@ -90,6 +94,8 @@ class Recording:
             sections=self._names,
             blocks=self._blocks,
             waiting=waiting,
+            process=os.getpid(),
+            parent=os.getppid(),
         )
 
     def _add(self, raw: Mapping[str, Any]) -> dict[str, int]:

@@ -1,0 +1,98 @@
+"""``fastprof watch``: the ranks of a running job in a terminal, read-only."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from fastprof.cli.exit_hooks import complain, said
+from fastprof.cli.output import standard_output
+from fastprof.cli.parsing import Parser
+from fastprof.render.watch import watch_lines
+from fastprof.session.ranks.channel import DIRECTORY
+from fastprof.session.ranks.watching import Watch
+from fastprof.tables.layout import width_of
+
+_EVERY_S = 2.0
+#: A job of which nothing is heard for so long is dead.
+_DEAD_S = 60.0
+#: Lines where nobody reads them on a terminal.
+_PIPED_LINES = 80
+
+
+def run(argv: Sequence[str]) -> int:
+    """Show the ranks of the job that ``argv`` names until it ends; 2: there is none."""
+    parser = Parser(
+        prog="fastprof watch",
+        description="Show the ranks of a running job: who is late, and where a step goes.",
+    )
+    parser.add_argument(
+        "folder",
+        metavar="DIR",
+        nargs="?",
+        help=f"where the ranks meet (default: what {DIRECTORY} names)",
+    )
+    parser.add_argument("--once", action="store_true", help="show them once (default in a pipe)")
+    options = parser.parse_args(argv)
+    folder = options.folder or os.environ.get(DIRECTORY)
+    if not folder:
+        complain(f"DIR is missing, and {DIRECTORY} is not set: name the directory where ranks meet")
+        return 2
+    if not os.path.isdir(folder):
+        complain(f"no such directory: {ascii(folder)[1:-1]}")
+        return 2
+    try:
+        watch = Watch(folder)
+    except (OSError, ValueError) as error:
+        complain(said(error))
+        return 2
+    if options.once or not sys.stdout.isatty():
+        with standard_output() as stream:
+            lines = _picture(watch, width_of(stream), _PIPED_LINES)
+            stream.writelines(f"{line}\n" for line in lines or ["The job has ended."])
+        return 0
+    with suppress(KeyboardInterrupt):
+        last = _follow(watch)
+        with standard_output() as stream:
+            stream.write(f"{last}\n")
+    return 0
+
+
+def _picture(watch: Watch, width: int, height: int) -> list[str] | None:
+    job = watch.look()
+    return None if job is None else watch_lines(job, watch.said(), width, height)
+
+
+def _follow(watch: Watch) -> str:
+    """Show the ranks again and again; return why that has ended."""
+    try:
+        from rich.console import Console
+        from rich.live import Live
+        from rich.text import Text
+    except ImportError:
+        return _loop(watch, _print)
+    # Text: a name such as "[red]" would be markup otherwise.
+    with Live(console=Console(highlight=False), auto_refresh=False) as live:
+        return _loop(watch, lambda lines: live.update(Text("\n".join(lines)), refresh=True))
+
+
+def _print(lines: Sequence[str]) -> None:
+    # From the upper left corner, over what was there.
+    sys.stdout.write("\x1b[H\x1b[2J" + "\n".join(lines) + "\n")
+    sys.stdout.flush()
+
+
+def _loop(watch: Watch, show: Callable[[Sequence[str]], None]) -> str:
+    while True:
+        lines = _picture(watch, width_of(sys.stdout), shutil.get_terminal_size().lines)
+        if lines is None:
+            return "The job has ended."
+        show(lines)
+        silent = watch.silent_s()
+        if silent > _DEAD_S:
+            return f"No rank has been heard for {silent:.0f} s: the job is dead, or stopped."
+        time.sleep(_EVERY_S)

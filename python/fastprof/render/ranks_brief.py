@@ -1,0 +1,98 @@
+"""The ranks of a job in a few lines: the verdict, a row per late rank, one for the others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from fastprof.names import ascii_name
+from fastprof.report.ranks import RankReport
+from fastprof.report.ranks_now import JobNow
+from fastprof.tables.cells import Table, number, short
+from fastprof.tables.layout import table_lines, without_unknown, wrapped
+
+#: Late ranks that have a row; in a job of so many ranks the others have one each.
+_LATE = 6
+_FEW = 4
+_SECTIONS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """What is shown of a rank, ms per step."""
+
+    rank: int
+    host: str | None
+    step_ms: float | None
+    work_ms: float | None
+    sections: dict[str, float]
+
+
+def brief_lines(report: RankReport, width: int) -> list[str]:
+    """Return what saved runs say, in lines of at most ``width`` columns."""
+    works: Sequence[float | None] = report.work_ms or [None] * len(report.rows)
+    rows = [
+        _Row(row.rank, row.host, row.step_ms, work, dict(row.sections))
+        for row, work in zip(report.rows, works, strict=True)
+    ]
+    late = [] if report.straggler is None else [report.straggler.rank, *report.straggler.also]
+    late += [p.rank for p in report.periods] + [hang.rank for hang in report.hangs]
+    head = _head(len(rows), report.world_size)
+    return [*wrapped(f"{head} {report.verdict}", width), *_table(rows, late, width)]
+
+
+def brief_lines_live(job: JobNow, width: int) -> list[str]:
+    """Return what the ranks last told each other, in lines of at most ``width`` columns."""
+    rows = [
+        _Row(row.rank, row.host, row.step_ms, row.work_ms, dict(row.sections)) for row in job.rows
+    ]
+    late = [] if job.late is None else [job.late.rank, *job.late.also]
+    lines = wrapped(f"{_head(len(rows), job.world_size)} {job.verdict}", width)
+    return [*lines, *_table(rows, late, width)]
+
+
+def _head(known: int, world_size: int | None) -> str:
+    return f"Ranks: {known}." if world_size is None else f"Ranks: {known} of {world_size}."
+
+
+def _table(rows: Sequence[_Row], late: Sequence[int], width: int) -> list[str]:
+    if len(rows) < 2 or (len(rows) > _FEW and not late):
+        return []
+    by_rank = {row.rank: row for row in rows}
+    shown = [by_rank[rank] for rank in dict.fromkeys(late) if rank in by_rank][:_LATE]
+    others = [row for row in rows if row not in shown]
+    totals = {name: sum(row.sections.get(name, 0.0) for row in rows)
+              for name in dict.fromkeys(name for row in rows for name in row.sections)}  # fmt: skip
+    names = sorted(totals, key=lambda name: -totals[name])[:_SECTIONS]
+    cells = [_cells(f"{row.rank} (late)", [row], names) for row in shown]
+    if len(rows) <= _FEW:
+        cells += [_cells(str(row.rank), [row], names) for row in others]
+    elif others:
+        cells.append(_cells(f"median of {len(others)}", others, names))
+    headers = ("rank", "host", "step", "own work", *map(short, names))
+    table = Table("", headers, tuple(cells), frozenset({0, 1}), tuple(map(short, names[::-1])))
+    if len({row.host for row in rows}) < 2:
+        kept = [0, *range(2, len(headers))]
+        table = Table(
+            "", tuple(headers[i] for i in kept), tuple(tuple(c[i] for i in kept) for c in cells),
+            frozenset({0}), table.spare,
+        )  # fmt: skip
+    drawn = table_lines(without_unknown(table), width)
+    return ["", "ms per step:", drawn[0], *drawn[2:]]
+
+
+def _cells(name: str, rows: Sequence[_Row], sections: Sequence[str]) -> tuple[str, ...]:
+    host = rows[0].host if len(rows) == 1 else ""
+    return (
+        name,
+        "n/a" if host is None else ascii_name(host, 24),
+        _median([row.step_ms for row in rows]),
+        _median([row.work_ms for row in rows]),
+        *(_median([row.sections.get(name) for row in rows]) for name in sections),
+    )
+
+
+def _median(values: Sequence[float | None]) -> str:
+    known = [value for value in values if value is not None]
+    return number(median(known) if known else None)

@@ -1,0 +1,107 @@
+"""How the ranks of a job fare at one moment, from the last window of each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import fmean, median
+
+from fastprof.names import ascii_name
+from fastprof.report.figures import duration
+from fastprof.report.ranks import Straggler
+from fastprof.report.ranks_blocks import HeardRank, end_of, run_in_blocks, window_starts
+from fastprof.report.ranks_cause import own_ms
+from fastprof.report.ranks_verdict import waiting_signals
+
+#: A rank has gone silent after so many seconds.
+SILENT_S = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class RankNow:
+    """One rank; times are ms per step in its last window, None where not known.
+
+    ``work_ms`` is its own work, ``late_ms`` how much more that is than the median of the
+    others'.  ``state`` is what else is to be said of it, such as ``silent for 20.0 s``.
+    """
+
+    rank: int
+    host: str | None
+    steps: int
+    step_ms: float | None
+    work_ms: float | None
+    late_ms: float | None
+    waits_ms: float | None
+    sections: tuple[tuple[str, float], ...]
+    state: str
+    ended: bool
+
+
+@dataclass(frozen=True, slots=True)
+class JobNow:
+    """The ranks of a job at one moment.
+
+    ``rows`` are those that were heard of.  ``late`` is the rank that the others wait for,
+    ``verdict`` says so, or that none is late, or that it is not known.
+    """
+
+    world_size: int
+    rows: tuple[RankNow, ...]
+    late: Straggler | None
+    verdict: str
+
+
+def rows_now(
+    ranks: Mapping[int, HeardRank], late: Straggler | None, now: float
+) -> tuple[RankNow, ...]:
+    """Return a row for each rank, each in its own last window."""
+    runs = {}
+    for number, rank in sorted(ranks.items()):
+        starts = window_starts(rank, rank.size, end_of(rank))
+        run = run_in_blocks(rank, rank.size, starts) if starts else None
+        if run is not None and run.steps is not None:
+            runs[number] = run
+    signal = late.signal if late is not None else ""
+    if runs and not signal:
+        signal = waiting_signals(list(runs.values()))[0]
+    works = {
+        number: fmean(own_ms(run, run.steps, signal))
+        for number, run in runs.items()
+        if run.steps is not None
+    }
+    found = []
+    for number, rank in sorted(ranks.items()):
+        others = [ms for other, ms in works.items() if other != number]
+        work = works.get(number)
+        run = runs.get(number)
+        waits = None if run is None else dict(run.row.waits)
+        found.append(
+            RankNow(
+                rank=number,
+                host=rank.window.host or None,
+                steps=rank.window.steps,
+                step_ms=None if run is None else run.row.step_ms,
+                work_ms=work,
+                late_ms=None if work is None or not others else work - median(others),
+                waits_ms=None if waits is None else waits.get("split", waits.get("sections")),
+                sections=() if run is None else run.row.sections,
+                state=_state(rank, late is not None and late.rank == number, now),
+                ended=rank.window.ended,
+            )
+        )
+    return tuple(found)
+
+
+def _state(rank: HeardRank, late: bool, now: float) -> str:
+    window = rank.window
+    where = f" in {ascii_name(window.place, 100)}" if window.place else ""
+    if window.ended:
+        return "ended"
+    if now - rank.heard >= SILENT_S:
+        return f"silent for {duration((now - rank.heard) * 1000)}, last seen{where}".rstrip(",")
+    if window.steps and now - rank.moved >= SILENT_S:
+        verb = "waits" if window.waits else "stands"
+        return f"{verb}{where} for {duration((now - rank.moved) * 1000)}"
+    if window.phase != "steps":
+        return f"in {ascii_name(window.phase, 30)}"
+    return "late" if late else ""

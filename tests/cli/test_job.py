@@ -1,0 +1,116 @@
+"""What rank 0 says of all ranks when its run is over."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from fastprof.cli import job
+from fastprof.report import build_report
+from fastprof.report.ranks_live import Judge
+from fastprof.report.ranks_window import RankWindow, encode
+from unit.test_ranks import waiting
+
+NAME = "train_profile.fprof"
+
+
+@pytest.fixture
+def save(tmp_path):
+    def saved(*ranks, late=2, world=4):
+        for rank in ranks:
+            snapshot = waiting(rank, data=35 if rank == late else 5, world=world)
+            build_report(snapshot).save(tmp_path / f"rank{rank}_{NAME}")
+        return str(tmp_path)
+
+    return saved
+
+
+def nothing():
+    return None
+
+
+def lines(folder, world=4, live=nothing, began_ns=0, width=80):
+    said, last = job.job_lines(folder, NAME, world, began_ns, live, width)
+    assert all(len(line) <= width for line in (*said, *last))
+    return said, last
+
+
+def test_the_ranks_are_told_from_their_files_the_late_one_first(save):
+    said, last = lines(save(0, 1, 2, 3))
+    assert said[0].startswith("Ranks: 4 of 4. Rank 2 is late: its own work takes 6")
+    table = said[said.index("ms per step:") + 1 :]
+    assert table[0].split() == [
+        "rank", "step", "own", "work", "backward", "forward", "data", "optimizer",
+    ]  # fmt: skip
+    assert [row.split()[0] for row in table[1:5]] == ["2", "0", "1", "3"]
+    assert table[1].startswith("2 (late)")
+    assert "shorter while the others wait for rank 2." in " ".join(said)
+    assert last == ["Rank 2 is late by 30.0 ms per step (30.0 %): see above."]
+
+
+def test_of_many_ranks_the_late_ones_have_a_row_and_the_others_one(save):
+    said, _ = lines(save(*range(8), world=8), 8)
+    rows = said[said.index("ms per step:") + 2 :]
+    assert [row.split("  ")[0] for row in rows[:2]] == ["2 (late)", "median of 7"]
+
+
+def test_equal_ranks_are_said_to_be_equal_and_nothing_is_said_last(save):
+    said, last = lines(save(*range(8), world=8, late=None), 8)
+    assert "No straggler outside of backward: one that is late" in " ".join(said)
+    assert len(said) <= 2
+    assert last == []
+
+
+def test_a_rank_without_a_file_is_waited_for_and_said(save, monkeypatch):
+    monkeypatch.setattr(job, "PATIENCE_S", 1.0)
+    began = time.monotonic()
+    said, _ = lines(save(0, 1, 2))
+    assert 1.0 <= time.monotonic() - began < 10.0
+    text = " ".join(said)
+    assert text.startswith("Ranks: 3 of 4. Rank 2 is late: ")
+    assert (
+        "Rank 3 saved no file in the 1 s after rank 0 ended: it has not ended, was killed, or "
+        "writes to another disk. `fastprof merge` compares all ranks by their files." in text
+    )
+
+
+def test_files_of_an_earlier_run_are_not_those_of_this_one(save, monkeypatch):
+    monkeypatch.setattr(job, "PATIENCE_S", 0.1)
+    said, last = lines(save(0, 1, 2, 3), began_ns=time.time_ns() + 10**12)
+    assert said[0].startswith("Ranks 0, 1, 2, 3 saved no file")
+    assert last == []
+
+
+def test_without_files_ranks_are_told_by_what_they_told_each_other(tmp_path, monkeypatch):
+    monkeypatch.setattr(job, "PATIENCE_S", 0.1)
+    judge = Judge("job", 2)
+    for rank in range(2):
+        own = 20_000 if rank else 10_000
+        blocks = {16 * i: (30_000, 30_000 - own, own + i % 3) for i in range(30)}
+        window = RankWindow(
+            "job", rank, 2, "n1", 2, 480, ended=True, size=16, columns=("wall", "communication"),
+            sections=("data",), blocks=blocks,
+        )  # fmt: skip
+        judge.hear(rank, encode(window), 1.0)
+    said, last = lines(str(tmp_path), 2, live=lambda: judge.job_now(1.0))
+    text = " ".join(said)
+    assert (
+        "Ranks: 2 of 2. Rank 1 (host n1) is late by 10.0 ms per step since about step 0: " in text
+    )
+    assert "data +10.0 ms; this costs the job up to 33.3 %." in text
+    assert "Ranks 0, 1 saved no file" in text
+    assert last == ["Rank 1 is late by 10.0 ms per step (33.3 %): see above."]
+
+
+def test_of_very_many_ranks_no_file_is_read_at_the_end(save, monkeypatch):
+    monkeypatch.setattr(job, "MOST_FILES", 2)
+    said, _ = lines(save(0, 1, 2, 3))
+    assert said == ["`fastprof merge` compares all ranks by their files, when all have ended."]
+
+
+def test_files_of_other_ranks_are_counted():
+    names = ["prof_000_x", "prof_001_x", "rank0_a", "rank1_a", "rank10_a", "train.txt"]
+    assert job.others_counted(names) == [
+        "prof_000_x", "rank0_a", "train.txt", "3 files of other ranks",
+    ]  # fmt: skip
+    assert job.others_counted(names[:1]) == ["prof_000_x"]

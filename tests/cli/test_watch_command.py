@@ -1,0 +1,139 @@
+"""``fastprof watch``: the ranks of a job, read from the directory where they meet."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+from fastprof.cli import main, watch_command
+from fastprof.report.ranks_window import RankWindow, encode
+
+
+def put(folder, rank, *, own_us=10_000, world=3, ended=False, age_s=0.0, beat=2, place=""):
+    folder.mkdir(exist_ok=True)
+    blocks = {16 * i: (30_000, 30_000 - own_us, own_us + i % 3) for i in range(30)}
+    window = RankWindow(
+        "job", rank, world, f"n{rank}", beat, 480, ended=ended, size=16, place=place,
+        columns=("wall", "communication"), sections=("data",), blocks=blocks,
+    )  # fmt: skip
+    path = folder / f"window-{rank}"
+    path.write_bytes(encode(window))
+    os.utime(path, (time.time() - age_s,) * 2)
+
+
+@pytest.fixture
+def job(tmp_path):
+    folder = tmp_path / "fastprof-0123abcd"
+    for rank in range(3):
+        put(folder, rank, own_us=20_000 if rank == 1 else 10_000)
+    return folder
+
+
+def listing(folder):
+    return sorted((path.name, path.read_bytes()) for path in folder.rglob("*") if path.is_file())
+
+
+def test_the_late_rank_is_shown_with_a_row_for_each(job, capsys):
+    before = listing(job)
+    assert main(["watch", str(job.parent), "--once"]) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert " ".join(out).startswith(
+        "3 of 3 ranks, step 480. Rank 1 (host n1) is late by 10.0 ms per step since about step 0: "
+    )
+    table = out[out.index("ms per step, in the last 10 s:") + 1 :]
+    assert table[0].split() == [
+        "rank", "host", "steps", "step", "own", "work", "late", "by", "data", "state",
+    ]  # fmt: skip
+    assert [row.split()[0] for row in table[1:4]] == ["0", "1", "2"]
+    assert table[2].split() == ["1", "n1", "480", "30.0", "20.0", "10.0", "20.0", "late"]
+    assert all(len(line) <= 100 for line in out)
+    assert listing(job) == before  # nothing is written
+
+
+def test_what_rank_0_has_said_is_shown_in_printable_ascii(job, capsys):
+    (job / "verdicts").write_bytes(b"Rank 1 is late.\n\x1b[31mred\xff\n")
+    assert main(["watch", str(job), "--once"]) == 0
+    out = capsys.readouterr().out
+    assert "Said so far:\n- Rank 1 is late.\n- " in out
+    assert "\x1b" not in out
+
+
+def test_a_rank_of_which_nothing_is_heard_is_said_to_be_silent(job, capsys):
+    put(job, 2, age_s=40.0, place="data, decode (dataset.py:31)")
+    assert main(["watch", str(job), "--once"]) == 0
+    out = capsys.readouterr().out
+    assert "Rank 2: silent for 40.0 s, last seen in data, decode (dataset.py:31)" in out
+
+
+def test_of_several_jobs_the_newest_is_shown(job, capsys):
+    put(job.parent / "fastprof-old", 0, world=7, age_s=500.0)
+    assert main(["watch", str(job.parent), "--once"]) == 0
+    assert capsys.readouterr().out.startswith("3 of 3 ranks")
+
+
+def test_damaged_files_are_left_out(job, capsys):
+    (job / "window-0").write_bytes(b"no window")
+    (job / "window-x").write_bytes(b"")
+    assert main(["watch", str(job), "--once"]) == 0
+    assert capsys.readouterr().out.startswith("2 of 3 ranks")
+
+
+def test_a_job_that_has_ended_is_said_to_have(job, capsys):
+    for rank in range(3):
+        put(job, rank, ended=True)
+    assert main(["watch", str(job)]) == 0  # no terminal: once
+    assert capsys.readouterr().out == "The job has ended.\n"
+
+
+@pytest.mark.parametrize(
+    ("argv", "expected"),
+    [
+        (["{}/none"], "no such directory: "),
+        (["{}"], "no rank has published anything in "),
+        ([], "DIR is missing, and FASTPROF_RANKS_DIR is not set"),
+    ],
+)
+def test_a_folder_without_windows_is_an_error(tmp_path, monkeypatch, capsys, argv, expected):
+    monkeypatch.delenv("FASTPROF_RANKS_DIR", raising=False)
+    assert main(["watch", *(arg.format(tmp_path) for arg in argv)]) == 2
+    err = capsys.readouterr().err
+    assert expected in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("rich", [True, False])
+def test_it_goes_on_in_a_terminal_until_the_job_ends(job, monkeypatch, rich):
+    monkeypatch.setattr(watch_command, "_EVERY_S", 0.01)
+    shown = []
+
+    class Watched(watch_command.Watch):
+        def look(self):
+            if len(shown) == 3:
+                for rank in range(3):
+                    put(job, rank, ended=True, beat=3)
+            shown.append(1)
+            return super().look()
+
+    watch = Watched(str(job))
+    if not rich:
+        monkeypatch.setitem(__import__("sys").modules, "rich.live", None)
+    assert watch_command._follow(watch) == "The job has ended."
+    assert len(shown) == 4
+
+
+def test_a_job_of_which_nothing_is_heard_for_a_minute_is_dead(job, monkeypatch):
+    for rank in range(3):
+        put(job, rank, age_s=100.0)
+    watch = watch_command.Watch(str(job))
+    assert watch_command._loop(watch, lambda lines: None).startswith(
+        "No rank has been heard for 10"
+    )
+
+
+def test_a_directory_that_goes_is_the_end_of_the_job(job):
+    watch = watch_command.Watch(str(job))
+    for path in job.iterdir():
+        path.unlink()
+    job.rmdir()
+    assert watch.look() is None
