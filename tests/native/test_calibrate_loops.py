@@ -51,9 +51,7 @@ def test_the_loop_of_nested_calls_makes_as_many_as_it_is_divided_by():
     callers = {"_tree", "_passes", "_checks"}
     called = callers | {"_short", "abs", "isinstance"}
     inner = [i for i, label in enumerate(labels) if label in called]
-    made = {
-        kind: sum(calls[i] for i in inner if kinds[i] == kind) / TURNS for kind in NESTED_TURN
-    }
+    made = {kind: sum(calls[i] for i in inner if kinds[i] == kind) / TURNS for kind in NESTED_TURN}
     assert made == NESTED_TURN
     nested = sum(calls[i] for i in inner if labels[parent[i]] in callers)
     assert nested == TURNS * LOOPS["nested"].calls

@@ -8,8 +8,9 @@ a loop makes several of them, and what it measures is their mean.
 
 Functions written in Python do a little, as those of programs do: while an empty one runs,
 nothing overlaps with the hook, and it would look dearer; one of three is nearly empty.  Calls in a
-row cost less than nested ones: what these cost more has a loop.  The numbers are no small ones, which the interpreter keeps: that
-an object is made for a result overlaps with the hook, too, and takes longer without it.
+row cost less than nested ones: what these cost more has a loop.  The numbers are no small ones,
+which the interpreter keeps: that an object is made for a result overlaps with the hook, too, and
+takes longer without it.
 """
 
 from __future__ import annotations
@@ -140,7 +141,7 @@ def _yields() -> Iterator[int]:
 
 
 def _made() -> None:
-    few = range(1000, 1008)
+    few = list(range(1000, 1008))  # made before, as what programs iterate over most often
     total = 0
     for i in _NUMBERS:
         total += sum(i + one for one in few)

@@ -6,8 +6,8 @@ the caller's.  What a node lost to the hook is therefore known from counts alone
     corrected = raw - own entries x inside cost - children's entries x outside cost
 
 with the costs per event kind from the calibration.  The first and the last call that a function
-makes each time it runs are nested: they cost more (``Calibration.nested``).  A node cannot have taken less than
-nothing, so a negative result becomes 0 and what that hides is stated.
+makes each time it runs are nested: they cost more (``Calibration.nested``).  A node cannot have
+taken less than nothing, so a negative result becomes 0 and what that hides is stated.
 """
 
 from __future__ import annotations
