@@ -557,3 +557,12 @@ def test_a_rank_that_waits_for_others_is_not_told_that_its_backward_is_slow() ->
     assert "backward-share" not in found(job)
     alone = replace(made, meta={**made.meta, "world_size": 1})
     assert "backward-share" in found(alone)
+
+
+def test_a_batch_that_is_received_without_a_cpu_is_not_slow_to_receive() -> None:
+    made = received()
+    assert "batch-receiving" in found(made)
+    wait = round(0.6 * made.steps.sum_ns)
+    split = (("compute", made.steps.sum_ns - wait), ("cpu_wait", wait))
+    busy = replace(made, steps=replace(made.steps, split=split))
+    assert "batch-receiving" not in found(busy) | noted(busy)

@@ -63,7 +63,7 @@ RULES: tuple[Rule, ...] = (
 
 #: These know what their time is: waits of another kind, or the wait for a CPU itself.
 _WAITS_KNOWN = frozenset({
-    "cpu-contention", "lock-contention", "loader-recreated", "worker-shutdown", "batch-receiving",
+    "cpu-contention", "lock-contention", "loader-recreated", "worker-shutdown",
     "memory-leak", "memory-fragmentation", "imbalance", "all-reduce-share",
 })  # fmt: skip
 
