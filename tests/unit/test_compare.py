@@ -531,3 +531,17 @@ def test_workers_of_the_program_are_no_other_programs(used, told):
     after = build_report(replace(made.snapshot, loaders=loaders, meta=meta))
     notes = fastprof.compare(run(normal(10.0, N, 2)), after).pairs[0].notes
     assert any("busy during the run after" in note for note in notes) == told
+
+
+def test_rows_that_need_other_numbers_of_steps_are_one_sentence():
+    both = fastprof.compare(run(normal(10.0, N, 1)), run(normal(10.0, N, 2)))
+    pair = both.pairs[0]
+    said = "successive steps depend on each other, so a test needs at least {} of them"
+    effects = tuple(
+        replace(pair.step, name=name, verdict="not tested", reason=said.format(steps))
+        for name, steps in (("step", 96), ("forward", 312), ("backward", 104))
+    )
+    text = to_text(replace(both, pairs=(replace(pair, effects=effects),)))
+    line = f"not tested (step, forward, backward): {said.format(312)}."
+    assert line in " ".join(text.split())
+    assert text.count("not tested (") == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import io
 import json
 import re
 from dataclasses import replace
@@ -13,6 +14,7 @@ from html.parser import HTMLParser
 import pytest
 from fastprof.cli import main
 from fastprof.render.html import run_phases as phases
+from fastprof.render.html import write
 from fastprof.render.html.chapters import tiles
 from fastprof.render.html.data import page_data
 from fastprof.render.html.flames import flame_columns
@@ -24,6 +26,7 @@ from fastprof.render.html.sources import Sources
 from fastprof.render.html.steps import step_charts
 from fastprof.render.html.strings import Strings
 from fastprof.render.html.tables import limited
+from fastprof.report import build_report
 from fastprof.report.from_stats import report_from_stats
 from fastprof.report.model import Report
 from fastprof.tables.cells import Table
@@ -209,7 +212,15 @@ def test_what_is_not_known_is_not_available():
     report = report_of(tree(Node(py("f"), 1, MS)))
     found = dict(re.findall("<dt>([^<]*)</dt><dd[^>]*>([^<]*)</dd>", tiles(report)))
     assert found.pop("recorded") == "1.00 ms"
-    assert found == dict.fromkeys(("GPU busy", "GPU memory", "profiler"), "n/a")
+    # A machine without a GPU has no figures of it.
+    assert found == {"profiler": "n/a"}
+
+
+def test_the_page_is_named_after_the_program():
+    made = replace(tree(Node(py("f"), 1, MS)), meta={"command": "train.py --name <b>"})
+    stream = io.StringIO()
+    write(build_report(made), stream)
+    assert stream.getvalue().count("train.py --name &lt;b&gt;: fastprof report</") == 2
 
 
 def test_chapters_without_data_are_left_out():

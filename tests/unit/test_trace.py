@@ -326,7 +326,7 @@ def test_f32_what_was_left_out_is_told() -> None:
     )
     assert any("from 0.002 s" in note and "7 earlier events" in note for note in notes)
     assert any("3 earlier records of the GPU" in note for note in notes)
-    assert any(note == "Events that are not in the trace for want of memory: 1." for note in notes)
+    assert any(note == "Events missing from the trace (out of memory): 1." for note in notes)
     marks = [e["name"] for e in written(made)["traceEvents"] if e["ph"] == "i"]
     assert "events before this are incomplete" in marks
 

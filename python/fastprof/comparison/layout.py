@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
@@ -157,13 +158,16 @@ def _effects(comparison: Comparison, pair: Pair) -> Block:
 
 
 def _reasons(pair: Pair) -> list[str]:
-    """Why rows have their verdict, each reason once."""
-    rows: dict[tuple[str, str], list[str]] = {}
+    """Why rows have their verdict; reasons that differ in a number once, with the largest."""
+    rows: dict[tuple[str, str], list[Effect]] = {}
     for effect in pair.effects:
         if effect.reason:
-            rows.setdefault((effect.verdict, effect.reason), []).append(short(effect.name))
+            alike = re.sub(r"\d+", "", effect.reason)
+            rows.setdefault((effect.verdict, alike), []).append(effect)
     return [
-        f"{verdict} ({', '.join(names)}): {reason}." for (verdict, reason), names in rows.items()
+        f"{verdict} ({', '.join(short(effect.name) for effect in effects)}): "
+        f"{max((effect.reason for effect in effects), key=lambda said: (len(said), said))}."
+        for (verdict, _), effects in rows.items()
     ]
 
 

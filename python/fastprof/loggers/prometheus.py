@@ -36,7 +36,7 @@ class Prometheus:
         self._labels = dict(labels or {})
         for name, value in self._labels.items():
             if not _LABEL.fullmatch(name) or name.startswith("__"):
-                raise ValueError(f"label {name!r:.80} is no name, expected letters, digits and _")
+                raise ValueError(f"invalid label name {name!r:.80}: use letters, digits and _")
             if name in ("split", "loader"):
                 raise ValueError(f"label {name!r} is fastprof's own")
             if not isinstance(value, str):

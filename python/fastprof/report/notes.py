@@ -13,9 +13,9 @@ from fastprof.snapshot import Snapshot
 
 #: What each counter of the recorder counts.
 _COUNTERS = {
-    "unbalanced": "Calls closed because a caller of theirs had ended",
+    "unbalanced": "Calls closed early, because their caller returned first",
     "unmatched": "Returns of calls that were never seen, ignored",
-    "dropped": "Events lost for want of memory",
+    "dropped": "Events lost (out of memory)",
     "truncated": "Calls beyond the depth or node cap (counted and timed, but without their caller)",
     "out_of_order": "Sections left while an inner one was still open",
     "stray_exit": "Section exits without an entry, ignored",
@@ -26,7 +26,7 @@ _COUNTERS = {
     "timer_errors": "Readings of the external timer that failed (taken as 0)",
     "sync_errors": "GPU synchronizations that failed",
     "wrong_step_thread": "step() calls from another thread than the first, ignored",
-    "dropped_threads": "Events of threads that were not recorded, for want of memory",
+    "dropped_threads": "Events of threads that were not recorded (out of memory)",
     "nvtx_without_gil": "NVTX ranges not timed, because their thread did not hold the GIL",
     "nvtx_unmatched": "Ends of NVTX ranges that nobody began, ignored",
     "nvtx_unbalanced": "NVTX ranges that ended with the section around them, before their own",

@@ -74,7 +74,7 @@ def free_functions() -> None:
     """Let a function profiler that the program makes have the hook of FASTPROF=1's run."""
     run = _running
     if run is not None and run.gives_way:
-        run.stop_functions("the program made a function profiler of its own")
+        run.stop_functions("the program started its own function profiler")
 
 
 def caller() -> str:

@@ -54,7 +54,7 @@ class Profiler:
         sync: ``"cuda"`` (or True) calls ``torch.cuda.synchronize()`` before each section's
             two clock readings, once CUDA is in use.  It changes what it measures.
         logger: receives the metrics: an object with ``log_metrics(dict, step)`` or
-            ``log(dict, step)``, or a function of these two.  Called on rank 0 only.
+            ``log(dict, step)``, or a callable that takes both.  Called on rank 0 only.
         log_every: metrics are logged at every step that is a multiple of this; None: every
             step.
         metrics: False: no metrics at all.

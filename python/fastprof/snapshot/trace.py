@@ -185,5 +185,5 @@ class TraceSnapshot(Record):
                 "in it."
             )
         if self.no_memory:
-            notes.append(f"Events that are not in the trace for want of memory: {self.no_memory}.")
+            notes.append(f"Events missing from the trace (out of memory): {self.no_memory}.")
         return tuple(notes)

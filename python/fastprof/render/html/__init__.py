@@ -16,6 +16,7 @@ from importlib.resources import files
 from string import Template
 from typing import Any, TextIO
 
+from fastprof.names import ascii_name, elided
 from fastprof.render.html.chapters import chapters, tiles
 from fastprof.render.html.data import page_data
 from fastprof.render.html.drawn import drawn
@@ -49,10 +50,12 @@ def write(report: Report, stream: TextIO) -> None:
     """Write the page of a report."""
     data = page_data(report)
     made = chapters(report, data)
+    command = report.meta.get("command")
+    program = f"{elided(ascii_name(str(command), 1000), 60)}: " if command else ""
     links = (el("a", title, href=f"#{mark}") for mark, title, _ in made)
     stream.write(
         page(
-            "fastprof report",
+            f"{program}fastprof report",
             [tiles(report), el("noscript", el("p", _NO_SCRIPT)),
              *(chapter(title, content, mark) for mark, title, content in made)],
             summary=el("p", " ".join(summary(report)[1:]), id="summary"),

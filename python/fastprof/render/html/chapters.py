@@ -67,10 +67,10 @@ def tiles(report: Report) -> Markup:
         spread = f"p95 {number(steps.p95_ms)}, cv {with_percent(steps.cv)}"
         rows.append(("steps", str(steps.measured), f"{steps.count - steps.measured} more skipped"))
         rows.append(("step", duration(steps.mean_ms), spread))
-    busy = None if gpu is None or gpu.status != "on" else gpu.utilization
-    share = None if memory is None else memory.share
-    rows.append(("GPU busy", with_percent(busy), "of the measured time"))
-    rows.append(("GPU memory", with_percent(share), "reserved at the peak"))
+    if gpu is not None and gpu.status == "on":
+        share = None if memory is None else memory.share
+        rows.append(("GPU busy", with_percent(gpu.utilization), "of the measured time"))
+        rows.append(("GPU memory", with_percent(share), "reserved at the peak"))
     rows.append(("profiler", with_percent(overhead), of_what))
     drawn = (
         el("div", el("dt", name), el("dd", value, class_="na" if value == "n/a" else None),
@@ -93,7 +93,7 @@ def _findings(report: Report) -> list[Markup]:
         parts.append(el("p", f"Nothing to change was found; {checked} checked."))
     missing = [f"{rule}: {tables.name(why)}" for rule, why in examination.abstained]
     if missing:
-        summary = el("summary", f"Not checked for lack of a signal: {len(missing)}")
+        summary = el("summary", f"{plural(len(missing), 'rule')} not checked: no data for them")
         parts.append(el("details", summary, bullets(missing)))
     return [el("div", *parts, class_="part findings")]
 

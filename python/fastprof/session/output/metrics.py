@@ -176,5 +176,5 @@ def log_call(logger: Any) -> LogCall:
             return logger  # type: ignore[no-any-return]
     raise TypeError(
         f"logger is {type(logger).__name__}, expected an object with log_metrics(dict, step) "
-        "or log(dict, step), or a function of these two"
+        "or log(dict, step), or a callable that takes (dict, step)"
     )
