@@ -61,7 +61,7 @@ def atomic_write(path: str) -> Iterator[BinaryIO]:
     """Give a stream whose content becomes ``path`` when the block ends without an error.
 
     The content goes to a new file in the same directory, readable by its owner alone,
-    which replaces ``path`` after it has reached the disk; whoever reads ``path`` at any
+    which replaces ``path`` after it has reached the disk; a process that reads ``path`` at any
     moment sees all of the old or all of the new content.  On an error the new file is
     removed and ``path`` is as it was.  A symbolic link at ``path`` is replaced, not
     followed.  Devices and pipes are written directly, as there is nothing to replace.
@@ -104,7 +104,7 @@ def _is_stream(path: str) -> bool:
 
 
 def _open_stream(path: str) -> BinaryIO:
-    # O_NONBLOCK: a pipe that nobody reads is an error and not an endless wait.
+    # O_NONBLOCK: a pipe without a reader is an error and not an endless wait.
     fd = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     try:
         mode = os.fstat(fd).st_mode
@@ -136,7 +136,7 @@ def read_bounded(path: str | os.PathLike[str], *, max_bytes: int) -> bytes:
     """
     if "\0" in os.fsdecode(path):
         raise LoadError("a path cannot hold a NUL character")
-    # O_NONBLOCK: opening a pipe that nobody writes to must not wait for ever.
+    # O_NONBLOCK: opening a pipe without a writer must not wait for ever.
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     status = os.fstat(fd)
     if not stat.S_ISREG(status.st_mode):

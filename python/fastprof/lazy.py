@@ -1,4 +1,4 @@
-"""What is worked out when it is first asked for."""
+"""Attributes that are computed at their first use."""
 
 from __future__ import annotations
 

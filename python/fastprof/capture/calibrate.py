@@ -1,4 +1,4 @@
-"""What the hook itself costs, on this machine and interpreter.
+"""The cost of the hook itself, on this machine and interpreter.
 
 A hooked call is longer than the same call alone.  Part of the surplus lies between the
 two clock reads and is booked on the callee (*inside*), the rest before the first and
@@ -38,7 +38,7 @@ _SAME, _AGAIN = 0.05, 3
 #: Before each round more it rests, in s: another program has had its turn then.
 _REST_S = 0.001
 
-#: What sections cost: rounds, and entries and batches in each.
+#: Calibration of sections: rounds, and entries and batches in each.
 _SECTION_ROUNDS = 7
 _CALLS = 1000
 
@@ -152,7 +152,7 @@ def _wall_ns(run: Callable[[], None]) -> int:
 
 
 def _times_ns() -> dict[str, float]:
-    """What each program takes; in the first run the interpreter adapts to the hook."""
+    """The time of each program; in the first run the interpreter adapts to the hook."""
     return {name: min(_wall_ns(one.run), _wall_ns(one.run)) for name, one in LOOPS.items()}
 
 
@@ -221,7 +221,7 @@ def _calibration(
 ) -> Calibration:
     """Work out the costs from the loops' times in ns; ``inside`` is per event.
 
-    ``constructors``: whether the hook is told of them.
+    ``constructors``: whether the hook gets events for them.
     """
     # 3.11 runs every bytecode slower under a hook; that is not the calls' cost.
     loop_gain = max(0.0, hooked["nothing"] - plain["nothing"])
@@ -280,7 +280,7 @@ def _calibration(
 
 
 def _slowdown(hooked_ns: float, plain_ns: float) -> float:
-    """How many times longer bytecode takes under the hook; what is noise is none."""
+    """How many times longer bytecode takes under the hook; 1.0 where only noise differs."""
     ratio = hooked_ns / plain_ns if plain_ns else 1.0
     return min(_MAX_SLOWDOWN, ratio) if ratio > _SLOWER else 1.0
 

@@ -1,6 +1,6 @@
 """The programs that ``calibrate`` measures the hook with: one loop per kind of event.
 
-The loops use what the calls give, as programs do: calls whose arguments and results nobody
+The loops use the results of the calls, as programs do: calls whose arguments and results nothing
 wants are specialised further and would look cheaper than real ones.  Some forms of a call
 have a shorter way in the interpreter which they lose under the hook; of each key the form of
 its first call is recorded (``call_form.c``).  What is left are forms that cost nearly the same:
@@ -54,7 +54,7 @@ def _passes(x: int) -> int:
     return _short(x) + 1
 
 
-def _checks(x: int) -> int:
+def _checks(x: object) -> int:
     return abs(x) if isinstance(x, int) else 0
 
 

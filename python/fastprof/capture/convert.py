@@ -18,7 +18,7 @@ muted          [(key, calls before)]
 counters       {name: count}
 outliers       None or a dict with the fields of ``snapshot.outliers.OutlierSnapshot``
 gpu            absent, None, or a dict with the fields of ``fastprof.snapshot.gpu.GpuSnapshot``
-folded         how many contexts have no row of their own because of ``fold_imports``
+folded         how many contexts have no separate row because of ``fold_imports``
 trace          None, or a dict: see ``capture.trace.trace_from_export``
 =============  ==========================================================================
 """
@@ -158,7 +158,7 @@ def gpu_snapshot(data: Mapping[str, Any] | None, known: Known) -> GpuSnapshot | 
         return GpuSnapshot("off", f"What the collector delivered does not fit together: {error}.")
 
 
-#: What a note calls a part that is left out.
+#: Part that is left out -> its name in a note.
 _PARTS = {
     "memory": "GPU memory was left out, because its figures do not fit together",
     "trace": "The trace was left out, because it does not fit together",
@@ -250,7 +250,7 @@ def _meta(recorder: Recorder, data: Mapping[str, Any]) -> dict[str, MetaValue]:
 def thread_names() -> dict[int, str]:
     """Return the names of Python's threads by their ident."""
     # The registry is read without threading's lock: a snapshot may be taken in a signal
-    # handler that interrupted somebody who holds it.
+    # handler that interrupted a holder of the lock.
     return {ident: t.name for ident, t in dict(getattr(threading, "_active", {})).items()}
 
 
@@ -271,7 +271,7 @@ def _threads(rows: Sequence[Any]) -> tuple[ThreadTree, ...]:
 
 
 def _phases(rows: Sequence[tuple[int, int, int]]) -> tuple[PhaseTime, ...]:
-    """No rows where all of the run is of one phase: then nobody told of phases."""
+    """No rows where all of the run is of one phase: then the run has no known phases."""
     told = [row for row in rows if row[2]]
     if not told:
         return ()

@@ -1,7 +1,7 @@
 """Where the CUDA driver, libcupti and NVML are, and who else wants the GPU's records.
 
 Nothing is imported, loaded or started here.  The working directory is never looked into:
-a library lying there must not be loaded because somebody started a program there.
+a library lying there must not be loaded because a user started a program there.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ def _search() -> Iterator[Candidate]:
 
 
 def _mapped() -> list[Candidate]:
-    """What this process has loaded; torch's own first, as that sees torch's kernels."""
+    """The libraries that this process has loaded; torch's own first: it sees torch's kernels."""
     paths: dict[str, None] = {}
     try:
         with open(_MAPS, encoding="utf-8", errors="surrogateescape") as maps:

@@ -3,9 +3,9 @@
 A library that emits NVTX ranges looks for a listener once, at its first range, in the
 environment variable ``NVTX_INJECTION64_PATH``.  While a run listens, the variable names
 fastprof's extension, so a library must emit its first range after :func:`begin`.  A value
-that somebody else has set is never touched: a process has one listener.
+that other code has set is never touched: a process has one listener.
 
-Nothing here raises: these functions are called in the middle of somebody's training.
+Nothing here raises: these functions are called in the middle of the training.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _TOOLS = {
     "CUDA_INJECTION64_PATH": "another tool",
 }
 
-#: What the variable was set to by :func:`begin`; None: it was not.
+#: The value that :func:`begin` gave the variable; None: it set none.
 _set: str | None = None
 
 

@@ -11,7 +11,7 @@ from fastprof import _core
 from fastprof._core import profile_section
 
 # This module is loaded by ``import fastprof``, which promises to be quick: typing,
-# functools and inspect are not loaded before somebody needs them.
+# functools and inspect are loaded at their first use.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Generator

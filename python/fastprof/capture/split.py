@@ -1,4 +1,4 @@
-"""What the time of the measured steps was spent on: kinds that add up exactly.
+"""Splits the time of the measured steps into kinds that add up exactly.
 
 The recorder hands over sums per kind that do not overlap, but each was measured on its
 own.  They are granted one after another, in the order below, as far as the steps' wall
@@ -23,7 +23,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-#: Who is served first.  What is measured best comes first.
+#: The order in which kinds take their time.  The best measured kind comes first.
 ORDER = ("gc", "data", "communication", "gpu_wait", "lock", "io", "cpu_wait", "other")
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from fastprof.cli.output import output_told_of, standard_output
 from fastprof.cli.parsing import USAGE_ERROR, nearest
 
-#: What may follow ``fastprof``.
+#: Commands of ``fastprof``.
 COMMANDS = (
     "run", "report", "compare", "check", "merge", "watch", "targets", "doctor", "quickcheck",
     "demo",

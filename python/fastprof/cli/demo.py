@@ -23,7 +23,7 @@ _WINDOW = 10
 
 
 class Loss(Protocol):
-    """What a forward pass yields."""
+    """The result of a forward pass."""
 
     def backward(self) -> object: ...
 

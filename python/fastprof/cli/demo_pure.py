@@ -163,7 +163,7 @@ class Network:
 
 
 class PureTask:
-    """What the demo trains when PyTorch is not there."""
+    """The demo's network when PyTorch is not installed."""
 
     description = "a multilayer perceptron on two half moons, in pure Python"
 

@@ -79,7 +79,7 @@ class Transformer(nn.Module):
 
 
 class TorchTask:
-    """What the demo trains when PyTorch is there."""
+    """The demo's network when PyTorch is installed."""
 
     description = "a small transformer on additions of digits, with PyTorch on the CPU"
 

@@ -140,7 +140,7 @@ def threads(backend: str) -> str:
 
 
 def _tools() -> list[tuple[str, str]]:
-    """Who holds the hooks of this interpreter."""
+    """The tools that hold the hooks of this interpreter."""
     used = []
     if sys.getprofile() is not None:
         used.append(f"sys.setprofile: {type(sys.getprofile()).__name__}")

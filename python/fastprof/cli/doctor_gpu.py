@@ -1,4 +1,4 @@
-"""What ``fastprof doctor`` tells about the GPU.
+"""The GPU part of ``fastprof doctor``.
 
 The driver, each libcupti and NVML are asked in child processes: initialising CUDA takes memory
 of the device and spoils later forks, some releases of libcupti crash, and NVML may hang.
@@ -29,7 +29,7 @@ from fastprof.report.figures import plural, size
 #: Seconds for one child; initialising CUDA on a machine with many devices takes some.
 LIMIT_S = 60.0
 
-# What a library prints goes elsewhere, and a crash leaves no core file.
+# Output of libraries goes elsewhere, and a crash leaves no core file.
 _CHILD = """\
 import json, os, resource, sys
 answer = os.fdopen(os.dup(1), "w")
@@ -99,7 +99,7 @@ def gpu_rows() -> list[Row]:
 
 
 def _health_rows(driver: str | None) -> list[Row]:
-    """What the devices' health is, as far as each tells."""
+    """The health of the devices, as far as each reports it."""
     told = _ask(driver, (), "health")
     name = "gpu health"
     if isinstance(told, str):
@@ -138,7 +138,7 @@ def _cupti_rows(driver: str | None, version: int) -> list[Row]:
 
 
 def _around_defects(version: int) -> list[Row]:
-    """What is done differently because this release of CUPTI has a defect, and which."""
+    """Workarounds for defects of this release of CUPTI, and the defects."""
     return [("libcupti", text) for fixed, text in _DEFECTS if version < fixed]
 
 
@@ -170,7 +170,7 @@ def _times(driver: str | None, candidate: Candidate) -> str:
 def _ask(
     driver: str | None, cupti: Sequence[str], what: Literal["probe", "start", "health"] = "probe"
 ) -> dict[str, Any] | str:
-    """What the extension says, in a child that may crash or hang; else what the child did."""
+    """The extension's answer, from a child that may crash or hang; else the child's fate."""
     root = str(Path(fastprof.__file__).resolve().parent.parent)
     arguments = json.dumps([driver, list(cupti), nvml_path()])
     command = [sys.executable, "-I", "-c", _CHILD, root, arguments, what]

@@ -1,4 +1,4 @@
-"""What is recorded is written, however the profiled program ends.
+"""Writes the recording, however the profiled program ends.
 
 Falling off the end, an exception, ``sys.exit`` and Ctrl-C come by the ``with`` statement
 alone.  ``os._exit`` and SIGTERM would not, so they are caught while the program runs:
@@ -27,7 +27,7 @@ class Endings:
     Args:
         stop: stops the recording; called before ``save`` and before anything else of
             ours runs, so that the recording has as little of it as can be.
-        save: writes it.  What it raises is told on ``sys.stderr`` in one line: it is no
+        save: writes it.  Its exceptions go to ``sys.stderr`` in one line: they are no
             reason for the program to end otherwise than it did.
     """
 
@@ -110,7 +110,7 @@ class Endings:
         os.kill(os.getpid(), signal.SIGTERM)
 
     def _restore(self) -> None:
-        """Put back what is still ours: the program may have set something of its own."""
+        """Put back the handlers that are still ours: the program may have set others."""
         if os._exit is self._installed:
             os._exit = self._real_exit
         if self._handles_sigterm:

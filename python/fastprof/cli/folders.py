@@ -85,7 +85,7 @@ def _stamp(seconds: float) -> str:
 
 
 def _job(env: Mapping[str, str], size: int) -> str | None:
-    """What all ranks of this job know of it, and no other job does; None: a single process."""
+    """An identifier that all ranks of this job share and no other job has; None: one process."""
     if size == 1:
         return None
     restart = env.get("TORCHELASTIC_RESTART_COUNT", "0")

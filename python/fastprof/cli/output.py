@@ -58,7 +58,7 @@ def standard_output() -> Iterator[TextIO]:
 def output_told_of() -> Iterator[None]:
     """Around a command: ends it with one line where its output cannot be written.
 
-    Where there is no standard output (>&-) nobody reads it, but the exit status still counts.
+    Where there is no standard output (>&-) the exit status still counts.
 
     Raises:
         SystemExit: with 2 then; or as it came, once what argparse or optparse have written
@@ -87,7 +87,7 @@ def output_told_of() -> Iterator[None]:
 
 
 def check_output(path: str) -> str | None:
-    """Return what is wrong with an output path, as far as can be told beforehand."""
+    """Return the fault of an output path, as far as it shows beforehand."""
     try:
         path = resolve_output(path)
     except (OSError, ValueError) as error:

@@ -62,7 +62,7 @@ def lines(means: Sequence[float], device: str, runs: int) -> list[str]:
 
 
 def measure(torch: Any, device: str, runs: int) -> list[float]:
-    """Return the mean of each phase in ms over so many runs, each with a graph of its own."""
+    """Return the mean of each phase in ms over so many runs, each with a new graph."""
     where = torch.device(device)
     model = torch.nn.Sequential(
         torch.nn.Linear(256, 512), torch.nn.ReLU(), torch.nn.Linear(512, 512), torch.nn.ReLU(),

@@ -1,7 +1,7 @@
 """``fastprof run``: a whole training job under the profiler, without an edit to it.
 
 Exit statuses: the program's own, whatever happens to the profile; 2 when it was not started
-(an option that is none, a value that makes no sense, no place for the output, another
+(an unknown option, a value that makes no sense, no place for the output, another
 profiler active).
 """
 
@@ -170,7 +170,7 @@ def _operator_profile(settings: Sequence[str], folder: str) -> OperatorProfile:
     """Return what torch.profiler is to record.
 
     Raises:
-        TypeError, ValueError, OSError: a setting that is none.
+        TypeError, ValueError, OSError: an invalid setting.
     """
     config: dict[str, Any] = {**_OPERATORS, "save_dir": folder}
     for setting in settings:
@@ -243,7 +243,7 @@ def _parse(argv: list[str]) -> tuple[Any, list[str]]:
         action="append",
         default=[],
         metavar="PATTERN",
-        help="modules that get sections of their own inside forward, by their path in the model, "
+        help="modules that get separate sections inside forward, by their path in the model, "
         "such as 'layers.*'; can be repeated",
     )
     return parse_target(parser, argv)
@@ -260,10 +260,10 @@ def _run_functions(target: Target, paths: Sequence[str], begun: _Begun) -> int:
 
 
 def _run_all(target: Target, paths: Sequence[str], profiler: Profiler, begun: _Begun) -> int:
-    # A program with a Profiler of its own must run as it does without us.
+    # A program with its own Profiler must run as it does without us.
     run = run_of(profiler)
     run.gives_way = True
-    # What called the program is the command, which is no part of it.
+    # The caller of the program is the command, which is no part of it.
     run.is_called = False
     # Nearly all contexts of a run are of imports.  With --functions each call is counted.
     run.folds_imports = not begun.options.functions

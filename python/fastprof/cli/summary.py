@@ -1,4 +1,4 @@
-"""What ``fastprof run`` says last: the files, the next command, the verdict.
+"""The last lines of ``fastprof run``: the files, the next command, the verdict.
 
 In full also four blocks in cProfile's manner.
 """
@@ -20,7 +20,7 @@ from fastprof.tables.layout import wrapped
 
 ROWS = 25
 
-#: What tensors are called differs between versions of torch; a method of that name is
+#: The names of tensor classes differ between versions of torch; a method of that name is
 #: theirs if its type is.
 _TENSOR_ITEM = r"method 'item' of 'torch"
 

@@ -45,7 +45,7 @@ from fastprof.report.model import ALIASES, FunctionRow
 LEVEL = 0.95
 #: Two runs of the same program may differ by this part for reasons outside it.
 NOISE = 0.02
-#: More sides make a table that nobody reads.
+#: More sides make an unreadable table.
 _MOST_SIDES = 16
 
 #: Folders of a path that name a run.
@@ -78,7 +78,7 @@ def compare(
 
 
 def open_sides(sides: Sequence[Source | Sequence[Source]]) -> list[_Side]:
-    """Open what :func:`compare` is given; raises as it does."""
+    """Open the sides of :func:`compare`; raises as it does."""
     if not 2 <= len(sides) <= _MOST_SIDES:
         raise ValueError(
             f"{len(sides)} runs to compare, expected 2 to {_MOST_SIDES}: name the run before and "
@@ -96,7 +96,7 @@ def compare_runs(sides: Sequence[_Side], *, level: float, noise: float) -> Compa
     runs = [run for side in sides for run in side]
     per_step = all(run.steps for run in runs)
     if not per_step or len({run.report.phase for run in runs}) > 1:
-        # Measured steps of one are not to be held against all that another one did.
+        # Measured steps of one run are not comparable with the whole of another run.
         sides = [tuple(whole(run) for run in side) for side in sides]
     if not all(run.report.has_tree for run in runs):
         sides = [tuple(as_pstats_sees_it(run) for run in side) for side in sides]
@@ -126,7 +126,7 @@ def _open_side(side: Source | Sequence[Source]) -> _Side:
 
 
 def _labels(sides: Sequence[_Side]) -> tuple[str, ...]:
-    """What tells the sides apart: file name, else folder, else start, else number."""
+    """Labels that tell the sides apart: file name, else folder, else start, else number."""
     first = [side[0] for side in sides]
     more = [f" and {len(side) - 1} more" if len(side) > 1 else "" for side in sides]
     names = [run.label for run in first]
@@ -231,7 +231,7 @@ def _find(series: Mapping[str, Series], names: Iterable[str]) -> Series | None:
 
 
 def _doubted(effect: Effect, before: Run, after: Run) -> Effect:
-    """Withdraw what single runs on a busy machine, or that never settle, cannot tell."""
+    """Withdraw a verdict that single runs cannot decide: a busy machine, or unsettled steps."""
     reason = ""
     for run, side in ((before, "before"), (after, "after")):
         if run.left_out is None:

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 from fastprof.errors import ConditionError
 
-#: What a number can be of.  A plain number is a count or a factor.
+#: Kinds of numbers.  A plain number is a count or a factor.
 TIME, SHARE, BYTES, NUMBER = "time", "share", "bytes", "number"
 #: Of changes only: percent of the value before, and percentage points.
 RELATIVE, POINTS = "relative", "points"
@@ -41,7 +41,7 @@ _UNITS = {
     "GiB": (BYTES, 2.0**30),
     "points": (POINTS, 0.01),
 }
-#: What can be asked of a name.
+#: Functions that apply to a name.
 FUNCTIONS = (
     "mean", "median", "p50", "p95", "p99", "min", "max", "total", "self", "count", "share", "gpu",
     "section", "function", "kernel",
@@ -72,7 +72,7 @@ class Literal:
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A figure: what is asked of what; ``function`` is empty for the plain name."""
+    """A figure: a function of a name; ``function`` is empty for the plain name."""
 
     function: str
     name: str

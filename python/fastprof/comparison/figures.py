@@ -121,7 +121,7 @@ def _throughput(run: Run) -> float | None:
 
 
 def span_ms(run: Run) -> float:
-    """What a share of time is of: a step, or the recording without any."""
+    """The time that shares are of: a step, or the recording if it has no steps."""
     return run.report.steps.mean_ms or run.report.wall_ms
 
 

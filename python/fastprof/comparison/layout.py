@@ -340,7 +340,7 @@ def _row_cells(pairs: Sequence[Pair], table: str, key: str) -> list[tuple[str, .
     by_name: dict[tuple[str, str], list[Row | None]] = {}
     for i, pair in enumerate(pairs):
         for row in getattr(pair, table):
-            # What a row of the first run is called does not depend on the other one.
+            # The name of a row of the first run does not depend on the other run.
             place = row.place.split(" (was ")[-1].rstrip(")") if row.place else ""
             by_name.setdefault((row.name, place), [None] * len(pairs))[i] = row
 

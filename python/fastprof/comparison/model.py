@@ -1,4 +1,4 @@
-"""What a comparison says: the frozen :class:`Comparison` and the rows of its tables.
+"""The model of a comparison: the frozen :class:`Comparison` and the rows of its tables.
 
 Times are milliseconds, changes are fractions of the value before (0.03 is 3 % more), and
 what is not known is None.
@@ -246,7 +246,7 @@ class Comparison:
         return to_html(self)
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
+        """The comparison as a notebook shows it."""
         return f"<pre>{html.escape(self.to_text())}</pre>"
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -1,4 +1,4 @@
-"""What a reader of a comparison must know to read it right, in sentences."""
+"""Notes on a comparison, in sentences."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from fastprof.report.from_stats import report_from_stats
 from fastprof.report.model import FunctionRow, Report
 from fastprof.report.run_phases import ALL, steps_in
 
-#: What comparisons take: a report, or the path of a saved run.
+#: An argument of comparisons: a report, or the path of a saved run.
 Source = Report | str | os.PathLike[str]
 
 #: Being taken off the CPU costs at most about this long before one is put back.

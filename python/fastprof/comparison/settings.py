@@ -1,4 +1,4 @@
-"""What differs in how two runs were made, and what that does to their comparison."""
+"""Differences in how two runs were made, and their effect on the comparison."""
 
 from __future__ import annotations
 

@@ -29,12 +29,12 @@ from fastprof.report.writers import require_tree
 from fastprof.snapshot import NodeTable, Snapshot, ThreadTree
 from fastprof.snapshot.gpu import HOW_OTHER
 
-#: What the format calls a file that is not known.
+#: The format's name for an unknown file.
 _NO_FILE = "???"
 
 _EVENTS = {"ns": "Wall time in ns", "gpu_ns": "GPU time in ns"}
 
-#: Who launched GPU work that belongs to no known thread.
+#: The caller of GPU work that belongs to no known thread.
 _NOBODY = ("(other threads)", "(unattributed)")
 
 _K = TypeVar("_K")

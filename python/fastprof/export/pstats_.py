@@ -4,7 +4,7 @@ Labels and counts are cProfile's: a function is (file, line, ``co_name``), and a
 of a generator is a call.  Its readers break where cProfile itself is careless, so beyond
 what :mod:`pstats` needs:
 
-* every caller has an entry of its own, and caller values are tuples of four;
+* every caller has an entry, and caller values are tuples of four;
 * functions with the same label are one row that adds them up, whereas cProfile keeps
   whichever comes last;
 * names hold nothing that does not print, lone surrogates in particular.
@@ -39,7 +39,7 @@ def write(report: Report, stream: BinaryIO) -> None:
 
 
 class _Table:
-    """What :class:`pstats.Stats` takes for a profiler."""
+    """An object that :class:`pstats.Stats` accepts as a profiler."""
 
     def __init__(self, stats: dict[Function, Entry]) -> None:
         self.stats = stats

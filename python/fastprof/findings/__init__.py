@@ -1,1 +1,1 @@
-"""What costs most, the fix and the saving: rules over the measurements of a report."""
+"""Findings: the largest costs, their fixes and savings, by rules over a report's measurements."""

@@ -1,4 +1,4 @@
-"""What a rule returns, and the mechanism by which no millisecond counts for two findings.
+"""The result of a rule, and the mechanism by which no millisecond counts for two findings.
 
 A rule measures a time, the *gross* saving.  Rules run from the specific to the general (the
 order of ``RULES``).  Each draft says where its time lies: in a group of functions, in

@@ -145,7 +145,7 @@ def _reduced(
     rest = max(0.0, draft.ms - sum(ms for *_, ms in parts))
     if not by:
         return draft, ()
-    # What thins out the whole step leaves every share of it as it is.
+    # A cause that stretches the whole step leaves every share of it as it is.
     graded = max(0.0, draft.ms - sum(ms for _, earlier, ms in parts if not earlier.thins))
     severity = draft.severity if draft.grade is None else draft.grade(graded)
     if severity is None or rest <= 0:

@@ -1,4 +1,4 @@
-"""What to change, per rule and trainer: real options of today's releases.
+"""Fixes, per rule and trainer: real options of today's releases.
 
 Fixes that depend on the run are in :mod:`fastprof.findings.remedies`.  Of PyTorch 2.13,
 Lightning 2.6, transformers 5 and Accelerate 1.15.  A rule without an entry for a trainer has

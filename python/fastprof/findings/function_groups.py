@@ -100,7 +100,7 @@ _LOGS = _either(
     _python(r"", r"print"),
 )
 
-#: What the rules measure; :func:`fastprof.findings.group_times.walk` gives the time of each.
+#: Groups that the rules measure; :func:`fastprof.findings.group_times.walk` gives their times.
 GROUPS: Mapping[str, Match] = {
     "data": _either(
         _section(DATA),

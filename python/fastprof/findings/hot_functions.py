@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fastprof.report.origin import is_library, is_own
 from fastprof.snapshot import Key, NodeTable
 
-#: What is written inside of a function and has no name to look for.
+#: Code inside of a function that has no name to look for.
 _NAMELESS = re.compile(r"<(?:listcomp|genexpr|dictcomp|setcomp|lambda)>$")
 #: A function of the program is named if it has this part of the time, else a library's.
 _NAMED = 0.25
@@ -70,7 +70,7 @@ def _hottest(
     chosen: Sequence[bool],
     named: Sequence[bool],
 ) -> Hot | None:
-    # What is in no function known is nobody's.
+    # Time outside of known functions has no owner.
     total = float(self_ns[0]) if chosen and chosen[0] else 0.0
     spent: dict[int, dict[int, float]] = {}
     #: Per node: the function that its time is charged to, and what that one called for it.

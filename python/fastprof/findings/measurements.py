@@ -1,4 +1,4 @@
-"""What the rules ask a report, worked out once.
+"""Measurements of a report for the rules, computed once.
 
 Times are in ms per *span*: per step where steps were measured, else over the whole
 recording.  Shares are of the span.
@@ -41,7 +41,7 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What a group of functions took: ms and calls per span, ``total_ms`` over the recording.
+    """Time of a group of functions: ms and calls per span, ``total_ms`` over the recording.
 
     ``places`` splits ``ms`` by the outermost section, ``shared`` by
     the other groups that it is also of, ``calls_within`` by the groups around the calls.
@@ -310,7 +310,7 @@ class Facts:
             places[name] = places.get(name, 0.0) + ns / _MS / count
         whole = places.get(UNACCOUNTED, 0.0)
         if self.steps:
-            # What does not fit into a section's time in the steps ran outside of them.
+            # Time that does not fit into a section's time in the steps lies outside of them.
             places = {name: min(ms, self.rows.get(name, 0.0)) for name, ms in places.items()}
             # Of what is in no section, so much may have run in no step.
             beyond = self._beyond_ms / count
@@ -430,7 +430,7 @@ class Facts:
             if key.name == "__init__" and _IN_TORCH_OPTIM.search(key.file.replace("\\", "/"))
             for name in (key.qualname.partition(".")[0],)
         }
-        if "Adam" in classes and "AdamW" in known:  # it is an Adam, and has no step of its own
+        if "Adam" in classes and "AdamW" in known:  # AdamW is an Adam and inherits its step
             classes.add("AdamW")
             # An AdamW's __init__ calls Adam's, so that one alone tells nothing.
             classes.discard("Adam")
@@ -544,7 +544,7 @@ class Facts:
 
     @Lazy
     def worst_ms(self) -> float:
-        """What the slowest step adds to the mean of the steps, beyond the median step."""
+        """The slowest step's addition to the mean of the steps, beyond the median step."""
         wall = self.report.steps.series.wall_ms
         return (max(wall) - median(wall)) / len(wall) if wall else 0.0
 

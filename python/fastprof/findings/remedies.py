@@ -78,7 +78,7 @@ def loading(facts: Facts, ms: float, *, waits: bool) -> Loading:
 
 
 def _idle_cpus(facts: Facts) -> int:
-    """CPUs that nobody uses; none where the training thread has to wait for one."""
+    """Idle CPUs; 0 where the training thread has to wait for one."""
     if facts.cpus is None or facts.cpus_used is None:
         return 0
     if facts.waiting > _CROWDED:
@@ -184,7 +184,7 @@ def _workers(facts: Facts, count: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Receiving:
-    """What it takes to receive batches that workers have ready, in ms.
+    """The time to receive batches that workers have ready, in ms.
 
     ``load_ms`` is at least what a worker takes to load one, None if not known.  ``function``
     connects to a worker for each of the ``tensors`` of a batch, in ``connect_ms`` a batch; None

@@ -20,7 +20,7 @@ from fastprof.snapshot import Key
 
 _COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>")
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-#: What is inside of these runs in a call of another function.
+#: Code inside of these runs in a call of another function.
 _APART = (*_DEFINITIONS, ast.Lambda, ast.ClassDef)
 #: Longer functions are not looked at.
 _MOST_LINES = 2000
@@ -77,7 +77,7 @@ def slow_line(hot: Hot, lines: Sequence[str]) -> SlowLine | None:
     if not shares:
         return None
     number = max(shares, key=lambda n: shares[n])
-    # What is larger, and nobody knows where, may make another line the slowest.
+    # A larger time at an unknown place may make another line the slowest.
     return _line(lines, number, shares[number]) if shares[number] >= unplaced else None
 
 

@@ -20,7 +20,7 @@ CRITICAL_STEPS = 20
 MIN_STEPS = 5
 #: Nor do fewer samples of a device's health, about one a second.
 MIN_SAMPLES = 10
-#: What happened less often may be one stall of the machine.
+#: Rarer events may be one stall of the machine.
 MIN_TIMES = 10
 
 
@@ -53,7 +53,7 @@ class Limit:
     def text(self, severity: str) -> str:
         """Return the limit that a value of this severity passed: ``above 15 %``."""
         limit = {"critical": self.critical, "warning": self.warning, "note": self.note}[severity]
-        if limit is None:  # a severity lowered for want of steps
+        if limit is None:  # a severity lowered because there are few steps
             limit = self.warning if self.warning is not None else self.note or 0.0
         return f"{'below' if self.low else 'above'} {amount(limit, self.unit)}"
 
@@ -199,7 +199,7 @@ USUAL: Mapping[str, Usual] = {
     "backward": Usual("backward share of the step", 0.40, 0.50, f"{_MERGED}, backward share"),
 }
 
-#: What the four phases of `fastprof quickcheck` take as a rule, in percent.
+#: Usual shares of the four phases of `fastprof quickcheck`, in percent.
 EXPECTED: tuple[tuple[str, str], ...] = (
     ("Data loading", "5-10"),
     ("Forward pass", "30-40"),

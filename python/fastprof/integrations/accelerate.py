@@ -84,7 +84,7 @@ def attach(
 def profile(
     accelerator: Any, handler: Any = None, **options: Any
 ) -> Iterator[AcceleratorAttachment]:
-    """What ``accelerator.profile()`` is, with fastprof and :func:`attach`.
+    """``accelerator.profile()`` with fastprof and :func:`attach`.
 
     ``with profile(accelerator) as prof:`` around the loop, ``prof.step()`` at each step
     boundary.  With ``output_trace_dir``, each process saves ``profile_{rank}.fprof`` there.

@@ -45,7 +45,7 @@ _STRATEGY = {
 }
 _EVAL_ENDS = ("on_validation_end", "on_test_end", "on_predict_end")
 
-#: What an action means: how to begin it and how to end it.
+#: Action -> how to begin it and how to end it.
 _Handler = tuple[Callable[[str], None], Callable[[str], None]]
 
 

@@ -45,7 +45,7 @@ class TorchLoop:
     def __init__(
         self, profiler: Profiler, *, owner: bool, modules: Sequence[str], steps: bool
     ) -> None:
-        #: What the program holds of the run.
+        #: The program's handle on the run.
         self.profiler = profiler
         self._run = run_of(profiler)
         self._owner = owner
@@ -135,7 +135,7 @@ def attach(
     Args:
         profiler: the run, started; None: the one that is going on, else a new one, which
             ``detach()`` ends.
-        modules: path patterns of modules that get sections of their own inside
+        modules: path patterns of modules that get separate sections inside
             ``forward``, such as ``"layers.*"``.
         steps: end a step after the optimizer's; False: the program calls ``step()``.
         options: of the new :class:`~fastprof.Profiler`.

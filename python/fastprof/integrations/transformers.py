@@ -51,7 +51,7 @@ def _logging_steps(args: Any) -> int:
 
 
 class TrainerAttachment(Attachment):
-    """What :func:`attach` returns."""
+    """The result of :func:`attach`."""
 
     def __init__(self, trainer: Any, loader_name: str, options: dict[str, Any]) -> None:
         super().__init__()
@@ -327,7 +327,7 @@ class FastprofCallback(TrainerCallback):  # type: ignore[misc]
             self._session.step()
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """What follows is in no step."""
+        """Leave the steps."""
         if self._session is not None:
             self._session.leave_steps()
 

@@ -61,6 +61,6 @@ class CSV:
 
 def _append(path: str, text: str) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)
-    # In one write: whoever reads meanwhile sees whole lines.
+    # In one write: a reader in the meantime sees whole lines.
     with open(os.open(path, flags, 0o600), "ab", buffering=0) as stream:
         stream.write(text.encode("utf-8", "backslashreplace"))

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-#: What MLflow takes in names, on every system.
+#: Characters that MLflow accepts in names, on every system.
 _NOT_ALLOWED = re.compile(r"[^/\w.\- ]", re.ASCII)
 
 

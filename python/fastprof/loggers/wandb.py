@@ -16,7 +16,7 @@ class WandB:
 
     Args:
         run: the run; None: the one that ``wandb.init()`` has made, when it is needed.
-        own_axis: log without ``step``, in a row of its own, with ``profile/step`` beside.
+        own_axis: log without ``step``, in a separate row, with ``profile/step`` beside.
 
     Raises:
         TypeError: ``run`` has no ``log``.

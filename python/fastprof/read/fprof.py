@@ -25,7 +25,7 @@ from fastprof.report.model import Report
 from fastprof.report.writers import EXACT, compact_json, plain_values, require_tree
 from fastprof.snapshot import Snapshot
 
-#: What a gzip file begins with.
+#: The first bytes of a gzip file.
 MAGIC = b"\x1f\x8b"
 
 _CHUNK = 1 << 20

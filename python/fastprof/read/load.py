@@ -1,4 +1,4 @@
-"""Reading saved runs back: what they are is told by their content, not by their name."""
+"""Reads saved runs; the content decides the format, not the name."""
 
 from __future__ import annotations
 

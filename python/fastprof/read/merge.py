@@ -25,7 +25,7 @@ _DEFAULT = Limits()
 MAX_FUNCTIONS = 50_000
 OTHER_FUNCTIONS = "(other functions)"
 
-#: What a saved run holds and no comparison of ranks asks for.
+#: Parts of a saved run that no comparison of ranks reads.
 _UNUSED = ("outliers", "trace", "operators", "worker_threads")
 #: Steps kept of all ranks together, and at least of each.
 _ALL_STEPS = 1 << 20
@@ -98,7 +98,7 @@ def _read_all(
 
 
 def _read(path: str, *, limits: Limits, most_steps: int) -> RankRun | OSError | ValueError:
-    """Return what a rank's file says, or why it cannot be told."""
+    """Return the row of a rank's file, or why it has none."""
     try:
         data = read_bounded(path, max_bytes=limits.max_bytes)
         if not data.startswith(fprof.MAGIC):

@@ -9,7 +9,7 @@ from fastprof.names import elided
 from fastprof.tables.blocks import Block, Chart, Code, Items, Part, Text
 from fastprof.tables.layout import table_lines, wrapped
 
-#: What a line of pstats begins with; the name behind it loses its middle.
+#: The beginning of a line of pstats; the name behind it loses its middle.
 _FIGURES = re.compile(r" *(?:[0-9./]+ +){5}|")
 
 

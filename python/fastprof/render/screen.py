@@ -1,4 +1,4 @@
-"""What a run says on one screen: what ran, what to change, where a step goes.
+"""The report on one screen: the run, the changes to make, the parts of a step.
 
 About 35 lines, none wider than asked for.  The rest is in the full text.
 """
@@ -125,7 +125,7 @@ def _functions(report: Report, width: int) -> list[str]:
 
 
 def _remarks(report: Report, width: int) -> list[str]:
-    """What went wrong while recording; notes about what was chosen are in the full text."""
+    """Faults of the recording; notes about choices are in the full text."""
     lines: list[str] = []
     for note in report.snapshot.notes[:_NOTES]:
         lines += whole_sentences(f"Note: {shortened(note, 1000)}", width, 2, rest="  ")

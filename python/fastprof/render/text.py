@@ -1,4 +1,4 @@
-"""A report in full as plain text in ASCII: for log files, pagers and whoever wants it all.
+"""The full report as plain ASCII text, for log files and pagers.
 
 What a run says on one screen is in :mod:`fastprof.render.screen`.
 """

@@ -1,4 +1,4 @@
-"""What a recording means; needs neither the extension nor the process it was made in."""
+"""Reports on recordings; needs neither the extension nor the recording process."""
 
 from fastprof.report.build import build_report
 from fastprof.report.loaders import LoaderRow, WorkerLoad, WorkerRow

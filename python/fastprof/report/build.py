@@ -89,7 +89,7 @@ def build_report(
     gpu = measured(snapshot)
     kernels = () if gpu is None else kernel_rows(gpu)
     steps = _step_table(snapshot)
-    # What was waited in another phase was in no step.
+    # Waits in another phase were in no step.
     counted = steps_in(phase, steps.count, steps.measured) if phase in ("steps", ALL) else 0
     gpu_part = gpu_report(snapshot, gpu_tables, section_use, kernels, counted)
     loaders = loader_rows(snapshot)
@@ -161,7 +161,7 @@ def functions_in(report: Report, section: str) -> tuple[FunctionRow, ...]:
     snapshot = report.view
     columns = correct(snapshot, enabled=report.overhead.corrected).self_ns
     table = section_table(snapshot, columns, section)
-    # What another thread did for this section is here the work of who waited for it.
+    # Work that another thread did for this section counts for the thread that waited for it.
     gpu = GpuTables(snapshot).by_group(section_groups(snapshot, section), own_path=False)
     return function_rows(snapshot, table, gpu)
 
@@ -495,7 +495,7 @@ def _steps_share(whole: Snapshot, *, correct_times: bool) -> float | None:
         return None
     cost = float((correction.overhead_ns or 0) + correction.bytecode_ns) if hook else 0.0
     if own is not None:
-        # What sections, steps and loaders cost goes by the entries of sections.
+        # The cost of sections, steps and loaders goes by the entries of sections.
         entries = sum(row.count for row in whole.sections)
         cost += own * (sum(row.count for row in view.sections) / entries if entries else 1.0)
     return min(1.0, cost / steps.sum_ns)

@@ -19,7 +19,7 @@ from itertools import compress, islice
 from fastprof.report.in_run import HookFactors, hook_factors, scaled
 from fastprof.snapshot import Calibration, EventCost, Key, Snapshot, ThreadTree
 
-#: What a snapshot knows its hook factors by.  A part of a run has those of the run.
+#: Cache key of a snapshot's hook factors.  A part of a run has those of the run.
 HOOK = "hook factors"
 
 #: Of the calls that a function makes each time it runs, so many are beside its own begin and
@@ -78,7 +78,7 @@ def _correct(snapshot: Snapshot, enabled: bool) -> Correction:
     clamped = 0.0
     needs = [_hook_ns(tree, snapshot.keys, costs, calibration) for tree in snapshot.threads]
     often = _called_often(snapshot)
-    # What the hook costs this program, where the run says so.
+    # The hook's cost in this program, where the run measured it.
     factors: HookFactors | None = (
         snapshot.known[HOOK] if HOOK in snapshot.known else hook_factors(snapshot, needs, often)
     )
@@ -151,7 +151,7 @@ def _called_often(snapshot: Snapshot) -> list[list[bool]]:
 
 
 def _bytecode_ns(columns: list[tuple[int, ...]], often: list[list[bool]], slower: float) -> int:
-    """What Python functions took longer because every bytecode is slower under the hook."""
+    """The time that slower bytecode under the hook added to Python functions."""
     if not slower:
         return 0
     chosen = [compress(c, o) for c, o in zip(columns, often, strict=True)]
@@ -195,7 +195,7 @@ def _hook_ns(
     from_c = [key.kind in ("c", "type") for key in keys]
     enters_init = [key.kind == "type" and key.form != "implicit" for key in keys]
     is_init = [key.name == "__init__" for key in keys]
-    #: What libraries called while they were imported is counted together.
+    #: Calls of libraries during their import are counted together.
     many = [key.kind == "python" and not key.line for key in keys]
     need = [0.0] * len(nodes)
     events = [0] * len(nodes)  # that the calls of a Python function made

@@ -72,7 +72,7 @@ def with_percent(share: float | None) -> str:
 
 
 def chosen_percent(share: float) -> str:
-    """Format a fraction that somebody chose, such as a limit or a level: ``95 %``, ``99.5 %``."""
+    """Format a chosen fraction, such as a limit or a level: ``95 %``, ``99.5 %``."""
     return f"{100 * share:.3g} %"
 
 

@@ -1,4 +1,4 @@
-"""What :mod:`fastprof.findings` says of a report; here so that outputs can read it."""
+"""The model of a finding of :mod:`fastprof.findings`; here so that outputs can read it."""
 
 from __future__ import annotations
 

@@ -227,7 +227,7 @@ class _Pairs:
             caller, callee = pair // width - 1, pair % width
             self.callee.append(callee)
             self.row.append(table.rows.setdefault(callee, Row()))
-            # What is called from no function has no caller.
+            # A call from outside of every function has no caller.
             self.edge.append(
                 nobody if caller < 0 else table.edges.setdefault((caller, callee), Row())
             )

@@ -171,7 +171,7 @@ def _totals(gpu: GpuSnapshot, sections: Mapping[int, Use]) -> GpuTotals:
         outside_ns=known_ns - in_sections,
         other_threads_ns=sum(a.sum_ns for a in other),
         other_threads_count=sum(a.count for a in other),
-        # What no launch is known of, and what should have a site and has none.
+        # Work without a known launch, and launches that lack the site they should have.
         unattributed_ns=sum(a.sum_ns for a in lost),
         unattributed_count=sum(a.count for a in lost),
         inherited_ns=sum(own.inherited_ns for own in known),

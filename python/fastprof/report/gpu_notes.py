@@ -9,12 +9,12 @@ from fastprof.report.model_gpu import GpuReport
 from fastprof.snapshot import Snapshot
 from fastprof.snapshot.gpu import GpuSnapshot
 
-#: What is counted of normal work, and is no fault.
+#: Counters of normal work, which are no faults.
 _WORK = frozenset(
     {"records", "kernels", "copies", "memsets", "launches", "syncs", "graph_launches"}
 )
 
-#: What each fault means for the figures.
+#: Fault -> its meaning for the figures.
 _FAULTS = {
     "dropped": "GPU records that CUPTI lost (their time is missing)",
     "discarded": "Buffers of GPU records thrown away because none was free (their time is missing)",
@@ -83,7 +83,7 @@ def _meaning(snapshot: Snapshot, gpu: GpuSnapshot, report: GpuReport) -> Iterato
     if totals is not None and totals.other_threads_ns:
         yield (
             f"Other threads: {duration(totals.other_threads_ns / 1e6)} of GPU time were launched "
-            "by threads in no section while nobody was in backward; they are in no row."
+            "by threads outside of sections while no thread was in backward; they are in no row."
         )
     if totals is not None and totals.unattributed_ns:
         yield (

@@ -100,7 +100,7 @@ def against_others(rows: Sequence[RankRow], rank: int) -> str:
 
 
 def unlike_gpus(rows: Sequence[RankRow]) -> list[str]:
-    """Return what is to be told of the rank with the slowest clock, and of the hottest."""
+    """Return the notes on the rank with the slowest clock, and on the hottest one."""
     clocks = [(r.gpu_sm_clock_mhz, r.rank) for r in rows if r.gpu_sm_clock_mhz is not None]
     heats = [(r.gpu_temperature_c, r.rank) for r in rows if r.gpu_temperature_c is not None]
     ranks = [min(clocks)[1]] if clocks else []

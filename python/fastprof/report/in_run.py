@@ -1,4 +1,4 @@
-"""What the function hook costs this program, measured in the run itself.
+"""The cost of the function hook in this program, measured in the run itself.
 
 Now and then a few steps are made without the hook (:mod:`fastprof.session.unprofiled`).
 What they take less than the steps around them is what the hook costs a step, and with the
@@ -28,7 +28,7 @@ _KNOWN_STEP, _KNOWN_COST = 0.05, 0.25
 #: the share of bytecode's time; and of what it says about a part of a step.
 _CALLS_MAY, _BYTECODE_MAY, _PART_MAY = 0.3, 0.15, 0.05
 
-#: What no program was seen to need.
+#: Bounds that no program was seen to reach.
 _FACTORS, _MOST_BYTECODE = (0.2, 4.0), 0.8
 
 
@@ -48,7 +48,7 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class UnprofiledStep:
-    """What the median step takes without fastprof, in ms, and what is known of it.
+    """The median step without fastprof, in ms, and how well it is known.
 
     ``error_ms`` is half of an interval of 95 %.  ``hook_ms`` is what the function hook adds,
     measured in ``blocks`` places of the run, ``own_ms`` what sections, steps and loaders add.
@@ -62,7 +62,7 @@ class UnprofiledStep:
 
     @property
     def cost(self) -> float:
-        """What recording adds, as a part of the unprofiled step."""
+        """The time that recording adds, as a part of the unprofiled step."""
         return (self.hook_ms + self.own_ms) / self.ms
 
 
@@ -192,7 +192,7 @@ def _bounded(total: _Part, slower: float) -> HookFactors | None:
 def _parts(
     snapshot: Snapshot, tree: ThreadTree, need: Sequence[float], often: Sequence[bool], n: int
 ) -> dict[int, _Part]:
-    """What of a step is in each top-level section, by its key; -1: in none."""
+    """The part of a step in each top-level section, by its key; -1: outside of sections."""
     is_section = [key.kind == "section" for key in snapshot.keys]
     nodes = tree.nodes
     phase = nodes.phase or (0,) * len(nodes)

@@ -1,4 +1,4 @@
-"""What kind of work a kernel does and whether on tensor cores, as far as its name tells.
+"""Classifies kernels by their names: the kind of work, and use of tensor cores.
 
 The parts of names are those that cuBLAS, cuDNN, CUTLASS, PyTorch, Triton, FlashAttention
 and NCCL give their kernels.  Nothing else is known about a kernel, so a wrong guess is

@@ -24,7 +24,7 @@ def kernel_rows(gpu: GpuSnapshot) -> tuple[KernelRow, ...]:
     for kernel in gpu.kernels:
         parts.setdefault((kernel.name, kernel.device), []).append(kernel)
     table_ns = sum(k.sum_ns for k in gpu.kernels)
-    # What the table had no room for.  Not simply the activities without a kernel: where
+    # Kernels that the table had no room for.  Not simply the activities without a kernel: where
     # there was no room for a site, they stand for kernels that are in the table as well.
     launched = [a for a in gpu.activity if a.what >= 0 or a.what == OTHER_KERNELS]
     lost_count = sum(a.count for a in launched) - sum(k.count for k in gpu.kernels)

@@ -38,7 +38,7 @@ _MUCH = 0.95
 SHORT_BATCH_MS = 1.0
 
 _DATA = ("data", "data_loading")
-#: What a batch's time is spent on; the wait for the next one is beside these.
+#: Parts of a batch's time; the wait for the next batch is beside these.
 PHASES = ("data", "forward", "backward", "optimizer")
 
 
@@ -276,7 +276,7 @@ def _workers(count: int) -> str:
 
 
 def most_workers(cpus: float, *, waits: bool) -> int:
-    """Return how many workers have a CPU of their own beside the training process.
+    """Return how many workers have a free CPU beside the training process.
 
     Args:
         cpus: what the process may use.
@@ -316,7 +316,7 @@ def loader_notes(snapshot: Snapshot, rows: Sequence[LoaderRow]) -> list[str]:
             )
     if snapshot.worker_threads:
         notes.append(
-            "Functions of worker processes are tables of their own: their time passes beside "
+            "Functions of worker processes have separate tables: their time passes beside "
             "that of this process and is in none of its figures."
         )
     return notes

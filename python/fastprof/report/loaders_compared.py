@@ -13,7 +13,7 @@ from fastprof.report.loaders import MIN_SAMPLES, PHASES, LoaderRow
 #: difference is this part of the time of its whole batch.  Both are ours.
 _TIMES, _PART = 1.5, 0.1
 
-#: What a phase that takes longer for one loader than for another points to.
+#: Phase -> the cause that it points to when it takes longer for one loader than for another.
 _REASONS = {
     "data": "its reading or preprocessing takes longer",
     "forward": "its shapes or sequence lengths differ",

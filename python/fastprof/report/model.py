@@ -1,4 +1,4 @@
-"""What a recording means: the frozen :class:`Report` and the rows of its tables.
+"""The model of a report: the frozen :class:`Report` and the rows of its tables.
 
 Times are milliseconds, shares are fractions of 1, and what is not known is None, never
 0.  Behaviour is in :mod:`fastprof.report.build`; outputs are in ``fastprof.export``
@@ -128,7 +128,7 @@ class StepTable:
     #: Steps that took more than 1.5 times the median, slowest first.
     outliers: tuple[Outlier, ...] = ()
     apart: int = 0
-    #: What a step takes without fastprof; None: not known.
+    #: The time of a step without fastprof; None: not known.
     unprofiled: UnprofiledStep | None = None
 
     @property
@@ -379,7 +379,7 @@ class Report:
         return formats.frame(self, table)
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
+        """The report as a notebook shows it."""
         return formats.render_notebook(self)
 
     def show(self, stream: TextIO | None = None, *, full: bool = False) -> None:

@@ -17,7 +17,7 @@ OTHER_KERNELS_NAME = "(other kernels)"
 
 @dataclass(frozen=True, slots=True)
 class GpuUse:
-    """What a section or a function gave the GPU to do, and how long it waited for it.
+    """GPU work that a section or a function launched, and its waits for the GPU.
 
     Work counts for what launched it, not for what the host did while it ran.  ``gpu_ns``
     is the duration of all activities launched in it or below, recursion counted once,
@@ -89,7 +89,7 @@ class GpuUse:
 
 
 class HasGpu:
-    """What rows with a field ``gpu`` say at once; None where there was no GPU layer."""
+    """Shortcuts for rows with a field ``gpu``; None where there was no GPU layer."""
 
     __slots__ = ()
 
@@ -190,7 +190,7 @@ class ThrottleRow:
 
 @dataclass(frozen=True, slots=True)
 class GpuHealthRow:
-    """What the driver told of a device about once a second; None where it did not tell.
+    """A device's readings from the driver, about one a second; None: the driver had no value.
 
     Means over ``samples`` samples at most, with extremes beside them.  The clock is that of
     the multiprocessors, over samples in which the device was not idle.  Of
@@ -400,7 +400,7 @@ class KernelRow:
 
 @dataclass(frozen=True, slots=True)
 class KernelUse:
-    """What one section or function launched of one kernel; ``share`` is of all it launched."""
+    """Launches of one kernel by one section or function; ``share`` is of all its launches."""
 
     name: str
     device: int | None
@@ -448,7 +448,7 @@ class MemorySectionRow:
 
 @dataclass(frozen=True, slots=True)
 class MemoryParts:
-    """What the peak of allocated memory held, in bytes; the four add up to it.
+    """The parts of the peak of allocated memory, in bytes; the four add up to it.
 
     ``parameters`` are those that optimizers have.  ``activations`` is all that is none of
     the others: activations, parameters that are not trained, buffers, batches, workspace.

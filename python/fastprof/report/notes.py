@@ -11,7 +11,7 @@ from fastprof.report.gpu_notes import gpu_notes
 from fastprof.report.model_gpu import GpuReport
 from fastprof.snapshot import Snapshot
 
-#: What each counter of the recorder counts.
+#: Counter of the recorder -> its meaning.
 _COUNTERS = {
     "unbalanced": "Calls closed early, because their caller returned first",
     "unmatched": "Returns of calls that were never seen, ignored",
@@ -28,7 +28,7 @@ _COUNTERS = {
     "wrong_step_thread": "step() calls from another thread than the first, ignored",
     "dropped_threads": "Events of threads that were not recorded (out of memory)",
     "nvtx_without_gil": "NVTX ranges not timed, because their thread did not hold the GIL",
-    "nvtx_unmatched": "Ends of NVTX ranges that nobody began, ignored",
+    "nvtx_unmatched": "Ends of NVTX ranges without a beginning, ignored",
     "nvtx_unbalanced": "NVTX ranges that ended with the section around them, before their own",
     "call_sites_off": "Places in the code that call Python functions and were switched off to stay "
     "within the overhead budget (a C function that such a place calls later is not recorded, and "

@@ -69,7 +69,7 @@ def achieved_occupancy(device: GpuDevice | None, kernels: Iterable[GpuKernel]) -
     for kernel in kernels:
         resident = None if device is None else blocks_that_fit(device, kernel)
         mean = blocks_per_sm(device, (kernel,))
-        # What ran did fit: a 0 means that the rules or limits here are not the device's.
+        # A kernel that ran did fit: a 0 means that the rules or limits are not the device's.
         if device is None or not resident or mean is None:
             continue
         warps = -(-kernel.block_x * kernel.block_y * kernel.block_z // device.warp_size)

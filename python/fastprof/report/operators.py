@@ -17,7 +17,7 @@ class OperatorRow:
     ``kind`` is ``op``, ``annotation`` (a ``record_function``) or, for what ran on the
     device, ``device`` and ``device_annotation``.  ``self_`` leaves out the operators
     called inside.  An operator's device time is that of the kernels it launched, which
-    are rows of their own.  ``share`` is of the self CPU time of all rows,
+    have separate rows.  ``share`` is of the self CPU time of all rows,
     ``device_share`` of the device time of all kernels and copies.  Device figures are
     None without a device, ``flops`` and ``_bytes`` where they were not recorded.
     """
@@ -44,7 +44,7 @@ class OperatorRow:
         return self.kind.startswith("device")
 
 
-#: What rows can be sorted by, each from the most to the least.
+#: Sort keys of rows, each from the most to the least.
 _SORTS: Mapping[str, Callable[[OperatorRow], float]] = {
     "self_device": lambda r: r.self_device_ms or 0.0,
     "self_cpu": lambda r: r.self_cpu_ms,

@@ -32,7 +32,7 @@ _STEPS_ONLY = 1.2
 _NAMED = 3
 #: Where no section was open.
 OUTSIDE = "(unaccounted)"
-#: Said of a step whose functions nobody looked at.
+#: Said of a step whose functions were not looked at.
 NO_DETAIL = "no function detail for this step (program too large to sample every step)"
 
 
@@ -48,7 +48,7 @@ class OutlierSection:
 
 @dataclass(frozen=True, slots=True)
 class OutlierFunction:
-    """What a function itself took in an outlier, in one top-level section.
+    """Self time of a function in an outlier, in one top-level section.
 
     ``kind`` is as of :class:`~fastprof.report.model.FunctionRow`, or ``section`` (its own
     code) or ``root`` (no function that was seen).  ``section`` is empty outside of sections;
@@ -77,7 +77,7 @@ class Outlier:
     ``sections`` add up to ``wall_ms``.  ``functions`` are those that took longer than usual
     by at least 1 % of what the step did, longest first; they are of the last
     ``window_steps`` steps, this one included: more than one where the tree is too large to
-    be looked at after each step, 0 where nobody looked.  ``gc_ms``, ``cpu_ms`` and
+    be looked at after each step, 0 where the recorder did not look.  ``gc_ms``, ``cpu_ms`` and
     ``switches`` are None where not known.  ``sentences`` say it in words.
     """
 
@@ -109,7 +109,7 @@ def find_outliers(snapshot: Snapshot, median_ms: float | None) -> tuple[Outlier,
 
 
 class _Usual:
-    """What steps usually take: sums of the usual ones, less the outliers among these."""
+    """Times of usual steps: their sums, less the outliers among them."""
 
     def __init__(
         self,
@@ -151,7 +151,7 @@ class _Usual:
         return self.row_steps > 0 or self.steps > step.window_steps
 
     def of_node(self, step: OutlierStep, row: OutlierRow) -> tuple[float, float]:
-        """What the row's node takes in a usual step, or in the mean of all others: ns, calls."""
+        """Time (ns) and calls of the row's node in a usual step, or in the mean of all others."""
         if self.row_steps > 0:
             ns, calls = self._among.get(row.node, (0, 0))
             ns, calls = row.usual_ns - ns, row.usual_calls - calls
@@ -249,7 +249,7 @@ def _context(snapshot: Snapshot, index: int) -> _Context:
 def _switches(column: Sequence[int], row: int) -> tuple[float | None, float]:
     """Those told of after a step, and how many so many steps have otherwise.
 
-    What is told may be that of the steps before as well, of which nothing was told.
+    The text may include steps before it, of which nothing was said.
     """
     if not 0 <= row < len(column):
         return None, 0.0

@@ -283,7 +283,7 @@ class RankReport:
 
     @property
     def verdict(self) -> str:
-        """Who is late, in which steps; or that nobody is, or that it is not known."""
+        """The late ranks and their steps; or that no rank is late, or that it is not known."""
         parts = []
         if self.straggler is not None:
             parts.append(self.straggler.text)
@@ -312,7 +312,7 @@ class RankReport:
 
     @property
     def finding(self) -> Finding | None:
-        """What to do about unequal ranks; None if they are equal enough."""
+        """Advice on unequal ranks; None if they are equal enough."""
         return formats.examine_ranks(self)
 
     def to_text(self) -> str:
@@ -340,7 +340,7 @@ class RankReport:
         return self.to_text()
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
+        """The comparison as a notebook shows it."""
         return f"<pre>{html.escape(self.to_text())}</pre>"
 
 

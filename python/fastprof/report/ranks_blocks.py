@@ -20,7 +20,7 @@ _KEPT = 160
 
 @dataclass(slots=True)
 class HeardRank:
-    """What is known of a rank: its last window, when it came, and its blocks.
+    """The state of a rank: its last window, the time of its arrival, and its blocks.
 
     ``lives``: a second window came, so that the first was none of an earlier start.
     """
@@ -57,7 +57,7 @@ def add_blocks(rank: HeardRank, window: RankWindow) -> None:
 
 
 def end_of(rank: HeardRank) -> int:
-    """Return the step after the last block; -1: there is none."""
+    """Return the step after the last block; -1: there is no block."""
     return max(rank.blocks) + rank.size if rank.blocks else -1
 
 

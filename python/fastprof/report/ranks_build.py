@@ -105,7 +105,7 @@ def _judge(runs: Sequence[RankRun]) -> tuple[list[list[int]], list[Verdict]]:
     """Return groups of ranks that wait for each other, and what was found in each."""
     everyone = [list(range(len(runs)))]
     if len(runs) < 2:
-        return everyone, [Verdict(why_not="One rank alone waits for nobody.")]
+        return everyone, [Verdict(why_not="A single rank has no other rank to wait for.")]
     without = [run.row.rank for run in runs if run.row.step_ms is None]
     if without:
         why = f"Who is late is not known: no steps were measured in {named(without)}."

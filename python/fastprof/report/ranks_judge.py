@@ -73,7 +73,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Lateness:
-    """What is known of one rank against the others.
+    """Comparison of one rank with the others.
 
     ``late_ms`` is its mean lateness per step, ``error_ms`` the standard error of that,
     ``seen_from_ms`` the lateness that would have been seen.  ``late``: it is late in
@@ -158,7 +158,7 @@ def _against_others(
             numbers.append(number)
             late.append(ms - _median_without(values, place, n))
         worst.append(values[-1][0] - _median_without(values, n - 1, n))
-    # Hangs are told apart.
+    # Hangs are reported separately.
     worst.sort()
     del worst[len(worst) - max(_HANG_ALWAYS, int(_HANG_PART * len(worst))) :]
     return [Series(*pair) for pair in found], fmean(worst) if worst else 0.0
@@ -187,7 +187,7 @@ def _judge(
     mean, error, seen_from = _mean(late, 1.0, least, chance)
     is_late = mean >= seen_from > 0
     if not is_late:
-        # What every step has is seen better without the extremes of a few.
+        # A delay in every step shows better without the extremes of a few.
         steady, steady_error, steady_from = _mean(*_without_extremes(late), least, chance)
         if steady >= steady_from > 0:
             is_late, mean, error = True, steady, steady_error

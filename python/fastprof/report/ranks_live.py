@@ -1,4 +1,4 @@
-"""Who is late while the job runs: windows of all ranks, judged one after the other.
+"""Finds late ranks while the job runs: judges the windows of all ranks one after the other.
 
 A window is the last ten seconds of steps, or more where steps are long.  Every few seconds
 the ranks are compared in it as :mod:`fastprof.report.ranks_verdict` compares whole runs.
@@ -54,7 +54,7 @@ _DETAIL_S = 5.0
 _ASKED = 5
 #: A verdict has changed when the lateness has, by this factor.
 _CHANGE = 2.0
-#: A single step is told from this lateness on.
+#: A single step is reported from this lateness on.
 _ONCE_MS = 1000.0
 _LINES = 50
 
@@ -100,7 +100,7 @@ class Judge:
         #: Windows that were judged, and verdicts that began.
         self.judged = 0
         self.begun = 0
-        #: What was said, the newest last.
+        #: Sentences said so far, the newest last.
         self.lines: list[str] = []
 
     # -- what comes in ---------------------------------------------------------

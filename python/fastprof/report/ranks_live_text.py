@@ -1,4 +1,4 @@
-"""What is said of ranks while the job runs, sentence by sentence."""
+"""The sentences about ranks while the job runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is late by the means of whole runs: for files that do not have single steps."""
+"""Finds late ranks by the means of whole runs: for files that do not have single steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the reader of several ranks must know: who is missing, and what is not the same."""
+"""Notes for the reader of several ranks: missing ranks, and differences between them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a saved run of one rank says, without the rest of it: small enough to keep a thousand."""
+"""The row of one rank, taken from its saved run: small enough to keep a thousand."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class RankSteps:
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """What a function of the program took per measured step in ms, waiting left out.
+    """The time of a function of the program per measured step in ms, without waiting.
 
     ``called`` is what library functions took for it.
     """
@@ -209,7 +209,7 @@ def rank_row(report: Report, path: str) -> RankRow:
 
 
 def _spans(report: Report) -> list[GpuTimelineRow]:
-    """What each device did in the measured steps."""
+    """The work of each device in the measured steps."""
     return [d.steps for d in report.gpu.devices if d.steps] if report.gpu is not None else []
 
 

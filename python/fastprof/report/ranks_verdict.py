@@ -1,4 +1,4 @@
-"""Who is late in a group of ranks that wait for each other, by their steps one by one."""
+"""Finds the late ranks in a group of ranks that wait for each other, step by step."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from fastprof.report.ranks_row import RankRun
 
 #: Ranks at least this part as late as the latest are named beside it.
 ALSO_LATE = 0.5
-#: A test that would not have seen this part of the step has not shown that nobody is late.
+#: A test that would not have seen this part of the step has not shown that no rank is late.
 BLIND = 0.1
-#: Being last in turns is told from this part of the step on.
+#: Being last in turns is reported from this part of the step on.
 _TURNS = 0.1
 _EVER = 1 << 62
 #: Hangs that are kept, the longest.
@@ -33,7 +33,7 @@ _MOST_HANGS = 50
 
 @dataclass(slots=True)
 class Verdict:
-    """What was found in one group of ranks that wait for each other."""
+    """The result for one group of ranks that wait for each other."""
 
     signal: str = "none"
     #: Own work leaves out waiting for a CPU.
@@ -81,7 +81,7 @@ def by_steps(runs: Sequence[RankRun], alarms: float = FALSE_ALARMS) -> Verdict:
     tests = [test for test in tests if test.late]
     found = [test for test in tests if test.worth > 0.0]
     if not found and signals[0] in ("autograd", "backward"):
-        # What runs in C++ in backward looks like waiting, but for its CPU time.
+        # Work in C++ in backward looks like waiting, but for its CPU time.
         found = _by_cpu(runs, tests[0], step_ms, alarms)
     plain = [test for test in found if test.plain]
     # Waiting for a CPU is most of the noise of a busy machine: without it, if that is enough.
@@ -111,7 +111,7 @@ def by_steps(runs: Sequence[RankRun], alarms: float = FALSE_ALARMS) -> Verdict:
 
 @dataclass(frozen=True, slots=True)
 class _Test:
-    """What one signal says; ``plain``: without waiting for a CPU.  Empty: it is not known."""
+    """The lateness by one signal; ``plain``: without waiting for a CPU.  Empty: not known."""
 
     signal: str
     plain: bool
@@ -154,7 +154,7 @@ def _by_cpu(runs: Sequence[RankRun], other: _Test, step_ms: float, alarms: float
     test = _test(runs, "cpu", False, step_ms, alarms)
     latest = max(range(len(runs)), key=lambda i: _worth(test.late[i]))
     one = test.late[latest]
-    # Who computes more and does less otherwise is not late.
+    # A rank that computes more and does less otherwise is not late.
     if not one.late or other.late[latest].late_ms < -one.late_ms / 2:
         return []
     return [test]

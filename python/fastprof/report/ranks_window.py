@@ -1,4 +1,4 @@
-"""What a rank tells the others while the job runs: a window of steps in at most 2 KiB.
+"""The message of a rank to the others while the job runs: a window of steps in at most 2 KiB.
 
 Steps are put together in blocks of 1, 2, 4, ... steps that begin at multiples of their
 length, so that blocks of different ranks can be compared, and short ones joined into
@@ -34,7 +34,7 @@ _MOST = 10**13
 #: Times of a block; the first is always known.
 COLUMNS = ("wall", "cpu", "cpu_wait", "communication", "autograd")
 
-#: What a block of steps took: microseconds per step, of its columns, then of its sections.
+#: Times of a block of steps: microseconds per step, of its columns, then of its sections.
 Row = tuple[int, ...]
 
 
@@ -73,7 +73,7 @@ class RankWindow:
 
 @dataclass(frozen=True, slots=True)
 class RankDetail:
-    """What functions of the program took on a rank in steps ``first`` to ``last``.
+    """Times of the program's functions on a rank in steps ``first`` to ``last``.
 
     ``functions`` are (name, file, line, microseconds per step, what libraries did for it).
     ``number`` is that of the request.

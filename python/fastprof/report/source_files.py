@@ -1,6 +1,6 @@
 """Lines of Python files that a recording names, where they are still those of the run.
 
-A recording may come from anybody, so a file is read only if it is a Python file that was
+A recording may come from a stranger, so a file is read only if it is a Python file that was
 not changed after the run.
 """
 
@@ -20,7 +20,7 @@ def lines_of(path: str, until_ns: object) -> list[str]:
     Args:
         path: the file, of the working folder if relative: `fastprof run train.py` has it so.
         until_ns: when the recording ended, in ns since 1970; if that is not an int, nothing
-            is read, for nobody can tell whether the file has changed since.
+            is read, because a later change of the file could not be noticed.
     """
     if not isinstance(until_ns, int) or not path.endswith(_SUFFIXES):
         return []

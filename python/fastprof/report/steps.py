@@ -140,7 +140,7 @@ _LIBRARY = ("/lib/python3", "/site-packages/", "/dist-packages/", "<frozen", "\\
 
 
 def _text(snapshot: Snapshot, nodes: NodeTable, node: int) -> str:
-    """What ``node`` is, and which function of the program is the nearest above it."""
+    """The name of ``node``, and the nearest function of the program above it."""
     own = snapshot.keys[nodes.key[node]]
     caller = None
     above = node

@@ -100,7 +100,7 @@ def user_tree(report: Report, limit: int, least: float = 0.01) -> UserTree:
     whole = entries[0].total_ns
     beyond_ns = beyond_steps_ns(snapshot, report.phase, number)
     if report.phase == "steps" and report.steps.wall_ns:
-        # What the shares in other tables are of.
+        # The total that other tables take their shares of.
         whole = report.steps.wall_ns + beyond_ns
     shown = [i for i in range(1, len(entries)) if entries[i].total_ns >= least * whole > 0]
     kept = sorted(shown, key=lambda i: (-entries[i].total_ns, i))[:limit]

@@ -1,7 +1,7 @@
 """Functions without the waits of threads that have nothing to do.
 
 A thread that waits for work sits in one call all the time: the thread that pins memory,
-those of executors and queues.  What they wait costs nobody anything.
+those of executors and queues.  Their waits cost the training nothing.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from fastprof.report.model import FunctionRow, Report
 from fastprof.report.user_tree import training_thread
 
-#: What such a thread sits in.
+#: Functions in which such a thread waits.
 _WAITS = frozenset(
     {
         "_thread.lock.acquire",

@@ -1,4 +1,4 @@
-"""What exporters share.  An exporter is a function of a report and a stream: no paths."""
+"""Shared parts of exporters.  An exporter is a function of a report and a stream: no paths."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def _is_own_command() -> bool:
 
 
 def _module_run(arguments: list[str]) -> str | None:
-    """What ``-m`` names in the interpreter's own arguments, those before the script."""
+    """The module that ``-m`` names in the interpreter's arguments, before the script."""
     rest = iter(arguments)
     for argument in rest:
         if not argument.startswith("-") or argument == "-":
@@ -68,7 +68,7 @@ def _is_worker() -> bool:
     if processes is None:
         return False
     # A spawned worker imports the program before it knows its parent process; until
-    # then it is told apart by a mark on its process object.
+    # then a mark on its process object distinguishes it.
     return processes.parent_process() is not None or bool(
         getattr(processes.current_process(), "_inheriting", False)
     )

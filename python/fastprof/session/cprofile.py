@@ -2,7 +2,7 @@
 
 The table has cProfile's labels and counts, over all threads; where cProfile loses data
 (threads, functions of one label, pybind11 methods) it has them.  What differs on purpose
-is told in ``docs/cprofile-compat.md``.
+is listed in ``docs/cprofile-compat.md``.
 """
 
 # No "from __future__" here: exec() of a string would pass it on to the profiled code.

@@ -1,4 +1,4 @@
-"""What a :class:`~fastprof.Profiler` can be told, checked before anything starts."""
+"""Options of a :class:`~fastprof.Profiler`, checked before anything starts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fastprof.session.schedule import Schedule
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """Options of one run; their meaning is told at :class:`~fastprof.Profiler`.
+    """Options of one run; :class:`~fastprof.Profiler` documents them.
 
     Raises:
         TypeError, ValueError: a value of the wrong type or out of range.

@@ -1,4 +1,4 @@
-"""What fastprof's Python code takes in the program's loop, measured where it runs."""
+"""Time that fastprof's Python code takes in the program's loop, measured where it runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ clock = time.perf_counter_ns
 class OwnTime:
     """The sum over a run, of the training thread.
 
-    What takes time of its own notes :attr:`ns` and :attr:`apart_ns` when it begins, and
+    Code that measures its own time notes :attr:`ns` and :attr:`apart_ns` when it begins, and
     calls :meth:`took` with them when it ends: what was counted in between is counted once.
     """
 
@@ -18,7 +18,7 @@ class OwnTime:
 
     def __init__(self) -> None:
         self.ns = 0
-        #: What ran inside and is counted elsewhere, or is the program's.
+        #: Time inside that is counted elsewhere, or is the program's.
         self.apart_ns = 0
         #: Ends of steps that were measured with what made them.
         self.steps = 0

@@ -1,4 +1,4 @@
-"""What a program holds of a run: :class:`Profiler`."""
+"""The program's handle on a run: :class:`Profiler`."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Profiler:
         metrics: False: no metrics at all.
         batch_wait: False: no ``time_batch_wait_ms`` metrics.
         worker_functions: True: record the functions in the worker processes of loaders
-            made by torch, too.  They are a table of their own in the report.
+            made by torch, too.  The report has a separate table of them.
         schedule: steps in which functions are recorded; None: all.
         operators: windows of steps in which torch.profiler records operators; None: none.
         trace: True, :class:`~fastprof.TraceOptions` or a dict of them: keep when sections,

@@ -103,7 +103,7 @@ class Run:
         )
         #: How loaders come by their batches; used by their iterators.
         self.watches = Watches(self, self.faults, self._profiles)
-        #: What fastprof's Python code takes in the loop.
+        #: Time of fastprof's Python code in the loop.
         self.own_time: OwnTime = OwnTime()
         self._metrics = MetricEmitter(
             self.recorder,
@@ -130,15 +130,15 @@ class Run:
         self._next_poll = sys.maxsize
         #: Prints the report of a run that the interpreter's exit ends and that nothing receives.
         self.print_at_exit: Callable[[], object] = lambda: self.report().show(sys.stderr)
-        #: What is put into other packages for this run, and taken out when it ends.
+        #: Patches of other packages for this run, taken out when it ends.
         self.parts: list[Part] = []
-        #: What the program holds of this run.
+        #: The program's handle on this run.
         self.profiler: Profiler
         #: Where the run was started, as ``file:line``; empty before.
         self.started_at = ""
         #: True for the run of FASTPROF=1, which makes way for one the program starts.
         self.gives_way = False
-        #: What was called before the start, and goes on, is the caller of what follows.
+        #: Calls that were open at the start are callers of later ones.
         self.is_called = True
         #: Count what libraries call while they are imported per module: see export_imports.h.
         self.folds_imports = False
@@ -269,7 +269,7 @@ class Run:
             self._protect("integration", self.parts.pop().end)
 
     def _finish(self) -> None:
-        """What is left to log, print and save; an interrupt costs one of them, not all."""
+        """Log, print and save the rest; an interrupt costs one of them, not all."""
         try:
             if self._options.metrics:
                 self._protect("metrics", self._metrics.emit, "val")
@@ -411,7 +411,7 @@ class Run:
             self.leave_phase("validation")
 
     def leave_validation(self) -> None:
-        """What follows is work on the training batch again (called by the iterator)."""
+        """Note that work on the training batch goes on (called by the iterator)."""
         if self._state == _RUNNING:
             self._protect("metrics", self.recorder.set_loader, self.train_tag)
 
@@ -494,7 +494,7 @@ class Run:
         )
 
     def _own_ns(self, snapshot: Snapshot) -> int:
-        """What sections, steps and loaders cost the program: measured, or counted.
+        """The cost of sections, steps and loaders to the program: measured, or counted.
 
         And what it took to take the hook out and put it back, which is in no measured step.
         """

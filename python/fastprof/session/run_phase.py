@@ -13,7 +13,7 @@ _ASIDE = ("validation", "checkpoint")
 
 
 class PhaseRecorder(Protocol):
-    """What records the phases."""
+    """The recorder of the phases."""
 
     def set_phase(self, phase: int, goes_on: bool = False, /) -> int:
         """The run is in ``phase`` from now on; returns the one before.
@@ -34,7 +34,7 @@ class RunPhase:
         self._recorder = recorder
         self._thread = 0
         self._in_turn = "steps"
-        #: What interrupts what: name, the number of the phase that follows it, and whether
+        #: Interrupted phases: name, the number of the phase that follows it, and whether
         #: that is the one it interrupted.
         self._asides: list[tuple[str, int, bool]] = []
 

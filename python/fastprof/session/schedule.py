@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 
 from fastprof.capture.options import check_int
 
-#: What a step is used for; the values are the names torch.profiler gives its actions.
+#: Uses of a step; the values are the names that torch.profiler gives its actions.
 NONE = "none"
 WARMUP = "warmup"
 RECORD = "record"

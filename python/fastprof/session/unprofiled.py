@@ -20,13 +20,13 @@ _SETTLES_NS = 2_500_000
 _LEAST, _MOST = 60, 120
 _LONG = 6
 
-#: What taking the hook out and putting it back takes is at most this part of the steps
+#: Taking the hook out and putting it back costs at most this part of the steps
 #: between two blocks.
 _MAX_COST = 0.005
 
 
 class BlockRecorder(Protocol):
-    """What the blocks need of a recorder."""
+    """The part of a recorder that the blocks use."""
 
     def unprofiled_length(self, settles_ns: int, /) -> int:
         """Return the steps of a block that begins next, if steps settle in that time."""
@@ -52,7 +52,7 @@ class BlockRecorder(Protocol):
 class UnprofiledSteps:
     """Blocks of steps without the hook, of one run; told from the training thread only.
 
-    The numbers of their first steps are drawn at random, from a generator of their own: the
+    The numbers of their first steps are drawn at random, from a separate generator: the
     program's is not touched, and two runs of a program have the same blocks if its steps are
     long.
 
@@ -78,7 +78,7 @@ class UnprofiledSteps:
         self._length = BLOCK
         self._open = False
         self._valid = True
-        #: What taking the hook out and putting it back took so far.
+        #: Time spent so far on taking the hook out and putting it back.
         self.cost_ns = 0
         self._paid_ns = 0  # of that, when the last block ended
         self._since = (0, 0)  # when the last one ended: count of steps, time in ns

@@ -44,7 +44,7 @@ EXACT = 2**53
 
 @dataclass(slots=True)
 class Known:
-    """What indices refer to.  Reading fills it: what others refer to stands before them.
+    """Tables that indices refer to.  Reading fills them; a table precedes its references.
 
     ``sizes`` are numbers of rows by a table's name, ``trees`` the numbers of nodes per thread,
     ``roots`` the keys of kind root, and ``steps`` the indexes of the measured steps.
@@ -100,7 +100,7 @@ def show(value: object) -> str:
 
 
 def int_or_none(value: object) -> int | None:
-    """Return a value of somebody else's if it is an integer of 0 or more."""
+    """Return an untrusted value if it is an integer of 0 or more."""
     return value if type(value) is int and value >= 0 else None
 
 
@@ -108,7 +108,7 @@ def int_or_none(value: object) -> int | None:
 
 
 class Kind:
-    """What a value may be.  ``plain``: it is written as it is."""
+    """The values that a field accepts.  ``plain``: a value is written as it is."""
 
     plain = True
 

@@ -38,7 +38,7 @@ from fastprof.snapshot.run_phases import STEPS
 #: only the thread is known to be nobody's, of UNKNOWN not even the launch.
 HOW_OWN, HOW_INHERITED, HOW_CAPTURED, HOW_OTHER, HOW_UNKNOWN = range(5)
 
-#: What an activity is if not a kernel of the table; H, D, P: host, device, peer.
+#: Kinds of activities other than the table's kernels; H, D, P: host, device, peer.
 COPY_H2D, COPY_D2H, COPY_D2D, COPY_P2P, COPY_H2H, COPY_OTHER, MEMSET, OTHER_KERNELS = range(
     -1, -9, -1
 )
@@ -145,7 +145,7 @@ class GpuKernel(Row):
 
 @dataclass(frozen=True, slots=True)
 class _AtSite(Row):
-    """What is known of one site."""
+    """The facts about one site."""
 
     thread: _Site
     node: _Site
@@ -207,7 +207,7 @@ class GpuLine(Row):
 
 @dataclass(frozen=True, slots=True)
 class GpuSnapshot(Record):
-    """What was recorded of the GPU.
+    """The recorded data of the GPU.
 
     ``status`` is ``on``, or ``off`` when nothing could be collected and ``reason`` says
     why; with ``on`` a reason says what had to be done differently.  ``tier`` is

@@ -1,4 +1,4 @@
-"""What was recorded: raw, frozen, serialisable; one :class:`Snapshot` per process.
+"""The recorded data, raw, frozen and serialisable: one :class:`Snapshot` per process.
 
 This is the seam between capture and report.  Capture produces it and knows nothing of
 reports; reports consume it and need neither the extension nor the live process.  All
@@ -116,7 +116,7 @@ class _Idle(Kind):
 
 @dataclass(frozen=True, slots=True)
 class Key(Row):
-    """What a tree node stands for.
+    """The thing that a tree node stands for.
 
     ``name`` is cProfile's label (``co_name`` or ``<built-in method builtins.len>``);
     ``qualname`` is the qualified name.  C functions have file ``"~"`` and line 0,
@@ -153,7 +153,7 @@ class NodeTable(Table):
     #: Time per phase in which nothing was open; their sum is ``self_ns[0]``.  Empty: all
     #: of it is of phase 0.
     idle_ns: Later[Annotated[tuple[int, ...], _Idle()]] = ()
-    #: What others worked out from it and ask for again; no part of it.
+    #: Cache of derived values; no part of the recorded data.
     known: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __len__(self) -> int:
@@ -446,7 +446,7 @@ class Snapshot(Record):
     trace: TraceSnapshot | None = None
     #: How long each phase of the run took; empty: the recording knows no phases.
     phases: Later[tuple[PhaseTime, ...]] = ()
-    #: What others worked out from it and ask for again; no part of it.
+    #: Cache of derived values; no part of the recorded data.
     known: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def phase_ns(self, *names: str) -> int:

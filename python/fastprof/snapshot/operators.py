@@ -11,7 +11,7 @@ from typing import Annotated
 
 from fastprof.snapshot.codec import Choice, Count, Integer, Known, Later, Record, Row, WrongError
 
-#: What a row is: an operator, something that ran on the device, a ``record_function`` as
+#: Kinds of rows: an operator, something that ran on the device, a ``record_function`` as
 #: the host saw it, and what it covers on the device.
 OPERATOR_KINDS = ("op", "device", "annotation", "device_annotation")
 
@@ -26,7 +26,7 @@ class Operator(Row):
 
     ``shapes`` is empty where shapes were not recorded.  ``self_`` leaves out the operators
     called inside.  Device figures are of what the operator gave the device to do; such a
-    kernel is also a row of its own, of kind ``device``.
+    kernel also has a separate row, of kind ``device``.
     """
 
     name: str

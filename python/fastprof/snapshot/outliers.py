@@ -49,7 +49,7 @@ class OutlierStep(Record):
     ``index`` counts all steps from 0; ``start_ns`` is since the first step began.
     ``sections`` are (key, ns) of the top-level sections, largest first to stay.  ``rows``
     are of the ``window_steps`` steps that end with this one: one, if the recorder could
-    afford to look at every step; 0 if nobody looked.  They and ``rest_ns`` add up to
+    afford to look at every step; 0 if it did not look.  They and ``rest_ns`` add up to
     ``window_ns``.  ``usual`` and ``window_usual``: it is part of what counts as usual.
     """
 

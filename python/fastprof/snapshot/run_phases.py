@@ -1,7 +1,7 @@
 """Phases of the run: set-up, warm-up, measured steps, validation, checkpoints, the rest.
 
 Every node of a tree, every section's figures and every moment of the run belong to one.
-What a step costs is what happened in measured steps; the rest is told beside it.
+A step's cost is the time of the measured steps; reports name the other phases beside it.
 """
 
 from __future__ import annotations

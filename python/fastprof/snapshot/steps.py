@@ -23,7 +23,7 @@ from fastprof.snapshot.codec import (
     WrongError,
 )
 
-#: What a step's time can be.  Each nanosecond is of one kind only:
+#: Kinds of a step's time.  Each nanosecond is of one kind only:
 #:
 #: * ``gc``: the garbage collector ran in the training thread;
 #: * ``data``: a section named data or data_loading was open;
@@ -48,7 +48,7 @@ _MAX_SECTIONS = 64
 #: Rows of ``Steps.split_places``.
 MAX_PLACES = 8192
 
-#: A column that is empty where it is not known, and absent where nobody could know it.
+#: A column that is empty where the value is unknown, and absent where it cannot be known.
 _Column = Later[MaybeEmpty[tuple[Count, ...]]]
 
 

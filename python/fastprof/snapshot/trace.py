@@ -87,7 +87,7 @@ WHATS = ("htod", "dtoh", "dtod", "ptop", "htoh", "copy", "memset", "kernel")
 
 @dataclass(frozen=True, slots=True)
 class GpuTable(Table):
-    """What the device did.
+    """The activities of the device.
 
     ``what`` is a row of the snapshot's kernels, or ``-1 - i`` for ``WHATS[i]``.  ``x``,
     ``y`` and ``z`` are a kernel's grid (0 for others), ``bytes`` what was copied or set.
@@ -106,7 +106,7 @@ class GpuTable(Table):
     launch: tuple[Annotated[int, Integer(-1)], ...] = ()
 
 
-#: What a call to CUDA does, as far as it is told apart.
+#: Kinds of CUDA calls that the trace tells apart.
 CALLS = ("launch", "graph", "sync")
 
 

@@ -1,4 +1,4 @@
-"""What outputs are made of, whatever the format: paragraphs, lists, code, tables, charts.
+"""Building blocks of every output format: paragraphs, lists, code, tables, charts.
 
 :mod:`fastprof.render.plain`, :mod:`fastprof.render.markdown` and :mod:`fastprof.render.html`
 write them, each in its format.  Texts in them are printable.

@@ -1,4 +1,4 @@
-"""What tables are made of: finished cells in printable ASCII."""
+"""Cells of tables: finished text in printable ASCII."""
 
 from __future__ import annotations
 

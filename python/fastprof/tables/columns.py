@@ -13,7 +13,7 @@ from fastprof.names import printable_name
 from fastprof.report.model import Report
 from fastprof.report.targets import target_of
 
-#: What a cell holds.
+#: Kinds of cell contents.
 Value = str | int | float | bool | None
 #: Column names, and one list of values per row.
 Columns = tuple[tuple[str, ...], list[tuple[Value, ...]]]

@@ -1,4 +1,4 @@
-"""What the steps' time was spent on, as a table."""
+"""The table that splits the steps' time by kind."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fastprof.tables.layout import without_unknown
 _PLACES = 2
 #: A kind of time of less than this share of the steps has its places not named.
 _PLACED = 0.001
-#: What a reader calls a kind, where that is not its name.
+#: Kind -> its label for readers, where the label is not the name.
 _NAMES = {
     "compute": "computing on the host",
     "gpu_wait": "waiting for the GPU",

@@ -11,7 +11,7 @@ from fastprof.tables.cells import Table, duration, number, percent
 from fastprof.tables.layout import table_lines, wrapped
 from fastprof.tables.run_phases import PHASE_NAMES
 
-#: What is named of a function's time, beside the functions under it.
+#: Shares of a function's time that are named beside the functions under it.
 _PARTS = 2
 #: A part of less than this share of the function's time is not named.
 _LEAST = 0.1

@@ -122,7 +122,7 @@ class Timeline:
 
 
 def metadata(kind: str, pid: int, tid: int, **args: object) -> str:
-    """What a process or thread is called and where it stands."""
+    """Name and position of a process or thread."""
     text = json.dumps(args, separators=(",", ":"))
     return f'{{"ph":"M","name":"{kind}","pid":{pid},"tid":{tid},"ts":0,"args":{text}}}'
 

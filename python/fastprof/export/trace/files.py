@@ -1,4 +1,4 @@
-"""The files of a run's windows: every one is kept, each under a name of its own."""
+"""Writes one trace file per window; no file replaces another."""
 
 from __future__ import annotations
 

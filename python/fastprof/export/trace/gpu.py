@@ -33,7 +33,7 @@ _COPY_NAMES = {
     "copy": "Memcpy",
 }
 
-#: What a call is named that started a kernel, a copy or a memset, or was of that kind.
+#: Names of calls that started a kernel, a copy or a memset, or were of that kind.
 _CALL_NAMES = {
     "kernel": "cudaLaunchKernel",
     "gpu_memcpy": "cudaMemcpyAsync",
@@ -63,7 +63,7 @@ def _pid(device: int) -> int:
 
 
 class GpuEvents:
-    """What was called and ran, window by window."""
+    """Calls and activities, window by window."""
 
     def __init__(self, snapshot: Snapshot, trace: TraceSnapshot, process: Process) -> None:
         self._snapshot, self._trace, self._process = snapshot, trace, process
@@ -82,7 +82,7 @@ class GpuEvents:
         )
 
     def between(self, first: int, last: int | None) -> Iterator[str]:
-        """What was called and launched from ``first`` on, and before ``last``."""
+        """Calls and launches from ``first`` on, and before ``last``."""
         trace, process = self._trace, self._process
         for i in self._calls.between(first, last):
             yield _call(trace, i, self._categories.get(i, "kernel"), process)

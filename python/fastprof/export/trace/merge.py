@@ -7,7 +7,7 @@ events are moved to our time axis by the difference.  Either side reads that clo
 times only and counts ticks of the processor in between: see docs/traces.md for how well
 they agree.
 
-Its processes become processes of their own here: events of two tools in one track would
+Its processes get separate process ids here: events of two tools in one track would
 overlap by what their clocks differ.
 """
 
@@ -162,7 +162,7 @@ def _read(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 class _Moved:
-    """Moves events in time and to processes of their own."""
+    """Moves events in time and to separate process ids."""
 
     def __init__(self, offset_ns: int, *, absolute: bool) -> None:
         self._offset = offset_ns
@@ -172,7 +172,7 @@ class _Moved:
         self.taken = self.early = 0
 
     def event(self, event: object, windows: Sequence[TraceWindow]) -> str | None:
-        """Return an event as JSON; None: it is none, or in no window."""
+        """Return an event as JSON; None: not an event, or in no window."""
         if not isinstance(event, dict) or event.get("ph") not in _PHASES:
             return None
         pid = event.get("pid")

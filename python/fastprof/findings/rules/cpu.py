@@ -18,9 +18,9 @@ from fastprof.findings.thresholds import LIMITS
 from fastprof.report.figures import counted, plural
 
 #: The program is in its own way if it uses this part of the CPUs that it may use: only then
-#: do fewer threads of its own help.
+#: do fewer own threads help.
 _OWN = 0.8
-#: Waiting for longer than this part of a step is a finding, whoever has the CPUs.
+#: Waiting for longer than this part of a step is a finding, whatever program has the CPUs.
 _MOST = 2 / 3
 _OTHERS = (
     ("Stop what else runs on this machine, or give this program CPUs that no other program "
@@ -57,7 +57,7 @@ def cpu_contention(facts: Facts) -> Draft | None:
     )  # fmt: skip
     if draft is None:
         return None
-    # What is left of the step is what ran meanwhile, thinned out by it.
+    # The rest of the step is the work that ran meanwhile, thinned out by the waiting.
     if own or facts.share(ms) > _MOST:
         return replace(draft, thins=facts.share(ms))
     return replace(draft, severity="note")
@@ -71,7 +71,7 @@ def _demand(used: float | None, cpus: float | None) -> str:
 
 
 def _threads(facts: Facts) -> str:
-    """What wants to run: torch's threads and the loaders' workers."""
+    """The number of threads that want to run: torch's and the loaders' workers."""
     parts = []
     threads = facts.report.meta.get("torch_threads")
     if isinstance(threads, int):
@@ -85,7 +85,7 @@ def _threads(facts: Facts) -> str:
 
 CPU_CONTENTION = Rule(
     "cpu-contention", cpu_contention,
-    "A training thread that computes or launches kernels needs a CPU of its own. Where more "
+    "A training thread that computes or launches kernels needs a free CPU. Where more "
     "threads want to run than there are CPUs (torch's, one process per GPU, loader workers, "
     "tokenizers), each of them waits for its turn, and a GPU waits with the one that feeds it.",
 )  # fmt: skip

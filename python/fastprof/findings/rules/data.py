@@ -39,7 +39,7 @@ from fastprof.report.figures import counted, duration, number, plural
 from fastprof.report.loaders import SHORT_BATCH_MS, LoaderRow, WorkerRow
 
 _OVERHEAD = LIMITS["overhead-share"]
-#: Fewer CPUs than this are none for a worker.
+#: Fewer free CPUs than this are not enough for a worker.
 _FREE_CPUS = 0.25
 #: A part above this is most of it.
 _MOST = 0.5
@@ -164,7 +164,7 @@ def _limit_text(found: Loading, facts: Facts, little: str) -> str:
 
 
 def _content(facts: Facts, found: Loading, hot: Hot | None, ms: float) -> str:
-    """What the time is spent on: it changes the fix."""
+    """The kind of work that takes the time: it changes the fix."""
     if found.have:
         # The training process waits for them; what they do is known only if it was recorded.
         if hot is None:
@@ -243,7 +243,7 @@ def _floor(facts: Facts, total_ms: float, enough_ms: float) -> Limit:
 
 
 def loader_recreated(facts: Facts) -> Draft | None:
-    """What starting workers anew costs: starts, slow first batches and shutdowns.
+    """The cost of starting workers anew: starts, slow first batches and shutdowns.
 
     A first batch counts with what it takes beyond the load time of any batch.
     """
@@ -369,7 +369,7 @@ def _ready_text(row: LoaderRow, w: WorkerRow) -> str:
 
 
 def _connecting(found: Receiving) -> str:
-    """What receives, if that is known."""
+    """The function that receives batches, if it is known."""
     if found.function is None or not found.connect_ms:
         return ""
     each = f"each of the {counted(found.tensors)} tensors" if found.tensors >= 1.5 else "the tensor"

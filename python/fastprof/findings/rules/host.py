@@ -45,7 +45,7 @@ def sync_item(facts: Facts) -> Draft | None:
     """Time of reading values of tensors one by one, and of waiting for the GPU for it.
 
     On a GPU: the time in which the host is blocked, as far as the GPU is idle meanwhile or
-    later for want of work (the smaller of the two): waiting for a busy GPU costs nothing.
+    later without work (the smaller of the two): waiting for a busy GPU costs nothing.
     Elsewhere: Tensor.item() and its like, and the own time of a loop that calls them (at
     most 10 us per call).
     """
@@ -54,7 +54,7 @@ def sync_item(facts: Facts) -> Draft | None:
     if blocked is not None:
         return blocked
     use = facts.use("item")
-    # What torch's optimizers read of their own state is the optimizer's.
+    # Reads of optimizer state by torch's optimizers belong to the optimizer.
     theirs = use.shared.get("optimizer", 0.0) if facts.optimizer.classes else 0.0
     operators = _operator_ms(facts, "aten::_local_scalar_dense", "aten::item")
     if not facts.has_functions and operators is None:

@@ -83,7 +83,7 @@ def step_time_variation(facts: Facts) -> Draft | None:
     )  # fmt: skip
 
 
-#: What makes some steps longer than others; where one of these is found, it is the cause.
+#: Rules that explain why some steps are longer; where one of these is found, it is the cause.
 _IRREGULAR = frozenset({
     "data-loading", "checkpoint-often", "loader-recreated", "worker-shutdown", "gc-pressure",
     "logging-share", "lock-contention", "memory-fragmentation", "sampler-time", "small-batch",

@@ -1,1 +1,1 @@
-"""What the integrations share."""
+"""Shared parts of the integrations."""

@@ -21,7 +21,7 @@ _DATA = profile_section("data")
 
 
 def is_training(module: Any) -> bool:
-    """Whether a forward of ``module`` is followed by a backward, as far as can be told."""
+    """Whether a forward of ``module`` is followed by a backward, as far as is known."""
     import torch
 
     return bool(module.training and torch.is_grad_enabled())

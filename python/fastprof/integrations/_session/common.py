@@ -1,4 +1,4 @@
-"""What a user tells an integration, as the keywords of a ``Profiler``."""
+"""The user's options of an integration, as the keywords of a ``Profiler``."""
 
 from __future__ import annotations
 

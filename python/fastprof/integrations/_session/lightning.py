@@ -1,4 +1,4 @@
-"""What has to be read off Lightning's own objects."""
+"""Reads state off Lightning's objects."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class Patches:
     """Methods that were replaced on objects, and how to put them back exactly.
 
-    Where somebody else has wrapped ours in the meantime, ours stays below theirs; it
+    Where other code has wrapped ours in the meantime, ours stays below theirs; it
     passes calls through, since its session is over.  Nothing here keeps an object alive: a
     program may free a model and its optimizer while they are observed.
     """
@@ -76,7 +76,7 @@ class Patches:
 
 
 class Attachment:
-    """What ``attach()`` returns: the run, and the way to end it early."""
+    """The result of ``attach()``: the run, and the way to end it early."""
 
     def __init__(self) -> None:
         self._session: Session | None = None

@@ -1,6 +1,6 @@
 """The run of one training job, as an integration's hooks see it.
 
-Nothing here raises into the training: a hook that fails is told about once, becomes a
+Nothing here raises into the training: a hook that fails is reported once, becomes a
 note of the report, and from then on the hooks do nothing.
 """
 
@@ -42,7 +42,7 @@ class _Entry:
 class Session:
     """The run of one training job, as an integration's hooks see it.
 
-    If the program has started a run of its own, the hooks record into that one; its
+    If the program has started its own run, the hooks record into that one; its
     options count, and it is not ended here.
 
     Phases of a step lie side by side, never inside each other, although the calls do:
@@ -56,7 +56,7 @@ class Session:
         options: what the user told the integration, checked.
         defaults: what holds where the user said nothing.
         trainer: whose hooks these are; the report's advice names its options.
-        hooks: False: steps are ended by the program alone, whoever has hooks.
+        hooks: False: the program alone ends steps.
     """
 
     def __init__(
@@ -156,7 +156,7 @@ class Session:
             self.quietly("A step could not be ended", self.profiler.step)
 
     def leave_steps(self) -> None:
-        """What follows is in no step, until :meth:`begin_step`."""
+        """Leave steps until :meth:`begin_step`."""
         if not self._outside and self.alive:
             self._outside = True
             self.quietly("A phase could not be entered", self.profiler.enter_phase, "outside")
@@ -352,7 +352,7 @@ def _new_profiler(options: dict[str, Any]) -> Profiler:
 
 
 def _section_after(entry: _Entry, child: str) -> Section | None:
-    """What is open in ``entry`` once its child has ended."""
+    """The open part of ``entry`` after its child has ended."""
     if entry.late:
         # Between forward and backward of a closure the optimizer does nothing.
         again = child == "backward" or (child != "forward" and entry.was_open)

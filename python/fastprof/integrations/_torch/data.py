@@ -29,7 +29,7 @@ _L = TypeVar("_L", bound=Iterable[Any])
 DATA = profile_section("data")
 STARTUP = profile_section("data_startup")
 
-#: What the user said of a loader: name, split ("" is to be found out) and weight.
+#: The user's settings of a loader: name, split ("": to be found out) and weight.
 _told: weakref.WeakKeyDictionary[Any, tuple[str | None, str, float | None]]
 _told = weakref.WeakKeyDictionary()
 
@@ -80,7 +80,7 @@ class _Pass:
     def __init__(self, loader: Any, took_ns: int | None = None, *, resumed: bool = False) -> None:
         self.loader: Callable[[], Any] = weakref.ref(loader)
         self.entry: LoaderEntry | None = None
-        #: What the program did with a batch has shown what the pass is for.
+        #: The program's use of a batch has shown the purpose of the pass.
         self.settled = False
         #: Whether batches are fetched before the last one was used, as seen by the number of
         #: calls of modules up to the last fetch.
@@ -173,7 +173,7 @@ class Loaders:
         workers = contextlib.ExitStack()
         profiles = self._run.watches.profiles
         if kept is None and profiles.on:
-            # They must be told before they start, and so whose they are.
+            # Workers get their owner before they start.
             entry = self._entry_of(loader)
             workers.enter_context(profiles.recorded(loader, entry.tag))
         return _Start(kept, workers, time.perf_counter_ns())
@@ -231,7 +231,7 @@ class Loaders:
         return batch
 
     def _before(self, iterator: Any) -> _Pass | None:
-        """Whose batch it is, None if somebody else times it.
+        """The owner of the batch; None if other code times it.
 
         Raises:
             StopIteration: the run has made as many steps as it was to make.
@@ -260,7 +260,7 @@ class Loaders:
         return known
 
     def _guess(self) -> tuple[str, bool]:
-        """What a batch fetched now is for, and whether that is sure.
+        """The purpose of a batch fetched now, and whether it is sure.
 
         Without gradients nothing is trained.  The mode is often set only after the fetch.
         """

@@ -1,7 +1,7 @@
 """Keeps ``torch.compile`` from compiling fastprof's own functions.
 
 Where compiled code falls back to Python, the compiler looks at every function that is
-called there, hooks included.  It is told to run ours as they are, by the list in which it
+called there, hooks included.  It runs ours as they are, because they are in the list in which it
 keeps its own exceptions.
 """
 

@@ -1,6 +1,6 @@
 """The hooks on torch that tell :class:`~fastprof.integrations._torch.phases.Phases`.
 
-They are put in when torch is there and taken out exactly.  One that fails is told about
+They are put in when torch is there and taken out exactly.  A hook that fails is reported
 once, becomes a note of the report and tells nothing any more; the training goes on.
 """
 
@@ -40,7 +40,7 @@ class Hooks:
 
     Args:
         torch: the module.
-        phases: is told what happens.
+        phases: gets the events.
         loaders: is asked for batches.
         rows: is shown every model.
         fail: called with what failed and the exception.
@@ -114,9 +114,9 @@ class Hooks:
         if part == "checkpoint":
             self._phases.run.leave_phase("checkpoint")
         elif part in ("data", "evaluation"):
-            self._phases.hand_back()  # nobody will tell that it is over
+            self._phases.hand_back()  # no event will report its end
 
-    # What runs in every step does as _part() without the call.
+    # Code that runs in every step repeats _part() to save the call.
 
     def _replace(
         self, part: str, owner: Any, name: str, before: Before | None, after: After
@@ -151,7 +151,7 @@ class Hooks:
         setattr(owner, name, new)
 
         def undo() -> None:
-            # Not over what somebody else has put there since.
+            # Not over foreign functions that were put there since.
             if vars(owner).get(name) is not new:
                 return
             if inherited:
@@ -284,7 +284,7 @@ class Hooks:
             self._put(compiled, "__call__", wrap(compiled.__call__, begins, ends))
 
     def _around_call(self, target: Callable[[Any], Any]) -> tuple[Before, After]:
-        """Return what is told of a call for which hooks on modules are no use."""
+        """Return the handler of calls that hooks on modules do not see."""
         begun: list[Any] = []
         here = self._phases.here  # calls in other threads are not to be mixed up with ours
 
@@ -445,7 +445,7 @@ class Hooks:
     def _install_safetensors(self) -> None:
         """Replace what ``save_file`` and ``save`` call, not them.
 
-        Others have these under names of their own by now (``from safetensors.torch import
+        Other modules may hold these under other names by now (``from safetensors.torch import
         save_file``).
         """
         module: Any = sys.modules["safetensors.torch"]
@@ -554,6 +554,6 @@ def _goes_to_gpu(args: Any, kwargs: Any) -> bool:
 
 
 def compiling_test(torch: Any) -> Callable[[], bool]:
-    """Return ``torch.compiler.is_compiling``, or what says no where there is none."""
+    """Return ``torch.compiler.is_compiling``, or a function that returns False without it."""
     compiler = getattr(torch, "compiler", None)
     return getattr(compiler, "is_compiling", None) or (lambda: False)

@@ -1,7 +1,7 @@
 """Tells when torch, or another module, has been imported, without importing it.
 
 A finder on ``sys.meta_path`` waits for the import, lets the other finders find the module
-and asks to be told when its code has run.
+and gets a call when its code has run.
 """
 
 from __future__ import annotations

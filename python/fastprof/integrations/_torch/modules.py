@@ -67,7 +67,7 @@ class ModuleRows:
         self._seen.add(model)
         compiled: tuple[str, ...] = ()
         for path, module in model.named_modules():
-            # What is inside a compiled module runs as one.
+            # The modules inside a compiled module run as one.
             if path.startswith(compiled):
                 continue
             if hasattr(type(module), "dynamo_ctx") or "_orig_mod" in module._modules:

@@ -1,4 +1,4 @@
-"""Who drives the automatic sections: a trainer's integration, or the hooks of a bare loop.
+"""Decides who drives the automatic sections: a trainer's integration, or a bare loop's hooks.
 
 An integration that knows the trainer (Lightning, transformers, Accelerate) says what
 happens better than hooks on torch can.  While one has claimed the process, those hooks do

@@ -55,7 +55,7 @@ class Phases:
         self.run = run
         self._steps = steps
         self._steps_seen = run.steps
-        #: What is done here is fastprof's time.
+        #: Time spent here is fastprof's.
         self.own_time: OwnTime = run.own_time
         self._graded = graded
         self._has_optimizers = optimizers
@@ -115,7 +115,7 @@ class Phases:
     # -- forward
 
     def module_begins(self, module: Any) -> bool:
-        """A module is called; whether :meth:`module_ends` is to be told."""
+        """A module is called; returns whether :meth:`module_ends` must be called."""
         if not self.here() or self._in_call or self._backwards or self.fetching:
             return False
         if self._optimizers and not self._in_closure:
@@ -182,7 +182,7 @@ class Phases:
         FORWARD.park()
 
     def _came_next(self, *, backward: bool) -> None:
-        """What followed the return of a module."""
+        """Handle the time after the return of a module."""
         module, self._returned = self._returned, 0
         if not module:
             return
@@ -308,7 +308,7 @@ class Phases:
         return True
 
     def _step(self) -> None:
-        # A program that ends steps itself has the say.
+        # A program that ends steps itself defines the steps.
         if self._steps and self.run.steps == self._steps_seen:
             self._steps_seen = self.run.step()
             self.own_time.steps += 1
@@ -374,7 +374,7 @@ class Phases:
             self.end_evaluation()
 
     def _evaluate_without_loader(self) -> bool:
-        """Begin an evaluation that the model's mode tells of; whether it is one."""
+        """Begin an evaluation if the model's mode shows one; returns whether it does."""
         # An agent that chooses each action in evaluation mode is training.
         if self._trained_since is not None and self._trained_since < 2:
             self._trained_since = 0
@@ -446,7 +446,7 @@ class Phases:
     # -- the rest
 
     def aside(self) -> bool:
-        """Something that is no phase begins; whether it gets a section of its own."""
+        """Work outside of phases begins; returns whether it gets a section."""
         if not self.here() or not self.idle:
             return False
         FORWARD.park()

@@ -1,4 +1,4 @@
-"""What a page shows, chapter by chapter; one that is missing was not recorded.
+"""The chapters of a page; a missing chapter was not recorded.
 
 The flame graph and the functions are drawn by the scripts, from :mod:`.data`.
 """

@@ -170,7 +170,7 @@ def _tick(text: str, side: str, at: float) -> Markup:
 
 
 def _marks(chart: Chart, low: float, high: float) -> Iterator[Markup]:
-    """The names of marked places, each in a line of its own and towards the middle."""
+    """Labels of marked places, one per line, aligned towards the middle."""
     for row, (text, place) in enumerate(chart.marks):
         at = 100 * (place - low) / (high - low)
         side = f"right:{_short(100 - at)}%" if at > 50 else f"left:{_short(at)}%"

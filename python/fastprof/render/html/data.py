@@ -1,4 +1,4 @@
-"""What the scripts of a page draw: flame graphs and functions, as columns of plain values."""
+"""Data for the scripts of a page: flame graphs and functions, as columns of plain values."""
 
 from __future__ import annotations
 

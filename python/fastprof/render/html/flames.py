@@ -42,7 +42,7 @@ class Tree:
 
 
 class Frames:
-    """What contexts are called, as columns; frame 0 stands for those too small to draw.
+    """Names of contexts, as columns; frame 0 stands for those too small to draw.
 
     A function of the function table needs no name here: row ``i`` of that of the graph's
     phase is frame ``-1 - i``.

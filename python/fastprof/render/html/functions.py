@@ -13,7 +13,7 @@ from fastprof.report.model import EdgeRow, FunctionRow
 from fastprof.report.origin import is_users
 from fastprof.snapshot import Key
 
-#: What one function is, as far as a caller's name can tell.
+#: Kind of a function, as far as a caller's name shows it.
 _Identity = tuple[str, str, int]
 
 
@@ -86,7 +86,7 @@ def _edges(rows: Sequence[FunctionRow], limits: PageLimits) -> dict[str, Any]:
 
     ``count`` is how many callers each function has; the other columns are by edge.
     ``left_out`` edges, those with least time, had no room; the last ones left out are those
-    to the main caller of a function.  ``top`` are calls by nobody in the table: those from
+    to the main caller of a function.  ``top`` are calls without a caller in the table: those from
     outside of all functions, and those of callers that were left out.
     """
     numbers: dict[_Identity, int] = {}

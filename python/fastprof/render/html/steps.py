@@ -23,7 +23,7 @@ def step_charts(report: Report) -> tuple[Chart, Chart, str]:
     """Return each step by section, how long steps took, and what both leave out."""
     steps, series = report.steps, report.steps.series
     wall = series.wall_ms or tuple(ns / 1e6 for ns in report.snapshot.steps.recent_ns)
-    # Without a series of their own the last steps kept are the last ones of all.
+    # Without a separate series the last steps kept are the last ones of all.
     first = series.first if series.wall_ms else max(steps.skipped, steps.count - len(wall))
     places = series.numbers if series.wall_ms else range(first, first + len(wall))
     top, above = chart_top(wall)

@@ -40,7 +40,7 @@ def limited(table: Table, names: Sequence[str] = ()) -> Table:
 
 
 def step_table(report: Report) -> Table:
-    """What each section takes of a step, beside its target."""
+    """Each section's share of a step, beside its target."""
     return limited(steps_table(report), [row.name for row in report.steps.rows])
 
 
@@ -53,7 +53,7 @@ def section_table(report: Report) -> Table:
 
 
 def outlier_tables(step: Outlier) -> list[Table]:
-    """What was different in one of the slowest steps."""
+    """Differences of one of the slowest steps from usual ones."""
     sections: list[tuple[str, Callable[[OutlierSection], str]]] = [
         ("section", lambda r: name(r.name)),
         ("ms", lambda r: number(r.ms)),
@@ -88,7 +88,7 @@ def kernel_tables(report: Report) -> list[Table]:
 
 
 def gpu_tables_(report: Report) -> list[Table]:
-    """Devices, totals, copies, waits, memory; kernels have a chapter of their own."""
+    """Devices, totals, copies, waits, memory; kernels have a separate chapter."""
     return [limited(t) for t in gpu_tables(report) if t.rows and t.headers[0] != "kernel"]
 
 

@@ -1,6 +1,6 @@
 """How much CPU time a run takes, all threads and worker processes together.
 
-A training thread that is ready to run and has no CPU is in somebody's way, or somebody in
+A training thread that is ready to run and has no CPU competes with its own threads, or with
 its: this says whether it is the program itself.
 """
 
@@ -34,7 +34,7 @@ class CpuUse:
         after = used_ns() if self._after is None else self._after
         if self._before is None or after is None:
             return {}
-        # A worker that was killed by somebody else takes what it had used with it.
+        # A worker killed by another process takes the record of its CPU time with it.
         return {"process_cpu_ns": max(0, after - self._before)}
 
 

@@ -20,7 +20,7 @@ _LAUNCHERS = (
     ("SLURM_PROCID", "SLURM_NTASKS"),
 )
 _LOCAL = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
-#: What ranks of one job have in common, and those of another have not.
+#: Variables that the ranks of one job share, and those of another job do not.
 _JOBS = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "SLURM_STEP_ID", "PMIX_NAMESPACE",
          "OMPI_MCA_ess_base_jobid", "PMI_JOBID", "MASTER_ADDR", "MASTER_PORT")  # fmt: skip
 
@@ -35,7 +35,7 @@ class Identity:
     def __init__(self, rank: int | None = None) -> None:
         self._given = rank
         self._found: tuple[int, int] | None = None
-        #: What holds until torch.distributed says more.  Read once: programs change it.
+        #: Valid until torch.distributed says more.  Read once: programs change it.
         self._launched: tuple[int, int] | None = None
         self._has_asked = False
 

@@ -1,4 +1,4 @@
-"""What a run was made with, for whoever compares it with another.
+"""Run metadata for comparisons: versions, CPUs, command, environment.
 
 What is found: versions of the libraries that the program has imported, how many CPUs it may
 use, its command line and those environment variables that change how fast it is.  Nothing is

@@ -14,7 +14,7 @@ VARIABLE = "FASTPROF_STEPS"
 
 
 def steps_wanted() -> int | None:
-    """Return the number in ``FASTPROF_STEPS``; None if there is none."""
+    """Return the number in ``FASTPROF_STEPS``; None if the variable is not set."""
     value = os.environ.get(VARIABLE, "")
     if value.isascii() and value.isdigit() and len(value) < 10 and int(value) > 0:
         return int(value)

@@ -1,4 +1,4 @@
-"""Tells when torch initialises CUDA, so that nobody has to keep asking.
+"""Notices when torch initialises CUDA, so that no code has to poll for it.
 
 torch runs a list of functions right after it has initialised CUDA; one more is put there.
 The list is not made shorter while torch goes through it: the function that follows would be
@@ -79,7 +79,7 @@ def _remove(queue: list[Any], entry: object) -> bool:
     """Take ``entry`` out of torch's list; False if torch may be going through it."""
     cuda = sys.modules.get("torch.cuda")
     if getattr(cuda, "_queued_calls", None) is not queue:
-        return True  # nobody goes through this list any more
+        return True  # torch does not go through this list any more
     # Held while torch goes through the list, and while a call is added.
     lock: Any = getattr(cuda, "_initialization_lock", None)
     if hasattr(getattr(cuda, "_tls", None), "is_initializing"):

@@ -30,7 +30,7 @@ _POLL_EVERY = 64
 
 
 class GpuRecorder(Protocol):
-    """What is asked of the recorder."""
+    """Interface of the recorder."""
 
     def gpu_start(
         self,
@@ -55,7 +55,7 @@ class GpuLayer:
         recorder: what collects.
         wanted: ``"auto"``: once the program uses CUDA; True: now, initialising CUDA if
             need be; False: never.
-        faults: where failures are told.
+        faults: gets failures.
     """
 
     def __init__(

@@ -43,7 +43,7 @@ _GIB = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What the allocator says; bytes, and counts since the program began."""
+    """Readings of the allocator; bytes, and counts since the program began."""
 
     allocated: int = 0
     reserved: int = 0
@@ -115,7 +115,7 @@ class MemorySampler:
     Args:
         mode: see :class:`~fastprof.Profiler`.
         every: with ``"auto"``: steps between samples.
-        faults: where a failure is told; there are no more samples after one.
+        faults: gets failures; there are no more samples after one.
         clock: seconds, for the limit on what ``"auto"`` may cost.
     """
 

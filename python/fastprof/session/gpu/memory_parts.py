@@ -1,4 +1,4 @@
-"""What of the GPU's memory is parameters, gradients and optimizer state.
+"""Splits the GPU's memory into parameters, gradients and optimizer state.
 
 Optimizers are seen when they step, through torch's hook on all of them.  A gradient is as
 large as its parameter, so it need not be there to be counted.

@@ -5,7 +5,7 @@ takes both at its first profile, with CPU activities alone as well, and gets no 
 in any later one if it could not; Proton and JAX fail to start.  So while one of them is
 about to record, the GPU layer is paused.
 
-It is told by wrapping the module attributes through which they begin and end.  Nothing
+Wrappers of the module attributes through which they begin and end notify it.  Nothing
 else changes for the program: arguments, results and exceptions are passed on as they are.
 """
 
@@ -19,7 +19,7 @@ from typing import Any
 
 from fastprof.session.patching.wrapping import FAILED, After, Args, Before, Kwargs, wrap
 
-#: Wrappers that stayed below somebody else's at their end, and what they stand for.
+#: Wrappers that stayed below foreign wrappers at their end -> the function they wrap.
 _left: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
 
@@ -116,7 +116,7 @@ class _Watch:
             self._hold()
 
     def uninstall(self) -> None:
-        """Put the functions back, but not over what somebody else has put there since."""
+        """Put the functions back, but not over foreign functions that were put there since."""
         replaced, self._replaced = self._replaced, []
         for module, name, original, wrapper in replaced:
             if getattr(module, name, None) is wrapper:

@@ -55,7 +55,7 @@ class LoaderRegistry:
         self.entries: list[LoaderEntry] = []
         self._named: dict[tuple[str, str], LoaderEntry] = {}
         self._unnamed: list[tuple[LoaderEntry, Holder]] = []
-        #: What the loaders whose split nobody stated iterate over, by tag.
+        #: Datasets of the loaders without a stated split, by tag.
         self._data: dict[int, Holder] = {}
         self._taken: dict[str, set[str]] = {split: set() for split in SPLITS}
         # The name of work without a loader is not to be had by a loader.
@@ -75,7 +75,7 @@ class LoaderRegistry:
     def guessed(
         self, iterable: object, name: str | None, split: str, *, sure: bool = False
     ) -> LoaderEntry:
-        """The same for a loader of which nobody stated the split.
+        """The same for a loader without a stated split.
 
         Args:
             iterable: the loader.  One made anew for each pass over the same data is one.
@@ -231,7 +231,7 @@ class Holder:
 
 
 class LoopState(Protocol):
-    """What a loader's iterator needs of the run it belongs to."""
+    """The part of the run that a loader's iterator uses."""
 
     counting: bool
     train_tag: int

@@ -110,7 +110,7 @@ class WorkerProfiles:
         self.on = False
 
     def of(self, tag: int) -> MergedTree | None:
-        """What was collected of the loader ``tag``."""
+        """The data collected from the loader ``tag``."""
         return self._merged.get(tag)
 
     def add_to(self, snapshot: Snapshot, names: Sequence[str]) -> Snapshot:
@@ -151,7 +151,7 @@ def _starts_workers(loader: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _File(Record):
-    """What a worker leaves, beside its trees."""
+    """Data that a worker leaves, beside its trees."""
 
     worker: Count
     fetches: tuple[Count, Count, Count]
@@ -189,7 +189,7 @@ class MergedTree:
         keys = with_forms(file.keys, value)
         known = Known()
         learn_keys(known, keys)
-        # What follows these columns is of phases of the run, which workers know nothing of.
+        # The columns after these are of phases of the run, which workers do not know.
         trees = [
             read(NodeTable, dict(zip(_COLUMNS, columns, strict=False)), "worker.threads", known)
             for _ident, _ended, columns in value["threads"]

@@ -1,4 +1,4 @@
-"""What runs inside a loader's worker process: recording its functions, handing them back.
+"""Code inside a loader's worker process: records its functions and hands them back.
 
 The only thing of fastprof in a worker.  It reaches the worker as its ``worker_init_fn``,
 by fork or pickled, and leaves a file in the folder that the training process made for it.

@@ -1,18 +1,18 @@
 """How a loader comes by its batches: was one ready, how long do its workers take.
 
-A :class:`LoaderWatch` per loader adds up; whoever iterates a loader tells it about
+A :class:`LoaderWatch` per loader adds up; the code that iterates a loader tells it about
 ``iter()`` and every ``next()``.  Two ways lead here: ``Profiler.loader()`` and the wrap of
 torch's loader classes for scripts that wrap nothing; an iterator is watched by one of them.
 
 What is known of worker processes is read from the attributes of torch's iterator, and two
 of its methods are stood in for during the run: ``_get_data``, where the loop waits for
 workers, and ``_shutdown_workers``.  An attribute that is not what it is in the releases we
-know switches this off, which is told once.
+know switches this off, which is reported once.
 
 **Load time** without looking into a worker: a worker takes its tasks in the order in which
 they were sent.  It begins a batch when its last one was finished or when the task was sent,
 whichever was later, and both are seen from here, as long as the loop was waiting when the
-batches arrived.  Batches that arrived while nobody was waiting have no load time.
+batches arrived.  Batches that arrived while the loop was not waiting have no load time.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _clock = time.perf_counter_ns
 
 
 class RunState(Protocol):
-    """What the watches need of the run."""
+    """The part of the run that the watches use."""
 
     @property
     def counting(self) -> bool: ...
@@ -277,7 +277,7 @@ class Pass:
         self._blocked_ns = -1
         self._depth = 0
         # Where tasks stand: when each was sent, and per worker when its last batch arrived
-        # and whether somebody was waiting for it then.
+        # and whether the loop was waiting for it then.
         self._sent = iterator._send_idx if workers else 0
         now = _clock()
         self._sent_ns: dict[int, int] = dict.fromkeys(range(self._sent), now)
@@ -369,7 +369,7 @@ class Pass:
             watch.loaded(worker, now - done[0])
 
     def shutdown_begins(self, iterator: Any) -> None:
-        """The workers are about to be told to end."""
+        """The loader is about to end its workers."""
         self._shutdown_began = 0
         if not iterator._shutdown:
             if self._watch.shared.run.counting:
@@ -393,7 +393,7 @@ class Pass:
 
 
 def watched(iterator: Any) -> Pass | None:
-    """Return the pass as which ``iterator`` is being watched; None: by nobody."""
+    """Return the pass as which ``iterator`` is being watched; None: it is not watched."""
     found = _own(iterator).get(_MARK)
     return found if isinstance(found, Pass) else None
 
@@ -461,7 +461,7 @@ def _is_empty(queue: Any) -> bool:
 
 
 def _own(thing: Any) -> dict[str, Any]:
-    """What an object itself holds; its class is not asked, whatever that would do."""
+    """Attributes in an object's own dictionary; runs no code of its class."""
     try:
         own = object.__getattribute__(thing, "__dict__")
     except Exception:  # it has slots, or is no plain object

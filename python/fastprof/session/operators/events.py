@@ -54,7 +54,7 @@ class WindowEvents:
 
 
 class _Event:
-    """What the sums need of an event; times are ns."""
+    """The fields of an event that the sums use; times are ns."""
 
     __slots__ = (
         "annotation",

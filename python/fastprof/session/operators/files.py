@@ -76,7 +76,7 @@ def write_window(
 
 
 def _write_trace(profile: Any, path: str) -> None:
-    # torch writes the file by itself, so it does that in a directory nobody else can use.
+    # torch writes the file itself, so it writes to a directory that no other user can open.
     with tempfile.TemporaryDirectory(prefix=".fastprof-", dir=os.path.dirname(path)) as private:
         plain = Path(private) / "trace.json"
         profile.export_chrome_trace(str(plain))

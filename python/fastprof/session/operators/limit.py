@@ -15,9 +15,9 @@ from collections.abc import Callable
 
 #: Events recorded per node that autograd makes, in steps of small and of large operators.
 _EVENTS_PER_NODE = (9, 20)
-#: What an event takes of a step of small operators.
+#: Time that an event adds to a step of small operators.
 _SMALL_NS = 1000
-#: What recording takes in the step itself, per event.
+#: Time that recording takes in the step itself, per event.
 RECORDING_NS = 700
 
 

@@ -1,4 +1,4 @@
-"""What torch.profiler is to record, and in which steps."""
+"""Options of torch.profiler: what to record, and in which steps."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Knows of torch.profiler used by the program itself, so as not to get in its way.
 
-Two at once do not go: whoever begins second ends what the first has going, which is then
+Only one torch.profiler can run at a time: the second to begin ends the first, which is then
 lost.  So fastprof begins no window while the program has one, and gives up its own when
 the program begins.
 """
@@ -23,7 +23,7 @@ class ForeignProfiler(Torch):
     """
 
     def __init__(self, began: Callable[[], None]) -> None:
-        # What a watch tells, it tells this very object: see hold() and release().
+        # A watch calls this very object: see hold() and release().
         super().__init__(self)  # type: ignore[arg-type]
         self._began = began
         self._own = False

@@ -1,6 +1,6 @@
 """Runs torch.profiler in the windows of a schedule and keeps what every one of them saw.
 
-torch is used only if the program has imported it.  Each window is a profile of its own,
+torch is used only if the program has imported it.  Each window is a separate profile,
 so that none drops what another one recorded.
 """
 
@@ -33,7 +33,7 @@ _OPEN_END = sys.maxsize
 
 
 class FunctionHook:
-    """What is asked of the recorder: functions off for a moment, or for a window.
+    """Interface of the recorder: function recording off for a moment, or for a window.
 
     Args:
         recorder: the run's.
@@ -63,7 +63,7 @@ class FunctionHook:
         finally:
             if self._returned:
                 self._taken = self._returned = False
-                if self._recording():  # else somebody else has the hook by now
+                if self._recording():  # else another profiler has the hook by now
                     self._recorder.rehook()
             schedule = self._schedule
             if self._recording() and (schedule is None or schedule.records(self._recorder.steps)):
@@ -87,7 +87,7 @@ class OperatorWindows:
 
     Args:
         options: what to record; None: nothing.
-        faults: where failures are told; there are no more windows after one.
+        faults: gets failures; there are no more windows after one.
         hook: the recorder's function hook.
         rank: this process's rank.
     """
@@ -201,7 +201,7 @@ class OperatorWindows:
 
     @contextmanager
     def _timed(self) -> Iterator[None]:
-        """What is done in the block is the operator layer's cost."""
+        """Count the block's time as the operator layer's cost."""
         began = time.perf_counter_ns()
         try:
             yield

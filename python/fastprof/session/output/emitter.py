@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class MetricEmitter:
     """Takes what the recorder has accumulated and logs it, one call per emission.
 
-    Only the primary rank calls the logger.  A logger that raises is told about once and
+    Only the primary rank calls the logger.  A logger that raises is reported once and
     not called again.
     """
 

@@ -68,7 +68,7 @@ class Outputs:
     """Saves a run to its paths, at the end and, with ``every_s``, about that often before.
 
     Less often when saving is slow, so that it takes no more than one percent of the time.
-    A path that cannot be written is told about once and, until the end, not tried again.
+    A path that cannot be written is reported once and, until the end, not tried again.
     """
 
     def __init__(

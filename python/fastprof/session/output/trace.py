@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceOptions:
-    """What a trace keeps.
+    """The limits and contents of a trace.
 
     Attributes:
         min_us: calls of functions that take less, in microseconds, are left out; sections
@@ -54,7 +54,7 @@ def trace_options(value: object) -> TraceOptions | None:
     """Return the option ``trace`` of :class:`~fastprof.Profiler` as options; None: no trace.
 
     Raises:
-        TypeError, ValueError, OSError: it is none, or holds a wrong value.
+        TypeError, ValueError, OSError: not a trace option, or a wrong value in it.
     """
     if value is None or value is False:
         return None

@@ -1,6 +1,6 @@
 """Libraries are imported without the function hook, where one thread can do without it.
 
-Before Python 3.12 an import of torch is a third slower under the hook, and nobody reads
+Before Python 3.12 an import of torch is a third slower under the hook, and no report shows
 its two million calls one by one.  A module's loader tells when the body of the module
 begins and ends.
 """
@@ -13,7 +13,7 @@ from typing import Any
 
 from fastprof.report.origin import import_class
 
-#: What :func:`fastprof.report.origin.import_class` says of the body of a library's module.
+#: The class that :func:`fastprof.report.origin.import_class` gives a library module's body.
 _LIBRARYS = 2
 
 #: The import system leaves frames in this file out of the tracebacks of failed imports.
@@ -58,7 +58,7 @@ def _around(original: Callable[[Any, Any], None], recorder: Any) -> Callable[[An
                 body = rest(path)
             else:
                 end_rest(None)  # until the outermost body of a library ends
-        except Exception:  # a loader of somebody else's making
+        except Exception:  # a foreign loader
             pass
         except BaseException:  # Ctrl-C: what began here does not end
             end_rest(None)

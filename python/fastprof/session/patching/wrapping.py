@@ -28,7 +28,7 @@ def wrap(original: Callable[..., Any], before: Before | None, after: After) -> C
     ``original`` to refuse.
     """
 
-    # Guarded here and not in a function of its own: this runs at every backward.
+    # Guarded here and not in a separate function: this runs at every backward.
     @functools.wraps(original)
     def call_through(*args: Any, **kwargs: Any) -> Any:
         result: Any = FAILED

@@ -28,7 +28,7 @@ class DirectoryChannel:
         """Write a file beside the old one, then put it in its place."""
         path = os.path.join(self._path, key)
         beside = f"{path}.{os.getpid()}~"
-        # Not through a link that somebody has put there.
+        # Not through a link: another user could have put it there.
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
         handle = os.open(beside, flags, 0o600)
         try:

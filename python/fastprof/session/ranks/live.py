@@ -1,7 +1,7 @@
 """The thread in which a rank tells the others how it fares, and rank 0 says who is late.
 
 The training thread starts it and ends it, and does nothing for it otherwise.  Whatever
-fails here ends the thread, is told once, and reaches nobody else.
+fails here ends the thread, is reported once, and does not reach the training.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _MOST_APART_S = 20.0
 class _Ending:
     """A flag to wait for, which a forked child and a signal handler may set, too.
 
-    ``threading.Event`` has a lock that whoever does not go on in them may hold.
+    ``threading.Event`` has a lock that a thread which does not exist there may hold.
     """
 
     def __init__(self) -> None:
@@ -136,7 +136,7 @@ class LiveRanks:
             raise
 
     def stop(self) -> None:
-        """End the thread, or leave it where it waits for somebody else."""
+        """End the thread, or leave it where it waits for another process."""
         self._ending.set()
         if self._started and self.waits and self._identity.rank == 0:
             self._taken.wait(_PATIENCE_S)
@@ -168,7 +168,7 @@ class LiveRanks:
 
     @property
     def metrics(self) -> Mapping[str, float]:
-        """What rank 0 knows of the ranks; empty on others."""
+        """Rank 0's view of the ranks; empty on others."""
         return self._metrics
 
     # -- in the thread ---------------------------------------------------------
@@ -245,7 +245,7 @@ class LiveRanks:
 
 
 class _Talk:
-    """What a rank puts into a channel and takes from it, over time."""
+    """Exchange of a rank with a channel over time."""
 
     def __init__(
         self,

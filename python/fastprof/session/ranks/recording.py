@@ -1,4 +1,4 @@
-"""What a rank's recorder holds, as what the rank tells the others.
+"""Turns a rank's recording into the windows that it publishes.
 
 Read by a thread beside the training thread, which waits for the GIL meanwhile: the last
 steps and the own times of the tree are copied as bytes, which is short; what functions they
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _SECONDS = 10.0
 _BLOCKS = 32
 _SECTIONS = 6
-#: Trees that are kept: the functions of these moments can be told.
+#: Number of trees that are kept: functions can be reported for these moments.
 _TREES = 6
 _FUNCTIONS = 24
 
@@ -255,7 +255,7 @@ def where(raw: Mapping[str, Any], *, functions: bool) -> tuple[str, bool]:
     """Return where the training thread stands, and whether it waits for other ranks there."""
     sections: list[str] = raw["open"]
     parts = [sections[-1]] if sections else []
-    # The call of a function that waits is told by the recorder, if it records functions.
+    # The recorder reports the call of a function that waits, if it records functions.
     waits = raw["waiting"] or any(map(is_communication, sections))
     if not waits and not functions and sections:
         waits = sections[0] in BACKWARD
