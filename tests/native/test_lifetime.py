@@ -6,6 +6,7 @@ Each runs in a child, since the failure was a crash.
 from __future__ import annotations
 
 import sys
+import sysconfig
 
 import pytest
 from helpers import BACKENDS, run_child
@@ -530,4 +531,48 @@ try: import fastprof._core
 except ImportError as error: assert "GIL" in str(error)
 else: raise AssertionError
 """,
+    )
+
+
+free_threaded_only = pytest.mark.skipif(
+    not sysconfig.get_config_var("Py_GIL_DISABLED"), reason="needs a free-threaded build"
+)
+
+
+@free_threaded_only
+def test_f39_a_free_threaded_build_records_with_the_lock_switched_on() -> None:
+    """Eight threads, exact counts."""
+    result = run_child(
+        """
+import sys, threading
+import fastprof._core as core
+assert sys._is_gil_enabled()
+def f(): pass
+def work():
+    for _ in range(20000): f()
+    for _ in range(1000):
+        with core.profile_section("work"): f()
+r = core.Recorder(); r.enable(); r.start_sections()
+threads = [threading.Thread(target=work) for _ in range(8)]
+for t in threads: t.start()
+for t in threads: t.join()
+r.stop_sections(); r.disable()
+d = r.export()
+key = next(i for i, k in enumerate(d["keys"]) if k[0] == "python" and k[3] == "f")
+columns = [t[2] for t in d["threads"]]
+assert sum(n for c in columns for k, n in zip(c[1], c[2]) if k == key) == 8 * 21000
+assert sum(s[2] for s in d["sections"]) == 8 * 1000
+""",
+        env={"PYTHON_GIL": ""},
+    )
+    result.check()
+    assert "GIL) has been enabled to load module 'fastprof._core'" in result.stderr
+
+
+@free_threaded_only
+def test_f39_a_program_that_forbids_the_lock_is_told_so_in_one_line() -> None:
+    result = run_child("import fastprof._core", options=["-X", "gil=0"])
+    assert result.returncode == 1
+    assert result.stderr.splitlines()[-1] == (
+        "ImportError: fastprof needs the GIL: do not run Python with PYTHON_GIL=0 or -X gil=0"
     )

@@ -20,6 +20,10 @@ _BIAS = (
     "Python 3.11 runs every bytecode slower while a profile hook is active; a run with steps "
     "measures that and corrects its times, other runs show too much time in pure Python code"
 )
+_GIL = (
+    "switched on: fastprof needs it, and Python switches it on when it loads fastprof; threads of "
+    "the program then run one at a time"
+)
 _CLOCKS = {
     "tsc": "the processor's time stamp counter",
     "cntvct": "the processor's virtual counter",
@@ -84,9 +88,7 @@ def _recorder() -> list[tuple[str, str]]:
     clock = str(take_snapshot(recorder).meta["clock"])
     rows = [("extension", "loaded"), ("clock", f"{clock}: {_CLOCKS[clock]}")]
     if sysconfig.get_config_var("Py_GIL_DISABLED"):
-        rows.append(
-            ("gil", "switched on: fastprof needs it, and Python switches it on for fastprof")
-        )
+        rows.append(("gil", _GIL))
     try:
         recorder.enable()
     except BusyError as error:
