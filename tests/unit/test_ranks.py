@@ -199,7 +199,7 @@ def test_too_few_steps_say_nothing():
     none = ranks(waiting(0), replaced(waiting(1), steps=Steps()))
     assert none.straggler is None
     assert none.notes[0] == "Who is late is not known: no steps were measured in rank 1."
-    assert ranks(waiting(0)).notes[0] == "One rank alone waits for nobody."
+    assert ranks(waiting(0)).notes[0] == "A single rank has no other rank to wait for."
 
 
 def test_different_numbers_of_steps_and_options_are_told():
