@@ -39,7 +39,7 @@ def test_the_late_rank_is_shown_with_a_row_for_each(job, capsys):
     assert main(["watch", str(job.parent), "--once"]) == 0
     out = capsys.readouterr().out.splitlines()
     assert " ".join(out).startswith(
-        "3 of 3 ranks, step 480. Rank 1 (host n1) is late by 10.0 ms per step since about step 0: "
+        "Ranks: 3 of 3, step 480. Rank 1 (host n1) is late by 10.0 ms per step since about step 0: "
     )
     table = out[out.index("ms per step, in the last 10 s:") + 1 :]
     assert table[0].split() == [
@@ -69,14 +69,14 @@ def test_a_rank_of_which_nothing_is_heard_is_said_to_be_silent(job, capsys):
 def test_of_several_jobs_the_newest_is_shown(job, capsys):
     put(job.parent / "fastprof-old", 0, world=7, age_s=500.0)
     assert main(["watch", str(job.parent), "--once"]) == 0
-    assert capsys.readouterr().out.startswith("3 of 3 ranks")
+    assert capsys.readouterr().out.startswith("Ranks: 3 of 3, ")
 
 
 def test_damaged_files_are_left_out(job, capsys):
     (job / "window-0").write_bytes(b"no window")
     (job / "window-x").write_bytes(b"")
     assert main(["watch", str(job), "--once"]) == 0
-    assert capsys.readouterr().out.startswith("2 of 3 ranks")
+    assert capsys.readouterr().out.startswith("Ranks: 2 of 3, ")
 
 
 def test_a_job_that_has_ended_is_said_to_have(job, capsys):

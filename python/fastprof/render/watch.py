@@ -23,7 +23,7 @@ def watch_lines(job: JobNow, said: Sequence[str], width: int, height: int) -> li
         height: lines; ranks that are late or have something to be said of come first.
     """
     steps = max((row.steps for row in job.rows), default=0)
-    head = f"{len(job.rows)} of {job.world_size} ranks, step {steps}. {job.verdict}"
+    head = f"Ranks: {len(job.rows)} of {job.world_size}, step {steps}. {job.verdict}"
     lines = wrapped(head, width)
     states = [f"Rank {row.rank}: {row.state}" for row in job.rows if _is_told(row)]
     told = [line for text in states[:4] for line in wrapped(text, width, rest="  ")]
