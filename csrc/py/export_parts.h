@@ -72,6 +72,15 @@ int
 fp_export_node(const fp_export *x, const fp_thread *t, const fp_node *n,
                uint32_t *thread, uint32_t *row);
 
+struct fp_pairs;
+
+/* A list of (number of the first step, steps without the hook, steps with it);
+ * a step is its wall time and the times of its first sections, at most
+ * [columns].  [p]: NULL gives an empty list. */
+PyObject *
+fp_export_pairs(const fp_export *x, const struct fp_pairs *p,
+                uint32_t columns);
+
 /* None, or the dict of the thread that steps. */
 PyObject *
 fp_export_steps(fp_export *x);

@@ -220,58 +220,6 @@ series(fp_export *x, copy *c)
     return d;
 }
 
-/* ---- steps without the hook ---- */
-
-static PyObject *
-pair_steps(const fp_export *x, const fp_pair_step *step, uint32_t n,
-           uint32_t sections)
-{
-    PyObject *list = PyList_New(0);
-    for (uint32_t i = 0; list != NULL && i < n; i++) {
-        PyObject *ns = fp_export_times(x, step[i].section, sections);
-        PyObject *one =
-            ns == NULL
-                ? NULL
-                : Py_BuildValue("(LN)",
-                                (long long)fp_export_ns(x, step[i].ticks), ns);
-        if (one == NULL || fp_export_append(list, one) < 0) {
-            Py_CLEAR(list);
-        }
-    }
-    return list;
-}
-
-/* [(number of the first step, steps without, steps with the hook)]; a step is its
- * wall time and those of the first sections of the series. */
-static PyObject *
-blocks(const fp_export *x, const copy *c)
-{
-    PyObject *list = PyList_New(0);
-    const fp_pairs *p = c->pairs;
-    uint64_t n = p == NULL                     ? 0
-                 : p->blocks < FP_PAIRS_BLOCKS ? p->blocks
-                                               : FP_PAIRS_BLOCKS;
-    uint32_t sections =
-        c->columns < FP_PAIRS_COLUMNS ? c->columns : FP_PAIRS_COLUMNS;
-    for (uint64_t i = 0; list != NULL && i < n; i++) {
-        const fp_pair_block *b =
-            &p->block[(p->blocks - n + i) % FP_PAIRS_BLOCKS];
-        PyObject *plain = pair_steps(x, b->plain, b->plain_count, sections);
-        PyObject *near = pair_steps(x, b->near, b->near_count, sections);
-        PyObject *one = NULL;
-        if (plain != NULL && near != NULL) {
-            one = Py_BuildValue("(KOO)", (unsigned long long)b->first, plain,
-                                near);
-        }
-        Py_XDECREF(plain);
-        Py_XDECREF(near);
-        if (one == NULL || fp_export_append(list, one) < 0) {
-            Py_CLEAR(list);
-        }
-    }
-    return list;
-}
-
 /* ---- kinds of time ---- */
 
 static const char *const kind_names[FP_KIND_COUNT] = {
@@ -415,7 +363,8 @@ as_dict(fp_export *x, const fp_thread *t, copy *c)
         fp_export_put(d, "recent_ns", times(x, c, s->recent)) < 0 ||
         fp_export_put(d, "hist", fp_export_hist(x, &s->hist)) < 0 ||
         fp_export_put(d, "apart", PyLong_FromUnsignedLongLong(s->apart)) < 0 ||
-        fp_export_put(d, "unprofiled", blocks(x, c)) < 0 ||
+        fp_export_put(d, "unprofiled",
+                      fp_export_pairs(x, c->pairs, c->columns)) < 0 ||
         fp_export_put(d, "rows", step_rows(x, t)) < 0 ||
         fp_export_put(d, "series", series(x, c)) < 0 ||
         fp_export_put(d, "spent", spent(x, c, t)) < 0) {

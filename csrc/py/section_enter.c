@@ -93,18 +93,6 @@ section_open(fp_section_object *s)
 }
 
 static void
-count_stray(fp_recorder *r, fp_thread *t, uint32_t id)
-{
-    for (fp_thread *u = r->threads; u != NULL; u = u->next) {
-        if (u != t && fp_thread_has_open_section(u, id)) {
-            t->counters.wrong_thread++;
-            return;
-        }
-    }
-    t->counters.stray_exit++;
-}
-
-static void
 close_here(fp_recorder *r, const fp_section_object *s, unsigned flags);
 
 FP_COLD static void
@@ -130,7 +118,7 @@ close_here(fp_recorder *r, const fp_section_object *s, unsigned flags)
     int64_t now = fp_clock_now(&r->clock);
     if (FP_UNLIKELY(fp_thread_close_section(t, s->id, fp_compat_context(),
                                             flags, now) != FP_OK)) {
-        count_stray(r, t, s->id);
+        fp_recorder_count_stray_exit(r, t, s->id);
     }
     if (FP_UNLIKELY((r->gpu_on | r->tracing) != 0)) {
         section_changed(r, t, now);

@@ -3,6 +3,7 @@
 #include "py/thread_life.h"
 
 #include "core/path_rebuild.h"
+#include "core/thread_sections.h"
 
 enum { FIRST_SWEEP = 32 };
 
@@ -195,4 +196,16 @@ fp_recorder_has_open_c_call(const fp_recorder *r, fp_key caller,
         }
     }
     return 0;
+}
+
+void
+fp_recorder_count_stray_exit(fp_recorder *r, fp_thread *t, uint32_t id)
+{
+    for (fp_thread *u = r->threads; u != NULL; u = u->next) {
+        if (u != t && fp_thread_has_open_section(u, id)) {
+            t->counters.wrong_thread++;
+            return;
+        }
+    }
+    t->counters.stray_exit++;
 }

@@ -37,6 +37,11 @@ fp_recorder_free_threads(fp_recorder *r);
 void
 fp_recorder_sweep(fp_recorder *r);
 
+/* [t] ends section [id], which is not open in it: counts a stray exit, or the
+ * wrong thread if another thread has opened it. */
+FP_COLD void
+fp_recorder_count_stray_exit(fp_recorder *r, fp_thread *t, uint32_t id);
+
 /* Has the code [caller] called a C function, in some thread, that goes on?  With the
  * place of that call its end is switched off, too.  *nodes is how many were
  * looked at. */
