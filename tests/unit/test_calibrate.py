@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from fastprof.capture import calibrate
-from fastprof.capture.calibrate_loops import LOOPS, NESTED_TURN, TURNS
+from fastprof.capture.calibrate_loops import LOOPS, NESTED_IMPLICIT, NESTED_TURN, TURNS
 from fastprof.snapshot import EventCost
 
 #: What an event costs in a made up machine, and how much of it is inside.
@@ -41,7 +41,7 @@ WORK = 11.0
 OF_MANY = {"made": (MADE_EVENT, 0.0), "nested": (NESTED_EVENT, 0.0)}
 
 
-def times(slower: float = 1.0) -> tuple[dict[str, float], ...]:
+def times(slower: float = 1.0, nested: bool = True) -> tuple[dict[str, float], ...]:
     """Times of all loops without and with the hook; a turn takes 20 ns and does nothing."""
     plain = dict.fromkeys(LOOPS, 20.0 * TURNS) | {"work": (20.0 + WORK) * TURNS}
     inside = {kind: inside for kind, (_, inside) in COSTS.items()}
@@ -52,6 +52,8 @@ def times(slower: float = 1.0) -> tuple[dict[str, float], ...]:
     hooked = {kind: ns + (slower - 1.0) * plain["nothing"] for kind, ns in plain.items()}
     for kind, (total, _) in (COSTS | OF_MANY).items():
         hooked[kind] += TURNS * LOOPS[kind].calls * total
+    # One property reads another.
+    hooked["implicit"] += TURNS * nested * NESTED_IMPLICIT * COSTS["nested"][0]
     # A constructor comes before each __init__.
     hooked["init"] += TURNS * COSTS["constructor"][0]
     return plain, hooked, inside
@@ -66,7 +68,7 @@ def test_each_kind_of_event_has_the_cost_of_its_loop():
 
 
 def test_without_events_for_constructors_their_functions_are_calls():
-    found = calibrate._calibration(*times(), constructors=False)
+    found = calibrate._calibration(*times(nested=False), constructors=False)
     kinds = (found.python, found.general, found.unpacked, found.implicit, found.init)
     assert {(round(k.inside_ns, 6), round(k.outside_ns, 6)) for k in kinds} == {(30.0, 27.5)}
     assert found.constructor == EventCost(0.0, 0.0)

@@ -26,7 +26,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple
 
 from fastprof._core import Recorder, nvtx_emits, profile_section
-from fastprof.capture.calibrate_loops import LOOPS, NESTED_TURN, TURNS
+from fastprof.capture.calibrate_loops import LOOPS, NESTED_IMPLICIT, NESTED_TURN, TURNS
 from fastprof.errors import BusyError
 from fastprof.snapshot import Calibration, EventCost
 
@@ -255,12 +255,14 @@ def _calibration(
     costs = {kind: cost(kind, surplus(kind)) for kind in kinds}
     costs["c_general"] = as_in(costs["c"], "c_general")
     if constructors:
-        costs |= {kind: cost(kind, surplus(kind)) for kind in ("implicit", "constructor")}
+        costs["constructor"] = cost("constructor", surplus("constructor"))
         costs["text"] = as_in(costs["constructor"], "text")
         costs["init"] = cost("init", max(0.0, surplus("init") - _total(costs["constructor"])))
         turn = surplus("nested") * LOOPS["nested"].calls
         called = sum(n * _total(costs[kind]) for kind, n in NESTED_TURN.items())
         costs["nested"] = EventCost(0.0, max(0.0, turn - called) / LOOPS["nested"].calls)
+        within = _total(costs["nested"]) * NESTED_IMPLICIT / LOOPS["implicit"].calls
+        costs["implicit"] = cost("implicit", max(0.0, surplus("implicit") - within))
         turn = surplus("made") * LOOPS["made"].calls
         begun = LOOPS["made"].calls * _total(costs["fed"])
         costs["made"] = EventCost(0.0, max(0.0, turn - begun - _total(costs["c"])))

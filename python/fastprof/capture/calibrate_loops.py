@@ -80,6 +80,10 @@ class _Item:
     def _read(self) -> int:
         return self.other * 3 + 1
 
+    @property
+    def _read_twice(self) -> int:
+        return self._read * 3 + 1
+
 
 class _Empty:
     pass
@@ -123,6 +127,7 @@ def _implicit_calls() -> None:
     for i in _NUMBERS:
         total += item[i]
         total += item._read
+        total += item._read_twice
 
 
 def _resumes() -> None:
@@ -219,6 +224,9 @@ def _loop(run: Callable[[], None], *labels: str, calls: int = 0, works: bool = F
 #: What a turn of the loop ``nested`` calls, by kind; of these ``calls`` are nested.
 NESTED_TURN = {"python": 12, "c": 2}
 
+#: Nested calls in a turn of the loop ``implicit``.
+NESTED_IMPLICIT = 1
+
 #: By the name of the kind's field in ``Calibration``; ``nothing`` is the loop alone, ``work``
 #: with what functions do.
 LOOPS = {
@@ -234,7 +242,7 @@ LOOPS = {
     "c": _loop(_c_calls, "len", "abs", "isinstance"),
     "method": _loop(_method_calls, "append", "get", "upper", "add"),
     "c_general": _loop(_c_general_calls, "sum", "format"),
-    "implicit": _loop(_implicit_calls, "__getitem__", "_read", works=True),
+    "implicit": _loop(_implicit_calls, "__getitem__", "_read", calls=4, works=True),
     "constructor": _loop(_constructors, "int", "range", "_Empty"),
     "text": _loop(_texts, "str"),
     "init": _loop(_inits, "__init__"),
