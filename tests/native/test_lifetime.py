@@ -11,6 +11,7 @@ import sysconfig
 import pytest
 from helpers import BACKENDS, run_child
 
+FREE_THREADED = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
 monitoring_only = pytest.mark.skipif("monitoring" not in BACKENDS, reason="needs sys.monitoring")
 
 
@@ -130,6 +131,7 @@ r.clear()
     )
 
 
+@pytest.mark.skipif(FREE_THREADED, reason="a free-threaded build collects too seldom")
 def test_sections_may_be_opened_while_the_recorder_is_being_read() -> None:
     """By a finalizer, say: the table of a thread's sections grows under the reader."""
     run_child(
@@ -480,6 +482,7 @@ assert d["muted"] == [] or "g" not in [d["keys"][k][4] for k, n in d["muted"]]
 
 
 @monitoring_only
+@pytest.mark.skipif(FREE_THREADED, reason="there only the collector frees code objects")
 def test_what_runs_while_the_tables_are_cleared_is_recorded_whole() -> None:
     check(
         """
@@ -534,9 +537,7 @@ else: raise AssertionError
     )
 
 
-free_threaded_only = pytest.mark.skipif(
-    not sysconfig.get_config_var("Py_GIL_DISABLED"), reason="needs a free-threaded build"
-)
+free_threaded_only = pytest.mark.skipif(not FREE_THREADED, reason="needs a free-threaded build")
 
 
 @free_threaded_only
