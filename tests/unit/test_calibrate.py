@@ -75,6 +75,13 @@ def test_without_events_for_constructors_their_functions_are_calls():
     assert found.made == EventCost(0.0, 6.0)  # a generator begins with a call
 
 
+def test_a_disturbed_loop_of_nested_calls_does_not_take_all_of_a_recursion():
+    plain, hooked, inside = times()
+    hooked["nested"] *= 3
+    found = calibrate._calibration(plain, hooked, inside, constructors=True)
+    assert 0 < found.nested.outside_ns <= 0.3 * COSTS["python"][0]
+
+
 def test_slower_bytecode_is_no_cost_of_calls():
     found = calibrate._calibration(*times(slower=1.5), constructors=True)
     assert found.slowdown == 1.5

@@ -38,6 +38,9 @@ _SAME, _AGAIN = 0.05, 3
 #: Before each round more it rests, in s: another program has had its turn then.
 _REST_S = 0.001
 
+#: A nested call was never seen to cost more than an eighth more; beyond this it is noise.
+_MOST_NESTED = 0.3
+
 #: Calibration of sections: rounds, and entries and batches in each.
 _SECTION_ROUNDS = 7
 _CALLS = 1000
@@ -260,7 +263,8 @@ def _calibration(
         costs["init"] = cost("init", max(0.0, surplus("init") - _total(costs["constructor"])))
         turn = surplus("nested") * LOOPS["nested"].calls
         called = sum(n * _total(costs[kind]) for kind, n in NESTED_TURN.items())
-        costs["nested"] = EventCost(0.0, max(0.0, turn - called) / LOOPS["nested"].calls)
+        more = max(0.0, turn - called) / LOOPS["nested"].calls
+        costs["nested"] = EventCost(0.0, min(more, _MOST_NESTED * _total(costs["python"])))
         within = _total(costs["nested"]) * NESTED_IMPLICIT / LOOPS["implicit"].calls
         costs["implicit"] = cost("implicit", max(0.0, surplus("implicit") - within))
         turn = surplus("made") * LOOPS["made"].calls
