@@ -20,6 +20,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 
+from fastprof.errors import FastprofError
 from fastprof.session.ranks.channel import MAX_VALUE
 
 #: Seconds for a connection, and for the answer to a request.  A store looks up the name of
@@ -32,7 +33,7 @@ _LENGTH = struct.Struct("=Q")
 _AT_ONCE = 1 << 16
 
 
-class NotAStoreError(ValueError):
+class NotAStoreError(FastprofError, ValueError):
     """What listens there does not answer as a TCPStore does."""
 
 
