@@ -240,6 +240,7 @@ discard_old(fp_gpu *g)
     fp_buffer *full[FP_BUFFERS];
     uint32_t n = fp_buffers_take_full(&g->buffers, full);
     for (uint32_t i = 0; i < n; i++) {
+        (void)fp_drainer_take_dropped(g, full[i]->context, full[i]->stream);
         fp_buffers_give_back(full[i]);
     }
     for (fp_lane *lane = atomic_load(&g->lanes.first); lane != NULL;

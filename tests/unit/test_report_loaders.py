@@ -11,6 +11,7 @@ from fastprof.errors import SnapshotError
 from fastprof.read import fprof
 from fastprof.read.limits import Limits
 from fastprof.report import build_report
+from fastprof.report.loading_cost import unhooked_parts
 from fastprof.snapshot import (
     LoaderStats,
     NodeTable,
@@ -22,7 +23,7 @@ from fastprof.snapshot import (
 from fastprof.snapshot.codec import read
 from fastprof.snapshot.loaders import LoadTime, WorkerStats
 from fastprof.tables.loaders import loader_tables
-from unit.snapshots import MS, ROOT, py, section
+from unit.snapshots import MS, ROOT, Node, cost, py, section, tree
 
 BATCHES = 100
 STEP_MS = 30
@@ -244,3 +245,26 @@ def test_files_from_before_receiving_was_timed_are_read() -> None:
     assert read(WorkerStats, old, "workers") == made
     timed = replace(made, ready_ns=5, caught_up=(2, 9))
     assert read(WorkerStats, timed.to_dict(), "workers") == timed
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_f47_a_hook_that_cost_all_there_was_breaks_no_report(inside: bool) -> None:
+    """Calibrated costs may be more than the functions beside the loading took."""
+    small = Node(py("small", 1), 1000, 1 * MS)
+    data = Node(section("data"), 40, 600 * MS, [small] if inside else [])
+    made = tree(data, *([] if inside else [small]), calibration=cost(python=(5000, 5000)))
+    none = workers(0, loads=(), ready=0, blocked=0, depth=(0,) * 8, start_method=None)
+    snapshot = replace(
+        run(none), keys=made.keys, threads=made.threads, calibration=made.calibration
+    )
+    report = build_report(snapshot)
+    assert report.loaders[0].workers.needed == 1
+    assert "failed" not in report.to_text(full=True)
+
+
+def test_time_of_frames_from_before_the_recording_is_time_beside_loading() -> None:
+    small = Node(py("small", 1), 1000, 10 * MS)
+    data = Node(section("data"), 40, 600 * MS)
+    costs = cost(python=(9000, 0))
+    made = tree(data, small, root_ns=90 * MS, calibration=costs)
+    assert unhooked_parts(made)[1] == pytest.approx(91 / 100)

@@ -17,7 +17,7 @@ from fastprof.report.functions import (
 )
 from fastprof.report.gpu import GpuTables, gpu_report, measured, use_of
 from fastprof.report.gpu_tree import Use
-from fastprof.report.in_run import hook_cost, unprofiled_step
+from fastprof.report.in_run import hook_cost, is_uneven, unprofiled_step
 from fastprof.report.kernels import kernel_rows, launched_below
 from fastprof.report.loaders import loader_notes, loader_rows
 from fastprof.report.loaders_compared import compared
@@ -432,7 +432,7 @@ def _overhead(snapshot: Snapshot, correction: Correction) -> Overhead:
             doubt = (
                 "the steps without the function hook are too few or too uneven to confirm it"
                 if snapshot.steps.unprofiled
-                else "no step ran without the function hook to confirm it"
+                else "no step could be used that ran without the function hook to confirm it"
             )
             text += (
                 " The cost of functions is the number of calls times what a call cost in a test "
@@ -454,7 +454,7 @@ def _measured_in_run(snapshot: Snapshot, correction: Correction) -> str:
         )
     if step is None:
         hook = hook_cost(snapshot)
-        if hook is None or hook.high <= 0:
+        if hook is None or hook.high <= 0 or not is_uneven(snapshot):
             return bounded
         low, high = duration(max(0.0, hook.low) / 1e6), duration(hook.high / 1e6)
         return (

@@ -100,6 +100,21 @@ def hook_cost(snapshot: Snapshot) -> Interval | None:
 
 def unprofiled_step(snapshot: Snapshot) -> UnprofiledStep | None:
     """Return what a step takes without fastprof; None: not known, or not well enough."""
+    step = _median_step(snapshot)
+    return None if step is None or _is_uneven(step) else step
+
+
+def is_uneven(snapshot: Snapshot) -> bool:
+    """Whether an unprofiled step is not known because steps vary too much."""
+    step = _median_step(snapshot)
+    return step is not None and _is_uneven(step)
+
+
+def _is_uneven(step: UnprofiledStep) -> bool:
+    return step.error_ms > _KNOWN_STEP * step.ms
+
+
+def _median_step(snapshot: Snapshot) -> UnprofiledStep | None:
     hook = hook_cost(snapshot)
     walls = snapshot.steps.series.wall_ns or snapshot.steps.recent_ns
     if hook is None or not walls:
@@ -112,7 +127,7 @@ def unprofiled_step(snapshot: Snapshot) -> UnprofiledStep | None:
     # No hook makes a program faster: what is below 0 is chance.
     hook_ns = max(0.0, hook.value)
     step_ns = median(walls) - hook_ns - own_ns
-    if step_ns <= 0 or hook.error > _KNOWN_STEP * step_ns:
+    if step_ns <= 0:
         return None
     return UnprofiledStep(
         ms=step_ns / 1e6,

@@ -9,6 +9,9 @@ from __future__ import annotations
 from fastprof.report.correct import without_hook
 from fastprof.snapshot import Snapshot
 
+#: A smaller part is the error of the estimate rather than time of the program.
+_LEAST = 0.05
+
 #: Sections that load batches.
 LOADING = frozenset({"data", "data_loading"})
 
@@ -30,11 +33,14 @@ def unhooked_parts(snapshot: Snapshot) -> tuple[float, float]:
     phase = nodes.phase or (0,) * len(nodes)
     inside = [False] * len(nodes)
     sums = [[0.0, 0.0], [0.0, 0.0]]
-    for i in range(1, len(nodes)):
-        inside[i] = inside[nodes.parent[i]] or loads[nodes.key[i]]
+    for i in range(len(nodes)):
+        # The root's own time is that of frames from before the recording.
+        inside[i] = i > 0 and (inside[nodes.parent[i]] or loads[nodes.key[i]])
         if phase[i] == 0:
             of = sums[inside[i]]
             of[0] += nodes.self_ns[i]
             of[1] += plain[i]
     rest, loading = (min(1.0, left / whole) if whole > 0 else 1.0 for whole, left in sums)
+    if min(rest, loading) < _LEAST:
+        return 1.0, 1.0  # the estimate of the hook's cost is nearly all of it, or more: not known
     return loading, rest

@@ -39,6 +39,8 @@ from fastprof.report.figures import counted, duration, number, plural
 from fastprof.report.loaders import SHORT_BATCH_MS, LoaderRow, WorkerRow
 
 _OVERHEAD = LIMITS["overhead-share"]
+#: A smaller part of the step is no saving.
+_SAVES = 0.005
 #: Fewer free CPUs than this are not enough for a worker.
 _FREE_CPUS = 0.25
 #: A part above this is most of it.
@@ -88,9 +90,12 @@ def data_loading(facts: Facts) -> Draft | None:
         # Workers would save too little.  Where loading is most of a step, less of it would not.
         if severity != "critical":
             return None
+        much = "nothing"
+        if facts.share(saved) >= _SAVES:
+            much = f"an estimated {span_text(saved, facts)}"
         little = (
-            f"{plural(found.advised, 'worker')} would save an estimated {span_text(saved, facts)}: "
-            "a batch has to be handed over as well."
+            f"{plural(found.advised, 'worker')} would save {much}: a batch has to be handed over, "
+            "and a worker needs a CPU."
         )
         found, saved = replace(found, advised=None), ms
     hot = facts.hot_in_workers if found.have else facts.hot_in("data")
