@@ -95,7 +95,8 @@ def test_without_files_ranks_are_told_by_what_they_told_each_other(tmp_path, mon
     said, last = lines(str(tmp_path), 2, live=lambda: judge.job_now(1.0))
     text = " ".join(said)
     assert (
-        "Ranks: 2 of 2. Rank 1 (host n1) is late by 10.0 ms per step since about step 0: " in text
+        "Ranks: 2 of 2, in the last 10 s of steps. Rank 1 (host n1) is late by 10.0 ms per step "
+        "since about step 0: " in text
     )
     assert "data +10.0 ms; this costs the job up to 33.3 %." in text
     assert "Ranks 0, 1 saved no file" in text

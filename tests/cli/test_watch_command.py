@@ -123,12 +123,48 @@ def test_it_goes_on_in_a_terminal_until_the_job_ends(job, monkeypatch, rich):
 
 
 def test_a_job_of_which_nothing_is_heard_for_a_minute_is_dead(job, monkeypatch):
-    for rank in range(3):
-        put(job, rank, age_s=100.0)
+    monkeypatch.setattr(watch_command, "_EVERY_S", 0.01)
+    monkeypatch.setattr(watch_command, "_DEAD_S", 0.05)
     watch = watch_command.Watch(str(job))
-    assert watch_command._loop(watch, lambda lines: None).startswith(
-        "No rank has been heard for 10"
+    assert watch_command._loop(watch, lambda lines: None) == (
+        "No rank has been heard for 0 s: the job is dead, or stopped."
     )
+
+
+def test_a_clock_that_differs_from_that_of_the_job_makes_no_job_dead(job):
+    watch = watch_command.Watch(str(job))
+    for beat in (3, 4, 5):
+        for rank in range(3):
+            put(job, rank, beat=beat, age_s=500.0)
+        told = watch.look()
+    assert watch.silent_s() < 60.0
+    assert not any(row.state.startswith("silent") for row in told.rows)
+
+
+def test_a_job_that_is_started_again_is_followed(job):
+    watch = watch_command.Watch(str(job.parent))
+    assert len(watch.look().rows) == 3
+    again = job.parent / "fastprof-again"
+    for rank in range(2):
+        put(again, rank, world=2, age_s=-5.0)
+    assert watch.look().world_size == 3  # the first one still lives
+    for rank in range(3):
+        put(job, rank, beat=3, ended=True)
+    assert watch.look().world_size == 2
+
+
+def test_a_directory_that_cannot_be_read_any_more_is_an_error_in_one_line(job, monkeypatch, capsys):
+    def look(self):
+        raise OSError(116, "Stale file handle", str(job))
+
+    monkeypatch.setattr(watch_command.Watch, "look", look)
+    assert main(["watch", str(job), "--once"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    assert main(["watch", str(job)]) == 2
+    err = capsys.readouterr().err
+    assert "stale file handle" in err
+    assert err.count("\n") == 1
 
 
 def test_a_directory_that_goes_is_the_end_of_the_job(job):

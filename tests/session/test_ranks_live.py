@@ -533,5 +533,7 @@ while not os.path.exists(os.path.join(folder, "window-0")):
 """
     )
     result.check()
-    assert result.stderr.startswith("Ranks: 2 of 2. It is not known whether a rank is late.\n")
+    assert result.stderr.startswith(
+        "Ranks: 2 of 2, in the last 10 s of steps. It is not known whether a rank is late.\n"
+    )
     assert not list(tmp_path.iterdir())

@@ -6,6 +6,7 @@ from __future__ import annotations
 import random
 
 import pytest
+from fastprof.render.ranks_brief import brief_lines_live
 from fastprof.report.ranks_live import Judge
 from fastprof.report.ranks_window import (
     RankDetail,
@@ -295,3 +296,79 @@ def test_a_rank_that_is_restarted_begins_anew():
     again.judge, again.now, again.beat = job.judge, job.now, 1000
     again.run(8)
     assert any(line.startswith("Rank 1 (host n1) is late by") for line in again.said)
+
+
+def test_a_rank_whose_window_lacks_the_column_of_the_verdict_has_no_own_work():
+    job = Job(4, late=on(1, 9.0))
+    while not job.said:
+        job.tick()
+    assert job.judge.job_now(job.now).late.signal == "autograd"
+    blocks = {start: row[:2] + row[3:] for start, row in job.blocks[2].items()}
+    lacking = {"beat": 9000, "columns": ("wall", "communication"), "blocks": blocks}
+    job.judge.hear(2, job.value(2, **lacking), job.now)
+    rows = job.judge.job_now(job.now).rows
+    assert [row.work_ms is None for row in rows] == [False, False, True, False]
+    job.judge.look(job.now)
+    for _ in range(6):  # each later window lacks it too
+        job.tick()
+        blocks = {start: row[:2] + row[3:] for start, row in job.blocks[2].items()}
+        lacking = {"beat": job.beat + 9000, "columns": ("wall", "communication"), "blocks": blocks}
+        job.judge.hear(2, job.value(2, **lacking), job.now)
+        job.judge.look(job.now)
+        job.judge.job_now(job.now)
+
+
+def hang(job, *, rank, seconds, silent=False):
+    """Let no step end: ``rank`` stands, the others wait; ``silent``: it is not heard."""
+    said = []
+    for _ in range(round(seconds / TICK_S)):
+        job.now += TICK_S
+        job.beat += 1
+        for other in range(job.world):
+            place = "data" if other == rank else "backward"
+            if other != rank or not silent:
+                job.judge.hear(other, job.value(other, place=place, waits=other != rank), job.now)
+        said += job.judge.look(job.now)
+    return said
+
+
+def test_a_job_that_hangs_is_not_said_to_have_no_late_rank():
+    job = Job(4)
+    job.run(6)
+    assert job.judge.job_now(job.now).verdict.startswith("No rank is late")
+    hang(job, rank=2, seconds=30.0)
+    told = job.judge.job_now(job.now)
+    assert told.late is None
+    assert told.verdict == (
+        "No step has ended for 30.0 s: Rank 2 (host n2) stands in data; ranks 0, 1, 3 wait."
+    )
+    hang(job, rank=2, seconds=290.0, silent=True)
+    told = job.judge.job_now(job.now)
+    assert told.verdict.startswith(
+        "No step has ended for 320 s: Rank 2 (host n2) has been silent for 290 s, last seen "
+        "in data after step "
+    )
+    assert told.verdict.endswith("; ranks 0, 1, 3 wait.")
+    shown = " ".join(brief_lines_live(told, 200))
+    assert "Rank 2: silent for 290 s, last seen in data" in shown
+    assert "No rank is late" not in shown
+
+
+def test_the_live_verdict_is_said_to_be_of_the_last_seconds():
+    job = Job(4)
+    job.run(6)
+    lines = brief_lines_live(job.judge.job_now(job.now), 100)
+    assert lines[0].startswith("Ranks: 4 of 4, in the last 10 s of steps. No rank is late")
+    assert "ms per step, in the last 10 s:" in lines
+
+
+def test_steps_end_again_is_said_only_if_a_step_has_ended():
+    job = Job(4)
+    job.run(6)
+    assert hang(job, rank=2, seconds=30.0)[0].startswith("No step has ended for 15.0 s")
+    said = hang(job, rank=2, seconds=60.0, silent=True)
+    assert len(said) == 1
+    assert said[0].startswith("Rank 2 (host n2) has been silent for ")
+    job.judge.listen_anew(job.now)
+    assert "Steps end again." not in hang(job, rank=2, seconds=5.0, silent=True)
+    assert "Steps end again." in job.tick()

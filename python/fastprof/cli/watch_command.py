@@ -52,11 +52,19 @@ def run(argv: Sequence[str]) -> int:
         return 2
     if options.once or not sys.stdout.isatty():
         with standard_output() as stream:
-            lines = _picture(watch, width_of(stream), _PIPED_LINES)
+            try:
+                lines = _picture(watch, width_of(stream), _PIPED_LINES)
+            except (OSError, ValueError) as error:
+                complain(said(error))
+                return 2
             stream.writelines(f"{line}\n" for line in lines or ["The job has ended."])
         return 0
     with suppress(KeyboardInterrupt):
-        last = _follow(watch)
+        try:
+            last = _follow(watch)
+        except (OSError, ValueError) as error:
+            complain(said(error))
+            return 2
         with standard_output() as stream:
             stream.write(f"{last}\n")
     return 0

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from statistics import median
 
 from fastprof.names import ascii_name
+from fastprof.report.figures import plural
 from fastprof.report.ranks import RankReport
-from fastprof.report.ranks_now import JobNow
+from fastprof.report.ranks_now import JobNow, RankNow
 from fastprof.tables.cells import Table, number, short
 from fastprof.tables.layout import table_lines, without_unknown, wrapped
 
@@ -16,6 +17,9 @@ from fastprof.tables.layout import table_lines, without_unknown, wrapped
 _LATE = 6
 _FEW = 4
 _SECTIONS = 5
+_STATES = 4
+#: What ranks tell each other is of their last window.
+_LIVE = "in the last 10 s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +52,30 @@ def brief_lines_live(job: JobNow, width: int) -> list[str]:
         _Row(row.rank, row.host, row.step_ms, row.work_ms, dict(row.sections)) for row in job.rows
     ]
     late = [] if job.late is None else [job.late.rank, *job.late.also]
-    lines = wrapped(f"{_head(len(rows), job.world_size)} {job.verdict}", width)
-    return [*lines, *_table(rows, late, width)]
+    head = f"{_head(len(rows), job.world_size)[:-1]}, {_LIVE} of steps."
+    lines = wrapped(f"{head} {job.verdict}", width)
+    return [*lines, *_table(rows, late, width, f", {_LIVE}"), *state_lines(job, width)]
+
+
+def state_lines(job: JobNow, width: int) -> list[str]:
+    """Return what is to be said of ranks that are silent, stand or wait."""
+    states = [f"Rank {row.rank}: {row.state}" for row in job.rows if is_told(row)]
+    told = [line for text in states[:_STATES] for line in wrapped(text, width, rest="  ")]
+    if len(states) > _STATES:
+        told.append(f"And {plural(len(states) - _STATES, 'more rank')}.")
+    return told
+
+
+def is_told(row: RankNow) -> bool:
+    """Whether a rank is silent, stands or waits."""
+    return row.state.startswith(("silent", "stands", "waits"))
 
 
 def _head(known: int, world_size: int | None) -> str:
     return f"Ranks: {known}." if world_size is None else f"Ranks: {known} of {world_size}."
 
 
-def _table(rows: Sequence[_Row], late: Sequence[int], width: int) -> list[str]:
+def _table(rows: Sequence[_Row], late: Sequence[int], width: int, when: str = "") -> list[str]:
     if len(rows) < 2 or (len(rows) > _FEW and not late):
         return []
     by_rank = {row.rank: row for row in rows}
@@ -79,7 +98,7 @@ def _table(rows: Sequence[_Row], late: Sequence[int], width: int) -> list[str]:
             frozenset({0}), table.spare,
         )  # fmt: skip
     drawn = table_lines(without_unknown(table), width)
-    return ["", "ms per step:", drawn[0], *drawn[2:]]
+    return ["", f"ms per step{when}:", drawn[0], *drawn[2:]]
 
 
 def _cells(name: str, rows: Sequence[_Row], sections: Sequence[str]) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fastprof.names import ascii_name
+from fastprof.render.ranks_brief import is_told, state_lines
 from fastprof.report.figures import plural
 from fastprof.report.ranks_now import JobNow, RankNow
 from fastprof.tables.cells import Table, number, short
@@ -25,10 +26,7 @@ def watch_lines(job: JobNow, said: Sequence[str], width: int, height: int) -> li
     steps = max((row.steps for row in job.rows), default=0)
     head = f"Ranks: {len(job.rows)} of {job.world_size}, step {steps}. {job.verdict}"
     lines = wrapped(head, width)
-    states = [f"Rank {row.rank}: {row.state}" for row in job.rows if _is_told(row)]
-    told = [line for text in states[:4] for line in wrapped(text, width, rest="  ")]
-    if len(states) > 4:
-        told.append(f"And {plural(len(states) - 4, 'more rank')}.")
+    told = state_lines(job, width)
     log = [line for text in said for line in wrapped(text, width, "- ")]
     room = max(4, height - len(lines) - len(told) - len(log) - 6)
     lines += ["", *_table(job, room, width)]
@@ -36,12 +34,8 @@ def watch_lines(job: JobNow, said: Sequence[str], width: int, height: int) -> li
     return [*lines, *(["", "Said so far:", *log] if log else [])]
 
 
-def _is_told(row: RankNow) -> bool:
-    return row.state.startswith(("silent", "stands", "waits"))
-
-
 def _table(job: JobNow, room: int, width: int) -> list[str]:
-    rows = sorted(job.rows, key=lambda row: (not _is_told(row), -(row.late_ms or 0.0), row.rank))
+    rows = sorted(job.rows, key=lambda row: (not is_told(row), -(row.late_ms or 0.0), row.rank))
     shown = rows if len(rows) <= room else rows[:room]
     if len(shown) == len(rows):
         shown = sorted(rows, key=lambda row: row.rank)
@@ -62,7 +56,7 @@ def _table(job: JobNow, room: int, width: int) -> list[str]:
 
 def _cells(row: RankNow, names: Sequence[str]) -> tuple[str, ...]:
     sections = dict(row.sections)
-    state = row.state.partition(" ")[0] if _is_told(row) else row.state
+    state = row.state.partition(" ")[0] if is_told(row) else row.state
     return (
         str(row.rank),
         "n/a" if row.host is None else ascii_name(row.host, 24),

@@ -110,6 +110,18 @@ def _called(
     return None
 
 
+def tells(run: RankRun, signal: str) -> bool:
+    """Whether a rank has what :func:`own_ms` needs for ``signal``; a later window may lack it."""
+    steps = run.steps
+    if steps is None or not steps.wall:
+        return False
+    if signal == "autograd":
+        return steps.autograd is not None
+    if signal == "cpu":
+        return steps.cpu is not None
+    return signal != "gpu" or any(name == "gpu" for name, _ in run.row.waits)
+
+
 def own_ms(run: RankRun, steps: RankSteps, signal: str, *, plain: bool = False) -> list[float]:
     """Return the own work of a rank in each of its steps, as ``signal`` tells waiting.
 

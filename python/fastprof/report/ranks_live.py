@@ -26,9 +26,16 @@ from fastprof.report.ranks_blocks import (
     run_in_blocks,
     window_starts,
 )
-from fastprof.report.ranks_cause import function_excess, own_ms
+from fastprof.report.ranks_cause import function_excess, own_ms, tells
 from fastprof.report.ranks_judge import FALSE_ALARMS, LATE_SHARE, groups_in_step
-from fastprof.report.ranks_live_text import late_rank, late_text, once_text, ordinal, rank_named
+from fastprof.report.ranks_live_text import (
+    hang_text,
+    late_rank,
+    late_text,
+    once_text,
+    ordinal,
+    rank_named,
+)
 from fastprof.report.ranks_now import SILENT_S, JobNow, rows_now
 from fastprof.report.ranks_row import (
     MAX_RANKS,
@@ -93,6 +100,7 @@ class Judge:
         self._number = time.time_ns() // 1_000_000
         self._began: float | None = None
         self._stuck: tuple[int, ...] = ()
+        self._stuck_at = 0.0
         self._episodes: list[tuple[int, int]] = []
         self._hangs: set[tuple[int, int]] = set()
         #: Values that were no windows of this job's ranks, by why.
@@ -134,6 +142,7 @@ class Judge:
         """Count the silence of ranks from ``now`` on: until now none could be heard."""
         for rank in self._ranks.values():
             rank.heard = rank.moved = now
+        self._stuck_at = now
 
     def tell(self, rank: int, data: bytes) -> None:
         """Take what a rank answers to :meth:`request`."""
@@ -189,10 +198,29 @@ class Judge:
             verdict = late_text(known.told or known.straggler, known.since, again=False)
         else:
             late, verdict = self._late_now(now)
+        hangs, moves = self._hangs_now(now)
+        if hangs:
+            # While no step ends the last steps say nothing of who is late.
+            late = late if moves else None
+            verdict = f"{hangs} {verdict}" if late is not None else hangs
         before = sorted({rank for rank, _ in self._episodes})
         if before:
             verdict += f" Late earlier: {named(before)}."
         return JobNow(self._world, rows_now(self._ranks, late, now), late, verdict)
+
+    def _hangs_now(self, now: float) -> tuple[str, bool]:
+        """Say which ranks are silent or stand, and whether others still end steps."""
+        ranks = [r for _, r in sorted(self._ranks.items()) if not r.window.ended and r.window.steps]
+        patience = _patience(ranks)
+        silent = [r for r in ranks if now - r.heard >= SILENT_S]
+        quiet = [r for r in ranks if now - r.moved >= patience and now - r.heard < SILENT_S]
+        moves = len(silent) + len(quiet) < len(ranks)
+        stand = [r for r in quiet if not r.window.waits]
+        wait = [r.window.rank for r in quiet if r.window.waits]
+        if not silent and not stand and (moves or not wait):
+            return "", moves
+        still = 0.0 if moves else min(now - r.moved for r in ranks)
+        return hang_text(silent, stand, wait, still, now), moves
 
     def _late_now(self, now: float) -> tuple[Straggler | None, str]:
         """Judge the last window on its own, also of ranks that have ended."""
@@ -251,21 +279,19 @@ class Judge:
         ranks = [
             r for r in self._ranks.values() if r.lives and not r.window.ended and r.window.steps
         ]
-        rows = [row["wall"] for r in ranks for row in list(r.blocks.values())[-2:]]
-        usual = median(rows) / 1e6 if rows else 0.0
-        patience = max(SILENT_S, _LONG_STEPS * usual)
+        patience = _patience(ranks)
         quiet = [r for r in ranks if now - r.moved >= patience and now - r.heard < SILENT_S]
         waiting = [r for r in quiet if r.window.waits]
         culprits = [r for r in quiet if not r.window.waits]
         stands = len(quiet) == len(ranks) >= 2 and len(waiting) >= max(1, len(ranks) // 2)
         if not stands:
-            moved = bool(self._stuck) and len(quiet) < len(ranks)
+            moved = bool(self._stuck) and any(r.moved > self._stuck_at for r in ranks)
             self._stuck = () if moved else self._stuck
             return ["Steps end again."] if moved else []
         found = tuple(sorted(r.window.rank for r in culprits)) or (-1,)
         if found == self._stuck:
             return []
-        self._stuck = found
+        self._stuck, self._stuck_at = found, now
         since = duration(min(now - r.moved for r in ranks) * 1000)
         if not culprits:
             return [f"No step has ended for {since}: each rank waits for the others."]
@@ -423,6 +449,12 @@ class Judge:
 # ---- judging
 
 
+def _patience(ranks: Sequence[HeardRank]) -> float:
+    """Return the seconds without a step after which a rank stands still."""
+    rows = [row["wall"] for rank in ranks for row in list(rank.blocks.values())[-2:]]
+    return max(SILENT_S, _LONG_STEPS * (median(rows) / 1e6 if rows else 0.0))
+
+
 def _may_be_late(runs: Sequence[RankRun]) -> bool:
     """Whether a rank is so far above the others that tests are worth their time."""
     if len(runs) < 2:
@@ -439,10 +471,13 @@ def _may_be_late(runs: Sequence[RankRun]) -> bool:
 
 def _mean_late(runs: Sequence[RankRun], late: Straggler) -> float:
     """Return by how much a rank is later than the others in the mean of these steps."""
+    signal = late.signal
+    if not any(run.row.rank == late.rank and tells(run, signal) for run in runs):
+        signal = waiting_signals(runs)[0]
     means = {
-        run.row.rank: fmean(own_ms(run, run.steps, late.signal))
+        run.row.rank: fmean(own_ms(run, run.steps, signal))
         for run in runs
-        if run.steps is not None
+        if run.steps is not None and tells(run, signal)
     }
     here = means.pop(late.rank, None)
     return here - median(means.values()) if here is not None and means else 0.0
@@ -458,14 +493,15 @@ def _since(runs: Sequence[RankRun], late: Straggler, signal: str) -> int:
     here = by_rank[late.rank].steps
     if here is None:
         return 0
-    others = [run.steps for run in runs if run.row.rank != late.rank and run.steps is not None]
+    if not tells(by_rank[late.rank], signal):
+        return here.numbers[0]
     own = dict(zip(here.numbers, own_ms(by_rank[late.rank], here, signal), strict=True))
     rest = [
         dict(zip(run.steps.numbers, own_ms(run, run.steps, signal), strict=True))
         for run in runs
-        if run.row.rank != late.rank and run.steps is not None
+        if run.row.rank != late.rank and run.steps is not None and tells(run, signal)
     ]
-    if not others:
+    if not rest:
         return here.numbers[0]
     best, total, found = 0.0, 0.0, here.numbers[-1]
     for number in reversed(here.numbers):

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from fastprof.names import ascii_name
-from fastprof.report.figures import duration, with_percent
+from fastprof.report.figures import duration, plural, with_percent
 from fastprof.report.model import UNACCOUNTED
 from fastprof.report.ranks import LateStep, Straggler, named
+from fastprof.report.ranks_blocks import HeardRank
 from fastprof.report.ranks_window import RankWindow
+
+_NAMED = 5
 
 
 def rank_named(window: RankWindow) -> str:
@@ -19,6 +24,38 @@ def late_rank(late: Straggler) -> str:
     """The same of a rank that is late."""
     host = f" (host {ascii_name(late.host, 60)})" if late.host else ""
     return f"Rank {late.rank}{host}"
+
+
+def hang_text(
+    silent: Sequence[HeardRank],
+    stand: Sequence[HeardRank],
+    wait: Sequence[int],
+    still_s: float,
+    now: float,
+) -> str:
+    """Say which ranks are silent, stand and wait.
+
+    ``still_s``: for so long no rank has ended a step; 0: some still do.
+    """
+    parts = []
+    for rank in silent[:_NAMED]:
+        where = f" in {ascii_name(rank.window.place)}" if rank.window.place else ""
+        parts.append(
+            f"{rank_named(rank.window)} has been silent for {duration((now - rank.heard) * 1000)}, "
+            f"last seen{where} after step {rank.window.steps}"
+        )
+    for rank in stand[:_NAMED]:
+        where = ascii_name(rank.window.place) or "no section"
+        parts.append(f"{rank_named(rank.window)} stands in {where}")
+    more = max(0, len(silent) - _NAMED) + max(0, len(stand) - _NAMED)
+    if more:
+        parts.append(f"{plural(more, 'more rank')} silent or standing")
+    if wait:
+        verb = "waits" if len(wait) == 1 else "wait"
+        parts.append(f"{named(wait)} {verb}")
+    text = "; ".join(parts)
+    head = f"No step has ended for {duration(still_s * 1000)}: " if still_s else ""
+    return f"{head}{text}." if head else f"{text[:1].upper()}{text[1:]}."
 
 
 def late_text(late: Straggler, since: int, again: bool) -> str:

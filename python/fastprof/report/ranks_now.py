@@ -10,7 +10,7 @@ from fastprof.names import ascii_name
 from fastprof.report.figures import duration
 from fastprof.report.ranks import Straggler
 from fastprof.report.ranks_blocks import HeardRank, end_of, run_in_blocks, window_starts
-from fastprof.report.ranks_cause import own_ms
+from fastprof.report.ranks_cause import own_ms, tells
 from fastprof.report.ranks_verdict import waiting_signals
 
 #: A rank has gone silent after so many seconds.
@@ -21,8 +21,9 @@ SILENT_S = 15.0
 class RankNow:
     """One rank; times are ms per step in its last window, None where not known.
 
-    ``work_ms`` is its own work, ``late_ms`` how much more that is than the median of the
-    others'.  ``state`` is what else is to be said of it, such as ``silent for 20.0 s``.
+    ``work_ms`` is its own work, None also where its window lacks what tells it.  ``late_ms``
+    is how much more that is than the median of the others'.  ``state`` is what else is to be
+    said of it, such as ``silent for 20.0 s``.
     """
 
     rank: int
@@ -67,7 +68,7 @@ def rows_now(
     works = {
         number: fmean(own_ms(run, run.steps, signal))
         for number, run in runs.items()
-        if run.steps is not None
+        if run.steps is not None and tells(run, signal)
     }
     found = []
     for number, rank in sorted(ranks.items()):

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from fastprof.names import ascii_name
 from fastprof.report.ranks_live import Judge
-from fastprof.report.ranks_now import JobNow
+from fastprof.report.ranks_now import SILENT_S, JobNow
 from fastprof.report.ranks_row import MAX_RANKS
 from fastprof.report.ranks_window import decode
 from fastprof.session.ranks.channel import VERDICTS
@@ -32,29 +32,62 @@ class Watch:
     """
 
     def __init__(self, folder: str) -> None:
-        self._folder = _job_in(folder)
+        self._root = folder
+        self._take(_job_in(folder))
+
+    def _take(self, folder: str) -> None:
+        self._folder = folder
         first = next(iter(self._windows()), None)
         if first is None:
             raise ValueError(_nothing(folder))
         window = decode(first[1])
         self._judge = Judge(window.job, window.world_size)
         self._world = window.world_size
+        #: Of each rank the beat that was read last, and when it was new by the clock here.
+        self._beats: dict[int, tuple[int, float]] = {}
 
     def look(self) -> JobNow | None:
-        """Return how the ranks fare now; None: the job has ended."""
+        """Return how the ranks fare now; None: the job has ended.
+
+        Raises:
+            OSError: the directory may not be read any more.
+        """
+        job = self._look()
+        if (job is None or self.silent_s() >= SILENT_S) and self._has_followed():
+            job = self._look()
+        return job
+
+    def _has_followed(self) -> bool:
+        """Take a newer job in the same directory: ranks that were restarted are another job."""
+        before = self._folder
+        try:
+            newest = _job_in(self._root)
+            if newest == before:
+                return False
+            self._take(newest)
+        except (OSError, ValueError):
+            self._folder = before
+            return False
+        return True
+
+    def _look(self) -> JobNow | None:
         now = time.monotonic()
         windows = self._windows()
         for rank, value, age in windows:
-            self._judge.hear(rank, value, now - age)
+            beat, known = decode(value).beat, self._beats.get(rank)
+            if known is None or known[0] != beat:
+                self._beats[rank] = beat, now
+            # The clock of another machine may differ: files are as old as they say only once.
+            self._judge.hear(rank, value, now - age if known is None else now)
         self._judge.look(now)
         job = self._judge.job_now(now)
         over = len(job.rows) == self._world and all(row.ended for row in job.rows)
         return None if over or not windows else job
 
     def silent_s(self) -> float:
-        """Return for how many seconds no rank has been heard."""
-        ages = [age for _, _, age in self._windows()]
-        return min(ages, default=0.0)
+        """Return for how many seconds no rank has been heard since this began to watch."""
+        now = time.monotonic()
+        return min((now - heard for _, heard in self._beats.values()), default=0.0)
 
     def said(self) -> Sequence[str]:
         """Return what rank 0 has said of late, the newest last."""
