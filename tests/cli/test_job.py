@@ -29,8 +29,8 @@ def nothing():
     return None
 
 
-def lines(folder, world=4, live=nothing, began_ns=0, width=80):
-    said, last = job.job_lines(folder, NAME, world, began_ns, live, width)
+def lines(folder, world=4, live=nothing, began_ns=0, width=80, wait=True):
+    said, last = job.job_lines(folder, NAME, world, began_ns, live, width, lambda: wait)
     assert all(len(line) <= width for line in (*said, *last))
     return said, last
 

@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Callable, Sequence
 
+from fastprof.cli.exit_hooks import complain
 from fastprof.read.merge import merge
 from fastprof.render.ranks_brief import brief_lines, brief_lines_live
 from fastprof.report.figures import duration, plural, with_percent
@@ -19,6 +20,11 @@ PATIENCE_S = 5.0
 #: The files of more ranks take longer to read than the end of a run should.
 MOST_FILES = 64
 _LOOK_S = 0.05
+#: After so long rank 0 says that it waits.
+_SILENT_S = 1.0
+_MERGE = "`fastprof merge` compares all ranks by their files"
+#: What is said of the ranks where nobody waited for them.
+LATER = f"{_MERGE}, when all have ended."
 _OTHER_RANK = re.compile(r"(?:rank|prof_)0*[1-9][0-9]*_")
 
 
@@ -29,6 +35,7 @@ def job_lines(
     began_ns: int,
     live: Callable[[], JobNow | None],
     width: int,
+    may_wait: Callable[[], bool],
 ) -> tuple[list[str], list[str]]:
     """Return the ranks of this job in a few lines, and who is late once more, to be said last.
 
@@ -41,10 +48,13 @@ def job_lines(
         began_ns: when this run began; older files are of another.
         live: tells how the ranks fared, if they told each other; called once.
         width: columns of a line.
+        may_wait: whether to wait, and to read files; asked again and again.
     """
     files: list[str] = []
     if world_size <= MOST_FILES:
-        files = _wait(folder, name, world_size, began_ns)
+        files = _wait(folder, name, world_size, began_ns, may_wait)
+    if not may_wait():
+        files = []
     job = None if len(files) == world_size else live()
     said: list[str] = []
     late: Straggler | None = None
@@ -54,7 +64,8 @@ def job_lines(
         report = merge(files)
         said, late = brief_lines(report, width), report.straggler
     if len(files) < world_size:
-        said += wrapped(_missing(folder, files, name, world_size), width)
+        missing = _missing(folder, files, name, world_size) if may_wait() else LATER
+        said += wrapped(missing, width)
     if late is None:
         return said, []
     if late.rank:
@@ -74,16 +85,24 @@ def others_counted(files: Sequence[str]) -> list[str]:
     return [*own, f"{plural(more, 'file')} of other ranks"] if more else own
 
 
-def _wait(folder: str, name: str, world_size: int, began_ns: int) -> list[str]:
+def _wait(
+    folder: str, name: str, world_size: int, began_ns: int, may_wait: Callable[[], bool]
+) -> list[str]:
     """Return the files of this job's ranks, all of them or those that are there in time."""
-    deadline = time.monotonic() + PATIENCE_S
+    began = time.monotonic()
+    told = False
     paths = {os.path.join(folder, f"rank{rank}_{name}") for rank in range(world_size)}
     found: set[str] = set()
-    while True:
+    while may_wait():
         found |= {path for path in paths - found if _is_new(path, began_ns)}
-        if found == paths or time.monotonic() >= deadline:
-            return sorted(found)
+        waited = time.monotonic() - began
+        if found == paths or waited >= PATIENCE_S:
+            break
+        if waited >= _SILENT_S and not told:
+            told = True
+            complain(f"rank 0 waits for the files of the other ranks, {PATIENCE_S:.0f} s at most")
         time.sleep(_LOOK_S)
+    return sorted(found)
 
 
 def _is_new(path: str, began_ns: int) -> bool:
@@ -94,9 +113,8 @@ def _is_new(path: str, began_ns: int) -> bool:
 
 
 def _missing(folder: str, files: Sequence[str], name: str, world_size: int) -> str:
-    again = "`fastprof merge` compares all ranks by their files"
     if world_size > MOST_FILES:
-        return f"{again}, when all have ended."
+        return LATER
     missing = [
         rank
         for rank in range(world_size)
@@ -110,5 +128,5 @@ def _missing(folder: str, files: Sequence[str], name: str, world_size: int) -> s
     )
     return (
         f"{named(missing).capitalize()} saved no file in the {PATIENCE_S:.0f} s after rank 0 "
-        f"ended: {why}. {again}."
+        f"ended: {why}. {_MERGE}."
     )
