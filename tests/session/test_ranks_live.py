@@ -513,6 +513,7 @@ def test_a_process_that_a_rank_started_leaves_its_place_alone(tmp_path, monkeypa
         other.wait()
     there = decode((folder / "window-0").read_bytes())
     assert (there.process, there.beat, there.ended) == (process, 20, False)
+    assert not run_of(prof).owns_rank
 
 
 @pytest.mark.parametrize("left", ["dead", "stopped", "child"])

@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 from fastprof.cli.exit_hooks import Endings, complain
-from fastprof.cli.folders import files_since, link_latest, remove_if_empty, run_folder
+from fastprof.cli.folders import files_since, link_latest, ranks_here, remove_if_empty, run_folder
 from fastprof.cli.job import LATER, job_lines, others_counted
 from fastprof.cli.output import check_output, save_or_keep, standard_output
 from fastprof.cli.parsing import Options
@@ -282,7 +282,8 @@ def _run_all(target: Target, paths: Sequence[str], profiler: Profiler, begun: _B
     def save() -> None:
         if gave_way:
             complain("profiling stopped: the program started its own Profiler")
-        _finish(profiler.report(), paths, begun, run.identity, run.job, endings.may_wait)
+        told = endings.may_wait if run.owns_rank else None
+        _finish(profiler.report(), paths, begun, run.identity, run.job, told)
 
     stopped: list[bool] = []
 
@@ -325,9 +326,12 @@ def _finish(
     begun: _Begun,
     identity: Identity,
     job: Callable[[], JobNow | None],
-    may_wait: Callable[[], bool],
+    may_wait: Callable[[], bool] | None,
 ) -> None:
-    """Write the files, and on the first rank the ranks, the report and the verdict."""
+    """Write the files, and on the first rank the ranks, the report and the verdict.
+
+    ``may_wait``: whether to wait for other ranks; None: another process is this rank.
+    """
     written = [path_of_rank(path, identity) for path in paths]
     stats: dict[Function, Entry] | None = None
     for path in written:
@@ -345,7 +349,7 @@ def _finish(
     try:
         with standard_output() as stream:
             late: list[str] = []
-            if identity.world_size > 1:
+            if identity.world_size > 1 and may_wait is not None:
                 ranks, late = _ranks(begun, identity, job, may_wait, width_of(stream))
                 _put([*ranks, ""], stream)
             files = others_counted(files_since(begun.folder, begun.began_ns))
@@ -373,10 +377,10 @@ def _ranks(
     may_wait: Callable[[], bool],
     width: int,
 ) -> tuple[list[str], list[str]]:
+    size = identity.world_size
+    here = size if begun.options.output is not None else ranks_here(os.environ, size)
     try:
-        return job_lines(
-            begun.folder, RUN, identity.world_size, begun.began_ns, job, width, may_wait
-        )
+        return job_lines(begun.folder, RUN, size, begun.began_ns, job, width, may_wait, here)
     except KeyboardInterrupt:  # the program is over: it ends the wait alone
         return wrapped(LATER, width), []
     except Exception as error:  # the report of this rank is still to be shown

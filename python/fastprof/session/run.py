@@ -291,6 +291,11 @@ class Run:
         """
         self._ranks.ask(wait)
 
+    @property
+    def owns_rank(self) -> bool:
+        """False: this process has the number of a rank that another process is."""
+        return self._ranks.owns
+
     def job(self) -> JobNow | None:
         """Return how all ranks of the job fared at their end, if they told each other."""
         return self._ranks.job()
