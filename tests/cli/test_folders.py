@@ -10,7 +10,7 @@ from pathlib import Path
 import fastprof
 import pytest
 from fastprof.cli import main
-from fastprof.cli.folders import files_since, link_latest, program_name, run_folder
+from fastprof.cli.folders import files_since, link_latest, program_name, ranks_here, run_folder
 from fastprof.errors import LoadError
 
 
@@ -74,6 +74,23 @@ def test_ranks_of_several_machines_agree_by_the_number_of_their_job(
     assert os.path.basename(run_folder(str(tmp_path), "train.py")) == name
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "2")
     assert os.path.basename(run_folder(str(tmp_path), "train.py")) == f"{name}-restart2"
+
+
+@pytest.mark.parametrize(
+    ("env", "here"),
+    [
+        ({}, 4),
+        ({"LOCAL_WORLD_SIZE": "2"}, 2),
+        ({"LOCAL_WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "none"}, 2),
+        ({"LOCAL_WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "a"}, 4),
+        ({"LOCAL_WORLD_SIZE": "2", "SLURM_JOB_ID": "7"}, 4),
+        ({"LOCAL_WORLD_SIZE": "x"}, 4),
+    ],
+)
+def test_ranks_have_a_folder_in_common_on_a_machine_or_by_the_number_of_their_job(
+    env: dict[str, str], here: int
+) -> None:
+    assert ranks_here(env, 4) == here
 
 
 @pytest.mark.parametrize(

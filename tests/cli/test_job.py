@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import pytest
 from fastprof.cli import job
 from fastprof.report import build_report
+from fastprof.report.ranks import LatePeriod, Straggler
 from fastprof.report.ranks_live import Judge
 from fastprof.report.ranks_window import RankWindow, encode
 from unit.test_ranks import waiting
@@ -29,8 +31,8 @@ def nothing():
     return None
 
 
-def lines(folder, world=4, live=nothing, began_ns=0, width=80):
-    said, last = job.job_lines(folder, NAME, world, began_ns, live, width)
+def lines(folder, world=4, live=nothing, began_ns=0, width=80, wait=True, here=64):
+    said, last = job.job_lines(folder, NAME, world, began_ns, live, width, lambda: wait, here)
     assert all(len(line) <= width for line in (*said, *last))
     return said, last
 
@@ -70,15 +72,59 @@ def test_a_rank_without_a_file_is_waited_for_and_said(save, monkeypatch):
     assert text.startswith("Ranks: 3 of 4. Rank 2 is late: ")
     assert (
         "Rank 3 saved no file in the 1 s after rank 0 ended: it has not ended, was killed, or "
-        "writes to another disk. `fastprof merge` compares all ranks by their files." in text
+        "saved its file elsewhere. `fastprof merge` compares all ranks by their files." in text
     )
 
 
 def test_files_of_an_earlier_run_are_not_those_of_this_one(save, monkeypatch):
     monkeypatch.setattr(job, "PATIENCE_S", 0.1)
     said, last = lines(save(0, 1, 2, 3), began_ns=time.time_ns() + 10**12)
-    assert said[0].startswith("Ranks 0, 1, 2, 3 saved no file")
+    assert said[0].startswith("Ranks 1, 2, 3 saved no file")
     assert last == []
+
+
+def test_ranks_whose_files_cannot_come_here_are_not_waited_for(save, monkeypatch):
+    monkeypatch.setattr(job, "PATIENCE_S", 3600.0)
+    said, _ = lines(save(0, 1), here=2)
+    assert (
+        "Ranks 2, 3 save their files on their own machines, in folders named otherwise; -o DIR "
+        "names one for all. `fastprof merge` compares all ranks by their files." in " ".join(said)
+    )
+
+
+def test_files_that_take_long_to_read_are_left_to_merge(save, monkeypatch):
+    monkeypatch.setattr(job, "MOST_BYTES", 1000)
+    said, last = lines(save(0, 1, 2, 3))
+    assert said == ["`fastprof merge` compares all ranks by their files, when all have ended."]
+    assert last == []
+
+
+def test_a_rank_that_is_late_in_some_steps_is_not_said_to_be_late_in_each(monkeypatch, save):
+    late = Straggler(
+        2,
+        None,
+        65.0,
+        35.0,
+        30.0,
+        0.3,
+        "data",
+        35.0,
+        5.0,
+        ((0, 30.0),),
+        (),
+        LatePeriod(2, 50, 80, 30.0),
+    )
+    report = job.merge([f"{save(0, 1, 2, 3)}/rank{rank}_{NAME}" for rank in range(4)])
+    monkeypatch.setattr(job, "merge", lambda files: replace(report, straggler=late))
+    _, last = lines(save(0, 1, 2, 3))
+    assert " ".join(last) == (
+        "Rank 2 is late in steps 50 to 80 by 30.0 ms per step (30.0 %): see above."
+    )
+    late = replace(late, period=None, late_steps=0.1)
+    _, last = lines(save(0, 1, 2, 3))
+    assert " ".join(last) == (
+        "Rank 2 is late by 30.0 ms per step (30.0 %), in 10.0 % of the steps: see above."
+    )
 
 
 def test_without_files_ranks_are_told_by_what_they_told_each_other(tmp_path, monkeypatch):
@@ -100,7 +146,9 @@ def test_without_files_ranks_are_told_by_what_they_told_each_other(tmp_path, mon
     )
     assert "data +10.0 ms; this costs the job up to 33.3 %." in text
     assert "Ranks 0, 1 saved no file" in text
-    assert last == ["Rank 1 is late by 10.0 ms per step (33.3 %): see above."]
+    assert " ".join(last) == (
+        "Rank 1 is late by 10.0 ms per step (33.3 %), as compared while the job ran: see above."
+    )
 
 
 def test_of_very_many_ranks_no_file_is_read_at_the_end(save, monkeypatch):

@@ -7,6 +7,7 @@ import io
 import os
 import pstats
 import signal
+import subprocess
 import sys
 import textwrap
 from optparse import Values
@@ -16,7 +17,7 @@ from typing import Any
 import fastprof
 import pytest
 from fastprof.cli.exit_hooks import Endings
-from helpers import ChildResult, run_child
+from helpers import ChildResult, child_env, run_child, time_scale
 
 SOURCE_PATH = str(Path(fastprof.__file__).parent.parent)
 ENV = {"PYTHONPATH": os.pathsep.join(filter(None, [SOURCE_PATH, os.environ.get("PYTHONPATH")]))}
@@ -248,7 +249,7 @@ def test_the_table_of_functions_is_made_once(
     paths = [str(tmp_path / name) for name in run_command.FILES]
     options = Values({"output": str(tmp_path), "full": True})
     begun = run_command._Begun(str(tmp_path), str(tmp_path), 0, options)
-    run_command._finish(profile.report(), paths, begun, Identity(), lambda: None)
+    run_command._finish(profile.report(), paths, begun, Identity(), lambda: None, lambda: True)
     assert len(made) == 1
     assert pstats.Stats(paths[0]).total_calls >= 1
     assert HEADINGS[0] in capsys.readouterr().out
@@ -314,3 +315,50 @@ def test_a_library_is_imported_without_the_hook_where_that_can_be(tmp_path: Path
         folded = names.get("(functions during imports)", 0)
         assert names.get("call", 0) == (5000 if options else 0)
         assert (folded > 5000) is (not options and sys.version_info >= (3, 12))
+
+
+FIRST_OF_TWO = {"RANK": "0", "WORLD_SIZE": "2"}
+LATER = "`fastprof merge` compares all ranks by their files, when all have ended."
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        "raise ValueError('x')",
+        "sys.exit(3)",
+        "import os; os._exit(0)",
+        "import os, signal; os.kill(os.getpid(), signal.SIGTERM)",
+    ],
+)
+def test_rank_0_that_does_not_end_in_order_waits_for_no_rank(tmp_path, end):
+    (tmp_path / "train.py").write_text(f"import sys\n{end}\n")
+    result = fastprof_run("-o", "p", "train.py", cwd=tmp_path, env=FIRST_OF_TWO)
+    assert "Wrote p" in result.stdout
+    assert LATER in " ".join(result.stdout.split())
+    assert "saved no file" not in result.stdout
+
+
+@pytest.mark.parametrize("end", ["", "sys.exit()", "sys.exit(0)"])
+def test_rank_0_that_ends_in_order_waits_for_the_others(tmp_path, end):
+    (tmp_path / "train.py").write_text(f"import sys\n{end}\n")
+    result = fastprof_run("-o", "p", "train.py", cwd=tmp_path, env=FIRST_OF_TWO)
+    result.check()
+    assert "Rank 1 saved no file in the 5 s after rank 0 ended" in " ".join(result.stdout.split())
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, -15), (signal.SIGINT, 0)])
+def test_a_signal_ends_the_wait_for_the_others_not_the_report(tmp_path, number, status):
+    (tmp_path / "train.py").write_text("print('trained')\n")
+    with subprocess.Popen(
+        [sys.executable, "-c", COMMAND, "-o", "p", "train.py"],
+        cwd=tmp_path, env=child_env({**ENV, **FIRST_OF_TWO}, guard=False), text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        said = process.stderr.readline()
+        process.send_signal(number)
+        stdout, stderr = process.communicate(timeout=60 * time_scale())
+    assert said == "fastprof: rank 0 waits for the files of the other ranks, 5 s at most\n"
+    assert process.returncode == status
+    assert stderr == ""
+    assert "Wrote p" in stdout
+    assert LATER in " ".join(stdout.split())

@@ -15,7 +15,10 @@ import time
 import pytest
 from fastprof import Profiler
 from fastprof.report.ranks_window import RankWindow, decode, encode
+from fastprof.session.profiler import run_of
+from fastprof.session.ranks import live
 from fastprof.session.ranks.channel import REQUEST, Ended, job_mark
+from fastprof.session.ranks.directory import DirectoryChannel
 from fastprof.session.ranks.tcpstore import NotAStoreError
 from helpers import child_env, run_child, time_scale
 
@@ -170,8 +173,6 @@ def test_hostile_files_are_ignored_and_said_once(tmp_path):
 
 
 def test_metrics_of_ranks_reach_the_logger_of_rank_0(tmp_path, monkeypatch):
-    from fastprof.session.ranks import live
-
     monkeypatch.setattr(live, "_PUBLISH_S", 0.1)
     monkeypatch.setattr(live, "_LOOK_S", 0.05)
     for name, value in {"RANK": "0", "WORLD_SIZE": "2", "FASTPROF_RANKS_DIR": tmp_path}.items():
@@ -228,9 +229,12 @@ class Place:
 
     def __init__(self, error=None, since=0):
         self.error, self.since, self.gets, self.puts = error, since, 0, []
+        self.ended, self.closed = False, 0
 
     def put(self, key, value):
         self.puts.append(key)
+        if key.startswith("window-"):
+            self.ended = decode(value).ended
         if self.error is not None and len(self.puts) > self.since:
             raise self.error
 
@@ -239,13 +243,11 @@ class Place:
         return {}
 
     def close(self, *, last):
-        pass
+        self.closed += 1
 
 
-def run_in(place, monkeypatch, caplog, *, rank=1, seconds=1.0):
+def run_in(place, monkeypatch, caplog, *, rank=1, seconds=1.0, asks=False):
     """Be a rank of two that meet in ``place``; return what was logged, and the report."""
-    from fastprof.session.ranks import live
-
     find = place if callable(place) else lambda job, world: place
     monkeypatch.setattr(live, "find_channel", find)
     monkeypatch.setattr(live, "_LOOK_S", 0.1)
@@ -260,6 +262,8 @@ def run_in(place, monkeypatch, caplog, *, rank=1, seconds=1.0):
         monkeypatch.setenv(name, str(value))
     monkeypatch.delenv("FASTPROF_RANKS_DIR", raising=False)
     with Profiler(functions=False, gpu=False) as prof:
+        if asks:
+            run_of(prof).ask_ranks(wait=lambda: True)
         ends = time.monotonic() + seconds
         while time.monotonic() < ends:
             time.sleep(0.01)
@@ -284,8 +288,6 @@ def test_a_store_that_is_away_for_a_while_is_used_again(monkeypatch, caplog):
 
 
 def test_a_store_that_stays_away_is_told_once(monkeypatch, caplog):
-    from fastprof.session.ranks import live
-
     monkeypatch.setattr(live, "_LOST_S", 0.3)
     said, report = run_in(Place(TimeoutError("away"), since=1), monkeypatch, caplog, seconds=2.0)
     assert said.count("Ranks are not compared any more: TimeoutError: away") == 1
@@ -296,6 +298,44 @@ def test_a_store_that_stays_away_is_told_once(monkeypatch, caplog):
 def test_what_ends_with_the_job_is_not_told(monkeypatch, caplog, error):
     said, report = run_in(Place(error, since=2), monkeypatch, caplog, seconds=0.8)
     assert "compared" not in said + " ".join(report.notes)
+
+
+def test_a_rank_whose_thread_fails_does_not_say_that_it_has_ended(monkeypatch, caplog):
+    place = Place(RuntimeError("odd"), since=1)
+    said, _ = run_in(place, monkeypatch, caplog, seconds=0.8)
+    assert "Ranks are not compared any more: RuntimeError: odd" in said
+    assert (place.puts, place.ended, place.closed) == (["window-1"] * 2, False, 1)
+
+
+@pytest.mark.parametrize("fails", ["_hear_out", "_all_ended"])
+def test_a_rank_says_that_it_has_ended_whatever_fails_at_the_end(monkeypatch, caplog, fails):
+    def fail(*args):
+        raise ValueError("odd")
+
+    monkeypatch.setattr(live._Talk, fails, fail)
+    place = Place()
+    run_in(place, monkeypatch, caplog, rank=0, seconds=0.4, asks=True)
+    deadline = time.monotonic() + 20
+    while not place.closed and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert (place.ended, place.closed) == (True, 1)
+
+
+def test_what_rank_0_has_heard_is_told_although_the_place_then_hangs(tmp_path, monkeypatch):
+    hangs = threading.Event()
+    monkeypatch.setattr(DirectoryChannel, "close", lambda self, last: hangs.wait(30))
+    monkeypatch.setattr(live, "LAST_S", 0.3)
+    monkeypatch.setattr(live, "_PATIENCE_S", 1.0)
+    folder = alone(monkeypatch, tmp_path)
+    prof = Profiler(functions=False, gpu=False).start()
+    run_of(prof).ask_ranks(wait=lambda: True)
+    while not (folder / "window-0").exists():
+        time.sleep(0.01)
+        prof.step()
+    prof.stop()
+    job = run_of(prof).job()
+    hangs.set()
+    assert [row.rank for row in job.rows] == [0]
 
 
 def test_a_store_that_is_none_is_told_at_the_end(monkeypatch, caplog):
@@ -413,8 +453,6 @@ for _ in range(20):
 
 
 def alone(monkeypatch, folder, publish_s=0.2):
-    from fastprof.session.ranks import live
-
     monkeypatch.setattr(live, "_PUBLISH_S", publish_s)
     monkeypatch.setattr(live, "_LOOK_S", 0.05)
     for name, value in {"RANK": "0", "WORLD_SIZE": "2", "FASTPROF_RANKS_DIR": folder}.items():
@@ -423,13 +461,10 @@ def alone(monkeypatch, folder, publish_s=0.2):
 
 
 def test_rank_0_hears_the_others_out_if_it_is_to_say_how_they_fared(tmp_path, monkeypatch):
-    from fastprof.session.profiler import run_of
-    from fastprof.session.ranks import live
-
     monkeypatch.setattr(live, "LAST_S", 20.0 * time_scale())
     folder = alone(monkeypatch, tmp_path)
     prof = Profiler(functions=False, gpu=False).start()
-    run_of(prof).wait_for_ranks()
+    run_of(prof).ask_ranks(wait=lambda: True)
     while not (folder / "window-0").exists():
         time.sleep(0.01)
         prof.step()
@@ -446,13 +481,10 @@ def test_rank_0_hears_the_others_out_if_it_is_to_say_how_they_fared(tmp_path, mo
 
 
 def test_rank_0_waits_for_a_rank_that_does_not_end_a_few_seconds_only(tmp_path, monkeypatch):
-    from fastprof.session.profiler import run_of
-    from fastprof.session.ranks import live
-
     monkeypatch.setattr(live, "LAST_S", 0.3)
     folder = alone(monkeypatch, tmp_path)
     prof = Profiler(functions=False, gpu=False).start()
-    run_of(prof).wait_for_ranks()
+    run_of(prof).ask_ranks(wait=lambda: True)
     while not (folder / "window-0").exists():
         time.sleep(0.01)
         prof.step()
@@ -481,6 +513,7 @@ def test_a_process_that_a_rank_started_leaves_its_place_alone(tmp_path, monkeypa
         other.wait()
     there = decode((folder / "window-0").read_bytes())
     assert (there.process, there.beat, there.ended) == (process, 20, False)
+    assert not run_of(prof).owns_rank
 
 
 @pytest.mark.parametrize("left", ["dead", "stopped", "child"])
@@ -513,7 +546,7 @@ def test_a_rank_takes_its_place_from_one_that_does_not_go_on_or_that_it_started(
     assert (there.process, there.parent) == (os.getpid(), os.getppid())
 
 
-def test_the_ranks_stand_before_the_report_that_the_exit_prints(tmp_path):
+def test_the_ranks_stand_after_the_report_that_the_exit_prints(tmp_path):
     result = run_child(
         f"""
 import os, time
@@ -533,7 +566,7 @@ while not os.path.exists(os.path.join(folder, "window-0")):
 """
     )
     result.check()
-    assert result.stderr.startswith(
-        "Ranks: 2 of 2, in the last 10 s of steps. It is not known whether a rank is late.\n"
-    )
+    assert result.stderr.startswith("child.py: ")
+    told = "Ranks: 2 of 2, in the last 10 s of steps. It is not known whether a rank is late.\n"
+    assert f"\n\n{told}" in result.stderr
     assert not list(tmp_path.iterdir())

@@ -32,21 +32,25 @@ class Endings:
     """
 
     def __init__(self, stop: Callable[[], None], save: Callable[[], None]) -> None:
-        self._stop = stop
+        #: Stops the recording.
+        self.stop = stop
         self._save = save
         self._pid = os.getpid()
         self._lock = threading.RLock()  # SIGTERM may come while this thread has it
         self._saver: int | None = None  # the thread that saves
         self._claimed = False
         self._terminated = False
+        #: The program fell off its end or called ``sys.exit(0)``.
+        self.in_order = False
         self._real_exit = os._exit
         self._installed: Any = None
         self._handles_sigterm = False
 
     def __enter__(self) -> Endings:  # noqa: PYI034 - Self is new in 3.11
-        stop, end, real_exit = self._stop, self._end, self._real_exit
+        stop, end, real_exit = self.stop, self._end, self._real_exit
 
         def _exit(status: int) -> NoReturn:
+            self.in_order = False
             stop()
             end()
             real_exit(status)
@@ -65,9 +69,15 @@ class Endings:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        self._stop()
-        self._end()
-        self._restore()
+        try:
+            self.stop()
+            self._end()
+        finally:
+            self._restore()
+
+    def may_wait(self) -> bool:
+        """Whether the end may take seconds: nobody has ended the program, or wants it to end."""
+        return self.in_order
 
     def cancel(self) -> None:
         """Save nothing: the program was not started."""
@@ -96,11 +106,12 @@ class Endings:
                 self._die()  # in another thread it is os._exit, which follows
 
     def _on_sigterm(self, signum: int, frame: object) -> None:
+        self.in_order = False
         if self._saver == threading.get_ident():
             # It came in the middle of saving, which ends the process when it is done.
             self._terminated = True
             return
-        self._stop()
+        self.stop()
         self._end()
         self._die()
 

@@ -46,6 +46,17 @@ def run_folder(base: str, program: str) -> str:
     raise FileExistsError(f"{_MOST} runs are called {name!a}")
 
 
+def ranks_here(env: Mapping[str, str], size: int) -> int:
+    """Return how many of ``size`` ranks have the folder of :func:`run_folder` in common.
+
+    Folders named after the launcher's start differ between the machines of torchrun.
+    """
+    local = env.get("LOCAL_WORLD_SIZE", "")
+    if env.get("SLURM_JOB_ID") or env.get("TORCHELASTIC_RUN_ID", "none") != "none":
+        return size
+    return min(size, int(local)) if local.isdecimal() and len(local) < 8 else size
+
+
 def program_name(program: str) -> str:
     """Return what a script or module is called in the name of a folder."""
     name = os.path.basename(program.rstrip("/")) or "program"

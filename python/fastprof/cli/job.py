@@ -6,11 +6,13 @@ import os
 import re
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
+from fastprof.cli.exit_hooks import complain
 from fastprof.read.merge import merge
 from fastprof.render.ranks_brief import brief_lines, brief_lines_live
 from fastprof.report.figures import duration, plural, with_percent
-from fastprof.report.ranks import Straggler, named
+from fastprof.report.ranks import SELDOM, Straggler, named
 from fastprof.report.ranks_now import JobNow
 from fastprof.tables.layout import wrapped
 
@@ -18,7 +20,14 @@ from fastprof.tables.layout import wrapped
 PATIENCE_S = 5.0
 #: The files of more ranks take longer to read than the end of a run should.
 MOST_FILES = 64
+#: As well as larger ones.
+MOST_BYTES = 4_000_000
 _LOOK_S = 0.05
+#: After so long rank 0 says that it waits.
+_SILENT_S = 1.0
+_MERGE = "`fastprof merge` compares all ranks by their files"
+#: What is said of the ranks where nobody waited for them.
+LATER = f"{_MERGE}, when all have ended."
 _OTHER_RANK = re.compile(r"(?:rank|prof_)0*[1-9][0-9]*_")
 
 
@@ -29,6 +38,8 @@ def job_lines(
     began_ns: int,
     live: Callable[[], JobNow | None],
     width: int,
+    may_wait: Callable[[], bool],
+    here: int,
 ) -> tuple[list[str], list[str]]:
     """Return the ranks of this job in a few lines, and who is late once more, to be said last.
 
@@ -41,20 +52,30 @@ def job_lines(
         began_ns: when this run began; older files are of another.
         live: tells how the ranks fared, if they told each other; called once.
         width: columns of a line.
+        may_wait: whether to wait, and to read files; asked again and again.
+        here: so many ranks, the first ones, save their files in ``folder``.
     """
     files: list[str] = []
-    if world_size <= MOST_FILES:
-        files = _wait(folder, name, world_size, began_ns)
+    if world_size <= MOST_FILES and here > 1:
+        files = _wait(folder, name, min(here, world_size), began_ns, may_wait)
+    read = may_wait() and _bytes(files) <= MOST_BYTES
+    complete = len(files) == world_size
+    if not read:
+        files = []
     job = None if len(files) == world_size else live()
     said: list[str] = []
     late: Straggler | None = None
+    when = ""
     if job is not None and len(job.rows) > 1:
         said, late = brief_lines_live(job, width), job.late
+        when = ", as compared while the job ran"
     elif len(files) > 1:
         report = merge(files)
         said, late = brief_lines(report, width), report.straggler
     if len(files) < world_size:
-        said += wrapped(_missing(folder, files, name, world_size), width)
+        told = world_size > MOST_FILES or complete or not read or not may_wait()
+        missing = LATER if told else _missing(folder, files, name, world_size, here)
+        said += wrapped(missing, width)
     if late is None:
         return said, []
     if late.rank:
@@ -63,8 +84,24 @@ def job_lines(
             f"wait for rank {late.rank}.",
             width,
         )
+    return said, wrapped(f"{_late_text(late, when)}: see above.", width)
+
+
+def _late_text(late: Straggler, when: str) -> str:
     ms, share = duration(late.late_ms), with_percent(late.late_share)
-    return said, wrapped(f"Rank {late.rank} is late by {ms} per step ({share}): see above.", width)
+    period = late.period
+    steps = "" if period is None else f" in steps {period.first} to {period.last}"
+    if late.late_steps is not None and late.late_steps < SELDOM:
+        when += f", in {with_percent(late.late_steps)} of the steps"
+    return f"Rank {late.rank} is late{steps} by {ms} per step ({share}){when}"
+
+
+def _bytes(files: Sequence[str]) -> int:
+    total = 0
+    for path in files:
+        with suppress(OSError):  # it will not be read, either
+            total += os.stat(path).st_size
+    return total
 
 
 def others_counted(files: Sequence[str]) -> list[str]:
@@ -74,16 +111,26 @@ def others_counted(files: Sequence[str]) -> list[str]:
     return [*own, f"{plural(more, 'file')} of other ranks"] if more else own
 
 
-def _wait(folder: str, name: str, world_size: int, began_ns: int) -> list[str]:
+def _wait(
+    folder: str, name: str, world_size: int, began_ns: int, may_wait: Callable[[], bool]
+) -> list[str]:
     """Return the files of this job's ranks, all of them or those that are there in time."""
-    deadline = time.monotonic() + PATIENCE_S
+    began = time.monotonic()
+    told = False
     paths = {os.path.join(folder, f"rank{rank}_{name}") for rank in range(world_size)}
-    found: set[str] = set()
-    while True:
+    # The clock of a file server may be behind ours: this rank's file is there.
+    own = os.path.join(folder, f"rank0_{name}")
+    found = {path for path in (own,) if os.path.exists(path)}
+    while may_wait():
         found |= {path for path in paths - found if _is_new(path, began_ns)}
-        if found == paths or time.monotonic() >= deadline:
-            return sorted(found)
+        waited = time.monotonic() - began
+        if found == paths or waited >= PATIENCE_S:
+            break
+        if waited >= _SILENT_S and not told:
+            told = True
+            complain(f"rank 0 waits for the files of the other ranks, {PATIENCE_S:.0f} s at most")
         time.sleep(_LOOK_S)
+    return sorted(found)
 
 
 def _is_new(path: str, began_ns: int) -> bool:
@@ -93,22 +140,32 @@ def _is_new(path: str, began_ns: int) -> bool:
         return False
 
 
-def _missing(folder: str, files: Sequence[str], name: str, world_size: int) -> str:
-    again = "`fastprof merge` compares all ranks by their files"
-    if world_size > MOST_FILES:
-        return f"{again}, when all have ended."
+def _missing(folder: str, files: Sequence[str], name: str, world_size: int, here: int) -> str:
     missing = [
         rank
-        for rank in range(world_size)
+        for rank in range(min(here, world_size))
         if os.path.join(folder, f"rank{rank}_{name}") not in files
     ]
-    one = len(missing) == 1
-    why = (
-        "it has not ended, was killed, or writes to another disk"
-        if one
-        else "they have not ended, were killed, or write to another disk"
-    )
-    return (
-        f"{named(missing).capitalize()} saved no file in the {PATIENCE_S:.0f} s after rank 0 "
-        f"ended: {why}. {again}."
-    )
+    said = ""
+    if missing and here > 1:
+        why = (
+            "it has not ended, was killed, or saved its file elsewhere"
+            if len(missing) == 1
+            else "they have not ended, were killed, or saved their files elsewhere"
+        )
+        said = (
+            f"{named(missing).capitalize()} saved no file in the {PATIENCE_S:.0f} s after rank 0 "
+            f"ended: {why}. "
+        )
+    apart = list(range(here, world_size))
+    if len(apart) == 1:
+        said += (
+            f"{named(apart).capitalize()} saves its file on its own machine, in a folder named "
+            "otherwise; -o DIR names one for all. "
+        )
+    elif apart:
+        said += (
+            f"{named(apart).capitalize()} save their files on their own machines, in folders "
+            "named otherwise; -o DIR names one for all. "
+        )
+    return f"{said}{_MERGE}."

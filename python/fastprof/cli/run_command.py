@@ -16,8 +16,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 from fastprof.cli.exit_hooks import Endings, complain
-from fastprof.cli.folders import files_since, link_latest, remove_if_empty, run_folder
-from fastprof.cli.job import job_lines, others_counted
+from fastprof.cli.folders import files_since, link_latest, ranks_here, remove_if_empty, run_folder
+from fastprof.cli.job import LATER, job_lines, others_counted
 from fastprof.cli.output import check_output, save_or_keep, standard_output
 from fastprof.cli.parsing import Options
 from fastprof.cli.progress import Progress
@@ -254,9 +254,10 @@ def _run_functions(target: Target, paths: Sequence[str], begun: _Begun) -> int:
     identity.ask()
 
     def save() -> None:
-        _finish(profile.report(), paths, begun, identity, lambda: None)
+        _finish(profile.report(), paths, begun, identity, lambda: None, endings.may_wait)
 
-    return _execute(target, profile.enable, profile.disable, save)
+    endings = Endings(profile.disable, save)
+    return _execute(target, profile.enable, endings)
 
 
 def _run_all(target: Target, paths: Sequence[str], profiler: Profiler, begun: _Begun) -> int:
@@ -274,14 +275,15 @@ def _run_all(target: Target, paths: Sequence[str], profiler: Profiler, begun: _B
         nonlocal gave_way
         gave_way = gave_way or not (profiler.running or stopped)
         if not stopped:
-            run.wait_for_ranks()
+            run.ask_ranks(wait=endings.may_wait)
         profiler.stop()
         stopped.append(True)
 
     def save() -> None:
         if gave_way:
             complain("profiling stopped: the program started its own Profiler")
-        _finish(profiler.report(), paths, begun, run.identity, run.job)
+        told = endings.may_wait if run.owns_rank else None
+        _finish(profiler.report(), paths, begun, run.identity, run.job, told)
 
     stopped: list[bool] = []
 
@@ -294,17 +296,12 @@ def _run_all(target: Target, paths: Sequence[str], profiler: Profiler, begun: _B
             light.install()
         torch_loop.attach(profiler, modules=begun.options.modules)
 
-    return _execute(target, start, stop, save)
-
-
-def _execute(
-    target: Target,
-    start: Callable[[], object],
-    stop: Callable[[], None],
-    save: Callable[[], None],
-) -> int:
-    # The same order as in profile_command: the table has the program's rows only.
     endings = Endings(stop, save)
+    return _execute(target, start, endings)
+
+
+def _execute(target: Target, start: Callable[[], object], endings: Endings) -> int:
+    # The same order as in profile_command: the table has the program's rows only.
     with endings:
         try:
             start()
@@ -314,8 +311,12 @@ def _execute(
             return 2
         try:
             exec(target.code, target.namespace)
+            endings.in_order = True
+        except SystemExit as end:
+            endings.in_order = end.code is None or end.code == 0
+            raise
         finally:
-            stop()
+            endings.stop()
     return 0
 
 
@@ -325,8 +326,12 @@ def _finish(
     begun: _Begun,
     identity: Identity,
     job: Callable[[], JobNow | None],
+    may_wait: Callable[[], bool] | None,
 ) -> None:
-    """Write the files, and on the first rank the ranks, the report and the verdict."""
+    """Write the files, and on the first rank the ranks, the report and the verdict.
+
+    ``may_wait``: whether to wait for other ranks; None: another process is this rank.
+    """
     written = [path_of_rank(path, identity) for path in paths]
     stats: dict[Function, Entry] | None = None
     for path in written:
@@ -344,8 +349,8 @@ def _finish(
     try:
         with standard_output() as stream:
             late: list[str] = []
-            if identity.world_size > 1:
-                ranks, late = _ranks(begun, identity, job, width_of(stream))
+            if identity.world_size > 1 and may_wait is not None:
+                ranks, late = _ranks(begun, identity, job, may_wait, width_of(stream))
                 _put([*ranks, ""], stream)
             files = others_counted(files_since(begun.folder, begun.began_ns))
             report.show(stream, full=begun.options.full)
@@ -366,10 +371,18 @@ def _put(lines: Iterable[str], stream: TextIO) -> None:
 
 
 def _ranks(
-    begun: _Begun, identity: Identity, job: Callable[[], JobNow | None], width: int
+    begun: _Begun,
+    identity: Identity,
+    job: Callable[[], JobNow | None],
+    may_wait: Callable[[], bool],
+    width: int,
 ) -> tuple[list[str], list[str]]:
+    size = identity.world_size
+    here = size if begun.options.output is not None else ranks_here(os.environ, size)
     try:
-        return job_lines(begun.folder, RUN, identity.world_size, begun.began_ns, job, width)
+        return job_lines(begun.folder, RUN, size, begun.began_ns, job, width, may_wait, here)
+    except KeyboardInterrupt:  # the program is over: it ends the wait alone
+        return wrapped(LATER, width), []
     except Exception as error:  # the report of this rank is still to be shown
         return wrapped(f"Ranks: they could not be compared: {error}", width), []
 

@@ -220,7 +220,7 @@ class Straggler:
             f". The others wait for it at most {duration(self.wait_ms)} per step "
             f"({with_percent(self.late_share)} of the step)."
         )
-        if self.late_steps is not None and self.late_steps < _SELDOM:
+        if self.late_steps is not None and self.late_steps < SELDOM:
             text += f" It is late in {with_percent(self.late_steps)} of the steps."
         if self.also:
             text += f" Late as well: {named(self.also)}."
@@ -228,7 +228,7 @@ class Straggler:
 
 
 #: A rank that is late in fewer of the steps has that said.
-_SELDOM = 0.5
+SELDOM = 0.5
 
 
 def in_section(section: str) -> str:

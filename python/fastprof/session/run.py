@@ -283,9 +283,18 @@ class Run:
                 self._protect("save", self._outputs.save_all, self.report, self.identity)
                 self._protect("trace", self._trace.save, self.report, self._rank())
 
-    def wait_for_ranks(self) -> None:
-        """Rank 0 waits for the last windows of the others when the run ends, for :meth:`job`."""
-        self._ranks.waits = True
+    def ask_ranks(self, wait: Callable[[], bool]) -> None:
+        """Rank 0 asks the others how they fared when the run ends, for :meth:`job`.
+
+        Args:
+            wait: whether to wait for their last windows; asked again and again.
+        """
+        self._ranks.ask(wait)
+
+    @property
+    def owns_rank(self) -> bool:
+        """False: this process has the number of a rank that another process is."""
+        return self._ranks.owns
 
     def job(self) -> JobNow | None:
         """Return how all ranks of the job fared at their end, if they told each other."""
@@ -305,14 +314,19 @@ class Run:
         """
         printed = self._printer is not None and self._printer.works
         has_reader = printed or bool(self._outputs.paths)
-        self._ranks.waits = prints = not has_reader and self._is_primary()
+        prints = not has_reader and self._is_primary()
+        if prints:
+            # What an exception has ended does not wait.
+            self.ask_ranks(wait=lambda: not hasattr(sys, "last_value"))
         self.stop()
         if prints:
-            self._protect("report", self._print_ranks)
+            # Before the ranks: who waits may be killed.
             self._protect("report", self.print_at_exit)
+            with suppress(KeyboardInterrupt):
+                self._protect("report", self._print_ranks)
 
     def _print_ranks(self) -> None:
-        """What the ranks of the job told each other last, before the report of this one."""
+        """What the ranks of the job told each other last, after the report of this one."""
         job = self.job()
         if job is None or len(job.rows) < 2:
             return
@@ -320,7 +334,7 @@ class Run:
         from fastprof.tables.layout import width_of
 
         lines = brief_lines_live(job, width_of(sys.stderr))
-        sys.stderr.writelines(f"{line}\n" for line in (*lines, ""))
+        sys.stderr.writelines(f"{line}\n" for line in ("", *lines))
 
     def stop_in_child(self) -> None:
         """End the run in a forked child: the parent goes on with it, the child forgets it."""

@@ -47,6 +47,7 @@ _LOOK_S = 1.0
 _PART = 200.0
 #: The end of a run waits so long for the thread, which then is left alone.
 _PATIENCE_S = 1.0
+_SLICE_S = 0.05
 #: The end of a run that prints something waits so long for the last windows of other ranks.
 LAST_S = 5.0
 #: Of so few ranks each looks at its end whether it is the last one.
@@ -112,8 +113,12 @@ class LiveRanks:
         self._taken = _Ending()
         self._running = Lock()
         self._job: JobNow | None = None
-        #: Rank 0 waits for the last windows of the others, which :meth:`job` then tells.
-        self.waits = False
+        #: Rank 0 asks the others how they fared at the end: whether it may wait for them.
+        self._may_wait: Callable[[], bool] | None = None
+        #: When the end of the run waits no longer for the other ranks, and for the thread.
+        self._hears_until = self._ends_at = 0.0
+        #: False: another process has this rank.
+        self.owns = True
         self._started = False
         self._why_not = ""
         self._metrics: Mapping[str, float] = {}
@@ -135,10 +140,22 @@ class LiveRanks:
             self._running.release()
             raise
 
+    def ask(self, wait: Callable[[], bool]) -> None:
+        """Let rank 0 ask the others how they fared when it ends, which :meth:`job` then tells.
+
+        Args:
+            wait: whether rank 0 may wait for their last windows; asked again and again.
+        """
+        if self._identity.rank == 0:
+            self._may_wait = wait
+
     def stop(self) -> None:
         """End the thread, or leave it where it waits for another process."""
+        waits = self._may_wait is not None and self._may_wait()
+        self._hears_until = time.monotonic() + (LAST_S if waits else 0.0)
+        self._ends_at = self._hears_until + _PATIENCE_S
         self._ending.set()
-        if self._started and self.waits and self._identity.rank == 0:
+        if self._started and self._may_wait is not None:
             self._taken.wait(_PATIENCE_S)
         elif self._started:
             if self._running.acquire(timeout=_PATIENCE_S):
@@ -152,12 +169,16 @@ class LiveRanks:
     def job(self) -> JobNow | None:
         """Return how all ranks fared at their end, after :meth:`stop`; None: not known.
 
-        Waits for other ranks a few seconds at most.
+        Waits for other ranks until a few seconds after :meth:`stop` was called.
         """
-        if not self._started or not self.waits:
+        if not self._started or self._may_wait is None:
             return None
-        if self._running.acquire(timeout=LAST_S + _PATIENCE_S):
-            self._running.release()
+        waited = self._may_wait()
+        while not self._running.acquire(timeout=_SLICE_S):
+            # Who was told to wait no longer has heard what it could.
+            if time.monotonic() >= self._ends_at or waited != self._may_wait():
+                return self._job
+        self._running.release()
         return self._job
 
     def forget(self) -> None:
@@ -236,12 +257,18 @@ class LiveRanks:
                 pause, heard, lost = talk.pause(), time.monotonic(), False
                 self._metrics = talk.metrics
         finally:
-            last = None if lost else talk.last()
+            self.owns = talk.owns
+            # Whose thread fails trains on: it has not ended.
+            last = talk.last() if self._ending.is_set() and not lost else None
             self._taken.set()
             if last is None:
                 channel.close(last=False)
             else:
-                self._job = talk.end(last, LAST_S if self.waits else 0.0)
+                until = None if self._may_wait is None else self._hears_until
+                talk.end(last, until, self._take_job)
+
+    def _take_job(self, job: JobNow) -> None:
+        self._job = job
 
 
 class _Talk:
@@ -315,36 +342,52 @@ class _Talk:
         except Exception:  # the recorder went before us
             return None
 
-    def end(self, last: RankWindow, patience: float) -> JobNow | None:
-        """Say that this rank has ended; rank 0 hears the others out first, so many seconds."""
-        found = None
-        try:
-            if self._judge is not None and patience:
-                # Who sees that all have ended clears the place: not before they are read.
-                self._publish(replace(last, ended=False))
-                found = self._hear_out(self._judge, last, patience)
+    def end(self, last: RankWindow, until: float | None, tell: Callable[[JobNow], None]) -> None:
+        """Say that this rank has ended; rank 0 hears the others out first.
+
+        Args:
+            last: the last window of this rank.
+            until: when rank 0 waits no longer for the others; None: it does not ask them.
+            tell: told how all ranks fared.
+        """
+        is_last = False
+        with suppress(Exception):  # the store went before us
+            if self._judge is not None and until is not None:
+                self._ask_all(self._judge, last, until, tell)
             self._publish(last)
             # Whoever is the last; of many ranks not each shall read the values of all.
             asks = self._judge is not None or self._world <= _FEW
-            self._channel.close(last=asks and self._all_ended())
-        except Exception:  # the store went before us
-            return found
-        return found
+            is_last = asks and self._all_ended()
+        with suppress(Exception):
+            self._channel.close(last=is_last)
 
-    def _hear_out(self, judge: Judge, last: RankWindow, patience: float) -> JobNow:
+    def _ask_all(
+        self, judge: Judge, last: RankWindow, until: float, tell: Callable[[JobNow], None]
+    ) -> None:
+        try:
+            # Who sees that all have ended clears the place: not before they are read.
+            self._publish(replace(last, ended=False))
+            tell(self._hear_out(judge, last, until))
+        except (OSError, Ended):  # the store went before us
+            pass
+        except Exception as error:  # this rank is still to say that it has ended
+            self._say(f"Ranks could not be compared at the end: {ascii_name(str(error), 300)}.")
+
+    def _hear_out(self, judge: Judge, last: RankWindow, until: float) -> JobNow:
+        from fastprof.report.ranks_row import MAX_RANKS
         from fastprof.report.ranks_window import encode
 
-        keys = {window_key(rank): rank for rank in range(1, self._world)}
-        deadline = time.monotonic() + patience
+        world = min(self._world, MAX_RANKS)
+        keys = {window_key(rank): rank for rank in range(1, world)}
         while True:
             began = time.monotonic()
             for key, value in self._channel.get(list(keys)).items():
                 judge.hear(keys[key], value, began)
             took = time.monotonic() - began
             ended = [rank for rank, window in judge.windows.items() if rank and window.ended]
-            if len(ended) >= self._world - 1 or began + took >= deadline:
+            if len(ended) >= world - 1 or began + took >= until:
                 break
-            time.sleep(min(max(0.05, 4 * took), max(0.0, deadline - began)))
+            time.sleep(min(max(_SLICE_S, 4 * took), max(0.0, until - began)))
         judge.hear(self._rank, encode(last), began)
         return judge.job_now(began)
 
