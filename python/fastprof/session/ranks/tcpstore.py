@@ -100,7 +100,7 @@ class StoreClient:
     def _ask(self, request: bytes) -> None:
         self._deadline = time.monotonic() + TIMEOUT_S
         self._socket.settimeout(TIMEOUT_S)
-        if self._socket.send(request) != len(request):
+        if self._socket.send(request, socket.MSG_NOSIGNAL) != len(request):
             raise ConnectionError("the store takes no more requests")
 
     def _value(self) -> bytes:
