@@ -8,6 +8,7 @@ import struct
 import sys
 import threading
 import tracemalloc
+from contextlib import suppress
 from datetime import timedelta
 from types import SimpleNamespace
 
@@ -109,6 +110,7 @@ def test_values_of_others_making_are_damaged_and_too_long_ones_too(server, chann
     key = channel._prefix.decode()[1:]
     server.set(f"{key}window-1", "nonsense")
     server.set(f"{key}window-2", "x" * (20 * MAX_VALUE))
+    assert server.check([f"{key}window-2"])  # a set is not answered: it has arrived by now
     assert channel.get(["window-0", "window-1", "window-2"]) == {
         "window-0": b"fine",
         "window-1": b"",
@@ -157,7 +159,8 @@ class Fake:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address = self._listener.getsockname()
         self.connections = []
-        threading.Thread(target=self._serve, daemon=True).start()
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
 
     def _serve(self):
         while True:
@@ -180,9 +183,13 @@ class Fake:
                 connection.close()
 
     def close(self):
-        self._listener.close()
-        for connection in self.connections:
-            connection.close()
+        """End the thread: one that stays in a call keeps the hook of later tests."""
+        for one in (self._listener, *self.connections):
+            with suppress(OSError):  # it is closed, or the other side is
+                one.shutdown(socket.SHUT_RDWR)
+            one.close()
+        self._thread.join(10)
+        assert not self._thread.is_alive()
 
 
 def pong(asked):
