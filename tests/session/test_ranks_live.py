@@ -570,3 +570,14 @@ while not os.path.exists(os.path.join(folder, "window-0")):
     told = "Ranks: 2 of 2, in the last 10 s of steps. It is not known whether a rank is late.\n"
     assert f"\n\n{told}" in result.stderr
     assert not list(tmp_path.iterdir())
+
+
+def test_a_run_that_ends_at_once_is_not_said_to_lack_torch_distributed(tmp_path, monkeypatch):
+    from fastprof.session.ranks import live
+
+    for name, value in {"RANK": "1", "WORLD_SIZE": "2", "FASTPROF_RANKS_DIR": tmp_path}.items():
+        monkeypatch.setenv(name, str(value))
+    monkeypatch.setattr(live, "_LOOK_S", 60.0)
+    with Profiler(functions=False, gpu=False, ranks=True) as prof:
+        prof.step()
+    assert "it ended before they met" in prof.report().to_text(full=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+import pytest
 from fastprof.capture import calibrate
 from fastprof.capture.calibrate_loops import LOOPS, NESTED_IMPLICIT, NESTED_TURN, TURNS
 from fastprof.snapshot import EventCost
@@ -124,3 +125,20 @@ def test_a_machine_that_never_comes_to_rest_is_measured_for_a_bounded_time(monke
     monkeypatch.setattr(calibrate, "_REST_S", 0.0)
     calibrate._measure("monitoring" if sys.version_info >= (3, 12) else "setprofile")
     assert next(rounds) == 2 * calibrate._MOST_ROUNDS
+
+
+def test_a_round_that_saw_no_event_of_a_kind_costs_no_profile(monkeypatch):
+    """On 3.14 a run that SIGTERM ended was lost: one round had seen no call."""
+    plain, hooked, inside = times()
+    without = {kind: ns for kind, ns in inside.items() if kind != "python"}
+    for rounds in ([inside, without], [without, inside]):
+        assert calibrate._least(rounds) == inside
+    found = calibrate._calibration(plain, hooked, without, constructors=True)
+    assert found.python.inside_ns + found.python.outside_ns == pytest.approx(COSTS["python"][0])
+
+    def fails(backend):
+        raise KeyError("python")
+
+    monkeypatch.setattr(calibrate, "_cache", {})
+    monkeypatch.setattr(calibrate, "_measure", fails)
+    assert calibrate.calibration("monitoring") is None

@@ -27,7 +27,6 @@ from dataclasses import astuple
 
 from fastprof._core import Recorder, nvtx_emits, profile_section
 from fastprof.capture.calibrate_loops import LOOPS, NESTED_IMPLICIT, NESTED_TURN, TURNS
-from fastprof.errors import BusyError
 from fastprof.snapshot import Calibration, EventCost
 
 #: Rounds at least and at most: it goes on until the least time of each loop came up again,
@@ -123,13 +122,13 @@ def _step_ns(recorder: Recorder) -> float:
 def calibration(backend: str) -> Calibration | None:
     """Return the hook's cost for ``backend``, measured once per process.
 
-    Takes a few milliseconds the first time.  None when it cannot be measured now because
-    another profiler records; a later call tries again.
+    Takes a few milliseconds the first time.  None when it cannot be measured now, most often
+    because another profiler records; a later call tries again.
     """
     if backend not in _cache:
         try:
             _cache[backend] = _measure(backend)
-        except BusyError:
+        except Exception:  # times as they are recorded are better than none
             return None
     return _cache[backend]
 
@@ -178,7 +177,9 @@ def _inside_ns(recorder: Recorder) -> dict[str, float]:
 
 
 def _least(rounds: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    return {name: min(one[name] for one in rounds) for name in rounds[0]}
+    """The least value of each name; a round that lacks one (it saw no event) is left out of it."""
+    names = dict.fromkeys(name for one in rounds for name in one)
+    return {name: min(one[name] for one in rounds if name in one) for name in names}
 
 
 def _steady(rounds: Sequence[Mapping[str, float]]) -> bool:
@@ -246,7 +247,7 @@ def _calibration(
         body = max(0.0, plain[kind] - plain["nothing"]) / events(kind) / 2
         if LOOPS[kind].works or kind == "init":
             body = min(body, _EMPTY_BODY_NS) + (work_ns if LOOPS[kind].works else 0.0)
-        within = min(ns, max(0.0, inside[kind] - body))
+        within = min(ns, max(0.0, inside.get(kind, body) - body))
         return EventCost(within, ns - within)
 
     def as_in(one: EventCost, kind: str) -> EventCost:

@@ -217,12 +217,15 @@ class LiveRanks:
         """Wait for the place where the ranks meet, which a program may make late."""
         world = self._identity.world_size
         job = job_mark(world)
-        since, pause = time.monotonic(), _LOOK_S + self._apart_s()
+        pause = _LOOK_S + self._apart_s()
+        since: float | None = None  # it has been failing
+        not_yet = _TOO_SHORT
         while not self._ending.wait(pause):
             try:
                 channel = find_channel(job, world)
             except OSError as error:
                 self._why_not = _no_channel(error)
+                since = since or time.monotonic()
                 if time.monotonic() - since > _FIND_S:
                     raise
                 pause = min(2 * pause, _RETRY_S) + self._apart_s()
@@ -231,8 +234,9 @@ class LiveRanks:
                 self._why_not = ""
                 return channel
             pause = _LOOK_S + self._apart_s()
+            not_yet = _NOT_USED
         if self._mode is True and not self._why_not:
-            self._why_not = _NOT_USED
+            self._why_not = not_yet
         return None
 
     def _apart_s(self) -> float:
@@ -482,6 +486,7 @@ class _Talk:
             self._say(f"Values were ignored where ranks tell each other how they fare: {why}.")
 
 
+_TOO_SHORT = "Ranks were not compared while the job ran: it ended before they met."
 _NOT_USED = "Ranks were not compared while the job ran: torch.distributed was not initialised."
 
 
