@@ -35,7 +35,7 @@ fp_setprofile_is_home(const fp_recorder *r);
 int
 fp_setprofile_rest(fp_recorder *r);
 
-/* Sets the hook again in the same thread. */
+/* Sets the hook in the same thread again, unless another tool has set one. */
 void
 fp_setprofile_wake(fp_recorder *r);
 
