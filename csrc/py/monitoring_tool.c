@@ -103,8 +103,9 @@ free_id(fp_state *st, int id)
 
 enum { ATTEMPTS = 3 };
 
-/* If there is no memory to free an id, the next start or stop frees it.
- * Otherwise the id would stay in use until the process ends. */
+/* If there is no memory to free an id, fp_tool_take() and
+ * fp_tool_may_be_ours() try again.  Otherwise the id would stay in use until
+ * the process ends. */
 void
 fp_tool_give_back(fp_state *st, int id)
 {
