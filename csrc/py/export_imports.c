@@ -26,7 +26,7 @@ ask_class(const classes *c, PyObject *object)
         return (int)class;
     }
     if (!PyErr_Occurred()) {
-        PyErr_Format(PyExc_ValueError, "%ld is no class of code objects",
+        PyErr_Format(PyExc_ValueError, "invalid class of code objects: %ld",
                      class);
     }
     return -1;
