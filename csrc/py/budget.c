@@ -1,20 +1,20 @@
-/* budget: keeping the recording's own cost below max_overhead.
+/* budget: keeps the recording's own cost below max_overhead.
  *
- * Returning DISABLE from a sys.monitoring callback switches one event off at
- * one place of the code, and from then on that place costs nothing.  When the
- * estimated cost since the last look exceeds the budget, the functions that are
- * called most and do least are muted, most calls first, until the rest fits.
- * Their time moves to their callers; the report names them.
+ * A sys.monitoring callback that returns DISABLE switches off one event at one
+ * place of the code; that place then costs nothing.  When the estimated cost
+ * since the last look exceeds the budget, trivial functions are muted, those
+ * with most calls first, until the rest fits.  Their time moves to their
+ * callers; the report names them.
  *
- * A C function is muted at the call sites that call it; what else such a site
- * calls later is lost with it.  Before any function is muted, places that call
- * Python functions are switched off when they do: these calls are announced
- * twice.  What such a place calls later is lost if it is a C function.
+ * A C function is muted at its call sites; later calls of other functions from
+ * such a site are lost, too.  Before any function is muted, call sites that
+ * call a Python function are switched off, because such a call sends two
+ * events.  If such a site later calls a C function, that call is lost.
  *
- * There may be a million nodes, and a look happens within a step of the program: so
- * each step does a part of it, at most some thousandths of what the step took, and
- * a look goes on over as many steps as that needs.  A function is muted when all
- * of its nodes are marked and none of its calls goes on, at one moment. */
+ * There may be a million nodes, and a look runs inside the program's steps.
+ * So each step does a part of it, limited to a few thousandths of the step's
+ * time, and a look takes as many steps as it needs.  A function is muted once
+ * all of its nodes are marked, if none of its calls is open at that moment. */
 #include "py/budget.h"
 
 #include "py/hooks.h"
@@ -23,15 +23,16 @@
 
 #include <string.h>
 
-/* A function is trivial if a call takes less than so many times its cost. */
+/* A function is trivial if a call takes less than TRIVIAL times its cost. */
 enum { TRIVIAL = 8 };
 
-/* Where the budget cannot be kept, a function is worth muting if its calls since the
- * last look cost this part of what is too much: the others would be lost for nothing. */
+/* If muting cannot keep the budget, a function is muted only if its calls
+ * since the last look cost at least this part of the excess.  Muting the
+ * others would lose their calls and save almost nothing. */
 #define LEAST_PART 0.01
 
-/* So many nodes or keys a step at least, and one more per so many ns that it took:
- * one takes some tens of ns. */
+/* Each step visits at least FEWEST nodes or keys, and one more per
+ * NS_PER_VISIT ns that it took.  A visit takes some tens of ns. */
 enum { FEWEST = 256, NS_PER_VISIT = 10000 };
 
 static fp_budget_kind
@@ -48,8 +49,8 @@ kind_of(fp_key key)
     }
 }
 
-/* Of a call, in ns.  Without an event at the place that calls it, a call of a Python
- * function costs what an implicit one does. */
+/* Cost of a call in ns.  A Python function whose call site sends no event
+ * costs as much as an implicit call. */
 static double
 cost_of(const fp_recorder *r, fp_budget_kind kind)
 {
@@ -64,9 +65,9 @@ cost_of(const fp_recorder *r, fp_budget_kind kind)
     }
 }
 
-/* Calls that are open.  Their places send an end that is waited for: muted now, the
- * next call from somewhere else would switch it off, and they would be open for
- * ever.  They are looked at again the next time. */
+/* Marks the keys of open calls.  Their functions must not be muted now: their
+ * end is still expected, and a call from elsewhere would switch it off, so
+ * that they would stay open for ever.  The next look considers them again. */
 static void
 find_open(fp_recorder *r)
 {
@@ -81,7 +82,7 @@ find_open(fp_recorder *r)
     }
 }
 
-/* One more, if there is any of *left. */
+/* Takes one visit from *left.  Returns 0 if none is left. */
 static int
 visit(fp_recorder *r, uint32_t *left)
 {
@@ -133,7 +134,7 @@ since(uint64_t before, uint64_t now)
     return now > before ? now - before : 0;
 }
 
-/* Is the recording too expensive?  The next look begins here. */
+/* Ends the counting.  Returns 1 if the recording is too expensive. */
 static int
 is_exceeded(fp_recorder *r, uint64_t steps)
 {
@@ -155,11 +156,12 @@ is_exceeded(fp_recorder *r, uint64_t steps)
     return known && b->excess_ns > 0.0;
 }
 
-/* 1: all of them. */
+/* Returns 1 when all nodes are counted. */
 static int
 count_nodes(fp_recorder *r, uint32_t *left)
 {
-    /* Ended threads, too, or the totals would fall when they are joined. */
+    /* Include ended threads; otherwise the totals would drop when they are
+     * joined. */
     fp_thread *t = NULL;
     while ((t = fp_recorder_next(r, t)) != NULL) {
         for (; t->looked_at < t->tree.count; t->looked_at++) {
@@ -174,15 +176,15 @@ count_nodes(fp_recorder *r, uint32_t *left)
 
 /* ---- choosing ---- */
 
-/* Its calls since the look before. */
+/* Calls since the look before. */
 static uint64_t
 new_calls(const fp_keyent *e)
 {
     return since(e->calls_then, e->calls);
 }
 
-/* A generator's places are reached by calls and by resumes; muting one kind
- * would leave the other without its return. */
+/* A generator's code is entered by calls and by resumes; muting one kind would
+ * leave the other without its return. */
 static int
 can_be_muted(const fp_recorder *r, const fp_keyent *e)
 {
@@ -193,13 +195,13 @@ can_be_muted(const fp_recorder *r, const fp_keyent *e)
         return 0;
     }
     if (new_calls(e) < r->recording.budget.window) {
-        return 0; /* not even once a step */
+        return 0; /* fewer than one call per step */
     }
     double self_ns = (double)e->self_ticks * r->recording.budget.ns_per_tick;
     return self_ns <= (double)e->calls * cost_of(r, kind_of(e->key)) * TRIVIAL;
 }
 
-/* Puts key [index] where it belongs among the choices. */
+/* Inserts key [index] into the choices, which are sorted by calls. */
 static void
 choose(fp_recorder *r, uint32_t index)
 {
@@ -222,7 +224,7 @@ choose(fp_recorder *r, uint32_t index)
     b->choice[at] = index;
 }
 
-/* 1: all of them. */
+/* Returns 1 when all keys are considered. */
 static int
 choose_keys(fp_recorder *r, uint32_t *left)
 {
@@ -239,14 +241,14 @@ choose_keys(fp_recorder *r, uint32_t *left)
     return 1;
 }
 
-/* What muting it would save. */
+/* Time that muting the function would save, in ns. */
 static double
 saved_ns(const fp_recorder *r, const fp_keyent *e)
 {
     return (double)new_calls(e) * cost_of(r, kind_of(e->key));
 }
 
-/* Of the choices, so many as it takes.  1: there are some. */
+/* Keeps as many choices as the excess needs.  Returns 1 if any are left. */
 static int
 take_choices(fp_recorder *r)
 {
@@ -274,7 +276,7 @@ take_choices(fp_recorder *r)
 
 /* ---- marking ---- */
 
-/* 1: every node of what was chosen is marked, at this moment. */
+/* Returns 1 when every node of the chosen functions is marked. */
 static int
 mark_nodes(fp_recorder *r, uint32_t *left)
 {
@@ -291,8 +293,8 @@ mark_nodes(fp_recorder *r, uint32_t *left)
     return 1;
 }
 
-/* A function of which a call goes on by now stays what it is, and may be chosen
- * again. */
+/* Mutes the chosen functions.  A function with an open call stays as it is; a
+ * later look may choose it again. */
 static void
 mute(fp_recorder *r)
 {
@@ -310,15 +312,16 @@ mute(fp_recorder *r)
         }
     }
     for (fp_thread *t = r->threads; t != NULL; t = t->next) {
-        /* Calls of them may go on that a pause has only counted. */
+        /* A pause counts open calls without their keys; muted functions may be
+         * among them, so the path is rebuilt. */
         t->stale |= t->unseen != 0;
     }
 }
 
 /* ---- places that call Python functions ---- */
 
-/* The cheapest cut comes first: it loses no call of a Python function.  1: it was
- * made just now. */
+/* Takes the cheapest measure first: it loses no call of a Python function.
+ * Returns 1 if this call took it. */
 static int
 leave_out_sites(fp_recorder *r)
 {
@@ -332,14 +335,14 @@ leave_out_sites(fp_recorder *r)
 
 /* ---- steps ---- */
 
-/* Often at first, while the program warms up, then now and then. */
+/* Is a look due?  Looks are frequent during warm-up, then every 256 steps. */
 static int
 is_due(uint64_t step)
 {
     return step >= 8 && ((step & (step - 1)) == 0 || step % 256 == 0);
 }
 
-/* How many nodes or keys may be looked at after a step that took [ticks]. */
+/* Number of nodes or keys to visit after a step that took [ticks]. */
 static uint32_t
 allowance(const fp_recorder *r, int64_t ticks)
 {

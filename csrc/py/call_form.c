@@ -11,8 +11,8 @@ const char *const fp_call_form_names[FP_FORMS] = {
     [FP_FORM_UNPACKED] = "unpacked",
 };
 
-/* The instructions that announce a call, and the one that 3.12 has before a call with
- * keywords, where later versions have CALL_KW. */
+/* Opcodes that send a CALL event.  KW_NAMES: 3.12 has it before a call with
+ * keywords; later versions have CALL_KW instead. */
 enum { CALL, CALL_KW, CALL_EX, KW_NAMES };
 
 static const char *const call_names[FP_CALL_OPCODES] = {
@@ -53,7 +53,7 @@ typedef enum at_call {
     AT_STARS
 } at_call;
 
-/* The instruction [op][at], which is none of a cache. */
+/* Classifies the instruction [op][at], which is not a cache entry. */
 static at_call
 which_call(const fp_state *st, const unsigned char *op, Py_ssize_t at)
 {
@@ -69,8 +69,8 @@ which_call(const fp_state *st, const unsigned char *op, Py_ssize_t at)
     return op[at] == known[CALL_EX] ? AT_STARS : AT_OTHER;
 }
 
-/* What is the instruction at which [frame] stands?  Modules and classes are not
- * looked at: they run once, and their code may be long. */
+/* Classifies the current instruction of [frame].  Modules and classes are
+ * skipped: they run once, and their code may be long. */
 static at_call
 instruction(const fp_state *st, PyFrameObject *frame)
 {
@@ -83,7 +83,8 @@ instruction(const fp_state *st, PyFrameObject *frame)
     if (bytes != NULL && PyBytes_Check(bytes)) {
         const unsigned char *op = (unsigned char *)PyBytes_AS_STRING(bytes);
         Py_ssize_t at = fp_compat_frame_lasti(frame);
-        /* It may stand at the instruction's last cache entry: these are 0. */
+        /* The offset may be that of the instruction's last cache entry; those
+         * are 0. */
         while (at > 0 && at < PyBytes_GET_SIZE(bytes) && op[at] == 0) {
             at -= 2;
         }
@@ -95,8 +96,8 @@ instruction(const fp_state *st, PyFrameObject *frame)
     return found;
 }
 
-/* How the code of this thread's innermost frame, or what that frame calls
- * ([callee] is NULL), was called. */
+/* Classifies the call instruction that called the innermost frame's code, or,
+ * if [callee] is NULL, the one at which that frame stands. */
 static at_call
 called_at(const fp_state *st, PyObject *callee)
 {
@@ -114,7 +115,7 @@ static fp_call_form
 form_of_function(const fp_state *st, PyCodeObject *code)
 {
     if (fp_code_can_suspend(code)) {
-        return FP_FORM_SHORT; /* announced when it is made, and begins later */
+        return FP_FORM_SHORT; /* the call creates it; its code starts later */
     }
     switch (called_at(st, (PyObject *)code)) {
     case AT_OTHER:

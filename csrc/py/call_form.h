@@ -1,12 +1,14 @@
-/* call_form: how what is called for the first time was called.
+/* call_form: classifies the way in which a function was first called.
  *
- * Under sys.monitoring a call instruction announces what it calls and so costs an
- * event; a property, an operator, a loop over an iterator or C code call a
- * function without one.  A call by position loses the interpreter's short way into
- * the function when it is announced; one with keywords has none to lose.  And where
- * the interpreter enters `__init__` straight from a call instruction, it does so for
- * some types and forms only, and never while calls are announced.  Which it is
- * decides what the hook costs, and is asked once per key, when it is first kept. */
+ * Under sys.monitoring, a call instruction sends an event for its callee.  A
+ * property, an operator, a loop over an iterator or C code calls a function
+ * without such an event.  A call by position normally enters the function on
+ * the interpreter's fast path and loses that path when the event is sent; a
+ * call with keywords has no fast path to lose.  Where the interpreter enters
+ * `__init__` directly from a call instruction, it does so for some types and
+ * forms only, and never while CALL events are on.  The cost of the hook
+ * depends on the form, which is determined once per key, when the key is
+ * added. */
 #ifndef FP_PY_CALL_FORM_H
 #define FP_PY_CALL_FORM_H
 
@@ -15,9 +17,9 @@
 #include "core/tree.h"
 
 typedef enum fp_call_form {
-    FP_FORM_SHORT, /* a call instruction that has a short way; or not known */
-    FP_FORM_IMPLICIT, /* no call instruction calls it, or enters its `__init__` */
-    FP_FORM_GENERAL,  /* with keywords, or to a function that takes any */
+    FP_FORM_SHORT,    /* a call instruction with a fast path, or unknown */
+    FP_FORM_IMPLICIT, /* no CALL event, or `__init__` is entered from C */
+    FP_FORM_GENERAL,  /* with keywords, or the callee accepts any arguments */
     FP_FORM_UNPACKED, /* f(*args, **kwargs) */
     FP_FORMS,
 } fp_call_form;
@@ -25,12 +27,13 @@ typedef enum fp_call_form {
 /* Names of the forms, as exported. */
 extern const char *const fp_call_form_names[FP_FORMS];
 
-/* Fills st->call_opcodes; 0, or -1 with an exception. */
+/* Fills st->call_opcodes.  Returns 0, or -1 with an exception. */
 int
 fp_call_form_init(fp_state *st);
 
-/* [object] is being called: a code object, in whose frame this thread must be, or a
- * callable, whose caller's frame it must be.  Keeps a live exception. */
+/* The form of the call of [object] under way.  [object] is a code object,
+ * whose frame must be the calling thread's innermost one, or a callable, whose
+ * caller's frame must be.  Keeps a live exception. */
 fp_call_form
 fp_called_how(const fp_state *st, fp_key key, PyObject *object);
 

@@ -1,5 +1,5 @@
-/* config: what a recorder is asked to do: written by its __init__(), enable() and
- * set_costs(). */
+/* config: the options of a recorder.  Its __init__(), enable() and set_costs()
+ * write them. */
 #ifndef FP_PY_CONFIG_H
 #define FP_PY_CONFIG_H
 
@@ -19,13 +19,15 @@ typedef struct fp_config {
     fp_limits limits;
     fp_backend wanted;
     uint64_t skip_steps;
-    uint32_t outliers;       /* slowest steps to keep; 0: none */
-    double max_overhead;     /* share of wall time; 0: no limit */
-    double cost_python_ns;   /* per call, from calibration; 0: not known */
-    double cost_implicit_ns; /* ... that no call instruction announces */
+    uint32_t outliers;     /* slowest steps to keep; 0: none */
+    double max_overhead;   /* share of wall time; 0: no limit */
+    double cost_python_ns; /* per call, from calibration; 0: not known */
+    /* ns for a call that no call instruction announces */
+    double cost_implicit_ns;
     double cost_c_ns;
     double cost_constructor_ns;
-    uint8_t callers; /* calls that began before the recording are callers */
+    /* show calls that began before the recording as callers */
+    uint8_t callers;
     uint8_t builtins;
     uint8_t subcalls;
     uint8_t constructors;

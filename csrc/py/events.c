@@ -49,14 +49,14 @@ fp_recorder_enter(fp_recorder *r, fp_key key, PyObject *object, int resume)
     fp_recorder_trace(r, t, t->last);
 }
 
-/* For a thread that was found at this event. */
+/* Records the end of [key] in [t], or nothing if [t] is NULL. */
 static void
 leave_at(fp_recorder *r, fp_thread *t, fp_key key)
 {
     int64_t now = 0;
     int timed = r->config.timer != NULL;
     if (t != NULL && FP_UNLIKELY(timed)) {
-        /* A return without a call reads no clock. */
+        /* A return without a call must not read the timer. */
         t = fp_thread_in_function(t) && fp_timer_read(r, &now) == 0
                 ? fp_recorder_here(r)
                 : NULL;

@@ -1,10 +1,10 @@
-/* events: calls begin and end; what both hooks call, in two tiers.
+/* events: records the begin and the end of calls for both hooks, on two paths.
  *
- * The plain one is what nearly every event needs: this thread is known, the node is
- * the expected one, its flags say nothing odd, the clock is the counter.  A key that
- * equals a node's was checked when the node was made, so nothing is checked again.
- * The full one does whatever else there is to do, for the whole event; the hooks
- * call it last.  See mode.h for when there is a plain one. */
+ * The plain path serves nearly every event: the thread is known, the node is
+ * the expected one, its flags are 0 and the clock is the counter.  A key that
+ * equals a node's key was checked when the node was created, so this path
+ * checks nothing.  The full path handles the whole event in all other cases;
+ * the hooks call it last.  mode.h says when the plain path is allowed. */
 #ifndef FP_PY_EVENTS_H
 #define FP_PY_EVENTS_H
 
@@ -14,7 +14,8 @@
 
 /* ---- plain ---- */
 
-/* [epoch] is where the hook finds fp_recorder.plain_epoch.  NULL: not this tier. */
+/* The calling thread's record for the plain path; NULL: take the full path.
+ * [epoch] points to fp_recorder.plain_epoch. */
 static inline fp_thread *
 fp_plain_thread(const uint64_t *epoch)
 {
@@ -23,7 +24,8 @@ fp_plain_thread(const uint64_t *epoch)
                                                     : NULL;
 }
 
-/* 1: done; 0: nothing was done. */
+/* Returns 1 if the call was recorded; 0: nothing was done, take the full
+ * path. */
 static inline int
 fp_plain_enter(fp_thread *t, fp_key key, int resume)
 {
@@ -55,14 +57,15 @@ fp_plain_leave(fp_thread *t, fp_key key)
 
 /* ---- full ---- */
 
-/* [object] is what the key table needs when it sees [key] first. */
+/* Records the begin of a call of [key].  [object] is the code object or
+ * callable from which the key table creates an entry for a new key. */
 void
 fp_recorder_enter(fp_recorder *r, fp_key key, PyObject *object, int resume);
 
 void
 fp_recorder_leave(fp_recorder *r, fp_key key);
 
-/* The C function [key], called by the code [caller], has ended. */
+/* Records the end of the C function [key], which the code [caller] called. */
 void
 fp_recorder_leave_c(fp_recorder *r, fp_key key, PyObject *caller);
 

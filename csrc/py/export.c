@@ -1,5 +1,5 @@
-/* export: everything a recorder holds, as one dict of plain lists; nothing is
- * changed, so it may be called while recording. */
+/* export: converts everything that a recorder holds to one dict of plain
+ * lists.  It changes nothing, so it may run while recording. */
 #include "py/export.h"
 
 #include "py/export_outliers.h"
@@ -16,7 +16,8 @@ export_sections_of(fp_export *x, const fp_thread *t, fp_run_phase phase,
                    Py_ssize_t thread, PyObject *list)
 {
     for (uint32_t i = 0;; i++) {
-        /* Anew each time: Python code may run below, and open new ones. */
+        /* Read the table again: Python code may run below and open new
+         * sections. */
         fp_section_table of = fp_thread_sections_of(t, phase);
         if (i >= of.capacity) {
             return 0;
@@ -58,7 +59,7 @@ export_sections(fp_export *x, const fp_thread *t, Py_ssize_t thread,
     return 0;
 }
 
-/* Durations that no histogram had memory for. */
+/* Number of durations lost because a histogram had no memory. */
 static uint64_t
 lost_samples(const fp_thread *t)
 {
@@ -134,7 +135,8 @@ export_muted(fp_export *x)
 
 /* ---- all of it ---- */
 
-/* Oldest first: the list has the newest in front. */
+/* The thread that follows serial [after]: the list has the newest in front,
+ * and the export is from the oldest on. */
 static fp_thread *
 thread_by_age(const fp_recorder *r, uint64_t after)
 {
@@ -197,7 +199,7 @@ export_outliers(fp_export *x)
     return fp_outliers_export(x->r, &exported);
 }
 
-/* None: no GPU layer was asked for. */
+/* None: the GPU layer was never requested. */
 static PyObject *
 export_gpu(fp_export *x, const fp_gpu_view *view)
 {
@@ -228,7 +230,7 @@ export_trace(fp_export *x, const fp_gpu_view *view)
     return d;
 }
 
-/* [(phase, ns, how often it began)] */
+/* [(phase, ns, number of times it began)] */
 static PyObject *
 export_phases(const fp_export *x)
 {
@@ -265,7 +267,8 @@ export_into(fp_export *x, PyObject *d, const fp_gpu_view *view, int with_trace)
     int rc = fp_export_put(d, "threads", threads);
     rc |= fp_export_put(d, "sections", sections);
     rc |= fp_export_put(d, "phases", export_phases(x));
-    /* Before the steps, which then count every step that is kept. */
+    /* Export outliers before the steps: then the steps include every
+     * outlier. */
     rc |= fp_export_put(d, "outliers", export_outliers(x));
     rc |= fp_export_put(d, "steps", fp_export_steps(x));
     rc |= fp_export_put(d, "muted", export_muted(x));
@@ -307,7 +310,8 @@ fp_recorder_export(fp_recorder *r, int with_trace, PyObject *fold)
     x.key_index = PyDict_New();
     x.keys = PyList_New(0);
     x.forms = PyList_New(0);
-    /* Describing keys runs Python code; what is being read must stay. */
+    /* Describing keys runs Python code; the records must not be freed
+     * meanwhile. */
     fp_recorder_begin_export(r);
     fp_gpu_view *view = fp_gpu_view_take(r, with_trace);
     if (d == NULL || x.key_index == NULL || x.keys == NULL ||

@@ -7,12 +7,12 @@
 
 #include "core/tree.h"
 
-/* Addresses that no object has.  What a call cost the hook depends on the kind of
- * function, so the kinds stay apart. */
+/* Addresses that no object has.  The cost of a call depends on the kind of
+ * function, so the kinds have different keys. */
 enum { FP_FOLDED_ANY = 8, FP_FOLDED_METHOD = 16 };
 
-/* (kind, file, line, name, qualname) of functions that are counted together; NULL
- * without an exception if [key] is none of their keys. */
+/* (kind, file, line, name, qualname) of functions that are counted together;
+ * NULL without an exception if [key] is not such a key. */
 PyObject *
 fp_describe_folded(fp_key key);
 

@@ -2,15 +2,15 @@
 
 #include "py/export_folded.h"
 
-/* Beyond those that the callable tells of. */
+/* An additional class, which the callable never returns. */
 enum { FP_CODE_METHOD = FP_CODE_CLASSES };
 
-/* Classes of code objects, each asked for once. */
+/* Cache of the classes of code objects. */
 typedef struct classes {
     const fp_export *x;
-    PyObject *method; /* owned: how names of methods begin */
-    uint8_t *of; /* owned; by place in the key table: class + 1; 0: unknown */
-    uint32_t places; /* keys that are added meanwhile are in no row */
+    PyObject *method; /* owned: the prefix of method names */
+    uint8_t *of; /* owned; by index in the key table: class + 1; 0: unknown */
+    uint32_t places; /* keys added later are not in any row */
 } classes;
 
 static int
@@ -26,14 +26,14 @@ ask_class(const classes *c, PyObject *object)
         return (int)class;
     }
     if (!PyErr_Occurred()) {
-        PyErr_Format(PyExc_ValueError, "%ld is no class of code objects",
+        PyErr_Format(PyExc_ValueError, "invalid class of code objects: %ld",
                      class);
     }
     return -1;
 }
 
-/* Whether a C function is shown as a method of a type, whose calls cost the hook
- * something else; -1 with an exception. */
+/* Is the C function shown as a method of a type?  Calls of methods have
+ * another cost.  -1 with an exception. */
 static int
 is_method(const classes *c, const fp_keyent *e)
 {
@@ -81,13 +81,13 @@ class_of(const classes *c, fp_key key)
     return c->of[place] - 1;
 }
 
-/* Where what a row calls goes. */
+/* The parent for the calls that a row makes. */
 typedef struct place {
     fp_node *node;
-    int imports; /* the row is of an import, and not the program's code */
+    int imports; /* the row belongs to an import, not to the program's code */
 } place;
 
-/* The child of [parent], made if need be; NULL with an exception. */
+/* The child of [parent], created if needed; NULL with an exception. */
 static fp_node *
 child(fp_tree *t, fp_node *parent, fp_key key)
 {

@@ -11,7 +11,7 @@ typedef struct outliers_ctx {
     fp_recorder *r;
     const fp_exported *exported;
     const fp_thread *stepper;
-    Py_ssize_t thread; /* its index, as exported */
+    Py_ssize_t thread; /* index of the exported thread */
 } outliers_ctx;
 
 static int64_t
@@ -20,7 +20,8 @@ to_ns(const outliers_ctx *x, int64_t ticks)
     return (int64_t)llround((double)ticks * x->exported->ns_per_tick);
 }
 
-/* ns of [more] after *ticks: rounded so that a column adds up as its sum does. */
+/* Adds [more] to *ticks and returns the increase in ns, rounded so that the
+ * values of a column add up to their rounded sum. */
 static long long
 next_ns(const outliers_ctx *x, int64_t *ticks, int64_t more)
 {
@@ -37,15 +38,15 @@ by_ticks(const void *a, const void *b)
     return (left < right) - (left > right);
 }
 
-/* Row of a node in the exported tree; -1: made after that was read. */
+/* Row of a node in the exported tree; -1: the node is newer than that tree. */
 static long
 shown_node(const outliers_ctx *x, uint32_t index)
 {
     return fp_exported_row(&x->exported->thread[x->thread], index);
 }
 
-/* [(node, ns, calls, resumes, usual ns, usual calls)], largest first; *rest is
- * what they leave of the window. */
+/* [(node, ns, calls, resumes, usual ns, usual calls)], largest first.  *rest
+ * is the remaining time of the window, in ns. */
 static PyObject *
 export_rows(const outliers_ctx *x, fp_outlier *kept, long long *rest)
 {
@@ -111,7 +112,8 @@ export_one(const outliers_ctx *x, fp_outlier *kept)
         PyBool_FromLong(kept->rows_usual), "rows", rows, "rest_ns", rest);
 }
 
-/* Of copies: making Python objects may run Python code, which may step. */
+/* Reads copies: creating Python objects may run Python code that ends a
+ * step. */
 static PyObject *
 export_kept(const outliers_ctx *x)
 {
@@ -136,10 +138,10 @@ usual_sections(const outliers_ctx *x)
 {
     PyObject *list = PyList_New(0);
     const fp_thread *t = x->stepper;
-    /* Only in measured steps is there something usual. */
+    /* Only measured steps have usual times. */
     fp_section_table of = fp_thread_sections_of(t, FP_RUN_STEPS);
     for (uint32_t i = 0; list != NULL && i < of.capacity; i++) {
-        /* Python code may have run, and opened new ones. */
+        /* Python code may have run and opened new sections. */
         of = fp_thread_sections_of(t, FP_RUN_STEPS);
         const fp_section *s = of.section[i];
         if (s == NULL || s->usual_ticks <= 0) {

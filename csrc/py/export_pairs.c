@@ -1,4 +1,5 @@
-/* export_pairs: blocks of steps without the function hook as plain values. */
+/* export_pairs: converts the blocks of steps without the hook to Python
+ * values. */
 #include "py/export_parts.h"
 
 #include "core/steps_pairs.h"

@@ -1,4 +1,4 @@
-/* export_steps: the steps of a recorder as plain values. */
+/* export_steps: converts the steps of a recorder to Python values. */
 #include "py/export_parts.h"
 
 #include "core/steps_pairs.h"
@@ -6,8 +6,8 @@
 
 #include <string.h>
 
-/* What belongs to one moment: copied without running Python code, during which
- * the thread may end another step. */
+/* A copy of the state at one moment.  It is made without running Python code,
+ * during which the thread may end another step. */
 typedef struct copy {
     fp_steps steps; /* its histogram is borrowed */
     fp_split_sums sum;
@@ -20,10 +20,10 @@ typedef struct copy {
     fp_split_place place[FP_SPLIT_PLACES];
     fp_wait wait[FP_WAITS_MAX];
     uint32_t waits;
-    uint32_t columns; /* as many as there is room for in `ticks` */
+    uint32_t columns; /* number of columns for which `ticks` has room */
     uint8_t has_split;
     fp_pairs *pairs;               /* owned or NULL */
-    int64_t line[FP_STEPS_RECENT]; /* a ring put straight */
+    int64_t line[FP_STEPS_RECENT]; /* one ring's values, oldest first */
     int64_t ticks[];
 } copy;
 
@@ -50,7 +50,7 @@ copy_split(copy *c, const fp_thread *t)
         memcpy(&c->ticks[(size_t)i * FP_STEPS_RECENT],
                s->series.column[i].ticks, FP_STEPS_RECENT * sizeof(int64_t));
     }
-    /* Not the whole list: the GPU's callbacks write to other parts of it. */
+    /* Copy field by field: the GPU's callbacks write to other fields. */
     c->waits = t->waits.count;
     for (uint32_t i = 0; i < c->waits; i++) {
         const fp_wait *w = &t->waits.wait[i];
@@ -76,7 +76,7 @@ take_copy(const fp_export *x, const fp_thread *t)
     }
     if (t->split != NULL && t->split->pairs != NULL) {
         c->pairs = fp_alloc_zeroed(&x->r->alloc, 1, sizeof(*c->pairs));
-        if (c->pairs != NULL) { /* else they are left out */
+        if (c->pairs != NULL) { /* without memory they are left out */
             memcpy(c->pairs, t->split->pairs, sizeof(*c->pairs));
         }
     }
@@ -99,7 +99,7 @@ kept(const copy *c)
     return n < FP_STEPS_RECENT ? (uint32_t)n : FP_STEPS_RECENT;
 }
 
-/* The rows of [ring], oldest first; valid until the next call. */
+/* The values of [ring], oldest first; valid until the next call. */
 static const int64_t *
 straight(copy *c, const int64_t *ring)
 {
@@ -130,7 +130,7 @@ all_known(const int64_t *line, uint32_t n)
     return 1;
 }
 
-/* An empty list where one is not known. */
+/* Like times, but an empty list if a value is unknown. */
 static PyObject *
 known_times(const fp_export *x, copy *c, const int64_t *ring)
 {
@@ -139,7 +139,7 @@ known_times(const fp_export *x, copy *c, const int64_t *ring)
                                     : PyList_New(0);
 }
 
-/* Plain numbers; an empty list where one is not known. */
+/* Plain numbers; an empty list if a value is unknown. */
 static PyObject *
 numbers(copy *c, const int64_t *ring)
 {
@@ -189,7 +189,7 @@ columns(fp_export *x, copy *c)
     return list;
 }
 
-/* An empty dict: there was no memory for single steps. */
+/* An empty dict if there was no memory for single steps. */
 static PyObject *
 series(fp_export *x, copy *c)
 {
@@ -278,7 +278,7 @@ kinds(const fp_export *x, const copy *c)
     return d;
 }
 
-/* What time was spent on, and how much of it somebody watched. */
+/* The time per kind, and how many steps each signal covers. */
 static PyObject *
 spent(const fp_export *x, const copy *c, const fp_thread *t)
 {
@@ -316,7 +316,7 @@ step_rows(fp_export *x, const fp_thread *t)
     PyObject *list = PyList_New(0);
     fp_section_table of = fp_thread_sections_of(t, FP_RUN_STEPS);
     for (uint32_t i = 0; list != NULL && i < of.capacity; i++) {
-        /* Python code may have run, and opened new ones. */
+        /* Python code may have run and opened new sections. */
         of = fp_thread_sections_of(t, FP_RUN_STEPS);
         const fp_section *s = of.section[i];
         if (s == NULL || s->steps == 0) {

@@ -1,4 +1,4 @@
-/* export_trees: the trees of a recorder's threads as plain columns. */
+/* export_trees: converts the trees of a recorder's threads to columns. */
 #include "py/export_imports.h"
 
 typedef fp_export_row row;
@@ -50,7 +50,7 @@ value_of(fp_export *x, const row *w, int column)
     }
 }
 
-/* Time of each phase in which nothing was open. */
+/* Self time of each phase outside all calls. */
 static PyObject *
 idle_column(const fp_export *x, const int64_t *ticks)
 {
@@ -64,7 +64,8 @@ idle_column(const fp_export *x, const int64_t *ticks)
     return list;
 }
 
-/* Own time of the root: of parts that are rounded one by one, so that they add up. */
+/* Self time of the root: the sum of parts that are rounded one by one, so that
+ * they add up. */
 static PyObject *
 idle_sum(const fp_export *x, const int64_t idle[FP_RUN_PHASES])
 {
@@ -75,7 +76,7 @@ idle_sum(const fp_export *x, const int64_t idle[FP_RUN_PHASES])
     return PyLong_FromLongLong(ns);
 }
 
-/* The last one has a row per phase, not per node. */
+/* The last column has a row per phase, not per node. */
 static PyObject *
 tree_columns(fp_export *x, const row *rows, uint32_t count,
              const int64_t idle[FP_RUN_PHASES])
@@ -107,8 +108,8 @@ tree_columns(fp_export *x, const row *rows, uint32_t count,
     PyTuple_SET_ITEM(columns, COLUMNS, last);
     return columns;
 }
-/* A base is the root to a reader, and nobody wants to see a truncated node under
- * one while it is empty. */
+/* The bases of phases are shown as the root, and an empty truncated node below
+ * a base is not shown. */
 static int
 has_row(const row *rows, uint32_t i)
 {
@@ -133,8 +134,8 @@ shown_row(const fp_exported_thread *t, uint32_t index)
     return (long)(index - before);
 }
 
-/* Leaves out the nodes without a row; returns how many rows there are.  idle[]
- * gets the own times of the bases. */
+/* Removes the nodes without a row and returns the number of rows.  idle[] gets
+ * the self times of the bases. */
 static uint32_t
 close_ranks(fp_exported_thread *e, row *rows, uint32_t count,
             int64_t idle[FP_RUN_PHASES])
@@ -148,8 +149,8 @@ close_ranks(fp_exported_thread *e, row *rows, uint32_t count,
             e->without[e->left_out++] = i;
         }
     }
-    /* Parents come first, so a row's parent may be gone from its old place: node
-     * numbers are turned into rows before anything moves. */
+    /* Convert node indices to rows before anything moves: a parent comes
+     * before its children, so its old place may already be overwritten. */
     for (uint32_t i = 1; i < count && e->left_out > 0; i++) {
         rows[i].parent = shown_row(e, (uint32_t)rows[i].parent);
     }
@@ -164,7 +165,8 @@ close_ranks(fp_exported_thread *e, row *rows, uint32_t count,
     return shown;
 }
 
-/* For what refers to nodes of [t]; NULL with an exception. */
+/* Registers [t] for exports that refer to its nodes; NULL with an
+ * exception. */
 static fp_exported_thread *
 note_thread(fp_export *x, const fp_thread *t, uint32_t nodes)
 {
@@ -191,7 +193,7 @@ long
 fp_exported_row(const fp_exported_thread *t, uint32_t index)
 {
     if (index >= t->nodes) {
-        return -1; /* made after the tree was read */
+        return -1; /* the node is newer than the exported tree */
     }
     return shown_row(t, t->folded != NULL ? t->folded[index] : index);
 }
@@ -211,7 +213,7 @@ fp_export_node(const fp_export *x, const fp_thread *t, const fp_node *n,
     return 0;
 }
 
-/* Puts the rows of a smaller tree in the place of *rows; 0 or -1 with an
+/* Replaces *rows by those of the smaller tree.  Returns 0, or -1 with an
  * exception. */
 static int
 fold(fp_export *x, fp_exported_thread *e, row **rows, uint32_t *count)

@@ -1,4 +1,4 @@
-/* export_values: what the parts of Recorder.export() make their values with. */
+/* export_values: helpers that create the values of Recorder.export(). */
 #include "py/export_parts.h"
 
 #include "py/call_form.h"
@@ -71,7 +71,7 @@ fp_export_describe(const fp_keyent *e)
     return text;
 }
 
-/* The last key was called in a form of which there is something to say. */
+/* Adds the call form of the last key, unless it is the default. */
 static int
 add_form(fp_export *x, uint8_t form)
 {
@@ -127,7 +127,7 @@ fp_export_hist(const fp_export *x, const fp_hist *h)
     fp_hist_rows(h, rows, n);
     int64_t last = 0;
     for (uint32_t i = 0; i < n && list != NULL; i++) {
-        /* Rounding must not make a bucket empty or let two overlap. */
+        /* Rounding must not make a bucket empty, or two buckets overlap. */
         int64_t low = fp_export_ns(x, rows[i].low),
                 high = fp_export_ns(x, rows[i].high);
         low = low < last ? last : low;

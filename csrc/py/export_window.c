@@ -1,18 +1,19 @@
-/* export_window: a short look at a recording that goes on, for a thread of fastprof's
- * beside the training thread: the last steps and where that thread stands.  Columns
- * are copied as bytes, for the training thread waits for the GIL meanwhile; names of
- * functions are described on demand only. */
+/* export_window: reads a recording under way, for a fastprof thread beside the
+ * training thread: the last steps and the training thread's calling context.
+ * Columns are copied as bytes, because the training thread waits for the GIL
+ * meanwhile; names of functions are described on request only. */
 #include "py/export_parts.h"
 #include "py/recorder_methods.h"
 #include "py/recorder_reset.h"
 
 #include "core/steps_split.h"
 
-/* Larger trees are not looked at: the training thread would wait for longer than a
+/* Larger trees are not read: the training thread would wait for more than a
  * fiftieth of a second. */
 enum { MOST_NODES = 50000 };
 
-/* The newest [rows] of a ring of [n] values; [ticks]: as ns, but -1 stays. */
+/* The newest [rows] of a ring of [n] values; [ticks]: converted to ns, except
+ * -1. */
 static PyObject *
 column(const fp_export *x, const int64_t *ring, uint64_t n, uint32_t rows,
        int ticks)
@@ -55,7 +56,7 @@ sections(const fp_export *x, const fp_series *s, uint64_t n, uint32_t rows)
     return list;
 }
 
-/* [(node, ns)] of what waited for other ranks in measured steps so far. */
+/* [(node, ns)]: waits for other ranks in measured steps so far. */
 static PyObject *
 waits(const fp_export *x, const fp_thread *t)
 {
@@ -86,7 +87,7 @@ open_sections(const fp_export *x, const fp_thread *t)
     return list;
 }
 
-/* Does the thread stand in what waits for other ranks, or may? */
+/* Is the thread in a call that waits, or may wait, for other ranks? */
 static int
 is_waiting(const fp_thread *t)
 {
@@ -155,7 +156,7 @@ fp_recorder_window_method(PyObject *self, PyObject *value)
         Py_RETURN_NONE;
     }
     const fp_export x = exporting(r);
-    /* Making a list may run the garbage collector, and that any code. */
+    /* Creating a list may run the garbage collector, and with it any code. */
     fp_recorder_begin_export(r);
     PyObject *d = window(&x, t, first);
     fp_recorder_end_export(r);
@@ -184,7 +185,7 @@ fp_recorder_node_times_method(PyObject *self, PyObject *Py_UNUSED(ignored))
     return bytes;
 }
 
-/* [(parent, key)], where a base is a child of the root with the key of its phase. */
+/* [(parent, key)]; a base is a child of the root with the key of its phase. */
 static PyObject *
 node_rows(fp_export *x, const fp_thread *t)
 {
@@ -218,7 +219,8 @@ fp_recorder_nodes_method(PyObject *self, PyObject *Py_UNUSED(ignored))
     x.keys = PyList_New(0);
     x.forms = PyList_New(0);
     PyObject *result = NULL;
-    /* Describing keys runs Python code; what is being read must stay. */
+    /* Describing keys runs Python code; the records must not be freed
+     * meanwhile. */
     fp_recorder_begin_export(r);
     if (x.key_index != NULL && x.keys != NULL && x.forms != NULL) {
         PyObject *rows = node_rows(&x, t);

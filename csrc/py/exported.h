@@ -1,4 +1,4 @@
-/* exported: how what refers to nodes finds their rows in what has been exported. */
+/* exported: maps nodes to their rows in the exported trees. */
 #ifndef FP_PY_EXPORTED_H
 #define FP_PY_EXPORTED_H
 
@@ -9,11 +9,11 @@
 typedef struct fp_exported_thread {
     uint32_t serial;
     uint32_t nodes;
-    uint32_t *folded;  /* owned or NULL; per node the one that stands for it */
-    uint32_t left_out; /* how many nodes there are in `without` */
+    /* owned or NULL; for each node the one that has its row */
+    uint32_t *folded;
+    uint32_t left_out; /* number of nodes in `without` */
     uint32_t bases;    /* bit i: without[i] is the base of a phase */
-    uint32_t
-        without[2 * FP_RUN_PHASES]; /* nodes that have no row; ascending */
+    uint32_t without[2 * FP_RUN_PHASES]; /* nodes without a row; ascending */
 } fp_exported_thread;
 
 /* Row of node [index]; -1: it has none.  The base of a phase is row 0. */

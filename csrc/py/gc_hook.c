@@ -9,7 +9,7 @@ typedef struct gc_hook {
 
 /* ---- events ---- */
 
-/* The training thread's own record, if this is that thread. */
+/* The training thread's record if this is that thread; otherwise NULL. */
 static fp_thread *
 stepper_here(const fp_recorder *r)
 {
@@ -66,7 +66,7 @@ hook_call(PyObject *self, PyObject *args, PyObject *Py_UNUSED(kwargs))
     else if (PyUnicode_CompareWithASCIIString(phase, "stop") == 0) {
         ends(r, PyTuple_GET_ITEM(args, 1));
     }
-    PyErr_Clear(); /* a generation that is no int has no number */
+    PyErr_Clear(); /* a generation that is not an int is ignored */
     PyErr_Restore(type, exc, tb);
     Py_RETURN_NONE;
 }
@@ -88,7 +88,7 @@ is_in(const fp_recorder *r)
     return 0;
 }
 
-/* Where that fails collections are not timed. */
+/* Adds the hook to gc.callbacks.  If that fails, collections are not timed. */
 static void
 put_in(fp_recorder *r)
 {
@@ -111,7 +111,8 @@ static void
 take_out(PyObject *list, PyObject *hook)
 {
     for (Py_ssize_t i = PyList_GET_SIZE(list) - 1; i >= 0; i--) {
-        /* Whoever copied the list and put it back may have made two of one. */
+        /* A program that copied and restored the list may have duplicated the
+         * entry. */
         if (i < PyList_GET_SIZE(list) && PyList_GET_ITEM(list, i) == hook &&
             PyList_SetSlice(list, i, i + 1, NULL) < 0) {
             PyErr_Clear();
@@ -137,7 +138,8 @@ take_out_own(fp_recorder *r)
     PyErr_Restore(type, exc, tb);
 }
 
-/* Whoever empties gc.callbacks takes it out. */
+/* The program may have emptied gc.callbacks, so test for the entry each
+ * time. */
 static unsigned
 signals(const fp_recorder *r)
 {
@@ -196,6 +198,6 @@ fp_gc_hook_add_type(PyObject *module, fp_state *st)
     }
     Py_XDECREF(list);
     Py_XDECREF(gc);
-    PyErr_Clear(); /* collections are not timed, then */
+    PyErr_Clear(); /* then collections are not timed */
     return 0;
 }

@@ -1,9 +1,10 @@
-/* gc_hook: an entry in gc.callbacks, which times collections for the steps.
+/* gc_hook: an entry in gc.callbacks that times garbage collections for the
+ * steps.
  *
- * The collector calls it between other people's code and must not hear of it: it
- * runs no Python code, raises nothing, and does nothing for a recorder that is
- * gone.  Whoever empties gc.callbacks takes it out; that is noticed at the end of
- * the step. */
+ * The collector calls it in the middle of other code, which must not be
+ * disturbed: the hook runs no Python code, raises nothing, and does nothing
+ * once its recorder is gone.  If the program empties gc.callbacks, the end of
+ * the step detects it. */
 #ifndef FP_PY_GC_HOOK_H
 #define FP_PY_GC_HOOK_H
 

@@ -1,6 +1,7 @@
-/* gpu_entry: the functions that CUPTI calls, and the one collector they are for.
- * CUPTI's callbacks for buffers carry no pointer, and buffers may come back when
- * the recording is long over: so it is one per process, for good. */
+/* gpu_entry: the functions that CUPTI calls, and the collector that they
+ * serve.  CUPTI's buffer callbacks have no user pointer, and buffers may come
+ * back long after the recording, so the process has one collector, which is
+ * never freed. */
 #include "py/gpu_layer.h"
 
 #include "core/path.h"
@@ -67,7 +68,7 @@ fp_gpu_own_lane(fp_gpu *g)
     return lane;
 }
 
-/* The calling thread's record with the recorder whose epochs are set. */
+/* The calling thread's record in the recorder whose epochs are set. */
 static fp_thread *
 own_record(void)
 {
@@ -81,7 +82,8 @@ own_record(void)
     return NULL;
 }
 
-/* Python's main thread, as a rule; only there does it look at a line for us. */
+/* Normally Python's main thread.  Only that thread runs the pending calls that
+ * read source lines. */
 static int
 is_main_thread(void)
 {
@@ -142,8 +144,9 @@ on_complete(void *context, uint32_t stream, uint8_t *buffer, size_t size,
 
 /* ---- backward ---- */
 
-/* torch._C._EngineBase.run_backward, and whoever calls itself so.  The key is the
- * address of a method's definition, which is never freed while it is a key. */
+/* Is [key] torch._C._EngineBase.run_backward, or another function with that
+ * name?  The key is the address of a method definition, which is not freed
+ * while it is a key. */
 static int
 is_backward(fp_key key)
 {
@@ -151,7 +154,7 @@ is_backward(fp_key key)
     return name != NULL && strcmp(name, "run_backward") == 0;
 }
 
-/* ---- life ---- */
+/* ---- life cycle ---- */
 
 static void
 forked(void)
@@ -168,7 +171,7 @@ fp_gpu_the_collector(const fp_clock *clock)
         return collector;
     }
     static const fp_gpu_entries entries = {on_call, on_request, on_complete};
-    /* Not Python's allocator: tracing it takes the GIL. */
+    /* Python's allocator cannot be used: its tracing takes the GIL. */
     fp_alloc libc = fp_alloc_libc();
     fp_gpu *g = calloc(1, sizeof(*g));
     if (g == NULL ||

@@ -1,4 +1,5 @@
-/* gpu_export: what the collector recorded, as the dict of Recorder.export(). */
+/* gpu_export: converts the collector's records to the dict of
+ * Recorder.export(). */
 #include "py/export_parts.h"
 #include "py/gpu_view.h"
 #include "py/gpu_probe.h"
@@ -11,7 +12,8 @@ typedef long long sll;
 
 /* ---- kernels ---- */
 
-/* C++'s own demangler, if the program has loaded it (torch has). */
+/* The demangler of the C++ library, if the program has loaded one (torch
+ * has). */
 typedef char *(*demangler)(const char *name, char *buffer, size_t *size,
                            int *status);
 
@@ -72,7 +74,7 @@ export_kernels(const fp_gpu_view *v)
 
 /* ---- sites ---- */
 
-/* Index of the thread and the row of a place, as they are exported. */
+/* The exported index of a place's thread, and the row of its node. */
 static void
 resolve(const fp_exported *x, fp_place place, int *thread, long *node)
 {
@@ -90,7 +92,7 @@ resolve(const fp_exported *x, fp_place place, int *thread, long *node)
     }
 }
 
-/* What is left of a site whose thread was cleared away. */
+/* The kind of attribution; less precise if the site's thread was cleared. */
 static int
 how_of(const fp_site *site, int thread, int via)
 {
@@ -151,7 +153,7 @@ export_host(const fp_gpu_view *v, const fp_exported *x)
 static PyObject *
 export_lines(const fp_recorder *r, const fp_exported *x)
 {
-    /* A wait that ends meanwhile adds to the dict. */
+    /* A copy: a wait that ends meanwhile adds to the dict. */
     PyObject *lines =
         r->gpu.lines != NULL ? PyDict_Copy(r->gpu.lines) : PyDict_New();
     PyObject *list = lines != NULL ? PyList_New(0) : NULL, *key, *value;
@@ -190,7 +192,7 @@ export_idle(const fp_gpu_view *v, const fp_timeline_sums *s,
             continue;
         }
         if (v->section[i] == 0 || v->section[i] == UINT16_MAX) {
-            nowhere += s->idle_ns[i]; /* sections beyond the last slot */
+            nowhere += s->idle_ns[i]; /* sections without a slot */
             continue;
         }
         Py_ssize_t key = x->section_key(x->ctx, v->section[i] - 1u);
@@ -263,7 +265,7 @@ export_devices(const fp_gpu_view *v, const fp_exported *x)
     return list;
 }
 
-/* ---- the whole ---- */
+/* ---- all of it ---- */
 
 static PyObject *
 export_counters(const fp_gpu_view *v)

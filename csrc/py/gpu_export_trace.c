@@ -1,4 +1,4 @@
-/* gpu_export_trace: the GPU's part of the trace, as a dict. */
+/* gpu_export_trace: converts the GPU's part of the trace to a dict. */
 #include "py/export_parts.h"
 #include "py/gpu_view.h"
 

@@ -1,4 +1,5 @@
-/* gpu_health: when the devices' health is sampled, and what is told of it. */
+/* gpu_health: starts and stops the sampler of the devices' health, and exports
+ * its samples. */
 #include "py/gpu_health.h"
 
 #include "py/export_parts.h"
@@ -7,7 +8,8 @@
 
 #include <stdlib.h>
 
-/* A call of NVML takes microseconds to some milliseconds. */
+/* Limit for waiting.  A call of NVML takes microseconds to some
+ * milliseconds. */
 static const int64_t patience_ns = 1000000000;
 
 static fp_health *the_health; /* owned; written once, under the GIL */
@@ -33,8 +35,8 @@ make(void)
     return the_health;
 }
 
-/* On the sampler's thread.  Nobody is waited for: a device that is missed now is
- * found in the next period. */
+/* Runs on the sampler's thread.  It must not wait for the lock: a device that
+ * it misses now is found in the next period. */
 static void
 add_used(void *collector, uint32_t *mask)
 {
@@ -70,7 +72,7 @@ fp_gpu_health_begin(fp_recorder *r, const char *path, int64_t period_ns)
     if (opened != 0) {
         fp_health_refuse(h, &why);
     }
-    else if (r->gpu_on) { /* nobody has stopped it meanwhile */
+    else if (r->gpu_on) { /* not stopped meanwhile */
         fp_health_start(h, &nvml, &g->driver, period_ns, add_used, g);
     }
 }
@@ -175,7 +177,8 @@ fp_gpu_health_export(const fp_health_view *view, uint32_t device)
 
 /* ---- for fastprof doctor ---- */
 
-/* What a device says now: a dict, None where it says nothing. */
+/* The current values of a device: a dict, with None for unknown values; NULL
+ * with an exception. */
 static PyObject *
 probe_device(const fp_nvml *n, const char *bus_id)
 {

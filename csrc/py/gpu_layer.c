@@ -1,4 +1,4 @@
-/* What a recorder tells the GPU layer: see layer.h. */
+/* The functions of the GPU layer that a recorder calls: see layer.h. */
 #include "py/gpu_layer_parts.h"
 
 #include "py/gpu_health.h"
@@ -28,7 +28,7 @@ stop_quietly(fp_recorder *r)
     PyErr_Restore(type, exc, tb);
 }
 
-/* Waits for little. */
+/* Waits for at most half a second. */
 static void
 end(fp_recorder *r)
 {
@@ -44,7 +44,7 @@ end(fp_recorder *r)
 static unsigned
 signals(const fp_recorder *r)
 {
-    /* Told by ids alone, a wait is known long after its step. */
+    /* With correlation ids, a wait becomes known long after its step. */
     return r->gpu_on && !r->gpu.external ? FP_SIGNAL_GPU : 0;
 }
 
@@ -72,7 +72,7 @@ fp_gpu_layer_end_any(void)
         stop_quietly(r);
         Py_DECREF((PyObject *)r);
     }
-    if (fp_gpu_starting) { /* in a thread that will not come to its end */
+    if (fp_gpu_starting) { /* its thread will never finish the start */
         Py_BEGIN_ALLOW_THREADS
         fp_gpu_stop(fp_gpu_if_any(), 0);
         Py_END_ALLOW_THREADS
@@ -82,7 +82,7 @@ fp_gpu_layer_end_any(void)
 void
 fp_gpu_layer_forked(void)
 {
-    /* The collector itself was told by pthread_atfork. */
+    /* pthread_atfork has informed the collector. */
     fp_gpu_starting = 0;
     if (fp_gpu_owner != NULL) {
         fp_gpu_owner->gpu_on = fp_gpu_owner->gpu.external =

@@ -1,9 +1,9 @@
-/* gpu_layer: a recorder and the process's GPU collector.
+/* gpu_layer: connects a recorder with the process's GPU collector.
  *
- * The collector belongs to one recorder at a time.  Launch callbacks run on the
- * program's threads without the GIL and look at the thread's own record, and at
- * those of threads that may own its work; so a record is freed only after it was
- * made unreachable for them and none is inside a callback any more. */
+ * The collector belongs to one recorder at a time.  Launch callbacks run on
+ * the program's threads without the GIL.  They read the thread's record, and
+ * the records of threads that may own its work.  So a record is freed only
+ * after callbacks can no longer find it and none of them is still running. */
 #ifndef FP_PY_GPU_LAYER_H
 #define FP_PY_GPU_LAYER_H
 
@@ -14,16 +14,16 @@
 
 /* ---- the process's one collector (gpu_entry.c) ---- */
 
-/* Made when first asked for; NULL: no memory. */
+/* The collector, created on the first call; NULL: no memory. */
 fp_gpu *
 fp_gpu_the_collector(const fp_clock *clock);
 
-/* The same, if it was made. */
+/* The collector; NULL: not created yet. */
 fp_gpu *
 fp_gpu_if_any(void);
 
-/* Launches of a thread whose slots have these epochs are looked up in its record;
- * FP_EPOCH_OFF twice: in nobody's. */
+/* Sets the epochs by which launch callbacks find a thread's record: its slots
+ * must have them.  With FP_EPOCH_OFF for both, no record is found. */
 void
 fp_gpu_set_epochs(uint64_t functions, uint64_t sections);
 
@@ -31,22 +31,23 @@ fp_gpu_set_epochs(uint64_t functions, uint64_t sections);
 fp_lane *
 fp_gpu_own_lane(fp_gpu *g);
 
-/* ---- whose it is; under the GIL ---- */
+/* ---- the recorder that has the collector; under the GIL ---- */
 
 extern const fp_layer fp_gpu_layer;
 
-/* Borrowed; whose launches are attributed, or NULL. */
+/* Borrowed: the recorder to which launches are attributed; NULL: none. */
 extern fp_recorder *fp_gpu_owner;
 
-/* Are the collector's sums those of this recorder? */
+/* Do the collector's sums belong to this recorder? */
 int
 fp_gpu_layer_owns(const fp_recorder *r);
 
-/* The interpreter goes: ends the layer of whoever has it. */
+/* The interpreter is shutting down: stops the layer of the recorder that has
+ * the collector. */
 void
 fp_gpu_layer_end_any(void);
 
-/* In a forked child. */
+/* In a forked child: the recorder loses the collector. */
 void
 fp_gpu_layer_forked(void);
 
@@ -72,12 +73,13 @@ fp_gpu_layer_status(PyObject *self, PyObject *ignored);
 
 /* ---- source lines of waits (gpu_lines.c) ---- */
 
-/* Inside a callback, without the GIL: the calling thread has waited at
- * [place].  Asks the interpreter to look at the line soon. */
+/* Called in a callback without the GIL: the calling thread has waited at
+ * [place] for [blocked_ticks].  Requests a pending call that reads the source
+ * line. */
 void
 fp_gpu_lines_note(fp_place place, int64_t blocked_ticks);
 
-/* Whose lines are kept; NULL: nobody's. */
+/* Sets the recorder that keeps source lines; NULL: none does. */
 void
 fp_gpu_lines_for(fp_recorder *r);
 
@@ -85,20 +87,21 @@ fp_gpu_lines_for(fp_recorder *r);
 
 typedef struct fp_gpu_view fp_gpu_view;
 
-/* What was recorded, copied at one moment; to be taken before the trees are
- * exported, so that every place has its node.  NULL without an exception: no GPU
- * layer was asked for; with one: no memory. */
+/* Copies the collector's records at one moment.  Call it before the trees are
+ * exported, so that every place has a node there.  NULL without an exception:
+ * the GPU layer was never requested; with an exception: no memory. */
 fp_gpu_view *
 fp_gpu_view_take(fp_recorder *r, int with_trace);
 
-/* Its part of the trace: a dict, or None.  Times are since [origin]. */
+/* The GPU's part of the trace: a dict or None; NULL with an exception.  Times
+ * are in ns since [origin], which is in ticks. */
 PyObject *
 fp_gpu_view_trace(const fp_gpu_view *v, int64_t origin, double ns_per_tick);
 
 void
 fp_gpu_view_free(fp_gpu_view *v);
 
-/* The dict. */
+/* The dict of export()["gpu"]; NULL with an exception. */
 PyObject *
 fp_gpu_view_export(fp_recorder *r, const fp_gpu_view *v, const fp_exported *x);
 

@@ -1,41 +1,43 @@
-/* gpu_layer_parts: what the files of the GPU layer call of each other, beside
- * gpu_layer.h; for nobody else.  All of it under the GIL.
+/* gpu_layer_parts: functions that the files of the GPU layer share, in
+ * addition to gpu_layer.h.  No other file includes it.  Everything runs under
+ * the GIL.
  *
- *   gpu_layer.c      what the recorder calls, and how it ends
+ *   gpu_layer.c      the functions that the recorder calls
  *   gpu_switches.c   methods of the Recorder type
- *   gpu_libraries.c  driver and CUPTI are found and opened
- *   gpu_threads.c    whose the collector is, and what callbacks may see of threads
- *   gpu_places.c     the collector is told where threads stand */
+ *   gpu_libraries.c  finds and opens the driver and CUPTI
+ *   gpu_threads.c    the collector's owner, and the records that callbacks see
+ *   gpu_places.c     reports the threads' calling contexts to the collector */
 #ifndef FP_PY_GPU_LAYER_PARTS_H
 #define FP_PY_GPU_LAYER_PARTS_H
 
 #include "py/gpu_layer.h"
 
-/* Why it is off, or what is worse than it could be. */
+/* Sets the reason why the layer is off or works with limits. */
 void
 fp_gpu_layer_set_reason(fp_recorder *r, const char *text);
 
-/* The driver at [path], opened into [driver]; unless it is FP_DRIVER_READY, the
- * reason is set. */
+/* Opens the driver at [path] into [driver]; unless the result is
+ * FP_DRIVER_READY, sets the reason. */
 fp_driver_state
 fp_gpu_layer_open_driver(fp_recorder *r, fp_cuda_driver *driver,
                          const char *path, int initialise);
 
-/* The first of [paths], a tuple, from [*next] on that works with the driver of this
- * version; [*next] is the one after it.  1: one is open; 0: none, the reason is set;
- * -1: exception. */
+/* Opens the first of [paths], a tuple, that works with this version of the
+ * driver, starting at *next; *next becomes the index after it.  Returns 1:
+ * opened; 0: none works, and the reason is set; -1 with an exception. */
 int
 fp_gpu_layer_open_cupti(fp_recorder *r, fp_cupti *c, int driver,
                         PyObject *paths, Py_ssize_t *next);
 
-/* Some recorder is starting; the GIL is let go of meanwhile. */
+/* 1 while a recorder is starting the collector, which releases the GIL. */
 extern int fp_gpu_starting;
 
-/* Waits for what the device still does, and lets go of the collector. */
+/* Waits at most [grace_s] seconds for running GPU work, then stops the
+ * collector and releases it. */
 void
 fp_gpu_layer_stop_within(fp_recorder *r, double grace_s);
 
-/* What the fields of fp_layer say. */
+/* Functions of fp_gpu_layer; see layer.h. */
 
 void
 fp_gpu_layer_traced(fp_recorder *r, int64_t now);
@@ -65,11 +67,11 @@ fp_gpu_layer_section(fp_recorder *r, fp_thread *t, int64_t now);
 void
 fp_gpu_layer_step(fp_recorder *r, fp_thread *t, int64_t began, int64_t now);
 
-/* Takes back the ids that the calling thread has pushed. */
+/* Removes the correlation ids that the calling thread has pushed. */
 void
 fp_gpu_layer_pop_own(fp_gpu *g);
 
-/* Written to the calling thread's lane. */
+/* Writes an event to the calling thread's lane. */
 static inline void
 fp_gpu_layer_tell(fp_gpu *g, fp_lane *lane, const fp_event *e)
 {
@@ -78,7 +80,7 @@ fp_gpu_layer_tell(fp_gpu *g, fp_lane *lane, const fp_event *e)
     }
 }
 
-/* Is CUPTI told where threads stand? */
+/* Does CUPTI get correlation ids? */
 static inline int
 fp_gpu_layer_pushes(const fp_gpu *g)
 {

@@ -1,4 +1,4 @@
-/* The driver and CUPTI are found and opened for a recorder. */
+/* Finds and opens the driver and CUPTI for a recorder. */
 #include "py/gpu_layer_parts.h"
 
 fp_driver_state
@@ -16,7 +16,7 @@ fp_gpu_layer_open_driver(fp_recorder *r, fp_cuda_driver *driver,
     return state;
 }
 
-/* CUPTI of a newer major release than the driver's does not work. */
+/* CUPTI does not work with a driver of an older major release. */
 static int
 fits_driver(const fp_cupti *c, int driver, fp_why *why)
 {
@@ -37,7 +37,7 @@ fp_gpu_layer_open_cupti(fp_recorder *r, fp_cupti *c, int driver,
     for (Py_ssize_t i = *next; i < PyTuple_GET_SIZE(paths); i++) {
         *next = i + 1;
         PyObject *path = PyTuple_GET_ITEM(paths, i);
-        PyObject *name = NULL; /* a file's name need not be UTF-8 */
+        PyObject *name = NULL; /* a file name need not be UTF-8 */
         if (reasons == NULL || !PyUnicode_FSConverter(path, &name)) {
             Py_XDECREF(reasons);
             return -1;
@@ -55,7 +55,7 @@ fp_gpu_layer_open_cupti(fp_recorder *r, fp_cupti *c, int driver,
             return r->gpu.path != NULL ? 1 : -1;
         }
         Py_DECREF(name);
-        /* The first ones are those that the program itself uses. */
+        /* The first paths are the libraries that the program uses. */
         if (i < 3) {
             Py_SETREF(reasons, PyUnicode_FromFormat(
                                    "%U%s%s", reasons,

@@ -1,10 +1,10 @@
-/* gpu_lines: which source line waits for the GPU.
+/* gpu_lines: finds the source lines that wait for the GPU.
  *
- * A CUPTI callback must not take the GIL, so it cannot look at frames.  It asks
- * the interpreter for a pending call instead, which runs on the main thread as
- * soon as the C function that waited has returned: the line is then still the
- * caller's.  If the thread has moved on (what waited was no call, as in
- * `if tensor:`), the wait stays without a line. */
+ * A CUPTI callback must not take the GIL, so it cannot read frames.  It
+ * requests a pending call instead.  That call runs on the main thread as soon
+ * as the C function that waited has returned, when the line is still the
+ * caller's.  If the thread has moved on (the wait was not a call, as in `if
+ * tensor:`), the wait has no line. */
 #include "py/gpu_layer.h"
 #include "py/threads.h"
 
@@ -12,7 +12,8 @@ enum { MAX_LINES = 10000 };
 
 static fp_recorder *keeper; /* borrowed; guarded by the GIL */
 
-/* Written by the main thread only: in its callbacks, and in the pending call. */
+/* Written by the main thread only, in its callbacks and in the pending
+ * call. */
 static struct {
     fp_place place;
     int64_t ticks;
@@ -26,7 +27,7 @@ fp_gpu_lines_for(fp_recorder *r)
     keeper = r;
 }
 
-/* Does the calling thread stand in the node of [place], or in the one above? */
+/* Is the node of [place], or its parent, the thread's current node? */
 static int
 still_there(fp_recorder *r, fp_place place)
 {
@@ -112,6 +113,7 @@ fp_gpu_lines_note(fp_place place, int64_t blocked_ticks)
     wait_under_way.count = 1;
     wait_under_way.asked = 1;
     if (!asked && Py_AddPendingCall(look, NULL) != 0) {
-        wait_under_way.asked = 0; /* too many wait already: no line */
+        /* the queue of pending calls is full: no line */
+        wait_under_way.asked = 0;
     }
 }

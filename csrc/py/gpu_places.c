@@ -1,17 +1,17 @@
-/* The collector is told where threads stand: at sections and steps, and with
- * external correlation at C calls. */
+/* Reports the threads' calling contexts to the collector: at sections and
+ * steps, and at C calls if correlation ids are used. */
 #include "py/gpu_layer_parts.h"
 #include "py/mode.h"
 
 #include "gpu/cupti_abi.h"
 
-/* ---- external correlation: CUPTI is told where the thread stands ---- */
+/* ---- correlation ids: CUPTI gets the id of the current context ---- */
 
 static void
 pop(fp_gpu *g, fp_lane *lane)
 {
     uint64_t last;
-    /* If CUPTI has forgotten them meanwhile, there is nothing to take back. */
+    /* If CUPTI has lost the ids, none are left to pop. */
     int result = g->cupti.pop_external(FP_CUPTI_EXTERNAL_CUSTOM2, &last);
     lane->pushed = result == FP_CUPTI_SUCCESS ? lane->pushed - 1 : 0;
 }
@@ -23,7 +23,7 @@ push(fp_gpu *g, fp_recorder *r, fp_lane *lane, const fp_thread *t)
                                  fp_place_of(t, t->cur), !lane->has_sections);
     if (g->cupti.push_external(FP_CUPTI_EXTERNAL_CUSTOM2, id) !=
         FP_CUPTI_SUCCESS) {
-        /* Each failing call would cost as much as a launch. */
+        /* Stop here: each failing call would cost as much as a launch. */
         r->gpu.external = 0;
         fp_recorder_set_mode(r);
         atomic_fetch_add(&g->push_errors, 1);
@@ -35,7 +35,7 @@ push(fp_gpu *g, fp_recorder *r, fp_lane *lane, const fp_thread *t)
     atomic_store_explicit(&lane->pushes, before + 1, memory_order_relaxed);
 }
 
-/* Sections may close in any order, so the stack is made anew. */
+/* Sections may close in any order, so the stack is rebuilt. */
 static void
 push_anew(fp_gpu *g, fp_recorder *r, fp_lane *lane, const fp_thread *t)
 {
@@ -77,7 +77,7 @@ in_backward_phase(const fp_thread *t)
     return 0;
 }
 
-/* For the log of owners. */
+/* Writes the thread's section and backward node to the log of owners. */
 static void
 tell_owner(fp_gpu *g, fp_lane *lane, const fp_thread *t, int64_t now)
 {
@@ -109,7 +109,7 @@ void
 fp_gpu_layer_entered(fp_recorder *r, fp_thread *t, fp_key key)
 {
     fp_gpu *g = fp_gpu_if_any();
-    /* Work is given to the device inside C calls only. */
+    /* Only C calls submit work to the device. */
     if (fp_key_tag(key) == FP_TAG_PYTHON || !fp_gpu_layer_pushes(g) ||
         t->cur->key != key) {
         return;

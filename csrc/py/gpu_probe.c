@@ -65,7 +65,7 @@ probe_driver(const char *path, int initialise, fp_driver_state *state)
         "version", version_or_none(d.version), "devices", fp_gpu_devices(&d));
 }
 
-/* [path]: bytes for the loader and str for the reader are the same name. */
+/* [path] is bytes for the loader and str for the reader. */
 static PyObject *
 probe_cupti(PyObject *path)
 {
@@ -108,7 +108,7 @@ probe(const char *driver_path, PyObject *paths, int initialise)
     if (driver == NULL) {
         return NULL;
     }
-    /* Without a working driver some releases of CUPTI crash. */
+    /* Some releases of CUPTI crash without a working driver. */
     return Py_BuildValue("{sNsN}", "driver", driver, "cupti",
                          state == FP_DRIVER_READY ? probe_all(paths)
                                                   : PyList_New(0));
@@ -127,7 +127,8 @@ gpu_probe(PyObject *module, PyObject *args)
     if (path != Py_None && !PyUnicode_FSConverter(path, &bytes)) {
         return NULL;
     }
-    /* Our own: nobody changes it while the GIL is released. */
+    /* A copy, because another thread may change the list while the GIL is
+     * released. */
     PyObject *mine = PySequence_Tuple(paths);
     PyObject *result = NULL;
     if (mine != NULL) {

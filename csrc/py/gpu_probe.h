@@ -1,4 +1,5 @@
-/* gpu_probe: what of the GPU can be had here, as Python values. */
+/* gpu_probe: reports the available GPU libraries and devices as Python
+ * values. */
 #ifndef FP_PY_GPU_PROBE_H
 #define FP_PY_GPU_PROBE_H
 
@@ -9,11 +10,11 @@
 /* _core.gpu_probe. */
 extern PyMethodDef fp_gpu_probe_methods[];
 
-/* The sentence, whatever bytes it has or was cut in. */
+/* The text of [why]; bytes that are not UTF-8 are replaced. */
 PyObject *
 fp_why_text(const fp_why *why);
 
-/* A dict for each device: what it is, no measurement. */
+/* A list with a dict for each device: its properties, no measurements. */
 PyObject *
 fp_gpu_devices(const fp_cuda_driver *d);
 

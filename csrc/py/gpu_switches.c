@@ -11,7 +11,7 @@ static const double second_ns = 1e9;
 
 int fp_gpu_starting;
 
-/* The collector runs: this recorder's launches from here on. */
+/* The collector runs: attributes launches to this recorder from now on. */
 static void
 adopt(fp_recorder *r, fp_gpu *g)
 {
@@ -33,7 +33,7 @@ adopt(fp_recorder *r, fp_gpu *g)
     }
 }
 
-/* The collector does not run any more; its sums are still this recorder's. */
+/* The collector has stopped; its sums still belong to this recorder. */
 static void
 let_go(fp_recorder *r, fp_gpu *g)
 {
@@ -83,7 +83,8 @@ answer(const fp_recorder *r, const char *state)
                          tier);
 }
 
-/* Why this recorder cannot have the collector at all; NULL: it can. */
+/* Returns the reason why this recorder cannot have the collector; NULL: it
+ * can. */
 static const char *
 refusal(const fp_recorder *r)
 {
@@ -99,7 +100,7 @@ refusal(const fp_recorder *r)
     return NULL;
 }
 
-/* The collector is nobody's now, and what it holds is of no use to anybody. */
+/* Takes the collector from its owner; its sums are lost. */
 static void
 take_from_owner(fp_recorder *r)
 {
@@ -125,8 +126,8 @@ start(fp_recorder *r, PyObject *paths, const char *driver_path, int initialise,
                      "GPU; CUDA does not work here");
         return answer(r, "off");
     }
-    /* Not the collector's own before all is well: they are part of what the
-     * recording before has to say. */
+    /* Open into local variables: until the start succeeds, the collector's
+     * libraries belong to the previous recording. */
     fp_cuda_driver driver;
     fp_cupti cupti;
     int state = fp_gpu_layer_open_driver(r, &driver, driver_path, initialise);
@@ -148,7 +149,8 @@ start(fp_recorder *r, PyObject *paths, const char *driver_path, int initialise,
         rc = fp_gpu_start(g, o);
         Py_END_ALLOW_THREADS
         fp_gpu_layer_set_reason(r, g->why.text);
-        /* A copy that the driver does not know of refuses everything. */
+        /* A copy of CUPTI that is not the driver's rejects every call; try the
+         * next. */
     } while (rc != 0 && g->refused == FP_CUPTI_NOT_INITIALIZED &&
              atomic_load(&g->state) == FP_GPU_OFF &&
              next < PyTuple_GET_SIZE(paths) &&
@@ -178,7 +180,7 @@ start_if_free(fp_recorder *r, PyObject *paths, const char *driver_path,
         return answer(r, "off");
     }
     if (fp_gpu_starting) {
-        return answer(r, "waiting"); /* for another thread */
+        return answer(r, "waiting"); /* another thread is starting it */
     }
     fp_gpu_starting = r->gpu.switching = 1;
     PyObject *result = start(r, paths, driver_path, initialise, o);
@@ -215,7 +217,8 @@ fp_gpu_layer_start(PyObject *self, PyObject *args, PyObject *kwargs)
     }
     o.period_ns = (int64_t)(period_s * second_ns);
     o.patience_ns = (int64_t)(patience_s * second_ns);
-    /* Our own: nobody changes it while the GIL is released. */
+    /* A copy, because another thread may change the list while the GIL is
+     * released. */
     PyObject *mine = PySequence_Tuple(paths);
     if (mine == NULL) {
         return NULL;
@@ -236,13 +239,14 @@ fp_gpu_layer_stop_within(fp_recorder *r, double grace_s)
     if (!r->gpu_on) {
         return;
     }
-    /* A pause in another thread ends first. */
+    /* Wait for a pause in another thread. */
     Py_BEGIN_ALLOW_THREADS
     fp_gpu_health_end();
     fp_gpu_stop(g, (int64_t)(grace_s * second_ns));
     Py_END_ALLOW_THREADS
     int state = atomic_load(&g->state);
-    if (state == FP_GPU_OFF || state == FP_GPU_DEAD) { /* not begun anew */
+    /* not restarted meanwhile */
+    if (state == FP_GPU_OFF || state == FP_GPU_DEAD) {
         let_go(r, g);
     }
 }
@@ -284,12 +288,12 @@ fp_gpu_layer_pause(PyObject *self, PyObject *args)
     }
     if (r->gpu_on && !r->gpu.switching) {
         r->gpu.switching = 1;
-        fp_gpu_layer_pop_own(g); /* another client would see them */
+        fp_gpu_layer_pop_own(g); /* another client of CUPTI would see them */
         Py_BEGIN_ALLOW_THREADS
         fp_gpu_pause(g, (int64_t)second_ns);
         Py_END_ALLOW_THREADS
         r->gpu.switching = 0;
-        /* Ids are not CUPTI's to keep; threads push anew afterwards. */
+        /* A pause drops the ids; threads push them again afterwards. */
         r->gpu.external = 0;
         fp_recorder_set_mode(r);
         r->gpu.partial = 1;

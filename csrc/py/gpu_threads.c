@@ -1,4 +1,5 @@
-/* Whose the collector is, and what launch callbacks may see of its threads. */
+/* The owner of the collector, and the thread records that launch callbacks
+ * see. */
 #include "py/gpu_layer_parts.h"
 
 fp_recorder *fp_gpu_owner;
@@ -65,10 +66,10 @@ fp_gpu_layer_hide_all(fp_recorder *r)
     }
     fp_gpu *g = fp_gpu_if_any();
     fp_gpu_set_epochs(FP_EPOCH_OFF, FP_EPOCH_OFF);
-    wait_for_callbacks(g); /* one under way may still join the owners */
+    wait_for_callbacks(g); /* a running one may still join the owners */
     empty_slots(g, r);
     wait_for_callbacks(g);
-    /* A callback that had found its record before may have taken a slot. */
+    /* A callback that had already found its record may have taken a slot. */
     empty_slots(g, r);
 }
 

@@ -1,4 +1,4 @@
-/* What the collector recorded is copied at one moment. */
+/* Copies the collector's records at one moment. */
 #include "py/gpu_view.h"
 
 #include <stdlib.h>
@@ -18,7 +18,7 @@ fp_gpu_view_free(fp_gpu_view *v)
     }
 }
 
-/* [rows] rows of [bytes] and room for [more]; NULL: no memory. */
+/* Copies [rows] and adds room for [more]; NULL: no memory. */
 static void *
 copy(const void *rows, size_t count, size_t bytes, size_t more)
 {
@@ -29,7 +29,7 @@ copy(const void *rows, size_t count, size_t bytes, size_t more)
     return made;
 }
 
-/* Another recording may begin meanwhile, and the ledger's names go. */
+/* Copies the names, because another recording may free the ledger's. */
 static int
 copy_names(fp_gpu_view *v)
 {

@@ -1,4 +1,4 @@
-/* gpu_view: what the collector recorded, as gpu_view.c has copied it for
+/* gpu_view: a copy of the collector's records, taken by gpu_view.c and read by
  * gpu_export.c and gpu_export_trace.c. */
 #ifndef FP_PY_GPU_VIEW_H
 #define FP_PY_GPU_VIEW_H
@@ -6,8 +6,8 @@
 #include "py/gpu_health.h"
 #include "py/gpu_layer.h"
 
-/* A copy, made under the collector's lock: making Python objects may run any
- * code, and the drain thread must not wait for it. */
+/* The copy is made under the collector's lock.  Creating Python objects may
+ * run any code, and the drain thread must not wait for that. */
 struct fp_gpu_view {
     fp_activity_sum *activity;
     fp_host_sum *host;
@@ -27,8 +27,9 @@ struct fp_gpu_view {
     fp_gpu_tier tier;
     fp_gpu_device device[FP_GPU_DEVICES];
     fp_health_view health;
-    int empty;               /* nothing was ever recorded */
-    fp_trace_record *record; /* of the trace, and what follows */
+    int empty; /* nothing was recorded */
+    /* the trace's records; the fields below belong to them */
+    fp_trace_record *record;
     fp_trace_call *call;
     uint64_t records, calls, trace_lost, trace_no_memory;
     int64_t trace_lost_until;

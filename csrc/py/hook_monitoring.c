@@ -1,8 +1,10 @@
-/* hook_monitoring: sys.monitoring (3.12 and later) is switched on and off.
+/* hook_monitoring: turns the hook of sys.monitoring (3.12 and later) on and
+ * off.
  *
- * One callback object per event, each an own type with a vectorcall: cheaper than a
- * builtin method, and it needs no argument parsing.  A callback gets the code object, so
- * no frame is ever made.  See monitoring_events.h. */
+ * Each event has its callback object, of a type with a vectorcall: that is
+ * cheaper than a builtin method and needs no argument parsing.  A callback
+ * gets the code object, so no frame object is ever created.  See
+ * monitoring_events.h. */
 #include "py/hooks.h"
 #include "py/monitoring_events.h"
 
@@ -43,7 +45,7 @@ register_events(fp_recorder *r)
     return fp_tool_send(r->state, r->hooks.tool_id, set);
 }
 
-/* Everything that start did, as far as it got.  Clears exceptions. */
+/* Undoes the part of the start that was done.  Clears exceptions. */
 static void
 take_back(fp_recorder *r)
 {
@@ -73,7 +75,7 @@ fp_monitoring_leave_out_sites(fp_recorder *r)
     return 1;
 }
 
-/* Places that were switched off send events again, and are counted again. */
+/* Restarts the count of call sites that are switched off. */
 static void
 count_sites_anew(fp_recorder *r)
 {
@@ -103,9 +105,10 @@ fp_monitoring_start(fp_recorder *r)
     }
     if (r->unhooked &&
         (r->recording.any_muted || r->recording.leaves_out_sites)) {
-        /* The hook was only out for a while.  Code that ran meanwhile sends all events
-         * again, and what is unwanted will be switched off again; the rest may
-         * stay as it is.  Restarting would reach the places of all tools. */
+        /* The hook was removed for a while only.  Code that ran meanwhile
+         * sends all events again, and unwanted ones will be switched off
+         * again; the rest may stay as it is.  A restart of events would affect
+         * all tools. */
         count_sites_anew(r);
     }
     else if (r->state->restart_events) {
@@ -126,11 +129,11 @@ void
 fp_monitoring_stop(fp_recorder *r)
 {
     if (r->state->monitoring == NULL) {
-        fp_monitoring_forget(r); /* the interpreter is going down */
+        fp_monitoring_forget(r); /* the interpreter is shutting down */
         return;
     }
     if (!fp_tool_may_be_ours(r->state, r->hooks.tool_id)) {
-        /* Somebody freed the id or took it: what is there is not ours. */
+        /* Another tool freed or took the id: the current tool is not ours. */
         r->recording.displaced = 1;
     }
     take_back(r);

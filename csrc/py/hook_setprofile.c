@@ -1,15 +1,15 @@
-/* hook_setprofile: events of PyEval_SetProfile.
+/* hook_setprofile: turns the hook of PyEval_SetProfile on and off.
  *
- * The hook's argument is an object of our own, so that sys.getprofile() returns
- * something that can be put back with sys.setprofile(), and so that a hook left
- * behind in another thread can tell that its recording is over: it then takes
- * itself out, on its own thread. */
+ * The hook's argument is an object of our type.  So sys.getprofile() returns
+ * an object that sys.setprofile() can set again, and a hook that was left in
+ * another thread can find out that its recording is over: it then removes
+ * itself, on that thread. */
 #include "py/hooks.h"
 #include "py/setprofile_events.h"
 
 static const uint64_t never = FP_EPOCH_OFF;
 
-/* ---- called as a Python profile function ---- */
+/* ---- the hook as a Python profile function ---- */
 
 static const char *const event_names[] = {
     [PyTrace_CALL] = "call",
@@ -31,8 +31,9 @@ event_of(PyObject *name)
     return -1;
 }
 
-/* The first event of a new thread (threading.setprofile put us there), or of
- * one where the user put us back.  From now on the thread calls C directly. */
+/* The first event of a new thread (set by threading.setprofile), or of a
+ * thread where the program set the hook again.  From now on the thread calls
+ * the C function directly. */
 static PyObject *
 hook_call(PyObject *self, PyObject *args, PyObject *kwargs)
 {
@@ -44,7 +45,7 @@ hook_call(PyObject *self, PyObject *args, PyObject *kwargs)
     }
     int what = event_of(event);
     if (what >= 0) {
-        Py_INCREF(self); /* an external timer may take us out of the slot */
+        Py_INCREF(self); /* an external timer may remove the hook */
         fp_setprofile_event(self, (PyFrameObject *)frame, what, arg);
         if (((fp_hook *)self)->recorder != NULL) {
             fp_compat_set_profile_directly(PyThreadState_Get(),
@@ -55,9 +56,9 @@ hook_call(PyObject *self, PyObject *args, PyObject *kwargs)
     Py_RETURN_NONE;
 }
 
-/* A new thread asks whether there is a hook before it calls sys.setprofile() with
- * it (threading.Thread._bootstrap_inner).  Where that call may fail, and the
- * thread with it, we set ourselves here and say no. */
+/* threading.Thread._bootstrap_inner tests the hook's truth value before it
+ * calls sys.setprofile() with it.  In versions where that call may fail and
+ * end the thread, set the hook here and return false. */
 static int
 hook_bool(PyObject *self)
 {
@@ -81,15 +82,15 @@ is_hook(const fp_recorder *r, PyObject *object)
     return object != NULL && Py_TYPE(object) == r->state->hook_type;
 }
 
-/* A hook whose recording is over does not count as another profiler. */
+/* A hook whose recording is over is not another profiler. */
 static int
 is_dead_hook(const fp_recorder *r, PyObject *object)
 {
     return is_hook(r, object) && ((fp_hook *)object)->recorder == NULL;
 }
 
-/* The same.  A thread that was idle since then has it still: it takes itself out at
- * the thread's next event only. */
+/* The same test for a thread state.  A thread that has been idle since the end
+ * still has the hook, which removes itself at that thread's next event. */
 static int
 is_over(PyObject *object)
 {
@@ -107,7 +108,7 @@ refuse_other(fp_recorder *r, PyObject *other)
     return -1;
 }
 
-/* Is threading's hook for new threads somebody else's? */
+/* Has another tool set threading's hook for new threads? */
 static int
 threading_hook_taken(fp_recorder *r, PyObject *threading)
 {
@@ -134,10 +135,11 @@ is_set(PyObject *hook)
     return hook != NULL ? set && current == hook : !set;
 }
 
-/* Sets or ([hook] is NULL) removes our function in this thread.  An audit hook
- * that objects, or no memory for its event, makes CPython do nothing and say
- * nothing; 3.11 then refuses once more.  So look, and try again.  -1 with an
- * exception when it did not work. */
+/* Sets the hook in this thread, or removes it if [hook] is NULL.  If an audit
+ * hook objects, or there is no memory for the audit event, CPython does
+ * nothing and reports nothing; 3.11 then also refuses the next attempt.  So
+ * this function checks the result and tries again.  Returns 0, or -1 with an
+ * exception. */
 static int
 set_here(PyObject *hook)
 {
@@ -182,8 +184,9 @@ fp_setprofile_start(fp_recorder *r)
     hook->recorder = r;
     hook->plain = &r->plain_epoch;
     hook->home = PyThread_get_thread_ident();
-    /* One that a tool left behind after its end is no reason to refuse; but it
-     * is not ours to take, so threads started from now on are not seen. */
+    /* A hook that an ended tool left behind is no reason to refuse.  But we
+     * must not replace it, so threads that start from now on are not
+     * recorded. */
     r->hooks.new_threads_lost = threading_hook_taken(r, threading);
     if (!r->hooks.new_threads_lost &&
         set_threading_hook(threading, (PyObject *)hook) < 0) {
@@ -228,7 +231,8 @@ void
 fp_setprofile_wake(fp_recorder *r)
 {
     PyObject *other;
-    if (!fp_compat_has_profile_func(&other)) { /* else it is theirs now */
+    /* otherwise another tool has the slot now */
+    if (!fp_compat_has_profile_func(&other)) {
         fp_compat_set_profile_directly(PyThreadState_Get(),
                                        fp_setprofile_event, r->hooks.hook);
     }
@@ -244,12 +248,12 @@ fp_setprofile_stop(fp_recorder *r)
     int home = fp_setprofile_is_home(r);
     int set = fp_compat_has_profile_func(&current);
     if (set && current == hook) {
-        /* If even this fails, the hook takes itself out at its next event. */
+        /* If this fails, too, the hook removes itself at its next event. */
         (void)set_here(NULL);
         PyErr_Clear();
     }
     else if (home && !r->hooks.resting) {
-        /* Somebody took the slot, or emptied it; it is theirs now. */
+        /* Another tool took or emptied the slot; leave it alone. */
         r->recording.displaced = 1;
     }
     PyObject *threading = PyImport_ImportModule("threading");

@@ -1,4 +1,5 @@
-/* hooks: the two sources of calls, hook_monitoring.c and hook_setprofile.c. */
+/* hooks: the two sources of events, hook_monitoring.c and hook_setprofile.c.
+ * The starting functions return 0, or -1 with an exception. */
 #ifndef FP_PY_HOOKS_H
 #define FP_PY_HOOKS_H
 
@@ -10,12 +11,12 @@ fp_monitoring_start(fp_recorder *r);
 void
 fp_monitoring_stop(fp_recorder *r);
 
-/* From now on places that call Python functions are switched off when they do.  0: no
- * calls are listened to. */
+/* From now on, call sites are switched off when they call a Python function.
+ * Returns 0 if CALL events are not used. */
 int
 fp_monitoring_leave_out_sites(fp_recorder *r);
 
-/* Places that were switched off send events again. */
+/* Makes all call sites that were switched off send events again. */
 void
 fp_monitoring_rearm(fp_recorder *r);
 
@@ -25,20 +26,21 @@ fp_setprofile_start(fp_recorder *r);
 void
 fp_setprofile_stop(fp_recorder *r);
 
-/* Is this the thread that has started the hook? */
+/* Is the calling thread the one that set the hook? */
 int
 fp_setprofile_is_home(const fp_recorder *r);
 
-/* Takes the hook out of this thread alone; 0: it was not there, or cannot be. */
+/* Removes the hook from the calling thread only.  Returns 0 if it was not set
+ * there or cannot be removed. */
 int
 fp_setprofile_rest(fp_recorder *r);
 
-/* Puts it back into the same thread. */
+/* Sets the hook in the same thread again, unless another tool has set one. */
 void
 fp_setprofile_wake(fp_recorder *r);
 
-/* Callbacks and hooks outlive their recorder in the interpreter's tables; they
- * are told to do nothing before it goes. */
+/* Callbacks and hooks may outlive their recorder in the interpreter's tables.
+ * These functions make them do nothing, before the recorder is freed. */
 void
 fp_monitoring_forget(fp_recorder *r);
 

@@ -1,19 +1,19 @@
-/* in_use: recorders in the middle of something that runs Python code: an export, an
- * external timer. */
+/* in_use: the recorders that are inside an export or an external timer, both
+ * of which run Python code. */
 #ifndef FP_PY_IN_USE_H
 #define FP_PY_IN_USE_H
 
 #include "py/recorder.h"
 
-/* One more of [count], which is busy_timer or exporting; and one less. */
+/* Increments and decrements [count], which is busy_timer or exporting. */
 void
 fp_recorder_use(fp_recorder *r, uint32_t *count);
 
 void
 fp_recorder_end_use(fp_recorder *r, uint32_t *count);
 
-/* In a forked child: other threads are gone, and with them what they were in the
- * middle of, in any recorder. */
+/* In a forked child: removes the exports and timer calls of other threads,
+ * which do not exist there, from every recorder. */
 void
 fp_recorder_forked(fp_state *st);
 

@@ -105,8 +105,8 @@ reserve(fp_keytab *k)
     return FP_OK;
 }
 
-/* Has [type], or a base of it, a method descriptor with [method]?  Runs no Python
- * code but for names that are no plain strings. */
+/* Does [type], or a base of it, have a method descriptor with [method]?  Runs
+ * Python code only for names that are not plain strings. */
 static int
 has_method(PyTypeObject *type, const PyMethodDef *method)
 {
@@ -132,9 +132,10 @@ has_method(PyTypeObject *type, const PyMethodDef *method)
     return found;
 }
 
-/* A method table lives as long as the module, the capsule (pybind11 frees it
- * with the capsule) or the type that it belongs to; that of a function which is
- * none of its type's methods may be in its self (numba's is). */
+/* Selects the object that keeps the method table alive.  A table lives as long
+ * as the module, the type or the capsule (pybind11) that it belongs to.  If
+ * the function is not a method of its self's type, the table may be inside
+ * self, as numba's is. */
 static void
 own_c_function(fp_keyent *e, PyObject *callable)
 {
@@ -200,12 +201,14 @@ describe_code(const fp_keyent *e)
                          fp_compat_code_qualname(code));
 }
 
-/* The method descriptor that [e] was bound from, looked up past overrides of the
- * same name; new reference, NULL without an exception if there is none. */
+/* The method descriptor from which [e] was bound, looked up past overrides of
+ * the same name.  New reference; NULL without an exception if there is
+ * none. */
 static PyObject *
 own_descriptor(const fp_keyent *e)
 {
-    /* Owned: a metaclass's code may change the type's bases meanwhile. */
+    /* A new reference: a metaclass's code may replace the type's bases
+     * meanwhile. */
     PyObject *mro = e->type != NULL ? Py_XNewRef(e->type->tp_mro) : NULL;
     PyObject *method = NULL;
     for (Py_ssize_t i = 0; mro != NULL && i < PyTuple_GET_SIZE(mro) && !method;
@@ -226,9 +229,9 @@ own_descriptor(const fp_keyent *e)
     return method;
 }
 
-/* cProfile's label: the repr of the method as its type has it, else the
- * function's module and name.  (Where a subclass overrides the method, cProfile
- * shows the override, with its address; here it is the method that ran.) */
+/* cProfile's label: the repr of the type's method, else the function's module
+ * and name.  (If a subclass overrides the method, cProfile shows the override
+ * with its address; this label shows the method that ran.) */
 static PyObject *
 c_label(const fp_keyent *e)
 {
@@ -259,7 +262,7 @@ c_label(const fp_keyent *e)
     return PyUnicode_FromFormat("<built-in method %s>", e->method->ml_name);
 }
 
-/* What a reader wants to see: `list.append`, `math.sqrt`. */
+/* The qualified name for reports: `list.append`, `math.sqrt`. */
 static PyObject *
 c_qualname(const fp_keyent *e)
 {

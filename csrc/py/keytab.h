@@ -1,10 +1,10 @@
 /* keytab: the objects behind the keys of one recorder.
  *
- * A key is an address, so what it points to must not be freed and its address
- * used again while it is in a tree: the table owns a reference until it is
- * cleared.  For a C function that reference is not the function itself when
- * that is bound to somebody's data (`some_list.append`): the type that has the
- * method is kept instead, so no argument is kept alive. */
+ * A key is an address.  While it is in a tree, its object must not be freed
+ * and its address must not be reused, so the table owns a reference until it
+ * is cleared.  A C function that is bound to the program's data
+ * (`some_list.append`) would keep that data alive; in that case the table owns
+ * the type that has the method instead. */
 #ifndef FP_PY_KEYTAB_H
 #define FP_PY_KEYTAB_H
 
@@ -14,21 +14,22 @@
 
 typedef struct fp_keyent {
     fp_key key;
-    PyObject *object;     /* owned: code object, type, descr, or self */
-    PyObject *module;     /* owned or NULL: __module__ of a builtin */
-    PyTypeObject *type;   /* owned or NULL: type of a builtin's self */
-    PyMethodDef *method;  /* borrowed, C functions: kept alive by the above */
+    PyObject *object;   /* owned: code object, type, descr, or self */
+    PyObject *module;   /* owned or NULL: __module__ of a builtin */
+    PyTypeObject *type; /* owned or NULL: type of a builtin's self */
+    /* borrowed, C functions: the objects above keep it alive */
+    PyMethodDef *method;
     int32_t first_resume; /* byte offset, generators under setprofile */
     uint8_t muted;
-    uint8_t wait;   /* fp_kind, C functions: what it waits for */
-    uint8_t form;   /* fp_call_form: how it was called first */
-    uint8_t chosen; /* to be muted: its nodes are being marked */
+    uint8_t wait;   /* fp_kind, C functions: the reason for waiting */
+    uint8_t form;   /* fp_call_form of the first call */
+    uint8_t chosen; /* will be muted: its nodes are being marked */
     uint64_t calls_before_mute;
-    /* By the look at the budget with this number; see budget.c. */
+    /* Number of the budget look that counted this key; see budget.c. */
     uint32_t look;
-    uint32_t open_look; /* ... which found a call of it that goes on */
+    uint32_t open_look; /* number of the last look that found an open call */
     uint64_t calls;
-    uint64_t calls_then; /* ... by the last look that counted to its end */
+    uint64_t calls_then; /* calls at the last look that counted all nodes */
     int64_t self_ticks;
 } fp_keyent;
 
@@ -44,28 +45,30 @@ typedef struct fp_keytab {
 void
 fp_keytab_init(fp_keytab *k, const fp_alloc *a);
 
-/* What [k] held, to be cleared by the caller; [k] is empty and usable. */
+/* Returns the contents of [k], to be cleared by the caller; [k] is then empty
+ * and usable. */
 fp_keytab
 fp_keytab_take(fp_keytab *k);
 
-/* Gives back every reference; may run arbitrary code.  The table is empty and
- * usable before the first reference goes. */
+/* Releases every reference, which may run arbitrary code.  The table is empty
+ * and usable before the first reference is released. */
 void
 fp_keytab_clear(fp_keytab *k);
 
 int
 fp_keytab_traverse(fp_keytab *k, visitproc visit, void *arg);
 
-/* NULL if not in the table; valid until the next add. */
+/* The entry of [key]; NULL if there is none.  Valid until the next add. */
 fp_keyent *
 fp_keytab_find(const fp_keytab *k, fp_key key);
 
-/* Were the events of [key] switched off? */
+/* Are the events of [key] switched off? */
 int
 fp_keytab_is_muted(const fp_keytab *k, fp_key key);
 
-/* Takes references to what [object] (a code object, a callable, a type) needs.
- * Sets no exception.  FP_ENOMEM: not added. */
+/* Adds [key] with references to the parts of [object] (a code object, a
+ * callable, a type) that it needs.  Sets no exception.  FP_ENOMEM: not
+ * added. */
 fp_status
 fp_keytab_add(fp_keytab *k, fp_key key, PyObject *object);
 
@@ -75,7 +78,7 @@ PyObject *
 fp_keyent_describe(const fp_keyent *e);
 
 /* Key of a C function as cProfile understands it (a builtin, or an unbound
- * method of a builtin type); 0 for anything else. */
+ * method of a builtin type); 0 for other callables. */
 static inline fp_key
 fp_c_function_key(PyObject *callable)
 {

@@ -1,8 +1,10 @@
-/* layer: what watches a recording beside its functions and sections: the trace, the
- * GPU, collections, NVTX.  The recorder knows none of them by name: it walks a table
- * (fp_state.layers, made by module.c) and calls what is there.
+/* layer: the interface of the parts that observe a recording beside its
+ * functions and sections: the trace, the GPU, garbage collections and NVTX.
+ * The recorder knows no layer by name: it walks a table (fp_state.layers,
+ * built by module.c) and calls the functions that are set.
  *
- * All of it runs under the GIL, raises nothing and keeps a live exception. */
+ * Every function runs under the GIL, raises nothing and keeps a live
+ * exception. */
 #ifndef FP_PY_LAYER_H
 #define FP_PY_LAYER_H
 
@@ -11,44 +13,48 @@
 struct fp_recorder;
 struct fp_section_object;
 
-/* Any of these may be NULL. */
+/* Each function may be NULL. */
 typedef struct fp_layer {
     /* Functions are about to be switched off. */
     void (*functions_stop)(struct fp_recorder *r);
     /* Sections were switched on, or are about to be switched off. */
     void (*sections_start)(struct fp_recorder *r);
     void (*sections_stop)(struct fp_recorder *r);
-    /* The recorder's epochs, or what it knows of functions, have changed. */
+    /* The recorder's epochs, or its switches for functions, have changed. */
     void (*epochs)(struct fp_recorder *r);
-    /* The records of all threads are about to be freed; then it gets new epochs. */
+    /* The records of all threads are about to be freed.  Afterwards the
+     * recorder has new epochs. */
     void (*hide_all)(struct fp_recorder *r);
-    /* The record of [t], whose thread has ended, is about to go.  Node i of it became
-     * node became[i] of [into]. */
+    /* thread_ended: the record of [t], whose thread has ended, is about to be
+     * freed.  renamed: node i of [t] became node became[i] of [into]. */
     void (*thread_ended)(struct fp_recorder *r, fp_thread *t);
     void (*renamed)(struct fp_recorder *r, const fp_thread *t,
                     const fp_thread *into, const uint32_t *became);
-    /* What was recorded is forgotten. */
+    /* The recording was cleared. */
     void (*cleared)(struct fp_recorder *r);
-    /* What it tells of a step: FP_SIGNAL_... of core/steps_split.h. */
+    /* Returns the signals that the layer records for each step: FP_SIGNAL_...
+     * of core/steps_split.h. */
     unsigned (*signals)(const struct fp_recorder *r);
-    /* While gpu_external: the calling thread has entered [key], or left it, in which
-     * it stood if [paired]. */
+    /* While gpu.external is set: the calling thread has entered or left [key].
+     * [paired]: its current node was the call of [key]. */
     void (*entered)(struct fp_recorder *r, fp_thread *t, fp_key key);
     void (*left)(struct fp_recorder *r, fp_thread *t, fp_key key, int paired);
-    /* While gpu_on or tracing: the calling thread stands in other sections. */
+    /* While gpu_on or tracing is set: the open sections of the calling thread
+     * have changed. */
     void (*sections_changed)(struct fp_recorder *r, fp_thread *t, int64_t now);
-    /* While nvtx_out: around a section. */
+    /* While nvtx_out is set: before a section opens and after it has
+     * closed. */
     void (*section_opens)(const struct fp_section_object *s);
     void (*section_closed)(const struct fp_section_object *s,
                            struct fp_recorder *r);
     /* The step of [t] that began at [began] has ended. */
     void (*stepped)(struct fp_recorder *r, fp_thread *t, int64_t began,
                     int64_t now);
-    /* A window of the trace has begun, or ended. */
+    /* A window of the trace has begun or ended. */
     void (*traced)(struct fp_recorder *r, int64_t now);
-    /* What it counts is about to be read. */
+    /* The recorder is about to export; the layer adds its counters. */
     void (*exporting)(struct fp_recorder *r);
-    /* The recorder goes. */
+    /* The recorder is about to be freed. */
     void (*end)(struct fp_recorder *r);
 } fp_layer;
 

@@ -1,10 +1,12 @@
-/* mode: what becomes of the hook's events. */
+/* mode: selects how the hook handles events. */
 #ifndef FP_PY_MODE_H
 #define FP_PY_MODE_H
 
 #include "py/recorder.h"
 
-/* What the mode follows from has changed. */
+/* Derives the mode from the switches, the timer and the clock.  Call it after
+ * one of them has changed; otherwise the plain path would run with wrong
+ * assumptions. */
 static inline void
 fp_recorder_set_mode(fp_recorder *r)
 {
@@ -25,7 +27,8 @@ fp_recorder_set_mode(fp_recorder *r)
         r->mode == FP_MODE_PLAIN ? r->function_epoch : FP_EPOCH_OFF;
 }
 
-/* ... and threads arrive anew, or (FP_EPOCH_OFF) not at all. */
+/* Sets the epoch of functions and derives the mode.  Each thread then finds
+ * its record again at its next event; with FP_EPOCH_OFF no thread does. */
 static inline void
 fp_recorder_set_epoch(fp_recorder *r, uint64_t epoch)
 {

@@ -1,5 +1,5 @@
-/* module: tables, and what happens to a recording when the process forks or
- * ends. */
+/* module: the module's tables, and the handling of a recording when the
+ * process forks or exits. */
 #include "py/call_form.h"
 #include "py/gc_hook.h"
 #include "py/gpu_health.h"
@@ -15,7 +15,7 @@
 #include "py/thread_life.h"
 #include "py/trace_layer.h"
 
-/* In the order in which they are called. */
+/* The layers, in the order in which they are called. */
 static const fp_layer *const layers[] = {&fp_gc_layer, &fp_nvtx_layer,
                                          &fp_trace_layer, &fp_gpu_layer, NULL};
 
@@ -93,7 +93,8 @@ at_exit(PyObject *module, PyObject *Py_UNUSED(ignored))
     Py_RETURN_NONE;
 }
 
-/* Whoever was setting or removing the hook is gone, unless it is this thread. */
+/* After a fork, the thread that was setting or removing the hook does not
+ * exist, unless it is the calling one. */
 static void
 forget_switch(fp_recorder *r)
 {
@@ -103,9 +104,9 @@ forget_switch(fp_recorder *r)
     }
 }
 
-/* In a forked child: recording stops, and what was recorded so far is the
- * parent's alone.  The child may start its own.  (A recorder that was not
- * recording is a value like any other: the child has a copy.) */
+/* In a forked child: stops the recording and clears it, because it belongs to
+ * the parent.  The child may start another one.  (A recorder that was not
+ * active is an ordinary value: the child has a copy.) */
 static PyObject *
 after_fork_child(PyObject *module, PyObject *Py_UNUSED(ignored))
 {
@@ -167,8 +168,8 @@ refuse_subinterpreter(void)
     return -1;
 }
 
-/* A free-threaded build takes the GIL back when it loads us, unless it was told
- * not to. */
+/* A free-threaded build enables the GIL when it loads this module, unless it
+ * was configured not to. */
 static int
 refuse_without_gil(void)
 {
@@ -259,15 +260,16 @@ add_phases(PyObject *module)
     return rc;
 }
 
-/* Python defines all exceptions, so that saved runs can be read without the
- * extension. */
+/* Python code defines all exceptions, so that saved runs can be read without
+ * the extension. */
 static PyObject *
 busy_error(void)
 {
     PyObject *errors = PyImport_ImportModule("fastprof.errors");
     if (errors == NULL) {
         if (PyErr_ExceptionMatches(PyExc_SystemError)) {
-            /* Before 3.12 __import__ may end so without memory. */
+            /* Before 3.12, __import__ may fail without an exception if memory
+             * runs out. */
             PyErr_NoMemory();
         }
         return NULL;
@@ -302,7 +304,8 @@ fill(PyObject *module)
         return -1;
     }
     fp_clock_init(&st->clock);
-    (void)fp_life_init(st); /* without it ended threads are kept apart */
+    /* without it the records of ended threads are not joined */
+    (void)fp_life_init(st);
     return 0;
 }
 
@@ -311,7 +314,8 @@ module_exec(PyObject *module)
 {
     int rc = fill(module);
     if (rc < 0 && !PyErr_Occurred()) {
-        PyErr_NoMemory(); /* CPython forgets to say so while it makes a type */
+        /* CPython sets no exception here if memory runs out */
+        PyErr_NoMemory();
     }
     return rc;
 }

@@ -10,7 +10,8 @@ enum { MAX_SITES = 1 << 16 };
 
 /* ---- Python functions ---- */
 
-/* The interpreter passes (code, offset, ...); anybody else may pass junk. */
+/* The interpreter passes (code, offset, ...); other callers may pass
+ * anything. */
 static inline fp_recorder *
 recorder_for(PyObject *self, PyObject *const *args, size_t nargsf)
 {
@@ -22,7 +23,7 @@ recorder_for(PyObject *self, PyObject *const *args, size_t nargsf)
     return r;
 }
 
-/* Were the events of [key] switched off?  Only asked when any are. */
+/* Are the events of [key] switched off?  Called only if any are. */
 static int
 is_muted(fp_recorder *r, fp_key key)
 {
@@ -68,7 +69,7 @@ slow_leave(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kw)
 {
     (void)kw;
     fp_recorder *r = recorder_for(self, args, nargsf);
-    /* Unwinding cannot be switched off: a muted call was not entered. */
+    /* PY_UNWIND cannot be switched off, and a muted call was not entered. */
     if (r != NULL && !(FP_UNLIKELY(r->recording.any_muted) &&
                        !fp_recorder_stands_in(r, (fp_key)args[0]) &&
                        fp_keytab_is_muted(&r->keys, (fp_key)args[0]))) {
@@ -77,7 +78,7 @@ slow_leave(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kw)
     Py_RETURN_NONE;
 }
 
-/* As slow_leave, for events that may be switched off at their place. */
+/* Like slow_leave, for events that can be switched off at their place. */
 static FP_COLD PyObject *
 slow_return(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kw)
 {
@@ -105,7 +106,7 @@ is_python_function(PyObject *callable)
             Py_TYPE(PyMethod_GET_FUNCTION(callable)) == &PyFunction_Type);
 }
 
-/* One predicate for both sides of a call.  0: not recorded. */
+/* The key of a callable, the same at both ends of a call.  0: not recorded. */
 static inline fp_key
 key_of(const fp_recorder *r, PyObject *callable, PyObject *arg0)
 {
@@ -130,7 +131,7 @@ key_of(const fp_recorder *r, PyObject *callable, PyObject *arg0)
     return (fp_key)type | FP_TAG_CALLABLE;
 }
 
-/* A call site, for the table of those that have returned once. */
+/* The key of a call site in the table of sites that have sent a C_RETURN. */
 static fp_key
 site_key(PyObject *code, long offset)
 {
@@ -145,8 +146,8 @@ forget_pending(void)
     }
 }
 
-/* A bound method over a builtin.  Whether a C_RETURN will come depends on the
- * version and the form of the call, so the first call at a site is only
+/* A bound method over a builtin was called.  The version and the form of the
+ * call decide whether a C_RETURN follows, so the first call at a site is only
  * counted; if a C_RETURN follows, the site is learned and later calls are
  * timed. */
 static void
@@ -165,14 +166,14 @@ enter_bound(fp_recorder *r, PyObject *function, PyObject *const *args)
     fp_node *n = t ? fp_recorder_node(r, t, key, function) : NULL;
     if (n != NULL) {
         n->calls++;
-        fp_tls *me = fp_tls_own(); /* as it has the thread's record */
+        fp_tls *me = fp_tls_own(); /* never NULL: the thread has a record */
         me->pending_code = args[0];
         me->pending_offset = offset;
         me->pending_key = key;
     }
 }
 
-/* Was this the return of a call that enter_bound only counted? */
+/* Is this the return of a call that enter_bound only counted? */
 static int
 learned(fp_recorder *r, fp_key key, PyObject *const *args)
 {
@@ -184,7 +185,8 @@ learned(fp_recorder *r, fp_key key, PyObject *const *args)
     }
     forget_pending();
     fp_key site = site_key(args[0], me->pending_offset);
-    /* Code that is made while the program runs brings ever new ones. */
+    /* The table is bounded, because a program that generates code has ever new
+     * sites. */
     if (r->sites.count < MAX_SITES &&
         r->sites.count < r->config.limits.max_nodes &&
         fp_keytab_find(&r->sites, site) == NULL) {
@@ -201,15 +203,15 @@ slow_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kw)
     if (r == NULL || PyVectorcall_NARGS(nargsf) < 4) {
         Py_RETURN_NONE;
     }
-    /* The call before is over if this is another. */
+    /* A new call means that the pending one has ended. */
     forget_pending();
     if (is_python_function(args[2])) {
-        Py_RETURN_NONE; /* PY_START follows; here it is most often a bound one */
+        Py_RETURN_NONE; /* PY_START follows; most of these are bound methods */
     }
     fp_key key = key_of(r, args[2], args[3]);
     if (FP_LIKELY(key != 0)) {
         if (FP_UNLIKELY(r->recording.any_muted) && is_muted(r, key)) {
-            /* The place, not the function: see budget.c. */
+            /* Switches off the call site, not the function: see budget.c. */
             return Py_NewRef(r->state->disable);
         }
         fp_recorder_enter(r, key, args[2], 0);
@@ -238,7 +240,7 @@ slow_c_return(PyObject *self, PyObject *const *args, size_t nargsf,
         learned(r, key, args)) {
         Py_RETURN_NONE;
     }
-    /* A call that switched its place off was not entered, and ends here. */
+    /* The call that switched off its site was not entered, but ends here. */
     if (FP_LIKELY(key != 0) && !(FP_UNLIKELY(r->recording.any_muted) &&
                                  !fp_recorder_stands_in(r, key) &&
                                  fp_keytab_is_muted(&r->keys, key))) {
@@ -247,7 +249,7 @@ slow_c_return(PyObject *self, PyObject *const *args, size_t nargsf,
     Py_RETURN_NONE;
 }
 
-/* ---- the callbacks: the plain path, else the slow one ---- */
+/* ---- the callbacks: the plain path, else the full one ---- */
 
 static inline fp_thread *
 plain_thread(PyObject *self, size_t nargsf, Py_ssize_t needed)
@@ -298,7 +300,7 @@ on_return(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kw)
     return slow_return(self, args, nargsf, kw);
 }
 
-/* As key_of, for what most calls call; 0: not on this path. */
+/* Like key_of, for the most common callables; 0: take the full path. */
 static inline fp_key
 plain_c_key(PyObject *self, PyObject *const *args)
 {
@@ -329,8 +331,8 @@ on_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kw)
     return slow_call(self, args, nargsf, kw);
 }
 
-/* As on_call, when what it costs is too much: of a Python function PY_START tells,
- * so places that call one need not.  See budget.c. */
+/* Like on_call, if call sites of Python functions are to be switched off:
+ * PY_START reports those calls anyway.  See budget.c. */
 static PyObject *
 on_call_of_c(PyObject *self, PyObject *const *args, size_t nargsf,
              PyObject *kw)
@@ -346,7 +348,8 @@ on_call_of_c(PyObject *self, PyObject *const *args, size_t nargsf,
         int open = fp_recorder_has_open_c_call(r, (fp_key)args[0], &nodes);
         r->recording.budget.visits += nodes;
         if (open) {
-            /* It will be asked again at each call: once per so many. */
+            /* The check repeats at each call, so skip as many events as it
+             * visited nodes. */
             r->recording.sites_wait = nodes;
             Py_RETURN_NONE;
         }

@@ -1,13 +1,13 @@
-/* monitoring_events: what is done about an event of sys.monitoring: the short way,
- * else the long one.
+/* monitoring_events: handles the events of sys.monitoring, on the plain path
+ * or else on the full one.
  *
- * What a CALL event is followed by, and what is done about it:
+ * The events that follow a CALL event, and the action taken:
+ *
  *   builtin, method descriptor     C_RETURN or C_RAISE    enter, leave
  *   Python function                PY_START ...           ignored
- *   type, callable object          C_RETURN or C_RAISE    only if asked for
+ *   type, callable object          C_RETURN or C_RAISE    optional
  *   bound method over a builtin    C_RETURN of the builtin, or (3.13, called
- *     (every pybind11 method)      with *args) nothing: see enter_bound
- */
+ *     (every pybind11 method)      with *args) nothing: see enter_bound */
 #ifndef FP_PY_MONITORING_EVENTS_H
 #define FP_PY_MONITORING_EVENTS_H
 
@@ -17,11 +17,12 @@ typedef struct fp_callback {
     PyObject_HEAD
     vectorcallfunc vectorcall;
     fp_recorder *recorder; /* borrowed; NULL: do nothing */
-    const uint64_t *plain; /* the recorder's plain_epoch, or none's */
-    PyObject *missing;     /* borrowed: sys.monitoring.MISSING */
+    /* the recorder's plain_epoch, or one that never matches */
+    const uint64_t *plain;
+    PyObject *missing; /* borrowed: sys.monitoring.MISSING */
 } fp_callback;
 
-/* What is called at [event]. */
+/* The function that handles [event]. */
 vectorcallfunc
 fp_monitoring_handler(const fp_recorder *r, int event);
 

@@ -12,8 +12,8 @@ static const char *const event_names[FP_EVENTS] = {
 
 static const char tool_name[] = "fastprof";
 
-/* 2 is for profilers and 5 for optimisers; 3 and 4 belong to nobody, so there
- * we are in no one's way. */
+/* 2 is reserved for profilers and 5 for optimizers.  3 and 4 are unassigned,
+ * so they are tried first. */
 static const int tool_ids[] = {3, 4, 2, 5};
 
 static int
@@ -31,7 +31,7 @@ event_mask(PyObject *monitoring, fp_hook_event event, long *mask)
     return *mask == -1 && PyErr_Occurred() ? -1 : 0;
 }
 
-/* Calls a function of sys.monitoring for nothing but its effect. */
+/* Calls a function of sys.monitoring and ignores its result. */
 static int
 done(PyObject *result)
 {
@@ -71,7 +71,7 @@ take_free_id(fp_state *st)
     return -1;
 }
 
-/* Is [id] in use under our name?  -1: there is no memory to ask. */
+/* Is [id] in use under our name?  -1: out of memory. */
 static int
 is_ours(PyObject *monitoring, int id)
 {
@@ -103,8 +103,9 @@ free_id(fp_state *st, int id)
 
 enum { ATTEMPTS = 3 };
 
-/* An id that there is no memory to free is freed by whoever comes next: it would
- * be in use, and its events would be sent to nobody, until the process ends. */
+/* If there is no memory to free an id, fp_tool_take() and
+ * fp_tool_may_be_ours() try again.  Otherwise the id would stay in use until
+ * the process ends. */
 void
 fp_tool_give_back(fp_state *st, int id)
 {

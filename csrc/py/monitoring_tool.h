@@ -1,6 +1,6 @@
-/* monitoring_tool: what is asked of the module sys.monitoring (3.12 and later): an
- * id for our tool, callbacks for its events, and both given back.  Nothing here
- * runs per event. */
+/* monitoring_tool: claims and releases a tool id of sys.monitoring (3.12 and
+ * later), and registers callbacks for its events.  Nothing here runs per
+ * event. */
 #ifndef FP_PY_MONITORING_TOOL_H
 #define FP_PY_MONITORING_TOOL_H
 
@@ -16,34 +16,36 @@ typedef enum fp_hook_event {
     FP_CALL,
     FP_C_RETURN,
     FP_C_RAISE,
-    FP_EVENTS, /* how many there are */
+    FP_EVENTS, /* number of events */
 } fp_hook_event;
 
-/* Returns an id that is now ours; -1 with an exception, which names the holders
- * when all are taken. */
+/* Claims a tool id and returns it; -1 with an exception, which names the
+ * holders if all ids are taken. */
 int
 fp_tool_take(fp_state *st);
 
-/* 0: [id] is free or another tool's. */
+/* Returns 0 if [id] is free or another tool's, otherwise 1. */
 int
 fp_tool_may_be_ours(fp_state *st, int id);
 
-/* [callback] is called for [event], or nobody if it is None.  Adds the event's bit
- * to [events]; -1 with an exception. */
+/* Registers [callback] for [event]; None removes it.  Adds the event's bit to
+ * *events.  Returns 0, or -1 with an exception. */
 int
 fp_tool_register(fp_state *st, int id, fp_hook_event event, PyObject *callback,
                  long *events);
 
-/* From now on these are sent, in every thread; -1 with an exception. */
+/* Turns on exactly the events in [events], in every thread.  Returns 0, or -1
+ * with an exception. */
 int
 fp_tool_send(fp_state *st, int id, long events);
 
-/* Places that were switched off send events again.  Clears exceptions. */
+/* Makes places that were switched off send events again.  Clears
+ * exceptions. */
 void
 fp_tool_restart_events(fp_state *st);
 
-/* No events, no callbacks, and the id is free; one that is not ours is left
- * alone.  Clears exceptions. */
+/* Turns off the events, removes the callbacks and frees the id.  Does nothing
+ * if the id is not ours.  Clears exceptions. */
 void
 fp_tool_give_back(fp_state *st, int id);
 

@@ -5,7 +5,7 @@
 #include "core/path.h"
 #include "core/steps_split.h"
 
-/* NULL: no memory. */
+/* NULL: out of memory. */
 static const fp_keyent *
 keep_key(fp_recorder *r, fp_key key, PyObject *object)
 {
@@ -31,9 +31,10 @@ fp_recorder_node(fp_recorder *r, fp_thread *t, fp_key key, PyObject *object)
         return n;
     }
     if (t->tree.count >= (uint64_t)t->limits.max_nodes * 2) {
-        return fp_thread_add(t, key); /* full: the key will not be kept */
+        /* the tree is full, so the key is not kept */
+        return fp_thread_add(t, key);
     }
-    /* The reference first: a node whose key may dangle must not exist. */
+    /* Take the reference first: a node must never have a dangling key. */
     const fp_keyent *e = keep_key(r, key, object);
     if (e == NULL) {
         t->counters.dropped++;

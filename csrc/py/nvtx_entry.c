@@ -1,4 +1,4 @@
-/* nvtx_entry: the functions that NVTX calls, and how it is given them. */
+/* nvtx_entry: the functions that NVTX calls, and their registration. */
 #include "py/nvtx_in.h"
 #include "py/nvtx_ranges.h"
 
@@ -15,7 +15,7 @@ message_of(const fp_nvtx_event *e, char *buffer)
         m.text = e->message.ascii;
     }
     else if (e->message_type == FP_NVTX_MESSAGE_REGISTERED) {
-        /* A handle of ours. */
+        /* A handle that this module returned. */
         m.registered = (fp_nvtx_name *)(uintptr_t)e->message.registered;
     }
     else if (e->message_type == FP_NVTX_MESSAGE_WIDE &&
@@ -137,7 +137,7 @@ domain_create_w(const wchar_t *wide)
 
 /* ---- attaching ---- */
 
-/* What is not here (marks, names of threads, ...) the client leaves out. */
+/* The client ignores functions without an entry (marks, thread names, ...). */
 #define ENTRY(module, id, function) \
     {module, id, (fp_nvtx_function)(void (*)(void))function}
 static const struct {
@@ -187,8 +187,8 @@ attach(const fp_nvtx_callbacks *callbacks)
 __attribute__((visibility("default"))) int
 InitializeInjectionNvtx2(fp_nvtx_get_export get_export)
 {
-    /* A process that loads this library without importing fastprof must get
-     * nothing, and no function of Python may be called. */
+    /* If a process loads this library without importing fastprof, NVTX must
+     * get nothing, and no Python function may be called. */
     if (!fp_nvtx_in_may_attach() || get_export == NULL) {
         return 0;
     }

@@ -5,11 +5,13 @@
 
 #include <stdlib.h>
 
-/* ---- out: the tool asks without a pointer of ours, so this is global ---- */
+/* ---- out: sections become NVTX ranges ----
+ *
+ * Global, because the tool's request has no user pointer. */
 
 static fp_nvtx_out out;
 static int is_open;
-static uint64_t out_epoch; /* of the latest switching on */
+static uint64_t out_epoch; /* epoch of the latest start */
 
 static int
 get_module(int module, fp_nvtx_table *table, unsigned *count)
@@ -64,10 +66,10 @@ section_opens(const fp_section_object *s)
     if (t == NULL) {
         return;
     }
-    /* Kept in the str, for as long as there is the section. */
+    /* The str keeps the UTF-8 as long as the section exists. */
     const char *name = PyUnicode_AsUTF8(s->name);
     if (name == NULL) {
-        PyErr_Clear(); /* a lone surrogate */
+        PyErr_Clear(); /* the name has a lone surrogate */
         name = "(section)";
     }
     fp_alloc a = fp_alloc_libc();

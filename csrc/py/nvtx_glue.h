@@ -1,4 +1,4 @@
-/* nvtx_glue: NVTX as the module and the sections see it. */
+/* nvtx_glue: NVTX for the module and its sections. */
 #ifndef FP_PY_NVTX_GLUE_H
 #define FP_PY_NVTX_GLUE_H
 
@@ -8,11 +8,12 @@
 int
 fp_nvtx_add_functions(PyObject *module, fp_state *st);
 
-/* Off, both ways: in a forked child. */
+/* In a forked child: switches both directions off. */
 void
 fp_nvtx_switch_off(fp_state *st);
 
-/* The module goes, or may record nothing. */
+/* The module is about to go, or may not record: no client can attach any
+ * more. */
 void
 fp_nvtx_forbid(fp_state *st);
 

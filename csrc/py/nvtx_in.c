@@ -11,23 +11,23 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-/* Names that ranges may bring in beside those of sections: programs like to put
- * a step's number into them. */
+/* Limits the new names: programs often put a step's number into a range. */
 enum { MAX_NEW_NAMES = 500 };
 enum { MAX_LEVELS = 65536, MAX_PROCESS_RANGES = 256 };
 
-/* NVTX has one tool per process, and hands its functions no pointer of ours. */
+/* Global: NVTX has one tool per process and passes it no user pointer. */
 static atomic_int may_attach;
 static atomic_int is_on;
 static atomic_uint_fast64_t without_gil;
 static atomic_uint_fast64_t unmatched;
 
-/* Under the GIL: */
+/* The GIL guards these: */
 static fp_state *state;
-static uint64_t generation; /* of what is kept in fp_nvtx_name */
+/* validates the section cached in an fp_nvtx_name */
+static uint64_t generation;
 static Py_ssize_t new_names;
 
-/* ---- sections; all of it under the GIL ---- */
+/* ---- sections; everything here runs under the GIL ---- */
 
 static PyObject *
 make_name(const fp_nvtx_name *domain, const char *text)
@@ -40,7 +40,7 @@ make_name(const fp_nvtx_name *domain, const char *text)
     return name;
 }
 
-/* Borrowed: sections are kept as long as the module. */
+/* Borrowed: the module keeps all sections. */
 static fp_section_object *
 look_up(const fp_nvtx_name *domain, const char *text)
 {
@@ -75,7 +75,7 @@ section_of(const fp_nvtx_name *domain, const fp_nvtx_message *m)
     }
     PyObject *type, *exc, *tb;
     PyErr_Fetch(&type, &exc, &tb);
-    /* A collection could run Python code, here in the middle of a library. */
+    /* A garbage collection could run Python code inside a foreign library. */
     int collects = PyGC_Disable();
     fp_section_object *s = look_up(domain, text);
     if (collects) {
@@ -105,14 +105,14 @@ open_section(const fp_nvtx_name *domain, const fp_nvtx_message *m)
     return range;
 }
 
-/* Perhaps on another thread than it was opened on: with the GIL that is safe,
- * and stopping a recording does the same. */
+/* May run on another thread than the one that opened it.  The GIL makes that
+ * safe; stopping a recording does the same. */
 static void
 close_section(fp_nvtx_range range, unsigned flags)
 {
     fp_recorder *r = state != NULL ? state->section_owner : NULL;
     if (r == NULL || r->section_epoch != range.epoch) {
-        return; /* stopping closed it */
+        return; /* the stop of the recording has closed it */
     }
     fp_thread *own = fp_recorder_section_thread(r);
     fp_thread *t = own;
@@ -141,8 +141,8 @@ close_section(fp_nvtx_range range, unsigned flags)
 
 /* ---- ranges of the process ----
  *
- * They have a number, begin and end anywhere and need not nest.  The lowest bit
- * says whether there is a section. */
+ * Such a range has a number, may begin and end on any thread, and need not
+ * nest.  The lowest bit of the number says whether the range has a section. */
 
 typedef struct process_range {
     uint64_t number; /* 0: free */
@@ -155,12 +155,12 @@ static atomic_uint_fast64_t last_number;
 static int
 is_free(const process_range *p)
 {
-    /* Those of a recording that is over will not end, perhaps. */
+    /* Ranges of an earlier recording may never end. */
     return p->number == 0 ||
            p->range.epoch != state->section_owner->section_epoch;
 }
 
-/* NULL: all are taken. */
+/* NULL: all slots are taken. */
 static process_range *
 free_slot(uint64_t number)
 {
@@ -188,8 +188,8 @@ close_process_range(uint64_t number, unsigned flags)
 
 /* ---- ends without the GIL ----
  *
- * They are put on a list, and the next range that begins or ends with the GIL
- * closes their sections, without a duration: it is not known any more. */
+ * They are put on a list.  The next range that begins or ends with the GIL
+ * closes their sections without a duration: the end time is then unknown. */
 
 typedef struct ending {
     struct ending *next;
@@ -205,7 +205,7 @@ end_later(uint64_t number, fp_nvtx_range range)
     atomic_fetch_add_explicit(&without_gil, 1, memory_order_relaxed);
     ending *e = malloc(sizeof(*e));
     if (e == NULL) {
-        return; /* its section is open until the recording stops */
+        return; /* its section stays open until the recording stops */
     }
     e->number = number;
     e->range = range;
@@ -372,7 +372,7 @@ fp_nvtx_in_may_attach(void)
 void
 fp_nvtx_in_forbid(const fp_state *st)
 {
-    if (state == st) { /* not of one that was imported anew */
+    if (state == st) { /* not if the module was imported again */
         atomic_store(&may_attach, 0);
         atomic_store(&is_on, 0);
         state = NULL;

@@ -1,9 +1,10 @@
-/* nvtx_in: NVTX ranges of other libraries become sections.
+/* nvtx_in: turns NVTX ranges of other libraries into sections.
  *
- * The extension is a tool to NVTX (see gpu/nvtx_abi.h).  Clients attach once and
- * for good, so their ranges come also while nothing records: then only the
- * levels are kept.  A range becomes a section if its thread holds the GIL; to
- * wait for the GIL in the middle of somebody's library could hang the program. */
+ * The extension is an NVTX tool (see gpu/nvtx_abi.h).  Clients attach once and
+ * never detach, so their ranges also arrive while nothing is recorded; then
+ * only the levels are counted.  A range becomes a section if its thread holds
+ * the GIL.  Waiting for the GIL inside a foreign library could hang the
+ * program. */
 #ifndef FP_PY_NVTX_IN_H
 #define FP_PY_NVTX_IN_H
 
@@ -11,23 +12,24 @@
 
 #include "gpu/nvtx_abi.h"
 
-/* Clients may attach from now on, to this module. */
+/* Clients may attach from now on, for this module. */
 void
 fp_nvtx_in_allow(fp_state *st);
 
-/* No more. */
+/* Clients may no longer attach. */
 void
 fp_nvtx_in_forbid(const fp_state *st);
 
-/* Do ranges become sections? */
+/* Turns the conversion of ranges to sections on or off. */
 void
 fp_nvtx_in_switch(int on);
 
-/* Adds what was counted since the last time to [r]. */
+/* Adds the counts since the last call to [r]. */
 void
 fp_nvtx_in_collect(fp_recorder *r);
 
-/* What a client calls at its first range; exported.  In nvtx_entry.c. */
+/* The exported function that a client calls at its first range; defined in
+ * nvtx_entry.c.  Returns 1 if the tool attaches. */
 int
 InitializeInjectionNvtx2(fp_nvtx_get_export get_export);
 

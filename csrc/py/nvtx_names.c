@@ -65,7 +65,7 @@ make(fp_nvtx_kind kind, const fp_nvtx_name *domain, const char *text,
 size_t
 fp_nvtx_length(const char *text)
 {
-    /* It stops at the first 0. */
+    /* memchr stops at the first 0. */
     const char *end = memchr(text, '\0', FP_NVTX_MAX_TEXT);
     return end != NULL ? (size_t)(end - text) : FP_NVTX_MAX_TEXT;
 }
@@ -86,8 +86,8 @@ fp_nvtx_name_of(fp_nvtx_kind kind, const fp_nvtx_name *domain,
     if (n == NULL) {
         return kind == FP_NVTX_IS_DOMAIN ? &other_domain : &other_string;
     }
-    /* Another thread may make the same one meanwhile; two handles of one name
-     * do no harm. */
+    /* Another thread may create the same name meanwhile; two handles of one
+     * name are harmless. */
     n->next = first;
     while (!atomic_compare_exchange_weak_explicit(
         head, &n->next, n, memory_order_release, memory_order_relaxed)) {
@@ -95,7 +95,7 @@ fp_nvtx_name_of(fp_nvtx_kind kind, const fp_nvtx_name *domain,
     return n;
 }
 
-/* Bytes written, at most 4. */
+/* Returns the number of bytes written, at most 4. */
 static size_t
 encode(char *out, uint32_t c)
 {

@@ -1,5 +1,5 @@
-/* nvtx_ranges: what NVTX's functions (nvtx_entry.c) ask of nvtx_in.c.  On any
- * thread, with or without the GIL. */
+/* nvtx_ranges: the functions of nvtx_in.c that nvtx_entry.c calls.  They run
+ * on any thread, with or without the GIL. */
 #ifndef FP_PY_NVTX_RANGES_H
 #define FP_PY_NVTX_RANGES_H
 
@@ -9,22 +9,23 @@
 int
 fp_nvtx_in_may_attach(void);
 
-/* A range's name. */
+/* The name of a range; both fields may be NULL. */
 typedef struct fp_nvtx_message {
-    fp_nvtx_name *registered; /* or NULL */
-    const char *text;         /* or NULL */
+    fp_nvtx_name *registered;
+    const char *text;
 } fp_nvtx_message;
 
-/* A range of the calling thread in [domain] begins; how many there were before,
- * or less than 0. */
+/* Begins a range of the calling thread in [domain].  Returns the number of
+ * ranges that were open before, or a negative number. */
 int
 fp_nvtx_in_push(const fp_nvtx_name *domain, fp_nvtx_message m);
 
-/* The one that began last ends; how many are left, or less than 0. */
+/* Ends the latest range of the calling thread in [domain].  Returns the number
+ * of ranges still open, or a negative number. */
 int
 fp_nvtx_in_pop(const fp_nvtx_name *domain);
 
-/* A range of the process begins; its number. */
+/* Begins a range of the process and returns its number. */
 uint64_t
 fp_nvtx_in_start(const fp_nvtx_name *domain, fp_nvtx_message m);
 

@@ -1,5 +1,6 @@
-/* nvtx_thread: what one thread has open in NVTX, both ways.  Touched by that
- * thread alone, with or without the GIL; freed when it ends. */
+/* nvtx_thread: the open NVTX ranges of one thread, in both directions.  Only
+ * that thread uses them, with or without the GIL; they are freed when it
+ * ends. */
 #ifndef FP_PY_NVTX_THREAD_H
 #define FP_PY_NVTX_THREAD_H
 
@@ -8,21 +9,21 @@
 
 #include "gpu/nvtx_out.h"
 
-/* A range of the program and the section that it became. */
+/* A range of the program and its section. */
 typedef struct fp_nvtx_range {
-    uint64_t epoch;    /* of the recording; 0: it became none */
-    uint64_t serial;   /* of the thread's record in it */
-    const void *owner; /* compared only: the task */
+    uint64_t epoch;    /* of the recording; 0: the range has no section */
+    uint64_t serial;   /* of the thread's record in that recording */
+    const void *owner; /* the task; only to be compared */
     uint32_t id;       /* of the section */
 } fp_nvtx_range;
 
-/* The stack of one domain. */
+/* The open ranges of one domain. */
 typedef struct fp_nvtx_levels {
-    const fp_nvtx_name *domain; /* NULL: the default one */
+    const fp_nvtx_name *domain; /* NULL: the default domain */
     fp_nvtx_range *range;       /* owned */
     uint32_t length;
     uint32_t capacity;
-    uint32_t beyond; /* levels above them that found no room */
+    uint32_t beyond; /* number of levels above them without memory */
 } fp_nvtx_levels;
 
 typedef struct fp_nvtx_thread {
@@ -31,11 +32,12 @@ typedef struct fp_nvtx_thread {
     fp_nvtx_stack out;
 } fp_nvtx_thread;
 
-/* This thread's; NULL if it has none yet and [make] is 0, or without memory. */
+/* The calling thread's ranges; NULL: it has none and [make] is 0, or no
+ * memory. */
 fp_nvtx_thread *
 fp_nvtx_thread_get(int make);
 
-/* Its stack for [domain], likewise. */
+/* The calling thread's stack for [domain]; NULL: as above. */
 fp_nvtx_levels *
 fp_nvtx_thread_levels(const fp_nvtx_name *domain, int make);
 

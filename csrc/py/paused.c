@@ -40,8 +40,8 @@ frames_add(frames *f, fp_key key)
     return 0;
 }
 
-/* This thread's Python functions that send events, the innermost [most] of them;
- * without [started], if that is on top. */
+/* Reads the calling thread's Python functions that send events, at most the
+ * innermost [most].  Skips [started] if it is the innermost. */
 static void
 frames_take(frames *f, fp_recorder *r, fp_key started, uint32_t most)
 {
@@ -64,7 +64,7 @@ frames_take(frames *f, fp_recorder *r, fp_key started, uint32_t most)
     fp_compat_walk_end(&walk);
 }
 
-/* Outermost first. */
+/* Makes the outermost function the first. */
 static void
 frames_reverse(frames *f)
 {
@@ -75,7 +75,7 @@ frames_reverse(frames *f)
     }
 }
 
-/* ---- catching up ---- */
+/* ---- rebuilding the path ---- */
 
 static int64_t
 now_of(const fp_recorder *r, const fp_thread *t)
@@ -83,7 +83,7 @@ now_of(const fp_recorder *r, const fp_thread *t)
     return r->config.timer != NULL ? t->last : fp_clock_now(&r->clock);
 }
 
-/* Where in [f] the functions begin that the path has or is to have. */
+/* Index in [f] of the outermost function that belongs on the path. */
 static uint32_t
 first_wanted(const fp_recorder *r, const fp_thread *t, const frames *f)
 {
@@ -101,7 +101,8 @@ first_wanted(const fp_recorder *r, const fp_thread *t, const frames *f)
     while (i < f->count && f->key[i] != bottom) {
         i++;
     }
-    /* All of the path has ended; what stands in its place began meanwhile. */
+    /* Every call of the path has ended; the functions found there are
+     * newer. */
     return i == f->count && t->before < i ? t->before : i;
 }
 
@@ -119,7 +120,7 @@ fp_paused_catch_up(fp_recorder *r, fp_thread *t, fp_key started)
             i = fp_thread_keep_live(t, f.key, i, f.count);
         }
         for (; i < f.count; i++) {
-            /* The node first: only it makes sure that the key stays valid. */
+            /* Create the node first: it keeps the key valid. */
             if (fp_recorder_node(r, t, f.key[i], (PyObject *)f.key[i])) {
                 (void)fp_thread_rejoin(t, f.key[i]);
             }
@@ -146,7 +147,7 @@ fp_paused_expect_callers(fp_recorder *r)
     }
 }
 
-/* How many functions go on in this thread that the path does not have. */
+/* Counts the open functions of this thread that are not on its path. */
 static void
 count_before(fp_recorder *r, fp_thread *t)
 {
@@ -176,7 +177,7 @@ fp_paused_begin(fp_recorder *r, int blind)
     }
 }
 
-/* This thread's record, parked; NULL: without memory. */
+/* The calling thread's record, parked; NULL: out of memory. */
 static fp_thread *
 paused_thread(fp_recorder *r)
 {
@@ -195,7 +196,7 @@ paused_thread(fp_recorder *r)
     return t;
 }
 
-/* Is [key] the innermost function of the path of [t], which is parked? */
+/* Is [key] the innermost function on the path of [t], which is parked? */
 static int
 is_innermost(const fp_thread *t, fp_key key)
 {
@@ -213,7 +214,7 @@ is_muted(fp_recorder *r, fp_key key)
     return r->recording.any_muted && fp_keytab_is_muted(&r->keys, key);
 }
 
-/* An event while calls are not recorded. */
+/* Handles an event while calls are not recorded. */
 static void
 paused_event(fp_recorder *r, fp_hook_kind kind, fp_key key)
 {
@@ -222,7 +223,8 @@ paused_event(fp_recorder *r, fp_hook_kind kind, fp_key key)
         return;
     }
     if (r->config.timer != NULL) {
-        return; /* the next reading would charge the whole pause to a caller */
+        /* the next reading would charge the whole pause to the caller */
+        return;
     }
     fp_thread *t = paused_thread(r);
     if (t == NULL || t->stale || (python && is_muted(r, key))) {
@@ -243,7 +245,7 @@ paused_event(fp_recorder *r, fp_hook_kind kind, fp_key key)
     }
 }
 
-/* ---- arriving ---- */
+/* ---- first event of a thread ---- */
 
 FP_COLD fp_thread *
 fp_recorder_arrive(fp_recorder *r, fp_hook_kind kind, fp_key key)
@@ -277,7 +279,7 @@ fp_paused_unpark(fp_recorder *r, fp_thread *t, int find)
         fp_paused_catch_up(r, t, 0);
         t->stale = blind && r->unhooked;
     }
-    fp_thread_unpark(t, now_of(r, t)); /* if nobody has done so */
+    fp_thread_unpark(t, now_of(r, t)); /* if it is still parked */
 }
 
 void

@@ -1,10 +1,11 @@
-/* paused: the paths of threads while calls are not recorded, and how they are
- * found again (core/path_rebuild.h).
+/* paused: keeps the paths of threads while calls are not recorded, and
+ * rebuilds them afterwards (core/path_rebuild.h).
  *
- * With the hook in place its events tell which of the calls on a path have
- * ended, and how many have begun; what these are, the interpreter's frames tell
- * when somebody needs to know.  Where events were lost (the hook was taken out,
- * or replaced for a while) the frames alone say what is open. */
+ * While the hook is set, its events show which calls of a path have ended and
+ * how many have begun.  The interpreter's frames show which calls these are;
+ * they are read only when the path is needed.  If events were lost, because
+ * the hook was removed or replaced for a while, the frames alone show which
+ * calls are open. */
 #ifndef FP_PY_PAUSED_H
 #define FP_PY_PAUSED_H
 
@@ -12,21 +13,21 @@
 
 #include "core/path_rebuild.h"
 
-/* What asks for this thread's record: an event of the hook, or somebody in the
- * middle of one. */
+/* The reason for requesting a thread's record: an event of the hook, or a
+ * query. */
 typedef enum fp_hook_kind {
     FP_HOOK_ENTER,
     FP_HOOK_LEAVE,
     FP_HOOK_ASKED,
 } fp_hook_kind;
 
-/* This thread's record for functions, at the first event since they were switched
- * on or resumed: its path is put in order.  NULL when they are off or paused, or
- * without memory (counted). */
+/* The calling thread's record at its first event since functions were switched
+ * on or resumed; rebuilds its path.  NULL: functions are off or paused, or out
+ * of memory (counted). */
 fp_thread *
 fp_recorder_arrive(fp_recorder *r, fp_hook_kind kind, fp_key key);
 
-/* The thread's own record while it is inside a hook; NULL: not recording. */
+/* The calling thread's record inside a hook; NULL: not recording. */
 static inline fp_thread *
 fp_recorder_at(fp_recorder *r, fp_hook_kind kind, fp_key key)
 {
@@ -43,7 +44,7 @@ fp_recorder_here(fp_recorder *r)
     return fp_recorder_at(r, FP_HOOK_ASKED, 0);
 }
 
-/* Does this thread stand in a call of [key]? */
+/* Is a call of [key] the current node of the calling thread? */
 static inline int
 fp_recorder_stands_in(fp_recorder *r, fp_key key)
 {
@@ -51,27 +52,29 @@ fp_recorder_stands_in(fp_recorder *r, fp_key key)
     return t != NULL && t->cur->key == key;
 }
 
-/* Recording begins: the calls that go on are put on the paths if they are wanted
- * there, in each thread at its first event. */
+/* Recording begins.  If the calls that are already open are wanted as callers,
+ * each thread's first event puts them on its path. */
 void
 fp_paused_expect_callers(fp_recorder *r);
 
-/* Parks every thread; [blind]: the hook goes, too. */
+/* Parks every thread.  [blind]: the hook is removed, too, so that events are
+ * lost. */
 void
 fp_paused_begin(fp_recorder *r, int blind);
 
-/* The path of this thread, [t], is that of the interpreter from here on.
- * [started] is the key of a Python function whose call is about to be recorded,
- * or 0. */
+/* Makes the path of [t], the calling thread, match the interpreter's frames.
+ * [started]: key of a Python function whose call is about to be recorded, or
+ * 0. */
 void
 fp_paused_catch_up(fp_recorder *r, fp_thread *t, fp_key started);
 
-/* A section opens or closes in this thread, [t], which is parked.  [find]: it must
- * be known where. */
+/* A section is about to open or close in [t], the calling thread, which is
+ * parked.  [find]: rebuild the path, because the section's place is needed. */
 void
 fp_paused_unpark(fp_recorder *r, fp_thread *t, int find);
 
-/* ... and has done so: if calls are not recorded still, [t] is parked again. */
+/* The section has opened or closed: parks [t] again if calls are still not
+ * recorded. */
 void
 fp_paused_park(fp_recorder *r, fp_thread *t);
 

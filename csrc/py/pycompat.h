@@ -1,5 +1,6 @@
-/* pycompat: every difference between the CPythons we build for, as functions
- * named after what they do.  The only file with a version test. */
+/* pycompat: hides the differences between the supported CPython versions
+ * behind functions that are named after what they do.  No other file tests the
+ * version. */
 #ifndef FP_PY_PYCOMPAT_H
 #define FP_PY_PYCOMPAT_H
 
@@ -15,16 +16,16 @@
 #define FP_HAVE_MONITORING 0
 #endif
 
-/* A c_return without a c_call reaches the profile function when a bound method
- * over a builtin (every pybind11 method) is called. */
+/* When a bound method over a builtin (every pybind11 method) is called, the
+ * profile function gets a c_return without a c_call. */
 #if PY_VERSION_HEX >= 0x030C0000
 #define FP_LONE_C_RETURN 1
 #else
 #define FP_LONE_C_RETURN 0
 #endif
 
-/* The context of the running task: a new one in every asyncio task.  Borrowed,
- * compared only. */
+/* The context of the current task; each asyncio task has its context.
+ * Borrowed; only to be compared. */
 static inline const void *
 fp_compat_context(void)
 {
@@ -35,9 +36,9 @@ fp_compat_context(void)
 #endif
 }
 
-/* Does this thread hold the GIL, in the main interpreter?  For code that may run
- * on any thread; PyGILState_Check() says yes to all of them once there was a
- * subinterpreter. */
+/* Does this thread hold the GIL, in the main interpreter?  For code that may
+ * run on any thread: PyGILState_Check() is true on all of them once a
+ * subinterpreter has existed. */
 static inline int
 fp_compat_holds_gil(void)
 {
@@ -46,7 +47,7 @@ fp_compat_holds_gil(void)
 #else
     PyThreadState *ts = _PyThreadState_UncheckedGet();
 #endif
-    /* Before 3.12 that is whichever thread holds it. */
+    /* Before 3.12 this is the thread state of the GIL's holder. */
     return ts != NULL && ts == PyGILState_GetThisThreadState() &&
            ts->interp == PyInterpreterState_Main();
 }
@@ -87,8 +88,8 @@ fp_compat_frame_lasti(PyFrameObject *frame)
 
 /* ---- the frames of this thread, innermost first ----
  *
- * In 3.11 making a frame object may run the garbage collector, and with it any
- * code: it waits until the walk is over. */
+ * In 3.11 creating a frame object may run the garbage collector and thereby
+ * any code, so collections are off during the walk. */
 typedef struct fp_frame_walk {
     PyFrameObject *frame; /* owned */
     PyObject *type, *exc, *tb;
@@ -101,7 +102,8 @@ typedef struct fp_frame_walk {
 #define FP_FRAMES_COLLECT 0
 #endif
 
-/* Code of the frame that the walk has come to, borrowed; NULL: no more. */
+/* Returns the code of the walk's current frame, borrowed; NULL: no more
+ * frames. */
 static inline PyObject *
 fp_compat_walk_begin(fp_frame_walk *w)
 {
@@ -123,14 +125,15 @@ static inline void
 fp_compat_walk_end(fp_frame_walk *w)
 {
     Py_CLEAR(w->frame);
-    PyErr_Restore(w->type, w->exc, w->tb); /* instead of a MemoryError */
+    /* drops a MemoryError of the walk */
+    PyErr_Restore(w->type, w->exc, w->tb);
     if (w->collecting) {
         PyGC_Enable();
     }
 }
 
-/* In 3.11 a generator's first instruction that can be traced is its first
- * RESUME; before, an unstarted frame simply has no last instruction. */
+/* In 3.11 and later, the first instruction of a generator that can be traced
+ * is its first RESUME.  Before, an unstarted frame has no last instruction. */
 #if PY_VERSION_HEX >= 0x030B0000
 #define FP_HAVE_RESUME_OPCODE 1
 #else
@@ -147,7 +150,7 @@ fp_compat_code_qualname(PyCodeObject *code)
 #endif
 }
 
-/* The names of [type] itself; new reference or NULL. */
+/* The dict of [type], without its bases; new reference or NULL. */
 static inline PyObject *
 fp_compat_type_dict(PyTypeObject *type)
 {
@@ -158,8 +161,8 @@ fp_compat_type_dict(PyTypeObject *type)
 #endif
 }
 
-/* Does a call instruction that is not watched enter the `__init__` of [type] without
- * C code between?  3.13 does for objects with their values inline. */
+/* Does a call instruction without a CALL event enter the `__init__` of [type]
+ * without C code in between?  3.13 does for objects with inline values. */
 static inline int
 fp_compat_enters_init(const PyTypeObject *type)
 {
@@ -171,7 +174,7 @@ fp_compat_enters_init(const PyTypeObject *type)
 #endif
 }
 
-/* Original bytecode (new bytes object). */
+/* The original bytecode as a new bytes object; NULL with an exception. */
 static inline PyObject *
 fp_compat_code_bytes(PyCodeObject *code)
 {
@@ -182,7 +185,7 @@ fp_compat_code_bytes(PyCodeObject *code)
 #endif
 }
 
-/* The module of [type] or of the base class that [def] made; borrowed, NULL
+/* The module of [type] or of its base class that [def] created; borrowed, NULL
  * with an exception. */
 static inline PyObject *
 fp_compat_module_by_def(PyTypeObject *type, PyModuleDef *def)
@@ -210,11 +213,12 @@ fp_compat_module_by_def(PyTypeObject *type, PyModuleDef *def)
 PyAPI_FUNC(int) _PyEval_SetProfile(PyThreadState *, Py_tracefunc, PyObject *);
 #endif
 
-/* Before 3.12 a thread's profile function is three fields of its state.  Writing
- * them is all that PyEval_SetProfile does, but for an audit event; and while that
+/* Before 3.12 a thread's profile function is three fields of its thread state.
+ * PyEval_SetProfile only writes them and raises an audit event.  While that
  * event runs Python code, 3.11 makes every other thread that sets a profile
- * function fail with RuntimeError.  A thread of the program must not die of that,
- * so threads other than the one that starts a recording are set directly. */
+ * function fail with RuntimeError.  That must not kill a thread of the
+ * program, so the fields are written directly in all threads except the one
+ * that starts a recording. */
 #if PY_VERSION_HEX < 0x030C0000
 #define FP_DIRECT_PROFILE 1
 #else
@@ -257,8 +261,8 @@ fp_compat_thread_lives(PyThreadState *ts, uint64_t id)
 }
 #endif
 
-/* Has [ts] a profile function that is to be left alone?  One whose argument
- * [is_over] says yes to is not. */
+/* Does [ts] have a profile function that must be left alone?  A function whose
+ * argument satisfies [is_over] may be replaced. */
 static inline int
 fp_compat_thread_is_taken(PyThreadState *ts, int (*is_over)(PyObject *arg))
 {
@@ -267,11 +271,11 @@ fp_compat_thread_is_taken(PyThreadState *ts, int (*is_over)(PyObject *arg))
            !(arg != NULL && is_over(arg));
 }
 
-/* Sets [func] in every other thread that is not taken.  Since 3.14 one can only
- * ask for all of them: not done if one is taken.
- * PyEval_SetProfileAllThreads walks a list that may change while it runs
- * (gh-137400), so before its repair in 3.14 each thread is looked up again before
- * it is touched. */
+/* Sets [func] in every other thread without a foreign profile function.  Since
+ * 3.14 it can only be set in all threads at once, so nothing is done if one of
+ * them has a foreign function.  PyEval_SetProfileAllThreads walks a list that
+ * may change meanwhile (gh-137400); before that was fixed in 3.14, each thread
+ * is looked up again before it is changed. */
 static inline void
 fp_compat_set_profile_elsewhere(Py_tracefunc func, PyObject *arg,
                                 int (*is_over)(PyObject *arg))
@@ -286,7 +290,7 @@ fp_compat_set_profile_elsewhere(Py_tracefunc func, PyObject *arg,
     }
     PyEval_SetProfileAllThreads(func, arg);
 #elif FP_DIRECT_PROFILE
-    /* Nothing here lets go of the GIL, so the list stays as it is. */
+    /* Nothing here releases the GIL, so the list does not change. */
     PyThreadState *me = PyThreadState_Get();
     PyThreadState *t = PyInterpreterState_ThreadHead(PyInterpreterState_Get());
     for (; t != NULL; t = PyThreadState_Next(t)) {

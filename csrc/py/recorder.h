@@ -1,5 +1,5 @@
-/* recorder: one recording, its threads and its switches, as the hooks, the sections
- * and the layers share it.  All of it is under the GIL. */
+/* recorder: one recording with its threads and switches, shared by the hooks,
+ * the sections and the layers.  The GIL guards all of it. */
 #ifndef FP_PY_RECORDER_H
 #define FP_PY_RECORDER_H
 
@@ -11,24 +11,27 @@
 
 typedef struct fp_recorder {
     PyObject_HEAD
-    fp_state *
-        state; /* borrowed: the type keeps the module alive, until the collector
-                      * clears both: then it goes before the recorder */
+    /* borrowed: the type keeps the module alive.  If the garbage collector
+     * clears both, the state goes before the recorder. */
+    fp_state *state;
     const fp_layer *const *layers; /* static; as in the state */
     PyObject *weakrefs;
     fp_mode mode;
     uint64_t plain_epoch; /* function_epoch while the mode is FP_MODE_PLAIN */
-    uint64_t function_epoch; /* FP_EPOCH_OFF: off or paused */
-    uint64_t paused_epoch;   /* of threads that are followed in a pause */
+    uint64_t function_epoch; /* FP_EPOCH_OFF: functions are off or paused */
+    /* epoch of threads that the hook follows during a pause */
+    uint64_t paused_epoch;
     uint64_t section_epoch;
-    /* With any of these a section is no plain one. */
+    /* If one of these is set, sections leave the plain path. */
     union {
         struct {
             uint8_t lingering;
             uint8_t sync;
-            uint8_t tracing;  /* a window of the trace is open */
-            uint8_t gpu_on;   /* launches are attributed to this recorder */
-            uint8_t nvtx_out; /* as in the state, or out of date: on */
+            uint8_t tracing; /* a window of the trace is open */
+            uint8_t gpu_on;  /* launches are attributed to this recorder */
+            /* copy of the state's nvtx_out; may still be 1 after it was
+             * switched off */
+            uint8_t nvtx_out;
         };
         uint64_t section_extras;
     };
@@ -42,32 +45,36 @@ typedef struct fp_recorder {
     PyObject *gc_hook; /* owned or NULL; see gc_hook.c */
     fp_alloc alloc;
     fp_thread *threads; /* owned; newest first; user = its fp_life */
-    fp_thread *ended;   /* owned: what ended threads recorded; may be NULL */
-    fp_thread *stepper; /* borrowed: the thread that steps */
+    fp_thread *ended;   /* owned or NULL: joined records of ended threads */
+    fp_thread *stepper; /* borrowed: the training thread */
     uint32_t thread_count;
-    uint32_t sweep_at; /* look for ended threads at this many */
+    uint32_t sweep_at; /* number of threads at which to look for ended ones */
     uint64_t threads_seen;
     fp_keytab keys;
-    fp_keytab sites; /* call sites of bound builtins that do return */
+    fp_keytab sites; /* call sites of bound builtins that do send a C_RETURN */
     int64_t started; /* ticks, while a layer is on */
     uint8_t initialised;
     uint8_t functions_on;
     uint8_t sections_on;
-    uint8_t paused;         /* calls are not recorded; see paused.h */
-    uint8_t unhooked;       /* ... and the hook is out */
-    uint8_t hook_lent;      /* ... for steps without it */
-    uint8_t forget_wanted;  /* a fork came in the middle of an export */
-    uint8_t stop_wanted;    /* disable() came while the hook was being set */
+    uint8_t paused;    /* calls are not recorded; see paused.h */
+    uint8_t unhooked;  /* the pause has removed the hook */
+    uint8_t hook_lent; /* ... for steps without the hook */
+    /* the process forked during an export; forget when that ends */
+    uint8_t forget_wanted;
+    /* disable() was called while the hook was being set */
+    uint8_t stop_wanted;
     uint8_t switching;      /* a thread is setting or removing the hook */
-    unsigned long switcher; /* that thread */
-    uint32_t busy_timer;    /* threads inside the external timer */
-    uint32_t exporting;     /* exports under way: records must not go */
-    /* While one of these is not 0; see in_use.h. */
+    unsigned long switcher; /* ident of that thread */
+    uint32_t busy_timer;    /* number of threads inside the external timer */
+    /* number of exports under way; they forbid freeing records */
+    uint32_t exporting;
+    /* Links the recorders of which busy_timer or exporting is not 0; see
+     * in_use.h. */
     struct fp_recorder *next_in_use;
 } fp_recorder;
 
-/* Walks every record: those of live threads, then that of ended ones.  Begins
- * with [t] NULL, ends with NULL. */
+/* Walks every record: first those of live threads, then the joined record of
+ * ended threads.  Begins with [t] == NULL and returns NULL at the end. */
 static inline fp_thread *
 fp_recorder_next(const fp_recorder *r, const fp_thread *t)
 {
@@ -78,7 +85,7 @@ fp_recorder_next(const fp_recorder *r, const fp_thread *t)
     return next != NULL ? next : r->ended;
 }
 
-/* Serial number of `ended`. */
+/* Serial number of the joined record of ended threads. */
 #define FP_ENDED_SERIAL 0x7FFFFFFF
 
 static inline fp_recorder *
@@ -87,7 +94,7 @@ fp_recorder_cast(PyObject *self)
     return (fp_recorder *)self;
 }
 
-/* -1 with an exception when __init__ was never called. */
+/* Returns 0, or -1 with an exception if __init__ was never called. */
 static inline int
 fp_recorder_ready(fp_recorder *r)
 {
@@ -100,7 +107,7 @@ fp_recorder_ready(fp_recorder *r)
     return 0;
 }
 
-/* The path of [t] has changed. */
+/* Records in the trace that the calling context of [t] has changed. */
 static inline void
 fp_recorder_trace(fp_recorder *r, fp_thread *t, int64_t now)
 {

@@ -1,4 +1,4 @@
-/* Loaders: batches, and how long they took, as methods of the Recorder type. */
+/* Methods of the Recorder type for loaders: batches and their times. */
 #include "py/recorder_methods.h"
 
 #include "py/section_type.h"

@@ -1,4 +1,4 @@
-/* The methods of the Recorder type, but for those of its layers. */
+/* The methods of the Recorder type, except those of its layers. */
 #include "py/recorder_methods.h"
 
 #include "py/export.h"
@@ -60,8 +60,8 @@ recorder_clear(PyObject *self, PyObject *Py_UNUSED(ignored))
         return NULL;
     }
     fp_recorder_reset(r);
-    /* Letting go of code objects may run Python code, which is recorded again:
-     * so both tables are empty before the first reference goes. */
+    /* Releasing code objects may run Python code that is recorded again, so
+     * both tables are emptied before the first reference is released. */
     fp_keytab sites = fp_keytab_take(&r->sites);
     fp_keytab keys = fp_keytab_take(&r->keys);
     fp_keytab_clear(&sites);
@@ -191,7 +191,7 @@ recorder_memory(PyObject *self, PyObject *Py_UNUSED(ignored))
 #define KEYWORDS(f) ((PyCFunction)(void (*)(void))(f))
 
 PyMethodDef fp_recorder_methods[] = {
-    /* The first ones are quiet: see FP_QUIET_RECORDER_METHODS. */
+    /* The first methods are quiet: see FP_QUIET_RECORDER_METHODS. */
     {"pause_functions", KEYWORDS(recorder_pause), METH_VARARGS | METH_KEYWORDS,
      "pause_functions($self, *, unhook=False)\n--\n\n"
      "Ignore calls; unhook: take the hook out, for somebody else."},

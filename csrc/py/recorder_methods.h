@@ -1,10 +1,10 @@
-/* recorder_methods: what the files of the Recorder type have of each other.
+/* recorder_methods: declarations shared by the files of the Recorder type.
  *
- *   recorder_type.c     the type, its life and its attributes
- *   recorder_methods.c  its methods
- *   recorder_steps.c    those for steps
- *   recorder_loaders.c  those for loaders
- *   export_window.c     those for a thread that looks on */
+ *   recorder_type.c     the type, its life cycle and its attributes
+ *   recorder_methods.c  its general methods
+ *   recorder_steps.c    methods for steps
+ *   recorder_loaders.c  methods for loaders
+ *   export_window.c     methods for a thread that observes the recording */
 #ifndef FP_PY_RECORDER_METHODS_H
 #define FP_PY_RECORDER_METHODS_H
 
@@ -12,10 +12,10 @@
 
 extern PyMethodDef fp_recorder_methods[];
 
-/* The first ones of these are quiet: see fp_quiet. */
+/* The first methods of the table are quiet: see fp_quiet. */
 enum { FP_QUIET_RECORDER_METHODS = 7 };
 
-/* Steps so far. */
+/* Number of steps so far; NULL with an exception. */
 PyObject *
 fp_recorder_step_count(const fp_recorder *r);
 
@@ -45,7 +45,7 @@ fp_recorder_end_unprofiled_method(PyObject *self, PyObject *valid);
 PyObject *
 fp_recorder_step_method(PyObject *self, PyObject *ignored);
 
-/* ---- a look at a recording that goes on (export_window.c) ---- */
+/* ---- reading a recording under way (export_window.c) ---- */
 
 PyObject *
 fp_recorder_window_method(PyObject *self, PyObject *first);

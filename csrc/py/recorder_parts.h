@@ -1,5 +1,5 @@
-/* recorder_parts: the small structs of which a recorder is made, each of one file; for
- * what it is asked to do see config.h. */
+/* recorder_parts: the small structs that make up a recorder, each owned by one
+ * file.  Its options are in config.h. */
 #ifndef FP_PY_RECORDER_PARTS_H
 #define FP_PY_RECORDER_PARTS_H
 
@@ -8,45 +8,49 @@
 
 #include "core/trace.h"
 
-/* What becomes of the hook's events; set in mode.h only. */
+/* How the hook handles events.  Only mode.h sets it. */
 typedef enum fp_mode {
     FP_MODE_OFF,
-    FP_MODE_PAUSED, /* ignored, but for what they say of paths */
-    FP_MODE_PLAIN,  /* the short way, where it will do */
-    FP_MODE_FULL, /* the long way, always: somebody follows, or the clock is slow */
+    FP_MODE_PAUSED, /* not recorded; events only keep the paths up to date */
+    FP_MODE_PLAIN,  /* the plain path first, then the full one */
+    /* the full path only: a layer observes calls, or the clock is slow */
+    FP_MODE_FULL,
 } fp_mode;
 
-/* Of hook_monitoring.c and hook_setprofile.c. */
+/* Owned by hook_monitoring.c and hook_setprofile.c. */
 typedef struct fp_hooks {
     fp_backend backend;
     int tool_id;
     PyObject *callback[FP_EVENTS]; /* owned; monitoring */
     PyObject *hook;                /* owned; setprofile */
-    fp_key resting;    /* the hook is out in its home thread; see rest.h */
-    uint8_t fell_back; /* no free tool id: setprofile instead */
-    uint8_t new_threads_lost; /* threading's hook was somebody else's */
+    /* not 0: the hook is out of its home thread; see rest.h */
+    fp_key resting;
+    uint8_t fell_back;        /* no tool id was free, so setprofile is used */
+    uint8_t new_threads_lost; /* threading had another tool's hook */
 } fp_hooks;
 
-/* Of section_enter.c: a section that another one may end; see leave_later(). */
+/* Owned by section_enter.c: a section that stays open until another section
+ * begins or ends; see leave_later(). */
 typedef struct fp_lingers {
     const struct fp_section_object *section; /* borrowed from the state */
     uint64_t epoch;
-    const fp_thread *in; /* meaningless in another epoch */
-    uint8_t parked; /* that section is closed, but its entry has not ended */
+    const fp_thread *in; /* valid in this epoch only */
+    uint8_t parked;      /* the section was closed, but its entry was kept */
 } fp_lingers;
 
-/* Of trace_layer.c. */
+/* Owned by trace_layer.c. */
 typedef struct fp_trace_state {
     uint8_t has; /* trace_open() was called */
     fp_trace_log log;
-    int64_t origin; /* ticks; its times are since then */
+    int64_t origin; /* ticks; the trace's times count from here */
 } fp_trace_state;
 
-/* Of gpu_layer.c. */
+/* Owned by gpu_layer.c. */
 typedef struct fp_gpu_link {
-    uint8_t external; /* by ids that are pushed at every boundary */
-    uint8_t asked;    /* gpu_start() was called */
-    uint8_t partial;  /* it began within the step under way */
+    /* CUPTI gets correlation ids at every call and section */
+    uint8_t external;
+    uint8_t asked;   /* gpu_start() was called */
+    uint8_t partial; /* the GPU layer started during the current step */
     uint8_t switching;
     PyObject *reason;       /* owned; str or NULL */
     PyObject *pause_reason; /* owned; str or NULL */
@@ -54,21 +58,21 @@ typedef struct fp_gpu_link {
     PyObject *lines;        /* owned; dict or NULL: see gpu_lines.c */
 } fp_gpu_link;
 
-/* ---- what is forgotten in one assignment: see recorder_reset.c ---- */
+/* ---- cleared by one assignment: see recorder_reset.c ---- */
 
-/* The phases of the run: which one it is, and how long each has taken. */
+/* The current phase of the run, and the time in each phase. */
 typedef struct fp_recorder_phases {
     fp_run_phase now;
     int64_t since; /* ticks, while a layer is on */
     int64_t ticks[FP_RUN_PHASES];
-    uint64_t entries[FP_RUN_PHASES]; /* how often each began */
-    uint64_t saved; /* 1 + steps there were at the last checkpoint; 0: none */
+    uint64_t entries[FP_RUN_PHASES]; /* how often each phase began */
+    uint64_t saved; /* 1 + number of steps at the last checkpoint; 0: none */
 } fp_recorder_phases;
 
-/* A look at what the recording costs, some nodes at each step; see budget.c. */
+/* One check of the recording's cost, spread over many steps; see budget.c. */
 enum { FP_BUDGET_CHOICES = 64 };
 
-/* Calls that do not cost the same. */
+/* Kinds of calls with different costs. */
 typedef enum fp_budget_kind {
     FP_BUDGET_PYTHON,
     FP_BUDGET_C,
@@ -79,53 +83,59 @@ typedef enum fp_budget_kind {
 typedef enum fp_budget_stage {
     FP_BUDGET_IDLE,
     FP_BUDGET_COUNTING, /* calls and own times of all keys */
-    FP_BUDGET_CHOOSING, /* among the keys, those to be muted */
-    FP_BUDGET_MARKING,  /* their nodes, so that they leave the plain path */
+    FP_BUDGET_CHOOSING, /* selects the functions to mute */
+    /* marks their nodes, so that they leave the plain path */
+    FP_BUDGET_MARKING,
 } fp_budget_stage;
 
 typedef struct fp_budget {
     fp_budget_stage stage;
-    uint32_t look;   /* number of the look under way */
-    uint32_t ended;  /* ... and of the last one that counted to its end */
-    uint32_t key;    /* of the keys, the next one to be looked at */
-    int64_t ticks;   /* when the last look ended */
-    uint64_t steps;  /* ... and how many steps there were */
-    uint64_t window; /* steps between the last two */
-    /* Calls that it counted, and that the one under way has counted so far. */
+    uint32_t look;   /* number of the current look */
+    uint32_t ended;  /* number of the last look that counted all nodes */
+    uint32_t key;    /* index of the next key to consider */
+    int64_t ticks;   /* when the last look ended, in ticks */
+    uint64_t steps;  /* number of steps at that time */
+    uint64_t window; /* number of steps between the last two looks */
+    /* Calls that the last look counted, and those that the current one has
+     * counted so far. */
     uint64_t calls[FP_BUDGET_KINDS];
     uint64_t new_calls[FP_BUDGET_KINDS];
     double ns_per_tick; /* 0: not known yet */
-    double excess_ns;   /* above what is allowed */
+    double excess_ns;   /* cost above the budget, in ns */
     uint32_t choices;
     uint32_t choice[FP_BUDGET_CHOICES]; /* indices of keys, most calls first */
-    uint64_t visits;                    /* nodes and keys looked at */
+    uint64_t visits;                    /* number of nodes and keys visited */
 } fp_budget;
 
-/* What was recorded, beside the records of threads. */
+/* The recording, except the records of threads. */
 typedef struct fp_recording {
-    int64_t origin; /* ticks: when a layer was switched on first; 0: never */
+    /* ticks at which a layer was first switched on; 0: never */
+    int64_t origin;
     int64_t recorded_ticks;
     fp_recorder_phases phases;
     fp_budget budget;
-    uint64_t
-        unprofiled_at; /* steps without the hook begin with this one; 0: never */
-    uint32_t unprofiled_settle; /* ... and so many are left out; 0: as 1 */
+    uint64_t unprofiled_at; /* first step without the hook; 0: never */
+    /* steps to leave out after each switch; 0 counts as 1 */
+    uint32_t unprofiled_settle;
     uint64_t timer_errors;
     uint64_t sync_errors;
     uint64_t wrong_step_thread;
-    uint64_t nvtx_without_gil; /* ranges that became no section, or no time */
-    uint64_t nvtx_unmatched;   /* ends of ranges that nobody began */
-    uint64_t nvtx_unbalanced;  /* ranges of ours that ended too early */
+    uint64_t nvtx_without_gil; /* ranges that lost their section or its time */
+    uint64_t nvtx_unmatched;   /* ends of ranges that never began */
+    uint64_t nvtx_unbalanced;  /* our own ranges that ended too early */
     uint64_t gc_elsewhere;     /* collections in other threads */
-    uint64_t dropped_threads;  /* threads not recorded for want of memory */
-    uint64_t ended_threads;    /* joined into `ended` */
-    uint8_t displaced;         /* somebody took the hook away */
+    uint64_t dropped_threads;  /* threads not recorded: out of memory */
+    uint64_t ended_threads;    /* number of records joined into `ended` */
+    uint8_t displaced;         /* another tool removed the hook */
     uint8_t any_muted;
-    uint8_t leaves_out_sites;  /* of Python functions, for max_overhead */
-    uint64_t sites_off;        /* ... which has switched off so many */
-    uint64_t sites_off_most;   /* ... before all were listened to again */
-    uint64_t calls_before_off; /* Python calls until then */
-    uint32_t sites_wait;       /* events until one is looked at again */
+    /* call sites of Python functions are off; see budget.c */
+    uint8_t leaves_out_sites;
+    uint64_t sites_off; /* number of sites switched off */
+    /* largest sites_off before all sites sent events again */
+    uint64_t sites_off_most;
+    uint64_t calls_before_off; /* Python calls before the sites went off */
+    /* events to ignore before the next site is switched off */
+    uint32_t sites_wait;
 } fp_recording;
 
 #endif

@@ -1,5 +1,6 @@
-/* What was recorded is forgotten: by clear(), by __init__() and in a forked child,
- * whose parent has it.  The one list of what a recording is. */
+/* Clears a recording for clear(), for __init__() and in a forked child, whose
+ * parent keeps it.  This file holds the only list of the parts of a
+ * recording. */
 #include "py/recorder_reset.h"
 
 #include "py/hooks.h"
@@ -8,7 +9,7 @@
 #include "py/run_phase.h"
 #include "py/threads.h"
 
-/* Functions that were muted are recorded again. */
+/* Muted functions are recorded again. */
 static void
 unmute(fp_recorder *r, int any)
 {
@@ -26,7 +27,8 @@ unmute(fp_recorder *r, int any)
 void
 fp_recorder_reset(fp_recorder *r)
 {
-    /* Threads that record now must not find their old records. */
+    /* New epochs keep recording threads from finding their old, freed
+     * records. */
     if (r->function_epoch != FP_EPOCH_OFF) {
         fp_recorder_set_epoch(r, fp_new_epoch());
     }
@@ -35,7 +37,8 @@ fp_recorder_reset(fp_recorder *r)
     }
     fp_recorder_free_threads(r);
     int cut = r->recording.any_muted || r->recording.leaves_out_sites;
-    /* All but the phase, and the number that tells looks apart. */
+    /* Keeps the phase, and the number of the look: keys store it, so it must
+     * not repeat. */
     r->recording = (fp_recording){
         .phases.now = r->recording.phases.now,
         .budget.look = r->recording.budget.look,
@@ -49,7 +52,7 @@ fp_recorder_reset(fp_recorder *r)
     unmute(r, cut);
 }
 
-/* ---- in the middle of an export ---- */
+/* ---- during an export ---- */
 
 void
 fp_recorder_forget(fp_recorder *r)

@@ -1,19 +1,20 @@
-/* recorder_reset: what was recorded is forgotten. */
+/* recorder_reset: clears what a recorder has recorded. */
 #ifndef FP_PY_RECORDER_RESET_H
 #define FP_PY_RECORDER_RESET_H
 
 #include "py/recorder.h"
 
-/* All but the tables of keys; layers that are on stay on. */
+/* Clears the recording, except the tables of keys.  Active layers stay on. */
 void
 fp_recorder_reset(fp_recorder *r);
 
-/* In a forked child: what was recorded so far is the parent's alone.  Done at the
- * end of an export in the middle of which this thread forked. */
+/* In a forked child: clears the recording, which belongs to the parent.  If
+ * this thread forked during an export, the end of that export does it. */
 void
 fp_recorder_forget(fp_recorder *r);
 
-/* Around what reads the records and runs Python code meanwhile. */
+/* Call these around code that reads the records while Python code may run:
+ * they keep the records from being freed. */
 void
 fp_recorder_begin_export(fp_recorder *r);
 

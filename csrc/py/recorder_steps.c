@@ -1,4 +1,4 @@
-/* Steps and phases of the run, as methods of the Recorder type. */
+/* Methods of the Recorder type for steps and for phases of the run. */
 #include "py/recorder_methods.h"
 
 #include "py/budget.h"
@@ -25,18 +25,20 @@ fp_recorder_mark_method(PyObject *self, PyObject *Py_UNUSED(ignored))
             r->recording.wrong_step_thread++;
             Py_RETURN_NONE;
         }
-        /* Its scale may have to be waited for, just after the import: not in a step. */
+        /* Just after the import the clock's scale may not be known yet; wait
+         * for it here, not inside a step. */
         (void)fp_clock_ns_per_tick(&r->clock);
         fp_clock_learn(&r->clock);
         int64_t now = fp_clock_now(&r->clock);
-        /* Of a step that begins anew the warm-up stays what it has become. */
+        /* A restarted step keeps the warm-up that it has now. */
         uint64_t skip =
             r->stepper != NULL ? t->steps->skip : r->config.skip_steps;
         if (fp_thread_start_steps(t, skip, now) != FP_OK) {
             return PyErr_NoMemory();
         }
         if (r->config.outliers != 0) {
-            /* Without memory steps go on without; it was counted. */
+            /* If memory runs out, steps go on without outliers; the failure
+             * was counted. */
             (void)fp_thread_keep_outliers(t, r->config.outliers, &r->clock,
                                           now);
         }

@@ -1,4 +1,4 @@
-/* The Recorder type: its life, its arguments and its attributes. */
+/* The Recorder type: its life cycle, arguments and attributes. */
 #include "py/recorder_type.h"
 
 #include "py/recorder_methods.h"
@@ -11,7 +11,7 @@
 
 #include <math.h>
 
-/* ---- memory of the core: Python's raw allocator, so that it is counted ---- */
+/* ---- the core's memory: Python's raw allocator, so that it is counted ---- */
 
 static void *
 raw_take(void *ctx, size_t size_bytes)
@@ -28,7 +28,7 @@ raw_give(void *ctx, void *block, size_t size_bytes)
     PyMem_RawFree(block);
 }
 
-/* ---- life ---- */
+/* ---- life cycle ---- */
 
 static PyModuleDef *module_def; /* ours */
 
@@ -81,7 +81,7 @@ backend_of(const char *name, fp_backend *backend)
     return 0;
 }
 
-/* An external timer is not called by the core: hooks read it themselves. */
+/* Placeholder clock: the core never reads an external timer, the hooks do. */
 static int64_t
 no_reading(void *ctx)
 {
@@ -166,7 +166,7 @@ recorder_init(PyObject *self, PyObject *args, PyObject *kwargs)
     r->config.timer_unit = timeunit;
     r->config.subcalls = (uint8_t)subcalls;
     r->config.builtins = (uint8_t)builtins;
-    /* cProfile reads its timer for calls it shows only. */
+    /* cProfile reads its timer only at calls that it shows. */
     r->config.constructors =
         (uint8_t)(constructors < 0 ? timer == Py_None : constructors);
     r->config.wanted = backend;
@@ -200,7 +200,7 @@ recorder_clear_refs(PyObject *self)
     return 0;
 }
 
-/* The hook must be out of the interpreter before the memory goes. */
+/* The hook must be out of the interpreter before the recorder is freed. */
 static void
 recorder_finalize(PyObject *self)
 {
@@ -219,8 +219,8 @@ recorder_dealloc(PyObject *self)
     fp_recorder *r = fp_recorder_cast(self);
     PyTypeObject *type = Py_TYPE(self);
     PyObject_GC_UnTrack(self);
-    /* A subclass's __del__ takes the finalizer's place, and one that was brought
-     * back to life and started again is not finalized a second time. */
+    /* A subclass's __del__ replaces the finalizer, and a recorder that was
+     * revived and started again is not finalized a second time. */
     fp_recorder_stop_functions(r);
     fp_recorder_stop_sections(r);
     FP_LAYERS(r, end, r);

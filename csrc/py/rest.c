@@ -6,7 +6,7 @@
 
 #include "core/path_rebuild.h"
 
-/* In this thread, whose record is there. */
+/* Can the hook rest in the calling thread? */
 static int
 may_begin(fp_recorder *r)
 {
@@ -46,7 +46,7 @@ put_back(fp_recorder *r)
     if (t != NULL) {
         t->stale = 1;
         if (!r->paused) {
-            /* What is on the path has the time until now. */
+            /* Calls on the path are charged up to now. */
             fp_thread_park(t, fp_clock_now(&r->clock));
             fp_paused_catch_up(r, t, 0);
         }

@@ -1,22 +1,23 @@
-/* rest: the hook is out in one thread while a library is imported.
+/* rest: removes the hook from one thread while it imports a library.
  *
- * Importing torch makes millions of calls, which nobody reads one by one; before Python
- * 3.12 the hook makes each of them, and every bytecode, slower.  Where it can be taken
- * out of one thread alone, the bodies of modules are recorded by what their loaders
- * tell, and have the time of what they call. */
+ * Importing torch makes millions of calls that no reader needs one by one.
+ * Before Python 3.12 the hook slows each of them, and every bytecode.  If the
+ * hook can be removed from one thread alone, the import hook reports the
+ * bodies of modules instead; each has the time of the calls that it makes. */
 #ifndef FP_PY_REST_H
 #define FP_PY_REST_H
 
 #include "py/recorder.h"
 
-/* The body of the module in [file] begins in this thread.  What stands for it, a new
- * reference; Py_None: it is recorded as everything else is.  NULL with an exception. */
+/* The body of the module in [file] begins in this thread.  Returns a new
+ * reference to a code object that represents it, or Py_None if the hook stays
+ * and records it; NULL with an exception. */
 PyObject *
 fp_rest_begin(fp_recorder *r, const char *file);
 
-/* What [module] stands for has ended; NULL: the hook is to be back, although it goes on.
- * The path is then what the interpreter's frames say.  Keeps a live exception; does
- * nothing in another thread. */
+/* The body that [module] represents has ended; NULL: puts the hook back at
+ * once.  When the hook is back, the path is rebuilt from the interpreter's
+ * frames.  Keeps a live exception; does nothing in another thread. */
 void
 fp_rest_end(fp_recorder *r, PyObject *module);
 

@@ -1,4 +1,4 @@
-/* run_phase: the phase of the run, of all threads of a recorder. */
+/* run_phase: the phase of the run, common to all threads of a recorder. */
 #include "py/run_phase.h"
 
 #include "py/rest.h"
@@ -49,7 +49,7 @@ fp_recorder_phases_cleared(fp_recorder *r)
     }
 }
 
-/* Warm-up, measured or without the hook: which of them steps are in now. */
+/* The phase that "steps" means now: warm-up, measured, or without the hook. */
 static fp_run_phase
 phase_of_steps(const fp_recorder *r)
 {
@@ -62,8 +62,8 @@ phase_of_steps(const fp_recorder *r)
     return count < skip ? FP_RUN_WARMUP : FP_RUN_STEPS;
 }
 
-/* Is a checkpoint that begins now a file of the one before?  No step has ended
- * since. */
+/* Does a checkpoint that begins now write another file of the previous one?
+ * It does if no step has ended since. */
 static int
 goes_on_saving(fp_recorder *r)
 {
@@ -87,7 +87,8 @@ fp_recorder_set_phase_at(fp_recorder *r, fp_run_phase phase, int goes_on,
     r->recording.phases.entries[phase] += !goes_on;
     const fp_thread *own = fp_recorder_own_thread(r);
     for (fp_thread *t = r->threads; t != NULL; t = t->next) {
-        /* Without memory the thread stays in its phase; that was counted. */
+        /* If memory runs out, the thread stays in its phase; the failure was
+         * counted. */
         (void)fp_thread_set_run_phase(t, phase, now);
         if (r->tracing) {
             fp_trace_rehomed(&r->trace.log, t, now);
@@ -114,8 +115,8 @@ void
 fp_recorder_phase_before_step(fp_recorder *r)
 {
     fp_steps *s = r->stepper->steps;
-    /* The program did not say when training began, so this step holds set-up.  (Set-up
-     * may begin again later: what is measured by then stays so.) */
+    /* The program did not mark the begin of training, so this step includes
+     * set-up.  If set-up begins again later, earlier measurements stay. */
     if (r->recording.phases.now == FP_RUN_SETUP && s->skip == s->count) {
         s->skip = s->count + 1;
     }
@@ -131,7 +132,8 @@ fp_recorder_phase_after_step(fp_recorder *r, int64_t now)
         fp_recorder_set_phase(r, FP_RUN_STEPS, 0);
     }
     uint32_t settle = r->recording.unprofiled_settle;
-    /* At the very end of the step: measured steps are all that is in their tree. */
+    /* At the very end of the step, so that the tree of measured steps contains
+     * nothing else. */
     if (r->recording.unprofiled_at != 0 &&
         t->steps->count == r->recording.unprofiled_at &&
         r->recording.phases.now == FP_RUN_STEPS &&
@@ -140,10 +142,11 @@ fp_recorder_phase_after_step(fp_recorder *r, int64_t now)
     }
 }
 
-/* What follows the last step is told apart from this much on, in ns ... */
+/* The time after the last step is split off if it is at least this long, in
+ * ns, ... */
 enum { LEAST_BEYOND = 10 * 1000 * 1000 };
 
-/* ... and of all steps this part. */
+/* ... and at least 1/20 of the time of all steps. */
 enum { PART_BEYOND = 20 };
 
 void
@@ -163,7 +166,7 @@ fp_recorder_end_loop(fp_recorder *r)
         return;
     }
     fp_recorder_set_phase(r, FP_RUN_OUTSIDE, 0);
-    /* Without the hook there are hardly any nodes; those stay where they are. */
+    /* Without the hook there are hardly any nodes to move, so they stay. */
     int64_t moved = phase == FP_RUN_STEPS ? fp_thread_end_loop(t) : ticks;
     r->recording.phases.ticks[phase] -= moved;
     r->recording.phases.ticks[FP_RUN_OUTSIDE] += moved;

@@ -1,4 +1,4 @@
-/* Sections open and close. */
+/* Opens and closes sections. */
 #include "py/section_methods.h"
 
 #include "py/paused.h"
@@ -9,14 +9,14 @@
 #include "core/section_plain.h"
 #include "core/thread_sections.h"
 
-/* Is there more to do than to read the clock? */
+/* Must more be done than to read the clock? */
 static inline int
 has_extras(const fp_recorder *r, const fp_section_object *s)
 {
     return s->sync > 0 || (r->sync | r->lingering | s->state->nvtx_out) != 0;
 }
 
-/* Tells those who follow where the thread stands. */
+/* Reports the change of section to the trace and the layers. */
 FP_COLD static void
 section_changed(fp_recorder *r, fp_thread *t, int64_t now)
 {
@@ -33,7 +33,8 @@ begin_parked(fp_recorder *r, const fp_section_object *s, fp_thread *t)
     return opened;
 }
 
-/* In each phase of the run it is a section of that phase. */
+/* Sets the kind of time that the section covers; each phase of the run has its
+ * record of the section. */
 static inline void
 set_cover(fp_thread *t, const fp_section_object *s)
 {
@@ -63,7 +64,8 @@ fp_section_begin(fp_recorder *r, const fp_section_object *s)
     return status == FP_OK ? t : NULL;
 }
 
-/* What there is to do before a section opens; NULL if nothing records any more. */
+/* Does the work that precedes the opening of a section.  Returns the recorder;
+ * NULL: nothing records sections any more. */
 FP_COLD static fp_recorder *
 open_extras(fp_recorder *r, const fp_section_object *s)
 {
@@ -73,7 +75,7 @@ open_extras(fp_recorder *r, const fp_section_object *s)
     if (s->state->section_owner == r) {
         fp_section_synchronize(r, s);
     }
-    return s->state->section_owner; /* Python code ran */
+    return s->state->section_owner; /* Python code may have changed it */
 }
 
 static void
@@ -145,7 +147,7 @@ close_with_extras(fp_recorder *r, const fp_section_object *s, unsigned flags)
     }
 }
 
-/* ---- a section that lingers ends where another begins or ends ---- */
+/* ---- lingering: a section stays open until another begins or ends ---- */
 
 static int
 lingers_here(fp_recorder *r)
@@ -178,7 +180,8 @@ fp_section_end_lingering(fp_recorder *r)
     }
 }
 
-/* If it is on top of [s], which ends now. */
+/* Ends the lingering section if it is directly inside [s], which is about to
+ * end. */
 static void
 end_lingering_inside(fp_recorder *r, const fp_section_object *s)
 {
@@ -206,7 +209,8 @@ section_close(fp_section_object *s, unsigned flags)
 
 /* ---- methods ---- */
 
-/* Is all there is to do to read the clock, in this thread's known record? */
+/* Can the plain path be taken?  The thread's record is known, and only the
+ * clock must be read. */
 static inline int
 is_plain(const fp_recorder *r, const fp_section_object *s, const fp_tls *me)
 {
@@ -248,7 +252,7 @@ fp_section_exit(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
     Py_RETURN_NONE;
 }
 
-/* Is it open in this thread, or another section of its phase? */
+/* Is [s], or another section of its phase, open in this thread? */
 static int
 is_open(fp_recorder *r, const fp_section_object *s)
 {
@@ -320,7 +324,7 @@ fp_section_park(PyObject *self, PyObject *Py_UNUSED(ignored))
     if (r != NULL && lingers_here(r) && r->lingers.section == s &&
         !r->lingers.parked &&
         fp_thread_has_open_section(r->lingers.in, s->id)) {
-        /* First: Python code may run. */
+        /* Set this first: the close may run Python code. */
         r->lingers.parked = 1;
         section_close(s, FP_EXIT_PARK);
     }
@@ -362,7 +366,7 @@ PyObject *
 fp_section_next_batch(fp_recorder *r, int32_t tag, PyObject *iterator,
                       fp_section_object *s)
 {
-    /* It belongs to the batch before. */
+    /* The lingering section belongs to the previous batch. */
     fp_section_end_lingering(r);
     fp_thread *t = fp_recorder_section_thread(r);
     if (t != NULL && fp_phases_reserve(&t->phases, &t->alloc, tag) == FP_OK) {

@@ -1,5 +1,5 @@
-/* section_methods: what section_type.c puts into its table, from fp_section_enter.c
- * and section_names.c. */
+/* section_methods: the functions behind the method table of section_type.c,
+ * from section_enter.c and section_names.c. */
 #ifndef FP_PY_SECTION_METHODS_H
 #define FP_PY_SECTION_METHODS_H
 
@@ -29,7 +29,7 @@ fp_section_park(PyObject *self, PyObject *ignored);
 PyObject *
 fp_section_resume(PyObject *self, PyObject *ignored);
 
-/* The module's function. */
+/* The module's function profile_section(). */
 PyObject *
 fp_profile_section(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
                    PyObject *kwnames);

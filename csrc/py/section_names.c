@@ -1,14 +1,14 @@
-/* Sections by name: found, or made. */
+/* Finds or creates sections by name. */
 #include "py/section_methods.h"
 
-/* Names beyond this many share one section: a name that carries a step number
- * must not eat the memory. */
+/* Further names share one section: otherwise names that contain a step number
+ * would use up the memory. */
 enum { MAX_NAMES = 10000, MAX_NAME_LENGTH = 1000 };
 
 static const char other_name[] = "(other sections)";
 
-/* What a section's name says of its time: which phase of a step it is, and of which
- * kind it all is. */
+/* The meaning of well-known section names: the phase of a step, and the kind
+ * of all time inside. */
 static const struct meaning {
     const char *name;
     fp_phase phase;
@@ -36,7 +36,8 @@ meaning_of(PyObject *name)
     return (struct meaning){NULL, FP_PHASE_NONE, FP_KIND_NONE};
 }
 
-/* Number of [name]; new names get the next one.  -1 with an exception. */
+/* The number of [name]; a new name gets the next one.  -1 with an
+ * exception. */
 static int64_t
 number_of(fp_state *st, PyObject *name)
 {
@@ -50,7 +51,8 @@ number_of(fp_state *st, PyObject *name)
     return PyList_GET_SIZE(st->section_names) - 1;
 }
 
-/* [key] is what the section is found by: the name, or (name, sync). */
+/* Creates a section.  [key]: its key in the state's dict, the name or (name,
+ * sync). */
 static PyObject *
 make_section(fp_state *st, PyObject *key, PyObject *name, int sync)
 {
@@ -79,7 +81,8 @@ make_section(fp_state *st, PyObject *key, PyObject *name, int sync)
     return (PyObject *)s;
 }
 
-/* A very long name is cut, and says so; new reference. */
+/* Cuts a very long name and marks the cut.  New reference; NULL with an
+ * exception. */
 static PyObject *
 short_name(PyObject *name)
 {
@@ -138,7 +141,7 @@ section_for(fp_state *st, PyObject *name, int sync)
         Py_SETREF(cut, PyUnicode_FromString(other_name));
     }
     if (known >= 0 && cut != NULL) {
-        /* The plain one first: it owns the number. */
+        /* Create the plain section first: it owns the number. */
         section = find_or_make(st, cut, -1);
         if (section != NULL && sync >= 0) {
             Py_SETREF(section, find_or_make(st, cut, sync));
@@ -154,7 +157,7 @@ fp_section_named(fp_state *st, PyObject *name)
     return section_for(st, name, -1);
 }
 
-/* sync=None, True or False as -1, 1 or 0; -2 with an exception. */
+/* Converts sync=None, True or False to -1, 1 or 0; -2 with an exception. */
 static int
 sync_of(PyObject *value)
 {
@@ -165,8 +168,8 @@ sync_of(PyObject *value)
     return truth < 0 ? -2 : truth;
 }
 
-/* Where the section is looked for first whose name is this very object: a literal's
- * is the same one each time. */
+/* The cache slot of a name, by its address: a literal is the same object each
+ * time. */
 static fp_section_object **
 near_section(fp_state *st, const PyObject *name)
 {

@@ -29,9 +29,10 @@ raise_again(void *arg)
     return -1;
 }
 
-/* Ctrl-C, or the exit that a signal handler asks for, is the program's: it comes
- * again, outside of here.  Handlers run in the main thread, and so do pending
- * calls; what another thread raised (not a handler) loses its value. */
+/* Ctrl-C, or SystemExit from a signal handler, belongs to the program: raise
+ * it again later, outside this code.  Signal handlers run in the main thread,
+ * as pending calls do.  An exception from another thread cannot be from a
+ * handler; it is raised again without its value. */
 static void
 let_it_come_again(void)
 {
@@ -61,7 +62,7 @@ fp_section_synchronize(fp_recorder *r, const fp_section_object *s)
     if (!wanted || r->state->sync_function == NULL) {
         return;
     }
-    /* It may drop the last reference to either. */
+    /* The function may drop the last reference to either. */
     PyObject *function = Py_NewRef(r->state->sync_function);
     Py_INCREF((PyObject *)r);
     PyObject *done = PyObject_CallNoArgs(function);

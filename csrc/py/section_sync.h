@@ -1,10 +1,11 @@
-/* section_sync: sections that wait for the GPU at their borders. */
+/* section_sync: synchronizes the GPU at the borders of sections. */
 #ifndef FP_PY_SECTION_SYNC_H
 #define FP_PY_SECTION_SYNC_H
 
 #include "py/section_type.h"
 
-/* If [s] wants it: torch.cuda.synchronize(), or whatever was set; never fails. */
+/* Calls torch.cuda.synchronize(), or the function that was set, if [s] or the
+ * recorder asks for it.  Never fails. */
 void
 fp_section_synchronize(fp_recorder *r, const fp_section_object *s);
 

@@ -16,8 +16,8 @@ PyDoc_STRVAR(profile_section_doc,
 static PyObject *
 section_reduce(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
-    /* Copying or pickling gives the one object of that name and sync back: by
-     * calling functools.partial(profile_section, name, sync=...). */
+    /* A copied or unpickled section is the existing object of that name and
+     * sync: functools.partial(profile_section, name, sync=...) returns it. */
     fp_section_object *s = (fp_section_object *)self;
     PyObject *module = PyImport_ImportModule("fastprof._core");
     PyObject *functools = PyImport_ImportModule("functools");
@@ -41,7 +41,7 @@ section_reduce(PyObject *self, PyObject *Py_UNUSED(ignored))
     return call ? Py_BuildValue("(N())", call) : NULL;
 }
 
-/* All of them are quiet: see fp_quiet. */
+/* All of these are quiet: see fp_quiet. */
 static PyMethodDef quiet_methods[] = {
     {"profile_section", (PyCFunction)(void (*)(void))fp_profile_section,
      METH_FASTCALL | METH_KEYWORDS, profile_section_doc},

@@ -3,18 +3,18 @@
 #include "py/events.h"
 #include "py/nodes.h"
 
-/* ---- generators: a call, or the continuation of one? ---- */
+/* ---- generators: a call or a resume? ---- */
 
-/* Offset of the RESUME that starts the function: the first without an argument.
- * In 3.15 a generator expression has one with an argument before it, which makes
- * the generator and which the hook is not told of. */
+/* Offset of the RESUME that starts the function: the first one with argument
+ * 0. In 3.15 a generator expression has another RESUME before it, which
+ * creates the generator and sends no event to the hook. */
 static int32_t
 find_first_resume(fp_recorder *r, PyCodeObject *code)
 {
     PyObject *type, *exc, *tb;
     PyErr_Fetch(&type, &exc, &tb);
     PyObject *bytes = fp_compat_code_bytes(code);
-    int32_t found = -2; /* none: every event is a start */
+    int32_t found = -2; /* there is none: every event is a start */
     if (bytes != NULL && PyBytes_Check(bytes)) {
         const unsigned char *op = (unsigned char *)PyBytes_AS_STRING(bytes);
         for (Py_ssize_t i = 0; i + 1 < PyBytes_GET_SIZE(bytes); i += 2) {
@@ -58,7 +58,8 @@ static void
 call_event(fp_recorder *r, PyFrameObject *frame)
 {
     PyObject *code = fp_compat_frame_code(frame);
-    /* Asked again after the plain path failed: rare, and without effect. */
+    /* The plain path has tested this already; the second test is rare and
+     * harmless. */
     int resume = is_resume(r, (PyCodeObject *)code, frame);
     fp_recorder_enter(r, (fp_key)code, code, resume);
 }
@@ -72,8 +73,8 @@ c_call_event(fp_recorder *r, PyObject *function)
     }
 }
 
-/* A return whose call was not announced, from a frame that we saw begin: a
- * bound method over a builtin.  It can be counted, not timed. */
+/* Counts a return without a call event, from a frame whose begin was recorded:
+ * a bound method over a builtin.  Its time is unknown. */
 static int
 count_lone_return(fp_recorder *r, PyFrameObject *frame, fp_key key,
                   PyObject *function)
@@ -131,7 +132,7 @@ slow_event(PyObject *self, PyFrameObject *frame, int what, PyObject *arg)
     return 0;
 }
 
-/* The plain path: 1 if it was enough. */
+/* The plain path.  Returns 1 if it handled the event. */
 static inline int
 plain_event(fp_recorder *r, fp_thread *t, PyFrameObject *frame, int what,
             PyObject *arg)

@@ -1,4 +1,4 @@
-/* setprofile_events: what is done about an event of PyEval_SetProfile. */
+/* setprofile_events: handles the events of PyEval_SetProfile. */
 #ifndef FP_PY_SETPROFILE_EVENTS_H
 #define FP_PY_SETPROFILE_EVENTS_H
 
@@ -6,9 +6,10 @@
 
 typedef struct fp_hook {
     PyObject_HEAD
-    fp_recorder *recorder; /* borrowed; NULL: over */
-    const uint64_t *plain; /* the recorder's plain_epoch, or none's */
-    unsigned long home;    /* thread that started the recording */
+    fp_recorder *recorder; /* borrowed; NULL: the recording is over */
+    /* the recorder's plain_epoch, or one that never matches */
+    const uint64_t *plain;
+    unsigned long home; /* thread that started the recording */
 } fp_hook;
 
 /* A Py_tracefunc; [self] is an fp_hook. */

@@ -1,4 +1,4 @@
-/* state: what hangs on the module. */
+/* state: the state of the module. */
 #ifndef FP_PY_STATE_H
 #define FP_PY_STATE_H
 
@@ -13,20 +13,20 @@
 struct fp_recorder;
 struct fp_section_object;
 
-/* A power of two. */
+/* Number of entries; a power of two. */
 enum { FP_NEAR_SECTIONS = 64 };
 
 enum { FP_CALL_OPCODES = 4 };
 
-/* Methods that hooks do not record: they are the profiler's own, and run in the
- * middle of what they measure. */
+/* The profiler's own methods.  Hooks do not record them: they run in the
+ * middle of the measured code. */
 typedef struct fp_quiet {
     const PyMethodDef *first;
     const PyMethodDef *end;
 } fp_quiet;
 
 typedef struct fp_state {
-    PyTypeObject *recorder_type; /* owned, as all objects here */
+    PyTypeObject *recorder_type; /* owned, like all objects here */
     PyTypeObject *section_type;
     PyTypeObject *callback_type;
     PyTypeObject *hook_type;
@@ -34,7 +34,7 @@ typedef struct fp_state {
     PyObject *busy_error;
     PyObject *sections;      /* dict: name or (name, sync) -> Section */
     PyObject *section_names; /* list: id -> str */
-    /* Some of the former, by the address of their name; borrowed, or NULL. */
+    /* Cache of sections by the address of their name; borrowed or NULL. */
     struct fp_section_object *near_sections[FP_NEAR_SECTIONS];
     PyObject *sync_function;
     PyObject *decorator_function;
@@ -42,24 +42,29 @@ typedef struct fp_state {
     PyObject *missing;                  /* sys.monitoring.MISSING */
     PyObject *disable;                  /* sys.monitoring.DISABLE */
     PyObject *gc_callbacks;             /* gc.callbacks, or NULL */
-    struct fp_recorder *function_owner; /* borrowed; layer is on */
-    struct fp_recorder *section_owner;  /* borrowed; layer is on */
-    struct fp_recorder *in_use; /* borrowed; see fp_recorder_begin_export */
-    fp_clock clock; /* begins at import: the longest baseline for its scale */
-    uint64_t names_dropped; /* section names beyond the limit */
+    struct fp_recorder *function_owner; /* borrowed; its functions are on */
+    struct fp_recorder *section_owner;  /* borrowed; its sections are on */
+    struct fp_recorder *in_use; /* borrowed; recorders in use: see in_use.h */
+    /* started at import, for the longest baseline of its scale */
+    fp_clock clock;
+    uint64_t names_dropped; /* section names rejected because of the limit */
     int resume_opcode;
-    unsigned char call_opcodes[FP_CALL_OPCODES]; /* 0: none; call_form.h */
+    /* opcodes; 0: none; see call_form.h */
+    unsigned char call_opcodes[FP_CALL_OPCODES];
     int forced_off; /* FASTPROF=0: starting does nothing */
-    const struct fp_layer *const *layers; /* the last one is NULL */
+    const struct fp_layer *const *layers; /* ends with NULL */
     fp_quiet quiet[2];
-    uint8_t nvtx_out;     /* sections are NVTX ranges, too */
-    int restart_events;   /* places were switched off: re-arm them first */
-    unsigned unfreed_ids; /* of sys.monitoring, a bit each; ours, unwanted */
+    uint8_t nvtx_out; /* sections are exported as NVTX ranges */
+    /* some events are disabled: restart them before the next recording */
+    int restart_events;
+    /* bit i: sys.monitoring tool id i is ours and still to be freed */
+    unsigned unfreed_ids;
     pthread_key_t thread_key; /* see thread_life.h */
     int have_thread_key;
 } fp_state;
 
-/* The module's state; NULL without an exception when [module] is not ours. */
+/* The module's state; NULL without an exception if [module] is another
+ * module. */
 static inline fp_state *
 fp_state_of(PyObject *module)
 {

@@ -1,4 +1,4 @@
-/* switches: turning the layers of a recorder on and off. */
+/* switches: turn the layers of a recorder on and off. */
 #include "py/switches.h"
 
 #include "py/hooks.h"
@@ -15,8 +15,8 @@
 static int64_t
 now_of(fp_recorder *r, const fp_thread *t)
 {
-    /* An external timer is Python code; closing calls at the last time it gave
-     * needs none. */
+    /* An external timer is Python code.  Closing calls at its last reading
+     * runs none. */
     return r->config.timer != NULL ? t->last : fp_clock_now(&r->clock);
 }
 
@@ -67,7 +67,7 @@ start_backend(fp_recorder *r)
             !PyErr_ExceptionMatches(r->state->busy_error)) {
             return -1;
         }
-        /* Every tool id is taken: the older hook is free, perhaps. */
+        /* Every tool id is taken; try the older hook, which may be free. */
         PyErr_Clear();
         r->hooks.fell_back = 1;
     }
@@ -90,9 +90,10 @@ stop_backend(fp_recorder *r)
     }
 }
 
-/* Setting and removing a hook runs Python code, so another thread may come in
- * between: it waits, as its own calls would be lost or its own removal undone.
- * Not for ever, since what runs there is not ours. */
+/* Setting and removing a hook runs Python code, so another thread may call in
+ * between.  That thread waits: otherwise its calls would be lost or its
+ * removal undone.  The wait is bounded, because the code that runs there is
+ * not ours. */
 static void
 wait_for_other_switch(const fp_recorder *r)
 {
@@ -114,7 +115,7 @@ begin_switch(fp_recorder *r)
     r->switcher = PyThread_get_thread_ident();
 }
 
-/* Every thread's open calls end here; sections stay open. */
+/* Closes the open calls of every thread; sections stay open. */
 static void
 drop_all_functions(fp_recorder *r)
 {
@@ -130,7 +131,7 @@ drop_all_functions(fp_recorder *r)
     }
 }
 
-/* disable() may have come meanwhile. */
+/* disable() may have been called during the switch. */
 static void
 after_switch(fp_recorder *r)
 {
@@ -158,8 +159,8 @@ fp_recorder_start_functions(fp_recorder *r)
     }
     begin_switch(r);
     uint64_t epoch = fp_new_epoch();
-    /* Recording begins before the hook is in place, so that the first event
-     * finds it; a failure takes everything back. */
+    /* Recording begins before the hook is set, so that the first event finds
+     * it.  A failure undoes all of this. */
     account_start(r);
     r->functions_on = 1;
     r->paused = r->unhooked = 0;
@@ -189,7 +190,7 @@ fp_recorder_stop_functions(fp_recorder *r)
     PyErr_Fetch(&type, &exc, &tb);
     wait_for_other_switch(r);
     if (!r->functions_on || r->switching) {
-        r->stop_wanted = r->switching; /* done when the switch is */
+        r->stop_wanted = r->switching; /* the end of the switch does it */
         PyErr_Restore(type, exc, tb);
         return;
     }
@@ -247,7 +248,8 @@ fp_recorder_stop_sections(fp_recorder *r)
     }
     FP_LAYERS(r, sections_stop, r);
     if (r->stepper != NULL && r->stepper->split != NULL) {
-        fp_split_gc_forget(r->stepper); /* it may be running in that thread */
+        /* a collection may be running in that thread */
+        fp_split_gc_forget(r->stepper);
     }
     for (fp_thread *t = r->threads; t != NULL; t = t->next) {
         int parked = fp_thread_is_parked(t);
@@ -266,7 +268,8 @@ fp_recorder_stop_sections(fp_recorder *r)
     account_stop(r);
 }
 
-/* Taking the hook out and putting it back runs Python code; see above. */
+/* Removing and setting the hook runs Python code; see
+ * wait_for_other_switch(). */
 static void
 take_hook_out(fp_recorder *r)
 {
@@ -289,7 +292,7 @@ fp_recorder_pause(fp_recorder *r, int unhook)
     unhook = unhook && !r->unhooked;
     int begins = !r->paused;
     if (r->config.timer != NULL) {
-        drop_all_functions(r); /* nobody knows the time in between */
+        drop_all_functions(r); /* the time in between is unknown */
     }
     else if (begins || unhook) {
         fp_paused_begin(r, unhook);

@@ -1,5 +1,5 @@
-/* switches: the layers of a recorder go on and off; 0, or -1 with an exception and
- * nothing changed. */
+/* switches: turn the layers of a recorder on and off.  The starting functions
+ * return 0, or -1 with an exception and nothing changed. */
 #ifndef FP_PY_SWITCHES_H
 #define FP_PY_SWITCHES_H
 
@@ -8,7 +8,7 @@
 int
 fp_recorder_start_functions(fp_recorder *r);
 
-/* Never fails, keeps a live exception. */
+/* Never fails; keeps a live exception. */
 void
 fp_recorder_stop_functions(fp_recorder *r);
 
@@ -18,19 +18,21 @@ fp_recorder_start_sections(fp_recorder *r);
 void
 fp_recorder_stop_sections(fp_recorder *r);
 
-/* [unhook]: the hook is taken out, too. */
+/* Pauses the recording of functions.  [unhook]: also removes the hook. */
 void
 fp_recorder_pause(fp_recorder *r, int unhook);
 
-/* Puts it back; the pause goes on.  -1: functions are off. */
+/* Puts the hook back; the pause goes on.  Returns 0, or -1 with an exception:
+ * the hook could not be set, and functions are off. */
 int
 fp_recorder_rehook(fp_recorder *r);
 
-/* Does nothing while the hook is out. */
+/* Ends the pause.  Does nothing while the hook is out. */
 void
 fp_recorder_resume(fp_recorder *r);
 
-/* Who watches now: FP_SIGNAL_... of core/steps_split.h. */
+/* The signals that the layers record now: FP_SIGNAL_... of
+ * core/steps_split.h. */
 unsigned
 fp_recorder_signals(const fp_recorder *r);
 

@@ -11,17 +11,18 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_key_t key;
 static int have_key;
 
-/* Without the GIL. */
+/* Runs without the GIL. */
 static void
 thread_ended(void *arg)
 {
     fp_tls *me = arg;
-    /* Other destructors of this round still write to it. */
+    /* Other destructors of this round still write to the state. */
     if (!me->ending && pthread_setspecific(key, me) == 0) {
         me->ending = 1;
         return;
     }
-    /* Those of later rounds may run Python code: for that there will be a new one. */
+    /* Destructors of later rounds may run Python code, which gets a new
+     * state. */
     fp_this_thread = &nobody;
     free(me);
 }
@@ -43,12 +44,13 @@ fp_tls_own(void)
 {
     if (fp_this_thread == &nobody) {
         (void)pthread_once(&once, make_key);
-        /* Not Python's allocator: freed without the GIL. */
+        /* Python's allocator cannot be used: the state is freed without the
+         * GIL. */
         fp_tls *me = calloc(1, sizeof(*me));
         if (me == NULL) {
             return NULL;
         }
-        /* Without a key it stays when its thread ends. */
+        /* Without a key the state would leak when its thread ends. */
         if (have_key && pthread_setspecific(key, me) != 0) {
             free(me);
             return NULL;

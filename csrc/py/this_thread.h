@@ -1,10 +1,10 @@
-/* this_thread: what a thread knows about itself, behind the one thread-local pointer.
+/* this_thread: the state of one thread, behind one thread-local pointer.
  *
- * The pointer is read at every event, so it is of the initial-exec model, for which
- * the loader keeps very little room (a process full of libraries cannot load one
- * more that asks for much): all the rest is on the heap.  It is made when a thread has
- * something to say, and freed by a pthread destructor, after those that let go of
- * what it points to. */
+ * Every event reads the pointer, so it uses the initial-exec TLS model.  The
+ * loader reserves very little room for that model: a process full of libraries
+ * could not load a module that needs more.  So everything else is on the heap.
+ * It is allocated when a thread first needs it, and a pthread destructor frees
+ * it after the destructors that release its pointers. */
 #ifndef FP_PY_THIS_THREAD_H
 #define FP_PY_THIS_THREAD_H
 
@@ -18,39 +18,39 @@
 
 typedef struct fp_slot {
     uint64_t epoch;
-    fp_thread
-        *thread; /* borrowed from the recorder; valid iff epoch matches */
+    fp_thread *thread; /* borrowed from the recorder; valid if epoch matches */
 } fp_slot;
 
-/* Nothing in it is owned, and a slot whose epoch is not the layer's is never
- * followed. */
+/* The struct owns nothing.  A slot is used only if its epoch is the
+ * layer's. */
 typedef struct fp_tls {
     fp_slot functions;
     fp_slot sections;
-    unsigned in_timer;      /* nested calls of an external timer */
-    unsigned exporting;     /* exports of this thread that are under way */
-    PyObject *pending_code; /* never followed; see hook_monitoring.c */
+    unsigned in_timer;      /* depth of nested calls of an external timer */
+    unsigned exporting;     /* exports of this thread under way */
+    PyObject *pending_code; /* compared only; see monitoring_events.c */
     long pending_offset;
     fp_key pending_key;
-    struct fp_lane *lane; /* its lane to the GPU collector; lives as long */
+    /* its lane of the GPU collector; lives as long as the thread */
+    struct fp_lane *lane;
     struct fp_nvtx_thread *nvtx; /* see nvtx_thread.h; NULL: none yet */
-    unsigned ending;             /* its thread ends */
-    unsigned left_out;           /* nothing of it is recorded */
+    unsigned ending;             /* the thread is ending */
+    unsigned left_out;           /* the thread is excluded from recording */
 } fp_tls;
 
-/* Never NULL: one of zeroes belongs to every thread that has none. */
+/* Never NULL: threads without a state share one of zeroes. */
 extern _Thread_local const fp_tls *fp_this_thread;
 
-/* To write to; NULL: this thread has none. */
+/* The calling thread's state, for writing; NULL: it has none. */
 fp_tls *
 fp_tls_if_any(void);
 
-/* The same, made if need be; NULL: without memory. */
+/* The calling thread's state, created if needed; NULL: out of memory. */
 fp_tls *
 fp_tls_own(void);
 
-/* Never given twice in this process: like the thread-locals it guards, it
- * outlives a module that is imported anew. */
+/* An epoch that this process has not used before.  Like the thread-local slots
+ * that it guards, it survives a module that is imported again. */
 uint64_t
 fp_new_epoch(void);
 

@@ -13,7 +13,7 @@ thread_ended(void *arg)
 {
     fp_life *life = arg;
     /* Destructors that run after this one may run Python code in this thread;
-     * it then gets a record of its own. */
+     * it then gets a separate record. */
     fp_tls *me = fp_tls_if_any();
     if (me != NULL) {
         me->functions.epoch = 0;
@@ -39,13 +39,14 @@ fp_life_acquire(fp_state *st)
     }
     fp_life *life = pthread_getspecific(st->thread_key);
     if (life == NULL) {
-        /* Not Python's allocator: freed without the GIL. */
+        /* Python's allocator cannot be used: the record is freed without the
+         * GIL. */
         life = malloc(sizeof(*life));
         if (life == NULL) {
             return NULL;
         }
         atomic_init(&life->ended, 0);
-        atomic_init(&life->references, 1); /* the thread's own */
+        atomic_init(&life->references, 1); /* the reference of the thread */
         if (pthread_setspecific(st->thread_key, life) != 0) {
             free(life);
             return NULL;

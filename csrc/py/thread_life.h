@@ -1,9 +1,10 @@
-/* thread_life: has the thread that wrote an fp_thread ended?
+/* thread_life: tells whether the thread that wrote an fp_thread has ended.
  *
- * Thread states come and go while a thread lives (a C++ thread that calls back
- * may get a new one each time), so the operating system's thread is watched: a
- * pthread destructor marks its record as ended.  It runs without the GIL and
- * touches nothing but that record, which is freed by whoever lets go last. */
+ * A thread may have several thread states in its life (a C++ thread that calls
+ * back into Python may get a new one each time), so this file watches the
+ * operating system's thread: a pthread destructor marks its record as ended.
+ * The destructor runs without the GIL and touches only that record, which is
+ * reference-counted. */
 #ifndef FP_PY_THREAD_LIFE_H
 #define FP_PY_THREAD_LIFE_H
 
@@ -11,16 +12,17 @@
 
 typedef struct fp_life fp_life;
 
-/* 0, or -1: no key could be had; threads then count as alive for ever. */
+/* Returns 0, or -1 if no pthread key is available; all threads then count as
+ * alive. */
 int
 fp_life_init(fp_state *st);
 
-/* This thread's record, one reference to the caller; NULL: no memory or no
- * key. */
+/* The calling thread's record with one reference for the caller; NULL: no
+ * memory or no key. */
 fp_life *
 fp_life_acquire(fp_state *st);
 
-/* Accept NULL (a thread that is not watched has not ended). */
+/* Both accept NULL: a thread without a record counts as alive. */
 int
 fp_life_ended(fp_life *life);
 

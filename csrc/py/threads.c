@@ -10,7 +10,7 @@ enum { FIRST_SWEEP = 32 };
 fp_thread *
 fp_recorder_own_thread(fp_recorder *r)
 {
-    /* The two layers of one recorder share a thread's record. */
+    /* Both layers of a recorder share a thread's record. */
     const fp_tls *me = fp_this_thread;
     if (me->sections.epoch == r->section_epoch) {
         return me->sections.thread;
@@ -18,7 +18,7 @@ fp_recorder_own_thread(fp_recorder *r)
     if (me->functions.epoch == r->function_epoch) {
         return me->functions.thread;
     }
-    /* A layer was switched off and on since. */
+    /* A layer was switched off and on since then. */
     fp_life *mine = fp_life_acquire(r->state);
     unsigned long ident = PyThread_get_thread_ident();
     fp_thread *t = r->threads;
@@ -36,7 +36,8 @@ create_own(fp_recorder *r)
         fp_recorder_sweep(r);
         r->sweep_at = r->thread_count * 2 + FIRST_SWEEP;
     }
-    /* An external timer is not read here: cProfile reads it once per event. */
+    /* No reading of an external timer here: cProfile reads it once per
+     * event. */
     int64_t now =
         r->config.timer != NULL ? INT64_MIN : fp_clock_now(&r->clock);
     fp_thread *t = fp_thread_create(&r->alloc, r->config.limits, now);
@@ -51,7 +52,7 @@ create_own(fp_recorder *r)
 #endif
     t->user = fp_life_acquire(r->state);
     if (now != INT64_MIN) {
-        /* Without memory its calls count as those of measured steps. */
+        /* If memory runs out, its calls count as those of measured steps. */
         (void)fp_thread_set_run_phase(t, r->recording.phases.now, now);
     }
     t->next = r->threads;
@@ -59,7 +60,7 @@ create_own(fp_recorder *r)
     r->thread_count++;
     t->before = UINT32_MAX;
     if (r->functions_on && r->config.callers && r->config.timer == NULL) {
-        /* What goes on in it is put on its path at its first event. */
+        /* Its first event puts the calls that are already open on its path. */
         t->stale = 1;
         fp_thread_park(t, t->last);
     }
@@ -91,7 +92,7 @@ fp_recorder_section_thread_slow(fp_recorder *r)
     }
     fp_thread *t = fp_recorder_make_own_thread(r);
     if (t != NULL) {
-        /* Phases before any loader count for "no loader". */
+        /* Phases before the first loader count as "no loader". */
         if (fp_phases_reserve(&t->phases, &t->alloc, -1) != FP_OK) {
             t->counters.dropped++;
         }
@@ -127,7 +128,7 @@ fp_recorder_free_threads(fp_recorder *r)
     FP_LAYERS(r, epochs, r);
 }
 
-/* Joins the record of a thread that has ended. */
+/* Joins the record of an ended thread. */
 static void
 join(fp_recorder *r, fp_thread *t)
 {
@@ -147,7 +148,8 @@ fp_recorder_sweep(fp_recorder *r)
     fp_thread **link = &r->threads;
     while (*link != NULL) {
         fp_thread *t = *link;
-        /* Steps cannot be joined with anybody's: a thread that stepped stays. */
+        /* The training thread's record stays: steps of two threads cannot be
+         * joined. */
         int go = fp_life_ended(t->user) && t != r->stepper;
         if (go && r->ended == NULL) {
             r->ended = fp_thread_create(&r->alloc, r->config.limits, t->last);
@@ -161,8 +163,8 @@ fp_recorder_sweep(fp_recorder *r)
         }
         join(r, t);
         if (r->recording.budget.stage == FP_BUDGET_COUNTING) {
-            r->recording.budget.stage =
-                FP_BUDGET_IDLE; /* it would count them again */
+            /* the look would count the joined nodes twice */
+            r->recording.budget.stage = FP_BUDGET_IDLE;
         }
         *link = t->next;
         free_thread(t);

@@ -4,11 +4,12 @@
 
 #include "py/recorder.h"
 
-/* This thread's record, if it has one. */
+/* The calling thread's record; NULL: it has none. */
 fp_thread *
 fp_recorder_own_thread(fp_recorder *r);
 
-/* The same, made if need be; NULL: without memory (counted), or it is left out. */
+/* The calling thread's record, created if needed.  NULL: out of memory
+ * (counted), or the thread is excluded. */
 fp_thread *
 fp_recorder_make_own_thread(fp_recorder *r);
 
@@ -25,26 +26,26 @@ fp_recorder_section_thread(fp_recorder *r)
     return fp_recorder_section_thread_slow(r);
 }
 
-/* Frees every thread's record.  No layer's slots may match afterwards: the
- * caller takes new epochs. */
+/* Frees every thread's record.  The caller must set new epochs, so that no
+ * thread's slot leads to a freed record. */
 void
 fp_recorder_free_threads(fp_recorder *r);
 
-/* Serial number of `ended`. */
+/* Serial number of the joined record of ended threads. */
 #define FP_ENDED_SERIAL 0x7FFFFFFF
 
-/* Joins ended threads into `ended` and frees them. */
+/* Joins the records of ended threads into `ended` and frees them. */
 void
 fp_recorder_sweep(fp_recorder *r);
 
-/* [t] ends section [id], which is not open in it: counts a stray exit, or the
- * wrong thread if another thread has opened it. */
+/* [t] ends section [id], which is not open in it.  Counts a stray exit, or a
+ * wrong thread if another thread has opened the section. */
 FP_COLD void
 fp_recorder_count_stray_exit(fp_recorder *r, fp_thread *t, uint32_t id);
 
-/* Has the code [caller] called a C function, in some thread, that goes on?  With the
- * place of that call its end is switched off, too.  *nodes is how many were
- * looked at. */
+/* Is a C function that the code [caller] called still running in some thread?
+ * If so, switching off the call site would also switch off the end of that
+ * call.  Sets *nodes to the number of nodes visited. */
 int
 fp_recorder_has_open_c_call(const fp_recorder *r, fp_key caller,
                             uint32_t *nodes);

@@ -2,11 +2,12 @@
 
 #include "py/in_use.h"
 
-/* The timer's answer as ticks; 0 and an exception for what is no time. */
+/* The timer's result in ticks; 0 with an exception if it is not a time. */
 static int64_t
 timer_ticks(const fp_recorder *r, PyObject *value)
 {
-    /* Half of the range, so that no difference of two readings overflows. */
+    /* Half of the range, so that the difference of two readings cannot
+     * overflow. */
     const double limit = 4.6e18;
     if (r->config.timer_unit > 0.0 && PyLong_Check(value)) {
         int overflow;
@@ -48,12 +49,12 @@ fp_timer_read(fp_recorder *r, int64_t *now)
     fp_recorder_end_use(r, &r->busy_timer);
     me->in_timer--;
     if (PyErr_Occurred()) {
-        /* As cProfile does: say it, go on with time 0. */
+        /* As cProfile does: report the error and go on with time 0. */
         PyErr_WriteUnraisable(r->config.timer);
         r->recording.timer_errors++;
         ticks = 0;
     }
-    /* The timer may have dropped the last reference but this one. */
+    /* The timer may have dropped all other references. */
     int same = r->function_epoch == epoch && Py_REFCNT((PyObject *)r) > 1;
     Py_DECREF((PyObject *)r);
     PyErr_Restore(type, exc, tb);

@@ -1,22 +1,23 @@
-/* timer: the clock of a recorder that is Python code. */
+/* timer: reads an external timer, which is Python code. */
 #ifndef FP_PY_TIMER_H
 #define FP_PY_TIMER_H
 
 #include "py/recorder.h"
 
-/* Reads the external timer.  It is Python code: it may switch threads, drop the
- * last reference to the recorder or fail.  0: *now is valid and the layer is as
- * it was; -1: forget the event (one within the timer,
- * perhaps). */
+/* Reads the external timer.  It may switch threads, fail, or drop the last
+ * reference to the recorder.  Returns 0: *now, in ticks, is valid and the
+ * recording goes on; -1: ignore the event, for example one inside the
+ * timer. */
 int
 fp_timer_read(fp_recorder *r, int64_t *now);
 
-/* The first event a thread sees only sets its clock. */
+/* At a thread's first event, sets its clock to [now] (ticks), so that no time
+ * is charged. */
 void
 fp_timer_first(fp_thread *t, int64_t now);
 
-/* -1 with RuntimeError when called from inside this thread's external timer, or
- * ([whole]) while any thread is inside it. */
+/* Returns 0, or -1 with RuntimeError if this thread is inside the external
+ * timer, or ([whole]) if any thread is. */
 int
 fp_recorder_guard_timer(fp_recorder *r, const char *what, int whole);
 

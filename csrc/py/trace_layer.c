@@ -1,5 +1,5 @@
-/* trace_layer: a recorder's trace: its windows, and what is in them as the dict
- * of Recorder.export(). */
+/* trace_layer: the windows of a recorder's trace, and their export for
+ * Recorder.export(). */
 #include "py/trace_layer.h"
 
 #include "py/mode.h"
@@ -10,8 +10,8 @@
 
 /* ---- windows ---- */
 
-/* The wall clock's time at *ticks; 0: it cannot be read.  Of some readings, the
- * one that took the least time. */
+/* The wall clock's time in ns, with *ticks at the same moment; 0: it cannot be
+ * read.  Uses the fastest of several readings. */
 static int64_t
 wall_clock(const fp_recorder *r, int64_t *ticks)
 {
@@ -51,7 +51,7 @@ limits_of(PyObject *args, PyObject *kwargs, long long *min_ns,
     return 0;
 }
 
-/* -1 with an exception: there can be no window. */
+/* Returns 0, or -1 with an exception: no window can be opened. */
 static int
 may_open(const fp_recorder *r)
 {
@@ -108,7 +108,7 @@ fp_recorder_trace_open_method(PyObject *self, PyObject *args, PyObject *kwargs)
     Py_RETURN_NONE;
 }
 
-/* The window ends, if one is open. */
+/* Ends the window, if one is open. */
 static void
 close_window(fp_recorder *r)
 {
@@ -180,7 +180,7 @@ const fp_layer fp_trace_layer = {
 
 /* ---- export ---- */
 
-/* Describing keys runs Python code, which may be traced: so a copy is read. */
+/* A copy: describing keys runs Python code, which may be traced. */
 typedef struct view {
     fp_trace_event *event; /* owned */
     uint64_t events;

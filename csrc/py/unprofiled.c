@@ -38,7 +38,8 @@ fp_recorder_end_unprofiled(fp_recorder *r, int valid)
 {
     fp_thread *t = r->stepper;
     int rc = 0;
-    /* Else the block was only planned, and who has the hook now keeps it. */
+    /* Otherwise the block was only planned, and the hook is not ours to
+     * set. */
     if (r->hook_lent) {
         r->hook_lent = 0;
         rc = fp_recorder_rehook(r);

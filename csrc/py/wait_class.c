@@ -2,10 +2,10 @@
 
 #include <string.h>
 
-/* Functions of one module, or methods of one type. */
+/* Waiting functions of one module, or methods of one type. */
 typedef struct owner {
-    const char *name;  /* of the type as repr() has it, or of the module */
-    const char *waits; /* names, each between blanks */
+    const char *name;  /* the type's name as in repr(), or the module's name */
+    const char *waits; /* names, each between spaces */
     fp_kind kind;
 } owner;
 
@@ -54,7 +54,7 @@ static const owner owners[] = {
      "reduce_scatter_single reduce_scatter_single_coalesced "
      "all_to_all_single _wait_for_pending_works ",
      FP_KIND_COMMUNICATION},
-    /* Its own time is what runs in C++: kernels, and the wait of
+    /* Its self time is that of C++ code: kernels, and the wait of
      * DistributedDataParallel for the gradients of other ranks. */
     {"torch._C._EngineBase", " run_backward ", FP_KIND_AUTOGRAD},
 };
@@ -72,14 +72,15 @@ is_among(const char *name, const char *names)
     return 0;
 }
 
-/* Is [e] a method of the type, or a function of the module, of that name? */
+/* Is [e] a method of the type, or a function of the module, called [name]? */
 static int
 belongs_to(const fp_keyent *e, const char *name)
 {
     if (e->object != NULL && Py_TYPE(e->object) == &PyMethodDescr_Type) {
         return strcmp(PyDescr_TYPE(e->object)->tp_name, name) == 0;
     }
-    /* A bound method is known by its object's type, which may inherit it. */
+    /* A bound method is identified by its object's type, which may inherit
+     * it. */
     for (const PyTypeObject *t = e->type; t != NULL; t = t->tp_base) {
         if (strcmp(t->tp_name, name) == 0) {
             return 1;
@@ -93,7 +94,7 @@ fp_kind
 fp_wait_class(const fp_keyent *e)
 {
     const char *name = e->method->ml_name;
-    /* An empty name, or one with blanks, is no entry of a list of words. */
+    /* An empty name, or one with spaces, cannot be in a list of words. */
     if (name == NULL || name[0] == '\0' || strchr(name, ' ') != NULL) {
         return FP_KIND_NONE;
     }

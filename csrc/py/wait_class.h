@@ -1,5 +1,5 @@
-/* wait_class: which C functions wait, and for what.  Asked once per function,
- * when its key is first seen. */
+/* wait_class: tells which C functions wait, and for what.  Called once per
+ * function, when its key is added. */
 #ifndef FP_PY_WAIT_CLASS_H
 #define FP_PY_WAIT_CLASS_H
 
@@ -7,8 +7,8 @@
 
 #include "core/waits.h"
 
-/* FP_KIND_LOCK, _IO, _COMMUNICATION, or _NONE.  [e] is of a C function.  Runs no
- * Python code. */
+/* Returns FP_KIND_LOCK, _IO, _COMMUNICATION, _AUTOGRAD or _NONE.  [e] must be
+ * the entry of a C function.  Runs no Python code. */
 fp_kind
 fp_wait_class(const fp_keyent *e);
 
