@@ -236,7 +236,10 @@ def test_places_of_other_records_are_found_in_the_smaller_tree(
 
 @pytest.mark.parametrize(
     ("answer", "error"),
-    [(lambda _f, _n: 4, "invalid class of code objects: 4"), (lambda _f, _n: -1, "invalid class of code objects: -1")],
+    [
+        (lambda _f, _n: 4, "invalid class of code objects: 4"),
+        (lambda _f, _n: -1, "invalid class of code objects: -1"),
+    ],
 )
 def test_an_answer_that_is_none_is_refused(packages: Path, answer, error: str) -> None:
     recorder = Recorder()
