@@ -9,7 +9,7 @@ import pytest
 from fastprof.read.load import load
 from fastprof.report import build_report
 from fastprof.report.correct import correct
-from fastprof.report.figures import duration
+from fastprof.report.figures import duration, percent
 from fastprof.report.in_run import (
     LEAST_BLOCKS,
     HookFactors,
@@ -241,6 +241,35 @@ def test_calls_cost_no_more_than_the_run_allows(slower: float) -> None:
         "is the most that steps without the function hook allow"
         in build_report(waiting).overhead.text
     )
+
+
+def test_slower_bytecode_that_nothing_confirms_is_a_bound() -> None:
+    """A function may spend its time in operators on arrays, which are as fast as without."""
+    snapshot = replace(simulated(1.0, 0.4, blocks=0), duration_ns=10**9)
+    overhead = build_report(snapshot).overhead
+    calls_ms = overhead.functions_ms or 0.0
+    assert overhead.bytecode_ms > calls_ms > 0
+    assert overhead.least_share == pytest.approx(calls_ms / 1000)
+    assert overhead.share == pytest.approx((calls_ms + overhead.bytecode_ms) / 1000)
+    between = f"{percent(overhead.least_share)} to {percent(overhead.share)} %"
+    assert between in overhead.text
+    assert "up to" in overhead.text
+    assert f"overhead {between}" in build_report(snapshot).to_text().splitlines()[0]
+
+    found = build_report(replace(simulated(1.0, 0.4), duration_ns=10**9)).overhead
+    assert found.least_share == found.share
+    assert "up to" not in found.text
+
+
+def test_the_bounds_of_the_steps_hold_their_cost() -> None:
+    phases = (PhaseTime("steps", 10**9, 1),)
+    slower = 1 / 3  # as the calibration says
+    overhead = build_report(replace(simulated(1.0, slower, blocks=0), phases=phases)).overhead
+    least, most = overhead.least_steps_share, overhead.steps_share
+    assert least is not None
+    assert most is not None
+    truth = 1 - UNPROFILED * STEPS / simulated(1.0, slower).steps.sum_ns
+    assert 0 < least < truth <= 1.05 * most
 
 
 def test_a_hook_that_costs_next_to_nothing_is_bounded_by_the_run() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 import time
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -322,6 +323,38 @@ def test_what_the_run_did_beside_its_steps_is_one_line() -> None:
     (line,) = (x for x in report.to_text().splitlines() if x.startswith("Beside the measured"))
     assert re.search(r"validation \d+\.\d ms each \(3 times\)", line)
     assert "Phases of the run" in report.to_text(full=True)
+
+
+def test_a_run_without_steps_has_no_set_up_and_says_how_steps_are_made() -> None:
+    """A program that imports no torch, as a loop over numpy's arrays, has no optimizer."""
+    with fastprof.Profiler(functions=True) as prof:
+        prof.enter_phase("steps")  # as ``fastprof run`` does at the end
+        sum(range(10))
+        prof.enter_phase("validation")
+        time.sleep(0.01)
+        prof.leave_phase("validation")
+    report = prof.report()
+    said = " ".join(" ".join(screen_lines(report, 80)).split())
+    assert "measured steps" not in said
+    assert "set-up" not in said
+    assert re.search(r"Of the run: validation \d+\.\d ms\.", said)
+    assert "call fastprof.step() at the end of each step" in said
+    full = report.to_text(full=True)
+    assert "warm-up" not in full
+    assert "without steps" in full
+
+
+def test_steps_without_a_section_say_how_sections_are_made() -> None:
+    def screen(name: str) -> str:
+        with fastprof.Profiler(functions=True, skip_first=0) as prof:
+            for _ in range(3):
+                with fastprof.profile_section(name) if name else nullcontext():
+                    time.sleep(0.001)
+                prof.step()
+        return " ".join(screen_lines(prof.report(), 80))
+
+    assert "No section ran in these steps." in screen("")
+    assert "No section" not in screen("forward")
 
 
 def test_a_phase_of_the_run_can_be_asked_for(

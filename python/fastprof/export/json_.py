@@ -17,7 +17,7 @@ meaning what it does there::
       "threads":   [{"ident", "name", "ended", "total_ms", "raw_total_ms", "functions"}],
       "loaders":   [{"name", "split", "batches", ...}],
       "overhead":  {"estimated_ms", "share", "corrected", "clamped_ms", "text",
-                    "steps_share", ...},
+                    "least_share", "steps_share", ...},
       "notes":     ["..."],
       "gpu":       {"status", "reason", "devices": [...], "totals": {...}, "use": {...},
                     "classes": [...], "small": {...}, "lines": [...], "captured": [...], ...},

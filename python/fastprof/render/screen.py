@@ -9,11 +9,11 @@ from typing import TextIO
 
 from fastprof.names import ascii_name, elided
 from fastprof.report.figures import plural
-from fastprof.report.model import Report
+from fastprof.report.model import UNACCOUNTED, Report
 from fastprof.report.notes import has_functions
 from fastprof.report.user_tree import user_tree
 from fastprof.report.waits import without_waits
-from fastprof.tables.cells import duration, number, percent, shortened
+from fastprof.tables.cells import duration, number, percent, percent_between, shortened
 from fastprof.tables.findings import verdict_lines
 from fastprof.tables.gpu import gpu_lines
 from fastprof.tables.layout import PIPED, table_lines, whole_sentences, wrapped
@@ -64,10 +64,12 @@ def headline(report: Report, width: int) -> list[str]:
     elif steps.count:
         parts.append(f"{plural(steps.count, 'step')}, all warm-up")
     parts.append(f"{duration(report.wall_ms)} recorded")
-    if report.overhead.steps_share is not None:
-        parts.append(f"overhead {percent(report.overhead.steps_share)} % of a step")
-    elif report.overhead.share is not None:
-        parts.append(f"overhead {percent(report.overhead.share)} %")
+    cost = report.overhead
+    if cost.steps_share is not None:
+        share = percent_between(cost.least_steps_share, cost.steps_share)
+        parts.append(f"overhead {share} of a step")
+    elif cost.share is not None:
+        parts.append(f"overhead {percent_between(cost.least_share, cost.share)}")
     ranks = meta.get("world_size")
     if isinstance(ranks, int) and ranks > 1:
         parts.append(f"rank {meta.get('rank')} of {ranks}")
@@ -82,6 +84,8 @@ def _steps(report: Report, width: int) -> list[str]:
     if tables.rows:
         drawn = table_lines(tables, width)
         lines += [drawn[0], *drawn[2:]]
+    unmarked = _unmarked(report)
+    lines += wrapped(unmarked, width, rest="  ") if unmarked else []
     lines += _split(report, width)
     beside = phases_text(report, _PHASE)
     lines += wrapped(beside, width, rest="  ") if beside else []
@@ -89,6 +93,24 @@ def _steps(report: Report, width: int) -> list[str]:
         lines += wrapped(line, width, rest="  ")
     lines += _unprofiled(report, width)
     return lines
+
+
+def _unmarked(report: Report) -> str:
+    """What to add to a program in which fastprof saw no step, or nothing within its steps."""
+    steps = report.steps
+    if not report.has_tree:
+        return ""
+    if not steps.count:
+        return (
+            "fastprof saw no step, so no figure is per step. It sees the steps of torch's and "
+            "keras' optimizers; in another loop call fastprof.step() at the end of each step."
+        )
+    if steps.measured and [row.name for row in steps.rows] == [UNACCOUNTED]:
+        return (
+            "No section ran in these steps. A part of the step that runs in `with "
+            'fastprof.profile_section("forward"):` has a row here.'
+        )
+    return ""
 
 
 def _unprofiled(report: Report, width: int) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from fastprof.report.correct import Correction, correct
-from fastprof.report.figures import duration, plural, with_percent
+from fastprof.report.figures import duration, percent_between, plural
 from fastprof.report.flat import TRANSPARENT, Row, flatten_few, merged, node_groups
 from fastprof.report.functions import (
     function_groups,
@@ -101,9 +101,7 @@ def build_report(
         functions=functions,
         threads=threads,
         loaders=loaders,
-        overhead=replace(
-            _overhead(whole, of_run), steps_share=_steps_share(whole, correct_times=correct_times)
-        ),
+        overhead=_with_steps(_overhead(whole, of_run), whole, correct_times=correct_times),
         notes=(
             *_beyond_note(snapshot, phase),
             *_sections_beyond_note(snapshot, phase),
@@ -399,12 +397,19 @@ def _overhead(snapshot: Snapshot, correction: Correction) -> Overhead:
     sections_ms = own_ns / 1e6 if isinstance(own_ns, (int, float)) else None
     windows_ms = 0.0 if snapshot.operators is None else snapshot.operators.cost_ns / 1e6
     total_ms = (functions_ms or 0.0) + bytecode_ms + (sections_ms or 0.0) + windows_ms
+    least_ms = (sections_ms or 0.0) + windows_ms
+    if functions_ms is not None:
+        least_ms += (correction.least_ns or 0) / 1e6
     known = functions_ms is not None or sections_ms is not None
-    share = total_ms * 1e6 / snapshot.duration_ns if snapshot.duration_ns and known else None
-    of_wall = "" if share is None else f" ({with_percent(share)} of wall time)"
+    share = least = None
+    if snapshot.duration_ns and known:
+        share, least = (ms * 1e6 / snapshot.duration_ns for ms in (total_ms, least_ms))
+    of_wall = "" if share is None else f" ({percent_between(least, share)} of wall time)"
     parts = {
         "functions": functions_ms,
-        "slower bytecode under the hook": bytecode_ms or None,
+        f"slower bytecode under the hook{'' if _is_known(correction) else ' up to'}": (
+            bytecode_ms or None
+        ),
         "sections, steps and loaders": sections_ms,
         "operator windows": windows_ms or None,
     }
@@ -412,7 +417,7 @@ def _overhead(snapshot: Snapshot, correction: Correction) -> Overhead:
         text = f"The function hook cost an estimated {duration(functions_ms or 0.0)}{of_wall}"
     else:
         listed = ", ".join(f"{k} {duration(v)}" for k, v in parts.items() if v is not None)
-        text = f"fastprof cost an estimated {duration(total_ms)}{of_wall}: {listed}"
+        text = f"fastprof cost {_estimated(least_ms, total_ms)}{of_wall}: {listed}"
     if not has_functions(snapshot):
         text = f"{text}. Functions were not recorded." if known else "Functions were not recorded."
     elif functions_ms is None:
@@ -421,7 +426,13 @@ def _overhead(snapshot: Snapshot, correction: Correction) -> Overhead:
     else:
         text += _subtracted(correction, clamped_ms, alone=sections_ms is None)
         if bytecode_ms and sections_ms is None:
-            text += f" Bytecode took an estimated {duration(bytecode_ms)} longer under it."
+            took = "an estimated" if _is_known(correction) else "up to"
+            text += f" Bytecode took {took} {duration(bytecode_ms)} longer under it."
+        if bytecode_ms and not _is_known(correction):
+            text += (
+                " The most would be so if Python code did nothing but run bytecode; operators on "
+                "arrays and other code in C are no slower."
+            )
         text += _measured_in_run(snapshot, correction)
         unchecked = (
             correction.factors is None
@@ -440,8 +451,18 @@ def _overhead(snapshot: Snapshot, correction: Correction) -> Overhead:
             )
     return Overhead(
         total_ms if known else None, share, applied, clamped_ms, text,
-        functions_ms, bytecode_ms, sections_ms, windows_ms,
+        functions_ms, bytecode_ms, sections_ms, windows_ms, least_share=least,
     )  # fmt: skip
+
+
+def _is_known(correction: Correction) -> bool:
+    """Whether the run itself says how much slower bytecode was."""
+    return correction.factors is not None
+
+
+def _estimated(least_ms: float, most_ms: float) -> str:
+    least, most = duration(least_ms), duration(most_ms)
+    return f"an estimated {most if least == most else f'{least} to {most}'}"
 
 
 def _measured_in_run(snapshot: Snapshot, correction: Correction) -> str:
@@ -478,11 +499,11 @@ def _measured_in_run(snapshot: Snapshot, correction: Correction) -> str:
     return found + bounded
 
 
-def _steps_share(whole: Snapshot, *, correct_times: bool) -> float | None:
-    """The part of the measured steps' time that fastprof took meanwhile, in all threads."""
+def _with_steps(overhead: Overhead, whole: Snapshot, *, correct_times: bool) -> Overhead:
+    """Add the part of the measured steps' time that fastprof took meanwhile, in all threads."""
     steps = whole.steps
     if not steps.sum_ns or not whole.phases:
-        return None
+        return overhead
     view = view_of(whole, RUN_PHASES[STEPS])
     correction = correct(view, enabled=correct_times)
     own_ns = whole.meta.get("own_ns")
@@ -492,13 +513,19 @@ def _steps_share(whole: Snapshot, *, correct_times: bool) -> float | None:
         own -= unhooking_ns  # in no measured step
     hook = has_functions(whole) and correction.overhead_ns is not None
     if own is None and not hook:
-        return None
+        return overhead
     cost = float((correction.overhead_ns or 0) + correction.bytecode_ns) if hook else 0.0
+    least = float(correction.least_ns or 0) if hook else 0.0
     if own is not None:
         # The cost of sections, steps and loaders goes by the entries of sections.
         entries = sum(row.count for row in whole.sections)
-        cost += own * (sum(row.count for row in view.sections) / entries if entries else 1.0)
-    return min(1.0, cost / steps.sum_ns)
+        own *= sum(row.count for row in view.sections) / entries if entries else 1.0
+        cost, least = cost + own, least + own
+    return replace(
+        overhead,
+        steps_share=min(1.0, cost / steps.sum_ns),
+        least_steps_share=min(1.0, least / steps.sum_ns),
+    )
 
 
 def _subtracted(correction: Correction, clamped_ms: float, *, alone: bool) -> str:

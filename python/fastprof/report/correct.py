@@ -50,6 +50,17 @@ class Correction:
     bytecode_ns: int = 0
     factors: HookFactors | None = None
 
+    @property
+    def least_ns(self) -> int | None:
+        """The least that the hook cost, bytecode included; None: not calibrated.
+
+        Without ``factors`` nothing tells how much of a function's time is bytecode: it may be
+        operators on arrays, which take as long as without the hook.
+        """
+        if self.overhead_ns is None or self.factors is None:
+            return self.overhead_ns
+        return round((self.overhead_ns + self.bytecode_ns) * self.factors.least)
+
 
 def correct(snapshot: Snapshot, *, enabled: bool = True) -> Correction:
     """Return the corrected exclusive time of every node, computed once per snapshot.

@@ -71,6 +71,22 @@ def with_percent(share: float | None) -> str:
     return "n/a" if share is None else f"{percent(share)} %"
 
 
+def percent_between(least: float | None, most: float | None) -> str:
+    """Format a fraction of 1 that is known by its bounds: ``4.1 to 24 %``, ``at most 24 %``.
+
+    One figure where they are the same when read.
+    """
+    if least is None or most is None or percent(least) == percent(most):
+        return with_percent(most)
+    if least < _NEXT_TO_NOTHING * most:
+        return f"at most {percent(most)} %"
+    return f"{percent(least)} to {percent(most)} %"
+
+
+#: A lower bound of less than this part of the upper one is not worth a figure.
+_NEXT_TO_NOTHING = 0.05
+
+
 def chosen_percent(share: float) -> str:
     """Format a chosen fraction, such as a limit or a level: ``95 %``, ``99.5 %``."""
     return f"{100 * share:.3g} %"

@@ -73,11 +73,13 @@ class HookFactors:
 
     ``bound``: the run says only that the hook costs no more than this, and the calibration says
     more.  So it is where a step waits for a time to come, and the hook's cost shortens the wait.
+    ``least``: the part of this cost that the run says the hook has at least; 1.0 without a bound.
     """
 
     calls: float
     bytecode: float
     bound: bool = False
+    least: float = 1.0
 
 
 def median_interval(values: Sequence[float]) -> Interval | None:
@@ -201,7 +203,8 @@ def _bounded(total: _Part, slower: float) -> HookFactors | None:
         return None
     # Where calls cost less, more of the time is bytecode's.
     part = most / (total.calls + slower * total.python)
-    return HookFactors(part, slower * part, bound=True)
+    least = min(1.0, max(0.0, total.cost.low) / most) if most > 0 else 1.0
+    return HookFactors(part, slower * part, bound=True, least=least)
 
 
 def _parts(

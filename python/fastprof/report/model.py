@@ -202,14 +202,17 @@ class ThreadTable:
 class Overhead:
     """The profiler's own cost.
 
-    ``estimated_ms`` and ``share`` (of wall time) are of all parts together; None when no part is
-    known.  ``functions_ms`` is estimated from call counts and the calibrated hook,
-    ``bytecode_ms`` is what bytecode took longer under the hook (Python 3.11).
+    ``estimated_ms`` and ``share`` (of wall time) are the most that all parts together took,
+    ``least_share`` is the least; None when no part is known.  They differ where the run could
+    not measure what the hook cost.  ``functions_ms`` is estimated from call counts and the
+    calibrated hook, ``bytecode_ms`` is the most that bytecode took longer under the hook
+    (Python 3.10 and 3.11).
     ``sections_ms`` is what sections, steps, loaders and the hooks on trainers took,
     ``windows_ms`` what operator windows did.  ``corrected`` says whether ``functions_ms`` was
     subtracted from functions and sections; ``clamped_ms`` is what of it could not be.
-    ``steps_share`` is the part of the measured steps' time that the profiler took in them
-    (operator windows are in no step); None where none were measured.
+    ``steps_share`` is the part of the measured steps' time that the profiler took in them at
+    most (operator windows are in no step), ``least_steps_share`` at least; None where none were
+    measured.
     """
 
     estimated_ms: float | None
@@ -222,6 +225,8 @@ class Overhead:
     sections_ms: float | None = None
     windows_ms: float = 0.0
     steps_share: float | None = None
+    least_share: float | None = None
+    least_steps_share: float | None = None
 
 
 @dataclass(frozen=True, slots=True, repr=False)

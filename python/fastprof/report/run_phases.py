@@ -9,13 +9,16 @@ from fastprof.report.correct import HOOK
 from fastprof.report.flat import subtree_sums
 from fastprof.report.origin import begins_import
 from fastprof.snapshot import Snapshot
-from fastprof.snapshot.run_phases import RUN_PHASES, STEPS
+from fastprof.snapshot.run_phases import RUN_PHASES, STEPS, PhaseTime
 
 #: Instead of a phase: the whole run.
 ALL = "all"
 
 #: A part of set-up that is a row of its own in :func:`phase_rows`.
 IMPORTS = "imports"
+
+#: Phases that steps begin and end.
+_LOOP = ("setup", "warmup", "steps", "unprofiled", "outside")
 
 #: Time beyond the steps is told of from this part of theirs on.
 _BEYOND = 0.05
@@ -114,6 +117,9 @@ def phase_rows(snapshot: Snapshot, columns: Sequence[Sequence[int]]) -> tuple[Ph
     """
     order = ("setup", "warmup", "steps", "unprofiled", "validation", "checkpoint", "outside")
     by_name = {phase.name: phase for phase in snapshot.phases}
+    if by_name and not snapshot.steps.count:  # there is no loop that set-up could end with
+        whole_ns = sum(by_name.pop(n).wall_ns for n in _LOOP if n in by_name)
+        by_name["setup"] = PhaseTime("setup", whole_ns, 1)
     rows = []
     for name in order:
         phase = by_name.get(name)

@@ -18,13 +18,18 @@ PHASE_NAMES = {
     "outside": ("between epochs and after the loop", False),
 }
 
+#: What "setup" is called in a run without steps.
+_NO_LOOP = "without steps"
+
 
 def phases_table(report: Report) -> Table:
     """Return what each phase of the run took; without rows if the run knows none."""
     whole = sum(row.wall_ms for row in report.phases)
     rows = tuple(
         (
-            PHASE_NAMES[row.name][0],
+            _NO_LOOP
+            if row.name == "setup" and not report.steps.count
+            else PHASE_NAMES[row.name][0],
             number(row.wall_ms),
             percent(row.wall_ms / whole if whole else None),
             str(row.entries),
@@ -38,6 +43,8 @@ def phases_table(report: Report) -> Table:
 def phases_text(report: Report, least: float) -> str:
     """Return the phases beside measured steps in a sentence; empty: there are none.
 
+    Of a run without steps these are imports, validation and checkpoints: all else is one.
+
     Args:
         report: the report.
         least: phases of a smaller share of the recorded time are left out.
@@ -46,9 +53,12 @@ def phases_text(report: Report, least: float) -> str:
     for row in report.phases:
         if row.name == "steps" or row.wall_ms < least * report.wall_ms:
             continue
+        if row.name == "setup" and not report.steps.count:
+            continue
         name, again = PHASE_NAMES[row.name]
         if again and row.entries > 1:
             parts.append(f"{name} {duration(row.mean_ms)} each ({row.entries} times)")
         else:
             parts.append(f"{name} {duration(row.wall_ms)}")
-    return f"Beside the measured steps: {', '.join(parts)}." if parts else ""
+    of_what = "Beside the measured steps" if report.steps.measured else "Of the run"
+    return f"{of_what}: {', '.join(parts)}." if parts else ""

@@ -15,7 +15,7 @@ from fastprof.render.html.steps import memory_chart, step_charts
 from fastprof.report.figures import plural
 from fastprof.report.findings import Finding
 from fastprof.report.model import Report
-from fastprof.tables.cells import Table, duration, number, percent, with_percent
+from fastprof.tables.cells import Table, duration, number, percent, percent_between, with_percent
 from fastprof.tables.gpu import gpu_lines, has_gpu
 from fastprof.tables.run_phases import phases_table
 from fastprof.tables.steps import kind_name
@@ -59,9 +59,10 @@ def _tables(made: Iterable[Table]) -> list[Markup]:
 def tiles(report: Report) -> Markup:
     """Return the main figures: what, how much, and a remark."""
     steps, gpu, memory = report.steps, report.gpu, report.memory
-    overhead, of_what = report.overhead.steps_share, "of a step, estimated"
-    if overhead is None:
-        overhead, of_what = report.overhead.share, "of the recorded time, estimated"
+    cost = report.overhead
+    overhead, of_what = percent_between(cost.least_steps_share, cost.steps_share), "of a step"
+    if cost.steps_share is None:
+        overhead, of_what = percent_between(cost.least_share, cost.share), "of the recorded time"
     rows = [("recorded", duration(report.wall_ms), "wall time")]
     if steps.count:
         spread = f"p95 {number(steps.p95_ms)}, cv {with_percent(steps.cv)}"
@@ -71,7 +72,7 @@ def tiles(report: Report) -> Markup:
         share = None if memory is None else memory.share
         rows.append(("GPU busy", with_percent(gpu.utilization), "of the measured time"))
         rows.append(("GPU memory", with_percent(share), "reserved at the peak"))
-    rows.append(("profiler", with_percent(overhead), of_what))
+    rows.append(("profiler", overhead, f"{of_what}, estimated"))
     drawn = (
         el("div", el("dt", name), el("dd", value, class_="na" if value == "n/a" else None),
            el("dd", remark, class_="minor"))
