@@ -69,7 +69,7 @@ def test_s0_25_two_saved_runs_of_100_steps_with_a_planted_change(
     assert [r["name"] for r in pair["loaders"]] == ["main (train)"]
     step = next(e for e in pair["effects"] if e["kind"] == "step")
     assert step["steps"][0] + step["left_out"][0] == 97
-    assert main(["compare", *files]) == 0
+    assert main(["compare", *files, "--full"]) == 0
     text = capsys.readouterr().out
     assert text.index("=== BASELINE ===") < text.index("=== OPTIMIZED ===")
     # Its qualified name, which 3.10 does not know.

@@ -12,7 +12,7 @@ import pytest
 from fastprof.comparison import join
 from fastprof.comparison.output import to_text
 from fastprof.errors import ExportError, LoadError
-from fastprof.report import build_report
+from fastprof.report import Report, build_report
 from fastprof.report.figures import change as relative_change
 from fastprof.snapshot import LoaderStats, Muted, Steps
 from fastprof.snapshot.loaders import WorkerStats
@@ -52,7 +52,7 @@ def test_s0_20_both_blocks_and_a_joined_difference():
                                         for i, n in enumerate(names)])  # fmt: skip
     after = run([8.0] * N, functions=[function(n, 50 - i, file="/srv/b/train.py")
                                       for i, n in enumerate(names)])  # fmt: skip
-    text = fastprof.compare(before, after).to_text()
+    text = fastprof.compare(before, after).to_text(full=True)
     first, second = text.index("=== BASELINE ==="), text.index("=== OPTIMIZED ===")
     joined = text.index("Functions, largest difference of self time first")
     assert first < second < joined
@@ -62,6 +62,53 @@ def test_s0_20_both_blocks_and_a_joined_difference():
         assert "/home" not in block
         assert "/srv" not in block
     assert text[joined:].count("\nf0") + text[joined:].count("\nf1") == 14
+
+
+def test_a_comparison_of_steps_is_one_screen() -> None:
+    names = [f"f{i:02}" for i in range(40)]
+    before = run([10.0] * N, {"data": [4.0] * N, "forward": [5.0] * N},
+                 functions=[function(n, 100 - i) for i, n in enumerate(names)])  # fmt: skip
+    after = run([8.0] * N, {"data": [2.0] * N, "forward": [5.0] * N},
+                functions=[function(n, 100 - i if i % 2 else 50) for i, n in enumerate(names)])  # fmt: skip
+    comparison = fastprof.compare(before, after)
+    text = comparison.to_text()
+    assert len(text.splitlines()) <= 35
+    assert "=== BASELINE ===" not in text
+    assert "--full has all tables" in text
+    changed = {row.name for row in comparison.functions if row.figures["self_ms"].difference}
+    shown = {name for name in names if f"\n{name} " in text}
+    assert shown
+    assert shown <= changed  # no row for what stayed as it was
+    assert "=== BASELINE ===" in comparison.to_text(full=True)
+
+
+def test_functions_of_a_renamed_script_are_the_same_functions() -> None:
+    """As after ``cp train.py faster.py`` and an edit."""
+
+    def made(script: str, line: int) -> Report:
+        rows = [function("augment", 50, file=f"/home/a/{script}", line=line),
+                function("step", 20, file="/home/a/kit.py")]  # fmt: skip
+        made = run([10.0] * N, functions=rows)
+        return build_report(replace(made.snapshot, meta={"command": f"/home/a/{script} --lr 1"}))
+
+    comparison = fastprof.compare(made("train.py", 1), made("faster.py", 7))
+    assert {row.status for row in comparison.functions} == {"both"}
+    places = {row.name: row.place for row in comparison.functions}
+    assert places["augment"] == "faster.py:7 (was train.py:1)"
+    # A file that is no script of a run keeps its name.
+    other = fastprof.compare(made("train.py", 1), run([10.0] * N, functions=[
+        function("augment", 50, file="/home/a/faster.py")]))  # fmt: skip
+    assert {r.status for r in other.functions if r.name == "augment"} == {"new", "gone"}
+
+
+def test_the_notes_say_which_part_of_the_run_functions_are_of() -> None:
+    whole = [run([10.0] * N) for _ in range(2)]
+    (pair,) = fastprof.compare(*whole).pairs
+    assert any("whole recording, warm-up included" in note for note in pair.notes)
+    phases = (PhaseTime("setup", 10**9, 1), PhaseTime("steps", 10**9, 1))
+    measured = [build_report(replace(r.snapshot, phases=phases)) for r in whole]
+    (pair,) = fastprof.compare(*measured).pairs
+    assert any("kernels are of measured steps" in note for note in pair.notes)
 
 
 def test_s1_34_relative_changes_of_the_four_figures():
@@ -91,7 +138,7 @@ def test_s1_20_uniformity_of_steps_is_compared():
     moved = {r.name: r.change for r in pair_of(even, uneven).uniformity}
     assert moved["step time, std/mean"].before == pytest.approx(0.02, rel=0.2)
     assert moved["step time, std/mean"].after == pytest.approx(0.4, rel=0.2)
-    assert "step time, std/mean" in fastprof.compare(even, uneven).to_text()
+    assert "step time, std/mean" in fastprof.compare(even, uneven).to_text(full=True)
 
 
 def test_what_changed_is_named_and_what_did_not_is_not(slower):
@@ -396,7 +443,7 @@ def test_json_has_what_the_text_has(slower, tmp_path: Path):
     assert effects["forward"]["change"] == pytest.approx(0.2, abs=0.02)
     assert effects["forward"]["median"]["low_ms"] is not None
     for suffix, text in ((".json", slower.to_json()), (".md", slower.to_markdown()),
-                         (".txt", slower.to_text())):  # fmt: skip
+                         (".txt", slower.to_text(full=True))):  # fmt: skip
         slower.save(tmp_path / f"c{suffix}")
         assert (tmp_path / f"c{suffix}").read_text(encoding="utf-8") == text
     assert "steps" not in data

@@ -57,6 +57,7 @@ def run_compare(argv: Sequence[str]) -> int:
         default="pass",
         help="what a condition does that the runs cannot decide (default: %(default)s)",
     )
+    parser.add_argument("--full", action="store_true", help="all tables and notes")
     parser.add_argument("--json", action="store_true", help="JSON and not text")
     parser.add_argument(
         "-o", "--output", metavar="FILE", help="write a page (.html), or .txt, .md or .json"
@@ -89,7 +90,8 @@ def run_compare(argv: Sequence[str]) -> int:
             comparison.save(options.output)
         else:
             width = width_of(sys.stdout)
-            _print(comparison.to_json() if options.json else to_text(comparison, width))
+            text = to_text(comparison, width, full=options.full)
+            _print(comparison.to_json() if options.json else text)
         _tell(outcomes)
     except (OSError, ValueError) as error:
         complain(said(error))

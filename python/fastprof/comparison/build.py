@@ -261,7 +261,9 @@ class _Tables:
         for side in sides:
             begin = self._columns[-1].stop if self._columns else 0
             self._columns.append(range(begin, begin + len(side)))
-        self._functions = join([run.functions for run in self._runs])
+        self._functions = join(
+            [run.functions for run in self._runs], [run.script for run in self._runs]
+        )
 
     def functions(self, i: int, *, level: float) -> tuple[Row, ...]:
         """Functions of the first side and side ``i``, largest difference first."""

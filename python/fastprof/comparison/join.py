@@ -1,7 +1,8 @@
 """Which function of one run is which of another.
 
 A function is known by its kind, its qualified name and the name of its file without
-directories, so that moved lines and renamed directories do not matter.  Several functions of
+directories, so that moved lines and renamed directories do not matter.  The script that a run
+was started with may have another name in each run.  Several functions of
 one run may read alike (lambdas, local functions, the same class in two directories of a package).
 Those of one such group are paired by, in this order: the same path and line; as many directories
 in common as possible, counted from the file; the nearest line.  A group too large for that is
@@ -20,18 +21,28 @@ _MOST_PAIRS = 10_000
 
 _Group = tuple[str, str, str]
 
+#: Stands for the script that a run was started with: no file has this name.
+_SCRIPT = "/"
 
-def join(tables: Sequence[Sequence[FunctionRow]]) -> list[tuple[FunctionRow | None, ...]]:
+
+def join(
+    tables: Sequence[Sequence[FunctionRow]], scripts: Sequence[str] = ()
+) -> list[tuple[FunctionRow | None, ...]]:
     """Return one tuple per function, with its row in each table or None.
 
     The order is that of the first table, then what only later ones have.
+
+    Args:
+        tables: the functions of each run.
+        scripts: per run, the file name of the script that it was started with; "": not known.
     """
     entries: list[list[FunctionRow | None]] = []
     groups: dict[_Group, list[int]] = {}
     for column, table in enumerate(tables):
         rows: dict[_Group, list[FunctionRow]] = {}
+        script = scripts[column] if all(scripts) and column < len(scripts) else ""
         for row in table:
-            rows.setdefault(_group(row), []).append(row)
+            rows.setdefault(_group(row, script), []).append(row)
         for group, found in rows.items():
             known = groups.setdefault(group, [])
             pairs = _pairs([_first(entries[i]) for i in known], found)
@@ -45,8 +56,9 @@ def join(tables: Sequence[Sequence[FunctionRow]]) -> list[tuple[FunctionRow | No
     return [tuple(entry) for entry in entries]
 
 
-def _group(row: FunctionRow) -> _Group:
-    return (row.kind, row.qualname or row.name, file_name(row.file))
+def _group(row: FunctionRow, script: str) -> _Group:
+    file = file_name(row.file)
+    return (row.kind, row.qualname or row.name, _SCRIPT if file == script else file)
 
 
 def _first(entry: Sequence[FunctionRow | None]) -> FunctionRow:

@@ -34,14 +34,27 @@ from fastprof.tables.cells import Table, short, table_of
 #: Functions, kernels and sections without statistics that are listed.
 ROWS = 25
 
+#: The same on one screen, ...
+_FEW = 8
+#: ... and the part of a step, or of the run, that a function must differ by to be there.
+_WORTH = 0.01
 
-def blocks(comparison: Comparison) -> list[Block]:
-    """Return the comparison in reading order."""
+
+def blocks(comparison: Comparison, *, full: bool = True) -> list[Block]:
+    """Return the comparison in reading order.
+
+    Args:
+        comparison: what to lay out.
+        full: False for one screen, where runs have steps: the verdict, what was set differently,
+            the steps, and the functions that differ most.
+    """
     head = f"fastprof compare: {' -> '.join(short(label) for label in comparison.labels)}"
     chart = steps_chart(comparison.labels, comparison.steps)
     if len(comparison.pairs) > 1:
         return [Block(head), *chart, *_many(comparison)]
     pair = comparison.pairs[0]
+    if not full and pair.step is not None:
+        return [_block(head, verdict_lines(comparison, pair)), *_said(_screen(comparison, pair))]
     made = [
         _summary("Before and after", pair.summary),
         _settings(pair),
@@ -65,6 +78,26 @@ def _block(title: str, lines: Sequence[str] = (), table: Table | None = None) ->
 def _said(made: Iterable[Block]) -> list[Block]:
     """Return the blocks that say something."""
     return [block for block in made if block.parts]
+
+
+def _screen(comparison: Comparison, pair: Pair) -> list[Block]:
+    """What is read first; the rest is counted."""
+    least = _WORTH * max(pair.step.before_ms, pair.step.after_ms) if pair.step else 0.0
+    changed = [
+        replace(row, place=row.place.split(" (was ")[0])
+        for row in pair.functions
+        if abs(row.figures["self_ms"].difference or 0.0) >= least
+    ]
+    more = (
+        "More: --full has all tables and notes, and both runs' functions as pstats prints them.",
+    )
+    return [
+        _summary("Before and after", pair.summary),
+        _settings(pair),
+        _effects(comparison, pair, explained=False),
+        _functions(comparison, replace(pair, functions=tuple(changed)), _FEW),
+        _block("", more),
+    ]
 
 
 # ---- the verdict ----
@@ -129,7 +162,7 @@ def _settings(pair: Pair) -> Block:
     return _block("What was set differently", table=table)
 
 
-def _effects(comparison: Comparison, pair: Pair) -> Block:
+def _effects(comparison: Comparison, pair: Pair, *, explained: bool = True) -> Block:
     percent = f"{chosen_percent(comparison.level)} interval"
     columns: list[tuple[str, Callable[[Effect], str]]] = [
         ("ms per step", lambda e: short(e.name)),
@@ -154,7 +187,8 @@ def _effects(comparison: Comparison, pair: Pair) -> Block:
     if not pair.effects:
         return Block("")
     table = table_of("", columns, pair.effects, left, ("median", "seen from", "before", "after"))
-    return _block("What changed in a step", (holm, power, *_reasons(pair)), table=table)
+    said = (holm, power, *_reasons(pair)) if explained else ()
+    return _block("What changed in a step", said, table=table)
 
 
 def _reasons(pair: Pair) -> list[str]:
@@ -189,7 +223,7 @@ def _tops(comparison: Comparison) -> list[Block]:
     ]
 
 
-def _functions(comparison: Comparison, pair: Pair) -> Block:
+def _functions(comparison: Comparison, pair: Pair, rows: int = ROWS) -> Block:
     per = "ms per step" if comparison.basis == "step" else "ms"
     columns: list[tuple[str, Callable[[Row], str]]] = [
         ("function", lambda r: short(r.name)),
@@ -206,7 +240,7 @@ def _functions(comparison: Comparison, pair: Pair) -> Block:
         columns.pop()
     words = ("function", "defined at", "verdict")
     left = frozenset(i for i, (header, _) in enumerate(columns) if header in words)
-    shown = pair.functions[:ROWS]
+    shown = pair.functions[:rows]
     title = f"Functions, largest difference of self time first ({len(shown)} of "
     spare = ("cum change", f"cum {per}", "calls")
     table = table_of("", columns, shown, left, spare)

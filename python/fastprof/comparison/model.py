@@ -221,11 +221,11 @@ class Comparison:
         """Whether any step time or section changed significantly in any pair."""
         return any(effect.significant for pair in self.pairs for effect in pair.effects)
 
-    def to_text(self) -> str:
-        """Return the comparison as plain ASCII text."""
+    def to_text(self, *, full: bool = False) -> str:
+        """Return the comparison as plain ASCII text: one screen, or with ``full`` all of it."""
         from fastprof.comparison.output import to_text
 
-        return to_text(self)
+        return to_text(self, full=full)
 
     def to_markdown(self) -> str:
         """Return the comparison as Markdown."""

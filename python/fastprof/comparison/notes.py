@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from fastprof.comparison.runs import STEP, Run
 from fastprof.report.figures import chosen_percent, plural, with_percent
+from fastprof.snapshot.run_phases import RUN_PHASES, STEPS
 
 
 def notes(before: Sequence[Run], after: Sequence[Run], *, noise: float) -> tuple[str, ...]:
@@ -24,9 +25,12 @@ def notes(before: Sequence[Run], after: Sequence[Run], *, noise: float) -> tuple
         out += [note for run in runs for note in _of_run(side, run)]
     if not stepped:
         out.append("Not every file has steps: times are of the whole run, and nothing is tested.")
+    phases = {run.report.phase for run in (*before, *after)}
+    measured = stepped and phases == {RUN_PHASES[STEPS]}
     out.append(
-        "Figures of functions and kernels are of the whole recording"
-        + (", warm-up included, per step" if stepped else "")
+        "Figures of functions and kernels are of "
+        + ("measured steps" if measured else "the whole recording")
+        + (", warm-up included, per step" if stepped and not measured else "")
         + (". They describe: without several runs per side there is no test of them." if single
            else "; functions are tested by their runs' means (Benjamini-Hochberg).")
     )  # fmt: skip

@@ -45,14 +45,15 @@ _DERIVED: dict[type, tuple[str, ...]] = {
 }
 
 
-def to_text(comparison: Comparison, width: int | None = None) -> str:
+def to_text(comparison: Comparison, width: int | None = None, *, full: bool = True) -> str:
     """Return the comparison as plain ASCII text.
 
     Args:
         comparison: what to write.
         width: columns of a line; None: as many as it takes.
+        full: all tables and notes; False: one screen.
     """
-    return "\n".join(plain(blocks(comparison), width)) + "\n"
+    return "\n".join(plain(blocks(comparison, full=full), width)) + "\n"
 
 
 def to_markdown(comparison: Comparison) -> str:

@@ -11,6 +11,7 @@ from fastprof.comparison.stats.significance import Series
 from fastprof.comparison.stats.transient import transient
 from fastprof.export.pstats_ import stats_dict
 from fastprof.lazy import Lazy
+from fastprof.names import file_name
 from fastprof.read.load import load
 from fastprof.report.from_stats import report_from_stats
 from fastprof.report.model import FunctionRow, Report
@@ -48,6 +49,13 @@ class Run:
             return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(ns // 10**9))
         except (OverflowError, ValueError, OSError):
             return ""
+
+    @property
+    def script(self) -> str:
+        """File name of the script that the run was started with; empty if that is not known."""
+        words = str(self.report.meta.get("command") or "").split()
+        name = file_name(words[0]) if words else ""
+        return name if name.endswith(".py") else ""
 
     @property
     def steps(self) -> int:
