@@ -68,8 +68,8 @@ def test_a_comparison_of_steps_is_one_screen() -> None:
     names = [f"f{i:02}" for i in range(40)]
     before = run([10.0] * N, {"data": [4.0] * N, "forward": [5.0] * N},
                  functions=[function(n, 100 - i) for i, n in enumerate(names)])  # fmt: skip
-    after = run([8.0] * N, {"data": [2.0] * N, "forward": [5.0] * N},
-                functions=[function(n, 100 - i if i % 2 else 50) for i, n in enumerate(names)])  # fmt: skip
+    moved = [function(n, 100 - i if i % 2 else 50) for i, n in enumerate(names)]
+    after = run([8.0] * N, {"data": [2.0] * N, "forward": [5.0] * N}, functions=moved)
     comparison = fastprof.compare(before, after)
     text = comparison.to_text()
     assert len(text.splitlines()) <= 35

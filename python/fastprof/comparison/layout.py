@@ -82,11 +82,12 @@ def _said(made: Iterable[Block]) -> list[Block]:
 
 def _screen(comparison: Comparison, pair: Pair) -> list[Block]:
     """What is read first; the rest is counted."""
-    least = _WORTH * max(pair.step.before_ms, pair.step.after_ms) if pair.step else 0.0
+    step = pair.step
+    longest = 0.0 if step is None else max(step.before_ms or 0.0, step.after_ms or 0.0)
     changed = [
         replace(row, place=row.place.split(" (was ")[0])
         for row in pair.functions
-        if abs(row.figures["self_ms"].difference or 0.0) >= least
+        if abs(row.figures["self_ms"].difference or 0.0) >= _WORTH * longest
     ]
     more = (
         "More: --full has all tables and notes, and both runs' functions as pstats prints them.",
