@@ -74,31 +74,38 @@ def _profilers() -> dict[str, Callable[[Callable[[], object]], Stats]]:
     return found
 
 
-def _measure(parts: Parts, rounds: int) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
-    profilers = _profilers()
-    truth: dict[str, float] = {}
-    profiled: dict[str, dict[str, float]] = {name: {} for name in profilers}
-    for _ in range(rounds):
-        # Twice, as with profilers: in the first run the interpreter adapts to the change.
-        _unprofiled(parts)
-        _keep_least(truth, _unprofiled(parts))
-        for name, profile in profilers.items():
-            stats = profile(lambda: _program(parts))
-            _keep_least(profiled[name], _component_seconds(stats, parts))
-    return truth, profiled
+def _round(parts: Parts, truth: dict[str, float], profiled: Mapping[str, dict[str, float]]) -> None:
+    # Twice, as with profilers: in the first run the interpreter adapts to the change.
+    _unprofiled(parts)
+    _keep_least(truth, _unprofiled(parts))
+    for name, profile in _profilers().items():
+        stats = profile(lambda: _program(parts))
+        _keep_least(profiled[name], _component_seconds(stats, parts))
 
 
 def measure(rounds: int, divisor: int) -> dict[str, Any]:
-    """Every program of ``PROGRAMS``, its components shorter by ``divisor``."""
+    """Every program of ``PROGRAMS``, its components shorter by ``divisor``.
+
+    The programs take turns in each round.  On a virtual machine a neighbour on the same core
+    now and then slows hooked calls for 0.2 s and more, by half, and a plain loop hardly at all.
+    """
     harness.settle()
+    programs = {
+        title: [(c, max(1, n // divisor)) for c, n in sized] for title, sized in PROGRAMS.items()
+    }
+    truths: dict[str, dict[str, float]] = {title: {} for title in programs}
+    found: dict[str, dict[str, dict[str, float]]] = {
+        title: {name: {} for name in _profilers()} for title in programs
+    }
+    for _ in range(rounds):
+        for title, parts in programs.items():
+            _round(parts, truths[title], found[title])
     data: dict[str, Any] = {}
-    for title, sized in PROGRAMS.items():
-        parts = [(c, max(1, n // divisor)) for c, n in sized]
-        truth, profiled = _measure(parts, rounds)
+    for title, truth in truths.items():
         true_shares = _shares(truth)
         wall = sum(truth.values())
         data[title] = {"wall_s": wall, "true_shares": true_shares, "profilers": {}}
-        for name, seconds in profiled.items():
+        for name, seconds in found[title].items():
             shares = _shares(seconds)
             error = max(abs(shares.get(c, 0.0) - s) for c, s in true_shares.items())
             data[title]["profilers"][name] = {

@@ -108,7 +108,8 @@ def test_a_disturbed_machine_is_measured_until_the_least_times_come_up_again(mon
     monkeypatch.setattr(calibrate, "_inside_ns", lambda _recorder: inside)
     monkeypatch.setattr(calibrate, "_REST_S", 0.0)
     backend = "monitoring" if sys.version_info >= (3, 12) else "setprofile"
-    found = calibrate._measure(backend)
+    monkeypatch.setattr(calibrate, "_measured", {})
+    found = calibrate.calibration(backend)
     assert found.c == calibrate._calibration(plain, hooked, inside, constructors=True).c
     assert 8 < next(rounds) / 2 < calibrate._MOST_ROUNDS
 
@@ -139,6 +140,57 @@ def test_a_round_that_saw_no_event_of_a_kind_costs_no_profile(monkeypatch):
     def fails(backend):
         raise KeyError("python")
 
-    monkeypatch.setattr(calibrate, "_cache", {})
+    monkeypatch.setattr(calibrate, "_measured", {})
     monkeypatch.setattr(calibrate, "_measure", fails)
     assert calibrate.calibration("monitoring") is None
+
+
+def test_a_neighbour_that_slows_hooked_calls_once_does_not_decide(monkeypatch):
+    """Its second slows every hooked run, so that no round of it is undisturbed."""
+    plain, hooked, inside = times()
+    now, slower, calls = [100.0], [1.6], []
+
+    def disturbed():
+        calls.append(now[0])
+        return (
+            {kind: slower[0] * ns for kind, ns in hooked.items()} if len(calls) % 2 == 0 else plain
+        )
+
+    monkeypatch.setattr(calibrate, "_measured", {})
+    monkeypatch.setattr(calibrate, "_times_ns", disturbed)
+    monkeypatch.setattr(calibrate, "_inside_ns", lambda _recorder: inside)
+    monkeypatch.setattr(calibrate.time, "monotonic", lambda: now[0])
+
+    def total(cost):
+        return cost.inside_ns + cost.outside_ns
+
+    backend = "monitoring" if sys.version_info >= (3, 12) else "setprofile"
+    true = calibrate._calibration(plain, hooked, inside, constructors=backend == "monitoring")
+    first = calibrate.calibration(backend)
+    assert total(first.python) > 1.2 * total(true.python)
+    slower[0] = 1.0
+    assert calibrate.calibration(backend) == first  # within the same second
+    now[0] += 1.0
+    assert calibrate.calibration(backend) == true
+    # Nor does another neighbour later on, or one that does not let it measure at all.
+    slower[0] = 1.6
+    for _ in range(5):
+        now[0] += 1.0
+        assert calibrate.calibration(backend) == true
+    assert len(set(calls)) == 3
+
+
+def test_costs_that_are_known_stay_when_they_cannot_be_measured_again(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(calibrate, "_measured", {})
+    monkeypatch.setattr(calibrate.time, "monotonic", lambda: now[0])
+    known = calibrate._Measured(*times(), 1, now[0])
+    monkeypatch.setattr(calibrate, "_measure", lambda backend: known)
+    first = calibrate.calibration("monitoring")
+
+    def busy(backend):
+        raise RuntimeError("another profiler records")
+
+    monkeypatch.setattr(calibrate, "_measure", busy)
+    now[0] += 10.0
+    assert calibrate.calibration("monitoring") == first
