@@ -41,8 +41,8 @@ PROBLEMS = ROOT / "examples" / "problems"
 #: Not scripts, but what they share.
 _SHARED = ("kit", "gpt")
 #: What else is true of a problem: the objects that burden the collector are made in no phase.
-#: A loop over elements makes a tensor for each, which the collector looks at.
-_ALSO = {"gc_pressure": ("unaccounted",), "item_every_value": ("gc-pressure",)}
+#: A loop over elements makes a tensor for each, which the collector looks at, in no phase.
+_ALSO = {"gc_pressure": ("unaccounted",), "item_every_value": ("gc-pressure", "unaccounted")}
 #: Seconds that a run may take.
 LIMIT_S = 120
 #: Steps before measuring, as `fastprof run` leaves them out.

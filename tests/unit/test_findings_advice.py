@@ -131,8 +131,20 @@ def test_workers_that_are_not_advised_are_not_said_to_be_needed() -> None:
     made = run(phases, step_ms=6, inside={"data": [parse]}, loaders=(loader(3.1, cpus=2),))
     rule = found(with_cpus(made, 2))["data-loading"]
     assert rule.saving_ms is None
-    assert "1 worker would save an estimated 0.280 ms per step" in text(rule)
+    assert "1 worker may save little, an estimated 0.280 ms per step" in text(rule)
     assert not {"need", "num_workers"} & set(text(rule).replace("=", " ").split())
+
+
+def test_loading_that_is_large_by_its_sampler_is_the_samplers_finding() -> None:
+    """Less loading is advised where it is most of a step; without the sampler it is not."""
+    order = calls(py("__iter__", 7, "/x/data.py", "LengthSampler.__iter__"), 0.6)
+    parse = calls(py("__getitem__", 12, "/x/data.py", "Lines.__getitem__"), 0.7, 64)
+    phases = {"data": 1.36, "forward": 1, "backward": 1}
+    kept = (loader(1.36, cpus=2),)
+    made = run(phases, step_ms=3.4, inside={"data": [parse, order]}, loaders=kept)
+    assert set(found(with_cpus(made, 2))) == {"sampler-time"}
+    alone = run(phases, step_ms=3.4, inside={"data": [parse]}, loaders=kept)
+    assert set(found(with_cpus(alone, 2))) == {"data-loading"}
 
 
 def test_the_first_batch_of_a_pass_is_loaded_beside_nothing() -> None:

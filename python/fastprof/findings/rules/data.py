@@ -90,12 +90,12 @@ def data_loading(facts: Facts) -> Draft | None:
         # Workers would save too little.  Where loading is most of a step, less of it would not.
         if severity != "critical":
             return None
-        much = "nothing"
+        much = "little"
         if facts.share(saved) >= _SAVES:
-            much = f"an estimated {span_text(saved, facts)}"
+            much += f", an estimated {span_text(saved, facts)}"
         little = (
-            f"{plural(found.advised, 'worker')} would save {much}: a batch has to be handed over, "
-            "and a worker needs a CPU."
+            f"{plural(found.advised, 'worker')} may save {much}: a batch has to be handed over, "
+            "and a worker needs a CPU. Measure it."
         )
         found, saved = replace(found, advised=None), ms
     hot = facts.hot_in_workers if found.have else facts.hot_in("data")
@@ -119,8 +119,17 @@ def data_loading(facts: Facts) -> Draft | None:
     )  # fmt: skip
     if draft is None:
         return None
+    draft = draft.saving(saved, of=ms)
+    grade = draft.grade
+    if little and grade is not None:
+        # ... nor is it most of a step if that is for another cause, such as the sampler.
+        draft = replace(draft, grade=lambda rest: _most(grade(rest)))
     # How much cheaper loading can become is not known.
-    return replace(draft.saving(saved, of=ms), promises=found.advised is not None)
+    return replace(draft, promises=found.advised is not None)
+
+
+def _most(severity: str | None) -> str | None:
+    return severity if severity == "critical" else None
 
 
 def _short(ms: float, rows: list[tuple[LoaderRow, WorkerRow]]) -> bool:
