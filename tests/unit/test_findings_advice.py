@@ -147,6 +147,17 @@ def test_loading_that_is_large_by_its_sampler_is_the_samplers_finding() -> None:
     assert set(found(with_cpus(alone, 2))) == {"data-loading"}
 
 
+def test_a_loader_without_a_name_is_called_a_data_loader() -> None:
+    """Nobody knew what "loader0" was, which had no workers."""
+    named = replace(loader(60, cpus=2), name="speech")
+    unnamed = replace(named, name="loader0")
+    said = [text(found(with_cpus(computing(loaders=(x,)), 2))["data-loading"])
+            for x in (named, unnamed)]  # fmt: skip
+    assert "speech has no workers" in said[0]
+    assert "Data loader loader0 has no workers" in said[1]
+    assert "Data loader" not in said[0]
+
+
 def test_the_first_batch_of_a_pass_is_loaded_beside_nothing() -> None:
     several = replace(
         loader(60, cpus=2), workers=replace(loader(60, cpus=2).workers, firsts=(9, MS))

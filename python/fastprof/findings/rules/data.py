@@ -34,9 +34,8 @@ from fastprof.findings.remedies import (
     train_loaders,
 )
 from fastprof.findings.thresholds import LIMITS, Limit
-from fastprof.names import ascii_name
 from fastprof.report.figures import counted, duration, number, plural
-from fastprof.report.loaders import SHORT_BATCH_MS, LoaderRow, WorkerRow
+from fastprof.report.loaders import SHORT_BATCH_MS, LoaderRow, WorkerRow, called
 
 _OVERHEAD = LIMITS["overhead-share"]
 #: A smaller part of the step is no saving.
@@ -147,7 +146,7 @@ def _waits(facts: Facts) -> bool:
 
 def _loader_text(row: LoaderRow, w: WorkerRow, facts: Facts) -> str:
     """How one loader does: who loads, how long, and whether the loop waits."""
-    name = ascii_name(row.name, 60)
+    name = called(row.name)
     if not w.workers:
         if w.load_ms is None:
             return ""
@@ -301,7 +300,7 @@ def _start_text(row: LoaderRow, w: WorkerRow) -> str:
 
     kept = "" if w.persistent else ", persistent_workers is off"
     return (
-        f"{ascii_name(row.name, 60)} started {plural(w.workers, 'worker')} {w.starts} times in "
+        f"{called(row.name)} started {plural(w.workers, 'worker')} {w.starts} times in "
         f"{plural(w.passes, 'pass')}{kept}; a start takes {ms(w.start_ms)}, the first batch "
         f"{ms(w.first_ms)}, a shutdown {ms(w.shutdown_ms)}."
     )
@@ -377,7 +376,7 @@ def batch_receiving(facts: Facts) -> Draft | None:
 
 def _ready_text(row: LoaderRow, w: WorkerRow) -> str:
     return (
-        f"{ascii_name(row.name, 60)} had {w.ready} of {plural(w.ready + w.blocked, 'batch')} "
+        f"{called(row.name)} had {w.ready} of {plural(w.ready + w.blocked, 'batch')} "
         f"ready, and the training process takes {duration(w.ready_ms or 0.0)} to receive one."
     )
 
