@@ -265,7 +265,7 @@ def _advice(name: str, row: WorkerRow, loads: float, rest: float) -> str:
             return ""
         return (
             f"{loader}: no workers, so the loop loads its batches itself, {load} against {step}: "
-            f"{_workers(row.needed)} would load them meanwhile{_cpus(row)}."
+            f"{_workers(row.needed)} could load them meanwhile{_cpus(row)}."
         )
     if row.blocked_share is None or row.blocked_share < BLOCKED_SHARE:
         return ""
