@@ -92,6 +92,15 @@ def test_a_part_that_leads_to_one_place_has_the_name_by_which_its_library_was_en
     assert parts(below) == {"Tensor.backward": 41}
 
 
+def test_functions_in_c_are_no_parts_of_what_is_taken_apart() -> None:
+    """Lightning's run_backward is what a reader knows as Tensor.backward."""
+    run_backward = Node(c("torch._C._EngineBase.run_backward"), 1, 20 * MS)
+    backward = Node(torch("backward", "Tensor.backward"), 1, 9 * MS, [run_backward])
+    step = trainer("step", backward, Node(torch("step", "Adam.step"), 1, 10 * MS))
+    made = tree(Node(py("main"), 1, MS, [trainer("fit", step, ms=1)]))
+    assert parts(made) == {"Tensor.backward": 29, "Adam.step": 10, "Trainer.fit": 1}
+
+
 def test_a_part_of_less_than_half_of_its_caller_is_not_taken_apart() -> None:
     train = trainer("train", trainer("log", ms=20), trainer("save", ms=20))
     assert parts(tree(Node(py("main"), 1, 50 * MS, [train]))) == {"Trainer.train": 40}

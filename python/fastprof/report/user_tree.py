@@ -215,13 +215,17 @@ class _Folded:
                 entered, leads, package = name, nodes, of
 
     def _called(self, name: str, nodes: list[int]) -> dict[str, list[int]]:
-        """Return the public functions of libraries below others, but for those of their name."""
+        """Return the public functions of libraries below others, but for those of their name.
+
+        Functions in C are what their callers do.
+        """
         found: dict[str, list[int]] = {}
         pending = list(nodes)
         while pending:
             for i in self._children.get(pending.pop(), ()):
-                kind = _kind(self._key(i))
-                if kind == "inner" or is_private(self._key(i)) or self._name(i) == name:
+                key = self._key(i)
+                inner = _kind(key) == "inner" or key.kind == "c" or is_private(key)
+                if inner or self._name(i) == name:
                     pending.append(i)
                 else:
                     found.setdefault(self._name(i), []).append(i)
