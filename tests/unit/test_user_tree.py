@@ -165,6 +165,19 @@ def test_waits_of_threads_without_work_are_left_out_and_said() -> None:
     assert "50.0 ms in which other threads waited are left out" in report.to_text(full=True)
 
 
+def test_the_sleep_of_another_thread_is_a_wait() -> None:
+    """The thread that draws a progress bar was at the top of the table."""
+    sleep = Key("c", "~", 0, "<built-in function sleep>", "time.sleep")
+    made = (
+        Builder()
+        .thread(Node(py("train"), 4, 9 * MS, [Node(sleep, 2, MS)]))
+        .thread(Node(py("_refresh", 1, STANDARD), 1, MS, [Node(sleep, 1, 50 * MS)]), ident=2)
+    )
+    found = without_waits(build_report(made.snapshot()))
+    assert found.hidden_ms == 50
+    assert {r.qualname: r.self_ms for r in found.rows}["time.sleep"] == 1
+
+
 @pytest.mark.parametrize(
     ("key", "name"),
     [
