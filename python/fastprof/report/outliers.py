@@ -428,9 +428,9 @@ def _context_sentences(context: _Context, excess_ms: float, *, by_chance: bool) 
         on_cpu = max(0.0, context.cpu_ms - context.cpu_typical_ms)
         if on_cpu < 0.5 * excess_ms and not by_chance:
             yield f"only {duration(on_cpu)} of the extra time was CPU work; the rest was waiting"
-    more = context.waited_ms
-    if more is not None and more >= _WORTH * excess_ms:
-        text = f"for {duration(more)} of it the thread was ready to run, but had no CPU"
+    waited = context.waited_ms
+    if waited is not None and waited >= _WORTH * excess_ms:
+        text = f"for {duration(waited)} of it the thread was ready to run, but had no CPU"
         yield f"{text}: which function it was in is chance" if by_chance else text
         return
     usually = context.switches_typical
