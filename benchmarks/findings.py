@@ -1,6 +1,7 @@
 """How often findings are right: a corpus of training scripts whose findings are known.
 
-    python benchmarks/findings.py [--only NAME ...] [--limit N] [--no-fixes] [--json FILE]
+    python benchmarks/findings.py [--only NAME ...] [--limit N] [--no-fixes]
+        [--json FILE [--resume]]
 
 Each script of ``benchmarks/corpus`` and ``examples/problems`` runs under ``fastprof run``.  Its
 first lines say which findings are right (``Right: rule, rule`` or ``none``; a problem's is its
@@ -8,7 +9,8 @@ first lines say which findings are right (``Right: rule, rule`` or ``none``; a p
 then runs without fastprof, as it is and with the option, in turns, and what a step saves is set
 against what the finding promised (``xN``: a step does the work of N); a finding that promises
 nothing is not counted.  What other programs used of the CPUs meanwhile stands beside it: with much
-of that a run says nothing.  With ``--json`` results of several calls are gathered in a file.
+of that a run says nothing.  With ``--json`` results of several calls are gathered in a file, each
+as soon as it is there and with its commit; ``--resume`` leaves out what the file has.
 Needs torch; scripts of libraries that are missing are left out.
 """
 
@@ -20,10 +22,12 @@ import os
 import re
 import runpy
 import signal
+import subprocess
 import sys
 import tempfile
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -37,8 +41,8 @@ PROBLEMS = ROOT / "examples" / "problems"
 #: Not scripts, but what they share.
 _SHARED = ("kit", "gpt")
 #: What else is true of a problem: the objects that burden the collector are made in no phase.
-#: A loop over elements makes a tensor for each, which the collector looks at.
-_ALSO = {"gc_pressure": ("unaccounted",), "item_every_value": ("gc-pressure",)}
+#: A loop over elements makes a tensor for each, which the collector looks at, in no phase.
+_ALSO = {"gc_pressure": ("unaccounted",), "item_every_value": ("gc-pressure", "unaccounted")}
 #: Seconds that a run may take.
 LIMIT_S = 120
 #: Steps before measuring, as `fastprof run` leaves them out.
@@ -80,6 +84,8 @@ class Result:
     after_ms: float | None = None
     others: float | None = None
     error: str = ""
+    commit: str = ""
+    when: str = ""
 
 
 def scripts() -> list[Script]:
@@ -273,10 +279,12 @@ def tables(results: list[Result]) -> list[Table]:
     half = sum(kept(p, m) == "yes" for _, p, m in fixed)
     healthy = [r for r in results if not r.right]
     clean = sum(all(f[0] in _OF_THE_MACHINE for f in r.found) for r in healthy)
+    commits = Counter(r.commit for r in results)
     out = [
         Table("Findings by rule", ("rule", "right", "wrong", "machine"),
               tuple((rule, *counts) for rule, counts in sorted(rules.items())),
-              (f"{len(results)} scripts; of {len(healthy)} healthy ones {clean} have no finding",)),
+              (f"{len(results)} scripts; of {len(healthy)} healthy ones {clean} have no finding",
+               "commits: " + ", ".join(f"{c or 'unknown'} {n}" for c, n in commits.items()))),
         Table("Savings, % of a step",
               ("script", "rule", "promised", "measured", "half of it", "CPUs of others"),
               tuple(rows), (f"{half} of {len(fixed)} saved at least half of what was promised",)),
@@ -304,6 +312,20 @@ def gathered(path: str | None) -> dict[str, Any]:
     return found
 
 
+def commit() -> str:
+    """The short hash of the code that runs; with "+" where files were changed since."""
+    git = ["git", "-C", str(ROOT), "describe", "--always", "--exclude=*", "--dirty=+"]
+    return subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
+
+
+def done(row: dict[str, Any] | None, script: Script, fixes: bool) -> bool:
+    """Whether a file's row ended well and has what is asked for."""
+    if row is None or row["error"]:
+        return False
+    found = any(rule in script.right for rule, *_ in row["found"])
+    return row["fix"] is not None or not (fixes and script.fix and found)
+
+
 def main() -> None:
     known = scripts()
     parser = argparse.ArgumentParser(description="Right and wrong findings on a corpus.")
@@ -312,12 +334,15 @@ def main() -> None:
     parser.add_argument("--no-fixes", action="store_true", help="measure no savings")
     parser.add_argument("--rounds", type=int, default=2, help="runs before and after a fix")
     parser.add_argument("--json", metavar="FILE", help="gather the results there")
+    parser.add_argument("--resume", action="store_true", help="not those that FILE has")
     parser.add_argument("--show", action="store_true", help="only print what FILE holds")
     asked = parser.parse_args()
     chosen = [s for s in known if not asked.only or any(part in s.name for part in asked.only)]
     if not chosen or asked.rounds < 1:
         parser.error("no such script" if not chosen else "--rounds must be at least 1")
     kept_before = gathered(asked.json)
+    if asked.resume:
+        chosen = [s for s in chosen if not done(kept_before.get(s.name), s, not asked.no_fixes)]
     if not asked.show:
         import torch
 
@@ -331,9 +356,12 @@ def main() -> None:
                 )
                 if result.error:
                     print(f"  {result.error}")
+                result.commit, result.when = commit(), time.strftime("%Y-%m-%d", time.gmtime())
                 kept_before[script.name] = asdict(result)
                 if asked.json:
-                    Path(asked.json).write_text(json.dumps(kept_before), encoding="utf-8")
+                    part = Path(asked.json + ".part")
+                    part.write_text(json.dumps(kept_before), encoding="utf-8")
+                    part.replace(asked.json)
     about = ", ".join(f"{name} {value}" for name, value in machine().items())
     results = [Result(**row) for row in kept_before.values()]
     print(about)

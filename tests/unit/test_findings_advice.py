@@ -131,8 +131,31 @@ def test_workers_that_are_not_advised_are_not_said_to_be_needed() -> None:
     made = run(phases, step_ms=6, inside={"data": [parse]}, loaders=(loader(3.1, cpus=2),))
     rule = found(with_cpus(made, 2))["data-loading"]
     assert rule.saving_ms is None
-    assert "1 worker would save an estimated 0.280 ms per step" in text(rule)
+    assert "1 worker may save little, an estimated 0.280 ms per step" in text(rule)
     assert not {"need", "num_workers"} & set(text(rule).replace("=", " ").split())
+
+
+def test_loading_that_is_large_by_its_sampler_is_the_samplers_finding() -> None:
+    """Less loading is advised where it is most of a step; without the sampler it is not."""
+    order = calls(py("__iter__", 7, "/x/data.py", "LengthSampler.__iter__"), 0.6)
+    parse = calls(py("__getitem__", 12, "/x/data.py", "Lines.__getitem__"), 0.7, 64)
+    phases = {"data": 1.36, "forward": 1, "backward": 1}
+    kept = (loader(1.36, cpus=2),)
+    made = run(phases, step_ms=3.4, inside={"data": [parse, order]}, loaders=kept)
+    assert set(found(with_cpus(made, 2))) == {"sampler-time"}
+    alone = run(phases, step_ms=3.4, inside={"data": [parse]}, loaders=kept)
+    assert set(found(with_cpus(alone, 2))) == {"data-loading"}
+
+
+def test_a_loader_without_a_name_is_called_a_data_loader() -> None:
+    """Nobody knew what "loader0" was, which had no workers."""
+    named = replace(loader(60, cpus=2), name="speech")
+    unnamed = replace(named, name="loader0")
+    said = [text(found(with_cpus(computing(loaders=(x,)), 2))["data-loading"])
+            for x in (named, unnamed)]  # fmt: skip
+    assert "speech has no workers" in said[0]
+    assert "Data loader loader0 has no workers" in said[1]
+    assert "Data loader" not in said[0]
 
 
 def test_the_first_batch_of_a_pass_is_loaded_beside_nothing() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from fastprof.report import build_report
 from fastprof.snapshot import Snapshot
 from unit.findings_runs import (
     HEALTHY,
@@ -128,6 +129,28 @@ def test_a_share_that_may_be_the_wait_for_a_cpu_is_no_finding(rule: str) -> None
     assert "waits for a CPU for 70.0 % of the step" in reason(busy, rule)
     # Where the thread has its CPU for most of the time, shares are what they seem.
     assert rule in found(without_a_cpu(4, used=0.5, cpus=2, **fields))
+
+
+def test_of_a_share_that_may_be_the_wait_for_a_cpu_the_report_tells() -> None:
+    """Not "no data for them": the rule saw something, and cannot say what it was."""
+    report = build_report(without_a_cpu(70, used=0.5, cpus=2, **LARGE["data-loading"]))
+    assert report.examination.uncertain == ("data-loading",)
+    said = "These rules saw something that may be the wait for a CPU: data-loading."
+    for text in (report.to_text(), report.to_text(full=True)):
+        assert said in " ".join(text.split())
+    calm = build_report(without_a_cpu(4, used=0.5, cpus=2, phases=HEALTHY))
+    assert calm.examination.uncertain == ()
+    assert "may be the wait" not in calm.to_text()
+
+
+def test_a_rule_that_is_uncertain_does_not_count_as_one_without_data() -> None:
+    busy = without_a_cpu(45, used=0.5, cpus=2, **LARGE["data-loading"])
+    examination = build_report(busy).examination
+    assert not examination.findings
+    assert examination.uncertain == ("data-loading",)
+    lacking = len(examination.abstained) - 1
+    said = f"rules checked, {lacking} skipped: no data for them. These rules saw something"
+    assert said in " ".join(build_report(busy).to_text().split())
 
 
 def test_a_share_that_is_more_than_the_wait_for_a_cpu_stays_a_finding() -> None:

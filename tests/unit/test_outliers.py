@@ -252,6 +252,29 @@ def test_what_the_series_of_steps_knows_is_said() -> None:
     assert (found.gc_ms, found.cpu_ms, found.switches) == (None, None, None)
 
 
+def test_where_the_step_waited_for_a_cpu_no_function_is_blamed() -> None:
+    """The time falls into whatever ran then: ten lines of that were of no use."""
+    n, row = COUNT - SKIPPED, 12 - SKIPPED
+    series = StepSeries(
+        first=SKIPPED,
+        start_ns=tuple(range(n)),
+        wall_ns=(10 * MS,) * n,
+        cpu_wait_ns=tuple(80 * MS if i == row else MS for i in range(n)),
+    )
+    plain = snapshot(kept(12, SLOW_READ))
+    (found,) = build_report(
+        replace(plain, steps=replace(plain.steps, series=series))
+    ).steps.outliers
+    assert found.sentences[1:] == (
+        "+115 ms in data",
+        (
+            "for 79.0 ms of it the thread was ready to run, but had no CPU: which function it was "
+            "in is chance"
+        ),
+    )
+    assert found.functions  # as values they stay
+
+
 def text_and_json(report: Report) -> tuple[str, dict[str, Any]]:
     return report.to_text(full=True), json.loads(report.to_json())
 

@@ -134,7 +134,7 @@ def test_a_loop_that_loads_itself_is_told_how_many_workers_would_hide_it() -> No
     none = workers(0, loads=(), ready=0, blocked=0, depth=(0,) * 8, start_method=None)
     loader = row(run(none))
     assert (loader.load_ms, loader.needed, loader.blocked_share) == (15.0, 1, None)
-    assert "1 worker would load them meanwhile" in loader.advice
+    assert "1 worker could load them meanwhile" in loader.advice
     assert row(run(none, step_ms=1000)).advice == ""  # 1.5 % of a step
 
 

@@ -366,5 +366,7 @@ def test_a_phase_of_the_run_can_be_asked_for(
     capsys.readouterr()
     assert main(["report", str(tmp_path), "--phase", "validtion"]) == 2
     assert "no phase 'validtion'; did you mean validation?" in capsys.readouterr().err
+    assert main(["report", str(tmp_path), "--phase", "foo"]) == 2
+    assert "no phase 'foo'. There are steps, setup, " in capsys.readouterr().err
     assert main(["report", str(tmp_path), "--phase", "checkpoint"]) == 2
     assert "nothing was recorded in a phase 'checkpoint'" in capsys.readouterr().err

@@ -60,6 +60,60 @@ def test_a_function_of_the_program_below_a_library_stands_below_its_caller() -> 
     assert dict(found["train"].below) == {"fetch": 2}
 
 
+def trainer(name: str, *children: Node, ms: int = 0) -> Node:
+    """A method of a trainer of a library, with milliseconds in its own code."""
+    site = SITE.replace("torch/nn/modules/module", "transformers/trainer")
+    return Node(py(name, 1, site, f"Trainer.{name}"), 1, ms * MS, list(children))
+
+
+def parts(made: Snapshot) -> dict[str, float]:
+    (row,) = rows(made).values()
+    return dict(row.below)
+
+
+def test_of_a_library_that_runs_the_program_those_parts_are_named_where_its_time_branches() -> None:
+    backward = Node(torch("backward", "Tensor.backward"), 1, 0, [Node(c("run"), 1, 20 * MS)])
+    epoch = trainer(
+        "_run_epoch", trainer("compute_loss", ms=30), backward, trainer("log", ms=6), ms=2
+    )
+    made = tree(Node(py("main"), 1, MS, [trainer("train", trainer("_inner", epoch), ms=1)]))
+    assert parts(made) == {
+        "Trainer.compute_loss": 30, "Tensor.backward": 20, "Trainer.log": 6, "Trainer.train": 3,
+    }  # fmt: skip
+
+
+def test_a_part_that_leads_to_one_place_has_the_name_by_which_its_library_was_entered() -> None:
+    run_backward = Node(c("torch._C._EngineBase.run_backward"), 1, 40 * MS)
+    backward = Node(torch("backward"), 1, MS, [run_backward])
+    entered = Node(torch("backward", "Tensor.backward"), 1, 0, [backward])
+    alone = tree(Node(py("main"), 1, MS, [entered]))
+    assert parts(alone) == {"Tensor.backward": 41}
+    below = tree(Node(py("main"), 1, MS, [trainer("train", trainer("step", entered))]))
+    assert parts(below) == {"Tensor.backward": 41}
+
+
+def test_functions_in_c_are_no_parts_of_what_is_taken_apart() -> None:
+    """Lightning's run_backward is what a reader knows as Tensor.backward."""
+    run_backward = Node(c("torch._C._EngineBase.run_backward"), 1, 20 * MS)
+    backward = Node(torch("backward", "Tensor.backward"), 1, 9 * MS, [run_backward])
+    step = trainer("step", backward, Node(torch("step", "Adam.step"), 1, 10 * MS))
+    made = tree(Node(py("main"), 1, MS, [trainer("fit", step, ms=1)]))
+    assert parts(made) == {"Tensor.backward": 29, "Adam.step": 10, "Trainer.fit": 1}
+
+
+def test_a_part_of_less_than_half_of_its_caller_is_not_taken_apart() -> None:
+    train = trainer("train", trainer("log", ms=20), trainer("save", ms=20))
+    assert parts(tree(Node(py("main"), 1, 50 * MS, [train]))) == {"Trainer.train": 40}
+
+
+def test_functions_of_the_program_below_a_library_are_not_parts_of_it() -> None:
+    mine = Node(py("forward", 9, "train.py", "Net.forward"), 1, 30 * MS)
+    train = trainer("train", trainer("compute_loss", mine, ms=10), trainer("log", ms=8))
+    found = rows(tree(Node(py("main"), 1, MS, [train])))
+    assert dict(found["main"].below) == {"Trainer.compute_loss": 10, "Trainer.log": 8}
+    assert found["Net.forward"].depth == 1
+
+
 def test_recursion_and_comprehensions_are_folded() -> None:
     inner = Node(py("<listcomp>"), 1, MS, [Node(py("walk"), 1, 2 * MS)])
     made = tree(Node(py("walk"), 1, 4 * MS, [inner]))
@@ -109,6 +163,19 @@ def test_waits_of_threads_without_work_are_left_out_and_said() -> None:
     assert (shown["_thread.lock.acquire"].self_ms, shown["_thread.lock.acquire"].calls) == (1, 2)
     assert sum(row.share or 0 for row in found.rows) == pytest.approx(1)
     assert "50.0 ms in which other threads waited are left out" in report.to_text(full=True)
+
+
+def test_the_sleep_of_another_thread_is_a_wait() -> None:
+    """The thread that draws a progress bar was at the top of the table."""
+    sleep = Key("c", "~", 0, "<built-in function sleep>", "time.sleep")
+    made = (
+        Builder()
+        .thread(Node(py("train"), 4, 9 * MS, [Node(sleep, 2, MS)]))
+        .thread(Node(py("_refresh", 1, STANDARD), 1, MS, [Node(sleep, 1, 50 * MS)]), ident=2)
+    )
+    found = without_waits(build_report(made.snapshot()))
+    assert found.hidden_ms == 50
+    assert {r.qualname: r.self_ms for r in found.rows}["time.sleep"] == 1
 
 
 @pytest.mark.parametrize(

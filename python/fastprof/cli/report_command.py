@@ -132,7 +132,8 @@ def in_phase(report: Report, phase: str) -> Report:
     """
     known = [*RUN_PHASES, ALL]
     if phase not in known:
-        raise ValueError(f"no phase {phase!a:.80}{nearest(phase, known)}")
+        there = f"There are {', '.join(known)}."
+        raise ValueError(f"no phase {phase!a:.80}{nearest(phase, known)} {there}")
     return report.in_phase(phase)
 
 

@@ -28,7 +28,8 @@ meaning what it does there::
       "worker_functions": [like "threads"],
       "examination": {"findings": [{"rule", "severity", "title", "value", "unit", "threshold",
                     "source", "evidence", "fix", "saving_ms", "saving_share"}], "notes": [like
-                    "findings"], "abstained": [[rule, reason]], "explained", "checked"}
+                    "findings"], "abstained": [[rule, reason]], "explained", "checked",
+                    "uncertain"}
     }
 
 A row of a section or a function has what it gave the GPU to do under "gpu".

@@ -85,10 +85,12 @@ def examine(report: Report) -> Examination:
     abstained: list[tuple[str, str]] = []
     explained: list[tuple[str, tuple[str, ...]]] = []
     checked: list[str] = []
+    uncertain: list[str] = []
     for rule in RULES:
         try:
             draft = rule.check(facts)
             if draft is not None and _may_be_waiting(facts, rule, draft):
+                uncertain.append(rule.id)
                 raise Abstain(
                     f"the training thread waits for a CPU for {percent(facts.waiting)} of the "
                     "step, and which part of the step waits is not known"
@@ -114,6 +116,7 @@ def examine(report: Report) -> Examination:
         abstained=tuple(abstained),
         explained=tuple(explained),
         checked=tuple(checked),
+        uncertain=tuple(uncertain),
     )
 
 

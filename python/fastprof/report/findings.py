@@ -41,7 +41,8 @@ class Examination:
     ``findings`` are critical ones and warnings, largest first; ``notes`` have the
     severity ``note``.  ``abstained`` are rules that lacked a signal, with what was missing;
     ``explained`` are rules whose time others account for, with the ids of these.
-    ``checked`` are all rules that came to an answer.
+    ``checked`` are all rules that came to an answer.  ``uncertain`` are those of ``abstained``
+    that saw something, which may be the wait for a CPU.
     """
 
     findings: tuple[Finding, ...] = ()
@@ -49,3 +50,4 @@ class Examination:
     abstained: tuple[tuple[str, str], ...] = ()
     explained: tuple[tuple[str, tuple[str, ...]], ...] = ()
     checked: tuple[str, ...] = ()
+    uncertain: tuple[str, ...] = ()

@@ -11,6 +11,7 @@ Where the loop loads, both are without what recording functions costs.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -244,11 +245,17 @@ def _step_ms(snapshot: Snapshot, loader: LoaderStats) -> float | None:
     return (steps.sum_ns - loading) / measured * steps.count / loader.batches / 1e6
 
 
+def called(name: str) -> str:
+    """Return what a sentence about a loader begins with: its name says what it is, or this."""
+    shown = ascii_name(name, 60)
+    return f"Data loader {shown}" if re.fullmatch(r"loader\d+", name) else shown
+
+
 def _advice(name: str, row: WorkerRow, loads: float, rest: float) -> str:
     """The arithmetic in a sentence, if the loop waits; else nothing."""
     if row.needed is None or row.load_ms is None or not row.step_ms:
         return ""
-    loader = ascii_name(name, 60)
+    loader = called(name)
     load = f"{duration(row.load_ms * loads)} per batch"
     step = f"a {duration(row.step_ms * rest)} step"
     if min(loads, rest) < _MUCH:
@@ -258,7 +265,7 @@ def _advice(name: str, row: WorkerRow, loads: float, rest: float) -> str:
             return ""
         return (
             f"{loader}: no workers, so the loop loads its batches itself, {load} against {step}: "
-            f"{_workers(row.needed)} would load them meanwhile{_cpus(row)}."
+            f"{_workers(row.needed)} could load them meanwhile{_cpus(row)}."
         )
     if row.blocked_share is None or row.blocked_share < BLOCKED_SHARE:
         return ""

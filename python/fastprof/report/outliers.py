@@ -228,6 +228,11 @@ class _Context:
     cpu_wait_ms: float | None
     cpu_wait_typical_ms: float
 
+    @property
+    def waited_ms(self) -> float | None:
+        """How much longer than usual the thread waited for a CPU; None: not known."""
+        return None if self.cpu_wait_ms is None else self.cpu_wait_ms - self.cpu_wait_typical_ms
+
 
 def _context(snapshot: Snapshot, index: int) -> _Context:
     series = snapshot.steps.series
@@ -385,6 +390,9 @@ def _sentences(
     excess = wall_ms - typical_ms
     factor = f" ({wall_ms / typical_ms:.1f}x)" if typical_ms else ""
     out = [f"step {step.index}: {duration(wall_ms)} instead of {duration(typical_ms)}{factor}"]
+    waited = context.waited_ms
+    # A wait for a CPU falls into whatever function runs then.
+    by_chance = waited is not None and waited >= 0.5 * excess
     for section in sections:
         if section.excess_ms < _WORTH * excess:
             continue
@@ -392,13 +400,13 @@ def _sentences(
         named = [
             _excess_text(row)
             for row in functions
-            if row.section == inside and row.excess_ms >= _WORTH * excess
+            if row.section == inside and row.excess_ms >= _WORTH * excess and not by_chance
         ][:_NAMED]
         where = f"in {_short(section.name, 30)}" if inside else "outside of sections"
         first = f"+{duration(section.excess_ms)} {where}"
         out.append(f"{first}: {named[0]}" if named else first)
         out += [f"... {where}: {text}" for text in named[1:]]
-    out += _context_sentences(context, excess)
+    out += _context_sentences(context, excess, by_chance=by_chance)
     if step.window_steps and not usual_known:
         out.append("what its functions usually take is not known")
     elif step.window_steps > 1:
@@ -411,20 +419,20 @@ def _sentences(
     return tuple(out)
 
 
-def _context_sentences(context: _Context, excess_ms: float) -> Iterable[str]:
+def _context_sentences(context: _Context, excess_ms: float, *, by_chance: bool) -> Iterable[str]:
     if context.gc_ms is not None:
         more = context.gc_ms - context.gc_typical_ms
         if more >= _WORTH * excess_ms:
             yield f"garbage collection took +{duration(more)} of it"
     if context.cpu_ms is not None:
         on_cpu = max(0.0, context.cpu_ms - context.cpu_typical_ms)
-        if on_cpu < 0.5 * excess_ms:
+        if on_cpu < 0.5 * excess_ms and not by_chance:
             yield f"only {duration(on_cpu)} of the extra time was CPU work; the rest was waiting"
-    if context.cpu_wait_ms is not None:
-        more = context.cpu_wait_ms - context.cpu_wait_typical_ms
-        if more >= _WORTH * excess_ms:
-            yield f"for {duration(more)} of it the thread was ready to run, but had no CPU"
-            return
+    waited = context.waited_ms
+    if waited is not None and waited >= _WORTH * excess_ms:
+        text = f"for {duration(waited)} of it the thread was ready to run, but had no CPU"
+        yield f"{text}: which function it was in is chance" if by_chance else text
+        return
     usually = context.switches_typical
     if context.switches is not None and context.switches >= 10 * (usually + 1):
         yield f"taken off the CPU {plural(context.switches, 'time')} (usually {usually:.0f})"

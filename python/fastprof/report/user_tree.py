@@ -2,7 +2,9 @@
 
 A function is the program's if its file is neither the standard library's nor an installed
 package's.  Library functions are folded: their time belongs to the function of the program
-that led to it, and the first of them with a public name stands for what it called.
+that led to it, and the first of them with a public name stands for what it called.  Where one
+of these has more than half of the function's time, such as a ``Trainer.train`` that runs all of the
+program, what it calls stands instead, down to where the time branches.
 Recursion is folded into the outermost activation, a comprehension into its function.
 """
 
@@ -20,6 +22,12 @@ from fastprof.snapshot import Key, Snapshot
 _FOLDED = ("<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>")
 #: Where ``eval`` and ``exec`` are named, a module is imported or run.
 _PLUMBING = ("builtins.exec", "builtins.eval", "_call_with_frames_removed")
+
+#: A part of more than this share of what a function does outside of other functions of the
+#: program is taken apart.
+_LARGE = 0.5
+#: A function whose time is to this share one callee's only leads to it.
+_CHAIN = 0.8
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +73,7 @@ class _Entry:
     depth: int
     own_ns: float = 0.0
     total_ns: float = 0.0
-    below: dict[str, float] = field(default_factory=dict)
+    below: dict[int, float] = field(default_factory=dict)  # of nodes of library functions
 
 
 def training_thread(snapshot: Snapshot) -> int:
@@ -96,7 +104,7 @@ def user_tree(report: Report, limit: int, least: float = 0.01) -> UserTree:
     if number < 0 or not report.has_tree:
         return UserTree((), 0, 0.0, ())
     columns = correct(snapshot, enabled=report.overhead.corrected).self_ns
-    entries, library = _entries(snapshot, number, columns[number])
+    entries, library, folded = _entries(snapshot, number, columns[number])
     whole = entries[0].total_ns
     beyond_ns = beyond_steps_ns(snapshot, report.phase, number)
     if report.phase == "steps" and report.steps.wall_ns:
@@ -104,7 +112,7 @@ def user_tree(report: Report, limit: int, least: float = 0.01) -> UserTree:
         whole = report.steps.wall_ns + beyond_ns
     shown = [i for i in range(1, len(entries)) if entries[i].total_ns >= least * whole > 0]
     kept = sorted(shown, key=lambda i: (-entries[i].total_ns, i))[:limit]
-    rows = [_row(snapshot, entries[i], whole) for i in _calling_order(entries, kept)]
+    rows = [_row(snapshot, entries[i], folded, whole) for i in _calling_order(entries, kept)]
     return UserTree(
         tuple(rows), len(shown) - len(kept), whole / 1e6, _hidden(library), beyond_ns / 1e6
     )
@@ -112,15 +120,15 @@ def user_tree(report: Report, limit: int, least: float = 0.01) -> UserTree:
 
 def _entries(
     snapshot: Snapshot, number: int, self_ns: Sequence[int]
-) -> tuple[list[_Entry], list[Key]]:
+) -> tuple[list[_Entry], list[Key], _Folded]:
     """Return the tree, callers first, and the library functions folded into it."""
     nodes, keys = snapshot.threads[number].nodes, snapshot.keys
     kinds = [_kind(key) for key in keys]
     entries = [_Entry(0, -1, -1)]
     numbers: dict[tuple[int, int], int] = {}
     user = [0] * len(nodes)  # per node: the entry that has its time
-    # Per node: the library function that stands for it, and whether that is settled.
-    called: list[str] = [""] * len(nodes)
+    # Per node: the node of the library function that stands for it, and whether that is settled.
+    called = [0] * len(nodes)
     settled = [False] * len(nodes)
     folded: set[int] = set()
     for i in range(len(nodes)):
@@ -129,14 +137,14 @@ def _entries(
             user[i], called[i], settled[i] = user[above], called[above], settled[above]
         kind = kinds[key]
         if kind == "user":
-            user[i], called[i], settled[i] = _enter(entries, numbers, user[i], key), "", False
+            user[i], called[i], settled[i] = _enter(entries, numbers, user[i], key), 0, False
         elif kind == "library":
             if self_ns[i] or nodes.calls[i]:
                 folded.add(key)
             if not settled[i]:
                 private = is_private(keys[key])
                 if not (private and called[i]):
-                    called[i] = shown_name(keys[key])
+                    called[i] = i
                 settled[i] = not private
         entry = entries[user[i]]
         if called[i]:
@@ -147,7 +155,100 @@ def _entries(
         entry.total_ns += entry.own_ns + sum(entry.below.values())
         if entry is not entries[0]:
             entries[entry.parent].total_ns += entry.total_ns
-    return entries, [keys[k] for k in folded]
+    return entries, [keys[k] for k in folded], _Folded(snapshot, number, self_ns)
+
+
+class _Folded:
+    """The library functions that were folded, for those who look into them."""
+
+    def __init__(self, snapshot: Snapshot, number: int, self_ns: Sequence[int]) -> None:
+        self._keys, self._nodes = snapshot.keys, snapshot.threads[number].nodes
+        self._self_ns = self_ns
+        self._total_ns: list[float] = []
+        self._children: dict[int, list[int]] = {}
+
+    def parts(self, entry: _Entry) -> dict[str, float]:
+        """Return the time of what libraries did for a function of the program, by name."""
+        parts: dict[str, float] = {}
+        places: dict[str, list[int]] = {}  # of those that can be taken apart
+        for node, ns in entry.below.items():
+            name = self._name(node)
+            parts[name] = parts.get(name, 0.0) + ns
+            if not is_private(self._key(node)):
+                places.setdefault(name, []).append(node)
+        whole = entry.own_ns + sum(parts.values())
+        while parts:
+            largest = max(parts, key=lambda name: parts[name])
+            if largest not in places or parts[largest] <= _LARGE * whole:
+                break
+            inside = self._inside(largest, places.pop(largest))
+            for name, (ns, nodes) in inside.items():
+                parts[name] = parts.get(name, 0.0) + ns
+                parts[largest] -= ns
+                if nodes:
+                    places.setdefault(name, []).extend(nodes)
+        return parts
+
+    def _inside(self, top: str, nodes: list[int]) -> dict[str, tuple[float, list[int]]]:
+        """Return the times and places of what functions call, where their time branches.
+
+        One that leads to a single function is the function by which that one's library was
+        entered; none are returned if that is ``top`` itself.
+        """
+        if not self._total_ns:
+            self._look()
+        enough = _CHAIN * self._sum(nodes)
+        entered = name = top
+        package = package_of(self._key(nodes[0]))
+        leads = nodes
+        while True:
+            called = self._called(name, nodes)
+            times = {n: self._sum(found) for n, found in called.items()}
+            first = max(times, key=lambda n: times[n], default="")
+            if self._sum(nodes) - sum(times.values()) >= _CHAIN * self._sum(nodes):
+                return {} if entered == top else {entered: (self._sum(leads), [])}
+            if times[first] < enough:
+                return {n: (times[n], found) for n, found in called.items()}
+            name, nodes = first, called[first]
+            of = package_of(self._key(nodes[0]))
+            if of not in ("", package):
+                entered, leads, package = name, nodes, of
+
+    def _called(self, name: str, nodes: list[int]) -> dict[str, list[int]]:
+        """Return the public functions of libraries below others, but for those of their name.
+
+        Functions in C are what their callers do.
+        """
+        found: dict[str, list[int]] = {}
+        pending = list(nodes)
+        while pending:
+            for i in self._children.get(pending.pop(), ()):
+                key = self._key(i)
+                inner = _kind(key) == "inner" or key.kind == "c" or is_private(key)
+                if inner or self._name(i) == name:
+                    pending.append(i)
+                else:
+                    found.setdefault(self._name(i), []).append(i)
+        return found
+
+    def _look(self) -> None:
+        """Find what each node calls that is not the program's, and its time with that."""
+        kinds = [_kind(key) for key in self._keys]
+        self._total_ns = list(map(float, self._self_ns))
+        for i in range(len(self._nodes) - 1, 0, -1):
+            if kinds[self._nodes.key[i]] != "user":
+                above = self._nodes.parent[i]
+                self._total_ns[above] += self._total_ns[i]
+                self._children.setdefault(above, []).append(i)
+
+    def _sum(self, nodes: Sequence[int]) -> float:
+        return sum(self._total_ns[i] for i in nodes)
+
+    def _key(self, node: int) -> Key:
+        return self._keys[self._nodes.key[node]]
+
+    def _name(self, node: int) -> str:
+        return shown_name(self._key(node))
 
 
 def _kind(key: Key) -> str:
@@ -186,9 +287,9 @@ def _calling_order(entries: list[_Entry], kept: Sequence[int]) -> list[int]:
     return order
 
 
-def _row(snapshot: Snapshot, entry: _Entry, whole: float) -> UserRow:
+def _row(snapshot: Snapshot, entry: _Entry, folded: _Folded, whole: float) -> UserRow:
     key = snapshot.keys[entry.key]
-    below = sorted(entry.below.items(), key=lambda item: (-item[1], item[0]))
+    below = sorted(folded.parts(entry).items(), key=lambda item: (-item[1], item[0]))
     return UserRow(
         depth=entry.depth,
         name=shown_name(key),

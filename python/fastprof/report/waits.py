@@ -25,6 +25,7 @@ _WAITS = frozenset(
         "select.epoll.poll",
         "epoll.poll",
         "select.select",
+        "time.sleep",
     }
 )
 

@@ -42,6 +42,8 @@ def verdict_lines(report: Report, width: int) -> list[str]:
             lines += whole_sentences(fix, width, _FIX if i == 1 else _OTHER_FIX, "   ")
     more = len(found.findings) - _ON_SCREEN
     lines += [f"   {more} more with --findings."] if more > 0 else []
+    for text in _uncertain(found):
+        lines += wrapped(text, width)
     return [*lines, *_unusual(found, width)]
 
 
@@ -124,19 +126,24 @@ def all_findings(report: Report) -> list[Block]:
 
 def _titled(found: Examination, parts: Sequence[Part]) -> Block:
     if found.findings:
-        return Block("Findings, largest first:", tuple(parts))
+        return Block("Findings, largest first:", (*parts, *map(Text, _uncertain(found))))
     return Block("", (Text(_none(found)), *parts))
 
 
 def _none(found: Examination) -> str:
-    skipped = len(found.abstained)
-    left = f", {skipped} skipped: {_missing(found)}" if skipped else ""
-    return f"No finding: {plural(len(found.checked), 'rule')} checked{left}."
+    lacking = [why for rule, why in found.abstained if rule not in found.uncertain]
+    about_gpu = all("GPU" in why or "device" in why for why in lacking)
+    missing = "no GPU data" if about_gpu else "no data for them"
+    left = f", {len(lacking)} skipped: {missing}" if lacking else ""
+    said = f"No finding: {plural(len(found.checked), 'rule')} checked{left}."
+    return " ".join([said, *_uncertain(found)])
 
 
-def _missing(found: Examination) -> str:
-    about_gpu = all("GPU" in why or "device" in why for _, why in found.abstained)
-    return "no GPU data" if about_gpu else "no data for them"
+def _uncertain(found: Examination) -> list[str]:
+    if not found.uncertain:
+        return []
+    rules = ", ".join(found.uncertain)
+    return [f"These rules saw something that may be the wait for a CPU: {rules}."]
 
 
 def _head(finding: Finding) -> str:

@@ -34,9 +34,8 @@ from fastprof.findings.remedies import (
     train_loaders,
 )
 from fastprof.findings.thresholds import LIMITS, Limit
-from fastprof.names import ascii_name
 from fastprof.report.figures import counted, duration, number, plural
-from fastprof.report.loaders import SHORT_BATCH_MS, LoaderRow, WorkerRow
+from fastprof.report.loaders import SHORT_BATCH_MS, LoaderRow, WorkerRow, called
 
 _OVERHEAD = LIMITS["overhead-share"]
 #: A smaller part of the step is no saving.
@@ -90,12 +89,12 @@ def data_loading(facts: Facts) -> Draft | None:
         # Workers would save too little.  Where loading is most of a step, less of it would not.
         if severity != "critical":
             return None
-        much = "nothing"
+        much = "little"
         if facts.share(saved) >= _SAVES:
-            much = f"an estimated {span_text(saved, facts)}"
+            much += f", an estimated {span_text(saved, facts)}"
         little = (
-            f"{plural(found.advised, 'worker')} would save {much}: a batch has to be handed over, "
-            "and a worker needs a CPU."
+            f"{plural(found.advised, 'worker')} may save {much}: a batch has to be handed over, "
+            "and a worker needs a CPU. Measure it."
         )
         found, saved = replace(found, advised=None), ms
     hot = facts.hot_in_workers if found.have else facts.hot_in("data")
@@ -119,8 +118,17 @@ def data_loading(facts: Facts) -> Draft | None:
     )  # fmt: skip
     if draft is None:
         return None
+    draft = draft.saving(saved, of=ms)
+    grade = draft.grade
+    if little and grade is not None:
+        # ... nor is it most of a step if that is for another cause, such as the sampler.
+        draft = replace(draft, grade=lambda rest: _most(grade(rest)))
     # How much cheaper loading can become is not known.
-    return replace(draft.saving(saved, of=ms), promises=found.advised is not None)
+    return replace(draft, promises=found.advised is not None)
+
+
+def _most(severity: str | None) -> str | None:
+    return severity if severity == "critical" else None
 
 
 def _short(ms: float, rows: list[tuple[LoaderRow, WorkerRow]]) -> bool:
@@ -138,7 +146,7 @@ def _waits(facts: Facts) -> bool:
 
 def _loader_text(row: LoaderRow, w: WorkerRow, facts: Facts) -> str:
     """How one loader does: who loads, how long, and whether the loop waits."""
-    name = ascii_name(row.name, 60)
+    name = called(row.name)
     if not w.workers:
         if w.load_ms is None:
             return ""
@@ -292,7 +300,7 @@ def _start_text(row: LoaderRow, w: WorkerRow) -> str:
 
     kept = "" if w.persistent else ", persistent_workers is off"
     return (
-        f"{ascii_name(row.name, 60)} started {plural(w.workers, 'worker')} {w.starts} times in "
+        f"{called(row.name)} started {plural(w.workers, 'worker')} {w.starts} times in "
         f"{plural(w.passes, 'pass')}{kept}; a start takes {ms(w.start_ms)}, the first batch "
         f"{ms(w.first_ms)}, a shutdown {ms(w.shutdown_ms)}."
     )
@@ -368,7 +376,7 @@ def batch_receiving(facts: Facts) -> Draft | None:
 
 def _ready_text(row: LoaderRow, w: WorkerRow) -> str:
     return (
-        f"{ascii_name(row.name, 60)} had {w.ready} of {plural(w.ready + w.blocked, 'batch')} "
+        f"{called(row.name)} had {w.ready} of {plural(w.ready + w.blocked, 'batch')} "
         f"ready, and the training process takes {duration(w.ready_ms or 0.0)} to receive one."
     )
 

@@ -94,7 +94,7 @@ def _findings(report: Report) -> list[Markup]:
         parts.append(el("p", f"Nothing to change was found; {checked} checked."))
     missing = [f"{rule}: {tables.name(why)}" for rule, why in examination.abstained]
     if missing:
-        summary = el("summary", f"{plural(len(missing), 'rule')} not checked: no data for them")
+        summary = el("summary", f"{plural(len(missing), 'rule')} not checked")
         parts.append(el("details", summary, bullets(missing)))
     return [el("div", *parts, class_="part findings")]
 

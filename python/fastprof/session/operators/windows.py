@@ -242,8 +242,9 @@ class OperatorWindows:
         first, last, whole = self._first, self._last, self._schedule is None
         self._not_before = sys.maxsize if whole else last + 1
         why = (
-            f"a step calls about {self._limit.step_text()} operators, and a window records at most "
-            f"{self._limit.most:,}. max_events=0 (--operator max_events=0) removes the limit."
+            f"a step calls about {self._limit.step_text()} operators, counting those that "
+            f"operators call, and a window records at most {self._limit.most:,}. max_events=0 "
+            "(--operator max_events=0) removes the limit."
         )
         with self._foreign.own(), collector_paused():
             self._profile.stop()
