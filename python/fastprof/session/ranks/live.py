@@ -10,7 +10,7 @@ import _thread
 import math
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from threading import Lock
@@ -52,6 +52,8 @@ _SLICE_S = 0.05
 LAST_S = 5.0
 #: Of so few ranks each looks at its end whether it is the last one.
 _FEW = 64
+#: Windows that are read at a time.
+_AT_ONCE = 1024
 #: A store that has not come up by then never does; it is looked for more and more seldom.
 _FIND_S = 600.0
 _RETRY_S = 5.0
@@ -382,11 +384,11 @@ class _Talk:
         from fastprof.report.ranks_window import encode
 
         world = min(self._world, MAX_RANKS)
-        keys = {window_key(rank): rank for rank in range(1, world)}
         while True:
             began = time.monotonic()
-            for key, value in self._channel.get(list(keys)).items():
-                judge.hear(keys[key], value, began)
+            for rank, value in self._windows(until):
+                if rank and value is not None:
+                    judge.hear(rank, value, began)
             took = time.monotonic() - began
             ended = [rank for rank, window in judge.windows.items() if rank and window.ended]
             if len(ended) >= world - 1 or began + took >= until:
@@ -398,8 +400,10 @@ class _Talk:
     def _is_ours(self, now: float) -> bool:
         """Whether no other process has this rank, such as one that started this one.
 
-        A process that a rank starts inherits its number.  Of two, a child makes way for its
-        parent, and otherwise the later one for the earlier one, which goes on.
+        A process that a rank starts inherits its number.  Of two, the later one makes way for
+        the earlier one, if that goes on.  Where both have written, as after the earlier one
+        was stopped for a while, a child makes way for its parent, and otherwise the one with
+        the larger process number for the other.
         """
         from fastprof.report.ranks_window import decode
 
@@ -418,23 +422,38 @@ class _Talk:
         ):
             self._other = None
             return True
-        before, self._other = self._other, (there.process, there.beat, now)
-        if there.process == os.getppid():
-            self.owns = False
-        elif self._publish_at:
+        if self._publish_at:
+            # It has written since this one did, so it goes on.  Both decide alike: one is left.
             self._other = None
-            return True  # this one was first
-        elif before is not None and before[0] == there.process:
+            self.owns = os.getpid() < there.process != os.getppid()
+            return self.owns
+        before, self._other = self._other, (there.process, there.beat, now)
+        if before is not None and before[0] == there.process:
             self.owns = before[1] == there.beat  # else it goes on
             self._other = before
-            return self.owns and now - before[2] > 2 * _PUBLISH_S  # it does not: it hangs
+            # It does not: it hangs, or it is dead and another process has its number.
+            return self.owns and now - before[2] > 2 * _PUBLISH_S
         return False
 
     def _all_ended(self) -> bool:
         from fastprof.report.ranks_window import decode
 
-        values = self._channel.get([window_key(rank) for rank in range(self._world)])
-        return len(values) == self._world and all(decode(v).ended for v in values.values())
+        return all(value is not None and decode(value).ended for _, value in self._windows())
+
+    def _windows(self, until: float = math.inf) -> Iterator[tuple[int, bytes | None]]:
+        """Return each rank and its window (None: it is not there), until a moment if need be.
+
+        The number of ranks is from the environment: a list of all may not fit into memory.
+        """
+        from fastprof.report.ranks_row import MAX_RANKS
+
+        world = min(self._world, MAX_RANKS)
+        for first in range(0, world, _AT_ONCE):
+            if first and time.monotonic() >= until:
+                return
+            keys = {window_key(rank): rank for rank in range(first, min(first + _AT_ONCE, world))}
+            found = self._channel.get(list(keys))
+            yield from ((rank, found.get(key)) for key, rank in keys.items())
 
     def _publish(self, window: RankWindow) -> None:
         from fastprof.report.ranks_window import encode
@@ -462,9 +481,9 @@ class _Talk:
         from fastprof.report.ranks_window import encode_request
 
         if now >= self._judge_at:
-            keys = {window_key(rank): rank for rank in range(self._world)}
-            for key, value in self._channel.get(list(keys)).items():
-                judge.hear(keys[key], value, now)
+            for rank, value in self._windows():
+                if value is not None:
+                    judge.hear(rank, value, now)
         request = judge.request()
         if request is not None and request.number == self._asked:
             keys = {detail_key(rank): rank for rank in request.ranks}
