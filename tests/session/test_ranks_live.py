@@ -629,7 +629,7 @@ def test_a_hostile_number_of_ranks_takes_no_more_memory_than_a_thousand(monkeypa
     talk.go_on()
     talk._judge_at = 0.0
     talk.go_on()
-    assert 10_000 < place.asked < 1_100_000
+    assert 0 < place.asked <= 2048
     place.asked = 0
     talk._publish(talk._recording.window(ended=True))
     assert not talk._all_ended()

@@ -59,11 +59,12 @@ def _fixes(late: Straggler, framework: str) -> tuple[str, ...]:
     rank = f"rank {late.rank}"
     if late.cpu_wait is not None:
         on = "its machine" if late.host is None else ascii_name(late.host, 60)
-        return (
+        first = (
             f"Find out what else uses the CPUs of {on} (top), or give the job more of them: {rank} "
             f"waits for a CPU for {duration(late.cpu_wait[0])} per step, the others for "
-            f"{duration(late.cpu_wait[1])}.",
+            f"{duration(late.cpu_wait[1])}."
         )
+        return (first,)
     if late.functions:
         most = late.functions[0]
         comma = "" if most.called is None else ","
@@ -88,8 +89,8 @@ def _fixes(late: Straggler, framework: str) -> tuple[str, ...]:
 
 
 _EQUAL = (
-    "If it has more to do there than the others have (longer samples, more of them), give all ranks "
-    "equal work; if it has as much, look for what is slower there: a disk, a CPU, a GPU."
+    "If it has more to do there than the others have (longer samples, more of them), give all "
+    "ranks equal work; if it has as much, look for what is slower there: a disk, a CPU, a GPU."
 )
 
 IMBALANCE = Rule(

@@ -10,9 +10,8 @@ from contextlib import contextmanager, suppress
 
 from fastprof.session.ranks.channel import MAX_VALUE
 
-
 #: What :meth:`DirectoryChannel.put` makes, and what it leaves if its process is killed.
-_OURS = re.compile(r"((window|detail)-[0-9]+|request|verdicts)(\.[0-9]+~)?", re.ASCII)
+_OURS = re.compile(r"((window|detail|group-[0-9]+)-[0-9]+|request|verdicts)(\.[0-9]+~)?", re.ASCII)
 
 
 class DirectoryChannel:

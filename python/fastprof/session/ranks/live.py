@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from fastprof.names import ascii_name
 from fastprof.session.ranks.channel import (
+    DIRECT,
     DIRECTORY,
     REQUEST,
     STORE,
@@ -35,10 +36,12 @@ from fastprof.session.ranks.channel import (
 if TYPE_CHECKING:
     from fastprof.capture.options import Recorder
     from fastprof.report.ranks_live import Judge
+    from fastprof.report.ranks_live_groups import GroupJudge
     from fastprof.report.ranks_now import JobNow
     from fastprof.report.ranks_window import RankWindow
     from fastprof.session.environment.rank import Identity
     from fastprof.session.faults import Faults
+    from fastprof.session.ranks.groups import Groups
 
 #: Windows are published, and judged, every so many seconds; a request is looked for.
 _PUBLISH_S = 5.0
@@ -296,12 +299,18 @@ class _Talk:
         self._job = job
         self._say = say
         self._judge: Judge | None = None
-        if self._rank == 0:
-            from fastprof.report.ranks_live import Judge
+        #: Of many ranks, not each is read by rank 0.
+        self._groups: Groups | None = None
+        if self._world > DIRECT:
+            from fastprof.session.ranks.groups import Groups
 
-            self._judge = Judge(job, self._world)
+            self._groups = Groups(channel, job, self._rank, self._world)
+        if self._rank == 0:
+            self._judge = _judge(job, self._world)
         self._publish_at = 0.0
         self._judge_at = math.inf if self._judge is None else 0.0
+        leads = self._groups is not None and self._groups.leads
+        self._lead_at = 0.0 if leads else math.inf
         self._asked = self._answered = 0
         self._said_ignored = False
         self.metrics: Mapping[str, float] = {}
@@ -315,7 +324,8 @@ class _Talk:
         if self._other is not None:
             return _LOOK_S
         now = time.monotonic()
-        return max(0.05, min(_LOOK_S, self._publish_at - now, self._judge_at - now))
+        next_at = min(self._publish_at, self._judge_at, self._lead_at)
+        return max(0.05, min(_LOOK_S, next_at - now))
 
     def go_on(self) -> None:
         """Do what is due."""
@@ -327,6 +337,10 @@ class _Talk:
             self._publish_at = now + _PUBLISH_S
             self._judge_at = self._judge_at or now + _LOOK_S
         self._answer()
+        if self._groups is not None and now >= self._lead_at:
+            began = time.thread_time()
+            self._groups.publish(now)
+            self._lead_at = now + max(_PUBLISH_S, (time.thread_time() - began) * _PART)
         if self._judge is None:
             return
         if now >= self._judge_at or self._judge.request() is not None:
@@ -383,6 +397,10 @@ class _Talk:
         from fastprof.report.ranks_row import MAX_RANKS
         from fastprof.report.ranks_window import encode
 
+        if self._groups is not None:  # not each of many is waited for
+            began = time.monotonic()
+            self._hear(judge, began)
+            return judge.job_now(began)
         world = min(self._world, MAX_RANKS)
         while True:
             began = time.monotonic()
@@ -477,13 +495,19 @@ class _Talk:
             detail = self._recording.detail(request)
             self._channel.put(detail_key(self._rank), encode_detail(detail))
 
+    def _hear(self, judge: Judge, now: float) -> None:
+        if self._groups is not None and isinstance(judge, _group_judge()):
+            judge.hear_group(self._groups.whole(now), now)
+            return
+        for rank, value in self._windows():
+            if value is not None:
+                judge.hear(rank, value, now)
+
     def _listen(self, judge: Judge, now: float) -> None:
         from fastprof.report.ranks_window import encode_request
 
         if now >= self._judge_at:
-            for rank, value in self._windows():
-                if value is not None:
-                    judge.hear(rank, value, now)
+            self._hear(judge, now)
         request = judge.request()
         if request is not None and request.number == self._asked:
             keys = {detail_key(rank): rank for rank in request.ranks}
@@ -503,6 +527,18 @@ class _Talk:
             self._said_ignored = True
             why = ", ".join(sorted(judge.ignored))
             self._say(f"Values were ignored where ranks tell each other how they fare: {why}.")
+
+
+def _group_judge() -> type[GroupJudge]:
+    from fastprof.report.ranks_live_groups import GroupJudge
+
+    return GroupJudge
+
+
+def _judge(job: str, world_size: int) -> Judge:
+    from fastprof.report.ranks_live import Judge
+
+    return (_group_judge() if world_size > DIRECT else Judge)(job, world_size)
 
 
 _TOO_SHORT = "Ranks were not compared while the job ran: it ended before they met."
