@@ -41,7 +41,7 @@ CAUSES = {
 STEP = 40.0
 
 JOB = '''
-import sys, time
+import gc, os, signal, sys, time
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -49,6 +49,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 cause, delay = sys.argv[1], float(sys.argv[2]) / 1e3
 late, steps = int(sys.argv[3]), int(sys.argv[4])
+first, turn = (int(text) for text in (sys.argv[5:] or ("0", "0")))
 dist.init_process_group("gloo")
 rank, world = dist.get_rank(), dist.get_world_size()
 torch.manual_seed(0)
@@ -56,11 +57,14 @@ done = 0
 
 
 def planted(here, *causes):
-    """Work of ``here`` ms; on the late rank more, if one of these causes is planted."""
-    extra = delay if rank == late and cause in (here, *causes) else 0.0
+    """Return by how many seconds this rank is late here: if one of these causes is planted."""
+    who = done // turn % world if cause == "turns" else late
+    extra = delay if rank == who and cause in (here, *causes) and done >= first else 0.0
     if cause == "window" and not steps // 2 <= done < steps // 2 + 30:
         extra = 0.0
     if cause == "half" and done < steps // 2:
+        extra = 0.0
+    if cause == "part" and done >= first + turn:
         extra = 0.0
     return extra
 
@@ -69,7 +73,12 @@ class Data(torch.utils.data.Dataset):
     def __len__(self):
         return steps
     def __getitem__(self, i):
-        time.sleep(0.010 + planted("data", "loss", "window", "half"))
+        if done == first + turn and rank == late:
+            if cause == "hung":
+                time.sleep(600)
+            if cause in ("stopped", "killed"):
+                os.kill(os.getpid(), signal.SIGSTOP if cause == "stopped" else signal.SIGKILL)
+        time.sleep(0.010 + planted("data", "loss", "window", "half", "turns", "part"))
         return torch.ones(64), i % 10
 
 
@@ -100,6 +109,24 @@ def log(step):
     time.sleep(0.002 + planted("logging"))
 
 
+kept = []
+
+
+def collect():
+    """A garbage collection, on the late rank of as many objects as the delay takes."""
+    if not planted("gc"):
+        return
+    took = 0.0
+    while took < delay:
+        began = time.perf_counter()
+        gc.collect()
+        took = time.perf_counter() - began
+        if took < 0.9 * delay:
+            kept.extend([i] for i in range(max(100, round(20000 * (delay - took) / 0.001 / 10))))
+        else:
+            return
+
+
 model = DistributedDataParallel(Net())
 optimizer = torch.optim.SGD(model.parameters(), 0.1)
 optimizer.register_step_pre_hook(step_hook)
@@ -118,6 +145,7 @@ for done, (x, y) in enumerate(torch.utils.data.DataLoader(Data(), batch_size=1))
     if cause == "loss" and done % 10 == 9:
         dist.all_reduce(loss.detach())
     log(done)
+    collect()
 dist.destroy_process_group()
 '''
 

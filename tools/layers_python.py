@@ -21,6 +21,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(BASE, BASE),
     "capture": (*BASE, "_core"),
     "report": BASE,
+    "ranks": (*BASE, "report"),
     "findings": (*BASE, "report"),
     "read": (*BASE, "report"),
     "tables": (*BASE, "report"),

@@ -56,6 +56,36 @@ def test_a_link_is_replaced_not_followed(directory, tmp_path):
     assert directory.get(["window-0"]) == {"window-0": b"value"}
 
 
+def test_only_what_ranks_have_put_there_is_removed(directory, tmp_path):
+    job = tmp_path / "job"
+    theirs = ["request-from-me.txt", "window-data", "verdicts.md", "detail-", "window-1.bak"]
+    for name in theirs:
+        (job / name).write_bytes(b"precious")
+    ours = ["window-0", "detail-12", "request", "verdicts", "window-3.4711~"]
+    for name in ours:
+        (job / name).write_bytes(b"value")
+    directory.close(last=True)
+    assert sorted(os.listdir(job)) == sorted(theirs)
+
+
+def test_a_link_in_the_place_of_the_directory_is_not_followed(directory, tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "window-0").write_bytes(b"precious")
+    (tmp_path / "job").rmdir()
+    (tmp_path / "job").symlink_to(elsewhere)
+    directory.close(last=True)
+    for use in (
+        lambda: directory.put("window-0", b"value"),
+        lambda: directory.get(["window-0"]),
+        lambda: DirectoryChannel(str(tmp_path / "job")),
+    ):
+        with pytest.raises(OSError, match="is a link, expected a directory"):
+            use()
+    assert (elsewhere / "window-0").read_bytes() == b"precious"
+    assert os.listdir(elsewhere) == ["window-0"]
+
+
 def test_a_directory_that_is_gone_is_an_error(directory, tmp_path):
     (tmp_path / "job").rmdir()
     with pytest.raises(OSError, match="job"):

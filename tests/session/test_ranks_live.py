@@ -546,6 +546,109 @@ def test_a_rank_takes_its_place_from_one_that_does_not_go_on_or_that_it_started(
     assert (there.process, there.parent) == (os.getpid(), os.getppid())
 
 
+def test_a_window_that_has_the_number_of_the_launcher_does_not_silence_a_rank(
+    tmp_path, monkeypatch
+):
+    """What a dead process has left: its number is that of this one's parent by now."""
+    folder = alone(monkeypatch, tmp_path)
+    folder.mkdir()
+    window = RankWindow(
+        job_mark(2), 0, 2, os.uname().nodename, 7, 7, process=os.getppid(), parent=1
+    )
+    (folder / "window-0").write_bytes(encode(window))
+    with Profiler(functions=False, gpu=False) as prof:
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline:
+            time.sleep(0.02)
+            prof.step()
+            if decode((folder / "window-0").read_bytes()).process == os.getpid():
+                break
+    assert run_of(prof).owns_rank
+    assert decode((folder / "window-0").read_bytes()).process == os.getpid()
+
+
+class Shared(Place):
+    """A place that two processes of one rank share."""
+
+    def __init__(self):
+        super().__init__()
+        self.values = {}
+
+    def put(self, key, value):
+        self.values[key] = value
+
+    def get(self, keys):
+        return {key: self.values[key] for key in keys if key in self.values}
+
+
+@pytest.mark.parametrize("late_number", [False, True])
+def test_of_two_processes_that_both_write_as_one_rank_one_makes_way(monkeypatch, late_number):
+    """The first one stopped, the second one has taken its place, and the first one goes on."""
+    place = Shared()
+    other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    numbers = sorted((os.getpid(), other.pid), reverse=late_number)
+    try:
+        talks = []
+        for number in numbers:
+            with monkeypatch.context() as patch:
+                patch.setattr(os, "getpid", lambda number=number: number)
+                talk = live._Talk(place, Unrecorded(), Known(), print)
+                talk.owns_number = number
+                talks.append(talk)
+        first, second = talks
+        wrote = []
+        for _ in range(6):
+            for talk in (first, second):
+                with monkeypatch.context() as patch:
+                    patch.setattr(os, "getpid", lambda talk=talk: talk.owns_number)
+                    patch.setattr(os, "getppid", lambda: 1)
+                    # Each of them has written before, as after a stop.
+                    talk._publish_at = talk._publish_at or 1.0
+                    if talk.owns and talk._is_ours(0.0):
+                        talk._publish(talk._recording.window())
+                        wrote.append(talk)
+    finally:
+        other.kill()
+        other.wait()
+    assert [talk.owns for talk in talks].count(True) == 1
+    assert len(set(wrote[-4:])) == 1
+
+
+def test_a_hostile_number_of_ranks_takes_no_more_memory_than_a_thousand(monkeypatch):
+    class Counts(Shared):
+        asked, most = 0, 0
+
+        def get(self, keys):
+            self.asked += len(keys)
+            self.most = max(self.most, len(keys))
+            return super().get(keys)
+
+    place = Counts()
+    monkeypatch.setattr(Known, "world_size", 999_999_999)
+    talk = live._Talk(place, Unrecorded(), Known(), print)
+    talk.go_on()
+    talk._judge_at = 0.0
+    talk.go_on()
+    assert 0 < place.asked <= 2048
+    place.asked = 0
+    talk._publish(talk._recording.window(ended=True))
+    assert not talk._all_ended()
+    talk._hear_out(talk._judge, talk._recording.window(), until=0.0)
+    assert place.asked <= 2048
+    assert place.most <= 1024
+
+
+class Unrecorded:
+    """A recorder that has nothing to tell."""
+
+    def window(self, since):
+        return None
+
+
+class Known:
+    rank, world_size = 0, 2
+
+
 def test_the_ranks_stand_after_the_report_that_the_exit_prints(tmp_path):
     result = run_child(
         f"""
@@ -570,6 +673,31 @@ while not os.path.exists(os.path.join(folder, "window-0")):
     told = "Ranks: 2 of 2, in the last 10 s of steps. It is not known whether a rank is late.\n"
     assert f"\n\n{told}" in result.stderr
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("end", "status"), [("sys.exit(0)", 0), ("sys.exit(3)", 3), ("sys.exit('why')", 1)]
+)
+def test_a_program_that_ends_with_a_status_does_not_wait_for_the_other_ranks(tmp_path, end, status):
+    result = run_child(
+        f"""
+import atexit, os, sys, time
+ended = []
+# Called after what fastprof does at the end.
+atexit.register(lambda: print("took", time.monotonic() - ended[0]))
+import fastprof
+from fastprof.session.ranks import live
+live.LAST_S = 4.0
+folder = os.environ["FASTPROF_RANKS_DIR"]
+while not any("window-0" in names for *_, names in os.walk(folder)):
+    time.sleep(0.01)
+ended.append(time.monotonic())
+{end}
+""",
+        env={"RANK": "0", "WORLD_SIZE": "2", "FASTPROF_RANKS_DIR": str(tmp_path), "FASTPROF": "1"},
+    ).check(returncode=status)
+    took = float(result.stdout.split("took ")[1])
+    assert (took >= 4.0) if status == 0 else (took < 3.5)
 
 
 def test_a_run_that_ends_at_once_is_not_said_to_lack_torch_distributed(tmp_path, monkeypatch):

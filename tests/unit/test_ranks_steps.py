@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+from dataclasses import replace
 
 import pytest
 from fastprof.read import merge as merging
@@ -116,6 +117,24 @@ def test_a_delay_of_5_percent_is_found_with_section_and_function(world, where):
         "data": ("decode", 31), "backward": ("hook", 12), "rest": ("train", 1)
     }[where]  # fmt: skip
     assert f"{most.name} ({most.file}:{most.line}) takes " in late.text
+
+
+def test_the_fix_names_what_takes_the_late_rank_longer():
+    made = judged(job(data=on(2, 8.0)))
+    first, second = made.finding.fix
+    assert first.startswith("Look at decode (dataset.py:31) on rank 2: it takes 1")
+    assert " per step there and 5.0" in first
+    assert first.endswith(" on the others.")
+    assert "give all ranks equal work" in second
+    late = made.straggler
+    for changed, begin in (
+        ({"functions": ()}, "Look at what rank 2 does in data: it takes 1"),
+        ({"functions": (), "section": "GPU"}, "Look at the GPU of rank 2: its work takes 1"),
+        ({"functions": (), "section": None}, "Give all ranks equal work"),
+        ({"cpu_wait": (7.0, 0.1)}, "Find out what else uses the CPUs of "),
+    ):
+        other = replace(made, straggler=replace(late, **changed))
+        assert other.finding.fix[0].startswith(begin)
 
 
 def test_code_outside_of_functions_is_called_so():

@@ -52,7 +52,8 @@ def brief_lines_live(job: JobNow, width: int) -> list[str]:
         _Row(row.rank, row.host, row.step_ms, row.work_ms, dict(row.sections)) for row in job.rows
     ]
     late = [] if job.late is None else [job.late.rank, *job.late.also]
-    head = f"{_head(len(rows), job.world_size)[:-1]}, {_LIVE} of steps."
+    heard = len(rows) if job.heard is None else job.heard
+    head = f"{_head(heard, job.world_size)[:-1]}, {_LIVE} of steps."
     lines = wrapped(f"{head} {job.verdict}", width)
     return [*lines, *_table(rows, late, width, f", {_LIVE}"), *state_lines(job, width)]
 
@@ -76,7 +77,7 @@ def _head(known: int, world_size: int | None) -> str:
 
 
 def _table(rows: Sequence[_Row], late: Sequence[int], width: int, when: str = "") -> list[str]:
-    if len(rows) < 2 or (len(rows) > _FEW and not late):
+    if not late and not 2 <= len(rows) <= _FEW:
         return []
     by_rank = {row.rank: row for row in rows}
     shown = [by_rank[rank] for rank in dict.fromkeys(late) if rank in by_rank][:_LATE]

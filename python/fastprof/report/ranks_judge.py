@@ -120,6 +120,19 @@ def lateness(
     ], spread
 
 
+def judge_one(late: Series, step_ms: float, chance: float) -> Lateness:
+    """Judge the lateness of one rank against what is usual among many others.
+
+    Args:
+        late: how much more its own work is in each of its steps than is usual.
+        step_ms: the usual time of a step.
+        chance: with which a rank that is like the others is called late.
+    """
+    hangs = _hangs(late, step_ms)
+    kept = late.without({step for step, _ in hangs})
+    return _judge(kept.numbers, kept.ms, step_ms, chance, hangs)
+
+
 def _usual(lates: Sequence[Sequence[float]]) -> list[float]:
     """Return per rank what the others' mean lateness is.
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean, median
 
@@ -52,13 +52,13 @@ from fastprof.report.ranks_window import (
 )
 
 #: One window in so many of ranks alike is said to have a late rank.
-_STRICT = 70_000.0
+STRICT = 70_000.0
 _IN_A_ROW = 4
 _MISSES = 2
 _LONG_STEPS = 5.0
 #: For so long the functions of a late rank are waited for.
 _DETAIL_S = 5.0
-_ASKED = 5
+ASKED = 5
 #: A verdict has changed when the lateness has, by this factor.
 _CHANGE = 2.0
 #: A single step is reported from this lateness on.
@@ -167,9 +167,8 @@ class Judge:
     def look(self, now: float) -> list[str]:
         """Judge what has come in; return the sentences that are new."""
         said = [*self._silent(now), *self._standing(now)]
-        live = self._live(now)
-        end = min((end_of(self._ranks[rank]) for rank in live), default=-1)
-        if len(live) >= 2 and end > self._judged_to:
+        live, end = self._due(now)
+        if end > self._judged_to:
             found = self._compare(live, end)
             if found is not None:
                 self._judged_to = end
@@ -211,7 +210,7 @@ class Judge:
     def _hangs_now(self, now: float) -> tuple[str, bool]:
         """Say which ranks are silent or stand, and whether others still end steps."""
         ranks = [r for _, r in sorted(self._ranks.items()) if not r.window.ended and r.window.steps]
-        patience = _patience(ranks)
+        patience = patience_s(ranks)
         silent = [r for r in ranks if now - r.heard >= SILENT_S]
         quiet = [r for r in ranks if now - r.moved >= patience and now - r.heard < SILENT_S]
         moves = len(silent) + len(quiet) < len(ranks)
@@ -249,12 +248,21 @@ class Judge:
         """The last window of each rank."""
         return {number: rank.window for number, rank in sorted(self._ranks.items())}
 
-    def _live(self, now: float) -> list[int]:
-        return [
+    @property
+    def ranks(self) -> Mapping[int, HeardRank]:
+        """What is known of each rank."""
+        return self._ranks
+
+    def _due(self, now: float) -> tuple[list[int], int]:
+        """Return the ranks to compare, and the step before which they are; -1: no step."""
+        live = [
             number
             for number, rank in sorted(self._ranks.items())
             if rank.lives and not rank.window.ended and now - rank.heard < SILENT_S and rank.blocks
         ]
+        if len(live) < 2:
+            return live, -1
+        return live, min(end_of(self._ranks[rank]) for rank in live)
 
     # -- ranks of which nothing is heard, steps that do not end ----------------
 
@@ -272,37 +280,42 @@ class Judge:
             elif rank.said and not silent:
                 said.append(f"{rank_named(rank.window)} is heard again.")
             rank.said = silent
-        return said[:_ASKED]
+        return said[:ASKED]
 
     def _standing(self, now: float) -> list[str]:
         """Say who stands still while others wait for it."""
-        ranks = [
-            r for r in self._ranks.values() if r.lives and not r.window.ended and r.window.steps
-        ]
-        patience = _patience(ranks)
-        quiet = [r for r in ranks if now - r.moved >= patience and now - r.heard < SILENT_S]
-        waiting = [r for r in quiet if r.window.waits]
-        culprits = [r for r in quiet if not r.window.waits]
-        stands = len(quiet) == len(ranks) >= 2 and len(waiting) >= max(1, len(ranks) // 2)
+        ranks, quiet, waiting, culprits, moved_at = self._quiet(now)
+        stands = quiet == ranks >= 2 and waiting >= max(1, ranks // 2)
         if not stands:
-            moved = bool(self._stuck) and any(r.moved > self._stuck_at for r in ranks)
+            moved = bool(self._stuck) and moved_at > self._stuck_at
             self._stuck = () if moved else self._stuck
             return ["Steps end again."] if moved else []
         found = tuple(sorted(r.window.rank for r in culprits)) or (-1,)
         if found == self._stuck:
             return []
         self._stuck, self._stuck_at = found, now
-        since = duration(min(now - r.moved for r in ranks) * 1000)
+        since = duration((now - moved_at) * 1000)
         if not culprits:
             return [f"No step has ended for {since}: each rank waits for the others."]
         where = "; ".join(
             f"{rank_named(r.window)} stands in {ascii_name(r.window.place) or 'no section'}"
-            for r in culprits[:_ASKED]
+            for r in culprits[:ASKED]
         )
-        more = len(culprits) - _ASKED
+        more = quiet - waiting - min(len(culprits), ASKED)
         where += f"; {plural(more, 'more rank')} elsewhere" if more > 0 else ""
-        others = "the other waits" if len(waiting) == 1 else f"{len(waiting)} others wait"
+        others = "the other waits" if waiting == 1 else f"{waiting} others wait"
         return [f"No step has ended for {since}: {where}, and {others}."]
+
+    def _quiet(self, now: float) -> tuple[int, int, int, list[HeardRank], float]:
+        """Return how many ranks train, are quiet, and wait; who stands; when the last one moved."""
+        ranks = [
+            r for r in self._ranks.values() if r.lives and not r.window.ended and r.window.steps
+        ]
+        patience = patience_s(ranks)
+        quiet = [r for r in ranks if now - r.moved >= patience and now - r.heard < SILENT_S]
+        stand = [r for r in quiet if not r.window.waits]
+        moved_at = max((r.moved for r in ranks), default=0.0)
+        return len(ranks), len(quiet), len(quiet) - len(stand), stand, moved_at
 
     # -- who is late -----------------------------------------------------------
 
@@ -326,7 +339,7 @@ class Judge:
             members = [runs[i] for i in group]
             if not _may_be_late(members):
                 continue
-            verdict, strict = by_steps(members, _STRICT), True
+            verdict, strict = by_steps(members, STRICT), True
             if verdict.straggler is None:
                 hangs, strict = verdict.hangs, False
                 verdict = by_steps(members, FALSE_ALARMS)
@@ -393,13 +406,17 @@ class Judge:
     def _ask(self, known: _Late, live: Sequence[int], now: float) -> None:
         self._number += 1
         late = known.straggler.rank
-        others = [rank for rank in live if rank != late][: _ASKED - 1]
+        others = self._others(late, live)
         last = self._judged_to
         known.asked, known.details = now, {}
         rank = self._ranks[late]
         starts = window_starts(rank, rank.size, last)
         first = starts[0] if starts else last
         known.request = Request(self._job, self._number, first, last, (late, *others))
+
+    def _others(self, late: int, live: Sequence[int]) -> list[int]:
+        """Return the ranks to which the functions of a late one are compared."""
+        return [rank for rank in live if rank != late][: ASKED - 1]
 
     def _explain(self, now: float) -> list[str]:
         """Say who is late as soon as its functions are known, or have been waited for."""
@@ -443,13 +460,13 @@ class Judge:
             self._hangs.add((hang.rank, hang.step))
             said.append(once_text(hang, size))
         self._hangs = {(rank, step) for rank, step in self._hangs if step > end - (1 << 20)}
-        return said[:_ASKED]
+        return said[:ASKED]
 
 
 # ---- judging
 
 
-def _patience(ranks: Sequence[HeardRank]) -> float:
+def patience_s(ranks: Collection[HeardRank]) -> float:
     """Return the seconds without a step after which a rank stands still."""
     rows = [row["wall"] for rank in ranks for row in list(rank.blocks.values())[-2:]]
     return max(SILENT_S, _LONG_STEPS * (median(rows) / 1e6 if rows else 0.0))

@@ -42,14 +42,17 @@ class RankNow:
 class JobNow:
     """The ranks of a job at one moment.
 
-    ``rows`` are those that were heard of.  ``late`` is the rank that the others wait for,
-    ``verdict`` says so, or that none is late, or that it is not known.
+    ``rows`` are those that were heard of, or the ones to name of ``heard`` ranks.  ``late`` is
+    the rank that the others wait for, ``verdict`` says so, or that none is late, or that it is
+    not known.
     """
 
     world_size: int
     rows: tuple[RankNow, ...]
     late: Straggler | None
     verdict: str
+    #: None: as many as there are rows.
+    heard: int | None = None
 
 
 def rows_now(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import islice
 
 from fastprof.names import ascii_name
@@ -235,6 +236,7 @@ def _waits(report: Report) -> dict[str, float]:
     return found
 
 
+@lru_cache(maxsize=256)
 def is_communication(section: str) -> bool:
     """Whether a section's name says that it waits for other ranks."""
     return "".join(c for c in section.lower() if c.isalnum()) in _COMMUNICATION

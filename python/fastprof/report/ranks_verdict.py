@@ -103,14 +103,14 @@ def by_steps(runs: Sequence[RankRun], alarms: float = FALSE_ALARMS) -> Verdict:
             if not one.late
             for w in one.windows
         ]
-        verdict.straggler = _straggler(runs, test, step_ms)
+        verdict.straggler = straggler_of(runs, test, step_ms)
         return verdict
     _nobody(verdict, runs, [t for t in tests if t.signal == signal], step_ms)
     return verdict
 
 
 @dataclass(frozen=True, slots=True)
-class _Test:
+class LatenessTest:
     """The lateness by one signal; ``plain``: without waiting for a CPU.  Empty: not known."""
 
     signal: str
@@ -123,7 +123,7 @@ class _Test:
     @property
     def worth(self) -> float:
         """How much later the latest rank is than the others per step; 0: none is late."""
-        return max(_worth(one) for one in self.late)
+        return max(worth(one) for one in self.late)
 
     @property
     def seen_from_ms(self) -> float:
@@ -133,9 +133,9 @@ class _Test:
 
 def _test(
     runs: Sequence[RankRun], signal: str, plain: bool, step_ms: float, alarms: float
-) -> _Test:
+) -> LatenessTest:
     if plain and any(run.steps is None or run.steps.cpu_wait is None for run in runs):
-        return _Test(signal, plain)
+        return LatenessTest(signal, plain)
     owns = [
         Series(run.steps.numbers, own_ms(run, run.steps, signal, plain=plain))
         for run in runs
@@ -145,14 +145,16 @@ def _test(
     hung = {step for one in late for step, _ in one.hangs}
     if hung:  # told by themselves; one of 5 s would be most of a mean of 100 steps
         owns = [own.without(hung) for own in owns]
-    return _Test(signal, plain, [fmean(own.ms or [0.0]) for own in owns], late, owns, spread)
+    return LatenessTest(signal, plain, [fmean(own.ms or [0.0]) for own in owns], late, owns, spread)
 
 
-def _by_cpu(runs: Sequence[RankRun], other: _Test, step_ms: float, alarms: float) -> list[_Test]:
+def _by_cpu(
+    runs: Sequence[RankRun], other: LatenessTest, step_ms: float, alarms: float
+) -> list[LatenessTest]:
     if any(run.steps is None or run.steps.cpu is None for run in runs):
         return []
     test = _test(runs, "cpu", False, step_ms, alarms)
-    latest = max(range(len(runs)), key=lambda i: _worth(test.late[i]))
+    latest = max(range(len(runs)), key=lambda i: worth(test.late[i]))
     one = test.late[latest]
     # A rank that computes more and does less otherwise is not late.
     if not one.late or other.late[latest].late_ms < -one.late_ms / 2:
@@ -161,7 +163,7 @@ def _by_cpu(runs: Sequence[RankRun], other: _Test, step_ms: float, alarms: float
 
 
 def _nobody(
-    verdict: Verdict, runs: Sequence[RankRun], tests: Sequence[_Test], step_ms: float
+    verdict: Verdict, runs: Sequence[RankRun], tests: Sequence[LatenessTest], step_ms: float
 ) -> None:
     """Say that no rank is late, or that it is not known."""
     seen = [test for test in tests if test.seen_from_ms <= BLIND * step_ms]
@@ -199,16 +201,16 @@ def nobody_late(rank: int, late_ms: float) -> str:
     )
 
 
-def _worth(one: Lateness) -> float:
+def worth(one: Lateness) -> float:
     """How much later a rank is than the others over all steps in ms per step; 0: it is not."""
     if one.late:
         return one.late_ms
     return sum(w.steps * w.late_ms for w in one.windows) / one.steps if one.windows else 0.0
 
 
-def _straggler(runs: Sequence[RankRun], test: _Test, step_ms: float) -> Straggler:
+def straggler_of(runs: Sequence[RankRun], test: LatenessTest, step_ms: float) -> Straggler:
     late, signal = test.late, test.signal
-    latest = max(range(len(runs)), key=lambda i: _worth(late[i]))
+    latest = max(range(len(runs)), key=lambda i: worth(late[i]))
     run, one = runs[latest], late[latest]
     others = [i for i in range(len(runs)) if i != latest]
     window = None if one.late else max(one.windows, key=lambda w: w.steps * w.late_ms)
@@ -259,7 +261,7 @@ def _straggler(runs: Sequence[RankRun], test: _Test, step_ms: float) -> Straggle
         signal=signal,
         cpu_wait=(waiting[latest], without_cpu) if told else None,
         # Functions are known of the whole run.
-        functions=function_excess(run, [runs[i] for i in others], _worth(one)),
+        functions=function_excess(run, [runs[i] for i in others], worth(one)),
     )
 
 

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from fastprof.session.output.periodic import final_report, timings
+from fastprof.session.patching import exit_status
 from fastprof.session.profiler import Profiler, run_of
 
 
@@ -28,6 +29,8 @@ def start() -> Profiler | None:
         sys.stderr.flush()
 
     run.print_at_exit = print_at_exit
+    if run.identity.world_size > 1 and run.identity.rank == 0:
+        exit_status.watch()
     profiler.start()
     profiler.enter_phase("setup")
     return profiler

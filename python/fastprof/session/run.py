@@ -32,6 +32,7 @@ from fastprof.session.output.metrics import Metric, MetricWindow, loader_stats, 
 from fastprof.session.output.printer import ReportPrinter
 from fastprof.session.output.trace import TraceWindows
 from fastprof.session.own_time import OwnTime, clock
+from fastprof.session.patching import exit_status
 from fastprof.session.patching.collector import collector_paused
 from fastprof.session.ranks.live import LiveRanks
 from fastprof.session.run_phase import RunPhase
@@ -316,8 +317,8 @@ class Run:
         has_reader = printed or bool(self._outputs.paths)
         prints = not has_reader and self._is_primary()
         if prints:
-            # What an exception has ended does not wait.
-            self.ask_ranks(wait=lambda: not hasattr(sys, "last_value"))
+            # What an exception or a status has ended does not wait.
+            self.ask_ranks(wait=lambda: not exit_status.failed())
         self.stop()
         if prints:
             # Before the ranks: who waits may be killed.

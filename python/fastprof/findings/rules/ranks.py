@@ -6,10 +6,11 @@ from fastprof.findings.draft import Abstain, Draft, Rule, sentences
 from fastprof.findings.fixes import fixes
 from fastprof.findings.measurements import Facts
 from fastprof.findings.thresholds import CRITICAL_STEPS, LIMITS, MIN_STEPS
-from fastprof.report.figures import with_percent
+from fastprof.names import ascii_name
+from fastprof.report.figures import duration, with_percent
 from fastprof.report.findings import Finding
 from fastprof.report.health import against_others
-from fastprof.report.ranks import RankReport
+from fastprof.report.ranks import RankReport, Straggler, in_section
 
 
 def imbalance(facts: Facts) -> Draft | None:
@@ -47,11 +48,50 @@ def rank_finding(ranks: RankReport, framework: str = "torch") -> Finding | None:
         threshold=limit.text(severity),
         source=limit.origin,
         evidence=sentences(late.text, against_others(ranks.rows, late.rank)),
-        fix=fixes("imbalance", framework),
+        fix=_fixes(late, framework),
         saving_ms=late.late_ms,
         saving_share=late.late_share,
     )
 
+
+def _fixes(late: Straggler, framework: str) -> tuple[str, ...]:
+    """Name what takes the late rank longer, as far as it is known."""
+    rank = f"rank {late.rank}"
+    if late.cpu_wait is not None:
+        on = "its machine" if late.host is None else ascii_name(late.host, 60)
+        first = (
+            f"Find out what else uses the CPUs of {on} (top), or give the job more of them: {rank} "
+            f"waits for a CPU for {duration(late.cpu_wait[0])} per step, the others for "
+            f"{duration(late.cpu_wait[1])}."
+        )
+        return (first,)
+    if late.functions:
+        most = late.functions[0]
+        comma = "" if most.called is None else ","
+        first = (
+            f"Look at {most.text}{comma} on {rank}: it takes {duration(most.ms)} per step there "
+            f"and {duration(most.others_ms)} on the others."
+        )
+    elif late.section is None:
+        return fixes("imbalance", framework)
+    elif late.section == "GPU":
+        first = (
+            f"Look at the GPU of {rank}: its work takes {duration(late.section_ms)} per step there "
+            f"and {duration(late.section_others_ms)} on the others."
+        )
+    else:
+        first = (
+            f"Look at what {rank} does {in_section(late.section)}: it takes "
+            f"{duration(late.section_ms)} per step there and {duration(late.section_others_ms)} "
+            "on the others."
+        )
+    return (first, _EQUAL)
+
+
+_EQUAL = (
+    "If it has more to do there than the others have (longer samples, more of them), give all "
+    "ranks equal work; if it has as much, look for what is slower there: a disk, a CPU, a GPU."
+)
 
 IMBALANCE = Rule(
     "imbalance", imbalance,

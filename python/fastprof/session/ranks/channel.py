@@ -15,6 +15,8 @@ DIRECTORY = "FASTPROF_RANKS_DIR"
 STORE = ("MASTER_ADDR", "MASTER_PORT")
 #: ``0``: ranks tell each other nothing.
 SWITCH = "FASTPROF_RANKS"
+#: Rank 0 reads no more values than these at a time.
+DIRECT = 128
 #: No value is longer; a longer one is not read.
 MAX_VALUE = 1 << 16
 
@@ -48,6 +50,11 @@ def window_key(rank: int) -> str:
 def detail_key(rank: int) -> str:
     """Where a rank puts its answer to rank 0."""
     return f"detail-{rank}"
+
+
+def group_key(level: int, number: int) -> str:
+    """Where a leader puts the group of the ranks that it leads."""
+    return f"group-{level}-{number}"
 
 
 #: Where rank 0 puts its question, and what it has said.

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 
 from fastprof.session.ranks.channel import MAX_VALUE
+
+#: What :meth:`DirectoryChannel.put` makes, and what it leaves if its process is killed.
+_OURS = re.compile(r"((window|detail|group-[0-9]+)-[0-9]+|request|verdicts)(\.[0-9]+~)?", re.ASCII)
 
 
 class DirectoryChannel:
@@ -23,50 +27,76 @@ class DirectoryChannel:
     def __init__(self, path: str) -> None:
         os.makedirs(path, mode=0o700, exist_ok=True)
         self._path = path
+        with self._opened():
+            pass
 
     def put(self, key: str, value: bytes) -> None:
         """Write a file beside the old one, then put it in its place."""
-        path = os.path.join(self._path, key)
-        beside = f"{path}.{os.getpid()}~"
+        beside = f"{key}.{os.getpid()}~"
         # Not through a link: another user could have put it there.
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-        handle = os.open(beside, flags, 0o600)
-        try:
-            with os.fdopen(handle, "wb") as stream:
-                stream.write(value)
-            os.replace(beside, path)
-        except OSError:
-            with suppress(OSError):
-                os.unlink(beside)
-            raise
+        with self._opened() as folder:
+            handle = os.open(beside, flags, 0o600, dir_fd=folder)
+            try:
+                with os.fdopen(handle, "wb") as stream:
+                    stream.write(value)
+                os.replace(beside, key, src_dir_fd=folder, dst_dir_fd=folder)
+            except OSError:
+                with suppress(OSError):
+                    os.unlink(beside, dir_fd=folder)
+                raise
 
     def get(self, keys: Sequence[str]) -> dict[str, bytes]:
         """Read the files that are there; links, pipes and what is too long are not."""
         found = {}
-        for key in keys:
-            value = read_value(os.path.join(self._path, key))
-            if value is not None:
-                found[key] = value
-        if not found and not os.path.isdir(self._path):
-            raise FileNotFoundError(f"the directory {self._path!a} is gone")
+        with self._opened() as folder:
+            for key in keys:
+                value = read_value(key, folder)
+                if value is not None:
+                    found[key] = value
         return found
 
     def close(self, *, last: bool) -> None:
-        """Leave what was written; ``last``: remove the directory."""
+        """Leave what was written; ``last``: remove it, and the directory if that is empty."""
         if not last:
             return
-        with suppress(OSError):
-            for name in os.listdir(self._path):
-                if name.startswith(("window-", "detail-", "request", "verdicts")):
+        with suppress(OSError), self._opened() as folder:
+            for name in os.listdir(folder):
+                if _OURS.fullmatch(name):
                     with suppress(OSError):
-                        os.unlink(os.path.join(self._path, name))
+                        os.unlink(name, dir_fd=folder)
             os.rmdir(self._path)
 
+    @contextmanager
+    def _opened(self) -> Iterator[int]:
+        """The directory itself: a link in its place may lead anywhere."""
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            folder = os.open(self._path, flags)
+        except FileNotFoundError:
+            raise FileNotFoundError(f"the directory {self._path!a} is gone") from None
+        except OSError:
+            if os.path.islink(self._path):
+                raise NotADirectoryError(
+                    f"{self._path!a} is a link, expected a directory"
+                ) from None
+            raise
+        try:
+            yield folder
+        finally:
+            os.close(folder)
 
-def read_value(path: str) -> bytes | None:
-    """Return what a file holds; None: it is not there, or no file; empty: it is too long."""
+
+def read_value(path: str, folder: int | None = None) -> bytes | None:
+    """Return what a file holds; None: it is not there, or no file; empty: it is too long.
+
+    Args:
+        path: the file.
+        folder: an open directory, from which ``path`` goes on.
+    """
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        handle = os.open(path, flags, dir_fd=folder)
     except OSError:
         return None
     try:

@@ -10,7 +10,7 @@ import _thread
 import math
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from threading import Lock
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from fastprof.names import ascii_name
 from fastprof.session.ranks.channel import (
+    DIRECT,
     DIRECTORY,
     REQUEST,
     STORE,
@@ -35,10 +36,12 @@ from fastprof.session.ranks.channel import (
 if TYPE_CHECKING:
     from fastprof.capture.options import Recorder
     from fastprof.report.ranks_live import Judge
+    from fastprof.report.ranks_live_groups import GroupJudge
     from fastprof.report.ranks_now import JobNow
     from fastprof.report.ranks_window import RankWindow
     from fastprof.session.environment.rank import Identity
     from fastprof.session.faults import Faults
+    from fastprof.session.ranks.groups import Groups
 
 #: Windows are published, and judged, every so many seconds; a request is looked for.
 _PUBLISH_S = 5.0
@@ -52,6 +55,8 @@ _SLICE_S = 0.05
 LAST_S = 5.0
 #: Of so few ranks each looks at its end whether it is the last one.
 _FEW = 64
+#: Windows that are read at a time.
+_AT_ONCE = 1024
 #: A store that has not come up by then never does; it is looked for more and more seldom.
 _FIND_S = 600.0
 _RETRY_S = 5.0
@@ -294,12 +299,18 @@ class _Talk:
         self._job = job
         self._say = say
         self._judge: Judge | None = None
-        if self._rank == 0:
-            from fastprof.report.ranks_live import Judge
+        #: Of many ranks, not each is read by rank 0.
+        self._groups: Groups | None = None
+        if self._world > DIRECT:
+            from fastprof.session.ranks.groups import Groups
 
-            self._judge = Judge(job, self._world)
+            self._groups = Groups(channel, job, self._rank, self._world)
+        if self._rank == 0:
+            self._judge = _judge(job, self._world)
         self._publish_at = 0.0
         self._judge_at = math.inf if self._judge is None else 0.0
+        leads = self._groups is not None and self._groups.leads
+        self._lead_at = 0.0 if leads else math.inf
         self._asked = self._answered = 0
         self._said_ignored = False
         self.metrics: Mapping[str, float] = {}
@@ -313,7 +324,8 @@ class _Talk:
         if self._other is not None:
             return _LOOK_S
         now = time.monotonic()
-        return max(0.05, min(_LOOK_S, self._publish_at - now, self._judge_at - now))
+        next_at = min(self._publish_at, self._judge_at, self._lead_at)
+        return max(0.05, min(_LOOK_S, next_at - now))
 
     def go_on(self) -> None:
         """Do what is due."""
@@ -325,6 +337,10 @@ class _Talk:
             self._publish_at = now + _PUBLISH_S
             self._judge_at = self._judge_at or now + _LOOK_S
         self._answer()
+        if self._groups is not None and now >= self._lead_at:
+            began = time.thread_time()
+            self._groups.publish(now)
+            self._lead_at = now + max(_PUBLISH_S, (time.thread_time() - began) * _PART)
         if self._judge is None:
             return
         if now >= self._judge_at or self._judge.request() is not None:
@@ -381,12 +397,16 @@ class _Talk:
         from fastprof.report.ranks_row import MAX_RANKS
         from fastprof.report.ranks_window import encode
 
+        if self._groups is not None:  # not each of many is waited for
+            began = time.monotonic()
+            self._hear(judge, began)
+            return judge.job_now(began)
         world = min(self._world, MAX_RANKS)
-        keys = {window_key(rank): rank for rank in range(1, world)}
         while True:
             began = time.monotonic()
-            for key, value in self._channel.get(list(keys)).items():
-                judge.hear(keys[key], value, began)
+            for rank, value in self._windows(until):
+                if rank and value is not None:
+                    judge.hear(rank, value, began)
             took = time.monotonic() - began
             ended = [rank for rank, window in judge.windows.items() if rank and window.ended]
             if len(ended) >= world - 1 or began + took >= until:
@@ -398,8 +418,10 @@ class _Talk:
     def _is_ours(self, now: float) -> bool:
         """Whether no other process has this rank, such as one that started this one.
 
-        A process that a rank starts inherits its number.  Of two, a child makes way for its
-        parent, and otherwise the later one for the earlier one, which goes on.
+        A process that a rank starts inherits its number.  Of two, the later one makes way for
+        the earlier one, if that goes on.  Where both have written, as after the earlier one
+        was stopped for a while, a child makes way for its parent, and otherwise the one with
+        the larger process number for the other.
         """
         from fastprof.report.ranks_window import decode
 
@@ -418,23 +440,38 @@ class _Talk:
         ):
             self._other = None
             return True
-        before, self._other = self._other, (there.process, there.beat, now)
-        if there.process == os.getppid():
-            self.owns = False
-        elif self._publish_at:
+        if self._publish_at:
+            # It has written since this one did, so it goes on.  Both decide alike: one is left.
             self._other = None
-            return True  # this one was first
-        elif before is not None and before[0] == there.process:
+            self.owns = os.getpid() < there.process != os.getppid()
+            return self.owns
+        before, self._other = self._other, (there.process, there.beat, now)
+        if before is not None and before[0] == there.process:
             self.owns = before[1] == there.beat  # else it goes on
             self._other = before
-            return self.owns and now - before[2] > 2 * _PUBLISH_S  # it does not: it hangs
+            # It does not: it hangs, or it is dead and another process has its number.
+            return self.owns and now - before[2] > 2 * _PUBLISH_S
         return False
 
     def _all_ended(self) -> bool:
         from fastprof.report.ranks_window import decode
 
-        values = self._channel.get([window_key(rank) for rank in range(self._world)])
-        return len(values) == self._world and all(decode(v).ended for v in values.values())
+        return all(value is not None and decode(value).ended for _, value in self._windows())
+
+    def _windows(self, until: float = math.inf) -> Iterator[tuple[int, bytes | None]]:
+        """Return each rank and its window (None: it is not there), until a moment if need be.
+
+        The number of ranks is from the environment: a list of all may not fit into memory.
+        """
+        from fastprof.report.ranks_row import MAX_RANKS
+
+        world = min(self._world, MAX_RANKS)
+        for first in range(0, world, _AT_ONCE):
+            if first and time.monotonic() >= until:
+                return
+            keys = {window_key(rank): rank for rank in range(first, min(first + _AT_ONCE, world))}
+            found = self._channel.get(list(keys))
+            yield from ((rank, found.get(key)) for key, rank in keys.items())
 
     def _publish(self, window: RankWindow) -> None:
         from fastprof.report.ranks_window import encode
@@ -458,13 +495,19 @@ class _Talk:
             detail = self._recording.detail(request)
             self._channel.put(detail_key(self._rank), encode_detail(detail))
 
+    def _hear(self, judge: Judge, now: float) -> None:
+        if self._groups is not None and isinstance(judge, _group_judge()):
+            judge.hear_group(self._groups.whole(now), now)
+            return
+        for rank, value in self._windows():
+            if value is not None:
+                judge.hear(rank, value, now)
+
     def _listen(self, judge: Judge, now: float) -> None:
         from fastprof.report.ranks_window import encode_request
 
         if now >= self._judge_at:
-            keys = {window_key(rank): rank for rank in range(self._world)}
-            for key, value in self._channel.get(list(keys)).items():
-                judge.hear(keys[key], value, now)
+            self._hear(judge, now)
         request = judge.request()
         if request is not None and request.number == self._asked:
             keys = {detail_key(rank): rank for rank in request.ranks}
@@ -484,6 +527,18 @@ class _Talk:
             self._said_ignored = True
             why = ", ".join(sorted(judge.ignored))
             self._say(f"Values were ignored where ranks tell each other how they fare: {why}.")
+
+
+def _group_judge() -> type[GroupJudge]:
+    from fastprof.report.ranks_live_groups import GroupJudge
+
+    return GroupJudge
+
+
+def _judge(job: str, world_size: int) -> Judge:
+    from fastprof.report.ranks_live import Judge
+
+    return (_group_judge() if world_size > DIRECT else Judge)(job, world_size)
 
 
 _TOO_SHORT = "Ranks were not compared while the job ran: it ended before they met."

@@ -1,0 +1,41 @@
+"""What ranks of a running job publish, for engines that join it in their own way.
+
+Each rank publishes a window of its last steps, at most 2 KiB, every few seconds.  :func:`merge`
+joins two such values, or what it has made of others, along any tree: it is associative and
+commutative.
+"""
+
+from __future__ import annotations
+
+from fastprof.report.ranks_blocks import HeardRank, add_blocks
+from fastprof.report.ranks_group import RankGroup, decode_group, encode_group, group_of
+from fastprof.report.ranks_group import merge as _merge
+from fastprof.report.ranks_window import decode
+
+__all__ = ["merge"]
+
+
+def merge(a: bytes, b: bytes) -> bytes:
+    """Return what ranks have published, joined.
+
+    Args:
+        a, b: values that ranks have published, or of this function, with no rank in common.
+
+    Returns:
+        At most 64 KiB.
+
+    Raises:
+        ValueError: a value is damaged, of another version of fastprof, or of another job.
+    """
+    return encode_group(_merge(_group(a), _group(b)))
+
+
+def _group(value: bytes) -> RankGroup:
+    try:
+        window = decode(value)
+    except ValueError:
+        return decode_group(value)
+    rank = HeardRank(window, 0.0, 0.0, lives=True)
+    add_blocks(rank, window)
+    patience_s = silent_s = 1.0  # it has just been heard
+    return group_of(window.job, window.world_size, {window.rank: rank}, 0.0, silent_s, patience_s)

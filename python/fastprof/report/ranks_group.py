@@ -1,0 +1,431 @@
+"""What many ranks took in their last windows, small and mergeable: for jobs of many ranks.
+
+A leader makes a group of the windows of some ranks, others merge such groups, and rank 0 judges
+what is left.  A group has histograms of own work per block of steps, and the windows of the few
+ranks with most of it.  :func:`merge` is associative and commutative, so that groups can be
+merged along any tree.  As with windows, what :func:`decode_group` returns is consistent,
+wherever the bytes are from.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import zlib
+from base64 import b64decode, b64encode
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from heapq import nlargest, nsmallest
+from statistics import fmean
+from typing import Any, NoReturn
+
+from fastprof.report.ranks import SIGNALS
+from fastprof.report.ranks_blocks import HeardRank, end_of, run_in_blocks, window_starts
+from fastprof.report.ranks_cause import own_ms, sections_of
+from fastprof.report.ranks_verdict import waiting_signals
+from fastprof.report.ranks_window import MAX_BYTES, RankWindow, decode, encode
+
+#: Of what is written; a reader ignores other versions.
+VERSION = 1
+#: Bytes of a value, and of what it is when it is not compressed any more.
+MAX_GROUP_BYTES = 1 << 16
+_MAX_TEXT = 1 << 20
+#: A bucket is wider than the one before by this factor: its middle is within 1 % of what is in it.
+_WIDTH = 1.01
+_LOG_WIDTH = math.log(_WIDTH)
+_MAX_BUCKET = 2500
+_MAX_BLOCKS = 48
+#: Ranks with most own work whose windows are kept, and silent and standing ones that are named.
+MOST = 6
+_MAX_SECTIONS = 12
+_MAX_NAME = 100
+_MAX_RANKS = 10**9
+_MAX_NUMBER = 10**13
+
+#: Number of values by bucket.
+Histogram = Mapping[int, int]
+#: Steps of a block, and the number of its first step.
+Block = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class RankHeard:
+    """A rank that is silent or stands: where it was seen last, ``seconds`` ago."""
+
+    rank: int
+    host: str
+    place: str
+    steps: int
+    seconds: int
+
+
+@dataclass(frozen=True, slots=True)
+class RankGroup:
+    """The last windows of some ranks of a job.
+
+    ``heard`` is the number of ranks, of which ``ended`` have ended.  ``blocks`` are own work by
+    block of steps, ``works`` in the mean of the window, ``walls`` the time of a step, ``sections``
+    own work by section; all per step, a value per rank, by the signal that tells waiting.
+    ``most`` are the windows of the ranks with most own work, by rank, with that in us.
+
+    ``active`` ranks train; of these ``quiet`` have ended no step for long, of which ``waiting``
+    wait for others, and ``standing`` are some of the rest.  ``silent`` have not been heard for
+    long, of which some are in ``lost``.  For ``still_s`` no rank at all has ended a step.
+    """
+
+    job: str
+    world_size: int
+    heard: int = 0
+    ended: int = 0
+    blocks: Mapping[str, Mapping[Block, Histogram]] = field(default_factory=dict)
+    works: Mapping[str, Histogram] = field(default_factory=dict)
+    walls: Mapping[str, Histogram] = field(default_factory=dict)
+    sections: Mapping[str, Mapping[str, Histogram]] = field(default_factory=dict)
+    most: Mapping[int, tuple[int, bytes]] = field(default_factory=dict)
+    active: int = 0
+    quiet: int = 0
+    waiting: int = 0
+    silent: int = 0
+    standing: tuple[RankHeard, ...] = ()
+    lost: tuple[RankHeard, ...] = ()
+    still_s: int = _MAX_NUMBER
+    #: Counts what its leader has published, so that a group of long ago is known as such.
+    beat: int = 0
+
+
+# ---- histograms
+
+
+def bucket_of(ms: float) -> int:
+    """Return the bucket of a time."""
+    us = ms * 1000.0
+    return 0 if us <= 1.0 else min(_MAX_BUCKET, 1 + int(math.log(us) / _LOG_WIDTH))
+
+
+def middle_ms(bucket: float) -> float:
+    """Return the time in the middle of a bucket."""
+    return 0.0 if bucket < 1 else math.exp((bucket - 0.5) * _LOG_WIDTH) / 1000.0
+
+
+def quantile_ms(of: Histogram, part: float) -> float:
+    """Return the time that ``part`` of the values are below; within a bucket they lie evenly."""
+    wanted = part * sum(of.values())
+    below = 0
+    last = max(of, default=0)
+    for bucket in sorted(of):
+        count = of[bucket]
+        if below + count >= wanted or bucket == last:
+            return middle_ms(bucket - 0.5 + (wanted - below) / count)
+        below += count
+    return 0.0
+
+
+def _added(a: Histogram, b: Histogram) -> Histogram:
+    if len(a) < len(b):
+        a, b = b, a
+    found = dict(a)
+    for bucket, count in b.items():
+        found[bucket] = found.get(bucket, 0) + count
+    return found
+
+
+# ---- making and merging
+
+
+def group_of(
+    job: str, world_size: int, ranks: Mapping[int, HeardRank], now: float, silent_s: float,
+    patience_s: float,
+) -> RankGroup:  # fmt: skip
+    """Return the group of ``ranks``.
+
+    Args:
+        job, world_size: of the job.
+        ranks: by number.
+        now: on the clock by which they were heard.
+        silent_s: a rank that was not heard for so long is silent.
+        patience_s: one that has ended no step for so long is quiet.
+    """
+    blocks: dict[str, dict[Block, dict[int, int]]] = {}
+    works: dict[str, dict[int, int]] = {}
+    walls: dict[str, dict[int, int]] = {}
+    sections: dict[str, dict[str, dict[int, int]]] = {}
+    most: list[tuple[int, int, RankWindow]] = []
+    for number, rank in ranks.items():
+        if rank.window.ended or now - rank.heard >= silent_s or not rank.lives:
+            continue
+        starts = window_starts(rank, rank.size, end_of(rank)) if rank.blocks else []
+        run = run_in_blocks(rank, rank.size, starts) if starts else None
+        if run is None or run.steps is None:
+            continue
+        signal = waiting_signals([run])[0]
+        own = own_ms(run, run.steps, signal)
+        there = blocks.setdefault(signal, {})
+        for start, ms in zip(run.steps.numbers, own, strict=True):
+            _count(there.setdefault((rank.size, start), {}), ms)
+        mean = fmean(own)
+        _count(works.setdefault(signal, {}), mean)
+        _count(walls.setdefault(signal, {}), fmean(run.steps.wall))
+        named = sections.setdefault(signal, {})
+        for name, ms in sections_of(run, signal, starts[0], starts[-1]).items():
+            if name in named or len(named) < _MAX_SECTIONS:
+                _count(named.setdefault(name, {}), ms)
+        most.append((round(mean * 1000), -number, rank.window))
+    active = [r for r in ranks.values() if r.lives and not r.window.ended and r.window.steps]
+    silent = [r for r in active if now - r.heard >= silent_s]
+    quiet = [r for r in active if now - r.moved >= patience_s and now - r.heard < silent_s]
+    stand = [r for r in quiet if not r.window.waits]
+    return RankGroup(
+        job, world_size, len(ranks), sum(r.window.ended for r in ranks.values()),
+        blocks, works, walls, sections,
+        {-at: (us, encode(window)) for us, at, window in nlargest(MOST, most, key=_most)},
+        len(active), len(quiet), len(quiet) - len(stand), len(silent),
+        _named(_heard(r, now - r.moved) for r in stand),
+        _named(_heard(r, now - r.heard) for r in silent),
+        int(min((now - r.moved for r in active), default=_MAX_NUMBER)),
+    )  # fmt: skip
+
+
+def merge(a: RankGroup, b: RankGroup) -> RankGroup:
+    """Return the group of the ranks of both, which have none in common.
+
+    Raises:
+        ValueError: they are of different jobs.
+    """
+    if (a.job, a.world_size) != (b.job, b.world_size):
+        raise ValueError(
+            f"these are groups of different jobs: {a.job!a} of {a.world_size} ranks, {b.job!a} of "
+            f"{b.world_size}"
+        )
+    most = nlargest(
+        MOST, [(us, -rank, value) for of in (a.most, b.most) for rank, (us, value) in of.items()]
+    )
+    return RankGroup(
+        a.job, a.world_size, a.heard + b.heard, a.ended + b.ended,
+        {s: _joined_blocks(a.blocks.get(s, {}), b.blocks.get(s, {}))
+         for s in _keys(a.blocks, b.blocks)},
+        _joined(a.works, b.works),
+        _joined(a.walls, b.walls),
+        {s: _few(_joined(a.sections.get(s, {}), b.sections.get(s, {})))
+         for s in _keys(a.sections, b.sections)},
+        {-at: (us, value) for us, at, value in most},
+        a.active + b.active, a.quiet + b.quiet, a.waiting + b.waiting, a.silent + b.silent,
+        _named([*a.standing, *b.standing]),
+        _named([*a.lost, *b.lost]),
+        min(a.still_s, b.still_s), max(a.beat, b.beat),
+    )  # fmt: skip
+
+
+def _count(of: dict[int, int], ms: float) -> None:
+    bucket = bucket_of(ms)
+    of[bucket] = of.get(bucket, 0) + 1
+
+
+def _most(row: tuple[int, int, RankWindow]) -> tuple[int, int]:
+    return row[:2]
+
+
+def _keys(a: Collection[str], b: Collection[str]) -> list[str]:
+    return sorted({*a, *b})
+
+
+def _joined(a: Mapping[str, Histogram], b: Mapping[str, Histogram]) -> dict[str, Histogram]:
+    return {name: _added(a.get(name, {}), b.get(name, {})) for name in _keys(a, b)}
+
+
+def _joined_blocks(
+    a: Mapping[Block, Histogram], b: Mapping[Block, Histogram]
+) -> dict[Block, Histogram]:
+    # The newest of all are among the newest of each: it does not matter what is merged first.
+    kept = nlargest(_MAX_BLOCKS, {*a, *b}, key=_newest)
+    return {block: _added(a.get(block, {}), b.get(block, {})) for block in kept}
+
+
+def _newest(block: Block) -> tuple[int, int]:
+    return block[1], block[0]
+
+
+def _few(of: dict[str, Histogram]) -> dict[str, Histogram]:
+    return {name: of[name] for name in sorted(of)[:_MAX_SECTIONS]}
+
+
+def _heard(rank: HeardRank, seconds: float) -> RankHeard:
+    window = rank.window
+    return RankHeard(
+        window.rank, window.host[:_MAX_NAME], window.place[: 2 * _MAX_NAME], window.steps,
+        int(seconds),
+    )  # fmt: skip
+
+
+def _named(ranks: Any) -> tuple[RankHeard, ...]:
+    return tuple(nsmallest(MOST, ranks, key=lambda one: one.rank))
+
+
+# ---- bytes
+
+
+def encode_group(group: RankGroup, max_bytes: int = MAX_GROUP_BYTES) -> bytes:
+    """Return ``group`` as at most ``max_bytes`` bytes; the oldest blocks go if need be."""
+    newest = sorted({b for of in group.blocks.values() for b in of}, key=_newest)
+    while True:
+        kept = set(newest)
+        data = zlib.compress(
+            json.dumps(
+                {
+                    "v": VERSION, "job": group.job, "of": group.world_size,
+                    "counts": [group.heard, group.ended, group.active, group.quiet, group.waiting,
+                               group.silent, group.still_s, group.beat],
+                    "blocks": {
+                        signal: [[*block, *_dense(of)] for block, of in found.items()
+                                 if block in kept]
+                        for signal, found in group.blocks.items()
+                    },
+                    "works": _wire(group.works), "walls": _wire(group.walls),
+                    "sections": {s: _wire(of) for s, of in group.sections.items()},
+                    "most": [[rank, us, b64encode(value).decode("ascii")]
+                             for rank, (us, value) in group.most.items()],
+                    "standing": [_row(one) for one in group.standing],
+                    "lost": [_row(one) for one in group.lost],
+                },
+                separators=(",", ":"),
+            ).encode("ascii"),
+            1,
+        )  # fmt: skip
+        if len(data) <= max_bytes or not newest:
+            return data
+        newest = newest[max(1, len(newest) // 8) :]
+
+
+def decode_group(data: bytes) -> RankGroup:
+    """Return what :func:`encode_group` made.
+
+    Raises:
+        ValueError: it is something else, or of another version.
+    """
+    d = _unpack(data)
+    counts = _numbers(d.get("counts"), 8)
+    if len(counts) != 8:
+        _fail()
+    heard, ended, active, quiet, waiting, silent, still_s, beat = counts
+    if max(ended, active) > heard or max(quiet, silent) > active or waiting > quiet:
+        _fail()
+    return RankGroup(
+        _text(d.get("job")), _numbers([d.get("of")], 1)[0], heard, ended,
+        {_signal(s): _blocks(of) for s, of in _items(d.get("blocks"), len(SIGNALS))},
+        {_signal(s): _sparse(of) for s, of in _items(d.get("works"), len(SIGNALS))},
+        {_signal(s): _sparse(of) for s, of in _items(d.get("walls"), len(SIGNALS))},
+        {_signal(s): {_text(name): _sparse(h) for name, h in _items(of, _MAX_SECTIONS)}
+         for s, of in _items(d.get("sections"), len(SIGNALS))},
+        dict(_window(row) for row in _rows(d.get("most"), MOST, 3)),
+        active, quiet, waiting, silent,
+        tuple(_seen(row) for row in _rows(d.get("standing"), MOST, 5)),
+        tuple(_seen(row) for row in _rows(d.get("lost"), MOST, 5)),
+        still_s, beat,
+    )  # fmt: skip
+
+
+def _dense(of: Histogram) -> list[int]:
+    """The lowest bucket, and the numbers from there on."""
+    if not of:
+        return [0]
+    low, high = min(of), max(of)
+    return [low, *(of.get(bucket, 0) for bucket in range(low, high + 1))]
+
+
+def _wire(of: Mapping[str, Histogram]) -> dict[str, list[int]]:
+    return {name[:_MAX_NAME]: _dense(histogram) for name, histogram in of.items()}
+
+
+def _row(one: RankHeard) -> list[object]:
+    return [one.rank, one.host, one.place, one.steps, one.seconds]
+
+
+def _unpack(data: bytes) -> dict[str, Any]:
+    try:
+        if len(data) > MAX_GROUP_BYTES:
+            _fail()
+        inflate = zlib.decompressobj()
+        text = inflate.decompress(data, _MAX_TEXT)
+        if inflate.unconsumed_tail or not inflate.eof:
+            _fail()
+        found = json.loads(text.decode("ascii"), parse_constant=_fail)
+    except (zlib.error, ValueError, RecursionError, MemoryError) as error:
+        raise ValueError("no value of fastprof") from error
+    if not isinstance(found, dict) or found.get("v") != VERSION:
+        _fail()
+    return found
+
+
+def _fail(*_: object) -> NoReturn:
+    raise ValueError("no value of fastprof, or of another version")
+
+
+def _numbers(value: object, most: int) -> list[int]:
+    if not isinstance(value, list) or len(value) > most:
+        _fail()
+    if value and (set(map(type, value)) != {int} or min(value) < 0 or max(value) > _MAX_NUMBER):
+        _fail()
+    return value
+
+
+def _text(value: object, longest: int = _MAX_NAME) -> str:
+    if not isinstance(value, str) or len(value) > longest:
+        _fail()
+    return value
+
+
+def _signal(name: str) -> str:
+    if name not in SIGNALS:
+        _fail()
+    return name
+
+
+def _items(value: object, most: int) -> list[tuple[str, Any]]:
+    if not isinstance(value, dict) or len(value) > most:
+        _fail()
+    return list(value.items())
+
+
+def _rows(value: object, most: int, width: int) -> list[list[Any]]:
+    if not isinstance(value, list) or len(value) > most:
+        _fail()
+    if any(not isinstance(row, list) or len(row) != width for row in value):
+        _fail()
+    return value
+
+
+def _sparse(value: object) -> dict[int, int]:
+    numbers = _numbers(value, _MAX_BUCKET + 2)
+    if (
+        not numbers
+        or numbers[0] + len(numbers) - 2 > _MAX_BUCKET
+        or max(numbers[1:], default=0) > (_MAX_RANKS)
+    ):
+        _fail()
+    low = numbers[0]
+    return {low + i: count for i, count in enumerate(numbers[1:]) if count}
+
+
+def _blocks(value: object) -> dict[Block, Histogram]:
+    if not isinstance(value, list) or len(value) > _MAX_BLOCKS:
+        _fail()
+    found: dict[Block, Histogram] = {}
+    for row in value:
+        numbers = _numbers(row, _MAX_BUCKET + 4)
+        if len(numbers) < 3 or numbers[0] < 1:
+            _fail()
+        found[numbers[0], numbers[1]] = _sparse(numbers[2:])
+    return found
+
+
+def _window(row: Sequence[Any]) -> tuple[int, tuple[int, bytes]]:
+    rank, us = _numbers(list(row[:2]), 2)
+    text = _text(row[2], 2 * MAX_BYTES)
+    value = b64decode(text, validate=True)
+    if decode(value).rank != rank:
+        _fail()
+    return rank, (us, value)
+
+
+def _seen(row: Sequence[Any]) -> RankHeard:
+    rank, steps, seconds = _numbers([row[0], row[3], row[4]], 3)
+    return RankHeard(rank, _text(row[1]), _text(row[2], 2 * _MAX_NAME), steps, seconds)

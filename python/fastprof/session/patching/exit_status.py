@@ -1,0 +1,29 @@
+"""Notes the status with which the program ends itself.
+
+The interpreter does not tell it to what is called at its exit.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import NoReturn
+
+_failed = False
+
+
+def watch() -> None:
+    """Note from now on what ``sys.exit`` is called with."""
+    real_exit = sys.exit
+
+    def noted_exit(status: object = None, /) -> NoReturn:
+        global _failed
+        _failed = status is not None and status != 0
+        real_exit(status)  # type: ignore[arg-type]
+
+    noted_exit.__name__, noted_exit.__doc__ = "exit", real_exit.__doc__
+    sys.exit = noted_exit
+
+
+def failed() -> bool:
+    """Whether the program ends by an exception, or with another status than 0."""
+    return _failed or hasattr(sys, "last_value")

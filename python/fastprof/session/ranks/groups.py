@@ -1,0 +1,109 @@
+"""In jobs of many ranks, leaders join what the ranks publish, so that rank 0 reads little.
+
+Of 32 ranks in a row the first one is their leader: it publishes the group of their windows, and
+so do the leaders of 32 such groups, until few enough are left for rank 0.  Launchers number the
+ranks of a machine in a row, so that most of a leader's ranks are on its machine or near it.
+Where a leader has gone silent, whoever reads its group makes it.
+"""
+
+from __future__ import annotations
+
+from fastprof.report.ranks_group import RankGroup, decode_group, encode_group, group_of, merge
+from fastprof.report.ranks_live import Judge, patience_s
+from fastprof.report.ranks_now import SILENT_S
+from fastprof.report.ranks_row import MAX_RANKS
+from fastprof.session.ranks.channel import DIRECT, Channel, group_key, window_key
+
+#: A leader reads so many values.
+FAN = 32
+
+
+class Groups:
+    """What one rank reads and publishes as a leader, and as rank 0.
+
+    Args:
+        channel: where the ranks meet.
+        job, rank, world_size: as in :class:`~fastprof.report.ranks_window.RankWindow`.
+    """
+
+    def __init__(self, channel: Channel, job: str, rank: int, world_size: int) -> None:
+        self._channel = channel
+        self.rank = rank
+        self._job, self._size = job, world_size
+        self._world = min(world_size, MAX_RANKS)
+        #: So many times groups are merged before rank 0 reads them.
+        self.levels = 0
+        while -(-self._world // FAN**self.levels) > DIRECT:
+            self.levels += 1
+        self._heard: dict[int, Judge] = {}
+        #: Of each group the last one, and when it was new by the clock here.
+        self._read: dict[tuple[int, int], tuple[RankGroup | None, float]] = {}
+        self._beat = 0
+
+    @property
+    def leads(self) -> bool:
+        """Whether this rank publishes a group."""
+        return self.levels > 0 and self.rank % FAN == 0
+
+    def publish(self, now: float, *levels: int) -> None:
+        """Publish the groups that this rank leads; ``levels``: only these."""
+        self._beat += 1
+        for level in levels or range(1, self.levels + 1):
+            apart = FAN**level
+            if self.rank % apart:
+                break
+            number = self.rank // apart
+            group = self._make(level, number, now)
+            value = encode_group(merge(group, RankGroup(self._job, self._size, beat=self._beat)))
+            self._channel.put(group_key(level, number), value)
+
+    def whole(self, now: float) -> RankGroup:
+        """Return the group of all ranks, for rank 0."""
+        return self._merged(self.levels, self._numbers(), now)
+
+    def keys(self) -> list[str]:
+        """Return where rank 0 finds the groups that it reads."""
+        return [group_key(self.levels, number) for number in self._numbers()]
+
+    def _numbers(self) -> range:
+        return range(-(-self._world // FAN**self.levels))
+
+    def _make(self, level: int, number: int, now: float) -> RankGroup:
+        first = number * FAN
+        if level > 1:
+            count = -(-self._world // FAN ** (level - 1))
+            return self._merged(level - 1, range(first, min(first + FAN, count)), now)
+        heard = self._heard.setdefault(number, Judge(self._job, self._size))
+        keys = {window_key(rank): rank for rank in range(first, min(first + FAN, self._world))}
+        for key, value in self._channel.get(list(keys)).items():
+            heard.hear(keys[key], value, now)
+        ranks = heard.ranks
+        patience = patience_s(list(ranks.values()))
+        return group_of(self._job, self._size, ranks, now, SILENT_S, patience)
+
+    def _merged(self, level: int, numbers: range, now: float) -> RankGroup:
+        keys = {group_key(level, number): number for number in numbers}
+        values = self._channel.get(list(keys))
+        whole = RankGroup(self._job, self._size)
+        for key, number in keys.items():
+            group, since = self._read.get((level, number), (None, now))
+            found = self._decoded(values.get(key))
+            if found is not None and (group is None or found.beat != group.beat):
+                group, since = found, now
+                if level == 1 and number * FAN != self.rank:
+                    self._heard.pop(number, None)  # its leader is heard again
+            self._read[level, number] = group, since
+            if now - since >= SILENT_S:
+                group = self._make(level, number, now)
+            if group is not None:
+                whole = merge(whole, group)
+        return whole
+
+    def _decoded(self, value: bytes | None) -> RankGroup | None:
+        if value is None:
+            return None
+        try:
+            group = decode_group(value)
+        except ValueError:
+            return None
+        return group if (group.job, group.world_size) == (self._job, self._size) else None

@@ -1,0 +1,281 @@
+"""Jobs of many ranks: groups of windows, merged along any tree, which rank 0 judges."""
+
+from __future__ import annotations
+
+import json
+import random
+import zlib
+from dataclasses import replace
+from functools import reduce
+
+import fastprof.ranks
+import pytest
+from fastprof.render.ranks_brief import brief_lines_live
+from fastprof.report.ranks_blocks import HeardRank, add_blocks
+from fastprof.report.ranks_group import (
+    MAX_GROUP_BYTES,
+    MOST,
+    RankGroup,
+    bucket_of,
+    decode_group,
+    encode_group,
+    group_of,
+    merge,
+    middle_ms,
+    quantile_ms,
+)
+from fastprof.report.ranks_live_groups import GroupJudge
+from fastprof.report.ranks_window import RankWindow, encode
+from fastprof.session.ranks.channel import DIRECT, window_key
+from fastprof.session.ranks.groups import FAN, Groups
+
+JOB = "01234567"
+OWN_MS = {"data": 10.0, "forward": 15.0, "backward": 15.0, "optimizer": 5.0}
+SIZE = 8
+
+
+class Store:
+    """Values in memory; counts what is read at a time."""
+
+    def __init__(self):
+        self.values, self.most = {}, 0
+
+    def put(self, key, value):
+        self.values[key] = value
+
+    def get(self, keys):
+        self.most = max(self.most, len(keys))
+        return {key: self.values[key] for key in keys if key in self.values}
+
+
+class Job:
+    """Ranks that wait in backward for the latest; ``late`` is ms by rank and step."""
+
+    def __init__(self, world, *, late=None, noise=0.02, seed=1, where="data"):
+        self.random = random.Random(seed)
+        self.world, self.noise, self.where = world, noise, where
+        self.late = late or (lambda rank, step: 0.0)
+        self.blocks = [{} for _ in range(world)]
+        self.store = Store()
+        self.leaders = {r: Groups(self.store, JOB, r, world) for r in range(0, world, FAN)}
+        self.judge = GroupJudge(JOB, world)
+        self.step, self.beat, self.now = 0, 0, 100.0
+        self.dead, self.changes, self.said = set(), {}, []
+
+    def make(self, blocks):
+        for start in range(self.step, self.step + blocks * SIZE, SIZE):
+            shared = self.random.gauss(1.0, 0.1)
+            for rank, of in enumerate(self.blocks):
+                noise = max(0.1, self.random.gauss(1.0, self.noise))
+                works = {name: ms * shared * noise for name, ms in OWN_MS.items()}
+                works[self.where] = works.get(self.where, 0.0) + self.late(rank, start)
+                own = sum(works.values())
+                engine = max(0.0, 60.0 * shared - own)
+                works["backward"] += engine
+                row = (own + engine, 0.0, engine, *(works[name] for name in OWN_MS))
+                of[start] = tuple(round(1000 * ms) for ms in row)
+        self.step += blocks * SIZE
+
+    def window(self, rank):
+        window = RankWindow(
+            JOB, rank, self.world, f"n{rank}", self.beat, self.step, size=SIZE,
+            columns=("wall", "communication", "autograd"), sections=tuple(OWN_MS),
+            blocks=dict(sorted(self.blocks[rank].items())[-25:]), place=f"data, decode{rank}",
+        )  # fmt: skip
+        return replace(window, **self.changes.get(rank, {}))
+
+    def tick(self, blocks=12):
+        """Five seconds of steps; returns what rank 0 says."""
+        self.make(blocks)
+        self.beat, self.now = self.beat + 1, self.now + 5.0
+        for rank in set(range(self.world)) - self.dead:
+            self.store.put(window_key(rank), encode(self.window(rank)))
+        for rank, leader in reversed(self.leaders.items()):
+            if rank not in self.dead:
+                leader.publish(self.now)
+        self.judge.hear_group(self.leaders[0].whole(self.now), self.now)
+        said = [*self.judge.look(self.now), *self.judge.look(self.now + 6.0)]
+        self.said += said
+        return said
+
+    def run(self, ticks, blocks=12):
+        for _ in range(ticks):
+            self.tick(blocks)
+        return self.said
+
+
+def groups(count, seed=1, world=1000):
+    job = Job(world)
+    job.blocks = [{} for _ in range(count)]
+    job.random = random.Random(seed)
+    job.make(12)
+    found = []
+    for rank in range(count):
+        known = HeardRank(job.window(rank), 1.0, 1.0 - rank, lives=True)
+        known.window = replace(known.window, waits=bool(rank % 3))
+        add_blocks(known, known.window)
+        found.append(group_of(JOB, world, {rank: known}, 20.0 - rank, 12.0, 8.0))
+    return found
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_groups_are_merged_along_any_tree(seed):
+    parts = groups(14, seed)
+    whole = reduce(merge, parts)
+    shuffled = random.Random(seed)
+    left = list(parts)
+    shuffled.shuffle(left)
+    while len(left) > 1:
+        a, b = left.pop(shuffled.randrange(len(left))), left.pop(shuffled.randrange(len(left)))
+        left.append(merge(a, b))
+    assert left == [whole]
+    assert (whole.heard, len(whole.most)) == (14, MOST)
+    assert merge(whole, RankGroup(JOB, 1000)) == whole
+    assert decode_group(encode_group(whole)) == whole
+
+
+def test_what_ranks_publish_is_merged_as_bytes_too():
+    job = Job(200)
+    job.make(12)
+    a, b, c = (encode(job.window(rank)) for rank in range(3))
+    whole = fastprof.ranks.merge(fastprof.ranks.merge(a, b), c)
+    assert decode_group(whole) == decode_group(fastprof.ranks.merge(a, fastprof.ranks.merge(c, b)))
+    assert decode_group(whole).heard == 3
+    other = encode(replace(job.window(1), job="other"))
+    with pytest.raises(ValueError, match="different jobs"):
+        fastprof.ranks.merge(a, other)
+    with pytest.raises(ValueError, match="no value of fastprof"):
+        fastprof.ranks.merge(a, b"odd")
+
+
+def test_percentiles_are_within_one_percent():
+    noise = random.Random(1)
+    for spread in (0.01, 0.3, 2.0):
+        values = sorted(50.0 * noise.lognormvariate(0.0, spread) for _ in range(20_000))
+        of = {}
+        for ms in values:
+            of[bucket_of(ms)] = of.get(bucket_of(ms), 0) + 1
+            assert middle_ms(bucket_of(ms)) == pytest.approx(ms, rel=0.006)
+        for part in (0.01, 0.1, 0.5, 0.9, 0.99):
+            exact = values[round(part * (len(values) - 1))]
+            assert quantile_ms(of, part) == pytest.approx(exact, rel=0.01)
+    assert quantile_ms({}, 0.5) == quantile_ms({0: 7}, 0.9) == 0.0
+
+
+def test_a_value_is_at_most_so_long_and_the_oldest_blocks_go():
+    one = groups(14)[-1]
+    noise = random.Random(1)
+    wide = {b: {k: noise.randrange(10**6) for k in range(2000)} for b in one.blocks["autograd"]}
+    value = encode_group(replace(one, blocks={"autograd": wide}))
+    assert len(value) <= MAX_GROUP_BYTES
+    kept = [start for _, start in decode_group(value).blocks["autograd"]]
+    assert 0 < len(kept) < len(wide)
+    assert max(kept) == max(start for _, start in wide)
+
+
+def test_hostile_values_are_refused_or_consistent():
+    value = encode_group(groups(14)[-1])
+    noise = random.Random(1)
+    known = json.loads(zlib.decompress(value))
+    for _ in range(300):
+        data = bytearray(value)
+        data[noise.randrange(len(data))] ^= noise.randrange(1, 256)
+        with pytest.raises(ValueError):
+            decode_group(bytes(data))
+    odd = (None, -1, 10**30, 1.5, True, "x" * 10_000, [], [[]], {}, {"x": 1}, [1] * 5000, [[1, 2]])
+    for name in known:
+        for wrong in odd:
+            if name == "v" and wrong is True:
+                continue  # true is 1 to Python, and nothing depends on it
+            made = zlib.compress(json.dumps({**known, name: wrong}).encode())
+            try:
+                group = decode_group(made)
+            except ValueError:
+                continue
+            judge = GroupJudge(group.job, group.world_size)
+            judge.hear_group(group, 1.0)
+            judge.look(2.0)
+            judge.job_now(3.0)
+    bomb = zlib.compress(b" " * (1 << 22))
+    for data in (b"", b"\x00" * 10, bomb, b"x" * (MAX_GROUP_BYTES + 1)):
+        with pytest.raises(ValueError):
+            decode_group(data)
+
+
+def test_a_late_rank_of_many_is_told_with_its_section_and_rank_0_reads_little():
+    job = Job(4200, late=lambda rank, step: 2.5 if rank == 3333 and step >= 288 else 0.0)
+    job.run(3)
+    assert job.said == []
+    job.run(2)
+    (line,) = job.said
+    assert line.startswith("Rank 3333 (host n3333) is late by 2.")
+    assert ": data +2." in line
+    assert job.store.most <= DIRECT
+    lines = brief_lines_live(job.judge.job_now(job.now), 100)
+    assert lines[0].startswith("Ranks: 4200 of 4200, in the last 10 s of steps. Rank 3333 ")
+    assert "3333 (late)" in "\n".join(lines)
+
+
+@pytest.mark.parametrize("where", ["forward", "backward", "(rest)"])
+def test_a_late_rank_is_told_wherever_it_is_late_and_its_end_too(where):
+    job = Job(160, late=lambda rank, step: 4.0 if rank == 7 and step < 500 else 0.0, where=where)
+    job.run(9)
+    assert len(job.said) == 2
+    name = "code in no section" if where == "(rest)" else where
+    assert "Rank 7 (host n7) is late by 4.0" in job.said[0]
+    assert f": {name} +" in job.said[0]
+    assert job.said[1].startswith("Rank 7 (host n7) is not late any more since about step ")
+
+
+@pytest.mark.parametrize("noise", [0.02, 0.1, 0.3])
+def test_of_ranks_alike_none_is_told(noise):
+    job = Job(400, noise=noise, seed=round(100 * noise))
+    assert job.run(25) == []
+    assert "No rank is late: " in job.judge.job_now(job.now).verdict
+
+
+def test_a_leader_that_is_gone_does_not_hide_its_ranks():
+    job = Job(200, late=lambda rank, step: 5.0 if rank == 70 else 0.0)
+    job.dead.add(64)  # it leads 70
+    job.run(6)
+    assert [line.split(" is late")[0] for line in job.said] == ["Rank 70 (host n70)"]
+    assert job.judge.job_now(job.now).heard == 199
+
+
+def test_a_rank_that_goes_silent_is_told_once_and_heard_again():
+    job = Job(200)
+    job.run(3)
+    job.dead.add(135)
+    job.run(5)
+    (line,) = job.said
+    assert line.startswith("Rank 135 (host n135) has been silent for 15.0 s: it was last seen in ")
+    assert "data, decode135 after step 288." in line
+    assert "Rank 135: silent for " in "\n".join(brief_lines_live(job.judge.job_now(job.now), 100))
+    job.dead.clear()
+    job.run(2)
+    assert job.said[1:] == ["Rank 135 (host n135) is heard again."]
+
+
+def test_a_rank_that_hangs_is_told_with_where_it_stands():
+    job = Job(200)
+    job.run(3)
+    job.changes = {rank: {"waits": rank != 42} for rank in range(200)}
+    job.run(5, blocks=0)
+    (line,) = job.said
+    assert line == (
+        "No step has ended for 15.0 s: Rank 42 (host n42) stands in data, decode42, and 199 others "
+        "wait."
+    )
+    assert "No step has ended for " in job.judge.job_now(job.now).verdict
+    job.changes = {}
+    job.run(2)
+    assert job.said[1:] == ["Steps end again."]
+
+
+def test_groups_of_another_job_are_ignored():
+    job = Job(200)
+    job.run(2)
+    judge = GroupJudge("other", 200)
+    judge.hear_group(job.leaders[0].whole(job.now), job.now)
+    assert judge.look(job.now) == []
+    assert judge.ignored["of another job or rank"] == 1
