@@ -100,28 +100,29 @@ fp_lane_create(fp_lanes *all)
     return lane;
 }
 
+fp_event *
+fp_lane_begin_chunk(fp_lane *lane)
+{
+    fp_chunk *more = take_chunk(lane->all);
+    if (more == NULL) {
+        atomic_fetch_add_explicit(&lane->all->lost, 1, memory_order_relaxed);
+        return NULL;
+    }
+    fp_chunk *full = lane->tail;
+    lane->tail = more;
+    atomic_store_explicit(&full->next, more, memory_order_release);
+    return more->event;
+}
+
 int
 fp_lane_write(fp_lane *lane, const fp_event *e)
 {
-    fp_chunk *c = lane->tail;
-    uint32_t n = atomic_load_explicit(&c->filled, memory_order_relaxed);
-    int full = n == FP_LANE_CHUNK;
-    if (FP_UNLIKELY(full)) {
-        fp_chunk *more = take_chunk(lane->all);
-        if (more == NULL) {
-            atomic_fetch_add_explicit(&lane->all->lost, 1,
-                                      memory_order_relaxed);
-            return 1;
-        }
-        more->event[0] = *e;
-        atomic_store_explicit(&more->filled, 1, memory_order_relaxed);
-        lane->tail = more;
-        atomic_store_explicit(&c->next, more, memory_order_release);
+    fp_event *at = fp_lane_begin(lane);
+    if (at == NULL) {
         return 1;
     }
-    c->event[n] = *e;
-    atomic_store_explicit(&c->filled, n + 1, memory_order_release);
-    return 0;
+    *at = *e;
+    return fp_lane_end(lane);
 }
 
 const fp_event *

@@ -100,8 +100,37 @@ fp_lanes_fini(fp_lanes *all);
 fp_lane *
 fp_lane_create(fp_lanes *all);
 
-/* Writes to the calling thread's lane.  Returns 1 if a chunk is full, so that
- * the reader should be woken. */
+/* The slot of the calling thread's next event, in a further chunk.  NULL: no
+ * room (counted). */
+fp_event *
+fp_lane_begin_chunk(fp_lane *lane);
+
+/* The slot of the calling thread's next event, for fp_lane_end.  It may hold
+ * an old event.  NULL: no room (counted).  An event is filled in where the
+ * reader finds it: a copy would wait for its stores, which are narrower than
+ * the copy's loads. */
+static inline fp_event *
+fp_lane_begin(fp_lane *lane)
+{
+    fp_chunk *c = lane->tail;
+    uint32_t n = atomic_load_explicit(&c->filled, memory_order_relaxed);
+    return FP_LIKELY(n < FP_LANE_CHUNK) ? &c->event[n]
+                                        : fp_lane_begin_chunk(lane);
+}
+
+/* The event of fp_lane_begin is complete.  Returns 1 if a chunk is full, so
+ * that the reader should be woken. */
+static inline int
+fp_lane_end(fp_lane *lane)
+{
+    fp_chunk *c = lane->tail;
+    uint32_t n = atomic_load_explicit(&c->filled, memory_order_relaxed) + 1;
+    atomic_store_explicit(&c->filled, n, memory_order_release);
+    return n == FP_LANE_CHUNK;
+}
+
+/* Writes to the calling thread's lane.  Returns 1 if the reader should be
+ * woken. */
 int
 fp_lane_write(fp_lane *lane, const fp_event *e);
 
