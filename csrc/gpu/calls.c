@@ -89,16 +89,25 @@ write_launch(fp_gpu *g, fp_lane *lane, const fp_thread *self, int domain,
     lane->caller = self != NULL ? (uint32_t)self->serial : 0;
     lane->call_is_graph = (uint8_t)is_graph;
     lane->call_domain = (uint8_t)domain;
-    fp_event *e = fp_lane_begin(lane);
-    if (FP_UNLIKELY(e == NULL)) {
-        fp_gpu_wake(g);
-        return;
+    /* Filled in where the reader finds it: a copy waits for the stores before
+     * it, which are narrower than its loads. */
+    uint32_t n =
+        atomic_load_explicit(&lane->tail->filled, memory_order_relaxed);
+    fp_event *e = &lane->tail->event[n];
+    if (FP_UNLIKELY(n == FP_LANE_CHUNK)) {
+        n = 0;
+        e = fp_lane_add_chunk(lane);
+        if (e == NULL) {
+            fp_gpu_wake(g);
+            return;
+        }
     }
     e->kind = is_graph ? FP_EVENT_GRAPH_LAUNCH : FP_EVENT_LAUNCH;
     e->corr = corr;
     e->ticks = lane->called;
     write_site(g, lane, self, e);
-    if (FP_UNLIKELY(fp_lane_end(lane))) {
+    atomic_store_explicit(&lane->tail->filled, n + 1, memory_order_release);
+    if (FP_UNLIKELY(n + 1 == FP_LANE_CHUNK)) {
         fp_gpu_wake(g);
     }
 }

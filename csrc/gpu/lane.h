@@ -55,7 +55,7 @@ typedef struct fp_lanes {
     _Atomic(struct fp_lane *) first; /* owned; newest first */
     _Atomic uint32_t chunks;
     _Atomic uint64_t lost; /* events lost: no room */
-    int barrier;           /* membarrier works, see fp_lane_enter */
+    _Atomic int barrier;   /* membarrier works, see fp_lane_enter */
     fp_alloc alloc;        /* any thread may use it */
 } fp_lanes;
 
@@ -91,7 +91,6 @@ typedef struct fp_lane {
 /* Allocates nothing yet. */
 void
 fp_lanes_init(fp_lanes *all, const fp_alloc *a);
-
 /* Frees all lanes; no thread may write to one any more. */
 void
 fp_lanes_fini(fp_lanes *all);
@@ -100,34 +99,10 @@ fp_lanes_fini(fp_lanes *all);
 fp_lane *
 fp_lane_create(fp_lanes *all);
 
-/* The slot of the calling thread's next event, in a further chunk.  NULL: no
- * room (counted). */
+/* Continues the calling thread's lane in a further chunk.  NULL: no room
+ * (counted). */
 fp_event *
-fp_lane_begin_chunk(fp_lane *lane);
-
-/* The slot of the calling thread's next event, for fp_lane_end.  It may hold
- * an old event.  NULL: no room (counted).  An event is filled in where the
- * reader finds it: a copy would wait for its stores, which are narrower than
- * the copy's loads. */
-static inline fp_event *
-fp_lane_begin(fp_lane *lane)
-{
-    fp_chunk *c = lane->tail;
-    uint32_t n = atomic_load_explicit(&c->filled, memory_order_relaxed);
-    return FP_LIKELY(n < FP_LANE_CHUNK) ? &c->event[n]
-                                        : fp_lane_begin_chunk(lane);
-}
-
-/* The event of fp_lane_begin is complete.  Returns 1 if a chunk is full, so
- * that the reader should be woken. */
-static inline int
-fp_lane_end(fp_lane *lane)
-{
-    fp_chunk *c = lane->tail;
-    uint32_t n = atomic_load_explicit(&c->filled, memory_order_relaxed) + 1;
-    atomic_store_explicit(&c->filled, n, memory_order_release);
-    return n == FP_LANE_CHUNK;
-}
+fp_lane_add_chunk(fp_lane *lane);
 
 /* Writes to the calling thread's lane.  Returns 1 if the reader should be
  * woken. */
@@ -151,7 +126,8 @@ fp_lanes_sweep(fp_lanes *all);
 static inline void
 fp_lane_enter(fp_lane *lane)
 {
-    if (FP_LIKELY(lane->all->barrier)) {
+    if (FP_LIKELY(
+            atomic_load_explicit(&lane->all->barrier, memory_order_relaxed))) {
         atomic_store_explicit(&lane->busy, 1, memory_order_relaxed);
         atomic_signal_fence(memory_order_seq_cst);
     }
@@ -166,8 +142,8 @@ fp_lane_exit(fp_lane *lane)
     atomic_store_explicit(&lane->busy, 0, memory_order_release);
 }
 
-/* Spins until no lane is busy: a callback takes microseconds and never blocks.
- * Does not wait for [self] (or NULL). */
+/* Spins until no lane but [self] (or NULL) is busy: a callback takes
+ * microseconds. */
 void
 fp_lanes_quiesce(fp_lanes *all, const fp_lane *self);
 
