@@ -52,23 +52,47 @@ enum { FOLD_PERIODS = 2 };
 #define PATIENCE_NS INT64_C(60000000000)
 #define MARGIN_NS INT64_C(1000000)
 
+static void
+switch_callback(fp_gpu *g, const fp_api_call *call, int on)
+{
+    g->nested[call->cbid].is_off = !on;
+    fp_drainer_check(g, g->cupti.enable_callback((uint32_t)on, g->subscriber,
+                                                 call->domain, call->cbid));
+}
+
+/* Has an activity come since the last call whose launch nobody reported,
+ * though no event was lost? */
+static int
+missed_a_launch(fp_gpu *g)
+{
+    pthread_mutex_lock(&g->lock);
+    int missed = g->ledger.orphans != g->seen_orphans &&
+                 atomic_load(&g->lanes.lost) == 0 &&
+                 g->ledger.launches.lost == 0;
+    g->seen_orphans = g->ledger.orphans;
+    pthread_mutex_unlock(&g->lock);
+    return missed;
+}
+
 /* Switches off callbacks of launches only: the end of a wait in progress would
  * not be reported. */
 void
 fp_drainer_thin_out(fp_gpu *g)
 {
+    int missed = missed_a_launch(g);
     for (uint32_t i = 0; g->subscriber != NULL && i < fp_api_call_count; i++) {
         const fp_api_call *call = &fp_api_calls[i];
         if (call->domain != FP_CUPTI_DOMAIN_RUNTIME) {
             continue;
         }
         fp_gpu_nested *n = &g->nested[call->cbid];
-        if (!n->is_off && atomic_load(&n->inside) >= FP_GPU_NESTED_ENOUGH &&
-            !atomic_load(&n->alone)) {
-            n->is_off = 1;
-            fp_drainer_check(g, g->cupti.enable_callback(0, g->subscriber,
-                                                         call->domain,
-                                                         call->cbid));
+        if (n->is_off && missed) {
+            atomic_store(&n->alone, 1);
+            switch_callback(g, call, 1);
+        }
+        else if (!n->is_off && !atomic_load(&n->alone) &&
+                 atomic_load(&n->inside) >= FP_GPU_NESTED_ENOUGH) {
+            switch_callback(g, call, 0);
         }
     }
 }
