@@ -7,12 +7,17 @@
 
 #include "core/path.h"
 
+static uint64_t
+recording_of(const fp_gpu *g, const fp_thread *self)
+{
+    return atomic_load_explicit(&g->recording, memory_order_relaxed) << 32 |
+           (uint32_t)self->serial;
+}
+
 void
 fp_gpu_lane_for(fp_gpu *g, fp_lane *lane, const fp_thread *self)
 {
-    uint64_t recording =
-        atomic_load_explicit(&g->recording, memory_order_relaxed) << 32;
-    recording |= (uint32_t)self->serial;
+    uint64_t recording = recording_of(g, self);
     if (lane->recording != recording) {
         lane->recording = recording;
         lane->has_sections = 0;
@@ -56,33 +61,55 @@ write(fp_gpu *g, fp_lane *lane, const fp_event *e)
     }
 }
 
-static void
+/* fp_gpu_site, into the event.  The usual case is a thread that the lane knows
+ * and that has sections. */
+static inline void
+write_site(fp_gpu *g, fp_lane *lane, const fp_thread *self, fp_event *e)
+{
+    if (FP_LIKELY(self != NULL && lane->has_sections &&
+                  lane->recording == recording_of(g, self))) {
+        e->place = fp_place_of(self, fp_thread_stands(self));
+        e->via = 0;
+        e->how = FP_HOW_OWN;
+        return;
+    }
+    fp_site site = fp_gpu_site(g, lane, self);
+    e->place = site.place;
+    e->via = site.via;
+    e->how = (uint8_t)site.how;
+}
+
+static inline void
 write_launch(fp_gpu *g, fp_lane *lane, const fp_thread *self, int domain,
              uint32_t corr, int is_graph)
 {
-    if (corr == lane->last_call) {
-        /* The driver's call inside the runtime's call; it may also call
-         * itself. */
-        lane->driver_inside |= domain == FP_CUPTI_DOMAIN_DRIVER &&
-                               is_graph == lane->call_is_graph;
-        return;
-    }
     lane->driver_inside = 0;
     lane->last_call = corr;
     lane->called = fp_clock_now(&g->clock);
     lane->caller = self != NULL ? (uint32_t)self->serial : 0;
     lane->call_is_graph = (uint8_t)is_graph;
     lane->call_domain = (uint8_t)domain;
-    fp_site site = fp_gpu_site(g, lane, self);
-    write(g, lane,
-          &(fp_event){
-              .kind = is_graph ? FP_EVENT_GRAPH_LAUNCH : FP_EVENT_LAUNCH,
-              .corr = corr,
-              .ticks = lane->called,
-              .place = site.place,
-              .via = site.via,
-              .how = (uint8_t)site.how,
-          });
+    /* Filled in where the reader finds it: a copy waits for the stores before
+     * it, which are narrower than its loads. */
+    uint32_t n =
+        atomic_load_explicit(&lane->tail->filled, memory_order_relaxed);
+    fp_event *e = &lane->tail->event[n];
+    if (FP_UNLIKELY(n == FP_LANE_CHUNK)) {
+        n = 0;
+        e = fp_lane_add_chunk(lane);
+        if (e == NULL) {
+            fp_gpu_wake(g);
+            return;
+        }
+    }
+    e->kind = is_graph ? FP_EVENT_GRAPH_LAUNCH : FP_EVENT_LAUNCH;
+    e->corr = corr;
+    e->ticks = lane->called;
+    write_site(g, lane, self, e);
+    atomic_store_explicit(&lane->tail->filled, n + 1, memory_order_release);
+    if (FP_UNLIKELY(n + 1 == FP_LANE_CHUNK)) {
+        fp_gpu_wake(g);
+    }
 }
 
 /* The runtime's call ends: records whether it contained a driver's call. */
@@ -156,12 +183,20 @@ enter(fp_gpu *g, fp_lane *lane, const fp_thread *self, int domain,
       fp_api_class what, const fp_cupti_call *call)
 {
     if (what != FP_API_SYNC) {
-        int is_inside = call->correlation == lane->last_call;
-        write_launch(g, lane, self, domain, call->correlation,
-                     what == FP_API_GRAPH);
-        /* Restart at 1: a call that was open when its callback was switched
-         * off never reports its end. */
-        lane->calls = (uint8_t)(is_inside ? lane->calls + 1 : 1);
+        int is_graph = what == FP_API_GRAPH;
+        if (call->correlation == lane->last_call) {
+            /* The driver's call inside the runtime's call; it may also call
+             * itself. */
+            lane->driver_inside |= domain == FP_CUPTI_DOMAIN_DRIVER &&
+                                   is_graph == lane->call_is_graph;
+            lane->calls++;
+        }
+        else {
+            write_launch(g, lane, self, domain, call->correlation, is_graph);
+            /* Restart at 1: a call that was open when its callback was
+             * switched off never reports its end. */
+            lane->calls = 1;
+        }
     }
     if (fp_api_waits(what) && lane->sync_depth++ == 0) {
         lane->sync_since = fp_clock_now(&g->clock);
@@ -234,9 +269,14 @@ fp_gpu_on_call(fp_gpu *g, fp_lane *lane, const fp_thread *self, int domain,
     }
     const fp_cupti_call *call = data;
     forget_calls_of_before(g, lane);
-    if (call->site != FP_CUPTI_API_ENTER) {
-        return leave(g, lane, self, domain, cbid, what, call);
+    if (call->site == FP_CUPTI_API_ENTER) {
+        enter(g, lane, self, domain, what, call);
+        return 0;
     }
-    enter(g, lane, self, domain, what, call);
-    return 0;
+    if (FP_LIKELY(domain == FP_CUPTI_DOMAIN_DRIVER && !fp_api_waits(what) &&
+                  !atomic_load_explicit(&g->tracing, memory_order_relaxed))) {
+        lane->calls = (uint8_t)(lane->calls - (lane->calls != 0));
+        return 0;
+    }
+    return leave(g, lane, self, domain, cbid, what, call);
 }

@@ -113,7 +113,7 @@ begin_ledger(fp_gpu *g)
     g->has_ledger = fp_ledger_init(&g->ledger, &g->alloc, devices,
                                    fp_clock_ns_per_tick(&g->clock)) == FP_OK;
     g->cupti_errors = g->taken = g->pauses = 0;
-    g->clocks_taken_back = g->seen_misdated = 0;
+    g->clocks_taken_back = g->seen_misdated = g->seen_orphans = 0;
     g->paused_ns = g->detached_ns = 0;
     g->seen_records = g->seen_launches = 0;
     g->silent_periods = 0;

@@ -46,7 +46,7 @@ typedef enum fp_gpu_request {
 
 /* How a launching call of the runtime calls the driver.  If it always does,
  * the driver's callback reports everything and the runtime's is switched
- * off. */
+ * off, until an activity comes whose launch no callback has reported. */
 typedef struct fp_gpu_nested {
     _Atomic uint32_t inside; /* calls that contained a driver's call */
     _Atomic int alone;       /* a call contained none */
@@ -97,6 +97,7 @@ typedef struct fp_gpu {
     uint64_t heard_pushes;
     uint32_t unheard_periods;
     uint64_t seen_misdated;
+    uint64_t seen_orphans;
     uint64_t aged_records; /* records counted when the ledger last aged */
     uint64_t seen_records;
     uint64_t seen_launches;

@@ -52,23 +52,47 @@ enum { FOLD_PERIODS = 2 };
 #define PATIENCE_NS INT64_C(60000000000)
 #define MARGIN_NS INT64_C(1000000)
 
+static void
+switch_callback(fp_gpu *g, const fp_api_call *call, int on)
+{
+    g->nested[call->cbid].is_off = !on;
+    fp_drainer_check(g, g->cupti.enable_callback((uint32_t)on, g->subscriber,
+                                                 call->domain, call->cbid));
+}
+
+/* Has an activity come since the last call whose launch nobody reported,
+ * though no event was lost? */
+static int
+missed_a_launch(fp_gpu *g)
+{
+    pthread_mutex_lock(&g->lock);
+    int missed = g->ledger.orphans != g->seen_orphans &&
+                 atomic_load(&g->lanes.lost) == 0 &&
+                 g->ledger.launches.lost == 0;
+    g->seen_orphans = g->ledger.orphans;
+    pthread_mutex_unlock(&g->lock);
+    return missed;
+}
+
 /* Switches off callbacks of launches only: the end of a wait in progress would
  * not be reported. */
 void
 fp_drainer_thin_out(fp_gpu *g)
 {
+    int missed = missed_a_launch(g);
     for (uint32_t i = 0; g->subscriber != NULL && i < fp_api_call_count; i++) {
         const fp_api_call *call = &fp_api_calls[i];
         if (call->domain != FP_CUPTI_DOMAIN_RUNTIME) {
             continue;
         }
         fp_gpu_nested *n = &g->nested[call->cbid];
-        if (!n->is_off && atomic_load(&n->inside) >= FP_GPU_NESTED_ENOUGH &&
-            !atomic_load(&n->alone)) {
-            n->is_off = 1;
-            fp_drainer_check(g, g->cupti.enable_callback(0, g->subscriber,
-                                                         call->domain,
-                                                         call->cbid));
+        if (n->is_off && missed) {
+            atomic_store(&n->alone, 1);
+            switch_callback(g, call, 1);
+        }
+        else if (!n->is_off && !atomic_load(&n->alone) &&
+                 atomic_load(&n->inside) >= FP_GPU_NESTED_ENOUGH) {
+            switch_callback(g, call, 0);
         }
     }
 }
@@ -113,18 +137,28 @@ end_period(fp_gpu *g)
     g->next_flush = fp_drainer_monotonic_ns() + g->options.period_ns;
 }
 
+/* While it records, this thread goes before others that want the same
+ * processor: on a busy machine the program would otherwise fill all buffers
+ * before this thread gets its turn.  It needs a sixth of a processor for a
+ * million launches per second. */
+enum { RECORDING_NICE = -10 };
+
 static void *
 run(void *collector)
 {
     fp_gpu *g = collector;
+    const int nice = fp_worker_nice();
     for (;;) {
         fp_gpu_request request = asked_for(g);
         switch (request) {
         case FP_GPU_ATTACH:
             fp_drainer_attach(g);
+            /* Only now: threads that CUPTI starts have the program's value. */
+            fp_worker_set_nice(nice + (g->attached ? RECORDING_NICE : 0));
             break;
         case FP_GPU_DETACH:
             fp_drainer_detach(g);
+            fp_worker_set_nice(nice);
             g->pauses++;
             break;
         case FP_GPU_FLUSH:

@@ -40,7 +40,7 @@ fp_drainer_watch(fp_gpu *g);
 /* ---- drainer.c ---- */
 
 /* Switches off the runtime's callbacks whose calls the driver's callbacks
- * report. */
+ * report; or on again, for good, if an activity came without its launch. */
 void
 fp_drainer_thin_out(fp_gpu *g);
 

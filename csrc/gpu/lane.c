@@ -3,6 +3,7 @@
 #include "gpu/lane.h"
 
 #include <sched.h>
+#include <time.h>
 
 #ifdef __linux__
 #include <sys/syscall.h>
@@ -28,8 +29,8 @@ void
 fp_lanes_init(fp_lanes *all, const fp_alloc *a)
 {
     *all = (fp_lanes){.alloc = *a};
-    all->barrier =
-        membarrier(MEMBARRIER_REGISTER) == 0 && membarrier(MEMBARRIER) == 0;
+    atomic_store(&all->barrier, membarrier(MEMBARRIER_REGISTER) == 0 &&
+                                    membarrier(MEMBARRIER) == 0);
 }
 
 static fp_chunk *
@@ -100,28 +101,34 @@ fp_lane_create(fp_lanes *all)
     return lane;
 }
 
+fp_event *
+fp_lane_add_chunk(fp_lane *lane)
+{
+    fp_chunk *more = take_chunk(lane->all);
+    if (more == NULL) {
+        atomic_fetch_add_explicit(&lane->all->lost, 1, memory_order_relaxed);
+        return NULL;
+    }
+    fp_chunk *full = lane->tail;
+    lane->tail = more;
+    atomic_store_explicit(&full->next, more, memory_order_release);
+    return more->event;
+}
+
 int
 fp_lane_write(fp_lane *lane, const fp_event *e)
 {
-    fp_chunk *c = lane->tail;
-    uint32_t n = atomic_load_explicit(&c->filled, memory_order_relaxed);
-    int full = n == FP_LANE_CHUNK;
-    if (FP_UNLIKELY(full)) {
-        fp_chunk *more = take_chunk(lane->all);
-        if (more == NULL) {
-            atomic_fetch_add_explicit(&lane->all->lost, 1,
-                                      memory_order_relaxed);
-            return 1;
-        }
-        more->event[0] = *e;
-        atomic_store_explicit(&more->filled, 1, memory_order_relaxed);
-        lane->tail = more;
-        atomic_store_explicit(&c->next, more, memory_order_release);
+    uint32_t n =
+        atomic_load_explicit(&lane->tail->filled, memory_order_relaxed);
+    fp_event *at =
+        n < FP_LANE_CHUNK ? &lane->tail->event[n] : fp_lane_add_chunk(lane);
+    if (at == NULL) {
         return 1;
     }
-    c->event[n] = *e;
-    atomic_store_explicit(&c->filled, n + 1, memory_order_release);
-    return 0;
+    *at = *e;
+    n = n % FP_LANE_CHUNK + 1;
+    atomic_store_explicit(&lane->tail->filled, n, memory_order_release);
+    return n == FP_LANE_CHUNK;
 }
 
 const fp_event *
@@ -171,8 +178,12 @@ fp_lanes_sweep(fp_lanes *all)
 void
 fp_lanes_quiesce(fp_lanes *all, const fp_lane *self)
 {
-    if (all->barrier) {
-        (void)membarrier(MEMBARRIER);
+    if (atomic_load(&all->barrier) && membarrier(MEMBARRIER) != 0) {
+        /* The program has forbidden the call meanwhile (seccomp).  From now on
+         * launches have their fences; a store of an earlier one reaches the
+         * other processors long before this wait ends. */
+        atomic_store(&all->barrier, 0);
+        nanosleep(&(struct timespec){0, 10000000}, NULL);
     }
     for (fp_lane *lane = atomic_load(&all->first); lane != NULL;
          lane = lane->next) {

@@ -55,7 +55,7 @@ typedef struct fp_lanes {
     _Atomic(struct fp_lane *) first; /* owned; newest first */
     _Atomic uint32_t chunks;
     _Atomic uint64_t lost; /* events lost: no room */
-    int barrier;           /* membarrier works, see fp_lane_enter */
+    _Atomic int barrier;   /* membarrier works, see fp_lane_enter */
     fp_alloc alloc;        /* any thread may use it */
 } fp_lanes;
 
@@ -91,7 +91,6 @@ typedef struct fp_lane {
 /* Allocates nothing yet. */
 void
 fp_lanes_init(fp_lanes *all, const fp_alloc *a);
-
 /* Frees all lanes; no thread may write to one any more. */
 void
 fp_lanes_fini(fp_lanes *all);
@@ -100,8 +99,13 @@ fp_lanes_fini(fp_lanes *all);
 fp_lane *
 fp_lane_create(fp_lanes *all);
 
-/* Writes to the calling thread's lane.  Returns 1 if a chunk is full, so that
- * the reader should be woken. */
+/* Continues the calling thread's lane in a further chunk.  NULL: no room
+ * (counted). */
+fp_event *
+fp_lane_add_chunk(fp_lane *lane);
+
+/* Writes to the calling thread's lane.  Returns 1 if the reader should be
+ * woken. */
 int
 fp_lane_write(fp_lane *lane, const fp_event *e);
 
@@ -122,7 +126,8 @@ fp_lanes_sweep(fp_lanes *all);
 static inline void
 fp_lane_enter(fp_lane *lane)
 {
-    if (FP_LIKELY(lane->all->barrier)) {
+    if (FP_LIKELY(
+            atomic_load_explicit(&lane->all->barrier, memory_order_relaxed))) {
         atomic_store_explicit(&lane->busy, 1, memory_order_relaxed);
         atomic_signal_fence(memory_order_seq_cst);
     }
@@ -137,8 +142,8 @@ fp_lane_exit(fp_lane *lane)
     atomic_store_explicit(&lane->busy, 0, memory_order_release);
 }
 
-/* Spins until no lane is busy: a callback takes microseconds and never blocks.
- * Does not wait for [self] (or NULL). */
+/* Spins until no lane but [self] (or NULL) is busy: a callback takes
+ * microseconds. */
 void
 fp_lanes_quiesce(fp_lanes *all, const fp_lane *self);
 

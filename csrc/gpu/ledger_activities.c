@@ -9,15 +9,6 @@
 /* Flush periods for which an activity waits for its launch. */
 enum { PARKED_PATIENCE = 3 };
 
-typedef struct activity {
-    int64_t start;
-    int64_t ns;
-    uint64_t bytes;
-    uint64_t graph_node;
-    uint32_t corr;
-    int32_t what;
-} activity;
-
 static void
 answer(fp_ledger *l, fp_launch *e)
 {
@@ -27,7 +18,7 @@ answer(fp_ledger *l, fp_launch *e)
 }
 
 static void
-hit(fp_ledger *l, fp_launch *e, const activity *a)
+hit(fp_ledger *l, fp_launch *e, const fp_activity *a)
 {
     answer(l, e);
     fp_site site = {e->place, e->via, (fp_how)e->how};
@@ -57,7 +48,7 @@ hit(fp_ledger *l, fp_launch *e, const activity *a)
 }
 
 static void
-unattributed(fp_ledger *l, const activity *a)
+unattributed(fp_ledger *l, const fp_activity *a)
 {
     if (a->start >= l->end_ns) {
         l->counters.stale++; /* launched while the recording ended */
@@ -68,7 +59,7 @@ unattributed(fp_ledger *l, const activity *a)
 }
 
 static int
-park(fp_ledger *l, const activity *a)
+park(fp_ledger *l, const fp_activity *a)
 {
     if (l->parked_count == l->parked_capacity) {
         uint32_t more = l->parked_capacity ? l->parked_capacity * 2 : 1024;
@@ -83,20 +74,27 @@ park(fp_ledger *l, const activity *a)
         l->parked = grown;
         l->parked_capacity = more;
     }
-    l->parked[l->parked_count++] = (fp_parked){
-        a->start,
-        a->ns,
-        a->bytes,
-        a->graph_node,
-        a->corr,
-        a->what,
-        l->launches.generation,
-    };
+    l->parked[l->parked_count++] = (fp_parked){*a, l->launches.generation};
     return 0;
 }
 
+/* The launch of [a]'s id is [e].  Some releases of CUPTI give a graph's
+ * activities the id of another call; a release that is not known for it shows
+ * it by the id of a call that launched no graph. */
 static void
-attribute(fp_ledger *l, const activity *a)
+attribute_to(fp_ledger *l, fp_launch *e, const fp_activity *a)
+{
+    if (FP_UNLIKELY(a->graph_node != 0 && !(e->flags & FP_LAUNCH_GRAPH))) {
+        l->graph_ids_wrong = 1;
+        l->counters.graph_ids++;
+        unattributed(l, a);
+        return;
+    }
+    hit(l, e, a);
+}
+
+static void
+attribute(fp_ledger *l, const fp_activity *a)
 {
     if (FP_UNLIKELY(l->graph_ids_wrong && a->graph_node != 0)) {
         l->counters.graph_ids++;
@@ -105,9 +103,10 @@ attribute(fp_ledger *l, const activity *a)
     }
     fp_launch *e = fp_launches_find(&l->launches, a->corr);
     if (FP_LIKELY(e != NULL && (e->flags & FP_LAUNCH_COUNTED))) {
-        hit(l, e, a);
+        attribute_to(l, e, a);
     }
     else if (!l->external || park(l, a) < 0) {
+        l->orphans += a->graph_node == 0;
         unattributed(l, a);
     }
 }
@@ -118,15 +117,13 @@ fp_ledger_retry_parked(fp_ledger *l, int last)
     uint32_t kept = 0;
     for (uint32_t i = 0; i < l->parked_count; i++) {
         const fp_parked *p = &l->parked[i];
-        const activity a = {p->start,      p->ns,   p->bytes,
-                            p->graph_node, p->corr, p->what};
-        fp_launch *e = fp_launches_find(&l->launches, p->corr);
+        fp_launch *e = fp_launches_find(&l->launches, p->activity.corr);
         if (e != NULL && (e->flags & FP_LAUNCH_COUNTED)) {
-            hit(l, e, &a);
+            attribute_to(l, e, &p->activity);
         }
         else if (last ||
                  l->launches.generation - p->generation >= PARKED_PATIENCE) {
-            unattributed(l, &a);
+            unattributed(l, &p->activity);
         }
         else {
             l->parked[kept++] = *p;
@@ -140,7 +137,8 @@ fp_ledger_unmatched(fp_ledger *l)
 {
     uint32_t unmatched = 0;
     for (uint32_t i = 0; i < l->parked_count; i++) {
-        fp_launch *e = fp_launches_find(&l->launches, l->parked[i].corr);
+        fp_launch *e =
+            fp_launches_find(&l->launches, l->parked[i].activity.corr);
         if (e != NULL) {
             answer(l, e);
         }
@@ -185,7 +183,8 @@ static const layout memset_layout = {FP_AT_MEMSET_START,
 
 /* Adds the activity to the trace. */
 static FP_COLD void
-trace(fp_ledger *l, const uint8_t *record, const layout *at, const activity *a)
+trace(fp_ledger *l, const uint8_t *record, const layout *at,
+      const fp_activity *a)
 {
     const fp_launch *e = fp_launches_find(&l->launches, a->corr);
     int64_t launched = INT64_MIN;
@@ -220,7 +219,8 @@ answered(fp_ledger *l, uint32_t corr)
 /* Reads the times of a record.  Returns 0 and counts the reason if they are
  * invalid. */
 static int
-have_times(fp_ledger *l, const uint8_t *record, const layout *at, activity *a)
+have_times(fp_ledger *l, const uint8_t *record, const layout *at,
+           fp_activity *a)
 {
     uint64_t said_start = fp_read_u64(record, at->start);
     uint64_t said_end = fp_read_u64(record, at->end);
@@ -256,7 +256,8 @@ have_times(fp_ledger *l, const uint8_t *record, const layout *at, activity *a)
 }
 
 static int
-read_times(fp_ledger *l, const uint8_t *record, const layout *at, activity *a)
+read_times(fp_ledger *l, const uint8_t *record, const layout *at,
+           fp_activity *a)
 {
     a->corr = fp_read_u32(record, at->correlation);
     a->graph_node = fp_read_u64(record, at->graph_node);
@@ -269,7 +270,7 @@ read_times(fp_ledger *l, const uint8_t *record, const layout *at, activity *a)
 
 static void
 on_timeline(fp_ledger *l, const uint8_t *record, const layout *at,
-            const activity *a, fp_gpu_class c)
+            const fp_activity *a, fp_gpu_class c)
 {
     uint32_t device = fp_read_u32(record, at->device);
     if (FP_LIKELY(device < l->timelines)) {
@@ -280,7 +281,7 @@ on_timeline(fp_ledger *l, const uint8_t *record, const layout *at,
 static void
 kernel_record(fp_ledger *l, const uint8_t *record)
 {
-    activity a = {0};
+    fp_activity a = {0};
     l->counters.kernels++;
     if (!read_times(l, record, &kernel_layout, &a)) {
         return;
@@ -340,7 +341,7 @@ static void
 copy_record(fp_ledger *l, const uint8_t *record, const layout *at,
             int32_t what, size_t bytes_at, fp_gpu_class c)
 {
-    activity a = {0};
+    fp_activity a = {0};
     if (read_times(l, record, at, &a)) {
         a.what = what;
         a.bytes = fp_read_u64(record, bytes_at);

@@ -40,15 +40,19 @@ typedef struct fp_gpu_counters {
  * order. */
 enum { FP_PLACE_PATIENCE = 2 };
 
-/* An activity whose launch is unknown so far.  Only with external correlation,
- * whose records come in any order. */
-typedef struct fp_parked {
+typedef struct fp_activity {
     int64_t start;
     int64_t ns;
     uint64_t bytes;
     uint64_t graph_node;
     uint32_t corr;
     int32_t what;
+} fp_activity;
+
+/* An activity whose launch is unknown so far.  Only with external correlation,
+ * whose records come in any order. */
+typedef struct fp_parked {
+    fp_activity activity;
     uint32_t generation;
 } fp_parked;
 
@@ -103,6 +107,7 @@ typedef struct fp_ledger {
     int64_t latest_ns;    /* no activity ends later; 0: unknown */
     int graph_ids_wrong;  /* CUPTI reports wrong ids for graphs */
     uint64_t outstanding; /* launches without any activity so far */
+    uint64_t orphans;     /* activities, not of graphs, without a launch */
     int64_t answered_ns;  /* time of the newest launch with an activity */
     fp_gpu_counters counters;
 } fp_ledger;

@@ -1,9 +1,15 @@
-#define _POSIX_C_SOURCE 200809L
+#define _GNU_SOURCE /* syscall */
 
 #include "gpu/worker.h"
 
 #include <signal.h>
 #include <stddef.h>
+
+#ifdef __linux__
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 int
 fp_worker_begin(pthread_t *thread, void *(*run)(void *), void *argument)
@@ -21,4 +27,26 @@ fp_worker_begin(pthread_t *thread, void *(*run)(void *), void *argument)
     int rc = pthread_create(thread, NULL, run, argument);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return rc == 0 ? 0 : -1;
+}
+
+/* Linux keeps one nice value per thread. */
+
+int
+fp_worker_nice(void)
+{
+#ifdef __linux__
+    return getpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid));
+#else
+    return 0;
+#endif
+}
+
+void
+fp_worker_set_nice(int nice)
+{
+#ifdef __linux__
+    (void)setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), nice);
+#else
+    (void)nice;
+#endif
 }

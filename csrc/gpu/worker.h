@@ -1,4 +1,4 @@
-/* worker: starts a thread of fastprof inside the program. */
+/* worker: threads of fastprof inside the program. */
 #ifndef FP_GPU_WORKER_H
 #define FP_GPU_WORKER_H
 
@@ -8,5 +8,14 @@
  * 0, or -1 if the thread cannot be created. */
 int
 fp_worker_begin(pthread_t *thread, void *(*run)(void *), void *argument);
+
+/* The calling thread's nice value; 0 where threads have none. */
+int
+fp_worker_nice(void);
+
+/* Sets it; other threads keep theirs.  Does nothing where the system does not
+ * allow it. */
+void
+fp_worker_set_nice(int nice);
 
 #endif

@@ -314,11 +314,32 @@ FP_TEST(gpu_ledger_a_graph_is_split_by_where_it_was_captured)
     CHECK_UINT(l->outstanding, 0);
     /* A launch by a thread without a section keeps its owner. */
     fp_site inherited = {0, kit_place(2, 3), FP_HOW_INHERITED};
-    launch_at(l, 6, inherited, 0);
+    fp_ledger_event(l, &(fp_event){.kind = FP_EVENT_GRAPH_LAUNCH,
+                                   .corr = 6,
+                                   .via = inherited.via,
+                                   .how = FP_HOW_INHERITED});
     kit_record r = kit_memset(6, BASE_NS + 10, BASE_NS + 20, 4);
     kit_u64(&r, FP_AT_MEMSET_GRAPH_NODE, 70);
     record(l, r);
     CHECK(kit_activity(&l->sums, inherited, FP_WHAT_MEMSET) != NULL);
+    CHECK_UINT(l->counters.graph_ids, 0);
+    tear_down(&s);
+}
+
+FP_TEST(gpu_ledger_a_graph_with_the_id_of_another_launch_has_no_place)
+{
+    setting s;
+    fp_ledger *l = set_up(&s, 0);
+    launch_at(l, 6, own(1, 2), 0);
+    launch_at(l, 7, own(1, 2), 0);
+    for (uint32_t id = 6; id < 8; id++) {
+        kit_record r = kit_memset(id, BASE_NS + 10, BASE_NS + 20, 4);
+        kit_u64(&r, FP_AT_MEMSET_GRAPH_NODE, 70);
+        record(l, r);
+        CHECK_UINT(l->counters.graph_ids, id - 5);
+    }
+    CHECK(kit_activity(&l->sums, own(1, 2), FP_WHAT_MEMSET) == NULL);
+    CHECK_UINT(l->outstanding, 2); /* their own activities may still come */
     tear_down(&s);
 }
 

@@ -189,15 +189,15 @@ def test_what_works_is_told(make: Make, monkeypatch: pytest.MonkeyPatch) -> None
     cupti = make("my-cupti.so", CUPTI, "RESULT=0")
     monkeypatch.setenv("FASTPROF_CUPTI", cupti)
     rows = doctor_gpu.gpu_rows()
-    assert rows[:-2] == [
+    assert rows[:-3] == [
         ("gpu", "driver of CUDA 12.8, 2 devices"),
         ("gpu 0", "Made-up GPU 0, 160 multiprocessors, 24.0 GiB, compute capability 9.0"),
         ("gpu 1", "Made-up GPU 1, 161 multiprocessors, 24.0 GiB, compute capability 9.0"),
         ("libcupti", f"{cupti}, version 26, FASTPROF_CUPTI"),
         # Version 26 is CUDA 12.8's, which has both defects.
-        *[("libcupti", text) for _, text in doctor_gpu._DEFECTS],
+        *[(name, before) for name, _, before, _ in doctor_gpu._BY_VERSION],
     ]
-    assert rows[-2][0] == "gpu launches"
+    assert [name for name, _ in rows[-3:-1]] == ["gpu clock", "gpu launches"]
     assert rows[-1] == ("gpu times", "can be recorded, by launch callbacks")
 
 
@@ -227,9 +227,12 @@ def test_f49_a_libcupti_that_opens_and_refuses_then(
     assert re.fullmatch(pattern, answer), answer
 
 
-@pytest.mark.parametrize(("version", "rows"), [(26, 2), (130000, 2), (130001, 1), (130101, 0)])
-def test_defects_of_a_release_are_named(version: int, rows: int) -> None:
-    assert len(doctor_gpu._around_defects(version)) == rows
+@pytest.mark.parametrize(("version", "defects"), [(26, 2), (130000, 2), (130001, 1), (130101, 0)])
+def test_what_a_release_is_given_is_named_with_its_reason(version: int, defects: int) -> None:
+    texts = [text for _, text in doctor_gpu._choices(version)]
+    assert len(texts) == 2
+    assert sum(": before CUDA 13." in text for text in texts) == defects
+    assert sum(": since CUDA 13." in text for text in texts) == 2 - defects
 
 
 @pytest.mark.parametrize(

@@ -706,3 +706,37 @@ end(r)
 assert time.monotonic() - began < 0.9, time.monotonic() - began
 """
     check(fake_gpu, "external", code)
+
+
+@each_tier
+def test_the_thread_that_reads_records_goes_first_where_it_may(
+    fake_gpu: FakeGpu, tier: str
+) -> None:
+    """While it records; threads of the program and of CUPTI keep their nice value."""
+    code = """
+def nices():  # of all threads, by the kernel's list
+    found = Counter()
+    for thread in os.listdir("/proc/self/task"):
+        with open(f"/proc/self/task/{thread}/stat") as stat:
+            found[int(stat.read().rpartition(")")[2].split()[16])] += 1
+    return found
+def allowed():
+    own = threading.get_native_id()
+    try:
+        os.setpriority(os.PRIO_PROCESS, own, before - 1)
+    except OSError:
+        return False
+    os.setpriority(os.PRIO_PROCESS, own, before)
+    return True
+before = os.getpriority(os.PRIO_PROCESS, 0)
+first = Counter({before - 10: 1}) if allowed() else Counter()
+r = begin(tier)
+until(lambda: nices() - Counter({before: 99}) == first)
+r.gpu_pause("x")
+until(lambda: set(nices()) == {before})
+r.gpu_resume()
+until(lambda: nices() - Counter({before: 99}) == first)
+end(r)
+assert set(nices()) == {before}, nices()
+"""
+    check(fake_gpu, tier, code)

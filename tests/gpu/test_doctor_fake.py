@@ -54,24 +54,40 @@ def test_all_is_well(fake_gpu: FakeGpu) -> None:
     health = ["gpu health"] * 2
     assert [name for name, _ in rows] == [
         *("gpu", "gpu 0", "gpu 1"),
-        *(*health, "libcupti", "libcupti", "gpu launches", "gpu times"),
+        *(*health, "libcupti", "gpu records", "gpu graphs", "gpu clock", "gpu launches"),
+        "gpu times",
     ]
     assert rows[0][1] == "driver of CUDA 13.0, 2 devices"
     told = "60 C, SM clock 1980 MHz, 350 W, throttling is reported"
     assert [text for _, text in rows[3:5]] == [f"device {i}: {told}" for i in range(2)]
     assert rows[5][1] == f"{fake_gpu.cupti}, version 130001, FASTPROF_CUPTI"
-    assert rows[6][1].startswith("CUDA graphs have no place in a process's second recording")
-    assert rows[7][1].startswith("callbacks of CUDA's runtime and driver; a runtime function's is ")
-    assert rows[8][1] == "can be recorded, by launch callbacks"
+    assert rows[6][1].startswith("kernel records are switched off at the end of a recording: ")
+    assert rows[7][1].startswith("CUDA graphs have no place in a process's second recording: ")
+    assert rows[8][1].startswith("CUPTI's: beside the system's clock it counts nanoseconds")
+    assert rows[9][1].startswith("callbacks of CUDA's runtime and driver; a runtime function's is ")
+    assert rows[10][1] == "can be recorded, by launch callbacks"
 
 
 @pytest.mark.parametrize(("release", "defects"), [(12080, 2), (13000, 1), (13010, 0)])
-def test_what_is_done_because_of_a_defect_of_cupti_is_told(
+def test_what_is_chosen_because_of_a_defect_of_cupti_is_told(
     fake_gpu: FakeGpu, release: int, defects: int
 ) -> None:
-    rows = gpu_lines(fake_gpu, FAKE_CUPTI_RELEASE=str(release))
-    assert len([text for name, text in rows if name == "libcupti"]) == 1 + defects
-    assert rows[-1][1] == "can be recorded, by launch callbacks"
+    rows = dict(gpu_lines(fake_gpu, FAKE_CUPTI_RELEASE=str(release)))
+    around = {
+        "stay on": "stay on between recordings: before CUDA 13.0" in rows["gpu records"],
+        "no place": "no place in a process's second recording: before" in rows["gpu graphs"],
+    }
+    assert sum(around.values()) == defects, rows
+    assert "chosen by the version" in rows["gpu records"]
+    assert rows["gpu times"] == "can be recorded, by launch callbacks"
+
+
+def test_a_clock_that_cupti_has_from_another_library_is_told(fake_gpu: FakeGpu) -> None:
+    rows = dict(gpu_lines(fake_gpu, FAKE_CUPTI_SET="needs_driver=1,foreign_at_load=1"))
+    assert (
+        rows["gpu clock"] == "the system's, in place of CUPTI's, which does not count nanoseconds"
+    )
+    assert rows["gpu times"] == "can be recorded, by launch callbacks"
 
 
 def test_f49_cuinit_fails(fake_gpu: FakeGpu) -> None:

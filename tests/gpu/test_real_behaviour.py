@@ -478,3 +478,74 @@ assert fakegpu.counters()["buffers_shared"] == 0
 assert t.counters["kernels"] >= 600, t.counters
 """
     check(fake_gpu, tier, code)
+
+
+@each_tier
+def test_threads_write_into_one_buffer_at_once(fake_gpu: FakeGpu, tier: str) -> None:
+    """Without a buffer per thread; nobody else writes into it until it is given back."""
+    code = """
+fakegpu.set("per_thread", 0)
+def launch():
+    for _ in range(100):
+        fakegpu.launch("k", 1000, count=50)
+with recorded(tier, functions=False) as recording:
+    with profile_section("work"):
+        in_thread(launch, 4)
+        fakegpu.synchronize()
+assert recording.tables.counters["kernels"] == 20_000
+assert fakegpu.counters()["buffers_completed"] > 8
+"""
+    check(fake_gpu, tier, code)
+
+
+def test_the_runtimes_callbacks_come_back_where_the_driver_is_silent(fake_gpu: FakeGpu) -> None:
+    """They are switched off when 1000 calls have called the driver; the next one may not."""
+    code = """
+def callbacks_of_a_launch():
+    before = fakegpu.counters()["callbacks"]
+    fakegpu.launch("k", 1000)
+    return fakegpu.counters()["callbacks"] - before
+r = begin(tier, functions=False)
+with profile_section("work"):
+    fakegpu.launch("k", 1000, count=1000)
+    until(lambda: callbacks_of_a_launch() == 2)  # of the driver alone
+    fakegpu.set("driver_hidden", 1)
+    fakegpu.launch("silent", 1000, count=5)
+    fakegpu.synchronize()
+    until(lambda: callbacks_of_a_launch() == 2)  # of the runtime
+    fakegpu.launch("seen", 1000, count=5)
+    fakegpu.set("driver_hidden", 0)
+    time.sleep(0.1)
+    assert callbacks_of_a_launch() == 4  # they stay
+    fakegpu.synchronize()
+t = end(r)
+t.check()
+assert t.of("seen") == {(("work",), None, OWN): 5}, t.of("seen")
+assert t.of("silent") == {(None, None, UNKNOWN): 5}, t.of("silent")
+"""
+    check(fake_gpu, "callbacks", code)
+
+
+@each_tier
+def test_a_wrong_id_of_a_graph_is_noticed_in_any_release(fake_gpu: FakeGpu, tier: str) -> None:
+    """A graph's kernel with the id of a launch that was none of a graph."""
+    code = """
+fakegpu.set("graph_ids_wrong", 2)  # the id of the next call
+r = begin(tier, functions=False)
+with profile_section("capture"):
+    fakegpu.capture_begin()
+    fakegpu.launch("g", 1000, count=3)
+    graph = fakegpu.instantiate(fakegpu.capture_end())
+for i in range(4):
+    with profile_section("replay"):
+        fakegpu.replay(graph)
+    with profile_section("other"):
+        fakegpu.memset(64, 1000)
+    fakegpu.synchronize()
+    r.gpu_flush(1.0)
+t = end(r)
+t.check()
+assert t.counters["graph_ids"] >= 9, t.counters
+assert sum(n for key, n in t.of("g").items() if key[0] == ("other",)) == 0, t.of("g")
+"""
+    check(fake_gpu, tier, code, FAKE_CUPTI_RELEASE="13010")

@@ -289,6 +289,71 @@ def test_a_trace_of_jax_that_began_before_is_waited_for(conflicts, calls, jax) -
     assert calls == ["pause jax.profiler", "resume"]
 
 
+class Monitor(types.ModuleType):
+    """torch.profiler._cupti_monitor's part that matters."""
+
+    def __init__(self) -> None:
+        super().__init__("torch.profiler._cupti_monitor")
+        self._monitor_singleton: object = None
+        self.refuses = False
+
+        def start_collection(folder: str) -> object:
+            if self._monitor_singleton is not None or self.refuses:
+                raise RuntimeError("already active")
+            self._monitor_singleton = object()
+            return self._monitor_singleton
+
+        def stop_collection() -> dict[str, int]:
+            self._monitor_singleton = None
+            return {"kernels": 1}
+
+        self.start_collection = start_collection
+        self.stop_collection = stop_collection
+
+
+@pytest.fixture
+def monitor(monkeypatch):
+    module = Monitor()
+    monkeypatch.setitem(sys.modules, "torch.profiler._cupti_monitor", module)
+    return module
+
+
+MONITOR = ["pause torch.profiler's CUPTI monitor", "resume"]
+
+
+def test_torch_s_monitor_has_the_records_from_start_to_stop(conflicts, calls, monitor) -> None:
+    conflicts.install()
+    assert monitor.start_collection("folder") is monitor._monitor_singleton
+    with pytest.raises(RuntimeError, match="already"):
+        monitor.start_collection("folder")
+    assert calls == MONITOR[:1]
+    assert monitor.stop_collection() == {"kernels": 1}
+    assert calls == MONITOR
+
+
+def test_torch_s_monitor_that_ran_before_is_waited_for(conflicts, calls, monitor) -> None:
+    monitor.start_collection("folder")
+    conflicts.install()
+    assert calls == MONITOR[:1]
+    monitor.stop_collection()
+    assert calls == MONITOR
+
+
+def test_torch_s_monitor_that_does_not_start_ends_the_pause(conflicts, calls, monitor) -> None:
+    monitor.refuses = True
+    conflicts.install()
+    with pytest.raises(RuntimeError):
+        monitor.start_collection("folder")
+    assert calls == MONITOR
+
+
+def test_torch_s_monitor_is_as_the_watch_expects() -> None:
+    real = pytest.importorskip("torch.profiler._cupti_monitor")
+    assert callable(real.start_collection)
+    assert callable(real.stop_collection)
+    assert real._monitor_singleton is None
+
+
 def test_two_profilers_that_overlap_are_one_pause(conflicts, calls, torch, jax) -> None:
     conflicts.install()
     jax.start_trace("log")

@@ -48,34 +48,55 @@ else:
     recorder = _core.Recorder()
     told = recorder.gpu_start(cupti, driver, initialise=True, tier="auto")
     recorder.gpu_stop()
+    gpu = recorder.export()["gpu"]
+    told["clock_replaced"] = bool(gpu and gpu["counters"]["clocks_taken_back"])
 json.dump(told, answer)
 answer.close()
 """
 _TIERS = {"callbacks": "launch callbacks", "external": "external correlation"}
 _NVTX = "NVTX_INJECTION64_PATH"
 
-#: The version from which on a defect of CUPTI is mended, and what is done before; as cupti_abi.h.
-_DEFECTS = (
+#: What is chosen by CUPTI's version: the first without the defect (as cupti_abi.h), the choice
+#: before it, and from it on.
+_BY_VERSION = (
     (
+        "gpu records",
         130001,
         (
-            "kernel records stay on between recordings, because switching them off can hang "
-            "(mended in CUDA 13.0 update 1)"
+            "kernel records stay on between recordings: before CUDA 13.0 update 1 switching them "
+            "off can hang; chosen by the version, because a trial could hang"
+        ),
+        (
+            "kernel records are switched off at the end of a recording: since CUDA 13.0 update 1 "
+            "that does not hang; chosen by the version"
         ),
     ),
     (
+        "gpu graphs",
         130101,
         (
-            "CUDA graphs have no place in a process's second recording, because their records have "
-            "wrong ids (mended in CUDA 13.1 update 1)"
+            "CUDA graphs have no place in a process's second recording: before CUDA 13.1 update 1 "
+            "their records have wrong ids; chosen by the version, because doctor launches nothing"
+        ),
+        (
+            "CUDA graphs have their place in every recording: since CUDA 13.1 update 1 their "
+            "records have the right ids; a recording that sees a wrong one gives graphs no place "
+            "from then on"
         ),
     ),
 )
 
+#: What the trial found out about CUPTI's clock: gpu/drainer_clock.c.
+_CLOCKS = {
+    False: "CUPTI's: beside the system's clock it counts nanoseconds; compared in each recording",
+    True: "the system's, in place of CUPTI's, which does not count nanoseconds",
+}
+
 #: How the callbacks are chosen in a run: collector.h's fp_gpu_nested.
 _LAUNCHES = (
     "callbacks of CUDA's runtime and driver; a runtime function's is switched off in the run when "
-    "1000 calls of it all called the driver, whose callback tells the same"
+    "1000 calls of it all called the driver, whose callback tells the same, and on again when a "
+    "kernel comes whose launch no callback told"
 )
 
 Row = tuple[str, str]
@@ -126,20 +147,19 @@ def _cupti_rows(driver: str | None, version: int) -> list[Row]:
         cupti, problem = _open(driver, candidate)
         if cupti is not None:
             found = f"{candidate.path}, version {cupti}, {candidate.origin}"
-            rows += [("libcupti", found), *_around_defects(cupti)]
-            times = _times(driver, candidate)
-            if times.endswith(f"by {_TIERS['callbacks']}"):
-                rows.append(("gpu launches", _LAUNCHES))
-            return [*rows, ("gpu times", times)]
+            rows += [("libcupti", found), *_choices(cupti)]
+            return [*rows, *_trial(driver, candidate)]
         if os.path.isabs(candidate.path) or "cannot open shared object" not in problem:
             rows.append(("libcupti", f"not used: {problem} ({candidate.origin})"))
     rows += [("libcupti", f"not used: {c.path} is {why} ({c.origin})") for c, why in rejected]
     return [*rows, ("gpu times", f"cannot be recorded: {_remedy(version)}")]
 
 
-def _around_defects(version: int) -> list[Row]:
-    """Workarounds for defects of this release of CUPTI, and the defects."""
-    return [("libcupti", text) for fixed, text in _DEFECTS if version < fixed]
+def _choices(version: int) -> list[Row]:
+    """What is done with this release of CUPTI, and why."""
+    return [
+        (name, before if version < mended else since) for name, mended, before, since in _BY_VERSION
+    ]
 
 
 def _open(driver: str | None, candidate: Candidate) -> tuple[int | None, str]:
@@ -153,18 +173,22 @@ def _open(driver: str | None, candidate: Candidate) -> tuple[int | None, str]:
     return answer["version"], answer["reason"]
 
 
-def _times(driver: str | None, candidate: Candidate) -> str:
+def _trial(driver: str | None, candidate: Candidate) -> list[Row]:
     """Whether a recording gets the GPU's times, and how; it is tried."""
     tool = attached_tool()
     if tool is not None:
-        return f"not recorded now: {tool} is attached and has the GPU's activity records to itself"
+        problem = f"{tool} is attached and has the GPU's activity records to itself"
+        return [("gpu times", f"not recorded now: {problem}")]
     told = _ask(driver, (candidate.path,), "start")
     if isinstance(told, str):
-        return f"cannot be recorded: the process {told} when it was tried"
+        return [("gpu times", f"cannot be recorded: the process {told} when it was tried")]
     if told["state"] != "on":
-        return f"cannot be recorded: {told['reason']}"
+        return [("gpu times", f"cannot be recorded: {told['reason']}")]
     because = f", because {told['reason']}" if told["reason"] else ""
-    return f"can be recorded, by {_TIERS[told['tier']]}{because}"
+    rows = [("gpu clock", _CLOCKS[told["clock_replaced"]])]
+    if told["tier"] == "callbacks":
+        rows.append(("gpu launches", _LAUNCHES))
+    return [*rows, ("gpu times", f"can be recorded, by {_TIERS[told['tier']]}{because}")]
 
 
 def _ask(

@@ -7,6 +7,7 @@
  * forced flush does not wait for that. */
 #include "fake_state.h"
 
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -53,6 +54,19 @@ fake_finalize(void)
     fake.request = NULL;
     fake.complete = NULL;
     pthread_mutex_unlock(&fake.lock);
+}
+
+/* Has somebody else written into the client's memory meanwhile?  The lock is
+ * held. */
+static int
+is_touched(const fake_buffer *b)
+{
+    for (size_t at = 0; b->mark != 0 && at < b->used; at += sizeof(b->mark)) {
+        if (memcmp(b->memory + at, &b->mark, sizeof(b->mark)) != 0) {
+            return 1;
+        }
+    }
+    return 0;
 }
 
 static int
@@ -144,6 +158,9 @@ lay_out(fake_buffer *b)
 {
     int release = (int)fake.option.release;
     int64_t now = fake_device_now();
+    if (b->is_client && is_touched(b)) {
+        fake_count(FAKE_CTR_buffers_touched, 1);
+    }
     if (fake.option.shuffle != 0) {
         shuffle(b);
     }
@@ -259,7 +276,11 @@ take_ready(fake_buffer **list, int forced)
     while (*list != NULL) {
         fake_buffer *b = *list;
         int is_short = b->used == 0 && b->full;
-        if (is_short || (b->records > 0 && (forced || is_complete(b, now)))) {
+        if (b->writers != 0) {
+            list = &b->next;
+        }
+        else if (is_short ||
+                 (b->records > 0 && (forced || is_complete(b, now)))) {
             *list = b->next;
             b->next = NULL;
             ready = append_list(ready, b);
@@ -308,11 +329,27 @@ hand_over(fake_buffer *ready)
     }
 }
 
+static int
+is_written(const fake_buffer *list)
+{
+    for (; list != NULL; list = list->next) {
+        if (list->writers != 0) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
 void
 fake_flush(uint32_t flags)
 {
     int forced = (flags & 1) != 0;
     pthread_mutex_lock(&fake.lock);
+    while (forced && (is_written(fake.open) || is_written(fake.full))) {
+        pthread_mutex_unlock(&fake.lock);
+        sched_yield();
+        pthread_mutex_lock(&fake.lock);
+    }
     fake_buffer *ready = take_ready(&fake.full, forced);
     ready = append_list(ready, take_ready(&fake.open, forced));
     if (fake.option.shuffle_buffers != 0) {
@@ -392,6 +429,34 @@ open_slot(uint64_t owner)
     return slot;
 }
 
+/* A record that went in, whose place its thread writes without the lock: as in
+ * CUPTI, several threads write into one buffer at a time. */
+typedef struct reserved {
+    fake_buffer *buffer; /* NULL: nothing to write */
+    size_t at;
+    size_t size;
+} reserved;
+
+static _Thread_local reserved own;
+
+/* Writes the buffer's mark where the record will be.  Whoever else writes there
+ * before the buffer is given back leaves another one. */
+static void
+mark_own(void)
+{
+    fake_buffer *b = own.buffer;
+    own.buffer = NULL;
+    if (b == NULL) {
+        return;
+    }
+    for (size_t i = 0; i < own.size; i += sizeof(b->mark)) {
+        memcpy(b->memory + own.at + i, &b->mark, sizeof(b->mark));
+    }
+    pthread_mutex_lock(&fake.lock);
+    b->writers--;
+    pthread_mutex_unlock(&fake.lock);
+}
+
 /* 1 if [r] went in; the lock is held. */
 static int
 push(fake_buffer *b, const fake_record *r)
@@ -411,6 +476,10 @@ push(fake_buffer *b, const fake_record *r)
         b->capacity = capacity;
     }
     b->record[b->records++] = *r;
+    if (b->mark != 0) {
+        own = (reserved){b, b->used, size};
+        b->writers++;
+    }
     b->used += size;
     fake_count(FAKE_CTR_records_written, 1);
     return 1;
@@ -462,6 +531,7 @@ request_buffer(uint64_t owner)
     b->max_records = max_records;
     b->owner = owner;
     b->is_client = is_client;
+    b->mark = fake.option.mark_buffers ? ~(uint64_t)fake.marks++ : 0;
     if (is_client) {
         if (is_shared(fake.open, b) || is_shared(fake.full, b) ||
             is_shared(fake.held, b) || is_shared(fake.queue, b)) {
@@ -501,6 +571,7 @@ place(const fake_record *r)
     int placed = push_or_retire(r, owner);
     pthread_mutex_unlock(&fake.lock);
     if (placed) {
+        mark_own();
         return;
     }
     if (!per_thread) {
@@ -522,6 +593,7 @@ place(const fake_record *r)
         }
     }
     pthread_mutex_unlock(&fake.lock);
+    mark_own();
     if (!per_thread) {
         pthread_mutex_unlock(&fake.request_lock);
     }

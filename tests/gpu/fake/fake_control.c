@@ -394,6 +394,9 @@ read_environment(void)
     each_item("FAKE_CUPTI_SET", "=", use_option);
     each_item("FAKE_CUPTI_FAIL", ":", use_failure);
     each_item("FAKE_CUPTI_SLOW", ":", use_delay);
+    if (fake.option.foreign_at_load) {
+        fake_use_clock(FAKE_CLOCK_FOREIGN);
+    }
     const char *holder = getenv("FAKE_CUPTI_HOLDER");
     if (holder != NULL) {
         fake_cupti_hold_subscriber(holder);

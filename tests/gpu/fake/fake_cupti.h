@@ -42,16 +42,20 @@
     X(clock_follows, \
       1)             /* cuptiGetTimestamp tells a registered clock's time */ \
     X(clock_late, 1) /* a clock registered late is that of devices in use */ \
-    X(clock_refused, 0) /* no clock can be registered */ \
+    X(clock_refused, 0)   /* no clock can be registered */ \
+    X(foreign_at_load, 0) /* as after fake_cupti_foreign_clock */ \
     X(clock_spoils, \
       1)          /* records that each registration after the first spoils */ \
     X(step_ns, 0) /* by which the wall clock was stepped */ \
     X(skew_ns, 0) /* by which the device's times are early */ \
-    X(disable_hangs, 1)   /* disabling kernels, before 13.0 with update 1 */ \
-    X(graph_ids_wrong, 1) /* from the second session on, before 13.1 */ \
-    X(deliver_thread, 0)  /* the complete callback runs on CUPTI's thread */ \
-    X(lock_callbacks, 0)  /* ... and under a lock that most calls take */ \
-    X(shuffle, 0)         /* seed: records of a buffer in random order */ \
+    X(disable_hangs, 1) /* disabling kernels, before 13.0 with update 1 */ \
+    X(graph_ids_wrong, \
+      1) /* from the second session on, before 13.1; 2: always */ \
+    X(driver_hidden, 0)  /* the runtime does not call the driver */ \
+    X(mark_buffers, 1)   /* each record marks its place when it is written */ \
+    X(deliver_thread, 0) /* the complete callback runs on CUPTI's thread */ \
+    X(lock_callbacks, 0) /* ... and under a lock that most calls take */ \
+    X(shuffle, 0)        /* seed: records of a buffer in random order */ \
     X(shuffle_buffers, 0) /* seed: buffers of a flush in random order */ \
     X(kernel_first, 0)    /* an activity's record before its call's */ \
     X(external_twice, 0)  /* external ids before the driver's record too */ \
@@ -118,6 +122,7 @@
     X(buffers_short) \
     X(buffers_misaligned) \
     X(buffers_shared)    /* one that somebody else was writing into */ \
+    X(buffers_touched)   /* somebody else wrote into one meanwhile */ \
     X(buffers_completed) /* given back to the client */ \
     X(buffers_stolen)    /* the client's, given to somebody else */ \
     X(buffers_held)      /* delivery held back at present */ \

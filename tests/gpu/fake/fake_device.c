@@ -321,6 +321,9 @@ fake_cupti_launch(const fake_kernel *k)
         a.runtime = 0;
     }
     pthread_mutex_lock(&fake.lock);
+    if (fake.option.driver_hidden && !k->driver_only) {
+        a.driver = 0;
+    }
     const char *name = fake_name_address(k->name);
     pthread_mutex_unlock(&fake.lock);
     fake_record r = {
@@ -526,8 +529,9 @@ static int
 graph_ids_are_wrong(void)
 {
     pthread_mutex_lock(&fake.lock);
-    int wrong = fake.option.graph_ids_wrong && fake.sessions > 1 &&
-                fake.option.release < 13010;
+    int wrong = fake.option.graph_ids_wrong == 2 ||
+                (fake.option.graph_ids_wrong && fake.sessions > 1 &&
+                 fake.option.release < 13010);
     pthread_mutex_unlock(&fake.lock);
     return wrong;
 }

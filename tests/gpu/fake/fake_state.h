@@ -111,6 +111,8 @@ typedef struct fake_buffer {
     size_t valid;
     int full;
     int is_client; /* not the thief's */
+    int writers;   /* threads that mark their record's place now */
+    uint64_t mark; /* no other buffer has it */
 } fake_buffer;
 
 typedef struct fake_stream {
@@ -177,6 +179,7 @@ typedef struct fake_state {
     int64_t device_records;
     size_t dropped; /* since somebody asked */
 
+    uint64_t marks;    /* buffers so far */
     fake_buffer *open; /* being filled */
     fake_buffer *full; /* ... waiting for running activities */
     fake_buffer *held;

@@ -37,7 +37,12 @@ class Conflicts:
         # Recursive: a signal handler may start or stop a profiler while this one does.
         self._lock = threading.RLock()
         self._holders: list[str] = []
-        self._watches: tuple[_Watch, ...] = (Torch(self), Proton(self), Jax(self))
+        self._watches: tuple[_Watch, ...] = (
+            Torch(self),
+            TorchMonitor(self),
+            Proton(self),
+            Jax(self),
+        )
 
     @property
     def holder(self) -> str:
@@ -193,6 +198,35 @@ class Torch(_Watch):
     def _was_disabled(self, args: Args, kwargs: Kwargs, result: Any) -> None:
         if self._windows:
             self._windows.pop()
+        self._settle()
+
+
+class TorchMonitor(_Watch):
+    """torch's monitor of CUPTI, an experimental backend of ``torch.profiler``.
+
+    It is one per process, and may run without any ``torch.profiler``.
+    """
+
+    name = "torch.profiler's CUPTI monitor"
+    modules = ("torch.profiler._cupti_monitor",)
+
+    def __init__(self, conflicts: Conflicts) -> None:
+        super().__init__(conflicts)
+        self._monitor: Any = None  # torch's module
+
+    def calls(self) -> Mapping[str, tuple[Before | None, After]]:
+        return {
+            "start_collection": (self._hold, self._settled),
+            "stop_collection": (None, self._settled),
+        }
+
+    def busy(self) -> bool:
+        return getattr(self._monitor, "_monitor_singleton", None) is not None
+
+    def adopt(self, module: Any) -> None:
+        self._monitor = module
+
+    def _settled(self, args: Args, kwargs: Kwargs, result: Any) -> None:
         self._settle()
 
 
