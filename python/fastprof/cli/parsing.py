@@ -60,6 +60,10 @@ class Parser(argparse.ArgumentParser):
 class Options(optparse.OptionParser):
     """An ``OptionParser`` that takes no abbreviations and knows the nearest word."""
 
+    def flag(self, name: str, text: str, dest: str | None = None) -> None:
+        """Add an option without a value, which is false unless it is there."""
+        self.add_option(name, action="store_true", default=False, help=text, dest=dest)
+
     def _match_long_opt(self, opt: str) -> str:
         # The base class takes the beginning of an option for the option.
         known = self._long_opt
