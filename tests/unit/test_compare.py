@@ -230,7 +230,7 @@ def test_a_busy_machine_withholds_the_verdict():
     assert [e.kind for e in pair.effects] == ["step", "cpu"]
 
 
-def test_steps_that_have_not_settled_are_left_out_and_said_to_be():
+def test_unsettled_steps_are_left_out_and_a_note_says_so():
     steps = normal(10.0, 400, 1)
     warming = [v + (20 if i < 60 else 0) for i, v in enumerate(steps)]
     pair = pair_of(run(warming), run(normal(10.0, 400, 2)))
@@ -518,7 +518,7 @@ def test_runs_that_measured_nothing_are_compared_as_far_as_they_go():
 # ---- what a reader can make something of ----
 
 
-def test_what_is_compared_with_next_to_nothing_is_said_in_words():
+def test_a_change_from_nearly_zero_is_written_in_words():
     assert relative_change(0.5) == "+50%"
     assert relative_change(11.0) == "12 times"
     assert relative_change(2_626_978.0) == "from nearly nothing"

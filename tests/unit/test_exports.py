@@ -404,7 +404,7 @@ def weights(text):
     return sum(int(line.rsplit(" ", 1)[1]) for line in text.splitlines())
 
 
-def test_a_file_that_was_cut_is_said_and_can_be_had_whole(tmp_path, monkeypatch, capsys):
+def test_a_cut_file_is_announced_and_an_option_writes_all_of_it(tmp_path, monkeypatch, capsys):
     run = tmp_path / "run.fprof"
     deep_run().save(run)
     monkeypatch.setattr(collapsed, "MOST_BYTES", 100_000)
