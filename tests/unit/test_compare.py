@@ -336,6 +336,24 @@ def test_kernels_and_loaders_are_joined_by_name():
     ]
 
 
+def test_long_settings_are_shown_where_they_differ():
+    command = (
+        "/home/a/train.py --config configs/experiments/{}.yaml --output /mnt/shared/outputs/2026"
+    )
+    before, after = (
+        replace(made, meta={**made.meta, "command": command.format(name)})
+        for made, name in ((run([10.0] * N), "first"), (run([10.0] * N), "second"))
+    )
+    line = next(
+        line for line in to_text(fastprof.compare(before, after)).splitlines()
+        if line.startswith("command line")
+    )  # fmt: skip
+    assert line.split("  ")[1:3] == [
+        "...first.yaml --output /mnt/shared/outputs/2026",
+        "...second.yaml --output /mnt/shared/outputs/2026",
+    ]
+
+
 def test_settings_that_differ_are_listed_and_those_that_matter_come_first():
     before = run([10.0] * N, meta={"python": "3.11.9", "sync": False, "command": "a", "pid": 1})
     after = run([10.0] * N, meta={"python": "3.12.1", "sync": True, "command": "b", "pid": 2})
