@@ -100,7 +100,9 @@ def test_without_standard_output_the_status_counts(
     assert result.stderr == "" or (words[0] == "demo" and "Error" not in result.stderr)
 
 
-def test_a_failed_condition_sets_the_status_where_the_output_is_lost(saved: str, tmp_path: Path) -> None:
+def test_a_failed_condition_sets_the_status_where_the_output_is_lost(
+    saved: str, tmp_path: Path
+) -> None:
     line = '{ { sleep 0.1; "$@"; echo $? >&3; } | true; } 3>&1'
     result = shell(line, ["check", saved, "wall<0ms"], tmp_path)
     assert (result.stdout, result.stderr) == ("1\n", "")

@@ -80,7 +80,7 @@ def test_a_sign_makes_a_change_only_where_changes_are_meant():
         ("(" * 60 + "1>2", "too many brackets"),
         ("step>1e999", "number out of range"),
         ("'a>1", "cannot be read"),
-        ("step>5points", "points are of changes"),
+        ("step>5points", "points are for changes only"),
         ("\x1b[31m>1", r"cannot be read at '\x1b[31m>1'"),
     ],
 )

@@ -417,7 +417,7 @@ def test_a_cut_file_is_announced_and_an_option_writes_all_of_it(tmp_path, monkey
     assert capsys.readouterr().err == ""
     assert out.stat().st_size > 100_000
     assert main(["report", str(run), "-o", "x.json", "--min-percent", "1"]) == 2
-    assert "is of collapsed stacks" in capsys.readouterr().err
+    assert "requires collapsed stacks" in capsys.readouterr().err
 
 
 def test_one_section_of_a_run_is_shown_alone(tmp_path, capsys):

@@ -123,7 +123,7 @@ def _main(args: list[str]) -> int:
             f"{', '.join(_TABLE)} (fastprof --help)\n"
         )
         return USAGE_ERROR
-    # Imported here: a command loads no more than it needs.
+    # Imported here: a command loads only what it needs.
     module, _, function = _TABLE[name][0].partition(".")
     command = getattr(importlib.import_module(f"fastprof.cli.{module}"), function)
     if name in _RECORDING:

@@ -38,7 +38,7 @@ def standard_output() -> Iterator[TextIO]:
     failed is taken away: the interpreter would fail with it once more at exit.
 
     Raises:
-        OSError: it takes no more; the message says so.  Where it takes not even what the
+        OSError: it cannot be written; the message says so.  If it cannot even take what the
             profiled program had left in it, it is not taken away.
     """
     stream = sys.stdout

@@ -53,7 +53,7 @@ class Parser(argparse.ArgumentParser):
         if action.choices is not None and value not in action.choices:
             known = [str(choice) for choice in action.choices]
             raise argparse.ArgumentError(
-                action, f"{value!a} is none of {', '.join(known)}{nearest(str(value), known)}"
+                action, f"{value!a} is not one of {', '.join(known)}{nearest(str(value), known)}"
             )
 
 

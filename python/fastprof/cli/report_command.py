@@ -86,7 +86,7 @@ def run(argv: Sequence[str]) -> int:
     _check(options)
     advice = options.findings or options.checklist
     if advice and (options.table is not None or options.format not in (None, "text")):
-        raise ValueError("--findings and --checklist are text: leave out --table and --format")
+        raise ValueError("--findings and --checklist print text; leave out --table and --format")
     report = load(options.file, correct_times=not options.raw)
     if options.phase is not None:
         report = in_phase(report, options.phase)
@@ -130,10 +130,10 @@ def _check(options: argparse.Namespace) -> None:
         ValueError: they have none; the message names them.
     """
     if options.section is not None and options.format not in (None, "text"):
-        raise ValueError("--section is text: leave out --format")
+        raise ValueError("--section prints text; leave out --format")
     least = options.min_percent
     if least is not None and _format(options) != "collapsed":
-        raise ValueError("--min-percent is of collapsed stacks: say -o FILE.collapsed")
+        raise ValueError("--min-percent requires collapsed stacks; use -o FILE.collapsed")
     if least is not None and not 0 <= least <= 100:
         raise ValueError(f"--min-percent is {least:g}, expected 0 to 100")
 

@@ -51,7 +51,7 @@ _USAGE = (
     "[--gpu MODE] [--modules PATTERN] [--full] [-o DIR] [-m MODULE | SCRIPT] [ARG] ..."
 )
 
-#: Unless told otherwise: a window of three steps, after one left out and one of warm-up.
+#: The defaults: a window of three steps, after one skipped step and one of warm-up.
 _OPERATORS = {
     "enable_cpu_profiling": True,
     "enable_cuda_profiling": "auto",
@@ -119,7 +119,7 @@ def _run(begun: _Begun, args: list[str]) -> int:
         complain("--operator cannot be combined with --functions; leave one of them out")
         return 2
     if operators is None and options.steps is None and not options.trace:
-        # These are of the sections, which are then left alone.
+        # These options concern sections, which stay dormant then.
         for name in ("gpu", "modules"):
             if getattr(options, name):
                 complain(f"--{name} cannot be combined with --functions; leave one of them out")
@@ -194,7 +194,7 @@ def _parse(argv: list[str]) -> tuple[Any, list[str]]:
         "--steps",
         type="int",
         metavar="N",
-        help="end training after so many steps: data loaders deliver no more, and FASTPROF_STEPS "
+        help="end training after N steps: data loaders stop delivering batches, and FASTPROF_STEPS "
         "is N for programs that read it",
     )
     parser.add_option(
@@ -241,7 +241,7 @@ def _run_all(target: Target, paths: Sequence[str], profiler: Profiler, begun: _B
     run.gives_way = True
     # The caller of the program is the command, which is no part of it.
     run.is_called = False
-    # Nearly all contexts of a run are of imports.  With --functions each call is counted.
+    # Nearly all contexts of a run come from imports.  With --functions each call is counted.
     run.folds_imports = not begun.options.functions
 
     gave_way = False

@@ -69,7 +69,7 @@ def prepare_or_run(args: Sequence[str], *, as_module: bool) -> Target | int:
 def execute(target: Target, start: Callable[[], object], endings: Endings) -> int:
     """Run the program between ``start()`` and ``endings.stop()``; return the exit status.
 
-    Everything of our own happens before and after: the tables have the program's rows only.
+    fastprof's work happens before and after: the tables have the program's rows only.
     """
     with endings:
         try:
@@ -169,7 +169,7 @@ def _of_target(traceback: types.TracebackType | None, target: Target) -> types.T
     while tb is not None and tb.tb_frame.f_code is not target.code:
         tb = tb.tb_next
     if tb is None:
-        return traceback  # not the program's: a fault of our own
+        return traceback  # not the program's: a fault of fastprof
     if not target.is_module:
         return tb
     tb = tb.tb_next

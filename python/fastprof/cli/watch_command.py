@@ -19,7 +19,7 @@ from fastprof.tables.layout import width_of
 _EVERY_S = 2.0
 #: A job of which nothing is heard for so long is dead.
 _DEAD_S = 60.0
-#: Lines where nobody reads them on a terminal.
+#: Lines in a file or a pipe.
 _PIPED_LINES = 80
 _ENDED = "The job has ended."
 

@@ -41,7 +41,7 @@ def attach(trainer: Any, *, loader_name: str = "loader0", **options: Any) -> Tra
 
 
 def _logging_steps(args: Any) -> int:
-    """The trainer's own rhythm; a share of all steps is not known yet."""
+    """The trainer's interval; one given as a share of all steps is not known yet."""
     steps = args.logging_steps
     by_steps = str(getattr(args.logging_strategy, "value", args.logging_strategy)) == "steps"
     return int(steps) if by_steps and steps >= 1 else 50

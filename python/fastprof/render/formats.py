@@ -94,7 +94,7 @@ def format_named(name: str) -> Format:
 
 
 def render(report: Report, name: str, **limits: object) -> str:
-    """Return a report in the text format called ``name``; ``limits`` are of its writer.
+    """Return a report in the text format called ``name``; ``limits`` are options of its writer.
 
     ``"screen"`` and ``"notebook"`` are what :meth:`Report.to_text` and a notebook show.
     """
@@ -113,7 +113,7 @@ def examine_ranks(report: RankReport) -> Finding | None:
 def render_ranks(report: RankReport, name: str, **limits: int) -> str:
     """Return several ranks as ``"text"``, ``"json"`` or ``"markdown"``.
 
-    ``limits`` are of its writer: ``width`` of the text.
+    ``limits`` are options of its writer: ``width`` of the text.
     """
     stream = io.StringIO()
     getattr(_module("fastprof.render.ranks"), f"write_{name}")(report, stream, **limits)
@@ -160,7 +160,7 @@ def save(report: Report, path: str | os.PathLike[str]) -> None:
 def write(report: Report, item: Format, stream: BinaryIO, **limits: float) -> None:
     """Write a report in a format to a binary stream, which stays open.
 
-    ``limits`` are of the format's writer.
+    ``limits`` are options of the format's writer.
     """
     exporter = _module(item.module)
     if item.binary:
