@@ -5,7 +5,7 @@ BIN = $(VENV)/bin
 C_FILES = $(wildcard csrc/*/*.[ch] tests/c/*.[ch] tests/gpu/*/*.[ch])
 PY_FILES = setup.py python tests tools benchmarks
 
-.PHONY: help check test ctest dev build lint format demo clean
+.PHONY: help check check-native check-unit test ctest dev build lint format demo clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
@@ -14,8 +14,15 @@ test:  ## everything: virtual environment, C tests, pytest
 	VENV=$(VENV) $(PYTHON) tools/run_tests.py
 
 check: build lint  ## a change, in about 3 minutes: lint, plain C tests, unit and native tests
+	@$(MAKE) --no-print-directory -j2 -Otarget check-native check-unit
+
+# The two halves of `check`, about equally long.
+check-native:
 	$(PYTHON) tools/ctest.py plain
-	$(BIN)/python -m pytest -q -m 'not slow' tests/unit tests/native
+	$(BIN)/python -m pytest -q -m 'not slow' tests/native
+
+check-unit:
+	$(BIN)/python -m pytest -q -m 'not slow' tests/unit
 
 ctest:  ## the C core: plain, ASan+UBSan, TSan, valgrind
 	$(PYTHON) tools/ctest.py all

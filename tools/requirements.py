@@ -227,7 +227,7 @@ _METRICS = "tests/session/test_metrics.py"
 
 #: Tests that show a row their name does not say.
 ALSO: dict[str, list[str]] = {
-    "P9": [f"{_METRICS}::test_s4_18_a_failing_logger_is_told_about_once_and_switched_off"],
+    "P9": [f"{_METRICS}::test_s4_18_a_failing_logger_is_reported_once_and_switched_off"],
 }
 
 _ID = re.compile(r"_(?:(s[0-4])_(\d\d)|([efp]\d{1,2}))(?=_|$)")

@@ -51,6 +51,28 @@ fp_alloc_grow(const fp_alloc *a, void *block, size_t old_count,
     return bigger;
 }
 
+fp_status
+fp_alloc_room(const fp_alloc *a, void *array, uint32_t *capacity,
+              uint32_t wanted, uint32_t first, size_t size)
+{
+    if (wanted <= *capacity) {
+        return FP_OK;
+    }
+    uint32_t more = *capacity ? *capacity : first;
+    while (more < wanted) {
+        more *= 2;
+    }
+    void *block;
+    memcpy(&block, array, sizeof(block)); /* of whatever pointer type */
+    block = fp_alloc_grow(a, block, *capacity, more, size);
+    if (block == NULL) {
+        return FP_ENOMEM;
+    }
+    memcpy(array, &block, sizeof(block));
+    *capacity = more;
+    return FP_OK;
+}
+
 void
 fp_alloc_give(const fp_alloc *a, void *block, size_t count, size_t size)
 {

@@ -3,6 +3,8 @@
 #ifndef FP_CORE_ALLOC_H
 #define FP_CORE_ALLOC_H
 
+#include "core/base.h"
+
 #include <stddef.h>
 
 typedef struct fp_alloc {
@@ -27,6 +29,13 @@ fp_alloc_zeroed(const fp_alloc *a, size_t count, size_t size);
 void *
 fp_alloc_grow(const fp_alloc *a, void *block, size_t old_count,
               size_t new_count, size_t size);
+
+/* Gives an array room for [wanted] items, and doubles its capacity for that,
+ * from [first] on.  FP_ENOMEM: there is no memory, the array is as it was.
+ * [array] is the address of the pointer to it: &t->open. */
+fp_status
+fp_alloc_room(const fp_alloc *a, void *array, uint32_t *capacity,
+              uint32_t wanted, uint32_t first, size_t size);
 
 /* Frees a block of [count] x [size] bytes.  Accepts NULL. */
 void

@@ -72,28 +72,14 @@ mark_node(fp_outlier_mark *m, const fp_node *n)
 static int
 make_room(fp_outliers *o, uint32_t wanted)
 {
-    if (wanted > o->numbers) {
-        uint32_t numbers = o->numbers ? o->numbers : FIRST_MARKS;
-        while (numbers < wanted) {
-            numbers *= 2;
-        }
-        uint16_t *number = fp_alloc_grow(&o->alloc, o->number, o->numbers,
-                                         numbers, sizeof(*number));
-        if (number == NULL) {
-            return 0;
-        }
-        o->number = number;
-        o->numbers = numbers;
+    if (fp_alloc_room(&o->alloc, &o->number, &o->numbers, wanted, FIRST_MARKS,
+                      sizeof(*o->number)) != FP_OK) {
+        return 0;
     }
-    if (o->marked == o->marks && o->marks < FP_OUTLIERS_NODES) {
-        uint32_t marks = o->marks ? 2 * o->marks : FIRST_MARKS;
-        fp_outlier_mark *mark =
-            fp_alloc_grow(&o->alloc, o->mark, o->marks, marks, sizeof(*mark));
-        if (mark == NULL) {
-            return 0;
-        }
-        o->mark = mark;
-        o->marks = marks;
+    if (o->marks < FP_OUTLIERS_NODES &&
+        fp_alloc_room(&o->alloc, &o->mark, &o->marks, o->marked + 1,
+                      FIRST_MARKS, sizeof(*o->mark)) != FP_OK) {
+        return 0;
     }
     return o->marked < o->marks;
 }

@@ -72,15 +72,10 @@ fp_thread_add(fp_thread *t, fp_key key)
 static fp_status
 push_over(fp_thread *t)
 {
-    if (t->over_len == t->over_capacity) {
-        uint32_t capacity = t->over_capacity ? t->over_capacity * 2 : 64;
-        fp_node **over = fp_alloc_grow(&t->alloc, t->over, t->over_capacity,
-                                       capacity, sizeof(*over));
-        if (over == NULL) {
-            return FP_ENOMEM;
-        }
-        t->over = over;
-        t->over_capacity = capacity;
+    if (t->over_len == t->over_capacity &&
+        fp_alloc_room(&t->alloc, &t->over, &t->over_capacity, t->over_len + 1,
+                      64, sizeof(*t->over)) != FP_OK) {
+        return FP_ENOMEM;
     }
     t->over[t->over_len++] = t->cur;
     return FP_OK;
@@ -224,21 +219,8 @@ fp_thread_drop_functions(fp_thread *t, int64_t now)
 static fp_status
 reserve_scratch(fp_thread *t, uint32_t wanted)
 {
-    if (wanted <= t->scratch_capacity) {
-        return FP_OK;
-    }
-    uint32_t capacity = t->scratch_capacity ? t->scratch_capacity : 64;
-    while (capacity < wanted) {
-        capacity *= 2;
-    }
-    fp_key *scratch = fp_alloc_grow(&t->alloc, t->scratch, t->scratch_capacity,
-                                    capacity, sizeof(*scratch));
-    if (scratch == NULL) {
-        return FP_ENOMEM;
-    }
-    t->scratch = scratch;
-    t->scratch_capacity = capacity;
-    return FP_OK;
+    return fp_alloc_room(&t->alloc, &t->scratch, &t->scratch_capacity, wanted,
+                         64, sizeof(*t->scratch));
 }
 
 void

@@ -11,22 +11,8 @@ fp_phases_fini(fp_phases *p, const fp_alloc *a)
 fp_status
 fp_phases_reserve(fp_phases *p, const fp_alloc *a, int32_t tag)
 {
-    uint32_t wanted = (uint32_t)(tag + 2);
-    if (wanted <= p->capacity) {
-        return FP_OK;
-    }
-    uint32_t capacity = p->capacity ? p->capacity : 4;
-    while (capacity < wanted) {
-        capacity *= 2;
-    }
-    fp_loader *loader =
-        fp_alloc_grow(a, p->loader, p->capacity, capacity, sizeof(*loader));
-    if (loader == NULL) {
-        return FP_ENOMEM;
-    }
-    p->loader = loader;
-    p->capacity = capacity;
-    return FP_OK;
+    return fp_alloc_room(a, &p->loader, &p->capacity, (uint32_t)(tag + 2), 4,
+                         sizeof(*p->loader));
 }
 
 /* If nothing marked the end of the last batch, it ended at the next

@@ -40,15 +40,9 @@ fp_ring_at(const fp_ring *r, uint64_t i)
 static fp_status
 grow(fp_ring *r)
 {
-    if (r->chunks == r->chunk_capacity) {
-        uint32_t more = r->chunk_capacity ? r->chunk_capacity * 2 : 16;
-        void **grown = fp_alloc_grow(&r->alloc, r->chunk, r->chunk_capacity,
-                                     more, sizeof(*grown));
-        if (grown == NULL) {
-            return FP_ENOMEM;
-        }
-        r->chunk = grown;
-        r->chunk_capacity = more;
+    if (fp_alloc_room(&r->alloc, &r->chunk, &r->chunk_capacity, r->chunks + 1,
+                      16, sizeof(*r->chunk)) != FP_OK) {
+        return FP_ENOMEM;
     }
     void *chunk = fp_alloc_zeroed(&r->alloc, FP_RING_CHUNK, r->item_bytes);
     if (chunk == NULL) {

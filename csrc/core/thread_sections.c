@@ -8,19 +8,9 @@
 fp_status
 fp_thread_reserve_section(fp_thread *t, uint32_t id)
 {
-    if (id >= t->section_capacity) {
-        uint32_t capacity = t->section_capacity ? t->section_capacity : 16;
-        while (capacity <= id) {
-            capacity *= 2;
-        }
-        fp_section **section =
-            fp_alloc_grow(&t->alloc, t->section, t->section_capacity, capacity,
-                          sizeof(*section));
-        if (section == NULL) {
-            return FP_ENOMEM;
-        }
-        t->section = section;
-        t->section_capacity = capacity;
+    if (fp_alloc_room(&t->alloc, &t->section, &t->section_capacity, id + 1, 16,
+                      sizeof(*t->section)) != FP_OK) {
+        return FP_ENOMEM;
     }
     if (t->section[id] == NULL) {
         t->section[id] = fp_alloc_zeroed(&t->alloc, 1, sizeof(fp_section));
@@ -38,15 +28,8 @@ reserve_open(fp_thread *t)
     if (t->open_len < t->open_capacity) {
         return FP_OK;
     }
-    uint32_t capacity = t->open_capacity ? t->open_capacity * 2 : 16;
-    fp_open *open = fp_alloc_grow(&t->alloc, t->open, t->open_capacity,
-                                  capacity, sizeof(*open));
-    if (open == NULL) {
-        return FP_ENOMEM;
-    }
-    t->open = open;
-    t->open_capacity = capacity;
-    return FP_OK;
+    return fp_alloc_room(&t->alloc, &t->open, &t->open_capacity,
+                         t->open_len + 1, 16, sizeof(*t->open));
 }
 
 fp_status

@@ -3,21 +3,8 @@
 static fp_status
 reserve(fp_trace *tr, uint32_t wanted)
 {
-    if (wanted <= tr->capacity) {
-        return FP_OK;
-    }
-    uint32_t capacity = tr->capacity ? tr->capacity : 64;
-    while (capacity < wanted) {
-        capacity *= 2;
-    }
-    fp_trace_frame *frame = fp_alloc_grow(&tr->alloc, tr->frame, tr->capacity,
-                                          capacity, sizeof(*frame));
-    if (frame == NULL) {
-        return FP_ENOMEM;
-    }
-    tr->frame = frame;
-    tr->capacity = capacity;
-    return FP_OK;
+    return fp_alloc_room(&tr->alloc, &tr->frame, &tr->capacity, wanted, 64,
+                         sizeof(*tr->frame));
 }
 
 void

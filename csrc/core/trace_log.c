@@ -98,14 +98,8 @@ fp_trace_forget(fp_trace_log *log, fp_thread *t)
     }
     if (log->labels == log->label_capacity &&
         log->label_capacity < FP_TRACE_LABELS) {
-        uint32_t more = log->label_capacity ? log->label_capacity * 2 : 64;
-        fp_trace_label *grown =
-            fp_alloc_grow(&log->alloc, log->label, log->label_capacity, more,
-                          sizeof(*grown));
-        if (grown != NULL) {
-            log->label = grown;
-            log->label_capacity = more;
-        }
+        (void)fp_alloc_room(&log->alloc, &log->label, &log->label_capacity,
+                            log->labels + 1, 64, sizeof(*log->label));
     }
     if (log->labels < log->label_capacity) {
         log->label[log->labels++] =

@@ -89,15 +89,9 @@ grow_slots(fp_tree *t)
 static fp_status
 grow_arena(fp_tree *t)
 {
-    if (t->chunks == t->chunk_capacity) {
-        uint32_t capacity = t->chunk_capacity ? t->chunk_capacity * 2 : 8;
-        fp_node **chunk = fp_alloc_grow(&t->alloc, t->chunk, t->chunks,
-                                        capacity, sizeof(*chunk));
-        if (chunk == NULL) {
-            return FP_ENOMEM;
-        }
-        t->chunk = chunk;
-        t->chunk_capacity = capacity;
+    if (fp_alloc_room(&t->alloc, &t->chunk, &t->chunk_capacity, t->chunks + 1,
+                      8, sizeof(*t->chunk)) != FP_OK) {
+        return FP_ENOMEM;
     }
     fp_node *nodes =
         fp_alloc_zeroed(&t->alloc, chunk_size(t->chunks), sizeof(fp_node));

@@ -78,48 +78,35 @@ if TYPE_CHECKING:
 #: Packages that are loaded at their first use.
 _PACKAGES = ("integrations", "loggers")
 
-#: Public names that are loaded at their first use, and where they are.
+#: Public names that are loaded at their first use, by the module that has them.
 _LAZY = {
-    "BACKWARD_PASS": "fastprof.capture.sections",
-    "BusyError": "fastprof.errors",
-    "CANONICAL_SECTIONS": "fastprof.capture.sections",
-    "CHECKPOINTING": "fastprof.capture.sections",
-    "CheckError": "fastprof.errors",
-    "Comparison": "fastprof.comparison",
-    "ConditionError": "fastprof.errors",
-    "DATA_LOADING": "fastprof.capture.sections",
-    "EMA_UPDATE": "fastprof.capture.sections",
-    "ExportError": "fastprof.errors",
-    "FORWARD_PASS": "fastprof.capture.sections",
-    "METRICS_COMPUTATION": "fastprof.capture.sections",
-    "FastprofError": "fastprof.errors",
-    "LoadError": "fastprof.errors",
-    "MergeError": "fastprof.errors",
-    "OPTIMIZER_STEP": "fastprof.capture.sections",
-    "OperatorProfile": "fastprof.session.operators.profile",
-    "Profile": "fastprof.session.cprofile",
-    "Profiler": "fastprof.session.profiler",
-    "RankReport": "fastprof.report.ranks",
-    "RecorderOptions": "fastprof.capture.options",
-    "Report": "fastprof.report",
-    "SAMPLING": "fastprof.capture.sections",
-    "SYNCHRONIZATION": "fastprof.capture.sections",
-    "Schedule": "fastprof.session.schedule",
-    "Snapshot": "fastprof.snapshot",
-    "SnapshotError": "fastprof.errors",
-    "StateError": "fastprof.errors",
-    "TraceOptions": "fastprof.session.output.trace",
-    "UnknownSectionError": "fastprof.errors",
-    "check": "fastprof.comparison",
-    "compare": "fastprof.comparison",
-    "load": "fastprof.read.load",
-    "merge": "fastprof.read.merge",
-    "profile_section": "fastprof.capture.sections",
-    "run": "fastprof.session.cprofile",
-    "runctx": "fastprof.session.cprofile",
-    "start_training_profiling": "fastprof.session.training",
-    "step": "fastprof.session.training",
-    "wrap": "fastprof.integrations._torch.data",
+    name: module
+    for module, names in {
+        "fastprof.capture.options": "RecorderOptions",
+        "fastprof.capture.sections": (
+            "BACKWARD_PASS CANONICAL_SECTIONS CHECKPOINTING DATA_LOADING EMA_UPDATE "
+            "FORWARD_PASS METRICS_COMPUTATION OPTIMIZER_STEP SAMPLING SYNCHRONIZATION "
+            "profile_section"
+        ),
+        "fastprof.comparison": "Comparison check compare",
+        "fastprof.errors": (
+            "BusyError CheckError ConditionError ExportError FastprofError LoadError "
+            "MergeError SnapshotError StateError UnknownSectionError"
+        ),
+        "fastprof.integrations._torch.data": "wrap",
+        "fastprof.read.load": "load",
+        "fastprof.read.merge": "merge",
+        "fastprof.report": "Report",
+        "fastprof.report.ranks": "RankReport",
+        "fastprof.session.cprofile": "Profile run runctx",
+        "fastprof.session.operators.profile": "OperatorProfile",
+        "fastprof.session.output.trace": "TraceOptions",
+        "fastprof.session.profiler": "Profiler",
+        "fastprof.session.schedule": "Schedule",
+        "fastprof.session.training": "start_training_profiling step",
+        "fastprof.snapshot": "Snapshot",
+    }.items()
+    for name in names.split()
 }
 
 __all__ = [

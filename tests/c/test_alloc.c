@@ -47,6 +47,34 @@ FP_TEST(alloc_grow_keeps_the_items_and_zeroes_the_rest)
     CHECK_UINT(m.bytes, 0);
 }
 
+FP_TEST(alloc_room_doubles_or_keeps_the_array)
+{
+    fake_memory m = {0};
+    fp_alloc a = fake_alloc(&m);
+    uint16_t *items = NULL;
+    uint32_t capacity = 0;
+    CHECK_INT(fp_alloc_room(&a, &items, &capacity, 1, 4, sizeof(*items)),
+              FP_OK);
+    CHECK_UINT(capacity, 4);
+    items[3] = 7;
+    uint16_t *first = items;
+    CHECK_INT(fp_alloc_room(&a, &items, &capacity, 4, 4, sizeof(*items)),
+              FP_OK);
+    CHECK(items == first);
+    CHECK_INT(fp_alloc_room(&a, &items, &capacity, 17, 4, sizeof(*items)),
+              FP_OK);
+    CHECK_UINT(capacity, 32);
+    CHECK_UINT(items[3], 7);
+    CHECK_UINT(items[31], 0);
+    m.fail_at = m.takes + 1;
+    first = items;
+    CHECK_INT(fp_alloc_room(&a, &items, &capacity, 33, 4, sizeof(*items)),
+              FP_ENOMEM);
+    CHECK(items == first && capacity == 32);
+    fp_alloc_give(&a, items, capacity, sizeof(*items));
+    CHECK_UINT(m.bytes, 0);
+}
+
 FP_TEST(alloc_libc_takes_and_gives)
 {
     fp_alloc a = fp_alloc_libc();

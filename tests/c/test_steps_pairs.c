@@ -15,10 +15,29 @@ step(fp_thread *t, int64_t *now, int64_t ticks)
     fp_thread_end_step(t, *now += ticks - ticks / 2);
 }
 
-static void
-begin(fp_thread *t, int64_t now)
+/* A thread whose steps but the first [skip] are measured. */
+static fp_thread *
+stepping(fake_memory *m, uint64_t skip, int64_t now)
 {
-    CHECK_INT(fp_thread_begin_unprofiled(t, 1), FP_OK);
+    fp_alloc a = fake_alloc(m);
+    fp_thread *t = fp_thread_create(&a, kit_wide, now);
+    CHECK(t != NULL);
+    CHECK_INT(fp_thread_start_steps(t, skip, now), FP_OK);
+    return t;
+}
+
+/* Destroys [t], which had all that was taken of [m]. */
+static void
+destroy(fp_thread *t, const fake_memory *m)
+{
+    fp_thread_destroy(t);
+    CHECK_UINT(m->bytes, 0);
+}
+
+static void
+begin(fp_thread *t, uint32_t settle, int64_t now)
+{
+    CHECK_INT(fp_thread_begin_unprofiled(t, settle), FP_OK);
     CHECK_INT(fp_thread_set_run_phase(t, FP_RUN_UNPROFILED, now), FP_OK);
 }
 
@@ -32,16 +51,13 @@ end(fp_thread *t, int valid, int64_t now)
 FP_TEST(pairs_leave_out_the_step_after_each_change)
 {
     fake_memory m = {0};
-    fp_alloc a = fake_alloc(&m);
     int64_t now = 1000;
-    fp_thread *t = fp_thread_create(&a, kit_wide, now);
-    CHECK(t != NULL);
-    CHECK_INT(fp_thread_start_steps(t, SKIP, now), FP_OK);
+    fp_thread *t = stepping(&m, SKIP, now);
     step(t, &now, 7);
     for (int i = 0; i < 6; i++) {
         step(t, &now, 100 + i);
     }
-    begin(t, now);
+    begin(t, 1, now);
     for (int i = 0; i < 4; i++) {
         step(t, &now, 50 + i);
     }
@@ -70,8 +86,7 @@ FP_TEST(pairs_leave_out_the_step_after_each_change)
     CHECK_INT(t->steps->sum_ticks, 6 * 100 + 15 + 7 * 200 + 21);
     CHECK_INT(t->split->series.number[5], 6);
     CHECK_INT(t->split->series.number[6], 11);
-    fp_thread_destroy(t);
-    CHECK_UINT(m.bytes, 0);
+    destroy(t, &m);
 }
 
 /* Each change makes steps of 40 ticks longer by so many. */
@@ -84,18 +99,14 @@ settling(int nth)
 FP_TEST(pairs_short_steps_are_used_after_they_have_settled)
 {
     fake_memory m = {0};
-    fp_alloc a = fake_alloc(&m);
     int64_t now = 1000;
-    fp_thread *t = fp_thread_create(&a, kit_wide, now);
-    CHECK(t != NULL);
-    CHECK_INT(fp_thread_start_steps(t, SKIP, now), FP_OK);
+    fp_thread *t = stepping(&m, SKIP, now);
     for (int i = 0; i < 7; i++) {
         step(t, &now, 60);
     }
     uint32_t settle = fp_pairs_settle(t->steps, 600);
     CHECK_UINT(settle, 10);
-    CHECK_INT(fp_thread_begin_unprofiled(t, settle), FP_OK);
-    CHECK_INT(fp_thread_set_run_phase(t, FP_RUN_UNPROFILED, now), FP_OK);
+    begin(t, settle, now);
     for (uint32_t i = 0; i < fp_pairs_length(settle); i++) {
         step(t, &now, settling((int)i));
     }
@@ -112,8 +123,7 @@ FP_TEST(pairs_short_steps_are_used_after_they_have_settled)
     for (int i = 0; i < 2 * FP_PAIRS_NEAR; i++) {
         CHECK_NEAR(b->near[i].ticks, 60, 1);
     }
-    fp_thread_destroy(t);
-    CHECK_UINT(m.bytes, 0);
+    destroy(t, &m);
 }
 
 FP_TEST(pairs_leave_out_one_long_step_and_at_most_24_short_ones)
@@ -133,17 +143,14 @@ FP_TEST(pairs_leave_out_one_long_step_and_at_most_24_short_ones)
 FP_TEST(pairs_drop_invalid_blocks_and_keep_the_last_ones)
 {
     fake_memory m = {0};
-    fp_alloc a = fake_alloc(&m);
     int64_t now = 0;
-    fp_thread *t = fp_thread_create(&a, kit_wide, now);
-    CHECK(t != NULL);
-    CHECK_INT(fp_thread_start_steps(t, SKIP, now), FP_OK);
+    fp_thread *t = stepping(&m, SKIP, now);
     CHECK_INT(fp_thread_begin_unprofiled(t, 1), FP_ENOTFOUND); /* warm-up */
     for (int i = 0; i < FP_PAIRS_BLOCKS + 9; i++) {
         for (int k = 0; k < 6; k++) {
             step(t, &now, 10);
         }
-        begin(t, now);
+        begin(t, 1, now);
         step(t, &now, 10);
         step(t, &now, 1000 + i);
         end(t, i % 10 != 9, now);
@@ -155,23 +162,19 @@ FP_TEST(pairs_drop_invalid_blocks_and_keep_the_last_ones)
     CHECK_INT(p->block[(p->blocks - 1) % FP_PAIRS_BLOCKS].plain[0].ticks,
               1000 + FP_PAIRS_BLOCKS + 8);
     CHECK_INT(p->block[9].plain[0].ticks, 1010);
-    fp_thread_destroy(t);
-    CHECK_UINT(m.bytes, 0);
+    destroy(t, &m);
 }
 
 FP_TEST(pairs_a_dropped_block_replaces_no_kept_one)
 {
     fake_memory m = {0};
-    fp_alloc a = fake_alloc(&m);
     int64_t now = 0;
-    fp_thread *t = fp_thread_create(&a, kit_wide, now);
-    CHECK(t != NULL);
-    CHECK_INT(fp_thread_start_steps(t, SKIP, now), FP_OK);
+    fp_thread *t = stepping(&m, SKIP, now);
     for (int i = 0; i <= FP_PAIRS_BLOCKS; i++) {
         for (int k = 0; k < 6; k++) {
             step(t, &now, 10);
         }
-        begin(t, now);
+        begin(t, 1, now);
         step(t, &now, 10);
         step(t, &now, 1000 + i);
         end(t, i < FP_PAIRS_BLOCKS, now);
@@ -181,24 +184,19 @@ FP_TEST(pairs_a_dropped_block_replaces_no_kept_one)
     for (int i = 0; i < FP_PAIRS_BLOCKS; i++) {
         CHECK_INT(p->block[i].plain[0].ticks, 1000 + i);
     }
-    fp_thread_destroy(t);
-    CHECK_UINT(m.bytes, 0);
+    destroy(t, &m);
 }
 
 FP_TEST(pairs_f36_without_memory_every_step_is_measured)
 {
     fake_memory m = {0};
-    fp_alloc a = fake_alloc(&m);
     int64_t now = 0;
-    fp_thread *t = fp_thread_create(&a, kit_wide, now);
-    CHECK(t != NULL);
-    CHECK_INT(fp_thread_start_steps(t, 0, now), FP_OK);
+    fp_thread *t = stepping(&m, 0, now);
     step(t, &now, 10);
     m.fail_at = m.takes + 1;
     CHECK_INT(fp_thread_begin_unprofiled(t, 1), FP_ENOMEM);
     step(t, &now, 10);
     CHECK_UINT(fp_steps_measured(t->steps), 2);
     CHECK_UINT(t->steps->apart, 0);
-    fp_thread_destroy(t);
-    CHECK_UINT(m.bytes, 0);
+    destroy(t, &m);
 }

@@ -184,7 +184,7 @@ def test_f49_a_driver_that_hangs_is_given_up(make: Make, monkeypatch: pytest.Mon
     assert doctor_gpu.gpu_rows() == [("gpu", f"n/a: {why}")]
 
 
-def test_what_works_is_told(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_says_what_works(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FASTPROF_CUDA_DRIVER", make("libcuda.so.1", DRIVER, "DEVICES=2"))
     cupti = make("my-cupti.so", CUPTI, "RESULT=0")
     monkeypatch.setenv("FASTPROF_CUPTI", cupti)
@@ -251,7 +251,7 @@ def test_what_a_release_is_given_is_named_with_its_reason(version: int, defects:
     ],
 )
 @pytest.mark.usefixtures("driver")
-def test_f49_a_libcupti_that_does_not_work_is_told_and_the_next_is_tried(
+def test_f49_a_libcupti_that_does_not_work_is_reported_and_the_next_is_tried(
     make: Make, defines: list[str], problem: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     path = make("libcupti.so.12", CUPTI, *defines)

@@ -99,7 +99,7 @@ def test_files_that_take_long_to_read_are_left_to_merge(save, monkeypatch):
     assert last == []
 
 
-def test_a_rank_that_is_late_in_some_steps_is_not_said_to_be_late_in_each(monkeypatch, save):
+def test_a_rank_that_is_late_in_some_steps_is_not_called_late_in_each(monkeypatch, save):
     late = Straggler(
         2,
         None,

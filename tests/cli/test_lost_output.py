@@ -63,9 +63,7 @@ def last_line(result: ChildResult) -> str:
 
 
 @pytest.mark.parametrize("words", WORDS, ids=" ".join)
-def test_f40_a_full_disk_is_told_of_in_one_line(
-    words: list[str], saved: str, tmp_path: Path
-) -> None:
+def test_f40_a_full_disk_is_one_line(words: list[str], saved: str, tmp_path: Path) -> None:
     result = shell('"$@" > /dev/full', named(words, saved), tmp_path)
     assert (result.returncode, last_line(result)) == (2, LOST)
     assert result.stderr == LOST or words[0] == "demo"
@@ -102,7 +100,7 @@ def test_without_standard_output_the_status_counts(
     assert result.stderr == "" or (words[0] == "demo" and "Error" not in result.stderr)
 
 
-def test_a_condition_that_does_not_hold_is_told_by_the_status_alone(
+def test_a_failed_condition_sets_the_status_where_the_output_is_lost(
     saved: str, tmp_path: Path
 ) -> None:
     line = '{ { sleep 0.1; "$@"; echo $? >&3; } | true; } 3>&1'
@@ -122,7 +120,7 @@ def test_f40_a_report_that_is_lost_leaves_the_program_s_status(
 
 
 @pytest.mark.parametrize("words", [["run", "--functions", "loud.py"], ["-m", "loud.py"]])
-def test_f40_what_the_program_has_lost_is_told_by_the_interpreter(
+def test_f40_the_interpreter_reports_what_the_program_has_lost(
     words: list[str], tmp_path: Path
 ) -> None:
     (tmp_path / "loud.py").write_text("print('it')\n")

@@ -307,7 +307,7 @@ def test_findings_go_where_the_output_is_to_go(
     assert "Not checked:" in path.read_text()
     for other in (["--format", "json"], ["--table", "steps"]):
         assert main(["report", str(saved["fprof"]), "--checklist", *other]) == 2
-        assert "are text" in capsys.readouterr().err
+        assert "print text" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -234,7 +234,7 @@ def test_f41_a_relative_path_means_what_it_meant_at_the_start(script: Any, tmp_p
     assert not list((tmp_path / "elsewhere").iterdir())
 
 
-def test_f42_each_rank_has_a_file_of_its_own(script: Any, tmp_path: Path) -> None:
+def test_f42_each_rank_has_a_separate_file(script: Any, tmp_path: Path) -> None:
     script("")
     for rank in (0, 1):
         env = {"RANK": str(rank), "WORLD_SIZE": "2"}
@@ -251,7 +251,7 @@ def test_an_fprof_file_is_a_saved_run(script: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["there/is/none.stats", ".", "/proc/1/x.stats"])
-def test_f40_an_output_that_cannot_be_is_told_before_the_run(
+def test_f40_an_impossible_output_is_refused_before_the_run(
     script: Any, tmp_path: Path, name: str
 ) -> None:
     result = fastprof_m("-o", name, script("print('ran')").name, cwd=tmp_path)
@@ -296,7 +296,7 @@ def test_f40_a_file_size_limit_leaves_nothing_half_written(script: Any, tmp_path
     assert sorted(p.name for p in tmp_path.iterdir()) == ["p.stats", "tmp", "train.py"]
 
 
-def test_an_unknown_sorting_key_is_told_with_the_known_ones(tmp_path: Path) -> None:
+def test_an_unknown_sorting_key_is_refused_with_the_known_ones(tmp_path: Path) -> None:
     result = fastprof_m("-s", "demo", "x.py", cwd=tmp_path).check(returncode=2)
     assert "option -s: invalid choice: 'demo'" in result.stderr
     assert "'cumtime'" in result.stderr

@@ -41,7 +41,7 @@ def test_s2_17_the_expected_ratios_are_printed() -> None:
     ]
 
 
-def test_e7_each_run_has_a_graph_of_its_own() -> None:
+def test_e7_each_run_has_a_separate_graph() -> None:
     torch = pytest.importorskip("torch")
     means = quickcheck_command.measure(torch, "cpu", 3)
     assert len(means) == 4

@@ -26,7 +26,7 @@ def saved(tmp_path):
         ("markdown", ".md", "### fastprof: 100 ms per step\n"),
     ],
 )
-def test_the_format_may_be_named_or_told_by_the_suffix(
+def test_the_format_is_named_or_follows_from_the_suffix(
     name, suffix, begin, saved, tmp_path, capsys
 ):
     assert main(["report", saved, "--format", name]) == 0

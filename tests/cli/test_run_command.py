@@ -166,7 +166,7 @@ def test_f42_two_ranks_with_the_same_arguments(folder: Path) -> None:
     ]
 
 
-def test_a_program_with_a_profiler_of_its_own_runs_as_ever(folder: Path) -> None:
+def test_a_program_with_its_own_profiler_runs_unchanged(folder: Path) -> None:
     program = """
 import fastprof
 def step(): pass

@@ -123,7 +123,7 @@ for _ in range(6):
 
 
 @pytest.mark.usefixtures("needs_torch")
-def test_chosen_modules_are_sections_of_their_own(folder: Path) -> None:
+def test_chosen_modules_are_separate_sections(folder: Path) -> None:
     (folder / "model.py").write_text(MODEL)
     fastprof_run("--modules", "0", "--modules", "none", "model.py", cwd=folder).check()
     report = fastprof.load(folder / "fastprof_out/latest" / RUN).in_phase("all")
@@ -174,7 +174,7 @@ def test_an_early_end_keeps_the_window_so_far(folder: Path, ending: str, status:
     assert operators.windows == ((2, 3),)
 
 
-def test_a_program_without_torch_is_told_in_one_line(folder: Path) -> None:
+def test_a_program_without_torch_gets_one_line(folder: Path) -> None:
     result = fastprof_run("plain.py", cwd=folder).check()
     assert result.stderr == ""
     assert (

@@ -67,7 +67,7 @@ def test_s1_29_the_checklist_of_a_saved_run_has_seven_lines(saved, capsys):
     assert all(re.match(r"\[(yes|no|n/a)\]", line) for line in lines)
 
 
-def test_findings_of_a_saved_run_are_told_in_full(saved, capsys):
+def test_findings_of_a_saved_run_are_shown_in_full(saved, capsys):
     assert main(["report", saved, "--findings"]) == 0
     out = capsys.readouterr().out
     assert "source of the limit:" in out

@@ -59,7 +59,7 @@ def test_what_rank_0_has_said_is_shown_in_printable_ascii(job, capsys):
     assert "\x1b" not in out
 
 
-def test_a_rank_of_which_nothing_is_heard_is_said_to_be_silent(job, capsys):
+def test_a_rank_that_sends_nothing_is_shown_as_silent(job, capsys):
     put(job, 2, age_s=40.0, place="data, decode (dataset.py:31)")
     assert main(["watch", str(job), "--once"]) == 0
     out = capsys.readouterr().out
@@ -79,7 +79,7 @@ def test_damaged_files_are_left_out(job, capsys):
     assert capsys.readouterr().out.startswith("Ranks: 2 of 3, ")
 
 
-def test_a_job_that_has_ended_is_said_to_have(job, capsys):
+def test_watch_says_that_a_job_has_ended(job, capsys):
     for rank in range(3):
         put(job, rank, ended=True)
     assert main(["watch", str(job)]) == 0  # no terminal: once

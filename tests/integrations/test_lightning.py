@@ -211,7 +211,7 @@ def test_s4_12_several_training_loaders_make_one_name(pl, planted, tmp_path) -> 
     planted.check(plugin.report().in_phase("all").section("data"), "data", count=4)
 
 
-def test_checkpoint_and_worker_start_up_are_sections_of_their_own(pl, planted, tmp_path) -> None:
+def test_checkpoint_and_worker_start_up_are_separate_sections(pl, planted, tmp_path) -> None:
     def slow_save(self: Any, checkpoint: Any) -> None:
         planted.sleep("checkpoint", 20)
 

@@ -543,7 +543,7 @@ def test_gradients_inside_a_model_are_part_of_its_forward() -> None:
     assert counts(loop) == {"forward": 3, "backward": 3}
 
 
-def test_a_gradient_penalty_is_a_backward_of_its_own() -> None:
+def test_a_gradient_penalty_is_a_separate_backward() -> None:
     from torch.autograd import grad  # a name of its own
 
     model = torch.nn.Linear(4, 1)
@@ -688,7 +688,9 @@ def test_a_trainers_integration_that_claims_the_process_is_alone() -> None:
     assert counts(loop)["forward"] == 2
 
 
-def test_p9_a_hook_that_fails_is_told_once_and_costs_its_section_only(monkeypatch, caplog) -> None:
+def test_p9_a_hook_that_fails_is_reported_once_and_costs_only_its_section(
+    monkeypatch, caplog
+) -> None:
     truth = Truth()
     model, optimizer = made(truth)
 
@@ -772,7 +774,7 @@ def test_attach_says_what_is_wrong() -> None:
         torch_loop.attach(modules=[1])
 
 
-def test_a_run_of_its_own_ends_with_the_hooks_and_anothers_does_not() -> None:
+def test_detaching_ends_a_run_that_attach_started_and_no_other() -> None:
     with fastprof.Profiler(functions=False) as prof:
         with torch_loop.attach(prof) as loop:
             time.sleep(0)

@@ -168,7 +168,7 @@ def test_s4_09_by_default_metrics_come_as_the_trainer_logs(planted, tmp_path) ->
     assert [step for step, _ in emitted(t)] == [2, 4]
 
 
-def test_s4_09_another_rhythm_has_entries_of_its_own(planted, tmp_path) -> None:
+def test_s4_09_another_rhythm_has_separate_entries(planted, tmp_path) -> None:
     t = trainer(planted, tmp_path, 6, logging_steps=4)
     attach(t, **options(log_every=3))
     t.train()

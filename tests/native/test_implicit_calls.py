@@ -86,19 +86,19 @@ def implicit(run, backend="monitoring") -> set[str]:
     return {name for name, form in forms(run, backend).items() if form == "implicit"}
 
 
-def test_operators_loops_and_properties_are_told_from_calls_by_name() -> None:
+def test_operators_loops_and_properties_are_distinguished_from_calls_by_name() -> None:
     found = implicit(program)
     assert found >= {"__getitem__", "__add__", "shown", "__iter__", "__next__"}
     assert not found & {"named", "with_keyword", "with_stars", "numbers", "program"}
 
 
-def test_a_type_whose_init_is_never_entered_straight_is_told() -> None:
+def test_a_type_whose_init_is_never_entered_directly_is_recognized() -> None:
     found = implicit(program)
     assert not any(name.endswith("Thing") for name in found)
     assert any(name.endswith("Slotted") for name in found) == (sys.version_info[:2] == (3, 13))
 
 
-def test_keywords_and_stars_are_told_from_calls_by_position() -> None:
+def test_keywords_and_stars_are_distinguished_from_calls_by_position() -> None:
     def run() -> None:
         program()
         pair = (2, 1)

@@ -241,7 +241,7 @@ def test_places_of_other_records_are_found_in_the_smaller_tree(
         (lambda _f, _n: -1, "invalid class of code objects: -1"),
     ],
 )
-def test_an_answer_that_is_none_is_refused(packages: Path, answer, error: str) -> None:
+def test_an_invalid_answer_is_refused(packages: Path, answer, error: str) -> None:
     recorder = Recorder()
     recorder.set_phase(SETUP)
     recorder.enable()
@@ -254,7 +254,7 @@ def test_an_answer_that_is_none_is_refused(packages: Path, answer, error: str) -
     assert recorder.export()["folded"] == 0
 
 
-def test_code_is_told_apart_by_file_and_name() -> None:
+def test_code_is_distinguished_by_file_and_name() -> None:
     frozen = "<frozen importlib._bootstrap>"
     assert import_class(frozen, "_find_and_load") == 3
     assert import_class(frozen, "_handle_fromlist") == 1

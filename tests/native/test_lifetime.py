@@ -571,7 +571,7 @@ assert sum(s[2] for s in d["sections"]) == 8 * 1000
 
 
 @free_threaded_only
-def test_f39_a_program_that_forbids_the_lock_is_told_so_in_one_line() -> None:
+def test_f39_a_program_that_forbids_the_lock_gets_one_line() -> None:
     result = run_child("import fastprof._core", options=["-X", "gil=0"])
     assert result.returncode == 1
     assert result.stderr.splitlines()[-1] == (

@@ -40,7 +40,7 @@ def run(code: str, tool: str, **env: str) -> None:
     run_nvtx(HEAD + code, tool, env={VARIABLE: tool, **env}).check()
 
 
-def test_sections_are_ranges_in_a_domain_of_their_own(tool: str) -> None:
+def test_sections_are_ranges_in_a_separate_domain(tool: str) -> None:
     run(
         ON
         + """

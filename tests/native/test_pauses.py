@@ -247,7 +247,7 @@ def test_what_replaced_all_of_the_path_while_the_hook_was_out(backend: str) -> N
     assert "unmatched" not in snapshot.counters
 
 
-def test_nobody_gets_the_time_of_a_pause_from_an_external_timer() -> None:
+def test_no_function_gets_the_time_of_a_pause_from_an_external_timer() -> None:
     now = 0
 
     def timer() -> int:
@@ -469,7 +469,7 @@ def test_random_programs_whose_hook_is_taken_out(backend: str, program: Program)
     check(backend, program, "r.pause_functions(unhook=True)", "r.rehook(), r.resume_functions()")
 
 
-def test_the_recorder_s_switches_are_none_of_the_recorded_functions():
+def test_the_recorder_s_switches_are_not_recorded():
     recorder = Recorder()
     recorder.enable()
     recorder.pause_functions()

@@ -126,7 +126,7 @@ def test_it_is_read_back_as_it_was(recorded) -> None:
     assert calls(old.only("steps"), "work") == 10
 
 
-def test_a_phase_that_is_none_is_named(recorded) -> None:
+def test_the_error_names_an_unknown_phase(recorded) -> None:
     with pytest.raises(ValueError, match="'checkpoint' of the run; there are: steps"):
         build_report(recorded, phase="checkpoint")
     with pytest.raises(ValueError, match="no phase of the run is called 'epoch'"):

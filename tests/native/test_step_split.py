@@ -356,7 +356,7 @@ def test_finalizers_may_do_anything_in_a_collection(backend):
     assert split["io"] <= run.snapshot().steps.sum_ns - split["gc"]
 
 
-def test_whoever_empties_the_callbacks_is_told_of(backend):
+def test_a_note_says_that_the_program_emptied_the_callbacks(backend):
     with Steps(backend) as run:
         gc.callbacks.clear()
         gc.collect()
@@ -368,7 +368,7 @@ def test_whoever_empties_the_callbacks_is_told_of(backend):
 
 
 @pytest.mark.parametrize("put_back", [False, True])
-def test_f8_callbacks_emptied_in_a_collection_leave_none_without_end(backend, put_back):
+def test_f8_a_collection_that_empties_the_callbacks_ends(backend, put_back):
     taken = []
 
     def empties(phase, info):
@@ -460,7 +460,7 @@ def test_f25_a_recorder_that_goes_takes_its_hook_along(backend):
 
 
 @pytest.mark.skipif(not CPU_WAIT, reason="this system does not tell")
-def test_time_ready_without_a_cpu_is_told_from_waiting(backend):
+def test_time_ready_without_a_cpu_is_distinguished_from_waiting(backend):
     ok(
         """
 import os, subprocess, sys, time

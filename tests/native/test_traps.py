@@ -126,7 +126,7 @@ def test_a_c_function_that_raises_is_left(backend: str) -> None:
     assert found[("run", "leaf"), "calls"] == 10
 
 
-def test_recursion_is_a_path_of_its_own(backend: str) -> None:
+def test_recursion_is_a_separate_path(backend: str) -> None:
     def down(n: int) -> None:
         if n:
             down(n - 1)

@@ -70,7 +70,7 @@ def test_p8_whatever_multiprocessing_keeps_breaks_nothing(monkeypatch, children)
     assert profiler.report()
 
 
-def test_a_program_in_its_own_way_is_told_so():
+def test_a_program_that_uses_all_cpus_itself_is_reported():
     """Ten processes of its own beside the training thread, on one CPU.
 
     Other programs may have some of it: then it may be a note.

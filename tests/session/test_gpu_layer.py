@@ -400,7 +400,9 @@ def test_f49_an_attached_tool_keeps_cupti_to_itself(fake, monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("method", ["start", "stop", "flush"])
-def test_p9_a_collector_that_raises_is_told_once_and_the_run_goes_on(fake, caplog, method) -> None:
+def test_p9_a_collector_that_raises_is_reported_once_and_the_run_goes_on(
+    fake, caplog, method
+) -> None:
     fake.broken = {method}
     with caplog.at_level(logging.WARNING, "fastprof"):
         with fastprof.Profiler(functions=False) as prof:
@@ -419,7 +421,7 @@ def test_p9_a_collector_that_raises_is_told_once_and_the_run_goes_on(fake, caplo
 
 
 @pytest.mark.parametrize("value", ["1", "0", None])
-def test_where_torch_ends_cupti_after_each_session_nobody_comes_back(
+def test_recording_does_not_resume_where_torch_ends_cupti_after_each_session(
     fake, layer, monkeypatch, caplog, value
 ) -> None:
     if value is None:
@@ -437,7 +439,7 @@ def test_where_torch_ends_cupti_after_each_session_nobody_comes_back(
 
 
 @pytest.mark.parametrize("name", ["attached_tool", "driver_path", "cupti_paths"])
-def test_p9_a_failing_search_for_libraries_is_told_as_well(fake, monkeypatch, name) -> None:
+def test_p9_a_failing_search_for_libraries_is_reported(fake, monkeypatch, name) -> None:
     def fails(*args, **kwargs):
         raise PermissionError("/proc/self/maps")
 
@@ -449,7 +451,7 @@ def test_p9_a_failing_search_for_libraries_is_told_as_well(fake, monkeypatch, na
     assert "GPU collection failed" in prof.snapshot().notes[0]
 
 
-def test_p9_an_answer_that_is_none_goes_no_further(fake, monkeypatch) -> None:
+def test_p9_an_invalid_answer_is_counted(fake, monkeypatch) -> None:
     monkeypatch.setattr(fake, "gpu_start", lambda *args, **kwargs: {})
     prof = run(10)
     assert prof.snapshot().counters["gpu_errors"] == 1

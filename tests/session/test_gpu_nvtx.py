@@ -66,7 +66,7 @@ def test_true_and_neither_is_a_note(nvtx) -> None:
     )
 
 
-def test_false_asks_nobody(nvtx) -> None:
+def test_with_nvtx_off_nothing_is_called(nvtx) -> None:
     run(nvtx=False)
     assert nvtx.calls == []
 
@@ -82,7 +82,7 @@ def test_an_attached_tool_that_cannot_be_reached_is_a_note(nvtx, monkeypatch) ->
 
 
 @pytest.mark.parametrize("name", ["begin_out", "end_out"])
-def test_p9_nvtx_that_raises_is_told_once(nvtx, name) -> None:
+def test_p9_nvtx_that_raises_is_reported_once(nvtx, name) -> None:
     def fails():
         raise OSError("the tool is gone")
 

@@ -157,7 +157,7 @@ def test_a_worker_that_has_caught_up_bounds_the_time_of_a_batch() -> None:
     assert row.ready_ms is None
 
 
-def test_s4_17_a_loop_that_waits_is_told_how_many_workers_it_needs() -> None:
+def test_s4_17_a_loop_that_waits_learns_how_many_workers_it_needs() -> None:
     with profiler() as prof:
         for _ in prof.loader(loader_of(Sleepy(80, ms=15)), "main"):
             with fastprof.profile_section("forward"):
@@ -576,7 +576,7 @@ def test_a_merged_tree_is_bounded(monkeypatch) -> None:
         {"forms": [[1, "other"]]},
     ],
 )
-def test_a_damaged_file_of_a_worker_is_told_and_left_out(bad, tmp_path, monkeypatch) -> None:
+def test_a_damaged_file_of_a_worker_is_reported_and_left_out(bad, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     faults = Faults()
     profiles = WorkerProfiles(True, "auto", 1024, faults)

@@ -59,7 +59,7 @@ def test_attributes_are_read_from_and_written_to_the_loader(prof) -> None:
         _ = loader.no_such_attribute
 
 
-def test_an_iterable_without_length_has_none(prof) -> None:
+def test_a_timed_iterable_without_length_has_no_length(prof) -> None:
     class Endless:
         def __iter__(self):
             return iter(int, 1)

@@ -197,7 +197,7 @@ def test_torch_is_not_imported_for_it(monkeypatch) -> None:
     assert prof.snapshot().memory is None
 
 
-def test_p9_stats_that_raise_are_told_once_and_the_run_goes_on(cuda, caplog) -> None:
+def test_p9_stats_that_raise_are_reported_once_and_the_run_goes_on(cuda, caplog) -> None:
     with caplog.at_level(logging.WARNING, "fastprof"):
         with profiler(memory="step") as prof:
             for step in range(20):
@@ -213,7 +213,7 @@ def test_p9_stats_that_raise_are_told_once_and_the_run_goes_on(cuda, caplog) -> 
 
 
 @pytest.mark.parametrize("missing", ["memory_stats", "reset_peak_memory_stats"])
-def test_p9_a_torch_without_the_functions_is_told(cuda, monkeypatch, missing) -> None:
+def test_p9_a_torch_without_the_functions_is_reported(cuda, monkeypatch, missing) -> None:
     monkeypatch.delattr(FakeCuda, missing)
     prof = train(cuda, 5, memory="step")
     assert prof.snapshot().counters["memory_errors"] == 1

@@ -120,7 +120,7 @@ def test_s1_19_parts_that_were_not_there_at_once_are_no_breakdown(cuda, monkeypa
     assert train(*model_and()).report().memory.parts is None
 
 
-def test_s1_19_on_the_cpu_there_is_none(monkeypatch):
+def test_s1_19_a_run_on_the_cpu_has_no_parts_of_gpu_memory(monkeypatch):
     before = hooks()
     with fastprof.Profiler(functions=False, gpu=False) as prof:
         if torch.version.cuda is None:

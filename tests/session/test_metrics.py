@@ -423,7 +423,7 @@ class Raising:
         raise RuntimeError("no connection")
 
 
-def test_s4_18_a_failing_logger_is_told_about_once_and_switched_off(caplog) -> None:
+def test_s4_18_a_failing_logger_is_reported_once_and_switched_off(caplog) -> None:
     log = Raising()
     with profiler(log) as prof:
         for _ in prof.loader(range(5)):

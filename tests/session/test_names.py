@@ -51,7 +51,7 @@ def test_f44_names_never_collide(names) -> None:
         taken.add(clean)
 
 
-def test_f44_a_collision_is_told_apart_by_a_hash() -> None:
+def test_f44_a_hash_distinguishes_names_that_collide() -> None:
     clean = component_among("a b", {"a_b"})
     assert re.fullmatch(r"a_b_[0-9a-f]{8}", clean)
     again = component_among("a b", {"a_b", clean})

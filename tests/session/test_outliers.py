@@ -279,7 +279,7 @@ def test_f35_beyond_the_node_cap_times_still_add_up(backend: str) -> None:
     assert found.functions[0].ms >= SLOW_S * 1e3
 
 
-def test_0_keeps_none_and_costs_nothing() -> None:
+def test_0_keeps_no_slow_step_and_costs_nothing() -> None:
     report = recorded(lambda i: read(i == 5), outliers=0)
     assert report.snapshot.outliers is None
     assert report.steps.outliers == ()

@@ -100,7 +100,7 @@ def test_a_slow_logger_is_the_program_s() -> None:
     assert overhead.sections_ms < 20 * len(logged) / 2
 
 
-def test_a_window_is_a_part_of_its_own() -> None:
+def test_the_time_of_a_window_is_counted_separately() -> None:
     torch = pytest.importorskip("torch")
     with torch.profiler.profile():  # the first one of a process imports torch's compiler
         pass

@@ -58,7 +58,7 @@ def test_starting_twice_is_a_clear_error() -> None:
         prof.start()
 
 
-def test_a_second_profiler_is_told_where_the_first_was_started() -> None:
+def test_the_error_of_a_second_profiler_names_where_the_first_was_started() -> None:
     with fastprof.Profiler(functions=False) as first:
         with pytest.raises(fastprof.StateError, match=r"started at .*test_profiler\.py:\d+"):
             fastprof.Profiler().start()
@@ -281,7 +281,7 @@ class Broken(io.StringIO):
         raise OSError("broken pipe")
 
 
-def test_f40_a_broken_stream_is_told_about_once_and_the_training_goes_on(caplog) -> None:
+def test_f40_a_broken_stream_is_reported_once_and_the_training_goes_on(caplog) -> None:
     with fastprof.start_training_profiling(2, stream=Broken()) as run:
         prof = run.profiler
         for _ in range(10):

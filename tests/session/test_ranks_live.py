@@ -327,11 +327,7 @@ def test_what_rank_0_has_heard_is_told_although_the_place_then_hangs(tmp_path, m
     monkeypatch.setattr(live, "LAST_S", 0.3)
     monkeypatch.setattr(live, "_PATIENCE_S", 1.0)
     folder = alone(monkeypatch, tmp_path)
-    prof = Profiler(functions=False, gpu=False).start()
-    run_of(prof).ask_ranks(wait=lambda: True)
-    while not (folder / "window-0").exists():
-        time.sleep(0.01)
-        prof.step()
+    prof = started_at(folder)
     prof.stop()
     job = run_of(prof).job()
     hangs.set()
@@ -460,14 +456,20 @@ def alone(monkeypatch, folder, publish_s=0.2):
     return folder / f"fastprof-{job_mark(2)}"
 
 
-def test_rank_0_hears_the_others_out_if_it_is_to_say_how_they_fared(tmp_path, monkeypatch):
-    monkeypatch.setattr(live, "LAST_S", 20.0 * time_scale())
-    folder = alone(monkeypatch, tmp_path)
+def started_at(folder):
+    """Start rank 0 and let it train until its first window stands in ``folder``."""
     prof = Profiler(functions=False, gpu=False).start()
     run_of(prof).ask_ranks(wait=lambda: True)
     while not (folder / "window-0").exists():
         time.sleep(0.01)
         prof.step()
+    return prof
+
+
+def test_rank_0_hears_the_others_out_if_it_is_to_say_how_they_fared(tmp_path, monkeypatch):
+    monkeypatch.setattr(live, "LAST_S", 20.0 * time_scale())
+    folder = alone(monkeypatch, tmp_path)
+    prof = started_at(folder)
     began = time.monotonic()
     prof.stop()
     assert time.monotonic() - began < 5.0  # the program goes on
@@ -483,11 +485,7 @@ def test_rank_0_hears_the_others_out_if_it_is_to_say_how_they_fared(tmp_path, mo
 def test_rank_0_waits_for_a_rank_that_does_not_end_a_few_seconds_only(tmp_path, monkeypatch):
     monkeypatch.setattr(live, "LAST_S", 0.3)
     folder = alone(monkeypatch, tmp_path)
-    prof = Profiler(functions=False, gpu=False).start()
-    run_of(prof).ask_ranks(wait=lambda: True)
-    while not (folder / "window-0").exists():
-        time.sleep(0.01)
-        prof.step()
+    prof = started_at(folder)
     prof.stop()
     assert [row.rank for row in run_of(prof).job().rows] == [0]
     assert decode((folder / "window-0").read_bytes()).ended

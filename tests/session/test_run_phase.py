@@ -79,7 +79,7 @@ def test_what_began_in_an_aside_ends_with_it() -> None:
     assert names(prof) == {"setup": 1, "steps": 1, "validation": 1, "checkpoint": 1}
 
 
-def test_other_threads_do_not_change_it_and_a_name_that_is_none_is_refused() -> None:
+def test_other_threads_do_not_change_the_phase_and_an_unknown_name_is_refused() -> None:
     with fastprof.Profiler(functions=False) as prof:
         thread = threading.Thread(target=prof.enter_phase, args=("validation",))
         thread.start()
@@ -188,7 +188,7 @@ def test_what_follows_the_last_step_is_outside(backend: str) -> None:
     assert outside.wall_ms >= 100
 
 
-def test_little_after_the_last_step_is_not_told_apart() -> None:
+def test_a_short_time_after_the_last_step_is_no_separate_phase() -> None:
     with fastprof.Profiler(functions=False, skip_first=0) as prof:
         for _ in range(20):
             time.sleep(0.002)

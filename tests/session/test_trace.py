@@ -95,7 +95,7 @@ def test_e1_windows_are_those_of_the_schedule() -> None:
         assert window.end_ns - window.start_ns >= 3 * LONG * 1e9
 
 
-def test_e1_cycles_without_a_pause_are_windows_of_their_own() -> None:
+def test_e1_cycles_without_a_pause_are_separate_windows() -> None:
     schedule = Schedule(skip_first=0, wait=0, warmup=0, active=2, repeat=2)
     with Profiler(trace=True, schedule=schedule) as profiler:
         for _ in range(6):
@@ -257,7 +257,7 @@ def test_f32_a_full_trace_keeps_the_last_and_says_so(tmp_path: Path) -> None:
     saved(profiler, tmp_path / "x.trace.json")
 
 
-def test_memory_of_a_trace_is_bounded_and_told() -> None:
+def test_memory_of_a_trace_is_bounded_and_reported() -> None:
     recorder = Recorder()
     recorder.start_sections()
     before = recorder.memory()["bytes"]

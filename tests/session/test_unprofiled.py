@@ -58,7 +58,7 @@ def test_a_few_per_cent_of_steps_are_apart() -> None:
     assert prof.steps == steps.count == 1000
 
 
-def test_a_short_run_has_none() -> None:
+def test_a_short_run_has_no_unprofiled_steps() -> None:
     assert blocks(run(60)) == []
 
 

@@ -55,6 +55,7 @@ def test_functions_compares_all_candidates_on_all_workloads(tmp_path: Path) -> N
     assert "functions / growth" in out
 
 
+@pytest.mark.slow
 def test_sections_compares_the_ways_to_time_a_block(tmp_path: Path) -> None:
     out, data = _quick(tmp_path, "sections")
     expected = {"empty loop", "perf_counter pair", "fastprof, recording", "@contextmanager"}
@@ -64,6 +65,7 @@ def test_sections_compares_the_ways_to_time_a_block(tmp_path: Path) -> None:
     assert "empty C context manager" in out
 
 
+@pytest.mark.slow
 def test_truth_gives_every_component_a_share(tmp_path: Path) -> None:
     out, data = _quick(tmp_path, "truth")
     assert "truth, quiet: 1 processes" in out
@@ -79,6 +81,7 @@ def test_truth_gives_every_component_a_share(tmp_path: Path) -> None:
             assert figures["sum_over_wall"] > 0
 
 
+@pytest.mark.slow
 def test_e2e_trains_with_and_without_workers(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     _, data = _quick(tmp_path, "e2e")

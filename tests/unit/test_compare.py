@@ -230,7 +230,7 @@ def test_a_busy_machine_withholds_the_verdict():
     assert [e.kind for e in pair.effects] == ["step", "cpu"]
 
 
-def test_steps_that_have_not_settled_are_left_out_and_said_to_be():
+def test_unsettled_steps_are_left_out_and_a_note_says_so():
     steps = normal(10.0, 400, 1)
     warming = [v + (20 if i < 60 else 0) for i, v in enumerate(steps)]
     pair = pair_of(run(warming), run(normal(10.0, 400, 2)))
@@ -333,6 +333,24 @@ def test_kernels_and_loaders_are_joined_by_name():
     assert [r.name for r in loaders.loaders] == ["main (train)"]
     assert ("loader main (train): batch size", "8", "16") in [
         (s.name, s.before, s.after) for s in loaders.settings
+    ]
+
+
+def test_long_settings_are_shown_where_they_differ():
+    command = (
+        "/home/a/train.py --config configs/experiments/{}.yaml --output /mnt/shared/outputs/2026"
+    )
+    before, after = (
+        replace(made, meta={**made.meta, "command": command.format(name)})
+        for made, name in ((run([10.0] * N), "first"), (run([10.0] * N), "second"))
+    )
+    line = next(
+        line for line in to_text(fastprof.compare(before, after)).splitlines()
+        if line.startswith("command line")
+    )  # fmt: skip
+    assert line.split("  ")[1:3] == [
+        "...first.yaml --output /mnt/shared/outputs/2026",
+        "...second.yaml --output /mnt/shared/outputs/2026",
     ]
 
 
@@ -518,7 +536,7 @@ def test_runs_that_measured_nothing_are_compared_as_far_as_they_go():
 # ---- what a reader can make something of ----
 
 
-def test_what_is_compared_with_next_to_nothing_is_said_in_words():
+def test_a_change_from_nearly_zero_is_written_in_words():
     assert relative_change(0.5) == "+50%"
     assert relative_change(11.0) == "12 times"
     assert relative_change(2_626_978.0) == "from nearly nothing"

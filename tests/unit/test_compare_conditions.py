@@ -80,11 +80,11 @@ def test_a_sign_makes_a_change_only_where_changes_are_meant():
         ("(" * 60 + "1>2", "too many brackets"),
         ("step>1e999", "number out of range"),
         ("'a>1", "cannot be read"),
-        ("step>5points", "points are of changes"),
+        ("step>5points", "points are for changes only"),
         ("\x1b[31m>1", r"cannot be read at '\x1b[31m>1'"),
     ],
 )
-def test_what_cannot_be_read_is_said_with_its_place(text, what):
+def test_a_parse_error_names_the_place(text, what):
     with pytest.raises(ConditionError) as caught:
         parse(text)
     assert what in str(caught.value)
@@ -141,7 +141,7 @@ def test_conditions_that_hold(report, text):
     assert [row.holds for row in fastprof.check(report, text)] == [True]
 
 
-def test_conditions_that_do_not_hold_are_told_with_their_values(report, tmp_path: Path):
+def test_the_error_lists_failed_conditions_with_their_values(report, tmp_path: Path):
     report.save(tmp_path / "run.fprof")
     with pytest.raises(CheckError) as caught:
         fastprof.check(tmp_path / "run.fprof", "data<10%", "step<1s", "p99(step)<1.005*p50(step)")

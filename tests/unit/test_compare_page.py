@@ -97,7 +97,7 @@ def test_one_slow_step_does_not_flatten_the_chart():
     assert figure(made).count('class="over"') == 1
 
 
-def test_many_steps_are_drawn_as_means_and_said_to_be():
+def test_many_steps_are_drawn_as_means_and_the_chart_says_so():
     made = chart([1.0] * 5000, [2.0] * 4000)
     assert "Each point is the mean of 11 steps." in made.remark
     assert made.readings[0] == "Steps 0 to 10: a 1.00 ms, b 2.00 ms"

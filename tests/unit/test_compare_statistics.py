@@ -178,7 +178,7 @@ def test_a_change_of_the_size_called_detectable_is_found_most_of_the_time():
     assert found >= 26  # 80 % of 40 is 32
 
 
-def test_a_change_beyond_the_noise_is_found_and_one_within_it_is_none():
+def test_a_change_beyond_the_noise_is_found_and_one_within_it_is_not():
     before = ar(0, 1000, 1)
     assert verdict_of(before, [v * 1.05 for v in ar(0, 1000, 2)], noise=0.02).verdict == "slower"
     assert verdict_of(before, [v * 0.95 for v in ar(0, 1000, 2)], noise=0.02).verdict == "faster"
@@ -256,7 +256,7 @@ def test_corrected_values_are_no_smaller_and_in_the_same_order(values):
         assert all(a <= b + 1e-12 for a, b in pairwise(ranked))
 
 
-def test_twenty_equal_rows_name_none_of_them_though_one_alone_would_be():
+def test_one_of_twenty_rows_is_not_named_where_it_alone_would_be():
     effects = [
         significance.effect_of_steps(
             str(i), "section", Series(ar(0, 200, i), 0), Series(ar(0, 200, i + 100), 0),

@@ -60,7 +60,7 @@ def test_what_the_collector_delivers_is_frozen_as_it_is():
 
 
 @pytest.mark.parametrize("more", [{}, {"gpu": None}])
-def test_without_a_gpu_layer_there_is_none(more):
+def test_a_snapshot_without_a_gpu_layer_has_no_gpu(more):
     snapshot = take_snapshot(exported(**more))
     assert (snapshot.gpu, snapshot.memory) == (None, None)
 

@@ -57,7 +57,7 @@ def test_each_kind_of_call_costs_its_callee_and_its_caller():
     assert sum(snapshot.threads[0].nodes.self_ns) - sum(result.self_ns[0]) == result.overhead_ns
 
 
-def test_a_constructor_and_its_init_have_costs_of_their_own():
+def test_a_constructor_and_its_init_have_separate_costs():
     thing = Node(type_("Thing"), 30, 9000, [Node(py("__init__", 4), 30, 5000)])
     snapshot = tree(
         Node(py("f"), 1, 100_000, [thing, Node(py("__init__", 5), 2, 500)]),
@@ -121,7 +121,7 @@ def test_a_call_beside_the_begin_or_the_end_of_its_caller_costs_more():
     }
 
 
-def test_each_form_of_a_call_has_a_cost_of_its_own():
+def test_each_form_of_a_call_has_a_separate_cost():
     named = Node(replace(py("named", 2), form="general"), 10, 1000)
     starred = Node(replace(py("starred", 3), form="unpacked"), 20, 1000)
     printed = Node(replace(c("print"), form="general"), 30, 1000)
@@ -212,7 +212,7 @@ def test_an_external_timer_is_never_corrected():
     assert "external timer" in report.overhead.text
 
 
-def test_correction_can_be_switched_off_and_its_size_is_still_told():
+def test_an_uncorrected_report_still_states_the_overhead():
     snapshot = tree(Node(py("f"), 10, 1 * MS), calibration=cost(python=(5, 5)))
     report = build_report(snapshot, correct_times=False)
     assert report.functions[0].self_ms == 1.0

@@ -404,7 +404,7 @@ def weights(text):
     return sum(int(line.rsplit(" ", 1)[1]) for line in text.splitlines())
 
 
-def test_a_file_that_was_cut_is_said_and_can_be_had_whole(tmp_path, monkeypatch, capsys):
+def test_a_cut_file_is_announced_and_an_option_writes_all_of_it(tmp_path, monkeypatch, capsys):
     run = tmp_path / "run.fprof"
     deep_run().save(run)
     monkeypatch.setattr(collapsed, "MOST_BYTES", 100_000)
@@ -417,7 +417,7 @@ def test_a_file_that_was_cut_is_said_and_can_be_had_whole(tmp_path, monkeypatch,
     assert capsys.readouterr().err == ""
     assert out.stat().st_size > 100_000
     assert main(["report", str(run), "-o", "x.json", "--min-percent", "1"]) == 2
-    assert "is of collapsed stacks" in capsys.readouterr().err
+    assert "requires collapsed stacks" in capsys.readouterr().err
 
 
 def test_one_section_of_a_run_is_shown_alone(tmp_path, capsys):

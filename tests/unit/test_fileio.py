@@ -177,7 +177,7 @@ def test_f40_a_nul_or_nothing_in_the_name(report, path):
 
 
 @pytest.mark.parametrize("path", [b"out.fprof", 7, None])
-def test_a_path_that_is_none_is_a_type_error(path):
+def test_an_invalid_path_is_a_type_error(path):
     with pytest.raises(TypeError):
         resolve_output(path)
 
@@ -203,7 +203,7 @@ def test_a_suffix_in_capitals_is_known(tmp_path, report):
     assert (tmp_path / "OUT.TXT").read_text() == report.to_text(full=True)
 
 
-def test_a_pipe_is_written_directly_and_one_that_nobody_reads_is_an_error(tmp_path):
+def test_a_pipe_is_written_directly_and_one_without_a_reader_is_an_error(tmp_path):
     path = tmp_path / "pipe"
     os.mkfifo(path)
     with pytest.raises(OSError):

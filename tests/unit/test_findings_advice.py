@@ -124,7 +124,7 @@ def test_workers_of_a_program_that_computes_with_all_cpus() -> None:
     assert "data-loading" not in found(with_cpus(made, 2, used=1.7))
 
 
-def test_workers_that_are_not_advised_are_not_said_to_be_needed() -> None:
+def test_the_report_does_not_ask_for_workers_that_no_finding_advises() -> None:
     """Handing a batch over takes as long as a worker saves: nothing is promised."""
     parse = calls(py("__getitem__", 12, "/x/data.py", "Lines.__getitem__"), 3, 64)
     phases = {"data": 3.1, "forward": 1.4, "backward": 1.5}
@@ -223,7 +223,7 @@ def test_how_often_checkpoints_are_saved(saves: int, often: str) -> None:
     assert rule.title.startswith(f"Checkpoints are saved {often}:")
 
 
-def test_copies_within_a_dtype_are_not_told_to_change_it() -> None:
+def test_copies_within_one_dtype_get_no_advice_on_dtypes() -> None:
     kept = calls(py("keep", 4, "/x/m.py"), 1, 1, calls(tensor("clone"), 24, 20))
     rule = found(run(inside={"forward": [kept]}))["tensor-copies"]
     assert "dtypes" not in text(rule)
@@ -247,7 +247,7 @@ def test_loading_that_waits_needs_no_cpu() -> None:
     assert "preprocessing" not in text(rule)
 
 
-def test_nothing_is_said_where_the_batches_were_ready() -> None:
+def test_ready_batches_get_no_advice() -> None:
     ready = loader(60, workers=2, ready=198, blocked=2, blocked_ns=2 * MS, loads=loads(60))
     assert "data-loading" not in found(run(SLOW, loaders=(ready,))) | noted(
         run(SLOW, loaders=(ready,))
@@ -311,7 +311,7 @@ def test_loading_that_takes_longer_than_receiving_stays_in_the_worker() -> None:
     assert "A worker loads a batch in 0.300 ms" in text(measured)
 
 
-def test_tensors_that_come_without_connections_are_told_of_none() -> None:
+def test_advice_on_tensors_without_connections_mentions_no_connection() -> None:
     rule = found(received(function="rebuild_storage_filename"))["batch-receiving"]
     assert "connection" not in text(rule)
     assert "file_system" not in text(rule)
@@ -334,7 +334,7 @@ def test_batches_that_are_quicker_than_a_worker_are_left_alone(ms: float) -> Non
     assert build_report(made).loaders[0].workers.advice == ""  # type: ignore[union-attr]
 
 
-def test_a_loop_without_a_loader_is_told_how_to_get_one() -> None:
+def test_the_advice_for_a_loop_without_a_loader_is_to_use_one() -> None:
     fix = " ".join(found(with_cpus(run(SLOW), 2))["data-loading"].fix)
     assert "a torch DataLoader with num_workers=1" in fix
 
@@ -375,14 +375,14 @@ def test_an_adamw_steps_as_an_adam_and_is_called_adamw() -> None:
 
 
 @pytest.mark.parametrize("name", ["RMSprop", "NAdam"])
-def test_an_optimizer_without_a_fused_version_is_told_of_none(name: str) -> None:
+def test_an_optimizer_without_a_fused_version_gets_no_advice_on_it(name: str) -> None:
     made = optimized(name)
     said = " ".join(text(f) for f in {**found(made), **noted(made)}.values())
     assert "fused=True" not in said
     assert "AdamW" not in said
 
 
-def test_a_fused_optimizer_is_not_told_to_be_fused() -> None:
+def test_a_fused_optimizer_gets_no_advice_on_fusing() -> None:
     made = optimized("AdamW", how="fused", count=1)
     assert not {"optimizer-unfused", "optimizer-share"} & set(found(made))
     assert "fused=True" not in " ".join(noted(made)["optimizer-share"].fix)
@@ -535,9 +535,7 @@ def test_workers_that_end_between_the_epochs_are_found_though_no_step_has_them()
 
 
 @pytest.mark.parametrize(("times", "rules"), [(2, set()), (20, {"checkpoint-often"})])
-def test_checkpoints_in_a_phase_of_their_own_count_if_there_are_many(
-    times: int, rules: set[str]
-) -> None:
+def test_many_checkpoints_in_a_separate_phase_count(times: int, rules: set[str]) -> None:
     phases = (PhaseTime("steps", 4 * 10**9, 1), PhaseTime("checkpoint", 10**9, times))
     made = replace(run(), phases=phases)
     assert set(found(made)) == rules
@@ -573,7 +571,7 @@ def test_no_worker_is_advised_where_other_programs_have_the_cpus() -> None:
 # ---- backward ----
 
 
-def test_a_rank_that_waits_for_others_is_not_told_that_its_backward_is_slow() -> None:
+def test_a_rank_that_waits_for_others_gets_no_advice_on_its_backward() -> None:
     made = run({"forward": 5, "backward": 90})
     assert "backward-share" in found(made)
     job = replace(made, meta={**made.meta, "world_size": 2})

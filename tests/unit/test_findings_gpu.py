@@ -136,7 +136,7 @@ def test_s2_10_low_occupancy_of_plain_kernels_is_found():
     assert "20 %" in reason(made, "occupancy")
 
 
-def test_s1_05_kernel_efficiency_is_low_is_said_verbatim():
+def test_s1_05_the_report_says_verbatim_kernel_efficiency_is_low():
     made = run(layer=gpu_layer(0.9, kernels=[kernels(50)]), memory=filled(0.9))
     assert "Kernel efficiency is low" in build_report(made).to_text(full=True)
     assert list(found(made)) == ["small-kernels"]
@@ -251,7 +251,7 @@ def test_s2_08_waiting_for_other_ranks_is_found_without_a_gpu():
     assert found(run(phases))["all-reduce-share"].saving_ms == pytest.approx(20)
 
 
-def test_a_rank_that_waits_for_a_late_one_is_not_told_to_exchange_gradients_sooner():
+def test_a_rank_that_waits_for_a_late_one_gets_no_advice_on_exchanging_gradients():
     phases = {"data": 5, "forward": 20, "backward": 20, "synchronization": 39}
     made = run(phases)
     job = replace(made, meta={**made.meta, "world_size": 2})
@@ -327,7 +327,7 @@ def test_what_is_not_known_is_left_out_of_the_evidence():
     assert rule.evidence == ("NVIDIA H200, 100 samples: thermal (hardware) 30.0 %.",)
 
 
-def test_too_few_samples_or_none_say_nothing_about_throttling():
+def test_without_enough_samples_the_rule_about_throttling_abstains():
     assert reason(run(), "gpu-throttled") == "the GPU was not recorded"
     told = "the driver did not tell whether clocks are throttled"
     assert reason(run(layer=gpu_layer()), "gpu-throttled") == told

@@ -98,7 +98,7 @@ def test_a_line_is_named_only_where_there_is_no_doubt(file: str, name: str) -> N
     assert "line" not in evidence(loaded(getitem(file), below))
 
 
-def test_a_call_that_looks_like_none_is_not_in_a_line_that_names_it(tmp_path: Path) -> None:
+def test_a_line_whose_call_only_looks_alike_is_not_named(tmp_path: Path) -> None:
     path = tmp_path / "build.py"
     path.write_text("class A(B):\n    def __init__(self):\n        super().__init__()\n"
                     "        self.layer = Linear(8)\n")  # fmt: skip
@@ -109,7 +109,7 @@ def test_a_call_that_looks_like_none_is_not_in_a_line_that_names_it(tmp_path: Pa
     assert "line" not in evidence(loaded(init, linear))
 
 
-def test_a_line_is_not_named_where_more_time_is_nobody_knows_where(file: str) -> None:
+def test_no_line_is_named_where_more_time_is_unexplained(file: str) -> None:
     elsewhere = calls(py("unknown", 60, LIBRARY, "Reader.unknown"), 30, 64)
     assert "line" not in evidence(loaded(getitem(file), read(20), elsewhere))
     assert "line 4" in evidence(loaded(getitem(file), read(31), elsewhere))

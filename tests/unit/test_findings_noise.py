@@ -73,7 +73,7 @@ def without_a_cpu(ms: float, *, used: float | None, cpus: object = 8, **fields: 
     return replace(made, meta=meta, steps=replace(made.steps, split=split))
 
 
-def test_a_thread_without_a_cpu_is_found_where_the_program_is_in_its_own_way() -> None:
+def test_a_wait_for_a_cpu_is_found_where_the_program_itself_uses_all_cpus() -> None:
     rule = found(without_a_cpu(20, used=7))["cpu-contention"]
     assert (rule.severity, rule.saving_ms) == ("critical", 20)
     assert "7 of 8 CPUs (87.5 %)" in " ".join(rule.evidence)

@@ -59,7 +59,7 @@ def test_s2_11_data_share_has_its_bands(share, severity):
         assert rule.saving_share == pytest.approx(share / 100)
 
 
-def test_s1_05_data_loading_is_a_bottleneck_is_said_verbatim():
+def test_s1_05_the_report_says_verbatim_data_loading_is_a_bottleneck():
     made = run({"data": 40, "forward": 30, "backward": 30})
     assert "Data loading is a bottleneck" in build_report(made).to_text(full=True)
 
@@ -160,7 +160,7 @@ def test_a_loader_whose_workers_start_each_epoch_is_found():
     assert "loader-recreated" not in found(run(loaders=(kept,)))
 
 
-def test_slow_shutdowns_are_told_apart_from_starting_anew():
+def test_slow_shutdowns_are_distinguished_from_restarts():
     slow = workers(shutdowns=(10, 10 * 500 * MS))
     rules = found(run(loaders=(slow,)))
     assert list(rules)[:1] == ["worker-shutdown"]

@@ -205,7 +205,7 @@ def test_f48_junk_is_warned_about_once_and_ignored(
 
 
 @pytest.mark.parametrize("variable", VARIABLES)
-def test_f48_an_empty_value_is_none(
+def test_f48_an_empty_value_counts_as_unset(
     machine: Path, variable: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv(variable, "")

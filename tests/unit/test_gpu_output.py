@@ -99,7 +99,7 @@ def test_a_gpu_that_did_nothing_is_n_a():
     assert "GPU: no device; busy n/a" in text
 
 
-def test_memory_without_a_gpu_layer_is_told_as_well():
+def test_memory_is_shown_without_a_gpu_layer():
     text = str(build_report(tree(Node(py("f")), memory=memory(total_bytes=None))))
     assert "GPU memory: 24.0 GiB reserved at the peak\n" in text
     assert "GPU kernels" not in text

@@ -303,14 +303,14 @@ def test_s1_01_without_a_gpu_the_text_says_n_a_and_not_0():
 
 
 @pytest.mark.parametrize("busy", [85, 75, 65, 45])
-def test_utilization_is_told_in_percent(busy):
+def test_utilization_is_shown_in_percent(busy):
     device = h200(whole=timeline(busy * MS, (-1, (100 - busy) * MS)))
     report = build_report(tree(Node(py("f"), 1, 5), gpu=gpu(devices=(device,))))
     assert report.gpu.utilization == busy / 100
     assert f"busy {busy}.0 % of the recording" in str(report)
 
 
-def test_s1_15_idle_time_is_told_by_what_the_host_was_doing(report):
+def test_s1_15_idle_time_is_split_by_what_the_host_was_doing(report):
     steps = report.gpu.devices[0].steps
     assert (steps.idle_ns, steps.idle_data_ns, steps.idle_data_share) == (175 * MS, 140 * MS, 0.2)
     assert [(row.section, row.idle_ns // MS) for row in steps.idle] == [
@@ -320,7 +320,7 @@ def test_s1_15_idle_time_is_told_by_what_the_host_was_doing(report):
     assert (steps.copy_share, steps.overlap) == (0.03, 0.4)
 
 
-def test_s1_15_transfers_and_cuda_malloc_are_told_where_they_happen(report):
+def test_s1_15_the_report_says_where_transfers_and_cuda_malloc_happen(report):
     assert report.gpu.use.transfer_ns == 31 * MS
     assert report.section("data").gpu.transfer_ns == 30 * MS
     assert (report.memory.device_allocs_per_step, report.memory.device_frees_per_step) == (4, 2)
@@ -412,7 +412,7 @@ def test_s1_12_one_row_per_kernel_with_its_columns(report):
     assert sum(r.share for r in report.kernels) == pytest.approx(1)
 
 
-def test_s1_12_kernels_beyond_the_cap_have_a_row_without_figures_of_their_own(report):
+def test_s1_12_kernels_beyond_the_cap_share_a_row_without_kernel_figures(report):
     lost = report.kernels[-1]
     assert (lost.count, lost.total_ms, lost.mean_us) == (5, 5, 1000)
     assert {lost.device, lost.blocks_per_sm, lost.occupancy, lost.block, lost.min_us} == {None}
@@ -424,7 +424,7 @@ def test_s1_12_kernels_whose_place_was_lost_are_not_counted_twice():
     assert (row.name, row.count, row.total_ns, row.share) == ("k", 2, 12, 1)
 
 
-def test_s1_13_small_kernels_and_poor_blocks_per_sm_are_told(report):
+def test_s1_13_the_report_shows_small_kernels_and_poor_blocks_per_sm(report):
     small = report.gpu.small
     assert small.count == 2600
     assert small.of_count == pytest.approx(2600 / 3237)
@@ -437,7 +437,7 @@ def test_s1_13_small_kernels_and_poor_blocks_per_sm_are_told(report):
     assert "0.12 poor" in line
 
 
-def test_s1_13_nothing_is_said_of_small_kernels_if_there_are_none():
+def test_s1_13_a_report_without_small_kernels_does_not_mention_them():
     small = build_report(tree(Node(py("f")), gpu=gpu())).gpu.small
     assert (small.count, small.of_count, small.of_time) == (0, None, None)
 
@@ -555,7 +555,7 @@ def test_f49_every_fault_of_the_gpu_is_a_sentence_and_work_is_not():
     assert not any(": 9." in note for note in silent)
 
 
-def test_f49_pauses_and_what_had_to_be_done_differently_are_told():
+def test_f49_notes_name_pauses_and_workarounds():
     layer = gpu(reason="The slot is held by x.", paused_ns=5 * MS, pauses=(("torch", 3 * MS),))
     notes = build_report(tree(Node(py("f")), gpu=layer)).notes
     assert "The slot is held by x." in notes

@@ -23,7 +23,7 @@ CONNECT = "import socket\nsocket.create_connection(('192.0.2.1', 9), timeout=1)\
         ("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)", "crash"),
     ],
 )
-def test_a_child_that_fails_is_told_from_one_that_crashes(code, end):
+def test_a_child_that_fails_is_distinguished_from_one_that_crashes(code, end):
     assert run_child(code).end == end
 
 

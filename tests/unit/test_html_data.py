@@ -370,7 +370,7 @@ def test_fastprof_in_fastprof_is_one_context():
     assert (graph["weight"], graph["calls"]) == ([0, 4 * MS, 3 * MS], [0, 1, 1])
 
 
-def test_functions_of_the_program_are_told_from_those_of_libraries():
+def test_functions_of_the_program_are_distinguished_from_those_of_libraries():
     library = py("go", 1, "/env/lib/python3.12/site-packages/torch/nn.py")
     report = report_of(tree(Node(py("main"), 1, 3, [Node(library, 1, 2, [Node(c("sum"), 1, 1)])])))
     columns = function_columns(report.functions, Strings())

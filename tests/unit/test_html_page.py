@@ -489,6 +489,37 @@ def test_a_drag_zooms_a_chart_and_a_double_click_resets_it(page):
     assert page.console == []
 
 
+def test_a_drag_zooms_the_histogram_with_its_axis_and_marks(page):
+    svg = "document.querySelector('.chart.bars svg')"
+    view = f"{svg}.getAttribute('viewBox').split(' ').map(Number)"
+    shapes, axis, marks = (
+        f".chart.bars .{name}" for name in ("shapes", "axis-x .tick", "mark-label")
+    )
+    shown = f"[...document.querySelectorAll('{marks}')].filter((m) => !m.hidden).length"
+    whole, ticks = page.run(view), texts(page, axis)
+    assert page.run(shown) == len(texts(page, marks)) == 2
+    page.run(f"document.querySelector('{shapes}').scrollIntoView({{ block: 'center' }})")
+    ((left, right, top, bottom),) = page.run(RECTANGLES.format(shapes))
+    start, end = ((left + share * (right - left), (top + bottom) / 2) for share in (0.4, 0.6))
+    mouse(page, "mousePressed", *start, button="left", clickCount=1)
+    mouse(page, "mouseMoved", *end, button="left", buttons=1)
+    mouse(page, "mouseReleased", *end, button="left", clickCount=1)
+    begin, _, width, _ = page.run(view)
+    assert (begin, width) == (
+        pytest.approx(0.4 * whole[2], rel=0.1),
+        pytest.approx(0.2 * whole[2], rel=0.5),
+    )
+    zoomed = [float(text) for text in texts(page, axis)]
+    assert len(zoomed) > 1
+    assert texts(page, axis) != ticks
+    assert page.run(shown) < 2
+    for clicks in (1, 2):
+        for kind in ("mousePressed", "mouseReleased"):
+            mouse(page, kind, *end, button="left", clickCount=clicks)
+    assert (page.run(view), texts(page, axis), page.run(shown)) == (whole, ticks, 2)
+    assert page.console == []
+
+
 # ---- flame graph ----
 
 

@@ -100,7 +100,7 @@ def test_dearer_and_cheaper_calls_are_found(factor: float) -> None:
 
 
 @pytest.mark.parametrize(("factor", "slower"), [(1.0, 0.4), (1.3, 0.3), (0.8, 0.45)])
-def test_calls_and_slower_bytecode_are_told_apart(factor: float, slower: float) -> None:
+def test_calls_are_distinguished_from_slower_bytecode(factor: float, slower: float) -> None:
     found = correct(simulated(factor, slower)).factors
     assert found is not None
     assert found.calls == pytest.approx(factor, rel=0.1)
@@ -159,7 +159,7 @@ def test_too_few_blocks_leave_the_calibration_as_it_is() -> None:
     assert unprofiled_step(snapshot) is None
 
 
-def test_a_large_cost_that_the_run_did_not_confirm_is_said_to_be_so() -> None:
+def test_a_note_names_a_large_cost_that_the_run_did_not_confirm() -> None:
     doubt = "the steps without the function hook are too few or too uneven to confirm it"
     snapshot = replace(simulated(1.7, blocks=LEAST_BLOCKS - 1), duration_ns=10**8)
     assert doubt in build_report(snapshot).overhead.text

@@ -58,7 +58,7 @@ def test_s4_17_another_forward_time_is_shapes_or_sequence_lengths():
     )
 
 
-def test_s4_17_realized_proportions_other_than_the_weights_are_told():
+def test_s4_17_a_note_compares_realized_proportions_with_the_weights():
     found = hints(loader("main", 500, 7, **SAME), loader("aux", 500, 3, **SAME))
     assert found == [
         "main: 50.0 % of the batches came from it, its weight asks for 70.0 %.",

@@ -111,7 +111,7 @@ def test_prometheus_own_parser_reads_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "labels", [{"1a": "x"}, {"a-b": "x"}, {"__x": "y"}, {"loader": "x"}, {"job": 1}]
 )
-def test_f50_labels_that_are_none(labels: Any, tmp_path: Path) -> None:
+def test_f50_invalid_labels(labels: Any, tmp_path: Path) -> None:
     with pytest.raises((TypeError, ValueError), match="label"):
         loggers.Prometheus(tmp_path / "x.prom", labels=labels)
 
@@ -138,7 +138,7 @@ def test_wandb_gets_all_metrics_of_a_step_in_one_call() -> None:
     assert run.calls == [(FIRST, {"step": 50})]
 
 
-def test_wandb_on_an_axis_of_its_own() -> None:
+def test_wandb_with_a_separate_axis() -> None:
     run = Run()
     log = loggers.WandB(run, own_axis=True)
     log.log_metrics(FIRST, 50)

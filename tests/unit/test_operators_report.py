@@ -69,7 +69,7 @@ def test_s1_06_operators_are_sorted_by_each_of_three_keys() -> None:
     assert names(operators, "calls") == ["aten::add", "aten::mm", "aten::item"]
 
 
-def test_a_sort_key_that_is_none_is_refused_with_those_there_are() -> None:
+def test_an_unknown_sort_key_is_refused_with_the_known_ones() -> None:
     with pytest.raises(ValueError, match=r"'time'.*self_device.*calls"):
         part().sorted_by("time")
 

@@ -186,7 +186,7 @@ def test_a_window_of_steps_says_so_and_takes_off_what_is_usual() -> None:
     assert "those of the 5 steps up to it" in found.sentences[-1]
 
 
-def test_a_step_that_nobody_looked_at_keeps_its_sections() -> None:
+def test_a_step_without_detail_keeps_its_sections() -> None:
     step = kept(12, SLOW_READ, window_steps=0, window_ns=0, rows=())
     (found,) = outliers(step)
     assert found.functions == ()

@@ -401,7 +401,7 @@ def test_files_of_another_job_are_left_out(saved):
         made = merge(paths)
         assert made.straggler.rank == 1
         assert [reason for _, reason in made.skipped] == [
-            "it is of another job, which began earlier"
+            "it belongs to another job, which began earlier"
         ]
     # Without a job's id: one was over before the other began.
     old = [saved(s, f"old{s.meta['rank']}.fprof")
@@ -429,7 +429,7 @@ def test_ranks_are_of_one_job_unless_something_that_both_know_differs(saved, one
     report = merge(paths)
     assert len(report.rows) == (1 if apart else 2)
     # When they began is not known.
-    assert [why for _, why in report.skipped] == ["it is of another job"] * apart
+    assert [why for _, why in report.skipped] == ["it belongs to another job"] * apart
 
 
 def killed(path, **options):

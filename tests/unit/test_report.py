@@ -227,7 +227,7 @@ def test_a_function_has_its_callers_and_callees(report):
     assert {e.qualname: e.calls for e in fib.callers} == {"train": 10, "fib": 30}
 
 
-def test_threads_have_tables_of_their_own(report):
+def test_threads_have_separate_tables(report):
     main, ended = report.threads
     assert (ended.ident, ended.ended) == (0, True)
     assert [r.qualname for r in ended.functions] == ["Reader.read"]
@@ -340,7 +340,7 @@ def test_the_report_says_when_the_slower_hook_had_to_be_used():
     assert any("PyEval_SetProfile" in note for note in notes)
 
 
-def test_truncated_contexts_are_told_and_their_functions_counted():
+def test_a_note_counts_truncated_contexts_and_their_functions():
     snapshot = tree(
         Node(py("f"), 1, 5, [Node(TRUNCATED, 0, 0, [Node(py("g"), 7, 3)])]),
         counters={"truncated": 7},
@@ -381,7 +381,7 @@ def test_the_number_of_functions_listed_can_be_chosen(report):
     assert (listed(0), listed(2), listed(-1)) == (0, 2, 8)
 
 
-def test_formats_are_told_by_name_and_unknown_ones_refused():
+def test_formats_are_found_by_name_and_unknown_ones_refused():
     assert formats.format_named("pstats").suffixes == (".stats", ".prof", ".pstats")
     with pytest.raises(ExportError, match="trace, fprof, pstats"):
         formats.format_named("xml")

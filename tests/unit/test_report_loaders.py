@@ -97,27 +97,27 @@ def test_several_batches_per_step_share_its_time() -> None:
     assert row(run(workers(), batches=2 * BATCHES)).needed == 12
 
 
-def test_s1_08_nothing_is_said_without_enough_samples() -> None:
+def test_s1_08_without_enough_samples_there_is_no_advice() -> None:
     few = row(run(workers(loads=(LoadTime(0, 19, 19 * 180 * MS, MS),))))
     assert few.needed is None
     assert few.advice == ""
     assert row(run(workers(), batches=19)).needed is None
 
 
-def test_nothing_is_said_where_the_loop_does_not_wait() -> None:
+def test_a_loop_that_does_not_wait_gets_no_advice() -> None:
     ready = row(run(workers(ready=80, blocked=19)))
     assert ready.needed == 6
     assert ready.advice == ""
 
 
-def test_nothing_is_said_of_a_validation_loader_or_without_steps() -> None:
+def test_a_validation_loader_or_a_run_without_steps_gets_no_advice() -> None:
     assert row(run(workers(), split="val")).needed is None
     assert row(replace(run(workers()), steps=Steps())).step_ms is None
     # More loading than there was time for: a file that was made up.
     assert row(run(workers(), step_ms=-1)).step_ms is None
 
 
-def test_a_loop_that_waits_though_there_are_enough_workers_is_told_of_long_loads() -> None:
+def test_a_loop_that_waits_despite_enough_workers_gets_advice_on_long_loads() -> None:
     loader = row(run(workers(load_ms=90)))
     assert loader.needed == 3
     assert "load times vary (up to 180 ms)" in loader.advice
@@ -130,7 +130,7 @@ def test_more_workers_than_cpus_are_not_advised_without_a_warning() -> None:
     assert "may use 2 CPUs" in advice
 
 
-def test_a_loop_that_loads_itself_is_told_how_many_workers_would_hide_it() -> None:
+def test_a_loop_that_loads_itself_learns_how_many_workers_would_hide_it() -> None:
     none = workers(0, loads=(), ready=0, blocked=0, depth=(0,) * 8, start_method=None)
     loader = row(run(none))
     assert (loader.load_ms, loader.needed, loader.blocked_share) == (15.0, 1, None)
@@ -154,7 +154,7 @@ def test_costs_outside_the_step_are_a_table() -> None:
     assert "recorded in 2 of 8 worker processes of main" in text
 
 
-def test_loaders_of_one_name_are_told_apart_by_their_split() -> None:
+def test_loaders_of_one_name_are_distinguished_by_their_split() -> None:
     made = run(workers())
     (train,) = made.loaders
     report = build_report(replace(made, loaders=(train, replace(train, split="val", batches=7))))

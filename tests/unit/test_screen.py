@@ -287,7 +287,7 @@ def test_the_screen_names_kinds_of_time_in_words() -> None:
     assert not re.search(r"cpu_wait|gpu_wait|fell_back|compute\b", text)
 
 
-def test_what_nobody_looked_at_is_said_once_and_not_per_step() -> None:
+def test_steps_without_detail_are_counted_in_one_sentence() -> None:
     unseen = [kept(i, SLOW_READ, window_steps=0, window_ns=0, rows=()) for i in (12, 13)]
     text = build_report(outlier_run(*unseen)).to_text(full=True)
     assert text.count("function detail") == 1
@@ -299,7 +299,7 @@ def test_a_report_and_its_rows_have_a_short_repr() -> None:
     assert len(repr(build_report(training_run()))) < 120
 
 
-def test_functions_stand_in_for_the_tree_where_there_is_none(tmp_path) -> None:
+def test_without_a_tree_the_screen_lists_functions(tmp_path) -> None:
     path = tmp_path / "run.stats"
     build_report(tree(Node(py("work"), 3, 5 * MS, [Node(c("len"), 2, MS)]))).save(path)
     text = fastprof.load(path).to_text()

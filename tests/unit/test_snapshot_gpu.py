@@ -104,7 +104,7 @@ def test_a_run_with_a_gpu_is_read_back_exactly():
 
 
 @pytest.mark.parametrize("name", ["gpu", "memory"])
-def test_a_run_saved_before_there_was_a_gpu_layer_has_none(name):
+def test_an_older_run_has_no_gpu_layer(name):
     data = plain(gpu_run())
     del data[name]
     assert getattr(Snapshot.from_dict(data), name) is None
@@ -215,7 +215,7 @@ def test_f46_every_field_of_the_gpu_must_be_there(part):
         data[part][name] = kept
 
 
-def test_s1_22_a_run_saved_before_health_was_recorded_has_none():
+def test_s1_22_an_older_run_has_no_health():
     data = plain(gpu_run())
     for name in ("health_reason", "health_hung"):
         del data["gpu"][name]

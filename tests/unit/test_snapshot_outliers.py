@@ -149,7 +149,7 @@ def test_f46_what_is_no_object_is_refused(value: object) -> None:
         read_outliers(value)
 
 
-def test_f46_without_a_measured_step_none_is_kept() -> None:
+def test_f46_a_snapshot_without_measured_steps_keeps_no_slow_step() -> None:
     data = OUTLIERS.to_dict()
     with pytest.raises(SnapshotError, match="measured step"):
         read_outliers(data, steps=range(2**63 - 1, 5))

@@ -119,7 +119,7 @@ def test_a_run_with_a_split_is_read_back_exactly():
     assert Snapshot.from_dict(json.loads(json.dumps(snapshot.to_dict()))) == snapshot
 
 
-def test_a_run_saved_before_there_was_a_split_has_none():
+def test_an_older_run_has_no_split():
     data = run().to_dict()
     for name in ("series", "split", "split_missing", "split_places", "gc_runs"):
         del data["steps"][name]

@@ -101,7 +101,7 @@ def snapshot(**changes: Any) -> Snapshot:
 
 def written(made: Snapshot, number: int | None = None) -> dict[str, Any]:
     stream = io.StringIO()
-    trace.write_window(build_report(made), stream, number)
+    trace.Writer(build_report(made)).write(stream, number)
     data = dict(json.loads(stream.getvalue()))
     trace_kit.check(data)
     return data
@@ -255,7 +255,7 @@ def test_s0_19_the_gpu_is_shown_with_what_started_it() -> None:
     assert busy[-1]["args"] == {"busy": 0.0}
 
 
-def test_e6_every_window_is_a_file_of_its_own(tmp_path: Path) -> None:
+def test_e6_every_window_is_a_separate_file(tmp_path: Path) -> None:
     names = save_windows(build_report(snapshot()), tmp_path / "new", 3)
     assert names == ["rank3_trace.json.gz", "rank3_trace_2.json.gz"]
     first, second = (trace_kit.load(tmp_path / "new" / name) for name in names)
@@ -305,7 +305,7 @@ def test_f46_more_windows_than_there_can_be_are_refused() -> None:
         Snapshot.from_dict(data)
 
 
-def test_many_threads_of_one_number_have_numbers_of_their_own() -> None:
+def test_threads_that_share_a_number_get_separate_numbers() -> None:
     threads = tuple(TraceThread(i, 5, "") for i in range(20_000))
     tids = Process.of(snapshot(), replace(TRACE, threads=threads)).tids
     assert len(set(tids)) == len(threads)
@@ -317,7 +317,7 @@ def test_s2_15_files_are_named_by_rank() -> None:
     assert file_name(12, 2) == "rank12_trace_3.json.gz"
 
 
-def test_f32_what_was_left_out_is_told() -> None:
+def test_f32_the_trace_says_what_it_lacks() -> None:
     made = snapshot(lost=7, lost_until_ns=2 * MS, gpu_lost=3, gpu_lost_until_ns=MS, no_memory=1)
     notes = build_report(made).notes
     assert any(

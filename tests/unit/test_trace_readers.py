@@ -163,7 +163,7 @@ def test_speedscope_can_pair_what_it_reads(saved: Path, tmp_path: Path) -> None:
         trace_kit.check_pairs(data)
 
 
-def test_what_is_said_to_be_shorter_is_so_by_nanoseconds_only() -> None:
+def test_shortened_events_are_shorter_by_nanoseconds_only() -> None:
     made = back_to_back()
     assert made.trace is not None
     t = made.trace.events
@@ -175,7 +175,7 @@ def test_what_is_said_to_be_shorter_is_so_by_nanoseconds_only() -> None:
     assert said == [ns - 1 for ns in steps.ns[:-1]] + [steps.ns[-1]]
 
 
-def test_events_that_take_no_time_are_not_said_to_take_less() -> None:
+def test_events_without_duration_are_not_shortened() -> None:
     assert Timeline((5, 5, 5), (0, 0, 3)).apart([0, 0, 0]) == [0, 0, 3]
     # Where nothing is equal nothing changes, also if events overlap; tracks are apart.
     assert Timeline((1, 4, 6), (4, 9, 2)).apart([0, 0, 1]) == [4, 9, 2]

@@ -144,7 +144,9 @@ def test_the_reason_names_the_interpreter_what_is_there_and_the_remedy(without: 
 @pytest.mark.parametrize(
     ("variable", "text"), [("Py_DEBUG", "debug build"), ("Py_GIL_DISABLED", "free-threaded build")]
 )
-def test_the_reason_names_a_build_of_its_own_kind(without: Path, variable: str, text: str) -> None:
+def test_the_reason_names_debug_and_free_threaded_builds(
+    without: Path, variable: str, text: str
+) -> None:
     before = f"import sysconfig\nsysconfig.get_config_vars()['{variable}'] = 1"
     assert f", {text} (_core." in why(without, before)
 
@@ -159,7 +161,7 @@ def test_the_reason_is_the_extensions_own_where_it_refuses(without: Path) -> Non
     assert why(without).startswith("fastprof cannot record here: fastprof needs the GIL; ")
 
 
-def test_an_old_python_is_told_so(without: Path) -> None:
+def test_an_old_python_gets_one_clear_error(without: Path) -> None:
     code = """
 import sys
 sys.path.insert(0, sys.argv[1])

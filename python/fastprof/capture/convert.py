@@ -67,7 +67,7 @@ MetaValue = str | int | float | bool | None
 def _without_call_sites(cost: Calibration | None, data: Mapping[str, Any]) -> Calibration | None:
     """The mean cost of a call, where places that call Python functions were switched off.
 
-    Such a place announces its calls no more: they cost what implicit ones do.
+    Such a place no longer announces its calls: they cost as much as implicit ones.
     """
     if cost is None or not data["counters"]["call_sites_off"]:
         return cost
@@ -271,7 +271,7 @@ def _threads(rows: Sequence[Any]) -> tuple[ThreadTree, ...]:
 
 
 def _phases(rows: Sequence[tuple[int, int, int]]) -> tuple[PhaseTime, ...]:
-    """No rows where all of the run is of one phase: then the run has no known phases."""
+    """No rows for a run of one phase: it has no known phases."""
     told = [row for row in rows if row[2]]
     if not told:
         return ()

@@ -51,7 +51,7 @@ def begin() -> str | None:
 
 
 def end() -> None:
-    """Let NVTX ranges become sections no more, and unset the variable if :func:`begin` set it."""
+    """Stop turning NVTX ranges into sections, and unset the variable if :func:`begin` set it."""
     global _set
     try:
         _core.nvtx_in(False)
@@ -76,7 +76,7 @@ def begin_out() -> str | None:
 
 
 def end_out() -> None:
-    """Let sections become NVTX ranges no more; those that this thread has open end."""
+    """Stop turning sections into NVTX ranges; the open ranges of this thread end."""
     _core.nvtx_out(False)
 
 

@@ -73,7 +73,7 @@ def _outermost(calls: Sequence[Sequence[int]]) -> list[Sequence[int]]:
     around: dict[int, int] = {}
     for call in sorted(calls, key=lambda c: (c[2], -c[3])):
         _kind, _thread, _start, until, correlation = call
-        # Both have the same id; 0 is none.
+        # Both have the same id; 0 means no id.
         if not correlation or around.get(correlation, -1) < until:
             around[correlation] = until
             out.append(call)

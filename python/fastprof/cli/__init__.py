@@ -2,35 +2,55 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from fastprof.cli.output import output_told_of, standard_output
+from fastprof.cli.exit_hooks import complain, said
+from fastprof.cli.output import output_told_of, write_text
 from fastprof.cli.parsing import USAGE_ERROR, nearest
+from fastprof.errors import FastprofError
 
-#: Commands of ``fastprof``.
-COMMANDS = (
-    "run", "report", "compare", "check", "merge", "watch", "targets", "doctor", "quickcheck",
-    "demo",
-)  # fmt: skip
+#: Command -> the module and the function that run it, and its line in the help.
+_TABLE = {
+    "run": (
+        "run_command.run",
+        "profile a training job: sections, steps and functions in one report",
+    ),
+    "report": ("report_command.run", "show a saved run (.fprof or .stats), or convert it"),
+    "compare": (
+        "compare_command.run_compare",
+        "what changed between saved runs, and whether it is more than chance",
+    ),
+    "check": (
+        "compare_command.run_check",
+        "conditions on a saved run, for continuous integration",
+    ),
+    "merge": (
+        "merge_command.run",
+        "the ranks of a distributed job beside each other: who is late, and why",
+    ),
+    "watch": ("watch_command.run", "the ranks of a running job: who is late, where a step goes"),
+    "targets": (
+        "targets_command.run",
+        "what a healthy run looks like, and where findings begin",
+    ),
+    "doctor": ("doctor.run", "tell what can be recorded here, what cannot, and why"),
+    "quickcheck": (
+        "quickcheck_command.run",
+        "what the four phases of a step take here, with a small network",
+    ),
+    "demo": ("demo.run_demo", "train a small network and show its report"),
+}
 #: Those that record; the others read what was recorded.
 _RECORDING = ("run", "quickcheck", "demo")
 
-_HELP = """\
+_HELP = f"""\
 usage: fastprof COMMAND ...
 
 commands:
-  run         profile a training job: sections, steps and functions in one report
-  report      show a saved run (.fprof or .stats), or convert it
-  compare     what changed between saved runs, and whether it is more than chance
-  check       conditions on a saved run, for continuous integration
-  merge       the ranks of a distributed job beside each other: who is late, and why
-  watch       the ranks of a running job: who is late, where a step goes
-  targets     what a healthy run looks like, and where findings begin
-  doctor      tell what can be recorded here, what cannot, and why
-  quickcheck  what the four phases of a step take here, with a small network
-  demo        train a small network and show its report
+{chr(10).join(f"  {name:<12}{said}" for name, (_, said) in _TABLE.items())}
 
 options:
   -h, --help   show this text, or that of a command
@@ -63,7 +83,7 @@ def main_of_module(argv: Sequence[str] | None = None) -> int:
     The name of a command is a script where there is a file of that name.
     """
     args = list(sys.argv[1:] if argv is None else argv)
-    if args and args[0] in COMMANDS and not os.path.isfile(args[0]):
+    if args and args[0] in _TABLE and not os.path.isfile(args[0]):
         return main(args)
     if not _recorder_loads():
         return USAGE_ERROR
@@ -88,67 +108,28 @@ def _main(args: list[str]) -> int:
         return USAGE_ERROR
     name, rest = args[0], args[1:]
     if name in ("-h", "--help"):
-        with standard_output() as stream:
-            stream.write(_HELP)
+        write_text(_HELP)
         return 0
     if name == "--version":
         from fastprof._version import __version__
 
-        with standard_output() as stream:
-            stream.write(f"fastprof {__version__}\n")
+        write_text(f"fastprof {__version__}\n")
         return 0
     if name in _RECORDING and not _recorder_loads():
         return USAGE_ERROR
-    command = _command(name)
-    if command is None:
+    if name not in _TABLE:
         sys.stderr.write(
-            f"fastprof: no command {name!a:.120}{nearest(name, COMMANDS)} There are: "
-            f"{', '.join(COMMANDS)} (fastprof --help)\n"
+            f"fastprof: no command {name!a:.120}{nearest(name, _TABLE)} There are: "
+            f"{', '.join(_TABLE)} (fastprof --help)\n"
         )
         return USAGE_ERROR
-    return command(rest)
-
-
-def _command(name: str) -> Callable[[Sequence[str]], int] | None:
-    # Imported here: a command loads no more than it needs.
-    if name == "run":
-        from fastprof.cli.run_command import run
-
-        return run
-    if name == "report":
-        from fastprof.cli.report_command import run as report
-
-        return report
-    if name == "compare":
-        from fastprof.cli.compare_command import run_compare
-
-        return run_compare
-    if name == "check":
-        from fastprof.cli.compare_command import run_check
-
-        return run_check
-    if name == "merge":
-        from fastprof.cli.merge_command import run as merge
-
-        return merge
-    if name == "watch":
-        from fastprof.cli.watch_command import run as watch
-
-        return watch
-    if name == "targets":
-        from fastprof.cli.targets_command import run as targets
-
-        return targets
-    if name == "doctor":
-        from fastprof.cli.doctor import run as doctor
-
-        return doctor
-    if name == "quickcheck":
-        from fastprof.cli.quickcheck_command import run as quickcheck
-
-        return quickcheck
-    if name == "demo":
-        from fastprof.cli.demo import run_demo
-
-        return run_demo
-    return None
+    # Imported here: a command loads only what it needs.
+    module, _, function = _TABLE[name][0].partition(".")
+    command = getattr(importlib.import_module(f"fastprof.cli.{module}"), function)
+    if name in _RECORDING:
+        return int(command(rest))
+    try:
+        return int(command(rest))
+    except (OSError, ValueError, FastprofError) as error:
+        complain(said(error))
+        return USAGE_ERROR

@@ -6,8 +6,8 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from fastprof.cli.exit_hooks import complain, said
-from fastprof.cli.output import check_output, standard_output
+from fastprof.cli.exit_hooks import complain
+from fastprof.cli.output import check_output, write_text
 from fastprof.cli.parsing import Parser
 from fastprof.comparison.build import LEVEL, NOISE, compare_runs, open_sides
 from fastprof.comparison.check import examine
@@ -20,7 +20,6 @@ from fastprof.tables.layout import width_of
 
 #: Exit status: a condition of --fail-if is met, or one of ``check`` does not hold.
 MET = 1
-_BAD_INPUT = 2
 
 _EPILOG = """\
 conditions of --fail-if:
@@ -36,7 +35,11 @@ exit status: 0 fine, 1 a condition is met, 2 bad arguments or a bad file
 
 
 def run_compare(argv: Sequence[str]) -> int:
-    """Compare the saved runs that ``argv`` names; 1 if a condition is met, 2 for bad input."""
+    """Compare the saved runs that ``argv`` names; 1 if a condition is met.
+
+    Raises:
+        OSError, ValueError: bad input.
+    """
     parser = Parser(
         prog="fastprof compare",
         description="Say what changed between saved runs, and whether it is more than chance.",
@@ -73,34 +76,31 @@ def run_compare(argv: Sequence[str]) -> int:
         help="change that single runs of one program may show (default: %(default)g)",
     )
     options = parser.parse_args(argv)
-    outcomes: list[Outcome] = []
-    try:
-        conditions = [parse(text, changes=True) for text in options.fail_if]
-        write = None if options.output is None else renderer(options.output)
-        if write is not None and options.json and write is not to_json:
-            raise ValueError(f"--json and {options.output!a}: say -o FILE.json")
-        problem = None if options.output is None else check_output(options.output)
-        if problem is not None:
-            raise ValueError(problem)
-        sides = open_sides(_sides(options))
-        noise = options.noise / 100
-        comparison = compare_runs(sides, level=options.level, noise=noise)
-        outcomes = _outcomes(conditions, sides, comparison)
-        if write is not None:
-            comparison.save(options.output)
-        else:
-            width = width_of(sys.stdout)
-            text = to_text(comparison, width, full=options.full)
-            _print(comparison.to_json() if options.json else text)
-        _tell(outcomes)
-    except (OSError, ValueError) as error:
-        complain(said(error))
-        return _BAD_INPUT
+    conditions = [parse(text, changes=True) for text in options.fail_if]
+    write = None if options.output is None else renderer(options.output)
+    if write is not None and options.json and write is not to_json:
+        raise ValueError(f"--json and {options.output!a}: say -o FILE.json")
+    problem = None if options.output is None else check_output(options.output)
+    if problem is not None:
+        raise ValueError(problem)
+    sides = open_sides(_sides(options))
+    comparison = compare_runs(sides, level=options.level, noise=options.noise / 100)
+    outcomes = _outcomes(conditions, sides, comparison)
+    if write is not None:
+        comparison.save(options.output)
+    else:
+        text = to_text(comparison, width_of(sys.stdout), full=options.full)
+        write_text(comparison.to_json() if options.json else text)
+    _tell(outcomes)
     return MET if _any_met(outcomes, options.undecided) else 0
 
 
 def run_check(argv: Sequence[str]) -> int:
-    """Check conditions on a saved run; 1 if one does not hold, 2 for bad input."""
+    """Check conditions on a saved run; 1 if one does not hold.
+
+    Raises:
+        OSError, ValueError: bad input.
+    """
     parser = Parser(
         prog="fastprof check",
         description="Check conditions on a saved run, e.g. 'data<10%' 'p99(step)<1.5*p50(step)'.",
@@ -109,12 +109,8 @@ def run_check(argv: Sequence[str]) -> int:
     parser.add_argument("file", metavar="F", help="a saved run: .fprof, or .stats of any profiler")
     parser.add_argument("conditions", metavar="COND", nargs="+")
     options = parser.parse_args(argv)
-    try:
-        rows = examine(options.file, *options.conditions)
-        _print("".join(f"{'ok' if r.holds else 'FAILED'}  {r.condition}: {r.text}\n" for r in rows))
-    except (OSError, ValueError) as error:
-        complain(said(error))
-        return _BAD_INPUT
+    rows = examine(options.file, *options.conditions)
+    write_text("".join(f"{'ok' if r.holds else 'FAILED'}  {r.condition}: {r.text}\n" for r in rows))
     return 0 if all(row.holds for row in rows) else MET
 
 
@@ -146,11 +142,6 @@ def _outcomes(
 
 def _any_met(outcomes: Sequence[Outcome], undecided: str) -> bool:
     return any(o.met or (o.met is None and undecided == "fail") for o in outcomes)
-
-
-def _print(text: str) -> None:
-    with standard_output() as stream:
-        stream.write(text)
 
 
 def _tell(outcomes: Sequence[Outcome]) -> None:

@@ -1,4 +1,4 @@
-"""The demo's network without any library: two half moons told apart by an MLP.
+"""The demo's network without any library: an MLP that separates two half moons.
 
 Samples are drawn, the network is run and its gradients are computed with lists of
 floats; the derivatives are the textbook's and the tests check them numerically.

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fastprof._version import __version__
-from fastprof.cli.output import standard_output
+from fastprof.cli.output import write_text
 from fastprof.cli.parsing import Parser
 from fastprof.tables.layout import width_of, wrapped
 
@@ -65,11 +65,11 @@ def run(argv: Sequence[str]) -> int:
 
 def _print(rows: list[tuple[str, str]]) -> None:
     longest = max(len(name) for name, _ in rows)
-    with standard_output() as stream:
-        width = width_of(stream)
-        for name, text in rows:
-            lines = wrapped(ascii(text)[1:-1], width, f"{name.ljust(longest)}  ")
-            stream.writelines(f"{line}\n" for line in lines)
+    width = width_of(sys.stdout)
+    lines: list[str] = []
+    for name, text in rows:
+        lines += wrapped(ascii(text)[1:-1], width, f"{name.ljust(longest)}  ")
+    write_text("\n".join(lines) + "\n")
 
 
 def _gpu() -> list[tuple[str, str]]:

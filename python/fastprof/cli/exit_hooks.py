@@ -76,7 +76,7 @@ class Endings:
             self._restore()
 
     def may_wait(self) -> bool:
-        """Whether the end may take seconds: nobody has ended the program, or wants it to end."""
+        """Whether the end may take seconds: no signal and no error ended the program."""
         return self.in_order
 
     def cancel(self) -> None:

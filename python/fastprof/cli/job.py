@@ -1,4 +1,4 @@
-"""What rank 0 says of all ranks when its run is over: from their files, else what they told."""
+"""The lines of rank 0 about all ranks at the end of its run, from their files or live messages."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LOOK_S = 0.05
 #: After so long rank 0 says that it waits.
 _SILENT_S = 1.0
 _MERGE = "`fastprof merge` compares all ranks by their files"
-#: What is said of the ranks where nobody waited for them.
+#: The line about the ranks where rank 0 did not wait for them.
 LATER = f"{_MERGE}, when all have ended."
 _OTHER_RANK = re.compile(r"(?:rank|prof_)0*[1-9][0-9]*_")
 
@@ -50,7 +50,7 @@ def job_lines(
         name: a rank's file, without what names the rank.
         world_size: number of ranks.
         began_ns: when this run began; older files are of another.
-        live: tells how the ranks fared, if they told each other; called once.
+        live: returns the live comparison of the ranks, if there is one; called once.
         width: columns of a line.
         may_wait: whether to wait, and to read files; asked again and again.
         here: so many ranks, the first ones, save their files in ``folder``.
@@ -80,7 +80,7 @@ def job_lines(
         return said, []
     if late.rank:
         said += wrapped(
-            "What follows is of rank 0 alone: a fix there makes no step shorter while the others "
+            "What follows covers rank 0 only: a fix there makes no step shorter while the others "
             f"wait for rank {late.rank}.",
             width,
         )
@@ -105,7 +105,7 @@ def _bytes(files: Sequence[str]) -> int:
 
 
 def others_counted(files: Sequence[str]) -> list[str]:
-    """Return the files of this rank by name, and how many there are of others."""
+    """Return the names of the files of this rank, and the number of files of other ranks."""
     own = [name for name in files if not _OTHER_RANK.match(name)]
     more = len(files) - len(own)
     return [*own, f"{plural(more, 'file')} of other ranks"] if more else own

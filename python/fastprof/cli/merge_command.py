@@ -6,10 +6,8 @@ import os
 import sys
 from collections.abc import Sequence
 
-from fastprof.cli.exit_hooks import complain, said
-from fastprof.cli.output import standard_output
+from fastprof.cli.output import write_text
 from fastprof.cli.parsing import Parser
-from fastprof.fileio import atomic_write, resolve_output
 from fastprof.read.merge import merge
 from fastprof.render import formats
 from fastprof.tables.layout import width_of
@@ -33,7 +31,11 @@ def _jobs(paths: Sequence[str]) -> int:
 
 
 def run(argv: Sequence[str]) -> int:
-    """Merge the saved runs that ``argv`` names; 2 when that is not possible."""
+    """Merge the saved runs that ``argv`` names.
+
+    Raises:
+        OSError, ValueError: that is not possible.
+    """
     parser = Parser(
         prog="fastprof merge",
         description="Put the ranks of a distributed job beside each other: who is late, and why.",
@@ -57,22 +59,12 @@ def run(argv: Sequence[str]) -> int:
         help=f"read in N processes (default: one per CPU, from {_MANY} files on)",
     )
     options = parser.parse_args(argv)
-    try:
-        name = options.format
-        if name is None:
-            name = "text" if options.output is None else formats.rank_format_of(options.output)
-        report = merge(options.files, jobs=options.jobs or _jobs(options.files))
-        limits = {}
-        if name == "text" and options.output is None:
-            limits["width"] = width_of(sys.stdout)
-        text = formats.render_ranks(report, name, **limits)
-        if options.output is not None:
-            with atomic_write(resolve_output(options.output)) as file:
-                file.write(text.encode("utf-8"))
-        else:
-            with standard_output() as stream:
-                stream.write(text)
-    except (OSError, ValueError) as error:
-        complain(said(error))
-        return 2
+    name = options.format
+    if name is None:
+        name = "text" if options.output is None else formats.rank_format_of(options.output)
+    report = merge(options.files, jobs=options.jobs or _jobs(options.files))
+    limits = {}
+    if name == "text" and options.output is None:
+        limits["width"] = width_of(sys.stdout)
+    write_text(formats.render_ranks(report, name, **limits), options.output)
     return 0

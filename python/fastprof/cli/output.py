@@ -10,7 +10,7 @@ from contextlib import contextmanager, redirect_stdout
 from typing import TextIO
 
 from fastprof.cli.exit_hooks import complain
-from fastprof.fileio import resolve_output
+from fastprof.fileio import atomic_write, resolve_output
 
 _LOST = "cannot write to standard output: {}"
 
@@ -38,7 +38,7 @@ def standard_output() -> Iterator[TextIO]:
     failed is taken away: the interpreter would fail with it once more at exit.
 
     Raises:
-        OSError: it takes no more; the message says so.  Where it takes not even what the
+        OSError: it cannot be written; the message says so.  If it cannot even take what the
             profiled program had left in it, it is not taken away.
     """
     stream = sys.stdout
@@ -52,6 +52,20 @@ def standard_output() -> Iterator[TextIO]:
     except OSError as error:
         sys.stdout = None
         raise OSError(_LOST.format(error.strerror or error)) from None
+
+
+def write_text(text: str, path: str | None = None) -> None:
+    """Write ``text`` to a file, completely or not at all; None: to standard output.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    if path is None:
+        with standard_output() as stream:
+            stream.write(text)
+        return
+    with atomic_write(resolve_output(path)) as file:
+        file.write(text.encode("utf-8"))
 
 
 @contextmanager

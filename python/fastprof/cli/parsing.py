@@ -53,12 +53,16 @@ class Parser(argparse.ArgumentParser):
         if action.choices is not None and value not in action.choices:
             known = [str(choice) for choice in action.choices]
             raise argparse.ArgumentError(
-                action, f"{value!a} is none of {', '.join(known)}{nearest(str(value), known)}"
+                action, f"{value!a} is not one of {', '.join(known)}{nearest(str(value), known)}"
             )
 
 
 class Options(optparse.OptionParser):
     """An ``OptionParser`` that takes no abbreviations and knows the nearest word."""
+
+    def flag(self, name: str, text: str, dest: str | None = None) -> None:
+        """Add an option without a value, which is false unless it is there."""
+        self.add_option(name, action="store_true", default=False, help=text, dest=dest)
 
     def _match_long_opt(self, opt: str) -> str:
         # The base class takes the beginning of an option for the option.

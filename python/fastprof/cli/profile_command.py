@@ -15,10 +15,8 @@ from typing import Any
 from fastprof.cli.exit_hooks import Endings, complain
 from fastprof.cli.output import check_output, save_or_keep, standard_output
 from fastprof.cli.parsing import Options
-from fastprof.cli.target import TargetError, hide_own_frames, parse_target, prepare
-from fastprof.errors import BusyError
+from fastprof.cli.target import execute, parse_target, prepare_or_run
 from fastprof.session.cprofile import Profile
-from fastprof.session.environment import switch
 from fastprof.session.environment.rank import Identity
 from fastprof.session.output.files import path_of_rank
 
@@ -36,7 +34,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parse(argv: list[str]) -> tuple[Any, list[str]]:
     parser = Options(usage=_USAGE, prog="fastprof")
-    parser.disable_interspersed_args()
     parser.add_option(
         "-o",
         "--outfile",
@@ -66,12 +63,9 @@ def profile_target(
         if problem is not None:
             complain(problem)
             return 2
-    try:
-        target = prepare(args, as_module=as_module)
-    except TargetError as error:
-        complain(str(error))
-        return 1 if as_module else 2  # what python itself ends with
-
+    target = prepare_or_run(args, as_module=as_module)
+    if isinstance(target, int):
+        return target
     profile, identity = Profile(), Identity()
     identity.ask()
 
@@ -83,26 +77,7 @@ def profile_target(
             # Ranks of one job have the same command line.
             save_or_keep(path_of_rank(output, identity), lambda path: _save(profile, path))
 
-    hide_own_frames(target)
-    if switch.MODE == "off":
-        complain("FASTPROF=0: the program runs without being profiled")
-        exec(target.code, target.namespace)
-        return 0
-    # Everything of our own happens before enable() and after disable(): the table has the
-    # program's rows only.
-    endings = Endings(profile.disable, save)
-    with endings:
-        try:
-            profile.enable()
-        except BusyError as error:
-            endings.cancel()
-            complain(str(error))
-            return 2
-        try:
-            exec(target.code, target.namespace)
-        finally:
-            profile.disable()
-    return 0
+    return execute(target, profile.enable, Endings(profile.disable, save))
 
 
 def _save(profile: Profile, path: str) -> None:

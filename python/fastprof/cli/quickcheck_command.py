@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fastprof.cli.exit_hooks import complain
-from fastprof.cli.output import standard_output
+from fastprof.cli.output import write_text
 from fastprof.cli.parsing import Parser
 from fastprof.findings.thresholds import EXPECTED
 from fastprof.report.figures import number, plural, with_percent
@@ -45,8 +45,7 @@ def run(argv: Sequence[str]) -> int:
         why = (str(error) or type(error).__name__).rstrip(".")
         complain(f"device {device!a} cannot be used: {why}; try --device cpu")
         return 2
-    with standard_output() as stream:
-        stream.write("\n".join(lines(means, device, options.runs)) + "\n")
+    write_text("\n".join(lines(means, device, options.runs)) + "\n")
     return 0
 
 

@@ -6,11 +6,10 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from fastprof.cli.exit_hooks import complain, said
-from fastprof.cli.output import standard_output
+from fastprof.cli.exit_hooks import complain
+from fastprof.cli.output import standard_output, write_text
 from fastprof.cli.parsing import Parser, nearest
 from fastprof.cli.summary import next_lines
-from fastprof.errors import UnknownSectionError
 from fastprof.export import collapsed
 from fastprof.fileio import atomic_write, resolve_output
 from fastprof.findings.checklist import checklist_lines
@@ -26,22 +25,17 @@ from fastprof.tables.layout import PIPED, width_of
 from fastprof.tables.section import section_blocks
 
 _FORMATS = (
-    "text",
-    "json",
-    "pstats",
-    "html",
-    "speedscope",
-    "speedscope-gpu",
-    "collapsed",
-    "collapsed-gpu",
-    "callgrind",
-    "csv",
-    "markdown",
+    *("text", "json", "pstats", "html", "speedscope", "speedscope-gpu"),
+    *("collapsed", "collapsed-gpu", "callgrind", "csv", "markdown"),
 )
 
 
 def run(argv: Sequence[str]) -> int:
-    """Show or convert the saved run that ``argv`` names; 2 when that is not possible."""
+    """Show or convert the saved run that ``argv`` names.
+
+    Raises:
+        OSError, ValueError, UnknownSectionError: that is not possible.
+    """
     parser = Parser(
         prog="fastprof report", description="Show a saved run, or write it in another format."
     )
@@ -89,30 +83,23 @@ def run(argv: Sequence[str]) -> int:
         "(default: 0, or as much as files above 100 MB need)",
     )
     options = parser.parse_args(argv)
-    try:
-        _check(options)
-        advice = options.findings or options.checklist
-        if advice and (options.table is not None or options.format not in (None, "text")):
-            raise ValueError("--findings and --checklist are text: leave out --table and --format")
-        report = load(options.file, correct_times=not options.raw)
-        if options.phase is not None:
-            report = in_phase(report, options.phase)
-        if options.section is not None:
-            _write_section(report, options)
-        elif advice:
-            _write_text("\n".join(_advice(report, options)) + "\n", options.output)
-        elif options.table is not None:
-            _write_table(report, options)
-        elif options.output is not None:
-            _write_file(report, options)
-        else:
-            _write_terminal(report, options)
-    except UnknownSectionError as error:
-        complain(str(error.args[0]))
-        return 2
-    except (OSError, ValueError) as error:
-        complain(said(error))
-        return 2
+    _check(options)
+    advice = options.findings or options.checklist
+    if advice and (options.table is not None or options.format not in (None, "text")):
+        raise ValueError("--findings and --checklist print text; leave out --table and --format")
+    report = load(options.file, correct_times=not options.raw)
+    if options.phase is not None:
+        report = in_phase(report, options.phase)
+    if options.section is not None:
+        _write_section(report, options)
+    elif advice:
+        write_text("\n".join(_advice(report, options)) + "\n", options.output)
+    elif options.table is not None:
+        _write_table(report, options)
+    elif options.output is not None:
+        _write_file(report, options)
+    else:
+        _write_terminal(report, options)
     return 0
 
 
@@ -144,10 +131,10 @@ def _check(options: argparse.Namespace) -> None:
         ValueError: they have none; the message names them.
     """
     if options.section is not None and options.format not in (None, "text"):
-        raise ValueError("--section is text: leave out --format")
+        raise ValueError("--section prints text; leave out --format")
     least = options.min_percent
     if least is not None and _format(options) != "collapsed":
-        raise ValueError("--min-percent is of collapsed stacks: say -o FILE.collapsed")
+        raise ValueError("--min-percent requires collapsed stacks; use -o FILE.collapsed")
     if least is not None and not 0 <= least <= 100:
         raise ValueError(f"--min-percent is {least:g}, expected 0 to 100")
 
@@ -161,15 +148,14 @@ def _format(options: argparse.Namespace) -> str:
 def _write_section(report: Report, options: argparse.Namespace) -> None:
     width = PIPED if options.output is not None else width_of(sys.stdout)
     lines = plain(section_blocks(report, options.section), width)
-    _write_text("\n".join(lines) + "\n", options.output)
+    write_text("\n".join(lines) + "\n", options.output)
 
 
 def _write_file(report: Report, options: argparse.Namespace) -> None:
     item = formats.format_named(_format(options))
     with atomic_write(resolve_output(options.output)) as stream:
         formats.write(report, item, stream, **_limits(report, item.name, options))
-    with standard_output() as said_to:
-        said_to.write(f"Wrote {ascii(options.output)[1:-1]}\n")
+    write_text(f"Wrote {ascii(options.output)[1:-1]}\n")
 
 
 def _limits(report: Report, name: str, options: argparse.Namespace) -> dict[str, float]:
@@ -193,16 +179,7 @@ def _write_table(report: Report, options: argparse.Namespace) -> None:
         format_ = "csv" if options.output is None else formats.format_of(options.output).name
     if format_ != "csv":
         raise ValueError(f"--table requires CSV output, not {format_}; use -o FILE.csv")
-    _write_text(report.to_csv(options.table), options.output)
-
-
-def _write_text(text: str, path: str | None) -> None:
-    if path is None:
-        with standard_output() as stream:
-            stream.write(text)
-        return
-    with atomic_write(resolve_output(path)) as file:
-        file.write(text.encode("utf-8"))
+    write_text(report.to_csv(options.table), options.output)
 
 
 def _write_terminal(report: Report, options: argparse.Namespace) -> None:
@@ -217,5 +194,4 @@ def _write_terminal(report: Report, options: argparse.Namespace) -> None:
         raise ValueError(f"{name} is a binary format; name a file with -o FILE")
     else:
         limits = _limits(report, name, options)
-        with standard_output() as stream:
-            stream.write(formats.render(report, name, **limits))
+        write_text(formats.render(report, name, **limits))

@@ -22,15 +22,13 @@ from fastprof.cli.output import check_output, save_or_keep, standard_output
 from fastprof.cli.parsing import Options
 from fastprof.cli.progress import Progress
 from fastprof.cli.summary import last_lines, print_summary
-from fastprof.cli.target import Target, TargetError, hide_own_frames, parse_target, prepare
-from fastprof.errors import BusyError
+from fastprof.cli.target import Target, execute, parse_target, prepare_or_run
 from fastprof.export.pstats_ import stats_dict, write_stats
 from fastprof.fileio import atomic_write, resolve_output
 from fastprof.integrations import torch_loop
 from fastprof.read.pstats import Entry, Function
 from fastprof.report import Report
 from fastprof.session.cprofile import Profile
-from fastprof.session.environment import switch
 from fastprof.session.environment.rank import Identity
 from fastprof.session.environment.step_limit import VARIABLE
 from fastprof.session.operators.profile import OperatorProfile
@@ -53,7 +51,7 @@ _USAGE = (
     "[--gpu MODE] [--modules PATTERN] [--full] [-o DIR] [-m MODULE | SCRIPT] [ARG] ..."
 )
 
-#: Unless told otherwise: a window of three steps, after one left out and one of warm-up.
+#: The defaults: a window of three steps, after one skipped step and one of warm-up.
 _OPERATORS = {
     "enable_cpu_profiling": True,
     "enable_cuda_profiling": "auto",
@@ -121,7 +119,7 @@ def _run(begun: _Begun, args: list[str]) -> int:
         complain("--operator cannot be combined with --functions; leave one of them out")
         return 2
     if operators is None and options.steps is None and not options.trace:
-        # These are of the sections, which are then left alone.
+        # These options concern sections, which stay dormant then.
         for name in ("gpu", "modules"):
             if getattr(options, name):
                 complain(f"--{name} cannot be combined with --functions; leave one of them out")
@@ -136,16 +134,9 @@ def _run(begun: _Begun, args: list[str]) -> int:
         if problem is not None:
             complain(problem)
             return 2
-    try:
-        target = prepare(args, as_module=options.module)
-    except TargetError as error:
-        complain(str(error))
-        return 1 if options.module else 2  # what python itself ends with
-    hide_own_frames(target)
-    if switch.MODE == "off":
-        complain("FASTPROF=0: the program runs without being profiled")
-        exec(target.code, target.namespace)
-        return 0
+    target = prepare_or_run(args, as_module=options.module)
+    if isinstance(target, int):
+        return target
     if options.steps is not None:
         # For the program, and for the processes that it starts.
         os.environ[VARIABLE] = str(options.steps)
@@ -183,7 +174,6 @@ def _operator_profile(settings: Sequence[str], folder: str) -> OperatorProfile:
 
 def _parse(argv: list[str]) -> tuple[Any, list[str]]:
     parser = Options(usage=_USAGE, prog="fastprof run")
-    parser.disable_interspersed_args()
     parser.add_option(
         "-o",
         "--output",
@@ -191,35 +181,20 @@ def _parse(argv: list[str]) -> tuple[Any, list[str]]:
         help=f"where {' and '.join(FILES)} go, replacing those there (default: a new folder "
         f"{OUTPUT}/PROGRAM-TIME; {OUTPUT}/latest is a link to it)",
     )
-    parser.add_option(
-        "--full",
-        action="store_true",
-        default=False,
-        help="print all tables, not only one screen",
+    parser.flag("--full", "print all tables, not only one screen")
+    parser.flag(
+        "--functions", "functions only, each call counted; sections in the code stay dormant"
     )
-    parser.add_option(
-        "--functions",
-        action="store_true",
-        default=False,
-        help="functions only, each call counted; sections in the code stay dormant",
-    )
-    parser.add_option(
-        "--operators",
-        action="store_true",
-        default=False,
-        help="operators of torch, without functions",
-    )
-    parser.add_option(
+    parser.flag("--operators", "operators of torch, without functions")
+    parser.flag(
         "--trace",
-        action="store_true",
-        default=False,
-        help="also write when things happened, for Perfetto: rank{r}_trace.json.gz in DIR",
+        "also write when things happened, for Perfetto: rank{r}_trace.json.gz in DIR",
     )
     parser.add_option(
         "--steps",
         type="int",
         metavar="N",
-        help="end training after so many steps: data loaders deliver no more, and FASTPROF_STEPS "
+        help="end training after N steps: data loaders stop delivering batches, and FASTPROF_STEPS "
         "is N for programs that read it",
     )
     parser.add_option(
@@ -257,7 +232,7 @@ def _run_functions(target: Target, paths: Sequence[str], begun: _Begun) -> int:
         _finish(profile.report(), paths, begun, identity, lambda: None, endings.may_wait)
 
     endings = Endings(profile.disable, save)
-    return _execute(target, profile.enable, endings)
+    return execute(target, profile.enable, endings)
 
 
 def _run_all(target: Target, paths: Sequence[str], profiler: Profiler, begun: _Begun) -> int:
@@ -266,7 +241,7 @@ def _run_all(target: Target, paths: Sequence[str], profiler: Profiler, begun: _B
     run.gives_way = True
     # The caller of the program is the command, which is no part of it.
     run.is_called = False
-    # Nearly all contexts of a run are of imports.  With --functions each call is counted.
+    # Nearly all contexts of a run come from imports.  With --functions each call is counted.
     run.folds_imports = not begun.options.functions
 
     gave_way = False
@@ -297,27 +272,7 @@ def _run_all(target: Target, paths: Sequence[str], profiler: Profiler, begun: _B
         torch_loop.attach(profiler, modules=begun.options.modules)
 
     endings = Endings(stop, save)
-    return _execute(target, start, endings)
-
-
-def _execute(target: Target, start: Callable[[], object], endings: Endings) -> int:
-    # The same order as in profile_command: the table has the program's rows only.
-    with endings:
-        try:
-            start()
-        except BusyError as error:
-            endings.cancel()
-            complain(str(error))
-            return 2
-        try:
-            exec(target.code, target.namespace)
-            endings.in_order = True
-        except SystemExit as end:
-            endings.in_order = end.code is None or end.code == 0
-            raise
-        finally:
-            endings.stop()
-    return 0
+    return execute(target, start, endings)
 
 
 def _finish(

@@ -10,12 +10,15 @@ import optparse
 import os
 import sys
 import types
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fastprof.cli.exit_hooks import Endings, complain
 from fastprof.cli.output import output_told_of
-from fastprof.errors import FastprofError
+from fastprof.cli.parsing import USAGE_ERROR, Options
+from fastprof.errors import BusyError, FastprofError
+from fastprof.session.environment import switch
 
 
 class TargetError(FastprofError):
@@ -31,23 +34,59 @@ class Target:
     is_module: bool
 
 
-def parse_target(
-    parser: optparse.OptionParser, argv: Sequence[str]
-) -> tuple[optparse.Values, list[str]]:
+def parse_target(parser: Options, argv: Sequence[str]) -> tuple[optparse.Values, list[str]]:
     """Parse a command's options and ``[-m MODULE | SCRIPT] ARGS``; exits without a program."""
-    parser.add_option(
-        "-m",
-        dest="module",
-        action="store_true",
-        default=False,
-        help="profile a library module, as python -m does",
-    )
+    parser.disable_interspersed_args()
+    parser.flag("-m", "profile a library module, as python -m does", dest="module")
     with output_told_of():
         options, args = parser.parse_args(list(argv))
     if not args:
         parser.print_usage(sys.stderr)
         parser.exit(2)
     return options, args
+
+
+def prepare_or_run(args: Sequence[str], *, as_module: bool) -> Target | int:
+    """Set up the program in ``args[0]``, as :func:`prepare` does.
+
+    Returns:
+        the program; or the exit status, where it cannot be run or was run without being
+        profiled (``FASTPROF=0``).
+    """
+    try:
+        target = prepare(args, as_module=as_module)
+    except TargetError as error:
+        complain(str(error))
+        return 1 if as_module else USAGE_ERROR  # what python itself ends with
+    hide_own_frames(target)
+    if switch.MODE != "off":
+        return target
+    complain("FASTPROF=0: the program runs without being profiled")
+    exec(target.code, target.namespace)
+    return 0
+
+
+def execute(target: Target, start: Callable[[], object], endings: Endings) -> int:
+    """Run the program between ``start()`` and ``endings.stop()``; return the exit status.
+
+    fastprof's work happens before and after: the tables have the program's rows only.
+    """
+    with endings:
+        try:
+            start()
+        except BusyError as error:
+            endings.cancel()
+            complain(str(error))
+            return USAGE_ERROR
+        try:
+            exec(target.code, target.namespace)
+            endings.in_order = True
+        except SystemExit as end:
+            endings.in_order = end.code is None or end.code == 0
+            raise
+        finally:
+            endings.stop()
+    return 0
 
 
 def prepare(args: Sequence[str], *, as_module: bool) -> Target:
@@ -130,7 +169,7 @@ def _of_target(traceback: types.TracebackType | None, target: Target) -> types.T
     while tb is not None and tb.tb_frame.f_code is not target.code:
         tb = tb.tb_next
     if tb is None:
-        return traceback  # not the program's: a fault of our own
+        return traceback  # not the program's: a fault of fastprof
     if not target.is_module:
         return tb
     tb = tb.tb_next

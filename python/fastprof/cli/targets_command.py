@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
-from fastprof.cli.output import standard_output
+from fastprof.cli.output import write_text
 from fastprof.cli.parsing import Parser
 from fastprof.findings.thresholds import EXPECTED, LIMITS, TARGETS, USUAL, Limit, amount
 from fastprof.tables.cells import Table
@@ -18,8 +19,7 @@ def run(argv: Sequence[str]) -> int:
         description="What a healthy training run looks like, and where findings begin.",
     )
     parser.parse_args(argv)
-    with standard_output() as stream:
-        stream.write("\n".join(lines(width_of(stream))) + "\n")
+    write_text("\n".join(lines(width_of(sys.stdout))) + "\n")
     return 0
 
 

@@ -9,8 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from fastprof.cli.exit_hooks import complain, said
-from fastprof.cli.output import standard_output
+from fastprof.cli.output import write_text
 from fastprof.cli.parsing import Parser
 from fastprof.render.watch import watch_lines
 from fastprof.session.ranks.channel import DIRECTORY
@@ -20,12 +19,17 @@ from fastprof.tables.layout import width_of
 _EVERY_S = 2.0
 #: A job of which nothing is heard for so long is dead.
 _DEAD_S = 60.0
-#: Lines where nobody reads them on a terminal.
+#: Lines in a file or a pipe.
 _PIPED_LINES = 80
+_ENDED = "The job has ended."
 
 
 def run(argv: Sequence[str]) -> int:
-    """Show the ranks of the job that ``argv`` names until it ends; 2: there is none."""
+    """Show the ranks of the job that ``argv`` names until it ends.
+
+    Raises:
+        OSError, ValueError: there is none.
+    """
     parser = Parser(
         prog="fastprof watch",
         description="Show the ranks of a running job: who is late, and where a step goes.",
@@ -40,33 +44,18 @@ def run(argv: Sequence[str]) -> int:
     options = parser.parse_args(argv)
     folder = options.folder or os.environ.get(DIRECTORY)
     if not folder:
-        complain(f"DIR is missing, and {DIRECTORY} is not set: name the directory where ranks meet")
-        return 2
+        raise ValueError(
+            f"DIR is missing, and {DIRECTORY} is not set: name the directory where ranks meet"
+        )
     if not os.path.isdir(folder):
-        complain(f"no such directory: {ascii(folder)[1:-1]}")
-        return 2
-    try:
-        watch = Watch(folder)
-    except (OSError, ValueError) as error:
-        complain(said(error))
-        return 2
+        raise ValueError(f"no such directory: {ascii(folder)[1:-1]}")
+    watch = Watch(folder)
     if options.once or not sys.stdout.isatty():
-        with standard_output() as stream:
-            try:
-                lines = _picture(watch, width_of(stream), _PIPED_LINES)
-            except (OSError, ValueError) as error:
-                complain(said(error))
-                return 2
-            stream.writelines(f"{line}\n" for line in lines or ["The job has ended."])
+        lines = _picture(watch, width_of(sys.stdout), _PIPED_LINES) or [_ENDED]
+        write_text("".join(f"{line}\n" for line in lines))
         return 0
     with suppress(KeyboardInterrupt):
-        try:
-            last = _follow(watch)
-        except (OSError, ValueError) as error:
-            complain(said(error))
-            return 2
-        with standard_output() as stream:
-            stream.write(f"{last}\n")
+        write_text(f"{_follow(watch)}\n")
     return 0
 
 
@@ -98,7 +87,7 @@ def _loop(watch: Watch, show: Callable[[Sequence[str]], None]) -> str:
     while True:
         lines = _picture(watch, width_of(sys.stdout), shutil.get_terminal_size().lines)
         if lines is None:
-            return "The job has ended."
+            return _ENDED
         show(lines)
         silent = watch.silent_s()
         if silent > _DEAD_S:

@@ -69,7 +69,7 @@ def compare(
         noise: with one run per side, the relative change that counts as none, from 0 to 1.
 
     Raises:
-        TypeError: a side is none of these.
+        TypeError: a side of another type.
         ValueError: fewer than two sides, a side without a run, or a number out of range.
         LoadError: (a ValueError) a file is not a saved run.
         OSError: a file cannot be read.
@@ -222,7 +222,7 @@ def _series_names(runs: Sequence[Run]) -> dict[str, tuple[str, ...]]:
 
 
 def _both(name: str, other: str, tables: Iterable[Mapping[str, Any]]) -> bool:
-    """Whether two names for the same are of two sections: one run has both."""
+    """Whether two names of one phase belong to two sections: one run has both."""
     return any(name in table and other in table for table in tables)
 
 
@@ -369,7 +369,7 @@ class _Tables:
         )
 
     def _loader_figures(self, w: LoaderRow, steps: int) -> _Figures:
-        # Batches are of the whole run.
+        # Batches are counted over the whole run.
         return {
             "batches": w.batches / steps if self._per_step else w.batches,
             "data_ms": w.data_ms,

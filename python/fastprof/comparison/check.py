@@ -86,7 +86,9 @@ def holds(runs: Sequence[Run], condition: Condition) -> Checked:
         if {kind, right[1]} == {TIME, SHARE}:
             span = sum(span_ms(run) for run in runs) / len(runs)
             if not span:
-                raise ConditionError(f"{condition.text!a}: there is no time to take a share of")
+                raise ConditionError(
+                    f"{condition.text!a}: the run has no time, so a share cannot be computed"
+                )
             a = a / span if kind == TIME else a
             b = b / span if right[1] == TIME else b
             kind = SHARE

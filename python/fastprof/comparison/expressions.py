@@ -63,7 +63,7 @@ _TOKEN = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """A number with what it is of."""
+    """A number and the kind of its unit."""
 
     value: float
     kind: str
@@ -182,7 +182,7 @@ class _Parser:
         else:
             right = self._sum()
             if _has_points(right) or _has_points(left):
-                raise self._error("points are of changes (as in gpu_util<-5points)", 0)
+                raise self._error("points are for changes only (as in gpu_util<-5points)", 0)
         if self._peek() != "end":
             raise self._error("expected nothing more")
         return Condition(self._text.strip(), operator, left, right, is_change)

@@ -29,7 +29,7 @@ from fastprof.names import file_name
 from fastprof.report.model import ALIASES, FunctionRow, SectionRow, StepTable
 from fastprof.report.model_gpu import KernelRow
 
-#: (value, what it is of)
+#: (value, kind of unit)
 Figure = tuple[float, str]
 _Found = tuple[float | None, str] | None
 
@@ -121,7 +121,7 @@ def _throughput(run: Run) -> float | None:
 
 
 def span_ms(run: Run) -> float:
-    """The time that shares are of: a step, or the recording if it has no steps."""
+    """The whole that shares refer to: a step, or the recording if it has no steps."""
     return run.report.steps.mean_ms or run.report.wall_ms
 
 

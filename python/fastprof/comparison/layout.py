@@ -29,10 +29,12 @@ from fastprof.report.figures import (
     with_percent,
 )
 from fastprof.tables.blocks import Block, Code, Items
-from fastprof.tables.cells import Table, short, table_of
+from fastprof.tables.cells import NAME_WIDTH, Table, short, table_of
 
 #: Functions, kernels and sections without statistics that are listed.
 ROWS = 25
+#: Parts of a command line or a path.
+_PARTS = re.compile(r"[^\s/=,]*[\s/=,]*")
 
 #: The same on one screen, ...
 _FEW = 8
@@ -155,12 +157,23 @@ def _summary(title: str, rows: Sequence[SummaryRow]) -> Block:
 def _settings(pair: Pair) -> Block:
     columns: list[tuple[str, Callable[..., str]]] = [
         ("setting", lambda s: short(s.name)),
-        ("before", lambda s: short(s.before)),
-        ("after", lambda s: short(s.after)),
+        ("before", lambda s: _differing(s.before, s.after)),
+        ("after", lambda s: _differing(s.after, s.before)),
         ("what that does", lambda s: s.matters),
     ]
     table = table_of("", columns, pair.settings, frozenset({0, 1, 2, 3}))
     return _block("What was set differently", table=table)
+
+
+def _differing(value: str, other: str) -> str:
+    """A setting's value; a long one without the parts at its ends that both sides share."""
+    a, b = ([*filter(None, _PARTS.findall(text))] for text in (value, other))
+    cut = {0: "", -1: ""}
+    for end in (0, -1):
+        while len("".join(a)) > NAME_WIDTH - 6 and a and b and a[end] == b[end]:
+            del a[end], b[end]
+            cut[end] = "..."
+    return short(f"{cut[0]}{''.join(a)}{cut[-1]}")
 
 
 def _effects(comparison: Comparison, pair: Pair, *, explained: bool = True) -> Block:

@@ -58,7 +58,7 @@ def _of_run(side: str, run: Run) -> list[str]:
     if used and used + (run.left_out or 0) < measured:
         out.append(
             f"Of the run {side} ({run.label}), the last {used} of {measured} measured steps were "
-            "kept one by one; the statistics are of those."
+            "kept one by one; the statistics cover those."
         )
     if run.interrupted:
         busy = "The machine was busy" if run.busy else "The machine was also used"

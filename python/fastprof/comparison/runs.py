@@ -59,7 +59,7 @@ class Run:
 
     @property
     def steps(self) -> int:
-        """Steps that functions, sections and kernels are of; what their totals are divided by."""
+        """Steps that functions, sections and kernels cover: the divisor of their totals."""
         steps = self.report.steps
         return steps_in(self.report.phase, steps.count, steps.measured)
 

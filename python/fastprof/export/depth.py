@@ -13,6 +13,21 @@ from collections.abc import Sequence
 MAX_DEPTH = 1024
 
 
+def places(parent: Sequence[int]) -> tuple[list[int], list[int]]:
+    """Return the depth of each context, and where it is shown: itself, or the one at that depth.
+
+    Args:
+        parent: of each context, which stands behind it; the root's is not looked at.
+    """
+    depth = [0] * len(parent)
+    place = list(range(len(parent)))
+    for i in range(1, len(parent)):
+        depth[i] = depth[parent[i]] + 1
+        if depth[i] > MAX_DEPTH:
+            place[i] = place[parent[i]]
+    return depth, place
+
+
 def folded(parent: Sequence[int], weight: Sequence[int]) -> tuple[list[int], list[int]]:
     """Add the weight of contexts deeper than :data:`MAX_DEPTH` to the one at that depth.
 
@@ -23,14 +38,8 @@ def folded(parent: Sequence[int], weight: Sequence[int]) -> tuple[list[int], lis
     Returns:
         the depth of each context, and its weight, which is 0 for what is deeper.
     """
-    depth = [0] * len(parent)
-    place = list(range(len(parent)))  # the context itself, or the one at the greatest depth
-    weights = list(weight)
-    for i in range(1, len(parent)):
-        above = parent[i]
-        depth[i] = depth[above] + 1
-        if depth[i] > MAX_DEPTH:
-            place[i] = place[above]
-            weights[place[i]] += weights[i]
-            weights[i] = 0
+    depth, place = places(parent)
+    weights = [0] * len(parent)
+    for i, ns in zip(place, weight, strict=True):
+        weights[i] += ns
     return depth, weights

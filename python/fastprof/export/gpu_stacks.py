@@ -8,10 +8,8 @@ GPU time exactly.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from fastprof.errors import ExportError
-from fastprof.export.depth import MAX_DEPTH
+from fastprof.export.depth import places
 from fastprof.export.frames import MAX_LABEL, frame_label
 from fastprof.names import printable_name
 from fastprof.report.gpu import measured
@@ -98,7 +96,7 @@ class _Paths:
         thread, node = site
         tree = self._snapshot.threads[thread]
         if thread not in self._places:
-            self._places[thread] = _places(tree.nodes.parent)
+            self._places[thread] = places(tree.nodes.parent)[1]
         node = self._places[thread][node]
         frames = []
         while node > 0:
@@ -106,17 +104,3 @@ class _Paths:
             node = tree.nodes.parent[node]
         frames.append(printable_name(tree.name or f"thread {tree.ident}", MAX_LABEL))
         return frames[::-1]
-
-
-def _places(parent: Sequence[int]) -> list[int]:
-    """Per node the node itself, or the one above it at the greatest depth shown."""
-    depth = [0] * len(parent)
-    place = list(range(len(parent)))
-    for i in range(1, len(parent)):
-        above = parent[i]
-        if depth[above] == MAX_DEPTH:
-            depth[i] = MAX_DEPTH
-            place[i] = place[above]
-        else:
-            depth[i] = depth[above] + 1
-    return place

@@ -33,8 +33,6 @@ from fastprof.integrations._session.session import Session
 from fastprof.integrations._torch.models import has_loss
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from typing_extensions import Self
 
     from fastprof.report import Report
@@ -206,17 +204,6 @@ class AcceleratorAttachment(Attachment):
         self._fetches = False
         self._recorded = False
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
-        self.detach()
-
     def step(self) -> None:
         """End a step.  From the first call on, steps end nowhere else."""
         if self._session is not None and self._session.alive:
@@ -249,11 +236,8 @@ class AcceleratorAttachment(Attachment):
     def _observe(self, session: Session) -> None:
         patches, accelerator = self._patches, self._accelerator
         patches.method(accelerator, "backward", self._backward)
-        for name, section in (
-            ("clip_grad_norm_", "clip_grad"),
-            ("clip_grad_value_", "clip_grad"),
-        ):
-            patches.method(accelerator, name, functools.partial(session.around, section))
+        for name in ("clip_grad_norm_", "clip_grad_value_"):
+            patches.method(accelerator, name, functools.partial(session.around, "clip_grad"))
         for name in ("save_state", "save_model", "save"):
             patches.method(accelerator, name, session.checkpoint)
         for name in ("prepare", "prepare_model", "prepare_optimizer"):

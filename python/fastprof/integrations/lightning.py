@@ -20,13 +20,12 @@ from fastprof.integrations._session.lightning import (
     loader_names,
     time_each,
 )
-from fastprof.integrations._session.patches import Patches
+from fastprof.integrations._session.patches import HasRun, Patches
 from fastprof.integrations._session.session import Session
 from fastprof.session.loaders.timing import TimedIterator
 
 if TYPE_CHECKING:
     from fastprof.report import Report
-    from fastprof.session.profiler import Profiler
 
     FastprofProfiler: Any
     FastprofCallback: Any
@@ -53,7 +52,7 @@ def _nothing(action: str) -> None:
     pass
 
 
-class _ProfilerMethods:
+class _ProfilerMethods(HasRun):
     """Records a Lightning run in a :class:`fastprof.Profiler`.
 
     Args:
@@ -70,6 +69,7 @@ class _ProfilerMethods:
 
     #: Set by the trainer before ``setup()``.
     _lightning_module: Any
+    _start = "Trainer.fit()"
     #: A profiler that the trainer had before this one took its place.
     _other: Any = None
 
@@ -83,7 +83,6 @@ class _ProfilerMethods:
         super().__init__()
         self._names = {"train": tuple(loader_names), "val": tuple(val_loader_names)}
         self._options = check_options(options)
-        self._session: Session | None = None
         self._patches = Patches()
         self._handlers: dict[str, _Handler] = {}
         self._trainer: Any = None
@@ -127,23 +126,6 @@ class _ProfilerMethods:
         if getattr(self, "_session", None) is not None:
             self._end()
         super().teardown(stage)  # type: ignore[misc]
-
-    # -- what comes out
-
-    @property
-    def profiler(self) -> Profiler:
-        """The run of the latest ``fit()``, ``validate()``, ...
-
-        Raises:
-            RuntimeError: there was none.
-        """
-        if self._session is None:
-            raise RuntimeError("there is no run yet: it starts with Trainer.fit()")
-        return self._session.profiler
-
-    def report(self) -> Report:
-        """Return what was recorded, as ``profiler.report()`` does."""
-        return self.profiler.report()
 
     # -- the run
 

@@ -7,17 +7,14 @@ and sees what a callback can: see docs/integrations/transformers.md.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
 from transformers import TrainerCallback
 
 from fastprof.integrations._session.common import ScalarLogger, check_options
-from fastprof.integrations._session.patches import Attachment, Patches
+from fastprof.integrations._session.patches import Attachment
 from fastprof.integrations._session.session import Session
-
-if TYPE_CHECKING:
-    from fastprof.report import Report
-    from fastprof.session.profiler import Profiler
 
 __all__ = ["FastprofCallback", "TrainerAttachment", "attach"]
 
@@ -44,7 +41,7 @@ def attach(trainer: Any, *, loader_name: str = "loader0", **options: Any) -> Tra
 
 
 def _logging_steps(args: Any) -> int:
-    """The trainer's own rhythm; a share of all steps is not known yet."""
+    """The trainer's interval; one given as a share of all steps is not known yet."""
     steps = args.logging_steps
     by_steps = str(getattr(args.logging_strategy, "value", args.logging_strategy)) == "steps"
     return int(steps) if by_steps and steps >= 1 else 50
@@ -104,7 +101,7 @@ class TrainerAttachment(Attachment):
         patches, trainer = self._patches, self._trainer
 
         def section(target: Any, method: str, name: str) -> None:
-            patches.method(target, method, lambda original: session.around(name, original))
+            patches.method(target, method, partial(session.around, name))
 
         section(trainer.accelerator, "backward", "backward")
         section(trainer, "_clip_grad_norm", "clip_grad")
@@ -112,9 +109,9 @@ class TrainerAttachment(Attachment):
         section(trainer.callback_handler, "call_event", "callbacks")
         patches.method(trainer.callback_handler, "call_event", self._event)
         patches.method(trainer, "get_batch_samples", self._fetching)
-        patches.method(trainer, "_prepare_inputs", self._moving)
-        patches.method(trainer, "compute_loss", self._computing)
-        patches.method(trainer, "prediction_step", self._predicting)
+        patches.method(trainer, "_prepare_inputs", partial(self._in_training, "h2d"))
+        patches.method(trainer, "compute_loss", partial(self._in_training, "forward"))
+        section(trainer, "prediction_step", "forward")
         patches.method(trainer, "evaluation_loop", self._evaluation)
         patches.method(trainer, "log", self._logging)
         patches.method(trainer, "_maybe_log_save_evaluate", self._between_steps)
@@ -142,12 +139,6 @@ class TrainerAttachment(Attachment):
             self._timed = (iterator, timed)
         return self._timed[1]
 
-    def _moving(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        return self._in_training("h2d", original)
-
-    def _computing(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        return self._in_training("forward", original)
-
     def _in_training(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         """``original`` in section ``name``; an evaluation step is one section already."""
 
@@ -158,15 +149,6 @@ class TrainerAttachment(Attachment):
             return session.around(name, original)(*args, **kwargs)
 
         return call
-
-    def _predicting(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def prediction_step(*args: Any, **kwargs: Any) -> Any:
-            session = self._session
-            if session is None:
-                return original(*args, **kwargs)
-            return session.around("forward", original)(*args, **kwargs)
-
-        return prediction_step
 
     def _evaluation(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def evaluation_loop(dataloader: Any, *args: Any, **kwargs: Any) -> Any:
@@ -258,7 +240,7 @@ class TrainerAttachment(Attachment):
                 )
 
 
-class FastprofCallback(TrainerCallback):  # type: ignore[misc]
+class FastprofCallback(Attachment, TrainerCallback):  # type: ignore[misc]
     """Records ``Trainer(callbacks=[FastprofCallback()])`` without the trainer.
 
     Steps, fetching, forward (the model's, without a loss computed outside of it),
@@ -273,34 +255,20 @@ class FastprofCallback(TrainerCallback):  # type: ignore[misc]
         TypeError, ValueError, OSError: as :class:`fastprof.Profiler`.
     """
 
+    _start = "Trainer.train()"
+
     def __init__(self, *, loader_name: str = "loader0", **options: Any) -> None:
+        super().__init__()
         self._loader_name = loader_name
         self._options = check_options(options)
-        self._session: Session | None = None
-        self._patches = Patches()
         self._pending: dict[str, float] = {}
         self._loader: Any = None
-
-    @property
-    def profiler(self) -> Profiler:
-        """The run of the latest ``train()``.
-
-        Raises:
-            RuntimeError: there was none.
-        """
-        if self._session is None:
-            raise RuntimeError("there is no run yet: it starts with Trainer.train()")
-        return self._session.profiler
-
-    def report(self) -> Report:
-        """Return what was recorded, as ``profiler.report()`` does."""
-        return self.profiler.report()
 
     # -- the trainer's events
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Start a run."""
-        self._end()
+        self.detach()
         defaults = {
             "logger": ScalarLogger(self._pending.update),
             "log_every": _logging_steps(args),
@@ -339,15 +307,14 @@ class FastprofCallback(TrainerCallback):  # type: ignore[misc]
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """End the run."""
-        self._end()
+        self.detach()
         self.on_log(args, state, control)
 
-    def _end(self) -> None:
+    def detach(self) -> None:
+        """End the run and put back everything that was replaced."""
         try:
-            if self._session is not None:
-                self._session.stop()
+            super().detach()
         finally:
-            self._patches.undo()
             self._loader = None
 
     # -- what a callback is given

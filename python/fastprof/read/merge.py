@@ -132,7 +132,7 @@ class _Job:
         self._skipped.append((path, said.removeprefix(f"{path!r}: ")))
 
     def add(self, run: RankRun) -> None:
-        """Add a rank, unless it is of an older job."""
+        """Add a rank, unless it belongs to an older job."""
         newest = self._newest
         if newest is None:
             self._newest = run
@@ -150,7 +150,7 @@ class _Job:
 
     def _other(self, run: RankRun, kept: RankRun) -> None:
         known = run.began_ns is not None and kept.began_ns is not None
-        said = "it is of another job" + (", which began earlier" if known else "")
+        said = "it belongs to another job" + (", which began earlier" if known else "")
         self._skipped.append((run.row.path, said))
 
     def report(self) -> RankReport:
@@ -161,7 +161,7 @@ class _Job:
 
 
 def _apart(a: RankRun, b: RankRun) -> bool:
-    """Whether two ranks are of different jobs."""
+    """Whether two ranks belong to different jobs."""
     if _other_job(a.job or "", b.job or ""):
         return True
     if a.began_ns is None or b.began_ns is None or a.ended_ns is None or b.ended_ns is None:

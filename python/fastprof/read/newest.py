@@ -27,7 +27,7 @@ def newest_run(path: str | os.PathLike[str]) -> str:
 def ranks_of_newest(folder: str | os.PathLike[str]) -> list[str]:
     """Return the saved runs of the newest job in a folder or in a folder of it, by rank.
 
-    A run that is of no rank stands alone.
+    A run without a rank stands alone.
 
     Raises:
         LoadError: (a ValueError) there is none.

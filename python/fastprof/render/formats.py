@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 
 from fastprof.errors import ExportError
+from fastprof.fileio import atomic_write, resolve_output
 
 if TYPE_CHECKING:
     from fastprof.report.findings import Examination, Finding
@@ -37,15 +38,10 @@ class Format:
 FORMATS = (
     Format("speedscope-gpu", (".gpu.speedscope.json",), "fastprof.export.speedscope_gpu"),
     Format("speedscope", (".speedscope.json",), "fastprof.export.speedscope"),
-    Format(
-        "trace-gz",
-        (".trace.json.gz", "_trace.json.gz"),
-        "fastprof.export.trace.gz",
-        binary=True,
-    ),
+    Format("trace-gz", (".trace.json.gz", "_trace.json.gz"), "fastprof.export.trace.gz", True),
     Format("trace", (".trace.json", "_trace.json"), "fastprof.export.trace.write"),
-    Format("fprof", (".fprof",), "fastprof.read.fprof", binary=True),
-    Format("pstats", (".stats", ".prof", ".pstats"), "fastprof.export.pstats_", binary=True),
+    Format("fprof", (".fprof",), "fastprof.read.fprof", True),
+    Format("pstats", (".stats", ".prof", ".pstats"), "fastprof.export.pstats_", True),
     Format("json", (".json",), "fastprof.export.json_"),
     Format("text", (".txt",), "fastprof.render.text"),
     Format("html", (".html", ".htm"), "fastprof.render.html"),
@@ -55,6 +51,10 @@ FORMATS = (
     Format("csv", (".csv",), "fastprof.export.csv_"),
     Format("markdown", (".md",), "fastprof.render.markdown"),
 )
+
+
+#: Formats that no file has.
+_SHOWN = ("screen", "notebook")
 
 
 def format_of(path: str | os.PathLike[str]) -> Format:
@@ -93,24 +93,14 @@ def format_named(name: str) -> Format:
     raise ExportError(f"no output format {name!r:.80}; there are: {known}")
 
 
-def render(report: Report, name: str, **limits: float) -> str:
-    """Return a report in the text format called ``name``; ``limits`` are of its writer."""
+def render(report: Report, name: str, **limits: object) -> str:
+    """Return a report in the text format called ``name``; ``limits`` are options of its writer.
+
+    ``"screen"`` and ``"notebook"`` are what :meth:`Report.to_text` and a notebook show.
+    """
     stream = io.StringIO()
-    _module(format_named(name).module).write(report, stream, **limits)
-    return stream.getvalue()
-
-
-def render_csv(report: Report, table: str) -> str:
-    """Return one table of a report as CSV."""
-    stream = io.StringIO()
-    _module(format_named("csv").module).write(report, stream, table=table)
-    return stream.getvalue()
-
-
-def render_notebook(report: Report) -> str:
-    """Return a report as a notebook shows it."""
-    stream = io.StringIO()
-    _module("fastprof.render.notebook").write(report, stream)
+    shown = f"fastprof.render.{name}" if name in _SHOWN else format_named(name).module
+    _module(shown).write(report, stream, **limits)
     return stream.getvalue()
 
 
@@ -123,7 +113,7 @@ def examine_ranks(report: RankReport) -> Finding | None:
 def render_ranks(report: RankReport, name: str, **limits: int) -> str:
     """Return several ranks as ``"text"``, ``"json"`` or ``"markdown"``.
 
-    ``limits`` are of its writer: ``width`` of the text.
+    ``limits`` are options of its writer: ``width`` of the text.
     """
     stream = io.StringIO()
     getattr(_module("fastprof.render.ranks"), f"write_{name}")(report, stream, **limits)
@@ -136,8 +126,6 @@ RANK_FORMATS = {".txt": "text", ".json": "json", ".md": "markdown"}
 
 def save_ranks(report: RankReport, path: str | os.PathLike[str]) -> None:
     """Write several ranks to a file; see :meth:`RankReport.save`."""
-    from fastprof.fileio import atomic_write, resolve_output
-
     text = render_ranks(report, rank_format_of(path))
     with atomic_write(resolve_output(path)) as stream:
         stream.write(text.encode("utf-8"))
@@ -164,8 +152,6 @@ def frame(report: Report, table: str) -> Any:
 
 def save(report: Report, path: str | os.PathLike[str]) -> None:
     """Write a report to a file; see :meth:`Report.save`."""
-    from fastprof.fileio import atomic_write, resolve_output
-
     item = format_of(path)
     with atomic_write(resolve_output(path)) as stream:
         write(report, item, stream)
@@ -174,7 +160,7 @@ def save(report: Report, path: str | os.PathLike[str]) -> None:
 def write(report: Report, item: Format, stream: BinaryIO, **limits: float) -> None:
     """Write a report in a format to a binary stream, which stays open.
 
-    ``limits`` are of the format's writer.
+    ``limits`` are options of the format's writer.
     """
     exporter = _module(item.module)
     if item.binary:
@@ -187,13 +173,6 @@ def write(report: Report, item: Format, stream: BinaryIO, **limits: float) -> No
     finally:
         with suppress(OSError):  # detaching flushes what failed to be written
             text.detach()
-
-
-def render_screen(report: Report) -> str:
-    """Return what a report says on one screen."""
-    stream = io.StringIO()
-    _module("fastprof.render.screen").write(report, stream)
-    return stream.getvalue()
 
 
 def show(report: Report, stream: TextIO | None, *, full: bool) -> None:

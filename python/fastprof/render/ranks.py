@@ -108,7 +108,7 @@ def _ranks(report: RankReport, limit: int) -> Table:
         "memory GiB",
     )  # fmt: skip
     cells = [_rank(row, work) for row, work in rows]
-    # Where no rank's driver told anything these would be empty.
+    # Without figures of the driver these columns would be empty.
     for header, of in _HEALTH if any(_told(row) for row in report.rows) else ():
         headers += (header,)
         cells = [(*cell, of(row)) for cell, (row, _) in zip(cells, rows, strict=True)]

@@ -18,7 +18,7 @@ _LATE = 6
 _FEW = 4
 _SECTIONS = 5
 _STATES = 4
-#: What ranks tell each other is of their last window.
+#: Live messages of ranks describe their last window.
 _LIVE = "in the last 10 s"
 
 

@@ -355,7 +355,7 @@ class Report:
             full: everything, tables as wide as they are; else what fits on one screen of
                 100 columns.
         """
-        return formats.render(self, "text") if full else formats.render_screen(self)
+        return formats.render(self, "text" if full else "screen")
 
     def to_json(self) -> str:
         """Return the report as JSON; see ``fastprof.export.json_`` for its layout."""
@@ -372,7 +372,7 @@ class Report:
         Raises:
             ValueError: no such table.
         """
-        return formats.render_csv(self, table)
+        return formats.render(self, "csv", table=table)
 
     def to_frame(self, table: str = "functions") -> Any:
         """Return one table as a pandas ``DataFrame``; tables are those of :meth:`to_csv`.
@@ -385,7 +385,7 @@ class Report:
 
     def _repr_html_(self) -> str:
         """The report as a notebook shows it."""
-        return formats.render_notebook(self)
+        return formats.render(self, "notebook")
 
     def show(self, stream: TextIO | None = None, *, full: bool = False) -> None:
         """Write the report to ``stream`` (None: ``sys.stdout``), no wider than it is.

@@ -32,10 +32,10 @@ from fastprof.snapshot.gpu_health import GpuHealth
 from fastprof.snapshot.run_phases import STEPS
 
 #: How the site of an activity was found.  With OWN the launching thread stood there.
-#: With INHERITED that thread had no section of its own, and ``via`` is the site in the
+#: With INHERITED that thread had no open section, and ``via`` is the site in the
 #: thread whose work it did (autograd's threads work for the one in ``backward()``).
 #: With CAPTURED a CUDA graph was replayed at the site and captured at ``via``.  Of OTHER
-#: only the thread is known to be nobody's, of UNKNOWN not even the launch.
+#: the launching thread works for no known section, of UNKNOWN not even the launch is known.
 HOW_OWN, HOW_INHERITED, HOW_CAPTURED, HOW_OTHER, HOW_UNKNOWN = range(5)
 
 #: Kinds of activities other than the table's kernels; H, D, P: host, device, peer.
@@ -210,7 +210,7 @@ class GpuSnapshot(Record):
     """The recorded data of the GPU.
 
     ``status`` is ``on``, or ``off`` when nothing could be collected and ``reason`` says
-    why; with ``on`` a reason says what had to be done differently.  ``tier`` is
+    why; with ``on`` a reason says which workaround is in use.  ``tier`` is
     ``callbacks`` or ``external``: how launches were tied to sites.  ``paused_ns`` is time
     in which another profiler had the records, ``pauses`` who and how long.
     ``health_reason`` says why the devices' health is not known, or no further than some

@@ -22,7 +22,7 @@ from fastprof.snapshot.codec import (
     WrongError,
 )
 
-#: Why clocks are throttled.  An idle GPU and clocks that somebody has set are no throttling.
+#: Why clocks are throttled.  An idle GPU and clocks set by an administrator are not throttling.
 REASONS = ("sw_power_cap", "hw_slowdown", "sw_thermal", "hw_thermal", "hw_power_brake")
 
 

@@ -43,7 +43,7 @@ class WorkerStats(Record):
 
     The pairs are (count, sum_ns): ``starts`` of iterating that started workers (or none),
     ``resumes`` with workers that were kept, ``firsts`` first batches of a pass,
-    ``shutdowns``, and ``caught_up``.  ``died`` workers ended before they were told to.
+    ``shutdowns``, and ``caught_up``.  ``died`` workers ended too early.
     ``profiled`` is of how many worker processes the functions were recorded, out of
     ``processes`` started.
     """

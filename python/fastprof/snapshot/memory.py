@@ -1,4 +1,4 @@
-"""The GPU memory's part of a snapshot: what PyTorch's caching allocator told.
+"""The GPU memory's part of a snapshot: the figures of PyTorch's caching allocator.
 
 Numbers are bytes.  *Allocated* is what tensors occupy, *reserved* what the allocator has
 taken from the device.

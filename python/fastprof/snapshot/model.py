@@ -179,7 +179,7 @@ class NodeTable(Table):
                     raise WrongError(self.phase[row], "the phase of its parent", f".phase[{row}]")
 
     def only(self, phases: Collection[int]) -> NodeTable:
-        """Return the same rows, in which what is of other phases has no calls and no time."""
+        """Return the same rows, in which rows of other phases have no calls and no time."""
         phase = self.phase or (STEPS,) * len(self)
         idle = self.idle_ns or (self.self_ns[0],)
         kept = [p in phases for p in phase]
@@ -313,7 +313,7 @@ class Steps(Record):
 
     @property
     def measured(self) -> int:
-        """Number of steps that the times are of."""
+        """Number of steps that the times cover."""
         return max(0, self.count - self.skipped - self.apart)
 
 
@@ -453,7 +453,7 @@ class Snapshot(Record):
         """Return the recorded wall time of phases of the run in ns.
 
         Raises:
-            ValueError: a name that is none of ``RUN_PHASES``.
+            ValueError: a name that is not in ``RUN_PHASES``.
         """
         wanted = {RUN_PHASES[number] for number in phase_numbers(names)}
         if not self.phases:
@@ -468,7 +468,7 @@ class Snapshot(Record):
         of the phases.  Steps, loaders, operators, memory and the trace are as before.
 
         Raises:
-            ValueError: a name that is none of ``RUN_PHASES``.
+            ValueError: a name that is not in ``RUN_PHASES``.
         """
         numbers = phase_numbers(names)
         threads = tuple(replace(t, nodes=t.nodes.only(numbers)) for t in self.threads)
@@ -512,10 +512,10 @@ def with_forms(keys: Sequence[Key], data: Mapping[str, Any]) -> tuple[Key, ...]:
     """Return keys with how they were called first, which stands beside them in a file.
 
     Raises:
-        SnapshotError: a form that is none, or of no key.
+        SnapshotError: an unknown form, or a form of an unknown key.
     """
     known = Known({"keys": len(keys)})
-    # Earlier versions told one form, and the first ones none.
+    # Earlier versions saved one form, the first versions no form.
     implicit = read(tuple[KeyIndex, ...], data.get("implicit", []), "implicit", known)
     earlier = [[i, "implicit"] for i in implicit]
     forms = read(tuple[tuple[KeyIndex, _Form], ...], data.get("forms", earlier), "forms", known)

@@ -1,4 +1,4 @@
-"""The operators' part of a snapshot: what torch.profiler told of the recorded windows.
+"""The operators' part of a snapshot: the figures of torch.profiler in the recorded windows.
 
 Times are nanoseconds, memory is bytes (what an operator freed is negative), steps are
 counted from 0.

@@ -33,7 +33,7 @@ def phase_numbers(names: Sequence[str]) -> frozenset[int]:
     """Return the numbers of phases.
 
     Raises:
-        ValueError: a name that is none; the message lists them.
+        ValueError: an unknown name; the message lists the known ones.
     """
     for name in names:
         if name not in RUN_PHASES:

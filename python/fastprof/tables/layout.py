@@ -24,7 +24,7 @@ _NARROWEST = 40
 #: A name keeps at least so many characters, a cell of words so many columns.
 _NAME, _WORDS = 20, 24
 _GAP = "  "
-#: A number stays in the line of its unit; the tie is none of the printable characters.
+#: A number stays in the line of its unit; the tie is not a printable character.
 _UNIT = re.compile(r"(?<=\d) (?=(?:%|ms|us|s|[KMG]iB)\b|%)")
 _TIE = "\0"
 #: A point in a name or a number ends no sentence.

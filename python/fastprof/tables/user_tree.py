@@ -19,7 +19,7 @@ _PACKAGES = 3
 
 
 def per_steps(report: Report) -> int:
-    """Return the steps that a report's functions are of; 0: they are of something else."""
+    """Return the steps that a report's functions cover; 0: they cover another phase."""
     return report.steps.measured if report.phase == "steps" else 0
 
 
@@ -31,7 +31,7 @@ def user_lines(tree: UserTree, width: int, per: int = 0, phase: str = ALL) -> li
         width: columns of a line.
         per: steps to divide times by; 0: times are totals, as are those of a tree with time in
             no step.
-        phase: the phase of the run that the tree is of.
+        phase: the phase of the run that the tree covers.
     """
     if not tree.rows:
         return []

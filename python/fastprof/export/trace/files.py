@@ -35,7 +35,7 @@ def save_windows(
     Raises:
         ExportError: the report has no trace.
         OSError: a file cannot be written, or ``merge`` not be read.
-        MergeError: ``merge`` is not such a trace, or nothing in it is of the
+        MergeError: ``merge`` is not such a trace, or no event of it lies in the
             windows.  Ours are written all the same.
     """
     found = trace.trace_of(report)

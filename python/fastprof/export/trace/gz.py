@@ -23,7 +23,7 @@ def write(report: Report, stream: BinaryIO) -> None:
 def write_window(
     writer: trace.Writer, stream: BinaryIO, number: int | None, more: Iterable[str] = ()
 ) -> None:
-    """Write one window, see :func:`fastprof.export.trace.write.write_window`."""
+    """Write one window, as :meth:`fastprof.export.trace.write.Writer.write` does."""
     with (
         gzip.GzipFile("", "wb", 6, stream, mtime=0) as packed,
         io.TextIOWrapper(packed, encoding="utf-8", newline="\n") as text,

@@ -89,7 +89,7 @@ class TorchTrace:
     """A file of torch.profiler.
 
     Raises:
-        MergeError: it is none.
+        MergeError: it is not a trace of torch.profiler.
         OSError: it cannot be read.
     """
 
@@ -103,7 +103,7 @@ class TorchTrace:
         self._events: list[Any] = events
 
     def check(self, windows: Sequence[TraceWindow]) -> None:
-        """Make sure that something in it is of these windows.
+        """Check that events of it lie in these windows.
 
         Raises:
             MergeError: nothing is, or it does not say when it was.
@@ -119,7 +119,7 @@ class TorchTrace:
             raise MergeError("the torch trace does not say which time its events began at")
         raise MergeError(
             f"{self._name!r:.200}: nothing in it was recorded in the windows of the trace: it "
-            "is of another run, or of other steps"
+            "belongs to another run or to other steps"
         )
 
     def events(self, windows: Sequence[TraceWindow]) -> Iterator[str]:

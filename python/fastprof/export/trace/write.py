@@ -57,7 +57,7 @@ def write(report: Report, stream: TextIO) -> None:
     Raises:
         ExportError: there is none.
     """
-    write_window(report, stream, None)
+    Writer(report).write(stream, None)
 
 
 def trace_of(report: Report) -> TraceSnapshot:
@@ -72,24 +72,6 @@ def trace_of(report: Report) -> TraceSnapshot:
         "this run has no trace: record it with fastprof.Profiler(trace=True) or "
         "with fastprof run --trace"
     )
-
-
-def write_window(
-    report: Report, stream: TextIO, number: int | None, more: Iterable[str] = ()
-) -> None:
-    """Write one window, counted from 0, or all if ``number`` is None.
-
-    Args:
-        report: with a trace.
-        stream: where to.
-        number: of the window.
-        more: further events, as JSON, that are written behind ours.
-
-    Raises:
-        ExportError: there is none.
-        IndexError: there is no such window.
-    """
-    Writer(report).write(stream, number, more)
 
 
 class Writer:
@@ -112,7 +94,12 @@ class Writer:
         self._labels: dict[int, tuple[str, str, str]] = {}
 
     def write(self, stream: TextIO, number: int | None, more: Iterable[str] = ()) -> None:
-        """Write one window, see :func:`write_window`.
+        """Write one window, counted from 0, or all if ``number`` is None.
+
+        Args:
+            stream: where to.
+            number: of the window.
+            more: further events, as JSON, that are written behind ours.
 
         Raises:
             IndexError: there is no such window.

@@ -42,7 +42,7 @@ def observe_model(
     def post(module: Any, output: Any) -> None:
         session.quietly("A forward could not be ended", after, module, output)
 
-    # The program may copy or save the model meanwhile: these do not go with it.
+    # The program may copy or save the model meanwhile: these hooks are not copied.
     for handle in (
         model.register_forward_pre_hook(Hook(pre)),
         model.register_forward_hook(ResultHook(post), always_call=True),

@@ -9,6 +9,8 @@ from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from fastprof.integrations._session.session import Session
     from fastprof.report import Report
     from fastprof.session.profiler import Profiler
@@ -75,27 +77,43 @@ class Patches:
             self._undo.pop()()
 
 
-class Attachment:
-    """The result of ``attach()``: the run, and the way to end it early."""
+class HasRun:
+    """The latest run of an integration."""
 
-    def __init__(self) -> None:
-        self._session: Session | None = None
-        self._patches = Patches()
+    _session: Session | None = None
+    #: What a run starts with, for the error where there is none.
+    _start = "the training"
 
     @property
     def profiler(self) -> Profiler:
-        """The :class:`~fastprof.Profiler` of the run.
+        """The :class:`~fastprof.Profiler` of the latest run.
 
         Raises:
             RuntimeError: training has not begun.
         """
         if self._session is None:
-            raise RuntimeError("there is no run yet: it starts with the training")
+            raise RuntimeError(f"there is no run yet: it starts with {self._start}")
         return self._session.profiler
 
     def report(self) -> Report:
         """Return what was recorded, as ``profiler.report()`` does."""
         return self.profiler.report()
+
+
+class Attachment(HasRun):
+    """The result of ``attach()``: the run, and the way to end it early.
+
+    A context manager that ends it.
+    """
+
+    def __init__(self) -> None:
+        self._patches = Patches()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.detach()
 
     def detach(self) -> None:
         """End the run and put back everything that was replaced."""

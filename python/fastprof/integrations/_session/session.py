@@ -53,7 +53,7 @@ class Session:
     step and phase would be counted twice.
 
     Args:
-        options: what the user told the integration, checked.
+        options: the options of the user, checked.
         defaults: what holds where the user said nothing.
         trainer: whose hooks these are; the report's advice names its options.
         hooks: False: the program alone ends steps.

@@ -108,7 +108,7 @@ class Loaders:
 
     Args:
         run: the run.
-        phases: told of every fetch.
+        phases: receives every fetch.
         fail: called with what failed and the exception; batches are then left alone.
     """
 
@@ -120,7 +120,7 @@ class Loaders:
         self._fail = fail
         self._passes: weakref.WeakKeyDictionary[Any, _Pass] = weakref.WeakKeyDictionary()
         self._kept: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
-        #: The pass that the last batch is of, and those not settled yet.
+        #: The pass of the last batch, and the passes not settled yet.
         self._last: _Pass | None = None
         self._guessed: list[_Pass] = []
         self._last_training = NO_LOADER

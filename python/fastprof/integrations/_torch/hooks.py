@@ -1,7 +1,7 @@
 """The hooks on torch that tell :class:`~fastprof.integrations._torch.phases.Phases`.
 
 They are put in when torch is there and taken out exactly.  A hook that fails is reported
-once, becomes a note of the report and tells nothing any more; the training goes on.
+once, becomes a note of the report and is switched off; the training goes on.
 """
 
 from __future__ import annotations

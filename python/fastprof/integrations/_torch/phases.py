@@ -64,7 +64,7 @@ class Phases:
         #: Called when the batch fetched last turns out to be for training, or evaluation.
         self.on_training: Callable[[], None] = _nothing
         self.on_evaluation: Callable[[], None] = _nothing
-        #: False: nothing is opened or closed any more.
+        #: False: no section is opened or closed.
         self.on = True
         #: A batch is being fetched: whatever runs meanwhile is part of that.
         self.fetching = False

@@ -17,6 +17,7 @@ from fastprof.report.findings import Finding
 from fastprof.report.model import Report
 from fastprof.tables.cells import Table, duration, number, percent, percent_between, with_percent
 from fastprof.tables.gpu import gpu_lines, has_gpu
+from fastprof.tables.loaders import loader_tables
 from fastprof.tables.run_phases import phases_table
 from fastprof.tables.steps import kind_name
 
@@ -41,7 +42,7 @@ def chapters(report: Report, data: Container[str]) -> list[tuple[str, str, Marku
         ("gpu", "GPU", _tables(tables.gpu_tables_(report))),
         ("memory", "Memory", _memory(report)),
         ("operators", "Operators", _tables(tables.operator_tables_(report))),
-        ("loaders", "Loaders", _tables(tables.loader_tables_(report))),
+        ("loaders", "Loaders", _tables(loader_tables(report))),
         ("more", "More tables", _tables(tables.other_tables(report))),
         ("about", "About this recording", _about(report)),
     )
@@ -53,7 +54,7 @@ def _drawn(mark: str, data: Container[str]) -> list[Markup]:
 
 
 def _tables(made: Iterable[Table]) -> list[Markup]:
-    return [table(each) for each in made if each.rows]
+    return [table(tables.limited(each)) for each in made if each.rows]
 
 
 def tiles(report: Report) -> Markup:

@@ -174,7 +174,8 @@ def _marks(chart: Chart, low: float, high: float) -> Iterator[Markup]:
     for row, (text, place) in enumerate(chart.marks):
         at = 100 * (place - low) / (high - low)
         side = f"right:{_short(100 - at)}%" if at > 50 else f"left:{_short(at)}%"
-        yield el("span", text, class_="mark-label", style=f"{side};top:{1.2 * row - 2.6:.1f}em")
+        style = f"{side};top:{1.2 * row - 2.6:.1f}em"
+        yield el("span", text, class_="mark-label", style=style, data_place=_short(place))
 
 
 def _short(value: float) -> str:

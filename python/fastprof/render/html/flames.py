@@ -66,7 +66,7 @@ class Frames:
         return number
 
     def columns(self) -> dict[str, list[int]]:
-        """Return ``name``, ``kind``, ``file``, ``line``, and who is of the program: ``users``."""
+        """Return ``name``, ``kind``, ``file``, ``line``, and ``users``: frames of the program."""
         number = self._strings.number
         return {
             "name": [number(row[0]) for row in self._numbers],

@@ -28,7 +28,7 @@ def el(tag: str, *children: str | None, **attributes: object) -> Markup:
         tag: its name.
         children: markup and text; None is nothing.
         attributes: ``class_`` is ``class``, ``aria_label`` is ``aria-label``; True is an attribute
-            without a value, None and False are none.
+            without a value, None and False leave it out.
     """
     written = "".join(
         f" {key.rstrip('_').replace('_', '-')}" + ("" if value is True else f'="{escaped(value)}"')

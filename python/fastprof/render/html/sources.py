@@ -24,7 +24,7 @@ _HEAD = 20
 
 
 def key_of(row: FunctionRow) -> Key:
-    """Return what a row is of."""
+    """Return the key of a row."""
     return Key(row.kind, row.file, row.line, row.name, row.qualname)
 
 

@@ -12,7 +12,6 @@ from fastprof.report.model import Report
 from fastprof.report.outliers import Outlier, OutlierFunction, OutlierSection
 from fastprof.tables.cells import Table, number, table_of
 from fastprof.tables.gpu import gpu_tables, kernels
-from fastprof.tables.loaders import loader_tables
 from fastprof.tables.operators import operator_table, operator_tables
 from fastprof.tables.report import (
     sections_table,
@@ -89,7 +88,7 @@ def kernel_tables(report: Report) -> list[Table]:
 
 def gpu_tables_(report: Report) -> list[Table]:
     """Devices, totals, copies, waits, memory; kernels have a separate chapter."""
-    return [limited(t) for t in gpu_tables(report) if t.rows and t.headers[0] != "kernel"]
+    return [table for table in gpu_tables(report) if table.headers[:1] != ("kernel",)]
 
 
 def operator_tables_(report: Report) -> list[Table]:
@@ -101,15 +100,9 @@ def operator_tables_(report: Report) -> list[Table]:
     sort = "self_device" if operators.device else "self_cpu"
     rows = [row.name for row in operators.sorted_by(sort) if not row.on_device]
     whole = limited(operator_table(operators, sort, LIMITS.rows), rows)
-    return [whole, *(limited(table) for table in made[1:] if table.rows)]
-
-
-def loader_tables_(report: Report) -> list[Table]:
-    """Loaders and their workers."""
-    return [limited(table) for table in loader_tables(report) if table.rows]
+    return [whole, *made[1:]]
 
 
 def other_tables(report: Report) -> list[Table]:
     """Threads, and the functions of worker processes."""
-    made = [threads_table(report), *worker_function_tables(report, LIMITS.rows)]
-    return [limited(table) for table in made if table.rows]
+    return [threads_table(report), *worker_function_tables(report, LIMITS.rows)]

@@ -3,15 +3,17 @@
 const TICKS = 6;
 const CHART_HELP = " Drag to zoom, double-click to reset.";
 
-/** Round numbers from `low` to `high` as texts, and where they stand in parts of the axis. */
-function ticks(low, high) {
+/** Round numbers from `low` to `high`, `least` or more apart, as texts, and where they stand in
+ * parts of the axis. */
+function ticks(low, high, least) {
   const rough = (high - low) / TICKS;
   const power = 10 ** Math.floor(Math.log10(rough));
-  // Places are whole numbers where a chart can be zoomed.
-  const step = Math.max(1, [1, 2, 5, 10].map((n) => n * power).find((n) => n >= rough * 0.999));
+  const step = Math.max(least, [1, 2, 5, 10].map((n) => n * power).find((n) => n >= rough * 0.999));
+  const decimals = Math.max(0, -Math.floor(Math.log10(step) + 1e-9));
+  const digits = { minimumFractionDigits: decimals, maximumFractionDigits: decimals };
   const found = [];
-  for (let at = Math.ceil(low / step) * step; at <= high; at += step) {
-    found.push([formatCount(at), (at - low) / (high - low)]);
+  for (let n = Math.ceil(low / step); n <= Math.floor(high / step); n += 1) {
+    found.push([(n * step).toLocaleString("en-US", digits), (n * step - low) / (high - low)]);
   }
   return found;
 }
@@ -25,7 +27,12 @@ class Chart {
     this.picture = figure.querySelector("svg");
     this.readout = figure.querySelector(".detail");
     this.axis = figure.querySelector(".axis-x");
-    this.zoomable = !figure.classList.contains("bars") && this.places.length > 2;
+    this.marks = [...figure.querySelectorAll(".mark-label")];
+    this.zoomable = this.places.length > 2;
+    // Steps are whole numbers; the bars of a histogram are as wide as it takes.
+    const bars = figure.classList.contains("bars");
+    this.unit = bars ? this.places[1] - this.places[0] : 1;
+    this.least = bars ? 0 : 1;
     this.view = [this.low, this.high];
     this.at = -1;
     this.cursor = el("span", { class: "cursor", hidden: true });
@@ -104,17 +111,24 @@ class Chart {
   /** Show the places from `low` to `high`, two of them at least. */
   zoom(low, high) {
     const middle = (low + high) / 2;
-    this.view = high - low < 2
-      ? [Math.max(this.low, middle - 1), Math.min(this.high, middle + 1)] : [low, high];
+    this.view = high - low < 2 * this.unit
+      ? [Math.max(this.low, middle - this.unit), Math.min(this.high, middle + this.unit)]
+      : [low, high];
     const [from, to] = this.view;
     const [, , , height] = this.picture.getAttribute("viewBox").split(" ");
     this.picture.setAttribute("viewBox", `${from - this.low} 0 ${to - from} ${height}`);
-    this.axis.replaceChildren(...ticks(from, to).map(([text, at]) => {
+    this.axis.replaceChildren(...ticks(from, to, this.least).map(([text, at]) => {
       const tick = el("span", { class: "tick" }, text);
       tick.style.left = `${100 * at}%`;
       return tick;
     }));
     if (this.at >= 0) this.cursor.style.left = this.percent(this.places[this.at]);
+    for (const mark of this.marks) {
+      const share = (Number(mark.dataset.place) - from) / (to - from);
+      mark.hidden = share < 0 || share > 1;
+      mark.style.left = share > 0.5 ? "auto" : `${100 * share}%`;
+      mark.style.right = share > 0.5 ? `${100 - 100 * share}%` : "auto";
+    }
   }
 
   key(event) {
