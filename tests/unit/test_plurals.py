@@ -35,6 +35,8 @@ _NEVER_ONE = frozenset({
     ("host.py", "steps"), ("memory.py", "samples"), ("steps.py", "steps"), ("steps.py", "times"),
     ("merge.py", "processes"), ("pstats.py", "digits"),
     ("tables.py", "steps"), ("tables.py", "times"),
+    ("ranks.py", "waits"),  # a rank does
+    ("ranks_group.py", "ranks"),  # of jobs of more than 128
     ("ranks.py", "hosts"), ("ranks.py", "ranks"), ("watch.py", "ranks"), ("store.py", "files"),
     ("outliers.py", "steps"),  # more than one, as the line above asks
     ("ranks_build.py", "ranks"), ("ranks_notes.py", "groups"),
