@@ -26,7 +26,7 @@ from unit.findings_runs import (
     tensor,
     torch_py,
 )
-from unit.snapshots import Builder, py, section
+from unit.snapshots import MS, Builder, py, section
 
 SLOW = {"data": 60, "forward": 20, "backward": 20}
 SLEEP = c_function("<built-in method time.sleep>", "time.sleep")
@@ -457,6 +457,19 @@ def test_what_is_in_no_phase_is_not_blamed_on_backward() -> None:
     made = run({"forward": 5, "backward": 30}, inside={"": [wait]})
     assert set(found(made)) == {"unaccounted"}
     assert "unaccounted" not in found(outside(20, wait))
+
+
+@pytest.mark.parametrize("own_ms", [0, 30])
+def test_what_fastprof_takes_between_sections_is_not_the_program_s(own_ms: float) -> None:
+    """As in steps of 0.3 ms, of which the automatic sections take 0.1."""
+    step = calls(py("rollout", 40, "/app/train.py"), 35)
+    made = outside(35, step)
+    made = replace(
+        made,
+        phases=(PhaseTime("steps", made.steps.sum_ns, 1),),
+        meta={**made.meta, "own_ns": round(own_ms * MS * made.steps.measured)},
+    )
+    assert ("unaccounted" in found(made)) == (own_ms == 0)
 
 
 def test_what_another_rule_knows_is_not_in_no_phase() -> None:

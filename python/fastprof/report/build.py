@@ -523,6 +523,7 @@ def _with_steps(overhead: Overhead, whole: Snapshot, *, correct_times: bool) -> 
         cost, least = cost + own, least + own
     return replace(
         overhead,
+        own_step_ms=(own or 0.0) / 1e6 / max(1, steps.measured),
         steps_share=min(1.0, cost / steps.sum_ns),
         least_steps_share=min(1.0, least / steps.sum_ns),
     )

@@ -212,7 +212,8 @@ class Overhead:
     subtracted from functions and sections; ``clamped_ms`` is what of it could not be.
     ``steps_share`` is the part of the measured steps' time that the profiler took in them at
     most (operator windows are in no step), ``least_steps_share`` at least; None where none were
-    measured.
+    measured.  ``own_step_ms`` is the part of ``sections_ms`` in one measured step: most of it is
+    in no section.
     """
 
     estimated_ms: float | None
@@ -227,6 +228,7 @@ class Overhead:
     steps_share: float | None = None
     least_share: float | None = None
     least_steps_share: float | None = None
+    own_step_ms: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, repr=False)

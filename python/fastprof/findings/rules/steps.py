@@ -246,13 +246,14 @@ def backward_share(facts: Facts) -> Draft | None:
 def unaccounted(facts: Facts) -> Draft | None:
     """Time of the step in no section; saved is at most what its hottest function takes.
 
+    Without what fastprof takes between sections, which is much of a step below a millisecond.
     On a GPU only as far as the GPU is idle.
     """
     need_steps(facts)
     ms = facts.rows.get(UNACCOUNTED)
     if ms is None or len(facts.rows) < 2:
         raise Abstain("no section ran in the measured steps")
-    ms *= 1 - facts.imported_outside
+    ms = max(0.0, ms * (1 - facts.imported_outside) - facts.report.overhead.own_step_ms)
     if facts.timeline is not None:
         ms = min(ms, facts.timeline.idle_ms)
     hot = facts.hot_outside
