@@ -26,7 +26,7 @@ from unit.findings_runs import (
     tensor,
     torch_py,
 )
-from unit.snapshots import MS, Builder, py, section
+from unit.snapshots import Builder, py, section
 
 SLOW = {"data": 60, "forward": 20, "backward": 20}
 SLEEP = c_function("<built-in method time.sleep>", "time.sleep")
