@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 import pytest
+from fastprof._core import Recorder
 from fastprof.capture import calibrate
 from fastprof.capture.calibrate_loops import LOOPS, NESTED_IMPLICIT, NESTED_TURN, TURNS
 from fastprof.snapshot import EventCost
@@ -194,3 +195,19 @@ def test_costs_that_are_known_stay_when_they_cannot_be_measured_again(monkeypatc
     monkeypatch.setattr(calibrate, "_measure", busy)
     now[0] += 10.0
     assert calibrate.calibration("monitoring") == first
+
+
+def test_a_report_of_a_run_that_goes_on_does_not_measure(monkeypatch):
+    """The hook has a recorder then, and the training waits for the report."""
+    backend = "monitoring" if sys.version_info >= (3, 12) else "setprofile"
+    known = calibrate._Measured(*times(), 1, calibrate.time.monotonic() - 10.0)
+    monkeypatch.setattr(calibrate, "_measured", {backend: known})
+    measured = []
+    monkeypatch.setattr(calibrate, "_times_ns", lambda: measured.append(1) or {})
+    recorder = Recorder(backend=backend)
+    recorder.enable()
+    try:
+        assert calibrate.calibration(backend) is not None
+    finally:
+        recorder.disable()
+    assert not measured

@@ -224,6 +224,10 @@ def _steady(rounds: Sequence[Mapping[str, float]]) -> bool:
 
 
 def _measure(backend: str) -> _Measured:
+    # Where another recorder has the hook this fails, before the training waits for a loop.
+    recorder = Recorder(backend=backend)
+    recorder.enable()
+    recorder.disable()
     plain_rounds: list[dict[str, float]] = []
     hooked_rounds: list[dict[str, float]] = []
     inside_rounds: list[dict[str, float]] = []
