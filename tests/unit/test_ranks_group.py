@@ -174,7 +174,7 @@ def test_a_value_is_at_most_so_long_and_the_oldest_blocks_go():
 
 
 def test_hostile_values_are_refused_or_consistent():
-    value = encode_group(groups(14)[-1])
+    value = encode_group(reduce(merge, groups(14)))
     noise = random.Random(1)
     known = json.loads(zlib.decompress(value))
     for _ in range(300):
@@ -184,7 +184,7 @@ def test_hostile_values_are_refused_or_consistent():
             decode_group(bytes(data))
     odd = (None, -1, 10**30, 1.5, True, "x" * 10_000, [], [[]], {}, {"x": 1}, [1] * 5000, [[1, 2]])
     for name in known:
-        for wrong in odd:
+        for wrong in (*odd, {"autograd": []}, {"autograd": [0]}):
             if name == "v" and wrong is True:
                 continue  # true is 1 to Python, and nothing depends on it
             made = zlib.compress(json.dumps({**known, name: wrong}).encode())
@@ -270,6 +270,16 @@ def test_a_rank_that_hangs_is_told_with_where_it_stands():
     job.changes = {}
     job.run(2)
     assert job.said[1:] == ["Steps end again."]
+
+
+def test_a_late_rank_that_stands_while_others_end_steps_is_no_end_of_the_comparison():
+    job = Job(200, late=lambda rank, _step: 10.0 if rank in (50, 77) else 0.0)
+    job.run(6)
+    stood = job.window(77)
+    job.changes[77] = {"steps": stood.steps, "blocks": stood.blocks}
+    job.run(6, blocks=2)
+    assert "is late" in job.judge.job_now(job.now).verdict
+    assert any(row.rank == 77 for row in job.judge.job_now(job.now).rows)
 
 
 def test_groups_of_another_job_are_ignored():

@@ -308,11 +308,17 @@ def decode_group(data: bytes) -> RankGroup:
     heard, ended, active, quiet, waiting, silent, still_s, beat = counts
     if max(ended, active) > heard or max(quiet, silent) > active or waiting > quiet:
         _fail()
+    works = {_signal(s): _sparse(of) for s, of in _items(d.get("works"), len(SIGNALS))}
+    walls = {_signal(s): _sparse(of) for s, of in _items(d.get("walls"), len(SIGNALS))}
+    if {s: sum(of.values()) for s, of in works.items()} != {
+        s: sum(of.values()) for s, of in walls.items()
+    }:
+        _fail()
     return RankGroup(
         _text(d.get("job")), _numbers([d.get("of")], 1)[0], heard, ended,
         {_signal(s): _blocks(of) for s, of in _items(d.get("blocks"), len(SIGNALS))},
-        {_signal(s): _sparse(of) for s, of in _items(d.get("works"), len(SIGNALS))},
-        {_signal(s): _sparse(of) for s, of in _items(d.get("walls"), len(SIGNALS))},
+        works,
+        walls,
         {_signal(s): {_text(name): _sparse(h) for name, h in _items(of, _MAX_SECTIONS)}
          for s, of in _items(d.get("sections"), len(SIGNALS))},
         dict(_window(row) for row in _rows(d.get("most"), MOST, 3)),

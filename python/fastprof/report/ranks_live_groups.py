@@ -82,7 +82,12 @@ class GroupJudge(Judge):
         return HeardRank(window, at if lost else now, at, lives=True, said=said)
 
     def _due(self, now: float) -> tuple[list[int], int]:
-        live = [rank for rank in sorted(self._group.most) if rank in self._ranks]
+        # Of a rank that stands, where it does so is known, but none of its blocks.
+        live = [
+            rank
+            for rank in sorted(self._group.most)
+            if rank in self._ranks and self._ranks[rank].blocks
+        ]
         starts, size = self._starts(*self._signal())
         return live, starts[-1] + size if starts and live else -1
 
