@@ -6,6 +6,7 @@ The interpreter does not tell it to what is called at its exit.
 from __future__ import annotations
 
 import sys
+from threading import get_ident, main_thread
 from typing import NoReturn
 
 _failed = False
@@ -17,7 +18,9 @@ def watch() -> None:
 
     def noted_exit(status: object = None, /) -> NoReturn:
         global _failed
-        _failed = status is not None and status != 0
+        if get_ident() == main_thread().ident:  # another thread ends itself only
+            # Of the program's own objects nothing is called here.
+            _failed = status is not None and (not isinstance(status, int) or int.__bool__(status))
         real_exit(status)  # type: ignore[arg-type]
 
     noted_exit.__name__, noted_exit.__doc__ = "exit", real_exit.__doc__
