@@ -26,6 +26,7 @@ from fastprof.report.ranks_group import (
 )
 from fastprof.report.ranks_live_groups import GroupJudge
 from fastprof.report.ranks_window import RankWindow, encode
+from fastprof.session.ranks import live
 from fastprof.session.ranks.channel import DIRECT, window_key
 from fastprof.session.ranks.groups import FAN, Groups
 
@@ -280,6 +281,21 @@ def test_a_late_rank_that_stands_while_others_end_steps_is_no_end_of_the_compari
     job.run(6, blocks=2)
     assert "is late" in job.judge.job_now(job.now).verdict
     assert any(row.rank == 77 for row in job.judge.job_now(job.now).rows)
+
+
+def test_while_the_store_was_away_nobody_was_silent(monkeypatch):
+    job = Job(200)
+    job.run(4)
+    job.now += 40.0
+    monkeypatch.setattr(live.time, "monotonic", lambda: job.now)
+    for leader in reversed(job.leaders.values()):
+        talk = object.__new__(live._Talk)
+        talk._groups, talk._judge = leader, job.judge if leader.rank == 0 else None
+        talk.listen_anew()
+        leader.publish(job.now)
+    job.judge.hear_group(job.leaders[0].whole(job.now), job.now)
+    assert job.judge.look(job.now) == []
+    assert "silent" not in job.judge.job_now(job.now).verdict
 
 
 def test_groups_of_another_job_are_ignored():

@@ -61,6 +61,12 @@ class Groups:
         """Return the group of all ranks, for rank 0."""
         return self._merged(self.levels, self._numbers(), now)
 
+    def listen_anew(self, now: float) -> None:
+        """Count silence from ``now`` on: until now nobody could be heard."""
+        for heard in self._heard.values():
+            heard.listen_anew(now)
+        self._read = {key: (group, now) for key, (group, _) in self._read.items()}
+
     def keys(self) -> list[str]:
         """Return where rank 0 finds the groups that it reads."""
         return [group_key(self.levels, number) for number in self._numbers()]

@@ -352,8 +352,11 @@ class _Talk:
 
     def listen_anew(self) -> None:
         """Nothing could be heard for a while: nobody was silent in it."""
+        now = time.monotonic()
+        if self._groups is not None:
+            self._groups.listen_anew(now)
         if self._judge is not None:
-            self._judge.listen_anew(time.monotonic())
+            self._judge.listen_anew(now)
 
     def last(self) -> RankWindow | None:
         """Return the window of a rank that has ended; None: there is none to publish."""
