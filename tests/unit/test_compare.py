@@ -12,14 +12,16 @@ import pytest
 from fastprof.comparison import join
 from fastprof.comparison.output import to_text
 from fastprof.errors import ExportError, LoadError
+from fastprof.export.pstats_ import stats_dict
 from fastprof.report import Report, build_report
 from fastprof.report.figures import change as relative_change
-from fastprof.snapshot import LoaderStats, Muted, Steps
+from fastprof.report.from_stats import report_from_stats
+from fastprof.snapshot import Key, LoaderStats, Muted, Steps
 from fastprof.snapshot.loaders import WorkerStats
 from fastprof.snapshot.run_phases import RUN_PHASES, PhaseTime
 from unit.comparisons import SKIPPED, function, normal, run, training
 from unit.hostile import NAMES
-from unit.snapshots import MS, Node, c, cost, gpu, kernel, py
+from unit.snapshots import MS, Builder, Node, c, cost, gpu, kernel, py
 
 N = 200
 
@@ -99,6 +101,27 @@ def test_functions_of_a_renamed_script_are_the_same_functions() -> None:
     other = fastprof.compare(made("train.py", 1), run([10.0] * N, functions=[
         function("augment", 50, file="/home/a/faster.py")]))  # fmt: skip
     assert {r.status for r in other.functions if r.name == "augment"} == {"new", "gone"}
+
+
+def test_waits_of_other_threads_are_no_rows_of_a_comparison() -> None:
+    """A thread that sleeps until the run is over was the largest difference of two runs."""
+    sleep = Key("c", "~", 0, "<built-in function sleep>", "time.sleep")
+
+    def made(idle_ms: int) -> Report:
+        beat = Node(py("beat"), 1, MS, [Node(sleep, 1, idle_ms * MS)])
+        train = Node(py("train"), 4, 9 * MS, [Node(sleep, 2, 3 * MS)])
+        return build_report(Builder().thread(train).thread(beat, ident=2).snapshot())
+
+    comparison = fastprof.compare(made(500), made(900))
+    figures = {r.name: r.figures["self_ms"] for r in comparison.functions}
+    assert (figures["time.sleep"].before, figures["time.sleep"].after) == (3, 3)
+    said = "Waits of threads other than the training thread are left out of the functions."
+    assert said in comparison.pairs[0].notes
+    # A .stats file does not say which thread it was: nothing is taken from either side.
+    stats = report_from_stats(stats_dict(made(900).snapshot))
+    figures = {r.name: r.figures["self_ms"] for r in fastprof.compare(made(500), stats).functions}
+    slept = next(f for name, f in figures.items() if "sleep" in name)
+    assert (slept.before, slept.after) == (503, pytest.approx(903))
 
 
 def test_the_notes_say_which_part_of_the_run_functions_are_of() -> None:
