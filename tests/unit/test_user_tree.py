@@ -228,6 +228,24 @@ def test_functions_of_another_phase_have_it_in_their_title() -> None:
     assert user_lines(made, 100, phase="all")[0].startswith("your functions  ")
 
 
+def test_imports_are_a_part_by_that_name() -> None:
+    """Below a library's function that imports when it is first called, too."""
+
+    def imports(*inside: Node) -> Node:
+        return Node(py("_find_and_load", 1, "<frozen importlib._bootstrap>"), 1, MS, [*inside])
+
+    heavy = imports(Node(torch("<module>"), 1, 40 * MS, [Node(torch("register"), 9, 9 * MS)]))
+    lazy = Node(torch("__init__", "AdamW.__init__"), 1, 2 * MS, [heavy])
+    own = imports(Node(py("<module>", 1, "/home/a/kit.py"), 1, 3 * MS, [imports()]))
+    made = tree(Node(py("main"), 1, MS, [lazy, own, imports()]))
+    found = rows(made)
+    assert dict(found["main"].below) == {"imports": 52, "AdamW.__init__": 2}
+    assert (found["kit.py"].own_ms, dict(found["kit.py"].below)) == (3, {"imports": 1})
+    titled = user_lines(user_tree(build_report(made), 5), 100, phase="setup")
+    assert titled[0].startswith("your functions in imports and set-up ")
+    assert "_find_and_load" not in "".join(titled)
+
+
 def test_a_step_that_has_hardly_begun_makes_no_words() -> None:
     report = build_report(after_the_loop(10))
     made = user_tree(report, 5)

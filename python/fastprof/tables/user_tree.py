@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastprof.names import ascii_name, elided, file_name
 from fastprof.report.figures import plural
 from fastprof.report.model import Report
-from fastprof.report.run_phases import ALL
+from fastprof.report.run_phases import ALL, IMPORTS
 from fastprof.report.user_tree import UserRow, UserTree
 from fastprof.tables.cells import Table, duration, number, percent
 from fastprof.tables.layout import table_lines, wrapped
@@ -41,7 +41,9 @@ def user_lines(tree: UserTree, width: int, per: int = 0, phase: str = ALL) -> li
     if per:
         title += " in a step"
     elif phase in PHASE_NAMES and phase != "steps":
-        title += f" in {PHASE_NAMES[phase][0]}"
+        imported = any(name == IMPORTS for row in tree.rows for name, _ in row.below)
+        before = f"{IMPORTS} and " if phase == "setup" and imported else ""
+        title += f" in {before}{PHASE_NAMES[phase][0]}"
     table = Table(
         "",
         (title, "ms", "%", "most of it"),
