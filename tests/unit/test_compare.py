@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -81,6 +82,7 @@ def test_a_comparison_of_steps_is_one_screen() -> None:
     shown = {name for name in names if f"\n{name} " in text}
     assert shown
     assert shown <= changed  # no row for what stayed as it was
+    assert f"({len(shown)} of {len(names)})" in text
     assert "=== BASELINE ===" in comparison.to_text(full=True)
 
 
@@ -375,6 +377,27 @@ def test_long_settings_are_shown_where_they_differ():
         "...first.yaml --output /mnt/shared/outputs/2026",
         "...second.yaml --output /mnt/shared/outputs/2026",
     ]
+
+
+def test_a_command_line_of_many_files_is_shortened_at_once():
+    # Each of the parts that both sides share was a pass over all of them.
+    files = " ".join(f"data/{i}.npy" for i in range(100_000))
+    before, after = run([10.0] * N), run([10.0] * N)
+    made = [
+        build_report(replace(r.snapshot, meta={**r.meta, "command": f"train.py {files} {last}"}))
+        for r, last in ((before, "a"), (after, "b"))
+    ]
+    began = time.perf_counter()
+    text = fastprof.compare(*made).to_text()
+    assert time.perf_counter() - began < 10
+    assert re.search(r"command line +\S.* a +\S.* b", text)
+
+
+def test_what_a_stats_file_does_not_say_is_not_set_differently():
+    made = build_report(replace(run([10.0] * N).snapshot, meta={"python": "3.11.7"}))
+    stats = report_from_stats(stats_dict(made.snapshot))
+    (pair,) = fastprof.compare(made, stats).pairs
+    assert [(s.name, s.before, s.after) for s in pair.settings] == [("file", "-", ".stats")]
 
 
 def test_settings_that_differ_are_listed_and_those_that_matter_come_first():

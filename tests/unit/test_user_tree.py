@@ -12,7 +12,7 @@ from fastprof.report.user_tree import UserRow, user_tree
 from fastprof.report.waits import without_waits
 from fastprof.snapshot import Key, Snapshot
 from fastprof.snapshot.run_phases import PhaseTime
-from fastprof.tables.user_tree import per_steps, user_lines
+from fastprof.tables.user_tree import per_steps, phase_of, user_lines
 from unit.findings_runs import STEPS, run
 from unit.snapshots import MS, Builder, Node, c, py, section, tree
 
@@ -244,6 +244,13 @@ def test_imports_are_a_part_by_that_name() -> None:
     titled = user_lines(user_tree(build_report(made), 5), 100, phase="setup")
     assert titled[0].startswith("your functions in imports and set-up ")
     assert "_find_and_load" not in "".join(titled)
+
+
+def test_a_run_without_steps_has_no_set_up_in_a_title() -> None:
+    made = tree(Node(py("main"), 1, 9 * MS))
+    made = replace(made, phases=(PhaseTime("setup", made.duration_ns, 1),))
+    report = build_report(made, phase="setup")
+    assert (report.phase, phase_of(report)) == ("setup", "all")
 
 
 def test_a_step_that_has_hardly_begun_makes_no_words() -> None:

@@ -23,6 +23,14 @@ def per_steps(report: Report) -> int:
     return report.steps.measured if report.phase == "steps" else 0
 
 
+def phase_of(report: Report) -> str:
+    """Return the phase that the title of a report's functions names.
+
+    A run without steps has no set-up that its loop could follow.
+    """
+    return ALL if report.phase == "setup" and not report.steps.count else report.phase
+
+
 def user_lines(tree: UserTree, width: int, per: int = 0, phase: str = ALL) -> list[str]:
     """Return the tree as lines of at most ``width`` columns; none for one without rows.
 
