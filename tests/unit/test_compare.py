@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,14 +13,16 @@ import pytest
 from fastprof.comparison import join
 from fastprof.comparison.output import to_text
 from fastprof.errors import ExportError, LoadError
+from fastprof.export.pstats_ import stats_dict
 from fastprof.report import Report, build_report
 from fastprof.report.figures import change as relative_change
-from fastprof.snapshot import LoaderStats, Muted, Steps
+from fastprof.report.from_stats import report_from_stats
+from fastprof.snapshot import Key, LoaderStats, Muted, Steps
 from fastprof.snapshot.loaders import WorkerStats
 from fastprof.snapshot.run_phases import RUN_PHASES, PhaseTime
 from unit.comparisons import SKIPPED, function, normal, run, training
 from unit.hostile import NAMES
-from unit.snapshots import MS, Node, c, cost, gpu, kernel, py
+from unit.snapshots import MS, Builder, Node, c, cost, gpu, kernel, py
 
 N = 200
 
@@ -79,6 +82,7 @@ def test_a_comparison_of_steps_is_one_screen() -> None:
     shown = {name for name in names if f"\n{name} " in text}
     assert shown
     assert shown <= changed  # no row for what stayed as it was
+    assert f"({len(shown)} of {len(names)})" in text
     assert "=== BASELINE ===" in comparison.to_text(full=True)
 
 
@@ -99,6 +103,27 @@ def test_functions_of_a_renamed_script_are_the_same_functions() -> None:
     other = fastprof.compare(made("train.py", 1), run([10.0] * N, functions=[
         function("augment", 50, file="/home/a/faster.py")]))  # fmt: skip
     assert {r.status for r in other.functions if r.name == "augment"} == {"new", "gone"}
+
+
+def test_waits_of_other_threads_are_no_rows_of_a_comparison() -> None:
+    """A thread that sleeps until the run is over was the largest difference of two runs."""
+    sleep = Key("c", "~", 0, "<built-in function sleep>", "time.sleep")
+
+    def made(idle_ms: int) -> Report:
+        beat = Node(py("beat"), 1, MS, [Node(sleep, 1, idle_ms * MS)])
+        train = Node(py("train"), 4, 9 * MS, [Node(sleep, 2, 3 * MS)])
+        return build_report(Builder().thread(train).thread(beat, ident=2).snapshot())
+
+    comparison = fastprof.compare(made(500), made(900))
+    figures = {r.name: r.figures["self_ms"] for r in comparison.functions}
+    assert (figures["time.sleep"].before, figures["time.sleep"].after) == (3, 3)
+    said = "Waits of threads other than the training thread are left out of the functions."
+    assert said in comparison.pairs[0].notes
+    # A .stats file does not say which thread it was: nothing is taken from either side.
+    stats = report_from_stats(stats_dict(made(900).snapshot))
+    figures = {r.name: r.figures["self_ms"] for r in fastprof.compare(made(500), stats).functions}
+    slept = next(f for name, f in figures.items() if "sleep" in name)
+    assert (slept.before, slept.after) == (503, pytest.approx(903))
 
 
 def test_the_notes_say_which_part_of_the_run_functions_are_of() -> None:
@@ -352,6 +377,27 @@ def test_long_settings_are_shown_where_they_differ():
         "...first.yaml --output /mnt/shared/outputs/2026",
         "...second.yaml --output /mnt/shared/outputs/2026",
     ]
+
+
+def test_a_command_line_of_many_files_is_shortened_at_once():
+    # Each of the parts that both sides share was a pass over all of them.
+    files = " ".join(f"data/{i}.npy" for i in range(100_000))
+    before, after = run([10.0] * N), run([10.0] * N)
+    made = [
+        build_report(replace(r.snapshot, meta={**r.meta, "command": f"train.py {files} {last}"}))
+        for r, last in ((before, "a"), (after, "b"))
+    ]
+    began = time.perf_counter()
+    text = fastprof.compare(*made).to_text()
+    assert time.perf_counter() - began < 10
+    assert re.search(r"command line +\S.* a +\S.* b", text)
+
+
+def test_what_a_stats_file_does_not_say_is_not_set_differently():
+    made = build_report(replace(run([10.0] * N).snapshot, meta={"python": "3.11.7"}))
+    stats = report_from_stats(stats_dict(made.snapshot))
+    (pair,) = fastprof.compare(made, stats).pairs
+    assert [(s.name, s.before, s.after) for s in pair.settings] == [("file", "-", ".stats")]
 
 
 def test_settings_that_differ_are_listed_and_those_that_matter_come_first():

@@ -14,6 +14,7 @@ from fastprof.read.load import load
 from fastprof.render.plain import plain
 from fastprof.report import build_report
 from fastprof.snapshot import Snapshot, Steps
+from fastprof.snapshot.gpu import GpuSnapshot
 from fastprof.snapshot.run_phases import PhaseTime
 from fastprof.tables.findings import all_findings
 from hypothesis import given, settings
@@ -115,6 +116,20 @@ def test_a_note_is_no_finding_and_explains_nothing(monkeypatch):
 def test_a_rule_without_its_signal_abstains_and_says_why(monkeypatch):
     found = examined(monkeypatch, lacking=Abstain("no signal"), sound=None)
     assert found == Examination(abstained=(("lacking", "no signal"),), checked=("sound",))
+
+
+def test_rules_that_want_a_gpu_are_one_line_where_there_is_none():
+    cpu_run = replaced(
+        run({"forward": 5.0}),
+        gpu=GpuSnapshot(status="off", reason="no NVIDIA device in this machine"),
+    )
+    report = build_report(cpu_run)
+    lines = "\n".join(plain(all_findings(report), 10_000)).split("Not checked:\n")[1].splitlines()
+    (about,) = (line for line in lines if "GPU" in line or "device" in line)
+    assert about.endswith(": no GPU was found")
+    assert "occupancy" in about
+    assert "gpu-memory-low" in about
+    assert any(line.startswith("- imbalance: one rank only") for line in lines)
 
 
 def test_p9_a_rule_that_fails_costs_its_own_answer_only(monkeypatch):

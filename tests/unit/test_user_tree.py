@@ -12,7 +12,7 @@ from fastprof.report.user_tree import UserRow, user_tree
 from fastprof.report.waits import without_waits
 from fastprof.snapshot import Key, Snapshot
 from fastprof.snapshot.run_phases import PhaseTime
-from fastprof.tables.user_tree import per_steps, user_lines
+from fastprof.tables.user_tree import per_steps, phase_of, user_lines
 from unit.findings_runs import STEPS, run
 from unit.snapshots import MS, Builder, Node, c, py, section, tree
 
@@ -226,6 +226,31 @@ def test_functions_of_another_phase_have_it_in_their_title() -> None:
     made = user_tree(build_report(after_the_loop(10)), 5)
     assert user_lines(made, 100, phase="validation")[0].startswith("your functions in validation ")
     assert user_lines(made, 100, phase="all")[0].startswith("your functions  ")
+
+
+def test_imports_are_a_part_by_that_name() -> None:
+    """Below a library's function that imports when it is first called, too."""
+
+    def imports(*inside: Node) -> Node:
+        return Node(py("_find_and_load", 1, "<frozen importlib._bootstrap>"), 1, MS, [*inside])
+
+    heavy = imports(Node(torch("<module>"), 1, 40 * MS, [Node(torch("register"), 9, 9 * MS)]))
+    lazy = Node(torch("__init__", "AdamW.__init__"), 1, 2 * MS, [heavy])
+    own = imports(Node(py("<module>", 1, "/home/a/kit.py"), 1, 3 * MS, [imports()]))
+    made = tree(Node(py("main"), 1, MS, [lazy, own, imports()]))
+    found = rows(made)
+    assert dict(found["main"].below) == {"imports": 52, "AdamW.__init__": 2}
+    assert (found["kit.py"].own_ms, dict(found["kit.py"].below)) == (3, {"imports": 1})
+    titled = user_lines(user_tree(build_report(made), 5), 100, phase="setup")
+    assert titled[0].startswith("your functions in imports and set-up ")
+    assert "_find_and_load" not in "".join(titled)
+
+
+def test_a_run_without_steps_has_no_set_up_in_a_title() -> None:
+    made = tree(Node(py("main"), 1, 9 * MS))
+    made = replace(made, phases=(PhaseTime("setup", made.duration_ns, 1),))
+    report = build_report(made, phase="setup")
+    assert (report.phase, phase_of(report)) == ("setup", "all")
 
 
 def test_a_step_that_has_hardly_begun_makes_no_words() -> None:

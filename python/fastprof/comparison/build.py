@@ -262,7 +262,7 @@ class _Tables:
             begin = self._columns[-1].stop if self._columns else 0
             self._columns.append(range(begin, begin + len(side)))
         self._functions = join(
-            [run.functions for run in self._runs], [run.script for run in self._runs]
+            [run.without_waits.rows for run in self._runs], [run.script for run in self._runs]
         )
 
     def functions(self, i: int, *, level: float) -> tuple[Row, ...]:

@@ -98,7 +98,7 @@ def _screen(comparison: Comparison, pair: Pair) -> list[Block]:
         _summary("Before and after", pair.summary),
         _settings(pair),
         _effects(comparison, pair, explained=False),
-        _functions(comparison, replace(pair, functions=tuple(changed)), _FEW),
+        _functions(comparison, replace(pair, functions=tuple(changed)), _FEW, len(pair.functions)),
         _block("", more),
     ]
 
@@ -170,8 +170,14 @@ def _differing(value: str, other: str) -> str:
     a, b = ([*filter(None, _PARTS.findall(text))] for text in (value, other))
     cut = {0: "", -1: ""}
     for end in (0, -1):
-        while len("".join(a)) > NAME_WIDTH - 6 and a and b and a[end] == b[end]:
-            del a[end], b[end]
+        left, n = sum(map(len, a)), 0
+        pairs = zip(a, b, strict=False) if end == 0 else zip(a[::-1], b[::-1], strict=False)
+        for part, same in pairs:
+            if part != same or left <= NAME_WIDTH - 6:
+                break
+            left, n = left - len(part), n + 1
+        if n:
+            a, b = (a[n:], b[n:]) if end == 0 else (a[:-n], b[:-n])
             cut[end] = "..."
     return short(f"{cut[0]}{''.join(a)}{cut[-1]}")
 
@@ -237,7 +243,9 @@ def _tops(comparison: Comparison) -> list[Block]:
     ]
 
 
-def _functions(comparison: Comparison, pair: Pair, rows: int = ROWS) -> Block:
+def _functions(
+    comparison: Comparison, pair: Pair, rows: int = ROWS, of: int | None = None
+) -> Block:
     per = "ms per step" if comparison.basis == "step" else "ms"
     columns: list[tuple[str, Callable[[Row], str]]] = [
         ("function", lambda r: short(r.name)),
@@ -258,7 +266,7 @@ def _functions(comparison: Comparison, pair: Pair, rows: int = ROWS) -> Block:
     title = f"Functions, largest difference of self time first ({len(shown)} of "
     spare = ("cum change", f"cum {per}", "calls")
     table = table_of("", columns, shown, left, spare)
-    return _block(f"{title}{len(pair.functions)})", table=table)
+    return _block(f"{title}{of or len(pair.functions)})", table=table)
 
 
 _Columns = Sequence[tuple[str, str, Callable[[float | None], str]]]

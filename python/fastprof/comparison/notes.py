@@ -34,6 +34,8 @@ def notes(before: Sequence[Run], after: Sequence[Run], *, noise: float) -> tuple
         + (". They describe: without several runs per side there is no test of them." if single
            else "; functions are tested by their runs' means (Benjamini-Hochberg).")
     )  # fmt: skip
+    if any(run.without_waits.hidden_ms for run in (*before, *after)):
+        out.append("Waits of threads other than the training thread are left out of the functions.")
     muted = [run for run in (*before, *after) if run.muted]
     if muted:
         out.append(

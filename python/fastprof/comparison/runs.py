@@ -16,6 +16,7 @@ from fastprof.read.load import load
 from fastprof.report.from_stats import report_from_stats
 from fastprof.report.model import FunctionRow, Report
 from fastprof.report.run_phases import ALL, steps_in
+from fastprof.report.waits import Functions, without_waits
 
 #: An argument of comparisons: a report, or the path of a saved run.
 Source = Report | str | os.PathLike[str]
@@ -149,6 +150,11 @@ class Run:
         return self.report.functions
 
     @Lazy
+    def without_waits(self) -> Functions:
+        """The functions of all threads, the waits of the training thread only."""
+        return without_waits(self.report)
+
+    @Lazy
     def muted(self) -> frozenset[tuple[str, int, str]]:
         """File, line and name of the functions that were muted to keep the overhead low."""
         snapshot = self.report.snapshot
@@ -214,4 +220,4 @@ def as_pstats_sees_it(run: Run) -> Run:
         return run
     stats = stats_dict(run.report.snapshot, correct_times=run.report.overhead.corrected)
     functions = report_from_stats(stats).functions
-    return replace(run, report=replace(run.report, functions=functions))
+    return replace(run, report=replace(run.report, functions=functions, threads=()))

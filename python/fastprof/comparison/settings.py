@@ -55,6 +55,12 @@ def settings(before: Run, after: Run) -> tuple[Setting, ...]:
         left, right = a.get(name), b.get(name)
         if left is not None and right is not None and left[0] == right[0]:
             continue
+        if (
+            name != "file"
+            and not (left and right)
+            and not (before.report.has_tree and after.report.has_tree)
+        ):  # a .stats file does not say
+            continue
         known = left or right
         rows.append(
             Setting(

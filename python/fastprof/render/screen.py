@@ -20,7 +20,7 @@ from fastprof.tables.layout import PIPED, table_lines, whole_sentences, wrapped
 from fastprof.tables.report import functions_brief, steps_brief
 from fastprof.tables.run_phases import phases_text
 from fastprof.tables.steps import kind_name
-from fastprof.tables.user_tree import per_steps, user_lines
+from fastprof.tables.user_tree import per_steps, phase_of, user_lines
 
 _SECTIONS = 6
 _FUNCTIONS = 7
@@ -135,7 +135,7 @@ def _split(report: Report, width: int) -> list[str]:
 def _functions(report: Report, width: int) -> list[str]:
     if not has_functions(report.snapshot) and report.has_tree:
         return []
-    lines = user_lines(user_tree(report, _FUNCTIONS), width, per_steps(report), report.phase)
+    lines = user_lines(user_tree(report, _FUNCTIONS), width, per_steps(report), phase_of(report))
     if lines:
         return lines
     table = functions_brief(without_waits(report).rows, _FUNCTIONS)

@@ -21,7 +21,7 @@ from fastprof.tables.report import (
     steps_line,
     summary,
 )
-from fastprof.tables.user_tree import per_steps, user_lines
+from fastprof.tables.user_tree import per_steps, phase_of, user_lines
 
 _USER_ROWS = 25
 
@@ -58,7 +58,7 @@ def blocks(report: Report, functions: int, width: int) -> list[Block]:
     if report.steps.count:
         head.append(Text(steps_line(report.steps), rest="  "))
     head += [Text(line, rest="  ") for line in gpu_lines(report)]
-    tree = user_lines(user_tree(report, _USER_ROWS), width, per_steps(report), report.phase)
+    tree = user_lines(user_tree(report, _USER_ROWS), width, per_steps(report), phase_of(report))
     overhead = Text(f"Overhead: {ascii_name(report.overhead.text)}", rest="  ")
     made = [
         Block("", tuple(head)),

@@ -4,7 +4,8 @@ A function is the program's if its file is neither the standard library's nor an
 package's.  Library functions are folded: their time belongs to the function of the program
 that led to it, and the first of them with a public name stands for what it called.  Where one
 of these has more than half of the function's time, such as a ``Trainer.train`` that runs all of the
-program, what it calls stands instead, down to where the time branches.
+program, what it calls stands instead, down to where the time branches.  What import statements
+took is the part ``imports``, but for the program's own modules.
 Recursion is folded into the outermost activation, a comprehension into its function.
 """
 
@@ -15,8 +16,15 @@ from dataclasses import dataclass, field
 
 from fastprof.report.correct import correct
 from fastprof.report.model import Report
-from fastprof.report.origin import is_own, is_private, is_users, package_of, shown_name
-from fastprof.report.run_phases import beyond_steps_ns
+from fastprof.report.origin import (
+    begins_import,
+    is_own,
+    is_private,
+    is_users,
+    package_of,
+    shown_name,
+)
+from fastprof.report.run_phases import IMPORTS, beyond_steps_ns
 from fastprof.snapshot import Key, Snapshot
 
 _FOLDED = ("<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>")
@@ -141,7 +149,9 @@ def _entries(
         elif kind == "library":
             if self_ns[i] or nodes.calls[i]:
                 folded.add(key)
-            if not settled[i]:
+            if begins_import(keys[key].file, keys[key].name):
+                called[i], settled[i] = i, True
+            elif not settled[i]:
                 private = is_private(keys[key])
                 if not (private and called[i]):
                     called[i] = i
@@ -232,11 +242,14 @@ class _Folded:
         return found
 
     def _look(self) -> None:
-        """Find what each node calls that is not the program's, and its time with that."""
-        kinds = [_kind(key) for key in self._keys]
+        """Find what each node calls that is not the program's, and its time with that.
+
+        Imports are a part beside it.
+        """
+        apart = [_kind(k) == "user" or begins_import(k.file, k.name) for k in self._keys]
         self._total_ns = list(map(float, self._self_ns))
         for i in range(len(self._nodes) - 1, 0, -1):
-            if kinds[self._nodes.key[i]] != "user":
+            if not apart[self._nodes.key[i]]:
                 above = self._nodes.parent[i]
                 self._total_ns[above] += self._total_ns[i]
                 self._children.setdefault(above, []).append(i)
@@ -248,7 +261,8 @@ class _Folded:
         return self._keys[self._nodes.key[node]]
 
     def _name(self, node: int) -> str:
-        return shown_name(self._key(node))
+        key = self._key(node)
+        return IMPORTS if begins_import(key.file, key.name) else shown_name(key)
 
 
 def _kind(key: Key) -> str:

@@ -9,6 +9,7 @@ from fastprof.report.findings import Examination, Finding
 from fastprof.report.model import Report
 from fastprof.tables.blocks import Block, Items, Part, Text
 from fastprof.tables.cells import number, percent, shortened
+from fastprof.tables.gpu import lacks_device
 from fastprof.tables.layout import whole_sentences, wrapped
 
 #: Findings and notes shown; the saved run has all of them.
@@ -119,7 +120,10 @@ def all_findings(report: Report) -> list[Block]:
         rows = tuple(f"{rule}: {', '.join(by)}" for rule, by in found.explained)
         blocks.append(Block("Left out, because another finding explains it:", (Items(rows),)))
     if found.abstained:
-        rows = tuple(f"{rule}: {_line(reason)}" for rule, reason in found.abstained)
+        no_gpu = report.gpu is not None and lacks_device(report.gpu)
+        of_gpu = [rule for rule, why in found.abstained if no_gpu and _about_gpu(why)]
+        rows = tuple(f"{rule}: {_line(why)}" for rule, why in found.abstained if rule not in of_gpu)
+        rows += (f"{', '.join(of_gpu)}: no GPU was found",) if of_gpu else ()
         blocks.append(Block("Not checked:", (Items(rows),)))
     return blocks
 
@@ -132,11 +136,14 @@ def _titled(found: Examination, parts: Sequence[Part]) -> Block:
 
 def _none(found: Examination) -> str:
     lacking = [why for rule, why in found.abstained if rule not in found.uncertain]
-    about_gpu = all("GPU" in why or "device" in why for why in lacking)
-    missing = "no GPU data" if about_gpu else "no data for them"
+    missing = "no GPU data" if all(map(_about_gpu, lacking)) else "no data for them"
     left = f", {len(lacking)} skipped: {missing}" if lacking else ""
     said = f"No finding: {plural(len(found.checked), 'rule')} checked{left}."
     return " ".join([said, *_uncertain(found)])
+
+
+def _about_gpu(why: str) -> bool:
+    return "GPU" in why or "device" in why
 
 
 def _uncertain(found: Examination) -> list[str]:

@@ -49,8 +49,13 @@ def gpu_lines(report: Report) -> list[str]:
     return lines if report.memory is None else [*lines, _memory_line(report.memory)]
 
 
+def lacks_device(gpu: GpuReport) -> bool:
+    """Whether the machine has no GPU."""
+    return gpu.status != "on" and gpu.reason.startswith(_NO_DEVICE)
+
+
 def _gpu_line(gpu: GpuReport) -> str:
-    if gpu.status != "on" and gpu.reason.startswith(_NO_DEVICE):
+    if lacks_device(gpu):
         return "GPU: none found"
     if gpu.status != "on":
         reason = ascii_name(gpu.reason, 1000).rstrip(". ") or "it was switched off"

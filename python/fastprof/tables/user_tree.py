@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastprof.names import ascii_name, elided, file_name
 from fastprof.report.figures import plural
 from fastprof.report.model import Report
-from fastprof.report.run_phases import ALL
+from fastprof.report.run_phases import ALL, IMPORTS
 from fastprof.report.user_tree import UserRow, UserTree
 from fastprof.tables.cells import Table, duration, number, percent
 from fastprof.tables.layout import table_lines, wrapped
@@ -21,6 +21,14 @@ _PACKAGES = 3
 def per_steps(report: Report) -> int:
     """Return the steps that a report's functions cover; 0: they cover another phase."""
     return report.steps.measured if report.phase == "steps" else 0
+
+
+def phase_of(report: Report) -> str:
+    """Return the phase that the title of a report's functions names.
+
+    A run without steps has no set-up that its loop could follow.
+    """
+    return ALL if report.phase == "setup" and not report.steps.count else report.phase
 
 
 def user_lines(tree: UserTree, width: int, per: int = 0, phase: str = ALL) -> list[str]:
@@ -41,7 +49,9 @@ def user_lines(tree: UserTree, width: int, per: int = 0, phase: str = ALL) -> li
     if per:
         title += " in a step"
     elif phase in PHASE_NAMES and phase != "steps":
-        title += f" in {PHASE_NAMES[phase][0]}"
+        imported = any(name == IMPORTS for row in tree.rows for name, _ in row.below)
+        before = f"{IMPORTS} and " if phase == "setup" and imported else ""
+        title += f" in {before}{PHASE_NAMES[phase][0]}"
     table = Table(
         "",
         (title, "ms", "%", "most of it"),
