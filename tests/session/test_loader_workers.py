@@ -14,6 +14,7 @@ import time
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import fastprof
 import pytest
@@ -351,6 +352,27 @@ def test_f20_a_killed_worker_is_counted_and_hangs_nothing() -> None:
         gc.collect()
     assert stats(prof).died == 1
     assert any("that died: 1" in note for note in prof.report().notes)
+
+
+@pytest.mark.usefixtures("no_sigchld")
+def test_f20_a_worker_that_has_no_exit_status_yet_is_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A dying process closes its pipes before it has a status: the loop is told by the pipe."""
+    begins = worker_stats.Pass.shutdown_begins
+
+    def dying(self: worker_stats.Pass, iterator: Any) -> None:
+        begins(self, iterator)
+        os.kill(iterator._workers[1].pid, signal.SIGKILL)
+
+    monkeypatch.setattr(worker_stats.Pass, "shutdown_begins", dying)
+    loader = loader_of(Sleepy(), 2)
+    with profiler() as prof:
+        iterator = iter(prof.loader(loader, "main"))
+        next(iterator)
+        del iterator
+        gc.collect()
+    assert stats(prof).died == 1
 
 
 @pytest.mark.usefixtures("no_sigchld")

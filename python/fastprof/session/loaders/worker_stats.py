@@ -20,6 +20,7 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import signal
 import time
 import weakref
 from collections.abc import Callable, Iterator
@@ -261,7 +262,7 @@ class Pass:
     """
 
     __slots__ = (
-        "_asked_ns", "_began", "_blocked_ns", "_depth", "_done", "_first", "_get_began",
+        "_asked_ns", "_began", "_blocked_ns", "_depth", "_done", "_ending", "_first", "_get_began",
         "_get_empty", "_newest_ns", "_sent", "_sent_ns", "_shutdown_began", "_since_ns", "_watch",
         "workers",
     )  # fmt: skip
@@ -289,6 +290,8 @@ class Pass:
         self._asked_ns = self._newest_ns = now
         self._since_ns = -1
         self._shutdown_began = 0
+        #: Its workers that were alive then.
+        self._ending: list[Any] = []
 
     def before(self, iterator: Any) -> None:
         """``next(iterator)`` is about to be called."""
@@ -374,6 +377,7 @@ class Pass:
         if not iterator._shutdown:
             if self._watch.shared.run.counting:
                 self.count_dead(iterator)
+                self._ending = [w for w in iterator._workers if w.exitcode is None]
             self._shutdown_began = _clock()
 
     def shutdown_ended(self) -> None:
@@ -382,8 +386,13 @@ class Pass:
         if self._shutdown_began and watch.shared.run.counting:
             _add(watch.shutdowns, _clock() - self._shutdown_began)
             with contextlib.suppress(Exception):
+                # The loop may see that a worker's pipe is closed before the worker has an exit
+                # status.  The loader itself ends workers by SIGTERM.
+                killed = [w for w in self._ending if (w.exitcode or 0) < 0]
+                watch.died += sum(1 for w in killed if w.exitcode != -signal.SIGTERM)
+            with contextlib.suppress(Exception):
                 watch.shared.profiles.merge_many()
-        self._shutdown_began = 0
+        self._shutdown_began, self._ending = 0, []
 
     def count_dead(self, iterator: Any) -> None:
         """Count the workers that have died, unless they were told to end."""
