@@ -32,7 +32,8 @@ from stragglers import CAUSES, JOB, STEP
 
 #: What is planted -> the section and the function that are to be named, empty: none.
 LIVE = {
-    **{name: CAUSES[name] for name in ("data", "forward", "backward", "optimizer", "logging")},
+    **{name: CAUSES[name] for name in ("data", "forward", "backward", "optimizer")},
+    "logging": ("code in no section", "log"),
     "gc": ("code in no section", "collect"),
     "part": ("data", "Data.__getitem__"),
     "turns": ("data", "Data.__getitem__"),
@@ -41,7 +42,6 @@ LIVE = {
     "stopped": ("", ""),
     "killed": ("", ""),
 }
-LIVE["logging"] = ("code in no section", "log")
 #: These are not late by a part of a step: the rank ends no step any more.
 HANGS = ("hung", "stopped", "killed")
 #: Steps before the delay, and of each part of those that come and go.

@@ -514,6 +514,16 @@ def test_a_process_that_a_rank_started_leaves_its_place_alone(tmp_path, monkeypa
     assert not run_of(prof).owns_rank
 
 
+def step_until_it_writes(prof, folder):
+    """End steps until this process writes the rank's window, for at most 20 s."""
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        time.sleep(0.02)
+        prof.step()
+        if decode((folder / "window-0").read_bytes()).process == os.getpid():
+            break
+
+
 @pytest.mark.parametrize("left", ["dead", "stopped", "child"])
 def test_a_rank_takes_its_place_from_one_that_does_not_go_on_or_that_it_started(
     tmp_path, monkeypatch, left
@@ -531,12 +541,7 @@ def test_a_rank_takes_its_place_from_one_that_does_not_go_on_or_that_it_started(
     (folder / "window-0").write_bytes(encode(window))
     try:
         with Profiler(functions=False, gpu=False) as prof:
-            deadline = time.monotonic() + 20
-            while time.monotonic() < deadline:
-                time.sleep(0.02)
-                prof.step()
-                if decode((folder / "window-0").read_bytes()).process == os.getpid():
-                    break
+            step_until_it_writes(prof, folder)
     finally:
         other.kill()
         other.wait()
@@ -555,12 +560,7 @@ def test_a_window_that_has_the_number_of_the_launcher_does_not_silence_a_rank(
     )
     (folder / "window-0").write_bytes(encode(window))
     with Profiler(functions=False, gpu=False) as prof:
-        deadline = time.monotonic() + 20
-        while time.monotonic() < deadline:
-            time.sleep(0.02)
-            prof.step()
-            if decode((folder / "window-0").read_bytes()).process == os.getpid():
-                break
+        step_until_it_writes(prof, folder)
     assert run_of(prof).owns_rank
     assert decode((folder / "window-0").read_bytes()).process == os.getpid()
 

@@ -9,21 +9,20 @@ wherever the bytes are from.
 
 from __future__ import annotations
 
-import json
 import math
-import zlib
 from base64 import b64decode, b64encode
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import nlargest, nsmallest
 from statistics import fmean
-from typing import Any, NoReturn
+from typing import Any
 
 from fastprof.report.ranks import SIGNALS
 from fastprof.report.ranks_blocks import HeardRank, end_of, run_in_blocks, window_starts
 from fastprof.report.ranks_cause import own_ms, sections_of
 from fastprof.report.ranks_verdict import waiting_signals
 from fastprof.report.ranks_window import MAX_BYTES, RankWindow, decode, encode
+from fastprof.report.ranks_wire import MAX_NAME, MAX_NUMBER, fail, numbers_of, pack, text_of, unpack
 
 #: Of what is written; a reader ignores other versions.
 VERSION = 1
@@ -38,9 +37,7 @@ _MAX_BLOCKS = 48
 #: Ranks with most own work whose windows are kept, and silent and standing ones that are named.
 MOST = 6
 _MAX_SECTIONS = 12
-_MAX_NAME = 100
 _MAX_RANKS = 10**9
-_MAX_NUMBER = 10**13
 
 #: Number of values by bucket.
 Histogram = Mapping[int, int]
@@ -88,7 +85,7 @@ class RankGroup:
     silent: int = 0
     standing: tuple[RankHeard, ...] = ()
     lost: tuple[RankHeard, ...] = ()
-    still_s: int = _MAX_NUMBER
+    still_s: int = MAX_NUMBER
     #: Counts what its leader has published, so that a group of long ago is known as such.
     beat: int = 0
 
@@ -181,7 +178,7 @@ def group_of(
         len(active), len(quiet), len(quiet) - len(stand), len(silent),
         _named(_heard(r, now - r.moved) for r in stand),
         _named(_heard(r, now - r.heard) for r in silent),
-        int(min((now - r.moved for r in active), default=_MAX_NUMBER)),
+        int(min((now - r.moved for r in active), default=MAX_NUMBER)),
     )  # fmt: skip
 
 
@@ -251,7 +248,7 @@ def _few(of: dict[str, Histogram]) -> dict[str, Histogram]:
 def _heard(rank: HeardRank, seconds: float) -> RankHeard:
     window = rank.window
     return RankHeard(
-        window.rank, window.host[:_MAX_NAME], window.place[: 2 * _MAX_NAME], window.steps,
+        window.rank, window.host[:MAX_NAME], window.place[: 2 * MAX_NAME], window.steps,
         int(seconds),
     )  # fmt: skip
 
@@ -268,26 +265,23 @@ def encode_group(group: RankGroup, max_bytes: int = MAX_GROUP_BYTES) -> bytes:
     newest = sorted({b for of in group.blocks.values() for b in of}, key=_newest)
     while True:
         kept = set(newest)
-        data = zlib.compress(
-            json.dumps(
-                {
-                    "v": VERSION, "job": group.job, "of": group.world_size,
-                    "counts": [group.heard, group.ended, group.active, group.quiet, group.waiting,
-                               group.silent, group.still_s, group.beat],
-                    "blocks": {
-                        signal: [[*block, *_dense(of)] for block, of in found.items()
-                                 if block in kept]
-                        for signal, found in group.blocks.items()
-                    },
-                    "works": _wire(group.works), "walls": _wire(group.walls),
-                    "sections": {s: _wire(of) for s, of in group.sections.items()},
-                    "most": [[rank, us, b64encode(value).decode("ascii")]
-                             for rank, (us, value) in group.most.items()],
-                    "standing": [_row(one) for one in group.standing],
-                    "lost": [_row(one) for one in group.lost],
+        data = pack(
+            {
+                "v": VERSION, "job": group.job, "of": group.world_size,
+                "counts": [group.heard, group.ended, group.active, group.quiet, group.waiting,
+                           group.silent, group.still_s, group.beat],
+                "blocks": {
+                    signal: [[*block, *_dense(of)] for block, of in found.items()
+                             if block in kept]
+                    for signal, found in group.blocks.items()
                 },
-                separators=(",", ":"),
-            ).encode("ascii"),
+                "works": _wire(group.works), "walls": _wire(group.walls),
+                "sections": {s: _wire(of) for s, of in group.sections.items()},
+                "most": [[rank, us, b64encode(value).decode("ascii")]
+                         for rank, (us, value) in group.most.items()],
+                "standing": [_row(one) for one in group.standing],
+                "lost": [_row(one) for one in group.lost],
+            },
             1,
         )  # fmt: skip
         if len(data) <= max_bytes or not newest:
@@ -301,25 +295,25 @@ def decode_group(data: bytes) -> RankGroup:
     Raises:
         ValueError: it is something else, or of another version.
     """
-    d = _unpack(data)
-    counts = _numbers(d.get("counts"), 8)
+    d = unpack(data, MAX_GROUP_BYTES, _MAX_TEXT, VERSION)
+    counts = numbers_of(d.get("counts"), 8)
     if len(counts) != 8:
-        _fail()
+        fail()
     heard, ended, active, quiet, waiting, silent, still_s, beat = counts
     if max(ended, active) > heard or max(quiet, silent) > active or waiting > quiet:
-        _fail()
+        fail()
     works = {_signal(s): _sparse(of) for s, of in _items(d.get("works"), len(SIGNALS))}
     walls = {_signal(s): _sparse(of) for s, of in _items(d.get("walls"), len(SIGNALS))}
     if {s: sum(of.values()) for s, of in works.items()} != {
         s: sum(of.values()) for s, of in walls.items()
     }:
-        _fail()
+        fail()
     return RankGroup(
-        _text(d.get("job")), _numbers([d.get("of")], 1)[0], heard, ended,
+        text_of(d.get("job")), numbers_of([d.get("of")], 1)[0], heard, ended,
         {_signal(s): _blocks(of) for s, of in _items(d.get("blocks"), len(SIGNALS))},
         works,
         walls,
-        {_signal(s): {_text(name): _sparse(h) for name, h in _items(of, _MAX_SECTIONS)}
+        {_signal(s): {text_of(name): _sparse(h) for name, h in _items(of, _MAX_SECTIONS)}
          for s, of in _items(d.get("sections"), len(SIGNALS))},
         dict(_window(row) for row in _rows(d.get("most"), MOST, 3)),
         active, quiet, waiting, silent,
@@ -338,100 +332,66 @@ def _dense(of: Histogram) -> list[int]:
 
 
 def _wire(of: Mapping[str, Histogram]) -> dict[str, list[int]]:
-    return {name[:_MAX_NAME]: _dense(histogram) for name, histogram in of.items()}
+    return {name[:MAX_NAME]: _dense(histogram) for name, histogram in of.items()}
 
 
 def _row(one: RankHeard) -> list[object]:
     return [one.rank, one.host, one.place, one.steps, one.seconds]
 
 
-def _unpack(data: bytes) -> dict[str, Any]:
-    try:
-        if len(data) > MAX_GROUP_BYTES:
-            _fail()
-        inflate = zlib.decompressobj()
-        text = inflate.decompress(data, _MAX_TEXT)
-        if inflate.unconsumed_tail or not inflate.eof:
-            _fail()
-        found = json.loads(text.decode("ascii"), parse_constant=_fail)
-    except (zlib.error, ValueError, RecursionError, MemoryError) as error:
-        raise ValueError("no value of fastprof") from error
-    if not isinstance(found, dict) or found.get("v") != VERSION:
-        _fail()
-    return found
-
-
-def _fail(*_: object) -> NoReturn:
-    raise ValueError("no value of fastprof, or of another version")
-
-
-def _numbers(value: object, most: int) -> list[int]:
-    if not isinstance(value, list) or len(value) > most:
-        _fail()
-    if value and (set(map(type, value)) != {int} or min(value) < 0 or max(value) > _MAX_NUMBER):
-        _fail()
-    return value
-
-
-def _text(value: object, longest: int = _MAX_NAME) -> str:
-    if not isinstance(value, str) or len(value) > longest:
-        _fail()
-    return value
-
-
 def _signal(name: str) -> str:
     if name not in SIGNALS:
-        _fail()
+        fail()
     return name
 
 
 def _items(value: object, most: int) -> list[tuple[str, Any]]:
     if not isinstance(value, dict) or len(value) > most:
-        _fail()
+        fail()
     return list(value.items())
 
 
 def _rows(value: object, most: int, width: int) -> list[list[Any]]:
     if not isinstance(value, list) or len(value) > most:
-        _fail()
+        fail()
     if any(not isinstance(row, list) or len(row) != width for row in value):
-        _fail()
+        fail()
     return value
 
 
 def _sparse(value: object) -> dict[int, int]:
-    numbers = _numbers(value, _MAX_BUCKET + 2)
+    numbers = numbers_of(value, _MAX_BUCKET + 2)
     if (
         not numbers
         or numbers[0] + len(numbers) - 2 > _MAX_BUCKET
         or max(numbers[1:], default=0) > (_MAX_RANKS)
     ):
-        _fail()
+        fail()
     low = numbers[0]
     return {low + i: count for i, count in enumerate(numbers[1:]) if count}
 
 
 def _blocks(value: object) -> dict[Block, Histogram]:
     if not isinstance(value, list) or len(value) > _MAX_BLOCKS:
-        _fail()
+        fail()
     found: dict[Block, Histogram] = {}
     for row in value:
-        numbers = _numbers(row, _MAX_BUCKET + 4)
+        numbers = numbers_of(row, _MAX_BUCKET + 4)
         if len(numbers) < 3 or numbers[0] < 1:
-            _fail()
+            fail()
         found[numbers[0], numbers[1]] = _sparse(numbers[2:])
     return found
 
 
 def _window(row: Sequence[Any]) -> tuple[int, tuple[int, bytes]]:
-    rank, us = _numbers(list(row[:2]), 2)
-    text = _text(row[2], 2 * MAX_BYTES)
+    rank, us = numbers_of(list(row[:2]), 2)
+    text = text_of(row[2], 2 * MAX_BYTES)
     value = b64decode(text, validate=True)
     if decode(value).rank != rank:
-        _fail()
+        fail()
     return rank, (us, value)
 
 
 def _seen(row: Sequence[Any]) -> RankHeard:
-    rank, steps, seconds = _numbers([row[0], row[3], row[4]], 3)
-    return RankHeard(rank, _text(row[1]), _text(row[2], 2 * _MAX_NAME), steps, seconds)
+    rank, steps, seconds = numbers_of([row[0], row[3], row[4]], 3)
+    return RankHeard(rank, text_of(row[1]), text_of(row[2], 2 * MAX_NAME), steps, seconds)

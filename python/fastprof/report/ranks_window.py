@@ -8,13 +8,12 @@ longer ones.  Anybody who can write to the store or folder may write anything th
 
 from __future__ import annotations
 
-import json
-import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, NoReturn
+
+from fastprof.report.ranks_wire import MAX_NAME, MAX_NUMBER, fail, numbers_of, pack, text_of, unpack
 
 #: Of what is written; a reader ignores other versions.
 VERSION = 1
@@ -27,9 +26,7 @@ _MAX_SIZE = 1 << 20
 _MAX_SECTIONS = 8
 _MAX_FUNCTIONS = 24
 _MAX_CALLED = 3
-_MAX_NAME = 100
 _MAX_FILE = 160
-_MOST = 10**13
 
 #: Times of a block; the first is always known.
 COLUMNS = ("wall", "cpu", "cpu_wait", "communication", "autograd")
@@ -101,17 +98,17 @@ def encode(window: RankWindow, max_bytes: int = MAX_BYTES) -> bytes:
     starts = sorted(window.blocks)[-MAX_BLOCKS:]
     while True:
         rows = [window.blocks[start] for start in starts]
-        data = _pack(
+        data = pack(
             {
                 "v": VERSION, "job": window.job, "rank": window.rank, "of": window.world_size,
                 "process": window.process, "parent": window.parent,
-                "host": window.host[:_MAX_NAME], "beat": window.beat, "steps": window.steps,
-                "phase": window.phase, "place": window.place[: 2 * _MAX_NAME],
+                "host": window.host[:MAX_NAME], "beat": window.beat, "steps": window.steps,
+                "phase": window.phase, "place": window.place[: 2 * MAX_NAME],
                 "waits": window.waits, "ended": window.ended, "size": window.size,
                 "columns": window.columns,
-                "sections": [name[:_MAX_NAME] for name in window.sections],
+                "sections": [name[:MAX_NAME] for name in window.sections],
                 "starts": starts, "times": list(zip(*rows, strict=True)),
-                "waiting": {name[:_MAX_NAME]: us for name, us in window.waiting.items()},
+                "waiting": {name[:MAX_NAME]: us for name, us in window.waiting.items()},
             }
         )  # fmt: skip
         if len(data) <= max_bytes or not starts:
@@ -125,33 +122,33 @@ def decode(data: bytes) -> RankWindow:
     Raises:
         ValueError: it is something else, or of another version.
     """
-    d = _unpack(data, MAX_BYTES)
+    d = unpack(data, MAX_BYTES, _MAX_TEXT, VERSION)
     size = _whole(d, "size", _MAX_SIZE, low=1)
     columns, sections = _names(d, "columns", len(COLUMNS)), _names(d, "sections", _MAX_SECTIONS)
     if columns[:1] != ("wall",) or not set(columns) <= set(COLUMNS) or size & (size - 1):
-        _fail()
-    starts = _numbers(d.get("starts"), MAX_BLOCKS)
+        fail()
+    starts = numbers_of(d.get("starts"), MAX_BLOCKS)
     if any(a >= b for a, b in pairwise(starts)):
-        _fail()
+        fail()
     if any(start % size for start in starts):
-        _fail()
+        fail()
     times = d.get("times")
     wide = len(columns) + len(sections)
     if not isinstance(times, list) or len(times) != (wide if starts else 0):
-        _fail()
-    values = [_numbers(column, MAX_BLOCKS) for column in times]
+        fail()
+    values = [numbers_of(column, MAX_BLOCKS) for column in times]
     if any(len(column) != len(starts) for column in values):
-        _fail()
+        fail()
     rows = list(zip(*values, strict=True))
     return RankWindow(
-        job=_text(d, "job"),
-        rank=_whole(d, "rank", _MOST),
-        world_size=_whole(d, "of", _MOST, low=1),
-        host=_text(d, "host"),
-        beat=_whole(d, "beat", _MOST),
-        steps=_whole(d, "steps", _MOST),
-        phase=_text(d, "phase"),
-        place=_text(d, "place", 2 * _MAX_NAME),
+        job=text_of(d.get("job")),
+        rank=_whole(d, "rank", MAX_NUMBER),
+        world_size=_whole(d, "of", MAX_NUMBER, low=1),
+        host=text_of(d.get("host")),
+        beat=_whole(d, "beat", MAX_NUMBER),
+        steps=_whole(d, "steps", MAX_NUMBER),
+        phase=text_of(d.get("phase")),
+        place=text_of(d.get("place"), 2 * MAX_NAME),
         waits=d.get("waits") is True,
         ended=d.get("ended") is True,
         size=size,
@@ -159,8 +156,8 @@ def decode(data: bytes) -> RankWindow:
         sections=sections,
         blocks=dict(zip(starts, rows, strict=True)),
         waiting=_times(d.get("waiting"), _MAX_SECTIONS),
-        process=_whole(d, "process", _MOST),
-        parent=_whole(d, "parent", _MOST),
+        process=_whole(d, "process", MAX_NUMBER),
+        parent=_whole(d, "parent", MAX_NUMBER),
     )
 
 
@@ -169,11 +166,11 @@ def encode_detail(detail: RankDetail) -> bytes:
     functions = detail.functions[:_MAX_FUNCTIONS]
     while True:
         rows = [
-            [name[:_MAX_NAME], file[-_MAX_FILE:], line, us,
-             {of[:_MAX_NAME]: ns for of, ns in list(called.items())[:_MAX_CALLED]}]
+            [name[:MAX_NAME], file[-_MAX_FILE:], line, us,
+             {of[:MAX_NAME]: ns for of, ns in list(called.items())[:_MAX_CALLED]}]
             for name, file, line, us, called in functions
         ]  # fmt: skip
-        data = _pack(
+        data = pack(
             {"v": VERSION, "job": detail.job, "rank": detail.rank, "number": detail.number,
              "functions": rows}
         )  # fmt: skip
@@ -184,30 +181,33 @@ def encode_detail(detail: RankDetail) -> bytes:
 
 def decode_detail(data: bytes) -> RankDetail:
     """Return what :func:`encode_detail` made; raises as :func:`decode`."""
-    d = _unpack(data, MAX_DETAIL_BYTES)
+    d = unpack(data, MAX_DETAIL_BYTES, _MAX_TEXT, VERSION)
     rows = d.get("functions")
     if not isinstance(rows, list) or len(rows) > _MAX_FUNCTIONS:
-        _fail()
+        fail()
     functions = []
     for row in rows:
         if not isinstance(row, list) or len(row) != 5:
-            _fail()
+            fail()
         fields = dict(zip(("name", "file", "line", "us"), row, strict=False))
         functions.append(
             (
-                _text(fields, "name"), _text(fields, "file", _MAX_FILE),
-                _whole(fields, "line", 10**9), _whole(fields, "us", _MOST),
+                text_of(fields.get("name")), text_of(fields.get("file"), _MAX_FILE),
+                _whole(fields, "line", 10**9), _whole(fields, "us", MAX_NUMBER),
                 _times(row[4], _MAX_CALLED),
             )
         )  # fmt: skip
     return RankDetail(
-        _text(d, "job"), _whole(d, "rank", _MOST), _whole(d, "number", _MOST), tuple(functions)
+        text_of(d.get("job")),
+        _whole(d, "rank", MAX_NUMBER),
+        _whole(d, "number", MAX_NUMBER),
+        tuple(functions),
     )
 
 
 def encode_request(request: Request) -> bytes:
     """Return ``request`` as bytes."""
-    return _pack(
+    return pack(
         {"v": VERSION, "job": request.job, "number": request.number, "first": request.first,
          "last": request.last, "ranks": request.ranks}
     )  # fmt: skip
@@ -215,84 +215,43 @@ def encode_request(request: Request) -> bytes:
 
 def decode_request(data: bytes) -> Request:
     """Return what :func:`encode_request` made; raises as :func:`decode`."""
-    d = _unpack(data, MAX_BYTES)
+    d = unpack(data, MAX_BYTES, _MAX_TEXT, VERSION)
     return Request(
-        _text(d, "job"),
-        _whole(d, "number", _MOST),
-        _whole(d, "first", _MOST),
-        _whole(d, "last", _MOST),
-        tuple(_numbers(d.get("ranks"), 64)),
+        text_of(d.get("job")),
+        _whole(d, "number", MAX_NUMBER),
+        _whole(d, "first", MAX_NUMBER),
+        _whole(d, "last", MAX_NUMBER),
+        tuple(numbers_of(d.get("ranks"), 64)),
     )
 
 
 # ---- values from anywhere
 
 
-def _pack(value: Mapping[str, Any]) -> bytes:
-    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
-    return zlib.compress(text.encode("ascii"))
-
-
-def _unpack(data: bytes, max_bytes: int) -> dict[str, Any]:
-    if len(data) > max_bytes:
-        _fail()
-    try:
-        inflate = zlib.decompressobj()
-        text = inflate.decompress(data, _MAX_TEXT)
-        if inflate.unconsumed_tail or not inflate.eof:
-            _fail()
-        found = json.loads(text.decode("ascii"), parse_constant=_fail)
-    except (zlib.error, ValueError, RecursionError, MemoryError) as error:
-        raise ValueError("no value of fastprof") from error
-    if not isinstance(found, dict) or found.get("v") != VERSION:
-        _fail()
-    return found
-
-
-def _fail(*_: object) -> NoReturn:
-    raise ValueError("no value of fastprof, or of another version")
-
-
 def _whole(of: Mapping[str, object], name: str, most: int, low: int = 0) -> int:
     value = of.get(name)
     if type(value) is not int or not low <= value <= most:
-        _fail()
-    return value
-
-
-def _text(of: Mapping[str, object], name: str, longest: int = _MAX_NAME) -> str:
-    value = of.get(name)
-    if not isinstance(value, str) or len(value) > longest:
-        _fail()
-    return value
-
-
-def _numbers(value: object, most: int) -> list[int]:
-    if not isinstance(value, list) or len(value) > most:
-        _fail()
-    # bool is no int here; the three are much faster than a loop.
-    if value and (set(map(type, value)) != {int} or min(value) < 0 or max(value) > _MOST):
-        _fail()
+        fail()
     return value
 
 
 def _names(of: Mapping[str, object], name: str, most: int) -> tuple[str, ...]:
     value = of.get(name)
     if not isinstance(value, list) or len(value) > most:
-        _fail()
-    if any(not isinstance(item, str) or len(item) > _MAX_NAME for item in value):
-        _fail()
+        fail()
+    if any(not isinstance(item, str) or len(item) > MAX_NAME for item in value):
+        fail()
     if len(set(value)) != len(value):
-        _fail()
+        fail()
     return tuple(value)
 
 
 def _times(value: object, most: int) -> dict[str, int]:
     if not isinstance(value, dict) or len(value) > most:
-        _fail()
-    _numbers(list(value.values()), most)
-    if any(len(name) > _MAX_NAME for name in value):
-        _fail()
+        fail()
+    numbers_of(list(value.values()), most)
+    if any(len(name) > MAX_NAME for name in value):
+        fail()
     return value
 
 

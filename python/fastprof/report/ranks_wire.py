@@ -1,0 +1,71 @@
+"""Values that ranks publish, as bytes: compressed JSON, read strictly.
+
+Anybody who can write to the store or folder may write anything there, so a reader refuses
+what is too long, no JSON or of another version, and each value that is not what it must be.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+#: Characters of a name, and the largest number.
+MAX_NAME = 100
+MAX_NUMBER = 10**13
+
+
+def pack(value: Mapping[str, Any], level: int = -1) -> bytes:
+    """Return ``value`` as bytes, compressed at zlib's ``level``."""
+    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    return zlib.compress(text.encode("ascii"), level)
+
+
+def unpack(data: bytes, max_bytes: int, max_text: int, version: int) -> dict[str, Any]:
+    """Return what :func:`pack` was given.
+
+    Args:
+        data: the bytes.
+        max_bytes: so many are read.
+        max_text: so many characters of JSON are read.
+        version: the value of ``v``.
+
+    Raises:
+        ValueError: they are not from :func:`pack`, too long, or of another version.
+    """
+    if len(data) > max_bytes:
+        fail()
+    try:
+        inflate = zlib.decompressobj()
+        text = inflate.decompress(data, max_text)
+        if inflate.unconsumed_tail or not inflate.eof:
+            fail()
+        found = json.loads(text.decode("ascii"), parse_constant=fail)
+    except (zlib.error, ValueError, RecursionError, MemoryError) as error:
+        raise ValueError("no value of fastprof") from error
+    if not isinstance(found, dict) or found.get("v") != version:
+        fail()
+    return found
+
+
+def fail(*_: object) -> NoReturn:
+    """Raise ValueError."""
+    raise ValueError("no value of fastprof, or of another version")
+
+
+def numbers_of(value: object, most: int) -> list[int]:
+    """Return ``value``, a list of at most ``most`` whole numbers; raises ValueError."""
+    if not isinstance(value, list) or len(value) > most:
+        fail()
+    # bool is no int here; the three are much faster than a loop.
+    if value and (set(map(type, value)) != {int} or min(value) < 0 or max(value) > MAX_NUMBER):
+        fail()
+    return value
+
+
+def text_of(value: object, longest: int = MAX_NAME) -> str:
+    """Return ``value``, a text of at most ``longest`` characters; raises ValueError."""
+    if not isinstance(value, str) or len(value) > longest:
+        fail()
+    return value
