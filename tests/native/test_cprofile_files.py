@@ -14,6 +14,7 @@ from typing import Any
 
 import fastprof
 import pytest
+from fastprof.capture import calibrate
 
 LEN = ("~", 0, "<built-in method builtins.len>")
 
@@ -148,7 +149,12 @@ def test_print_stats_says_when_nothing_was_corrected() -> None:
     assert "it is included in all times" in out.getvalue()
 
 
-def test_corrected_times_are_the_default_and_never_larger() -> None:
+def test_corrected_times_are_the_default_and_never_larger(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # A second measurement may find other costs than those that the times were corrected by.
+    monkeypatch.setattr(calibrate, "_MOST_TIMES", 1)
+
     def many() -> None:
         for _ in range(2000):
             len(())
