@@ -180,7 +180,16 @@ def test_rank_0_may_have_the_store_without_torchrun(tmp_path):
 
 @pytest.mark.slow
 def test_a_job_that_is_restarted_does_not_see_what_was_there_before(tmp_path):
-    said = said_by(tmp_path, "restart", "--max-restarts", "1", steps=150)
+    for _ in range(8):
+        job = start(tmp_path, "restart", "--max-restarts", "1", steps=150)
+        said, _ = job.communicate(timeout=150 * time_scale())
+        # gloo may connect to the address of a rank that has ended: without fastprof, too.
+        if "Gloo connectFullMesh failed" not in said:
+            break
+    else:
+        pytest.skip("torch could not connect the ranks after any restart")
+    assert job.returncode == 0, said[-4000:]
+    said = check(said, 2)
     assert [line for line in said if "silent" in line or "ignored" in line] == []
 
 
