@@ -271,12 +271,14 @@ c_qualname(const fp_keyent *e)
         return PyUnicode_FromFormat("%s.%s", PyDescr_TYPE(e->object)->tp_name,
                                     name);
     }
+    /* Before the type: torch.stack is a method of a class of torch's that users
+     * never see, and says that its module is torch. */
+    if (e->module != NULL && PyUnicode_Check(e->module)) {
+        return PyUnicode_FromFormat("%U.%s", e->module, name);
+    }
     if (e->object != NULL && PyType_Check(e->object)) {
         return PyUnicode_FromFormat(
             "%s.%s", ((PyTypeObject *)e->object)->tp_name, name);
-    }
-    if (e->module != NULL && PyUnicode_Check(e->module)) {
-        return PyUnicode_FromFormat("%U.%s", e->module, name);
     }
     if (e->type != NULL && e->type != &PyModule_Type &&
         e->type != &PyCapsule_Type) {

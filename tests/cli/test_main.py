@@ -106,6 +106,16 @@ def test_no_or_an_unknown_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert "'comapre\\x1b'" in error
 
 
+@pytest.mark.parametrize("arguments", [[], ["--full"], ["-m"]])
+def test_run_without_a_program_names_what_is_missing(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["run", *arguments])
+    assert end.value.code == 2
+    assert "error: SCRIPT or -m MODULE is missing" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("kind", ["fprof", "stats"])
 def test_report_shows_a_saved_run(
     saved: dict[str, Path], kind: str, capsys: pytest.CaptureFixture[str]

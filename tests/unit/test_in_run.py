@@ -15,6 +15,7 @@ from fastprof.report.in_run import (
     HookFactors,
     hook_cost,
     median_interval,
+    own_costs,
     scaled,
     unprofiled_step,
 )
@@ -278,3 +279,16 @@ def test_a_hook_that_costs_next_to_nothing_is_bounded_by_the_run() -> None:
     assert found is not None
     assert found.bound
     assert found.calls < 0.05
+
+
+@pytest.mark.parametrize("ns", [float("nan"), float("inf"), -1, 10**300, "7", None])
+def test_f43_own_costs_that_cannot_be_count_as_not_recorded(ns: object) -> None:
+    made = simulated(1.0)
+    meta = {**made.meta, "own_ns": ns, "unprofiled_ns": ns}
+    read = replace(made, meta=meta)
+    assert own_costs(read) == (None, 0.0)
+    assert build_report(read).overhead.sections_ms is None
+    step, whole = unprofiled_step(read), unprofiled_step(made)
+    assert step is not None
+    assert whole is not None
+    assert step.ms == pytest.approx(whole.ms)

@@ -41,8 +41,7 @@ def parse_target(parser: Options, argv: Sequence[str]) -> tuple[optparse.Values,
     with output_told_of():
         options, args = parser.parse_args(list(argv))
     if not args:
-        parser.print_usage(sys.stderr)
-        parser.exit(2)
+        parser.error("SCRIPT or -m MODULE is missing: the program to profile, and its arguments")
     return options, args
 
 

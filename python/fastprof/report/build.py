@@ -17,7 +17,7 @@ from fastprof.report.functions import (
 )
 from fastprof.report.gpu import GpuTables, gpu_report, measured, use_of
 from fastprof.report.gpu_tree import Use
-from fastprof.report.in_run import hook_cost, is_uneven, unprofiled_step
+from fastprof.report.in_run import hook_cost, is_uneven, own_costs, unprofiled_step
 from fastprof.report.kernels import kernel_rows, launched_below
 from fastprof.report.loaders import loader_notes, loader_rows
 from fastprof.report.loaders_compared import compared
@@ -393,8 +393,8 @@ def _overhead(snapshot: Snapshot, correction: Correction) -> Overhead:
     applied = correction.applied and functions_ms is not None
     clamped_ms = correction.clamped_ns / 1e6 if functions_ms is not None else 0.0
     bytecode_ms = correction.bytecode_ns / 1e6 if functions_ms is not None else 0.0
-    own_ns = snapshot.meta.get("own_ns")
-    sections_ms = own_ns / 1e6 if isinstance(own_ns, (int, float)) else None
+    own_ns, _ = own_costs(snapshot)
+    sections_ms = None if own_ns is None else own_ns / 1e6
     windows_ms = 0.0 if snapshot.operators is None else snapshot.operators.cost_ns / 1e6
     total_ms = (functions_ms or 0.0) + bytecode_ms + (sections_ms or 0.0) + windows_ms
     least_ms = (sections_ms or 0.0) + windows_ms
@@ -430,8 +430,8 @@ def _overhead(snapshot: Snapshot, correction: Correction) -> Overhead:
             text += f" Bytecode took {took} {duration(bytecode_ms)} longer under it."
         if bytecode_ms and not _is_known(correction):
             text += (
-                " The most would be so if Python code did nothing but run bytecode; operators on "
-                "arrays and other code in C are no slower."
+                ' "Up to" counts all own time of Python functions as bytecode; operators on '
+                "arrays in them are code in C, which the hook does not slow."
             )
         text += _measured_in_run(snapshot, correction)
         unchecked = (
@@ -506,11 +506,9 @@ def _with_steps(overhead: Overhead, whole: Snapshot, *, correct_times: bool) -> 
         return overhead
     view = view_of(whole, RUN_PHASES[STEPS])
     correction = correct(view, enabled=correct_times)
-    own_ns = whole.meta.get("own_ns")
-    own = float(own_ns) if isinstance(own_ns, (int, float)) else None
-    unhooking_ns = whole.meta.get("unprofiled_ns")
-    if own is not None and isinstance(unhooking_ns, (int, float)):
-        own -= unhooking_ns  # in no measured step
+    own, unhooking_ns = own_costs(whole)
+    if own is not None:
+        own = max(0.0, own - unhooking_ns)  # that is in no measured step
     hook = has_functions(whole) and correction.overhead_ns is not None
     if own is None and not hook:
         return overhead

@@ -106,6 +106,22 @@ def unprofiled_step(snapshot: Snapshot) -> UnprofiledStep | None:
     return None if step is None or _is_uneven(step) else step
 
 
+def own_costs(snapshot: Snapshot) -> tuple[float | None, float]:
+    """Return what fastprof itself took beside the function hook, in ns.
+
+    Returns:
+        for sections, steps and loaders, None where it was not recorded; and the part of it for
+        taking the function hook away and giving it back, which no measured step holds. A file
+        may hold any number: one that cannot be (NaN, negative, centuries) counts as
+        not recorded.
+    """
+    own, unhooking = (
+        float(ns) if isinstance(ns, (int, float)) and 0 <= ns < 2**63 else None
+        for ns in (snapshot.meta.get("own_ns"), snapshot.meta.get("unprofiled_ns"))
+    )
+    return own, unhooking or 0.0
+
+
 def is_uneven(snapshot: Snapshot) -> bool:
     """Whether an unprofiled step is not known because steps vary too much."""
     step = _median_step(snapshot)
@@ -121,11 +137,8 @@ def _median_step(snapshot: Snapshot) -> UnprofiledStep | None:
     walls = snapshot.steps.series.wall_ns or snapshot.steps.recent_ns
     if hook is None or not walls:
         return None
-    meta = snapshot.meta
-    own = [
-        v for v in (meta.get("own_ns"), meta.get("unprofiled_ns")) if isinstance(v, (int, float))
-    ]
-    own_ns = max(0.0, own[0] - sum(own[1:])) / snapshot.steps.count if own else 0.0
+    own, unhooking = own_costs(snapshot)
+    own_ns = max(0.0, (own or 0.0) - unhooking) / snapshot.steps.count
     # No hook makes a program faster: what is below 0 is chance.
     hook_ns = max(0.0, hook.value)
     step_ns = median(walls) - hook_ns - own_ns
