@@ -16,6 +16,7 @@ from typing import Any
 
 import fastprof
 import pytest
+from fastprof.cli import main
 from fastprof.cli.exit_hooks import Endings
 from helpers import ChildResult, child_env, run_child, time_scale
 
@@ -362,3 +363,46 @@ def test_a_signal_ends_the_wait_for_the_others_not_the_report(tmp_path, number, 
     assert stderr == ""
     assert "Wrote p" in stdout
     assert LATER in " ".join(stdout.split())
+
+
+def test_nproc_starts_one_process_per_rank(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    monkeypatch.chdir(folder)
+    started: list[list[str]] = []
+
+    def execv(path: str, command: list[str]) -> None:
+        started.append(command)
+        raise SystemExit(0)
+
+    monkeypatch.setattr(os, "execv", execv)
+    for options in (["--nproc", "3", "--full"], ["--full", "--nproc=3"]):
+        with pytest.raises(SystemExit):
+            main(["run", *options, "-m", "train", "--nproc", "7"])
+        assert "--nproc-per-node=3" in started[-1]
+        assert started[-1][-6:] == ["run", "--full", "-m", "train", "--nproc", "7"]
+
+
+@pytest.mark.parametrize(
+    ("size", "arguments", "said"),
+    [
+        ("4", ["2", "train.py"], "--nproc starts a job, and this is a process of a job of 4"),
+        ("1", ["0", "train.py"], "--nproc is 0, expected 1 or more"),
+        ("1", ["2", "nix.py"], "can't open file 'nix.py': No such file or directory"),
+    ],
+)
+def test_nproc_that_cannot_be_is_one_line_and_status_2(
+    folder: Path, size: str, arguments: list[str], said: str
+) -> None:
+    if arguments[-1] == "nix.py":
+        pytest.importorskip("torch")
+    env = {"WORLD_SIZE": size, "RANK": "0"}
+    result = fastprof_run("--nproc", *arguments, cwd=folder, env=env).check(returncode=2)
+    assert result.stderr.startswith(f"fastprof: {said}")
+    assert result.stderr.count("\n") == 1
+    assert not (folder / "fastprof_out").exists()
+
+
+def test_nproc_without_torch_names_another_launcher(folder: Path) -> None:
+    code = COMMAND.replace("import sys\n", "import sys\nsys.modules['torch'] = None\n")
+    result = run_child(code, "--nproc", "2", "train.py", env=ENV, cwd=folder)
+    assert result.check(returncode=2).stderr.startswith("fastprof: --nproc needs torch")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from fastprof.read.merge import merge
-from helpers import child_env, time_scale
+from helpers import GUARD, child_env, time_scale
 
 pytest.importorskip("torch.distributed")
 
@@ -69,3 +69,36 @@ def test_s1_22_the_late_one_of_two_real_ranks_is_named_with_its_section(tmp_path
     assert [rank for rank, _ in late.waits] == [0]
     assert late.section_ms is not None
     assert late.section_ms >= 100  # the sleep
+
+
+LAUNCHED = """
+import sys
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+total = torch.ones(1)
+dist.all_reduce(total)
+print(f"rank {dist.get_rank()} of {total.item():.0f} {sys.argv[1:]}", flush=True)
+dist.destroy_process_group()
+sys.exit(int(sys.argv[2]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("status", [0, 3])
+def test_nproc_starts_the_ranks_of_a_job(tmp_path: Path, status: int) -> None:
+    (tmp_path / "train.py").write_text(LAUNCHED)
+    # torch's launcher looks up this machine's name, which the guard of the tests refuses.
+    paths = [path for path in sys.path if path != str(GUARD)]
+    done = subprocess.run(
+        [sys.executable, "-m", "fastprof", "run", "--nproc", "2", "-o", "out", "train.py",
+         "--status", str(status)],
+        env=child_env({"PYTHONPATH": ":".join(paths)}, guard=False), cwd=tmp_path,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120 * time_scale(),
+    )  # fmt: skip
+    assert (done.returncode == 0) == (status == 0), done.stdout
+    for rank in (0, 1):
+        assert f"rank {rank} of 2 ['--status', '{status}']" in done.stdout
+        if status == 0:  # of a job that fails the launcher ends the other ranks
+            assert (tmp_path / f"out/rank{rank}_train_profile.fprof").exists()

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, TextIO
 from fastprof.cli.exit_hooks import Endings, complain
 from fastprof.cli.folders import files_since, link_latest, ranks_here, remove_if_empty, run_folder
 from fastprof.cli.job import LATER, job_lines, others_counted
+from fastprof.cli.launch import launch
 from fastprof.cli.output import check_output, save_or_keep, standard_output
 from fastprof.cli.parsing import Options
 from fastprof.cli.progress import Progress
@@ -47,8 +48,9 @@ FILES = ("train_profile.stats", "train_profile.fprof")
 STATS, RUN = FILES
 
 _USAGE = (
-    "fastprof run [--functions | --operators] [--trace] [--steps N] [--operator KEY=VALUE] "
-    "[--gpu MODE] [--modules PATTERN] [--full] [-o DIR] [-m MODULE | SCRIPT] [ARG] ..."
+    "fastprof run [--nproc N] [--functions | --operators] [--trace] [--steps N] "
+    "[--operator KEY=VALUE] [--gpu MODE] [--modules PATTERN] [--full] [-o DIR] "
+    "[-m MODULE | SCRIPT] [ARG] ..."
 )
 
 #: The defaults: a window of three steps, after one skipped step and one of warm-up.
@@ -71,6 +73,8 @@ _GPU: dict[str, bool | Literal["auto"]] = {"auto": "auto", "on": True, "off": Fa
 def run(argv: Sequence[str]) -> int:
     """Profile the program that ``argv`` names; what it raises passes through."""
     options, args = _parse(list(argv))
+    if options.nproc is not None:
+        return launch(options.nproc, _without_nproc(argv, args), args, as_module=options.module)
     # The program may change its directory: the paths mean what they mean now.
     base = os.path.abspath(options.output or OUTPUT)
     try:
@@ -86,6 +90,18 @@ def run(argv: Sequence[str]) -> int:
     finally:
         if os.getpid() == process:  # not a child that the program forked
             remove_if_empty(folder)
+
+
+def _without_nproc(argv: Sequence[str], args: Sequence[str]) -> list[str]:
+    """Return the command's own options but ``--nproc N``."""
+    options = iter(argv[: len(argv) - len(args)])
+    kept = []
+    for option in options:
+        if option == "--nproc":
+            next(options)
+        elif not option.startswith("--nproc="):
+            kept.append(option)
+    return kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +196,12 @@ def _parse(argv: list[str]) -> tuple[Any, list[str]]:
         metavar="DIR",
         help=f"where {' and '.join(FILES)} go, replacing those there (default: a new folder "
         f"{OUTPUT}/PROGRAM-TIME; {OUTPUT}/latest is a link to it)",
+    )
+    parser.add_option(
+        "--nproc",
+        type="int",
+        metavar="N",
+        help="start N ranks on this machine, by torch's launcher (torchrun)",
     )
     parser.flag("--full", "print all tables, not only one screen")
     parser.flag(

@@ -1,0 +1,62 @@
+"""``fastprof run --nproc N``: one process per rank on this machine, by torch's launcher.
+
+It is ``torchrun --standalone --nproc-per-node N --no-python fastprof run ...``: the launcher takes
+this process's place, so signals, standard streams and the exit status are torchrun's.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Sequence
+
+from fastprof.cli.exit_hooks import complain
+from fastprof.cli.parsing import USAGE_ERROR
+from fastprof.cli.target import TargetError, prepare
+from fastprof.session.environment.rank import find_world_size
+
+_LAUNCHER = "torch.distributed.run"
+
+#: What each rank's interpreter runs; "-m fastprof run" would run a file that is called "run".
+_RANK = "import sys; from fastprof.cli import main; sys.exit(main())"
+
+
+def launch(ranks: int, options: Sequence[str], args: Sequence[str], *, as_module: bool) -> int:
+    """Replace this process by torch's launcher of ``ranks`` processes.
+
+    Args:
+        ranks: how many processes are started.
+        options: what ``fastprof run`` of each rank gets before the program.
+        args: the program and its arguments.
+        as_module: the program is a module.
+
+    Returns:
+        the exit status where nothing could be started: 2.
+    """
+    problem = _problem(ranks, args, as_module)
+    if problem is None:
+        python, size = sys.executable, f"--nproc-per-node={ranks}"
+        launcher = [python, "-m", _LAUNCHER, "--standalone", size, "--no-python"]
+        os.execv(python, [*launcher, python, "-c", _RANK, "run", *options, *args])
+    complain(problem)
+    return USAGE_ERROR
+
+
+def _problem(ranks: int, args: Sequence[str], as_module: bool) -> str | None:
+    if ranks < 1:
+        return f"--nproc is {ranks}, expected 1 or more"
+    size = find_world_size()
+    if size > 1:
+        return f"--nproc starts a job, and this is a process of a job of {size}; leave it out"
+    if importlib.util.find_spec("torch") is None:
+        return (
+            "--nproc needs torch, whose launcher starts the processes; with another launcher: "
+            f"mpirun -n {ranks} fastprof run ..."
+        )
+    if not as_module:
+        try:
+            prepare(args, as_module=False)  # once, and not by each rank
+        except TargetError as error:
+            return str(error)
+    return None
