@@ -448,3 +448,10 @@ def test_several_processes_read_the_same(saved):
     assert merge(paths, jobs=2).to_json() == merge(paths).to_json()
     with pytest.raises(ValueError, match="jobs is 0, expected 1 or more"):
         merge(paths, jobs=0)
+
+
+def test_the_part_of_the_step_is_of_the_step_that_the_table_shows():
+    # One step in five is three times as long: the mean step is not the median.
+    late = judged(job(2, data=lambda rank, step: 40.0 * (step % 5 == 0) + 5.0 * (rank == 1)))
+    table = {row.rank: row.step_ms for row in late.rows}
+    assert late.straggler.late_share == pytest.approx(late.straggler.late_ms / table[1], rel=0.02)
