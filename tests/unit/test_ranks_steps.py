@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -448,6 +449,17 @@ def test_several_processes_read_the_same(saved):
     assert merge(paths, jobs=2).to_json() == merge(paths).to_json()
     with pytest.raises(ValueError, match="jobs is 0, expected 1 or more"):
         merge(paths, jobs=0)
+
+
+def test_an_executor_reads_the_same_and_stays_open(saved):
+    paths = [saved(s) for s in job(12, data=on(1, 5.0))]
+    with ThreadPoolExecutor(2) as executor:
+        for _ in range(2):
+            assert merge(paths, executor=executor).to_json() == merge(paths).to_json()
+        with pytest.raises(ValueError, match="jobs is 2: how many read is the executor's business"):
+            merge(paths, jobs=2, executor=executor)
+    with pytest.raises(TypeError, match=r"executor is 4, expected a concurrent\.futures"):
+        merge(paths, executor=4)
 
 
 def test_the_part_of_the_step_is_of_the_step_that_the_table_shows():

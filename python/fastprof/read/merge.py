@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from fastprof.errors import LoadError
 from fastprof.fileio import read_bounded
@@ -19,6 +20,9 @@ from fastprof.report.ranks import FunctionTotal, RankReport
 from fastprof.report.ranks_build import rank_report
 from fastprof.report.ranks_row import MAX_STEPS, RankRun, rank_run
 
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
 _DEFAULT = Limits()
 
 #: Functions kept apart; what comes later is added up in one row.
@@ -30,12 +34,18 @@ _UNUSED = ("outliers", "trace", "operators", "worker_threads")
 #: Steps kept of all ranks together, and at least of each.
 _ALL_STEPS = 1 << 20
 _LEAST_STEPS = 256
+#: A file takes some 50 ms, much more than to hand out a task of so many.
+_FILES_PER_TASK = 8
 #: Clocks of different machines may be so far apart, in ns.
 _CLOCKS_NS = 60 * 10**9
 
 
 def merge(
-    paths: Iterable[str | os.PathLike[str]], *, limits: Limits = _DEFAULT, jobs: int = 1
+    paths: Iterable[str | os.PathLike[str]],
+    *,
+    limits: Limits = _DEFAULT,
+    jobs: int = 1,
+    executor: Executor | None = None,
 ) -> RankReport:
     """Read one saved run per rank, and put the ranks beside each other.
 
@@ -47,20 +57,29 @@ def merge(
             for all ranks of the newest job in it.
         limits: how large each file may be.
         jobs: processes that read; with 1 one file is in memory at a time.
+        executor: reads the files instead, where they have the same paths: any executor of
+            :mod:`concurrent.futures`, or what has its ``map`` (Dask's ``client.get_executor()``).
+            It is left open; what it raises passes through.
 
     Raises:
         LoadError: (a ValueError) no file is a saved run that says which rank it is.
         ValueError: a rank is there twice, files are of jobs of different size, or there are
-            none; ``jobs`` is less than 1.
+            none; ``jobs`` is less than 1, or more than 1 with an executor.
+        TypeError: ``paths`` is one path, or ``executor`` has no ``map``.
         OSError: no file can be read, or a process that reads was killed.
     """
     if isinstance(paths, (str, bytes, os.PathLike)):
         raise TypeError(f"paths is {paths!r:.80}, expected several paths, one per rank")
     if jobs < 1:
         raise ValueError(f"jobs is {jobs!r}, expected 1 or more")
+    if executor is not None:
+        if jobs > 1:
+            raise ValueError(f"jobs is {jobs!r}: how many read is the executor's business")
+        if not callable(getattr(executor, "map", None)):
+            raise TypeError(f"executor is {executor!r:.80}, expected a concurrent.futures.Executor")
     files = list(_files(paths))
     job = _Job()
-    for path, found in zip(files, _read_all(files, limits, jobs), strict=True):
+    for path, found in zip(files, _read_all(files, limits, jobs, executor), strict=True):
         if isinstance(found, RankRun):
             job.add(found)
         else:
@@ -75,10 +94,13 @@ def _files(paths: Iterable[str | os.PathLike[str]]) -> Iterator[str]:
 
 
 def _read_all(
-    files: Sequence[str], limits: Limits, jobs: int
+    files: Sequence[str], limits: Limits, jobs: int, executor: Executor | None
 ) -> Iterator[RankRun | OSError | ValueError]:
     most = min(MAX_STEPS, max(_LEAST_STEPS, _ALL_STEPS // max(1, len(files))))
     read = partial(_read, limits=limits, most_steps=most)
+    if executor is not None:
+        yield from executor.map(read, files, chunksize=_FILES_PER_TASK)
+        return
     jobs = min(jobs, len(files))
     with ExitStack() as stack:
         if jobs < 2:
@@ -89,7 +111,9 @@ def _read_all(
 
         pool = stack.enter_context(ProcessPoolExecutor(jobs))
         try:
-            yield from pool.map(read, files, chunksize=max(1, min(8, len(files) // jobs)))
+            yield from pool.map(
+                read, files, chunksize=max(1, min(_FILES_PER_TASK, len(files) // jobs))
+            )
         except BrokenProcessPool:
             raise OSError(
                 f"one of {jobs} processes that read files was killed, perhaps for its memory; "
