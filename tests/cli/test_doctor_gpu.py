@@ -180,7 +180,7 @@ def test_f49_a_library_that_is_no_driver(make: Make, monkeypatch: pytest.MonkeyP
 def test_f49_a_driver_that_hangs_is_given_up(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FASTPROF_CUDA_DRIVER", make("libcuda.so.1", DRIVER, "INIT=-1"))
     monkeypatch.setattr(doctor_gpu, "LIMIT_S", 1.0)
-    why = "the process did not answer within 1 s when the CUDA driver was asked"
+    why = "the process that asked the CUDA driver did not answer within 1 s"
     assert doctor_gpu.gpu_rows() == [("gpu", f"n/a: {why}")]
 
 
@@ -207,9 +207,9 @@ def test_doctor_says_what_works(make: Make, monkeypatch: pytest.MonkeyPatch) -> 
         ("START=return 15", "cannot be recorded: .* 15 (CUPTI_ERROR_UNKNOWN)"),
         (
             "START=abort()",
-            "cannot be recorded: the process crashed (SIGABRT) when it was tried",
+            "cannot be recorded: the trial process crashed (SIGABRT)",
         ),
-        ("START=_Exit(3)", "cannot be recorded: the process ended with status 3 when it was tried"),
+        ("START=_Exit(3)", "cannot be recorded: the trial process ended with status 3"),
         ("SUBSCRIBE=39", "can be recorded, by external correlation, because .*subscriber.* 39 .*"),
     ],
 )
@@ -241,11 +241,11 @@ def test_what_a_release_is_given_is_named_with_its_reason(version: int, defects:
         (["RESULT=999"], "cuptiGetVersion of {path} failed with 999"),
         (
             ["RESULT=0", "CRASH"],
-            "the process crashed (SIGABRT) when {path} was asked its version",
+            "the process that asked {path} for its version crashed (SIGABRT)",
         ),
         (
             ["RESULT=0", "LEAVE"],
-            "the process ended with status 0 when {path} was asked its version",
+            "the process that asked {path} for its version ended with status 0",
         ),
         (["RESULT=0", "OLD"], "{path} has no function cuptiGetTimestamp: it is not libcupti"),
     ],
@@ -289,8 +289,8 @@ def test_who_is_attached_and_where_ranges_go(make: Make, monkeypatch: pytest.Mon
     monkeypatch.setenv("NSYS_PROFILING_SESSION_ID", "1")
     monkeypatch.setenv("NVTX_INJECTION64_PATH", "/opt/tool.so")
     why = (
-        "Nsight Systems (NSYS_PROFILING_SESSION_ID is set) is attached "
-        "and has the GPU's activity records to itself"
+        "Nsight Systems (NSYS_PROFILING_SESSION_ID is set) is attached and receives all of the "
+        "GPU's activity records"
     )
     assert doctor_gpu.gpu_rows()[-2:] == [
         ("gpu times", f"not recorded now: {why}"),

@@ -87,8 +87,8 @@ def test_ranks_whose_files_cannot_come_here_are_not_waited_for(save, monkeypatch
     monkeypatch.setattr(job, "PATIENCE_S", 3600.0)
     said, _ = lines(save(0, 1), here=2)
     assert (
-        "Ranks 2, 3 save their files on their own machines, in folders named otherwise; -o DIR "
-        "names one for all. `fastprof merge` compares all ranks by their files." in " ".join(said)
+        "Ranks 2, 3 save their files on other machines, in folders with other names; -o DIR sets "
+        "one name for all. `fastprof merge` compares all ranks by their files." in " ".join(said)
     )
 
 

@@ -63,7 +63,5 @@ def test_a_missing_argument_says_where_it_is_explained(
         main([command])
     assert ended.value.code == 2
     said = capsys.readouterr().err
-    assert f"F is missing; `fastprof {command} --help` says what it is" in said.replace(
-        ", COND", ""
-    )
+    assert f"F is missing; `fastprof {command} --help` explains it" in said.replace(", COND", "")
     assert max(map(len, said.splitlines())) <= 100

@@ -211,7 +211,7 @@ def test_a_section_of_steps_and_of_what_follows_says_so() -> None:
     [said] = [note for note in report.notes if "after the last step" in note]
     assert said == (
         "10 of 30 entries of section forward were after the last step; its count and its "
-        "percentiles contain them."
+        "percentiles include them."
     )
 
 

@@ -73,7 +73,7 @@ def test_p9_figures_of_the_gpu_that_do_not_fit_cost_the_gpu_and_nothing_else():
     assert "gpu.sum_ns" in snapshot.gpu.reason
     assert fprof.parse(packed(snapshot), Limits()) == snapshot
     text = str(build_report(snapshot))
-    assert "GPU: n/a, because what the collector delivered does not fit together" in text
+    assert "GPU: n/a, because the data of the GPU collector is inconsistent" in text
     assert "Model.forward" in text
 
 

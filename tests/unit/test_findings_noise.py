@@ -135,7 +135,7 @@ def test_of_a_share_that_may_be_the_wait_for_a_cpu_the_report_tells() -> None:
     """Not "no data for them": the rule saw something, and cannot say what it was."""
     report = build_report(without_a_cpu(70, used=0.5, cpus=2, **LARGE["data-loading"]))
     assert report.examination.uncertain == ("data-loading",)
-    said = "These rules saw something that may be the wait for a CPU: data-loading."
+    said = "These rules abstain, because their time may be a wait for a CPU: data-loading."
     for text in (report.to_text(), report.to_text(full=True)):
         assert said in " ".join(text.split())
     calm = build_report(without_a_cpu(4, used=0.5, cpus=2, phases=HEALTHY))
@@ -149,7 +149,7 @@ def test_a_rule_that_is_uncertain_does_not_count_as_one_without_data() -> None:
     assert not examination.findings
     assert examination.uncertain == ("data-loading",)
     lacking = len(examination.abstained) - 1
-    said = f"rules checked, {lacking} skipped: no data for them. These rules saw something"
+    said = f"rules checked, {lacking} skipped: no data for them. These rules abstain"
     assert said in " ".join(build_report(busy).to_text().split())
 
 

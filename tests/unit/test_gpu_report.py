@@ -559,11 +559,11 @@ def test_f49_notes_name_pauses_and_workarounds():
     layer = gpu(reason="The slot is held by x.", paused_ns=5 * MS, pauses=(("torch", 3 * MS),))
     notes = build_report(tree(Node(py("f")), gpu=layer)).notes
     assert "The slot is held by x." in notes
-    assert any("3.00 ms: torch. What" in note for note in notes)
+    assert any("3.00 ms: torch. Work" in note for note in notes)
     assert any("5.00 ms altogether" in note for note in notes)
     layer = gpu(paused_ns=3 * MS, pauses=(("", 3 * MS),))
     notes = build_report(tree(Node(py("f")), gpu=layer)).notes
-    assert "The GPU was not observed for 3.00 ms. What ran then is in no figure." in notes
+    assert "The GPU was not observed for 3.00 ms. Work of that time is in no figure." in notes
 
 
 def test_an_off_layer_has_no_notes_of_what_was_not_measured():

@@ -155,7 +155,7 @@ def test_a_step_that_is_usual_all_alone_is_compared_with_the_median() -> None:
     assert found.typical_ms == USUAL_MS
     assert found.functions == ()
     assert found.sentences[0].startswith("step 3: 125 ms instead of 10.0 ms")
-    assert "what its functions usually take is not known" in found.sentences[-1]
+    assert "the usual times of its functions are not known" in found.sentences[-1]
 
 
 def test_where_each_look_saw_a_slow_step_the_others_are_what_is_usual() -> None:

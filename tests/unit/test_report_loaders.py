@@ -149,7 +149,7 @@ def test_costs_outside_the_step_are_a_table() -> None:
     )
     assert loader.outside_ms == 607.0
     text = report.to_text(full=True)
-    assert "What the loaders cost outside the step" in text
+    assert "Cost of the loaders outside the steps" in text
     assert "Worker processes of main that died: 3." in text
     assert "recorded in 2 of 8 worker processes of main" in text
 

@@ -162,7 +162,7 @@ def test_waits_of_threads_without_work_are_left_out_and_said() -> None:
     shown = {row.qualname: row for row in found.rows}
     assert (shown["_thread.lock.acquire"].self_ms, shown["_thread.lock.acquire"].calls) == (1, 2)
     assert sum(row.share or 0 for row in found.rows) == pytest.approx(1)
-    assert "50.0 ms in which other threads waited are left out" in report.to_text(full=True)
+    assert "50.0 ms of waiting in other threads are left out" in report.to_text(full=True)
 
 
 def test_the_sleep_of_another_thread_is_a_wait() -> None:
@@ -215,8 +215,8 @@ def test_what_follows_the_loop_is_not_divided_by_its_steps() -> None:
     }  # fmt: skip
     lines = user_lines(made, 100, per_steps(report))
     assert lines[0].startswith("your functions ")
-    assert "of which 12.0 s are in no step that ended" in "\n".join(lines)
-    assert report.notes[0].startswith("12.0 s are in no step that ended")
+    assert "12.0 s of them belong to no completed step" in "\n".join(lines)
+    assert report.notes[0].startswith("12.0 s belong to no completed step")
     # It may have been in the time that is in no section of the steps, or not: nobody is blamed.
     hot = Facts(report).hot_outside
     assert hot is None

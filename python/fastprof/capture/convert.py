@@ -155,14 +155,14 @@ def gpu_snapshot(data: Mapping[str, Any] | None, known: Known) -> GpuSnapshot | 
     try:
         return None if data is None else read(GpuSnapshot, data, "gpu", known)
     except SnapshotError as error:
-        return GpuSnapshot("off", f"What the collector delivered does not fit together: {error}.")
+        return GpuSnapshot("off", f"The data of the GPU collector is inconsistent: {error}.")
 
 
 #: Part that is left out -> its name in a note.
 _PARTS = {
-    "memory": "GPU memory was left out, because its figures do not fit together",
-    "trace": "The trace was left out, because it does not fit together",
-    "outliers": "The slowest steps were left out: their figures do not fit",
+    "memory": "GPU memory was left out, because its figures are inconsistent",
+    "trace": "The trace was left out, because it is inconsistent",
+    "outliers": "The slowest steps were left out, because their figures are inconsistent",
 }
 
 

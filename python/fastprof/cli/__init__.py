@@ -21,25 +21,28 @@ _TABLE = {
     "report": ("report_command.run", "show a saved run (.fprof or .stats), or convert it"),
     "compare": (
         "compare_command.run_compare",
-        "what changed between saved runs, and whether it is more than chance",
+        "compare saved runs, and test whether the changes are more than chance",
     ),
     "check": (
         "compare_command.run_check",
-        "conditions on a saved run, for continuous integration",
+        "check conditions on a saved run, for continuous integration",
     ),
     "merge": (
         "merge_command.run",
-        "the ranks of a distributed job beside each other: who is late, and why",
+        "compare the ranks of a distributed job: which is late, and why",
     ),
-    "watch": ("watch_command.run", "the ranks of a running job: who is late, where a step goes"),
+    "watch": (
+        "watch_command.run",
+        "show the ranks of a running job: which is late, and where a step goes",
+    ),
     "targets": (
         "targets_command.run",
-        "what a healthy run looks like, and where findings begin",
+        "print the limits of the findings and the values of a healthy run",
     ),
-    "doctor": ("doctor.run", "tell what can be recorded here, what cannot, and why"),
+    "doctor": ("doctor.run", "say what fastprof can record here, what it cannot, and why"),
     "quickcheck": (
         "quickcheck_command.run",
-        "what the four phases of a step take here, with a small network",
+        "measure the four phases of a step with a small network",
     ),
     "demo": ("demo.run_demo", "train a small network and show its report"),
 }

@@ -42,7 +42,7 @@ def run_compare(argv: Sequence[str]) -> int:
     """
     parser = Parser(
         prog="fastprof compare",
-        description="Say what changed between saved runs, and whether it is more than chance.",
+        description="Compare saved runs, and test whether the changes are more than chance.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -52,34 +52,42 @@ def run_compare(argv: Sequence[str]) -> int:
     parser.add_argument("--before", metavar="F", nargs="+", help="several runs of one program")
     parser.add_argument("--after", metavar="F", nargs="+", help="several runs of the other")
     parser.add_argument(
-        "--fail-if", metavar="COND", action="append", default=[], help="exit with 1 if so"
+        "--fail-if",
+        metavar="COND",
+        action="append",
+        default=[],
+        help="exit with status 1 if this condition holds",
     )
     parser.add_argument(
         "--undecided",
         choices=("pass", "fail"),
         default="pass",
-        help="what a condition does that the runs cannot decide (default: %(default)s)",
+        help="result of a condition that the runs cannot decide (default: %(default)s)",
     )
     parser.add_argument("--full", action="store_true", help="all tables and notes")
-    parser.add_argument("--json", action="store_true", help="JSON and not text")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
     parser.add_argument(
         "-o", "--output", metavar="FILE", help="write a page (.html), or .txt, .md or .json"
     )
     parser.add_argument(
-        "--level", type=float, default=LEVEL, help="of intervals (default: %(default)s)"
+        "--level",
+        type=float,
+        default=LEVEL,
+        help="confidence level of the intervals (default: %(default)s)",
     )
     parser.add_argument(
         "--noise",
         type=float,
         default=100 * NOISE,
         metavar="PERCENT",
-        help="change that single runs of one program may show (default: %(default)g)",
+        help="with one run per side, a smaller change of a row counts as none "
+        "(default: %(default)g)",
     )
     options = parser.parse_args(argv)
     conditions = [parse(text, changes=True) for text in options.fail_if]
     write = None if options.output is None else renderer(options.output)
     if write is not None and options.json and write is not to_json:
-        raise ValueError(f"--json and {options.output!a}: say -o FILE.json")
+        raise ValueError(f"--json and {options.output!a}: use -o FILE.json for JSON")
     problem = None if options.output is None else check_output(options.output)
     if problem is not None:
         raise ValueError(problem)

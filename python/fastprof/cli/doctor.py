@@ -40,7 +40,7 @@ def run(argv: Sequence[str]) -> int:
     """Print one line per capability; 1 if the extension does not load, else 0."""
     Parser(
         prog="fastprof doctor",
-        description="Tell what can be recorded here, what cannot, and why.",
+        description="Print what fastprof can record here, what it cannot, and why.",
     ).parse_args(argv)
     python = f"{platform.python_implementation()} {platform.python_version()}"
     rows = [

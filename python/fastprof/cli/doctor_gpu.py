@@ -88,15 +88,15 @@ _BY_VERSION = (
 
 #: What the trial found out about CUPTI's clock: gpu/drainer_clock.c.
 _CLOCKS = {
-    False: "CUPTI's: beside the system's clock it counts nanoseconds; compared in each recording",
+    False: "CUPTI's: beside the system's clock it counts nanoseconds; each recording compares them",
     True: "the system's, in place of CUPTI's, which does not count nanoseconds",
 }
 
 #: How the callbacks are chosen in a run: collector.h's fp_gpu_nested.
 _LAUNCHES = (
-    "callbacks of CUDA's runtime and driver; a runtime function's is switched off in the run when "
-    "1000 calls of it all called the driver, whose callback tells the same, and on again when a "
-    "kernel comes whose launch no callback told"
+    "callbacks of CUDA's runtime and driver; a run switches off the callback of a runtime "
+    "function after 1000 of its calls have all called the driver, whose callback reports the "
+    "same, and switches it on again if a kernel arrives whose launch no callback reported"
 )
 
 Row = tuple[str, str]
@@ -107,7 +107,7 @@ def gpu_rows() -> list[Row]:
     driver = driver_path()
     told = _ask(driver, ())
     if isinstance(told, str):
-        return [("gpu", f"n/a: the process {told} when the CUDA driver was asked")]
+        return [("gpu", f"n/a: the process that asked the CUDA driver {told}")]
     about = told["driver"]
     if about["state"] != "ready":
         return [("gpu", f"n/a: {about['reason']}")]
@@ -124,7 +124,7 @@ def _health_rows(driver: str | None) -> list[Row]:
     told = _ask(driver, (), "health")
     name = "gpu health"
     if isinstance(told, str):
-        return [(name, f"n/a: the process {told} when NVML was asked")]
+        return [(name, f"n/a: the process that asked NVML {told}")]
     if told["reason"]:
         return [(name, f"n/a: {told['reason']}")]
     return [(name, f"device {i}: {_health(d)}") for i, d in enumerate(told["devices"])]
@@ -166,7 +166,7 @@ def _open(driver: str | None, candidate: Candidate) -> tuple[int | None, str]:
     """The version of a libcupti; or None and what is wrong."""
     told = _ask(driver, (candidate.path,))
     if isinstance(told, str):
-        return None, f"the process {told} when {candidate.path} was asked its version"
+        return None, f"the process that asked {candidate.path} for its version {told}"
     if not told["cupti"]:  # the driver has stopped working since
         return None, f"{candidate.path} was not tried: {told['driver']['reason']}"
     answer = told["cupti"][0]
@@ -177,11 +177,11 @@ def _trial(driver: str | None, candidate: Candidate) -> list[Row]:
     """Whether a recording gets the GPU's times, and how; it is tried."""
     tool = attached_tool()
     if tool is not None:
-        problem = f"{tool} is attached and has the GPU's activity records to itself"
+        problem = f"{tool} is attached and receives all of the GPU's activity records"
         return [("gpu times", f"not recorded now: {problem}")]
     told = _ask(driver, (candidate.path,), "start")
     if isinstance(told, str):
-        return [("gpu times", f"cannot be recorded: the process {told} when it was tried")]
+        return [("gpu times", f"cannot be recorded: the trial process {told}")]
     if told["state"] != "on":
         return [("gpu times", f"cannot be recorded: {told['reason']}")]
     because = f", because {told['reason']}" if told["reason"] else ""
@@ -209,7 +209,7 @@ def _ask(
     except subprocess.TimeoutExpired:
         return f"did not answer within {LIMIT_S:.0f} s"
     except OSError as error:
-        return f"could not be asked ({error.strerror})"
+        return f"could not be started ({error.strerror})"
     if child.returncode < 0:
         return f"crashed ({_signal_name(-child.returncode)})"
     try:

@@ -43,7 +43,7 @@ def run_folder(base: str, program: str) -> str:
         # Another rank of this job was first, or this one is there from an earlier job.
         if job is not None and not any(file.startswith(rank) for file in os.listdir(folder)):
             return folder
-    raise FileExistsError(f"{_MOST} runs are called {name!a}")
+    raise FileExistsError(f"{_MOST} runs already have the name {name!a}")
 
 
 def ranks_here(env: Mapping[str, str], size: int) -> int:

@@ -160,12 +160,12 @@ def _missing(folder: str, files: Sequence[str], name: str, world_size: int, here
     apart = list(range(here, world_size))
     if len(apart) == 1:
         said += (
-            f"{named(apart).capitalize()} saves its file on its own machine, in a folder named "
-            "otherwise; -o DIR names one for all. "
+            f"{named(apart).capitalize()} saves its file on another machine, in a folder with "
+            f"another name; -o DIR sets one name for all. "
         )
     elif apart:
         said += (
-            f"{named(apart).capitalize()} save their files on their own machines, in folders "
-            "named otherwise; -o DIR names one for all. "
+            f"{named(apart).capitalize()} save their files on other machines, in folders with "
+            f"other names; -o DIR sets one name for all. "
         )
     return f"{said}{_MERGE}."

@@ -38,7 +38,7 @@ def run(argv: Sequence[str]) -> int:
     """
     parser = Parser(
         prog="fastprof merge",
-        description="Put the ranks of a distributed job beside each other: who is late, and why.",
+        description="Compare the ranks of a distributed job: which is late, and why.",
     )
     parser.add_argument(
         "files",
@@ -49,9 +49,11 @@ def run(argv: Sequence[str]) -> int:
     parser.add_argument(
         "--format",
         choices=tuple(formats.RANK_FORMATS.values()),
-        help="default: what the suffix of -o says (.txt, .json, .md), else text",
+        help="output format (default: by the suffix of -o, .txt, .json or .md, else text)",
     )
-    parser.add_argument("-o", "--output", metavar="FILE", help="write here and not to the terminal")
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", help="write to FILE instead of the terminal"
+    )
     parser.add_argument(
         "--jobs",
         type=_count,

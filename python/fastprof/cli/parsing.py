@@ -46,7 +46,7 @@ class Parser(argparse.ArgumentParser):
         """End with the usage, one line and status 2."""
         missing = message.removeprefix(_REQUIRED)
         if missing != message:
-            message = f"{missing} is missing; `{self.prog} --help` says what it is"
+            message = f"{missing} is missing; `{self.prog} --help` explains it"
         super().error(message)
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:

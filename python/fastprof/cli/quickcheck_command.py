@@ -22,7 +22,7 @@ def run(argv: Sequence[str]) -> int:
     """Print the mean of each phase over 100 runs; 1 without torch, 2 for bad arguments."""
     parser = Parser(
         prog="fastprof quickcheck",
-        description="Train a small network and print what the four phases of a step take.",
+        description="Train a small network and print the times of the four phases of a step.",
     )
     parser.add_argument("--runs", type=int, default=RUNS, metavar="N", help="default: 100")
     parser.add_argument("--device", default=None, help="default: cuda if there is one, else cpu")

@@ -44,21 +44,23 @@ def run(argv: Sequence[str]) -> int:
         metavar="F",
         help="a saved run: .fprof, or .stats of any profiler; a folder is its newest run",
     )
-    parser.add_argument("--full", action="store_true", help="all tables, not only one screen")
+    parser.add_argument("--full", action="store_true", help="all tables instead of one screen")
     parser.add_argument(
         "--phase",
         metavar="NAME",
         help="functions, sections and GPU work of this phase of the run: setup, warmup, steps "
         "(default), validation, checkpoint, outside, or all",
     )
-    parser.add_argument("--section", metavar="NAME", help="only this section and what is in it")
+    parser.add_argument("--section", metavar="NAME", help="show only this section and its contents")
     parser.add_argument(
         "--format",
         choices=_FORMATS,
         metavar="FORMAT",
         help=f"one of {', '.join(_FORMATS)} (default: by the suffix of -o, else text)",
     )
-    parser.add_argument("-o", "--output", metavar="FILE", help="write here and not to the terminal")
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", help="write to FILE instead of the terminal"
+    )
     parser.add_argument(
         "--table",
         metavar="NAME",
@@ -70,17 +72,19 @@ def run(argv: Sequence[str]) -> int:
     parser.add_argument(
         "--findings",
         action="store_true",
-        help="only the findings, in full, and what is not known",
+        help="print only the findings, in full, and the rules that could not be checked",
     )
     parser.add_argument(
-        "--checklist", action="store_true", help="only seven questions, answered yes, no or n/a"
+        "--checklist",
+        action="store_true",
+        help="print only a checklist of seven questions, answered yes, no or n/a",
     )
     parser.add_argument(
         "--min-percent",
         type=float,
         metavar="P",
-        help="with collapsed stacks: add what takes less than P %% of the time to its caller "
-        "(default: 0, or as much as files above 100 MB need)",
+        help="with collapsed stacks: add contexts of less than P %% of the time to their callers "
+        "(default: 0; more if the file would exceed 100 MB)",
     )
     options = parser.parse_args(argv)
     _check(options)

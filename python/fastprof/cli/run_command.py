@@ -194,7 +194,7 @@ def _parse(argv: list[str]) -> tuple[Any, list[str]]:
         "-o",
         "--output",
         metavar="DIR",
-        help=f"where {' and '.join(FILES)} go, replacing those there (default: a new folder "
+        help=f"folder for {' and '.join(FILES)}; replaces existing files (default: a new folder "
         f"{OUTPUT}/PROGRAM-TIME; {OUTPUT}/latest is a link to it)",
     )
     parser.add_option(
@@ -203,21 +203,22 @@ def _parse(argv: list[str]) -> tuple[Any, list[str]]:
         metavar="N",
         help="start N ranks on this machine, by torch's launcher (torchrun)",
     )
-    parser.flag("--full", "print all tables, not only one screen")
+    parser.flag("--full", "print all tables instead of one screen")
     parser.flag(
-        "--functions", "functions only, each call counted; sections in the code stay dormant"
+        "--functions",
+        "record functions only, and count each call; sections in the code are not recorded",
     )
-    parser.flag("--operators", "operators of torch, without functions")
+    parser.flag("--operators", "record operators of torch, without functions")
     parser.flag(
         "--trace",
-        "also write when things happened, for Perfetto: rank{r}_trace.json.gz in DIR",
+        "also write a trace for Perfetto: rank{r}_trace.json.gz in DIR",
     )
     parser.add_option(
         "--steps",
         type="int",
         metavar="N",
         help="end training after N steps: data loaders stop delivering batches, and FASTPROF_STEPS "
-        "is N for programs that read it",
+        "is set to N for programs that read it",
     )
     parser.add_option(
         "--operator",
@@ -361,7 +362,7 @@ def _ranks(
     except KeyboardInterrupt:  # the program is over: it ends the wait alone
         return wrapped(LATER, width), []
     except Exception as error:  # the report of this rank is still to be shown
-        return wrapped(f"Ranks: they could not be compared: {error}", width), []
+        return wrapped(f"Ranks could not be compared: {error}", width), []
 
 
 def _save_stats(stats: dict[Function, Entry], path: str) -> None:

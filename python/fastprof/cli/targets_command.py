@@ -16,7 +16,7 @@ def run(argv: Sequence[str]) -> int:
     """Print the targets and the limits of the findings with their origin."""
     parser = Parser(
         prog="fastprof targets",
-        description="What a healthy training run looks like, and where findings begin.",
+        description="Print the values of a healthy training run and the limits of the findings.",
     )
     parser.parse_args(argv)
     write_text("\n".join(lines(width_of(sys.stdout))) + "\n")

@@ -32,20 +32,23 @@ def run(argv: Sequence[str]) -> int:
     """
     parser = Parser(
         prog="fastprof watch",
-        description="Show the ranks of a running job: who is late, and where a step goes.",
+        description="Show the ranks of a running job: which is late, and where a step goes.",
     )
     parser.add_argument(
         "folder",
         metavar="DIR",
         nargs="?",
-        help=f"where the ranks meet (default: what {DIRECTORY} names)",
+        help=f"the directory in which the ranks meet (default: ${DIRECTORY})",
     )
-    parser.add_argument("--once", action="store_true", help="show them once (default in a pipe)")
+    parser.add_argument(
+        "--once", action="store_true", help="print the ranks once and exit (default in a pipe)"
+    )
     options = parser.parse_args(argv)
     folder = options.folder or os.environ.get(DIRECTORY)
     if not folder:
         raise ValueError(
-            f"DIR is missing, and {DIRECTORY} is not set: name the directory where ranks meet"
+            f"DIR is missing, and {DIRECTORY} is not set: name the directory in which the ranks "
+            f"meet"
         )
     if not os.path.isdir(folder):
         raise ValueError(f"no such directory: {ascii(folder)[1:-1]}")

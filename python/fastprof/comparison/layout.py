@@ -61,7 +61,7 @@ def blocks(comparison: Comparison, *, full: bool = True) -> list[Block]:
         _summary("Before and after", pair.summary),
         _settings(pair),
         _effects(comparison, pair),
-        _summary("How even steps are", pair.uniformity),
+        _summary("Variation of the steps", pair.uniformity),
         *_tops(comparison),
         _functions(comparison, pair),
         _rows("Sections", pair.sections, _SECTION_COLUMNS),

@@ -61,8 +61,8 @@ def gpu_stacks(report: Report, what: str) -> list[tuple[list[str], int]]:
     gpu = measured(snapshot)
     if gpu is None:
         raise ExportError(
-            f"{what} needs GPU time, and this recording has none: record with a GPU, and see "
-            "the report's GPU line if you did"
+            f"{what} needs GPU time, and this recording has none; if a GPU was used, the GPU line "
+            f"of the report gives the reason"
         )
     paths = _Paths(snapshot)
     found: dict[tuple[str, Site | None, Site | None, str], int] = {}

@@ -189,8 +189,8 @@ def share_draft(
 
     Args:
         facts: the report.
-        limit: what the share is held against.
-        ms: the time per span; all of it is the upper bound of the saving (Amdahl: the step
+        limit: the limit of the share.
+        ms: the time per span, which is also the estimated saving (Amdahl: the step
             without it).
         rule: the rule's id, for the texts of fixes.
         title: ``{share}`` in it becomes the share.

@@ -250,7 +250,7 @@ class AcceleratorAttachment(Attachment):
         def prepare(*args: Any, **kwargs: Any) -> Any:
             prepared = original(*args, **kwargs)
             if self._session is not None:
-                self._session.quietly("What was prepared is not observed", self._instrument)
+                self._session.quietly("The prepared objects are not observed", self._instrument)
             return prepared
 
         return prepare

@@ -102,7 +102,7 @@ class _ProfilerMethods(HasRun):
         session = self._session
         if session is not None and session.alive:
             handler = self._handlers.get(action_name) or self._new_handler(session, action_name)
-            session.quietly("An action could not be begun", handler[0], action_name)
+            session.quietly("An action could not be started", handler[0], action_name)
 
     def stop(self, action_name: str) -> None:
         """An action ends (called by the trainer)."""

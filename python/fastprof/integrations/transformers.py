@@ -159,7 +159,7 @@ class TrainerAttachment(Attachment):
             name = prefix.removeprefix("eval_") if prefix != "eval" else "loader0"
             timed = session.quietly("A loader could not be timed", self._time_val, dataloader, name)
             session.leave_steps()
-            session.quietly("An evaluation could not be begun", session.enter_container, "eval")
+            session.quietly("An evaluation could not be started", session.enter_container, "eval")
             self._evaluating += 1
             try:
                 return original(dataloader if timed is None else timed, *args, **kwargs)

@@ -38,7 +38,7 @@ class Prometheus:
             if not _LABEL.fullmatch(name) or name.startswith("__"):
                 raise ValueError(f"invalid label name {name!r:.80}: use letters, digits and _")
             if name in ("split", "loader"):
-                raise ValueError(f"label {name!r} is fastprof's own")
+                raise ValueError(f"label {name!r} is reserved by fastprof")
             if not isinstance(value, str):
                 raise TypeError(f"label {name!r} is {value!r:.80}, expected a string")
         self._values: dict[tuple[str, str], float] = {}

@@ -25,7 +25,7 @@ from fastprof.tables.user_tree import per_steps, phase_of, user_lines
 _SECTIONS = 6
 _FUNCTIONS = 7
 _NOTES = 2
-_NO_TREE = "No function of your own took 1 % of the time. The libraries' that took most:"
+_NO_TREE = "None of your functions took 1 % of the time. Library functions with the most time:"
 #: A kind of time of less than this share of the steps is not named.
 _KIND = 0.01
 #: A phase of the run of less than this share of it is not named.

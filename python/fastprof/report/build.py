@@ -125,8 +125,8 @@ def _beyond_note(view: Snapshot, phase: str) -> Iterator[str]:
     beyond_ns = beyond_steps_ns(view, phase, training_thread(view))
     if beyond_ns:
         yield (
-            f"{duration(beyond_ns / 1e6)} are in no step that ended, such as what follows the "
-            "loop. Functions and sections of measured steps contain that time."
+            f"{duration(beyond_ns / 1e6)} belong to no completed step, such as the time after the "
+            f"loop. Functions and sections of measured steps include that time."
         )
 
 
@@ -145,7 +145,7 @@ def _sections_beyond_note(view: Snapshot, phase: str) -> Iterator[str]:
             yield (
                 f"{beyond} of {plural(stats.count, 'entry')} of section "
                 f"{view.keys[stats.key].name} were after the last step; its count and its "
-                "percentiles contain them."
+                f"percentiles include them."
             )
 
 

@@ -21,7 +21,7 @@ _FAULTS = {
     "incomplete": "GPU activities still running at the end, left out",
     "zero_time": "GPU records without a time, left out (CUPTI had no memory on the device)",
     "invalid": "GPU records that end before they begin, left out",
-    "unknown_kind": "GPU records of a kind that was not asked for, ignored",
+    "unknown_kind": "GPU records of a kind that was not requested, ignored",
     "truncated": "Buffers that ended inside a GPU record (the rest of each is missing)",
     "late": "GPU activities that came too late for the busy and idle times (all others have them)",
     "stale": "GPU records from before the recording, left out",
@@ -41,7 +41,7 @@ _FAULTS = {
     "timeline_lost": "GPU activities missing from the busy and idle times (out of memory)",
     "graph_nodes_lost": "Nodes of CUDA graphs captured at an unknown place (out of memory)",
     "owners_lost": "Thread-ownership updates lost (out of memory)",
-    "clock_steps": "Times the GPU's clock was stepped (its times are brought into line)",
+    "clock_steps": "Times the GPU's clock was stepped (its times were adjusted)",
 }  # fmt: skip
 
 
@@ -59,7 +59,8 @@ def gpu_notes(snapshot: Snapshot, report: GpuReport | None) -> Iterator[str]:
     for pause in report.pauses:
         yield (
             f"The GPU was not observed for {duration(pause.paused_ns / 1e6)}"
-            f"{': ' + pause.why.rstrip('. ') if pause.why else ''}. What ran then is in no figure."
+            f"{': ' + pause.why.rstrip('. ') if pause.why else ''}. Work of that time is in no "
+            f"figure."
         )
     if report.paused_ns > sum(pause.paused_ns for pause in report.pauses):
         yield f"The GPU was not observed for {duration(report.paused_ns / 1e6)} altogether."

@@ -96,7 +96,7 @@ def against_others(rows: Sequence[RankRow], rank: int) -> str:
         parts.append(
             f"its clocks were throttled in {with_percent(row.gpu_throttled)} of the samples"
         )
-    return f"The GPU of rank {rank} is worse off than the others' (medians): {', '.join(parts)}."
+    return f"The GPU of rank {rank} is worse than the others' (medians): {', '.join(parts)}."
 
 
 def unlike_gpus(rows: Sequence[RankRow]) -> list[str]:

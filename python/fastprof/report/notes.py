@@ -21,8 +21,8 @@ _COUNTERS = {
     "stray_exit": "Section exits without an entry, ignored",
     "wrong_thread": "Section exits in another thread than the entry, ignored",
     "clock_back": "Times the clock went back (the interval counts as 0)",
-    "clock_jumps": "The clocks ran apart (the machine slept, or was moved): times of this run "
-    "may hold the jump",
+    "clock_jumps": "The clocks ran apart (the machine slept, or was moved): times of this run may "
+    "include the jump",
     "timer_errors": "Readings of the external timer that failed (taken as 0)",
     "sync_errors": "GPU synchronizations that failed",
     "wrong_step_thread": "step() calls from another thread than the first, ignored",

@@ -408,7 +408,7 @@ def _sentences(
         out += [f"... {where}: {text}" for text in named[1:]]
     out += _context_sentences(context, excess, by_chance=by_chance)
     if step.window_steps and not usual_known:
-        out.append("what its functions usually take is not known")
+        out.append("the usual times of its functions are not known")
     elif step.window_steps > 1:
         out.append(
             f"the functions are those of the {step.window_steps} steps up to it (program too "

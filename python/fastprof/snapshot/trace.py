@@ -176,13 +176,13 @@ class TraceSnapshot(Record):
             if lost:
                 notes.append(
                     f"The trace is whole only from {until / 1e9:.3f} s of the recording on: "
-                    f"{lost} earlier {what} made room for later ones (max_events of the option "
+                    f"{lost} earlier {what} were overwritten by later ones (max_events of the "
+                    f"option "
                     f"trace is {self.max_events})."
                 )
         if len(self.windows) >= MAX_WINDOWS:
             notes.append(
-                f"The trace has the last {MAX_WINDOWS} windows; what was in earlier ones is not "
-                "in it."
+                f"The trace has the last {MAX_WINDOWS} windows; earlier windows are missing."
             )
         if self.no_memory:
             notes.append(f"Events missing from the trace (out of memory): {self.no_memory}.")

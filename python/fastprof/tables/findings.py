@@ -150,7 +150,7 @@ def _uncertain(found: Examination) -> list[str]:
     if not found.uncertain:
         return []
     rules = ", ".join(found.uncertain)
-    return [f"These rules saw something that may be the wait for a CPU: {rules}."]
+    return [f"These rules abstain, because their time may be a wait for a CPU: {rules}."]
 
 
 def _head(finding: Finding) -> str:

@@ -160,7 +160,7 @@ def _idle(devices: Sequence[GpuDeviceRow]) -> Table:
             for row in span.idle
         ]  # fmt: skip
     headers = ("device", "training thread in", "idle ms", "of wall %")
-    title = "While the GPU had nothing to do (measured steps, or all without any)"
+    title = "GPU idle time by section of the training thread (measured steps, else the run)"
     return Table(title, headers, tuple(rows), left=frozenset({0, 1}))
 
 
@@ -320,4 +320,4 @@ def memory_by_section(rows: Sequence[MemorySectionRow], row_limit: int = 10) -> 
         for r in sorted(rows, key=order)[:row_limit]
     )  # fmt: skip
     headers = ("Name", "CPU Mem", "CUDA Mem", "Self CUDA Mem")
-    return Table("GPU memory that sections took and kept", headers, cells)
+    return Table("GPU memory taken and kept by sections", headers, cells)

@@ -42,7 +42,7 @@ def _loaders(loaders: tuple[LoaderRow, ...]) -> Table:
          number(r.backward_ms), number(r.optimizer_ms), number(r.batch_wait_ms))
         for r in loaders
     )  # fmt: skip
-    title = "Data loaders (means per batch; time %: of what the split's batches took)"
+    title = "Data loaders (means per batch; time %: share of the time of the split's batches)"
     return Table(title, headers, rows, left=frozenset({0, 1}))
 
 
@@ -58,7 +58,7 @@ def _workers(watched: list[tuple[_Named, WorkerRow]]) -> Table:
          _count(w.needed), _source(w), _depth(w))
         for loader, w in watched
     )  # fmt: skip
-    title = "Workers of the loaders (ms: blocked in all; load per batch and worker; step less data)"
+    title = "Workers of the loaders (ms; load: per batch and worker; step: without data)"
     return Table(title, headers, rows, left=frozenset({0, 1, 3, 13, 14}))
 
 
@@ -108,7 +108,7 @@ def _outside(watched: list[tuple[_Named, WorkerRow]]) -> Table:
          number(w.outside_ms))
         for loader, w in watched
     )  # fmt: skip
-    title = "What the loaders cost outside the step (means, and their sum)"
+    title = "Cost of the loaders outside the steps (means, and their sum)"
     return Table(title, headers, rows, left=frozenset({0, 1}))
 
 

@@ -93,7 +93,7 @@ def _functions(report: Report, limit: int) -> Table:
     found = without_waits(report)
     title = "Functions, most self time first ({} of {})"
     if found.hidden_ms:
-        title += f"; {duration(found.hidden_ms)} in which other threads waited are left out"
+        title += f"; {duration(found.hidden_ms)} of waiting in other threads are left out"
     return functions(found.rows, title, limit)
 
 

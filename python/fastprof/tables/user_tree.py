@@ -73,7 +73,7 @@ def user_lines(tree: UserTree, width: int, per: int = 0, phase: str = ALL) -> li
 def _beyond(tree: UserTree, width: int) -> list[str]:
     if not tree.beyond_ms:
         return []
-    text = f"These are totals, of which {duration(tree.beyond_ms)} are in no step that ended."
+    text = f"These are totals; {duration(tree.beyond_ms)} of them belong to no completed step."
     return wrapped(text, width)
 
 

@@ -118,8 +118,8 @@ class TorchTrace:
         if moved.early:
             raise MergeError("the torch trace does not say which time its events began at")
         raise MergeError(
-            f"{self._name!r:.200}: nothing in it was recorded in the windows of the trace: it "
-            "belongs to another run or to other steps"
+            f"{self._name!r:.200}: it has no events in the windows of the trace, so it belongs to "
+            f"another run or to other steps"
         )
 
     def events(self, windows: Sequence[TraceWindow]) -> Iterator[str]:

@@ -37,7 +37,7 @@ def observe_model(
     """Call ``before(model)`` and ``after(model, output)`` around each call of ``model``."""
 
     def pre(module: Any) -> None:
-        session.quietly("A forward could not be begun", before, module)
+        session.quietly("A forward could not be started", before, module)
 
     def post(module: Any, output: Any) -> None:
         session.quietly("A forward could not be ended", after, module, output)
@@ -113,7 +113,7 @@ class _Fetching:
         session.quietly("A step could not be ended", self._observer.before_fetch, split)
         if split == "val" and not self._evaluating:
             self._evaluating = True
-            session.quietly("An evaluation could not be begun", session.enter_container, "eval")
+            session.quietly("An evaluation could not be started", session.enter_container, "eval")
         session.open(self)
         try:
             return next(self._source())

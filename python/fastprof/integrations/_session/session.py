@@ -167,7 +167,7 @@ class Session:
             phase = "setup" if self._in_setup else "outside"
             self._outside = self._in_setup = False
             self.quietly("A phase could not be left", self.profiler.leave_phase, phase)
-            self.quietly("A step could not be begun", self.run.recorder.mark)
+            self.quietly("A step could not be started", self.run.recorder.mark)
 
     # -- sections
 

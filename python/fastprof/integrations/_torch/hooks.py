@@ -94,7 +94,7 @@ class Hooks:
             try:
                 self._undo.pop()()
             except Exception as error:  # the others are still to be taken out
-                self._fail("a hook could not be taken out", error)
+                self._fail("a hook could not be removed", error)
 
     # -- guarding
 
@@ -201,7 +201,7 @@ class Hooks:
         hooks = handle.hooks_dict_ref()
         if hooks is None or hooks.get(handle.id) is not before_forward:
             handle.remove()
-            raise RuntimeError("hooks of modules are not kept where they were expected")
+            raise RuntimeError("this torch keeps the hooks of modules in an unknown place")
         self._before, self._before_key, self._before_hook = hooks, handle.id, before_forward
         self._undo.append(self._disarm)
         self._left = ResultHook(self._module_left)

@@ -45,7 +45,7 @@ class TraceOptions:
             raise ValueError(f"trace min_us is {self.min_us!r:.80}, expected 0 to 1e9")
         check_int("trace max_events", self.max_events, low=1, high=5_000_000)
         if self.merge is not None and self.save_dir is None:
-            raise ValueError("trace merge needs save_dir: it is about the files there")
+            raise ValueError("trace merge needs save_dir; set both")
         if self.save_dir is not None:
             object.__setattr__(self, "save_dir", resolve_directory(self.save_dir))
 
