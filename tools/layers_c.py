@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 #: Layer -> layers whose headers it may include.
@@ -212,19 +212,19 @@ def _bodies(text: str) -> Iterator[str]:
                 yield _DIRECTIVE.sub("", text)[start:at]
 
 
-def circles(uses: dict[str, dict[str, str]]) -> list[list[str]]:
-    """Files that reach each other: the strongly connected components, but NAME.c with NAME.h."""
+def circles(uses: Mapping[str, Collection[str]]) -> list[list[str]]:
+    """Names that reach each other: the strongly connected components of more than one."""
     reached: dict[str, set[str]] = {}
-    for file in uses:
+    for name in uses:
         seen: set[str] = set()
-        left = [file]
+        left = [name]
         while left:
-            new = uses.get(left.pop(), {}).keys() - seen
+            new = set(uses.get(left.pop(), ())) - seen
             seen |= new
             left += new
-        reached[file] = seen
-    found = {tuple(sorted(f for f in reached[file] if file in reached.get(f, ()))) for file in uses}
-    return sorted([*c] for c in found if len({file[: -len(".c")] for file in c}) > 1)
+        reached[name] = seen
+    found = {tuple(sorted(f for f in reached[name] if name in reached.get(f, ()))) for name in uses}
+    return sorted([*circle] for circle in found if len(circle) > 1)
 
 
 def circle_violations(root: Path) -> list[str]:
@@ -232,6 +232,8 @@ def circle_violations(root: Path) -> list[str]:
     uses = _uses(root)
     lines = []
     for circle in circles(uses):
+        if len({file[: -len(".c")] for file in circle}) == 1:
+            continue  # a header and its source
         arrows = [
             f"{one} -> {other} ({uses[one][other]})"
             for one in circle

@@ -1,8 +1,9 @@
-"""Checks the import directions of the package.
+"""Checks the import directions of the package, and that no files import each other in a circle.
 
     python3 tools/layers_python.py [ROOT]
 
-prints one line for each violation; exit status 1 when there is any.
+prints one line for each violation; exit status 1 when there is any.  An import inside a function
+counts, and so does one for typing only: who reads one file of a circle has to read all.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+
+from layers_c import circles
 
 PACKAGE = "fastprof"
 BASE = ("snapshot", "errors", "names", "fileio", "lazy", "_version")
@@ -35,9 +38,13 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     "integrations": (*BASE, "capture", "report", "findings", "read", "render", "session"),
 }
-#: Module -> what it imports against the direction: the table of output formats, which loads a
-#: writer when it is first asked for one.
-UPWARD = dict.fromkeys(("report.model", "report.ranks"), ("fastprof.render",))
+#: Module -> the module that it imports against the direction: the classes that a user holds
+#: have `to_text()`, `save()` and the like, which load a writer when they are first called.
+UPWARD = {
+    "report.model": "render.formats",
+    "report.ranks": "render.formats",
+    "comparison.model": "comparison.output",
+}
 #: These stand above all layers; nothing below may import them.
 TOP = ("", "__main__", "cli")
 
@@ -61,16 +68,13 @@ def _absolute(node: ast.ImportFrom, module: str, *, is_package: bool) -> str:
 
 
 def imports(tree: ast.AST, module: str, *, is_package: bool) -> Iterator[str]:
-    """Absolute names that the module imports, also by importlib and for typing only."""
+    """Absolute names of what the module imports, also by importlib and for typing only."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             base = _absolute(node, module, is_package=is_package)
-            if base == PACKAGE:
-                yield from (f"{PACKAGE}.{alias.name}" for alias in node.names)
-            else:
-                yield base
+            yield from (f"{base}.{alias.name}" for alias in node.names)
         elif isinstance(node, ast.Call) and node.args:
             name = getattr(node.func, "attr", None) or getattr(node.func, "id", None)
             target = node.args[0]
@@ -111,6 +115,11 @@ def _modules(root: Path) -> Iterator[tuple[str, str, ast.Module, bool]]:
         yield path.relative_to(root).as_posix(), name, tree, path.name == "__init__.py"
 
 
+def _is_upward(module: str, name: str) -> bool:
+    """Whether `name` is the import against the direction that `module` may make."""
+    return module in UPWARD and f"{name}.".startswith(f"{PACKAGE}.{UPWARD[module]}.")
+
+
 def direction_violations(root: Path) -> list[str]:
     """Imports against the layers, and modules that are in no layer."""
     found = []
@@ -126,9 +135,38 @@ def direction_violations(root: Path) -> list[str]:
             if parts[0] != PACKAGE:
                 continue
             target = parts[1] if len(parts) > 1 else ""
-            allowed = name in UPWARD.get(module, ())
-            if target != layer and target not in MAY_IMPORT[layer] and not allowed:
+            allowed = target == layer or target in MAY_IMPORT[layer]
+            if not allowed and not _is_upward(module, name):
                 found.append(f"{path}: {layer} may not import {name}")
+    return found
+
+
+def _arrows(root: Path) -> dict[str, set[str]]:
+    """Per module the modules that it imports, but for those in `UPWARD`."""
+    modules = {name: (tree, is_package) for _, name, tree, is_package in _modules(root)}
+    arrows: dict[str, set[str]] = {}
+    for module, (tree, is_package) in modules.items():
+        arrows[module] = set()
+        for name in imports(tree, module, is_package=is_package):
+            target = name.removeprefix(PACKAGE).removeprefix(".")
+            if target not in modules:  # it is a name in a module
+                target = target.rpartition(".")[0]
+            inside = name.split(".")[0] == PACKAGE and not name.startswith(f"{PACKAGE}._core")
+            if inside and target in modules and not _is_upward(module, name):
+                arrows[module].add(target)
+        arrows[module].discard(module)
+    return arrows
+
+
+def circle_violations(root: Path) -> list[str]:
+    """Modules that reach each other by imports, with every arrow between them."""
+    arrows = _arrows(root)
+    found = []
+    for circle in circles(arrows):
+        inside = [
+            f"{a or PACKAGE} -> {b or PACKAGE}" for a in circle for b in circle if b in arrows[a]
+        ]
+        found.append(f"a circle of {len(circle)} modules: {', '.join(inside)}")
     return found
 
 
@@ -167,6 +205,7 @@ def violations(root: Path) -> list[str]:
     """Everything above, for the tree below `root`."""
     return [
         *direction_violations(root),
+        *circle_violations(root),
         *extension_violations(root),
         *dependency_violations(root),
     ]

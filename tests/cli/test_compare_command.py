@@ -84,7 +84,10 @@ def test_the_text_goes_to_stdout_and_conditions_to_stderr(
     shown = capsys.readouterr()
     assert "Step time: slower" in shown.out
     assert shown.err == ""
-    assert main(["compare", saved["a"], saved["b"], "--fail-if", "step>+3%", "--json"]) == MET
+    assert (
+        main(["compare", saved["a"], saved["b"], "--fail-if", "step>+3%", "--format", "json"])
+        == MET
+    )
     shown = capsys.readouterr()
     assert json.loads(shown.out)["changed"] is True
     assert "fastprof: --fail-if step>+3%: met: step 10." in shown.err
@@ -168,11 +171,19 @@ def test_check(saved: dict[str, str], capsys: pytest.CaptureFixture[str]) -> Non
     assert main(["check", saved["a"] + "x", "step<1s"]) == 2
 
 
-def test_json_into_a_file_of_another_format_is_refused(
+def test_the_format_is_named_as_in_every_command(
     saved: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     files = [saved["a"], saved["a2"]]
-    assert main(["compare", *files, "--json", "-o", str(tmp_path / "c.md")]) == 2
-    assert "-o FILE.json" in capsys.readouterr().err
-    assert main(["compare", *files, "--json", "-o", str(tmp_path / "c.json")]) == 0
-    assert json.loads((tmp_path / "c.json").read_text())["runs"] == [1, 1]
+    for wrong in (["--json"], ["--format", "yaml"]):
+        with pytest.raises(SystemExit) as ended:
+            main(["compare", *files, *wrong])
+        assert ended.value.code == 2
+    assert "is not one of text, json, html, markdown" in capsys.readouterr().err
+    assert main(["compare", *files, "-o", str(tmp_path / "c.trace.json")]) == 2
+    assert "use one of: .json .txt .html .htm .md" in capsys.readouterr().err
+    path = tmp_path / "c.md"
+    assert main(["compare", *files, "--format", "json", "-o", str(path)]) == 0
+    assert json.loads(path.read_text())["runs"] == [1, 1]
+    assert main(["compare", *files, "--format", "markdown"]) == 0
+    assert capsys.readouterr().out.startswith("# ")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import fastprof
 from fake_handles import FakeGpu
-from fastprof.report.build import build_report
+from fastprof.report.model import build_report
 
 SOURCE = str(Path(fastprof.__file__).parents[1])
 HERE = str(Path(__file__).parent)

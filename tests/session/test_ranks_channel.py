@@ -6,8 +6,9 @@ import os
 import sys
 
 import pytest
-from fastprof.session.ranks.channel import MAX_VALUE, find_channel, job_mark, may_find_channel
+from fastprof.session.ranks.channel import MAX_VALUE
 from fastprof.session.ranks.directory import DirectoryChannel
+from fastprof.session.ranks.find import find_channel, job_mark, may_find_channel
 
 
 @pytest.fixture

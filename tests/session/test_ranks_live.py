@@ -17,8 +17,9 @@ from fastprof import Profiler
 from fastprof.report.ranks_window import RankWindow, decode, encode
 from fastprof.session.profiler import run_of
 from fastprof.session.ranks import live
-from fastprof.session.ranks.channel import REQUEST, Ended, job_mark
+from fastprof.session.ranks.channel import REQUEST, Ended
 from fastprof.session.ranks.directory import DirectoryChannel
+from fastprof.session.ranks.find import job_mark
 from fastprof.session.ranks.tcpstore import NotAStoreError
 from helpers import child_env, run_child, time_scale
 
@@ -655,7 +656,7 @@ os.environ.update(RANK="0", WORLD_SIZE="2", FASTPROF_RANKS_DIR={str(tmp_path)!r}
 from fastprof import Profiler
 from fastprof.report.ranks_window import RankWindow, encode
 from fastprof.session.ranks import live
-from fastprof.session.ranks.channel import job_mark
+from fastprof.session.ranks.find import job_mark
 live._LOOK_S = live._PUBLISH_S = 0.05
 folder = os.path.join({str(tmp_path)!r}, "fastprof-" + job_mark(2))
 os.mkdir(folder)

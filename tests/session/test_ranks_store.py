@@ -15,7 +15,8 @@ from types import SimpleNamespace
 import pytest
 from fastprof.session.ranks import store as stores
 from fastprof.session.ranks import tcpstore
-from fastprof.session.ranks.channel import MAX_VALUE, Ended, find_channel
+from fastprof.session.ranks.channel import MAX_VALUE, Ended
+from fastprof.session.ranks.find import find_channel
 from fastprof.session.ranks.store import StoreChannel
 from fastprof.session.ranks.tcpstore import NotAStoreError, StoreClient
 

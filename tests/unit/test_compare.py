@@ -511,7 +511,7 @@ def test_json_has_what_the_text_has(slower, tmp_path: Path):
         slower.save(tmp_path / f"c{suffix}")
         assert (tmp_path / f"c{suffix}").read_text(encoding="utf-8") == text
     assert "steps" not in data
-    with pytest.raises(ExportError, match=r"did you mean \.html?\?; use one of: \.txt \.md"):
+    with pytest.raises(ExportError, match=r"did you mean \.html?\?; use one of: \.json \.txt"):
         slower.save(tmp_path / "c.htlm")
 
 

@@ -172,6 +172,30 @@ def test_imports_in_the_direction_are_accepted(tmp_path):
     assert layers_python.violations(tmp_path) == []
 
 
+@pytest.mark.parametrize(
+    "back",
+    [
+        "from fastprof.report import a\n",
+        "from .a import x\n",
+        "def f():\n    from fastprof.report.a import x\n",
+        "import importlib\ndef f():\n    importlib.import_module('fastprof.report.a')\n",
+        "if TYPE_CHECKING:\n    from fastprof.report.a import x\n",
+    ],
+    ids=["module", "name", "in a function", "by name", "for typing"],
+)
+def test_a_circle_of_imports_is_found(tmp_path, back):
+    write(tmp_path, "python/fastprof/report/__init__.py", "")
+    write(tmp_path, "python/fastprof/report/a.py", "from fastprof.report.b import y\n")
+    write(tmp_path, "python/fastprof/report/b.py", "from fastprof.report.c import z\n")
+    write(tmp_path, "python/fastprof/report/c.py", "import json\n")
+    assert layers_python.circle_violations(tmp_path) == []
+    write(tmp_path, "python/fastprof/report/c.py", back)
+    (line,) = layers_python.circle_violations(tmp_path)
+    assert line == (
+        "a circle of 3 modules: report.a -> report.b, report.b -> report.c, report.c -> report.a"
+    )
+
+
 @pytest.mark.parametrize("layer", ["session", "report", "cli"])
 def test_the_extension_is_imported_by_capture_only(tmp_path, layer):
     write(tmp_path, "python/fastprof/capture/a.py", "from fastprof._core import Recorder\n")

@@ -7,14 +7,14 @@ import sys
 from collections.abc import Sequence
 
 from fastprof.cli.exit_hooks import complain
-from fastprof.cli.output import check_output, write_text
+from fastprof.cli.output import add_format, check_output, chosen_format, write_text
 from fastprof.cli.parsing import Parser
 from fastprof.comparison.build import LEVEL, NOISE, compare_runs, open_sides
 from fastprof.comparison.check import examine
 from fastprof.comparison.conditions import Outcome, outcome
 from fastprof.comparison.expressions import Condition, parse
 from fastprof.comparison.model import Comparison
-from fastprof.comparison.output import renderer, to_json, to_text
+from fastprof.comparison.output import WRITERS, to_text
 from fastprof.comparison.runs import Run
 from fastprof.tables.layout import width_of
 
@@ -65,10 +65,7 @@ def run_compare(argv: Sequence[str]) -> int:
         help="result of a condition that the runs cannot decide (default: %(default)s)",
     )
     parser.add_argument("--full", action="store_true", help="all tables and notes")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
-    parser.add_argument(
-        "-o", "--output", metavar="FILE", help="write a page (.html), or .txt, .md or .json"
-    )
+    add_format(parser, WRITERS)
     parser.add_argument(
         "--level",
         type=float,
@@ -85,20 +82,18 @@ def run_compare(argv: Sequence[str]) -> int:
     )
     options = parser.parse_args(argv)
     conditions = [parse(text, changes=True) for text in options.fail_if]
-    write = None if options.output is None else renderer(options.output)
-    if write is not None and options.json and write is not to_json:
-        raise ValueError(f"--json and {options.output!a}: use -o FILE.json for JSON")
+    name = chosen_format(options, WRITERS)
     problem = None if options.output is None else check_output(options.output)
     if problem is not None:
         raise ValueError(problem)
     sides = open_sides(_sides(options))
     comparison = compare_runs(sides, level=options.level, noise=options.noise / 100)
     outcomes = _outcomes(conditions, sides, comparison)
-    if write is not None:
-        comparison.save(options.output)
-    else:
+    if name == "text" and options.output is None:
         text = to_text(comparison, width_of(sys.stdout), full=options.full)
-        write_text(comparison.to_json() if options.json else text)
+    else:
+        text = WRITERS[name](comparison)
+    write_text(text, options.output)
     _tell(outcomes)
     return MET if _any_met(outcomes, options.undecided) else 0
 
@@ -153,7 +148,7 @@ def _any_met(outcomes: Sequence[Outcome], undecided: str) -> bool:
 
 
 def _tell(outcomes: Sequence[Outcome]) -> None:
-    # On stderr, so that --json stays JSON and a log shows it either way.
+    # On stderr, so that JSON stays JSON and a log shows it either way.
     words = {True: "met", False: "not met", None: "undecided"}
     for item in outcomes:
         complain(f"--fail-if {item.condition}: {words[item.met]}: {item.text}")

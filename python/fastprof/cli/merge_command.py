@@ -6,10 +6,10 @@ import os
 import sys
 from collections.abc import Sequence
 
-from fastprof.cli.output import write_text
+from fastprof.cli.output import add_format, chosen_format, write_text
 from fastprof.cli.parsing import Parser
 from fastprof.read.merge import merge
-from fastprof.render import formats
+from fastprof.render.formats import RANK_FORMATS, render_ranks
 from fastprof.tables.layout import width_of
 
 #: Fewer files are read sooner than processes are started.
@@ -46,14 +46,7 @@ def run(argv: Sequence[str]) -> int:
         nargs="+",
         help="the .fprof file of each rank, or the folder that has them",
     )
-    parser.add_argument(
-        "--format",
-        choices=tuple(formats.RANK_FORMATS.values()),
-        help="output format (default: by the suffix of -o, .txt, .json or .md, else text)",
-    )
-    parser.add_argument(
-        "-o", "--output", metavar="FILE", help="write to FILE instead of the terminal"
-    )
+    add_format(parser, RANK_FORMATS)
     parser.add_argument(
         "--jobs",
         type=_count,
@@ -61,12 +54,10 @@ def run(argv: Sequence[str]) -> int:
         help=f"read in N processes (default: one per CPU, from {_MANY} files on)",
     )
     options = parser.parse_args(argv)
-    name = options.format
-    if name is None:
-        name = "text" if options.output is None else formats.rank_format_of(options.output)
+    name = chosen_format(options, RANK_FORMATS)
     report = merge(options.files, jobs=options.jobs or _jobs(options.files))
     limits = {}
     if name == "text" and options.output is None:
         limits["width"] = width_of(sys.stdout)
-    write_text(formats.render_ranks(report, name, **limits), options.output)
+    write_text(render_ranks(report, name, **limits), options.output)
     return 0

@@ -2,17 +2,56 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from typing import TextIO
 
 from fastprof.cli.exit_hooks import complain
 from fastprof.fileio import atomic_write, resolve_output
+from fastprof.render.formats import format_of
 
 _LOST = "cannot write to standard output: {}"
+
+
+def add_format(parser: argparse.ArgumentParser, names: Iterable[str]) -> None:
+    """Add ``--format`` and ``-o``, by which each command takes the format of what it writes.
+
+    Args:
+        parser: the command's.
+        names: the formats that it can write.
+    """
+    names = tuple(names)
+    parser.add_argument(
+        "--format",
+        choices=names,
+        metavar="FORMAT",
+        help=f"one of {', '.join(names)} (default: by the suffix of -o, else text)",
+    )
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", help="write to FILE instead of the terminal"
+    )
+
+
+def chosen_format(
+    options: argparse.Namespace, names: Collection[str], default: str = "text"
+) -> str:
+    """Return the format that the options of :func:`add_format` name.
+
+    Args:
+        options: the arguments, parsed.
+        names: as for :func:`add_format`.
+        default: the format where neither option is there.
+
+    Raises:
+        ExportError: none has the suffix of ``-o``.
+    """
+    if options.format is not None:
+        return str(options.format)
+    return default if options.output is None else format_of(options.output, names).name
 
 
 @contextmanager

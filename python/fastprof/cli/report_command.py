@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from fastprof.cli.exit_hooks import complain
-from fastprof.cli.output import standard_output, write_text
+from fastprof.cli.output import add_format, chosen_format, standard_output, write_text
 from fastprof.cli.parsing import Parser, nearest
 from fastprof.cli.summary import next_lines
 from fastprof.export import collapsed
@@ -24,10 +24,7 @@ from fastprof.tables.findings import all_findings
 from fastprof.tables.layout import PIPED, width_of
 from fastprof.tables.section import section_blocks
 
-_FORMATS = (
-    *("text", "json", "pstats", "html", "speedscope", "speedscope-gpu"),
-    *("collapsed", "collapsed-gpu", "callgrind", "csv", "markdown"),
-)
+_FORMATS = tuple(item.name for item in formats.FORMATS)
 
 
 def run(argv: Sequence[str]) -> int:
@@ -52,15 +49,7 @@ def run(argv: Sequence[str]) -> int:
         "(default), validation, checkpoint, outside, or all",
     )
     parser.add_argument("--section", metavar="NAME", help="show only this section and its contents")
-    parser.add_argument(
-        "--format",
-        choices=_FORMATS,
-        metavar="FORMAT",
-        help=f"one of {', '.join(_FORMATS)} (default: by the suffix of -o, else text)",
-    )
-    parser.add_argument(
-        "-o", "--output", metavar="FILE", help="write to FILE instead of the terminal"
-    )
+    add_format(parser, _FORMATS)
     parser.add_argument(
         "--table",
         metavar="NAME",
@@ -137,16 +126,10 @@ def _check(options: argparse.Namespace) -> None:
     if options.section is not None and options.format not in (None, "text"):
         raise ValueError("--section prints text; leave out --format")
     least = options.min_percent
-    if least is not None and _format(options) != "collapsed":
+    if least is not None and chosen_format(options, _FORMATS) != "collapsed":
         raise ValueError("--min-percent requires collapsed stacks; use -o FILE.collapsed")
     if least is not None and not 0 <= least <= 100:
         raise ValueError(f"--min-percent is {least:g}, expected 0 to 100")
-
-
-def _format(options: argparse.Namespace) -> str:
-    if options.format is not None:
-        return str(options.format)
-    return "text" if options.output is None else formats.format_of(options.output).name
 
 
 def _write_section(report: Report, options: argparse.Namespace) -> None:
@@ -156,7 +139,7 @@ def _write_section(report: Report, options: argparse.Namespace) -> None:
 
 
 def _write_file(report: Report, options: argparse.Namespace) -> None:
-    item = formats.format_named(_format(options))
+    item = formats.format_named(chosen_format(options, _FORMATS))
     with atomic_write(resolve_output(options.output)) as stream:
         formats.write(report, item, stream, **_limits(report, item.name, options))
     write_text(f"Wrote {ascii(options.output)[1:-1]}\n")
@@ -178,16 +161,14 @@ def _limits(report: Report, name: str, options: argparse.Namespace) -> dict[str,
 
 
 def _write_table(report: Report, options: argparse.Namespace) -> None:
-    format_ = options.format
-    if format_ is None:
-        format_ = "csv" if options.output is None else formats.format_of(options.output).name
+    format_ = chosen_format(options, _FORMATS, default="csv")
     if format_ != "csv":
         raise ValueError(f"--table requires CSV output, not {format_}; use -o FILE.csv")
     write_text(report.to_csv(options.table), options.output)
 
 
 def _write_terminal(report: Report, options: argparse.Namespace) -> None:
-    name = _format(options)
+    name = chosen_format(options, _FORMATS)
     if name == "text":
         with standard_output() as stream:
             report.show(stream, full=options.full)

@@ -12,7 +12,7 @@ from contextlib import suppress
 from fastprof.cli.output import write_text
 from fastprof.cli.parsing import Parser
 from fastprof.render.watch import watch_lines
-from fastprof.session.ranks.channel import DIRECTORY
+from fastprof.session.ranks.find import DIRECTORY
 from fastprof.session.ranks.watching import Watch
 from fastprof.tables.layout import width_of
 

@@ -40,7 +40,7 @@ from fastprof.comparison.tops import tops
 from fastprof.names import file_name
 from fastprof.report.figures import with_percent
 from fastprof.report.loaders import LoaderRow
-from fastprof.report.model import ALIASES, FunctionRow
+from fastprof.report.rows import ALIASES, FunctionRow
 
 LEVEL = 0.95
 #: Two runs of the same program may differ by this part for reasons outside it.

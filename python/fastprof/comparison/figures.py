@@ -26,8 +26,8 @@ from fastprof.comparison.expressions import BYTES, NUMBER, SHARE, TIME, Name
 from fastprof.comparison.runs import CPU, Run
 from fastprof.errors import ConditionError
 from fastprof.names import file_name
-from fastprof.report.model import ALIASES, FunctionRow, SectionRow, StepTable
 from fastprof.report.model_gpu import KernelRow
+from fastprof.report.rows import ALIASES, FunctionRow, SectionRow, StepTable
 
 #: (value, kind of unit)
 Figure = tuple[float, str]

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fastprof.names import file_name
-from fastprof.report.model import FunctionRow
+from fastprof.report.rows import FunctionRow
 
 #: Pairs that are looked at one by one.
 _MOST_PAIRS = 10_000

@@ -24,13 +24,12 @@ import json
 import os
 from collections.abc import Callable
 from dataclasses import fields
-from pathlib import Path
 from typing import Any
 
 from fastprof.comparison.layout import blocks
 from fastprof.comparison.model import Change, Comparison, Effect
 from fastprof.fileio import atomic_write, resolve_output
-from fastprof.render.formats import unknown_format
+from fastprof.render.formats import format_of
 from fastprof.render.html import blocks_page
 from fastprof.render.markdown import markdown
 from fastprof.render.plain import plain
@@ -78,30 +77,20 @@ def _fields(value: Any) -> dict[str, Any]:
     return {name: getattr(value, name) for name in names}
 
 
+#: Format -> what makes the text of a comparison in it.
+WRITERS: dict[str, Callable[[Comparison], str]] = {
+    "text": to_text,
+    "json": to_json,
+    "html": to_html,
+    "markdown": to_markdown,
+}
+
+
 def save(comparison: Comparison, path: str | os.PathLike[str]) -> None:
     """Write a comparison to a file; see :meth:`Comparison.save`."""
-    text = renderer(path)(comparison)
+    text = WRITERS[format_of(path, WRITERS).name](comparison)
     with atomic_write(resolve_output(path)) as stream:
         stream.write(text.encode("utf-8"))
 
 
-def renderer(path: str | os.PathLike[str]) -> Callable[[Comparison], str]:
-    """Return the function that makes the text for a path's suffix.
-
-    Raises:
-        ExportError: there is none.
-    """
-    made: dict[str, Callable[[Comparison], str]] = {
-        ".txt": to_text,
-        ".md": to_markdown,
-        ".json": to_json,
-        ".html": to_html,
-        ".htm": to_html,
-    }
-    suffix = Path(path).suffix.lower()
-    if suffix not in made:
-        raise unknown_format(Path(path).name, made)
-    return made[suffix]
-
-
-__all__ = ("SCHEMA", "renderer", "save", "to_html", "to_json", "to_markdown", "to_text")
+__all__ = ("SCHEMA", "WRITERS", "save", "to_html", "to_json", "to_markdown", "to_text")

@@ -14,7 +14,8 @@ from fastprof.lazy import Lazy
 from fastprof.names import file_name
 from fastprof.read.load import load
 from fastprof.report.from_stats import report_from_stats
-from fastprof.report.model import FunctionRow, Report
+from fastprof.report.model import Report
+from fastprof.report.rows import FunctionRow
 from fastprof.report.run_phases import ALL, steps_in
 from fastprof.report.waits import Functions, without_waits
 

@@ -44,7 +44,7 @@ import json
 from dataclasses import fields
 from typing import Any, TextIO
 
-from fastprof.report.model import Report, SectionRow, StepTable
+from fastprof.report.model import Report
 from fastprof.report.model_gpu import (
     BlockingLine,
     GpuDeviceRow,
@@ -53,6 +53,7 @@ from fastprof.report.model_gpu import (
     GpuUse,
     KernelRow,
 )
+from fastprof.report.rows import SectionRow, StepTable
 from fastprof.report.writers import plain_values
 
 SCHEMA = "fastprof.report/1"

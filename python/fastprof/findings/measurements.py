@@ -18,9 +18,10 @@ from fastprof.lazy import Lazy
 from fastprof.names import ascii_name, file_name
 from fastprof.report.correct import correct
 from fastprof.report.loading_cost import unhooked_parts
-from fastprof.report.model import UNACCOUNTED, FunctionRow, Report
+from fastprof.report.model import Report
 from fastprof.report.model_gpu import GpuReport
 from fastprof.report.origin import is_library
+from fastprof.report.rows import UNACCOUNTED, FunctionRow
 from fastprof.report.run_phases import ALL, beyond_steps_ns, chosen_phase, steps_in
 from fastprof.snapshot import Key, ThreadTree
 

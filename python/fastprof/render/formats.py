@@ -9,7 +9,7 @@ import difflib
 import importlib
 import io
 import os
-from collections.abc import Iterable
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,25 +57,26 @@ FORMATS = (
 _SHOWN = ("screen", "notebook")
 
 
-def format_of(path: str | os.PathLike[str]) -> Format:
+def format_of(path: str | os.PathLike[str], among: Collection[str] | None = None) -> Format:
     """Return the format that a path's suffix names (case does not matter).
 
+    Args:
+        path: a file.
+        among: the names of the formats that it may be; None: any.
+
     Raises:
-        ExportError: none has that suffix.
+        ExportError: it has the suffix of none of them; the message names the nearest.
     """
     name = Path(path).name
-    for item in FORMATS:
-        if name.lower().endswith(item.suffixes):
-            return item
-    raise unknown_format(name, [suffix for item in FORMATS for suffix in item.suffixes])
-
-
-def unknown_format(name: str, known: Iterable[str]) -> ExportError:
-    """Return the error for a name with none of these suffixes; it names the nearest."""
-    known = list(known)
-    found = difflib.get_close_matches(Path(name).suffix.lower()[:200], known, n=1)
-    hint = f"; did you mean {found[0]}?" if found else ""
-    return ExportError(
+    # The whole suffix: x.trace.json is a trace and no other JSON.
+    found = next((item for item in FORMATS if name.lower().endswith(item.suffixes)), None)
+    if found is not None and (among is None or found.name in among):
+        return found
+    formats = [item for item in FORMATS if among is None or item.name in among]
+    known = [suffix for item in formats for suffix in item.suffixes]
+    near = difflib.get_close_matches(Path(name).suffix.lower()[:200], known, n=1)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    raise ExportError(
         f"cannot tell the format of {name!r:.120}{hint}; use one of: {' '.join(known)}"
     )
 
@@ -120,29 +121,15 @@ def render_ranks(report: RankReport, name: str, **limits: int) -> str:
     return stream.getvalue()
 
 
-#: Suffixes of files about several ranks.
-RANK_FORMATS = {".txt": "text", ".json": "json", ".md": "markdown"}
+#: Formats of a report on several ranks.
+RANK_FORMATS = ("text", "json", "markdown")
 
 
 def save_ranks(report: RankReport, path: str | os.PathLike[str]) -> None:
     """Write several ranks to a file; see :meth:`RankReport.save`."""
-    text = render_ranks(report, rank_format_of(path))
+    text = render_ranks(report, format_of(path, RANK_FORMATS).name)
     with atomic_write(resolve_output(path)) as stream:
         stream.write(text.encode("utf-8"))
-
-
-def rank_format_of(path: str | os.PathLike[str]) -> str:
-    """Return the format of several ranks that a path's suffix names.
-
-    Raises:
-        ExportError: none has that suffix.
-    """
-    name = Path(path).name
-    # The whole suffix: x.trace.json is no report of ranks, and nothing else reads one.
-    found = next((f.name for f in FORMATS if name.lower().endswith(f.suffixes)), None)
-    if found is None or found not in RANK_FORMATS.values():
-        raise unknown_format(name, RANK_FORMATS)
-    return found
 
 
 def frame(report: Report, table: str) -> Any:

@@ -9,8 +9,9 @@ from typing import TextIO
 
 from fastprof.names import ascii_name, elided
 from fastprof.report.figures import plural
-from fastprof.report.model import UNACCOUNTED, Report
+from fastprof.report.model import Report
 from fastprof.report.notes import has_functions
+from fastprof.report.rows import UNACCOUNTED
 from fastprof.report.user_tree import user_tree
 from fastprof.report.waits import without_waits
 from fastprof.tables.cells import duration, number, percent, percent_between, shortened

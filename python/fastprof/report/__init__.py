@@ -1,17 +1,7 @@
 """Reports on recordings; needs neither the extension nor the recording process."""
 
-from fastprof.report.build import build_report
 from fastprof.report.loaders import LoaderRow, WorkerLoad, WorkerRow
-from fastprof.report.model import (
-    EdgeRow,
-    FunctionRow,
-    Overhead,
-    Report,
-    SectionRow,
-    StepSection,
-    StepTable,
-    ThreadTable,
-)
+from fastprof.report.model import Report, build_report
 from fastprof.report.model_gpu import (
     GpuDeviceRow,
     GpuReport,
@@ -19,6 +9,15 @@ from fastprof.report.model_gpu import (
     KernelRow,
     KernelUse,
     MemoryReport,
+)
+from fastprof.report.rows import (
+    EdgeRow,
+    FunctionRow,
+    Overhead,
+    SectionRow,
+    StepSection,
+    StepTable,
+    ThreadTable,
 )
 
 __all__ = [

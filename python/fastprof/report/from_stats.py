@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fastprof.report.model import EdgeRow, FunctionRow, Overhead, Report, StepTable
+from fastprof.report.model import Report
+from fastprof.report.rows import EdgeRow, FunctionRow, Overhead, StepTable
 from fastprof.snapshot import Snapshot
 
 _NOTE = (

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from fastprof.report.flat import TRANSPARENT, Flat, Row, flatten, node_groups
-from fastprof.report.gpu import use_of
+from fastprof.report.correct import Correction, correct
+from fastprof.report.flat import TRANSPARENT, Flat, Row, flatten, merged, node_groups
+from fastprof.report.gpu import GpuTables, use_of
 from fastprof.report.gpu_tree import Use
-from fastprof.report.model import EdgeRow, FunctionRow
+from fastprof.report.rows import EdgeRow, FunctionRow, ThreadTable
 from fastprof.snapshot import Key, Snapshot
 
 _FUNCTIONS = ("python", "c", "type")
@@ -127,3 +129,61 @@ def _by_time(edges: Sequence[EdgeRow]) -> tuple[EdgeRow, ...]:
     if len(edges) < 2:
         return tuple(edges)
     return tuple(sorted(edges, key=lambda e: (-e.cum_ms, e.file, e.line, e.qualname)))
+
+
+def functions(
+    snapshot: Snapshot, correction: Correction, gpu: GpuTables
+) -> tuple[tuple[ThreadTable, ...], tuple[FunctionRow, ...]]:
+    """Return the functions of each thread, and those of all of them together."""
+    tables = thread_tables(snapshot, correction.self_ns)
+    groups = [node_groups(t.nodes, function_groups(snapshot)) for t in snapshot.threads]
+    n = len(snapshot.keys)
+    # Functions of different threads are different groups here.
+    apart = [[g if g < 0 else g + i * n for g in of_thread] for i, of_thread in enumerate(groups)]
+    by_thread = gpu.by_group(apart)
+    threads = []
+    for i, (tree, column, table) in enumerate(
+        zip(snapshot.threads, correction.self_ns, tables, strict=True)
+    ):
+        use = (
+            None
+            if by_thread is None
+            else {g - i * n: u for g, u in by_thread.items() if i * n <= g < (i + 1) * n}
+        )
+        threads.append(
+            ThreadTable(
+                ident=tree.ident,
+                name=tree.name,
+                ended=tree.ended,
+                total_ms=sum(column) / 1e6,
+                raw_total_ms=sum(tree.nodes.self_ns) / 1e6,
+                functions=function_rows(snapshot, table, use),
+            )
+        )
+    if len(threads) == 1:
+        return tuple(threads), threads[0].functions
+    return tuple(threads), function_rows(snapshot, merged(tables), gpu.by_group(groups))
+
+
+def worker_tables(snapshot: Snapshot, *, enabled: bool) -> tuple[ThreadTable, ...]:
+    """Return one table of functions per loader: those in its worker processes."""
+    if not snapshot.worker_threads:
+        return ()
+    apart = replace(snapshot, threads=snapshot.worker_threads, sections=(), gpu=None)
+    return functions(apart, correct(apart, enabled=enabled), GpuTables(apart))[0]
+
+
+def functions_of(snapshot: Snapshot, *, correct_times: bool) -> tuple[FunctionRow, ...]:
+    """Return the functions of all threads of a snapshot, most self time first."""
+    return functions(snapshot, correct(snapshot, enabled=correct_times), GpuTables(snapshot))[1]
+
+
+def functions_in(
+    snapshot: Snapshot, section: str, *, correct_times: bool
+) -> tuple[FunctionRow, ...]:
+    """Return the functions inside the section recorded as ``section``."""
+    columns = correct(snapshot, enabled=correct_times).self_ns
+    table = section_table(snapshot, columns, section)
+    # Work that another thread did for this section counts for the thread that waited for it.
+    gpu = GpuTables(snapshot).by_group(section_groups(snapshot, section), own_path=False)
+    return function_rows(snapshot, table, gpu)

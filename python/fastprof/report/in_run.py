@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from math import comb
 from statistics import median
 
+from fastprof.report.threads import training_thread
 from fastprof.snapshot import Calibration, EventCost, Snapshot, ThreadTree
 
 #: Fewer differences have no interval of 95 %.
@@ -177,9 +178,6 @@ def hook_factors(
         need: per thread and node, what the calibration says the hook cost, in ns.
         often: per thread and node, whether it is a Python function that was called often.
     """
-    # It asks for corrected times itself.
-    from fastprof.report.user_tree import training_thread
-
     calibration = snapshot.calibration
     whole = hook_cost(snapshot)
     n, thread = snapshot.steps.measured, training_thread(snapshot)

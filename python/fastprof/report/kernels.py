@@ -14,6 +14,7 @@ from fastprof.report.model_gpu import (
     SmallKernels,
 )
 from fastprof.report.occupancy import achieved_occupancy, blocks_per_sm
+from fastprof.report.rows import FunctionRow
 from fastprof.snapshot import Snapshot
 from fastprof.snapshot.gpu import OTHER_KERNELS, GpuKernel, GpuSnapshot
 
@@ -145,3 +146,22 @@ def _inside(parent: Sequence[int], key: Sequence[int], keys: Collection[int]) ->
     for node in range(1, len(parent)):
         inside[node] = inside[parent[node]] or key[node] in keys
     return inside
+
+
+def kernels_in(snapshot: Snapshot, section: str) -> tuple[KernelUse, ...]:
+    """Return the kernels launched inside the section recorded as ``section``."""
+    own = {
+        i for i, key in enumerate(snapshot.keys) if key.kind == "section" and key.name == section
+    }
+    return launched_below(snapshot, own)
+
+
+def kernels_of(snapshot: Snapshot, function: FunctionRow) -> tuple[KernelUse, ...]:
+    """Return the kernels launched by the functions that read as ``function`` does."""
+    wanted = (function.kind, function.file, function.line, function.name, function.qualname)
+    own = {
+        i
+        for i, k in enumerate(snapshot.keys)
+        if (k.kind, k.file, k.line, k.name, k.qualname) == wanted
+    }
+    return launched_below(snapshot, own)

@@ -7,6 +7,7 @@ then recording makes loading dearer and the rest hardly.
 from __future__ import annotations
 
 from fastprof.report.correct import without_hook
+from fastprof.report.threads import training_thread
 from fastprof.snapshot import Snapshot
 
 #: A smaller part is the error of the estimate rather than time of the program.
@@ -22,9 +23,6 @@ def unhooked_parts(snapshot: Snapshot) -> tuple[float, float]:
     Args:
         snapshot: a recording, or what happened in its measured steps.
     """
-    # It needs the report's model, which holds loaders.
-    from fastprof.report.user_tree import training_thread
-
     thread = training_thread(snapshot)
     if not 0 <= thread < len(snapshot.threads):
         return 1.0, 1.0

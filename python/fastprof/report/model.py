@@ -1,8 +1,7 @@
-"""The model of a report: the frozen :class:`Report` and the rows of its tables.
+"""The frozen :class:`Report`, and how it is made from a :class:`Snapshot`.
 
-Times are milliseconds, shares are fractions of 1, and what is not known is None, never
-0.  Behaviour is in :mod:`fastprof.report.build`; outputs are in ``fastprof.export``
-and ``fastprof.render``.
+The rows of its tables are in :mod:`fastprof.report.rows`, outputs in ``fastprof.export`` and
+``fastprof.render``.
 """
 
 from __future__ import annotations
@@ -14,221 +13,32 @@ from typing import Any, TextIO
 
 from fastprof.errors import UnknownSectionError
 from fastprof.render import formats
+from fastprof.report.correct import correct
 from fastprof.report.figures import duration, number, plural
 from fastprof.report.findings import Examination, Finding
-from fastprof.report.in_run import UnprofiledStep
-from fastprof.report.loaders import LoaderRow
-from fastprof.report.model_gpu import (
-    GpuReport,
-    GpuUse,
-    HasGpu,
-    KernelRow,
-    KernelUse,
-    MemoryReport,
+from fastprof.report.flat import node_groups
+from fastprof.report.functions import functions, functions_in, worker_tables
+from fastprof.report.gpu import GpuTables, gpu_report, measured
+from fastprof.report.kernels import kernel_rows, kernels_in, kernels_of
+from fastprof.report.loaders import LoaderRow, loader_notes, loader_rows
+from fastprof.report.loaders_compared import compared
+from fastprof.report.memory import memory_report
+from fastprof.report.model_gpu import GpuReport, KernelRow, KernelUse, MemoryReport
+from fastprof.report.notes import beyond_notes, make_notes
+from fastprof.report.operators import OperatorReport, operator_report
+from fastprof.report.overhead import overhead_of
+from fastprof.report.rows import (
+    ALIASES,
+    FunctionRow,
+    Overhead,
+    SectionRow,
+    StepTable,
+    ThreadTable,
 )
-from fastprof.report.operators import OperatorReport
-from fastprof.report.outliers import Outlier
-from fastprof.report.run_phases import PhaseRow
-from fastprof.report.steps import SplitRow, StepSeriesView
+from fastprof.report.run_phases import ALL, PhaseRow, chosen_phase, phase_rows, steps_in, view_of
+from fastprof.report.sections import row_groups, section_rows
+from fastprof.report.step_table import step_table
 from fastprof.snapshot import Snapshot
-
-#: The two names that each of the four phases may have.
-ALIASES: Mapping[str, str] = {
-    "data": "data_loading",
-    "forward": "forward_pass",
-    "backward": "backward_pass",
-    "optimizer": "optimizer_step",
-    "data_loading": "data",
-    "forward_pass": "forward",
-    "backward_pass": "backward",
-    "optimizer_step": "optimizer",
-}
-
-#: Name of what the top-level sections of a step leave over.
-UNACCOUNTED = "(unaccounted)"
-
-
-@dataclass(frozen=True, slots=True)
-class SectionRow(HasGpu):
-    """One section name, over all threads.
-
-    ``total_ms`` is the time during which the section was open (recursion counted once),
-    with the hook's own cost subtracted; ``raw_total_ms`` is the same as measured.
-    ``self_ms`` leaves out the sections nested in it.  ``mean_ms`` to ``p99_ms`` describe
-    single entries, corrected in the same proportion as the total.  ``share`` is of the
-    recorded wall time; with several threads the shares may add up to more than 1.
-    Everything is None that a section left no sample for.  ``gpu`` is what it gave the GPU
-    to do, None where there was no GPU layer; ``gpu_ms``, ``kernels``, ``blocked_ms`` are
-    its main figures.
-    """
-
-    name: str
-    count: int
-    total_ms: float | None
-    self_ms: float | None
-    mean_ms: float | None
-    min_ms: float | None
-    max_ms: float | None
-    p50_ms: float | None
-    p95_ms: float | None
-    p99_ms: float | None
-    share: float | None
-    errors: int
-    open: int
-    raw_total_ms: float | None
-    gpu: GpuUse | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class StepSection:
-    """A top-level section inside the measured steps, or ``(unaccounted)``.
-
-    ``mean_ms`` is per measured step, whether the section ran in it or not; ``steps`` is
-    in how many it ran (None for ``(unaccounted)``).
-    """
-
-    name: str
-    steps: int | None
-    total_ns: int
-    mean_ms: float
-    share: float | None
-
-    @property
-    def total_ms(self) -> float:
-        """Time over all measured steps in ms."""
-        return self.total_ns / 1e6
-
-
-@dataclass(frozen=True, slots=True)
-class StepTable:
-    """Steps of the training thread, as measured (nothing subtracted).
-
-    ``count`` steps ended; all but the first ``skipped`` and ``apart`` later ones, which were
-    made without the function hook, were measured.  ``rows`` add up
-    to ``wall_ns`` exactly, as do those of ``split``: what the time was spent on.  What it
-    lacks and why is in ``split_missing``.  ``cv`` is standard deviation over mean.
-    """
-
-    count: int
-    skipped: int
-    wall_ns: int | None
-    mean_ms: float | None
-    min_ms: float | None
-    max_ms: float | None
-    p50_ms: float | None
-    p95_ms: float | None
-    p99_ms: float | None
-    cv: float | None
-    rows: tuple[StepSection, ...]
-    series: StepSeriesView = field(default_factory=StepSeriesView)
-    split: tuple[SplitRow, ...] = ()
-    split_missing: tuple[str, ...] = ()
-    #: Garbage collections in the measured steps per generation; empty: not known.
-    gc_runs: tuple[int, ...] = ()
-    #: Steps that took more than 1.5 times the median, slowest first.
-    outliers: tuple[Outlier, ...] = ()
-    apart: int = 0
-    #: The time of a step without fastprof; None: not known.
-    unprofiled: UnprofiledStep | None = None
-
-    @property
-    def measured(self) -> int:
-        """Number of steps the figures are over."""
-        return max(0, self.count - self.skipped - self.apart)
-
-    @property
-    def wall_ms(self) -> float | None:
-        """Wall time of all measured steps in ms."""
-        return None if self.wall_ns is None else self.wall_ns / 1e6
-
-
-@dataclass(frozen=True, slots=True)
-class EdgeRow:
-    """A caller of a function, or a function it calls, with what the calls took."""
-
-    qualname: str
-    file: str
-    line: int
-    calls: int
-    primitive_calls: int
-    resumes: int
-    self_ms: float
-    cum_ms: float
-
-
-@dataclass(frozen=True, slots=True)
-class FunctionRow(HasGpu):
-    """One function.
-
-    ``calls`` are entries, of which ``primitive_calls`` were not inside another activation
-    of the function; ``resumes`` are continuations of a generator or coroutine.  ``share``
-    is ``self_ms`` over the self time of all functions.  ``kind`` is ``python``, ``c``,
-    ``type`` (a constructor) or, for what a section does itself in
-    :meth:`Report.functions_in`, ``section``.  ``gpu`` is what it gave the GPU to do, None
-    where there was no GPU layer.
-    """
-
-    qualname: str
-    name: str
-    file: str
-    line: int
-    kind: str
-    calls: int
-    primitive_calls: int
-    resumes: int
-    self_ms: float
-    cum_ms: float
-    raw_self_ms: float
-    raw_cum_ms: float
-    share: float | None
-    callers: tuple[EdgeRow, ...]
-    callees: tuple[EdgeRow, ...]
-    gpu: GpuUse | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ThreadTable:
-    """The functions of one thread; ``ident`` 0 is all ended threads together."""
-
-    ident: int
-    name: str
-    ended: bool
-    total_ms: float
-    raw_total_ms: float
-    functions: tuple[FunctionRow, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Overhead:
-    """The profiler's own cost.
-
-    ``estimated_ms`` and ``share`` (of wall time) are the most that all parts together took,
-    ``least_share`` is the least; None when no part is known.  They differ where the run could
-    not measure what the hook cost.  ``functions_ms`` is estimated from call counts and the
-    calibrated hook, ``bytecode_ms`` is the most that bytecode took longer under the hook
-    (Python 3.10 and 3.11).
-    ``sections_ms`` is what sections, steps, loaders and the hooks on trainers took,
-    ``windows_ms`` what operator windows did.  ``corrected`` says whether ``functions_ms`` was
-    subtracted from functions and sections; ``clamped_ms`` is what of it could not be.
-    ``steps_share`` is the part of the measured steps' time that the profiler took in them at
-    most (operator windows are in no step), ``least_steps_share`` at least; None where none were
-    measured.  ``own_step_ms`` is the part of ``sections_ms`` in one measured step: most of it is
-    in no section.
-    """
-
-    estimated_ms: float | None
-    share: float | None
-    corrected: bool
-    clamped_ms: float
-    text: str
-    functions_ms: float | None = None
-    bytecode_ms: float = 0.0
-    sections_ms: float | None = None
-    windows_ms: float = 0.0
-    steps_share: float | None = None
-    least_share: float | None = None
-    least_steps_share: float | None = None
-    own_step_ms: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -300,8 +110,6 @@ class Report:
         Raises:
             ValueError: there is no such phase, or nothing was recorded in it.
         """
-        from fastprof.report.build import build_report
-
         return build_report(self.snapshot, correct_times=self.overhead.corrected, phase=phase)
 
     def functions_in(self, section: str) -> tuple[FunctionRow, ...]:
@@ -313,9 +121,8 @@ class Report:
         Raises:
             UnknownSectionError: as :meth:`section`.
         """
-        from fastprof.report.build import functions_in
-
-        return functions_in(self, self.section_name(section))
+        corrected = self.overhead.corrected
+        return functions_in(self.view, self.section_name(section), correct_times=corrected)
 
     def kernels_in(self, section: str) -> tuple[KernelUse, ...]:
         """Return the kernels launched inside a section, nested sections included.
@@ -325,18 +132,14 @@ class Report:
         Raises:
             UnknownSectionError: as :meth:`section`.
         """
-        from fastprof.report.build import kernels_in
-
-        return kernels_in(self, self.section_name(section))
+        return kernels_in(self.view, self.section_name(section))
 
     def kernels_of(self, function: FunctionRow) -> tuple[KernelUse, ...]:
         """Return the kernels launched by a function of the table, or below it.
 
         Empty without a GPU layer.
         """
-        from fastprof.report.build import kernels_of
-
-        return kernels_of(self, function)
+        return kernels_of(self.view, function)
 
     @property
     def examination(self) -> Examination:
@@ -425,3 +228,62 @@ class Report:
             f"<fastprof.Report{of}: {plural(steps.count, 'step')}{mean}, "
             f"{plural(len(self.functions), 'function')}, {number(self.wall_ms / 1000)} s recorded>"
         )
+
+
+def build_report(
+    snapshot: Snapshot, *, correct_times: bool = True, phase: str | None = None
+) -> Report:
+    """Compute every table of a recording.
+
+    Args:
+        snapshot: what was recorded.
+        phase: the phase of the run that sections, functions and kernels are of, one of
+            ``snapshot.run_phases.RUN_PHASES``; ``"all"``: the whole run; None: measured steps
+            if there are any, else the whole run.
+        correct_times: subtract the hook's calibrated cost; False leaves times as
+            recorded.  Without calibration, or with an external timer, they always are.
+
+    Raises:
+        ValueError: there is no such phase, or nothing was recorded in it.
+    """
+    whole = snapshot
+    of_run = correct(whole, enabled=correct_times)
+    phase = chosen_phase(whole, phase)
+    snapshot = view_of(whole, phase)
+    correction = correct(snapshot, enabled=correct_times)
+    gpu_tables = GpuTables(snapshot)
+    threads, rows = functions(snapshot, correction, gpu_tables)
+    groups = row_groups(snapshot)
+    section_use = gpu_tables.by_group([node_groups(t.nodes, groups) for t in snapshot.threads])
+    gpu = measured(snapshot)
+    kernels = () if gpu is None else kernel_rows(gpu)
+    steps = step_table(snapshot)
+    # Waits in another phase were in no step.
+    counted = steps_in(phase, steps.count, steps.measured) if phase in ("steps", ALL) else 0
+    gpu_part = gpu_report(snapshot, gpu_tables, section_use, kernels, counted)
+    loaders = loader_rows(snapshot)
+    return Report(
+        meta=dict(snapshot.meta),
+        wall_ms=whole.duration_ns / 1e6,
+        sections=section_rows(snapshot, correction, groups, section_use),
+        steps=steps,
+        functions=rows,
+        threads=threads,
+        loaders=loaders,
+        overhead=overhead_of(whole, correct_times=correct_times),
+        notes=(
+            *beyond_notes(snapshot, phase),
+            *loader_notes(snapshot, loaders),
+            *compared(loaders),
+            *make_notes(snapshot, gpu_part),
+        ),
+        snapshot=whole,
+        view=snapshot,
+        phase=phase,
+        phases=phase_rows(whole, of_run.self_ns),
+        gpu=gpu_part,
+        kernels=kernels,
+        memory=memory_report(snapshot),
+        worker_functions=worker_tables(snapshot, enabled=correct_times),
+        operators=operator_report(snapshot.operators),
+    )

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from fastprof.names import ascii_name
 from fastprof.report.correct import HOOK
-from fastprof.report.figures import plural
+from fastprof.report.figures import duration, plural
 from fastprof.report.gpu_notes import gpu_notes
 from fastprof.report.model_gpu import GpuReport
+from fastprof.report.run_phases import beyond_steps_ns
+from fastprof.report.threads import training_thread
 from fastprof.snapshot import Snapshot
+from fastprof.snapshot.run_phases import RUN_PHASES, STEPS
+
+#: From this part of a section's entries on it is said that they were after the last step.
+_MANY_BEYOND = 0.05
 
 #: Counter of the recorder -> its meaning.
 _COUNTERS = {
@@ -127,3 +133,32 @@ def _muted_notes(snapshot: Snapshot) -> Iterable[str]:
         "Functions muted to stay within the overhead budget, whose time from then on counts to "
         f"their callers: {', '.join(names)}."
     )
+
+
+def beyond_notes(view: Snapshot, phase: str) -> Iterator[str]:
+    """Yield the notes on what was recorded after the last step, in the view of ``phase``."""
+    number = training_thread(view)
+    beyond_ns = beyond_steps_ns(view, phase, number)
+    if beyond_ns:
+        yield (
+            f"{duration(beyond_ns / 1e6)} belong to no completed step, such as the time after the "
+            "loop. Functions and sections of measured steps include that time."
+        )
+    if phase == RUN_PHASES[STEPS] and number >= 0:
+        yield from _sections_beyond(view, number)
+
+
+def _sections_beyond(view: Snapshot, number: int) -> Iterator[str]:
+    """Sections that ran in steps and after the last one have one record for both."""
+    nodes = view.threads[number].nodes
+    entered: dict[int, int] = {}
+    for key, calls in zip(nodes.key, nodes.calls, strict=True):
+        entered[key] = entered.get(key, 0) + calls
+    for stats in view.sections:
+        beyond = stats.count + stats.open - entered.get(stats.key, 0)
+        if stats.thread == number and beyond > max(1.0, _MANY_BEYOND * stats.count):
+            yield (
+                f"{beyond} of {plural(stats.count, 'entry')} of section "
+                f"{view.keys[stats.key].name} were after the last step; its count and its "
+                "percentiles include them."
+            )

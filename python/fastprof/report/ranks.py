@@ -22,7 +22,7 @@ from fastprof.names import ascii_name, file_name
 from fastprof.render import formats
 from fastprof.report.figures import duration, with_percent
 from fastprof.report.findings import Finding
-from fastprof.report.model import UNACCOUNTED
+from fastprof.report.rows import UNACCOUNTED
 
 SIGNALS = {
     "gpu": "Waiting is GPU communication that no other work hides",

@@ -7,9 +7,9 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from statistics import fmean, median
 
-from fastprof.report.model import UNACCOUNTED
 from fastprof.report.ranks import FunctionExcess
 from fastprof.report.ranks_row import BACKWARD, Place, RankRun, RankSteps, is_communication
+from fastprof.report.rows import UNACCOUNTED
 
 #: A section explains a delay if it accounts for this part of it; so does a function.
 EXPLAINS = 0.25

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from statistics import fmean
 
-from fastprof.report.model import UNACCOUNTED
 from fastprof.report.ranks import RankRow
 from fastprof.report.ranks_blocks import MIN_BLOCKS, HeardRank, run_in_blocks
 from fastprof.report.ranks_cause import own_ms, tells
@@ -26,6 +25,7 @@ from fastprof.report.ranks_now import JobNow
 from fastprof.report.ranks_row import BACKWARD, RankRun, RankSteps
 from fastprof.report.ranks_verdict import LatenessTest, Verdict, straggler_of, worth
 from fastprof.report.ranks_window import RankWindow
+from fastprof.report.rows import UNACCOUNTED
 from fastprof.report.student import critical
 
 #: Between these parts of ranks alike there are two standard deviations.

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from fastprof.names import ascii_name
 from fastprof.report.figures import duration, plural, with_percent
-from fastprof.report.model import UNACCOUNTED
 from fastprof.report.ranks import LateStep, Straggler, named
 from fastprof.report.ranks_blocks import HeardRank
 from fastprof.report.ranks_window import RankWindow
+from fastprof.report.rows import UNACCOUNTED
 
 _NAMED = 5
 

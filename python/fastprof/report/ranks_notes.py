@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from fastprof.report.figures import duration, plural
-from fastprof.report.health import unlike_gpus
 from fastprof.report.ranks import RankRow, named
+from fastprof.report.ranks_health import unlike_gpus
 from fastprof.report.ranks_row import RankRun
 
 #: Files and groups that are named.

@@ -9,14 +9,14 @@ from functools import lru_cache
 from itertools import islice
 
 from fastprof.names import ascii_name
-from fastprof.report.build import build_report
-from fastprof.report.health import rank_health
-from fastprof.report.model import UNACCOUNTED, FunctionRow, Report
+from fastprof.report.model import Report, build_report
 from fastprof.report.model_gpu import GpuTimelineRow
 from fastprof.report.origin import is_own, is_private, is_users, shown_name
 from fastprof.report.ranks import RankRow
+from fastprof.report.ranks_health import rank_health
+from fastprof.report.rows import UNACCOUNTED, FunctionRow
 from fastprof.report.run_phases import chosen_phase, steps_in
-from fastprof.report.user_tree import training_thread
+from fastprof.report.threads import training_thread
 from fastprof.snapshot import Key, NodeTable, Snapshot, ThreadTree
 from fastprof.snapshot.codec import int_or_none, show
 from fastprof.snapshot.run_phases import RUN_PHASES, STEPS

@@ -9,6 +9,9 @@ from itertools import accumulate
 
 from fastprof.snapshot import Histogram
 
+#: The quantiles that rows have: p50, p95 and p99.
+QUANTILES = (0.50, 0.95, 0.99)
+
 
 def merge_histograms(parts: Iterable[Histogram]) -> Histogram:
     """Add histograms of the same bucket layout, as every thread of one process has."""

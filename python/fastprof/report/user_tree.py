@@ -25,6 +25,7 @@ from fastprof.report.origin import (
     shown_name,
 )
 from fastprof.report.run_phases import IMPORTS, beyond_steps_ns
+from fastprof.report.threads import training_thread
 from fastprof.snapshot import Key, Snapshot
 
 _FOLDED = ("<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>")
@@ -82,19 +83,6 @@ class _Entry:
     own_ns: float = 0.0
     total_ns: float = 0.0
     below: dict[int, float] = field(default_factory=dict)  # of nodes of library functions
-
-
-def training_thread(snapshot: Snapshot) -> int:
-    """Return the number of the thread whose steps were recorded; -1: there is no thread."""
-    if snapshot.outliers is not None and 0 <= snapshot.outliers.thread < len(snapshot.threads):
-        return snapshot.outliers.thread
-    entered: dict[int, int] = {}
-    for stats in snapshot.sections:
-        entered[stats.thread] = entered.get(stats.thread, 0) + stats.outer_ns
-    if entered:
-        return max(entered, key=lambda thread: entered[thread])
-    sizes = [sum(tree.nodes.calls) for tree in snapshot.threads]
-    return max(range(len(sizes)), key=lambda i: sizes[i], default=-1)
 
 
 def user_tree(report: Report, limit: int, least: float = 0.01) -> UserTree:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from fastprof.report.model import FunctionRow, Report
-from fastprof.report.user_tree import training_thread
+from fastprof.report.model import Report
+from fastprof.report.rows import FunctionRow
+from fastprof.report.threads import training_thread
 
 #: Functions in which such a thread waits.
 _WAITS = frozenset(

@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from fastprof.capture import Section
     from fastprof.report import Report
     from fastprof.report.ranks_now import JobNow
-    from fastprof.session.profiler import Profiler
     from fastprof.snapshot import Snapshot
 
 _L = TypeVar("_L", bound=Iterable[Any])
@@ -133,8 +132,8 @@ class Run:
         self.print_at_exit: Callable[[], object] = lambda: self.report().show(sys.stderr)
         #: Patches of other packages for this run, taken out when it ends.
         self.parts: list[Part] = []
-        #: The program's handle on this run.
-        self.profiler: Profiler
+        #: The program's handle on this run: the Profiler, whose module imports this one.
+        self.profiler: Any
         #: Where the run was started, as ``file:line``; empty before.
         self.started_at = ""
         #: True for the run of FASTPROF=1, which makes way for one the program starts.

@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 
 from fastprof.names import ascii_name
 from fastprof.report.figures import plural
-from fastprof.report.model import UNACCOUNTED, FunctionRow, Report, SectionRow, StepTable
+from fastprof.report.model import Report
 from fastprof.report.model_gpu import HasGpu
 from fastprof.report.origin import shown_name
 from fastprof.report.outliers import NO_DETAIL
+from fastprof.report.rows import UNACCOUNTED, FunctionRow, SectionRow, StepTable
 from fastprof.report.targets import STEP_TARGETS, target_text
 from fastprof.report.waits import without_waits
 from fastprof.snapshot import Key

@@ -30,7 +30,7 @@ from fastprof.findings.remedies import (
 from fastprof.findings.thresholds import LIMITS, USUAL
 from fastprof.names import ascii_name
 from fastprof.report.figures import chosen_percent, duration
-from fastprof.report.model import UNACCOUNTED
+from fastprof.report.rows import UNACCOUNTED
 
 #: Steps that a variation needs.
 _CV_STEPS = 10

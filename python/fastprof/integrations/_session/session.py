@@ -73,7 +73,7 @@ class Session:
         enabled = options.get("enabled", True)
         self.owner = not (enabled and isinstance(running, Run) and not running.gives_way)
         if isinstance(running, Run) and not self.owner:
-            self.profiler = running.profiler
+            self.profiler: Profiler = running.profiler
         else:
             self.profiler = _new_profiler({**defaults, **options})
         self.run = run_of(self.profiler)

@@ -9,8 +9,8 @@ from fastprof.names import file_name
 from fastprof.render.html.limits import LIMITS, PageLimits
 from fastprof.render.html.sources import key_of
 from fastprof.render.html.strings import Strings
-from fastprof.report.model import EdgeRow, FunctionRow
 from fastprof.report.origin import is_users
+from fastprof.report.rows import EdgeRow, FunctionRow
 from fastprof.snapshot import Key
 
 #: Kind of a function, as far as a caller's name shows it.

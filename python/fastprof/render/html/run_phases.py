@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from fastprof.render.html.limits import LIMITS, OTHER_PHASES, PageLimits
-from fastprof.report.build import functions_of
+from fastprof.report.functions import functions_of
 from fastprof.report.model import Report
 from fastprof.report.run_phases import ALL, view_of
 from fastprof.snapshot import NodeTable

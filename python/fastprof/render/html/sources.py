@@ -13,8 +13,8 @@ from collections.abc import Iterable, Sequence
 
 from fastprof.names import printable_name
 from fastprof.render.html.limits import LIMITS, PageLimits
-from fastprof.report.model import FunctionRow
 from fastprof.report.origin import is_users
+from fastprof.report.rows import FunctionRow
 from fastprof.report.source_files import lines_of
 from fastprof.snapshot import Key
 

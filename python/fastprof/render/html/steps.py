@@ -8,8 +8,9 @@ from collections.abc import Iterator, Sequence
 from fastprof.names import printable_name
 from fastprof.render.html.charts import colours
 from fastprof.report.figures import plural
-from fastprof.report.model import UNACCOUNTED, Report
+from fastprof.report.model import Report
 from fastprof.report.model_gpu import MemoryReport
+from fastprof.report.rows import UNACCOUNTED
 from fastprof.tables.blocks import Chart, Line, chart_top
 from fastprof.tables.cells import number
 

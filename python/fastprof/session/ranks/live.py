@@ -19,19 +19,15 @@ from typing import TYPE_CHECKING
 from fastprof.names import ascii_name
 from fastprof.session.ranks.channel import (
     DIRECT,
-    DIRECTORY,
     REQUEST,
-    STORE,
     SWITCH,
     VERDICTS,
     Channel,
     Ended,
     detail_key,
-    find_channel,
-    job_mark,
-    may_find_channel,
     window_key,
 )
+from fastprof.session.ranks.find import DIRECTORY, STORE, find_channel, job_mark, may_find_channel
 
 if TYPE_CHECKING:
     from fastprof.capture.options import Recorder

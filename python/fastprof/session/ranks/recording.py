@@ -13,7 +13,6 @@ from array import array
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from fastprof.report.model import UNACCOUNTED
 from fastprof.report.origin import is_users, shown_name
 from fastprof.report.ranks_row import BACKWARD, Function, is_communication, program_of
 from fastprof.report.ranks_window import (
@@ -26,6 +25,7 @@ from fastprof.report.ranks_window import (
     joined,
     means,
 )
+from fastprof.report.rows import UNACCOUNTED
 from fastprof.snapshot import Key
 from fastprof.snapshot.run_phases import RUN_PHASES, STEPS
 

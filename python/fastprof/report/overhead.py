@@ -1,0 +1,180 @@
+"""What the profiler itself cost, in figures and in a sentence."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fastprof.report.correct import Correction, correct
+from fastprof.report.figures import duration, percent_between, plural
+from fastprof.report.in_run import hook_cost, is_uneven, own_costs, unprofiled_step
+from fastprof.report.notes import has_functions
+from fastprof.report.rows import Overhead
+from fastprof.report.run_phases import view_of
+from fastprof.snapshot import Snapshot
+from fastprof.snapshot.run_phases import RUN_PHASES, STEPS
+
+#: A part of the run for which the report says that nothing confirms it.
+_LARGE_COST = 0.1
+
+
+def overhead_of(snapshot: Snapshot, *, correct_times: bool) -> Overhead:
+    """Return the profiler's cost in a run.
+
+    Args:
+        snapshot: the whole run.
+        correct_times: whether the hook's cost is subtracted from functions and sections.
+    """
+    overhead = _of_run(snapshot, correct(snapshot, enabled=correct_times))
+    return _with_steps(overhead, snapshot, correct_times=correct_times)
+
+
+def _of_run(snapshot: Snapshot, correction: Correction) -> Overhead:
+    functions_ms = None if correction.overhead_ns is None else correction.overhead_ns / 1e6
+    if not has_functions(snapshot):
+        functions_ms = None
+    applied = correction.applied and functions_ms is not None
+    clamped_ms = correction.clamped_ns / 1e6 if functions_ms is not None else 0.0
+    bytecode_ms = correction.bytecode_ns / 1e6 if functions_ms is not None else 0.0
+    own_ns, _ = own_costs(snapshot)
+    sections_ms = None if own_ns is None else own_ns / 1e6
+    windows_ms = 0.0 if snapshot.operators is None else snapshot.operators.cost_ns / 1e6
+    total_ms = (functions_ms or 0.0) + bytecode_ms + (sections_ms or 0.0) + windows_ms
+    least_ms = (sections_ms or 0.0) + windows_ms
+    if functions_ms is not None:
+        least_ms += (correction.least_ns or 0) / 1e6
+    known = functions_ms is not None or sections_ms is not None
+    share = least = None
+    if snapshot.duration_ns and known:
+        share, least = (ms * 1e6 / snapshot.duration_ns for ms in (total_ms, least_ms))
+    of_wall = "" if share is None else f" ({percent_between(least, share)} of wall time)"
+    parts = {
+        "functions": functions_ms,
+        f"slower bytecode under the hook{'' if _is_known(correction) else ' up to'}": (
+            bytecode_ms or None
+        ),
+        "sections, steps and loaders": sections_ms,
+        "operator windows": windows_ms or None,
+    }
+    if sections_ms is None:  # functions are all there is
+        text = f"The function hook cost an estimated {duration(functions_ms or 0.0)}{of_wall}"
+    else:
+        listed = ", ".join(f"{k} {duration(v)}" for k, v in parts.items() if v is not None)
+        text = f"fastprof cost {_estimated(least_ms, total_ms)}{of_wall}: {listed}"
+    if not has_functions(snapshot):
+        text = f"{text}. Functions were not recorded." if known else "Functions were not recorded."
+    elif functions_ms is None:
+        as_recorded = f"Times are as recorded, profiler overhead included: {correction.reason}."
+        text = as_recorded if sections_ms is None else f"{text}. {as_recorded}"
+    else:
+        text += _subtracted(correction, clamped_ms, alone=sections_ms is None)
+        if bytecode_ms and sections_ms is None:
+            took = "an estimated" if _is_known(correction) else "up to"
+            text += f" Bytecode took {took} {duration(bytecode_ms)} longer under it."
+        if bytecode_ms and not _is_known(correction):
+            text += (
+                ' "Up to" counts all own time of Python functions as bytecode; operators on '
+                "arrays in them are code in C, which the hook does not slow."
+            )
+        text += _measured_in_run(snapshot, correction)
+        unchecked = (
+            correction.factors is None
+            and unprofiled_step(snapshot) is None
+            and snapshot.steps.measured > 0
+        )
+        if unchecked and share is not None and share > _LARGE_COST:
+            doubt = (
+                "the steps without the function hook are too few or too uneven to confirm it"
+                if snapshot.steps.unprofiled
+                else "no step could be used that ran without the function hook to confirm it"
+            )
+            text += (
+                " The cost of functions is the number of calls times what a call cost in a test "
+                f"at the start; {doubt}."
+            )
+    return Overhead(
+        total_ms if known else None, share, applied, clamped_ms, text,
+        functions_ms, bytecode_ms, sections_ms, windows_ms, least_share=least,
+    )  # fmt: skip
+
+
+def _is_known(correction: Correction) -> bool:
+    """Whether the run itself says how much slower bytecode was."""
+    return correction.factors is not None
+
+
+def _estimated(least_ms: float, most_ms: float) -> str:
+    least, most = duration(least_ms), duration(most_ms)
+    return f"an estimated {most if least == most else f'{least} to {most}'}"
+
+
+def _measured_in_run(snapshot: Snapshot, correction: Correction) -> str:
+    step = unprofiled_step(snapshot)
+    bounded = ""
+    if correction.factors is not None and correction.factors.bound:
+        bounded = (
+            " The cost of functions is the most that steps without the function hook allow; "
+            "the cost of single calls suggests more."
+        )
+    if step is None:
+        hook = hook_cost(snapshot)
+        if hook is None or hook.high <= 0 or not is_uneven(snapshot):
+            return bounded
+        low, high = duration(max(0.0, hook.low) / 1e6), duration(hook.high / 1e6)
+        return (
+            f"{bounded} Steps without the function hook vary too much to tell what a step takes "
+            f"without fastprof: they allow {low} to {high} per step for the hook."
+        )
+    adds = duration(step.hook_ms)
+    if step.hook_ms <= step.error_ms:
+        adds = f"at most {duration(step.hook_ms + step.error_ms)}"
+    found = (
+        " Steps without the function hook were compared with those around them in "
+        f"{plural(step.blocks, 'place')} of the run: the hook adds {adds} to a step. "
+        "Without fastprof "
+        f"the median step takes {duration(step.ms)} (+- {duration(step.error_ms)})."
+    )
+    if correction.factors is not None and not bounded:
+        found += (
+            " The cost of functions is what was measured there"
+            f"{', slower bytecode included' if correction.factors.bytecode else ''}."
+        )
+    return found + bounded
+
+
+def _with_steps(overhead: Overhead, whole: Snapshot, *, correct_times: bool) -> Overhead:
+    """Add the part of the measured steps' time that fastprof took meanwhile, in all threads."""
+    steps = whole.steps
+    if not steps.sum_ns or not whole.phases:
+        return overhead
+    view = view_of(whole, RUN_PHASES[STEPS])
+    correction = correct(view, enabled=correct_times)
+    own, unhooking_ns = own_costs(whole)
+    if own is not None:
+        own = max(0.0, own - unhooking_ns)  # that is in no measured step
+    hook = has_functions(whole) and correction.overhead_ns is not None
+    if own is None and not hook:
+        return overhead
+    cost = float((correction.overhead_ns or 0) + correction.bytecode_ns) if hook else 0.0
+    least = float(correction.least_ns or 0) if hook else 0.0
+    if own is not None:
+        # The cost of sections, steps and loaders goes by the entries of sections.
+        entries = sum(row.count for row in whole.sections)
+        own *= sum(row.count for row in view.sections) / entries if entries else 1.0
+        cost, least = cost + own, least + own
+    return replace(
+        overhead,
+        own_step_ms=(own or 0.0) / 1e6 / max(1, steps.measured),
+        steps_share=min(1.0, cost / steps.sum_ns),
+        least_steps_share=min(1.0, least / steps.sum_ns),
+    )
+
+
+def _subtracted(correction: Correction, clamped_ms: float, *, alone: bool) -> str:
+    """Say what was done with the hook's cost; ``alone``: no other cost was named before."""
+    it = "; it" if alone else ". The cost of functions"
+    if not correction.applied:
+        return f"{it} is included in all times: {correction.reason}."
+    text = f"{it} was subtracted from all function and section times (steps stay as measured)"
+    if correction.clamped_ns:
+        text += f", except {duration(clamped_ms)} where a time would have become negative"
+    return f"{text}."

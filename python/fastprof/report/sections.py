@@ -1,0 +1,111 @@
+"""The rows of sections, with the hook's cost subtracted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from fastprof.report.correct import Correction
+from fastprof.report.flat import TRANSPARENT, Row, flatten_few, merged, node_groups
+from fastprof.report.gpu import use_of
+from fastprof.report.gpu_tree import Use
+from fastprof.report.model_gpu import GpuUse
+from fastprof.report.rows import SectionRow
+from fastprof.report.stats import QUANTILES, histogram_quantiles, merge_histograms
+from fastprof.snapshot import SectionStats, Snapshot
+
+
+def row_groups(snapshot: Snapshot) -> list[int]:
+    """Per key the number of its row in the sections table: the first key of the name."""
+    first = _first_keys(snapshot)
+    return [
+        first.get(key.name, TRANSPARENT) if key.kind == "section" else TRANSPARENT
+        for key in snapshot.keys
+    ]
+
+
+def _first_keys(snapshot: Snapshot) -> dict[str, int]:
+    first: dict[str, int] = {}
+    for stats in sorted(snapshot.sections, key=lambda s: s.key):  # order of first use
+        first.setdefault(snapshot.keys[stats.key].name, stats.key)
+    return first
+
+
+def section_rows(
+    snapshot: Snapshot,
+    correction: Correction,
+    groups: Sequence[int],
+    gpu: Mapping[int, Use] | None,
+) -> tuple[SectionRow, ...]:
+    first = _first_keys(snapshot)
+    parts: dict[str, list[SectionStats]] = {name: [] for name in first}
+    for stats in snapshot.sections:
+        parts[snapshot.keys[stats.key].name].append(stats)
+    threads = snapshot.threads if parts else ()
+    tree = merged(
+        flatten_few(thread.nodes, node_groups(thread.nodes, groups), column)
+        for thread, column in zip(threads, correction.self_ns, strict=False)
+    )
+    wall_ns = _corrected_wall_ns(snapshot, correction)
+    return tuple(
+        _section_row(name, stats, tree.rows.get(first[name]), wall_ns, use_of(gpu, first[name]))
+        for name, stats in parts.items()
+    )
+
+
+def _corrected_wall_ns(snapshot: Snapshot, correction: Correction) -> int:
+    """Wall time without the hook: threads overlap, so take what the busiest one lost."""
+    removed = [
+        sum(tree.nodes.self_ns) - sum(column)
+        for tree, column in zip(snapshot.threads, correction.self_ns, strict=True)
+    ]
+    return max(0, snapshot.duration_ns - max(removed, default=0))
+
+
+def _section_row(
+    name: str,
+    parts: Sequence[SectionStats],
+    in_tree: Row | None,
+    wall_ns: int,
+    gpu: GpuUse | None,
+) -> SectionRow:
+    count = sum(p.count for p in parts)
+    errors = sum(p.errors for p in parts)
+    still_open = sum(p.open for p in parts)
+    used = [p for p in parts if p.count]
+    if not used:
+        nothing = (None,) * 9
+        return SectionRow(
+            name, 0, *nothing, errors=errors, open=still_open, raw_total_ms=None, gpu=gpu
+        )
+    outer_ns = sum(p.outer_ns for p in used)
+    hook_ns = 0.0
+    if in_tree and in_tree.raw_cum_ns:
+        hook_ns = in_tree.raw_cum_ns - in_tree.cum_ns
+        # The tree has the time of entries that are still open, too; their part of the
+        # hook's cost is not these entries'.
+        hook_ns *= min(1.0, outer_ns / in_tree.raw_cum_ns)
+    total_ns = max(0, round(outer_ns - hook_ns))
+    # Single entries are corrected in proportion: which entry paid how much is not known.
+    ratio = total_ns / outer_ns if outer_ns else 1.0
+    low, high = min(p.min_ns for p in used), max(p.max_ns for p in used)
+    quantiles = histogram_quantiles(
+        merge_histograms(p.hist for p in used), QUANTILES, low=low, high=high
+    )
+    p50, p95, p99 = (None if q is None else q * ratio / 1e6 for q in quantiles)
+    return SectionRow(
+        name=name,
+        count=count,
+        total_ms=total_ns / 1e6,
+        self_ms=min(in_tree.self_ns, total_ns) / 1e6 if in_tree else None,
+        mean_ms=sum(p.sum_ns for p in used) / count * ratio / 1e6,
+        min_ms=low * ratio / 1e6,
+        max_ms=high * ratio / 1e6,
+        p50_ms=p50,
+        p95_ms=p95,
+        p99_ms=p99,
+        share=total_ns / wall_ns if wall_ns else None,
+        errors=errors,
+        open=still_open,
+        raw_total_ms=outer_ns / 1e6,
+        gpu=gpu,
+    )

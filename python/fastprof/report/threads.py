@@ -1,0 +1,18 @@
+"""Which thread of a snapshot trains."""
+
+from __future__ import annotations
+
+from fastprof.snapshot import Snapshot
+
+
+def training_thread(snapshot: Snapshot) -> int:
+    """Return the number of the thread whose steps were recorded; -1: there is no thread."""
+    if snapshot.outliers is not None and 0 <= snapshot.outliers.thread < len(snapshot.threads):
+        return snapshot.outliers.thread
+    entered: dict[int, int] = {}
+    for stats in snapshot.sections:
+        entered[stats.thread] = entered.get(stats.thread, 0) + stats.outer_ns
+    if entered:
+        return max(entered, key=lambda thread: entered[thread])
+    sizes = [sum(tree.nodes.calls) for tree in snapshot.threads]
+    return max(range(len(sizes)), key=lambda i: sizes[i], default=-1)

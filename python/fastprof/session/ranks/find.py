@@ -1,0 +1,43 @@
+"""How a rank finds the place where the ranks of its job leave values for each other."""
+
+from __future__ import annotations
+
+import os
+
+from fastprof.names import short_hash
+from fastprof.session.environment.rank import find_job
+from fastprof.session.ranks.channel import Channel
+from fastprof.session.ranks.directory import DirectoryChannel
+from fastprof.session.ranks.store import open_store
+
+#: Names the directory that the ranks of a job share.
+DIRECTORY = "FASTPROF_RANKS_DIR"
+#: Name the job's store.
+STORE = ("MASTER_ADDR", "MASTER_PORT")
+
+
+def job_mark(world_size: int) -> str:
+    """Return what tells the values of this job from those of others and of earlier starts."""
+    restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    return short_hash(f"{find_job()} {restarts[:20]} {world_size}")
+
+
+def find_channel(job: str, world_size: int) -> Channel | None:
+    """Return the way to the ``world_size`` ranks of ``job``; None: there is none, or not yet.
+
+    A shared directory if the environment names one, else the store at which the ranks of
+    torch.distributed meet, once the program uses that.
+
+    Raises:
+        OSError: it cannot be reached, so far.
+        RuntimeError, ValueError: it is none.
+    """
+    directory = os.environ.get(DIRECTORY)
+    if directory:
+        return DirectoryChannel(os.path.join(directory, f"fastprof-{job}"))
+    return open_store(job, world_size)
+
+
+def may_find_channel() -> bool:
+    """Whether the environment says where the ranks meet."""
+    return bool(os.environ.get(DIRECTORY)) or all(os.environ.get(name) for name in STORE)
