@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import zlib
+from base64 import b64encode
 from dataclasses import replace
 from functools import reduce
 
@@ -201,6 +202,25 @@ def test_hostile_values_are_refused_or_consistent():
     for data in (b"", b"\x00" * 10, bomb, b"x" * (MAX_GROUP_BYTES + 1)):
         with pytest.raises(ValueError):
             decode_group(data)
+
+
+def test_ranks_beyond_the_size_of_the_job_are_refused():
+    known = json.loads(zlib.decompress(encode_group(reduce(merge, groups(14)))))
+    outside = replace(Job(1001).window(1000), world_size=1000)
+    seen = [1000, "n", "data", 5, 20]
+    for wrong in (
+        {"of": 13},
+        {"of": 10},
+        {"counts": [1001, *known["counts"][1:]]},
+        {"works": {"autograd": [5, 15]}, "walls": {"autograd": [5, 15]}},
+        {"most": [[1000, 5, b64encode(encode(outside)).decode()]]},
+        {"standing": [seen]},
+        {"lost": [seen]},
+    ):
+        made = zlib.compress(json.dumps({**known, **wrong}).encode())
+        with pytest.raises(ValueError, match="no value of fastprof"):
+            decode_group(made)
+    assert decode_group(zlib.compress(json.dumps({**known, "of": 14}).encode())).heard == 14
 
 
 def test_a_late_rank_of_many_is_told_with_its_section_and_rank_0_reads_little():
