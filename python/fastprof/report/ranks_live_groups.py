@@ -19,8 +19,9 @@ from fastprof.report.ranks import RankRow
 from fastprof.report.ranks_blocks import MIN_BLOCKS, HeardRank, run_in_blocks
 from fastprof.report.ranks_cause import own_ms, tells
 from fastprof.report.ranks_group import RankGroup, RankHeard, quantile_ms
+from fastprof.report.ranks_heard import ASKED
 from fastprof.report.ranks_judge import FALSE_ALARMS, LATE_SHARE, Lateness, Series, judge_one
-from fastprof.report.ranks_live import ASKED, STRICT, Judge
+from fastprof.report.ranks_live import STRICT, Judge
 from fastprof.report.ranks_live_text import hang_text
 from fastprof.report.ranks_now import JobNow
 from fastprof.report.ranks_row import BACKWARD, RankRun, RankSteps

@@ -9,7 +9,7 @@ Where a leader has gone silent, whoever reads its group makes it.
 from __future__ import annotations
 
 from fastprof.report.ranks_group import RankGroup, decode_group, encode_group, group_of, merge
-from fastprof.report.ranks_live import Judge, patience_s
+from fastprof.report.ranks_heard import HeardRanks, patience_s
 from fastprof.report.ranks_now import SILENT_S
 from fastprof.report.ranks_row import MAX_RANKS
 from fastprof.session.ranks.channel import DIRECT, Channel, group_key, window_key
@@ -35,7 +35,7 @@ class Groups:
         self.levels = 0
         while -(-self._world // FAN**self.levels) > DIRECT:
             self.levels += 1
-        self._heard: dict[int, Judge] = {}
+        self._heard: dict[int, HeardRanks] = {}
         #: Of each group the last one, and when it was new by the clock here.
         self._read: dict[tuple[int, int], tuple[RankGroup | None, float]] = {}
         self._beat = 0
@@ -79,7 +79,7 @@ class Groups:
         if level > 1:
             count = -(-self._world // FAN ** (level - 1))
             return self._merged(level - 1, range(first, min(first + FAN, count)), now)
-        heard = self._heard.setdefault(number, Judge(self._job, self._size))
+        heard = self._heard.setdefault(number, HeardRanks(self._job, self._size))
         keys = {window_key(rank): rank for rank in range(first, min(first + FAN, self._world))}
         for key, value in self._channel.get(list(keys)).items():
             heard.hear(keys[key], value, now)
