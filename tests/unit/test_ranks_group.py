@@ -95,7 +95,7 @@ class Job:
         for rank, leader in reversed(self.leaders.items()):
             if rank not in self.dead:
                 leader.publish(self.now)
-        self.judge.hear_group(self.leaders[0].whole(self.now), self.now)
+        self.leaders[0].tell(self.judge, self.now)
         said = [*self.judge.look(self.now), *self.judge.look(self.now + 6.0)]
         self.said += said
         return said
@@ -246,6 +246,48 @@ def test_a_late_rank_is_told_wherever_it_is_late_and_its_end_too(where):
     assert "Rank 7 (host n7) is late by 4.0" in job.said[0]
     assert f": {name} +" in job.said[0]
     assert job.said[1].startswith("Rank 7 (host n7) is not late any more since about step ")
+
+
+def test_a_late_rank_of_many_is_not_over_because_others_are_later():
+    def late(rank, step):
+        if rank == 7:
+            return 9.0 if 288 <= step < 1500 else 0.0
+        return 30.0 if 20 <= rank < 28 and step >= 700 else 0.0
+
+    job = Job(160, late=late)
+    job.run(11)
+    assert job.said[0].startswith("Rank 7 (host n7) is late by ")
+    later = [line for line in job.said if " is late by 30.0 ms " in line]
+    assert later
+    assert not any("not late any more" in line for line in job.said)
+    verdict = job.judge.job_now(job.now).verdict
+    assert " is late by 30.0 ms per step since about step " in verdict
+    assert "Late as well: ranks 7, " in verdict
+    job.run(12)  # rank 7 is not among those with most own work
+    over = [line for line in job.said if "not late any more" in line]
+    assert len(over) == 1
+    assert over[0].startswith("Rank 7 (host n7) is not late any more since about step 15")
+
+
+def test_a_hang_with_many_silent_ranks_is_one_sentence_with_counts():
+    job = Job(200)
+    job.run(3)
+    job.dead.update(range(100, 170))
+    job.changes = {rank: {"waits": True} for rank in range(200)}
+    job.run(5, blocks=0)
+    (line,) = job.said
+    assert line == (
+        "70 ranks have been silent for 15.0 s or more, such as rank 100 (host n100): it was last "
+        "seen in data, decode100 after step 288."
+    )
+    assert job.judge.job_now(job.now).verdict == (
+        "No step has ended for 25.0 s: 70 ranks have been silent for 25.0 s or more, such as rank "
+        "100 (host n100), last seen in data, decode100 after step 288; 130 ranks wait."
+    )
+    job.dead.clear()
+    job.changes = {}
+    job.run(2)
+    assert job.said[1:] == ["70 ranks are heard again."]
 
 
 @pytest.mark.parametrize("noise", [0.02, 0.1, 0.3])

@@ -8,15 +8,18 @@ from statistics import median
 
 from fastprof.names import ascii_name
 from fastprof.report.figures import duration, plural
+from fastprof.report.ranks import named
 from fastprof.report.ranks_blocks import HeardRank, add_blocks
-from fastprof.report.ranks_live_text import hang_text, rank_named
+from fastprof.report.ranks_live_text import hang_text, heard_text, rank_named, silent_text
 from fastprof.report.ranks_now import SILENT_S
 from fastprof.report.ranks_row import MAX_RANKS
 from fastprof.report.ranks_window import RankWindow, decode
 
 _LONG_STEPS = 5.0
-#: Sentences of a kind that are said at a time.
+#: Ranks that are asked, or named, at a time.
 ASKED = 5
+#: That ranks have gone silent is said again when there are so many times as many.
+_GROWN = 2
 
 
 class HeardRanks:
@@ -33,6 +36,7 @@ class HeardRanks:
         self._ranks: dict[int, HeardRank] = {}
         self._stuck: tuple[int, ...] = ()
         self._stuck_at = 0.0
+        self._silent_told = 0
         #: Values that were no windows of this job's ranks, by why.
         self.ignored: Counter[str] = Counter()
 
@@ -77,20 +81,34 @@ class HeardRanks:
         return self._ranks
 
     def _silent(self, now: float) -> list[str]:
-        said = []
+        """Say who has gone silent, and who is heard again."""
+        unnamed = self._unnamed()
+        silent, new, again = 0, [], []
         for _, rank in sorted(self._ranks.items()):
-            silent = rank.lives and now - rank.heard >= SILENT_S and not rank.window.ended
-            if silent and not rank.said:
-                place = f" in {ascii_name(rank.window.place)}" if rank.window.place else ""
-                said.append(
-                    f"{rank_named(rank.window)} has been silent for "
-                    f"{duration((now - rank.heard) * 1000)}: it was last seen{place} after step "
-                    f"{rank.window.steps}."
-                )
-            elif rank.said and not silent:
-                said.append(f"{rank_named(rank.window)} is heard again.")
-            rank.said = silent
-        return said[:ASKED]
+            is_silent = rank.lives and now - rank.heard >= SILENT_S and not rank.window.ended
+            silent += is_silent
+            if is_silent and not rank.said:
+                new.append(rank)
+            elif rank.said and not is_silent:
+                if unnamed:  # it may be one of them
+                    continue
+                again.append(rank)
+            rank.said = is_silent
+        said, before = [], self._silent_told
+        count = silent + unnamed
+        heard = 0 if unnamed else before - (silent - len(new))
+        if heard > 0:
+            said += heard_text(again, heard)
+            before -= heard
+        if count > before and (new if not unnamed else count >= _GROWN * before):
+            said += silent_text(new, count - before, before > 0, now)
+            before = count
+        self._silent_told = before
+        return said
+
+    def _unnamed(self) -> int:
+        """Return the number of silent ranks of which nothing else is known."""
+        return 0
 
     def _standing(self, now: float) -> list[str]:
         """Say who stands still while others wait for it."""
@@ -139,7 +157,9 @@ class HeardRanks:
         if not silent and not stand and (moves or not wait):
             return "", moves
         still = 0.0 if moves else min(now - r.moved for r in ranks)
-        return hang_text(silent, stand, wait, still, now), moves
+        waiting = named(wait) if wait else ""
+        text = hang_text(silent, len(silent), stand, len(stand), waiting, len(wait), still, now)
+        return text, moves
 
 
 def patience_s(ranks: Collection[HeardRank]) -> float:

@@ -10,11 +10,11 @@ said once: when a verdict begins, changes or ends.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from fastprof.report.figures import duration
-from fastprof.report.ranks import Straggler, named
+from fastprof.report.ranks import LateStep, Straggler, named
 from fastprof.report.ranks_blocks import MIN_BLOCKS, end_of, run_in_blocks, window_starts
 from fastprof.report.ranks_heard import ASKED, HeardRanks
 from fastprof.report.ranks_judge import FALSE_ALARMS, groups_in_step
@@ -22,7 +22,7 @@ from fastprof.report.ranks_live_amount import functions, may_be_late, mean_late,
 from fastprof.report.ranks_live_text import late_rank, late_text, once_text, ordinal
 from fastprof.report.ranks_now import SILENT_S, JobNow, rows_now
 from fastprof.report.ranks_row import RankRun
-from fastprof.report.ranks_verdict import Verdict, by_steps
+from fastprof.report.ranks_verdict import ALSO_LATE, Verdict, by_steps
 from fastprof.report.ranks_window import RankDetail, Request, decode_detail
 
 #: One window in so many of ranks alike is said to have a late rank.
@@ -51,6 +51,24 @@ class _Late:
     misses: int = 0
     changes: int = 0
     last: int = 0
+    #: Ranks that were named beside it, and are late since.
+    also: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """The result for one window of ``runs``.
+
+    ``late`` are the late ranks, the latest first, each with the verdict that says so; for those
+    that are ``sure`` one window is enough.  ``verdict`` is that of the latest, or says that
+    nobody is late; None: nobody is near it.  ``hangs`` are single blocks.
+    """
+
+    runs: list[RankRun]
+    verdict: Verdict | None = None
+    late: Mapping[int, Verdict] = field(default_factory=dict)
+    sure: frozenset[int] = frozenset()
+    hangs: Sequence[LateStep] = ()
 
 
 class Judge(HeardRanks):
@@ -63,8 +81,9 @@ class Judge(HeardRanks):
 
     def __init__(self, job: str, world_size: int) -> None:
         super().__init__(job, world_size)
-        self._late: _Late | None = None
-        self._suspects: list[int | None] = []
+        #: Verdicts that go on, by rank.
+        self._lates: dict[int, _Late] = {}
+        self._suspects: list[frozenset[int]] = []
         self._judged_to = -1
         #: Of the last request; what an earlier run asked for has a smaller one.
         self._number = time.time_ns() // 1_000_000
@@ -80,7 +99,7 @@ class Judge(HeardRanks):
 
     def tell(self, rank: int, data: bytes) -> None:
         """Take what a rank answers to :meth:`request`."""
-        late = self._late
+        late = self._asked()
         if late is None or late.request is None:
             return
         try:
@@ -94,7 +113,12 @@ class Judge(HeardRanks):
 
     def request(self) -> Request | None:
         """Return what ranks are asked for now; None: nothing."""
-        return None if self._late is None else self._late.request
+        late = self._asked()
+        return None if late is None else late.request
+
+    def _asked(self) -> _Late | None:
+        """Return the verdict whose functions are asked for; there is one at most."""
+        return next((late for late in self._lates.values() if late.request is not None), None)
 
     # -- what comes out --------------------------------------------------------
 
@@ -107,7 +131,7 @@ class Judge(HeardRanks):
             if found is not None:
                 self._judged_to = end
                 self.judged += 1
-                said += self._decide(*found, live, end, now)
+                said += self._decide(found, live, end, now)
         said += self._explain(now)
         self.lines = [*self.lines, *said][-_LINES:]
         return said
@@ -115,8 +139,8 @@ class Judge(HeardRanks):
     @property
     def metrics(self) -> dict[str, float]:
         """The late rank (-1: none), what the others wait for it per step, its part in percent."""
-        known = self._late
-        late = None if known is None or known.told is None else known.straggler
+        told = [known.straggler for known in self._lates.values() if known.told is not None]
+        late = max(told, key=lambda late: late.late_ms, default=None)
         return {
             "profile/ranks/late_rank": -1.0 if late is None else float(late.rank),
             "profile/ranks/wait_ms": 0.0 if late is None else late.wait_ms,
@@ -125,10 +149,13 @@ class Judge(HeardRanks):
 
     def job_now(self, now: float) -> JobNow:
         """Return the ranks as they fare now, those that have ended as they last did."""
-        known = self._late
-        if known is not None:
-            late: Straggler | None = known.told or known.straggler
-            verdict = late_text(known.told or known.straggler, known.since, again=False)
+        known = sorted(self._lates.values(), key=_order)
+        if known:
+            first = known[0].told or known[0].straggler
+            also = {*first.also, *(other.straggler.rank for other in known[1:])}
+            first = replace(first, also=tuple(sorted(also)))
+            late: Straggler | None = first
+            verdict = late_text(first, known[0].since, again=False)
         else:
             late, verdict = self._late_now(now)
         hangs, moves = self._hangs_now(now)
@@ -151,13 +178,13 @@ class Judge(HeardRanks):
         found = self._compare(ranks, end) if len(ranks) > 1 else None
         if found is None:
             return None, unknown
-        runs, verdict, strict = found
+        verdict = found.verdict
         if verdict is None:
             return None, "No rank is late."
         late = verdict.straggler
-        if late is not None and strict:
-            first = since(self._history(runs), late, verdict.signal)
-            return late, late_text(late, first, again=False)
+        if late is not None and late.rank in found.sure:
+            began = since(self._history(found.runs), late, verdict.signal)
+            return late, late_text(late, began, again=False)
         if late is not None or verdict.seen_from_ms is None:
             return None, unknown
         seen = duration(verdict.seen_from_ms)
@@ -176,13 +203,8 @@ class Judge(HeardRanks):
 
     # -- who is late -----------------------------------------------------------
 
-    def _compare(
-        self, live: Sequence[int], end: int
-    ) -> tuple[list[RankRun], Verdict | None, bool] | None:
-        """Return the ranks in the last window, what was found, and whether one window is enough.
-
-        None: too few blocks have come in for a window.
-        """
+    def _compare(self, live: Sequence[int], end: int) -> Compared | None:
+        """Compare ranks in the window before step ``end``; None: too few blocks have come in."""
         size = max(self._ranks[rank].size for rank in live)
         starts = window_starts(self._ranks[live[0]], size, end)
         if len(starts) < MIN_BLOCKS:
@@ -191,54 +213,68 @@ class Judge(HeardRanks):
         runs = [run for run in made if run is not None]
         if len(runs) < 2:
             return None
-        found = None
+        found: list[Verdict] = []
+        hangs: list[LateStep] = []
+        sure: set[int] = set()
         for group in groups_in_step({i: run.row.step_ms or 0.0 for i, run in enumerate(runs)}):
             members = [runs[i] for i in group]
             if not may_be_late(members):
                 continue
-            verdict, strict = by_steps(members, STRICT), True
-            if verdict.straggler is None:
-                hangs, strict = verdict.hangs, False
-                verdict = by_steps(members, FALSE_ALARMS)
-                verdict.hangs = hangs
-            if found is None or _late_ms(verdict) > _late_ms(found[0]):
-                found = verdict, strict
-        return runs, *(found or (None, False))
+            verdict = by_steps(members, STRICT)
+            hangs += verdict.hangs
+            sure |= verdict.late_ms.keys()
+            if verdict.late_ms:
+                found.append(verdict)
+            # Beside a rank that is surely late, others may be late by less.
+            if may_be_late([run for run in members if run.row.rank not in verdict.late_ms]):
+                found.append(by_steps(members, FALSE_ALARMS))
+        late = {
+            rank: (ms, verdict)
+            for verdict in reversed(found)
+            for rank, ms in verdict.late_ms.items()
+        }
+        ordered = {rank: late[rank][1] for rank in sorted(late, key=lambda rank: -late[rank][0])}
+        first = next(iter(ordered.values()), found[0] if found else None)
+        return Compared(runs, first, ordered, frozenset(sure), hangs)
 
-    def _decide(
-        self,
-        runs: Sequence[RankRun],
-        verdict: Verdict | None,
-        strict: bool,
-        live: Sequence[int],
-        end: int,
-        now: float,
-    ) -> list[str]:
-        said = [] if verdict is None else self._once(verdict, end)
-        late = None if verdict is None else verdict.straggler
-        self._suspects = [*self._suspects, None if late is None else late.rank][-_IN_A_ROW:]
-        sure = late is not None and (strict or self._suspects == [late.rank] * _IN_A_ROW)
-        known = self._late
-        if known is not None:
-            if late is not None and late.rank == known.straggler.rank:
+    def _decide(self, found: Compared, live: Sequence[int], end: int, now: float) -> list[str]:
+        said = self._once(found, end)
+        self._suspects = [*self._suspects, frozenset(found.late)][-_IN_A_ROW:]
+        for rank, known in list(self._lates.items()):
+            known.also &= {other for other in known.also if _is_beside(found.runs, known, other)}
+            if rank in found.late:
                 known.misses, known.last = 0, end
-                self._update(known, late, live, now)
-                return said
+                self._update(known, found.late[rank].straggler_of(rank), live, now)
+                continue
+            ms = mean_late(found.runs, rank, known.straggler.signal)
+            if ms is None:  # it is silent, or has ended
+                continue
             # A change within the window makes it look like chance.
-            if mean_late(runs, known.straggler) >= known.straggler.late_ms / 2:
+            if ms >= known.straggler.late_ms / 2:
                 known.misses, known.last = 0, end
-                return said
+                continue
             known.misses += 1
-            if known.misses < _MISSES:
-                return said
-            said += self._finish(known)
-            self._late = None
-        if late is not None and verdict is not None and sure:
-            first = since(self._history(runs), late, verdict.signal)
-            self.begun += 1
-            self._late = known = _Late(late, first, last=end)
-            self._ask(known, live, now)
+            if known.misses >= _MISSES:
+                said += self._finish(known)
+                del self._lates[rank]
+        self._begin(found, live, end, now)
         return said
+
+    def _begin(self, found: Compared, live: Sequence[int], end: int, now: float) -> None:
+        """Begin the verdict of the latest rank that has none, if there is one."""
+        always: frozenset[int] = frozenset()
+        if len(self._suspects) == _IN_A_ROW:
+            always = frozenset.intersection(*self._suspects)
+        told = self._lates.keys() | {rank for of in self._lates.values() for rank in of.also}
+        new = [rank for rank in found.late if rank in found.sure | always and rank not in told]
+        if not new or self._asked() is not None or len(self._lates) >= ASKED:
+            return
+        verdict = found.late[new[0]]
+        late = verdict.straggler_of(new[0])
+        first = since(self._history(found.runs), late, verdict.signal)
+        self.begun += 1
+        self._lates[late.rank] = known = _Late(late, first, last=end)
+        self._ask(known, live, now)
 
     def _history(self, runs: Sequence[RankRun]) -> list[RankRun]:
         """Return the same ranks with all blocks that are kept of them."""
@@ -250,13 +286,13 @@ class Judge(HeardRanks):
 
     def _update(self, known: _Late, late: Straggler, live: Sequence[int], now: float) -> None:
         before, known.straggler = known.told, late
-        if before is None or known.request is not None:
+        if before is None:
             return
         factor = late.late_ms / before.late_ms if before.late_ms else _CHANGE
         changed = late.section != before.section or not 1 / _CHANGE < factor < _CHANGE
         # A window in which it changes is a mixture of both.
         known.changes = known.changes + 1 if changed else 0
-        if known.changes > _MISSES:
+        if known.changes > _MISSES and self._asked() is None:
             known.changes = 0
             self._ask(known, live, now)
 
@@ -277,7 +313,7 @@ class Judge(HeardRanks):
 
     def _explain(self, now: float) -> list[str]:
         """Say who is late as soon as its functions are known, or have been waited for."""
-        known = self._late
+        known = self._asked()
         if known is None or known.request is None:
             return []
         if len(known.details) < len(known.request.ranks) and now - known.asked < _DETAIL_S:
@@ -285,7 +321,7 @@ class Judge(HeardRanks):
         late = known.straggler
         again = known.told is not None
         known.told = late = replace(late, functions=functions(known.details, late))
-        known.request = None
+        known.request, known.also = None, frozenset(late.also)
         text = late_text(late, known.since, again)
         if not again:
             text += self._before(late.rank)
@@ -306,9 +342,9 @@ class Judge(HeardRanks):
             text += f" So far {named(ranks)} have been late in turns."
         return text
 
-    def _once(self, verdict: Verdict, end: int) -> list[str]:
+    def _once(self, found: Compared, end: int) -> list[str]:
         said = []
-        for hang in verdict.hangs:
+        for hang in found.hangs:
             rank = self._ranks.get(hang.rank)
             size = 1 if rank is None else rank.size
             if hang.late_ms * size < _ONCE_MS or (hang.rank, hang.step) in self._hangs:
@@ -319,5 +355,13 @@ class Judge(HeardRanks):
         return said[:ASKED]
 
 
-def _late_ms(verdict: Verdict) -> float:
-    return 0.0 if verdict.straggler is None else verdict.straggler.late_ms
+def _order(known: _Late) -> tuple[bool, float]:
+    """Verdicts that were told come first, and of these the latest rank."""
+    return known.told is None, -(known.told or known.straggler).late_ms
+
+
+def _is_beside(runs: Sequence[RankRun], known: _Late, rank: int) -> bool:
+    """Whether a rank that was named beside a late one is still late like that."""
+    late = known.straggler
+    ms = mean_late(runs, rank, late.signal)
+    return ms is None or ALSO_LATE / 2 * late.late_ms <= ms < _CHANGE * late.late_ms

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from statistics import fmean, median
+from statistics import fmean, median, median_low
 
 from fastprof.report.ranks import FunctionExcess, RankRow, Straggler
 from fastprof.report.ranks_cause import function_excess, own_ms, tells
@@ -27,18 +27,21 @@ def may_be_late(runs: Sequence[RankRun]) -> bool:
     return False
 
 
-def mean_late(runs: Sequence[RankRun], late: Straggler) -> float:
-    """Return by how much a rank is later than the others in the mean of these steps."""
-    signal = late.signal
-    if not any(run.row.rank == late.rank and tells(run, signal) for run in runs):
+def mean_late(runs: Sequence[RankRun], rank: int, signal: str) -> float | None:
+    """Return how much later a rank is than the others in the mean; None: that is not known.
+
+    Of two others the one with less work counts: the other may be late itself.
+    """
+    if not any(run.row.rank == rank and tells(run, signal) for run in runs):
         signal = waiting_signals(runs)[0]
-    means = {
-        run.row.rank: fmean(own_ms(run, run.steps, signal))
+    means = [
+        (run.row.rank, fmean(own_ms(run, run.steps, signal)))
         for run in runs
         if run.steps is not None and tells(run, signal)
-    }
-    here = means.pop(late.rank, None)
-    return here - median(means.values()) if here is not None and means else 0.0
+    ]
+    here = next((ms for number, ms in means if number == rank), None)
+    others = [ms for number, ms in means if number != rank]
+    return None if here is None or not others else here - median_low(others)
 
 
 def since(runs: Sequence[RankRun], late: Straggler, signal: str) -> int:

@@ -500,7 +500,7 @@ class _Talk:
 
     def _hear(self, judge: Judge, now: float) -> None:
         if self._groups is not None and isinstance(judge, _group_judge()):
-            judge.hear_group(self._groups.whole(now), now)
+            self._groups.tell(judge, now)
             return
         for rank, value in self._windows():
             if value is not None:
