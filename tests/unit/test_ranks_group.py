@@ -269,6 +269,12 @@ def test_a_late_rank_of_many_is_not_over_because_others_are_later():
     assert over[0].startswith("Rank 7 (host n7) is not late any more since about step 15")
 
 
+def test_a_single_stall_of_one_of_many_ranks_is_told_and_is_no_verdict():
+    job = Job(160, late=lambda rank, step: 600.0 if (rank, step) == (77, 400) else 0.0)
+    job.run(9)
+    assert job.said == ["Rank 77 was late once: by 4.80 s in data, in steps 400 to 407."]
+
+
 def test_a_hang_with_many_silent_ranks_is_one_sentence_with_counts():
     job = Job(200)
     job.run(3)

@@ -271,6 +271,39 @@ def test_a_single_long_step_is_told_once_and_is_no_verdict():
     assert job.judge.begun == 0
 
 
+@pytest.mark.parametrize("world", [2, 4])
+@pytest.mark.parametrize("ms", [200.0, 300.0, 400.0, 600.0])
+def test_a_large_delay_that_stays_is_told_once_with_its_amount(world, ms):
+    job = Job(world, late=on(1, ms, first=1243))
+    job.run(40)
+    (line,) = job.said
+    assert line.startswith("Rank 1 (host n1) is late by ")
+    assert float(line.split(" is late by ")[1].split(" ms")[0]) == pytest.approx(ms, rel=0.06)
+    since = int(line.split("since about step ")[1].split(":")[0])
+    assert abs(since - 1243) <= 2 * job.size
+
+
+def test_the_end_of_a_large_delay_is_no_single_stall():
+    job = Job(4, late=on(1, 400.0, first=1243, last=1400))
+    job.run(40)
+    assert len(job.said) == 2
+    assert job.said[1].startswith("Rank 1 (host n1) is not late any more since about step ")
+    assert abs(int(job.said[1].split()[-1].rstrip(".")) - 1400) <= 2 * job.size
+
+
+def test_a_stall_over_two_blocks_is_told_once_and_one_of_a_late_rank_too():
+    def late(rank, step):
+        slow = 9.0 if rank == 1 and step >= 1000 else 0.0
+        return slow + (2500.0 if (rank, step) in ((2, 703), (2, 704), (1, 1700)) else 0.0)
+
+    job = Job(4, late=late)
+    job.run(40)
+    assert job.said[0] == "Rank 2 was late once: by 5.00 s in data, in steps 696 to 711."
+    assert job.said[1].startswith("Rank 1 (host n1) is late by 8.92 ms per step")
+    assert job.said[2].startswith("Rank 1 was late once: by 2.5")
+    assert len(job.said) == 3
+
+
 def test_a_healthy_jitter_in_turns_is_no_finding():
     rng = random.Random(3)
     order = [rng.randrange(4) for _ in range(20000)]

@@ -19,7 +19,8 @@ from fastprof.report.ranks_blocks import MIN_BLOCKS, end_of, run_in_blocks, wind
 from fastprof.report.ranks_heard import ASKED, HeardRanks
 from fastprof.report.ranks_judge import FALSE_ALARMS, groups_in_step
 from fastprof.report.ranks_live_amount import functions, may_be_late, mean_late, since
-from fastprof.report.ranks_live_text import late_rank, late_text, once_text, ordinal
+from fastprof.report.ranks_live_stalls import Stalls
+from fastprof.report.ranks_live_text import late_rank, late_text, ordinal
 from fastprof.report.ranks_now import SILENT_S, JobNow, rows_now
 from fastprof.report.ranks_row import RankRun
 from fastprof.report.ranks_verdict import ALSO_LATE, Verdict, by_steps
@@ -33,9 +34,8 @@ _MISSES = 2
 _DETAIL_S = 5.0
 #: A verdict has changed when the lateness has, by this factor.
 _CHANGE = 2.0
-#: A single step is reported from this lateness on.
-_ONCE_MS = 1000.0
 _LINES = 50
+_EVER = 1 << 62
 
 
 @dataclass(slots=True)
@@ -87,8 +87,9 @@ class Judge(HeardRanks):
         self._judged_to = -1
         #: Of the last request; what an earlier run asked for has a smaller one.
         self._number = time.time_ns() // 1_000_000
-        self._episodes: list[tuple[int, int]] = []
-        self._hangs: set[tuple[int, int]] = set()
+        #: Delays that are over, with their first and last steps.
+        self._episodes: list[tuple[Straggler, int, int]] = []
+        self._stalls = Stalls()
         #: Windows that were judged, and verdicts that began.
         self.judged = 0
         self.begun = 0
@@ -163,7 +164,7 @@ class Judge(HeardRanks):
             # While no step ends the last steps say nothing of who is late.
             late = late if moves else None
             verdict = f"{hangs} {verdict}" if late is not None else hangs
-        before = sorted({rank for rank, _ in self._episodes})
+        before = sorted({late.rank for late, *_ in self._episodes})
         if before:
             verdict += f" Late earlier: {named(before)}."
         return JobNow(self._world, rows_now(self._ranks, late, now), late, verdict)
@@ -238,7 +239,7 @@ class Judge(HeardRanks):
         return Compared(runs, first, ordered, frozenset(sure), hangs)
 
     def _decide(self, found: Compared, live: Sequence[int], end: int, now: float) -> list[str]:
-        said = self._once(found, end)
+        said = self._once(found)
         self._suspects = [*self._suspects, frozenset(found.late)][-_IN_A_ROW:]
         for rank, known in list(self._lates.items()):
             known.also &= {other for other in known.also if _is_beside(found.runs, known, other)}
@@ -331,28 +332,35 @@ class Judge(HeardRanks):
         late = known.told
         if late is None:  # it was over before anything was said
             return []
-        self._episodes = [*self._episodes, (late.rank, known.last)][-_LINES:]
+        self._episodes = [*self._episodes, (late, known.since, known.last)][-_LINES:]
         return [f"{late_rank(late)} is not late any more since about step {known.last}."]
 
     def _before(self, rank: int) -> str:
-        times = sum(1 for number, _ in self._episodes if number == rank)
-        ranks = sorted({number for number, _ in self._episodes} | {rank})
+        times = sum(1 for late, *_ in self._episodes if late.rank == rank)
+        ranks = sorted({late.rank for late, *_ in self._episodes} | {rank})
         text = f" It is late for the {ordinal(times + 1)} time." if times else ""
         if len(ranks) > 1:
             text += f" So far {named(ranks)} have been late in turns."
         return text
 
-    def _once(self, found: Compared, end: int) -> list[str]:
-        said = []
-        for hang in found.hangs:
-            rank = self._ranks.get(hang.rank)
-            size = 1 if rank is None else rank.size
-            if hang.late_ms * size < _ONCE_MS or (hang.rank, hang.step) in self._hangs:
-                continue
-            self._hangs.add((hang.rank, hang.step))
-            said.append(once_text(hang, size))
-        self._hangs = {(rank, step) for rank, step in self._hangs if step > end - (1 << 20)}
-        return said[:ASKED]
+    def _once(self, found: Compared) -> list[str]:
+        newest = max(run.steps.numbers[-1] for run in found.runs if run.steps is not None)
+        return self._stalls.say(found.hangs, self._size_of, newest, self._belongs)
+
+    def _size_of(self, rank: int) -> int:
+        return self._ranks[rank].size if rank in self._ranks else 1
+
+    def _belongs(self, hang: LateStep) -> bool:
+        """Whether a block is part of a delay that has a verdict, or had one."""
+        delays = [(late.straggler, late.since, _EVER) for late in self._lates.values()]
+        delays += self._episodes
+        size = self._size_of(hang.rank)
+        return any(
+            late.rank == hang.rank
+            and first - size <= hang.step < last + size
+            and hang.late_ms < _CHANGE * late.late_ms
+            for late, first, last in delays
+        )
 
 
 def _order(known: _Late) -> tuple[bool, float]:

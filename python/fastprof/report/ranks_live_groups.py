@@ -16,9 +16,9 @@ from statistics import fmean
 
 from fastprof.report.figures import plural
 from fastprof.report.model import UNACCOUNTED
-from fastprof.report.ranks import RankRow
+from fastprof.report.ranks import LateStep, RankRow
 from fastprof.report.ranks_blocks import MIN_BLOCKS, HeardRank, run_in_blocks
-from fastprof.report.ranks_cause import own_ms, tells
+from fastprof.report.ranks_cause import own_ms, section_of_step, tells
 from fastprof.report.ranks_group import RankGroup, RankHeard, quantile_ms
 from fastprof.report.ranks_heard import ASKED
 from fastprof.report.ranks_judge import FALSE_ALARMS, LATE_SHARE, Lateness, Series, judge_one
@@ -161,7 +161,12 @@ class GroupJudge(Judge):
             verdict.test, verdict.runs = test, runs
             verdict.straggler = straggler_of(runs, test, step_ms)
         found = dict.fromkeys(verdict.late_ms, verdict)
-        return Compared(runs, verdict, found, frozenset(found))
+        hangs = [
+            LateStep(run.row.rank, step, ms, section_of_step(run, [middle], signal, step))
+            for run, one in zip(runs, lates, strict=True)
+            for step, ms in one.hangs
+        ]
+        return Compared(runs, verdict, found, frozenset(found), hangs)
 
     def _history(self, runs: Sequence[RankRun]) -> list[RankRun]:
         """Of the median rank there is only this window."""

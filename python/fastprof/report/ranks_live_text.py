@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fastprof.names import ascii_name
 from fastprof.report.figures import duration, plural, with_percent
 from fastprof.report.model import UNACCOUNTED
-from fastprof.report.ranks import LateStep, Straggler, named
+from fastprof.report.ranks import Straggler, named
 from fastprof.report.ranks_blocks import HeardRank
 from fastprof.report.ranks_window import RankWindow
 
@@ -160,18 +160,15 @@ def _also(late: Straggler) -> str:
     return f" Late as well: {named(late.also)}." if late.also else ""
 
 
-def once_text(hang: LateStep, size: int) -> str:
-    """Say that a rank was late once; blocks have ``size`` steps."""
-    last = hang.step + size - 1
-    steps = f"step {hang.step}" if size == 1 else f"steps {hang.step} to {last}"
+def once_text(rank: int, late_ms: float, section: str | None, first: int, last: int) -> str:
+    """Say that a rank was late by ``late_ms`` in steps ``first`` to ``last``, and not before."""
+    steps = f"step {first}" if first == last else f"steps {first} to {last}"
     where = ""
-    if hang.section is not None:
+    if section is not None:
         where = (
-            " in code in no section"
-            if hang.section == UNACCOUNTED
-            else (f" in {ascii_name(hang.section, 60)}")
+            " in code in no section" if section == UNACCOUNTED else f" in {ascii_name(section, 60)}"
         )
-    return f"Rank {hang.rank} was late once: by {duration(hang.late_ms * size)}{where}, in {steps}."
+    return f"Rank {rank} was late once: by {duration(late_ms)}{where}, in {steps}."
 
 
 def ordinal(number: int) -> str:
