@@ -20,13 +20,14 @@ import torch.distributed as dist
 from torch import nn
 from fastprof import Profiler, profile_section
 import fastprof.report.ranks_blocks as blocks
+import fastprof.report.ranks_heard as heard
 import fastprof.report.ranks_live as judge
 import fastprof.session.ranks.live as live
 import fastprof.session.ranks.recording as recording
 
 # As with windows of ten seconds, but five times as fast.
 live._PUBLISH_S, live._LOOK_S = 1.0, 0.2
-judge.SILENT_S = 3.0
+heard.SILENT_S = judge.SILENT_S = 3.0
 blocks.WINDOW_S = recording._SECONDS = 2.0
 
 rank, what = int(os.environ["RANK"]), sys.argv[1]

@@ -27,13 +27,15 @@ PROGRAM = """
 import os, signal, sys, time
 from fastprof import Profiler, profile_section
 import fastprof.report.ranks_blocks as blocks
+import fastprof.report.ranks_heard as heard
 import fastprof.report.ranks_live as judge
 import fastprof.session.ranks.live as live
 import fastprof.session.ranks.recording as recording
 
 # As with windows of ten seconds, but ten times as fast.
 live._PUBLISH_S, live._LOOK_S, live._PATIENCE_S = 0.5, 0.1, 1.0
-judge.SILENT_S, judge._DETAIL_S = 2.0, 1.0
+heard.SILENT_S = judge.SILENT_S = 2.0
+judge._DETAIL_S = 1.0
 blocks.WINDOW_S = recording._SECONDS = 1.0
 
 rank, seconds, late_ms = int(os.environ["RANK"]), float(sys.argv[1]), float(sys.argv[2])

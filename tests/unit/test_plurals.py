@@ -43,7 +43,7 @@ _NEVER_ONE = frozenset({
     ("windows.py", "operators"),  # too many of them
     ("run_phases.py", "times"),  # more than one, as the line above asks
     ("progress.py", "steps"),  # per second
-    ("ranks_live.py", "others"),  # more than one, as the line itself asks
+    ("ranks_heard.py", "others"),  # more than one, as the line itself asks
     ("chapters.py", "times"),  # a ratio
     ("codec.py", "rows"), ("gpu_health.py", "samples"), ("gpu.py", "integers"),
     ("gpu.py", "values"), ("model.py", "rows"), ("operators.py", "values"),

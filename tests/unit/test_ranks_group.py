@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import zlib
+from base64 import b64encode
 from dataclasses import replace
 from functools import reduce
 
@@ -94,7 +95,7 @@ class Job:
         for rank, leader in reversed(self.leaders.items()):
             if rank not in self.dead:
                 leader.publish(self.now)
-        self.judge.hear_group(self.leaders[0].whole(self.now), self.now)
+        self.leaders[0].tell(self.judge, self.now)
         said = [*self.judge.look(self.now), *self.judge.look(self.now + 6.0)]
         self.said += said
         return said
@@ -203,6 +204,25 @@ def test_hostile_values_are_refused_or_consistent():
             decode_group(data)
 
 
+def test_ranks_beyond_the_size_of_the_job_are_refused():
+    known = json.loads(zlib.decompress(encode_group(reduce(merge, groups(14)))))
+    outside = replace(Job(1001).window(1000), world_size=1000)
+    seen = [1000, "n", "data", 5, 20]
+    for wrong in (
+        {"of": 13},
+        {"of": 10},
+        {"counts": [1001, *known["counts"][1:]]},
+        {"works": {"autograd": [5, 15]}, "walls": {"autograd": [5, 15]}},
+        {"most": [[1000, 5, b64encode(encode(outside)).decode()]]},
+        {"standing": [seen]},
+        {"lost": [seen]},
+    ):
+        made = zlib.compress(json.dumps({**known, **wrong}).encode())
+        with pytest.raises(ValueError, match="no value of fastprof"):
+            decode_group(made)
+    assert decode_group(zlib.compress(json.dumps({**known, "of": 14}).encode())).heard == 14
+
+
 def test_a_late_rank_of_many_is_told_with_its_section_and_rank_0_reads_little():
     job = Job(4200, late=lambda rank, step: 2.5 if rank == 3333 and step >= 288 else 0.0)
     job.run(3)
@@ -226,6 +246,54 @@ def test_a_late_rank_is_told_wherever_it_is_late_and_its_end_too(where):
     assert "Rank 7 (host n7) is late by 4.0" in job.said[0]
     assert f": {name} +" in job.said[0]
     assert job.said[1].startswith("Rank 7 (host n7) is not late any more since about step ")
+
+
+def test_a_late_rank_of_many_is_not_over_because_others_are_later():
+    def late(rank, step):
+        if rank == 7:
+            return 9.0 if 288 <= step < 1500 else 0.0
+        return 30.0 if 20 <= rank < 28 and step >= 700 else 0.0
+
+    job = Job(160, late=late)
+    job.run(11)
+    assert job.said[0].startswith("Rank 7 (host n7) is late by ")
+    later = [line for line in job.said if " is late by 30.0 ms " in line]
+    assert later
+    assert not any("not late any more" in line for line in job.said)
+    verdict = job.judge.job_now(job.now).verdict
+    assert " is late by 30.0 ms per step since about step " in verdict
+    assert "Late as well: ranks 7, " in verdict
+    job.run(12)  # rank 7 is not among those with most own work
+    over = [line for line in job.said if "not late any more" in line]
+    assert len(over) == 1
+    assert over[0].startswith("Rank 7 (host n7) is not late any more since about step 15")
+
+
+def test_a_single_stall_of_one_of_many_ranks_is_told_and_is_no_verdict():
+    job = Job(160, late=lambda rank, step: 600.0 if (rank, step) == (77, 400) else 0.0)
+    job.run(9)
+    assert job.said == ["Rank 77 was late once: by 4.80 s in data, in steps 400 to 407."]
+
+
+def test_a_hang_with_many_silent_ranks_is_one_sentence_with_counts():
+    job = Job(200)
+    job.run(3)
+    job.dead.update(range(100, 170))
+    job.changes = {rank: {"waits": True} for rank in range(200)}
+    job.run(5, blocks=0)
+    (line,) = job.said
+    assert line == (
+        "70 ranks have been silent for 15.0 s or more, such as rank 100 (host n100): it was last "
+        "seen in data, decode100 after step 288."
+    )
+    assert job.judge.job_now(job.now).verdict == (
+        "No step has ended for 25.0 s: 70 ranks have been silent for 25.0 s or more, such as rank "
+        "100 (host n100), last seen in data, decode100 after step 288; 130 ranks wait."
+    )
+    job.dead.clear()
+    job.changes = {}
+    job.run(2)
+    assert job.said[1:] == ["70 ranks are heard again."]
 
 
 @pytest.mark.parametrize("noise", [0.02, 0.1, 0.3])

@@ -203,6 +203,57 @@ def test_a_rank_that_becomes_later_is_told_again():
     assert job.said[1].startswith("Rank 1 (host n1) is now late by ")
 
 
+def test_a_late_rank_is_not_over_because_another_is_later_which_is_told_too():
+    def late(rank, step):
+        return {1: 9.0 if step >= 400 else 0.0, 2: 40.0 if step >= 1400 else 0.0}.get(rank, 0.0)
+
+    for world in (3, 4, 8):
+        job = Job(world, late=late)
+        job.run(30)
+        assert [line.split(" by ")[0] for line in job.said] == [
+            "Rank 1 (host n1) is late",
+            "Rank 2 (host n2) is late",
+        ]
+        assert "not known" not in job.judge.job_now(job.now).verdict
+        assert job.judge.metrics["profile/ranks/late_rank"] == 2.0
+
+
+def test_two_ranks_that_are_later_than_each_other_in_turns_are_told():
+    # Each is late in every window, but the latest of a window is now one, now the other.
+    def late(rank, step):
+        return {1: 3.0 + (step // 100) % 2, 2: 4.0 - (step // 100) % 2}.get(rank, 0.0)
+
+    job = Job(5, late=late, noise=0.25)
+    job.run(40)
+    told = " ".join(job.said)
+    for rank in (1, 2):
+        assert f"Rank {rank} (host n{rank}) is late" in told or f"well: rank {rank}." in told
+
+
+def test_many_ranks_that_fall_silent_are_one_sentence():
+    job = Job(16)
+    job.run(6)
+    job.silent = set(range(4, 14))
+    job.run(5)
+    (line,) = job.said
+    assert line.startswith("10 ranks have been silent for 15.")
+    assert ", such as rank 4 (host n4): it was last seen after step " in line
+    told = job.judge.job_now(job.now).verdict
+    assert "10 ranks have been silent for " in told
+    job.silent, job.beat = set(), 5000
+    assert "10 ranks are heard again." in job.tick()
+
+
+def test_a_late_rank_that_falls_silent_is_not_said_to_be_late_no_more():
+    job = Job(4, late=on(1, 9.0))
+    while not job.said:
+        job.tick()
+    job.silent = {1}
+    job.run(6)
+    assert not any("not late any more" in line for line in job.said)
+    assert "Rank 1 (host n1) has been silent for " in job.said[1]
+
+
 def test_ranks_that_are_late_in_turns_are_told_as_such():
     job = Job(4, late=lambda r, s: 10.0 if (s // 400) % 4 == r else 0.0)
     job.run(40)
@@ -218,6 +269,39 @@ def test_a_single_long_step_is_told_once_and_is_no_verdict():
     (line,) = job.said
     assert line.startswith("Rank 2 was late once: by 5.00 s in data, in steps 6")
     assert job.judge.begun == 0
+
+
+@pytest.mark.parametrize("world", [2, 4])
+@pytest.mark.parametrize("ms", [200.0, 300.0, 400.0, 600.0])
+def test_a_large_delay_that_stays_is_told_once_with_its_amount(world, ms):
+    job = Job(world, late=on(1, ms, first=1243))
+    job.run(40)
+    (line,) = job.said
+    assert line.startswith("Rank 1 (host n1) is late by ")
+    assert float(line.split(" is late by ")[1].split(" ms")[0]) == pytest.approx(ms, rel=0.06)
+    since = int(line.split("since about step ")[1].split(":")[0])
+    assert abs(since - 1243) <= 2 * job.size
+
+
+def test_the_end_of_a_large_delay_is_no_single_stall():
+    job = Job(4, late=on(1, 400.0, first=1243, last=1400))
+    job.run(40)
+    assert len(job.said) == 2
+    assert job.said[1].startswith("Rank 1 (host n1) is not late any more since about step ")
+    assert abs(int(job.said[1].split()[-1].rstrip(".")) - 1400) <= 2 * job.size
+
+
+def test_a_stall_over_two_blocks_is_told_once_and_one_of_a_late_rank_too():
+    def late(rank, step):
+        slow = 9.0 if rank == 1 and step >= 1000 else 0.0
+        return slow + (2500.0 if (rank, step) in ((2, 703), (2, 704), (1, 1700)) else 0.0)
+
+    job = Job(4, late=late)
+    job.run(40)
+    assert job.said[0] == "Rank 2 was late once: by 5.00 s in data, in steps 696 to 711."
+    assert job.said[1].startswith("Rank 1 (host n1) is late by 8.92 ms per step")
+    assert job.said[2].startswith("Rank 1 was late once: by 2.5")
+    assert len(job.said) == 3
 
 
 def test_a_healthy_jitter_in_turns_is_no_finding():

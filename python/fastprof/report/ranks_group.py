@@ -300,7 +300,8 @@ def decode_group(data: bytes) -> RankGroup:
     if len(counts) != 8:
         fail()
     heard, ended, active, quiet, waiting, silent, still_s, beat = counts
-    if max(ended, active) > heard or max(quiet, silent) > active or waiting > quiet:
+    world = numbers_of([d.get("of")], 1)[0]
+    if not max(ended, active) <= heard <= world or max(quiet, silent) > active or waiting > quiet:
         fail()
     works = {_signal(s): _sparse(of) for s, of in _items(d.get("works"), len(SIGNALS))}
     walls = {_signal(s): _sparse(of) for s, of in _items(d.get("walls"), len(SIGNALS))}
@@ -308,18 +309,21 @@ def decode_group(data: bytes) -> RankGroup:
         s: sum(of.values()) for s, of in walls.items()
     }:
         fail()
+    if sum(sum(of.values()) for of in works.values()) > heard:
+        fail()
+    most = dict(_window(row) for row in _rows(d.get("most"), MOST, 3))
+    standing = tuple(_seen(row) for row in _rows(d.get("standing"), MOST, 5))
+    lost = tuple(_seen(row) for row in _rows(d.get("lost"), MOST, 5))
+    if max((*most, *(one.rank for one in (*standing, *lost))), default=-1) >= world:
+        fail()
     return RankGroup(
-        text_of(d.get("job")), numbers_of([d.get("of")], 1)[0], heard, ended,
+        text_of(d.get("job")), world, heard, ended,
         {_signal(s): _blocks(of) for s, of in _items(d.get("blocks"), len(SIGNALS))},
         works,
         walls,
         {_signal(s): {text_of(name): _sparse(h) for name, h in _items(of, _MAX_SECTIONS)}
          for s, of in _items(d.get("sections"), len(SIGNALS))},
-        dict(_window(row) for row in _rows(d.get("most"), MOST, 3)),
-        active, quiet, waiting, silent,
-        tuple(_seen(row) for row in _rows(d.get("standing"), MOST, 5)),
-        tuple(_seen(row) for row in _rows(d.get("lost"), MOST, 5)),
-        still_s, beat,
+        most, active, quiet, waiting, silent, standing, lost, still_s, beat,
     )  # fmt: skip
 
 

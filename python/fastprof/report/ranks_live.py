@@ -10,60 +10,32 @@ said once: when a verdict begins, changes or ends.
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import fmean, median
 
-from fastprof.names import ascii_name
-from fastprof.report.figures import duration, plural
-from fastprof.report.ranks import FunctionExcess, RankRow, Straggler, named
-from fastprof.report.ranks_blocks import (
-    MIN_BLOCKS,
-    HeardRank,
-    add_blocks,
-    end_of,
-    run_in_blocks,
-    window_starts,
-)
-from fastprof.report.ranks_cause import function_excess, own_ms, tells
-from fastprof.report.ranks_judge import FALSE_ALARMS, LATE_SHARE, groups_in_step
-from fastprof.report.ranks_live_text import (
-    hang_text,
-    late_rank,
-    late_text,
-    once_text,
-    ordinal,
-    rank_named,
-)
+from fastprof.report.figures import duration
+from fastprof.report.ranks import LateStep, Straggler, named
+from fastprof.report.ranks_blocks import MIN_BLOCKS, end_of, run_in_blocks, window_starts
+from fastprof.report.ranks_heard import ASKED, HeardRanks
+from fastprof.report.ranks_judge import FALSE_ALARMS, groups_in_step
+from fastprof.report.ranks_live_amount import functions, may_be_late, mean_late, since
+from fastprof.report.ranks_live_stalls import Stalls
+from fastprof.report.ranks_live_text import late_rank, late_text, ordinal
 from fastprof.report.ranks_now import SILENT_S, JobNow, rows_now
-from fastprof.report.ranks_row import (
-    MAX_RANKS,
-    Function,
-    RankRun,
-)
-from fastprof.report.ranks_verdict import Verdict, by_steps, waiting_signals
-from fastprof.report.ranks_window import (
-    RankDetail,
-    RankWindow,
-    Request,
-    decode,
-    decode_detail,
-)
+from fastprof.report.ranks_row import RankRun
+from fastprof.report.ranks_verdict import ALSO_LATE, Verdict, by_steps
+from fastprof.report.ranks_window import RankDetail, Request, decode_detail
 
 #: One window in so many of ranks alike is said to have a late rank.
 STRICT = 70_000.0
 _IN_A_ROW = 4
 _MISSES = 2
-_LONG_STEPS = 5.0
 #: For so long the functions of a late rank are waited for.
 _DETAIL_S = 5.0
-ASKED = 5
 #: A verdict has changed when the lateness has, by this factor.
 _CHANGE = 2.0
-#: A single step is reported from this lateness on.
-_ONCE_MS = 1000.0
 _LINES = 50
+_EVER = 1 << 62
 
 
 @dataclass(slots=True)
@@ -79,9 +51,27 @@ class _Late:
     misses: int = 0
     changes: int = 0
     last: int = 0
+    #: Ranks that were named beside it, and are late since.
+    also: frozenset[int] = frozenset()
 
 
-class Judge:
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """The result for one window of ``runs``.
+
+    ``late`` are the late ranks, the latest first, each with the verdict that says so; for those
+    that are ``sure`` one window is enough.  ``verdict`` is that of the latest, or says that
+    nobody is late; None: nobody is near it.  ``hangs`` are single blocks.
+    """
+
+    runs: list[RankRun]
+    verdict: Verdict | None = None
+    late: Mapping[int, Verdict] = field(default_factory=dict)
+    sure: frozenset[int] = frozenset()
+    hangs: Sequence[LateStep] = ()
+
+
+class Judge(HeardRanks):
     """Reads what ranks publish and says who is late.
 
     Args:
@@ -90,21 +80,16 @@ class Judge:
     """
 
     def __init__(self, job: str, world_size: int) -> None:
-        self._job = job
-        self._world = min(world_size, MAX_RANKS)
-        self._ranks: dict[int, HeardRank] = {}
-        self._late: _Late | None = None
-        self._suspects: list[int | None] = []
+        super().__init__(job, world_size)
+        #: Verdicts that go on, by rank.
+        self._lates: dict[int, _Late] = {}
+        self._suspects: list[frozenset[int]] = []
         self._judged_to = -1
         #: Of the last request; what an earlier run asked for has a smaller one.
         self._number = time.time_ns() // 1_000_000
-        self._began: float | None = None
-        self._stuck: tuple[int, ...] = ()
-        self._stuck_at = 0.0
-        self._episodes: list[tuple[int, int]] = []
-        self._hangs: set[tuple[int, int]] = set()
-        #: Values that were no windows of this job's ranks, by why.
-        self.ignored: Counter[str] = Counter()
+        #: Delays that are over, with their first and last steps.
+        self._episodes: list[tuple[Straggler, int, int]] = []
+        self._stalls = Stalls()
         #: Windows that were judged, and verdicts that began.
         self.judged = 0
         self.begun = 0
@@ -113,40 +98,9 @@ class Judge:
 
     # -- what comes in ---------------------------------------------------------
 
-    def hear(self, rank: int, data: bytes, now: float) -> None:
-        """Take what stands in the place of ``rank``; ``now``: seconds of any one clock."""
-        try:
-            window = decode(data)
-        except ValueError:
-            self.ignored["damaged, or of another version of fastprof"] += 1
-            return
-        if window.job != self._job or window.rank != rank or rank >= self._world:
-            self.ignored["of another job or rank"] += 1
-            return
-        self._began = now if self._began is None else self._began
-        known = self._ranks.get(rank)
-        if known is None:
-            known = self._ranks[rank] = HeardRank(window, now, now)
-        elif window.beat != known.window.beat:
-            if window.steps != known.window.steps or window.phase != known.window.phase:
-                known.moved = now
-            if window.steps < known.window.steps or not known.lives:  # it has begun again
-                known.blocks.clear()
-            known.lives = True
-            known.window, known.heard = window, now
-        else:
-            return
-        add_blocks(known, window)
-
-    def listen_anew(self, now: float) -> None:
-        """Count the silence of ranks from ``now`` on: until now none could be heard."""
-        for rank in self._ranks.values():
-            rank.heard = rank.moved = now
-        self._stuck_at = now
-
     def tell(self, rank: int, data: bytes) -> None:
         """Take what a rank answers to :meth:`request`."""
-        late = self._late
+        late = self._asked()
         if late is None or late.request is None:
             return
         try:
@@ -160,7 +114,12 @@ class Judge:
 
     def request(self) -> Request | None:
         """Return what ranks are asked for now; None: nothing."""
-        return None if self._late is None else self._late.request
+        late = self._asked()
+        return None if late is None else late.request
+
+    def _asked(self) -> _Late | None:
+        """Return the verdict whose functions are asked for; there is one at most."""
+        return next((late for late in self._lates.values() if late.request is not None), None)
 
     # -- what comes out --------------------------------------------------------
 
@@ -173,7 +132,7 @@ class Judge:
             if found is not None:
                 self._judged_to = end
                 self.judged += 1
-                said += self._decide(*found, live, end, now)
+                said += self._decide(found, live, end, now)
         said += self._explain(now)
         self.lines = [*self.lines, *said][-_LINES:]
         return said
@@ -181,8 +140,8 @@ class Judge:
     @property
     def metrics(self) -> dict[str, float]:
         """The late rank (-1: none), what the others wait for it per step, its part in percent."""
-        known = self._late
-        late = None if known is None or known.told is None else known.straggler
+        told = [known.straggler for known in self._lates.values() if known.told is not None]
+        late = max(told, key=lambda late: late.late_ms, default=None)
         return {
             "profile/ranks/late_rank": -1.0 if late is None else float(late.rank),
             "profile/ranks/wait_ms": 0.0 if late is None else late.wait_ms,
@@ -191,10 +150,13 @@ class Judge:
 
     def job_now(self, now: float) -> JobNow:
         """Return the ranks as they fare now, those that have ended as they last did."""
-        known = self._late
-        if known is not None:
-            late: Straggler | None = known.told or known.straggler
-            verdict = late_text(known.told or known.straggler, known.since, again=False)
+        known = sorted(self._lates.values(), key=_order)
+        if known:
+            first = known[0].told or known[0].straggler
+            also = {*first.also, *(other.straggler.rank for other in known[1:])}
+            first = replace(first, also=tuple(sorted(also)))
+            late: Straggler | None = first
+            verdict = late_text(first, known[0].since, again=False)
         else:
             late, verdict = self._late_now(now)
         hangs, moves = self._hangs_now(now)
@@ -202,24 +164,10 @@ class Judge:
             # While no step ends the last steps say nothing of who is late.
             late = late if moves else None
             verdict = f"{hangs} {verdict}" if late is not None else hangs
-        before = sorted({rank for rank, _ in self._episodes})
+        before = sorted({late.rank for late, *_ in self._episodes})
         if before:
             verdict += f" Late earlier: {named(before)}."
         return JobNow(self._world, rows_now(self._ranks, late, now), late, verdict)
-
-    def _hangs_now(self, now: float) -> tuple[str, bool]:
-        """Say which ranks are silent or stand, and whether others still end steps."""
-        ranks = [r for _, r in sorted(self._ranks.items()) if not r.window.ended and r.window.steps]
-        patience = patience_s(ranks)
-        silent = [r for r in ranks if now - r.heard >= SILENT_S]
-        quiet = [r for r in ranks if now - r.moved >= patience and now - r.heard < SILENT_S]
-        moves = len(silent) + len(quiet) < len(ranks)
-        stand = [r for r in quiet if not r.window.waits]
-        wait = [r.window.rank for r in quiet if r.window.waits]
-        if not silent and not stand and (moves or not wait):
-            return "", moves
-        still = 0.0 if moves else min(now - r.moved for r in ranks)
-        return hang_text(silent, stand, wait, still, now), moves
 
     def _late_now(self, now: float) -> tuple[Straggler | None, str]:
         """Judge the last window on its own, also of ranks that have ended."""
@@ -231,27 +179,17 @@ class Judge:
         found = self._compare(ranks, end) if len(ranks) > 1 else None
         if found is None:
             return None, unknown
-        runs, verdict, strict = found
+        verdict = found.verdict
         if verdict is None:
             return None, "No rank is late."
         late = verdict.straggler
-        if late is not None and strict:
-            since = _since(self._history(runs), late, verdict.signal)
-            return late, late_text(late, since, again=False)
+        if late is not None and late.rank in found.sure:
+            began = since(self._history(found.runs), late, verdict.signal)
+            return late, late_text(late, began, again=False)
         if late is not None or verdict.seen_from_ms is None:
             return None, unknown
         seen = duration(verdict.seen_from_ms)
         return None, f"No rank is late: {seen} per step would have been seen."
-
-    @property
-    def windows(self) -> dict[int, RankWindow]:
-        """The last window of each rank."""
-        return {number: rank.window for number, rank in sorted(self._ranks.items())}
-
-    @property
-    def ranks(self) -> Mapping[int, HeardRank]:
-        """What is known of each rank."""
-        return self._ranks
 
     def _due(self, now: float) -> tuple[list[int], int]:
         """Return the ranks to compare, and the step before which they are; -1: no step."""
@@ -264,68 +202,10 @@ class Judge:
             return live, -1
         return live, min(end_of(self._ranks[rank]) for rank in live)
 
-    # -- ranks of which nothing is heard, steps that do not end ----------------
-
-    def _silent(self, now: float) -> list[str]:
-        said = []
-        for _, rank in sorted(self._ranks.items()):
-            silent = rank.lives and now - rank.heard >= SILENT_S and not rank.window.ended
-            if silent and not rank.said:
-                place = f" in {ascii_name(rank.window.place)}" if rank.window.place else ""
-                said.append(
-                    f"{rank_named(rank.window)} has been silent for "
-                    f"{duration((now - rank.heard) * 1000)}: it was last seen{place} after step "
-                    f"{rank.window.steps}."
-                )
-            elif rank.said and not silent:
-                said.append(f"{rank_named(rank.window)} is heard again.")
-            rank.said = silent
-        return said[:ASKED]
-
-    def _standing(self, now: float) -> list[str]:
-        """Say who stands still while others wait for it."""
-        ranks, quiet, waiting, culprits, moved_at = self._quiet(now)
-        stands = quiet == ranks >= 2 and waiting >= max(1, ranks // 2)
-        if not stands:
-            moved = bool(self._stuck) and moved_at > self._stuck_at
-            self._stuck = () if moved else self._stuck
-            return ["Steps end again."] if moved else []
-        found = tuple(sorted(r.window.rank for r in culprits)) or (-1,)
-        if found == self._stuck:
-            return []
-        self._stuck, self._stuck_at = found, now
-        since = duration((now - moved_at) * 1000)
-        if not culprits:
-            return [f"No step has ended for {since}: each rank waits for the others."]
-        where = "; ".join(
-            f"{rank_named(r.window)} stands in {ascii_name(r.window.place) or 'no section'}"
-            for r in culprits[:ASKED]
-        )
-        more = quiet - waiting - min(len(culprits), ASKED)
-        where += f"; {plural(more, 'more rank')} elsewhere" if more > 0 else ""
-        others = "the other waits" if waiting == 1 else f"{waiting} others wait"
-        return [f"No step has ended for {since}: {where}, and {others}."]
-
-    def _quiet(self, now: float) -> tuple[int, int, int, list[HeardRank], float]:
-        """Return how many ranks train, are quiet, and wait; who stands; when the last one moved."""
-        ranks = [
-            r for r in self._ranks.values() if r.lives and not r.window.ended and r.window.steps
-        ]
-        patience = patience_s(ranks)
-        quiet = [r for r in ranks if now - r.moved >= patience and now - r.heard < SILENT_S]
-        stand = [r for r in quiet if not r.window.waits]
-        moved_at = max((r.moved for r in ranks), default=0.0)
-        return len(ranks), len(quiet), len(quiet) - len(stand), stand, moved_at
-
     # -- who is late -----------------------------------------------------------
 
-    def _compare(
-        self, live: Sequence[int], end: int
-    ) -> tuple[list[RankRun], Verdict | None, bool] | None:
-        """Return the ranks in the last window, what was found, and whether one window is enough.
-
-        None: too few blocks have come in for a window.
-        """
+    def _compare(self, live: Sequence[int], end: int) -> Compared | None:
+        """Compare ranks in the window before step ``end``; None: too few blocks have come in."""
         size = max(self._ranks[rank].size for rank in live)
         starts = window_starts(self._ranks[live[0]], size, end)
         if len(starts) < MIN_BLOCKS:
@@ -334,54 +214,68 @@ class Judge:
         runs = [run for run in made if run is not None]
         if len(runs) < 2:
             return None
-        found = None
+        found: list[Verdict] = []
+        hangs: list[LateStep] = []
+        sure: set[int] = set()
         for group in groups_in_step({i: run.row.step_ms or 0.0 for i, run in enumerate(runs)}):
             members = [runs[i] for i in group]
-            if not _may_be_late(members):
+            if not may_be_late(members):
                 continue
-            verdict, strict = by_steps(members, STRICT), True
-            if verdict.straggler is None:
-                hangs, strict = verdict.hangs, False
-                verdict = by_steps(members, FALSE_ALARMS)
-                verdict.hangs = hangs
-            if found is None or _late_ms(verdict) > _late_ms(found[0]):
-                found = verdict, strict
-        return runs, *(found or (None, False))
+            verdict = by_steps(members, STRICT)
+            hangs += verdict.hangs
+            sure |= verdict.late_ms.keys()
+            if verdict.late_ms:
+                found.append(verdict)
+            # Beside a rank that is surely late, others may be late by less.
+            if may_be_late([run for run in members if run.row.rank not in verdict.late_ms]):
+                found.append(by_steps(members, FALSE_ALARMS))
+        late = {
+            rank: (ms, verdict)
+            for verdict in reversed(found)
+            for rank, ms in verdict.late_ms.items()
+        }
+        ordered = {rank: late[rank][1] for rank in sorted(late, key=lambda rank: -late[rank][0])}
+        first = next(iter(ordered.values()), found[0] if found else None)
+        return Compared(runs, first, ordered, frozenset(sure), hangs)
 
-    def _decide(
-        self,
-        runs: Sequence[RankRun],
-        verdict: Verdict | None,
-        strict: bool,
-        live: Sequence[int],
-        end: int,
-        now: float,
-    ) -> list[str]:
-        said = [] if verdict is None else self._once(verdict, end)
-        late = None if verdict is None else verdict.straggler
-        self._suspects = [*self._suspects, None if late is None else late.rank][-_IN_A_ROW:]
-        sure = late is not None and (strict or self._suspects == [late.rank] * _IN_A_ROW)
-        known = self._late
-        if known is not None:
-            if late is not None and late.rank == known.straggler.rank:
+    def _decide(self, found: Compared, live: Sequence[int], end: int, now: float) -> list[str]:
+        said = self._once(found)
+        self._suspects = [*self._suspects, frozenset(found.late)][-_IN_A_ROW:]
+        for rank, known in list(self._lates.items()):
+            known.also &= {other for other in known.also if _is_beside(found.runs, known, other)}
+            if rank in found.late:
                 known.misses, known.last = 0, end
-                self._update(known, late, live, now)
-                return said
+                self._update(known, found.late[rank].straggler_of(rank), live, now)
+                continue
+            ms = mean_late(found.runs, rank, known.straggler.signal)
+            if ms is None:  # it is silent, or has ended
+                continue
             # A change within the window makes it look like chance.
-            if _mean_late(runs, known.straggler) >= known.straggler.late_ms / 2:
+            if ms >= known.straggler.late_ms / 2:
                 known.misses, known.last = 0, end
-                return said
+                continue
             known.misses += 1
-            if known.misses < _MISSES:
-                return said
-            said += self._finish(known)
-            self._late = None
-        if late is not None and verdict is not None and sure:
-            since = _since(self._history(runs), late, verdict.signal)
-            self.begun += 1
-            self._late = known = _Late(late, since, last=end)
-            self._ask(known, live, now)
+            if known.misses >= _MISSES:
+                said += self._finish(known)
+                del self._lates[rank]
+        self._begin(found, live, end, now)
         return said
+
+    def _begin(self, found: Compared, live: Sequence[int], end: int, now: float) -> None:
+        """Begin the verdict of the latest rank that has none, if there is one."""
+        always: frozenset[int] = frozenset()
+        if len(self._suspects) == _IN_A_ROW:
+            always = frozenset.intersection(*self._suspects)
+        told = self._lates.keys() | {rank for of in self._lates.values() for rank in of.also}
+        new = [rank for rank in found.late if rank in found.sure | always and rank not in told]
+        if not new or self._asked() is not None or len(self._lates) >= ASKED:
+            return
+        verdict = found.late[new[0]]
+        late = verdict.straggler_of(new[0])
+        first = since(self._history(found.runs), late, verdict.signal)
+        self.begun += 1
+        self._lates[late.rank] = known = _Late(late, first, last=end)
+        self._ask(known, live, now)
 
     def _history(self, runs: Sequence[RankRun]) -> list[RankRun]:
         """Return the same ranks with all blocks that are kept of them."""
@@ -393,13 +287,13 @@ class Judge:
 
     def _update(self, known: _Late, late: Straggler, live: Sequence[int], now: float) -> None:
         before, known.straggler = known.told, late
-        if before is None or known.request is not None:
+        if before is None:
             return
         factor = late.late_ms / before.late_ms if before.late_ms else _CHANGE
         changed = late.section != before.section or not 1 / _CHANGE < factor < _CHANGE
         # A window in which it changes is a mixture of both.
         known.changes = known.changes + 1 if changed else 0
-        if known.changes > _MISSES:
+        if known.changes > _MISSES and self._asked() is None:
             known.changes = 0
             self._ask(known, live, now)
 
@@ -420,16 +314,15 @@ class Judge:
 
     def _explain(self, now: float) -> list[str]:
         """Say who is late as soon as its functions are known, or have been waited for."""
-        known = self._late
+        known = self._asked()
         if known is None or known.request is None:
             return []
         if len(known.details) < len(known.request.ranks) and now - known.asked < _DETAIL_S:
             return []
         late = known.straggler
         again = known.told is not None
-        functions = _functions(known.details, late)
-        known.told = late = replace(late, functions=functions)
-        known.request = None
+        known.told = late = replace(late, functions=functions(known.details, late))
+        known.request, known.also = None, frozenset(late.also)
         text = late_text(late, known.since, again)
         if not again:
             text += self._before(late.rank)
@@ -439,113 +332,44 @@ class Judge:
         late = known.told
         if late is None:  # it was over before anything was said
             return []
-        self._episodes = [*self._episodes, (late.rank, known.last)][-_LINES:]
+        self._episodes = [*self._episodes, (late, known.since, known.last)][-_LINES:]
         return [f"{late_rank(late)} is not late any more since about step {known.last}."]
 
     def _before(self, rank: int) -> str:
-        times = sum(1 for number, _ in self._episodes if number == rank)
-        ranks = sorted({number for number, _ in self._episodes} | {rank})
+        times = sum(1 for late, *_ in self._episodes if late.rank == rank)
+        ranks = sorted({late.rank for late, *_ in self._episodes} | {rank})
         text = f" It is late for the {ordinal(times + 1)} time." if times else ""
         if len(ranks) > 1:
             text += f" So far {named(ranks)} have been late in turns."
         return text
 
-    def _once(self, verdict: Verdict, end: int) -> list[str]:
-        said = []
-        for hang in verdict.hangs:
-            rank = self._ranks.get(hang.rank)
-            size = 1 if rank is None else rank.size
-            if hang.late_ms * size < _ONCE_MS or (hang.rank, hang.step) in self._hangs:
-                continue
-            self._hangs.add((hang.rank, hang.step))
-            said.append(once_text(hang, size))
-        self._hangs = {(rank, step) for rank, step in self._hangs if step > end - (1 << 20)}
-        return said[:ASKED]
+    def _once(self, found: Compared) -> list[str]:
+        newest = max(run.steps.numbers[-1] for run in found.runs if run.steps is not None)
+        return self._stalls.say(found.hangs, self._size_of, newest, self._belongs)
+
+    def _size_of(self, rank: int) -> int:
+        return self._ranks[rank].size if rank in self._ranks else 1
+
+    def _belongs(self, hang: LateStep) -> bool:
+        """Whether a block is part of a delay that has a verdict, or had one."""
+        delays = [(late.straggler, late.since, _EVER) for late in self._lates.values()]
+        delays += self._episodes
+        size = self._size_of(hang.rank)
+        return any(
+            late.rank == hang.rank
+            and first - size <= hang.step < last + size
+            and hang.late_ms < _CHANGE * late.late_ms
+            for late, first, last in delays
+        )
 
 
-# ---- judging
+def _order(known: _Late) -> tuple[bool, float]:
+    """Verdicts that were told come first, and of these the latest rank."""
+    return known.told is None, -(known.told or known.straggler).late_ms
 
 
-def patience_s(ranks: Collection[HeardRank]) -> float:
-    """Return the seconds without a step after which a rank stands still."""
-    rows = [row["wall"] for rank in ranks for row in list(rank.blocks.values())[-2:]]
-    return max(SILENT_S, _LONG_STEPS * (median(rows) / 1e6 if rows else 0.0))
-
-
-def _may_be_late(runs: Sequence[RankRun]) -> bool:
-    """Whether a rank is so far above the others that tests are worth their time."""
-    if len(runs) < 2:
-        return False
-    step_ms = median([run.row.step_ms or 0.0 for run in runs])
-    for signal in (*waiting_signals(runs), "cpu"):
-        if signal == "cpu" and any(run.steps is None or run.steps.cpu is None for run in runs):
-            continue
-        means = sorted(fmean(own_ms(run, run.steps, signal)) for run in runs if run.steps)
-        if means[-1] - median(means[:-1]) >= LATE_SHARE * step_ms / 2:
-            return True
-    return False
-
-
-def _mean_late(runs: Sequence[RankRun], late: Straggler) -> float:
-    """Return by how much a rank is later than the others in the mean of these steps."""
-    signal = late.signal
-    if not any(run.row.rank == late.rank and tells(run, signal) for run in runs):
-        signal = waiting_signals(runs)[0]
-    means = {
-        run.row.rank: fmean(own_ms(run, run.steps, signal))
-        for run in runs
-        if run.steps is not None and tells(run, signal)
-    }
-    here = means.pop(late.rank, None)
-    return here - median(means.values()) if here is not None and means else 0.0
-
-
-def _late_ms(verdict: Verdict) -> float:
-    return 0.0 if verdict.straggler is None else verdict.straggler.late_ms
-
-
-def _since(runs: Sequence[RankRun], late: Straggler, signal: str) -> int:
-    """Return the step from which on the rank has been late."""
-    by_rank = {run.row.rank: run for run in runs}
-    here = by_rank[late.rank].steps
-    if here is None:
-        return 0
-    if not tells(by_rank[late.rank], signal):
-        return here.numbers[0]
-    own = dict(zip(here.numbers, own_ms(by_rank[late.rank], here, signal), strict=True))
-    rest = [
-        dict(zip(run.steps.numbers, own_ms(run, run.steps, signal), strict=True))
-        for run in runs
-        if run.row.rank != late.rank and run.steps is not None and tells(run, signal)
-    ]
-    if not rest:
-        return here.numbers[0]
-    best, total, found = 0.0, 0.0, here.numbers[-1]
-    for number in reversed(here.numbers):
-        there = [values[number] for values in rest if number in values]
-        if not there:
-            continue
-        total += own[number] - median(there) - late.late_ms / 2
-        if total > best:
-            best, found = total, number
-    return found
-
-
-def _functions(details: Mapping[int, RankDetail], late: Straggler) -> tuple[FunctionExcess, ...]:
-    here = details.get(late.rank)
-    others = [detail for rank, detail in details.items() if rank != late.rank]
-    if here is None or not others:
-        return ()
-    return function_excess(_program(here), [_program(detail) for detail in others], late.late_ms)
-
-
-def _program(detail: RankDetail) -> RankRun:
-    row = RankRow(
-        detail.rank, None, None, "", 0, 0, None, None, None, (), (), None, None, None, None, None,
-        None, (),
-    )  # fmt: skip
-    program = {
-        (name, file, line): Function(us / 1000, {of: ms / 1000 for of, ms in called.items()})
-        for name, file, line, us, called in detail.functions
-    }
-    return RankRun(row, program=program)
+def _is_beside(runs: Sequence[RankRun], known: _Late, rank: int) -> bool:
+    """Whether a rank that was named beside a late one is still late like that."""
+    late = known.straggler
+    ms = mean_late(runs, rank, late.signal)
+    return ms is None or ALSO_LATE / 2 * late.late_ms <= ms < _CHANGE * late.late_ms

@@ -14,14 +14,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from statistics import fmean
 
-from fastprof.report.ranks import RankRow
+from fastprof.report.figures import plural
+from fastprof.report.ranks import LateStep, RankRow
 from fastprof.report.ranks_blocks import MIN_BLOCKS, HeardRank, run_in_blocks
-from fastprof.report.ranks_cause import own_ms, tells
+from fastprof.report.ranks_cause import own_ms, section_of_step, tells
 from fastprof.report.ranks_group import RankGroup, RankHeard, quantile_ms
+from fastprof.report.ranks_heard import ASKED
 from fastprof.report.ranks_judge import FALSE_ALARMS, LATE_SHARE, Lateness, Series, judge_one
-from fastprof.report.ranks_live import ASKED, STRICT, Judge
+from fastprof.report.ranks_live import STRICT, Compared, Judge
 from fastprof.report.ranks_live_text import hang_text
-from fastprof.report.ranks_now import JobNow
+from fastprof.report.ranks_now import SILENT_S, JobNow
 from fastprof.report.ranks_row import BACKWARD, RankRun, RankSteps
 from fastprof.report.ranks_verdict import LatenessTest, Verdict, straggler_of, worth
 from fastprof.report.ranks_window import RankWindow
@@ -54,14 +56,17 @@ class GroupJudge(Judge):
         self._named = {one.rank: one for one in (*group.standing, *group.lost)}
         for one in self._named.values():
             self._ranks[one.rank] = self._as_heard(one, now)
-        kept = {*group.most, *self._named}
-        if self._late is not None:
-            kept.add(self._late.straggler.rank)
+        kept = {*group.most, *self._named, *self._lates}
         for rank in [rank for rank in self._ranks if rank not in kept]:
             if self._ranks[rank].said:  # it was silent, and is not any more
                 self._ranks[rank].heard = now
             else:
                 del self._ranks[rank]
+
+    @property
+    def followed(self) -> list[int]:
+        """The late ranks, whose windows are to be heard also while others have more work."""
+        return sorted(self._lates)
 
     def job_now(self, now: float) -> JobNow:
         """Return how the job fares; its rows are ranks that are late, are silent, or stand."""
@@ -83,10 +88,11 @@ class GroupJudge(Judge):
 
     def _due(self, now: float) -> tuple[list[int], int]:
         # Of a rank that stands, where it does so is known, but none of its blocks.
+        known = {rank: self._ranks.get(rank) for rank in {*self._group.most, *self._lates}}
         live = [
-            rank
-            for rank in sorted(self._group.most)
-            if rank in self._ranks and self._ranks[rank].blocks
+            number
+            for number, rank in sorted(known.items())
+            if rank is not None and rank.blocks and now - rank.heard < SILENT_S
         ]
         starts, size = self._starts(*self._signal())
         return live, starts[-1] + size if starts and live else -1
@@ -110,9 +116,7 @@ class GroupJudge(Judge):
             s for (n, s), of in blocks.items() if n == size and sum(of.values()) >= told
         ), (size)
 
-    def _compare(
-        self, live: Sequence[int], end: int
-    ) -> tuple[list[RankRun], Verdict | None, bool] | None:
+    def _compare(self, live: Sequence[int], end: int) -> Compared | None:
         group = self._group
         signal, judged = self._signal()
         starts, size = self._starts(signal, judged)
@@ -154,8 +158,15 @@ class GroupJudge(Judge):
             test = LatenessTest(
                 signal, False, [fmean(own.ms or [0.0]) for own in owns], lates, owns
             )
+            verdict.test, verdict.runs = test, runs
             verdict.straggler = straggler_of(runs, test, step_ms)
-        return runs, verdict, True
+        found = dict.fromkeys(verdict.late_ms, verdict)
+        hangs = [
+            LateStep(run.row.rank, step, ms, section_of_step(run, [middle], signal, step))
+            for run, one in zip(runs, lates, strict=True)
+            for step, ms in one.hangs
+        ]
+        return Compared(runs, verdict, found, frozenset(found), hangs)
 
     def _history(self, runs: Sequence[RankRun]) -> list[RankRun]:
         """Of the median rank there is only this window."""
@@ -178,15 +189,16 @@ class GroupJudge(Judge):
         stand = group.quiet - group.waiting
         if not group.silent and not stand and (moves or not group.waiting):
             return "", moves
-        silent = [self._as_heard(one, now) for one in group.lost]
         text = hang_text(
-            silent, [self._as_heard(one, now) for one in group.standing], (),
+            [self._as_heard(one, now) for one in group.lost], group.silent,
+            [self._as_heard(one, now) for one in group.standing], stand,
+            plural(group.waiting, "rank") if group.waiting else "", group.waiting,
             0.0 if moves else float(group.still_s), now,
         )  # fmt: skip
-        more = group.silent + stand - len(silent) - len(group.standing)
-        if more > 0 or group.waiting:
-            text += f" {more} more are silent or stand, and {group.waiting} wait."
         return text, moves
+
+    def _unnamed(self) -> int:
+        return max(0, self._group.silent - len(self._group.lost))
 
 
 def _median_run(

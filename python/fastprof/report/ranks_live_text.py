@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 from fastprof.names import ascii_name
 from fastprof.report.figures import duration, plural, with_percent
-from fastprof.report.ranks import LateStep, Straggler, named
+from fastprof.report.ranks import Straggler, named
 from fastprof.report.ranks_blocks import HeardRank
 from fastprof.report.ranks_window import RankWindow
 from fastprof.report.rows import UNACCOUNTED
 
-_NAMED = 5
+#: Of more ranks that are silent or stand there is one sentence.
+NAMED = 3
 
 
 def rank_named(window: RankWindow) -> str:
@@ -26,36 +27,103 @@ def late_rank(late: Straggler) -> str:
     return f"Rank {late.rank}{host}"
 
 
+def silent_text(new: Sequence[HeardRank], count: int, more: bool, now: float) -> list[str]:
+    """Say which ranks have gone silent.
+
+    Args:
+        new: those of which more is known.
+        count: all of them.
+        more: others were silent before.
+        now: on the clock by which they were heard.
+    """
+    if count <= NAMED and count == len(new):
+        return [
+            f"{rank_named(rank.window)} has been silent for {_since_heard(rank, now)}: it was last "
+            f"seen{_where_seen(rank)}."
+            for rank in new
+        ]
+    text = f"{plural(count, 'more rank' if more else 'rank')} have been silent"
+    if new:
+        shortest = max(new, key=lambda rank: rank.heard)
+        text += (
+            f" for {_since_heard(shortest, now)} or more, such as {_inside(new[0])}: it was last "
+            f"seen{_where_seen(new[0])}"
+        )
+    return [f"{text}."]
+
+
+def heard_text(again: Sequence[HeardRank], count: int) -> list[str]:
+    """Say which ranks are heard again: ``count`` of them, of which some are known."""
+    if count <= NAMED and count == len(again):
+        return [f"{rank_named(rank.window)} is heard again." for rank in again]
+    return [f"{plural(count, 'rank')} {'is' if count == 1 else 'are'} heard again."]
+
+
 def hang_text(
     silent: Sequence[HeardRank],
+    silents: int,
     stand: Sequence[HeardRank],
-    wait: Sequence[int],
+    stands: int,
+    wait: str,
+    waits: int,
     still_s: float,
     now: float,
 ) -> str:
-    """Say which ranks are silent, stand and wait.
+    """Say in one sentence which ranks are silent, stand and wait.
 
-    ``still_s``: for so long no rank has ended a step; 0: some still do.
+    Args:
+        silent: ranks that are silent, or some of them.
+        silents: their number.
+        stand: ranks that stand, or some of them.
+        stands: their number.
+        wait: names the ranks that wait.
+        waits: their number.
+        still_s: for so long no rank has ended a step; 0: some still do.
+        now: on the clock by which they were heard.
     """
     parts = []
-    for rank in silent[:_NAMED]:
-        where = f" in {ascii_name(rank.window.place)}" if rank.window.place else ""
+    if silents <= NAMED:
+        parts += [
+            f"{rank_named(rank.window)} has been silent for {_since_heard(rank, now)}, last seen"
+            f"{_where_seen(rank)}"
+            for rank in silent
+        ]
+    elif silent:
+        shortest = max(silent, key=lambda rank: rank.heard)
         parts.append(
-            f"{rank_named(rank.window)} has been silent for {duration((now - rank.heard) * 1000)}, "
-            f"last seen{where} after step {rank.window.steps}"
+            f"{plural(silents, 'rank')} have been silent for {_since_heard(shortest, now)} or "
+            f"more, such as {_inside(silent[0])}, last seen{_where_seen(silent[0])}"
         )
-    for rank in stand[:_NAMED]:
-        where = ascii_name(rank.window.place) or "no section"
-        parts.append(f"{rank_named(rank.window)} stands in {where}")
-    more = max(0, len(silent) - _NAMED) + max(0, len(stand) - _NAMED)
-    if more:
-        parts.append(f"{plural(more, 'more rank')} silent or standing")
+    if stands <= NAMED:
+        parts += [f"{rank_named(rank.window)} stands in {_place(rank)}" for rank in stand]
+    elif stand:
+        parts.append(
+            f"{plural(stands, 'rank')} stand still, such as {_inside(stand[0])} in "
+            f"{_place(stand[0])}"
+        )
     if wait:
-        verb = "waits" if len(wait) == 1 else "wait"
-        parts.append(f"{named(wait)} {verb}")
+        parts.append(f"{wait} {'waits' if waits == 1 else 'wait'}")
     text = "; ".join(parts)
     head = f"No step has ended for {duration(still_s * 1000)}: " if still_s else ""
     return f"{head}{text}." if head else f"{text[:1].upper()}{text[1:]}."
+
+
+def _since_heard(rank: HeardRank, now: float) -> str:
+    return duration((now - rank.heard) * 1000)
+
+
+def _inside(rank: HeardRank) -> str:
+    """Name a rank within a sentence."""
+    return f"r{rank_named(rank.window)[1:]}"
+
+
+def _place(rank: HeardRank) -> str:
+    return ascii_name(rank.window.place) or "no section"
+
+
+def _where_seen(rank: HeardRank) -> str:
+    where = f" in {ascii_name(rank.window.place)}" if rank.window.place else ""
+    return f"{where} after step {rank.window.steps}"
 
 
 def late_text(late: Straggler, since: int, again: bool) -> str:
@@ -92,18 +160,15 @@ def _also(late: Straggler) -> str:
     return f" Late as well: {named(late.also)}." if late.also else ""
 
 
-def once_text(hang: LateStep, size: int) -> str:
-    """Say that a rank was late once; blocks have ``size`` steps."""
-    last = hang.step + size - 1
-    steps = f"step {hang.step}" if size == 1 else f"steps {hang.step} to {last}"
+def once_text(rank: int, late_ms: float, section: str | None, first: int, last: int) -> str:
+    """Say that a rank was late by ``late_ms`` in steps ``first`` to ``last``, and not before."""
+    steps = f"step {first}" if first == last else f"steps {first} to {last}"
     where = ""
-    if hang.section is not None:
+    if section is not None:
         where = (
-            " in code in no section"
-            if hang.section == UNACCOUNTED
-            else (f" in {ascii_name(hang.section, 60)}")
+            " in code in no section" if section == UNACCOUNTED else f" in {ascii_name(section, 60)}"
         )
-    return f"Rank {hang.rank} was late once: by {duration(hang.late_ms * size)}{where}, in {steps}."
+    return f"Rank {rank} was late once: by {duration(late_ms)}{where}, in {steps}."
 
 
 def ordinal(number: int) -> str:

@@ -46,6 +46,25 @@ class Verdict:
     periods: list[LatePeriod] = field(default_factory=list)
     hangs: list[LateStep] = field(default_factory=list)
     step_ms: float = 0.0
+    #: What found it, and the ranks in its order.
+    test: LatenessTest | None = None
+    runs: Sequence[RankRun] = ()
+
+    @property
+    def late_ms(self) -> dict[int, float]:
+        """How late each late rank is per step over all steps, the latest first."""
+        found = [] if self.test is None else zip(self.runs, self.test.late, strict=True)
+        late = {run.row.rank: worth(one) for run, one in found if worth(one) > 0.0}
+        return dict(sorted(late.items(), key=lambda row: -row[1]))
+
+    def straggler_of(self, rank: int) -> Straggler:
+        """Return one of :attr:`late_ms` with all that is known of its delay."""
+        late = self.straggler
+        if late is not None and late.rank == rank:
+            return late
+        assert self.test is not None
+        at = next(i for i, run in enumerate(self.runs) if run.row.rank == rank)
+        return straggler_of(self.runs, self.test, self.step_ms, at)
 
 
 def waiting_signals(runs: Sequence[RankRun]) -> list[str]:
@@ -103,6 +122,7 @@ def by_steps(runs: Sequence[RankRun], alarms: float = FALSE_ALARMS) -> Verdict:
             if not one.late
             for w in one.windows
         ]
+        verdict.test, verdict.runs = test, runs
         verdict.straggler = straggler_of(runs, test, step_ms)
         return verdict
     _nobody(verdict, runs, [t for t in tests if t.signal == signal], step_ms)
@@ -208,9 +228,19 @@ def worth(one: Lateness) -> float:
     return sum(w.steps * w.late_ms for w in one.windows) / one.steps if one.windows else 0.0
 
 
-def straggler_of(runs: Sequence[RankRun], test: LatenessTest, step_ms: float) -> Straggler:
+def straggler_of(
+    runs: Sequence[RankRun], test: LatenessTest, step_ms: float, at: int | None = None
+) -> Straggler:
+    """Return what is known of the delay of a late rank.
+
+    Args:
+        runs: the ranks.
+        test: what found it.
+        step_ms: the usual time of a step.
+        at: its place in ``runs``; None: the latest.
+    """
     late, signal = test.late, test.signal
-    latest = max(range(len(runs)), key=lambda i: worth(late[i]))
+    latest = max(range(len(runs)), key=lambda i: worth(late[i])) if at is None else at
     run, one = runs[latest], late[latest]
     others = [i for i in range(len(runs)) if i != latest]
     window = None if one.late else max(one.windows, key=lambda w: w.steps * w.late_ms)

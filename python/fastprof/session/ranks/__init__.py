@@ -1,1 +1,1 @@
-"""Ranks of a job tell each other how they fare while it runs."""
+"""Compares the ranks of a job while it runs."""

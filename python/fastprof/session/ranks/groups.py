@@ -8,11 +8,16 @@ Where a leader has gone silent, whoever reads its group makes it.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from fastprof.report.ranks_group import RankGroup, decode_group, encode_group, group_of, merge
-from fastprof.report.ranks_live import Judge, patience_s
+from fastprof.report.ranks_heard import HeardRanks, patience_s
 from fastprof.report.ranks_now import SILENT_S
 from fastprof.report.ranks_row import MAX_RANKS
 from fastprof.session.ranks.channel import DIRECT, Channel, group_key, window_key
+
+if TYPE_CHECKING:
+    from fastprof.report.ranks_live_groups import GroupJudge
 
 #: A leader reads so many values.
 FAN = 32
@@ -35,9 +40,10 @@ class Groups:
         self.levels = 0
         while -(-self._world // FAN**self.levels) > DIRECT:
             self.levels += 1
-        self._heard: dict[int, Judge] = {}
-        #: Of each group the last one, and when it was new by the clock here.
-        self._read: dict[tuple[int, int], tuple[RankGroup | None, float]] = {}
+        self._heard: dict[int, HeardRanks] = {}
+        #: Of each group the last one, when it was new by the clock here, and whether its
+        #: leader lives: a second one came, so that the first was none of an earlier start.
+        self._read: dict[tuple[int, int], tuple[RankGroup | None, float, bool]] = {}
         self._beat = 0
 
     @property
@@ -61,11 +67,19 @@ class Groups:
         """Return the group of all ranks, for rank 0."""
         return self._merged(self.levels, self._numbers(), now)
 
+    def tell(self, judge: GroupJudge, now: float) -> None:
+        """Tell the judge of rank 0 how all ranks fare."""
+        judge.hear_group(self.whole(now), now)
+        keys = {window_key(rank): rank for rank in judge.followed}
+        if keys:
+            for key, value in self._channel.get(list(keys)).items():
+                judge.hear(keys[key], value, now)
+
     def listen_anew(self, now: float) -> None:
         """Count silence from ``now`` on: until now nobody could be heard."""
         for heard in self._heard.values():
             heard.listen_anew(now)
-        self._read = {key: (group, now) for key, (group, _) in self._read.items()}
+        self._read = {key: (group, now, lives) for key, (group, _, lives) in self._read.items()}
 
     def keys(self) -> list[str]:
         """Return where rank 0 finds the groups that it reads."""
@@ -79,7 +93,7 @@ class Groups:
         if level > 1:
             count = -(-self._world // FAN ** (level - 1))
             return self._merged(level - 1, range(first, min(first + FAN, count)), now)
-        heard = self._heard.setdefault(number, Judge(self._job, self._size))
+        heard = self._heard.setdefault(number, HeardRanks(self._job, self._size))
         keys = {window_key(rank): rank for rank in range(first, min(first + FAN, self._world))}
         for key, value in self._channel.get(list(keys)).items():
             heard.hear(keys[key], value, now)
@@ -92,18 +106,26 @@ class Groups:
         values = self._channel.get(list(keys))
         whole = RankGroup(self._job, self._size)
         for key, number in keys.items():
-            group, since = self._read.get((level, number), (None, now))
+            group, since, lives = self._read.get((level, number), (None, now, False))
             found = self._decoded(values.get(key))
             if found is not None and (group is None or found.beat != group.beat):
-                group, since = found, now
+                group, since, lives = found, now, group is not None
                 if level == 1 and number * FAN != self.rank:
                     self._heard.pop(number, None)  # its leader is heard again
-            self._read[level, number] = group, since
+            self._read[level, number] = group, since, lives
+            if lives and level == 1 and now - since >= SILENT_S / 2 and number not in self._heard:
+                self._take_over(number, since, now)
             if now - since >= SILENT_S:
                 group = self._make(level, number, now)
             if group is not None:
                 whole = merge(whole, group)
         return whole
+
+    def _take_over(self, number: int, since: float, now: float) -> None:
+        """Hear the ranks of a leader that may be gone: they lived as it did, until ``since``."""
+        self._make(1, number, now)
+        for rank in self._heard[number].ranks.values():
+            rank.lives, rank.heard, rank.moved = True, since, since
 
     def _decoded(self, value: bytes | None) -> RankGroup | None:
         if value is None:

@@ -496,7 +496,7 @@ class _Talk:
 
     def _hear(self, judge: Judge, now: float) -> None:
         if self._groups is not None and isinstance(judge, _group_judge()):
-            judge.hear_group(self._groups.whole(now), now)
+            self._groups.tell(judge, now)
             return
         for rank, value in self._windows():
             if value is not None:
@@ -525,7 +525,7 @@ class _Talk:
         if judge.ignored and not self._said_ignored:
             self._said_ignored = True
             why = ", ".join(sorted(judge.ignored))
-            self._say(f"Values were ignored where ranks tell each other how they fare: {why}.")
+            self._say(f"Values that other ranks published were ignored: {why}.")
 
 
 def _group_judge() -> type[GroupJudge]:

@@ -1,0 +1,168 @@
+"""What is heard of each rank while the job runs, which are silent, and which stand still."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from statistics import median
+
+from fastprof.names import ascii_name
+from fastprof.report.figures import duration, plural
+from fastprof.report.ranks import named
+from fastprof.report.ranks_blocks import HeardRank, add_blocks
+from fastprof.report.ranks_live_text import hang_text, heard_text, rank_named, silent_text
+from fastprof.report.ranks_now import SILENT_S
+from fastprof.report.ranks_row import MAX_RANKS
+from fastprof.report.ranks_window import RankWindow, decode
+
+_LONG_STEPS = 5.0
+#: Ranks that are asked, or named, at a time.
+ASKED = 5
+#: That ranks have gone silent is said again when there are so many times as many.
+_GROWN = 2
+
+
+class HeardRanks:
+    """Takes what ranks publish and says which are silent or stand.
+
+    Args:
+        job: of whose ranks windows count; others are foreign.
+        world_size: number of ranks.
+    """
+
+    def __init__(self, job: str, world_size: int) -> None:
+        self._job = job
+        self._world = min(world_size, MAX_RANKS)
+        self._ranks: dict[int, HeardRank] = {}
+        self._stuck: tuple[int, ...] = ()
+        self._stuck_at = 0.0
+        self._silent_told = 0
+        #: Values that were no windows of this job's ranks, by why.
+        self.ignored: Counter[str] = Counter()
+
+    def hear(self, rank: int, data: bytes, now: float) -> None:
+        """Take what stands in the place of ``rank``; ``now``: seconds of any one clock."""
+        try:
+            window = decode(data)
+        except ValueError:
+            self.ignored["damaged, or of another version of fastprof"] += 1
+            return
+        if window.job != self._job or window.rank != rank or rank >= self._world:
+            self.ignored["of another job or rank"] += 1
+            return
+        known = self._ranks.get(rank)
+        if known is None:
+            known = self._ranks[rank] = HeardRank(window, now, now)
+        elif window.beat != known.window.beat:
+            if window.steps != known.window.steps or window.phase != known.window.phase:
+                known.moved = now
+            if window.steps < known.window.steps or not known.lives:  # it has begun again
+                known.blocks.clear()
+            known.lives = True
+            known.window, known.heard = window, now
+        else:
+            return
+        add_blocks(known, window)
+
+    def listen_anew(self, now: float) -> None:
+        """Count the silence of ranks from ``now`` on: until now none could be heard."""
+        for rank in self._ranks.values():
+            rank.heard = rank.moved = now
+        self._stuck_at = now
+
+    @property
+    def windows(self) -> dict[int, RankWindow]:
+        """The last window of each rank."""
+        return {number: rank.window for number, rank in sorted(self._ranks.items())}
+
+    @property
+    def ranks(self) -> Mapping[int, HeardRank]:
+        """What is known of each rank."""
+        return self._ranks
+
+    def _silent(self, now: float) -> list[str]:
+        """Say who has gone silent, and who is heard again."""
+        unnamed = self._unnamed()
+        silent, new, again = 0, [], []
+        for _, rank in sorted(self._ranks.items()):
+            is_silent = rank.lives and now - rank.heard >= SILENT_S and not rank.window.ended
+            silent += is_silent
+            if is_silent and not rank.said:
+                new.append(rank)
+            elif rank.said and not is_silent:
+                if unnamed:  # it may be one of them
+                    continue
+                again.append(rank)
+            rank.said = is_silent
+        said, before = [], self._silent_told
+        count = silent + unnamed
+        heard = 0 if unnamed else before - (silent - len(new))
+        if heard > 0:
+            said += heard_text(again, heard)
+            before -= heard
+        if count > before and (new if not unnamed else count >= _GROWN * before):
+            said += silent_text(new, count - before, before > 0, now)
+            before = count
+        self._silent_told = before
+        return said
+
+    def _unnamed(self) -> int:
+        """Return the number of silent ranks of which nothing else is known."""
+        return 0
+
+    def _standing(self, now: float) -> list[str]:
+        """Say who stands still while others wait for it."""
+        ranks, quiet, waiting, culprits, moved_at = self._quiet(now)
+        stands = quiet == ranks >= 2 and waiting >= max(1, ranks // 2)
+        if not stands:
+            moved = bool(self._stuck) and moved_at > self._stuck_at
+            self._stuck = () if moved else self._stuck
+            return ["Steps end again."] if moved else []
+        found = tuple(sorted(r.window.rank for r in culprits)) or (-1,)
+        if found == self._stuck:
+            return []
+        self._stuck, self._stuck_at = found, now
+        since = duration((now - moved_at) * 1000)
+        if not culprits:
+            return [f"No step has ended for {since}: each rank waits for the others."]
+        where = "; ".join(
+            f"{rank_named(r.window)} stands in {ascii_name(r.window.place) or 'no section'}"
+            for r in culprits[:ASKED]
+        )
+        more = quiet - waiting - min(len(culprits), ASKED)
+        where += f"; {plural(more, 'more rank')} elsewhere" if more > 0 else ""
+        others = "the other waits" if waiting == 1 else f"{waiting} others wait"
+        return [f"No step has ended for {since}: {where}, and {others}."]
+
+    def _quiet(self, now: float) -> tuple[int, int, int, list[HeardRank], float]:
+        """Return how many ranks train, are quiet, and wait; who stands; when the last one moved."""
+        ranks = [
+            r for r in self._ranks.values() if r.lives and not r.window.ended and r.window.steps
+        ]
+        patience = patience_s(ranks)
+        quiet = [r for r in ranks if now - r.moved >= patience and now - r.heard < SILENT_S]
+        stand = [r for r in quiet if not r.window.waits]
+        moved_at = max((r.moved for r in ranks), default=0.0)
+        return len(ranks), len(quiet), len(quiet) - len(stand), stand, moved_at
+
+    def _hangs_now(self, now: float) -> tuple[str, bool]:
+        """Say which ranks are silent or stand, and whether others still end steps."""
+        ranks = [r for _, r in sorted(self._ranks.items()) if not r.window.ended and r.window.steps]
+        patience = patience_s(ranks)
+        silent = [r for r in ranks if now - r.heard >= SILENT_S]
+        quiet = [r for r in ranks if now - r.moved >= patience and now - r.heard < SILENT_S]
+        moves = len(silent) + len(quiet) < len(ranks)
+        stand = [r for r in quiet if not r.window.waits]
+        wait = [r.window.rank for r in quiet if r.window.waits]
+        if not silent and not stand and (moves or not wait):
+            return "", moves
+        still = 0.0 if moves else min(now - r.moved for r in ranks)
+        waiting = named(wait) if wait else ""
+        text = hang_text(silent, len(silent), stand, len(stand), waiting, len(wait), still, now)
+        return text, moves
+
+
+def patience_s(ranks: Collection[HeardRank]) -> float:
+    """Return the seconds without a step after which a rank stands still."""
+    rows = [row["wall"] for rank in ranks for row in list(rank.blocks.values())[-2:]]
+    return max(SILENT_S, _LONG_STEPS * (median(rows) / 1e6 if rows else 0.0))

@@ -1,0 +1,91 @@
+"""By how much ranks are late in their last blocks of steps, since when, and in which functions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean, median, median_low
+
+from fastprof.report.ranks import FunctionExcess, RankRow, Straggler
+from fastprof.report.ranks_cause import function_excess, own_ms, tells
+from fastprof.report.ranks_judge import LATE_SHARE
+from fastprof.report.ranks_row import Function, RankRun
+from fastprof.report.ranks_verdict import waiting_signals
+from fastprof.report.ranks_window import RankDetail
+
+
+def may_be_late(runs: Sequence[RankRun]) -> bool:
+    """Whether a rank is so far above the others that tests are worth their time."""
+    if len(runs) < 2:
+        return False
+    step_ms = median([run.row.step_ms or 0.0 for run in runs])
+    for signal in (*waiting_signals(runs), "cpu"):
+        if signal == "cpu" and any(run.steps is None or run.steps.cpu is None for run in runs):
+            continue
+        means = sorted(fmean(own_ms(run, run.steps, signal)) for run in runs if run.steps)
+        if means[-1] - median(means[:-1]) >= LATE_SHARE * step_ms / 2:
+            return True
+    return False
+
+
+def mean_late(runs: Sequence[RankRun], rank: int, signal: str) -> float | None:
+    """Return how much later a rank is than the others in the mean; None: that is not known.
+
+    Of two others the one with less work counts: the other may be late itself.
+    """
+    if not any(run.row.rank == rank and tells(run, signal) for run in runs):
+        signal = waiting_signals(runs)[0]
+    means = [
+        (run.row.rank, fmean(own_ms(run, run.steps, signal)))
+        for run in runs
+        if run.steps is not None and tells(run, signal)
+    ]
+    here = next((ms for number, ms in means if number == rank), None)
+    others = [ms for number, ms in means if number != rank]
+    return None if here is None or not others else here - median_low(others)
+
+
+def since(runs: Sequence[RankRun], late: Straggler, signal: str) -> int:
+    """Return the step from which on the rank has been late."""
+    by_rank = {run.row.rank: run for run in runs}
+    here = by_rank[late.rank].steps
+    if here is None:
+        return 0
+    if not tells(by_rank[late.rank], signal):
+        return here.numbers[0]
+    own = dict(zip(here.numbers, own_ms(by_rank[late.rank], here, signal), strict=True))
+    rest = [
+        dict(zip(run.steps.numbers, own_ms(run, run.steps, signal), strict=True))
+        for run in runs
+        if run.row.rank != late.rank and run.steps is not None and tells(run, signal)
+    ]
+    if not rest:
+        return here.numbers[0]
+    best, total, found = 0.0, 0.0, here.numbers[-1]
+    for number in reversed(here.numbers):
+        there = [values[number] for values in rest if number in values]
+        if not there:
+            continue
+        total += own[number] - median(there) - late.late_ms / 2
+        if total > best:
+            best, found = total, number
+    return found
+
+
+def functions(details: Mapping[int, RankDetail], late: Straggler) -> tuple[FunctionExcess, ...]:
+    here = details.get(late.rank)
+    others = [detail for rank, detail in details.items() if rank != late.rank]
+    if here is None or not others:
+        return ()
+    return function_excess(_program(here), [_program(detail) for detail in others], late.late_ms)
+
+
+def _program(detail: RankDetail) -> RankRun:
+    row = RankRow(
+        detail.rank, None, None, "", 0, 0, None, None, None, (), (), None, None, None, None, None,
+        None, (),
+    )  # fmt: skip
+    program = {
+        (name, file, line): Function(us / 1000, {of: ms / 1000 for of, ms in called.items()})
+        for name, file, line, us, called in detail.functions
+    }
+    return RankRun(row, program=program)

@@ -1,0 +1,67 @@
+"""Single stalls of ranks while the job runs: which are to be said, each once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from fastprof.report.ranks import LateStep
+from fastprof.report.ranks_live_text import once_text
+
+#: A stall is reported from this lateness on.
+_ONCE_MS = 1000.0
+_KEPT = 50
+_AT_ONCE = 5
+
+
+class Stalls:
+    """Remembers which stalls were said."""
+
+    def __init__(self) -> None:
+        #: Rank, first step, and the step after the last one.
+        self._told: list[tuple[int, int, int]] = []
+
+    def say(
+        self,
+        hangs: Sequence[LateStep],
+        size_of: Callable[[int], int],
+        newest: int,
+        belongs: Callable[[LateStep], bool],
+    ) -> list[str]:
+        """Return the sentences about stalls that are over and were not said.
+
+        Args:
+            hangs: blocks of steps in which a rank was late by much, ms per step.
+            size_of: steps of a block of a rank.
+            newest: first step of the last block of the window.
+            belongs: whether a block is part of a delay that has its own sentence.
+        """
+        said = []
+        for run in _runs(hangs, size_of):
+            rank, size = run[0].rank, size_of(run[0].rank)
+            first, end = run[0].step, run[-1].step + size
+            if end > newest:  # it may be the beginning of a delay that stays
+                continue
+            late_ms = sum(hang.late_ms for hang in run) * size
+            told = any(rank == r and first < b and end > a for r, a, b in self._told)
+            if told or late_ms < _ONCE_MS or all(map(belongs, run)):
+                continue
+            self._told = [*self._told, (rank, first, end)][-_KEPT:]
+            longest = max(run, key=lambda hang: hang.late_ms)
+            said.append(once_text(rank, late_ms, longest.section, first, end - 1))
+        return said[:_AT_ONCE]
+
+
+def _runs(hangs: Sequence[LateStep], size_of: Callable[[int], int]) -> list[list[LateStep]]:
+    """Return neighbouring blocks of a rank together."""
+    runs: list[list[LateStep]] = []
+    for hang in sorted(hangs, key=lambda hang: (hang.rank, hang.step)):
+        last = runs[-1][-1] if runs else None
+        if (
+            last is not None
+            and last.rank == hang.rank
+            and (hang.step - last.step <= size_of(hang.rank))
+        ):
+            runs[-1].append(hang)
+        else:
+            runs.append([hang])
+    return runs
