@@ -406,3 +406,29 @@ def test_nproc_without_torch_names_another_launcher(folder: Path) -> None:
     code = COMMAND.replace("import sys\n", "import sys\nsys.modules['torch'] = None\n")
     result = run_child(code, "--nproc", "2", "train.py", env=ENV, cwd=folder)
     assert result.check(returncode=2).stderr.startswith("fastprof: --nproc needs torch")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "remedy"),
+    [
+        (
+            ["-m", "torch.distributed.run", "--nproc-per-node=2", "train.py", "--lr", "1"],
+            "python -m torch.distributed.run --nproc-per-node=2 -m fastprof run train.py --lr 1",
+        ),
+        (["/bin/torchrun", "train.py"], "torchrun -m fastprof run train.py"),
+        (
+            ["accelerate", "launch", "--num_processes", "2", "train.py"],
+            "accelerate launch --num_processes 2 -m fastprof run train.py",
+        ),
+        (["deepspeed", "train.py"], "deepspeed --module fastprof run train.py"),
+        (["torchrun", "-m", "pkg.train"], "torchrun ... -m fastprof run TRAIN.py"),
+    ],
+)
+def test_a_launcher_is_not_profiled_and_the_command_that_works_is_named(
+    folder: Path, arguments: list[str], remedy: str
+) -> None:
+    result = fastprof_run(*arguments, cwd=folder).check(returncode=2)
+    assert result.stdout == ""
+    assert "starts the processes that train" in result.stderr
+    assert result.stderr.endswith(f" start fastprof in them: {remedy}\n")
+    assert not (folder / "fastprof_out").exists() or not any((folder / "fastprof_out").iterdir())

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fastprof.cli.exit_hooks import Endings, complain
+from fastprof.cli.launchers import launcher_problem
 from fastprof.cli.output import output_told_of
 from fastprof.cli.parsing import USAGE_ERROR, Options
 from fastprof.errors import BusyError, FastprofError
@@ -52,6 +53,10 @@ def prepare_or_run(args: Sequence[str], *, as_module: bool) -> Target | int:
         the program; or the exit status, where it cannot be run or was run without being
         profiled (``FASTPROF=0``).
     """
+    problem = launcher_problem(args, as_module=as_module)
+    if problem is not None:
+        complain(problem)
+        return USAGE_ERROR
     try:
         target = prepare(args, as_module=as_module)
     except TargetError as error:
