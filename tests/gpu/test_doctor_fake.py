@@ -64,7 +64,7 @@ def test_all_is_well(fake_gpu: FakeGpu) -> None:
     assert rows[6][1].startswith("kernel records are switched off at the end of a recording: ")
     assert rows[7][1].startswith("CUDA graphs have no place in a process's second recording: ")
     assert rows[8][1].startswith("CUPTI's: beside the system's clock it counts nanoseconds")
-    assert rows[9][1].startswith("callbacks of CUDA's runtime and driver; a runtime function's is ")
+    assert rows[9][1].startswith("callbacks of CUDA's runtime and driver; a run switches off ")
     assert rows[10][1] == "can be recorded, by launch callbacks"
 
 
@@ -167,5 +167,5 @@ def test_p9_a_hanging_nvml_does_not_hang_doctor(fake_gpu: FakeGpu) -> None:
     assert "LIMIT_S" in code
     env = {"FAKE_NVML_HANG": "nvmlInit_v2"}
     text = run_child(code, env=_environment(fake_gpu) | env, timeout=60).check().stdout
-    assert f"n/a: the process did not answer within {limit} s when NVML was asked" in text
+    assert f"n/a: the process that asked NVML did not answer within {limit} s" in text
     assert "can be recorded, by launch callbacks" in text
