@@ -12,6 +12,7 @@ from fastprof.snapshot import Snapshot, Steps
 from fastprof.snapshot.gpu import GpuLine
 from fastprof.snapshot.steps import SplitPlace, StepSeries
 from fastprof.tables.report import all_tables
+from fastprof.tables.steps import row_name
 from hypothesis import given
 from hypothesis import strategies as st
 from unit.snapshots import MS, Builder, Node, c, gpu, py, section
@@ -198,6 +199,28 @@ def test_waits_for_the_gpu_are_named_by_their_lines():
     made = Snapshot.from_dict({**snapshot.to_dict(), "gpu": gpu(lines=(line,)).to_dict()})
     (waiting, _) = build_report(made).steps.split
     assert waiting.places == (("train train.py:88", 4 * MS),)
+
+
+@pytest.mark.parametrize(
+    ("engine", "cpu_wait", "name", "at_least"),
+    [
+        # Of 4 and 6 ms, 3 and 4 were off the CPU, and 1 and 2 were not in the engine.
+        ((3 * MS, 4 * MS), 0, "off the CPU, mostly in backward", 4 * MS),
+        ((3 * MS, 4 * MS), MS, "off the CPU, mostly in backward", 3 * MS),
+        ((2 * MS, 3 * MS), 0, "off the CPU for an unknown reason", 2 * MS),
+        ((0, 0), 0, "off the CPU for an unknown reason", 0),
+    ],
+)
+def test_time_off_the_cpu_that_must_have_been_in_backward_is_named(
+    engine, cpu_wait, name, at_least
+):
+    """A rank that waited for another one was off the CPU for an unknown reason."""
+    rest = (("compute", 5 * MS - cpu_wait), ("other", 5 * MS), ("cpu_wait", cpu_wait))
+    series = StepSeries(3, (0, 4 * MS), (4 * MS, 6 * MS), (), (MS, 2 * MS), autograd_ns=engine)
+    report = build_report(run(series=series, split=rest, split_places=()))
+    row = next(row for row in report.steps.split if row.name == "other")
+    assert row.places == ((("backward (at least)", at_least),) if at_least else ())
+    assert row_name(row) == name
 
 
 def test_the_table_says_what_is_not_known():

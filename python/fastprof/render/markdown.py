@@ -20,7 +20,7 @@ from fastprof.tables.blocks import Block, Chart, Code, Items, Part, Text
 from fastprof.tables.cells import Table, duration, number, percent, shortened
 from fastprof.tables.overview import known_figures
 from fastprof.tables.report import calls, place
-from fastprof.tables.steps import kind_name
+from fastprof.tables.steps import row_name
 
 MAX_LINES = 60
 MAX_BYTES = 4096
@@ -93,7 +93,7 @@ def _steps(report: Report, limit: int) -> Table:
 
 def _split(report: Report) -> list[Part]:
     parts = [
-        f"{kind_name(row.name)} {number(row.mean_ms)} ms ({percent(row.share)} %)"
+        f"{row_name(row)} {number(row.mean_ms)} ms ({percent(row.share)} %)"
         for row in sorted(report.steps.split, key=lambda r: -r.total_ns)
         if row.total_ns
     ]

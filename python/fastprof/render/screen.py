@@ -20,7 +20,7 @@ from fastprof.tables.gpu import gpu_lines
 from fastprof.tables.layout import PIPED, table_lines, whole_sentences, wrapped
 from fastprof.tables.report import functions_brief, steps_brief
 from fastprof.tables.run_phases import phases_text
-from fastprof.tables.steps import kind_name
+from fastprof.tables.steps import row_name
 from fastprof.tables.user_tree import per_steps, phase_of, user_lines
 
 _SECTIONS = 6
@@ -129,7 +129,7 @@ def _split(report: Report, width: int) -> list[str]:
     kinds = [row for row in report.steps.split if (row.share or 0.0) >= _KIND]
     if not kinds:
         return []
-    said = ", ".join(f"{kind_name(row.name)} {percent(row.share)} %" for row in kinds)
+    said = ", ".join(f"{row_name(row)} {percent(row.share)} %" for row in kinds)
     return wrapped(f"Of a step's time: {said}.", width, rest="  ")
 
 

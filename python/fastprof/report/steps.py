@@ -11,6 +11,9 @@ from fastprof.snapshot import NodeTable, Snapshot
 #: Places kept of one kind of time.
 PLACES = 10
 
+#: A place of the kind ``other``: torch's autograd engine, without the Python functions it calls.
+IN_BACKWARD = "backward (at least)"
+
 
 @dataclass(frozen=True, slots=True)
 class StepSeriesView:
@@ -99,6 +102,7 @@ def split_rows(snapshot: Snapshot) -> tuple[SplitRow, ...]:
     if not n:
         return ()
     places = _places(snapshot)
+    places["other"] = {IN_BACKWARD: _off_cpu_in_backward(snapshot)}
     rows = [
         SplitRow(
             name=name,
@@ -119,6 +123,25 @@ def _largest(places: Mapping[str, int], total_ns: int) -> tuple[tuple[str, int],
         places = {text: ns * total_ns // whole for text, ns in places.items()}
     ranked = sorted(places.items(), key=lambda item: (-item[1], item[0]))
     return tuple((text, ns) for text, ns in ranked if ns > 0)[:PLACES]
+
+
+def _off_cpu_in_backward(snapshot: Snapshot) -> int:
+    """Return the least time, in ns, that the thread was off the CPU in torch's autograd engine.
+
+    The engine waits in C++ (for the other ranks' gradients, for its threads), where no function
+    tells.  What a step was off the CPU for longer than it was outside of the engine was inside.
+    Waits for a CPU are left out: all of them may have been there.
+    """
+    series = snapshot.steps.series
+    columns = series.wall_ns, series.cpu_ns, series.autograd_ns
+    if not all(columns):
+        return 0
+    inside = sum(
+        max(0, min(wall, wall - cpu) - max(0, wall - engine))
+        for wall, cpu, engine in zip(*columns, strict=True)
+    )
+    of_all = inside * snapshot.steps.sum_ns / max(1, sum(series.wall_ns))
+    return max(0, round(of_all) - dict(snapshot.steps.split).get("cpu_wait", 0))
 
 
 def _places(snapshot: Snapshot) -> dict[str, dict[str, int]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastprof.names import ascii_name
 from fastprof.report.model import Report
-from fastprof.report.steps import SplitRow
+from fastprof.report.steps import IN_BACKWARD, SplitRow
 from fastprof.tables.cells import Table, number, percent
 from fastprof.tables.gpu import has_gpu
 from fastprof.tables.layout import without_unknown
@@ -31,13 +31,21 @@ def kind_name(kind: str) -> str:
     return _NAMES.get(kind, ascii_name(kind))
 
 
+def row_name(row: SplitRow) -> str:
+    """Return the kind of a row in words; with the place where most of it is, if that is known."""
+    of_backward = dict(row.places).get(IN_BACKWARD, 0)
+    if row.name == "other" and 2 * of_backward > row.total_ns:
+        return "off the CPU, mostly in backward"
+    return kind_name(row.name)
+
+
 def split_table(report: Report) -> Table:
     """Return what the steps' time was spent on; without rows where that is not known."""
     steps = report.steps
     if not steps.split:
         return Table("", (), ())
     rows = [
-        (kind_name(r.name), number(r.total_ms), number(r.mean_ms), percent(r.share), _places(r))
+        (row_name(r), number(r.total_ms), number(r.mean_ms), percent(r.share), _places(r))
         for r in steps.split
         if r.total_ns
     ]

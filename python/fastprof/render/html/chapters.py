@@ -19,7 +19,7 @@ from fastprof.tables.cells import Table, duration, number, percent, percent_betw
 from fastprof.tables.gpu import gpu_lines, has_gpu
 from fastprof.tables.loaders import loader_tables
 from fastprof.tables.run_phases import phases_table
-from fastprof.tables.steps import kind_name
+from fastprof.tables.steps import kind_name, row_name
 
 #: Colour, name, ms per step, share and places of a part of a step.
 _Piece = tuple[int, str, str, float | None, Sequence[tuple[str, int]]]
@@ -140,7 +140,7 @@ def _steps(report: Report) -> list[Markup]:
         numbers = colours([row.name for row in steps.split if _seen(row.share)])
         rows = [row for row in steps.split if _seen(row.share)]
         pieces = [
-            (colour, kind_name(row.name), number(row.mean_ms), row.share, row.places)
+            (colour, row_name(row), number(row.mean_ms), row.share, row.places)
             for colour, row in zip(numbers, rows, strict=True)
         ]
         parts.append(_bar("Where a step's time goes", pieces, [*_split_missing(report)]))
