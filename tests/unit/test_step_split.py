@@ -193,6 +193,21 @@ def test_the_largest_kind_comes_first_with_the_places_of_the_program():
     assert lock.places == (("acquire in train train.py:40", MS),)
 
 
+def test_a_function_that_stands_in_for_another_is_no_place():
+    """fastprof's wrapper was the caller where it is installed beside other packages."""
+    builder = Builder()
+    packages = "/usr/lib/python3.12/site-packages/"
+    wrapper = py(
+        "wrap.<locals>.call_through", 32, packages + "fastprof/session/patching/wrapping.py"
+    )
+    step = py("step", 7, packages + "lightning/loop.py")
+    builder.thread(Node(step, 1, 0, [Node(wrapper, 1, 0, [Node(c("acquire"), 1, MS)])]))
+    steps = Steps(count=1, sum_ns=MS, min_ns=MS, max_ns=MS, recent_ns=(MS,),
+                  split=(("lock", MS),), split_places=(SplitPlace("lock", 0, 3, MS),))  # fmt: skip
+    (lock,) = build_report(builder.snapshot(steps=steps)).steps.split
+    assert lock.places == (("acquire in step loop.py:7", MS),)
+
+
 def test_waits_for_the_gpu_are_named_by_their_lines():
     line = GpuLine(0, 1, "/x/train.py", 88, "train", 5, 4 * MS)
     snapshot = run(split=(("compute", 2 * MS), ("gpu_wait", 8 * MS)), split_places=())

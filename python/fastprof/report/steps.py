@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fastprof.names import file_name
+from fastprof.report.origin import is_own, is_users
 from fastprof.snapshot import NodeTable, Snapshot
 
 #: Places kept of one kind of time.
@@ -158,22 +159,22 @@ def _places(snapshot: Snapshot) -> dict[str, dict[str, int]]:
     return out
 
 
-#: Parts of the paths of code that is not the program's own.
-_LIBRARY = ("/lib/python3", "/site-packages/", "/dist-packages/", "<frozen", "\\lib\\", "\\Lib\\")
-
-
 def _text(snapshot: Snapshot, nodes: NodeTable, node: int) -> str:
-    """The name of ``node``, and the nearest function of the program above it."""
+    """The name of ``node``, and the nearest function of the program above it.
+
+    Above functions in no file of the program the nearest one that is not fastprof's: its
+    stand-ins for functions of other packages call them.
+    """
     own = snapshot.keys[nodes.key[node]]
     caller = None
     above = node
     while above >= 0:
         key = snapshot.keys[nodes.key[above]]
-        if key.kind == "python":
-            caller = key if caller is None else caller
-            if not any(part in key.file for part in _LIBRARY):
-                caller = key
-                break
+        if is_users(key):
+            caller = key
+            break
+        if key.kind == "python" and caller is None and not is_own(key):
+            caller = key
         above = nodes.parent[above]
     if own.kind == "section" or caller is None:
         return "(thread)" if own.kind == "root" else own.qualname or own.name
