@@ -186,6 +186,11 @@ def test_the_sleep_of_another_thread_is_a_wait() -> None:
         (c("_thread.lock.acquire"), "lock.acquire"),
         (c("len"), "len"),
         (py("inner", 1, "a.py", "make.<locals>.Net.inner"), "Net.inner"),
+        (py("_Private.inner", 1, "a.py", "_Private.inner"), "_Private.inner"),
+        (
+            py("poll", 1, "/lib/python3.11/multiprocessing/connection.py", "_ConnectionBase.poll"),
+            "connection.poll",
+        ),
         (py("<lambda>", 1, "a.py", "make.<locals>.<lambda>"), "lambda"),
         (py("<module>", 1, "pkg/a.py"), "a.py"),
     ],

@@ -73,6 +73,9 @@ def shown_name(key: Key) -> str:
         return file_name(key.file)
     parts = (key.qualname or key.name).rpartition("<locals>.")[2].split(".")
     if key.kind == "python":
+        if parts[-2:-1] and parts[-2].startswith("_") and not is_users(key):
+            # A base class, which the users of the library do not name: they know its module.
+            parts[-2] = file_name(key.file).removesuffix(".py")
         return ".".join(parts[-2:]).replace("<lambda>", "lambda")
     public = [part for part in parts[:-1] if part and not part.startswith("_")]
     return ".".join([*public[-1:], parts[-1] or key.name])

@@ -15,6 +15,8 @@ from fastprof.tables.run_phases import PHASE_NAMES
 _PARTS = 2
 #: A part of less than this share of the function's time is not named.
 _LEAST = 0.1
+#: Characters of such a part's name; ``torch.scaled_dot_product_attention`` has 34.
+_PART = 36
 _PACKAGES = 3
 
 
@@ -94,7 +96,7 @@ def _parts(row: UserRow, steps: int) -> str:
     parts = [*row.below, ("own code", row.own_ms)]
     large = sorted((p for p in parts if p[1] >= _LEAST * row.total_ms), key=lambda p: -p[1])
     return ", ".join(
-        f"{elided(ascii_name(name, 200), 30)} {number(ms / steps)}" for name, ms in large[:_PARTS]
+        f"{elided(ascii_name(name, 200), _PART)} {number(ms / steps)}" for name, ms in large[:_PARTS]
     )
 
 
