@@ -8,6 +8,8 @@ import time
 import pytest
 from fastprof.cli import main, watch_command
 from fastprof.report.ranks_window import RankWindow, encode
+from fastprof.session.ranks.find import job_mark
+from fastprof.session.ranks.watch_sources import Folder
 
 
 def put(folder, rank, *, own_us=10_000, world=3, ended=False, age_s=0.0, beat=2, place=""):
@@ -91,15 +93,30 @@ def test_watch_says_that_a_job_has_ended(job, capsys):
     [
         (["{}/none"], "no such directory: "),
         (["{}"], "no rank has published anything in "),
-        ([], "DIR is missing, and FASTPROF_RANKS_DIR is not set"),
+        ([], "no job of several ranks runs on this machine"),
     ],
 )
 def test_a_folder_without_windows_is_an_error(tmp_path, monkeypatch, capsys, argv, expected):
     monkeypatch.delenv("FASTPROF_RANKS_DIR", raising=False)
+    monkeypatch.setattr(watch_command, "running_jobs", list)
     assert main(["watch", *(arg.format(tmp_path) for arg in argv)]) == 2
     err = capsys.readouterr().err
     assert expected in err
     assert err.count("\n") == 1
+
+
+def test_without_a_directory_the_newest_job_that_publishes_is_shown(job, monkeypatch, capsys):
+    env = {"WORLD_SIZE": "3", "RANK": "1", "MASTER_PORT": "1234"}
+    other = {**env, "FASTPROF_RANKS_DIR": str(job.parent / "other")}
+    here = {**env, "FASTPROF_RANKS_DIR": str(job.parent)}
+    job.rename(job.parent / f"fastprof-{job_mark(3, here)}")
+    monkeypatch.delenv("FASTPROF_RANKS_DIR", raising=False)
+    monkeypatch.setattr(watch_command, "running_jobs", lambda: [other, here])
+    assert main(["watch", "--once"]) == 0
+    assert capsys.readouterr().out.startswith("Ranks: 3 of 3, step 480. Rank 1 (host n1) is late")
+    monkeypatch.setattr(watch_command, "running_jobs", lambda: [other])
+    assert main(["watch", "--once"]) == 2
+    assert "No such file" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("rich", [True, False])
@@ -115,7 +132,7 @@ def test_it_goes_on_in_a_terminal_until_the_job_ends(job, monkeypatch, rich):
             shown.append(1)
             return super().look()
 
-    watch = Watched(str(job))
+    watch = Watched(Folder(str(job)))
     if not rich:
         monkeypatch.setitem(__import__("sys").modules, "rich.live", None)
     assert watch_command._follow(watch) == "The job has ended."
@@ -125,14 +142,14 @@ def test_it_goes_on_in_a_terminal_until_the_job_ends(job, monkeypatch, rich):
 def test_a_job_of_which_nothing_is_heard_for_a_minute_is_dead(job, monkeypatch):
     monkeypatch.setattr(watch_command, "_EVERY_S", 0.01)
     monkeypatch.setattr(watch_command, "_DEAD_S", 0.05)
-    watch = watch_command.Watch(str(job))
+    watch = watch_command.Watch(Folder(str(job)))
     assert watch_command._loop(watch, lambda lines: None) == (
         "No rank has been heard for 0 s: the job is dead, or stopped."
     )
 
 
 def test_a_clock_that_differs_from_that_of_the_job_makes_no_job_dead(job):
-    watch = watch_command.Watch(str(job))
+    watch = watch_command.Watch(Folder(str(job)))
     for beat in (3, 4, 5):
         for rank in range(3):
             put(job, rank, beat=beat, age_s=500.0)
@@ -142,7 +159,7 @@ def test_a_clock_that_differs_from_that_of_the_job_makes_no_job_dead(job):
 
 
 def test_a_job_that_is_started_again_is_followed(job):
-    watch = watch_command.Watch(str(job.parent))
+    watch = watch_command.Watch(Folder(str(job.parent)))
     assert len(watch.look().rows) == 3
     again = job.parent / "fastprof-again"
     for rank in range(2):
@@ -168,7 +185,7 @@ def test_a_directory_that_cannot_be_read_any_more_is_an_error_in_one_line(job, m
 
 
 def test_a_directory_that_goes_is_the_end_of_the_job(job):
-    watch = watch_command.Watch(str(job))
+    watch = watch_command.Watch(Folder(str(job)))
     for path in job.iterdir():
         path.unlink()
     job.rmdir()

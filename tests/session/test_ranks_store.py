@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import socket
 import struct
 import sys
 import threading
 import tracemalloc
-from contextlib import suppress
+from contextlib import closing, suppress
 from datetime import timedelta
 from types import SimpleNamespace
 
 import pytest
+from fastprof.report.ranks_window import RankWindow, encode
 from fastprof.session.ranks import store as stores
 from fastprof.session.ranks import tcpstore
 from fastprof.session.ranks.channel import MAX_VALUE, Ended
-from fastprof.session.ranks.find import find_channel
+from fastprof.session.ranks.find import find_channel, job_mark
 from fastprof.session.ranks.store import StoreChannel
 from fastprof.session.ranks.tcpstore import NotAStoreError, StoreClient
+from fastprof.session.ranks.watch_sources import Store
+from fastprof.session.ranks.watching import Watch
 
 HELLO = struct.pack("=BI", 0, 0x3C85F7CE) + b"\x0dabcd"
 
@@ -317,3 +321,58 @@ def test_versions_are_read_as_torch_writes_them():
     assert stores._is_known("2.13.0a0+git12ab")
     assert stores._is_known("3.0")
     assert not stores._is_known("2.4.9")
+
+
+# ---- who watches
+
+
+@pytest.fixture
+def watched(server, channel_of, monkeypatch):
+    """The store of a job of two ranks, of which rank 0 has published a window."""
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    mark = job_mark(2)
+    channel = channel_of(mark)
+    blocks = {16 * i: (30_000, 20_000, 10_000) for i in range(30)}
+    window = RankWindow(
+        mark, 0, 2, "n0", 1, 480, size=16,
+        columns=("wall", "communication"), sections=("data",), blocks=blocks,
+    )  # fmt: skip
+    channel.put("window-0", encode(window))
+    return server
+
+
+def test_who_watches_reads_the_store_of_the_job_and_writes_nothing(watched, monkeypatch):
+    env = dict(os.environ)
+    for name in ("RANK", "WORLD_SIZE", "MASTER_PORT", "MASTER_ADDR"):
+        monkeypatch.delenv(name)
+    before = watched.num_keys()
+    with closing(Watch(Store(env))) as watch:
+        (row,) = watch.look().rows
+        assert (row.rank, row.host, row.steps) == (0, "n0", 480)
+        assert watch.said() == []
+    assert watched.num_keys() == before
+
+
+@pytest.mark.parametrize(
+    ("error", "rows"), [(TimeoutError("the store has not answered"), 1), (ConnectionResetError, 0)]
+)
+def test_who_watches_waits_for_a_slow_store_and_ends_with_one_that_is_gone(
+    watched, monkeypatch, error, rows
+):
+    def multi_get(self, keys):
+        raise error
+
+    monkeypatch.setattr("fastprof.session.ranks.watch_sources.running_jobs", list)
+    with closing(Watch(Store(dict(os.environ)))) as watch:
+        monkeypatch.setattr(StoreClient, "multi_get", multi_get)
+        job = watch.look()
+    assert (0 if job is None else len(job.rows)) == rows
+
+
+def test_a_store_without_windows_or_of_too_many_ranks_is_not_watched(server, monkeypatch):
+    env = {**os.environ, "RANK": "0", "WORLD_SIZE": "2"}
+    with pytest.raises(ValueError, match="no rank has published anything in the store at 127"):
+        Watch(Store(env))
+    with pytest.raises(ValueError, match="the job has 129 ranks, and a store is read for at most"):
+        Store({**env, "WORLD_SIZE": "129"})

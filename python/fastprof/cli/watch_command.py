@@ -7,12 +7,14 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 
 from fastprof.cli.output import write_text
 from fastprof.cli.parsing import Parser
 from fastprof.render.watch import watch_lines
 from fastprof.session.ranks.find import DIRECTORY
+from fastprof.session.ranks.running import running_jobs
+from fastprof.session.ranks.watch_sources import Folder, source_of
 from fastprof.session.ranks.watching import Watch
 from fastprof.tables.layout import width_of
 
@@ -38,28 +40,40 @@ def run(argv: Sequence[str]) -> int:
         "folder",
         metavar="DIR",
         nargs="?",
-        help=f"the directory in which the ranks meet (default: ${DIRECTORY})",
+        help=f"the directory in which the ranks meet (default: ${DIRECTORY}, else that of the "
+        "newest job on this machine, or the store at which its ranks meet)",
     )
     parser.add_argument(
         "--once", action="store_true", help="print the ranks once and exit (default in a pipe)"
     )
     options = parser.parse_args(argv)
-    folder = options.folder or os.environ.get(DIRECTORY)
-    if not folder:
-        raise ValueError(
-            f"DIR is missing, and {DIRECTORY} is not set: name the directory in which the ranks "
-            f"meet"
-        )
-    if not os.path.isdir(folder):
-        raise ValueError(f"no such directory: {ascii(folder)[1:-1]}")
-    watch = Watch(folder)
-    if options.once or not sys.stdout.isatty():
-        lines = _picture(watch, width_of(sys.stdout), _PIPED_LINES) or [_ENDED]
-        write_text("".join(f"{line}\n" for line in lines))
-        return 0
-    with suppress(KeyboardInterrupt):
-        write_text(f"{_follow(watch)}\n")
+    with closing(_watch(options.folder or os.environ.get(DIRECTORY))) as watch:
+        if options.once or not sys.stdout.isatty():
+            lines = _picture(watch, width_of(sys.stdout), _PIPED_LINES) or [_ENDED]
+            write_text("".join(f"{line}\n" for line in lines))
+            return 0
+        with suppress(KeyboardInterrupt):
+            write_text(f"{_follow(watch)}\n")
     return 0
+
+
+def _watch(folder: str | None) -> Watch:
+    if folder:
+        if not os.path.isdir(folder):
+            raise ValueError(f"no such directory: {ascii(folder)[1:-1]}")
+        return Watch(Folder(folder))
+    problem: Exception | None = None
+    for env in running_jobs():
+        try:
+            return Watch(source_of(env))
+        except (OSError, ValueError) as error:
+            problem = problem or error
+    if problem is not None:
+        raise ValueError(str(problem))
+    raise ValueError(
+        "no job of several ranks runs on this machine, as far as the environment of this user's "
+        f"processes says: name the directory that {DIRECTORY} names in the job"
+    )
 
 
 def _picture(watch: Watch, width: int, height: int) -> list[str] | None:

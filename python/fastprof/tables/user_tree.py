@@ -96,7 +96,8 @@ def _parts(row: UserRow, steps: int) -> str:
     parts = [*row.below, ("own code", row.own_ms)]
     large = sorted((p for p in parts if p[1] >= _LEAST * row.total_ms), key=lambda p: -p[1])
     return ", ".join(
-        f"{elided(ascii_name(name, 200), _PART)} {number(ms / steps)}" for name, ms in large[:_PARTS]
+        f"{elided(ascii_name(name, 200), _PART)} {number(ms / steps)}"
+        for name, ms in large[:_PARTS]
     )
 
 

@@ -88,15 +88,26 @@ def find_world_size() -> int:
     return Identity().world_size
 
 
+def world_size_of(env: Mapping[str, str]) -> int:
+    """Return the number of processes of a job, as the environment of one says; else 1."""
+    found = _of(env, *_TORCHRUN) or _launched(env)
+    return found[1] if found is not None else 1
+
+
 def find_local_rank() -> int:
     """Return this process's number on its machine, as the launcher says; else 0."""
     found = (_number(os.environ, name) for name in _LOCAL)
     return next((number for number in found if number is not None), 0)
 
 
-def find_job() -> str | None:
-    """Return what ranks of one job have in common and others at the time have not, if known."""
-    facts = [f"{name}={os.environ[name][:100]}" for name in _JOBS if os.environ.get(name)]
+def find_job(env: Mapping[str, str] | None = None) -> str | None:
+    """Return what ranks of one job have in common and others at the time have not, if known.
+
+    Args:
+        env: the environment of a rank; that of this process if None.
+    """
+    env = os.environ if env is None else env
+    facts = [f"{name}={env[name][:100]}" for name in _JOBS if env.get(name)]
     return " ".join(facts) or None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 
 from fastprof.names import short_hash
 from fastprof.session.environment.rank import find_job
@@ -16,10 +17,15 @@ DIRECTORY = "FASTPROF_RANKS_DIR"
 STORE = ("MASTER_ADDR", "MASTER_PORT")
 
 
-def job_mark(world_size: int) -> str:
-    """Return what tells the values of this job from those of others and of earlier starts."""
-    restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    return short_hash(f"{find_job()} {restarts[:20]} {world_size}")
+def job_mark(world_size: int, env: Mapping[str, str] | None = None) -> str:
+    """Return what tells the values of a job from those of others and of earlier starts.
+
+    Args:
+        world_size: number of its processes.
+        env: the environment of one of them; that of this process if None.
+    """
+    restarts = (os.environ if env is None else env).get("TORCHELASTIC_RESTART_COUNT", "0")
+    return short_hash(f"{find_job(env)} {restarts[:20]} {world_size}")
 
 
 def find_channel(job: str, world_size: int) -> Channel | None:

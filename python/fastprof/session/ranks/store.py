@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import resource
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -36,16 +36,21 @@ class StoreChannel:
 
     Args:
         address: host and port of the store.
-        job: the mark of this job, and of this start.
+        job: the mark of the job, and of this start.
+        env: the environment of one of its ranks, for a process that only reads; None: this
+            process is one, and has a channel while it uses torch.distributed.
 
     Raises:
         OSError, ValueError: it does not answer, or not as a store does.
     """
 
-    def __init__(self, address: tuple[str, int], job: str) -> None:
+    def __init__(
+        self, address: tuple[str, int], job: str, env: Mapping[str, str] | None = None
+    ) -> None:
         self._address = address
         # torch puts a slash before the keys of all its clients.
-        self._prefix = f"/fastprof/{short_hash(find_job() or '')}/".encode()
+        self._prefix = f"/fastprof/{short_hash(find_job(env) or '')}/".encode()
+        self._is_of_job = env is None
         self._mark = _MARK + job.encode() + b":"
         self._client: StoreClient | None = None
         self._known: set[bytes] = set()
@@ -84,7 +89,7 @@ class StoreChannel:
     @contextmanager
     def _connected(self) -> Iterator[StoreClient]:
         if self._client is None:
-            if not _is_used():
+            if self._is_of_job and not _is_used():
                 raise Ended
             self._known.clear()  # by another connection: the store may be another one
             self._client = StoreClient(self._address)
@@ -104,10 +109,8 @@ def open_store(job: str, world_size: int) -> StoreChannel | None:
     Raises:
         OSError, ValueError: there is no store, or it does not answer as one does.
     """
-    address, port = os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT", "")
-    if not address or not (port.isascii() and port.isdigit() and len(port) < 6):
-        return None
-    if not _is_used():
+    address = store_address(os.environ)
+    if address is None or not _is_used():
         return None
     version = getattr(sys.modules.get("torch"), "__version__", "")
     if not _is_known(str(version)):
@@ -120,7 +123,15 @@ def open_store(job: str, world_size: int) -> StoreChannel | None:
             f"a process may open {limit} files (ulimit -n), and with one more connection for "
             f"each rank it may need {needed}"
         )
-    return StoreChannel((address, int(port)), job)
+    return StoreChannel(address, job)
+
+
+def store_address(env: Mapping[str, str]) -> tuple[str, int] | None:
+    """Return host and port of the store that the environment of a rank names."""
+    address, port = env.get("MASTER_ADDR"), env.get("MASTER_PORT", "")
+    if not address or not (port.isascii() and port.isdigit() and len(port) < 6):
+        return None
+    return address, int(port)
 
 
 def _is_used() -> bool:

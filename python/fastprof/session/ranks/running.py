@@ -1,0 +1,55 @@
+"""The jobs whose ranks run on this machine, found by the environments of processes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+
+from fastprof.session.environment.rank import world_size_of
+from fastprof.session.ranks.channel import SWITCH
+from fastprof.session.ranks.find import DIRECTORY, STORE, job_mark
+
+#: An environment is read up to here.
+_LONGEST = 1 << 20
+#: The field of /proc/PID/stat that says when the process began, counted from the state.
+_BEGAN = 19
+
+
+def running_jobs(proc: str = "/proc") -> list[Mapping[str, str]]:
+    """Return the environment of a rank of each job that runs here, the newest job first.
+
+    They are jobs of this user, of more than one rank, whose launcher set their variables before
+    the processes began; without such a file system there are none.
+
+    Args:
+        proc: where the kernel shows its processes.
+    """
+    found: dict[str, tuple[int, Mapping[str, str]]] = {}
+    with suppress(OSError):
+        for name in os.listdir(proc):
+            if not name.isdigit():
+                continue
+            with suppress(OSError, ValueError, IndexError):
+                env = _environment(os.path.join(proc, name))
+                size = world_size_of(env)
+                places = env.get(DIRECTORY) or all(env.get(name) for name in STORE)
+                if size > 1 and places and env.get(SWITCH) != "0":
+                    began = _began(os.path.join(proc, name))
+                    mark = job_mark(size, env)
+                    if mark not in found or found[mark][0] < began:
+                        found[mark] = began, env
+    return [env for _, env in sorted(found.values(), key=lambda job: -job[0])]
+
+
+def _environment(process: str) -> Mapping[str, str]:
+    with open(os.path.join(process, "environ"), "rb") as stream:
+        items = stream.read(_LONGEST).split(b"\0")
+    pairs = (os.fsdecode(item).partition("=") for item in items)
+    return {name: value for name, _, value in pairs if name}
+
+
+def _began(process: str) -> int:
+    with open(os.path.join(process, "stat"), "rb") as stream:
+        # The name before it is in parentheses, and may have anything in it.
+        return int(stream.read().rpartition(b")")[2].split()[_BEGAN])

@@ -1,0 +1,221 @@
+"""Where somebody outside a job reads what its ranks publish: their directory, or their store."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from fastprof.report.ranks_row import MAX_RANKS
+from fastprof.report.ranks_window import decode
+from fastprof.session.environment.rank import world_size_of
+from fastprof.session.ranks.channel import DIRECT, VERDICTS, window_key
+from fastprof.session.ranks.directory import read_value
+from fastprof.session.ranks.find import DIRECTORY, job_mark
+from fastprof.session.ranks.running import running_jobs
+from fastprof.session.ranks.store import StoreChannel, store_address
+
+_WINDOW = window_key(0).removesuffix("0")
+
+#: Rank, window, and its age in seconds.
+Heard = tuple[int, bytes, float]
+
+
+class Source(Protocol):
+    """What the ranks of one job publish; read only."""
+
+    #: Says that nothing has been published, and what to do.
+    nothing: str
+
+    def windows(self) -> list[Heard]:
+        """Return the windows that can be read, by rank; none: the job is over."""
+
+    def verdicts(self) -> bytes:
+        """Return the last lines that rank 0 has logged; empty: none."""
+
+    def newer(self) -> Source | None:
+        """Return a job that began later in the same place."""
+
+    def close(self) -> None:
+        """Let go of it."""
+
+
+class Folder:
+    """The directory of one job.
+
+    Args:
+        root: where the ranks of jobs meet, or that of one job in it; of several jobs the one
+            that was heard of last is taken.
+
+    Raises:
+        ValueError: no rank of a job has published anything there.
+        OSError: it is no directory, or may not be read.
+    """
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+        self._folder = _job_in(root)
+        self.nothing = _nothing(self._folder)
+
+    def windows(self) -> list[Heard]:
+        """Return the windows of which the files can be read; their times tell their ages."""
+        try:
+            names = os.listdir(self._folder)
+        except FileNotFoundError:
+            return []
+        found = []
+        for name in names:
+            number = name.removeprefix(_WINDOW)
+            if number == name or not (number.isascii() and number.isdigit() and len(number) < 8):
+                continue
+            path = os.path.join(self._folder, name)
+            value, written = read_value(path), _written(path)
+            if (
+                value is None
+                or written is None
+                or int(number) >= MAX_RANKS
+                or not _is_window(value)
+            ):
+                continue
+            found.append((int(number), value, max(0.0, time.time() - written)))
+        return sorted(found)
+
+    def verdicts(self) -> bytes:
+        """Return what rank 0 has written."""
+        return read_value(os.path.join(self._folder, VERDICTS)) or b""
+
+    def newer(self) -> Source | None:
+        """Return the job in the directory that was heard of last, if it is another one."""
+        return Folder(self._root) if _job_in(self._root) != self._folder else None
+
+    def close(self) -> None:
+        """Nothing is open between two looks."""
+
+
+class Store:
+    """The store at which the ranks of one job of torch.distributed meet.
+
+    Args:
+        env: the environment of one of them.
+
+    Raises:
+        ValueError: the job has too many ranks, or what listens there is no store.
+        OSError: nobody answers.
+    """
+
+    def __init__(self, env: Mapping[str, str]) -> None:
+        self._world = world_size_of(env)
+        if self._world > DIRECT:
+            raise ValueError(
+                f"the job has {self._world} ranks, and a store is read for at most {DIRECT}: start "
+                f"the job with {DIRECTORY}, a directory that all ranks can write to"
+            )
+        address = store_address(env)
+        if address is None:
+            raise ValueError("MASTER_ADDR and MASTER_PORT of the job name no store")
+        self._mark = job_mark(self._world, env)
+        self._channel = StoreChannel(address, self._mark, env)
+        self._last: list[Heard] = []
+        self._is_over = False
+        host, port = address
+        self.nothing = (
+            f"no rank has published anything in the store at {host}:{port}: is the job run by "
+            "fastprof, and has it made steps for 10 s?"
+        )
+
+    def windows(self) -> list[Heard]:
+        """Return the windows in the store; the last ones while it does not answer in time.
+
+        The store does not tell when a window was put there: its age is 0.
+        """
+        if self._is_over:
+            return []
+        try:
+            values = self._channel.get([window_key(rank) for rank in range(self._world)])
+        except TimeoutError:
+            return self._last
+        except (OSError, ValueError):
+            self.close()
+            return []
+        windows = ((rank, values.get(window_key(rank), b"")) for rank in range(self._world))
+        self._last = [(rank, value, 0.0) for rank, value in windows if _is_window(value)]
+        return self._last
+
+    def verdicts(self) -> bytes:
+        """Return what rank 0 has put into the store."""
+        if self._is_over:
+            return b""
+        try:
+            return self._channel.get([VERDICTS]).get(VERDICTS, b"")
+        except (OSError, ValueError):
+            return b""
+
+    def newer(self) -> Source | None:
+        """Return the newest job on this machine, if it is another one."""
+        env = next(iter(running_jobs()), None)
+        if env is None or job_mark(world_size_of(env), env) == self._mark:
+            return None
+        return source_of(env)
+
+    def close(self) -> None:
+        """End the connection."""
+        self._is_over = True
+        self._channel.close(last=False)
+
+
+def source_of(env: Mapping[str, str]) -> Source:
+    """Return where the ranks of a job publish.
+
+    Args:
+        env: the environment of one of them.
+
+    Raises:
+        OSError, ValueError: it cannot be read.
+    """
+    if env.get(DIRECTORY):
+        mark = job_mark(world_size_of(env), env)
+        return Folder(os.path.join(env[DIRECTORY], f"fastprof-{mark}"))
+    return Store(env)
+
+
+def _is_window(value: bytes) -> bool:
+    try:
+        decode(value)
+    except ValueError:
+        return False
+    return True
+
+
+def _job_in(folder: str) -> str:
+    names = os.listdir(folder)
+    if any(name.startswith(_WINDOW) for name in names):
+        return folder
+    jobs = [os.path.join(folder, name) for name in names if name.startswith("fastprof-")]
+    heard = {job: max(_times(job), default=0.0) for job in jobs}
+    newest = max(heard, key=lambda job: heard[job], default=None)
+    if newest is None or not heard[newest]:
+        raise ValueError(_nothing(folder))
+    return newest
+
+
+def _times(folder: str) -> Sequence[float]:
+    try:
+        names = [name for name in os.listdir(folder) if name.startswith(_WINDOW)]
+    except OSError:
+        return ()
+    return [_written(os.path.join(folder, name)) or 0.0 for name in names]
+
+
+def _written(path: str) -> float | None:
+    try:
+        return os.stat(path).st_mtime
+    except OSError:
+        return None
+
+
+def _nothing(folder: str) -> str:
+    return (
+        f"no rank has published anything in {folder!a}: name the directory that FASTPROF_RANKS_DIR "
+        "names in the job, while the job runs"
+    )
