@@ -16,7 +16,7 @@ PACKAGE = ROOT / "python" / "fastprof"
 _NOUN = re.compile(
     r" (?:(?:more|other|measured|failed|worker|single|of the) )?"
     r"((?!(?:adds|as|blocks|bytes|compares|divides|does|draws|has|is|items|leaves|multiplies|ms|"
-    r"needs|ns|names|runs at|saves|sees|stands|takes|this|us|was|writes)\b)[a-z]+s)\b"
+    r"needs|ns|names|runs at|saves|sees|stands|starts|takes|this|us|was|writes)\b)[a-z]+s)\b"
 )
 #: A file and the words after a value that is never one, or that is no count.
 _NEVER_ONE = frozenset({
@@ -28,6 +28,8 @@ _NEVER_ONE = frozenset({
     ("expressions.py", "characters"),  # too many of them
     ("figures.py", "functions"), ("figures.py", "times"),
     ("notes.py", "measured steps"),  # more than are kept
+    ("watch_sources.py", "ranks"),  # more than 128
+    ("ranks_heat.py", "steps"),  # more than one, as the line above asks
     ("steps_chart.py", "steps"),  # more than one, as the line above asks
     ("remedies.py", "tensors"), ("data.py", "tensors"),  # 1.5 and more
     ("data.py", "times"),  # two and more starts

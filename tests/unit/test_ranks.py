@@ -486,7 +486,7 @@ def test_the_command_shows_and_writes_the_ranks(saved, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("args", "said"),
     [(["{0}", "{0}"], "rank 0 is in two files"),
-     (["{0}", "-o", "x.csv"], "use one of: .json .txt .md"),
+     (["{0}", "-o", "x.csv"], "use one of: .json .txt .html .htm .md"),
      (["nowhere.fprof"], "no such file: ")],
 )  # fmt: skip
 def test_what_cannot_be_merged_is_one_line_and_status_2(args, said, saved, capsys):

@@ -336,7 +336,9 @@ def _finish(
             if stats is not None and begun.options.full:
                 print_summary(stats, stream)
             folder = begun.shown_folder
-            lines = last_lines(report, folder, files, folder, width_of(stream))
+            lines = last_lines(
+                report, folder, files, folder, width_of(stream), ranks=identity.world_size > 1
+            )
             _put([*lines, *late], stream)
     except BrokenPipeError:
         sys.stdout = None  # see profile_command

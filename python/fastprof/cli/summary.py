@@ -26,7 +26,7 @@ _TENSOR_ITEM = r"method 'item' of 'torch"
 
 
 def last_lines(
-    report: Report, folder: str, files: Sequence[str], run: str, width: int
+    report: Report, folder: str, files: Sequence[str], run: str, width: int, *, ranks: bool = False
 ) -> list[str]:
     """Return what was written, the next command to type, and the verdict once more.
 
@@ -36,21 +36,21 @@ def last_lines(
         files: their names.
         run: what ``fastprof report`` takes for this run.
         width: columns of a line.
+        ranks: whether the folder is of a job of several ranks.
     """
     lines = wrapped(f"Wrote {ascii_name(folder)}: {', '.join(map(ascii_name, files))}", width)
-    lines += next_lines(run, width)
+    lines += next_lines(run, width, ranks=ranks)
     verdict = closing_lines(report, width)
     return [*lines, "", *verdict] if verdict else lines
 
 
-def next_lines(run: str, width: int) -> list[str]:
-    """Return the commands that say more of the run ``run``."""
+def next_lines(run: str, width: int, *, ranks: bool = False) -> list[str]:
+    """Return the commands that say more of the run ``run``, and of its ``ranks``."""
     name = ascii_name(shlex.quote(run))
-    return wrapped(
-        f"More: fastprof report {name} --full (or --findings, --section NAME, -o run.html)",
-        width,
-        rest="  ",
-    )
+    text = f"More: fastprof report {name} --full (or --findings, --section NAME, -o run.html)"
+    if ranks:
+        text += f"; all ranks over the steps: fastprof merge {name} -o ranks.html"
+    return wrapped(text, width, rest="  ")
 
 
 def print_summary(stats: dict[Function, Entry], stream: TextIO) -> None:

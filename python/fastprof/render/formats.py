@@ -112,7 +112,7 @@ def examine_ranks(report: RankReport) -> Finding | None:
 
 
 def render_ranks(report: RankReport, name: str, **limits: int) -> str:
-    """Return several ranks as ``"text"``, ``"json"`` or ``"markdown"``.
+    """Return several ranks in the format ``name``, one of :data:`RANK_FORMATS`.
 
     ``limits`` are options of its writer: ``width`` of the text.
     """
@@ -122,7 +122,7 @@ def render_ranks(report: RankReport, name: str, **limits: int) -> str:
 
 
 #: Formats of a report on several ranks.
-RANK_FORMATS = ("text", "json", "markdown")
+RANK_FORMATS = ("text", "json", "markdown", "html")
 
 
 def save_ranks(report: RankReport, path: str | os.PathLike[str]) -> None:

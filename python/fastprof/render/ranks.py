@@ -1,13 +1,14 @@
-"""The ranks of a job as text, JSON and Markdown."""
+"""The ranks of a job as text, JSON, Markdown and a page."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TextIO
 
 from fastprof.names import ascii_name
+from fastprof.render.html import blocks_page
 from fastprof.render.markdown import markdown
 from fastprof.render.plain import plain
 from fastprof.report.ranks import SIGNALS, RankReport, RankRow
@@ -15,6 +16,7 @@ from fastprof.report.writers import plain_values
 from fastprof.tables.blocks import Block, Items, Part, Text
 from fastprof.tables.cells import Table, number, percent, short, shortened, with_percent
 from fastprof.tables.layout import without_unknown
+from fastprof.tables.ranks_heat import heat_blocks
 
 SCHEMA = "fastprof.ranks/1"
 
@@ -43,6 +45,28 @@ def write_text(report: RankReport, stream: TextIO, width: int | None = None) -> 
         *(notes if report.notes else ()),
     ]
     stream.writelines(f"{line}\n" for line in plain(made, width))
+
+
+def write_html(report: RankReport, stream: TextIO) -> None:
+    """Write a page, with the lateness of the ranks over the steps as a picture."""
+    tables = (_ranks(report, TEXT_RANKS), _sections(report), _functions(report))
+    stream.write(
+        blocks_page(
+            [
+                Block(
+                    f"fastprof ranks: {_headline(report)}",
+                    (Text(_verdict(report)), *_finding(report)),
+                ),
+                *heat_blocks(report),
+                *(
+                    Block(table.title, (replace(table, title=""),))
+                    for table in tables
+                    if table.rows
+                ),
+                *([Block("Notes", (Items(report.notes),))] if report.notes else []),
+            ]
+        )
+    )
 
 
 def write_markdown(report: RankReport, stream: TextIO) -> None:

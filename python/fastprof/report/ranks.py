@@ -22,6 +22,7 @@ from fastprof.names import ascii_name, file_name
 from fastprof.render import formats
 from fastprof.report.figures import duration, with_percent
 from fastprof.report.findings import Finding
+from fastprof.report.ranks_heat import RankHeat
 from fastprof.report.rows import UNACCOUNTED
 
 SIGNALS = {
@@ -280,6 +281,8 @@ class RankReport:
     periods: tuple[LatePeriod, ...] = ()
     hangs: tuple[LateStep, ...] = ()
     skipped: tuple[tuple[str, str], ...] = ()
+    #: Lateness over the course of the job; None: single steps are not known.
+    heat: RankHeat | None = None
 
     @property
     def verdict(self) -> str:
@@ -328,7 +331,7 @@ class RankReport:
         return formats.render_ranks(self, "markdown")
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write ``.txt``, ``.json`` or ``.md``, completely or not at all.
+        """Write ``.html``, ``.txt``, ``.json`` or ``.md``, completely or not at all.
 
         Raises:
             ExportError: another suffix.

@@ -7,6 +7,7 @@ from itertools import pairwise
 from statistics import fmean
 
 from fastprof.report.ranks import FunctionTotal, RankReport, RankRow, SectionSpread, named
+from fastprof.report.ranks_heat import rank_heat
 from fastprof.report.ranks_judge import groups_in_step
 from fastprof.report.ranks_means import by_means
 from fastprof.report.ranks_notes import rank_notes
@@ -73,6 +74,7 @@ def rank_report(
         periods=tuple(sorted(worst.periods, key=lambda p: p.first)),
         hangs=tuple(sorted((h for v in verdicts for h in v.hangs), key=lambda h: -h.late_ms)),
         skipped=tuple(skipped),
+        heat=rank_heat({rank: s for v in verdicts for rank, s in v.lateness.items()}),
     )
 
 

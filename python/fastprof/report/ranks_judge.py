@@ -94,7 +94,7 @@ class Lateness:
 
 def lateness(
     owns: Sequence[Series], step_ms: float, alarms: float = FALSE_ALARMS
-) -> tuple[list[Lateness], float]:
+) -> tuple[list[Lateness], float, list[Series]]:
     """Compare ranks that wait for each other.
 
     Args:
@@ -103,8 +103,8 @@ def lateness(
         alarms: of so many jobs whose ranks are equal each test finds a late rank in one.
 
     Returns:
-        One value per rank, and how much later the last rank of a step is than the median
-        one, in the mean of the steps, in ms.
+        One value per rank; how much later the last rank of a step is than the median one, in
+        the mean of the steps, in ms; and the lateness of each rank step by step, in ms.
     """
     lates, spread = _against_others(owns)
     hangs = [_hangs(late, step_ms) for late in lates]
@@ -112,12 +112,20 @@ def lateness(
         late.without({step for step, _ in found}) for late, found in zip(lates, hangs, strict=True)
     ]
     usual = _usual([late.ms for late in kept])
-    return [
-        _judge(
-            late.numbers, [ms - base for ms in late.ms], step_ms, 1.0 / alarms / len(owns), found
-        )
-        for late, base, found in zip(kept, usual, hangs, strict=True)
-    ], spread
+    return (
+        [
+            _judge(
+                late.numbers,
+                [ms - base for ms in late.ms],
+                step_ms,
+                1.0 / alarms / len(owns),
+                found,
+            )
+            for late, base, found in zip(kept, usual, hangs, strict=True)
+        ],
+        spread,
+        lates,
+    )
 
 
 def judge_one(late: Series, step_ms: float, chance: float) -> Lateness:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, median
 
@@ -49,6 +49,8 @@ class Verdict:
     #: What found it, and the ranks in its order.
     test: LatenessTest | None = None
     runs: Sequence[RankRun] = ()
+    #: Lateness in each step, by rank.
+    lateness: Mapping[int, Series] = field(default_factory=dict)
 
     @property
     def late_ms(self) -> dict[int, float]:
@@ -107,6 +109,7 @@ def by_steps(runs: Sequence[RankRun], alarms: float = FALSE_ALARMS) -> Verdict:
     test = max(plain or found, key=lambda t: t.worth, default=tests[0])
     late, signal = test.late, test.signal
     verdict = Verdict(signal=signal, plain=test.plain, step_ms=step_ms, works=test.works)
+    verdict.lateness = {run.row.rank: series for run, series in zip(runs, test.steps, strict=True)}
     whole = next(t for t in reversed(tests) if not t.plain and (t.signal == signal or found))
     hangs = [(ms, step, run) for run, one in zip(runs, whole.late, strict=True)
              for step, ms in one.hangs]  # fmt: skip
@@ -139,6 +142,8 @@ class LatenessTest:
     late: list[Lateness] = field(default_factory=list)
     owns: list[Series] = field(default_factory=list)
     spread_ms: float = 0.0
+    #: Lateness of each rank, step by step.
+    steps: list[Series] = field(default_factory=list)
 
     @property
     def worth(self) -> float:
@@ -161,11 +166,12 @@ def _test(
         for run in runs
         if run.steps is not None
     ]
-    late, spread = lateness(owns, step_ms, alarms)
+    late, spread, steps = lateness(owns, step_ms, alarms)
     hung = {step for one in late for step, _ in one.hangs}
     if hung:  # told by themselves; one of 5 s would be most of a mean of 100 steps
         owns = [own.without(hung) for own in owns]
-    return LatenessTest(signal, plain, [fmean(own.ms or [0.0]) for own in owns], late, owns, spread)
+    works = [fmean(own.ms or [0.0]) for own in owns]
+    return LatenessTest(signal, plain, works, late, owns, spread, steps)
 
 
 def _by_cpu(

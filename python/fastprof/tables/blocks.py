@@ -63,8 +63,9 @@ class Chart:
     Attributes:
         title: what stands above.
         label: the chart in a sentence; a reader who points at a place sees ``readings`` of it.
-        kind: ``"line"``, ``"area"`` (lines are stacked, each place is as wide as its number) or
-            ``"bars"``.
+        kind: ``"line"``, ``"area"`` (lines are stacked, each place is as wide as its number),
+            ``"bars"``, or ``"heat"`` (a line is a row of cells, the darker the larger; NaN is
+            not known).
         units: of the places and of the values.
         places: ascending numbers.
         lines: what is drawn.

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, pairwise
 
+from fastprof.render.html.heat import cells, row_names
 from fastprof.render.html.markup import Markup, bullets, el, joined, safe_json
 from fastprof.tables.blocks import Chart, Line
 
@@ -37,10 +38,12 @@ def figure(chart: Chart) -> Markup:
         low, high = low - half, high + half
     high = high if high > low else low + 1
     top = _ROOM * chart.top
-    values = list(_ticks(0.0, top))
+    values = list(row_names(chart) if chart.kind == "heat" else _ticks(0.0, top))
     grid = "".join(f"M0 {round(_HEIGHT * (1 - at))}H{_short(high - low)}" for _, at in values)
     picture = el(
-        "svg", el("path", d=grid, class_="grid"), *_shapes(chart, low, high, top),
+        "svg",
+        *(cells(chart, high - low, _HEIGHT) if chart.kind == "heat"
+          else (el("path", d=grid, class_="grid"), *_shapes(chart, low, high, top))),
         viewBox=f"0 0 {_short(high - low)} {_HEIGHT}", preserveAspectRatio="none",
         aria_hidden="true",
     )  # fmt: skip
