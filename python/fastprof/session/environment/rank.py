@@ -1,8 +1,9 @@
 """Which process of a distributed job this is, without importing or starting anything.
 
 torchrun's variables say so for each process.  Those of Slurm and MPI are of what these
-started, which may start processes itself, so torch.distributed is believed first; at the end
-of a run it often is not initialised any more, so a run keeps what it said: :class:`Identity`.
+started, which may start processes itself, so torch.distributed and jax.distributed are believed
+first; at the end of a run they often are not initialised any more, so a run keeps what they said:
+:class:`Identity`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from typing import Any
 
 #: Variables of a process's rank and of their number: of torchrun and most others;
 _TORCHRUN = ("RANK", "WORLD_SIZE")
@@ -127,13 +129,23 @@ def _number(env: Mapping[str, str], name: str) -> int | None:
     return int(value) if value.isascii() and value.isdigit() and len(value) < 10 else None
 
 
+def jax_state() -> Any:
+    """Return what jax.distributed knows of this process; None: it is not initialised.
+
+    Its public functions would start the devices.
+    """
+    state = getattr(sys.modules.get("jax._src.distributed"), "global_state", None)
+    return state if getattr(state, "client", None) is not None else None
+
+
 def _distributed() -> tuple[int, int] | None:
     distributed = sys.modules.get("torch.distributed")
-    if distributed is None:
-        return None
     try:
-        if distributed.is_available() and distributed.is_initialized():
+        if distributed is not None and distributed.is_available() and distributed.is_initialized():
             return int(distributed.get_rank()), max(1, int(distributed.get_world_size()))
+        state = jax_state()
+        if state is not None:
+            return int(state.process_id), max(1, int(state.num_processes))
     except Exception:  # a rank that cannot be found is no reason to stop
         pass
     return None

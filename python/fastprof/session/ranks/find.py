@@ -6,9 +6,10 @@ import os
 from collections.abc import Mapping
 
 from fastprof.names import short_hash
-from fastprof.session.environment.rank import find_job
+from fastprof.session.environment.rank import find_job, jax_state
 from fastprof.session.ranks.channel import Channel
 from fastprof.session.ranks.directory import DirectoryChannel
+from fastprof.session.ranks.jax_store import open_jax
 from fastprof.session.ranks.store import open_store
 
 #: Names the directory that the ranks of a job share.
@@ -32,7 +33,7 @@ def find_channel(job: str, world_size: int) -> Channel | None:
     """Return the way to the ``world_size`` ranks of ``job``; None: there is none, or not yet.
 
     A shared directory if the environment names one, else the store at which the ranks of
-    torch.distributed meet, once the program uses that.
+    torch.distributed meet, or the service of jax.distributed, once the program uses that.
 
     Raises:
         OSError: it cannot be reached, so far.
@@ -41,9 +42,10 @@ def find_channel(job: str, world_size: int) -> Channel | None:
     directory = os.environ.get(DIRECTORY)
     if directory:
         return DirectoryChannel(os.path.join(directory, f"fastprof-{job}"))
-    return open_store(job, world_size)
+    return open_store(job, world_size) or open_jax(job)
 
 
 def may_find_channel() -> bool:
-    """Whether the environment says where the ranks meet."""
-    return bool(os.environ.get(DIRECTORY)) or all(os.environ.get(name) for name in STORE)
+    """Whether the environment says where the ranks meet, or jax does."""
+    named = bool(os.environ.get(DIRECTORY)) or all(os.environ.get(name) for name in STORE)
+    return named or jax_state() is not None

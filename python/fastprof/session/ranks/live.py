@@ -541,7 +541,10 @@ def _judge(job: str, world_size: int) -> Judge:
 
 
 _TOO_SHORT = "Ranks were not compared while the job ran: it ended before they met."
-_NOT_USED = "Ranks were not compared while the job ran: torch.distributed was not initialised."
+_NOT_USED = (
+    "Ranks were not compared while the job ran: neither torch.distributed nor jax.distributed was "
+    "initialised."
+)
 
 
 def _is_first(identity: Identity) -> bool:
