@@ -155,13 +155,14 @@ def test_a_step_that_is_too_much_is_not_recorded_and_the_report_says_so(
 
 
 def test_a_window_ends_before_the_step_that_is_too_much() -> None:
-    report = run(cpu(schedule=WINDOW, max_events=3000), [100] * 8).report()
+    # A step counts as 900 to 2020 events, as quick as the machine is: room for one or two.
+    report = run(cpu(schedule=WINDOW, max_events=2500), [100] * 8).report()
     assert report.operators is not None
     ((first, last),) = report.operators.windows
     assert first == 2
     assert last < 4
     assert report.snapshot.operators is not None
-    assert 0 < report.snapshot.operators.events <= 3000
+    assert 0 < report.snapshot.operators.events <= 2500
     assert any("The operator window ended with step" in n for n in report.notes)
     assert not torch.autograd.profiler._is_profiler_enabled
 
