@@ -147,6 +147,22 @@ def test_loading_that_is_large_by_its_sampler_is_the_samplers_finding() -> None:
     assert set(found(with_cpus(alone, 2))) == {"data-loading"}
 
 
+def test_loaders_of_one_name_are_distinguished_by_their_split() -> None:
+    again = loader(60, workers=2, starts=(10, 6000 * MS), firsts=(10, 300 * MS),
+                   shutdowns=(10, 200 * MS), loads=loads(5), ready=30)  # fmt: skip
+    both = (replace(again, name="loader0"), replace(again, name="loader0", split="validation"))
+    said = text(found(run(loaders=both))["loader-recreated"])
+    assert "Data loader loader0 started 2 workers" in said
+    assert "Data loader loader0 (validation) started 2 workers" in said
+
+
+def test_what_workers_do_is_to_be_seen_without_them() -> None:
+    waited = loader(60, workers=1, cpus=1, ready=1, blocked=39, blocked_ns=39 * 60 * MS,
+                    loads=loads(100))  # fmt: skip
+    rule = found(with_cpus(computing(loaders=(waited,)), 1))["data-loading"]
+    assert "Run it once without workers to see which functions load" in " ".join(rule.fix)
+
+
 def test_a_loader_without_a_name_is_called_a_data_loader() -> None:
     """Nobody knew what "loader0" was, which had no workers."""
     named = replace(loader(60, cpus=2), name="speech")
@@ -318,6 +334,10 @@ def test_advice_on_tensors_without_connections_mentions_no_connection() -> None:
     # Nothing is left to advise where the loop cannot load itself.
     slow = received(function="rebuild_storage_filename", within_ms=4)
     assert "batch-receiving" not in found(slow)
+    # But a third of the step is not passed over in silence.
+    note = noted(slow)["batch-receiving"]
+    assert note.title == "Receiving batches from workers takes 33.3 % of the step"
+    assert "uint8" in note.fix[0]
 
 
 def test_receiving_that_takes_little_or_was_hardly_seen_is_no_finding() -> None:
@@ -472,6 +492,84 @@ def test_what_fastprof_takes_between_sections_is_not_the_program_s(own_ms: float
     assert ("unaccounted" in found(made)) == (own_ms == 0)
 
 
+def test_the_loop_itself_is_not_to_run_less_often_but_what_it_calls() -> None:
+    """`train`, which holds the phases, calls many small things beside them."""
+    log_prob = torch_py("torch/distributions/categorical.py", "Categorical.log_prob")
+    sample = torch_py("torch/distributions/categorical.py", "Categorical.sample")
+    made = outside(60, calls(log_prob, 30, 30), calls(sample, 20, 30))
+    rule = found(made)["unaccounted"]
+    assert rule.title == (
+        "60.0 % of the step is in no phase, most of it in train (train.py:20), between the phases"
+    )
+    assert "60.0 ms per step: Categorical.log_prob 30.0, Categorical.sample 20.0" in text(rule)
+    (fix,) = rule.fix
+    assert fix == (
+        "Look at what the loop calls there: Categorical.log_prob, Categorical.sample. Call it less "
+        "often, or once for many values."
+    )
+
+
+def test_the_share_in_no_phase_is_that_of_the_table() -> None:
+    """What fastprof costs is in the row, too: it is named and not promised."""
+    made = outside(60, calls(py("rollout", 40, "/app/train.py"), 60))
+    made = replace(
+        made,
+        phases=(PhaseTime("steps", made.steps.sum_ns, 1),),
+        meta={**made.meta, "own_ns": 5 * MS * made.steps.measured},
+    )
+    rule = found(made)["unaccounted"]
+    row = next(r for r in build_report(made).steps.rows if r.name == "(unaccounted)")
+    assert rule.value == pytest.approx(100 * row.mean_ms / 100)
+    assert f"{row.mean_ms:.1f} ms per step." in text(rule)
+    assert "5.00 ms of it is fastprof's." in text(rule)
+    assert rule.saving_ms == pytest.approx(row.mean_ms - 5, abs=0.1)
+
+
+def beside(ms: float, *nodes: Node, name: str = "augment") -> Snapshot:
+    """A run with a section of the program's between data and forward."""
+    rest = 100 - ms
+    return run(
+        {name: ms, "forward": 0.4 * rest, "backward": 0.5 * rest, "optimizer": 0.1 * rest},
+        inside={name: list(nodes)},
+    )
+
+
+def test_a_large_section_of_the_program_s_names_its_function() -> None:
+    augment = calls(py("augment", 28, "/x/train.py"), 0, 1,
+                    calls(c_function("<built-in function sleep>", "time.sleep"), 60))  # fmt: skip
+    made = beside(60, augment)
+    assert set(found(made)) == {"own-section"}
+    rule = found(made)["own-section"]
+    assert rule.title == (
+        "Section augment takes 60.0 % of the step, most of it in augment (train.py:28)"
+    )
+    assert "augment (train.py:28) takes 60.0 ms per step: time.sleep 60.0" in text(rule)
+    assert "Look at augment (train.py:28)" in rule.fix[0]
+    assert rule.saving_ms is None  # how much of it training needs is not known
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        beside(20, calls(py("augment", 28, "/x/train.py"), 20)),
+        # A loss is a part of training: most of it is torch's.
+        beside(60, calls(torch_py("torch/nn/functional.py", "cross_entropy"), 50), name="loss"),
+        beside(60, calls(tensor("sum"), 50), name="loss"),
+        # One section for all, and no phase beside it.
+        run({"train_step": 95}, inside={"train_step": [calls(py("fit", 3, "/x/t.py"), 90)]}),
+    ],
+)
+def test_a_section_of_the_program_s_may_be_healthy(made: Snapshot) -> None:
+    assert "own-section" not in found(made)
+
+
+def test_the_phases_within_a_section_are_no_part_of_it() -> None:
+    """A section `generator` holds a forward: what is left of it is small, and torch's."""
+    inner = Node(section("forward"), 1, 0, [calls(tensor("matmul"), 50)])
+    rest = calls(tensor("sum"), 5)
+    assert "own-section" not in found(beside(60, inner, rest, name="generator"))
+
+
 def test_what_another_rule_knows_is_not_in_no_phase() -> None:
     printed = calls(c_function("<built-in method builtins.print>", "print"), 35, 40)
     assert set(found(outside(40, printed))) == {"logging-share"}
@@ -484,8 +582,36 @@ def test_many_small_operations_are_counted() -> None:
     rule = found(made)["small-batch"]
     assert rule.title.startswith("Operations are many and small")
     assert "Forward makes 400 calls per step of 0.005 ms each" in text(rule)
-    for word in ("batch size", "torch.compile", "CUDA graphs"):
+    for word in ("batch size", "torch.compile"):
         assert word in text(rule)
+    assert "CUDA" not in text(rule)  # there is no GPU
+
+
+def test_what_a_loader_writes_to_its_workers_is_no_logging() -> None:
+    write = calls(c_function("<built-in method posix.write>", "posix.write"), 3, 8)
+    send = calls(py("_send", 381, "/usr/lib/python3/multiprocessing/connection.py"), 0, 8, write)
+    printed = calls(c_function("<built-in method builtins.print>", "print"), 10, 2)
+    log = calls(py("log", 9, "/x/train.py"), 0, 1, printed)
+    made = run({"data": 5, "forward": 60}, inside={"data": [send], "": [log]})
+    rule = found(made)["logging-share"]
+    assert rule.saving_ms == pytest.approx(10)
+    assert "training thread (2 calls)" in text(rule)
+    assert "_send" not in text(rule)
+
+
+def test_what_a_trainer_logs_is_no_cost_of_calling_operations() -> None:
+    """As in a Lightning module that calls self.log() in each step; a larger batch is no fix."""
+    linear = calls(c_function("<built-in method torch._C._nn.linear>", "linear"), 0.2, 20)
+    checks = calls(tensor("detach"), 0.3, 60)
+    log = calls(torch_py("lightning/pytorch/core/module.py", "LightningModule.log", 400), 2.5, 2,
+                checks)  # fmt: skip
+    made = run({"data": 0.5, "forward": 4, "backward": 2, "optimizer": 0.5}, step_ms=7,
+               inside={"forward": [linear, log]}, loaders=(loader(0.5, batch_size=64),),
+               meta={"framework": "lightning"})  # fmt: skip
+    rules = found(made)
+    assert "small-batch" not in rules
+    assert rules["logging-share"].title == "Logging takes 40.0 % of the step"
+    assert "self.log()" in rules["logging-share"].fix[0]
 
 
 def test_a_thread_that_waits_for_a_cpu_most_of_its_time_is_a_finding() -> None:

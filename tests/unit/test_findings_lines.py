@@ -132,3 +132,33 @@ def test_a_source_that_may_be_another_one_is_not_read(file: str) -> None:
 def test_a_script_is_named_relative_to_where_it_was_started(file: str, monkeypatch) -> None:
     monkeypatch.chdir(Path(file).parent)
     assert "line 4" in evidence(loaded(getitem("data.py"), read(30)))
+
+
+LOOP = """
+import torch
+def step(x):
+    return policy.log_prob(x)
+for batch in loader:
+    logits = policy(batch)
+    kept.append(dist.log_prob(batch))
+    optimizer.step()
+"""
+
+
+def test_a_line_of_the_loop_of_a_script_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "rl.py"
+    path.write_text(LOOP, encoding="utf-8")
+    os.utime(path, (1e9, 1e9))
+    log_prob = Key(
+        "python", "/site-packages/torch/distributions/categorical.py", 3, "log_prob",
+        "Categorical.log_prob",
+    )  # fmt: skip
+    made = run({"forward": 20, "backward": 20}, inside={"": [calls(log_prob, 50, 64)]})
+    keys = tuple(
+        replace(key, file=str(path), line=1, name="<module>", qualname="<module>")
+        if key.name == "train" else key
+        for key in made.keys
+    )  # fmt: skip
+    made = replace(made, keys=keys, meta={**made.meta, "recorded_until_ns": time.time_ns()})
+    said = " ".join(found(made)["unaccounted"].evidence)
+    assert "The calls in line 7, kept.append(dist.log_prob(batch)), take 50.0 ms of it." in said

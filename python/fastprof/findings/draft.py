@@ -149,7 +149,7 @@ def callers(facts: Facts, group: str, most: int = 3) -> str:
 
 def called_from(use: Use, facts: Facts, most: int = 3) -> str:
     """Return the callers of what is known of a group, as :func:`callers`."""
-    found = use.callers[:most]
+    found = [c for i, c in enumerate(use.callers[:most]) if not i or c.ms >= _LITTLE * use.ms]
     if not found:
         return ""
     parts = [
@@ -159,6 +159,10 @@ def called_from(use: Use, facts: Facts, most: int = 3) -> str:
         for c in found
     ]
     return f"Called from {'; '.join(parts)}."
+
+
+#: Callers of a smaller part of a group's time are not named.
+_LITTLE = 0.01
 
 
 def _times(calls: float) -> str:

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from fastprof.findings.draft import Abstain, Draft, Rule, part_of, percent
 from fastprof.findings.measurements import CPUS_TAKEN, Facts, of_steps
+from fastprof.findings.rules import beside as rules_beside
 from fastprof.findings.rules import cpu as rules_cpu
 from fastprof.findings.rules import data as rules_data
 from fastprof.findings.rules import gpu as rules_gpu
@@ -42,7 +43,8 @@ RULES: tuple[Rule, ...] = (
     rules_memory.MEMORY_LEAK,
     rules_memory.MEMORY_FRAGMENTATION,
     rules_data.DATA_LOADING,
-    rules_steps.UNACCOUNTED_TIME,
+    rules_beside.UNACCOUNTED_TIME,
+    rules_beside.OWN_SECTION,
     rules_kernels.ALL_REDUCE_SHARE,
     rules_ranks.IMBALANCE,
     rules_kernels.ATTENTION_UNFUSED,

@@ -29,8 +29,9 @@ _FIXES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "Keep what a worker must import and load small; fork starts quicker than spawn.",
         ),
         "lightning": (
-            ("persistent_workers=True in the DataLoader that train_dataloader() returns, and "
-            "Trainer(reload_dataloaders_every_n_epochs=0)."),
+            ("DataLoader(persistent_workers=True): the one that fit() is given or that "
+            "train_dataloader() returns. Trainer(reload_dataloaders_every_n_epochs=...) must be 0, "
+            "its default."),
         ),
         "transformers": (f"{_HF}(dataloader_persistent_workers=True).",),
     },
@@ -110,8 +111,9 @@ _FIXES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "Switch W&B off while profiling.",
         ),
         "lightning": (
-            ("Trainer(log_every_n_steps=100); on_epoch=True in self.log(); look at what "
-            "callbacks do per batch."),
+            ("Call self.log() in every 50th training_step and not in each: it takes its time "
+            "even where Trainer(log_every_n_steps=...) writes nothing. Look at what callbacks do "
+            "per batch."),
         ),
         "transformers": (
             f'{_HF}(logging_steps=100), report_to="none" while profiling.',
@@ -263,10 +265,7 @@ _FIXES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "torch": (
             ("Raise the batch size (or tokens per batch); gradient accumulation does not help "
             "here, it keeps batches small."),
-            (
-                "torch.compile makes fewer calls of them, and with mode=\"reduce-overhead\" a GPU "
-                "replays them as CUDA graphs."
-            ),
+            "torch.compile makes fewer calls of them.",
         ),
         "transformers": (
             f"{_HF}(per_device_train_batch_size=...) higher: more tokens per batch.",

@@ -6,7 +6,7 @@ Names are those of Python, PyTorch, Lightning, transformers and Accelerate.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from fastprof.findings.group_times import Match
 from fastprof.snapshot import Key
@@ -91,6 +91,7 @@ _LOGS = _either(
     _section(LOGGING),
     _python(r"logging/__init__\.py$", r"Logger\._log|Logger\.handle|_log"),
     _python(r"tensorboard", r"(?:.*\.)?(?:add_\w+|flush)"),
+    _python(r"lightning/(?:pytorch/)?core/module\.py$", r"(?:LightningModule\.)?log(?:_dict)?"),
     _python(r"(?:wandb|mlflow|comet_ml|trackio)/", r"(?:.*\.)?(?:log|log_metrics?|log_artifact)"),
     _c(
         r"builtins\.print>",
@@ -174,6 +175,9 @@ def sought(key: Key) -> bool:
     found = _ANY_PYTHON.fullmatch(key.qualname) or _ANY_PYTHON.fullmatch(key.name)
     return key.kind == "python" and found is not None
 
+
+#: Writing a batch's descriptor, or a checkpoint, is no logging.
+NEVER_IN: Mapping[str, Sequence[str]] = {"logging": ("data", "checkpoint")}
 
 #: Groups whose insides are of interest.
 OPENED = ("data", "forward", "optimizer", "copies")

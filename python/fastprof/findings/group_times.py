@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from types import MappingProxyType
 
 from fastprof.report.flat import subtree_sums
 from fastprof.report.origin import is_own
@@ -63,6 +64,7 @@ def walk(
     groups: Mapping[str, Match],
     opened: Sequence[str] = (),
     sought: Match = lambda key: True,
+    never_in: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> dict[str, GroupTime]:
     """Return the time of every group.
 
@@ -73,11 +75,17 @@ def walk(
         groups: name -> test.
         opened: the groups whose insides are wanted.
         sought: whether a key may be of any group: a quick test before the others.
+        never_in: group -> groups; what is in one of these does not begin it.
     """
     names = list(groups)
     found = {name: GroupTime() for name in names}
     imported = 1 << len(names)
     bits = [imported if imports(key) else _bits(key, groups) if sought(key) else 0 for key in keys]
+    barred = [
+        (1 << names.index(name), sum(1 << names.index(other) for other in others))
+        for name, others in never_in.items()
+        if name in groups
+    ]
     section = [key.kind == "section" for key in keys]
     own = [is_own(key) for key in keys]
     python = [key.kind == "python" and not own[i] for i, key in enumerate(keys)]
@@ -91,7 +99,11 @@ def walk(
     places = zip(nodes.parent, nodes.key, strict=True)
     for i, (parent, key) in islice(enumerate(places), 1, None):
         inherited = mask[parent]
-        here = inherited | bits[key]
+        here = bits[key]
+        for bit, others in barred:
+            if here & bit and (inherited | here) & others:
+                here &= ~bit
+        here |= inherited
         mask.append(here)
         outer.append(key if section[key] and outer[parent] < 0 else outer[parent])
         above.append(key if python[key] else above[parent])

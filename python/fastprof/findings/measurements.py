@@ -11,9 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
-from fastprof.findings.function_groups import GROUPS, OPENED, PHASES, sought
-from fastprof.findings.group_times import GroupTime, imports, walk
+from fastprof.findings.function_groups import GROUPS, NEVER_IN, OPENED, PHASES, sought
+from fastprof.findings.group_times import GroupTime, walk
 from fastprof.findings.hot_functions import Hot, hottest
+from fastprof.findings.places import Inside, Outside, inside, outside
 from fastprof.lazy import Lazy
 from fastprof.names import ascii_name, file_name
 from fastprof.report.correct import correct
@@ -197,7 +198,7 @@ class Facts:
         if thread is None:
             return {}
         keys = self.report.view.keys
-        return walk(thread.nodes, self._self_ns, keys, GROUPS, OPENED, sought)
+        return walk(thread.nodes, self._self_ns, keys, GROUPS, OPENED, sought, NEVER_IN)
 
     def hot_in(self, group: str) -> Hot | None:
         """Return the program's function with most of a group's time; None if not known."""
@@ -212,33 +213,36 @@ class Facts:
         return hottest(nodes, self._self_ns, self.report.view.keys, inside)
 
     @Lazy
-    def _outside(self) -> tuple[list[bool], float]:
-        """Which nodes are in no section, and the part of their time that imports take."""
+    def _outside(self) -> Outside:
+        """Which nodes are in no section."""
         thread = self.thread
         if thread is None or not self.report.has_tree:
-            return [], 0.0
-        keys, nodes, own = self.report.view.keys, thread.nodes, self._self_ns
-        outside, imported = [True] * len(nodes), [False] * len(nodes)
-        total = spent = 0.0
-        for i in range(1, len(nodes)):
-            above, key = nodes.parent[i], keys[nodes.key[i]]
-            outside[i] = outside[above] and key.kind != "section"
-            imported[i] = imported[above] or imports(key)
-            if outside[i]:
-                total += own[i]
-                spent += own[i] if imported[i] else 0.0
-        chosen = [a and not b for a, b in zip(outside, imported, strict=True)]
-        return chosen, spent / total if total > 0 else 0.0
+            return Outside((), 0.0, frozenset())
+        return outside(thread.nodes, self._self_ns, self.report.view.keys, frozenset(self.rows))
 
     @property
     def imported_outside(self) -> float:
         """The part of the time in no section that importing modules takes."""
-        return self._outside[1]
+        return self._outside.imported
+
+    def is_loop(self, key: Key) -> bool:
+        """Whether sections of steps run in this function: it holds the loop, or calls it."""
+        keys = self.report.view.keys
+        return any(keys[i] == key for i in self._outside.loops)
+
+    def hot_in_section(self, name: str) -> tuple[Hot | None, Inside]:
+        """Return the function with most of a section's time, and what else is known of it."""
+        thread = self.thread
+        if thread is None or not self.report.has_tree:
+            return None, Inside((), 0.0, 0.0)
+        nodes, keys = thread.nodes, self.report.view.keys
+        found = inside(nodes, self._self_ns, keys, name)
+        return hottest(nodes, self._self_ns, keys, found.chosen), found
 
     @Lazy
     def hot_outside(self) -> Hot | None:
         """The program's function with most of the time that is in no section."""
-        thread, chosen = self.thread, self._outside[0]
+        thread, chosen = self.thread, self._outside.chosen
         if thread is None or not chosen:
             return None
         keys = self.report.view.keys
@@ -593,10 +597,15 @@ def where(key: Key) -> str:
 
 
 def located(name: str, file: str, line: int) -> str:
-    """Return a name with file and line, in printable ASCII of bounded length."""
+    """Return a name with file and line, in printable ASCII of bounded length.
+
+    Code of a script that is in no function has the name of its file.
+    """
     text = ascii_name(name, 80)
     if not line:
         return text
+    if name == "<module>":
+        return ascii_name(file_name(file), 60)
     return f"{text} ({ascii_name(file_name(file), 60)}:{line})"
 
 

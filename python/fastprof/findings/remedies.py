@@ -19,6 +19,8 @@ from fastprof.snapshot import Key
 _HF = "TrainingArguments"
 #: A line is named if it has this part of its function's time.
 _SLOW_LINE = 0.25
+#: Of what a function calls, so many are named, with this part of its time each at least.
+_MOST_PARTS, _PART = 3, 0.05
 
 # ---- loading data ----
 
@@ -157,6 +159,8 @@ def loading_fix(facts: Facts, found: Loading, hot: Hot | None, *, waits: bool) -
         out.append(f"Make {name} cheaper{first}: compute once what stays the same, and store it.")
     elif found.advised is None or not found.has_loader:
         out.append("Do less per sample: compute once what stays the same, and store it.")
+        if found.have and hot is None:
+            out.append("Run it once without workers to see which functions load, and their lines.")
     return tuple(out)
 
 
@@ -262,11 +266,11 @@ def parts_text(facts: Facts, hot: Hot, ms: float, unit: str) -> str:
 
     The line with most of it follows, if the source tells which one it is.
     """
-    shown = []
-    for key, share in hot.parts[:3]:
-        name = "its own code" if key is None else ascii_name(key.qualname or key.name, 60)
-        if share >= 0.05:
-            shown.append(f"{name} {number(share * ms)}")
+    shown = [
+        f"{'its own code' if key is None else _short(key)} {number(share * ms)}"
+        for key, share in hot.parts[:_MOST_PARTS]
+        if share >= _PART
+    ]
     inside = f": {', '.join(shown)}" if shown and hot.parts[:1] != ((None, 1.0),) else ""
     text = f"{where(hot.key)} takes {duration(ms)}{unit}{inside}."
     line = _line_of(facts, hot)
@@ -277,6 +281,17 @@ def parts_text(facts: Facts, hot: Hot, ms: float, unit: str) -> str:
         return f"{text} All of it is line {line.number}, {code}."
     taken = duration(line.share * ms)
     return f"{text} The calls in line {line.number}, {code}, take {taken} of it."
+
+
+def top_calls(hot: Hot) -> list[str]:
+    """Return the names of what a function calls with most of its time."""
+    return [
+        _short(key) for key, share in hot.parts[:_MOST_PARTS] if key is not None and share >= _PART
+    ]
+
+
+def _short(key: Key) -> str:
+    return ascii_name(key.qualname or key.name, 60)
 
 
 # ---- the optimizer ----

@@ -49,7 +49,7 @@ def slow_line(hot: Hot, lines: Sequence[str]) -> SlowLine | None:
     function = _function(lines, hot.key)
     if function is None:
         return None
-    first = hot.key.line
+    first = 1 if isinstance(function, ast.Module) else hot.key.line
     body = [node for node in function.body if not _is_docstring(node)]
     if len(body) == 1 and isinstance(body[0], (ast.Return, ast.Assign, ast.Expr)):
         only = body[0]
@@ -89,17 +89,27 @@ def _line(
     return SlowLine(number, lines[number - 1].strip(), share, alone)
 
 
-def _function(lines: Sequence[str], key: Key) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
-    """The syntax of a function, its lines numbered from its first one: None if it is not there."""
+def _function(
+    lines: Sequence[str], key: Key
+) -> ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | None:
+    """The syntax of a function, its lines numbered from its first one: None if it is not there.
+
+    Code outside of functions is that of the file.
+    """
     if not 0 < key.line <= len(lines):
         return None
-    block = _block(lines[key.line - 1 : key.line - 1 + _MOST_LINES])
+    if key.name == "<module>":
+        return _parsed(lines) if len(lines) <= _MOST_LINES else None
+    module = _parsed(_block(lines[key.line - 1 : key.line - 1 + _MOST_LINES]))
+    found = module.body[0] if module is not None and module.body else None
+    return found if isinstance(found, _DEFINITIONS) and found.name == key.name else None
+
+
+def _parsed(lines: Sequence[str]) -> ast.Module | None:
     try:
-        nodes = ast.parse(textwrap.dedent("".join(block))).body
+        return ast.parse(textwrap.dedent("".join(lines)))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
-    found = nodes[0] if nodes else None
-    return found if isinstance(found, _DEFINITIONS) and found.name == key.name else None
 
 
 def _block(lines: Sequence[str]) -> Sequence[str]:

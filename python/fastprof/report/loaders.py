@@ -230,7 +230,7 @@ def _worker_row(snapshot: Snapshot, loader: LoaderStats, w: WorkerStats) -> Work
         processes=w.processes,
         profiled=w.profiled,
     )
-    return replace(row, advice=_advice(loader.name, row, loads, rest))
+    return replace(row, advice=_advice(called(loader.name, loader.split), row, loads, rest))
 
 
 def _step_ms(snapshot: Snapshot, loader: LoaderStats) -> float | None:
@@ -245,17 +245,20 @@ def _step_ms(snapshot: Snapshot, loader: LoaderStats) -> float | None:
     return (steps.sum_ns - loading) / measured * steps.count / loader.batches / 1e6
 
 
-def called(name: str) -> str:
-    """Return what a sentence about a loader begins with: its name says what it is, or this."""
+def called(name: str, split: str) -> str:
+    """Return what a sentence about a loader begins with: its name says what it is, or this.
+
+    Loaders of different splits may have the same name.
+    """
     shown = ascii_name(name, 60)
-    return f"Data loader {shown}" if re.fullmatch(r"loader\d+", name) else shown
+    shown = f"Data loader {shown}" if re.fullmatch(r"loader\d+", name) else shown
+    return shown if split == "train" else f"{shown} ({ascii_name(split, 30)})"
 
 
-def _advice(name: str, row: WorkerRow, loads: float, rest: float) -> str:
+def _advice(loader: str, row: WorkerRow, loads: float, rest: float) -> str:
     """The arithmetic in a sentence, if the loop waits; else nothing."""
     if row.needed is None or row.load_ms is None or not row.step_ms:
         return ""
-    loader = called(name)
     load = f"{duration(row.load_ms * loads)} per batch"
     step = f"a {duration(row.step_ms * rest)} step"
     if min(loads, rest) < _MUCH:

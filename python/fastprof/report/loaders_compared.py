@@ -52,7 +52,7 @@ def _standing_out(row: LoaderRow, rows: Sequence[LoaderRow]) -> list[str]:
         if here < _TIMES * there or here - there < _PART * whole:
             continue
         text = (
-            f"{called(row.name)}: {phase} takes {duration(here)} per batch against "
+            f"{called(row.name, row.split)}: {phase} takes {duration(here)} per batch against "
             f"{duration(there)} of {ascii_name(quick.name, 60)}: {reason}"
         )
         if row.time_share is not None and row.realized is not None:
@@ -76,7 +76,7 @@ def _realized_otherwise(rows: Sequence[LoaderRow]) -> list[str]:
         spread = math.sqrt(wanted * (1 - wanted) / batches)
         if abs(got - wanted) > max(_DEVIATIONS * spread, 0.01):
             out.append(
-                f"{called(row.name)}: {with_percent(got)} of the batches came from it, "
+                f"{called(row.name, row.split)}: {with_percent(got)} of the batches came from it, "
                 f"its weight asks for {with_percent(wanted)}."
             )
     return out

@@ -146,7 +146,7 @@ def _waits(facts: Facts) -> bool:
 
 def _loader_text(row: LoaderRow, w: WorkerRow, facts: Facts) -> str:
     """How one loader does: who loads, how long, and whether the loop waits."""
-    name = called(row.name)
+    name = called(row.name, row.split)
     if not w.workers:
         if w.load_ms is None:
             return ""
@@ -300,7 +300,7 @@ def _start_text(row: LoaderRow, w: WorkerRow) -> str:
 
     kept = "" if w.persistent else ", persistent_workers is off"
     return (
-        f"{called(row.name)} started {plural(w.workers, 'worker')} {w.starts} times in "
+        f"{called(row.name, row.split)} started {plural(w.workers, 'worker')} {w.starts} times in "
         f"{plural(w.passes, 'pass')}{kept}; a start takes {ms(w.start_ms)}, the first batch "
         f"{ms(w.first_ms)}, a shutdown {ms(w.shutdown_ms)}."
     )
@@ -344,7 +344,10 @@ def sampler_time(facts: Facts) -> Draft | None:
 
 
 def batch_receiving(facts: Facts) -> Draft | None:
-    """Time in which the loop receives batches that its workers have ready."""
+    """Time in which the loop receives batches that its workers have ready.
+
+    A note where nothing is known to make that quicker.
+    """
     need_sample(facts)
     rows = [(row, w) for row in train_loaders(facts) if (w := row.workers) and w.ready_ms]
     if not any(row.workers and row.workers.workers for row in facts.report.loaders):
@@ -355,7 +358,9 @@ def batch_receiving(facts: Facts) -> Draft | None:
     limit = LIMITS["data-share"]
     fix = receiving_fix(facts, found)
     saved = receiving_saves(found)
-    if not fix or limit.grade(facts.share(saved)) is None:
+    helps = bool(fix) and limit.grade(facts.share(saved)) is not None
+    # Else it is a fact of a step that is quicker than its batches are handed over.
+    if not helps and capped(limit.grade(facts.share(found.span_ms)), facts) in (None, "note"):
         return None
     draft = share_draft(
         facts, limit, found.span_ms,
@@ -365,18 +370,24 @@ def batch_receiving(facts: Facts) -> Draft | None:
             " ".join((*(_ready_text(row, w) for row, w in rows), _connecting(found))).strip(),
             _worker_load(found, rows),
         ),
-        fix=fix,
+        fix=fix if helps else (_SMALLER,),
         sections=DATA,
         places={name: found.span_ms for name in facts.rows if name in DATA},
         # That one is about batches that were not ready.
         claims={"data-loading": 0.0},
     )  # fmt: skip
+    if draft is not None and not helps:
+        return replace(draft, severity="note", grade=None)
     return None if draft is None else draft.saving(saved, of=found.span_ms)
+
+
+#: What may help where nothing is known to.
+_SMALLER = "Fewer tensors in a batch, or fewer bytes (uint8 for float32), are quicker to receive."
 
 
 def _ready_text(row: LoaderRow, w: WorkerRow) -> str:
     return (
-        f"{called(row.name)} had {w.ready} of {plural(w.ready + w.blocked, 'batch')} "
+        f"{called(row.name, row.split)} had {w.ready} of {plural(w.ready + w.blocked, 'batch')} "
         f"ready, and the training process takes {duration(w.ready_ms or 0.0)} to receive one."
     )
 

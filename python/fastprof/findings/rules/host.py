@@ -502,12 +502,19 @@ def small_batch_on_cpu(facts: Facts, sizes: list[int]) -> Draft | None:
     operations, at most 5 us of each, which includes those that C functions call.
     """
     rows = facts.inside("forward")
-    total = facts.use("forward").ms
-    if not rows or not total:
+    # A trainer's log() within it is no part of the network; another rule is about that.
+    logged = facts.use("logging").shared.get("forward", 0.0)
+    total = facts.use("forward").ms - logged
+    if not rows or total <= 0:
         raise Abstain("no section forward ran, so the cost of its calls is not known")
     called = [(ms, n) for key, ms, n in rows if n and GROUPS["tensor-calls"](key)]
     calls, own = sum(n for _, n in called), sum(ms for ms, _ in called)
-    python = min(sum(ms for _, ms, _ in rows) - own, calls * _AROUND_MS)
+    here = facts.use("tensor-calls")
+    if logged and calls:
+        part = 1 - min(calls, here.calls_within.get("logging", 0.0)) / calls
+        called = [(ms * part, n * part) for ms, n in called]
+        calls, own = calls * part, own * part
+    python = max(0.0, min(sum(ms for _, ms, _ in rows) - logged - own, calls * _AROUND_MS))
     spread = sum(min(ms, n * _CALL_MS) for ms, n in called) + python
     backward = facts.phase("backward") or 0.0
     ms = spread + min(spread / total * backward, spread)
@@ -522,7 +529,7 @@ def small_batch_on_cpu(facts: Facts, sizes: list[int]) -> Draft | None:
     small = bool(sizes) and min(sizes) <= _SMALL_BATCH
     if limit.grade(part) is None or (not small and part < _ALMOST_ALL):
         return None
-    updates = facts.use("tensor-calls").calls_within.get("optimizer", 0.0)
+    updates = here.calls_within.get("optimizer", 0.0)
     size = f"Batches hold {plural(min(sizes), 'sample')}. " if sizes else ""
     return share_draft(
         facts, _ANY, ms + min(facts.optimizer_ms or 0.0, updates * (_CALL_MS + _AROUND_MS)),

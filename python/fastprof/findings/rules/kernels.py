@@ -68,7 +68,10 @@ def small_batch(facts: Facts) -> Draft | None:
             + (f", the mean is {number(mean)} us." if mean is not None else "."),
             f"The GPU is busy {percent(facts.share(timeline.busy_ms))} of the time.",
         ),
-        fix=fixes("small-batch", facts.framework),
+        fix=(
+            *fixes("small-batch", facts.framework),
+            'torch.compile(mode="reduce-overhead") replays kernels as CUDA graphs.',
+        ),
         ms=ms, grade=lambda rest: "warning" if facts.share(rest) > 0.05 else None,
         everywhere=True,
     )  # fmt: skip

@@ -19,18 +19,16 @@ from fastprof.findings.draft import (
 )
 from fastprof.findings.fixes import fixes
 from fastprof.findings.function_groups import BACKWARD, FORWARD, OPTIMIZER
-from fastprof.findings.measurements import Facts, where
+from fastprof.findings.measurements import Facts
 from fastprof.findings.remedies import (
     STEP_LESS,
     can_fuse,
     fusing_saves,
     optimizer_fix,
-    parts_text,
 )
 from fastprof.findings.thresholds import LIMITS, USUAL
 from fastprof.names import ascii_name
 from fastprof.report.figures import chosen_percent, duration
-from fastprof.report.rows import UNACCOUNTED
 
 #: Steps that a variation needs.
 _CV_STEPS = 10
@@ -77,12 +75,14 @@ def step_time_variation(facts: Facts) -> Draft | None:
             elsewhere or "Usual causes: data loading, dynamic batch sizes, memory fragmentation.",
             _what_varies(facts),
         ),
-        fix=fixes("step-time-variation", facts.framework),
+        fix=_ALONE if elsewhere else fixes("step-time-variation", facts.framework),
         ms=ms, everywhere=True,
         yields_to=_IRREGULAR,
     )  # fmt: skip
 
 
+#: Where it may be other programs, nothing of this one is known to be wrong.
+_ALONE = ("Record again while nothing else runs on this machine, before you change anything.",)
 #: Rules that explain why some steps are longer; where one of these is found, it is the cause.
 _IRREGULAR = frozenset({
     "data-loading", "checkpoint-often", "loader-recreated", "worker-shutdown", "gc-pressure",
@@ -243,48 +243,6 @@ def backward_share(facts: Facts) -> Draft | None:
     )  # fmt: skip
 
 
-def unaccounted(facts: Facts) -> Draft | None:
-    """Time of the step in no section; saved is at most what its hottest function takes.
-
-    Without what fastprof takes between sections, which is much of a step below a millisecond.
-    On a GPU only as far as the GPU is idle.
-    """
-    need_steps(facts)
-    ms = facts.rows.get(UNACCOUNTED)
-    if ms is None or len(facts.rows) < 2:
-        raise Abstain("no section ran in the measured steps")
-    ms = max(0.0, ms * (1 - facts.imported_outside) - facts.report.overhead.own_step_ms)
-    if facts.timeline is not None:
-        ms = min(ms, facts.timeline.idle_ms)
-    hot = facts.hot_outside
-    draft = share_draft(
-        facts, LIMITS["unaccounted-share"], ms,
-        rule="unaccounted",
-        title="{share} of the step is in no phase" + (
-            "" if hot is None
-            else f", {'most' if hot.share > 0.5 else 'the largest part'} of it in {where(hot.key)}"
-        ),
-        evidence=(
-            (f"It is neither data, forward, backward, optimizer nor another section: "
-            f"{span_text(ms, facts)}."),
-            "" if hot is None else parts_text(facts, hot, hot.share * ms, " per step"),
-        ),
-        fix=(
-            ("Record functions as well: then this finding names the function that takes it."
-             if not facts.has_functions else
-             'Put its parts into sections (profile_section("name")), to see which takes it.',)
-            if hot is None else
-            (f"Look at {where(hot.key)}: do it less often, in fewer calls, or beside the step.",)
-        ),
-        sections=frozenset({UNACCOUNTED}),
-    )  # fmt: skip
-    if draft is None:
-        return None
-    if hot is None:  # nothing to look at: many functions have a little of it
-        return replace(draft, severity="note") if facts.has_functions else draft
-    return draft.saving(hot.share * ms, of=ms)
-
-
 def recomputes(facts: Facts) -> bool:
     """Whether activations are checkpointed: functions of torch.utils.checkpoint ran."""
     told = facts.report.meta.get("gradient_checkpointing")
@@ -310,12 +268,6 @@ def _unusual(facts: Facts, phase: str) -> Draft | None:
     )  # fmt: skip
 
 
-UNACCOUNTED_TIME = Rule(
-    "unaccounted", unaccounted,
-    "A training step loads data, computes forward and backward and updates the weights. What "
-    "takes time beside these (metrics, an environment, averages of weights, locks) is easily "
-    "overlooked, and is seldom needed in every step.",
-)  # fmt: skip
 OPTIMIZER_SHARE = Rule(
     "optimizer-share", optimizer_share,
     "Updating the weights should take a tenth of a step. More comes from an optimizer that works "

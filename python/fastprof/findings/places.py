@@ -1,0 +1,91 @@
+"""Which nodes of the training thread's tree are in no section, or in one section."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fastprof.findings.function_groups import GROUPS, PHASES
+from fastprof.findings.group_times import imports
+from fastprof.report.origin import package_of
+from fastprof.snapshot import Key, NodeTable
+
+#: Sections that some rule is about.
+KNOWN = frozenset().union(*PHASES.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """``chosen``: per node, whether it is in no section and imports nothing.
+
+    ``imported``: the part of the time in no section that importing modules takes.
+    ``loops``: keys of the functions that sections, of those that were asked for, ran in.
+    """
+
+    chosen: Sequence[bool]
+    imported: float
+    loops: frozenset[int]
+
+
+def outside(
+    nodes: NodeTable, own: Sequence[float], keys: Sequence[Key], rows: frozenset[str]
+) -> Outside:
+    """Return which nodes are in no section.
+
+    Args:
+        nodes: the tree of one thread.
+        own: exclusive times, one per node.
+        keys: what the tree's keys stand for.
+        rows: names of the sections of steps.
+    """
+    free, imported = [True] * len(nodes), [False] * len(nodes)
+    total = spent = 0.0
+    loops: set[int] = set()
+    for i in range(1, len(nodes)):
+        above, key = nodes.parent[i], keys[nodes.key[i]]
+        free[i] = free[above] and key.kind != "section"
+        imported[i] = imported[above] or imports(key)
+        if free[i]:
+            total += own[i]
+            spent += own[i] if imported[i] else 0.0
+        elif free[above] and key.name in rows:
+            while above > 0:
+                loops.add(nodes.key[above])
+                above = nodes.parent[above]
+    chosen = [a and not b for a, b in zip(free, imported, strict=True)]
+    return Outside(chosen, spent / total if total > 0 else 0.0, frozenset(loops))
+
+
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """``chosen``: per node, whether it is in a section, and in none of :data:`KNOWN` there.
+
+    ``known`` is the part of the section's time (of 1) in those, ``torch`` the part of the rest
+    that torch takes.
+    """
+
+    chosen: Sequence[bool]
+    known: float
+    torch: float
+
+
+def inside(nodes: NodeTable, own: Sequence[float], keys: Sequence[Key], name: str) -> Inside:
+    """Return which nodes are in a section; the arguments are those of :func:`outside`."""
+    count = len(nodes)
+    within, chosen, in_torch = [False] * count, [False] * count, [False] * count
+    named = [key.kind == "section" and key.name == name for key in keys]
+    known = [key.kind == "section" and key.name in KNOWN for key in keys]
+    torch = [GROUPS["tensor-calls"](key) or package_of(key) == "torch" for key in keys]
+    whole = total = spent = 0.0
+    for i in range(1, count):
+        above, key = nodes.parent[i], nodes.key[i]
+        within[i] = within[above] or named[key]
+        whole += own[i] if within[i] else 0.0
+        chosen[i] = (chosen[above] or named[key]) and not known[key]
+        if chosen[i]:
+            in_torch[i] = torch[key] or in_torch[above]
+            total += own[i]
+            spent += own[i] if in_torch[i] else 0.0
+    return Inside(
+        chosen, 1 - total / whole if whole > 0 else 0.0, spent / total if total > 0 else 0.0
+    )

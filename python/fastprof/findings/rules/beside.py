@@ -1,0 +1,163 @@
+"""Rules about what a step does beside its phases: in no section, or in one of the program's."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fastprof.findings.draft import (
+    Abstain,
+    Draft,
+    Rule,
+    need_steps,
+    sentences,
+    share_draft,
+    span_text,
+)
+from fastprof.findings.function_groups import BACKWARD, FORWARD
+from fastprof.findings.hot_functions import Hot
+from fastprof.findings.measurements import Facts, where
+from fastprof.findings.places import KNOWN
+from fastprof.findings.remedies import parts_text, top_calls
+from fastprof.findings.thresholds import LIMITS
+from fastprof.names import ascii_name
+from fastprof.report.figures import duration
+from fastprof.report.rows import UNACCOUNTED
+
+_LIMIT = LIMITS["unaccounted-share"]
+#: A part above this is most of it.
+_MOST = 0.5
+#: Less time than this part of the step needs no explanation.
+_LITTLE = 0.005
+_UNKNOWN = "Record functions as well: then this finding names the function that takes it."
+
+
+def unaccounted(facts: Facts) -> Draft | None:
+    """Time of the step in no section; saved is at most what its hottest function takes.
+
+    Without what fastprof takes between sections, which is much of a step below a millisecond.
+    On a GPU only as far as the GPU is idle.
+    """
+    need_steps(facts)
+    row = facts.rows.get(UNACCOUNTED)
+    if row is None or len(facts.rows) < 2:
+        raise Abstain("no section ran in the measured steps")
+    own = min(row, facts.report.overhead.own_step_ms)
+    ms = max(0.0, row * (1 - facts.imported_outside) - own)
+    stalled = ""
+    if facts.timeline is not None and facts.timeline.idle_ms < ms:
+        ms = facts.timeline.idle_ms
+        stalled = f"The GPU is idle for {span_text(ms, facts)}."
+    hot = facts.hot_outside
+    draft = share_draft(
+        facts, _LIMIT, ms,
+        rule="unaccounted",
+        title="{share} of the step is in no phase" + _mostly(facts, hot),
+        value=facts.share(row),
+        evidence=(
+            (f"It is neither data, forward, backward, optimizer nor another section: "
+            f"{span_text(row, facts)}."),
+            f"{duration(own)} of it is fastprof's." if facts.share(own) >= _LITTLE else "",
+            stalled,
+            "" if hot is None else parts_text(facts, hot, hot.share * ms, " per step"),
+        ),
+        fix=(
+            (_UNKNOWN if not facts.has_functions else
+             'Put its parts into sections (profile_section("name")), to see which takes it.',)
+            if hot is None else _less_of(facts, hot)
+        ),
+        sections=frozenset({UNACCOUNTED}),
+    )  # fmt: skip
+    if draft is None:
+        return None
+    if hot is None:  # nothing to look at: many functions have a little of it
+        return replace(draft, severity="note") if facts.has_functions else draft
+    # How much less often the loop can call is not known.
+    return replace(draft.saving(hot.share * ms, of=ms), promises=not facts.is_loop(hot.key))
+
+
+def own_section(facts: Facts) -> Draft | None:
+    """Time of the largest section of the program's beside forward and backward.
+
+    Without the phases of a step within it, and not where most of the rest is torch's: a loss is
+    a part of training.  On a GPU only as far as the GPU is idle.
+    """
+    need_steps(facts)
+    if not any(row in FORWARD | BACKWARD for row in facts.rows):
+        raise Abstain("no section forward or backward ran beside the program's sections")
+    rows = {
+        name: ms
+        for name, ms in facts.rows.items()
+        if name not in KNOWN and not name.startswith("(")
+    }
+    for name in sorted(rows, key=lambda row: -rows[row]):
+        if _LIMIT.grade(facts.share(rows[name])) is None:
+            break
+        draft = _own(facts, name, rows[name])
+        if draft is not None:
+            return draft
+    return None
+
+
+def _own(facts: Facts, name: str, ms: float) -> Draft | None:
+    hot, known = facts.hot_in_section(name)
+    if known.torch > _MOST:
+        return None
+    row = ms = ms * (1 - known.known)
+    stalled = ""
+    if facts.timeline is not None and facts.timeline.idle_ms < ms:
+        ms = facts.timeline.idle_ms
+        stalled = f"The GPU is idle for {span_text(ms, facts)}."
+    text = ascii_name(name, 60)
+    draft = share_draft(
+        facts, _LIMIT, ms,
+        rule="own-section",
+        title=f"Section {text} takes {{share}} of the step" + _mostly(facts, hot),
+        value=facts.share(row),
+        evidence=(
+            f"{text} is neither data, forward, backward nor optimizer: {span_text(row, facts)}.",
+            stalled,
+            "" if hot is None else parts_text(facts, hot, hot.share * row, " per step"),
+        ),
+        fix=(_UNKNOWN,) if hot is None and not facts.has_functions else _less_of(facts, hot),
+        sections=frozenset({name}),
+    )  # fmt: skip
+    # How much less of it the training needs is not known.
+    return None if draft is None else replace(draft, promises=False)
+
+
+def _mostly(facts: Facts, hot: Hot | None) -> str:
+    """The end of a title: the function with most of the time."""
+    if hot is None:
+        return ""
+    part = "most" if hot.share > _MOST else "the largest part"
+    if facts.is_loop(hot.key):
+        return f", {part} of it in {where(hot.key)}, between the phases"
+    return f", {part} of it in {where(hot.key)}"
+
+
+def _less_of(facts: Facts, hot: Hot | None) -> tuple[str, ...]:
+    if hot is None:
+        return ("Look at what this section does: do it less often, or beside the step.",)
+    if not facts.is_loop(hot.key):
+        return (f"Look at {where(hot.key)}: do it less often, in fewer calls, or beside the step.",)
+    called = top_calls(hot)
+    if not called:
+        return (f"Look at the loop's own code in {where(hot.key)}.",)
+    return sentences(
+        f"Look at what the loop calls there: {', '.join(called)}. Call it less often, or once for "
+        "many values."
+    )
+
+
+UNACCOUNTED_TIME = Rule(
+    "unaccounted", unaccounted,
+    "A training step loads data, computes forward and backward and updates the weights. What "
+    "takes time beside these (metrics, an environment, averages of weights, locks) is easily "
+    "overlooked, and is seldom needed in every step.",
+)  # fmt: skip
+OWN_SECTION = Rule(
+    "own-section", own_section,
+    "A section of the program's that is beside forward, backward and the optimizer, and takes a "
+    "quarter of the step or more, trains nothing: augmentation, metrics, a wait. Do it less "
+    "often, or beside the step.",
+)  # fmt: skip
