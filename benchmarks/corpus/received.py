@@ -1,6 +1,6 @@
 """Small batches, which a worker loads more quickly than the loop receives them.
 
-Right: batch-receiving.
+Right: batch-receiving, small-batch.
 Fix: batch-receiving --workers 0.
 """
 

@@ -22,6 +22,7 @@ from unit.findings_runs import (
     loader,
     loads,
     noted,
+    operators,
     run,
     tensor,
     torch_py,
@@ -237,6 +238,16 @@ def test_how_often_checkpoints_are_saved(saves: int, often: str) -> None:
     tree = replace(made.threads[0], nodes=replace(nodes, calls=counted))
     rule = found(replace(made, threads=(tree,)))["checkpoint-often"]
     assert rule.title.startswith(f"Checkpoints are saved {often}:")
+
+
+def test_what_autocast_converts_is_converted_on_purpose() -> None:
+    enter = calls(torch_py("torch/amp/autocast_mode.py", "autocast.__enter__", 300), 0.1, 1)
+    seen = operators({"aten::_to_copy": 15, "aten::mm": 60})
+    assert "tensor-copies" in found(run(operators=seen))
+    assert "tensor-copies" not in found(run(operators=seen, inside={"": [enter]}))
+    # What the program copies itself is still one.
+    moved = calls(py("keep", 4, "/x/m.py"), 1, 1, calls(tensor("to"), 24, 20))
+    assert "tensor-copies" in found(run(operators=seen, inside={"forward": [moved], "": [enter]}))
 
 
 def test_copies_within_one_dtype_get_no_advice_on_dtypes() -> None:

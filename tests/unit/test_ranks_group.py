@@ -146,7 +146,7 @@ def test_what_ranks_publish_is_merged_as_bytes_too():
     other = encode(replace(job.window(1), job="other"))
     with pytest.raises(ValueError, match="different jobs"):
         fastprof.ranks.merge(a, other)
-    with pytest.raises(ValueError, match="no value of fastprof"):
+    with pytest.raises(ValueError, match="not a value that fastprof wrote"):
         fastprof.ranks.merge(a, b"odd")
 
 
@@ -218,7 +218,7 @@ def test_ranks_beyond_the_size_of_the_job_are_refused():
         {"lost": [seen]},
     ):
         made = zlib.compress(json.dumps({**known, **wrong}).encode())
-        with pytest.raises(ValueError, match="no value of fastprof"):
+        with pytest.raises(ValueError, match="not a value that fastprof wrote"):
             decode_group(made)
     assert decode_group(zlib.compress(json.dumps({**known, "of": 14}).encode())).heard == 14
 

@@ -159,10 +159,10 @@ def _settings(pair: Pair) -> Block:
         ("setting", lambda s: short(s.name)),
         ("before", lambda s: _differing(s.before, s.after)),
         ("after", lambda s: _differing(s.after, s.before)),
-        ("what that does", lambda s: s.matters),
+        ("effect on the comparison", lambda s: s.matters),
     ]
     table = table_of("", columns, pair.settings, frozenset({0, 1, 2, 3}))
-    return _block("What was set differently", table=table)
+    return _block("Settings that differ", table=table)
 
 
 def _differing(value: str, other: str) -> str:

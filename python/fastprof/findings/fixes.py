@@ -15,8 +15,8 @@ _FIXES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "worker-shutdown": {
         "torch": (
             "DataLoader(persistent_workers=True): the workers stay for the next epoch.",
-            ("A worker that does not end by itself is waited for 5 s: close files and threads "
-            "of the dataset."),
+            ("torch waits 5 s for a worker that does not exit: close files and threads of the "
+            "dataset."),
         ),
         "transformers": (
             f"{_HF}(dataloader_persistent_workers=True): the workers stay for the next epoch.",
@@ -135,8 +135,8 @@ _FIXES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     },
     "gc-pressure": {
         "torch": (
-            ("gc.collect(); gc.freeze() after the model is built: what stays is not looked at "
-            "again."),
+            ("gc.collect(); gc.freeze() after the model is built: later collections leave out "
+            "what is there then."),
             ("gc.disable() in the loop and gc.collect(1) every few hundred steps (in distributed "
             "runs at the same steps on all ranks), or gc.set_threshold(50_000, 20, 20)."),
             "Make fewer containers per step; do not keep graphs or lists of Python objects.",

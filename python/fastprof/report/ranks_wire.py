@@ -43,7 +43,7 @@ def unpack(data: bytes, max_bytes: int, max_text: int, version: int) -> dict[str
             fail()
         found = json.loads(text.decode("ascii"), parse_constant=fail)
     except (zlib.error, ValueError, RecursionError, MemoryError) as error:
-        raise ValueError("no value of fastprof") from error
+        raise ValueError("not a value that fastprof wrote") from error
     if not isinstance(found, dict) or found.get("v") != version:
         fail()
     return found
@@ -51,7 +51,7 @@ def unpack(data: bytes, max_bytes: int, max_text: int, version: int) -> dict[str
 
 def fail(*_: object) -> NoReturn:
     """Raise ValueError."""
-    raise ValueError("no value of fastprof, or of another version")
+    raise ValueError("not a value that fastprof wrote, or that of another version")
 
 
 def numbers_of(value: object, most: int) -> list[int]:

@@ -153,7 +153,7 @@ UNACCOUNTED_TIME = Rule(
     "unaccounted", unaccounted,
     "A training step loads data, computes forward and backward and updates the weights. What "
     "takes time beside these (metrics, an environment, averages of weights, locks) is easily "
-    "overlooked, and is seldom needed in every step.",
+    "overlooked, and rarely needed in every step.",
 )  # fmt: skip
 OWN_SECTION = Rule(
     "own-section", own_section,

@@ -96,7 +96,7 @@ def _blocked(facts: Facts) -> Draft | None:
     return share_draft(
         facts, _OVERHEAD, ms,
         rule="sync-item",
-        title="Waiting for the GPU to read values (.item() and its like) takes {share} of the step",
+        title="Waiting for the GPU to read values (.item() or similar) takes {share} of the step",
         value=facts.share(waited),
         evidence=(
             (f"The host is blocked for {span_text(waited, facts)}, the GPU idle for "
@@ -160,6 +160,8 @@ def tensor_copies(facts: Facts) -> Draft | None:
         for name in ("aten::copy_", "aten::to", "aten::_to_copy", "aten::clone", "aten::contiguous")
     ]
     operators = sum(ms for ms in parts if ms is not None)
+    if facts.use("autocast").calls:  # most are conversions that it was asked for
+        operators = 0.0
     if not facts.has_functions and facts.report.operators is None:
         raise Abstain("neither functions nor operators were recorded")
     ms = max(use.ms, operators)

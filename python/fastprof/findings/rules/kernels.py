@@ -255,7 +255,7 @@ def all_reduce_share(facts: Facts) -> Draft | None:
         raise Abstain("no communication was seen")
     if facts.ranks > 1 and (timeline is None or exposed > backward):
         # A rank that is early waits there for the late one: it is not what is to be mended.
-        raise Abstain("with several ranks it holds waits for a late one: see fastprof merge")
+        raise Abstain("with several ranks it includes the wait for a late one: see fastprof merge")
     limit: Limit = LIMITS["all-reduce-share"]
     severity = capped(limit.grade(ms / backward), facts)
     if severity is None:

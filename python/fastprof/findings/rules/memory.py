@@ -135,8 +135,8 @@ GPU_MEMORY_LOW = Rule(
 )  # fmt: skip
 GPU_MEMORY_HIGH = Rule(
     "gpu-memory-high", gpu_memory_high,
-    "Close to the brim, the next longer batch fails, and before that the allocator gives memory "
-    "back and takes it again, which stops the GPU each time.",
+    "If the memory is nearly full, the next longer batch fails. Before that, the allocator returns "
+    "memory and allocates it again, which stops the GPU each time.",
 )  # fmt: skip
 MEMORY_LEAK = Rule(
     "memory-leak", memory_leak,

@@ -46,9 +46,9 @@ def step_time_variation(facts: Facts) -> Draft | None:
     """Coefficient of variation of the step time; saved if all steps took what the
     quickest quarter does at most.
 
-    Left alone are outliers (the 95th percentile is close to the median), and without a GPU
-    what the training thread's CPU time does not show: then other programs on the machine
-    make the steps differ.  Both are a note.
+    A note are outliers (the 95th percentile is close to the median), and, without a GPU, two
+    cases that the training thread's CPU time tells: it hardly varies, so that other programs on
+    the machine make the steps differ, or it varies as much, so that the steps' work differs.
     """
     need_steps(facts, _CV_STEPS)
     times = _step_times(facts)
@@ -60,7 +60,8 @@ def step_time_variation(facts: Facts) -> Draft | None:
     if severity is None:
         return None
     elsewhere = _disturbed(facts, p50)
-    if elsewhere or (p50 > 0 and p95 < _SPREAD * p50):
+    other_work = "" if elsewhere else _other_work(facts, mean)
+    if elsewhere or other_work or (p50 > 0 and p95 < _SPREAD * p50):
         severity = "note"
     ms = max(mean - quick, 0.0)
     return Draft(
@@ -72,10 +73,12 @@ def step_time_variation(facts: Facts) -> Draft | None:
         evidence=sentences(
             f"Of {facts.steps} steps p50 is {duration(p50)}, p95 {duration(p95)}, the longest "
             f"{duration(longest)}.",
-            elsewhere or "Usual causes: data loading, dynamic batch sizes, memory fragmentation.",
+            elsewhere or other_work or _USUAL_CAUSES,
             _what_varies(facts),
         ),
-        fix=_ALONE if elsewhere else fixes("step-time-variation", facts.framework),
+        fix=_ALONE if elsewhere else _SORT if other_work else (
+            fixes("step-time-variation", facts.framework)
+        ),
         ms=ms, everywhere=True,
         yields_to=_IRREGULAR,
     )  # fmt: skip
@@ -83,6 +86,9 @@ def step_time_variation(facts: Facts) -> Draft | None:
 
 #: Where it may be other programs, nothing of this one is known to be wrong.
 _ALONE = ("Record again while nothing else runs on this machine, before you change anything.",)
+_USUAL_CAUSES = "Usual causes: data loading, dynamic batch sizes, memory fragmentation."
+#: Where the steps do different amounts of work.
+_SORT = ("If that is not intended, group samples of similar length into a batch.",)
 #: Rules that explain why some steps are longer; where one of these is found, it is the cause.
 _IRREGULAR = frozenset({
     "data-loading", "checkpoint-often", "loader-recreated", "worker-shutdown", "gc-pressure",
@@ -136,13 +142,27 @@ def _disturbed(facts: Facts, p50: float) -> str:
         return "CPU times of the steps were not recorded, so it may be other programs."
     cv = _cv(_own_steps(facts, series.cpu_ms))
     if facts.disturbed:
-        return "The training thread was taken off the CPU again and again: other programs run."
+        return "The training thread often had to give its CPU to other programs."
     if cv > _SHARED_CORES:
         return ""
     return (
         f"CPU time per step varies by {percent(cv)}. Other programs, which share caches and cores, "
         f"make it vary by up to {chosen_percent(_SHARED_CORES)}, and cause what is beyond it."
     )
+
+
+def _other_work(facts: Facts, mean: float) -> str:
+    """A sentence if, without a GPU, the thread's CPU time explains nearly all of the variation."""
+    series = facts.report.steps.series
+    if facts.gpu is not None or len(series.cpu_ms) != len(series.wall_ms) or mean <= 0:
+        return ""
+    columns = (_own_steps(facts, series.wall_ms), _own_steps(facts, series.cpu_ms))
+    rest = [wall - cpu for wall, cpu in zip(*columns, strict=True)]
+    usual = sum(rest) / len(rest)
+    spread = float((sum((ms - usual) ** 2 for ms in rest) / len(rest)) ** 0.5)
+    if LIMITS["step-cv"].grade(spread / mean) is not None:
+        return ""
+    return "CPU time varies as much: some steps do more work than others."
 
 
 def _what_varies(facts: Facts) -> str:
@@ -200,7 +220,7 @@ def forward_share(facts: Facts) -> Draft | None:
     Not in a job of several ranks that wait for each other in it.
     """
     if facts.ranks > 1 and facts.split_by_section("communication").get("forward"):
-        raise Abstain("forward holds waits for other ranks: see fastprof merge")
+        raise Abstain("forward includes the wait for other ranks: see fastprof merge")
     return _unusual(facts, "forward")
 
 
@@ -221,7 +241,7 @@ def backward_share(facts: Facts) -> Draft | None:
         return None
     if facts.ranks > 1:
         # They exchange gradients there: a rank that is early waits for the others.
-        raise Abstain("with several ranks backward holds waits for others: see fastprof merge")
+        raise Abstain("with several ranks backward includes waits for others: see fastprof merge")
     # Where a GPU does the work, both may be the microseconds of launching it.
     if limit.grade(ratio) is None or facts.share(backward - forward) < _WORTH:
         return _unusual(facts, "backward")
