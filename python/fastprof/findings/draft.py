@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from fastprof.findings.fixes import fixes
 from fastprof.findings.measurements import Facts, Use
 from fastprof.findings.thresholds import CRITICAL_STEPS, MIN_STEPS, Limit, amount
+from fastprof.names import ascii_name
 from fastprof.report import figures
 from fastprof.report.figures import duration, plural
 
@@ -169,6 +170,19 @@ def _times(calls: float) -> str:
     return plural(calls, "call")
 
 
+def split_places(facts: Facts, kind: str, most: int = 3) -> str:
+    """Where time of a kind was spent, from the split of the steps; empty if not known."""
+    for row in facts.report.steps.split:
+        if row.name == kind and row.places:
+            count = max(1, facts.steps)
+            parts = [
+                f"{ascii_name(text, 100)} {span_text(ns / 1e6 / count, facts)}"
+                for text, ns in row.places[:most]
+            ]
+            return f"Most of it: {'; '.join(parts)}."
+    return ""
+
+
 def sentences(*parts: str) -> tuple[str, ...]:
     """Return the sentences that are not empty."""
     return tuple(part for part in parts if part)
@@ -248,4 +262,5 @@ __all__ = [
     "sentences",
     "share_draft",
     "span_text",
+    "split_places",
 ]  # fmt: skip

@@ -12,6 +12,7 @@ from dataclasses import replace
 from fastprof.findings.draft import Abstain, Draft, Rule, part_of, percent
 from fastprof.findings.measurements import CPUS_TAKEN, Facts, of_steps
 from fastprof.findings.rules import beside as rules_beside
+from fastprof.findings.rules import calls as rules_calls
 from fastprof.findings.rules import cpu as rules_cpu
 from fastprof.findings.rules import data as rules_data
 from fastprof.findings.rules import gpu as rules_gpu
@@ -20,6 +21,7 @@ from fastprof.findings.rules import kernels as rules_kernels
 from fastprof.findings.rules import memory as rules_memory
 from fastprof.findings.rules import ranks as rules_ranks
 from fastprof.findings.rules import steps as rules_steps
+from fastprof.findings.rules import tensors as rules_tensors
 from fastprof.report.findings import SEVERITIES, Examination, Finding
 from fastprof.report.model import Report
 
@@ -34,11 +36,11 @@ RULES: tuple[Rule, ...] = (
     rules_host.CHECKPOINT_OFTEN,
     rules_host.GC_PRESSURE,
     rules_host.LOCK_CONTENTION,
-    rules_host.SYNC_ITEM,
-    rules_host.HOST_DEVICE_TRANSFERS,
-    rules_host.TENSOR_COPIES,
-    rules_host.MIXED_PRECISION_SCALER,
-    rules_host.OPTIMIZER_UNFUSED,
+    rules_tensors.SYNC_ITEM,
+    rules_tensors.HOST_DEVICE_TRANSFERS,
+    rules_tensors.TENSOR_COPIES,
+    rules_tensors.MIXED_PRECISION_SCALER,
+    rules_calls.OPTIMIZER_UNFUSED,
     rules_host.LOGGING_SHARE,
     rules_memory.MEMORY_LEAK,
     rules_memory.MEMORY_FRAGMENTATION,

@@ -19,7 +19,7 @@ from fastprof.findings.draft import (
 from fastprof.findings.fixes import fixes
 from fastprof.findings.function_groups import COMMUNICATION
 from fastprof.findings.measurements import Facts
-from fastprof.findings.rules.host import small_batch_on_cpu
+from fastprof.findings.rules.calls import small_batch_on_cpu
 from fastprof.findings.thresholds import LIMITS, Limit
 from fastprof.names import ascii_name
 from fastprof.report.figures import duration, number
@@ -35,7 +35,7 @@ def small_batch(facts: Facts) -> Draft | None:
     """Half of the memory unused and half of the GPU's time in kernels below 100 us.
 
     Saved is at most the time in which the GPU is idle or in such kernels. Without a GPU:
-    :func:`~fastprof.findings.rules.host.small_batch_on_cpu`.
+    :func:`~fastprof.findings.rules.calls.small_batch_on_cpu`.
     """
     need_sample(facts)
     gpu, timeline = facts.gpu, facts.timeline

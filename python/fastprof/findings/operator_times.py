@@ -1,0 +1,38 @@
+"""CPU times of operators, as those of a step that was measured."""
+
+from __future__ import annotations
+
+from fastprof.findings.measurements import Facts
+from fastprof.report.operators import OperatorReport, OperatorRow
+
+
+def operator_ms(facts: Facts, *names: str, own: bool = False) -> float | None:
+    """CPU time of operators per step of their windows; None if they were not recorded.
+
+    The first name that was seen counts: the others contain it.  On a disturbed machine
+    these few steps say nothing of single operators.  Recording operators makes steps
+    longer, so times are those of a step as long as the measured ones.
+    """
+    operators = facts.report.operators
+    if operators is None or not operators.steps or facts.disturbed:
+        return None
+    for name in names:
+        rows = [row for row in operators.rows if row.name == name]
+        if rows:
+            ms = sum(_cpu_ms(row, own=own) for row in rows) / operators.steps
+            return ms * shrink(facts, operators)
+    return 0.0
+
+
+def shrink(facts: Facts, operators: OperatorReport) -> float:
+    """Ratio of a measured step to one of the windows, as torch.profiler timed it; at most 1."""
+    ms = sum(
+        row.cpu_ms
+        for row in operators.rows
+        if row.name.startswith("ProfilerStep") and not row.on_device
+    )
+    return min(1.0, facts.span_ms * operators.steps / ms) if ms > 0 else 1.0
+
+
+def _cpu_ms(row: OperatorRow, *, own: bool) -> float:
+    return row.self_cpu_ms if own else row.cpu_ms

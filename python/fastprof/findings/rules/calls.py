@@ -1,0 +1,180 @@
+"""Rules about many calls of small operations: what calling them costs."""
+
+from __future__ import annotations
+
+from fastprof.findings.draft import (
+    Abstain,
+    Draft,
+    Rule,
+    need_functions,
+    need_steps,
+    percent,
+    share_draft,
+    span_text,
+)
+from fastprof.findings.function_groups import BACKWARD, FORWARD, GROUPS, OPTIMIZER
+from fastprof.findings.measurements import Facts, where
+from fastprof.findings.operator_times import shrink
+from fastprof.findings.remedies import FUSED, can_fuse, fusing_saves, optimizer_fix
+from fastprof.findings.thresholds import LIMITS, Limit
+from fastprof.report.figures import duration, number, plural
+
+#: Calls on tensors per step, in the optimizer, that a fused one does not make.
+_UNFUSED_CALLS = 40
+
+
+def optimizer_unfused(facts: Facts) -> Draft | None:
+    """An optimizer above its share that updates parameter by parameter.
+
+    Saved is what the fused version of this class was measured to save, half of the time for
+    an optimizer of the program's.  Silent where there is no fused version.
+    """
+    need_functions(facts)
+    need_steps(facts)
+    ms = facts.optimizer_ms
+    if not ms:
+        raise Abstain("no section optimizer and no optimizer of torch's was seen")
+    classes = facts.optimizer.classes
+    if classes and not can_fuse(facts):
+        return None
+    calls = facts.use("tensor-calls").calls_within.get("optimizer", 0.0)
+    kernels = _kernels_per_step(facts, OPTIMIZER)
+    small = max(calls, kernels or 0.0)
+    # An Adam that is not fused goes over its state several times, however few tensors it has.
+    passes = bool(classes) and all(name in FUSED for name in classes) and (
+        "single" in facts.optimizer.modes
+    )  # fmt: skip
+    if not small or (small < _UNFUSED_CALLS and not passes):
+        return None
+    what = "kernels" if kernels and kernels > calls else "calls on tensors"
+    made = share_draft(
+        facts, LIMITS["optimizer-share"], ms,
+        rule="optimizer-unfused",
+        title=f"The optimizer makes {small:.0f} {what} per step, parameter by parameter: {{share}}",
+        evidence=(
+            (f"The optimizer takes {span_text(ms, facts)} for {small:.0f} {what}, "
+            f"{number(1e3 * ms / small)} us each."),
+            _python_in(facts, "optimizer"),
+        ),
+        fix=optimizer_fix(facts),
+        group="optimizer", sections=OPTIMIZER,
+    )  # fmt: skip
+    if made is None or made.severity == "note":
+        return None
+    return made.saving(fusing_saves(facts, ms, small) if classes else ms / 2, of=ms)
+
+
+def _python_in(facts: Facts, group: str) -> str:
+    """The program's Python function with most own time in a group."""
+    rows = [row for row in facts.inside(group) if row[0].kind == "python"]
+    if not rows:
+        return ""
+    key, ms, _ = rows[0]
+    return f"Its Python function with most own time is {where(key)}: {span_text(ms, facts)}."
+
+
+def _kernels_per_step(facts: Facts, names: frozenset[str]) -> float | None:
+    counts = [s.kernels for s in facts.report.sections if s.name in names and s.kernels is not None]
+    return sum(counts) / max(1, facts.counted) if counts else None
+
+
+#: What calling an operation costs, from Python through the dispatcher and autograd; what a
+#: call takes beyond it is computing.
+_CALL_MS = 0.008
+#: The same without Python: operations that others call, and those of backward.
+_OPERATION_MS = 0.005
+#: And the modules and functions around a call, in Python.
+_AROUND_MS = 0.02
+#: Batches above this are not small: then nearly all of forward must be the cost of calls.
+_SMALL_BATCH = 16
+_ALMOST_ALL = 0.6
+#: So many of a step's operations may be called elsewhere than in forward and the optimizer.
+_BESIDE = 0.1
+
+
+def small_batch_on_cpu(facts: Facts, sizes: list[int]) -> Draft | None:
+    """Share of forward and backward that is calling operations: a larger batch spreads it.
+
+    Of each call in forward count at most 8 us, and 20 us of Python around it; backward, which
+    has about as many, as much of it as forward at most.  Where torch.profiler counted the
+    operations, at most 5 us of each, which includes those that C functions call.
+    """
+    rows = facts.inside("forward")
+    # A trainer's log() within it is no part of the network; another rule is about that.
+    logged = facts.use("logging").shared.get("forward", 0.0)
+    total = facts.use("forward").ms - logged
+    if not rows or total <= 0:
+        raise Abstain("no section forward ran, so the cost of its calls is not known")
+    called = [(ms, n) for key, ms, n in rows if n and GROUPS["tensor-calls"](key)]
+    calls, own = sum(n for _, n in called), sum(ms for ms, _ in called)
+    here = facts.use("tensor-calls")
+    if logged and calls:
+        part = 1 - min(calls, here.calls_within.get("logging", 0.0)) / calls
+        called = [(ms * part, n * part) for ms, n in called]
+        calls, own = calls * part, own * part
+    python = max(0.0, min(sum(ms for _, ms, _ in rows) - logged - own, calls * _AROUND_MS))
+    spread = sum(min(ms, n * _CALL_MS) for ms, n in called) + python
+    backward = facts.phase("backward") or 0.0
+    ms = spread + min(spread / total * backward, spread)
+    seen = f"Forward makes {plural(round(calls), 'call')} per {facts.per} of {_each(own, calls)}"
+    count, ops_ms, cost = _operations(facts)
+    if min(cost, backward + total) + python > ms:
+        ms = min(cost + python, backward + total)
+        seen = f"A step runs {plural(round(count), 'operation')} of {_each(ops_ms, count)}"
+    ms = min(ms, total + backward)
+    part = ms / (total + backward) if total + backward > 0 else 0.0
+    limit = LIMITS["call-overhead"]
+    small = bool(sizes) and min(sizes) <= _SMALL_BATCH
+    if limit.grade(part) is None or (not small and part < _ALMOST_ALL):
+        return None
+    updates = here.calls_within.get("optimizer", 0.0)
+    size = f"Batches hold {plural(min(sizes), 'sample')}. " if sizes else ""
+    return share_draft(
+        facts, _ANY, ms + min(facts.optimizer_ms or 0.0, updates * (_CALL_MS + _AROUND_MS)),
+        rule="small-batch",
+        title=(
+            "Batches are too small: {share} of the step is the cost of calls" if small else
+            "Operations are many and small: {share} of the step is the cost of calling them"
+        ),
+        evidence=(
+            f"{size}{seen}; {percent(part)} of forward and backward is the cost of calling.",
+        ),
+        group="forward", sections=FORWARD | BACKWARD | OPTIMIZER,
+    )  # fmt: skip
+
+
+def _each(ms: float, count: float) -> str:
+    return f"{duration(ms / count)} each" if count else "n/a"
+
+
+def _operations(facts: Facts) -> tuple[float, float, float]:
+    """Operations per step, their own time, and what calling them costs, in ms per step."""
+    operators = facts.report.operators
+    if operators is None or not operators.steps:
+        return 0.0, 0.0, 0.0
+    rows = [r for r in operators.rows
+            if r.name.startswith(("aten::", "autograd::")) and not r.on_device]  # fmt: skip
+    ran = [r for r in rows if r.name.startswith("aten::")]
+    # Where in a step they ran is not known: only if they cannot be a loop beside forward.
+    calls = facts.use("tensor-calls")
+    inside = sum(calls.calls_within.get(group, 0.0) for group in ("forward", "optimizer"))
+    if calls.calls - inside > _BESIDE * sum(r.calls for r in ran) / operators.steps:
+        return 0.0, 0.0, 0.0
+    scale = shrink(facts, operators) / operators.steps
+    cost = sum(min(r.self_cpu_ms, r.calls * _OPERATION_MS) for r in rows) * scale
+    # Those of the optimizer, which are counted apart, call others as well.
+    cost -= 2 * _OPERATION_MS * calls.calls_within.get("optimizer", 0.0)
+    count = sum(r.calls for r in ran) / operators.steps
+    return count, sum(r.self_cpu_ms for r in ran) * scale, max(0.0, cost)
+
+
+#: Any share above 15 %; what decides is the limit of the share of forward.
+_ANY = Limit(LIMITS["call-overhead"].metric, "%", None, 0.15, None, LIMITS["call-overhead"].origin)
+
+
+OPTIMIZER_UNFUSED = Rule(
+    "optimizer-unfused", optimizer_unfused,
+    "An update written as a loop over parameters makes several small calls for each; hundreds of "
+    "them take longer than the arithmetic, and each goes over the parameters in memory again. A "
+    "fused optimizer does it in one call for all.",
+)  # fmt: skip

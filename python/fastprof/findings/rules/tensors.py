@@ -1,0 +1,249 @@
+"""Rules about tensors that are read, copied, moved and scaled."""
+
+from __future__ import annotations
+
+import re
+
+from fastprof.findings.draft import (
+    Abstain,
+    Draft,
+    Rule,
+    callers,
+    need_functions,
+    need_sample,
+    share_draft,
+    span_text,
+    split_places,
+)
+from fastprof.findings.measurements import Caller, Facts, located
+from fastprof.findings.operator_times import operator_ms
+from fastprof.findings.thresholds import LIMITS
+from fastprof.names import ascii_name
+from fastprof.report.figures import duration, plural, size
+
+_OVERHEAD = LIMITS["overhead-share"]
+#: From so many calls per span on, reading values is a loop over elements, whose own Python
+#: counts as well, with at most so much per call.
+_LOOP_CALLS = 16
+_LOOP_MS = 0.01
+
+
+def sync_item(facts: Facts) -> Draft | None:
+    """Time of reading values of tensors one by one, and of waiting for the GPU for it.
+
+    On a GPU: the time in which the host is blocked, as far as the GPU is idle meanwhile or
+    later without work (the smaller of the two): waiting for a busy GPU costs nothing.
+    Elsewhere: Tensor.item() and its like, and the own time of a loop that calls them (at
+    most 10 us per call).
+    """
+    need_sample(facts)
+    blocked = _blocked(facts)
+    if blocked is not None:
+        return blocked
+    use = facts.use("item")
+    # Reads of optimizer state by torch's optimizers belong to the optimizer.
+    theirs = use.shared.get("optimizer", 0.0) if facts.optimizer.classes else 0.0
+    operators = operator_ms(facts, "aten::_local_scalar_dense", "aten::item")
+    if not facts.has_functions and operators is None:
+        raise Abstain("neither functions, operators nor the GPU were recorded")
+    loops = sum(_loop_ms(c) for c in use.callers)
+    if theirs and use.ms:
+        loops *= 1 - min(1.0, theirs / use.ms)
+        operators = max(0.0, operators - theirs) if operators else operators
+    ms = max(use.ms - theirs + loops, operators or 0.0)
+    seen = (
+        f"{plural(use.calls, 'read')} per {facts.per} take {span_text(use.ms, facts)}, the loops "
+        f"around them {span_text(loops, facts)}."
+    )
+    if operators is not None and operators > use.ms - theirs + loops:
+        seen = f"aten::_local_scalar_dense takes {span_text(operators, facts)}."
+    return share_draft(
+        facts, _OVERHEAD, ms,
+        rule="sync-item",
+        title="Reading tensors' values with .item() takes {share} of the step",
+        evidence=(seen, callers(facts, "item"), split_places(facts, "gpu_wait")),
+        group="item",
+    )  # fmt: skip
+
+
+def _loop_ms(caller: Caller) -> float:
+    return min(caller.own_ms, caller.calls * _LOOP_MS) if caller.calls >= _LOOP_CALLS else 0.0
+
+
+def _blocked(facts: Facts) -> Draft | None:
+    """The draft from the GPU's waits, None where there was no GPU or too little waiting."""
+    gpu, timeline = facts.gpu, facts.timeline
+    if gpu is None or gpu.use is None or timeline is None:
+        return None
+    waited = gpu.use.blocked_ms / (facts.counted if facts.steps else 1)
+    # Without phases they are of the whole run: a slow first step may make their mean longer.
+    waited = min(waited, facts.span_ms)
+    ms = min(waited, timeline.idle_ms)
+    lines = [f"{ascii_name(line.text, 160)}." for line in gpu.lines[:3]]
+    return share_draft(
+        facts, _OVERHEAD, ms,
+        rule="sync-item",
+        title="Waiting for the GPU to read values (.item() or similar) takes {share} of the step",
+        value=facts.share(waited),
+        evidence=(
+            (f"The host is blocked for {span_text(waited, facts)}, the GPU idle for "
+            f"{span_text(timeline.idle_ms, facts)}."),
+            " ".join(lines) or callers(facts, "item"),
+        ),
+    )  # fmt: skip
+
+
+def tensor_copies(facts: Facts) -> Draft | None:
+    """Own time of operators and methods that copy or convert tensors."""
+    need_sample(facts)
+    use = facts.use("copies")
+    parts = [
+        operator_ms(facts, name, own=True)
+        for name in ("aten::copy_", "aten::to", "aten::_to_copy", "aten::clone", "aten::contiguous")
+    ]
+    operators = sum(ms for ms in parts if ms is not None)
+    if facts.use("autocast").calls:  # most are conversions that it was asked for
+        operators = 0.0
+    if not facts.has_functions and facts.report.operators is None:
+        raise Abstain("neither functions nor operators were recorded")
+    ms = max(use.ms, operators)
+    seen = (
+        f".to(), .copy_() and the like: {plural(use.calls, 'call')} per {facts.per}, "
+        + span_text(use.ms, facts)
+    )
+    if operators > use.ms:
+        seen = f"aten::copy_, aten::to and their like take {span_text(operators, facts)}"
+    alone = operators <= use.ms and _copies_alone(facts) > use.ms / 2
+    return share_draft(
+        facts, LIMITS["copy-share"], ms,
+        rule="tensor-copies",
+        title="Copies of tensors take {share} of the step" if alone else (
+            "Copies and conversions of tensors (aten::copy_, aten::to) take {share} of the step"
+        ),
+        evidence=(
+            f"{seen}: most are copies on one device in one dtype." if alone
+            else f"{seen}: moves between devices or dtypes.",
+            callers(facts, "copies"),
+        ),
+        fix=(("Copy less often, and only what is needed: fewer .clone(), .copy_() and "
+              ".contiguous()."),) if alone else (),
+        group="copies",
+    )  # fmt: skip
+
+
+#: Methods that leave the dtype as it is, and nearly always the device.
+_COPIES_ALONE = re.compile(r"'(?:clone|contiguous)' of 'torch|torch\.clone>")
+
+
+def _copies_alone(facts: Facts) -> float:
+    """Time of methods that copy a tensor and convert nothing, ms per span."""
+    rows = facts.inside("copies")
+    return sum(ms for key, ms, _ in rows if key.kind == "c" and _COPIES_ALONE.search(key.name))
+
+
+def host_device_transfers(facts: Facts) -> Draft | None:
+    """Time of copies between host and GPU; without a GPU layer, of .cpu(), .cuda() and pinning.
+
+    At most all of it is saved, or as far as no kernel ran beside it if that is known.
+    """
+    need_sample(facts)
+    gpu, timeline = facts.gpu, facts.timeline
+    if gpu is not None and gpu.use is not None and timeline is not None:
+        ms = facts.copied * facts.span_ms
+        made = share_draft(
+            facts, LIMITS["transfer-share"], ms,
+            rule="host-device-transfers",
+            title="Copies between host and GPU take {share} of the time",
+            evidence=(
+                (f"{size(gpu.use.h2d_bytes)} to the GPU and {size(gpu.use.d2h_bytes)} back in "
+                f"{plural(gpu.use.copies, 'copy')}, {span_text(ms, facts)}."),
+                _copying_sections(facts),
+                _copying_functions(facts),
+            ),
+            claims={"gpu-utilization": 0.0},  # the GPU is busy while it copies
+        )  # fmt: skip
+        if made is not None:
+            return made
+    need_functions(facts)
+    use = facts.use("transfers")
+    return share_draft(
+        facts, LIMITS["transfer-share"], use.ms,
+        rule="host-device-transfers",
+        title="Moving tensors between host and device takes {share} of the step",
+        evidence=(
+            (f".cpu(), .cuda() and pinning: {plural(use.calls, 'call')} per {facts.per}, "
+            f"{span_text(use.ms, facts)}."),
+            callers(facts, "transfers"),
+        ),
+        group="transfers",
+    )  # fmt: skip
+
+
+def _copying_sections(facts: Facts) -> str:
+    rows = [(s.gpu.transfer_ns, s) for s in facts.report.sections if s.gpu is not None]
+    rows = sorted((r for r in rows if r[0]), key=lambda r: -r[0])[:3]
+    parts = [f"{ascii_name(s.name, 60)} {duration(ns / 1e6)}" for ns, s in rows]
+    return f"By section, over the recording: {', '.join(parts)}." if parts else ""
+
+
+def _copying_functions(facts: Facts) -> str:
+    """The innermost Python functions that asked for copies, most time first."""
+    rows = [
+        (f.gpu.transfer_ns, -f.gpu.gpu_ns, -f.cum_ms, f)
+        for f in facts.report.functions
+        if f.kind == "python" and f.gpu is not None and f.gpu.transfer_ns
+    ]
+    if not rows:
+        return ""
+    f = max(rows, key=lambda row: row[:3])[3]
+    return f"Asked for in {located(f.qualname, f.file, f.line)}."
+
+
+def mixed_precision_scaler(facts: Facts) -> Draft | None:
+    """Time of a GradScaler: scale, unscale_ and update."""
+    need_functions(facts)
+    use = facts.use("scaler")
+    if not use.ms:
+        return None
+    return share_draft(
+        facts, LIMITS["scaler-share"], use.ms,
+        rule="mixed-precision-scaler",
+        title="Scaling gradients for float16 takes {share} of the step",
+        evidence=(
+            f"scaler.scale, unscale_ and update take {span_text(use.ms, facts)}.",
+            callers(facts, "scaler"),
+        ),
+        group="scaler",
+    )  # fmt: skip
+
+
+SYNC_ITEM = Rule(
+    "sync-item", sync_item,
+    "item(), tolist(), bool() and float() of a tensor need its value: on a GPU the host waits "
+    "until all work before it is done and can launch nothing meanwhile; on a CPU each read is a "
+    "call, and a loop over elements makes thousands. Metrics computed at every step are the "
+    "usual place.",
+)  # fmt: skip
+
+
+TENSOR_COPIES = Rule(
+    "tensor-copies", tensor_copies,
+    "Tensors that have the wrong dtype, layout or device are copied before they are used, often "
+    "at every step and unseen. One dtype throughout, and data that is where it is needed, make "
+    "most of these copies go away.",
+)  # fmt: skip
+
+
+HOST_DEVICE_TRANSFERS = Rule(
+    "host-device-transfers", host_device_transfers,
+    "Copies between host and GPU go over a bus that is a hundred times slower than GPU memory, "
+    "and from memory that is not pinned the host waits for each. What goes back and forth within "
+    "a step should stay on the GPU.",
+)  # fmt: skip
+
+
+MIXED_PRECISION_SCALER = Rule(
+    "mixed-precision-scaler", mixed_precision_scaler,
+    "float16 needs its loss scaled, its gradients unscaled and checked for infinities at every "
+    "step. With small models that costs more than float16 saves; bfloat16 needs none of it.",
+)  # fmt: skip
