@@ -78,6 +78,7 @@ def run(
     cpu_ms: Sequence[float] = (),
     threads: Sequence[Node] = (),
     after_ms: float = 0,
+    functions: bool = True,
     **fields: Any,
 ) -> Snapshot:
     """A run of ``steps`` measured steps.
@@ -92,6 +93,7 @@ def run(
         cpu_ms: CPU time of each step.
         threads: what another thread did.
         after_ms: time after the last step.
+        functions: False: only sections were recorded.
         fields: of the snapshot.
     """
     phases = HEALTHY if phases is None else phases
@@ -106,7 +108,10 @@ def run(
     free = [_times(node, count) for node in inside.get("", ())]
     rest = round((step_ms - sum(phases.values())) * MS) * count - sum(_total(n) for n in free)
     rest += round(after_ms * MS)
-    builder.thread(Node(py("train", 20, "/x/train.py"), 1, rest, [*nodes, *free]))
+    if functions:
+        builder.thread(Node(py("train", 20, "/x/train.py"), 1, rest, [*nodes, *free]))
+    else:
+        builder.thread(*nodes)
     if threads:
         builder.thread(*threads, ident=2, name="background")
     taken = [round(ms * MS) for ms in durations] or [round(step_ms * MS)] * steps

@@ -240,14 +240,22 @@ def test_how_often_checkpoints_are_saved(saves: int, often: str) -> None:
     assert rule.title.startswith(f"Checkpoints are saved {often}:")
 
 
-def test_what_autocast_converts_is_converted_on_purpose() -> None:
-    enter = calls(torch_py("torch/amp/autocast_mode.py", "autocast.__enter__", 300), 0.1, 1)
+def test_what_torch_copies_itself_is_not_the_program_s_to_avoid() -> None:
+    """As for autocast, or a convolution that wants another layout: no call tells of it."""
     seen = operators({"aten::_to_copy": 15, "aten::mm": 60})
-    assert "tensor-copies" in found(run(operators=seen))
-    assert "tensor-copies" not in found(run(operators=seen, inside={"": [enter]}))
-    # What the program copies itself is still one.
+    assert "tensor-copies" not in found(run(operators=seen))
     moved = calls(py("keep", 4, "/x/m.py"), 1, 1, calls(tensor("to"), 24, 20))
-    assert "tensor-copies" in found(run(operators=seen, inside={"forward": [moved], "": [enter]}))
+    rule = found(run(operators=seen, inside={"forward": [moved]}))["tensor-copies"]
+    assert rule.saving_ms == pytest.approx(24)
+
+
+def test_copies_into_a_tensor_are_no_moves_where_there_is_no_gpu() -> None:
+    kept = calls(py("keep", 4, "/x/m.py"), 1, 1, calls(tensor("copy_"), 24, 20))
+    rule = found(run(inside={"forward": [kept]}))["tensor-copies"]
+    assert rule.title == "Copies of tensors take 24.0 % of the step"
+    assert "devices" not in text(rule)
+    on_gpu = run(inside={"forward": [kept]}, layer=gpu_layer(0.9))
+    assert "devices" in text(found(on_gpu)["tensor-copies"])
 
 
 def test_copies_within_one_dtype_get_no_advice_on_dtypes() -> None:

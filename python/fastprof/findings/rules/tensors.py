@@ -94,26 +94,29 @@ def _blocked(facts: Facts) -> Draft | None:
 
 
 def tensor_copies(facts: Facts) -> Draft | None:
-    """Own time of operators and methods that copy or convert tensors."""
+    """Own time of methods that copy or convert tensors.
+
+    Without functions that of the operators, which are called by torch itself, too: by autocast,
+    by backward, by a convolution that wants another layout.
+    """
     need_sample(facts)
-    use = facts.use("copies")
     parts = [
         operator_ms(facts, name, own=True)
         for name in ("aten::copy_", "aten::to", "aten::_to_copy", "aten::clone", "aten::contiguous")
     ]
-    operators = sum(ms for ms in parts if ms is not None)
-    if facts.use("autocast").calls:  # most are conversions that it was asked for
-        operators = 0.0
-    if not facts.has_functions and facts.report.operators is None:
+    use = facts.use("copies")
+    if facts.has_functions:
+        ms = use.ms
+        seen = (
+            f".to(), .copy_() and the like: {plural(use.calls, 'call')} per {facts.per}, "
+            + span_text(ms, facts)
+        )
+    elif facts.report.operators is not None:
+        ms = sum(ms for ms in parts if ms is not None)
+        seen = f"aten::copy_, aten::to and their like take {span_text(ms, facts)}"
+    else:
         raise Abstain("neither functions nor operators were recorded")
-    ms = max(use.ms, operators)
-    seen = (
-        f".to(), .copy_() and the like: {plural(use.calls, 'call')} per {facts.per}, "
-        + span_text(use.ms, facts)
-    )
-    if operators > use.ms:
-        seen = f"aten::copy_, aten::to and their like take {span_text(operators, facts)}"
-    alone = operators <= use.ms and _copies_alone(facts) > use.ms / 2
+    alone = facts.has_functions and _copies_alone(facts) > ms / 2
     return share_draft(
         facts, LIMITS["copy-share"], ms,
         rule="tensor-copies",
@@ -121,7 +124,7 @@ def tensor_copies(facts: Facts) -> Draft | None:
             "Copies and conversions of tensors (aten::copy_, aten::to) take {share} of the step"
         ),
         evidence=(
-            f"{seen}: most are copies on one device in one dtype." if alone
+            f"{seen}: most only copy." if alone
             else f"{seen}: moves between devices or dtypes.",
             callers(facts, "copies"),
         ),
@@ -131,14 +134,20 @@ def tensor_copies(facts: Facts) -> Draft | None:
     )  # fmt: skip
 
 
-#: Methods that leave the dtype as it is, and nearly always the device.
+#: Methods that leave the dtype as it is, and nearly always the device; without a GPU one more.
 _COPIES_ALONE = re.compile(r"'(?:clone|contiguous)' of 'torch|torch\.clone>")
+_COPY = re.compile(r"'copy_' of 'torch")
 
 
 def _copies_alone(facts: Facts) -> float:
     """Time of methods that copy a tensor and convert nothing, ms per span."""
-    rows = facts.inside("copies")
-    return sum(ms for key, ms, _ in rows if key.kind == "c" and _COPIES_ALONE.search(key.name))
+    ms = 0.0
+    for key, own, _ in facts.inside("copies"):
+        if key.kind == "c" and (
+            _COPIES_ALONE.search(key.name) or (facts.gpu is None and _COPY.search(key.name))
+        ):
+            ms += own
+    return ms
 
 
 def host_device_transfers(facts: Facts) -> Draft | None:
