@@ -567,6 +567,13 @@ def test_a_large_section_of_the_program_s_names_its_function() -> None:
     assert rule.saving_ms is None  # how much of it training needs is not known
 
 
+def test_braces_in_a_name_are_kept() -> None:
+    made = beside(60, calls(py("augment", 28, "/x/{a}.py"), 60), name="{b}")
+    assert found(made)["own-section"].title == (
+        "Section {b} takes 60.0 % of the step, most of it in augment ({a}.py:28)"
+    )
+
+
 @pytest.mark.parametrize(
     "made",
     [

@@ -230,7 +230,7 @@ def share_draft(
     return Draft(
         value=100 * share,
         unit="%",
-        title=title.format(share=percent(share)),
+        title=title.replace("{share}", percent(share)),
         severity=severity,
         threshold=limit.text(severity),
         source=limit.origin,

@@ -9,7 +9,6 @@ from fastprof.findings.draft import (
     Draft,
     Rule,
     need_steps,
-    sentences,
     share_draft,
     span_text,
 )
@@ -98,11 +97,11 @@ def own_section(facts: Facts) -> Draft | None:
     return None
 
 
-def _own(facts: Facts, name: str, ms: float) -> Draft | None:
+def _own(facts: Facts, name: str, whole_ms: float) -> Draft | None:
     hot, known = facts.hot_in_section(name)
     if known.torch > _MOST:
         return None
-    row = ms = ms * (1 - known.known)
+    row = ms = whole_ms * (1 - known.known)
     stalled = ""
     if facts.timeline is not None and facts.timeline.idle_ms < ms:
         ms = facts.timeline.idle_ms
@@ -143,9 +142,9 @@ def _less_of(facts: Facts, hot: Hot | None) -> tuple[str, ...]:
     called = top_calls(hot)
     if not called:
         return (f"Look at the loop's own code in {where(hot.key)}.",)
-    return sentences(
-        f"Look at what the loop calls there: {', '.join(called)}. Call it less often, or once for "
-        "many values."
+    names = ", ".join(called)
+    return (
+        f"Look at what the loop calls there: {names}. Call it less often, or once for many values.",
     )
 
 
