@@ -141,3 +141,36 @@ def test_automatic_sections_are_measured_where_they_run() -> None:
     assert prof.steps == 300
     assert prof._run.own_time.steps == 300
     assert 300 * 5_000 < prof._run.own_time.ns < took
+
+
+def test_only_hooks_on_torch_have_a_part_that_is_not_timed() -> None:
+    torch = pytest.importorskip("torch")
+    from fastprof.integrations import torch_loop
+
+    def slow(metrics: object) -> None:
+        sum(range(20_000))
+
+    prof = fastprof.Profiler(functions=False, gpu=False, logger=slow, log_every=1)
+    with prof:
+        for _ in range(50):
+            prof.step()
+    meta = prof.report().snapshot.meta
+    assert meta["own_ns"] > 0
+    assert meta["untimed_ns"] == 0
+
+    x = torch.zeros(4, requires_grad=True)
+    optimizer = torch.optim.SGD([x], 0.1)
+    prof = fastprof.Profiler(functions=False, gpu=False, logger=slow, log_every=1)
+    with prof:
+        loop = torch_loop.attach(prof)
+        for _ in range(50):
+            x.sum().backward()
+            optimizer.step()
+        loop.detach()
+    report = prof.report()
+    own = prof._run.own_time
+    assert 0 < own.whole_ns < own.ns
+    assert report.snapshot.meta["untimed_ns"] == own.untimed_ns < own.ns
+    assert report.overhead.least_share is not None
+    assert report.overhead.share is not None
+    assert report.overhead.least_share < report.overhead.share

@@ -13,6 +13,7 @@ from fastprof.report.figures import duration, percent
 from fastprof.report.in_run import (
     LEAST_BLOCKS,
     HookFactors,
+    OwnCosts,
     hook_cost,
     median_interval,
     own_costs,
@@ -284,11 +285,33 @@ def test_a_hook_that_costs_next_to_nothing_is_bounded_by_the_run() -> None:
 @pytest.mark.parametrize("ns", [float("nan"), float("inf"), -1, 10**300, "7", None])
 def test_f43_own_costs_that_cannot_be_count_as_not_recorded(ns: object) -> None:
     made = simulated(1.0)
-    meta = {**made.meta, "own_ns": ns, "unprofiled_ns": ns}
+    meta = {**made.meta, "own_ns": ns, "unprofiled_ns": ns, "untimed_ns": ns}
     read = replace(made, meta=meta)
-    assert own_costs(read) == (None, 0.0)
+    assert own_costs(read) == OwnCosts(None, 0.0, 0.0)
     assert build_report(read).overhead.sections_ms is None
     step, whole = unprofiled_step(read), unprofiled_step(made)
     assert step is not None
     assert whole is not None
     assert step.ms == pytest.approx(whole.ms)
+
+
+def test_what_hooks_on_torch_cannot_time_is_the_difference_of_least_and_most() -> None:
+    made = simulated(1.0)
+    count, ms = made.steps.count, 10**6
+    own = {"own_ns": 3 * count * 1000, "unprofiled_ns": count * 1000}
+    timed = build_report(replace(made, meta={**made.meta, **own}))
+    report = build_report(replace(made, meta={**made.meta, **own, "untimed_ns": 2 * count * 1000}))
+    cost = report.overhead
+    assert timed.overhead.sections_ms == pytest.approx(3 * count * 1000 / ms)
+    assert cost.sections_ms == pytest.approx(5 * count * 1000 / ms)
+    assert cost.least_share == pytest.approx(timed.overhead.least_share)
+    assert cost.share is not None
+    assert timed.overhead.share is not None
+    assert cost.share > timed.overhead.share
+    low, high = duration(3 * count * 1000 / ms), duration(5 * count * 1000 / ms)
+    assert f"sections, steps and loaders {low} to {high}" in cost.text
+    # What a step takes without fastprof is without it as well.
+    before, after = unprofiled_step(timed.snapshot), unprofiled_step(report.snapshot)
+    assert before is not None
+    assert after is not None
+    assert after.ms == pytest.approx(before.ms - 0.002)

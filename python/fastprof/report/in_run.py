@@ -107,20 +107,36 @@ def unprofiled_step(snapshot: Snapshot) -> UnprofiledStep | None:
     return None if step is None or _is_uneven(step) else step
 
 
-def own_costs(snapshot: Snapshot) -> tuple[float | None, float]:
-    """Return what fastprof itself took beside the function hook, in ns.
+@dataclass(frozen=True, slots=True)
+class OwnCosts:
+    """What fastprof itself took beside the function hook, in ns.
 
-    Returns:
-        for sections, steps and loaders, None where it was not recorded; and the part of it for
-        taking the function hook away and giving it back, which no measured step holds. A file
-        may hold any number: one that cannot be (NaN, negative, centuries) counts as
-        not recorded.
+    ``timed`` is that of sections, steps and loaders, None where it was not recorded; ``unhooking``
+    the part of it for taking the function hook away and giving it back, which no measured step
+    holds.  ``untimed`` is an estimate of what the hooks on torch took beside ``timed``.
     """
-    own, unhooking = (
+
+    timed: float | None
+    unhooking: float
+    untimed: float
+
+    @property
+    def in_steps(self) -> float:
+        """All that may have lengthened measured steps."""
+        return max(0.0, (self.timed or 0.0) - self.unhooking) + self.untimed
+
+
+def own_costs(snapshot: Snapshot) -> OwnCosts:
+    """Return what fastprof itself took beside the function hook.
+
+    A file may hold any number: one that cannot be (NaN, negative, centuries) counts as not
+    recorded.
+    """
+    timed, unhooking, untimed = (
         float(ns) if isinstance(ns, (int, float)) and 0 <= ns < 2**63 else None
-        for ns in (snapshot.meta.get("own_ns"), snapshot.meta.get("unprofiled_ns"))
+        for ns in (snapshot.meta.get(key) for key in ("own_ns", "unprofiled_ns", "untimed_ns"))
     )
-    return own, unhooking or 0.0
+    return OwnCosts(timed, unhooking or 0.0, untimed or 0.0)
 
 
 def is_uneven(snapshot: Snapshot) -> bool:
@@ -138,8 +154,7 @@ def _median_step(snapshot: Snapshot) -> UnprofiledStep | None:
     walls = snapshot.steps.series.wall_ns or snapshot.steps.recent_ns
     if hook is None or not walls:
         return None
-    own, unhooking = own_costs(snapshot)
-    own_ns = max(0.0, (own or 0.0) - unhooking) / snapshot.steps.count
+    own_ns = own_costs(snapshot).in_steps / snapshot.steps.count
     # No hook makes a program faster: what is below 0 is chance.
     hook_ns = max(0.0, hook.value)
     step_ns = median(walls) - hook_ns - own_ns

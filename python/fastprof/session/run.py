@@ -360,6 +360,7 @@ class Run:
             began, before, apart = clock(), own.ns, own.apart_ns
             self._after_step(count)
             own.took(began, before, apart)
+            own.whole_ns += own.ns - before
         return count
 
     def _step_outside(self) -> int:
@@ -500,6 +501,7 @@ class Run:
                 **snapshot.meta,
                 "own_ns": self._own_ns(snapshot),
                 "unprofiled_ns": self._unprofiled.cost_ns,
+                "untimed_ns": self.own_time.untimed_ns,
             },
             gpu=gpu,
             operators=self._operators.recorded(),
