@@ -607,7 +607,7 @@ def test_many_small_operations_are_counted() -> None:
                inside={"forward": [linear]}, loaders=(loader(0.5, batch_size=64),))  # fmt: skip
     rule = found(made)["small-batch"]
     assert rule.title.startswith("Operations are many and small")
-    assert "Forward makes 400 calls per step of 0.005 ms each" in text(rule)
+    assert "Forward makes 400 calls per step of 5.00 us each" in text(rule)
     for word in ("batch size", "torch.compile"):
         assert word in text(rule)
     assert "CUDA" not in text(rule)  # there is no GPU

@@ -17,7 +17,7 @@ from fastprof.findings.measurements import Facts, where
 from fastprof.findings.operator_times import shrink
 from fastprof.findings.remedies import FUSED, can_fuse, fusing_saves, optimizer_fix
 from fastprof.findings.thresholds import LIMITS, Limit
-from fastprof.report.figures import duration, number, plural
+from fastprof.report.figures import number, plural
 
 #: Calls on tensors per step, in the optimizer, that a fused one does not make.
 _UNFUSED_CALLS = 40
@@ -144,7 +144,7 @@ def small_batch_on_cpu(facts: Facts, sizes: list[int]) -> Draft | None:
 
 
 def _each(ms: float, count: float) -> str:
-    return f"{duration(ms / count)} each" if count else "n/a"
+    return f"{number(1e3 * ms / count)} us each" if count else "n/a"
 
 
 def _operations(facts: Facts) -> tuple[float, float, float]:
