@@ -426,5 +426,9 @@ def test_one_section_of_a_run_is_shown_alone(tmp_path, capsys):
     assert main(["report", str(run), "--section", "data"]) == 0
     text = capsys.readouterr().out
     assert text.startswith("data: entered 10 times, 5.00 ms each (p50 5.00, p95 5.00")
+    assert main(["report", str(run), "--section", "(unaccounted)"]) == 0
+    assert "(unaccounted): what the thread of the steps does in no section; " in (
+        capsys.readouterr().out
+    )
     assert main(["report", str(run), "--section", "nothing"]) == 2
     assert "no section 'nothing' was recorded; there are: " in capsys.readouterr().err

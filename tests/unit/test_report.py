@@ -18,6 +18,7 @@ from fastprof.snapshot import LoaderStats, Muted, Snapshot, StepRow, Steps
 from fastprof.tables import report as tables
 from hypothesis import given
 from hypothesis import strategies as st
+from unit.findings_runs import calls, run
 from unit.snapshots import (
     MS,
     TRUNCATED,
@@ -195,6 +196,21 @@ def test_recursion_of_a_section_counts_its_time_once():
     )
     (row,) = build_report(snapshot).sections
     assert (row.count, row.total_ms, row.mean_ms, row.share) == (2, 15, 10, 1)
+
+
+def test_functions_in_no_section_are_those_of_the_row_unaccounted():
+    """The step table has the row, so a reader asks for it by its name."""
+    rollout = calls(py("rollout", 40, "/x/rl.py"), 20, 1, calls(py("reset", 3, "/x/env.py"), 5))
+    inner = calls(py("net", 9, "/x/net.py"), 10)
+    made = run({"forward": 30, "backward": 30}, inside={"": [rollout], "forward": [inner]})
+    report = build_report(made)
+    row = next(row for row in report.steps.rows if row.name == "(unaccounted)")
+    functions = {f.name: f for f in report.functions_in("(unaccounted)")}
+    assert set(functions) == {"train", "rollout", "reset"}
+    whole = sum(f.self_ms for f in functions.values())
+    assert whole / report.steps.count == pytest.approx(row.mean_ms, rel=0.01)
+    with pytest.raises(UnknownSectionError):
+        build_report(Snapshot(meta={}, duration_ns=0)).functions_in("(unaccounted)")
 
 
 def test_functions_in_a_section_add_up_to_it(report):

@@ -18,6 +18,7 @@ from fastprof.findings.places import Inside, Outside, inside, outside
 from fastprof.lazy import Lazy
 from fastprof.names import ascii_name, file_name
 from fastprof.report.correct import correct
+from fastprof.report.functions import thread_of_steps
 from fastprof.report.loading_cost import unhooked_parts
 from fastprof.report.model import Report
 from fastprof.report.model_gpu import GpuReport
@@ -167,13 +168,7 @@ class Facts:
     @Lazy
     def _trained(self) -> int:
         """Index of the thread whose steps were counted: where the sections of steps ran."""
-        snapshot = self.report.view
-        in_steps = {row.key for row in snapshot.steps.rows}
-        ns: dict[int, int] = {}
-        for s in snapshot.sections:
-            if s.key in in_steps:
-                ns[s.thread] = ns.get(s.thread, 0) + s.outer_ns
-        return max(ns, key=lambda thread: ns[thread]) if ns else 0
+        return thread_of_steps(self.report.view)
 
     @property
     def thread(self) -> ThreadTree | None:

@@ -56,6 +56,36 @@ def section_groups(snapshot: Snapshot, name: str) -> list[list[int]]:
     return out
 
 
+def functions_outside(snapshot: Snapshot, *, correct_times: bool) -> tuple[FunctionRow, ...]:
+    """Return what the thread of the steps calls in no section, without the time of sections."""
+    if not snapshot.threads:
+        return ()
+    thread = thread_of_steps(snapshot)
+    column = correct(snapshot, enabled=correct_times).self_ns[thread]
+    nodes, groups = snapshot.threads[thread].nodes, function_groups(snapshot)
+    outside = [True] * len(nodes)
+    for i in range(1, len(nodes)):
+        key = snapshot.keys[nodes.key[i]]
+        outside[i] = outside[nodes.parent[i]] and key.kind != "section"
+    raw = tuple(ns * is_outside for ns, is_outside in zip(nodes.self_ns, outside, strict=True))
+    own = [ns * is_outside for ns, is_outside in zip(column, outside, strict=True)]
+    node_group = [
+        groups[key] if is_outside else TRANSPARENT
+        for key, is_outside in zip(nodes.key, outside, strict=True)
+    ]
+    return function_rows(snapshot, flatten(replace(nodes, self_ns=raw), node_group, own))
+
+
+def thread_of_steps(snapshot: Snapshot) -> int:
+    """Return the index of the thread whose steps were counted: where their sections ran."""
+    in_steps = {row.key for row in snapshot.steps.rows}
+    ns: dict[int, int] = {}
+    for section in snapshot.sections:
+        if section.key in in_steps:
+            ns[section.thread] = ns.get(section.thread, 0) + section.outer_ns
+    return max(ns, key=lambda thread: ns[thread]) if ns else 0
+
+
 def section_table(snapshot: Snapshot, columns: Sequence[Sequence[int]], name: str) -> Flat:
     """The functions inside the section ``name``, and a row for the section itself."""
     total = Flat()

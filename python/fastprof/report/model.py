@@ -17,7 +17,12 @@ from fastprof.report.correct import correct
 from fastprof.report.figures import duration, number, plural
 from fastprof.report.findings import Examination, Finding
 from fastprof.report.flat import node_groups
-from fastprof.report.functions import functions, functions_in, worker_tables
+from fastprof.report.functions import (
+    functions,
+    functions_in,
+    functions_outside,
+    worker_tables,
+)
 from fastprof.report.gpu import GpuTables, gpu_report, measured
 from fastprof.report.kernels import kernel_rows, kernels_in, kernels_of
 from fastprof.report.loaders import LoaderRow, loader_notes, loader_rows
@@ -29,6 +34,7 @@ from fastprof.report.operators import OperatorReport, operator_report
 from fastprof.report.overhead import overhead_of
 from fastprof.report.rows import (
     ALIASES,
+    UNACCOUNTED,
     FunctionRow,
     Overhead,
     SectionRow,
@@ -116,12 +122,15 @@ class Report:
         """Return the functions that ran inside a section, nested sections included.
 
         A row of kind ``section`` holds what the section's own code took, so the self
-        times add up to the section's total.
+        times add up to the section's total.  ``"(unaccounted)"`` gives the functions that the
+        thread of the steps called in no section.
 
         Raises:
             UnknownSectionError: as :meth:`section`.
         """
         corrected = self.overhead.corrected
+        if section == UNACCOUNTED and any(row.name == UNACCOUNTED for row in self.steps.rows):
+            return functions_outside(self.view, correct_times=corrected)
         return functions_in(self.view, self.section_name(section), correct_times=corrected)
 
     def kernels_in(self, section: str) -> tuple[KernelUse, ...]:

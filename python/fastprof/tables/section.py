@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fastprof.report.figures import plural
 from fastprof.report.model import Report
+from fastprof.report.rows import UNACCOUNTED
 from fastprof.tables.blocks import Block, Text
 from fastprof.tables.cells import number, percent, short
 from fastprof.tables.report import FUNCTION_ROWS, functions
@@ -15,6 +16,15 @@ def section_blocks(report: Report, name: str) -> list[Block]:
     Raises:
         UnknownSectionError: (a KeyError) no such section; the message lists them.
     """
+    if name == UNACCOUNTED:
+        for step in report.steps.rows:
+            if step.name == UNACCOUNTED:
+                return _blocks(
+                    report,
+                    name,
+                    f"{name}: what the thread of the steps does in no section; "
+                    f"{number(step.mean_ms)} ms per step, {percent(step.share)} % of it.",
+                )
     row = report.section(name)
     times = f"{short(row.name)}: entered {plural(row.count, 'time')}"
     if row.mean_ms is not None:
@@ -27,7 +37,11 @@ def section_blocks(report: Report, name: str) -> list[Block]:
             times += f"; {number(step.mean_ms)} ms per step, {percent(step.share)} % of it"
     if row.errors:
         times += f"; left by an exception {plural(row.errors, 'time')}"
-    blocks = [Block("", (Text(f"{times}.", rest="  "),))]
+    return _blocks(report, name, f"{times}.")
+
+
+def _blocks(report: Report, name: str, times: str) -> list[Block]:
+    blocks = [Block("", (Text(times, rest="  "),))]
     rows = report.functions_in(name)
     if rows:
         title = "Functions in it, most self time first ({} of {})"
