@@ -31,8 +31,12 @@ pytestmark = [
 
 SOURCE_PATH = str(Path(fastprof.__file__).resolve().parent.parent)
 STAND_IN = str(Path(__file__).resolve().parent / "stand_in")
-ONE_PROCESS = ("counts", "spins", "backward", "streams", "graph_before", "delay")
-ALONE = ("machine", "seed", "profiler_cpu_between", "loader", "everything_held", "costs")
+ONE_PROCESS = ("counts", "spins", "backward", "streams", "delay")
+#: The graph, because CUPTI before 13.1 gives graphs wrong ids from the second recording on.
+ALONE = (
+    *("graph_before", "machine", "seed", "profiler_cpu_between", "loader", "everything_held"),
+    "costs",
+)
 
 
 @pytest.fixture(scope="module")

@@ -37,7 +37,7 @@ PROBLEMS = (
     Problem("tiny_batches", "small-batch", ("Batches hold 2 samples",)),
     Problem("checkpoint_every_step", "checkpoint-often", ("save (checkpoint_every_step.py:",)),
     Problem("synchronous_logging", "logging-share", ("log_metrics (synchronous_logging.py:",)),
-    Problem("loader_recreated", "loader-recreated", ("started 4 times in 4 passes",)),
+    Problem("loader_recreated", "loader-recreated", ("started 1 worker 4 times in 4 passes",)),
     Problem("gc_pressure", "gc-pressure", ("Collections in", "sentence gc_pressure.py:")),
     Problem("unfused_optimizer", "optimizer-unfused", ("_single_tensor_adam",)),
     Problem("lock_contention", "lock-contention", ("Statistics.add (lock_contention.py:",)),
@@ -99,8 +99,10 @@ def check_planted(report: fastprof.Report, problem: Problem) -> None:
     for words in problem.evidence:
         assert words in evidence
     assert first.fix
-    assert first.saving_ms is not None
-    assert 0 < first.saving_ms <= report.steps.mean_ms
+    if first.saving_ms is None:  # workers may save too little to promise it, by the machine
+        assert first.rule == "data-loading"
+    else:
+        assert 0 < first.saving_ms <= report.steps.mean_ms
 
 
 def check_healthy(report: fastprof.Report) -> None:
