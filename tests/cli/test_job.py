@@ -50,6 +50,24 @@ def test_the_ranks_are_told_from_their_files_the_late_one_first(save):
     assert last == ["Rank 2 is late by 30.0 ms per step (30.0 %): see above."]
 
 
+def test_what_is_in_no_section_has_a_column_if_it_is_much(tmp_path):
+    """The cause of a late rank may be there, and the parts of a step add up to it."""
+    for rank in (0, 1):
+        made = waiting(rank, data=35 if rank == 1 else 5, world=2)
+        data = next(i for i, key in enumerate(made.keys) if key.name == "data")
+        rows = tuple(row for row in made.steps.rows if row.key != data)
+        made = replace(made, steps=replace(made.steps, rows=rows))
+        build_report(made).save(tmp_path / f"rank{rank}_{NAME}")
+    said, _ = lines(str(tmp_path), world=2)
+    table = said[said.index("ms per step:") + 1 :]
+    head = table[0].replace("own work", "own-work").split()
+    late = dict(zip(head, table[1].replace(" (late)", "").split(), strict=True))
+    assert late["rank"] == "1"
+    assert float(late["(unaccounted)"]) >= 35
+    parts = sum(float(late[name]) for name in head[3:])
+    assert abs(parts - float(late["step"])) < 1
+
+
 def test_of_many_ranks_the_late_ones_have_a_row_and_the_others_one(save):
     said, _ = lines(save(*range(8), world=8), 8)
     rows = said[said.index("ms per step:") + 2 :]

@@ -8,8 +8,9 @@ from statistics import median
 
 from fastprof.names import ascii_name
 from fastprof.report.figures import plural
-from fastprof.report.ranks import RankReport
+from fastprof.report.ranks import RankReport, RankRow
 from fastprof.report.ranks_now import JobNow, RankNow
+from fastprof.report.rows import UNACCOUNTED
 from fastprof.tables.cells import Table, number, short
 from fastprof.tables.layout import table_lines, without_unknown, wrapped
 
@@ -18,6 +19,8 @@ _LATE = 6
 _FEW = 4
 _SECTIONS = 5
 _STATES = 4
+#: What is in no section is shown if it is this part of a step.
+_MUCH = 0.2
 #: Live messages of ranks describe their last window.
 _LIVE = "in the last 10 s"
 
@@ -37,7 +40,7 @@ def brief_lines(report: RankReport, width: int) -> list[str]:
     """Return what saved runs say, in lines of at most ``width`` columns."""
     works: Sequence[float | None] = report.work_ms or [None] * len(report.rows)
     rows = [
-        _Row(row.rank, row.host, row.step_ms, work, dict(row.sections))
+        _Row(row.rank, row.host, row.step_ms, work, _parts(row))
         for row, work in zip(report.rows, works, strict=True)
     ]
     late = [] if report.straggler is None else [report.straggler.rank, *report.straggler.also]
@@ -70,6 +73,15 @@ def state_lines(job: JobNow, width: int) -> list[str]:
 def is_told(row: RankNow) -> bool:
     """Whether a rank is silent, stands or waits."""
     return row.state.startswith(("silent", "stands", "waits"))
+
+
+def _parts(row: RankRow) -> dict[str, float]:
+    """The sections of a saved run's steps, and what is in none of them if that is much."""
+    parts = dict(row.sections)
+    rest = (row.step_ms or 0.0) - sum(parts.values())
+    if row.step_ms and parts and rest >= _MUCH * row.step_ms:
+        parts[UNACCOUNTED] = rest
+    return parts
 
 
 def _head(known: int, world_size: int | None) -> str:
