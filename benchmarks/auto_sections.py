@@ -17,6 +17,7 @@ from collections.abc import Callable
 from statistics import median
 from typing import Any
 
+from cases.windows_programs import lstm, mlp
 from fastprof.integrations import torch_loop
 
 #: Of the steps of a block, the fastest third counts.
@@ -40,36 +41,9 @@ def loader(torch: Any) -> Step:
     return step
 
 
-def mlp(torch: Any) -> Step:
-    """A perceptron and a criterion, each of which is an outermost module; Adam."""
-    layers = [torch.nn.Linear(32, 64), torch.nn.ReLU(), torch.nn.Linear(64, 10)]
-    model, criterion = torch.nn.Sequential(*layers), torch.nn.CrossEntropyLoss()
-    optimizer = torch.optim.Adam(model.parameters())
-    x, y = torch.randn(64, 32), torch.randint(0, 10, (64,))
-
-    def step() -> None:
-        criterion(model(x), y).backward()
-        optimizer.step()
-        optimizer.zero_grad()
-
-    return step
-
-
 def cells(torch: Any) -> Step:
     """48 calls of an LSTM cell, each of which is an outermost module; SGD."""
-    cell = torch.nn.LSTMCell(8, 16)
-    optimizer = torch.optim.SGD(cell.parameters(), 0.01)
-    sequence = torch.randn(48, 4, 8)
-
-    def step() -> None:
-        h = c = torch.zeros(4, 16)
-        for x in sequence:
-            h, c = cell(x, (h, c))
-        h.sum().backward()
-        optimizer.step()
-        optimizer.zero_grad()
-
-    return step
+    return lstm(torch, length=48)
 
 
 def fastest(step: Step) -> list[float]:

@@ -188,6 +188,25 @@ def run_command(
     return ChildResult(end=end, returncode=process.returncode, stdout=stdout, stderr=stderr)
 
 
+def run_together(
+    commands: Sequence[Sequence[str]], env: Mapping[str, str], limit_s: float = 120.0
+) -> list[str]:
+    """Run the ranks of a job, a command each; return what each has said.  All must succeed."""
+    children = [
+        subprocess.Popen(
+            command, env=dict(env), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        for command in commands
+    ]
+    try:
+        said = [child.communicate(timeout=limit_s * time_scale())[0] for child in children]
+    finally:
+        for child in children:
+            child.kill()
+    assert [child.returncode for child in children] == [0] * len(children), said
+    return said
+
+
 def run_child(
     code: str,
     *args: str,

@@ -34,9 +34,8 @@ STAND_IN = str(Path(__file__).resolve().parent / "stand_in")
 ONE_PROCESS = ("counts", "spins", "backward", "streams", "delay")
 #: The graph, because CUPTI before 13.1 gives graphs wrong ids from the second recording on.
 ALONE = (
-    *("graph_before", "machine", "seed", "profiler_cpu_between", "loader", "everything_held"),
-    "costs",
-)
+    "graph_before", "machine", "seed", "profiler_cpu_between", "loader", "everything_held", "costs",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from fastprof.read.merge import merge
-from helpers import GUARD, child_env, time_scale
+from helpers import GUARD, child_env, run_together, time_scale
 
 pytest.importorskip("torch.distributed")
 
@@ -46,20 +46,8 @@ dist.destroy_process_group()
 
 @pytest.mark.slow
 def test_s1_22_the_late_one_of_two_real_ranks_is_named_with_its_section(tmp_path: Path) -> None:
-    children = [
-        subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, str(rank), str(tmp_path)],
-            env=child_env({"OMP_NUM_THREADS": "1", "PYTHONPATH": ":".join(sys.path)}, guard=False),
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        )
-        for rank in (0, 1)
-    ]  # fmt: skip
-    try:
-        said = [child.communicate(timeout=120 * time_scale())[0] for child in children]
-    finally:
-        for child in children:
-            child.kill()
-    assert [child.returncode for child in children] == [0, 0], said
+    env = child_env({"OMP_NUM_THREADS": "1", "PYTHONPATH": ":".join(sys.path)}, guard=False)
+    run_together([[sys.executable, "-c", PROGRAM, rank, str(tmp_path)] for rank in "01"], env)
     made = merge(tmp_path.glob("rank*_run.fprof"))
     assert [(row.rank, row.world_size, row.steps) for row in made.rows] == [(0, 2, 27), (1, 2, 27)]
     assert {row.host for row in made.rows} == {os.uname().nodename}

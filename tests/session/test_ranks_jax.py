@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import socket
-import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +13,7 @@ from fastprof.read.merge import merge
 from fastprof.session.environment.rank import Identity
 from fastprof.session.ranks.channel import MAX_VALUE, Ended
 from fastprof.session.ranks.find import find_channel, may_find_channel
-from helpers import child_env, time_scale
+from helpers import child_env, run_together
 
 
 class Client:
@@ -139,19 +138,8 @@ def test_the_late_one_of_two_real_processes_is_named_while_they_run(tmp_path: Pa
     program = tmp_path / "train.py"
     program.write_text(PROGRAM)
     env = child_env({"PYTHONPATH": ":".join(sys.path)}, guard=False)
-    children = [
-        subprocess.Popen(
-            [sys.executable, str(program), str(rank), str(tmp_path), address],
-            env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        )
-        for rank in (0, 1)
-    ]  # fmt: skip
-    try:
-        said = [child.communicate(timeout=120 * time_scale())[0] for child in children]
-    finally:
-        for child in children:
-            child.kill()
-    assert [child.returncode for child in children] == [0, 0], said
+    command = [sys.executable, str(program)]
+    said = run_together([[*command, rank, str(tmp_path), address] for rank in "01"], env)
     late = [line for line in said[0].splitlines() if line.startswith("Rank 1 (host ")]
     assert late, said
     assert " since about step " in late[0]

@@ -17,6 +17,8 @@ from fastprof.snapshot import Key, NodeTable
 _NAMELESS = re.compile(r"<(?:listcomp|genexpr|dictcomp|setcomp|lambda)>$")
 #: A function of the program is named if it has this part of the time, else a library's.
 _NAMED = 0.25
+#: A part above this is most of it.
+_MOST = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,11 @@ class Hot:
     key: Key
     share: float
     parts: tuple[tuple[Key | None, float], ...]
+
+    @property
+    def part(self) -> str:
+        """What it has of the time, in words."""
+        return "most" if self.share > _MOST else "the largest part"
 
 
 def hottest(

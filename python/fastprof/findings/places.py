@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from fastprof.findings.function_groups import GROUPS, PHASES
 from fastprof.findings.group_times import imports
+from fastprof.report.functions import in_no_section
 from fastprof.report.origin import package_of
 from fastprof.snapshot import Key, NodeTable
 
@@ -38,22 +39,22 @@ def outside(
         keys: what the tree's keys stand for.
         rows: names of the sections of steps.
     """
-    free, imported = [True] * len(nodes), [False] * len(nodes)
+    free, imported = in_no_section(nodes, keys), [False] * len(nodes)
     total = spent = 0.0
-    loops: set[int] = set()
+    around: set[int] = set()
     for i in range(1, len(nodes)):
         above, key = nodes.parent[i], keys[nodes.key[i]]
-        free[i] = free[above] and key.kind != "section"
         imported[i] = imported[above] or imports(key)
         if free[i]:
             total += own[i]
             spent += own[i] if imported[i] else 0.0
         elif free[above] and key.name in rows:
-            while above > 0:
-                loops.add(nodes.key[above])
+            while above > 0 and above not in around:
+                around.add(above)
                 above = nodes.parent[above]
+    loops = frozenset(nodes.key[i] for i in around)
     chosen = [a and not b for a, b in zip(free, imported, strict=True)]
-    return Outside(chosen, spent / total if total > 0 else 0.0, frozenset(loops))
+    return Outside(chosen, spent / total if total > 0 else 0.0, loops)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from fastprof.report.flat import TRANSPARENT, Flat, Row, flatten, merged, node_g
 from fastprof.report.gpu import GpuTables, use_of
 from fastprof.report.gpu_tree import Use
 from fastprof.report.rows import EdgeRow, FunctionRow, ThreadTable
-from fastprof.snapshot import Key, Snapshot
+from fastprof.snapshot import Key, NodeTable, Snapshot
 
 _FUNCTIONS = ("python", "c", "type")
 
@@ -63,10 +63,7 @@ def functions_outside(snapshot: Snapshot, *, correct_times: bool) -> tuple[Funct
     thread = thread_of_steps(snapshot)
     column = correct(snapshot, enabled=correct_times).self_ns[thread]
     nodes, groups = snapshot.threads[thread].nodes, function_groups(snapshot)
-    outside = [True] * len(nodes)
-    for i in range(1, len(nodes)):
-        key = snapshot.keys[nodes.key[i]]
-        outside[i] = outside[nodes.parent[i]] and key.kind != "section"
+    outside = in_no_section(nodes, snapshot.keys)
     raw = tuple(ns * is_outside for ns, is_outside in zip(nodes.self_ns, outside, strict=True))
     own = [ns * is_outside for ns, is_outside in zip(column, outside, strict=True)]
     node_group = [
@@ -74,6 +71,14 @@ def functions_outside(snapshot: Snapshot, *, correct_times: bool) -> tuple[Funct
         for key, is_outside in zip(nodes.key, outside, strict=True)
     ]
     return function_rows(snapshot, flatten(replace(nodes, self_ns=raw), node_group, own))
+
+
+def in_no_section(nodes: NodeTable, keys: Sequence[Key]) -> list[bool]:
+    """Return per node of a tree whether neither it nor one above it is a section."""
+    found = [True] * len(nodes)
+    for i in range(1, len(nodes)):
+        found[i] = found[nodes.parent[i]] and keys[nodes.key[i]].kind != "section"
+    return found
 
 
 def thread_of_steps(snapshot: Snapshot) -> int:

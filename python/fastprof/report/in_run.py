@@ -121,9 +121,14 @@ class OwnCosts:
     untimed: float
 
     @property
+    def timed_in_steps(self) -> float:
+        """What was timed and has lengthened measured steps."""
+        return max(0.0, (self.timed or 0.0) - self.unhooking)
+
+    @property
     def in_steps(self) -> float:
         """All that may have lengthened measured steps."""
-        return max(0.0, (self.timed or 0.0) - self.unhooking) + self.untimed
+        return self.timed_in_steps + self.untimed
 
 
 def own_costs(snapshot: Snapshot) -> OwnCosts:

@@ -49,18 +49,18 @@ def _of_run(snapshot: Snapshot, correction: Correction) -> Overhead:
         share, least = (ms * 1e6 / snapshot.duration_ns for ms in (total_ms, least_ms))
     of_wall = "" if share is None else f" ({percent_between(least, share)} of wall time)"
     parts = {
-        "functions": (functions_ms, functions_ms),
+        "functions": (None, functions_ms),
         f"slower bytecode under the hook{'' if _is_known(correction) else ' up to'}": (
-            bytecode_ms or None, bytecode_ms or None,
+            None, bytecode_ms or None,
         ),
         "sections, steps and loaders": (least_own_ms, sections_ms),
-        "operator windows": (windows_ms or None, windows_ms or None),
+        "operator windows": (None, windows_ms or None),
     }  # fmt: skip
     if sections_ms is None:  # functions are all there is
         text = f"The function hook cost an estimated {duration(functions_ms or 0.0)}{of_wall}"
     else:
         listed = ", ".join(
-            f"{name} {_range(low or 0.0, high)}"
+            f"{name} {_range(high if low is None else low, high)}"
             for name, (low, high) in parts.items()
             if high is not None
         )
@@ -158,7 +158,6 @@ def _with_steps(overhead: Overhead, whole: Snapshot, *, correct_times: bool) -> 
     view = view_of(whole, RUN_PHASES[STEPS])
     correction = correct(view, enabled=correct_times)
     costs = own_costs(whole)
-    own, most_own = max(0.0, (costs.timed or 0.0) - costs.unhooking), costs.in_steps
     hook = has_functions(whole) and correction.overhead_ns is not None
     if costs.timed is None and not hook:
         return overhead
@@ -167,10 +166,11 @@ def _with_steps(overhead: Overhead, whole: Snapshot, *, correct_times: bool) -> 
     # The cost of sections, steps and loaders goes by the entries of sections.
     entries = sum(row.count for row in whole.sections)
     part = sum(row.count for row in view.sections) / entries if entries else 1.0
-    cost, least = cost + most_own * part, least + own * part
+    own = costs.timed_in_steps * part
+    cost, least = cost + costs.in_steps * part, least + own
     return replace(
         overhead,
-        own_step_ms=own * part / 1e6 / max(1, steps.measured),
+        own_step_ms=own / 1e6 / max(1, steps.measured),
         steps_share=min(1.0, cost / steps.sum_ns),
         least_steps_share=min(1.0, least / steps.sum_ns),
     )

@@ -16,15 +16,9 @@ def section_blocks(report: Report, name: str) -> list[Block]:
     Raises:
         UnknownSectionError: (a KeyError) no such section; the message lists them.
     """
-    if name == UNACCOUNTED:
-        for step in report.steps.rows:
-            if step.name == UNACCOUNTED:
-                return _blocks(
-                    report,
-                    name,
-                    f"{name}: what the thread of the steps does in no section; "
-                    f"{number(step.mean_ms)} ms per step, {percent(step.share)} % of it.",
-                )
+    if name == UNACCOUNTED and _of_step(report, name):
+        text = f"{name}: what the thread of the steps does in no section{_of_step(report, name)}."
+        return _blocks(report, name, text)
     row = report.section(name)
     times = f"{short(row.name)}: entered {plural(row.count, 'time')}"
     if row.mean_ms is not None:
@@ -32,12 +26,18 @@ def section_blocks(report: Report, name: str) -> list[Block]:
             f", {number(row.mean_ms)} ms each (p50 {number(row.p50_ms)}, p95 {number(row.p95_ms)}, "
             f"longest {number(row.max_ms)}), {number(row.total_ms)} ms in all"
         )
-    for step in report.steps.rows:
-        if step.name == row.name:
-            times += f"; {number(step.mean_ms)} ms per step, {percent(step.share)} % of it"
+    times += _of_step(report, row.name)
     if row.errors:
         times += f"; left by an exception {plural(row.errors, 'time')}"
     return _blocks(report, name, f"{times}.")
+
+
+def _of_step(report: Report, name: str) -> str:
+    """The row of the step table as the end of a sentence; empty if it has none."""
+    for step in report.steps.rows:
+        if step.name == name:
+            return f"; {number(step.mean_ms)} ms per step, {percent(step.share)} % of it"
+    return ""
 
 
 def _blocks(report: Report, name: str, times: str) -> list[Block]:

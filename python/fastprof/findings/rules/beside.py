@@ -42,10 +42,7 @@ def unaccounted(facts: Facts) -> Draft | None:
         raise Abstain("no section ran in the measured steps")
     own = min(row, facts.report.overhead.own_step_ms)
     ms = max(0.0, row * (1 - facts.imported_outside) - own)
-    stalled = ""
-    if facts.timeline is not None and facts.timeline.idle_ms < ms:
-        ms = facts.timeline.idle_ms
-        stalled = f"The GPU is idle for {span_text(ms, facts)}."
+    ms, stalled = _while_idle(facts, ms)
     hot = facts.hot_outside
     draft = share_draft(
         facts, _LIMIT, ms,
@@ -101,11 +98,8 @@ def _own(facts: Facts, name: str, whole_ms: float) -> Draft | None:
     hot, known = facts.hot_in_section(name)
     if known.torch > _MOST:
         return None
-    row = ms = whole_ms * (1 - known.known)
-    stalled = ""
-    if facts.timeline is not None and facts.timeline.idle_ms < ms:
-        ms = facts.timeline.idle_ms
-        stalled = f"The GPU is idle for {span_text(ms, facts)}."
+    row = whole_ms * (1 - known.known)
+    ms, stalled = _while_idle(facts, row)
     text = ascii_name(name, 60)
     draft = share_draft(
         facts, _LIMIT, ms,
@@ -124,14 +118,20 @@ def _own(facts: Facts, name: str, whole_ms: float) -> Draft | None:
     return None if draft is None else replace(draft, promises=False)
 
 
+def _while_idle(facts: Facts, ms: float) -> tuple[float, str]:
+    """Return the part of a time in which the GPU is idle, and a sentence if that is not all."""
+    if facts.timeline is None or facts.timeline.idle_ms >= ms:
+        return ms, ""
+    ms = facts.timeline.idle_ms
+    return ms, f"The GPU is idle for {span_text(ms, facts)}."
+
+
 def _mostly(facts: Facts, hot: Hot | None) -> str:
     """The end of a title: the function with most of the time."""
     if hot is None:
         return ""
-    part = "most" if hot.share > _MOST else "the largest part"
-    if facts.is_loop(hot.key):
-        return f", {part} of it in {where(hot.key)}, between the phases"
-    return f", {part} of it in {where(hot.key)}"
+    between = ", between the phases" if facts.is_loop(hot.key) else ""
+    return f", {hot.part} of it in {where(hot.key)}{between}"
 
 
 def _less_of(facts: Facts, hot: Hot | None) -> tuple[str, ...]:

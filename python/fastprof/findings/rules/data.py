@@ -42,8 +42,6 @@ _OVERHEAD = LIMITS["overhead-share"]
 _SAVES = 0.005
 #: Fewer free CPUs than this are not enough for a worker.
 _FREE_CPUS = 0.25
-#: A part above this is most of it.
-_MOST = 0.5
 #: torch waits so long for a worker that does not end.
 _JOIN_MS = 5000.0
 #: Counting tokens takes 10 to 15 s where it is seen.
@@ -182,8 +180,7 @@ def _content(facts: Facts, found: Loading, hot: Hot | None, ms: float) -> str:
         # The training process waits for them; what they do is known only if it was recorded.
         if hot is None:
             return ""
-        part = "most" if hot.share > _MOST else "the largest part"
-        return f"Where the workers spend {part} of their time: {where(hot.key)}."
+        return f"Where the workers spend {hot.part} of their time: {where(hot.key)}."
     rows = [row for row in facts.inside("data") if row[0].kind in ("python", "c")]
     total = sum(own for _, own, _ in rows)
     if total <= 0:

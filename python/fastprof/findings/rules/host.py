@@ -196,16 +196,12 @@ LOGGING_SHARE = Rule(
     "to a tracker, running callbacks. Once per hundred steps it is nothing, at every step it may "
     "be a good part of a short step.",
 )  # fmt: skip
-
-
 CHECKPOINT_OFTEN = Rule(
     "checkpoint-often", checkpoint_often,
     "A checkpoint copies the model and the optimizer's state to the host and writes them out "
     "while training stands still. How often is a matter of how much work may be lost; minutes "
     "are usual, every step is not.",
 )  # fmt: skip
-
-
 GC_PRESSURE = Rule(
     "gc-pressure", gc_pressure,
     "Python's collector runs when enough containers were made, and looks at all of them when the "
@@ -213,8 +209,6 @@ GC_PRESSURE = Rule(
     "step, on each rank at another time. Freezing what stays and collecting at chosen steps "
     "avoids it.",
 )  # fmt: skip
-
-
 LOCK_CONTENTION = Rule(
     "lock-contention", lock_contention,
     "A lock that a background thread holds while it works stops the training thread, and a "

@@ -126,9 +126,12 @@ def _step_times(facts: Facts) -> tuple[float, float, float, float, float, float]
 
 def _cv(values: Sequence[float]) -> float:
     mean = sum(values) / len(values)
-    if mean <= 0:
-        return 0.0
-    return float((sum((v - mean) ** 2 for v in values) / len(values)) ** 0.5 / mean)
+    return _deviation(values) / mean if mean > 0 else 0.0
+
+
+def _deviation(values: Sequence[float]) -> float:
+    mean = sum(values) / len(values)
+    return float((sum((v - mean) ** 2 for v in values) / len(values)) ** 0.5)
 
 
 def _disturbed(facts: Facts, p50: float) -> str:
@@ -158,9 +161,7 @@ def _other_work(facts: Facts, mean: float) -> str:
         return ""
     columns = (_own_steps(facts, series.wall_ms), _own_steps(facts, series.cpu_ms))
     rest = [wall - cpu for wall, cpu in zip(*columns, strict=True)]
-    usual = sum(rest) / len(rest)
-    spread = float((sum((ms - usual) ** 2 for ms in rest) / len(rest)) ** 0.5)
-    if LIMITS["step-cv"].grade(spread / mean) is not None:
+    if LIMITS["step-cv"].grade(_deviation(rest) / mean) is not None:
         return ""
     return "CPU time varies as much: some steps do more work than others."
 

@@ -100,10 +100,6 @@ def tensor_copies(facts: Facts) -> Draft | None:
     by backward, by a convolution that wants another layout.
     """
     need_sample(facts)
-    parts = [
-        operator_ms(facts, name, own=True)
-        for name in ("aten::copy_", "aten::to", "aten::_to_copy", "aten::clone", "aten::contiguous")
-    ]
     use = facts.use("copies")
     if facts.has_functions:
         ms = use.ms
@@ -112,7 +108,7 @@ def tensor_copies(facts: Facts) -> Draft | None:
             + span_text(ms, facts)
         )
     elif facts.report.operators is not None:
-        ms = sum(ms for ms in parts if ms is not None)
+        ms = sum(operator_ms(facts, name, own=True) or 0.0 for name in _COPYING)
         seen = f"aten::copy_, aten::to and their like take {span_text(ms, facts)}"
     else:
         raise Abstain("neither functions nor operators were recorded")
@@ -134,20 +130,17 @@ def tensor_copies(facts: Facts) -> Draft | None:
     )  # fmt: skip
 
 
+_COPYING = ("aten::copy_", "aten::to", "aten::_to_copy", "aten::clone", "aten::contiguous")
 #: Methods that leave the dtype as it is, and nearly always the device; without a GPU one more.
 _COPIES_ALONE = re.compile(r"'(?:clone|contiguous)' of 'torch|torch\.clone>")
-_COPY = re.compile(r"'copy_' of 'torch")
+_WITHOUT_GPU = re.compile(rf"{_COPIES_ALONE.pattern}|'copy_' of 'torch")
 
 
 def _copies_alone(facts: Facts) -> float:
     """Time of methods that copy a tensor and convert nothing, ms per span."""
-    ms = 0.0
-    for key, own, _ in facts.inside("copies"):
-        if key.kind == "c" and (
-            _COPIES_ALONE.search(key.name) or (facts.gpu is None and _COPY.search(key.name))
-        ):
-            ms += own
-    return ms
+    alone = _WITHOUT_GPU if facts.gpu is None else _COPIES_ALONE
+    rows = facts.inside("copies")
+    return sum(ms for key, ms, _ in rows if key.kind == "c" and alone.search(key.name))
 
 
 def host_device_transfers(facts: Facts) -> Draft | None:
@@ -233,24 +226,18 @@ SYNC_ITEM = Rule(
     "call, and a loop over elements makes thousands. Metrics computed at every step are the "
     "usual place.",
 )  # fmt: skip
-
-
 TENSOR_COPIES = Rule(
     "tensor-copies", tensor_copies,
     "Tensors that have the wrong dtype, layout or device are copied before they are used, often "
     "at every step and unseen. One dtype throughout, and data that is where it is needed, make "
     "most of these copies go away.",
 )  # fmt: skip
-
-
 HOST_DEVICE_TRANSFERS = Rule(
     "host-device-transfers", host_device_transfers,
     "Copies between host and GPU go over a bus that is a hundred times slower than GPU memory, "
     "and from memory that is not pinned the host waits for each. What goes back and forth within "
     "a step should stay on the GPU.",
 )  # fmt: skip
-
-
 MIXED_PRECISION_SCALER = Rule(
     "mixed-precision-scaler", mixed_precision_scaler,
     "float16 needs its loss scaled, its gradients unscaled and checked for infinities at every "
