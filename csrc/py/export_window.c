@@ -95,8 +95,8 @@ phase_times(const fp_export *x)
     PyObject *list = PyList_New(0);
     for (int p = 0; list != NULL && p < FP_RUN_PHASES; p++) {
         int64_t ticks = fp_recorder_phase_ticks(x->r, (fp_run_phase)p);
-        if (fp_export_append(list, PyLong_FromLongLong(
-                                       fp_export_ns(x, ticks))) < 0) {
+        if (fp_export_append(
+                list, PyLong_FromLongLong(fp_export_ns(x, ticks))) < 0) {
             Py_CLEAR(list);
         }
     }
