@@ -208,6 +208,9 @@ def test_a_rank_that_lets_the_others_wait_between_steps_is_told_once():
     (line,) = job.run(12)
     assert line.startswith("The others wait for rank 0 (host n0) between steps: writing check")
     assert "takes it 8.00 ms per step in the mean; this costs the job up to 15." in line
+    assert job.judge.job_now(job.now).verdict.startswith(
+        f"No rank is late in its steps. {line[:80]}"
+    )
     assert job.judge.metrics["profile/ranks/late_rank"] == -1.0
     us = 24_000
     more = job.run(4)

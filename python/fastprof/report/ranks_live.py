@@ -184,8 +184,10 @@ class Judge(HeardRanks):
         if found is None:
             return None, unknown
         verdict = found.verdict
+        work = work_between_steps(found.runs)
+        waits = "" if work is None else f" {between_text(work)}"
         if verdict is None:
-            return None, "No rank is late."
+            return None, f"No rank is late{' in its steps' if work else ''}.{waits}"
         late = verdict.straggler
         if late is not None and late.rank in found.sure:
             began = since(self._history(found.runs), late, verdict.signal)
@@ -193,7 +195,7 @@ class Judge(HeardRanks):
         if late is not None or verdict.seen_from_ms is None:
             return None, unknown
         seen = duration(verdict.seen_from_ms)
-        return None, f"No rank is late: {seen} per step would have been seen."
+        return None, f"No rank is late: {seen} per step would have been seen.{waits}"
 
     def _due(self, now: float) -> tuple[list[int], int]:
         """Return the ranks to compare, and the step before which they are; -1: no step."""
