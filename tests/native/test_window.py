@@ -9,7 +9,11 @@ from array import array
 
 import pytest
 from fastprof import _core, profile_section
+from fastprof.session.ranks.recording import Recording
+from fastprof.snapshot.run_phases import RUN_PHASES
 from helpers import run_child
+
+CHECKPOINT = RUN_PHASES.index("checkpoint")
 
 
 @pytest.fixture
@@ -55,6 +59,24 @@ def test_the_steps_from_a_number_on_are_those_of_the_export(recorder):
     assert min(array("q", times)) >= 10**6
     assert column(recorder.window(8), "number") == []
     assert column(recorder.window(-5), "number") == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_time_between_steps_is_that_of_its_phase(recorder):
+    rank = Recording(recorder, "job", 0, 2, "n0")
+    steps(recorder, 4)
+    assert rank.window().between == {}
+    for _ in range(2):
+        recorder.set_phase(CHECKPOINT)
+        sleeping(30)
+        recorder.set_phase(0)
+        steps(recorder, 5)
+    times = recorder.window(0)["phases_ns"]
+    recorder.disable()
+    assert len(times) == len(RUN_PHASES)
+    assert times[CHECKPOINT] == dict(p[:2] for p in recorder.export()["phases"])[CHECKPOINT]
+    between = rank.window().between
+    assert between == {"checkpoint": times[CHECKPOINT] // 10 // 1000}
+    assert between["checkpoint"] >= 6000
 
 
 def test_more_steps_than_the_ring_has_are_its_newest(backend):
