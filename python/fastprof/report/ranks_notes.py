@@ -1,4 +1,4 @@
-"""Notes for the reader of several ranks: missing ranks, and differences between them."""
+"""Notes of a rank report: missing ranks, and differences between ranks."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from fastprof.report.ranks import RankRow, named
 from fastprof.report.ranks_health import unlike_gpus
 from fastprof.report.ranks_row import RankRun
 
-#: Files and groups that are named.
+#: Most files and groups named.
 _SKIPPED = 10
 _GROUPS = 4
-#: Step times of ranks that wait for each other are within this part of their mean.
+#: Step times of ranks that wait for each other are within this share of their mean.
 _IN_STEP = 0.05
 
 
@@ -26,12 +26,12 @@ def rank_notes(
     groups: Sequence[Sequence[int]],
     skipped: Sequence[tuple[str, str]],
 ) -> list[str]:
-    """Return the sentences.
+    """Return the notes.
 
     Args:
         runs: the ranks.
         missing: ranks without a file.
-        signal: by what waiting was told; empty where own work is not known.
+        signal: the definition of waiting; empty if own work is unknown.
         plain: own work leaves out waiting for a CPU.
         why_not: why no rank is late, if none is.
         groups: ranks that were judged among themselves.
