@@ -167,8 +167,7 @@ def _search() -> Iterator[Candidate]:
 
 
 def _mapped() -> list[Candidate]:
-    """Return the libraries that this process has loaded; torch's first: it sees torch's
-    kernels."""
+    """Return the libraries that this process has loaded, torch's own (it sees kernels) first."""
     paths: dict[str, None] = {}
     try:
         with open(_MAPS, encoding="utf-8", errors="surrogateescape") as maps:

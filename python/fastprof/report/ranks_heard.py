@@ -135,8 +135,7 @@ class HeardRanks:
         return [f"No step has ended for {since}: {where}, and {others}."]
 
     def _quiet(self, now: float) -> tuple[int, int, int, list[HeardRank], float]:
-        """Return numbers of training, quiet and waiting ranks; standing ranks; time of last
-        move."""
+        """Return numbers of training, quiet, waiting ranks; standing ranks; time of last move."""
         ranks = [
             r for r in self._ranks.values() if r.lives and not r.window.ended and r.window.steps
         ]

@@ -139,8 +139,7 @@ class Judge(HeardRanks):
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The late rank (-1: none), how long the others wait for it per step, its share in
-        percent."""
+        """The late rank (-1: none), the others' wait for it per step, its share in percent."""
         told = [known.straggler for known in self._lates.values() if known.told is not None]
         late = max(told, key=lambda late: late.late_ms, default=None)
         return {

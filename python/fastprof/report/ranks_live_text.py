@@ -127,8 +127,7 @@ def _where_seen(rank: HeardRank) -> str:
 
 
 def late_text(late: Straggler, since: int, again: bool) -> str:
-    """Return who is late, since when, where, and at what cost; ``again``: a known delay
-    changed."""
+    """Return who is late, since when, where, at what cost; ``again``: a known delay changed."""
     verb = "is now late" if again else "is late"
     text = f"{late_rank(late)} {verb} by {duration(late.late_ms)} per step"
     text += "" if again else f" since about step {since}"

@@ -36,6 +36,5 @@ class OwnTime:
         return round(max(0, self.ns - self.whole_ns) * UNTIMED)
 
     def took(self, began: int, ns: int, apart_ns: int) -> None:
-        """Count the time since ``began``; ``ns`` and ``apart_ns`` are the values of that
-        moment."""
+        """Count the time since ``began``; ``ns`` and ``apart_ns`` are the values at that time."""
         self.ns = ns + max(0, clock() - began - (self.apart_ns - apart_ns))

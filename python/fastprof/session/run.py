@@ -605,8 +605,7 @@ class Run:
             self.faults.add(f"{kind}_errors", f"fastprof: {kind} failed", error)
 
     def _steps_made(self) -> int:
-        """Return the step count for the limit on steps; 0 when the run is over, to end the
-        limit."""
+        """Return the step count for the limit on steps; 0 outside the run: no limit."""
         return self.recorder.steps if self._state == _RUNNING else 0
 
     def _rank(self) -> int:
