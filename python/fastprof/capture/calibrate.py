@@ -166,7 +166,7 @@ def _merged(known: _Measured | None, new: _Measured) -> _Measured:
 
 
 def tell_costs(recorder: Recorder, backend: str) -> None:
-    """Tell ``recorder`` what a call costs, so that it can keep its ``max_overhead``.
+    """Give ``recorder`` the costs of calls, so that it can keep its ``max_overhead``.
 
     Call it before enabling the recorder: measuring needs the hook.  ``backend`` is the
     requested one; nothing happens if its cost cannot be measured now.

@@ -10,9 +10,8 @@ threads        [(ident, ended, (parent, key, calls, resumes, self_ns, phase, idl
 sections       [(key, thread, count, sum_ns, outer_ns, min_ns, max_ns, errors, open,
                [(low_ns, high_ns, count)], phase)]
 phases         [(phase, ns, times it began)]; phases are indices of RUN_PHASES
-steps          None or a dict with the fields of ``snapshot.Steps``, and ``spent``: what
-               :mod:`fastprof.capture.split` divides (None: no memory)
-muted          [(key, calls before)]
+steps          None or a dict with the fields of ``snapshot.Steps``, and ``spent``: the input of
+               :mod:`fastprof.capture.split` (None: no memory) muted          [(key, calls before)]
                calls_before_off: calls of Python functions until places that call them were
                switched off
 counters       {name: count}

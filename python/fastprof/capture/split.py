@@ -94,7 +94,7 @@ def _missing(spent: Mapping[str, Any], steps: int, kinds: Mapping[str, int]) -> 
     if spent["cpu_steps"] < steps:
         out["cpu_wait"] = out["other"] = "the CPU time of the thread is not known"
     elif spent["delay_steps"] < steps:
-        out["cpu_wait"] = "this system does not tell how long a thread waits for a CPU"
+        out["cpu_wait"] = "this system does not report how long a thread waits for a CPU"
     return out
 
 

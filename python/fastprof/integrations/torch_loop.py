@@ -108,7 +108,7 @@ class TorchLoop:
             self._hooks.remove_later(rows.remove)
             self._hooks.install()
         except Exception as error:  # the training continues without sections
-            self._fail("there are no automatic sections", error)
+            self._fail("the automatic sections could not be installed", error)
 
     def _fail(self, what: str, error: BaseException) -> None:
         self._run.faults.add("integration_errors", f"fastprof: {what}", error)
@@ -150,13 +150,13 @@ def attach(
         profiler, owner = Profiler(**options).start(), True
         profiler.enter_phase("setup")
     elif options:
-        raise TypeError(f"{sorted(options)[0]!r} is for a new Profiler, and one is running")
+        raise TypeError(f"{sorted(options)[0]!r} is for a new Profiler, but one is already running")
     loop = TorchLoop(profiler, owner=owner, modules=patterns, steps=steps)
     if owner and not profiler.running:  # enabled=False, or FASTPROF=0
         return loop
     if not profiler.running:
         raise StateError("the profiler is not running; start() it before attaching to it")
     if any(isinstance(part, TorchLoop) for part in run_of(profiler).parts):
-        raise StateError("the profiler has automatic sections already")
+        raise StateError("the profiler already has automatic sections")
     loop.watch()
     return loop

@@ -74,7 +74,7 @@ class TrainerAttachment(Attachment):
         return inner_training_loop
 
     def detach(self) -> None:
-        """End the run and put back everything that was replaced."""
+        """End the run and restore everything that was replaced."""
         session = self._session
         if session is not None and session.alive:
             # This emits the metrics of an unfinished evaluation; the flush logs them.
@@ -311,7 +311,7 @@ class FastprofCallback(Attachment, TrainerCallback):  # type: ignore[misc]
         self.on_log(args, state, control)
 
     def detach(self) -> None:
-        """End the run and put back everything that was replaced."""
+        """End the run and restore everything that was replaced."""
         try:
             super().detach()
         finally:

@@ -31,7 +31,7 @@ SIGNALS = {
     "sections": "Waiting is the time in sections named as communication",
     "autograd": "Waiting is communication, and backward without its Python functions",
     "backward": "Waiting is part of backward, where gradients are usually exchanged",
-    "cpu": "Waiting is all but CPU time: own work is that of the training thread",
+    "cpu": "Waiting is all except CPU time: own work is the CPU time of the training thread",
     "none": "Waiting is not known: the whole step counts as own work",
 }
 

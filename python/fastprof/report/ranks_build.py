@@ -14,7 +14,7 @@ from fastprof.report.ranks_notes import rank_notes
 from fastprof.report.ranks_row import RankRun
 from fastprof.report.ranks_verdict import Verdict, by_steps
 
-#: With fewer measured steps on any rank, nobody knows who is late.
+#: Fewest measured steps per rank for a verdict.
 MIN_STEPS = 5
 
 

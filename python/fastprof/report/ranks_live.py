@@ -96,7 +96,7 @@ class Judge(HeardRanks):
         #: Sentences reported so far, the newest last.
         self.lines: list[str] = []
 
-    # -- what comes in ---------------------------------------------------------
+    # -- input -----------------------------------------------------------------
 
     def tell(self, rank: int, data: bytes) -> None:
         """Take a rank's answer to :meth:`request`."""
@@ -121,7 +121,7 @@ class Judge(HeardRanks):
         """Return the verdict whose functions were requested, at most one."""
         return next((late for late in self._lates.values() if late.request is not None), None)
 
-    # -- what comes out --------------------------------------------------------
+    # -- output ----------------------------------------------------------------
 
     def look(self, now: float) -> list[str]:
         """Judge the windows that have arrived; return the new sentences."""

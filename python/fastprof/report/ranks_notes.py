@@ -49,21 +49,21 @@ def rank_notes(
         notes.append(f"Left out: {plural(len(skipped) - _SKIPPED, 'more file')}.")
     if signal == "backward":
         notes.append(
-            "What backward does itself is not known, so waiting for other ranks is taken to be in "
-            "backward; a rank that is slow there itself is missed."
+            "The own work of backward is unknown, so all of backward counts as waiting for other "
+            "ranks; a rank whose backward is slow is missed."
         )
     elif signal == "autograd":
         notes.append(
-            "Of backward, only functions written in Python count as own work: the rest may be "
-            "waiting for other ranks. A rank whose backward is slow in C++ is seen by its CPU "
-            "time only."
+            "In backward, only functions written in Python count as own work: the rest may be "
+            "waiting for other ranks. Only its CPU time shows a rank whose backward is slow in "
+            "C++."
         )
     elif signal == "none":
         notes.append("How long ranks wait for each other is not known: own work is the whole step.")
     if plain:
         notes.append(
-            "Own work leaves out waiting for a CPU, which differs more from step to step than what "
-            "ranks do."
+            "Own work leaves out waiting for a CPU, which differs more from step to step than the "
+            "work of ranks."
         )
     if len(groups) > 1:
         of = "; ".join(named(group) for group in groups[:_GROUPS])

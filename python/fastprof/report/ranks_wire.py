@@ -51,7 +51,7 @@ def unpack(data: bytes, max_bytes: int, max_text: int, version: int) -> dict[str
 
 def fail(*_: object) -> NoReturn:
     """Raise ValueError."""
-    raise ValueError("not a value that fastprof wrote, or that of another version")
+    raise ValueError("not a value that fastprof wrote, or one of another version")
 
 
 def numbers_of(value: object, most: int) -> list[int]:

@@ -127,7 +127,7 @@ class Profile(Recorder):
         finally:
             self.disable()
 
-    # -- what comes out --------------------------------------------------------
+    # -- results ---------------------------------------------------------------
 
     def create_stats(self) -> None:
         """Stop recording and set ``stats``."""

@@ -49,8 +49,8 @@ def claim(run: Holder) -> None:
     with _lock:
         if _running is not None and not _running.gives_way:
             raise StateError(
-                f"a fastprof run is going on already, started at {_running.started_at}; "
-                "stop() it before starting another"
+                f"another fastprof run is active, started at {_running.started_at}; "
+                "stop() it before starting this one"
             )
         earlier, _running = _running, run
         if not _hooks_set:

@@ -163,9 +163,9 @@ class Run:
         if self._state == _OFF:
             return
         if self._state == _RUNNING:
-            raise StateError(f"this Profiler is running already, started at {self.started_at}")
+            raise StateError(f"this Profiler is already running, started at {self.started_at}")
         if self._state != _NEW:
-            raise StateError("a Profiler records one run and this one is over; make a new one")
+            raise StateError("a Profiler records one run, and this one is over; create another")
         self.started_at = current.caller()
         self.identity.ask()
         current.claim(self)
@@ -430,7 +430,7 @@ class Run:
         if self._state == _RUNNING:
             self._protect("metrics", self.recorder.set_loader, self.train_tag)
 
-    # -- what comes out --------------------------------------------------------
+    # -- results ---------------------------------------------------------------
 
     @property
     def steps(self) -> int:

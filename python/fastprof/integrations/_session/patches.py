@@ -92,7 +92,7 @@ class HasRun:
             RuntimeError: training has not begun.
         """
         if self._session is None:
-            raise RuntimeError(f"there is no run yet: it starts with {self._start}")
+            raise RuntimeError(f"no run yet: it starts with {self._start}")
         return self._session.profiler
 
     def report(self) -> Report:

@@ -85,7 +85,7 @@ class _Ending:
         return self._is_set
 
     def wait(self, seconds: float) -> bool:
-        """Wait until the flag is set, at most so long; return whether it is set."""
+        """Wait until the flag is set, at most ``seconds``; return whether it is set."""
         if not self._is_set and self._gate.acquire(timeout=max(0.0, seconds)):
             with suppress(RuntimeError):
                 self._gate.release()

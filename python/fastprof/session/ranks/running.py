@@ -10,7 +10,7 @@ from fastprof.session.environment.rank import world_size_of
 from fastprof.session.ranks.channel import SWITCH
 from fastprof.session.ranks.find import DIRECTORY, STORE, job_mark
 
-#: At most so many bytes of an environment are read.
+#: Most bytes read of an environment.
 _LONGEST = 1 << 20
 #: Index of the start time among the fields of /proc/PID/stat, counted from the state.
 _BEGAN = 19

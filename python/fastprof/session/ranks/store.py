@@ -120,8 +120,8 @@ def open_store(job: str, world_size: int) -> StoreChannel | None:
     needed = 2 * world_size + _OTHER_FILES
     if limit != resource.RLIM_INFINITY and limit < needed:
         raise NotAStoreError(
-            f"a process may open {limit} files (ulimit -n), and with one more connection for "
-            f"each rank it may need {needed}"
+            f"the limit of open files is {limit} (ulimit -n), but with one more connection for "
+            f"each rank a process may need {needed}"
         )
     return StoreChannel(address, job)
 

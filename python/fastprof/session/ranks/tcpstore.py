@@ -6,7 +6,7 @@ while the interpreter ends may abort the process.  This client uses a plain sock
 It sends the same requests as torch 2.5 to 2.13; both of torch's servers (libuv and the older
 one) accept them.  A request is a byte for its kind, then keys and values, each after its
 length.  The older server reads a whole request before it serves another client, so the client
-hands each request to the kernel as a whole.  It has one request under way at a time: a server
+hands each request to the kernel as a whole.  It has one pending request at a time: a server
 that answers after the connection was closed then writes to it once, which raises no SIGPIPE.
 """
 
@@ -55,7 +55,7 @@ class StoreClient:
             self.peer: tuple[str, int] = self._socket.getpeername()[:2]
             # The kernel may give a port without a listener to the socket that connects to it.
             if self._socket.getsockname()[:2] == self.peer:
-                raise ConnectionRefusedError(f"nobody listens at port {address[1]}")
+                raise ConnectionRefusedError(f"no program listens at port {address[1]}")
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._ask_and_ping(struct.pack("=BI", _VALIDATE, _MAGIC))
         except BaseException:
@@ -73,7 +73,7 @@ class StoreClient:
         answer = self._take(1)[0]
         self._end()
         if answer > 1:
-            raise NotAStoreError(f"the store answers {answer} where 0 or 1 is expected")
+            raise NotAStoreError(f"the store answered {answer}, expected 0 or 1")
         return answer == 0
 
     def multi_get(self, keys: Sequence[bytes]) -> list[bytes]:
@@ -100,7 +100,7 @@ class StoreClient:
         self._deadline = time.monotonic() + TIMEOUT_S
         self._socket.settimeout(TIMEOUT_S)
         if self._socket.send(request, socket.MSG_NOSIGNAL) != len(request):
-            raise ConnectionError("the store takes no more requests")
+            raise ConnectionError("the store accepts no more requests")
 
     def _value(self) -> bytes:
         size: int = _LENGTH.unpack(self._take(_LENGTH.size))[0]
@@ -126,7 +126,7 @@ class StoreClient:
 
     def _end(self) -> None:
         if self._received:
-            raise NotAStoreError("the store answers more than it was asked for")
+            raise NotAStoreError("the store sent more data than requested")
 
 
 def _string(data: bytes) -> bytes:

@@ -25,7 +25,7 @@ Heard = tuple[int, bytes, float]
 class Source(Protocol):
     """Read-only access to the values that the ranks of one job publish."""
 
-    #: Says that nothing has been published, and what to do.
+    #: The error text if nothing has been published, with a remedy.
     nothing: str
 
     def windows(self) -> list[Heard]:
@@ -108,12 +108,12 @@ class Store:
         self._world = world_size_of(env)
         if self._world > DIRECT:
             raise ValueError(
-                f"the job has {self._world} ranks, and a store is read for at most {DIRECT}: start "
-                f"the job with {DIRECTORY}, a directory that all ranks can write to"
+                f"the job has {self._world} ranks, but fastprof reads a store for at most "
+                f"{DIRECT}: set {DIRECTORY} in the job to a directory that all ranks can write to"
             )
         address = store_address(env)
         if address is None:
-            raise ValueError("MASTER_ADDR and MASTER_PORT of the job name no store")
+            raise ValueError("MASTER_ADDR and MASTER_PORT of the job do not name a store")
         self._mark = job_mark(self._world, env)
         self._channel = StoreChannel(address, self._mark, env)
         self._last: list[Heard] = []
