@@ -19,7 +19,7 @@ CUPTI_VARIABLE = "FASTPROF_CUPTI"
 DRIVER_VARIABLE = "FASTPROF_CUDA_DRIVER"
 NVML_VARIABLE = "FASTPROF_NVML"
 
-#: Comes with the driver, so the loader finds it where it finds the driver.
+#: It comes with the driver, so the loader finds it in the same place.
 NVML_SONAME = "libnvidia-ml.so.1"
 
 #: For the loader's own search.  The newest first: :func:`usable` drops those that are too new.

@@ -38,7 +38,7 @@ SIGNALS = {
 
 @dataclass(frozen=True, slots=True)
 class RankRow:
-    """One rank; times are ms per measured step, None where not known.
+    """One rank; times are ms per measured step, None if unknown.
 
     ``sections`` are the top-level sections of its steps.  ``waits`` is its time waiting
     for other ranks by each signal of :data:`SIGNALS` that it has.  ``gpu_compute_ms`` is GPU

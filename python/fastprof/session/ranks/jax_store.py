@@ -60,7 +60,7 @@ class JaxChannel:
         return found
 
     def close(self, *, last: bool) -> None:
-        """Leave the client to jax; the service is the job's and ends with it."""
+        """Leave the client to jax; the service belongs to the job and ends with it."""
 
     def _client(self) -> Any:
         client = getattr(jax_state(), "client", None)

@@ -358,7 +358,7 @@ class _Talk:
         """Return the last window of a rank that ends; None: it has none to publish."""
         try:
             return self._recording.window(ended=True) if self._publish_at and self.owns else None
-        except Exception:  # the recorder went before us
+        except Exception:  # the recorder is already gone
             return None
 
     def end(self, last: RankWindow, until: float | None, tell: Callable[[JobNow], None]) -> None:
@@ -370,7 +370,7 @@ class _Talk:
             tell: receives the state of all ranks.
         """
         is_last = False
-        with suppress(Exception):  # the store went before us
+        with suppress(Exception):  # the store is already gone
             if self._judge is not None and until is not None:
                 self._ask_all(self._judge, last, until, tell)
             self._publish(last)
@@ -387,7 +387,7 @@ class _Talk:
             # A rank that sees that all have ended clears the channel: rank 0 must read it first.
             self._publish(replace(last, ended=False))
             tell(self._hear_out(judge, last, until))
-        except (OSError, Ended):  # the store went before us
+        except (OSError, Ended):  # the store is already gone
             pass
         except Exception as error:  # this rank must still publish its end
             self._say(f"Ranks could not be compared at the end: {ascii_name(str(error), 300)}.")

@@ -81,7 +81,7 @@ class StoreChannel:
         return found
 
     def close(self, *, last: bool) -> None:
-        """Close the connection; the store is the job's and ends with it."""
+        """Close the connection; the store belongs to the job and ends with it."""
         if self._client is not None:
             self._client.close()
             self._client = None

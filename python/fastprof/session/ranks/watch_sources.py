@@ -90,7 +90,7 @@ class Folder:
         return Folder(self._root) if _job_in(self._root) != self._folder else None
 
     def close(self) -> None:
-        """Nothing is open between two looks."""
+        """Do nothing: nothing stays open between two looks."""
 
 
 class Store:
