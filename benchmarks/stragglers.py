@@ -35,13 +35,21 @@ CAUSES = {
     "groups": ("forward", "Slow.forward"),
     "window": ("data", "Data.__getitem__"),
     "half": ("data", "Data.__getitem__"),
+    # Two batches per step; the first one's gradients stay on the rank.
+    "no_sync": ("forward", "Slow.forward"),
+    # Parameters are spread over the ranks (FSDP).
+    "fsdp": ("backward", "Slow.backward"),
+    # After every tenth step this rank alone writes a file, ten delays long.
+    "checkpoint": ("checkpoint", "SlowFile.write"),
+    # Another process computes on this rank's CPU; the percentage decides nothing.
+    "stolen": ("forward", "Slow.forward"),
 }
 
 #: ms of a step.
 STEP = 40.0
 
 JOB = '''
-import gc, os, signal, sys, time
+import contextlib, gc, io, os, signal, subprocess, sys, time
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -85,11 +93,16 @@ class Data(torch.utils.data.Dataset):
 class Slow(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
-        time.sleep(0.012 + planted("forward", "groups"))
+        if cause == "stolen":
+            began = time.thread_time()
+            while time.thread_time() < began + 0.012:
+                pass
+        else:
+            time.sleep(0.012 + planted("forward", "groups", "no_sync"))
         return x.clone()
     @staticmethod
     def backward(ctx, grad):
-        time.sleep(0.012 + planted("backward"))
+        time.sleep(0.012 + planted("backward", "fsdp"))
         return grad
 
 
@@ -127,7 +140,36 @@ def collect():
             return
 
 
-model = DistributedDataParallel(Net())
+class SlowFile(io.BytesIO):
+    slept = False
+    def write(self, data):
+        if not self.slept:
+            self.slept = True
+            time.sleep(10 * delay)
+        return super().write(data)
+
+
+def save():
+    if cause == "checkpoint" and rank == late and done >= first and done % 10 == 9:
+        torch.save(model.state_dict(), SlowFile())
+
+
+def steal():
+    """Let another process compute on the late rank's CPU."""
+    if cause == "stolen" and done == first and rank == late:
+        busy = f"__import__('os').getppid() == {os.getpid()}"
+        subprocess.Popen([sys.executable, "-c", f"while {busy}: pass"])
+
+
+if cause == "stolen":  # it has the affinity of this process
+    cpus = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {cpus[rank % len(cpus)]})
+if cause == "fsdp":
+    from torch.distributed.fsdp import fully_shard
+
+    model = fully_shard(Net())
+else:
+    model = DistributedDataParallel(Net())
 optimizer = torch.optim.SGD(model.parameters(), 0.1)
 optimizer.register_step_pre_hook(step_hook)
 mine = None
@@ -135,13 +177,18 @@ if cause == "groups":
     groups = [dist.new_group([r for r in range(world) if r % 2 == k]) for k in (0, 1)]
     mine = groups[rank % 2]
 for done, (x, y) in enumerate(torch.utils.data.DataLoader(Data(), batch_size=1)):
+    steal()
     optimizer.zero_grad()
+    if cause == "no_sync":
+        with model.no_sync():
+            nn.functional.cross_entropy(model(x), y).backward()
     out = model(x)
     if mine is not None:
         dist.all_reduce(out.detach(), group=mine)
     loss = nn.functional.cross_entropy(out, y)
     loss.backward()
     optimizer.step()
+    save()
     if cause == "loss" and done % 10 == 9:
         dist.all_reduce(loss.detach())
     log(done)
@@ -193,9 +240,16 @@ def run(case: Case, steps: int, folder: Path) -> RankReport:
 
 def judge(case: Case, report: RankReport) -> list[str]:
     """Return what is wrong: ``miss``, ``section``, ``function``, ``window``, ``false alarm``."""
-    late = report.straggler
+    late, between = report.straggler, report.between
     if case.cause is None:
-        return [] if late is None else ["false alarm"]
+        return [] if late is None and between is None else ["false alarm"]
+    if case.cause == "checkpoint":
+        if late is not None or between is None or between.rank != case.ranks - 1:
+            return ["miss"]
+        phase, function = CAUSES[case.cause]
+        wrong = [] if between.phase == phase else ["section"]
+        named = between.function is not None and between.function.name == function
+        return wrong if named else [*wrong, "function"]
     if late is None or late.rank != case.ranks - 1:
         return ["miss"]
     section, function = CAUSES[case.cause]
@@ -240,6 +294,9 @@ def main() -> int:
             delay = "" if late is None else f"{late.late_ms:.2f}"
             where = "" if late is None else late.section or "nowhere"
             function = "" if late is None or not late.functions else late.functions[0].text
+            if late is None and (work := report.between) is not None:
+                told, where, delay = f"rank {work.rank}", work.phase, f"{work.wait_ms:.2f}"
+                function = "" if work.function is None else work.function.text
             planted = f"{STEP * case.percent / 100:.1f}"
             print(f"{case.name:<24}{told:<10}{delay:>8}{planted:>6}  {where:<16}{function}"
                   f"{'   <- ' + ', '.join(wrong) if wrong else ''}", flush=True)  # fmt: skip

@@ -32,7 +32,8 @@ from stragglers import CAUSES, JOB, STEP
 
 #: What is planted -> the section and the function that are to be named, empty: none.
 LIVE = {
-    **{name: CAUSES[name] for name in ("data", "forward", "backward", "optimizer")},
+    **{name: CAUSES[name] for name in ("data", "forward", "backward", "optimizer", "no_sync")},
+    **{name: CAUSES[name] for name in ("fsdp", "checkpoint", "stolen")},
     "logging": ("code in no section", "log"),
     "gc": ("code in no section", "collect"),
     "part": ("data", "Data.__getitem__"),
@@ -53,12 +54,15 @@ PROMISE_S = 20.0
 _MARK = "first late step"
 _LATE = re.compile(
     r"Rank (\d+)(?: \(host \S+\))? is late by [\d.]+ \w+ per step since about step (\d+): "
-    r"([a-z ]+), (\S+) \("
+    r"([a-z ]+), (?:it waits for a CPU for [^,]+, )?(\S+) \("
 )
+_BETWEEN = re.compile(r"The others wait for rank (\d+).* between steps: writing checkpoints ")
 _STANDS = re.compile(r"No step has ended for .*?: Rank (\d+).*? stands in (\w+), (\S+) \(")
 _SILENT = re.compile(r"Rank (\d+).*? has been silent .*? last seen in (\w+), (\S+) \(")
 _ENDS = re.compile(r"Rank (\d+).* is not late any more since about step (\d+)\.")
-_ANY = re.compile(r"Rank (\d+) .*(?: is late | is not late any | silent )|No step has ended")
+_ANY = re.compile(
+    r"Rank (\d+) .*(?: is late | is not late any | silent )|No step has ended|The others wait for"
+)
 
 
 @dataclass
@@ -123,6 +127,12 @@ def judge(cause: str, percent: float, ranks: int, told: list[str], after: float)
         return row
     if cause == "healthy":
         row.wrong = ["false alarm"] if told else []
+        return row
+    if cause == "checkpoint":
+        between = _BETWEEN.match(first)
+        row.wrong = [] if between and int(between[1]) == ranks - 1 else ["miss"]
+        if told and after > PROMISE_S:
+            row.wrong.append("slow")
         return row
     found = _LATE.match(first) or _STANDS.match(first) or _SILENT.match(first)
     if not told:

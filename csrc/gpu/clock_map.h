@@ -78,6 +78,13 @@ fp_clock_map_steady(const fp_clock_map *m, int64_t gpu_ns)
 int64_t
 fp_clock_map_to_gpu(const fp_clock_map *m, int64_t ticks);
 
+/* Both clocks are related to this many ns: the widest bracket of a pair. */
+static inline int64_t
+fp_clock_map_error_ns(const fp_clock_map *m)
+{
+    return (int64_t)((double)m->worst_gap_ticks * m->ns_per_tick) + 1;
+}
+
 /* Ticks at device time [gpu_ns], to a nanosecond; 0 without any pair. */
 int64_t
 fp_clock_map_to_ticks(const fp_clock_map *m, int64_t gpu_ns);

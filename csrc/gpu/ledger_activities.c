@@ -25,7 +25,8 @@ hit(fp_ledger *l, fp_launch *e, const fp_activity *a)
     fp_host_sum *host = fp_sums_host_near(&l->sums, &site, &e->host_row);
     int64_t delay = a->start - e->at_ns;
     if (FP_UNLIKELY(delay < 0 || delay > FP_LONGEST_NS)) {
-        l->counters.negative_delay += delay < 0;
+        l->counters.negative_delay +=
+            delay < -fp_clock_map_error_ns(&l->clock);
         delay = 0;
     }
     host->delays++;

@@ -5,6 +5,7 @@
 #include "py/export_parts.h"
 #include "py/recorder_methods.h"
 #include "py/recorder_reset.h"
+#include "py/run_phase.h"
 
 #include "core/steps_split.h"
 
@@ -87,6 +88,21 @@ open_sections(const fp_export *x, const fp_thread *t)
     return list;
 }
 
+/* Wall time of each phase of the run so far. */
+static PyObject *
+phase_times(const fp_export *x)
+{
+    PyObject *list = PyList_New(0);
+    for (int p = 0; list != NULL && p < FP_RUN_PHASES; p++) {
+        int64_t ticks = fp_recorder_phase_ticks(x->r, (fp_run_phase)p);
+        if (fp_export_append(
+                list, PyLong_FromLongLong(fp_export_ns(x, ticks))) < 0) {
+            Py_CLEAR(list);
+        }
+    }
+    return list;
+}
+
 /* Is the thread in a call that waits, or may wait, for other ranks? */
 static int
 is_waiting(const fp_thread *t)
@@ -127,6 +143,7 @@ window(const fp_export *x, const fp_thread *t, int64_t first)
         fp_export_put(d, "open", open_sections(x, t)) < 0 ||
         fp_export_put(d, "waiting", PyBool_FromLong(is_waiting(t))) < 0 ||
         fp_export_put(d, "phase", PyLong_FromLong((long)t->run_phase)) < 0 ||
+        fp_export_put(d, "phases_ns", phase_times(x)) < 0 ||
         fp_export_put(d, "thread", PyLong_FromUnsignedLongLong(t->ident)) <
             0 ||
         fp_export_put(d, "measured", PyLong_FromUnsignedLongLong(n)) < 0 ||

@@ -140,9 +140,9 @@ class Recorder:
         ``autograd_ns`` are int64 in bytes, a row per step, -1 where not known; ``sections``
         are [(name, bytes)]; ``waits`` are [(node, ns so far)] of what waits for other ranks;
         ``open`` are the names of the open sections; ``waiting``: the thread stands where it
-        waits for other ranks, or may; ``phase`` is an index of RUN_PHASES, ``thread`` the
-        thread's ident, ``steps`` and ``measured`` how many steps there were so far.  None:
-        nothing steps.
+        waits for other ranks, or may; ``phase`` is an index of RUN_PHASES, ``phases_ns`` are
+        the times of all of them so far, ``thread`` is the thread's ident, ``steps`` and
+        ``measured`` how many steps there were so far.  None: nothing steps.
         """
     def node_times(self) -> bytes | None:
         """Own ns of each context of the thread that steps, as int64."""

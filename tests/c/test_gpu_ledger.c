@@ -217,6 +217,23 @@ FP_TEST(gpu_ledger_invalid_times_are_counted_not_added)
     tear_down(&s);
 }
 
+FP_TEST(gpu_ledger_an_error_of_the_clocks_is_no_negative_delay)
+{
+    setting s;
+    fp_ledger *l = set_up(&s, 0);
+    double scale = l->clock.ns_per_tick;
+    l->clock.worst_gap_ticks = (uint64_t)(50 / scale);
+    launch_at(l, 1, own(1, 1), 500);
+    launch_at(l, 2, own(1, 1), 500);
+    record(l, kit_kernel(1, BASE_NS + 475, BASE_NS + 600, "k"));
+    CHECK_UINT(l->counters.negative_delay, 0);
+    CHECK_INT(kit_host(&l->sums, own(1, 1))->delay_ns, 0);
+    record(l, kit_kernel(2, BASE_NS + 425, BASE_NS + 600, "k"));
+    CHECK_UINT(l->counters.negative_delay, 1);
+    CHECK_INT(kit_host(&l->sums, own(1, 1))->delay_ns, 0);
+    tear_down(&s);
+}
+
 FP_TEST(gpu_ledger_a_delay_is_never_negative)
 {
     setting s;

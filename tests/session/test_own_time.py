@@ -171,6 +171,5 @@ def test_only_hooks_on_torch_have_a_part_that_is_not_timed() -> None:
     own = prof._run.own_time
     assert 0 < own.whole_ns < own.ns
     assert report.snapshot.meta["untimed_ns"] == own.untimed_ns < own.ns
-    assert report.overhead.least_share is not None
-    assert report.overhead.share is not None
-    assert report.overhead.least_share < report.overhead.share
+    stated = report.snapshot.meta["own_ns"] + report.snapshot.meta["untimed_ns"]
+    assert report.overhead.sections_ms == pytest.approx(stated / 1e6)

@@ -295,7 +295,7 @@ def test_f43_own_costs_that_cannot_be_count_as_not_recorded(ns: object) -> None:
     assert step.ms == pytest.approx(whole.ms)
 
 
-def test_what_hooks_on_torch_cannot_time_is_the_difference_of_least_and_most() -> None:
+def test_what_hooks_on_torch_cannot_time_is_added_to_what_was_timed() -> None:
     made = simulated(1.0)
     count, ms = made.steps.count, 10**6
     own = {"own_ns": 3 * count * 1000, "unprofiled_ns": count * 1000}
@@ -304,12 +304,11 @@ def test_what_hooks_on_torch_cannot_time_is_the_difference_of_least_and_most() -
     cost = report.overhead
     assert timed.overhead.sections_ms == pytest.approx(3 * count * 1000 / ms)
     assert cost.sections_ms == pytest.approx(5 * count * 1000 / ms)
-    assert cost.least_share == pytest.approx(timed.overhead.least_share)
     assert cost.share is not None
     assert timed.overhead.share is not None
+    assert cost.share == cost.least_share
     assert cost.share > timed.overhead.share
-    low, high = duration(3 * count * 1000 / ms), duration(5 * count * 1000 / ms)
-    assert f"sections, steps and loaders {low} to {high}" in cost.text
+    assert f"sections, steps and loaders {duration(5 * count * 1000 / ms)}" in cost.text
     # What a step takes without fastprof is without it as well.
     before, after = unprofiled_step(timed.snapshot), unprofiled_step(report.snapshot)
     assert before is not None

@@ -4,6 +4,7 @@ nothing."""
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 from fastprof.render.ranks_brief import brief_lines_live
@@ -12,6 +13,7 @@ from fastprof.report.ranks_window import (
     RankDetail,
     RankWindow,
     block_size,
+    decode,
     encode,
     encode_detail,
     means,
@@ -186,6 +188,38 @@ def test_less_than_one_healthy_window_in_a_thousand_is_told():
         begun += job.judge.begun
     assert judged > 2000
     assert begun <= judged // 1000
+
+
+def test_a_rank_that_lets_the_others_wait_between_steps_is_told_once():
+    job, us = Job(4), 8000
+    value = job.value
+
+    def of(rank):
+        window = decode(value(rank))
+        if rank == 0:
+            return encode(replace(window, between={"checkpoint": us}))
+        rows = {  # the wall time, and the engine that waits for other ranks
+            start: (row[0] + us, row[1], row[2] + us, *row[3:])
+            for start, row in window.blocks.items()
+        }
+        return encode(replace(window, blocks=rows))
+
+    job.value = of
+    (line,) = job.run(12)
+    assert line.startswith("The others wait for rank 0 (host n0) between steps: writing check")
+    assert "takes it 8.00 ms per step in the mean; this costs the job up to 15." in line
+    assert job.judge.metrics["profile/ranks/late_rank"] == -1.0
+    us = 24_000
+    more = job.run(4)
+    assert len(more) == 2
+    assert " it 16.0 ms" in more[1]
+
+
+def test_a_checkpoint_for_which_nobody_waits_is_not_told():
+    job = Job(4)
+    value = job.value
+    job.value = lambda rank: encode(replace(decode(value(rank)), between={"checkpoint": 8000}))
+    assert job.run(8) == []
 
 
 def test_a_rank_that_is_not_late_any_more_is_told_once():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -17,8 +18,9 @@ from fastprof.report.ranks_build import rank_report
 from fastprof.report.ranks_judge import Series, groups_in_step, lateness
 from fastprof.report.ranks_row import rank_run
 from fastprof.snapshot import Key, StepRow, Steps
+from fastprof.snapshot.run_phases import RUN_PHASES, PhaseTime
 from fastprof.snapshot.steps import SplitPlace, StepSeries
-from unit.snapshots import MS, Builder, Node, py, replaced, section
+from unit.snapshots import MS, Builder, Node, method, py, replaced, section
 
 DATA, FORWARD, BACKWARD, REST = 5.0, 10.0, 4.0, 1.0
 STEPS = 100
@@ -193,6 +195,60 @@ def test_ranks_that_are_late_in_turns_are_all_named():
     assert [p.rank for p in made.periods] == [0, 1, 2, 3]
     assert [p.first for p in made.periods] == pytest.approx([3, 28, 53, 78], abs=2)
     assert "Ranks are late in turns: rank 0 in steps 3 to " in made.verdict
+
+
+def with_phase(made, name, ms, times, *, waited_ms=0.0):
+    """The same rank with a phase of its run in which ``save`` writes; with longer steps."""
+    number = RUN_PHASES.index(name)
+    tree, keys = made.threads[0], (*made.keys, py("save", 50, "train.py"), method("write"))
+    nodes, at = tree.nodes, len(tree.nodes)
+    ns = round(ms * MS)
+    nodes = replace(
+        nodes,
+        parent=(*nodes.parent, 0, at),
+        key=(*nodes.key, len(keys) - 2, len(keys) - 1),
+        calls=(*nodes.calls, times, times),
+        resumes=(*nodes.resumes, 0, 0),
+        self_ns=(*nodes.self_ns, ns // 10, ns - ns // 10),
+        phase=(*((0,) * at), number, number),
+    )
+    steps = made.steps
+    longer = round(waited_ms * MS)
+    return replace(
+        made,
+        keys=keys,
+        threads=(replace(tree, nodes=nodes),),
+        phases=(PhaseTime("steps", steps.sum_ns, 1), PhaseTime(name, ns, times)),
+        steps=replace(steps, sum_ns=steps.sum_ns + longer * steps.measured),
+    )
+
+
+@pytest.mark.parametrize("phase", ["checkpoint", "validation", "outside"])
+@pytest.mark.parametrize("world", [2, 4])
+def test_work_between_steps_for_which_the_others_wait_is_told(world, phase):
+    others = [with_phase(made, phase, 0.0, 0, waited_ms=5.0) for made in job(world)[1:]]
+    made = judged([with_phase(job(world)[0], phase, 500.0, 10), *others])
+    work = made.between
+    assert made.straggler is None
+    assert (work.rank, work.phase, work.ms, work.others_ms) == (0, phase, 500.0, 0.0)
+    assert work.wait_ms == pytest.approx(5.0, abs=0.1)
+    assert made.verdict.startswith("No straggler in the steps: one that is late by ")
+    assert "Between steps the others wait for rank 0: " in made.verdict
+    assert "save (train.py:50), mostly in list.write, took 500 ms of that" in made.verdict
+    assert made.finding.title == (
+        f"Ranks wait {100 * work.share:.1f} % of a step for what rank 0 does between steps"
+    )
+    assert ("async_save" in made.finding.fix[0]) is (phase == "checkpoint")
+    assert not any("do not take equally long" in note for note in made.notes)
+    assert json.loads(made.to_json())["between"]["rank"] == 0
+
+
+def test_work_between_steps_for_which_nobody_waits_is_not_told():
+    """Rank 0 saves when the others have ended, or all save alike."""
+    alone = judged([with_phase(job(2)[0], "checkpoint", 500.0, 10), job(2)[1]])
+    alike = judged([with_phase(made, "checkpoint", 500.0, 10) for made in job(2)])
+    assert alone.between is alike.between is None
+    assert alone.verdict.startswith("No straggler: ")
 
 
 def test_a_single_hang_is_told_with_its_step_and_is_no_straggler():

@@ -40,7 +40,7 @@ def window(seed=0, **changes):
         "job": "0123abcd", "rank": 7, "world_size": 8, "host": "node-17", "beat": 12,
         "steps": 8 * MAX_BLOCKS + 3, "place": "data, decode (dataset.py:31)", "size": 8,
         "columns": COLUMNS, "sections": SECTIONS, "blocks": blocks, "waiting": {"backward": 1200},
-        **changes,
+        "between": {"checkpoint": 800}, **changes,
     }  # fmt: skip
     return RankWindow(**fields)
 
@@ -98,7 +98,7 @@ HOSTILE = {
 for name, value in {
     "rank": -1, "of": 0, "beat": True, "steps": 1.5, "size": 3, "host": 7, "job": "j" * 500,
     "columns": ["cpu"], "sections": ["a"] * 2, "starts": [8, 0], "times": [[1]], "waiting": [],
-    "phase": None,
+    "between": {"outside": -1}, "phase": None,
 }.items():  # fmt: skip
     HOSTILE[f"field {name}"] = packed({**fields(), name: value})
 

@@ -36,11 +36,10 @@ def _of_run(snapshot: Snapshot, correction: Correction) -> Overhead:
     clamped_ms = correction.clamped_ns / 1e6 if functions_ms is not None else 0.0
     bytecode_ms = correction.bytecode_ns / 1e6 if functions_ms is not None else 0.0
     own = own_costs(snapshot)
-    least_own_ms = (own.timed or 0.0) / 1e6
-    sections_ms = None if own.timed is None else least_own_ms + own.untimed / 1e6
+    sections_ms = None if own.timed is None else (own.timed + own.untimed) / 1e6
     windows_ms = 0.0 if snapshot.operators is None else snapshot.operators.cost_ns / 1e6
     total_ms = (functions_ms or 0.0) + bytecode_ms + (sections_ms or 0.0) + windows_ms
-    least_ms = least_own_ms + windows_ms
+    least_ms = (sections_ms or 0.0) + windows_ms
     if functions_ms is not None:
         least_ms += (correction.least_ns or 0) / 1e6
     known = functions_ms is not None or sections_ms is not None
@@ -49,21 +48,17 @@ def _of_run(snapshot: Snapshot, correction: Correction) -> Overhead:
         share, least = (ms * 1e6 / snapshot.duration_ns for ms in (total_ms, least_ms))
     of_wall = "" if share is None else f" ({percent_between(least, share)} of wall time)"
     parts = {
-        "functions": (None, functions_ms),
+        "functions": functions_ms,
         f"slower bytecode under the hook{'' if _is_known(correction) else ' up to'}": (
-            None, bytecode_ms or None,
+            bytecode_ms or None
         ),
-        "sections, steps and loaders": (least_own_ms, sections_ms),
-        "operator windows": (None, windows_ms or None),
-    }  # fmt: skip
+        "sections, steps and loaders": sections_ms,
+        "operator windows": windows_ms or None,
+    }
     if sections_ms is None:  # functions are all there is
         text = f"The function hook cost an estimated {duration(functions_ms or 0.0)}{of_wall}"
     else:
-        listed = ", ".join(
-            f"{name} {_range(high if low is None else low, high)}"
-            for name, (low, high) in parts.items()
-            if high is not None
-        )
+        listed = ", ".join(f"{name} {duration(ms)}" for name, ms in parts.items() if ms is not None)
         text = f"fastprof cost {_estimated(least_ms, total_ms)}{of_wall}: {listed}"
     if not has_functions(snapshot):
         text = f"{text}. Functions were not recorded." if known else "Functions were not recorded."
@@ -108,12 +103,8 @@ def _is_known(correction: Correction) -> bool:
 
 
 def _estimated(least_ms: float, most_ms: float) -> str:
-    return f"an estimated {_range(least_ms, most_ms)}"
-
-
-def _range(least_ms: float, most_ms: float) -> str:
     least, most = duration(least_ms), duration(most_ms)
-    return most if least == most else f"{least} to {most}"
+    return f"an estimated {most if least == most else f'{least} to {most}'}"
 
 
 def _measured_in_run(snapshot: Snapshot, correction: Correction) -> str:
@@ -166,11 +157,11 @@ def _with_steps(overhead: Overhead, whole: Snapshot, *, correct_times: bool) -> 
     # The cost of sections, steps and loaders goes by the entries of sections.
     entries = sum(row.count for row in whole.sections)
     part = sum(row.count for row in view.sections) / entries if entries else 1.0
-    own = costs.timed_in_steps * part
-    cost, least = cost + costs.in_steps * part, least + own
+    own = costs.in_steps * part
+    cost, least = cost + own, least + own
     return replace(
         overhead,
-        own_step_ms=own / 1e6 / max(1, steps.measured),
+        own_step_ms=costs.timed_in_steps * part / 1e6 / max(1, steps.measured),
         steps_share=min(1.0, cost / steps.sum_ns),
         least_steps_share=min(1.0, least / steps.sum_ns),
     )

@@ -233,6 +233,54 @@ class Straggler:
 SELDOM = 0.5
 
 
+@dataclass(frozen=True, slots=True)
+class WorkBetweenSteps:
+    """Work that a rank does between its steps while the others wait in theirs.
+
+    That ``phase`` of the run took ``ms`` in all, the others ``others_ms`` (median).  The others'
+    steps are longer by ``wait_ms`` in the mean, ``share`` of a step.  ``function`` of the program
+    took most of ``ms``; its times are sums.
+    """
+
+    rank: int
+    host: str | None
+    phase: str
+    ms: float
+    others_ms: float
+    wait_ms: float
+    share: float
+    function: FunctionExcess | None = None
+
+    @property
+    def what(self) -> str:
+        """``writing checkpoints``: the phase, as a reader calls it."""
+        return _BETWEEN.get(self.phase, f"phase {ascii_name(self.phase, 60)}")
+
+    @property
+    def text(self) -> str:
+        """All of it in two sentences."""
+        host = "" if self.host is None else f" ({ascii_name(self.host, 60)})"
+        text = (
+            f"Between steps the others wait for rank {self.rank}{host}: {self.what} took it "
+            f"{duration(self.ms)} in all, the others {duration(self.others_ms)} (median)"
+        )
+        if self.function is not None:
+            comma = "" if self.function.called is None else ","
+            text += f"; {self.function.text}{comma} took {duration(self.function.ms)} of that"
+        return (
+            f"{text}. The steps of the others are {duration(self.wait_ms)} longer in the mean "
+            f"({with_percent(self.share)} of a step)."
+        )
+
+
+#: Phases of the run between steps, as a reader calls them.
+_BETWEEN = {
+    "checkpoint": "writing checkpoints",
+    "validation": "validation",
+    "outside": "work outside of the loop",
+}
+
+
 def in_section(section: str) -> str:
     """``in data``, or ``in no section``."""
     return "in no section" if section == UNACCOUNTED else f"in {ascii_name(section, 60)}"
@@ -265,7 +313,8 @@ class RankReport:
     known; ``notes`` say which.  ``seen_from_ms`` is the smallest delay per step that the test
     would have detected; None: it could detect none.  ``periods`` are the steps of ranks that
     are late in some steps only, ``hangs`` single steps.  ``skipped`` lists files that were left
-    out, with the reason.
+    out, with the reason.  ``between`` is the work of a rank between steps for which the others
+    wait.
     """
 
     rows: tuple[RankRow, ...]
@@ -284,6 +333,7 @@ class RankReport:
     skipped: tuple[tuple[str, str], ...] = ()
     #: Lateness over the course of the job; None: single steps are not known.
     heat: RankHeat | None = None
+    between: WorkBetweenSteps | None = None
 
     @property
     def verdict(self) -> str:
@@ -296,10 +346,13 @@ class RankReport:
         else:
             among = f" among the {len(self.rows)} ranks with a file" if self.missing else ""
             where = " outside of backward" if self.signal == "backward" else ""
+            inside = "" if self.between is None else " in the steps"
             parts.append(
-                f"No straggler{among}{where}: one that is late{where} by "
+                f"No straggler{inside}{among}{where}: one that is late{where} by "
                 f"{duration(self.seen_from_ms)} per step would have been seen."
             )
+        if self.between is not None:
+            parts.append(self.between.text)
         if len({period.rank for period in self.periods}) > 1:
             turns = "; ".join(
                 f"rank {p.rank} in steps {p.first} to {p.last} by {duration(p.late_ms)} each"

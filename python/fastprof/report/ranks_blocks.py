@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 
 from fastprof.report.ranks import RankRow
-from fastprof.report.ranks_row import BACKWARD, RankRun, RankSteps, is_communication
+from fastprof.report.ranks_row import BACKWARD, Between, RankRun, RankSteps, is_communication
 from fastprof.report.ranks_window import COLUMNS, RankWindow, Row, joined
 
 #: A window has this many seconds of steps, and at least this many blocks.
@@ -124,4 +124,6 @@ def run_in_blocks(rank: HeardRank, size: int, starts: Sequence[int]) -> RankRun 
         gpu_communication_ms=None, gpu_waits=None, memory_bytes=None, memory_total_bytes=None,
         setup=(),
     )  # fmt: skip
-    return RankRun(row, steps, {name: us / 1000 for name, us in window.waiting.items()})
+    between = {name: Between(us / 1000 * len(numbers)) for name, us in window.between.items()}
+    waiting = {name: us / 1000 for name, us in window.waiting.items()}
+    return RankRun(row, steps, waiting, between=between)

@@ -6,7 +6,15 @@ from collections.abc import Sequence
 from itertools import pairwise
 from statistics import fmean
 
-from fastprof.report.ranks import FunctionTotal, RankReport, RankRow, SectionSpread, named
+from fastprof.report.ranks import (
+    FunctionTotal,
+    RankReport,
+    RankRow,
+    SectionSpread,
+    WorkBetweenSteps,
+    named,
+)
+from fastprof.report.ranks_between import pace_ms, work_between_steps
 from fastprof.report.ranks_heat import rank_heat
 from fastprof.report.ranks_judge import groups_in_step
 from fastprof.report.ranks_means import by_means
@@ -38,7 +46,8 @@ def rank_report(
     world = _world_size(rows)
     known = {row.rank for row in rows}
     missing = () if world is None else tuple(r for r in range(world) if r not in known)
-    groups, verdicts = _judge(runs)
+    between = work_between_steps(runs)
+    groups, verdicts = _judge(runs, between)
     worst = max(verdicts, key=_weight)
     # In the order of the rows; the own work of ranks that were not judged is unknown.
     work = {
@@ -68,6 +77,7 @@ def rank_report(
                 "" if worst.straggler is not None else (blind or [worst])[0].why_not,
                 [[rows[i].rank for i in group] for group in groups],
                 skipped,
+                between,
             )
         ),
         seen_from_ms=None if blind else max(seen, default=None),
@@ -75,6 +85,7 @@ def rank_report(
         hangs=tuple(sorted((h for v in verdicts for h in v.hangs), key=lambda h: -h.late_ms)),
         skipped=tuple(skipped),
         heat=rank_heat({rank: s for v in verdicts for rank, s in v.lateness.items()}),
+        between=between,
     )
 
 
@@ -103,7 +114,9 @@ def _world_size(rows: Sequence[RankRow]) -> int | None:
     return size if size is not None and size > rows[-1].rank else None
 
 
-def _judge(runs: Sequence[RankRun]) -> tuple[list[list[int]], list[Verdict]]:
+def _judge(
+    runs: Sequence[RankRun], between: WorkBetweenSteps | None
+) -> tuple[list[list[int]], list[Verdict]]:
     """Return groups of ranks that wait for each other, and the verdict on each."""
     everyone = [list(range(len(runs)))]
     if len(runs) < 2:
@@ -120,7 +133,7 @@ def _judge(runs: Sequence[RankRun]) -> tuple[list[list[int]], list[Verdict]]:
         return everyone, [Verdict(why_not=why)]
     if any(run.steps is None for run in runs):
         return everyone, [by_means(runs)]
-    groups = groups_in_step({i: run.row.step_ms or 0.0 for i, run in enumerate(runs)})
+    groups = groups_in_step({i: pace_ms(run.row, between) for i, run in enumerate(runs)})
     return groups, [by_steps([runs[i] for i in group]) for group in groups]
 
 

@@ -14,13 +14,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from fastprof.report.figures import duration
-from fastprof.report.ranks import LateStep, Straggler, named
+from fastprof.report.ranks import LateStep, Straggler, WorkBetweenSteps, named
+from fastprof.report.ranks_between import work_between_steps
 from fastprof.report.ranks_blocks import MIN_BLOCKS, end_of, run_in_blocks, window_starts
 from fastprof.report.ranks_heard import ASKED, HeardRanks
 from fastprof.report.ranks_judge import FALSE_ALARMS, groups_in_step
 from fastprof.report.ranks_live_amount import functions, may_be_late, mean_late, since
 from fastprof.report.ranks_live_stalls import Stalls
-from fastprof.report.ranks_live_text import late_rank, late_text, ordinal
+from fastprof.report.ranks_live_text import between_text, late_rank, late_text, ordinal
 from fastprof.report.ranks_now import SILENT_S, JobNow, rows_now
 from fastprof.report.ranks_row import RankRun
 from fastprof.report.ranks_verdict import ALSO_LATE, Verdict, by_steps
@@ -87,6 +88,9 @@ class Judge(HeardRanks):
         self._judged_to = -1
         #: Number of the last request; requests of an earlier run have smaller numbers.
         self._number = time.time_ns() // 1_000_000
+        #: Reported work of ranks between steps while others waited, by rank and phase.
+        self._between: dict[tuple[int, str], WorkBetweenSteps] = {}
+        self._waited = 0  # number of windows in a row in which others waited
         #: Past delays, with their first and last steps.
         self._episodes: list[tuple[Straggler, int, int]] = []
         self._stalls = Stalls()
@@ -239,7 +243,7 @@ class Judge(HeardRanks):
         return Compared(runs, first, ordered, frozenset(sure), hangs)
 
     def _decide(self, found: Compared, live: Sequence[int], end: int, now: float) -> list[str]:
-        said = self._once(found)
+        said = [*self._once(found), *self._say_between(found)]
         self._suspects = [*self._suspects, frozenset(found.late)][-_IN_A_ROW:]
         for rank, known in list(self._lates.items()):
             known.also &= {other for other in known.also if _is_beside(found.runs, known, other)}
@@ -346,6 +350,18 @@ class Judge(HeardRanks):
     def _once(self, found: Compared) -> list[str]:
         newest = max(run.steps.numbers[-1] for run in found.runs if run.steps is not None)
         return self._stalls.say(found.hangs, self._size_of, newest, self._belongs)
+
+    def _say_between(self, found: Compared) -> list[str]:
+        """Say that others wait for what a rank does between steps; once, or if it is more now."""
+        work = work_between_steps(found.runs)
+        self._waited = 0 if work is None else self._waited + 1
+        if work is None or self._waited < _MISSES:
+            return []
+        before = self._between.get((work.rank, work.phase))
+        if before is not None and work.wait_ms < _CHANGE * before.wait_ms:
+            return []
+        self._between[work.rank, work.phase] = work
+        return [between_text(work)]
 
     def _size_of(self, rank: int) -> int:
         return self._ranks[rank].size if rank in self._ranks else 1

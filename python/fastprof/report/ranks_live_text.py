@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from fastprof.names import ascii_name
 from fastprof.report.figures import duration, plural, with_percent
-from fastprof.report.ranks import Straggler, named
+from fastprof.report.ranks import Straggler, WorkBetweenSteps, named
 from fastprof.report.ranks_blocks import HeardRank
 from fastprof.report.ranks_window import RankWindow
 from fastprof.report.rows import UNACCOUNTED
@@ -169,6 +169,16 @@ def once_text(rank: int, late_ms: float, section: str | None, first: int, last: 
             " in code in no section" if section == UNACCOUNTED else f" in {ascii_name(section, 60)}"
         )
     return f"Rank {rank} was late once: by {duration(late_ms)}{where}, in {steps}."
+
+
+def between_text(work: WorkBetweenSteps) -> str:
+    """Say that the others wait for what a rank does between steps."""
+    host = f" (host {ascii_name(work.host, 60)})" if work.host else ""
+    return (
+        f"The others wait for rank {work.rank}{host} between steps: {work.what} takes it "
+        f"{duration(work.wait_ms)} per step in the mean; this costs the job up to "
+        f"{with_percent(work.share)}."
+    )
 
 
 def ordinal(number: int) -> str:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from fastprof.report.figures import duration, plural
-from fastprof.report.ranks import RankRow, named
+from fastprof.report.ranks import RankRow, WorkBetweenSteps, named
+from fastprof.report.ranks_between import pace_ms
 from fastprof.report.ranks_health import unlike_gpus
 from fastprof.report.ranks_row import RankRun
 
@@ -25,6 +26,7 @@ def rank_notes(
     why_not: str,
     groups: Sequence[Sequence[int]],
     skipped: Sequence[tuple[str, str]],
+    between: WorkBetweenSteps | None = None,
 ) -> list[str]:
     """Return the notes.
 
@@ -36,6 +38,7 @@ def rank_notes(
         why_not: why no rank is late, if none is.
         groups: ranks that were judged among themselves.
         skipped: files that were left out, and why.
+        between: what a rank did between its steps while the others waited.
     """
     rows = [run.row for run in runs]
     notes = [why_not] if why_not else []
@@ -72,7 +75,7 @@ def rank_notes(
             f"{'; ...' if len(groups) > _GROUPS else ''}): each rank was compared with its group."
         )
     else:
-        notes += _unequal_steps(rows)
+        notes += _unequal_steps(rows, between)
     notes += _different_steps(rows)
     notes += _different_setup(rows)
     notes += unlike_gpus(rows)
@@ -87,13 +90,14 @@ def _different_steps(rows: Sequence[RankRow]) -> list[str]:
     return notes
 
 
-def _unequal_steps(rows: Sequence[RankRow]) -> list[str]:
+def _unequal_steps(rows: Sequence[RankRow], between: WorkBetweenSteps | None) -> list[str]:
     notes = []
-    known = [(row.step_ms, row.rank) for row in rows if row.step_ms]
+    known = [row for row in rows if row.step_ms]
     if len(known) > 1:
-        mean = fmean(ms for ms, _ in known)
-        (low, low_rank), (high, high_rank) = min(known), max(known)
-        if high - low > _IN_STEP * mean:
+        paces = [pace_ms(row, between) for row in known]
+        if max(paces) - min(paces) > _IN_STEP * fmean(paces):
+            steps = [(row.step_ms, row.rank) for row in known]
+            (low, low_rank), (high, high_rank) = min(steps), max(steps)
             notes.append(
                 f"Steps do not take equally long ({duration(low)} on rank {low_rank}, "
                 f"{duration(high)} on rank {high_rank}): the ranks do not wait for each other in "

@@ -12,7 +12,7 @@ from fastprof.names import ascii_name
 from fastprof.report.model import Report, build_report
 from fastprof.report.model_gpu import GpuTimelineRow
 from fastprof.report.origin import is_own, is_private, is_users, shown_name
-from fastprof.report.ranks import RankRow
+from fastprof.report.ranks import FunctionExcess, RankRow
 from fastprof.report.ranks_health import rank_health
 from fastprof.report.rows import UNACCOUNTED, FunctionRow
 from fastprof.report.run_phases import chosen_phase, steps_in
@@ -28,6 +28,10 @@ MAX_STEPS = 4096
 _SECTIONS = 12
 _FUNCTIONS = 200
 _CALLED = 8
+#: Phases of the run in which a rank may let the others wait, and the smallest share of its steps'
+#: time from which the work in one of them counts.
+BETWEEN = ("validation", "checkpoint", "outside")
+_LEAST_BETWEEN = 0.02
 #: Most training loaders whose workers and batch sizes are compared.
 _LOADERS = 20
 
@@ -71,11 +75,21 @@ class Function:
 
 
 @dataclass(frozen=True, slots=True)
+class Between:
+    """One phase of the run between steps: wall time in ms, and the function of the program that
+    took most of it."""
+
+    ms: float
+    function: FunctionExcess | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class RankRun:
     """One rank: its row, its steps, and its functions.
 
     ``waiting`` is communication by top-level section in ms per step.  ``table`` has all
-    functions.  ``job``, ``began_ns`` and ``ended_ns`` (since 1970) distinguish jobs.
+    functions.  ``between`` are the phases of the run between steps.  ``job``, ``began_ns`` and
+    ``ended_ns`` (since 1970) distinguish jobs.
     """
 
     row: RankRow
@@ -83,6 +97,7 @@ class RankRun:
     waiting: Mapping[str, float] = field(default_factory=dict)
     program: Mapping[Place, Function] = field(default_factory=dict)
     table: tuple[FunctionRow, ...] = ()
+    between: Mapping[str, Between] = field(default_factory=dict)
     job: str | None = None
     began_ns: int | None = None
     ended_ns: int | None = None
@@ -105,6 +120,7 @@ def rank_run(snapshot: Snapshot, path: str, *, most_steps: int = MAX_STEPS) -> R
         waiting=_waiting(small),
         program=_program(small),
         table=tuple(replace(f, callers=(), callees=()) for f in report.functions),
+        between=_between(snapshot),
         job=job if isinstance(job, str) else None,
         began_ns=None if ended is None else ended - snapshot.duration_ns,
         ended_ns=ended,
@@ -123,7 +139,7 @@ def only_steps(snapshot: Snapshot) -> Snapshot:
         return snapshot
     threads, numbers = [], []
     for tree in snapshot.threads:
-        small, number = _compact(tree)
+        small, number = _compact(tree, STEPS)
         threads.append(small)
         numbers.append(number)
     places = tuple(
@@ -142,11 +158,12 @@ def only_steps(snapshot: Snapshot) -> Snapshot:
     )
 
 
-def _compact(tree: ThreadTree) -> tuple[ThreadTree, dict[int, int]]:
+def _compact(tree: ThreadTree, of: int) -> tuple[ThreadTree, dict[int, int]]:
+    """Return the nodes of the phase numbered ``of``, and the new number of each."""
     nodes = tree.nodes
     if not nodes.phase:
         return tree, {i: i for i in range(len(nodes))}
-    kept = [i for i, phase in enumerate(nodes.phase) if phase == STEPS or not i]
+    kept = [i for i, phase in enumerate(nodes.phase) if phase == of or not i]
     number = {node: i for i, node in enumerate(kept)}
 
     def rows(column: Sequence[int]) -> tuple[int, ...]:
@@ -384,6 +401,35 @@ def program_of(
     total = {place: sum(calls.values()) for place, calls in found.items()}
     largest = sorted(found, key=lambda place: -total[place])[:_FUNCTIONS]
     return {place: Function(total[place], _largest(found[place])) for place in largest}
+
+
+def _between(snapshot: Snapshot) -> dict[str, Between]:
+    steps_ns = snapshot.steps.sum_ns
+    return {
+        phase.name: Between(
+            phase.wall_ns / 1e6,
+            _most_in(snapshot, phase.name) if phase.wall_ns >= _LEAST_BETWEEN * steps_ns else None,
+        )
+        for phase in snapshot.phases
+        if phase.name in BETWEEN
+    }
+
+
+def _most_in(snapshot: Snapshot, phase: str) -> FunctionExcess | None:
+    """Return the function of the program that took at least half of a phase."""
+    thread = training_thread(snapshot)
+    if thread < 0:
+        return None
+    nodes = _compact(snapshot.threads[thread], RUN_PHASES.index(phase))[0].nodes
+    found = program_of(nodes.parent, nodes.key, nodes.self_ns, snapshot.keys, (), 1)
+    total = sum(nodes.self_ns) / 1e6
+    for place, function in found.items():  # the first one took most
+        if function.ms < total / 2:
+            break
+        name, ms = next(iter(function.called.items()))
+        called = name if name and ms >= function.ms / 2 else None
+        return FunctionExcess(*place, function.ms, 0.0, called)
+    return None
 
 
 def _largest(calls: Mapping[str, float]) -> dict[str, float]:

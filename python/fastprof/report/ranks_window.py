@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from fastprof.report.ranks_row import BETWEEN
 from fastprof.report.ranks_wire import MAX_NAME, MAX_NUMBER, fail, numbers_of, pack, text_of, unpack
 
 #: Version of the format; a reader ignores other versions.
@@ -45,7 +46,8 @@ class RankWindow:
     ``waits``: it waits, or may wait, for other ranks there.  ``ended``: its run is over.
     ``blocks`` are rows by the number of the first step, ``size`` steps each, with
     ``columns`` of :data:`COLUMNS` and then ``sections``.  ``waiting`` is communication in
-    microseconds per step by top-level section.
+    microseconds per step by top-level section, ``between`` what phases of the run between
+    steps took, in microseconds per step of the last windows.
     """
 
     job: str
@@ -63,6 +65,7 @@ class RankWindow:
     sections: tuple[str, ...] = ()
     blocks: Mapping[int, Row] = field(default_factory=dict)
     waiting: Mapping[str, int] = field(default_factory=dict)
+    between: Mapping[str, int] = field(default_factory=dict)
     process: int = 0
     parent: int = 0
 
@@ -108,6 +111,7 @@ def encode(window: RankWindow, max_bytes: int = MAX_BYTES) -> bytes:
                 "sections": [name[:MAX_NAME] for name in window.sections],
                 "starts": starts, "times": list(zip(*rows, strict=True)),
                 "waiting": {name[:MAX_NAME]: us for name, us in window.waiting.items()},
+                "between": dict(window.between),
             }
         )  # fmt: skip
         if len(data) <= max_bytes or not starts:
@@ -155,6 +159,7 @@ def decode(data: bytes) -> RankWindow:
         sections=sections,
         blocks=dict(zip(starts, rows, strict=True)),
         waiting=_times(d.get("waiting"), _MAX_SECTIONS),
+        between=_times(d.get("between", {}), len(BETWEEN)),
         process=_whole(d, "process", MAX_NUMBER),
         parent=_whole(d, "parent", MAX_NUMBER),
     )

@@ -188,9 +188,10 @@ class Overhead:
     not measure what the hook cost.  ``functions_ms`` is estimated from call counts and the
     calibrated hook, ``bytecode_ms`` is the most that bytecode took longer under the hook
     (Python 3.10 and 3.11).
-    ``sections_ms`` is what sections, steps, loaders and the hooks on trainers took at most,
-    ``windows_ms`` what operator windows did.  ``corrected`` says whether ``functions_ms`` was
-    subtracted from functions and sections; ``clamped_ms`` is what of it could not be.
+    ``sections_ms`` is what sections, steps, loaders and the hooks on trainers took: what was
+    timed, and an estimate of what was not.  ``windows_ms`` is what operator windows took.
+    ``corrected`` says whether ``functions_ms`` was subtracted from functions and sections;
+    ``clamped_ms`` is what of it could not be.
     ``steps_share`` is the part of the measured steps' time that the profiler took in them at
     most (operator windows are in no step), ``least_steps_share`` at least; None where none were
     measured.  ``own_step_ms`` is the part that was timed of ``sections_ms`` in one measured step:

@@ -20,6 +20,12 @@ _SETTLES_NS = 2_500_000
 _LEAST, _MOST = 60, 120
 _LONG = 6
 
+#: The first blocks are nearer to each other, so that a run of some hundred steps has enough of
+#: them.  Even nearer blocks would be compared with the same measured steps.
+_EARLY_BLOCKS, _EARLY_LEAST, _EARLY_MOST = 8, 10, 18
+#: Steps before the first block: a shorter run has none.
+_BEFORE_FIRST = 16
+
 #: Removing and restoring the hook costs at most this share of the steps between two blocks.
 _MAX_COST = 0.005
 
@@ -80,11 +86,12 @@ class UnprofiledSteps:
         self.cost_ns = 0
         self._paid_ns = 0  # cost_ns at the end of the last block
         self._since = (0, 0)  # end of the last block: count of steps, time in ns
+        self._blocks = 0  # number of blocks that were not interrupted
 
     def begin(self, warm_up: int) -> None:
         """Begin the run; its first ``warm_up`` steps are not measured."""
         if self._wanted():
-            self._plan(warm_up)
+            self._plan(warm_up, _BEFORE_FIRST)
 
     def next_step(self) -> int:
         """Return the step count at which :meth:`at_step` is due next."""
@@ -106,6 +113,7 @@ class UnprofiledSteps:
         began = time.perf_counter_ns()
         if self._open:
             self._open = False
+            self._blocks += self._valid
             self._recorder.end_unprofiled(self._valid)
         elif not self._hindered(count, count + self._length) and self._recorder.begin_unprofiled():
             self._open = self._valid = True
@@ -133,7 +141,7 @@ class UnprofiledSteps:
         self._recorder.resume_functions()
         return True
 
-    def _plan(self, count: int) -> None:
+    def _plan(self, count: int, more: int = 0) -> None:
         if not self._wanted():
             self._due, self._asked = sys.maxsize, True
             self._recorder.plan_unprofiled(0)
@@ -144,14 +152,17 @@ class UnprofiledSteps:
         cost_ns = self.cost_ns - self._paid_ns
         self._paid_ns = self.cost_ns
         pays = round(cost_ns / _MAX_COST * steps / elapsed_ns) if elapsed_ns else 0
-        self._due = count + max(0, pays - self._rarely(_LEAST)) + self._rarely(self._draw())
+        early = self._blocks < _EARLY_BLOCKS
+        least, most = (_EARLY_LEAST, _EARLY_MOST) if early else (_LEAST, _MOST)
+        distance = self._rarely(self._draw(least, most))
+        self._due = count + more + max(0, pays - self._rarely(least)) + distance
         self._asked = False
         self._recorder.plan_unprofiled(self._due)
 
     def _rarely(self, steps: int) -> int:
         return steps * max(self._length, _LONG) // _LONG
 
-    def _draw(self) -> int:
+    def _draw(self, least: int, most: int) -> int:
         """Return a number of steps; the generator's constants are those of POSIX's rand()."""
         self._drawn = (self._drawn * 1103515245 + 12345) % 2**31
-        return _LEAST + (self._drawn >> 16) % (_MOST - _LEAST)
+        return least + (self._drawn >> 16) % (most - least)

@@ -9,7 +9,7 @@ from fastprof.findings.thresholds import CRITICAL_STEPS, LIMITS, MIN_STEPS
 from fastprof.names import ascii_name
 from fastprof.report.figures import duration, with_percent
 from fastprof.report.findings import Finding
-from fastprof.report.ranks import RankReport, Straggler, in_section
+from fastprof.report.ranks import RankReport, Straggler, WorkBetweenSteps, in_section
 from fastprof.report.ranks_health import against_others
 
 
@@ -29,6 +29,8 @@ def rank_finding(ranks: RankReport, framework: str = "torch") -> Finding | None:
         framework: whose options the fix names.
     """
     late = ranks.straggler
+    if late is None and ranks.between is not None:
+        return _between_steps(ranks, ranks.between, framework)
     # Without a late rank the difference is within what chance explains.
     if ranks.imbalance is None or late is None:
         return None
@@ -51,6 +53,37 @@ def rank_finding(ranks: RankReport, framework: str = "torch") -> Finding | None:
         fix=_fixes(late, framework),
         saving_ms=late.late_ms,
         saving_share=late.late_share,
+    )
+
+
+def _between_steps(ranks: RankReport, work: WorkBetweenSteps, framework: str) -> Finding | None:
+    limit = LIMITS["imbalance"]
+    severity = limit.grade(work.share)
+    if severity is None or min(row.steps for row in ranks.rows) < MIN_STEPS:
+        return None
+    fix: tuple[str, ...] = (
+        (
+            f"Give each rank its part of it, do it less often, or in a thread: rank {work.rank} "
+            "does it alone."
+        ),
+    )
+    if work.phase == "checkpoint":
+        fix = fixes("checkpoint-often", framework)
+    return Finding(
+        rule="imbalance",
+        severity="warning",
+        title=(
+            f"Ranks wait {with_percent(work.share)} of a step for what rank {work.rank} does "
+            "between steps"
+        ),
+        value=100 * work.share,
+        unit="%",
+        threshold=limit.text(severity),
+        source=limit.origin,
+        evidence=(work.text,),
+        fix=fix,
+        saving_ms=work.wait_ms,
+        saving_share=work.share,
     )
 
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from fastprof.report.origin import is_users, shown_name
-from fastprof.report.ranks_row import BACKWARD, Function, is_communication, program_of
+from fastprof.report.ranks_row import BACKWARD, BETWEEN, Function, is_communication, program_of
 from fastprof.report.ranks_window import (
     MAX_BLOCKS,
     RankDetail,
@@ -38,6 +38,8 @@ _BLOCKS = 32
 _SECTIONS = 6
 #: Number of kept trees: functions can be reported for these moments.
 _TREES = 6
+#: Windows over which the time between steps is taken: a checkpoint may be written in few of them.
+_PHASES = 4
 _FUNCTIONS = 24
 
 _Function = tuple[str, str, int, int, Mapping[str, int]]
@@ -62,6 +64,8 @@ class Recording:
         self._waits: dict[int, int] = {}
         self._section_of: dict[int, str] = {}
         self._trees: list[tuple[int, int, bytes]] = []
+        #: Measured steps, and the time of each phase of the run, at the last windows.
+        self._phases: list[tuple[int, list[int]]] = []
         self._beat = 0
 
     def window(self, *, ended: bool = False) -> RankWindow:
@@ -94,6 +98,7 @@ class Recording:
             sections=self._names,
             blocks=self._blocks,
             waiting=waiting,
+            between=self._between(raw),
             process=os.getpid(),
             parent=os.getppid(),
         )
@@ -157,6 +162,16 @@ class Recording:
                 found[name] = found.get(name, 0) + ns - self._waits.get(node, 0)
         self._waits = now
         return {name: ns // steps // 1000 for name, ns in found.items() if ns > 0}
+
+    def _between(self, raw: Mapping[str, Any]) -> dict[str, int]:
+        """Return the time between steps in us per step of the last windows, by phase."""
+        self._phases = [*self._phases, (raw["measured"], raw["phases_ns"])][-_PHASES:]
+        (first, before), (last, now) = self._phases[0], self._phases[-1]
+        if last == first:
+            return {}
+        at = {name: RUN_PHASES.index(name) for name in BETWEEN}
+        found = {name: (now[i] - before[i]) // (last - first) // 1000 for name, i in at.items()}
+        return {name: us for name, us in found.items() if us > 0}
 
     def _sections(self, wanted: set[int]) -> dict[int, str]:
         nodes = self._recorder.nodes()

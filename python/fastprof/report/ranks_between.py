@@ -1,0 +1,62 @@
+"""Work that one rank does between steps while the others wait: checkpoints, validation.
+
+No step of this rank holds that work, and in the steps of the others it is waiting.  So it is
+seen by two facts together: the rank has spent more time between its steps than the others, and
+the steps of the others were longer than its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import median
+
+from fastprof.report.ranks import RankRow, WorkBetweenSteps
+from fastprof.report.ranks_row import Between, RankRun
+
+#: Work that is a smaller part of the others' steps is not reported.
+_LEAST = 0.02
+#: The others' steps must be longer by this part of it: otherwise they did not wait for it.
+_WAITED = 0.5
+
+
+def work_between_steps(runs: Sequence[RankRun]) -> WorkBetweenSteps | None:
+    """Return the work between steps for which the others waited most; None: they did not wait.
+
+    Args:
+        runs: the ranks of a job.
+    """
+    found = [one for run in runs for one in _of(run, runs)] if len(runs) > 1 else []
+    return max(found, key=lambda one: one.wait_ms, default=None)
+
+
+def pace_ms(row: RankRow, between: WorkBetweenSteps | None) -> float:
+    """Return a rank's time per step with what it did between steps: equal where ranks wait."""
+    added = between.wait_ms if between is not None and between.rank == row.rank else 0.0
+    return (row.step_ms or 0.0) + added
+
+
+def _of(run: RankRun, runs: Sequence[RankRun]) -> list[WorkBetweenSteps]:
+    others = [other for other in runs if other is not run]
+    steps = [other.row.step_ms for other in others if other.row.step_ms]
+    if not steps or not run.row.step_ms or not run.row.steps:
+        return []
+    step_ms = median(steps)
+    longer = step_ms - run.row.step_ms
+    found = []
+    for phase, here in run.between.items():
+        usual = median([_ms(other.between, phase) for other in others])
+        excess = (here.ms - usual) / run.row.steps
+        if excess < _LEAST * step_ms or longer < _WAITED * excess:
+            continue
+        wait = min(excess, longer)
+        found.append(
+            WorkBetweenSteps(
+                run.row.rank, run.row.host, phase, here.ms, usual, wait, wait / step_ms,
+                here.function,
+            )
+        )  # fmt: skip
+    return found
+
+
+def _ms(between: Mapping[str, Between], phase: str) -> float:
+    return between[phase].ms if phase in between else 0.0
