@@ -237,9 +237,9 @@ SELDOM = 0.5
 class WorkBetweenSteps:
     """Work that a rank does between its steps while the others wait in theirs.
 
-    That ``phase`` of the run took ``ms`` in all, the others ``others_ms`` (median).  The others'
-    steps are longer by ``wait_ms`` in the mean, ``share`` of a step.  ``function`` of the program
-    took most of ``ms``; its times are sums.
+    This ``phase`` of the run took the rank ``ms`` in all, the others ``others_ms`` (median).  The
+    mean step of the others is longer by ``wait_ms``, ``share`` of a step.  ``function`` of the
+    program took most of ``ms``; its times are sums.
     """
 
     rank: int
@@ -253,12 +253,12 @@ class WorkBetweenSteps:
 
     @property
     def what(self) -> str:
-        """``writing checkpoints``: the phase, as a reader calls it."""
+        """The phase in plain words, such as ``writing checkpoints``."""
         return _BETWEEN.get(self.phase, f"phase {ascii_name(self.phase, 60)}")
 
     @property
     def text(self) -> str:
-        """All of it in two sentences."""
+        """The work and the wait in two sentences."""
         host = "" if self.host is None else f" ({ascii_name(self.host, 60)})"
         text = (
             f"Between steps the others wait for rank {self.rank}{host}: {self.what} took it "
@@ -273,7 +273,7 @@ class WorkBetweenSteps:
         )
 
 
-#: Phases of the run between steps, as a reader calls them.
+#: Phases of the run between steps, in plain words.
 _BETWEEN = {
     "checkpoint": "writing checkpoints",
     "validation": "validation",

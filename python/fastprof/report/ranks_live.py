@@ -352,7 +352,7 @@ class Judge(HeardRanks):
         return self._stalls.say(found.hangs, self._size_of, newest, self._belongs)
 
     def _say_between(self, found: Compared) -> list[str]:
-        """Say that others wait for what a rank does between steps; once, or if it is more now."""
+        """Report once that others wait for work between steps; again if it has doubled."""
         work = work_between_steps(found.runs)
         self._waited = 0 if work is None else self._waited + 1
         if work is None or self._waited < _MISSES:

@@ -172,7 +172,7 @@ def once_text(rank: int, late_ms: float, section: str | None, first: int, last: 
 
 
 def between_text(work: WorkBetweenSteps) -> str:
-    """Say that the others wait for what a rank does between steps."""
+    """Return the sentence on work of a rank between steps for which the others wait."""
     host = f" (host {ascii_name(work.host, 60)})" if work.host else ""
     return (
         f"The others wait for rank {work.rank}{host} between steps: {work.what} takes it "

@@ -38,7 +38,7 @@ def rank_notes(
         why_not: why no rank is late, if none is.
         groups: ranks that were judged among themselves.
         skipped: files that were left out, and why.
-        between: what a rank did between its steps while the others waited.
+        between: work of a rank between its steps while the others waited.
     """
     rows = [run.row for run in runs]
     notes = [why_not] if why_not else []

@@ -76,8 +76,7 @@ class Function:
 
 @dataclass(frozen=True, slots=True)
 class Between:
-    """One phase of the run between steps: wall time in ms, and the function of the program that
-    took most of it."""
+    """A phase of the run between steps: wall time in ms, and the program's main function."""
 
     ms: float
     function: FunctionExcess | None = None
@@ -423,7 +422,7 @@ def _most_in(snapshot: Snapshot, phase: str) -> FunctionExcess | None:
     nodes = _compact(snapshot.threads[thread], RUN_PHASES.index(phase))[0].nodes
     found = program_of(nodes.parent, nodes.key, nodes.self_ns, snapshot.keys, (), 1)
     total = sum(nodes.self_ns) / 1e6
-    for place, function in found.items():  # the first one took most
+    for place, function in found.items():  # the first one took the longest
         if function.ms < total / 2:
             break
         name, ms = next(iter(function.called.items()))

@@ -46,8 +46,8 @@ class RankWindow:
     ``waits``: it waits, or may wait, for other ranks there.  ``ended``: its run is over.
     ``blocks`` are rows by the number of the first step, ``size`` steps each, with
     ``columns`` of :data:`COLUMNS` and then ``sections``.  ``waiting`` is communication in
-    microseconds per step by top-level section, ``between`` what phases of the run between
-    steps took, in microseconds per step of the last windows.
+    microseconds per step by top-level section, ``between`` the times of phases of the run between
+    steps, in microseconds per step of the last windows.
     """
 
     job: str

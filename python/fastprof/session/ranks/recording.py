@@ -38,7 +38,7 @@ _BLOCKS = 32
 _SECTIONS = 6
 #: Number of kept trees: functions can be reported for these moments.
 _TREES = 6
-#: Windows over which the time between steps is taken: a checkpoint may be written in few of them.
+#: Number of windows for the time between steps: few of them may contain a checkpoint.
 _PHASES = 4
 _FUNCTIONS = 24
 
@@ -64,7 +64,7 @@ class Recording:
         self._waits: dict[int, int] = {}
         self._section_of: dict[int, str] = {}
         self._trees: list[tuple[int, int, bytes]] = []
-        #: Measured steps, and the time of each phase of the run, at the last windows.
+        #: Number of measured steps, and times of the run's phases, at the last windows.
         self._phases: list[tuple[int, list[int]]] = []
         self._beat = 0
 
