@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 
 import pytest
+from fastprof.findings import remedies
 from fastprof.findings.measurements import Facts
 from fastprof.report import build_report
 from fastprof.report.findings import Finding
@@ -331,6 +332,12 @@ def test_receiving_ready_batches_is_a_finding() -> None:
     assert rule.fix[1].startswith("Or, with workers: torch.multiprocessing.set_sharing_strategy")
     assert rule.saving_ms == pytest.approx(2)
     assert "data-loading" not in found(received())
+
+
+@pytest.mark.parametrize(("count", "said"), [(2.99, 3.0), (3.01, 3.0), (2.6, 2.6), (0.5, 0.5)])
+def test_a_batch_has_a_whole_number_of_tensors(count: float, said: float) -> None:
+    """2.99 of them were told of a run that stopped in the middle of a batch."""
+    assert remedies._whole(count) == said
 
 
 def test_loading_that_takes_longer_than_receiving_stays_in_the_worker() -> None:

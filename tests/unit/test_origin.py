@@ -6,7 +6,7 @@ from pathlib import Path
 
 import fastprof
 import pytest
-from fastprof.report.origin import is_own, is_users
+from fastprof.report.origin import is_own, is_users, shown_name
 from fastprof.snapshot import Key
 
 SOURCES = Path(fastprof.__file__).parent
@@ -34,3 +34,21 @@ def test_the_demo_s_network_is_a_program(folder: str) -> None:
 @pytest.mark.parametrize("file", ["/home/u/fastprof/train.py", "/home/u/fastprof/models/unet.py"])
 def test_a_program_may_lie_in_a_folder_of_that_name(file: str) -> None:
     assert is_users(_key(file))
+
+
+@pytest.mark.parametrize(
+    ("file", "qualname", "shown"),
+    [
+        ("torch/optim/optimizer.py", "Optimizer.profile_hook_step.<locals>.wrapper",
+         "Optimizer.profile_hook_step"),
+        ("accelerate/operations.py", "slice_tensors.<locals>._slice_tensor", "slice_tensors"),
+        ("torch/nn/modules/module.py", "Module._call_impl", "Module._call_impl"),
+    ],
+)  # fmt: skip
+def test_a_function_that_a_library_s_decorator_made_has_the_decorator_s_name(
+    file: str, qualname: str, shown: str
+) -> None:
+    library = f"/a/lib/python3.12/site-packages/{file}"
+    assert shown_name(Key("python", library, 1, qualname.split(".")[-1], qualname)) == shown
+    mine = Key("python", "/home/u/train.py", 1, "wrapper", "timed.<locals>.wrapper")
+    assert shown_name(mine) == "wrapper"

@@ -186,6 +186,10 @@ def _workers(facts: Facts, count: int) -> str:
 # ---- taking batches from workers ----
 
 
+#: Figures per batch are this near to the whole number that they stand for.
+_ALMOST = 0.03
+
+
 @dataclass(frozen=True, slots=True)
 class Receiving:
     """The time to receive batches that workers have ready, in ms.
@@ -218,10 +222,16 @@ def receiving(facts: Facts, rows: Sequence[tuple[LoaderRow, WorkerRow]]) -> Rece
         batch_ms=total / batches,
         load_ms=max(known) if len(known) == len(loads) else None,
         load_is_measured=all(w.load_samples >= MIN_SAMPLES for _, w in rows),
-        tensors=use.calls / taken if taken else 0.0,
+        tensors=_whole(use.calls / taken) if taken else 0.0,
         connect_ms=use.ms / taken if taken else 0.0,
         function=name,
     )
+
+
+def _whole(count: float) -> float:
+    """Return the next whole number where ``count`` is almost that: a batch was cut off."""
+    nearest = float(round(count))
+    return nearest if abs(count - nearest) <= _ALMOST * count else count
 
 
 def receiving_saves(found: Receiving) -> float:

@@ -71,7 +71,11 @@ def shown_name(key: Key) -> str:
     """Return what a reader calls a function: no path of namespaces, no private parts."""
     if key.name == "<module>":
         return file_name(key.file)
-    parts = (key.qualname or key.name).rpartition("<locals>.")[2].split(".")
+    name = key.qualname or key.name
+    if key.kind == "python" and not is_users(key):
+        # What a decorator of a library made is called "wrapper"; the decorator has a name.
+        name = name.partition(".<locals>")[0]
+    parts = name.rpartition("<locals>.")[2].split(".")
     if key.kind == "python":
         if parts[-2:-1] and parts[-2].startswith("_") and not is_users(key):
             # A base class, which the users of the library do not name: they know its module.
