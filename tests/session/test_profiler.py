@@ -51,10 +51,10 @@ def test_start_and_stop_work_as_the_context_manager_does() -> None:
 
 def test_starting_twice_is_a_clear_error() -> None:
     with fastprof.Profiler(functions=False) as prof:
-        with pytest.raises(fastprof.StateError, match=r"running already, started at .*test_prof"):
+        with pytest.raises(fastprof.StateError, match=r"already running, started at .*test_prof"):
             prof.start()
         assert prof.running
-    with pytest.raises(fastprof.StateError, match="make a new one"):
+    with pytest.raises(fastprof.StateError, match="create another"):
         prof.start()
 
 

@@ -80,7 +80,7 @@ def test_s1_22_the_rank_that_loads_slowly_is_named_with_its_section_and_the_wait
     )
     assert made.imbalance == pytest.approx(65 / ((65 + 3 * 35) / 4) - 1)
     assert made.signal == "backward"
-    assert any("a rank that is slow there itself is missed" in note for note in made.notes)
+    assert any("a rank whose backward is slow is missed" in note for note in made.notes)
 
 
 def test_s1_22_the_table_has_a_row_per_rank():

@@ -332,7 +332,7 @@ def test_without_functions_backward_is_not_known_and_that_is_said():
     made = judged(job(backward=on(1, 5.0), functions=False))
     assert made.straggler is None
     assert made.verdict.startswith("No straggler outside of backward: ")
-    assert any("a rank that is slow there itself is missed" in note for note in made.notes)
+    assert any("a rank whose backward is slow is missed" in note for note in made.notes)
     assert judged(job(data=on(1, 5.0), functions=False)).straggler.section == "data"
 
 

@@ -1,4 +1,4 @@
-"""Recording: the C recorder, its calibration, and freezing it into a Snapshot."""
+"""Recording: the C recorder, its calibration, and its conversion to a Snapshot."""
 
 try:
     from fastprof._core import Recorder, Section, force_off, profile_section

@@ -1,20 +1,20 @@
-"""The cost of the hook itself, on this machine and interpreter.
+"""Measures the cost of the hook itself, on this machine and interpreter.
 
-A hooked call is longer than the same call alone.  Part of the surplus lies between the
-two clock reads and is booked on the callee (*inside*), the rest before the first and
-after the second is booked on the caller (*outside*).  Both are measured here by running
+A hooked call takes longer than the same call alone.  Part of the surplus lies between the
+two clock reads and counts for the callee (*inside*); the rest, before the first and after
+the second, counts for the caller (*outside*).  This module measures both by running
 small loops with and without the hook:
 
-    surplus = (hooked loop - plain loop) / calls - what the loop's own bytecode gained
-    inside  = callee's recorded self time / calls - what the callee truly takes
+    surplus = (hooked loop - plain loop) / calls - slowdown of the loop's own bytecode
+    inside  = callee's recorded self time / calls - callee's true time
     outside = surplus - inside
 
-There is a loop per kind of event (``calibrate_loops``).
+Each kind of event has a loop (``calibrate_loops``).
 
-Loops take microseconds and are run with and without the hook in turns, and of each the
-minimum is taken: what is disturbed is slower, and on a busy machine, too, some runs of
-each are not: it goes on until the minimum has come up again.  The idea of measuring and
-subtracting is that of ``profile.Profile.calibrate`` in the standard library, which has one
+Loops take microseconds.  They run with and without the hook in turns, and the minimum of
+each counts: disturbed runs are slower, and even on a busy machine some runs of each are not
+disturbed.  The rounds continue until the minimum has come up again.  The idea to measure and
+subtract comes from ``profile.Profile.calibrate`` in the standard library, which uses one
 figure for everything.
 """
 
@@ -29,33 +29,33 @@ from fastprof._core import Recorder, nvtx_emits, profile_section
 from fastprof.capture.calibrate_loops import LOOPS, NESTED_IMPLICIT, NESTED_TURN, TURNS
 from fastprof.snapshot import Calibration, EventCost
 
-#: Rounds at least and at most: it goes on until the least time of each loop came up again,
-#: within this part of it, in so many rounds in all.
+#: Fewest and most rounds: rounds continue until the least time of each loop has come up in
+#: 3 rounds in all, within 5 %.
 _ROUNDS, _MOST_ROUNDS = 8, 48
 _SAME, _AGAIN = 0.05, 3
 
-#: Before each round more it rests, in s: another program has had its turn then.
+#: Pause before each further round, in s: other programs run in it.
 _REST_S = 0.001
 
-#: It is measured so often in a process at most, each time so many seconds after the last.
+#: Most measurements per process, and the fewest seconds between two of them.
 _MOST_TIMES, _LATER_S = 3, 1.0
 
-#: A nested call was never seen to cost more than an eighth more; beyond this it is noise.
+#: In tests a nested call cost at most an eighth more; above this share it is noise.
 _MOST_NESTED = 0.3
 
-#: Calibration of sections: rounds, and entries and batches in each.
+#: Calibration of sections: rounds, and entries and batches per round.
 _SECTION_ROUNDS = 7
 _CALLS = 1000
 
-#: Steps that are ended to see what that costs, and how long each of them is.
+#: Number and length of the steps that measure the cost of a step's end.
 _STEPS = 50
 _STEP_NS = 60_000
 
-#: Bytecode that an empty function runs between its two events, in ns; it is the
-#: callee's own and stays with it.
+#: Time of the bytecode that an empty function runs between its two events, in ns; it
+#: counts for the callee.
 _EMPTY_BODY_NS = 2.0
 
-#: Bytecode that takes so many times longer is slower; less is noise, more is disturbed.
+#: Slowdowns of bytecode below the first factor are noise; the second one is the limit.
 _SLOWER, _MAX_SLOWDOWN = 1.1, 3.0
 
 
@@ -67,7 +67,7 @@ class _Measured:
     hooked: Mapping[str, float]
     inside: Mapping[str, float]
     times: int
-    at_s: float  # when it was measured last
+    at_s: float  # time of the last measurement
 
 
 _measured: dict[str, _Measured] = {}
@@ -75,10 +75,10 @@ _section_costs: list[tuple[float, float, float]] = []
 
 
 def section_costs() -> tuple[float, float, float]:
-    """Return what an entry of a section, a batch and the end of a step cost, in ns.
+    """Return the costs of a section's entry, a batch and the end of a step, in ns.
 
-    Measured once per process, in some milliseconds; to be called while nothing records.
-    Zeroes while sections are NVTX ranges: the tool that shows them must not see these.
+    Measures them once per process, in some milliseconds; call it while nothing records.
+    Returns zeroes while sections are NVTX ranges: the tool that shows them must not see these.
     """
     if nvtx_emits():
         return 0.0, 0.0, 0.0
@@ -88,7 +88,7 @@ def section_costs() -> tuple[float, float, float]:
 
 
 def _measure_sections() -> tuple[float, float, float]:
-    # Most sections are no data section, which has more to do.
+    # Most sections are not data sections, which have more to do.
     section, data = profile_section("forward"), profile_section("data")
     values = [0] * _CALLS
     recorder = Recorder(outliers=5, skip_steps=0)
@@ -122,7 +122,7 @@ def _measure_sections() -> tuple[float, float, float]:
 
 
 def _step_ns(recorder: Recorder) -> float:
-    """The usual cost of the end of a step; short steps share readings of the CPU time."""
+    """Return the usual cost of the end of a step; short steps share readings of the CPU time."""
     taken = []
     for _ in range(_STEPS):
         until = time.perf_counter_ns() + _STEP_NS
@@ -137,15 +137,15 @@ def _step_ns(recorder: Recorder) -> float:
 def calibration(backend: str) -> Calibration | None:
     """Return the hook's cost for ``backend``, by the least times measured in this process.
 
-    Takes 20 to 200 ms when it measures: the first time, and twice more when it is called a second
-    or more after the last measurement.  None when it cannot be measured now, most often
+    A measurement takes 20 to 200 ms: the first call measures, and two later calls that come a
+    second or more after the last measurement.  Returns None if it cannot measure now, mostly
     because another profiler records; a later call tries again.
     """
     known = _measured.get(backend)
     if known is None or (known.times < _MOST_TIMES and time.monotonic() - known.at_s >= _LATER_S):
         try:
             _measured[backend] = known = _merged(known, _measure(backend))
-        except Exception:  # times as they are recorded are better than none
+        except Exception:  # uncorrected times are better than none
             if known is None:
                 return None
     return _calibration(
@@ -166,10 +166,10 @@ def _merged(known: _Measured | None, new: _Measured) -> _Measured:
 
 
 def tell_costs(recorder: Recorder, backend: str) -> None:
-    """Tell ``recorder`` what a call costs, so that it can keep its ``max_overhead``.
+    """Give ``recorder`` the costs of calls, so that it can keep its ``max_overhead``.
 
-    To be called before it is enabled: measuring needs the hook.  ``backend`` is the one
-    asked for; nothing happens when its cost cannot be measured now.
+    Call it before enabling the recorder: measuring needs the hook.  ``backend`` is the
+    requested one; nothing happens if its cost cannot be measured now.
     """
     if backend == "auto":
         backend = "monitoring" if sys.version_info >= (3, 12) else "setprofile"
@@ -186,12 +186,12 @@ def _wall_ns(run: Callable[[], None]) -> int:
 
 
 def _times_ns() -> dict[str, float]:
-    """The time of each program; in the first run the interpreter adapts to the hook."""
+    """Return the time of each loop; in the first run the interpreter adapts to the hook."""
     return {name: min(_wall_ns(one.run), _wall_ns(one.run)) for name, one in LOOPS.items()}
 
 
 def _inside_ns(recorder: Recorder) -> dict[str, float]:
-    """Recorded self time per event of what each loop calls."""
+    """Return the recorded self time per event of each loop's callees."""
     data = recorder.export()
     names = [key[4].rsplit(".", 1)[-1] for key in data["keys"]]
     loop_of = {loop.run.__name__: kind for kind, loop in LOOPS.items()}
@@ -209,13 +209,13 @@ def _inside_ns(recorder: Recorder) -> dict[str, float]:
 
 
 def _least(rounds: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """The least value of each name; a round that lacks one (it saw no event) is left out of it."""
+    """Return the least value of each name over the rounds that have it (that saw its events)."""
     names = dict.fromkeys(name for one in rounds for name in one)
     return {name: min(one[name] for one in rounds if name in one) for name in names}
 
 
 def _steady(rounds: Sequence[Mapping[str, float]]) -> bool:
-    """Is the least time of every loop seen so often that it is no chance?"""
+    """Return whether the least time of every loop came up too often for chance."""
     for name in rounds[0]:
         times = sorted(one[name] for one in rounds)
         if len(times) < _AGAIN or times[_AGAIN - 1] > times[0] * (1.0 + _SAME):
@@ -224,7 +224,7 @@ def _steady(rounds: Sequence[Mapping[str, float]]) -> bool:
 
 
 def _measure(backend: str) -> _Measured:
-    # Where another recorder has the hook this fails, before the training waits for a loop.
+    # If another recorder has the hook, this fails before the training waits for a loop.
     recorder = Recorder(backend=backend)
     recorder.enable()
     recorder.disable()
@@ -260,23 +260,23 @@ def _calibration(
 
     ``constructors``: whether the hook gets events for them.
     """
-    # 3.11 runs every bytecode slower under a hook; that is not the calls' cost.
+    # 3.11 runs every bytecode slower under a hook; calls do not cause this.
     loop_gain = max(0.0, hooked["nothing"] - plain["nothing"])
     work_ns = max(0.0, plain["work"] - plain["nothing"]) / TURNS
     work_gain = max(0.0, hooked["work"] - plain["work"] - loop_gain) / TURNS
-    if constructors:  # sys.monitoring changes no other bytecode: what is left is noise
+    if constructors:  # sys.monitoring changes no other bytecode: the rest is noise
         work_gain = 0.0
 
     def events(kind: str) -> int:
         return TURNS * LOOPS[kind].calls
 
     def surplus(kind: str) -> float:
-        """Cost of one event of a loop that has no others."""
+        """Return the cost of one event of a loop without other events."""
         longer = max(0.0, hooked[kind] - plain[kind] - loop_gain) / events(kind)
         return max(0.0, longer - work_gain) if LOOPS[kind].works else longer
 
     def cost(kind: str, ns: float) -> EventCost:
-        """``ns`` in two: what was recorded inside, less the callee's true time."""
+        """Split ``ns``: inside is the recorded time minus the callee's true time."""
         body = max(0.0, plain[kind] - plain["nothing"]) / events(kind) / 2
         if LOOPS[kind].works or kind == "init":
             body = min(body, _EMPTY_BODY_NS) + (work_ns if LOOPS[kind].works else 0.0)
@@ -284,7 +284,7 @@ def _calibration(
         return EventCost(within, ns - within)
 
     def as_in(one: EventCost, kind: str) -> EventCost:
-        """The cost of ``kind`` in two as ``one`` is: its callees take long themselves."""
+        """Split the cost of ``kind`` in the proportion of ``one``: its callees are slow."""
         share = one.inside_ns / _total(one) if _total(one) else 1.0
         return EventCost(share * surplus(kind), (1.0 - share) * surplus(kind))
 
@@ -305,7 +305,7 @@ def _calibration(
         begun = LOOPS["made"].calls * _total(costs["fed"])
         costs["made"] = EventCost(0.0, max(0.0, turn - begun - _total(costs["c"])))
     else:
-        # This hook does not tell forms apart, and slower bytecode makes nested calls look dear.
+        # This hook does not distinguish forms, and slower bytecode makes nested calls look dear.
         of_both = (costs["general"], cost("implicit", surplus("implicit")))
         inside_ns, outside_ns = (sum(part) / 2 for part in zip(*map(astuple, of_both), strict=True))
         costs |= dict.fromkeys(
@@ -313,14 +313,14 @@ def _calibration(
         )
         costs |= dict.fromkeys(("constructor", "text"), EventCost(0.0, 0.0))
         costs["nested"] = EventCost(0.0, 0.0)
-        # It begins with a call, and nothing tells that it is made.
+        # It begins with a call, and no event reports its creation.
         begins = max(0.0, inside_ns + outside_ns - _total(costs["fed"]))
         costs["made"] = EventCost(0.0, begins)
     return Calibration(**costs, slowdown=_slowdown(hooked["nothing"], plain["nothing"]))
 
 
 def _slowdown(hooked_ns: float, plain_ns: float) -> float:
-    """How many times longer bytecode takes under the hook; 1.0 where only noise differs."""
+    """Return how many times longer bytecode takes under the hook; 1.0: only noise differs."""
     ratio = hooked_ns / plain_ns if plain_ns else 1.0
     return min(_MAX_SLOWDOWN, ratio) if ratio > _SLOWER else 1.0
 

@@ -1,16 +1,16 @@
-"""The programs that ``calibrate`` measures the hook with: one loop per kind of event.
+"""The loops with which ``calibrate`` measures the hook, one per kind of event.
 
-The loops use the results of the calls, as programs do: calls whose arguments and results nothing
-wants are specialised further and would look cheaper than real ones.  Some forms of a call
-have a shorter way in the interpreter which they lose under the hook; of each key the form of
-its first call is recorded (``call_form.c``).  What is left are forms that cost nearly the same:
-a loop makes several of them, and what it measures is their mean.
+The loops use the results of the calls, as programs do: the interpreter specialises calls with
+unused arguments and results further, so they would look cheaper than real ones.  Some forms of
+a call have a faster path in the interpreter and lose it under the hook; the recorder keeps the
+form of each key's first call (``call_form.c``).  The other forms cost nearly the same: a loop
+makes several of them and measures their mean.
 
-Functions written in Python do a little, as those of programs do: while an empty one runs,
-nothing overlaps with the hook, and it would look dearer; one of three is nearly empty.  Calls in a
-row cost less than nested ones: what these cost more has a loop.  The numbers are no small ones,
-which the interpreter keeps: that an object is made for a result overlaps with the hook, too, and
-takes longer without it.
+The Python functions do a little work, as in programs: while an empty one runs, nothing overlaps
+with the hook, and it would look dearer; one of three is nearly empty.  Calls in a row cost less
+than nested ones; a separate loop measures the difference.  The numbers are not small ones, which
+the interpreter caches: creating an object for a result also overlaps with the hook, and takes
+longer without it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-#: Turns of each loop: some microseconds, so that most runs are not interrupted.
+#: Turns of each loop; they take some microseconds, so that most runs are not interrupted.
 TURNS = 100
 
 _NUMBERS = range(1000, 1000 + TURNS)
@@ -28,8 +28,8 @@ _NUMBERS = range(1000, 1000 + TURNS)
 class Loop:
     """``calls`` events of one kind per turn; ``labels`` are names of callees.
 
-    Of ``made`` and ``nested`` they are not the only ones: see ``NESTED_TURN``.
-    ``works``: these are functions written in Python that do what the loop ``work`` does.
+    The loops ``made`` and ``nested`` also make other events: see ``NESTED_TURN``.
+    ``works``: the callees are Python functions that do the work of the loop ``work``.
     """
 
     run: Callable[[], None]
@@ -146,7 +146,7 @@ def _yields() -> Iterator[int]:
 
 
 def _made() -> None:
-    few = list(range(1000, 1008))  # made before, as what programs iterate over most often
+    few = list(range(1000, 1008))  # made before, like most things that programs iterate over
     total = 0
     for i in _NUMBERS:
         total += sum(i + one for one in few)
@@ -221,14 +221,14 @@ def _loop(run: Callable[[], None], *labels: str, calls: int = 0, works: bool = F
     return Loop(run, frozenset(labels), calls or max(1, len(labels)), works)
 
 
-#: What a turn of the loop ``nested`` calls, by kind; of these ``calls`` are nested.
+#: Calls in a turn of the loop ``nested``, by kind; ``calls`` of them are nested.
 NESTED_TURN = {"python": 12, "c": 2}
 
 #: Nested calls in a turn of the loop ``implicit``.
 NESTED_IMPLICIT = 1
 
-#: By the name of the kind's field in ``Calibration``; ``nothing`` is the loop alone, ``work``
-#: with what functions do.
+#: By the name of the kind's field in ``Calibration``; ``nothing`` is the empty loop, ``work``
+#: a loop with the work of the functions.
 LOOPS = {
     "nothing": _loop(_nothing),
     "work": _loop(_work),

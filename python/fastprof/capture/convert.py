@@ -1,6 +1,6 @@
-"""From the C recorder to the frozen :class:`~fastprof.snapshot.Snapshot`.
+"""Converts the C recorder's export to a frozen :class:`~fastprof.snapshot.Snapshot`.
 
-The layout of ``Recorder.export()``: a dict of plain values.
+``Recorder.export()`` returns a dict of plain values:
 
 =============  ==========================================================================
 keys           [(kind, file, line, name, qualname)]
@@ -10,15 +10,14 @@ threads        [(ident, ended, (parent, key, calls, resumes, self_ns, phase, idl
 sections       [(key, thread, count, sum_ns, outer_ns, min_ns, max_ns, errors, open,
                [(low_ns, high_ns, count)], phase)]
 phases         [(phase, ns, times it began)]; phases are indices of RUN_PHASES
-steps          None or a dict with the fields of ``snapshot.Steps``, and ``spent``: what
-               :mod:`fastprof.capture.split` divides (None: no memory)
-muted          [(key, calls before)]
+steps          None or a dict with the fields of ``snapshot.Steps``, and ``spent``: the input of
+               :mod:`fastprof.capture.split` (None: no memory) muted          [(key, calls before)]
                calls_before_off: calls of Python functions until places that call them were
                switched off
 counters       {name: count}
 outliers       None or a dict with the fields of ``snapshot.outliers.OutlierSnapshot``
 gpu            absent, None, or a dict with the fields of ``fastprof.snapshot.gpu.GpuSnapshot``
-folded         how many contexts have no separate row because of ``fold_imports``
+folded         number of contexts without a separate row because of ``fold_imports``
 trace          None, or a dict: see ``capture.trace.trace_from_export``
 =============  ==========================================================================
 """
@@ -65,9 +64,9 @@ MetaValue = str | int | float | bool | None
 
 
 def _without_call_sites(cost: Calibration | None, data: Mapping[str, Any]) -> Calibration | None:
-    """The mean cost of a call, where places that call Python functions were switched off.
+    """Return the mean cost of a call if places that call Python functions were switched off.
 
-    Such a place no longer announces its calls: they cost as much as implicit ones.
+    Such a place no longer reports its calls, so they cost as much as implicit ones.
     """
     if cost is None or not data["counters"]["call_sites_off"]:
         return cost
@@ -96,19 +95,19 @@ def take_snapshot(
     trace_names: Mapping[int, str] | None = None,
     fold_imports: Callable[[str, str], int] | None = None,
 ) -> Snapshot:
-    """Freeze what ``recorder`` holds; it may go on recording.
+    """Return the data of ``recorder`` as a snapshot; it may continue to record.
 
     Args:
         recorder: the recorder to read.
-        meta: facts to add to those found here (rank, start time ...).
+        meta: metadata to add to those found here (rank, start time ...).
         notes: sentences for the reader of the report.
         fold_own: show fastprof's own functions as one, ``(fastprof)``.
         memory: the fields of :class:`~fastprof.snapshot.memory.MemorySnapshot`, or None.
-        trace_names: with the trace; names of threads that may have ended, by ident.
-        fold_imports: count what libraries call in imports of set-up per module; what code
-            is by file and name, see ``Recorder.export``.
+        trace_names: include the trace; names of threads that may have ended, by ident.
+        fold_imports: fold the calls of libraries in imports of set-up per module; classifies
+            code by file and name, see ``Recorder.export``.
     """
-    # First, since measuring uses the hook: with this recorder active it cannot.
+    # First, because measuring uses the hook, which is impossible while this recorder is active.
     cost = None
     if recorder.backend is not None and not recorder.external_timer:
         cost = calibration(recorder.backend)
@@ -144,9 +143,9 @@ def take_snapshot(
 
 
 def gpu_snapshot(data: Mapping[str, Any] | None, known: Known) -> GpuSnapshot | None:
-    """Freeze what the collector delivered; what does not fit is no reason to fail.
+    """Freeze the collector's data; inconsistent data switches the GPU part off and raises nothing.
 
-    The same checks as for a saved run: else a run could be saved and not be read back.
+    It makes the checks of a saved run, so that every saved run can be read back.
 
     Args:
         data: the field ``gpu`` of an export.
@@ -158,7 +157,7 @@ def gpu_snapshot(data: Mapping[str, Any] | None, known: Known) -> GpuSnapshot | 
         return GpuSnapshot("off", f"The data of the GPU collector is inconsistent: {error}.")
 
 
-#: Part that is left out -> its name in a note.
+#: Part -> the beginning of the note if it is left out.
 _PARTS = {
     "memory": "GPU memory was left out, because its figures are inconsistent",
     "trace": "The trace was left out, because it is inconsistent",
@@ -185,7 +184,7 @@ def _trace(data: Mapping[str, Any], names: Mapping[int, str]) -> dict[str, Any] 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 #: The profiler's own work in a loop is the package without these: the demo's network is a
-#: program like any other, and wrappers call functions of other packages in their stead.
+#: program like any other, and wrappers replace functions of other packages.
 _NOT_OWN = (
     os.path.join(_PACKAGE, "cli") + os.sep,
     os.path.join(_PACKAGE, "session", "patching", "wrapping.py"),
@@ -201,9 +200,9 @@ def _keys(data: Mapping[str, Any]) -> tuple[Key, ...]:
 
 
 def fold_own_functions(data: dict[str, Any]) -> None:
-    """Give fastprof's functions, and the C functions they call, one key between them.
+    """Give fastprof's functions, and the C functions they call, one common key.
 
-    What the profiler does in the loop (emitting metrics, handing out batches) is time of
+    The profiler's work in the loop (emitting metrics, handing out batches) is time of
     the loop and stays in the table, but not as twenty rows about the profiler.  Functions
     of the program that it calls (a logger, a dataset) keep their names.
     """
@@ -249,8 +248,8 @@ def _meta(recorder: Recorder, data: Mapping[str, Any]) -> dict[str, MetaValue]:
 
 def thread_names() -> dict[int, str]:
     """Return the names of Python's threads by their ident."""
-    # The registry is read without threading's lock: a snapshot may be taken in a signal
-    # handler that interrupted a holder of the lock.
+    # Read the registry without threading's lock: a signal handler that interrupted a holder
+    # of the lock may take a snapshot.
     return {ident: t.name for ident, t in dict(getattr(threading, "_active", {})).items()}
 
 
@@ -271,7 +270,7 @@ def _threads(rows: Sequence[Any]) -> tuple[ThreadTree, ...]:
 
 
 def _phases(rows: Sequence[tuple[int, int, int]]) -> tuple[PhaseTime, ...]:
-    """No rows for a run of one phase: it has no known phases."""
+    """Return the phases; none for a run that never began one."""
     told = [row for row in rows if row[2]]
     if not told:
         return ()
@@ -326,7 +325,7 @@ def _plain_steps(blocks: Sequence[Any], keys: Sequence[int]) -> tuple[PlainSteps
     rows = []
     for first, plain, hooked in blocks:
         if not plain or not hooked:
-            continue  # the run ended in the middle of it
+            continue  # the run ended within the block
         sections = tuple(
             (key, _median([step[1][i] for step in plain]), _median([step[1][i] for step in hooked]))
             for i, key in enumerate(keys[: len(plain[0][1])])

@@ -1,7 +1,7 @@
-"""Where the CUDA driver, libcupti and NVML are, and who else wants the GPU's records.
+"""Finds the CUDA driver, libcupti and NVML, and other tools that use the GPU's records.
 
-Nothing is imported, loaded or started here.  The working directory is never looked into:
-a library lying there must not be loaded because a user started a program there.
+This module imports, loads and starts nothing.  It never searches the working directory:
+a program started there must not load a library that happens to be there.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ CUPTI_VARIABLE = "FASTPROF_CUPTI"
 DRIVER_VARIABLE = "FASTPROF_CUDA_DRIVER"
 NVML_VARIABLE = "FASTPROF_NVML"
 
-#: Comes with the driver, so the loader finds it where it finds the driver.
+#: It comes with the driver, so the loader finds it in the same place.
 NVML_SONAME = "libnvidia-ml.so.1"
 
-#: For the loader's own search.  The newest first: :func:`usable` leaves out what is too new.
+#: For the loader's own search.  The newest first: :func:`usable` drops those that are too new.
 SONAMES = ("libcupti.so.13", "libcupti.so.12", "libcupti.so.11.8")
 
 _MAPS = "/proc/self/maps"
 _TOOLKITS = "/usr/local/cuda*"
-# A toolkit also has libcupti.so.2025.3.1, which is what libcupti.so.13 points to.
+# A toolkit also has libcupti.so.2025.3.1, to which libcupti.so.13 points.
 _VERSIONED = re.compile(r"libcupti\.so\.(\d{1,2})(\.\d+)*")
 
-#: Beginning of a variable that a tool sets for the programs it starts -> the tool.  Others,
-#: such as NV_COMPUTE_PROFILER_DISABLE_STOCK_FILE_DEPLOYMENT, are set by container images.
+#: Prefix of a variable that a tool sets for the programs it starts -> the tool.  Container
+#: images set others, such as NV_COMPUTE_PROFILER_DISABLE_STOCK_FILE_DEPLOYMENT.
 _TOOLS = (
     ("NSYS_PROFILING_SESSION_ID", "Nsight Systems"),
     ("NV_COMPUTE_PROFILER_PERFWORKS_DIR", "Nsight Compute"),
@@ -45,11 +45,11 @@ _warned: set[str] = set()
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A libcupti that may be there.
+    """A libcupti that may exist.
 
     Attributes:
         path: absolute, or a bare file name for the loader's own search.
-        origin: how it was found, for people.
+        origin: how it was found, for messages.
     """
 
     path: str
@@ -59,8 +59,8 @@ class Candidate:
 def cupti_candidates() -> list[Candidate]:
     """Return every libcupti worth a try, the best first, none twice.
 
-    What the program has loaded itself comes right after what the user named, since a second
-    copy in one process would see nothing.
+    A copy that the program has loaded comes right after the one that the user named, because
+    a second copy in one process would see nothing.
     """
     found: list[Candidate] = []
     seen = set()
@@ -76,10 +76,10 @@ def cupti_candidates() -> list[Candidate]:
 def usable(
     candidates: Iterable[Candidate], driver_version: int | None
 ) -> tuple[list[Candidate], list[tuple[Candidate, str]]]:
-    """Part ``candidates`` into those that this driver serves and the others, with the reason.
+    """Split ``candidates`` into those that this driver supports and the others, with reasons.
 
     Args:
-        driver_version: as the driver tells it, 12080 for CUDA 12.8; None leaves out nothing.
+        driver_version: as the driver reports it, 12080 for CUDA 12.8; None: reject nothing.
     """
     kept: list[Candidate] = []
     rejected = []
@@ -96,12 +96,12 @@ def usable(
 def cupti_paths(driver: str | None, *, initialise: bool) -> list[str]:
     """Return the paths to try with the driver of this process, the best first.
 
-    Empty while there is nothing to try them for: no driver, or one that the program has
-    not initialised and that is not to be initialised for it.
+    The list is empty without a driver, or if the program has not initialised the driver and
+    fastprof will not do so.
 
     Args:
-        driver: as :func:`driver_path` gives it.
-        initialise: whether the driver is going to be initialised.
+        driver: the result of :func:`driver_path`.
+        initialise: whether fastprof will initialise the driver.
     """
     state = _core.gpu_probe(driver, (), False)["driver"]
     if state["state"] == "none" or (state["state"] == "waiting" and not initialise):
@@ -121,22 +121,22 @@ def nvml_path() -> str:
 
 
 def attached_tool() -> str | None:
-    """Return the tool that was attached to this process from outside, and how it is known.
+    """Return the tool attached to this process from outside, and how it was recognised.
 
-    Such a tool has CUPTI for itself.  None if none is known; cuda-gdb leaves no trace.
+    Such a tool uses CUPTI exclusively.  None: no known tool; cuda-gdb leaves no trace.
     """
     for beginning, tool in _TOOLS:
         for name in sorted(os.environ):
-            # CUDA_INJECTION64_PATH=none is how to say that nothing is to be loaded.
+            # CUDA_INJECTION64_PATH=none means that nothing is loaded.
             if name.startswith(beginning) and os.environ[name] not in ("", "none"):
                 return f"{tool} ({name} is set)"
     return None
 
 
 def soname_major(path: str) -> int | None:
-    """Return the CUDA major release that a libcupti is made for, as its file name tells.
+    """Return the CUDA major release that a libcupti is made for, from its file name.
 
-    A file without it in its own name is asked for by the names that point to it.
+    If the file's own name lacks the release, the names of links to it are used.
     """
     match = _VERSIONED.fullmatch(os.path.basename(path))
     if match is None and os.path.isabs(path):
@@ -167,7 +167,7 @@ def _search() -> Iterator[Candidate]:
 
 
 def _mapped() -> list[Candidate]:
-    """The libraries that this process has loaded; torch's own first: it sees torch's kernels."""
+    """Return the libraries that this process has loaded, torch's own (it sees kernels) first."""
     paths: dict[str, None] = {}
     try:
         with open(_MAPS, encoding="utf-8", errors="surrogateescape") as maps:
@@ -198,7 +198,7 @@ def _belongs_to_torch(path: str) -> bool:
 
 
 def _wheel_folders() -> Iterator[str]:
-    """Folders of NVIDIA's wheels, without importing ``nvidia``."""
+    """Yield the folders of NVIDIA's wheels, without importing ``nvidia``."""
     here = _working_directory()
     for entry in sys.path:
         if os.path.isabs(entry) and os.path.realpath(entry) != here:
@@ -217,7 +217,7 @@ def _in_folder(folder: str, origin: str) -> list[Candidate]:
 
 
 def _libraries(folder: str) -> list[str]:
-    """Every libcupti of a folder that tells its major release; newest first."""
+    """Return every libcupti of a folder whose name has a major release; newest first."""
     if os.path.realpath(folder) == _working_directory():
         return []
     found = []
@@ -229,7 +229,7 @@ def _libraries(folder: str) -> list[str]:
 
 
 def _toolkit_order(path: str) -> list[int]:
-    """The one that ``/usr/local/cuda`` points to, then the newest."""
+    """Sort key: ``/usr/local/cuda`` first, then the newest."""
     numbers = [-int(number) for number in re.findall(r"\d+", os.path.basename(path))]
     return [1, *numbers] if numbers else [0]
 
@@ -245,7 +245,7 @@ def _working_directory() -> str | None:
 
 
 def _environment(name: str) -> str:
-    """Its value; empty under ``python -I`` and ``-E``, as Python itself does."""
+    """Return the value of a variable; empty under ``python -I`` and ``-E``, as in Python."""
     return "" if sys.flags.ignore_environment else os.environ.get(name, "")
 
 

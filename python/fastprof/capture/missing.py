@@ -1,4 +1,4 @@
-"""Why the extension does not load, in one sentence; loaded when it does not."""
+"""Explains in one sentence why the extension does not load; imported only then."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _BUILDS = {"Py_DEBUG": "debug build", "Py_GIL_DISABLED": "free-threaded build"}
 
 
 def why_missing(error: ImportError) -> str:
-    """Tell what ``import fastprof._core`` met, the remedy, and what works without it.
+    """Return why ``import fastprof._core`` failed, the remedy, and what works without it.
 
-    Arguments:
-        error: what the import raised.
+    Args:
+        error: the exception that the import raised.
     """
     if not isinstance(error, ModuleNotFoundError) or error.name != "fastprof._core":
-        # It is there, and refuses or is refused.
+        # The file exists, but it refuses to load or the interpreter refuses it.
         return f"fastprof cannot record here: {error}; {_READING}"
     python = f"{platform.python_implementation()} {platform.python_version()}"
     if sys.implementation.name != "cpython":

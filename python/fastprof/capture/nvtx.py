@@ -2,10 +2,10 @@
 
 A library that emits NVTX ranges looks for a listener once, at its first range, in the
 environment variable ``NVTX_INJECTION64_PATH``.  While a run listens, the variable names
-fastprof's extension, so a library must emit its first range after :func:`begin`.  A value
-that other code has set is never touched: a process has one listener.
+fastprof's extension, so a library must emit its first range after :func:`begin`.  These
+functions never change a value that other code has set, because a process has one listener.
 
-Nothing here raises: these functions are called in the middle of the training.
+Nothing here raises: the callers are in the middle of the training.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def end() -> None:
         if _set is not None and _core.nvtx_tool() == _set:
             del os.environ[_VARIABLE]
     except Exception:
-        # Without the variable there is nothing to take back.
+        # Without the variable nothing needs to be undone.
         pass
     _set = None
 

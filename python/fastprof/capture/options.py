@@ -16,18 +16,18 @@ BACKENDS = ("auto", "setprofile", "monitoring")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecorderOptions:
-    """How function calls are recorded; the defaults serve.
+    """How to record function calls; the defaults suit most programs.
 
     Args:
-        backend: how function calls are seen: ``"setprofile"``, ``"monitoring"``
+        backend: the hook for function calls: ``"setprofile"``, ``"monitoring"``
             (CPython 3.12 and later) or ``"auto"``, the cheaper one that works here.
         max_overhead: largest share of wall time that function hooks may cost before
-            trivial hot functions are muted, from 0 to below 1; 0: never mute.  Before CPython
-            3.12 nothing is muted.
+            fastprof mutes trivial hot functions, from 0 to below 1; 0: never mute.  Before
+            CPython 3.12 fastprof mutes nothing.
         max_nodes: calling contexts kept per thread; more are counted as truncated.
         max_depth: calling depth kept; deeper calls are counted as truncated.
-        outliers: of how many of the slowest steps to keep what each function took in them, so
-            that the report can say what was different; 0: none.
+        outliers: number of slowest steps for which to keep the times of functions, so that
+            the report can show what was different; 0: none.
 
     Raises:
         TypeError, ValueError: a value of the wrong type or out of range.
@@ -50,7 +50,7 @@ class RecorderOptions:
             raise ValueError(f"max_overhead is {share}, expected a share from 0 to below 1")
 
     def create(self, *, skip_steps: int = 3) -> Recorder:
-        """Return a recorder with these options; nothing is recorded before it is started.
+        """Return a recorder with these options; it records nothing before it is started.
 
         Args:
             skip_steps: first steps that stay out of the step statistics (warm-up).

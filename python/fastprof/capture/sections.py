@@ -1,8 +1,8 @@
-"""``profile_section`` and what it does when it is used as a decorator.
+"""``profile_section`` and its use as a decorator.
 
-The section itself is a C type.  What it needs Python for is registered here: wrapping a
-function so that its signature, its kind (plain, coroutine, generator, async generator)
-and its docstring stay what they were.
+The section itself is a C type.  This module registers the part written in Python: it wraps a
+function and keeps its signature, its kind (plain, coroutine, generator, async generator)
+and its docstring.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 from fastprof import _core
 from fastprof._core import profile_section
 
-# This module is loaded by ``import fastprof``, which promises to be quick: typing,
-# functools and inspect are loaded at their first use.
+# ``import fastprof`` loads this module and must be quick: typing, functools and inspect
+# are loaded at their first use.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Generator
@@ -62,10 +62,9 @@ CANONICAL_SECTIONS = (
 def decorate(section: Section, function: Any) -> Any:
     """Wrap ``function`` so that every call of it runs inside ``section``.
 
-    A coroutine function is timed from its first to its last instruction, waiting
-    included.  Of a generator (async or not) only the time it runs is counted, one entry
-    per resumption: while it is suspended, its consumer runs, and that time is not its
-    own.
+    A coroutine function is timed from its first to its last instruction, including
+    waiting.  A generator (async or not) counts only while it runs, one entry per resumption:
+    while it is suspended, its consumer runs.
 
     Raises:
         TypeError: ``function`` is a class or not callable.
@@ -97,7 +96,7 @@ def _like(function: Callable[..., Any]) -> Callable[[_F], _F]:
     """Return ``functools.wraps(function)``."""
     import functools
 
-    # functools promises another type than it got; what is wrapped here stays a function.
+    # functools declares another type than it received; the wrapped object stays a function.
     return functools.wraps(function)  # type: ignore[return-value]
 
 
@@ -125,7 +124,7 @@ def _generator(section: Section, function: Callable[..., Any]) -> Callable[..., 
         inner = function(*args, **kwargs)
         resume, value = inner.send, None
         while True:
-            # The end is caught inside the section: it is a result, not an error.
+            # Catch the end inside the section: it is a result, not an error.
             with section:
                 try:
                     item = resume(value)

@@ -1,20 +1,19 @@
 """Splits the time of the measured steps into kinds that add up exactly.
 
-The recorder hands over sums per kind that do not overlap, but each was measured on its
-own.  They are granted one after another, in the order below, as far as the steps' wall
-time reaches; what is left is computing.  The one sum that is no measurement of an
-interval is ``other``::
+The recorder delivers sums per kind that do not overlap, but it measured each separately.
+Each kind in the order below gets its time, as far as the steps' wall time reaches; the
+remainder is computing.  Only the sum ``other`` does not measure an interval::
 
     off   = wall - CPU time of the thread
     known = lock + io + gpu_wait + communication outside of sections
             + (wall - CPU time) of the sections data and synchronization, and of gc
     rest  = off - known, if that is positive
-    cpu_wait = as much of the rest as the thread was ready to run and had no CPU
-    other = what is left of it
+    cpu_wait = the time in which the thread waited for a CPU, at most rest
+    other = rest - cpu_wait
 
-A function that waits may use the CPU as well (a write copies, a wait for the GPU spins),
-so ``rest`` is a lower bound.  Being ready is counted outside of sections that cover, but
-also where a function that waits has got what it waited for: hence the limit.
+A waiting function may use the CPU as well (a write copies, a wait for the GPU spins),
+so ``rest`` is a lower bound.  The wait for a CPU is counted outside of covering sections, but
+also after the wait of a function has ended: hence the limit.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-#: The order in which kinds take their time.  The best measured kind comes first.
+#: The order in which kinds get their time.  The best measured kind comes first.
 ORDER = ("gc", "data", "communication", "gpu_wait", "lock", "io", "cpu_wait", "other")
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Kinds and their ns, adding up to the wall time; and a sentence per kind without."""
+    """Kinds and their ns, which add up to the wall time; and a sentence per missing kind."""
 
     rows: tuple[tuple[str, int], ...]
     missing: tuple[str, ...]
@@ -95,7 +94,7 @@ def _missing(spent: Mapping[str, Any], steps: int, kinds: Mapping[str, int]) -> 
     if spent["cpu_steps"] < steps:
         out["cpu_wait"] = out["other"] = "the CPU time of the thread is not known"
     elif spent["delay_steps"] < steps:
-        out["cpu_wait"] = "this system does not tell how long a thread waits for a CPU"
+        out["cpu_wait"] = "this system does not report how long a thread waits for a CPU"
     return out
 
 

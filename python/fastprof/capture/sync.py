@@ -1,4 +1,4 @@
-"""Waiting for the GPU at section boundaries, for those who ask for it."""
+"""Waits for the GPU at section boundaries, if the user asks for it."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from fastprof import _core
 
 
 class CudaSync:
-    """Calls ``torch.cuda.synchronize()`` when there is something to wait for.
+    """Calls ``torch.cuda.synchronize()`` if the program uses CUDA.
 
-    Nothing happens unless torch is already imported and has initialised CUDA: fastprof
-    neither imports torch nor creates a CUDA context.  While a CUDA graph is being
-    captured nothing happens either, because a synchronisation would spoil the capture.
-    A failure is counted and otherwise ignored: it must not reach the training code.
+    It does nothing unless torch is already imported and has initialised CUDA: fastprof
+    neither imports torch nor creates a CUDA context.  It also does nothing during the capture
+    of a CUDA graph, because a synchronisation would spoil the capture.  It counts failures and
+    otherwise ignores them: they must not reach the training code.
     """
 
     __slots__ = ("calls", "failures")
 
     def __init__(self) -> None:
-        #: Synchronisations done.
+        #: Number of synchronisations.
         self.calls = 0
-        #: Synchronisations that raised.
+        #: Number of synchronisations that raised.
         self.failures = 0
 
     def __call__(self) -> None:

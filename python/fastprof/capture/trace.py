@@ -1,4 +1,4 @@
-"""From a recorder's trace to the layout of :mod:`fastprof.snapshot.trace`."""
+"""Converts a recorder's trace to the layout of :mod:`fastprof.snapshot.trace`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from fastprof.snapshot.trace import CALLS
 
-#: By so much the device's clock may seem to be ahead of ours.
+#: The device's clock may seem to be ahead of ours by this much.
 _CLOCKS_NS = 1_000_000
 
 _NUMBERS = (
@@ -35,7 +35,7 @@ def trace_from_export(
     threads = [[ident, native, names.get(ident, "")] for _, ident, native in data["threads"]]
 
     def index(serial: int) -> int:
-        # The records of threads beyond a limit are gone, their events are not.
+        # Records of threads beyond a limit are gone, but their events remain.
         if serial not in serials:
             serials[serial] = len(threads)
             threads.append([0, 0, f"ended thread {serial}"])
@@ -68,7 +68,7 @@ def trace_from_export(
 
 
 def _outermost(calls: Sequence[Sequence[int]]) -> list[Sequence[int]]:
-    """Return calls without those to the driver that a call to the runtime made."""
+    """Return the calls, except driver calls made by a call to the runtime."""
     out: list[Sequence[int]] = []
     around: dict[int, int] = {}
     for call in sorted(calls, key=lambda c: (c[2], -c[3])):
@@ -92,7 +92,7 @@ def _gpu_from_export(
             rows.setdefault(call[4], []).append(i)
 
     def launch(correlation: int, start: int) -> int:
-        # Ids begin anew when CUPTI was let go of: it is the last call before.
+        # Ids restart when CUPTI was released: the last earlier call is the right one.
         before = [i for i in rows.get(correlation, ()) if calls[i][2] <= start + _CLOCKS_NS]
         return before[-1] if before else -1
 

@@ -6,7 +6,7 @@
     from fastprof.integrations.transformers import attach  # attach(trainer)
     from fastprof.integrations.accelerate import attach  # attach(accelerator)
 
-Nothing of a framework is imported before its module here is.
+fastprof imports a framework only when you import its module here.
 """
 
 from __future__ import annotations

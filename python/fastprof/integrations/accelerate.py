@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = ["AcceleratorAttachment", "FastprofKwargs", "attach", "profile"]
 
-#: The forward under way in training: it ends when backward begins.
+#: Key of the open forward in training, which ends when backward begins.
 _FORWARD = "forward"
 
 
@@ -53,17 +53,17 @@ def attach(
 ) -> AcceleratorAttachment:
     """Start a run that records ``accelerator``'s training loop, without changing the loop.
 
-    It ends with ``accelerator.end_training()``, ``detach()``, the ``with`` block that it
-    is used for, or the program.  What is prepared later is recorded, too.
+    It ends with ``accelerator.end_training()``, ``detach()``, its ``with`` block, or the
+    program.  It also records objects that are prepared later.
 
     Args:
         accelerator: the ``Accelerator``, before or after ``prepare()``.
         loaders: names of training loaders in metric keys, as ``{"main": loader}``.
-        val_loaders: names of loaders that are always for validation.  A loader that is
-            not named belongs to training if the first prepared model is in training mode
+        val_loaders: names of loaders that are always for validation.  An unnamed loader
+            belongs to training if the first prepared model is in training mode
             when its loop begins.
         align_ranks: call ``accelerator.wait_for_everyone()`` before the run starts.
-        **options: keywords of :class:`fastprof.Profiler`; ``profile_training=False`` is
+        **options: keywords of :class:`fastprof.Profiler`; ``profile_training=False`` means
             ``enabled=False``.  Without ``logger``, metrics go to ``accelerator.log()``.
 
     Raises:
@@ -88,8 +88,8 @@ def profile(
     boundary.  With ``output_trace_dir``, each process saves ``profile_{rank}.fprof`` there.
 
     Args:
-        accelerator: the ``Accelerator``; its ``ProfileKwargs`` count.
-        handler: other ``ProfileKwargs`` instead of these.
+        accelerator: the ``Accelerator``; its ``ProfileKwargs`` apply.
+        handler: ``ProfileKwargs`` to use instead.
         **options: as for :func:`attach`.
     """
     handler = handler or accelerator.profile_handler or ProfileKwargs()
@@ -117,7 +117,7 @@ def _save(session: Session, stem: str) -> None:
     try:
         os.makedirs(os.path.dirname(stem) or ".", exist_ok=True)
         session.profiler.report().save(f"{stem}.fprof")
-    except Exception as error:  # a finished training does not end for this
+    except Exception as error:  # must not end a finished training
         session.run.faults.add("save_errors", "fastprof: save failed", error)
 
 
@@ -127,7 +127,7 @@ class FastprofKwargs(ProfileKwargs):  # type: ignore[misc]
 
     The fields and defaults are those of the installed Accelerate; ``options`` are keywords
     of :class:`fastprof.Profiler`.  ``Accelerator(kwargs_handlers=[FastprofKwargs()])``, then
-    ``with accelerator.profile() as prof:`` and ``prof.step()`` as ever.  After
+    ``with accelerator.profile() as prof:`` and ``prof.step()`` as usual.  After
     ``attach(accelerator)`` it records into that run.
     """
 
@@ -142,7 +142,7 @@ class FastprofKwargs(ProfileKwargs):  # type: ignore[misc]
         return ProfileKwargs
 
     def build(self) -> _Window:  # type: ignore[override, unused-ignore]
-        """Return what ``accelerator.profile()`` enters (called by Accelerate)."""
+        """Return the context of ``accelerator.profile()`` (called by Accelerate)."""
         options = {**operator_options(**_fields_of(self)), **self.options}
         return _Window(Session(check_options(options), {}, trainer="accelerate", hooks=False))
 
@@ -173,7 +173,7 @@ class _Window:
         self._session.step()
 
     def report(self) -> Report:
-        """Return what was recorded."""
+        """Return the report of the run."""
         return self._session.profiler.report()
 
     def export_chrome_trace(self, path: str) -> None:
@@ -199,27 +199,27 @@ class AcceleratorAttachment(Attachment):
         self._options = options
         self._seen: list[weakref.ref[Any]] = []
         self._stepped = False
-        #: Steps are ended by the program, with ``step()``.
+        #: The program ends steps itself, with ``step()``.
         self._manual = False
         self._fetches = False
         self._recorded = False
 
     def step(self) -> None:
-        """End a step.  From the first call on, steps end nowhere else."""
+        """End a step.  From the first call on, only these calls end steps."""
         if self._session is not None and self._session.alive:
             if not self._manual:
                 self._manual, self._stepped = True, False
             self._session.step()
 
     def detach(self) -> None:
-        """End the run and put back everything that was replaced."""
+        """End the run and restore everything that was replaced."""
         session = self._session
         if session is not None and session.alive:
             session.quietly("The last step could not be ended", self._end_step)
         super().detach()
         self._seen.clear()
 
-    # -- what is replaced
+    # -- replaced methods
 
     def _begin(self) -> None:
         accelerator = self._accelerator
@@ -257,14 +257,14 @@ class AcceleratorAttachment(Attachment):
 
     def _ending(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def end_training(*args: Any, **kwargs: Any) -> Any:
-            # Before the trackers are closed: the last metrics go there.
+            # Before the trackers are closed: they receive the last metrics.
             self.detach()
             return original(*args, **kwargs)
 
         return end_training
 
     def _instrument(self) -> None:
-        """Observe the models and optimizers that were prepared since the last time."""
+        """Observe the models and optimizers prepared since the last call."""
         session = self._session
         if session is None:
             return
@@ -293,7 +293,7 @@ class AcceleratorAttachment(Attachment):
         if not is_training(module):
             session.open(id(module), "forward")
             return
-        if not self._fetches:  # no loader that tells where a step begins
+        if not self._fetches:  # no loader marks the begin of a step
             self._end_step()
             session.begin_step()
         if not session.is_under_way(_FORWARD):
@@ -302,7 +302,7 @@ class AcceleratorAttachment(Attachment):
     def _after_forward(self, module: Any, output: Any) -> None:
         if self._session is not None:
             self._session.close(id(module))
-            if has_loss(output):  # nothing of it follows
+            if has_loss(output):  # forward is complete
                 self._session.close(_FORWARD)
 
     def _backward(self, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -350,7 +350,7 @@ class AcceleratorAttachment(Attachment):
         return None, "train" if not models or models[0].training else "val"
 
     def before_fetch(self, split: str) -> None:
-        """A batch is about to be fetched (called by the loader's iterator)."""
+        """Handle the start of a fetch (called by the loader's iterator)."""
         session = self._session
         if session is None:
             return
@@ -363,7 +363,7 @@ class AcceleratorAttachment(Attachment):
             session.leave_steps()
 
     def after_pass(self, split: str) -> None:
-        """A loader is exhausted (called by the loader's iterator)."""
+        """Handle the end of a loader (called by the loader's iterator)."""
         if self._session is not None and split == "train":
             self._end_step()
             self._session.leave_steps()

@@ -1,7 +1,7 @@
 """Lightning: ``Trainer(profiler=FastprofProfiler())``, or ``callbacks=[FastprofCallback()]``.
 
-Both import names work, ``lightning.pytorch`` and ``pytorch_lightning``; the two classes
-are made, at first use, for those that the program has imported.
+Both import names work, ``lightning.pytorch`` and ``pytorch_lightning``; at first use this
+module makes the two classes for the names that the program has imported.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["FastprofCallback", "FastprofProfiler"]
 
 
-#: Last part of an action's name -> section, for what the strategy does.
+#: Last part of an action's name -> section, for actions of the strategy.
 _STRATEGY = {
     "batch_to_device": "h2d",
     "training_step": "forward",
@@ -44,7 +44,7 @@ _STRATEGY = {
 }
 _EVAL_ENDS = ("on_validation_end", "on_test_end", "on_predict_end")
 
-#: Action -> how to begin it and how to end it.
+#: Functions that begin and end an action.
 _Handler = tuple[Callable[[str], None], Callable[[str], None]]
 
 
@@ -56,10 +56,10 @@ class _ProfilerMethods(HasRun):
     """Records a Lightning run in a :class:`fastprof.Profiler`.
 
     Args:
-        loader_names: names of the training loaders in metric keys; several make one
-            name, as each batch has a part of every one of them.
+        loader_names: names of the training loaders in metric keys; several form one
+            name, because each batch has a part of every loader.
         val_loader_names: names of the validation (test, predict) loaders.
-        **options: keywords of :class:`fastprof.Profiler`; ``profile_training=False`` is
+        **options: keywords of :class:`fastprof.Profiler`; ``profile_training=False`` means
             ``enabled=False``.  Without ``logger``, metrics go to ``trainer.loggers``;
             without ``log_every``, every ``trainer.log_every_n_steps`` steps.
 
@@ -70,7 +70,7 @@ class _ProfilerMethods(HasRun):
     #: Set by the trainer before ``setup()``.
     _lightning_module: Any
     _start = "Trainer.fit()"
-    #: A profiler that the trainer had before this one took its place.
+    #: The profiler of the trainer that this one replaced.
     _other: Any = None
 
     def __init__(
@@ -96,7 +96,7 @@ class _ProfilerMethods(HasRun):
         self._begin(self._lightning_module.trainer)
 
     def start(self, action_name: str) -> None:
-        """An action begins (called by the trainer)."""
+        """Handle the begin of an action (called by the trainer)."""
         if self._other is not None:
             self._other.start(action_name)
         session = self._session
@@ -105,7 +105,7 @@ class _ProfilerMethods(HasRun):
             session.quietly("An action could not be started", handler[0], action_name)
 
     def stop(self, action_name: str) -> None:
-        """An action ends (called by the trainer)."""
+        """Handle the end of an action (called by the trainer)."""
         session = self._session
         if session is not None and session.alive:
             handler = self._handlers.get(action_name)
@@ -153,7 +153,7 @@ class _ProfilerMethods(HasRun):
                 session.stop()
         finally:
             self._patches.undo()
-            # Neither keeps the trainer alive, nor hinders pickling.
+            # So that this neither keeps the trainer alive nor prevents pickling.
             self._trainer = None
             self._handlers = {}
 
@@ -165,15 +165,15 @@ class _ProfilerMethods(HasRun):
             logger.log_metrics(metrics=dict(values), step=trainer.global_step)
 
     def _observe(self, session: Session, trainer: Any) -> None:
-        """Replace the few methods around which there is no action."""
+        """Replace the few methods without a surrounding action."""
         patches = self._patches
-        # Only this is called if the training raises, too.
+        # Only this is also called if the training raises.
         patches.method(trainer, "_teardown", self._ending)
         fit = trainer.fit_loop
         for loop in (fit.epoch_loop.val_loop, trainer.validate_loop, trainer.test_loop):
             patches.method(loop, "run", self._evaluation)
         patches.method(trainer.predict_loop, "run", self._evaluation)
-        # Starting workers (once, or in every epoch) is before the first fetch.
+        # Workers start (once, or in every epoch) before the first fetch.
         patches.method(fit, "setup_data", functools.partial(self._start_up, self._will_set_up))
         patches.method(
             fit.epoch_loop, "on_run_start", functools.partial(self._start_up, self._will_restart)
@@ -193,7 +193,7 @@ class _ProfilerMethods(HasRun):
         return teardown
 
     def _evaluation(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """An evaluation's run: section ``eval``, in no step."""
+        """Return the run of an evaluation in section ``eval``, outside of steps."""
 
         def run(*args: Any, **kwargs: Any) -> Any:
             session = self._session
@@ -206,7 +206,7 @@ class _ProfilerMethods(HasRun):
                 session.quietly("An evaluation could not be ended", self._end_evaluation)
                 run = session.run
                 session.quietly("Metrics could not be emitted", run.validation_ends)
-                # Loaders of which not every batch was wanted.
+                # Loaders that were not read to the end.
                 session.quietly("A phase could not be left", run.training_goes_on)
                 session.quietly("A loader could not be left", run.leave_validation)
 
@@ -246,7 +246,7 @@ class _ProfilerMethods(HasRun):
         return int(self._trainer.fit_loop.epoch_loop.global_step)
 
     def _end_step(self) -> None:
-        """End the step under way, if the optimizer has stepped since the last end."""
+        """End the current step, if the optimizer has stepped since the last end."""
         session = self._session
         if session is None or self._trainer is None:
             return
@@ -262,7 +262,7 @@ class _ProfilerMethods(HasRun):
         return handler
 
     def _handler(self, session: Session, action: str) -> _Handler:
-        """Decide, once per name, what an action is."""
+        """Return the handler of an action; called once per name."""
         head, _, hook = action.rpartition(".")
         section = ""
         if action == "run_training_epoch":
@@ -273,7 +273,7 @@ class _ProfilerMethods(HasRun):
             return self._before_val_fetch, session.close
         if action == "save_checkpoint":
             return session.open_checkpoint, session.close_checkpoint
-        if action == "optimizer_step":  # of manual optimization
+        if action == "optimizer_step":  # in manual optimization
             section = "optimizer"
         elif head.startswith("[Strategy]"):
             section = _STRATEGY.get(hook, "")
@@ -292,7 +292,7 @@ class _ProfilerMethods(HasRun):
         return functools.partial(session.open, name=section), session.close
 
     def _after_evaluation(self, section: str) -> Callable[[str], None]:
-        # Callbacks that save or stop early are called when the evaluation has ended.
+        # Callbacks that save or stop early run after the evaluation has ended.
         def begin(action: str) -> None:
             self._end_evaluation()
             if section and self._session is not None:
@@ -319,7 +319,7 @@ class _ProfilerMethods(HasRun):
         if not isinstance(fetcher.iterator, TimedIterator):
             names = loader_names(self._names["train"], self._trainer.fit_loop._combined_loader)
             fetcher.iterator = session.profiler.loader(fetcher.iterator, name="+".join(names))
-        # The iterator has its own section, ``data``.
+        # The iterator opens its own section, ``data``.
         session.open(action)
 
     def _before_val_fetch(self, action: str) -> None:
@@ -340,20 +340,20 @@ class _ProfilerMethods(HasRun):
 
 
 class _CallbackMethods:
-    """Puts a :class:`FastprofProfiler` into the trainer, for who can only add a callback.
+    """Puts a :class:`FastprofProfiler` into the trainer, for users who can only add a callback.
 
-    A profiler that the trainer has already goes on beside it.  The arguments are the
-    profiler's.
+    A profiler that the trainer already has continues beside it.  The arguments are those
+    of the profiler.
     """
 
     def __init__(self, **options: Any) -> None:
         super().__init__()
-        #: The profiler; ``.report()`` is its report.
+        #: The profiler; ``.report()`` returns its report.
         self.plugin = _class("FastprofProfiler")(**options)
         self._replaced: Any = None
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        """Take the place of the trainer's profiler (called by the trainer)."""
+        """Replace the trainer's profiler (called by the trainer)."""
         plugin = self.plugin
         if isinstance(trainer.profiler, _ProfilerMethods):
             return
@@ -369,12 +369,12 @@ class _CallbackMethods:
         )
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        """Write the report and put the trainer's own profiler back (called by the trainer)."""
+        """Write the report and restore the trainer's own profiler (called by the trainer)."""
         self._put_back(trainer)
         self.plugin.describe()
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        """Put the trainer's own profiler back (called by the trainer)."""
+        """Restore the trainer's own profiler (called by the trainer)."""
         self._put_back(trainer)
 
     def _put_back(self, trainer: Any) -> None:
@@ -383,7 +383,7 @@ class _CallbackMethods:
         self._replaced = self.plugin._other = None
 
     def report(self) -> Report:
-        """Return what was recorded."""
+        """Return the report of the run."""
         report: Report = self.plugin.report()
         return report
 

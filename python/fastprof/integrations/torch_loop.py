@@ -1,4 +1,4 @@
-"""Automatic sections for a training loop in plain PyTorch, without an edit to it.
+"""Automatic sections for a training loop in plain PyTorch, without changing it.
 
 ::
 
@@ -55,12 +55,12 @@ class TorchLoop:
         self._import = TorchImport(self._install)
 
     def watch(self) -> None:
-        """Put the hooks in, now or when torch is imported."""
+        """Install the hooks, now or when torch is imported."""
         self._run.parts.append(self)
         self._import.watch()
 
     def detach(self) -> None:
-        """Take every hook out; ends the run if ``attach()`` started it."""
+        """Remove every hook; end the run if ``attach()`` started it."""
         if self._phases is not None and not self._owner:
             self._phases.hand_back()
         self.end()
@@ -70,7 +70,7 @@ class TorchLoop:
             self.profiler.stop()
 
     def report(self) -> Report:
-        """Return what was recorded, as ``profiler.report()`` does."""
+        """Return the report of the run, like ``profiler.report()``."""
         return self.profiler.report()
 
     def __enter__(self) -> Self:
@@ -79,10 +79,10 @@ class TorchLoop:
     def __exit__(self, *exc_info: object) -> None:
         self.detach()
 
-    # -- what the run calls
+    # -- called by the run
 
     def end(self) -> None:
-        """The run ends: close what is open, take the hooks out."""
+        """Close the open sections and remove the hooks, at the end of the run."""
         self._import.forget()
         if self._phases is not None:
             self._phases.close()
@@ -90,12 +90,12 @@ class TorchLoop:
             self._hooks.uninstall()
 
     def forget(self) -> None:
-        """This is a forked child: the hooks stay, and do nothing."""
+        """Let the hooks do nothing, in a forked child."""
         self._import.forget()
         if self._phases is not None:
             self._phases.on = False
 
-    # -- torch is there
+    # -- torch is imported
 
     def _install(self) -> None:
         try:
@@ -107,8 +107,8 @@ class TorchLoop:
             self._hooks = Hooks(torch, phases, loaders, rows, self._fail)
             self._hooks.remove_later(rows.remove)
             self._hooks.install()
-        except Exception as error:  # the training goes on without
-            self._fail("there are no automatic sections", error)
+        except Exception as error:  # the training continues without sections
+            self._fail("the automatic sections could not be installed", error)
 
     def _fail(self, what: str, error: BaseException) -> None:
         self._run.faults.add("integration_errors", f"fastprof: {what}", error)
@@ -123,19 +123,19 @@ def attach(
 ) -> TorchLoop:
     """Open and close the sections of a PyTorch loop by hooks on torch.
 
-    Call it in the thread that trains.  torch need not be imported yet, and is not imported
-    by this.
+    Call it in the training thread.  torch need not be imported yet; this function does not
+    import it.
 
     Args:
-        profiler: the run, started; None: the one that is going on, else a new one, which
+        profiler: the started run; None: the current one, else a new one, which
             ``detach()`` ends.
         modules: path patterns of modules that get separate sections inside
             ``forward``, such as ``"layers.*"``.
         steps: end a step after the optimizer's; False: the program calls ``step()``.
-        options: of the new :class:`~fastprof.Profiler`.
+        options: options of the new :class:`~fastprof.Profiler`.
 
     Raises:
-        StateError: the profiler is not running, or has its automatic sections already.
+        StateError: the profiler is not running, or already has automatic sections.
         TypeError, ValueError: an argument of the wrong type or out of range.
     """
     patterns: tuple[Any, ...] = (modules,) if isinstance(modules, str) else tuple(modules)
@@ -150,13 +150,13 @@ def attach(
         profiler, owner = Profiler(**options).start(), True
         profiler.enter_phase("setup")
     elif options:
-        raise TypeError(f"{sorted(options)[0]!r} is for a new Profiler, and one is running")
+        raise TypeError(f"{sorted(options)[0]!r} is for a new Profiler, but one is already running")
     loop = TorchLoop(profiler, owner=owner, modules=patterns, steps=steps)
     if owner and not profiler.running:  # enabled=False, or FASTPROF=0
         return loop
     if not profiler.running:
         raise StateError("the profiler is not running; start() it before attaching to it")
     if any(isinstance(part, TorchLoop) for part in run_of(profiler).parts):
-        raise StateError("the profiler has automatic sections already")
+        raise StateError("the profiler already has automatic sections")
     loop.watch()
     return loop

@@ -1,7 +1,7 @@
 """transformers' ``Trainer``: ``attach(trainer)``, or ``callbacks=[FastprofCallback()]``.
 
 ``attach`` sees every phase and logs through the trainer.  The callback needs no trainer
-and sees what a callback can: see docs/integrations/transformers.md.
+but sees only the events of callbacks: see docs/integrations/transformers.md.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _OPTIMIZER = "optimizer"
 def attach(trainer: Any, *, loader_name: str = "loader0", **options: Any) -> TrainerAttachment:
     """Record the next ``trainer.train()``.
 
-    The methods that are replaced for it are put back when it ends, whichever way.
+    When training ends, in any way, this restores the methods that it replaced.
 
     Args:
         trainer: a ``transformers.Trainer`` or a subclass of it.
         loader_name: name of the training loader in metric keys.
-        **options: keywords of :class:`fastprof.Profiler`; ``profile_training=False`` is
+        **options: keywords of :class:`fastprof.Profiler`; ``profile_training=False`` means
             ``enabled=False``.  Without ``logger``, metrics go through ``trainer.log()``;
             without ``log_every``, every ``logging_steps`` steps.
 
@@ -41,7 +41,7 @@ def attach(trainer: Any, *, loader_name: str = "loader0", **options: Any) -> Tra
 
 
 def _logging_steps(args: Any) -> int:
-    """The trainer's interval; one given as a share of all steps is not known yet."""
+    """Return the trainer's interval, or 50: one given as a share of all steps is still unknown."""
     steps = args.logging_steps
     by_steps = str(getattr(args.logging_strategy, "value", args.logging_strategy)) == "steps"
     return int(steps) if by_steps and steps >= 1 else 50
@@ -60,7 +60,7 @@ class TrainerAttachment(Attachment):
         self._timed: tuple[Any, Any] | None = None
         self._evaluating = 0
         if options.get("enabled", True):
-            # The one method that is always left, also by an exception.
+            # The only method whose end is always seen, even after an exception.
             self._patches.method(trainer, "_inner_training_loop", self._training)
 
     def _training(self, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -74,16 +74,16 @@ class TrainerAttachment(Attachment):
         return inner_training_loop
 
     def detach(self) -> None:
-        """End the run and put back everything that was replaced."""
+        """End the run and restore everything that was replaced."""
         session = self._session
         if session is not None and session.alive:
-            # Metrics of an unfinished evaluation are emitted by this, and logged below.
+            # This emits the metrics of an unfinished evaluation; the flush logs them.
             session.stop()
             self._flush()
         super().detach()
         self._timed = self._log = None
 
-    # -- what is replaced
+    # -- replaced methods
 
     def _begin(self) -> None:
         trainer = self._trainer
@@ -119,7 +119,7 @@ class TrainerAttachment(Attachment):
     # -- phases
 
     def _fetching(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """All batches of a step are fetched before it; each is timed on its own."""
+        """Time each batch separately: the trainer fetches all batches of a step before it."""
 
         def get_batch_samples(epoch_iterator: Any, *args: Any, **kwargs: Any) -> Any:
             session = self._session
@@ -140,7 +140,7 @@ class TrainerAttachment(Attachment):
         return self._timed[1]
 
     def _in_training(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-        """``original`` in section ``name``; an evaluation step is one section already."""
+        """Return ``original`` in section ``name``; an evaluation step is already one section."""
 
         def call(*args: Any, **kwargs: Any) -> Any:
             session = self._session
@@ -183,7 +183,7 @@ class TrainerAttachment(Attachment):
                 return original(event, *args, **kwargs)
             if event == "on_pre_optimizer_step":
                 result = original(event, *args, **kwargs)
-                # The trainer calls nothing between this and on_optimizer_step but step().
+                # The trainer calls only step() between this and on_optimizer_step.
                 session.open(_OPTIMIZER, "optimizer")
                 return result
             if event == "on_optimizer_step":
@@ -198,7 +198,7 @@ class TrainerAttachment(Attachment):
         return call_event
 
     def _logging(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Metrics go with what the trainer logs: one entry of the history, one line."""
+        """Add the metrics to the trainer's own log call: one entry of the history, one line."""
 
         def log(logs: dict[str, float], *args: Any, **kwargs: Any) -> Any:
             session = self._session
@@ -209,7 +209,7 @@ class TrainerAttachment(Attachment):
             try:
                 return session.around("logging", original)(merged, *args, **kwargs)
             finally:
-                # The trainer's own additions go where the caller looks for them.
+                # Copy the trainer's own additions to the dict of the caller.
                 logs.update((k, v) for k, v in merged.items() if k not in pending)
 
         return log
@@ -228,7 +228,7 @@ class TrainerAttachment(Attachment):
         return pending
 
     def _flush(self) -> None:
-        """Log what the trainer itself had no occasion to log."""
+        """Log the metrics that no log call of the trainer has taken along."""
         session, log = self._session, self._log
         if session is not None and log is not None and self._pending:
             pending = self._take_pending()
@@ -279,18 +279,18 @@ class FastprofCallback(Attachment, TrainerCallback):  # type: ignore[misc]
         session.quietly("The training could not be observed", self._observe, session, kwargs)
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """The optimizer begins."""
+        """Open the optimizer's section."""
         if self._session is not None:
             self._session.close(_FORWARD)
             self._session.open(_OPTIMIZER, "optimizer")
 
     def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """The optimizer has stepped."""
+        """Close the optimizer's section."""
         if self._session is not None:
             self._session.close(_OPTIMIZER)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """A step ends."""
+        """End a step."""
         if self._session is not None:
             self._session.step()
 
@@ -300,7 +300,7 @@ class FastprofCallback(Attachment, TrainerCallback):  # type: ignore[misc]
             self._session.leave_steps()
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
-        """Add the metrics to the entry that the trainer has just made."""
+        """Add the metrics to the trainer's latest entry."""
         if self._pending and state.log_history:
             state.log_history[-1].update(self._pending)
             self._pending.clear()
@@ -311,13 +311,13 @@ class FastprofCallback(Attachment, TrainerCallback):  # type: ignore[misc]
         self.on_log(args, state, control)
 
     def detach(self) -> None:
-        """End the run and put back everything that was replaced."""
+        """End the run and restore everything that was replaced."""
         try:
             super().detach()
         finally:
             self._loader = None
 
-    # -- what a callback is given
+    # -- observed objects
 
     def _observe(self, session: Session, given: Mapping[str, Any]) -> None:
         from accelerate import Accelerator
@@ -329,7 +329,7 @@ class FastprofCallback(Attachment, TrainerCallback):  # type: ignore[misc]
             observe_model(
                 self._patches, session, given["model"], self._before_forward, self._after_forward
             )
-        # Its object is the trainer's, and the class everybody's: while training lasts.
+        # A callback does not get the trainer's object, so patch the class during the training.
         self._patches.attribute(
             Accelerator, "backward", session.function("backward", Accelerator.backward)
         )
@@ -343,7 +343,7 @@ class FastprofCallback(Attachment, TrainerCallback):  # type: ignore[misc]
         return None, "val"
 
     def before_fetch(self, split: str) -> None:
-        """A batch is about to be fetched (called by the loader's iterator)."""
+        """Handle the start of a fetch (called by the loader's iterator)."""
         session = self._session
         if session is not None:
             if split == "train":
@@ -352,7 +352,7 @@ class FastprofCallback(Attachment, TrainerCallback):  # type: ignore[misc]
                 session.leave_steps()
 
     def after_pass(self, split: str) -> None:
-        """A loader is exhausted (called by the loader's iterator)."""
+        """Handle the end of a loader (called by the loader's iterator)."""
 
     def _before_forward(self, module: Any) -> None:
         if self._session is not None:

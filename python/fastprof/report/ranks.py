@@ -1,13 +1,13 @@
-"""The ranks of a distributed job beside each other: who is late, why, how long others wait.
+"""Compares the ranks of a distributed job: who is late, why, how long the others wait.
 
 Ranks that exchange gradients wait for each other in every step, so their steps take
 equally long and the late rank is not the one with the longest step: it is the one that
-waits least.  What a rank does itself is therefore::
+waits least.  The own work of a rank is therefore::
 
     own work per step = step time - waiting for other ranks
 
-in which what no section covers is own work.  What waiting is, each of :data:`SIGNALS` tells
-in its way, and each that all ranks have is judged; see :mod:`fastprof.report.ranks_judge`.
+Time outside of all sections is own work.  Each of :data:`SIGNALS` defines waiting differently;
+every signal that all ranks have is judged; see :mod:`fastprof.report.ranks_judge`.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ SIGNALS = {
     "sections": "Waiting is the time in sections named as communication",
     "autograd": "Waiting is communication, and backward without its Python functions",
     "backward": "Waiting is part of backward, where gradients are usually exchanged",
-    "cpu": "Waiting is all but CPU time: own work is that of the training thread",
+    "cpu": "Waiting is all except CPU time: own work is the CPU time of the training thread",
     "none": "Waiting is not known: the whole step counts as own work",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class RankRow:
-    """One rank; times are ms per measured step, None where not known.
+    """One rank; times are ms per measured step, None if unknown.
 
     ``sections`` are the top-level sections of its steps.  ``waits`` is its time waiting
-    for other ranks by each signal of :data:`SIGNALS` it has.  ``gpu_compute_ms`` is GPU
-    time with compute kernels.  ``setup`` are facts that should be the same on all ranks.
-    The last four are of its hottest, slowest, most throttled device: see
+    for other ranks by each signal of :data:`SIGNALS` that it has.  ``gpu_compute_ms`` is GPU
+    time with compute kernels.  ``setup`` lists settings that should be the same on all ranks.
+    The last four fields describe its hottest, slowest, most throttled device: see
     :class:`~fastprof.report.model_gpu.GpuHealthRow`.
     """
 
@@ -97,10 +97,10 @@ class SectionSpread:
 
 @dataclass(frozen=True, slots=True)
 class FunctionExcess:
-    """A function of the program that takes a late rank longer than the others.
+    """A function of the program that takes longer on a late rank than on the others.
 
-    ``ms`` per step, with the library functions that it calls, against the median of the
-    others; ``called`` is the one of these in which most of the difference is, if most is.
+    ``ms`` is its time per step with the library functions that it calls, ``others_ms`` the
+    median of the others; ``called`` is the library function with most of the difference, if any.
     """
 
     name: str
@@ -134,7 +134,7 @@ class LatePeriod:
 class LateStep:
     """One step (0-based) in which a rank is late by several steps' length.
 
-    ``section`` is where most of that was, None: in several.
+    ``section`` is the section with most of the delay; None: it was in several.
     """
 
     rank: int
@@ -153,14 +153,15 @@ class LateStep:
 class Straggler:
     """The rank that the others wait for.
 
-    ``work_ms`` is its own work per step, ``others_ms`` the median of the others'; the
-    difference is ``late_ms`` and ``late_share`` its part of the step.  ``section`` is where
-    it loses most (``"GPU"``: in GPU work; ``"(unaccounted)"``: in no section; None: nowhere
-    in particular), ``section_ms`` its time there against ``section_others_ms``, waiting for
-    other ranks left out.  ``waits`` is how long each other rank waits for it per step at
-    most; ``also`` are ranks nearly as late.  ``period``: it is late in these steps only, and
-    times are of these.  ``late_steps`` is the part of the steps in which it is late by half
-    of ``late_ms`` or more.  ``functions`` take it longer than the others, the most first.
+    ``work_ms`` is its own work per step, ``others_ms`` the median of the others; the
+    difference is ``late_ms``, and ``late_share`` its share of the step.  ``section`` is where
+    it loses most (``"GPU"``: in GPU work; ``"(unaccounted)"``: in no section; None: in no
+    particular section), ``section_ms`` its time there against ``section_others_ms``, without
+    waiting for other ranks.  ``waits`` is the longest time per step that each other rank waits
+    for it; ``also`` lists ranks nearly as late.  ``period``: it is late in these steps only, and
+    the times are of these steps.  ``late_steps`` is the share of steps in which it is late by
+    half of ``late_ms`` or more.  ``functions`` take longer on it than on the others, the most
+    first.
     """
 
     rank: int
@@ -178,18 +179,18 @@ class Straggler:
     late_steps: float | None = None
     signal: str = "none"
     functions: tuple[FunctionExcess, ...] = ()
-    #: Waiting for a CPU in ms per step, and the median of the others, where that is
+    #: Waiting for a CPU in ms per step, and the median of the others, if the difference is
     #: half of the delay or more.
     cpu_wait: tuple[float, float] | None = None
 
     @property
     def wait_ms(self) -> float:
-        """How long the others wait for it per step at most, in the mean."""
+        """Mean over the others of the longest time per step that they wait for it."""
         return fmean(ms for _, ms in self.waits)
 
     @property
     def text(self) -> str:
-        """All of it in a sentence or two, the rank first."""
+        """The verdict in one or two sentences, the rank first."""
         host = "" if self.host is None else f" ({ascii_name(self.host, 60)})"
         when = ""
         if self.period is not None:
@@ -228,7 +229,7 @@ class Straggler:
         return text
 
 
-#: A rank that is late in fewer of the steps has that said.
+#: If a rank is late in a smaller share of the steps, the text says so.
 SELDOM = 0.5
 
 
@@ -236,9 +237,9 @@ SELDOM = 0.5
 class WorkBetweenSteps:
     """Work that a rank does between its steps while the others wait in theirs.
 
-    That ``phase`` of the run took ``ms`` in all, the others ``others_ms`` (median).  The others'
-    steps are longer by ``wait_ms`` in the mean, ``share`` of a step.  ``function`` of the program
-    took most of ``ms``; its times are sums.
+    This ``phase`` of the run took the rank ``ms`` in all, the others ``others_ms`` (median).  The
+    mean step of the others is longer by ``wait_ms``, ``share`` of a step.  ``function`` of the
+    program took most of ``ms``; its times are sums.
     """
 
     rank: int
@@ -252,12 +253,12 @@ class WorkBetweenSteps:
 
     @property
     def what(self) -> str:
-        """``writing checkpoints``: the phase, as a reader calls it."""
+        """The phase in plain words, such as ``writing checkpoints``."""
         return _BETWEEN.get(self.phase, f"phase {ascii_name(self.phase, 60)}")
 
     @property
     def text(self) -> str:
-        """All of it in two sentences."""
+        """The work and the wait in two sentences."""
         host = "" if self.host is None else f" ({ascii_name(self.host, 60)})"
         text = (
             f"Between steps the others wait for rank {self.rank}{host}: {self.what} took it "
@@ -272,7 +273,7 @@ class WorkBetweenSteps:
         )
 
 
-#: Phases of the run between steps, as a reader calls them.
+#: Phases of the run between steps, in plain words.
 _BETWEEN = {
     "checkpoint": "writing checkpoints",
     "validation": "validation",
@@ -287,7 +288,7 @@ def in_section(section: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FunctionTotal:
-    """A function over all ranks: sums, and the rank in which it took most self time."""
+    """A function over all ranks: sums, and the rank with its largest self time."""
 
     qualname: str
     file: str
@@ -305,14 +306,15 @@ class FunctionTotal:
 class RankReport:
     """All ranks of a job.
 
-    ``missing`` are ranks of ``world_size`` without a file.  ``signal`` says by what waiting
-    was told, a key of :data:`SIGNALS`.  ``work_ms`` is each rank's own work per step, in
-    the order of ``rows``; empty where it is not known.  ``imbalance`` is the largest over
-    the mean of these, less 1.  ``straggler`` is None if no rank is late, or too little is
-    known; ``notes`` say which.  ``seen_from_ms``: a rank that is late by so much per step
-    would have been seen; None: none would.  ``periods`` are the steps of ranks that are
-    late in some steps only, ``hangs`` single steps.  ``skipped`` are files that were left
-    out, with the reason.  ``between`` is what a rank does between steps while the others wait.
+    ``missing`` lists ranks of ``world_size`` without a file.  ``signal`` is the definition of
+    waiting, a key of :data:`SIGNALS`.  ``work_ms`` is each rank's own work per step, in
+    the order of ``rows``; empty if unknown.  ``imbalance`` is the largest of these divided by
+    their mean, minus 1.  ``straggler`` is None if no rank is late, or too little is
+    known; ``notes`` say which.  ``seen_from_ms`` is the smallest delay per step that the test
+    would have detected; None: it could detect none.  ``periods`` are the steps of ranks that
+    are late in some steps only, ``hangs`` single steps.  ``skipped`` lists files that were left
+    out, with the reason.  ``between`` is the work of a rank between steps for which the others
+    wait.
     """
 
     rows: tuple[RankRow, ...]
@@ -387,7 +389,7 @@ class RankReport:
 
         Raises:
             ExportError: another suffix.
-            OSError: the file cannot be written; what was there before is untouched.
+            OSError: the file cannot be written; an earlier file is unchanged.
         """
         formats.save_ranks(self, path)
 
@@ -395,7 +397,7 @@ class RankReport:
         return self.to_text()
 
     def _repr_html_(self) -> str:
-        """The comparison as a notebook shows it."""
+        """Return the comparison as a notebook shows it."""
         return f"<pre>{html.escape(self.to_text())}</pre>"
 
 

@@ -1,7 +1,7 @@
-"""Work that one rank does between steps while the others wait: checkpoints, validation.
+"""Finds work of one rank between steps while the others wait: checkpoints, validation.
 
-No step of this rank holds that work, and in the steps of the others it is waiting.  So it is
-seen by two facts together: the rank has spent more time between its steps than the others, and
+The steps of this rank do not contain that work; in the steps of the others it is waiting.  Two
+facts together reveal it: the rank has spent more time between its steps than the others, and
 the steps of the others were longer than its own.
 """
 
@@ -13,14 +13,14 @@ from statistics import median
 from fastprof.report.ranks import RankRow, WorkBetweenSteps
 from fastprof.report.ranks_row import Between, RankRun
 
-#: Work that is a smaller part of the others' steps is not reported.
+#: Work that is a smaller share of the others' steps is not reported.
 _LEAST = 0.02
-#: The others' steps must be longer by this part of it: otherwise they did not wait for it.
+#: The others' steps must be longer by this share of the work: otherwise they did not wait for it.
 _WAITED = 0.5
 
 
 def work_between_steps(runs: Sequence[RankRun]) -> WorkBetweenSteps | None:
-    """Return the work between steps for which the others waited most; None: they did not wait.
+    """Return the work between steps with the longest wait of the others; None: they did not wait.
 
     Args:
         runs: the ranks of a job.
@@ -30,7 +30,7 @@ def work_between_steps(runs: Sequence[RankRun]) -> WorkBetweenSteps | None:
 
 
 def pace_ms(row: RankRow, between: WorkBetweenSteps | None) -> float:
-    """Return a rank's time per step with what it did between steps: equal where ranks wait."""
+    """Return a rank's time per step with its work between steps: equal if ranks wait."""
     added = between.wait_ms if between is not None and between.rank == row.rank else 0.0
     return (row.step_ms or 0.0) + added
 

@@ -1,4 +1,4 @@
-"""The blocks of steps that a rank has published, as a rank that can be judged."""
+"""Turns the blocks of steps that a rank has published into a rank to judge."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from fastprof.report.ranks import RankRow
 from fastprof.report.ranks_row import BACKWARD, Between, RankRun, RankSteps, is_communication
 from fastprof.report.ranks_window import COLUMNS, RankWindow, Row, joined
 
-#: A window has so many seconds of steps, and at least so many blocks.
+#: A window has this many seconds of steps, and at least this many blocks.
 WINDOW_S = 10.0
 MIN_BLOCKS = 8
-#: Blocks that are kept of a rank.
+#: Number of blocks kept per rank.
 _KEPT = 160
 
 
@@ -22,7 +22,7 @@ _KEPT = 160
 class HeardRank:
     """The state of a rank: its last window, the time of its arrival, and its blocks.
 
-    ``lives``: a second window came, so that the first was none of an earlier start.
+    ``lives``: a second window came, so the first was not from an earlier start.
     """
 
     window: RankWindow
@@ -36,7 +36,7 @@ class HeardRank:
 
 
 def add_blocks(rank: HeardRank, window: RankWindow) -> None:
-    """Add what a window has to the blocks of its rank."""
+    """Add the blocks of a window to those of its rank."""
     names: tuple[str, ...] = (*window.columns, *(f"section {name}" for name in window.sections))
     if window.size != rank.size:
         known = {start: tuple(row.values()) for start, row in rank.blocks.items()}
@@ -50,14 +50,14 @@ def add_blocks(rank: HeardRank, window: RankWindow) -> None:
     there = rank.blocks if names == rank.names else {}
     rank.names = names
     for start, row in window.blocks.items():
-        if start not in there:  # a block that is complete stays as it is
+        if start not in there:  # a complete block never changes
             rank.blocks[start] = dict(zip(names, row, strict=True))
     for start in sorted(rank.blocks)[:-_KEPT]:
         del rank.blocks[start]
 
 
 def end_of(rank: HeardRank) -> int:
-    """Return the step after the last block; -1: there is no block."""
+    """Return the step after the last block; -1: the rank has no block."""
     return max(rank.blocks) + rank.size if rank.blocks else -1
 
 
@@ -78,7 +78,7 @@ def window_starts(rank: HeardRank, size: int, end: int) -> list[int]:
 
 
 def run_in_blocks(rank: HeardRank, size: int, starts: Sequence[int]) -> RankRun | None:
-    """Return the rank as it is judged, with a block as a step."""
+    """Return the rank in the form to judge, each block as a step."""
     names = tuple(rank.blocks[max(rank.blocks)])
     known: dict[int, Row] = {}
     for start in starts if rank.size == size else rank.blocks:

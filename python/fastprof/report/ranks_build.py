@@ -1,4 +1,4 @@
-"""From what single ranks say to the report of all; see :mod:`fastprof.report.ranks`."""
+"""Builds the report of all ranks from single ones; see :mod:`fastprof.report.ranks`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fastprof.report.ranks_notes import rank_notes
 from fastprof.report.ranks_row import RankRun
 from fastprof.report.ranks_verdict import Verdict, by_steps
 
-#: Fewer measured steps than these on any rank say nothing about who is late.
+#: Fewest measured steps per rank for a verdict.
 MIN_STEPS = 5
 
 
@@ -31,7 +31,7 @@ def rank_report(
     functions: Sequence[FunctionTotal] = (),
     skipped: Sequence[tuple[str, str]] = (),
 ) -> RankReport:
-    """Put the ranks of one job beside each other.
+    """Compare the ranks of one job.
 
     Args:
         runs: one per rank.
@@ -49,7 +49,7 @@ def rank_report(
     between = work_between_steps(runs)
     groups, verdicts = _judge(runs, between)
     worst = max(verdicts, key=_weight)
-    # In the order of the rows; of ranks that are not judged nothing is known.
+    # In the order of the rows; the own work of ranks that were not judged is unknown.
     work = {
         rank: ms
         for group, verdict in zip(groups, verdicts, strict=True)
@@ -117,7 +117,7 @@ def _world_size(rows: Sequence[RankRow]) -> int | None:
 def _judge(
     runs: Sequence[RankRun], between: WorkBetweenSteps | None
 ) -> tuple[list[list[int]], list[Verdict]]:
-    """Return groups of ranks that wait for each other, and what was found in each."""
+    """Return groups of ranks that wait for each other, and the verdict on each."""
     everyone = [list(range(len(runs)))]
     if len(runs) < 2:
         return everyone, [Verdict(why_not="A single rank has no other rank to wait for.")]

@@ -11,13 +11,13 @@ from fastprof.report.ranks import FunctionExcess
 from fastprof.report.ranks_row import BACKWARD, Place, RankRun, RankSteps, is_communication
 from fastprof.report.rows import UNACCOUNTED
 
-#: A section explains a delay if it accounts for this part of it; so does a function.
+#: A section or function explains a delay if it accounts for this share of it.
 EXPLAINS = 0.25
 _FUNCTIONS = 3
-#: A library function has most of a difference from this part of it on.
+#: A library function has most of a difference if it has this share of it.
 _MOST = 0.6
 
-#: Section, its time here, and the median of the others; None: none in particular.
+#: Section, its time here, and the median of the others; None: no particular section.
 Section = tuple[str | None, float | None, float | None]
 NOWHERE: Section = (None, None, None)
 
@@ -25,7 +25,7 @@ NOWHERE: Section = (None, None, None)
 def most_of(
     values: Mapping[str, float], others: Sequence[Mapping[str, float]], late_ms: float
 ) -> Section:
-    """Return where a rank loses most, if that explains a delay of ``late_ms``."""
+    """Return the section where a rank loses most, if that explains a delay of ``late_ms``."""
     found = []
     for name, here in values.items():
         # A section that the others do not have takes them no time.
@@ -38,8 +38,8 @@ def most_of(
 def sections_of(run: RankRun, signal: str, first: int, last: int) -> dict[str, float]:
     """Return the own work per top-level section in ms per step, of steps first to last.
 
-    Waiting for other ranks is taken out as far as it is known where it was; what is in no
-    section is a row, too.
+    Waiting for other ranks is subtracted if its section is known; time in no section is a
+    row, too.
     """
     steps = run.steps
     if steps is None:
@@ -71,7 +71,7 @@ def section_of_step(run: RankRun, others: Sequence[RankRun], signal: str, step: 
     there = [values for values in (sections_of(o, signal, step, step) for o in others) if values]
     if not here or not there:
         return None
-    # Communication is known as a mean only: of one step half of the difference must be there.
+    # Communication is known as a mean only, so one step needs half of the difference.
     late = sum(max(0.0, ms) for ms in here.values()) - median(sum(v.values()) for v in there)
     return most_of(here, there, 2 * late)[0]
 
@@ -111,7 +111,7 @@ def _called(
 
 
 def tells(run: RankRun, signal: str) -> bool:
-    """Whether a rank has what :func:`own_ms` needs for ``signal``; a later window may lack it."""
+    """Return whether a rank has the data that :func:`own_ms` needs; later windows may lack it."""
     steps = run.steps
     if steps is None or not steps.wall:
         return False
@@ -123,9 +123,9 @@ def tells(run: RankRun, signal: str) -> bool:
 
 
 def own_ms(run: RankRun, steps: RankSteps, signal: str, *, plain: bool = False) -> list[float]:
-    """Return the own work of a rank in each of its steps, as ``signal`` tells waiting.
+    """Return the own work of a rank in each of its steps; ``signal`` defines waiting.
 
-    ``plain``: without the time in which its thread was ready and had no CPU.
+    ``plain``: without the time in which its thread waited for a CPU.
     """
     own = _own_ms(run, steps, signal)
     if plain and steps.cpu_wait is not None:
@@ -149,7 +149,7 @@ def _own_ms(run: RankRun, steps: RankSteps, signal: str) -> list[float]:
     if steps.communication is not None and not counted:
         told: Sequence[float] = steps.communication
     else:
-        # Known of the whole run only: what is not in a section that is taken out anyway.
+        # Known for the whole run only; sections subtracted as a whole already contain theirs.
         rest = sum(
             ms
             for name, ms in run.waiting.items()

@@ -1,10 +1,10 @@
-"""What many ranks took in their last windows, small and mergeable: for jobs of many ranks.
+"""Small, mergeable summaries of the last windows of many ranks, for large jobs.
 
 A leader makes a group of the windows of some ranks, others merge such groups, and rank 0 judges
-what is left.  A group has histograms of own work per block of steps, and the windows of the few
-ranks with most of it.  :func:`merge` is associative and commutative, so that groups can be
-merged along any tree.  As with windows, what :func:`decode_group` returns is consistent,
-wherever the bytes are from.
+the result.  A group has histograms of own work per block of steps, and the windows of the few
+ranks with the most own work.  :func:`merge` is associative and commutative, so groups can be
+merged along any tree.  As with windows, the result of :func:`decode_group` is consistent,
+wherever the bytes come from.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from fastprof.report.ranks_verdict import waiting_signals
 from fastprof.report.ranks_window import MAX_BYTES, RankWindow, decode, encode
 from fastprof.report.ranks_wire import MAX_NAME, MAX_NUMBER, fail, numbers_of, pack, text_of, unpack
 
-#: Of what is written; a reader ignores other versions.
+#: Version of the format; a reader ignores other versions.
 VERSION = 1
-#: Bytes of a value, and of what it is when it is not compressed any more.
+#: Most bytes of a value, compressed and uncompressed.
 MAX_GROUP_BYTES = 1 << 16
 _MAX_TEXT = 1 << 20
-#: A bucket is wider than the one before by this factor: its middle is within 1 % of what is in it.
+#: Each bucket is wider than the last by this factor: its middle is within 1 % of its values.
 _WIDTH = 1.01
 _LOG_WIDTH = math.log(_WIDTH)
 _MAX_BUCKET = 2500
 _MAX_BLOCKS = 48
-#: Ranks with most own work whose windows are kept, and silent and standing ones that are named.
+#: Number of kept windows of ranks with the most own work; of silent and standing ranks named.
 MOST = 6
 _MAX_SECTIONS = 12
 _MAX_RANKS = 10**9
@@ -47,7 +47,7 @@ Block = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class RankHeard:
-    """A rank that is silent or stands: where it was seen last, ``seconds`` ago."""
+    """A rank that is silent or stands: its last known place, ``seconds`` ago."""
 
     rank: int
     host: str
@@ -60,14 +60,14 @@ class RankHeard:
 class RankGroup:
     """The last windows of some ranks of a job.
 
-    ``heard`` is the number of ranks, of which ``ended`` have ended.  ``blocks`` are own work by
-    block of steps, ``works`` in the mean of the window, ``walls`` the time of a step, ``sections``
-    own work by section; all per step, a value per rank, by the signal that tells waiting.
-    ``most`` are the windows of the ranks with most own work, by rank, with that in us.
+    ``heard`` is the number of ranks; ``ended`` of them have ended.  ``blocks`` are own work by
+    block of steps, ``works`` its mean over the window, ``walls`` the time of a step, ``sections``
+    own work by section; all per step, one value per rank, by the signal that defines waiting.
+    ``most`` are the windows of the ranks with the most own work, by rank, with that work in us.
 
-    ``active`` ranks train; of these ``quiet`` have ended no step for long, of which ``waiting``
-    wait for others, and ``standing`` are some of the rest.  ``silent`` have not been heard for
-    long, of which some are in ``lost``.  For ``still_s`` no rank at all has ended a step.
+    ``active`` ranks train.  ``quiet`` of these have ended no step for long; ``waiting`` of the
+    quiet ones wait for others, and ``standing`` lists some of the rest.  ``silent`` ranks have
+    not been heard for long; ``lost`` lists some.  For ``still_s`` no rank has ended a step.
     """
 
     job: str
@@ -86,7 +86,7 @@ class RankGroup:
     standing: tuple[RankHeard, ...] = ()
     lost: tuple[RankHeard, ...] = ()
     still_s: int = MAX_NUMBER
-    #: Counts what its leader has published, so that a group of long ago is known as such.
+    #: Counts the publications of its leader, so that readers recognise an old group.
     beat: int = 0
 
 
@@ -105,7 +105,7 @@ def middle_ms(bucket: float) -> float:
 
 
 def quantile_ms(of: Histogram, part: float) -> float:
-    """Return the time that ``part`` of the values are below; within a bucket they lie evenly."""
+    """Return the time below which ``part`` of the values lie, spread evenly within a bucket."""
     wanted = part * sum(of.values())
     below = 0
     last = max(of, default=0)
@@ -138,9 +138,9 @@ def group_of(
     Args:
         job, world_size: of the job.
         ranks: by number.
-        now: on the clock by which they were heard.
-        silent_s: a rank that was not heard for so long is silent.
-        patience_s: one that has ended no step for so long is quiet.
+        now: on the clock of their arrival times.
+        silent_s: a rank that was not heard for this long is silent.
+        patience_s: a rank that has ended no step for this long is quiet.
     """
     blocks: dict[str, dict[Block, dict[int, int]]] = {}
     works: dict[str, dict[int, int]] = {}
@@ -183,7 +183,7 @@ def group_of(
 
 
 def merge(a: RankGroup, b: RankGroup) -> RankGroup:
-    """Return the group of the ranks of both, which have none in common.
+    """Return the group of the ranks of both; they must have no rank in common.
 
     Raises:
         ValueError: they are of different jobs.
@@ -232,7 +232,7 @@ def _joined(a: Mapping[str, Histogram], b: Mapping[str, Histogram]) -> dict[str,
 def _joined_blocks(
     a: Mapping[Block, Histogram], b: Mapping[Block, Histogram]
 ) -> dict[Block, Histogram]:
-    # The newest of all are among the newest of each: it does not matter what is merged first.
+    # The newest of all are among the newest of each, so the order of merging does not matter.
     kept = nlargest(_MAX_BLOCKS, {*a, *b}, key=_newest)
     return {block: _added(a.get(block, {}), b.get(block, {})) for block in kept}
 
@@ -261,7 +261,7 @@ def _named(ranks: Any) -> tuple[RankHeard, ...]:
 
 
 def encode_group(group: RankGroup, max_bytes: int = MAX_GROUP_BYTES) -> bytes:
-    """Return ``group`` as at most ``max_bytes`` bytes; the oldest blocks go if need be."""
+    """Return ``group`` as at most ``max_bytes`` bytes; drop the oldest blocks if necessary."""
     newest = sorted({b for of in group.blocks.values() for b in of}, key=_newest)
     while True:
         kept = set(newest)
@@ -290,7 +290,7 @@ def encode_group(group: RankGroup, max_bytes: int = MAX_GROUP_BYTES) -> bytes:
 
 
 def decode_group(data: bytes) -> RankGroup:
-    """Return what :func:`encode_group` made.
+    """Return the group in bytes of :func:`encode_group`.
 
     Raises:
         ValueError: it is something else, or of another version.
@@ -328,7 +328,7 @@ def decode_group(data: bytes) -> RankGroup:
 
 
 def _dense(of: Histogram) -> list[int]:
-    """The lowest bucket, and the numbers from there on."""
+    """Return the lowest bucket, and the counts from there on."""
     if not of:
         return [0]
     low, high = min(of), max(of)

@@ -1,4 +1,4 @@
-"""The health of the GPUs of a job: figures per rank, and ranks whose GPU differs."""
+"""The health of a job's GPUs: figures per rank, and ranks whose GPU differs."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from fastprof.report.figures import with_percent
 from fastprof.report.model_gpu import GpuDeviceRow, GpuHealthRow
 from fastprof.report.ranks import RankRow
 
-#: Ranks' GPUs differ if one is hotter than the median of the others by this many C, or its
-#: clock lower by this part.  Both are ours.
+#: A rank's GPU differs if it is hotter than the median of the others by this many C, or its
+#: clock is lower by this share.  Both limits are our choice.
 HOTTER_C = 10.0
 SLOWER_CLOCK = 0.05
 
 
 def rank_health(devices: Sequence[GpuDeviceRow]) -> dict[str, float | None]:
-    """Return a rank's fields about health: of its hottest, slowest, most throttled device."""
+    """Return a rank's health fields, of its hottest, slowest, most throttled device."""
     rows = [device.health for device in devices if device.health is not None]
 
     def worst(
@@ -34,7 +34,7 @@ def rank_health(devices: Sequence[GpuDeviceRow]) -> dict[str, float | None]:
 
 
 def against_others(rows: Sequence[RankRow], rank: int) -> str:
-    """Return in what a rank's GPU is worse than those of the others; empty if in nothing."""
+    """Return how a rank's GPU is worse than those of the others; empty if it is not."""
     row = next((r for r in rows if r.rank == rank), None)
     if row is None:
         return ""

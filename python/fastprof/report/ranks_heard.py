@@ -1,4 +1,4 @@
-"""What is heard of each rank while the job runs, which are silent, and which stand still."""
+"""Collects the windows of each rank while the job runs; finds silent and standing ranks."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from fastprof.report.ranks_row import MAX_RANKS
 from fastprof.report.ranks_window import RankWindow, decode
 
 _LONG_STEPS = 5.0
-#: Ranks that are asked, or named, at a time.
+#: Number of ranks asked, or named, at a time.
 ASKED = 5
-#: That ranks have gone silent is said again when there are so many times as many.
+#: Silence is reported again when this many times as many ranks are silent.
 _GROWN = 2
 
 
 class HeardRanks:
-    """Takes what ranks publish and says which are silent or stand.
+    """Takes the windows of ranks and reports silent and standing ranks.
 
     Args:
-        job: of whose ranks windows count; others are foreign.
+        job: the job; windows of other jobs are ignored.
         world_size: number of ranks.
     """
 
@@ -37,11 +37,11 @@ class HeardRanks:
         self._stuck: tuple[int, ...] = ()
         self._stuck_at = 0.0
         self._silent_told = 0
-        #: Values that were no windows of this job's ranks, by why.
+        #: Number of ignored values by reason.
         self.ignored: Counter[str] = Counter()
 
     def hear(self, rank: int, data: bytes, now: float) -> None:
-        """Take what stands in the place of ``rank``; ``now``: seconds of any one clock."""
+        """Take the value published as ``rank``; ``now``: seconds of any one clock."""
         try:
             window = decode(data)
         except ValueError:
@@ -56,7 +56,7 @@ class HeardRanks:
         elif window.beat != known.window.beat:
             if window.steps != known.window.steps or window.phase != known.window.phase:
                 known.moved = now
-            if window.steps < known.window.steps or not known.lives:  # it has begun again
+            if window.steps < known.window.steps or not known.lives:  # it has restarted
                 known.blocks.clear()
             known.lives = True
             known.window, known.heard = window, now
@@ -65,7 +65,7 @@ class HeardRanks:
         add_blocks(known, window)
 
     def listen_anew(self, now: float) -> None:
-        """Count the silence of ranks from ``now`` on: until now none could be heard."""
+        """Count silence from ``now`` on: until now no rank could be heard."""
         for rank in self._ranks.values():
             rank.heard = rank.moved = now
         self._stuck_at = now
@@ -77,11 +77,11 @@ class HeardRanks:
 
     @property
     def ranks(self) -> Mapping[int, HeardRank]:
-        """What is known of each rank."""
+        """The state of each rank."""
         return self._ranks
 
     def _silent(self, now: float) -> list[str]:
-        """Say who has gone silent, and who is heard again."""
+        """Return sentences on ranks that have gone silent or are heard again."""
         unnamed = self._unnamed()
         silent, new, again = 0, [], []
         for _, rank in sorted(self._ranks.items()):
@@ -107,11 +107,11 @@ class HeardRanks:
         return said
 
     def _unnamed(self) -> int:
-        """Return the number of silent ranks of which nothing else is known."""
+        """Return the number of silent ranks about which nothing else is known."""
         return 0
 
     def _standing(self, now: float) -> list[str]:
-        """Say who stands still while others wait for it."""
+        """Return sentences on ranks that stand still while others wait for them."""
         ranks, quiet, waiting, culprits, moved_at = self._quiet(now)
         stands = quiet == ranks >= 2 and waiting >= max(1, ranks // 2)
         if not stands:
@@ -135,7 +135,7 @@ class HeardRanks:
         return [f"No step has ended for {since}: {where}, and {others}."]
 
     def _quiet(self, now: float) -> tuple[int, int, int, list[HeardRank], float]:
-        """Return how many ranks train, are quiet, and wait; who stands; when the last one moved."""
+        """Return numbers of training, quiet, waiting ranks; standing ranks; time of last move."""
         ranks = [
             r for r in self._ranks.values() if r.lives and not r.window.ended and r.window.steps
         ]
@@ -146,7 +146,7 @@ class HeardRanks:
         return len(ranks), len(quiet), len(quiet) - len(stand), stand, moved_at
 
     def _hangs_now(self, now: float) -> tuple[str, bool]:
-        """Say which ranks are silent or stand, and whether others still end steps."""
+        """Return which ranks are silent or stand, and whether others still end steps."""
         ranks = [r for _, r in sorted(self._ranks.items()) if not r.window.ended and r.window.steps]
         patience = patience_s(ranks)
         silent = [r for r in ranks if now - r.heard >= SILENT_S]

@@ -1,4 +1,4 @@
-"""How late each rank is over the course of a job, in blocks of steps."""
+"""Heat map data: how late each rank is over the course of a job, in blocks of steps."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from fastprof.report.ranks_judge import Series
 
-#: Blocks of steps, at most.
+#: Most blocks of steps.
 COLUMNS = 96
-#: Ranks, at most: those that are latest in any block.
+#: Most ranks: the latest ones in any block.
 ROWS = 64
 
 
@@ -18,9 +18,9 @@ class RankHeat:
     """Lateness of ranks in blocks of steps.
 
     ``ranks`` are the rows, ascending; block ``i`` has ``size`` steps from ``firsts[i]`` (0-based)
-    on, the last one up to step ``last``.  ``late_ms[row][i]`` is how much longer the rank's own
-    work takes than the median of the others' in the same steps, in ms per step, in the mean of
-    the block; None: it has no step there.  ``left_out`` ranks are less late than those.
+    on, the last one up to step ``last``.  ``late_ms[row][i]`` is the rank's own work minus the
+    median of the others in the same steps, in ms per step, as the mean of the block; None: it
+    has no step there.  ``left_out`` is the number of ranks omitted because they are less late.
     """
 
     ranks: tuple[int, ...]
@@ -32,7 +32,7 @@ class RankHeat:
 
 
 def rank_heat(lateness: Mapping[int, Series]) -> RankHeat | None:
-    """Return the lateness of ranks in blocks; None: of fewer than two it is known.
+    """Return the lateness of ranks in blocks; None: it is known for fewer than two ranks.
 
     Args:
         lateness: ms of each step, by rank.
@@ -45,7 +45,7 @@ def rank_heat(lateness: Mapping[int, Series]) -> RankHeat | None:
     size = -(-steps // COLUMNS)
     count = -(-steps // size)
     rows = {rank: _means(late, first, size, count) for rank, late in known.items()}
-    # The latest ones, whenever that was.
+    # The latest ranks in any block.
     latest = sorted(rows, key=lambda rank: -max(ms for ms in rows[rank] if ms is not None))
     shown = sorted(latest[:ROWS])
     return RankHeat(

@@ -1,15 +1,15 @@
-"""Which rank is late, in which steps, and how sure that is: statistics of steps in pairs.
+"""Tests which rank is late and in which steps, by paired statistics of steps.
 
-Ranks that exchange gradients share the noise of a step: all of them wait for whoever is
-late in it.  So a rank's own work is compared with that of the others *in the same step*,
-which takes that noise away::
+Ranks that exchange gradients share the noise of a step: all of them wait for the latest rank
+in it.  So a rank's own work is compared with the others *in the same step*, which removes
+that noise::
 
     lateness of a rank in a step = its own work - median of the others' in that step
 
-A rank is late if the mean of that is above zero by a test (Student's t over blocks of
-steps), and by a part of the step that matters.  A rank that is late in some steps only has
-a window: the run of blocks with most lateness.  Steps in which a rank is late by several
-steps' length, and which are few, are hangs and are kept out of both.
+A rank is late if its mean lateness is above zero by a test (Student's t over blocks of
+steps), and is a significant share of the step.  A rank that is late in some steps only has
+a window: the run of blocks with the most lateness.  A few steps in which a rank is late by
+several steps' length are hangs; both tests leave them out.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from statistics import fmean, median
 
 from fastprof.report.student import critical
 
-#: A rank is late from this part of the step on.
+#: A rank is late if its delay is at least this share of the step.
 LATE_SHARE = 0.03
-#: Of so many jobs whose ranks are equal one has a late rank by chance.
+#: By chance, one in this many jobs with equal ranks has a late rank.
 FALSE_ALARMS = 2000.0
-#: The error is that of so many blocks of neighbouring steps.
+#: The standard error comes from this many blocks of neighbouring steps.
 _BLOCKS = 12
-#: This part of the steps at either end is extreme.
+#: This share of the steps at either end is extreme.
 _EXTREMES = 0.1
-#: Windows are looked for in blocks of at least so many steps, and so many at most.
+#: The search for windows uses blocks of at least 5 steps, and at most 120 blocks.
 _FINE_STEPS = 5
 _FINE_BLOCKS = 120
-#: A window has at least so many of these.
+#: A window has at least this many blocks.
 _WINDOW_BLOCKS = 3
-#: Windows per rank.
+#: Most windows per rank.
 _MAX_WINDOWS = 8
-#: A window that has this part of the steps is the whole run.
+#: A window with this share of the steps is the whole run.
 _WHOLE = 0.9
-#: A hang is at least so many median steps long, and in so small a part of the steps.
+#: Hangs are at least 3 median steps long and are at most 2 % of the steps; 2 are always allowed.
 _HANG_STEPS = 3.0
 _HANG_PART = 0.02
 _HANG_ALWAYS = 2
@@ -54,7 +54,7 @@ class Series:
     ms: Sequence[float]
 
     def without(self, steps: Collection[int]) -> Series:
-        """Return what is left when these steps are left out."""
+        """Return the series without these steps."""
         if not steps:
             return self
         kept = [(n, ms) for n, ms in zip(self.numbers, self.ms, strict=True) if n not in steps]
@@ -75,11 +75,11 @@ class Window:
 class Lateness:
     """Comparison of one rank with the others.
 
-    ``late_ms`` is its mean lateness per step, ``error_ms`` the standard error of that,
-    ``seen_from_ms`` the lateness that would have been seen.  ``late``: it is late in
-    general.  ``windows`` are steps in which it is late if it is not, or much more than
-    otherwise.  ``hangs`` are (step, ms).  ``late_steps`` is the part of the steps in which
-    it is late by at least half of the mean.
+    ``late_ms`` is its mean lateness per step, ``error_ms`` the standard error of that mean,
+    ``seen_from_ms`` the smallest lateness that the test detects.  ``late``: it is late in
+    general.  ``windows``: it is late only, or mostly, in these steps.  ``hangs`` are
+    (step, ms).  ``late_steps`` is the share of the steps in which it is late by at least half
+    of the mean.
     """
 
     late_ms: float
@@ -100,11 +100,11 @@ def lateness(
     Args:
         owns: own work per rank; at least two.
         step_ms: the usual time of a step.
-        alarms: of so many jobs whose ranks are equal each test finds a late rank in one.
+        alarms: by chance, each test finds a late rank in one of this many jobs with equal ranks.
 
     Returns:
-        One value per rank; how much later the last rank of a step is than the median one, in
-        the mean of the steps, in ms; and the lateness of each rank step by step, in ms.
+        One value per rank; how much later the last rank of a step is than the median one, as
+        the mean over steps in ms; and the lateness of each rank step by step, in ms.
     """
     lates, spread = _against_others(owns)
     hangs = [_hangs(late, step_ms) for late in lates]
@@ -129,12 +129,12 @@ def lateness(
 
 
 def judge_one(late: Series, step_ms: float, chance: float) -> Lateness:
-    """Judge the lateness of one rank against what is usual among many others.
+    """Judge the lateness of one rank against the usual own work of many others.
 
     Args:
-        late: how much more its own work is in each of its steps than is usual.
+        late: its own work minus the usual own work, in each of its steps.
         step_ms: the usual time of a step.
-        chance: with which a rank that is like the others is called late.
+        chance: the probability that a rank like the others is called late.
     """
     hangs = _hangs(late, step_ms)
     kept = late.without({step for step, _ in hangs})
@@ -142,9 +142,9 @@ def judge_one(late: Series, step_ms: float, chance: float) -> Lateness:
 
 
 def _usual(lates: Sequence[Sequence[float]]) -> list[float]:
-    """Return per rank what the others' mean lateness is.
+    """Return, per rank, the median of the others' mean lateness, or 0 if that is negative.
 
-    Where ranks alike have pauses in turns, each is above the median of the others in the mean.
+    If equal ranks pause in turns, the mean of each is above the median of the others.
     """
     means = sorted((fmean(late), i) for i, late in enumerate(lates) if late)
     if len(means) < 3:
@@ -223,10 +223,10 @@ def _judge(
 def _mean(
     late: Sequence[float], kept: float, least: float, chance: float
 ) -> tuple[float, float, float]:
-    """Return the mean, its error, and from where on it is more than chance.
+    """Return the mean, its error, and the limit from which it is more than chance.
 
-    Where only a part of the values was ``kept`` as it is, the rest varies less than it should:
-    error and degrees of freedom are corrected as by Tukey and McLaughlin (Sankhya A 25, 1963).
+    If only the share ``kept`` of the values is unchanged, the rest varies too little: error
+    and degrees of freedom are corrected as by Tukey and McLaughlin (Sankhya A 25, 1963).
     """
     blocks = _means(late, max(1, len(late) // _BLOCKS))
     error = _noise(_residuals(blocks), 1) / kept / math.sqrt(len(blocks))
@@ -235,7 +235,7 @@ def _mean(
 
 
 def _without_extremes(late: Sequence[float]) -> tuple[list[float], float]:
-    """Return the values, the extremes moved inwards (winsorized), and the part left as it is."""
+    """Return the values with extremes moved inwards (winsorized), and the unchanged share."""
     ordered = sorted(late)
     cut = int(len(late) * _EXTREMES)
     low, high = ordered[cut], ordered[-cut - 1]
@@ -243,7 +243,7 @@ def _without_extremes(late: Sequence[float]) -> tuple[list[float], float]:
 
 
 def _explains(windows: Sequence[Window], late: Sequence[float], mean: float) -> bool:
-    """Whether a rank is late in its windows, and not nearly as much otherwise."""
+    """Return whether a rank is late in its windows, and much less otherwise."""
     inside = sum(window.steps for window in windows)
     if inside >= _WHOLE * len(late):
         return False
@@ -264,7 +264,7 @@ def _hangs(late: Series, step_ms: float) -> list[tuple[int, float]]:
 
 
 def _means(values: Sequence[float], length: int) -> list[float]:
-    """Means of neighbouring values; the last block takes what is left."""
+    """Return means of neighbouring values; the last block takes the remaining ones."""
     count = max(1, len(values) // length)
     edges = [i * length for i in range(count)] + [len(values)]
     return [fmean(values[a:b]) for a, b in pairwise(edges)]
@@ -278,7 +278,7 @@ def _windows(
     n = len(means)
     if n < _WINDOW_BLOCKS + 2:
         return []
-    # Any run of blocks could have been the one with most lateness.
+    # Any run of blocks could have been the one with the most lateness.
     limit = _student(2.0 * chance / (n * n), n - 2)
     found: list[Window] = []
     free = [True] * n
@@ -308,7 +308,7 @@ def _windows(
         typical = median(late[first * length : (last + 1) * length])
         if (
             mean - others < limit * noise * math.sqrt(1 / len(inside) + 1 / len(outside))
-            # A few long pauses are no window.
+            # A few long pauses are not a window.
             or typical < mean / 2
         ):
             continue
@@ -325,9 +325,9 @@ def _residuals(values: Sequence[float]) -> list[float]:
 
 
 def _noise(residuals: Sequence[float], means: int) -> float:
-    """The standard deviation of a block, larger where neighbours are alike.
+    """Return the standard deviation of a block, larger if neighbouring blocks are alike.
 
-    ``residuals`` are blocks less their means, of which there were so many.
+    ``residuals`` are blocks minus their mean; ``means`` is the number of different means.
     """
     squares = math.fsum(r * r for r in residuals)
     if not squares or len(residuals) <= means:
@@ -339,7 +339,7 @@ def _noise(residuals: Sequence[float], means: int) -> float:
 
 
 def _best_run(values: Sequence[float]) -> tuple[int, int] | None:
-    """The neighbours with the largest sum; None if no value is above zero."""
+    """Return the run of neighbours with the largest sum; None if no value is above zero."""
     best, found, total, since = 0.0, None, 0.0, 0
     for i, value in enumerate(values):
         if total <= 0.0:
@@ -353,7 +353,7 @@ def _best_run(values: Sequence[float]) -> tuple[int, int] | None:
 def _edges(
     late: Sequence[float], first: int, end: int, length: int, mean: float
 ) -> tuple[int, int]:
-    """Move both ends of a window of blocks to the steps at which it begins and ends."""
+    """Move both ends of a window from block edges to the steps where it begins and ends."""
     low, high = max(0, first - length), min(len(late), end + length)
     run = _best_run([ms - mean / 2 for ms in late[low:high]])
     if run is None:
@@ -363,18 +363,18 @@ def _edges(
 
 @lru_cache(maxsize=1024)
 def _student(chance: float, freedom: int) -> float:
-    """The value that Student's t exceeds with that chance."""
+    """Return the value that Student's t exceeds with this probability."""
     return critical(1.0 - 2.0 * chance, max(1, freedom))
 
 
 def groups_in_step(walls: Mapping[int, float], apart: float = 0.05) -> list[list[int]]:
-    """Return the ranks whose steps take equally long, as those that wait for each other do.
+    """Return groups of ranks whose steps take equally long: ranks of a group wait for each other.
 
-    Where a rank stands alone all are one group: nothing tells who waits for whom.
+    If a rank stands alone, all are one group: nothing shows who waits for whom.
 
     Args:
         walls: mean step time per rank.
-        apart: step times that differ by more than this part are not equal.
+        apart: step times that differ by more than this share are not equal.
     """
     order = sorted(walls, key=lambda rank: walls[rank])
     groups: list[list[int]] = []

@@ -1,10 +1,10 @@
 """Finds late ranks while the job runs: judges the windows of all ranks one after the other.
 
-A window is the last ten seconds of steps, or more where steps are long.  Every few seconds
-the ranks are compared in it as :mod:`fastprof.report.ranks_verdict` compares whole runs.
-A verdict begins when one window says so that would by chance in one of 70,000, or four in a
-row that would in one of 2,000; it ends when two in a row say otherwise.  What is said is
-said once: when a verdict begins, changes or ends.
+A window is the last ten seconds of steps, or more if steps are long.  Every few seconds
+the judge compares the ranks in it as :mod:`fastprof.report.ranks_verdict` compares whole runs.
+A verdict begins after one window that chance produces once in 70,000, or after four in a
+row that chance produces once in 2,000; it ends after two in a row without the delay.  The
+judge reports a verdict once: when it begins, changes or ends.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from fastprof.report.ranks_row import RankRun
 from fastprof.report.ranks_verdict import ALSO_LATE, Verdict, by_steps
 from fastprof.report.ranks_window import RankDetail, Request, decode_detail
 
-#: One window in so many of ranks alike is said to have a late rank.
+#: By chance, one in this many windows of equal ranks has a late rank.
 STRICT = 70_000.0
 _IN_A_ROW = 4
 _MISSES = 2
-#: For so long the functions of a late rank are waited for.
+#: How long to wait for the functions of a late rank.
 _DETAIL_S = 5.0
-#: A verdict has changed when the lateness has, by this factor.
+#: A verdict has changed if the lateness has changed by this factor.
 _CHANGE = 2.0
 _LINES = 50
 _EVER = 1 << 62
@@ -41,7 +41,7 @@ _EVER = 1 << 62
 
 @dataclass(slots=True)
 class _Late:
-    """A verdict that goes on."""
+    """An open verdict."""
 
     straggler: Straggler
     since: int
@@ -52,7 +52,7 @@ class _Late:
     misses: int = 0
     changes: int = 0
     last: int = 0
-    #: Ranks that were named beside it, and are late since.
+    #: Ranks that were named beside it, and have been late since.
     also: frozenset[int] = frozenset()
 
 
@@ -60,9 +60,9 @@ class _Late:
 class Compared:
     """The result for one window of ``runs``.
 
-    ``late`` are the late ranks, the latest first, each with the verdict that says so; for those
-    that are ``sure`` one window is enough.  ``verdict`` is that of the latest, or says that
-    nobody is late; None: nobody is near it.  ``hangs`` are single blocks.
+    ``late`` are the late ranks, the latest first, each with its verdict; for the ``sure`` ones
+    one window is enough.  ``verdict`` is the verdict on the latest rank, or that no rank is
+    late; None: no rank is nearly late.  ``hangs`` are single blocks.
     """
 
     runs: list[RankRun]
@@ -73,37 +73,37 @@ class Compared:
 
 
 class Judge(HeardRanks):
-    """Reads what ranks publish and says who is late.
+    """Reads the windows of ranks and reports late ranks.
 
     Args:
-        job: of whose ranks windows count; others are foreign.
+        job: the job; windows of other jobs are ignored.
         world_size: number of ranks.
     """
 
     def __init__(self, job: str, world_size: int) -> None:
         super().__init__(job, world_size)
-        #: Verdicts that go on, by rank.
+        #: Open verdicts, by rank.
         self._lates: dict[int, _Late] = {}
         self._suspects: list[frozenset[int]] = []
         self._judged_to = -1
-        #: Of the last request; what an earlier run asked for has a smaller one.
+        #: Number of the last request; requests of an earlier run have smaller numbers.
         self._number = time.time_ns() // 1_000_000
-        #: What ranks were said to do between steps while others waited, by rank and phase.
+        #: Reported work of ranks between steps while others waited, by rank and phase.
         self._between: dict[tuple[int, str], WorkBetweenSteps] = {}
-        self._waited = 0  # windows in a row in which others did
-        #: Delays that are over, with their first and last steps.
+        self._waited = 0  # number of windows in a row in which others waited
+        #: Past delays, with their first and last steps.
         self._episodes: list[tuple[Straggler, int, int]] = []
         self._stalls = Stalls()
-        #: Windows that were judged, and verdicts that began.
+        #: Number of judged windows, and of verdicts that began.
         self.judged = 0
         self.begun = 0
-        #: Sentences said so far, the newest last.
+        #: Sentences reported so far, the newest last.
         self.lines: list[str] = []
 
-    # -- what comes in ---------------------------------------------------------
+    # -- input -----------------------------------------------------------------
 
     def tell(self, rank: int, data: bytes) -> None:
-        """Take what a rank answers to :meth:`request`."""
+        """Take a rank's answer to :meth:`request`."""
         late = self._asked()
         if late is None or late.request is None:
             return
@@ -117,18 +117,18 @@ class Judge(HeardRanks):
             late.details[rank] = detail
 
     def request(self) -> Request | None:
-        """Return what ranks are asked for now; None: nothing."""
+        """Return the current request to ranks; None: no request."""
         late = self._asked()
         return None if late is None else late.request
 
     def _asked(self) -> _Late | None:
-        """Return the verdict whose functions are asked for; there is one at most."""
+        """Return the verdict whose functions were requested, at most one."""
         return next((late for late in self._lates.values() if late.request is not None), None)
 
-    # -- what comes out --------------------------------------------------------
+    # -- output ----------------------------------------------------------------
 
     def look(self, now: float) -> list[str]:
-        """Judge what has come in; return the sentences that are new."""
+        """Judge the windows that have arrived; return the new sentences."""
         said = [*self._silent(now), *self._standing(now)]
         live, end = self._due(now)
         if end > self._judged_to:
@@ -143,7 +143,7 @@ class Judge(HeardRanks):
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The late rank (-1: none), what the others wait for it per step, its part in percent."""
+        """The late rank (-1: none), the others' wait for it per step, its share in percent."""
         told = [known.straggler for known in self._lates.values() if known.told is not None]
         late = max(told, key=lambda late: late.late_ms, default=None)
         return {
@@ -153,7 +153,7 @@ class Judge(HeardRanks):
         }
 
     def job_now(self, now: float) -> JobNow:
-        """Return the ranks as they fare now, those that have ended as they last did."""
+        """Return the current state of the ranks; for ended ranks, their last state."""
         known = sorted(self._lates.values(), key=_order)
         if known:
             first = known[0].told or known[0].straggler
@@ -165,7 +165,7 @@ class Judge(HeardRanks):
             late, verdict = self._late_now(now)
         hangs, moves = self._hangs_now(now)
         if hangs:
-            # While no step ends the last steps say nothing of who is late.
+            # While no step ends, the last steps do not show who is late.
             late = late if moves else None
             verdict = f"{hangs} {verdict}" if late is not None else hangs
         before = sorted({late.rank for late, *_ in self._episodes})
@@ -174,7 +174,7 @@ class Judge(HeardRanks):
         return JobNow(self._world, rows_now(self._ranks, late, now), late, verdict)
 
     def _late_now(self, now: float) -> tuple[Straggler | None, str]:
-        """Judge the last window on its own, also of ranks that have ended."""
+        """Judge the last window alone, including ranks that have ended."""
         unknown = "It is not known whether a rank is late."
         ranks = [rank for rank, of in sorted(self._ranks.items()) if of.blocks]
         fresh = [rank for rank in ranks if now - self._ranks[rank].heard < SILENT_S]
@@ -198,7 +198,7 @@ class Judge(HeardRanks):
         return None, f"No rank is late: {seen} per step would have been seen.{waits}"
 
     def _due(self, now: float) -> tuple[list[int], int]:
-        """Return the ranks to compare, and the step before which they are; -1: no step."""
+        """Return the ranks to compare, and the step before which to compare them; -1: no step."""
         live = [
             number
             for number, rank in sorted(self._ranks.items())
@@ -211,7 +211,7 @@ class Judge(HeardRanks):
     # -- who is late -----------------------------------------------------------
 
     def _compare(self, live: Sequence[int], end: int) -> Compared | None:
-        """Compare ranks in the window before step ``end``; None: too few blocks have come in."""
+        """Compare ranks in the window before step ``end``; None: too few blocks have arrived."""
         size = max(self._ranks[rank].size for rank in live)
         starts = window_starts(self._ranks[live[0]], size, end)
         if len(starts) < MIN_BLOCKS:
@@ -232,7 +232,7 @@ class Judge(HeardRanks):
             sure |= verdict.late_ms.keys()
             if verdict.late_ms:
                 found.append(verdict)
-            # Beside a rank that is surely late, others may be late by less.
+            # Beside a rank that is certainly late, others may be less late.
             if may_be_late([run for run in members if run.row.rank not in verdict.late_ms]):
                 found.append(by_steps(members, FALSE_ALARMS))
         late = {
@@ -256,7 +256,7 @@ class Judge(HeardRanks):
             ms = mean_late(found.runs, rank, known.straggler.signal)
             if ms is None:  # it is silent, or has ended
                 continue
-            # A change within the window makes it look like chance.
+            # A change within the window makes the delay look like chance.
             if ms >= known.straggler.late_ms / 2:
                 known.misses, known.last = 0, end
                 continue
@@ -268,7 +268,7 @@ class Judge(HeardRanks):
         return said
 
     def _begin(self, found: Compared, live: Sequence[int], end: int, now: float) -> None:
-        """Begin the verdict of the latest rank that has none, if there is one."""
+        """Begin a verdict on the latest rank that has none, if any."""
         always: frozenset[int] = frozenset()
         if len(self._suspects) == _IN_A_ROW:
             always = frozenset.intersection(*self._suspects)
@@ -284,7 +284,7 @@ class Judge(HeardRanks):
         self._ask(known, live, now)
 
     def _history(self, runs: Sequence[RankRun]) -> list[RankRun]:
-        """Return the same ranks with all blocks that are kept of them."""
+        """Return the same ranks with all their kept blocks."""
         ranks = [self._ranks[run.row.rank] for run in runs]
         size = max(rank.size for rank in ranks)
         starts = sorted({start - start % size for rank in ranks for start in rank.blocks})
@@ -297,7 +297,7 @@ class Judge(HeardRanks):
             return
         factor = late.late_ms / before.late_ms if before.late_ms else _CHANGE
         changed = late.section != before.section or not 1 / _CHANGE < factor < _CHANGE
-        # A window in which it changes is a mixture of both.
+        # A window in which it changes mixes both.
         known.changes = known.changes + 1 if changed else 0
         if known.changes > _MISSES and self._asked() is None:
             known.changes = 0
@@ -315,11 +315,11 @@ class Judge(HeardRanks):
         known.request = Request(self._job, self._number, first, last, (late, *others))
 
     def _others(self, late: int, live: Sequence[int]) -> list[int]:
-        """Return the ranks to which the functions of a late one are compared."""
+        """Return the ranks whose functions are compared with those of a late rank."""
         return [rank for rank in live if rank != late][: ASKED - 1]
 
     def _explain(self, now: float) -> list[str]:
-        """Say who is late as soon as its functions are known, or have been waited for."""
+        """Return the sentence on a late rank once its functions are known, or the wait is over."""
         known = self._asked()
         if known is None or known.request is None:
             return []
@@ -336,7 +336,7 @@ class Judge(HeardRanks):
 
     def _finish(self, known: _Late) -> list[str]:
         late = known.told
-        if late is None:  # it was over before anything was said
+        if late is None:  # it was over before it was reported
             return []
         self._episodes = [*self._episodes, (late, known.since, known.last)][-_LINES:]
         return [f"{late_rank(late)} is not late any more since about step {known.last}."]
@@ -354,7 +354,7 @@ class Judge(HeardRanks):
         return self._stalls.say(found.hangs, self._size_of, newest, self._belongs)
 
     def _say_between(self, found: Compared) -> list[str]:
-        """Say that others wait for what a rank does between steps; once, or if it is more now."""
+        """Report once that others wait for work between steps; again if it has doubled."""
         work = work_between_steps(found.runs)
         self._waited = 0 if work is None else self._waited + 1
         if work is None or self._waited < _MISSES:
@@ -369,7 +369,7 @@ class Judge(HeardRanks):
         return self._ranks[rank].size if rank in self._ranks else 1
 
     def _belongs(self, hang: LateStep) -> bool:
-        """Whether a block is part of a delay that has a verdict, or had one."""
+        """Return whether a block is part of a delay that has a verdict, or had one."""
         delays = [(late.straggler, late.since, _EVER) for late in self._lates.values()]
         delays += self._episodes
         size = self._size_of(hang.rank)
@@ -382,12 +382,12 @@ class Judge(HeardRanks):
 
 
 def _order(known: _Late) -> tuple[bool, float]:
-    """Verdicts that were told come first, and of these the latest rank."""
+    """Sort key: reported verdicts first, the latest rank first among them."""
     return known.told is None, -(known.told or known.straggler).late_ms
 
 
 def _is_beside(runs: Sequence[RankRun], known: _Late, rank: int) -> bool:
-    """Whether a rank that was named beside a late one is still late like that."""
+    """Return whether a rank that was named beside a late one is still similarly late."""
     late = known.straggler
     ms = mean_late(runs, rank, late.signal)
     return ms is None or ALSO_LATE / 2 * late.late_ms <= ms < _CHANGE * late.late_ms

@@ -1,4 +1,4 @@
-"""By how much ranks are late in their last blocks of steps, since when, and in which functions."""
+"""Measures how late ranks are in their last blocks, since when, and in which functions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fastprof.report.ranks_window import RankDetail
 
 
 def may_be_late(runs: Sequence[RankRun]) -> bool:
-    """Whether a rank is so far above the others that tests are worth their time."""
+    """Return whether a rank is so far above the others that tests are worth their time."""
     if len(runs) < 2:
         return False
     step_ms = median([run.row.step_ms or 0.0 for run in runs])
@@ -28,9 +28,9 @@ def may_be_late(runs: Sequence[RankRun]) -> bool:
 
 
 def mean_late(runs: Sequence[RankRun], rank: int, signal: str) -> float | None:
-    """Return how much later a rank is than the others in the mean; None: that is not known.
+    """Return how much later a rank is than the others on average; None: unknown.
 
-    Of two others the one with less work counts: the other may be late itself.
+    Of two others, the one with less work counts: the other may be late itself.
     """
     if not any(run.row.rank == rank and tells(run, signal) for run in runs):
         signal = waiting_signals(runs)[0]
@@ -45,7 +45,7 @@ def mean_late(runs: Sequence[RankRun], rank: int, signal: str) -> float | None:
 
 
 def since(runs: Sequence[RankRun], late: Straggler, signal: str) -> int:
-    """Return the step from which on the rank has been late."""
+    """Return the step since which the rank has been late."""
     by_rank = {run.row.rank: run for run in runs}
     here = by_rank[late.rank].steps
     if here is None:

@@ -1,9 +1,9 @@
-"""Finds late ranks in jobs of many ranks, of which only the merged groups are read.
+"""Finds late ranks in large jobs, where rank 0 reads only merged groups of ranks.
 
-The median of all ranks in each block of steps is in a group's histograms, and so is by how much
-ranks differ in the mean of a window.  The few ranks with most own work, whose windows a group
-has, are compared with both: a rank is late if it is so by its own blocks of steps, and if it is
-so far above the median that of all ranks alike none would be by chance.
+A group's histograms give the median of all ranks in each block of steps, and the spread of the
+ranks' means in a window.  The judge compares the few ranks with the most own work, whose windows
+a group has, with both: a rank is late if its own blocks of steps show it, and if it is so far
+above the median that chance would not put any of so many equal ranks there.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from fastprof.report.ranks_window import RankWindow
 from fastprof.report.rows import UNACCOUNTED
 from fastprof.report.student import critical
 
-#: Between these parts of ranks alike there are two standard deviations.
+#: These quantiles of equal ranks are two standard deviations apart.
 _LOW, _HIGH = 0.1587, 0.8413
 _FREEDOM = 1000
-#: A block of steps is judged if so many of the ranks have told it.
+#: A block of steps is judged if this share of the ranks has published it.
 _TOLD = 0.5
 
 
 class GroupJudge(Judge):
-    """As :class:`~fastprof.report.ranks_live.Judge`, of the group of all ranks."""
+    """Like :class:`~fastprof.report.ranks_live.Judge`, for the group of all ranks."""
 
     def __init__(self, job: str, world_size: int) -> None:
         super().__init__(job, world_size)
@@ -46,7 +46,7 @@ class GroupJudge(Judge):
         self._named: dict[int, RankHeard] = {}
 
     def hear_group(self, group: RankGroup, now: float) -> None:
-        """Take the group of all ranks that were heard; ``now``: seconds of any one clock."""
+        """Take the group of all heard ranks; ``now``: seconds of any one clock."""
         if (group.job, group.world_size) != (self._group.job, self._group.world_size):
             self.ignored["of another job or rank"] += 1
             return
@@ -58,18 +58,18 @@ class GroupJudge(Judge):
             self._ranks[one.rank] = self._as_heard(one, now)
         kept = {*group.most, *self._named, *self._lates}
         for rank in [rank for rank in self._ranks if rank not in kept]:
-            if self._ranks[rank].said:  # it was silent, and is not any more
+            if self._ranks[rank].said:  # it was silent and no longer is
                 self._ranks[rank].heard = now
             else:
                 del self._ranks[rank]
 
     @property
     def followed(self) -> list[int]:
-        """The late ranks, whose windows are to be heard also while others have more work."""
+        """The late ranks; their windows must be read even while others have more work."""
         return sorted(self._lates)
 
     def job_now(self, now: float) -> JobNow:
-        """Return how the job fares; its rows are ranks that are late, are silent, or stand."""
+        """Return the state of the job; its rows are late, silent and standing ranks."""
         job = super().job_now(now)
         late = () if job.late is None else (job.late.rank, *job.late.also)
         rows = tuple(row for row in job.rows if row.rank in late or row.rank in self._named)
@@ -87,7 +87,7 @@ class GroupJudge(Judge):
         return HeardRank(window, at if lost else now, at, lives=True, said=said)
 
     def _due(self, now: float) -> tuple[list[int], int]:
-        # Of a rank that stands, where it does so is known, but none of its blocks.
+        # The place of a standing rank is known, but none of its blocks.
         known = {rank: self._ranks.get(rank) for rank in {*self._group.most, *self._lates}}
         live = [
             number
@@ -98,12 +98,12 @@ class GroupJudge(Judge):
         return live, starts[-1] + size if starts and live else -1
 
     def _signal(self) -> tuple[str, int]:
-        """Return by what most ranks tell waiting, and how many."""
+        """Return the signal that defines waiting on most ranks, and their number."""
         ranks = {signal: sum(of.values()) for signal, of in self._group.works.items()}
         return max(((s, n) for s, n in ranks.items()), key=lambda pair: pair[1], default=("", 0))
 
     def _starts(self, signal: str, ranks: int) -> tuple[list[int], int]:
-        """Return the blocks that enough ranks have told, and their length."""
+        """Return the blocks that enough ranks have published, and their length."""
         blocks = self._group.blocks.get(signal, {})
         sizes: Counter[int] = Counter()
         for (size, _), of in blocks.items():
@@ -150,7 +150,7 @@ class GroupJudge(Judge):
             return None
         verdict = Verdict(signal=signal, step_ms=step_ms, seen_from_ms=enough)
         middle = _median_run(group, signal, step_ms, usual, size)
-        # So many that the median of them and any of the ranks is the median rank.
+        # Add enough copies that the median of them and the other ranks is the median rank.
         for _ in range(len(runs) + 1):
             runs, owns = [*runs, middle], [*owns, Series(starts, list(usual.values()))]
             lates = [*lates, Lateness(0.0, 0.0, 0.0, False, (), (), 0.0, len(starts))]
@@ -169,11 +169,11 @@ class GroupJudge(Judge):
         return Compared(runs, verdict, found, frozenset(found), hangs)
 
     def _history(self, runs: Sequence[RankRun]) -> list[RankRun]:
-        """Of the median rank there is only this window."""
+        """Return the runs unchanged: the median rank has only this window."""
         return list(runs)
 
     def _others(self, late: int, live: Sequence[int]) -> list[int]:
-        """Ranks all over the job: the late one's neighbours may share its fault."""
+        """Return ranks from all over the job: neighbours of the late rank may share its fault."""
         apart = max(1, self._world // ASKED)
         others = ((late + i * apart) % self._world for i in range(1, ASKED))
         return [rank for rank in dict.fromkeys(others) if rank != late]
@@ -204,7 +204,7 @@ class GroupJudge(Judge):
 def _median_run(
     group: RankGroup, signal: str, step_ms: float, usual: dict[int, float], size: int
 ) -> RankRun:
-    """Return a rank that has the median of all in each block of steps, and in each section."""
+    """Return a rank with the median of all ranks in each block of steps and each section."""
     own = list(usual.values())
     wall = [max(step_ms, ms) for ms in own]
     waits = [a - b for a, b in zip(wall, own, strict=True)]

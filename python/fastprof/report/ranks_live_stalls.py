@@ -1,4 +1,4 @@
-"""Single stalls of ranks while the job runs: which are to be said, each once."""
+"""Selects single stalls of ranks to report while the job runs, each once."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 from fastprof.report.ranks import LateStep
 from fastprof.report.ranks_live_text import once_text
 
-#: A stall is reported from this lateness on.
+#: Smallest lateness of a reported stall.
 _ONCE_MS = 1000.0
 _KEPT = 50
 _AT_ONCE = 5
 
 
 class Stalls:
-    """Remembers which stalls were said."""
+    """Remembers the reported stalls."""
 
     def __init__(self) -> None:
         #: Rank, first step, and the step after the last one.
@@ -27,11 +27,11 @@ class Stalls:
         newest: int,
         belongs: Callable[[LateStep], bool],
     ) -> list[str]:
-        """Return the sentences about stalls that are over and were not said.
+        """Return the sentences on stalls that are over and not yet reported.
 
         Args:
             hangs: blocks of steps in which a rank was late by much, ms per step.
-            size_of: steps of a block of a rank.
+            size_of: number of steps in a rank's blocks.
             newest: first step of the last block of the window.
             belongs: whether a block is part of a delay that has its own sentence.
         """
@@ -39,7 +39,7 @@ class Stalls:
         for run in _runs(hangs, size_of):
             rank, size = run[0].rank, size_of(run[0].rank)
             first, end = run[0].step, run[-1].step + size
-            if end > newest:  # it may be the beginning of a delay that stays
+            if end > newest:  # it may be the beginning of a longer delay
                 continue
             late_ms = sum(hang.late_ms for hang in run) * size
             told = any(rank == r and first < b and end > a for r, a, b in self._told)
@@ -52,7 +52,7 @@ class Stalls:
 
 
 def _runs(hangs: Sequence[LateStep], size_of: Callable[[int], int]) -> list[list[LateStep]]:
-    """Return neighbouring blocks of a rank together."""
+    """Group neighbouring blocks of each rank."""
     runs: list[list[LateStep]] = []
     for hang in sorted(hangs, key=lambda hang: (hang.rank, hang.step)):
         last = runs[-1][-1] if runs else None

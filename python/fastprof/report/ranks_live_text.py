@@ -11,30 +11,30 @@ from fastprof.report.ranks_blocks import HeardRank
 from fastprof.report.ranks_window import RankWindow
 from fastprof.report.rows import UNACCOUNTED
 
-#: Of more ranks that are silent or stand there is one sentence.
+#: More silent or standing ranks than these share one sentence.
 NAMED = 3
 
 
 def rank_named(window: RankWindow) -> str:
-    """Name a rank as a sentence begins: ``Rank 2 (host n5)``."""
+    """Return the name of a rank at the start of a sentence: ``Rank 2 (host n5)``."""
     host = f" (host {ascii_name(window.host, 60)})" if window.host else ""
     return f"Rank {window.rank}{host}"
 
 
 def late_rank(late: Straggler) -> str:
-    """The same of a rank that is late."""
+    """Return the name of a late rank at the start of a sentence."""
     host = f" (host {ascii_name(late.host, 60)})" if late.host else ""
     return f"Rank {late.rank}{host}"
 
 
 def silent_text(new: Sequence[HeardRank], count: int, more: bool, now: float) -> list[str]:
-    """Say which ranks have gone silent.
+    """Return the sentences on ranks that have gone silent.
 
     Args:
-        new: those of which more is known.
-        count: all of them.
+        new: those with known details.
+        count: the number of all.
         more: others were silent before.
-        now: on the clock by which they were heard.
+        now: on the clock of their arrival times.
     """
     if count <= NAMED and count == len(new):
         return [
@@ -53,7 +53,7 @@ def silent_text(new: Sequence[HeardRank], count: int, more: bool, now: float) ->
 
 
 def heard_text(again: Sequence[HeardRank], count: int) -> list[str]:
-    """Say which ranks are heard again: ``count`` of them, of which some are known."""
+    """Return the sentences on ``count`` ranks that are heard again; some are known."""
     if count <= NAMED and count == len(again):
         return [f"{rank_named(rank.window)} is heard again." for rank in again]
     return [f"{plural(count, 'rank')} {'is' if count == 1 else 'are'} heard again."]
@@ -69,17 +69,17 @@ def hang_text(
     still_s: float,
     now: float,
 ) -> str:
-    """Say in one sentence which ranks are silent, stand and wait.
+    """Return one sentence on the ranks that are silent, stand and wait.
 
     Args:
-        silent: ranks that are silent, or some of them.
-        silents: their number.
-        stand: ranks that stand, or some of them.
-        stands: their number.
-        wait: names the ranks that wait.
+        silent: silent ranks, or some of them.
+        silents: the number of all.
+        stand: standing ranks, or some of them.
+        stands: the number of all.
+        wait: names the waiting ranks.
         waits: their number.
-        still_s: for so long no rank has ended a step; 0: some still do.
-        now: on the clock by which they were heard.
+        still_s: how long no rank has ended a step; 0: some still do.
+        now: on the clock of their arrival times.
     """
     parts = []
     if silents <= NAMED:
@@ -113,7 +113,7 @@ def _since_heard(rank: HeardRank, now: float) -> str:
 
 
 def _inside(rank: HeardRank) -> str:
-    """Name a rank within a sentence."""
+    """Return the name of a rank within a sentence."""
     return f"r{rank_named(rank.window)[1:]}"
 
 
@@ -127,7 +127,7 @@ def _where_seen(rank: HeardRank) -> str:
 
 
 def late_text(late: Straggler, since: int, again: bool) -> str:
-    """Say who is late, since when, where, and what it costs; ``again``: it was said before."""
+    """Return who is late, since when, where, at what cost; ``again``: a known delay changed."""
     verb = "is now late" if again else "is late"
     text = f"{late_rank(late)} {verb} by {duration(late.late_ms)} per step"
     text += "" if again else f" since about step {since}"
@@ -161,7 +161,7 @@ def _also(late: Straggler) -> str:
 
 
 def once_text(rank: int, late_ms: float, section: str | None, first: int, last: int) -> str:
-    """Say that a rank was late by ``late_ms`` in steps ``first`` to ``last``, and not before."""
+    """Return that a rank was late once, by ``late_ms`` in steps ``first`` to ``last``."""
     steps = f"step {first}" if first == last else f"steps {first} to {last}"
     where = ""
     if section is not None:
@@ -172,7 +172,7 @@ def once_text(rank: int, late_ms: float, section: str | None, first: int, last: 
 
 
 def between_text(work: WorkBetweenSteps) -> str:
-    """Say that the others wait for what a rank does between steps."""
+    """Return the sentence on work of a rank between steps for which the others wait."""
     host = f" (host {ascii_name(work.host, 60)})" if work.host else ""
     return (
         f"The others wait for rank {work.rank}{host} between steps: {work.what} takes it "

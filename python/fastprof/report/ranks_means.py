@@ -1,4 +1,4 @@
-"""Finds late ranks by the means of whole runs: for files that do not have single steps."""
+"""Finds late ranks by the means of whole runs, for files without single steps."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from fastprof.report.ranks_judge import LATE_SHARE
 from fastprof.report.ranks_row import RankRun, is_communication
 from fastprof.report.ranks_verdict import ALSO_LATE, BLIND, Verdict, gpu_section, nobody_late
 
-#: A rank is late from so many standard errors on.
+#: A rank is late if its delay is at least this many standard errors.
 _ERRORS = 3.0
 
 
 def by_means(runs: Sequence[RankRun]) -> Verdict:
-    """Judge by the means over all steps; the noise that ranks share cannot be taken out."""
+    """Judge by the means over all steps; this cannot remove the noise that ranks share."""
     rows = [run.row for run in runs]
     signal, works = _own_work(rows)
     verdict = Verdict(signal=signal, works=works)
@@ -65,7 +65,7 @@ def by_means(runs: Sequence[RankRun]) -> Verdict:
 
 
 def _own_work(rows: Sequence[RankRow]) -> tuple[str, list[float]]:
-    """The signal that tells waiting best, and own work per rank."""
+    """Return the signal that shows most of the waiting, and own work per rank."""
     waits = [dict(row.waits) for row in rows]
     found = [s for s in ("gpu", "split", "sections", "backward") if all(s in w for w in waits)]
     found = found[:1] if "gpu" in found else found
@@ -78,5 +78,5 @@ def _own_work(rows: Sequence[RankRow]) -> tuple[str, list[float]]:
     }
     if not works:
         return "none", [row.step_ms or 0.0 for row in rows]
-    # A signal that sees little of the waiting finds the ranks alike.
+    # A signal that shows little of the waiting makes the ranks look alike.
     return max(works.items(), key=lambda item: max(item[1]) - median(item[1]))

@@ -1,4 +1,4 @@
-"""Notes for the reader of several ranks: missing ranks, and differences between them."""
+"""Notes of a rank report: missing ranks, and differences between ranks."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from fastprof.report.ranks_between import pace_ms
 from fastprof.report.ranks_health import unlike_gpus
 from fastprof.report.ranks_row import RankRun
 
-#: Files and groups that are named.
+#: Most files and groups named.
 _SKIPPED = 10
 _GROUPS = 4
-#: Step times of ranks that wait for each other are within this part of their mean.
+#: Step times of ranks that wait for each other are within this share of their mean.
 _IN_STEP = 0.05
 
 
@@ -28,17 +28,17 @@ def rank_notes(
     skipped: Sequence[tuple[str, str]],
     between: WorkBetweenSteps | None = None,
 ) -> list[str]:
-    """Return the sentences.
+    """Return the notes.
 
     Args:
         runs: the ranks.
         missing: ranks without a file.
-        signal: by what waiting was told; empty where own work is not known.
+        signal: the definition of waiting; empty if own work is unknown.
         plain: own work leaves out waiting for a CPU.
         why_not: why no rank is late, if none is.
         groups: ranks that were judged among themselves.
         skipped: files that were left out, and why.
-        between: what a rank did between its steps while the others waited.
+        between: work of a rank between its steps while the others waited.
     """
     rows = [run.row for run in runs]
     notes = [why_not] if why_not else []
@@ -52,21 +52,21 @@ def rank_notes(
         notes.append(f"Left out: {plural(len(skipped) - _SKIPPED, 'more file')}.")
     if signal == "backward":
         notes.append(
-            "What backward does itself is not known, so waiting for other ranks is taken to be in "
-            "backward; a rank that is slow there itself is missed."
+            "The own work of backward is unknown, so all of backward counts as waiting for other "
+            "ranks; a rank whose backward is slow is missed."
         )
     elif signal == "autograd":
         notes.append(
-            "Of backward, only functions written in Python count as own work: the rest may be "
-            "waiting for other ranks. A rank whose backward is slow in C++ is seen by its CPU "
-            "time only."
+            "In backward, only functions written in Python count as own work: the rest may be "
+            "waiting for other ranks. Only its CPU time shows a rank whose backward is slow in "
+            "C++."
         )
     elif signal == "none":
         notes.append("How long ranks wait for each other is not known: own work is the whole step.")
     if plain:
         notes.append(
-            "Own work leaves out waiting for a CPU, which differs more from step to step than what "
-            "ranks do."
+            "Own work leaves out waiting for a CPU, which differs more from step to step than the "
+            "work of ranks."
         )
     if len(groups) > 1:
         of = "; ".join(named(group) for group in groups[:_GROUPS])

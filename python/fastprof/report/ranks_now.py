@@ -1,4 +1,4 @@
-"""How the ranks of a job fare at one moment, from the last window of each."""
+"""The state of a job's ranks at one moment, from the last window of each."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from fastprof.report.ranks_blocks import HeardRank, end_of, run_in_blocks, windo
 from fastprof.report.ranks_cause import own_ms, tells
 from fastprof.report.ranks_verdict import waiting_signals
 
-#: A rank has gone silent after so many seconds.
+#: A rank that is not heard for this many seconds is silent.
 SILENT_S = 15.0
 
 
 @dataclass(frozen=True, slots=True)
 class RankNow:
-    """One rank; times are ms per step in its last window, None where not known.
+    """One rank; times are ms per step in its last window, None if unknown.
 
-    ``work_ms`` is its own work, None also where its window lacks what tells it.  ``late_ms``
-    is how much more that is than the median of the others'.  ``state`` is what else is to be
-    said of it, such as ``silent for 20.0 s``.
+    ``work_ms`` is its own work, also None if its window lacks the data for it.  ``late_ms``
+    is its own work minus the median of the others.  ``state`` is a remark such as
+    ``silent for 20.0 s``.
     """
 
     rank: int
@@ -42,16 +42,15 @@ class RankNow:
 class JobNow:
     """The ranks of a job at one moment.
 
-    ``rows`` are those that were heard of, or the ones to name of ``heard`` ranks.  ``late`` is
-    the rank that the others wait for, ``verdict`` says so, or that none is late, or that it is
-    not known.
+    ``rows`` are the heard ranks, or those of ``heard`` ranks to name.  ``late`` is the rank that
+    the others wait for.  ``verdict`` says so, or that no rank is late, or that it is unknown.
     """
 
     world_size: int
     rows: tuple[RankNow, ...]
     late: Straggler | None
     verdict: str
-    #: None: as many as there are rows.
+    #: Number of heard ranks; None: the number of rows.
     heard: int | None = None
 
 

@@ -1,4 +1,4 @@
-"""The row of one rank, taken from its saved run: small enough to keep a thousand."""
+"""Extracts the row of one rank from its saved run, small enough to keep a thousand."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from fastprof.snapshot import Key, NodeTable, Snapshot, ThreadTree
 from fastprof.snapshot.codec import int_or_none, show
 from fastprof.snapshot.run_phases import RUN_PHASES, STEPS
 
-#: No job has more ranks than these; the ones that are missing are listed one by one.
+#: Most ranks of a job; reports list missing ranks one by one.
 MAX_RANKS = 1_000_000
-#: Steps, sections and functions of the program that are kept of a rank.
+#: Most steps, sections and functions of the program kept per rank.
 MAX_STEPS = 4096
 _SECTIONS = 12
 _FUNCTIONS = 200
 _CALLED = 8
-#: Phases of the run in which a rank may let the others wait, and the part of its steps' time from
-#: which on it matters what one of them did.
+#: Phases of the run in which a rank may let the others wait, and the smallest share of its steps'
+#: time from which the work in one of them counts.
 BETWEEN = ("validation", "checkpoint", "outside")
 _LEAST_BETWEEN = 0.02
-#: Training loaders whose workers and batch sizes are compared.
+#: Most training loaders whose workers and batch sizes are compared.
 _LOADERS = 20
 
 BACKWARD = ("backward", "backward_pass")
@@ -41,7 +41,7 @@ _COMMUNICATION = frozenset(
 )
 _FOLDED = ("<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>")
 
-#: A function of the program: what a reader calls it, its file and line.
+#: A function of the program: its shown name, file and line.
 Place = tuple[str, str, int]
 
 
@@ -49,8 +49,8 @@ Place = tuple[str, str, int]
 class RankSteps:
     """Measured steps of a rank: their 0-based numbers, and ms per step as columns.
 
-    ``sections`` are the top-level ones.  ``communication`` and ``autograd`` are None where
-    functions were not recorded, ``cpu``, ``gc`` and ``cpu_wait`` where they are not known.
+    ``sections`` are the top-level ones.  ``communication`` and ``autograd`` are None if
+    functions were not recorded, ``cpu``, ``gc`` and ``cpu_wait`` if they are unknown.
     """
 
     numbers: array[int]
@@ -67,7 +67,7 @@ class RankSteps:
 class Function:
     """The time of a function of the program per measured step in ms, without waiting.
 
-    ``called`` is what library functions took for it.
+    ``called`` is the time of the library functions that it led to, by name.
     """
 
     ms: float
@@ -76,8 +76,7 @@ class Function:
 
 @dataclass(frozen=True, slots=True)
 class Between:
-    """One phase of the run between steps: wall time in ms, and the function of the program that
-    took most of it."""
+    """A phase of the run between steps: wall time in ms, and the program's main function."""
 
     ms: float
     function: FunctionExcess | None = None
@@ -87,9 +86,9 @@ class Between:
 class RankRun:
     """One rank: its row, its steps, and its functions.
 
-    ``waiting`` is communication by top-level section in ms per step.  ``table`` are all
+    ``waiting`` is communication by top-level section in ms per step.  ``table`` has all
     functions.  ``between`` are the phases of the run between steps.  ``job``, ``began_ns`` and
-    ``ended_ns`` (since 1970) tell jobs apart.
+    ``ended_ns`` (since 1970) distinguish jobs.
     """
 
     row: RankRow
@@ -104,10 +103,10 @@ class RankRun:
 
 
 def rank_run(snapshot: Snapshot, path: str, *, most_steps: int = MAX_STEPS) -> RankRun:
-    """Return what one rank's recording says; ``path`` is where it was read from.
+    """Return the rank of one recording; ``path`` is the file it was read from.
 
     Raises:
-        ValueError: it does not say which rank it is, or of more than :data:`MAX_RANKS`.
+        ValueError: it has no rank number, or one above :data:`MAX_RANKS`.
     """
     small = only_steps(snapshot)
     report = build_report(small)
@@ -128,10 +127,10 @@ def rank_run(snapshot: Snapshot, path: str, *, most_steps: int = MAX_STEPS) -> R
 
 
 def only_steps(snapshot: Snapshot) -> Snapshot:
-    """Return the recording without what other phases of the run did.
+    """Return the recording without the contexts of other phases of the run.
 
-    A default run has ten times as many contexts of imports as of steps.  Where a GPU was
-    observed all are kept: its work points to them.
+    A default run has ten times as many contexts of imports as of steps.  If a GPU was
+    observed, all contexts are kept, because its work points to them.
     """
     if chosen_phase(snapshot, None) != RUN_PHASES[STEPS] or (
         snapshot.gpu is not None and snapshot.gpu.devices
@@ -182,10 +181,10 @@ def _compact(tree: ThreadTree, of: int) -> tuple[ThreadTree, dict[int, int]]:
 
 
 def rank_row(report: Report, path: str) -> RankRow:
-    """Return what one rank's report says of it; ``path`` is where it was read from.
+    """Return the row of one rank's report; ``path`` is the file it was read from.
 
     Raises:
-        ValueError: it does not say which rank it is, or of more than :data:`MAX_RANKS`.
+        ValueError: it has no rank number, or one above :data:`MAX_RANKS`.
     """
     meta, steps = report.meta, report.steps
     rank, world = int_or_none(meta.get("rank")), int_or_none(meta.get("world_size"))
@@ -227,19 +226,19 @@ def rank_row(report: Report, path: str) -> RankRow:
 
 
 def _spans(report: Report) -> list[GpuTimelineRow]:
-    """The work of each device in the measured steps."""
+    """Return the work of each device in the measured steps."""
     return [d.steps for d in report.gpu.devices if d.steps] if report.gpu is not None else []
 
 
 def _waits(report: Report) -> dict[str, float]:
-    """Time per step waiting for other ranks, by signal."""
+    """Return the time per step waiting for other ranks, by signal."""
     steps, found = report.steps, {}
     n = steps.measured
     if not n or steps.mean_ms is None:
         return {}
     spans = _spans(report)
     if any(span.communication_ns for span in spans):
-        # Devices of one process work side by side: the one that communicates longest.
+        # Devices of one process work in parallel: the one that communicates longest counts.
         found["gpu"] = max(s.communication_ns - s.overlap_ns for s in spans) / n / 1e6
     for row in steps.split:
         if row.name == "communication" and row.total_ns:
@@ -255,7 +254,7 @@ def _waits(report: Report) -> dict[str, float]:
 
 @lru_cache(maxsize=256)
 def is_communication(section: str) -> bool:
-    """Whether a section's name says that it waits for other ranks."""
+    """Return whether a section's name says that it waits for other ranks."""
     return "".join(c for c in section.lower() if c.isalnum()) in _COMMUNICATION
 
 
@@ -320,7 +319,7 @@ def _steps(snapshot: Snapshot, most: int) -> RankSteps | None:
 
 
 def _waiting(snapshot: Snapshot) -> dict[str, float]:
-    """Communication in ms per step by the outermost section in which it was."""
+    """Return communication in ms per step by its outermost section."""
     n = snapshot.steps.measured
     found: dict[str, float] = {}
     for place in snapshot.steps.split_places:
@@ -339,9 +338,9 @@ def _waiting(snapshot: Snapshot) -> dict[str, float]:
 
 
 def _program(snapshot: Snapshot) -> dict[Place, Function]:
-    """The program's functions in the steps, with what libraries did for them.
+    """Return the program's functions in the steps, with the library functions they led to.
 
-    Time in which other ranks are waited for is no function's.
+    Waiting for other ranks counts for no function.
     """
     n, thread = snapshot.steps.measured, training_thread(snapshot)
     if not n or thread < 0:
@@ -365,15 +364,15 @@ def program_of(
     left_out: Collection[int],
     steps: int,
 ) -> dict[Place, Function]:
-    """Return the program's functions, with what libraries did for them, in ms per step.
+    """Return the program's functions, with the library functions they led to, in ms per step.
 
     Args:
         parent, node_key, self_ns: columns of the tree; parents come first.
-        keys: what its keys stand for.
-        left_out: nodes whose own time is no function's.
-        steps: how many there were.
+        keys: descriptions of its keys.
+        left_out: nodes whose self time counts for no function.
+        steps: number of steps.
     """
-    # Of most keys there is no node in the steps.
+    # Most keys have no node in the steps.
     kinds = {key: _kind(keys[key]) for key in set(node_key)}
     user = [-1] * len(parent)
     called = [""] * len(parent)
@@ -423,7 +422,7 @@ def _most_in(snapshot: Snapshot, phase: str) -> FunctionExcess | None:
     nodes = _compact(snapshot.threads[thread], RUN_PHASES.index(phase))[0].nodes
     found = program_of(nodes.parent, nodes.key, nodes.self_ns, snapshot.keys, (), 1)
     total = sum(nodes.self_ns) / 1e6
-    for place, function in found.items():  # the first one took most
+    for place, function in found.items():  # the first one took the longest
         if function.ms < total / 2:
             break
         name, ms = next(iter(function.called.items()))

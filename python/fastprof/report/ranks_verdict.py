@@ -20,14 +20,14 @@ from fastprof.report.ranks_cause import (
 from fastprof.report.ranks_judge import FALSE_ALARMS, Lateness, Series, lateness
 from fastprof.report.ranks_row import RankRun
 
-#: Ranks at least this part as late as the latest are named beside it.
+#: Ranks that are late by at least this share of the latest rank's delay are named beside it.
 ALSO_LATE = 0.5
-#: A test that would not have seen this part of the step has not shown that no rank is late.
+#: A test that cannot detect a delay of this share of the step does not clear the ranks.
 BLIND = 0.1
-#: Being last in turns is reported from this part of the step on.
+#: Being last in turns is reported from this share of the step on.
 _TURNS = 0.1
 _EVER = 1 << 62
-#: Hangs that are kept, the longest.
+#: Number of kept hangs, the longest ones.
 _MOST_HANGS = 50
 
 
@@ -46,7 +46,7 @@ class Verdict:
     periods: list[LatePeriod] = field(default_factory=list)
     hangs: list[LateStep] = field(default_factory=list)
     step_ms: float = 0.0
-    #: What found it, and the ranks in its order.
+    #: The test that found it, and the ranks in its order.
     test: LatenessTest | None = None
     runs: Sequence[RankRun] = ()
     #: Lateness in each step, by rank.
@@ -54,13 +54,13 @@ class Verdict:
 
     @property
     def late_ms(self) -> dict[int, float]:
-        """How late each late rank is per step over all steps, the latest first."""
+        """Mean delay per step of each late rank over all steps, the latest first."""
         found = [] if self.test is None else zip(self.runs, self.test.late, strict=True)
         late = {run.row.rank: worth(one) for run, one in found if worth(one) > 0.0}
         return dict(sorted(late.items(), key=lambda row: -row[1]))
 
     def straggler_of(self, rank: int) -> Straggler:
-        """Return one of :attr:`late_ms` with all that is known of its delay."""
+        """Return one of :attr:`late_ms` with all known details of its delay."""
         late = self.straggler
         if late is not None and late.rank == rank:
             return late
@@ -70,13 +70,13 @@ class Verdict:
 
 
 def waiting_signals(runs: Sequence[RankRun]) -> list[str]:
-    """The ways to tell waiting that all of these ranks have."""
+    """Return the signals for waiting that all of these ranks have."""
     waits = [dict(run.row.waits) for run in runs]
     if all("gpu" in found for found in waits):
         return ["gpu"]
     steps = [run.steps for run in runs if run.steps is not None]
     found = []
-    # The whole of backward stands in where functions were not recorded.
+    # If functions were not recorded, the whole of backward counts as waiting.
     if all(s.autograd is not None for s in steps) and any(any(s.autograd or ()) for s in steps):
         found.append("autograd")
     elif all("backward" in of for of in waits):
@@ -89,9 +89,9 @@ def waiting_signals(runs: Sequence[RankRun]) -> list[str]:
 
 
 def by_steps(runs: Sequence[RankRun], alarms: float = FALSE_ALARMS) -> Verdict:
-    """Judge ranks by their steps one by one, with each signal on its own.
+    """Judge ranks step by step, with each signal separately.
 
-    ``alarms``: of so many jobs whose ranks are equal each test finds a late rank in one.
+    ``alarms``: by chance, each test finds a late rank in one of this many jobs of equal ranks.
     """
     # A hang makes the mean step longer.
     step_ms = median([median(run.steps.wall) for run in runs if run.steps is not None])
@@ -102,10 +102,10 @@ def by_steps(runs: Sequence[RankRun], alarms: float = FALSE_ALARMS) -> Verdict:
     tests = [test for test in tests if test.late]
     found = [test for test in tests if test.worth > 0.0]
     if not found and signals[0] in ("autograd", "backward"):
-        # Work in C++ in backward looks like waiting, but for its CPU time.
+        # Work in C++ in backward looks like waiting, except for its CPU time.
         found = _by_cpu(runs, tests[0], step_ms, alarms)
     plain = [test for test in found if test.plain]
-    # Waiting for a CPU is most of the noise of a busy machine: without it, if that is enough.
+    # Waiting for a CPU is most of the noise of a busy machine: prefer a test without it.
     test = max(plain or found, key=lambda t: t.worth, default=tests[0])
     late, signal = test.late, test.signal
     verdict = Verdict(signal=signal, plain=test.plain, step_ms=step_ms, works=test.works)
@@ -134,7 +134,7 @@ def by_steps(runs: Sequence[RankRun], alarms: float = FALSE_ALARMS) -> Verdict:
 
 @dataclass(frozen=True, slots=True)
 class LatenessTest:
-    """The lateness by one signal; ``plain``: without waiting for a CPU.  Empty: not known."""
+    """The lateness by one signal; ``plain``: without waiting for a CPU.  Empty: unknown."""
 
     signal: str
     plain: bool
@@ -147,12 +147,12 @@ class LatenessTest:
 
     @property
     def worth(self) -> float:
-        """How much later the latest rank is than the others per step; 0: none is late."""
+        """The delay per step of the latest rank against the others; 0: none is late."""
         return max(worth(one) for one in self.late)
 
     @property
     def seen_from_ms(self) -> float:
-        """A rank late by so much per step would have been seen."""
+        """The smallest delay per step that the test detects."""
         return max(one.seen_from_ms for one in self.late)
 
 
@@ -168,7 +168,7 @@ def _test(
     ]
     late, spread, steps = lateness(owns, step_ms, alarms)
     hung = {step for one in late for step, _ in one.hangs}
-    if hung:  # told by themselves; one of 5 s would be most of a mean of 100 steps
+    if hung:  # reported separately; one of 5 s would dominate the mean of 100 steps
         owns = [own.without(hung) for own in owns]
     works = [fmean(own.ms or [0.0]) for own in owns]
     return LatenessTest(signal, plain, works, late, owns, spread, steps)
@@ -191,7 +191,7 @@ def _by_cpu(
 def _nobody(
     verdict: Verdict, runs: Sequence[RankRun], tests: Sequence[LatenessTest], step_ms: float
 ) -> None:
-    """Say that no rank is late, or that it is not known."""
+    """Fill in that no rank is late, or that it is unknown."""
     seen = [test for test in tests if test.seen_from_ms <= BLIND * step_ms]
     if not seen:
         seen_from = min(test.seen_from_ms for test in tests)
@@ -220,7 +220,7 @@ def _nobody(
 
 
 def nobody_late(rank: int, late_ms: float) -> str:
-    """Return the sentence for ranks of which the latest is ``rank``."""
+    """Return the sentence that no rank is late, the latest being ``rank``."""
     return (
         f"No rank is late: the most own work, that of rank {rank}, is "
         f"{duration(max(late_ms, 0.0))} per step above the others' median."
@@ -228,7 +228,7 @@ def nobody_late(rank: int, late_ms: float) -> str:
 
 
 def worth(one: Lateness) -> float:
-    """How much later a rank is than the others over all steps in ms per step; 0: it is not."""
+    """Return a rank's delay against the others over all steps, in ms per step; 0: not late."""
     if one.late:
         return one.late_ms
     return sum(w.steps * w.late_ms for w in one.windows) / one.steps if one.windows else 0.0
@@ -237,13 +237,13 @@ def worth(one: Lateness) -> float:
 def straggler_of(
     runs: Sequence[RankRun], test: LatenessTest, step_ms: float, at: int | None = None
 ) -> Straggler:
-    """Return what is known of the delay of a late rank.
+    """Return the details of a late rank's delay.
 
     Args:
         runs: the ranks.
-        test: what found it.
+        test: the test that found it.
         step_ms: the usual time of a step.
-        at: its place in ``runs``; None: the latest.
+        at: its index in ``runs``; None: the latest.
     """
     late, signal = test.late, test.signal
     latest = max(range(len(runs)), key=lambda i: worth(late[i])) if at is None else at
@@ -255,7 +255,7 @@ def straggler_of(
     usual = median([works[i] for i in others])
     late_ms = works[latest] - usual
     if run.steps is not None:
-        # The mean, as late_ms is: a reader divides the two.
+        # The mean, like late_ms: readers divide the two.
         step_ms = _mean_of(Series(run.steps.numbers, run.steps.wall), first, last) or step_ms
     section = (
         NOWHERE
@@ -299,7 +299,7 @@ def straggler_of(
         late_steps=one.late_steps if window is None else None,
         signal=signal,
         cpu_wait=(waiting[latest], without_cpu) if told else None,
-        # Functions are known of the whole run.
+        # Functions are known for the whole run only.
         functions=function_excess(run, [runs[i] for i in others], worth(one)),
     )
 

@@ -1,9 +1,9 @@
 """The message of a rank to the others while the job runs: a window of steps in at most 2 KiB.
 
-Steps are put together in blocks of 1, 2, 4, ... steps that begin at multiples of their
-length, so that blocks of different ranks can be compared, and short ones joined into
-longer ones.  Anybody who can write to the store or folder may write anything there: what
-:func:`decode` returns is consistent, what is not raises ValueError.
+Steps form blocks of 1, 2, 4, ... steps that begin at multiples of their length, so that
+blocks of different ranks can be compared, and short ones joined into longer ones.  Anybody
+who can write to the store or folder may write anything there: :func:`decode` returns
+consistent windows only and raises ValueError otherwise.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from itertools import pairwise
 from fastprof.report.ranks_row import BETWEEN
 from fastprof.report.ranks_wire import MAX_NAME, MAX_NUMBER, fail, numbers_of, pack, text_of, unpack
 
-#: Of what is written; a reader ignores other versions.
+#: Version of the format; a reader ignores other versions.
 VERSION = 1
-#: Bytes of a value, and of what it is when it is not compressed any more.
+#: Most bytes of a window and of a detail; ``_MAX_TEXT`` is for the uncompressed text.
 MAX_BYTES = 2048
 MAX_DETAIL_BYTES = 8192
 _MAX_TEXT = 1 << 17
@@ -29,7 +29,7 @@ _MAX_FUNCTIONS = 24
 _MAX_CALLED = 3
 _MAX_FILE = 160
 
-#: Times of a block; the first is always known.
+#: Columns of times in a block; the first is always known.
 COLUMNS = ("wall", "cpu", "cpu_wait", "communication", "autograd")
 
 #: Times of a block of steps: microseconds per step, of its columns, then of its sections.
@@ -40,15 +40,14 @@ Row = tuple[int, ...]
 class RankWindow:
     """The last steps of a rank.
 
-    ``job`` tells jobs apart; ``process`` and ``parent`` are the numbers of the rank's process
-    and of the one that started it (0: not known).  ``beat`` counts the windows that it has
-    published.  ``steps`` is the number of steps so far.  ``place`` is where its training
-    thread stands, ``waits``: that is where it waits for other ranks, or may.  ``ended``: its
-    run is over.
+    ``job`` distinguishes jobs; ``process`` and ``parent`` are the numbers of the rank's process
+    and of its parent (0: unknown).  ``beat`` counts the windows that it has published.
+    ``steps`` is the number of steps so far.  ``place`` is the position of its training thread;
+    ``waits``: it waits, or may wait, for other ranks there.  ``ended``: its run is over.
     ``blocks`` are rows by the number of the first step, ``size`` steps each, with
     ``columns`` of :data:`COLUMNS` and then ``sections``.  ``waiting`` is communication in
-    microseconds per step by top-level section, ``between`` what phases of the run between
-    steps took, in microseconds per step of the last windows.
+    microseconds per step by top-level section, ``between`` the times of phases of the run between
+    steps, in microseconds per step of the last windows.
     """
 
     job: str
@@ -75,8 +74,8 @@ class RankWindow:
 class RankDetail:
     """Times of the program's functions on a rank in steps ``first`` to ``last``.
 
-    ``functions`` are (name, file, line, microseconds per step, what libraries did for it).
-    ``number`` is that of the request.
+    ``functions`` are (name, file, line, microseconds per step, times of library functions).
+    ``number`` is the number of the request.
     """
 
     job: str
@@ -87,7 +86,7 @@ class RankDetail:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Rank 0 asks ``ranks`` what their functions took in steps ``first`` to ``last``."""
+    """Rank 0 asks ``ranks`` for the times of their functions in steps ``first`` to ``last``."""
 
     job: str
     number: int
@@ -97,7 +96,7 @@ class Request:
 
 
 def encode(window: RankWindow, max_bytes: int = MAX_BYTES) -> bytes:
-    """Return ``window`` as at most ``max_bytes`` bytes; the oldest blocks go if need be."""
+    """Return ``window`` as at most ``max_bytes`` bytes; drop the oldest blocks if necessary."""
     starts = sorted(window.blocks)[-MAX_BLOCKS:]
     while True:
         rows = [window.blocks[start] for start in starts]
@@ -121,7 +120,7 @@ def encode(window: RankWindow, max_bytes: int = MAX_BYTES) -> bytes:
 
 
 def decode(data: bytes) -> RankWindow:
-    """Return what :func:`encode` made.
+    """Return the window in bytes of :func:`encode`.
 
     Raises:
         ValueError: it is something else, or of another version.
@@ -167,7 +166,7 @@ def decode(data: bytes) -> RankWindow:
 
 
 def encode_detail(detail: RankDetail) -> bytes:
-    """Return ``detail`` as at most :data:`MAX_DETAIL_BYTES`; the smallest functions go."""
+    """Return ``detail`` as at most :data:`MAX_DETAIL_BYTES`; drop the smallest functions."""
     functions = detail.functions[:_MAX_FUNCTIONS]
     while True:
         rows = [
@@ -185,7 +184,7 @@ def encode_detail(detail: RankDetail) -> bytes:
 
 
 def decode_detail(data: bytes) -> RankDetail:
-    """Return what :func:`encode_detail` made; raises as :func:`decode`."""
+    """Return the detail in bytes of :func:`encode_detail`; raises like :func:`decode`."""
     d = unpack(data, MAX_DETAIL_BYTES, _MAX_TEXT, VERSION)
     rows = d.get("functions")
     if not isinstance(rows, list) or len(rows) > _MAX_FUNCTIONS:
@@ -219,7 +218,7 @@ def encode_request(request: Request) -> bytes:
 
 
 def decode_request(data: bytes) -> Request:
-    """Return what :func:`encode_request` made; raises as :func:`decode`."""
+    """Return the request in bytes of :func:`encode_request`; raises like :func:`decode`."""
     d = unpack(data, MAX_BYTES, _MAX_TEXT, VERSION)
     return Request(
         text_of(d.get("job")),
@@ -264,7 +263,7 @@ def _times(value: object, most: int) -> dict[str, int]:
 
 
 def joined(rows: Mapping[int, Row], size: int, longer: int) -> dict[int, Row]:
-    """Return blocks of ``size`` steps as blocks of ``longer`` steps, those that are complete."""
+    """Join blocks of ``size`` steps to blocks of ``longer`` steps; return the complete ones."""
     if longer == size:
         return dict(rows)
     found = {}
@@ -280,7 +279,7 @@ def joined(rows: Mapping[int, Row], size: int, longer: int) -> dict[int, Row]:
 
 
 def block_size(steps: int, blocks: int = 32) -> int:
-    """Return the length of blocks, of which so many steps make no more than ``blocks``."""
+    """Return the length of blocks so that ``steps`` steps make at most ``blocks`` blocks."""
     size = 1
     while steps > blocks * size and size < _MAX_SIZE:
         size *= 2
@@ -292,8 +291,8 @@ def means(columns: Sequence[Sequence[int]], numbers: Sequence[int], size: int) -
 
     Args:
         columns: ns per step.
-        numbers: of the steps, ascending.
-        size: steps of a block.
+        numbers: numbers of the steps, ascending.
+        size: steps per block.
     """
     found = {}
     low = 0

@@ -1,7 +1,7 @@
-"""Values that ranks publish, as bytes: compressed JSON, read strictly.
+"""Converts the values that ranks publish to and from bytes: compressed JSON, read strictly.
 
-Anybody who can write to the store or folder may write anything there, so a reader refuses
-what is too long, no JSON or of another version, and each value that is not what it must be.
+Anybody who can write to the store or folder may write anything there.  So a reader refuses
+data that is too long, not JSON or of another version, and each value of a wrong type or range.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-#: Characters of a name, and the largest number.
+#: Most characters of a name, and the largest number.
 MAX_NAME = 100
 MAX_NUMBER = 10**13
 
@@ -23,13 +23,13 @@ def pack(value: Mapping[str, Any], level: int = -1) -> bytes:
 
 
 def unpack(data: bytes, max_bytes: int, max_text: int, version: int) -> dict[str, Any]:
-    """Return what :func:`pack` was given.
+    """Return the value that :func:`pack` packed.
 
     Args:
         data: the bytes.
-        max_bytes: so many are read.
-        max_text: so many characters of JSON are read.
-        version: the value of ``v``.
+        max_bytes: longest accepted data.
+        max_text: most characters of JSON.
+        version: the required value of ``v``.
 
     Raises:
         ValueError: they are not from :func:`pack`, too long, or of another version.
@@ -51,14 +51,14 @@ def unpack(data: bytes, max_bytes: int, max_text: int, version: int) -> dict[str
 
 def fail(*_: object) -> NoReturn:
     """Raise ValueError."""
-    raise ValueError("not a value that fastprof wrote, or that of another version")
+    raise ValueError("not a value that fastprof wrote, or one of another version")
 
 
 def numbers_of(value: object, most: int) -> list[int]:
     """Return ``value``, a list of at most ``most`` whole numbers; raises ValueError."""
     if not isinstance(value, list) or len(value) > most:
         fail()
-    # bool is no int here; the three are much faster than a loop.
+    # bool does not count as int here; these three tests are much faster than a loop.
     if value and (set(map(type, value)) != {int} or min(value) < 0 or max(value) > MAX_NUMBER):
         fail()
     return value

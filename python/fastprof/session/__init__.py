@@ -1,4 +1,4 @@
 """Runs: the profiler of a training loop, its loaders, metrics and text reports.
 
-Kept empty so that ``import fastprof`` loads only what it needs.
+This file stays empty so that ``import fastprof`` loads only what it needs.
 """

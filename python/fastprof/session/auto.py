@@ -13,9 +13,9 @@ from fastprof.session.profiler import Profiler, run_of
 def start() -> Profiler | None:
     """Start the run and return it, unless this process is fastprof's own command or a worker.
 
-    It has default options, makes way for a run that the program itself starts, and reports to
+    It has default options, gives way to a run that the program itself starts, and reports to
     ``sys.stderr`` when the program ends.  A worker process (of a DataLoader, a pool, ...)
-    inherits the environment, but what the user wants to see is the training process.
+    inherits the environment, but the user wants to see the training process.
     """
     if _is_own_command() or _is_worker():
         return None
@@ -37,7 +37,7 @@ def start() -> Profiler | None:
 
 
 def _is_own_command() -> bool:
-    """Whether this is ``python -m fastprof`` or ``fastprof``, which start their own run."""
+    """Return whether this is ``python -m fastprof`` or ``fastprof``, which start their own run."""
     module = _module_run(sys.orig_argv[1:])
     if module is not None:
         return module.partition(".")[0] == "fastprof"
@@ -45,7 +45,7 @@ def _is_own_command() -> bool:
 
 
 def _module_run(arguments: list[str]) -> str | None:
-    """The module that ``-m`` names in the interpreter's arguments, before the script."""
+    """Return the module that ``-m`` names in the interpreter's arguments, before the script."""
     rest = iter(arguments)
     for argument in rest:
         if not argument.startswith("-") or argument == "-":

@@ -1,8 +1,8 @@
-"""cProfile's face: ``import fastprof as cProfile`` works.
+"""cProfile's interface: ``import fastprof as cProfile`` works.
 
-The table has cProfile's labels and counts, over all threads; where cProfile loses data
-(threads, functions of one label, pybind11 methods) it has them.  What differs on purpose
-is listed in ``docs/cprofile-compat.md``.
+The table has cProfile's labels and counts, over all threads, and includes data that cProfile
+loses (threads, functions with the same label, pybind11 methods).
+``docs/cprofile-compat.md`` lists the intended differences.
 """
 
 # No "from __future__" here: exec() of a string would pass it on to the profiled code.
@@ -38,8 +38,8 @@ class ProfilerEntry(NamedTuple):
     """One function; times in seconds.
 
     ``code`` is a code object, or the label of a C function.  ``callcount`` includes
-    resumes of generators, ``reccallcount`` are the calls inside another call of the
-    same function.  ``calls`` are the functions it calls, or None.
+    resumes of generators, ``reccallcount`` counts the calls inside another call of the
+    same function.  ``calls`` lists the functions it calls, or is None.
     """
 
     code: types.CodeType | str
@@ -53,13 +53,13 @@ class ProfilerEntry(NamedTuple):
 class Profile(Recorder):
     """A function profiler with cProfile's methods; also a context manager.
 
-    ``enable()``, ``disable()`` and ``clear()`` are the recorder's own.  Every thread is
-    recorded.  Recordings add up until ``clear()``.
+    The recorder provides ``enable()``, ``disable()`` and ``clear()``.  It records every
+    thread.  Recordings add up until ``clear()``.
 
     Args:
         timer: returns the time; called at every event instead of reading the clock.
         timeunit: seconds per unit of ``timer``; 0.0: it returns seconds.
-        subcalls: tell who called whom.
+        subcalls: record callers and callees.
         builtins: record C functions, too.
         correct: subtract the profiler's own cost, measured on this machine, from all
             times; never done with a ``timer``.
@@ -69,8 +69,8 @@ class Profile(Recorder):
         TypeError, ValueError: an argument of the wrong type or out of range.
     """
 
-    #: Class attributes, so that a subclass that forgot ``super().__init__()`` meets the
-    #: recorder's error and no other.
+    #: Class attributes, so that a subclass that forgot ``super().__init__()`` gets only the
+    #: recorder's error.
     _correct = True
     stats: dict[Function, Entry]
 
@@ -84,7 +84,7 @@ class Profile(Recorder):
         correct: bool = True,
         backend: str = "auto",
     ) -> None:
-        # The run that FASTPROF=1 has started does not keep the hook from the program.
+        # The run that FASTPROF=1 has started leaves the hook to the program.
         current.free_functions()
         super().__init__(timer, timeunit, subcalls, builtins, backend=backend)
         self._correct = bool(correct)
@@ -127,7 +127,7 @@ class Profile(Recorder):
         finally:
             self.disable()
 
-    # -- what comes out --------------------------------------------------------
+    # -- results ---------------------------------------------------------------
 
     def create_stats(self) -> None:
         """Stop recording and set ``stats``."""
@@ -135,13 +135,13 @@ class Profile(Recorder):
         self.snapshot_stats()
 
     def snapshot_stats(self) -> None:
-        """Set ``stats``; a recording goes on."""
+        """Set ``stats``; a recording continues."""
         self.stats = self._table()
 
     def getstats(self) -> list[ProfilerEntry]:
-        """Return the functions with what each of them calls.
+        """Return the functions with their callees.
 
-        Functions of one file, line and name are one entry.
+        Functions with the same file, line and name are one entry.
         """
         stats = self._table()
         codes: dict[Function, types.CodeType | str] = {}
@@ -165,7 +165,7 @@ class Profile(Recorder):
         ]  # fmt: skip
 
     def print_stats(self, sort: _Sort = -1) -> None:
-        """Stop recording and print the table, and what a reader of it must know.
+        """Stop recording and print the table, the overhead and the notes.
 
         Args:
             sort: a key of :meth:`pstats.Stats.sort_stats`, or a tuple of them.
@@ -188,9 +188,9 @@ class Profile(Recorder):
         """Stop recording and write ``stats`` for :mod:`pstats`, completely or not at all.
 
         Raises:
-            OSError: ``file`` cannot be written; ``stats`` is there and can be saved
+            OSError: ``file`` cannot be written; ``stats`` is set and can be saved
                 elsewhere.
-            ValueError: a NUL in its name.
+            ValueError: its name contains a NUL.
         """
         import marshal
 
@@ -201,17 +201,17 @@ class Profile(Recorder):
             stream.write(marshal.dumps(self.stats))
 
     def snapshot(self) -> "Snapshot":
-        """Return what was recorded so far as a :class:`~fastprof.Snapshot`."""
+        """Return the recording so far as a :class:`~fastprof.Snapshot`."""
         from fastprof.capture.convert import take_snapshot
         from fastprof.session.environment.rank import Identity
 
         identity = Identity()
-        # Of a job of several processes, fastprof merge puts the functions together.
+        # If the job has several processes, fastprof merge combines their functions.
         meta = identity.to_meta() if identity.world_size > 1 else None
         return take_snapshot(self, meta=meta)
 
     def report(self) -> "Report":
-        """Return what was recorded so far as a :class:`~fastprof.Report`."""
+        """Return the recording so far as a :class:`~fastprof.Report`."""
         from fastprof.report import build_report
 
         return build_report(self.snapshot(), correct_times=self._correct)
@@ -229,7 +229,7 @@ def run(statement: str | types.CodeType, filename: Any = None, sort: _Sort = -1)
     """Profile ``statement`` in the namespace of ``__main__``, then print or save the table.
 
     Args:
-        statement: what to ``exec``; a ``SystemExit`` in it just ends it.
+        statement: the code to ``exec``; a ``SystemExit`` in it only ends it.
         filename: where to save the table for :mod:`pstats`; None: print it.
         sort: order of the printed table, a key of :meth:`pstats.Stats.sort_stats`.
     """

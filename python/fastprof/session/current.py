@@ -1,8 +1,8 @@
-"""The one run of this process: who holds it, and what ends it besides ``stop()``.
+"""The one run of this process: its holder, and events that end it besides ``stop()``.
 
-Sections, the profiling hook and the clock are the process's own, so there is one run at a
-time.  A fork ends it in the child, silently; the end of the interpreter ends it as
-``stop()`` would, so that nothing recorded is lost.
+Sections, the profiling hook and the clock belong to the process, so it has one run at a
+time.  A fork ends the run in the child, silently; the exit of the interpreter ends it like
+``stop()``, so that no recorded data is lost.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ class Holder(Protocol):
     def stop_in_child(self) -> None: ...
 
 
-# Recursive, since a signal handler may start or stop a run while this one does.
+# Recursive, because a signal handler may start or stop a run while the main code does.
 _lock = threading.RLock()
 _running: Holder | None = None
 _hooks_set = False
 
 
 def running() -> Holder | None:
-    """Return the run that is going on in this process."""
+    """Return the current run of this process."""
     return _running
 
 
@@ -43,18 +43,18 @@ def claim(run: Holder) -> None:
     """Make ``run`` the process's run.
 
     Raises:
-        StateError: another one is going on; the message says where it was started.
+        StateError: another run is active; the message says where it was started.
     """
     global _running, _hooks_set
     with _lock:
         if _running is not None and not _running.gives_way:
             raise StateError(
-                f"a fastprof run is going on already, started at {_running.started_at}; "
-                "stop() it before starting another"
+                f"another fastprof run is active, started at {_running.started_at}; "
+                "stop() it before starting this one"
             )
         earlier, _running = _running, run
         if not _hooks_set:
-            # Once and for good: neither can be taken back without a trace.
+            # Once per process: neither can be undone without a trace.
             os.register_at_fork(after_in_child=_after_fork_in_child)
             atexit.register(_at_exit)
             _hooks_set = True
@@ -71,14 +71,14 @@ def release(run: Holder) -> None:
 
 
 def free_functions() -> None:
-    """Let a function profiler that the program makes have the hook of FASTPROF=1's run."""
+    """Give the hook of FASTPROF=1's run to a function profiler that the program makes."""
     run = _running
     if run is not None and run.gives_way:
         run.stop_functions("the program started its own function profiler")
 
 
 def caller() -> str:
-    """Return ``file:line`` of the code outside fastprof that is calling."""
+    """Return ``file:line`` of the calling code outside fastprof."""
     frame = sys._getframe(1)
     while frame.f_back is not None:
         if str(frame.f_globals.get("__name__", "")).partition(".")[0] != "fastprof":
@@ -89,7 +89,7 @@ def caller() -> str:
 
 def _after_fork_in_child() -> None:
     global _lock, _running
-    # The lock may have been held by a thread that does not exist here.
+    # A thread that does not exist here may have held the lock.
     _lock = threading.RLock()
     run, _running = _running, None
     if run is not None:

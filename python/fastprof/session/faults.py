@@ -1,4 +1,4 @@
-"""Faults survived while a run is going: told once, counted, never raised."""
+"""Faults that a run survives: reported once, counted, never raised."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import Counter
 
 
 class Faults:
-    """Collects what went wrong around the recorder, for the log and for the report.
+    """Collects faults around the recorder, for the log and for the report.
 
     The first fault of a kind is logged through ``logging.getLogger("fastprof")`` and
     becomes a note of the report; the others of that kind are only counted.
@@ -21,7 +21,7 @@ class Faults:
         self.notes: list[str] = []
 
     def add(self, kind: str, what: str, error: BaseException) -> None:
-        """Count a fault of ``kind``; tell ``what`` happened if it is the first."""
+        """Count a fault of ``kind``; report ``what`` happened if it is the first."""
         self.counts[kind] += 1
         if self.counts[kind] == 1:
             self.tell(f"{what}: {_describe(error)}")

@@ -70,6 +70,6 @@ class Options:
 
 
 def _one_of(name: str, value: object, allowed: tuple[object, ...]) -> None:
-    # 1 == True, but only the value itself is meant.
+    # 1 == True, but only True itself is allowed.
     if not any(value is item or (isinstance(item, str) and value == item) for item in allowed):
         raise ValueError(f"{name} is {value!r:.80}, expected one of {allowed}")

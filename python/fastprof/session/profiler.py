@@ -28,19 +28,19 @@ _L = TypeVar("_L", bound=Iterable[Any])
 class Profiler:
     """Records one run of a training loop; a context manager, or ``start()`` and ``stop()``.
 
-    There is one run per process at a time.  Once it has started, no fault of the
-    profiler reaches the training code: a logger, stream or file that fails is reported
-    once through ``logging.getLogger("fastprof")``, noted in the report and switched off.
+    A process has one run at a time.  Once it has started, no fault of the profiler reaches
+    the training code: fastprof reports a failing logger, stream or file once through
+    ``logging.getLogger("fastprof")``, notes it in the report and switches it off.
 
     Args:
-        functions: record function calls, of all steps but about 3 %, which measure what
-            recording them costs (where there is no ``schedule`` and no ``trace``; see
+        functions: record function calls in all steps but about 3 %, which measure the cost
+            of recording them (without ``schedule`` and ``trace``; see
             ``docs/overhead.md``).  ``"auto"``: yes, unless another profiler holds
             the interpreter's hook, which becomes a note in the report; ``True``: yes, or
             :class:`~fastprof.BusyError`; ``False``: no.
-        gpu: record what the GPU does, with CUPTI.  ``"auto"``: from when the program uses
+        gpu: record GPU activity with CUPTI.  ``"auto"``: once the program uses
             CUDA; ``True``: at once, initialising CUDA, after which forked children cannot
-            use it; ``False``: no.  Where it cannot be had, the report says why.
+            use it; ``False``: no.  If CUPTI is unavailable, the report says why.
         memory: sample the GPU memory of PyTorch's caching allocator.  ``"auto"``: at every
             ``log_every``-th step and at the end, in at most 0.1 % of the time;
             ``"step"``: at every step, with its own peak; ``"section"``: like ``"step"``,
@@ -48,39 +48,40 @@ class Profiler:
             sample takes 0.1 to 0.2 ms.  ``"step"`` and ``"section"`` call
             ``torch.cuda.reset_peak_memory_stats()``: the program's own peaks are lost.
         nvtx: ``"auto"``: emit sections as NVTX ranges if a tool that shows them (Nsight
-            Systems, Nsight Compute) is attached; ``True``: if there is none, let the NVTX
-            ranges of libraries become sections, for which ``NVTX_INJECTION64_PATH`` is
-            set during the run; ``False``: neither.
+            Systems, Nsight Compute) is attached; ``True``: without such a tool, turn the NVTX
+            ranges of libraries into sections, which sets ``NVTX_INJECTION64_PATH``
+            during the run; ``False``: neither.
         sync: ``"cuda"`` (or True) calls ``torch.cuda.synchronize()`` before each section's
             two clock readings, once CUDA is in use.  It changes what it measures.
         logger: receives the metrics: an object with ``log_metrics(dict, step)`` or
             ``log(dict, step)``, or a callable that takes both.  Called on rank 0 only.
-        log_every: metrics are logged at every step that is a multiple of this; None: every
-            step.
+        log_every: log metrics at every step that is a multiple of this; None: every step.
         metrics: False: no metrics at all.
         batch_wait: False: no ``time_batch_wait_ms`` metrics.
-        worker_functions: True: record the functions in the worker processes of loaders
-            made by torch, too.  The report has a separate table of them.
-        schedule: steps in which functions are recorded; None: all.
+        worker_functions: True: also record the functions in worker processes of torch's
+            loaders.  The report has a separate table of them.
+        schedule: steps in which to record functions; None: all.
         operators: windows of steps in which torch.profiler records operators; None: none.
-        trace: True, :class:`~fastprof.TraceOptions` or a dict of them: keep when sections,
-            steps and longer calls began and ended, in the active steps of ``schedule`` or in
+        trace: True, :class:`~fastprof.TraceOptions` or a dict of them: keep the begin and end
+            times of sections, steps and longer calls, in the active steps of ``schedule`` or in
             all; ``output`` with the suffix ``.trace.json.gz`` writes it for Perfetto.
-        skip_first: first steps left out of the step statistics.
-        max_steps: after so many steps data loaders deliver no more batches until the run
-            ends; None: as ``FASTPROF_STEPS`` says, else no limit.
-        recorder: :class:`~fastprof.RecorderOptions`, or a dict of them: the hook, how much it may
-            cost, how much is kept.
+        skip_first: number of first steps left out of the step statistics.
+        max_steps: number of steps after which data loaders deliver no more batches until the
+            run ends; None: from ``FASTPROF_STEPS``, else no limit.
+        recorder: :class:`~fastprof.RecorderOptions`, or a dict of them: the hook, its largest
+            cost, the limits on recorded data.
         output: path, or paths, to save the run to at the end; the suffix chooses the
-            format.  In a distributed job ``rank{r}_`` is put before the file name.
-        save_every: with ``output``: save also during the run, about every this many
-            seconds, taking no more than 1 % of the time; None: only at the end.
-        rank: this process's rank; None: from ``RANK``, else torch.distributed, else 0.
-        ranks: compare the ranks of a distributed job while it runs; rank 0 logs who is late
+            format.  In a distributed job fastprof puts ``rank{r}_`` before the file name.
+        save_every: with ``output``: also save during the run, about every this many
+            seconds, in at most 1 % of the time; None: only at the end.
+        rank: this process's rank; None: from ``RANK``, else torch.distributed,
+            jax.distributed or the launcher's variables, else 0.
+        ranks: compare the ranks of a distributed job while it runs; rank 0 logs late ranks
             through ``logging.getLogger("fastprof")`` and adds ``profile/ranks/...`` to the
-            metrics.  ``"auto"``: at the store of torch.distributed, or in the directory that
-            ``FASTPROF_RANKS_DIR`` names; ``True``: the same, and it is logged if they cannot
-            meet; ``False``, or ``FASTPROF_RANKS=0``: no.  See ``docs/ranks.md``.
+            metrics.  ``"auto"``: through the store of torch.distributed or the service of
+            jax.distributed, or the directory that ``FASTPROF_RANKS_DIR`` names; ``True``: the
+            same, and log a warning if they cannot meet; ``False``, or ``FASTPROF_RANKS=0``: no.
+            See ``docs/ranks.md``.
         enabled: False: record nothing and let every method do nothing.
 
     Raises:
@@ -148,7 +149,7 @@ class Profiler:
         """Begin recording, and the first step.
 
         Raises:
-            StateError: this profiler was started before, or another is running.
+            StateError: this profiler was started before, or another one is running.
             BusyError: ``functions=True`` and another profiler holds the hook.
         """
         self._run.start()
@@ -157,14 +158,14 @@ class Profiler:
     def stop(self) -> None:
         """End the run: log an unfinished validation pass, print and save, as configured.
 
-        Does nothing if the run is not going on.
+        Does nothing if the run is not active.
         """
         self._run.stop()
 
     def step(self) -> int:
         """End a step and begin the next; return the number of steps so far.
 
-        Call it once per optimizer step, after it: with gradient accumulation that is once
+        Call it once after each optimizer step: with gradient accumulation that is once
         per several batches.
 
         Raises:
@@ -180,12 +181,12 @@ class Profiler:
         split: str = "train",
         weight: float | None = None,
     ) -> _L:
-        """Return ``iterable`` such that fetching a batch is timed as section ``data``.
+        """Wrap ``iterable`` to time the fetching of each batch as section ``data``.
 
-        Everything else (``len()``, attributes, iterating again) is the iterable's own.  One
-        that is wrapped already is not timed twice.
-        What follows in the same thread is counted as work on that loader's batch, until
-        another loader delivers one.  Can be called before ``start()``.
+        Everything else (``len()``, attributes, iterating again) behaves like the iterable.  A
+        wrapped iterable is not timed twice.
+        Later work in the same thread counts for that loader's batch, until another loader
+        delivers one.  Can be called before ``start()``.
 
         Args:
             iterable: a DataLoader, a list, a generator, ...
@@ -202,30 +203,31 @@ class Profiler:
     def section(self, name: str, *, sync: bool | None = None) -> Section:
         """Return ``profile_section(name, sync=sync)``.
 
-        With ``memory="section"`` it also has its GPU memory sampled.
+        With ``memory="section"`` fastprof also samples GPU memory around it.
         """
         return self._run.section(name, sync)
 
     def enter_phase(self, phase: str) -> None:
-        """Count what follows in this thread as another phase of the run.
+        """Begin another phase of the run in this thread.
 
-        The report shows each phase apart, and steps without what was no part of them.
-        Loaders and integrations call this; a bare loop may, around what they do not see.
-        Ignored in other threads than the one that started the run, and while none is going on.
+        The report shows each phase separately, and excludes other phases from steps.
+        Loaders and integrations call this; a program may call it around other work.
+        Calls from threads other than the one that started the run, or without an active run,
+        do nothing.
 
         Args:
             phase: ``"setup"``, ``"steps"`` or ``"outside"`` (between epochs and after the
                 loop), each of which ends the other two; or ``"validation"`` or
-                ``"checkpoint"``, which interrupt what is going on until
-                :meth:`leave_phase`, and may be inside each other.
+                ``"checkpoint"``, which interrupt the current phase until
+                :meth:`leave_phase`, and may be nested.
 
         Raises:
-            ValueError: there is no such phase.
+            ValueError: unknown phase.
         """
         self._run.enter_phase(phase)
 
     def leave_phase(self, phase: str) -> None:
-        """End what :meth:`enter_phase` began; after ``"setup"`` and ``"outside"`` come steps."""
+        """End a phase of :meth:`enter_phase`; after ``"setup"`` and ``"outside"`` come steps."""
         self._run.leave_phase(phase)
 
     @property
@@ -235,7 +237,7 @@ class Profiler:
 
     @property
     def running(self) -> bool:
-        """Whether the run is going on."""
+        """Whether the run is active."""
         return self._run.running
 
     @property
@@ -244,11 +246,11 @@ class Profiler:
         return self._run.last_metrics
 
     def snapshot(self) -> Snapshot:
-        """Return what was recorded so far, raw."""
+        """Return the recording so far, raw."""
         return self._run.snapshot()
 
     def report(self) -> Report:
-        """Return what was recorded so far as a :class:`~fastprof.Report`."""
+        """Return the recording so far as a :class:`~fastprof.Report`."""
         return self._run.report()
 
     def __repr__(self) -> str:

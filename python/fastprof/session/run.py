@@ -1,4 +1,4 @@
-"""A run: all that records, what happens between steps, and how it ends."""
+"""A run: its recording layers, the work between steps, and its end."""
 
 from __future__ import annotations
 
@@ -46,33 +46,33 @@ if TYPE_CHECKING:
 
 _L = TypeVar("_L", bound=Iterable[Any])
 
-#: Steps between samples of GPU memory where ``log_every`` is None.
+#: Steps between samples of GPU memory if ``log_every`` is None.
 _MEMORY_EVERY = 50
 
-#: Steps after which what torch.distributed says of the rank is asked for again.
+#: Number of steps after which to ask torch.distributed for the rank again.
 _ASK_RANK = 10
 
 _NEW, _RUNNING, _STOPPED, _OFF, _FORKED = "new", "running", "stopped", "off", "forked"
 
 
 class Part(Protocol):
-    """Something that records into a run through hooks in other packages."""
+    """A part that records into a run through hooks in other packages."""
 
     def end(self) -> None:
-        """The run is about to end."""
+        """Remove the hooks: the run is about to end."""
 
     def forget(self) -> None:
-        """The run has ended in this forked child."""
+        """Do nothing any more: the run has ended in this forked child."""
 
 
 class Run:
     """The run behind a :class:`~fastprof.Profiler`, as loaders and integrations use it.
 
-    It has no more than one recorder and starts once.  Nothing that fails in it after
-    :meth:`start` is raised into the program.
+    It has one recorder and starts once.  After :meth:`start` no failure in it raises into
+    the program.
 
     Args:
-        options: checked.
+        options: checked options.
         enabled: False: every method does nothing.
     """
 
@@ -101,7 +101,7 @@ class Run:
             options.recorder.max_depth,
             self.faults,
         )
-        #: How loaders come by their batches; used by their iterators.
+        #: Observes how loaders get their batches; used by their iterators.
         self.watches = Watches(self, self.faults, self._profiles)
         #: Time of fastprof's Python code in the loop.
         self.own_time: OwnTime = OwnTime()
@@ -128,44 +128,44 @@ class Run:
         self._section_costs = (0.0, 0.0, 0.0)
         self._next_event = 1
         self._next_poll = sys.maxsize
-        #: Prints the report of a run that the interpreter's exit ends and that nothing receives.
+        #: Prints the report if the interpreter's exit ends the run and nothing else receives it.
         self.print_at_exit: Callable[[], object] = lambda: self.report().show(sys.stderr)
-        #: Patches of other packages for this run, taken out when it ends.
+        #: Patches of other packages for this run, removed when it ends.
         self.parts: list[Part] = []
         #: The program's handle on this run: the Profiler, whose module imports this one.
         self.profiler: Any
-        #: Where the run was started, as ``file:line``; empty before.
+        #: Where the run was started, as ``file:line``; empty before the start.
         self.started_at = ""
-        #: True for the run of FASTPROF=1, which makes way for one the program starts.
+        #: True for the run of FASTPROF=1, which gives way to one that the program starts.
         self.gives_way = False
         #: Calls that were open at the start are callers of later ones.
         self.is_called = True
-        #: Count what libraries call while they are imported per module: see export_imports.h.
+        #: Fold the calls of libraries during their import per module: see export_imports.h.
         self.folds_imports = False
-        #: The trainer whose hooks record into this run, if one does; stands in the report.
+        #: The trainer whose hooks record into this run, if any, for the report.
         self.framework: str | None = None
         # Read by the iterators of loaders at every batch.
-        #: After so many steps loaders deliver nothing; None: no limit.
+        #: Number of steps after which loaders deliver nothing; None: no limit.
         self.max_steps = steps_wanted() if options.max_steps is None else options.max_steps
         self.next_batch = limited(self.recorder.next_batch, self._steps_made, self.max_steps)
         self.data_section = profile_section("data")
         self.counting = False
         self.train_tag = NO_LOADER
-        #: Passes over validation loaders that have begun and not ended.
+        #: Number of passes over validation loaders that have begun and not ended.
         self.validating = 0
-        #: Counts when training went on: passes that began before are over.
+        #: Counts resumptions of training; validation passes that began before one are over.
         self.validation_round = 0
 
     # -- the run ---------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin recording, and the first step; raises as :meth:`fastprof.Profiler.start`."""
+        """Begin recording, and the first step; raises like :meth:`fastprof.Profiler.start`."""
         if self._state == _OFF:
             return
         if self._state == _RUNNING:
-            raise StateError(f"this Profiler is running already, started at {self.started_at}")
+            raise StateError(f"this Profiler is already running, started at {self.started_at}")
         if self._state != _NEW:
-            raise StateError("a Profiler records one run and this one is over; make a new one")
+            raise StateError("a Profiler records one run, and this one is over; create another")
         self.started_at = current.caller()
         self.identity.ask()
         current.claim(self)
@@ -179,7 +179,7 @@ class Run:
         self.counting = True
 
     def print_every(self, steps: int, sort: str, stream: Any) -> None:
-        """Print the sections every so many steps, and at the end; before the start."""
+        """Print the sections every ``steps`` steps and at the end; call before the start."""
         self._printer = ReportPrinter(steps, sort, stream, self._is_primary, self.faults)
 
     def _open(self) -> None:
@@ -187,12 +187,12 @@ class Run:
         self._sync.install()
         recorder.sync = bool(options.sync)
         self._measure_own()
-        # Before sections and functions: how these are recorded may depend on it.
+        # Before sections and functions: their recording may depend on it.
         self._gpu.start()
         self._next_poll = self._gpu.poll_after(0)
         self._protect("nvtx", self._nvtx.start, self._gpu.tool)
         self._memory.begin()
-        # Before anything is recorded: what follows here is no measured step.
+        # Before anything is recorded: the rest of this method is not part of a measured step.
         self._phase.begin("steps")
         recorder.start_sections()
         recorder.set_loader(NO_LOADER)
@@ -221,14 +221,14 @@ class Run:
         try:
             if self._options.functions is not False:
                 tell_costs(self.recorder, self._options.recorder.backend)
-        except Exception as error:  # the run goes on, uncorrected
+        except Exception as error:  # the run continues, uncorrected
             self.faults.notes.append(f"The hook's cost could not be measured: {error}")
-        # Not while something else records; the report then states less.
+        # Fails while another recorder is active; the report then states less.
         with suppress(Exception):
             self._section_costs = section_costs()
 
     def _close(self) -> None:
-        # Each whatever the one before raised: an interrupt may come at any point.
+        # Run each even if the one before raised: an interrupt may come at any point.
         try:
             self.recorder.disable()
         finally:
@@ -269,7 +269,7 @@ class Run:
             self._protect("integration", self.parts.pop().end)
 
     def _finish(self) -> None:
-        """Log, print and save the rest; an interrupt costs one of them, not all."""
+        """Log, print and save the results; an interrupt costs one of them, not all."""
         try:
             if self._options.metrics:
                 self._protect("metrics", self._metrics.emit, "val")
@@ -284,24 +284,24 @@ class Run:
                 self._protect("trace", self._trace.save, self.report, self._rank())
 
     def ask_ranks(self, wait: Callable[[], bool]) -> None:
-        """Rank 0 asks the others how they fared when the run ends, for :meth:`job`.
+        """Let rank 0 collect the last windows of the others when the run ends, for :meth:`job`.
 
         Args:
-            wait: whether to wait for their last windows; asked again and again.
+            wait: whether to wait for their last windows; called repeatedly.
         """
         self._ranks.ask(wait)
 
     @property
     def owns_rank(self) -> bool:
-        """False: this process has the number of a rank that another process is."""
+        """False: another process is the rank whose number this process has."""
         return self._ranks.owns
 
     def job(self) -> JobNow | None:
-        """Return how all ranks of the job fared at their end, if they told each other."""
+        """Return the state of all ranks of the job at their end; None: not known."""
         return self._ranks.job()
 
     def stop_functions(self, why: str) -> None:
-        """Record no more functions; sections, steps and metrics go on."""
+        """Record no more functions; sections, steps and metrics continue."""
         if self._state == _RUNNING and self._recording_functions:
             self._recording_functions = False
             self._protect("stop", self.recorder.disable)
@@ -316,17 +316,17 @@ class Run:
         has_reader = printed or bool(self._outputs.paths)
         prints = not has_reader and self._is_primary()
         if prints:
-            # What an exception or a status has ended does not wait.
+            # A run ended by an exception or an exit status does not wait.
             self.ask_ranks(wait=lambda: not exit_status.failed())
         self.stop()
         if prints:
-            # Before the ranks: who waits may be killed.
+            # Before the ranks: a waiting process may be killed.
             self._protect("report", self.print_at_exit)
             with suppress(KeyboardInterrupt):
                 self._protect("report", self._print_ranks)
 
     def _print_ranks(self) -> None:
-        """What the ranks of the job told each other last, after the report of this one."""
+        """Print the last state of all ranks, after the report of this one."""
         job = self.job()
         if job is None or len(job.rows) < 2:
             return
@@ -337,7 +337,7 @@ class Run:
         sys.stderr.writelines(f"{line}\n" for line in ("", *lines))
 
     def stop_in_child(self) -> None:
-        """End the run in a forked child: the parent goes on with it, the child forgets it."""
+        """End the run in a forked child: the parent continues it, the child forgets it."""
         self._state = _FORKED
         self.counting = False
         for part in self.parts:
@@ -372,22 +372,22 @@ class Run:
         )
 
     def loader(self, iterable: _L, name: str | None, split: str, weight: float | None) -> _L:
-        """Return ``iterable`` such that its batches are timed: :meth:`fastprof.Profiler.loader`."""
+        """Wrap ``iterable`` to time its batches: :meth:`fastprof.Profiler.loader`."""
         check_loader(iterable, name, split, weight)
         if self._state == _OFF:
             return iterable
-        # Typed as what is wrapped, since all of that can be used.
+        # Typed as the wrapped object, because all its members can be used.
         return cast(_L, wrap(self, self.registry, iterable, name, split, weight))
 
     def section(self, name: str, sync: bool | None) -> Section:
-        """Return ``profile_section(name, sync=sync)``; memory is sampled around it if asked for."""
+        """Return ``profile_section(name, sync=sync)``; sample memory around it if configured."""
         section = profile_section(name, sync=sync)
         if self._memory.watches_sections and self._state != _OFF:
             return cast("Section", SampledSection(section, self._memory))
         return section
 
     def enter_phase(self, phase: str) -> None:
-        """Count what follows as another phase: :meth:`fastprof.Profiler.enter_phase`."""
+        """Begin another phase: :meth:`fastprof.Profiler.enter_phase`."""
         if self._state == _RUNNING:
             apart = phase != "steps" and self._phase.is_here()
             if apart and self._hook_or_end(self._unprofiled.interrupt):
@@ -395,12 +395,12 @@ class Run:
             self._phase.enter(phase)
 
     def leave_phase(self, phase: str) -> None:
-        """End what :meth:`enter_phase` began; after ``"setup"`` and ``"outside"`` come steps."""
+        """End a phase of :meth:`enter_phase`; after ``"setup"`` and ``"outside"`` come steps."""
         if self._state == _RUNNING:
             self._phase.leave(phase)
 
     def validation_begins(self) -> None:
-        """A pass over a validation loader begins (called by its iterator)."""
+        """Begin a pass over a validation loader (called by its iterator)."""
         if self._state == _RUNNING:
             self.validating += 1
             if self._options.metrics:
@@ -408,7 +408,7 @@ class Run:
             self.enter_phase("validation")
 
     def validation_ends(self) -> None:
-        """A pass over a validation loader has ended (called by its iterator)."""
+        """End a pass over a validation loader (called by its iterator)."""
         if self._state == _RUNNING:
             if self._options.metrics:
                 self._protect("metrics", self._metrics.emit, "val")
@@ -417,8 +417,8 @@ class Run:
                 self.leave_phase("validation")
 
     def training_goes_on(self) -> None:
-        """A batch for training is asked for in the middle of a pass over a validation loader."""
-        # A thread that reads batches ahead does so beside the validation.
+        """End validation passes that are open when the program requests a training batch."""
+        # Another thread that reads batches ahead does not end the validation.
         if self.validating and self._phase.is_here():
             self.validation_round += 1
         while self.validating and self._phase.is_here():
@@ -426,11 +426,11 @@ class Run:
             self.leave_phase("validation")
 
     def leave_validation(self) -> None:
-        """Note that work on the training batch goes on (called by the iterator)."""
+        """Note that work on the training batch continues (called by the iterator)."""
         if self._state == _RUNNING:
             self._protect("metrics", self.recorder.set_loader, self.train_tag)
 
-    # -- what comes out --------------------------------------------------------
+    # -- results ---------------------------------------------------------------
 
     @property
     def steps(self) -> int:
@@ -438,7 +438,7 @@ class Run:
         return self.recorder.steps
 
     def describe(self) -> str:
-        """Return the state in a few words: where it began, how many steps, what it records."""
+        """Return the state in a few words: where it began, number of steps, recorded layers."""
         layers = [name for name in ("operators", "trace") if getattr(self._options, name)]
         if self._options.functions is not False:
             layers.insert(0, "functions")
@@ -448,7 +448,7 @@ class Run:
 
     @property
     def running(self) -> bool:
-        """Whether the run is going on."""
+        """Whether the run is active."""
         return self._state == _RUNNING
 
     @property
@@ -457,12 +457,12 @@ class Run:
         return dict(self._metrics.last)
 
     def snapshot(self) -> Snapshot:
-        """Return what was recorded so far, raw."""
+        """Return the recording so far, raw."""
         self._gpu.flush()
         return self._snapshot(trace=True)
 
     def _snapshot(self, *, trace: bool = False) -> Snapshot:
-        """Return what the recorder holds, without asking the GPU for more."""
+        """Return the recorder's data, without asking the GPU for more."""
         from fastprof.capture.convert import take_snapshot
         from fastprof.report.origin import import_class
         from fastprof.session.environment.run_metadata import surroundings
@@ -510,9 +510,9 @@ class Run:
         )
 
     def _own_ns(self, snapshot: Snapshot) -> int:
-        """The cost of sections, steps and loaders to the program: measured, or counted.
+        """Return the cost of sections, steps and loaders to the program: measured, or counted.
 
-        And what it took to take the hook out and put it back, which is in no measured step.
+        Includes the cost of removing and restoring the hook, which is in no measured step.
         """
         section_ns, batch_ns, step_ns = self._section_costs
         entries = sum(section.count for section in snapshot.sections)
@@ -522,7 +522,7 @@ class Run:
         return self.own_time.ns + counted + self._unprofiled.cost_ns
 
     def report(self) -> Report:
-        """Return what was recorded so far as a :class:`~fastprof.Report`."""
+        """Return the recording so far as a :class:`~fastprof.Report`."""
         from fastprof.report import build_report
 
         return build_report(self.snapshot())
@@ -530,9 +530,9 @@ class Run:
     # -- between steps ---------------------------------------------------------
 
     def _event_after(self, count: int) -> int:
-        """Return the next step count at which there may be something to do."""
+        """Return the next step count at which work may be due."""
         options = self._options
-        # Ranks that torch.distributed alone knows are asked for while it is initialised.
+        # Only an initialised torch.distributed knows some ranks: ask for them early.
         due = [1 if count < 1 else _ASK_RANK if count < _ASK_RANK else sys.maxsize]
         if self._outputs.periodic:
             due.append(count + 1)
@@ -560,7 +560,7 @@ class Run:
         if self._trace.on:
             self._protect("trace", self._trace.at_step, count)
         if options.schedule is not None and self._recording_functions:
-            # The step that begins now has the number of those that have ended.
+            # The number of the step that begins now is the count of ended steps.
             if options.schedule.records(count):
                 self.recorder.resume_functions()
             else:
@@ -576,7 +576,7 @@ class Run:
         if self._outputs.due():
             with self._hook.aside(), collector_paused():
                 self._protect("save", self._outputs.save_if_due, self.report, self.identity)
-        # The last: what it takes is left out of the step that begins.
+        # Last: its time does not count for the step that begins.
         began = clock()
         self._protect("operator", self._operators.at_step, count)
         self._hook_or_end(self._unprofiled.at_step, count)
@@ -584,12 +584,12 @@ class Run:
         self._next_event = self._event_after(count)
 
     def _takes_unprofiled(self) -> bool:
-        """Whether some steps are made without the function hook, to measure what it costs."""
+        """Return whether some steps run without the function hook, to measure its cost."""
         options = self._options
         return self._recording_functions and options.schedule is None and not self._trace.on
 
     def _hook_or_end(self, action: Callable[..., object], *args: Any) -> object:
-        """Run ``action``, which takes the hook out or puts it back; that may fail."""
+        """Run ``action``, which removes or restores the hook; if it fails, record no functions."""
         try:
             return action(*args)
         except Exception as error:  # another profiler has taken it
@@ -598,14 +598,14 @@ class Run:
             return None
 
     def _protect(self, kind: str, action: Callable[..., object], *args: Any) -> None:
-        """Run ``action``; what it raises becomes a fault and goes no further."""
+        """Run ``action``; turn its exceptions into faults."""
         try:
             action(*args)
         except Exception as error:  # nothing may reach the training code
             self.faults.add(f"{kind}_errors", f"fastprof: {kind} failed", error)
 
     def _steps_made(self) -> int:
-        """Steps as the limit on them sees it: a run that is over limits nothing."""
+        """Return the step count for the limit on steps; 0 outside the run: no limit."""
         return self.recorder.steps if self._state == _RUNNING else 0
 
     def _rank(self) -> int:

@@ -1,4 +1,4 @@
-"""Which phase the run is in, from what loaders, integrations and the program tell."""
+"""Tracks the phase of the run, as loaders, integrations and the program report it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Protocol
 
 from fastprof.snapshot.run_phases import RUN_PHASES
 
-#: One of these follows another; the others interrupt what is going on.
+#: One of these follows another; the others interrupt the current phase.
 _IN_TURN = ("setup", "steps", "outside")
 _ASIDE = ("validation", "checkpoint")
 
@@ -16,15 +16,15 @@ class PhaseRecorder(Protocol):
     """The recorder of the phases."""
 
     def set_phase(self, phase: int, goes_on: bool = False, /) -> int:
-        """The run is in ``phase`` from now on; returns the one before.
+        """Set the phase from now on; return the previous one.
 
-        ``goes_on``: it was interrupted, and is not counted once more.
+        ``goes_on``: the phase was interrupted, and is not counted again.
         """
         ...
 
 
 class RunPhase:
-    """The phase of the run, of one recorder; told from the training thread only.
+    """The phase of one recorder's run; only the training thread changes it.
 
     Args:
         recorder: records the phase of every moment.
@@ -34,25 +34,25 @@ class RunPhase:
         self._recorder = recorder
         self._thread = 0
         self._in_turn = "steps"
-        #: Interrupted phases: name, the number of the phase that follows it, and whether
-        #: that is the one it interrupted.
+        #: Interrupting phases: name, number of the phase that follows, and whether that is the
+        #: phase it interrupted.
         self._asides: list[tuple[str, int, bool]] = []
 
     def begin(self, phase: str) -> None:
-        """The run begins in this thread."""
+        """Begin the run in this thread."""
         self._thread = threading.get_ident()
         self._asides.clear()
         self.enter(phase)
 
     def is_here(self) -> bool:
-        """Whether this is the thread that the phases are of."""
+        """Return whether this is the thread whose phases count."""
         return threading.get_ident() == self._thread
 
     def enter(self, phase: str) -> None:
-        """``phase`` begins.
+        """Begin ``phase``.
 
         Raises:
-            ValueError: there is no such phase.
+            ValueError: unknown phase.
         """
         if phase not in _IN_TURN + _ASIDE:
             known = ", ".join(_IN_TURN + _ASIDE)
@@ -70,7 +70,7 @@ class RunPhase:
             self._recorder.set_phase(number)
 
     def leave(self, phase: str) -> None:
-        """``phase`` ends, and whatever began in it; nothing if it is not going on."""
+        """End ``phase`` and the phases that began in it; do nothing if it is not active."""
         if not self.is_here():
             return
         if phase in _IN_TURN:

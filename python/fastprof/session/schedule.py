@@ -1,4 +1,4 @@
-"""Windows of steps in which functions are recorded."""
+"""Windows of steps in which to record functions."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ RECORD_AND_SAVE = "record_and_save"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """Which steps have their functions recorded, counted from 0.
+    """Selects the steps whose functions are recorded, counted from 0.
 
     After ``skip_first`` steps comes a cycle of ``wait`` steps off, ``warmup`` steps off,
     ``active`` steps on; it runs ``repeat`` times, or to the end if ``repeat`` is 0.  The
     same five numbers give ``torch.profiler.schedule`` the same steps.  Only the function
-    layer follows the schedule: sections, steps and metrics stay on.  A warm-up step is
-    off here as well, and exists so that a schedule written for torch can be used as it is.
+    layer follows the schedule: sections, steps and metrics stay on.  Warm-up steps are off as
+    well; they exist so that a schedule written for torch works unchanged.
 
     Example: ``Schedule(skip_first=5, wait=2, warmup=1, active=3, repeat=2)`` records
     steps 8, 9, 10 and 14, 15, 16.
@@ -42,7 +42,7 @@ class Schedule:
             check_int(f"schedule {field.name}", getattr(self, field.name), low=low)
 
     def action(self, step: int) -> str:
-        """Return what step number ``step`` (from 0) is used for."""
+        """Return the use of step number ``step`` (from 0)."""
         position = step - self.skip_first
         cycle = self.wait + self.warmup + self.active
         if position < 0 or (self.repeat and position >= self.repeat * cycle):
@@ -55,5 +55,5 @@ class Schedule:
         return RECORD if position < cycle - 1 else RECORD_AND_SAVE
 
     def records(self, step: int) -> bool:
-        """Whether functions are recorded in step number ``step`` (from 0)."""
+        """Return whether functions are recorded in step number ``step`` (from 0)."""
         return self.action(step) in (RECORD, RECORD_AND_SAVE)

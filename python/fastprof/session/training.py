@@ -1,4 +1,4 @@
-"""Section reports for a training loop that only has ``profile_section`` in it."""
+"""Section reports for a training loop that only uses ``profile_section``."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ def start_training_profiling(
         sort: order of the rows: ``"first"`` (use) or ``"total"`` (time).
         stream: where the reports go; None: ``sys.stdout``.
         functions: record function calls as well, for ``handle.profiler.report()``.
-        options: those of :class:`~fastprof.Profiler`.  There are no metrics unless
-            ``metrics`` or ``logger`` is among them.
+        options: options of :class:`~fastprof.Profiler`.  Without ``metrics`` or ``logger``
+            the run emits no metrics.
 
     Raises:
         TypeError, ValueError: an argument of the wrong type or out of range.
-        StateError: another run is going on.
+        StateError: another run is active.
     """
     check_int("log_every", log_every, low=1)
     if sort not in SORTS:
@@ -76,10 +76,9 @@ def start_training_profiling(
 
 
 def step() -> int:
-    """End a step of the run that is going on; return the number of steps so far.
+    """End a step of the current run; return the number of steps so far.
 
-    Does nothing and returns 0 when no run is going on, as sections do: it may stay in the
-    code.
+    Without a run it does nothing and returns 0, so it may stay in the code, like sections.
     """
     run = current.running()
     return run.step() if isinstance(run, Run) else 0

@@ -1,4 +1,4 @@
-"""A few steps of a run without the function hook, to tell what the hook costs this program."""
+"""Runs a few steps without the function hook, to measure its cost in this program."""
 
 from __future__ import annotations
 
@@ -7,27 +7,26 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-#: Steps without the hook each time, where steps are long: the first one is used for nothing.
+#: Steps per block without the hook, if steps are long; the first one is not used.
 BLOCK = 3
 
-#: Steps are slower for that long after the hook was taken out or put back: the interpreter
-#: changes its code lazily, and the program's own code and data have left the caches.  Of
-#: shorter steps more are left out, and a block has more.
+#: Steps are slower for this long after removing or restoring the hook: the interpreter
+#: changes its code lazily, and the program's own code and data have left the caches.  If
+#: steps are shorter, more of them are left out, and a block has more.
 _SETTLES_NS = 2_500_000
 
-#: Steps from one block to the next: any number of them, so that no block can keep step with
-#: what a program does every so many steps.  Blocks of more than `_LONG` steps are rarer.
+#: Steps from one block to the next: a random number, so that blocks cannot coincide with
+#: periodic work of the program.  Blocks of more than `_LONG` steps are rarer.
 _LEAST, _MOST = 60, 120
 _LONG = 6
 
 #: The first blocks are nearer to each other, so that a run of some hundred steps has enough of
-#: them.  Blocks that are nearer still would be compared with the same measured steps.
+#: them.  Even nearer blocks would be compared with the same measured steps.
 _EARLY_BLOCKS, _EARLY_LEAST, _EARLY_MOST = 8, 10, 18
-#: Steps before the first one: a run that is shorter has none.
+#: Steps before the first block: a shorter run has none.
 _BEFORE_FIRST = 16
 
-#: Taking the hook out and putting it back costs at most this part of the steps
-#: between two blocks.
+#: Removing and restoring the hook costs at most this share of the steps between two blocks.
 _MAX_COST = 0.005
 
 
@@ -35,38 +34,37 @@ class BlockRecorder(Protocol):
     """The part of a recorder that the blocks use."""
 
     def unprofiled_length(self, settles_ns: int, /) -> int:
-        """Return the steps of a block that begins next, if steps settle in that time."""
+        """Return the number of steps of the next block, if steps settle in that time."""
         ...
 
     def plan_unprofiled(self, step: int, /) -> None:
-        """Steps are apart from that many steps on, until the block ends; 0: never."""
+        """Count steps separately from step ``step`` on, until the block ends; 0: never."""
 
     def begin_unprofiled(self) -> bool:
-        """Take the hook out if the block was begun; whether it is out."""
+        """Remove the hook if the block has begun; return whether it is removed."""
         ...
 
     def end_unprofiled(self, valid: bool, /) -> None:
-        """Put the hook back, and measure steps again; not valid: forget the block."""
+        """Restore the hook, and measure steps again; not valid: forget the block."""
 
     def rehook(self) -> None:
-        """Put the hook back."""
+        """Restore the hook."""
 
     def resume_functions(self) -> None:
         """Record calls again."""
 
 
 class UnprofiledSteps:
-    """Blocks of steps without the hook, of one run; told from the training thread only.
+    """A run's blocks of steps without the hook; only the training thread calls it.
 
-    The numbers of their first steps are drawn at random, from a separate generator: the
-    program's is not touched, and two runs of a program have the same blocks if its steps are
+    A separate generator draws the numbers of their first steps at random: the program's
+    generator is unchanged, and two runs of a program have the same blocks if its steps are
     long.
 
     Args:
-        recorder: the run's.
-        wanted: whether there may be blocks at all.
-        hindered: whether a block cannot be in some steps, which it is given the first and
-            the last of.
+        recorder: the run's recorder.
+        wanted: whether the run may have blocks at all.
+        hindered: whether a block cannot be in the steps from the first argument to the second.
     """
 
     def __init__(
@@ -79,19 +77,19 @@ class UnprofiledSteps:
         self._wanted = wanted
         self._hindered = hindered
         self._drawn = 1
-        self._due = sys.maxsize  # a block begins or ends after so many steps
-        self._asked = True  # whether it can be in the steps it is planned for
+        self._due = sys.maxsize  # number of steps after which a block begins or ends
+        self._asked = True  # whether :meth:`at_step` has checked the planned steps
         self._length = BLOCK
         self._open = False
         self._valid = True
-        #: Time spent so far on taking the hook out and putting it back.
+        #: Time spent so far on removing and restoring the hook.
         self.cost_ns = 0
-        self._paid_ns = 0  # of that, when the last block ended
-        self._since = (0, 0)  # when the last one ended: count of steps, time in ns
-        self._blocks = 0  # that were not interrupted
+        self._paid_ns = 0  # cost_ns at the end of the last block
+        self._since = (0, 0)  # end of the last block: count of steps, time in ns
+        self._blocks = 0  # number of blocks that were not interrupted
 
     def begin(self, warm_up: int) -> None:
-        """The run begins; its first ``warm_up`` steps are not measured."""
+        """Begin the run; its first ``warm_up`` steps are not measured."""
         if self._wanted():
             self._plan(warm_up, _BEFORE_FIRST)
 
@@ -100,7 +98,7 @@ class UnprofiledSteps:
         return self._due if self._asked else self._due - 1
 
     def at_step(self, count: int) -> None:
-        """Step number ``count`` begins.
+        """Begin step number ``count``.
 
         Raises:
             BusyError: another profiler has taken the hook.
@@ -110,7 +108,7 @@ class UnprofiledSteps:
                 self._asked = True
                 self._length = self._recorder.unprofiled_length(_SETTLES_NS)
                 if self._hindered(self._due, self._due + self._length):
-                    self._plan(count)  # before the recorder takes that step apart
+                    self._plan(count)  # before the recorder counts that step separately
             return
         began = time.perf_counter_ns()
         if self._open:
@@ -122,15 +120,15 @@ class UnprofiledSteps:
             self._due = count + self._length
             self.cost_ns += time.perf_counter_ns() - began
             return
-        else:  # the recorder knows only that the step was planned for it
+        else:  # the recorder still expects a block at this step
             self._recorder.end_unprofiled(False)
         self.cost_ns += time.perf_counter_ns() - began
         self._plan(count)
 
     def interrupt(self) -> bool:
-        """Something else than a step begins, and is recorded; whether a block was interrupted.
+        """Restore the hook, because recorded work other than a step begins.
 
-        Its last step, the one under way, ends apart.
+        Returns whether it interrupted a block; the current step still counts separately.
 
         Raises:
             BusyError: another profiler has taken the hook.

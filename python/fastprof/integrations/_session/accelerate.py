@@ -1,4 +1,4 @@
-"""Hooks on the loaders and models that Accelerate prepares; transformers uses them, too."""
+"""Hooks on the loaders and models that Accelerate prepares; also used for transformers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _DATA = profile_section("data")
 
 
 def is_training(module: Any) -> bool:
-    """Whether a forward of ``module`` is followed by a backward, as far as is known."""
+    """Return whether a backward probably follows a forward of ``module``."""
     import torch
 
     return bool(module.training and torch.is_grad_enabled())
@@ -42,7 +42,7 @@ def observe_model(
     def post(module: Any, output: Any) -> None:
         session.quietly("A forward could not be ended", after, module, output)
 
-    # The program may copy or save the model meanwhile: these hooks are not copied.
+    # The program may copy or save the model meanwhile; copies do not get these hooks.
     for handle in (
         model.register_forward_pre_hook(Hook(pre)),
         model.register_forward_hook(ResultHook(post), always_call=True),
@@ -59,13 +59,13 @@ def time_prepared_loaders(
     """Time the loaders that Accelerate makes: fetching as ``data``, moving as ``h2d``.
 
     Their ``__iter__`` is a generator that reads one batch ahead and moves the batch to the
-    device, so both are inside ``next()`` of it.  A class's ``__iter__`` is replaced since
-    an object's own would not be looked at.
+    device, so its ``next()`` contains both.  This function replaces ``__iter__`` of the
+    class, because Python ignores one set on an object.
 
     Args:
-        patches: where to note what was replaced.
+        patches: makes the replacements.
         session: the run.
-        kind_of: gives a loader's name (None: by number) and split.
+        kind_of: returns a loader's name (None: by number) and split.
         observer: its ``before_fetch(split)`` and ``after_pass(split)`` are called.
     """
     module = accelerate.data_loader
@@ -73,7 +73,7 @@ def time_prepared_loaders(
     def timing(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def timed(loader: Any) -> Any:
             name, split = kind_of(loader)
-            # The loader numbers itself by what stays the same in every epoch.
+            # The number of a loader must stay the same in every epoch.
             name = name or session.number_of(loader, split)
             return _Fetching(session, original(loader), name, split, observer)
 
@@ -126,7 +126,7 @@ class _Fetching:
             session.close(self)
 
     def _source(self) -> Any:
-        if _DATA.phase_is_open():  # by Profiler.loader() of the program, which counts it
+        if _DATA.phase_is_open():  # by the program's Profiler.loader(), which counts the batch
             return self._iterator
         if self._timed is None:
             timed = self._session.quietly("A loader could not be timed", self._time)
@@ -142,6 +142,6 @@ class _Fetching:
             self._session.quietly("An evaluation could not be ended", self._session.leave_container)
 
     def __del__(self) -> None:
-        # A loop left by ``break`` drops its iterator.
+        # A loop that ends by ``break`` drops its iterator.
         if self._evaluating and threading.get_ident() == self._thread:
             self._leave()

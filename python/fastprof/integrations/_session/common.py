@@ -1,4 +1,4 @@
-"""The user's options of an integration, as the keywords of a ``Profiler``."""
+"""Converts the user's options of an integration to the keywords of a ``Profiler``."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def check_options(options: Mapping[str, Any]) -> dict[str, Any]:
     ``profile_training=False`` means the same as ``enabled=False``.
 
     Raises:
-        TypeError, ValueError, OSError: as ``Profiler`` does.
+        TypeError, ValueError, OSError: as in ``Profiler``.
     """
     checked = dict(options)
     if not checked.pop("profile_training", True):
         checked["enabled"] = False
     Profiler(**checked)
-    # The run begins later, and the program may change its directory before.
+    # The run begins later, and the program may change its directory before that.
     checked["output"] = resolve(checked.get("output"))
     return checked
 
@@ -44,8 +44,8 @@ def operator_options(
 ) -> dict[str, Any]:
     """Return the ``Profiler`` keywords for an Accelerate user's ``ProfileKwargs`` fields.
 
-    The one place where these fields are translated.  ``schedule_option`` becomes
-    ``schedule``, with torch.profiler's defaults for what it leaves out; all of them
+    Only this function translates these fields.  ``schedule_option`` becomes
+    ``schedule``, with torch.profiler's defaults for missing keys; all fields together
     become ``operators``, which records operators in the same steps.
 
     Raises:
@@ -75,7 +75,7 @@ def operator_options(
 
 
 class ScalarLogger:
-    """Hands metrics to ``log(values)``; the framework knows its own global step."""
+    """Passes metrics to ``log(values)``; the framework knows its own global step."""
 
     __slots__ = ("_log",)
 

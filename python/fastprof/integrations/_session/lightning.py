@@ -1,4 +1,4 @@
-"""Reads state off Lightning's objects."""
+"""Reads the state of Lightning's objects."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NAMESPACES = ("lightning.pytorch", "pytorch_lightning")
 
 
 def is_overridden(callbacks: Iterable[Any], key: str, hook: str) -> bool:
-    """Whether a callback of that state key does anything in ``hook``."""
+    """Return whether a callback with that state key implements ``hook``."""
     bases = [
         getattr(sys.modules[f"{name}.callbacks"], "Callback", None)
         for name in NAMESPACES
@@ -42,7 +42,7 @@ def loader_names(given: Sequence[str], combined: Any) -> list[str]:
 
 
 def time_each(patches: Patches, session: Session, mode: Any, names: Sequence[str]) -> None:
-    """Time the iterators of validation loaders that are read one after the other."""
+    """Time the iterators of validation loaders that are read one after another."""
 
     def time_current() -> None:
         i = mode._iterator_idx

@@ -1,4 +1,4 @@
-"""Standing in for methods of a framework's objects, and what ``attach()`` returns."""
+"""Replaces methods of a framework's objects; base classes for results of ``attach()``."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 class Patches:
-    """Methods that were replaced on objects, and how to put them back exactly.
+    """Replaces methods on objects, and restores them exactly.
 
-    Where other code has wrapped ours in the meantime, ours stays below theirs; it
-    passes calls through, since its session is over.  Nothing here keeps an object alive: a
+    If other code has wrapped our method in the meantime, ours stays below theirs; it passes
+    calls through, because its session is over.  Patches keep no object alive: a
     program may free a model and its optimizer while they are observed.
     """
 
@@ -30,27 +30,27 @@ class Patches:
     def method(
         self, target: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]
     ) -> None:
-        """Let ``target.name`` be ``make(what it was)``; nothing if there is no such method."""
+        """Set ``target.name`` to ``make(original)``; do nothing if it has no such method."""
         original = getattr(target, name, None)
         if not callable(original):
             return
         call = make(original)
         function = getattr(original, "__func__", None)
         if function is None:
-            # An object's own function, which torch's schedulers make of a method.
+            # A function set on the object, as torch's schedulers do with methods.
             self.attribute(target, name, functools.wraps(original)(call))
             return
 
-        # Wrapped is the function, so that inspect finds the method's own signature.
+        # Wrap the function, so that inspect finds the method's own signature.
         @functools.wraps(function)
         def stand_in(_self: Any, /, *args: Any, **kwargs: Any) -> Any:
             return call(*args, **kwargs)
 
-        # A bound method, as what it replaces: torch's schedulers ask for its __func__.
+        # A bound method, like the original: torch's schedulers read its __func__.
         self.attribute(target, name, MethodType(stand_in, target))
 
     def attribute(self, target: Any, name: str, value: Any) -> None:
-        """Let ``target.name`` be ``value``."""
+        """Set ``target.name`` to ``value``."""
         own = vars(target)
         was_own, old = name in own, own.get(name)
         setattr(target, name, value)
@@ -68,11 +68,11 @@ class Patches:
         self._undo.append(undo)
 
     def on_undo(self, action: Callable[[], None]) -> None:
-        """Call ``action`` when everything is put back."""
+        """Call ``action`` when everything is restored."""
         self._undo.append(action)
 
     def undo(self) -> None:
-        """Put everything back, the last one first."""
+        """Restore everything, the last replacement first."""
         while self._undo:
             self._undo.pop()()
 
@@ -81,7 +81,7 @@ class HasRun:
     """The latest run of an integration."""
 
     _session: Session | None = None
-    #: What a run starts with, for the error where there is none.
+    #: What starts a run, for the error message before the first run.
     _start = "the training"
 
     @property
@@ -92,11 +92,11 @@ class HasRun:
             RuntimeError: training has not begun.
         """
         if self._session is None:
-            raise RuntimeError(f"there is no run yet: it starts with {self._start}")
+            raise RuntimeError(f"no run yet: it starts with {self._start}")
         return self._session.profiler
 
     def report(self) -> Report:
-        """Return what was recorded, as ``profiler.report()`` does."""
+        """Return the report of the run, like ``profiler.report()``."""
         return self.profiler.report()
 
 
@@ -116,7 +116,7 @@ class Attachment(HasRun):
         self.detach()
 
     def detach(self) -> None:
-        """End the run and put back everything that was replaced."""
+        """End the run and restore everything that was replaced."""
         try:
             if self._session is not None:
                 self._session.stop()

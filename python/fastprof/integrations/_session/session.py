@@ -1,6 +1,6 @@
 """The run of one training job, as an integration's hooks see it.
 
-Nothing here raises into the training: a hook that fails is reported once, becomes a
+Nothing here raises into the training: a failing hook is reported once, becomes a
 note of the report, and from then on the hooks do nothing.
 """
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from fastprof.capture import Section
 
 
-#: A section, and a phase of the run.
+#: Name of a section, and of a phase of the run.
 _CHECKPOINT = "checkpoint"
 
 
 class _Entry:
-    """An action under way: its section, and whether that was open when another began."""
+    """An open action: its section, and whether that was open when another action began."""
 
     __slots__ = ("key", "late", "name", "section", "was_open")
 
@@ -42,21 +42,21 @@ class _Entry:
 class Session:
     """The run of one training job, as an integration's hooks see it.
 
-    If the program has started its own run, the hooks record into that one; its
-    options count, and it is not ended here.
+    If the program has started its own run, the hooks record into that run; its
+    options apply, and the session does not end it.
 
-    Phases of a step lie side by side, never inside each other, although the calls do:
-    Lightning's ``optimizer_step`` contains forward and backward.  So when a phase begins,
-    the one under way is closed, and opened again afterwards.
+    Phases of a step lie side by side, never inside each other, although the calls are nested:
+    Lightning's ``optimizer_step`` contains forward and backward.  So when a phase begins, the
+    session closes the open one and reopens it afterwards.
 
-    Where another integration's hooks record into that run already, these do nothing: each
-    step and phase would be counted twice.
+    If another integration's hooks already record into that run, these do nothing, so that no
+    step or phase is counted twice.
 
     Args:
-        options: the options of the user, checked.
-        defaults: what holds where the user said nothing.
-        trainer: whose hooks these are; the report's advice names its options.
-        hooks: False: the program alone ends steps.
+        options: the user's options, checked.
+        defaults: values of options that the user has not given.
+        trainer: the trainer of these hooks; the report's advice names its options.
+        hooks: False: only the program ends steps.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Session:
         self._open: Section | None = None
         self._container: Section | None = None
         self._numbered: dict[str, list[Holder]] = {}
-        # Of the run's phases: before the first step, or in no step.
+        # Phases of the run: before the first step, or outside of steps.
         self._in_setup = True
         self._outside = True
         self._thread = threading.get_ident()
@@ -93,7 +93,7 @@ class Session:
     # -- the run
 
     def start(self) -> None:
-        """Start the run, or join the one that is going on."""
+        """Start the run, or join the current one."""
         try:
             if self.owner:
                 self.profiler.start()
@@ -109,7 +109,7 @@ class Session:
                 torch_owner.claim(self)
                 self.run.framework = self._trainer
             self._steps_before = self.profiler.steps
-        except Exception as error:  # the training goes on without
+        except Exception as error:  # the training continues without it
             self.fail("The run could not be started", error)
 
     def _is_second(self) -> bool:
@@ -117,7 +117,7 @@ class Session:
         return isinstance(first, Session) and first.alive and first.profiler is self.profiler
 
     def stop(self) -> None:
-        """Close what is open and end the run, if it was started here."""
+        """Close the open sections; end the run if this session started it."""
         if self.alive:
             self._close_all()
         self.alive = False
@@ -127,14 +127,14 @@ class Session:
             self.profiler.stop()
 
     def fail(self, what: str, error: BaseException) -> None:
-        """Say once what failed; from now on the hooks do nothing."""
+        """Report a failure once; from now on the hooks do nothing."""
         self.alive = False
         torch_owner.release(self)
         self._close_all()
         self.run.faults.add("integration_errors", f"fastprof: {what}", error)
 
     def quietly(self, what: str, action: Callable[..., Any], *args: Any) -> Any:
-        """Return ``action(*args)``; an exception of it goes no further, the result is None."""
+        """Return ``action(*args)``; on an exception, report it and return None."""
         if not self.alive:
             return None
         try:
@@ -147,7 +147,7 @@ class Session:
 
     @property
     def steps(self) -> int:
-        """Steps of this job: an earlier one may have recorded into the same run."""
+        """Number of steps of this job: an earlier job may have recorded into the same run."""
         return self.profiler.steps - self._steps_before
 
     def step(self) -> None:
@@ -162,7 +162,7 @@ class Session:
             self.quietly("A phase could not be entered", self.profiler.enter_phase, "outside")
 
     def begin_step(self) -> None:
-        """Begin a step now if none is under way."""
+        """Begin a step now if none is open."""
         if self._outside and self.alive:
             phase = "setup" if self._in_setup else "outside"
             self._outside = self._in_setup = False
@@ -179,12 +179,12 @@ class Session:
         return section
 
     def open(self, key: object, name: str = "", *, late: bool = False) -> None:
-        """Begin the action ``key``: section ``name``, or none, in place of the one under way.
+        """Begin the action ``key``: section ``name``, or none, replaces the open section.
 
         Args:
-            key: what :meth:`close` will name; several of a name may be under way.
-            name: section; empty: none is open while the action lasts.
-            late: not at once, but when a ``backward`` in it has ended.
+            key: the key for :meth:`close`; several actions of a name may be open.
+            name: section; empty: no section is open during the action.
+            late: open the section only when a ``backward`` in it has ended.
         """
         if not self.alive or threading.get_ident() != self._thread:
             return
@@ -198,7 +198,7 @@ class Session:
             self.fail("A section could not be opened", error)
 
     def close(self, key: object, *exc_info: Any) -> None:
-        """End the action ``key``, and with it those begun in it that did not end."""
+        """End the action ``key``, and the actions that began in it and did not end."""
         if not self.alive or threading.get_ident() != self._thread:
             return
         try:
@@ -215,12 +215,12 @@ class Session:
             self.fail("A section could not be closed", error)
 
     def open_late(self) -> None:
-        """Open the section of the innermost action if it is one that opens late."""
+        """Open the section of the innermost action if that opens late."""
         if self.alive and self._stack and self._stack[-1].late and self._open is None:
             self.quietly("A section could not be opened", self._switch, self._stack[-1].section)
 
     def enter_container(self, name: str) -> None:
-        """Begin section ``name``, inside which the phases of an evaluation lie."""
+        """Begin section ``name``, which contains the phases of an evaluation."""
         self._switch(None)
         self._stack.clear()
         if self._container is None:
@@ -228,7 +228,7 @@ class Session:
             self._container = self.section(name).__enter__()
 
     def leave_container(self) -> None:
-        """End the section that :meth:`enter_container` began, if it has not ended."""
+        """End the section of :meth:`enter_container`, if it has not ended."""
         container, self._container = self._container, None
         if container is not None:
             self._switch(None)
@@ -243,13 +243,13 @@ class Session:
             self.open(key, _CHECKPOINT)
 
     def close_checkpoint(self, key: object, *exc_info: Any) -> None:
-        """End it."""
+        """End a checkpoint."""
         if self.alive and threading.get_ident() == self._thread:
             self.close(key, *exc_info)
             self.quietly("A phase could not be left", self.profiler.leave_phase, _CHECKPOINT)
 
     def checkpoint(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Return ``original``, which saves; one that another one calls is part of that."""
+        """Wrap ``original``, which saves, as a checkpoint; nested calls are part of the outer."""
 
         def call(*args: Any, **kwargs: Any) -> Any:
             if any(entry.name == _CHECKPOINT for entry in self._stack):
@@ -288,14 +288,14 @@ class Session:
             self.run.faults.add("integration_errors", "fastprof: closing failed", error)
 
     def is_under_way(self, key: object) -> bool:
-        """Whether the action ``key`` has begun and not ended."""
+        """Return whether the action ``key`` has begun and not ended."""
         return any(entry.key == key for entry in self._stack)
 
     def number_of(self, loader: Any, split: str) -> str:
         """Return ``loader0``, ``loader1``, ... for a loader without a name.
 
-        Iterators are made anew in every epoch, so it goes by the data: ``loader.dataset``.
-        Data made anew, too, takes over the number of what has died of the same type.
+        Programs make new iterators in every epoch, so the number depends on ``loader.dataset``.
+        A new dataset takes over the number of a dead one of the same type.
         """
         data = getattr(loader, "dataset", loader)
         known = self._numbered.setdefault(split, [])
@@ -308,7 +308,7 @@ class Session:
         return f"loader{len(known) - 1}"
 
     def inside(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Return ``original`` in section ``name``, within whatever section is open."""
+        """Return ``original`` in section ``name``, inside the open section."""
 
         @functools.wraps(original)
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -345,14 +345,14 @@ class Session:
 def _new_profiler(options: dict[str, Any]) -> Profiler:
     try:
         return Profiler(**options)
-    except OSError as error:  # the directory was there when the options were checked
+    except OSError as error:  # the directory existed when the options were checked
         profiler = Profiler(**{**options, "output": None})
         run_of(profiler).faults.add("save_errors", "fastprof: the run will not be saved", error)
         return profiler
 
 
 def _section_after(entry: _Entry, child: str) -> Section | None:
-    """The open part of ``entry`` after its child has ended."""
+    """Return the section of ``entry`` to open after its child has ended."""
     if entry.late:
         # Between forward and backward of a closure the optimizer does nothing.
         again = child == "backward" or (child != "forward" and entry.was_open)

@@ -1,1 +1,1 @@
-"""PyTorch: phases, loaders and modules found without a line in the program."""
+"""PyTorch: finds phases, loaders and modules without a change of the program."""

@@ -1,8 +1,8 @@
-"""Batches of ``torch.utils.data.DataLoader`` under observation, without an edit.
+"""Times the batches of ``torch.utils.data.DataLoader`` without a change of the program.
 
-The iterators' ``__next__`` is replaced on their class, so it does not matter who holds the
-loader.  ``next()`` is timed as by :meth:`fastprof.Profiler.loader`; a loader that is timed
-that way already is left alone.
+It replaces ``__next__`` on the class of the iterators, so it does not matter who holds the
+loader.  It times ``next()`` like :meth:`fastprof.Profiler.loader`, and leaves loaders alone
+that are already timed that way.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _L = TypeVar("_L", bound=Iterable[Any])
 DATA = profile_section("data")
 STARTUP = profile_section("data_startup")
 
-#: The user's settings of a loader: name, split ("": to be found out) and weight.
+#: The user's settings of a loader: name, split ("": detect it) and weight.
 _told: weakref.WeakKeyDictionary[Any, tuple[str | None, str, float | None]]
 _told = weakref.WeakKeyDictionary()
 
@@ -37,18 +37,18 @@ _told = weakref.WeakKeyDictionary()
 def wrap(
     loader: _L, name: str | None = None, *, split: str | None = None, weight: float | None = None
 ) -> _L:
-    """Name a data loader, for the run that is going on or one that comes.
+    """Name a data loader, for the current run or a later one.
 
-    ``for batch in fastprof.wrap(loader, name="main")``: that is all a loop needs under
-    ``fastprof run`` or ``FASTPROF=1``.  A ``torch.utils.data.DataLoader`` is returned as it
-    is: its batches are timed anyway, under that name.  Any other iterable is timed as by
-    :meth:`fastprof.Profiler.loader` if a run is going on, else returned as it is.
+    A loop under ``fastprof run`` or ``FASTPROF=1`` needs only
+    ``for batch in fastprof.wrap(loader, name="main")``.  A ``torch.utils.data.DataLoader`` is
+    returned unchanged: its batches are timed anyway, under that name.  Any other iterable is
+    timed as by :meth:`fastprof.Profiler.loader` during a run, else returned unchanged.
 
     Args:
-        loader: what is iterated.
+        loader: the iterable.
         name: its name in metric keys; None: ``loader0``, ``loader1``, ...
-        split: ``"train"`` or ``"val"``; None: by whether gradients are off and the model is
-            in evaluation mode (for other iterables: ``"train"``).
+        split: ``"train"`` or ``"val"``; None: detected from gradients being off and the
+            model's evaluation mode (for other iterables: ``"train"``).
         weight: its configured share in a mixture, shown in the report.
 
     Raises:
@@ -65,7 +65,7 @@ def wrap(
 
 
 def is_data_loader(loader: object) -> bool:
-    """Whether it is one of torch's, without importing torch."""
+    """Return whether it is a DataLoader of torch, without importing torch."""
     return any(
         base.__module__ == "torch.utils.data.dataloader" and base.__name__ == "DataLoader"
         for base in type(loader).__mro__
@@ -73,7 +73,7 @@ def is_data_loader(loader: object) -> bool:
 
 
 class _Pass:
-    """One iterator: whose it is, and as whose its batches count."""
+    """One iterator: its loader, and the entry for which its batches count."""
 
     __slots__ = ("ahead", "calls", "entry", "loader", "resumed", "settled", "took_ns", "watch")
 
@@ -82,23 +82,23 @@ class _Pass:
         self.entry: LoaderEntry | None = None
         #: The program's use of a batch has shown the purpose of the pass.
         self.settled = False
-        #: Whether batches are fetched before the last one was used, as seen by the number of
-        #: calls of modules up to the last fetch.
+        #: Whether batches are fetched before the last one was used, detected from the number
+        #: of module calls up to the last fetch.
         self.ahead = False
         self.calls = -1
-        #: How long ``iter()`` took in ns, until the first batch: its workers are watched from
-        #: then on.  And whether they were there before.
+        #: Time of ``iter()`` in ns; None from the first batch on, when the watch of its workers
+        #: begins.  And whether the workers existed before.
         self.took_ns = took_ns
         self.resumed = resumed
         self.watch: WatchedPass | None = None
 
 
 class _Start(NamedTuple):
-    """A call of ``iter(loader)`` under way."""
+    """A running call of ``iter(loader)``."""
 
     #: The iterator that a loader with persistent workers keeps.
     kept: Any
-    #: Undone when it returns.
+    #: Closed when the call returns.
     workers: contextlib.ExitStack
     began: int
 
@@ -109,7 +109,7 @@ class Loaders:
     Args:
         run: the run.
         phases: receives every fetch.
-        fail: called with what failed and the exception; batches are then left alone.
+        fail: called with a description of the failure and the exception; then timing stops.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class Loaders:
     # -- DataLoader.__iter__
 
     def start_begins(self, args: Any, kwargs: Any) -> None:
-        """``iter(loader)`` is called: workers start here."""
+        """Handle the call of ``iter(loader)``: workers start here."""
         if not self._on or not self._phases.here():
             return
         self._starting += 1
@@ -142,12 +142,12 @@ class Loaders:
             self._phases.start_begins(validates)
             self._start = self._start_of(args[0])
             if STARTUP.enter_phase():
-                # Ended by the next phase, should `iter()` not come back here.
+                # The next phase ends it if `iter()` does not come back here.
                 STARTUP.leave_later()
             self._phases.fetching = True
 
     def start_ends(self, args: Any, kwargs: Any, result: Any) -> None:
-        """``iter(loader)`` has returned ``result``."""
+        """Handle the return of ``iter(loader)``."""
         if not self._on or not self._starting or not self._phases.here():
             return
         self._starting -= 1
@@ -163,8 +163,8 @@ class Loaders:
             resumed = start is not None and start.kept is result
             loader = args[0]
             self._passes[result] = _Pass(loader, took_ns, resumed=resumed)
-            # An iterator may outlive its loader, which is then kept for it; but one that
-            # its loader keeps must not be kept by this.
+            # Keep the loader for an iterator that may outlive it; but not for an iterator
+            # that the loader itself keeps.
             if loader is not result and getattr(loader, "_iterator", None) is not result:
                 self._kept[result] = loader
 
@@ -181,7 +181,7 @@ class Loaders:
     # -- _BaseDataLoaderIter.__next__
 
     def next(self, iterator: Any, original: Callable[[Any], Any]) -> Any:
-        """Return the iterator's next batch, timed if it is the program that asks."""
+        """Return the iterator's next batch, timed if the program asks for it."""
         phases = self._phases
         if not self._on or phases.fetching or not phases.here():
             return original(iterator)
@@ -231,10 +231,10 @@ class Loaders:
         return batch
 
     def _before(self, iterator: Any) -> _Pass | None:
-        """The owner of the batch; None if other code times it.
+        """Return the owner of the batch; None if other code times it.
 
         Raises:
-            StopIteration: the run has made as many steps as it was to make.
+            StopIteration: the run has reached its limit of steps.
         """
         limit = getattr(self._run, "max_steps", None)
         if limit is not None and self._run.steps >= limit:
@@ -243,7 +243,7 @@ class Loaders:
         if DATA.phase_is_open():  # by Profiler.loader, or a section of the program
             return None
         known = self._passes.get(iterator)
-        if known is None:  # made before the hooks were there
+        if known is None:  # made before the hooks were installed
             known = self._passes[iterator] = _Pass(iterator)
         loader = known.loader()
         if loader is None:
@@ -260,9 +260,10 @@ class Loaders:
         return known
 
     def _guess(self) -> tuple[str, bool]:
-        """The purpose of a batch fetched now, and whether it is sure.
+        """Return the purpose of a batch fetched now, and whether it is certain.
 
-        Without gradients nothing is trained.  The mode is often set only after the fetch.
+        Without gradients the program does not train.  It often sets the mode only after the
+        fetch.
         """
         if not self._phases.is_graded():
             return "val", True
@@ -301,10 +302,10 @@ class Loaders:
             self._phases.epoch_ends()
         self._last = None
 
-    # -- what the batches are for
+    # -- purpose of the batches
 
     def _trains(self) -> None:
-        """Backward begins: the batches since the last one are for training."""
+        """Handle the begin of backward: the batches since the last one are for training."""
         for known in list(self._guessed):
             self._settle(known, "train")
         last = self._last
@@ -313,12 +314,12 @@ class Loaders:
             self._settle(last, "train")
 
     def _evaluates(self) -> None:
-        """The model is evaluated on the batch that was fetched last."""
+        """Handle an evaluation of the model on the last fetched batch."""
         if self._last is not None:
             self._settle(self._last, "val")
 
     def _settle(self, known: _Pass, split: str) -> None:
-        """A pass turned out to be of that split; what the user stated stays."""
+        """Set the detected split of a pass; a split given by the user stays."""
         if known in self._guessed:
             self._guessed.remove(known)
         old, loader = known.entry, known.loader()
@@ -331,7 +332,7 @@ class Loaders:
             entry = old
             self._run.registry.settle(entry, split)
         if entry is not old and self._run.counting:
-            # It was one batch: the next one would have been of the other entry.
+            # Only one batch has been counted so far: the next one counts for the right entry.
             old.batches, entry.batches = old.batches - 1, entry.batches + 1
         train_tag = self._run.train_tag
         if split == "train":
@@ -346,5 +347,5 @@ class Loaders:
         self._fail("batches could not be timed", error)
 
     def close(self) -> None:
-        """Nothing is timed from now on."""
+        """Time nothing from now on."""
         self._on = False

@@ -1,8 +1,8 @@
 """Keeps ``torch.compile`` from compiling fastprof's own functions.
 
-Where compiled code falls back to Python, the compiler looks at every function that is
-called there, hooks included.  It runs ours as they are, because they are in the list in which it
-keeps its own exceptions.
+When compiled code falls back to Python, the compiler inspects every function called there,
+including hooks.  It runs fastprof's functions unchanged, because this module adds them to the
+compiler's list of exceptions.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 
 def leave_alone(torch: Any) -> None:
-    """Exempt what is loaded of fastprof; does nothing if this torch has no such list."""
+    """Exempt the loaded functions of fastprof; does nothing if this torch has no such list."""
     frames = getattr(getattr(torch._C, "_dynamo", None), "eval_frame", None)
     skip = getattr(frames, "skip_code", None)  # torch before 2.6
     if skip is None:

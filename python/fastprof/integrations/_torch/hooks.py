@@ -1,7 +1,7 @@
-"""The hooks on torch that tell :class:`~fastprof.integrations._torch.phases.Phases`.
+"""The hooks on torch that drive :class:`~fastprof.integrations._torch.phases.Phases`.
 
-They are put in when torch is there and taken out exactly.  A hook that fails is reported
-once, becomes a note of the report and is switched off; the training goes on.
+They are installed once torch is imported, and removed exactly.  fastprof reports a failing
+hook once, adds a note to the report and switches the hook off; the training continues.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ H2D = profile_section("h2d")
 
 Fail = Callable[[str, BaseException], None]
 
-#: Of the hook on the module that is running; torch gives out keys from 0 up.
+#: Key of the hook on the running module; torch assigns keys from 0 up.
 _AFTER_KEY = -1
 
 
 class Hooks:
-    """Everything that is put into torch for one run.
+    """All hooks on torch for one run.
 
     Args:
         torch: the module.
-        phases: gets the events.
-        loaders: is asked for batches.
-        rows: is shown every model.
-        fail: called with what failed and the exception.
+        phases: receives the events.
+        loaders: times the batches.
+        rows: receives every model.
+        fail: called with a description of the failure and the exception.
     """
 
     def __init__(
@@ -58,18 +58,18 @@ class Hooks:
         self._undo: list[Callable[[], object]] = []
         self._off: set[str] = set()
         self._compiling: Callable[[], bool] = compiling_test(torch)
-        # The global hook on modules, where it is kept, and its key there.
+        # torch's dict of global hooks on modules, and the key of ours in it.
         self._before: dict[int, Any] = {}
         self._before_key = -1
         self._watches_compiled = False
-        # How many steps run within another one of the same optimizer.
+        # Number of steps that run within another one of the same optimizer.
         self._inner_steps = 0
-        # Where the hook on the module that is running stands.
+        # The dicts that contain the hook on the running module.
         self._after: tuple[Any, Any] | None = None
         self._cuda = CudaInit(lambda: self._part("copies", self._install_copies))
 
     def install(self) -> None:
-        """Put them in; what this torch does not have is left out."""
+        """Install the hooks; skip parts that this torch does not have."""
         self._part("compiled code", leave_alone, self._torch)
         self._part("data", self._install_data)
         self._part("forward", self._install_forward)
@@ -85,21 +85,21 @@ class Hooks:
             self._undo.append(self._cuda.forget)
 
     def remove_later(self, action: Callable[[], object]) -> None:
-        """Call ``action`` when the hooks are taken out."""
+        """Call ``action`` when the hooks are removed."""
         self._undo.append(action)
 
     def uninstall(self) -> None:
-        """Take them out, the last first."""
+        """Remove the hooks, the last one first."""
         while self._undo:
             try:
                 self._undo.pop()()
-            except Exception as error:  # the others are still to be taken out
+            except Exception as error:  # the others must still be removed
                 self._fail("a hook could not be removed", error)
 
     # -- guarding
 
     def _part(self, part: str, action: Callable[..., Any], *args: Any) -> Any:
-        """Return ``action(*args)``; what it raises switches ``part`` off."""
+        """Return ``action(*args)``; an exception switches ``part`` off."""
         if part in self._off:
             return None
         try:
@@ -151,7 +151,7 @@ class Hooks:
         setattr(owner, name, new)
 
         def undo() -> None:
-            # Not over foreign functions that were put there since.
+            # Do not overwrite foreign functions that were set since.
             if vars(owner).get(name) is not new:
                 return
             if inherited:
@@ -181,7 +181,7 @@ class Hooks:
             loaders.start_ends,
         )
 
-    # -- forward: a hook on all modules that is only there while none is running
+    # -- forward: a hook on all modules that is installed only while none is running
 
     def _install_forward(self) -> None:
         module = sys.modules["torch.nn.modules.module"]
@@ -211,7 +211,7 @@ class Hooks:
         self._watch_compiled()
 
     def _arm(self) -> None:
-        # Under the same key each time: torch.compile guards on it.
+        # Use the same key each time: torch.compile guards on it.
         if self._before_key >= 0 and self._phases.on:
             self._before[self._before_key] = self._before_hook
 
@@ -224,8 +224,8 @@ class Hooks:
             return
         try:
             self._rows.look_at(module)
-            # As register_forward_hook(always_call=True) does, without a handle's weak
-            # references: it is taken out by each call.
+            # Like register_forward_hook(always_call=True), but without a handle's weak
+            # references, because each call removes the hook.
             after = module._forward_hooks, module._forward_hooks_always_called
             after[0][_AFTER_KEY] = self._left
             after[1][_AFTER_KEY] = True
@@ -247,8 +247,8 @@ class Hooks:
         own = self._own
         began, ns, apart_ns = clock(), own.ns, own.apart_ns
         try:
-            # torch goes through the hooks themselves when one of them is called for an
-            # exception; this one is then taken out at the next opportunity.
+            # torch iterates over the hooks themselves when it calls one for an exception;
+            # this hook is then removed at the next opportunity.
             if sys.exc_info()[0] is None:
                 self._take_after()
             self._arm()
@@ -258,7 +258,7 @@ class Hooks:
         own.took(began, ns, apart_ns)
 
     def _was_compiled(self, args: Any, kwargs: Any, result: Any) -> None:
-        """``Module.compile()``: hooks would be compiled with it, so the result is wrapped."""
+        """Wrap the result of ``Module.compile()``, which would compile hooks as well."""
         module = args[0]
         compiled = getattr(module, "_compiled_call_impl", None)
         if result is FAILED or compiled is None:
@@ -275,7 +275,7 @@ class Hooks:
         self._undo.append(undo)
 
     def _watch_compiled(self, *_: Any) -> None:
-        """``torch.compile(module)``: what it returns looks for hooks on all modules."""
+        """Wrap the class of ``torch.compile(module)``'s result, which looks for global hooks."""
         module = sys.modules.get("torch._dynamo.eval_frame")
         compiled = getattr(module, "OptimizedModule", None)
         if compiled is not None and not self._watches_compiled:
@@ -284,9 +284,9 @@ class Hooks:
             self._put(compiled, "__call__", wrap(compiled.__call__, begins, ends))
 
     def _around_call(self, target: Callable[[Any], Any]) -> tuple[Before, After]:
-        """Return the handler of calls that hooks on modules do not see."""
+        """Return handlers for calls that hooks on modules do not see."""
         begun: list[Any] = []
-        here = self._phases.here  # calls in other threads are not to be mixed up with ours
+        here = self._phases.here  # ignore calls in other threads
 
         def begins(args: Any, kwargs: Any) -> None:
             if here():
@@ -311,7 +311,7 @@ class Hooks:
             self._disarm()
         return begins
 
-    # -- backward: what Tensor.backward, autograd.backward and autograd.grad all call
+    # -- backward: Tensor.backward, autograd.backward and autograd.grad call one function
 
     def _install_backward(self) -> None:
         autograd = self._torch.autograd
@@ -320,7 +320,7 @@ class Hooks:
             self._replace("backward", autograd, name, self._backward_begins, self._backward_ends)
 
     def _backward_begins(self, args: Any, kwargs: Any) -> None:
-        # Modules that are called in it (checkpointing) are part of it.
+        # Calls of modules in backward (checkpointing) are part of it.
         self._disarm()
         self._phases.backward_begins()
 
@@ -348,7 +348,7 @@ class Hooks:
         )
         scaler = getattr(sys.modules.get("torch.amp.grad_scaler"), "GradScaler", None)
         if scaler is not None:
-            # It looks for infinities first, which waits for the GPU.
+            # It first looks for infinities, which waits for the GPU.
             self._replace(
                 "optimizer",
                 scaler,
@@ -421,7 +421,7 @@ class Hooks:
         )
         original = module.train
 
-        # Called for each module inside: there is little time.
+        # Called for each inner module, so it must be fast.
         @functools.wraps(original)
         def train(module: Any, mode: bool = True) -> Any:
             if mode and phases.evaluating:
@@ -443,9 +443,9 @@ class Hooks:
         tensors.watch()
 
     def _install_safetensors(self) -> None:
-        """Replace what ``save_file`` and ``save`` call, not them.
+        """Replace the functions that ``save_file`` and ``save`` call, not these two.
 
-        Other modules may hold these under other names by now (``from safetensors.torch import
+        Other modules may already have imported these two (``from safetensors.torch import
         save_file``).
         """
         module: Any = sys.modules["safetensors.torch"]
@@ -455,7 +455,7 @@ class Hooks:
 
         def prepare(args: Any, kwargs: Any) -> None:
             if self._phases.here() and _is_saved(vars(module)):
-                if under_way:  # one that was interrupted before it wrote
+                if under_way:  # an earlier one was interrupted before it wrote
                     ends(args, kwargs, None)
                 under_way[:] = [True]
                 begins(args, kwargs)
@@ -490,12 +490,12 @@ class Hooks:
         wanted: Callable[[Any, Any], bool] | None = None,
         phase: str = "",
     ) -> tuple[Before, After]:
-        """Return what opens and closes a section beside the phases of a step.
+        """Return handlers that open and close a section beside the phases of a step.
 
-        ``phase``: of the run, entered and left with it.
+        ``phase``: a phase of the run to enter and leave with it.
         """
         phases, run = self._phases, self._phases.run
-        # Of each call under way: whether it is aside, and has the section.
+        # For each running call: whether it is aside, and has the section.
         calls: list[tuple[bool, bool]] = []
 
         def begins(args: Any, kwargs: Any) -> None:
@@ -518,9 +518,9 @@ class Hooks:
 
 
 def _is_within_its_step(optimizer: Any) -> bool:
-    """Whether torch's wrapper of ``step`` runs twice for it: a subclass called its base's.
+    """Return whether torch's ``step`` wrapper runs twice for it: a subclass called its base's.
 
-    Looked for only while it is known to step, as one whose step raised is as well.
+    Called only while the optimizer counts as stepping, which also holds after a step raised.
     """
     wrappers = 0
     module = vars(sys.modules["torch.optim.optimizer"])
@@ -534,7 +534,7 @@ def _is_within_its_step(optimizer: Any) -> bool:
 
 
 def _is_saved(names: dict[str, Any]) -> bool:
-    """Whether the innermost function of the module with these globals goes on to save."""
+    """Return whether the innermost function of the module with these globals saves."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None and frame.f_globals is not names:
         frame = frame.f_back

@@ -1,7 +1,7 @@
-"""Tells when torch, or another module, has been imported, without importing it.
+"""Detects the import of torch, or another module, without importing it.
 
 A finder on ``sys.meta_path`` waits for the import, lets the other finders find the module
-and gets a call when its code has run.
+and is called when its code has run.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from fastprof.session.patching.wrapping import FAILED, wrap
 
 
 def is_complete(name: str) -> bool:
-    """Whether the module is imported and its code has run."""
+    """Return whether the module is imported and its code has run."""
     module = sys.modules.get(name)
     spec = getattr(module, "__spec__", None)
     return module is not None and not getattr(spec, "_initializing", False)
 
 
 class TorchImport:
-    """Calls ``ready`` once the module is there, at once if it is there already.
+    """Calls ``ready`` once the module is imported, at once if it already is.
 
     Args:
-        ready: called without arguments in the thread that imports it.
-        module: its name.
+        ready: called without arguments in the importing thread.
+        module: name of the module.
     """
 
     def __init__(self, ready: Callable[[], object], module: str = "torch") -> None:
@@ -36,7 +36,7 @@ class TorchImport:
         self._waiting = False
 
     def watch(self) -> None:
-        """Begin to wait."""
+        """Start waiting."""
         if is_complete(self._module):
             self._ready()
             return
@@ -44,7 +44,7 @@ class TorchImport:
         sys.meta_path.insert(0, self)
 
     def forget(self) -> None:
-        """Wait no longer."""
+        """Stop waiting."""
         self._waiting = False
         remove_finder(self)
 
@@ -53,7 +53,7 @@ class TorchImport:
         if not self._waiting:
             return None
         if name != self._module:
-            if is_complete(self._module):  # its import was under way when the waiting began
+            if is_complete(self._module):  # its import was running when the waiting began
                 self._arrived()
             return None
         for finder in list(sys.meta_path):
@@ -77,7 +77,7 @@ class TorchImport:
 
         try:
             loader.exec_module = wrap(run, None, has_run)
-        except AttributeError:  # a loader without attributes; the next import tells
+        except AttributeError:  # a loader without attributes; the next import detects it
             return
 
     def _arrived(self) -> None:

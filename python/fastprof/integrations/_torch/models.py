@@ -1,4 +1,4 @@
-"""Which modules a program trains, from what it does with them."""
+"""Detects the modules that a program trains from how it uses them."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import Any
 
-#: Where wrappers (DDP, compiled modules) keep the module that they wrap.
+#: Attributes in which wrappers (DDP, compiled modules) keep the wrapped module.
 _WRAPPED = ("module", "_orig_mod", "_fsdp_wrapped_module")
 
-#: Values of a model's output among which a loss is looked for.
+#: Number of values of a model's output to search for a loss.
 _LOOKED_AT = 8
 
 
 def unwrap(module: Any) -> Any:
-    """Return the program's own module inside of wrappers."""
+    """Return the program's module inside of wrappers."""
     for _ in range(8):
         inner = module.__dict__.get("_modules")
         wrapped = [inner[name] for name in _WRAPPED if name in inner] if inner else []
@@ -27,7 +27,7 @@ def unwrap(module: Any) -> Any:
 
 
 def has_loss(output: Any) -> bool:
-    """Whether a model returned a loss: a single number that backward can begin at."""
+    """Return whether the output has a loss: a single number where backward can begin."""
     if hasattr(output, "requires_grad"):
         return bool(output.requires_grad) and output.dim() == 0
     if isinstance(output, Mapping):
@@ -42,11 +42,11 @@ def _is_loss(value: Any) -> bool:
 
 
 def has_optimizers() -> bool:
-    """Whether the program has made an optimizer of torch, ever."""
+    """Return whether the program has ever made an optimizer of torch."""
     module = sys.modules.get("torch.optim.optimizer")
     classes = [] if module is None else [module.Optimizer]
     for cls in classes:
-        # Put there when the first one of a class is made.
+        # torch sets it when the first optimizer of a class is made.
         if getattr(vars(cls).get("step"), "hooked", False):
             return True
         classes += cls.__subclasses__()
@@ -54,32 +54,32 @@ def has_optimizers() -> bool:
 
 
 class Models:
-    """The modules that are trained, and the mode in which they are."""
+    """The trained modules and their modes."""
 
     def __init__(self) -> None:
         self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
-        # Whether each was in training mode when it was trained last.
+        # Whether each module was in training mode when it was last trained.
         self._modes: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
-        #: The module trained last, and whether it was in training mode.
+        #: The last trained module, and whether it was in training mode.
         self.trained: weakref.ref[Any] | None = None
         self.trained_mode = True
         # Its successor.
         self._candidate: weakref.ref[Any] | None = None
-        #: Since the last backward a module was called that may be the one.
+        #: A module that may be the trained one was called since the last backward.
         self.called_already = False
-        #: It is another one than last time, or in another mode.
+        #: That module differs from the last one, or has another mode.
         self.changes = False
         self._seen: weakref.ref[Any] | None = None
-        # Modules of which no optimizer has the parameters, as far as was looked.
+        # Modules whose parameters no known optimizer has.
         self._others: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def optimizer_made(self, optimizer: Any) -> None:
-        """The program has made an optimizer."""
+        """Note that the program has made an optimizer."""
         self._optimizers.add(optimizer)
         self._others.clear()
 
     def called(self, module: Any) -> None:
-        """It was called with gradients on; of several before backward the first counts."""
+        """Note a call with gradients on; of several calls before backward the first counts."""
         if self._candidate is None or self._candidate() is not module:
             # A loss or a normalisation has no parameters, and no mode that matters.
             if next(iter(module.parameters()), None) is None:
@@ -88,12 +88,12 @@ class Models:
         self.called_already = self.changes = True
 
     def called_without_gradients(self, module: Any) -> None:
-        """It was called with gradients off."""
+        """Note a call with gradients off."""
         if self.trained is None:
             self._seen = weakref.ref(module)
 
     def backward(self) -> None:
-        """Backward begins: the module called was trained."""
+        """Note the begin of backward: the called module was trained."""
         self.called_already = self.changes = False
         module = None if self._candidate is None else self._candidate()
         if module is None:
@@ -103,12 +103,12 @@ class Models:
             self._modes[unwrap(module)] = module.training
 
     def is_trained(self, module: Any) -> bool:
-        """Whether it was trained, or an optimizer has its parameters."""
+        """Return whether the module was trained, or an optimizer has its parameters."""
         module = unwrap(module)
         return module in self._modes or self._will_be_trained(module)
 
     def would_be_evaluated(self, module: Any) -> bool:
-        """Whether evaluation mode means for it that it is being evaluated."""
+        """Return whether evaluation mode means that the module is being evaluated."""
         module = unwrap(module)
         mode = self._modes.get(module)
         return self._will_be_trained(module) if mode is None else mode
@@ -125,12 +125,12 @@ class Models:
         return False
 
     def are_evaluated(self) -> bool:
-        """Whether the model that was trained last is in evaluation mode.
+        """Return whether the last trained model is in evaluation mode.
 
-        It is not if that is how it was trained.
+        The result is False if it was trained in that mode.
         """
         module = None if self.trained is None else self.trained()
-        if module is None:  # or the one that has run so far
+        if module is None:  # use the last one called without gradients
             module = None if self._seen is None else self._seen()
             return module is not None and not module.training
         return self.trained_mode and not module.training

@@ -1,7 +1,7 @@
-"""Rows for modules inside the model, on request: sections named by their path.
+"""Optional rows for modules inside the model: sections named by their path.
 
-Hooks stay on the chosen modules for the run.  A model may be copied or saved meanwhile, so
-what is copied or saved of a hook is a function of the standard library that does nothing.
+Hooks stay on the chosen modules for the run.  A program may copy or save the model meanwhile,
+so copying or saving a hook yields a function of the standard library that does nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _WRAPPERS = ("module.", "_orig_mod.", "_fsdp_wrapped_module.")
 
 
 class Hook:
-    """A function for a module, which does not go with copies of that module."""
+    """A hook on a module, which copies of the module do not share."""
 
     def __init__(self, call: Callable[..., Any]) -> None:
         self._call = call
@@ -32,7 +32,7 @@ class Hook:
 
 
 class ResultHook(Hook):
-    """The same for a function that wants what the module returned as well."""
+    """A hook that also receives the module's result."""
 
     def __call__(self, module: Any, args: Any, result: Any = None) -> None:
         self._call(module, result)
@@ -43,9 +43,9 @@ class ModuleRows:
 
     Args:
         patterns: as in a shell: ``"layers.*"``; ``*`` matches dots, too.  Paths are those
-            of ``model.named_modules()`` without what wrappers add.
-        wanted: whether sections are to be opened now, in this thread.
-        compiling: whether the call is traced by ``torch.compile``.
+            of ``model.named_modules()`` without the prefixes of wrappers.
+        wanted: returns whether to open sections now, in this thread.
+        compiling: returns whether ``torch.compile`` traces the call.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class ModuleRows:
         self._handles: list[Any] = []
 
     def look_at(self, model: Any) -> None:
-        """Put hooks into ``model``; does nothing the second time."""
+        """Add hooks to ``model``; does nothing the second time."""
         if not self._patterns or model in self._seen:
             return
         self._seen.add(model)
@@ -77,7 +77,7 @@ class ModuleRows:
                 self._add(module, name)
 
     def remove(self) -> None:
-        """Take every hook out."""
+        """Remove every hook."""
         handles, self._handles = self._handles, []
         for handle in handles:
             handle.remove()
@@ -97,7 +97,7 @@ class ModuleRows:
 
         def ends(_: Any) -> None:
             nonlocal open_now
-            # Asked again: another thread may leave the module meanwhile.
+            # Test again: another thread may leave the module meanwhile.
             if open_now and not self._compiling() and self._wanted():
                 open_now -= 1
                 section.__exit__(None, None, None)

@@ -1,7 +1,7 @@
 """Decides who drives the automatic sections: a trainer's integration, or a bare loop's hooks.
 
-An integration that knows the trainer (Lightning, transformers, Accelerate) says what
-happens better than hooks on torch can.  While one has claimed the process, those hooks do
+An integration that knows the trainer (Lightning, transformers, Accelerate) reports phases
+better than hooks on torch can.  While one has claimed the process, those hooks do
 nothing, so that no phase is counted twice.
 """
 
@@ -11,7 +11,7 @@ _claims: list[object] = []
 
 
 def claim(owner: object) -> None:
-    """Let ``owner`` make the sections from now on; the hooks of a bare loop are silent."""
+    """Let ``owner`` make the sections from now on; the hooks of a bare loop do nothing."""
     if not any(claimed is owner for claimed in _claims):
         _claims.append(owner)
 

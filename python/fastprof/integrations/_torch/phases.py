@@ -1,10 +1,9 @@
-"""Which automatic section is open, from what the hooks on torch tell.
+"""Opens and closes the automatic sections, from the events of the hooks on torch.
 
-Phases lie side by side, never inside each other.  ``forward`` is the calls of outermost
-modules until backward begins, one sample for all of them: it is closed at each return and
-opened again by the next call.  A loss that is computed by functions follows the last of
-them, so ``forward`` stays open there where backward came next, with nothing else that is
-seen here between, the last time that this module returned.
+Phases lie side by side, never inside each other.  ``forward`` covers the calls of outermost
+modules until backward begins, as one sample: each return closes it and the next call reopens
+it.  A loss computed by functions follows the last call, so ``forward`` stays open after the
+return of a module if, the last time that this module returned, backward was the next event.
 """
 
 from __future__ import annotations
@@ -28,9 +27,9 @@ BACKWARD = profile_section("backward")
 OPTIMIZER = profile_section("optimizer")
 EVAL = profile_section("eval")
 
-#: Modules of which it is remembered what came after them.
+#: Most modules for which the event after their return is remembered.
 _REMEMBERED = 1000
-#: Batches that are waited for an optimizer of torch that was made and has not stepped.
+#: Batches to wait for an optimizer of torch that was made and has not stepped.
 _PATIENCE = 64
 
 
@@ -40,8 +39,8 @@ class Phases:
     Args:
         run: the run.
         steps: end a step after the optimizer's.
-        graded: whether autograd records (``torch.is_grad_enabled``).
-        optimizers: whether the program has made an optimizer of torch.
+        graded: returns whether autograd records (``torch.is_grad_enabled``).
+        optimizers: returns whether the program has made an optimizer of torch.
     """
 
     def __init__(
@@ -55,27 +54,27 @@ class Phases:
         self.run = run
         self._steps = steps
         self._steps_seen = run.steps
-        #: Time spent here is fastprof's.
+        #: Collects the time spent here, which is fastprof's.
         self.own_time: OwnTime = run.own_time
         self._graded = graded
         self._has_optimizers = optimizers
         self._thread = get_ident()
         self.models = Models()
-        #: Called when the batch fetched last turns out to be for training, or evaluation.
+        #: Called when the last fetched batch turns out to be for training, or evaluation.
         self.on_training: Callable[[], None] = _nothing
         self.on_evaluation: Callable[[], None] = _nothing
         #: False: no section is opened or closed.
         self.on = True
-        #: A batch is being fetched: whatever runs meanwhile is part of that.
+        #: A batch is being fetched: other events meanwhile are part of the fetch.
         self.fetching = False
         self.evaluating = False
-        #: A batch was fetched, and nothing has shown what for.
+        #: A batch was fetched, and its purpose is unknown.
         self.unsure = False
         self._in_call = False
         self._ends_with_call = False
         self._call_graded = False
-        # The module that returned last, by address (its complement where gradients were off),
-        # and for each whether backward came next: 1 yes, 0 not known, -1 something else.
+        # The module that returned last, by address (the complement if gradients were off),
+        # and for each module whether backward came next: 1 yes, 0 unknown, -1 another event.
         self._returned = 0
         self._next_is_backward: dict[int, int] = {}
         self._backwards = 0
@@ -86,25 +85,25 @@ class Phases:
         self._eval_opened = False
         self._leader: weakref.ref[Any] | None = None
         self._others: weakref.WeakSet[Any] = weakref.WeakSet()
-        # Where steps end if no optimizer of torch steps.
+        # For ends of steps if no optimizer of torch steps.
         self._optimized = False
         self._unstepped = 0
         self._backward_since = False
         self._fetched = False
-        # Backwards since an evaluation without a loader.
+        # Number of backwards since an evaluation without a loader.
         self._trained_since: int | None = None
         self._in_setup = True
         self._outside = False
-        # The last fetch ended that; or work on a batch that had been read ahead.
+        # The last fetch ended the time outside; or work on a batch that was read ahead did.
         self._was_outside = False
         self._outside_after_step = False
-        # Since the last fetch one such batch was worked on.
+        # The program has used one such batch since the last fetch.
         self._was_ahead = False
-        #: Calls of outermost modules so far.
+        #: Number of calls of outermost modules so far.
         self.calls = 0
 
     def here(self) -> bool:
-        """Whether this is the training thread, and the hooks are in charge of it."""
+        """Return whether this is the training thread, and the hooks are in charge of it."""
         return self.on and not claims and get_ident() == self._thread
 
     @property
@@ -115,12 +114,12 @@ class Phases:
     # -- forward
 
     def module_begins(self, module: Any) -> bool:
-        """A module is called; returns whether :meth:`module_ends` must be called."""
+        """Handle the call of a module; return whether :meth:`module_ends` must be called."""
         if not self.here() or self._in_call or self._backwards or self.fetching:
             return False
         if self._optimizers and not self._in_closure:
             return False
-        if DATA.phase_is_open():  # a batch is fetched by Profiler.loader
+        if DATA.phase_is_open():  # Profiler.loader is fetching a batch
             return False
         if self._returned:
             self._came_next(backward=False)
@@ -167,7 +166,7 @@ class Phases:
             self.on_evaluation()
 
     def module_ends(self, module: Any, output: Any = None) -> None:
-        """That module has returned ``output``, or raised."""
+        """Handle the end of that module's call: it returned ``output``, or raised."""
         self._in_call = False
         if not self.here():
             return
@@ -175,14 +174,14 @@ class Phases:
             FORWARD.leave_now()
             return
         if not has_loss(output):
-            # A teacher or a target, called without gradients, is followed by the loss, too.
+            # The loss also follows a teacher or a target, which is called without gradients.
             self._returned = id(module) if self._call_graded else ~id(module)
             if self._next_is_backward.get(self._returned, 0) > 0:
                 return
         FORWARD.park()
 
     def _came_next(self, *, backward: bool) -> None:
-        """Handle the time after the return of a module."""
+        """Note whether backward was the next event after the return of a module."""
         module, self._returned = self._returned, 0
         if not module:
             return
@@ -194,7 +193,7 @@ class Phases:
     # -- backward
 
     def backward_begins(self) -> None:
-        """Autograd is about to run; may be inside itself, or inside a module."""
+        """Handle the start of autograd; it may run inside itself, or inside a module."""
         if not self.here():
             return
         self._backwards += 1
@@ -225,7 +224,7 @@ class Phases:
         self._backward_opened = BACKWARD.enter_phase()
 
     def backward_ends(self, *exc_info: Any) -> None:
-        """Autograd has returned or raised."""
+        """Handle the end of autograd, also by an exception."""
         if not self.here() or not self._backwards:
             return
         self._backwards -= 1
@@ -236,11 +235,11 @@ class Phases:
     # -- optimizer
 
     def steps_already(self, who: object) -> bool:
-        """Whether a step of ``who`` has begun and not ended, or raised."""
+        """Return whether a step of ``who`` has begun and not ended, or raised."""
         return id(who) in self._optimizers
 
     def optimizer_begins(self, who: object, *, closure: bool = False) -> None:
-        """``who`` is about to step.  With a closure the section begins when that has run."""
+        """Handle the start of a step of ``who``; a closure delays the section until it has run."""
         if not self.here():
             return
         if self.steps_already(who):  # its last step raised
@@ -257,13 +256,13 @@ class Phases:
                 self._open_optimizer()
 
     def closure_begins(self) -> None:
-        """The optimizer calls its closure: forward and backward, not optimizer."""
+        """Handle the call of the closure: it is forward and backward, not optimizer."""
         if self.here():
             OPTIMIZER.leave_now()
             self._in_closure = True
 
     def closure_ends(self) -> None:
-        """The closure has returned or raised."""
+        """Handle the end of the closure, also by an exception."""
         self._in_closure = False
         if self.here():
             self._returned = 0
@@ -271,7 +270,7 @@ class Phases:
             self._open_optimizer()
 
     def optimizer_ends(self, who: object, *, stepped: Any = None) -> None:
-        """``who`` has stepped; ``stepped`` is the optimizer, if it did not merely try."""
+        """Handle the end of a step of ``who``; ``stepped``: the optimizer, if it stepped."""
         if not self.here() or not self.steps_already(who):
             return
         del self._optimizers[self._optimizers.index(id(who)) :]
@@ -289,14 +288,14 @@ class Phases:
     @staticmethod
     def _open_optimizer() -> None:
         if OPTIMIZER.enter_phase():
-            # A step that raises is over when something else begins.
+            # A step that raises ends when another phase begins.
             OPTIMIZER.leave_later()
 
     def _ends_step(self, optimizer: Any) -> bool:
-        """Whether its step is the boundary: with several optimizers, one per round.
+        """Return whether its step is a step boundary: with several optimizers, one per round.
 
-        It is that of the optimizer that came first; another one takes its place by
-        stepping twice while that one does not.
+        The first optimizer makes the boundary; another one takes its place by
+        stepping twice while the first one does not.
         """
         leader = None if self._leader is None else self._leader()
         if leader is None or optimizer in self._others:
@@ -317,7 +316,7 @@ class Phases:
             self._enter_outside()
 
     def _end_of_batch(self) -> None:
-        """The next batch begins after a backward: a step, if no optimizer of torch steps."""
+        """Handle the begin of a batch after a backward: a step, if no optimizer of torch steps."""
         self._unstepped += 1
         if self._unstepped > _PATIENCE or not self._has_optimizers():
             FORWARD.leave_now()
@@ -326,11 +325,11 @@ class Phases:
     # -- data and evaluation
 
     def is_graded(self) -> bool:
-        """Whether gradients are on."""
+        """Return whether gradients are on."""
         return self._graded()
 
     def start_begins(self, validates: bool) -> None:
-        """An iterator over batches is about to be made."""
+        """Handle the creation of an iterator over batches."""
         FORWARD.leave_now()
         self._in_call = False
         self._returned = 0
@@ -341,7 +340,7 @@ class Phases:
             self.end_evaluation()
 
     def fetch_begins(self, validates: bool) -> None:
-        """A batch is about to be fetched."""
+        """Handle the start of a fetch."""
         if self._returned:
             self._came_next(backward=False)
         self._in_call = False
@@ -362,20 +361,20 @@ class Phases:
             self._enter_steps()
 
     def model_evals(self, module: Any) -> None:
-        """``module.eval()`` is called."""
+        """Handle a call of ``module.eval()``."""
         if self.evaluating or not self.here() or not self.idle:
             return
         if self.models.would_be_evaluated(module) and self._evaluate_without_loader():
             self.on_evaluation()
 
     def model_trains(self, module: Any) -> None:
-        """``module.train()`` is called."""
+        """Handle a call of ``module.train()``."""
         if self.evaluating and self.here() and self.idle and self.models.is_trained(module):
             self.end_evaluation()
 
     def _evaluate_without_loader(self) -> bool:
-        """Begin an evaluation if the model's mode shows one; returns whether it does."""
-        # An agent that chooses each action in evaluation mode is training.
+        """Begin an evaluation, except in a loop of an agent; return whether it began."""
+        # An agent that chooses each action in evaluation mode is still training.
         if self._trained_since is not None and self._trained_since < 2:
             self._trained_since = 0
             return False
@@ -383,18 +382,18 @@ class Phases:
         return True
 
     def begin_evaluation(self) -> None:
-        """An evaluation begins, unless one is under way."""
+        """Begin an evaluation, unless one is open."""
         if not self.evaluating:
             FORWARD.leave_now()
             self.evaluating = True
-            if self._was_outside:  # its first batch was taken for one of the next epoch
+            if self._was_outside:  # its first batch was mistaken for one of the next epoch
                 self._was_outside = False
                 self._enter_outside()
             self.run.validation_begins()
             self._eval_opened = EVAL.enter_phase()
 
     def end_evaluation(self) -> None:
-        """The evaluation is over, if there is one."""
+        """End the evaluation, if one is open."""
         if self.evaluating:
             self._close_evaluation()
             self._trained_since = 0
@@ -411,7 +410,7 @@ class Phases:
     # -- phases of the run
 
     def epoch_ends(self) -> None:
-        """A loader of training batches is exhausted."""
+        """Handle the end of a loader of training batches."""
         if not self.here():
             return
         self.end_evaluation()
@@ -428,15 +427,15 @@ class Phases:
         self.run.leave_phase("outside")
 
     def _interrupt_outside(self) -> None:
-        """A batch is worked on whose loader was exhausted: it had been read ahead."""
+        """Handle work on a batch that was read ahead of the end of its loader."""
         FORWARD.leave_now()
         self._leave_outside()
-        # One batch is: more than that is a loop over batches that no loader delivers.
+        # Only one batch is read ahead: more means a loop over batches that no loader delivers.
         self._outside_after_step = not self._was_ahead
         self._was_ahead = True
 
     def _enter_steps(self) -> None:
-        FORWARD.leave_now()  # a sample is of one phase of the run
+        FORWARD.leave_now()  # a sample belongs to one phase of the run
         if self._outside:
             self._leave_outside()
         if self._in_setup:
@@ -446,26 +445,26 @@ class Phases:
     # -- the rest
 
     def aside(self) -> bool:
-        """Work outside of phases begins; returns whether it gets a section."""
+        """Begin work outside of phases; return whether it gets a section."""
         if not self.here() or not self.idle:
             return False
         FORWARD.park()
         return True
 
     def aside_ends(self) -> None:
-        """It is over: what it interrupted goes on."""
+        """End work outside of phases; the interrupted phase continues."""
         if self._next_is_backward.get(self._returned, 0) > 0:
             FORWARD.resume()
 
     def hand_back(self) -> None:
-        """The hooks are going, the run is not: what follows is in steps again."""
+        """Return to steps, because hooks end while the run continues."""
         if self.here():
             self.end_evaluation()
             if self._outside:
                 self._leave_outside()
 
     def close(self) -> None:
-        """The hooks are going: close what is open."""
+        """Close the open sections, because the hooks are removed."""
         if self.on and get_ident() == self._thread:
             self.on = False
             FORWARD.leave_now()

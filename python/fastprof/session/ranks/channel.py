@@ -1,54 +1,54 @@
-"""Where ranks leave values for each other."""
+"""The interface through which ranks exchange values."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Protocol
 
-#: ``0``: ranks tell each other nothing.
+#: ``0``: ranks exchange nothing.
 SWITCH = "FASTPROF_RANKS"
-#: Rank 0 reads no more values than these at a time.
+#: Rank 0 reads at most this many values at a time.
 DIRECT = 128
-#: No value is longer; a longer one is not read.
+#: Longest value in bytes; longer ones are not read.
 MAX_VALUE = 1 << 16
 
 
 class Ended(Exception):  # noqa: N818 - not an error
-    """The job has left the place where its ranks met, as it does at its end."""
+    """The job has left the place where its ranks met, as happens at its end."""
 
 
 class Channel(Protocol):
-    """Small values by key, of which the last one counts; used by one thread.
+    """Small values by key; a later value replaces an earlier one.  Used by one thread.
 
-    Every method may raise OSError, RuntimeError or ValueError when the place is gone, and
-    :class:`Ended`.  After a ConnectionError or TimeoutError it may be tried again later.
+    Every method may raise OSError, RuntimeError or ValueError if the place is gone, and
+    :class:`Ended`.  After a ConnectionError or TimeoutError the caller may try again later.
     """
 
     def put(self, key: str, value: bytes) -> None:
-        """Put ``value`` in the place of what was there."""
+        """Set ``key`` to ``value``."""
 
     def get(self, keys: Sequence[str]) -> dict[str, bytes]:
-        """Return the values of those of ``keys`` that are there."""
+        """Return the values of the ``keys`` that exist."""
 
     def close(self, *, last: bool) -> None:
-        """Let go of the place; ``last``: nobody will need what was put there."""
+        """Close the channel; ``last``: nobody needs its values any more."""
 
 
 def window_key(rank: int) -> str:
-    """Where a rank puts its windows."""
+    """Return the key of a rank's windows."""
     return f"window-{rank}"
 
 
 def detail_key(rank: int) -> str:
-    """Where a rank puts its answer to rank 0."""
+    """Return the key of a rank's answer to rank 0."""
     return f"detail-{rank}"
 
 
 def group_key(level: int, number: int) -> str:
-    """Where a leader puts the group of the ranks that it leads."""
+    """Return the key of the group that a leader publishes."""
     return f"group-{level}-{number}"
 
 
-#: Where rank 0 puts its question, and what it has said.
+#: Keys of rank 0's request and of the lines that it has logged.
 REQUEST = "request"
 VERDICTS = "verdicts"

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 
 from fastprof.session.ranks.channel import MAX_VALUE
 
-#: What :meth:`DirectoryChannel.put` makes, and what it leaves if its process is killed.
+#: Files of :meth:`DirectoryChannel.put`, and those that it leaves if its process is killed.
 _OURS = re.compile(r"((window|detail|group-[0-9]+)-[0-9]+|request|verdicts)(\.[0-9]+~)?", re.ASCII)
 
 
@@ -31,7 +31,7 @@ class DirectoryChannel:
             pass
 
     def put(self, key: str, value: bytes) -> None:
-        """Write a file beside the old one, then put it in its place."""
+        """Write a file beside the old one, then replace the old one."""
         beside = f"{key}.{os.getpid()}~"
         # Not through a link: another user could have put it there.
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -47,7 +47,7 @@ class DirectoryChannel:
                 raise
 
     def get(self, keys: Sequence[str]) -> dict[str, bytes]:
-        """Read the files that are there; links, pipes and what is too long are not."""
+        """Read the existing files; skip links and pipes; a value that is too long is empty."""
         found = {}
         with self._opened() as folder:
             for key in keys:
@@ -57,7 +57,7 @@ class DirectoryChannel:
         return found
 
     def close(self, *, last: bool) -> None:
-        """Leave what was written; ``last``: remove it, and the directory if that is empty."""
+        """Keep the files; ``last``: remove them, and the directory if it is then empty."""
         if not last:
             return
         with suppress(OSError), self._opened() as folder:
@@ -69,7 +69,7 @@ class DirectoryChannel:
 
     @contextmanager
     def _opened(self) -> Iterator[int]:
-        """The directory itself: a link in its place may lead anywhere."""
+        """Open the directory; refuse a link in its place, which may lead anywhere."""
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
             folder = os.open(self._path, flags)
@@ -88,11 +88,11 @@ class DirectoryChannel:
 
 
 def read_value(path: str, folder: int | None = None) -> bytes | None:
-    """Return what a file holds; None: it is not there, or no file; empty: it is too long.
+    """Return the content of a file; None: it is missing or not a file; empty: it is too long.
 
     Args:
         path: the file.
-        folder: an open directory, from which ``path`` goes on.
+        folder: an open directory to which ``path`` is relative.
     """
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:

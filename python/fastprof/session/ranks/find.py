@@ -1,4 +1,4 @@
-"""How a rank finds the place where the ranks of its job leave values for each other."""
+"""Finds the channel through which the ranks of a job exchange values."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ STORE = ("MASTER_ADDR", "MASTER_PORT")
 
 
 def job_mark(world_size: int, env: Mapping[str, str] | None = None) -> str:
-    """Return what tells the values of a job from those of others and of earlier starts.
+    """Return a mark that distinguishes a job's values from other jobs and earlier starts.
 
     Args:
         world_size: number of its processes.
-        env: the environment of one of them; that of this process if None.
+        env: the environment of one of them; None: of this process.
     """
     restarts = (os.environ if env is None else env).get("TORCHELASTIC_RESTART_COUNT", "0")
     return short_hash(f"{find_job(env)} {restarts[:20]} {world_size}")
 
 
 def find_channel(job: str, world_size: int) -> Channel | None:
-    """Return the way to the ``world_size`` ranks of ``job``; None: there is none, or not yet.
+    """Return a channel to the ``world_size`` ranks of ``job``; None: none exists, or not yet.
 
-    A shared directory if the environment names one, else the store at which the ranks of
-    torch.distributed meet, or the service of jax.distributed, once the program uses that.
+    The channel uses a shared directory if the environment names one, else the store of
+    torch.distributed or the service of jax.distributed, once the program uses it.
 
     Raises:
         OSError: it cannot be reached, so far.
-        RuntimeError, ValueError: it is none.
+        RuntimeError, ValueError: it cannot be used.
     """
     directory = os.environ.get(DIRECTORY)
     if directory:
@@ -46,6 +46,6 @@ def find_channel(job: str, world_size: int) -> Channel | None:
 
 
 def may_find_channel() -> bool:
-    """Whether the environment says where the ranks meet, or jax does."""
+    """Return whether the environment or jax says where the ranks meet."""
     named = bool(os.environ.get(DIRECTORY)) or all(os.environ.get(name) for name in STORE)
     return named or jax_state() is not None

@@ -1,9 +1,9 @@
-"""In jobs of many ranks, leaders join what the ranks publish, so that rank 0 reads little.
+"""In jobs of many ranks, leaders join the windows of ranks, so that rank 0 reads little.
 
-Of 32 ranks in a row the first one is their leader: it publishes the group of their windows, and
-so do the leaders of 32 such groups, until few enough are left for rank 0.  Launchers number the
-ranks of a machine in a row, so that most of a leader's ranks are on its machine or near it.
-Where a leader has gone silent, whoever reads its group makes it.
+The first of 32 consecutive ranks is their leader: it publishes the group of their windows.
+Leaders of 32 such groups do the same, until few enough are left for rank 0.  Launchers number
+the ranks of a machine consecutively, so most of a leader's ranks are on its machine or near it.
+If a leader goes silent, the reader of its group makes the group.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from fastprof.session.ranks.channel import DIRECT, Channel, group_key, window_ke
 if TYPE_CHECKING:
     from fastprof.report.ranks_live_groups import GroupJudge
 
-#: A leader reads so many values.
+#: Number of values that a leader reads.
 FAN = 32
 
 
 class Groups:
-    """What one rank reads and publishes as a leader, and as rank 0.
+    """Reads and publishes groups, for a leader and for rank 0.
 
     Args:
         channel: where the ranks meet.
@@ -36,13 +36,13 @@ class Groups:
         self.rank = rank
         self._job, self._size = job, world_size
         self._world = min(world_size, MAX_RANKS)
-        #: So many times groups are merged before rank 0 reads them.
+        #: Number of times that groups are merged before rank 0 reads them.
         self.levels = 0
         while -(-self._world // FAN**self.levels) > DIRECT:
             self.levels += 1
         self._heard: dict[int, HeardRanks] = {}
-        #: Of each group the last one, when it was new by the clock here, and whether its
-        #: leader lives: a second one came, so that the first was none of an earlier start.
+        #: For each group: its last value, when that was new by this machine's clock, and whether
+        #: its leader is alive: a second value came, so the first was not from an earlier start.
         self._read: dict[tuple[int, int], tuple[RankGroup | None, float, bool]] = {}
         self._beat = 0
 
@@ -68,7 +68,7 @@ class Groups:
         return self._merged(self.levels, self._numbers(), now)
 
     def tell(self, judge: GroupJudge, now: float) -> None:
-        """Tell the judge of rank 0 how all ranks fare."""
+        """Hand the state of all ranks to the judge of rank 0."""
         judge.hear_group(self.whole(now), now)
         keys = {window_key(rank): rank for rank in judge.followed}
         if keys:
@@ -76,13 +76,13 @@ class Groups:
                 judge.hear(keys[key], value, now)
 
     def listen_anew(self, now: float) -> None:
-        """Count silence from ``now`` on: until now nobody could be heard."""
+        """Count silence from ``now`` on: until now no rank could be heard."""
         for heard in self._heard.values():
             heard.listen_anew(now)
         self._read = {key: (group, now, lives) for key, (group, _, lives) in self._read.items()}
 
     def keys(self) -> list[str]:
-        """Return where rank 0 finds the groups that it reads."""
+        """Return the keys of the groups that rank 0 reads."""
         return [group_key(self.levels, number) for number in self._numbers()]
 
     def _numbers(self) -> range:
@@ -122,7 +122,7 @@ class Groups:
         return whole
 
     def _take_over(self, number: int, since: float, now: float) -> None:
-        """Hear the ranks of a leader that may be gone: they lived as it did, until ``since``."""
+        """Read the ranks of a leader that may be gone; all were alive until ``since``."""
         self._make(1, number, now)
         for rank in self._heard[number].ranks.values():
             rank.lives, rank.heard, rank.moved = True, since, since

@@ -1,8 +1,8 @@
-"""A channel in the key-value service at which the processes of jax.distributed meet.
+"""A channel in the key-value service of jax.distributed.
 
-It is used through the client that jax has made: nothing is connected, started or imported.  The
-client waits for an answer in C++, without the interpreter's lock and without an end.  Where the
-service does not answer, jax ends the process after its heartbeat's timeout.
+It uses the client that jax has made and connects, starts and imports nothing.  The client
+waits for an answer in C++, without the GIL and without a time limit.  If the service does not
+answer, jax ends the process after the timeout of its heartbeat.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from fastprof.session.environment.rank import jax_state
 from fastprof.session.ranks.channel import MAX_VALUE, Ended
 
-#: What jax's client says of a key that is not there, and of a service that is gone.
+#: How jax's client reports a missing key, and a service that is gone.
 _MISSING = "NOT_FOUND"
 _GONE = ("UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED")
 _NEEDED = ("key_value_set_bytes", "key_value_try_get_bytes")
@@ -23,13 +23,13 @@ _NEEDED = ("key_value_set_bytes", "key_value_try_get_bytes")
 class JaxChannel:
     """Keeps values in jax's service; see :class:`~fastprof.session.ranks.channel.Channel`.
 
-    A job that is started again has another service, so keys are not there from earlier starts.
+    A restarted job has another service, so it holds no keys of earlier starts.
 
     Args:
         job: the mark of this job.
 
     Raises:
-        RuntimeError: this release of jax has no such client.
+        RuntimeError: the client of this release of jax cannot overwrite keys.
     """
 
     def __init__(self, job: str) -> None:
@@ -47,7 +47,7 @@ class JaxChannel:
             raise _meant(error) from None
 
     def get(self, keys: Sequence[str]) -> dict[str, bytes]:
-        """Get the keys that are there."""
+        """Get the keys that exist."""
         found = {}
         for key in keys:
             try:
@@ -60,7 +60,7 @@ class JaxChannel:
         return found
 
     def close(self, *, last: bool) -> None:
-        """Leave the client to jax; the service is the job's and ends with it."""
+        """Leave the client to jax; the service belongs to the job and ends with it."""
 
     def _client(self) -> Any:
         client = getattr(jax_state(), "client", None)
@@ -70,15 +70,15 @@ class JaxChannel:
 
 
 def open_jax(job: str) -> JaxChannel | None:
-    """Return a channel at jax's service; None: jax.distributed does not use one so far.
+    """Return a channel in jax's service; None: jax.distributed does not use one so far.
 
     Raises:
-        RuntimeError: this release of jax has no such client.
+        RuntimeError: the client of this release of jax cannot overwrite keys.
     """
     return None if jax_state() is None else JaxChannel(job)
 
 
 def _meant(error: RuntimeError) -> Exception:
-    """Return what the caller of a channel expects for an error of jax's client."""
+    """Convert an error of jax's client to the one that callers of a channel expect."""
     text = str(error).partition("\n")[0]
     return ConnectionError(text) if text.startswith(_GONE) else RuntimeError(text)

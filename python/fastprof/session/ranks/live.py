@@ -1,7 +1,7 @@
-"""The thread in which a rank tells the others how it fares, and rank 0 says who is late.
+"""The thread in which a rank publishes its times, and rank 0 reports late ranks.
 
-The training thread starts it and ends it, and does nothing for it otherwise.  Whatever
-fails here ends the thread, is reported once, and does not reach the training.
+The training thread only starts it and ends it.  A failure here ends the thread, is
+reported once, and does not reach the training.
 """
 
 from __future__ import annotations
@@ -39,26 +39,26 @@ if TYPE_CHECKING:
     from fastprof.session.faults import Faults
     from fastprof.session.ranks.groups import Groups
 
-#: Windows are published, and judged, every so many seconds; a request is looked for.
+#: Seconds between windows published and judged, and between looks for a request.
 _PUBLISH_S = 5.0
 _LOOK_S = 1.0
-#: Of the time, rank 0 judges in one part in so many.
+#: Rank 0 judges for at most 1/200 of the time.
 _PART = 200.0
-#: The end of a run waits so long for the thread, which then is left alone.
+#: The end of a run waits this long for the thread, then leaves it alone.
 _PATIENCE_S = 1.0
 _SLICE_S = 0.05
-#: The end of a run that prints something waits so long for the last windows of other ranks.
+#: The end of a run that prints a report waits this long for the last windows of other ranks.
 LAST_S = 5.0
-#: Of so few ranks each looks at its end whether it is the last one.
+#: In jobs of at most this many ranks, each checks at its end whether it is the last one.
 _FEW = 64
-#: Windows that are read at a time.
+#: Number of windows read at a time.
 _AT_ONCE = 1024
-#: A store that has not come up by then never does; it is looked for more and more seldom.
+#: Seconds after which a missing store counts as absent; looks for it become less frequent.
 _FIND_S = 600.0
 _RETRY_S = 5.0
-#: So long a store is tried again that does not answer any more.
+#: How long to retry a store that no longer answers.
 _LOST_S = 60.0
-#: Ranks connect one after the other.
+#: Ranks connect this far apart.
 _APART_S = 0.02
 _MOST_APART_S = 20.0
 
@@ -66,7 +66,7 @@ _MOST_APART_S = 20.0
 class _Ending:
     """A flag to wait for, which a forked child and a signal handler may set, too.
 
-    ``threading.Event`` has a lock that a thread which does not exist there may hold.
+    ``threading.Event`` has a lock; a thread that does not exist in the child may hold it.
     """
 
     def __init__(self) -> None:
@@ -75,17 +75,17 @@ class _Ending:
         self._gate.acquire()
 
     def set(self) -> None:
-        """End the waiting."""
+        """Set the flag and end the waiting."""
         self._is_set = True
         with suppress(RuntimeError):  # it is open
             self._gate.release()
 
     def is_set(self) -> bool:
-        """Whether it was set."""
+        """Return whether the flag is set."""
         return self._is_set
 
     def wait(self, seconds: float) -> bool:
-        """Wait so long, or until it is set; return whether it is."""
+        """Wait until the flag is set, at most ``seconds``; return whether it is set."""
         if not self._is_set and self._gate.acquire(timeout=max(0.0, seconds)):
             with suppress(RuntimeError):
                 self._gate.release()
@@ -96,10 +96,10 @@ class LiveRanks:
     """A rank among the others of its job.
 
     Args:
-        recorder: what the training thread records into.
-        identity: which rank it is.
+        recorder: the recorder of the training thread.
+        identity: which rank this is.
         mode: the option ``ranks`` of :class:`~fastprof.Profiler`.
-        faults: told what fails.
+        faults: receives failures.
     """
 
     def __init__(
@@ -110,13 +110,13 @@ class LiveRanks:
         self._mode = mode if os.environ.get(SWITCH) != "0" else False
         self._faults = faults
         self._ending = _Ending()
-        #: The last window was made: the recorder is not needed any more.
+        #: Set when the last window was made: the thread no longer needs the recorder.
         self._taken = _Ending()
         self._running = Lock()
         self._job: JobNow | None = None
-        #: Rank 0 asks the others how they fared at the end: whether it may wait for them.
+        #: Whether rank 0 may wait for the others at the end; None: it does not ask them.
         self._may_wait: Callable[[], bool] | None = None
-        #: When the end of the run waits no longer for the other ranks, and for the thread.
+        #: When the end of the run stops waiting for the other ranks, and for the thread.
         self._hears_until = self._ends_at = 0.0
         #: False: another process has this rank.
         self.owns = True
@@ -126,14 +126,14 @@ class LiveRanks:
         self._say: Callable[[str], None] = faults.log
 
     def start(self) -> None:
-        """Begin, if this is a rank of several; called again when more is known."""
+        """Start if the job has several ranks; called again when more is known."""
         if self._started or self._mode is False or self._ending.is_set():
             return
         if self._identity.world_size < 2 or not may_find_channel():
             return
         self._started = True
         self._running.acquire()
-        # Not threading.Thread: what a program sets for all its threads is not meant for this.
+        # Not threading.Thread: settings of the program for all its threads must not apply here.
         try:
             _thread.start_new_thread(self._recorder.run_unrecorded, (self._run,))
         except BaseException:
@@ -142,16 +142,16 @@ class LiveRanks:
             raise
 
     def ask(self, wait: Callable[[], bool]) -> None:
-        """Let rank 0 ask the others how they fared when it ends, which :meth:`job` then tells.
+        """Let rank 0 collect the last windows of the others for :meth:`job` when it ends.
 
         Args:
-            wait: whether rank 0 may wait for their last windows; asked again and again.
+            wait: whether rank 0 may wait for their last windows; called repeatedly.
         """
         if self._identity.rank == 0:
             self._may_wait = wait
 
     def stop(self) -> None:
-        """End the thread, or leave it where it waits for another process."""
+        """End the thread, or leave it alone while it waits for another process."""
         waits = self._may_wait is not None and self._may_wait()
         self._hears_until = time.monotonic() + (LAST_S if waits else 0.0)
         self._ends_at = self._hears_until + _PATIENCE_S
@@ -168,7 +168,7 @@ class LiveRanks:
             self._why_not = ""
 
     def job(self) -> JobNow | None:
-        """Return how all ranks fared at their end, after :meth:`stop`; None: not known.
+        """Return the state of all ranks at their end, after :meth:`stop`; None: not known.
 
         Waits for other ranks until a few seconds after :meth:`stop` was called.
         """
@@ -176,21 +176,21 @@ class LiveRanks:
             return None
         waited = self._may_wait()
         while not self._running.acquire(timeout=_SLICE_S):
-            # Who was told to wait no longer has heard what it could.
+            # If the thread may no longer wait, it has read all windows that it could.
             if time.monotonic() >= self._ends_at or waited != self._may_wait():
                 return self._job
         self._running.release()
         return self._job
 
     def forget(self) -> None:
-        """The thread is not in this forked child."""
+        """Do nothing any more: a forked child does not have the thread."""
         self._ending.set()
         self._started = False
         self._mode = False
 
     @property
     def metrics(self) -> Mapping[str, float]:
-        """Rank 0's view of the ranks; empty on others."""
+        """Metrics of the ranks on rank 0; empty on others."""
         return self._metrics
 
     # -- in the thread ---------------------------------------------------------
@@ -215,7 +215,7 @@ class LiveRanks:
             self._running.release()
 
     def _find(self) -> Channel | None:
-        """Wait for the place where the ranks meet, which a program may make late."""
+        """Wait for the channel, which a program may create late."""
         world = self._identity.world_size
         job = job_mark(world)
         pause = _LOOK_S + self._apart_s()
@@ -263,7 +263,7 @@ class LiveRanks:
                 self._metrics = talk.metrics
         finally:
             self.owns = talk.owns
-            # Whose thread fails trains on: it has not ended.
+            # A rank whose thread fails continues to train: it has not ended.
             last = talk.last() if self._ending.is_set() and not lost else None
             self._taken.set()
             if last is None:
@@ -277,7 +277,7 @@ class LiveRanks:
 
 
 class _Talk:
-    """Exchange of a rank with a channel over time."""
+    """Exchanges values with a channel over time."""
 
     def __init__(
         self,
@@ -295,7 +295,7 @@ class _Talk:
         self._job = job
         self._say = say
         self._judge: Judge | None = None
-        #: Of many ranks, not each is read by rank 0.
+        #: Rank 0 does not read each of many ranks itself.
         self._groups: Groups | None = None
         if self._world > DIRECT:
             from fastprof.session.ranks.groups import Groups
@@ -310,13 +310,13 @@ class _Talk:
         self._asked = self._answered = 0
         self._said_ignored = False
         self.metrics: Mapping[str, float] = {}
-        #: What another process has published as this rank, and when that was seen first.
+        #: Process and beat of another process that published as this rank, and when first seen.
         self._other: tuple[int, int, float] | None = None
         #: False: another process has this rank.
         self.owns = True
 
     def pause(self) -> float:
-        """Return the seconds until there is something to do."""
+        """Return the seconds until something is due."""
         if self._other is not None:
             return _LOOK_S
         now = time.monotonic()
@@ -347,7 +347,7 @@ class _Talk:
                 self._judge_at = now + max(_PUBLISH_S, took * _PART)
 
     def listen_anew(self) -> None:
-        """Nothing could be heard for a while: nobody was silent in it."""
+        """Forget a time in which no rank could be heard: it does not count as silence."""
         now = time.monotonic()
         if self._groups is not None:
             self._groups.listen_anew(now)
@@ -355,26 +355,26 @@ class _Talk:
             self._judge.listen_anew(now)
 
     def last(self) -> RankWindow | None:
-        """Return the window of a rank that has ended; None: there is none to publish."""
+        """Return the last window of a rank that ends; None: it has none to publish."""
         try:
             return self._recording.window(ended=True) if self._publish_at and self.owns else None
-        except Exception:  # the recorder went before us
+        except Exception:  # the recorder is already gone
             return None
 
     def end(self, last: RankWindow, until: float | None, tell: Callable[[JobNow], None]) -> None:
-        """Say that this rank has ended; rank 0 hears the others out first.
+        """Publish that this rank has ended; rank 0 first reads the last windows of the others.
 
         Args:
             last: the last window of this rank.
-            until: when rank 0 waits no longer for the others; None: it does not ask them.
-            tell: told how all ranks fared.
+            until: when rank 0 stops waiting for the others; None: it does not ask them.
+            tell: receives the state of all ranks.
         """
         is_last = False
-        with suppress(Exception):  # the store went before us
+        with suppress(Exception):  # the store is already gone
             if self._judge is not None and until is not None:
                 self._ask_all(self._judge, last, until, tell)
             self._publish(last)
-            # Whoever is the last; of many ranks not each shall read the values of all.
+            # The last rank clears the channel; in large jobs only rank 0 reads all values.
             asks = self._judge is not None or self._world <= _FEW
             is_last = asks and self._all_ended()
         with suppress(Exception):
@@ -384,19 +384,19 @@ class _Talk:
         self, judge: Judge, last: RankWindow, until: float, tell: Callable[[JobNow], None]
     ) -> None:
         try:
-            # Who sees that all have ended clears the place: not before they are read.
+            # A rank that sees that all have ended clears the channel: rank 0 must read it first.
             self._publish(replace(last, ended=False))
             tell(self._hear_out(judge, last, until))
-        except (OSError, Ended):  # the store went before us
+        except (OSError, Ended):  # the store is already gone
             pass
-        except Exception as error:  # this rank is still to say that it has ended
+        except Exception as error:  # this rank must still publish its end
             self._say(f"Ranks could not be compared at the end: {ascii_name(str(error), 300)}.")
 
     def _hear_out(self, judge: Judge, last: RankWindow, until: float) -> JobNow:
         from fastprof.report.ranks_row import MAX_RANKS
         from fastprof.report.ranks_window import encode
 
-        if self._groups is not None:  # not each of many is waited for
+        if self._groups is not None:  # in large jobs, wait for no rank
             began = time.monotonic()
             self._hear(judge, began)
             return judge.job_now(began)
@@ -415,12 +415,12 @@ class _Talk:
         return judge.job_now(began)
 
     def _is_ours(self, now: float) -> bool:
-        """Whether no other process has this rank, such as one that started this one.
+        """Return whether no other process has this rank, such as the parent of this process.
 
-        A process that a rank starts inherits its number.  Of two, the later one makes way for
-        the earlier one, if that goes on.  Where both have written, as after the earlier one
-        was stopped for a while, a child makes way for its parent, and otherwise the one with
-        the larger process number for the other.
+        A process that a rank starts inherits its number.  Of two processes, the later one
+        gives way to the earlier one if that one continues.  If both have written, as after the
+        earlier one was stopped for a while, a child gives way to its parent; otherwise the
+        process with the larger process number gives way.
         """
         from fastprof.report.ranks_window import decode
 
@@ -440,15 +440,15 @@ class _Talk:
             self._other = None
             return True
         if self._publish_at:
-            # It has written since this one did, so it goes on.  Both decide alike: one is left.
+            # It has written since this one did, so it continues.  Both decide alike: one is left.
             self._other = None
             self.owns = os.getpid() < there.process != os.getppid()
             return self.owns
         before, self._other = self._other, (there.process, there.beat, now)
         if before is not None and before[0] == there.process:
-            self.owns = before[1] == there.beat  # else it goes on
+            self.owns = before[1] == there.beat  # else it continues
             self._other = before
-            # It does not: it hangs, or it is dead and another process has its number.
+            # It does not continue: it hangs, or it is dead and another process has its number.
             return self.owns and now - before[2] > 2 * _PUBLISH_S
         return False
 
@@ -458,9 +458,9 @@ class _Talk:
         return all(value is not None and decode(value).ended for _, value in self._windows())
 
     def _windows(self, until: float = math.inf) -> Iterator[tuple[int, bytes | None]]:
-        """Return each rank and its window (None: it is not there), until a moment if need be.
+        """Yield each rank and its window (None: it is missing); stop at ``until``.
 
-        The number of ranks is from the environment: a list of all may not fit into memory.
+        The number of ranks comes from the environment: a list of all may not fit into memory.
         """
         from fastprof.report.ranks_row import MAX_RANKS
 
@@ -552,12 +552,12 @@ def _is_first(identity: Identity) -> bool:
 
 
 def _runs_here(window: RankWindow) -> bool:
-    """Whether the process that published ``window`` runs on this machine."""
+    """Return whether the process that published ``window`` runs on this machine."""
     if window.host != os.uname().nodename or not window.process:
         return False
     try:
         os.kill(window.process, 0)
-    except PermissionError:  # somebody else's
+    except PermissionError:  # of another user
         return True
     except (OSError, OverflowError):
         return False

@@ -1,8 +1,8 @@
 """Turns a rank's recording into the windows that it publishes.
 
-Read by a thread beside the training thread, which waits for the GIL meanwhile: the last
-steps and the own times of the tree are copied as bytes, which is short; what functions they
-belong to is looked up when rank 0 asks.
+A thread beside the training thread reads it, while the training thread waits for the GIL.
+So it copies the last steps and the self times of the tree as bytes, which is fast, and looks
+up their functions only when rank 0 asks.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from fastprof.snapshot.run_phases import RUN_PHASES, STEPS
 if TYPE_CHECKING:
     from fastprof.capture.options import Recorder
 
-#: A window is the last steps of so many seconds, in about so many blocks.
+#: A window covers the steps of the last 10 s in about 32 blocks.
 _SECONDS = 10.0
 _BLOCKS = 32
 _SECTIONS = 6
-#: Number of trees that are kept: functions can be reported for these moments.
+#: Number of kept trees: functions can be reported for these moments.
 _TREES = 6
-#: Windows over which the time between steps is taken: a checkpoint may be written in few of them.
+#: Number of windows for the time between steps: few of them may contain a checkpoint.
 _PHASES = 4
 _FUNCTIONS = 24
 
@@ -49,7 +49,7 @@ class Recording:
     """Makes the windows of one rank, one after the other.
 
     Args:
-        recorder: what the training thread records into.
+        recorder: the recorder of the training thread.
         job, rank, world_size, host: as in :class:`~fastprof.report.ranks_window.RankWindow`.
     """
 
@@ -64,12 +64,12 @@ class Recording:
         self._waits: dict[int, int] = {}
         self._section_of: dict[int, str] = {}
         self._trees: list[tuple[int, int, bytes]] = []
-        #: Measured steps, and the time of each phase of the run, at the last windows.
+        #: Number of measured steps, and times of the run's phases, at the last windows.
         self._phases: list[tuple[int, list[int]]] = []
         self._beat = 0
 
     def window(self, *, ended: bool = False) -> RankWindow:
-        """Return what there is to tell now."""
+        """Return the current window."""
         job, rank, world_size, host = self._about
         self._beat += 1
         raw = self._recorder.window(self._next)
@@ -127,7 +127,7 @@ class Recording:
         names = tuple(name for name in largest if name not in waits)[:_SECTIONS]
         columns: list[array[int]] = [times[name] for name in known]
         if "communication" in known:
-            # Whichever tells more of a step.
+            # The larger of the two in each step.
             told = known.index("communication")
             for name in waits:
                 columns[told] = array("q", map(max, columns[told], sections[name]))
@@ -192,13 +192,13 @@ class Recording:
     # -- functions -------------------------------------------------------------
 
     def _keep_tree(self, raw: Mapping[str, Any]) -> None:
-        """Remember what each context has taken by now."""
+        """Keep the time of each context up to now."""
         times = self._recorder.node_times()
         if times is not None:
             self._trees = [*self._trees, (raw["steps"], raw["measured"], times)][-_TREES:]
 
     def detail(self, request: Request) -> RankDetail:
-        """Return what functions took in the steps that ``request`` names, as far as is known."""
+        """Return the times of functions in the steps that ``request`` names, as far as known."""
         job, rank, *_ = self._about
         return RankDetail(job, rank, request.number, self._functions(request.first, request.last))
 
@@ -270,7 +270,7 @@ def where(raw: Mapping[str, Any], *, functions: bool) -> tuple[str, bool]:
     """Return where the training thread stands, and whether it waits for other ranks there."""
     sections: list[str] = raw["open"]
     parts = [sections[-1]] if sections else []
-    # The recorder reports the call of a function that waits, if it records functions.
+    # If the recorder records functions, it reports the call of a waiting function.
     waits = raw["waiting"] or any(map(is_communication, sections))
     if not waits and not functions and sections:
         waits = sections[0] in BACKWARD

@@ -1,4 +1,4 @@
-"""The jobs whose ranks run on this machine, found by the environments of processes."""
+"""Finds the jobs whose ranks run on this machine by the environments of processes."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from fastprof.session.environment.rank import world_size_of
 from fastprof.session.ranks.channel import SWITCH
 from fastprof.session.ranks.find import DIRECTORY, STORE, job_mark
 
-#: An environment is read up to here.
+#: Most bytes read of an environment.
 _LONGEST = 1 << 20
-#: The field of /proc/PID/stat that says when the process began, counted from the state.
+#: Index of the start time among the fields of /proc/PID/stat, counted from the state.
 _BEGAN = 19
 
 
 def running_jobs(proc: str = "/proc") -> list[Mapping[str, str]]:
     """Return the environment of a rank of each job that runs here, the newest job first.
 
-    They are jobs of this user, of more than one rank, whose launcher set their variables before
-    the processes began; without such a file system there are none.
+    These are jobs of this user with more than one rank, whose launcher set their variables before
+    the processes began.  Without a /proc file system the list is empty.
 
     Args:
         proc: where the kernel shows its processes.
@@ -51,5 +51,5 @@ def _environment(process: str) -> Mapping[str, str]:
 
 def _began(process: str) -> int:
     with open(os.path.join(process, "stat"), "rb") as stream:
-        # The name before it is in parentheses, and may have anything in it.
+        # The name before these fields is in parentheses and may contain any character.
         return int(stream.read().rpartition(b")")[2].split()[_BEGAN])

@@ -1,6 +1,6 @@
-"""A channel in the store at which the ranks of torch.distributed meet.
+"""A channel in the store of torch.distributed.
 
-Of that store this is one more client, with a connection of its own: it opens no port, makes
+It is one more client of that store, with a separate connection: it opens no port, makes
 no process group and calls no collective.
 """
 
@@ -18,12 +18,12 @@ from fastprof.session.environment.rank import find_job
 from fastprof.session.ranks.channel import Ended
 from fastprof.session.ranks.tcpstore import NotAStoreError, StoreClient
 
-#: Keys of a request: a request is sent whole, and an answer fits into the socket's buffers.
+#: Most keys of a request: it is sent whole, and its answer fits into the socket's buffers.
 _CHECKED = 32
 _READ = 8
-#: Files that the store's process has open besides its connections, at most.
+#: Most files that the store's process has open besides its connections.
 _OTHER_FILES = 256
-#: Older ones have another protocol.
+#: Older versions of torch have another protocol.
 _OLDEST = (2, 5)
 _MARK = b"fastprof:"
 
@@ -31,8 +31,8 @@ _MARK = b"fastprof:"
 class StoreChannel:
     """Keeps values in a store; see :class:`~fastprof.session.ranks.channel.Channel`.
 
-    Keys are the same after a restart of the job, so that the store does not grow; what was
-    put there before the restart has another mark and is not there for :meth:`get`.
+    Keys are the same after a restart of the job, so that the store does not grow; values
+    from before the restart have another mark, and :meth:`get` ignores them.
 
     Args:
         address: host and port of the store.
@@ -41,7 +41,7 @@ class StoreChannel:
             process is one, and has a channel while it uses torch.distributed.
 
     Raises:
-        OSError, ValueError: it does not answer, or not as a store does.
+        OSError, ValueError: it does not answer, or not like a store.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class StoreChannel:
             client.set(self._prefix + key.encode(), self._mark + value)
 
     def get(self, keys: Sequence[str]) -> dict[str, bytes]:
-        """Get the keys that are there; a store would wait for others, or end the connection."""
+        """Get the keys that exist; for others a store would wait, or end the connection."""
         named = {self._prefix + key.encode(): key for key in keys}
         found = {}
         with self._connected() as client:
@@ -81,7 +81,7 @@ class StoreChannel:
         return found
 
     def close(self, *, last: bool) -> None:
-        """Close the connection; the store is the job's and ends with it."""
+        """Close the connection; the store belongs to the job and ends with it."""
         if self._client is not None:
             self._client.close()
             self._client = None
@@ -91,7 +91,7 @@ class StoreChannel:
         if self._client is None:
             if self._is_of_job and not _is_used():
                 raise Ended
-            self._known.clear()  # by another connection: the store may be another one
+            self._known.clear()  # after a reconnection this may be another store
             self._client = StoreClient(self._address)
             self._address = self._client.peer
         done = False
@@ -107,7 +107,7 @@ def open_store(job: str, world_size: int) -> StoreChannel | None:
     """Return a channel in the job's store; None: torch.distributed does not use it so far.
 
     Raises:
-        OSError, ValueError: there is no store, or it does not answer as one does.
+        OSError, ValueError: no store answers there.
     """
     address = store_address(os.environ)
     if address is None or not _is_used():
@@ -120,8 +120,8 @@ def open_store(job: str, world_size: int) -> StoreChannel | None:
     needed = 2 * world_size + _OTHER_FILES
     if limit != resource.RLIM_INFINITY and limit < needed:
         raise NotAStoreError(
-            f"a process may open {limit} files (ulimit -n), and with one more connection for "
-            f"each rank it may need {needed}"
+            f"the limit of open files is {limit} (ulimit -n), but with one more connection for "
+            f"each rank a process may need {needed}"
         )
     return StoreChannel(address, job)
 
@@ -135,7 +135,7 @@ def store_address(env: Mapping[str, str]) -> tuple[str, int] | None:
 
 
 def _is_used() -> bool:
-    """Whether torch.distributed is initialised: then nobody waits for the store's port."""
+    """Return whether torch.distributed is initialised: then nobody waits for the store's port."""
     distributed: Any = sys.modules.get("torch.distributed")
     is_initialized = getattr(distributed, "is_initialized", None)
     return is_initialized is not None and bool(is_initialized())

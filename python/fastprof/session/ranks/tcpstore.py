@@ -1,14 +1,13 @@
 """A client of torch's TCPStore that never waits for long.
 
-torch's own client waits for an answer in C++ without end, and a thread that does so while
-the interpreter ends may abort the process.  This one is a plain socket with a time limit.
+torch's own client waits for an answer in C++ without a time limit, and a thread that does so
+while the interpreter ends may abort the process.  This client uses a plain socket with a limit.
 
-What it sends is what torch 2.5 to 2.13 sends; both of its servers (libuv and the older one)
-take it.  A request is a byte that says what is wanted, then keys and values, each with its
-length before it.  The older server reads a request to its end before it serves anybody else,
-so a request is handed to the kernel as a whole.  One request at a time is on its way: a
-server that answers after the connection was closed then writes to it once, which is no
-SIGPIPE.
+It sends the same requests as torch 2.5 to 2.13; both of torch's servers (libuv and the older
+one) accept them.  A request is a byte for its kind, then keys and values, each after its
+length.  The older server reads a whole request before it serves another client, so the client
+hands each request to the kernel as a whole.  It has one pending request at a time: a server
+that answers after the connection was closed then writes to it once, which raises no SIGPIPE.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from fastprof.errors import FastprofError
 from fastprof.session.ranks.channel import MAX_VALUE
 
 #: Seconds for a connection, and for the answer to a request.  A store looks up the name of
-#: each machine that connects, and serves nobody meanwhile, for 5 s where no name server answers.
+#: each machine that connects and serves no client meanwhile: for 5 s if no name server answers.
 TIMEOUT_S = 10.0
 
 _VALIDATE, _SET, _CHECK, _MULTI_GET, _PING = 0, 1, 5, 10, 13
@@ -34,14 +33,14 @@ _AT_ONCE = 1 << 16
 
 
 class NotAStoreError(FastprofError, ValueError):
-    """What listens there does not answer as a TCPStore does."""
+    """The program that listens there does not answer like a TCPStore."""
 
 
 class StoreClient:
     """A connection to a store; used by one thread.
 
     Every method raises OSError if the store is gone or does not answer in time, and
-    :class:`NotAStoreError` if it answers something else.  After that the client is of no use.
+    :class:`NotAStoreError` if it answers something else.  After that the client cannot be used.
 
     Args:
         address: host and port.
@@ -52,11 +51,11 @@ class StoreClient:
         self._received = bytearray()
         self._deadline = 0.0
         try:
-            #: The other end, as numbers: to connect again without a look-up.
+            #: Numeric address and port of the store, to connect again without a lookup.
             self.peer: tuple[str, int] = self._socket.getpeername()[:2]
-            # A port in which nobody listens may be given to the socket that connects to it.
+            # The kernel may give a port without a listener to the socket that connects to it.
             if self._socket.getsockname()[:2] == self.peer:
-                raise ConnectionRefusedError(f"nobody listens at port {address[1]}")
+                raise ConnectionRefusedError(f"no program listens at port {address[1]}")
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._ask_and_ping(struct.pack("=BI", _VALIDATE, _MAGIC))
         except BaseException:
@@ -64,21 +63,21 @@ class StoreClient:
             raise
 
     def set(self, key: bytes, value: bytes) -> None:
-        """Put ``value`` in the place of ``key``."""
-        # Without an answer it would not be known whether the store still lives.
+        """Set ``key`` to ``value``."""
+        # Without an answer the client would not know whether the store is still alive.
         self._ask_and_ping(bytes((_SET,)) + _string(key) + _string(value))
 
     def check(self, keys: Sequence[bytes]) -> bool:
-        """Whether all ``keys`` are there."""
+        """Return whether all ``keys`` exist."""
         self._ask(_request(_CHECK, keys))
         answer = self._take(1)[0]
         self._end()
         if answer > 1:
-            raise NotAStoreError(f"the store answers {answer} where 0 or 1 is expected")
+            raise NotAStoreError(f"the store answered {answer}, expected 0 or 1")
         return answer == 0
 
     def multi_get(self, keys: Sequence[bytes]) -> list[bytes]:
-        """Return the values of ``keys``, which must be there; empty: too long."""
+        """Return the values of ``keys``, which must exist; empty: too long."""
         self._ask(_request(_MULTI_GET, keys))
         values = [self._value() for _ in keys]
         self._end()
@@ -101,7 +100,7 @@ class StoreClient:
         self._deadline = time.monotonic() + TIMEOUT_S
         self._socket.settimeout(TIMEOUT_S)
         if self._socket.send(request, socket.MSG_NOSIGNAL) != len(request):
-            raise ConnectionError("the store takes no more requests")
+            raise ConnectionError("the store accepts no more requests")
 
     def _value(self) -> bytes:
         size: int = _LENGTH.unpack(self._take(_LENGTH.size))[0]
@@ -127,7 +126,7 @@ class StoreClient:
 
     def _end(self) -> None:
         if self._received:
-            raise NotAStoreError("the store answers more than it was asked for")
+            raise NotAStoreError("the store sent more data than requested")
 
 
 def _string(data: bytes) -> bytes:

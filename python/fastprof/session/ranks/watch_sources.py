@@ -1,4 +1,4 @@
-"""Where somebody outside a job reads what its ranks publish: their directory, or their store."""
+"""Reads the windows of a job's ranks from outside: from their directory or their store."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ Heard = tuple[int, bytes, float]
 
 
 class Source(Protocol):
-    """What the ranks of one job publish; read only."""
+    """Read-only access to the values that the ranks of one job publish."""
 
-    #: Says that nothing has been published, and what to do.
+    #: The error text if nothing has been published, with a remedy.
     nothing: str
 
     def windows(self) -> list[Heard]:
@@ -35,22 +35,22 @@ class Source(Protocol):
         """Return the last lines that rank 0 has logged; empty: none."""
 
     def newer(self) -> Source | None:
-        """Return a job that began later in the same place."""
+        """Return a job that began later in the same place; None: there is none."""
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the source."""
 
 
 class Folder:
     """The directory of one job.
 
     Args:
-        root: where the ranks of jobs meet, or that of one job in it; of several jobs the one
-            that was heard of last is taken.
+        root: the directory where the ranks of jobs meet, or that of one job in it; of several
+            jobs the one with the newest window counts.
 
     Raises:
         ValueError: no rank of a job has published anything there.
-        OSError: it is no directory, or may not be read.
+        OSError: it is not a directory, or cannot be read.
     """
 
     def __init__(self, root: str) -> None:
@@ -59,7 +59,7 @@ class Folder:
         self.nothing = _nothing(self._folder)
 
     def windows(self) -> list[Heard]:
-        """Return the windows of which the files can be read; their times tell their ages."""
+        """Return the windows in readable files; the files' times give their ages."""
         try:
             names = os.listdir(self._folder)
         except FileNotFoundError:
@@ -82,38 +82,38 @@ class Folder:
         return sorted(found)
 
     def verdicts(self) -> bytes:
-        """Return what rank 0 has written."""
+        """Return the lines that rank 0 has written."""
         return read_value(os.path.join(self._folder, VERDICTS)) or b""
 
     def newer(self) -> Source | None:
-        """Return the job in the directory that was heard of last, if it is another one."""
+        """Return the job with the newest window in the directory, if it is another one."""
         return Folder(self._root) if _job_in(self._root) != self._folder else None
 
     def close(self) -> None:
-        """Nothing is open between two looks."""
+        """Do nothing: nothing stays open between two looks."""
 
 
 class Store:
-    """The store at which the ranks of one job of torch.distributed meet.
+    """The store of one job of torch.distributed.
 
     Args:
         env: the environment of one of them.
 
     Raises:
-        ValueError: the job has too many ranks, or what listens there is no store.
-        OSError: nobody answers.
+        ValueError: the job has too many ranks, or its address is not that of a store.
+        OSError: nothing answers there.
     """
 
     def __init__(self, env: Mapping[str, str]) -> None:
         self._world = world_size_of(env)
         if self._world > DIRECT:
             raise ValueError(
-                f"the job has {self._world} ranks, and a store is read for at most {DIRECT}: start "
-                f"the job with {DIRECTORY}, a directory that all ranks can write to"
+                f"the job has {self._world} ranks, but fastprof reads a store for at most "
+                f"{DIRECT}: set {DIRECTORY} in the job to a directory that all ranks can write to"
             )
         address = store_address(env)
         if address is None:
-            raise ValueError("MASTER_ADDR and MASTER_PORT of the job name no store")
+            raise ValueError("MASTER_ADDR and MASTER_PORT of the job do not name a store")
         self._mark = job_mark(self._world, env)
         self._channel = StoreChannel(address, self._mark, env)
         self._last: list[Heard] = []
@@ -127,7 +127,7 @@ class Store:
     def windows(self) -> list[Heard]:
         """Return the windows in the store; the last ones while it does not answer in time.
 
-        The store does not tell when a window was put there: its age is 0.
+        The store does not say when a window was published, so its age is 0.
         """
         if self._is_over:
             return []
@@ -143,7 +143,7 @@ class Store:
         return self._last
 
     def verdicts(self) -> bytes:
-        """Return what rank 0 has put into the store."""
+        """Return the lines that rank 0 has put into the store."""
         if self._is_over:
             return b""
         try:
@@ -165,7 +165,7 @@ class Store:
 
 
 def source_of(env: Mapping[str, str]) -> Source:
-    """Return where the ranks of a job publish.
+    """Return the source of a job's windows.
 
     Args:
         env: the environment of one of them.

@@ -1,4 +1,4 @@
-"""The ranks of a running job, seen from outside."""
+"""Watches the ranks of a running job from outside."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _LONGEST = 400
 
 
 class Watch:
-    """Judges what the ranks of one job publish, as their rank 0 does; writes nothing.
+    """Judges the windows of one job's ranks, as their rank 0 does; writes nothing.
 
     Args:
-        source: where they publish it.
+        source: where to read the windows.
 
     Raises:
         ValueError: no rank has published anything there.
@@ -38,14 +38,14 @@ class Watch:
         window = decode(first[1])
         self._judge = Judge(window.job, window.world_size)
         self._world = window.world_size
-        #: Of each rank the beat that was read last, and when it was new by the clock here.
+        #: The last beat read from each rank, and when it was new by this machine's clock.
         self._beats: dict[int, tuple[int, float]] = {}
 
     def look(self) -> JobNow | None:
-        """Return how the ranks fare now; None: the job has ended.
+        """Return the current state of the ranks; None: the job has ended.
 
         Raises:
-            OSError: the directory may not be read any more.
+            OSError: the directory can no longer be read.
         """
         job = self._look()
         if (job is None or self.silent_s() >= SILENT_S) and self._has_followed():
@@ -53,7 +53,7 @@ class Watch:
         return job
 
     def _has_followed(self) -> bool:
-        """Take a newer job: ranks that were restarted are another job."""
+        """Switch to a newer job, if any: restarted ranks are another job."""
         try:
             newer = self._source.newer()
             if newer is None:
@@ -66,7 +66,7 @@ class Watch:
         return True
 
     def close(self) -> None:
-        """Let go of the place."""
+        """Close the source."""
         self._source.close()
 
     def _look(self) -> JobNow | None:
@@ -76,7 +76,7 @@ class Watch:
             beat, known = decode(value).beat, self._beats.get(rank)
             if known is None or known[0] != beat:
                 self._beats[rank] = beat, now
-            # The clock of another machine may differ: files are as old as they say only once.
+            # The clock of another machine may differ: a file's age counts only the first time.
             self._judge.hear(rank, value, now - age if known is None else now)
         self._judge.look(now)
         job = self._judge.job_now(now)
@@ -84,11 +84,11 @@ class Watch:
         return None if over or not windows else job
 
     def silent_s(self) -> float:
-        """Return for how many seconds no rank has been heard since this began to watch."""
+        """Return for how many seconds this watch has heard no rank."""
         now = time.monotonic()
         return min((now - heard for _, heard in self._beats.values()), default=0.0)
 
     def said(self) -> Sequence[str]:
-        """Return what rank 0 has said of late, the newest last."""
+        """Return the latest lines of rank 0, the newest last."""
         lines = self._source.verdicts().decode("ascii", "replace").splitlines()
         return [ascii_name(line, _LONGEST) for line in (lines or self._judge.lines)[-_LINES:]]
