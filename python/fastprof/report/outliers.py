@@ -25,6 +25,8 @@ SLOW = 1.5
 _FUNCTIONS = 20
 #: Parts below this share of what the step took too long are not worth a sentence.
 _WORTH = 0.05
+#: Functions that exceed their section by this share of its excess: the rest of it took less.
+_LESS = 0.02
 #: ... and functions below this are not listed.
 _LISTED = 0.01
 #: A tree whose time differs from that of the measured steps by more is of more than these.
@@ -397,11 +399,15 @@ def _sentences(
         if section.excess_ms < _WORTH * excess:
             continue
         inside = "" if section.name == OUTSIDE else section.name
-        named = [
-            _excess_text(row)
+        rows = [
+            row
             for row in functions
             if row.section == inside and row.excess_ms >= _WORTH * excess and not by_chance
         ][:_NAMED]
+        named = [_excess_text(row) for row in rows]
+        less = sum(row.excess_ms for row in rows) - section.excess_ms
+        if less >= _LESS * section.excess_ms:  # otherwise a part looks larger than the whole
+            named[-1] += f", the rest of it -{duration(less)}"
         where = f"in {_short(section.name, 30)}" if inside else "outside of sections"
         first = f"+{duration(section.excess_ms)} {where}"
         out.append(f"{first}: {named[0]}" if named else first)
