@@ -398,7 +398,7 @@ class KernelRow:
 
 @dataclass(frozen=True, slots=True)
 class KernelUse:
-    """Launches of one kernel by one section or function; ``share`` is of the time of all kernels here."""
+    """Launches of one kernel by one section or function; ``share`` of all kernels there."""
 
     name: str
     device: int | None

@@ -150,7 +150,7 @@ class _Usual:
         return self.row_steps > 0 or self.steps > step.window_steps
 
     def of_node(self, step: OutlierStep, row: OutlierRow) -> tuple[float, float]:
-        """Time (ns) and calls of the row's node in a usual step, or in the mean of all others."""
+        """Return time (ns) and calls of the row's node per usual step, or per other step."""
         if self.row_steps > 0:
             ns, calls = self._among.get(row.node, (0, 0))
             ns, calls = row.usual_ns - ns, row.usual_calls - calls
