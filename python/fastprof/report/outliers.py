@@ -24,10 +24,10 @@ SLOW = 1.5
 _FUNCTIONS = 20
 #: A part below this share of the step's extra time gets no sentence.
 _WORTH = 0.05
-#: If functions exceed their section by this share of its excess, the rest of it took less.
-_LESS = 0.02
 #: ... and a function below this share is not listed.
 _LISTED = 0.01
+#: If functions exceed their section by this share of its excess, the rest of it took less.
+_LESS = 0.02
 #: If a tree's time differs by more from that of the measured steps, it covers other time too.
 _STEPS_ONLY = 1.2
 _NAMED = 3
