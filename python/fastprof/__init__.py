@@ -12,8 +12,8 @@
             prof.step()
     print(prof.report())
 
-Importing it loads the extension and the standard library's smallest parts; everything
-else is loaded when it is first used.  Without the extension, saved runs can be read.
+Importing fastprof loads the extension and small parts of the standard library; everything else is
+loaded at its first use.  Without the extension it can still read saved runs.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ try:  # noqa: SIM105 - contextlib would make the import slower
         profile_section,
     )
 except ImportError:
-    # Where the extension is missing, saved runs can still be read.  Whoever asks for one
-    # of these names then gets the reason, from __getattr__.
+    # Without the extension, saved runs can still be read.  Using one of these names then raises the
+    # reason, from __getattr__.
     pass
 
 TYPE_CHECKING = False
@@ -75,10 +75,10 @@ if TYPE_CHECKING:
     from fastprof.session.training import start_training_profiling, step
     from fastprof.snapshot import Snapshot
 
-#: Packages that are loaded at their first use.
+#: Packages that load at their first use.
 _PACKAGES = ("integrations", "loggers")
 
-#: Public names that are loaded at their first use, by the module that has them.
+#: Public names that load at their first use, by their modules.
 _LAZY = {
     name: module
     for module, names in {
@@ -189,7 +189,7 @@ def _start_if_asked() -> None:
                 from fastprof.integrations import torch_loop
 
                 torch_loop.attach(profiler)
-        except Exception as error:  # the program goes on without
+        except Exception as error:  # the program continues without profiling
             import warnings
 
             warnings.warn(f"FASTPROF=1 did not work: {error}", RuntimeWarning, stacklevel=3)

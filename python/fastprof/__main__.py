@@ -1,7 +1,7 @@
 """``python -m fastprof``: cProfile's command line, or that of the command ``fastprof``.
 
-``python -m fastprof train.py`` is as ``python -m cProfile train.py``; ``python -m fastprof
-run train.py`` is as ``fastprof run train.py``, unless there is a file named ``run`` here.
+``python -m fastprof train.py`` works like ``python -m cProfile train.py``; ``python -m fastprof run
+train.py`` works like ``fastprof run train.py``, unless the folder has a file named ``run``.
 """
 
 import sys

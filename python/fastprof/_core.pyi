@@ -215,7 +215,7 @@ def nvtx_out(on: bool, /) -> str | None:
     """Do sections become NVTX ranges?  Why they do not, or None."""
 
 def nvtx_emits() -> bool:
-    """Whether sections become NVTX ranges now."""
+    """Return whether sections become NVTX ranges now."""
 
 def nvtx_tool() -> str | None:
     """NVTX_INJECTION64_PATH as libraries see it."""

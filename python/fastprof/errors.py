@@ -1,7 +1,7 @@
-"""The exception classes of fastprof; all of them are :class:`FastprofError`.
+"""The exception classes of fastprof, all derived from :class:`FastprofError`.
 
-Each is also the built-in exception that says the same, so that ``except ValueError`` goes on
-working.  The extension raises :class:`BusyError` from here.
+Each also derives from the matching built-in exception, so ``except ValueError`` still works.  The
+extension raises :class:`BusyError` from here.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ class FastprofError(Exception):
 class StateError(FastprofError, RuntimeError):
     """A call came out of order: started twice, ``step()`` outside a run, ...
 
-    The message says what is running, where it was started, and what to do instead.
+    The message names the running profiler, the place of its start, and the remedy.
     """
 
 
 class BusyError(FastprofError, RuntimeError):
-    """Another profiler holds the interpreter's hook; the message says which and the remedy."""
+    """Another profiler holds the interpreter's hook; the message names it and the remedy."""
 
 
 class LoadError(FastprofError, ValueError):
-    """A file is not a saved run that can be read; one line that names the file and why."""
+    """A file is not a readable saved run; one line with the file and the reason."""
 
 
 class SnapshotError(FastprofError, ValueError):
@@ -33,9 +33,9 @@ class SnapshotError(FastprofError, ValueError):
 class ExportError(FastprofError, ValueError):
     """A report cannot be written in this format.
 
-    No format has that name or suffix, the report lacks what the format shows (a tree of
-    calling contexts, GPU figures, a trace), or a package that the format needs is missing.
-    The message says which, and the remedy.
+    No format has that name or suffix, the report lacks data for the format (a tree of calling
+    contexts, GPU figures, a trace), or a package for the format is missing.  The message says
+    which, and the remedy.
     """
 
 
@@ -44,7 +44,7 @@ class MergeError(FastprofError, ValueError):
 
 
 class ConditionError(FastprofError, ValueError):
-    """A condition cannot be understood, or is about something that was not recorded."""
+    """A condition is not valid, or refers to data that was not recorded."""
 
 
 class CheckError(FastprofError, AssertionError):
@@ -52,7 +52,7 @@ class CheckError(FastprofError, AssertionError):
 
 
 class UnknownSectionError(FastprofError, KeyError):
-    """No section has that name; the message lists those there are."""
+    """No section has that name; the message lists the existing ones."""
 
     def __str__(self) -> str:
         # KeyError shows repr() of its argument, which garbles a sentence.

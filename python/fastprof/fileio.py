@@ -14,12 +14,12 @@ from fastprof.errors import LoadError
 
 _CHUNK = 1 << 20
 
-#: Directories whose links name the process's own streams; only root can plant one there.
+#: Directories with links to the process's own streams; only root can create one there.
 _STREAM_DIRECTORIES = ("/dev", "/dev/fd", "/proc/self/fd")
 
 
 def resolve_output(path: str | os.PathLike[str]) -> str:
-    """Return an output path as an absolute one, so that a later ``os.chdir`` is harmless.
+    """Return an output path as an absolute one, which a later ``os.chdir`` does not change.
 
     Raises:
         TypeError: not a path.
@@ -43,7 +43,7 @@ def resolve_directory(path: str | os.PathLike[str]) -> str:
     Raises:
         TypeError: not a path.
         ValueError: empty, or with a NUL.
-        NotADirectoryError: something else is there.
+        NotADirectoryError: the path exists and is not a directory.
     """
     name = os.fspath(path)
     if not isinstance(name, str):
@@ -60,11 +60,11 @@ def resolve_directory(path: str | os.PathLike[str]) -> str:
 def atomic_write(path: str) -> Iterator[BinaryIO]:
     """Give a stream whose content becomes ``path`` when the block ends without an error.
 
-    The content goes to a new file in the same directory, readable by its owner alone,
-    which replaces ``path`` after it has reached the disk; a process that reads ``path`` at any
-    moment sees all of the old or all of the new content.  On an error the new file is
-    removed and ``path`` is as it was.  A symbolic link at ``path`` is replaced, not
-    followed.  Devices and pipes are written directly, as there is nothing to replace.
+    The content goes to a new file in the same directory, readable by its owner alone, which
+    replaces ``path`` after it has reached the disk; a reader of ``path`` always sees all of the old
+    or all of the new content.  On an error the new file is removed and ``path`` is unchanged.  A
+    symbolic link at ``path`` is replaced, not followed.  Devices and pipes are written directly,
+    because they cannot be replaced.
 
     Raises:
         OSError: the file cannot be made or written.
@@ -78,7 +78,7 @@ def atomic_write(path: str) -> Iterator[BinaryIO]:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)
     try:
         fd = os.open(temporary, flags, 0o600)
-    except OSError as error:  # the name that was asked for says more
+    except OSError as error:  # the name given by the caller says more
         raise OSError(error.errno, error.strerror, path) from None
     try:
         with open(fd, "wb") as stream:
@@ -99,12 +99,12 @@ def _is_stream(path: str) -> bool:
         if stat.S_ISLNK(mode) and str(Path(path).parent) in _STREAM_DIRECTORIES:
             return not stat.S_ISDIR(Path(path).stat().st_mode)
     except OSError:
-        return False  # opening the file will tell what is wrong
+        return False  # opening the file will report the error
     return stat.S_ISCHR(mode) or stat.S_ISFIFO(mode) or stat.S_ISBLK(mode) or stat.S_ISSOCK(mode)
 
 
 def _open_stream(path: str) -> BinaryIO:
-    # O_NONBLOCK: a pipe without a reader is an error and not an endless wait.
+    # O_NONBLOCK: a pipe without a reader is an error, not an endless wait.
     fd = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     try:
         mode = os.fstat(fd).st_mode
@@ -118,7 +118,7 @@ def _open_stream(path: str) -> BinaryIO:
 
 
 def _sync_directory(directory: Path) -> None:
-    """Make the rename itself durable, where the system offers that."""
+    """Make the rename itself durable, if the system supports it."""
     with suppress(OSError):
         fd = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -136,7 +136,7 @@ def read_bounded(path: str | os.PathLike[str], *, max_bytes: int) -> bytes:
     """
     if "\0" in os.fsdecode(path):
         raise LoadError("a path cannot hold a NUL character")
-    # O_NONBLOCK: opening a pipe without a writer must not wait for ever.
+    # O_NONBLOCK: opening a pipe without a writer must not wait forever.
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     status = os.fstat(fd)
     if not stat.S_ISREG(status.st_mode):

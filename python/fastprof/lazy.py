@@ -9,10 +9,10 @@ _T = TypeVar("_T")
 
 
 class Lazy(Generic[_T]):
-    """``functools.cached_property`` without its lock; two threads may work it out twice.
+    """``functools.cached_property`` without its lock; two threads may compute the value twice.
 
-    Before Python 3.12 that lock is held meanwhile, for all instances together: a process
-    that forks just then has it locked for ever.
+    Before Python 3.12 all instances share that lock during the computation: a process that forks at
+    that moment keeps it locked forever.
     """
 
     def __init__(self, compute: Callable[[Any], _T]) -> None:
@@ -20,6 +20,6 @@ class Lazy(Generic[_T]):
         self.__doc__ = compute.__doc__
 
     def __get__(self, instance: object, owner: type | None = None) -> _T:
-        # The next time the instance's own attribute is found instead.
+        # The next access finds the instance's own attribute.
         value = vars(instance)[self._compute.__name__] = self._compute(instance)
         return value

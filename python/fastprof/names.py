@@ -1,4 +1,4 @@
-"""Names come from the profiled program and may be anything: make them fit for output.
+"""Makes names of the profiled program, which may contain anything, fit for output.
 
 Raw names stay in memory; every exporter passes them through one of these functions.
 """
@@ -8,19 +8,19 @@ from __future__ import annotations
 import hashlib
 import re
 
-#: Longest name an export writes; a longer one is cut and marked with a short hash.
+#: Longest name in an export; a longer one is cut and marked with a short hash.
 MAX_NAME = 4096
 
 _CONTROLS = {i: f"\\x{i:02x}" for i in (*range(32), 127)}
 
 
 def short_hash(text: str) -> str:
-    """Return eight hex digits that tell ``text`` from other names."""
+    """Return eight hex digits that distinguish ``text`` from other names."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:8]
 
 
 def file_name(path: str) -> str:
-    """Return the last part of a path, of whichever system it is."""
+    """Return the last part of a path of any system."""
     return path.replace("\\", "/").rsplit("/", 1)[-1]
 
 
@@ -32,7 +32,7 @@ def cut(text: str, limit: int = MAX_NAME) -> str:
     return text[: max(0, limit - len(mark))] + mark
 
 
-#: A name with dots, not a sentence and not a path; so much of its beginning is kept.
+#: A name with dots, not a sentence or a path; keep this much of its beginning.
 _DOTTED = re.compile(r"[\w<>]+(?:\.[\w<>]+)+")
 _HEAD = 4
 
@@ -40,8 +40,8 @@ _HEAD = 4
 def elided(text: str, limit: int) -> str:
     """Return printable ``text`` without its middle, if it is longer than ``limit``.
 
-    For readers, who need no hash; two names may look alike then.  The last word of a dotted
-    name stays whole where it leaves room for some of the first.
+    For people, who need no hash; two names may then look alike.  The last word of a dotted name
+    stays whole if some of the first one still fits.
     """
     if len(text) <= limit:
         return text
@@ -62,9 +62,8 @@ def elided(text: str, limit: int) -> str:
 def ascii_name(text: str, limit: int = MAX_NAME) -> str:
     r"""Return ``text`` as printable ASCII: everything else as ``\xNN`` or ``\uNNNN``.
 
-    For terminals: no control, bidi mark or surrogate survives, and printing cannot fail
-    whatever the terminal's encoding is.  What is longer than ``limit`` ends in "..."; readers
-    need no hash.
+    For terminals: no control, bidi mark or surrogate survives, and printing cannot fail in any
+    encoding.  A text longer than ``limit`` ends in "..."; people need no hash.
     """
     if text.isascii() and text.isprintable() and len(text) <= limit:
         return text
@@ -75,8 +74,8 @@ def ascii_name(text: str, limit: int = MAX_NAME) -> str:
 def printable_name(text: str, limit: int = MAX_NAME) -> str:
     r"""Return ``text`` with everything that does not print as ``\xNN`` or ``\uNNNN``.
 
-    For UTF-8 files read by other tools: letters of any script stay, controls, bidi
-    marks, line separators and lone surrogates do not.
+    For UTF-8 files read by other tools: keep letters of any script, but no controls, bidi marks,
+    line separators or lone surrogates.
     """
     if text.isprintable() and len(text) <= limit:
         return text

@@ -1,8 +1,7 @@
-"""What ranks of a running job publish, for engines that join it in their own way.
+"""The windows that ranks of a running job publish, for engines that join them themselves.
 
-Each rank publishes a window of its last steps, at most 2 KiB, every few seconds.  :func:`merge`
-joins two such values, or what it has made of others, along any tree: it is associative and
-commutative.
+Each rank publishes a window of its last steps, at most 2 KiB, every few seconds. :func:`merge`
+joins two such values, or results of joins, along any tree: it is associative and commutative.
 """
 
 from __future__ import annotations
@@ -16,10 +15,10 @@ __all__ = ["merge"]
 
 
 def merge(a: bytes, b: bytes) -> bytes:
-    """Return what ranks have published, joined.
+    """Return two published values, joined.
 
     Args:
-        a, b: values that ranks have published, or of this function, with no rank in common.
+        a, b: published values, or results of this function, with no rank in common.
 
     Returns:
         At most 64 KiB.
@@ -37,5 +36,5 @@ def _group(value: bytes) -> RankGroup:
         return decode_group(value)
     rank = HeardRank(window, 0.0, 0.0, lives=True)
     add_blocks(rank, window)
-    patience_s = silent_s = 1.0  # it has just been heard
+    patience_s = silent_s = 1.0  # the rank was just heard
     return group_of(window.job, window.world_size, {window.rank: rank}, 0.0, silent_s, patience_s)

@@ -112,6 +112,13 @@ def test_many_calls_instead_of_few_are_said() -> None:
     assert "read (dataset.py:40) +86.0 ms (40 calls instead of 1)" in found.sentences[1]
 
 
+def test_a_function_that_exceeds_its_section_has_the_rest_beside_it() -> None:
+    (found,) = outliers(kept(12, {OPEN: 30, CALL: 4, MAIN: 1}))
+    assert found.sentences[1] == (
+        "+25.0 ms in data: open called by read (dataset.py:40) +29.0 ms, the rest of it -4.00 ms"
+    )
+
+
 def test_time_outside_of_sections_is_named_by_function() -> None:
     (found,) = outliers(kept(12, {PRINT: 2000, READ: 4, CALL: 4}))
     assert found.sentences[0] == "step 12: 2.01 s instead of 10.0 ms (200.8x)"

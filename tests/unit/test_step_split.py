@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from fastprof.capture.split import ORDER, make_split
 from fastprof.errors import SnapshotError
 from fastprof.report import build_report
-from fastprof.snapshot import Snapshot, Steps
+from fastprof.snapshot import Snapshot, StepRow, Steps
 from fastprof.snapshot.gpu import GpuLine
 from fastprof.snapshot.steps import SplitPlace, StepSeries
 from fastprof.tables.report import all_tables
@@ -236,6 +237,34 @@ def test_time_off_the_cpu_that_must_have_been_in_backward_is_named(
     row = next(row for row in report.steps.split if row.name == "other")
     assert row.places == ((("backward (at least)", at_least),) if at_least else ())
     assert row_name(row) == name
+
+
+@pytest.mark.parametrize(
+    ("wall", "cpu", "at_least"),
+    [
+        # 5 of 8 ms of backward were off the CPU, of which 1 ms may have been in its functions.
+        (80 * MS, 30 * MS, 4 * MS),
+        (80 * MS, 80 * MS, 2 * MS),
+        (0, 0, 2 * MS),
+        (-1, "3", 2 * MS),
+        (30 * MS, 80 * MS, 2 * MS),
+    ],
+)
+def test_readings_of_the_cpu_time_in_backward_tell_more_of_it(wall, cpu, at_least):
+    rest = (("compute", 5 * MS), ("other", 5 * MS))
+    engine = (3 * MS, 4 * MS)
+    series = StepSeries(3, (0, 4 * MS), (4 * MS, 6 * MS), (), (2 * MS, 3 * MS), autograd_ns=engine)
+    made = run(series=series, split=rest, split_places=())
+    key = len(made.keys)
+    rows = (StepRow(key, 2, 8 * MS),)
+    made = replace(
+        made,
+        keys=(*made.keys, section("backward")),
+        steps=replace(made.steps, rows=rows),
+        meta={**made.meta, "backward_ns": wall, "backward_cpu_ns": cpu},
+    )
+    row = next(row for row in build_report(made).steps.split if row.name == "other")
+    assert dict(row.places) == {"backward (at least)": at_least}
 
 
 def test_the_table_says_what_is_not_known():

@@ -12,7 +12,7 @@ from fastprof.cli.output import output_told_of, write_text
 from fastprof.cli.parsing import USAGE_ERROR, nearest
 from fastprof.errors import FastprofError
 
-#: Command -> the module and the function that run it, and its line in the help.
+#: Command -> its module and function, and its line in the help.
 _TABLE = {
     "run": (
         "run_command.run",
@@ -46,7 +46,7 @@ _TABLE = {
     ),
     "demo": ("demo.run_demo", "train a small network and show its report"),
 }
-#: Those that record; the others read what was recorded.
+#: Commands that record; the others read recordings.
 _RECORDING = ("run", "quickcheck", "demo")
 
 _HELP = f"""\
@@ -68,10 +68,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line ``argv`` (without the program's name; None: this process's).
 
     Returns the exit status: 2 for bad arguments or a bad input file, with one line on
-    ``sys.stderr``.  ``run`` lets what the profiled program raises pass through.
+    ``sys.stderr``.  ``run`` lets the profiled program's exceptions pass through.
 
     Raises:
-        SystemExit: help was asked for, arguments are wrong, or the output cannot be written.
+        SystemExit: help was requested, arguments are wrong, or the output cannot be written.
     """
     args = list(sys.argv[1:] if argv is None else argv)
     if args[:1] == ["run"]:
@@ -83,7 +83,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def main_of_module(argv: Sequence[str] | None = None) -> int:
     """Run the command line of ``python -m fastprof``: a command's, or cProfile's.
 
-    The name of a command is a script where there is a file of that name.
+    If a file has the name of a command, the name means that script.
     """
     args = list(sys.argv[1:] if argv is None else argv)
     if args and args[0] in _TABLE and not os.path.isfile(args[0]):
@@ -96,7 +96,7 @@ def main_of_module(argv: Sequence[str] | None = None) -> int:
 
 
 def _recorder_loads() -> bool:
-    """Say why on standard error if it does not."""
+    """Return whether the extension loads; print the reason on standard error if it does not."""
     try:
         import fastprof.capture  # noqa: F401
     except ImportError as error:
@@ -126,7 +126,7 @@ def _main(args: list[str]) -> int:
             f"{', '.join(_TABLE)} (fastprof --help)\n"
         )
         return USAGE_ERROR
-    # Imported here: a command loads only what it needs.
+    # Imported here: a command loads only its own modules.
     module, _, function = _TABLE[name][0].partition(".")
     command = getattr(importlib.import_module(f"fastprof.cli.{module}"), function)
     if name in _RECORDING:

@@ -148,7 +148,7 @@ def _any_met(outcomes: Sequence[Outcome], undecided: str) -> bool:
 
 
 def _tell(outcomes: Sequence[Outcome]) -> None:
-    # On stderr, so that JSON stays JSON and a log shows it either way.
+    # On stderr, so that JSON stays valid and a log shows it in any case.
     words = {True: "met", False: "not met", None: "undecided"}
     for item in outcomes:
         complain(f"--fail-if {item.condition}: {words[item.met]}: {item.text}")

@@ -18,7 +18,7 @@ from fastprof.report.figures import plural
 
 _LOG_EVERY = 10
 _DEFAULT_SECONDS = 3.0
-#: The loss is compared between the first and the last so many steps.
+#: The demo compares the loss of the first and the last steps, this many each.
 _WINDOW = 10
 
 
@@ -31,7 +31,7 @@ class Loss(Protocol):
 
 
 class Task(Protocol):
-    """A network with its data; PyTorch's and the one in pure Python."""
+    """A network with its data, in PyTorch or in pure Python."""
 
     @property
     def description(self) -> str: ...
@@ -45,7 +45,7 @@ class Task(Protocol):
 
 
 class LastMetrics:
-    """A logger as trainers have one; it keeps the last values and where they belong."""
+    """A logger like those of trainers; it keeps the last values and their step."""
 
     def __init__(self) -> None:
         self.metrics: dict[str, float] = {}
@@ -57,7 +57,7 @@ class LastMetrics:
 
 
 class Limit:
-    """When to stop: after a number of steps or, without one, after some seconds."""
+    """The end of the run: after a number of steps or, without one, after some seconds."""
 
     def __init__(self, steps: int | None, seconds: float) -> None:
         self._steps = steps
@@ -65,14 +65,14 @@ class Limit:
         self._begin = time.monotonic()
 
     def share(self, done: int) -> float:
-        """How much of the run is over, from 0 to 1."""
+        """Return the finished part of the run, from 0 to 1."""
         if self._steps is not None:
             return min(1.0, done / self._steps)
         return min(1.0, (time.monotonic() - self._begin) / self._seconds)
 
 
 class Progress(Protocol):
-    """Shows how far the training is; ``share`` goes from 0 to 1."""
+    """Shows the progress of training; ``share`` goes from 0 to 1."""
 
     def show(self, share: float, step: int, loss: float) -> None: ...
 
@@ -92,11 +92,11 @@ class QuarterLines:
             print(f"step {step}: loss {loss:.3f} ({share:.0%})", file=self._stream, flush=True)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""
 
 
 class UpdatingLine:
-    """For terminals: one line, written anew about ten times a second."""
+    """For terminals: one line, rewritten about ten times a second."""
 
     _WIDTH = 30
 
@@ -119,10 +119,9 @@ class UpdatingLine:
 
 
 class RichBar:
-    """For terminals when rich is installed.
+    """For terminals with rich.
 
-    It is drawn by the training loop, not by rich's own thread: a thread would be one more
-    in the profile.
+    The training loop draws it, not rich's own thread, which would add a thread to the profile.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -154,7 +153,7 @@ class RichBar:
 
 
 def make_progress(stream: TextIO) -> Progress:
-    """The progress display that suits ``stream``."""
+    """Return the progress display for ``stream``."""
     if not stream.isatty():
         return QuarterLines(stream)
     if importlib.util.find_spec("rich") is not None:
@@ -163,10 +162,10 @@ def make_progress(stream: TextIO) -> Progress:
 
 
 def make_task(backend: str | None) -> Task:
-    """The network to train: ``"torch"``, ``"pure"``, or None for the best there is.
+    """Return the network to train: ``"torch"``, ``"pure"``, or None for the best available one.
 
     Raises:
-        ImportError: PyTorch is asked for and cannot be imported.
+        ImportError: PyTorch was chosen and cannot be imported.
     """
     if backend is None:
         backend = "torch" if importlib.util.find_spec("torch") is not None else "pure"
@@ -187,7 +186,7 @@ def _endless(batches: Iterable[Any]) -> Iterator[Any]:
 def train(
     task: Task, profiler: fastprof.Profiler, limit: Limit, progress: Progress, losses: list[float]
 ) -> None:
-    """The loop as a user would write it; the loss of every step is put into ``losses``."""
+    """Run the loop as a user would write it, and append the loss of every step to ``losses``."""
     loader = profiler.loader(task.batches, name="main")
     for step, batch in enumerate(_endless(loader), start=1):
         with profile_section("forward"):
@@ -248,14 +247,14 @@ def run_demo(argv: Sequence[str] | None = None) -> int:
     """Run the demo: progress on stderr; report and metrics on stdout.
 
     Args:
-        argv: arguments after ``fastprof demo``; None: those of the process.
+        argv: arguments after ``fastprof demo``; None: the process's arguments.
 
     Returns:
-        0; 1 if PyTorch was asked for and is missing or the run could not be saved; 130 if
-        interrupted from the keyboard (what was recorded until then is shown).
+        0; 1 if PyTorch was chosen and is missing or the run could not be saved; 130 after an
+        interrupt from the keyboard (the report then covers the recorded part).
 
     Raises:
-        SystemExit: wrong arguments, or help was asked for.
+        SystemExit: wrong arguments, or help was requested.
     """
     options = _parse(argv)
     try:

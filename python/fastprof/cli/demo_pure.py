@@ -1,7 +1,7 @@
-"""The demo's network without any library: an MLP that separates two half moons.
+"""The demo's network without libraries: an MLP that separates two half moons.
 
-Samples are drawn, the network is run and its gradients are computed with lists of
-floats; the derivatives are the textbook's and the tests check them numerically.
+Samples, network and gradients use lists of floats; the derivatives are the textbook's, and the
+tests check them numerically.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def _dot(a: Sequence[float], b: Sequence[float]) -> float:
 
 
 class HalfMoons:
-    """Batches of noisy points of two half moons; a new draw in every epoch."""
+    """Batches of noisy points of two half moons, with new points in every epoch."""
 
     def __init__(self, seed: int = 0) -> None:
         self._random = random.Random(seed)
@@ -74,7 +74,7 @@ class Linear:
         ]
 
     def backward(self, gradients: list[Vector]) -> list[Vector]:
-        """Set the weights' gradients; return the one of the inputs."""
+        """Set the weights' gradients; return the gradient of the inputs."""
         input_columns = list(zip(*self._inputs, strict=True))
         for i, column in enumerate(zip(*gradients, strict=True)):
             self.weight_gradient[i] = [_dot(column, inputs) for inputs in input_columns]
@@ -83,7 +83,7 @@ class Linear:
         return [[_dot(row, column) for column in weight_columns] for row in gradients]
 
     def update(self) -> None:
-        """One step of gradient descent with momentum."""
+        """Take one step of gradient descent with momentum."""
         for i, velocity in enumerate(self._velocity):
             gradient = [*self.weight_gradient[i], self.bias_gradient[i]]
             values = [*self.weight[i], self.bias[i]]
@@ -112,7 +112,7 @@ class Tanh:
 
 
 class Loss:
-    """A loss as a number, from which the gradients can be propagated."""
+    """A loss as a number that can propagate its gradients."""
 
     def __init__(self, network: Network, probabilities: Vector, labels: list[float]) -> None:
         self._network = network
@@ -146,7 +146,7 @@ class Network:
         ]
 
     def loss(self, batch: Batch) -> Loss:
-        """Mean binary cross-entropy over the batch."""
+        """Return the mean binary cross-entropy over the batch."""
         rows, labels = batch
         for layer in self.layers:
             rows = layer.forward(rows)
@@ -163,7 +163,7 @@ class Network:
 
 
 class PureTask:
-    """The demo's network when PyTorch is not installed."""
+    """The demo's network without PyTorch."""
 
     description = "a multilayer perceptron on two half moons, in pure Python"
 

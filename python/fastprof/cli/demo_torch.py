@@ -1,7 +1,7 @@
 """The demo's network with PyTorch: a small transformer that learns to add.
 
-It reads lines such as ``7+5=12;`` character by character and predicts the next one.  The
-summands cannot be foreseen, the sum can: the loss falls from ln(13) to less than half.
+It reads lines such as ``7+5=12;`` character by character and predicts the next one.  The summands
+are unpredictable, the sum is not: the loss falls from ln(13) to less than half.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _BATCHES_PER_EPOCH = 100
 
 
 class Additions(Dataset[tuple[Tensor, Tensor]]):
-    """Sequences of additions, made when they are asked for."""
+    """Sequences of additions, generated on demand."""
 
     def __len__(self) -> int:
         return _BATCH_SIZE * _BATCHES_PER_EPOCH
@@ -79,13 +79,13 @@ class Transformer(nn.Module):
 
 
 class TorchTask:
-    """The demo's network when PyTorch is installed."""
+    """The demo's network with PyTorch."""
 
     description = "a small transformer on additions of digits, with PyTorch on the CPU"
 
     def __init__(self) -> None:
         torch.manual_seed(0)
-        # The layers are so small that further threads would only wait for each other.
+        # The layers are so small that more threads would only wait for each other.
         torch.set_num_threads(1)
         self.batches: Any = DataLoader(Additions(), batch_size=_BATCH_SIZE, shuffle=True)
         self._model = Transformer()

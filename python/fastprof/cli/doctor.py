@@ -1,4 +1,4 @@
-"""``fastprof doctor``: what can be recorded here, what cannot, and why."""
+"""``fastprof doctor``: what fastprof can record here, what it cannot, and why."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def _recorder() -> list[tuple[str, str]]:
 
 
 def constructors(backend: str) -> str:
-    """Whether calls of classes and of callable objects are recorded."""
+    """Return whether calls of classes and of callable objects are recorded."""
     if backend == "monitoring":
         return "recorded: classes and callable objects have rows in reports"
     return (
@@ -126,7 +126,7 @@ def constructors(backend: str) -> str:
 
 
 def threads(backend: str) -> str:
-    """Which threads are recorded."""
+    """Return which threads are recorded."""
     if backend == "monitoring":
         return "recorded: all of the main interpreter; those of subinterpreters are not"
     at_start = (
@@ -142,7 +142,7 @@ def threads(backend: str) -> str:
 
 
 def _tools() -> list[tuple[str, str]]:
-    """The tools that hold the hooks of this interpreter."""
+    """Return the tools that hold the hooks of this interpreter."""
     used = []
     if sys.getprofile() is not None:
         used.append(f"sys.setprofile: {type(sys.getprofile()).__name__}")
@@ -170,7 +170,7 @@ def _switch() -> str:
 
 
 def _package(name: str, otherwise: str) -> str:
-    """Version of a package, found without importing it."""
+    """Return the version of a package without importing it."""
     try:
         if importlib.util.find_spec(name) is None:
             return f"not installed: {otherwise}"

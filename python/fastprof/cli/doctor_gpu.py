@@ -1,7 +1,7 @@
 """The GPU part of ``fastprof doctor``.
 
-The driver, each libcupti and NVML are asked in child processes: initialising CUDA takes memory
-of the device and spoils later forks, some releases of libcupti crash, and NVML may hang.
+Child processes query the driver, each libcupti and NVML: initialising CUDA takes memory of the
+device and breaks later forks, some releases of libcupti crash, and NVML may hang.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from fastprof.report.figures import plural, size
 #: Seconds for one child; initialising CUDA on a machine with many devices takes some.
 LIMIT_S = 60.0
 
-# Output of libraries goes elsewhere, and a crash leaves no core file.
+# Output of libraries goes to stderr, and a crash leaves no core file.
 _CHILD = """\
 import json, os, resource, sys
 answer = os.fdopen(os.dup(1), "w")
@@ -56,8 +56,8 @@ answer.close()
 _TIERS = {"callbacks": "launch callbacks", "external": "external correlation"}
 _NVTX = "NVTX_INJECTION64_PATH"
 
-#: What is chosen by CUPTI's version: the first without the defect (as cupti_abi.h), the choice
-#: before it, and from it on.
+#: Choices by CUPTI's version: the first without the defect (as in cupti_abi.h), the choice before
+#: it, and the choice from it on.
 _BY_VERSION = (
     (
         "gpu records",
@@ -86,13 +86,13 @@ _BY_VERSION = (
     ),
 )
 
-#: What the trial found out about CUPTI's clock: gpu/drainer_clock.c.
+#: The trial's result on CUPTI's clock: gpu/drainer_clock.c.
 _CLOCKS = {
     False: "CUPTI's: beside the system's clock it counts nanoseconds; each recording compares them",
     True: "the system's, in place of CUPTI's, which does not count nanoseconds",
 }
 
-#: How the callbacks are chosen in a run: collector.h's fp_gpu_nested.
+#: The choice of callbacks in a run: fp_gpu_nested in collector.h.
 _LAUNCHES = (
     "callbacks of CUDA's runtime and driver; a run switches off the callback of a runtime "
     "function after 1000 of its calls have all called the driver, whose callback reports the "
@@ -103,7 +103,7 @@ Row = tuple[str, str]
 
 
 def gpu_rows() -> list[Row]:
-    """Return the lines on the GPU: one if it cannot be used, and why."""
+    """Return the lines on the GPU; a single one with the reason if it cannot be used."""
     driver = driver_path()
     told = _ask(driver, ())
     if isinstance(told, str):
@@ -120,7 +120,7 @@ def gpu_rows() -> list[Row]:
 
 
 def _health_rows(driver: str | None) -> list[Row]:
-    """The health of the devices, as far as each reports it."""
+    """Return the health of the devices, as far as each reports it."""
     told = _ask(driver, (), "health")
     name = "gpu health"
     if isinstance(told, str):
@@ -156,25 +156,25 @@ def _cupti_rows(driver: str | None, version: int) -> list[Row]:
 
 
 def _choices(version: int) -> list[Row]:
-    """What is done with this release of CUPTI, and why."""
+    """Return the choices for this release of CUPTI, and the reasons."""
     return [
         (name, before if version < mended else since) for name, mended, before, since in _BY_VERSION
     ]
 
 
 def _open(driver: str | None, candidate: Candidate) -> tuple[int | None, str]:
-    """The version of a libcupti; or None and what is wrong."""
+    """Return the version of a libcupti, or None and the problem."""
     told = _ask(driver, (candidate.path,))
     if isinstance(told, str):
         return None, f"the process that asked {candidate.path} for its version {told}"
-    if not told["cupti"]:  # the driver has stopped working since
+    if not told["cupti"]:  # the driver has failed since
         return None, f"{candidate.path} was not tried: {told['driver']['reason']}"
     answer = told["cupti"][0]
     return answer["version"], answer["reason"]
 
 
 def _trial(driver: str | None, candidate: Candidate) -> list[Row]:
-    """Whether a recording gets the GPU's times, and how; it is tried."""
+    """Try a recording; return whether and how it gets the GPU's times."""
     tool = attached_tool()
     if tool is not None:
         problem = f"{tool} is attached and receives all of the GPU's activity records"
@@ -194,7 +194,7 @@ def _trial(driver: str | None, candidate: Candidate) -> list[Row]:
 def _ask(
     driver: str | None, cupti: Sequence[str], what: Literal["probe", "start", "health"] = "probe"
 ) -> dict[str, Any] | str:
-    """The extension's answer, from a child that may crash or hang; else the child's fate."""
+    """Return a child's answer from the extension, or how it failed: it may crash or hang."""
     root = str(Path(fastprof.__file__).resolve().parent.parent)
     arguments = json.dumps([driver, list(cupti), nvml_path()])
     command = [sys.executable, "-I", "-c", _CHILD, root, arguments, what]

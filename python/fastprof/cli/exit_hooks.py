@@ -1,11 +1,11 @@
 """Writes the recording, however the profiled program ends.
 
-Falling off the end, an exception, ``sys.exit`` and Ctrl-C come by the ``with`` statement
-alone.  ``os._exit`` and SIGTERM would not, so they are caught while the program runs:
-``os._exit`` is wrapped, and SIGTERM gets a handler if its action was the default one.
-Afterwards the process dies as it would have died.
+The end of the program, an exception, ``sys.exit`` and Ctrl-C pass through the ``with`` statement.
+``os._exit`` and SIGTERM do not, so this module catches them while the program runs: it wraps
+``os._exit``, and handles SIGTERM if its action was the default one.  Afterwards the process dies as
+it would have died.
 
-A forked child has the program's endings back as they were and never writes anything.
+A forked child gets the program's own handlers back and never writes anything.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ class Endings:
     """Context manager: calls ``save`` exactly once, when the program in it ends.
 
     Args:
-        stop: stops the recording; called before ``save`` and before anything else of
-            ours runs, so that the recording has as little of it as can be.
-        save: writes it.  Its exceptions go to ``sys.stderr`` in one line: they are no
-            reason for the program to end otherwise than it did.
+        stop: stops the recording; called before ``save`` and before any other code of fastprof, so
+            that the recording has as little of it as possible.
+        save: writes the recording.  Its exceptions go to ``sys.stderr`` in one line: they do not
+            change how the program ends.
     """
 
     def __init__(self, stop: Callable[[], None], save: Callable[[], None]) -> None:
@@ -36,11 +36,11 @@ class Endings:
         self.stop = stop
         self._save = save
         self._pid = os.getpid()
-        self._lock = threading.RLock()  # SIGTERM may come while this thread has it
+        self._lock = threading.RLock()  # SIGTERM may come while this thread holds it
         self._saver: int | None = None  # the thread that saves
         self._claimed = False
         self._terminated = False
-        #: The program fell off its end or called ``sys.exit(0)``.
+        #: The program reached its end or called ``sys.exit(0)``.
         self.in_order = False
         self._real_exit = os._exit
         self._installed: Any = None
@@ -57,8 +57,8 @@ class Endings:
 
         self._installed = _exit
         os._exit = _exit
-        # Only the main thread may set a handler, and only the default action is ours to
-        # replace: a program started with SIGTERM ignored goes on ignoring it.
+        # Only the main thread may set a handler, and only the default action may be replaced: a
+        # program started with SIGTERM ignored keeps ignoring it.
         if (
             threading.current_thread() is threading.main_thread()
             and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
@@ -76,7 +76,7 @@ class Endings:
             self._restore()
 
     def may_wait(self) -> bool:
-        """Whether the end may take seconds: no signal and no error ended the program."""
+        """Return whether the end may take seconds: no signal and no error ended the program."""
         return self.in_order
 
     def cancel(self) -> None:
@@ -108,7 +108,7 @@ class Endings:
     def _on_sigterm(self, signum: int, frame: object) -> None:
         self.in_order = False
         if self._saver == threading.get_ident():
-            # It came in the middle of saving, which ends the process when it is done.
+            # It came during a save, which ends the process when it is done.
             self._terminated = True
             return
         self.stop()
@@ -121,7 +121,7 @@ class Endings:
         os.kill(os.getpid(), signal.SIGTERM)
 
     def _restore(self) -> None:
-        """Put back the handlers that are still ours: the program may have set others."""
+        """Restore the handlers that are still fastprof's: the program may have set others."""
         if os._exit is self._installed:
             os._exit = self._real_exit
         if self._handles_sigterm:
@@ -132,7 +132,7 @@ class Endings:
 
 
 def complain(message: str) -> None:
-    """Write one line to ``sys.stderr``, whatever state it is in."""
+    """Write one line to ``sys.stderr``, in whatever state that is."""
     line = " ".join(message.split())
     try:
         sys.stderr.write(f"fastprof: {line}\n")
@@ -142,7 +142,7 @@ def complain(message: str) -> None:
 
 
 def said(error: Exception) -> str:
-    """Return what is wrong in a reader's words: ``no such file: x``, not ``[Errno 2] ...``."""
+    """Return an error in a reader's words: ``no such file: x``, not ``[Errno 2] ...``."""
     if not isinstance(error, OSError) or error.filename is None or error.strerror is None:
         return str(error)
     path = os.fsdecode(error.filename)

@@ -1,9 +1,9 @@
-"""The folder of a run: one for each, nothing overwritten, the same for all ranks of a job.
+"""The folder of a run: a new one for each, the same for all ranks of a job.
 
-A run of ``train.py`` goes to ``fastprof_out/train-20260314-091501``, and
-``fastprof_out/latest`` is a link to the newest.  Ranks start in different seconds, so the
-time in the name is that of the launcher, which all ranks on a machine have as parent; ranks
-of several machines agree by the job's number, where there is one.
+A run of ``train.py`` goes to ``fastprof_out/train-20260314-091501``, and ``fastprof_out/latest``
+links to the newest.  Ranks start in different seconds, so the name has the start time of the
+launcher, the parent of all ranks on a machine; ranks of several machines use the job's number, if
+it has one.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ def run_folder(base: str, program: str) -> str:
     """Make the folder of a run below ``base``, and return its path.
 
     Args:
-        base: where the folders of runs are.
-        program: the script or module that is run.
+        base: the folder of the runs' folders.
+        program: the profiled script or module.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: the folder cannot be created.
     """
     os.makedirs(base, exist_ok=True)
     job = _job(os.environ, find_world_size())
@@ -40,14 +40,14 @@ def run_folder(base: str, program: str) -> str:
         with suppress(FileExistsError):
             os.mkdir(folder)
             return folder
-        # Another rank of this job was first, or this one is there from an earlier job.
+        # Another rank of this job was first, or this rank has a file of an earlier job there.
         if job is not None and not any(file.startswith(rank) for file in os.listdir(folder)):
             return folder
     raise FileExistsError(f"{_MOST} runs already have the name {name!a}")
 
 
 def ranks_here(env: Mapping[str, str], size: int) -> int:
-    """Return how many of ``size`` ranks have the folder of :func:`run_folder` in common.
+    """Return how many of ``size`` ranks share the folder of :func:`run_folder`.
 
     Folders named after the launcher's start differ between the machines of torchrun.
     """
@@ -58,14 +58,14 @@ def ranks_here(env: Mapping[str, str], size: int) -> int:
 
 
 def program_name(program: str) -> str:
-    """Return what a script or module is called in the name of a folder."""
+    """Return the name of a script or module for a folder's name."""
     name = os.path.basename(program.rstrip("/")) or "program"
     name = name.removesuffix(".py")
     return re.sub(r"[^A-Za-z0-9_.-]", "_", name)[:60].lstrip(".-") or "program"
 
 
 def link_latest(folder: str) -> None:
-    """Let ``latest`` beside a run's folder be a link to it; what else has that name stays."""
+    """Link ``latest`` beside a run's folder to it, unless the name belongs to something else."""
     link = Path(folder).parent / LATEST
     if link.exists() and not link.is_symlink():
         return
@@ -76,7 +76,7 @@ def link_latest(folder: str) -> None:
 
 
 def remove_if_empty(folder: str) -> None:
-    """Remove a folder that nothing was written to."""
+    """Remove a folder without files."""
     with suppress(OSError):
         os.rmdir(folder)
 
@@ -96,7 +96,7 @@ def _stamp(seconds: float) -> str:
 
 
 def _job(env: Mapping[str, str], size: int) -> str | None:
-    """An identifier that all ranks of this job share and no other job has; None: one process."""
+    """Return an identifier that only the ranks of this job share; None: a single process."""
     if size == 1:
         return None
     restart = env.get("TORCHELASTIC_RESTART_COUNT", "0")
@@ -117,7 +117,7 @@ def _plain(text: str) -> str:
 
 
 def _parent_started() -> float | None:
-    """Return when the process that started this one began, since 1970."""
+    """Return the start of this process's parent, in seconds since 1970."""
     try:
         with open(f"/proc/{os.getppid()}/stat") as file:
             ticks = int(file.read().rpartition(")")[2].split()[19])

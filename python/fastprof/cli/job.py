@@ -1,4 +1,4 @@
-"""The lines of rank 0 about all ranks at the end of its run, from their files or live messages."""
+"""Rank 0's lines about all ranks at the end of its run, from their files or live messages."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from fastprof.report.ranks import SELDOM, Straggler, named
 from fastprof.report.ranks_now import JobNow
 from fastprof.tables.layout import wrapped
 
-#: Rank 0 waits so long for the files of the others.
+#: Rank 0 waits this long for the files of the others.
 PATIENCE_S = 5.0
-#: The files of more ranks take longer to read than the end of a run should.
+#: More files take longer to read than the end of a run should take.
 MOST_FILES = 64
-#: As well as larger ones.
+#: So do larger ones.
 MOST_BYTES = 4_000_000
 _LOOK_S = 0.05
-#: After so long rank 0 says that it waits.
+#: After this long rank 0 prints that it waits.
 _SILENT_S = 1.0
 _MERGE = "`fastprof merge` compares all ranks by their files"
-#: The line about the ranks where rank 0 did not wait for them.
+#: The line about the ranks if rank 0 did not wait for them.
 LATER = f"{_MERGE}, when all have ended."
 _OTHER_RANK = re.compile(r"(?:rank|prof_)0*[1-9][0-9]*_")
 
@@ -41,19 +41,19 @@ def job_lines(
     may_wait: Callable[[], bool],
     here: int,
 ) -> tuple[list[str], list[str]]:
-    """Return the ranks of this job in a few lines, and who is late once more, to be said last.
+    """Return the ranks of this job in a few lines, and again the late rank, as the last lines.
 
     Waits for the ranks a few seconds at most.
 
     Args:
-        folder: where the files of ranks are.
-        name: a rank's file, without what names the rank.
+        folder: the folder of the ranks' files.
+        name: a rank's file name, without the rank.
         world_size: number of ranks.
-        began_ns: when this run began; older files are of another.
+        began_ns: the start of this run; older files belong to another.
         live: returns the live comparison of the ranks, if there is one; called once.
         width: columns of a line.
-        may_wait: whether to wait, and to read files; asked again and again.
-        here: so many ranks, the first ones, save their files in ``folder``.
+        may_wait: whether to wait, and to read files; called repeatedly.
+        here: this many ranks, the first ones, save their files in ``folder``.
     """
     files: list[str] = []
     if world_size <= MOST_FILES and here > 1:
@@ -99,13 +99,13 @@ def _late_text(late: Straggler, when: str) -> str:
 def _bytes(files: Sequence[str]) -> int:
     total = 0
     for path in files:
-        with suppress(OSError):  # it will not be read, either
+        with suppress(OSError):  # it will be unreadable, too
             total += os.stat(path).st_size
     return total
 
 
 def others_counted(files: Sequence[str]) -> list[str]:
-    """Return the names of the files of this rank, and the number of files of other ranks."""
+    """Return the names of this rank's files, and the number of other ranks' files."""
     own = [name for name in files if not _OTHER_RANK.match(name)]
     more = len(files) - len(own)
     return [*own, f"{plural(more, 'file')} of other ranks"] if more else own
@@ -114,11 +114,11 @@ def others_counted(files: Sequence[str]) -> list[str]:
 def _wait(
     folder: str, name: str, world_size: int, began_ns: int, may_wait: Callable[[], bool]
 ) -> list[str]:
-    """Return the files of this job's ranks, all of them or those that are there in time."""
+    """Return the files of this job's ranks, all of them or those written in time."""
     began = time.monotonic()
     told = False
     paths = {os.path.join(folder, f"rank{rank}_{name}") for rank in range(world_size)}
-    # The clock of a file server may be behind ours: this rank's file is there.
+    # A file server's clock may be behind, so this rank's file counts whatever its time is.
     own = os.path.join(folder, f"rank0_{name}")
     found = {path for path in (own,) if os.path.exists(path)}
     while may_wait():

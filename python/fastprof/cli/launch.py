@@ -1,7 +1,7 @@
 """``fastprof run --nproc N``: one process per rank on this machine, by torch's launcher.
 
-It is ``torchrun --standalone --nproc-per-node N --no-python fastprof run ...``: the launcher takes
-this process's place, so signals, standard streams and the exit status are torchrun's.
+It runs ``torchrun --standalone --nproc-per-node N --no-python fastprof run ...``. The launcher
+replaces this process, so signals, standard streams and the exit status are torchrun's.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fastprof.session.environment.rank import find_world_size
 
 _LAUNCHER = "torch.distributed.run"
 
-#: What each rank's interpreter runs; "-m fastprof run" would run a file that is called "run".
+#: The code for each rank's interpreter; "-m fastprof run" would run a file named "run".
 _RANK = "import sys; from fastprof.cli import main; sys.exit(main())"
 
 
@@ -26,13 +26,13 @@ def launch(ranks: int, options: Sequence[str], args: Sequence[str], *, as_module
     """Replace this process by torch's launcher of ``ranks`` processes.
 
     Args:
-        ranks: how many processes are started.
-        options: what ``fastprof run`` of each rank gets before the program.
+        ranks: the number of processes.
+        options: options of each rank's ``fastprof run``, before the program.
         args: the program and its arguments.
-        as_module: the program is a module.
+        as_module: whether the program is a module.
 
     Returns:
-        the exit status where nothing could be started: 2.
+        the exit status 2 if nothing could be started.
     """
     problem = _problem(ranks, args, as_module)
     if problem is None:

@@ -1,4 +1,4 @@
-"""Programs that start the processes which train: fastprof belongs inside them, not around them."""
+"""Finds launchers, which start the training processes: fastprof belongs inside these."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import shlex
 from collections.abc import Sequence
 
-#: Launchers, as modules and as commands, and the option by which each runs a module.
+#: Launchers, as modules and as commands, and their option to run a module.
 _OPTIONS = {
     "torch.distributed.run": "-m",
     "torch.distributed.launch": "-m",
@@ -20,12 +20,12 @@ _OPTIONS = {
 def launcher_problem(args: Sequence[str], *, as_module: bool) -> str | None:
     """Return why ``args`` cannot be profiled if it is a launcher, with the command that works.
 
-    The processes that a launcher starts are new programs, in which nothing records; the launcher
-    itself only waits for them.
+    The processes that a launcher starts are new programs without fastprof; the launcher itself only
+    waits for them.
 
     Args:
         args: the program and its arguments.
-        as_module: the program is a module.
+        as_module: whether the program is a module.
     """
     name = args[0] if as_module else os.path.basename(args[0])
     option = _OPTIONS.get(name)

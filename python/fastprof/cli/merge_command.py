@@ -1,4 +1,4 @@
-"""``fastprof merge``: the ranks of a distributed job beside each other."""
+"""``fastprof merge``: compares the ranks of a distributed job."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fastprof.read.merge import merge
 from fastprof.render.formats import RANK_FORMATS, render_ranks
 from fastprof.tables.layout import width_of
 
-#: Fewer files are read sooner than processes are started.
+#: Reading fewer files takes less time than starting processes.
 _MANY = 16
 
 
@@ -24,7 +24,7 @@ def _count(text: str) -> int:
 
 
 def _jobs(paths: Sequence[str]) -> int:
-    # A folder may hold any number.
+    # A folder may contain any number.
     if len(paths) < _MANY and not any(os.path.isdir(path) for path in paths):
         return 1
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
@@ -34,7 +34,7 @@ def run(argv: Sequence[str]) -> int:
     """Merge the saved runs that ``argv`` names.
 
     Raises:
-        OSError, ValueError: that is not possible.
+        OSError, ValueError: reading or merging failed.
     """
     parser = Parser(
         prog="fastprof merge",

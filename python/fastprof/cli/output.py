@@ -18,11 +18,11 @@ _LOST = "cannot write to standard output: {}"
 
 
 def add_format(parser: argparse.ArgumentParser, names: Iterable[str]) -> None:
-    """Add ``--format`` and ``-o``, by which each command takes the format of what it writes.
+    """Add ``--format`` and ``-o``, which choose the output format of every command.
 
     Args:
-        parser: the command's.
-        names: the formats that it can write.
+        parser: the command's parser.
+        names: the formats that the command can write.
     """
     names = tuple(names)
     parser.add_argument(
@@ -39,15 +39,15 @@ def add_format(parser: argparse.ArgumentParser, names: Iterable[str]) -> None:
 def chosen_format(
     options: argparse.Namespace, names: Collection[str], default: str = "text"
 ) -> str:
-    """Return the format that the options of :func:`add_format` name.
+    """Return the format chosen by the options of :func:`add_format`.
 
     Args:
-        options: the arguments, parsed.
+        options: the parsed arguments.
         names: as for :func:`add_format`.
-        default: the format where neither option is there.
+        default: the format without either option.
 
     Raises:
-        ExportError: none has the suffix of ``-o``.
+        ExportError: the suffix of ``-o`` belongs to no format.
     """
     if options.format is not None:
         return str(options.format)
@@ -56,7 +56,7 @@ def chosen_format(
 
 @contextmanager
 def any_text(stream: TextIO) -> Iterator[None]:
-    """Let ``stream`` take names that its encoding cannot write, escaped."""
+    """Let ``stream`` accept names that its encoding cannot write, escaped."""
     reconfigure = getattr(stream, "reconfigure", None)
     if reconfigure is None:
         yield
@@ -71,14 +71,14 @@ def any_text(stream: TextIO) -> Iterator[None]:
 
 @contextmanager
 def standard_output() -> Iterator[TextIO]:
-    """Yield ``sys.stdout`` to be written to; it is flushed at the end.
+    """Yield ``sys.stdout`` for writing; flush it at the end.
 
-    A reader that has closed the pipe has seen enough, which is no error.  A stream that has
-    failed is taken away: the interpreter would fail with it once more at exit.
+    A reader that closed the pipe has seen enough: that is not an error.  A failed stream is
+    removed: the interpreter would fail with it again at exit.
 
     Raises:
-        OSError: it cannot be written; the message says so.  If it cannot even take what the
-            profiled program had left in it, it is not taken away.
+        OSError: it cannot be written; the message says so.  If not even the profiled program's
+            earlier output can be written, the stream stays.
     """
     stream = sys.stdout
     stream.flush()
@@ -109,13 +109,13 @@ def write_text(text: str, path: str | None = None) -> None:
 
 @contextmanager
 def output_told_of() -> Iterator[None]:
-    """Around a command: ends it with one line where its output cannot be written.
+    """Wrap a command: end it with one line if its output cannot be written.
 
-    Where there is no standard output (>&-) the exit status still counts.
+    Without a standard output (>&-) the exit status still counts.
 
     Raises:
-        SystemExit: with 2 then; or as it came, once what argparse or optparse have written
-            is out.
+        SystemExit: with 2 in that case; otherwise unchanged, after the output of argparse or
+            optparse is written.
     """
     try:
         if sys.stdout is None:
@@ -133,14 +133,14 @@ def output_told_of() -> Iterator[None]:
         raise SystemExit(0) from None
     except OSError as error:
         sys.stdout = None
-        # Writing to a stream has a reason and no file name; ours have neither.
+        # A stream's error has a reason and no file name; fastprof's own errors have neither.
         of_stream = error.strerror is not None and error.filename is None
         complain(_LOST.format(error.strerror) if of_stream else str(error))
         raise SystemExit(2) from None
 
 
 def check_output(path: str) -> str | None:
-    """Return the fault of an output path, as far as it shows beforehand."""
+    """Return the fault of an output path, as far as it is visible in advance."""
     try:
         path = resolve_output(path)
     except (OSError, ValueError) as error:
@@ -154,7 +154,7 @@ def check_output(path: str) -> str | None:
 
 
 def save_or_keep(path: str, write: Callable[[str], None]) -> None:
-    """Call ``write(path)``; if that fails, write to a new file elsewhere and say where.
+    """Call ``write(path)``; if that fails, write to a new file elsewhere and report its place.
 
     Raises:
         OSError: that failed too; the message has both reasons.

@@ -1,4 +1,4 @@
-"""Command lines: options in full, a hint at the nearest word, status 2 for every mistake."""
+"""Command lines: full option names, a hint at the nearest word, status 2 for every mistake."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ import sys
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
-#: Exit status for bad arguments and bad input files, as argparse has it.
+#: Exit status for bad arguments and bad input files, as in argparse.
 USAGE_ERROR = 2
 
-#: How argparse begins the message about arguments that are not there.
+#: The beginning of argparse's message about missing arguments.
 _REQUIRED = "the following arguments are required: "
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """Return ``; did you mean X?`` for a word that is nearly one of ``known``, else ``.``."""
+    """Return ``; did you mean X?`` for a word that is similar to one of ``known``, else ``.``."""
     found = difflib.get_close_matches(word[:200], list(known), n=1, cutoff=0.7)
     return f"; did you mean {found[0]}?" if found else "."
 
 
 class Parser(argparse.ArgumentParser):
-    """An ``ArgumentParser`` that takes no abbreviations and knows the nearest word."""
+    """An ``ArgumentParser`` that accepts no abbreviations and suggests the nearest word."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(allow_abbrev=False, **options)
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse as ``ArgumentParser`` does; an unknown option ends with the nearest one.
+        """Parse like ``ArgumentParser``; an unknown option's error suggests the nearest one.
 
         Raises:
             SystemExit: with 2, arguments are wrong.
@@ -58,14 +58,14 @@ class Parser(argparse.ArgumentParser):
 
 
 class Options(optparse.OptionParser):
-    """An ``OptionParser`` that takes no abbreviations and knows the nearest word."""
+    """An ``OptionParser`` that accepts no abbreviations and suggests the nearest word."""
 
     def flag(self, name: str, text: str, dest: str | None = None) -> None:
-        """Add an option without a value, which is false unless it is there."""
+        """Add an option without a value; its default is false."""
         self.add_option(name, action="store_true", default=False, help=text, dest=dest)
 
     def _match_long_opt(self, opt: str) -> str:
-        # The base class takes the beginning of an option for the option.
+        # The base class accepts the beginning of an option for the option.
         known = self._long_opt
         if opt in known:
             return opt

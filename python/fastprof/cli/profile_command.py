@@ -1,7 +1,7 @@
-"""``python -m fastprof``: cProfile's command line, with every ending of the program kept.
+"""``python -m fastprof``: cProfile's command line, which survives every end of the program.
 
-Exit statuses: the program's own, whatever happens to the profile; 2 when the program was
-not started (bad arguments, an output that cannot be written, another profiler active).
+Exit statuses: the program's own, whatever happens to the profile; 2 if the program was not started
+(bad arguments, an unwritable output, another profiler active).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _USAGE = "python -m fastprof [-o output_file_path] [-s sort] [-m module | script
 def main(argv: Sequence[str] | None = None) -> int:
     """Profile the program that ``argv`` names (None: ``sys.argv[1:]``).
 
-    Returns 0 when the program fell off its end; what it raises passes through.
+    Returns 0 if the program reached its end; its exceptions pass through.
     """
     options, args = _parse(list(sys.argv[1:] if argv is None else argv))
     return profile_target(args, as_module=options.module, output=options.outfile, sort=options.sort)
@@ -57,7 +57,7 @@ def profile_target(
 ) -> int:
     """Run a program under a :class:`~fastprof.Profile`; save or print its statistics."""
     if output is not None:
-        # The program may change its directory: the path means what it means now.
+        # The program may change its directory: resolve the path now.
         output = os.path.abspath(output)
         problem = check_output(output)
         if problem is not None:
@@ -94,5 +94,5 @@ def _print(profile: Profile, sort: str | int) -> None:
         with standard_output():
             profile.print_stats(sort)
     except BrokenPipeError:
-        # By what the program had left to write: the reader has seen enough.
+        # The program's own output failed: its reader has seen enough.
         sys.stdout = None

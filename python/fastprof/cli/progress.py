@@ -1,4 +1,4 @@
-"""A line now and then during a long run: steps, their rate, and where most time goes."""
+"""Writes a line now and then during a long run: steps, their rate, and the slowest phase."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TextIO
 
 from fastprof.report.figures import duration, number
 
-#: Seconds between lines, at least.
+#: Least number of seconds between lines.
 EVERY_S = 10.0
 
 _PHASE = re.compile(r"profile/train/dl_[^/]+/time_(data|forward|backward|optimizer)_ms")
@@ -19,14 +19,14 @@ class Progress:
     """A logger that writes a line, if the last one was some time ago.
 
     Args:
-        stream: where to; a terminal.
-        clock: seconds.
+        stream: the output, a terminal.
+        clock: returns seconds.
     """
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream = stream
         self._clock = clock
-        #: When which step had ended; None before the first: what was before it are imports.
+        #: Time and number of the last step; None before the first: imports precede it.
         self._since: float | None = None
         self._step = 0
 

@@ -1,4 +1,4 @@
-"""``fastprof quickcheck``: what the four phases of a step of a small network take here."""
+"""``fastprof quickcheck``: times the four phases of a small network's step."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def run(argv: Sequence[str]) -> int:
     device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
     try:
         means = measure(torch, device, options.runs)
-    except (RuntimeError, AssertionError) as error:  # no such device, or it is full
+    except (RuntimeError, AssertionError) as error:  # no such device, or its memory is full
         why = (str(error) or type(error).__name__).rstrip(".")
         complain(f"device {device!a} cannot be used: {why}; try --device cpu")
         return 2
@@ -50,7 +50,7 @@ def run(argv: Sequence[str]) -> int:
 
 
 def lines(means: Sequence[float], device: str, runs: int) -> list[str]:
-    """Return the result: four lines of times, and how their shares usually are."""
+    """Return the result: four lines of times, and the usual shares."""
     total = sum(means) or 1.0
     times = [f"{name}: {number(ms, 2)} ms" for (name, _), ms in zip(PHASES, means, strict=True)]
     shares = [
@@ -61,7 +61,7 @@ def lines(means: Sequence[float], device: str, runs: int) -> list[str]:
 
 
 def measure(torch: Any, device: str, runs: int) -> list[float]:
-    """Return the mean of each phase in ms over so many runs, each with a new graph."""
+    """Return the mean of each phase in ms over ``runs`` runs, each with a new graph."""
     where = torch.device(device)
     model = torch.nn.Sequential(
         torch.nn.Linear(256, 512), torch.nn.ReLU(), torch.nn.Linear(512, 512), torch.nn.ReLU(),
@@ -72,7 +72,7 @@ def measure(torch: Any, device: str, runs: int) -> list[float]:
     inputs, targets = torch.randn(steps * 64, 256), torch.randint(10, (steps * 64,))
     dataset = torch.utils.data.TensorDataset(inputs, targets)
     batches = iter(torch.utils.data.DataLoader(dataset, batch_size=64, shuffle=True))
-    # Kernels run on after the call that launched them: each phase waits for its own.
+    # Kernels still run after their launch has returned: each phase waits for its own.
     wait: Callable[[], object] = torch.cuda.synchronize if where.type == "cuda" else lambda: None
     sums = [0] * len(PHASES)
     for step in range(steps):

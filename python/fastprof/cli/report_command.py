@@ -31,7 +31,7 @@ def run(argv: Sequence[str]) -> int:
     """Show or convert the saved run that ``argv`` names.
 
     Raises:
-        OSError, ValueError, UnknownSectionError: that is not possible.
+        OSError, ValueError, UnknownSectionError: reading or writing failed.
     """
     parser = Parser(
         prog="fastprof report", description="Show a saved run, or write it in another format."
@@ -108,7 +108,7 @@ def in_phase(report: Report, phase: str) -> Report:
     """Return the report on a phase of the run.
 
     Raises:
-        ValueError: there is none of that name, or nothing was recorded in it.
+        ValueError: there is no such phase, or it is empty.
     """
     known = [*RUN_PHASES, ALL]
     if phase not in known:
@@ -118,10 +118,10 @@ def in_phase(report: Report, phase: str) -> Report:
 
 
 def _check(options: argparse.Namespace) -> None:
-    """Refuse options that have no meaning together.
+    """Refuse contradictory options.
 
     Raises:
-        ValueError: they have none; the message names them.
+        ValueError: two options contradict each other; the message names them.
     """
     if options.section is not None and options.format not in (None, "text"):
         raise ValueError("--section prints text; leave out --format")
@@ -146,7 +146,7 @@ def _write_file(report: Report, options: argparse.Namespace) -> None:
 
 
 def _limits(report: Report, name: str, options: argparse.Namespace) -> dict[str, float]:
-    """Return how much of the run is written; says so where that is not all of it."""
+    """Return the limits of the output; print a line if they leave out a part of the run."""
     if name != "collapsed":
         return {}
     if options.min_percent is not None:

@@ -1,8 +1,7 @@
-"""``fastprof run``: a whole training job under the profiler, without an edit to it.
+"""``fastprof run``: a whole training job under the profiler, without changes to it.
 
-Exit statuses: the program's own, whatever happens to the profile; 2 when it was not started
-(an unknown option, a value that makes no sense, no place for the output, another
-profiler active).
+Exit statuses: the program's own, whatever happens to the profile; 2 if the program was not started
+(an unknown option, an invalid value, no place for the output, another profiler active).
 """
 
 from __future__ import annotations
@@ -60,22 +59,22 @@ _OPERATORS = {
     "schedule.enable_schedule": True,
 }
 
-#: Steps between metrics, which the progress line is made of.
+#: Steps between metrics, the source of the progress line.
 _PROGRESS_EVERY = 10
 
-#: The clock of files may be so far behind ours.
+#: The clock of the file system may be this far behind ours.
 _CLOCKS_NS = 100_000_000
 
-#: ``--gpu`` as the option of the same name of ``Profiler``.
+#: ``--gpu`` -> the option of the same name of ``Profiler``.
 _GPU: dict[str, bool | Literal["auto"]] = {"auto": "auto", "on": True, "off": False}
 
 
 def run(argv: Sequence[str]) -> int:
-    """Profile the program that ``argv`` names; what it raises passes through."""
+    """Profile the program that ``argv`` names; its exceptions pass through."""
     options, args = _parse(list(argv))
     if options.nproc is not None:
         return launch(options.nproc, _without_nproc(argv, args), args, as_module=options.module)
-    # The program may change its directory: the paths mean what they mean now.
+    # The program may change its directory: resolve the paths now.
     base = os.path.abspath(options.output or OUTPUT)
     try:
         folder = base if options.output is not None else run_folder(base, args[0])
@@ -93,7 +92,7 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _without_nproc(argv: Sequence[str], args: Sequence[str]) -> list[str]:
-    """Return the command's own options but ``--nproc N``."""
+    """Return the command's own options without ``--nproc N``."""
     options = iter(argv[: len(argv) - len(args)])
     kept = []
     for option in options:
@@ -106,7 +105,7 @@ def _without_nproc(argv: Sequence[str], args: Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Begun:
-    """Where a run goes, where and when it began, and its options."""
+    """The output, host, start time and options of a run."""
 
     folder: str
     directory: str
@@ -122,7 +121,7 @@ class _Begun:
 
 def _run(begun: _Begun, args: list[str]) -> int:
     folder, options = begun.folder, begun.options
-    # Given both, or neither: both layers.
+    # Both options, or neither: record both layers.
     functions = options.functions or not options.operators
     operators = None
     if options.operators or not options.functions:
@@ -135,7 +134,7 @@ def _run(begun: _Begun, args: list[str]) -> int:
         complain("--operator cannot be combined with --functions; leave one of them out")
         return 2
     if operators is None and options.steps is None and not options.trace:
-        # These options concern sections, which stay dormant then.
+        # These options affect sections, which are then off.
         for name in ("gpu", "modules"):
             if getattr(options, name):
                 complain(f"--{name} cannot be combined with --functions; leave one of them out")
@@ -167,14 +166,14 @@ def _run(begun: _Begun, args: list[str]) -> int:
         max_steps=options.steps,
         logger=Progress(sys.stderr) if is_terminal else None,
         log_every=_PROGRESS_EVERY if is_terminal else 50,
-        # Functions alone: each call is counted.
+        # Functions alone: count each call.
         recorder={"max_overhead": 0.0} if operators is None else None,
     )
     return _run_all(target, paths, profiler, begun)
 
 
 def _operator_profile(settings: Sequence[str], folder: str) -> OperatorProfile:
-    """Return what torch.profiler is to record.
+    """Return the operators that torch.profiler records.
 
     Raises:
         TypeError, ValueError, OSError: an invalid setting.
@@ -259,12 +258,12 @@ def _run_functions(target: Target, paths: Sequence[str], begun: _Begun) -> int:
 
 
 def _run_all(target: Target, paths: Sequence[str], profiler: Profiler, begun: _Begun) -> int:
-    # A program with its own Profiler must run as it does without us.
+    # A program with its own Profiler must run as it would without fastprof.
     run = run_of(profiler)
     run.gives_way = True
-    # The caller of the program is the command, which is no part of it.
+    # The program's caller is the command, which is not part of it.
     run.is_called = False
-    # Nearly all contexts of a run come from imports.  With --functions each call is counted.
+    # Nearly all contexts of a run come from imports.  With --functions each call counts.
     run.folds_imports = not begun.options.functions
 
     gave_way = False
@@ -306,7 +305,7 @@ def _finish(
     job: Callable[[], JobNow | None],
     may_wait: Callable[[], bool] | None,
 ) -> None:
-    """Write the files, and on the first rank the ranks, the report and the verdict.
+    """Write the files and, on the first rank, the ranks, the report and the verdict.
 
     ``may_wait``: whether to wait for other ranks; None: another process is this rank.
     """
@@ -361,9 +360,9 @@ def _ranks(
     here = size if begun.options.output is not None else ranks_here(os.environ, size)
     try:
         return job_lines(begun.folder, RUN, size, begun.began_ns, job, width, may_wait, here)
-    except KeyboardInterrupt:  # the program is over: it ends the wait alone
+    except KeyboardInterrupt:  # the program is over: this ends the wait alone
         return wrapped(LATER, width), []
-    except Exception as error:  # the report of this rank is still to be shown
+    except Exception as error:  # this rank's report must still appear
         return wrapped(f"Ranks could not be compared: {error}", width), []
 
 

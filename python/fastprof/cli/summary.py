@@ -1,6 +1,6 @@
 """The last lines of ``fastprof run``: the files, the next command, the verdict.
 
-In full also four blocks in cProfile's manner.
+With --full there are also four blocks in cProfile's style.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from fastprof.tables.layout import wrapped
 
 ROWS = 25
 
-#: The names of tensor classes differ between versions of torch; a method of that name is
-#: theirs if its type is.
+#: The names of tensor classes differ between versions of torch; the type of a method with that name
+#: identifies them.
 _TENSOR_ITEM = r"method 'item' of 'torch"
 
 
 def last_lines(
     report: Report, folder: str, files: Sequence[str], run: str, width: int, *, ranks: bool = False
 ) -> list[str]:
-    """Return what was written, the next command to type, and the verdict once more.
+    """Return the written files, the next command to type, and the verdict once more.
 
     Args:
-        report: of the run.
-        folder: where its files are.
+        report: the run's report.
+        folder: the folder of its files.
         files: their names.
-        run: what ``fastprof report`` takes for this run.
+        run: the argument of ``fastprof report`` for this run.
         width: columns of a line.
-        ranks: whether the folder is of a job of several ranks.
+        ranks: whether the folder belongs to a job of several ranks.
     """
     lines = wrapped(f"Wrote {ascii_name(folder)}: {', '.join(map(ascii_name, files))}", width)
     lines += next_lines(run, width, ranks=ranks)
@@ -45,7 +45,7 @@ def last_lines(
 
 
 def next_lines(run: str, width: int, *, ranks: bool = False) -> list[str]:
-    """Return the commands that say more of the run ``run``, and of its ``ranks``."""
+    """Return the commands that show more of the run ``run``, and of its ``ranks``."""
     name = ascii_name(shlex.quote(run))
     text = f"More: fastprof report {name} --full (or --findings, --section NAME, -o run.html)"
     if ranks:
@@ -54,7 +54,7 @@ def next_lines(run: str, width: int, *, ranks: bool = False) -> list[str]:
 
 
 def print_summary(stats: dict[Function, Entry], stream: TextIO) -> None:
-    """Write the four blocks for a table as :func:`~fastprof.export.pstats_.stats_dict` has."""
+    """Write the four blocks for a table of :func:`~fastprof.export.pstats_.stats_dict`."""
     if not stats:
         stream.write("No function calls were recorded.\n")
         return

@@ -1,4 +1,4 @@
-"""The profiled program: found, loaded and set up as ``python`` itself would."""
+"""Finds, loads and sets up the profiled program like ``python`` itself."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class TargetError(FastprofError):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Code to ``exec`` in ``namespace``; ``is_module`` tells ``-m`` from a script."""
+    """Code to ``exec`` in ``namespace``; ``is_module`` distinguishes ``-m`` from a script."""
 
     code: types.CodeType
     namespace: dict[str, Any]
@@ -36,7 +36,7 @@ class Target:
 
 
 def parse_target(parser: Options, argv: Sequence[str]) -> tuple[optparse.Values, list[str]]:
-    """Parse a command's options and ``[-m MODULE | SCRIPT] ARGS``; exits without a program."""
+    """Parse a command's options and ``[-m MODULE | SCRIPT] ARGS``; exit without a program."""
     parser.disable_interspersed_args()
     parser.flag("-m", "profile a library module, as python -m does", dest="module")
     with output_told_of():
@@ -47,11 +47,11 @@ def parse_target(parser: Options, argv: Sequence[str]) -> tuple[optparse.Values,
 
 
 def prepare_or_run(args: Sequence[str], *, as_module: bool) -> Target | int:
-    """Set up the program in ``args[0]``, as :func:`prepare` does.
+    """Set up the program in ``args[0]``, like :func:`prepare`.
 
     Returns:
-        the program; or the exit status, where it cannot be run or was run without being
-        profiled (``FASTPROF=0``).
+        the program; or the exit status if it cannot be run, or was run without being profiled
+        (``FASTPROF=0``).
     """
     problem = launcher_problem(args, as_module=as_module)
     if problem is not None:
@@ -61,7 +61,7 @@ def prepare_or_run(args: Sequence[str], *, as_module: bool) -> Target | int:
         target = prepare(args, as_module=as_module)
     except TargetError as error:
         complain(str(error))
-        return 1 if as_module else USAGE_ERROR  # what python itself ends with
+        return 1 if as_module else USAGE_ERROR  # python's own status
     hide_own_frames(target)
     if switch.MODE != "off":
         return target
@@ -73,7 +73,7 @@ def prepare_or_run(args: Sequence[str], *, as_module: bool) -> Target | int:
 def execute(target: Target, start: Callable[[], object], endings: Endings) -> int:
     """Run the program between ``start()`` and ``endings.stop()``; return the exit status.
 
-    fastprof's work happens before and after: the tables have the program's rows only.
+    fastprof works before and after it, so the tables have the program's rows only.
     """
     with endings:
         try:
@@ -106,19 +106,19 @@ def prepare(args: Sequence[str], *, as_module: bool) -> Target:
 def _script(args: Sequence[str]) -> Target:
     path = args[0]
     try:
-        # Not open(): an audit hook sees that code is read.
+        # Not open(): io.open_code() triggers the audit hook for code.
         with io.open_code(os.path.abspath(path)) as file:
             source = file.read()
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise TargetError(f"can't open file {path!a}: {reason}") from None
-    # The name as it was given is what cProfile's tables have.
+    # cProfile's tables have the name as given.
     code = compile(source, path, "exec", dont_inherit=True)
     absolute = os.path.abspath(path)
     sys.argv[:] = args
     if not getattr(sys.flags, "safe_path", False):
         sys.path.insert(0, os.path.dirname(os.path.realpath(path)))
-    # A real module, so that pickle and multiprocessing find what it defines.
+    # A real module: pickle and multiprocessing find its definitions there.
     module = types.ModuleType("__main__")
     module.__dict__.update(
         __file__=absolute,
@@ -137,8 +137,8 @@ def _module(args: Sequence[str]) -> Target:
     if not getattr(sys.flags, "safe_path", False) and sys.path[:1] not in ([""], [os.getcwd()]):
         sys.path.insert(0, os.getcwd())
     try:
-        # Only the first part: looking for the rest runs the package's own code, which
-        # belongs into the profile.
+        # Only the first part: finding the rest runs the package's own code, which belongs in the
+        # profile.
         found = importlib.util.find_spec(name.partition(".")[0])
     except (ImportError, ValueError):
         found = None
@@ -157,7 +157,7 @@ def _module(args: Sequence[str]) -> Target:
 
 
 def hide_own_frames(target: Target) -> None:
-    """Let a traceback that ends the process begin where the profiled program begins."""
+    """Make a traceback that ends the process begin in the profiled program."""
     show = sys.excepthook
 
     def excepthook(
@@ -173,7 +173,7 @@ def _of_target(traceback: types.TracebackType | None, target: Target) -> types.T
     while tb is not None and tb.tb_frame.f_code is not target.code:
         tb = tb.tb_next
     if tb is None:
-        return traceback  # not the program's: a fault of fastprof
+        return traceback  # not the program's error, but fastprof's
     if not target.is_module:
         return tb
     tb = tb.tb_next

@@ -1,4 +1,4 @@
-"""``fastprof targets``: what a healthy training run looks like, and where findings begin."""
+"""``fastprof targets``: the values of a healthy training run, and the limits of findings."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from fastprof.session.ranks.watching import Watch
 from fastprof.tables.layout import width_of
 
 _EVERY_S = 2.0
-#: A job of which nothing is heard for so long is dead.
+#: A job without messages for this long is dead.
 _DEAD_S = 60.0
 #: Lines in a file or a pipe.
 _PIPED_LINES = 80
@@ -30,7 +30,7 @@ def run(argv: Sequence[str]) -> int:
     """Show the ranks of the job that ``argv`` names until it ends.
 
     Raises:
-        OSError, ValueError: there is none.
+        OSError, ValueError: there is no such job.
     """
     parser = Parser(
         prog="fastprof watch",
@@ -82,20 +82,20 @@ def _picture(watch: Watch, width: int, height: int) -> list[str] | None:
 
 
 def _follow(watch: Watch) -> str:
-    """Show the ranks again and again; return why that has ended."""
+    """Show the ranks repeatedly; return the reason for the end."""
     try:
         from rich.console import Console
         from rich.live import Live
         from rich.text import Text
     except ImportError:
         return _loop(watch, _print)
-    # Text: a name such as "[red]" would be markup otherwise.
+    # Text: otherwise a name such as "[red]" would be markup.
     with Live(console=Console(highlight=False), auto_refresh=False) as live:
         return _loop(watch, lambda lines: live.update(Text("\n".join(lines)), refresh=True))
 
 
 def _print(lines: Sequence[str]) -> None:
-    # From the upper left corner, over what was there.
+    # From the upper left corner, over the previous text.
     sys.stdout.write("\x1b[H\x1b[2J" + "\n".join(lines) + "\n")
     sys.stdout.flush()
 

@@ -1,6 +1,6 @@
-"""Comparing saved runs, and checking what one says.
+"""Compares saved runs, and checks conditions on one.
 
-:func:`compare` says what changed between runs and whether that is more than chance,
+:func:`compare` reports the changes between runs and whether they are more than chance,
 :func:`check` whether conditions hold.
 """
 

@@ -1,4 +1,4 @@
-"""Making a :class:`~fastprof.comparison.model.Comparison` of saved runs."""
+"""Builds a :class:`~fastprof.comparison.model.Comparison` from saved runs."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ from fastprof.report.loaders import LoaderRow
 from fastprof.report.rows import ALIASES, FunctionRow
 
 LEVEL = 0.95
-#: Two runs of the same program may differ by this part for reasons outside it.
+#: Two runs of the same program may differ by this part for external reasons.
 NOISE = 0.02
-#: More sides make an unreadable table.
+#: With more sides the table is unreadable.
 _MOST_SIDES = 16
 
-#: Folders of a path that name a run.
+#: Most folders of a path in a run's label.
 _MOST_PARTS = 2
 
 _Side = tuple[Run, ...]
@@ -65,7 +65,7 @@ def compare(
         sides: two or more; each a report, the path of a saved run (``.fprof``, or a
             ``.stats`` file of any profiler), or a list of those: several runs of the same
             program, which show how much one run differs from the next.
-        level: of intervals and decisions, from 0.5 to 0.999.
+        level: the level of intervals and decisions, from 0.5 to 0.999.
         noise: with one run per side, the relative change that counts as none, from 0 to 1.
 
     Raises:
@@ -78,7 +78,7 @@ def compare(
 
 
 def open_sides(sides: Sequence[Source | Sequence[Source]]) -> list[_Side]:
-    """Open the sides of :func:`compare`; raises as it does."""
+    """Open the sides of :func:`compare`, with the same errors."""
     if not 2 <= len(sides) <= _MOST_SIDES:
         raise ValueError(
             f"{len(sides)} runs to compare, expected 2 to {_MOST_SIDES}: name the run before and "
@@ -88,7 +88,7 @@ def open_sides(sides: Sequence[Source | Sequence[Source]]) -> list[_Side]:
 
 
 def compare_runs(sides: Sequence[_Side], *, level: float, noise: float) -> Comparison:
-    """Compare runs that were opened; raises ValueError as :func:`compare` does."""
+    """Compare opened runs; raises ValueError like :func:`compare`."""
     if not 0.5 <= level <= 0.999:
         raise ValueError(f"level is {level!r:.80}, expected 0.5 to 0.999")
     if not 0 <= noise <= 1:
@@ -126,7 +126,7 @@ def _open_side(side: Source | Sequence[Source]) -> _Side:
 
 
 def _labels(sides: Sequence[_Side]) -> tuple[str, ...]:
-    """Labels that tell the sides apart: file name, else folder, else start, else number."""
+    """Return distinct labels of the sides: file name, else folder, else start, else number."""
     first = [side[0] for side in sides]
     more = [f" and {len(side) - 1} more" if len(side) > 1 else "" for side in sides]
     names = [run.label for run in first]
@@ -143,7 +143,7 @@ def _labels(sides: Sequence[_Side]) -> tuple[str, ...]:
 
 
 def _folders(runs: Sequence[Run]) -> list[str]:
-    """The paths without the parts at either end that all of them share; of the rest the ends."""
+    """Return the paths without the parts at either end that all share, shortened to the ends."""
     parts = [[part for part in re.split(r"[/\\]", run.path) if part] for run in runs]
     if not all(parts):
         return [""] * len(runs)
@@ -209,7 +209,7 @@ def _effects(before: _Side, after: _Side, *, level: float, noise: float) -> tupl
 
 
 def _series_names(runs: Sequence[Run]) -> dict[str, tuple[str, ...]]:
-    """Name -> the names that it may have in a run; phases have two."""
+    """Return name -> its possible names in a run; phases have two."""
     names: dict[str, tuple[str, ...]] = {}
     for run in runs:
         for name in run.series:
@@ -222,7 +222,7 @@ def _series_names(runs: Sequence[Run]) -> dict[str, tuple[str, ...]]:
 
 
 def _both(name: str, other: str, tables: Iterable[Mapping[str, Any]]) -> bool:
-    """Whether two names of one phase belong to two sections: one run has both."""
+    """Return whether the two names of a phase belong to two sections: one run has both."""
     return any(name in table and other in table for table in tables)
 
 
@@ -256,7 +256,7 @@ class _Tables:
         self._sides = sides
         self._runs = [run for side in sides for run in side]
         self._per_step = per_step
-        #: Columns of a side in a joined row.
+        #: Columns of each side in a joined row.
         self._columns: list[range] = []
         for side in sides:
             begin = self._columns[-1].stop if self._columns else 0
@@ -266,7 +266,7 @@ class _Tables:
         )
 
     def functions(self, i: int, *, level: float) -> tuple[Row, ...]:
-        """Functions of the first side and side ``i``, largest difference first."""
+        """Return functions of the first side and side ``i``, largest difference first."""
         rows: list[Row] = []
         p_values: list[tuple[int, float, float]] = []
         for found in self._functions:
@@ -296,7 +296,7 @@ class _Tables:
     def _tested(
         self, i: int, found: Sequence[FunctionRow | None], level: float
     ) -> tuple[float, float] | None:
-        """p and estimate of a function's self time; None with one run per side."""
+        """Return p and estimate of a function's self time; None with one run per side."""
         sides = []
         for columns in (self._columns[0], self._columns[i]):
             values = []
@@ -308,7 +308,7 @@ class _Tables:
         return None if result is None else (result.p, result.estimate)
 
     def _muted(self, i: int, found: Sequence[FunctionRow | None]) -> bool:
-        """Whether a function was not recorded all the time in one of the runs."""
+        """Return whether a function was not recorded all the time in one of the runs."""
         return any(
             (row := found[c]) is not None and (row.file, row.line, row.name) in self._runs[c].muted
             for side in (0, i)
@@ -316,7 +316,7 @@ class _Tables:
         )
 
     def sections(self, i: int) -> tuple[Row, ...]:
-        """Sections in order of first use."""
+        """Return sections in order of first use."""
         return self._by_name(
             i,
             [{s.name: s for s in run.report.sections} for run in self._runs],
@@ -334,7 +334,7 @@ class _Tables:
         )
 
     def kernels(self, i: int) -> tuple[Row, ...]:
-        """Kernels by name, over all devices; largest difference first."""
+        """Return kernels by name, over all devices; largest difference first."""
         tables: list[dict[str, tuple[float, int]]] = []
         for run in self._runs:
             table: dict[str, tuple[float, int]] = {}
@@ -356,7 +356,7 @@ class _Tables:
         return tuple(sorted(rows, key=_largest_difference))
 
     def loaders(self, i: int) -> tuple[Row, ...]:
-        """Loaders by name and split; times are per batch."""
+        """Return loaders by name and split; times are per batch."""
         return self._by_name(
             i,
             [
@@ -436,7 +436,7 @@ class _Tables:
 
 
 def _mean_figures(rows: Sequence[_Figures], runs: int) -> dict[str, float | None]:
-    """Means over the runs of a side.  What is per entry is over the runs that have it."""
+    """Return means over the runs of a side; figures per entry over the runs that have them."""
     out: dict[str, float | None] = {}
     for key in dict.fromkeys(key for row in rows for key in row):
         values = [value for row in rows if (value := row.get(key)) is not None]

@@ -32,7 +32,7 @@ _COMPARE: dict[str, Callable[[float, float], bool]] = {
 }
 
 
-#: Figures that differ by less than this part would look alike with three digits.
+#: Figures with a smaller relative difference could look the same with three digits.
 _CLOSE = 0.02
 
 
@@ -70,7 +70,7 @@ def check(source: Source, *conditions: str) -> tuple[Checked, ...]:
 
 
 def examine(source: Source, *conditions: str) -> tuple[Checked, ...]:
-    """The same, but what does not hold is in the rows and raises nothing."""
+    """Return the same, with failed conditions in the rows instead of an error."""
     if not conditions:
         raise ConditionError("no condition to check; expected e.g. 'data<10%'")
     parsed = [parse(text) for text in conditions]
@@ -115,7 +115,7 @@ def show(value: float, kind: str) -> str:
 
 
 def _show_exactly(value: float, kind: str) -> str:
-    """Return a figure with as many digits as it takes to see why a condition holds or not."""
+    """Return a figure with enough digits to show why a condition holds or not."""
     unit, name = {TIME: (1.0, " ms"), SHARE: (0.01, " %"), BYTES: (2.0**20, " MiB")}.get(
         kind, (1.0, "")
     )

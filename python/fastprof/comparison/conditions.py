@@ -1,14 +1,14 @@
 """``--fail-if``: conditions on a comparison, for continuous integration.
 
-A condition about a change (``step>+3%``, ``data>+0.5ms``, ``gpu_util<-5points``) is met if
-the change is beyond the limit **and** more than chance: where the figure has statistics (the
-step, its CPU time, top-level sections, their quantiles, and every figure when there are several
-runs per side), its row must be significant at the comparison's level.  Where a figure has none,
-as a count, memory or a function's time with one run per side, the figures themselves decide, and
-the result says so.  What the steps cannot decide is undecided, and not met.
+A condition about a change (``step>+3%``, ``data>+0.5ms``, ``gpu_util<-5points``) is met if the
+change is beyond the limit **and** more than chance: if the figure has statistics (the step, its CPU
+time, top-level sections, their quantiles, and every figure with several runs per side), its row
+must be significant at the comparison's level.  If a figure has none, such as a count, memory or a
+function's time with one run per side, the figures themselves decide, and the result says so.  If
+the steps cannot decide, the condition is undecided, and not met.
 
-A condition without a sign (``gpu_util<80%``, ``p99(step)>1.5*p50(step)``) is about the side
-after alone.
+A condition without a sign (``gpu_util<80%``, ``p99(step)>1.5*p50(step)``) is about the side after
+alone.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _QUANTILES = {"median": 0.5, "p50": 0.5, "p95": 0.95, "p99": 0.99}
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A condition and whether it is met; None: the runs cannot decide it.  ``text`` says why."""
+    """A condition and whether it is met; None: the runs cannot decide it; ``text`` is why."""
 
     condition: str
     met: bool | None
@@ -52,7 +52,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class _Moved:
-    """A figure before and after; ``real`` is None where it cannot be tested at all."""
+    """A figure before and after; ``real`` is None if it cannot be tested at all."""
 
     before: float
     after: float
@@ -74,8 +74,7 @@ def outcome(
     """Return whether a condition is met.
 
     Raises:
-        ConditionError: (a ValueError) it is about something that was not recorded, or of
-            another unit.
+        ConditionError: (a ValueError) it needs data that was not recorded, or has a wrong unit.
     """
     if not condition.is_change:
         checked = holds(after, condition)
@@ -103,7 +102,7 @@ def outcome(
 
 
 def _change(condition: Condition, moved: _Moved, limit: Literal) -> tuple[float, str]:
-    """The change in the limit's unit, and how to write it."""
+    """Return the change in the limit's unit, and its text."""
     step = moved.after - moved.before
     if limit.kind == RELATIVE:
         if not moved.before:
@@ -155,7 +154,7 @@ def _effect(name: Name, pair: Pair) -> Effect | None:
         return pair.step
     if name.name == "cpu" and name.function == "":
         return next((e for e in pair.effects if e.kind == "cpu"), None)
-    if name.function == "mean":  # of single entries, not of steps
+    if name.function == "mean":  # over single entries, not over steps
         return None
     names = (name.name, ALIASES.get(name.name, name.name))
     sections = {e.name: e for e in pair.effects if e.kind == "section"}
@@ -173,7 +172,7 @@ def _of_effect(effect: Effect) -> _Moved:
 def _of_quantile(
     name: Name, before: Run, after: Run, *, level: float, noise: float
 ) -> _Moved | None:
-    """A quantile of the step or of a top-level section over the steps; None: not of these."""
+    """Return a quantile of the step or of a top-level section; None: the name is neither."""
     keys = (
         (STEP,)
         if name.name == "step"

@@ -24,9 +24,9 @@ from dataclasses import dataclass
 
 from fastprof.errors import ConditionError
 
-#: Kinds of numbers.  A plain number is a count or a factor.
+#: Kinds of numbers; a plain number is a count or a factor.
 TIME, SHARE, BYTES, NUMBER = "time", "share", "bytes", "number"
-#: Of changes only: percent of the value before, and percentage points.
+#: For changes only: percent of the value before, and percentage points.
 RELATIVE, POINTS = "relative", "points"
 
 _UNITS = {
@@ -79,7 +79,7 @@ class Name:
 
     @property
     def text(self) -> str:
-        """As it would be written."""
+        """The source text of the figure."""
         return f"{self.function}({self.name})" if self.function else self.name
 
 
@@ -97,7 +97,7 @@ Node = Literal | Name | Operation
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """``left operator right``; ``is_change`` if it is about before and after."""
+    """``left operator right``; ``is_change`` if it compares before and after."""
 
     text: str
     operator: str
@@ -107,14 +107,14 @@ class Condition:
 
 
 def parse(text: str, *, changes: bool = False) -> Condition:
-    """Return the condition that ``text`` says.
+    """Return the condition in ``text``.
 
     Args:
         text: the condition.
-        changes: whether ``value > +3%`` is about a change.
+        changes: whether ``value > +3%`` means a change.
 
     Raises:
-        ConditionError: (a ValueError) it cannot be understood; the message says where.
+        ConditionError: (a ValueError) it is not valid; the message names the place.
     """
     if not isinstance(text, str):
         raise ConditionError(f"condition is {text!r:.80}, expected a string")

@@ -14,8 +14,8 @@ a function's name       cumulative time per step; ``self``; ``count``: calls per
 a kernel's name         time per step; ``count``: launches per step; ``mean``: of one
 ======================  ==================================================================
 
-A run without steps gives times and counts of the whole recording.  A function is named as in the
-report, or ``file.py:name`` where several are called so.
+A run without steps gives times and counts of the whole recording.  A function has the name in the
+report, or ``file.py:name`` if several share that name.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _QUANTILES = ("p50", "p95", "p99")
 
 
 def figure(run: Run, name: Name) -> Figure:
-    """Return the figure that ``name`` asks for.
+    """Return the figure ``name``.
 
     Raises:
         ConditionError: (a ValueError) there is no such figure, or it was not recorded.
@@ -121,7 +121,7 @@ def _throughput(run: Run) -> float | None:
 
 
 def span_ms(run: Run) -> float:
-    """The whole that shares refer to: a step, or the recording if it has no steps."""
+    """Return the base of shares: a step, or the recording if it has no steps."""
     return run.report.steps.mean_ms or run.report.wall_ms
 
 

@@ -1,12 +1,11 @@
-"""Which function of one run is which of another.
+"""Matches the functions of one run with those of another.
 
-A function is known by its kind, its qualified name and the name of its file without
-directories, so that moved lines and renamed directories do not matter.  The script that a run
-was started with may have another name in each run.  Several functions of
-one run may read alike (lambdas, local functions, the same class in two directories of a package).
-Those of one such group are paired by, in this order: the same path and line; as many directories
-in common as possible, counted from the file; the nearest line.  A group too large for that is
-paired in the order of path and line.
+A function is identified by its kind, its qualified name and the name of its file without
+directories, so moved lines and renamed directories do not matter.  The script that started a run
+may have another name in each run.  Several functions of one run may have the same identity
+(lambdas, local functions, the same class in two directories of a package).  Such a group is paired
+by, in this order: the same path and line; as many common directories as possible, counted from the
+file; the nearest line.  A group too large for that is paired in the order of path and line.
 """
 
 from __future__ import annotations
@@ -16,12 +15,12 @@ from collections.abc import Sequence
 from fastprof.names import file_name
 from fastprof.report.rows import FunctionRow
 
-#: Pairs that are looked at one by one.
+#: Most pairs to compare one by one.
 _MOST_PAIRS = 10_000
 
 _Group = tuple[str, str, str]
 
-#: Stands for the script that a run was started with: no file has this name.
+#: Represents the script that started a run: no file has this name.
 _SCRIPT = "/"
 
 
@@ -30,11 +29,11 @@ def join(
 ) -> list[tuple[FunctionRow | None, ...]]:
     """Return one tuple per function, with its row in each table or None.
 
-    The order is that of the first table, then what only later ones have.
+    The order is the first table's, then functions of later ones only.
 
     Args:
         tables: the functions of each run.
-        scripts: per run, the file name of the script that it was started with; "": not known.
+        scripts: per run, the file name of the script that started it; "": unknown.
     """
     entries: list[list[FunctionRow | None]] = []
     groups: dict[_Group, list[int]] = {}
@@ -66,7 +65,7 @@ def _first(entry: Sequence[FunctionRow | None]) -> FunctionRow:
 
 
 def _pairs(known: Sequence[FunctionRow], found: Sequence[FunctionRow]) -> dict[int, int]:
-    """Number in ``found`` -> number in ``known``; each at most once."""
+    """Return the number in ``found`` -> the number in ``known``; each at most once."""
     if len(known) == 1 and len(found) == 1:
         return {0: 0}
     if len(known) * len(found) > _MOST_PAIRS:
@@ -96,7 +95,7 @@ def _distance(a: FunctionRow, b: FunctionRow) -> tuple[bool, int, int]:
 
 
 def _common(a: str, b: str) -> int:
-    """How many parts two paths have in common, counted from their ends."""
+    """Return how many parts two paths have in common, counted from their ends."""
     count = 0
     for x, y in zip(*(reversed(p.replace("\\", "/").split("/")) for p in (a, b)), strict=False):
         if x != y:

@@ -31,14 +31,14 @@ from fastprof.report.figures import (
 from fastprof.tables.blocks import Block, Code, Items
 from fastprof.tables.cells import NAME_WIDTH, Table, short, table_of
 
-#: Functions, kernels and sections without statistics that are listed.
+#: Number of listed functions, kernels and sections without statistics.
 ROWS = 25
 #: Parts of a command line or a path.
 _PARTS = re.compile(r"[^\s/=,]*[\s/=,]*")
 
 #: The same on one screen, ...
 _FEW = 8
-#: ... and the part of a step, or of the run, that a function must differ by to be there.
+#: ... and the least difference of a listed function, as a part of a step or of the run.
 _WORTH = 0.01
 
 
@@ -46,9 +46,9 @@ def blocks(comparison: Comparison, *, full: bool = True) -> list[Block]:
     """Return the comparison in reading order.
 
     Args:
-        comparison: what to lay out.
-        full: False for one screen, where runs have steps: the verdict, what was set differently,
-            the steps, and the functions that differ most.
+        comparison: the comparison.
+        full: False for one screen, if the runs have steps: the verdict, the differing settings, the
+            steps, and the functions that differ most.
     """
     head = f"fastprof compare: {' -> '.join(short(label) for label in comparison.labels)}"
     chart = steps_chart(comparison.labels, comparison.steps)
@@ -78,12 +78,12 @@ def _block(title: str, lines: Sequence[str] = (), table: Table | None = None) ->
 
 
 def _said(made: Iterable[Block]) -> list[Block]:
-    """Return the blocks that say something."""
+    """Return the blocks with content."""
     return [block for block in made if block.parts]
 
 
 def _screen(comparison: Comparison, pair: Pair) -> list[Block]:
-    """What is read first; the rest is counted."""
+    """Return the main blocks, with a count of the rest."""
     step = pair.step
     longest = 0.0 if step is None else max(step.before_ms or 0.0, step.after_ms or 0.0)
     changed = [
@@ -107,7 +107,7 @@ def _screen(comparison: Comparison, pair: Pair) -> list[Block]:
 
 
 def verdict_lines(comparison: Comparison, pair: Pair) -> tuple[str, ...]:
-    """Return what the statistics say, in one sentence per row that says anything."""
+    """Return the statistics' results, in one sentence per row that has one."""
     lines = []
     step = pair.step
     if step is not None:
@@ -118,7 +118,7 @@ def verdict_lines(comparison: Comparison, pair: Pair) -> tuple[str, ...]:
 
 
 def sentence(effect: Effect, level: float) -> str:
-    """Return what is known of one row."""
+    """Return the result of one row."""
     moved = f"{number(effect.before_ms)} -> {number(effect.after_ms)} ms"
     if effect.verdict == NOT_TESTED:
         return f"{moved} ({change(effect.change)}); not tested: {effect.reason}"
@@ -166,7 +166,7 @@ def _settings(pair: Pair) -> Block:
 
 
 def _differing(value: str, other: str) -> str:
-    """A setting's value; a long one without the parts at its ends that both sides share."""
+    """Return a setting's value; a long one without the parts at its ends that both sides share."""
     a, b = ([*filter(None, _PARTS.findall(text))] for text in (value, other))
     cut = {0: "", -1: ""}
     for end in (0, -1):
@@ -212,7 +212,7 @@ def _effects(comparison: Comparison, pair: Pair, *, explained: bool = True) -> B
 
 
 def _reasons(pair: Pair) -> list[str]:
-    """Why rows have their verdict; reasons that differ in a number once, with the largest."""
+    """Return the reasons of verdicts; reasons that differ in a number once, with the largest."""
     rows: dict[tuple[str, str], list[Effect]] = {}
     for effect in pair.effects:
         if effect.reason:
@@ -331,7 +331,7 @@ def _arrow(change: Change, text: Callable[[float | None], str]) -> str:
 
 
 def _many(comparison: Comparison) -> list[Block]:
-    """A column per run, each against the first."""
+    """Return a table with a column per run, each against the first."""
     pairs = comparison.pairs
     per = "ms per step" if comparison.basis == "step" else "ms"
     out = [
@@ -396,7 +396,7 @@ def _row_cells(pairs: Sequence[Pair], table: str, key: str) -> list[tuple[str, .
     by_name: dict[tuple[str, str], list[Row | None]] = {}
     for i, pair in enumerate(pairs):
         for row in getattr(pair, table):
-            # The name of a row of the first run does not depend on the other run.
+            # The name of a row of the first run must not depend on the other run.
             place = row.place.split(" (was ")[-1].rstrip(")") if row.place else ""
             by_name.setdefault((row.name, place), [None] * len(pairs))[i] = row
 

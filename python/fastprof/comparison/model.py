@@ -1,7 +1,7 @@
 """The model of a comparison: the frozen :class:`Comparison` and the rows of its tables.
 
-Times are milliseconds, changes are fractions of the value before (0.03 is 3 % more), and
-what is not known is None.
+Times are milliseconds, changes are fractions of the value before (0.03 is 3 % more), and an unknown
+value is None.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ class MedianChange:
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """How a time per step changed, and whether that is more than chance.
+    """How a time per step changed, and whether the change is more than chance.
 
     ``name`` is ``step``, ``step (CPU)`` or a top-level section, ``kind`` ``step``, ``cpu`` or
     ``section``.  ``low_ms`` and ``high_ms`` are the interval of ``difference_ms`` at the
     comparison's level; ``p_adjusted`` is ``p`` after Holm's correction for all rows.
-    ``detectable_ms`` is the smallest true change that would be found 4 times out of 5, had
-    this row been tested alone; ``margin_ms`` is what counts as no change.  ``reason`` says why
-    a row was not tested, or why a difference is no change.  ``steps`` are those used, of which
-    ``left_out`` were not settled; with several runs per side they are runs.  ``blocks`` are
+    ``detectable_ms`` is the smallest true change that 4 of 5 tests of this row alone would find;
+    ``margin_ms`` is the difference that counts as no change.  ``reason`` says why a row was not
+    tested, or why a difference is no change.  ``steps`` are the numbers of steps used, ``left_out``
+    of those left out as not settled; with several runs per side they count runs.  ``blocks`` are
     steps per block of each side.
     """
 
@@ -85,20 +85,20 @@ class Effect:
 
     @property
     def significant(self) -> bool:
-        """Whether the change is more than chance and more than the noise allowed for."""
+        """Whether the change is more than chance and more than the margin for noise."""
         return self.verdict in (SLOWER, FASTER)
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A figure on both sides; None where there is no such row or no such figure."""
+    """A figure on both sides; None: the row or its figure is missing."""
 
     before: float | None
     after: float | None
 
     @property
     def difference(self) -> float | None:
-        """After less before; what is missing counts as 0 if the other is there."""
+        """After minus before; a missing value counts as 0 if the other exists."""
         if self.before is None and self.after is None:
             return None
         return (self.after or 0.0) - (self.before or 0.0)
@@ -115,12 +115,11 @@ class Change:
 class Row:
     """A section, function, kernel or loader on both sides.
 
-    ``place`` is where it is defined (after, else before), with the place before where that
-    is another.  ``figures`` are per step, or of the whole run where the comparison's basis
-    says so, but for loaders' times, which are per batch.  ``status`` is ``both``, ``new``,
-    ``gone``, or ``muted`` for a function that was not recorded all the time.  ``p_adjusted``
-    (Benjamini and Hochberg, over all functions) and ``verdict`` are there with several runs
-    per side only; otherwise the row describes and claims nothing.
+    ``place`` is its definition (after, else before), followed by the place before if that differs.
+    ``figures`` are per step, or of the whole run if that is the comparison's basis; loaders' times
+    are per batch.  ``status`` is ``both``, ``new``, ``gone``, or ``muted`` for a function that was
+    not recorded all the time.  ``p_adjusted`` (Benjamini and Hochberg, over all functions) and
+    ``verdict`` exist only with several runs per side; otherwise the row only describes.
     """
 
     name: str
@@ -133,7 +132,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class SummaryRow:
-    """A line of the block of main figures: values, and how to write them."""
+    """A line of the block of main figures: values, and their format."""
 
     name: str
     unit: str
@@ -144,9 +143,9 @@ class SummaryRow:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Something about how the two sides were run that differs.
+    """A setting that differs between the two sides.
 
-    ``matters`` says what that does to the comparison, empty if it is only a fact.
+    ``matters`` is its effect on the comparison, empty without one.
     """
 
     name: str
@@ -157,7 +156,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Everything about one side against the first."""
+    """One side compared with the first."""
 
     before: str
     after: str
@@ -173,23 +172,23 @@ class Pair:
 
     @property
     def step(self) -> Effect | None:
-        """How the time of a step changed; None where a side has no steps."""
+        """The change of the step time; None if a side has no steps."""
         return next((effect for effect in self.effects if effect.kind == "step"), None)
 
     def effect(self, name: str) -> Effect | None:
-        """The row of that name among those with statistics, or None."""
+        """Return the row of that name among those with statistics, or None."""
         return next((effect for effect in self.effects if effect.name == name), None)
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One or more sides against the first one.
+    """One or more sides compared with the first one.
 
-    ``labels`` names the sides, ``runs`` says how many files each has.  ``basis`` is ``step``
-    or ``run``: what the figures of functions and kernels are per.  ``noise`` is the change
-    that two runs of the same program may show and that is therefore none.  ``tops`` are the
-    functions of both sides of a single pair, most cumulative time first, as pstats prints
-    them; ``steps`` are the ms of the measured steps of each side's first run.
+    ``labels`` names the sides, ``runs`` is the number of files of each.  ``basis`` is ``step`` or
+    ``run``: the unit of the figures of functions and kernels.  ``noise`` is the change that two
+    runs of the same program may show, and that therefore counts as none.  ``tops`` are the
+    functions of both sides of a single pair, most cumulative time first, as pstats prints them;
+    ``steps`` are the ms of the measured steps of each side's first run.
     """
 
     labels: tuple[str, ...]
@@ -203,7 +202,7 @@ class Comparison:
 
     @property
     def step(self) -> Effect | None:
-        """How the time of a step changed in the first pair; None without steps."""
+        """The change of the step time in the first pair; None without steps."""
         return self.pairs[0].step
 
     @property
@@ -246,7 +245,7 @@ class Comparison:
         return to_html(self)
 
     def _repr_html_(self) -> str:
-        """The comparison as a notebook shows it."""
+        """Return the comparison as a notebook shows it."""
         return f"<pre>{html.escape(self.to_text())}</pre>"
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -254,7 +253,7 @@ class Comparison:
 
         Raises:
             ExportError: another suffix.
-            OSError: the file cannot be written; what was there before is untouched.
+            OSError: the file cannot be written; an earlier file is unchanged.
         """
         from fastprof.comparison.output import save
 

@@ -10,7 +10,7 @@ from fastprof.snapshot.run_phases import RUN_PHASES, STEPS
 
 
 def notes(before: Sequence[Run], after: Sequence[Run], *, noise: float) -> tuple[str, ...]:
-    """Return the sentences that hold for these two sides."""
+    """Return the notes that apply to these two sides."""
     single = len(before) == len(after) == 1
     stepped = all(run.steps for run in (*before, *after))
     out = []

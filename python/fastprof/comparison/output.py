@@ -15,7 +15,7 @@ JSON is one object with the fields of :class:`~fastprof.comparison.model.Compari
                                {"before", "after", "difference", "relative"}}}],
                 "notes": ["..."]}]}
 
-Times are milliseconds, changes fractions of the value before; what is not known is null.
+Times are milliseconds, changes fractions of the value before; an unknown value is null.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ def to_text(comparison: Comparison, width: int | None = None, *, full: bool = Tr
     """Return the comparison as plain ASCII text.
 
     Args:
-        comparison: what to write.
-        width: columns of a line; None: as many as it takes.
+        comparison: the comparison.
+        width: columns of a line; None: unlimited.
         full: all tables and notes; False: one screen.
     """
     return "\n".join(plain(blocks(comparison, full=full), width)) + "\n"
 
 
 def to_markdown(comparison: Comparison) -> str:
-    """Return the comparison as Markdown, to be pasted into a ticket."""
+    """Return the comparison as Markdown for a ticket."""
     return "\n".join(markdown(blocks(comparison), 1)) + "\n"
 
 
@@ -77,7 +77,7 @@ def _fields(value: Any) -> dict[str, Any]:
     return {name: getattr(value, name) for name in names}
 
 
-#: Format -> what makes the text of a comparison in it.
+#: Format -> the function that returns a comparison's text in it.
 WRITERS: dict[str, Callable[[Comparison], str]] = {
     "text": to_text,
     "json": to_json,

@@ -1,4 +1,4 @@
-"""One saved run as a comparison needs it: figures per step, and its steps one by one."""
+"""One saved run for a comparison: figures per step, and its steps one by one."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from fastprof.report.waits import Functions, without_waits
 #: An argument of comparisons: a report, or the path of a saved run.
 Source = Report | str | os.PathLike[str]
 
-#: Being taken off the CPU costs at most about this long before one is put back.
+#: Losing the CPU costs at most about this long before the thread runs again.
 _SLICE_MS = 4.0
-#: A machine is called busy if that cost more than this part of the steps: neighbours then
-#: slow a program down even while it has the CPU, by sharing caches and cores.
+#: A machine counts as busy if that cost more than this part of the steps: other programs then slow
+#: a program down even while it has the CPU, by sharing caches and cores.
 _BUSY = 0.1
 
 STEP = "step"
@@ -38,12 +38,12 @@ class Run:
 
     label: str
     report: Report
-    #: Where it was read from; empty for a report.
+    #: The file's path; empty for a report.
     path: str = ""
 
     @property
     def started(self) -> str:
-        """When it began, by the clock of this machine; empty if that is not known."""
+        """Start of the run, by the clock of this machine; empty if unknown."""
         ns = self.report.meta.get("started_unix_ns")
         if not isinstance(ns, int) or isinstance(ns, bool) or not 0 < ns < 1 << 62:
             return ""
@@ -54,7 +54,7 @@ class Run:
 
     @property
     def script(self) -> str:
-        """File name of the script that the run was started with; empty if that is not known."""
+        """File name of the script that started the run; empty if unknown."""
         words = str(self.report.meta.get("command") or "").split()
         name = file_name(words[0]) if words else ""
         return name if name.endswith(".py") else ""
@@ -74,7 +74,7 @@ class Run:
     def _columns(self) -> Mapping[str, Sequence[float]]:
         snapshot = self.report.snapshot
         series = snapshot.steps.series
-        # Runs saved before there was a series have the steps' durations.
+        # Runs of older versions have no series, but the steps' durations.
         wall = series.wall_ns or snapshot.steps.recent_ns
         if not wall:
             return {}
@@ -84,7 +84,7 @@ class Run:
         for key, column in series.sections:
             name = "section " + snapshot.keys[key].name
             values: Sequence[float] = _ms(column)
-            if name in columns:  # two keys may have one name
+            if name in columns:  # two keys may have the same name
                 values = [a + b for a, b in zip(columns[name], values, strict=True)]
             columns[name] = values
         return columns
@@ -102,12 +102,12 @@ class Run:
 
     @Lazy
     def interrupted(self) -> float | None:
-        """At most this part of the steps' time went to others on the machine, or None.
+        """Upper limit of the part of the steps' time that other programs took, or None.
 
-        From involuntary context switches, of which each costs up to a time slice, and no
-        more than the time in which the thread was not on the CPU.  The program's other threads
-        and its workers want a CPU as well: they have their part of it, by the CPU time that
-        they used and that they left to others.
+        Based on involuntary context switches, each of which costs up to a time slice, and limited
+        to the time in which the thread was not on the CPU.  The program's other threads and its
+        workers compete for the CPU as well: their part is left out, by the CPU time that the
+        program used and that it left to others.
         """
         series = self.report.snapshot.steps.series
         wall = sum(series.wall_ns) / 1e6
@@ -121,7 +121,7 @@ class Run:
 
     @property
     def _others(self) -> float | None:
-        """The part of what takes the CPU from the training thread that is not the program."""
+        """The part of the competition for the training thread's CPU that is not the program's."""
         meta, series = self.report.meta, self.report.snapshot.steps.series
         used, cpus = meta.get("process_cpu_ns"), meta.get("cpus")
         duration = self.report.snapshot.duration_ns
@@ -136,13 +136,13 @@ class Run:
 
     @property
     def lost_ms(self) -> float:
-        """The same in ms per step, 0 where it is not known."""
+        """The same in ms per step, 0 if unknown."""
         wall = self.report.snapshot.steps.series.wall_ns
         return (self.interrupted or 0.0) * sum(wall) / 1e6 / len(wall) if wall else 0.0
 
     @property
     def busy(self) -> bool:
-        """Whether other programs took enough of the machine to be seen in the steps."""
+        """Whether other programs took enough of the machine to affect the steps."""
         return (self.interrupted or 0.0) > _BUSY
 
     @property
@@ -152,7 +152,7 @@ class Run:
 
     @Lazy
     def without_waits(self) -> Functions:
-        """The functions of all threads, the waits of the training thread only."""
+        """The functions of all threads, with waits of the training thread only."""
         return without_waits(self.report)
 
     @Lazy
@@ -164,7 +164,7 @@ class Run:
 
     @property
     def samples_per_step(self) -> float | None:
-        """Samples that this process trains on in a step, if its loaders tell."""
+        """Samples per step that this process trains on, if its loaders tell."""
         steps = self.report.steps.count
         if not steps:
             return None
@@ -194,7 +194,7 @@ def _ms(column: Sequence[int]) -> list[float]:
 
 
 def open_run(source: Source) -> Run:
-    """Return the run that ``source`` is.
+    """Return the run of ``source``.
 
     Raises:
         TypeError: neither a report nor a path.
@@ -210,13 +210,13 @@ def open_run(source: Source) -> Run:
 
 
 def whole(run: Run) -> Run:
-    """Return the run with the functions, sections and kernels of all of it."""
+    """Return the run with the functions, sections and kernels of all its phases."""
     report = run.report
     return run if report.phase == ALL else replace(run, report=report.in_phase(ALL))
 
 
 def as_pstats_sees_it(run: Run) -> Run:
-    """Return the run with the functions that a ``.stats`` file of it would have."""
+    """Return the run with the functions that its ``.stats`` file would have."""
     if not run.report.has_tree:
         return run
     stats = stats_dict(run.report.snapshot, correct_times=run.report.overhead.corrected)

@@ -1,4 +1,4 @@
-"""Differences in how two runs were made, and their effect on the comparison."""
+"""Differences in the settings of two runs, and their effect on the comparison."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _OTHER_TIMES = "times are not of the same machine or interpreter"
 _OTHER_CLOCK = "their times were taken in different ways"
 _OTHER_WORK = "a step is not the same work on both sides"
 
-#: Fields of ``meta`` -> (how they are called, what a difference does).  Those that always
-#: differ (process, start) are left out; others are shown as they are called.
+#: Fields of ``meta`` -> (their name, the effect of a difference).  Those that always differ
+#: (process, start) are left out; other fields appear under their own name.
 _META: Mapping[str, tuple[str, str]] = {
     "python": ("Python", _OTHER_TIMES),
     "implementation": ("Python implementation", _OTHER_TIMES),
@@ -48,7 +48,7 @@ _NEVER = frozenset(
 
 
 def settings(before: Run, after: Run) -> tuple[Setting, ...]:
-    """Return what differs, what matters most first."""
+    """Return the differences, those with most effect first."""
     a, b = _facts(before.report), _facts(after.report)
     rows = []
     for name in dict.fromkeys((*a, *b)):
@@ -59,7 +59,7 @@ def settings(before: Run, after: Run) -> tuple[Setting, ...]:
             name != "file"
             and not (left and right)
             and not (before.report.has_tree and after.report.has_tree)
-        ):  # a .stats file does not say
+        ):  # a .stats file has no such fields
             continue
         known = left or right
         rows.append(
@@ -74,7 +74,7 @@ def settings(before: Run, after: Run) -> tuple[Setting, ...]:
 
 
 def _facts(report: Report) -> dict[str, tuple[str, str]]:
-    """Name -> (value, what a difference does)."""
+    """Return name -> (value, the effect of a difference)."""
     facts: dict[str, tuple[str, str]] = {}
     for key, value in report.meta.items():
         if key in _NEVER or value is None or key.endswith("_ns"):

@@ -10,17 +10,17 @@ from fastprof.names import ascii_name
 from fastprof.report.figures import duration, number, plural
 from fastprof.tables.blocks import Block, Chart, Line, chart_top
 
-#: Colours that pages have for lines.
+#: Number of line colours on a page.
 _COLOURS = 9
-#: A line has at most about so many points; each is then the mean of several steps.
+#: A line has at most about this many points; with more steps, each is the mean of several.
 _POINTS = 480
 
 
 def steps_chart(labels: Sequence[str], runs: Sequence[Sequence[float]]) -> list[Block]:
-    """Return the chart; nothing unless two runs have the times of their steps.
+    """Return the chart; empty unless two runs have the times of their steps.
 
     Args:
-        labels: what the runs are called.
+        labels: the names of the runs.
         runs: ms of each measured step, by run.
     """
     shown = [(i, ascii_name(labels[i], 60), v) for i, v in enumerate(runs) if len(v) > 1]

@@ -16,7 +16,7 @@ from fastprof.report.figures import duration, number, size_of, with_percent
 def summary(
     before: Sequence[Run], after: Sequence[Run], effects: Iterable[Effect]
 ) -> tuple[SummaryRow, ...]:
-    """Return the rows of which at least one side knows the figure."""
+    """Return the rows with a figure on at least one side."""
     step = next((effect for effect in effects if effect.kind == "step"), None)
     times = (
         (step.before_ms, step.after_ms)
@@ -38,7 +38,7 @@ def summary(
 
 
 def uniformity(before: Sequence[Run], after: Sequence[Run]) -> tuple[SummaryRow, ...]:
-    """Return how even steps and memory are, of what both sides know."""
+    """Return the variation of steps and memory, as far as both sides have it."""
     rows = (
         _row("step time, std/mean", "%", _both(before, after, _step_cv), with_percent),
         _row("step time, p99 / p50", "", _both(before, after, _tail), number),

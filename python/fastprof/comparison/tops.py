@@ -12,7 +12,7 @@ ROWS = 10
 
 
 def tops(report: Report) -> str:
-    """Return the first :data:`ROWS` functions, directories left out; "" without functions."""
+    """Return the first :data:`ROWS` functions without directories; "" without functions."""
     if report.has_tree:
         stats = stats_dict(report.snapshot, correct_times=report.overhead.corrected)
     else:

@@ -1,14 +1,13 @@
 """Callgrind's format: the call graph for KCachegrind, QCachegrind and gprof2dot.
 
-Functions, sections and threads are the functions of that format, so the costs of all of
-them add up to the recorded thread time exactly.  Costs are nanoseconds: ``ns`` of wall
-time and, where there was a GPU layer, ``gpu_ns`` of the GPU work that was launched there.
-A call's inclusive cost is that of its outermost activation, as in the function table;
-the number of calls includes resumes of generators.
+Functions, sections and threads are that format's functions, so the costs of all of them add up to
+the recorded thread time exactly.  Costs are nanoseconds: ``ns`` of wall time and, with a GPU layer,
+``gpu_ns`` of the GPU work launched there.  A call's inclusive cost is the cost of its outermost
+activation, as in the function table; the number of calls includes resumes of generators.
 
-The call's own line is not recorded, so a call stands on the line of its caller's
-definition.  Readers tell functions apart by their names alone; where two have the same
-name, file and line are added to it.
+The call's own line is not recorded, so a call has the line of its caller's definition.  Readers
+distinguish functions by their names alone; if two have the same name, file and line are added to
+it.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _NO_FILE = "???"
 
 _EVENTS = {"ns": "Wall time in ns", "gpu_ns": "GPU time in ns"}
 
-#: The caller of GPU work that belongs to no known thread.
+#: The caller of GPU work without a known thread.
 _NOBODY = ("(other threads)", "(unattributed)")
 
 _K = TypeVar("_K")
@@ -49,7 +48,7 @@ class _Function:
 
 @dataclass(slots=True)
 class _Cost:
-    """One cost per event: of a function itself, or of what it called."""
+    """One cost per event: of a function itself, or of its callees."""
 
     ns: list[int]
     calls: int = 0
@@ -86,7 +85,7 @@ def write(report: Report, stream: TextIO) -> None:
 
 
 def _functions(snapshot: Snapshot) -> list[_Function]:
-    """The functions in the order of their numbers: the keys, then the threads."""
+    """Return the functions in the order of their numbers: the keys, then the threads."""
     out = []
     for key in snapshot.keys:
         python = key.kind == "python"
@@ -128,7 +127,7 @@ def _graph(report: Report, functions: int) -> _Graph:
 
 
 def _first_keys(snapshot: Snapshot) -> list[int]:
-    """Per key its number in the graph: the first key that reads the same."""
+    """Return the number of each key in the graph: the first key with the same text."""
     first: dict[object, int] = {}
     return [first.setdefault(key, i) for i, key in enumerate(snapshot.keys)]
 
@@ -136,7 +135,7 @@ def _first_keys(snapshot: Snapshot) -> list[int]:
 def _below_itself(
     tree: ThreadTree, first: Sequence[int], thread: int
 ) -> tuple[NodeTable, list[int]]:
-    """Put a root above the tree's own, which thereby becomes a function like any other."""
+    """Add a root above the tree's own, which makes that one an ordinary function."""
     nodes = tree.nodes
     whole = NodeTable(
         parent=(-1, *(above + 1 for above in nodes.parent)),
@@ -149,7 +148,7 @@ def _below_itself(
 
 
 def _distinct(functions: Sequence[_Function]) -> list[_Function]:
-    """Return the functions with names that no two share, unless they read the same."""
+    """Return the functions with distinct names, unless they have the same text."""
     seen: dict[str, set[_Function]] = {}
     for function in functions:
         seen.setdefault(function.name, set()).add(function)
@@ -188,7 +187,7 @@ def _numbers(values: Sequence[int]) -> str:
 
 
 class _Names:
-    """Writes a name out where it occurs first, and its number alone after that."""
+    """Writes a name in full at its first use, and then only its number."""
 
     def __init__(self, functions: Sequence[_Function]) -> None:
         self._functions = functions

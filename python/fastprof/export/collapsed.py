@@ -1,13 +1,13 @@
 """Collapsed stacks: one line per calling context, ``frame;frame;frame weight``.
 
-What flame graph tools read.  Weights are exclusive nanoseconds, so they add up to the
-recorded thread time exactly.  The first frame is the thread.  A ``;`` in a name is
-written ``\\x3b``, as it would cut the frame in two.  Contexts deeper than
-:data:`MAX_DEPTH` are added to the frame at that depth.
+The input of flame graph tools.  Weights are exclusive nanoseconds, so they add up to the recorded
+thread time exactly.  The first frame is the thread.  A ``;`` in a name is written ``\\x3b``,
+because it would split the frame in two.  Contexts deeper than :data:`MAX_DEPTH` are added to the
+frame at that depth.
 
-Each line has the whole stack, so a saved run of 1.5 MB can become 1.5 GB.  A file that
-would be larger than :data:`MOST_BYTES` is written without contexts of little time, whose
-time is added to their callers.
+Each line has the whole stack, so a saved run of 1.5 MB can become 1.5 GB.  If a file would be
+larger than :data:`MOST_BYTES`, contexts with little time are left out, and their time is added to
+their callers.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from fastprof.report.model import Report
 from fastprof.report.writers import require_tree
 from fastprof.snapshot import ThreadTree
 
-#: A larger file is cut unless its share was asked for.
+#: A larger file is cut unless the caller chose a share.
 MOST_BYTES = 100_000_000
-#: Shares tried then, in percent.
+#: Shares to try then, in percent.
 _SHARES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
 
 
@@ -34,10 +34,10 @@ def write(report: Report, stream: TextIO, *, min_percent: float | None = None) -
     """Write every context that took time.
 
     Args:
-        report: what to write.
-        stream: where to.
-        min_percent: contexts of a smaller share of the time, in percent, are added to their
-            callers; None: as :func:`needed_percent` says.
+        report: the report.
+        stream: the output.
+        min_percent: contexts with a smaller share of the time, in percent, are added to their
+            callers; None: the result of :func:`needed_percent`.
     """
     stacks = _Stacks(report)
     share = stacks.needed(MOST_BYTES) if min_percent is None else min_percent
@@ -46,21 +46,21 @@ def write(report: Report, stream: TextIO, *, min_percent: float | None = None) -
 
 
 def needed_percent(report: Report, most: int | None = None) -> tuple[float, int]:
-    """Return below which share in percent contexts must go for a file of at most ``most`` bytes.
+    """Return the least share in percent of contexts for a file of at most ``most`` bytes.
 
     Args:
-        report: what is to be written.
+        report: the report to write.
         most: bytes of the file; None: :data:`MOST_BYTES`.
 
     Returns:
-        the share, 0 if all of them fit; and about how many bytes all of them take.
+        the share, 0 if all contexts fit; and the approximate size of all of them in bytes.
     """
     stacks = _Stacks(report)
     return stacks.needed(MOST_BYTES if most is None else most), stacks.bytes(stacks.weights(0.0))
 
 
 class _Stacks:
-    """The contexts of a run with their times, fewer or more of them."""
+    """The contexts of a run with their times, for different shares."""
 
     def __init__(self, report: Report) -> None:
         require_tree(report, "a collapsed-stack file")
@@ -77,7 +77,7 @@ class _Stacks:
         return share
 
     def weights(self, share: float) -> list[list[int]]:
-        """Return per thread and context its time, with that of smaller ones below it."""
+        """Return the time of each thread's contexts, including smaller ones below them."""
         whole = sum(sum(column) for column in self._columns)
         return [
             _gathered(tree.nodes.parent, column, whole * share / 100)
@@ -94,7 +94,7 @@ class _Stacks:
 
 
 def _stack_lengths(tree: ThreadTree, labels: list[str]) -> list[int]:
-    """Return about how many bytes the line of each context takes."""
+    """Return the approximate size in bytes of each context's line."""
     parent, key = tree.nodes.parent, tree.nodes.key
     sizes = [len(label) + 1 for label in labels]
     lengths = [len(tree.name) + 10] * len(parent)
@@ -107,7 +107,7 @@ def _stack_lengths(tree: ThreadTree, labels: list[str]) -> list[int]:
 
 
 def _gathered(parent: Sequence[int], self_ns: Sequence[int], least_ns: float) -> list[int]:
-    """Add the time of subtrees below ``least_ns`` to the context that they hang on."""
+    """Add the time of subtrees below ``least_ns`` to their parent contexts."""
     weights = list(self_ns)
     if not least_ns:
         return weights

@@ -1,6 +1,6 @@
 """Collapsed stacks by GPU time: ``thread;frame;frame;kernel nanoseconds``.
 
-As :mod:`fastprof.export.collapsed`, but the weights are the durations of what each
+Like :mod:`fastprof.export.collapsed`, but the weights are the durations of the work that each
 context launched, and the last frame is the kernel or the copy.
 """
 
@@ -14,7 +14,7 @@ from fastprof.report.model import Report
 
 
 def write(report: Report, stream: TextIO) -> None:
-    """Write every context that launched work, and what was launched in none."""
+    """Write every context that launched work, and the work without a context."""
     for frames, ns in gpu_stacks(report, "a collapsed-stack file by GPU time"):
         if ns:
             stream.write(f"{';'.join(escaped(frame) for frame in frames)} {ns}\n")

@@ -1,8 +1,8 @@
 """A table of a report as CSV: a header, then a row each; see :mod:`.columns`.
 
-Numbers are written so that reading them back gives the same value; what is not known is
-an empty cell.  A text that a spreadsheet would take for a formula (it begins with ``=``,
-``+``, ``-`` or ``@``, or with the wide form of one) has a ``'`` put before it.
+Numbers keep their exact values when read back; an unknown value is an empty cell.  A text that a
+spreadsheet would take for a formula (it begins with ``=``, ``+``, ``-`` or ``@``, or the wide form
+of one) gets a ``'`` before it.
 """
 
 from __future__ import annotations

@@ -1,23 +1,23 @@
 """The deepest stack that an export writes.
 
-Lines of collapsed stacks repeat the whole stack, so a file would grow with the square of
-the depth; speedscope walks a tree by recursion, and one that is several thousand contexts
-deep ends its import with an overflow of JavaScript's stack.
+Lines of collapsed stacks repeat the whole stack, so a file would grow with the square of the depth.
+speedscope walks a tree by recursion; with several thousand levels, its import ends with an overflow
+of JavaScript's stack.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-#: Frames of one tree in a stack, from its root; deeper ones count there.
+#: Most frames of one tree in a stack, from its root; deeper ones count there.
 MAX_DEPTH = 1024
 
 
 def places(parent: Sequence[int]) -> tuple[list[int], list[int]]:
-    """Return the depth of each context, and where it is shown: itself, or the one at that depth.
+    """Return the depth of each context, and where it appears: itself, or its ancestor at the limit.
 
     Args:
-        parent: of each context, which stands behind it; the root's is not looked at.
+        parent: the parent of each context, which precedes it; the root's is ignored.
     """
     depth = [0] * len(parent)
     place = list(range(len(parent)))
@@ -29,14 +29,14 @@ def places(parent: Sequence[int]) -> tuple[list[int], list[int]]:
 
 
 def folded(parent: Sequence[int], weight: Sequence[int]) -> tuple[list[int], list[int]]:
-    """Add the weight of contexts deeper than :data:`MAX_DEPTH` to the one at that depth.
+    """Add the weight of contexts deeper than :data:`MAX_DEPTH` to their ancestor at that depth.
 
     Args:
-        parent: of each context, which stands behind it; the root's is not looked at.
-        weight: of each context, exclusive.
+        parent: the parent of each context, which precedes it; the root's is ignored.
+        weight: the exclusive weight of each context.
 
     Returns:
-        the depth of each context, and its weight, which is 0 for what is deeper.
+        the depth of each context, and its weight, which is 0 for deeper ones.
     """
     depth, place = places(parent)
     weights = [0] * len(parent)

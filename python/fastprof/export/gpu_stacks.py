@@ -1,9 +1,8 @@
-"""Where GPU work was launched, as stacks: for flame graphs by GPU time.
+"""GPU work by the stacks that launched it: for flame graphs by GPU time.
 
-A stack is a thread, what was open on it, and the kernel or copy itself.  Inherited work
-has the stack of the thread that it was inherited from, and on it what the launching
-thread stood in.  Work in no thread has one frame that says so.  The weights add up to all
-GPU time exactly.
+A stack is a thread, its open contexts, and the kernel or copy itself.  Inherited work has the stack
+of the thread that it was inherited from, followed by the launching thread's own stack.  Work
+without a thread has one frame that says so.  The weights add up to all GPU time exactly.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ _LEAVES = {
 
 
 def gpu_stacks(report: Report, what: str) -> list[tuple[list[str], int]]:
-    """Return (frames from the thread to the kernel, ns), equal stacks added up.
+    """Return (frames from the thread to the kernel, ns), with equal stacks added up.
 
     Args:
         report: the recording.
@@ -85,7 +84,7 @@ def _leaf(gpu: GpuSnapshot, what: int) -> str:
 
 
 class _Paths:
-    """Frames from a thread to a node; the places of a thread's nodes are found once."""
+    """Frames from a thread to a node; finds the places of a thread's nodes once."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot

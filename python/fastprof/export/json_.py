@@ -1,7 +1,7 @@
 """A report as JSON in ASCII.
 
-One object with the fields of :class:`fastprof.report.model.Report`, each named and
-meaning what it does there::
+One object with the fields of :class:`fastprof.report.model.Report`, with the same names and
+meanings::
 
     {
       "schema": "fastprof.report/1",
@@ -32,10 +32,10 @@ meaning what it does there::
                     "uncertain"}
     }
 
-A row of a section or a function has what it gave the GPU to do under "gpu".
+The row of a section or a function has its GPU work under "gpu".
 
-Times are milliseconds, shares fractions of 1.  What is not known is null, as is what is
-not finite.  Integers above 2**53 are strings.  Fields may be added without a new schema.
+Times are milliseconds, shares fractions of 1.  Unknown, infinite and NaN values are null.  Integers
+above 2**53 are strings.  Fields may be added without a new schema.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ SCHEMA = "fastprof.report/1"
 
 #: Fields that only serve the value in memory.
 _LEFT_OUT = frozenset({"snapshot", "view", "has_tree", "_examined"})
-#: Properties that are written beside the fields.
+#: Properties to write beside the fields.
 _DERIVED: dict[type, tuple[str, ...]] = {
     Report: ("examination",),
     StepTable: ("measured",),

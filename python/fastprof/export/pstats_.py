@@ -1,16 +1,16 @@
-"""The function table as a ``.stats`` file, for :mod:`pstats` and everything that reads it.
+"""The function table as a ``.stats`` file, for :mod:`pstats` and all its readers.
 
-Labels and counts are cProfile's: a function is (file, line, ``co_name``), and a resume
-of a generator is a call.  Its readers break where cProfile itself is careless, so beyond
-what :mod:`pstats` needs:
+Labels and counts are cProfile's: a function is (file, line, ``co_name``), and a resume of a
+generator is a call. cProfile's careless output breaks some readers, so this goes beyond the needs
+of :mod:`pstats`:
 
 * every caller has an entry, and caller values are tuples of four;
 * functions with the same label are one row that adds them up, whereas cProfile keeps
   whichever comes last;
-* names hold nothing that does not print, lone surrogates in particular.
+* names contain only characters that print, and no lone surrogates.
 
-Constructors and sections are rows of the report only: cProfile does not see them, so
-here their time belongs to their caller.
+Constructors and sections are rows of the report only: cProfile does not see them, so here their
+time belongs to their caller.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ class _Table:
         self.stats = stats
 
     def create_stats(self) -> None:
-        """Nothing to stop."""
+        """Do nothing: there is nothing to stop."""
 
 
 def as_pstats(stats: dict[Function, Entry], stream: TextIO) -> pstats.Stats:
-    """Return a table as :func:`stats_dict` makes it, for printing without directories."""
+    """Return a table of :func:`stats_dict`, for printing without directories."""
     import pstats
 
     table: Any = _Table(stats)
@@ -57,15 +57,15 @@ def as_pstats(stats: dict[Function, Entry], stream: TextIO) -> pstats.Stats:
 
 
 def write_stats(stats: dict[Function, Entry], stream: BinaryIO) -> None:
-    """Write a table as :func:`stats_dict` makes it."""
+    """Write a table of :func:`stats_dict`."""
     stream.write(marshal.dumps(stats))
 
 
 def stats_dict(snapshot: Snapshot, *, correct_times: bool = True) -> dict[Function, Entry]:
-    """Return what ``cProfile.Profile.stats`` would be, over all threads.
+    """Return the equivalent of ``cProfile.Profile.stats``, over all threads.
 
     Args:
-        snapshot: what was recorded.
+        snapshot: the recording.
         correct_times: subtract the hook's calibrated cost.
     """
     labels = [_label(key) for key in snapshot.keys]
@@ -91,9 +91,9 @@ def _label(key: Key) -> Function:
 
 
 def _entered(tree: ThreadTree, groups: list[int]) -> list[int]:
-    """Groups per node.  A function that was never seen to be entered is transparent.
+    """Return the group of each node.  A function without recorded calls is transparent.
 
-    Readers divide by the number of calls, so a row must have one.
+    Readers divide by the number of calls, so a row must have a call.
     """
     nodes = tree.nodes
     out = [

@@ -1,10 +1,10 @@
 """A speedscope file: an exact flame graph per thread.
 
-The calling-context tree has sums and no moments, so its contexts are laid out side by
-side: each begins where the one before it ended, its own time first, then what it called.
-speedscope's "evented" form holds that in one event pair per context.  Its "left heavy" and
-"sandwich" views are the ones that mean something.  Contexts deeper than
-:data:`~fastprof.export.depth.MAX_DEPTH` are added to the frame at that depth.
+The calling-context tree has sums but no moments, so its contexts are laid out side by side: each
+begins at the end of the one before it, its own time first, then its callees. speedscope's "evented"
+form needs one event pair per context for that.  Only its "left heavy" and "sandwich" views have a
+meaning.  Contexts deeper than :data:`~fastprof.export.depth.MAX_DEPTH` are added to the frame at
+that depth.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def write(report: Report, stream: TextIO) -> None:
     snapshot = report.view
     columns = correct(snapshot, enabled=report.overhead.corrected).self_ns
     frames = [_frame(key) for key in snapshot.keys]
-    # One more frame per thread: its root, under the thread's name.
+    # One more frame per thread: its root, with the thread's name.
     frames += [{"name": _thread_name(tree)} for tree in snapshot.threads]
     head = {
         "$schema": SCHEMA,
@@ -49,7 +49,7 @@ def write(report: Report, stream: TextIO) -> None:
 
 
 def exact(value: int) -> bool:
-    """Whether a viewer, which has no integers, holds this number exactly."""
+    """Return whether a viewer, which has no integers, represents this number exactly."""
     return value <= EXACT
 
 
@@ -89,7 +89,7 @@ def _write_thread(
         stream.write(f'{comma}{{"type":"{kind}","frame":{frame},"at":{now // divisor}}}')
 
     while True:
-        if inclusive[i]:  # what took no time cannot be seen
+        if inclusive[i]:  # a context without time is invisible
             event("O")
             comma = ","
             now += weight[i]

@@ -1,7 +1,7 @@
 """A speedscope file by GPU time: one profile whose samples are kernels and copies.
 
-The stacks are those of :mod:`fastprof.export.gpu_stacks`; a sample's weight is the
-time on the GPU.  Their order means nothing: "left heavy" and "sandwich" are the views.
+The stacks are those of :mod:`fastprof.export.gpu_stacks`; a sample's weight is the time on the GPU.
+Their order has no meaning: use the views "left heavy" and "sandwich".
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Seven yes-or-no questions to a training run, and what to do about each no."""
+"""Seven yes-or-no questions about a training run, and a fix for each no."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from fastprof.findings.thresholds import LIMITS, USUAL
 from fastprof.report.figures import plural
 from fastprof.report.model import Report
 
-#: Communication counts as overlapped if computation hides so much of it.
+#: Communication counts as overlapped if computation hides this part of it.
 OVERLAPPED = 0.80
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One question: ``answer`` is None where the signal is missing, which ``value`` says."""
+    """One question; ``answer`` None: a signal is missing, and ``value`` names it."""
 
     text: str
     answer: bool | None
@@ -26,7 +26,7 @@ class Check:
 
     @property
     def line(self) -> str:
-        """The question, its answer and, after a no, what to do: ASCII."""
+        """The question, its answer and, after a no, the fix: ASCII."""
         mark = {True: "[yes]", False: "[no] ", None: "[n/a]"}[self.answer]
         advice = f" No -> {self.no}." if self.answer is False else ""
         return f"{mark} {self.text}: {self.value}.{advice}"
@@ -38,14 +38,14 @@ _Answer = tuple[bool | None, str]
 def checklist(report: Report) -> tuple[Check, ...]:
     """Return the seven checks of a report, in order.
 
-    They are about measured steps, as findings are, whatever phase of the run it is on.
+    They cover measured steps, like findings, in every phase of the run.
     """
     facts = Facts(of_steps(report))
     return tuple(Check(text, *answer(facts), no) for text, answer, no in _CHECKS)
 
 
 def checklist_lines(report: Report) -> list[str]:
-    """Return the checks as lines; those that ask a GPU are one line where none was recorded."""
+    """Return the checks as lines; without a recorded GPU, its questions share one line."""
     checks = checklist(report)
     if Facts(of_steps(report)).gpu is not None or report.memory is not None:
         return [check.line for check in checks]
@@ -143,7 +143,7 @@ _CHECKS: tuple[tuple[str, Callable[[Facts], _Answer], str], ...] = (
         "larger buckets (bucket_cap_mb), a faster interconnect",
     ),
 )
-#: Questions to which only a GPU knows the answer.
+#: Questions that only a GPU recording answers.
 _OF_A_GPU = frozenset(
     text for text, answer, _ in _CHECKS if answer in (_busy, _filled, _transfers, _overlapped)
 )

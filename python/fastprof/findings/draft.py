@@ -1,10 +1,10 @@
-"""The result of a rule, and the mechanism by which no millisecond counts for two findings.
+"""The result of a rule; makes sure that no millisecond counts for two findings.
 
-A rule measures a time, the *gross* saving.  Rules run from the specific to the general (the
-order of ``RULES``).  Each draft says where its time lies: in a group of functions, in
-sections, or everywhere in the step.  What the findings before it already save of that time
-is taken off, the rest is graded again by the same limit, and a draft that is all right with
-what is left is *explained*: it is no finding, and the examination names what explains it.
+A rule measures a time, the *gross* saving.  Rules run from the specific to the general (the order
+of ``RULES``).  Each draft names the place of its time: a group of functions, sections, or the whole
+step.  The engine subtracts the part that earlier findings already save, and grades the rest by the
+same limits.  A draft whose rest is within the limits is *explained*: it is not a finding, and the
+examination names its explanation.
 """
 
 from __future__ import annotations
@@ -28,16 +28,15 @@ class Abstain(Exception):  # noqa: N818 - it is an answer, not an error
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A finding before the others are known.
+    """A finding before the engine considers the others.
 
-    ``ms`` is the gross saving per span and ``grade`` the severity of a rest of it.
-    ``group`` names the functions whose time it is, ``sections`` the sections it is about;
-    ``everywhere`` if it is about the whole span.  ``places`` splits ``ms`` by outermost
-    section, ``shared`` by group, where that is known; ``claims`` says outright how many ms
-    of another rule's time this explains, ``thins`` which part of any other rule's, if it is
-    spread over the whole step.  Any finding of the rules in ``yields_to``
-    explains all of it.  If not ``promises``, how much of ``ms`` the fix saves is not known.
-    ``seen`` is the time that the value is of, where the fix saves only ``ms`` of it.
+    ``ms`` is the gross saving per span and ``grade`` returns the severity of a rest of it.
+    ``group`` names the functions with this time, ``sections`` the sections; ``everywhere``: the
+    time is in the whole span.  ``places`` splits ``ms`` by outermost section, ``shared`` by group,
+    if known; ``claims`` gives directly how many ms of another rule's time this explains, ``thins``
+    which part of any other rule's time, if it is spread over the whole step.  Any finding of the
+    rules in ``yields_to`` explains all of it.  Without ``promises``, it is unknown how much of
+    ``ms`` the fix saves.  ``seen`` is the time behind the value if the fix saves only ``ms`` of it.
     """
 
     value: float
@@ -62,7 +61,7 @@ class Draft:
     seen: float | None = None
 
     def saving(self, ms: float, *, of: float) -> Draft:
-        """Return the draft for a fix that saves only ``ms`` of the time ``of`` it is about."""
+        """Return the draft for a fix that saves only ``ms`` of the draft's time ``of``."""
         part = ms / of if of > 0 else 0.0
         grade = self.grade
         return replace(
@@ -77,7 +76,7 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """``check`` looks at a report; ``why`` says in a paragraph what the rule is about."""
+    """``check`` examines a report; ``why`` is a paragraph on the rule's subject."""
 
     id: str
     check: Callable[[Facts], Draft | None]
@@ -85,7 +84,7 @@ class Rule:
 
 
 def part_of(earlier: Draft, later: Draft, rule: str) -> float:
-    """Return how many ms of ``later``, of the rule ``rule``, are also those of ``earlier``."""
+    """Return how many ms of ``later``, a draft of ``rule``, also belong to ``earlier``."""
     if earlier.ms is None or later.ms is None:
         return 0.0
     if rule in earlier.claims:
@@ -104,7 +103,7 @@ def part_of(earlier: Draft, later: Draft, rule: str) -> float:
     return min(inside, earlier.ms, later.ms)
 
 
-# ---- what rules are written with ----
+# ---- helpers for rules ----
 
 
 def need_steps(facts: Facts, least: int = MIN_STEPS) -> None:
@@ -116,7 +115,7 @@ def need_steps(facts: Facts, least: int = MIN_STEPS) -> None:
 
 
 def need_sample(facts: Facts) -> None:
-    """Abstain if steps were counted, but too few."""
+    """Abstain if steps were counted, but not enough."""
     if facts.report.steps.count:
         need_steps(facts)
 
@@ -144,12 +143,12 @@ def span_text(ms: float, facts: Facts) -> str:
 
 
 def callers(facts: Facts, group: str, most: int = 3) -> str:
-    """Return who calls a group, most time first, in a sentence; empty if not known."""
+    """Return a sentence on the callers of a group, most time first; empty if unknown."""
     return called_from(facts.use(group), facts, most)
 
 
 def called_from(use: Use, facts: Facts, most: int = 3) -> str:
-    """Return the callers of what is known of a group, as :func:`callers`."""
+    """Return the callers of a group's use, like :func:`callers`."""
     found = [c for i, c in enumerate(use.callers[:most]) if not i or c.ms >= _LITTLE * use.ms]
     if not found:
         return ""
@@ -162,7 +161,7 @@ def called_from(use: Use, facts: Facts, most: int = 3) -> str:
     return f"Called from {'; '.join(parts)}."
 
 
-#: Callers of a smaller part of a group's time are not named.
+#: Callers with a smaller part of a group's time are left out.
 _LITTLE = 0.01
 
 
@@ -171,7 +170,7 @@ def _times(calls: float) -> str:
 
 
 def split_places(facts: Facts, kind: str, most: int = 3) -> str:
-    """Where time of a kind was spent, from the split of the steps; empty if not known."""
+    """Return the places of one kind of time, from the split of the steps; empty if unknown."""
     for row in facts.report.steps.split:
         if row.name == kind and row.places:
             count = max(1, facts.steps)
@@ -203,21 +202,21 @@ def share_draft(
     places: Mapping[str, float] | None = None,
     claims: Mapping[str, float] | None = None,
 ) -> Draft | None:
-    """Return the draft of a rule whose value is its time's share of the span, None if ok.
+    """Return the draft of a rule about its time's share of the span, None if within the limit.
 
     Args:
         facts: the report.
         limit: the limit of the share.
         ms: the time per span, which is also the estimated saving (Amdahl: the step
             without it).
-        rule: the rule's id, for the texts of fixes.
+        rule: the rule's id, which selects the texts of fixes.
         title: ``{share}`` in it becomes the share.
         evidence: sentences; empty ones are left out.
-        value: the share to show, if it is not that of ``ms``.
-        fix: what to change, if it is not the text of the rule.
-        group: the functions whose time it is.
-        sections: the sections it is about.
-        places: the time by outermost section, where the group does not tell.
+        value: the share to show, if it differs from the share of ``ms``.
+        fix: the change, if it differs from the rule's text.
+        group: the functions with this time.
+        sections: the sections with this time.
+        places: the time by outermost section, if the group does not give it.
         claims: see :class:`Draft`.
     """
     ms = min(ms, facts.span_ms)

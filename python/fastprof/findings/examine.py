@@ -1,7 +1,7 @@
-"""Findings: what to change in a training run, ranked by the most that it can save.
+"""Findings: changes for a training run, ranked by the most that each can save.
 
-``examine`` runs every rule on a report.  How two rules share the same milliseconds is in
-:mod:`fastprof.findings.draft`.
+``examine`` runs every rule on a report. :mod:`fastprof.findings.draft` divides shared milliseconds
+between rules.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fastprof.findings.rules import tensors as rules_tensors
 from fastprof.report.findings import SEVERITIES, Examination, Finding
 from fastprof.report.model import Report
 
-#: From the specific to the general: an earlier rule's time is taken off a later one's.
+#: From the specific to the general: a later rule's time excludes an earlier one's.
 RULES: tuple[Rule, ...] = (
     rules_cpu.CPU_CONTENTION,
     rules_data.LOADER_RECREATED,
@@ -65,13 +65,13 @@ RULES: tuple[Rule, ...] = (
     rules_gpu.GPU_UTILIZATION,
 )
 
-#: These know what their time is: waits of another kind, or the wait for a CPU itself.
+#: These rules know their kind of time: other waits, or the wait for a CPU itself.
 _WAITS_KNOWN = frozenset({
     "cpu-contention", "lock-contention", "loader-recreated", "worker-shutdown",
     "memory-leak", "memory-fragmentation", "imbalance", "all-reduce-share",
 })  # fmt: skip
 
-#: Rule id -> a paragraph on what it is about.
+#: Rule id -> a paragraph on its subject.
 WHY: Mapping[str, str] = {rule.id: rule.why for rule in RULES}
 
 __all__ = ["RULES", "SEVERITIES", "WHY", "Examination", "Finding", "examine"]
@@ -80,8 +80,8 @@ __all__ = ["RULES", "SEVERITIES", "WHY", "Examination", "Finding", "examine"]
 def examine(report: Report) -> Examination:
     """Run every rule on a report.
 
-    A rule that fails on what it did not expect abstains and says so; it cannot cost the
-    report.  Rules are about measured steps, whatever phase of the run the report is on.
+    A rule that fails on unexpected data abstains with its error and does not break the report.
+    Rules cover measured steps, in every phase of the run that the report shows.
     """
     facts = Facts(of_steps(report))
     fired: list[tuple[Rule, Draft]] = []
@@ -125,9 +125,9 @@ def examine(report: Report) -> Examination:
 
 
 def _may_be_waiting(facts: Facts, rule: Rule, draft: Draft) -> bool:
-    """Whether what a rule has seen is little enough to be the wait for a CPU.
+    """Return whether a rule's time is small enough to be the wait for a CPU.
 
-    A wait of some milliseconds falls into whatever part of the step runs then.
+    A wait of some milliseconds hits whatever part of the step is running.
     """
     wait = facts.waiting * facts.span_ms
     if facts.waiting <= CPUS_TAKEN or facts.timeline is not None or draft.ms is None:
@@ -141,7 +141,7 @@ def _may_be_waiting(facts: Facts, rule: Rule, draft: Draft) -> bool:
 def _reduced(
     rule: Rule, draft: Draft, fired: list[tuple[Rule, Draft]]
 ) -> tuple[Draft | None, tuple[str, ...]]:
-    """The draft less what earlier findings account for, and who they are."""
+    """Return the draft without the time of earlier findings, and the ids of their rules."""
     causes = tuple(r.id for r, _ in fired if r.id in draft.yields_to)
     if causes:
         return None, causes
@@ -152,7 +152,7 @@ def _reduced(
     rest = max(0.0, draft.ms - sum(ms for *_, ms in parts))
     if not by:
         return draft, ()
-    # A cause that stretches the whole step leaves every share of it as it is.
+    # A cause that stretches the whole step does not change the shares of its parts.
     graded = max(0.0, draft.ms - sum(ms for _, earlier, ms in parts if not earlier.thins))
     severity = draft.severity if draft.grade is None else draft.grade(graded)
     if severity is None or rest <= 0:

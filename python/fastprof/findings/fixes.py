@@ -1,8 +1,8 @@
-"""Fixes, per rule and trainer: real options of today's releases.
+"""Fixes per rule and trainer: real options of today's releases.
 
-Fixes that depend on the run are in :mod:`fastprof.findings.remedies`.  Of PyTorch 2.13,
-Lightning 2.6, transformers 5 and Accelerate 1.15.  A rule without an entry for a trainer has
-PyTorch's text.
+Fixes that depend on the run are in :mod:`fastprof.findings.remedies`.  The options are those of
+PyTorch 2.13, Lightning 2.6, transformers 5 and Accelerate 1.15.  A rule without an entry for a
+trainer uses PyTorch's text.
 """
 
 from __future__ import annotations

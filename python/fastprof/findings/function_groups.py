@@ -1,6 +1,6 @@
-"""Which functions and sections the rules look for; each test is on one key.
+"""The functions and sections that the rules look for; each test is on one key.
 
-Names are those of Python, PyTorch, Lightning, transformers and Accelerate.
+Names come from Python, PyTorch, Lightning, transformers and Accelerate.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ OPTIMIZER = frozenset({"optimizer", "optimizer_step"})
 LOGGING = frozenset({"logging", "callbacks", "log", "metrics", "metrics_computation"})
 CHECKPOINT = frozenset({"checkpoint", "checkpointing", "save_checkpoint", "save"})
 COMMUNICATION = frozenset({"communication", "synchronization", "all_reduce", "grad_sync"})
-#: The phases of a step, by the name that rules use.
+#: The phases of a step, by their names in rules.
 PHASES: Mapping[str, frozenset[str]] = {
     "data": DATA,
     "h2d": H2D,
@@ -31,7 +31,7 @@ PHASES: Mapping[str, frozenset[str]] = {
     "communication": COMMUNICATION,
 }
 
-#: Calls that read a tensor's value, for which a GPU has to finish.
+#: Calls that read a tensor's value, which waits for the GPU.
 _READS = "item|tolist|__bool__|__float__|__int__|__index__|is_nonzero"
 
 
@@ -39,23 +39,23 @@ def _path(key: Key) -> str:
     return key.file.replace("\\", "/")
 
 
-#: No function that is looked for has a longer name; a path may be longer.
+#: No name in the groups is longer; a path may be.
 _LONGEST, _LONGEST_PATH = 300, 4096
 
-#: All patterns of the groups below, to pass over most keys at once.
+#: All patterns of the groups below, to skip most keys at once.
 _C_PATTERNS: list[str] = []
 _QUALNAMES: list[str] = []
 
 
 def _c(*patterns: str) -> Match:
-    """C functions whose label matches one of the patterns."""
+    """Match C functions by the patterns of their labels."""
     any_of = re.compile("|".join(patterns))
     _C_PATTERNS.extend(patterns)
     return lambda key: key.kind == "c" and any_of.search(key.name) is not None
 
 
 def _python(files: str, qualnames: str) -> Match:
-    """Python functions by the end of their file and by qualified name, or name without one.
+    """Match Python functions by the end of their file and by qualified name, or by bare name.
 
     A ``.stats`` file has bare names only.
     """
@@ -145,7 +145,7 @@ GROUPS: Mapping[str, Match] = {
         r"'(?:acquire|__enter__|acquire_lock)' of '_(?:thread|multiprocessing)\.\w*[lL]ock",
         r"'acquire' of '_multiprocessing\.SemLock", r"'__enter__' of '_multiprocessing\.SemLock",
     ),
-    # `with lock:` calls __enter__ without telling a profiler; only its end is seen.
+    # A profiler does not see the __enter__ of `with lock:`, only its __exit__.
     "unlock": _c(r"'__exit__' of '_thread\.(?:lock|RLock)"),
     "communication": _either(
         _section(COMMUNICATION),
@@ -165,7 +165,7 @@ _ANY_PYTHON = re.compile("|".join(f"(?:{pattern})" for pattern in _QUALNAMES))
 
 
 def sought(key: Key) -> bool:
-    """Whether a key may be of any group; most are not, and a saved run may hold any name."""
+    """Return whether a key may belong to any group; most do not, and a file may hold any name."""
     if key.kind == "section":
         return True
     if max(len(key.name), len(key.qualname)) > _LONGEST or len(key.file) > _LONGEST_PATH:
@@ -176,10 +176,10 @@ def sought(key: Key) -> bool:
     return key.kind == "python" and found is not None
 
 
-#: Writing a batch's descriptor, or a checkpoint, is no logging.
+#: Writing a batch's descriptor, or a checkpoint, is not logging.
 NEVER_IN: Mapping[str, Sequence[str]] = {"logging": ("data", "checkpoint")}
 
-#: Groups whose insides are of interest.
+#: Groups for which the walk also records their contents.
 OPENED = ("data", "forward", "optimizer", "copies")
 
 #: C functions that wait rather than compute.

@@ -1,8 +1,8 @@
-"""How long the training thread was in groups of functions and sections, in one walk.
+"""Measures the training thread's time in groups of functions and sections, in one walk.
 
-A group is a name and a test on a key.  Its time is that of the nodes that pass and of
-everything below them, once; what runs below an ``import`` counts for no
-group, because the first step of a program imports what it needs.
+A group is a name and a test on a key.  Its time is the time of the nodes that pass and of
+everything below them, counted once; functions below an ``import`` count for no group, because the
+first step of a program imports what it needs.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ Match = Callable[[Key], bool]
 
 
 def imports(key: Key) -> bool:
-    """Whether a function imports modules."""
+    """Return whether a function imports modules."""
     return key.kind == "python" and "importlib._bootstrap>" in key.file
 
 
 @dataclass(slots=True)
 class Site:
-    """Calls of a group from one place: how often, how long, and the place's own time.
+    """Calls of a group from one place: their number, their time, and the place's own time.
 
     ``parents`` are the places' nodes.
     """
@@ -41,11 +41,11 @@ class Site:
 class GroupTime:
     """Time of one group in ns.
 
-    ``by_section`` splits it by the outermost section (a key, -1 outside of all); ``shared``
-    is the part that is also another group's (a name), ``calls_within`` how many of the
-    group's calls are made in that one.  ``sites`` says who called, as (key of the caller,
-    key of the nearest Python function above, or -1).  ``inside`` is what ran in the group:
-    per key own time and calls; only for groups that were asked for.
+    ``by_section`` splits it by the outermost section (a key, -1 outside of all); ``shared`` is the
+    part that also belongs to another group (a name), ``calls_within`` the number of the group's
+    calls inside that other group.  ``sites`` are the callers, as (key of the caller, key of the
+    nearest Python function above, or -1).  ``inside`` is own time and calls per key in the group;
+    only for the groups in ``opened``.
     """
 
     ns: float = 0.0
@@ -71,11 +71,11 @@ def walk(
     Args:
         nodes: the tree of one thread.
         self_ns: exclusive times, corrected or not, one per node.
-        keys: what the tree's keys stand for.
+        keys: the keys of the tree.
         groups: name -> test.
-        opened: the groups whose insides are wanted.
-        sought: whether a key may be of any group: a quick test before the others.
-        never_in: group -> groups; what is in one of these does not begin it.
+        opened: the groups for which to fill ``inside``.
+        sought: whether a key may belong to any group: a quick test before the others.
+        never_in: group -> groups; inside these, the group does not begin.
     """
     names = list(groups)
     found = {name: GroupTime() for name in names}
@@ -92,9 +92,9 @@ def walk(
     looked_into = [(1 << names.index(name), found[name].inside) for name in opened]
     cum = subtree_sums(nodes.parent, self_ns)
     mask, outer, above = [0], [-1], [-1]
-    #: The nearest node, from each on upwards, that is the program's.
+    #: For each node, the nearest node of the program at or above it.
     theirs = [0]
-    #: Own time by (groups that a node is in, outermost section).
+    #: Own time by (groups around a node, outermost section).
     spent: dict[tuple[int, int], float] = {}
     places = zip(nodes.parent, nodes.key, strict=True)
     for i, (parent, key) in islice(enumerate(places), 1, None):

@@ -1,7 +1,7 @@
-"""The program's own functions that part of a tree's time is spent in.
+"""Finds the program's functions with most of a part of a tree's time.
 
-Time of libraries is that of the function of the program that called them: a reader can
-change the call, not the library.
+A library's time belongs to the program's function that called it: a reader can change the call, not
+the library.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from dataclasses import dataclass
 from fastprof.report.origin import is_library, is_own
 from fastprof.snapshot import Key, NodeTable
 
-#: Code inside of a function that has no name to look for.
+#: Code inside of a function, without a name to look for.
 _NAMELESS = re.compile(r"<(?:listcomp|genexpr|dictcomp|setcomp|lambda)>$")
-#: A function of the program is named if it has this part of the time, else a library's.
+#: One of the program's functions is named if it has this part of the time, else a library's.
 _NAMED = 0.25
-#: A part above this is most of it.
+#: A larger part counts as most of it.
 _MOST = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Hot:
-    """A function, its part of the time that was looked at (of 1), and what it is made of.
+    """A function, its part of the examined time (of 1), and the parts of its own time.
 
-    ``parts`` are what it calls directly and ``None`` for what it does itself, largest first,
-    each with its part of the function's time.
+    ``parts`` are its direct callees, and ``None`` for its own code, largest first, each with its
+    part of the function's time.
     """
 
     key: Key
@@ -35,7 +35,7 @@ class Hot:
 
     @property
     def part(self) -> str:
-        """What it has of the time, in words."""
+        """Its part of the time, in words."""
         return "most" if self.share > _MOST else "the largest part"
 
 
@@ -47,15 +47,15 @@ def hottest(
     *,
     libraries: bool = True,
 ) -> Hot | None:
-    """Return the function of the program with most of the time of the chosen nodes.
+    """Return the program's function with most of the chosen nodes' time.
 
     Args:
         nodes: the tree of one thread.
         self_ns: exclusive times, one per node.
-        keys: what the tree's keys stand for.
+        keys: the keys of the tree.
         chosen: per node, whether its time counts.
-        libraries: name a library's function where none of the program's has a good part of
-            it; else none is named.
+        libraries: name a library's function if none of the program's has a large part; else name
+            none.
     """
     theirs = [
         key.kind == "python" and _NAMELESS.search(key.name) is None and not is_library(key)
@@ -77,10 +77,10 @@ def _hottest(
     chosen: Sequence[bool],
     named: Sequence[bool],
 ) -> Hot | None:
-    # Time outside of known functions has no owner.
+    # Time outside of known functions belongs to nobody.
     total = float(self_ns[0]) if chosen and chosen[0] else 0.0
     spent: dict[int, dict[int, float]] = {}
-    #: Per node: the function that its time is charged to, and what that one called for it.
+    #: Per node: the function that gets its time, and that function's callee on the way.
     of, part = [-1] * len(nodes), [-1] * len(nodes)
     for i in range(1, len(nodes)):
         parent, key = nodes.parent[i], nodes.key[i]

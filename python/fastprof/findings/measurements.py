@@ -1,7 +1,7 @@
 """Measurements of a report for the rules, computed once.
 
-Times are in ms per *span*: per step where steps were measured, else over the whole
-recording.  Shares are of the span.
+Times are in ms per *span*: per step if steps were measured, else over the whole recording.  Shares
+are of the span.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from fastprof.report.run_phases import ALL, beyond_steps_ns, chosen_phase, steps
 from fastprof.snapshot import Key, ThreadTree
 
 _MS = 1e6
-#: A script that spends this part of its time in one function of a library has started that.
+#: A script that spends this part of its time in one library function only started it.
 _STARTED = 0.9
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Where calls come from: a text such as ``train (train.py:12)``; figures per span."""
+    """The place of calls: a text such as ``train (train.py:12)``; figures per span."""
 
     text: str
     ms: float
@@ -46,8 +46,8 @@ class Caller:
 class Use:
     """Time of a group of functions: ms and calls per span, ``total_ms`` over the recording.
 
-    ``places`` splits ``ms`` by the outermost section, ``shared`` by
-    the other groups that it is also of, ``calls_within`` by the groups around the calls.
+    ``places`` splits ``ms`` by the outermost section, ``shared`` by the other groups to which it
+    also belongs, ``calls_within`` by the groups around the calls.
     """
 
     ms: float
@@ -61,7 +61,7 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class Optimizer:
-    """Classes of torch's optimizers that stepped, and how: fused, foreach, single."""
+    """Classes of torch's optimizers that stepped, and their modes: fused, foreach, single."""
 
     classes: tuple[str, ...]
     modes: frozenset[str]
@@ -69,7 +69,7 @@ class Optimizer:
 
 #: Groups that rules look for in the whole recording.
 _OF_THE_RUN = ("shutdown", "poll", "tokens", "data", "checkpoint")
-#: Where torch's optimizers are, and how the functions begin that update parameters.
+#: The files of torch's optimizers, and the prefixes of the functions that update parameters.
 _IN_TORCH_OPTIM = re.compile(r"torch/optim/\w+\.py$")
 _MODES = {"_fused_": "fused", "_multi_tensor_": "foreach", "_single_tensor_": "single"}
 
@@ -78,7 +78,7 @@ NOTHING = Use(0.0, 0.0, 0.0, {}, {}, {}, ())
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """The GPU in ms per span, all devices together, and what the waiting was for."""
+    """The GPU in ms per span, all devices together, and the reasons for waiting."""
 
     busy_ms: float
     idle_ms: float
@@ -90,28 +90,28 @@ class Timeline:
 
 
 def _starts_only(hot: Hot) -> bool:
-    """Whether it is the script, and nearly all of its time a library's that it has started."""
+    """Return whether it is the script, which only started a library and waits for it."""
     first, share = hot.parts[0] if hot.parts else (None, 0.0)
     started = first is not None and is_library(first) and share >= _STARTED
     return started and hot.key.name == "<module>"
 
 
 def of_steps(report: Report) -> Report:
-    """Return the report on measured steps, which advice is about; the whole run without any."""
+    """Return the report on measured steps, the subject of advice; without any, on the whole run."""
     phase = chosen_phase(report.snapshot, None)
     return report if report.phase == phase else report.in_phase(phase)
 
 
 class Facts:
-    """A report as the rules see it; every property is computed at most once."""
+    """A report from the view of the rules; computes every property at most once."""
 
     def __init__(self, report: Report) -> None:
         self.report = report
         steps = report.steps
-        #: Steps that the figures are over, 0 if none was measured.
+        #: Steps that the figures cover, 0 if none was measured.
         self.steps = steps.measured if steps.wall_ns else 0
-        #: Steps that functions, sections and GPU work are of: a recording without phases has
-        #: them of the whole run.
+        #: Steps that functions, sections and GPU work cover: all of the run in a recording without
+        #: phases.
         self.counted = steps_in(report.phase, steps.count, self.steps)
         #: A step's mean wall time, or the recording's.
         self.span_ms = (steps.mean_ms or 0.0) if self.steps else report.wall_ms
@@ -135,10 +135,9 @@ class Facts:
         return {s.name: s.total_ms / count for s in self.report.sections if s.total_ms is not None}
 
     def phase(self, name: str) -> float | None:
-        """Return the ms per span of a phase; None if none of its sections was seen.
+        """Return the ms per span of a phase; None if none of its sections ran.
 
-        A phase that is at the top level of steps counts as it stands there, else as it
-        is inside other sections.
+        A phase at the top level of steps counts there, else inside other sections.
         """
         names = PHASES[name]
         at_top = [ms for row, ms in self.rows.items() if row in names]
@@ -148,7 +147,7 @@ class Facts:
         return sum(inside) if inside and self.report.steps.count else None
 
     def run_phase(self, name: str) -> tuple[float, float]:
-        """Return the ms per step of a phase of the run beside the steps, and its entries."""
+        """Return the ms per step of a phase of the run outside of steps, and its entries."""
         row = next((row for row in self.report.phases if row.name == name), None)
         if row is None or not self.steps or self.report.phase == name:
             return 0.0, 0.0
@@ -162,12 +161,12 @@ class Facts:
 
     @Lazy
     def has_functions(self) -> bool:
-        """Whether function calls were recorded."""
+        """Return whether function calls were recorded."""
         return any(row.kind in ("python", "c") for row in self.report.functions)
 
     @Lazy
     def _trained(self) -> int:
-        """Index of the thread whose steps were counted: where the sections of steps ran."""
+        """Index of the thread that ran the sections of steps."""
         return thread_of_steps(self.report.view)
 
     @property
@@ -184,7 +183,7 @@ class Facts:
 
     @Lazy
     def _beyond_ms(self) -> float:
-        """Time of the training thread in the view that is in no step that ended."""
+        """Time of the training thread in the view that no completed step contains."""
         return beyond_steps_ns(self.report.view, self.report.phase, self._trained) / _MS
 
     @Lazy
@@ -196,7 +195,7 @@ class Facts:
         return walk(thread.nodes, self._self_ns, keys, GROUPS, OPENED, sought, NEVER_IN)
 
     def hot_in(self, group: str) -> Hot | None:
-        """Return the program's function with most of a group's time; None if not known."""
+        """Return the program's function with most of a group's time; None if unknown."""
         thread = self.thread
         if thread is None or not self.report.has_tree:
             return None
@@ -209,7 +208,7 @@ class Facts:
 
     @Lazy
     def _outside(self) -> Outside:
-        """Which nodes are in no section."""
+        """The nodes in no section."""
         thread = self.thread
         if thread is None or not self.report.has_tree:
             return Outside((), 0.0, frozenset())
@@ -217,16 +216,16 @@ class Facts:
 
     @property
     def imported_outside(self) -> float:
-        """The part of the time in no section that importing modules takes."""
+        """The part of the time in no section that imports take."""
         return self._outside.imported
 
     def is_loop(self, key: Key) -> bool:
-        """Whether sections of steps run in this function: it holds the loop, or calls it."""
+        """Return whether sections of steps run in a function: it has the loop, or calls it."""
         keys = self.report.view.keys
         return any(keys[i] == key for i in self._outside.loops)
 
     def hot_in_section(self, name: str) -> tuple[Hot | None, Inside]:
-        """Return the function with most of a section's time, and what else is known of it."""
+        """Return the function with most of a section's time, and the section's nodes."""
         thread = self.thread
         if thread is None or not self.report.has_tree:
             return None, Inside((), 0.0, 0.0)
@@ -236,7 +235,7 @@ class Facts:
 
     @Lazy
     def hot_outside(self) -> Hot | None:
-        """The program's function with most of the time that is in no section."""
+        """The program's function with most of the time in no section."""
         thread, chosen = self.thread, self._outside.chosen
         if thread is None or not chosen:
             return None
@@ -247,7 +246,7 @@ class Facts:
         beyond = self._beyond_ms * _MS
         if hot is None or not beyond:
             return hot
-        # All of that may be this function's: what is left is surely of steps.
+        # All of that may be this function's: only the rest surely belongs to steps.
         total = sum(ns for ns, is_chosen in zip(self._self_ns, chosen, strict=True) if is_chosen)
         left = hot.share * total - beyond
         return replace(hot, share=left / (total - beyond)) if left > 0 else None
@@ -259,7 +258,7 @@ class Facts:
         found = None
         most = 0
         for thread in snapshot.worker_threads:
-            # The program's functions only: what else there is waits for tasks.
+            # The program's functions only: the others wait for tasks.
             whole = [True] * len(thread.nodes)
             here = hottest(thread.nodes, thread.nodes.self_ns, snapshot.keys, whole)
             if here is not None and sum(thread.nodes.self_ns) > most:
@@ -268,7 +267,7 @@ class Facts:
 
     @Lazy
     def _run_groups(self) -> Mapping[str, GroupTime]:
-        """The groups of what runs before, between and after the steps as well."""
+        """The groups before, between and after the steps as well."""
         snapshot = self.report.snapshot
         if not snapshot.threads:
             return {}
@@ -278,9 +277,9 @@ class Facts:
         return walk(nodes, columns[self._trained], snapshot.keys, groups, (), sought)
 
     def over_run(self, group: str) -> Use:
-        """Return what a group took in the whole recording, spread over its steps.
+        """Return a group's use in the whole recording, spread over its steps.
 
-        Only for what is not in a step, or not always: see ``_OF_THE_RUN``.
+        Only for groups outside of steps, or partly outside: see ``_OF_THE_RUN``.
         """
         if not self.report.has_tree:
             return self._from_table(group)
@@ -291,7 +290,7 @@ class Facts:
         return self._scaled(found, found.ns / _MS / count, {}, 1 / count)
 
     def use(self, group: str) -> Use:
-        """Return what a group of functions took inside of steps."""
+        """Return the use of a group of functions inside of steps."""
         if not self.report.has_tree:
             return self._from_table(group)
         found = self._groups.get(group)
@@ -306,13 +305,13 @@ class Facts:
         for key, ns in found.by_section.items():
             name = keys[key].name if key >= 0 else UNACCOUNTED
             if self.steps and key >= 0 and name not in self.rows:
-                continue  # validation, say: not in a step
+                continue  # validation, for example: not in a step
             places[name] = places.get(name, 0.0) + ns / _MS / count
         whole = places.get(UNACCOUNTED, 0.0)
         if self.steps:
-            # Time that does not fit into a section's time in the steps lies outside of them.
+            # Time beyond a section's time in the steps lies outside of them.
             places = {name: min(ms, self.rows.get(name, 0.0)) for name, ms in places.items()}
-            # Of what is in no section, so much may have run in no step.
+            # This much of the time in no section may be outside of steps.
             beyond = self._beyond_ms / count
             if UNACCOUNTED in places:
                 places[UNACCOUNTED] = max(0.0, min(whole - beyond, places[UNACCOUNTED]))
@@ -322,7 +321,7 @@ class Facts:
     def _scaled(
         self, found: GroupTime, ms: float, places: Mapping[str, float], scale: float
     ) -> Use:
-        """A group's time ``ms`` per span; ``scale`` is from the recording to the span."""
+        """Return a use of ``ms`` per span; ``scale`` is from the recording to the span."""
         callers = (
             Caller(
                 self._place(*place),
@@ -352,12 +351,12 @@ class Facts:
 
     @Lazy
     def _table(self) -> Sequence[tuple[FunctionRow, Key]]:
-        """The functions that may be of a group."""
+        """The functions that may belong to a group."""
         keyed = ((row, _key(row)) for row in self.report.functions)
         return [(row, key) for row, key in keyed if sought(key)]
 
     def _from_table(self, group: str) -> Use:
-        """A table without contexts: cumulative times of what matches, as if none nested."""
+        """Return a use without contexts: cumulative times of matches, as if none nested."""
         rows = [row for row, key in self._table if GROUPS[group](key)]
         if not rows:
             return NOTHING
@@ -375,7 +374,7 @@ class Facts:
         )  # fmt: skip
 
     def inside(self, group: str) -> Sequence[tuple[Key, float, float]]:
-        """Return what ran in a group: key, own ms per span and calls, most time first.
+        """Return the contents of a group: key, own ms per span and calls, most time first.
 
         Only for the groups in :data:`fastprof.findings.function_groups.OPENED`.
         """
@@ -392,17 +391,17 @@ class Facts:
 
     @Lazy
     def unhooked(self) -> tuple[float, float]:
-        """Which part of loading's time, and of the rest of a step's, is not the hook's."""
+        """The parts of loading's time, and of the rest of a step's, without the hook."""
         return unhooked_parts(self.report.view)
 
     # ---- the optimizer ----
 
     @Lazy
     def optimizer_ms(self) -> float | None:
-        """The optimizer's time per span, less forward and backward in a closure of it."""
+        """The optimizer's time per span, without forward and backward in its closure."""
         ms, groups = self.phase("optimizer"), ("data", "forward", "backward")
         if ms is not None:
-            # A trainer's closure has sections of its own: they are beside this one, not in it.
+            # A trainer's closure has separate sections: they are beside this one, not in it.
             held = (self.use(group).places for group in groups)
             nested = sum(places.get(name, 0.0) for places in held for name in PHASES["optimizer"])
         else:
@@ -413,7 +412,7 @@ class Facts:
 
     @Lazy
     def optimizer(self) -> Optimizer:
-        """Which optimizers of torch's ran in the steps, and how."""
+        """The optimizers of torch's that ran in the steps, and their modes."""
         classes: set[str] = set()
         modes: set[str] = set()
         for key, _, _ in self.inside("optimizer"):
@@ -432,7 +431,7 @@ class Facts:
         }
         if "Adam" in classes and "AdamW" in known:  # AdamW is an Adam and inherits its step
             classes.add("AdamW")
-            # An AdamW's __init__ calls Adam's, so that one alone tells nothing.
+            # An AdamW's __init__ calls Adam's, so __init__ alone proves no Adam.
             classes.discard("Adam")
         return Optimizer(tuple(sorted(classes)), frozenset(modes))
 
@@ -450,8 +449,8 @@ class Facts:
     def cpus_used(self) -> float | None:
         """CPUs in use by the program and its workers in steps; None: not recorded.
 
-        Known is the CPU time of the whole recording.  Outside of steps a program mostly uses one
-        CPU (imports, set-up), while torch computes with several threads in them.
+        Only the CPU time of the whole recording is known.  Outside of steps a program mostly uses
+        one CPU (imports, set-up), while torch computes with several threads in steps.
         """
         ns = self.report.meta.get("process_cpu_ns")
         duration = self.report.snapshot.duration_ns
@@ -468,13 +467,13 @@ class Facts:
 
     @property
     def gpu(self) -> GpuReport | None:
-        """The GPU layer, None where it was not on."""
+        """The GPU layer, None if it was off."""
         gpu = self.report.gpu
         return gpu if gpu is not None and gpu.status == "on" and gpu.devices else None
 
     @Lazy
     def timeline(self) -> Timeline | None:
-        """How the devices spent a span; several count as one that is as busy as their mean."""
+        """The devices' time per span; several count as one that is as busy as their mean."""
         gpu = self.gpu
         if gpu is None:
             return None
@@ -499,7 +498,7 @@ class Facts:
 
     @Lazy
     def copied(self) -> float:
-        """The part of the time, of that phase of the run, in which a device and the host copy."""
+        """Copies between device and host: their part of the time in the report's phase."""
         gpu = self.gpu
         if gpu is None or gpu.use is None:
             return 0.0
@@ -513,13 +512,13 @@ class Facts:
 
     @property
     def ranks(self) -> int:
-        """Processes of the job; 1 if it has no others, or that is not known."""
+        """Processes of the job; 1 if it has no others, or the number is unknown."""
         told = self.report.meta.get("world_size")
         return told if isinstance(told, int) and told > 1 else 1
 
     @Lazy
     def split(self) -> Mapping[str, float]:
-        """The exclusive split of a step: kind -> ms per step; empty where not known."""
+        """The exclusive split of a step: kind -> ms per step; empty if unknown."""
         rows = getattr(self.report.steps, "split", ())
         return {row.name: row.mean_ms for row in rows}
 
@@ -544,15 +543,15 @@ class Facts:
 
     @Lazy
     def worst_ms(self) -> float:
-        """The slowest step's addition to the mean of the steps, beyond the median step."""
+        """The slowest step's contribution to the mean step, beyond the median step."""
         wall = self.report.steps.series.wall_ms
         return (max(wall) - median(wall)) / len(wall) if wall else 0.0
 
     @Lazy
     def disturbed(self) -> bool:
-        """Whether other programs took the CPU from the training thread again and again.
+        """Whether other programs repeatedly took the CPU from the training thread.
 
-        Then the times of a few steps are chance: a time slice is some milliseconds.
+        If so, the times of a few steps are chance: a time slice is some milliseconds.
         """
         series = self.report.steps.series
         wall_s = sum(series.wall_ms) / 1e3
@@ -579,8 +578,8 @@ class Facts:
 #: Involuntary context switches per second; an idle machine has a few.
 BUSY_SWITCHES = 20.0
 
-#: If the training thread waits for a CPU for this part of a step, a worker that computes has
-#: none, and what a part of the step takes may be such waiting.
+#: If the training thread waits for a CPU for this part of a step, a computing worker has none, and
+#: the time of a part of the step may be such waiting.
 CPUS_TAKEN = 0.3
 
 FRAMEWORKS = ("torch", "lightning", "transformers", "accelerate")
@@ -594,7 +593,7 @@ def where(key: Key) -> str:
 def located(name: str, file: str, line: int) -> str:
     """Return a name with file and line, in printable ASCII of bounded length.
 
-    Code of a script that is in no function has the name of its file.
+    Code of a script outside of functions has the name of its file.
     """
     text = ascii_name(name, 80)
     if not line:

@@ -1,4 +1,4 @@
-"""CPU times of operators, as those of a step that was measured."""
+"""CPU times of operators, scaled to a measured step."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from fastprof.report.operators import OperatorReport, OperatorRow
 
 
 def operator_ms(facts: Facts, *names: str, own: bool = False) -> float | None:
-    """CPU time of operators per step of their windows; None if they were not recorded.
+    """Return the CPU time of operators per step of their windows; None: not recorded.
 
-    The first name that was seen counts: the others contain it.  On a disturbed machine
-    these few steps say nothing of single operators.  Recording operators makes steps
-    longer, so times are those of a step as long as the measured ones.
+    The first recorded name counts: its time includes the others.  On a disturbed machine these few
+    steps say nothing about single operators.  Recording operators makes steps longer, so times are
+    scaled to the length of the measured steps.
     """
     operators = facts.report.operators
     if operators is None or not operators.steps or facts.disturbed:
@@ -25,7 +25,7 @@ def operator_ms(facts: Facts, *names: str, own: bool = False) -> float | None:
 
 
 def shrink(facts: Facts, operators: OperatorReport) -> float:
-    """Ratio of a measured step to one of the windows, as torch.profiler timed it; at most 1."""
+    """Return the ratio of a measured step to a step in the windows by torch.profiler; at most 1."""
     ms = sum(
         row.cpu_ms
         for row in operators.rows

@@ -1,4 +1,4 @@
-"""Which nodes of the training thread's tree are in no section, or in one section."""
+"""Finds the nodes of the training thread's tree in no section, or in one section."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fastprof.report.functions import in_no_section
 from fastprof.report.origin import package_of
 from fastprof.snapshot import Key, NodeTable
 
-#: Sections that some rule is about.
+#: Sections that have a rule.
 KNOWN = frozenset().union(*PHASES.values())
 
 
@@ -19,8 +19,8 @@ KNOWN = frozenset().union(*PHASES.values())
 class Outside:
     """``chosen``: per node, whether it is in no section and imports nothing.
 
-    ``imported``: the part of the time in no section that importing modules takes.
-    ``loops``: keys of the functions that sections, of those that were asked for, ran in.
+    ``imported``: the part of the time in no section that imports take. ``loops``: keys of the
+    functions around the requested sections.
     """
 
     chosen: Sequence[bool]
@@ -31,12 +31,12 @@ class Outside:
 def outside(
     nodes: NodeTable, own: Sequence[float], keys: Sequence[Key], rows: frozenset[str]
 ) -> Outside:
-    """Return which nodes are in no section.
+    """Return the nodes in no section.
 
     Args:
         nodes: the tree of one thread.
         own: exclusive times, one per node.
-        keys: what the tree's keys stand for.
+        keys: the keys of the tree.
         rows: names of the sections of steps.
     """
     free, imported = in_no_section(nodes, keys), [False] * len(nodes)
@@ -61,8 +61,7 @@ def outside(
 class Inside:
     """``chosen``: per node, whether it is in a section, and in none of :data:`KNOWN` there.
 
-    ``known`` is the part of the section's time (of 1) in those, ``torch`` the part of the rest
-    that torch takes.
+    ``known`` is the part of the section's time (of 1) in those, ``torch`` torch's part of the rest.
     """
 
     chosen: Sequence[bool]
@@ -71,7 +70,7 @@ class Inside:
 
 
 def inside(nodes: NodeTable, own: Sequence[float], keys: Sequence[Key], name: str) -> Inside:
-    """Return which nodes are in a section; the arguments are those of :func:`outside`."""
+    """Return the nodes in a section; the arguments are those of :func:`outside`."""
     count = len(nodes)
     within, chosen, in_torch = [False] * count, [False] * count, [False] * count
     named = [key.kind == "section" and key.name == name for key in keys]

@@ -1,4 +1,4 @@
-"""Fixes whose numbers come from the run: workers for the CPUs there are, this run's optimizer."""
+"""Fixes with numbers from the run: workers for the available CPUs, this run's optimizer."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from fastprof.report.source_files import lines_of
 from fastprof.snapshot import Key
 
 _HF = "TrainingArguments"
-#: A line is named if it has this part of its function's time.
+#: A line is named if it takes this part of its function's time.
 _SLOW_LINE = 0.25
-#: Of what a function calls, so many are named, with this part of its time each at least.
+#: At most this many callees are named, each with at least this part of the time.
 _MOST_PARTS, _PART = 3, 0.05
 
 # ---- loading data ----
 
-#: Taking a batch from a worker that waits, and from one that computes: its thread that hands
-#: batches over needs the interpreter, too (measured: 1.0 to 1.7 ms).
+#: The time to take a batch from an idle worker, and from a computing one: the worker's thread that
+#: sends batches needs the interpreter, too (measured: 1.0 to 1.7 ms).
 _SEND_MS, _SEND_BESIDE_MS = 0.5, 1.5
-#: In a worker that computes, loading takes so many times what it takes in the loop (measured on
-#: two CPUs: 1.13 to 1.19), and from one batch to the next so much passes beside it (1.5 to 2.4).
+#: In a computing worker, loading takes this many times as long as in the loop (measured on two
+#: CPUs: 1.13 to 1.19), plus this time between two batches (1.5 to 2.4).
 _IN_WORKER, _HAND_OVER_MS = 1.2, 2.0
-#: If the training thread has to wait for a CPU for more of a step, none is idle.
+#: If the training thread waits for a CPU for more of a step, no CPU is idle.
 _CROWDED = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Loading:
-    """How the training loop comes by its batches.
+    """How the training loop gets its batches.
 
-    ``needed`` workers would keep up with it, ``advised`` is as many of them as there are
-    CPUs for (None: no more than there are), ``have`` those of today.  ``step_ms`` is the rest
-    of the span.
+    ``needed`` workers would keep up with it, ``advised`` is the largest number of them that has
+    CPUs (None: no more than today), ``have`` is today's number.  ``step_ms`` is the rest of the
+    span.
     """
 
     have: int
@@ -51,26 +51,26 @@ class Loading:
 
 
 def loading(facts: Facts, ms: float, *, waits: bool) -> Loading:
-    """Return what the run says of its loading, which takes ``ms`` per span.
+    """Return the run's figures of its loading, which takes ``ms`` per span.
 
     Args:
         facts: the report.
-        ms: time of the training thread in loading.
-        waits: loading waits rather than computes, so that it needs no CPU.
+        ms: the training thread's time in loading.
+        waits: loading waits rather than computes, and needs no CPU.
     """
     rows = [row for row in train_loaders(facts) if row.workers]
     have = max((row.workers.workers for row in rows if row.workers), default=0)
     step_ms = max(facts.span_ms - ms, 0.0)
     told = [row.workers.needed for row in rows if row.workers and row.workers.needed]
-    # Without what recording functions costs, as `needed` is.
+    # Without the cost of recording functions, like `needed`.
     loads, rest = facts.unhooked
     needed = max(told, default=0) or (math.ceil(ms * loads / (step_ms * rest)) if step_ms else 1)
     most = None if facts.cpus is None else most_workers(facts.cpus, waits=waits)
     if have and most is not None and facts.cpus is not None:
-        # Whether they compute is not known, but what they leave free is.
+        # Whether the workers compute is unknown, but the CPUs that they leave free are known.
         most = min(int(facts.cpus), max(most, have + _idle_cpus(facts)))
     elif most is not None and not waits and facts.waiting > CPUS_TAKEN:
-        most = 0  # others have the CPUs
+        most = 0  # other programs use the CPUs
     advised = needed if most is None else min(needed, most)
     has_loader = bool(facts.report.loaders) or any(
         key.file.replace("\\", "/").endswith("torch/utils/data/dataloader.py")
@@ -80,7 +80,7 @@ def loading(facts: Facts, ms: float, *, waits: bool) -> Loading:
 
 
 def _idle_cpus(facts: Facts) -> int:
-    """Idle CPUs; 0 where the training thread has to wait for one."""
+    """Return the number of idle CPUs; 0 if the training thread waits for one."""
     if facts.cpus is None or facts.cpus_used is None:
         return 0
     if facts.waiting > _CROWDED:
@@ -89,12 +89,12 @@ def _idle_cpus(facts: Facts) -> int:
 
 
 def train_loaders(facts: Facts) -> list[LoaderRow]:
-    """The loaders that training takes its batches from."""
+    """Return the loaders that supply training with batches."""
     return [row for row in facts.report.loaders if row.split == "train" and row.batches]
 
 
 def loading_saves(facts: Facts, found: Loading, ms: float, *, waits: bool) -> float:
-    """Return what the advised workers save at most: they load beside the step, on free CPUs."""
+    """Return the most that the advised workers save: they load during the step, on free CPUs."""
     if found.advised is None:
         return ms
     if found.have:
@@ -114,12 +114,12 @@ def loading_saves(facts: Facts, found: Loading, ms: float, *, waits: bool) -> fl
 def _step_beside(
     facts: Facts, found: Loading, load_ms: float, step_ms: float, *, waits: bool
 ) -> float:
-    """Return what a span takes if the advised workers load, in ``load_ms``, beside the rest."""
+    """Return the time of a span if the advised workers load, in ``load_ms``, during the rest."""
     workers = found.advised or 1
     rows = train_loaders(facts)
     count = facts.report.steps.count if facts.steps else 1
     batches = sum(row.batches for row in rows) / count
-    # The first batch of a pass is loaded beside nothing; how long a single pass is is not known.
+    # The first batch of a pass is loaded during no step; the length of a single pass is unknown.
     passes = sum(max(0, row.workers.passes - 1) for row in rows if row.workers) / count
     if waits:
         each, taking = load_ms / workers, step_ms + _SEND_MS * batches
@@ -134,7 +134,7 @@ def _step_beside(
 
 
 def _training_cpus(facts: Facts, found: Loading) -> float:
-    """CPUs that a step uses beside its loading, which uses one; 1 if that is not known."""
+    """Return the CPUs that a step uses, without one for its loading; 1 if unknown."""
     if facts.cpus is None or facts.cpus_used is None or not found.step_ms:
         return 1.0
     used = facts.cpus_used * facts.span_ms - (facts.span_ms - found.step_ms)
@@ -142,7 +142,7 @@ def _training_cpus(facts: Facts, found: Loading) -> float:
 
 
 def loading_fix(facts: Facts, found: Loading, hot: Hot | None, *, waits: bool) -> tuple[str, ...]:
-    """Return what to change: workers where they help, and the function that takes the time."""
+    """Return the changes: workers if they help, and the function that takes the time."""
     out = []
     if found.advised is not None:
         out.append(_workers(facts, found.advised) if found.has_loader else (
@@ -186,7 +186,7 @@ def _workers(facts: Facts, count: int) -> str:
 # ---- taking batches from workers ----
 
 
-#: Figures per batch are this near to the whole number that they stand for.
+#: A figure per batch this near to a whole number stands for it.
 _ALMOST = 0.03
 
 
@@ -194,9 +194,9 @@ _ALMOST = 0.03
 class Receiving:
     """The time to receive batches that workers have ready, in ms.
 
-    ``load_ms`` is at least what a worker takes to load one, None if not known.  ``function``
-    connects to a worker for each of the ``tensors`` of a batch, in ``connect_ms`` a batch; None
-    where it did not run, or was not recorded.
+    ``load_ms`` is a worker's time to load one, or an upper limit of it; None if unknown.
+    ``function`` connects to a worker for each of the ``tensors`` of a batch, for ``connect_ms`` per
+    batch; None if it did not run, or was not recorded.
     """
 
     span_ms: float
@@ -209,7 +209,7 @@ class Receiving:
 
 
 def receiving(facts: Facts, rows: Sequence[tuple[LoaderRow, WorkerRow]]) -> Receiving:
-    """Return what the run says of receiving from these loaders' workers."""
+    """Return the run's figures of receiving from these loaders' workers."""
     batches = sum(w.ready for _, w in rows)
     total = sum((w.ready_ms or 0.0) * w.ready for _, w in rows)
     loads = [w.load_within_ms if w.load_samples < MIN_SAMPLES else w.load_ms for _, w in rows]
@@ -229,22 +229,22 @@ def receiving(facts: Facts, rows: Sequence[tuple[LoaderRow, WorkerRow]]) -> Rece
 
 
 def _whole(count: float) -> float:
-    """Return the next whole number where ``count`` is almost that: a batch was cut off."""
+    """Return the whole number next to ``count`` if it is near: the run cut off a batch."""
     nearest = float(round(count))
     return nearest if abs(count - nearest) <= _ALMOST * count else count
 
 
 def receiving_saves(found: Receiving) -> float:
-    """Return what can be saved at most: all of it where the loop can load, else connecting."""
+    """Return the largest possible saving: all of it if the loop can load, else connecting."""
     if _loads_quicker(found):
-        # The loop then loads itself; how long that takes may be known as a bound only.
+        # The loop then loads itself; only an upper limit of its time may be known.
         left = (found.load_ms or 0.0) / found.batch_ms if found.load_is_measured else 0.0
         return found.span_ms * (1.0 - left)
     return found.span_ms * min(1.0, found.connect_ms / found.batch_ms)
 
 
 def receiving_fix(facts: Facts, found: Receiving) -> tuple[str, ...]:
-    """Return what to change; nothing where nothing is known to help."""
+    """Return the changes; none if nothing is known to help."""
     out = []
     if _loads_quicker(found):
         zero = "DataLoader(num_workers=0)"
@@ -266,15 +266,15 @@ def _loads_quicker(found: Receiving) -> bool:
 
 
 def _line_of(facts: Facts, hot: Hot) -> SlowLine | None:
-    """The line of a function with most of its time, if it is known and has much of it."""
+    """Return the line of a function with most of its time, if it is known and takes enough."""
     line = slow_line(hot, lines_of(hot.key.file, facts.report.meta.get("recorded_until_ns")))
     return line if line is not None and line.share >= _SLOW_LINE else None
 
 
 def parts_text(facts: Facts, hot: Hot, ms: float, unit: str) -> str:
-    """Return what a function's time is made of: ``f (a.py:3) takes 11.7 ms: sleep 5.1``.
+    """Return the parts of a function's time: ``f (a.py:3) takes 11.7 ms: sleep 5.1``.
 
-    The line with most of it follows, if the source tells which one it is.
+    The slowest line follows, if the source shows which one it is.
     """
     shown = [
         f"{'its own code' if key is None else _short(key)} {number(share * ms)}"
@@ -294,7 +294,7 @@ def parts_text(facts: Facts, hot: Hot, ms: float, unit: str) -> str:
 
 
 def top_calls(hot: Hot) -> list[str]:
-    """Return the names of what a function calls with most of its time."""
+    """Return the names of a function's callees with most of its time."""
     return [
         _short(key) for key, share in hot.parts[:_MOST_PARTS] if key is not None and share >= _PART
     ]
@@ -306,18 +306,18 @@ def _short(key: Key) -> str:
 
 # ---- the optimizer ----
 
-#: Classes that have fused=True, and what it saves of a step's time: measured on a CPU with one
-#: thread, from 16,000 to 8 million parameters (Adam 65 to 86 %, Adagrad 58 to 80 %).
+#: Classes that have fused=True, and the part of their step's time that it saves: measured on a CPU
+#: with one thread, from 16,000 to 8 million parameters (Adam 65 to 86 %, Adagrad 58 to 80 %).
 FUSED = {"Adam": 0.6, "AdamW": 0.6, "Adagrad": 0.5}
-#: SGD's update is one pass over memory as it is: fusing it saves the calls, this much each,
-#: and at most this part.
+#: SGD's update already is one pass over memory: fusing it saves this much per call, and at most
+#: this part.
 SGD_CALL_MS, SGD_PART = 0.0015, 0.4
-#: Adagrad's fused version is for the CPU.
+#: Adagrad's fused version runs on the CPU only.
 _CPU_ONLY = ("Adagrad",)
 
 
 def can_fuse(facts: Facts) -> bool:
-    """Whether all optimizers of the run have a fused version that they do not use."""
+    """Return whether all optimizers of the run have a fused version and do not use it."""
     found = facts.optimizer
     return bool(found.classes) and "fused" not in found.modes and all(
         (name in FUSED or name == "SGD") and not (facts.gpu is not None and name in _CPU_ONLY)
@@ -326,7 +326,7 @@ def can_fuse(facts: Facts) -> bool:
 
 
 def fusing_saves(facts: Facts, ms: float, calls: float) -> float:
-    """Return what fused=True saves of ``ms``, which make so many calls on tensors."""
+    """Return the time that fused=True saves of ``ms``, the time of ``calls`` calls on tensors."""
     classes = facts.optimizer.classes
     if "SGD" in classes:
         return min(SGD_PART * ms, calls * SGD_CALL_MS)
@@ -361,7 +361,7 @@ def _names(found: Optimizer) -> str:
     return " and ".join(f"torch.optim.{name}" for name in found.classes)
 
 
-#: Say it after the others: it changes what is trained.
+#: This fix comes last: it changes the training.
 STEP_LESS = {
     "torch": "Step less often: accumulate gradients over more micro-batches.",
     "lightning": "Trainer(accumulate_grad_batches=...): step less often.",

@@ -1,9 +1,8 @@
-"""The line of a function in which most of its time goes by.
+"""Finds the line of a function that takes most of its time.
 
-A recording has no lines: an event per line would cost more than most of what is measured.
-But it knows what a function calls, and its source where each of these is called.  A line is
-named only where the source leaves no doubt: the function calls that name there and nowhere
-else.
+A recording has no lines: an event per line would cost more than most measured functions.  But it
+has the callees of a function, and the source shows where the function calls them.  A line is named
+only if the source is unambiguous: the function calls that name there and nowhere else.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>")
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 #: Code inside of these runs in a call of another function.
 _APART = (*_DEFINITIONS, ast.Lambda, ast.ClassDef)
-#: Longer functions are not looked at.
+#: Longer functions are skipped.
 _MOST_LINES = 2000
 
 
@@ -30,7 +29,7 @@ _MOST_LINES = 2000
 class SlowLine:
     """A line's number, its text, and the part of the function's time (of 1) in its calls.
 
-    ``alone``: it is the whole function.
+    ``alone``: the function has no other line.
     """
 
     number: int
@@ -40,11 +39,11 @@ class SlowLine:
 
 
 def slow_line(hot: Hot, lines: Sequence[str]) -> SlowLine | None:
-    """Return the line of a function with most of its time; None if that is not known.
+    """Return the line of a function with most of its time; None: unknown.
 
     Args:
-        hot: the function and what it calls.
-        lines: those of its file.
+        hot: the function and its callees.
+        lines: the lines of its file.
     """
     function = _function(lines, hot.key)
     if function is None:
@@ -59,13 +58,13 @@ def slow_line(hot: Hot, lines: Sequence[str]) -> SlowLine | None:
     shares: dict[int, float] = {}
     unplaced = 0.0
     for key, share in hot.parts:
-        if key is None:  # its own code, which may all be in one line
+        if key is None:  # the function's own code, which may all be in one line
             unplaced = max(unplaced, share)
             continue
         name = (key.qualname or key.name).rpartition(".")[2]
         if key.name in _COMPREHENSIONS:
             number = key.line if key.file == hot.key.file else 0
-        elif name.startswith("__"):  # is called by what looks like no call of it
+        elif name.startswith("__"):  # is called without a visible call
             number = 0
         else:
             at = places.get(name, set())
@@ -77,7 +76,7 @@ def slow_line(hot: Hot, lines: Sequence[str]) -> SlowLine | None:
     if not shares:
         return None
     number = max(shares, key=lambda n: shares[n])
-    # A larger time at an unknown place may make another line the slowest.
+    # More time at an unknown place may make another line the slowest.
     return _line(lines, number, shares[number]) if shares[number] >= unplaced else None
 
 
@@ -92,9 +91,9 @@ def _line(
 def _function(
     lines: Sequence[str], key: Key
 ) -> ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | None:
-    """The syntax of a function, its lines numbered from its first one: None if it is not there.
+    """Return the syntax tree of a function, numbered from its first line; None: not found.
 
-    Code outside of functions is that of the file.
+    The code outside of functions belongs to the file.
     """
     if not 0 < key.line <= len(lines):
         return None
@@ -124,7 +123,7 @@ def _is_docstring(node: ast.stmt) -> bool:
 
 
 def _calls(function: ast.AST) -> tuple[dict[str, set[int]], set[str]]:
-    """Name -> lines of its calls; and the names that are used otherwise, too."""
+    """Return name -> lines of its calls, and the names that are also used otherwise."""
     places: dict[str, set[int]] = {}
     called: set[ast.AST] = set()
     names: list[tuple[ast.AST, str]] = []
@@ -141,7 +140,7 @@ def _calls(function: ast.AST) -> tuple[dict[str, set[int]], set[str]]:
 
 
 def _walk(function: ast.AST) -> Iterator[ast.AST]:
-    """All nodes of a function but those of functions within it."""
+    """Yield all nodes of a function except those of nested functions."""
     todo = [function]
     while todo:
         for child in ast.iter_child_nodes(todo.pop()):

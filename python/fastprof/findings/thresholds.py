@@ -1,10 +1,10 @@
-"""Every limit that a finding goes by, as data, and where each comes from.
+"""All limits of findings, as data, with their origins.
 
-``LIMITS`` are what the rules of :mod:`fastprof.findings.examine` compare with; ``TARGETS``
-is the table that ``fastprof targets`` prints.  Shares are fractions of 1.
+The rules of :mod:`fastprof.findings.examine` compare with ``LIMITS``; ``TARGETS`` is the table that
+``fastprof targets`` prints.  Shares are fractions of 1.
 
-Where published limits differ (10 or 15 % of data loading, say), the table here merges
-them: the lowest is a note, the highest is critical.
+Where published limits differ (10 or 15 % of data loading, for example), the table here merges them:
+the lowest is a note, the highest is critical.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from dataclasses import dataclass
 
 from fastprof.report.figures import chosen_percent
 
-#: A critical finding needs so many measured steps (TraceML's rule).
+#: A critical finding needs this many measured steps (TraceML's rule).
 CRITICAL_STEPS = 20
-#: Fewer measured steps than these say nothing.
+#: Fewer measured steps are too few to judge.
 MIN_STEPS = 5
-#: Nor do fewer samples of a device's health, about one a second.
+#: So are fewer samples of a device's health, about one per second.
 MIN_SAMPLES = 10
 #: Rarer events may be one stall of the machine.
 MIN_TIMES = 10
@@ -26,9 +26,9 @@ MIN_TIMES = 10
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """Above which values (below, if ``low``) something is a note, a warning, critical.
+    """The values above which (below, if ``low``) something is a note, a warning, critical.
 
-    ``unit`` is ``%`` for fractions of 1.  ``origin`` says who drew the line.
+    ``unit`` is ``%`` for fractions of 1.  ``origin`` names the source of the limit.
     """
 
     metric: str
@@ -40,7 +40,7 @@ class Limit:
     low: bool = False
 
     def grade(self, value: float) -> str | None:
-        """Return the severity of a value, None if it is all right."""
+        """Return the severity of a value; None: within the limits."""
         for severity, limit in (
             ("critical", self.critical),
             ("warning", self.warning),
@@ -51,9 +51,9 @@ class Limit:
         return None
 
     def text(self, severity: str) -> str:
-        """Return the limit that a value of this severity passed: ``above 15 %``."""
+        """Return the limit that a value of this severity exceeded: ``above 15 %``."""
         limit = {"critical": self.critical, "warning": self.warning, "note": self.note}[severity]
-        if limit is None:  # a severity lowered because there are few steps
+        if limit is None:  # a severity lowered because of few steps
             limit = self.warning if self.warning is not None else self.note or 0.0
         return f"{'below' if self.low else 'above'} {amount(limit, self.unit)}"
 
@@ -67,7 +67,7 @@ def amount(value: float, unit: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Usual:
-    """A share that usually lies between two values; outside is worth a note, no more."""
+    """A usual range of a share; a share outside of it is only worth a note."""
 
     metric: str
     low: float
@@ -76,7 +76,7 @@ class Usual:
 
     @property
     def text(self) -> str:
-        """The span: ``30-40 %``."""
+        """The range: ``30-40 %``."""
         return f"{100 * self.low:.3g}-{100 * self.high:.3g} %"
 
 
@@ -94,12 +94,12 @@ _ALL = {
         f"{_MERGED}, GPU utilization (PyTorch's TensorBoard plugin 50 %, TraceML 30 and 70 %)",
         low=True,
     ),
-    # Of a healthy GPU none: it may be said of a clock change, so single samples do not count.
+    # A healthy GPU has none, but a clock change may cause one, so single samples do not count.
     "gpu-throttled": Limit(
         "share of samples with clocks slowed by heat or hardware", "%", None, 0.05, 0.25,
         f"{_OWN}: NVML calls each of these a slowdown by protection, none is normal operation",
     ),
-    # Busy data center GPUs run at their power limit; then it is a fact, and no fault.
+    # Busy data center GPUs run at their power limit: that is a fact, not a fault.
     "gpu-power-cap": Limit(
         "share of samples with clocks held down by the power limit", "%", 0.50, None, None,
         f"{_OWN}: half of the time",
@@ -139,7 +139,7 @@ _ALL = {
         "share of GPU time in kernels below 100 us", "%", None, 0.50, None,
         f"{_MERGED}, small kernels",
     ),
-    # What trains nothing and could be somewhere else: the limit for transfers.
+    # Work that trains nothing and could run elsewhere: the limit for transfers.
     "overhead-share": Limit(
         "share of logging, saving, reading, waiting", "%", None, 0.05, 0.15,
         f"{_OWN}: the limit for transfers",
@@ -181,11 +181,11 @@ LIMITS: Mapping[str, Limit] = _ALL
 
 
 def line(name: str, severity: str) -> float:
-    """Return where a limit of :data:`LIMITS` draws the line for a severity.
+    """Return the limit of :data:`LIMITS` for a severity.
 
     Raises:
         KeyError: no such limit.
-        ValueError: it draws none for that severity.
+        ValueError: it has none for that severity.
     """
     value: float | None = getattr(LIMITS[name], severity)
     if value is None:

@@ -1,8 +1,8 @@
 """Loggers for ``Profiler(logger=...)``: each takes all metrics of a step in one call.
 
-A logger is any object with ``log_metrics(dict, step)`` or ``log(dict, step)``, so most
-trainers' own work as they are.  These hand the metrics to something that has another
-interface, or write files.  A package is imported when its logger is made, not before.
+A logger is any object with ``log_metrics(dict, step)`` or ``log(dict, step)``, so the loggers of
+most trainers work directly.  These here pass the metrics to targets with other interfaces, or write
+files.  Creating a logger imports its package, nothing before.
 """
 
 from __future__ import annotations

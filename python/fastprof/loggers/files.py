@@ -16,7 +16,7 @@ class JSONLines:
     """Appends one JSON object per emission: ``{"step": 50, "profile/...": 1.5}``.
 
     Args:
-        path: the file; it is appended to, and made at the first emission.
+        path: the file to append to, created at the first emission.
 
     Raises:
         TypeError, ValueError, OSError: not the path of a file.
@@ -26,16 +26,16 @@ class JSONLines:
         self._path = resolve_output(path)
 
     def log_metrics(self, metrics: Mapping[str, float], step: int) -> None:
-        """Append the metrics of one step; a value that is not finite is null."""
+        """Append the metrics of one step; NaN and infinity become null."""
         finite = {name: v if math.isfinite(v) else None for name, v in metrics.items()}
         _append(self._path, json.dumps({"step": step, **finite}, allow_nan=False) + "\n")
 
 
 class CSV:
-    """Appends a row per value, ``step,name,value``: any emission has any names.
+    """Appends a row per value, ``step,name,value``, because names differ between emissions.
 
     Args:
-        path: the file; it is appended to, and made at the first emission.
+        path: the file to append to, created at the first emission.
 
     Raises:
         TypeError, ValueError, OSError: not the path of a file.
@@ -45,7 +45,7 @@ class CSV:
         self._path = resolve_output(path)
 
     def log_metrics(self, metrics: Mapping[str, float], step: int) -> None:
-        """Append the metrics of one step; a value that is not finite is an empty cell."""
+        """Append the metrics of one step; NaN and infinity become empty cells."""
         text = io.StringIO()
         rows = csv.writer(text, lineterminator="\n")
         try:
@@ -61,6 +61,6 @@ class CSV:
 
 def _append(path: str, text: str) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)
-    # In one write: a reader in the meantime sees whole lines.
+    # In one write: a concurrent reader sees whole lines.
     with open(os.open(path, flags, 0o600), "ab", buffering=0) as stream:
         stream.write(text.encode("utf-8", "backslashreplace"))

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-#: Characters that MLflow accepts in names, on every system.
+#: Characters that MLflow rejects in names on at least one system.
 _NOT_ALLOWED = re.compile(r"[^/\w.\- ]", re.ASCII)
 
 
@@ -36,6 +36,6 @@ class MLflow:
         self._more = {} if run_id is None else {"run_id": run_id}
 
     def log_metrics(self, metrics: Mapping[str, float], step: int) -> None:
-        """Log the metrics of one step; characters that names cannot have become ``_``."""
+        """Log the metrics of one step; invalid characters in names become ``_``."""
         clean = {_NOT_ALLOWED.sub("_", name): value for name, value in metrics.items()}
         self._target.log_metrics(clean, step=step, **self._more)

@@ -18,15 +18,15 @@ class Prometheus:
     r"""Writes the latest value of every metric, and the step, as gauges.
 
     ``profile/train/dl_main/time_data_ms`` becomes
-    ``fastprof_time_data_ms{split="train",loader="main"}``.  The file is replaced as a
-    whole; Prometheus' node exporter wants its name to end in ``.prom``.
+    ``fastprof_time_data_ms{split="train",loader="main"}``.  Each write replaces the whole file; the
+    node exporter of Prometheus needs a name that ends in ``.prom``.
 
     Args:
         path: the file.
         labels: more labels for every metric, such as ``{"job": "llm"}``.
 
     Raises:
-        TypeError, ValueError, OSError: not the path of a file, or not a label.
+        TypeError, ValueError, OSError: ``path`` is not a file's, or a label is invalid.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Prometheus:
             stream.write(("\n".join(lines) + "\n").encode("utf-8", "backslashreplace"))
 
     def _sample(self, key: str) -> tuple[str, str]:
-        """Return a metric's name and labels as Prometheus has them."""
+        """Return a metric's name and labels in Prometheus' syntax."""
         match = _LOADER.fullmatch(key)
         if match is not None:
             name, labels = match["name"], {"split": match["split"], "loader": match["loader"]}

@@ -13,19 +13,19 @@ from fastprof.names import ascii_name, cut
 class TensorBoard:
     """Writes each metric as a scalar and, when the run ends, a summary of its report.
 
-    The summary is the text ``fastprof/report`` (Markdown, which TensorBoard shows as such);
-    its main figures are scalars beside it: ``fastprof/step_ms``, ``fastprof/step_p95_ms``,
+    The summary is the text ``fastprof/report`` (Markdown, which TensorBoard renders); its main
+    figures are scalars: ``fastprof/step_ms``, ``fastprof/step_p95_ms``,
     ``fastprof/step/<section>_ms``, ``fastprof/gpu_utilization_pct`` and
-    ``fastprof/gpu_memory_gib``, each where it is known.
+    ``fastprof/gpu_memory_gib``, if known.
 
     Args:
-        target: a ``SummaryWriter`` that the program has (torch's or tensorboardX's), or
-            the directory for a new one.
+        target: the program's ``SummaryWriter`` (torch's or tensorboardX's), or the directory for a
+            new one.
 
     Raises:
         TypeError: ``target`` is neither.
-        ImportError: a directory was given, and there is neither torch with tensorboard
-            nor tensorboardX.
+        ImportError: ``target`` is a directory, and neither torch with tensorboard nor tensorboardX
+            is installed.
     """
 
     def __init__(self, target: Any) -> None:
@@ -44,7 +44,7 @@ class TensorBoard:
         self._writer.flush()
 
     def log_report(self, report: Any, step: int) -> None:
-        """Write the summary of a :class:`~fastprof.Report` as of ``step``."""
+        """Write the summary of a :class:`~fastprof.Report` at ``step``."""
         add_text = getattr(self._writer, "add_text", None)
         if callable(add_text):
             add_text("fastprof/report", report.to_markdown(), step)
@@ -52,12 +52,12 @@ class TensorBoard:
 
 
 def _figures(report: Any) -> dict[str, float]:
-    """The report's main figures by tag; what is not known has none."""
+    """Return the report's main figures by tag, without unknown ones."""
     steps, gpu, memory = report.steps, report.gpu, report.memory
     utilization = None if gpu is None else gpu.utilization
     found = {"step_ms": steps.mean_ms, "step_p95_ms": steps.p95_ms}
     for row in steps.rows:
-        # A tag's slashes and other characters are made into folders and underscores.
+        # TensorBoard turns slashes in a tag into folders and other characters into underscores.
         found[f"step/{ascii_name(cut(row.name, 60))}_ms"] = row.mean_ms
     found["gpu_utilization_pct"] = None if utilization is None else 100 * utilization
     found["gpu_memory_gib"] = None if memory is None else memory.peak_reserved / (1 << 30)

@@ -10,12 +10,12 @@ from typing import Any
 class WandB:
     """Logs to a run with ``step``, all metrics of a step in one call.
 
-    Weights & Biases drops what comes for a step before one that it has seen.  So the
-    program is to log with the same steps (optimizer steps, from 1) or none; where it
-    counts differently, ``own_axis`` draws the metrics over ``profile/step``.
+    Weights & Biases drops values of an earlier step than its latest.  So the program must log with
+    the same steps (optimizer steps, from 1) or none; if it counts differently, ``own_axis`` draws
+    the metrics over ``profile/step``.
 
     Args:
-        run: the run; None: the one that ``wandb.init()`` has made, when it is needed.
+        run: the run; None: the current run of ``wandb.init()``, when it is first needed.
         own_axis: log without ``step``, in a separate row, with ``profile/step`` beside.
 
     Raises:
@@ -42,7 +42,7 @@ class WandB:
         Raises:
             RuntimeError: there is no run.
         """
-        # A program may make one run after another.
+        # A program may create one run after another.
         newest = getattr(self._module, "run", None)
         run = self._run if newest is None else newest
         if run is None:

@@ -1,1 +1,1 @@
-"""Saved runs: found, read and joined, with limits on what is read."""
+"""Finds, reads and joins saved runs, with limits on the files."""

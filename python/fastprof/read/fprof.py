@@ -1,11 +1,11 @@
 """The saved run, ``.fprof``: a snapshot as JSON in ASCII, compressed with gzip.
 
-The layout is :meth:`fastprof.snapshot.Snapshot.to_dict` with two changes that make any
-JSON reader get it right: integers above 2**53 are strings, and lone surrogates in names
-are written out as ``\\uNNNN``.  Names longer than 4096 characters are cut.
+The layout is :meth:`fastprof.snapshot.Snapshot.to_dict` with two changes for other JSON readers:
+integers above 2**53 are strings, and lone surrogates in names are written as ``\\uNNNN``.  Names
+longer than 4096 characters are cut.
 
-A file to be read may come from anywhere.  Its size, shape and memory are checked before
-a parser sees it, and every value after; nothing in it is ever executed.
+A file may come from anywhere.  Its size, shape and memory are checked before it is parsed, and
+every value after; nothing in it is ever executed.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ def write_snapshot(snapshot: Snapshot, stream: BinaryIO) -> None:
     for name, threads in trees.items():
         plain[name] = [_thread(thread) for thread in threads]
     text = compact_json(plain)
-    # Level 6 takes twice as long for 3 % less.
+    # Level 6 takes twice as long and saves 3 %.
     with gzip.GzipFile("", "wb", 5, stream, mtime=0) as packed:
         packed.write(text.encode("ascii"))
 
 
 def _keys(keys: list[list[Any]]) -> list[list[Any]]:
-    # Some 10,000, and of their names and files most are there more than once.
+    # Some 10,000 keys, most of whose names and files repeat.
     known: dict[str, str] = {}
 
     def text(name: str) -> str:
@@ -69,7 +69,7 @@ def _keys(keys: list[list[Any]]) -> list[list[Any]]:
 
 
 def _thread(thread: dict[str, Any]) -> dict[str, Any]:
-    # The columns may have a million rows: they are not walked unless one value needs it.
+    # The columns may have a million rows: skip them unless one value needs a change.
     columns = {
         name: thread[name] if max(thread[name]) <= EXACT else plain_values(thread[name])
         for name in _COLUMNS
@@ -82,8 +82,8 @@ def parse(data: bytes, limits: Limits, without: Sequence[str] = ()) -> Snapshot:
 
     Args:
         data: the file.
-        limits: how large it may be.
-        without: fields that are left empty, and not looked at.
+        limits: limits on its size.
+        without: fields to leave empty without reading them.
 
     Raises:
         LoadError: (a ValueError) damaged, of another format, or beyond a limit.
@@ -127,7 +127,7 @@ def _unpack(data: bytes, limits: Limits) -> bytes:
 
 
 def _check_shape(text: bytes, limits: Limits) -> None:
-    """Refuse JSON that would need too much, from its punctuation alone."""
+    """Refuse JSON that would need too much memory, from its punctuation alone."""
     # Without escapes every quote begins or ends a string.
     bare = text.replace(b"\\\\", b"").replace(b'\\"', b"")
     strings = bare.count(b'"') // 2

@@ -1,4 +1,4 @@
-"""How much a file from somewhere else may ask of the reader."""
+"""Limits on the cost of reading a foreign file."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Bounds on a saved run; a file beyond one is refused with an error that names it.
+    """Limits on a saved run; a file beyond one is refused with an error that names it.
 
-    ``max_bytes`` is the size of the file, ``max_unpacked_bytes`` what it decompresses
-    to.  ``max_entries`` counts the values in it, ``max_depth`` their nesting, and
-    ``max_name`` the characters of one string as written.  ``max_memory`` (bytes) is an
-    estimate, made before anything is built from the file.
+    ``max_bytes`` limits the size of the file, ``max_unpacked_bytes`` its size after decompression.
+    ``max_entries`` counts the values in it, ``max_depth`` their nesting, and ``max_name`` the
+    characters of one string as written.  ``max_memory`` (bytes) is an estimate, made before
+    anything is built from the file.
     """
 
     max_bytes: int = 64 << 20

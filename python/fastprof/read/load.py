@@ -21,17 +21,17 @@ def load(
 ) -> Report:
     """Read a saved run (``.fprof``), or a ``.stats`` file of any profiler.
 
-    The file may come from anywhere: nothing in it is executed, and it cannot take more
-    time or memory than ``limits`` allow.
+    The file may come from anywhere: nothing in it is executed, and it cannot take more time or
+    memory than ``limits`` allow.
 
     Args:
-        path: the file, or a folder, which stands for the newest run in it.
+        path: the file, or a folder: its newest run.
         correct_times: subtract the hook's calibrated cost, as in the report of a run.
-        limits: how large a file may be in each respect.
+        limits: limits on each aspect of its size.
 
     Raises:
-        LoadError: (a ValueError) neither of the two, damaged, or beyond a limit; one
-            line that begins with the path.
+        LoadError: (a ValueError) neither of the two, damaged, or beyond a limit; one line that
+            begins with the path.
         OSError: it cannot be read.
     """
     path = newest_run(path)
@@ -47,5 +47,5 @@ def load(
 
 
 def _is_marshalled_dict(data: bytes) -> bool:
-    # JSON begins with the same brace, but not with a tuple or the end of the dict after it.
+    # JSON begins with the same brace, but a tuple or the end of the dict does not follow it.
     return data[:1] in (b"{", b"\xfb") and data[1:2] in (b"(", b")", b"\xa8", b"\xa9", b"0")

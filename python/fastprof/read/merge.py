@@ -1,4 +1,4 @@
-"""Reading the files of a job's ranks, in several processes if asked for, into one report."""
+"""Reads the files of a job's ranks, optionally in several processes, into one report."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
 
 _DEFAULT = Limits()
 
-#: Functions kept apart; what comes later is added up in one row.
+#: Functions kept separately; later ones are added up in one row.
 MAX_FUNCTIONS = 50_000
 OTHER_FUNCTIONS = "(other functions)"
 
 #: Parts of a saved run that no comparison of ranks reads.
 _UNUSED = ("outliers", "trace", "operators", "worker_threads")
-#: Steps kept of all ranks together, and at least of each.
+#: Steps kept of all ranks together, and the minimum for each.
 _ALL_STEPS = 1 << 20
 _LEAST_STEPS = 256
-#: A file takes some 50 ms, much more than to hand out a task of so many.
+#: Reading a file takes some 50 ms, much more than starting a task for this many.
 _FILES_PER_TASK = 8
-#: Clocks of different machines may be so far apart, in ns.
+#: The clocks of different machines may differ by this much, in ns.
 _CLOCKS_NS = 60 * 10**9
 
 
@@ -47,26 +47,26 @@ def merge(
     jobs: int = 1,
     executor: Executor | None = None,
 ) -> RankReport:
-    """Read one saved run per rank, and put the ranks beside each other.
+    """Read one saved run per rank, and compare the ranks.
 
-    A file that cannot be read is left out, and the report names it; so is one of another
-    job than the newest, by the job's id and by when it ran.
+    A file that cannot be read is left out, and the report names it; so is a file of another job
+    than the newest, by the job's id and by its time.
 
     Args:
-        paths: the ``.fprof`` files of the ranks of one job, in any order; a folder stands
-            for all ranks of the newest job in it.
-        limits: how large each file may be.
-        jobs: processes that read; with 1 one file is in memory at a time.
-        executor: reads the files instead, where they have the same paths: any executor of
-            :mod:`concurrent.futures`, or what has its ``map`` (Dask's ``client.get_executor()``).
-            It is left open; what it raises passes through.
+        paths: the ``.fprof`` files of the ranks of one job, in any order; a folder means all ranks
+            of the newest job in it.
+        limits: limits on each file's size.
+        jobs: number of processes that read; with 1 one file is in memory at a time.
+        executor: reads the files instead, and must see the same paths: any executor of
+            :mod:`concurrent.futures`, or an object with its ``map`` (Dask's
+            ``client.get_executor()``). It is not closed; its exceptions propagate.
 
     Raises:
-        LoadError: (a ValueError) no file is a saved run that says which rank it is.
-        ValueError: a rank is there twice, files are of jobs of different size, or there are
-            none; ``jobs`` is less than 1, or more than 1 with an executor.
+        LoadError: (a ValueError) no file is a saved run with a rank.
+        ValueError: a rank occurs twice, the files' jobs differ in size, or there are no files;
+            ``jobs`` is less than 1, or more than 1 with an executor.
         TypeError: ``paths`` is one path, or ``executor`` has no ``map``.
-        OSError: no file can be read, or a process that reads was killed.
+        OSError: no file can be read, or a reading process was killed.
     """
     if isinstance(paths, (str, bytes, os.PathLike)):
         raise TypeError(f"paths is {paths!r:.80}, expected several paths, one per rank")
@@ -122,7 +122,7 @@ def _read_all(
 
 
 def _read(path: str, *, limits: Limits, most_steps: int) -> RankRun | OSError | ValueError:
-    """Return the row of a rank's file, or why it has none."""
+    """Return the row of a rank's file, or the reason why it has none."""
     try:
         data = read_bounded(path, max_bytes=limits.max_bytes)
         if not data.startswith(fprof.MAGIC):
@@ -150,7 +150,7 @@ class _Job:
         self._functions = _Functions()
 
     def leave_out(self, path: str, error: OSError | ValueError) -> None:
-        """Remember a file that is no rank's."""
+        """Remember a file that is not a rank's."""
         self._first = self._first or error
         said = error.strerror or str(error) if isinstance(error, OSError) else str(error)
         self._skipped.append((path, said.removeprefix(f"{path!r}: ")))
@@ -178,14 +178,14 @@ class _Job:
         self._skipped.append((run.row.path, said))
 
     def report(self) -> RankReport:
-        """Return what is known of them."""
+        """Return the report on these ranks."""
         if not self._runs and self._first is not None:
             raise self._first
         return rank_report(self._runs, self._functions.rows(), self._skipped)
 
 
 def _apart(a: RankRun, b: RankRun) -> bool:
-    """Whether two ranks belong to different jobs."""
+    """Return whether two ranks belong to different jobs."""
     if _other_job(a.job or "", b.job or ""):
         return True
     if a.began_ns is None or b.began_ns is None or a.ended_ns is None or b.ended_ns is None:
@@ -195,9 +195,10 @@ def _apart(a: RankRun, b: RankRun) -> bool:
 
 
 def _other_job(a: str, b: str) -> bool:
-    """Whether two ranks were started with different values of what ranks of a job share.
+    """Return whether two ranks have different values of settings that the ranks of a job share.
 
-    A launcher may set a variable on some machines only, and name its own machine otherwise.
+    A launcher may set a variable on some machines only, and spell its own machine's name
+    differently.
     """
     one, other = (dict(_fact(fact) for fact in text.split()) for text in (a, b))
     return any(
@@ -224,7 +225,7 @@ class _Functions:
 
     def add(self, table: Sequence[FunctionRow], rank: int) -> None:
         other = ("", "", 0, "", OTHER_FUNCTIONS)
-        # Of this rank alone: a row may stand for several functions.
+        # Of this rank alone: a row may combine several functions.
         own: dict[tuple[str, str, int, str, str], FunctionTotal] = {}
         for row in table:
             key = (row.kind, row.file, row.line, row.name, row.qualname)

@@ -1,4 +1,4 @@
-"""The newest run of a folder, wherever a saved run is asked for."""
+"""Finds the newest run of a folder, for every command that reads a saved run."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ def newest_run(path: str | os.PathLike[str]) -> str:
     Of the ranks of one job it is the first.
 
     Raises:
-        LoadError: (a ValueError) there is no run in the folder.
+        LoadError: (a ValueError) the folder has no run.
     """
     name = os.fsdecode(path)
     return ranks_of_newest(name)[0] if os.path.isdir(name) else name
 
 
 def ranks_of_newest(folder: str | os.PathLike[str]) -> list[str]:
-    """Return the saved runs of the newest job in a folder or in a folder of it, by rank.
+    """Return the saved runs of the newest job in a folder or its direct subfolders, by rank.
 
-    A run without a rank stands alone.
+    A run without a rank is a job alone.
 
     Raises:
         LoadError: (a ValueError) there is none.
@@ -40,7 +40,7 @@ def ranks_of_newest(folder: str | os.PathLike[str]) -> list[str]:
     newest = max(runs, key=lambda path: (path.stat().st_mtime_ns, path.name))
     if _RANK.match(newest.name) is None:
         return [str(newest)]
-    # Ranks of one job have files of one name in one folder, but for the rank.
+    # The files of a job's ranks have the same name in one folder, except for the rank.
     rest = _RANK.sub("", newest.name, count=1)
     ranks: dict[int, Path] = {}
     for path in runs:

@@ -1,10 +1,9 @@
 """Reads ``.stats`` files without :mod:`marshal`.
 
-``marshal.load`` is made for files that Python itself wrote: on a damaged one it may
-crash the process, and five bytes can make it ask for gigabytes.  A profile needs few of
-its types - a dict of tuples of strings and numbers - so this reads just those, checks
-every length against the bytes that are left, and every value against what a profile may
-hold.  Whatever is wrong is a :class:`LoadError`.
+``marshal.load`` is made for files that Python itself wrote: a damaged one may crash the process,
+and five bytes can make it request gigabytes.  A profile needs few of its types - a dict of tuples
+of strings and numbers - so this module reads just those, checks every length against the remaining
+bytes, and every value against the format of a profile.  Any error is a :class:`LoadError`.
 """
 
 from __future__ import annotations
@@ -33,14 +32,14 @@ _MAX_SECONDS = 1e12
 
 
 class _Unfinished:
-    """Stands for an object that is referred to from inside itself, or may not be at all."""
+    """Marks an object that contains itself, or that must not be shared."""
 
 
 def parse(data: bytes, limits: Limits) -> dict[Function, Entry]:
     """Read the bytes of a ``.stats`` file.
 
     Raises:
-        LoadError: (a ValueError) anything that a profile does not hold.
+        LoadError: (a ValueError) the bytes are not a valid profile.
     """
     reader = _Reader(data, limits)
     try:
@@ -75,12 +74,12 @@ class _Reader:
         if code == "r":
             return self._reference()
         slot = None
-        if flag:  # numbered before its content, as marshal does
+        if flag:  # numbered before its content, as in marshal
             slot = len(self._refs)
             self._refs.append(_Unfinished)
         out = self._new(code, depth)
-        # Only immutable, complete values may be shared: a dict that many entries shared
-        # would let a small file stand for an enormous table.
+        # Only immutable, complete values may be shared: a dict shared by many entries would let a
+        # small file describe an enormous table.
         if slot is not None and not isinstance(out, dict) and not _holds_dict(out):
             self._refs[slot] = out
         return out

@@ -1,6 +1,6 @@
-"""Which output formats there are, and where their writers live.
+"""The output formats, and the modules of their writers.
 
-The table names the writers' modules; one is loaded only when its format is asked for.
+Nothing loads a writer's module before its format is needed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """An output format: ``write(report, stream)`` of ``module`` makes it."""
+    """An output format, made by ``write(report, stream)`` of ``module``."""
 
     name: str
     suffixes: tuple[str, ...]
@@ -34,7 +34,7 @@ class Format:
     binary: bool = False
 
 
-#: A longer suffix stands before a shorter one that it ends in.
+#: A longer suffix precedes a shorter one that it ends in.
 FORMATS = (
     Format("speedscope-gpu", (".gpu.speedscope.json",), "fastprof.export.speedscope_gpu"),
     Format("speedscope", (".speedscope.json",), "fastprof.export.speedscope"),
@@ -53,7 +53,7 @@ FORMATS = (
 )
 
 
-#: Formats that no file has.
+#: Formats without a file.
 _SHOWN = ("screen", "notebook")
 
 
@@ -62,10 +62,10 @@ def format_of(path: str | os.PathLike[str], among: Collection[str] | None = None
 
     Args:
         path: a file.
-        among: the names of the formats that it may be; None: any.
+        among: the names of the allowed formats; None: any.
 
     Raises:
-        ExportError: it has the suffix of none of them; the message names the nearest.
+        ExportError: no format has the suffix; the message names the nearest.
     """
     name = Path(path).name
     # The whole suffix: x.trace.json is a trace and no other JSON.
@@ -97,7 +97,7 @@ def format_named(name: str) -> Format:
 def render(report: Report, name: str, **limits: object) -> str:
     """Return a report in the text format called ``name``; ``limits`` are options of its writer.
 
-    ``"screen"`` and ``"notebook"`` are what :meth:`Report.to_text` and a notebook show.
+    ``"screen"`` and ``"notebook"`` are the outputs of :meth:`Report.to_text` and of a notebook.
     """
     stream = io.StringIO()
     shown = f"fastprof.render.{name}" if name in _SHOWN else format_named(name).module
@@ -106,15 +106,15 @@ def render(report: Report, name: str, **limits: object) -> str:
 
 
 def examine_ranks(report: RankReport) -> Finding | None:
-    """Return what the rule about ranks says; see :attr:`RankReport.finding`."""
+    """Return the result of the rule about ranks; see :attr:`RankReport.finding`."""
     found: Finding | None = _module("fastprof.findings.rules.ranks").rank_finding(report)
     return found
 
 
 def render_ranks(report: RankReport, name: str, **limits: int) -> str:
-    """Return several ranks in the format ``name``, one of :data:`RANK_FORMATS`.
+    """Return the report on several ranks in the format ``name``, one of :data:`RANK_FORMATS`.
 
-    ``limits`` are options of its writer: ``width`` of the text.
+    ``limits`` are options of the writer: ``width`` of the text.
     """
     stream = io.StringIO()
     getattr(_module("fastprof.render.ranks"), f"write_{name}")(report, stream, **limits)
@@ -126,7 +126,7 @@ RANK_FORMATS = ("text", "json", "markdown", "html")
 
 
 def save_ranks(report: RankReport, path: str | os.PathLike[str]) -> None:
-    """Write several ranks to a file; see :meth:`RankReport.save`."""
+    """Write the report on several ranks to a file; see :meth:`RankReport.save`."""
     text = render_ranks(report, format_of(path, RANK_FORMATS).name)
     with atomic_write(resolve_output(path)) as stream:
         stream.write(text.encode("utf-8"))
@@ -158,7 +158,7 @@ def write(report: Report, item: Format, stream: BinaryIO, **limits: float) -> No
         exporter.write(report, text, **limits)
         text.flush()
     finally:
-        with suppress(OSError):  # detaching flushes what failed to be written
+        with suppress(OSError):  # detaching flushes data whose write failed
             text.detach()
 
 
@@ -168,7 +168,7 @@ def show(report: Report, stream: TextIO | None, *, full: bool) -> None:
 
 
 def examine(report: Report) -> Examination:
-    """Return what the rules say of a report; see :attr:`Report.examination`."""
+    """Return the rules' results on a report; see :attr:`Report.examination`."""
     found: Examination = _module("fastprof.findings.examine").examine(report)
     return found
 

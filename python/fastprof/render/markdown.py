@@ -1,8 +1,7 @@
 """A summary in Markdown, sized for a ticket or a chat: 60 lines and 4 kB at most.
 
-Names are code spans, in which nothing is markup, a link or a mention; a backtick or a
-pipe in one is written ``\\x60`` or ``\\x7c``.  Sentences have what Markdown and HTML would
-take for markup escaped.
+Names are code spans, in which nothing is markup, a link or a mention; a backtick or a pipe in one
+becomes ``\\x60`` or ``\\x7c``. Sentences have the markup of Markdown and HTML escaped.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ MAX_BYTES = 4096
 _NAME = 48
 _SENTENCE = 240
 
-#: Rows of each list; the next smaller number where the whole would be too long.
+#: Rows of each list; the next smaller number if the whole is too long.
 _ROWS = (8, 6, 4, 3, 2, 1)
 
 
@@ -44,7 +43,7 @@ def summary(report: Report) -> str:
         lines = markdown(_blocks(report, rows), 3)
         if _fits(lines):
             break
-    while not _fits(lines):  # names that are markup all over
+    while not _fits(lines):  # names consisting of markup
         del lines[-1]
     return "\n".join(lines) + "\n"
 
@@ -75,7 +74,7 @@ def _headline(report: Report) -> str:
 
 
 def _steps(report: Report, limit: int) -> Table:
-    """Where a step goes; in the table's own order unless rows have to be left out."""
+    """Return the parts of a step; in the table's own order unless rows must be left out."""
     rows: Sequence[tuple[str, float | None, float | None]]
     if report.steps.wall_ns is not None:
         titles = ("section", "ms per step", "share %", "target %")
@@ -162,7 +161,7 @@ def _lines(part: Part) -> list[str]:
             firsts = leads or ["- "] * len(part.rows)
             return [a + sentence(b, 1000) for a, b in zip(firsts, part.rows, strict=True)]
         case Code():
-            # Indented: no name can end it.
+            # Indented: no name can end the block.
             return [f"    {line}".rstrip() for line in part.lines]
         case Chart():
             return []
@@ -173,8 +172,8 @@ def _lines(part: Part) -> list[str]:
 def pipe_table(table: Table) -> list[str]:
     """Return a table as lines.
 
-    Names are code: what is in the first column, if that is aligned left and has a header, and
-    what has no blank in it in others that are.
+    Names are code: cells of the first column if it is aligned left and has a header, and cells
+    without a space in other columns aligned left.
     """
 
     def cell(i: int, text: str) -> str:
@@ -188,19 +187,19 @@ def pipe_table(table: Table) -> list[str]:
 
 
 def code(name: str) -> str:
-    """Return a name as a code span that nothing in it can end."""
+    """Return a name as a code span that its content cannot end."""
     text = ascii_name(ascii_name(name, 1000), _NAME).replace("`", "\\x60").replace("|", "\\x7c")
     return f"`{text}`" if text.strip() else "`(unnamed)`"
 
 
 def sentence(text: str, limit: int = _SENTENCE) -> str:
-    """Return text of ours, which may have names in it, as text without markup."""
+    """Return a sentence of fastprof's, which may contain names, as text without markup."""
     text = _escaped(shortened(text, limit))
-    return re.sub(r"^(?=[-+=]|\d+[.)] )", "&#8203;", text)  # would begin a list or be a line
+    return re.sub(r"^(?=[-+=]|\d+[.)] )", "&#8203;", text)  # would begin a list or be a rule
 
 
 def _escaped(text: str) -> str:
     text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     text = re.sub(r"([\\`*_{}\[\]~|#$])", r"\\\1", text)
-    # No links and no mentions either.
+    # Neither links nor mentions.
     return text.replace("://", ":\\//").replace("www.", "www\\.").replace("@", "&#8203;@")

@@ -1,6 +1,6 @@
-"""A report in a notebook: the overview and its main tables as a little HTML.
+"""A report in a notebook: the overview and its main tables as a small piece of HTML.
 
-No script, no style sheet, nothing from elsewhere: it looks as the notebook's own tables.
+No script, no style sheet, no other file: it looks like the notebook's own tables.
 """
 
 from __future__ import annotations

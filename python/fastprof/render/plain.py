@@ -9,7 +9,7 @@ from fastprof.names import elided
 from fastprof.tables.blocks import Block, Chart, Code, Items, Part, Text
 from fastprof.tables.layout import table_lines, wrapped
 
-#: The beginning of a line of pstats; the name behind it loses its middle.
+#: The beginning of a line of pstats; the name after it loses its middle.
 _FIGURES = re.compile(r" *(?:[0-9./]+ +){5}|")
 
 
@@ -17,9 +17,9 @@ def plain(blocks: Iterable[Block], width: int | None = None, prose: int | None =
     """Return blocks as lines.
 
     Args:
-        blocks: what to write.
-        width: columns of a line; None: as many as it takes.
-        prose: columns of sentences; None: as many as ``width`` says.
+        blocks: the blocks to write.
+        width: columns of a line; None: unlimited.
+        prose: columns of sentences; None: ``width``.
     """
     lines: list[str] = []
     for block in blocks:

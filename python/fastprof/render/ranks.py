@@ -32,9 +32,9 @@ def write_text(report: RankReport, stream: TextIO, width: int | None = None) -> 
     """Write plain ASCII text.
 
     Args:
-        report: what to write.
-        stream: where to.
-        width: columns of a line; None: as many as it takes.
+        report: the report.
+        stream: the output.
+        width: columns of a line; None: unlimited.
     """
     tables = (_ranks(report, TEXT_RANKS), _sections(report), _functions(report))
     notes = [Block("Notes:", (Items(tuple(map(ascii_name, report.notes))),))]
@@ -48,7 +48,7 @@ def write_text(report: RankReport, stream: TextIO, width: int | None = None) -> 
 
 
 def write_html(report: RankReport, stream: TextIO) -> None:
-    """Write a page, with the lateness of the ranks over the steps as a picture."""
+    """Write a page, with a picture of the ranks' lateness over the steps."""
     tables = (_ranks(report, TEXT_RANKS), _sections(report), _functions(report))
     stream.write(
         blocks_page(
@@ -123,7 +123,7 @@ def _ranks(report: RankReport, limit: int) -> Table:
     rows = list(zip(report.rows, works, strict=True))
     title = "Ranks (ms per step)"
     if len(rows) > limit:
-        # In their order, but those that matter.
+        # Keep the ranks with most own work.
         rows = sorted(rows, key=lambda pair: -(pair[1] or pair[0].step_ms or 0.0))[:limit]
         title = f"Ranks (ms per step; {limit} of {len(report.rows)}, most own work first)"
     headers: tuple[str, ...] = (
@@ -132,14 +132,14 @@ def _ranks(report: RankReport, limit: int) -> Table:
         "memory GiB",
     )  # fmt: skip
     cells = [_rank(row, work) for row, work in rows]
-    # Without figures of the driver these columns would be empty.
+    # Without the driver's figures these columns would be empty.
     for header, of in _HEALTH if any(_told(row) for row in report.rows) else ():
         headers += (header,)
         cells = [(*cell, of(row)) for cell, (row, _) in zip(cells, rows, strict=True)]
     return without_unknown(Table(title, headers, tuple(cells), frozenset({1})))
 
 
-#: Of the hottest, slowest, most throttled GPU of a rank.
+#: For the hottest, slowest, most throttled GPU of a rank.
 _HEALTH: tuple[tuple[str, Callable[[RankRow], str]], ...] = (
     ("GPU mean C", lambda row: number(row.gpu_temperature_c, 0)),
     ("GPU most C", lambda row: number(row.gpu_temperature_max_c, 0)),

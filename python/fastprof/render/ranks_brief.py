@@ -14,12 +14,12 @@ from fastprof.report.rows import UNACCOUNTED
 from fastprof.tables.cells import Table, number, short
 from fastprof.tables.layout import table_lines, without_unknown, wrapped
 
-#: Late ranks that have a row; in a job of so many ranks the others have one each.
+#: Most late ranks with a row; in a job of at most _FEW ranks the others have one each.
 _LATE = 6
 _FEW = 4
 _SECTIONS = 5
 _STATES = 4
-#: What is in no section is shown if it is this part of a step.
+#: Time outside of sections is shown from this part of a step on.
 _MUCH = 0.2
 #: Live messages of ranks describe their last window.
 _LIVE = "in the last 10 s"
@@ -27,7 +27,7 @@ _LIVE = "in the last 10 s"
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """What is shown of a rank, ms per step."""
+    """The row of a rank, ms per step."""
 
     rank: int
     host: str | None
@@ -37,7 +37,7 @@ class _Row:
 
 
 def brief_lines(report: RankReport, width: int) -> list[str]:
-    """Return what saved runs say, in lines of at most ``width`` columns."""
+    """Return the comparison of saved runs in lines of at most ``width`` columns."""
     works: Sequence[float | None] = report.work_ms or [None] * len(report.rows)
     rows = [
         _Row(row.rank, row.host, row.step_ms, work, _parts(row))
@@ -50,7 +50,7 @@ def brief_lines(report: RankReport, width: int) -> list[str]:
 
 
 def brief_lines_live(job: JobNow, width: int) -> list[str]:
-    """Return what the ranks last told each other, in lines of at most ``width`` columns."""
+    """Return the ranks' latest live messages in lines of at most ``width`` columns."""
     rows = [
         _Row(row.rank, row.host, row.step_ms, row.work_ms, dict(row.sections)) for row in job.rows
     ]
@@ -62,7 +62,7 @@ def brief_lines_live(job: JobNow, width: int) -> list[str]:
 
 
 def state_lines(job: JobNow, width: int) -> list[str]:
-    """Return what is to be said of ranks that are silent, stand or wait."""
+    """Return lines on ranks that are silent, stand or wait."""
     states = [f"Rank {row.rank}: {row.state}" for row in job.rows if is_told(row)]
     told = [line for text in states[:_STATES] for line in wrapped(text, width, rest="  ")]
     if len(states) > _STATES:
@@ -71,12 +71,12 @@ def state_lines(job: JobNow, width: int) -> list[str]:
 
 
 def is_told(row: RankNow) -> bool:
-    """Whether a rank is silent, stands or waits."""
+    """Return whether a rank is silent, stands or waits."""
     return row.state.startswith(("silent", "stands", "waits"))
 
 
 def _parts(row: RankRow) -> dict[str, float]:
-    """The sections of a saved run's steps, and what is in none of them if that is much."""
+    """Return the sections of a saved run's steps, and the time outside of them if it is large."""
     parts = dict(row.sections)
     rest = (row.step_ms or 0.0) - sum(parts.values())
     if row.step_ms and parts and rest >= _MUCH * row.step_ms:

@@ -1,6 +1,6 @@
 """The report on one screen: the run, the changes to make, the parts of a step.
 
-About 35 lines, none wider than asked for.  The rest is in the full text.
+About 35 lines within the given width. The full text has the rest.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _SECTIONS = 6
 _FUNCTIONS = 7
 _NOTES = 2
 _NO_TREE = "None of your functions took 1 % of the time. Library functions with the most time:"
-#: A kind of time of less than this share of the steps is not named.
+#: A kind of time with a smaller share of the steps is left out.
 _KIND = 0.01
-#: A phase of the run of less than this share of it is not named.
+#: A phase with a smaller share of the run is left out.
 _PHASE = 0.005
 
 
@@ -54,7 +54,7 @@ def screen_lines(report: Report, width: int) -> list[str]:
 
 
 def headline(report: Report, width: int) -> list[str]:
-    """Return what ran, how long its steps were and what recording them cost."""
+    """Return the program, the length of its steps and the cost of recording them."""
     meta, steps = report.meta, report.steps
     parts = []
     if steps.mean_ms is not None:
@@ -79,7 +79,7 @@ def headline(report: Report, width: int) -> list[str]:
 
 
 def _steps(report: Report, width: int) -> list[str]:
-    """Where a step goes, by section and by kind of time; then the rest of the run."""
+    """Return the parts of a step, by section and by kind of time; then the rest of the run."""
     lines = []
     tables = steps_brief(report, _SECTIONS)
     if tables.rows:
@@ -97,7 +97,7 @@ def _steps(report: Report, width: int) -> list[str]:
 
 
 def _unmarked(report: Report) -> str:
-    """What to add to a program in which fastprof saw no step, or nothing within its steps."""
+    """Return what to add to a program without recognized steps, or without sections in them."""
     steps = report.steps
     if not report.has_tree:
         return ""
@@ -148,7 +148,7 @@ def _functions(report: Report, width: int) -> list[str]:
 
 
 def _remarks(report: Report, width: int) -> list[str]:
-    """Faults of the recording; notes about choices are in the full text."""
+    """Return faults of the recording; notes about choices are in the full text."""
     lines: list[str] = []
     for note in report.snapshot.notes[:_NOTES]:
         lines += whole_sentences(f"Note: {shortened(note, 1000)}", width, 2, rest="  ")

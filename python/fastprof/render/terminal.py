@@ -21,13 +21,13 @@ def show(
     full: bool = False,
     functions: int = FUNCTION_ROWS,
 ) -> None:
-    """Write the report to ``stream`` (None: ``sys.stdout``), as wide as it is.
+    """Write the report to ``stream`` (None: ``sys.stdout``), as wide as the stream.
 
     Args:
-        report: what to write.
-        stream: where to.
-        full: all of it; else what fits on one screen.
-        functions: how many functions to list in full; -1 lists all.
+        report: the report.
+        stream: the output.
+        full: the whole report; else one screen.
+        functions: how many functions to list in the full report; -1 lists all.
     """
     stream = sys.stdout if stream is None else stream
     width = width_of(stream)
@@ -47,11 +47,11 @@ def _draw(report: Report, stream: TextIO, functions: int, width: int) -> bool:
     blocks = text.blocks(report, functions, width)
     tables = [_for_rich(p, width) for block in blocks for p in block.parts if isinstance(p, Table)]
     if any(_width(table) > width for table in tables):
-        # Squeezed columns would cut figures and names; plain lines wrap and lose nothing.
+        # Squeezed columns would cut figures and names; plain lines wrap and keep everything.
         return False
     console = Console(file=stream, markup=False, highlight=False, emoji=False, width=width)
 
-    # Text objects, because in a plain string a name such as "[red]" would be markup.
+    # Text objects, because a plain string "[red]" would be markup.
     def put(lines: list[str]) -> None:
         for line in lines:
             console.print(Text(line), soft_wrap=True)
@@ -61,7 +61,7 @@ def _draw(report: Report, stream: TextIO, functions: int, width: int) -> bool:
         for part in block.parts:
             if not isinstance(part, Table):
                 continue
-            # Two lines around a cell and between cells, and a blank on each side of its text.
+            # Borders around and between cells, and a space on each side of the text.
             table = _for_rich(part, width)
             drawn = RichTable(title=Text(table.title), title_justify="left")
             for n, header in enumerate(table.headers):
@@ -76,12 +76,12 @@ def _draw(report: Report, stream: TextIO, functions: int, width: int) -> bool:
 
 
 def _for_rich(table: Table, width: int) -> Table:
-    """Return the table without as many spare columns as drawing it takes."""
+    """Return the table without the spare columns that do not fit when drawn."""
     return without_spare(table, width - len(table.headers) - 3)
 
 
 def _width(table: Table) -> int:
-    """Columns that the drawn table needs on a terminal."""
+    """Return the width of the drawn table on a terminal."""
     cells = [table.headers, *table.rows]
     widths = [max(len(row[i]) for row in cells) for i in range(len(table.headers))]
     # One space on each side of a cell and a line between cells and around them.

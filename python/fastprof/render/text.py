@@ -1,6 +1,6 @@
 """The full report as plain ASCII text, for log files and pagers.
 
-What a run says on one screen is in :mod:`fastprof.render.screen`.
+:mod:`fastprof.render.screen` is the short form on one screen.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ def write(
     """Write the report.
 
     Args:
-        report: what to write.
-        stream: where to.
+        report: the report.
+        stream: the output.
         functions: how many functions to list; -1 lists all.
-        width: columns of a line; None: tables have all their columns, whatever that takes.
+        width: columns of a line; None: tables have all their columns, at any width.
     """
     prose = width or PIPED
     lines = plain(blocks(report, functions, prose), width, prose)
@@ -50,9 +50,9 @@ def blocks(report: Report, functions: int, width: int) -> list[Block]:
     """Return the report in reading order.
 
     Args:
-        report: what to write.
+        report: the report.
         functions: how many functions to list; -1 lists all.
-        width: columns that the tree of the program's functions has.
+        width: columns of the tree of the program's functions.
     """
     head = [Text(line) for line in summary(report)]
     if report.steps.count:

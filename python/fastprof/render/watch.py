@@ -19,9 +19,9 @@ def watch_lines(job: JobNow, said: Sequence[str], width: int, height: int) -> li
 
     Args:
         job: the ranks.
-        said: what rank 0 has said of late.
+        said: rank 0's latest messages.
         width: columns of a line.
-        height: lines; ranks that are late or have something to be said of come first.
+        height: lines; late ranks and ranks with a message come first.
     """
     steps = max((row.steps for row in job.rows), default=0)
     head = f"Ranks: {len(job.rows)} of {job.world_size}, step {steps}. {job.verdict}"

@@ -1,13 +1,13 @@
 """Subtract the hook's own cost from a snapshot's times.
 
-A hooked call costs time in two places: inside the callee's interval and outside it, in
-the caller's.  What a node lost to the hook is therefore known from counts alone::
+A hooked call costs time in two places: inside the callee's interval and outside it, in the
+caller's.  Counts alone therefore give the hook's cost of a node::
 
     corrected = raw - own entries x inside cost - children's entries x outside cost
 
 with the costs per event kind from the calibration.  The first and the last call that a function
-makes each time it runs are nested: they cost more (``Calibration.nested``).  A node cannot have
-taken less than nothing, so a negative result becomes 0 and what that hides is stated.
+makes each time it runs are nested: they cost more (``Calibration.nested``).  No node took less than
+no time, so a negative result becomes 0, and the report states the amount that this hides.
 """
 
 from __future__ import annotations
@@ -19,27 +19,26 @@ from itertools import compress, islice
 from fastprof.report.in_run import HookFactors, hook_factors, scaled
 from fastprof.snapshot import Calibration, EventCost, Key, Snapshot, ThreadTree
 
-#: Cache key of a snapshot's hook factors.  A part of a run has those of the run.
+#: Cache key of a snapshot's hook factors.  A part of a run has the factors of the run.
 HOOK = "hook factors"
 
-#: Of the calls that a function makes each time it runs, so many are beside its own begin and
-#: end: one event follows the other, and nothing overlaps with them.
+#: This many of the calls that a function makes each time it runs are next to its own begin and end:
+#: one event follows the other, and nothing overlaps with them.
 _ENDS = 2
 
-#: Calls from which on a function counts as one that is called often.
+#: A function called at least this often counts as often called.
 _OFTEN = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """Corrected exclusive times in ns, one column per thread, and what was subtracted.
+    """Corrected exclusive times in ns, one column per thread, and the subtracted amount.
 
-    ``overhead_ns`` is the estimated cost of the hook over all threads, whether it was
-    subtracted or not, or None when it was never calibrated.  ``clamped_ns`` is the part
-    that could not be subtracted because a time would have become negative.
-    ``reason`` says why nothing was corrected; empty when it was.  ``bytecode_ns`` is what
-    bytecode took longer under the hook, which is subtracted only where the run itself says how
-    much that is: then there are ``factors``.
+    ``overhead_ns`` is the estimated cost of the hook over all threads, subtracted or not; None: it
+    was never calibrated.  ``clamped_ns`` is the part that was not subtracted because a time would
+    have become negative.  ``reason`` says why nothing was corrected; empty otherwise.
+    ``bytecode_ns`` is the time that the hook's slower bytecode added; it is subtracted only if the
+    run itself measured it: then ``factors`` is set.
     """
 
     self_ns: tuple[tuple[int, ...], ...]
@@ -54,8 +53,8 @@ class Correction:
     def least_ns(self) -> int | None:
         """The least that the hook cost, bytecode included; None: not calibrated.
 
-        Without ``factors`` nothing tells how much of a function's time is bytecode: it may be
-        operators on arrays, which take as long as without the hook.
+        Without ``factors`` the share of bytecode in a function's time is unknown: the time may
+        belong to operators on arrays, which the hook does not slow.
         """
         if self.overhead_ns is None or self.factors is None:
             return self.overhead_ns
@@ -68,7 +67,7 @@ def correct(snapshot: Snapshot, *, enabled: bool = True) -> Correction:
     With ``enabled=False``, without calibration, or with an external timer (whose unit
     and cost are not the clock's) the times are returned as recorded.
     """
-    # Tables, rules and files of one report ask for the same.
+    # Tables, rules and files of one report need the same.
     name = f"correct {enabled}"
     found: Correction | None = snapshot.known.get(name)
     if found is None:
@@ -89,7 +88,7 @@ def _correct(snapshot: Snapshot, enabled: bool) -> Correction:
     clamped = 0.0
     needs = [_hook_ns(tree, snapshot.keys, costs, calibration) for tree in snapshot.threads]
     often = _called_often(snapshot)
-    # The hook's cost in this program, where the run measured it.
+    # The hook's cost in this program, if the run measured it.
     factors: HookFactors | None = (
         snapshot.known[HOOK] if HOOK in snapshot.known else hook_factors(snapshot, needs, often)
     )
@@ -124,11 +123,11 @@ def _correct(snapshot: Snapshot, enabled: bool) -> Correction:
 
 
 def without_hook(snapshot: Snapshot) -> tuple[Sequence[float], ...]:
-    """Return what each node would have taken without the hook, as far as that is known, in ns.
+    """Return an estimate in ns of each node's time without the hook.
 
-    Unlike :func:`correct` it takes off slower bytecode where only the calibration says how much
-    slower it is, and of Python functions that are seldom called as well: what is promised of
-    their time must not be more than there is.
+    Unlike :func:`correct` it also subtracts slower bytecode if only the calibration says how much
+    slower it is, and from Python functions that are seldom called: a finding must not promise more
+    of their time than there is.
     """
     found = correct(snapshot)
     slowdown = snapshot.calibration.slowdown if snapshot.calibration and found.applied else 1.0
@@ -145,9 +144,9 @@ def without_hook(snapshot: Snapshot) -> tuple[Sequence[float], ...]:
 
 
 def _called_often(snapshot: Snapshot) -> list[list[bool]]:
-    """Per thread and node: is it a Python function that was called often?
+    """Return per thread and node whether it is a Python function that was called often.
 
-    Only there bytecode is slower: what runs once waits for memory and for files.
+    Only their bytecode is slower: code that runs once waits for memory and for files.
     """
     python = [key.kind == "python" for key in snapshot.keys]
     return [
@@ -162,7 +161,7 @@ def _called_often(snapshot: Snapshot) -> list[list[bool]]:
 
 
 def _bytecode_ns(columns: list[tuple[int, ...]], often: list[list[bool]], slower: float) -> int:
-    """The time that slower bytecode under the hook added to Python functions."""
+    """Return the time that slower bytecode under the hook added to Python functions."""
     if not slower:
         return 0
     chosen = [compress(c, o) for c, o in zip(columns, often, strict=True)]
@@ -170,7 +169,7 @@ def _bytecode_ns(columns: list[tuple[int, ...]], often: list[list[bool]], slower
 
 
 def _key_costs(calibration: Calibration, keys: Sequence[Key]) -> list[EventCost | None]:
-    """Per key: the cost of one call of it, or None for what the hook does not see."""
+    """Return the cost of one call per key, or None for keys that the hook does not see."""
     by_form = {
         "short": calibration.python,
         "implicit": calibration.implicit,
@@ -198,7 +197,7 @@ def _hook_ns(
     costs: list[EventCost | None],
     calibration: Calibration,
 ) -> list[float]:
-    """Per node: how much of its exclusive time is the hook's."""
+    """Return the part of each node's exclusive time that is the hook's."""
     nodes = tree.nodes
     implicit, init = calibration.implicit, calibration.init
     truncated = [key.kind == "truncated" for key in keys]
@@ -206,10 +205,10 @@ def _hook_ns(
     from_c = [key.kind in ("c", "type") for key in keys]
     enters_init = [key.kind == "type" and key.form != "implicit" for key in keys]
     is_init = [key.name == "__init__" for key in keys]
-    #: Calls of libraries during their import are counted together.
+    #: A library's calls during its import are counted together.
     many = [key.kind == "python" and not key.line for key in keys]
     need = [0.0] * len(nodes)
-    events = [0] * len(nodes)  # that the calls of a Python function made
+    events = [0] * len(nodes)  # the number of calls from a Python function
     columns = zip(nodes.parent, nodes.key, nodes.calls, nodes.resumes, strict=True)
     for i, (parent, key, calls, resumes) in islice(enumerate(columns), 1, None):
         cost = costs[key]
@@ -223,11 +222,12 @@ def _hook_ns(
         payer = i if truncated[above] else parent
         if resumes:
             goes_on = calibration.fed if from_c[above] else calibration.resume
-            if many[key]:  # most of its calls are of functions that are no generators
+            if many[key]:  # most of its calls are not to generators
                 need[i] += goes_on.inside_ns * resumes
                 need[payer] += goes_on.outside_ns * resumes
             else:
-                # A generator begins as it goes on; it was made where C code was called with it.
+                # The generator's first entry is a resume; C code was called with it where it was
+                # made.
                 cost = goes_on
                 maker = nodes.parent[parent] if from_c[above] else payer
                 need[maker] += calibration.made.outside_ns * calls

@@ -1,20 +1,20 @@
-"""Figures as a reader wants them: three significant digits, seconds above one second.
+"""Formats figures for readers: three significant digits, seconds above one second.
 
-Every text that fastprof prints takes its numbers, times, percentages and sizes from here.
+Every text that fastprof prints formats numbers, times, percentages and sizes here.
 """
 
 from __future__ import annotations
 
 _UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
-#: From ten times as much on a change is said as a factor; from this factor on, the value before
-#: was too small to compare with.
+#: From the first relative change on (ten times as much) the text is a factor; from the second one
+#: on, the value before was too small to compare with.
 _TIMES, _NOTHING = 9.0, 999.0
 
 
 def number(value: float | None, decimals: int | None = None) -> str:
-    """Format a number with three significant digits, or so many decimals; None: ``n/a``.
+    """Format a number with three significant digits, or with ``decimals``; None: ``n/a``.
 
-    Digits before the point are all kept, and there are at most three behind it.
+    All digits before the point are kept, and at most three after it.
     """
     if value is None:
         return "n/a"
@@ -31,7 +31,7 @@ def _decimals(value: float, most: int) -> int:
 
 
 def counted(value: float | None) -> str:
-    """Format a mean of counts with three significant digits; what they show whole is whole."""
+    """Format a mean of counts with three significant digits; a whole number has no decimals."""
     shown = number(value)
     return shown if value is None else shown.removesuffix(".00").removesuffix(".0")
 
@@ -72,9 +72,9 @@ def with_percent(share: float | None) -> str:
 
 
 def percent_between(least: float | None, most: float | None) -> str:
-    """Format a fraction of 1 that is known by its bounds: ``4.1 to 24 %``, ``at most 24 %``.
+    """Format a fraction of 1 between bounds: ``4.1 to 24 %``, ``at most 24 %``.
 
-    One figure where they are the same when read.
+    One figure if both bounds have the same text.
     """
     if least is None or most is None or percent(least) == percent(most):
         return with_percent(most)
@@ -83,7 +83,7 @@ def percent_between(least: float | None, most: float | None) -> str:
     return f"{percent(least)} to {percent(most)} %"
 
 
-#: A lower bound of less than this part of the upper one is not worth a figure.
+#: A lower bound below this part of the upper one is left out.
 _NEXT_TO_NOTHING = 0.05
 
 
@@ -95,8 +95,8 @@ def chosen_percent(share: float) -> str:
 def change(relative: float | None) -> str:
     """Format a relative change in percent with its sign: ``+54%``, ``-0.4%``.
 
-    In words where a percentage says nothing: ``12 times``, ``from nearly nothing``.  No figure
-    falls by more than all of it, so the end of an interval below that is -100 %.
+    Words replace a meaningless percentage: ``12 times``, ``from nearly nothing``. No figure falls
+    by more than 100 %, so an interval ends at -100 %.
     """
     if relative is None:
         return "n/a"
@@ -130,12 +130,12 @@ def size_of(part: float, whole: float | None) -> str:
 
 
 def _unit(count: float) -> tuple[int, str]:
-    # 1023.7 MiB would be written as 1024 MiB.
+    # 1023.7 MiB would become 1024 MiB.
     return next(((of, name) for of, name in _UNITS if abs(count) >= 0.9995 * of), (1, "B"))
 
 
 def torch_size(count: int | None) -> str:
-    """Format bytes as the tables of torch.profiler do: ``512.00 Mb``, ``16 b``."""
+    """Format bytes as in the tables of torch.profiler: ``512.00 Mb``, ``16 b``."""
     if count is None:
         return "n/a"
     unit, name = next((each for each in _UNITS if abs(count) >= each[0]), (1, ""))

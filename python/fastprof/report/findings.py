@@ -1,24 +1,23 @@
-"""The model of a finding of :mod:`fastprof.findings`; here so that outputs can read it."""
+"""The model of a finding of :mod:`fastprof.findings`; here because outputs read it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-#: From the worst; ``note`` is outside of the usual without a reason to act.
+#: From the worst; ``note``: unusual, but no reason to act.
 SEVERITIES = ("critical", "warning", "note")
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing to change, why, and an estimate of what it saves.
+    """One suggested change, its reason, and an estimate of the time that it saves.
 
-    ``rule`` is the rule's id, ``severity`` one of :data:`SEVERITIES`.  ``value`` in ``unit``
-    was held against ``threshold`` (a text, whose origin is ``source``).  ``evidence`` and
-    ``fix`` are sentences; evidence names a section, function, call site, kernel, loader or
-    rank.  ``saving_ms`` is an estimate per step, less what findings of more specific
-    rules already save; ``saving_share`` is the same as a fraction of the step, or of the
-    recording where there were no steps.  Both are None where no time can be
-    given, or how much of it the fix saves is not known.
+    ``rule`` is the rule's id, ``severity`` one of :data:`SEVERITIES`.  The rule compared ``value``
+    in ``unit`` with ``threshold`` (a text, whose origin is ``source``).  ``evidence`` and ``fix``
+    are sentences; evidence names a section, function, call site, kernel, loader or rank.
+    ``saving_ms`` is an estimate per step, less the savings of findings of more specific rules;
+    ``saving_share`` is the same as a fraction of the step, or of the recording without steps.  Both
+    are None if the rule has no time, or cannot tell how much the fix saves.
     """
 
     rule: str
@@ -36,13 +35,13 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """All rules on one report.
+    """The result of all rules on one report.
 
-    ``findings`` are critical ones and warnings, largest first; ``notes`` have the
-    severity ``note``.  ``abstained`` are rules that lacked a signal, with what was missing;
-    ``explained`` are rules whose time others account for, with the ids of these.
-    ``checked`` are all rules that came to an answer.  ``uncertain`` are those of ``abstained``
-    that saw something, which may be the wait for a CPU.
+    ``findings`` are critical ones and warnings, largest first; ``notes`` have the severity
+    ``note``.  ``abstained`` are rules that lacked a signal, with the missing signal; ``explained``
+    are rules whose time belongs to other rules, with the ids of these.  ``checked`` are all rules
+    that reached a result.  ``uncertain`` are rules of ``abstained`` that saw something, which may
+    be the wait for a CPU.
     """
 
     findings: tuple[Finding, ...] = ()

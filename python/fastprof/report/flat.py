@@ -5,10 +5,10 @@ function only, so that recursion does not count time twice; an edge (caller, cal
 its own recursion level, and its cumulative time is counted at the outermost activation
 of that pair.  A resume of a generator is an activation like a call.
 
-What is not a function in the view at hand is *transparent*: its time belongs to the
-function around it, and what it calls has that function as its caller.
+A key that is not a function in the current view is *transparent*: its time belongs to the enclosing
+function, which is also the caller of its callees.
 
-Nothing recurses: a tree may be as deep as it has nodes.
+Nothing here recurses: a tree may be as deep as its number of nodes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fastprof.snapshot import NodeTable
 
 _Number = TypeVar("_Number", int, float)
 
-#: Group number of a key that is transparent in the view at hand.
+#: Group number of a key that is transparent in the current view.
 TRANSPARENT = -1
 
 
@@ -42,7 +42,7 @@ class Row:
     def __init__(self) -> None:
         self.calls = 0
         self.resumes = 0
-        #: Those that were not inside another activation of the same group.
+        #: Calls not inside another activation of the same group.
         self.primitive_calls = 0
         self.primitive_resumes = 0
         self.self_ns = 0
@@ -69,7 +69,7 @@ class Flat:
 
 
 def merged(tables: Iterable[Flat]) -> Flat:
-    """Return the sum of tables of the same groups; of a single one, that one itself."""
+    """Return the sum of tables of the same groups; a single table is returned itself."""
     first, *others = [*tables] or [Flat()]
     if not others:
         return first
@@ -91,7 +91,7 @@ def _add(into: Row, row: Row) -> None:
 
 
 def subtree_sums(parent: Sequence[int], self_ns: Sequence[_Number]) -> list[_Number]:
-    """Inclusive time of every node: the sum of exclusive times over its subtree."""
+    """Return the inclusive time of every node: the sum of exclusive times over its subtree."""
     sums = list(self_ns)
     for i in range(len(sums) - 1, 0, -1):
         sums[parent[i]] += sums[i]
@@ -99,7 +99,7 @@ def subtree_sums(parent: Sequence[int], self_ns: Sequence[_Number]) -> list[_Num
 
 
 def child_links(parent: Sequence[int]) -> tuple[list[int], list[int]]:
-    """Return per node its first child and its next sibling; 0, the root, means "none"."""
+    """Return the first child and the next sibling of each node; 0, the root, means "none"."""
     first_child = [0] * len(parent)
     sibling = [0] * len(parent)
     for i in range(len(parent) - 1, 0, -1):
@@ -110,29 +110,29 @@ def child_links(parent: Sequence[int]) -> tuple[list[int], list[int]]:
 
 
 def node_groups(nodes: NodeTable, group_of_key: Sequence[int]) -> list[int]:
-    """Group of every node; the root is transparent."""
+    """Return the group of every node; the root is transparent."""
     groups = [group_of_key[k] for k in nodes.key]
     groups[0] = TRANSPARENT
     return groups
 
 
 def flatten(nodes: NodeTable, groups: Sequence[int], corrected_ns: Sequence[int]) -> Flat:
-    """Make one tree's table.
+    """Return the table of one tree.
 
     Args:
         nodes: the tree.
-        groups: per node, which row it counts to, or :data:`TRANSPARENT`.
+        groups: per node, its row's number, or :data:`TRANSPARENT`.
         corrected_ns: per node, its corrected exclusive time.
     """
-    # A run has some 100,000 contexts.  What is done for each of them is spelled out here, and
-    # only for its pair (caller, callee), of which there are few: rows are sums of pairs.
+    # A run has some 100,000 contexts, so the loop does little for each of them, and the rest only
+    # for each pair (caller, callee), of which there are few: rows are sums of pairs.
     width = max(groups) + 1
     numbers: dict[int, int] = {}  # (caller + 1) * width + callee -> the pair's number, from 1
     sums = _PairSums()
     calls_of, resumes_of, self_of, raw_of = sums.calls, sums.resumes, sums.self_ns, sums.raw_ns
-    base = [0]  # per node: the first part of the above for what it calls
-    number_of = [0]  # per node: the pair that has its time
-    entered = [0]  # per node: the pair that it is an activation of
+    base = [0]  # per node: the first part of the above for its callees
+    number_of = [0]  # per node: the pair that gets its time
+    entered = [0]  # per node: the pair of which it is an activation
     columns = zip(
         nodes.parent, groups, nodes.calls, nodes.resumes, corrected_ns, nodes.self_ns, strict=True
     )
@@ -162,8 +162,8 @@ def flatten(nodes: NodeTable, groups: Sequence[int], corrected_ns: Sequence[int]
 
 
 def flatten_few(nodes: NodeTable, groups: Sequence[int], corrected_ns: Sequence[int]) -> Flat:
-    """Return what :func:`flatten` does; faster when nearly all nodes are transparent."""
-    at = [0]  # per node: its number among those that count, or that of the nearest above
+    """Return the result of :func:`flatten`; faster if nearly all nodes are transparent."""
+    at = [0]  # per node: its number among the counted ones, or its nearest counted ancestor's
     few = [0]
     parent, own_ns, raw_ns = [-1], [corrected_ns[0]], [nodes.self_ns[0]]
     columns = zip(nodes.parent, groups, corrected_ns, nodes.self_ns, strict=True)
@@ -187,9 +187,9 @@ def flatten_few(nodes: NodeTable, groups: Sequence[int], corrected_ns: Sequence[
 
 
 class _PairSums:
-    """Totals as columns, by the number of a pair; number 0 is what is in no function.
+    """Totals as columns, by the number of a pair; number 0 is time outside of functions.
 
-    ``cum_ns`` are of the activations that are outermost of their row.
+    ``cum_ns`` counts the outermost activations of a row.
     """
 
     __slots__ = ("calls", "cum_ns", "raw_cum_ns", "raw_ns", "resumes", "self_ns")
@@ -214,7 +214,7 @@ class _PairSums:
 
 
 class _Pairs:
-    """Per number the row and the edge of ``table`` that a pair counts to."""
+    """The row and the edge of ``table`` to which each pair counts."""
 
     __slots__ = ("callee", "edge", "row")
 
@@ -227,7 +227,7 @@ class _Pairs:
             caller, callee = pair // width - 1, pair % width
             self.callee.append(callee)
             self.row.append(table.rows.setdefault(callee, Row()))
-            # A call from outside of every function has no caller.
+            # A call from outside of all functions has no caller.
             self.edge.append(
                 nobody if caller < 0 else table.edges.setdefault((caller, callee), Row())
             )
@@ -257,11 +257,11 @@ def _add_outermost(
     pairs: _Pairs,
     sums: _PairSums,
 ) -> None:
-    """Walk the tree, callers first, and count what only an outermost activation counts.
+    """Walk the tree, callers first, and count the values of outermost activations.
 
-    In that order a subtree is a run of neighbours, so an activation is inside another one
-    of its row as long as that one's run has not ended.  One that is outermost of its row is
-    outermost of its edge, too.
+    In that order a subtree is a contiguous run, so an activation is inside another one of its row
+    until that one's run ends.  An activation that is outermost of its row is outermost of its edge,
+    too.
     """
     order, ends, raw_inclusive_ns = _shape(nodes)
     callee, cum_of, raw_cum_of = pairs.callee, sums.cum_ns, sums.raw_cum_ns
@@ -290,7 +290,7 @@ def _add_outermost(
 
 
 def _shape(nodes: NodeTable) -> tuple[list[int], list[int], list[int]]:
-    """Return what every table of a tree needs, found once: the order, its ends, raw sums."""
+    """Return the data that every table of a tree needs, computed once: order, ends, raw sums."""
     found: tuple[list[int], list[int], list[int]] | None = nodes.known.get("shape")
     if found is None:
         raw_inclusive_ns = subtree_sums(nodes.parent, nodes.self_ns)
@@ -299,12 +299,12 @@ def _shape(nodes: NodeTable) -> tuple[list[int], list[int], list[int]]:
 
 
 def _callers_first(parent: Sequence[int]) -> tuple[list[int], list[int]]:
-    """Return the nodes so that each is followed by its subtree, and where those end."""
+    """Return the nodes in an order with each subtree after its node, and where subtrees end."""
     n = len(parent)
     sizes = subtree_sums(parent, [1] * n)
     order = [0] * n
     ends = [n] * n
-    #: Per node the place after what of its subtree was placed already.
+    #: Per node the position after its descendants placed so far.
     free = [1] * n
     for i, (above, size) in islice(enumerate(zip(parent, sizes, strict=True)), 1, None):
         place = free[above]

@@ -1,4 +1,4 @@
-"""A report of a ``.stats`` file: functions and their callers, nothing else."""
+"""The report of a ``.stats`` file: functions and their callers, nothing else."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NOTE = (
 
 
 def report_from_stats(stats: Mapping[tuple[str, int, str], tuple[Any, ...]]) -> Report:
-    """Make a report from a table as in ``pstats.Stats.stats`` (checked by the reader)."""
+    """Return the report of a table as in ``pstats.Stats.stats`` (checked by the reader)."""
     callees: dict[tuple[str, int, str], list[EdgeRow]] = {}
     callers: dict[tuple[str, int, str], list[EdgeRow]] = {}
     for function, entry in stats.items():

@@ -16,7 +16,7 @@ _FUNCTIONS = ("python", "c", "type")
 
 
 def function_groups(snapshot: Snapshot) -> list[int]:
-    """Per key the number of its row: the first key that reads the same."""
+    """Return the row number of each key: the first key with the same text."""
     first: dict[Key, int] = {}
     return [
         first.setdefault(key, i) if key.kind in _FUNCTIONS else TRANSPARENT
@@ -25,7 +25,7 @@ def function_groups(snapshot: Snapshot) -> list[int]:
 
 
 def thread_tables(snapshot: Snapshot, columns: Sequence[Sequence[int]]) -> list[Flat]:
-    """One function table per thread; ``columns`` are the corrected exclusive times."""
+    """Return one function table per thread; ``columns`` are the corrected exclusive times."""
     groups = function_groups(snapshot)
     return [
         flatten(tree.nodes, node_groups(tree.nodes, groups), column)
@@ -34,9 +34,9 @@ def thread_tables(snapshot: Snapshot, columns: Sequence[Sequence[int]]) -> list[
 
 
 def section_groups(snapshot: Snapshot, name: str) -> list[list[int]]:
-    """Groups per thread and node: functions inside the section ``name``, and the section.
+    """Return the group of each node of each thread: functions in section ``name``, and the section.
 
-    What is outside of it is transparent.
+    Nodes outside of the section are transparent.
     """
     groups = function_groups(snapshot)
     own = {i for i, key in enumerate(snapshot.keys) if key.kind == "section" and key.name == name}
@@ -48,7 +48,7 @@ def section_groups(snapshot: Snapshot, name: str) -> list[list[int]]:
         for i in range(1, len(nodes)):
             above = inside[nodes.parent[i]]
             inside[i] = above or nodes.key[i] in own
-            if above:  # the section inside itself is transparent like any other section
+            if above:  # the section inside itself is transparent, as other sections are
                 node_group[i] = groups[nodes.key[i]]
             elif inside[i]:
                 node_group[i] = min(own)
@@ -57,7 +57,7 @@ def section_groups(snapshot: Snapshot, name: str) -> list[list[int]]:
 
 
 def functions_outside(snapshot: Snapshot, *, correct_times: bool) -> tuple[FunctionRow, ...]:
-    """Return what the thread of the steps calls in no section, without the time of sections."""
+    """Return the functions that the training thread calls outside of sections."""
     if not snapshot.threads:
         return ()
     thread = thread_of_steps(snapshot)
@@ -74,7 +74,7 @@ def functions_outside(snapshot: Snapshot, *, correct_times: bool) -> tuple[Funct
 
 
 def in_no_section(nodes: NodeTable, keys: Sequence[Key]) -> list[bool]:
-    """Return per node of a tree whether neither it nor one above it is a section."""
+    """Return for each node whether neither it nor any ancestor is a section."""
     found = [True] * len(nodes)
     for i in range(1, len(nodes)):
         found[i] = found[nodes.parent[i]] and keys[nodes.key[i]].kind != "section"
@@ -82,7 +82,7 @@ def in_no_section(nodes: NodeTable, keys: Sequence[Key]) -> list[bool]:
 
 
 def thread_of_steps(snapshot: Snapshot) -> int:
-    """Return the index of the thread whose steps were counted: where their sections ran."""
+    """Return the index of the thread that ran the sections of steps."""
     in_steps = {row.key for row in snapshot.steps.rows}
     ns: dict[int, int] = {}
     for section in snapshot.sections:
@@ -92,7 +92,7 @@ def thread_of_steps(snapshot: Snapshot) -> int:
 
 
 def section_table(snapshot: Snapshot, columns: Sequence[Sequence[int]], name: str) -> Flat:
-    """The functions inside the section ``name``, and a row for the section itself."""
+    """Return the functions inside the section ``name``, and a row for the section itself."""
     total = Flat()
     for tree, node_group, column in zip(
         snapshot.threads, section_groups(snapshot, name), columns, strict=True
@@ -104,7 +104,7 @@ def section_table(snapshot: Snapshot, columns: Sequence[Sequence[int]], name: st
 def function_rows(
     snapshot: Snapshot, table: Flat, gpu: Mapping[int, Use] | None = None
 ) -> tuple[FunctionRow, ...]:
-    """Turn a table into rows, most self time first; ``gpu`` is the GPU work per group."""
+    """Return the rows of a table, most self time first; ``gpu`` is the GPU work per group."""
     callers: dict[int, list[EdgeRow]] = {}
     callees: dict[int, list[EdgeRow]] = {}
     for (caller, callee), edge in table.edges.items():
@@ -142,12 +142,12 @@ def function_rows(
 
 
 def _is_empty(row: Row) -> bool:
-    """Whether it is of other phases of the run than the table."""
+    """Return whether the row has data of other phases only."""
     return not (row.calls or row.resumes or row.raw_cum_ns)
 
 
 def _edge(key: Key, edge: Row) -> EdgeRow:
-    # By position: there are two per edge, and names take a third longer.
+    # By position: there are two rows per edge, and keyword arguments take a third longer.
     return EdgeRow(
         key.qualname,
         key.file,
@@ -169,11 +169,11 @@ def _by_time(edges: Sequence[EdgeRow]) -> tuple[EdgeRow, ...]:
 def functions(
     snapshot: Snapshot, correction: Correction, gpu: GpuTables
 ) -> tuple[tuple[ThreadTable, ...], tuple[FunctionRow, ...]]:
-    """Return the functions of each thread, and those of all of them together."""
+    """Return the functions of each thread, and of all threads together."""
     tables = thread_tables(snapshot, correction.self_ns)
     groups = [node_groups(t.nodes, function_groups(snapshot)) for t in snapshot.threads]
     n = len(snapshot.keys)
-    # Functions of different threads are different groups here.
+    # The same function in another thread is another group here.
     apart = [[g if g < 0 else g + i * n for g in of_thread] for i, of_thread in enumerate(groups)]
     by_thread = gpu.by_group(apart)
     threads = []
@@ -201,7 +201,7 @@ def functions(
 
 
 def worker_tables(snapshot: Snapshot, *, enabled: bool) -> tuple[ThreadTable, ...]:
-    """Return one table of functions per loader: those in its worker processes."""
+    """Return one table per loader: the functions in its worker processes."""
     if not snapshot.worker_threads:
         return ()
     apart = replace(snapshot, threads=snapshot.worker_threads, sections=(), gpu=None)
@@ -219,6 +219,6 @@ def functions_in(
     """Return the functions inside the section recorded as ``section``."""
     columns = correct(snapshot, enabled=correct_times).self_ns
     table = section_table(snapshot, columns, section)
-    # Work that another thread did for this section counts for the thread that waited for it.
+    # Work that another thread did for this section counts to the thread that waited for it.
     gpu = GpuTables(snapshot).by_group(section_groups(snapshot, section), own_path=False)
     return function_rows(snapshot, table, gpu)

@@ -29,7 +29,7 @@ from fastprof.snapshot.gpu import (
     GpuTimeline,
 )
 
-#: Sections in which the training thread is fetching data or moving it to the GPU.
+#: Sections in which the training thread fetches data or moves it to the GPU.
 WAITING_FOR_DATA = frozenset({"data", "data_loading", "h2d"})
 
 NO_SECTION = "(no section)"
@@ -38,7 +38,7 @@ _FUNCTIONS = ("python", "c", "type")
 
 
 def measured(snapshot: Snapshot) -> GpuSnapshot | None:
-    """Return the GPU layer of a recording in which it was on."""
+    """Return the GPU layer of a recording; None: it was off."""
     gpu = snapshot.gpu
     return gpu if gpu is not None and gpu.status == "on" else None
 
@@ -46,8 +46,7 @@ def measured(snapshot: Snapshot) -> GpuSnapshot | None:
 class GpuTables:
     """Work by section and by function, for the rows of those tables.
 
-    Holds None for everything where there was no GPU layer, so that "not measured" and
-    "none" stay apart.
+    Holds None for everything without a GPU layer, which distinguishes "not measured" from "none".
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
@@ -89,7 +88,7 @@ def gpu_report(
         tables: its work by site.
         sections: work by group of the sections table.
         kernels: the rows of the kernel table.
-        steps: how many steps the work is of.
+        steps: how many steps the work covers.
     """
     gpu = snapshot.gpu
     if gpu is None:
@@ -115,10 +114,10 @@ def gpu_report(
 
 
 def _used(devices: Sequence[GpuDevice]) -> Sequence[GpuDevice]:
-    """The devices that did anything; all of them if none did.
+    """Return the devices that did anything; all of them if none did.
 
-    Each rank of a job commonly sees all of the machine's devices and works on one: the
-    others are busy for other ranks, of which this process knows nothing.
+    Each rank of a job commonly sees all devices of the machine and works on one: the others are
+    busy for other ranks, which this process cannot see.
     """
     return [device for device in devices if device.whole.busy_ns] or devices
 
@@ -171,7 +170,7 @@ def _totals(gpu: GpuSnapshot, sections: Mapping[int, Use]) -> GpuTotals:
         outside_ns=known_ns - in_sections,
         other_threads_ns=sum(a.sum_ns for a in other),
         other_threads_count=sum(a.count for a in other),
-        # Work without a known launch, and launches that lack the site they should have.
+        # Work without a known launch, and launches without the site that they should have.
         unattributed_ns=sum(a.sum_ns for a in lost),
         unattributed_count=sum(a.count for a in lost),
         inherited_ns=sum(own.inherited_ns for own in known),
@@ -180,14 +179,14 @@ def _totals(gpu: GpuSnapshot, sections: Mapping[int, Use]) -> GpuTotals:
 
 
 class _Names:
-    """Names of the innermost section and function of nodes; each thread is walked once."""
+    """Names of the innermost section and function of nodes; walks each thread once."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self._found: dict[int, list[tuple[int, int]]] = {}
 
     def of(self, thread: int, node: int) -> tuple[str | None, str | None]:
-        """Return the section and the function that a site is in."""
+        """Return the section and the function of a site."""
         if thread < 0:
             return None, None
         if thread not in self._found:

@@ -1,4 +1,4 @@
-"""Sentences a reader of the GPU's figures must know."""
+"""Notes that explain the GPU figures."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from fastprof.report.model_gpu import GpuReport
 from fastprof.snapshot import Snapshot
 from fastprof.snapshot.gpu import GpuSnapshot
 
-#: Counters of normal work, which are no faults.
+#: Counters of normal work, not of faults.
 _WORK = frozenset(
     {"records", "kernels", "copies", "memsets", "launches", "syncs", "graph_launches"}
 )
 
-#: Fault -> its meaning for the figures.
+#: Fault -> its effect on the figures.
 _FAULTS = {
     "dropped": "GPU records that CUPTI lost (their time is missing)",
     "discarded": "Buffers of GPU records thrown away because none was free (their time is missing)",
@@ -46,7 +46,7 @@ _FAULTS = {
 
 
 def gpu_notes(snapshot: Snapshot, report: GpuReport | None) -> Iterator[str]:
-    """Yield what must be known about the GPU's figures: nothing without a GPU layer."""
+    """Yield the notes on the GPU figures; none without a GPU layer."""
     gpu = snapshot.gpu
     if gpu is None or report is None:
         return

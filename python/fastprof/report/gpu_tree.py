@@ -1,10 +1,9 @@
-"""From sites to the rows of a table: what each section or function gave the GPU to do.
+"""From sites to the rows of a table: the GPU work that each section or function launched.
 
-An activity counts to every group on the path of its site, once however often the group
-stands there, and as "own" to the innermost one.  Work that was inherited has two paths,
-one behind the other: that of the thread whose work it is, then what the launching thread
-itself stood in (a function that autograd called).  Work of unknown threads, and of no
-known launch, has no path.
+An activity counts once to every group on the path of its site, even if the group occurs on it
+repeatedly, and as "own" to the innermost one.  Inherited work has two paths, one after the other:
+the path of the thread whose work it is, then the launching thread's own stack (a function that
+autograd called).  Work of unknown threads, or without a known launch, has no path.
 """
 
 from __future__ import annotations
@@ -33,12 +32,12 @@ from fastprof.snapshot.gpu import (
 #: (thread, node)
 Site = tuple[int, int]
 
-#: Groups of every node: per thread, per node.
+#: The group of every node: per thread, per node.
 Groups = Sequence[Sequence[int]]
 
-#: Levels of the launching thread's own stack that are looked at, from the innermost.  It
-#: is short in truth: the functions that autograd calls.  A damaged file must not make
-#: the work grow with rows times depth.
+#: Levels of the launching thread's own stack to look at, from the innermost.  The real stack is
+#: short: the functions that autograd calls.  A damaged file must not make the work grow with rows
+#: times depth.
 _MAX_OWN = 64
 
 
@@ -115,7 +114,7 @@ _BYTES = {
 
 
 class Use:
-    """One row's work: launched by itself, and with what is below it."""
+    """One row's work: its own launches, and those including its callees."""
 
     __slots__ = ("below", "own")
 
@@ -124,13 +123,13 @@ class Use:
         self.below = Sums()
 
     def freeze(self) -> GpuUse:
-        """Return the row's value."""
+        """Return an immutable copy."""
         amounts = {name: getattr(self.below, name) for name in _NAMES}
         return GpuUse(self_ns=self.own.gpu_ns, self_kernels=self.own.kernels, **amounts)
 
 
 def where(row: GpuActivity | GpuHost) -> tuple[Site | None, Site | None]:
-    """Return the site a row counts to, and with inherited work the launching thread's own.
+    """Return the site to which a row counts and, for inherited work, the launching thread's own.
 
     None, None for work that belongs to no known thread.
     """
@@ -143,7 +142,7 @@ def where(row: GpuActivity | GpuHost) -> tuple[Site | None, Site | None]:
 
 
 def sums_by_site(gpu: GpuSnapshot) -> dict[tuple[Site | None, Site | None], Sums]:
-    """Add up activities and waits by where they count to, see :func:`where`."""
+    """Add up activities and waits by their sites, see :func:`where`."""
     found: dict[tuple[Site | None, Site | None], Sums] = {}
     for activity in gpu.activity:
         found.setdefault(where(activity), Sums()).add_activity(activity)
@@ -159,14 +158,14 @@ def uses(
     *,
     own_path: bool = True,
 ) -> dict[int, Use]:
-    """Return the work of every group that has any; group -1 holds what no group launched.
+    """Return the work of every group that has any; group -1: launched outside of all groups.
 
     Args:
         snapshot: the recording.
-        sums: as :func:`sums_by_site` returns them.
+        sums: the result of :func:`sums_by_site`.
         groups: per thread and node the group, or TRANSPARENT.
-        own_path: count inherited work to the launching thread's own functions, too; if
-            not, it is only the work of the thread that it was inherited from.
+        own_path: also count inherited work to the launching thread's own functions; if not, count
+            it only to the thread that it was inherited from.
     """
     table: dict[int, Use] = {}
     by_thread: dict[int, dict[int, list[tuple[Site | None, Sums]]]] = {}
@@ -188,7 +187,7 @@ def _walk(
     groups: Groups,
     table: dict[int, Use],
 ) -> None:
-    """Count one thread's work: each node's subtree to its group where that is outermost."""
+    """Count one thread's work: each node's subtree to its group where the group is outermost."""
     parent = snapshot.threads[thread].nodes.parent
     mine = groups[thread]
     below: dict[int, Sums] = {}
@@ -220,7 +219,7 @@ def _visit(
     table: dict[int, Use],
     enter: Callable[[int, set[int], int], None],
 ) -> None:
-    """Walk the part of a tree that has work, with the groups that are open at each node."""
+    """Walk the part of a tree that has work, with the open groups of each node."""
     first_child, sibling = child_links(parent)
     active: set[int] = set()
     opened: dict[int, int] = {}  # node -> the group it opened
@@ -251,7 +250,7 @@ def _visit(
 
 
 def _own_path(snapshot: Snapshot, site: Site, groups: Groups) -> list[int]:
-    """Groups on the path of a site, innermost first."""
+    """Return the groups on the path of a site, innermost first."""
     thread, node = site
     parent = snapshot.threads[thread].nodes.parent
     path: list[int] = []
@@ -265,7 +264,7 @@ def _own_path(snapshot: Snapshot, site: Site, groups: Groups) -> list[int]:
 
 
 def total_use(sums: Iterable[Sums]) -> GpuUse:
-    """Return everything together, as if one row had launched it."""
+    """Return the sum of all work, as if one row had launched it."""
     use = Use()
     for amount in sums:
         use.own.add(amount)

@@ -16,7 +16,7 @@ _REASONS = {
 
 
 def health_row(health: GpuHealth | None) -> GpuHealthRow | None:
-    """Return what a report says of a device's health, None if nothing is known."""
+    """Return the row of a device's health, None without readings."""
     if health is None:
         return None
     temperature, clock = health.temperature_c, health.sm_clock_mhz

@@ -1,11 +1,10 @@
 """The cost of the function hook in this program, measured in the run itself.
 
-Now and then a few steps are made without the hook (:mod:`fastprof.session.unprofiled`).
-What they take less than the steps around them is what the hook costs a step, and with the
-top-level sections there is one such figure for each part of a step.  What the calibration at the
-start of the process says about the same parts is known from counts of calls.  Both together
-say how much dearer calls are in this program than in the calibration's loops and, before
-Python 3.12, how much slower its bytecode is.
+Now and then fastprof runs a few steps without the hook (:mod:`fastprof.session.unprofiled`).  The
+difference between these and the steps around them is the hook's cost per step; top-level sections
+give one such figure for each part of a step.  Call counts give the calibration's estimate for the
+same parts.  Comparing the two shows how much more calls cost in this program than in the
+calibration's loops and, before Python 3.12, how much slower its bytecode is.
 """
 
 from __future__ import annotations
@@ -21,21 +20,21 @@ from fastprof.snapshot import Calibration, EventCost, Snapshot, ThreadTree
 #: Fewer differences have no interval of 95 %.
 LEAST_BLOCKS = 6
 
-#: What an unprofiled step takes is told if it is known to this part of it (half of the
-#: interval), and the calibration is put right if the hook's cost is known to that part.
+#: The time of an unprofiled step is reported if half of its interval is at most this part of it.
+#: The calibration is adjusted if the hook's cost is known to that part.
 _KNOWN_STEP, _KNOWN_COST = 0.05, 0.25
 
-#: How far the calibration is believed: standard deviations of the factor for calls and of
-#: the share of bytecode's time; and of what it says about a part of a step.
+#: Confidence in the calibration, as standard deviations: of the factor for calls, of the share of
+#: bytecode's time, and of its estimate for a part of a step.
 _CALLS_MAY, _BYTECODE_MAY, _PART_MAY = 0.3, 0.15, 0.05
 
-#: Bounds that no program was seen to reach.
+#: Bounds that no observed program reached.
 _FACTORS, _MOST_BYTECODE = (0.2, 4.0), 0.8
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A median and its interval of 95 %, whatever the distribution is."""
+    """A median and its interval of 95 %, for any distribution."""
 
     value: float
     low: float
@@ -49,10 +48,11 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class UnprofiledStep:
-    """The median step without fastprof, in ms, and how well it is known.
+    """The median step without fastprof, in ms, and its uncertainty.
 
-    ``error_ms`` is half of an interval of 95 %.  ``hook_ms`` is what the function hook adds,
-    measured in ``blocks`` places of the run, ``own_ms`` what sections, steps and loaders add.
+    ``error_ms`` is half of an interval of 95 %.  ``hook_ms`` is the time that the function hook
+    adds, measured in ``blocks`` places of the run; ``own_ms`` is the time that sections, steps and
+    loaders add.
     """
 
     ms: float
@@ -63,18 +63,19 @@ class UnprofiledStep:
 
     @property
     def cost(self) -> float:
-        """The time that recording adds, as a part of the unprofiled step."""
+        """The time that recording adds, as a fraction of the unprofiled step."""
         return (self.hook_ms + self.own_ms) / self.ms
 
 
 @dataclass(frozen=True, slots=True)
 class HookFactors:
-    """``calls``: what calls cost as a multiple of the calibration's; ``bytecode``: the part of the
-    time of Python functions called often that they would not take without the hook.
+    """``calls``: the cost of calls as a multiple of the calibration's; ``bytecode``: the share of
+    the time of often called Python functions that the hook's slower bytecode adds.
 
-    ``bound``: the run says only that the hook costs no more than this, and the calibration says
-    more.  So it is where a step waits for a time to come, and the hook's cost shortens the wait.
-    ``least``: the part of this cost that the run says the hook has at least; 1.0 without a bound.
+    ``bound``: the run only gives an upper limit of the hook's cost, which is below the
+    calibration's estimate.  This happens if a step waits until a fixed time, and the hook's cost
+    shortens the wait.  ``least``: the part of this limit that is the run's lower limit; 1.0 without
+    a bound.
     """
 
     calls: float
@@ -84,12 +85,12 @@ class HookFactors:
 
 
 def median_interval(values: Sequence[float]) -> Interval | None:
-    """Return the median with its interval of 95 %; None: too few values have none."""
+    """Return the median with its interval of 95 %; None: too few values."""
     n = len(values)
     if n < LEAST_BLOCKS:
         return None
     ordered = sorted(values)
-    outside, k = 0, 0  # below the k-th smallest value are so many of all 2^n outcomes
+    outside, k = 0, 0  # of all 2^n outcomes, `outside` are below the k-th smallest
     while (outside + comb(n, k)) * 40 <= 2**n:
         outside += comb(n, k)
         k += 1
@@ -97,23 +98,23 @@ def median_interval(values: Sequence[float]) -> Interval | None:
 
 
 def hook_cost(snapshot: Snapshot) -> Interval | None:
-    """Return what the function hook adds to a step, in ns; None: not measured."""
+    """Return the time in ns that the function hook adds to a step; None: not measured."""
     return median_interval([b.hooked_ns - b.plain_ns for b in snapshot.steps.unprofiled])
 
 
 def unprofiled_step(snapshot: Snapshot) -> UnprofiledStep | None:
-    """Return what a step takes without fastprof; None: not known, or not well enough."""
+    """Return the time of a step without fastprof; None: unknown, or too uncertain."""
     step = _median_step(snapshot)
     return None if step is None or _is_uneven(step) else step
 
 
 @dataclass(frozen=True, slots=True)
 class OwnCosts:
-    """What fastprof itself took beside the function hook, in ns.
+    """The time in ns of fastprof's own code beside the function hook.
 
-    ``timed`` is that of sections, steps and loaders, None where it was not recorded; ``unhooking``
-    the part of it for taking the function hook away and giving it back, which no measured step
-    holds.  ``untimed`` is an estimate of what the hooks on torch took beside ``timed``.
+    ``timed`` is the time of sections, steps and loaders, None if it was not recorded; ``unhooking``
+    is its part for removing and restoring the function hook, which no measured step contains.
+    ``untimed`` estimates the time of the hooks on torch that ``timed`` lacks.
     """
 
     timed: float | None
@@ -122,20 +123,19 @@ class OwnCosts:
 
     @property
     def timed_in_steps(self) -> float:
-        """What was timed and has lengthened measured steps."""
+        """Timed costs inside measured steps."""
         return max(0.0, (self.timed or 0.0) - self.unhooking)
 
     @property
     def in_steps(self) -> float:
-        """All that may have lengthened measured steps."""
+        """All costs that may have lengthened measured steps."""
         return self.timed_in_steps + self.untimed
 
 
 def own_costs(snapshot: Snapshot) -> OwnCosts:
-    """Return what fastprof itself took beside the function hook.
+    """Return the time of fastprof's own code beside the function hook.
 
-    A file may hold any number: one that cannot be (NaN, negative, centuries) counts as not
-    recorded.
+    A file may hold any number: an impossible one (NaN, negative, centuries) counts as not recorded.
     """
     timed, unhooking, untimed = (
         float(ns) if isinstance(ns, (int, float)) and 0 <= ns < 2**63 else None
@@ -145,7 +145,7 @@ def own_costs(snapshot: Snapshot) -> OwnCosts:
 
 
 def is_uneven(snapshot: Snapshot) -> bool:
-    """Whether an unprofiled step is not known because steps vary too much."""
+    """Return whether the unprofiled step is unknown because steps vary too much."""
     step = _median_step(snapshot)
     return step is not None and _is_uneven(step)
 
@@ -160,7 +160,7 @@ def _median_step(snapshot: Snapshot) -> UnprofiledStep | None:
     if hook is None or not walls:
         return None
     own_ns = own_costs(snapshot).in_steps / snapshot.steps.count
-    # No hook makes a program faster: what is below 0 is chance.
+    # No hook makes a program faster: a negative cost is chance.
     hook_ns = max(0.0, hook.value)
     step_ns = median(walls) - hook_ns - own_ns
     if step_ns <= 0:
@@ -179,8 +179,8 @@ def _median_step(snapshot: Snapshot) -> UnprofiledStep | None:
 
 @dataclass(slots=True)
 class _Part:
-    """A part of a step, in ns per step: what calls cost by the calibration, how much of that
-    is in the time of Python functions called often, that time, and what the hook cost."""
+    """A part of a step, in ns per step: the calibration's cost of calls, how much of it is in often
+    called Python functions, the time of these functions, and the measured cost of the hook."""
 
     calls: float = 0.0
     calls_in_python: float = 0.0
@@ -191,11 +191,11 @@ class _Part:
 def hook_factors(
     snapshot: Snapshot, need: Sequence[Sequence[float]], often: Sequence[Sequence[bool]]
 ) -> HookFactors | None:
-    """Solve for what the hook costs this program; None: the calibration has to do.
+    """Solve for the hook's cost in this program; None: use the calibration.
 
     Args:
-        snapshot: a recording, or what happened in its measured steps.
-        need: per thread and node, what the calibration says the hook cost, in ns.
+        snapshot: a recording, or its measured steps.
+        need: per thread and node, the hook's cost in ns by the calibration.
         often: per thread and node, whether it is a Python function that was called often.
     """
     calibration = snapshot.calibration
@@ -203,8 +203,7 @@ def hook_factors(
     n, thread = snapshot.steps.measured, training_thread(snapshot)
     if calibration is None or whole is None or n == 0 or not 0 <= thread < len(need):
         return None
-    # Muted functions have left the tree in the middle of the run; in the trees of worker
-    # processes there are no steps.
+    # Muted functions left the tree during the run; the trees of worker processes have no steps.
     muted = bool(snapshot.muted)
     if muted or snapshot.threads is snapshot.worker_threads:
         return None
@@ -226,13 +225,13 @@ def hook_factors(
 
 
 def _bounded(total: _Part, slower: float) -> HookFactors | None:
-    """The calibration's costs, if they are above what the run allows: as many times smaller."""
+    """Scale down the calibration's costs to the run's limit, if they are above it."""
     assert total.cost is not None
     left = max(0.0, total.python - total.calls_in_python)
     most = max(total.cost.high, total.cost.error)
     if most >= total.calls + slower * left:
         return None
-    # Where calls cost less, more of the time is bytecode's.
+    # With cheaper calls, bytecode has a larger share of the time.
     part = most / (total.calls + slower * total.python)
     least = min(1.0, max(0.0, total.cost.low) / most) if most > 0 else 1.0
     return HookFactors(part, slower * part, bound=True, least=least)
@@ -241,7 +240,7 @@ def _bounded(total: _Part, slower: float) -> HookFactors | None:
 def _parts(
     snapshot: Snapshot, tree: ThreadTree, need: Sequence[float], often: Sequence[bool], n: int
 ) -> dict[int, _Part]:
-    """The part of a step in each top-level section, by its key; -1: outside of sections."""
+    """Return the part of a step in each top-level section, by key; -1: outside of sections."""
     is_section = [key.kind == "section" for key in snapshot.keys]
     nodes = tree.nodes
     phase = nodes.phase or (0,) * len(nodes)
@@ -261,22 +260,23 @@ def _parts(
     blocks = snapshot.steps.unprofiled
     for key, part in parts.items():
         rows = [s for b in blocks for s in b.sections if s[0] == key]
-        if len(rows) == len(blocks):  # it ran in all of them
+        if len(rows) == len(blocks):  # the section ran in all of them
             part.cost = median_interval([hooked - plain for _key, plain, hooked in rows])
     return parts
 
 
 def _solve(parts: Sequence[_Part], slower: float) -> tuple[float, float]:
-    """Least squares over the parts, drawn towards the calibration: (1, ``slower``)."""
+    """Fit the parts by least squares, with the calibration (1, ``slower``) as prior."""
     calls, bytecode = 1.0, slower
-    for _ in range(8):  # what is left for bytecode depends on what calls take
+    for _ in range(8):  # the time left for bytecode depends on the cost of calls
         a11, a12, a22 = _CALLS_MAY**-2, 0.0, _BYTECODE_MAY**-2
         b1, b2 = a11, slower * a22
         for part in parts:
             cost = part.cost
             assert cost is not None
             python = max(0.0, part.python - calls * part.calls_in_python)
-            # A part that the calibration is blind to (attributes, conversions) may not decide.
+            # A part with costs that the calibration misses (attributes, conversions) must not
+            # dominate.
             error = cost.error / 2 + _PART_MAY * (abs(cost.value) + part.calls) + 1.0
             w = error**-2
             a11 += w * part.calls**2
@@ -297,14 +297,14 @@ def _solve(parts: Sequence[_Part], slower: float) -> tuple[float, float]:
 
 
 def _exact(total: _Part, calls: float, bytecode: float) -> HookFactors | None:
-    """Both so that the whole step adds up; None: they say nothing that can be."""
+    """Adjust both so that they add up to the whole step; None: the result is impossible."""
     assert total.cost is not None
     left = max(0.0, total.python - calls * total.calls_in_python)
     said = calls * total.calls + bytecode * left
     if said <= 0:
         return None
     if bytecode * left:
-        # Calls are put right first where there is nothing else.
+        # Scale the calls; bytecode, whose time changes with that, takes the rest.
         factor = total.cost.value / said
         calls *= factor
         left = max(1e-9, total.python - calls * total.calls_in_python)
@@ -318,7 +318,7 @@ def _exact(total: _Part, calls: float, bytecode: float) -> HookFactors | None:
 
 
 def scaled(calibration: Calibration, factors: HookFactors) -> Calibration:
-    """Return the costs of calls in this program."""
+    """Return the calibration with the costs of calls in this program."""
     costs = {
         kind: EventCost(cost.inside_ns * factors.calls, cost.outside_ns * factors.calls)
         for kind, cost in calibration.costs().items()

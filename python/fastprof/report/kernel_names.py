@@ -1,8 +1,8 @@
 """Classifies kernels by their names: the kind of work, and use of tensor cores.
 
-The parts of names are those that cuBLAS, cuDNN, CUTLASS, PyTorch, Triton, FlashAttention
-and NCCL give their kernels.  Nothing else is known about a kernel, so a wrong guess is
-possible and "unknown" is an answer.
+The parts of names come from the kernels of cuBLAS, cuDNN, CUTLASS, PyTorch, Triton, FlashAttention
+and NCCL.  Nothing else is known about a kernel, so a wrong guess is possible and "unknown" is an
+answer.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-#: Every kind that :func:`kind_of` may return.
+#: Every result of :func:`kind_of`.
 KINDS = (
     "gemm", "convolution", "attention", "fused", "normalization", "copy", "communication", "other",
 )  # fmt: skip
@@ -21,10 +21,10 @@ def _any(*patterns: str) -> re.Pattern[str]:
 
 
 #: Inductor names a kernel after everything fused into it; only templates (``tem``) are the
-#: operation that they are named after.
+#: operation in their name.
 _TRITON_FUSED = _any(r"triton_(?!tem_)\w*fused")
 
-#: In this order: the first that matches is the kind.
+#: The first match is the kind.
 _KINDS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("communication", _any("nccl", "nvshmem", "all_?reduce", "all_?gather", "reduce_?scatter")),
     ("fused", _TRITON_FUSED),
@@ -48,7 +48,7 @@ _KINDS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("fused", _any(r"(?<!un)(?<!non_)fused")),
 )  # fmt: skip
 
-#: Matrix instructions of each generation, and libraries that use nothing else.
+#: Matrix instructions of each generation, and libraries that only use these.
 _TENSOR = _any(
     r"[hsic]884", r"[hsic]1688", r"16816", r"i?8816", r"16832", r"(?<![a-z])[hidbq]?g?mma(?![a-z])",
     r"wgmma", "hmma", "imma", "bmma", "dmma", "utc[a-z]*mma", "tcgen05", "nvjet", "tensor_?op",
@@ -73,7 +73,7 @@ def kind_of(name: str) -> str:
 
 @lru_cache(maxsize=4096)
 def uses_tensor_cores(name: str) -> bool | None:
-    """Whether a kernel uses tensor cores; None where its name does not tell.
+    """Return whether a kernel uses tensor cores; None: the name does not tell.
 
     As PyTorch's TensorBoard plugin did: by the matrix instruction in the name.
     """

@@ -25,8 +25,8 @@ def kernel_rows(gpu: GpuSnapshot) -> tuple[KernelRow, ...]:
     for kernel in gpu.kernels:
         parts.setdefault((kernel.name, kernel.device), []).append(kernel)
     table_ns = sum(k.sum_ns for k in gpu.kernels)
-    # Kernels that the table had no room for.  Not simply the activities without a kernel: where
-    # there was no room for a site, they stand for kernels that are in the table as well.
+    # Kernels that the table had no room for.  Activities without a kernel do not tell: without room
+    # for a site, they also stand for kernels that are in the table.
     launched = [a for a in gpu.activity if a.what >= 0 or a.what == OTHER_KERNELS]
     lost_count = sum(a.count for a in launched) - sum(k.count for k in gpu.kernels)
     lost_ns = max(0, sum(a.sum_ns for a in launched) - table_ns)
@@ -77,7 +77,7 @@ def _lost_row(count: int, sum_ns: int, total_ns: int) -> KernelRow:
 
 
 def class_rows(rows: Iterable[KernelRow]) -> tuple[KernelClassRow, ...]:
-    """Return the kinds of kernels that ran, most time first; they add up to all kernels."""
+    """Return the classes of kernels, most time first; they add up to all kernels."""
     counts: dict[str, tuple[int, int]] = {}
     for row in rows:
         count, ns = counts.get(row.kind, (0, 0))
@@ -91,7 +91,7 @@ def class_rows(rows: Iterable[KernelRow]) -> tuple[KernelClassRow, ...]:
 
 
 def small_kernels(gpu: GpuSnapshot) -> SmallKernels:
-    """Return how many of the kernels in the table ran below 100 us."""
+    """Return the share of kernels that ran for less than 100 us."""
     count = sum(k.count for k in gpu.kernels)
     ns = sum(k.sum_ns for k in gpu.kernels)
     small = sum(k.small_count for k in gpu.kernels)
@@ -157,7 +157,7 @@ def kernels_in(snapshot: Snapshot, section: str) -> tuple[KernelUse, ...]:
 
 
 def kernels_of(snapshot: Snapshot, function: FunctionRow) -> tuple[KernelUse, ...]:
-    """Return the kernels launched by the functions that read as ``function`` does."""
+    """Return the kernels launched by the functions with the same text as ``function``."""
     wanted = (function.kind, function.file, function.line, function.name, function.qualname)
     own = {
         i

@@ -1,11 +1,11 @@
-"""The loaders' part of a report: what batches cost, whether workers keep up, what they need.
+"""The loaders' part of a report: the cost of batches, whether workers keep up, workers needed.
 
-**Workers needed.**  Workers load in parallel, so ``w`` of them deliver a batch every
-``load / w``.  The loop never waits if that is no longer than a step takes without waiting::
+**Workers needed.** Workers load in parallel, so ``w`` of them deliver a batch every ``load / w``.
+The loop never waits if that is at most the time of a step without waiting::
 
     needed = ceil(load time per batch / time between batches without the data section)
 
-Where the loop loads, both are without what recording functions costs.
+If the loop loads, both times are without the cost of recording functions.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from fastprof.report.loading_cost import unhooked_parts
 from fastprof.snapshot import LoaderStats, Snapshot
 from fastprof.snapshot.loaders import WorkerStats
 
-#: Fewer batches than these (the merged threshold table's minimum) say nothing.
+#: Fewer batches (the merged threshold table's minimum) are too few to judge.
 MIN_SAMPLES = 20
 
-#: The loop is said to wait if it waits for this part of its batches, or its own loading
-#: takes this part of a step: "bad" and "good" limits of Accelerate's profiling guide.
+#: The loop waits too much if it waits for this part of its batches, or its own loading takes this
+#: part of a step: "bad" and "good" limits of Accelerate's profiling guide.
 BLOCKED_SHARE = 0.30
 DATA_SHARE = 0.10
 
-#: Workers that had caught up at this part of the calls of ``next()`` mostly had.
+#: Workers that had caught up at this part of the calls of ``next()`` count as mostly caught up.
 CAUGHT_UP_SHARE = 0.75
 
-#: If more than this is left of a time without the hook, its cost is not worth a word.
+#: If at least this part of a time remains without the hook, the text does not mention its cost.
 _MUCH = 0.95
 
-#: Sending a batch from a worker takes about as long as making one that is this short.
+#: Sending a batch from a worker takes about as long as making such a short one.
 SHORT_BATCH_MS = 1.0
 
 _DATA = ("data", "data_loading")
-#: Parts of a batch's time; the wait for the next batch is beside these.
+#: Parts of a batch's time; the wait for the next batch is separate.
 PHASES = ("data", "forward", "backward", "optimizer")
 
 
@@ -55,23 +55,23 @@ class WorkerLoad:
 
 @dataclass(frozen=True, slots=True)
 class WorkerRow:
-    """The workers of one loader of torch's, and what it costs outside the step.
+    """The workers of one loader of torch's, and its cost outside of steps.
 
-    Of ``ready + blocked`` calls of ``next()`` (first batches left out), ``blocked`` waited,
-    ``blocked_ms`` in all; ``blocked_share`` is their part.  The others took ``ready_ms`` each,
-    None where they were few: receiving a batch from a worker takes time.  ``depth`` says how
-    often so many batches were ready, as ``(at least, times)``.
+    Of ``ready + blocked`` calls of ``next()`` (first batches left out), ``blocked`` waited, for
+    ``blocked_ms`` in all; ``blocked_share`` is their part.  The others took ``ready_ms`` each, None
+    if there were few: receiving a batch from a worker takes time.  ``depth`` says how often at
+    least how many batches were ready, as ``(at least, times)``.
 
-    ``load_ms`` is the mean load time per batch in one worker, over ``load_samples``: taken
-    in the workers if ``measured``, else seen from the loop while it waited; without
-    workers, what ``next()`` takes.  ``step_ms`` is the time between two batches of this
-    loader less all loading, ``needed`` how many workers would keep up with it; None where
-    too little is known.  Where workers mostly had nothing left to do, loading takes less than
-    ``load_within_ms``.  ``advice`` is a sentence, empty if there is nothing to say.
+    ``load_ms`` is the mean load time per batch in one worker, over ``load_samples``: measured in
+    the workers if ``measured``, else seen from the loop while it waited; without workers, the time
+    of ``next()``.  ``step_ms`` is the time between two batches of this loader without all loading,
+    ``needed`` the number of workers that would keep up with it; None if too little is known.  If
+    workers mostly were idle, loading takes less than ``load_within_ms``.  ``advice`` is a sentence
+    or empty.
 
-    ``passes`` is the number of epochs.  ``start_ms`` (of iterating that starts workers),
-    ``resume_ms`` (with workers that were kept), ``first_ms`` (the first batch) and
-    ``shutdown_ms`` are means; ``outside_ms`` is the sum of all of these over the run.
+    ``passes`` is the number of epochs.  ``start_ms`` (iterating that starts workers), ``resume_ms``
+    (with kept workers), ``first_ms`` (the first batch) and ``shutdown_ms`` are means;
+    ``outside_ms`` is the sum of all of these over the run.
     """
 
     workers: int
@@ -113,10 +113,9 @@ class WorkerRow:
 class LoaderRow:
     """One data loader; the ``_ms`` are means per sample of that phase.
 
-    ``realized`` is its part of all batches of the same split, ``weight`` the configured
-    one (any positive number: weights count relative to each other), ``time_share`` its part
-    of the time that the split's batches took in the four phases.  ``workers`` is None for
-    what is no loader of torch's.
+    ``realized`` is its share of all batches of the same split, ``weight`` the configured one (any
+    positive number: weights are relative), ``time_share`` its share of the time of the split's
+    batches in the four phases.  ``workers`` is None if it is not a loader of torch's.
     """
 
     name: str
@@ -234,19 +233,19 @@ def _worker_row(snapshot: Snapshot, loader: LoaderStats, w: WorkerStats) -> Work
 
 
 def _step_ms(snapshot: Snapshot, loader: LoaderStats) -> float | None:
-    """Time from one batch of ``loader`` to its next, less all loading."""
+    """Return the time from one batch of ``loader`` to its next, without all loading."""
     steps = snapshot.steps
     measured = steps.measured
     if loader.split != "train" or measured <= 0 or not loader.batches:
         return None
     loading = sum(r.sum_ns for r in steps.rows if snapshot.keys[r.key].name in _DATA)
-    if loading >= steps.sum_ns:  # nothing but loading, or a file that was made up
+    if loading >= steps.sum_ns:  # nothing but loading, or an invented file
         return None
     return (steps.sum_ns - loading) / measured * steps.count / loader.batches / 1e6
 
 
 def called(name: str, split: str) -> str:
-    """Return what a sentence about a loader begins with: its name says what it is, or this.
+    """Return a loader's name for a sentence; "Data loader" precedes a generated name.
 
     Loaders of different splits may have the same name.
     """
@@ -256,7 +255,7 @@ def called(name: str, split: str) -> str:
 
 
 def _advice(loader: str, row: WorkerRow, loads: float, rest: float) -> str:
-    """The arithmetic in a sentence, if the loop waits; else nothing."""
+    """Return the arithmetic in a sentence if the loop waits, else nothing."""
     if row.needed is None or row.load_ms is None or not row.step_ms:
         return ""
     load = f"{duration(row.load_ms * loads)} per batch"
@@ -289,7 +288,7 @@ def most_workers(cpus: float, *, waits: bool) -> int:
     """Return how many workers have a free CPU beside the training process.
 
     Args:
-        cpus: what the process may use.
+        cpus: the number of CPUs that the process may use.
         waits: loading waits for files or the network, which needs no CPU.
     """
     return max(1, int(cpus)) if waits else max(0, int(cpus) - 1)
@@ -309,7 +308,7 @@ def _longest(row: WorkerRow) -> str:
 
 
 def loader_notes(snapshot: Snapshot, rows: Sequence[LoaderRow]) -> list[str]:
-    """Return what a reader of the tables must know, the advice first."""
+    """Return the notes on the tables, the advice first."""
     notes = [row.workers.advice for row in rows if row.workers and row.workers.advice]
     for row in rows:
         w = row.workers

@@ -1,4 +1,4 @@
-"""Loaders against each other: which one is slow, in which phase, and how often it was used."""
+"""Compares loaders: which one is slow, in which phase, and how often the run used it."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from fastprof.names import ascii_name
 from fastprof.report.figures import duration, with_percent
 from fastprof.report.loaders import MIN_SAMPLES, PHASES, LoaderRow, called
 
-#: A loader stands out if a phase takes so many times that of another loader, and the
-#: difference is this part of the time of its whole batch.  Both are ours.
+#: A loader stands out if a phase takes this many times as long as another loader's, and the
+#: difference is at least this part of its whole batch's time.  Both limits are fastprof's.
 _TIMES, _PART = 1.5, 0.1
 
-#: Phase -> the cause that it points to when it takes longer for one loader than for another.
+#: Phase -> the likely cause if it takes longer for one loader than for another.
 _REASONS = {
     "data": "its reading or preprocessing takes longer",
     "forward": "its shapes or sequence lengths differ",
     "backward": "its shapes or sequence lengths differ",
 }
 
-#: Realized shares further from the weights than chance explains, in standard deviations.
+#: Limit of chance, in standard deviations, for shares that differ from the weights.
 _DEVIATIONS = 4.0
 
 
 def compared(rows: Sequence[LoaderRow]) -> list[str]:
-    """Return what the loaders of one split say beside each other, a sentence each.
+    """Return the differences between the loaders of one split, a sentence each.
 
     Loaders with fewer batches than :data:`MIN_SAMPLES` are left out.
     """
@@ -40,7 +40,7 @@ def compared(rows: Sequence[LoaderRow]) -> list[str]:
 
 
 def _standing_out(row: LoaderRow, rows: Sequence[LoaderRow]) -> list[str]:
-    """The slowest phase of a loader against the loader that is quickest in it."""
+    """Compare the slowest phase of a loader with the quickest loader in that phase."""
     whole = sum(getattr(row, f"{phase}_ms") or 0.0 for phase in PHASES)
     for phase, reason in _REASONS.items():
         here = getattr(row, f"{phase}_ms")
@@ -65,7 +65,7 @@ def _standing_out(row: LoaderRow, rows: Sequence[LoaderRow]) -> list[str]:
 
 
 def _realized_otherwise(rows: Sequence[LoaderRow]) -> list[str]:
-    """Loaders whose share of batches is not the configured one."""
+    """Report loaders whose share of batches is not the configured one."""
     weights = sum(row.weight or 0.0 for row in rows)
     batches = sum(row.batches for row in rows)
     if not weights or any(row.weight is None for row in rows):

@@ -1,7 +1,7 @@
-"""How much of the time in loading, and beside it, would have passed without the hook.
+"""Estimates how much of the time in loading, and outside of it, remains without the hook.
 
-Loading is often a loop in Python that makes many calls, and the rest of a step a few long ones:
-then recording makes loading dearer and the rest hardly.
+Loading is often a Python loop with many calls, and the rest of a step a few long calls: then
+recording makes loading slower and the rest hardly.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ LOADING = frozenset({"data", "data_loading"})
 
 
 def unhooked_parts(snapshot: Snapshot) -> tuple[float, float]:
-    """Return which part of a measured step's loading, and of its rest, is not the hook's; 1: all.
+    """Return the parts of a measured step's loading, and of its rest, that remain without the hook.
 
     Args:
-        snapshot: a recording, or what happened in its measured steps.
+        snapshot: a recording, or its measured steps.
     """
     thread = training_thread(snapshot)
     if not 0 <= thread < len(snapshot.threads):
@@ -32,7 +32,7 @@ def unhooked_parts(snapshot: Snapshot) -> tuple[float, float]:
     inside = [False] * len(nodes)
     sums = [[0.0, 0.0], [0.0, 0.0]]
     for i in range(len(nodes)):
-        # The root's own time is that of frames from before the recording.
+        # The root's own time is the time of frames from before the recording.
         inside[i] = i > 0 and (inside[nodes.parent[i]] or loads[nodes.key[i]])
         if phase[i] == 0:
             of = sums[inside[i]]
@@ -40,5 +40,5 @@ def unhooked_parts(snapshot: Snapshot) -> tuple[float, float]:
             of[1] += plain[i]
     rest, loading = (min(1.0, left / whole) if whole > 0 else 1.0 for whole, left in sums)
     if min(rest, loading) < _LEAST:
-        return 1.0, 1.0  # the estimate of the hook's cost is nearly all of it, or more: not known
+        return 1.0, 1.0  # the estimated cost of the hook is nearly all of it, or more: unknown
     return loading, rest

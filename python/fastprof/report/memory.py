@@ -14,17 +14,17 @@ from fastprof.report.model_gpu import (
 from fastprof.snapshot import Snapshot
 from fastprof.snapshot.memory import MemorySample, MemorySection, MemorySnapshot
 
-#: Samples that the slope is computed from; the number of their pairs grows with the square.
+#: Samples for the slope; the number of their pairs grows with the square.
 _MAX_POINTS = 256
 
 
 def memory_report(snapshot: Snapshot) -> MemoryReport | None:
-    """Make the report's part about memory; None if it was not recorded."""
+    """Return the report's part about memory; None if it was not recorded."""
     memory = snapshot.memory
     if memory is None:
         return None
     taken = memory.steps
-    # Samples may be fewer than steps; calls are counted from the start.
+    # Samples may be fewer than steps; calls count from the start.
     steps = snapshot.steps.count
     return MemoryReport(
         device=memory.device,
@@ -58,14 +58,14 @@ def memory_report(snapshot: Snapshot) -> MemoryReport | None:
 
 
 def _parts(memory: MemorySnapshot) -> MemoryParts | None:
-    """Divide the peak; None if it was less than its parts, which were then not there at once."""
+    """Divide the peak; None if its parts exceed it: they did not exist at the same time."""
     if memory.parts is None or sum(memory.parts) > memory.peak_allocated:
         return None
     return MemoryParts(*memory.parts, activations=memory.peak_allocated - sum(memory.parts))
 
 
 def _slope(samples: Sequence[MemorySample]) -> float | None:
-    """Theil-Sen: the median of the slopes between all pairs of samples."""
+    """Return the median of the slopes between all pairs of samples (Theil-Sen)."""
     every = -(-len(samples) // _MAX_POINTS) or 1
     points = [(s.step, s.allocated) for s in samples[::every]]
     slopes = sorted(
@@ -102,7 +102,7 @@ def _sections(
 
 
 def _own_growth(snapshot: Snapshot, grown: Mapping[str, int]) -> dict[str, int | None]:
-    """Growth without that of the sections directly inside, where the tree tells which."""
+    """Return the growth without that of directly nested sections; None: the tree does not tell."""
     above = _enclosing(snapshot)
     own: dict[str, int | None] = dict(grown)
     for name, growth in grown.items():
@@ -113,14 +113,14 @@ def _own_growth(snapshot: Snapshot, grown: Mapping[str, int]) -> dict[str, int |
             if only is not None and only != name and left is not None:
                 own[only] = left - growth
             continue
-        for each in outer:  # its growth cannot be split between those
+        for each in outer:  # its growth cannot be split between them
             if each in own:
                 own[each] = None
     return own
 
 
 def _enclosing(snapshot: Snapshot) -> dict[str, set[str | None]]:
-    """Per section name, the sections it stands directly in; None for the top level."""
+    """Return the sections directly around each section, by name; None: the top level."""
     found: dict[str, set[str | None]] = {}
     for tree in snapshot.threads:
         nodes = tree.nodes

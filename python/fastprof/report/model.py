@@ -1,4 +1,4 @@
-"""The frozen :class:`Report`, and how it is made from a :class:`Snapshot`.
+"""The frozen :class:`Report`, and its construction from a :class:`Snapshot`.
 
 The rows of its tables are in :mod:`fastprof.report.rows`, outputs in ``fastprof.export`` and
 ``fastprof.render``.
@@ -49,12 +49,11 @@ from fastprof.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Report:
-    """Everything one recording says.
+    """Everything that one recording tells.
 
-    ``snapshot`` is what it was made from.  ``has_tree`` is False for a report read from
-    a ``.stats`` file, which knows functions and their callers but no contexts.  ``gpu`` is
-    None where no GPU layer was asked for, ``memory`` and ``operators`` where these were not
-    recorded.
+    ``snapshot`` is the recording.  ``has_tree`` is False for a report read from a ``.stats`` file,
+    which holds functions and their callers but no contexts.  ``gpu`` is None without a GPU layer;
+    ``memory`` and ``operators`` are None if they were not recorded.
     """
 
     meta: Mapping[str, str | int | float | bool | None]
@@ -67,26 +66,26 @@ class Report:
     overhead: Overhead
     notes: tuple[str, ...]
     snapshot: Snapshot
-    #: The part of ``snapshot`` that the tables are made from: what happened in ``phase``.
+    #: The part of ``snapshot`` that the tables describe: ``phase`` only.
     view: Snapshot
-    #: The phase of the run that sections, functions and kernels are of; ``"all"``: the whole.
+    #: The phase of the run that sections, functions and kernels describe; ``"all"``: the whole run.
     phase: str = "all"
-    #: Every phase of the run; empty: the recording knows none.
+    #: Every phase of the run; empty: the recording has none.
     phases: tuple[PhaseRow, ...] = ()
     has_tree: bool = True
     gpu: GpuReport | None = None
     kernels: tuple[KernelRow, ...] = ()
     memory: MemoryReport | None = None
     operators: OperatorReport | None = None
-    #: One table per loader: the functions in its worker processes, beside this one's time.
+    #: One table per loader: the functions in its worker processes, separate from this process.
     worker_functions: tuple[ThreadTable, ...] = ()
-    # The rules walk the tree, and one output asks for them in several places.
+    # The rules walk the tree, and one output needs their result in several places.
     _examined: list[Examination] = field(
         default_factory=list, init=False, repr=False, compare=False
     )
 
     def section(self, name: str) -> SectionRow:
-        """Return the row of a section; each phase is found by either of its two names.
+        """Return the row of a section; both names of a training phase find it.
 
         Raises:
             UnknownSectionError: (a KeyError) no such section; the message lists them.
@@ -114,16 +113,16 @@ class Report:
             phase: a name from :attr:`phases`, or ``"all"`` for the whole run.
 
         Raises:
-            ValueError: there is no such phase, or nothing was recorded in it.
+            ValueError: there is no such phase, or it is empty.
         """
         return build_report(self.snapshot, correct_times=self.overhead.corrected, phase=phase)
 
     def functions_in(self, section: str) -> tuple[FunctionRow, ...]:
         """Return the functions that ran inside a section, nested sections included.
 
-        A row of kind ``section`` holds what the section's own code took, so the self
-        times add up to the section's total.  ``"(unaccounted)"`` gives the functions that the
-        thread of the steps called in no section.
+        A row of kind ``section`` holds the self time of the section's code, so the self times add
+        up to the section's total.  ``"(unaccounted)"`` gives the functions that the training thread
+        called outside of all sections.
 
         Raises:
             UnknownSectionError: as :meth:`section`.
@@ -152,27 +151,26 @@ class Report:
 
     @property
     def examination(self) -> Examination:
-        """Every rule's answer; see :class:`~fastprof.report.findings.Examination`."""
+        """Return every rule's result; see :class:`~fastprof.report.findings.Examination`."""
         if not self._examined:
             self._examined.append(formats.examine(self))
         return self._examined[0]
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What to change, largest first; empty where nothing needs to be."""
+        """Return the suggested changes, largest first; empty if there are none."""
         return self.examination.findings
 
     def to_text(self, *, full: bool = False) -> str:
         """Return the report as plain ASCII text.
 
         Args:
-            full: everything, tables as wide as they are; else what fits on one screen of
-                100 columns.
+            full: the whole report, at full table width; else one screen of 100 columns.
         """
         return formats.render(self, "text" if full else "screen")
 
     def to_json(self) -> str:
-        """Return the report as JSON; see ``fastprof.export.json_`` for its layout."""
+        """Return the report as JSON; ``fastprof.export.json_`` describes its layout."""
         return formats.render(self, "json")
 
     def to_markdown(self) -> str:
@@ -198,30 +196,30 @@ class Report:
         return formats.frame(self, table)
 
     def _repr_html_(self) -> str:
-        """The report as a notebook shows it."""
+        """Return the report as a notebook shows it."""
         return formats.render(self, "notebook")
 
     def show(self, stream: TextIO | None = None, *, full: bool = False) -> None:
-        """Write the report to ``stream`` (None: ``sys.stdout``), no wider than it is.
+        """Write the report to ``stream`` (None: ``sys.stdout``), at most as wide as the stream.
 
         Args:
-            stream: where to.
-            full: everything; else what fits on one screen.
+            stream: the output.
+            full: the whole report; else one screen.
         """
         formats.show(self, stream, full=full)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a file in the format its suffix names, completely or not at all.
+        """Write a file in the format that its suffix names, completely or not at all.
 
-        ``.fprof`` (the run itself), ``.stats`` ``.prof`` ``.pstats``, ``.json``,
-        ``.txt``, ``.html``, ``.speedscope.json``, ``.collapsed`` ``.folded``; the latter two by GPU
-        time: ``.gpu.speedscope.json``, ``.gpu.collapsed`` ``.gpu.folded``; ``.callgrind``,
-        ``.csv`` (functions) and ``.md`` (a summary).
+        ``.fprof`` (the recording), ``.stats`` ``.prof`` ``.pstats``, ``.json``, ``.txt``,
+        ``.html``, ``.speedscope.json``, ``.collapsed`` ``.folded``; the last two by GPU time:
+        ``.gpu.speedscope.json``, ``.gpu.collapsed`` ``.gpu.folded``; ``.callgrind``, ``.csv``
+        (functions) and ``.md`` (a summary).
 
         Raises:
-            ExportError: no format has that suffix, the report lacks what the format
-                shows, or a package that it needs is missing; the message says which.
-            OSError: the file cannot be written; what was there before is untouched.
+            ExportError: no format has that suffix, the report lacks data that the format needs, or
+                a package is missing; the message says which.
+            OSError: the file cannot be written; an earlier file is unchanged.
         """
         formats.save(self, path)
 
@@ -245,15 +243,15 @@ def build_report(
     """Compute every table of a recording.
 
     Args:
-        snapshot: what was recorded.
-        phase: the phase of the run that sections, functions and kernels are of, one of
-            ``snapshot.run_phases.RUN_PHASES``; ``"all"``: the whole run; None: measured steps
-            if there are any, else the whole run.
-        correct_times: subtract the hook's calibrated cost; False leaves times as
-            recorded.  Without calibration, or with an external timer, they always are.
+        snapshot: the recording.
+        phase: the phase of the run that sections, functions and kernels describe, one of
+            ``snapshot.run_phases.RUN_PHASES``; ``"all"``: the whole run; None: measured steps if
+            there are any, else the whole run.
+        correct_times: subtract the hook's calibrated cost; False keeps the recorded times, as a
+            recording without calibration or with an external timer does.
 
     Raises:
-        ValueError: there is no such phase, or nothing was recorded in it.
+        ValueError: there is no such phase, or it is empty.
     """
     whole = snapshot
     of_run = correct(whole, enabled=correct_times)
@@ -267,7 +265,7 @@ def build_report(
     gpu = measured(snapshot)
     kernels = () if gpu is None else kernel_rows(gpu)
     steps = step_table(snapshot)
-    # Waits in another phase were in no step.
+    # Waits in other phases are outside of steps.
     counted = steps_in(phase, steps.count, steps.measured) if phase in ("steps", ALL) else 0
     gpu_part = gpu_report(snapshot, gpu_tables, section_use, kernels, counted)
     loaders = loader_rows(snapshot)

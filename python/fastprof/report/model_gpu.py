@@ -1,7 +1,7 @@
 """The rows about the GPU and its memory in a :class:`~fastprof.report.model.Report`.
 
-Times are integer nanoseconds where they must add up exactly, with the same in
-milliseconds beside them; shares are fractions of 1; what is not known is None.
+Times are integer nanoseconds where they must add up exactly, with the same in milliseconds beside
+them; shares are fractions of 1; an unknown value is None.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fastprof.names import file_name
 from fastprof.report.figures import duration
 
-#: Name of the kernels that there was no row for any more.
+#: Name of the kernels for which the table had no row left.
 OTHER_KERNELS_NAME = "(other kernels)"
 
 
@@ -19,19 +19,19 @@ OTHER_KERNELS_NAME = "(other kernels)"
 class GpuUse:
     """GPU work that a section or a function launched, and its waits for the GPU.
 
-    Work counts for what launched it, not for what the host did while it ran.  ``gpu_ns``
-    is the duration of all activities launched in it or below, recursion counted once,
-    and equals ``kernel_ns`` + ``copy_ns`` + ``memset_ns``; ``self_ns`` are those launched
-    by itself.  Activities that run at the same time count each, so a sum may exceed the
-    time in which the GPU was busy.
+    Work counts to the code that launched it, not to the host code that ran at the same time.
+    ``gpu_ns`` is the duration of all activities launched in it or below, recursion counted once,
+    and equals ``kernel_ns`` + ``copy_ns`` + ``memset_ns``; ``self_ns`` is the duration of those
+    that it launched itself.  Concurrent activities count each, so a sum may exceed the time in
+    which the GPU was busy.
 
     ``kernels`` and ``self_kernels`` are counts.  Bytes are copied from host to device
-    (h2d), back (d2h), within a device (d2d), between devices (p2p), or otherwise;
-    ``transfer_ns`` is the part of ``copy_ns`` between host and device.  ``delays`` says of
-    how many activities the time from launch to start is known, ``delay_ns`` is its sum.
-    ``syncs`` are calls in which the host waited for the GPU, ``blocked_ns`` how long.
-    ``inherited_ns`` is the part of ``gpu_ns`` that other threads launched for it (autograd
-    for ``backward()``), ``replayed_ns`` the part that came from CUDA graphs.
+    (h2d), back (d2h), within a device (d2d), between devices (p2p), or otherwise; ``transfer_ns``
+    is the part of ``copy_ns`` between host and device.  ``delays`` is the number of activities
+    whose time from launch to start is known, ``delay_ns`` the sum of these times.  ``syncs`` counts
+    calls in which the host waited for the GPU, ``blocked_ns`` is the time of these waits.
+    ``inherited_ns`` is the part of ``gpu_ns`` that other threads launched for it (autograd for
+    ``backward()``), ``replayed_ns`` the part from CUDA graphs.
     """
 
     gpu_ns: int
@@ -74,7 +74,7 @@ class GpuUse:
 
     @property
     def delay_ms(self) -> float | None:
-        """Mean time from launch to start in ms, or None if it is known of no activity."""
+        """Mean time from launch to start in ms, or None if it is unknown."""
         return self.delay_ns / self.delays / 1e6 if self.delays else None
 
     @property
@@ -89,7 +89,7 @@ class GpuUse:
 
 
 class HasGpu:
-    """Shortcuts for rows with a field ``gpu``; None where there was no GPU layer."""
+    """Shortcuts for rows with a field ``gpu``; None without a GPU layer."""
 
     __slots__ = ()
 
@@ -105,7 +105,7 @@ class HasGpu:
 
     @property
     def gpu_self_ms(self) -> float | None:
-        """GPU time of what was launched here and not below, in ms."""
+        """GPU time of the work launched here and not below, in ms."""
         use = self._use()
         return None if use is None else use.self_ms
 
@@ -124,7 +124,7 @@ class HasGpu:
 
 @dataclass(frozen=True, slots=True)
 class IdleRow:
-    """Time in which a device had nothing to do while the training thread was in ``section``.
+    """Time in which a device was idle while the training thread was in ``section``.
 
     ``section`` is the outermost one, or ``(no section)``.
     """
@@ -137,11 +137,10 @@ class IdleRow:
 class GpuTimelineRow:
     """How a device spent a span of time; wall = busy + idle.
 
-    ``idle_data_ns`` is the part of ``idle_ns`` in which the training thread was fetching
-    or moving data (sections ``data``, ``data_loading``, ``h2d``).  ``communication_ns`` is
-    time with a communication kernel, ``overlap_ns`` the part of it with a compute kernel
-    as well.  ``copy_ns`` is time with a copy or memset, ``copy_alone_ns`` without a kernel
-    beside it.
+    ``idle_data_ns`` is the part of ``idle_ns`` in which the training thread fetched or moved data
+    (sections ``data``, ``data_loading``, ``h2d``).  ``communication_ns`` is time with a
+    communication kernel, ``overlap_ns`` its part with a concurrent compute kernel.  ``copy_ns`` is
+    time with a copy or memset, ``copy_alone_ns`` its part without a concurrent kernel.
     """
 
     wall_ns: int
@@ -182,7 +181,7 @@ class GpuTimelineRow:
 
 @dataclass(frozen=True, slots=True)
 class ThrottleRow:
-    """A reason why clocks were throttled, and in which fraction of the samples."""
+    """A reason for throttled clocks, and the fraction of the samples that had it."""
 
     reason: str
     share: float
@@ -190,13 +189,13 @@ class ThrottleRow:
 
 @dataclass(frozen=True, slots=True)
 class GpuHealthRow:
-    """A device's readings from the driver, about one a second; None: the driver had no value.
+    """A device's readings from the driver, about one per second; None: the driver had no value.
 
-    Means over ``samples`` samples at most, with extremes beside them.  The clock is that of
-    the multiprocessors, over samples in which the device was not idle.  Of
-    ``throttle_samples`` samples, ``throttled`` is the fraction with throttled clocks,
-    ``slowed`` that with another reason than the power cap; ``reasons``, the most frequent
-    first, may hold at the same time.
+    Means over at most ``samples`` samples, with extremes beside them.  The clock is the clock of
+    the multiprocessors, over samples in which the device was not idle.  Of ``throttle_samples``
+    samples, ``throttled`` is the fraction with throttled clocks, ``slowed`` the fraction with
+    another reason than the power cap; several ``reasons``, the most frequent first, may apply at
+    the same time.
     """
 
     samples: int
@@ -215,9 +214,9 @@ class GpuHealthRow:
 
 @dataclass(frozen=True, slots=True)
 class GpuDeviceRow:
-    """One device; ``steps`` is over the ``step_count`` measured steps, None without any.
+    """One device; ``steps`` covers the ``step_count`` measured steps, None without any.
 
-    ``health`` is None if nothing is known of it.
+    ``health`` is None if the driver gave no readings.
     """
 
     index: int
@@ -240,10 +239,10 @@ class GpuDeviceRow:
 class GpuTotals:
     """Where the GPU time went: the four parts add up to ``gpu_ns`` exactly.
 
-    ``sections_ns`` was launched inside sections, ``outside_ns`` by known threads outside
-    all sections, ``other_threads_ns`` by threads that nothing is known about; of
-    ``unattributed_ns`` no launch is known.  ``*_count`` are numbers of activities.
-    ``inherited_ns`` and ``replayed_ns`` are parts of the first two.
+    ``sections_ns`` was launched inside sections, ``outside_ns`` by known threads outside of
+    sections, ``other_threads_ns`` by unknown threads; the launches of ``unattributed_ns`` are
+    unknown.  ``*_count`` are numbers of activities.  ``inherited_ns`` and ``replayed_ns`` are parts
+    of the first two.
     """
 
     gpu_ns: int
@@ -261,7 +260,7 @@ class GpuTotals:
 class BlockingLine:
     """A source line in which the host waited for the GPU.
 
-    ``per_step_ms`` is over all steps, None if there were none.
+    ``per_step_ms`` is the mean over all steps, None without steps.
     """
 
     file: str
@@ -282,7 +281,7 @@ class BlockingLine:
 
 @dataclass(frozen=True, slots=True)
 class CapturedRow:
-    """Work of CUDA graphs: where they were replayed, and where that work was captured."""
+    """Work of CUDA graphs: the places of the replay and of the capture."""
 
     replayed_in: str
     captured_in: str
@@ -292,7 +291,7 @@ class CapturedRow:
 
 @dataclass(frozen=True, slots=True)
 class PauseRow:
-    """Time in which the GPU was not observed, and why."""
+    """Time in which fastprof did not observe the GPU, and the reason."""
 
     why: str
     paused_ns: int
@@ -300,7 +299,7 @@ class PauseRow:
 
 @dataclass(frozen=True, slots=True)
 class KernelClassRow:
-    """All kernels of one class; ``share`` is of all kernels' time."""
+    """All kernels of one class; ``share`` is its share of all kernels' time."""
 
     name: str
     count: int
@@ -310,7 +309,7 @@ class KernelClassRow:
 
 @dataclass(frozen=True, slots=True)
 class SmallKernels:
-    """Kernels that ran below 100 us, as fractions of their number and of their time."""
+    """Kernels that ran for less than 100 us, as fractions of all kernels and of their time."""
 
     count: int
     of_count: float | None
@@ -319,11 +318,11 @@ class SmallKernels:
 
 @dataclass(frozen=True, slots=True)
 class GpuReport:
-    """The GPU layer as a whole; everything below ``driver_version`` is empty if it was off.
+    """The GPU layer as a whole; everything below ``driver_version`` is empty without a GPU layer.
 
-    ``use`` adds up what the rows of the tables have parts of.  ``delay_max_ns`` is the
-    longest time from a launch to its start.  ``health_reason`` says why the devices' health
-    is not known, or not to the end; empty if it is.
+    ``use`` is the total of the rows of the tables.  ``delay_max_ns`` is the longest time from a
+    launch to its start.  ``health_reason`` says why the devices' health is unknown, or ends early;
+    empty if it is complete.
     """
 
     status: str
@@ -345,7 +344,7 @@ class GpuReport:
 
     @property
     def utilization(self) -> float | None:
-        """Busy fraction of all devices' time: of the measured steps where there are any."""
+        """Busy fraction of all devices' time: of the measured steps if there are any."""
         spans = [device.steps or device.whole for device in self.devices]
         wall = sum(span.wall_ns for span in spans)
         return sum(span.busy_ns for span in spans) / wall if wall else None
@@ -355,13 +354,12 @@ class GpuReport:
 class KernelRow:
     """One kernel name on one device, over all its configurations.
 
-    ``share`` is of all kernels' time.  ``blocks_per_sm`` is the mean number of blocks per
-    multiprocessor, weighted by duration: below 1 there are multiprocessors without work.
-    ``occupancy`` is estimated from it, see :mod:`fastprof.report.occupancy`.
-    ``tensor_cores`` goes by the name and is None where that does not tell.
-    ``block``, ``grid``, ``registers`` (per thread) and ``shared_bytes`` (per block) are
-    those of the configuration with most time, one of ``configurations``; of a grid that
-    varied it is the last one.
+    ``share`` is the share of all kernels' time.  ``blocks_per_sm`` is the mean number of blocks per
+    multiprocessor, weighted by duration: below 1 some multiprocessors have no work.  ``occupancy``
+    is estimated from it, see :mod:`fastprof.report.occupancy`.  ``tensor_cores`` is derived from
+    the name; None: the name does not tell.  ``block``, ``grid``, ``registers`` (per thread) and
+    ``shared_bytes`` (per block) describe the configuration with most time, one of
+    ``configurations``; a grid that varied is the last one.
     """
 
     name: str
@@ -400,7 +398,7 @@ class KernelRow:
 
 @dataclass(frozen=True, slots=True)
 class KernelUse:
-    """Launches of one kernel by one section or function; ``share`` is of all its launches."""
+    """Launches of one kernel by one section or function; ``share`` of all kernels there."""
 
     name: str
     device: int | None
@@ -432,9 +430,8 @@ class MemorySampleRow:
 class MemorySectionRow:
     """Memory over all entries of one section.
 
-    ``grown_bytes`` is allocated memory at the end less that at the beginning, added up;
-    ``self_grown_bytes`` leaves out sections nested in it, and is None where they also run
-    outside of it.
+    ``grown_bytes`` sums up the growth of allocated memory from beginning to end;
+    ``self_grown_bytes`` leaves out nested sections, and is None if these also run outside of it.
     """
 
     name: str
@@ -450,10 +447,9 @@ class MemorySectionRow:
 class MemoryParts:
     """The parts of the peak of allocated memory, in bytes; the four add up to it.
 
-    ``parameters`` are those that optimizers have.  ``activations`` is all that is none of
-    the others: activations, parameters that are not trained, buffers, batches, workspace.
-    Gradients count as if all of them were there at the peak; where some were not yet,
-    activations had their room.
+    ``parameters`` are the optimizers' parameters.  ``activations`` is everything else: activations,
+    parameters that are not trained, buffers, batches, workspace.  Gradients count as if all of them
+    existed at the peak; activations occupied the room of those that did not.
     """
 
     parameters: int
@@ -464,15 +460,15 @@ class MemoryParts:
 
 @dataclass(frozen=True, slots=True)
 class MemoryReport:
-    """One device's memory as PyTorch's caching allocator tells it, in bytes.
+    """One device's memory by PyTorch's caching allocator, in bytes.
 
-    ``share`` is the peak of reserved memory over ``total_bytes``.  ``slope_bytes_per_step``
-    is by how much allocated memory changed from step to step: the median over all pairs of
-    samples (Theil-Sen), which a jump at the start does not bend; ``rising`` the fraction of
-    samples that are above the one before.  ``mean_peak_allocated`` is None unless the peaks
-    are of single samples.  ``device_allocs`` and ``device_frees`` count cudaMalloc and
-    cudaFree, also per step (None without steps); ``retries`` are allocations that had to
-    empty the cache first.  ``parts`` is None if no optimizer was seen.
+    ``share`` is the peak of reserved memory divided by ``total_bytes``.  ``slope_bytes_per_step``
+    is the change of allocated memory per step: the median over all pairs of samples (Theil-Sen),
+    which a jump at the start does not bend; ``rising`` is the fraction of samples that are above
+    the one before.  ``mean_peak_allocated`` is None unless each peak belongs to one sample.
+    ``device_allocs`` and ``device_frees`` count cudaMalloc and cudaFree, also per step (None
+    without steps); ``retries`` are allocations that had to empty the cache first.  ``parts`` is
+    None if no optimizer was observed.
     """
 
     device: int

@@ -1,4 +1,4 @@
-"""Sentences a reader of the figures must know: faults survived, limits, choices made."""
+"""Notes for readers of a report: faults survived, limits, choices made."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fastprof.report.threads import training_thread
 from fastprof.snapshot import Snapshot
 from fastprof.snapshot.run_phases import RUN_PHASES, STEPS
 
-#: From this part of a section's entries on it is said that they were after the last step.
+#: If this part of a section's entries came after the last step, a note says so.
 _MANY_BEYOND = 0.05
 
 #: Counter of the recorder -> its meaning.
@@ -56,7 +56,7 @@ _MUTED_SHOWN = 10
 
 
 def make_notes(snapshot: Snapshot, gpu: GpuReport | None = None) -> tuple[str, ...]:
-    """Return the notes of a snapshot: its own first, then what its fields imply."""
+    """Return the notes of a snapshot: its own first, then those on its fields."""
     notes = [*snapshot.notes]
     notes += _hook_notes(snapshot)
     if snapshot.meta.get("sync") or snapshot.meta.get("synchronized"):
@@ -93,7 +93,7 @@ def make_notes(snapshot: Snapshot, gpu: GpuReport | None = None) -> tuple[str, .
 
 
 def has_functions(snapshot: Snapshot) -> bool:
-    """Whether function calls were recorded, not sections alone."""
+    """Return whether function calls were recorded, not sections alone."""
     return any(key.kind in ("python", "c", "type") for key in snapshot.keys)
 
 
@@ -149,7 +149,7 @@ def beyond_notes(view: Snapshot, phase: str) -> Iterator[str]:
 
 
 def _sections_beyond(view: Snapshot, number: int) -> Iterator[str]:
-    """Sections that ran in steps and after the last one have one record for both."""
+    """Yield the sections that ran in steps and after the last one: one record has both."""
     nodes = view.threads[number].nodes
     entered: dict[int, int] = {}
     for key, calls in zip(nodes.key, nodes.calls, strict=True):

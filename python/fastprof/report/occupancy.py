@@ -1,14 +1,14 @@
-"""Estimates of how well kernels fill a GPU, from their launches alone.
+"""Estimates how well kernels fill a GPU, from their launches alone.
 
 The definitions are those of PyTorch's profiler and its TensorBoard plugin:
 
 * *blocks per SM* of a launch is its number of blocks over the number of multiprocessors;
   the mean over launches is weighted by their duration;
-* *estimated achieved occupancy* of a launch is min(blocks that fit on an SM, blocks per
-  SM) x warps per block / most warps an SM can hold; the mean is weighted likewise.
+* *estimated achieved occupancy* of a launch is min(blocks that fit on an SM, blocks per SM) x warps
+  per block / most warps that an SM can hold; the mean is weighted likewise.
 
-How many blocks fit follows the rules of the CUDA occupancy calculator: the least of what
-the limits on blocks, warps, registers and shared memory allow.
+The number of blocks that fit follows the rules of the CUDA occupancy calculator: the smallest of
+the limits on blocks, warps, registers and shared memory.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from collections.abc import Iterable
 
 from fastprof.snapshot.gpu import GpuDevice, GpuKernel
 
-#: Registers are given to a warp in units of so many.
+#: A warp gets registers in units of this size.
 _REGISTER_UNIT = 256
 
 
 def blocks_that_fit(device: GpuDevice, kernel: GpuKernel) -> int | None:
     """Return how many blocks of a kernel fit on one multiprocessor at a time.
 
-    Shared memory is taken to be configured as large as the device allows.  None if the
-    device's limits are not known, 0 if not even one fits by these rules.
+    Assumes shared memory as large as the device allows.  None if the device's limits are unknown, 0
+    if not even one block fits by these rules.
     """
     threads = kernel.block_x * kernel.block_y * kernel.block_z
     if not (threads and device.warp_size and device.threads_per_multiprocessor):
@@ -37,7 +37,7 @@ def blocks_that_fit(device: GpuDevice, kernel: GpuKernel) -> int | None:
     if device.registers_per_multiprocessor and kernel.registers:
         limits.append(_warps_by_registers(device, kernel.registers) // warps)
     shared = kernel.static_shared + kernel.dynamic_shared
-    # From compute capability 8.0 on the system keeps 1 KiB of each block for itself.
+    # From compute capability 8.0 on the system reserves 1 KiB per block.
     modern = device.capability >= (8, 0)
     shared += 1024 if modern else 0
     if device.shared_bytes_per_multiprocessor and shared:
@@ -48,7 +48,7 @@ def blocks_that_fit(device: GpuDevice, kernel: GpuKernel) -> int | None:
 
 def _warps_by_registers(device: GpuDevice, per_thread: int) -> int:
     per_warp = -(-per_thread * device.warp_size // _REGISTER_UNIT) * _REGISTER_UNIT
-    # A warp lives in one of the partitions of a multiprocessor, with its registers.
+    # A warp runs in one partition of a multiprocessor, with that partition's registers.
     partitions = 2 if device.capability == (6, 0) else 4
     return device.registers_per_multiprocessor // partitions // per_warp * partitions
 
@@ -69,7 +69,7 @@ def achieved_occupancy(device: GpuDevice | None, kernels: Iterable[GpuKernel]) -
     for kernel in kernels:
         resident = None if device is None else blocks_that_fit(device, kernel)
         mean = blocks_per_sm(device, (kernel,))
-        # A kernel that ran did fit: a 0 means that the rules or limits are not the device's.
+        # A kernel that ran did fit: with 0, the rules or limits are not the device's.
         if device is None or not resident or mean is None:
             continue
         warps = -(-kernel.block_x * kernel.block_y * kernel.block_z // device.warp_size)

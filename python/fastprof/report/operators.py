@@ -1,4 +1,4 @@
-"""The operators' part of a report: what torch.profiler saw in the recorded windows."""
+"""The operators' part of a report: torch.profiler's figures of the recorded windows."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ _NS_PER_MS = 1e6
 
 @dataclass(frozen=True, slots=True)
 class OperatorRow:
-    """One operator over all windows; with shapes, those of one kind of input.
+    """One operator over all windows; with shapes, for one kind of input.
 
-    ``kind`` is ``op``, ``annotation`` (a ``record_function``) or, for what ran on the
-    device, ``device`` and ``device_annotation``.  ``self_`` leaves out the operators
-    called inside.  An operator's device time is that of the kernels it launched, which
-    have separate rows.  ``share`` is of the self CPU time of all rows,
-    ``device_share`` of the device time of all kernels and copies.  Device figures are
-    None without a device, ``flops`` and ``_bytes`` where they were not recorded.
+    ``kind`` is ``op``, ``annotation`` (a ``record_function``) or, for work on the device,
+    ``device`` and ``device_annotation``.  ``self_`` leaves out nested operators.  An operator's
+    device time is the time of the kernels that it launched, which have separate rows.  ``share`` is
+    of the self CPU time of all rows, ``device_share`` of the device time of all kernels and copies.
+    Device figures are None without a device, ``flops`` and ``_bytes`` if they were not recorded.
     """
 
     name: str
@@ -61,10 +60,10 @@ SORTS = tuple(_SORTS)
 class OperatorReport:
     """Operators in ``steps`` recorded steps, added up over the windows.
 
-    ``windows`` are the first and last step of each, counted from 0; ``lost`` windows are
-    missing.  ``rows`` are by name, ``by_shape`` by name and input shapes (empty where
-    shapes were not recorded); both have most self device time first, or self CPU time
-    without a device.  ``files`` were written into the output directory.
+    ``windows`` lists the first and last step of each, counted from 0; ``lost`` windows are missing.
+    ``rows`` are by name, ``by_shape`` by name and input shapes (empty if shapes were not recorded);
+    both have most self device time first, or self CPU time without a device.  ``files`` lists the
+    files in the output directory.
     """
 
     device: str
@@ -83,7 +82,7 @@ class OperatorReport:
         Args:
             key: ``"self_device"``, ``"self_cpu"``, ``"calls"``, ``"device"``, ``"cpu"``,
                 ``"self_device_bytes"`` or ``"self_cpu_bytes"``.
-            shapes: the rows by name and input shapes.
+            shapes: use the rows by name and input shapes.
 
         Raises:
             ValueError: another key.
@@ -99,7 +98,7 @@ def _sorted(rows: Sequence[OperatorRow], key: str) -> tuple[OperatorRow, ...]:
 
 
 def operator_report(recorded: OperatorSnapshot | None) -> OperatorReport | None:
-    """Make the report's part about operators; None if they were not recorded."""
+    """Return the report's part about operators; None if they were not recorded."""
     if recorded is None:
         return None
     by_name: dict[tuple[str, str], list[Operator]] = {}

@@ -1,10 +1,9 @@
-"""The slowest steps, and what was different in them.
+"""The slowest steps, and their differences from usual steps.
 
-What is usual is the mean of the steps that were not slow; a step is an outlier if it took
-more than 1.5 times the median.  Functions were seen in windows of steps; where each of these
-held a slow step, the mean of all other steps is what they usually take.  Of an outlier, every
-calling context has what it took and what it usually takes; the difference is summed up per
-function and top-level section.
+The usual time is the mean of the steps that were not slow; a step is an outlier if it took more
+than 1.5 times the median.  The recorder samples functions in windows of steps; if every window
+contains a slow step, the mean of all other steps is the usual time.  For an outlier, every calling
+context has its time and its usual time; functions and top-level sections sum up the difference.
 """
 
 from __future__ import annotations
@@ -19,26 +18,28 @@ from fastprof.report.notes import has_functions
 from fastprof.snapshot import Key, NodeTable, Snapshot
 from fastprof.snapshot.outliers import OutlierRow, OutlierSnapshot, OutlierStep
 
-#: Slower than so many times the median is an outlier.
+#: A step slower than this many times the median is an outlier.
 SLOW = 1.5
 #: Functions listed per outlier.
 _FUNCTIONS = 20
-#: Parts below this share of what the step took too long are not worth a sentence.
+#: A part below this share of the step's extra time gets no sentence.
 _WORTH = 0.05
-#: ... and functions below this are not listed.
+#: If functions exceed their section by this share of its excess, the rest of it took less.
+_LESS = 0.02
+#: ... and a function below this share is not listed.
 _LISTED = 0.01
-#: A tree whose time differs from that of the measured steps by more is of more than these.
+#: If a tree's time differs by more from that of the measured steps, it covers other time too.
 _STEPS_ONLY = 1.2
 _NAMED = 3
-#: Where no section was open.
+#: Outside of all sections.
 OUTSIDE = "(unaccounted)"
-#: Said of a step whose functions were not looked at.
+#: The text for a step without function detail.
 NO_DETAIL = "no function detail for this step (program too large to sample every step)"
 
 
 @dataclass(frozen=True, slots=True)
 class OutlierSection:
-    """A top-level section in an outlier, or ``(unaccounted)``; usually it takes ``typical_ms``."""
+    """A top-level section in an outlier, or ``(unaccounted)``; ``typical_ms`` is its usual time."""
 
     name: str
     ms: float
@@ -50,9 +51,9 @@ class OutlierSection:
 class OutlierFunction:
     """Self time of a function in an outlier, in one top-level section.
 
-    ``kind`` is as of :class:`~fastprof.report.model.FunctionRow`, or ``section`` (its own
-    code) or ``root`` (no function that was seen).  ``section`` is empty outside of sections;
-    ``caller`` is ``name (file:line)`` of the Python function that called a C function.
+    ``kind`` is as in :class:`~fastprof.report.model.FunctionRow`, or ``section`` (its own code) or
+    ``root`` (no function was seen).  ``section`` is empty outside of sections; ``caller`` is ``name
+    (file:line)`` of the Python function that called a C function.
     """
 
     qualname: str
@@ -73,12 +74,12 @@ class OutlierFunction:
 class Outlier:
     """One step that was much slower than usual, as measured.
 
-    ``index`` counts all steps from 0, ``start_ms`` is since the first step began.
-    ``sections`` add up to ``wall_ms``.  ``functions`` are those that took longer than usual
-    by at least 1 % of what the step did, longest first; they are of the last
-    ``window_steps`` steps, this one included: more than one where the tree is too large to
-    be looked at after each step, 0 where the recorder did not look.  ``gc_ms``, ``cpu_ms`` and
-    ``switches`` are None where not known.  ``sentences`` say it in words.
+    ``index`` counts all steps from 0, ``start_ms`` counts from the start of the first step.
+    ``sections`` add up to ``wall_ms``.  ``functions`` took longer than usual by at least 1 % of the
+    step's extra time, longest first; they cover the last ``window_steps`` steps, including this
+    one: more than one if the tree is too large to sample after each step, 0 if the recorder did not
+    sample.  ``gc_ms``, ``cpu_ms`` and ``switches`` are None if unknown.  ``sentences`` describe the
+    step in words.
     """
 
     index: int
@@ -109,7 +110,7 @@ def find_outliers(snapshot: Snapshot, median_ms: float | None) -> tuple[Outlier,
 
 
 class _Usual:
-    """Times of usual steps: their sums, less the outliers among them."""
+    """Sums over usual steps, without the outliers among them."""
 
     def __init__(
         self,
@@ -142,22 +143,22 @@ class _Usual:
         spent = sum(
             ns for ns, phase in zip(self.tree.self_ns, _phases(self.tree), strict=True) if not phase
         )
-        #: All steps that the tree is of; 0: it is of something else.
+        #: All steps in the tree; 0: it covers something else.
         same = steps_ns <= _STEPS_ONLY * spent and spent <= _STEPS_ONLY * steps_ns
         self.steps = snapshot.steps.measured if same else 0
 
     def known(self, step: OutlierStep) -> bool:
-        """Whether it is known what a function usually takes."""
+        """Return whether a function's usual time is known."""
         return self.row_steps > 0 or self.steps > step.window_steps
 
     def of_node(self, step: OutlierStep, row: OutlierRow) -> tuple[float, float]:
-        """Time (ns) and calls of the row's node in a usual step, or in the mean of all others."""
+        """Return time (ns) and calls of the row's node per usual step, or per other step."""
         if self.row_steps > 0:
             ns, calls = self._among.get(row.node, (0, 0))
             ns, calls = row.usual_ns - ns, row.usual_calls - calls
             steps = self.row_steps
         else:
-            # Each look saw a slow step.
+            # Every window had a slow step.
             ns = self.tree.self_ns[row.node] - row.self_ns
             calls = self.tree.calls[row.node] - row.calls
             steps = self.steps - step.window_steps
@@ -177,7 +178,7 @@ def _by_name(snapshot: Snapshot, rows: Iterable[tuple[int, int]]) -> dict[str, f
 
 
 def _top_sections(snapshot: Snapshot, thread: int) -> list[str]:
-    """Per node the outermost section it is in; empty: in none."""
+    """Return each node's outermost section; empty: none."""
     nodes = snapshot.threads[thread].nodes
     out = [""] * len(nodes)
     for i in range(1, len(nodes)):
@@ -214,7 +215,7 @@ def _outlier(snapshot: Snapshot, usual: _Usual, step: OutlierStep) -> Outlier:
     )
 
 
-# ---- what the series of steps says of one ----
+# ---- the series' data on one step ----
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,9 +253,9 @@ def _context(snapshot: Snapshot, index: int) -> _Context:
 
 
 def _switches(column: Sequence[int], row: int) -> tuple[float | None, float]:
-    """Those told of after a step, and how many so many steps have otherwise.
+    """Return a step's context switches, and the mean of as many other steps.
 
-    The text may include steps before it, of which nothing was said.
+    The count may include the steps before it that have none recorded.
     """
     if not 0 <= row < len(column):
         return None, 0.0
@@ -342,7 +343,7 @@ def _function_rows(
 
 
 def _caller(snapshot: Snapshot, usual: _Usual, node: int) -> str:
-    """The next Python function above."""
+    """Return the nearest Python function above."""
     while node > 0:
         node = usual.tree.parent[node]
         key = snapshot.keys[usual.tree.key[node]]
@@ -391,17 +392,21 @@ def _sentences(
     factor = f" ({wall_ms / typical_ms:.1f}x)" if typical_ms else ""
     out = [f"step {step.index}: {duration(wall_ms)} instead of {duration(typical_ms)}{factor}"]
     waited = context.waited_ms
-    # A wait for a CPU falls into whatever function runs then.
+    # A wait for a CPU hits whatever function is running.
     by_chance = waited is not None and waited >= 0.5 * excess
     for section in sections:
         if section.excess_ms < _WORTH * excess:
             continue
         inside = "" if section.name == OUTSIDE else section.name
-        named = [
-            _excess_text(row)
+        rows = [
+            row
             for row in functions
             if row.section == inside and row.excess_ms >= _WORTH * excess and not by_chance
         ][:_NAMED]
+        named = [_excess_text(row) for row in rows]
+        less = sum(row.excess_ms for row in rows) - section.excess_ms
+        if less >= _LESS * section.excess_ms:  # otherwise a part looks larger than the whole
+            named[-1] += f", the rest of it -{duration(less)}"
         where = f"in {_short(section.name, 30)}" if inside else "outside of sections"
         first = f"+{duration(section.excess_ms)} {where}"
         out.append(f"{first}: {named[0]}" if named else first)

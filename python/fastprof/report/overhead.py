@@ -1,4 +1,4 @@
-"""What the profiler itself cost, in figures and in a sentence."""
+"""The profiler's own cost, in figures and in a sentence."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fastprof.report.run_phases import view_of
 from fastprof.snapshot import Snapshot
 from fastprof.snapshot.run_phases import RUN_PHASES, STEPS
 
-#: A part of the run for which the report says that nothing confirms it.
+#: From this part of the run on, the report says that nothing confirms the cost.
 _LARGE_COST = 0.1
 
 
@@ -55,7 +55,7 @@ def _of_run(snapshot: Snapshot, correction: Correction) -> Overhead:
         "sections, steps and loaders": sections_ms,
         "operator windows": windows_ms or None,
     }
-    if sections_ms is None:  # functions are all there is
+    if sections_ms is None:  # functions are the only cost
         text = f"The function hook cost an estimated {duration(functions_ms or 0.0)}{of_wall}"
     else:
         listed = ", ".join(f"{name} {duration(ms)}" for name, ms in parts.items() if ms is not None)
@@ -98,7 +98,7 @@ def _of_run(snapshot: Snapshot, correction: Correction) -> Overhead:
 
 
 def _is_known(correction: Correction) -> bool:
-    """Whether the run itself says how much slower bytecode was."""
+    """Return whether the run itself measured how much slower bytecode was."""
     return correction.factors is not None
 
 
@@ -142,7 +142,7 @@ def _measured_in_run(snapshot: Snapshot, correction: Correction) -> str:
 
 
 def _with_steps(overhead: Overhead, whole: Snapshot, *, correct_times: bool) -> Overhead:
-    """Add the part of the measured steps' time that fastprof took meanwhile, in all threads."""
+    """Add the cost inside measured steps, as a part of their time in all threads."""
     steps = whole.steps
     if not steps.sum_ns or not whole.phases:
         return overhead
@@ -154,7 +154,7 @@ def _with_steps(overhead: Overhead, whole: Snapshot, *, correct_times: bool) -> 
         return overhead
     cost = float((correction.overhead_ns or 0) + correction.bytecode_ns) if hook else 0.0
     least = float(correction.least_ns or 0) if hook else 0.0
-    # The cost of sections, steps and loaders goes by the entries of sections.
+    # Section entries share out the cost of sections, steps and loaders.
     entries = sum(row.count for row in whole.sections)
     part = sum(row.count for row in view.sections) / entries if entries else 1.0
     own = costs.in_steps * part
@@ -168,7 +168,7 @@ def _with_steps(overhead: Overhead, whole: Snapshot, *, correct_times: bool) -> 
 
 
 def _subtracted(correction: Correction, clamped_ms: float, *, alone: bool) -> str:
-    """Say what was done with the hook's cost; ``alone``: no other cost was named before."""
+    """Return how the report treats the hook's cost; ``alone``: no other cost precedes it."""
     it = "; it" if alone else ". The cost of functions"
     if not correction.applied:
         return f"{it} is included in all times: {correction.reason}."

@@ -1,6 +1,6 @@
 """The rows of a report's tables.
 
-Times are milliseconds, shares are fractions of 1, and what is not known is None, never 0.
+Times are milliseconds, shares are fractions of 1, and an unknown value is None, never 0.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from fastprof.report.model_gpu import GpuUse, HasGpu
 from fastprof.report.outliers import Outlier
 from fastprof.report.steps import SplitRow, StepSeriesView
 
-#: The two names that each of the four phases may have.
+#: The two names of each of the four phases.
 ALIASES: Mapping[str, str] = {
     "data": "data_loading",
     "forward": "forward_pass",
@@ -25,7 +25,7 @@ ALIASES: Mapping[str, str] = {
     "optimizer_step": "optimizer",
 }
 
-#: Name of what the top-level sections of a step leave over.
+#: Name of a step's time outside of its top-level sections.
 UNACCOUNTED = "(unaccounted)"
 
 
@@ -36,11 +36,10 @@ class SectionRow(HasGpu):
     ``total_ms`` is the time during which the section was open (recursion counted once),
     with the hook's own cost subtracted; ``raw_total_ms`` is the same as measured.
     ``self_ms`` leaves out the sections nested in it.  ``mean_ms`` to ``p99_ms`` describe
-    single entries, corrected in the same proportion as the total.  ``share`` is of the
-    recorded wall time; with several threads the shares may add up to more than 1.
-    Everything is None that a section left no sample for.  ``gpu`` is what it gave the GPU
-    to do, None where there was no GPU layer; ``gpu_ms``, ``kernels``, ``blocked_ms`` are
-    its main figures.
+    single entries, corrected in the same proportion as the total.  ``share`` is of the recorded
+    wall time; with several threads the shares may add up to more than 1.  A value without a sample
+    is None.  ``gpu`` is the GPU work that the section launched, None without a GPU layer;
+    ``gpu_ms``, ``kernels``, ``blocked_ms`` are its main figures.
     """
 
     name: str
@@ -64,8 +63,8 @@ class SectionRow(HasGpu):
 class StepSection:
     """A top-level section inside the measured steps, or ``(unaccounted)``.
 
-    ``mean_ms`` is per measured step, whether the section ran in it or not; ``steps`` is
-    in how many it ran (None for ``(unaccounted)``).
+    ``mean_ms`` is per measured step, whether the section ran in it or not; ``steps`` counts the
+    steps in which it ran (None for ``(unaccounted)``).
     """
 
     name: str
@@ -84,10 +83,10 @@ class StepSection:
 class StepTable:
     """Steps of the training thread, as measured (nothing subtracted).
 
-    ``count`` steps ended; all but the first ``skipped`` and ``apart`` later ones, which were
-    made without the function hook, were measured.  ``rows`` add up
-    to ``wall_ns`` exactly, as do those of ``split``: what the time was spent on.  What it
-    lacks and why is in ``split_missing``.  ``cv`` is standard deviation over mean.
+    ``count`` steps ended; all but the first ``skipped`` and ``apart`` later ones, which ran without
+    the function hook, were measured.  ``rows`` add up to ``wall_ns`` exactly, and so does
+    ``split``, the kinds of time.  ``split_missing`` names the missing kinds and the reason.  ``cv``
+    is standard deviation over mean.
     """
 
     count: int
@@ -114,7 +113,7 @@ class StepTable:
 
     @property
     def measured(self) -> int:
-        """Number of steps the figures are over."""
+        """Number of steps that the figures cover."""
         return max(0, self.count - self.skipped - self.apart)
 
     @property
@@ -125,7 +124,7 @@ class StepTable:
 
 @dataclass(frozen=True, slots=True)
 class EdgeRow:
-    """A caller of a function, or a function it calls, with what the calls took."""
+    """A caller of a function, or a function it calls, with the time of the calls."""
 
     qualname: str
     file: str
@@ -141,12 +140,11 @@ class EdgeRow:
 class FunctionRow(HasGpu):
     """One function.
 
-    ``calls`` are entries, of which ``primitive_calls`` were not inside another activation
-    of the function; ``resumes`` are continuations of a generator or coroutine.  ``share``
-    is ``self_ms`` over the self time of all functions.  ``kind`` is ``python``, ``c``,
-    ``type`` (a constructor) or, for what a section does itself in
-    :meth:`Report.functions_in`, ``section``.  ``gpu`` is what it gave the GPU to do, None
-    where there was no GPU layer.
+    ``calls`` are entries, of which ``primitive_calls`` were not inside another activation of the
+    function; ``resumes`` are continuations of a generator or coroutine.  ``share`` is ``self_ms``
+    over the self time of all functions.  ``kind`` is ``python``, ``c``, ``type`` (a constructor)
+    or, for a section's own code in :meth:`Report.functions_in`, ``section``.  ``gpu`` is the GPU
+    work that it launched, None without a GPU layer.
     """
 
     qualname: str
@@ -169,7 +167,7 @@ class FunctionRow(HasGpu):
 
 @dataclass(frozen=True, slots=True)
 class ThreadTable:
-    """The functions of one thread; ``ident`` 0 is all ended threads together."""
+    """The functions of one thread; ``ident`` 0: all ended threads together."""
 
     ident: int
     name: str
@@ -183,19 +181,17 @@ class ThreadTable:
 class Overhead:
     """The profiler's own cost.
 
-    ``estimated_ms`` and ``share`` (of wall time) are the most that all parts together took,
-    ``least_share`` is the least; None when no part is known.  They differ where the run could
-    not measure what the hook cost.  ``functions_ms`` is estimated from call counts and the
-    calibrated hook, ``bytecode_ms`` is the most that bytecode took longer under the hook
-    (Python 3.10 and 3.11).
-    ``sections_ms`` is what sections, steps, loaders and the hooks on trainers took: what was
-    timed, and an estimate of what was not.  ``windows_ms`` is what operator windows took.
-    ``corrected`` says whether ``functions_ms`` was subtracted from functions and sections;
-    ``clamped_ms`` is what of it could not be.
-    ``steps_share`` is the part of the measured steps' time that the profiler took in them at
-    most (operator windows are in no step), ``least_steps_share`` at least; None where none were
-    measured.  ``own_step_ms`` is the part that was timed of ``sections_ms`` in one measured step:
-    most of it is in no section.
+    ``estimated_ms`` and ``share`` (of wall time) are upper limits of all parts together,
+    ``least_share`` is the lower limit; None if no part is known.  They differ if the run could not
+    measure the hook's cost.  ``functions_ms`` is estimated from call counts and the calibrated
+    hook, ``bytecode_ms`` is the upper limit of the time that slower bytecode under the hook added
+    (Python 3.10 and 3.11).  ``sections_ms`` is the time of sections, steps, loaders and the hooks
+    on trainers: measured, plus an estimate of the rest.  ``windows_ms`` is the time of operator
+    windows.  ``corrected`` says whether ``functions_ms`` was subtracted from functions and
+    sections; ``clamped_ms`` is the part that could not be.  ``steps_share`` is the upper limit of
+    the profiler's share of the measured steps' time (operator windows are outside of steps),
+    ``least_steps_share`` the lower limit; None without measured steps.  ``own_step_ms`` is the
+    measured part of ``sections_ms`` in one measured step: most of it is in no section.
     """
 
     estimated_ms: float | None

@@ -1,4 +1,4 @@
-"""Phases of the run in a report: which one is shown, and what each of them took."""
+"""Phases of the run in a report: which one the report shows, and the time of each."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from fastprof.snapshot.run_phases import RUN_PHASES, STEPS, PhaseTime
 #: Instead of a phase: the whole run.
 ALL = "all"
 
-#: A part of set-up that is a row of its own in :func:`phase_rows`.
+#: A part of set-up with a separate row in :func:`phase_rows`.
 IMPORTS = "imports"
 
-#: Phases that steps begin and end.
+#: Phases that begin and end with steps.
 _LOOP = ("setup", "warmup", "steps", "unprofiled", "outside")
 
-#: Time beyond the steps is told of from this part of theirs on.
+#: Time beyond the steps is reported if it is at least this part of their time.
 _BEYOND = 0.05
 
 
@@ -28,8 +28,8 @@ _BEYOND = 0.05
 class PhaseRow:
     """One phase of the run: wall time in ms, and how often it began.
 
-    ``name`` is one of ``RUN_PHASES``, or ``imports``: the modules that set-up loaded, which
-    are then no part of the row ``setup``.
+    ``name`` is one of ``RUN_PHASES``, or ``imports``: loading modules during set-up, which the row
+    ``setup`` then leaves out.
     """
 
     name: str
@@ -38,15 +38,15 @@ class PhaseRow:
 
     @property
     def mean_ms(self) -> float:
-        """Wall time each time it began, in ms."""
+        """Mean wall time per entry in ms."""
         return self.wall_ms / max(1, self.entries)
 
 
 def chosen_phase(snapshot: Snapshot, phase: str | None) -> str:
-    """Return the phase that a report shows if asked for ``phase``.
+    """Return the phase that a report shows for the choice ``phase``.
 
     Raises:
-        ValueError: there is no such phase, or nothing was recorded in it.
+        ValueError: there is no such phase, or it is empty.
     """
     steps = RUN_PHASES[STEPS]
     if phase is None:
@@ -64,9 +64,9 @@ def chosen_phase(snapshot: Snapshot, phase: str | None) -> str:
 
 
 def view_of(snapshot: Snapshot, phase: str) -> Snapshot:
-    """Return what happened in ``phase``, which :func:`chosen_phase` has returned.
+    """Return the part of a snapshot in ``phase``, a result of :func:`chosen_phase`.
 
-    Made once per snapshot and phase: a report asks several times, and has its times corrected.
+    Cached per snapshot and phase, because a report needs it, and its corrected times, repeatedly.
     """
     if phase == ALL or not snapshot.phases:
         return snapshot
@@ -80,36 +80,36 @@ def view_of(snapshot: Snapshot, phase: str) -> Snapshot:
 
 
 def steps_in(phase: str, count: int, measured: int) -> int:
-    """Return how many steps the functions, sections and GPU work of a report are of.
+    """Return the number of steps that the functions, sections and GPU work of a report cover.
 
     Args:
-        phase: the phase of the run that it is on.
+        phase: the report's phase of the run.
         count: steps of the run.
-        measured: those of them that were no warm-up.
+        measured: steps without the warm-up.
     """
     return measured if phase == RUN_PHASES[STEPS] else count
 
 
 def beyond_steps_ns(view: Snapshot, phase: str, thread: int) -> int:
-    """Return the time in the tree of measured steps that is in no step that ended.
+    """Return the time in the tree of measured steps that no completed step contains.
 
-    What follows the last step is, where nothing told that the loop is over.  0 where it is
-    too little to matter.
+    It includes the time after the last step if nothing marks the end of the loop. 0 if it is
+    negligible.
 
     Args:
-        view: what happened in ``phase``.
+        view: the snapshot's part in ``phase``.
         phase: the phase of the run.
         thread: the training thread's number.
     """
     if phase != RUN_PHASES[STEPS] or not 0 <= thread < len(view.threads):
         return 0
-    # Where nothing is open it may be fastprof that works, between two steps.
+    # Outside of all functions it may be fastprof that works, between two steps.
     ns = sum(view.threads[thread].nodes.self_ns[1:]) - view.steps.sum_ns
     return ns if ns > _BEYOND * view.steps.sum_ns else 0
 
 
 def phase_rows(snapshot: Snapshot, columns: Sequence[Sequence[int]]) -> tuple[PhaseRow, ...]:
-    """Return what each phase took, in the order in which a run goes through them.
+    """Return the time of each phase, in the order of a run.
 
     Args:
         snapshot: the whole run.
@@ -117,7 +117,7 @@ def phase_rows(snapshot: Snapshot, columns: Sequence[Sequence[int]]) -> tuple[Ph
     """
     order = ("setup", "warmup", "steps", "unprofiled", "validation", "checkpoint", "outside")
     by_name = {phase.name: phase for phase in snapshot.phases}
-    if by_name and not snapshot.steps.count:  # there is no loop that set-up could end with
+    if by_name and not snapshot.steps.count:  # no loop, so nothing ends set-up
         whole_ns = sum(by_name.pop(n).wall_ns for n in _LOOP if n in by_name)
         by_name["setup"] = PhaseTime("setup", whole_ns, 1)
     rows = []
@@ -136,7 +136,7 @@ def phase_rows(snapshot: Snapshot, columns: Sequence[Sequence[int]]) -> tuple[Ph
 
 
 def _imports_ns(snapshot: Snapshot, columns: Sequence[Sequence[int]]) -> int:
-    """Time below the import statements of set-up, in the thread that imported most."""
+    """Return the time below set-up's import statements, in the thread that imported most."""
     finders = {i for i, key in enumerate(snapshot.keys) if begins_import(key.file, key.name)}
     setup = RUN_PHASES.index("setup")
     most = 0

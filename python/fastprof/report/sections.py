@@ -15,7 +15,7 @@ from fastprof.snapshot import SectionStats, Snapshot
 
 
 def row_groups(snapshot: Snapshot) -> list[int]:
-    """Per key the number of its row in the sections table: the first key of the name."""
+    """Return the number of each key's row in the sections table: the first key with the name."""
     first = _first_keys(snapshot)
     return [
         first.get(key.name, TRANSPARENT) if key.kind == "section" else TRANSPARENT
@@ -53,7 +53,7 @@ def section_rows(
 
 
 def _corrected_wall_ns(snapshot: Snapshot, correction: Correction) -> int:
-    """Wall time without the hook: threads overlap, so take what the busiest one lost."""
+    """Return the wall time without the hook: threads overlap, so subtract the busiest one's."""
     removed = [
         sum(tree.nodes.self_ns) - sum(column)
         for tree, column in zip(snapshot.threads, correction.self_ns, strict=True)
@@ -81,11 +81,11 @@ def _section_row(
     hook_ns = 0.0
     if in_tree and in_tree.raw_cum_ns:
         hook_ns = in_tree.raw_cum_ns - in_tree.cum_ns
-        # The tree has the time of entries that are still open, too; their part of the
-        # hook's cost is not these entries'.
+        # The tree also has the time of entries that are still open; leave out their part of the
+        # hook's cost.
         hook_ns *= min(1.0, outer_ns / in_tree.raw_cum_ns)
     total_ns = max(0, round(outer_ns - hook_ns))
-    # Single entries are corrected in proportion: which entry paid how much is not known.
+    # Correct single entries in proportion: which entry paid how much is unknown.
     ratio = total_ns / outer_ns if outer_ns else 1.0
     low, high = min(p.min_ns for p in used), max(p.max_ns for p in used)
     quantiles = histogram_quantiles(

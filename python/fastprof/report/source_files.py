@@ -1,7 +1,7 @@
-"""Lines of Python files that a recording names, where they are still those of the run.
+"""Reads lines of Python files of a recording, if they are unchanged since the run.
 
-A recording may come from a stranger, so a file is read only if it is a Python file that was
-not changed after the run.
+A recording may come from a stranger, so only a Python file that did not change after the run is
+read.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ def lines_of(path: str, until_ns: object) -> list[str]:
     """Return the lines of a file with their ends; none if it cannot be read or has changed.
 
     Args:
-        path: the file, of the working folder if relative: `fastprof run train.py` has it so.
-        until_ns: when the recording ended, in ns since 1970; if that is not an int, nothing
-            is read, because a later change of the file could not be noticed.
+        path: the file, relative to the working folder, as in `fastprof run train.py`.
+        until_ns: the end of the recording in ns since 1970; if it is not an int, nothing is read,
+            because a later change of the file would go unnoticed.
     """
     if not isinstance(until_ns, int) or not path.endswith(_SUFFIXES):
         return []
@@ -31,5 +31,5 @@ def lines_of(path: str, until_ns: object) -> list[str]:
             return []
         with tokenize.open(path) as file:
             return file.read().splitlines(keepends=True)
-    except (OSError, ValueError, SyntaxError):  # of a name or an encoding, too
+    except (OSError, ValueError, SyntaxError):  # a bad name or encoding, too
         return []

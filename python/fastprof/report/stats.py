@@ -1,4 +1,4 @@
-"""Statistics of durations from what the recorder kept: histograms, sums, recent values."""
+"""Statistics of durations from the recorder's data: histograms, sums, recent values."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from itertools import accumulate
 
 from fastprof.snapshot import Histogram
 
-#: The quantiles that rows have: p50, p95 and p99.
+#: The quantiles of rows: p50, p95 and p99.
 QUANTILES = (0.50, 0.95, 0.99)
 
 
 def merge_histograms(parts: Iterable[Histogram]) -> Histogram:
-    """Add histograms of the same bucket layout, as every thread of one process has."""
+    """Add histograms with the same bucket layout, which all threads of a process have."""
     counts: dict[tuple[int, int], int] = {}
     for part in parts:
         for low, high, count in part.rows:
@@ -49,7 +49,7 @@ def histogram_quantiles(
 
 
 def exact_quantiles(values: Sequence[int], quantiles: Sequence[float]) -> tuple[float | None, ...]:
-    """The same from the values themselves, without the bucket error."""
+    """Return the same from the values themselves, without the bucket error."""
     if not values:
         return (None,) * len(quantiles)
     ordered = sorted(values)
@@ -67,7 +67,7 @@ def _interpolate(position: float, value_at: Callable[[int], float], total: int) 
 
 
 def coefficient_of_variation(count: int, sum_ns: int, sum_sq_s2: float) -> float | None:
-    """Standard deviation over mean; ``None`` when fewer than 2 values or their mean is 0."""
+    """Return standard deviation over mean; None: fewer than 2 values, or a mean of 0."""
     if count < 2 or sum_ns <= 0:
         return None
     mean_s = sum_ns / count / 1e9

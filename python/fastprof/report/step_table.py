@@ -1,4 +1,4 @@
-"""The table of steps: what one takes, and which sections it goes to."""
+"""The table of steps: the time of one, and its top-level sections."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def step_table(snapshot: Snapshot) -> StepTable:
     n = steps.measured
     if n == 0:
         return StepTable(steps.count, steps.skipped, *(None,) * 8, rows=(), apart=steps.apart)
-    if len(steps.recent_ns) == n:  # all of them were kept
+    if len(steps.recent_ns) == n:  # the snapshot has all of them
         quantiles = exact_quantiles(steps.recent_ns, QUANTILES)
     else:
         quantiles = histogram_quantiles(steps.hist, QUANTILES, low=steps.min_ns, high=steps.max_ns)

@@ -1,4 +1,4 @@
-"""The steps one by one, and what their time was spent on."""
+"""The steps one by one, and the kinds of time in them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fastprof.names import file_name
 from fastprof.report.origin import is_own, is_users
 from fastprof.snapshot import NodeTable, Snapshot
 
-#: Places kept of one kind of time.
+#: Number of places kept of one kind of time.
 PLACES = 10
 
 #: A place of the kind ``other``: torch's autograd engine, without the Python functions it calls.
@@ -20,12 +20,11 @@ IN_BACKWARD = "backward (at least)"
 class StepSeriesView:
     """The last measured steps (at most 4096), oldest first; columns of equal length.
 
-    ``first`` is the 0-based index of the first one among all steps.  ``names`` maps each
-    top-level section to its ms in each step (0 where it did not run).  ``start_ms`` is
-    since the recording began, ``cpu_ms`` is CPU time of the training thread, ``gc_ms``
-    garbage collection in it, ``switches`` involuntary context switches, ``faults`` major
-    page faults, ``cpu_wait_ms`` being ready to run without a CPU.
-    A column that is not known is empty.
+    ``first`` is the 0-based index of the first one among all steps.  ``names`` maps each top-level
+    section to its ms in each step (0 if it did not run).  ``start_ms`` counts from the start of the
+    recording, ``cpu_ms`` is CPU time of the training thread, ``gc_ms`` garbage collection in it,
+    ``switches`` counts involuntary context switches, ``faults`` major page faults, ``cpu_wait_ms``
+    is time ready to run without a CPU.  An unknown column is empty.
     """
 
     first: int = 0
@@ -37,7 +36,7 @@ class StepSeriesView:
     switches: tuple[int, ...] = ()
     faults: tuple[int, ...] = ()
     cpu_wait_ms: tuple[float, ...] = ()
-    #: The 0-based index of each step; empty: they follow each other from ``first`` on.
+    #: The 0-based index of each step; empty: consecutive from ``first`` on.
     number: tuple[int, ...] = ()
 
     def __len__(self) -> int:
@@ -70,7 +69,7 @@ class SplitRow:
 
 
 def series_view(snapshot: Snapshot) -> StepSeriesView:
-    """Return the snapshot's series with names, in ms; sections of one name are one."""
+    """Return the snapshot's series with names, in ms; sections with the same name are one."""
     series = snapshot.steps.series
     names: dict[str, tuple[float, ...]] = {}
     for key, column in series.sections:
@@ -97,7 +96,7 @@ def _ms(column: tuple[int, ...]) -> tuple[float, ...]:
 
 
 def split_rows(snapshot: Snapshot) -> tuple[SplitRow, ...]:
-    """Return what the measured steps' time was spent on, largest first."""
+    """Return the kinds of time in the measured steps, largest first."""
     steps = snapshot.steps
     n = steps.measured
     if not n:
@@ -118,7 +117,7 @@ def split_rows(snapshot: Snapshot) -> tuple[SplitRow, ...]:
 
 
 def _largest(places: Mapping[str, int], total_ns: int) -> tuple[tuple[str, int], ...]:
-    # Measured apart from the total, or over more than the steps: no part is more than all.
+    # Measured separately from the total, or over more than the steps: no part exceeds the total.
     whole = sum(places.values())
     if whole > total_ns:
         places = {text: ns * total_ns // whole for text, ns in places.items()}
@@ -127,13 +126,15 @@ def _largest(places: Mapping[str, int], total_ns: int) -> tuple[tuple[str, int],
 
 
 def _off_cpu_in_backward(snapshot: Snapshot) -> int:
-    """Return the least time, in ns, that the thread was off the CPU in torch's autograd engine.
+    """Return the least time in ns that the thread was off the CPU in torch's autograd engine.
 
     The engine waits in C++ (for the other ranks' gradients, for its threads), where no function
-    tells.  What a step was off the CPU for longer than it was outside of the engine was inside.
-    Waits for a CPU are left out: all of them may have been there.
+    shows it.  If a step was off the CPU for longer than it was outside of the engine, the rest was
+    inside.  Waits for a CPU are left out: all of them may have been there.  Automatic sections
+    also read the CPU time around backward, which raises this bound.
     """
-    series = snapshot.steps.series
+    steps = snapshot.steps
+    series = steps.series
     columns = series.wall_ns, series.cpu_ns, series.autograd_ns
     if not all(columns):
         return 0
@@ -141,8 +142,26 @@ def _off_cpu_in_backward(snapshot: Snapshot) -> int:
         max(0, min(wall, wall - cpu) - max(0, wall - engine))
         for wall, cpu, engine in zip(*columns, strict=True)
     )
-    of_all = inside * snapshot.steps.sum_ns / max(1, sum(series.wall_ns))
-    return max(0, round(of_all) - dict(snapshot.steps.split).get("cpu_wait", 0))
+    of_all = steps.sum_ns / max(1, sum(series.wall_ns))
+    engine_ns = sum(series.autograd_ns) * of_all
+    off_ns = max(inside * of_all, _off_cpu_as_read(snapshot, engine_ns))
+    return max(0, round(off_ns) - dict(steps.split).get("cpu_wait", 0))
+
+
+def _off_cpu_as_read(snapshot: Snapshot, engine_ns: float) -> float:
+    """Return the same by readings of the CPU time around calls of backward; 0 without them.
+
+    All Python functions in backward may have been off the CPU, too.
+    """
+    wall, cpu = (
+        ns if isinstance(ns, int) and 0 < ns < 2**63 else 0
+        for ns in (snapshot.meta.get(key) for key in ("backward_ns", "backward_cpu_ns"))
+    )
+    rows = (row for row in snapshot.steps.rows if snapshot.keys[row.key].name == "backward")
+    backward_ns = sum(row.sum_ns for row in rows)
+    if not 0 < cpu <= wall or not backward_ns:
+        return 0.0
+    return backward_ns * (1 - cpu / wall) - max(0.0, backward_ns - engine_ns)
 
 
 def _places(snapshot: Snapshot) -> dict[str, dict[str, int]]:
@@ -160,10 +179,10 @@ def _places(snapshot: Snapshot) -> dict[str, dict[str, int]]:
 
 
 def _text(snapshot: Snapshot, nodes: NodeTable, node: int) -> str:
-    """The name of ``node``, and the nearest function of the program above it.
+    """Return the name of ``node``, and the nearest function of the program above it.
 
-    Above functions in no file of the program the nearest one that is not fastprof's: its
-    stand-ins for functions of other packages call them.
+    Below no function of the program, use the nearest one that is not fastprof's: its wrappers call
+    functions of other packages.
     """
     own = snapshot.keys[nodes.key[node]]
     caller = None

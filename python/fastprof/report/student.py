@@ -10,7 +10,7 @@ import math
 
 _TERMS = 300
 _EPSILON = 1e-14
-#: Instead of a zero in a denominator (Lentz's method).
+#: Replaces a zero in a denominator (Lentz's method).
 _TINY = 1e-300
 
 
@@ -27,10 +27,10 @@ def two_sided_p(t: float, df: float) -> float:
 
 
 def critical(level: float, df: float) -> float:
-    """Return the value that is exceeded in size with the probability ``1 - level``.
+    """Return the value whose absolute size is exceeded with the probability ``1 - level``.
 
     Args:
-        level: e.g. 0.95, of a two-sided interval.
+        level: of a two-sided interval, such as 0.95.
         df: degrees of freedom, above 0.
     """
     low, high = 0.0, 2.0
@@ -46,7 +46,7 @@ def critical(level: float, df: float) -> float:
 
 
 def _incomplete_beta(a: float, b: float, x: float) -> float:
-    """The regularized incomplete beta function I_x(a, b)."""
+    """Return the regularized incomplete beta function I_x(a, b)."""
     if x <= 0:
         return 0.0
     if x >= 1:
@@ -60,7 +60,7 @@ def _incomplete_beta(a: float, b: float, x: float) -> float:
 
 
 def _fraction(a: float, b: float, x: float) -> float:
-    """1 + d1 / (1 + d2 / (1 + ...)) of DLMF 8.17.22, by Lentz's method."""
+    """Return 1 + d1 / (1 + d2 / (1 + ...)) of DLMF 8.17.22, by Lentz's method."""
     value, c, d = 1.0, 1.0, 0.0
     for i in range(1, _TERMS):
         m, odd = divmod(i, 2)

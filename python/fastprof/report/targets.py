@@ -1,9 +1,9 @@
-"""How a step is ideally divided: shown beside the measured shares of its sections.
+"""The ideal shares of a step, which reports show beside the measured shares of its sections.
 
 From the profiling guide that the requirements begin with: forward 35 to 40 %, backward 40 to 45 %,
-optimizer 10 to 15 %, data loading and everything else below 10 %.  They describe a dense
-model trained on one GPU and are a hint, not a verdict: a frozen backbone or a large batch
-lies elsewhere and is healthy.
+optimizer 10 to 15 %, data loading and everything else below 10 %.  They describe a dense model
+trained on one GPU and are a hint, not a verdict: a healthy run with a frozen backbone or a large
+batch has other shares.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Target:
 FORWARD = Target(0.35, 0.40)
 BACKWARD = Target(0.40, 0.45)
 OPTIMIZER = Target(0.10, 0.15)
-#: Of each: loading data, and what is none of the four phases.
+#: For data loading, and for the rest outside of the four phases.
 REST = Target(None, 0.10)
 
 STEP_TARGETS: Mapping[str, Target] = {
@@ -51,6 +51,6 @@ def target_of(section: str) -> Target | None:
 
 
 def target_text(section: str) -> str:
-    """Return the target of a section as a cell of a table; empty if it has none."""
+    """Return the target of a section as a cell of a table; empty without a target."""
     target = target_of(section)
     return "" if target is None else target.text

@@ -1,4 +1,4 @@
-"""Which thread of a snapshot trains."""
+"""Finds the training thread of a snapshot."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from fastprof.snapshot import Snapshot
 
 
 def training_thread(snapshot: Snapshot) -> int:
-    """Return the number of the thread whose steps were recorded; -1: there is no thread."""
+    """Return the number of the thread whose steps were recorded; -1: there is none."""
     if snapshot.outliers is not None and 0 <= snapshot.outliers.thread < len(snapshot.threads):
         return snapshot.outliers.thread
     entered: dict[int, int] = {}

@@ -1,11 +1,11 @@
-"""The program's own functions as a tree, with the time of libraries at who called them.
+"""The program's own functions as a tree; the time of libraries counts to their callers.
 
 A function is the program's if its file is neither the standard library's nor an installed
-package's.  Library functions are folded: their time belongs to the function of the program
-that led to it, and the first of them with a public name stands for what it called.  Where one
-of these has more than half of the function's time, such as a ``Trainer.train`` that runs all of the
-program, what it calls stands instead, down to where the time branches.  What import statements
-took is the part ``imports``, but for the program's own modules.
+package's.  Library functions are folded: their time belongs to the program's function that led to
+it, and the first of them with a public name stands for its callees.  If one of these has more than
+half of the function's time, such as a ``Trainer.train`` that runs all of the program, its callees
+replace it, down to the point where the time branches.  The part ``imports`` is the time of import
+statements, except those of the program's own modules.
 Recursion is folded into the outermost activation, a comprehension into its function.
 """
 
@@ -29,23 +29,23 @@ from fastprof.report.threads import training_thread
 from fastprof.snapshot import Key, Snapshot
 
 _FOLDED = ("<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>")
-#: Where ``eval`` and ``exec`` are named, a module is imported or run.
+#: ``eval`` and ``exec`` by name run or import a module.
 _PLUMBING = ("builtins.exec", "builtins.eval", "_call_with_frames_removed")
 
-#: A part of more than this share of what a function does outside of other functions of the
-#: program is taken apart.
+#: A part with more than this share of a function's time outside of the program's other functions is
+#: divided.
 _LARGE = 0.5
-#: A function whose time is to this share one callee's only leads to it.
+#: A function that spends this share of its time in one callee only leads to it.
 _CHAIN = 0.8
 
 
 @dataclass(frozen=True, slots=True)
 class UserRow:
-    """One function of the program under the functions that led to it.
+    """One of the program's functions below the functions that led to it.
 
-    ``depth`` is 0 for the outermost.  ``total_ms`` is with all that it called, ``share`` of
-    the whole tree's time.  ``own_ms`` is in its own code; ``below`` are (library function,
-    ms), most first: what libraries did for it, not for functions of the program under it.
+    ``depth`` is 0 for the outermost.  ``total_ms`` includes all callees; ``share`` is its share of
+    the whole tree's time.  ``own_ms`` is the time in the function's code; ``below`` lists (library
+    function, ms), most first: library time for it, not for the program's functions below it.
     """
 
     depth: int
@@ -60,12 +60,12 @@ class UserRow:
 
 @dataclass(frozen=True, slots=True)
 class UserTree:
-    """The rows of most time in calling order; ``left_out`` are rows of less.
+    """The rows with most time in calling order; ``left_out`` counts the others.
 
-    ``total_ms`` is the time that the shares are of: measured steps, or all that the training
-    thread did.  ``hidden`` are (package, library functions folded), most first.  ``beyond_ms``
-    is of measured steps the time that is in no step that ended: the rows have it as well, and
-    cannot be divided by the steps.
+    ``total_ms`` is the base of the shares: measured steps, or all time of the training thread.
+    ``hidden`` lists (package, library functions folded), most first.  ``beyond_ms`` is the time of
+    measured steps that no completed step contains: the rows include it, so they cannot be divided
+    by the number of steps.
     """
 
     rows: tuple[UserRow, ...]
@@ -82,18 +82,18 @@ class _Entry:
     depth: int
     own_ns: float = 0.0
     total_ns: float = 0.0
-    below: dict[int, float] = field(default_factory=dict)  # of nodes of library functions
+    below: dict[int, float] = field(default_factory=dict)  # per node of a library function
 
 
 def user_tree(report: Report, limit: int, least: float = 0.01) -> UserTree:
-    """Return the program's functions of the training thread that took most time.
+    """Return the program's functions that took most time in the training thread.
 
-    They are those of the phase of the run that the report is on.
+    They cover the report's phase of the run.
 
     Args:
         report: the report.
-        limit: most rows.
-        least: rows of a smaller share of the whole are left out.
+        limit: the maximum number of rows.
+        least: leave out rows with a smaller share of the whole.
     """
     snapshot = report.view
     number = training_thread(snapshot)
@@ -104,7 +104,7 @@ def user_tree(report: Report, limit: int, least: float = 0.01) -> UserTree:
     whole = entries[0].total_ns
     beyond_ns = beyond_steps_ns(snapshot, report.phase, number)
     if report.phase == "steps" and report.steps.wall_ns:
-        # The total that other tables take their shares of.
+        # The base of other tables' shares.
         whole = report.steps.wall_ns + beyond_ns
     shown = [i for i in range(1, len(entries)) if entries[i].total_ns >= least * whole > 0]
     kept = sorted(shown, key=lambda i: (-entries[i].total_ns, i))[:limit]
@@ -122,8 +122,8 @@ def _entries(
     kinds = [_kind(key) for key in keys]
     entries = [_Entry(0, -1, -1)]
     numbers: dict[tuple[int, int], int] = {}
-    user = [0] * len(nodes)  # per node: the entry that has its time
-    # Per node: the node of the library function that stands for it, and whether that is settled.
+    user = [0] * len(nodes)  # per node: the entry that gets its time
+    # Per node: the library function's node that represents it, and whether this is final.
     called = [0] * len(nodes)
     settled = [False] * len(nodes)
     folded: set[int] = set()
@@ -157,7 +157,7 @@ def _entries(
 
 
 class _Folded:
-    """The library functions that were folded, for those who look into them."""
+    """Looks into the library functions that were folded."""
 
     def __init__(self, snapshot: Snapshot, number: int, self_ns: Sequence[int]) -> None:
         self._keys, self._nodes = snapshot.keys, snapshot.threads[number].nodes
@@ -166,9 +166,9 @@ class _Folded:
         self._children: dict[int, list[int]] = {}
 
     def parts(self, entry: _Entry) -> dict[str, float]:
-        """Return the time of what libraries did for a function of the program, by name."""
+        """Return the time of libraries for one of the program's functions, by name."""
         parts: dict[str, float] = {}
-        places: dict[str, list[int]] = {}  # of those that can be taken apart
+        places: dict[str, list[int]] = {}  # the parts that can be divided
         for node, ns in entry.below.items():
             name = self._name(node)
             parts[name] = parts.get(name, 0.0) + ns
@@ -188,10 +188,10 @@ class _Folded:
         return parts
 
     def _inside(self, top: str, nodes: list[int]) -> dict[str, tuple[float, list[int]]]:
-        """Return the times and places of what functions call, where their time branches.
+        """Return times and places of the callees, at the level at which their time branches.
 
-        One that leads to a single function is the function by which that one's library was
-        entered; none are returned if that is ``top`` itself.
+        If a chain of single callees ends in one function, return the function by which the chain
+        entered that one's library; return nothing if that is ``top`` itself.
         """
         if not self._total_ns:
             self._look()
@@ -213,9 +213,9 @@ class _Folded:
                 entered, leads, package = name, nodes, of
 
     def _called(self, name: str, nodes: list[int]) -> dict[str, list[int]]:
-        """Return the public functions of libraries below others, but for those of their name.
+        """Return the public library functions below others, except those with their name.
 
-        Functions in C are what their callers do.
+        Functions in C count as part of their callers.
         """
         found: dict[str, list[int]] = {}
         pending = list(nodes)
@@ -230,9 +230,9 @@ class _Folded:
         return found
 
     def _look(self) -> None:
-        """Find what each node calls that is not the program's, and its time with that.
+        """Find the callees of each node outside of the program, and its time including them.
 
-        Imports are a part beside it.
+        Imports are a separate part.
         """
         apart = [_kind(k) == "user" or begins_import(k.file, k.name) for k in self._keys]
         self._total_ns = list(map(float, self._self_ns))
@@ -254,7 +254,7 @@ class _Folded:
 
 
 def _kind(key: Key) -> str:
-    """``user``, ``library``, or ``inner``: it belongs to what is around it."""
+    """Return ``user``, ``library``, or ``inner``: part of its caller."""
     if is_users(key):
         return "inner" if key.name in _FOLDED else "user"
     if key.kind in ("root", "section", "truncated") or is_own(key):
@@ -276,9 +276,9 @@ def _enter(entries: list[_Entry], numbers: dict[tuple[int, int], int], above: in
 
 
 def _calling_order(entries: list[_Entry], kept: Sequence[int]) -> list[int]:
-    """Return the kept entries so that each is followed by those it led to, most time first."""
+    """Return the kept entries, each followed by those that it led to, most time first."""
     below: dict[int, list[int]] = {}
-    for i in kept:  # what led to it took at least as long, and is kept as well
+    for i in kept:  # the entries above took at least as long, so they are kept too
         below.setdefault(entries[i].parent, []).append(i)
     order: list[int] = []
     pending = list(reversed(below.get(0, [])))

@@ -1,7 +1,7 @@
-"""Functions without the waits of threads that have nothing to do.
+"""Functions without the waits of idle threads.
 
-A thread that waits for work sits in one call all the time: the thread that pins memory,
-those of executors and queues.  Their waits cost the training nothing.
+An idle thread sits in one call: the thread that pins memory, those of executors and queues.  Their
+waits cost the training nothing.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _WAITS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Functions:
-    """The rows of the function table; ``hidden_ms`` is what other threads waited."""
+    """The rows of the function table; ``hidden_ms`` is the time that other threads waited."""
 
     rows: tuple[FunctionRow, ...]
     hidden_ms: float
 
 
 def without_waits(report: Report) -> Functions:
-    """Return the functions of all threads, the waits of the training thread only."""
+    """Return the functions of all threads, with waits of the training thread only."""
     training = training_thread(report.view) if len(report.threads) > 1 else -1
     if training < 0:
         return Functions(report.functions, 0.0)

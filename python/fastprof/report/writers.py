@@ -1,4 +1,4 @@
-"""Shared parts of exporters.  An exporter is a function of a report and a stream: no paths."""
+"""Shared parts of exporters.  An exporter takes a report and a stream, never a path."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from fastprof.report.model import Report
 
 
 def compact_json(value: Any) -> str:
-    """Return strict JSON in one line, without blanks."""
+    """Return strict JSON in one line, without spaces."""
     return json.dumps(value, allow_nan=False, separators=(",", ":"))
 
 
-#: Integers beyond this are strings in JSON: many readers have floats only.
+#: Larger integers become strings in JSON: many readers have floats only.
 EXACT = 2**53
 
 
 def plain_values(value: Any, fields_of: Callable[[Any], Mapping[str, Any]] | None = None) -> Any:
-    """Return a value as what strict JSON knows: what is not finite is None.
+    """Return a value as strict JSON types: NaN and infinity become None.
 
-    ``fields_of`` gives the fields of what is no plain value.
+    ``fields_of`` returns the fields of any other value.
     """
     if type(value) is str:
         return without_surrogates(value)
@@ -46,7 +46,7 @@ def require_tree(report: Report, what: str) -> None:
     """Refuse a report without contexts.
 
     Raises:
-        ExportError: it has none.
+        ExportError: the report has none.
     """
     if not report.has_tree:
         raise ExportError(

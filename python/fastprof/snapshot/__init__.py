@@ -1,4 +1,4 @@
-"""The recorded data of a run, raw and frozen: the seam between recording and reading."""
+"""The recorded data of a run, raw and frozen, between recording and reading."""
 
 from fastprof.snapshot.model import (
     Calibration,

@@ -1,4 +1,4 @@
-"""How recorded facts are written to a saved run, and checked when they are read.
+"""Writes the recorded data to a saved run, and checks it when reading.
 
 A part of a snapshot is a frozen dataclass that inherits from one of these:
 
@@ -6,7 +6,7 @@ A part of a snapshot is a frozen dataclass that inherits from one of these:
 * :class:`Row`: saved as a list of its fields in their order, ``[3, ...]``;
 * :class:`Table`: a record whose fields are columns of equal length.
 
-The annotation of a field says what the value may be, so that a new fact is one line::
+The annotation of a field defines its valid values, so that a new field is one line::
 
     @dataclass(frozen=True, slots=True)
     class LoadTime(Row):
@@ -14,13 +14,13 @@ The annotation of a field says what the value may be, so that a new fact is one 
         key: KeyIndex  # an index of the snapshot's keys
         sum_ns: Later[Count] = 0  # files of earlier versions lack it
 
-``bool``, ``str`` and ``float`` stand for themselves (a float is finite); ``X | None`` may be
-null or absent; ``tuple[X, ...]`` is a list, ``tuple[X, Y]`` a list of two, ``Mapping[str, X]``
-an object.  Integers say their range: ``Annotated[int, Integer(low, high)]``.  A rule about
-several fields is a method ``check`` of the class that raises :class:`WrongError`.
+``bool``, ``str`` and ``float`` mean themselves (a float is finite); ``X | None`` may be null or
+absent; ``tuple[X, ...]`` is a list, ``tuple[X, Y]`` a list of two, ``Mapping[str, X]`` an object.
+Integers have a range: ``Annotated[int, Integer(low, high)]``.  A rule about several fields is a
+method ``check`` of the class that raises :class:`WrongError`.
 
-Nothing is known about the data to be read: :func:`read` returns a value that obeys all of
-this, or raises :class:`~fastprof.SnapshotError` with the field's name in one short line.
+The input is untrusted: :func:`read` returns a value that obeys all of these rules, or raises
+:class:`~fastprof.SnapshotError` with the field's name in one short line.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from fastprof.errors import FastprofError, SnapshotError
 
 T = TypeVar("T")
 
-#: A count or a time that does not fit in a signed 64-bit integer is damage, not data.
+#: A count or a time beyond a signed 64-bit integer is damage, not data.
 MAX_INT = 2**63 - 1
 
-#: Above it, files hold integers as strings: many JSON readers have no others.
+#: Larger integers are strings in files: many JSON readers have no others.
 EXACT = 2**53
 
 
@@ -61,12 +61,12 @@ class Known:
 
 
 class WrongError(FastprofError):
-    """A value is not what it must be.  Where it stands is added on the way out.
+    """A value is invalid.  Its place is added on the way up.
 
     Args:
-        value: what was found.
-        wanted: what was expected.
-        path: where, from the object that is checked: ``".rows[3]"``.
+        value: the value found.
+        wanted: the expected value.
+        path: its place, relative to the checked object: ``".rows[3]"``.
     """
 
     def __init__(self, value: object, wanted: str, path: str = "") -> None:
@@ -76,18 +76,18 @@ class WrongError(FastprofError):
         self._path = path
 
     def under(self, step: str) -> WrongError:
-        """Return the same, as seen from the object around."""
+        """Return the same error, relative to the enclosing object."""
         self._path = step + self._path
         return self
 
     def error(self, where: str) -> SnapshotError:
-        """Return it as an error of a whole file; ``where`` is the name of what was read."""
+        """Return it as an error of a whole file; ``where`` is the name of the value read."""
         path = (where + self._path).lstrip(".") or "file"
         return SnapshotError(f"{path} is {show(self._value)}, expected {self._wanted}")
 
 
 def show(value: object) -> str:
-    """A short form of any value: ``repr`` of a hostile one may be huge, deep, or fail."""
+    """Return a short form of any value: ``repr`` of a hostile one may be huge, deep, or fail."""
     if isinstance(value, str):
         return repr(value[:80])
     if value is None or type(value) in (bool, float):
@@ -108,7 +108,7 @@ def int_or_none(value: object) -> int | None:
 
 
 class Kind:
-    """The values that a field accepts.  ``plain``: a value is written as it is."""
+    """The values that a field accepts.  ``plain``: a value is written unchanged."""
 
     plain = True
 
@@ -121,11 +121,11 @@ class Kind:
         raise NotImplementedError
 
     def write(self, value: Any) -> Any:
-        """Return what ``json.dumps`` accepts."""
+        """Return a value for ``json.dumps``."""
         return value
 
     def write_all(self, values: Iterable[Any]) -> list[Any]:
-        """Return a list of what it writes of each."""
+        """Return the written form of each value in a list."""
         return list(values) if self.plain else [self.write(value) for value in values]
 
 
@@ -152,7 +152,7 @@ class Integer(Kind):
 
 
 class Index(Integer):
-    """A row of the table ``of``, or an integer from ``low`` on that stands for something else."""
+    """A row of the table ``of``, or an integer from ``low`` on with another meaning."""
 
     def __init__(self, of: str, low: int = 0) -> None:
         super().__init__(low, low - 1)
@@ -176,7 +176,7 @@ class Number(Kind):
             number = float(value)  # type: ignore[arg-type]
         except OverflowError:
             raise WrongError(value, "a finite number") from None
-        if not number - number == 0.0:  # nan or infinite
+        if not number - number == 0.0:  # NaN or infinite
             raise WrongError(value, "a finite number")
         if not self._low <= number <= self._high:
             raise WrongError(value, f"a number from {self._low:g} to {self._high:g}")
@@ -193,7 +193,7 @@ class Text(Kind):
 
 
 class Choice(Kind):
-    """One of some names."""
+    """One of several names."""
 
     def __init__(self, *names: str) -> None:
         self._names = names
@@ -214,7 +214,7 @@ class Flag(Kind):
 
 
 class Numbered(Kind):
-    """One of some values, saved as its number among them."""
+    """One of several values, saved as its number among them."""
 
     plain = False
 
@@ -230,7 +230,7 @@ class Numbered(Kind):
 
 
 class Counts(Kind):
-    """Counts by name in an object, each of some names."""
+    """Counts by name in an object; the names are limited."""
 
     plain = False
 
@@ -259,7 +259,7 @@ class _Optional(Kind):
 
 
 class List(Kind):
-    """A list of values of one kind, ``most`` at most."""
+    """A list of at most ``most`` values of one kind."""
 
     plain = False
 
@@ -272,7 +272,7 @@ class List(Kind):
         if self._most is not None and len(items) > self._most.rows:
             raise WrongError(len(items), f"at most {self._most.rows} {self._most.called}")
         if isinstance(self.kind, Integer) and items and set(map(type, items)) == {int}:
-            # A column may have a million rows: look for the wrong one only if there is one.
+            # A column may have a million rows: search the wrong one only if there is one.
             low, high = self.kind.range(known)
             if low <= min(items) and max(items) <= high:
                 return tuple(items)
@@ -324,32 +324,32 @@ class _Mapping(Kind):
 
 
 def an_object(value: object) -> dict[Any, Any]:
-    """Return an object of JSON."""
+    """Return a JSON object."""
     if not isinstance(value, dict):
         raise WrongError(value, "an object")
     return value
 
 
 def a_list(value: object) -> Sequence[Any]:
-    """Return a list of JSON, or a tuple, as a live recording has them."""
+    """Return a JSON list, or a tuple, which live recordings have."""
     if not isinstance(value, (list, tuple)):
         raise WrongError(value, "a list")
     return value
 
 
 def at(step: str, kind: Kind, value: object, known: Known) -> Any:
-    """Read a value that stands at ``step`` of the object around it."""
+    """Read a value at ``step`` of the enclosing object."""
     try:
         return kind.read(value, known)
     except WrongError as wrong:
         raise wrong.under(step) from None
 
 
-# ---- what an annotation may say besides ----
+# ---- marks of annotations ----
 
 
 class AtMost:
-    """A list has no more items than ``rows``; errors call them ``called``."""
+    """A list has at most as many items as ``rows``; errors call them ``called``."""
 
     def __init__(self, rows: int, called: str = "rows") -> None:
         self.rows = rows
@@ -357,28 +357,28 @@ class AtMost:
 
 
 class Learn:
-    """Others refer to the value: ``note`` is called with it once it has been read."""
+    """Others refer to the value: reading it calls ``note`` with it."""
 
     def __init__(self, note: Callable[[Known, Any], None]) -> None:
         self.note = note
 
 
 class Like:
-    """Files of earlier versions lack the field: it is what the field ``name`` is."""
+    """Files of earlier versions lack the field: it then equals the field ``name``."""
 
     def __init__(self, name: str) -> None:
         self.name = name
 
 
 class Else:
-    """Files of earlier versions lack the field: it is ``value``; for one without a default."""
+    """Files of earlier versions lack the field: it is then ``value``; it has no default."""
 
     def __init__(self, value: object) -> None:
         self.value = value
 
 
 class Saved:
-    """The name of the field in a file, where it is another one."""
+    """The name of the field in a file, if it differs."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -386,24 +386,24 @@ class Saved:
 
 _LATER, _UNKNOWN, _FLAT, _APART = object(), object(), object(), object()
 
-#: Files of earlier versions lack the field: it has its default.
+#: Files of earlier versions lack the field: it then has its default.
 Later = Annotated[T, _LATER]
-#: A column that is empty where it is not known.
+#: A column that is empty if it is unknown.
 MaybeEmpty = Annotated[T, _UNKNOWN]
-#: Its fields stand in the object around it.
+#: Its fields are stored in the enclosing object.
 Flat = Annotated[T, _FLAT]
-#: The class around it reads and writes it.
+#: The enclosing class reads and writes it.
 Apart = Annotated[T, _APART]
 
 Count = Annotated[int, Integer()]
-#: Any of 64 bits without a sign, as idents of threads are.
+#: Any unsigned 64-bit integer, such as a thread's ident.
 Unsigned = Annotated[int, Integer(0, 2**64 - 1)]
 KeyIndex = Annotated[int, Index("keys")]
 ThreadIndex = Annotated[int, Index("threads")]
 
 
 def sized(name: str) -> Learn:
-    """Return the mark of a table that indices refer to by ``name``."""
+    """Return the mark of a table to which indices refer by ``name``."""
 
     def note(known: Known, rows: Sequence[Any]) -> None:
         known.sizes[name] = len(rows)
@@ -420,10 +420,10 @@ class _Part:
     __slots__ = ()
 
     def check(self, known: Known) -> None:
-        """Check what the fields' kinds do not say, all of which hold.
+        """Check rules beyond the fields' kinds, which already hold.
 
         Raises:
-            WrongError: fields do not fit each other, or ``known``.
+            WrongError: fields contradict each other, or ``known``.
         """
 
 
@@ -433,7 +433,7 @@ class Record(_Part):
     __slots__ = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain dicts, lists, strings and numbers: what ``json.dumps`` accepts."""
+        """Return plain dicts, lists, strings and numbers for ``json.dumps``."""
         out: dict[str, Any] = {}
         for f in layout(type(self)):
             value = getattr(self, f.name)
@@ -451,7 +451,7 @@ class Row(_Part):
 
 
 class Table(Record):
-    """A record of columns that have equal lengths."""
+    """A record of columns with equal lengths."""
 
     __slots__ = ()
 
@@ -487,7 +487,7 @@ def layout(of: type[Any]) -> tuple[_Saved, ...]:
     """Return how the fields of a class are saved."""
     found = _LAYOUTS.get(of)
     if found is None:
-        # Annotations are read when they are needed first: importing stays quick.
+        # Annotations are read at their first use: this keeps importing fast.
         found = _LAYOUTS[of] = _layout(of)
     return found
 
@@ -516,7 +516,7 @@ def _layout(of: type[Any]) -> tuple[_Saved, ...]:
 
 
 def _absent(f: Field[Any], marks: Sequence[object]) -> Callable[[Mapping[str, Any]], Any] | None:
-    """Return what gives a field that a file lacks its value, from the fields before it."""
+    """Return the function that computes a missing field from the fields before it."""
     for mark in marks:
         if isinstance(mark, Like):
             return itemgetter(mark.name)
@@ -592,7 +592,7 @@ _SIMPLE: dict[object, Kind] = {bool: Flag(), str: Text(), float: Number()}
 
 
 def kind_of(hint: Any, most: AtMost | None = None) -> Kind:
-    """Return the kind that an annotation stands for."""
+    """Return the kind for an annotation."""
     origin, args = get_origin(hint), get_args(hint)
     if origin is Annotated:
         for mark in args[1:]:
@@ -620,14 +620,14 @@ def read(what: type[T], value: object, where: str, known: Known | None = None) -
     """Check a value and return it.
 
     Args:
-        what: an annotation as fields have them: a class, ``tuple[Count, ...]``.
-        value: what ``json.loads`` gave, or a recorder.
+        what: an annotation as in a field: a class, ``tuple[Count, ...]``.
+        value: the result of ``json.loads`` or of a recorder.
         where: its name in the file, for the error.
-        known: what indices in it refer to.
+        known: the tables to which its indices refer.
 
     Raises:
-        SnapshotError: something in it is missing, of the wrong type, out of range, or does
-            not fit the rest; the message names the field.
+        SnapshotError: a value in it is missing, of the wrong type, out of range, or contradicts the
+            rest; the message names the field.
     """
     try:
         found: T = kind_of(what).read(value, Known() if known is None else known)

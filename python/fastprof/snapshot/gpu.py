@@ -1,11 +1,11 @@
-"""The GPU's part of a snapshot: what CUPTI's records add up to.
+"""The GPU's part of a snapshot: sums of CUPTI's records.
 
 Times are integer nanoseconds of CUPTI's clock, never estimated.  Every activity (kernel,
 copy, memset) is counted in exactly one row of ``activity``, so those rows add up to
 ``sum_ns``.
 
-A *site* is a thread (index into ``Snapshot.threads``) and a row of its tree: where the
-work was given to the device, not where the host was when it ran.  (-1, -1) is no site.
+A *site* is a thread (index into ``Snapshot.threads``) and a row of its tree: the place that
+launched the work, not the host's place while it ran.  (-1, -1) means no site.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from fastprof.snapshot.codec import (
 from fastprof.snapshot.gpu_health import GpuHealth
 from fastprof.snapshot.run_phases import STEPS
 
-#: How the site of an activity was found.  With OWN the launching thread stood there.
-#: With INHERITED that thread had no open section, and ``via`` is the site in the
-#: thread whose work it did (autograd's threads work for the one in ``backward()``).
-#: With CAPTURED a CUDA graph was replayed at the site and captured at ``via``.  Of OTHER
-#: the launching thread works for no known section, of UNKNOWN not even the launch is known.
+#: How the site of an activity was found.  OWN: the launching thread was there.  INHERITED: that
+#: thread had no open section, and ``via`` is the site in the thread whose work it did (autograd's
+#: threads work for the one in ``backward()``).  CAPTURED: a CUDA graph was replayed at the site and
+#: captured at ``via``.  OTHER: the launching thread works for no known section.  UNKNOWN: not even
+#: the launch is known.
 HOW_OWN, HOW_INHERITED, HOW_CAPTURED, HOW_OTHER, HOW_UNKNOWN = range(5)
 
 #: Kinds of activities other than the table's kernels; H, D, P: host, device, peer.
@@ -54,12 +54,12 @@ def _check_site(thread: int, node: int, known: Known) -> None:
 
 @dataclass(frozen=True, slots=True)
 class GpuTimeline(Record):
-    """When a device was busy, and what the training thread was in while it was not.
+    """A device's busy time, and the training thread's sections during its idle time.
 
     ``kernel_ns`` is time with at least one kernel, split by kind into ``compute_ns`` and
-    ``communication_ns`` with ``overlap_ns`` in both; ``copy_ns`` is time with at least
-    one copy or memset, ``copy_alone_ns`` the part of it without any kernel.  ``idle`` is
-    (key of the training thread's outermost section or -1, ns); wall = busy + idle.
+    ``communication_ns`` with ``overlap_ns`` in both; ``copy_ns`` is time with at least one copy or
+    memset, ``copy_alone_ns`` its part without any kernel.  ``idle`` lists (key of the training
+    thread's outermost section or -1, ns); wall = busy + idle.
     """
 
     wall_ns: Count = 0
@@ -87,8 +87,8 @@ class GpuTimeline(Record):
 class GpuDevice(Record):
     """A device, and its timeline over the whole recording and over the measured steps.
 
-    Its properties are as the driver names them, 0 where it does not tell.  ``health`` is
-    None if nothing is known of it.
+    Its properties come from the driver, 0 if the driver does not tell.  ``health`` is None if
+    unknown.
     """
 
     index: Count
@@ -111,9 +111,9 @@ class GpuDevice(Record):
 class GpuKernel(Row):
     """Launches of one kernel with one configuration.
 
-    ``registers`` are per thread, shared memory is bytes per block.  The grid is the last
-    one if ``grid_varied``.  ``small_*`` are launches that ran below 100 us.
-    ``blocks_ns`` adds up blocks x duration of every launch.
+    ``registers`` are per thread, shared memory is bytes per block.  With ``grid_varied`` the grid
+    is the last one.  ``small_*`` are launches that ran for less than 100 us.  ``blocks_ns`` adds up
+    blocks x duration of every launch.
     """
 
     name: str
@@ -145,7 +145,7 @@ class GpuKernel(Row):
 
 @dataclass(frozen=True, slots=True)
 class _AtSite(Row):
-    """The facts about one site."""
+    """The data of one site."""
 
     thread: _Site
     node: _Site
@@ -160,7 +160,7 @@ class _AtSite(Row):
 
 @dataclass(frozen=True, slots=True)
 class GpuActivity(_AtSite):
-    """Activities of one kind given to the device at one site.
+    """Activities of one kind launched at one site.
 
     ``what`` is an index into ``GpuSnapshot.kernels`` or one of the negative constants
     above; ``bytes`` is 0 for kernels.
@@ -176,9 +176,9 @@ class GpuActivity(_AtSite):
 class GpuHost(_AtSite):
     """The host's side at one site.
 
-    ``launches`` are calls that gave the device work; ``delays`` is of how many activities
-    the time from launch to start is known, ``delay_ns`` its sum.  ``syncs`` are calls in
-    which the host waited for the device, ``blocked_ns`` how long.
+    ``launches`` are calls that gave the device work; ``delays`` is the number of activities whose
+    time from launch to start is known, ``delay_ns`` the sum of these times.  ``syncs`` counts calls
+    in which the host waited for the device, ``blocked_ns`` is their time.
     """
 
     launches: Count
@@ -191,7 +191,7 @@ class GpuHost(_AtSite):
 
 @dataclass(frozen=True, slots=True)
 class GpuLine(Row):
-    """A source line in which the host waited; a part of what ``GpuHost`` holds."""
+    """A source line in which the host waited; a part of ``GpuHost``."""
 
     thread: _Site
     node: _Site
@@ -209,12 +209,11 @@ class GpuLine(Row):
 class GpuSnapshot(Record):
     """The recorded data of the GPU.
 
-    ``status`` is ``on``, or ``off`` when nothing could be collected and ``reason`` says
-    why; with ``on`` a reason says which workaround is in use.  ``tier`` is
-    ``callbacks`` or ``external``: how launches were tied to sites.  ``paused_ns`` is time
-    in which another profiler had the records, ``pauses`` who and how long.
-    ``health_reason`` says why the devices' health is not known, or no further than some
-    moment: then ``health_hung`` is true.
+    ``status`` is ``on``, or ``off`` if nothing could be collected, with the reason in ``reason``;
+    with ``on``, a reason names the workaround in use.  ``tier`` is ``callbacks`` or ``external``:
+    how launches were matched to sites.  ``paused_ns`` is the time in which another profiler had the
+    records, ``pauses`` lists these profilers and times.  ``health_reason`` says why the devices'
+    health is unknown, or ends early: then ``health_hung`` is true.
     """
 
     status: Annotated[str, Choice("on", "off")]
@@ -243,11 +242,11 @@ class GpuSnapshot(Record):
 def only_phases(
     gpu: GpuSnapshot, phase: Sequence[Sequence[int]], wanted: Collection[int]
 ) -> GpuSnapshot:
-    """Return what was given to the device in some phases of the run.
+    """Return the work launched in some phases of the run.
 
-    Work without a site counts as that of measured steps.  Of a kernel, count and time are
-    exact; shortest and longest launch are of the whole run, and what only all launches
-    together are known of is divided in proportion to their number.
+    Work without a site counts to measured steps.  A kernel's count and time are exact; its shortest
+    and longest launch are those of the whole run, and values known only for all launches together
+    are divided in proportion to their number.
 
     Args:
         gpu: the whole recording.

@@ -1,7 +1,7 @@
 """The health of a device in a snapshot: temperature, clock, power, throttling.
 
-Samples of the driver's own figures, about one a second while the device is in use.  What the
-device does not tell is None, never 0.
+Samples of the driver's own figures, about one per second while the device is in use.  A value that
+the device does not report is None, never 0.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fastprof.snapshot.codec import (
     WrongError,
 )
 
-#: Why clocks are throttled.  An idle GPU and clocks set by an administrator are not throttling.
+#: Reasons for throttled clocks.  An idle GPU and clocks set by an administrator are not throttling.
 REASONS = ("sw_power_cap", "hw_slowdown", "sw_thermal", "hw_thermal", "hw_power_brake")
 
 
@@ -44,10 +44,10 @@ class HealthFigure(Row):
 
 @dataclass(frozen=True, slots=True)
 class ThrottleSamples(Record):
-    """In how many of ``samples`` clocks were throttled.
+    """The numbers of ``samples`` with throttled clocks.
 
-    ``throttled``: for any reason; ``slowed``: for one that is not the power cap, which busy
-    GPUs are often held by.  ``reasons`` has a count for each of :data:`REASONS`.
+    ``throttled``: for any reason; ``slowed``: for another reason than the power cap, which often
+    limits busy GPUs.  ``reasons`` has a count for each of :data:`REASONS`.
     """
 
     samples: Annotated[int, Integer(1)]
@@ -69,7 +69,7 @@ class ThrottleSamples(Record):
 class GpuHealth(Record):
     """Temperature in C, clock of the multiprocessors in MHz, power in mW, throttling.
 
-    The clock is over samples in which the driver did not call the device idle.
+    The clock covers samples in which the driver did not report the device as idle.
     """
 
     temperature_c: HealthFigure | None = None

@@ -1,4 +1,4 @@
-"""The part of a snapshot about how a loader comes by its batches.
+"""The part of a snapshot about loaders and their batches.
 
 Times are integer nanoseconds.  A *pass* is one iteration over the loader: an epoch.
 """
@@ -13,13 +13,13 @@ from fastprof.snapshot.codec import Count, Integer, Known, Later, Record, Row, W
 #: Rows of ``WorkerStats.depth``: 0, 1, 2 to 3, 4 to 7, ... 64 and more batches.
 DEPTHS = 8
 
-#: More workers than anyone starts; a number beyond it is damage.
+#: More workers than anyone starts; a larger number is damage.
 MAX_WORKERS = 65_536
 
 
 @dataclass(frozen=True, slots=True)
 class LoadTime(Row):
-    """How long one worker took per batch: of ``count`` batches the sum and the longest."""
+    """Load times of one worker: number of batches, their sum and the longest."""
 
     worker: Count
     count: Count
@@ -29,23 +29,22 @@ class LoadTime(Row):
 
 @dataclass(frozen=True, slots=True)
 class WorkerStats(Record):
-    """One loader's worker processes, and what it costs outside the step.
+    """One loader's worker processes, and its cost outside of steps.
 
-    ``workers`` is 0 for a loader that loads in the training process.  ``prefetch`` is in
-    batches per worker.  ``cpus`` are those this process may use.  Of the batches but the
-    first of each pass, ``ready`` were there when ``next()`` asked, which took ``ready_ns`` in
-    all, ``blocked`` were waited for, ``blocked_ns`` in all.  ``depth`` counts how many batches
-    were ready at ``next()``, by power of two (see :data:`DEPTHS`).
+    ``workers`` is 0 for a loader that loads in the training process.  ``prefetch`` is in batches
+    per worker.  ``cpus`` is the number that this process may use.  Of the batches except the first
+    of each pass, ``ready`` were available at the call of ``next()``, which took ``ready_ns`` in
+    all; for ``blocked`` the loop waited, ``blocked_ns`` in all.  ``depth`` counts the batches ready
+    at ``next()``, by power of two (see :data:`DEPTHS`).
 
-    ``loads`` are load times per worker: taken inside the workers if ``measured``, else by
+    ``loads`` are load times per worker: measured inside the workers if ``measured``, else by
     watching batches arrive while the loop waited for them.  ``caught_up`` are the calls of
-    ``next()`` that found all batches that were asked for, and the time since the last one was.
+    ``next()`` that found all requested batches, with the time since the last request.
 
     The pairs are (count, sum_ns): ``starts`` of iterating that started workers (or none),
-    ``resumes`` with workers that were kept, ``firsts`` first batches of a pass,
-    ``shutdowns``, and ``caught_up``.  ``died`` workers ended too early.
-    ``profiled`` is of how many worker processes the functions were recorded, out of
-    ``processes`` started.
+    ``resumes`` with kept workers, ``firsts`` first batches of a pass, ``shutdowns``, and
+    ``caught_up``.  ``died`` workers ended too early.  ``profiled`` of ``processes`` started worker
+    processes had their functions recorded.
     """
 
     workers: Annotated[int, Integer(0, MAX_WORKERS)]

@@ -1,7 +1,7 @@
 """The GPU memory's part of a snapshot: the figures of PyTorch's caching allocator.
 
-Numbers are bytes.  *Allocated* is what tensors occupy, *reserved* what the allocator has
-taken from the device.
+Numbers are bytes. *Allocated* is memory that tensors occupy, *reserved* memory that the allocator
+has taken from the device.
 """
 
 from __future__ import annotations
@@ -12,15 +12,16 @@ from typing import Annotated
 
 from fastprof.snapshot.codec import Count, Integer, Known, Record, Row, WrongError
 
-#: No device has so much memory; a difference of two amounts may be negative.
+#: No device has this much memory; a difference of two amounts may be negative.
 _MAX_GROWTH = 2**53
 
 
 @dataclass(frozen=True, slots=True)
 class MemorySample(Row):
-    """The allocator at the end of one step; the peaks are since the sample before.
+    """The allocator at the end of one step; the peaks cover the time since the previous sample.
 
-    They are since the program's own last reset if ``MemorySnapshot.peaks_reset`` is False.
+    If ``MemorySnapshot.peaks_reset`` is False, they cover the time since the program's own last
+    reset.
     """
 
     step: Count
@@ -34,8 +35,8 @@ class MemorySample(Row):
 class MemorySection(Row):
     """One section name: the highest peaks in any of ``count`` entries.
 
-    ``grown_bytes`` adds up, over the entries, allocated memory at the end less that at
-    the beginning; what a section frees of others makes it negative.
+    ``grown_bytes`` sums up the growth of allocated memory from begin to end of the entries; freeing
+    memory of others makes it negative.
     """
 
     name: str
@@ -51,11 +52,10 @@ class MemorySnapshot(Record):
     """One device's memory.
 
     ``samples`` are a thinned selection (bounded) of ``steps`` samples taken, one per step;
-    ``sum_peak_allocated`` is over all of them.  ``retries`` are allocations that succeeded
-    only after the cache was emptied, ``ooms`` those that failed, ``device_allocs`` and
-    ``device_frees`` calls of cudaMalloc and cudaFree, all during the recording.  ``parts``
-    are parameters that optimizers have, their gradients, and the optimizers' state; None
-    if no optimizer was seen.
+    ``sum_peak_allocated`` covers all of them.  ``retries`` are allocations that succeeded only
+    after the cache was emptied, ``ooms`` failed ones, ``device_allocs`` and ``device_frees`` calls
+    of cudaMalloc and cudaFree, all during the recording.  ``parts`` are the optimizers' parameters,
+    their gradients, and the optimizers' state; None if no optimizer was observed.
     """
 
     device: Count

@@ -1,12 +1,12 @@
-"""The recorded data, raw, frozen and serialisable: one :class:`Snapshot` per process.
+"""The recorded data of a process, raw, frozen and serialisable: one :class:`Snapshot`.
 
-This is the seam between capture and report.  Capture produces it and knows nothing of
-reports; reports consume it and need neither the extension nor the live process.  All
-times are integer nanoseconds of one monotonic clock.  Nothing here holds a live object.
+It connects capture and report.  Capture produces it and knows nothing of reports; reports consume
+it and need neither the extension nor the live process.  All times are integer nanoseconds of one
+monotonic clock.  Nothing here holds a live object.
 
-``Snapshot.from_dict`` is the validator for untrusted input: whatever it returns is
-internally consistent (indices in range, columns of equal length, parents before
-children, counters not negative); whatever is not raises :class:`SnapshotError`.
+``Snapshot.from_dict`` validates untrusted input: its result is internally consistent (indices in
+range, columns of equal length, parents before children, counters not negative); anything else
+raises :class:`SnapshotError`.
 """
 
 from __future__ import annotations
@@ -58,14 +58,15 @@ from fastprof.snapshot.trace import TraceSnapshot
 
 SCHEMA = "fastprof/1"
 
-#: Kinds of tree keys.  ``root`` is the thread itself, ``truncated`` stands for contexts
-#: beyond the depth or node cap, ``type`` is a constructor or other callable object that
-#: only the monitoring backend can see.
+#: Kinds of tree keys.  ``root`` is the thread itself, ``truncated`` represents contexts beyond the
+#: depth or node cap, ``type`` is a constructor or other callable object that only the monitoring
+#: backend can see.
 KINDS = ("root", "truncated", "python", "c", "type", "section")
 
-#: How a function was called: by a call instruction that has a short way into it without the
-#: hook; by none (an operator, an attribute, C code), or, of a type, by none that enters its
-#: ``__init__``; with keywords, or taking any; as ``f(*args, **kwargs)``.
+#: The form of a function's call: ``short``: by a call instruction that has a fast path into it
+#: without the hook; ``implicit``: by no call instruction (an operator, an attribute, C code) or,
+#: for a type, by none that enters its ``__init__``; ``general``: with keywords, or to a function
+#: that takes any; ``unpacked``: as ``f(*args, **kwargs)``.
 CALL_FORMS = ("short", "implicit", "general", "unpacked")
 
 _Form = Annotated[str, Choice(*CALL_FORMS)]
@@ -89,7 +90,7 @@ class _Meta(Kind):
                 raise WrongError(v, "a string, number, true, false or null", path)
             if type(v) is float:
                 at(path, Number(), v, known)
-            # Wall clock times are above EXACT and therefore strings in a file.
+            # Wall clock times exceed EXACT and are therefore strings in a file.
             is_time = name.endswith("_ns") and type(v) is str
             out[name] = at(path, Integer(), v, known) if is_time else v
         return out
@@ -99,7 +100,7 @@ class _Meta(Kind):
 
 
 class _Idle(Kind):
-    """Times per phase; of a file that knows fewer phases the others are 0."""
+    """Times per phase; 0 for phases that an older file lacks."""
 
     plain = False
 
@@ -116,12 +117,12 @@ class _Idle(Kind):
 
 @dataclass(frozen=True, slots=True)
 class Key(Row):
-    """The thing that a tree node stands for.
+    """The function, section or thread of a tree node.
 
-    ``name`` is cProfile's label (``co_name`` or ``<built-in method builtins.len>``);
-    ``qualname`` is the qualified name.  C functions have file ``"~"`` and line 0,
-    sections have file ``""`` and line 0.  ``form``, one of ``CALL_FORMS``, is how the first
-    call was made; only what the hook costs depends on it.
+    ``name`` is cProfile's label (``co_name`` or ``<built-in method builtins.len>``); ``qualname``
+    is the qualified name.  C functions have file ``"~"`` and line 0, sections have file ``""`` and
+    line 0.  ``form``, one of ``CALL_FORMS``, is the form of the first call; only the cost of the
+    hook depends on it.
     """
 
     kind: Annotated[str, Choice(*KINDS)]
@@ -147,13 +148,13 @@ class NodeTable(Table):
     calls: tuple[Count, ...]
     resumes: tuple[Count, ...]
     self_ns: tuple[Count, ...]
-    #: Per node its phase of the run, an index of ``RUN_PHASES``; empty: all are 0.  Nodes
-    #: of different phases may have the same parent and key, if the parent is the root.
+    #: Phase of the run per node, an index of ``RUN_PHASES``; empty: all are 0.  Nodes of different
+    #: phases may have the same parent and key, if the parent is the root.
     phase: Later[MaybeEmpty[tuple[_Phase, ...]]] = ()
-    #: Time per phase in which nothing was open; their sum is ``self_ns[0]``.  Empty: all
-    #: of it is of phase 0.
+    #: Time per phase outside of all functions; the sum is ``self_ns[0]``.  Empty: all of it belongs
+    #: to phase 0.
     idle_ns: Later[Annotated[tuple[int, ...], _Idle()]] = ()
-    #: Cache of derived values; no part of the recorded data.
+    #: Cache of derived values, not recorded data.
     known: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __len__(self) -> int:
@@ -161,7 +162,7 @@ class NodeTable(Table):
 
     def check(self, known: Known) -> None:
         n = len(self)
-        # A tree may have a million rows: look for the wrong one only if there is one.
+        # A tree may have a million rows: search the wrong one only if there is one.
         if not n or self.parent[0] != -1:
             raise WrongError(self.parent[:1], "a root row with parent -1 first", ".parent")
         if not all(map(lt, self.parent, range(n))) or -1 in self.parent[1:]:
@@ -179,7 +180,7 @@ class NodeTable(Table):
                     raise WrongError(self.phase[row], "the phase of its parent", f".phase[{row}]")
 
     def only(self, phases: Collection[int]) -> NodeTable:
-        """Return the same rows, in which rows of other phases have no calls and no time."""
+        """Return the same rows, without calls and time in rows of other phases."""
         phase = self.phase or (STEPS,) * len(self)
         idle = self.idle_ns or (self.self_ns[0],)
         kept = [p in phases for p in phase]
@@ -255,13 +256,13 @@ class SectionStats(Record):
     errors: Count
     open: Count
     hist: _Hist
-    #: Of the phase of the run in which the entries began: an index of ``RUN_PHASES``.
+    #: The phase of the run in which the entries began: an index of ``RUN_PHASES``.
     phase: Later[_Phase] = STEPS
 
 
 @dataclass(frozen=True, slots=True)
 class StepRow(Row):
-    """Time of one top-level section inside steps: ``steps`` in which it ran, their sum."""
+    """Time of one top-level section inside steps: the number of ``steps`` with it, their sum."""
 
     key: KeyIndex
     steps: Count
@@ -272,11 +273,11 @@ class StepRow(Row):
 class Steps(Record):
     """Step boundaries of the training thread.
 
-    ``count`` is all steps, of which the first ``skipped`` are left out of every other
-    field (warm-up), as are ``apart`` later ones, most of which were made without the function
-    hook: ``unprofiled``.  ``sum_ns`` is their wall time, ``sum_sq`` the sum of squares in
-    seconds squared, ``recent_ns`` the last durations (bounded).  ``rows`` are the
-    top-level sections; what they do not cover is unaccounted.
+    ``count`` is all steps.  Every other field leaves out the first ``skipped`` of them (warm-up),
+    and ``apart`` later ones, most of which ran without the function hook: ``unprofiled``.
+    ``sum_ns`` is their wall time, ``sum_sq`` the sum of squares in seconds squared, ``recent_ns``
+    the last durations (bounded).  ``rows`` are the top-level sections; time outside of them is
+    unaccounted.
     """
 
     count: Count = 0
@@ -291,12 +292,12 @@ class Steps(Record):
     #: The last steps one by one.
     series: Later[StepSeries] = field(default_factory=StepSeries)
     #: (kind, ns) over all measured steps; they add up to ``sum_ns``.  See
-    #: :data:`~fastprof.snapshot.steps.SPLIT_KINDS`.  Empty: not known.
+    #: :data:`~fastprof.snapshot.steps.SPLIT_KINDS`.  Empty: unknown.
     split: Later[tuple[tuple[SplitKind, Count], ...]] = ()
-    #: Which kinds have no row, and why: a sentence each.
+    #: The kinds without a row, each with its reason in a sentence.
     split_missing: Later[tuple[str, ...]] = ()
     split_places: Later[Annotated[tuple[SplitPlace, ...], AtMost(MAX_PLACES)]] = ()
-    #: Garbage collections in the measured steps per generation; empty: not known.
+    #: Garbage collections in the measured steps per generation; empty: unknown.
     gc_runs: Later[tuple[Count, ...]] = ()
     apart: Later[Count] = 0
     unprofiled: Later[tuple[PlainSteps, ...]] = ()
@@ -329,11 +330,11 @@ class LoaderStats(Record):
     batches: Count
     phases: Mapping[str, tuple[Count, Count]]
     weight: float | None = None
-    #: Of loaders of torch's only.
+    #: For loaders of torch's only.
     workers: WorkerStats | None = None
 
 
-#: No hooked event costs a second; a cost beyond that would make every time 0.
+#: No hooked event costs a second; a larger cost would make every time 0.
 _CostNs = Annotated[float, Number(0, 1e9)]
 
 
@@ -352,35 +353,35 @@ class Calibration(Record):
     python: EventCost
     resume: EventCost
     c: EventCost
-    #: A method of a builtin type (``<method 'append' of 'list' objects>``): binding it
-    #: costs extra under some hooks.
+    #: A method of a builtin type (``<method 'append' of 'list' objects>``): binding it costs extra
+    #: under some hooks.
     method: EventCost
-    #: A Python function that no call instruction calls, but C code, an operator or an
-    #: attribute: sys.monitoring announces it once, other calls twice.
+    #: A Python function called by C code, an operator or an attribute instead of a call
+    #: instruction: sys.monitoring announces it once, other calls twice.
     implicit: Annotated[EventCost, Like("python")]
-    #: A type that is called, or another callable object.
+    #: A called type, or another callable object.
     constructor: Annotated[EventCost, Like("c")]
-    #: An ``__init__`` written in Python that a constructor calls.  Without the hook the
-    #: interpreter has a shorter way for the two.
+    #: An ``__init__`` in Python, called by a constructor.  Without the hook the interpreter has a
+    #: fast path for both.
     init: Annotated[EventCost, Like("python")]
-    #: A Python function called with keywords, or one that takes any: the interpreter has no
-    #: shorter way into it that the hook could take.
+    #: A Python function called with keywords, or one that takes any: the interpreter has no fast
+    #: path into it that the hook could disable.
     general: Annotated[EventCost, Like("python")]
     #: A Python function called as ``f(*args, **kwargs)``.
     unpacked: Annotated[EventCost, Like("python")]
     #: A C function called with keywords, or one that takes a tuple of arguments.
     c_general: Annotated[EventCost, Like("c")]
-    #: A generator that C code resumes (``sum``, ``list``), not a loop.
+    #: A generator resumed by C code (``sum``, ``list``), not by a loop.
     fed: Annotated[EventCost, Like("resume")]
-    #: Calling a generator function or a coroutine function, all of it outside: its code
-    #: begins later, as a resume does.
+    #: Calling a generator function or a coroutine function, all of it outside: its code begins
+    #: later, as a resume.
     made: Annotated[EventCost, Else(EventCost(0.0, 0.0))]
-    #: What a call costs more that a function makes when it has just begun or is about to
-    #: return, all of it outside: nothing overlaps with events that follow one another.
+    #: The extra cost of a function's first and last calls, all of it outside: with consecutive
+    #: events, nothing overlaps.
     nested: Annotated[EventCost, Else(EventCost(0.0, 0.0))]
-    #: ``str(x)``, for which some versions have a way that no other type has.
+    #: ``str(x)``, for which some versions have a special path.
     text: Annotated[EventCost, Like("constructor")]
-    #: How many times longer bytecode takes while the hook is on, calls left out.
+    #: Factor by which bytecode is slower while the hook is on, without calls.
     slowdown: Later[Annotated[float, Number(1, 100)]] = 1.0
 
     def costs(self) -> dict[str, EventCost]:
@@ -397,7 +398,7 @@ class Muted(Row):
 
 
 def learn_keys(known: Known, keys: Sequence[Key]) -> None:
-    """Let trees and indices refer to ``keys``."""
+    """Make trees and indices refer to ``keys``."""
     known.sizes["keys"] = len(keys)
     known.roots = frozenset(i for i, key in enumerate(keys) if key.kind == "root")
 
@@ -413,13 +414,13 @@ def _learn_steps(known: Known, steps: Steps) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot(Record):
-    """All that one process recorded.
+    """All data recorded by one process.
 
     ``meta`` holds strings and numbers only (python, platform, pid, rank, backend, clock,
-    started_unix_ns, ...).  ``duration_ns`` is recorded wall time.  ``counters`` are the
-    faults that were survived (``unbalanced``, ``dropped``, ``wrong_thread`` ...): nonzero
-    ones belong in every report.  ``notes`` are sentences for the reader.  ``gpu``,
-    ``memory`` and ``operators`` are None where that layer was not asked for.
+    started_unix_ns, ...).  ``duration_ns`` is recorded wall time.  ``counters`` count survived
+    faults (``unbalanced``, ``dropped``, ``wrong_thread`` ...): nonzero ones belong in every report.
+    ``notes`` are sentences for the reader.  ``gpu``, ``memory`` and ``operators`` are None without
+    that layer.
     """
 
     meta: Annotated[Mapping[str, str | int | float | bool | None], _Meta()]
@@ -437,16 +438,16 @@ class Snapshot(Record):
     gpu: GpuSnapshot | None = None
     memory: MemorySnapshot | None = None
     operators: OperatorSnapshot | None = None
-    #: The slowest steps in detail; None: they were not kept.
+    #: The slowest steps in detail; None: not kept.
     outliers: OutlierSnapshot | None = None
-    #: One tree per loader: the functions in its worker processes, all of them together.
-    #: It is no part of this process's time.
+    #: One tree per loader: the functions of all its worker processes together.  It is not part of
+    #: this process's time.
     worker_threads: Later[tuple[ThreadTree, ...]] = ()
-    #: None: no trace was asked for.
+    #: None: there is no trace.
     trace: TraceSnapshot | None = None
-    #: How long each phase of the run took; empty: the recording knows no phases.
+    #: The time of each phase of the run; empty: the recording has no phases.
     phases: Later[tuple[PhaseTime, ...]] = ()
-    #: Cache of derived values; no part of the recorded data.
+    #: Cache of derived values, not recorded data.
     known: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def phase_ns(self, *names: str) -> int:
@@ -461,11 +462,11 @@ class Snapshot(Record):
         return sum(phase.wall_ns for phase in self.phases if phase.name in wanted)
 
     def only(self, *names: str) -> Snapshot:
-        """Return what happened in some phases of the run.
+        """Return the part of the snapshot in some phases of the run.
 
-        Trees keep their rows, so that indices of nodes stay what they are; rows of other
-        phases have no calls and no time.  Sections, GPU work and ``duration_ns`` are those
-        of the phases.  Steps, loaders, operators, memory and the trace are as before.
+        Trees keep their rows, so indices of nodes stay valid; rows of other phases have no calls
+        and no time.  Sections, GPU work and ``duration_ns`` are limited to the phases.  Steps,
+        loaders, operators, memory and the trace are unchanged.
 
         Raises:
             ValueError: a name that is not in ``RUN_PHASES``.
@@ -488,17 +489,17 @@ class Snapshot(Record):
             raise WrongError(list(self.phases), "each phase once", ".phases")
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain dicts, lists, strings and numbers: what ``json.dumps`` accepts."""
+        """Return plain dicts, lists, strings and numbers for ``json.dumps``."""
         forms = [[i, key.form] for i, key in enumerate(self.keys) if key.form != "short"]
         return {"schema": self.schema, **Record.to_dict(self), "forms": forms}
 
     @staticmethod
     def from_dict(data: object) -> Snapshot:
-        """Validate ``data`` (as from ``json.loads``) and build the value.
+        """Validate ``data`` (as from ``json.loads``) and return the snapshot.
 
         Raises:
-            SnapshotError: anything missing, of the wrong type, out of range or
-                inconsistent; the message names the field.
+            SnapshotError: a value is missing, of the wrong type, out of range or inconsistent; the
+                message names the field.
         """
         schema = data.get("schema") if isinstance(data, dict) else None
         if isinstance(data, dict) and schema != SCHEMA:
@@ -509,13 +510,13 @@ class Snapshot(Record):
 
 
 def with_forms(keys: Sequence[Key], data: Mapping[str, Any]) -> tuple[Key, ...]:
-    """Return keys with how they were called first, which stands beside them in a file.
+    """Return keys with the forms of their first calls, which a file stores separately.
 
     Raises:
         SnapshotError: an unknown form, or a form of an unknown key.
     """
     known = Known({"keys": len(keys)})
-    # Earlier versions saved one form, the first versions no form.
+    # Earlier versions saved one form, the first versions none.
     implicit = read(tuple[KeyIndex, ...], data.get("implicit", []), "implicit", known)
     earlier = [[i, "implicit"] for i in implicit]
     forms = read(tuple[tuple[KeyIndex, _Form], ...], data.get("forms", earlier), "forms", known)

@@ -1,7 +1,7 @@
-"""The operators' part of a snapshot: the figures of torch.profiler in the recorded windows.
+"""The operators' part of a snapshot: torch.profiler's figures of the recorded windows.
 
-Times are nanoseconds, memory is bytes (what an operator freed is negative), steps are
-counted from 0.
+Times are nanoseconds, memory is bytes (negative for an operator that freed more), steps are counted
+from 0.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from typing import Annotated
 
 from fastprof.snapshot.codec import Choice, Count, Integer, Known, Later, Record, Row, WrongError
 
-#: Kinds of rows: an operator, something that ran on the device, a ``record_function`` as
-#: the host saw it, and what it covers on the device.
+#: Kinds of rows: an operator, work on the device, a ``record_function`` on the host, and the part
+#: that it covers on the device.
 OPERATOR_KINDS = ("op", "device", "annotation", "device_annotation")
 
-#: No program has so much memory; what is freed is negative.
+#: No program has this much memory; freed memory is negative.
 _MAX_BYTES = 2**53
 _Growth = Annotated[int, Integer(-_MAX_BYTES, _MAX_BYTES)]
 
@@ -24,9 +24,9 @@ _Growth = Annotated[int, Integer(-_MAX_BYTES, _MAX_BYTES)]
 class Operator(Row):
     """All calls of one operator with the same input shapes, over all windows.
 
-    ``shapes`` is empty where shapes were not recorded.  ``self_`` leaves out the operators
-    called inside.  Device figures are of what the operator gave the device to do; such a
-    kernel also has a separate row, of kind ``device``.
+    ``shapes`` is empty if shapes were not recorded.  ``self_`` leaves out nested operators.  Device
+    figures cover the work that the operator gave the device; such a kernel also has a separate row,
+    of kind ``device``.
     """
 
     name: str
@@ -48,10 +48,10 @@ class Operator(Row):
 class OperatorSnapshot(Record):
     """The recorded windows, and their operators added up.
 
-    ``windows`` are the first and the last step of each; ``lost`` windows are not among
-    them.  ``device`` is what torch calls the device (``cuda``), empty if there was none.
-    ``files`` are the names of the files written into the output directory.  ``events`` are
-    the calls that torch recorded, ``cost_ns`` is the time that recording and reading them took.
+    ``windows`` are the first and the last step of each; ``lost`` windows are not among them.
+    ``device`` is torch's name of the device (``cuda``), empty without one.  ``files`` are the names
+    of the files in the output directory.  ``events`` is the number of calls that torch recorded,
+    ``cost_ns`` the time to record and read them.
     """
 
     device: str = ""

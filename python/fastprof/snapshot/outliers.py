@@ -1,4 +1,4 @@
-"""The slowest steps' part of a snapshot: what each calling context took in them.
+"""The slowest steps' part of a snapshot: the time of each calling context in them.
 
 Times are integer nanoseconds, as measured (the hook's own cost included).
 """
@@ -21,7 +21,7 @@ from fastprof.snapshot.codec import (
     WrongError,
 )
 
-#: The recorder keeps no more.
+#: The recorder keeps at most this many.
 MAX_OUTLIERS = 100
 MAX_ROWS = 512
 _MAX_SECTIONS = 32
@@ -31,7 +31,7 @@ _MAX_SECTIONS = 32
 class OutlierRow(Row):
     """One calling context in one kept step: ``node`` is its row in the thread's tree.
 
-    ``usual_ns`` and ``usual_calls`` are what it had in ``usual_row_steps`` steps.
+    ``usual_ns`` and ``usual_calls`` are its sums over ``usual_row_steps`` steps.
     """
 
     node: Count
@@ -46,11 +46,11 @@ class OutlierRow(Row):
 class OutlierStep(Record):
     """One of the slowest measured steps.
 
-    ``index`` counts all steps from 0; ``start_ns`` is since the first step began.
-    ``sections`` are (key, ns) of the top-level sections, largest first to stay.  ``rows``
-    are of the ``window_steps`` steps that end with this one: one, if the recorder could
-    afford to look at every step; 0 if it did not look.  They and ``rest_ns`` add up to
-    ``window_ns``.  ``usual`` and ``window_usual``: it is part of what counts as usual.
+    ``index`` counts all steps from 0; ``start_ns`` counts from the start of the first step.
+    ``sections`` are (key, ns) of the top-level sections; if there are too many, the largest stay.
+    ``rows`` cover the ``window_steps`` steps that end with this one: one if the recorder could
+    afford to sample every step; 0 if it did not sample.  They and ``rest_ns`` add up to
+    ``window_ns``.  ``usual`` and ``window_usual``: it counts as usual itself.
     """
 
     index: Count
@@ -85,11 +85,11 @@ class OutlierStep(Record):
 
 @dataclass(frozen=True, slots=True)
 class OutlierSnapshot(Record):
-    """The ``limit`` slowest measured steps of the training thread, and what is usual.
+    """The ``limit`` slowest measured steps of the training thread, and the usual ones.
 
-    ``thread`` is an index into ``Snapshot.threads``.  ``usual_ns`` and ``usual_sections``
-    (key, ns) are sums over the ``usual_steps`` steps that took no more than 1.5 times the
-    median of those before them; rows' usual sums are over ``usual_row_steps`` of these.
+    ``thread`` is an index into ``Snapshot.threads``.  ``usual_ns`` and ``usual_sections`` (key, ns)
+    are sums over the ``usual_steps`` steps that took no more than 1.5 times the median of those
+    before them; rows' usual sums cover ``usual_row_steps`` of these.
     """
 
     thread: ThreadIndex

@@ -1,7 +1,7 @@
 """Phases of the run: set-up, warm-up, measured steps, validation, checkpoints, the rest.
 
-Every node of a tree, every section's figures and every moment of the run belong to one.
-A step's cost is the time of the measured steps; reports name the other phases beside it.
+Every node of a tree, every section's figures and every moment of the run belong to one.  A step's
+cost is the time of the measured steps; reports list the other phases separately.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Annotated
 
 from fastprof.snapshot.codec import Count, Numbered, Row
 
-#: Names by number, as ``Recorder.set_phase`` takes it.  ``steps`` is measured steps, and all
-#: of a recording that knows no phases; ``outside`` is between epochs and after the loop;
-#: ``unprofiled`` are the few steps that were made without the function hook.
+#: Names by number, as in ``Recorder.set_phase``.  ``steps`` is measured steps, and everything in a
+#: recording without phases; ``outside`` is between epochs and after the loop; ``unprofiled`` is the
+#: few steps without the function hook.
 RUN_PHASES = ("steps", "setup", "warmup", "validation", "checkpoint", "outside", "unprofiled")
 
 STEPS = RUN_PHASES.index("steps")
@@ -22,7 +22,7 @@ STEPS = RUN_PHASES.index("steps")
 
 @dataclass(frozen=True, slots=True)
 class PhaseTime(Row):
-    """One phase of the run: recorded wall time in ns, and how often it began."""
+    """One phase of the run: recorded wall time in ns, and the number of its entries."""
 
     name: Annotated[str, Numbered(*RUN_PHASES)]
     wall_ns: Count

@@ -1,6 +1,6 @@
-"""The steps' part of a snapshot beyond their sums: one row per step, and where time went.
+"""The steps' part of a snapshot beyond their sums: one row per step, and the kinds of time.
 
-Times are integer nanoseconds.  A column that is empty is not known.
+Times are integer nanoseconds.  An empty column is unknown.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fastprof.snapshot.codec import (
     WrongError,
 )
 
-#: Kinds of a step's time.  Each nanosecond is of one kind only:
+#: Kinds of a step's time.  Each nanosecond belongs to one kind only:
 #:
 #: * ``gc``: the garbage collector ran in the training thread;
 #: * ``data``: a section named data or data_loading was open;
@@ -48,7 +48,7 @@ _MAX_SECTIONS = 64
 #: Rows of ``Steps.split_places``.
 MAX_PLACES = 8192
 
-#: A column that is empty where the value is unknown, and absent where it cannot be known.
+#: A column that is empty if the value is unknown, and absent if it cannot be known.
 _Column = Later[MaybeEmpty[tuple[Count, ...]]]
 
 
@@ -56,14 +56,13 @@ _Column = Later[MaybeEmpty[tuple[Count, ...]]]
 class StepSeries(Table):
     """The last measured steps (at most 4096), oldest first, as columns.
 
-    ``first`` is the 0-based index of the first one among all steps of the run.
-    ``start_ns`` is since the recording began.  ``sections`` holds, per top-level section,
-    its key and its time in each step (0 where it did not run); ``sections_left_out`` says
-    how many sections had no room for a column.  ``cpu_ns`` is CPU time of the training
-    thread, ``gc_ns`` garbage collection in it, ``switches`` how often it was taken off the
-    CPU against its will, ``faults`` how many pages it had to wait for the disk for,
-    ``cpu_wait_ns`` how long it was ready to run and had no CPU; these three are asked for
-    after steps with some time off the CPU, and have what little there was before.
+    ``first`` is the 0-based index of the first one among all steps of the run.  ``start_ns`` counts
+    from the start of the recording.  ``sections`` holds, per top-level section, its key and its
+    time in each step (0 if it did not run); ``sections_left_out`` is the number of sections without
+    a column.  ``cpu_ns`` is CPU time of the training thread, ``gc_ns`` garbage collection in it,
+    ``switches`` the number of its involuntary context switches, ``faults`` its page faults that
+    waited for the disk, ``cpu_wait_ns`` its time ready to run without a CPU; these three are read
+    only after steps with some time off the CPU, and then include the little from steps before.
     """
 
     first: Count = 0
@@ -78,10 +77,10 @@ class StepSeries(Table):
     faults: _Column = ()
     cpu_wait_ns: _Column = ()
     sections_left_out: Later[Count] = 0
-    #: The 0-based index of each step; empty: they follow each other from ``first`` on.
+    #: The 0-based index of each step; empty: consecutive from ``first`` on.
     number: _Column = ()
-    #: Time of the kind ``communication``, and torch's autograd engine without the Python
-    #: functions that it called; known where functions were recorded.
+    #: Time of the kind ``communication``, and of torch's autograd engine without the Python
+    #: functions that it called; known if functions were recorded.
     communication_ns: _Column = ()
     autograd_ns: _Column = ()
 
@@ -107,9 +106,9 @@ class StepSeries(Table):
 class PlainSteps(Row):
     """Neighbouring steps without and with the function hook, in the middle of a run.
 
-    ``first`` is the 0-based index of the first step without it.  ``plain_ns`` and
-    ``hooked_ns`` are the medians of their wall times, ``sections`` those of the top-level
-    sections in them: (key, without, with).
+    ``first`` is the 0-based index of the first step without it.  ``plain_ns`` and ``hooked_ns`` are
+    the medians of their wall times, ``sections`` those of the top-level sections in them: (key,
+    without, with).
     """
 
     first: Count
@@ -120,10 +119,10 @@ class PlainSteps(Row):
 
 @dataclass(frozen=True, slots=True)
 class SplitPlace(Row):
-    """Where ``ns`` of a kind were spent in the measured steps.
+    """A place with ``ns`` of a kind of time in the measured steps.
 
-    ``thread`` is an index into ``Snapshot.threads``, ``node`` a row of its tree: a
-    function that waits, a section, or what the garbage collector interrupted.
+    ``thread`` is an index into ``Snapshot.threads``, ``node`` a row of its tree: a function that
+    waits, a section, or the code that the garbage collector interrupted.
     """
 
     kind: SplitKind

@@ -1,8 +1,8 @@
-"""The trace's part of a snapshot: when things began and ended, in windows of the run.
+"""The trace's part of a snapshot: begin and end of events, in windows of the run.
 
-Times are nanoseconds since the recording began, of the same clock as all else.  Tables
-are columns of equal length.  Events of one thread are nested: of two, either one holds the
-other or they do not overlap.
+Times are nanoseconds since the recording began, of the clock of all other times.  Tables are
+columns of equal length.  Events of one thread are nested: of two, one contains the other, or they
+do not overlap.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from fastprof.snapshot.codec import (
     sized,
 )
 
-#: Windows kept by the recorder, which forgets the oldest.
+#: The recorder keeps this many windows and discards the oldest.
 MAX_WINDOWS = 1024
 
 #: Start plus duration still fits in 64 bits.
@@ -40,10 +40,10 @@ _Thread = Annotated[int, Index("trace.threads")]
 
 @dataclass(frozen=True, slots=True)
 class TraceWindow(Row):
-    """One window: ``end_ns`` is the moment of the snapshot if it was open then.
+    """One window; ``end_ns`` of an open window is the time of the snapshot.
 
-    ``first_step`` is the number, from 0, of the step under way when it began;
-    ``wall_ns`` the wall clock at that moment, since 1970, or 0 if it is not known.
+    ``first_step`` is the number, from 0, of the step in progress at its start; ``wall_ns`` is the
+    wall clock at that moment, since 1970, or 0 if unknown.
     """
 
     start_ns: Count
@@ -54,7 +54,7 @@ class TraceWindow(Row):
 
 @dataclass(frozen=True, slots=True)
 class TraceThread(Row):
-    """A thread: ``native`` is the kernel's id for it; 0: not known."""
+    """A thread; ``native`` is the kernel's id for it; 0: unknown."""
 
     ident: Unsigned
     native: Unsigned
@@ -63,7 +63,7 @@ class TraceThread(Row):
 
 @dataclass(frozen=True, slots=True)
 class EventTable(Table):
-    """Sections and functions: what is open at a window's edge is cut there."""
+    """Sections and functions; an event open at a window's edge is cut there."""
 
     key: tuple[KeyIndex, ...] = ()
     thread: tuple[_Thread, ...] = ()
@@ -81,7 +81,7 @@ class StepTable(Table):
     ns: tuple[_Time, ...] = ()
 
 
-#: As in :mod:`fastprof.snapshot.gpu`; what is no kernel of a known name.
+#: As in :mod:`fastprof.snapshot.gpu`; activities that are not a kernel of a known name.
 WHATS = ("htod", "dtoh", "dtod", "ptop", "htoh", "copy", "memset", "kernel")
 
 
@@ -89,9 +89,9 @@ WHATS = ("htod", "dtoh", "dtod", "ptop", "htoh", "copy", "memset", "kernel")
 class GpuTable(Table):
     """The activities of the device.
 
-    ``what`` is a row of the snapshot's kernels, or ``-1 - i`` for ``WHATS[i]``.  ``x``,
-    ``y`` and ``z`` are a kernel's grid (0 for others), ``bytes`` what was copied or set.
-    ``launch`` is a row of :class:`CallTable`, or -1 if its launch is not known.
+    ``what`` is a row of the snapshot's kernels, or ``-1 - i`` for ``WHATS[i]``.  ``x``, ``y`` and
+    ``z`` are a kernel's grid (0 for others), ``bytes`` the number of bytes copied or set.
+    ``launch`` is a row of :class:`CallTable`, or -1 if its launch is unknown.
     """
 
     what: tuple[Annotated[int, Index("kernels", -len(WHATS))], ...] = ()
@@ -106,15 +106,15 @@ class GpuTable(Table):
     launch: tuple[Annotated[int, Integer(-1)], ...] = ()
 
 
-#: Kinds of CUDA calls that the trace tells apart.
+#: Kinds of CUDA calls in the trace.
 CALLS = ("launch", "graph", "sync")
 
 
 @dataclass(frozen=True, slots=True)
 class CallTable(Table):
-    """Calls to CUDA: ``kind`` is a row of ``CALLS``; ``thread`` is -1 if not known.
+    """Calls to CUDA: ``kind`` is a row of ``CALLS``; ``thread`` is -1 if unknown.
 
-    ``ns`` is how long the host was in the call, 0 if that is not known.
+    ``ns`` is the time of the host in the call, 0 if unknown.
     """
 
     kind: tuple[Annotated[int, Integer(0, len(CALLS) - 1)], ...] = ()
@@ -128,9 +128,9 @@ class CallTable(Table):
 class TraceSnapshot(Record):
     """The windows of a run.
 
-    Of ``kept`` events the ``lost`` oldest made room for newer ones, so the trace is whole
-    only after ``lost_until_ns``.  ``brief`` calls took less than ``min_ns`` and are not
-    in it.  ``gpu_lost`` records of the device made room for newer ones.
+    The ``lost`` oldest of ``kept`` events made room for newer ones, so the trace is complete only
+    after ``lost_until_ns``.  It lacks ``brief`` calls, which took less than ``min_ns``.
+    ``gpu_lost`` records of the device made room for newer ones.
     """
 
     min_ns: Count

@@ -1,7 +1,7 @@
 """Building blocks of every output format: paragraphs, lists, code, tables, charts.
 
-:mod:`fastprof.render.plain`, :mod:`fastprof.render.markdown` and :mod:`fastprof.render.html`
-write them, each in its format.  Texts in them are printable.
+:mod:`fastprof.render.plain`, :mod:`fastprof.render.markdown` and :mod:`fastprof.render.html` write
+them, each in its format.  Texts in blocks are printable.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from fastprof.tables.cells import Table
 
-#: A chart ends a little above what all but a few of its values take, if some take twice as long.
+#: A chart ends a little above all but its largest values, if these are twice as large.
 _ABOVE = 1.2
 
 
@@ -29,7 +29,7 @@ class Text:
 class Items:
     """Sentences, one below the other; in plain text like :class:`Text`.
 
-    ``leads`` are bold in front of the rows, which are numbered then.
+    ``leads`` are bold prefixes of the rows, which are then numbered.
     """
 
     rows: tuple[str, ...]
@@ -40,19 +40,19 @@ class Items:
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """Lines as they are."""
+    """Literal lines."""
 
     lines: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One of the things that a chart shows: its name, colour, and values at its first places."""
+    """One series of a chart: its name, colour, and values at its first places."""
 
     name: str
     colour: int
     values: Sequence[float]
-    #: Drawn as a dashed line from one side to the other.
+    #: Drawn as a dashed line across the chart.
     level: float | None = None
 
 
@@ -61,19 +61,18 @@ class Chart:
     """Lines over places.
 
     Attributes:
-        title: what stands above.
-        label: the chart in a sentence; a reader who points at a place sees ``readings`` of it.
-        kind: ``"line"``, ``"area"`` (lines are stacked, each place is as wide as its number),
-            ``"bars"``, or ``"heat"`` (a line is a row of cells, the darker the larger; NaN is
-            not known).
+        title: the text above the chart.
+        label: the chart in a sentence; pointing at a place shows its entry of ``readings``.
+        kind: ``"line"``, ``"area"`` (stacked lines, each place as wide as its number), ``"bars"``,
+            or ``"heat"`` (a line is a row of cells, darker for larger values; NaN is unknown).
         units: of the places and of the values.
         places: ascending numbers.
-        lines: what is drawn.
+        lines: the series.
         readings: a sentence for each place.
-        top: where values end; larger ones are marked.
+        top: the largest value shown; larger ones are marked.
         marks: names of some places.
-        remark: what has to be known to read it right; may be empty.
-        named: whether the names of the lines are listed below.
+        remark: a hint for reading it; may be empty.
+        named: whether to list the names of the lines below.
     """
 
     title: str
@@ -94,23 +93,23 @@ Part = Text | Items | Code | Table | Chart
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A title, which may be empty, and what stands below it; a blank line parts two blocks."""
+    """A title, which may be empty, and its content; a blank line separates two blocks."""
 
     title: str
     parts: tuple[Part, ...] = ()
 
 
 def chart_top(values: Sequence[float]) -> tuple[float, int]:
-    """Return where a chart of these values ends, and how many of them are larger.
+    """Return the top of a chart of these values, and how many of them are larger.
 
-    It ends a little above the 99th percentile (of less than 300 values above all but three, a
-    tenth of them at most), if the largest is twice as large; otherwise at the largest.
+    The top is a little above the 99th percentile (with fewer than 300 values above all but three, a
+    tenth of them at most), if the largest is twice as large; otherwise the largest.
     """
     ordered = sorted(values)
     allowed = min(len(ordered) // 10, max(3, math.ceil(len(ordered) / 100)))
     usual = ordered[-1 - allowed] if ordered else 0.0
     if not ordered or ordered[-1] <= 2 * usual:
         return (ordered[-1] if ordered else 0.0) or 1.0, 0
-    # A few values beside nothing at all: there is nothing usual to show.
+    # A few values beside zeros: nothing is usual.
     top = _ABOVE * usual or ordered[-1]
     return top, sum(value > top for value in ordered)

@@ -18,7 +18,7 @@ from fastprof.report.figures import with_percent as with_percent
 
 _Row = TypeVar("_Row")
 
-#: Longest name in a table; more would push the figures of a row off the screen.
+#: Longest name in a table; longer ones would push a row's figures off the screen.
 NAME_WIDTH = 60
 
 
@@ -26,7 +26,7 @@ NAME_WIDTH = 60
 class Table:
     """Cells of printable ASCII.  Columns in ``left`` are aligned left, the rest right.
 
-    ``spare`` are headers of columns that a narrow terminal does without, in this order.
+    ``spare`` are headers of columns to drop in a narrow terminal, in this order.
     ``total``: the last row sums up the others.
     """
 
@@ -45,7 +45,7 @@ def table_of(
     left: frozenset[int] = frozenset({0}),
     spare: tuple[str, ...] = (),
 ) -> Table:
-    """Return the table whose columns are headers and what makes a cell of a row."""
+    """Return the table for columns, each a header and a function from a row to its cell."""
     return Table(
         title,
         tuple(header for header, _ in columns),
@@ -56,7 +56,7 @@ def table_of(
 
 
 def short(name: str) -> str:
-    """Return ``name`` in printable ASCII, no wider than a column."""
+    """Return ``name`` in printable ASCII, at most as wide as a column."""
     return elided(ascii_name(name, 1000), NAME_WIDTH)
 
 

@@ -1,7 +1,7 @@
 """The tables of a report as columns of plain values, for CSV files and data frames.
 
-Values are those of the report, not rounded; names are printable; what is not known is
-None.  Units are in the names of the columns.
+Values come from the report, not rounded; names are printable; an unknown value is None.  Units are
+in the names of the columns.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from fastprof.names import printable_name
 from fastprof.report.model import Report
 from fastprof.report.targets import target_of
 
-#: Kinds of cell contents.
+#: Types of cell contents.
 Value = str | int | float | bool | None
 #: Column names, and one list of values per row.
 Columns = tuple[tuple[str, ...], list[tuple[Value, ...]]]
@@ -75,13 +75,13 @@ def _steps(report: Report) -> Columns:
         for name, values in series.names.items():
             shown = printable_name(name)
             column = f"section_{shown}_ms"
-            while column in found:  # two names may look the same
+            while column in found:  # two names may become the same
                 shown += "'"
                 column = f"section_{shown}_ms"
             found[column] = values
         for name in ("cpu_ms", "gc_ms", "switches", "faults", "cpu_wait_ms"):
             found[name] = getattr(series, name)
-    else:  # a run that was saved before there were more than the durations
+    else:  # a run saved by a version that had durations only
         steps = report.snapshot.steps
         found["step"] = range(steps.count - len(steps.recent_ns), steps.count)
         found["wall_ms"] = [ns / 1e6 for ns in steps.recent_ns]

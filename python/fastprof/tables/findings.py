@@ -1,4 +1,4 @@
-"""Findings: some lines for one screen, blocks where there is room."""
+"""Findings: a few lines for one screen, blocks for the full text."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from fastprof.tables.layout import whole_sentences, wrapped
 
 #: Findings and notes shown; the saved run has all of them.
 MOST = 10
-#: Findings on one screen, and lines of the reason and the fix of the first and of others; a
-#: sentence that needs more lines has them.
+#: Findings on one screen, and lines for the first reason, the first fix and the other fixes; a
+#: longer first sentence is still shown whole.
 _ON_SCREEN = 3
 _WHY, _FIX, _OTHER_FIX = 2, 3, 1
 _WIDEST = 400
-#: A note about this share of a step is on the screen as well.
+#: A note about this share of a step is also on the screen.
 _LARGE = 0.25
 
 
 def verdict_lines(report: Report, width: int) -> list[str]:
     """Return the first findings with reason and fix, for one screen.
 
-    Where there are none it says what was checked; empty where no rule could say anything.
+    Without findings the lines list what was checked; empty if no rule had a result.
     """
     found = report.examination
     if not found.checked:
@@ -49,7 +49,7 @@ def verdict_lines(report: Report, width: int) -> list[str]:
 
 
 def _unusual(found: Examination, width: int) -> list[str]:
-    """What is no finding and takes a large part of the steps: other programs on the CPUs, say."""
+    """Return notes with a large part of the steps, such as other programs on the CPUs."""
     large = [note for note in found.notes if (note.saving_share or 0.0) >= _LARGE]
     if not large:
         return []
@@ -61,7 +61,7 @@ def _unusual(found: Examination, width: int) -> list[str]:
 
 
 def closing_lines(report: Report, width: int) -> list[str]:
-    """Return the verdict in a few lines: the first finding and its fix; none without findings."""
+    """Return the verdict in a few lines: the first finding and its fix; empty without findings."""
     found = report.examination
     if not found.findings:
         return []
@@ -77,7 +77,7 @@ def closing_lines(report: Report, width: int) -> list[str]:
 def findings_block(report: Report) -> list[Block]:
     """Return the block of findings, those with most time first.
 
-    Nothing where no rule could say anything.
+    Empty if no rule had a result.
     """
     found = report.examination
     if not found.checked:
@@ -99,7 +99,7 @@ def findings_block(report: Report) -> list[Block]:
 
 
 def all_findings(report: Report) -> list[Block]:
-    """Return every finding and note in full, then what was not checked and why."""
+    """Return every finding and note in full, then the unchecked rules and their reasons."""
     found = report.examination
     blocks = [_titled(found, [])]
     for i, finding in enumerate((*found.findings, *found.notes), 1):

@@ -26,31 +26,31 @@ from fastprof.tables.cells import (
     with_percent,
 )
 
-#: Rows of the kernel table and of the waiting lines unless more are asked for.
+#: Default number of rows of the kernel table and of the waiting lines.
 KERNEL_ROWS = 20
 LINE_ROWS = 10
 
 _MIB = 1 << 20
 
-#: How the reason begins where the machine has no GPU.
+#: The beginning of the reason if the machine has no GPU.
 _NO_DEVICE = "no NVIDIA device"
 
 _NO_TABLE = Table("", (), ())
 
 
 def has_gpu(report: Report) -> bool:
-    """Whether a GPU layer was on, so that its columns have figures."""
+    """Return whether a GPU layer was on, so that its columns have figures."""
     return report.gpu is not None and report.gpu.status == "on"
 
 
 def gpu_lines(report: Report) -> list[str]:
-    """Return the lines at the top: how busy the GPU was, how full, or why that is not known."""
+    """Return the lines at the top: GPU load and memory, or the reason why they are unknown."""
     lines = [] if report.gpu is None else [_gpu_line(report.gpu)]
     return lines if report.memory is None else [*lines, _memory_line(report.memory)]
 
 
 def lacks_device(gpu: GpuReport) -> bool:
-    """Whether the machine has no GPU."""
+    """Return whether the machine has no GPU."""
     return gpu.status != "on" and gpu.reason.startswith(_NO_DEVICE)
 
 
@@ -306,8 +306,8 @@ def _memory_parts(memory: MemoryReport) -> Table:
 def memory_by_section(rows: Sequence[MemorySectionRow], row_limit: int = 10) -> Table:
     """Return the memory table in the layout of ``key_averages().table()``.
 
-    Sorted by ``self_cuda_memory_usage``, what each section took itself; memory of the
-    host is not recorded.
+    Sorted by ``self_cuda_memory_usage``, the memory that each section took itself; host memory is
+    not recorded.
     """
 
     def order(row: MemorySectionRow) -> tuple[bool, int]:

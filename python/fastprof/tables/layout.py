@@ -1,8 +1,8 @@
-"""Lines no wider than the terminal: prose wraps at words, tables leave out what can be spared.
+"""Lines no wider than the terminal: prose wraps at words, tables drop columns.
 
-A table that is too wide loses its spare columns first.  Then text cells wrap at words and
-long names lose their middle.  What is still too wide is shown in several parts, one below
-the other, each with the columns that name the row.
+A table that is too wide first loses its spare columns.  Then text cells wrap at words, and long
+names lose their middle.  If it is still too wide, it is split into several parts, one below the
+other, each with the columns that name the row.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from typing import TextIO
 from fastprof.names import elided
 from fastprof.tables.cells import Table
 
-#: Columns of a text that is not shown on a terminal.
+#: Width of a text that goes to a file or pipe.
 PIPED = 100
-#: A terminal narrower than this is written to as if it had so many columns.
+#: A narrower terminal gets lines of this width.
 _NARROWEST = 40
-#: A name keeps at least so many characters, a cell of words so many columns.
+#: Fewest characters of a name, and fewest columns of a cell of words.
 _NAME, _WORDS = 20, 24
 _GAP = "  "
-#: A number stays in the line of its unit; the tie is not a printable character.
+#: Keeps a number and its unit in one line; the tie is not a printable character.
 _UNIT = re.compile(r"(?<=\d) (?=(?:%|ms|us|s|[KMG]iB)\b|%)")
 _TIE = "\0"
-#: A point in a name or a number ends no sentence.
+#: A point in a name or a number does not end a sentence.
 _SENTENCE_END = re.compile(r"(?<=[.!?]) (?=[A-Z`])")
 
 
 def width_of(stream: TextIO) -> int:
-    """Return how many columns lines for ``stream`` may have."""
+    """Return the width of lines for ``stream``."""
     try:
         terminal = stream.isatty()
-    except (AttributeError, ValueError):  # no stream of text, or a closed one
+    except (AttributeError, ValueError):  # not a text stream, or a closed one
         terminal = False
     return max(_NARROWEST, shutil.get_terminal_size().columns) if terminal else PIPED
 
@@ -46,8 +46,8 @@ def wrapped(text: str, width: int, first: str = "", rest: str | None = None) -> 
     Args:
         text: printable ASCII.
         width: columns of a line, indents included.
-        first: what the first line begins with.
-        rest: what the others begin with; None: blanks as wide as ``first``.
+        first: prefix of the first line.
+        rest: prefix of the others; None: blanks as wide as ``first``.
     """
     rest = " " * len(first) if rest is None else rest
     lines = textwrap.wrap(
@@ -63,7 +63,7 @@ def wrapped(text: str, width: int, first: str = "", rest: str | None = None) -> 
 def whole_sentences(
     text: str, width: int, most: int, first: str = "", rest: str | None = None
 ) -> list[str]:
-    """Return as many whole sentences as ``most`` lines hold, wrapped; the first one always."""
+    """Return as many whole sentences as fit ``most`` lines, wrapped; the first one always."""
     sentences = _SENTENCE_END.split(text)
     for count in range(len(sentences), 1, -1):
         lines = wrapped(" ".join(sentences[:count]), width, first, rest)
@@ -77,7 +77,7 @@ def table_lines(table: Table, width: int | None = None) -> list[str]:
 
     Args:
         table: what to show.
-        width: columns of a line; None: as many as it takes.
+        width: columns of a line; None: unlimited.
     """
     if width is None:
         return _drawn(table, _widths(table))
@@ -91,12 +91,12 @@ def table_lines(table: Table, width: int | None = None) -> list[str]:
 
 
 def needed(table: Table) -> int:
-    """Return the columns that a table takes as text."""
+    """Return the width of a table as text."""
     return sum(widths := _widths(table)) + len(_GAP) * (len(widths) - 1)
 
 
 def without_spare(table: Table, width: int) -> Table:
-    """Return the table without as many spare columns as it must lose to fit."""
+    """Return the table without the spare columns that do not fit."""
     for header in table.spare:
         if _fits(table, width):
             break
@@ -106,7 +106,7 @@ def without_spare(table: Table, width: int) -> Table:
 
 
 def without_unknown(table: Table) -> Table:
-    """Return the table without columns in which nothing is known of any row."""
+    """Return the table without columns that are unknown in all rows."""
     kept = [
         i
         for i in range(len(table.headers))
@@ -138,7 +138,7 @@ def _is_words(table: Table, i: int) -> bool:
 
 
 def _squeezed(table: Table, width: int) -> list[int]:
-    """Return the columns' widths, those of words as narrow as they must be."""
+    """Return the columns' widths, with columns of words as narrow as they must be."""
     widths = _widths(table)
     excess = needed(table) - width
     words = [i for i in range(len(widths)) if _is_words(table, i)]
@@ -152,12 +152,12 @@ def _squeezed(table: Table, width: int) -> list[int]:
 
 
 def _narrowed(table: Table, width: int) -> Table:
-    """Return the table with names without their middle, if words alone do not save enough."""
+    """Return the table with shortened names, if wrapping words alone does not save enough."""
     widths = _squeezed(table, width)
     excess = sum(widths) + len(_GAP) * (len(widths) - 1) - width
     names = [i for i in table.left if not _is_words(table, i)]
     for _ in range(excess):
-        # The widest gives, so that none is cut to the bone beside one with room to spare.
+        # Shorten the widest names first, so that none is cut short beside one with room to spare.
         wide = [i for i in names if widths[i] > max(_NAME, len(table.headers[i]))]
         if not wide:
             break
@@ -170,7 +170,7 @@ def _narrowed(table: Table, width: int) -> Table:
 
 
 def _parts(table: Table, width: int) -> list[Table]:
-    """Return the table cut into several, each with the columns on the left that name a row."""
+    """Return the table split into several, each with the left columns that name a row."""
     widths = _squeezed(table, width)
     names = 0
     while names < len(widths) - 1 and names in table.left:
@@ -187,7 +187,7 @@ def _parts(table: Table, width: int) -> list[Table]:
         parts[-1].append(i)
         used += size
     made = [_columns(table, part) for part in parts]
-    # A row that says nothing in a part is in the others.
+    # A row that is empty in one part is in the others.
     said = (replace(p, rows=tuple(r for r in p.rows if any(r[names:]))) for p in made)
     return [part for part in said if part.rows] or made[:1]
 

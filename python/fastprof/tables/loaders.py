@@ -7,16 +7,16 @@ from fastprof.report.model import Report
 from fastprof.tables.cells import Table, number, percent, short
 from fastprof.tables.layout import without_unknown
 
-#: Cells that name a loader: training and validation loaders may share a name.
+#: Cells that identify a loader: training and validation loaders may share a name.
 _Named = tuple[str, str]
 _NAMED = ("loader", "split")
 
-#: Loaders with more workers than these have no row per worker.
+#: Loaders with more workers have no row per worker.
 _WORKER_ROWS = 16
 
 
 def loader_tables(report: Report) -> list[Table]:
-    """Return the tables about loaders; those without rows are not to be shown."""
+    """Return the tables about loaders; leave out those without rows."""
     watched = [
         ((short(r.name), short(r.split)), r.workers)
         for r in report.loaders

@@ -15,7 +15,7 @@ MEMORY_ROWS = 10
 
 
 def operator_tables(report: Report) -> list[Table]:
-    """Return the tables about operators; none where they were not recorded."""
+    """Return the tables about operators; none if they were not recorded."""
     operators = report.operators
     if operators is None or not operators.rows:
         return []
@@ -30,8 +30,7 @@ def operator_tables(report: Report) -> list[Table]:
 def operator_table(operators: OperatorReport, sort: str, limit: int) -> Table:
     """Return the operators, most of ``sort`` first, at most ``limit`` (-1: all).
 
-    What ran on the device is not listed again: its time is that of the operator that
-    launched it.
+    Work on the device has no separate rows: its time belongs to the operator that launched it.
     """
     rows = [row for row in operators.sorted_by(sort) if not row.on_device]
     shown = rows if limit < 0 else rows[:limit]
@@ -70,7 +69,7 @@ _WORDS = {
 
 
 def steps_text(operators: OperatorReport) -> str:
-    """Return which steps the figures cover; steps are counted from 0."""
+    """Return which steps the figures cover, counted from 0."""
     shown = [f"{a}-{b}" if b > a else str(a) for a, b in operators.windows[:5]]
     more = len(operators.windows) - len(shown)
     if more:
@@ -79,9 +78,9 @@ def steps_text(operators: OperatorReport) -> str:
 
 
 def memory_table(operators: OperatorReport, limit: int) -> Table:
-    """Return who allocated memory: ``Name | CPU Mem | CUDA Mem | Self CUDA Mem``.
+    """Return memory by operator: ``Name | CPU Mem | CUDA Mem | Self CUDA Mem``.
 
-    Most self memory of the device first, of the CPU's without a device.
+    Most self memory of the device first; without a device, of the CPU.
     """
     device = short(operators.device).upper() or "CUDA"
     sort = "self_device_bytes" if operators.device else "self_cpu_bytes"

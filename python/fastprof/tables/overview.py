@@ -1,4 +1,4 @@
-"""The four figures to look at first, for every output that shows them (row S1-01)."""
+"""The four main figures, for every output that shows them (row S1-01)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MAX_ADVICE = 100
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A figure as printable ASCII text; ``n/a`` where it is not known."""
+    """A figure as printable ASCII text; ``n/a`` if it is unknown."""
 
     name: str
     value: str
@@ -30,7 +30,7 @@ def overview(report: Report) -> tuple[Figure, ...]:
 
 
 def known_figures(report: Report) -> tuple[Figure, ...]:
-    """Return those of the four that this machine can have: without a GPU none is about it."""
+    """Return those of the four that this machine can have: without a GPU, none about it."""
     gpu = report.gpu is not None and report.gpu.status == "on"
     return tuple(f for f in overview(report) if gpu or f.value != "n/a")
 

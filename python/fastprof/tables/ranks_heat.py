@@ -1,4 +1,4 @@
-"""The lateness of ranks over the steps of a job as a chart."""
+"""A chart of the lateness of ranks over the steps of a job."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from fastprof.report.ranks import RankReport
 from fastprof.report.ranks_heat import RankHeat
 from fastprof.tables.blocks import Block, Chart, Line, chart_top
 
-#: A reading names so many ranks.
+#: A reading names this many ranks.
 _NAMED = 3
-#: A chart whose latest cell is less than this part of a step has no colour to show.
+#: If the latest cell is below this part of a step, the chart has nothing to show.
 _LEAST = 0.01
 
 
 def heat_blocks(report: RankReport) -> list[Block]:
-    """Return the chart; nothing where single steps are not known."""
+    """Return the chart; empty if single steps are unknown."""
     heat = report.heat
     if heat is None:
         return []

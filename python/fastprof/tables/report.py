@@ -1,4 +1,4 @@
-"""A report as tables of finished cells, for plain text and for terminals alike."""
+"""A report as tables of finished cells, for plain text and for terminals."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from fastprof.tables.overview import known_figures
 from fastprof.tables.run_phases import phases_table
 from fastprof.tables.steps import split_table
 
-#: Functions listed unless more are asked for.
+#: Default number of functions in the list.
 FUNCTION_ROWS = 25
-#: A section of less than this share, which rounds to 0 %, is no row on one screen.
+#: A section with a smaller share, which rounds to 0 %, has no row on one screen.
 _NOTHING = 0.005
 
 
 def place(row: FunctionRow) -> str:
-    """Return where a function is defined: the last two parts of its path, and its line."""
+    """Return the place of a function: the last two parts of its path, and its line."""
     if row.kind == "section":
         return "(section)"
     if not row.line:
@@ -39,7 +39,7 @@ def place(row: FunctionRow) -> str:
 
 
 def summary(report: Report) -> list[str]:
-    """Return the lines at the top: what was recorded, where, for how long."""
+    """Return the lines at the top: program, place and length of the recording."""
     meta = report.meta
     what = []
     for key, label in (
@@ -106,7 +106,7 @@ def _overview(report: Report) -> Table:
 
 
 def steps_table(report: Report) -> Table:
-    """Return where a step goes; without rows if no step was measured."""
+    """Return the sections of a step; without rows if no step was measured."""
     if report.steps.wall_ns is None:
         return Table("", (), ())
     rows: list[tuple[str, ...]] = [
@@ -129,9 +129,9 @@ def steps_table(report: Report) -> Table:
 
 
 def steps_brief(report: Report, limit: int) -> Table:
-    """Return where a step goes in few columns; the run's sections where it has no steps.
+    """Return the sections of a step in few columns; without steps, the run's sections.
 
-    Sections beyond ``limit``, of least time, are one row; those that took next to nothing
+    Sections beyond ``limit``, those with least time, share one row; sections with almost no time
     are left out.
     """
     steps = report.steps
@@ -160,7 +160,7 @@ def _outliers(report: Report) -> Table:
             number(outlier.typical_ms),
             number(outlier.ratio, 1),
         )
-        # The first sentence says the same as these cells.
+        # The first sentence repeats these cells.
         said = [sentence for sentence in outlier.sentences[1:] if sentence != NO_DETAIL]
         for i, sentence in enumerate(said or ("",)):
             rows.append((*(first if i == 0 else ("",) * 4), ascii_name(sentence, 1000)))
@@ -201,7 +201,7 @@ def sections_table(report: Report) -> Table:
     )
 
 
-#: Of sections and functions; with what is below them.
+#: For sections and functions; including their callees.
 _GPU_COLUMNS: tuple[tuple[str, Callable[[HasGpu], str]], ...] = (
     ("gpu ms", lambda r: number(r.gpu_ms)),
     ("kernels", lambda r: "n/a" if r.kernels is None else str(r.kernels)),
@@ -255,7 +255,7 @@ def calls(row: FunctionRow) -> str:
 
 
 def threads_table(report: Report) -> Table:
-    """Return what each thread did; without rows if there was one only."""
+    """Return the work of each thread; without rows if there was only one."""
     if len(report.threads) < 2:
         return Table("", (), ())
     headers = ("thread", "total ms", "raw total ms", "functions", "most self time in")
@@ -270,7 +270,7 @@ def threads_table(report: Report) -> Table:
 
 def worker_function_tables(report: Report, limit: int) -> list[Table]:
     """Return the functions of other processes, one table per loader."""
-    # The names stand for themselves, whatever is in them.
+    # Braces in the names must not become format fields.
     names = [short(t.name).replace("{", "{{").replace("}", "}}") for t in report.worker_functions]
     return [
         functions(t.functions, f"Functions in other processes: {name} ({{}} of {{}})", limit)
@@ -279,5 +279,5 @@ def worker_function_tables(report: Report, limit: int) -> list[Table]:
 
 
 def _thread_name(name: str, ended: bool) -> str:
-    # All ended threads together have a name that says so.
+    # The name of "all ended threads" already says so.
     return short(name) + (" (ended)" if ended and "ended" not in name else "")

@@ -5,8 +5,7 @@ from __future__ import annotations
 from fastprof.report.model import Report
 from fastprof.tables.cells import Table, duration, number, percent
 
-#: Name of a phase -> what a reader calls it, and whether it is something that happens again
-#: and again.
+#: Name of a phase -> its name for readers, and whether it happens repeatedly.
 PHASE_NAMES = {
     "imports": ("imports", False),
     "setup": ("set-up", False),
@@ -18,12 +17,12 @@ PHASE_NAMES = {
     "outside": ("between epochs and after the loop", False),
 }
 
-#: What "setup" is called in a run without steps.
+#: The name of "setup" in a run without steps.
 _NO_LOOP = "without steps"
 
 
 def phases_table(report: Report) -> Table:
-    """Return what each phase of the run took; without rows if the run knows none."""
+    """Return the time of each phase of the run; without rows if the run has no phases."""
     whole = sum(row.wall_ms for row in report.phases)
     rows = tuple(
         (
@@ -41,13 +40,13 @@ def phases_table(report: Report) -> Table:
 
 
 def phases_text(report: Report, least: float) -> str:
-    """Return the phases beside measured steps in a sentence; empty: there are none.
+    """Return the phases outside of measured steps in a sentence; empty: there are none.
 
-    Of a run without steps these are imports, validation and checkpoints: all else is one.
+    In a run without steps these are imports, validation and checkpoints; the rest is one phase.
 
     Args:
         report: the report.
-        least: phases of a smaller share of the recorded time are left out.
+        least: leave out phases with a smaller share of the recorded time.
     """
     parts = []
     for row in report.phases:

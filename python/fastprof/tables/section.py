@@ -11,7 +11,7 @@ from fastprof.tables.report import FUNCTION_ROWS, functions
 
 
 def section_blocks(report: Report, name: str) -> list[Block]:
-    """Return what is known of a section.
+    """Return the blocks about a section.
 
     Raises:
         UnknownSectionError: (a KeyError) no such section; the message lists them.
@@ -33,7 +33,7 @@ def section_blocks(report: Report, name: str) -> list[Block]:
 
 
 def _of_step(report: Report, name: str) -> str:
-    """The row of the step table as the end of a sentence; empty if it has none."""
+    """Return the row of the step table as the end of a sentence; empty without a row."""
     for step in report.steps.rows:
         if step.name == name:
             return f"; {number(step.mean_ms)} ms per step, {percent(step.share)} % of it"

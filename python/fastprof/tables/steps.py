@@ -11,9 +11,9 @@ from fastprof.tables.layout import without_unknown
 
 #: Places named in a row of the table.
 _PLACES = 2
-#: A kind of time of less than this share of the steps has its places not named.
+#: A kind of time with a smaller share of the steps has no places named.
 _PLACED = 0.001
-#: Kind -> its label for readers, where the label is not the name.
+#: Kind -> its label for readers, if it differs from the name.
 _NAMES = {
     "compute": "computing on the host",
     "gpu_wait": "waiting for the GPU",
@@ -32,7 +32,7 @@ def kind_name(kind: str) -> str:
 
 
 def row_name(row: SplitRow) -> str:
-    """Return the kind of a row in words; with the place where most of it is, if that is known."""
+    """Return the kind of a row in words, with its largest place if that is known."""
     of_backward = dict(row.places).get(IN_BACKWARD, 0)
     if row.name == "other" and 2 * of_backward > row.total_ns:
         return "off the CPU, mostly in backward"
@@ -40,7 +40,7 @@ def row_name(row: SplitRow) -> str:
 
 
 def split_table(report: Report) -> Table:
-    """Return what the steps' time was spent on; without rows where that is not known."""
+    """Return the kinds of time in the steps; without rows if they are unknown."""
     steps = report.steps
     if not steps.split:
         return Table("", (), ())
@@ -64,7 +64,7 @@ def split_table(report: Report) -> Table:
 
 
 def _not_gpu(missing: tuple[str, ...]) -> list[str]:
-    # Where there is no GPU nothing waits for it.
+    # Without a GPU nothing waits for it.
     return [sentence for sentence in missing if not sentence.startswith("gpu_wait")]
 
 

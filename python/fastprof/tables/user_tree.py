@@ -1,4 +1,4 @@
-"""The program's own functions as lines: a tree with its times and what libraries did for it."""
+"""The program's own functions as lines: a tree with times, and the time of libraries for each."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from fastprof.tables.cells import Table, duration, number, percent
 from fastprof.tables.layout import table_lines, wrapped
 from fastprof.tables.run_phases import PHASE_NAMES
 
-#: Shares of a function's time that are named beside the functions under it.
+#: Number of a function's library parts to name beside the functions under it.
 _PARTS = 2
-#: A part of less than this share of the function's time is not named.
+#: A part with a smaller share of the function's time is left out.
 _LEAST = 0.1
 #: Characters of such a part's name; ``torch.scaled_dot_product_attention`` has 34.
 _PART = 36
@@ -26,9 +26,9 @@ def per_steps(report: Report) -> int:
 
 
 def phase_of(report: Report) -> str:
-    """Return the phase that the title of a report's functions names.
+    """Return the phase in the title of a report's functions.
 
-    A run without steps has no set-up that its loop could follow.
+    A run without steps has no set-up before a loop.
     """
     return ALL if report.phase == "setup" and not report.steps.count else report.phase
 
@@ -39,8 +39,7 @@ def user_lines(tree: UserTree, width: int, per: int = 0, phase: str = ALL) -> li
     Args:
         tree: the functions.
         width: columns of a line.
-        per: steps to divide times by; 0: times are totals, as are those of a tree with time in
-            no step.
+        per: steps to divide times by; 0: show totals, as for a tree with time outside of steps.
         phase: the phase of the run that the tree covers.
     """
     if not tree.rows:

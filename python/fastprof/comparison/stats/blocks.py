@@ -1,8 +1,7 @@
-"""Blocks of neighbouring steps: how long they must be, and what their means vary by.
+"""Blocks of neighbouring steps: their necessary length, and the variation of their means.
 
-Neighbouring steps resemble each other (the clock frequency, a busy disk, a neighbour on the
-machine), so steps must not be treated as independent values.  Means of long enough blocks
-nearly are.
+Neighbouring steps resemble each other (the clock frequency, a busy disk, another program on the
+machine), so they are not independent values.  Means of long enough blocks nearly are.
 
 **Length.**  Politis and White, "Automatic block-length selection for the dependent
 bootstrap", Econometric Reviews 23 (2004), with the correction by Patton, Politis and White,
@@ -13,16 +12,16 @@ and the flat-top weights w of bandwidth M::
     g = sum over |k| <= M of w(k / M) R(k)
     length = (2 G**2 / (4/3 g**2)) ** (1/3) * n ** (1/3)
 
-That length makes the *variance* most accurate.  For a test the bias weighs more, so blocks
-are twice as long, and the variance is raised by what blocks of that length still lack, G / g
-over the length.  Short series show too little of their dependence: G / g is taken to be at
-least that of a first-order autoregressive series, 2 r / (1 - r**2), whose r is the first
-autocorrelation without its bias (Kendall, Biometrika 41, 1954) and one standard error higher.
+That length makes the *variance* most accurate.  For a test the bias matters more, so blocks are
+twice as long, and the variance is raised by the part that blocks of that length still lack, G / g
+over the length.  Short series show too little of their dependence: G / g is at least that of a
+first-order autoregressive series, 2 r / (1 - r**2), whose r is the first autocorrelation without
+its bias (Kendall, Biometrika 41, 1954) and one standard error higher.
 
-Blocks have at least :data:`SHORTEST` steps and the square root of all steps, and are longer
-still where there would be more than :data:`MOST` of them: 48 blocks are enough to know the
-variance well (the interval is 3 % wider than with any number), whatever is slower than the
-autocovariances show is inside a block, and the work does not grow with the number of steps.
+Blocks have at least :data:`SHORTEST` steps and at least the square root of all steps, and are
+longer still if there would be more than :data:`MOST` of them: 48 blocks are enough to know the
+variance well (the interval is 3 % wider than with any number), effects slower than the
+autocovariances show are inside a block, and the work does not grow with the number of steps.
 """
 
 from __future__ import annotations
@@ -33,9 +32,9 @@ from dataclasses import dataclass
 from itertools import accumulate
 from operator import mul
 
-#: Most blocks that a series is cut into.
+#: Most blocks of a series.
 MOST = 48
-#: Fewer blocks than these say nothing about how much they vary.
+#: Fewer blocks are too few to show their variation.
 FEWEST = 8
 #: Steps of the shortest block.
 SHORTEST = 8
@@ -45,10 +44,10 @@ FEWEST_STEPS = FEWEST * SHORTEST
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """How to cut a series: steps per block, and by what to raise the variance of its mean.
+    """How to cut a series: steps per block, and the factor for the variance of its mean.
 
-    ``enough`` is False when there are fewer than :data:`FEWEST` such blocks; ``wanted`` is
-    how many steps the series would need.
+    ``enough`` is False with fewer than :data:`FEWEST` such blocks; ``wanted`` is the number of
+    steps that the series would need.
     """
 
     length: int
@@ -68,7 +67,7 @@ def autocovariances(values: Sequence[float], lags: int) -> list[float]:
 def dependence(values: Sequence[float]) -> tuple[float, float]:
     """Return Politis' and White's block length (from 1 up), and G / g.
 
-    (0, 0) for a series that is constant: there is nothing to estimate.
+    (0, 0) for a constant series: there is nothing to estimate.
     """
     n = len(values)
     window = max(5, math.ceil(math.sqrt(math.log10(n))))
@@ -82,14 +81,14 @@ def dependence(values: Sequence[float]) -> tuple[float, float]:
         weight = min(1.0, 2 * (1 - k / bandwidth))
         g += 2 * weight * covariance[k]
         big_g += 2 * weight * k * covariance[k]
-    if g <= 0:  # the weights make it possible for alternating series
+    if g <= 0:  # the weights allow this for alternating series
         return 1.0, 0.0
     longest = min(3 * math.sqrt(n), n / 3)
     return max(1.0, min(longest, (1.5 * (big_g / g) ** 2 * n) ** (1 / 3))), big_g / g
 
 
 def _bandwidth(covariance: Sequence[float], window: int, limit: float) -> int:
-    """Twice the lag after which ``window`` autocorrelations in a row are within ``limit``."""
+    """Return twice the lag before ``window`` consecutive autocorrelations within ``limit``."""
     quiet = 0
     for k in range(1, len(covariance)):
         quiet = 0 if abs(covariance[k]) >= limit * covariance[0] else quiet + 1
@@ -99,7 +98,7 @@ def _bandwidth(covariance: Sequence[float], window: int, limit: float) -> int:
 
 
 def _first_order(values: Sequence[float]) -> float:
-    """G / g of a first-order autoregressive series like this one, rather too large; from 0 up."""
+    """Return G / g of a similar first-order autoregressive series, rather too large; at least 0."""
     n = len(values)
     variance, covariance = autocovariances(values, 1)
     if variance <= 0:
@@ -116,7 +115,7 @@ def blocks_of(values: Sequence[float]) -> Blocks:
     first = _first_order(values)
     steps = math.ceil(2 * length) if length > 1 else 1
     if ratio < 0:
-        # Values that take turns: short blocks vary more than they should, which is safe.
+        # Alternating values: short blocks vary more than they should, which is safe.
         steps = min(steps, n // FEWEST)
     elif first > ratio:
         steps = max(steps, math.ceil((1.5 * first * first * n) ** (1 / 3)))
@@ -126,7 +125,7 @@ def blocks_of(values: Sequence[float]) -> Blocks:
 
 
 def block_means(values: Sequence[float], length: int) -> list[float]:
-    """Return the means of all n circular blocks: the one that begins at each value."""
+    """Return the means of all n circular blocks, one for each starting value."""
     sums = list(accumulate(values, initial=0.0))
     n = len(values)
     total = sums[n]
@@ -136,10 +135,10 @@ def block_means(values: Sequence[float], length: int) -> list[float]:
 
 
 def variance_of_mean(means: Sequence[float], blocks: Blocks) -> float:
-    """Return the variance of the mean of the series that ``means`` are all blocks of.
+    """Return the variance of the mean of the series, of which ``means`` are all blocks.
 
-    The circular block bootstrap's, exactly and without drawing: the mean of n / length blocks
-    drawn at random; made unbiased for the mean having been estimated, and for the length.
+    It equals the circular block bootstrap's without drawing: the mean of n / length blocks drawn at
+    random; corrected for the bias of the estimated mean, and for the length.
     """
     n = len(means)
     middle = math.fsum(means) / n

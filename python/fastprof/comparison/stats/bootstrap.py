@@ -1,10 +1,9 @@
 """The difference of two means with an interval, by a studentized circular block bootstrap.
 
-Each side is drawn anew from its own blocks of neighbouring steps, many times.  Every draw
-gives a difference over its own standard error, and how far that strays from 0 when there is
-no difference is the yardstick for the real one (Hall, "The Bootstrap and Edgeworth
-Expansion", 1992; for blocks: Goetze and Kuensch, Annals of Statistics 24, 1996).  A draw
-needs one addition per block and not per step.
+Each side is drawn many times from its own blocks of neighbouring steps.  Every draw gives a
+difference divided by its own standard error.  Its distance from 0 without a real difference is the
+yardstick for the real one (Hall, "The Bootstrap and Edgeworth Expansion", 1992; for blocks: Goetze
+and Kuensch, Annals of Statistics 24, 1996).  A draw needs one addition per block, not per step.
 """
 
 from __future__ import annotations
@@ -23,10 +22,11 @@ DRAWS = 2000
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """``estimate`` is after less before, between ``low`` and ``high`` at the level asked for.
+    """``estimate`` is after minus before, between ``low`` and ``high`` at the given level.
 
-    ``p`` is how often sides that differ by no more than the margin differ at least as much;
-    ``error`` the standard error, ``limit`` how many of it the interval extends to each side.
+    ``p`` is the probability of at least this difference between sides that differ by no more than
+    the margin; ``error`` is the standard error, ``limit`` the interval's half width in standard
+    errors.
     """
 
     estimate: float
@@ -50,12 +50,12 @@ def difference_of_means(
     """Return the difference of the means of two series.
 
     Args:
-        before, after: the values, in the order in which they came.
-        blocks: how each is cut, with enough blocks.
-        level: of the interval, e.g. 0.95.
+        before, after: the values, in their original order.
+        blocks: the blocks of each, at least as many as needed.
+        level: the interval's level, such as 0.95.
         seed: the same values and seed give the same result.
-        margin: a difference that counts as none.
-        draws: how many times to draw.
+        margin: the difference that counts as none.
+        draws: the number of draws.
     """
     sides = [block_means(v, b.length) for v, b in zip((before, after), blocks, strict=True)]
     middles = [math.fsum(v) / len(v) for v in (before, after)]
@@ -63,14 +63,14 @@ def difference_of_means(
     beyond = max(0.0, abs(estimate) - margin)
     scale = max(map(abs, middles))
     error = math.sqrt(sum(variance_of_mean(m, b) for m, b in zip(sides, blocks, strict=True)))
-    if error <= 1e-12 * scale:  # constant but for rounding
+    if error <= 1e-12 * scale:  # constant except for rounding
         p = 1.0 if beyond <= 1e-9 * scale else 0.0
         return Difference(estimate, 0.0, estimate, estimate, p, 0.0)
     counts = [round(len(m) / b.length) for m, b in zip(sides, blocks, strict=True)]
     centred = [[x - middle for x in m] for m, middle in zip(sides, middles, strict=True)]
     strayed = _strayed(centred, counts, draws, random.Random(seed))
     as_far = draws - bisect_left(strayed, beyond / error)
-    # Counted as p is, so that the interval excludes 0 where p is at most 1 - level.
+    # Counted like p, so that the interval excludes 0 if p is at most 1 - level.
     limit = strayed[min(draws - 1, math.ceil(level * (draws + 1)) - 1)]
     return Difference(
         estimate,
@@ -85,7 +85,7 @@ def difference_of_means(
 def _strayed(
     sides: Sequence[Sequence[float]], counts: Sequence[int], draws: int, source: random.Random
 ) -> list[float]:
-    """How far off each drawn difference is, in its own standard errors; ascending."""
+    """Return the distance of each drawn difference in its own standard errors; ascending."""
     before, after = sides
     n, m = counts
     choices = source.choices
@@ -97,8 +97,7 @@ def _strayed(
         square_x = sum(map(mul, x, x)) / n - mean_x * mean_x
         square_y = sum(map(mul, y, y)) / m - mean_y * mean_y
         variance = square_x / (n - 1) + square_y / (m - 1)
-        # A draw that took one and the same block throughout has no error; it is as far
-        # off as can be.
+        # A draw of the same block throughout has no error; its distance is infinite.
         found.append(abs(mean_y - mean_x) / math.sqrt(variance) if variance > 0 else math.inf)
     found.sort()
     return found

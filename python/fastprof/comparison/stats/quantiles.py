@@ -1,10 +1,10 @@
 """Differences of medians and other quantiles, with intervals.
 
-A quantile's interval is Woodruff's (Journal of the American Statistical Association 47, 1952):
-how sure is the *fraction* of steps below the quantile, and which values stand at the ends of
-that fraction's interval.  The fraction is a mean of ones and zeros, so its variance is that of
-its blocks, as for any mean here.  Two such intervals make that of a difference by Zou's and
-Donner's method of variance estimates recovery (Statistics in Medicine 27, 2008).
+A quantile's interval is Woodruff's (Journal of the American Statistical Association 47, 1952): it
+takes the interval of the *fraction* of steps below the quantile, and the values at the ends of that
+interval.  The fraction is a mean of ones and zeros, so its variance comes from its blocks, as for
+any mean here.  Zou's and Donner's method of variance estimates recovery (Statistics in Medicine 27,
+2008) combines two such intervals into the interval of a difference.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from dataclasses import dataclass, replace
 from fastprof.comparison.stats.blocks import Blocks, block_means, variance_of_mean
 from fastprof.report.student import critical
 
-#: So many blocks' worth of steps must lie beyond a quantile, else nothing is known of it.
+#: At least this many blocks' worth of steps must lie beyond a quantile, else it is unknown.
 _BEYOND = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """An estimate between ``low`` and ``high``; None where the steps do not tell."""
+    """An estimate between ``low`` and ``high``; None: too few steps."""
 
     estimate: float
     low: float | None
@@ -30,14 +30,14 @@ class Interval:
 
 
 def quantile(values: Sequence[float], q: float, blocks: Blocks, level: float) -> Interval:
-    """Return the ``q`` quantile (0..1) of a series, as ``numpy.percentile`` has it."""
+    """Return the ``q`` quantile (0..1) of a series, like ``numpy.percentile``."""
     ordered = sorted(values)
     n = len(ordered)
     estimate = _at(ordered, q)
     if min(q, 1 - q) * n < _BEYOND * blocks.length or not blocks.enough:
         return Interval(estimate, None, None)
     means = block_means([float(v <= estimate) for v in values], blocks.length)
-    # The correction is of the values' own dependence; ones and zeros depend no more.
+    # The correction is for the values' own dependence; ones and zeros do not depend more.
     variance = max(
         variance_of_mean(means, replace(blocks, correction=max(1.0, blocks.correction))),
         q * (1 - q) / n,
@@ -49,7 +49,7 @@ def quantile(values: Sequence[float], q: float, blocks: Blocks, level: float) ->
 
 
 def difference(before: Interval, after: Interval) -> Interval:
-    """Return after less before."""
+    """Return after minus before."""
     estimate = after.estimate - before.estimate
     if before.low is None or before.high is None or after.low is None or after.high is None:
         return Interval(estimate, None, None)

@@ -1,15 +1,14 @@
-"""Whether a change of a time per step is more than chance.
+"""Tests whether a change of a time per step is more than chance.
 
-One run per side: the block bootstrap over steps, see :mod:`~.bootstrap`.  It knows how steps
-vary within these two runs; what makes one run of the same program slower than the next (memory
-layout, clock frequency) it cannot see, so a change of up to ``noise`` counts as none, and
-neither does what other programs on the machine may have taken from the steps.
-Several runs per side: Welch's t test over the runs' means, which do show that variation.
+One run per side: the block bootstrap over steps, see :mod:`~.bootstrap`.  It sees how steps vary
+within these two runs, but not what makes one run of the same program slower than the next (memory
+layout, clock frequency).  So a change of up to ``noise`` counts as none, and so does the time that
+other programs on the machine may have taken from the steps.  Several runs per side: Welch's t test
+over the runs' means, which do show that variation.
 
-All rows of a comparison are corrected together by Holm's method: the chance that a comparison
-of two equal sides names any row at all is at most 1 - level.  Functions are many and only
-looked through, so theirs is Benjamini's and Hochberg's: at most that part of those named is
-named wrongly.
+Holm's method corrects all rows of a comparison together: the chance that a comparison of two equal
+sides names any row at all is at most 1 - level.  Functions are many and exploratory, so they use
+Benjamini's and Hochberg's method: at most that share of the named ones is named wrongly.
 """
 
 from __future__ import annotations
@@ -34,15 +33,15 @@ from fastprof.comparison.stats.bootstrap import DRAWS, Difference, difference_of
 from fastprof.report.figures import duration
 from fastprof.report.student import critical, two_sided_p
 
-#: How likely a change of the size called detectable is found.
+#: The probability that a change of the detectable size is found.
 _POWER = 0.8
-#: An interval that extends by so many times the longer of both times says nothing.
+#: An interval that extends by this many times the longer of both times tells nothing.
 _WIDEST = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One row of one run: ms per step, settled steps only, and how many were left out."""
+    """One row of one run: ms per step, settled steps only, and the number of those left out."""
 
     values: Sequence[float]
     left_out: int
@@ -59,15 +58,15 @@ def effect_of_steps(
     lost_ms: float = 0.0,
     draws: int = DRAWS,
 ) -> Effect:
-    """Return how a time per step changed between two runs.
+    """Return the change of a time per step between two runs.
 
     Args:
-        name, kind: of the row.
+        name, kind: the row's.
         before, after: the steps.
-        level: of the interval.
+        level: the interval's level.
         noise: the part of the time before that counts as no change.
-        lost_ms: time per step that other programs may have taken, which is no change either.
-        draws: of the bootstrap.
+        lost_ms: time per step that other programs may have taken, which counts as no change either.
+        draws: draws of the bootstrap.
     """
     steps = (len(before.values), len(after.values))
     fact = Effect(
@@ -113,7 +112,7 @@ def effect_of_steps(
 def effect_of_runs(
     name: str, kind: str, before: Sequence[float], after: Sequence[float], *, level: float
 ) -> Effect:
-    """Return how a time per step changed between several runs per side, from their means."""
+    """Return the change of a time per step between several runs per side, from their means."""
     fact = Effect(name, kind, (len(before), len(after)), *_means(before, after))
     found = welch(before, after, level=level)
     if found is None:
@@ -126,7 +125,7 @@ def effect_of_runs(
 def welch(before: Sequence[float], after: Sequence[float], *, level: float) -> Difference | None:
     """Return the difference of the means by Welch's t test; None with one run per side.
 
-    A side of one run is taken to vary as the other one does.
+    A side of one run gets the variance of the other side.
     """
     n, m = len(before), len(after)
     if max(n, m) < 2:
@@ -156,7 +155,7 @@ def welch(before: Sequence[float], after: Sequence[float], *, level: float) -> D
 
 
 def decide(effects: Sequence[Effect], *, level: float) -> tuple[Effect, ...]:
-    """Give every tested row its verdict, corrected for all of them together (Holm)."""
+    """Return the tested rows with their verdicts, corrected for all of them together (Holm)."""
     tested = [i for i, effect in enumerate(effects) if effect.p is not None]
     adjusted = holm([effects[i].p or 0.0 for i in tested])
     out = list(effects)
@@ -214,7 +213,7 @@ def _untested(effect: Effect, reason: str) -> Effect:
 
 
 def _known(effect: Effect, found: Difference) -> bool:
-    """Whether an interval says anything: not if it is many times as wide as the times are long."""
+    """Return whether an interval is usable: not many times as wide as the times are long."""
     widest = _WIDEST * max(effect.before_ms or 0.0, effect.after_ms or 0.0)
     return math.isfinite(found.limit) and found.limit * found.error <= widest
 

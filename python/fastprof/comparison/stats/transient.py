@@ -1,13 +1,12 @@
-"""Where a run has settled: steps at its beginning that are unlike the rest.
+"""Finds the point where a run has settled: early steps may differ from the rest.
 
-A recording leaves out its first steps (``skip_first``), but caches, compilers and clocks may
-take longer.  The series is cut into :data:`PARTS` parts.  Its second half says what is normal:
-the median of its parts' medians, and how far they stray (1.4826 times the median distance,
-which is the standard deviation for normal values).  Parts at the beginning whose median is more
-than :data:`FAR` times as far off, and by more than 1 %, are left out: up to the first part that
-is not.  Medians, so that single slow steps at the beginning are not taken for warm-up and left
-out to the advantage of one side.  At most half of the series is left out; a run that has not
-settled by then is said not to settle.
+A recording leaves out its first steps (``skip_first``), but caches, compilers and clocks may take
+longer.  The series is cut into :data:`PARTS` parts.  Its second half defines what is normal: the
+median of its parts' medians, and their spread (1.4826 times the median distance, which is the
+standard deviation for normal values).  Parts at the beginning are left out up to the first one
+whose median is at most :data:`FAR` times that spread, or at most 1 %, away.  Medians prevent single
+slow steps at the beginning from counting as warm-up, which would favour one side.  At most half of
+the series is left out; a run that has not settled by then does not settle.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from collections.abc import Sequence
 from statistics import median
 
 PARTS = 20
-#: Steps per part at least; a shorter series is taken as it is.
+#: Fewest steps per part; a shorter series is used whole.
 SMALLEST = 5
 FAR = 5.0
 _NEVER_LESS = 0.01

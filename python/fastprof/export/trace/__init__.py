@@ -1,1 +1,1 @@
-"""Traces in the Chrome format, of ours and of torch.profiler joined."""
+"""Traces in the Chrome format, of fastprof and of torch.profiler joined."""

@@ -11,15 +11,15 @@ from fastprof.report.writers import compact_json
 from fastprof.snapshot import Snapshot
 from fastprof.snapshot.trace import TraceSnapshot
 
-#: Tracks of the steps and marks, and of threads that are not known.  Not 0, which readers
-#: take for the idle thread.
+#: Tracks of the steps and marks, and of unknown threads.  Not 0, which readers take for the idle
+#: thread.
 STEPS_TID, UNKNOWN_TID = 1, 2
 
-#: Devices are processes of these numbers, as with torch.profiler.
+#: Devices are processes with these numbers, as in torch.profiler.
 MAX_DEVICES = 64
 
-#: Threads without a number of the kernel's are counted from here; others may have the
-#: number of one that ended before.  Perfetto keeps 32 bits, Linux counts to 2**22.
+#: Threads without a number of the kernel's, and those whose number an earlier thread had, get
+#: numbers from here.  Perfetto keeps 32 bits, Linux counts to 2**22.
 _FIRST_TID, _NEXT_TID, _MAX_TID = 1000, 10_000_000, 2**31
 
 
@@ -30,7 +30,7 @@ def us(ns: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """The numbers under which this process and its threads appear."""
+    """The numbers of this process and its threads in the trace."""
 
     pid: int
     tids: tuple[int, ...]
@@ -46,7 +46,7 @@ class Process:
         tids = []
         for i, thread in enumerate(trace.threads):
             tid = thread.native if 0 < thread.native < _MAX_TID else _FIRST_TID + i
-            # A thread that ended may have left its number to another.
+            # The system may reuse the number of a thread that ended.
             if tid in used:
                 tid = _NEXT_TID + i
             while tid in used:
@@ -56,17 +56,17 @@ class Process:
         return Process(number, tuple(tids))
 
     def tid(self, thread: int) -> int:
-        """Return the number of a row of the trace's threads; -1: of an unknown one."""
+        """Return the number of a row of the trace's threads; -1: an unknown thread."""
         return self.tids[thread] if thread >= 0 else UNKNOWN_TID
 
 
 class Timeline:
-    """Rows of a table in the order of time, found fast however many windows there are.
+    """Rows of a table in order of time, with fast search for any number of windows.
 
     Args:
-        starts: when each row begins.
-        ns: how long each takes: of two that begin together the one that holds the other
-            comes first.  Of two that are equal that is the later one: it ended later.
+        starts: the start of each row.
+        ns: the length of each row.  Of two rows with the same start, the enclosing one comes first;
+            of two equal ones, the later one, which ended later.
     """
 
     def __init__(self, starts: Sequence[int], ns: Sequence[int] = ()) -> None:
@@ -88,15 +88,15 @@ class Timeline:
         ]
 
     def apart(self, tracks: Sequence[object]) -> list[int]:
-        """Return how long to say that each row takes, so that no two moments are equal.
+        """Return the lengths to write for the rows, so that no two moments are equal.
 
-        speedscope adds ``ts`` and ``dur`` as floats.  What ends where the next begins, or
-        together with what holds it, may then end behind that, and it takes the second of
-        two steps for a part of the first.  So the one is a nanosecond shorter, which is
-        far more than such a sum is wrong by.
+        speedscope adds ``ts`` and ``dur`` as floats.  A row that ends with the begin of the next,
+        or with the end of the enclosing one, may then end after it, and speedscope takes the second
+        of two steps for a part of the first.  The first is therefore a nanosecond shorter, far more
+        than the error of such a sum.
 
         Args:
-            tracks: of each row, where it is drawn.
+            tracks: the track of each row.
         """
         begins: dict[object, set[int]] = {}
         for row, start in zip(self._rows, self._starts, strict=True):
@@ -105,7 +105,7 @@ class Timeline:
         out = list(self._ns)
         for row, start in zip(self._rows, self._starts, strict=True):
             track, end = tracks[row], start + out[row]
-            holders = around[track]  # where they end, and where they are said to
+            holders = around[track]  # their ends, and the ends as written
             while holders and holders[-1][0] <= start:
                 holders.pop()
             said = end - (end in begins[track])
@@ -122,7 +122,7 @@ class Timeline:
 
 
 def metadata(kind: str, pid: int, tid: int, **args: object) -> str:
-    """Name and position of a process or thread."""
+    """Return the name or the position of a process or thread."""
     text = json.dumps(args, separators=(",", ":"))
     return f'{{"ph":"M","name":"{kind}","pid":{pid},"tid":{tid},"ts":0,"args":{text}}}'
 
@@ -130,7 +130,7 @@ def metadata(kind: str, pid: int, tid: int, **args: object) -> str:
 def span(
     name: str, category: str, pid: int, tid: int, start_ns: int, ns: int, args: str = ""
 ) -> str:
-    """Something with a beginning and an end; ``name`` and ``args`` are JSON already."""
+    """Return an event with a begin and an end; ``name`` and ``args`` are JSON already."""
     more = f',"args":{args}' if args else ""
     return (
         f'{{"ph":"X","name":{name},"cat":"{category}","pid":{pid},"tid":{tid},'
@@ -139,7 +139,7 @@ def span(
 
 
 def instant(name: str, pid: int, tid: int, at_ns: int) -> str:
-    """A mark across the whole process."""
+    """Return a mark across the whole process."""
     return (
         f'{{"ph":"i","s":"p","name":{json.dumps(name)},"cat":"fastprof","pid":{pid},'
         f'"tid":{tid},"ts":{us(at_ns)}}}'
@@ -147,7 +147,7 @@ def instant(name: str, pid: int, tid: int, at_ns: int) -> str:
 
 
 def counter(name: str, pid: int, at_ns: int, values: Mapping[str, float]) -> str:
-    """Values that hold from a moment on."""
+    """Return values that hold from a moment on."""
     args = compact_json(dict(values))
     return (
         f'{{"ph":"C","name":{json.dumps(name)},"cat":"fastprof","pid":{pid},"tid":0,'
@@ -156,7 +156,7 @@ def counter(name: str, pid: int, at_ns: int, values: Mapping[str, float]) -> str
 
 
 def arrow(begins: bool, number: int, pid: int, tid: int, at_ns: int) -> str:
-    """One end of an arrow from a call to what it started, as torch.profiler has them."""
+    """Return one end of an arrow from a call to its work, as in torch.profiler."""
     head = '"ph":"s"' if begins else '"ph":"f","bp":"e"'
     return (
         f'{{{head},"id":{number},"name":"ac2g","cat":"ac2g","pid":{pid},"tid":{tid},'

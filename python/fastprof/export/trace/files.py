@@ -27,16 +27,16 @@ def save_windows(
     """Write one file per window; return their names.
 
     Args:
-        report: with a trace.
-        directory: made if it does not exist.
-        rank: of this process; part of the names.
-        merge: a trace of torch.profiler; what is in a window of ours is written with it.
+        report: a report with a trace.
+        directory: created if it does not exist.
+        rank: the rank of this process, part of the file names.
+        merge: a trace of torch.profiler, whose events in each window are added.
 
     Raises:
         ExportError: the report has no trace.
-        OSError: a file cannot be written, or ``merge`` not be read.
-        MergeError: ``merge`` is not such a trace, or no event of it lies in the
-            windows.  Ours are written all the same.
+        OSError: a file cannot be written, or ``merge`` cannot be read.
+        MergeError: ``merge`` is not such a trace, or none of its events lies in the windows.  The
+            report's own windows are written anyway.
     """
     found = trace.trace_of(report)
     os.makedirs(directory, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The devices' part of a trace: calls to CUDA, what came of them, how busy devices were."""
+"""The devices' part of a trace: calls to CUDA, the work that they launched, the devices' load."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class GpuEvents:
         )
 
     def between(self, first: int, last: int | None) -> Iterator[str]:
-        """Calls and launches from ``first`` on, and before ``last``."""
+        """Yield calls and launches from ``first`` on, and before ``last``."""
         trace, process = self._trace, self._process
         for i in self._calls.between(first, last):
             yield _call(trace, i, self._categories.get(i, "kernel"), process)
@@ -144,7 +144,7 @@ def _kernel(snapshot: Snapshot, t: GpuTable, i: int, args: dict[str, Any]) -> st
 
 
 def _busy(t: GpuTable, rows: list[int]) -> Iterator[str]:
-    """How busy each device was, in per cent of slices of time."""
+    """Yield each device's load, in per cent of slices of time."""
     by_device: dict[int, list[tuple[int, int]]] = {}
     for i in rows:
         by_device.setdefault(t.device[i], []).append((t.start_ns[i], t.start_ns[i] + t.ns[i]))

@@ -15,7 +15,7 @@ def write(report: Report, stream: BinaryIO) -> None:
     """Write all windows of a report's trace; the same report always gives the same bytes.
 
     Raises:
-        ExportError: there is none.
+        ExportError: the report has none.
     """
     write_window(trace.Writer(report), stream, None)
 
@@ -23,7 +23,7 @@ def write(report: Report, stream: BinaryIO) -> None:
 def write_window(
     writer: trace.Writer, stream: BinaryIO, number: int | None, more: Iterable[str] = ()
 ) -> None:
-    """Write one window, as :meth:`fastprof.export.trace.write.Writer.write` does."""
+    """Write one window, like :meth:`fastprof.export.trace.write.Writer.write`."""
     with (
         gzip.GzipFile("", "wb", 6, stream, mtime=0) as packed,
         io.TextIOWrapper(packed, encoding="utf-8", newline="\n") as text,

@@ -1,14 +1,13 @@
-"""Events of torch.profiler in a trace of ours.
+"""Puts events of torch.profiler into a trace of fastprof.
 
-Both sides can tell the wall clock's time of each of their moments: ours by
-``TraceWindow.wall_ns``, torch.profiler by ``baseTimeNanoseconds`` of its trace (kineto,
-``ChromeTraceBaseTime``; before torch 2.2 its times are since 1970 themselves).  So its
-events are moved to our time axis by the difference.  Either side reads that clock a few
-times only and counts ticks of the processor in between: see docs/traces.md for how well
-they agree.
+Both sides give the wall clock's time of their events: fastprof by ``TraceWindow.wall_ns``,
+torch.profiler by ``baseTimeNanoseconds`` of its trace (kineto, ``ChromeTraceBaseTime``; before
+torch 2.2 its times count from 1970).  The difference moves its events to fastprof's time axis.
+Either side reads that clock a few times only and counts ticks of the processor in between;
+docs/traces.md says how well they agree.
 
-Its processes get separate process ids here: events of two tools in one track would
-overlap by what their clocks differ.
+Its processes get separate process ids here: events of two tools in one track would overlap by the
+difference of their clocks.
 """
 
 from __future__ import annotations
@@ -30,18 +29,18 @@ from fastprof.report.model import Report
 from fastprof.report.writers import compact_json
 from fastprof.snapshot.trace import TraceWindow
 
-#: Largest trace that is read, packed and unpacked.
+#: Largest trace to read, packed and unpacked.
 MAX_BYTES = 2 << 30
 
-#: Processes of a merged trace are numbered from here on: Linux counts to 2**22.
+#: First process number in a merged trace: Linux counts to 2**22.
 _FIRST_PID = 10_000_000
 
-#: Added to the numbers of its arrows, so that they are not ours.
+#: Added to the numbers of its arrows, which then differ from fastprof's.
 _ARROWS = 1 << 40
 
 _SUFFIXES = (".trace.json", "_trace.json", ".trace.json.gz", "_trace.json.gz")
 
-#: 2001, in microseconds: a time before that is not since 1970.
+#: 2001, in microseconds: an earlier time does not count from 1970.
 _LATE = 1e15
 
 _PHASES = frozenset("XBEiICsftMnbe")
@@ -53,15 +52,14 @@ def merge(
     """Write the trace of ``report`` together with one of torch.profiler of the same process.
 
     Args:
-        report: with a trace.
-        torch_trace: a file of ``export_chrome_trace``, ``.json`` or ``.json.gz``.  Of it,
-            what lies in a window of ours is taken.
+        report: a report with a trace.
+        torch_trace: a file of ``export_chrome_trace``, ``.json`` or ``.json.gz``.  Only its events
+            within a window of the report are written.
         output: ``.trace.json`` or ``.trace.json.gz``.
 
     Raises:
         ExportError: the report has no trace.
-        MergeError: ``torch_trace`` is not such a file, or nothing in it was
-            recorded at the time of our windows.
+        MergeError: ``torch_trace`` is not such a file, or has no event in the report's windows.
         ExportError: ``output`` has another suffix.
         OSError: a file cannot be read or written.
     """
@@ -103,10 +101,10 @@ class TorchTrace:
         self._events: list[Any] = events
 
     def check(self, windows: Sequence[TraceWindow]) -> None:
-        """Check that events of it lie in these windows.
+        """Check that some of its events lie in these windows.
 
         Raises:
-            MergeError: nothing is, or it does not say when it was.
+            MergeError: none does, or the file does not give its start time.
         """
         moved = self._moved(windows)
         if moved is None:
@@ -123,7 +121,7 @@ class TorchTrace:
         )
 
     def events(self, windows: Sequence[TraceWindow]) -> Iterator[str]:
-        """Give the events that lie in ``windows``, moved to our time, as JSON."""
+        """Yield the events that lie in ``windows``, moved to fastprof's time, as JSON."""
         moved = self._moved(windows)
         if moved is None:
             return
@@ -146,7 +144,7 @@ def _read(path: str | os.PathLike[str]) -> dict[str, Any]:
                 content = packed.read(MAX_BYTES + 1)
             if len(content) > MAX_BYTES:
                 raise MergeError(f"{name!r:.200}: unpacks to more than {MAX_BYTES} bytes")
-        # torch writes names as they are: what is no UTF-8 is no reason to refuse the rest.
+        # torch writes names unescaped: invalid UTF-8 in a name is no reason to refuse the rest.
         data = json.loads(content.decode("utf-8", "backslashreplace"))
     except LoadError as error:
         raise MergeError(str(error)) from None
@@ -168,7 +166,7 @@ class _Moved:
         self._offset = offset_ns
         self._absolute = absolute
         self._pids: dict[object, int] = {}
-        #: Events with a moment that were taken, and those whose moment cannot be.
+        #: Counts of events in the windows, and of events with an impossible time.
         self.taken = self.early = 0
 
     def event(self, event: object, windows: Sequence[TraceWindow]) -> str | None:
@@ -188,7 +186,7 @@ class _Moved:
         if self._absolute and ts < _LATE:
             self.early += 1
             return None
-        # In two parts: microseconds since 1970 have no room for fractions in a float.
+        # In two parts: as a float, microseconds since 1970 would lose their fractions.
         whole = math.floor(ts)
         at = whole * 1000 + round((ts - whole) * 1000) + self._offset
         if not any(w.start_ns <= at <= w.end_ns for w in windows):

@@ -1,8 +1,8 @@
 """A trace in Chrome's event format, for Perfetto, chrome://tracing, HTA and others.
 
-The format is the one described in "Trace Event Format" (Google, 2016); names of
-categories, of steps and of arguments are those of torch.profiler, so that its readers find
-theirs.  Events are written one by one, so a large trace needs no large string.
+The format is the one in "Trace Event Format" (Google, 2016); names of categories, of steps and of
+arguments are torch.profiler's, which its readers need.  Events are written one by one, so a large
+trace needs no large string.
 
 ==================  ======================================================================
 category            what
@@ -17,8 +17,8 @@ gpu_memset
 ac2g                arrows from a call to what it started
 ==================  ======================================================================
 
-``ts`` is microseconds since the recording began; ``baseTimeNanoseconds`` is that moment
-on the wall clock.
+``ts`` is microseconds since the start of the recording; ``baseTimeNanoseconds`` is the start on the
+wall clock.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def write(report: Report, stream: TextIO) -> None:
     """Write all windows of a report's trace.
 
     Raises:
-        ExportError: there is none.
+        ExportError: the report has none.
     """
     Writer(report).write(stream, None)
 
@@ -64,7 +64,7 @@ def trace_of(report: Report) -> TraceSnapshot:
     """Return the trace of a report.
 
     Raises:
-        ExportError: there is none.
+        ExportError: the report has none.
     """
     if report.has_tree and report.snapshot.trace is not None:
         return report.snapshot.trace
@@ -75,10 +75,10 @@ def trace_of(report: Report) -> TraceSnapshot:
 
 
 class Writer:
-    """Writes windows of one report's trace, whose rows are put in order once.
+    """Writes windows of one report's trace, and sorts its rows once.
 
     Raises:
-        ExportError: it has none.
+        ExportError: the report has none.
     """
 
     def __init__(self, report: Report) -> None:
@@ -97,16 +97,16 @@ class Writer:
         """Write one window, counted from 0, or all if ``number`` is None.
 
         Args:
-            stream: where to.
-            number: of the window.
-            more: further events, as JSON, that are written behind ours.
+            stream: the output.
+            number: the window's number.
+            more: further events, as JSON, to write after fastprof's.
 
         Raises:
             IndexError: there is no such window.
         """
         trace = self._trace
         windows = trace.windows if number is None else (trace.windows[number],)
-        # With spaces: HTA looks for the rank with a pattern that wants them.
+        # With spaces: HTA searches the rank with a pattern that needs them.
         head = json.dumps(_head(self._snapshot, trace, windows), allow_nan=False)
         stream.write(head[:-1] + ', "traceEvents":[\n')
         comma = ""
@@ -156,17 +156,17 @@ class Writer:
 
 
 def _samples(snapshot: Snapshot, trace: TraceSnapshot) -> list[tuple[int, MemorySample]]:
-    """Samples of GPU memory with their moments: they are taken at the ends of steps."""
+    """Return samples of GPU memory with their times: they are taken at the ends of steps."""
     if snapshot.memory is None:
         return []
     t = trace.steps
-    # A sample's step is how many had ended.
+    # A sample's step is the number of steps that had ended.
     ends = {t.number[i] + 1: t.start_ns[i] + t.ns[i] for i in range(len(t))}
     return [(ends[s.step], s) for s in snapshot.memory.samples if s.step in ends]
 
 
 def base_ns(windows: Iterable[TraceWindow]) -> int:
-    """Return the wall clock's time at ``ts`` 0; 0 if it is not known."""
+    """Return the wall clock's time at ``ts`` 0; 0 if it is unknown."""
     return next((w.wall_ns - w.start_ns for w in windows if w.wall_ns > w.start_ns), 0)
 
 

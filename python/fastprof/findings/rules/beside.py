@@ -1,4 +1,4 @@
-"""Rules about what a step does beside its phases: in no section, or in one of the program's."""
+"""Rules about a step's time outside of its phases: in no section, or in one of the program's."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from fastprof.report.figures import duration
 from fastprof.report.rows import UNACCOUNTED
 
 _LIMIT = LIMITS["unaccounted-share"]
-#: A part above this is most of it.
+#: A larger part counts as most of it.
 _MOST = 0.5
-#: Less time than this part of the step needs no explanation.
+#: A smaller part of the step needs no explanation.
 _LITTLE = 0.005
 _UNKNOWN = "Record functions as well: then this finding names the function that takes it."
 
 
 def unaccounted(facts: Facts) -> Draft | None:
-    """Time of the step in no section; saved is at most what its hottest function takes.
+    """Time of the step in no section; the most that can be saved is its hottest function's time.
 
-    Without what fastprof takes between sections, which is much of a step below a millisecond.
-    On a GPU only as far as the GPU is idle.
+    Excludes fastprof's own time between sections, which is much of a step below a millisecond. On a
+    GPU it counts only the time in which the GPU is idle.
     """
     need_steps(facts)
     row = facts.rows.get(UNACCOUNTED)
@@ -67,15 +67,15 @@ def unaccounted(facts: Facts) -> Draft | None:
         return None
     if hot is None:  # nothing to look at: many functions have a little of it
         return replace(draft, severity="note") if facts.has_functions else draft
-    # How much less often the loop can call is not known.
+    # How much less often the loop could call it is unknown.
     return replace(draft.saving(hot.share * ms, of=ms), promises=not facts.is_loop(hot.key))
 
 
 def own_section(facts: Facts) -> Draft | None:
-    """Time of the largest section of the program's beside forward and backward.
+    """Time of the program's largest section beside forward and backward.
 
-    Without the phases of a step within it, and not where most of the rest is torch's: a loss is
-    a part of training.  On a GPU only as far as the GPU is idle.
+    Excludes the phases of a step within it. No finding if torch takes most of the rest: a loss is a
+    part of training. On a GPU it counts only the time in which the GPU is idle.
     """
     need_steps(facts)
     if not any(row in FORWARD | BACKWARD for row in facts.rows):
@@ -114,12 +114,12 @@ def _own(facts: Facts, name: str, whole_ms: float) -> Draft | None:
         fix=(_UNKNOWN,) if hot is None and not facts.has_functions else _less_of(facts, hot),
         sections=frozenset({name}),
     )  # fmt: skip
-    # How much less of it the training needs is not known.
+    # How much less of it the training needs is unknown.
     return None if draft is None else replace(draft, promises=False)
 
 
 def _while_idle(facts: Facts, ms: float) -> tuple[float, str]:
-    """Return the part of a time in which the GPU is idle, and a sentence if that is not all."""
+    """Return the time in which the GPU is idle, and a sentence if it is not idle throughout."""
     if facts.timeline is None or facts.timeline.idle_ms >= ms:
         return ms, ""
     ms = facts.timeline.idle_ms
@@ -127,7 +127,7 @@ def _while_idle(facts: Facts, ms: float) -> tuple[float, str]:
 
 
 def _mostly(facts: Facts, hot: Hot | None) -> str:
-    """The end of a title: the function with most of the time."""
+    """Return the end of a title: the function with most of the time."""
     if hot is None:
         return ""
     between = ", between the phases" if facts.is_loop(hot.key) else ""

@@ -1,4 +1,4 @@
-"""Rules about many calls of small operations: what calling them costs."""
+"""Rules about many calls of small operations: the cost of calling."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from fastprof.findings.remedies import FUSED, can_fuse, fusing_saves, optimizer_
 from fastprof.findings.thresholds import LIMITS, Limit
 from fastprof.report.figures import number, plural
 
-#: Calls on tensors per step, in the optimizer, that a fused one does not make.
+#: Tensor calls per step in the optimizer that a fused version avoids.
 _UNFUSED_CALLS = 40
 
 
 def optimizer_unfused(facts: Facts) -> Draft | None:
     """An optimizer above its share that updates parameter by parameter.
 
-    Saved is what the fused version of this class was measured to save, half of the time for
-    an optimizer of the program's.  Silent where there is no fused version.
+    The saving is the measured one of this class's fused version, or half of the time for an
+    optimizer of the program's.  Silent if there is no fused version.
     """
     need_functions(facts)
     need_steps(facts)
@@ -40,7 +40,7 @@ def optimizer_unfused(facts: Facts) -> Draft | None:
     calls = facts.use("tensor-calls").calls_within.get("optimizer", 0.0)
     kernels = _kernels_per_step(facts, OPTIMIZER)
     small = max(calls, kernels or 0.0)
-    # An Adam that is not fused goes over its state several times, however few tensors it has.
+    # An Adam that is not fused passes over its state several times, even with few tensors.
     passes = bool(classes) and all(name in FUSED for name in classes) and (
         "single" in facts.optimizer.modes
     )  # fmt: skip
@@ -65,7 +65,7 @@ def optimizer_unfused(facts: Facts) -> Draft | None:
 
 
 def _python_in(facts: Facts, group: str) -> str:
-    """The program's Python function with most own time in a group."""
+    """Return the program's Python function with most own time in a group."""
     rows = [row for row in facts.inside(group) if row[0].kind == "python"]
     if not rows:
         return ""
@@ -78,29 +78,29 @@ def _kernels_per_step(facts: Facts, names: frozenset[str]) -> float | None:
     return sum(counts) / max(1, facts.counted) if counts else None
 
 
-#: What calling an operation costs, from Python through the dispatcher and autograd; what a
-#: call takes beyond it is computing.
+#: Cost of calling an operation, from Python through the dispatcher and autograd; the rest of a
+#: call's time is computing.
 _CALL_MS = 0.008
-#: The same without Python: operations that others call, and those of backward.
+#: The same without Python: operations called by others, and those of backward.
 _OPERATION_MS = 0.005
-#: And the modules and functions around a call, in Python.
+#: Cost of the modules and functions around a call, in Python.
 _AROUND_MS = 0.02
-#: Batches above this are not small: then nearly all of forward must be the cost of calls.
+#: Larger batches are not small: then nearly all of forward must be the cost of calls.
 _SMALL_BATCH = 16
 _ALMOST_ALL = 0.6
-#: So many of a step's operations may be called elsewhere than in forward and the optimizer.
+#: Up to this part of a step's operations may run outside of forward and the optimizer.
 _BESIDE = 0.1
 
 
 def small_batch_on_cpu(facts: Facts, sizes: list[int]) -> Draft | None:
-    """Share of forward and backward that is calling operations: a larger batch spreads it.
+    """Share of forward and backward that is the cost of calls: a larger batch spreads it.
 
-    Of each call in forward count at most 8 us, and 20 us of Python around it; backward, which
-    has about as many, as much of it as forward at most.  Where torch.profiler counted the
-    operations, at most 5 us of each, which includes those that C functions call.
+    Each call in forward counts with at most 8 us, and 20 us of Python around it; backward, which
+    has about as many calls, counts with at most as much as forward.  If torch.profiler counted the
+    operations, each counts with at most 5 us, including those that C functions call.
     """
     rows = facts.inside("forward")
-    # A trainer's log() within it is no part of the network; another rule is about that.
+    # A trainer's log() within it is not part of the network; another rule covers it.
     logged = facts.use("logging").shared.get("forward", 0.0)
     total = facts.use("forward").ms - logged
     if not rows or total <= 0:
@@ -148,27 +148,27 @@ def _each(ms: float, count: float) -> str:
 
 
 def _operations(facts: Facts) -> tuple[float, float, float]:
-    """Operations per step, their own time, and what calling them costs, in ms per step."""
+    """Return operations per step, their own time, and the cost of calling them, in ms per step."""
     operators = facts.report.operators
     if operators is None or not operators.steps:
         return 0.0, 0.0, 0.0
     rows = [r for r in operators.rows
             if r.name.startswith(("aten::", "autograd::")) and not r.on_device]  # fmt: skip
     ran = [r for r in rows if r.name.startswith("aten::")]
-    # Where in a step they ran is not known: only if they cannot be a loop beside forward.
+    # Where in a step they ran is unknown: only use them if they cannot be a loop beside forward.
     calls = facts.use("tensor-calls")
     inside = sum(calls.calls_within.get(group, 0.0) for group in ("forward", "optimizer"))
     if calls.calls - inside > _BESIDE * sum(r.calls for r in ran) / operators.steps:
         return 0.0, 0.0, 0.0
     scale = shrink(facts, operators) / operators.steps
     cost = sum(min(r.self_cpu_ms, r.calls * _OPERATION_MS) for r in rows) * scale
-    # Those of the optimizer, which are counted apart, call others as well.
+    # Operations of the optimizer, which count separately, call others as well.
     cost -= 2 * _OPERATION_MS * calls.calls_within.get("optimizer", 0.0)
     count = sum(r.calls for r in ran) / operators.steps
     return count, sum(r.self_cpu_ms for r in ran) * scale, max(0.0, cost)
 
 
-#: Any share above 15 %; what decides is the limit of the share of forward.
+#: Any share above 15 %; the limit of the share of forward decides.
 _ANY = Limit(LIMITS["call-overhead"].metric, "%", None, 0.15, None, LIMITS["call-overhead"].origin)
 
 

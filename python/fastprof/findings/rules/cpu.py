@@ -1,4 +1,4 @@
-"""The rule about CPUs: more threads want to run than there are CPUs for."""
+"""The rule about CPUs: more threads are ready to run than there are CPUs."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from fastprof.findings.measurements import Facts
 from fastprof.findings.thresholds import LIMITS
 from fastprof.report.figures import counted, plural
 
-#: The program is in its own way if it uses this part of the CPUs that it may use: only then
-#: do fewer own threads help.
+#: The program competes with itself if it uses this part of its available CPUs: only then fewer own
+#: threads help.
 _OWN = 0.8
-#: Waiting for longer than this part of a step is a finding, whatever program has the CPUs.
+#: A wait for more than this part of a step is a finding, whichever program has the CPUs.
 _MOST = 2 / 3
 _OTHERS = (
     ("Stop what else runs on this machine, or give this program CPUs that no other program "
@@ -30,11 +30,11 @@ _OTHERS = (
 
 
 def cpu_contention(facts: Facts) -> Draft | None:
-    """Time in which the training thread was ready to run and had no CPU; all of it is saved.
+    """Time in which the training thread was ready to run and had no CPU; all of it can be saved.
 
-    A finding if the program itself uses the CPUs, with all its threads and workers, or if
-    the thread waits for most of its time; else a note: other programs have the CPUs, or the
-    container has used up its share.
+    It is a finding if the program with all its threads and workers uses the CPUs, or if the thread
+    waits for most of its time; else a note: other programs have the CPUs, or the container has used
+    up its share.
     """
     need_steps(facts)
     ms = facts.split.get("cpu_wait")
@@ -57,7 +57,7 @@ def cpu_contention(facts: Facts) -> Draft | None:
     )  # fmt: skip
     if draft is None:
         return None
-    # The rest of the step is the work that ran meanwhile, thinned out by the waiting.
+    # The rest of the step is the work done between the waits.
     if own or facts.share(ms) > _MOST:
         return replace(draft, thins=facts.share(ms))
     return replace(draft, severity="note")
@@ -71,7 +71,7 @@ def _demand(used: float | None, cpus: float | None) -> str:
 
 
 def _threads(facts: Facts) -> str:
-    """The number of threads that want to run: torch's and the loaders' workers."""
+    """Return the number of threads that compete for CPUs: torch's and the loaders' workers."""
     parts = []
     threads = facts.report.meta.get("torch_threads")
     if isinstance(threads, int):

@@ -1,4 +1,4 @@
-"""Rules about how batches come to the training loop."""
+"""Rules about how the training loop gets its batches."""
 
 from __future__ import annotations
 
@@ -40,22 +40,22 @@ from fastprof.report.loaders import SHORT_BATCH_MS, LoaderRow, WorkerRow, called
 _OVERHEAD = LIMITS["overhead-share"]
 #: A smaller part of the step is no saving.
 _SAVES = 0.005
-#: Fewer free CPUs than this are not enough for a worker.
+#: With fewer free CPUs a worker has too little CPU time.
 _FREE_CPUS = 0.25
-#: torch waits so long for a worker that does not end.
+#: torch waits this long for a worker that does not end.
 _JOIN_MS = 5000.0
-#: Counting tokens takes 10 to 15 s where it is seen.
+#: Counting tokens takes 10 to 15 s in observed runs.
 _TOKENS_MS = 10_000.0
 
 
 def data_loading(facts: Facts) -> Draft | None:
-    """Share of the step in the section data, and what workers on free CPUs would save of it.
+    """Share of the step in the section data, and the part that workers on free CPUs would save.
 
-    Where no CPU is free for them, loading that is most of a step must become cheaper.
+    Without free CPUs for them, loading that takes most of a step must become cheaper.
 
-    On a GPU only the part in which the GPU was idle counts: what is hidden behind work on
-    the GPU costs nothing.  With workers only the time counts in which the loop waited for
-    them.  Batches that are quicker than sending them from a worker are left alone.
+    On a GPU only the part in which the GPU was idle counts: time hidden behind work on the GPU
+    costs nothing. With workers only the time counts in which the loop waited for them. Batches that
+    load faster than a worker sends them are no finding.
     """
     need_sample(facts)
     use = facts.use("data")
@@ -84,7 +84,7 @@ def data_loading(facts: Facts) -> Draft | None:
     saved = loading_saves(facts, found, ms, waits=waits)
     little = ""
     if found.advised is not None and limit.grade(facts.share(saved)) is None:
-        # Workers would save too little.  Where loading is most of a step, less of it would not.
+        # Workers would save too little. If loading is most of a step, cheaper loading would not.
         if severity != "critical":
             return None
         much = "little"
@@ -119,9 +119,9 @@ def data_loading(facts: Facts) -> Draft | None:
     draft = draft.saving(saved, of=ms)
     grade = draft.grade
     if little and grade is not None:
-        # ... nor is it most of a step if that is for another cause, such as the sampler.
+        # ... nor if another cause, such as the sampler, accounts for it.
         draft = replace(draft, grade=lambda rest: _most(grade(rest)))
-    # How much cheaper loading can become is not known.
+    # How much cheaper loading can become is unknown.
     return replace(draft, promises=found.advised is not None)
 
 
@@ -130,20 +130,20 @@ def _most(severity: str | None) -> str | None:
 
 
 def _short(ms: float, rows: list[tuple[LoaderRow, WorkerRow]]) -> bool:
-    """Whether a batch is made in less time than a worker takes to send one."""
+    """Return whether making a batch takes less time than sending one from a worker."""
     loads = [w.load_ms for _, w in rows if w.load_ms is not None]
     return max(loads, default=ms) < SHORT_BATCH_MS
 
 
 def _waits(facts: Facts) -> bool:
-    """Whether what the training thread does for its batches is mostly waiting."""
+    """Return whether the training thread mostly waits while it gets batches."""
     rows = [row for row in facts.inside("data") if row[0].kind in ("python", "c")]
     total = sum(ms for _, ms, _ in rows)
     return sum(ms for key, ms, _ in rows if WAITS(key)) > total / 2
 
 
 def _loader_text(row: LoaderRow, w: WorkerRow, facts: Facts) -> str:
-    """How one loader does: who loads, how long, and whether the loop waits."""
+    """Return the state of one loader: who loads, how long, and whether the loop waits."""
     name = called(row.name, row.split)
     if not w.workers:
         if w.load_ms is None:
@@ -158,7 +158,7 @@ def _loader_text(row: LoaderRow, w: WorkerRow, facts: Facts) -> str:
 
 
 def _limit_text(found: Loading, facts: Facts, little: str) -> str:
-    """What keeps up, and what there is a CPU for; ``little``: what that would save."""
+    """Return the number of workers that keep up, and their CPUs; ``little``: their saving."""
     if not found.has_loader or found.needed <= found.have:
         return ""
     text = f"To keep up, you need {plural(found.needed, 'worker')}"
@@ -175,9 +175,9 @@ def _limit_text(found: Loading, facts: Facts, little: str) -> str:
 
 
 def _content(facts: Facts, found: Loading, hot: Hot | None, ms: float) -> str:
-    """The kind of work that takes the time: it changes the fix."""
+    """Return the kind of work that takes the time: it determines the fix."""
     if found.have:
-        # The training process waits for them; what they do is known only if it was recorded.
+        # The training process waits for workers; their work is known only if it was recorded.
         if hot is None:
             return ""
         return f"Where the workers spend {hot.part} of their time: {where(hot.key)}."
@@ -207,7 +207,7 @@ def worker_shutdown(facts: Facts) -> Draft | None:
     total = max(use.total_ms, seen)
     group = "shutdown"
     if not total and not facts.over_run("data").ms:
-        # Without the name: a wait for a process is a poll.
+        # Without the name: waiting for a process is a poll.
         poll = facts.over_run("poll")
         if poll.total_ms >= _JOIN_MS:
             total, times, group = poll.total_ms, 1, "poll"
@@ -232,17 +232,17 @@ def worker_shutdown(facts: Facts) -> Draft | None:
 
 
 def _as_long(facts: Facts) -> str:
-    """A time that is not in the steps, against theirs; ``{share}`` is filled in later."""
+    """Return text that compares a time outside of steps with theirs; see ``{share}``."""
     return "as long as {share} of the " + ("steps" if facts.steps else "run")
 
 
 def _per_span(facts: Facts, total_ms: float) -> float:
-    """A time of the whole recording, spread over its steps."""
+    """Return a time of the whole recording, spread over its steps."""
     return total_ms / facts.report.steps.count if facts.steps else total_ms
 
 
 def _floor(facts: Facts, total_ms: float, enough_ms: float) -> Limit:
-    """The limit for what is overhead, which so much time of a run passes in any case."""
+    """Return the overhead limit; ``enough_ms`` of a run exceed it in any case."""
     if total_ms < enough_ms:
         return _OVERHEAD
     share = facts.share(_per_span(facts, total_ms))
@@ -253,9 +253,9 @@ def _floor(facts: Facts, total_ms: float, enough_ms: float) -> Limit:
 
 
 def loader_recreated(facts: Facts) -> Draft | None:
-    """The cost of starting workers anew: starts, slow first batches and shutdowns.
+    """Time to restart workers: starts, slow first batches and shutdowns.
 
-    A first batch counts with what it takes beyond the load time of any batch.
+    A first batch counts with its time beyond the load time of any batch.
     """
     need_sample(facts)
     watched = [(row, row.workers) for row in facts.report.loaders if row.workers]
@@ -266,10 +266,10 @@ def loader_recreated(facts: Facts) -> Draft | None:
         return None
     total = sum(outside + first for _, _, outside, first in costs)
     shutdown = sum((w.shutdown_ms or 0.0) * (w.shutdowns - 1) for _, w, *_ in costs)
-    if shutdown > total / 2:  # then the other rule says it better
+    if shutdown > total / 2:  # then the other rule describes it better
         total, shutdown = total - shutdown, 0.0
     in_data = _per_span(facts, sum(first for *_, first in costs))
-    if shutdown:  # by the last next() of a pass
+    if shutdown:  # done by the last next() of a pass
         in_data += facts.use("shutdown").shared.get("data", 0.0)
     return share_draft(
         facts, _OVERHEAD, _per_span(facts, total),
@@ -284,7 +284,7 @@ def loader_recreated(facts: Facts) -> Draft | None:
 
 
 def _starting(w: WorkerRow) -> tuple[float, float]:
-    """Time of starts and shutdowns, and of first batches, all but once."""
+    """Return the time of starts and shutdowns, and of first batches, except one of each."""
     again = 1 - 1 / w.starts
     outside = (w.start_ms or 0.0) * w.starts + (w.shutdown_ms or 0.0) * w.shutdowns
     first = max(0.0, (w.first_ms or 0.0) - (w.load_ms or 0.0)) * w.passes
@@ -343,7 +343,7 @@ def sampler_time(facts: Facts) -> Draft | None:
 def batch_receiving(facts: Facts) -> Draft | None:
     """Time in which the loop receives batches that its workers have ready.
 
-    A note where nothing is known to make that quicker.
+    A note if nothing is known to make it faster.
     """
     need_sample(facts)
     rows = [(row, w) for row in train_loaders(facts) if (w := row.workers) and w.ready_ms]
@@ -356,7 +356,7 @@ def batch_receiving(facts: Facts) -> Draft | None:
     fix = receiving_fix(facts, found)
     saved = receiving_saves(found)
     helps = bool(fix) and limit.grade(facts.share(saved)) is not None
-    # Else it is a fact of a step that is quicker than its batches are handed over.
+    # Otherwise the step is just faster than the transfer of its batches.
     if not helps and capped(limit.grade(facts.share(found.span_ms)), facts) in (None, "note"):
         return None
     draft = share_draft(
@@ -370,7 +370,7 @@ def batch_receiving(facts: Facts) -> Draft | None:
         fix=fix if helps else (_SMALLER,),
         sections=DATA,
         places={name: found.span_ms for name in facts.rows if name in DATA},
-        # That one is about batches that were not ready.
+        # That rule is about batches that were not ready.
         claims={"data-loading": 0.0},
     )  # fmt: skip
     if draft is not None and not helps:
@@ -378,7 +378,7 @@ def batch_receiving(facts: Facts) -> Draft | None:
     return None if draft is None else draft.saving(saved, of=found.span_ms)
 
 
-#: What may help where nothing is known to.
+#: A fix that may help if no certain one is known.
 _SMALLER = "Fewer tensors in a batch, or fewer bytes (uint8 for float32), are quicker to receive."
 
 
@@ -390,7 +390,7 @@ def _ready_text(row: LoaderRow, w: WorkerRow) -> str:
 
 
 def _connecting(found: Receiving) -> str:
-    """The function that receives batches, if it is known."""
+    """Return a sentence on the function that receives batches, if it is known."""
     if found.function is None or not found.connect_ms:
         return ""
     each = f"each of the {counted(found.tensors)} tensors" if found.tensors >= 1.5 else "the tensor"
@@ -401,7 +401,7 @@ def _connecting(found: Receiving) -> str:
 
 
 def _worker_load(found: Receiving, rows: list[tuple[LoaderRow, WorkerRow]]) -> str:
-    """How long loading takes, if that is known."""
+    """Return a sentence on the time of loading, if it is known."""
     if found.load_ms is None:
         return ""
     exact = any(w.load_ms == found.load_ms for _, w in rows)

@@ -1,4 +1,4 @@
-"""Rules about how busy the GPU is."""
+"""Rules about the load and the clocks of the GPU."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SAYS = {
 
 
 def gpu_utilization(facts: Facts) -> Draft | None:
-    """Busy share of the GPU; at most its idle time is saved."""
+    """Busy share of the GPU; the most that can be saved is its idle time."""
     need_sample(facts)
     timeline = facts.timeline
     if timeline is None:
@@ -57,7 +57,7 @@ def gpu_utilization(facts: Facts) -> Draft | None:
 
 
 def gpu_throttled(facts: Facts) -> Draft | None:
-    """Clocks of the device that was slowed most; what that costs is not known."""
+    """Clocks of the most throttled device; the cost of throttling is unknown."""
     need_sample(facts)
     if facts.gpu is None:
         raise Abstain("the GPU was not recorded")

@@ -1,4 +1,4 @@
-"""Rules about what the training thread does beside training: it logs, saves, collects, waits."""
+"""Rules about the training thread's other work: logging, saving, collecting garbage, waiting."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _OVERHEAD = LIMITS["overhead-share"]
 
 
 def logging_share(facts: Facts) -> Draft | None:
-    """Time of logging, callbacks, metrics and of writing files, but for checkpoints and data."""
+    """Time of logging, callbacks, metrics and of writing files, except checkpoints and data."""
     need_steps(facts)
     use = facts.use("logging")
     phase = facts.phase("logging")
@@ -35,7 +35,7 @@ def logging_share(facts: Facts) -> Draft | None:
     ms = max(ms, phase or 0.0)
     times = use.calls * facts.steps if use.calls else facts.section_count(LOGGING)
     if times < MIN_TIMES and _OVERHEAD.grade(facts.share(ms - facts.worst_ms)) is None:
-        # The disk was busy once: to log less often would not help.
+        # The disk was busy once: logging less often would not help.
         return None
     return share_draft(
         facts, _OVERHEAD, ms,
@@ -50,9 +50,9 @@ def logging_share(facts: Facts) -> Draft | None:
     )  # fmt: skip
 
 
-#: Checkpoints of which one may be that at the end, and one that of the first epoch.
+#: Checkpoints among which one may be at the end, and one from the first epoch.
 _FEW_SAVES = 3
-#: So many per step are one in each: the last step may end without one.
+#: At least this many per step count as one in each: the last step may end without one.
 _EVERY_STEP = 0.9
 
 
@@ -68,10 +68,10 @@ def checkpoint_often(facts: Facts) -> Draft | None:
     if not ms:
         return None
     calls = use.calls if use.ms else facts.section_count(CHECKPOINT) / facts.counted
-    # A function that saves is entered in a step, before the phase of the run begins.
+    # The function that saves begins in a step, before the run's phase begins.
     calls = max(calls, times)
     if calls and calls * facts.counted < _FEW_SAVES:
-        return None  # one at the end, say: how often a longer run saves is not known
+        return None  # one at the end, for example: how often a longer run saves is unknown
     often, each = "now and then", span_text(ms, facts)
     if calls:
         often = (
@@ -92,7 +92,7 @@ def checkpoint_often(facts: Facts) -> Draft | None:
 
 
 def gc_pressure(facts: Facts) -> Draft | None:
-    """Time of garbage collections in the training thread, asked for or not."""
+    """Time of garbage collections in the training thread, automatic or explicit."""
     need_steps(facts)
     use = facts.use("gc")
     series = facts.report.steps.series.gc_ms
@@ -125,10 +125,9 @@ def gc_pressure(facts: Facts) -> Draft | None:
 def lock_contention(facts: Facts) -> Draft | None:
     """Time in which the training thread waits for a lock that another thread holds.
 
-    Waits inside of data loading are left to that rule.  An interpreter does not tell a
-    profiler that `with lock:` begins, only that it ends: of a function in which it ends,
-    the own time counts if it is above 1 ms per call, as far as the thread was off the CPU
-    for no other reason.
+    Waits inside of data loading belong to that rule. An interpreter does not report the begin of
+    `with lock:` to a profiler, only its end: the own time of a function with such an end counts if
+    it is above 1 ms per call, up to the time that the thread was off the CPU for no other reason.
     """
     need_steps(facts)
     use = facts.use("lock")
@@ -168,7 +167,7 @@ def lock_contention(facts: Facts) -> Draft | None:
 
 
 def _waits_by_section(facts: Facts, behind_with: float) -> Mapping[str, float]:
-    """Time at locks by outermost section; that at a `with lock:` is where it ends."""
+    """Return the time at locks by outermost section; a `with lock:` counts where it ends."""
     rows = dict(facts.split_by_section("lock"))
     ends = facts.use("unlock").places
     whole = sum(ends.values())
@@ -177,12 +176,12 @@ def _waits_by_section(facts: Facts, behind_with: float) -> Mapping[str, float]:
     return rows
 
 
-#: Own time per call from which on a function with a `with lock:` waits there.
+#: From this own time per call on, a function with a `with lock:` waits there.
 _WITH_LOCK_MS = 1.0
 
 
 def _behind_with(facts: Facts) -> list[Caller]:
-    """Functions that seem to wait at a `with lock:`, longest first; empty without a split."""
+    """Return functions that seem to wait at a `with lock:`, longest first; needs a split."""
     if not facts.split:
         return []
     found = facts.use("unlock").callers

@@ -25,17 +25,17 @@ from fastprof.names import ascii_name
 from fastprof.report.figures import duration, number
 from fastprof.report.model_gpu import KernelRow
 
-#: Kernels that fill the tensor cores with few blocks by design; occupancy says nothing of them.
+#: Kernels that fill the tensor cores with few blocks by design; their occupancy tells nothing.
 _BY_DESIGN = ("gemm", "convolution", "attention", "communication", "copy")
-#: The others must have this much of the kernels' time to be worth a word.
+#: The others count only if they have this part of the kernels' time.
 _WORTH = 0.20
 
 
 def small_batch(facts: Facts) -> Draft | None:
     """Half of the memory unused and half of the GPU's time in kernels below 100 us.
 
-    Saved is at most the time in which the GPU is idle or in such kernels. Without a GPU:
-    :func:`~fastprof.findings.rules.calls.small_batch_on_cpu`.
+    The most that can be saved is the time in which the GPU is idle or in such kernels. Without a
+    GPU: :func:`~fastprof.findings.rules.calls.small_batch_on_cpu`.
     """
     need_sample(facts)
     gpu, timeline = facts.gpu, facts.timeline
@@ -83,7 +83,7 @@ def _mean_us(kernels: Sequence[KernelRow]) -> float | None:
 
 
 def _gpu_ms(facts: Facts, share_of_kernels: float) -> float:
-    """Time per span of a part of the kernels' time."""
+    """Return the time per span of a part of the kernels' time."""
     timeline = facts.timeline
     return 0.0 if timeline is None else share_of_kernels * timeline.busy_ms
 
@@ -98,7 +98,7 @@ def _kernels(facts: Facts) -> Sequence[KernelRow]:
 
 
 def small_kernels(facts: Facts) -> Draft | None:
-    """Share of the kernels' time in kernels below 100 us; at most that is saved by fusing."""
+    """Share of the kernels' time in kernels below 100 us; fusing saves at most that."""
     kernels = _kernels(facts)
     small = facts.gpu.small if facts.gpu else None
     if small is None or small.of_time is None:
@@ -121,9 +121,9 @@ def small_kernels(facts: Facts) -> Draft | None:
 
 
 def blocks_per_sm(facts: Facts) -> Draft | None:
-    """Mean blocks per multiprocessor, by duration; below 1 the rest of them is idle.
+    """Mean blocks per multiprocessor, by duration; below 1 some multiprocessors are idle.
 
-    Saved is at most the kernels' time on the idle ones: 1 - blocks per SM of it.
+    The most that can be saved is the idle multiprocessors' part, 1 - blocks per SM.
     """
     known = [k for k in _kernels(facts) if k.blocks_per_sm is not None]
     known = [k for k in known if k.kind != "communication"]
@@ -140,10 +140,10 @@ def blocks_per_sm(facts: Facts) -> Draft | None:
 
 
 def occupancy(facts: Facts) -> Draft | None:
-    """Estimated occupancy, by duration, of kernels that need it.
+    """Estimated occupancy, by duration, of the kernels for which it matters.
 
-    Left out are matrix products, convolutions and attention: they fill tensor cores with
-    few blocks by design.
+    Matrix products, convolutions and attention do not count: they fill tensor cores with few blocks
+    by design.
     """
     kernels = _kernels(facts)
     whole = sum(k.total_ns for k in kernels)
@@ -233,10 +233,10 @@ def attention_unfused(facts: Facts) -> Draft | None:
 
 
 def all_reduce_share(facts: Facts) -> Draft | None:
-    """Communication's share of backward; saved is what no computation hides.
+    """Communication's share of backward; the saving is the part that no computation hides.
 
-    On a GPU: communication kernels against backward, the part without a compute kernel
-    beside it. Elsewhere: sections and calls that wait for other ranks.
+    On a GPU: communication kernels against backward, the part without a concurrent compute kernel.
+    Elsewhere: sections and calls that wait for other ranks.
     """
     need_steps(facts)
     backward = facts.phase("backward")
@@ -254,7 +254,7 @@ def all_reduce_share(facts: Facts) -> Draft | None:
     if not ms:
         raise Abstain("no communication was seen")
     if facts.ranks > 1 and (timeline is None or exposed > backward):
-        # A rank that is early waits there for the late one: it is not what is to be mended.
+        # An early rank waits there for the late one: its own communication is not the problem.
         raise Abstain("with several ranks it includes the wait for a late one: see fastprof merge")
     limit: Limit = LIMITS["all-reduce-share"]
     severity = capped(limit.grade(ms / backward), facts)
@@ -277,7 +277,7 @@ def all_reduce_share(facts: Facts) -> Draft | None:
     )  # fmt: skip
 
 
-#: Communication of which less than this part of the step is not hidden costs nothing.
+#: Communication costs nothing if the part that is not hidden is below this part of the step.
 _HIDDEN = 0.02
 
 SMALL_BATCH = Rule(

@@ -1,4 +1,4 @@
-"""Rules about the GPU's memory; what they save is not time, but room."""
+"""Rules about the GPU's memory; their fixes save room, not time."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from fastprof.report.figures import plural, size, size_of
 from fastprof.report.model_gpu import MemoryReport
 
 _MIB = 1 << 20
-#: A leak rises in nearly every step and by so much in all.
+#: A leak rises in nearly every step, and by this much in all.
 _RISING, _GROWN, _LEAK_SAMPLES = 0.8, 128 * _MIB, 10
-#: Calls of cudaFree per step, or falls of reserved memory per sample, in a steady run: none.
+#: Calls of cudaFree per step, or falls of reserved memory per sample; a steady run has none.
 _FREES, _FALLS = 1.0, 0.2
 _ORIGIN = "fastprof: a steady run allocates nothing new from step to step"
 
@@ -33,7 +33,7 @@ def gpu_memory_low(facts: Facts) -> Draft | None:
 
 
 def gpu_memory_high(facts: Facts) -> Draft | None:
-    """The same above 95 %, or allocations that failed."""
+    """The same above 95 %, or failed allocations."""
     memory = _memory(facts)
     if memory.ooms:
         return Draft(
@@ -75,7 +75,7 @@ def _peak(facts: Facts, memory: MemoryReport) -> tuple[str, ...]:
 
 
 def memory_leak(facts: Facts) -> Draft | None:
-    """Allocated memory that rises from step to step: slope, part of steps in which it rose."""
+    """Allocated memory that rises from step to step: its slope, and the share of rising steps."""
     memory = _memory(facts)
     slope, rising, grown = memory.slope_bytes_per_step, memory.rising, memory.grown_bytes
     if len(memory.samples) < _LEAK_SAMPLES or slope is None or rising is None or grown is None:

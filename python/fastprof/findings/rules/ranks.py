@@ -1,4 +1,4 @@
-"""The rule about ranks: it needs the runs of all of them, which ``fastprof merge`` reads."""
+"""The rule about ranks: it needs the runs of all ranks, which ``fastprof merge`` reads."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from fastprof.report.ranks_health import against_others
 
 
 def imbalance(facts: Facts) -> Draft | None:
-    """Of a single run nothing can be said; see :func:`rank_finding`."""
+    """Abstain: a single run shows nothing about ranks; see :func:`rank_finding`."""
     raise Abstain("one rank only: fastprof merge looks at all of them")
 
 
 def rank_finding(ranks: RankReport, framework: str = "torch") -> Finding | None:
-    """Return the finding about ranks that work unequally, None if they do not.
+    """Return the finding about ranks that work unequally; None if they work equally.
 
-    Value is how much the largest own work is above the mean.  Saved is at most what the
-    others wait for the late rank.
+    The value is the excess of the largest own work over the mean.  The most that can be saved is
+    the time that the others wait for the late rank.
 
     Args:
-        ranks: what ``fastprof.merge`` returns.
-        framework: whose options the fix names.
+        ranks: the result of ``fastprof.merge``.
+        framework: the trainer whose options the fix names.
     """
     late = ranks.straggler
     if late is None and ranks.between is not None:
         return _between_steps(ranks, ranks.between, framework)
-    # Without a late rank the difference is within what chance explains.
+    # Without a late rank, chance explains the difference.
     if ranks.imbalance is None or late is None:
         return None
     limit = LIMITS["imbalance"]
@@ -58,9 +58,11 @@ def rank_finding(ranks: RankReport, framework: str = "torch") -> Finding | None:
 
 def _between_steps(ranks: RankReport, work: WorkBetweenSteps, framework: str) -> Finding | None:
     limit = LIMITS["imbalance"]
-    severity = limit.grade(work.share)
-    if severity is None or min(row.steps for row in ranks.rows) < MIN_STEPS:
+    severity, steps = limit.grade(work.share), min(row.steps for row in ranks.rows)
+    if severity is None or steps < MIN_STEPS:
         return None
+    if steps < CRITICAL_STEPS:
+        severity = "warning"
     fix: tuple[str, ...] = (
         (
             f"Give each rank its part of it, do it less often, or in a thread: rank {work.rank} "
@@ -71,7 +73,7 @@ def _between_steps(ranks: RankReport, work: WorkBetweenSteps, framework: str) ->
         fix = fixes("checkpoint-often", framework)
     return Finding(
         rule="imbalance",
-        severity="warning",
+        severity=severity,
         title=(
             f"Ranks wait {with_percent(work.share)} of a step for what rank {work.rank} does "
             "between steps"
@@ -88,7 +90,7 @@ def _between_steps(ranks: RankReport, work: WorkBetweenSteps, framework: str) ->
 
 
 def _fixes(late: Straggler, framework: str) -> tuple[str, ...]:
-    """Name what takes the late rank longer, as far as it is known."""
+    """Return fixes for the parts that take longer on the late rank, as far as they are known."""
     rank = f"rank {late.rank}"
     if late.cpu_wait is not None:
         on = "its machine" if late.host is None else ascii_name(late.host, 60)

@@ -30,25 +30,25 @@ from fastprof.findings.thresholds import LIMITS, USUAL
 from fastprof.names import ascii_name
 from fastprof.report.figures import chosen_percent, duration
 
-#: Steps that a variation needs.
+#: Fewest steps for a variation.
 _CV_STEPS = 10
-#: On a busy machine the CPU time of steady work was seen to vary by up to 24 %.
+#: On a busy machine the CPU time of steady work varied by up to 24 %.
 _SHARED_CORES = 0.4
-#: A time slice of the scheduler is a few ms, as long as several of such steps.
+#: A time slice of the scheduler is a few ms, as long as several such steps.
 _SHORT_MS = 2.0
-#: Less of the step is not worth a finding.
+#: A smaller part of the step is not worth a finding.
 _WORTH = 0.05
-#: A few slow steps are outliers, not variation: as many must be slow, by p95 over p50.
+#: A few slow steps are outliers, not variation: p95 over p50 must be at least this.
 _SPREAD = 1.1
 
 
 def step_time_variation(facts: Facts) -> Draft | None:
-    """Coefficient of variation of the step time; saved if all steps took what the
-    quickest quarter does at most.
+    """Coefficient of variation of the step time; the saving assumes that all steps are as quick as
+    the quickest quarter.
 
-    A note are outliers (the 95th percentile is close to the median), and, without a GPU, two
-    cases that the training thread's CPU time tells: it hardly varies, so that other programs on
-    the machine make the steps differ, or it varies as much, so that the steps' work differs.
+    Outliers are a note (the 95th percentile is close to the median), and, without a GPU, two cases
+    that the training thread's CPU time shows: if it hardly varies, other programs on the machine
+    make the steps differ; if it varies as much, the steps' work differs.
     """
     need_steps(facts, _CV_STEPS)
     times = _step_times(facts)
@@ -84,12 +84,12 @@ def step_time_variation(facts: Facts) -> Draft | None:
     )  # fmt: skip
 
 
-#: Where it may be other programs, nothing of this one is known to be wrong.
+#: If other programs may be the cause, nothing in this one is known to be wrong.
 _ALONE = ("Record again while nothing else runs on this machine, before you change anything.",)
 _USUAL_CAUSES = "Usual causes: data loading, dynamic batch sizes, memory fragmentation."
-#: Where the steps do different amounts of work.
+#: If the steps do different amounts of work.
 _SORT = ("If that is not intended, group samples of similar length into a batch.",)
-#: Rules that explain why some steps are longer; where one of these is found, it is the cause.
+#: Rules that explain why some steps are longer; a finding of one of these is the cause.
 _IRREGULAR = frozenset({
     "data-loading", "checkpoint-often", "loader-recreated", "worker-shutdown", "gc-pressure",
     "logging-share", "lock-contention", "memory-fragmentation", "sampler-time", "small-batch",
@@ -97,7 +97,7 @@ _IRREGULAR = frozenset({
 
 
 def _own_steps(facts: Facts, column: Sequence[float]) -> list[float]:
-    """A column of the series without the steps that torch.profiler slowed down."""
+    """Return a column of the series without the steps that torch.profiler slowed down."""
     operators, numbers = facts.report.operators, facts.report.steps.series.numbers
     windows = operators.windows if operators is not None else ()
     return [
@@ -108,9 +108,9 @@ def _own_steps(facts: Facts, column: Sequence[float]) -> list[float]:
 
 
 def _step_times(facts: Facts) -> tuple[float, float, float, float, float, float] | None:
-    """Variation, lower quartile, median, 95th percentile, mean and maximum; None if not known.
+    """Return variation, lower quartile, median, 95th percentile, mean and maximum; None: unknown.
 
-    Without single steps the median stands for the quartile.
+    Without single steps the median replaces the quartile.
     """
     steps = facts.report.steps
     values = sorted(_own_steps(facts, steps.series.wall_ms))
@@ -135,7 +135,7 @@ def _deviation(values: Sequence[float]) -> float:
 
 
 def _disturbed(facts: Facts, p50: float) -> str:
-    """A sentence if, without a GPU, the thread's own CPU time hardly varies or is not known."""
+    """Return a sentence if, without a GPU, the thread's CPU time hardly varies or is unknown."""
     if facts.gpu is not None:
         return ""
     if p50 < _SHORT_MS:
@@ -155,7 +155,7 @@ def _disturbed(facts: Facts, p50: float) -> str:
 
 
 def _other_work(facts: Facts, mean: float) -> str:
-    """A sentence if, without a GPU, the thread's CPU time explains nearly all of the variation."""
+    """Return a sentence if, without a GPU, the CPU time explains nearly all of the variation."""
     series = facts.report.steps.series
     if facts.gpu is not None or len(series.cpu_ms) != len(series.wall_ms) or mean <= 0:
         return ""
@@ -167,7 +167,7 @@ def _other_work(facts: Facts, mean: float) -> str:
 
 
 def _what_varies(facts: Facts) -> str:
-    """Which section differs most between short and long steps."""
+    """Return a sentence on the section that differs most between short and long steps."""
     series = facts.report.steps.series
     if len(series.wall_ms) < _CV_STEPS:
         return ""
@@ -189,9 +189,9 @@ def _what_varies(facts: Facts) -> str:
 
 
 def optimizer_share(facts: Facts) -> Draft | None:
-    """Optimizer's share of the step; a note where no fused version makes it quicker.
+    """Optimizer's share of the step; a note if no fused version makes it faster.
 
-    Forward and backward in a closure of the optimizer are not its own.
+    Forward and backward in a closure of the optimizer do not count.
     """
     need_steps(facts)
     ms = facts.optimizer_ms if facts.phase("optimizer") is not None else None
@@ -216,9 +216,9 @@ def optimizer_share(facts: Facts) -> Draft | None:
 
 
 def forward_share(facts: Facts) -> Draft | None:
-    """A note if forward is above its usual share.
+    """Forward above its usual share, as a note.
 
-    Not in a job of several ranks that wait for each other in it.
+    Silent in a job of several ranks, which wait for each other in it.
     """
     if facts.ranks > 1 and facts.split_by_section("communication").get("forward"):
         raise Abstain("forward includes the wait for other ranks: see fastprof merge")
@@ -226,11 +226,11 @@ def forward_share(facts: Facts) -> Draft | None:
 
 
 def backward_share(facts: Facts) -> Draft | None:
-    """Backward above 3 times forward; saved if it took as long as forward.
+    """Backward above 3 times forward; the saving assumes that it took as long as forward.
 
-    Not if activations are recomputed (torch.utils.checkpoint): then backward contains a
-    forward; nor in a job of several ranks, which wait for each other in backward.  Above its
-    usual share it is a note.
+    Silent if activations are recomputed (torch.utils.checkpoint), because backward then contains a
+    forward, and in a job of several ranks, which wait for each other in backward. Above its usual
+    share it is a note.
     """
     need_steps(facts)
     forward, backward = facts.phase("forward"), facts.phase("backward")
@@ -241,9 +241,9 @@ def backward_share(facts: Facts) -> Draft | None:
     if recomputes(facts):
         return None
     if facts.ranks > 1:
-        # They exchange gradients there: a rank that is early waits for the others.
+        # Ranks exchange gradients there: an early rank waits for the others.
         raise Abstain("with several ranks backward includes waits for others: see fastprof merge")
-    # Where a GPU does the work, both may be the microseconds of launching it.
+    # If a GPU does the work, both may be the microseconds of launching it.
     if limit.grade(ratio) is None or facts.share(backward - forward) < _WORTH:
         return _unusual(facts, "backward")
 
@@ -265,7 +265,7 @@ def backward_share(facts: Facts) -> Draft | None:
 
 
 def recomputes(facts: Facts) -> bool:
-    """Whether activations are checkpointed: functions of torch.utils.checkpoint ran."""
+    """Return whether activations are checkpointed: functions of torch.utils.checkpoint ran."""
     told = facts.report.meta.get("gradient_checkpointing")
     return bool(told) or facts.use("recompute").calls > 0
 
@@ -276,7 +276,7 @@ def _unusual(facts: Facts, phase: str) -> Draft | None:
     if ms is None:
         raise Abstain(f"no section {phase} or {phase}_pass ran in the measured steps")
     share = facts.share(ms)
-    if share <= usual.high:  # below, other parts of the step take the time
+    if share <= usual.high:  # below it, other parts of the step take the time
         return None
     return Draft(
         value=100 * share, unit="%",

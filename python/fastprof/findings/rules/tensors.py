@@ -1,4 +1,4 @@
-"""Rules about tensors that are read, copied, moved and scaled."""
+"""Rules about reading, copying, moving and scaling tensors."""
 
 from __future__ import annotations
 
@@ -22,26 +22,25 @@ from fastprof.names import ascii_name
 from fastprof.report.figures import duration, plural, size
 
 _OVERHEAD = LIMITS["overhead-share"]
-#: From so many calls per span on, reading values is a loop over elements, whose own Python
-#: counts as well, with at most so much per call.
+#: From this many calls per span on, reading values is a loop over elements, whose own Python time
+#: counts as well, up to this much per call.
 _LOOP_CALLS = 16
 _LOOP_MS = 0.01
 
 
 def sync_item(facts: Facts) -> Draft | None:
-    """Time of reading values of tensors one by one, and of waiting for the GPU for it.
+    """Time to read values of tensors one by one, and to wait for the GPU for it.
 
-    On a GPU: the time in which the host is blocked, as far as the GPU is idle meanwhile or
-    later without work (the smaller of the two): waiting for a busy GPU costs nothing.
-    Elsewhere: Tensor.item() and its like, and the own time of a loop that calls them (at
-    most 10 us per call).
+    On a GPU: the time in which the host is blocked, limited to the time in which the GPU is idle
+    then or later: waiting for a busy GPU costs nothing. Elsewhere: Tensor.item() and its like, and
+    the own time of a loop that calls them (at most 10 us per call).
     """
     need_sample(facts)
     blocked = _blocked(facts)
     if blocked is not None:
         return blocked
     use = facts.use("item")
-    # Reads of optimizer state by torch's optimizers belong to the optimizer.
+    # torch's optimizers read their own state; these reads belong to the optimizer.
     theirs = use.shared.get("optimizer", 0.0) if facts.optimizer.classes else 0.0
     operators = operator_ms(facts, "aten::_local_scalar_dense", "aten::item")
     if not facts.has_functions and operators is None:
@@ -71,12 +70,12 @@ def _loop_ms(caller: Caller) -> float:
 
 
 def _blocked(facts: Facts) -> Draft | None:
-    """The draft from the GPU's waits, None where there was no GPU or too little waiting."""
+    """Return the draft from the GPU's waits; None without a GPU or with too little waiting."""
     gpu, timeline = facts.gpu, facts.timeline
     if gpu is None or gpu.use is None or timeline is None:
         return None
     waited = gpu.use.blocked_ms / (facts.counted if facts.steps else 1)
-    # Without phases they are of the whole run: a slow first step may make their mean longer.
+    # Without phases the waits cover the whole run: a slow first step may raise their mean.
     waited = min(waited, facts.span_ms)
     ms = min(waited, timeline.idle_ms)
     lines = [f"{ascii_name(line.text, 160)}." for line in gpu.lines[:3]]
@@ -96,8 +95,8 @@ def _blocked(facts: Facts) -> Draft | None:
 def tensor_copies(facts: Facts) -> Draft | None:
     """Own time of methods that copy or convert tensors.
 
-    Without functions that of the operators, which are called by torch itself, too: by autocast,
-    by backward, by a convolution that wants another layout.
+    Without functions, the own time of the operators, which torch itself also calls: in autocast, in
+    backward, in a convolution that needs another layout.
     """
     need_sample(facts)
     use = facts.use("copies")
@@ -131,13 +130,13 @@ def tensor_copies(facts: Facts) -> Draft | None:
 
 
 _COPYING = ("aten::copy_", "aten::to", "aten::_to_copy", "aten::clone", "aten::contiguous")
-#: Methods that leave the dtype as it is, and nearly always the device; without a GPU one more.
+#: Methods that keep the dtype and nearly always the device; without a GPU there is one more.
 _COPIES_ALONE = re.compile(r"'(?:clone|contiguous)' of 'torch|torch\.clone>")
 _WITHOUT_GPU = re.compile(rf"{_COPIES_ALONE.pattern}|'copy_' of 'torch")
 
 
 def _copies_alone(facts: Facts) -> float:
-    """Time of methods that copy a tensor and convert nothing, ms per span."""
+    """Return the time in ms per span of methods that copy a tensor without conversion."""
     alone = _WITHOUT_GPU if facts.gpu is None else _COPIES_ALONE
     rows = facts.inside("copies")
     return sum(ms for key, ms, _ in rows if key.kind == "c" and alone.search(key.name))
@@ -146,7 +145,7 @@ def _copies_alone(facts: Facts) -> float:
 def host_device_transfers(facts: Facts) -> Draft | None:
     """Time of copies between host and GPU; without a GPU layer, of .cpu(), .cuda() and pinning.
 
-    At most all of it is saved, or as far as no kernel ran beside it if that is known.
+    The most that can be saved is all of it or, if known, the part without a concurrent kernel.
     """
     need_sample(facts)
     gpu, timeline = facts.gpu, facts.timeline
@@ -189,7 +188,7 @@ def _copying_sections(facts: Facts) -> str:
 
 
 def _copying_functions(facts: Facts) -> str:
-    """The innermost Python functions that asked for copies, most time first."""
+    """Return the innermost Python functions that requested copies, most time first."""
     rows = [
         (f.gpu.transfer_ns, -f.gpu.gpu_ns, -f.cum_ms, f)
         for f in facts.report.functions

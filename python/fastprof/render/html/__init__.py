@@ -1,9 +1,8 @@
-"""Pages: HTML files that need nothing else, no network and no other file.
+"""Self-contained HTML pages: no network, no other file.
 
-A page's policy allows the scripts written here, known by their hash, and nothing from anywhere.
-Text gets into it escaped (:mod:`.markup`).  What the scripts draw stands in it as JSON in which no
-markup can begin, and they put it into the page as text only.  So no name in a recording becomes an
-element, a handler or a link.
+A page's policy allows only its own scripts, by their hash.  Text is escaped (:mod:`.markup`).  The
+scripts' data is JSON in which no markup can begin, and the scripts insert it as text only.  So no
+name in a recording becomes an element, a handler or a link.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from fastprof.report.model import Report
 from fastprof.tables.blocks import Block
 from fastprof.tables.report import summary
 
-#: In the order in which they build on each other; the last one starts what the page has.
+#: In the order of their dependencies; the last one starts the page.
 SHARED_SCRIPTS = ("dom.js", "theme.js", "table.js", "charts.js", "start.js")
 SCRIPTS = (
     *SHARED_SCRIPTS[:-1],
@@ -67,7 +66,7 @@ def write(report: Report, stream: TextIO) -> None:
 
 
 def blocks_page(blocks: Sequence[Block]) -> str:
-    """Return blocks as a page; the title of the first one is that of the page."""
+    """Return blocks as a page; the title of the first block is the page's."""
     parts = [(block.title.strip("= "), joined(map(drawn, block.parts))) for block in blocks]
     (title, first), *rest = parts
     made = [el("section", first)] if first else []
@@ -76,7 +75,7 @@ def blocks_page(blocks: Sequence[Block]) -> str:
 
 
 def chapter(title: str, content: Markup, mark: str) -> Markup:
-    """Return a chapter that links lead to."""
+    """Return a chapter with an anchor."""
     heading = el("h2", title, id=f"{mark}-title")
     return el("section", heading, content, id=mark, aria_labelledby=f"{mark}-title")
 
@@ -93,12 +92,12 @@ def page(
     """Return a page.
 
     Args:
-        title: its title.
-        content: what it shows.
-        summary: what stands below the title.
+        title: the page's title.
+        content: the page's content.
+        summary: the text below the title.
         chapters: links to the chapters.
-        data: what the scripts draw.
-        scripts: those that it needs.
+        data: the data of the scripts.
+        scripts: the scripts of the page.
     """
     script = "(() => {\n" + "\n".join(_asset("js", name) for name in scripts) + "})();\n"
     digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
@@ -130,5 +129,5 @@ def _style() -> str:
 @cache
 def _asset(folder: str, name: str) -> str:
     text = files(__name__).joinpath(folder).joinpath(name).read_text(encoding="utf-8")
-    # As a browser reads it, or its hash would be another.
+    # A browser hashes the text with these line ends.
     return text.replace("\r\n", "\n")

@@ -1,6 +1,6 @@
 """The chapters of a page; a missing chapter was not recorded.
 
-The flame graph and the functions are drawn by the scripts, from :mod:`.data`.
+The scripts draw the flame graph and the functions, from :mod:`.data`.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from fastprof.tables.steps import kind_name, row_name
 _Piece = tuple[int, str, str, float | None, Sequence[tuple[str, int]]]
 
 _SEVERITIES = {"critical": "Critical", "warning": "Warning", "note": "Note"}
-#: A share below this is written as 0.0 %.
+#: A smaller share is written as 0.0 %.
 _LEAST = 0.0005
 
 
 def chapters(report: Report, data: Container[str]) -> list[tuple[str, str, Markup]]:
-    """Return name, title and content of the chapters; ``data`` has those that scripts draw."""
+    """Return name, title and content of the chapters; ``data`` is the data of the scripts."""
     made = (
         ("findings", "Findings", _findings(report)),
         ("steps", "Steps", _steps(report)),
@@ -58,7 +58,7 @@ def _tables(made: Iterable[Table]) -> list[Markup]:
 
 
 def tiles(report: Report) -> Markup:
-    """Return the main figures: what, how much, and a remark."""
+    """Return the main figures: name, value and remark."""
     steps, gpu, memory = report.steps, report.gpu, report.memory
     cost = report.overhead
     overhead, of_what = percent_between(cost.least_steps_share, cost.steps_share), "of a step"
@@ -162,7 +162,7 @@ def _steps(report: Report) -> list[Markup]:
                     "summary",
                     f"Step {step.index}: {number(step.wall_ms)} ms, {number(step.ratio, 1)} times "
                     f"the usual {number(step.typical_ms)} ms",
-                    # The first one says again what the title does.
+                    # The first sentence repeats the title.
                     bullets([tables.name(text) for text in step.sentences[1:]]),
                 ),
                 el("div", *map(table, tables.outlier_tables(step)), class_="tables"),
@@ -179,7 +179,7 @@ def _seen(share: float | None) -> bool:
 
 
 def _split_missing(report: Report) -> Iterator[str]:
-    """Say which kinds of time are not known; where there is no GPU nothing waits for it."""
+    """Yield the unknown kinds of time; without a GPU nothing waits for it."""
     for sentence in report.steps.split_missing:
         kind, _, why = sentence.partition(": ")
         if kind != "gpu_wait" or has_gpu(report):
@@ -187,7 +187,7 @@ def _split_missing(report: Report) -> Iterator[str]:
 
 
 def _bar(title: str, pieces: Sequence[_Piece], missing: Sequence[str]) -> Markup:
-    """Return one bar that is divided by shares, with a legend that is also the table."""
+    """Return one bar divided by shares, with a legend that is also the table."""
     bar = (
         el("span", class_=f"piece series-{colour}", title=f"{name}: {with_percent(share)}",
            style=f"flex-grow:{max(0.0, 100 * (share or 0.0)):.2f}")

@@ -1,4 +1,4 @@
-"""Charts as pictures that need no script; with it they say what is at a place, and zoom."""
+"""Charts as pictures that need no script; with the script they show values, and zoom."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from fastprof.render.html.heat import cells, row_names
 from fastprof.render.html.markup import Markup, bullets, el, joined, safe_json
 from fastprof.tables.blocks import Chart, Line
 
-#: Height of the picture in its own units; the width is that of the places.
+#: Height of the picture in its own units; its width is the width of the places.
 _HEIGHT = 1000
-#: The room above the largest value.
+#: The room above the largest value, as a factor.
 _ROOM = 1.04
 
-#: The last number is for what is left over.
+#: The last colour is for the remainder.
 _REST = 8
 _COLOURS = {
     "data": 0, "data_loading": 0, "forward": 1, "forward_pass": 1, "backward": 2,
@@ -25,13 +25,13 @@ _COLOURS = {
 
 
 def colours(names: Sequence[str]) -> list[int]:
-    """Return a colour for each name: the same in all charts for the usual ones."""
+    """Return a colour for each name; usual names have the same one in all charts."""
     free = iter(sorted({*range(_REST)} - {_COLOURS.get(name, -1) for name in names}))
     return [_COLOURS[name] if name in _COLOURS else next(free, _REST) for name in names]
 
 
 def figure(chart: Chart) -> Markup:
-    """Return a chart with its axes, its legend and what the script says of places."""
+    """Return a chart with its axes, its legend and its data for the script."""
     low, high = chart.places[0], chart.places[-1]
     if chart.kind != "line":
         half = _width(chart) / 2
@@ -84,7 +84,7 @@ def swatch(colour: int) -> Markup:
 
 
 def _width(chart: Chart) -> float:
-    """How wide a place of an area or of bars is."""
+    """Return the width of a place of an area or of bars."""
     return min((b - a for a, b in pairwise(chart.places)), default=1.0)
 
 
@@ -110,12 +110,12 @@ def _shapes(chart: Chart, low: float, high: float, top: float) -> Iterator[Marku
 
 
 def _beyond(chart: Chart) -> list[int]:
-    """The places at which something goes beyond the chart."""
+    """Return the places with values beyond the chart."""
     columns: list[Sequence[float]] = [line.values for line in chart.lines]
     if chart.kind == "area":
         columns = [[sum(values) for values in zip(*columns, strict=True)]]
     found = ((i, value) for column in columns for i, value in enumerate(column))
-    # Sums of rounded parts are a little off.
+    # Sums of rounded parts are slightly off.
     return sorted({i for i, value in found if value > chart.top * 1.0001})
 
 
@@ -124,13 +124,13 @@ def _polyline(chart: Chart, line: Line, low: float, y: Callable[[float], int]) -
         f"{_short(place - low)},{y(value)}"
         for place, value in zip(chart.places, line.values, strict=False)
     ]
-    # A point alone is seen, too.
+    # Make a single point visible.
     points += points if len(points) == 1 else []
     return el("polyline", points=Markup(" ".join(points)), class_=f"line line-{line.colour}")
 
 
 def _areas(chart: Chart, low: float, y: Callable[[float], int]) -> Iterator[Markup]:
-    """Each line on those before it, the uppermost drawn first: no seam can be seen."""
+    """Yield each area on top of those before it, the uppermost drawn first: this hides seams."""
     width = _width(chart)
     sums = accumulate(
         (line.values for line in chart.lines),
@@ -144,7 +144,7 @@ def _areas(chart: Chart, low: float, y: Callable[[float], int]) -> Iterator[Mark
 
 
 def _steps(chart: Chart, ys: Sequence[int], low: float, width: float) -> str:
-    """The way along the upper edges of places; it goes down to the axis where places lack."""
+    """Return the path along the places' upper edges, down to the axis at gaps."""
     # Bars do not touch.
     wide = 0.9 * width if chart.kind == "bars" else width
     way, x, level = [f"M0 {_HEIGHT}"], low, _HEIGHT
@@ -159,7 +159,7 @@ def _steps(chart: Chart, ys: Sequence[int], low: float, width: float) -> str:
 
 
 def _ticks(low: float, high: float, most: int = 6) -> Iterator[tuple[str, float]]:
-    """Round numbers and where they stand, in parts of the axis; ``ticks`` in charts.js, too."""
+    """Yield round numbers and their positions on the axis (0..1), like ``ticks`` in charts.js."""
     rough = (high - low) / most
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(n * power for n in (1, 2, 5, 10) if n * power >= rough * 0.999)
@@ -182,5 +182,5 @@ def _marks(chart: Chart, low: float, high: float) -> Iterator[Markup]:
 
 
 def _short(value: float) -> str:
-    """A number with as few digits as a picture needs."""
+    """Return a number with as few digits as a picture needs."""
     return f"{value:.3f}".rstrip("0").rstrip(".")

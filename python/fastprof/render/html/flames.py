@@ -1,10 +1,9 @@
-"""Flame graphs of a page: calling-context trees as columns, in the order they are drawn.
+"""Flame graphs of a page: calling-context trees as columns, in drawing order.
 
-A row is a context; ``up`` is how many rows before it the one around it stands (0: none,
-it is the root).  Contexts inside the same one stand most time first.  What took no time
-cannot be seen and is left out; beyond the limit the smallest contexts of each context
-become one row of frame 0, with their time.  Where fastprof's code calls fastprof's code
-they are one context.
+A row is a context; ``up`` is the distance in rows to its parent's row (0: the root).  Siblings are
+sorted by time, most first.  Contexts without time are invisible and left out; beyond the limit the
+smallest children of each context become one row of frame 0, with their time.  Calls within
+fastprof's code are one context.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ SMALL = "(smaller contexts)"
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """One graph before it is cut: ``weight`` is each context's own, ``calls`` may be empty."""
+    """One graph before the cut: ``weight`` is each context's own, ``calls`` may be empty."""
 
     title: str
     kind: str
@@ -42,10 +41,10 @@ class Tree:
 
 
 class Frames:
-    """Names of contexts, as columns; frame 0 stands for those too small to draw.
+    """Names of contexts, as columns; frame 0 represents those too small to draw.
 
-    A function of the function table needs no name here: row ``i`` of that of the graph's
-    phase is frame ``-1 - i``.
+    A function of the function table needs no name here: row ``i`` of the table of the graph's phase
+    is frame ``-1 - i``.
     """
 
     def __init__(self, strings: Strings) -> None:
@@ -126,10 +125,10 @@ def _merged(
     weight: Sequence[int],
     own: Collection[int],
 ) -> Tree:
-    """Make a tree in which contexts with one frame in one place are one.
+    """Return a tree in which contexts with the same frame and parent are one.
 
-    Phases of the run have such contexts each; and an ``own`` frame in an own frame is no
-    context but the one it is in.
+    Phases of the run have separate contexts, which become one; an ``own`` frame inside an own frame
+    becomes part of that one.
     """
     tree = Tree(title, kind, [-1], [frame[0]], [weight[0]], [nodes.calls[0]])
     known: dict[tuple[int, int], int] = {}
@@ -158,7 +157,7 @@ def _thread_name(tree: ThreadTree) -> str:
 
 
 def _gpu_trees(report: Report, frames: Frames) -> list[Tree]:
-    """One tree per thread that launched work, by GPU time."""
+    """Return one tree per thread that launched work, by GPU time."""
     if measured(report.view) is None:
         return []
     found: dict[str, _Trie] = {}
@@ -170,7 +169,7 @@ def _gpu_trees(report: Report, frames: Frames) -> list[Tree]:
 
 
 class _Trie:
-    """Stacks put together into a tree."""
+    """Stacks combined into a tree."""
 
     def __init__(self, frames: Frames) -> None:
         self._frames = frames
@@ -192,16 +191,16 @@ class _Trie:
 
 
 def _least(sums: Sequence[Sequence[int]], limit: int) -> int:
-    """Return the inclusive weight below which contexts are too small to be kept."""
+    """Return the inclusive weight below which contexts are dropped."""
     weights = [ns for column in sums for ns in column if ns > 0]
     if len(weights) <= limit:
         return 1
-    # One more would be too many: only those above the first that does not fit.
+    # If one more does not fit, keep only contexts heavier than the first that does not fit.
     return heapq.nlargest(limit + 1, weights)[-1] + 1
 
 
 def _graph(tree: Tree, inclusive: Sequence[int], least: int) -> dict[str, Any]:
-    # A context never weighs less than one inside it, so what is above one kept is kept.
+    # A context weighs at least as much as any inside it, so the ancestors of a kept one are kept.
     first_child, sibling = child_links(tree.parent)
     up: list[int] = []
     frame: list[int] = []

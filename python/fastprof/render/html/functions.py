@@ -1,4 +1,4 @@
-"""The function table of a page, and who calls whom, as columns."""
+"""The function table of a page, and the call edges, as columns."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from fastprof.report.origin import is_users
 from fastprof.report.rows import EdgeRow, FunctionRow
 from fastprof.snapshot import Key
 
-#: Kind of a function, as far as a caller's name shows it.
+#: A function's identity as a caller's name shows it.
 _Identity = tuple[str, str, int]
 
 
 def shown_name(key: FunctionRow | Key) -> str:
-    """Return what a page calls a function: that of a module has the file's name."""
+    """Return a page's name for a function; a module has its file's name."""
     name = key.qualname or key.name
     return f"{name} {file_name(key.file)}" if name == "<module>" and key.file else name
 
@@ -28,10 +28,9 @@ def function_columns(
 ) -> dict[str, Any]:
     """Return the columns of the function table, most self time first.
 
-    ``total`` is how many functions there are, which may be more than the columns hold;
-    ``self_total`` is the self time of them all.  ``recursive`` lists (row, calls that were
-    not inside another of the same) where that is not all calls.  ``users`` lists the rows
-    that are functions of the program.  Times are milliseconds.
+    ``total`` is the number of functions, which may exceed the rows; ``self_total`` is the self time
+    of all.  ``recursive`` lists (row, calls not inside another call of the same) if that is not all
+    calls.  ``users`` lists the rows of the program's functions.  Times are milliseconds.
     """
     shown = rows[: limits.functions]
     columns: dict[str, Any] = {
@@ -65,7 +64,7 @@ def function_columns(
 def function_numbers(
     rows: Sequence[FunctionRow], keys: Sequence[Key], limits: PageLimits = LIMITS
 ) -> list[int]:
-    """Return per key the number of its function's row, -1 where it has none."""
+    """Return the number of each key's function row, -1 without a row."""
     numbers: dict[tuple[str, _Identity, str], int] = {}
     for i, row in enumerate(rows[: limits.functions]):
         numbers.setdefault((row.kind, _identity(row), row.name), i)
@@ -73,7 +72,7 @@ def function_numbers(
 
 
 def ms(value: float | None) -> float | None:
-    """Round to a tenth of a microsecond, which is more than tables show."""
+    """Round to a tenth of a microsecond, finer than the tables."""
     return None if value is None else round(value, 4)
 
 
@@ -82,12 +81,12 @@ def _identity(row: FunctionRow | EdgeRow | Key) -> _Identity:
 
 
 def _edges(rows: Sequence[FunctionRow], limits: PageLimits) -> dict[str, Any]:
-    """Each edge once, in the order of the called functions.
+    """Return each edge once, in the order of the called functions.
 
-    ``count`` is how many callers each function has; the other columns are by edge.
-    ``left_out`` edges, those with least time, had no room; the last ones left out are those
-    to the main caller of a function.  ``top`` are calls without a caller in the table: those from
-    outside of all functions, and those of callers that were left out.
+    ``count`` is the number of each function's callers; the other columns have one value per edge.
+    ``left_out`` counts the edges with least time, which had no room; an edge to a function's main
+    caller is left out last.  ``top`` counts calls without a caller in the table: calls from outside
+    of all functions, and from callers that were left out.
     """
     numbers: dict[_Identity, int] = {}
     for i, row in enumerate(rows):
@@ -100,7 +99,7 @@ def _edges(rows: Sequence[FunctionRow], limits: PageLimits) -> dict[str, Any]:
     ]
     total = len(found)
     if total > limits.edges:
-        main = {item[0]: item for item in reversed(found)}  # callers come by time
+        main = {item[0]: item for item in reversed(found)}  # callers are sorted by time
         found.sort(key=lambda item: (main[item[0]] is not item, -item[2].cum_ms))
         del found[limits.edges :]
         found.sort(key=lambda item: item[0])

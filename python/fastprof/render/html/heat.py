@@ -13,7 +13,7 @@ from fastprof.tables.blocks import Chart
 SHADES = 6
 #: The class of a cell without a value.
 _NONE = "none"
-#: Names of rows that have room.
+#: Most row names that fit.
 _NAMES = 16
 
 
@@ -21,9 +21,9 @@ def cells(chart: Chart, width: float, height: int) -> Iterator[Markup]:
     """Yield a path for each shade.
 
     Args:
-        chart: its lines are rows, the first at the top; NaN is not known.
-        width: of the picture, in places.
-        height: of the picture.
+        chart: its lines are rows, the first at the top; NaN is unknown.
+        width: the picture's width, in places.
+        height: the picture's height.
     """
     column, row = width / len(chart.places), height / max(1, len(chart.lines))
     ways: dict[str, list[str]] = {}
@@ -47,7 +47,7 @@ def _shade(value: float, top: float) -> str:
 
 
 def row_names(chart: Chart) -> Iterator[tuple[str, float]]:
-    """Yield names of rows and where they stand, in parts of the axis from below."""
+    """Yield names of rows and their positions on the axis, from below (0..1)."""
     count = len(chart.lines)
     every = -(-count // _NAMES)
     for y in range(0, count, every):

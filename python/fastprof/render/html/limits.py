@@ -1,4 +1,4 @@
-"""How much of a recording one page holds; what is left out is said on the page."""
+"""Limits on the content of a page; the page says what they left out."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageLimits:
-    """Bounds on what a page embeds, so that a browser opens it at once.
+    """Limits on a page's data, so that a browser opens it at once.
 
-    ``contexts`` is over all flame graphs; the smallest ones are drawn together as one.
-    ``functions`` and ``edges`` (pairs of caller and callee) are those with most time,
-    ``rows`` those of any other table.  ``sources`` are the functions whose source lines are
-    read, once by cumulative time for the program's own and once by self time for all;
-    ``source_lines`` is over one of them, ``source_characters`` over all.
+    ``contexts`` is the limit of all flame graphs together; the smallest contexts are drawn as one.
+    ``functions`` and ``edges`` (pairs of caller and callee) keep those with most time, ``rows`` is
+    the limit of any other table.  ``sources`` is the number of functions with source lines, once by
+    cumulative time for the program's own and once by self time for all; ``source_lines`` is the
+    limit of one of them, ``source_characters`` of all.
     """
 
     contexts: int = 250_000
@@ -26,5 +26,5 @@ class PageLimits:
 
 
 LIMITS = PageLimits()
-#: Of each phase of the run that is not the one shown first.
+#: For each phase of the run except the default one.
 OTHER_PHASES = PageLimits(contexts=10_000, functions=1_000, edges=5_000)

@@ -1,4 +1,4 @@
-"""Elements of a page, in which every text is escaped, and the blocks that pages share."""
+"""Elements of a page, which escape all text, and the blocks that pages share."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from fastprof.names import printable_name
 from fastprof.report.writers import compact_json
 from fastprof.tables.cells import Table
 
-#: JSON may spell every character this way; these begin or end markup.
+#: JSON may escape every character this way; these begin or end markup.
 _MARKUP = {ord(char): f"\\u{ord(char):04x}" for char in "<>&"}
-#: A longer text is cut: some names are megabytes.
+#: A longer text is cut: some names have megabytes.
 _MOST = 4096
 
 
 class Markup(str):
-    """Text that is markup; any other string becomes text or the value of an attribute."""
+    """A string that is markup; any other string becomes text or the value of an attribute."""
 
     __slots__ = ()
 
@@ -26,9 +26,9 @@ def el(tag: str, *children: str | None, **attributes: object) -> Markup:
 
     Args:
         tag: its name.
-        children: markup and text; None is nothing.
-        attributes: ``class_`` is ``class``, ``aria_label`` is ``aria-label``; True is an attribute
-            without a value, None and False leave it out.
+        children: markup and text; None is skipped.
+        attributes: ``class_`` is ``class``, ``aria_label`` is ``aria-label``; True gives an
+            attribute without a value, None and False omit it.
     """
     written = "".join(
         f" {key.rstrip('_').replace('_', '-')}" + ("" if value is True else f'="{escaped(value)}"')
@@ -40,7 +40,7 @@ def el(tag: str, *children: str | None, **attributes: object) -> Markup:
 
 
 def escaped(value: object) -> str:
-    """Return markup as it is, and anything else as text without markup and controls."""
+    """Return markup unchanged, and anything else as text without markup and controls."""
     if isinstance(value, Markup):
         return value
     text = escape(printable_name(str(value), _MOST))
@@ -53,24 +53,24 @@ def safe_json(value: object) -> str:
 
 
 def joined(parts: Iterable[str | None]) -> Markup:
-    """Return elements one behind the other."""
+    """Return elements in sequence."""
     return Markup("".join(escaped(part) for part in parts if part is not None))
 
 
 def bullets(rows: Sequence[str], tag: str = "ul", **attributes: object) -> Markup | None:
-    """Return a list; None: it has no rows."""
+    """Return a list; None if it has no rows."""
     items = Markup("".join(el("li", row) for row in rows))
     return el(tag, items, **attributes) if rows else None
 
 
 def facts(rows: Iterable[Sequence[str]], **attributes: object) -> Markup:
-    """Return names and values."""
+    """Return names and values as a list."""
     found = (el("div", el("dt", name), el("dd", value)) for name, value in rows)
     return el("dl", Markup("".join(found)), **attributes)
 
 
 def scrollable(label: str, child: Markup) -> Markup:
-    """Return a box that scrolls sideways, also by keyboard."""
+    """Return a box that scrolls sideways, by keyboard too."""
     return el("div", child, class_="scroll", tabindex=0, role="region", aria_label=label)
 
 

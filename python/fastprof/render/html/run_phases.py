@@ -1,4 +1,4 @@
-"""The phases of the run that a page has graphs and functions of, the one shown first first."""
+"""The phases of the run with graphs and functions on a page, the default one first."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class PhaseView:
 
 
 def phase_name(phase: str) -> str:
-    """Return what a reader calls a phase of the run."""
+    """Return a phase's name for readers."""
     return "whole run" if phase == ALL else PHASE_NAMES[phase][0]
 
 
 def _used(nodes: NodeTable) -> NodeTable:
-    """Return the tree without the contexts of which nothing is in the phase."""
+    """Return the tree without the contexts that have nothing in the phase."""
     used = [*map(any, zip(nodes.calls, nodes.resumes, nodes.self_ns, strict=True))]
     for i in range(len(nodes) - 1, 0, -1):
         if used[i]:
@@ -44,7 +44,7 @@ def _used(nodes: NodeTable) -> NodeTable:
 
 
 def phase_views(report: Report) -> list[PhaseView]:
-    """Return what is shown first, then the other phases and the whole run, cut shorter."""
+    """Return the default phase, then the other phases and the whole run, with lower limits."""
     views = [PhaseView(phase_name(report.phase), report, LIMITS)]
     if not (report.has_tree and report.phases):
         return views
@@ -53,7 +53,7 @@ def phase_views(report: Report) -> list[PhaseView]:
         if phase == report.phase or phase not in recorded | {ALL}:
             continue
         view = replace(view_of(report.snapshot, phase), worker_threads=())
-        if phase != ALL and view.gpu is None:  # GPU work names contexts by their rows
+        if phase != ALL and view.gpu is None:  # GPU work refers to contexts by their rows
             threads = tuple(replace(t, nodes=_used(t.nodes)) for t in view.threads)
             view = replace(view, threads=threads)
         functions = functions_of(view, correct_times=report.overhead.corrected)

@@ -1,6 +1,6 @@
-"""Source lines of functions for a page, where the files are still those of the run.
+"""Source lines of functions for a page, if the files are unchanged since the run.
 
-A function is shown only if the file has one of that name at that line.
+A function is shown only if its file has a function of that name at that line.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fastprof.report.source_files import lines_of
 from fastprof.snapshot import Key
 
 _LINE = 200
-#: Decorators may stand above ``def``.
+#: Decorators may precede ``def``.
 _HEAD = 20
 
 
@@ -32,10 +32,10 @@ class Sources:
     """Reads source lines until the page has no room for more."""
 
     def __init__(self, until_ns: object, limits: PageLimits = LIMITS) -> None:
-        """Begin.
+        """Start without any lines.
 
         Args:
-            until_ns: when the recording ended, in ns since 1970: see :func:`lines_of`.
+            until_ns: the end of the recording in ns since 1970: see :func:`lines_of`.
             limits: bounds on functions, lines and characters.
         """
         self._until_ns = until_ns
@@ -43,7 +43,7 @@ class Sources:
         self._room = limits.source_characters
         self._files: dict[str, list[str]] = {}
         self._numbers: dict[tuple[str, int, str], int] = {}
-        #: (number of the first line, lines)
+        #: (first line number, lines)
         self.blocks: list[tuple[int, str]] = []
 
     def of(self, rows: Sequence[FunctionRow]) -> list[tuple[int, int]]:
@@ -54,7 +54,7 @@ class Sources:
         return [(i, number) for i, number in numbers if number >= 0]
 
     def _wanted(self, rows: Sequence[FunctionRow]) -> Iterable[int]:
-        # The program's own functions first: these can be changed.
+        # The program's own functions first: the user can change these.
         python = [i for i, row in enumerate(rows) if row.kind == "python" and row.line]
         users = [i for i in python if is_users(key_of(rows[i]))]
         users.sort(key=lambda i: -rows[i].cum_ms)
@@ -74,7 +74,7 @@ class Sources:
 
     def _lines(self, path: str) -> list[str]:
         if path not in self._files:
-            # A page is passed on: no file of whatever folder this is may get into it.
+            # Users pass pages on: a relative path must not pull in a file of the current folder.
             found = lines_of(path, self._until_ns) if os.path.isabs(path) else []
             self._files[path] = found
         return self._files[path]
@@ -103,5 +103,5 @@ def _text(lines: Sequence[str], name: str, line: int, most: int) -> str:
 def _function(lines: list[str]) -> list[str]:
     try:
         return inspect.getblock(lines) or lines[:1]
-    except (SyntaxError, tokenize.TokenError):  # it goes on behind the last of the lines
+    except (SyntaxError, tokenize.TokenError):  # the function continues after the last line
         return lines

@@ -1,4 +1,4 @@
-"""The charts of a report: each step, how long steps took, and the GPU's memory."""
+"""The charts of a report: each step, the distribution of step times, and the GPU's memory."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from fastprof.report.rows import UNACCOUNTED
 from fastprof.tables.blocks import Chart, Line, chart_top
 from fastprof.tables.cells import number
 
-#: Sections that a chart tells apart; the rest of them are one more.
+#: Number of sections that a chart shows separately; the others are combined.
 CHART_SECTIONS = 9
 _BARS = 50
 _MIB = 1 << 20
 
 
 def step_charts(report: Report) -> tuple[Chart, Chart, str]:
-    """Return each step by section, how long steps took, and what both leave out."""
+    """Return the charts of each step by section and of step times, and a note on what they omit."""
     steps, series = report.steps, report.steps.series
     wall = series.wall_ms or tuple(ns / 1e6 for ns in report.snapshot.steps.recent_ns)
-    # Without a separate series the last steps kept are the last ones of all.
+    # Without a separate series the kept steps are the last ones.
     first = series.first if series.wall_ms else max(steps.skipped, steps.count - len(wall))
     places = series.numbers if series.wall_ms else range(first, first + len(wall))
     top, above = chart_top(wall)
@@ -55,7 +55,7 @@ def _shown(name: str) -> str:
 
 
 def _columns(report: Report, wall: Sequence[float]) -> list[tuple[str, Sequence[float]]]:
-    """Each section's ms of each step, and what none covers; none without sections."""
+    """Return each section's ms in each step, and the rest; empty without sections."""
     names = report.steps.series.names
     largest = sorted(names, key=lambda name: -sum(names[name]))
     columns: list[tuple[str, Sequence[float]]] = [
@@ -124,7 +124,7 @@ def _histogram(report: Report, shown: Sequence[float], top: float, label: str) -
 
 
 def memory_chart(memory: MemoryReport) -> Chart:
-    """Return the GPU's memory at the end of steps."""
+    """Return the chart of the GPU's memory at the end of steps."""
     columns = [
         (name, [getattr(s, field) / _MIB for s in memory.samples])
         for name, field in (

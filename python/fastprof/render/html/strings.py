@@ -1,4 +1,4 @@
-"""The string table of a page: a name is written once, however many rows have it."""
+"""The string table of a page: it stores a name once, for any number of rows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _MAX_NAME = 1000
 
 
 class Strings:
-    """Numbers names in order of first use; what does not print is escaped."""
+    """Numbers names in order of first use and escapes characters that do not print."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
@@ -18,5 +18,5 @@ class Strings:
         return self._numbers.setdefault(text, len(self._numbers))
 
     def table(self) -> list[str]:
-        """Return the strings, fit for display, each at its number."""
+        """Return the strings, fit for display, in the order of their numbers."""
         return [printable_name(text, _MAX_NAME) for text in self._numbers]

@@ -1,4 +1,4 @@
-"""The tables of a page: those of the text report, with names in full where it cuts them."""
+"""The tables of a page: those of the text report, with full names."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _MAX_NAME = 1000
 
 
 def name(text: str) -> str:
-    """Return a name fit for display, whatever is in it; an empty one has quotes."""
+    """Return any name fit for display; an empty one has quotes."""
     return printable_name(text, _MAX_NAME) or '""'
 
 
 def limited(table: Table, names: Sequence[str] = ()) -> Table:
-    """Return a table as a page has it: up to the limit of rows, ``names`` in its first column."""
+    """Return a table as shown on a page: up to the limit of rows, ``names`` in its first column."""
     rows, total = (table.rows[:-1], table.rows[-1:]) if table.total else (table.rows, ())
     shown = [list(row) for row in rows[: LIMITS.rows]]
     cut = f" (the first {len(shown)} of {len(rows)})" if len(shown) < len(rows) else ""
@@ -39,12 +39,12 @@ def limited(table: Table, names: Sequence[str] = ()) -> Table:
 
 
 def step_table(report: Report) -> Table:
-    """Each section's share of a step, beside its target."""
+    """Return each section's share of a step, beside its target."""
     return limited(steps_table(report), [row.name for row in report.steps.rows])
 
 
 def section_table(report: Report) -> Table:
-    """All sections with the statistics of single entries."""
+    """Return all sections with the statistics of single entries."""
     table = sections_table(report)
     of = f" ({phase_name(report.phase)})" if report.phases else ""
     table = replace(table, title=table.title + of)
@@ -52,7 +52,7 @@ def section_table(report: Report) -> Table:
 
 
 def outlier_tables(step: Outlier) -> list[Table]:
-    """Differences of one of the slowest steps from usual ones."""
+    """Return the differences of one of the slowest steps from usual ones."""
     sections: list[tuple[str, Callable[[OutlierSection], str]]] = [
         ("section", lambda r: name(r.name)),
         ("ms", lambda r: number(r.ms)),
@@ -79,7 +79,7 @@ def outlier_tables(step: Outlier) -> list[Table]:
 
 
 def kernel_tables(report: Report) -> list[Table]:
-    """All kernels, up to the limit."""
+    """Return all kernels, up to the limit."""
     if report.gpu is None or not report.kernels:
         return []
     table = kernels(report.kernels, report.gpu, LIMITS.rows)
@@ -87,12 +87,12 @@ def kernel_tables(report: Report) -> list[Table]:
 
 
 def gpu_tables_(report: Report) -> list[Table]:
-    """Devices, totals, copies, waits, memory; kernels have a separate chapter."""
+    """Return devices, totals, copies, waits, memory; kernels have a separate chapter."""
     return [table for table in gpu_tables(report) if table.headers[:1] != ("kernel",)]
 
 
 def operator_tables_(report: Report) -> list[Table]:
-    """Operators up to the limit, and their memory."""
+    """Return operators up to the limit, and their memory."""
     operators = report.operators
     made = operator_tables(report)
     if operators is None or not made:
@@ -104,5 +104,5 @@ def operator_tables_(report: Report) -> list[Table]:
 
 
 def other_tables(report: Report) -> list[Table]:
-    """Threads, and the functions of worker processes."""
+    """Return threads, and the functions of worker processes."""
     return [threads_table(report), *worker_function_tables(report, LIMITS.rows)]

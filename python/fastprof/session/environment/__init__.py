@@ -1,1 +1,1 @@
-"""The process that a run is made in: rank, versions, CPUs, variables."""
+"""The environment of a run: rank, versions, CPUs, variables."""

@@ -1,7 +1,7 @@
-"""How much CPU time a run takes, all threads and worker processes together.
+"""Measures the CPU time of a run, all threads and worker processes together.
 
-A training thread that is ready to run and has no CPU competes with its own threads, or with
-its: this says whether it is the program itself.
+If a training thread is ready to run and has no CPU, this shows whether the program itself uses the
+CPUs, with its threads and worker processes.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ class CpuUse:
         self._after: int | None = None
 
     def begin(self) -> None:
-        """The run begins."""
+        """Start measuring."""
         self._before = used_ns()
 
     def end(self) -> None:
-        """The run ends."""
+        """Stop measuring."""
         self._after = used_ns()
 
     def to_meta(self) -> dict[str, int]:
-        """Return the fact ``process_cpu_ns``, so far or of the whole run; nothing if unknown."""
+        """Return the fact ``process_cpu_ns``, so far or of the whole run; empty if unknown."""
         after = used_ns() if self._after is None else self._after
         if self._before is None or after is None:
             return {}
@@ -50,17 +50,16 @@ def used_ns() -> int | None:
 
 
 def _workers() -> Iterable[int]:
-    """Processes that :mod:`multiprocessing` started here.
+    """Return the processes that :mod:`multiprocessing` started here.
 
-    Not by ``active_children()``, which waits for those that have ended: that is for the
-    program to do.
+    Not by ``active_children()``, which reaps those that have ended: that is the program's task.
     """
     module = sys.modules.get("multiprocessing.process")
     return [pid for p in getattr(module, "_children", ()) if isinstance(pid := p.pid, int)]
 
 
 def _process_ns(pid: int) -> int:
-    """User and system time of a process and of its ended children (proc(5), fields 14 to 17)."""
+    """Return the CPU time of a process and its ended children (proc(5), fields 14 to 17)."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()

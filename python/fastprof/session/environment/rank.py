@@ -1,9 +1,8 @@
-"""Which process of a distributed job this is, without importing or starting anything.
+"""Finds the rank of this process in a distributed job, without importing or starting anything.
 
-torchrun's variables say so for each process.  Those of Slurm and MPI are of what these
-started, which may start processes itself, so torch.distributed and jax.distributed are believed
-first; at the end of a run they often are not initialised any more, so a run keeps what they said:
-:class:`Identity`.
+torchrun sets variables for each process.  The variables of Slurm and MPI belong to the processes
+that these started, which may start others, so torch.distributed and jax.distributed come first.  At
+the end of a run these are often shut down, so a run keeps their answer: :class:`Identity`.
 """
 
 from __future__ import annotations
@@ -13,36 +12,36 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-#: Variables of a process's rank and of their number: of torchrun and most others;
+#: Variables of a process's rank and of the number of processes: of torchrun and most others;
 _TORCHRUN = ("RANK", "WORLD_SIZE")
-#: of Open MPI, MPICH and Intel MPI, srun.  mpirun may run in a job of Slurm.
+#: of Open MPI, MPICH and Intel MPI, srun. mpirun may run in a job of Slurm.
 _LAUNCHERS = (
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
     ("PMI_RANK", "PMI_SIZE"),
     ("SLURM_PROCID", "SLURM_NTASKS"),
 )
 _LOCAL = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
-#: Variables that the ranks of one job share, and those of another job do not.
+#: Variables that the ranks of one job share, but not those of another job.
 _JOBS = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "SLURM_STEP_ID", "PMIX_NAMESPACE",
          "OMPI_MCA_ess_base_jobid", "PMI_JOBID", "MASTER_ADDR", "MASTER_PORT")  # fmt: skip
 
 
 class Identity:
-    """Rank and number of processes of a run, as they were when they were known for sure.
+    """Rank and number of processes of a run, as last known for sure.
 
     Args:
-        rank: the rank, if the program says it.
+        rank: the rank, if the program gives it.
     """
 
     def __init__(self, rank: int | None = None) -> None:
         self._given = rank
         self._found: tuple[int, int] | None = None
-        #: Valid until torch.distributed says more.  Read once: programs change it.
+        #: Valid until torch.distributed knows more.  Read once: programs change it.
         self._launched: tuple[int, int] | None = None
         self._has_asked = False
 
     def ask(self) -> tuple[int, int]:
-        """Return rank and number of processes as they are known by now; (0, 1): not at all."""
+        """Return the rank and number of processes known so far; (0, 1): unknown."""
         if not self._has_asked:
             self._has_asked = True
             self._found = _of(os.environ, *_TORCHRUN)
@@ -53,20 +52,20 @@ class Identity:
 
     @property
     def rank(self) -> int:
-        """This process's rank; 0 where nothing tells."""
+        """This process's rank; 0 if unknown."""
         if self._given is not None:
             return self._given
         return self.ask()[0]
 
     @property
     def world_size(self) -> int:
-        """How many processes the job has; 1 where nothing tells."""
+        """The number of processes of the job; 1 if unknown."""
         return self.ask()[1]
 
     def to_meta(self) -> dict[str, str | int | float | bool | None]:
-        """Return the facts that a saved run has of it.
+        """Return the facts for a saved run.
 
-        Ranks are told by the names of their machines, and jobs by what their ranks have in common.
+        Machine names distinguish ranks; values that a job's ranks share distinguish jobs.
         """
         world_size = self.world_size
         return {
@@ -80,33 +79,33 @@ class Identity:
 def find_rank() -> int:
     """Return this process's rank: torchrun's, torch.distributed's, the launcher's; else 0.
 
-    torch.distributed is asked only if it is imported and initialised.
+    torch.distributed counts only if it is imported and initialised.
     """
     return Identity().rank
 
 
 def find_world_size() -> int:
-    """Return the number of processes of the job, found as the rank is; 1 otherwise."""
+    """Return the number of processes of the job, found like the rank; 1 otherwise."""
     return Identity().world_size
 
 
 def world_size_of(env: Mapping[str, str]) -> int:
-    """Return the number of processes of a job, as the environment of one says; else 1."""
+    """Return the number of processes of a job by the environment of one of them; else 1."""
     found = _of(env, *_TORCHRUN) or _launched(env)
     return found[1] if found is not None else 1
 
 
 def find_local_rank() -> int:
-    """Return this process's number on its machine, as the launcher says; else 0."""
+    """Return this process's number on its machine by the launcher's variables; else 0."""
     found = (_number(os.environ, name) for name in _LOCAL)
     return next((number for number in found if number is not None), 0)
 
 
 def find_job(env: Mapping[str, str] | None = None) -> str | None:
-    """Return what ranks of one job have in common and others at the time have not, if known.
+    """Return a text that only ranks of the same job share, if known.
 
     Args:
-        env: the environment of a rank; that of this process if None.
+        env: the environment of a rank; None: of this process.
     """
     env = os.environ if env is None else env
     facts = [f"{name}={env[name][:100]}" for name in _JOBS if env.get(name)]
@@ -130,7 +129,7 @@ def _number(env: Mapping[str, str], name: str) -> int | None:
 
 
 def jax_state() -> Any:
-    """Return what jax.distributed knows of this process; None: it is not initialised.
+    """Return jax.distributed's state in this process; None: it is not initialised.
 
     Its public functions would start the devices.
     """
@@ -146,6 +145,6 @@ def _distributed() -> tuple[int, int] | None:
         state = jax_state()
         if state is not None:
             return int(state.process_id), max(1, int(state.num_processes))
-    except Exception:  # a rank that cannot be found is no reason to stop
+    except Exception:  # an unknown rank is no reason to stop
         pass
     return None

@@ -1,8 +1,8 @@
 """Run metadata for comparisons: versions, CPUs, command, environment.
 
-What is found: versions of the libraries that the program has imported, how many CPUs it may
-use, its command line and those environment variables that change how fast it is.  Nothing is
-imported for it.  A value of an option or variable whose name speaks of a secret is not kept.
+It contains the versions of the libraries that the program has imported, the number of CPUs that it
+may use, its command line and the environment variables that affect its speed.  Nothing is imported
+for it.  Values of options or variables with a name like a secret's are left out.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 
-#: Library -> name of the fact.  Only those in ``sys.modules`` are asked.
+#: Library -> name of the fact.  Only those in ``sys.modules`` count.
 _LIBRARIES = ("torch", "lightning", "pytorch_lightning", "transformers", "accelerate")
 
-#: Beginnings of names of variables that change how fast a program is.
+#: Prefixes of names of variables that affect a program's speed.
 _VARIABLES = (
     "OMP_", "MKL_", "OPENBLAS_", "KMP_", "GOMP_", "CUDA_", "CUDNN_", "CUBLAS_", "NCCL_", "PYTORCH_",
     "TORCH_", "TORCHINDUCTOR_", "TOKENIZERS_PARALLELISM", "PYTHONHASHSEED", "PYTHONMALLOC",
@@ -30,7 +30,7 @@ _SECRET = re.compile(
 )
 #: A secret's name in a word, up to its value: ``--env=HF_TOKEN=``, ``Authorization: ``.
 _NAMED = re.compile(rf"(?:{_SECRET.pattern})[^=:\s/]*[=:]", re.IGNORECASE)
-#: User and password of an address.
+#: User and password in an address.
 _LOGIN = re.compile(r"(://)[^/@\s]+@")
 _MOST_VARIABLES = 50
 _MOST_CHARACTERS = 1000
@@ -39,7 +39,7 @@ Facts = dict[str, str | int | float | bool | None]
 
 
 def surroundings() -> Facts:
-    """Return the facts; what cannot be found out is not among them."""
+    """Return the facts, without unknown ones."""
     facts: Facts = {}
     try:
         for name in _LIBRARIES:
@@ -57,15 +57,15 @@ def surroundings() -> Facts:
         threads = getattr(sys.modules.get("torch"), "get_num_threads", None)
         if threads is not None:
             facts["torch_threads"] = int(threads())
-    except Exception:  # a module or argv that the program has put something strange into
+    except Exception:  # the program replaced a module or argv by something unusual
         pass
     return facts
 
 
 def cpu_limit(root: str = "/sys/fs/cgroup") -> float | None:
-    """Return how many CPUs' worth of time the container may use; None without a limit.
+    """Return the CPU time limit of the container in CPUs; None without a limit.
 
-    From the control group that stands for the whole container, of either version
+    It comes from the control group of the whole container, of either version
     (Documentation/admin-guide/cgroup-v2 and scheduler/sched-bwc of Linux).
     """
     try:
@@ -93,7 +93,7 @@ def command_line(argv: Sequence[str]) -> str:
     words = [os.path.basename(argv[0])] if argv else []
     hide = False
     for word in (word[:_MOST_CHARACTERS] for word in argv[1:]):
-        # With one dash it may well be what was hidden: some tokens begin so.
+        # After one dash the word may be the secret: some tokens begin so.
         if hide and not word.startswith("--"):
             words.append("***")
             hide = False
@@ -105,6 +105,6 @@ def command_line(argv: Sequence[str]) -> str:
 
 
 def variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that change how fast a program is, as ``env NAME`` -> value."""
+    """Return the variables that affect a program's speed, as ``env NAME`` -> value."""
     names = sorted(n for n in environment if n.startswith(_VARIABLES) and not _SECRET.search(n))
     return {f"env {n}": environment[n][:_MOST_CHARACTERS] for n in names[:_MOST_VARIABLES]}

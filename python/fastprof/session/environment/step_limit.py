@@ -1,7 +1,7 @@
-"""How many steps a run is to make, as ``fastprof run --steps N`` says.
+"""The number of steps of a run, set by ``fastprof run --steps N``.
 
-Data loaders deliver no more batches after so many steps, so loops end as they do when
-their data ends.  A program that reads ``FASTPROF_STEPS`` can set up its trainer for it.
+Data loaders deliver no more batches after this many steps, so loops end as at the end of their
+data.  A program that reads ``FASTPROF_STEPS`` can set up its trainer for it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def limited(
     steps: Callable[[], int],
     max_steps: int | None,
 ) -> Callable[[int, Iterator[Any], Any], Any]:
-    """Return ``next_batch`` as it is, or one that delivers nothing after ``max_steps`` steps."""
+    """Return ``next_batch`` itself, or one that delivers nothing after ``max_steps`` steps."""
     if max_steps is None:
         return next_batch
 

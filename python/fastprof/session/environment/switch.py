@@ -11,9 +11,8 @@ _VARIABLE = "FASTPROF"
 def read() -> str:
     """Return ``"on"``, ``"off"`` or ``"unset"``.
 
-    Only ``1`` and ``0`` mean something.  Anything else is warned about and ignored; an
-    empty value counts as unset.  Under ``python -I`` and ``python -E`` the variable is
-    not looked at.
+    Only ``1`` and ``0`` have a meaning.  Any other value causes a warning and is ignored; an empty
+    value counts as unset.  Under ``python -I`` and ``python -E`` the variable is ignored.
     """
     if sys.flags.ignore_environment:
         return "unset"
@@ -32,11 +31,11 @@ def read() -> str:
                 RuntimeWarning,
                 stacklevel=2,
             )
-        except RuntimeWarning as warning:  # -W error: an import is no place to end for this
+        except RuntimeWarning as warning:  # -W error: this must not make the import fail
             sys.stderr.write(f"{warning}\n")
     return "unset"
 
 
-#: Read once, when fastprof is imported: what a run does must not depend on when in the
-#: program it was started.
+#: Read once, when fastprof is imported: a run's behaviour must not depend on when in the program it
+#: started.
 MODE = read()

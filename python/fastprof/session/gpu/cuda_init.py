@@ -1,11 +1,11 @@
-"""Notices when torch initialises CUDA, so that no code has to poll for it.
+"""Detects when torch initialises CUDA, so that no code has to poll for it.
 
-torch runs a list of functions right after it has initialised CUDA; one more is put there.
-The list is not made shorter while torch goes through it: the function that follows would be
-left out, and those behind ours seed CUDA's random numbers.
+torch runs a list of functions right after it has initialised CUDA; this module adds one. It never
+shortens the list while torch iterates over it: the next function would be skipped, and the
+functions after ours seed CUDA's random numbers.
 
-If torch is not imported yet, a finder on ``sys.meta_path`` that finds nothing waits for it:
-it is asked at every import, and torch imports a lot after ``torch.cuda`` is there.
+If torch is not imported yet, a finder on ``sys.meta_path`` that finds nothing waits for it: every
+import calls it, and torch imports a lot after ``torch.cuda`` exists.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class CudaInit:
                 sys.meta_path.insert(0, self)
 
     def forget(self) -> None:
-        """Take back what was put anywhere.
+        """Remove fastprof's entries.
 
-        While torch goes through its list our entry stays there and does nothing; the next
-        call of this takes it out.
+        While torch iterates over its list our entry stays there and does nothing; the next call of
+        this method removes it.
         """
         self._watching = False
         remove_finder(self)
@@ -49,17 +49,17 @@ class CudaInit:
             self._queue = None
 
     def find_spec(self, fullname: str, path: object = None, target: object = None) -> None:
-        """Find nothing; look whether torch is there by now."""
-        # Staying in the list is deliberate: the import system is going through it.
+        """Find nothing; check whether torch is imported by now."""
+        # It stays in the list deliberately: the import system is iterating over it.
         if self._watching and self._queue is None:
             self._enqueue()
 
     def _enqueue(self) -> bool:
-        if self._queue is not None:  # forgotten while torch went through it
+        if self._queue is not None:  # forgotten while torch iterated over it
             return True
         cuda = sys.modules.get("torch.cuda")
-        # torch's own way to add an entry waits for a lock that an initialisation in
-        # another thread may hold, so it is done by hand, once the list looks as it should.
+        # torch's own way to add an entry waits for a lock that an initialisation in another thread
+        # may hold, so add it directly, once the list looks as expected.
         queue = getattr(cuda, "_queued_calls", None)
         if not isinstance(queue, list) or not queue:
             return False
@@ -76,18 +76,18 @@ class CudaInit:
 
 
 def _remove(queue: list[Any], entry: object) -> bool:
-    """Take ``entry`` out of torch's list; False if torch may be going through it."""
+    """Remove ``entry`` from torch's list; False if torch may be iterating over it."""
     cuda = sys.modules.get("torch.cuda")
     if getattr(cuda, "_queued_calls", None) is not queue:
-        return True  # torch does not go through this list any more
-    # Held while torch goes through the list, and while a call is added.
+        return True  # torch no longer iterates over this list
+    # Held while torch iterates over the list, and while a call is added.
     lock: Any = getattr(cuda, "_initialization_lock", None)
     if hasattr(getattr(cuda, "_tls", None), "is_initializing"):
         return False
     if not hasattr(lock, "acquire") or not lock.acquire(blocking=False):
         return False
     try:
-        # By identity: equality of tuples asks the functions of others.
+        # By identity: comparing tuples would call methods of other functions.
         for i in range(len(queue)):
             if queue[i] is entry:
                 del queue[i]

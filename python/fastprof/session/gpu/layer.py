@@ -1,8 +1,8 @@
-"""The GPU layer of a run: when it starts, makes way for others, and ends.
+"""The GPU layer of a run: when it starts, pauses for others, and ends.
 
-The recorder collects in C.  Here is decided when to ask it: initialising CUDA before the
-program does would break the children it forks, so until then the layer waits.  What does
-not work becomes a sentence with its cause and never an exception in the training code.
+The recorder collects in C.  This module decides when to start it: initialising CUDA before the
+program does would break the children that it forks, so until then the layer waits.  A failure
+becomes a sentence with its cause and never an exception in the training code.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _T = TypeVar("_T")
 
 OFF, WAITING, ON = "off", "waiting", "on"
 
-#: Longest waits, in seconds: for the records of the end of a run, and before a report.
+#: Longest waits, in seconds: for the records at the end of a run, and before a report.
 STOP_LIMIT_S = 2.0
 FLUSH_LIMIT_S = 0.25
 
-#: The first questions come after 1, 2, 4 ... steps, the others this many steps apart.
+#: The first polls come after 1, 2, 4 ... steps, the others this many steps apart.
 _POLL_EVERY = 64
 
 
@@ -52,10 +52,10 @@ class GpuLayer:
     """Starts and stops the recorder's GPU collection.
 
     Args:
-        recorder: what collects.
-        wanted: ``"auto"``: once the program uses CUDA; True: now, initialising CUDA if
-            need be; False: never.
-        faults: gets failures.
+        recorder: the recorder that collects.
+        wanted: ``"auto"``: start once the program uses CUDA; True: start now, initialising CUDA if
+            needed; False: never.
+        faults: receives failures.
     """
 
     def __init__(
@@ -69,9 +69,9 @@ class GpuLayer:
         self._asking = threading.Lock()
         #: ``"off"``, ``"waiting"`` for the program to use CUDA, or ``"on"``.
         self.state = OFF
-        #: Why it is off or waiting, or what was degraded; empty if there is nothing to say.
+        #: Why it is off or waiting, or what was degraded; empty if there is no remark.
         self.reason = ""
-        #: A tool that has the GPU's records to itself (nsys, ncu); empty if there is none.
+        #: A tool that holds the GPU's records (nsys, ncu); empty if there is none.
         self.tool = ""
 
     def start(self) -> None:
@@ -89,14 +89,14 @@ class GpuLayer:
             self._ask()
 
     def poll(self) -> None:
-        """Look whether the program has begun to use CUDA, or another profiler."""
+        """Check whether the program has begun to use CUDA, or another profiler."""
         if self.state == WAITING:
             self._ask()
         elif self.state == ON:
             self._conflicts.install()
 
     def poll_after(self, step: int) -> int:
-        """Return the step after which to poll next, ``step`` being the number so far."""
+        """Return the step after which to poll next; ``step`` is the number so far."""
         if self.state == OFF:
             return sys.maxsize
         if step < _POLL_EVERY:
@@ -104,12 +104,12 @@ class GpuLayer:
         return (step // _POLL_EVERY + 1) * _POLL_EVERY
 
     def flush(self) -> None:
-        """Have what the GPU has finished counted, as far as that takes no time."""
+        """Count finished GPU work, as far as that takes no time."""
         if self.state == ON and not self._conflicts.holder:
             self._guard(self._recorder.gpu_flush, FLUSH_LIMIT_S)
 
     def stop(self) -> None:
-        """End collecting; does nothing the second time."""
+        """End collecting; do nothing the second time."""
         was, self.state = self.state, OFF
         self._forget()
         if was == ON:
@@ -120,10 +120,10 @@ class GpuLayer:
         self.state = OFF
         self._forget()
 
-    # -- what happens in between -------------------------------------------------
+    # -- between start and stop ----------------------------------------------------
 
     def _ask(self) -> None:
-        # A thread that initialises CUDA may come while the one that makes steps is at it.
+        # The thread that initialises CUDA may come while the stepping thread is in here.
         if self._asking.acquire(blocking=False):
             try:
                 self._ask_once()
@@ -139,7 +139,7 @@ class GpuLayer:
         if answer is None:
             return
         state, reason = answer
-        if self.state == OFF:  # the run was stopped by another thread meanwhile
+        if self.state == OFF:  # another thread stopped the run meanwhile
             if state == ON:
                 self._guard(self._recorder.gpu_stop, STOP_LIMIT_S)
             return
@@ -152,7 +152,7 @@ class GpuLayer:
             self._leave(self.reason)
 
     def _start_recorder(self) -> tuple[str, str]:
-        """Ask the recorder to start; return the state that it is in, and why."""
+        """Start the recorder; return its state and the reason."""
         from fastprof.capture import gpu_find
 
         initialise = self._wanted is True
@@ -169,7 +169,7 @@ class GpuLayer:
 
     def _resume(self) -> None:
         if self.state == ON and os.environ.get("TEARDOWN_CUPTI") == "1":
-            # Set, torch.profiler ends CUPTI for everybody some time after each session.
+            # If it is set, torch.profiler ends CUPTI for the process some time after each session.
             self._faults.log(
                 "GPU times are not recorded any more: with TEARDOWN_CUPTI=1 torch.profiler ends "
                 "CUPTI for the whole process; unset it"
@@ -180,7 +180,7 @@ class GpuLayer:
             self._ask()
 
     def _leave(self, reason: str) -> None:
-        """Collect nothing in this run; warn, if it was asked for."""
+        """Collect nothing in this run; warn if the user requested it."""
         self.state, self.reason = OFF, reason
         self._forget()
         if self._wanted is True:
@@ -192,7 +192,7 @@ class GpuLayer:
         self._conflicts.uninstall()
 
     def _guard(self, action: Callable[..., _T], *args: Any) -> _T | None:
-        """Call the collector; should it raise, there is no GPU layer from then on."""
+        """Call the collector; if it raises, switch the GPU layer off."""
         try:
             return action(*args)
         except Exception as error:  # nothing may reach the training code

@@ -1,8 +1,7 @@
 """GPU memory of torch's caching allocator, sampled between steps.
 
-Read from ``torch.cuda.memory_stats``, and only once the program itself has imported torch
-and initialised CUDA.  It is a call into the allocator, not into the GPU: nothing is waited
-for.
+It reads ``torch.cuda.memory_stats``, but only once the program itself has imported torch and
+initialised CUDA.  This is a call into the allocator, not into the GPU: it waits for nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ MemoryMode = Literal["auto", "step", "section", False]
 #: Samples kept; neighbours are merged when there are more.
 MAX_SAMPLES = 512
 
-#: Sections kept apart; further names are counted as one.
+#: Sections kept separately; further names count as one.
 MAX_SECTIONS = 256
 OTHER_SECTIONS = "(other sections)"
 
@@ -70,8 +69,8 @@ _KEYS = {
 class _Samples:
     """At most ``MAX_SAMPLES`` rows: step, allocated, reserved and the two peaks.
 
-    When there is no room, every two neighbours become one: the later, with the larger of
-    their peaks.
+    When there is no room, every two neighbours become one: the later, with the larger of their
+    peaks.
     """
 
     def __init__(self) -> None:
@@ -110,13 +109,13 @@ class _SectionRow:
 
 
 class MemorySampler:
-    """Samples the current device's memory, that of the first sample, for one run.
+    """Samples the memory of one device, the current one at the first sample, for one run.
 
     Args:
         mode: see :class:`~fastprof.Profiler`.
         every: with ``"auto"``: steps between samples.
-        faults: gets failures; there are no more samples after one.
-        clock: seconds, for the limit on what ``"auto"`` may cost.
+        faults: receives failures; after one there are no more samples.
+        clock: returns seconds, for the limit on the cost of ``"auto"``.
     """
 
     def __init__(
@@ -151,11 +150,11 @@ class MemorySampler:
 
     @property
     def watches_sections(self) -> bool:
-        """Whether sections are to call ``enter()`` and ``leave()``."""
+        """Whether sections must call ``enter()`` and ``leave()``."""
         return self._mode == "section"
 
     def begin(self) -> None:
-        """The run begins: what the program did so far does not count."""
+        """Start the run: earlier allocations of the program do not count."""
         self._thread = threading.get_ident()
         if self._mode:
             self._optimizers.watch()
@@ -183,7 +182,7 @@ class MemorySampler:
         reading = self._note() if self._mode else None
         if reading is None or step == self._last_step:
             return
-        self._optimizers.watch()  # torch may have come later than the run
+        self._optimizers.watch()  # torch may have been imported after the run began
         peak_allocated, peak_reserved = self._window.peak_allocated, self._window.peak_reserved
         self._window = Reading()
         if self._resets:
@@ -197,7 +196,7 @@ class MemorySampler:
         )
 
     def end(self, step: int) -> None:
-        """Take the last sample; what comes later does not count."""
+        """Take the last sample; later ones do not count."""
         self.sample(step)
         self._mode = False
         self._optimizers.end()
@@ -216,7 +215,7 @@ class MemorySampler:
     # -- sections ----------------------------------------------------------------
 
     def enter(self) -> None:
-        """A section is about to be entered."""
+        """Prepare for entering a section."""
         if threading.get_ident() != self._thread:
             return
         self._depth += 1
@@ -227,7 +226,7 @@ class MemorySampler:
                 self._reset()
 
     def leave(self, name: str) -> None:
-        """The section ``name`` was left."""
+        """Handle the exit from section ``name``."""
         if threading.get_ident() != self._thread or not self._depth:
             return
         self._depth -= 1
@@ -243,10 +242,10 @@ class MemorySampler:
         row.last_allocated = reading.allocated
         row.grown += reading.allocated - self._entered.allocated
 
-    # -- what comes out ----------------------------------------------------------
+    # -- results -------------------------------------------------------------------
 
     def to_dict(self) -> dict[str, Any] | None:
-        """Return what was sampled, in the layout of a saved run; None: nothing was."""
+        """Return the samples in the layout of a saved run; None: there are none."""
         if self._first is None or self._device is None:
             return None
         now, before, sizes = self._latest, self._before, self._optimizers.sizes()
@@ -278,7 +277,7 @@ class MemorySampler:
     # -- torch -------------------------------------------------------------------
 
     def _note(self) -> Reading | None:
-        """Read, and keep the peaks for the sample to come."""
+        """Read, and keep the peaks for the next sample."""
         reading = self._read()
         if reading is None:
             return None
@@ -330,7 +329,7 @@ class MemorySampler:
 
 
 class SampledSection:
-    """A section that has its memory sampled around it; used as the section itself is."""
+    """A section whose memory is sampled; used like the section itself."""
 
     __slots__ = ("_sampler", "_section")
 

@@ -1,7 +1,7 @@
 """Splits the GPU's memory into parameters, gradients and optimizer state.
 
-Optimizers are seen when they step, through torch's hook on all of them.  A gradient is as
-large as its parameter, so it need not be there to be counted.
+Optimizers are observed when they step, through torch's hook on all of them.  A gradient is as large
+as its parameter, so it counts even if it does not exist at the moment.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ class OptimizerMemory:
     """Watches optimizers of torch for one run.
 
     Args:
-        fail: told what went wrong; nothing is watched after that.
+        fail: receives the error; nothing is watched after one.
     """
 
     def __init__(self, fail: Callable[[Exception], None]) -> None:
@@ -24,11 +24,11 @@ class OptimizerMemory:
         self._remove: Callable[[], object] | None = None
         self._seen: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self._sizes: tuple[int, int, int] | None = None
-        #: The device whose memory counts; None: not known yet.
+        #: The device whose memory counts; None: not yet known.
         self.device: int | None = None
 
     def watch(self) -> None:
-        """Begin, if the program has torch with CUDA by now; does nothing the second time."""
+        """Begin, if the program has torch with CUDA by now; do nothing the second time."""
         torch, module = sys.modules.get("torch"), sys.modules.get("torch.optim.optimizer")
         register = getattr(module, "register_optimizer_step_post_hook", None)
         if self._remove is not None or register is None or _is_cpu_build(torch):
@@ -43,7 +43,7 @@ class OptimizerMemory:
         self._remove = register(after_step).remove
 
     def end(self) -> None:
-        """Watch no more; what is known stays."""
+        """Stop watching; keep the results."""
         remove, self._remove = self._remove, None
         if remove is not None:
             remove()
@@ -56,10 +56,10 @@ class OptimizerMemory:
         try:
             steps = self._seen.get(optimizer, 0) + 1
             self._seen[optimizer] = steps
-            # Now and then is enough, as they rarely change: after steps 1, 2, 4, 8, ...
+            # Occasionally is enough, because they rarely change: after steps 1, 2, 4, 8, ...
             if self.device is not None and not steps & (steps - 1):
                 self._sizes = sizes(list(self._seen), self.device)
-        except Exception as error:  # nothing may reach the training
+        except Exception as error:  # nothing may reach the training code
             self.end()
             self._fail(error)
 

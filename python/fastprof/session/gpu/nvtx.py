@@ -1,4 +1,4 @@
-"""NVTX during a run: sections out to a tool that listens, or ranges of libraries in."""
+"""NVTX during a run: sections out to a listening tool, or ranges of libraries in."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from fastprof.session.faults import Faults
 
 
 class NvtxRanges:
-    """One direction at a time, since a process has one listener.
+    """One direction at a time, because a process has one listener.
 
     Args:
         wanted: ``"auto"``: out, if a tool listens; True: out, or else in; False: neither.
-        faults: where it is noted that what was wanted cannot be had.
+        faults: receives a note if the wanted direction is not available.
     """
 
     def __init__(self, wanted: bool | Literal["auto"], faults: Faults) -> None:
@@ -25,7 +25,7 @@ class NvtxRanges:
         """Begin.
 
         Args:
-            tool: a tool that was attached to this process and should be listening.
+            tool: a tool attached to this process, which should be listening.
         """
         if self._wanted is False:
             return
@@ -44,7 +44,7 @@ class NvtxRanges:
             self._faults.notes.append(f"There are no NVTX ranges of this run: {why}.")
 
     def stop(self) -> None:
-        """End what was begun; does nothing the second time."""
+        """End the started direction; do nothing the second time."""
         direction, self.direction = self.direction, ""
         if not direction:
             return

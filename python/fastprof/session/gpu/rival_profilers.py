@@ -1,12 +1,11 @@
-"""Makes way for other profilers of this process that need the GPU's activity records.
+"""Pauses for other profilers of this process that need the GPU's activity records.
 
-CUPTI has one subscriber slot and one receiver of records per process.  torch.profiler
-takes both at its first profile, with CPU activities alone as well, and gets no GPU event
-in any later one if it could not; Proton and JAX fail to start.  So while one of them is
-about to record, the GPU layer is paused.
+CUPTI has one subscriber slot and one receiver of records per process. torch.profiler takes both at
+its first profile, even with CPU activities alone, and if it fails to, it gets no GPU event in any
+later one; Proton and JAX then fail to start.  So while one of them records, the GPU layer pauses.
 
-Wrappers of the module attributes through which they begin and end notify it.  Nothing
-else changes for the program: arguments, results and exceptions are passed on as they are.
+Wrappers of the module attributes with which they begin and end notify it.  Nothing else changes for
+the program: arguments, results and exceptions pass through unchanged.
 """
 
 from __future__ import annotations
@@ -50,25 +49,25 @@ class Conflicts:
         return self._holders[0] if self._holders else ""
 
     def install(self) -> None:
-        """Watch those profilers that are imported by now; cheap if nothing is new."""
+        """Watch the profilers imported so far; cheap if nothing is new."""
         for watch in self._watches:
             watch.install()
 
     def uninstall(self) -> None:
-        """Give the modules their own functions back; nothing is called from now on."""
+        """Restore the modules' own functions; nothing is called from now on."""
         for watch in self._watches:
             watch.uninstall()
         self._holders = []
 
     def hold(self, name: str) -> None:
-        """``name`` is about to begin."""
+        """Note that ``name`` is about to begin."""
         with self._lock:
             self._holders.append(name)
             if len(self._holders) == 1:
                 self._pause(name)
 
     def release(self, name: str) -> None:
-        """``name`` has ended."""
+        """Note that ``name`` has ended."""
         with self._lock:
             if name in self._holders:
                 self._holders.remove(name)
@@ -77,7 +76,7 @@ class Conflicts:
 
 
 class _Watch:
-    """One profiler: which functions of which modules say when it begins and ends."""
+    """One profiler: the functions of its modules with which it begins and ends."""
 
     name = ""
     #: All modules through which the functions are called.
@@ -86,19 +85,19 @@ class _Watch:
     def __init__(self, conflicts: Conflicts) -> None:
         self._conflicts = conflicts
         self._holding = False
-        # (module, attribute, what it was, what it is now)
+        # (module, attribute, original, replacement)
         self._replaced: list[tuple[Any, str, Any, Any]] = []
 
     def calls(self) -> Mapping[str, tuple[Before | None, After]]:
-        """Return what to do before and after each of the functions."""
+        """Return the callbacks before and after each of the functions."""
         raise NotImplementedError
 
     def busy(self) -> bool:
-        """Whether the profiler has the records, as far as the calls seen so far tell."""
+        """Return whether the profiler has the records, by the calls observed so far."""
         raise NotImplementedError
 
     def adopt(self, module: Any) -> None:
-        """Find out whether it was busy before the first call was seen."""
+        """Find out whether it was busy before the first observed call."""
         raise NotImplementedError
 
     def install(self) -> None:
@@ -121,7 +120,7 @@ class _Watch:
             self._hold()
 
     def uninstall(self) -> None:
-        """Put the functions back, but not over foreign functions that were put there since."""
+        """Restore the functions, unless foreign functions replaced ours since."""
         replaced, self._replaced = self._replaced, []
         for module, name, original, wrapper in replaced:
             if getattr(module, name, None) is wrapper:
@@ -134,7 +133,7 @@ class _Watch:
         self._holding = False
 
     def _hold(self, args: Args = (), kwargs: Kwargs | None = None) -> None:
-        # A wrapper can outlive uninstall() where the program has kept it.
+        # A wrapper can outlive uninstall() if the program has kept it.
         if self._replaced and not self._holding:
             self._holding = True
             self._conflicts.hold(self.name)
@@ -159,7 +158,7 @@ class Torch(_Watch):
     def __init__(self, conflicts: Conflicts) -> None:
         super().__init__(conflicts)
         self._prepared = False
-        self._windows: list[bool] = []  # those enabled: does it use CUPTI
+        self._windows: list[bool] = []  # of those enabled: does it use CUPTI
 
     def calls(self) -> Mapping[str, tuple[Before | None, After]]:
         return {
@@ -204,7 +203,7 @@ class Torch(_Watch):
 class TorchMonitor(_Watch):
     """torch's monitor of CUPTI, an experimental backend of ``torch.profiler``.
 
-    It is one per process, and may run without any ``torch.profiler``.
+    There is one per process, and it may run without any ``torch.profiler``.
     """
 
     name = "torch.profiler's CUPTI monitor"
@@ -231,7 +230,7 @@ class TorchMonitor(_Watch):
 
 
 class Proton(_Watch):
-    """Triton's profiler: sessions with numbers, which can be deactivated meanwhile."""
+    """Triton's profiler: numbered sessions, which can be deactivated temporarily."""
 
     name = "triton.profiler"
     modules = ("triton.profiler.profile", "triton.profiler")
@@ -288,7 +287,7 @@ class Proton(_Watch):
         self._settle()
 
     def _named(self, args: Args, kwargs: Kwargs) -> set[Any]:
-        """Return the sessions that a call means; without an argument it means all."""
+        """Return the sessions of a call; without an argument it means all."""
         session = args[0] if args else kwargs.get("session")
         return set(self._sessions) if session is None else {session} & self._sessions
 
@@ -298,7 +297,7 @@ def _uses_cupti(kwargs: Kwargs) -> bool:
 
 
 class Jax(_Watch):
-    """``jax.profiler.start_trace`` and what ends it; one trace at a time."""
+    """``jax.profiler.start_trace`` and its ends; one trace at a time."""
 
     name = "jax.profiler"
     modules = ("jax._src.profiler", "jax.profiler")

@@ -1,4 +1,4 @@
-"""Data loaders under observation: their names, and the iterators that time ``next()``."""
+"""Observed data loaders: their names, and the iterators that time ``next()``."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class LoaderEntry:
         #: Configured share in a mixture of loaders, if the user stated one.
         self.weight: float | None = None
         self.batches = 0
-        #: Whether the split is known, and not a guess; and whether the user stated it.
+        #: Whether the split is known, not guessed; and whether the user stated it.
         self.settled = True
         self.told = True
 
@@ -44,11 +44,10 @@ class LoaderEntry:
 class LoaderRegistry:
     """Gives every loader its tag and its name.
 
-    The same name (and split) is the same loader, whatever object comes with it.  An
-    unnamed loader is ``loader{i}``, in the order of appearance within its split; the
-    same object keeps its number, and an object that takes the place of a dead one of
-    the same type takes over its number: a generator made anew in each epoch is one
-    loader, not one per epoch.
+    The same name (and split) is the same loader, for any object.  An unnamed loader is
+    ``loader{i}``, in the order of appearance within its split.  The same object keeps its number,
+    and an object that replaces a dead one of the same type takes over its number: a generator made
+    anew in each epoch is one loader, not one per epoch.
     """
 
     def __init__(self) -> None:
@@ -58,14 +57,14 @@ class LoaderRegistry:
         #: Datasets of the loaders without a stated split, by tag.
         self._data: dict[int, Holder] = {}
         self._taken: dict[str, set[str]] = {split: set() for split in SPLITS}
-        # The name of work without a loader is not to be had by a loader.
+        # The name of work without a loader is not available for a loader.
         self._taken["train"].add(UNKNOWN)
 
     def entry(self, iterable: object, name: str | None, split: str) -> LoaderEntry:
-        """Return the entry of ``iterable``, a new one if it is not known."""
+        """Return the entry of ``iterable``, a new one if it is unknown."""
         if name is None:
             return self._entry_of_object(iterable, split)
-        # Names can be megabytes: what is kept of one is bounded.
+        # Names can be megabytes: keep only a digest.
         key = (split, _digest(name))
         entry = self._named.get(key)
         if entry is None:
@@ -75,13 +74,13 @@ class LoaderRegistry:
     def guessed(
         self, iterable: object, name: str | None, split: str, *, sure: bool = False
     ) -> LoaderEntry:
-        """The same for a loader without a stated split.
+        """Return the entry of a loader without a stated split, likewise.
 
         Args:
-            iterable: the loader.  One made anew for each pass over the same data is one.
+            iterable: the loader.  New loaders for each pass over the same data count as one.
             name: None: none was stated.
-            split: what its batches seem to be for.
-            sure: it is that; else an entry that is settled counts.
+            split: the likely purpose of its batches.
+            sure: the split is certain; else an entry with a known split counts.
         """
         entry = self.find_guessed(iterable, name, split, sure=sure)
         if entry is None:
@@ -100,11 +99,11 @@ class LoaderRegistry:
     def find_guessed(
         self, iterable: object, name: str | None, split: str, *, sure: bool = False
     ) -> LoaderEntry | None:
-        """Return what :meth:`guessed` has made of that loader; None: nothing."""
+        """Return the entry that :meth:`guessed` made of that loader; None: there is none."""
         if name is not None:
             named = [self._named.get((other, _digest(name))) for other in SPLITS]
             return _best([entry for entry in named if entry is not None], split, sure)
-        # Of this loader, of one before it that went over the same data, of one like it.
+        # Of this loader, of an earlier one over the same data, of a similar one.
         found: list[list[LoaderEntry]] = [[], [], []]
         data = data_of(iterable)
         for entry, holder in self._unnamed:
@@ -128,7 +127,7 @@ class LoaderRegistry:
         return None
 
     def settle(self, entry: LoaderEntry, split: str) -> None:
-        """``entry`` turned out to be of that split, if that was not known."""
+        """Set the split of ``entry``, if it was not known."""
         if not entry.settled:
             entry.settled = True
             self._move(entry, split)
@@ -182,9 +181,9 @@ class LoaderRegistry:
 
 
 def _best(entries: list[LoaderEntry], split: str, sure: bool) -> LoaderEntry | None:
-    """Of the entries of one loader that for ``split``, if that is sure, else a settled one."""
+    """Return a loader's entry for ``split`` if that is sure, else one with a known split."""
     guessed = [entry for entry in entries if not entry.told]
-    # A loader that is trained on, and evaluated on at times, is more often trained on.
+    # A loader used for training, and sometimes for evaluation, is mostly used for training.
     guessed.sort(key=lambda entry: entry.split != split if sure else entry.split == "val")
     for entry in guessed:
         if entry.split == split if sure else entry.settled:
@@ -197,7 +196,7 @@ def _digest(name: str) -> str:
 
 
 def data_of(loader: object) -> object:
-    """Return what a loader, or an iterator of one, takes its batches from."""
+    """Return the source of a loader's, or its iterator's, batches."""
     for name in ("dataset", "_dataset"):
         data = getattr(loader, name, None)
         if data is not None:
@@ -217,8 +216,8 @@ class Holder:
         try:
             self._ref = weakref.ref(target)
         except TypeError:
-            # A list, say.  Its address alone identifies it: if it has died and another
-            # list took the address, that one takes over the number as well.
+            # A list, for example.  Only its address identifies it: if it dies and another list gets
+            # the address, that one takes over the number as well.
             self._ref = None
 
     def holds(self, target: object) -> bool:
@@ -251,10 +250,10 @@ class LoopState(Protocol):
 
 
 class TimedLoader:
-    """An iterable whose iterators are timed; everything else is the iterable's own.
+    """An iterable with timed iterators; everything else is the iterable's own.
 
-    It can be iterated again and again, ``len()`` passes through, and attributes are read
-    from and written to the wrapped loader (``loader.sampler.set_epoch(epoch)``).
+    It can be iterated repeatedly, ``len()`` passes through, and attributes are read from and
+    written to the wrapped loader (``loader.sampler.set_epoch(epoch)``).
     """
 
     __slots__ = ("_fp_entry", "_fp_loader", "_fp_run")
@@ -272,14 +271,14 @@ class TimedLoader:
         return len(self._fp_loader)
 
     def __bool__(self) -> bool:
-        # Without this, a loader that has no len() could not stand in a condition.
+        # Without this, a loader without len() could not be used as a condition.
         return bool(self._fp_loader)
 
     def __getitem__(self, index: Any) -> Any:
         return self._fp_loader[index]
 
     def __getattr__(self, name: str) -> Any:
-        # A half-made object, as copy and pickle make one, must not look for itself.
+        # Copy and pickle make a half-made object, which must not look up itself.
         if name.startswith("_fp_"):
             raise AttributeError(name)
         return getattr(self._fp_loader, name)
@@ -308,7 +307,7 @@ class TimedIterator:
         self._fp_iterator = iterator
         self._fp_next = run.next_batch
         self._fp_section = run.data_section
-        #: How its workers are watched; None for what is no iterator of torch's loaders.
+        #: The watch of its workers; None for other iterators than those of torch's loaders.
         self._fp_pass = watched(iterator)
 
     def __iter__(self) -> TimedIterator:
@@ -364,7 +363,7 @@ class TimedIterator:
 
 
 class ValidationIterator(TimedIterator):
-    """One pass over a validation loader; its end, or its being dropped, ends the pass."""
+    """One pass over a validation loader; reaching its end or dropping it ends the pass."""
 
     __slots__ = ("_fp_open", "_fp_round", "_fp_thread")
 
@@ -393,24 +392,24 @@ class ValidationIterator(TimedIterator):
     def _fp_close(self) -> None:
         if self._fp_open:
             self._fp_open = False
-            # Training went on: the pass is over, and what is open now is another one.
+            # Training continued: this pass is over, and the open one is another.
             if self._fp_round == self._fp_run.validation_round:
                 self._fp_run.validation_ends()
 
     def __del__(self) -> None:
-        # A loop left by ``break`` drops its iterator at once.  Dropped later, by the
-        # garbage collector in whatever thread, the pass is left to the end of the run:
-        # a logger is not to be called from there.  Work that follows still belongs to the
-        # batch fetched last: ``batch = next(iter(loader))`` drops its iterator as well.
+        # A loop that ends with ``break`` drops its iterator at once.  If the garbage collector
+        # drops it later, in any thread, the pass stays open until the end of the run: a logger must
+        # not be called from there.  Later work still belongs to the batch fetched last: ``batch =
+        # next(iter(loader))`` drops its iterator as well.
         try:
             if self._fp_open and threading.get_ident() == self._fp_thread:
                 self._fp_close()
-        except Exception:  # half-made, or the interpreter is going down
+        except Exception:  # half-made, or the interpreter is shutting down
             pass
 
 
 def timed_iterator(run: LoopState, entry: LoaderEntry, iterator: Iterator[Any]) -> TimedIterator:
-    """Return an iterator over ``iterator`` that is timed as ``entry``'s."""
+    """Return an iterator over ``iterator`` that is timed for ``entry``."""
     kind = ValidationIterator if entry.split == "val" else TimedIterator
     return kind(run, entry, iterator)
 
@@ -419,7 +418,7 @@ def check_loader(iterable: object, name: object, split: object, weight: object) 
     """Check the arguments of ``Profiler.loader``.
 
     Raises:
-        TypeError, ValueError: one of the wrong type or out of range.
+        TypeError, ValueError: an argument of the wrong type or out of range.
     """
     if name is not None and not isinstance(name, str):
         raise TypeError(f"loader name is {name!r:.80}, expected a string")

@@ -1,4 +1,4 @@
-"""The function profiles that loaders' workers leave, merged into one tree per loader."""
+"""Merges the function profiles of loaders' workers into one tree per loader."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from fastprof.snapshot.codec import Count, Known, Record, read
 from fastprof.snapshot.loaders import LoadTime
 from fastprof.snapshot.model import learn_keys, with_forms
 
-#: Rows of one loader's tree; contexts beyond are left out, and the report says so.
+#: Rows of one loader's tree; further contexts are left out, and the report says so.
 MAX_ROWS = 500_000
 
-#: Files of workers that have ended are merged when there are this many.
+#: Files of ended workers are merged when there are this many.
 _MANY = 64
 
 _COLUMNS = ("parent", "key", "calls", "resumes", "self_ns")
@@ -29,13 +29,13 @@ _ROOT = Key("root", "", 0, "(root)", "(root)")
 
 
 class WorkerProfiles:
-    """Has the workers of loaders recorded, and collects what they leave.
+    """Makes the loaders' workers record, and collects their files.
 
     Args:
         on: False: nothing is recorded.
-        backend: how function calls are seen, as in :class:`~fastprof.Profiler`.
+        backend: how function calls are observed, as in :class:`~fastprof.Profiler`.
         max_depth: calling depth kept.
-        faults: told what goes wrong.
+        faults: receives failures.
     """
 
     def __init__(self, on: bool, backend: str, max_depth: int, faults: Faults) -> None:
@@ -49,7 +49,7 @@ class WorkerProfiles:
 
     @contextlib.contextmanager
     def recorded(self, loader: Any, tag: int) -> Iterator[None]:
-        """Within the block, workers that ``loader`` starts are recorded as those of ``tag``."""
+        """Within the block, record workers started by ``loader`` as those of ``tag``."""
         changed = False
         original = None
         if self.on and _starts_workers(loader):
@@ -74,7 +74,7 @@ class WorkerProfiles:
                 loader.worker_init_fn = original
 
     def merge_many(self) -> None:
-        """Merge the files of workers that have ended, if there are many."""
+        """Merge the files of ended workers, if there are many."""
         if self._folder is not None and len(os.listdir(self._folder)) >= _MANY:
             self._merge(WHOLE, set())
 
@@ -97,8 +97,8 @@ class WorkerProfiles:
                 path.unlink()
 
     def close(self) -> None:
-        """Merge what is there and remove the folder; workers that go on leave nothing more."""
-        # Twice, since a worker may end meanwhile; it is counted once.
+        """Merge the existing files and remove the folder; running workers leave nothing more."""
+        # Twice, because a worker may end meanwhile; it is counted once.
         seen: set[str] = set()
         for suffix in (WHOLE, PART, WHOLE):
             self._merge(suffix, seen)
@@ -110,7 +110,7 @@ class WorkerProfiles:
         self.on = False
 
     def of(self, tag: int) -> MergedTree | None:
-        """The data collected from the loader ``tag``."""
+        """Return the data collected from the loader ``tag``."""
         return self._merged.get(tag)
 
     def add_to(self, snapshot: Snapshot, names: Sequence[str]) -> Snapshot:
@@ -151,7 +151,7 @@ def _starts_workers(loader: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _File(Record):
-    """Data that a worker leaves, beside its trees."""
+    """A worker's data beside its trees."""
 
     worker: Count
     fetches: tuple[Count, Count, Count]
@@ -177,19 +177,19 @@ class MergedTree:
         """Add one process's file.
 
         Raises:
-            SnapshotError: it is not what a worker writes.
+            SnapshotError: the value is not in a worker's format.
         """
         if not isinstance(value, dict):
             raise TypeError("a worker's file holds no object")
         fold_own_functions(value)
         file = read(_File, value, "worker")
-        # A worker records no sections, and a file that says so would mix them with the loop's.
+        # A worker records no sections; a file with sections would mix them with the loop's.
         if any(key.kind == "section" for key in file.keys):
             raise ValueError("a worker's file has a section")
         keys = with_forms(file.keys, value)
         known = Known()
         learn_keys(known, keys)
-        # The columns after these are of phases of the run, which workers do not know.
+        # The columns after these belong to phases of the run, which workers do not have.
         trees = [
             read(NodeTable, dict(zip(_COLUMNS, columns, strict=False)), "worker.threads", known)
             for _ident, _ended, columns in value["threads"]
@@ -233,7 +233,7 @@ class MergedTree:
         return row
 
     def tree(self, name: str, keys: list[Key], number: dict[Key, int]) -> ThreadTree:
-        """Return it as a tree over ``keys``, to which its own are added."""
+        """Return it as a tree over ``keys``, and append its own keys to these."""
         column = []
         for _, key, *_ in self.nodes:
             at = number.get(key)

@@ -1,8 +1,8 @@
-"""Code inside a loader's worker process: records its functions and hands them back.
+"""Code inside a loader's worker process: records its functions and saves them.
 
-The only thing of fastprof in a worker.  It reaches the worker as its ``worker_init_fn``,
-by fork or pickled, and leaves a file in the folder that the training process made for it.
-A worker that fails here goes on without being recorded.
+This is the only code of fastprof in a worker.  It reaches the worker as its ``worker_init_fn``, by
+fork or pickled, and writes a file to the folder of the training process.  If it fails, the worker
+continues without being recorded.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-#: A worker's tree and file are bounded by these.
+#: Limits of a worker's tree and file.
 MAX_NODES = 50_000
 MAX_BYTES = 32 << 20
 
-#: Between fetches the file is renewed after twice the time of the last one, at most this
-#: many seconds later, but so seldom that it takes no more than one part in this many.
+#: Between fetches the worker renews the file after twice the time of the last one, at most this
+#: many seconds later, but rarely enough to take at most one part in this many of its time.
 _SAVE_EVERY_S = 2.0
 _SAVE_SHARE = 50
 
-#: Ends of the names of a worker's files: what it has done so far, and all it has done.
+#: Suffixes of a worker's files: its work so far, and all of it.
 PART, WHOLE = ".part", ".json"
 
 _FETCHERS = ("_MapDatasetFetcher", "_IterableDatasetFetcher")
@@ -36,9 +36,9 @@ class WorkerInit:
 
     Args:
         original: the loader's ``worker_init_fn``, or None.
-        folder: where the worker leaves its file; its owner alone may write there.
+        folder: the folder for the worker's file; only its owner may write there.
         tag: the loader's number.
-        backend: how function calls are seen, as in :class:`~fastprof.Profiler`.
+        backend: how function calls are observed, as in :class:`~fastprof.Profiler`.
         max_depth: calling depth kept.
     """
 
@@ -50,7 +50,7 @@ class WorkerInit:
         backend: str,
         max_depth: int,
     ) -> None:
-        # Sent to a worker twice it would record twice.
+        # Sent to a worker twice, it would record twice.
         self.original: Callable[[int], object] | None
         self.original = original.original if isinstance(original, WorkerInit) else original
         self.folder = folder
@@ -88,8 +88,8 @@ class _WorkerRecording:
             self._recorder.enable()
         except Exception as error:
             self._error = f"{type(error).__name__}: {error}"[:400]
-        # Exit handlers do not run in worker processes, these do: before the queues to the
-        # training process are waited for.
+        # Exit handlers do not run in worker processes, but these do: before the process waits for
+        # the queues to the training process.
         Finalize(None, self._finish, exitpriority=100)
         self._watch_fetches()
         if self._error:
@@ -109,7 +109,7 @@ class _WorkerRecording:
         fetches[2] = max(fetches[2], took_ns)
         now = time.perf_counter()
         if now >= self._next_save:
-            # A worker that is kept for the next epoch does not exit before the run ends.
+            # A worker kept for the next epoch does not exit before the run ends.
             self._recorder.pause_functions()
             self._save(PART)
             self._recorder.resume_functions()
@@ -125,7 +125,7 @@ class _WorkerRecording:
             self._path.with_suffix(PART).unlink()
 
     def _save(self, suffix: str) -> None:
-        """Put the file there completely or not at all; without one the worker is not counted."""
+        """Write the file completely or not at all; without a file the worker is not counted."""
         with contextlib.suppress(Exception):
             text = json.dumps(self._content(), separators=(",", ":"))
             if len(text) > MAX_BYTES:

@@ -1,18 +1,18 @@
-"""How a loader comes by its batches: was one ready, how long do its workers take.
+"""Measures how a loader gets its batches: whether one was ready, how long its workers take.
 
-A :class:`LoaderWatch` per loader adds up; the code that iterates a loader tells it about
-``iter()`` and every ``next()``.  Two ways lead here: ``Profiler.loader()`` and the wrap of
-torch's loader classes for scripts that wrap nothing; an iterator is watched by one of them.
+A :class:`LoaderWatch` per loader adds up; the code that iterates a loader notifies it of ``iter()``
+and every ``next()``.  There are two such places: ``Profiler.loader()`` and the wrapper of torch's
+loader classes for scripts that wrap nothing; only one of them watches an iterator.
 
-What is known of worker processes is read from the attributes of torch's iterator, and two
-of its methods are stood in for during the run: ``_get_data``, where the loop waits for
-workers, and ``_shutdown_workers``.  An attribute that is not what it is in the releases we
-know switches this off, which is reported once.
+The data on worker processes comes from the attributes of torch's iterator, and two of its methods
+are replaced during the run: ``_get_data``, in which the loop waits for workers, and
+``_shutdown_workers``.  An attribute that differs from the known releases switches this off, which
+is reported once.
 
-**Load time** without looking into a worker: a worker takes its tasks in the order in which
+**Load time** is found without looking into a worker: a worker takes its tasks in the order in which
 they were sent.  It begins a batch when its last one was finished or when the task was sent,
-whichever was later, and both are seen from here, as long as the loop was waiting when the
-batches arrived.  Batches that arrived while the loop was not waiting have no load time.
+whichever was later.  Both are visible here if the loop was waiting when the batches arrived.
+Batches that arrived at other times have no load time.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from fastprof.session.patching.wrapping import FAILED, Args, Kwargs, wrap
 from fastprof.snapshot.codec import int_or_none
 from fastprof.snapshot.loaders import DEPTHS, MAX_WORKERS, LoadTime, WorkerStats
 
-#: Where a watched iterator keeps its :class:`Pass`.
+#: Attribute of a watched iterator for its :class:`Pass`.
 _MARK = "_fastprof_pass"
 
 _clock = time.perf_counter_ns
@@ -46,12 +46,12 @@ class RunState(Protocol):
 
 
 class Watches:
-    """The watches of one run, and what they share.
+    """The watches of one run, and their shared data.
 
     Args:
-        run: counts only while ``run.counting``.
-        faults: told what goes wrong.
-        profiles: has the functions of workers recorded.
+        run: the run; watches count only while ``run.counting``.
+        faults: receives failures.
+        profiles: records the functions of workers.
     """
 
     def __init__(self, run: RunState, faults: Faults, profiles: WorkerProfiles) -> None:
@@ -71,12 +71,12 @@ class Watches:
         return watch
 
     def stats(self, tag: int) -> WorkerStats | None:
-        """Return what is known of the loader ``tag``; None: it is no loader of torch's."""
+        """Return the data on the loader ``tag``; None: it is not a loader of torch's."""
         watch = self._by_tag.get(tag)
         return None if watch is None else watch.stats()
 
     def close(self) -> None:
-        """Stand in for nothing any more, and collect what the workers have left."""
+        """Restore all methods, and collect the workers' files."""
         for iterator in list(self._open):
             pass_ = watched(iterator)
             if pass_ is not None:
@@ -85,19 +85,19 @@ class Watches:
         self.profiles.close()
 
     def restore(self) -> None:
-        """Stand in for nothing any more."""
+        """Restore all methods."""
         while self._replaced:
             owner, name, original, ours = self._replaced.pop()
             if owner.__dict__.get(name) is ours:
                 setattr(owner, name, original)
 
     def give_up(self, error: BaseException) -> None:
-        """Watch no workers any more: what is seen is not what was expected."""
+        """Stop watching workers: an attribute is not as expected."""
         self.on = False
         self.faults.add("loader_errors", "fastprof: workers are not watched any more", error)
 
     def stand_in(self, iterator: Any) -> None:
-        """Notice waiting and shutting down of iterators of this kind."""
+        """Replace methods of this kind of iterator to notice waits and shutdowns."""
         self._open.add(iterator)
         self._replace(iterator, "_get_data", _before_get, _after_get)
         self._replace(iterator, "_shutdown_workers", _before_shutdown, _after_shutdown)
@@ -146,7 +146,7 @@ class LoaderWatch:
     def open(self, loader: Any, make: Callable[[Any], Iterator[Any]] = iter) -> Iterator[Any]:
         """Return ``make(loader)``, an iterator, and begin to watch it.
 
-        Whatever ``make`` raises passes through; nothing else is raised.
+        Exceptions of ``make`` pass through; nothing else is raised.
         """
         shared = self.shared
         kept = _own(loader).get("_iterator")
@@ -167,19 +167,19 @@ class LoaderWatch:
         *,
         resumed: bool = False,
     ) -> Pass | None:
-        """Begin to watch an iterator, if it is one of torch's loaders' and the run goes on.
+        """Begin to watch an iterator, if it is one of torch's loaders' and the run is active.
 
         Args:
-            iterator: the iterator, from which nothing has been fetched in this pass.
-            took_ns: how long ``iter()`` took, in ns; None: not known.
-            loader: where it comes from, for its batch size; None: not known.
-            resumed: its workers are those of the pass before.
+            iterator: the iterator, before its first fetch in this pass.
+            took_ns: duration of ``iter()`` in ns; None: unknown.
+            loader: its loader, for the batch size; None: unknown.
+            resumed: its workers are those of the previous pass.
         """
         shared = self.shared
         if not shared.on or not shared.run.counting:
             return None
         try:
-            # By its looks: torch need not be there, and is not imported.
+            # By its attributes: torch may be missing, and is not imported.
             own = _own(iterator)
             if "_sampler_iter" not in own or type(own.get("_num_workers")) is not int:
                 return None
@@ -209,12 +209,12 @@ class LoaderWatch:
             self.batch_size = int_or_none(size)
         workers = getattr(iterator, "_workers", None)
         if workers:
-            # Of a process of a context: ForkProcess, SpawnProcess, ForkServerProcess.
+            # A process of a context: ForkProcess, SpawnProcess, ForkServerProcess.
             method = getattr(workers[0], "_start_method", None)
             self.start_method = method if isinstance(method, str) else None
 
     def loaded(self, worker: int, took_ns: int) -> None:
-        """A worker has loaded a batch in ``took_ns``."""
+        """Note that a worker has loaded a batch in ``took_ns``."""
         load = self.loads.setdefault(worker, [0, 0, 0])
         load[0] += 1
         load[1] += took_ns
@@ -257,8 +257,8 @@ class LoaderWatch:
 class Pass:
     """One pass over a loader of torch's.
 
-    It belongs to the iterator and does not hold it: an iterator that is dropped must shut
-    its workers down at once.
+    It belongs to the iterator and does not keep it alive: a dropped iterator must shut its workers
+    down at once.
     """
 
     __slots__ = (
@@ -277,8 +277,8 @@ class Pass:
         self._began = 0
         self._blocked_ns = -1
         self._depth = 0
-        # Where tasks stand: when each was sent, and per worker when its last batch arrived
-        # and whether the loop was waiting for it then.
+        # State of the tasks: when each was sent, and per worker when its last batch arrived and
+        # whether the loop was waiting for it then.
         self._sent = iterator._send_idx if workers else 0
         now = _clock()
         self._sent_ns: dict[int, int] = dict.fromkeys(range(self._sent), now)
@@ -294,7 +294,7 @@ class Pass:
         self._ending: list[Any] = []
 
     def before(self, iterator: Any) -> None:
-        """``next(iterator)`` is about to be called."""
+        """Prepare for a call of ``next(iterator)``."""
         self._blocked_ns = -1
         if self.workers and self._watch.shared.on:
             try:
@@ -307,7 +307,7 @@ class Pass:
         self._began = self._asked_ns = _clock()
 
     def after(self, iterator: Any) -> None:
-        """``next(iterator)`` has returned a batch."""
+        """Handle a batch returned by ``next(iterator)``."""
         watch = self._watch
         if not watch.shared.on:
             return
@@ -339,27 +339,27 @@ class Pass:
                 watch.shared.give_up(error)
 
     def get_begins(self, iterator: Any) -> None:
-        """The loop takes the next arrival, and waits for it if there is none."""
+        """Note that the loop takes the next arrival, and waits for it if there is none."""
         self._get_empty = _is_empty(iterator._data_queue)
         self._get_began = _clock()
 
     def get_ended(self, iterator: Any, result: Any) -> None:
-        """It has got one."""
+        """Note that the loop got it."""
         now = _clock()
         watch = self._watch
         if not watch.shared.on:
             return
         if self._asked_ns == self._began:
-            self._asked_ns = now  # tasks are sent for batches that have come
+            self._asked_ns = now  # tasks are sent for batches that have arrived
         index, data = result
         if type(index) is not int:
-            return  # a worker's answer that it goes on with the next pass
+            return  # a worker's answer that it continues with the next pass
         waited = self._get_empty
         if waited:
             self._blocked_ns = max(0, self._blocked_ns) + now - self._get_began
         task = iterator._task_info.get(index)
         if task is None:
-            return  # what is left of a pass that was broken off
+            return  # a remainder of an aborted pass
         worker = task[0]
         sent_ns = self._sent_ns.pop(index, None)
         done = self._done.get(worker)
@@ -372,7 +372,7 @@ class Pass:
             watch.loaded(worker, now - done[0])
 
     def shutdown_begins(self, iterator: Any) -> None:
-        """The loader is about to end its workers."""
+        """Note that the loader is about to end its workers."""
         self._shutdown_began = 0
         if not iterator._shutdown:
             if self._watch.shared.run.counting:
@@ -381,13 +381,13 @@ class Pass:
             self._shutdown_began = _clock()
 
     def shutdown_ended(self) -> None:
-        """The workers have ended."""
+        """Note that the workers have ended."""
         watch = self._watch
         if self._shutdown_began and watch.shared.run.counting:
             _add(watch.shutdowns, _clock() - self._shutdown_began)
             with contextlib.suppress(Exception):
-                # The loop may see that a worker's pipe is closed before the worker has an exit
-                # status.  The loader itself ends workers by SIGTERM.
+                # The loop may see a worker's closed pipe before the worker has an exit status.  The
+                # loader itself ends workers by SIGTERM.
                 killed = [w for w in self._ending if (w.exitcode or 0) < 0]
                 watch.died += sum(1 for w in killed if w.exitcode != -signal.SIGTERM)
             with contextlib.suppress(Exception):
@@ -395,19 +395,19 @@ class Pass:
         self._shutdown_began, self._ending = 0, []
 
     def count_dead(self, iterator: Any) -> None:
-        """Count the workers that have died, unless they were told to end."""
+        """Count the workers that have died, unless they were ended deliberately."""
         with contextlib.suppress(Exception):
             if not iterator._shutdown:
                 self._watch.died += sum(1 for w in iterator._workers if w.exitcode not in (None, 0))
 
 
 def watched(iterator: Any) -> Pass | None:
-    """Return the pass as which ``iterator`` is being watched; None: it is not watched."""
+    """Return the pass that watches ``iterator``; None: it is not watched."""
     found = _own(iterator).get(_MARK)
     return found if isinstance(found, Pass) else None
 
 
-# ---- standing in for methods of the iterator ----
+# ---- replacing methods of the iterator ----
 
 
 def _before_get(args: Args, kwargs: Kwargs) -> None:
@@ -447,7 +447,7 @@ def _or_give_up(pass_: Pass, action: Callable[..., None], *args: Any) -> None:
 
 
 def _batches_ready(iterator: Any) -> int:
-    """Batches that have arrived, in or out of order, or wait to be taken."""
+    """Return the number of batches that have arrived, in or out of order, or wait to be taken."""
     arrived = len(iterator._task_info) - iterator._tasks_outstanding
     try:
         waiting = iterator._data_queue.qsize()
@@ -457,29 +457,29 @@ def _batches_ready(iterator: Any) -> int:
 
 
 def _is_empty(queue: Any) -> bool:
-    """Whether the loop would wait for the next arrival."""
+    """Return whether the loop would wait for the next arrival."""
     reader = getattr(queue, "_reader", None)
-    if reader is None:  # of the thread that pins memory
+    if reader is None:  # the queue of the thread that pins memory
         return bool(queue.empty())
     if not hasattr(select, "poll"):
         return bool(queue.empty())
-    # Ten times cheaper than the queue's own way of asking the same.
+    # Ten times cheaper than the queue's own check.
     poll = select.poll()
     poll.register(reader.fileno(), select.POLLIN)
     return not poll.poll(0)
 
 
 def _own(thing: Any) -> dict[str, Any]:
-    """Attributes in an object's own dictionary; runs no code of its class."""
+    """Return attributes in an object's own dictionary; runs no code of its class."""
     try:
         own = object.__getattribute__(thing, "__dict__")
-    except Exception:  # it has slots, or is no plain object
+    except Exception:  # it has slots, or is not a plain object
         return {}
     return own if type(own) is dict else {}
 
 
 def _is_message(data: Any) -> bool:
-    """Whether a worker sent something else than a batch: an error, or its end."""
+    """Return whether a worker sent something else than a batch: an error, or its end."""
     return type(data).__name__ in ("_IterableDatasetStopIteration", "ExceptionWrapper")
 
 

@@ -25,13 +25,13 @@ _STATS_ROWS = 20
 
 
 def prefix_of(rank: int, cycle: int | None) -> str:
-    """Return how the names of a window's files begin; ``cycle`` is None if there is one."""
+    """Return the prefix of a window's file names; ``cycle`` is None for a single one."""
     prefix = f"prof_{rank:03}_local_{find_local_rank():02}"
     return prefix if cycle is None else f"{prefix}_cycle{cycle}"
 
 
 def sort_keys(options: OperatorProfile, *, cuda: bool) -> list[str]:
-    """Return what tables are sorted by; each is a file."""
+    """Return the sort keys of the tables; each table is a file."""
     keys = []
     if options.enable_cpu_profiling:
         keys += ["cpu_time_total", "self_cpu_time_total"]
@@ -55,7 +55,7 @@ def write_window(
 ) -> list[str]:
     """Write the files of a finished ``torch.profiler.profile``; return their names.
 
-    ``events`` are that profile's.
+    ``events`` are the events of that profile.
 
     Raises:
         OSError: a file cannot be written.
@@ -94,7 +94,7 @@ def write_stats(operators: OperatorReport, directory: str, rank: int) -> str:
     """Write the operators of all windows as one table of 20 rows; return the file's name.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
     os.makedirs(directory, exist_ok=True)
     tables = [operator_table(operators, "device" if operators.device else "cpu", _STATS_ROWS)]

@@ -1,10 +1,10 @@
-"""Keeps an operator window from stalling the program: how many operators a step calls.
+"""Limits the operators of a window, so that it does not stall the program.
 
-torch.profiler takes about 20 us per event to finish, count and write a window, wherever
-it was opened.  So the number is estimated before anything is recorded, from the nodes that
-autograd made in the last step, which torch counts anyway.  A differentiable operator is
-recorded as 7 to 20 events: with the operators that it calls, its backward, and its part in
-the optimizer's.  Few per node go with a step of nothing but operators, of 1 us each.
+torch.profiler takes about 20 us per event to finish, count and write a window.  So the number of
+events is estimated in advance, from the nodes that autograd made in the last step, which torch
+counts anyway.  A differentiable operator is recorded as 7 to 20 events: with the operators that it
+calls, its backward, and its part in the optimizer's.  Few events per node mean a step of nothing
+but operators, of 1 us each.
 """
 
 from __future__ import annotations
@@ -25,36 +25,36 @@ class EventLimit:
     """Estimates the events of steps.
 
     Args:
-        most: how many events a window may have; 0: any number.
-        clock: in ns.
+        most: the limit of a window's events; 0: no limit.
+        clock: returns ns.
     """
 
     def __init__(self, most: int, clock: Callable[[], int] = time.perf_counter_ns) -> None:
         self.most = most
         self._clock = clock
         self._began: tuple[int, int | None] | None = None
-        self._known = 0  # of a step, counted in a window before
+        self._known = 0  # events per step, counted in an earlier window
         self._used = 0
-        #: Estimated events of the step that ended last; None: nothing is known.
+        #: Estimated events of the latest step; None: unknown.
         self.step: int | None = None
 
     def window_begins(self) -> None:
-        """Nothing of a new window is recorded."""
+        """Start a new window, with no events so far."""
         self._used = 0
 
     def window_ended(self, events: int, steps: int) -> None:
-        """A window of ``steps`` steps had ``events`` events."""
+        """Note that a window of ``steps`` steps had ``events`` events."""
         self._known = events // max(1, steps)
 
     def step_ended(self, *, recorded: bool) -> None:
-        """A step has ended; ``recorded``: by torch.profiler."""
+        """Note the end of a step; ``recorded``: by torch.profiler."""
         began, self._began = self._began, None
         if began is None:
             return
         room = (self._clock() - began[0]) // _SMALL_NS
         nodes = _nodes_made()
         if nodes is None or began[1] is None:
-            # This torch does not tell: no step is kept from being looked at once.
+            # This torch has no count, so every step may be recorded once.
             self.step = self._known or None
         else:
             low, high = (max(0, nodes - began[1]) * n for n in _EVENTS_PER_NODE)
@@ -63,7 +63,7 @@ class EventLimit:
             self._used += self.step or 0
 
     def step_begins(self) -> None:
-        """A step begins, the one after it being of interest."""
+        """Note the begin of a step whose end :meth:`step_ended` evaluates."""
         self._began = self._clock(), _nodes_made()
 
     def step_text(self) -> str:
@@ -71,11 +71,11 @@ class EventLimit:
         return f"{float(f'{self.step or 0:.1e}'):,.0f}"
 
     def allows_another(self) -> bool:
-        """Whether a step like the last one still has room in the window."""
+        """Return whether the window still has room for a step like the last one."""
         return not self.most or self._used + (self.step or 0) <= self.most
 
 
 def _nodes_made() -> int | None:
-    """Return how many nodes autograd has made in this thread; None: torch does not tell."""
+    """Return the number of nodes that autograd has made in this thread; None: unknown."""
     tell = getattr(sys.modules.get("torch.autograd"), "_get_sequence_nr", None)
     return None if tell is None else int(tell())

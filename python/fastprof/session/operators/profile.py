@@ -30,29 +30,29 @@ _FLAGS = (
 class OperatorProfile:
     """Windows of steps in which torch.profiler records operators.
 
-    Nothing is recorded unless ``enable_cpu_profiling`` or ``enable_cuda_profiling`` is on,
-    and only in a program that has imported torch.  Steps are counted from 0, and each
-    cycle of the schedule makes its own files, which see ``docs/operators.md``.
+    Nothing is recorded unless ``enable_cpu_profiling`` or ``enable_cuda_profiling`` is on, and only
+    in a program that has imported torch.  Steps are counted from 0, and each cycle of the schedule
+    makes separate files; see ``docs/operators.md``.
 
     Args:
         enable_cpu_profiling: record operators on the host.
-        enable_cuda_profiling: record kernels and copies; ``"auto"``: if CUDA is
-            available.  True without CUDA is warned about, and the rest goes on.
-        record_shapes: tell calls with different input shapes apart.
-        profile_memory: record what operators allocate and free.
+        enable_cuda_profiling: record kernels and copies; ``"auto"``: if CUDA is available.  True
+            without CUDA gives a warning, and the rest is recorded.
+        record_shapes: distinguish calls with different input shapes.
+        profile_memory: record the memory that operators allocate and free.
         with_stack: record Python's stack in the trace.  Before Python 3.12 functions
             cannot be recorded at the same time and are left out of these windows.
         with_flops: estimate floating point operations.
         with_modules: record names of modules (TorchScript only).
-        max_events: the most calls of operators, those inside others included, that a window
-            may have; each takes torch about 20 us.  A window ends before the step that would be
-            too much for it, and the report says so.  0: no limit.
+        max_events: the limit of a window's operator calls, nested ones included; each takes torch
+            about 20 us.  A window ends before the step that would exceed it, and the report says
+            so. 0: no limit.
         row_limit: rows in the files' tables; -1: all.
-        save_dir: directory for the files, made if need be; None: no files.
-        schedule: the windows; None: the whole run is one.  In the warm-up steps
-            torch.profiler is on, and what it saw is dropped.
-        align_ranks: call ``torch.distributed.barrier()`` where a window begins.  Only if
-            all ranks do the same.
+        save_dir: directory for the files, created if needed; None: no files.
+        schedule: the windows; None: the whole run is one.  In the warm-up steps torch.profiler is
+            on, and its records are dropped.
+        align_ranks: call ``torch.distributed.barrier()`` at the begin of a window.  Only if all
+            ranks do so.
         on_trace_ready: called with the ``torch.profiler.profile`` after each window.
 
     Raises:
@@ -98,20 +98,20 @@ class OperatorProfile:
         if self.save_dir is not None:
             if not isinstance(self.save_dir, (str, os.PathLike)):
                 raise TypeError(f"operators: save_dir is {self.save_dir!r:.80}, expected a path")
-            # The program may change its directory: the path means what it means now.
+            # The program may change its directory: resolve the path now.
             object.__setattr__(self, "save_dir", resolve_directory(self.save_dir))
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> OperatorProfile:
-        """Make one of a configuration: keys as above, those of the schedule below ``schedule``.
+        """Return a value from a configuration: keys as above, the schedule's below ``schedule``.
 
         ``{"with_stack": True, "schedule": {"active": 5}}`` and ``{"with_stack": "true",
-        "schedule.active": "5"}``, as a command line has it, are the same.  The schedule's
-        keys are those of :class:`~fastprof.Schedule` and ``enable_schedule``; without that
-        being true the whole run is one window.
+        "schedule.active": "5"}``, as a command line has it, are the same.  The schedule's keys are
+        those of :class:`~fastprof.Schedule` and ``enable_schedule``; unless that is true, the whole
+        run is one window.
 
         Raises:
-            TypeError, ValueError: an unknown key, or a value as above.
+            TypeError, ValueError: an unknown key, or an invalid value.
         """
         values: dict[str, Any] = {}
         steps: dict[str, Any] = {}
@@ -130,19 +130,19 @@ class OperatorProfile:
             raise TypeError(
                 f"operators: enable_schedule is {enabled!r:.80}, expected True or False"
             )
-        # Checked where it is not used, too.
+        # Checked even if it is not used.
         schedule = Schedule(**steps)
         return cls(**values, schedule=schedule if enabled else None)
 
     @classmethod
     def from_profile_kwargs(cls, handler: Any) -> OperatorProfile:
-        """Make one of Accelerate's ``ProfileKwargs``, or a mapping with its fields.
+        """Return a value from Accelerate's ``ProfileKwargs``, or a mapping with its fields.
 
-        ``activities`` None means what torch.profiler makes of it: the CPU, and CUDA if it
-        is available.  Without ``output_trace_dir`` there are no files.
+        ``activities`` None means torch.profiler's default: the CPU, and CUDA if it is available.
+        Without ``output_trace_dir`` there are no files.
 
         Raises:
-            TypeError, ValueError: a field's value that has no meaning here.
+            TypeError, ValueError: a field's value is not supported.
         """
 
         def get(name: str) -> Any:
@@ -173,7 +173,7 @@ class OperatorProfile:
         )
 
 
-#: Fields that Accelerate calls the same.
+#: Fields with the same name in Accelerate.
 _SHARED = ("record_shapes", "profile_memory", "with_stack", "with_flops", "with_modules")
 _NAMES = tuple(f.name for f in fields(OperatorProfile))
 
@@ -192,7 +192,7 @@ def _unknown(key: str) -> ValueError:
 
 
 def _from_text(name: str, value: Any) -> Any:
-    """Return a value as the command line gives it as what it means."""
+    """Return the value of a text from the command line."""
     if not isinstance(value, str) or name == "save_dir":
         return value
     if value.lower() in ("true", "false"):

@@ -1,4 +1,4 @@
-"""Adds up what torch.profiler saw in several windows, by operator and input shapes."""
+"""Adds up torch.profiler's figures of several windows, by operator and input shapes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from fastprof.snapshot.operators import Operator
 
-#: Rows kept apart; further ones are added up as one of each kind.
+#: Rows kept separately; further ones are added up as one of each kind.
 MAX_ROWS = 10_000
 OTHER = "(other operators)"
 
@@ -32,7 +32,7 @@ class OperatorSums:
                 row[i] += number
 
     def rows(self) -> tuple[Operator, ...]:
-        """Return the sums, in the order in which operators were first seen."""
+        """Return the sums, in the order of the operators' first appearance."""
         return tuple(
             Operator(
                 *key,
@@ -45,7 +45,7 @@ class OperatorSums:
 
 def _kind(event: Any) -> str:
     kind = "annotation" if getattr(event, "is_user_annotation", False) else "op"
-    # DeviceType.CPU: an enumeration whose module is none to import.
+    # DeviceType.CPU: the module of this enumeration must not be imported.
     if str(getattr(event, "device_type", "CPU")).endswith("CPU"):
         return kind
     return "device" if kind == "op" else "device_annotation"
@@ -57,7 +57,7 @@ def _shapes(event: Any) -> str:
 
 
 def _numbers(event: Any) -> list[int]:
-    """Calls, times in ns (torch has us), operations, bytes; as the fields of Operator."""
+    """Return calls, times in ns (torch has us), operations and bytes, as the fields of Operator."""
     return [
         int(event.count),
         round(event.self_cpu_time_total * 1000),

@@ -1,8 +1,7 @@
-"""Knows of torch.profiler used by the program itself, so as not to get in its way.
+"""Detects the program's own use of torch.profiler and keeps fastprof out of its way.
 
-Only one torch.profiler can run at a time: the second to begin ends the first, which is then
-lost.  So fastprof begins no window while the program has one, and gives up its own when
-the program begins.
+Only one torch.profiler can run at a time: starting a second one ends the first, which is then lost.
+So fastprof begins no window during the program's, and drops its own when the program begins.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from fastprof.session.patching.wrapping import After, Before
 
 
 class ForeignProfiler(Torch):
-    """Watches the program's torch.profiler; calls from inside ``own()`` are not its.
+    """Watches the program's torch.profiler; calls inside ``own()`` are fastprof's.
 
     Args:
         began: called when the program begins to profile; must not raise.
@@ -40,12 +39,12 @@ class ForeignProfiler(Torch):
             self._own = before
 
     def hold(self, name: str) -> None:
-        """The program begins to profile."""
+        """Note that the program begins to profile."""
         self.active = True
         self._began()
 
     def release(self, name: str) -> None:
-        """The program has ended profiling."""
+        """Note that the program has ended profiling."""
         self.active = False
 
     def calls(self) -> Mapping[str, tuple[Before | None, After]]:

@@ -1,7 +1,7 @@
-"""Runs torch.profiler in the windows of a schedule and keeps what every one of them saw.
+"""Runs torch.profiler in the windows of a schedule and keeps the figures of each.
 
-torch is used only if the program has imported it.  Each window is a separate profile,
-so that none drops what another one recorded.
+torch is used only if the program has imported it.  Each window is a separate profile, so none drops
+another one's records.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class FunctionHook:
     """Interface of the recorder: function recording off for a moment, or for a window.
 
     Args:
-        recorder: the run's.
-        schedule: steps in which functions are recorded; None: all.
+        recorder: the run's recorder.
+        schedule: steps with recorded functions; None: all.
         recording: whether functions are recorded at all.
     """
 
@@ -50,20 +50,20 @@ class FunctionHook:
         self._taken = self._returned = False
 
     def off(self) -> None:
-        """Record no more functions, at the end of the run."""
+        """Stop recording functions, at the end of the run."""
         self._recorder.pause_functions()
         self._taken = False
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """Leave what is done in the block out of functions and of steps."""
+        """Exclude the block's work from functions and from steps."""
         self._recorder.pause_functions()
         try:
             yield
         finally:
             if self._returned:
                 self._taken = self._returned = False
-                if self._recording():  # else another profiler has the hook by now
+                if self._recording():  # otherwise another profiler has the hook by now
                     self._recorder.rehook()
             schedule = self._schedule
             if self._recording() and (schedule is None or schedule.records(self._recorder.steps)):
@@ -71,14 +71,14 @@ class FunctionHook:
             self._recorder.mark()
 
     def take_away(self) -> bool:
-        """Make room for torch's stack tracer, which uses the same hook; whether it was ours."""
+        """Release the hook to torch's stack tracer, which needs it; return whether it was ours."""
         if self._recorder.backend == "setprofile" and self._recording():
             self._recorder.pause_functions(unhook=True)
             self._taken = True
         return self._taken
 
     def put_back(self) -> None:
-        """End :meth:`take_away`, when the block of :meth:`aside` ends."""
+        """End :meth:`take_away`, at the end of the block of :meth:`aside`."""
         self._returned = self._taken
 
 
@@ -87,7 +87,7 @@ class OperatorWindows:
 
     Args:
         options: what to record; None: nothing.
-        faults: gets failures; there are no more windows after one.
+        faults: receives failures; after one there are no more windows.
         hook: the recorder's function hook.
         rank: this process's rank.
     """
@@ -119,9 +119,9 @@ class OperatorWindows:
         self._cycles = 0
         self._device = ""
         self._profile: Any = None
-        self._first = self._last = 0  # of the steps recorded in the window that is open
+        self._first = self._last = 0  # of the recorded steps in the open window
         self._lost_this = False
-        self._closed: tuple[Any, int] | None = None  # a window to be kept, its last step
+        self._closed: tuple[Any, int] | None = None  # a window to keep, its last step
         self._saw_torch = False
         self._due = 0
         self._ended = self._options is None
@@ -129,7 +129,7 @@ class OperatorWindows:
     # -- when --------------------------------------------------------------------
 
     def begin(self) -> None:
-        """The run begins, with step 0."""
+        """Start the run, with step 0."""
         if not self._ended:
             self._arrive_guarded(0)
 
@@ -141,23 +141,23 @@ class OperatorWindows:
             self._due = count + 1
         else:
             begin = _first_of_cycle(self._schedule, max(count + 1, self._not_before))
-            # Without a warm-up the step before tells how many operators a step has.
+            # Without a warm-up the step before shows how many operators a step has.
             early = self._action(begin) != WARMUP and count + 1 < begin < sys.maxsize
             self._due = begin - 1 if early else begin
         return self._due
 
     def are_between(self, first: int, last: int) -> bool:
-        """Whether a window is open, or something is due in steps ``first`` to ``last``."""
+        """Return whether a window is open, or something is due in steps ``first`` to ``last``."""
         return self._profile is not None or (not self._ended and first < self._due <= last)
 
     def at_step(self, count: int) -> None:
-        """Step number ``count`` begins."""
+        """Handle the begin of step number ``count``."""
         if not self._ended and count >= self._due:
             with self._hook.aside():
                 self._arrive_guarded(count)
 
     def end(self, count: int) -> None:
-        """The run ends in step number ``count``: record no more."""
+        """End the run in step number ``count``: record no more."""
         if not self._ended:
             self._hook.off()
             if self._profile is not None:
@@ -165,7 +165,7 @@ class OperatorWindows:
                     self._guard(self._close, count)
 
     def finish(self, count: int) -> None:
-        """Keep what :meth:`end` has ended, and write what remains to be written."""
+        """Keep the results of :meth:`end`, and write the remaining files."""
         with self._timed():
             if not self._ended:
                 self._guard(self._keep_closed, count)
@@ -174,12 +174,12 @@ class OperatorWindows:
         self._leave()
 
     def forget(self) -> None:
-        """Forget everything, in a forked child: the parent has it."""
+        """Forget everything, in a forked child: the parent keeps it."""
         self._ended = True
         self._profile = None
 
     def recorded(self) -> OperatorSnapshot | None:
-        """Return what was recorded so far; None if nothing was to be."""
+        """Return the data recorded so far; None if there was nothing to record."""
         options = self._options
         if options is None:
             return None
@@ -213,7 +213,7 @@ class OperatorWindows:
     def _arrive_guarded(self, count: int) -> None:
         with self._timed():
             self._guard(self._arrive, count)
-        # The last: the step that is counted begins when all this is done.
+        # Last: the counted step begins after all this work.
         self._limit.step_begins()
 
     def _arrive(self, count: int) -> None:
@@ -238,7 +238,7 @@ class OperatorWindows:
             self._leave()
 
     def _end_early(self, count: int) -> None:
-        """End the open window before step ``count``, as that would be too much for it."""
+        """End the open window before step ``count``, which would exceed its limit."""
         first, last, whole = self._first, self._last, self._schedule is None
         self._not_before = sys.maxsize if whole else last + 1
         why = (
@@ -265,7 +265,7 @@ class OperatorWindows:
         self._hook.put_back()
 
     def _over(self, count: int) -> bool:
-        """Whether no window begins any more."""
+        """Return whether no window begins any more."""
         if self._schedule is None:
             return self._not_before == sys.maxsize
         return _first_of_cycle(self._schedule, max(count, self._not_before)) == sys.maxsize
@@ -317,7 +317,7 @@ class OperatorWindows:
                 profile.start()
 
     def _adopt(self, torch: Any) -> None:
-        """torch is there now: find out what it can record."""
+        """Find out what torch can record, once it is imported."""
         options = self._options
         if options is None:
             return
@@ -349,7 +349,7 @@ class OperatorWindows:
         last = self._last
 
         def action(step: int) -> Any:
-            # It asks for step 0 before it can be told which step it is.
+            # torch calls it for step 0 before the step number can be set.
             return of_name[self._action(max(step, count)) if step <= last else NONE]
 
         profile = torch.profiler.profile(
@@ -368,9 +368,9 @@ class OperatorWindows:
         return profile
 
     def _close(self, count: int) -> None:
-        """End the open window, of which ``count`` is the first step that is not in it.
+        """End the open window; ``count`` is the first step after it.
 
-        At the end of the run it is the step under way, which is in it.
+        At the end of the run ``count`` is the step in progress, which belongs to it.
         """
         profile, over = self._profile, count > self._last
         with self._foreign.own():
@@ -379,8 +379,8 @@ class OperatorWindows:
             profile.stop()
         self._profile = None
         self._hook.put_back()
-        # The step under way has hardly begun if the run ends where its loop does: alone, it
-        # is no window.  Without a step() it is all there is.
+        # If the run ends with its loop, the step in progress has hardly begun: alone, it is no
+        # window.  Without a step() it is the only step.
         last = self._last if over else max(0, count - 1)
         if not over and count < self._first:
             self._faults.tell(
@@ -414,9 +414,9 @@ class OperatorWindows:
             began = time.perf_counter_ns()
             try:
                 options.on_trace_ready(profile)
-            except Exception as error:  # the user's
+            except Exception as error:  # the user's callback failed
                 self._faults.add("operator_callback_errors", "on_trace_ready failed", error)
-            self._cost_ns -= time.perf_counter_ns() - began  # the program's
+            self._cost_ns -= time.perf_counter_ns() - began  # the program's time
         if options.save_dir is not None:
             with collector_paused():
                 self._write(profile, events, cycle)
@@ -430,14 +430,14 @@ class OperatorWindows:
         directory, cuda = str(options.save_dir), bool(self._device)
         try:
             names = write_window(profile, events, directory, prefix, options, cuda=cuda)
-        except Exception as error:  # full disk, no permission, ...: the table is kept
+        except Exception as error:  # full disk, no permission, ...: keep the table
             self._faults.add("operator_file_errors", "Writing the operators' files failed", error)
             return
         if len(self._files) < _MAX_LISTED:
             self._files += names
 
     def _disturbed(self) -> None:
-        """The program begins to use torch.profiler itself."""
+        """Give way: the program begins to use torch.profiler itself."""
         profile = self._profile
         if profile is None or self._lost_this:
             return
@@ -462,13 +462,13 @@ class OperatorWindows:
     # -- the end -----------------------------------------------------------------
 
     def _finish(self, count: int) -> None:
-        """Say why there is nothing, or write the table of the whole run."""
+        """Report why there is nothing, or write the table of the whole run."""
         options = self._options
         if options is None:
             return
         if not self._windows:
             if not self._lost and not self._skipped:
-                # Without torch there is nothing to miss: no warning.
+                # Without torch nothing is missing: no warning.
                 tell = self._faults.tell if "torch" in sys.modules else self._faults.notes.append
                 tell(self._why_nothing(count))
             return
@@ -500,7 +500,7 @@ class OperatorWindows:
         )
 
     def _guard(self, action: Callable[[int], None], count: int) -> None:
-        """Call ``action``; should it raise, there is no operator layer from then on."""
+        """Call ``action``; if it raises, switch the operator layer off."""
         try:
             action(count)
         except Exception as error:  # nothing may reach the training code
@@ -515,7 +515,7 @@ class OperatorWindows:
 
 
 class _Lost:
-    """Stands for the profile of a window that cannot be had."""
+    """Stands in for the profile of a window that cannot be recorded."""
 
     def step(self) -> None:
         """Do nothing."""
@@ -528,8 +528,8 @@ class _Lost:
 def _quiet_kineto() -> Iterator[None]:
     """Keep torch's collector from writing lines about itself to ``sys.stderr``.
 
-    It reads the variable when it is used first.  What the user has set stands, and no child
-    of the program sees the variable.
+    It reads the variable at its first use.  A value set by the user stays, and no child of the
+    program sees fastprof's.
     """
     name = "KINETO_LOG_LEVEL"
     if name in os.environ:

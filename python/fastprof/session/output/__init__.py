@@ -1,1 +1,1 @@
-"""Where figures go during a run: metrics, printed reports, files."""
+"""Output during a run: metrics, printed reports, files."""

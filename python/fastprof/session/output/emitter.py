@@ -1,4 +1,4 @@
-"""Hands the metrics of a run to its logger."""
+"""Passes the metrics of a run to its logger."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ if TYPE_CHECKING:
 
 
 class MetricEmitter:
-    """Takes what the recorder has accumulated and logs it, one call per emission.
+    """Takes the recorder's accumulated metrics and logs them, one call per emission.
 
-    Only the primary rank calls the logger.  A logger that raises is reported once and
-    not called again.
+    Only the primary rank calls the logger.  A failing logger is reported once and not called again.
     """
 
     def __init__(
@@ -39,13 +38,13 @@ class MetricEmitter:
         self._ranks = ranks
         self._is_primary = is_primary
         self._faults = faults
-        #: A logger that wants the report of the run as well.
+        #: A logger that takes the report of the run as well.
         self._log_report = getattr(logger, "log_report", None)
         #: The latest metric of every key.
         self.last: dict[str, Metric] = {}
 
     def collect(self, *, validating: bool = False) -> None:
-        """Move what the recorder has accumulated into the window."""
+        """Move the recorder's accumulated metrics into the window."""
         self._window.add(
             self._recorder.take_loaders(), steps=self._recorder.steps, validating=validating
         )
@@ -63,7 +62,7 @@ class MetricEmitter:
         self._guarded(self._log, values)
 
     def emit_report(self, report: Callable[[], Report]) -> None:
-        """Hand the report of the run to a logger that has ``log_report(report, step)``."""
+        """Pass the report of the run to a logger that has ``log_report(report, step)``."""
         if callable(self._log_report) and self._log is not None and self._is_primary():
             self._guarded(self._log_report, report())
 
@@ -71,9 +70,9 @@ class MetricEmitter:
         began = clock()
         try:
             log(what, self._recorder.steps)
-        except Exception as error:  # whatever a user's logger raises
+        except Exception as error:  # any error of a user's logger
             self._log = None
             self._faults.add(
                 "logger_errors", "The metrics logger failed and was switched off", error
             )
-        self._own_time.apart_ns += clock() - began  # the program's
+        self._own_time.apart_ns += clock() - began  # the program's time

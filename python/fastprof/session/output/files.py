@@ -1,4 +1,4 @@
-"""Where a run is saved: paths checked at the start, written at the end and in between."""
+"""The files of a run: paths checked at the start, written at the end and in between."""
 
 from __future__ import annotations
 
@@ -22,12 +22,11 @@ Pathish = str | os.PathLike[str]
 
 
 def resolve(output: Pathish | Sequence[Pathish] | None) -> tuple[Path, ...]:
-    """Return ``output`` as absolute paths: ``os.chdir`` later changes nothing.
+    """Return ``output`` as absolute paths, which a later ``os.chdir`` does not change.
 
     Raises:
-        TypeError: something that is not a path.
-        ValueError: a path with a NUL in it, or an empty one, or one whose suffix names no
-            format.
+        TypeError: an item is not a path.
+        ValueError: a path contains a NUL, is empty, or has an unknown suffix.
         IsADirectoryError: a path that is a directory.
         FileNotFoundError: the directory of a path does not exist.
     """
@@ -46,7 +45,7 @@ def _resolve(item: object) -> Path:
         raise TypeError(f"output is {item!r:.80}, expected a path of type str")
     if not path or "\0" in path:
         raise ValueError(f"output is {path!r:.80}, expected the path of a file")
-    # Not resolve(): a link in the path is the user's, and stays one.
+    # Not resolve(): keep the user's links in the path.
     absolute = Path.cwd() / path
     if absolute.is_dir():
         raise IsADirectoryError(f"output {path!r} is a directory, expected the path of a file")
@@ -57,7 +56,7 @@ def _resolve(item: object) -> Path:
 
 
 def path_of_rank(path: str, identity: Identity) -> str:
-    """Return ``path`` for this rank: every process of a distributed job has its own file."""
+    """Return ``path`` for this rank: every process of a distributed job has a separate file."""
     if identity.world_size == 1:
         return path
     whole = Path(path)
@@ -67,8 +66,8 @@ def path_of_rank(path: str, identity: Identity) -> str:
 class Outputs:
     """Saves a run to its paths, at the end and, with ``every_s``, about that often before.
 
-    Less often when saving is slow, so that it takes no more than one percent of the time.
-    A path that cannot be written is reported once and, until the end, not tried again.
+    Slow saving becomes less frequent, so that it takes at most one percent of the time. A path that
+    cannot be written is reported once and not tried again until the end.
     """
 
     def __init__(
@@ -91,16 +90,16 @@ class Outputs:
         return bool(self.paths) and self._every is not None
 
     def begin(self) -> None:
-        """Count the time to the first save from now."""
+        """Measure the time to the first save from now."""
         if self._every is not None:
             self._due = self._clock() + self._every
 
     def due(self) -> bool:
-        """Whether it is time to save."""
+        """Return whether a save is due."""
         return self.periodic and self._clock() >= self._due
 
     def save_if_due(self, report: Callable[[], Report], identity: Identity) -> None:
-        """Save if it is time."""
+        """Save if a save is due."""
         if self._every is None or not self.due():
             return
         began = self._clock()
@@ -109,7 +108,7 @@ class Outputs:
         self._due = ended + max(self._every, (ended - began) / _SAVE_SHARE)
 
     def save_all(self, report: Callable[[], Report], identity: Identity) -> None:
-        """Save to every path: a disk that was full may have room again."""
+        """Save to every path: a full disk may have room again."""
         self._save(self.paths, report, identity)
 
     def _save(
@@ -119,7 +118,7 @@ class Outputs:
             return
         try:
             made = report()
-        except Exception as error:  # the training goes on without
+        except Exception as error:  # the training continues without
             self._faults.add("report_errors", "fastprof: building the report failed", error)
             return
         for path in paths:

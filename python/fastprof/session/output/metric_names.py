@@ -1,4 +1,4 @@
-"""Loader names as one path component of a metric key, each its own."""
+"""Loader names as one path component of a metric key, each a different one."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _LONGEST = 100
 def component(name: str) -> str:
     """Return ``name`` as a component of ``[A-Za-z0-9._-]``, at most 100 characters.
 
-    Other characters become ``_``.  A name of nothing but dots becomes as many ``_``, since
-    ``.`` and ``..`` are no names.  A longer name is cut and ends in a hash of the whole.
+    Other characters become ``_``.  A name consisting of dots becomes as many ``_``, because ``.``
+    and ``..`` are not valid names.  A longer name is cut and ends in a hash of the whole.
     """
     clean = _NOT_ALLOWED.sub("_", name[: _LONGEST + 1])
     if not clean.strip("."):
@@ -23,10 +23,10 @@ def component(name: str) -> str:
 
 
 def component_among(name: str, taken: set[str]) -> str:
-    """Return :func:`component` of ``name`` such that it is not in ``taken``.
+    """Return :func:`component` of ``name``, changed if it is in ``taken``.
 
-    Loaders turn up one by one, and a name once in use cannot change any more; so where two
-    would become the same, the later one gets a short hash of its name.
+    Loaders appear one by one, and a name in use cannot change any more; so if two would become the
+    same, the later one gets a short hash of its name.
     """
     stem = clean = component(name)
     mark, count = f"_{short_hash(name)}", 1

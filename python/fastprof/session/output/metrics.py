@@ -1,7 +1,7 @@
 """Times of the phases of a step as metrics, per data loader.
 
-The recorder accumulates (count, time) by loader and phase.  A window holds what has
-accumulated since the last emission and turns it into keys and means.
+The recorder accumulates (count, time) by loader and phase.  A window holds the amounts since the
+last emission and turns them into keys and means.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from fastprof.snapshot import LoaderStats
 
 _NS_PER_MS = 1e6
 
-#: Phases that make a key, by split; a validation pass has no others.
+#: Phases with a key, by split; a validation pass has no others.
 _KEYED = {
     "train": ("data", "forward", "backward", "optimizer", "batch_wait"),
     "val": ("data", "forward"),
 }
 
-#: End of any training batch to the delivery of the next, of whatever loader.
+#: From the end of any training batch to the delivery of the next, of any loader.
 GLOBAL_WAIT_KEY = "profile/train/time_batch_wait_ms"
 _GLOBAL_WAIT = (NO_LOADER, "batch_wait")
 
-#: ``logger.log_metrics(values, step)``, or what stands for it.
+#: ``logger.log_metrics(values, step)``, or its equivalent.
 LogCall = Callable[[Mapping[str, float], int], object]
 
 #: Rows of ``Recorder.take_loaders``: tag, phase, count, sum in ns.
@@ -57,10 +57,10 @@ class MetricWindow:
         self._steps = 0
 
     def add(self, rows: Rows, *, steps: int = 0, validating: bool = False) -> None:
-        """Accumulate ``rows``, the run having made ``steps`` steps.
+        """Accumulate ``rows`` of a run that has made ``steps`` steps.
 
-        ``validating``: batches came from a validation loader.  The global wait is one of
-        training, so that of a validation pass is left out.
+        ``validating``: batches came from a validation loader.  The global wait belongs to training,
+        so a validation pass does not count in it.
         """
         self._steps = steps
         for tag, number, count, sum_ns in rows:
@@ -74,7 +74,7 @@ class MetricWindow:
             self._counts[key] = self._counts.get(key, 0) + count
 
     def take(self, split: str) -> dict[str, Metric]:
-        """Return the metrics of ``split`` since they were last taken, by key.
+        """Return the metrics of ``split`` since the last call, by key.
 
         A phase without a sample has no key: missing is not 0.
         """
@@ -104,12 +104,12 @@ class MetricWindow:
             yield NO_LOADER, None
 
     def _metric(self, entry: LoaderEntry | None, phase: str, count: int, sum_ns: int) -> Metric:
-        """Return the mean per micro-batch; that of the optimizer, per step.
+        """Return the mean per micro-batch; for the optimizer, per step.
 
-        Usually a phase has one section per micro-batch and the mean is that of the
-        sections.  Where it has more (two models, a discriminator trained more often),
-        their times add up to the phase's.  How many it has is judged over the whole run,
-        as a window may begin or end in the middle of a batch.
+        Usually a phase has one section per micro-batch, and the mean is that of the sections.  If
+        it has more (two models, a discriminator trained more often), their times add up to the
+        phase's.  Their number comes from the whole run, because a window may begin or end in the
+        middle of a batch.
         """
         sections, units = 0, 0
         if phase == "optimizer":
@@ -121,7 +121,7 @@ class MetricWindow:
 
 
 def _mean(count: int, sum_ns: int, per_unit: float = 1.0) -> Metric:
-    """``per_unit``: sections that make up one micro-batch's (or step's) phase."""
+    """``per_unit``: number of sections in one micro-batch's (or step's) phase."""
     sum_ms = sum_ns / _NS_PER_MS
     return Metric(sum_ms * per_unit / count, sum_ms, max(1, round(count / per_unit)))
 
@@ -131,8 +131,7 @@ def loader_stats(
 ) -> tuple[LoaderStats, ...]:
     """Return every loader's whole run, from ``Recorder.loader_totals``.
 
-    ``watches`` has what is known of their workers.  Beside known loaders, work on batches
-    of none of them is a row named ``unknown``.
+    ``watches`` knows their workers.  Work on batches of no known loader is a row named ``unknown``.
     """
     phases: dict[int, dict[str, tuple[int, int]]] = {}
     for tag, number, count, sum_ns in totals:
@@ -156,14 +155,12 @@ def loader_stats(
 
 
 def log_call(logger: Any) -> LogCall:
-    """Return how to hand ``(values, step)`` to ``logger``.
+    """Return a function that passes ``(values, step)`` to ``logger``.
 
-    That is its method ``log_metrics``, else ``log``, else the logger itself if it is a
-    function.
+    It is the method ``log_metrics``, else ``log``, else the logger itself if it is a function.
 
     Raises:
-        TypeError: it has none of them, or it is a ``logging.Logger``, whose ``log`` is
-            something else.
+        TypeError: the logger is none of these, or a ``logging.Logger``, whose ``log`` differs.
     """
     import logging
 

@@ -1,7 +1,7 @@
 """Text reports of the sections, every N steps and at the end.
 
-Cheap enough to print in the middle of training: they are made from the section rows of a
-snapshot alone, and say what holds since the start of the run.
+They are cheap enough to print during training, because they need only the section rows of a
+snapshot, and cover the run from its start.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fastprof.snapshot import Snapshot
 _NS_PER_S = 1e9
 _LONGEST_NAME = 200
 
-#: Orders of the rows: as the sections were first used, or by total time, largest first.
+#: Orders of the rows: by first use of the sections, or by total time, largest first.
 SORTS = ("first", "total")
 
 _DATA = ("data_loading", "data")
@@ -46,12 +46,12 @@ class Timing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InsightLimits:
-    """When the final report remarks on something; shares are of the sum of all sections.
+    """Limits for the remarks of the final report; shares are of the sum of all sections.
 
-    The defaults are the limits of the findings (:mod:`fastprof.findings.thresholds`, with
-    their origin): data loading is efficient below 15 % and a bottleneck above 30 %,
-    backward is unusual above 3 times forward, forward above twice the lower end of its
-    usual 30 to 40 %, synchronization above the 15 % of all-reduce.
+    The defaults are the limits of the findings (:mod:`fastprof.findings.thresholds`, with their
+    origin): data loading is efficient below 15 % and a bottleneck above 30 %, backward is unusual
+    above 3 times forward, forward above twice the lower end of its usual 30 to 40 %,
+    synchronization above the 15 % of all-reduce.
     """
 
     data_efficient: float = line("data-share", "warning")
@@ -62,7 +62,7 @@ class InsightLimits:
 
 
 def timings(snapshot: Snapshot, sort: str = "first") -> list[Timing]:
-    """Return the sections that were left at least once, in the order asked for."""
+    """Return the sections with at least one ended entry, in the given order."""
     merged: dict[str, Timing] = {}
     for row in sorted(snapshot.sections, key=lambda row: row.key):  # keys: by first use
         if row.count == 0:
@@ -124,7 +124,7 @@ def _report(title: str, rows: Sequence[Timing]) -> str:
 
 
 def insights(rows: Sequence[Timing], limits: InsightLimits) -> list[str]:
-    """Return remarks on ``rows``; one that needs a section that is not there is left out."""
+    """Return remarks on ``rows``; leave out those whose section is missing."""
     if not rows:
         return []
     whole = sum(row.total_s for row in rows)
@@ -134,7 +134,7 @@ def insights(rows: Sequence[Timing], limits: InsightLimits) -> list[str]:
     if data:
         lines.append(_data_insight(_total(data) / whole if whole else 0.0, limits))
     forward, backward = _named(rows, _FORWARD), _named(rows, _BACKWARD)
-    # Without a backward to compare with, much forward says nothing.
+    # Without a backward for comparison, a large forward has no meaning.
     if forward and backward and _total(forward) > limits.forward_share * whole:
         lines.append(
             f"Forward pass takes {_percent(_total(forward), whole):.1f}% of total time: "
@@ -186,6 +186,6 @@ def _percent(part: float, whole: float) -> float:
 def printable(name: str) -> str:
     """Return ``name`` on one line, without control characters, of bounded length.
 
-    Section names can be anything, and a terminal or a log obeys control characters.
+    Section names may contain anything, and a terminal or a log obeys control characters.
     """
     return printable_name(name, _LONGEST_NAME)

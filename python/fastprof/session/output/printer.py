@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class ReportPrinter:
     """Writes a report every ``every`` steps and a final one.
 
-    A stream that raises is named once and not written to again: ``works`` is False then.
+    A failing stream is reported once and not used again: ``works`` is then False.
     """
 
     def __init__(
@@ -35,13 +35,13 @@ class ReportPrinter:
         self._faults = faults
 
     def next_step(self, count: int) -> int:
-        """Return the first step after ``count`` at which a report is due."""
+        """Return the first step after ``count`` with a report."""
         return (count // self._every + 1) * self._every if self.works else sys.maxsize
 
     def at_step(
         self, take: Callable[[], Snapshot], step: int, memory_line: Callable[[int], str | None]
     ) -> None:
-        """Print the report after ``step`` steps if it is due, and what ``memory_line`` says."""
+        """Print the report after ``step`` steps if it is due, and the text of ``memory_line``."""
         if self.works and step % self._every == 0 and self._is_primary():
             text = periodic_report(timings(take(), self._sort), step)
             line = memory_line(step)
@@ -54,7 +54,7 @@ class ReportPrinter:
 
     def _print(self, text: str) -> None:
         try:
-            # Looked up now: programs and test runners exchange sys.stdout.
+            # Looked up now: programs and test runners replace sys.stdout.
             stream = sys.stdout if self._stream is None else self._stream
             try:
                 stream.write(text + "\n")
@@ -63,7 +63,7 @@ class ReportPrinter:
             flush = getattr(stream, "flush", None)
             if flush is not None:
                 flush()
-        except Exception as error:  # closed, full, or whatever a user's stream raises
+        except Exception as error:  # closed, full, or any error of a user's stream
             self.works = False
             self._faults.add(
                 "stream_errors", "The text reports failed and were switched off", error

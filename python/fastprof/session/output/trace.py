@@ -1,4 +1,4 @@
-"""The trace of a run: which windows, what is kept of them, where it goes."""
+"""The trace of a run: its windows, its contents, its files."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ class TraceOptions:
     """The limits and contents of a trace.
 
     Attributes:
-        min_us: calls of functions that take less, in microseconds, are left out; sections
-            and steps never are.
-        max_events: most events kept, of all threads together, and most records of the
-            GPU; beyond it newer ones take the place of the oldest.  An event takes 32
-            bytes while recording, about 150 bytes in a trace and 15 in a compressed one.
+        min_us: shorter calls of functions, in microseconds, are left out; sections and steps never
+            are.
+        max_events: most events kept, of all threads together, and most records of the GPU; newer
+            ones then replace the oldest.  An event takes 32 bytes while recording, about 150 bytes
+            in a trace and 15 in a compressed one.
         save_dir: directory for one file per window, ``rank{r}_trace.json.gz``, then
             ``rank{r}_trace_2.json.gz`` and so on; None: only in the files of ``output``.
-        merge: a trace of torch.profiler to be merged into the files of ``save_dir``.
+        merge: a trace of torch.profiler to merge into the files of ``save_dir``.
 
     Raises:
         TypeError, ValueError: a value of the wrong type or out of range.
-        OSError: ``save_dir`` names something that is no directory.
+        OSError: ``save_dir`` names something that is not a directory.
     """
 
     min_us: float = 50.0
@@ -51,10 +51,10 @@ class TraceOptions:
 
 
 def trace_options(value: object) -> TraceOptions | None:
-    """Return the option ``trace`` of :class:`~fastprof.Profiler` as options; None: no trace.
+    """Return options for ``trace`` of :class:`~fastprof.Profiler`; None: no trace.
 
     Raises:
-        TypeError, ValueError, OSError: not a trace option, or a wrong value in it.
+        TypeError, ValueError, OSError: not a trace option, or an invalid value in it.
     """
     if value is None or value is False:
         return None
@@ -73,12 +73,12 @@ def trace_options(value: object) -> TraceOptions | None:
 
 
 class TraceWindows:
-    """Opens and closes the windows of a run, which are those of its schedule.
+    """Opens and closes the windows of a run by its schedule.
 
     Args:
         options: None: there is no trace.
         schedule: None: the whole run is one window.
-        recorder: whose windows they are.
+        recorder: the recorder of the windows.
     """
 
     def __init__(
@@ -99,12 +99,12 @@ class TraceWindows:
         return self._options is not None
 
     def begin(self) -> None:
-        """The run begins."""
+        """Start the run."""
         if self._schedule is None or self._schedule.records(0):
             self._open()
 
     def at_step(self, count: int) -> None:
-        """``count`` steps have ended; the one that begins has that number."""
+        """Handle the end of ``count`` steps; the step that begins has that number."""
         if self._schedule is None or not self.on:
             return
         records = self._schedule.records(count)
@@ -131,7 +131,7 @@ class TraceWindows:
             self.names.update(thread_names())
 
     def save(self, report: Callable[[], Report], rank: int) -> list[str]:
-        """Write a file per window, if that was asked for; return their names."""
+        """Write a file per window, if ``save_dir`` is set; return their names."""
         options = self._options
         if options is None or options.save_dir is None:
             return []

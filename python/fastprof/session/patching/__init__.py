@@ -1,1 +1,1 @@
-"""Other packages' functions wrapped, and undone."""
+"""Wraps other packages' functions, and restores them."""

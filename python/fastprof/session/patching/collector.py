@@ -1,7 +1,7 @@
-"""Keeps the garbage collector away from what fastprof does between the program's steps.
+"""Keeps the garbage collector out of fastprof's work between the program's steps.
 
-A report or a table of operators is many objects and no cycle.  Made while the collector is
-on, they would have it walk all that the program has, in the program's time.
+A report or a table of operators is many objects without cycles.  With the collector on, creating
+them would make it walk all of the program's objects, in the program's time.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Run the block without a collection; the program's own setting is as before after it."""
+    """Run the block without a collection; then restore the program's own setting."""
     enabled = gc.isenabled()
     gc.disable()
     try:

@@ -1,6 +1,6 @@
 """Notes the status with which the program ends itself.
 
-The interpreter does not tell it to what is called at its exit.
+The interpreter does not pass it to exit handlers.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ _failed = False
 
 
 def watch() -> None:
-    """Note from now on what ``sys.exit`` is called with."""
+    """Note the argument of ``sys.exit`` from now on."""
     real_exit = sys.exit
 
     def noted_exit(status: object = None, /) -> NoReturn:
         global _failed
-        if get_ident() == main_thread().ident:  # another thread ends itself only
-            # Of the program's own objects nothing is called here.
+        if get_ident() == main_thread().ident:  # another thread ends only itself
+            # Calls no methods of the program's own objects.
             _failed = status is not None and (not isinstance(status, int) or int.__bool__(status))
         real_exit(status)  # type: ignore[arg-type]
 
@@ -28,5 +28,5 @@ def watch() -> None:
 
 
 def failed() -> bool:
-    """Whether the program ends by an exception, or with another status than 0."""
+    """Return whether the program ends by an exception, or with another status than 0."""
     return _failed or hasattr(sys, "last_value")

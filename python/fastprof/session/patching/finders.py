@@ -1,4 +1,4 @@
-"""Finders of ours on ``sys.meta_path``, which wait for an import."""
+"""fastprof's finders on ``sys.meta_path``, which wait for an import."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 
 def remove_finder(finder: Any) -> None:
-    """Take ``finder`` out of ``sys.meta_path``, if it is there."""
+    """Remove ``finder`` from ``sys.meta_path``, if it is there."""
     if any(other is finder for other in sys.meta_path):
-        # Another list in its place: an import that is going through this one, here or
-        # in another thread, would leave out a finder.
+        # Replace the list: removing an entry would make an import that iterates over it, here or in
+        # another thread, skip a finder.
         sys.meta_path = [other for other in sys.meta_path if other is not finder]

@@ -1,8 +1,7 @@
-"""Libraries are imported without the function hook, where one thread can do without it.
+"""Imports libraries without the function hook, if one thread can switch it off.
 
-Before Python 3.12 an import of torch is a third slower under the hook, and no report shows
-its two million calls one by one.  A module's loader tells when the body of the module
-begins and ends.
+Before Python 3.12 an import of torch is a third slower under the hook, and no report shows its two
+million calls one by one.  A module's loader shows where the body of the module begins and ends.
 """
 
 from __future__ import annotations
@@ -13,21 +12,21 @@ from typing import Any
 
 from fastprof.report.origin import import_class
 
-#: The class that :func:`fastprof.report.origin.import_class` gives a library module's body.
+#: The class of a library module's body by :func:`fastprof.report.origin.import_class`.
 _LIBRARYS = 2
 
-#: The import system leaves frames in this file out of the tracebacks of failed imports.
+#: The import system leaves frames of this file out of the tracebacks of failed imports.
 _IMPORT_SYSTEM = "<frozen importlib._bootstrap_external>"
 
 
 class LightImports:
-    """Lets the recorder rest while the body of a library's module runs in set-up.
+    """Suspends the recorder while the body of a library's module runs in set-up.
 
-    Modules have their rows, with the time of what they call.  From where the body of one
-    of the program's modules begins calls are recorded as ever.
+    Modules have their rows, with the time of their callees.  In the body of one of the program's
+    modules calls are recorded as usual.
 
     Args:
-        recorder: the run's.
+        recorder: the run's recorder.
     """
 
     def __init__(self, recorder: Any) -> None:
@@ -38,12 +37,12 @@ class LightImports:
         SourceFileLoader.exec_module = self._installed  # type: ignore[method-assign, assignment]
 
     def end(self) -> None:
-        """Follow no more imports: the run is about to end."""
+        """Stop following imports: the run is about to end."""
         if vars(SourceFileLoader).get("exec_module") is self._installed:
             del SourceFileLoader.exec_module  # inherited
 
     def forget(self) -> None:
-        """The run has ended in this forked child."""
+        """Clean up in a forked child, where the run has ended."""
         self.end()
 
 
@@ -60,7 +59,7 @@ def _around(original: Callable[[Any, Any], None], recorder: Any) -> Callable[[An
                 end_rest(None)  # until the outermost body of a library ends
         except Exception:  # a foreign loader
             pass
-        except BaseException:  # Ctrl-C: what began here does not end
+        except BaseException:  # Ctrl-C: the rest would not end
             end_rest(None)
             raise
         try:

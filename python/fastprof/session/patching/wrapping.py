@@ -1,7 +1,7 @@
-"""Standing in for a function of another package, to know when it is called.
+"""Wraps a function of another package to observe its calls.
 
-Alone in its file because of the function table: time in here is that package's, and only
-what is done before and after is fastprof's.
+It has a separate file because of the function table: time here belongs to that package, and only
+the code before and after is fastprof's.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
 
-#: Called with the arguments before the function is.
+#: Called with the arguments before the function.
 Before = Callable[[Args, Kwargs], None]
 #: Called afterwards with the arguments and the result, :data:`FAILED` if it raised.
 After = Callable[[Args, Kwargs, Any], None]
@@ -22,13 +22,12 @@ FAILED = object()
 
 
 def wrap(original: Callable[..., Any], before: Before | None, after: After) -> Callable[..., Any]:
-    """Return what does the same as ``original``, between ``before`` and ``after``.
+    """Return a function that behaves like ``original``, between ``before`` and ``after``.
 
-    An exception of these two goes no further: a call that makes no sense is for
-    ``original`` to refuse.
+    Exceptions of these two are suppressed: refusing an invalid call is the task of ``original``.
     """
 
-    # Guarded here and not in a separate function: this runs at every backward.
+    # Guarded here instead of in a separate function: this runs at every backward.
     @functools.wraps(original)
     def call_through(*args: Any, **kwargs: Any) -> Any:
         result: Any = FAILED
