@@ -89,8 +89,7 @@ SERIES: dict[str, Callable[[random.Random, int], list[float]]] = {
 
 
 def simulate(job: tuple[str, int, int]) -> tuple[str, int, list[int]]:
-    """Return counts: tested, called different, mean covered, medians known, covered, tried,
-    found."""
+    """Count: tested, called different, mean covered, medians known, covered, tried, found."""
     name, n, pairs = job
     make = SERIES[name]
     source = random.Random(f"{name} {n}")

@@ -26,8 +26,7 @@ def missing() -> str:
 
 
 class _FunctionProfile:
-    """Creates a ``fastprof.Profile`` at every start, because each measured slice is a new
-    profile."""
+    """Creates a ``fastprof.Profile`` at every start: each measured slice is a new profile."""
 
     def __init__(self, **options: Any) -> None:
         self._options = options
@@ -87,8 +86,7 @@ def loader(profiler: Any, batches: Iterable[_T]) -> Iterable[_T]:
 
 
 def stats(run: Callable[[], object], correct: bool) -> dict[Any, Any]:
-    """Return the pstats rows ``{(file, line, name): (cc, nc, tt, ct, callers)}`` of the second
-    run."""
+    """Return pstats rows of the second run: ``{(file, line, name): (cc, nc, tt, ct, callers)}``."""
     profile = fastprof.Profile(correct=correct)
     profile.enable()
     try:

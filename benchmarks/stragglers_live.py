@@ -78,8 +78,7 @@ class Row:
 
 
 def run(cause: str, percent: float, ranks: int, seconds: float) -> Row:
-    """Run one job, up to ``seconds`` after the first late step, and end it at its first verdict
-    (unless the delay comes and goes)."""
+    """Run one job until its first verdict (or the end, if the delay comes and goes)."""
     late = ranks - 1
     steps = FIRST + round(seconds / STEP * 1e3)
     with tempfile.TemporaryDirectory() as folder:

@@ -35,8 +35,7 @@ _generator_totals: dict[str, float] = defaultdict(float)
 
 
 class _ActionProfiler:
-    """Works like a usual trainer's profiler: begins and ends actions by name, keeps durations in
-    lists."""
+    """A usual trainer's profiler: begins and ends actions by name, keeps durations in lists."""
 
     def __init__(self) -> None:
         self._running: dict[str, float] = {}

@@ -33,8 +33,7 @@ def _step(*arguments: str) -> list[float | None]:
 
 
 def _round(name: str, steps: int) -> list[float | None]:
-    """Return the times alone, profiled, estimated, and the estimate's error, if possible
-    undisturbed."""
+    """Return the times alone, profiled and estimated, and the estimate's error."""
     for _ in range(_TRIES):
         before, after, *rest = _step(name, str(steps))
         assert before is not None

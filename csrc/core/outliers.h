@@ -1,5 +1,4 @@
-/* outliers: records what the slowest steps spent their time on, in bounded
- * memory.
+/* outliers: records how the slowest steps spent their time, in bounded memory.
  *
  * The nodes of the tree count time and calls over the whole run.  The share of
  * one step is the difference between two looks at the tree; marks store the

@@ -1,5 +1,5 @@
 /* steps_pairs: compares steps without the function hook to steps with it, to
- * measure what the hook costs this program.
+ * measure the hook's cost for this program.
  *
  *      with with with with | change without without | with with with with
  *      -- FP_PAIRS_NEAR --    not   FP_PAIRS_PLAIN    not  FP_PAIRS_NEAR

@@ -26,7 +26,7 @@ end_outlier(fp_thread *t, int64_t start, int64_t now)
     }
 }
 
-/* Begins the current step anew at [now] and drops its times. */
+/* Restarts the current step at [now] and drops its times. */
 static void
 restart_step(fp_thread *t, int64_t now)
 {

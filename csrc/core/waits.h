@@ -10,7 +10,7 @@
 
 #include "core/tree.h"
 
-/* The kinds of time beside computing; the last kind may be computing. */
+/* The kinds of time besides computing; the last kind may be computing. */
 typedef enum fp_kind {
     FP_KIND_NONE,
     FP_KIND_DATA,

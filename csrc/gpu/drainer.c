@@ -60,8 +60,8 @@ switch_callback(fp_gpu *g, const fp_api_call *call, int on)
                                                  call->domain, call->cbid));
 }
 
-/* Has an activity come since the last call whose launch nobody reported,
- * though no event was lost? */
+/* Since the last call of this function, has an activity come without a
+ * reported launch, though no event was lost? */
 static int
 missed_a_launch(fp_gpu *g)
 {

@@ -208,7 +208,7 @@ count_pause(fp_gpu *g, int64_t now)
     if (g->detached_ns != 0) {
         g->paused_ns += now - g->detached_ns;
         fp_ledger_gap(&g->ledger, g->detached_ns, now);
-        g->detached_ns = now; /* the pause goes on if attaching fails */
+        g->detached_ns = now; /* the pause continues if attaching fails */
     }
 }
 

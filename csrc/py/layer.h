@@ -1,4 +1,4 @@
-/* layer: the interface of the parts that observe a recording beside its
+/* layer: the interface of the parts that observe a recording besides its
  * functions and sections: the trace, the GPU, garbage collections and NVTX.
  * The recorder knows no layer by name: it walks a table (fp_state.layers,
  * built by module.c) and calls the functions that are set.

@@ -63,7 +63,7 @@ FP_TEST(clock_keeps_its_scale_when_one_of_the_two_clocks_jumps)
     c.scale = 1.0 / 3.0;
     /* Drift improves the scale over a longer time ... */
     CHECK_NEAR(fp_clock_scale(&c, 300030000000, 100 * s), 0.3333, 1e-6);
-    /* ... but a suspension in which the counter went on does not, */
+    /* ... but a suspension in which the counter continued does not, */
     CHECK_NEAR(fp_clock_scale(&c, 9000 * s, 100 * s), 1.0 / 3.0, 1e-12);
     /* nor does one that reset the counter, or a clock that stands still. */
     CHECK_NEAR(fp_clock_scale(&c, -5, 100 * s), 1.0 / 3.0, 1e-12);

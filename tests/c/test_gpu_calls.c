@@ -321,7 +321,7 @@ FP_TEST(gpu_calls_a_lane_forgets_the_thread_before)
     s.lane->outermost = 7;
     fp_gpu_lane_for(s.g, s.lane, s.self);
     CHECK_INT(s.lane->has_sections, 1);
-    fp_gpu_lane_for(s.g, s.lane, s.other); /* a new record of its own */
+    fp_gpu_lane_for(s.g, s.lane, s.other); /* a new record */
     CHECK_INT(s.lane->has_sections, 0);
     CHECK_UINT(s.lane->outermost, 0);
     CHECK_INT(s.lane->owner, 1);

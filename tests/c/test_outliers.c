@@ -1,4 +1,4 @@
-/* The slowest steps keep what they spent their time on. */
+/* The slowest steps keep the places where they spent their time. */
 #include "core/outliers.h"
 #include "core/path.h"
 #include "core/thread_sections.h"
@@ -632,7 +632,7 @@ FP_TEST(outliers_f34_a_clock_that_goes_back_leaves_no_wrong_rows)
     CHECK_UINT(m.bytes, 0);
 }
 
-/* An allocation fails: steps go on, and rows never exceed the step. */
+/* An allocation fails: steps continue, and rows never exceed the step. */
 static bool
 fails_at(uint64_t nth, bool fail_on)
 {

@@ -89,7 +89,7 @@ FP_TEST(pairs_leave_out_the_step_after_each_change)
     destroy(t, &m);
 }
 
-/* Each change makes steps of 40 ticks longer by so many. */
+/* Ticks of the nth step after a change: 40, and more at first. */
 static int64_t
 settling(int nth)
 {

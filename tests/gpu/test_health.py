@@ -1,5 +1,4 @@
-"""Temperature, clocks, power and throttling with a fake NVML: records, and no harm to the program
-(S1-22, F19, F49, P9)."""
+"""Health of a fake NVML's devices, and no harm to the program (S1-22, F19, F49, P9)."""
 
 from __future__ import annotations
 

@@ -169,8 +169,7 @@ assert abs(device(t)["busy_ns"] - own[1]) < 0.05 * own[1] + 1e6
 
 @each_tier
 def test_a_device_that_is_always_busy_is_shown_busy(fake_gpu: FakeGpu, tier: str) -> None:
-    """The host is far ahead: buffers come back when they are full and their activities have
-    ended."""
+    """The host is far ahead: buffers come back when full and when their activities have ended."""
     code = """
 r = begin(tier, functions=False)
 with profile_section("work"):

@@ -1,5 +1,4 @@
-"""Imports of libraries in set-up run without the hook: modules and the program's functions
-remain."""
+"""Library imports in set-up run without the hook: modules and the program's functions remain."""
 
 from __future__ import annotations
 

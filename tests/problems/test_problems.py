@@ -110,8 +110,7 @@ def check_healthy(report: fastprof.Report) -> None:
 
 
 def recorder(runs: Path, again: Path, name: str) -> Callable[[int], fastprof.Report]:
-    """Return a function that loads a run: first the shared one, then further runs of this
-    script."""
+    """Return a function that loads a run: the shared one, then further runs of this script."""
 
     def report(number: int) -> fastprof.Report:
         if number == 0:

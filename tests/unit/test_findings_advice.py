@@ -632,8 +632,7 @@ def test_what_a_loader_writes_to_its_workers_is_no_logging() -> None:
 
 
 def test_what_a_trainer_logs_is_no_cost_of_calling_operations() -> None:
-    """For example a Lightning module that calls self.log() in each step; a larger batch is no
-    fix."""
+    """A Lightning module calls self.log() in each step; a larger batch is no fix."""
     linear = calls(c_function("<built-in method torch._C._nn.linear>", "linear"), 0.2, 20)
     checks = calls(tensor("detach"), 0.3, 60)
     log = calls(torch_py("lightning/pytorch/core/module.py", "LightningModule.log", 400), 2.5, 2,

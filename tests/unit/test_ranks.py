@@ -115,8 +115,7 @@ def test_the_ranks_fit_the_terminal(columns):
 
 
 def on_gpu(rank, compute, **fields):
-    """Return a rank whose GPU computes ``compute`` ms of a step of 100 and communicates the
-    rest."""
+    """Return a rank whose GPU computes ``compute`` of 100 ms and communicates the rest."""
     builder_run = waiting(rank, **fields)
     communication = round((90 - compute) * MS) * STEPS
     span = timeline(

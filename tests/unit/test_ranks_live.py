@@ -1,5 +1,4 @@
-"""Judging ranks while the job runs, with artificial windows: the reported rank, the delay, and
-false alarms."""
+"""Judging ranks of artificial windows: the reported rank, the delay, and false alarms."""
 
 from __future__ import annotations
 

@@ -65,10 +65,10 @@
     X(zero_end_every, 0) \
     X(zero_both_every, 0) \
     X(backwards_every, 0) /* end before start */ \
-    X(foreign_every, 0)   /* a record of a kind nobody asked for follows */ \
+    X(foreign_every, 0)   /* a record of an unrequested kind follows */ \
     X(unknown_every, 0)   /* ... of a kind the iterator itself refuses */ \
     X(truncate_bytes, 0)  /* the valid size is short by so much */ \
-    X(hold_buffers, 0)    /* so many deliveries wait for deliver_held */ \
+    X(hold_buffers, 0)    /* number of deliveries held for deliver_held */ \
     X(name_copies, 1)     /* addresses that one kernel name is given at */ \
     X(needs_driver, 0)    /* calls fail before the fake driver's cuInit */
 
@@ -121,10 +121,10 @@
     X(buffers_null) \
     X(buffers_short) \
     X(buffers_misaligned) \
-    X(buffers_shared)    /* one that somebody else was writing into */ \
-    X(buffers_touched)   /* somebody else wrote into one meanwhile */ \
+    X(buffers_shared)    /* one into which another was writing */ \
+    X(buffers_touched)   /* another wrote into one meanwhile */ \
     X(buffers_completed) /* given back to the client */ \
-    X(buffers_stolen)    /* the client's, given to somebody else */ \
+    X(buffers_stolen)    /* the client's, given to another */ \
     X(buffers_held)      /* delivery held back at present */ \
     X(records_written) \
     X(records_delivered) \
@@ -132,7 +132,7 @@
     X(records_lost) \
     X(records_dropped) \
     X(records_disabled)     /* pending when their kind was disabled */ \
-    X(records_unregistered) /* nobody had registered buffers */ \
+    X(records_unregistered) /* no client had registered buffers */ \
     X(records_stolen) \
     X(records_spoiled) /* delivered with times of another clock */ \
     X(clocks)          /* timestamp callbacks registered */ \
