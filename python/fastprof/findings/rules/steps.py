@@ -71,7 +71,7 @@ def step_time_variation(facts: Facts) -> Draft | None:
         threshold=limit.text("warning" if severity == "note" else severity),
         source=limit.origin,
         evidence=sentences(
-            f"Of {facts.steps} steps p50 is {duration(p50)}, p95 {duration(p95)}, the longest "
+            f"Of {_steps_seen(facts)} p50 is {duration(p50)}, p95 {duration(p95)}, the longest "
             f"{duration(longest)}.",
             elsewhere or other_work or _USUAL_CAUSES,
             _what_varies(facts),
@@ -105,6 +105,15 @@ def _own_steps(facts: Facts, column: Sequence[float]) -> list[float]:
         for i, value in zip(numbers, column, strict=False)
         if not any(low <= i <= high for low, high in windows)
     ]
+
+
+def _steps_seen(facts: Facts) -> str:
+    """Return which steps :func:`_step_times` describes."""
+    series = facts.report.steps.series
+    own = len(_own_steps(facts, series.wall_ms))
+    if _CV_STEPS <= own < len(series):
+        return f"{own} steps without operator recording"
+    return f"{facts.steps} steps"
 
 
 def _step_times(facts: Facts) -> tuple[float, float, float, float, float, float] | None:
